@@ -1,0 +1,179 @@
+"""The whole exception tree of rlxweb, on one page.
+
+Every message has up to four parts, in this order: what was being done, what went
+wrong, the rule or limit with both numbers, what to do next. The parts stay on the
+exception as fields and the text is built from them, so a caller can read the pieces
+and the command line can print them. Nothing below this file may be imported here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class RlxError(Exception):
+    """Root of the tree.
+
+    doing    what was being done ("softmax 'probs' [8, 4096] f32")
+    problem  what went wrong
+    rule     the rule or limit, with both numbers
+    hint     what to do next
+    """
+
+    exit_code = 1
+
+    def __init__(
+        self, doing: str, problem: str, rule: str = "", hint: str = ""
+    ) -> None:
+        super().__init__(doing, problem, rule, hint)
+        self.doing = doing
+        self.problem = problem
+        self.rule = rule
+        self.hint = hint
+
+    def __str__(self) -> str:
+        said = "; ".join(p for p in (self.problem, self.rule, self.hint) if p)
+        return f"{self.doing}: {said}" if self.doing else said
+
+
+# --- what the caller handed us --------------------------------------------------
+
+
+class UsageError(RlxError, ValueError):
+    """An argument outside its domain (k <= 0, nperseg longer than the signal …)."""
+
+    exit_code = 2
+
+
+class GraphError(RlxError, ValueError):
+    """The graph itself is wrong: unknown op, bad attribute, broken structure."""
+
+    exit_code = 2
+
+
+class UnknownOp(GraphError):
+    """No op of that name is registered."""
+
+
+class AttributeRefused(GraphError):
+    """An op's attribute is missing, unknown, or outside its domain."""
+
+
+class ShapeError(GraphError):
+    """Shapes that do not fit the op, or an array that does not fit its input."""
+
+
+class DTypeError(GraphError, TypeError):
+    """A dtype the op or the device does not take."""
+
+
+class VerifyError(GraphError):
+    """A graph whose structure breaks a rule (order, arity, declared type)."""
+
+
+class InputError(RlxError, ValueError):
+    """The arrays given to a run are not the ones the graph asks for."""
+
+    exit_code = 2
+
+
+class UnknownName(InputError, KeyError):
+    """A param, input or channel name that does not exist."""
+
+    __str__ = RlxError.__str__
+
+
+class NotFinite(InputError):
+    """NaN or infinity where the policy refuses it."""
+
+
+class IndexRefused(InputError, IndexError):
+    """A gather index outside its table."""
+
+
+class RecordingError(RlxError, OSError):
+    """A recording that is missing, unreadable, truncated or of the wrong format."""
+
+    exit_code = 2
+    __str__ = RlxError.__str__
+
+
+# --- the device -----------------------------------------------------------------
+
+
+class DeviceError(RlxError, RuntimeError):
+    """Root of everything a device can do to us."""
+
+
+class UnknownDevice(DeviceError, ValueError):
+    """A device name that means nothing."""
+
+    exit_code = 2
+
+
+class AdapterMissing(DeviceError):
+    """No adapter of the wanted kind; `candidates` says why each was not taken."""
+
+    exit_code = 3
+
+    def __init__(
+        self,
+        doing: str,
+        problem: str,
+        rule: str = "",
+        hint: str = "",
+        candidates: Sequence[tuple[str, str]] = (),
+    ) -> None:
+        super().__init__(doing, problem, rule, hint)
+        self.candidates = tuple(candidates)
+
+
+class Unsupported(DeviceError):
+    """This device cannot run that: a dtype, an op or a feature is missing."""
+
+    exit_code = 4
+
+
+class LimitExceeded(DeviceError):
+    """A device limit that no split could bring the work under."""
+
+    exit_code = 4
+
+
+class ShaderRejected(DeviceError):
+    """The driver refused a shader; `source` holds the generated text."""
+
+    def __init__(
+        self,
+        doing: str,
+        problem: str,
+        rule: str = "",
+        hint: str = "",
+        source: str = "",
+    ) -> None:
+        super().__init__(doing, problem, rule, hint)
+        self.source = source
+
+
+class OutOfMemory(DeviceError):
+    """The device has no memory left for a buffer."""
+
+
+class DeviceLost(DeviceError):
+    """The device went away; nothing it computed since can be trusted."""
+
+    exit_code = 75
+
+
+class GpuTimeout(DeviceError):
+    """A wait passed its deadline; the device is treated as lost."""
+
+    exit_code = 75
+
+
+class SessionClosed(DeviceError):
+    """A session, program or port was used after `close`."""
+
+
+class SessionBusy(DeviceError):
+    """A second run of one program was started before the first ended."""

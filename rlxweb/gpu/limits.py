@@ -1,0 +1,48 @@
+"""Device limits as plain data: what was granted, and what a plan must stay under.
+
+Values default to WebGPU's own core defaults. `shrunk()` is the tiny device on which the
+tests run every splitting path over small data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits a plan depends on; names are WebGPU's in snake case, sizes in bytes."""
+
+    max_buffer_size: int = 256 << 20
+    max_storage_buffer_binding_size: int = 128 << 20
+    max_storage_buffers_per_shader_stage: int = 8
+    min_storage_buffer_offset_alignment: int = 256
+    min_uniform_buffer_offset_alignment: int = 256
+    max_uniform_buffer_binding_size: int = 64 << 10
+    max_compute_workgroups_per_dimension: int = 65_535
+    max_compute_invocations_per_workgroup: int = 256
+    max_compute_workgroup_size_x: int = 256
+    max_compute_workgroup_storage_size: int = 16 << 10
+
+    def lowest(self, other: Limits) -> Limits:
+        """The stricter of two records, field by field (alignments: the larger)."""
+        return Limits(
+            **{
+                f.name: (max if f.name.startswith("min_") else min)(
+                    getattr(self, f.name), getattr(other, f.name)
+                )
+                for f in fields(self)
+            }
+        )
+
+
+def shrunk() -> Limits:
+    """A device so small that every split, fold and merge happens on small data."""
+    return Limits(
+        max_storage_buffer_binding_size=4096,
+        max_storage_buffers_per_shader_stage=3,
+        max_compute_workgroups_per_dimension=7,
+        max_compute_invocations_per_workgroup=32,
+        max_compute_workgroup_size_x=32,
+        max_compute_workgroup_storage_size=512,
+    )

@@ -1,0 +1,166 @@
+"""The GPU port protocol: eight verbs, so that wgpu-py, a browser and a fake fit a file.
+
+Handles are ints and the port owns the tables behind them: nothing above keeps a driver
+object alive, and `len(port.live)` is the leak test. Commands are frozen records; a
+whole list is handed over at once. Only a port raises device errors, and only those of
+`rlxweb.errors`. The verbs that can wait are coroutines; a blocking port completes them
+without suspending (`runtime/drive.py` relies on that).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from rlxweb.gpu.limits import Limits
+
+Usage = Literal["storage", "uniform", "readback"]
+"""storage: bound by shaders, source and target of copies. uniform: bound as uniform,
+written by the host. readback: target of copies, read by the host."""
+
+Access = Literal["read", "write", "uniform"]
+
+BackendType = Literal["vulkan", "opengl", "directx", "metal", "webgpu", "fake"]
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """What `open` should look for.
+
+    backends  acceptable backend types, best first; empty means any (best first)
+    name      part of the adapter's name, any case; empty means any
+    features  features to request when the adapter has them
+    limits    upper bounds to request; the grant is min(adapter, this)
+    """
+
+    backends: tuple[BackendType, ...] = ()
+    name: str = ""
+    features: tuple[str, ...] = ("shader-f16", "subgroup", "timestamp-query")
+    limits: Limits = field(
+        default_factory=lambda: Limits(
+            max_buffer_size=4 << 30,
+            max_storage_buffer_binding_size=(4 << 30) - 4,
+            max_storage_buffers_per_shader_stage=16,
+            min_storage_buffer_offset_alignment=32,
+            min_uniform_buffer_offset_alignment=32,
+            max_compute_invocations_per_workgroup=1024,
+            max_compute_workgroup_size_x=1024,
+            max_compute_workgroup_storage_size=64 << 10,
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceFacts:
+    """What was opened. `software` adapters run on the CPU (llvmpipe, SwiftShader)."""
+
+    name: str
+    vendor: str
+    backend: BackendType
+    driver: str
+    software: bool
+    features: frozenset[str]
+    limits: Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """`nbytes` bytes of buffer `handle` from `offset`."""
+
+    handle: int
+    offset: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch:
+    """Run `pipeline` over `grid` workgroups.
+
+    `bindings` are in the order of the pipeline's layout: storage ranges are group 0,
+    binding 0, 1, …; a trailing uniform range is group 1, binding 0. `label` names the
+    step in error messages.
+    """
+
+    pipeline: int
+    bindings: tuple[Range, ...]
+    grid: tuple[int, int, int]
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Copy between buffers; offsets and size are multiples of 4."""
+
+    source: Range
+    target: int
+    target_offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Clear:
+    """Fill a range with zeros."""
+
+    target: Range
+
+
+Command = Dispatch | Copy | Clear
+
+
+class Port(Protocol):
+    """The eight verbs. `live` holds every handle not yet destroyed.
+
+    Every waiting verb obeys `deadline_s`: past it the port counts as lost and raises
+    GpuTimeout. After a loss every verb but `destroy` and `close` raises DeviceLost.
+    """
+
+    deadline_s: float
+
+    @property
+    def facts(self) -> DeviceFacts: ...
+
+    @property
+    def live(self) -> Set[int]: ...
+
+    async def open(self, want: Want) -> DeviceFacts:
+        """Find an adapter, open a device, prove it with a 4-byte round trip.
+
+        Errors   AdapterMissing (with every candidate and reason), DeviceLost.
+        """
+        ...
+
+    def buffer(self, nbytes: int, usage: Usage) -> int:
+        """A new buffer, size rounded up to 4. Errors  OutOfMemory, LimitExceeded."""
+        ...
+
+    def write(self, handle: int, offset: int, data: memoryview) -> None:
+        """Copy host bytes in; a length that is no multiple of 4 is zero-padded."""
+        ...
+
+    async def pipeline(
+        self, source: str, layout: Sequence[Access], constants: Mapping[str, float]
+    ) -> int:
+        """Compile `main` of a WGSL module. `constants` set its `override`s.
+
+        Errors   ShaderRejected with the compiler's message and the source.
+        """
+        ...
+
+    def submit(self, commands: Sequence[Command]) -> None:
+        """Queue the commands, in order, as one submission; does not wait."""
+        ...
+
+    async def read(self, handle: int, offset: int, nbytes: int) -> memoryview:
+        """Wait for the queue and return a copy of exactly `nbytes` bytes.
+
+        Errors   GpuTimeout, DeviceLost; never zeros, never a partial array.
+        """
+        ...
+
+    def destroy(self, handle: int) -> None:
+        """Free a buffer or pipeline. An unknown or freed handle is an error."""
+        ...
+
+    async def close(self) -> None:
+        """Free everything. Idempotent."""
+        ...

@@ -1,0 +1,227 @@
+"""The graph: an append-only list of typed nodes, checked as it grows.
+
+Insertion order is the topological order. `apply` is the one door through which nodes
+come in: it canonicalises attributes, runs the op's shape rule and words its errors.
+Named builder methods (matmul, softmax …) live in `builder.py`; ops in `rlxweb.ops`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rlxweb.errors import DTypeError, GraphError, RlxError
+from rlxweb.ir.builder import Builder
+from rlxweb.ir.dtype import DTypeLike, as_dtype
+from rlxweb.ir.op import Op, TensorType, registry
+from rlxweb.ir.shape import as_shape, show
+from rlxweb.ir.tensor import Tensor
+
+
+class Constant:
+    """An array owned by a graph: read-only, compared and hashed by content."""
+
+    __slots__ = ("_digest", "array")
+
+    def __init__(self, array: npt.NDArray[Any]) -> None:
+        self.array = np.array(array, order="C")
+        self.array.setflags(write=False)
+        head = f"{self.array.dtype.str}{self.array.shape}".encode()
+        self._digest = hashlib.sha256(head + self.array.tobytes()).digest()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Constant) and self._digest == other._digest
+
+    def __hash__(self) -> int:
+        return hash(self._digest)
+
+    def __repr__(self) -> str:
+        if self.array.size <= 4:
+            return f"Constant({self.array.tolist()})"
+        return f"Constant({show(self.array.shape)} {self.array.dtype})"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One value: what computes it, from which earlier nodes, of which type."""
+
+    id: int
+    op: str
+    inputs: tuple[int, ...]
+    attrs: Mapping[str, Any]
+    type: TensorType
+    name: str = ""
+
+    def __str__(self) -> str:
+        args = ", ".join(f"%{i}" for i in self.inputs)
+        attrs = ", ".join(f"{k}={v}" for k, v in self.attrs.items())
+        both = ", ".join(p for p in (args, attrs) if p)
+        label = f" '{self.name}'" if self.name else ""
+        return f"%{self.id} = {self.op}({both}){label} : {self.type}"
+
+
+@dataclass(slots=True)
+class _Contents:
+    nodes: list[Node] = field(default_factory=list)
+    outputs: tuple[int, ...] = ()
+    names: dict[str, int] = field(default_factory=dict)
+
+
+class Graph(Builder):
+    """A computation to be compiled: named inputs and params, nodes, outputs.
+
+    >>> g = Graph("mlp")
+    >>> x, w = g.input("x", (4, 8)), g.param("w", (8, 2))
+    >>> g.set_outputs([g.relu(x @ w)])
+    """
+
+    def __init__(self, name: str = "graph") -> None:
+        self.name = name
+        self._all = _Contents()
+
+    # --- leaves -----------------------------------------------------------------
+
+    def input(
+        self, name: str, shape: Sequence[int] | int, dtype: DTypeLike = "f32"
+    ) -> Tensor:
+        """A value given at every run."""
+        return self._leaf("input", name, shape, dtype)
+
+    def param(
+        self, name: str, shape: Sequence[int] | int, dtype: DTypeLike = "f32"
+    ) -> Tensor:
+        """A value set once with `set_param` and kept on the device."""
+        return self._leaf("param", name, shape, dtype)
+
+    def _leaf(
+        self, op: str, name: str, shape: Sequence[int] | int, dtype: DTypeLike
+    ) -> Tensor:
+        if not isinstance(name, str) or not name or name in self._all.names:
+            raise GraphError(
+                f"{op} {name!r} of graph '{self.name}'",
+                "the name is taken" if name in self._all.names else "a name is needed",
+                hint="inputs and params of a graph have distinct names",
+            )
+        kind = TensorType(as_shape(shape), as_dtype(dtype))
+        node = self._append(op, (), {"name": name}, kind, name)
+        self._all.names[name] = node.id
+        return node
+
+    def constant(self, value: npt.ArrayLike, dtype: DTypeLike | None = None) -> Tensor:
+        """An array that is part of the graph.
+
+        Python floats and float64 lists become f32 unless `dtype` says otherwise; NumPy
+        arrays keep their dtype.
+        """
+        array = np.asarray(value)
+        if dtype is not None:
+            array = array.astype(as_dtype(dtype).numpy)
+        elif not isinstance(value, (np.ndarray, np.generic)):
+            small = {"f": np.float32, "i": np.int32}.get(array.dtype.kind)
+            array = array.astype(small) if small else array
+        kind = TensorType(as_shape(array.shape), as_dtype(array.dtype))
+        return self._append("constant", (), {"value": Constant(array)}, kind, "")
+
+    # --- the one door -----------------------------------------------------------
+
+    def apply(self, op_name: str, *inputs: Tensor, name: str = "", **attrs: Any) -> Any:
+        """Add a node of a registered op and return its tensor.
+
+        Errors   UnknownOp, AttributeRefused, ShapeError, DTypeError: each says which op
+        was being added and to which operands.
+        """
+        op = registry.get(op_name)
+        for tensor in inputs:
+            if not isinstance(tensor, Tensor) or tensor.graph is not self:
+                raise GraphError(
+                    f"op '{op.name}' in graph '{self.name}'",
+                    f"operand {tensor!r} is not a tensor of this graph",
+                    hint="make it with this graph's input, param or constant",
+                )
+        types = tuple(self.node(t.id).type for t in inputs)
+        checked, kind = typed(op, types, attrs, name)
+        ids = tuple(t.id for t in inputs)
+        return self._append(op.name, ids, checked, kind, name)
+
+    def _append(
+        self,
+        op: str,
+        inputs: tuple[int, ...],
+        attrs: Mapping[str, Any],
+        kind: TensorType,
+        name: str,
+    ) -> Tensor:
+        node = Node(len(self._all.nodes), op, inputs, attrs, kind, name)
+        self._all.nodes.append(node)
+        return Tensor(self, node.id)
+
+    def set_outputs(self, outputs: Sequence[Tensor]) -> None:
+        """Name the results, in the order `run` will return them."""
+        for tensor in outputs:
+            if not isinstance(tensor, Tensor) or tensor.graph is not self:
+                raise GraphError(
+                    f"outputs of graph '{self.name}'",
+                    f"{tensor!r} is not a tensor of this graph",
+                )
+        self._all.outputs = tuple(t.id for t in outputs)
+
+    # --- reading ----------------------------------------------------------------
+
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        return self._all.outputs
+
+    def node(self, at: int) -> Node:
+        return self._all.nodes[at]
+
+    def nodes(self) -> tuple[Node, ...]:
+        return tuple(self._all.nodes)
+
+    def tensor(self, at: int) -> Tensor:
+        return Tensor(self, at)
+
+    def shape_of(self, tensor: Tensor) -> tuple[int, ...]:
+        return self.node(tensor.id).type.shape
+
+    def named(self, op: str) -> dict[str, Node]:
+        """Inputs (`named("input")`) or params (`named("param")`) by name."""
+        return {n.name: n for n in self._all.nodes if n.op == op}
+
+    def users(self, at: int) -> tuple[int, ...]:
+        """Nodes that read node `at`, once per operand they read it as."""
+        return tuple(n.id for n in self._all.nodes for i in n.inputs if i == at)
+
+    def __len__(self) -> int:
+        return len(self._all.nodes)
+
+    def __str__(self) -> str:
+        lines = [f"  {n}" for n in self._all.nodes]
+        back = ", ".join(f"%{i}" for i in self.outputs)
+        return "\n".join([f"graph @{self.name} {{", *lines, f"  return {back}", "}"])
+
+
+def typed(
+    op: Op, types: tuple[TensorType, ...], attrs: Mapping[str, Any], name: str = ""
+) -> tuple[dict[str, Any], TensorType]:
+    """Canonical attributes and output type; errors get the op and operands as doing."""
+    try:
+        checked = op.check_attrs(attrs)
+        if op.has("floats_only") and not all(t.dtype.is_float for t in types):
+            raise DTypeError(
+                "", "takes floats only", "f16, f32 or f64", "cast the operand first"
+            )
+        kind = op.output_type(types, checked)
+        as_shape(kind.shape)
+    except RlxError as error:
+        if not error.doing:
+            label = f" '{name}'" if name else ""
+            error.doing = f"{op.name}{label} of " + (
+                ", ".join(str(t) for t in types) or "no inputs"
+            )
+        raise
+    return checked, kind

@@ -1,0 +1,169 @@
+"""The four ways an op becomes device work, as plain declarations.
+
+Expr: a scalar WGSL expression, fusable. View: arithmetic on a Layout, free. Compose:
+built from other ops. Kernel: a shader file run over an iteration box. The records here
+are data; `rlxweb.kernels` turns them into shader text and `rlxweb.compile` decides when
+to use which. No device and no op is known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rlxweb.ir.layout import Layout
+from rlxweb.ir.shape import Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Expr:
+    """A WGSL expression in `x`, `y`, `z` (the operands) and `{attr}` placeholders.
+
+    Written once for scalars and vec4: `F I U B` stand for f32, i32, u32, bool or their
+    vec4, `X` for the type of operand x, so a literal is `X(0)` or `F(0.5)`. `uses` names
+    functions of `shaders/include/` the expression calls. `text` may be a function of
+    (input types, output type, attrs) for ops such as cast.
+    """
+
+    text: str | Callable[[Any, Any, Mapping[str, Any]], str]
+    uses: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The output is a Layout over the input's buffer; None means it needs a copy."""
+
+    layout: Callable[[Layout, Shape, Mapping[str, Any]], Layout | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Compose:
+    """`build(graph, attrs, *tensors)` adds other ops and returns the result tensor."""
+
+    build: Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """Input, param, constant: the value is given, not computed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """The inputs laid side by side in the output: one strided copy each (concat).
+
+    `place(output layout, input shapes, attrs)` gives the layout of each part.
+    """
+
+    place: Callable[[Layout, Sequence[Shape], Mapping[str, Any]], tuple[Layout, ...]]
+
+
+class Ref(NamedTuple):
+    """Which buffer an access goes to: inputs and output of the op, or the recipe's own.
+
+    kind   "in" | "out" | "scratch" (written then read inside the recipe) | "table"
+    """
+
+    kind: Literal["in", "out", "scratch", "table"]
+    index: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One axis of an iteration box.
+
+    parallel  may be cut anywhere; the pieces are independent
+    serial    may be cut; the pieces run in order and the shader carries on from what
+              the piece before left (it gets the piece's start as `at_<name>`)
+    whole     never cut: one piece must see all of it
+    """
+
+    name: str
+    size: int
+    kind: Literal["parallel", "serial", "whole"] = "parallel"
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How one operand is walked: element = offset + sum(index[axis] * stride[axis]).
+
+    `strides` are in box-axis order, in elements; an axis the operand does not depend on
+    has 0. `span` is how many elements beyond the walked ones a piece touches (≥ 1: the
+    element itself), for operands read in runs the axes do not describe.
+    """
+
+    ref: Ref
+    strides: tuple[int, ...]
+    mode: Literal["read", "write", "update"] = "read"
+    offset: int = 0
+    span: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One shader over one iteration box; the splitter may cut it into many dispatches.
+
+    shader     file name in `shaders/` without suffix, or `source` holds the text
+    grid       (axis, tile): one item per tile; items are numbered last axis fastest
+    per        an item is one invocation or one workgroup
+    workgroup  invocations per workgroup
+    values     extra uniforms (u32 or f32), constant over all pieces
+    constants  `override` values of the shader
+    stores     element type each access is declared with; None: the operand's own
+    faults     the shader reports bad data by `fault()` (gather)
+    """
+
+    shader: str
+    axes: tuple[Axis, ...]
+    accesses: tuple[Access, ...]
+    grid: tuple[tuple[str, int], ...]
+    per: Literal["invocation", "workgroup"] = "invocation"
+    workgroup: int = 64
+    values: Mapping[str, int | float] = field(default_factory=dict)
+    constants: Mapping[str, int] = field(default_factory=dict)
+    uses: tuple[str, ...] = ()
+    source: str | None = None
+    faults: bool = False
+
+
+class Scratch(NamedTuple):
+    """A temporary of a recipe: `numel` elements of a WGSL scalar type."""
+
+    numel: int
+    scalar: Literal["f32", "i32", "u32"] = "f32"
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Everything one op costs on a device: calls in order, temporaries, host tables."""
+
+    calls: tuple[Call, ...]
+    scratch: tuple[Scratch, ...] = ()
+    tables: tuple[npt.NDArray[Any], ...] = ()
+
+    @staticmethod
+    def table(values: npt.ArrayLike) -> npt.NDArray[np.float32]:
+        """A host table as the float32 a shader will read."""
+        return np.ascontiguousarray(values, dtype=np.float32)
+
+
+RecipeRule = Callable[[Any, Any, Mapping[str, Any]], Recipe]
+"""(input types, output type, attrs) → Recipe"""
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A hand-written shader. Inputs arrive dense (row-major, offset 0).
+
+    `otherwise` is what to do on a device whose limits the recipe's whole axes break.
+    """
+
+    recipe: RecipeRule
+    otherwise: Compose | None = None
+
+
+Lowering = Expr | View | Compose | Kernel | Leaf | Join

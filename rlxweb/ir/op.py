@@ -1,0 +1,274 @@
+"""An op as one frozen record, and the registry that holds them.
+
+A record says everything there is to know about an op: shape rule, NumPy-like
+reference (the meaning), how it becomes a shader, cost, tolerance, samples, text. Tests,
+docs, the command line and every backend read records; nobody keeps a second list. The
+records themselves live in `rlxweb.ops`; this file must not know any of them.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from rlxweb.errors import AttributeRefused, GraphError, UnknownOp
+from rlxweb.ir.dtype import DType, as_dtype
+from rlxweb.ir.lowering import Lowering
+from rlxweb.ir.sample import Sample
+from rlxweb.ir.shape import Shape, numel, show
+
+Attrs = Mapping[str, Any]
+
+Trait = Literal[
+    "leaf",  # input, param, constant: computes nothing
+    "elementwise",  # one output element from one element of each input
+    "view",  # moves no data
+    "reduction",
+    "blas",
+    "spectral",
+    "host_sync",  # RLX counts a host synchronisation for it (semantics §C)
+    "floats_only",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """Shape and dtype of one value; prints as `[4, 15] f32`."""
+
+    shape: Shape
+    dtype: DType
+
+    @property
+    def numel(self) -> int:
+        return numel(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.numel * self.dtype.nbytes
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    def __str__(self) -> str:
+        return f"{show(self.shape)} {self.dtype}"
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """Allowed error against NumPy in float64: |got - want| <= atol + rtol * |want|.
+
+    `atol` is in units of the largest expected magnitude of the result when
+    `relative_to_peak`, which is how transforms and long sums are judged.
+    """
+
+    rtol: float = 0.0
+    atol: float = 0.0
+    relative_to_peak: bool = False
+
+
+EXACT = Tolerance()
+
+
+class _Required:
+    def __repr__(self) -> str:
+        return "required"
+
+
+REQUIRED = _Required()
+
+AttrKind = Literal["int", "float", "bool", "str", "ints", "dtype", "array", "any"]
+
+
+@dataclass(frozen=True, slots=True)
+class Attr:
+    """One declared attribute. `allowed` lists the values of a closed set."""
+
+    name: str
+    kind: AttrKind
+    default: Any = REQUIRED
+    allowed: tuple[Any, ...] = ()
+    optional: bool = False
+
+    def check(self, value: Any) -> Any:
+        """The value in its canonical type, or AttributeRefused."""
+        if value is None and self.optional:
+            return None
+        try:
+            value = _CANONICAL[self.kind](value)
+        except (TypeError, ValueError, GraphError):
+            raise AttributeRefused(
+                "", f"attribute {self.name}={value!r} is not of kind {self.kind}"
+            ) from None
+        if self.allowed and value not in self.allowed:
+            raise AttributeRefused(
+                "",
+                f"attribute {self.name}={value!r}",
+                "allowed: " + ", ".join(str(a) for a in self.allowed),
+            )
+        return value
+
+
+def _integer(value: Any) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError
+    return int(value.__index__())
+
+
+def _boolean(value: Any) -> bool:
+    if not isinstance(value, (bool,)) and str(value) not in ("True", "False"):
+        raise TypeError
+    return bool(value)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+def _integers(value: Any) -> tuple[int, ...]:
+    return (
+        (_integer(value),)
+        if hasattr(value, "__index__")
+        else tuple(_integer(v) for v in value)
+    )
+
+
+_CANONICAL: dict[str, Callable[[Any], Any]] = {
+    "int": _integer,
+    "float": float,
+    "bool": _boolean,
+    "str": _text,
+    "ints": _integers,
+    "dtype": as_dtype,
+    "array": lambda v: v,
+    "any": lambda v: v,
+}
+
+InferRule = Callable[[tuple[TensorType, ...], Attrs], TensorType]
+FlopsRule = Callable[[tuple[TensorType, ...], TensorType, Attrs], float]
+
+
+def _one_flop_per_element(
+    inputs: tuple[TensorType, ...], out: TensorType, attrs: Attrs
+) -> float:
+    return float(out.numel)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Op:
+    """One operation of the vocabulary.
+
+    arity      number of inputs, or (least, most); most None = any number
+    infer      (input types, attrs) → output type; raises ShapeError, DTypeError
+    reference  (xp, attrs, *arrays) → array, in the dtype of its arrays: the meaning
+    lower      Expr, View, Compose, Kernel or Leaf (`ir/lowering.py`)
+    flops      (input types, output type, attrs) → arithmetic operations
+    tolerance  against NumPy in float64, for float results; integers are exact
+    samples    cases that every backend must get right
+    """
+
+    name: str
+    arity: int | tuple[int, int | None]
+    infer: InferRule
+    reference: Callable[..., Any]
+    lower: Lowering
+    attrs: tuple[Attr, ...] = ()
+    traits: frozenset[Trait] = frozenset()
+    flops: FlopsRule = _one_flop_per_element
+    tolerance: Tolerance = EXACT
+    samples: tuple[Sample, ...] = ()
+    doc: str = ""
+    aliases: tuple[str, ...] = ()
+
+    def has(self, trait: Trait) -> bool:
+        return trait in self.traits
+
+    def arity_range(self) -> tuple[int, int | None]:
+        return self.arity if isinstance(self.arity, tuple) else (self.arity,) * 2
+
+    def check_attrs(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Canonical attributes with defaults filled in; unknown names refused."""
+        known = {a.name for a in self.attrs}
+        for name in given:
+            if name not in known:
+                raise AttributeRefused(
+                    "",
+                    f"unknown attribute {name!r}",
+                    "known: " + (", ".join(sorted(known)) or "none"),
+                )
+        out = {}
+        for attr in self.attrs:
+            value = given.get(attr.name, attr.default)
+            if value is REQUIRED:
+                raise AttributeRefused("", f"attribute {attr.name!r} is required")
+            out[attr.name] = attr.check(value)
+        return out
+
+    def output_type(
+        self, inputs: Sequence[TensorType], attrs: Mapping[str, Any]
+    ) -> TensorType:
+        """Arity check, then the shape rule."""
+        least, most = self.arity_range()
+        if len(inputs) < least or (most is not None and len(inputs) > most):
+            wanted = str(least) if least == most else f"{least} to {most or 'any'}"
+            raise GraphError("", f"takes {wanted} inputs, got {len(inputs)}")
+        return self.infer(tuple(inputs), attrs)
+
+
+@dataclass(slots=True)
+class Registry:
+    """Ops by name. One instance, `registry`, serves the package."""
+
+    _ops: dict[str, Op] = field(default_factory=dict)
+    _aliases: dict[str, str] = field(default_factory=dict)
+
+    def register(self, op: Op, *, replace: bool = False) -> Op:
+        """Add a record. Errors  GraphError when the name is taken."""
+        for name in (op.name, *op.aliases):
+            if not replace and (name in self._ops or name in self._aliases):
+                raise GraphError(
+                    f"register op {op.name!r}",
+                    f"the name {name!r} is taken",
+                    hint="pass replace=True to put this record in its place",
+                )
+        self._ops[op.name] = op
+        self._aliases.update({alias: op.name for alias in op.aliases})
+        return op
+
+    def register_all(self, ops: Iterable[Op]) -> None:
+        for op in ops:
+            self.register(op)
+
+    def unregister(self, name: str) -> None:
+        op = self.get(name)
+        del self._ops[op.name]
+        for alias in op.aliases:
+            del self._aliases[alias]
+
+    def get(self, name: str) -> Op:
+        """The record of a name or alias. Errors  UnknownOp with near matches."""
+        found = self._ops.get(self._aliases.get(name, name))
+        if found is None:
+            near = difflib.get_close_matches(name, [*self._ops, *self._aliases], 3)
+            raise UnknownOp(
+                f"op {name!r}",
+                "no such op is registered",
+                hint=f"did you mean {' or '.join(near)}?" if near else "",
+            )
+        return found
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._ops or name in self._aliases
+
+    def __iter__(self) -> Iterator[Op]:
+        return iter(self._ops.values())
+
+    def __len__(self) -> int:
+        return len(self._ops)
+
+
+registry = Registry()

@@ -1,0 +1,53 @@
+"""Samples: the cases an op must get right on every backend, and how to draw them.
+
+Pure data plus one seeded generator. Read by the tests, by `rlxweb smoke` and by the
+browser page, so it lives here and not in tests/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rlxweb.ir.dtype import DType
+from rlxweb.ir.shape import Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """One input of a sample: uniform over [low, high]; whole numbers when `whole`."""
+
+    shape: Shape
+    dtype: DType = DType.F32
+    low: float = -2.0
+    high: float = 2.0
+    whole: bool = False
+
+    def draw(self, rng: np.random.Generator) -> npt.NDArray[Any]:
+        if self.dtype is DType.BOOL:
+            return rng.random(self.shape) < 0.5
+        if self.dtype.is_integer:
+            low = max(self.low, 0) if self.dtype is DType.U32 else self.low
+            drawn = rng.integers(int(low), int(self.high) + 1, self.shape)
+            return np.asarray(drawn).astype(self.dtype.numpy)
+        values = rng.uniform(self.low, self.high, self.shape)
+        values = np.round(values) if self.whole else values
+        return np.asarray(values, dtype=self.dtype.numpy)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One case of an op: its inputs and attributes."""
+
+    inputs: tuple[Drawn, ...]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    note: str = ""
+
+    def draw(self, seed: int = 0) -> list[npt.NDArray[Any]]:
+        """The input arrays, the same for the same seed."""
+        rng = np.random.default_rng(seed)
+        return [one.draw(rng) for one in self.inputs]

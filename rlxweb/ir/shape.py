@@ -1,0 +1,106 @@
+"""Shapes: the integer arithmetic every shape rule is made of.
+
+Pure functions on tuples of ints; strict, so that a rule which forgets a case fails
+here with both numbers in the message rather than later in a kernel. Errors raised here
+carry no `doing`: `Graph.apply` fills in op, node and operand types.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from rlxweb.errors import ShapeError
+
+Shape = tuple[int, ...]
+
+MAX_RANK = 8
+
+
+def numel(shape: Sequence[int]) -> int:
+    """Number of elements; 1 for rank 0."""
+    return math.prod(shape)
+
+
+def show(shape: Sequence[int]) -> str:
+    """`[4, 15, 384]`, as RLX prints it."""
+    return "[" + ", ".join(str(d) for d in shape) + "]"
+
+
+def as_shape(value: int | Iterable[int]) -> Shape:
+    """A checked shape: non-negative ints, rank at most 8."""
+    dims = (value,) if isinstance(value, int) else tuple(value)
+    out = []
+    for dim in dims:
+        if isinstance(dim, bool) or not hasattr(dim, "__index__"):
+            raise ShapeError("", f"a dimension must be an integer, got {dim!r}")
+        if dim.__index__() < 0:
+            raise ShapeError("", f"a dimension must be >= 0, got {dim} in {dims}")
+        out.append(dim.__index__())
+    if len(out) > MAX_RANK:
+        raise ShapeError("", f"rank {len(out)}", f"rank is at most {MAX_RANK}")
+    return tuple(out)
+
+
+def normal_axis(axis: int, rank: int) -> int:
+    """`axis` counted from the front; ShapeError when outside [-rank, rank)."""
+    if not -rank <= axis < rank:
+        raise ShapeError(
+            "", f"axis {axis} is outside rank {rank}", f"allowed {-rank} … {rank - 1}"
+        )
+    return axis % rank if rank else 0
+
+
+def normal_axes(axes: Sequence[int], rank: int) -> tuple[int, ...]:
+    """Sorted, distinct axes counted from the front."""
+    found = tuple(normal_axis(a, rank) for a in axes)
+    if len(set(found)) != len(found):
+        raise ShapeError("", f"axes {tuple(axes)} name the same axis twice")
+    return tuple(sorted(found))
+
+
+def broadcast(*shapes: Sequence[int]) -> Shape:
+    """NumPy's right-aligned broadcast of all shapes."""
+    rank = max((len(s) for s in shapes), default=0)
+    out = [1] * rank
+    for shape in shapes:
+        for at, dim in enumerate(shape, rank - len(shape)):
+            if dim == 1:
+                continue
+            if out[at] not in (1, dim):
+                text = " with ".join(show(s) for s in shapes)
+                raise ShapeError(
+                    "",
+                    f"cannot broadcast {text}",
+                    f"dimension {at - rank} is {out[at]} on one side and {dim} "
+                    "on the other",
+                    "reshape or expand one of them",
+                )
+            out[at] = dim
+    return tuple(out)
+
+
+def solve_reshape(shape: Sequence[int], target: Sequence[int]) -> Shape:
+    """`target` with its single -1 solved; the element counts must agree."""
+    total = numel(shape)
+    wild = [i for i, d in enumerate(target) if d == -1]
+    if any(d < -1 for d in target):
+        raise ShapeError("", f"a dimension must be >= -1, got {tuple(target)}")
+    if len(wild) > 1:
+        raise ShapeError("", f"only one -1 can be solved, got {tuple(target)}")
+    if wild:
+        rest = math.prod(d for d in target if d != -1)
+        if rest == 0 or total % rest:
+            raise ShapeError(
+                "",
+                f"cannot reshape {show(shape)} to {show(target)}",
+                f"{total} elements do not divide into {rest}",
+            )
+        target = [total // rest if d == -1 else d for d in target]
+    if numel(target) != total:
+        raise ShapeError(
+            "",
+            f"cannot reshape {show(shape)} to {show(target)}",
+            f"{total} elements against {numel(target)}",
+        )
+    return as_shape(target)

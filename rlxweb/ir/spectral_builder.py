@@ -1,0 +1,105 @@
+"""Builder methods for transforms and spectra.
+
+Complex values are real tensors in block layout: the last axis holds N real parts, then
+N imaginary parts. Norm names are NumPy's (`backward` divides the inverse by N); `none`
+scales nothing, which is what RLX calls Backward. Nothing is computed here.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+
+from rlxweb.errors import AttributeRefused
+from rlxweb.ir.tensor import Tensor
+
+# RLX's norm names are shifted against NumPy's (semantics §A.9, §I.2 item 34).
+_RLX_NORMS = {"backward": "none", "forward": "backward", "ortho": "ortho"}
+
+
+class SpectralBuilder(ABC):
+    """Spectral builder methods over `apply`; mixed into Graph."""
+
+    @abstractmethod
+    def apply(self, op_name: str, *inputs: Tensor, name: str = "", **attrs: Any) -> Any:
+        """Add a node; see Graph.apply."""
+
+    @abstractmethod
+    def constant(self, value: Any, dtype: Any = None) -> Tensor:
+        """Add an array; see Graph.constant."""
+
+    def fft(self, x: Tensor, inverse: bool = False, norm: str = "backward") -> Tensor:
+        """Complex FFT of the last axis, block layout [..., 2N] → [..., 2N], any N."""
+        return self.apply("fft", x, inverse=inverse, norm=norm)
+
+    def fft_norm(
+        self, x: Tensor, inverse: bool = False, norm: str = "Backward"
+    ) -> Tensor:
+        """`fft` under RLX's norm names Backward (no scaling), Forward, Ortho."""
+        if norm.lower() not in _RLX_NORMS:
+            raise AttributeRefused(
+                "fft_norm", f"norm {norm!r}", "allowed: Backward, Forward, Ortho"
+            )
+        return self.fft(x, inverse, _RLX_NORMS[norm.lower()])
+
+    def rfft_block(self, x: Tensor, norm: str = "backward") -> Tensor:
+        """Spectrum of real rows [..., n] as one block [..., 2F], F = n // 2 + 1."""
+        return self.apply("rfft", x, norm=norm)
+
+    def rfft(self, x: Tensor, norm: str = "backward") -> tuple[Tensor, Tensor]:
+        """Spectrum of real rows [..., n] as (re, im), each [..., n // 2 + 1]."""
+        return self.split_block(self.rfft_block(x, norm))
+
+    def split_block(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The real and the imaginary half of a block tensor."""
+        half, axis = x.shape[-1] // 2, x.rank - 1
+        re = self.apply("narrow", x, axis=axis, start=0, length=half)
+        return re, self.apply("narrow", x, axis=axis, start=half, length=half)
+
+    def irfft(self, re: Tensor, im: Tensor, n: int, norm: str = "backward") -> Tensor:
+        """Real rows [..., n] of a half spectrum; numpy.fft.irfft's meaning."""
+        block = self.apply("concat", re, im, axis=re.rank - 1)
+        return self.apply("irfft", block, n=n, norm=norm)
+
+    def fftfreq(self, n: int, d: float = 1.0) -> Tensor:
+        """Bin frequencies [n] as a constant, as numpy.fft.fftfreq."""
+        return self.constant(np.fft.fftfreq(n, d), "f32")
+
+    def rfftfreq(self, n: int, d: float = 1.0) -> Tensor:
+        """Bin frequencies [n // 2 + 1] as a constant, as numpy.fft.rfftfreq."""
+        return self.constant(np.fft.rfftfreq(n, d), "f32")
+
+    def psd(self, re: Tensor, im: Tensor) -> Tensor:
+        """(re² + im²) / F with F the length of the last axis, as RLX's psd."""
+        return self.apply("psd", re, im)
+
+    def psd_real(self, x: Tensor) -> Tensor:
+        """`rfft` then `psd`: divides by n // 2 + 1, no one-sided doubling."""
+        return self.psd(*self.rfft(x))
+
+    def frame(self, x: Tensor, length: int, hop: int, count: int = 0) -> Tensor:
+        """Overlapping frames [..., count, length] of the last axis, a view.
+
+        `count` 0 takes all 1 + (T - length) // hop of them.
+        """
+        return self.apply("frame", x, length=length, hop=hop, count=count)
+
+    def stft(self, x: Tensor, frame: int, hop: int) -> Tensor:
+        """Short-time spectrum [frames, ..., 2F] of rows [..., T]; no window, no pad."""
+        return self.apply("stft", x, length=frame, hop=hop)
+
+    def log_mel(self, spectrum: Tensor, filters: Tensor) -> Tensor:
+        """Whisper-style log-mel [..., M] of a block spectrum [..., 2N]."""
+        return self.apply("log_mel", spectrum, filters)
+
+    def log_mel_backward(
+        self, spectrum: Tensor, filters: Tensor, grad: Tensor
+    ) -> Tensor:
+        """Gradient of `log_mel` with respect to the spectrum."""
+        return self.apply("log_mel_backward", spectrum, filters, grad)
+
+    def welch_peaks(self, spectrum: Tensor, k: int, n_segments: int) -> Tensor:
+        """Packed (bin, power) pairs [B, 2k] of block spectra [B * S, 2n]."""
+        return self.apply("welch_peaks", spectrum, k=k, n_segments=n_segments)
