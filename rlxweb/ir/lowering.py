@@ -113,8 +113,8 @@ class Call:
     workgroup  invocations per workgroup
     values     extra uniforms (u32 or f32), constant over all pieces
     constants  `override` values of the shader
-    stores     element type each access is declared with; None: the operand's own
     faults     the shader reports bad data by `fault()` (gather)
+    shared_bytes  workgroup memory the shader needs
     """
 
     shader: str
@@ -128,6 +128,7 @@ class Call:
     uses: tuple[str, ...] = ()
     source: str | None = None
     faults: bool = False
+    shared_bytes: int = 0
 
 
 class Scratch(NamedTuple):
