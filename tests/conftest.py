@@ -1,0 +1,222 @@
+"""What every test shares: which engines this machine has, and which it must have.
+
+A test that needs an engine takes the `adapter` fixture or a `requires_*` marker. On a
+bare machine such a test is skipped; `--require NAME` turns the skip into a failure, and
+CI=true requires the three WGSL adapters. An engine counts as present when it has run
+something and answered right, not when a module of its name can be imported.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import hypothesis
+import numpy as np
+import pytest
+
+from rlxweb.errors import AdapterMissing
+from rlxweb.gpu.port import DeviceFacts, Dispatch, Port, Range, Want
+from rlxweb.runtime.drive import drive
+
+ADAPTERS = {
+    "lavapipe": Want(backends=("vulkan",), name="llvmpipe"),
+    "opengl": Want(backends=("opengl",), name="llvmpipe"),
+    "swiftshader": Want(backends=("vulkan",), name="SwiftShader"),
+}
+SOFTWARE_DRIVERS = (
+    *sorted(Path("/usr/share/vulkan/icd.d").glob("lvp_icd*.json")),
+    Path("/usr/lib/chromium/vk_swiftshader_icd.json"),
+)
+PROBE = """
+@group(0) @binding(0) var<storage, read_write> cells: array<u32>;
+@compute @workgroup_size(64)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    if (id.x >= arrayLength(&cells)) { return; }
+    cells[id.x] = cells[id.x] * 2u + 1u;
+}
+"""
+
+USED: set[str] = set()
+"""Lines for the summary: the adapters that tests ran on."""
+
+hypothesis.settings.register_profile("default", deadline=None)
+hypothesis.settings.register_profile(
+    "ci", deadline=None, derandomize=True, print_blob=True
+)
+
+
+def show_drivers_to_loader() -> None:
+    """Both software Vulkan drivers, unless the caller chose; before wgpu is loaded."""
+    found = [str(path) for path in SOFTWARE_DRIVERS if path.exists()]
+    if found:
+        os.environ.setdefault("VK_ICD_FILENAMES", os.pathsep.join(found))
+    # EGL asks Wayland first, which complains on stderr when this is unset.
+    os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())
+
+
+async def run_probe(port: Port, want: Want) -> DeviceFacts:
+    """Open the adapter and run one kernel on it; the answer must be right."""
+    facts = await port.open(want)
+    try:
+        cells = np.arange(100, dtype=np.uint32)
+        handle = port.buffer(cells.nbytes, "storage")
+        port.write(handle, 0, memoryview(cells).cast("B"))
+        kernel = await port.pipeline(PROBE, ("write",), {})
+        whole = Range(handle, 0, cells.nbytes)
+        port.submit([Dispatch(kernel, (whole,), (2, 1, 1), "probe")])
+        answer = np.frombuffer(await port.read(handle, 0, cells.nbytes), np.uint32)
+        np.testing.assert_array_equal(answer, cells * 2 + 1)
+    finally:
+        await port.close()
+    return facts
+
+
+@cache
+def adapter_facts(name: str) -> DeviceFacts:
+    """The facts of one of ADAPTERS (or of the best, ""); AdapterMissing if absent."""
+    from rlxweb.gpu.native import NativePort
+
+    want = ADAPTERS.get(name, Want())
+    facts = drive(run_probe(NativePort(), want))
+    assert want.name.lower() in facts.name.lower(), facts
+    assert not want.backends or facts.backend in want.backends, facts
+    USED.add(f"{name or 'best'}: {facts.name} ({facts.backend}, {facts.driver})")
+    return facts
+
+
+def probe_adapter(name: str) -> str:
+    """Why the adapter is missing, or "" when it works."""
+    try:
+        adapter_facts(name)
+    except (AdapterMissing, ImportError) as error:
+        return f"{name or 'any adapter'}: {error}"
+    return ""
+
+
+def probe_browser() -> str:
+    """Why there is no browser, or ""."""
+    path = shutil.which("chromium")
+    if path is None:
+        return "browser: no chromium on PATH"
+    said = subprocess.run([path, "--version"], capture_output=True, check=False)
+    return "" if said.returncode == 0 else f"browser: {said.stderr.decode()}"
+
+
+def probe_cuda() -> str:
+    """Why there is no CUDA, or ""."""
+    try:
+        import cupy
+
+        good = int(cupy.arange(5).sum()) == 10
+    except Exception as error:  # CuPy without a driver raises its own kinds
+        return f"cuda: {error}"
+    return "" if good else "cuda: 0 + 1 + 2 + 3 + 4 is not 10 there"
+
+
+def probe_mlx() -> str:
+    """Why there is no MLX, or ""."""
+    try:
+        import mlx.core as mx
+
+        good = int(mx.arange(5).sum()) == 10
+    except Exception as error:  # a wheel without its native half raises its own kinds
+        return f"mlx: {error}"
+    return "" if good else "mlx: 0 + 1 + 2 + 3 + 4 is not 10 there"
+
+
+PROBES: dict[str, Callable[[], str]] = {
+    "wgpu": lambda: probe_adapter(""),
+    "lavapipe": lambda: probe_adapter("lavapipe"),
+    "opengl": lambda: probe_adapter("opengl"),
+    "swiftshader": lambda: probe_adapter("swiftshader"),
+    "browser": probe_browser,
+    "cuda": probe_cuda,
+    "mlx": probe_mlx,
+}
+
+
+@cache
+def missing(engine: str) -> str:
+    """Why `engine` is not there, or ""; asked once per session."""
+    return PROBES[engine]()
+
+
+def required(config: pytest.Config) -> set[str]:
+    """The engines whose absence is a failure; `wgpu` stands for all three adapters."""
+    names = set(config.getoption("--require"))
+    if os.environ.get("CI", "").lower() in ("1", "true"):
+        names.add("wgpu")
+    return names | set(ADAPTERS) if "wgpu" in names else names
+
+
+def demand(engine: str, config: pytest.Config) -> None:
+    """Skip or fail the running test when `engine` is not there."""
+    reason = missing(engine)
+    if reason and engine in required(config):
+        pytest.fail(f"required, but not here: {reason}", pytrace=False)
+    if reason:
+        pytest.skip(reason)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--require NAME`, as often as wanted."""
+    parser.addoption(
+        "--require",
+        metavar="NAME",
+        action="append",
+        default=[],
+        choices=tuple(PROBES),
+        help=f"fail, do not skip, where this is missing: {', '.join(PROBES)} "
+        "(wgpu: all three adapters)",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Show the drivers to the loader; in CI take the hypothesis profile of CI."""
+    show_drivers_to_loader()
+    if os.environ.get("CI"):
+        hypothesis.settings.load_profile("ci")
+    elif not config.getoption("--hypothesis-profile", None):
+        hypothesis.settings.load_profile("default")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Honour the requires_* markers."""
+    for mark in item.iter_markers():
+        if mark.name.startswith("requires_"):
+            demand(mark.name.removeprefix("requires_"), item.config)
+
+
+@pytest.fixture(scope="session", params=list(ADAPTERS))
+def adapter(request: pytest.FixtureRequest) -> Want:
+    """Each of the three adapters in turn, proved to work, as what a port opens."""
+    demand(request.param, request.config)
+    return ADAPTERS[request.param]
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker of a parallel run hands the adapters it used to the controller."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["adapters"] = sorted(USED)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: object) -> None:
+    """Take over what a worker found."""
+    USED.update(getattr(node, "workeroutput", {}).get("adapters", ()))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name the adapters, so that a log says what its green means."""
+    terminalreporter.section("adapters")
+    for line in sorted(USED) or ["no test ran on a WGSL adapter"]:
+        terminalreporter.line(line)
+    terminalreporter.line(f"Python {sys.version.split()[0]}, NumPy {np.__version__}")
