@@ -1,0 +1,1 @@
+"""graph → Plan: rewrites, fusion, views, memory. Never names an op; reads its record."""

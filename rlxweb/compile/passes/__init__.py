@@ -1,0 +1,1 @@
+"""Graph → Graph rewrites. Valid graph in, valid graph out, same outputs in meaning."""

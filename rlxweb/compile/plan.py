@@ -1,0 +1,96 @@
+"""The Plan: what every backend receives. Frozen, printable, free of any device.
+
+A plan is a list of steps over values. A value is a node's result lying dense in a slot
+(or given from outside); an Operand reads a value through a Layout, so views cost
+nothing. Slots are buffers shared by values whose lives do not overlap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from rlxweb.ir.graph import Graph
+from rlxweb.ir.layout import Layout
+from rlxweb.ir.op import TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One choice: what was chosen, why, and the numbers behind it."""
+
+    what: str
+    why: str
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        facts = ", ".join(f"{k}={v}" for k, v in self.numbers.items())
+        return f"{self.what}: {self.why}" + (f" ({facts})" if facts else "")
+
+    def as_json(self) -> dict[str, Any]:
+        return {"what": self.what, "why": self.why, "numbers": dict(self.numbers)}
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """Value `value` read through `layout`."""
+
+    value: int
+    layout: Layout
+
+
+StepKind = Literal["view", "region", "kernel", "join", "copy"]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One unit of work.
+
+    view    `nodes[0]` moves no data (kept only for targets that make their own views)
+    region  the elementwise `nodes`, in order, as one pass; the last is the result
+    kernel  one op as it stands
+    join    the inputs side by side in the output
+    copy    one operand made dense
+    """
+
+    kind: StepKind
+    nodes: tuple[int, ...]
+    inputs: tuple[Operand, ...]
+    output: int
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A compiled graph.
+
+    graph    the rewritten graph the node ids refer to
+    types    value → its type (values beyond the graph's nodes are copies)
+    slots    value → index into `slot_bytes`, for values that steps produce
+    outputs  what `run` returns, in order
+    """
+
+    graph: Graph
+    steps: tuple[Step, ...]
+    types: Mapping[int, TensorType]
+    slots: Mapping[int, int]
+    slot_bytes: tuple[int, ...]
+    outputs: tuple[Operand, ...]
+    decisions: tuple[Decision, ...] = ()
+
+    def __str__(self) -> str:
+        lines = [f"plan of '{self.graph.name}'"]
+        for step in self.steps:
+            args = ", ".join(f"v{o.value}" for o in step.inputs)
+            slot = self.slots.get(step.output)
+            lines.append(
+                f"  v{step.output} = {step.kind} {step.label}({args})"
+                f" : {self.types[step.output]}" + (f" @{slot}" if slot is not None else "")
+            )
+        back = ", ".join(f"v{o.value}" for o in self.outputs)
+        lines.append(f"  return {back}")
+        lines.append(
+            f"  {len(self.slot_bytes)} slots, {sum(self.slot_bytes):,} bytes"
+        )
+        return "\n".join(lines)

@@ -1,0 +1,41 @@
+"""What a backend tells the compiler about itself. Plain data and one question."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rlxweb.ir.dtype import DType
+from rlxweb.ir.op import Op, TensorType
+
+Answer = str | None
+NativeRule = Callable[[Op, tuple[TensorType, ...], TensorType, Mapping[str, Any]], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The device as the compiler sees it.
+
+    name          for messages and decisions ("NumPy", "llvmpipe on vulkan")
+    dtypes        element types it can hold
+    native        (op, input types, output type, attrs) → may stay one step as it is;
+                  ops for which it says no are taken apart by their Compose
+    max_operands  distinct buffers a fused region may touch, its output included
+    keeps_views   view ops stay steps (NumPy makes its own views); otherwise they are
+                  resolved into layouts and vanish
+    bool_bytes    bytes a bool takes in a buffer
+    """
+
+    name: str
+    dtypes: frozenset[DType]
+    native: NativeRule
+    max_operands: int = 8
+    keeps_views: bool = False
+    bool_bytes: int = 4
+
+    def nbytes(self, kind: TensorType) -> int:
+        """Bytes a value takes in this device's memory."""
+        if kind.dtype is DType.BOOL:
+            return kind.numel * self.bool_bytes
+        return kind.nbytes

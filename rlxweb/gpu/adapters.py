@@ -1,0 +1,116 @@
+"""Which adapter to take: facts, ranking and reasons, over wgpu's adapter objects.
+
+Reads the attributes of adapter objects it is handed and never imports wgpu; opening
+one is the port's work. Used by `native.py` only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+from rlxweb.errors import AdapterMissing
+from rlxweb.gpu.limits import Limits
+from rlxweb.gpu.port import BackendType, DeviceFacts, Want
+
+_BACKENDS: dict[str, BackendType] = {
+    "Vulkan": "vulkan",
+    "OpenGL": "opengl",
+    "OpenGLES": "opengl",
+    "D3D12": "directx",
+    "Metal": "metal",
+}
+_KINDS = {"DiscreteGPU": 0, "IntegratedGPU": 1}
+_OTHER, _SOFTWARE = 2, 3
+_SOFTWARE_NAMES = ("llvmpipe", "softpipe", "swiftshader", "basic render")
+
+Candidate = tuple[DeviceFacts, Any]
+
+
+def facts_of(native: Any) -> DeviceFacts:
+    """The facts of one adapter: all it has, not yet what a device is granted."""
+    info = native.info
+    name = info["device"] or info["description"] or "unnamed adapter"
+    return DeviceFacts(
+        name=name,
+        vendor=info["vendor"] or "",
+        backend=_BACKENDS[info["backend_type"]],
+        driver=info["description"] or "",
+        software=info["adapter_type"] == "CPU"
+        or any(s in name.lower() for s in _SOFTWARE_NAMES),
+        features=frozenset(native.features),
+        limits=limits_of(native.limits),
+    )
+
+
+def limits_of(native: Mapping[str, int]) -> Limits:
+    """Our limits from wgpu's `max-buffer-size` style names."""
+    found = {f.name: native[f.name.replace("_", "-")] for f in fields(Limits)}
+    # Sizes are used in words of 4 bytes; llvmpipe reports 2**31 - 1.
+    for name in ("max_buffer_size", "max_storage_buffer_binding_size"):
+        found[name] = found[name] // 4 * 4
+    return Limits(**found)
+
+
+def limits_to_ask(want: Limits, have: Limits) -> Limits:
+    """What to request: the wish cut to the adapter, but never under WebGPU's defaults.
+
+    A wish below the defaults (a shrunk device in a test) bounds what is recorded; it
+    must not change what the driver itself validates.
+    """
+    bounds = {
+        f.name: (min if f.name.startswith("min_") else max)(
+            getattr(want, f.name), getattr(_CORE, f.name)
+        )
+        for f in fields(Limits)
+    }
+    return Limits(**bounds).lowest(have)
+
+
+def ranked(natives: Iterable[Any], want: Want) -> list[Candidate]:
+    """The adapters of a wanted backend: by place in `want.backends`, then discrete,
+    integrated, other, software; then modern APIs before OpenGL; then the larger."""
+
+    def rank(found: Candidate) -> tuple[int, int, bool, int]:
+        facts, native = found
+        place = want.backends.index(facts.backend) if want.backends else 0
+        kind = _KINDS.get(native.info["adapter_type"], _OTHER)
+        return (
+            place,
+            _SOFTWARE if facts.software else kind,
+            facts.backend == "opengl",
+            -facts.limits.max_compute_invocations_per_workgroup,
+        )
+
+    found = [
+        (facts_of(n), n) for n in natives if n.info["backend_type"] in _BACKENDS
+    ]
+    if want.backends:
+        found = [f for f in found if f[0].backend in want.backends]
+    return sorted(found, key=rank)
+
+
+def why_not(facts: DeviceFacts, want: Want) -> str:
+    """Why this adapter is not the one asked for; empty if it may be."""
+    said = f"{facts.name} {facts.vendor} {facts.driver}".lower()
+    if want.name.lower() in said:
+        return ""
+    return f"its name has no {want.name!r}"
+
+
+def missing(want: Want, passed: Sequence[tuple[str, str]]) -> AdapterMissing:
+    """The error for a machine where no adapter could be taken."""
+    wanted = " or ".join(want.backends) or "any backend"
+    if want.name:
+        wanted += f", name containing {want.name!r}"
+    return AdapterMissing(
+        f"open a GPU ({wanted})",
+        "no adapter could be taken" if passed else "no adapter was found",
+        "; ".join(f"{name}: {why}" for name, why in passed),
+        "`rlxweb devices` lists what this machine has",
+        passed,
+    )
+
+
+_CORE = Limits()

@@ -1,0 +1,210 @@
+"""Command lists made ready for a wgpu device: checked, bound, and encoded.
+
+Bind groups are made once per set of ranges and kept until a buffer in them goes, so a
+second submission of the same commands creates nothing. Works on wgpu objects it is
+handed and never imports wgpu. Used by `native.py` only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from rlxweb.gpu import rules
+from rlxweb.gpu.limits import Limits
+from rlxweb.gpu.port import Access, Clear, Command, Copy, Dispatch, Range
+
+_TYPES: dict[Access, str] = {
+    "read": "read-only-storage",
+    "write": "storage",
+    "uniform": "uniform",
+}
+_COMPUTE = 4
+# Command tuples whose ready form is kept for their next submission.
+_KEPT = 64
+
+GroupKey = tuple[tuple[Access, ...], tuple[Range, ...]]
+
+
+@dataclass(slots=True)
+class Tables:
+    """The native objects and facts behind the handles of one port."""
+
+    buffers: dict[int, Any] = field(default_factory=dict)
+    sizes: dict[int, rules.BufferFacts] = field(default_factory=dict)
+    pipelines: dict[int, Any] = field(default_factory=dict)
+    layouts: dict[int, tuple[Access, ...]] = field(default_factory=dict)
+
+
+class _Run(NamedTuple):
+    """A dispatch with its native objects."""
+
+    pipeline: Any
+    groups: tuple[Any, ...]
+    grid: tuple[int, int, int]
+
+
+class _Call(NamedTuple):
+    """A copy or clear: an encoder method and its arguments."""
+
+    method: str
+    arguments: tuple[Any, ...]
+
+
+class _Ready(NamedTuple):
+    """A command list in native form; holds the commands so that their id stays."""
+
+    commands: tuple[Command, ...]
+    steps: list[_Run | _Call]
+    handles: frozenset[int]
+
+
+class Binder:
+    """Makes and keeps bind groups and ready command lists of one device."""
+
+    def __init__(self, device: Any, tables: Tables, created: dict[str, int]) -> None:
+        self._device = device
+        self._tables = tables
+        self._created = created
+        self._layouts: dict[tuple[Access, ...], Any] = {}
+        self._groups: dict[GroupKey, Any] = {}
+        self._users: dict[int, set[GroupKey]] = {}
+        self._ready: dict[int, _Ready] = {}
+
+    def pipeline_layout(self, layout: tuple[Access, ...]) -> Any:
+        """Storage bindings as group 0, a trailing uniform as group 1."""
+        groups = [self._group_layout(part) for part in _parts(layout)]
+        return self._device.create_pipeline_layout(bind_group_layouts=groups)
+
+    def encode(self, commands: Sequence[Command], limits: Limits) -> Any:
+        """One finished command buffer; neighbouring dispatches share a pass."""
+        encoder = self._device.create_command_encoder()
+        compute = None
+        last = _NOTHING
+        for step in self._steps(commands, limits):
+            if isinstance(step, _Call):
+                if compute is not None:
+                    compute.end()
+                    compute, last = None, _NOTHING
+                getattr(encoder, step.method)(*step.arguments)
+                continue
+            if compute is None:
+                compute = encoder.begin_compute_pass()
+            if step.pipeline is not last.pipeline:
+                compute.set_pipeline(step.pipeline)
+            for index, group in enumerate(step.groups):
+                compute.set_bind_group(index, group)
+            compute.dispatch_workgroups(*step.grid)
+            last = step
+        if compute is not None:
+            compute.end()
+        return encoder.finish()
+
+    def forget(self, handle: int) -> None:
+        """Drop whatever holds a buffer or pipeline that is about to go."""
+        for key in self._users.pop(handle, ()):
+            self._groups.pop(key, None)
+            for span in key[1]:
+                self._users.get(span.handle, set()).discard(key)
+        for at in [k for k, r in self._ready.items() if handle in r.handles]:
+            del self._ready[at]
+
+    def _steps(
+        self, commands: Sequence[Command], limits: Limits
+    ) -> list[_Run | _Call]:
+        # Only a tuple cannot change between two submissions; holding it keeps its id.
+        kept = self._ready.get(id(commands))
+        if kept is not None and kept.commands is commands:
+            return kept.steps
+        tables = self._tables
+        for command in commands:
+            rules.check_command(command, tables.sizes, tables.layouts, limits)
+        steps = [self._step(command) for command in commands]
+        if isinstance(commands, tuple):
+            while len(self._ready) >= _KEPT:
+                del self._ready[next(iter(self._ready))]
+            handles = frozenset(h for c in commands for h in _handles(c))
+            self._ready[id(commands)] = _Ready(commands, steps, handles)
+        return steps
+
+    def _step(self, command: Command) -> _Run | _Call:
+        buffers = self._tables.buffers
+        if isinstance(command, Copy):
+            source = command.source
+            return _Call(
+                "copy_buffer_to_buffer",
+                (
+                    buffers[source.handle],
+                    source.offset,
+                    buffers[command.target],
+                    command.target_offset,
+                    source.nbytes,
+                ),
+            )
+        if isinstance(command, Clear):
+            span = command.target
+            return _Call("clear_buffer", (buffers[span.handle], span.offset, span.nbytes))
+        layout = self._tables.layouts[command.pipeline]
+        groups, at = [], 0
+        for part in _parts(layout):
+            groups.append(self._group(part, command.bindings[at : at + len(part)]))
+            at += len(part)
+        pipeline = self._tables.pipelines[command.pipeline]
+        return _Run(pipeline, tuple(groups), command.grid)
+
+    def _group_layout(self, part: tuple[Access, ...]) -> Any:
+        if part not in self._layouts:
+            self._layouts[part] = self._device.create_bind_group_layout(
+                entries=[
+                    {
+                        "binding": at,
+                        "visibility": _COMPUTE,
+                        "buffer": {"type": _TYPES[access]},
+                    }
+                    for at, access in enumerate(part)
+                ]
+            )
+        return self._layouts[part]
+
+    def _group(self, part: tuple[Access, ...], spans: tuple[Range, ...]) -> Any:
+        key = (part, spans)
+        found = self._groups.get(key)
+        if found is None:
+            found = self._device.create_bind_group(
+                layout=self._group_layout(part),
+                entries=[
+                    {
+                        "binding": at,
+                        "resource": {
+                            "buffer": self._tables.buffers[span.handle],
+                            "offset": span.offset,
+                            "size": span.nbytes,
+                        },
+                    }
+                    for at, span in enumerate(spans)
+                ],
+            )
+            self._created["bind_groups"] += 1
+            self._groups[key] = found
+            for span in spans:
+                self._users.setdefault(span.handle, set()).add(key)
+        return found
+
+
+def _parts(layout: tuple[Access, ...]) -> tuple[tuple[Access, ...], ...]:
+    """The layout of each bind group."""
+    if layout and layout[-1] == "uniform":
+        return layout[:-1], layout[-1:]
+    return (layout,)
+
+
+def _handles(command: Command) -> tuple[int, ...]:
+    if isinstance(command, Dispatch):
+        return (command.pipeline, *(span.handle for span in command.bindings))
+    if isinstance(command, Copy):
+        return command.source.handle, command.target
+    return (command.target.handle,)
+
+
+_NOTHING = _Run(None, (), (0, 0, 0))

@@ -1,0 +1,391 @@
+"""The GPU port over wgpu-py: the only file that imports wgpu, and only inside functions.
+
+Owns what wgpu-py leaves open: the deadline (its waits have none), the loss of a device
+(it only logs one) and the mapping of its errors to `rlxweb.errors`. Blocks inside its
+coroutines and never suspends. Knows buffers and commands, no tensors.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+
+from rlxweb.errors import (
+    AdapterMissing,
+    DeviceError,
+    DeviceLost,
+    GpuTimeout,
+    OutOfMemory,
+    RlxError,
+    SessionClosed,
+    ShaderRejected,
+)
+from rlxweb.gpu import adapters as choice
+from rlxweb.gpu import readback, rules
+from rlxweb.gpu.binding import Binder, Tables
+from rlxweb.gpu.limits import Limits
+from rlxweb.gpu.port import (
+    Access,
+    Command,
+    Copy,
+    DeviceFacts,
+    Dispatch,
+    Range,
+    Usage,
+    Want,
+)
+
+_USAGES: dict[Usage, str] = {
+    "storage": "STORAGE|COPY_SRC|COPY_DST",
+    "uniform": "UNIFORM|COPY_DST",
+    "readback": "MAP_READ|COPY_DST",
+}
+_PROOF = """
+@group(0) @binding(0) var<storage, read> x: array<u32>;
+@group(0) @binding(1) var<storage, read_write> y: array<u32>;
+@compute @workgroup_size(1) fn main() { y[0] = x[0] * 3u + 1u; }
+"""
+
+
+def adapters() -> tuple[DeviceFacts, ...]:
+    """Every adapter wgpu finds, best first, with all its features and limits.
+
+    Errors   AdapterMissing if wgpu or its driver library cannot be used.
+    """
+    return tuple(facts for facts, _ in choice.ranked(_enumerate(), Want()))
+
+
+def _enumerate() -> list[Any]:
+    try:
+        import wgpu
+
+        with _quiet_wayland():
+            return list(wgpu.gpu.enumerate_adapters_sync())
+    except (ImportError, OSError, RuntimeError, AttributeError) as error:
+        raise AdapterMissing(
+            "looking for a GPU",
+            f"wgpu cannot be used ({type(error).__name__}: {error})",
+            hint="install it with `pip install wgpu`, or choose device 'cpu'",
+        ) from error
+
+
+@contextmanager
+def _quiet_wayland() -> Iterator[None]:
+    """Keep libwayland from printing that no desktop runs while GL looks for one."""
+    # Its log hook gets a C function that ignores its arguments while adapters are
+    # listed, and one that prints to stderr afterwards. Both are C, so nothing calls
+    # into a Python that has ended.
+    try:
+        if sys.platform != "linux":
+            raise OSError
+        libc = ctypes.CDLL(None)
+        ignore, show = libc.getpid, libc.vwarnx
+        hook = ctypes.CDLL("libwayland-client.so.0").wl_log_set_handler_client
+    except (OSError, AttributeError):
+        yield
+        return
+    hook(ignore)
+    try:
+        yield
+    finally:
+        hook(show)
+
+
+class NativePort:
+    """The eight verbs over one wgpu device. Thread-safe: one lock around each verb.
+
+    `created` counts the driver objects made so far; `passed_over` names the adapters
+    that were looked at before the one taken, with the reason; `lost` says why the
+    device is lost, and is empty while it is not.
+    """
+
+    def __init__(self, deadline_s: float = 30.0) -> None:
+        self.deadline_s = deadline_s
+        self.lost = ""
+        self.passed_over: tuple[tuple[str, str], ...] = ()
+        self.created = {"buffers": 0, "pipelines": 0, "bind_groups": 0}
+        self._lock = threading.RLock()
+        self._closed = False
+        self._hung = False
+        self._facts: DeviceFacts | None = None
+        self._next = 1
+        self._device: Any = None
+        self._tables = Tables()
+        self._binder: Any = None
+        self._reader: Any = None
+
+    @property
+    def facts(self) -> DeviceFacts:
+        if self._facts is None:
+            raise DeviceError("facts", "the port is not open", "", "await open() first")
+        return self._facts
+
+    @property
+    def live(self) -> Set[int]:
+        return self._tables.sizes.keys() | self._tables.layouts.keys()
+
+    # --- the eight verbs --------------------------------------------------------
+
+    async def open(self, want: Want) -> DeviceFacts:
+        """See `Port.open`."""
+        with self._lock:
+            if self._closed:
+                raise SessionClosed("open", "the port was closed", "", _OPEN_NEW)
+            if self._device is not None:
+                raise DeviceError("open", "the port is open already")
+            passed: list[tuple[str, str]] = []
+            gone: RlxError | None = None
+            for facts, native in choice.ranked(_enumerate(), want):
+                why = choice.why_not(facts, want)
+                try:
+                    if not why:
+                        return await self._take(facts, native, want)
+                except RlxError as error:
+                    why = str(error)
+                    gone = error if isinstance(error, DeviceLost | GpuTimeout) else gone
+                    self._drop()
+                    self.lost = ""
+                passed.append((f"{facts.name} ({facts.backend})", why))
+                self.passed_over = tuple(passed)
+            raise gone or choice.missing(want, passed)
+
+    def buffer(self, nbytes: int, usage: Usage) -> int:
+        """See `Port.buffer`."""
+        with self._lock:
+            self._check_open("buffer")
+            rules.check_buffer(nbytes, usage, self.facts.limits)
+            size = rules.padded(nbytes)
+            with self._ours(f"buffer of {nbytes} bytes ({usage})"):
+                native = self._device.create_buffer(size=size, usage=_USAGES[usage])
+            handle = self._handle("buffers")
+            self._tables.buffers[handle] = native
+            self._tables.sizes[handle] = rules.BufferFacts(size, usage)
+            return handle
+
+    def write(self, handle: int, offset: int, data: memoryview) -> None:
+        """See `Port.write`."""
+        with self._lock:
+            self._check_open("write")
+            flat, tail = rules.check_write(handle, offset, data, self._tables.sizes)
+            with self._ours(f"write {data.nbytes} bytes to buffer {handle}"):
+                queue, native = self._device.queue, self._tables.buffers[handle]
+                if flat.nbytes:
+                    queue.write_buffer(native, offset, flat)
+                if tail:
+                    queue.write_buffer(native, offset + flat.nbytes, tail)
+
+    async def pipeline(
+        self, source: str, layout: Sequence[Access], constants: Mapping[str, float]
+    ) -> int:
+        """See `Port.pipeline`."""
+        with self._lock:
+            self._check_open("pipeline")
+            order = tuple(layout)
+            rules.check_layout(order, self.facts.limits)
+            with self._ours("compile a shader", ShaderRejected, source):
+                module = self._device.create_shader_module(code=source)
+                native = self._device.create_compute_pipeline(
+                    layout=self._binder.pipeline_layout(order),
+                    compute={
+                        "module": module,
+                        "entry_point": "main",
+                        "constants": dict(constants),
+                    },
+                )
+            handle = self._handle("pipelines")
+            self._tables.pipelines[handle] = native
+            self._tables.layouts[handle] = order
+            return handle
+
+    def submit(self, commands: Sequence[Command]) -> None:
+        """See `Port.submit`."""
+        with self._lock:
+            self._check_open("submit")
+            with self._ours(f"submit {len(commands)} commands"):
+                encoded = self._binder.encode(commands, self.facts.limits)
+                self._device.queue.submit([encoded])
+
+    async def read(self, handle: int, offset: int, nbytes: int) -> memoryview:
+        """See `Port.read`."""
+        with self._lock:
+            self._check_open("read")
+            facts = rules.check_read(handle, offset, nbytes, self._tables.sizes)
+            out = np.empty(nbytes, np.uint8)
+            # A failed map means the device is gone or cannot be trusted any more.
+            with self._ours(f"read {nbytes} bytes of buffer {handle}", DeviceLost):
+                native = self._tables.buffers[handle]
+                if nbytes == 0:
+                    self._reader.drain()
+                elif facts.usage == "readback":
+                    self._reader.from_readback(native, offset, out)
+                else:
+                    self._reader.from_storage(native, offset, out)
+            return memoryview(out)
+
+    def destroy(self, handle: int) -> None:
+        """See `Port.destroy`."""
+        with self._lock:
+            if self._closed:
+                raise SessionClosed("destroy", "the port was closed", "", _OPEN_NEW)
+            if handle not in self.live:
+                raise DeviceError(
+                    f"destroy {handle}", "it is no live buffer or pipeline"
+                )
+            if not self.lost:
+                self._end_open_maps("destroy")
+            tables = self._tables
+            self._binder.forget(handle)
+            tables.sizes.pop(handle, None)
+            tables.layouts.pop(handle, None)
+            tables.pipelines.pop(handle, None)
+            native = tables.buffers.pop(handle, None)
+            if native is not None and not self.lost:
+                native.destroy()
+
+    async def close(self) -> None:
+        """See `Port.close`."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            try:
+                # Freeing a busy device waits inside the driver, where no deadline
+                # reaches; so wait here, and abandon a device that does not answer.
+                if self._device is not None and not self.lost:
+                    with self._ours("close", DeviceLost):
+                        self._reader.drain()
+            except (DeviceLost, GpuTimeout) as error:
+                self.lost = self.lost or str(error)
+            finally:
+                self._drop()
+
+    # --- opening and ending -----------------------------------------------------
+
+    async def _take(self, facts: DeviceFacts, native: Any, want: Want) -> DeviceFacts:
+        """Open one adapter and prove it."""
+        features = facts.features & frozenset(want.features)
+        asked = choice.limits_to_ask(want.limits, facts.limits)
+        with self._ours(f"open {facts.name} ({facts.backend})"):
+            self._device = native.request_device_sync(
+                required_features=sorted(features),
+                required_limits={
+                    f.name.replace("_", "-"): getattr(asked, f.name)
+                    for f in fields(Limits)
+                },
+            )
+            granted = choice.limits_of(self._device.limits)
+        # Proven at full limits, since a shrunk record may be too small for the proof.
+        self._facts = replace(facts, features=features, limits=granted)
+        await self._prove()
+        self._facts = replace(self._facts, limits=granted.lowest(want.limits))
+        return self._facts
+
+    async def _prove(self) -> None:
+        """A 4-byte round trip, because a device may be lost at birth, and most calls
+        on a lost device appear to succeed."""
+        before = dict(self.created)
+        self._reader = readback.Reader(self._device, self._wait)
+        self._binder = Binder(self._device, self._tables, self.created)
+        x, y = self.buffer(4, "storage"), self.buffer(4, "storage")
+        back = self.buffer(4, "readback")
+        kernel = await self.pipeline(_PROOF, ("read", "write"), {})
+        self.write(x, 0, memoryview(b"\x05\0\0\0"))
+        spans = (Range(x, 0, 4), Range(y, 0, 4))
+        run = Dispatch(kernel, spans, (1, 1, 1), "proof")
+        self.submit([run, Copy(Range(y, 0, 4), back)])
+        answer = bytes(await self.read(back, 0, 4))
+        for handle in (x, y, back, kernel):
+            self.destroy(handle)
+        self.created.update(before)
+        if answer != b"\x10\0\0\0":
+            raise DeviceError(
+                "prove the device",
+                f"a trivial shader gave {answer.hex()}",
+                "it should give 10000000",
+                "update the driver, or choose another device",
+            )
+
+    def _drop(self) -> None:
+        """Let go of every native object; of a device that hangs, without freeing it."""
+        held = [self._device, self._tables, self._binder, self._reader]
+        if self._hung:
+            # Freeing a hung device blocks for ever, at exit too: leak it for good.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(held))
+        elif not self.lost and self._device is not None:
+            for native in self._tables.buffers.values():
+                native.destroy()
+        self._device = self._binder = self._reader = None
+        self._tables = Tables()
+        self._hung = False
+
+    # --- checks at the boundary -------------------------------------------------
+
+    def _check_open(self, verb: str) -> None:
+        if self._closed:
+            raise SessionClosed(verb, "the port was closed", "", _OPEN_NEW)
+        if self.lost:
+            raise DeviceLost(
+                verb, f"the device was lost ({self.lost})", "", "open the device again"
+            )
+        if self._device is None:
+            raise DeviceError(verb, "the port is not open", "", "await open() first")
+        self._end_open_maps(verb)
+
+    def _end_open_maps(self, verb: str) -> None:
+        if self._reader.has_open_maps:
+            with self._ours(f"{verb} after an interrupted read", DeviceLost):
+                self._reader.end_open_maps()
+
+    def _handle(self, kind: str) -> int:
+        self.created[kind] += 1
+        self._next += 1
+        return self._next - 1
+
+    def _wait(self, promise: Any) -> None:
+        if not readback.settled(promise, self.deadline_s):
+            self._hung = True
+            self.lost = f"it did not answer within {self.deadline_s:g} s"
+            raise GpuTimeout(
+                "wait for the GPU",
+                "the device did not finish its work",
+                f"deadline {self.deadline_s:g} s",
+                "use smaller blocks or a longer deadline, or choose device 'cpu'",
+            )
+        promise.sync_wait()
+
+    @contextmanager
+    def _ours(
+        self,
+        doing: str,
+        otherwise: type[DeviceError] = DeviceError,
+        source: str = "",
+    ) -> Iterator[None]:
+        """Turn whatever wgpu raises into one of our errors."""
+        try:
+            yield
+        except RlxError:
+            raise
+        except Exception as error:
+            text = str(error).replace("Validation Error\n\nCaused by:\n", "").strip()
+            hint = "open the device again, or choose device 'cpu'"
+            if "device is lost" in text.lower() or otherwise is DeviceLost:
+                self.lost = self.lost or text.splitlines()[-1].strip()
+                raise DeviceLost(doing, text, "", hint) from error
+            if type(error).__name__ == "GPUOutOfMemoryError":
+                hint = "free memory, or use smaller blocks"
+                raise OutOfMemory(doing, text, "", hint) from error
+            if otherwise is ShaderRejected:
+                hint = "the generated source is on this exception, as `source`"
+                raise ShaderRejected(doing, text, "", hint, source) from error
+            problem = f"{type(error).__name__}: {text}"
+            raise DeviceError(doing, problem, "", "choose device 'cpu'") from error
+
+
+_OPEN_NEW = "open a new session for more work"

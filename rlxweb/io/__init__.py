@@ -1,0 +1,27 @@
+"""Recordings in, results out: EDF/BDF, WAV, NPY/NPZ and CSV as groups of channels.
+
+Owns files and nothing else: what a rate, a channel and a block of samples are, and how
+an output file appears whole or not at all. Knows no graph, no device and no spectrum.
+`edfio` is loaded only when an EDF or BDF file is opened or the demo file is written.
+"""
+
+from rlxweb.io.demo import DemoTruth, Rhythm, write_demo_recording
+from rlxweb.io.dispatch import open_recording
+from rlxweb.io.recording import Block, Channel, Group, Recording, check_finite
+from rlxweb.io.writers import atomic_path, write_csv, write_json, write_npz
+
+__all__ = [
+    "Block",
+    "Channel",
+    "DemoTruth",
+    "Group",
+    "Recording",
+    "Rhythm",
+    "atomic_path",
+    "check_finite",
+    "open_recording",
+    "write_csv",
+    "write_demo_recording",
+    "write_json",
+    "write_npz",
+]

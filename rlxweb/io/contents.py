@@ -1,0 +1,72 @@
+"""What a format reader hands over: the channels it found and how to read them.
+
+The seam between the formats (edf, wav, npy, csv_table) and the recording the user sees.
+A format says what is in the file; which channels are taken, what they are called and
+what rate holds is decided above, in `choose` and `dispatch`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Samples = npt.NDArray[np.generic]
+
+ARRAY_DTYPES = ("i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8")
+
+
+class SampleReader(Protocol):
+    """Reads a range of samples of some channels of one stream."""
+
+    def read(self, channels: tuple[int, ...], start: int, stop: int) -> Samples:
+        """Samples [start, stop) of the channels with these file indices, (C, T)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One channel as it stands in the file.
+
+    label    the file's own label, may be empty or shared
+    why_not  why it is not taken by default; empty for an ordinary channel
+    nameable False when it holds no samples that could be taken even by name
+    """
+
+    label: str
+    unit: str = ""
+    why_not: str = ""
+    nameable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Channels that share a rate and a length.
+
+    members   indices into `Contents.channels`
+    fs        samples per second, None when the file does not say
+    tolerance how far a rate the caller gives may lie from `fs`, relative
+    """
+
+    members: tuple[int, ...]
+    fs: float | None
+    n_samples: int
+    dtype: np.dtype[np.generic]
+    reader: SampleReader
+    tolerance: float = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """Everything one file holds.
+
+    format    "EDF", "BDF+C", "WAV", "NPY", "CSV" …
+    rate_note why the rate is unknown, where the file came close to telling it
+    """
+
+    format: str
+    channels: tuple[Found, ...]
+    streams: tuple[Stream, ...]
+    rate_note: str = ""

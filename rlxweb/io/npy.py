@@ -1,0 +1,186 @@
+"""NPY files: one NumPy array on disk, read by ranges without loading it whole.
+
+Owns the header (parsed by NumPy, never unpickled) and where each sample lies. One axis
+is one channel; two are (channels, samples), or (samples, channels) when the caller's
+layout says so. The shape is never guessed from its numbers.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from rlxweb.errors import RecordingError
+from rlxweb.io.contents import ARRAY_DTYPES, Contents, Found, Samples, Stream
+from rlxweb.io.source import ByteSource
+
+Layout = Literal["channels-first", "samples-first"]
+LAYOUTS: tuple[Layout, ...] = ("channels-first", "samples-first")
+MAGIC = b"\x93NUMPY"
+
+# NumPy itself refuses longer headers than 10,000 characters.
+_HEADER_NBYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class NpyHeader:
+    """What the header of an NPY file says, and where its data begins."""
+
+    shape: tuple[int, ...]
+    is_fortran: bool
+    dtype: np.dtype[np.generic]
+    offset: int
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+def parse_header(head: bytes, doing: str) -> NpyHeader:
+    """The header in the first bytes of an NPY file.
+
+    Errors   RecordingError when it is cut, broken or of an unknown version.
+    """
+    stream = io.BytesIO(head)
+    try:
+        version = np.lib.format.read_magic(stream)
+        parse = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }.get(version)
+        if parse is None:
+            raise ValueError(f"version {version[0]}.{version[1]} of the format")
+        shape, is_fortran, dtype = parse(stream)
+    # NumPy's parser passes on whatever the text inside provokes.
+    except (ValueError, TypeError, SyntaxError, LookupError, RecursionError) as error:
+        first = (str(error) or "it is cut short").splitlines()[0]
+        raise RecordingError(
+            doing,
+            f"its NPY header cannot be read ({first})",
+            hint="write it again with numpy.save",
+        ) from error
+    if any(not 0 <= dim < 1 << 60 for dim in shape):
+        raise RecordingError(doing, f"its NPY header says shape {shape}")
+    return NpyHeader(tuple(map(int, shape)), bool(is_fortran), dtype, stream.tell())
+
+
+def read_npy(
+    source: ByteSource,
+    layout: Layout,
+    labels: tuple[str, ...] | None = None,
+    fs: float | None = None,
+) -> Contents:
+    """What an NPY file holds; `labels` and `fs` are an NPZ file's own words on it.
+
+    Errors   RecordingError for a cut file, a dtype without samples, a rank above 2.
+    """
+    header = parse_header(source.head(_HEADER_NBYTES), source.doing)
+    _check_dtype(header.dtype, source.doing)
+    _check_size(source, header)
+    n_channels, n_samples, channel_major = _orient(header, layout, source.doing)
+    if labels is not None and len(labels) != n_channels:
+        raise RecordingError(
+            source.doing,
+            "its 'channels' do not fit its array",
+            f"{len(labels)} names for {n_channels} channels",
+            "write as many names as channels",
+        )
+    reader = _NpyReader(source, header, n_channels, n_samples, channel_major)
+    found = tuple(Found(label) for label in labels or ("",) * n_channels)
+    stream = Stream(
+        tuple(range(n_channels)), fs, n_samples, native(header.dtype), reader
+    )
+    return Contents("NPY", found, (stream,))
+
+
+def native(dtype: np.dtype[np.generic]) -> np.dtype[np.generic]:
+    """The dtype samples are given in: native order, float16 widened to float32."""
+    if dtype == np.float16:
+        return np.dtype(np.float32)
+    return dtype.newbyteorder("=")
+
+
+@dataclass(frozen=True, slots=True)
+class _NpyReader:
+    source: ByteSource
+    header: NpyHeader
+    n_channels: int
+    n_samples: int
+    channel_major: bool
+
+    def read(self, channels: tuple[int, ...], start: int, stop: int) -> Samples:
+        dtype, width = self.header.dtype, self.header.dtype.itemsize
+        out = np.empty((len(channels), stop - start), native(dtype))
+        if self.channel_major:
+            for row, channel in enumerate(channels):
+                first = (channel * self.n_samples + start) * width
+                out[row] = self._elements(first, stop - start)
+        else:
+            first = start * self.n_channels * width
+            frames = self._elements(first, (stop - start) * self.n_channels)
+            out[:] = frames.reshape(stop - start, -1)[:, channels].T
+        return out
+
+    def _elements(self, first: int, count: int) -> Samples:
+        header = self.header
+        raw = self.source.read(header.offset + first, count * header.dtype.itemsize)
+        return np.frombuffer(raw, header.dtype)
+
+
+def _orient(
+    header: NpyHeader, layout: Layout, doing: str
+) -> tuple[int, int, bool]:
+    """Channels, samples, and whether each channel's samples lie together."""
+    shape = header.shape
+    if len(shape) not in (1, 2):
+        raise RecordingError(
+            doing,
+            f"its array has {len(shape)} axes, shape {list(shape)}",
+            "1 axis (one channel) or 2 (channels, samples)",
+            "reshape it, or save each part as a file",
+        )
+    if len(shape) == 1:
+        return 1, shape[0], True
+    channels_first = layout == "channels-first"
+    n_channels, n_samples = shape if channels_first else shape[::-1]
+    # C order keeps the last axis together, Fortran order the first.
+    return n_channels, n_samples, channels_first != header.is_fortran
+
+
+def is_sample_dtype(dtype: np.dtype[np.generic]) -> bool:
+    """True for the number types a recording can hold."""
+    return dtype == np.float16 or dtype.newbyteorder("=").str[1:] in ARRAY_DTYPES
+
+
+def _check_dtype(dtype: np.dtype[np.generic], doing: str) -> None:
+    if is_sample_dtype(dtype):
+        return
+    if dtype.hasobject:
+        problem, hint = "its array holds Python objects", "save numbers instead"
+    elif dtype.kind == "c":
+        problem, hint = "its array is complex", "save real and imaginary part apart"
+    else:
+        problem, hint = f"its array holds {dtype}", "cast it before saving"
+    raise RecordingError(
+        doing, problem, "samples are int8 to int64 or float16 to float64", hint
+    )
+
+
+def _check_size(source: ByteSource, header: NpyHeader) -> None:
+    there = source.nbytes - header.offset
+    if there == header.nbytes:
+        return
+    problem = (
+        "the file is cut short" if there < header.nbytes else "the file is too long"
+    )
+    raise RecordingError(
+        source.doing,
+        problem,
+        f"shape {list(header.shape)} of {header.dtype} needs {header.nbytes} bytes, "
+        f"{there} are there",
+        "write it again with numpy.save",
+    )

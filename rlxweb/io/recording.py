@@ -1,0 +1,166 @@
+"""A recording as its user sees it: groups of channels, read in blocks.
+
+Owns Channel, Group, Block, Recording and the finite check. Knows no file format: a
+group asks its reader for a range of samples. Memory stays bounded by the block size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import TracebackType
+
+import numpy as np
+
+from rlxweb.errors import NotFinite, UsageError
+from rlxweb.io.contents import SampleReader, Samples
+from rlxweb.io.source import ByteSource
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """One channel: `name` is unique in its file, `label` is what the file calls it.
+
+    unit   of the samples as read ("uV"), empty when the file has none
+    index  place in the file, annotation channels counted too
+    """
+
+    name: str
+    label: str
+    unit: str
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Samples [start, start + T) of a group: `data` is (C, T)."""
+
+    start: int
+    data: Samples
+
+    @property
+    def stop(self) -> int:
+        return self.start + self.data.shape[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The taken channels of one rate.
+
+    recording  path of the file, for messages
+    dtype      of what `read` gives; the values are those of the file, exactly
+    """
+
+    recording: str
+    fs: float
+    channels: tuple[Channel, ...]
+    n_samples: int
+    dtype: np.dtype[np.generic]
+    reader: SampleReader = field(repr=False, compare=False)
+
+    @property
+    def seconds(self) -> float:
+        return self.n_samples / self.fs
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(channel.name for channel in self.channels)
+
+    def read(self, start: int = 0, stop: int | None = None) -> Samples:
+        """Samples [start, stop) of every channel, a fresh array (C, T).
+
+        Errors   UsageError outside 0 <= start <= stop <= n_samples; RecordingError
+                 when the file gives no samples there.
+        """
+        stop = self.n_samples if stop is None else stop
+        if not 0 <= start <= stop <= self.n_samples:
+            raise UsageError(
+                f"reading {self.recording!r}",
+                f"samples {start} to {stop} are not in the recording",
+                f"0 <= start <= stop <= {self.n_samples}",
+                "ask for a range inside it",
+            )
+        if start == stop:
+            return np.empty((len(self.channels), 0), self.dtype)
+        indices = tuple(channel.index for channel in self.channels)
+        return self.reader.read(indices, start, stop)
+
+    def blocks(self, n_samples: int, overlap: int = 0) -> Iterator[Block]:
+        """Walk the group in blocks of `n_samples`; each repeats the last `overlap`.
+
+        The last block may be shorter. Windows of `nperseg` samples every `hop` are
+        seen once each with n_samples = nperseg + m * hop, overlap = nperseg - hop.
+
+        Errors   UsageError unless n_samples >= 1 and 0 <= overlap < n_samples.
+        """
+        if n_samples < 1 or not 0 <= overlap < n_samples:
+            raise UsageError(
+                f"reading {self.recording!r} in blocks",
+                f"blocks of {n_samples} samples with an overlap of {overlap}",
+                "n_samples >= 1 and 0 <= overlap < n_samples",
+                "use longer blocks",
+            )
+        return self._walk(n_samples, overlap)
+
+    def _walk(self, n_samples: int, overlap: int) -> Iterator[Block]:
+        start = 0
+        while True:
+            stop = min(start + n_samples, self.n_samples)
+            yield Block(start, self.read(start, stop))
+            if stop == self.n_samples:
+                return
+            start = stop - overlap
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """One open recording; a context manager.
+
+    format    what the file proved to be ("EDF+C", "WAV", "NPY", "CSV" …)
+    groups    one per rate, in the order the rates appear in the file
+    left_out  (name, reason) of every channel that was not taken
+    """
+
+    path: str
+    format: str
+    groups: tuple[Group, ...]
+    left_out: tuple[tuple[str, str], ...]
+    _source: ByteSource = field(repr=False, compare=False)
+
+    def close(self) -> None:
+        """Close the file; reading afterwards raises RecordingError."""
+        self._source.close()
+
+    def __enter__(self) -> Recording:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def check_finite(data: Samples, group: Group, start: int = 0) -> None:
+    """Refuse NaN and infinity in samples (C, T) that begin at sample `start`.
+
+    Errors   NotFinite naming the channel and the index of its first bad sample.
+    """
+    if data.dtype.kind != "f":
+        return
+    finite = np.isfinite(data)
+    if finite.all():
+        return
+    # The earliest sample is named, whichever channel it is in.
+    at = int(np.argmin(finite.all(axis=0)))
+    row = int(np.argmin(finite[:, at]))
+    sample = start + at
+    raise NotFinite(
+        f"reading {group.recording!r}",
+        f"channel {group.channels[row].name!r} is {float(data[row, at])} at sample "
+        f"{sample} ({sample / group.fs:.3f} s)",
+        "every sample must be finite",
+        'repair the file, leave the channel out, or let it through (nan="propagate")',
+    )

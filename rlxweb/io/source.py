@@ -1,0 +1,118 @@
+"""Random access to the bytes of one open file, and the first questions asked of it.
+
+Owns opening, sizes and short reads; the formats above it only say which bytes they
+want. Samples are read with seek and read, never through a memory map: a file that is
+cut while it is mapped kills the process, a short read is an error with a reason.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+from rlxweb.errors import RecordingError
+
+
+class ByteSource:
+    """One open file; `read` gives exactly the bytes asked for or raises."""
+
+    __slots__ = ("_file", "doing", "name", "nbytes")
+
+    def __init__(self, file: BinaryIO, name: str, nbytes: int) -> None:
+        self._file = file
+        self.name = name
+        self.doing = f"reading {name!r}"
+        self.nbytes = nbytes
+
+    @property
+    def file(self) -> BinaryIO:
+        """The open file itself, for readers that need more than `read` (zip)."""
+        return self._file
+
+    def read(self, offset: int, nbytes: int) -> bytes:
+        """Bytes [offset, offset + nbytes); RecordingError when the file ends early."""
+        if self._file.closed:
+            raise RecordingError(
+                self.doing, "the recording is closed", hint="open it again"
+            )
+        try:
+            self._file.seek(offset)
+            data = self._file.read(nbytes)
+        except OSError as error:
+            raise RecordingError(
+                self.doing, f"the system cannot read it ({reason(error)})"
+            ) from error
+        if len(data) != nbytes:
+            raise RecordingError(
+                self.doing,
+                "the file ends early",
+                f"{nbytes} bytes wanted at offset {offset}, {len(data)} there",
+                "copy the file again from where it came",
+            )
+        return data
+
+    def head(self, nbytes: int) -> bytes:
+        """The first `nbytes` bytes, or the whole file when it is shorter."""
+        return self.read(0, min(nbytes, self.nbytes))
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def open_source(path: str | os.PathLike[str]) -> ByteSource:
+    """Open a regular file for reading.
+
+    Errors   RecordingError for a missing, empty, unreadable or special file.
+    """
+    name = os.fspath(path)
+    doing = f"reading {name!r}"
+    try:
+        # A FIFO would block in open, so its kind is asked first.
+        mode = os.stat(name).st_mode
+        if stat.S_ISDIR(mode):
+            raise RecordingError(doing, "it is a folder", hint="name a file inside it")
+        if not stat.S_ISREG(mode):
+            raise RecordingError(
+                doing, "it is not a regular file", hint="write the data to a file first"
+            )
+        file = Path(name).open("rb")
+    except FileNotFoundError as error:
+        raise RecordingError(
+            doing, "there is no such file", hint=_where(name)
+        ) from error
+    except PermissionError as error:
+        raise RecordingError(
+            doing, "this user may not read it", hint="change the file's permissions"
+        ) from error
+    except RecordingError:
+        raise
+    except (OSError, ValueError) as error:
+        raise RecordingError(
+            doing, f"the system cannot open it ({reason(error)})", hint=_where(name)
+        ) from error
+    nbytes = os.fstat(file.fileno()).st_size
+    if nbytes == 0:
+        file.close()
+        raise RecordingError(
+            doing, "the file is empty", "0 bytes", "record or copy it again"
+        )
+    return ByteSource(file, name, nbytes)
+
+
+def reason(error: BaseException) -> str:
+    """The system's own words for `error`, without its number and path."""
+    text = error.strerror if isinstance(error, OSError) else None
+    return text or str(error) or type(error).__name__
+
+
+def _where(name: str) -> str:
+    folder = os.path.dirname(name) or os.curdir
+    try:
+        known = os.path.isdir(folder)
+    except ValueError:
+        known = False
+    if known:
+        return "check the name and the folder you are in"
+    return f"the folder {folder!r} is not there either"

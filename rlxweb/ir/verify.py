@@ -1,0 +1,43 @@
+"""The verifier: what a graph must satisfy before it is compiled, re-checked from zero.
+
+Types are inferred again and compared, never believed, so a graph built by hand, by a
+rewrite or read from a file is held to the same rules.
+"""
+
+from __future__ import annotations
+
+from rlxweb.errors import VerifyError
+from rlxweb.ir.graph import Graph, typed
+from rlxweb.ir.op import registry
+
+
+def verify(graph: Graph) -> None:
+    """Raise VerifyError (or the op's own error) for the first rule a graph breaks."""
+    nodes = graph.nodes()
+    where = f"graph '{graph.name}'"
+    if not graph.outputs:
+        raise VerifyError(
+            where, "it has no outputs", hint="call set_outputs([...]) before compiling"
+        )
+    for at, node in enumerate(nodes):
+        if node.id != at:
+            raise VerifyError(where, f"node %{node.id} stands at position {at}")
+        late = [i for i in node.inputs if not 0 <= i < at]
+        if late:
+            raise VerifyError(
+                where,
+                f"{node} reads node %{late[0]}, which does not come before it",
+                "not a DAG in insertion order",
+            )
+        op = registry.get(node.op)
+        if op.has("leaf"):
+            continue
+        types = tuple(nodes[i].type for i in node.inputs)
+        _, kind = typed(op, types, node.attrs, node.name)
+        if kind != node.type:
+            raise VerifyError(
+                where, f"{node} declares {node.type}", f"its shape rule gives {kind}"
+            )
+    for i in graph.outputs:
+        if not 0 <= i < len(nodes):
+            raise VerifyError(where, f"output %{i} does not exist")
