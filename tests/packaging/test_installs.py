@@ -1,0 +1,92 @@
+"""What a build puts in, and that each kind of install finds its shaders."""
+
+from __future__ import annotations
+
+import email
+import json
+import tarfile
+import tomllib
+import zipfile
+from pathlib import Path
+
+from rlxweb.kernels.source import shader_text
+from tests.packaging.conftest import ROOT, Built, Installed
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+SHADERS = sorted(p.relative_to(ROOT).as_posix() for p in ROOT.glob("shaders/**/*.wgsl"))
+KERNELS = sorted(p.stem for p in ROOT.glob("shaders/*.wgsl"))
+
+
+def contents(wheel: Path) -> dict[str, bytes]:
+    """Every file of a wheel but RECORD, which only repeats the others."""
+    with zipfile.ZipFile(wheel) as archive:
+        return {
+            name: archive.read(name)
+            for name in archive.namelist()
+            if not name.endswith("/RECORD")
+        }
+
+
+def test_the_wheel_is_pure_and_complete(built: Built) -> None:
+    """One wheel for every platform, with shaders, type marker, licence and command."""
+    name = f"rlxweb-{PROJECT['version']}"
+    assert built.wheel.name == f"{name}-py3-none-any.whl"
+    files = contents(built.wheel)
+    assert SHADERS
+    assert KERNELS
+    assert {f"rlxweb/{path}" for path in SHADERS} <= set(files)
+    assert "rlxweb/py.typed" in files
+    licence = files[f"{name}.dist-info/licenses/LICENSE"]
+    assert licence == (ROOT / "LICENSE").read_bytes()
+    commands = files[f"{name}.dist-info/entry_points.txt"].decode()
+    assert "rlxweb = rlxweb.cli.main:main" in commands
+
+
+def test_the_wheel_holds_the_package_and_nothing_else(built: Built) -> None:
+    """No tests, no caches, no second package."""
+    name = f"rlxweb-{PROJECT['version']}.dist-info"
+    kinds = (".py", ".js", ".wgsl", "py.typed", ".gitkeep")
+    strays = [
+        path
+        for path in contents(built.wheel)
+        if not path.startswith(f"{name}/")
+        and not (path.startswith("rlxweb/") and path.endswith(kinds))
+    ]
+    assert strays == []
+
+
+def test_a_tab_needs_numpy_alone(built: Built) -> None:
+    """Every hard dependency but NumPy is marked as not for Pyodide."""
+    name = f"rlxweb-{PROJECT['version']}.dist-info/METADATA"
+    metadata = email.message_from_bytes(contents(built.wheel)[name])
+    assert metadata["License-Expression"] == "Apache-2.0"
+    needs = [
+        need for need in metadata.get_all("Requires-Dist", []) if "extra ==" not in need
+    ]
+    in_a_tab = [need for need in needs if "sys_platform != 'emscripten'" not in need]
+    assert in_a_tab == ["numpy>=2.0"]
+    assert len(needs) > len(in_a_tab)
+
+
+def test_the_sdist_builds_the_same_wheel(built: Built) -> None:
+    """Same files, same bytes, shaders at their own path in between."""
+    with tarfile.open(built.sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert set(SHADERS) <= names
+    assert contents(built.wheel_from_sdist) == contents(built.wheel)
+
+
+def test_every_install_finds_its_shaders(installed: Installed) -> None:
+    """The loader gives the checkout's text for each kernel, wherever it looks."""
+    said = installed.python(
+        "import json\n"
+        "from rlxweb.kernels.source import shader_text\n"
+        f"print(json.dumps([shader_text(name) for name in {KERNELS!r}]))"
+    )
+    assert json.loads(said) == [shader_text(name) for name in KERNELS]
+
+
+def test_every_install_knows_its_version(installed: Installed) -> None:
+    """`rlxweb.__version__` is the one of pyproject.toml."""
+    said = installed.python("import rlxweb; print(rlxweb.__version__)")
+    assert said.strip() == PROJECT["version"]
