@@ -1,20 +1,17 @@
 """EDF and BDF files: the header through edfio, the samples straight from the file.
 
-Owns the geometry of data records and the EDF+D rule. edfio reads a BDF file whole and
-an EDF file through a memory map; neither serves a file larger than memory or one that
-is cut while it is read, so only its header parser is used. Nothing is averaged over a
-gap: a discontinuous file is taken only when its records prove contiguous.
+Owns reading and scaling of data records, and the EDF+D rule. edfio reads a BDF file
+whole and an EDF file through a memory map; neither serves a file larger than memory or
+one that is cut while it is read, so only its header parser is used. Nothing is averaged
+over a gap: a discontinuous file is taken only when its records prove contiguous.
 """
 
 from __future__ import annotations
 
-import io
 import math
 import re
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,48 +20,23 @@ import numpy.typing as npt
 from rlxweb.errors import RecordingError
 from rlxweb.io.choose import TRIGGER_REASON, is_trigger
 from rlxweb.io.contents import Contents, Found, Samples, Stream
+from rlxweb.io.edf_header import (
+    MOST_SIGNALS,
+    Geometry,
+    check_size,
+    edfio_header,
+    parse_geometry,
+)
 from rlxweb.io.pcm import decode_int24
 from rlxweb.io.source import ByteSource
 
 if TYPE_CHECKING:
-    from edfio import Bdf, BdfSignal, Edf, EdfSignal
+    from edfio import BdfSignal, EdfSignal
 
-BDF_MAGIC = b"\xffBIOSEMI"
-EDF_MAGIC = b"0       "
-
-_MOST_SIGNALS = 9999
 _CHUNK_NBYTES = 4 << 20
 # A row of the result, its first sample, and the file's integers.
 _Piece = tuple[int, int, npt.NDArray[np.signedinteger]]
 _ONSET = re.compile(rb"([+-]\d+(?:\.\d*)?)\x14")
-
-
-@dataclass(frozen=True, slots=True)
-class _Geometry:
-    """Where things lie: `labels` and `samples` are those of one data record."""
-
-    kind: str
-    version: str
-    header_nbytes: int
-    n_records: int
-    record_s: float
-    labels: tuple[str, ...]
-    samples: tuple[int, ...]
-
-    @property
-    def width(self) -> int:
-        return 3 if self.kind == "BDF" else 2
-
-    @property
-    def record_nbytes(self) -> int:
-        return sum(self.samples) * self.width
-
-    def offset(self, signal: int) -> int:
-        """Of a signal's first byte inside a data record."""
-        return sum(self.samples[:signal]) * self.width
-
-    def is_annotation(self, signal: int) -> bool:
-        return self.labels[signal] == f"{self.kind} Annotations"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +53,15 @@ def read_edf(source: ByteSource) -> Contents:
     Errors   RecordingError for a broken or cut file, for gaps, and when edfio is not
              installed.
     """
-    head = source.head(256 * (_MOST_SIGNALS + 1))
-    shape = _parse_geometry(source, head)
-    _check_size(source, shape)
+    head = source.head(256 * (MOST_SIGNALS + 1))
+    shape = parse_geometry(source, head)
+    check_size(source, shape)
     if shape.version.endswith("+D"):
         _check_contiguous(source, shape)
-    header = _edfio_header(source, shape, head[: shape.header_nbytes])
+    header = edfio_header(source, shape, head[: shape.header_nbytes])
     found: list[Found] = []
     scales: list[_Scale | None] = []
-    signals = iter(header.signals)
+    signals: Iterator[EdfSignal | BdfSignal] = iter(header.signals)
     for at in range(len(shape.labels)):
         if shape.is_annotation(at):
             channel = Found(shape.labels[at], "", "holds annotations (text)", False)
@@ -103,7 +75,7 @@ def read_edf(source: ByteSource) -> Contents:
 
 
 def _streams(
-    shape: _Geometry, found: list[Found], reader: _EdfReader
+    shape: Geometry, found: list[Found], reader: _EdfReader
 ) -> tuple[Stream, ...]:
     """The signals that can be taken, by their number of samples per record."""
     members: dict[int, list[int]] = {}
@@ -144,7 +116,7 @@ def _describe(
 @dataclass(frozen=True, slots=True)
 class _EdfReader:
     source: ByteSource
-    shape: _Geometry
+    shape: Geometry
     scales: tuple[_Scale | None, ...]
 
     def read(self, channels: tuple[int, ...], start: int, stop: int) -> Samples:
@@ -210,145 +182,11 @@ class _EdfReader:
         return decode_int24(raw) if self.shape.width == 3 else raw.view("<i2")
 
 
-# --- the header -------------------------------------------------------------------
-
-
-def _parse_geometry(source: ByteSource, head: bytes) -> _Geometry:
-    """The fields that place the samples, each checked before edfio sees them."""
-    kind = "BDF" if head.startswith(BDF_MAGIC) else "EDF"
-    if len(head) < 256:
-        raise _short_header(source, kind, 256)
-    n_signals = _int(source, "number of signals", head[252:256], 0, _MOST_SIGNALS)
-    header_nbytes = 256 * (n_signals + 1)
-    if len(head) < header_nbytes:
-        raise _short_header(source, kind, header_nbytes)
-    _int(source, "header length", head[184:192], header_nbytes, header_nbytes)
-    labels = [
-        head[at : at + 16].decode("latin-1").rstrip(" \0")
-        for at in range(256, 256 + 16 * n_signals, 16)
-    ]
-    first = 256 + 216 * n_signals
-    samples = [
-        _int(source, "samples per record", head[at : at + 8], 0, 99_999_999)
-        for at in range(first, first + 8 * n_signals, 8)
-    ]
-    n_records = _int(source, "number of data records", head[236:244], -1, 99_999_999)
-    width = 3 if kind == "BDF" else 2
-    if n_records == -1:
-        # Written while recording and never closed: whole records are what there is.
-        n_records = (source.nbytes - header_nbytes) // max(1, width * sum(samples))
-    plus = head[192:197].decode("latin-1")
-    version = plus if plus in (f"{kind}+C", f"{kind}+D") else kind
-    record_s = _seconds(source, head[244:252])
-    shape = _Geometry(
-        kind,
-        version,
-        header_nbytes,
-        n_records,
-        record_s,
-        tuple(labels),
-        tuple(samples),
-    )
-    has_signal = any(
-        count and not shape.is_annotation(at) for at, count in enumerate(samples)
-    )
-    if has_signal and record_s <= 0:
-        raise RecordingError(
-            source.doing,
-            f"its data records last {record_s:g} s",
-            "more than 0 s when there are signals",
-        )
-    return shape
-
-
-def _short_header(source: ByteSource, kind: str, needs: int) -> RecordingError:
-    return RecordingError(
-        source.doing,
-        f"the {kind} header is cut short",
-        f"{needs} bytes needed, {source.nbytes} are there",
-        "copy the file again from where it came",
-    )
-
-
-def _int(source: ByteSource, what: str, field: bytes, low: int, high: int) -> int:
-    text = field.decode("latin-1").strip(" \0")
-    value = int(text) if re.fullmatch(r"[+-]?[0-9]+", text) else None
-    if value is None or not low <= value <= high:
-        allowed = str(low) if low == high else f"{low} … {high}"
-        raise RecordingError(
-            source.doing, f"its header gives {text!r} as {what}", f"allowed {allowed}"
-        )
-    return value
-
-
-def _seconds(source: ByteSource, field: bytes) -> float:
-    text = field.decode("latin-1").strip(" \0")
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value) or value < 0:
-        raise RecordingError(
-            source.doing, f"its header gives {text!r} as the length of a data record"
-        )
-    return value
-
-
-def _check_size(source: ByteSource, shape: _Geometry) -> None:
-    needs = shape.header_nbytes + shape.n_records * shape.record_nbytes
-    if source.nbytes == needs:
-        return
-    cut = source.nbytes < needs
-    raise RecordingError(
-        source.doing,
-        "the file is cut short" if cut else "the file is longer than its header says",
-        f"{shape.n_records} data records need {needs} bytes, "
-        f"{source.nbytes} are there",
-        "copy it again" if cut else "repair the number of records in its header",
-    )
-
-
-def _edfio_header(source: ByteSource, shape: _Geometry, header: bytes) -> Edf | Bdf:
-    """edfio's view of the header alone; it warns that no records follow."""
-    edfio = load_edfio(source.doing)
-    try:
-        header.decode("utf-8")
-        encoding = "utf-8"
-    except UnicodeDecodeError:
-        encoding = "latin-1"
-    read = edfio.read_bdf if shape.kind == "BDF" else edfio.read_edf
-    if not shape.record_nbytes:
-        raise RecordingError(source.doing, "no channel in it holds samples")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            parsed: Edf | Bdf = read(io.BytesIO(header), header_encoding=encoding)
-    except (ValueError, ArithmeticError, NameError) as error:
-        raise RecordingError(
-            source.doing, f"its {shape.kind} header cannot be read ({error})"
-        ) from error
-    return parsed
-
-
-def load_edfio(doing: str) -> ModuleType:
-    """The edfio package; RecordingError with the way to get it when it is missing."""
-    try:
-        import edfio
-    except ImportError as error:
-        raise RecordingError(
-            doing,
-            "EDF and BDF files need the package edfio, which is not installed",
-            hint="pip install rlxweb[eeg]",
-        ) from error
-    return edfio
-
-
-# --- EDF+D --------------------------------------------------------------------------
-
-
-def _check_contiguous(source: ByteSource, shape: _Geometry) -> None:
+def _check_contiguous(source: ByteSource, shape: Geometry) -> None:
     """Each record must begin where the one before ended, to half a sample."""
-    keeper = next((at for at in range(len(shape.labels)) if shape.is_annotation(at)), -1)
+    keeper = next(
+        (at for at in range(len(shape.labels)) if shape.is_annotation(at)), -1
+    )
     if keeper < 0:
         raise RecordingError(
             source.doing,
@@ -375,7 +213,7 @@ def _check_contiguous(source: ByteSource, shape: _Geometry) -> None:
             )
 
 
-def _onset(source: ByteSource, shape: _Geometry, keeper: int, record: int) -> float:
+def _onset(source: ByteSource, shape: Geometry, keeper: int, record: int) -> float:
     raw = source.read(
         shape.header_nbytes + record * shape.record_nbytes + shape.offset(keeper),
         # An onset is a few characters; the rest of the record is annotations.

@@ -131,9 +131,7 @@ class _NpyReader:
         return np.frombuffer(raw, header.dtype)
 
 
-def _orient(
-    header: NpyHeader, layout: Layout, doing: str
-) -> tuple[int, int, bool]:
+def _orient(header: NpyHeader, layout: Layout, doing: str) -> tuple[int, int, bool]:
     """Channels, samples, and whether each channel's samples lie together."""
     shape = header.shape
     if len(shape) not in (1, 2):

@@ -40,7 +40,7 @@ class Block:
 
     @property
     def stop(self) -> int:
-        return self.start + self.data.shape[1]
+        return self.start + int(self.data.shape[1])
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import struct
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from rlxweb.errors import RecordingError
 from rlxweb.io.contents import Contents, Found, Samples, Stream
@@ -88,11 +89,12 @@ class _WavReader:
         return _decode(np.ascontiguousarray(frames[:, channels].swapaxes(0, 1)), wave)
 
 
-def _decode(raw: np.ndarray[tuple[int, ...], np.dtype[np.uint8]], wave: _Format) -> Samples:
+def _decode(raw: npt.NDArray[np.uint8], wave: _Format) -> Samples:
     """Samples (C, T) from their bytes (C, T, width)."""
     raw = raw.reshape(raw.shape[0], -1)
     if wave.tag == _FLOAT:
         return raw.view(f"<f{wave.bits // 8}").astype(wave.dtype, copy=False)
+    whole: npt.NDArray[np.signedinteger]
     if wave.bits == 8:
         whole = raw.astype(np.int16) - 128
     elif wave.bits == 24:

@@ -1,0 +1,126 @@
+"""The demonstration recording: an EDF+ file whose rhythms are known.
+
+Owns the montage, the rhythms and the noise, all from a seed: the same arguments give
+the same bytes. What was put in is returned, so that a test or a newcomer can compare it
+with what a spectrum finds.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from rlxweb.errors import UsageError
+from rlxweb.io.edf_header import load_edfio
+from rlxweb.io.writers import atomic_path
+
+_SEED = 20
+_NOISE_UV = 4.0
+_RANGE_UV = 400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rhythm:
+    """A sine of `hz` with this amplitude (half peak to peak) in microvolts."""
+
+    hz: float
+    amplitude_uv: float
+
+
+@dataclass(frozen=True, slots=True)
+class DemoTruth:
+    """What a demo recording holds: the rhythms of each channel, strongest first."""
+
+    fs: int
+    seconds: int
+    rhythms: Mapping[str, tuple[Rhythm, ...]]
+
+
+_THETA, _ALPHA, _BETA, _LINE = 6.0, 10.0, 21.0, 50.0
+# hz and microvolts: alpha grows to the back of the head, theta and beta to the front,
+# and mains hum is everywhere.
+_MONTAGE: Mapping[str, tuple[tuple[float, float], ...]] = {
+    "EEG Fp1": ((_THETA, 18), (_LINE, 7), (_ALPHA, 5)),
+    "EEG Fp2": ((_THETA, 16), (_LINE, 7), (_ALPHA, 5)),
+    "EEG F3": ((_THETA, 22), (_BETA, 9), (_LINE, 6)),
+    "EEG F4": ((_THETA, 20), (_BETA, 10), (_LINE, 6)),
+    "EEG C3": ((_BETA, 18), (_ALPHA, 12), (_LINE, 5)),
+    "EEG C4": ((_BETA, 17), (_ALPHA, 13), (_LINE, 5)),
+    "EEG O1": ((_ALPHA, 32), (_BETA, 8), (_LINE, 6)),
+    "EEG O2": ((_ALPHA, 30), (_BETA, 8), (_LINE, 6)),
+}
+
+
+def write_demo_recording(
+    path: str | os.PathLike[str],
+    *,
+    seconds: int = 60,
+    fs: int = 256,
+    seed: int = _SEED,
+) -> DemoTruth:
+    """Write the demo recording, 8 EEG channels and annotations, as EDF+.
+
+    Errors   UsageError unless seconds >= 1 and fs > 100 (twice the mains hum), both
+             whole; RecordingError when edfio is missing or the file cannot be written.
+    """
+    doing = f"writing {os.fspath(path)!r}"
+    whole = all(isinstance(n, int) for n in (seconds, fs, seed))
+    if not whole or seconds < 1 or fs <= 2 * _LINE or seed < 0:
+        raise UsageError(
+            doing,
+            f"a demo of {seconds} s at {fs} Hz, seed {seed}",
+            f"whole numbers, at least 1 s, more than {2 * _LINE:g} Hz, seed >= 0",
+        )
+    edfio = load_edfio(doing)
+    rhythms = {
+        name: tuple(Rhythm(hz, float(uv)) for hz, uv in parts)
+        for name, parts in _MONTAGE.items()
+    }
+    random = np.random.default_rng(seed)
+    signals = [
+        edfio.EdfSignal(
+            _samples(parts, seconds, fs, random),
+            fs,
+            label=name,
+            transducer_type="made by rlxweb",
+            physical_dimension="uV",
+            physical_range=(-_RANGE_UV, _RANGE_UV),
+        )
+        for name, parts in rhythms.items()
+    ]
+    edf = edfio.Edf(
+        signals,
+        data_record_duration=1,
+        annotations=[edfio.EdfAnnotation(0, None, "Demo recording")],
+    )
+    packed = io.BytesIO()
+    edf.write(packed)
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(packed.getvalue())
+    return DemoTruth(fs, seconds, rhythms)
+
+
+def _samples(
+    rhythms: tuple[Rhythm, ...], seconds: int, fs: int, random: np.random.Generator
+) -> npt.NDArray[np.float64]:
+    n_samples = seconds * fs
+    t = np.arange(n_samples) / fs
+    out = _pink(n_samples, random) * _NOISE_UV
+    for rhythm in rhythms:
+        phase = random.uniform(0, 2 * np.pi)
+        out += rhythm.amplitude_uv * np.sin(2 * np.pi * rhythm.hz * t + phase)
+    return np.clip(out, -_RANGE_UV, _RANGE_UV)
+
+
+def _pink(n_samples: int, random: np.random.Generator) -> npt.NDArray[np.float64]:
+    """Noise whose power falls as 1/f above 1/64 of the band, standard deviation 1."""
+    spectrum = np.fft.rfft(random.standard_normal(n_samples))
+    bins = np.arange(len(spectrum), dtype=np.float64)
+    spectrum /= np.sqrt(np.maximum(bins, len(bins) / 64))
+    noise = np.fft.irfft(spectrum, n_samples)
+    return np.asarray(noise / noise.std(), np.float64)

@@ -1,0 +1,236 @@
+"""Opening a recording: what kind of file it is, which channels, at which rate.
+
+Owns `open_recording`. The first bytes decide the format, the name only helps to say
+what went wrong. Every reader is handed the same open file; nothing is read twice.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from pathlib import PurePath
+
+from rlxweb.errors import RecordingError, UsageError
+from rlxweb.io import npy
+from rlxweb.io.choose import choose_channels, unique_names
+from rlxweb.io.contents import Contents, Stream
+from rlxweb.io.csv_table import read_csv
+from rlxweb.io.edf import read_edf
+from rlxweb.io.edf_header import BDF_MAGIC, EDF_MAGIC
+from rlxweb.io.npz import read_npz
+from rlxweb.io.recording import Channel, Group, Recording
+from rlxweb.io.source import ByteSource, open_source
+from rlxweb.io.wav import read_wav
+
+_MAGIC = (
+    (EDF_MAGIC, "EDF"),
+    (BDF_MAGIC, "BDF"),
+    (b"RIFF", "WAV"),
+    (b"RF64", "WAV"),
+    (b"BW64", "WAV"),
+    (b"RIFX", "WAV"),
+    (npy.MAGIC, "NPY"),
+    (b"PK\x03\x04", "NPZ"),
+    (b"PK\x05\x06", "NPZ"),
+)
+# Files people do try; the value completes "it is …".
+_FOREIGN = (
+    (b"Brain Vision", "a BrainVision header"),
+    (b"MATLAB 5.0", "a MATLAB file"),
+    (b"\x89HDF\r\n\x1a\n", "an HDF5 file"),
+    (b"fLaC", "a FLAC file"),
+    (b"OggS", "an Ogg file"),
+    (b"ID3", "an MP3 file"),
+    (b"FORM", "an AIFF file"),
+    (b"\x1f\x8b", "packed with gzip"),
+    (b"\xfd7zXZ\x00", "packed with xz"),
+    (b"\xff\xfe", "UTF-16 text"),
+    (b"\xfe\xff", "UTF-16 text"),
+)
+_BY_SUFFIX = {
+    ".edf": "EDF",
+    ".bdf": "BDF",
+    ".wav": "WAV",
+    ".npy": "NPY",
+    ".npz": "NPZ",
+}
+_SNIFF_NBYTES = 4096
+_CONTROL = frozenset(range(32)) - frozenset(b"\t\n\r\f")
+
+
+def open_recording(
+    path: str | os.PathLike[str],
+    *,
+    fs: float | None = None,
+    channels: str | Sequence[str] | None = None,
+    array: str | None = None,
+    layout: npy.Layout | None = None,
+) -> Recording:
+    """Open an EDF, BDF, WAV, NPY, NPZ or CSV file as groups of channels.
+
+    fs        rate in Hz, for files that carry none; one that contradicts the file is
+              refused
+    channels  names, labels or patterns ("EEG*") of the channels to take; by default
+              all but annotation, status and trigger channels (see `left_out`)
+    array     the member of an NPZ file, needed when several could be meant
+    layout    of a 2-D NPY or NPZ array: "channels-first" (default), "samples-first"
+
+    Errors    RecordingError for anything wrong with the file; UnknownName for a channel
+              or array that is not in it; UsageError for an argument that cannot apply
+    """
+    _check_arguments(fs, layout)
+    source = open_source(path)
+    opened = source
+    try:
+        kind = _detect(source)
+        _check_applies(source, kind, array, layout)
+        if kind == "NPZ":
+            contents, opened = read_npz(source, array, layout or "channels-first")
+            source.close()
+        else:
+            contents = _read(source, kind, layout)
+        wanted = [channels] if isinstance(channels, str) else channels
+        return _assemble(opened, contents, fs, wanted)
+    except BaseException:
+        source.close()
+        opened.close()
+        raise
+
+
+def _read(source: ByteSource, kind: str, layout: npy.Layout | None) -> Contents:
+    if kind == "NPY":
+        return npy.read_npy(source, layout or "channels-first")
+    read = {"EDF": read_edf, "BDF": read_edf, "WAV": read_wav, "CSV": read_csv}
+    return read[kind](source)
+
+
+def _check_arguments(fs: float | None, layout: npy.Layout | None) -> None:
+    if fs is not None and not (
+        isinstance(fs, int | float) and math.isfinite(fs) and fs > 0
+    ):
+        raise UsageError(
+            "opening a recording", f"fs is {fs!r}", "a finite rate above 0 Hz"
+        )
+    if layout is not None and layout not in npy.LAYOUTS:
+        raise UsageError(
+            "opening a recording",
+            f"layout is {layout!r}",
+            f"one of {', '.join(npy.LAYOUTS)}",
+        )
+
+
+def _check_applies(
+    source: ByteSource, kind: str, array: str | None, layout: str | None
+) -> None:
+    if array is not None and kind != "NPZ":
+        raise UsageError(
+            source.doing, f"array={array!r} was given for {kind}", "NPZ files only"
+        )
+    if layout is not None and kind not in ("NPY", "NPZ"):
+        raise UsageError(
+            source.doing,
+            f"layout={layout!r} was given for {kind}",
+            "NPY and NPZ files only",
+        )
+
+
+# --- what kind of file ----------------------------------------------------------------
+
+
+def _detect(source: ByteSource) -> str:
+    """The format, by the first bytes; text is taken for a table."""
+    head = source.head(_SNIFF_NBYTES)
+    for magic, kind in _MAGIC:
+        if head.startswith(magic):
+            return kind
+    for magic, what in _FOREIGN:
+        if head.startswith(magic):
+            raise _unknown(source, f"it is {what}")
+    suffix = PurePath(source.name).suffix.lower()
+    if suffix in _BY_SUFFIX:
+        raise _unknown(
+            source,
+            f"it is named {suffix} but does not begin like {_BY_SUFFIX[suffix]} "
+            f"(first bytes {head[:8]!r})",
+        )
+    if not _CONTROL.isdisjoint(head):
+        raise _unknown(
+            source, f"it is no format rlxweb reads (first bytes {head[:8]!r})"
+        )
+    return "CSV"
+
+
+def _unknown(source: ByteSource, problem: str) -> RecordingError:
+    return RecordingError(
+        source.doing,
+        problem,
+        "rlxweb reads EDF, BDF, WAV, NPY, NPZ and CSV",
+        "convert it first",
+    )
+
+
+# --- groups ---------------------------------------------------------------------------
+
+
+def _assemble(
+    source: ByteSource,
+    contents: Contents,
+    fs: float | None,
+    wanted: Sequence[str] | None,
+) -> Recording:
+    found = contents.channels
+    names = unique_names([channel.label for channel in found])
+    taken = choose_channels(source.doing, found, names, wanted)
+    groups = []
+    for stream in contents.streams:
+        members = set(stream.members)
+        mine = [at for at in taken if at in members]
+        if not mine:
+            continue
+        if stream.n_samples == 0:
+            raise RecordingError(
+                source.doing, "it holds no samples", f"{len(mine)} channels, 0 samples"
+            )
+        groups.append(
+            Group(
+                source.name,
+                _rate(source, contents, stream, fs),
+                tuple(
+                    Channel(names[i], found[i].label, found[i].unit, i) for i in mine
+                ),
+                stream.n_samples,
+                stream.dtype,
+                stream.reader,
+            )
+        )
+    left_out = tuple(
+        (name, channel.why_not)
+        for at, (name, channel) in enumerate(zip(names, found, strict=True))
+        if channel.why_not and at not in taken
+    )
+    return Recording(source.name, contents.format, tuple(groups), left_out, source)
+
+
+def _rate(
+    source: ByteSource, contents: Contents, stream: Stream, fs: float | None
+) -> float:
+    """The rate of a stream: the file's own, else the caller's; both must agree."""
+    if stream.fs is None:
+        if fs is None:
+            raise RecordingError(
+                source.doing,
+                "its sampling rate is unknown",
+                contents.rate_note or f"{contents.format} files carry none",
+                "give it: --fs HZ (fs= in Python)",
+            )
+        return float(fs)
+    if fs is not None and not math.isclose(fs, stream.fs, rel_tol=stream.tolerance):
+        raise RecordingError(
+            source.doing,
+            f"fs={fs:g} was given, the file says {stream.fs:.10g} Hz",
+            "a file's own rate is never overruled",
+            "leave fs out",
+        )
+    # Within the tolerance the caller may know it better than rounded times do.
+    return stream.fs if fs is None else float(fs)
