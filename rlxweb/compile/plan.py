@@ -52,6 +52,8 @@ class Step:
     kernel  one op as it stands
     join    the inputs side by side in the output
     copy    one operand made dense
+
+    `reads` are the graph nodes that `inputs` hold, in a region (views differ there).
     """
 
     kind: StepKind
@@ -59,6 +61,7 @@ class Step:
     inputs: tuple[Operand, ...]
     output: int
     label: str
+    reads: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,10 @@ from rlxweb.ir.layout import Layout
 from rlxweb.ir.lowering import Join, Leaf, View
 from rlxweb.ir.op import TensorType, registry
 
+# An offset that is a multiple of this starts on any device's binding alignment, even
+# with 2-byte elements, so a kernel can be bound there without a copy.
+ALIGN_ELEMENTS = 128
+
 
 @dataclass(slots=True)
 class Schedule:
@@ -32,7 +36,7 @@ class Schedule:
         """The operand itself if it lies in row-major order, else a copy that does."""
         layout = operand.layout
         run = Layout(layout.shape, layout.strides)
-        if run.is_dense:
+        if run.is_dense and layout.offset % ALIGN_ELEMENTS == 0:
             return operand
         if operand not in self.copies:
             value = self._new_value(operand)
@@ -70,13 +74,22 @@ class Schedule:
 
     def _step(self, node: Node, region: Region | None, lower: object) -> None:
         label = f"{node.op} '{node.name}'" if node.name else node.op
-        reads = [self.at[i] for i in node.inputs]
+        sources = node.inputs if region is None else region.reads
+        reads = [self.at[i] for i in sources]
         if region is not None:
-            reads = [self._spread(self.at[i], node) for i in region.reads]
+            reads = [self._spread(r, node) for r in reads]
             names = [self.graph.node(i).op for i in region.nodes]
             label = "+".join(names[:4]) + ("…" if len(names) > 4 else "")
-            nodes = tuple(region.nodes)
-            self.steps.append(Step("region", nodes, tuple(reads), node.id, label))
+            self.steps.append(
+                Step(
+                    "region",
+                    tuple(region.nodes),
+                    tuple(reads),
+                    node.id,
+                    label,
+                    tuple(region.reads),
+                )
+            )
         elif isinstance(lower, View):
             self.steps.append(Step("view", (node.id,), tuple(reads), node.id, label))
         elif isinstance(lower, Join):

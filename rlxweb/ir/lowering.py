@@ -53,6 +53,13 @@ class Leaf:
 
 
 @dataclass(frozen=True, slots=True)
+class HostOnly:
+    """Only the NumPy reference exists; a GPU refuses the op with this reason."""
+
+    reason: str = "the op was registered without WGSL"
+
+
+@dataclass(frozen=True, slots=True)
 class Join:
     """The inputs laid side by side in the output: one strided copy each (concat).
 
@@ -167,4 +174,4 @@ class Kernel:
     otherwise: Compose | None = None
 
 
-Lowering = Expr | View | Compose | Kernel | Leaf | Join
+Lowering = Expr | View | Compose | Kernel | Leaf | Join | HostOnly

@@ -1,0 +1,42 @@
+"""rlxweb: one graph of tensor and signal operations, on the best engine there is.
+
+The public names and nothing else. Importing this loads NumPy and no GPU library.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import rlxweb.ops  # noqa: F401  registers the vocabulary
+from rlxweb.devices.availability import (
+    available_devices,
+    device_report,
+    is_available,
+)
+from rlxweb.devices.device import Device, parse_device, parse_device_list
+from rlxweb.errors import RlxError
+from rlxweb.ir.graph import Graph
+from rlxweb.ir.tensor import Tensor
+from rlxweb.runtime.session import CompiledGraph, Session
+
+__all__ = [
+    "CompiledGraph",
+    "Device",
+    "Graph",
+    "RlxError",
+    "Session",
+    "Tensor",
+    "available_devices",
+    "device_report",
+    "is_available",
+    "parse_device",
+    "parse_device_list",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("rlxweb")
+    raise AttributeError(f"module 'rlxweb' has no attribute {name!r}")

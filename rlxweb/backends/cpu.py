@@ -1,0 +1,138 @@
+"""NumPy on the CPU: always there, the embedded default and the definition of right.
+
+Runs each step by the op's reference, or by a faster function of the table in
+`cpu_paths.py` that must agree with it. Values are dropped as soon as no later step reads
+them. Results never share memory with what the caller passed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from rlxweb.backends.array import FastPath, order_of_release
+from rlxweb.backends.cpu_paths import FAST
+from rlxweb.backends.protocol import Array
+from rlxweb.compile.plan import Plan
+from rlxweb.compile.target import Target
+from rlxweb.errors import GraphError
+from rlxweb.ir.dtype import DType
+from rlxweb.ir.graph import Node
+from rlxweb.ir.lowering import Leaf
+from rlxweb.ir.op import Op, TensorType, registry
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """One node as a function call: what to call, on which values, to which."""
+
+    node: Node
+    function: FastPath
+    inputs: tuple[int, ...]
+    drop: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class CpuProgram:
+    """A plan as a flat list of calls."""
+
+    plan: Plan
+    calls: list[_Call]
+    constants: dict[int, Array]
+    params: dict[str, Array] = field(default_factory=dict)
+
+
+def _native(
+    op: Op, inputs: tuple[TensorType, ...], out: TensorType, attrs: Mapping[str, Any]
+) -> bool:
+    return True
+
+
+class CpuBackend:
+    """See `protocol.Backend`."""
+
+    name = f"NumPy {np.__version__}"
+    target = Target(
+        name="NumPy",
+        dtypes=frozenset(DType),
+        native=_native,
+        max_operands=1 << 30,
+        keeps_views=True,
+        bool_bytes=1,
+    )
+
+    async def prepare(self, plan: Plan) -> CpuProgram:
+        graph = plan.graph
+        nodes = [graph.node(i) for step in plan.steps for i in step.nodes]
+        keep = set(graph.outputs) | {
+            n.id for n in graph.nodes() if isinstance(registry.get(n.op).lower, Leaf)
+        }
+        drops = order_of_release([n.inputs for n in nodes], keep)
+        calls = [
+            _Call(node, function_of(node), node.inputs, tuple(drop))
+            for node, drop in zip(nodes, drops, strict=True)
+        ]
+        constants = {
+            n.id: n.attrs["value"].array for n in graph.nodes() if n.op == "constant"
+        }
+        return CpuProgram(plan, calls, constants)
+
+    async def set_param(self, program: CpuProgram, name: str, value: Array) -> None:
+        program.params[name] = np.array(value)
+
+    async def run(
+        self, program: CpuProgram, feeds: Mapping[str, Array]
+    ) -> list[Array]:
+        graph = program.plan.graph
+        values: dict[int, Array] = dict(program.constants)
+        given = {**feeds, **program.params}
+        for name, node in (graph.named("input") | graph.named("param")).items():
+            values[node.id] = given[name]
+        with np.errstate(all="ignore"):
+            for call in program.calls:
+                arrays = [values[i] for i in call.inputs]
+                made = call.function(np, call.node.attrs, *arrays)
+                values[call.node.id] = _checked(call.node, made)
+                for at in call.drop:
+                    values.pop(at, None)
+        return [_own(values[i], given, program) for i in graph.outputs]
+
+    async def release(self, program: CpuProgram) -> None:
+        program.calls.clear()
+        program.constants.clear()
+        program.params.clear()
+
+    async def close(self) -> None:
+        """Nothing is held open."""
+
+
+def function_of(node: Node) -> FastPath:
+    """The fast path of a node if there is one, else its reference."""
+    return FAST.get(node.op) or registry.get(node.op).reference
+
+
+def _checked(node: Node, made: Any) -> Array:
+    """The array, or GraphError when a reference breaks its own shape rule."""
+    array = np.asarray(made)
+    want = node.type
+    if array.dtype != want.dtype.numpy or array.shape != want.shape:
+        raise GraphError(
+            str(node),
+            f"its reference returned {list(array.shape)} {array.dtype}",
+            f"its shape rule says {want}",
+            "mend the op's record",
+        )
+    return array
+
+
+def _own(array: Array, given: Mapping[str, Array], program: CpuProgram) -> Array:
+    """The array itself, or a copy when its memory belongs to somebody else."""
+    others = [*given.values(), *program.constants.values()]
+    if array.base is not None or any(array is o for o in others):
+        if any(np.may_share_memory(array, o) for o in others):
+            return array.copy()
+        return np.ascontiguousarray(array)
+    return array

@@ -1,0 +1,56 @@
+"""Open backends, one per device and adapter, shared by all sessions of the process.
+
+Opening an adapter takes from milliseconds to seconds and some drivers dislike being
+opened twice, so a backend stays open until `close_all` or the end of the process.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from typing import Any
+
+from rlxweb.backends.registry import ROWS, blocker
+from rlxweb.errors import AdapterMissing, DeviceError
+from rlxweb.runtime.drive import drive
+
+
+class Pool:
+    """Backends by (device label, adapter name); failures are remembered too."""
+
+    def __init__(self) -> None:
+        self._open: dict[tuple[str, str], Any] = {}
+        self._failed: dict[tuple[str, str], DeviceError] = {}
+        self._lock = threading.RLock()
+
+    def backend(self, label: str, adapter: str = "") -> Any:
+        """The open backend. Errors  AdapterMissing, DeviceLost, with the reason."""
+        key = (label, adapter.lower())
+        reason = blocker(label)
+        if reason:
+            raise AdapterMissing(
+                f"open device '{label}'", reason, hint="see `rlxweb devices`"
+            )
+        with self._lock:
+            if key in self._failed:
+                raise self._failed[key]
+            if key not in self._open:
+                try:
+                    self._open[key] = ROWS[label].open(adapter)
+                except DeviceError as error:
+                    self._failed[key] = error
+                    raise
+            return self._open[key]
+
+    def close_all(self) -> None:
+        """Close every backend and forget failures; the next use opens afresh."""
+        with self._lock:
+            backends = list(self._open.values())
+            self._open.clear()
+            self._failed.clear()
+        for backend in backends:
+            drive(backend.close())
+
+
+pool = Pool()
+atexit.register(pool.close_all)

@@ -1,0 +1,136 @@
+"""WGSL on a GPU port: the one place where `kernels` and `gpu` meet.
+
+`prepare` turns each step into launches, makes pipelines, buffers and one command list;
+a run writes the inputs, submits the list once and reads all outputs back at once. It
+knows neither wgpu-py nor a browser: only the eight verbs of the port.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rlxweb.backends.protocol import Array, as_bytes
+from rlxweb.backends.webgpu_program import ProgramBuilder, WebGpuProgram
+from rlxweb.backends.webgpu_recipes import Recipes
+from rlxweb.compile.plan import Plan
+from rlxweb.compile.target import Target
+from rlxweb.errors import IndexRefused, SessionBusy, SessionClosed
+from rlxweb.gpu.limits import Limits
+from rlxweb.gpu.port import DeviceFacts, Port
+from rlxweb.ir.dtype import DType
+from rlxweb.kernels.launch import Shader
+from rlxweb.kernels.variants import Hardware
+
+
+class WebGpuBackend:
+    """See `protocol.Backend`. Owns its port: `close` closes it."""
+
+    def __init__(
+        self, port: Port, *, limits: Limits | None = None, variants: bool = True
+    ) -> None:
+        self.port = port
+        self.facts: DeviceFacts = port.facts
+        self.limits = self.facts.limits.lowest(limits) if limits else self.facts.limits
+        hardware = Hardware(self.facts.software, self.facts.features, self.limits)
+        self.recipes = Recipes(hardware, variants)
+        self.pipelines: dict[Shader, int] = {}
+        self.closed = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.facts.name} ({self.facts.backend})"
+
+    @property
+    def target(self) -> Target:
+        dtypes = {DType.F32, DType.I32, DType.U32, DType.BOOL}
+        if "shader-f16" in self.facts.features:
+            dtypes.add(DType.F16)
+        return Target(
+            name=self.name,
+            dtypes=frozenset(dtypes),
+            native=self.recipes.native,
+            max_operands=self.limits.max_storage_buffers_per_shader_stage,
+        )
+
+    async def prepare(self, plan: Plan) -> WebGpuProgram:
+        self._check_open("prepare a plan")
+        builder = ProgramBuilder(self.port, self.limits, self.recipes, plan)
+        try:
+            await builder.build(self._pipeline)
+        except BaseException:
+            builder.abandon()
+            raise
+        return builder.program()
+
+    async def _pipeline(self, shader: Shader) -> int:
+        if shader not in self.pipelines:
+            made = await self.port.pipeline(
+                shader.source,
+                shader.layout,  # type: ignore[arg-type]
+                dict(shader.constants),
+            )
+            self.pipelines[shader] = made
+        return self.pipelines[shader]
+
+    async def set_param(self, program: WebGpuProgram, name: str, value: Array) -> None:
+        self._check_open(f"set param '{name}'")
+        self._write(program.params[name], value)
+
+    def _write(self, handle: int, value: Array) -> None:
+        if value.size:
+            stored = value.astype(np.uint32) if value.dtype == np.bool_ else value
+            self.port.write(handle, 0, as_bytes(stored))
+
+    async def run(
+        self, program: WebGpuProgram, feeds: Mapping[str, Array]
+    ) -> list[Array]:
+        doing = f"run '{program.plan.graph.name}' on {self.name}"
+        self._check_open(doing)
+        if program.busy:
+            raise SessionBusy(
+                doing,
+                "this program is already running",
+                hint="await the first run before starting the next",
+            )
+        program.busy = True
+        try:
+            for name, handle in program.inputs.items():
+                self._write(handle, feeds[name])
+            self.port.submit(program.commands)
+            raw = await self.port.read(program.readback, 0, program.readback_bytes)
+        finally:
+            program.busy = False
+        self._check_faults(doing, program, raw)
+        return [spot.take(raw) for spot in program.outputs]
+
+    def _check_faults(
+        self, doing: str, program: WebGpuProgram, raw: memoryview
+    ) -> None:
+        if program.fault_at is None:
+            return
+        word = raw[program.fault_at : program.fault_at + 4]
+        code = int(np.frombuffer(word, np.uint32)[0])
+        if code:
+            raise IndexRefused(
+                doing,
+                "an index lies outside its table",
+                "0 <= index < rows of the table",
+                "check the index array; device='cpu' names the position",
+            )
+
+    async def release(self, program: WebGpuProgram) -> None:
+        if not self.closed:
+            program.destroy(self.port)
+
+    async def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self.pipelines.clear()
+            await self.port.close()
+
+    def _check_open(self, doing: str) -> None:
+        if self.closed:
+            raise SessionClosed(doing, f"{self.name} was closed")

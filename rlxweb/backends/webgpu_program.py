@@ -1,0 +1,346 @@
+"""Builds the command list of a plan: buffers, pipelines, uniforms, copies, read-back.
+
+Everything a run needs is made here once. Slots become storage buffers, every launch's
+uniforms lie in one buffer, all outputs are packed into one read-back buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rlxweb.backends.protocol import Array, as_bytes
+from rlxweb.backends.webgpu_recipes import Recipes
+from rlxweb.compile.plan import Operand, Plan, Step
+from rlxweb.errors import LimitExceeded, RlxError, Unsupported
+from rlxweb.gpu.limits import Limits
+from rlxweb.gpu.port import Clear, Command, Copy, Dispatch, Port, Range, Usage
+from rlxweb.ir.dtype import DType
+from rlxweb.ir.layout import Layout
+from rlxweb.ir.lowering import Join, Ref
+from rlxweb.ir.op import TensorType, registry
+from rlxweb.kernels.expression import Generated, copy_call, region_call
+from rlxweb.kernels.launch import Bound, Gathered, Launch, Shader, launches, width_of
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """Where one output lies in the read-back buffer."""
+
+    offset: int
+    type: TensorType
+
+    def take(self, raw: memoryview) -> Array:
+        """The output as an array over the bytes just read (they are ours)."""
+        kind = self.type
+        stored = np.uint32 if kind.dtype is DType.BOOL else kind.dtype.numpy
+        flat = np.frombuffer(raw, stored, kind.numel, self.offset)
+        flat = flat != 0 if kind.dtype is DType.BOOL else flat
+        return flat.reshape(kind.shape)
+
+
+@dataclass(slots=True)
+class WebGpuProgram:
+    """A prepared plan on one port."""
+
+    plan: Plan
+    commands: tuple[Command, ...]
+    inputs: dict[str, int]
+    params: dict[str, int]
+    owned: list[int]
+    readback: int
+    readback_bytes: int
+    outputs: tuple[Spot, ...]
+    fault_at: int | None
+    busy: bool = False
+
+    def destroy(self, port: Port) -> None:
+        """Free the buffers; pipelines belong to the backend."""
+        while self.owned:
+            port.destroy(self.owned.pop())
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A launch with its operands' buffers found, waiting for its uniforms."""
+
+    launch: Launch
+    pipeline: int
+    find: Callable[[Ref], tuple[int, int]]
+    label: str
+
+
+@dataclass(slots=True)
+class ProgramBuilder:
+    """One use: `build`, then `program` (or `abandon` when building broke)."""
+
+    port: Port
+    limits: Limits
+    recipes: Recipes
+    plan: Plan
+    owned: list[int] = field(default_factory=list)
+    values: dict[int, int] = field(default_factory=dict)
+    sizes: dict[int, int] = field(default_factory=dict)
+    scratch: list[int] = field(default_factory=list)
+    scratch_bytes: list[int] = field(default_factory=list)
+    pending: list[_Pending] = field(default_factory=list)
+    commands: list[Command] = field(default_factory=list)
+    fault: int | None = None
+    gather_bytes: int = 0
+
+    # --- buffers ----------------------------------------------------------------
+
+    def _buffer(self, nbytes: int, usage: Usage, what: str) -> int:
+        nbytes = max(16, -(-nbytes // 4) * 4)
+        if nbytes > self.limits.max_buffer_size:
+            raise LimitExceeded(
+                f"buffer for {what}",
+                f"it needs {nbytes:,} bytes",
+                f"this device allows {self.limits.max_buffer_size:,} per buffer",
+                "split the batch, or use device='cpu'",
+            )
+        handle = self.port.buffer(nbytes, usage)
+        self.owned.append(handle)
+        self.sizes[handle] = nbytes
+        return handle
+
+    def _upload(self, array: Array, what: str) -> int:
+        stored = array.astype(np.uint32) if array.dtype == np.bool_ else array
+        handle = self._buffer(stored.nbytes, "storage", what)
+        if stored.size:
+            self.port.write(handle, 0, as_bytes(stored))
+        return handle
+
+    def _nbytes(self, kind: TensorType) -> int:
+        return kind.numel * width_of(kind.dtype)
+
+    def _leaves(self) -> tuple[dict[str, int], dict[str, int]]:
+        inputs: dict[str, int] = {}
+        params: dict[str, int] = {}
+        read = {o.value for s in self.plan.steps for o in s.inputs}
+        read |= {o.value for o in self.plan.outputs}
+        for node in self.plan.graph.nodes():
+            if node.op in ("input", "param"):
+                size = self._nbytes(node.type)
+                handle = self._buffer(size, "storage", str(node))
+                (inputs if node.op == "input" else params)[node.name] = handle
+                self.values[node.id] = handle
+            elif node.op == "constant" and node.id in read:
+                array = node.attrs["value"].array
+                self.values[node.id] = self._upload(array, str(node))
+        return inputs, params
+
+    # --- steps ------------------------------------------------------------------
+
+    async def build(self, pipeline: Callable[[Shader], Awaitable[int]]) -> None:
+        self._inputs, self._params = self._leaves()
+        slots = [
+            self._buffer(n, "storage", f"slot {i} of '{self.plan.graph.name}'")
+            for i, n in enumerate(self.plan.slot_bytes)
+        ]
+        for value, slot in self.plan.slots.items():
+            self.values[value] = slots[slot]
+        for step in self.plan.steps:
+            try:
+                await self._step(step, pipeline)
+            except RlxError as error:
+                error.doing = f"step {step.label} ({error.doing})"
+                raise
+        self._encode()
+
+    async def _step(
+        self, step: Step, pipeline: Callable[[Shader], Awaitable[int]]
+    ) -> None:
+        out = self.plan.types[step.output]
+        if out.numel == 0:
+            return
+        if step.kind == "kernel":
+            await self._kernel(step, pipeline)
+        elif step.kind == "region":
+            await self._generated(step, self._region(step), step.inputs, pipeline)
+        elif step.kind == "copy":
+            layout = Layout.dense(out.shape)
+            made = copy_call(step.inputs[0].layout, layout, out.dtype)
+            await self._generated(step, made, step.inputs, pipeline)
+        else:
+            await self._join(step, pipeline)
+
+    def _region(self, step: Step) -> Generated:
+        graph = self.plan.graph
+        layouts = [o.layout for o in step.inputs]
+        pairs = list(zip(step.reads, layouts, strict=True))
+        fits = len(pairs) + 1 <= self.limits.max_storage_buffers_per_shader_stage
+        return region_call(graph, step.nodes, pairs, allow_wide=fits)
+
+    async def _join(
+        self, step: Step, pipeline: Callable[[Shader], Awaitable[int]]
+    ) -> None:
+        node = self.plan.graph.node(step.nodes[0])
+        lower = registry.get(node.op).lower
+        if not isinstance(lower, Join):
+            raise Unsupported(str(node), "it is not a join")
+        shapes = [o.layout.shape for o in step.inputs]
+        parts = lower.place(Layout.dense(node.type.shape), shapes, node.attrs)
+        for operand, part in zip(step.inputs, parts, strict=True):
+            if 0 not in part.shape:
+                made = copy_call(operand.layout, part, node.type.dtype)
+                await self._generated(step, made, (operand,), pipeline)
+
+    async def _generated(
+        self,
+        step: Step,
+        made: Generated,
+        operands: Sequence[Operand],
+        pipeline: Callable[[Shader], Awaitable[int]],
+    ) -> None:
+        dtypes = [self.plan.types[o.value].dtype for o in operands]
+        dtypes.append(self.plan.types[step.output].dtype)
+
+        def find(ref: Ref) -> tuple[int, int]:
+            at = step.output if ref.kind == "out" else operands[ref.index].value
+            return self.values[at], 0
+
+        for launch in launches(made.call, dtypes, self.limits, made.wide):
+            await self._queue(launch, find, step.label, pipeline)
+
+    async def _kernel(
+        self, step: Step, pipeline: Callable[[Shader], Awaitable[int]]
+    ) -> None:
+        graph = self.plan.graph
+        node = graph.node(step.nodes[0])
+        inputs = tuple(graph.node(i).type for i in node.inputs)
+        op = registry.get(node.op)
+        chosen = self.recipes.choose(op, inputs, node.type, node.attrs)
+        if chosen is None:
+            raise Unsupported(str(node), "no kernel of this op fits the device")
+        tables = [self._upload(t, f"table of {step.label}") for t in chosen.recipe.tables]
+        for n, one in enumerate(chosen.recipe.scratch):
+            self._scratch(n, one.numel * 4)
+
+        def find(ref: Ref) -> tuple[int, int]:
+            if ref.kind == "table":
+                return tables[ref.index], 0
+            if ref.kind == "scratch":
+                return -1 - ref.index, 0
+            if ref.kind == "out":
+                return self.values[step.output], 0
+            operand = step.inputs[ref.index]
+            width = width_of(self.plan.types[operand.value].dtype)
+            return self.values[operand.value], operand.layout.offset * width
+
+        for launch in chosen.launches:
+            await self._queue(launch, find, step.label, pipeline)
+
+    def _scratch(self, index: int, nbytes: int) -> None:
+        while len(self.scratch_bytes) <= index:
+            self.scratch_bytes.append(0)
+        self.scratch_bytes[index] = max(self.scratch_bytes[index], nbytes)
+
+    async def _queue(
+        self,
+        launch: Launch,
+        find: Callable[[Ref], tuple[int, int]],
+        label: str,
+        pipeline: Callable[[Shader], Awaitable[int]],
+    ) -> None:
+        handle = await pipeline(launch.shader)
+        self.pending.append(_Pending(launch, handle, find, label))
+        for bound in launch.bindings:
+            if isinstance(bound, Gathered):
+                self.gather_bytes = max(self.gather_bytes, bound.nbytes)
+
+    # --- commands ---------------------------------------------------------------
+
+    def _encode(self) -> None:
+        for nbytes in self.scratch_bytes:
+            self.scratch.append(self._buffer(nbytes, "storage", "scratch"))
+        gather = 0
+        if self.gather_bytes:
+            gather = self._buffer(self.gather_bytes, "storage", "merged operands")
+        if any(p.launch.faults for p in self.pending):
+            self.fault = self._buffer(4, "storage", "fault flag")
+            self.commands.append(Clear(Range(self.fault, 0, 4)))
+        align = self.limits.min_uniform_buffer_offset_alignment
+        starts, filled = [], 0
+        for one in self.pending:
+            starts.append(filled)
+            filled += -(-len(one.launch.uniforms) // align) * align
+        if not self.pending:
+            return
+        uniforms = self._buffer(filled, "uniform", "uniforms")
+        packed = bytearray(filled)
+        for one, start in zip(self.pending, starts, strict=True):
+            packed[start : start + len(one.launch.uniforms)] = one.launch.uniforms
+            self._dispatch(one, Range(uniforms, start, len(one.launch.uniforms)), gather)
+        self.port.write(uniforms, 0, memoryview(packed))
+
+    def _dispatch(self, one: _Pending, uniform: Range, gather: int) -> None:
+        ranges: list[Range] = []
+        for bound in one.launch.bindings:
+            if isinstance(bound, Gathered):
+                for part, at in bound.parts:
+                    self.commands.append(Copy(self._range(one, part), gather, at))
+                ranges.append(Range(gather, 0, bound.nbytes))
+            else:
+                ranges.append(self._range(one, bound))
+        if one.launch.faults and self.fault is not None:
+            ranges.append(Range(self.fault, 0, 4))
+        self.commands.append(
+            Dispatch(one.pipeline, (*ranges, uniform), one.launch.grid, one.label)
+        )
+
+    def _range(self, one: _Pending, bound: Bound) -> Range:
+        handle, offset = one.find(bound.ref)
+        handle = self.scratch[-1 - handle] if handle < 0 else handle
+        start = offset + bound.offset
+        # A piece's span may reach past the last element; never past the buffer.
+        return Range(handle, start, min(bound.nbytes, self.sizes[handle] - start))
+
+    # --- results ----------------------------------------------------------------
+
+    def program(self) -> WebGpuProgram:
+        """The finished program, with the read-back copies at the end."""
+        spots, filled = [], 0
+        copies: list[tuple[Range, int]] = []
+        for operand in self.plan.outputs:
+            dtype = self.plan.types[operand.value].dtype
+            kind = TensorType(operand.layout.shape, dtype)
+            spots.append(Spot(filled, kind))
+            nbytes = -(-self._nbytes(kind) // 4) * 4
+            if nbytes:
+                start = operand.layout.offset * width_of(dtype)
+                copies.append(
+                    (Range(self.values[operand.value], start, nbytes), filled)
+                )
+            filled += -(-nbytes // 16) * 16
+        fault_at = None
+        if self.fault is not None:
+            fault_at = filled
+            copies.append((Range(self.fault, 0, 4), filled))
+            filled += 16
+        filled = max(filled, 16)
+        readback = self._buffer(filled, "readback", "results")
+        self.commands += [Copy(source, readback, at) for source, at in copies]
+        return WebGpuProgram(
+            plan=self.plan,
+            commands=tuple(self.commands),
+            inputs=self._inputs,
+            params=self._params,
+            owned=self.owned,
+            readback=readback,
+            readback_bytes=filled,
+            outputs=tuple(spots),
+            fault_at=fault_at,
+        )
+
+    def abandon(self) -> None:
+        """Free what was made before building broke."""
+        while self.owned:
+            self.port.destroy(self.owned.pop())
+
+    _inputs: dict[str, int] = field(default_factory=dict)
+    _params: dict[str, int] = field(default_factory=dict)
+
+

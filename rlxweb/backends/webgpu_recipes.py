@@ -1,0 +1,115 @@
+"""Chooses how an op runs on one device, and remembers the choice.
+
+Asked twice about the same op and types: by the compiler ("can this stay one step?") and
+by the program builder ("then give me the launches"). The first variant whose gate opens
+and whose launches fit is taken, then the op's own kernel, else nothing.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rlxweb.errors import LimitExceeded
+from rlxweb.gpu.limits import Limits
+from rlxweb.ir.dtype import DType, as_dtype
+from rlxweb.ir.lowering import Compose, HostOnly, Kernel, Recipe, Ref
+from rlxweb.ir.op import Op, TensorType
+from rlxweb.kernels.launch import Launch, launches
+from rlxweb.kernels.variants import Hardware, variants_of
+
+Types = tuple[TensorType, ...]
+CAPACITY = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A recipe that fits, its launches in order and the variant's name."""
+
+    recipe: Recipe
+    launches: tuple[Launch, ...]
+    variant: str
+
+
+class Recipes:
+    """The recipes of one device, least recently used forgotten first."""
+
+    def __init__(self, hardware: Hardware, use_variants: bool = True) -> None:
+        self.hardware = hardware
+        self.use_variants = use_variants
+        self._known: OrderedDict[Any, Chosen | None] = OrderedDict()
+
+    @property
+    def limits(self) -> Limits:
+        return self.hardware.limits
+
+    def native(
+        self, op: Op, inputs: Types, out: TensorType, attrs: Mapping[str, Any]
+    ) -> bool:
+        """The compiler's question: may this node stay one step?"""
+        if isinstance(op.lower, HostOnly):
+            return False
+        if isinstance(op.lower, Kernel | Compose):
+            if out.numel == 0 and isinstance(op.lower, Kernel):
+                return True
+            return self.choose(op, inputs, out, attrs) is not None
+        return True
+
+    def choose(
+        self, op: Op, inputs: Types, out: TensorType, attrs: Mapping[str, Any]
+    ) -> Chosen | None:
+        """The launches of an op, or None when nothing fits the device."""
+        key = (op.name, id(op), inputs, out, _frozen(attrs))
+        if key not in self._known:
+            self._known[key] = self._search(op, inputs, out, attrs)
+            if len(self._known) > CAPACITY:
+                self._known.popitem(last=False)
+        self._known.move_to_end(key)
+        return self._known[key]
+
+    def _search(
+        self, op: Op, inputs: Types, out: TensorType, attrs: Mapping[str, Any]
+    ) -> Chosen | None:
+        for variant in variants_of(op.name) if self.use_variants else ():
+            if not variant.gate(self.hardware, inputs, out, attrs):
+                continue
+            recipe = variant.recipe(inputs, out, attrs, self.limits)
+            if recipe is None:
+                continue
+            found = self._fit(recipe, inputs, out, variant.name)
+            if found is not None:
+                return found
+        if not isinstance(op.lower, Kernel):
+            return None
+        recipe = op.lower.recipe(inputs, out, attrs)
+        if recipe is None:
+            return None
+        return self._fit(recipe, inputs, out, op.name)
+
+    def _fit(
+        self, recipe: Recipe, inputs: Types, out: TensorType, name: str
+    ) -> Chosen | None:
+        found: list[Launch] = []
+        try:
+            for call in recipe.calls:
+                dtypes = [_dtype(a.ref, recipe, inputs, out) for a in call.accesses]
+                found += launches(call, dtypes, self.limits)
+        except LimitExceeded:
+            return None
+        return Chosen(recipe, tuple(found), name)
+
+
+def _dtype(ref: Ref, recipe: Recipe, inputs: Sequence[TensorType], out: TensorType) -> DType:
+    if ref.kind == "in":
+        return inputs[ref.index].dtype
+    if ref.kind == "out":
+        return out.dtype
+    if ref.kind == "scratch":
+        return as_dtype(recipe.scratch[ref.index].scalar)
+    return as_dtype(recipe.tables[ref.index].dtype)
+
+
+def _frozen(attrs: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    return tuple(sorted((k, repr(v)) for k, v in attrs.items()))

@@ -1,0 +1,1 @@
+"""WHERE to compute: device names, availability, reports."""

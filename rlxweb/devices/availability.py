@@ -1,0 +1,82 @@
+"""Which devices this machine really has, and why the others are missing.
+
+Availability of a wgpu device is a live probe: its adapter is opened and must give four
+bytes back. Answers come from the pool of open backends, so asking twice costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rlxweb.backends.pool import pool
+from rlxweb.backends.registry import ROWS, blocker
+from rlxweb.devices.device import PRIORITY, Device, DeviceLike, parse_device
+from rlxweb.errors import DeviceError
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRow:
+    """One line of the report: is the device there, what is it, if not why."""
+
+    device: Device
+    available: bool
+    engine: str
+    blocker: str
+    facts: Mapping[str, Any]
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "device": self.device.label,
+            "name": self.device.display,
+            "available": self.available,
+            "engine": self.engine,
+            "blocker": self.blocker,
+            "facts": dict(self.facts),
+        }
+
+
+def probe(device: DeviceLike, adapter: str = "") -> DeviceRow:
+    """Open the device (once per process) and say what came of it."""
+    which = parse_device(device)
+    reason = blocker(which.label)
+    if reason:
+        return DeviceRow(which, False, "", reason, {})
+    try:
+        backend = pool.backend(which.label, adapter)
+    except DeviceError as error:
+        return DeviceRow(which, False, "", str(error), {})
+    return DeviceRow(which, True, backend.name, "", _facts(backend))
+
+
+def _facts(backend: Any) -> dict[str, Any]:
+    facts = getattr(backend, "facts", None)
+    if facts is None:
+        return {"dtypes": sorted(d.value for d in backend.target.dtypes)}
+    limits = backend.limits
+    return {
+        "adapter": facts.name,
+        "vendor": facts.vendor,
+        "backend": facts.backend,
+        "driver": facts.driver,
+        "software": facts.software,
+        "features": sorted(facts.features),
+        "limits": {name: getattr(limits, name) for name in limits.__slots__},
+        "dtypes": sorted(d.value for d in backend.target.dtypes),
+    }
+
+
+def is_available(device: DeviceLike) -> bool:
+    """True when the device can be opened here. Errors  UnknownDevice."""
+    return probe(device).available
+
+
+def available_devices() -> tuple[Device, ...]:
+    """Every device that opens here, fastest kind first."""
+    return tuple(d for d in PRIORITY if d.label in ROWS and is_available(d))
+
+
+def device_report() -> tuple[DeviceRow, ...]:
+    """One row per device of the enum, in its order."""
+    return tuple(probe(d) for d in Device)

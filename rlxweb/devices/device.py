@@ -1,0 +1,122 @@
+"""The device names of RLX: enum, labels, display names, aliases, parsing.
+
+Knows names only; what is really there is asked in `availability.py`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+from enum import Enum
+
+from rlxweb.errors import UnknownDevice
+
+
+class Device(Enum):
+    """A kind of engine, in RLX's order. The value is its label."""
+
+    CPU = "cpu"
+    METAL = "metal"
+    MLX = "mlx"
+    ANE = "ane"
+    CUDA = "cuda"
+    ROCM = "rocm"
+    TPU = "tpu"
+    GPU = "gpu"
+    VULKAN = "vulkan"
+    OPENGL = "opengl"
+    DIRECTX = "directx"
+    WEBGPU = "webgpu"
+
+    @property
+    def label(self) -> str:
+        return self.value
+
+    @property
+    def display(self) -> str:
+        """The name used in messages."""
+        return _DISPLAY.get(self, self.value)
+
+    def __str__(self) -> str:
+        return self.display
+
+
+_DISPLAY = {
+    Device.CPU: "CPU",
+    Device.METAL: "Metal",
+    Device.MLX: "MLX",
+    Device.ANE: "ANE",
+    Device.CUDA: "CUDA",
+    Device.ROCM: "ROCm",
+    Device.TPU: "TPU",
+    Device.GPU: "GPU (wgpu)",
+    Device.VULKAN: "Vulkan",
+    Device.OPENGL: "OpenGL",
+    Device.DIRECTX: "DirectX 12",
+    Device.WEBGPU: "WebGPU",
+}
+
+ALIASES = {
+    "mtl": Device.METAL,
+    "neural-engine": Device.ANE,
+    "nvidia": Device.CUDA,
+    "hip": Device.ROCM,
+    "amd": Device.ROCM,
+    "wgpu": Device.GPU,
+    "vk": Device.VULKAN,
+    "gl": Device.OPENGL,
+    "dx12": Device.DIRECTX,
+    "d3d12": Device.DIRECTX,
+}
+
+# Fastest first, as RLX ranks them when nothing has been measured.
+PRIORITY = (
+    Device.TPU,
+    Device.CUDA,
+    Device.ROCM,
+    Device.MLX,
+    Device.METAL,
+    Device.ANE,
+    Device.GPU,
+    Device.VULKAN,
+    Device.DIRECTX,
+    Device.OPENGL,
+    Device.WEBGPU,
+    Device.CPU,
+)
+
+DeviceLike = Device | str
+
+
+def parse_device(name: DeviceLike) -> Device:
+    """A Device, its label or an alias, case and outer space ignored.
+
+    Errors   UnknownDevice.
+    """
+    if isinstance(name, Device):
+        return name
+    if not isinstance(name, str):
+        raise UnknownDevice("device", f"expected a name or a Device, got {name!r}")
+    text = name.strip().lower()
+    if not text:
+        raise UnknownDevice("device", "empty device name")
+    by_label = {d.value: d for d in Device} | ALIASES
+    if text not in by_label:
+        near = difflib.get_close_matches(text, by_label, 1)
+        raise UnknownDevice(
+            "device",
+            f"unknown device '{name}' (try: cpu, metal, mlx, cuda, rocm, gpu, vulkan, "
+            "tpu)",
+            hint=f"did you mean '{near[0]}'?" if near else "",
+        )
+    return by_label[text]
+
+
+def parse_device_list(text: str | Sequence[DeviceLike]) -> tuple[Device, ...]:
+    """Names separated by comma, semicolon or space; first occurrences are kept."""
+    names = re.split(r"[,;\s]+", text.strip()) if isinstance(text, str) else text
+    found = tuple(dict.fromkeys(parse_device(n) for n in names if n != ""))
+    if not found:
+        raise UnknownDevice("device list", "device list is empty")
+    return found

@@ -1,0 +1,257 @@
+"""Regions, copies and joins as generated shaders.
+
+A region becomes one Call whose source evaluates its nodes in registers. Sizes and
+strides go in as uniforms, so two regions of the same structure share a pipeline
+whatever their shapes. When everything lies dense the vec4 form of the text is used.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rlxweb.compile.fusion import inlined
+from rlxweb.errors import GraphError
+from rlxweb.ir.dtype import DType
+from rlxweb.ir.graph import Graph, Node
+from rlxweb.ir.layout import Layout
+from rlxweb.ir.lowering import Access, Axis, Call, Expr, Ref
+from rlxweb.ir.op import registry
+from rlxweb.kernels.source import ALIAS
+
+_OPERANDS = "xyz"
+_WORD = re.compile(r"\{(\w+)\}|\b([xyzXYZ])\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """A generated call and whether its accesses move four elements at a time."""
+
+    call: Call
+    wide: tuple[bool, ...]
+
+    @property
+    def lanes(self) -> int:
+        return 4 if any(self.wide) else 1
+
+
+def literal(value: Any, dtype: DType) -> str:
+    """A finite number as WGSL text of the dtype's alias: `F(0.5)`, `I(-3)`."""
+    alias = ALIAS[dtype]
+    if dtype is DType.BOOL:
+        return f"{alias}({'true' if value else 'false'})"
+    if dtype.is_integer:
+        number = int(value)
+        if number == -(1 << 31):  # the literal would be a negated overflow
+            return f"{alias}(-2147483647 - 1)"
+        return f"{alias}({number}{'u' if dtype is DType.U32 else ''})"
+    return f"{alias}({decimal(value)})"
+
+
+def decimal(value: Any) -> str:
+    """A finite float32 as a WGSL float literal that reads back to the same bits."""
+    text = repr(float(np.float32(value)))
+    return text if any(c in text for c in ".en") else text + ".0"
+
+
+def expression(
+    expr: Expr,
+    operands: Sequence[str],
+    dtypes: Sequence[DType],
+    node: Node,
+    types: tuple[Any, Any],
+) -> str:
+    """The expression of one node with its operands and attributes put in."""
+    text = expr.text if isinstance(expr.text, str) else expr.text(*types, node.attrs)
+
+    def put(match: re.Match[str]) -> str:
+        if match[1]:
+            return _attribute(node, match[1])
+        at = _OPERANDS.index(match[2].lower())
+        if at >= len(operands):
+            raise GraphError(
+                str(node), f"its expression names operand {match[2]!r}",
+                f"the op has {len(operands)} operands",
+            )
+        return operands[at] if match[2].islower() else ALIAS[dtypes[at]]
+
+    return _WORD.sub(put, text)
+
+
+def _attribute(node: Node, name: str) -> str:
+    value = node.attrs.get(name)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float) and np.isfinite(value):
+        return decimal(value)
+    raise GraphError(
+        str(node),
+        f"its expression uses attribute {name}={value!r}",
+        "only finite numbers and booleans can be printed into a shader",
+    )
+
+
+def _let(graph: Graph, ids: Sequence[int], loads: Mapping[int, str]) -> list[str]:
+    """One `let` per node of a region."""
+    lines = []
+    for at in ids:
+        node = graph.node(at)
+        expr = registry.get(node.op).lower
+        if not isinstance(expr, Expr):
+            raise GraphError(str(node), "it is not elementwise")
+        names = []
+        for i in node.inputs:
+            one = graph.node(i)
+            if i in loads:
+                names.append(loads[i])
+            elif inlined(one) and i not in ids:
+                value = one.attrs["value"].array.reshape(-1)[0]
+                names.append(literal(value, one.type.dtype))
+            else:
+                names.append(f"v{i}")
+        kinds = tuple(graph.node(i).type for i in node.inputs)
+        text = expression(
+            expr, names, [k.dtype for k in kinds], node, (kinds, node.type)
+        )
+        lines.append(f"  let v{at} = {text};")
+    return lines
+
+
+def region_call(
+    graph: Graph,
+    ids: Sequence[int],
+    reads: Sequence[tuple[int, Layout]],
+    allow_wide: bool = True,
+) -> Generated:
+    """The pass over a fused region; the output is dense.
+
+    `reads` pairs each outside node with the layout it is read through, already spread
+    to the region's shape.
+    """
+    last = graph.node(ids[-1])
+    out, *spread = Layout.dense(last.type.shape).coalesced(*(lay for _, lay in reads))
+    kinds = [graph.node(i).type.dtype for i, _ in reads]
+    uses: list[str] = []
+    for at in ids:
+        lower = registry.get(graph.node(at).op).lower
+        uses += [u for u in getattr(lower, "uses", ()) if u not in uses]
+    loads = {i: f"r{k}" for k, (i, _) in enumerate(reads)}
+    body = _let(graph, ids, loads)
+    return _walk(
+        out,
+        spread,
+        [*kinds, last.type.dtype],
+        body,
+        f"v{ids[-1]}",
+        tuple(uses),
+        allow_wide,
+    )
+
+
+def copy_call(source: Layout, target: Layout, dtype: DType) -> Generated:
+    """Element by element from one layout to another of the same shape."""
+    out, read = target.coalesced(source)
+    return _walk(out, [read], [dtype, dtype], [], "r0", ())
+
+
+def _walk(
+    out: Layout,
+    reads: Sequence[Layout],
+    dtypes: Sequence[DType],
+    body: Sequence[str],
+    result: str,
+    uses: tuple[str, ...],
+    allow_wide: bool = True,
+) -> Generated:
+    """Loads, body and store around the index arithmetic of a strided walk."""
+    shape, k_out = out.shape, len(reads)
+    every = [*reads, out]
+    wide = _wide(every, dtypes) if allow_wide else (False,) * len(every)
+    lanes = 4 if any(wide) else 1
+    axes = tuple(Axis(f"d{a}", size) for a, size in enumerate(shape))
+    values = {
+        f"s{k}_{a}": stride
+        for k, layout in enumerate(every)
+        for a, stride in enumerate(layout.strides)
+        if not _implied(layout, a)
+    }
+    accesses = tuple(
+        Access(
+            Ref("out") if k == k_out else Ref("in", k),
+            layout.strides,
+            "write" if k == k_out else "read",
+            layout.offset,
+        )
+        for k, layout in enumerate(every)
+    )
+    lines = [
+        "@compute @workgroup_size(WG)",
+        "fn main(@builtin(workgroup_id) wid: vec3<u32>,",
+        "        @builtin(num_workgroups) nwg: vec3<u32>,",
+        "        @builtin(local_invocation_index) lid: u32) {",
+        "  let item = item_of(wid, nwg, lid);",
+        "  if (item >= u.items) { return; }",
+        *_indices(len(shape)),
+    ]
+    for k, layout in enumerate(reads):
+        load = f"ld{k}({_address(k, layout)})"
+        if lanes > 1 and not wide[k]:
+            load = f"{ALIAS[dtypes[k]]}({load})"
+        lines.append(f"  let r{k} = {load};")
+    lines += [*body, f"  st{k_out}({_address(k_out, out)}, {result});", "}"]
+    grid = tuple(
+        (axis.name, lanes if n == len(axes) - 1 else 1) for n, axis in enumerate(axes)
+    )
+    call = Call(
+        shader="generated",
+        axes=axes,
+        accesses=accesses,
+        grid=grid,
+        values=values,
+        uses=uses,
+        source="\n".join(lines),
+    )
+    return Generated(call, wide)
+
+
+def _wide(every: Sequence[Layout], dtypes: Sequence[DType]) -> tuple[bool, ...]:
+    """Which accesses can move vec4s: all dense or single-element, lengths by four."""
+    none = (False,) * len(every)
+    out = every[-1]
+    if len(out.shape) != 1 or out.shape[0] % 4 or DType.F16 in dtypes:
+        return none
+    if any(lay.strides[0] not in (0, 1) for lay in every) or out.strides[0] != 1:
+        return none
+    if any(lay.offset % 4 and lay.strides[0] for lay in every):
+        return none
+    return tuple(lay.strides[0] == 1 for lay in every)
+
+
+def _implied(layout: Layout, axis: int) -> bool:
+    """Stride 0, or 1 on the only axis, needs no uniform."""
+    stride = layout.strides[axis]
+    return stride == 0 or (stride == 1 and axis == len(layout.shape) - 1)
+
+
+def _indices(rank: int) -> list[str]:
+    if rank <= 1:
+        return ["  let i0 = item;"]
+    lines = ["  var rest = item;"]
+    for a in range(rank - 1, 0, -1):
+        lines.append(f"  let i{a} = rest % u.d{a}; rest = rest / u.d{a};")
+    return [*lines, "  let i0 = rest;"]
+
+
+def _address(k: int, layout: Layout) -> str:
+    terms = []
+    for a, stride in enumerate(layout.strides):
+        if stride:
+            terms.append(f"i{a}" if _implied(layout, a) else f"i{a} * u.s{k}_{a}")
+    return " + ".join(terms) or "0u"
+

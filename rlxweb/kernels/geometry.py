@@ -1,0 +1,229 @@
+"""Cuts an iteration box into pieces a device can take, and folds their grids.
+
+A piece is legal when every binding it touches is small enough and its workgroups fit
+the grid. A box that is not legal is halved along the axis that helps most, depth first
+and low half first, so that the pieces of a serial axis come out in order. Pure integer
+arithmetic: no device, no tensor.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rlxweb.errors import LimitExceeded
+from rlxweb.gpu.limits import Limits
+from rlxweb.ir.lowering import Access, Call
+
+# A plan with more dispatches than this for one step is a bug, not a split.
+MAX_PIECES = 1 << 20
+# WGSL indexes with u32; one binding never holds more elements than this.
+MAX_ELEMENTS = 1 << 32
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A sub-box: where it starts and how large it is on each axis."""
+
+    start: tuple[int, ...]
+    size: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """A call on a device: element bytes per access, which reads share one binding."""
+
+    call: Call
+    widths: tuple[int, ...]
+    merged: frozenset[int]
+    limits: Limits
+
+    @property
+    def workgroup(self) -> int:
+        """The wanted workgroup size under the device's limits, a power of two."""
+        limits = self.limits
+        top = min(
+            self.call.workgroup,
+            limits.max_compute_invocations_per_workgroup,
+            limits.max_compute_workgroup_size_x,
+        )
+        return 1 << (top.bit_length() - 1)
+
+    def items(self, piece: Piece) -> int:
+        at = {axis.name: n for n, axis in enumerate(self.call.axes)}
+        return math.prod(
+            -(-piece.size[at[name]] // tile) for name, tile in self.call.grid
+        )
+
+    def groups(self, piece: Piece) -> int:
+        items = self.items(piece)
+        each = self.workgroup if self.call.per == "invocation" else 1
+        return max(1, -(-items // each))
+
+    def origin(self, access: Access, piece: Piece) -> int:
+        """First element of the access in this piece."""
+        return access.offset + sum(
+            s * t for s, t in zip(piece.start, access.strides, strict=True)
+        )
+
+    def extent(self, access: Access, piece: Piece) -> int:
+        """Elements from the first to the last one touched, both included."""
+        reach = sum(
+            (max(n, 1) - 1) * t for n, t in zip(piece.size, access.strides, strict=True)
+        )
+        return reach + access.span
+
+    def bound_bytes(self, k: int, piece: Piece) -> int:
+        """Bytes the binding of access k takes, alignment slack included."""
+        access = self.call.accesses[k]
+        width = self.widths[k]
+        slack = 0
+        if k not in self.merged:
+            align = self.limits.min_storage_buffer_offset_alignment
+            slack = self.origin(access, piece) * width % align
+        return -(-(self.extent(access, piece) * width + slack) // 4) * 4
+
+    def excess(self, piece: Piece) -> int | None:
+        """The access whose binding breaks the limit most, or None."""
+        cap = min(
+            self.limits.max_storage_buffer_binding_size, self.limits.max_buffer_size
+        )
+        worst, most = None, cap
+        together = sum(self.bound_bytes(k, piece) + 4 for k in self.merged)
+        for k in range(len(self.call.accesses)):
+            size = self.bound_bytes(k, piece)
+            over = together if k in self.merged else size
+            if over > cap and size >= (most if worst is not None else 0):
+                worst, most = k, size
+        return worst
+
+    def pieces(self) -> Iterator[Piece]:
+        """All pieces, in an order that respects serial axes.
+
+        Errors   LimitExceeded when no cuttable axis is left; the fields of the message
+        hold the limit and what one piece still needs.
+        """
+        whole = Piece(
+            (0,) * len(self.call.axes), tuple(a.size for a in self.call.axes)
+        )
+        todo = [whole]
+        made = 0
+        while todo:
+            piece = todo.pop()
+            axis = self._cut_axis(piece)
+            if axis is None:
+                made += 1
+                if made > MAX_PIECES:
+                    raise LimitExceeded(
+                        f"kernel '{self.call.shader}'",
+                        "splitting needs too many dispatches",
+                        f"more than {MAX_PIECES:,}",
+                        "use a smaller problem or device='cpu'",
+                    )
+                yield piece
+            else:
+                low, high = self._halves(piece, axis)
+                todo += [high, low]
+
+    def _cut_axis(self, piece: Piece) -> int | None:
+        """The axis to halve, or None when the piece is legal."""
+        worst = self.excess(piece)
+        if worst is not None:
+            return self._widest(
+                piece, [abs(t) for t in self.call.accesses[worst].strides], worst
+            )
+        side = self.limits.max_compute_workgroups_per_dimension
+        if self.groups(piece) <= side**3:
+            return None
+        gridded = {name for name, _ in self.call.grid}
+        weights = [int(a.name in gridded) for a in self.call.axes]
+        return self._widest(piece, weights, None)
+
+    def _widest(
+        self, piece: Piece, weights: Sequence[int], access: int | None
+    ) -> int:
+        best, most = None, 0
+        for n, axis in enumerate(self.call.axes):
+            gain = (piece.size[n] - 1) * weights[n]
+            if axis.kind != "whole" and piece.size[n] > self._tile(n) and gain > most:
+                best, most = n, gain
+        if best is None:
+            raise self._refusal(piece, access)
+        return best
+
+    def _tile(self, axis: int) -> int:
+        name = self.call.axes[axis].name
+        return dict(self.call.grid).get(name, 1)
+
+    def _halves(self, piece: Piece, axis: int) -> tuple[Piece, Piece]:
+        tile, size = self._tile(axis), piece.size[axis]
+        first = -(-((size + 1) // 2) // tile) * tile
+        if first >= size:
+            first = tile * ((size - 1) // tile)
+
+        def part(start: int, length: int) -> Piece:
+            return Piece(
+                (*piece.start[:axis], start, *piece.start[axis + 1 :]),
+                (*piece.size[:axis], length, *piece.size[axis + 1 :]),
+            )
+
+        begin = piece.start[axis]
+        return part(begin, first), part(begin + first, size - first)
+
+    def _refusal(self, piece: Piece, access: int | None) -> LimitExceeded:
+        doing = f"kernel '{self.call.shader}'"
+        hint = "use a smaller problem or device='cpu'"
+        if access is None:
+            side = self.limits.max_compute_workgroups_per_dimension
+            return LimitExceeded(
+                doing,
+                f"it needs {self.groups(piece):,} workgroups at once",
+                f"this device takes {side:,} per dimension",
+                hint,
+            )
+        return LimitExceeded(
+            doing,
+            f"one piece needs a binding of {self.bound_bytes(access, piece):,} bytes",
+            "this device allows "
+            f"{self.limits.max_storage_buffer_binding_size:,} bytes",
+            hint,
+        )
+
+
+def fold(groups: int, side: int) -> tuple[int, int, int]:
+    """A workgroup count as a grid with no dimension over `side`."""
+    if groups <= side:
+        return (groups, 1, 1)
+    if groups <= side * side:
+        y = -(-groups // side)
+        return (-(-groups // y), y, 1)
+    z = -(-groups // (side * side))
+    y = min(side, -(-groups // (side * z)))
+    return (min(side, -(-groups // (y * z))), y, z)
+
+
+def merged_reads(call: Call, widths: Sequence[int], limits: Limits) -> frozenset[int]:
+    """Read-only accesses to gather into one binding because there are too many.
+
+    Errors   LimitExceeded when the writes alone, or 2-byte elements, do not allow it.
+    """
+    room = limits.max_storage_buffers_per_shader_stage - int(call.faults)
+    count = len(call.accesses)
+    if count <= room:
+        return frozenset()
+    reads = [
+        k
+        for k, a in enumerate(call.accesses)
+        if a.mode == "read" and widths[k] == 4
+    ]
+    take = count - room + 1
+    if len(reads) < take:
+        raise LimitExceeded(
+            f"kernel '{call.shader}'",
+            f"it touches {count + int(call.faults)} buffers",
+            "this device binds "
+            f"{limits.max_storage_buffers_per_shader_stage} per shader stage",
+            "use device='cpu'",
+        )
+    return frozenset(reads[-take:])

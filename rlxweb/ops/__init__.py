@@ -1,0 +1,25 @@
+"""The vocabulary: one record per op, declared once. Importing this registers them."""
+
+from importlib import import_module
+
+FAMILIES = (
+    "leaf",
+    "elementwise",
+    "activation",
+    "movement",
+    "reduce",
+    "select",
+    "linalg",
+    "norm",
+    "nn",
+    "spectral",
+    "mel",
+    "welch",
+)
+
+for _family in FAMILIES:
+    try:
+        import_module(f"rlxweb.ops.{_family}")
+    except ModuleNotFoundError as error:
+        if f"rlxweb.ops.{_family}" not in str(error):
+            raise

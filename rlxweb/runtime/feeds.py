@@ -1,0 +1,110 @@
+"""Checks the arrays a caller hands in against what the graph asks for.
+
+Accepts anything NumPy can view (`__array__`, `__dlpack__`, the buffer protocol), any
+strides and byte order; Python lists take the declared dtype. Never narrows an array's
+dtype and never guesses a name.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rlxweb.errors import DTypeError, InputError, RlxError, ShapeError, UnknownName
+from rlxweb.ir.graph import Graph, Node
+from rlxweb.ir.shape import show
+
+Array = npt.NDArray[Any]
+
+
+def check_feeds(graph: Graph, inputs: Mapping[str, Node], feeds: Any) -> dict[str, Array]:
+    """Arrays by input name, dtype and shape right.
+
+    Errors   InputError for a missing input, UnknownName for one the graph has not,
+    DTypeError and ShapeError for arrays that do not fit.
+    """
+    doing = f"run '{graph.name}'"
+    if not isinstance(feeds, Mapping):
+        raise InputError(
+            doing,
+            f"inputs must be a dict of arrays by name, got {type(feeds).__name__}",
+            hint="run({'x': array})",
+        )
+    for name in feeds:
+        if name not in inputs:
+            raise unknown(doing, "input", str(name), inputs)
+    missing = [name for name in inputs if name not in feeds]
+    if missing:
+        raise InputError(
+            doing,
+            f"input '{missing[0]}' was not given",
+            f"{len(feeds)} of {len(inputs)} inputs given",
+            f"pass {', '.join(repr(m) for m in missing)}",
+        )
+    return {name: as_input(doing, node, feeds[name]) for name, node in inputs.items()}
+
+
+def unknown(
+    doing: str, what: str, name: str, known: Mapping[str, Any]
+) -> UnknownName:
+    """The error for a name that does not exist, with near matches."""
+    near = difflib.get_close_matches(name, list(known), 3)
+    return UnknownName(
+        doing,
+        f"the graph has no {what} '{name}'",
+        "it has " + (", ".join(f"'{k}'" for k in known) or f"no {what}s"),
+        f"did you mean {' or '.join(repr(n) for n in near)}?" if near else "",
+    )
+
+
+def as_input(doing: str, node: Node, value: Any) -> Array:
+    """One array as the input or param `node` wants it."""
+    want = node.type
+    doing = f"{doing}, {node.op} '{node.name}'"
+    try:
+        array = _as_array(value, want.dtype.numpy)
+    except RlxError:
+        raise
+    except (TypeError, ValueError, BufferError, OverflowError) as error:
+        raise DTypeError(doing, f"it cannot be read as an array: {error}") from None
+    if array.dtype.newbyteorder("=") != want.dtype.numpy:
+        raise DTypeError(
+            doing,
+            f"the array is {array.dtype}",
+            f"the graph declares {want.dtype}",
+            f"cast it: array.astype('{want.dtype.numpy}')",
+        )
+    if array.shape != want.shape:
+        raise ShapeError(
+            doing,
+            f"the array is {show(array.shape)}",
+            f"the graph declares {show(want.shape)}",
+            "reshape it, or build the graph for this shape",
+        )
+    return array.astype(want.dtype.numpy, copy=False)
+
+
+def _as_array(value: Any, dtype: np.dtype[Any]) -> Array:
+    if isinstance(value, np.ndarray):
+        return value
+    if isinstance(value, bool | int | float | list | tuple):
+        array = np.asarray(value)
+        # A list has no dtype of its own; only a change of kind is refused.
+        return array.astype(dtype) if _kind_fits(array.dtype, dtype) else array
+    if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
+        return np.from_dlpack(value)
+    return np.asarray(value)
+
+
+def _kind_fits(have: np.dtype[Any], want: np.dtype[Any]) -> bool:
+    order = "biuf"
+    kind = want.kind
+    return have.kind in order and kind in order and (
+        have.kind == kind
+        or (kind == "f" and have.kind in "iu")
+        or (kind in "iu" and have.kind in "iu")
+    )

@@ -1,0 +1,201 @@
+"""Session and CompiledGraph: compile a graph for one device, run it many times.
+
+The core is one coroutine; `run` drives it to its end without an event loop, `run_async`
+hands it to the caller's. Nothing else is doubled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from rlxweb.backends.pool import pool
+from rlxweb.backends.protocol import Array
+from rlxweb.compile.pipeline import compile_graph
+from rlxweb.compile.plan import Decision, Plan
+from rlxweb.devices.choose import choose_device
+from rlxweb.devices.device import Device, DeviceLike, parse_device
+from rlxweb.errors import DTypeError, InputError, SessionClosed, Unsupported
+from rlxweb.gpu.limits import Limits
+from rlxweb.ir.graph import Graph
+from rlxweb.runtime.drive import drive
+from rlxweb.runtime.feeds import as_input, check_feeds, unknown
+
+Precision = Literal["f32"]
+
+
+class Session:
+    """One device to compile for.
+
+    device     a Device, its name or an alias; "auto" lets rlxweb choose per graph
+    precision  "f32", RLX's argument; f64 graphs run by declaring f64 inputs
+    adapter    part of an adapter's name, where a device has several
+    limits     pretend the device has no more than these (wgpu devices only)
+    optimise   False keeps every node a step of its own
+
+    Errors   UnknownDevice; AdapterMissing when the device cannot be opened.
+    """
+
+    def __init__(
+        self,
+        device: DeviceLike = "auto",
+        precision: Precision = "f32",
+        *,
+        adapter: str = "",
+        limits: Limits | None = None,
+        optimise: bool = True,
+    ) -> None:
+        if precision != "f32":
+            raise DTypeError(
+                "Session",
+                f"precision {precision!r}",
+                "'f32' is the only one",
+                "declare f64 inputs in the graph for float64 on the CPU",
+            )
+        self.device = None if device == "auto" else parse_device(device)
+        self.adapter = adapter
+        self.limits = limits
+        self.optimise = optimise
+        self._own: list[Any] = []
+        self._closed = False
+        if self.device is not None:
+            self._backend(self.device)
+
+    def _backend(self, device: Device) -> Any:
+        backend = pool.backend(device.label, self.adapter)
+        if self.limits is None:
+            return backend
+        if not hasattr(backend, "port"):
+            raise Unsupported(
+                f"Session('{device.label}', limits=…)",
+                "limits can be set for wgpu devices only",
+            )
+        if not self._own:
+            self._own.append(type(backend)(backend.port, limits=self.limits))
+        return self._own[0]
+
+    def compile(self, graph: Graph) -> CompiledGraph:
+        """Prepare a graph: rewrites, shaders, buffers.
+
+        Errors   those of `compile_graph`; LimitExceeded, ShaderRejected, OutOfMemory.
+        """
+        made: CompiledGraph = drive(self.compile_async(graph))
+        return made
+
+    async def compile_async(self, graph: Graph) -> CompiledGraph:
+        """`compile` for hosts that must be awaited."""
+        if self._closed:
+            raise SessionClosed("compile", "this session was closed")
+        device, decision = self.device, None
+        if device is None:
+            device, decision = choose_device(graph, self.adapter)
+        backend = self._backend(device)
+        plan = compile_graph(graph, backend.target, optimise=self.optimise)
+        program = await backend.prepare(plan)
+        return CompiledGraph(graph, device, backend, program, decision)
+
+    def close(self) -> None:
+        """No more compiling; graphs already compiled stay usable."""
+        self._closed = True
+
+
+class CompiledGraph:
+    """A graph ready to run on one device. Made by `Session.compile`."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        device: Device,
+        backend: Any,
+        program: Any,
+        decision: Decision | None,
+    ) -> None:
+        self.graph = graph
+        self.device = device
+        self._backend = backend
+        self._program = program
+        self._inputs = graph.named("input")
+        self._params = graph.named("param")
+        self._unset = set(self._params)
+        self._closed = False
+        plan: Plan = program.plan
+        self.decisions = ((decision,) if decision else ()) + plan.decisions
+
+    @property
+    def engine(self) -> str:
+        """The engine that computes, in words: "NumPy 2.4", "llvmpipe (vulkan)"."""
+        return str(self._backend.name)
+
+    @property
+    def plan(self) -> Plan:
+        plan: Plan = self._program.plan
+        return plan
+
+    def set_param(self, name: str, value: Any) -> None:
+        """Give a param its value, kept for all later runs.
+
+        Errors   UnknownName, DTypeError, ShapeError.
+        """
+        drive(self.set_param_async(name, value))
+
+    async def set_param_async(self, name: str, value: Any) -> None:
+        """`set_param` for hosts that must be awaited."""
+        doing = f"set_param of '{self.graph.name}'"
+        self._check_open(doing)
+        if name not in self._params:
+            raise unknown(doing, "param", name, self._params)
+        array = as_input(doing, self._params[name], value)
+        await self._backend.set_param(self._program, name, array)
+        self._unset.discard(name)
+
+    def run(self, inputs: Mapping[str, Any] | None = None) -> list[Array]:
+        """Compute the outputs, in the order of `set_outputs`.
+
+        inputs   arrays by name; dtype and shape as declared
+        returns  NumPy arrays of the declared dtypes, in memory of their own
+        Errors   InputError, UnknownName, DTypeError, ShapeError before any device call;
+        IndexRefused, DeviceLost, GpuTimeout, OutOfMemory from the device.
+        """
+        outs: list[Array] = drive(self.run_async(inputs))
+        return outs
+
+    async def run_async(self, inputs: Mapping[str, Any] | None = None) -> list[Array]:
+        """`run` for hosts that must be awaited (a browser without stack switching)."""
+        doing = f"run '{self.graph.name}'"
+        self._check_open(doing)
+        feeds = check_feeds(self.graph, self._inputs, inputs or {})
+        if self._unset:
+            names = ", ".join(repr(n) for n in sorted(self._unset))
+            raise InputError(
+                doing,
+                f"param {names} has no value",
+                f"{len(self._unset)} of {len(self._params)} params unset",
+                "call set_param first",
+            )
+        outs: list[Array] = await self._backend.run(self._program, feeds)
+        return outs
+
+    def explain(self) -> str:
+        """What was decided and why, then the plan, as text."""
+        lines = [f"{self.graph.name} on {self.engine}"]
+        lines += [f"- {d}" for d in self.decisions]
+        return "\n".join([*lines, str(self.plan)])
+
+    def close(self) -> None:
+        """Free the program's buffers. Idempotent."""
+        if not self._closed:
+            self._closed = True
+            drive(self._backend.release(self._program))
+
+    def _check_open(self, doing: str) -> None:
+        if self._closed:
+            raise SessionClosed(doing, "this compiled graph was closed")
+
+    def __reduce__(self) -> Any:
+        raise Unsupported(
+            f"pickle of '{self.graph.name}'",
+            "a compiled graph holds device memory",
+            hint="pickle the arrays and compile again",
+        )
+
+
