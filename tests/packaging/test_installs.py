@@ -90,3 +90,16 @@ def test_every_install_knows_its_version(installed: Installed) -> None:
     """`rlxweb.__version__` is the one of pyproject.toml."""
     said = installed.python("import rlxweb; print(rlxweb.__version__)")
     assert said.strip() == PROJECT["version"]
+
+
+def test_an_editable_install_runs_the_checkout(installed: Installed) -> None:
+    """Only the editable one does, and no shader in it hides one of the checkout."""
+    said = installed.python(
+        "from importlib import resources\n"
+        "here = resources.files('rlxweb')\n"
+        "print(here, (here / 'shaders').is_dir(), sep='\\n')"
+    )
+    folder, has_shaders = said.split("\n")[:2]
+    editable = Path(folder) == ROOT / "rlxweb"
+    assert editable == installed.folder.name.startswith("editable")
+    assert has_shaders == str(not editable)
