@@ -1,0 +1,293 @@
+"""Transforms of rows: fft, rfft, irfft, and psd, which is read off them.
+
+Complex values are real tensors in block layout, the last axis holding N real and then N
+imaginary parts. Norms mean what they mean in numpy.fft; "none" scales nothing. Shader
+geometry lives in `rlxweb.ir.fft_calls`; no device is known here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from rlxweb.errors import AttributeRefused, DTypeError, ShapeError
+from rlxweb.ir import fft_calls as calls
+from rlxweb.ir.dtype import DType
+from rlxweb.ir.lowering import Compose, Expr, Kernel, Recipe
+from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, registry
+from rlxweb.ir.sample import Drawn, Sample
+from rlxweb.ir.shape import numel, show
+from rlxweb.ir.tensor import Tensor
+from rlxweb.ops import fft_compose as compose
+
+Types = tuple[TensorType, ...]
+
+NORM = Attr("norm", "str", "backward", ("backward", "ortho", "forward", "none"))
+TRANSFORM = Tolerance(rtol=0.0, atol=2e-6, relative_to_peak=True)
+
+
+def numpy_norm(inverse: bool, norm: str) -> str:
+    """NumPy's word for a norm; "none" is the one that scales the other direction."""
+    unscaled = "forward" if inverse else "backward"
+    return unscaled if norm == "none" else norm
+
+
+def row_length(kind: TensorType, what: str = "the transform") -> int:
+    """Length of the last axis, at least 1. Errors  ShapeError."""
+    if kind.rank < 1 or kind.shape[-1] < 1:
+        raise ShapeError(
+            "",
+            f"{what} needs a last axis of at least 1, got {show(kind.shape)}",
+            hint="the rows to work on lie along the last axis",
+        )
+    return kind.shape[-1]
+
+
+def block_length(kind: TensorType) -> int:
+    """N of a block tensor [..., 2N]. Errors  ShapeError when the axis is odd."""
+    width = row_length(kind, "a block tensor [re | im]")
+    if width % 2:
+        raise ShapeError(
+            "",
+            f"a block tensor has an even last axis, got {width}",
+            "N real parts, then N imaginary parts",
+            "concat the real and the imaginary part along the last axis",
+        )
+    return width // 2
+
+
+def fft_flops(inputs: Types, out: TensorType, attrs: Attrs) -> float:
+    """The customary 5 N log2 N a complex row, half of it for a real one."""
+    block, n = inputs[0].shape[-1], out.shape[-1]
+    n = max(1, min(block, n) if block != n else n // 2)
+    rows = numel(out.shape[:-1])
+    factor = 5.0 if block == out.shape[-1] else 2.5
+    return factor * rows * n * math.log2(max(2, n))
+
+
+# --- fft --------------------------------------------------------------------------
+
+
+def _infer_fft(types: Types, attrs: Attrs) -> TensorType:
+    block_length(types[0])
+    return types[0]
+
+
+def complex_of(xp: Any, x: Any) -> Any:
+    """Complex array of a block array, in the precision of its parts."""
+    n = x.shape[-1] // 2
+    return x[..., :n] + 1j * x[..., n:]
+
+
+def block_of(xp: Any, z: Any, dtype: Any) -> Any:
+    """Block array of a complex array."""
+    return xp.concatenate([z.real, z.imag], axis=-1).astype(dtype)
+
+
+def _fft(xp: Any, attrs: Attrs, x: Any) -> Any:
+    inverse = attrs["inverse"]
+    change = xp.fft.ifft if inverse else xp.fft.fft
+    z = change(complex_of(xp, x), axis=-1, norm=numpy_norm(inverse, attrs["norm"]))
+    return block_of(xp, z, x.dtype)
+
+
+def _fft_recipe(types: Types, out: TensorType, attrs: Attrs) -> Recipe:
+    shape = types[0].shape
+    return calls.complex_recipe(
+        numel(shape[:-1]), shape[-1] // 2, attrs["inverse"], attrs["norm"]
+    )
+
+
+# --- rfft and irfft ---------------------------------------------------------------
+
+
+def _infer_rfft(types: Types, attrs: Attrs) -> TensorType:
+    n = row_length(types[0])
+    return TensorType((*types[0].shape[:-1], 2 * (n // 2 + 1)), types[0].dtype)
+
+
+def _rfft(xp: Any, attrs: Attrs, x: Any) -> Any:
+    z = xp.fft.rfft(x, axis=-1, norm=numpy_norm(False, attrs["norm"]))
+    return block_of(xp, z, x.dtype)
+
+
+def _rfft_recipe(types: Types, out: TensorType, attrs: Attrs) -> Recipe:
+    shape = types[0].shape
+    return calls.real_recipe(numel(shape[:-1]), shape[-1], attrs["norm"])
+
+
+def _infer_irfft(types: Types, attrs: Attrs) -> TensorType:
+    bins, n = block_length(types[0]), attrs["n"]
+    if n < 1:
+        raise AttributeRefused("", f"n = {n}", "a row has at least 1 value")
+    if bins != n // 2 + 1:
+        raise ShapeError(
+            "",
+            f"{bins} bins do not make rows of {n}",
+            f"n = {n} needs n // 2 + 1 = {n // 2 + 1} bins",
+            f"{bins} bins make rows of {2 * bins - 2} or {2 * bins - 1}",
+        )
+    return TensorType((*types[0].shape[:-1], n), types[0].dtype)
+
+
+def _irfft(xp: Any, attrs: Attrs, x: Any) -> Any:
+    norm = numpy_norm(True, attrs["norm"])
+    z = xp.fft.irfft(complex_of(xp, x), n=attrs["n"], axis=-1, norm=norm)
+    return z.astype(x.dtype)
+
+
+def _irfft_recipe(types: Types, out: TensorType, attrs: Attrs) -> Recipe:
+    rows = numel(out.shape[:-1])
+    return calls.inverse_real_recipe(rows, attrs["n"], attrs["norm"])
+
+
+# --- psd --------------------------------------------------------------------------
+
+
+def _infer_psd(types: Types, attrs: Attrs) -> TensorType:
+    re, im = types
+    if re.shape != im.shape:
+        raise ShapeError(
+            "",
+            f"the parts differ: {show(re.shape)} and {show(im.shape)}",
+            "real and imaginary part have one shape",
+        )
+    if re.dtype is not im.dtype:
+        raise DTypeError(
+            "", f"the parts differ: {re.dtype} and {im.dtype}", hint="cast one of them"
+        )
+    row_length(re, "psd")
+    return re
+
+
+def _psd(xp: Any, attrs: Attrs, re: Any, im: Any) -> Any:
+    return (re * re + im * im) / re.shape[-1]
+
+
+def _psd_text(types: Types, out: TensorType, attrs: Attrs) -> str:
+    return f"(x * x + y * y) * F({1.0 / out.shape[-1]!r})"
+
+
+# --- samples ----------------------------------------------------------------------
+
+
+def cases(
+    shapes: tuple[tuple[int, ...], ...], attrs: tuple[dict[str, Any], ...]
+) -> tuple[Sample, ...]:
+    """One sample of one float input for every shape and every set of attributes."""
+    return tuple(Sample((Drawn(shape),), a) for shape in shapes for a in attrs)
+
+
+_NORMS = tuple({"norm": norm} for norm in ("ortho", "forward", "none"))
+_LENGTHS = (1, 2, 3, 4, 5, 7, 8, 12, 16, 30, 61, 64, 67, 97, 100, 127, 210, 256, 509)
+_FFT_SAMPLES = (
+    *cases(tuple((3, 2 * n) for n in _LENGTHS), ({},)),
+    *cases(((2, 24), (134,)), tuple({"inverse": True, **a} for a in ({}, *_NORMS))),
+    *cases(((2, 24), (2, 134)), _NORMS),
+    *cases(((65_537, 2), (0, 8), (2, 0, 6), (2, 3, 2, 10), (1, 8192)), ({},)),
+    Sample((Drawn((2, 16), DType.F16),)),
+    Sample((Drawn((2, 60), DType.F64),), {"inverse": True}),
+)
+_RFFT_SAMPLES = (
+    *cases(tuple((3, n) for n in _LENGTHS), ({},)),
+    *cases(((2, 24), (67,), (2, 134), (2, 15)), _NORMS),
+    *cases(((65_537, 2), (65_537, 1), (0, 8), (2, 0, 5), (2, 3, 10)), ({},)),
+    *cases(((2, 4099), (1, 8192)), ({},)),
+    Sample((Drawn((2, 16), DType.F16),)),
+    Sample((Drawn((2, 63), DType.F64),)),
+)
+_IRFFT_SAMPLES = (
+    *(Sample((Drawn((3, 2 * (n // 2 + 1))),), {"n": n}) for n in _LENGTHS),
+    *(
+        Sample((Drawn((2, 2 * (n // 2 + 1))),), {"n": n, **norm})
+        for n in (24, 67, 134, 15)
+        for norm in _NORMS
+    ),
+    Sample((Drawn((65_537, 4)),), {"n": 3}),
+    Sample((Drawn((65_537, 4)),), {"n": 2}),
+    Sample((Drawn((0, 10)),), {"n": 8}),
+    Sample((Drawn((1, 8194)),), {"n": 8192}),
+    Sample((Drawn((2, 18), DType.F16),), {"n": 16}),
+    Sample((Drawn((2, 64), DType.F64),), {"n": 63}),
+)
+_PSD_SAMPLES = (
+    *(Sample((Drawn(s), Drawn(s))) for s in ((1,), (5, 129), (65_537, 2), (0, 3))),
+    Sample((Drawn((3, 4), DType.F16), Drawn((3, 4), DType.F16))),
+    Sample((Drawn((3, 4), DType.F64), Drawn((3, 4), DType.F64))),
+)
+
+# --- records ----------------------------------------------------------------------
+
+
+def _transform(
+    name: str,
+    infer: Callable[[Types, Attrs], TensorType],
+    reference: Callable[..., Any],
+    recipe: Callable[[Types, TensorType, Attrs], Recipe],
+    build: Callable[..., Tensor],
+    attrs: tuple[Attr, ...],
+    samples: tuple[Sample, ...],
+    doc: str,
+) -> Op:
+    return Op(
+        name=name,
+        arity=1,
+        infer=infer,
+        reference=reference,
+        lower=Kernel(recipe, otherwise=Compose(build)),
+        attrs=attrs,
+        traits=frozenset({"spectral", "floats_only"}),
+        flops=fft_flops,
+        tolerance=TRANSFORM,
+        samples=samples,
+        doc=doc,
+    )
+
+
+registry.register_all(
+    [
+        _transform(
+            "fft",
+            _infer_fft,
+            _fft,
+            _fft_recipe,
+            compose.build_fft,
+            (Attr("inverse", "bool", False), NORM),
+            _FFT_SAMPLES,
+            "Complex FFT of the last axis, block layout [..., 2N], any N.",
+        ),
+        _transform(
+            "rfft",
+            _infer_rfft,
+            _rfft,
+            _rfft_recipe,
+            compose.build_rfft,
+            (NORM,),
+            _RFFT_SAMPLES,
+            "Half spectrum of real rows: [..., n] to block [..., 2 (n // 2 + 1)].",
+        ),
+        _transform(
+            "irfft",
+            _infer_irfft,
+            _irfft,
+            _irfft_recipe,
+            compose.build_irfft,
+            (Attr("n", "int"), NORM),
+            _IRFFT_SAMPLES,
+            "Real rows [..., n] of a half spectrum; imaginary ends are ignored.",
+        ),
+        Op(
+            name="psd",
+            arity=2,
+            infer=_infer_psd,
+            reference=_psd,
+            lower=Expr(_psd_text),
+            traits=frozenset({"elementwise", "floats_only"}),
+            flops=lambda inputs, out, attrs: 4.0 * out.numel,
+            tolerance=Tolerance(rtol=1e-6),
+            samples=_PSD_SAMPLES,
+            doc="(re² + im²) / F, F the length of the last axis.",
+        ),
+    ]
+)

@@ -1,0 +1,375 @@
+"""Welch estimates and their strongest bins, as ops on rows.
+
+welch_power and welch_row_peaks work on signals, power_peaks on spectra of power, and
+welch_peaks is RLX's op on transformed segments. Peaks are packed as (bin, power) pairs,
+powers descending, ties to the smaller bin. The declared lowerings are composed; fused
+kernels are variants and live in `rlxweb.kernels.welch`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from rlxweb.errors import AttributeRefused, DTypeError, ShapeError
+from rlxweb.ir.dtype import DType
+from rlxweb.ir.graph import Graph
+from rlxweb.ir.lowering import Access, Axis, Call, Compose, Kernel, Recipe, Ref
+from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Trait, registry
+from rlxweb.ir.sample import Drawn, Sample
+from rlxweb.ir.shape import show
+from rlxweb.ir.tensor import Tensor
+from rlxweb.ir.welch_plan import WelchPlan, check_k, welch_plan
+from rlxweb.ops.fft_compose import constant, zeros
+from rlxweb.ops.frames import frames_of
+from rlxweb.ops.spectral import Types, block_length
+
+BLOCK = 1 << 16
+"""Values transformed at once on a CPU: frames and spectra then stay in its cache."""
+
+
+def _floats(types: Types) -> None:
+    if any(t.dtype not in (DType.F32, DType.F64) for t in types):
+        said = ", ".join(str(t.dtype) for t in types)
+        raise DTypeError(
+            "", f"operands are {said}", "f32 or f64: powers overflow f16", "cast them"
+        )
+    if any(t.dtype is not types[0].dtype for t in types):
+        said = " and ".join(str(t.dtype) for t in types)
+        raise DTypeError("", f"operands differ: {said}", hint="cast one of them")
+
+
+def _rank(kind: TensorType, rank: int, what: str) -> None:
+    if kind.rank != rank:
+        raise ShapeError("", f"{what} {show(kind.shape)}", f"it has rank {rank}")
+
+
+# --- welch_power ------------------------------------------------------------------
+
+
+def plan_of(types: Types, attrs: Attrs) -> WelchPlan:
+    """The checked plan of signal [B, T] and window [n]. Errors  as welch_plan."""
+    _floats(types)
+    _rank(types[0], 2, "signal")
+    _rank(types[1], 1, "window")
+    return welch_plan(types[0].shape, types[1].shape[0], attrs)
+
+
+def _infer_power(types: Types, attrs: Attrs) -> TensorType:
+    plan = plan_of(types, attrs)
+    return TensorType((plan.rows, plan.bins), types[0].dtype)
+
+
+def _ramp(n: int) -> tuple[Any, float]:
+    """Centred ramp and 1 over its energy: the slope of a line is their product."""
+    ramp = np.arange(n) - (n - 1) / 2
+    energy = float(ramp @ ramp)
+    return ramp, 1.0 / energy if energy else 0.0
+
+
+def _detrended(xp: Any, frames: Any, kind: str) -> Any:
+    if kind == "none":
+        return frames
+    frames = frames - xp.mean(frames, axis=-1, keepdims=True)
+    if kind == "constant":
+        return frames
+    values, per_energy = _ramp(frames.shape[-1])
+    ramp = xp.asarray(values, dtype=frames.dtype)
+    slope = (frames @ ramp)[..., None] * per_energy
+    return frames - slope * ramp
+
+
+def _block_power(xp: Any, plan: WelchPlan, x: Any, window: Any) -> Any:
+    """|X|² of a few rows, summed over segments that are taken in blocks."""
+    step = max(1, BLOCK // (plan.nfft * max(1, x.shape[0])))
+    total = None
+    for at in range(0, plan.segments, step):
+        count = min(step, plan.segments - at)
+        cut = x[:, at * plan.hop :]
+        frames = frames_of(xp, cut, plan.n, plan.hop, count)
+        frames = _detrended(xp, frames, plan.detrend) * window
+        z = xp.fft.rfft(frames, n=plan.nfft, axis=-1)
+        power = xp.sum(z.real * z.real + z.imag * z.imag, axis=1)
+        total = power if total is None else total + power
+    return total
+
+
+def _power(xp: Any, attrs: Attrs, x: Any, window: Any) -> Any:
+    plan = welch_plan(tuple(x.shape), window.shape[0], attrs)
+    weights = xp.asarray(plan.weights(), dtype=x.dtype)
+    step = max(1, BLOCK // (plan.nfft * plan.segments))
+    blocks = [
+        _block_power(xp, plan, x[at : at + step], window) * weights
+        for at in range(0, max(1, plan.rows), step)
+    ]
+    out = blocks[0] if len(blocks) == 1 else xp.concatenate(blocks, axis=0)
+    return out.astype(x.dtype)
+
+
+def _build_power(g: Graph, attrs: Attrs, x: Tensor, window: Tensor) -> Tensor:
+    plan = welch_plan(x.shape, window.shape[0], attrs)
+    frames = g.frame(x, plan.n, plan.hop, plan.segments)
+    if plan.detrend != "none":
+        frames = frames - g.mean(frames, 2, keep_dim=True)
+    if plan.detrend == "linear":
+        values, per_energy = _ramp(plan.n)
+        ramp = constant(g, values, x.dtype)
+        slope = g.sum(frames * ramp, 2, keep_dim=True) * per_energy
+        frames = frames - slope * ramp
+    frames = frames * window
+    if plan.nfft > plan.n:
+        lead = (plan.rows, plan.segments)
+        pad = zeros(g, (*lead, plan.nfft - plan.n), x.dtype)
+        frames = g.concat([frames, pad], axis=2)
+    re, im = g.rfft(frames)
+    power = g.sum(re * re + im * im, 1)
+    return power * constant(g, plan.weights(), x.dtype)
+
+
+# --- power_peaks ------------------------------------------------------------------
+
+
+def _infer_peaks(types: Types, attrs: Attrs) -> TensorType:
+    _floats(types)
+    _rank(types[0], 2, "power")
+    rows, bins = types[0].shape
+    check_k(attrs["k"], bins)
+    return TensorType((rows, 2 * attrs["k"]), types[0].dtype)
+
+
+def strongest(xp: Any, power: Any, k: int) -> Any:
+    """Indices [B, k] of the k largest of each row, ties to the smaller index."""
+    bins = power.shape[-1]
+    if k >= bins:
+        return xp.argsort(-power, axis=-1, stable=True)
+    found = xp.sort(xp.argpartition(-power, k - 1, axis=-1)[:, :k], axis=-1)
+    kept = xp.take_along_axis(power, found, axis=-1)
+    least = xp.min(kept, axis=-1, keepdims=True)
+    # A partition may take any of several equal values at the edge: redo such rows.
+    unsure = xp.sum(power >= least, axis=-1) != k
+    order = xp.argsort(-kept, axis=-1, stable=True)
+    found = xp.take_along_axis(found, order, axis=-1)
+    if bool(xp.any(unsure)):
+        whole = xp.argsort(-power, axis=-1, stable=True)[:, :k]
+        found = xp.where(unsure[:, None], whole, found)
+    return found
+
+
+def packed_peaks(xp: Any, power: Any, k: int) -> Any:
+    """[B, 2k] (bin, power) pairs of power [B, F]."""
+    found = strongest(xp, power, k)
+    kept = xp.take_along_axis(power, found, axis=-1)
+    pairs = xp.stack([found.astype(power.dtype), kept], axis=-1)
+    return pairs.reshape(power.shape[0], 2 * k)
+
+
+def _peaks(xp: Any, attrs: Attrs, power: Any) -> Any:
+    return packed_peaks(xp, power, attrs["k"])
+
+
+def _peaks_recipe(types: Types, out: TensorType, attrs: Attrs) -> Recipe:
+    (rows, bins), k = types[0].shape, attrs["k"]
+    call = Call(
+        "welch_peaks",
+        (Axis("rows", rows), Axis("bins", bins, "serial")),
+        (
+            Access(Ref("in"), (bins, 1)),
+            Access(Ref("out"), (2 * k, 0), "update", span=2 * k),
+        ),
+        (("rows", 1),),
+        values={"pitch": bins, "k": k},
+    )
+    return Recipe((call,))
+
+
+# --- welch_row_peaks and welch_peaks ----------------------------------------------
+
+
+def _infer_row_peaks(types: Types, attrs: Attrs) -> TensorType:
+    plan = plan_of(types, attrs)
+    check_k(attrs["k"], plan.bins)
+    return TensorType((plan.rows, 2 * attrs["k"]), types[0].dtype)
+
+
+def _row_peaks(xp: Any, attrs: Attrs, x: Any, window: Any) -> Any:
+    return packed_peaks(xp, _power(xp, attrs, x, window), attrs["k"])
+
+
+def _build_row_peaks(g: Graph, attrs: Attrs, x: Tensor, window: Tensor) -> Tensor:
+    own = {name: value for name, value in attrs.items() if name != "k"}
+    power = g.apply("welch_power", x, window, **own)
+    result: Tensor = g.apply("power_peaks", power, k=attrs["k"])
+    return result
+
+
+def _segment_weights(bins: int, segments: int) -> Any:
+    # RLX doubles bins 1 … bins - 2 whether n is even or odd.
+    weights = np.full(bins, 1.0 / segments)
+    weights[1 : bins - 1] *= 2.0
+    return weights
+
+
+def _infer_welch_peaks(types: Types, attrs: Attrs) -> TensorType:
+    _floats(types)
+    _rank(types[0], 2, "spectra")
+    bins, segments = block_length(types[0]) // 2 + 1, attrs["n_segments"]
+    if segments < 1:
+        raise AttributeRefused("", f"n_segments = {segments}", "it is at least 1")
+    if types[0].shape[0] % segments:
+        raise ShapeError(
+            "",
+            f"{types[0].shape[0]} spectra are not whole rows of {segments} segments",
+            "row b, segment s is spectrum b * n_segments + s",
+        )
+    check_k(attrs["k"], bins)
+    return TensorType((types[0].shape[0] // segments, 2 * attrs["k"]), types[0].dtype)
+
+
+def _welch_peaks(xp: Any, attrs: Attrs, spectrum: Any) -> Any:
+    n, segments = spectrum.shape[1] // 2, attrs["n_segments"]
+    bins = n // 2 + 1
+    re, im = spectrum[:, :bins], spectrum[:, n : n + bins]
+    power = (re * re + im * im).reshape(spectrum.shape[0] // segments, segments, bins)
+    weights = xp.asarray(_segment_weights(bins, segments), dtype=spectrum.dtype)
+    return packed_peaks(xp, xp.sum(power, axis=1) * weights, attrs["k"])
+
+
+def _build_welch_peaks(g: Graph, attrs: Attrs, spectrum: Tensor) -> Tensor:
+    n, segments = spectrum.shape[1] // 2, attrs["n_segments"]
+    bins = n // 2 + 1
+    re, im = g.narrow(spectrum, 1, 0, bins), g.narrow(spectrum, 1, n, bins)
+    rows = spectrum.shape[0] // segments
+    power = g.sum(g.reshape(re * re + im * im, (rows, segments, bins)), 1)
+    power = power * constant(g, _segment_weights(bins, segments), spectrum.dtype)
+    result: Tensor = g.apply("power_peaks", power, k=attrs["k"])
+    return result
+
+
+# --- cost and samples -------------------------------------------------------------
+
+
+def _power_flops(inputs: Types, out: TensorType, attrs: Attrs) -> float:
+    plan = welch_plan(inputs[0].shape, inputs[1].shape[0], attrs)
+    each = 2.5 * plan.nfft * math.log2(max(2, plan.nfft)) + plan.n + 4.0 * plan.bins
+    return each * plan.rows * plan.segments
+
+
+def _row_peaks_flops(inputs: Types, out: TensorType, attrs: Attrs) -> float:
+    plan = welch_plan(inputs[0].shape, inputs[1].shape[0], attrs)
+    return _power_flops(inputs, out, attrs) + float(plan.rows * plan.bins)
+
+
+def _case(
+    shape: tuple[int, int], n: int, dtype: DType = DType.F32, **attrs: Any
+) -> Sample:
+    attrs = {"hop": max(1, n // 2), **attrs}
+    return Sample((Drawn(shape, dtype), Drawn((n,), dtype, 0.1, 1.0)), attrs)
+
+
+def _power_cases(k: int | None) -> tuple[Sample, ...]:
+    extra: dict[str, Any] = {} if k is None else {"k": k}
+    one: dict[str, Any] = {} if k is None else {"k": 1}
+    return (
+        _case((3, 384), 256, **extra),
+        _case((5, 640), 256, detrend="constant", doubling=True, scale=0.01, **extra),
+        _case((2, 640), 256, detrend="linear", nfft=300, **extra),
+        _case((2, 700), 256, segments=3, hop=100, nfft=512, **extra),
+        _case((9, 1536), 1024, **extra),
+        _case((2, 90), 30, detrend="linear", doubling=True, **extra),
+        _case((3, 67), 31, detrend="constant", doubling=True, nfft=67, **extra),
+        _case((2, 70), 11, hop=11, segments=1, **extra),
+        _case((0, 40), 16, **extra),
+        _case((2, 5), 1, detrend="linear", **one),
+        _case((2, 5), 2, doubling=True, **one),
+        _case((65_537, 2), 2, hop=1, **one),
+        _case((2, 384), 256, DType.F64, detrend="linear", **extra),
+    )
+
+
+_PEAK_SAMPLES = (
+    Sample((Drawn((5, 129)),), {"k": 16}),
+    Sample((Drawn((4, 40), whole=True),), {"k": 7}, "ties"),
+    Sample((Drawn((3, 5), low=0.0, high=0.0),), {"k": 5}, "all equal"),
+    Sample((Drawn((65_537, 2)),), {"k": 1}),
+    Sample((Drawn((2, 5000)),), {"k": 3}),
+    Sample((Drawn((0, 4)),), {"k": 2}),
+    Sample((Drawn((1, 1)),), {"k": 1}),
+    Sample((Drawn((3, 9), DType.F64),), {"k": 4}),
+)
+_SEGMENT_SAMPLES = (
+    Sample((Drawn((4, 512)),), {"k": 16, "n_segments": 2}),
+    Sample((Drawn((6, 60)),), {"k": 3, "n_segments": 3}),
+    Sample((Drawn((3, 2)),), {"k": 1, "n_segments": 1}),
+    Sample((Drawn((5, 14)),), {"k": 4, "n_segments": 1}),
+    Sample((Drawn((0, 8)),), {"k": 2, "n_segments": 2}),
+    Sample((Drawn((131_074, 2), low=0.0),), {"k": 1, "n_segments": 2}),
+    Sample((Drawn((8, 32), DType.F64),), {"k": 2, "n_segments": 4}),
+)
+_WELCH = (
+    Attr("hop", "int"),
+    Attr("segments", "int", 0),
+    Attr("detrend", "str", "none", ("none", "constant", "linear")),
+    Attr("doubling", "bool", False),
+    Attr("nfft", "int", 0),
+    Attr("scale", "float", 1.0),
+)
+_SPECTRAL: frozenset[Trait] = frozenset({"spectral", "floats_only"})
+_CLOSE = Tolerance(rtol=2e-6, atol=4e-6, relative_to_peak=True)
+
+registry.register_all(
+    [
+        Op(
+            name="welch_power",
+            arity=2,
+            infer=_infer_power,
+            reference=_power,
+            lower=Compose(_build_power),
+            attrs=_WELCH,
+            traits=_SPECTRAL,
+            flops=_power_flops,
+            tolerance=_CLOSE,
+            samples=_power_cases(None),
+            doc="Welch estimate [B, F] of rows [B, T] under a window [n].",
+        ),
+        Op(
+            name="power_peaks",
+            arity=1,
+            infer=_infer_peaks,
+            reference=_peaks,
+            lower=Kernel(_peaks_recipe),
+            attrs=(Attr("k", "int"),),
+            traits=frozenset({"reduction", "floats_only"}),
+            flops=lambda inputs, out, attrs: float(inputs[0].numel),
+            samples=_PEAK_SAMPLES,
+            doc="The k strongest bins [B, 2k] of power [B, F] as (bin, power) pairs.",
+        ),
+        Op(
+            name="welch_row_peaks",
+            arity=2,
+            infer=_infer_row_peaks,
+            reference=_row_peaks,
+            lower=Compose(_build_row_peaks),
+            attrs=(*_WELCH, Attr("k", "int")),
+            traits=_SPECTRAL,
+            flops=_row_peaks_flops,
+            tolerance=_CLOSE,
+            samples=_power_cases(4),
+            doc="power_peaks of welch_power, [B, 2k], as one op.",
+        ),
+        Op(
+            name="welch_peaks",
+            arity=1,
+            infer=_infer_welch_peaks,
+            reference=_welch_peaks,
+            lower=Compose(_build_welch_peaks),
+            attrs=(Attr("k", "int"), Attr("n_segments", "int")),
+            traits=_SPECTRAL | {"host_sync"},
+            flops=lambda inputs, out, attrs: 4.0 * inputs[0].numel,
+            tolerance=_CLOSE,
+            samples=_SEGMENT_SAMPLES,
+            doc="RLX's peaks [B, 2k] of block spectra [B * S, 2n], row b * S + s.",
+        ),
+    ]
+)
