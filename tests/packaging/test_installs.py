@@ -45,7 +45,7 @@ def test_the_wheel_is_pure_and_complete(built: Built) -> None:
 def test_the_wheel_holds_the_package_and_nothing_else(built: Built) -> None:
     """No tests, no caches, no second package."""
     name = f"rlxweb-{PROJECT['version']}.dist-info"
-    kinds = (".py", ".js", ".wgsl", "py.typed", ".gitkeep")
+    kinds = (".py", ".js", ".wgsl", "py.typed")
     strays = [
         path
         for path in contents(built.wheel)
