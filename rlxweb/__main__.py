@@ -1,0 +1,5 @@
+"""`python -m rlxweb`: the command line."""
+
+from rlxweb.cli.main import main
+
+main()

@@ -1,0 +1,82 @@
+"""What `welch_peaks` returns: the peaks, where they were computed and why there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlxweb.compile.plan import Decision
+from rlxweb.devices.device import Device
+from rlxweb.signal.spec import WelchSpec
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WelchPeaks:
+    """The strongest peaks of every row, strongest first.
+
+    bins        (*batch, k) int64; -1 where mode "peaks" found fewer than k
+    hz          (*batch, k) float64; refined in mode "peaks"; NaN where there is none
+    power       (*batch, k) of the estimate's dtype
+    count       (*batch,) peaks per row (k everywhere in mode "bins")
+    prominence  (*batch, k) in mode "peaks", else None
+    device      the kind of engine that computed; `engine` names it
+    decision    why it ran there
+    spec        the estimate: segment length, hop, window, scaling …
+    """
+
+    bins: NDArray[np.int64]
+    hz: NDArray[np.float64]
+    power: NDArray[Any]
+    count: NDArray[np.int64]
+    prominence: NDArray[Any] | None
+    fs: float
+    mode: str
+    device: Device
+    engine: str
+    decision: Decision
+    spec: WelchSpec
+
+    @property
+    def k(self) -> int:
+        return int(self.bins.shape[-1])
+
+    def __len__(self) -> int:
+        return self.bins.shape[0] if self.bins.ndim > 1 else 1
+
+    def explain(self) -> str:
+        """Device, reason and estimate in words."""
+        spec = self.spec
+        segments = f"{spec.n_segments} segments" if spec.n_segments else "all segments"
+        return (
+            f"ran on {self.engine}: {self.decision.why}; {segments} of {spec.nperseg} "
+            f"samples every {spec.hop}, resolution {self.fs / spec.nfft:g} Hz"
+        )
+
+    def as_json(self, names: Sequence[str] | None = None) -> dict[str, Any]:
+        """Plain lists and numbers, one entry per row; NaN becomes None."""
+        k = self.k
+        bins = self.bins.reshape(-1, k)
+        hz, power = self.hz.reshape(-1, k), self.power.reshape(-1, k)
+        rows = []
+        for at in range(bins.shape[0]):
+            n = int(self.count.reshape(-1)[at])
+            row: dict[str, Any] = {
+                "bins": bins[at, :n].tolist(),
+                "hz": hz[at, :n].tolist(),
+                "power": power[at, :n].tolist(),
+            }
+            if self.prominence is not None:
+                row["prominence"] = self.prominence.reshape(-1, k)[at, :n].tolist()
+            rows.append({"name": names[at], **row} if names else row)
+        return {
+            "fs": self.fs,
+            "mode": self.mode,
+            "device": self.device.label,
+            "engine": self.engine,
+            "decision": self.decision.as_json(),
+            "rows": rows,
+        }
