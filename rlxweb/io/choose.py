@@ -15,7 +15,7 @@ from rlxweb.errors import RecordingError, UnknownName, UsageError
 from rlxweb.io.contents import Found
 
 _TRIGGER = re.compile(
-    r"status|sti ?\d+|stim(ulus)?( ?\w+)?|trig(ger)?s?( ?\w+)?|events?|markers?",
+    r"status|sti ?\d+|(stim(ulus)?|trig(ger)?s?)([ _-]\w+|\d+)?|events?|markers?",
     re.IGNORECASE,
 )
 TRIGGER_REASON = "holds triggers or status bits, not a signal"

@@ -69,27 +69,55 @@ def find_rate(rows: Rows, column: int, scale: float, n_rows: int) -> Clock:
     step = (last - first) / (n_rows - 1)
     if not np.isfinite(step) or step <= 0:
         return Clock(problem="does not rise")
-    if digits >= step:
-        return Clock(problem=f"is printed to {digits:g}, too coarse for its rows")
-    # Both ends of the line are rounded too, hence a whole last digit.
-    slack = max(0.01 * step, 1.01 * digits, 8 * np.spacing(max(abs(first), abs(last))))
+    span = last - first
+    grain = float(8 * np.spacing(max(abs(first), abs(last))))
+    fs = 1 / (step * scale)
+    rounded = _whole(fs, max(digits, grain) / span)
+    # The line through both ends may be tilted by their rounding, one through a whole
+    # rate is not; a lost row shows as a jump of a whole step off either.
+    lines = np.array([step, 1 / (rounded * scale)])
+    room = np.minimum([2.02 * digits, 1.02 * digits], 0.75 * step)
+    room = np.maximum(room, max(0.01 * step, grain))
+    row, spread = _follow(rows, column, n_rows, lines, room)
+    if row is not None:
+        return Clock(problem=f"is not evenly spaced (about row {row + 1})")
+    if spread[0] > grain and spread[1] <= room[1]:
+        return Clock(rounded, max(float(spread[1]) / span, 1e-9))
+    error = max(float(spread[0]), grain) / span
+    return Clock(_whole(fs, error), max(error, 1e-9))
+
+
+def _follow(
+    rows: Rows,
+    column: int,
+    n_rows: int,
+    lines: npt.NDArray[np.float64],
+    room: npt.NDArray[np.float64],
+) -> tuple[int | None, npt.NDArray[np.float64]]:
+    """The row at which no line of these steps holds the times, None when one does to
+    the end; and how far the times spread about each line.
+    """
+    low = np.full(len(lines), np.inf)
+    high = -low
+    first = 0.0
     for at in range(0, n_rows, _ROWS):
         times = rows.parse((column,), at, min(at + _ROWS, n_rows))[0]
-        want = first + step * np.arange(at, at + len(times))
-        even = np.abs(times - want) <= slack
-        if not even.all():
-            row = at + int(np.argmin(even))
-            return Clock(problem=f"is not evenly spaced (row {row + 1})")
-    return _rate(step * scale, digits / (last - first))
+        first = first if at else float(times[0])
+        off = times - first - lines[:, None] * np.arange(at, at + len(times))
+        lowest = np.minimum(low[:, None], np.minimum.accumulate(off, axis=1))
+        highest = np.maximum(high[:, None], np.maximum.accumulate(off, axis=1))
+        # NaN compares false and so ends the walk as well.
+        holds = (highest - lowest <= room[:, None]).any(axis=0)
+        if not holds.all():
+            return at + int(np.argmin(holds)), high - low
+        low, high = lowest[:, -1], highest[:, -1]
+    return None, high - low
 
 
-def _rate(step_s: float, error: float) -> Clock:
-    fs = 1 / step_s
-    error = max(error, 1e-9)
+def _whole(fs: float, error: float) -> float:
+    """The whole number that explains `fs` as well, or `fs`."""
     whole = round(fs)
-    if whole and abs(fs - whole) <= fs * error:
-        fs = float(whole)
-    return Clock(fs, error)
+    return float(whole) if whole and abs(fs - whole) <= fs * max(error, 1e-9) else fs
 
 
 def _probe(n_rows: int) -> list[int]:

@@ -238,7 +238,9 @@ def _header(source: ByteSource, lines: list[str]) -> tuple[int, list[str], str]:
     ):
         names = _split(remark, delimiter)
     if not _is_row(first):
-        comma = delimiter != "," and _is_row([c.replace(",", ".") for c in first])
+        comma = delimiter != "," and _is_row(
+            [cell.replace(",", ".") for cell in first + second]
+        )
         raise RecordingError(
             source.doing,
             "no row of numbers in it",

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import io
 import math
+import warnings
 from dataclasses import dataclass
+from tokenize import TokenError
 from typing import Literal
 
 import numpy as np
@@ -24,6 +26,16 @@ MAGIC = b"\x93NUMPY"
 
 # NumPy itself refuses longer headers than 10,000 characters.
 _HEADER_NBYTES = 1 << 16
+# The header is a Python literal; NumPy passes on whatever a broken one provokes.
+_PARSER_ERRORS = (
+    ValueError,
+    TypeError,
+    SyntaxError,
+    LookupError,
+    MemoryError,
+    RecursionError,
+    TokenError,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +66,11 @@ def parse_header(head: bytes, doing: str) -> NpyHeader:
         }.get(version)
         if parse is None:
             raise ValueError(f"version {version[0]}.{version[1]} of the format")
-        shape, is_fortran, dtype = parse(stream)
-    # NumPy's parser passes on whatever the text inside provokes.
-    except (ValueError, TypeError, SyntaxError, LookupError, RecursionError) as error:
+        with warnings.catch_warnings():
+            # Headers by Python 2 are read all the same.
+            warnings.simplefilter("ignore")
+            shape, is_fortran, dtype = parse(stream)
+    except _PARSER_ERRORS as error:
         first = (str(error) or "it is cut short").splitlines()[0]
         raise RecordingError(
             doing,

@@ -38,9 +38,8 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
              or the disk is full.
     """
     doing = f"writing {os.fspath(path)!r}"
-    # Not resolve(strict=True): the target need not exist yet.
-    target = Path(os.path.realpath(path))
     try:
+        target = Path(os.path.realpath(path))
         temporary = _create(target, doing)
     except (OSError, ValueError) as error:
         raise _refused(doing, error) from error

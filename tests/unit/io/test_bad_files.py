@@ -1,0 +1,233 @@
+"""Whatever is wrong with a file, the answer is one RecordingError that names it."""
+
+from __future__ import annotations
+
+import os
+import struct
+from pathlib import Path
+
+import edfio
+import numpy as np
+import pytest
+import soundfile
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlxweb.errors import RecordingError, RlxError
+from rlxweb.io import open_recording
+
+SUFFIXES = ["edf", "bdf", "wav", "npy", "npz", "csv"]
+
+
+def small_file(folder: Path, suffix: str) -> Path:
+    """A small good recording of 2 channels and 20 samples."""
+    path = folder / f"small.{suffix}"
+    x = np.linspace(-1, 1, 40).reshape(2, 20)
+    if suffix in ("edf", "bdf"):
+        signal = edfio.EdfSignal if suffix == "edf" else edfio.BdfSignal
+        note = edfio.EdfAnnotation(0, None, "x")
+        whole = edfio.Edf if suffix == "edf" else edfio.Bdf
+        whole([signal(row, 10) for row in x], annotations=[note]).write(path)
+    elif suffix == "wav":
+        soundfile.write(path, x.T, 100, subtype="PCM_24", format="WAVEX")
+    elif suffix == "npy":
+        np.save(path, x)
+    elif suffix == "npz":
+        np.savez_compressed(path, x=x, fs=10.0)
+    else:
+        np.savetxt(path, x.T, delimiter=",", header="a,b", fmt="%.6f")
+    return path
+
+
+def read_all(path: Path) -> list[np.ndarray]:
+    fs = 10 if path.suffix in (".npy", ".csv", ".dat") else None
+    with open_recording(path, fs=fs) as recording:
+        return [group.read() for group in recording.groups]
+
+
+def attempt(path: Path) -> list[np.ndarray] | RlxError:
+    """The samples or the error of ours; any other exception passes."""
+    try:
+        return read_all(path)
+    except RlxError as error:
+        return error
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_missing_file_is_named(tmp_path: Path, suffix: str) -> None:
+    """Missing file and missing folder differ in what they tell to do."""
+    with pytest.raises(RecordingError, match=rf"gone\.{suffix}.*no such file"):
+        open_recording(tmp_path / f"gone.{suffix}")
+    with pytest.raises(RecordingError, match=r"folder .* is not there either"):
+        open_recording(tmp_path / "nowhere" / f"gone.{suffix}")
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_an_empty_file_is_refused(tmp_path: Path, suffix: str) -> None:
+    """No bytes, no recording, whatever the name promises."""
+    path = tmp_path / f"nothing.{suffix}"
+    path.touch()
+    with pytest.raises(RecordingError, match=r"nothing\..*is empty; 0 bytes"):
+        open_recording(path)
+
+
+def test_a_folder_is_refused(tmp_path: Path) -> None:
+    """A folder is told from a file."""
+    with pytest.raises(RecordingError, match="it is a folder"):
+        open_recording(tmp_path)
+
+
+def test_a_file_below_a_file_is_refused(tmp_path: Path) -> None:
+    """A path through a file, or one no system takes, is an error like the others."""
+    (tmp_path / "a").write_text("1\n")
+    for name in (str(tmp_path / "a" / "b.csv"), "a\0b.csv", "x" * 5000):
+        with pytest.raises(RecordingError):
+            open_recording(name)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_a_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
+    """A named pipe would block for ever."""
+    os.mkfifo(tmp_path / "pipe.wav")
+    with pytest.raises(RecordingError, match="not a regular file"):
+        open_recording(tmp_path / "pipe.wav")
+
+
+def test_an_unreadable_file_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The permission error of the system becomes ours (root may read anything)."""
+    path = small_file(tmp_path, "wav")
+
+    def denied(*args: object, **more: object) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "open", denied)
+    with pytest.raises(RecordingError, match=r"small\.wav.*may not read it"):
+        open_recording(path)
+
+
+@pytest.mark.parametrize("suffix", [s for s in SUFFIXES if s != "csv"])
+def test_a_name_that_promises_another_format_is_refused(
+    tmp_path: Path, suffix: str
+) -> None:
+    """The bytes decide; the message says what was expected and what is there."""
+    path = tmp_path / f"text.{suffix}"
+    path.write_text("hello, world\n")
+    with pytest.raises(RecordingError, match=rf"named \.{suffix}.*hello"):
+        open_recording(path)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_wrong_suffix_does_not_matter(tmp_path: Path, suffix: str) -> None:
+    """A good file under another known name is read as what it is."""
+    path = small_file(tmp_path, suffix)
+    expected = read_all(path)
+    odd = path.rename(tmp_path / "odd.dat")
+    fs = 10 if suffix in ("npy", "csv") else None
+    with open_recording(odd, fs=fs) as found:
+        got = [group.read() for group in found.groups]
+    np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize(
+    ("head", "what"),
+    [
+        (b"fLaC\0\0", "FLAC"),
+        (b"\x89HDF\r\n\x1a\n", "HDF5"),
+        (b"MATLAB 5.0 MAT-file", "MATLAB"),
+        (b"Brain Vision Data Exchange Header", "BrainVision"),
+        (b"\x1f\x8b\x08", "gzip"),
+        (b"\xff\xfe1\0,\0", "UTF-16"),
+        (b"\x01\x02\x03\x04", "no format rlxweb reads"),
+    ],
+)
+def test_a_foreign_format_is_named(tmp_path: Path, head: bytes, what: str) -> None:
+    """Files people try are recognised, and the formats that work are listed."""
+    path = tmp_path / "other.dat"
+    path.write_bytes(head + bytes(100))
+    with pytest.raises(RecordingError, match=rf"{what}.*EDF, BDF, WAV"):
+        open_recording(path)
+
+
+@pytest.mark.parametrize("suffix", ["edf", "bdf", "wav", "npy", "npz"])
+def test_a_file_cut_at_any_byte_is_refused(tmp_path: Path, suffix: str) -> None:
+    """No cut gives wrong samples: an error each time, or (a pad byte) the whole."""
+    path = small_file(tmp_path, suffix)
+    raw = path.read_bytes()
+    expected = read_all(path)
+    refused = 0
+    for length in range(len(raw)):
+        path.write_bytes(raw[:length])
+        got = attempt(path)
+        if isinstance(got, RecordingError):
+            refused += 1
+            assert path.name in str(got)
+        else:
+            np.testing.assert_array_equal(got, expected)
+    assert refused >= len(raw) - 1
+
+
+def test_a_table_cut_anywhere_is_refused_or_its_whole_rows(tmp_path: Path) -> None:
+    """Text tells no length: whole rows are read, half a row is not."""
+    path = small_file(tmp_path, "csv")
+    raw = path.read_bytes()
+    expected = read_all(path)[0]
+    second_row = raw.index(b"\n", raw.index(b"\n") + 1) + 1
+    for length in range(second_row, len(raw)):
+        path.write_bytes(raw[:length])
+        got = attempt(path)
+        if not isinstance(got, RecordingError):
+            whole = got[0].shape[1] - 1
+            np.testing.assert_array_equal(got[0][:, :whole], expected[:, :whole])
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@given(data=st.data())
+def test_a_file_with_any_bytes_changed_never_escapes_the_error_tree(
+    tmp_path_factory: pytest.TempPathFactory, suffix: str, data: st.DataObject
+) -> None:
+    """Random damage gives samples or an error of ours, never another exception."""
+    path = small_file(tmp_path_factory.mktemp("fuzz"), suffix)
+    raw = bytearray(path.read_bytes())
+    reach = min(len(raw), 1100)
+    for at in data.draw(st.lists(st.integers(0, reach - 1), min_size=1, max_size=6)):
+        raw[at] = data.draw(st.integers(0, 255))
+    path.write_bytes(bytes(raw))
+    got = attempt(path)
+    if isinstance(got, RlxError):
+        assert got.exit_code == 2
+    else:
+        assert all(x.size for x in got)
+
+
+@given(
+    head=st.sampled_from(
+        [b"", b"RIFF", b"PK\x03\x04", b"\x93NUMPY\x01\0", b"0       "]
+    ),
+    body=st.binary(max_size=400),
+)
+def test_arbitrary_bytes_never_escape_the_error_tree(
+    tmp_path_factory: pytest.TempPathFactory, head: bytes, body: bytes
+) -> None:
+    """The same for files that were never a recording."""
+    path = tmp_path_factory.mktemp("fuzz") / "x.dat"
+    path.write_bytes(head + body)
+    got = attempt(path)
+    assert not isinstance(got, RlxError) or got.exit_code == 2
+
+
+def test_a_wav_chunk_that_claims_gigabytes_takes_no_memory(tmp_path: Path) -> None:
+    """A forged length is compared with the file before anything is read."""
+    path = tmp_path / "huge.wav"
+    fmt = struct.pack("<HHIIHH", 1, 1, 8000, 16000, 2, 16)
+    path.write_bytes(
+        b"RIFF\xff\xff\xff\x7fWAVEfmt \x10\0\0\0"
+        + fmt
+        + b"data\xff\xff\xff\x7f"
+        + b"\0\0"
+    )
+    with pytest.raises(
+        RecordingError, match="2147483647 bytes of samples, 2 are there"
+    ):
+        open_recording(path)

@@ -1,0 +1,252 @@
+"""CSV tables are read as written, by whatever hand, and bad ones name the cell."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlxweb.errors import RecordingError, UsageError
+from rlxweb.io import open_recording
+
+RNG = np.random.default_rng(9)
+
+
+def opened(path: Path, text: str | bytes, **options: object):
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return open_recording(path, **options)
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+@pytest.mark.parametrize("header", [True, False])
+@pytest.mark.parametrize("last_line_ends", [True, False])
+def test_a_table_by_the_csv_module_comes_back(
+    tmp_path: Path, delimiter: str, line_end: str, header: bool, last_line_ends: bool
+) -> None:
+    """Every float reads back exactly, across the blocks the reader walks in."""
+    x = RNG.normal(size=(2500, 3))
+    path = tmp_path / "a.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, delimiter=delimiter, lineterminator=line_end)
+        if header:
+            writer.writerow(["Fp1", "Fp2", "Cz, left"])
+        writer.writerows(x.tolist())
+    if not last_line_ends:
+        path.write_bytes(path.read_bytes().rstrip(b"\r\n"))
+    with open_recording(path, fs=100) as recording:
+        (group,) = recording.groups
+        names = ("Fp1", "Fp2", "Cz, left") if header else ("ch1", "ch2", "ch3")
+        assert (recording.format, group.names, group.n_samples) == ("CSV", names, 2500)
+        np.testing.assert_array_equal(group.read(), x.T)
+        np.testing.assert_array_equal(group.read(1000, 2049), x[1000:2049].T)
+        blocks = [b.data for b in group.blocks(700)]
+        np.testing.assert_array_equal(np.concatenate(blocks, axis=1), x.T)
+
+
+@given(rows=st.integers(1, 5000), padding=st.integers(0, 3))
+def test_rows_are_counted_whatever_the_file_ends_with(
+    tmp_path_factory: pytest.TempPathFactory, rows: int, padding: int
+) -> None:
+    """Blank lines at the end are no samples; every row is at its index."""
+    path = tmp_path_factory.mktemp("csv") / "a.csv"
+    text = "\n".join(map(str, range(rows))) + "\n" * padding
+    with opened(path, text, fs=1) as recording:
+        assert recording.groups[0].read().tolist() == [list(map(float, range(rows)))]
+
+
+def test_a_table_by_numpy_savetxt_is_read(tmp_path: Path) -> None:
+    """The names savetxt writes in a comment line are taken."""
+    x = RNG.normal(size=(50, 2))
+    path = tmp_path / "a.csv"
+    np.savetxt(path, x, delimiter=",", header="left,right")
+    with open_recording(path, fs=10) as recording:
+        assert recording.groups[0].names == ("left", "right")
+        np.testing.assert_allclose(recording.groups[0].read(), x.T)
+
+
+def test_a_remark_is_no_header(tmp_path: Path) -> None:
+    """A comment with another number of cells gives no names."""
+    with opened(tmp_path / "a.csv", "# by device 7\n1,2\n3,4\n", fs=1) as recording:
+        assert recording.groups[0].names == ("ch1", "ch2")
+        assert recording.groups[0].read().tolist() == [[1.0, 3.0], [2.0, 4.0]]
+
+
+def test_quoted_cells_and_a_byte_order_mark_are_read(tmp_path: Path) -> None:
+    """What spreadsheets write."""
+    text = b'\xef\xbb\xbf"F3","\xc2\xb5V; left"\r\n"1.5","2"\r\n"-3","4e1"\r\n'
+    with opened(tmp_path / "a.csv", text, fs=1) as recording:
+        assert recording.groups[0].names == ("F3", "\xb5V; left")
+        assert recording.groups[0].read().tolist() == [[1.5, -3.0], [2.0, 40.0]]
+
+
+@pytest.mark.parametrize(
+    "name", ["time", "Time", "t", "timestamp", "time (s)", "time_s"]
+)
+def test_an_even_clock_column_gives_the_rate(tmp_path: Path, name: str) -> None:
+    """The clock sets the rate, is no channel, and the recording says so."""
+    rows = "\n".join(f"{i / 250!r},{i % 7}" for i in range(3000))
+    with opened(tmp_path / "a.csv", f"{name},Fz\n{rows}\n") as recording:
+        (group,) = recording.groups
+        assert (group.fs, group.names, group.n_samples) == (250.0, ("Fz",), 3000)
+        assert recording.left_out == ((name, "is the clock of the table"),)
+        assert group.read(0, 9).tolist() == [[0.0, 1, 2, 3, 4, 5, 6, 0, 1]]
+
+
+def test_a_clock_in_milliseconds_is_scaled(tmp_path: Path) -> None:
+    """The unit in the column's name counts."""
+    rows = "\n".join(f"{i * 4},{i}" for i in range(100))
+    with opened(tmp_path / "a.csv", f"time_ms,Fz\n{rows}\n") as recording:
+        assert recording.groups[0].fs == 250.0
+
+
+def test_a_rounded_clock_gives_the_whole_rate_it_was_rounded_from(
+    tmp_path: Path,
+) -> None:
+    """256 Hz printed in milliseconds is uneven by its last digit only."""
+    rows = "\n".join(f"{i / 256:.3f},{i}" for i in range(2000))
+    with opened(tmp_path / "a.csv", f"time,Fz\n{rows}\n") as recording:
+        assert recording.groups[0].fs == 256.0
+
+
+def test_an_epoch_clock_gives_the_rate(tmp_path: Path) -> None:
+    """Seconds since 1970 leave few digits for the spacing; enough of them."""
+    rows = "\n".join(f"{1.7e9 + i / 128:.6f},{i}" for i in range(1000))
+    with opened(tmp_path / "a.csv", f"timestamp,Fz\n{rows}\n") as recording:
+        assert recording.groups[0].fs == 128.0
+
+
+@pytest.mark.parametrize(
+    ("clock", "match"),
+    [
+        ("0 0.01 0.02 0.05 0.06", "not evenly spaced"),
+        ("0 0.01 0.02 nan 0.04", "not a number|not evenly"),
+        ("0 0 0 0 0", "does not rise"),
+        ("5 4 3 2 1", "does not rise"),
+        ("0 0 0 1 1", "not evenly spaced"),
+        ("10:01 10:02 10:03 10:04 10:05", "not a number"),
+    ],
+)
+def test_a_clock_that_gives_no_rate_says_why(
+    tmp_path: Path, clock: str, match: str
+) -> None:
+    """Without a rate the reason is told; with --fs the table is read."""
+    rows = "\n".join(f"{at},{i}" for i, at in enumerate(clock.split()))
+    path = tmp_path / "a.csv"
+    with pytest.raises(RecordingError, match=rf"rate is unknown.*({match}).*--fs"):
+        opened(path, f"time,Fz\n{rows}\n")
+    with open_recording(path, fs=100) as recording:
+        assert recording.groups[0].fs == 100.0
+        assert recording.groups[0].read().tolist() == [[0.0, 1.0, 2.0, 3.0, 4.0]]
+
+
+def test_a_rate_that_contradicts_the_clock_is_refused(tmp_path: Path) -> None:
+    """The clock is the file's own rate."""
+    rows = "\n".join(f"{i / 100},{i}" for i in range(200))
+    with pytest.raises(RecordingError, match=r"fs=50 was given.*100 Hz"):
+        opened(tmp_path / "a.csv", f"t,Fz\n{rows}\n", fs=50)
+
+
+def test_columns_that_are_no_signals_are_left_out(tmp_path: Path) -> None:
+    """Row numbers of pandas, text and triggers are told, not averaged."""
+    text = ",Fz,event,remark\n0,1.5,0,rest\n1,2.5,1,rest\n"
+    path = tmp_path / "a.csv"
+    with opened(path, text, fs=1) as recording:
+        assert recording.groups[0].names == ("Fz",)
+        assert [n for n, _ in recording.left_out] == ["ch1", "event", "remark"]
+    with open_recording(path, fs=1, channels=["event"]) as recording:
+        assert recording.groups[0].read().tolist() == [[0.0, 1.0]]
+    with pytest.raises(UsageError, match="'remark' cannot be taken: it holds text"):
+        open_recording(path, fs=1, channels=["remark"])
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("a,b\n1,2\n3\n4,5\n", "line 3 has 1 cells.*every row has 2"),
+        ("a,b\n1,2\n3,4,5\n", "line 3 has 3 cells"),
+        ("a,b\n1,2\n3,x\n", "line 3, column 2: 'x' is no number"),
+        ("a,b\n1,2\n3,\n5,6\n", "line 3, column 2: '' is no number.*nan"),
+        ("a,b\n1,2\n\n3,4\n", "line 3 has 0 cells"),
+        ("1\n2\n\n3\n", "line 3 has 0 cells"),
+        ("a;b\n1;2\n1,5;2\n", "line 3, column 1: '1,5'.*decimal points"),
+        ("a,b\n1,2\n1_000,4\n", "'1_000' is no number"),
+    ],
+)
+def test_a_bad_row_is_named_by_its_line(tmp_path: Path, text: str, match: str) -> None:
+    """The message gives line, column and what to write instead."""
+    with opened(tmp_path / "bad.csv", text, fs=1) as recording:
+        with pytest.raises(RecordingError, match=match) as caught:
+            recording.groups[0].read()
+    assert "bad.csv" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("a,b,c\n1,2\n", "names 3 columns.*first row has 2"),
+        ("hello\nworld\n", "no row of numbers"),
+        ("a,b\n", "no row of numbers"),
+        ("\n\n\n", "no row of numbers"),
+        ("a;b\n1,5;2,5\n3,5;4,5\n", "no row of numbers.*decimal points"),
+        ("1,2\r3,4\r", "does not end"),
+        ("a,b\nx,1\ny,2\n", None),
+    ],
+)
+def test_a_table_that_is_none_is_refused(
+    tmp_path: Path, text: str, match: str | None
+) -> None:
+    """No rows, or a header that does not fit them, is told at once."""
+    path = tmp_path / "bad.csv"
+    if match is None:
+        with opened(path, text, fs=1) as recording:
+            assert recording.groups[0].names == ("b",)
+    else:
+        with pytest.raises(RecordingError, match=match):
+            opened(path, text, fs=1)
+
+
+def test_nan_and_infinity_are_numbers_here(tmp_path: Path) -> None:
+    """Whether they may pass is decided by the finite check, not by the reader."""
+    with opened(tmp_path / "a.csv", "1,nan\ninf,-inf\n", fs=1) as recording:
+        np.testing.assert_array_equal(
+            recording.groups[0].read(), [[1, np.inf], [np.nan, -np.inf]]
+        )
+
+
+@given(
+    fs=st.one_of(st.integers(1, 500), st.floats(0.1, 500)),
+    rows=st.integers(2, 3000),
+    digits=st.integers(0, 3),
+    lost=st.booleans(),
+    data=st.data(),
+)
+def test_a_clock_gives_its_rate_or_none(
+    tmp_path_factory: pytest.TempPathFactory,
+    fs: float,
+    rows: int,
+    digits: int,
+    lost: bool,
+    data: st.DataObject,
+) -> None:
+    """A rate is right to the rounding of its clock, and a lost row is seen."""
+    decimals = digits + 1 + max(0, int(np.ceil(np.log10(fs))))
+    times = np.arange(rows + lost) / fs
+    if lost and rows > 3:
+        times = np.delete(times, data.draw(st.integers(2, rows - 2)))
+    else:
+        times = times[:rows]
+    path = tmp_path_factory.mktemp("csv") / "a.csv"
+    path.write_text("t,Fz\n" + "".join(f"{t:.{decimals}f},1\n" for t in times))
+    try:
+        with open_recording(path) as recording:
+            got = recording.groups[0].fs
+    except RecordingError:
+        assert lost
+        return
+    assert not (lost and rows > 3)
+    assert got == pytest.approx(fs, rel=2 * 10**-decimals / (times[-1] + 1e-12))

@@ -1,0 +1,281 @@
+"""EDF and BDF files written by edfio come back as edfio itself reads them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import edfio
+import numpy as np
+import pytest
+
+from rlxweb.errors import RecordingError, UsageError
+from rlxweb.io import edf as edf_module
+from rlxweb.io import open_recording
+
+RNG = np.random.default_rng(3)
+
+
+def edf_signal(label: str, fs: float, seconds: int = 4, **more: object):
+    data = RNG.normal(0, 50, round(fs * seconds))
+    return edfio.EdfSignal(
+        data,
+        fs,
+        label=label,
+        physical_dimension="uV",
+        physical_range=(-500, 500),
+        **more,
+    )
+
+
+def bdf_signal(label: str, fs: float, seconds: int = 4):
+    data = RNG.normal(0, 50, round(fs * seconds))
+    return edfio.BdfSignal(
+        data, fs, label=label, physical_dimension="uV", physical_range=(-500, 500)
+    )
+
+
+def write_discontinuous(path: Path, onsets: list[str]) -> None:
+    """An EDF+D file of one-second records that begin at `onsets`."""
+    note = edfio.EdfAnnotation(0, None, "begin")
+    records = len(onsets)
+    edfio.Edf([edf_signal("Fz", 32, records)], annotations=[note]).write(path)
+    raw = bytearray(path.read_bytes())
+    raw[192:197] = b"EDF+D"
+    nbytes = (len(raw) - 768) // records
+    for record, onset in enumerate(onsets):
+        at = 768 + record * nbytes + 64
+        tal = f"+{onset}\x14\x14\x00".encode()
+        raw[at : at + len(tal)] = tal
+    path.write_bytes(bytes(raw))
+
+
+def test_edf_values_equal_those_of_edfio(tmp_path: Path) -> None:
+    """Physical values are bit for bit what edfio computes, with label and unit."""
+    path = tmp_path / "a.edf"
+    edfio.Edf([edf_signal("EEG Fp1", 100), edf_signal("EEG Cz", 100)]).write(path)
+    expected = np.array([s.data for s in edfio.read_edf(path).signals])
+    with open_recording(path) as recording:
+        (group,) = recording.groups
+        assert recording.format == "EDF"
+        assert recording.left_out == ()
+        assert group.fs == 100.0
+        assert group.dtype == np.float64
+        assert group.seconds == 4
+        assert group.names == ("EEG Fp1", "EEG Cz")
+        assert {c.unit for c in group.channels} == {"uV"}
+        np.testing.assert_array_equal(group.read(), expected)
+        np.testing.assert_array_equal(group.read(33, 271), expected[:, 33:271])
+
+
+def test_bdf_values_equal_those_of_edfio(tmp_path: Path) -> None:
+    """24-bit values, negative ones too, are what edfio computes."""
+    path = tmp_path / "a.bdf"
+    edfio.Bdf([bdf_signal("A1", 128), bdf_signal("A2", 128)]).write(path)
+    expected = np.array([s.data for s in edfio.read_bdf(path).signals])
+    assert expected.min() < 0 < expected.max()
+    with open_recording(path) as recording:
+        assert recording.format == "BDF"
+        np.testing.assert_array_equal(recording.groups[0].read(), expected)
+        np.testing.assert_array_equal(
+            recording.groups[0].read(127, 130), expected[:, 127:130]
+        )
+
+
+def test_channels_of_several_rates_are_grouped(tmp_path: Path) -> None:
+    """Channels of one file that differ in rate come in groups, each whole."""
+    path = tmp_path / "mixed.edf"
+    signals = [edf_signal("Fz", 200), edf_signal("Resp", 25), edf_signal("Cz", 200)]
+    edfio.Edf(signals).write(path)
+    expected = {s.label: s.data for s in edfio.read_edf(path).signals}
+    with open_recording(path) as recording:
+        fast, slow = recording.groups
+        assert (fast.fs, fast.names, fast.n_samples) == (200.0, ("Fz", "Cz"), 800)
+        assert (slow.fs, slow.names, slow.n_samples) == (25.0, ("Resp",), 100)
+        for group in (fast, slow):
+            for row, name in enumerate(group.names):
+                np.testing.assert_array_equal(group.read()[row], expected[name])
+
+
+def test_a_fractional_rate_is_kept(tmp_path: Path) -> None:
+    """A record duration other than a second gives the true rate."""
+    path = tmp_path / "slow.edf"
+    data = RNG.normal(size=30)
+    edfio.Edf([edfio.EdfSignal(data, 0.5)], data_record_duration=4).write(path)
+    with open_recording(path) as recording:
+        assert recording.groups[0].fs == 0.5
+        assert recording.groups[0].n_samples == 30
+
+
+def test_annotation_and_status_channels_are_left_out_and_told(tmp_path: Path) -> None:
+    """What is not a signal is not taken, and the recording says what and why."""
+    path = tmp_path / "plus.edf"
+    note = edfio.EdfAnnotation(1, None, "eyes closed")
+    signals = [
+        edf_signal("Fz", 64),
+        edf_signal("Status", 64),
+        edf_signal("STI 014", 64),
+    ]
+    edfio.Edf(signals, annotations=[note]).write(path)
+    with open_recording(path) as recording:
+        assert recording.format == "EDF+C"
+        assert recording.groups[0].names == ("Fz",)
+        names = [name for name, _ in recording.left_out]
+        assert names == ["Status", "STI 014", "EDF Annotations"]
+        assert all(why for _, why in recording.left_out)
+    with open_recording(path, channels=["status"]) as recording:
+        assert recording.groups[0].names == ("Status",)
+    with pytest.raises(UsageError, match="holds annotations"):
+        open_recording(path, channels=["EDF Annotations"])
+
+
+def test_samples_lie_where_an_annotation_channel_comes_first(tmp_path: Path) -> None:
+    """BDF annotation bytes between signals do not shift the samples."""
+    path = tmp_path / "plus.bdf"
+    note = edfio.EdfAnnotation(0.5, 1, "spike")
+    edfio.Bdf([bdf_signal("A1", 64), bdf_signal("A2", 64)], annotations=[note]).write(
+        path
+    )
+    expected = np.array([s.data for s in edfio.read_bdf(path).signals])
+    with open_recording(path, channels=["A2"]) as recording:
+        assert recording.format == "BDF+C"
+        np.testing.assert_array_equal(recording.groups[0].read(), expected[1:])
+
+
+def test_a_latin_1_unit_is_read(tmp_path: Path) -> None:
+    """The micro sign many devices write in the unit survives."""
+    path = tmp_path / "mu.edf"
+    edfio.Edf([edf_signal("Fz", 64)]).write(path)
+    path.write_bytes(path.read_bytes().replace(b"uV", b"\xb5V"))
+    with open_recording(path) as recording:
+        assert recording.groups[0].channels[0].unit == "\xb5V"
+
+
+def test_records_longer_than_a_chunk_are_read_in_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file whose data records are huge gives the same samples."""
+    path = tmp_path / "a.bdf"
+    edfio.Bdf([bdf_signal("A1", 128), bdf_signal("A2", 128)]).write(path)
+    with open_recording(path) as recording:
+        expected = recording.groups[0].read()
+        monkeypatch.setattr(edf_module, "_CHUNK_NBYTES", 100)
+        np.testing.assert_array_equal(
+            recording.groups[0].read(100, 400), expected[:, 100:400]
+        )
+
+
+def test_a_contiguous_edf_plus_d_file_is_read(tmp_path: Path) -> None:
+    """A file marked discontinuous whose records follow each other is one recording."""
+    path = tmp_path / "d.edf"
+    write_discontinuous(path, ["0", "1", "2.0"])
+    with open_recording(path) as recording:
+        assert recording.format == "EDF+D"
+        assert recording.groups[0].n_samples == 96
+
+
+def test_a_gap_in_edf_plus_d_is_refused(tmp_path: Path) -> None:
+    """A gap names the record and both times."""
+    path = tmp_path / "d.edf"
+    write_discontinuous(path, ["0", "1", "7"])
+    with pytest.raises(RecordingError, match=r"gap.*record 2.*7 s.*2 s"):
+        open_recording(path)
+
+
+def test_an_edf_plus_d_record_without_time_is_refused(tmp_path: Path) -> None:
+    """Without the times nobody can tell whether there is a gap."""
+    path = tmp_path / "d.edf"
+    write_discontinuous(path, ["0", "1"])
+    path.write_bytes(path.read_bytes().replace(b"+1\x14", b"???"))
+    with pytest.raises(RecordingError, match="carries no time"):
+        open_recording(path)
+
+
+def test_an_unclosed_file_holds_the_records_that_are_there(tmp_path: Path) -> None:
+    """-1 records, written while recording, means as many as the file has."""
+    path = tmp_path / "open.edf"
+    edfio.Edf([edf_signal("Fz", 64)]).write(path)
+    raw = bytearray(path.read_bytes())
+    raw[236:244] = b"-1      "
+    path.write_bytes(bytes(raw))
+    with open_recording(path) as recording:
+        assert recording.groups[0].n_samples == 256
+    path.write_bytes(bytes(raw[:-5]))
+    with pytest.raises(RecordingError, match="cut short"):
+        open_recording(path)
+
+
+def test_an_uncalibrated_channel_is_left_out_not_guessed(tmp_path: Path) -> None:
+    """Equal digital limits give no physical value; the rest of the file is read."""
+    path = tmp_path / "a.edf"
+    edfio.Edf([edf_signal("Fz", 64), edf_signal("Cz", 64)]).write(path)
+    raw = bytearray(path.read_bytes())
+    low = 256 + 2 * (16 + 80 + 8 + 8 + 8)
+    raw[low : low + 8] = raw[low + 16 : low + 24]
+    path.write_bytes(bytes(raw))
+    with open_recording(path) as recording:
+        assert recording.groups[0].names == ("Cz",)
+        assert recording.left_out == (("Fz", "has no valid calibration"),)
+
+
+@pytest.mark.parametrize(
+    ("at", "field", "match"),
+    [
+        (252, b"abcd", "number of signals"),
+        (252, b"-2  ", "number of signals"),
+        (184, b"768     ", "header length"),
+        (236, b"4x      ", "number of data records"),
+        (236, b"9       ", "cut short"),
+        (236, b"2       ", "longer than its header"),
+        (236, b"-1", "cut short|number of data"),
+        (244, b"0       ", "data records last 0"),
+        (244, b"nan     ", "length of a data record"),
+        (244, b"-1      ", "length of a data record"),
+        (256 + 216, b"1e3     ", "samples per record"),
+        (256 + 216, b"0       ", "longer than its header"),
+    ],
+)
+def test_a_broken_header_field_is_refused(
+    tmp_path: Path, at: int, field: bytes, match: str
+) -> None:
+    """Each field that places samples is checked, and the message names it."""
+    path = tmp_path / "bad.edf"
+    edfio.Edf([edf_signal("Fz", 64)]).write(path)
+    raw = bytearray(path.read_bytes())
+    raw[at : at + len(field)] = field
+    if field == b"-1":
+        raw[236:244] = b"-1      "
+        raw = raw[:-1]
+    path.write_bytes(bytes(raw))
+    with pytest.raises(RecordingError, match=match) as caught:
+        open_recording(path)
+    assert "bad.edf" in str(caught.value)
+
+
+def test_a_file_of_annotations_only_is_refused(tmp_path: Path) -> None:
+    """Text alone is no recording."""
+    path = tmp_path / "notes.edf"
+    edfio.Edf([], annotations=[edfio.EdfAnnotation(0, None, "x")]).write(path)
+    with pytest.raises(RecordingError, match="no signal channel"):
+        open_recording(path)
+
+
+def test_without_edfio_the_message_says_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A missing optional package is an error with the command that mends it."""
+    path = tmp_path / "a.edf"
+    edfio.Edf([edf_signal("Fz", 64)]).write(path)
+    monkeypatch.setitem(sys.modules, "edfio", None)
+    with pytest.raises(RecordingError, match=r"pip install rlxweb\[eeg\]"):
+        open_recording(path)
+
+
+def test_a_rate_that_contradicts_the_header_is_refused(tmp_path: Path) -> None:
+    """The file's own rate is never overruled; the same rate is accepted."""
+    path = tmp_path / "a.edf"
+    edfio.Edf([edf_signal("Fz", 64)]).write(path)
+    with open_recording(path, fs=64) as recording:
+        assert recording.groups[0].fs == 64.0
+    with pytest.raises(RecordingError, match=r"fs=128 was given.*64 Hz"):
+        open_recording(path, fs=128)

@@ -1,0 +1,262 @@
+"""NPY and NPZ files come back as NumPy wrote them, and bad ones are refused."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlxweb.errors import RecordingError, UnknownName, UsageError
+from rlxweb.io import npz, open_recording
+
+RNG = np.random.default_rng(7)
+DTYPES = [
+    "i1",
+    "u1",
+    "<i2",
+    ">i2",
+    "<u2",
+    ">i4",
+    "u4",
+    "i8",
+    "u8",
+    "f4",
+    ">f4",
+    "f8",
+    ">f8",
+]
+
+
+@given(
+    dtype=st.sampled_from(DTYPES),
+    channels=st.integers(1, 4),
+    samples=st.integers(1, 50),
+    fortran=st.booleans(),
+    transposed=st.booleans(),
+    data=st.data(),
+)
+def test_any_dtype_order_and_layout_comes_back(
+    tmp_path_factory: pytest.TempPathFactory,
+    dtype: str,
+    channels: int,
+    samples: int,
+    fortran: bool,
+    transposed: bool,
+    data: st.DataObject,
+) -> None:
+    """Values and type survive for every dtype, both orders, both layouts."""
+    x = RNG.integers(0, 100, (channels, samples)).astype(dtype)
+    stored = x.T if transposed else x
+    path = tmp_path_factory.mktemp("npy") / "a.npy"
+    np.save(
+        path, np.asfortranarray(stored) if fortran else np.ascontiguousarray(stored)
+    )
+    start = data.draw(st.integers(0, samples))
+    stop = data.draw(st.integers(start, samples))
+    layout = "samples-first" if transposed else "channels-first"
+    with open_recording(path, fs=10, layout=layout) as recording:
+        (group,) = recording.groups
+        got = group.read(start, stop)
+        assert got.dtype == group.dtype == np.dtype(dtype).newbyteorder("=")
+        assert got.flags.c_contiguous
+    np.testing.assert_array_equal(got, x[:, start:stop])
+
+
+def test_float16_is_widened_to_float32(tmp_path: Path) -> None:
+    """Half precision is storage: float32 holds it exactly."""
+    x = RNG.normal(size=(2, 30)).astype(np.float16)
+    np.save(tmp_path / "a.npy", x)
+    with open_recording(tmp_path / "a.npy", fs=1) as recording:
+        got = recording.groups[0].read()
+    assert got.dtype == np.float32
+    np.testing.assert_array_equal(got, x)
+
+
+def test_one_axis_is_one_channel_and_two_are_channels_by_samples(
+    tmp_path: Path,
+) -> None:
+    """The documented rule holds even when it looks wrong: nothing is guessed."""
+    np.save(tmp_path / "one.npy", np.arange(9.0))
+    np.save(tmp_path / "tall.npy", np.zeros((100, 2)))
+    with open_recording(tmp_path / "one.npy", fs=1) as recording:
+        assert recording.groups[0].names == ("ch1",)
+        assert recording.groups[0].n_samples == 9
+    with open_recording(tmp_path / "tall.npy", fs=1) as recording:
+        assert len(recording.groups[0].channels) == 100
+
+
+def test_the_second_version_of_the_format_is_read(tmp_path: Path) -> None:
+    """A file with the longer header length field."""
+    with (tmp_path / "a.npy").open("wb") as file:
+        np.lib.format.write_array(file, np.arange(5.0), version=(2, 0))
+    with open_recording(tmp_path / "a.npy", fs=1) as recording:
+        assert recording.groups[0].read().tolist() == [[0.0, 1.0, 2.0, 3.0, 4.0]]
+
+
+@pytest.mark.parametrize("fs", [0, -1, float("nan"), float("inf"), "256"])
+def test_a_rate_that_is_none_is_refused(tmp_path: Path, fs: object) -> None:
+    """A rate is a finite number above zero."""
+    np.save(tmp_path / "a.npy", np.zeros(4))
+    with pytest.raises(UsageError, match="fs is"):
+        open_recording(tmp_path / "a.npy", fs=fs)
+
+
+@pytest.mark.parametrize(
+    ("x", "match"),
+    [
+        (np.zeros((2, 3, 4)), r"3 axes, shape \[2, 3, 4\]"),
+        (np.array(3.0), "0 axes"),
+        (np.zeros((0, 5)), "no signal channel"),
+        (np.zeros((3, 0)), "no samples"),
+        (np.zeros(0), "no samples"),
+        (np.zeros(4, complex), "complex"),
+        (np.zeros(4, bool), "bool"),
+        (np.array(["a", "b"]), "<U1"),
+        (np.array(["2020-01-01"], "M8[D]"), "datetime64"),
+        (np.zeros(3, [("a", "f4")]), "holds"),
+    ],
+)
+def test_an_array_that_is_no_recording_is_refused(
+    tmp_path: Path, x: np.ndarray, match: str
+) -> None:
+    """Rank, dtype and emptiness are each refused by name."""
+    np.save(tmp_path / "bad.npy", x)
+    with pytest.raises(RecordingError, match=match) as caught:
+        open_recording(tmp_path / "bad.npy", fs=10)
+    assert "bad.npy" in str(caught.value)
+
+
+def test_an_object_array_is_never_unpickled(tmp_path: Path) -> None:
+    """Objects are refused from the header alone."""
+    np.save(tmp_path / "a.npy", np.array([print, 1], object), allow_pickle=True)
+    with pytest.raises(RecordingError, match="Python objects"):
+        open_recording(tmp_path / "a.npy", fs=1)
+
+
+def test_a_missing_rate_names_the_option(tmp_path: Path) -> None:
+    """NPY carries no rate; the hint says how to give it."""
+    np.save(tmp_path / "a.npy", np.zeros(4))
+    with pytest.raises(RecordingError, match=r"rate is unknown.*--fs"):
+        open_recording(tmp_path / "a.npy")
+
+
+def test_a_file_of_two_arrays_is_refused(tmp_path: Path) -> None:
+    """More bytes than the header accounts for would be lost in silence."""
+    with (tmp_path / "a.npy").open("wb") as file:
+        np.save(file, np.zeros(4))
+        np.save(file, np.zeros(4))
+    with pytest.raises(RecordingError, match="too long"):
+        open_recording(tmp_path / "a.npy", fs=1)
+
+
+@pytest.mark.parametrize("shape", ["(-1, 4)", "(4.0,)", "('a',)", "4", "(1,) * 3", "["])
+def test_a_forged_header_is_refused(tmp_path: Path, shape: str) -> None:
+    """A header that no NumPy wrote does not reach the reader."""
+    text = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    raw = b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
+    (tmp_path / "a.npy").write_bytes(raw + b"\0" * 32)
+    with pytest.raises(RecordingError, match="header"):
+        open_recording(tmp_path / "a.npy", fs=1)
+
+
+# --- NPZ ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_an_npz_array_is_read_with_its_rate_and_names(tmp_path: Path, save) -> None:
+    """`fs` and `channels` beside the array serve as rate and names."""
+    x = RNG.normal(size=(2, 100)).astype(np.float32)
+    path = tmp_path / "a.npz"
+    save(path, eeg=x, fs=250.0, channels=np.array(["Fz", "Fz"]))
+    with open_recording(path) as recording:
+        (group,) = recording.groups
+        assert recording.format == "NPZ"
+        assert (group.fs, group.names) == (250.0, ("Fz", "Fz (2)"))
+        np.testing.assert_array_equal(group.read(20, 60), x[:, 20:60])
+
+
+def test_a_large_member_is_unpacked_to_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond the size kept in memory the member spills to disk, with equal values."""
+    monkeypatch.setattr(npz, "_IN_MEMORY_NBYTES", 1000)
+    x = RNG.normal(size=(3, 5000))
+    np.savez(tmp_path / "a.npz", x)
+    with open_recording(tmp_path / "a.npz", fs=1) as recording:
+        assert recording._source.file._rolled
+        np.testing.assert_array_equal(recording.groups[0].read(), x)
+
+
+def test_one_of_several_arrays_must_be_named(tmp_path: Path) -> None:
+    """Two candidates are listed; a name picks one; a wrong name lists near ones."""
+    path = tmp_path / "a.npz"
+    np.savez(path, rest=np.zeros(9), task=np.ones(9), note=np.array("x"))
+    with pytest.raises(RecordingError, match="'rest', 'task'"):
+        open_recording(path, fs=1)
+    with open_recording(path, fs=1, array="task") as recording:
+        assert recording.groups[0].read().sum() == 9
+    with pytest.raises(UnknownName, match=r"'tsk'.*did you mean 'task'"):
+        open_recording(path, fs=1, array="tsk")
+
+
+def test_an_npz_without_a_recording_is_refused(tmp_path: Path) -> None:
+    """An archive of scalars, or of nothing, holds no recording."""
+    np.savez(tmp_path / "a.npz", a=np.array(1.0), b=np.array("x"))
+    with zipfile.ZipFile(tmp_path / "b.npz", "w"):
+        pass
+    for name in ("a.npz", "b.npz"):
+        with pytest.raises(RecordingError, match="no array in it"):
+            open_recording(tmp_path / name, fs=1)
+
+
+def test_names_that_do_not_fit_the_array_are_refused(tmp_path: Path) -> None:
+    """Three names for two channels is a mistake someone should see."""
+    path = tmp_path / "a.npz"
+    np.savez(path, x=np.zeros((2, 9)), channels=np.array(["a", "b", "c"]))
+    with pytest.raises(RecordingError, match="3 names for 2 channels"):
+        open_recording(path, fs=1)
+
+
+def test_a_contradicting_rate_in_an_npz_is_refused(tmp_path: Path) -> None:
+    """`fs` in the archive is the file's own rate."""
+    np.savez(tmp_path / "a.npz", x=np.zeros(9), fs=100)
+    with pytest.raises(RecordingError, match="fs=200 was given"):
+        open_recording(tmp_path / "a.npz", fs=200)
+
+
+def test_a_damaged_member_is_refused(tmp_path: Path) -> None:
+    """A flipped byte inside the array fails the archive's checksum."""
+    path = tmp_path / "a.npz"
+    np.savez(path, x=np.zeros(1000))
+    raw = bytearray(path.read_bytes())
+    raw[4000] ^= 0xFF
+    path.write_bytes(bytes(raw))
+    with pytest.raises(RecordingError, match="broken"):
+        open_recording(path, fs=1)
+
+
+def test_a_member_packed_otherwise_is_refused(tmp_path: Path) -> None:
+    """Only what NumPy itself writes is unpacked."""
+    buffer = io.BytesIO()
+    np.save(buffer, np.zeros(9))
+    with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_BZIP2) as archive:
+        archive.writestr("x.npy", buffer.getvalue())
+    with pytest.raises(RecordingError, match="zip method 12"):
+        open_recording(tmp_path / "a.npz", fs=1)
+
+
+def test_arguments_of_another_format_are_refused(tmp_path: Path) -> None:
+    """`array` is for NPZ; `layout` for arrays, and only with its two values."""
+    np.save(tmp_path / "a.npy", np.zeros(4))
+    (tmp_path / "a.csv").write_text("1\n2\n")
+    with pytest.raises(UsageError, match="NPZ files only"):
+        open_recording(tmp_path / "a.npy", fs=1, array="x")
+    with pytest.raises(UsageError, match="NPY and NPZ files only"):
+        open_recording(tmp_path / "a.csv", fs=1, layout="samples-first")
+    with pytest.raises(UsageError, match="layout is 'rows'"):
+        open_recording(tmp_path / "a.npy", fs=1, layout="rows")

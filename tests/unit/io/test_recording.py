@@ -1,0 +1,223 @@
+"""Groups are read in blocks, within bounded memory, and checked for finite samples."""
+
+from __future__ import annotations
+
+import itertools
+import tracemalloc
+from pathlib import Path
+
+import edfio
+import numpy as np
+import pytest
+import soundfile
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlxweb.errors import NotFinite, RecordingError, UsageError
+from rlxweb.io import check_finite, open_recording
+
+MEBI = 1 << 20
+
+
+def saved(path: Path, x: np.ndarray) -> Path:
+    np.save(path, x)
+    return path
+
+
+@given(samples=st.integers(1, 60), block=st.integers(1, 70), data=st.data())
+def test_blocks_cover_every_sample_with_the_overlap_asked_for(
+    tmp_path_factory: pytest.TempPathFactory,
+    samples: int,
+    block: int,
+    data: st.DataObject,
+) -> None:
+    """Each block starts `overlap` before the end of the last; none is superfluous."""
+    overlap = data.draw(st.integers(0, block - 1))
+    x = np.arange(2.0 * samples).reshape(2, -1)
+    path = saved(tmp_path_factory.mktemp("npy") / "a.npy", x)
+    with open_recording(path, fs=1) as recording:
+        blocks = list(recording.groups[0].blocks(block, overlap))
+    assert blocks[0].start == 0
+    assert blocks[-1].stop == samples
+    for one, two in itertools.pairwise(blocks):
+        assert two.start == one.stop - overlap
+        assert one.stop - one.start == block
+        assert two.stop > one.stop
+    for piece in blocks:
+        np.testing.assert_array_equal(piece.data, x[:, piece.start : piece.stop])
+
+
+@given(
+    nperseg=st.integers(1, 20),
+    hop=st.integers(1, 20),
+    many=st.integers(0, 5),
+    samples=st.integers(1, 200),
+)
+def test_windows_are_seen_once_each(
+    tmp_path_factory: pytest.TempPathFactory,
+    nperseg: int,
+    hop: int,
+    many: int,
+    samples: int,
+) -> None:
+    """The block length the docstring gives visits the windows of the whole signal."""
+    hop = min(hop, nperseg)
+    path = saved(tmp_path_factory.mktemp("npy") / "a.npy", np.arange(float(samples)))
+    seen = []
+    with open_recording(path, fs=1) as recording:
+        for block in recording.groups[0].blocks(nperseg + many * hop, nperseg - hop):
+            last = block.data.shape[1] - nperseg
+            seen += [block.start + at for at in range(0, last + 1, hop)]
+    assert seen == list(range(0, samples - nperseg + 1, hop))
+
+
+@pytest.mark.parametrize(("block", "overlap"), [(0, 0), (-1, 0), (4, 4), (4, -1)])
+def test_blocks_that_would_not_advance_are_refused(
+    tmp_path: Path, block: int, overlap: int
+) -> None:
+    """The refusal comes with the call, not with the first block."""
+    path = saved(tmp_path / "a.npy", np.zeros(9))
+    with open_recording(path, fs=1) as recording, pytest.raises(UsageError):
+        recording.groups[0].blocks(block, overlap)
+
+
+@pytest.mark.parametrize(("start", "stop"), [(-1, 3), (3, 2), (0, 10)])
+def test_a_range_outside_the_recording_is_refused(
+    tmp_path: Path, start: int, stop: int
+) -> None:
+    """No wrap-around and no silent shortening."""
+    path = saved(tmp_path / "a.npy", np.zeros(9))
+    with open_recording(path, fs=1) as recording:
+        assert recording.groups[0].read(4, 4).shape == (1, 0)
+        with pytest.raises(UsageError, match="<= 9"):
+            recording.groups[0].read(start, stop)
+
+
+def test_a_closed_recording_is_not_read(tmp_path: Path) -> None:
+    """Reading after `close` is one clear error."""
+    path = saved(tmp_path / "a.npy", np.zeros(9))
+    recording = open_recording(path, fs=1)
+    recording.close()
+    recording.close()
+    with pytest.raises(RecordingError, match="closed"):
+        recording.groups[0].read()
+
+
+def test_a_file_cut_while_it_is_read_is_an_error(tmp_path: Path) -> None:
+    """A short read never yields a short block (or kills the process)."""
+    path = saved(tmp_path / "a.npy", np.zeros((2, 100_000)))
+    with open_recording(path, fs=1) as recording:
+        blocks = recording.groups[0].blocks(1000)
+        next(blocks)
+        with path.open("rb+") as file:
+            file.truncate(300_000)
+        with pytest.raises(RecordingError, match="ends early"):
+            list(blocks)
+
+
+def test_the_first_bad_sample_is_named(tmp_path: Path) -> None:
+    """Channel, absolute index and time of the earliest NaN or infinity."""
+    x = np.zeros((3, 100))
+    x[2, 40] = np.nan
+    x[0, 41] = -np.inf
+    with open_recording(saved(tmp_path / "a.npy", x), fs=10) as recording:
+        (group,) = recording.groups
+        check_finite(group.read(0, 40), group)
+        with pytest.raises(NotFinite, match=r"'ch3' is nan at sample 40 \(4\.000 s\)"):
+            check_finite(group.read(), group)
+        with pytest.raises(NotFinite, match="'ch1' is -inf at sample 41"):
+            check_finite(group.read(41, 60), group, 41)
+
+
+def test_integers_are_always_finite(tmp_path: Path) -> None:
+    """The check has nothing to ask of integers."""
+    path = saved(tmp_path / "a.npy", np.full((1, 4), -1, np.int16))
+    with open_recording(path, fs=1) as recording:
+        (group,) = recording.groups
+        check_finite(group.read(), group)
+
+
+# --- files larger than the memory allowed ------------------------------------------
+
+
+def peak_of_walk(path: Path, block: int, **options: object) -> tuple[int, int]:
+    """Peak bytes allocated while a file is opened and walked; samples seen."""
+    tracemalloc.start()
+    try:
+        seen = 0
+        with open_recording(path, **options) as recording:
+            for piece in recording.groups[0].blocks(block):
+                seen += piece.data.shape[1]
+        return tracemalloc.get_traced_memory()[1], seen
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("layout", ["channels-first", "samples-first"])
+def test_a_large_npy_file_is_walked_in_little_memory(
+    tmp_path: Path, layout: str
+) -> None:
+    """400 MB, sparse on disk, in either order of axes."""
+    path = tmp_path / "big.npy"
+    shape = (10, 10_000_000) if layout == "channels-first" else (10_000_000, 10)
+    header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        file.truncate(file.tell() + 400_000_000)
+    peak, seen = peak_of_walk(path, 100_000, fs=1000, layout=layout)
+    assert seen == 10_000_000
+    assert peak < 30 * MEBI
+
+
+def test_a_large_wav_file_is_walked_in_little_memory(tmp_path: Path) -> None:
+    """200 MB of 24-bit stereo."""
+    path = tmp_path / "big.wav"
+    soundfile.write(path, np.zeros((1, 2)), 48000, subtype="PCM_24")
+    raw = bytearray(path.read_bytes())
+    at = raw.index(b"data") + 4
+    raw[at : at + 4] = (200_000_004).to_bytes(4, "little")
+    path.write_bytes(bytes(raw[: at + 4]))
+    with path.open("rb+") as file:
+        file.truncate(at + 4 + 200_000_004)
+    peak, seen = peak_of_walk(path, 500_000)
+    assert seen == 33_333_334
+    assert peak < 30 * MEBI
+
+
+@pytest.mark.parametrize("kind", ["edf", "bdf"])
+def test_a_large_edf_file_is_walked_in_little_memory(tmp_path: Path, kind: str) -> None:
+    """64 channels at 512 Hz; edfio alone would load a BDF file whole."""
+    path = tmp_path / f"big.{kind}"
+    signal, whole = {
+        "edf": (edfio.EdfSignal, edfio.Edf),
+        "bdf": (edfio.BdfSignal, edfio.Bdf),
+    }[kind]
+    whole([signal(np.arange(512.0), 512, label=f"E{i}") for i in range(64)]).write(path)
+    raw = bytearray(path.read_bytes())
+    record = len(raw) - 256 * 65
+    raw[236:244] = b"1500    "
+    path.write_bytes(bytes(raw))
+    with path.open("rb+") as file:
+        file.truncate(256 * 65 + 1500 * record)
+    assert path.stat().st_size > 95_000_000
+    peak, seen = peak_of_walk(path, 20_000)
+    assert seen == 1500 * 512
+    assert peak < 30 * MEBI
+
+
+def test_a_large_compressed_npz_file_is_walked_in_little_memory(tmp_path: Path) -> None:
+    """The unpacked array lies in a temporary file, not in memory."""
+    path = tmp_path / "big.npz"
+    np.savez_compressed(path, x=np.zeros((2, 10_000_000), np.float32))
+    peak, seen = peak_of_walk(path, 100_000, fs=1000)
+    assert seen == 10_000_000
+    assert peak < 30 * MEBI
+
+
+def test_a_long_csv_file_is_walked_in_little_memory(tmp_path: Path) -> None:
+    """A tenth of the table's own size is enough."""
+    path = tmp_path / "big.csv"
+    path.write_bytes(b"1.250000000000,2.50000000000,3.750000000000,5.00\n" * 500_000)
+    peak, seen = peak_of_walk(path, 10_000, fs=1000)
+    assert seen == 500_000
+    assert peak < path.stat().st_size / 4
