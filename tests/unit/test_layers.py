@@ -247,15 +247,23 @@ def test_every_module_says_what_it_owns(path: Path) -> None:
     assert (ast.get_docstring(tree(path)) or "").strip()
 
 
+def lines_of_code(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """From `def` to the end, the docstring not counted."""
+    first, last = node.lineno, node.end_lineno or node.lineno
+    head = node.body[0]
+    documented = ast.get_docstring(node) is not None
+    doc = (head.end_lineno or 0) - head.lineno + 1 if documented else 0
+    return last - first + 1 - doc
+
+
 @pytest.mark.parametrize("path", MODULES, ids=place)
 def test_functions_stay_short(path: Path) -> None:
     """A function longer than 60 lines is two functions."""
     long = [
-        f"{place(path)}:{node.lineno} {node.name}: {node.end_lineno - node.lineno + 1}"
+        f"{place(path)}:{node.lineno} {node.name}: {lines_of_code(node)}"
         for node in ast.walk(tree(path))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and node.end_lineno is not None
-        and node.end_lineno - node.lineno + 1 > MAX_FUNCTION_LINES
+        and lines_of_code(node) > MAX_FUNCTION_LINES
     ]
     assert not long
 
