@@ -69,13 +69,7 @@ def write_demo_recording(
              whole; RecordingError when edfio is missing or the file cannot be written.
     """
     doing = f"writing {os.fspath(path)!r}"
-    whole = all(isinstance(n, int) for n in (seconds, fs, seed))
-    if not whole or seconds < 1 or fs <= 2 * _LINE or seed < 0:
-        raise UsageError(
-            doing,
-            f"a demo of {seconds} s at {fs} Hz, seed {seed}",
-            f"whole numbers, at least 1 s, more than {2 * _LINE:g} Hz, seed >= 0",
-        )
+    _check(doing, seconds, fs, seed)
     edfio = load_edfio(doing)
     rhythms = {
         name: tuple(Rhythm(hz, float(uv)) for hz, uv in parts)
@@ -103,6 +97,16 @@ def write_demo_recording(
     with atomic_path(path) as temporary:
         temporary.write_bytes(packed.getvalue())
     return DemoTruth(fs, seconds, rhythms)
+
+
+def _check(doing: str, seconds: int, fs: int, seed: int) -> None:
+    whole = all(isinstance(n, int) for n in (seconds, fs, seed))
+    if not whole or seconds < 1 or fs <= 2 * _LINE or seed < 0:
+        raise UsageError(
+            doing,
+            f"a demo of {seconds} s at {fs} Hz, seed {seed}",
+            f"whole numbers, at least 1 s, more than {2 * _LINE:g} Hz, seed >= 0",
+        )
 
 
 def _samples(

@@ -80,26 +80,30 @@ def parse_geometry(source: ByteSource, head: bytes) -> Geometry:
         n_records = -(-(source.nbytes - header_nbytes) // max(1, width * sum(samples)))
     plus = head[192:197].decode("latin-1")
     version = plus if plus in (f"{kind}+C", f"{kind}+D") else kind
-    record_s = _seconds(source, head[244:252])
     shape = Geometry(
         kind,
         version,
         header_nbytes,
         n_records,
-        record_s,
+        _seconds(source, head[244:252]),
         tuple(labels),
         tuple(samples),
     )
+    _check_duration(source, shape)
+    return shape
+
+
+def _check_duration(source: ByteSource, shape: Geometry) -> None:
+    """Records of annotations alone may last 0 s, records of signals may not."""
     has_signal = any(
-        count and not shape.is_annotation(at) for at, count in enumerate(samples)
+        count and not shape.is_annotation(at) for at, count in enumerate(shape.samples)
     )
-    if has_signal and record_s < _SHORTEST_S:
+    if has_signal and shape.record_s < _SHORTEST_S:
         raise RecordingError(
             source.doing,
-            f"its data records last {record_s:g} s",
+            f"its data records last {shape.record_s:g} s",
             f"at least {_SHORTEST_S:g} s when there are signals",
         )
-    return shape
 
 
 def _short_header(source: ByteSource, kind: str, needs: int) -> RecordingError:
