@@ -1,0 +1,318 @@
+"""Unary functions: activations, exponentials, roots, trigonometry, rounding.
+
+Each row pairs a NumPy-like reference with a WGSL expression; where WGSL's own function
+promises too little (tanh, sin, cos, tan, atan) the expression calls ours from
+`shaders/include/`. Every reference computes float16 in float32, as the shaders do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from rlxweb.ir.dtype import DType
+from rlxweb.ir.lowering import Expr
+from rlxweb.ir.op import EXACT, Attrs, Op, TensorType, Tolerance, registry
+from rlxweb.ir.sample import Drawn, Sample
+from rlxweb.ir.shape import Shape
+from rlxweb.ops.elementwise import INTEGERS, NUMBERS, need
+
+Types = tuple[TensorType, ...]
+Unary = Callable[[Any, Any], Any]
+
+SMOOTH = Tolerance(rtol=2e-6, atol=6e-7)
+
+# Chebyshev coefficients (ours) of (1 + 2z) exp(z^2) erfc(z) in (z - 3) / (z + 3) over
+# z >= 0: all of them give 4e-15 relative, the first twelve 5e-9.
+_ERFC = (
+    1.17756257419656,
+    0.005353904539615684,
+    -0.09377550342284212,
+    0.05436652555744342,
+    -0.018976596707845527,
+    0.004453426061462941,
+    -0.0006335531710556808,
+    1.76617195232609e-05,
+    1.2841532864156236e-05,
+    -2.00722856586566e-06,
+    -1.8075227923297632e-07,
+    7.549828367814371e-08,
+    1.8856683237089556e-09,
+    -2.6995190616219136e-09,
+    -1.4601031494976268e-11,
+    1.0361612901021999e-10,
+    1.4754064636690601e-12,
+    -4.277551646225675e-12,
+    -2.077982230730413e-13,
+    1.8166579351941436e-13,
+    1.9526602557107253e-14,
+    -7.142064717413632e-15,
+    -1.9051427102567686e-15,
+    6.344924585732769e-16,
+)
+_ERFC_SINGLE = 12
+
+
+def erfc(xp: Any, x: Any) -> Any:
+    """The complementary error function, to the precision of x."""
+    terms = _ERFC if x.dtype == xp.float64 else _ERFC[:_ERFC_SINGLE]
+    z = xp.abs(x)
+    at = (z - 3.0) / (z + 3.0)
+    last, sum_ = terms[-1] * xp.ones_like(at), xp.zeros_like(at)
+    for c in reversed(terms[1:-1]):
+        last, sum_ = 2.0 * at * last - sum_ + c, last
+    tail = (at * last - sum_ + terms[0]) / (1.0 + 2.0 * z) * xp.exp(-z * z)
+    return xp.where(x < 0, 2.0 - tail, tail)
+
+
+def gelu(xp: Any, x: Any) -> Any:
+    """The erf form: x times the normal distribution function."""
+    return 0.5 * x * erfc(xp, x * -math.sqrt(0.5))
+
+
+def gelu_approx(xp: Any, x: Any) -> Any:
+    """The tanh form of gelu."""
+    inner = math.sqrt(2.0 / math.pi) * (x + 0.044715 * x * x * x)
+    return 0.5 * x * (1.0 + xp.tanh(inner))
+
+
+def sigmoid(xp: Any, x: Any) -> Any:
+    """1 / (1 + exp(-x)) with no exponential of a positive number."""
+    e = xp.exp(-xp.abs(x))
+    return xp.where(x < 0, e, xp.ones_like(e)) / (1.0 + e)
+
+
+def _in_single(function: Unary) -> Callable[..., Any]:
+    """A reference that computes float16 in float32 and rounds once."""
+
+    def reference(xp: Any, attrs: Attrs, x: Any) -> Any:
+        if x.dtype == xp.float16:
+            return function(xp, x.astype(xp.float32)).astype(xp.float16)
+        return function(xp, x)
+
+    return reference
+
+
+# --- samples ------------------------------------------------------------------------
+
+_SHAPES: tuple[Shape, ...] = (
+    (),
+    (1,),
+    (13,),
+    (8, 16),
+    (0, 4),
+    (2, 3, 7),
+    (65_537, 2),
+)
+
+
+def _drawn(
+    low: float, high: float, *wide: tuple[float, float], whole: bool = False
+) -> tuple[Sample, ...]:
+    """Every shape over [low, high], each wider range once, float64 and float16."""
+    return (
+        *(Sample((Drawn(s, DType.F32, low, high, whole),)) for s in _SHAPES),
+        *(Sample((Drawn((257,), DType.F32, a, b),), note="wide") for a, b in wide),
+        Sample((Drawn((11,), DType.F64, low, high, whole),)),
+        Sample((Drawn((12,), DType.F16, low, high, whole),)),
+    )
+
+
+def _integers(*dtypes: DType) -> tuple[Sample, ...]:
+    return tuple(Sample((Drawn((9, 5), d, -1000, 1000),)) for d in dtypes)
+
+
+# --- records ------------------------------------------------------------------------
+
+
+def _smooth(
+    name: str,
+    text: str,
+    function: Unary,
+    doc: str,
+    samples: tuple[Sample, ...],
+    tolerance: Tolerance = SMOOTH,
+    uses: tuple[str, ...] = (),
+) -> Op:
+    """A function of floats only."""
+    return Op(
+        name=name,
+        arity=1,
+        infer=lambda types, attrs: types[0],
+        reference=_in_single(function),
+        lower=Expr(text, uses),
+        traits=frozenset({"elementwise", "floats_only"}),
+        tolerance=tolerance,
+        samples=samples,
+        doc=doc,
+    )
+
+
+def _exact(
+    name: str, text: str, function: Unary, doc: str, allowed: frozenset[DType]
+) -> Op:
+    """A function of numbers that rounds nothing."""
+
+    def infer(types: Types, attrs: Attrs) -> TensorType:
+        need(types, allowed)
+        return types[0]
+
+    return Op(
+        name=name,
+        arity=1,
+        infer=infer,
+        reference=lambda xp, attrs, x: function(xp, x),
+        lower=Expr(text),
+        traits=frozenset({"elementwise"}),
+        tolerance=EXACT,
+        samples=_drawn(-3, 3, (-1e9, 1e9))
+        + _integers(*(d for d in DType if d in allowed & INTEGERS)),
+        doc=doc,
+    )
+
+
+def _relu(xp: Any, x: Any) -> Any:
+    return xp.maximum(x, xp.zeros_like(x))
+
+
+_ACTIVATIONS = [
+    _smooth(
+        "gelu",
+        "F(0.5) * x * erfc(x * F(-0.70710678))",
+        gelu,
+        "x times the normal distribution function (the erf form).",
+        _drawn(-4, 4, (-30, 30)),
+        Tolerance(rtol=2e-6, atol=1.5e-6),
+        ("erf",),
+    ),
+    _smooth(
+        "gelu_approx",
+        "F(0.5) * x * (F(1) + stable_tanh(F(0.79788456) * clamp(x, F(-20), F(20)) "
+        "* (F(1) + F(0.044715) * clamp(x, F(-20), F(20)) * clamp(x, F(-20), F(20)))))",
+        gelu_approx,
+        "gelu by 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).",
+        _drawn(-4, 4, (-30, 30)),
+        Tolerance(rtol=2e-6, atol=1.5e-6),
+        ("tanh",),
+    ),
+    _smooth(
+        "silu",
+        "x * sigmoid(x)",
+        lambda xp, x: x * sigmoid(xp, x),
+        "x times sigmoid(x).",
+        _drawn(-4, 4, (-60, 60)),
+        uses=("sigmoid",),
+    ),
+    _exact("relu", "max(x, X(0))", _relu, "The larger of x and 0.", NUMBERS),
+    _smooth(
+        "sigmoid",
+        "sigmoid(x)",
+        sigmoid,
+        "1 / (1 + exp(-x)).",
+        _drawn(-4, 4, (-200, 200)),
+        uses=("sigmoid",),
+    ),
+    _smooth(
+        "tanh",
+        "stable_tanh(x)",
+        lambda xp, x: xp.tanh(x),
+        "The hyperbolic tangent.",
+        _drawn(-4, 4, (-1e4, 1e4), (-0.01, 0.01)),
+        uses=("tanh",),
+    ),
+]
+
+_ROOTS = [
+    _smooth(
+        "exp",
+        "exp(x)",
+        lambda xp, x: xp.exp(x),
+        "e to the power x. WGSL promises 3 + 2 |x| ULP.",
+        _drawn(-4, 4, (-20, 20), (-80, 80)),
+        Tolerance(rtol=1.5e-5, atol=1e-36),
+    ),
+    _smooth(
+        "log",
+        "log(x)",
+        lambda xp, x: xp.log(x),
+        "The natural logarithm, for x > 0. WGSL promises 2^-21 near 1.",
+        _drawn(0.25, 4, (1e-30, 1e-20), (1, 1e30)),
+        Tolerance(rtol=1e-6, atol=6e-7),
+    ),
+    _smooth(
+        "sqrt",
+        "sqrt(x)",
+        lambda xp, x: xp.sqrt(x),
+        "The square root, for x >= 0.",
+        _drawn(0, 4, (0, 1e30)),
+        Tolerance(rtol=6e-7, atol=1e-18),
+    ),
+    _smooth(
+        "rsqrt",
+        "inverseSqrt(x)",
+        lambda xp, x: 1.0 / xp.sqrt(x),
+        "1 / sqrt(x), for x > 0.",
+        _drawn(0.0625, 4, (1e-20, 1e-10), (1, 1e30)),
+        Tolerance(rtol=5e-7),
+    ),
+]
+
+_ANGLES = [
+    _smooth(
+        "sin",
+        "reduced_sin(x)",
+        lambda xp, x: xp.sin(x),
+        "The sine; full accuracy for |x| <= 10,000.",
+        _drawn(-4, 4, (-100, 100), (-1e4, 1e4)),
+        uses=("trigonometry",),
+    ),
+    _smooth(
+        "cos",
+        "reduced_cos(x)",
+        lambda xp, x: xp.cos(x),
+        "The cosine; full accuracy for |x| <= 10,000.",
+        _drawn(-4, 4, (-100, 100), (-1e4, 1e4)),
+        uses=("trigonometry",),
+    ),
+    _smooth(
+        "tan",
+        "reduced_tan(x)",
+        lambda xp, x: xp.tan(x),
+        "The tangent; full accuracy for |x| <= 10,000 away from its poles.",
+        _drawn(-1.25, 1.25, (1.75, 4.5)),
+        uses=("trigonometry",),
+    ),
+    _smooth(
+        "atan",
+        "precise_atan(x)",
+        lambda xp, x: xp.arctan(x),
+        "The arc tangent.",
+        _drawn(-4, 4, (-1e6, 1e6), (-0.01, 0.01)),
+        uses=("atan",),
+    ),
+]
+
+_SIGNS = [
+    _exact("neg", "-x", lambda xp, x: -x, "-x.", NUMBERS - {DType.U32}),
+    _exact("abs", "abs(x)", lambda xp, x: xp.abs(x), "The magnitude of x.", NUMBERS),
+    Op(
+        name="round",
+        arity=1,
+        infer=lambda types, attrs: types[0],
+        reference=lambda xp, attrs, x: xp.round(x),
+        lower=Expr("round(x)"),
+        traits=frozenset({"elementwise", "floats_only"}),
+        samples=(
+            *_drawn(-3, 3, (-1e6, 1e6)),
+            # Halves: the ties are what a round is judged by.
+            Sample((Drawn((), DType.F32, 0.5, 0.5),)),
+            Sample((Drawn((3,), DType.F32, -0.5, -0.5),)),
+            Sample((Drawn((3,), DType.F32, 2.5, 2.5),)),
+            Sample((Drawn((3,), DType.F32, -3.5, -3.5),)),
+        ),
+        doc="The nearest whole number; halves go to the even one.",
+    ),
+]
+
+registry.register_all([*_ACTIVATIONS, *_ROOTS, *_ANGLES, *_SIGNS])

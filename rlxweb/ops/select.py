@@ -1,0 +1,271 @@
+"""Gather, topk and cumsum: results that depend on where values stand.
+
+Gather refuses an index outside its table on every device; topk gives indices, ties to
+the smaller one; cumsum runs along one axis. The passes a GPU makes are laid out in
+`select_calls.py`. No device is known here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlxweb.errors import AttributeRefused, DTypeError, IndexRefused, ShapeError
+from rlxweb.ir.dtype import DType
+from rlxweb.ir.lowering import Kernel, Recipe
+from rlxweb.ir.op import Attr, Attrs, Op, TensorType, registry
+from rlxweb.ir.sample import Drawn, Sample
+from rlxweb.ir.shape import Shape, normal_axis, numel, show
+from rlxweb.ops.elementwise import INTEGERS, NUMBERS, need
+from rlxweb.ops.reduce import SUMMED, accumulator
+from rlxweb.ops.select_calls import gather_recipe, scan_recipe, topk_recipe
+
+Types = tuple[TensorType, ...]
+
+
+def around(shape: Shape, axis: int) -> tuple[int, int, int]:
+    """(outer, axis, inner) sizes of a dense tensor seen along one axis."""
+    return numel(shape[:axis]), shape[axis], numel(shape[axis + 1 :])
+
+
+# --- gather -------------------------------------------------------------------------
+
+
+def _gathered(types: Types, attrs: Attrs) -> TensorType:
+    table, indices = types
+    if indices.dtype not in INTEGERS:
+        raise DTypeError(
+            "",
+            f"the indices are {indices.dtype}",
+            "indices are i32, u32 or i64",
+            "cast them",
+        )
+    if not table.shape:
+        raise ShapeError("", "the table has rank 0", "it needs an axis to index")
+    axis = normal_axis(attrs["axis"], table.rank)
+    if table.shape[axis] == 0 and indices.numel:
+        raise ShapeError(
+            "",
+            f"axis {axis} of the table {show(table.shape)} is empty",
+            f"none of the {indices.numel} indices can be inside 0 rows",
+        )
+    shape = (*table.shape[:axis], *indices.shape, *table.shape[axis + 1 :])
+    return TensorType(shape, table.dtype)
+
+
+def _gather(xp: Any, attrs: Attrs, table: Any, indices: Any) -> Any:
+    axis = normal_axis(attrs["axis"], table.ndim)
+    rows = table.shape[axis]
+    flat = xp.reshape(indices, (-1,)) if indices.size else indices.reshape(0)
+    outside = (flat < 0) | (flat >= rows)
+    if bool(xp.any(outside)):
+        first = int(xp.argmax(outside))
+        raise IndexRefused(
+            "gather",
+            f"index {int(flat[first])} at position {_position(first, indices.shape)}",
+            f"0 <= index < {rows} on axis {axis} of {show(table.shape)}",
+            "check the index array",
+        )
+    shape = (*table.shape[:axis], *indices.shape, *table.shape[axis + 1 :])
+    return xp.reshape(xp.take(table, flat, axis=axis), shape)
+
+
+def _position(flat: int, shape: Shape) -> str:
+    at = []
+    for size in reversed(shape):
+        flat, place = divmod(flat, size)
+        at.append(place)
+    return show(at[::-1])
+
+
+def _gather_calls(types: Types, out: TensorType, attrs: Attrs) -> Recipe:
+    table, indices = types
+    axis = normal_axis(attrs["axis"], table.rank)
+    return gather_recipe(around(table.shape, axis), indices.numel)
+
+
+def _gathering(
+    table: Shape,
+    indices: Shape,
+    axis: int = 0,
+    dtype: DType = DType.F32,
+    index: DType = DType.I32,
+) -> Sample:
+    top = table[axis] - 1
+    return Sample(
+        (Drawn(table, dtype, -9, 9, whole=True), Drawn(indices, index, 0, top)),
+        {"axis": axis},
+    )
+
+
+_GATHER = Op(
+    name="gather",
+    arity=2,
+    infer=_gathered,
+    reference=_gather,
+    lower=Kernel(_gather_calls),
+    attrs=(Attr("axis", "int", 0),),
+    flops=lambda inputs, out, attrs: 0.0,
+    samples=(
+        _gathering((5,), ()),
+        _gathering((1,), (1,)),
+        _gathering((7, 3), (4,)),
+        _gathering((7, 3), (2, 5)),
+        _gathering((4, 7, 3), (5,), 1),
+        _gathering((4, 7, 3), (2, 2), -1),
+        _gathering((4, 7), (0,), 0),
+        _gathering((0, 7), (3,), 1),
+        _gathering((65_537, 2), (11,), 0),
+        _gathering((3, 2), (65_537,), 0),
+        _gathering((65_537, 2), (3,), 1),
+        _gathering((7, 3), (4,), 0, index=DType.U32),
+        _gathering((7, 3), (4,), 0, index=DType.I64),
+        *(
+            _gathering((4, 6), (5,), 1, dtype)
+            for dtype in DType
+            if dtype is not DType.F32
+        ),
+    ),
+    doc="Rows of a table by index along one axis, in the order the indices give. "
+    "An index outside the table is refused.",
+)
+
+# --- topk ---------------------------------------------------------------------------
+
+
+def _top(types: Types, attrs: Attrs) -> TensorType:
+    need(types, NUMBERS)
+    shape, k = types[0].shape, attrs["k"]
+    if not shape:
+        raise ShapeError("", "rank 0 has no last axis", hint="reshape it to [1]")
+    if not 1 <= k <= shape[-1]:
+        raise AttributeRefused(
+            "", f"k is {k}", f"1 <= k <= {shape[-1]}, the last axis of {show(shape)}"
+        )
+    return TensorType((*shape[:-1], k), DType.I32)
+
+
+def _topk(xp: Any, attrs: Attrs, x: Any) -> Any:
+    # Sorting the reversed line and reversing the result keeps equal values in order.
+    n = x.shape[-1]
+    order = xp.argsort(x[..., ::-1], axis=-1, kind="stable")[..., ::-1]
+    return (n - 1 - order[..., : attrs["k"]]).astype(xp.int32)
+
+
+def _topk_calls(types: Types, out: TensorType, attrs: Attrs) -> Recipe:
+    x = types[0]
+    return topk_recipe(numel(x.shape[:-1]), x.shape[-1], attrs["k"], x.dtype)
+
+
+def _ranking(
+    shape: Shape, k: int, dtype: DType = DType.F32, top: float = 9, whole: bool = True
+) -> Sample:
+    low = 0 if dtype is DType.U32 else -top
+    return Sample((Drawn(shape, dtype, low, top, whole),), {"k": k})
+
+
+_TOPK = Op(
+    name="topk",
+    arity=1,
+    infer=_top,
+    reference=_topk,
+    lower=Kernel(_topk_calls),
+    attrs=(Attr("k", "int"),),
+    traits=frozenset({"reduction"}),
+    flops=lambda inputs, out, attrs: float(inputs[0].numel),
+    samples=(
+        _ranking((1,), 1),
+        _ranking((13,), 13),
+        _ranking((13,), 4, top=1000, whole=False),
+        _ranking((3, 50), 7),
+        _ranking((2, 3, 17), 2),
+        _ranking((0, 5), 2),
+        _ranking((65_537, 2), 1),
+        _ranking((2, 5003), 16, top=1e6, whole=False),
+        _ranking((2, 5003), 16),
+        _ranking((1, 100_003), 5, top=50),
+        _ranking((4, 33), 5, DType.I32, 3),
+        _ranking((4, 33), 5, DType.I32, (1 << 31) - 1),
+        _ranking((4, 33), 5, DType.U32, (1 << 32) - 1),
+        _ranking((4, 33), 5, DType.F16),
+        _ranking((4, 33), 5, DType.F64),
+        _ranking((4, 33), 5, DType.I64),
+    ),
+    doc="Indices (i32) of the k largest values of each row, largest first; of equal "
+    "values the smaller index comes first.",
+)
+
+# --- cumsum -------------------------------------------------------------------------
+
+
+def _running(types: Types, attrs: Attrs) -> TensorType:
+    need(types, NUMBERS)
+    if not types[0].shape:
+        raise ShapeError("", "rank 0 has no axis to run along", hint="reshape to [1]")
+    normal_axis(attrs["axis"], types[0].rank)
+    return types[0]
+
+
+def _cumsum(xp: Any, attrs: Attrs, x: Any) -> Any:
+    axis = normal_axis(attrs["axis"], x.ndim)
+    wide = accumulator(xp, x, x.shape[axis])
+    total = xp.cumsum(x, axis=axis, dtype=wide)
+    if attrs["exclusive"]:
+        total = total - x.astype(wide)
+    return total.astype(x.dtype)
+
+
+def _cumsum_calls(types: Types, out: TensorType, attrs: Attrs) -> Recipe:
+    x = types[0]
+    sizes = around(x.shape, normal_axis(attrs["axis"], x.rank))
+    return scan_recipe(sizes, x.dtype, attrs["exclusive"])
+
+
+def _scanning(
+    shape: Shape,
+    axis: int = -1,
+    exclusive: bool = False,
+    dtype: DType = DType.F32,
+    low: float = -1.0,
+    high: float = 2.0,
+) -> Sample:
+    drawn = Drawn(shape, dtype, low, high, whole=dtype is DType.F16)
+    return Sample((drawn,), {"axis": axis, "exclusive": exclusive})
+
+
+_CUMSUM = Op(
+    name="cumsum",
+    arity=1,
+    infer=_running,
+    reference=_cumsum,
+    lower=Kernel(_cumsum_calls),
+    attrs=(Attr("axis", "int", -1), Attr("exclusive", "bool", False)),
+    tolerance=SUMMED,
+    samples=(
+        *(
+            _scanning(shape, axis, exclusive)
+            for exclusive in (False, True)
+            for shape, axis in (
+                ((1,), 0),
+                ((13,), -1),
+                ((3, 8), 1),
+                ((4, 5, 6), 1),
+                ((4, 5, 6), 0),
+                ((0, 4), 1),
+                ((4, 0), 1),
+                ((65_537, 2), 1),
+                ((65_537, 2), 0),
+                ((3, 5003), -1),
+                ((2, 1000, 3), 1),
+            )
+        ),
+        _scanning((4, 33), 1, True, DType.I32, -9, 9),
+        _scanning((4, 2000), 1, False, DType.I32, -2e9, 2e9),
+        _scanning((4, 33), 0, False, DType.U32, 0, 4e9),
+        _scanning((4, 33), 1, True, DType.F16),
+        _scanning((4, 33), 1, False, DType.F64),
+        _scanning((4, 33), 1, False, DType.I64, -9, 9),
+    ),
+    doc="Running sums along an axis; `exclusive` leaves each element's own value out.",
+)
+
+registry.register_all([_GATHER, _TOPK, _CUMSUM])

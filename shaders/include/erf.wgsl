@@ -1,0 +1,24 @@
+// The error function and its complement, for F of any width.
+//
+// erfc(z) = exp(-z*z) * t * Q(t) with t = 1 / (1 + 0.35 z) for z >= 0; Q is our own
+// minimax fit on 0 <= z <= 10 (7e-9 relative; erfc(10) is below the smallest f32).
+// Negative z by erfc(-z) = 2 - erfc(z). Absolute error below 3e-7 in f32.
+fn erfc(x: F) -> F {
+  let z = min(abs(x), F(10.0));
+  let t = F(1.0) / (F(1.0) + F(0.35) * z);
+  var q = F(0.038401354) * t + F(-0.15892992);
+  q = q * t + F(0.18146504);
+  q = q * t + F(-0.027710741);
+  q = q * t + F(0.08702298);
+  q = q * t + F(0.14603992);
+  q = q * t + F(0.15118697);
+  q = q * t + F(0.18790224);
+  q = q * t + F(0.19713837);
+  q = q * t + F(0.19748378);
+  let tail = exp(-z * z) * t * q;
+  return select(tail, F(2.0) - tail, x < F(0.0));
+}
+
+fn erf(x: F) -> F {
+  return F(1.0) - erfc(x);
+}

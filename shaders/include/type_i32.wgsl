@@ -1,0 +1,2 @@
+// The element type of a kernel that is written once for every type.
+alias E = i32;
