@@ -7,7 +7,7 @@ them. Results never share memory with what the caller passed in.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -98,7 +98,11 @@ class CpuBackend:
                 values[call.node.id] = _checked(call.node, made)
                 for at in call.drop:
                     values.pop(at, None)
-        return [_own(values[i], given, program) for i in graph.outputs]
+        outs: list[Array] = []
+        for i in graph.outputs:
+            others = [*given.values(), *program.constants.values(), *outs]
+            outs.append(_own(values[i], others))
+        return outs
 
     async def release(self, program: CpuProgram) -> None:
         program.calls.clear()
@@ -128,11 +132,9 @@ def _checked(node: Node, made: Any) -> Array:
     return array
 
 
-def _own(array: Array, given: Mapping[str, Array], program: CpuProgram) -> Array:
-    """The array itself, or a copy when its memory belongs to somebody else."""
-    others = [*given.values(), *program.constants.values()]
-    if array.base is not None or any(array is o for o in others):
-        if any(np.may_share_memory(array, o) for o in others):
-            return array.copy()
-        return np.ascontiguousarray(array)
+def _own(array: Array, others: Sequence[Array]) -> Array:
+    """The array itself, or a copy when its memory is not the caller's to write."""
+    plain = array.flags.c_contiguous and array.flags.writeable
+    if not plain or any(np.may_share_memory(array, o) for o in others):
+        return array.copy(order="C")
     return array

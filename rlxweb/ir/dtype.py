@@ -65,20 +65,21 @@ DTypeLike = DType | str | np.dtype[Any] | type
 
 
 def as_dtype(value: DTypeLike) -> DType:
-    """The DType of a label (`"f32"`), a NumPy dtype (`np.float32`) or a DType.
+    """The DType of a label (`"f32"`), a NumPy name, dtype or scalar type, or a DType.
 
     Errors   DTypeError for anything rlxweb has no type for.
     """
     if isinstance(value, DType):
         return value
+    found = None
     if isinstance(value, str):
-        for dtype in DType:
-            if dtype.value == value:
-                return dtype
-    try:
-        found = _BY_NUMPY.get(np.dtype(value).newbyteorder("="))
-    except TypeError:
-        found = None
+        # NumPy's short codes are not read: its "f4" and "i8" count bytes, ours bits.
+        found = next((d for d in DType if value in (d.value, d.numpy.name)), None)
+    elif value is not None:  # NumPy reads None as float64
+        try:
+            found = _BY_NUMPY.get(np.dtype(value).newbyteorder("="))
+        except TypeError:
+            found = None
     if found is None:
         raise DTypeError(
             "dtype",
