@@ -1,0 +1,106 @@
+"""Every op, every sample, every engine: the answer is NumPy's in float64.
+
+One test per op and engine runs all samples and names each that is wrong. Types that an
+engine has not are refused with a reason, never computed in another type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from rlxweb.errors import DTypeError, RlxError
+from rlxweb.gpu.limits import shrunk
+from rlxweb.gpu.port import Want
+from rlxweb.ir.op import registry
+from rlxweb.kernels.variants import variants_of
+from tests.agreement import Engine, engine, judge, oracle, rounding, strided
+from tests.ops.ways import Case, names, plain, through_views
+
+NAMES = names()
+
+
+def wrong(one: Engine, cases: Iterable[Case]) -> list[str]:
+    """What the engine gets wrong, a line per case."""
+    said = []
+    for case in cases:
+        if case.dtypes - one.backend.target.dtypes:
+            with pytest.raises(DTypeError, match="cast to f32 or i32"):
+                one.run(case.graph, case.feeds)
+            continue
+        try:
+            said += told(one, case, one.run(case.graph, case.feeds)[0])
+        except RlxError as error:  # one line, so that the other samples are seen too
+            said.append(f"{case.label} on {one.name}: {type(error).__name__}: {error}")
+    return said
+
+
+def told(one: Engine, case: Case, got: object) -> list[str]:
+    """The line of one case, or none."""
+    op = registry.get(case.graph.node(case.graph.outputs[0]).op)
+    want = oracle(case.graph, case.feeds)[0]
+    extra = 8 * rounding(case.graph, case.feeds)[0] if case.extreme else 0.0
+    why = judge(got, want, case.out, op.tolerance, extra)
+    return [f"{case.label} on {one.name}: {why}"] if why else []
+
+
+def small(cases: Iterable[Case]) -> list[Case]:
+    return [case for case in cases if case.is_small]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_numpy_agrees(name: str) -> None:
+    """NumPy in float32 stays within the op's tolerance, plain and through views."""
+    assert wrong(engine(None), plain(name)) == []
+    assert wrong(engine(None), through_views(name)) == []
+    assert wrong(engine(None, optimise=False), small(plain(name))) == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_arrays_may_lie_anyhow(name: str) -> None:
+    """Transposed, reversed and gappy arrays give what dense ones give."""
+    one = engine(None)
+    said = []
+    for at, case in enumerate(small(plain(name))):
+        feeds = {k: strided(array, at) for k, array in case.feeds.items()}
+        said += told(one, case, one.run(case.graph, feeds)[0])
+    assert said == []
+
+
+@pytest.mark.requires_wgpu
+@pytest.mark.parametrize("name", NAMES)
+def test_adapter_agrees(name: str, adapter: Want) -> None:
+    """The adapter stays within the op's tolerance, or refuses the type."""
+    one = engine(adapter)
+    assert wrong(one, plain(name)) == []
+    assert wrong(one, through_views(name)) == []
+
+
+@pytest.mark.requires_wgpu
+@pytest.mark.parametrize("name", NAMES)
+def test_adapter_agrees_without_rewrites(name: str, adapter: Want) -> None:
+    """Neither the optimiser nor a faster variant is what makes the answer right."""
+    assert wrong(engine(adapter, optimise=False), small(through_views(name))) == []
+    if variants_of(name):
+        assert wrong(engine(adapter, variants=False), plain(name)) == []
+
+
+@pytest.mark.requires_wgpu
+@pytest.mark.parametrize("name", NAMES)
+def test_shrunk_adapter_agrees(name: str, adapter: Want) -> None:
+    """Splitting, folding and merging under tiny limits change no answer."""
+    one = engine(adapter, limits=shrunk())
+    assert wrong(one, plain(name)) == []
+    assert wrong(one, through_views(name)) == []
+
+
+@pytest.mark.requires_wgpu
+def test_float16_runs_where_the_adapter_has_it(adapter: Want) -> None:
+    """An adapter lists f16 exactly when it has the feature; some sample asks for it."""
+    from rlxweb.ir.dtype import DType
+
+    backend = engine(adapter).backend
+    has = "shader-f16" in backend.facts.features
+    assert (DType.F16 in backend.target.dtypes) is has
+    assert any(DType.F16 in case.dtypes for name in NAMES for case in plain(name))

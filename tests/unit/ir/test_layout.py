@@ -1,0 +1,178 @@
+"""Layouts against NumPy's own strides: the same view, element by element."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlxweb.ir.layout import Layout, row_major
+from rlxweb.ir.shape import numel
+
+Ints = npt.NDArray[np.int64]
+
+SHAPES = st.lists(st.integers(0, 5), max_size=4).map(tuple)
+FILLED = st.lists(st.integers(1, 5), max_size=4).map(tuple)
+
+
+def seen(layout: Layout, size: int) -> Ints:
+    """The elements a layout reads out of arange(size)."""
+    at = np.full(layout.shape, layout.offset)
+    for axis, (dim, stride) in enumerate(
+        zip(layout.shape, layout.strides, strict=True)
+    ):
+        spread = [1] * len(layout.shape)
+        spread[axis] = dim
+        at = at + (np.arange(dim) * stride).reshape(spread)
+    return np.arange(size)[at]
+
+
+@st.composite
+def viewed(draw: st.DrawFn) -> tuple[Layout, Ints, int]:
+    """A layout made by up to five views, the array NumPy sees, the buffer's size."""
+    shape = draw(FILLED)
+    size = numel(shape)
+    layout, array = Layout.dense(shape), np.arange(size).reshape(shape)
+    for _ in range(draw(st.integers(0, 5))):
+        rank = array.ndim
+        what = draw(st.sampled_from(["transpose", "narrow", "expand", "frame"]))
+        if what == "transpose":
+            perm = draw(st.permutations(range(rank)))
+            layout, array = layout.transpose(perm), array.transpose(perm)
+        elif what == "narrow" and rank:
+            axis = draw(st.integers(0, rank - 1))
+            start = draw(st.integers(0, array.shape[axis] - 1))
+            length = draw(st.integers(1, array.shape[axis] - start))
+            layout = layout.narrow(axis, start, length)
+            array = np.take(array, range(start, start + length), axis)
+        elif what == "expand" and rank < 5:
+            wide = [d if d > 1 else draw(st.integers(1, 3)) for d in array.shape]
+            target = (*draw(st.lists(st.integers(1, 3), max_size=1)), *wide)
+            layout, array = layout.expand(target), np.broadcast_to(array, target)
+        elif what == "frame" and 1 <= rank < 5:
+            length = draw(st.integers(1, array.shape[-1]))
+            hop = draw(st.integers(1, 3))
+            count = 1 + (array.shape[-1] - length) // hop
+            layout = layout.frame(length, hop, count)
+            array = np.stack(
+                [array[..., hop * i : hop * i + length] for i in range(count)], -2
+            )
+    return layout, array, size
+
+
+@st.composite
+def regrouped(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Another shape of as many elements, from the prime factors of the old one."""
+    factors = [p for dim in shape for p in _primes(dim)]
+    factors = draw(st.permutations(factors))
+    out: list[int] = []
+    for factor in factors:
+        if out and draw(st.booleans()):
+            out[-1] *= factor
+        else:
+            out.append(factor)
+        if draw(st.integers(0, 5)) == 0:
+            out.append(1)
+    return tuple(out)
+
+
+def _primes(n: int) -> list[int]:
+    return next(([p, *_primes(n // p)] for p in range(2, n + 1) if n % p == 0), [])
+
+
+@given(viewed())
+def test_views_see_what_numpy_sees(case: tuple[Layout, Ints, int]) -> None:
+    """Transpose, narrow, expand and frame in any order read NumPy's elements."""
+    layout, array, size = case
+    assert layout.shape == array.shape
+    np.testing.assert_array_equal(seen(layout, size), array)
+
+
+@given(viewed(), st.data())
+def test_reshape_of_a_view_is_numpys(
+    case: tuple[Layout, Ints, int], data: st.DataObject
+) -> None:
+    """A reshaped layout reads NumPy's order; None is said only where NumPy copies."""
+    layout, array, size = case
+    target = data.draw(regrouped(layout.shape))
+    made = layout.reshape(target)
+    if made is not None:
+        assert made.shape == target
+        np.testing.assert_array_equal(seen(made, size), array.reshape(target))
+        return
+    base = np.arange(size)
+    strided = np.lib.stride_tricks.as_strided(
+        base[layout.offset :],
+        layout.shape,
+        [s * base.itemsize for s in layout.strides],
+    )
+    # A fresh attempt without a copy must be refused by NumPy too.
+    with pytest.raises(ValueError, match="Unable to avoid"):
+        np.reshape(strided, target, copy=False)
+
+
+@given(FILLED, st.data())
+def test_a_dense_layout_can_take_any_shape(
+    shape: tuple[int, ...], data: st.DataObject
+) -> None:
+    """Nothing dense ever needs a copy to be reshaped."""
+    target = data.draw(regrouped(shape))
+    made = Layout.dense(shape).reshape(target)
+    assert made is not None
+    assert made.is_dense
+
+
+@given(SHAPES)
+def test_row_major_is_numpys(shape: tuple[int, ...]) -> None:
+    """Strides of a dense tensor are those of a C-ordered array."""
+    if 0 in shape:
+        assert Layout.dense(shape).is_dense
+        return
+    array = np.empty(shape, np.int8)
+    want = [s for s, d in zip(array.strides, shape, strict=True) if d != 1]
+    have = [s for s, d in zip(row_major(shape), shape, strict=True) if d != 1]
+    assert have == want
+
+
+@given(viewed())
+def test_is_dense_means_row_major_from_zero(case: tuple[Layout, Ints, int]) -> None:
+    """A layout is called dense exactly when it reads 0, 1, 2, …"""
+    layout, array, size = case
+    flat = seen(layout, size).reshape(-1)
+    assert layout.is_dense == np.array_equal(flat, np.arange(array.size))
+
+
+@given(viewed())
+def test_coalescing_keeps_every_pair_of_elements(
+    case: tuple[Layout, Ints, int],
+) -> None:
+    """Merged axes walk both layouts through the same elements in the same order."""
+    layout, array, size = case
+    dense = Layout.dense(layout.shape)
+    one, two = dense.coalesced(layout)
+    assert len(one.shape) <= len(layout.shape)
+    assert 1 not in one.shape
+    np.testing.assert_array_equal(
+        seen(one, array.size).reshape(-1), np.arange(array.size)
+    )
+    np.testing.assert_array_equal(seen(two, size).reshape(-1), array.reshape(-1))
+
+
+def test_a_dense_walk_coalesces_to_one_axis() -> None:
+    """The common case costs no index arithmetic at all."""
+    (merged,) = Layout.dense((4, 1, 5, 6)).coalesced()
+    assert merged == Layout((120,), (1,))
+
+
+def test_empty_tensors_reshape_freely() -> None:
+    """Zero elements have no order that a reshape could break."""
+    made = Layout.dense((0, 3)).transpose((1, 0)).reshape((5, 0, 2))
+    assert made is not None
+    assert made.shape == (5, 0, 2)
+
+
+def test_a_stretched_axis_cannot_be_folded_into_a_real_one() -> None:
+    """(1, 3) stretched to (2, 3) has no layout as (6,): it must be copied."""
+    assert Layout.dense((1, 3)).expand((2, 3)).reshape((6,)) is None
