@@ -69,8 +69,11 @@ def limits_to_ask(want: Limits, have: Limits) -> Limits:
 
 
 def ranked(natives: Iterable[Any], want: Want) -> list[Candidate]:
-    """The adapters of a wanted backend: by place in `want.backends`, then discrete,
-    integrated, other, software; then modern APIs before OpenGL; then the larger."""
+    """The adapters of a wanted backend, best first.
+
+    By place in `want.backends`; then discrete, integrated, other, software; then the
+    modern APIs before OpenGL; then the larger workgroup.
+    """
 
     def rank(found: Candidate) -> tuple[int, int, bool, int]:
         facts, native = found
@@ -83,9 +86,7 @@ def ranked(natives: Iterable[Any], want: Want) -> list[Candidate]:
             -facts.limits.max_compute_invocations_per_workgroup,
         )
 
-    found = [
-        (facts_of(n), n) for n in natives if n.info["backend_type"] in _BACKENDS
-    ]
+    found = [(facts_of(n), n) for n in natives if n.info["backend_type"] in _BACKENDS]
     if want.backends:
         found = [f for f in found if f[0].backend in want.backends]
     return sorted(found, key=rank)

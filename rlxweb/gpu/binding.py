@@ -55,7 +55,7 @@ class _Call(NamedTuple):
 class _Ready(NamedTuple):
     """A command list in native form; holds the commands so that their id stays."""
 
-    commands: tuple[Command, ...]
+    commands: Sequence[Command]
     steps: list[_Run | _Call]
     handles: frozenset[int]
 
@@ -77,12 +77,18 @@ class Binder:
         groups = [self._group_layout(part) for part in _parts(layout)]
         return self._device.create_pipeline_layout(bind_group_layouts=groups)
 
-    def encode(self, commands: Sequence[Command], limits: Limits) -> Any:
-        """One finished command buffer; neighbouring dispatches share a pass."""
+    def encode(
+        self, commands: Sequence[Command], limits: Limits
+    ) -> tuple[Any, frozenset[int]]:
+        """One finished command buffer and the handles it uses.
+
+        Neighbouring dispatches share a pass.
+        """
         encoder = self._device.create_command_encoder()
         compute = None
         last = _NOTHING
-        for step in self._steps(commands, limits):
+        ready = self._ready_of(commands, limits)
+        for step in ready.steps:
             if isinstance(step, _Call):
                 if compute is not None:
                     compute.end()
@@ -99,7 +105,7 @@ class Binder:
             last = step
         if compute is not None:
             compute.end()
-        return encoder.finish()
+        return encoder.finish(), ready.handles
 
     def forget(self, handle: int) -> None:
         """Drop whatever holds a buffer or pipeline that is about to go."""
@@ -110,23 +116,22 @@ class Binder:
         for at in [k for k, r in self._ready.items() if handle in r.handles]:
             del self._ready[at]
 
-    def _steps(
-        self, commands: Sequence[Command], limits: Limits
-    ) -> list[_Run | _Call]:
+    def _ready_of(self, commands: Sequence[Command], limits: Limits) -> _Ready:
         # Only a tuple cannot change between two submissions; holding it keeps its id.
         kept = self._ready.get(id(commands))
         if kept is not None and kept.commands is commands:
-            return kept.steps
+            return kept
         tables = self._tables
         for command in commands:
             rules.check_command(command, tables.sizes, tables.layouts, limits)
         steps = [self._step(command) for command in commands]
+        handles = frozenset(h for c in commands for h in _handles(c))
+        ready = _Ready(commands, steps, handles)
         if isinstance(commands, tuple):
             while len(self._ready) >= _KEPT:
                 del self._ready[next(iter(self._ready))]
-            handles = frozenset(h for c in commands for h in _handles(c))
-            self._ready[id(commands)] = _Ready(commands, steps, handles)
-        return steps
+            self._ready[id(commands)] = ready
+        return ready
 
     def _step(self, command: Command) -> _Run | _Call:
         buffers = self._tables.buffers
@@ -144,7 +149,9 @@ class Binder:
             )
         if isinstance(command, Clear):
             span = command.target
-            return _Call("clear_buffer", (buffers[span.handle], span.offset, span.nbytes))
+            return _Call(
+                "clear_buffer", (buffers[span.handle], span.offset, span.nbytes)
+            )
         layout = self._tables.layouts[command.pipeline]
         groups, at = [], 0
         for part in _parts(layout):

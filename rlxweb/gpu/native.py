@@ -1,4 +1,4 @@
-"""The GPU port over wgpu-py: the only file that imports wgpu, and only inside functions.
+"""The GPU port over wgpu-py: the only file that imports wgpu, inside functions only.
 
 Owns what wgpu-py leaves open: the deadline (its waits have none), the loss of a device
 (it only logs one) and the mapping of its errors to `rlxweb.errors`. Blocks inside its
@@ -28,7 +28,7 @@ from rlxweb.errors import (
     ShaderRejected,
 )
 from rlxweb.gpu import adapters as choice
-from rlxweb.gpu import readback, rules
+from rlxweb.gpu import rules
 from rlxweb.gpu.binding import Binder, Tables
 from rlxweb.gpu.limits import Limits
 from rlxweb.gpu.port import (
@@ -41,6 +41,8 @@ from rlxweb.gpu.port import (
     Usage,
     Want,
 )
+from rlxweb.gpu.readback import Reader
+from rlxweb.gpu.waiting import Waits
 
 _USAGES: dict[Usage, str] = {
     "storage": "STORAGE|COPY_SRC|COPY_DST",
@@ -120,6 +122,11 @@ class NativePort:
         self._tables = Tables()
         self._binder: Any = None
         self._reader: Any = None
+        self._waits = Waits(lambda: self.deadline_s)
+        # The handles of the last submission while it may still run, and the handles
+        # written since: writes go out with the next submission.
+        self._running = _IDLE
+        self._written: set[int] = set()
 
     @property
     def facts(self) -> DeviceFacts:
@@ -180,6 +187,7 @@ class NativePort:
                     queue.write_buffer(native, offset, flat)
                 if tail:
                     queue.write_buffer(native, offset + flat.nbytes, tail)
+                self._written.add(handle)
 
     async def pipeline(
         self, source: str, layout: Sequence[Access], constants: Mapping[str, float]
@@ -209,8 +217,8 @@ class NativePort:
         with self._lock:
             self._check_open("submit")
             with self._ours(f"submit {len(commands)} commands"):
-                encoded = self._binder.encode(commands, self.facts.limits)
-                self._device.queue.submit([encoded])
+                encoded, handles = self._binder.encode(commands, self.facts.limits)
+                self._queue(encoded, handles)
 
     async def read(self, handle: int, offset: int, nbytes: int) -> memoryview:
         """See `Port.read`."""
@@ -221,13 +229,16 @@ class NativePort:
             # A failed map means the device is gone or cannot be trusted any more.
             with self._ours(f"read {nbytes} bytes of buffer {handle}", DeviceLost):
                 native = self._tables.buffers[handle]
-                if nbytes == 0:
-                    self._reader.drain()
-                elif facts.usage == "readback":
+                if nbytes == 0 or handle in self._written:
+                    self._drain()
+                if nbytes and facts.usage == "readback":
                     self._reader.from_readback(native, offset, out)
-                else:
+                    if handle in self._running:
+                        self._running = _IDLE
+                elif nbytes:
                     self._reader.from_storage(native, offset, out)
-            return memoryview(out)
+                    self._running = _IDLE
+            return out.data
 
     def destroy(self, handle: int) -> None:
         """See `Port.destroy`."""
@@ -239,7 +250,7 @@ class NativePort:
                     f"destroy {handle}", "it is no live buffer or pipeline"
                 )
             if not self.lost:
-                self._end_open_maps("destroy")
+                self._finish_waits("destroy")
             tables = self._tables
             self._binder.forget(handle)
             tables.sizes.pop(handle, None)
@@ -260,9 +271,13 @@ class NativePort:
                 # reaches; so wait here, and abandon a device that does not answer.
                 if self._device is not None and not self.lost:
                     with self._ours("close", DeviceLost):
-                        self._reader.drain()
+                        self._waits.finish()
+                        self._drain()
             except (DeviceLost, GpuTimeout) as error:
                 self.lost = self.lost or str(error)
+            except BaseException:
+                self._hung = True
+                raise
             finally:
                 self._drop()
 
@@ -273,13 +288,9 @@ class NativePort:
         features = facts.features & frozenset(want.features)
         asked = choice.limits_to_ask(want.limits, facts.limits)
         with self._ours(f"open {facts.name} ({facts.backend})"):
-            self._device = native.request_device_sync(
-                required_features=sorted(features),
-                required_limits={
-                    f.name.replace("_", "-"): getattr(asked, f.name)
-                    for f in fields(Limits)
-                },
-            )
+            # Under the deadline too: wgpu polls every device of the process here, and
+            # one of them may hang.
+            self._waits.call(lambda: self._request(native, features, asked))
             granted = choice.limits_of(self._device.limits)
         # Proven at full limits, since a shrunk record may be too small for the proof.
         self._facts = replace(facts, features=features, limits=granted)
@@ -287,11 +298,24 @@ class NativePort:
         self._facts = replace(self._facts, limits=granted.lowest(want.limits))
         return self._facts
 
+    def _request(self, native: Any, features: Set[str], limits: Limits) -> None:
+        self._device = native.request_device_sync(
+            required_features=sorted(features),
+            required_limits={
+                f.name.replace("_", "-"): getattr(limits, f.name)
+                for f in fields(Limits)
+            },
+        )
+
     async def _prove(self) -> None:
-        """A 4-byte round trip, because a device may be lost at birth, and most calls
-        on a lost device appear to succeed."""
+        """Demand a right 4-byte round trip.
+
+        A device may be lost at birth, and most calls on a lost device seem to succeed.
+        """
         before = dict(self.created)
-        self._reader = readback.Reader(self._device, self._wait)
+        self._reader = Reader(
+            self._device, self._waits, lambda c: self._queue(c, _STAGED)
+        )
         self._binder = Binder(self._device, self._tables, self.created)
         x, y = self.buffer(4, "storage"), self.buffer(4, "storage")
         back = self.buffer(4, "readback")
@@ -314,16 +338,18 @@ class NativePort:
 
     def _drop(self) -> None:
         """Let go of every native object; of a device that hangs, without freeing it."""
-        held = [self._device, self._tables, self._binder, self._reader]
+        held = [self._device, self._tables, self._binder, self._reader, self._waits]
         if self._hung:
             # Freeing a hung device blocks for ever, at exit too: leak it for good.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(held))
         elif not self.lost and self._device is not None:
-            for native in self._tables.buffers.values():
-                native.destroy()
+            # Stops wgpu's poll thread and frees the memory at once; the device object
+            # itself is in a reference cycle and goes with the next collection.
+            self._device.destroy()
         self._device = self._binder = self._reader = None
-        self._tables = Tables()
-        self._hung = False
+        self._tables, self._waits = Tables(), Waits(lambda: self.deadline_s)
+        self._running, self._hung = _IDLE, False
+        self._written.clear()
 
     # --- checks at the boundary -------------------------------------------------
 
@@ -336,29 +362,31 @@ class NativePort:
             )
         if self._device is None:
             raise DeviceError(verb, "the port is not open", "", "await open() first")
-        self._end_open_maps(verb)
+        self._finish_waits(verb)
 
-    def _end_open_maps(self, verb: str) -> None:
-        if self._reader.has_open_maps:
-            with self._ours(f"{verb} after an interrupted read", DeviceLost):
-                self._reader.end_open_maps()
+    def _finish_waits(self, verb: str) -> None:
+        with self._ours(f"{verb} after an interruption", DeviceLost):
+            self._waits.finish()
+
+    def _queue(self, encoded: Any, handles: frozenset[int]) -> None:
+        # An idle device takes a submission at once, except OpenGL, which runs it then
+        # and there; a busy one may block until it is idle.
+        submit = self._device.queue.submit
+        idle, self._running = self._running is _IDLE, handles
+        self._written.clear()
+        if idle and self.facts.backend != "opengl":
+            submit([encoded])
+        else:
+            self._waits.call(lambda: submit([encoded]))
+
+    def _drain(self) -> None:
+        self._reader.drain()
+        self._running = _IDLE
 
     def _handle(self, kind: str) -> int:
         self.created[kind] += 1
         self._next += 1
         return self._next - 1
-
-    def _wait(self, promise: Any) -> None:
-        if not readback.settled(promise, self.deadline_s):
-            self._hung = True
-            self.lost = f"it did not answer within {self.deadline_s:g} s"
-            raise GpuTimeout(
-                "wait for the GPU",
-                "the device did not finish its work",
-                f"deadline {self.deadline_s:g} s",
-                "use smaller blocks or a longer deadline, or choose device 'cpu'",
-            )
-        promise.sync_wait()
 
     @contextmanager
     def _ours(
@@ -370,6 +398,10 @@ class NativePort:
         """Turn whatever wgpu raises into one of our errors."""
         try:
             yield
+        except GpuTimeout:
+            self._hung = True
+            self.lost = f"it did not answer within {self.deadline_s:g} s"
+            raise
         except RlxError:
             raise
         except Exception as error:
@@ -389,3 +421,5 @@ class NativePort:
 
 
 _OPEN_NEW = "open a new session for more work"
+_IDLE = frozenset({0})
+_STAGED: frozenset[int] = frozenset()

@@ -1,18 +1,19 @@
-"""Bytes from a wgpu device back to the host, with the deadline wgpu-py does not have.
+"""Bytes from a wgpu device back to the host.
 
-Owns mapping, the one staging buffer and waiting. Every byte handed out comes from a
-successful map. Works on wgpu objects it is handed and never imports wgpu. Used by
-`native.py` only.
+Owns mapping and the one staging buffer. Every byte handed out comes from a successful
+map. Works on wgpu objects it is handed and never imports wgpu. Used by `native.py`
+only.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from rlxweb.gpu.waiting import Waits
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -21,30 +22,19 @@ _STAGE_BYTES = 32 << 20
 _SMALLEST_STAGE = 64 << 10
 
 
-def settled(promise: Any, deadline_s: float) -> bool:
-    """True once the promise has an outcome, False when the deadline passed first."""
-    end = time.monotonic() + deadline_s
-    while True:
-        # Slices keep Ctrl-C alive where a timed wait cannot be interrupted (Windows).
-        left = end - time.monotonic()
-        if promise._thread_event.wait(min(max(left, 0.0), 0.25)):
-            return True
-        if left <= 0:
-            return False
-
-
 class Reader:
     """Maps buffers of one device and copies out of them.
 
-    `wait(promise)` returns once a promise is fulfilled and raises otherwise.
+    `submit` queues one command buffer, under the deadline.
     """
 
-    def __init__(self, device: Any, wait: Callable[[Any], None]) -> None:
+    def __init__(
+        self, device: Any, waits: Waits, submit: Callable[[Any], None]
+    ) -> None:
         self._device = device
-        self._wait = wait
+        self._waits = waits
+        self._submit = submit
         self._stage: Any = None
-        # Maps that an exception (Ctrl-C) left open, to be ended before anything else.
-        self._open: list[tuple[Any, Any]] = []
 
     def from_readback(self, native: Any, offset: int, out: Bytes) -> None:
         """Copy from a mappable buffer straight into `out`."""
@@ -63,36 +53,24 @@ class Reader:
             stage = self._stage_of(size)
             encoder = self._device.create_command_encoder()
             encoder.copy_buffer_to_buffer(native, low, stage, 0, size)
-            self._device.queue.submit([encoder.finish()])
+            self._submit(encoder.finish())
             part = out[first - offset : last - offset]
             self._copy_mapped(stage, 0, size, first - low, part)
 
     def drain(self) -> None:
-        """Wait until the queue is empty."""
-        self._wait(self._device.queue.on_submitted_work_done_async())
-
-    @property
-    def has_open_maps(self) -> bool:
-        return bool(self._open)
-
-    def end_open_maps(self) -> None:
-        """Finish and undo maps that an exception left open."""
-        while self._open:
-            native, promise = self._open[-1]
-            self._wait(promise)
-            if native.map_state == "mapped":
-                native.unmap()
-            self._open.pop()
-
-    def free(self) -> None:
-        """Give the staging buffer back."""
-        if self._stage is not None:
-            self._stage.destroy()
-            self._stage = None
+        """Wait until everything submitted so far is done."""
+        # wgpu-py 0.32 cannot make its on_submitted_work_done promise (a C type does
+        # not match), so a last command touches the stage, and mapping waits for it.
+        stage = self._stage_of(4)
+        encoder = self._device.create_command_encoder()
+        encoder.clear_buffer(stage, 0, 4)
+        self._submit(encoder.finish())
+        self._copy_mapped(stage, 0, 4, 0, np.empty(4, np.uint8))
 
     def _stage_of(self, size: int) -> Any:
         if self._stage is None or self._stage.size < size:
-            self.free()
+            if self._stage is not None:
+                self._stage.destroy()
             room = max(_SMALLEST_STAGE, 1 << (size - 1).bit_length())
             self._stage = self._device.create_buffer(
                 size=room, usage="MAP_READ|COPY_DST"
@@ -102,13 +80,21 @@ class Reader:
     def _copy_mapped(
         self, native: Any, low: int, size: int, skip: int, out: Bytes
     ) -> None:
-        promise = native.map_async("READ", low, size)
-        self._open.append((native, promise))
-        self._wait(promise)
-        view = native.read_mapped(low, size, copy=False)
-        if view.nbytes != size:
-            raise RuntimeError(f"mapped {view.nbytes} bytes of {size}")
-        out[:] = np.frombuffer(view, np.uint8)[skip : skip + out.size]
-        del view
-        native.unmap()
-        self._open.pop()
+        # Plain "READ" submits once more before it maps, and that may block (see
+        # waiting.py); everything a map must wait for has been submitted already.
+        promise = native.map_async("READ_NOSYNC", low, size)
+
+        def undo() -> None:
+            promise.sync_wait()
+            if native.map_state == "mapped":
+                native.unmap()
+
+        self._waits.until(promise._thread_event, undo)
+        promise.sync_wait()
+        try:
+            view = native.read_mapped(low, size, copy=False)
+            if view.nbytes != size:
+                raise RuntimeError(f"mapped {view.nbytes} bytes of {size}")
+            out[:] = np.frombuffer(view, np.uint8)[skip : skip + out.size]
+        finally:
+            native.unmap()

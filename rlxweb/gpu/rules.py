@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from rlxweb.errors import DeviceError, LimitExceeded
 from rlxweb.gpu.limits import Limits
@@ -282,7 +283,7 @@ def _check_aliasing(
                 "bind it as write in both places, or copy first",
             )
     written.sort(key=lambda s: (s.handle, s.offset))
-    for before, after in zip(written, written[1:], strict=False):
+    for before, after in pairwise(written):
         if (
             before.handle == after.handle
             and before.offset + before.nbytes > after.offset
