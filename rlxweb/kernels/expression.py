@@ -99,26 +99,30 @@ def _attribute(node: Node, name: str) -> str:
 
 def _let(graph: Graph, ids: Sequence[int], loads: Mapping[int, str]) -> list[str]:
     """One `let` per node of a region."""
-    lines = []
+    lines: list[str] = []
+    named = dict(loads)
     for at in ids:
         node = graph.node(at)
         expr = registry.get(node.op).lower
         if not isinstance(expr, Expr):
             raise GraphError(str(node), "it is not elementwise")
-        names = []
         for i in node.inputs:
             one = graph.node(i)
-            if i in loads:
-                names.append(loads[i])
-            elif inlined(one) and i not in ids:
+            if i not in named and inlined(one):
+                # A variable, because a module is refused when an expression of
+                # literals alone overflows or divides by zero (naga sees through let).
                 value = one.attrs["value"].array.reshape(-1)[0]
-                names.append(literal(value, one.type.dtype))
-            else:
-                names.append(f"v{i}")
+                lines.append(f"  var c{i} = {literal(value, one.type.dtype)};")
+                named[i] = f"c{i}"
         kinds = tuple(graph.node(i).type for i in node.inputs)
         text = expression(
-            expr, names, [k.dtype for k in kinds], node, (kinds, node.type)
+            expr,
+            [named[i] for i in node.inputs],
+            [k.dtype for k in kinds],
+            node,
+            (kinds, node.type),
         )
+        named[at] = f"v{at}"
         lines.append(f"  let v{at} = {text};")
     return lines
 
