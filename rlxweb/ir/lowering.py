@@ -122,6 +122,9 @@ class Call:
     constants  `override` values of the shader
     faults     the shader reports bad data by `fault()` (gather)
     shared_bytes  workgroup memory the shader needs
+    turns      loop turns of one invocation, all its loops together, per step along the
+               axes outside `grid` (their sizes multiplied; 1 when there is none). Some
+               drivers silently end loops at a total; see `kernels/geometry.py`
     """
 
     shader: str
@@ -136,6 +139,7 @@ class Call:
     source: str | None = None
     faults: bool = False
     shared_bytes: int = 0
+    turns: float = 4.0
 
 
 class Scratch(NamedTuple):
@@ -159,8 +163,8 @@ class Recipe:
         return np.ascontiguousarray(values, dtype=np.float32)
 
 
-RecipeRule = Callable[[Any, Any, Mapping[str, Any]], Recipe]
-"""(input types, output type, attrs) → Recipe"""
+RecipeRule = Callable[[Any, Any, Mapping[str, Any]], Recipe | None]
+"""(input types, output type, attrs) → Recipe, or None: not by this shader"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,10 @@ from rlxweb.ir.lowering import Access, Call
 
 # A plan with more dispatches than this for one step is a bug, not a split.
 MAX_PIECES = 1 << 20
-# WGSL indexes with u32; one binding never holds more elements than this.
-MAX_ELEMENTS = 1 << 32
+# llvmpipe ends every loop, silently, once one invocation has made 65,535 turns in all
+# its loops together (seen with Mesa 22.3 on Vulkan and OpenGL), and browsers lose the
+# device over long dispatches: longer loops are cut into several dispatches everywhere.
+MAX_TURNS = 65_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,16 @@ class Geometry:
         items = self.items(piece)
         each = self.workgroup if self.call.per == "invocation" else 1
         return max(1, -(-items // each))
+
+    def turns(self, piece: Piece) -> float:
+        """Loop turns of one invocation of this piece."""
+        gridded = {name for name, _ in self.call.grid}
+        steps = math.prod(
+            n
+            for n, axis in zip(piece.size, self.call.axes, strict=True)
+            if axis.name not in gridded
+        )
+        return self.call.turns * max(1, steps)
 
     def origin(self, access: Access, piece: Piece) -> int:
         """First element of the access in this piece."""
@@ -133,24 +145,28 @@ class Geometry:
             return self._widest(
                 piece, [abs(t) for t in self.call.accesses[worst].strides], worst
             )
+        gridded = [a.name in dict(self.call.grid) for a in self.call.axes]
+        if self.turns(piece) > MAX_TURNS:
+            return self._widest(piece, [int(not g) for g in gridded], None)
         side = self.limits.max_compute_workgroups_per_dimension
         if self.groups(piece) <= side**3:
             return None
-        gridded = {name for name, _ in self.call.grid}
-        weights = [int(a.name in gridded) for a in self.call.axes]
-        return self._widest(piece, weights, None)
+        return self._widest(piece, [int(g) for g in gridded], None)
 
     def _widest(
         self, piece: Piece, weights: Sequence[int], access: int | None
     ) -> int:
-        best, most = None, 0
-        for n, axis in enumerate(self.call.axes):
-            gain = (piece.size[n] - 1) * weights[n]
-            if axis.kind != "whole" and piece.size[n] > self._tile(n) and gain > most:
-                best, most = n, gain
-        if best is None:
-            raise self._refusal(piece, access)
-        return best
+        # Whole tiles first; inside a tile only when nothing else helps, because the
+        # shader's bounds checks then idle most of it.
+        for least in (self._tile, lambda n: 1):
+            best, most = None, 0
+            for n, axis in enumerate(self.call.axes):
+                gain = (piece.size[n] - 1) * weights[n]
+                if axis.kind != "whole" and piece.size[n] > least(n) and gain > most:
+                    best, most = n, gain
+            if best is not None:
+                return best
+        raise self._refusal(piece, access)
 
     def _tile(self, axis: int) -> int:
         name = self.call.axes[axis].name
@@ -158,6 +174,7 @@ class Geometry:
 
     def _halves(self, piece: Piece, axis: int) -> tuple[Piece, Piece]:
         tile, size = self._tile(axis), piece.size[axis]
+        tile = tile if size > tile else 1
         first = -(-((size + 1) // 2) // tile) * tile
         if first >= size:
             first = tile * ((size - 1) // tile)
@@ -174,6 +191,13 @@ class Geometry:
     def _refusal(self, piece: Piece, access: int | None) -> LimitExceeded:
         doing = f"kernel '{self.call.shader}'"
         hint = "use a smaller problem or device='cpu'"
+        if self.turns(piece) > MAX_TURNS and access is None:
+            return LimitExceeded(
+                doing,
+                f"one invocation would make {self.turns(piece):,.0f} loop turns",
+                f"drivers end loops at {MAX_TURNS:,}",
+                hint,
+            )
         if access is None:
             side = self.limits.max_compute_workgroups_per_dimension
             return LimitExceeded(

@@ -1,1 +1,1 @@
-"""Sessions and the blocking driver: how a prepared program is run, and run again."""
+"""Sessions: a graph compiled for one device, run many times."""

@@ -18,7 +18,7 @@ from rlxweb.devices.device import Device, DeviceLike, parse_device
 from rlxweb.errors import DTypeError, InputError, SessionClosed, Unsupported
 from rlxweb.gpu.limits import Limits
 from rlxweb.ir.graph import Graph
-from rlxweb.runtime.drive import drive
+from rlxweb.gpu.drive import drive
 from rlxweb.runtime.feeds import as_input, check_feeds, unknown
 
 Precision = Literal["f32"]
