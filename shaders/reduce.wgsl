@@ -36,10 +36,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>,
     for (var j1 = 0u; j1 < u.r1; j1 += 1u) {
       for (var j2 = 0u; j2 < u.r2; j2 += 1u) {
         let row = origin + j0 * u.x_r0 + j1 * u.x_r1 + j2 * u.x_r2;
-        for (var from = 0u; from < u.r3; from += BLOCK) {
-          let end = min(from + BLOCK, u.r3);
-          var part = ld0(row + from * u.x_r3);
-          for (var j = from + 1u; j < end; j += 1u) {
+        for (var head = 0u; head < u.r3; head += BLOCK) {
+          let end = min(head + BLOCK, u.r3);
+          var part = ld0(row + head * u.x_r3);
+          for (var j = head + 1u; j < end; j += 1u) {
             part = combined(part, ld0(row + j * u.x_r3));
           }
           if (fresh) { total = part; } else { total = combined(total, part); }

@@ -9,9 +9,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlxweb.errors import AttributeRefused, DTypeError, IndexRefused, ShapeError
+from rlxweb.errors import (
+    AttributeRefused,
+    DTypeError,
+    IndexRefused,
+    ShapeError,
+    Unsupported,
+)
 from rlxweb.ir.dtype import DType
-from rlxweb.ir.lowering import Kernel, Recipe
+from rlxweb.ir.lowering import Compose, Kernel, Recipe
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, registry
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.shape import Shape, normal_axis, numel, show
@@ -83,6 +89,18 @@ def _gather_calls(types: Types, out: TensorType, attrs: Attrs) -> Recipe:
     return gather_recipe(around(table.shape, axis), indices.numel)
 
 
+def _gather_wider(g: Any, attrs: Attrs, table: Any, indices: Any) -> Any:
+    """Through f32, whose reads can share one binding where bindings are few."""
+    if table.dtype is not DType.F16:
+        raise Unsupported(
+            f"gather from a table of {table.dtype}",
+            "it does not fit the device",
+            hint="run it on device='cpu'",
+        )
+    found = g.gather(g.cast(table, DType.F32), indices, attrs["axis"])
+    return g.cast(found, DType.F16)
+
+
 def _gathering(
     table: Shape,
     indices: Shape,
@@ -102,7 +120,7 @@ _GATHER = Op(
     arity=2,
     infer=_gathered,
     reference=_gather,
-    lower=Kernel(_gather_calls),
+    lower=Kernel(_gather_calls, otherwise=Compose(_gather_wider)),
     attrs=(Attr("axis", "int", 0),),
     flops=lambda inputs, out, attrs: 0.0,
     samples=(

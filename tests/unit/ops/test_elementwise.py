@@ -1,0 +1,202 @@
+"""Arithmetic, comparison, where and cast: references, shape rules, refusals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+import rlxweb.ops  # noqa: F401
+from rlxweb.backends.array import evaluate
+from rlxweb.errors import AttributeRefused, DTypeError, ShapeError
+from rlxweb.ir.dtype import DType
+from rlxweb.ir.graph import Graph
+from rlxweb.ir.tensor import Tensor
+
+NUMPY = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+}
+I32_MIN, I32_MAX = -(1 << 31), (1 << 31) - 1
+
+
+def run(name: str, *arrays: Any, **attrs: Any) -> Any:
+    """The op's reference through a graph, so that its shape rule is held to it."""
+    arrays = tuple(np.asarray(a) for a in arrays)
+    g = Graph(name)
+    xs = [g.input(f"x{k}", a.shape, a.dtype) for k, a in enumerate(arrays)]
+    out: Tensor = g.apply(name, *xs, **attrs)
+    g.set_outputs([out])
+    made = np.asarray(evaluate(g, {f"x{k}": a for k, a in enumerate(arrays)})[0])
+    assert made.shape == out.shape
+    assert made.dtype == out.dtype.numpy
+    return made
+
+
+def added(name: str, *types: tuple[tuple[int, ...], str], **attrs: Any) -> Tensor:
+    """The op over inputs of these shapes and dtypes, not run."""
+    g = Graph(name)
+    xs = [g.input(f"x{k}", s, d) for k, (s, d) in enumerate(types)]
+    made: Tensor = g.apply(name, *xs, **attrs)
+    return made
+
+
+@given(shapes=hnp.mutually_broadcastable_shapes(num_shapes=2, min_side=0, max_dims=4))
+@pytest.mark.parametrize("name", sorted(NUMPY))
+def test_every_pair_broadcasts_as_in_numpy(name: str, shapes: Any) -> None:
+    rng = np.random.default_rng(1)
+    x, y = (rng.integers(-3, 4, s).astype(np.float32) for s in shapes.input_shapes)
+    got = run(name, x, y)
+    assert got.shape == shapes.result_shape
+    np.testing.assert_array_equal(got, NUMPY[name](x, y))
+
+
+@given(
+    a=hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=3),
+    b=hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=3),
+)
+def test_shapes_numpy_refuses_are_refused(
+    a: tuple[int, ...], b: tuple[int, ...]
+) -> None:
+    try:
+        want = np.broadcast_shapes(a, b)
+    except ValueError:
+        with pytest.raises(ShapeError, match="cannot broadcast"):
+            added("add", (a, "f32"), (b, "f32"))
+    else:
+        assert added("add", (a, "f32"), (b, "f32")).shape == want
+
+
+@given(
+    c=hnp.arrays(bool, (3, 1)),
+    x=hnp.arrays(np.float32, (4,), elements=st.floats(-9, 9, width=32)),
+)
+def test_where_broadcasts_its_condition_too(c: Any, x: Any) -> None:
+    y = np.float32(-1.0)
+    np.testing.assert_array_equal(run("where", c, x, y), np.where(c, x, y))
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "want"),
+    [
+        (7, 2, 3),
+        (-7, 2, -3),
+        (7, -2, -3),
+        (-7, -2, 3),
+        (-6, 3, -2),
+        (5, 0, 0),
+        (-5, 0, 0),
+        (0, 0, 0),
+        (I32_MIN, -1, I32_MIN),
+    ],
+)
+def test_integer_division_truncates_and_zero_gives_zero(
+    x: int, y: int, want: int
+) -> None:
+    assert run("div", np.int32([x]), np.int32([y])).tolist() == [want]
+
+
+def test_unsigned_division_reaches_past_the_signed_range() -> None:
+    got = run("div", np.uint32([4_000_000_000, 9]), np.uint32([3, 0]))
+    assert got.tolist() == [1_333_333_333, 0]
+
+
+def test_integers_wrap_in_their_own_dtype() -> None:
+    top = np.int32([I32_MAX])
+    assert run("add", top, np.int32([1])).tolist() == [I32_MIN]
+    assert run("mul", top, np.int32([2])).tolist() == [-2]
+    assert run("sub", np.uint32([0]), np.uint32([1])).tolist() == [(1 << 32) - 1]
+
+
+def test_pow_of_a_negative_base_takes_the_sign_of_an_odd_power() -> None:
+    got = run("pow", np.float32([-2, -2, -2, 0, 0]), np.float32([3, 2, 0, 0, 2]))
+    assert got.tolist() == [-8, 4, 1, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("to", "values", "want"),
+    [
+        ("i32", [1.9, -1.9, 3e9, -3e9, np.inf, -np.inf, np.nan], None),
+        ("u32", [1.9, -1.9, 3e9, 5e9, np.inf, -np.inf, np.nan], None),
+        ("bool", [0.0, -0.0, 0.5, -3.0], [False, False, True, True]),
+    ],
+)
+@pytest.mark.parametrize("source", [np.float32, np.float64])
+def test_cast_from_float_truncates_and_saturates(
+    source: Any, to: str, values: list[float], want: list[Any] | None
+) -> None:
+    if want is None:
+        info = np.iinfo(DType(to).numpy)
+        clear = [0 if np.isnan(v) else min(max(v, info.min), info.max) for v in values]
+        want = [int(v) for v in clear]
+    assert run("cast", np.array(values, source), to=to).tolist() == want
+
+
+def test_cast_from_half_reaches_the_integer_limits() -> None:
+    got = run("cast", np.float16([np.inf, -np.inf, np.nan, -2.5]), to="i32")
+    assert got.tolist() == [I32_MAX, I32_MIN, 0, -2]
+
+
+def test_cast_between_integers_wraps() -> None:
+    assert run("cast", np.int32([-1]), to="u32").tolist() == [(1 << 32) - 1]
+    assert run("cast", np.uint32([1 << 31]), to="i32").tolist() == [I32_MIN]
+    assert run("cast", np.bool_([True, False]), to="f32").tolist() == [1.0, 0.0]
+
+
+def test_comparison_of_bools_is_equality_only() -> None:
+    assert run("eq", np.bool_([1, 0]), np.bool_([1, 1])).tolist() == [True, False]
+    with pytest.raises(DTypeError, match="operand 0 is bool"):
+        added("lt", ((2,), "bool"), ((2,), "bool"))
+
+
+@pytest.mark.parametrize("name", ["add", "div", "eq", "lt", "maximum"])
+def test_two_dtypes_are_refused_with_both_named(name: str) -> None:
+    with pytest.raises(DTypeError) as raised:
+        added(name, ((2,), "f32"), ((2,), "i32"))
+    assert str(raised.value) == (
+        f"{name} of [2] f32, [2] i32: operands are f32 and i32; all must have one "
+        "dtype; nothing is promoted; cast one of them"
+    )
+
+
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "div", "maximum", "minimum"])
+def test_bools_have_no_arithmetic(name: str) -> None:
+    with pytest.raises(DTypeError, match="operand 0 is bool; it takes f16, i32"):
+        added(name, ((2,), "bool"), ((2,), "bool"))
+
+
+def test_pow_takes_floats_only() -> None:
+    with pytest.raises(DTypeError, match="takes floats only"):
+        added("pow", ((2,), "i32"), ((2,), "i32"))
+
+
+def test_where_wants_a_bool_condition() -> None:
+    with pytest.raises(DTypeError) as raised:
+        added("where", ((2,), "f32"), ((2,), "f32"), ((2,), "f32"))
+    assert str(raised.value).endswith(
+        "the condition is f32; a condition is bool; compare it with something: "
+        "g.ne(condition, 0)"
+    )
+
+
+def test_cast_wants_a_known_dtype() -> None:
+    with pytest.raises(AttributeRefused, match="attribute to='f8'"):
+        added("cast", ((2,), "f32"), to="f8")
+
+
+def test_half_and_double_stay_what_they_are() -> None:
+    for dtype in (np.float16, np.float64):
+        assert run("mul", np.ones(3, dtype), np.ones(3, dtype)).dtype == dtype

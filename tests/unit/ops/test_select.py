@@ -1,0 +1,202 @@
+"""Gather, topk and cumsum: references, shape rules, refusals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+import rlxweb.ops  # noqa: F401
+from rlxweb.backends.array import evaluate
+from rlxweb.errors import AttributeRefused, DTypeError, IndexRefused, ShapeError
+from rlxweb.ir.dtype import DType
+from rlxweb.ir.graph import Graph
+from rlxweb.ir.lowering import Recipe
+from rlxweb.ir.tensor import Tensor
+from rlxweb.ops.select_calls import scan_recipe, topk_recipe
+
+
+def run(name: str, *arrays: Any, **attrs: Any) -> Any:
+    g = Graph(name)
+    xs = [g.input(f"x{k}", a.shape, a.dtype) for k, a in enumerate(arrays)]
+    out = g.apply(name, *xs, **attrs)
+    g.set_outputs([out])
+    made = np.asarray(evaluate(g, {f"x{k}": a for k, a in enumerate(arrays)})[0])
+    assert (made.shape, made.dtype) == (out.shape, out.dtype.numpy)
+    return made
+
+
+def added(name: str, *types: tuple[tuple[int, ...], str], **attrs: Any) -> Tensor:
+    g = Graph(name)
+    xs = [g.input(f"x{k}", s, d) for k, (s, d) in enumerate(types)]
+    made: Tensor = g.apply(name, *xs, **attrs)
+    return made
+
+
+# --- gather -------------------------------------------------------------------------
+
+
+@given(
+    shape=hnp.array_shapes(min_dims=1, max_dims=3, min_side=1, max_side=4),
+    taken=hnp.array_shapes(min_dims=0, max_dims=2, min_side=0, max_side=4),
+    dtype=st.sampled_from([np.int32, np.uint32, np.int64]),
+    data=st.data(),
+)
+def test_gather_is_take(shape: Any, taken: Any, dtype: Any, data: Any) -> None:
+    axis = data.draw(st.integers(-len(shape), len(shape) - 1))
+    table = np.random.default_rng(1).random(shape, np.float32)
+    indices = data.draw(
+        hnp.arrays(dtype, taken, elements=st.integers(0, shape[axis] - 1))
+    )
+    got = run("gather", table, indices, axis=axis)
+    np.testing.assert_array_equal(got, np.take(table, indices, axis))
+
+
+def test_gather_keeps_the_axes_before_its_own() -> None:
+    made = added("gather", ((2, 5, 3), "f32"), ((7, 4), "i32"), axis=1)
+    assert made.shape == (2, 7, 4, 3)
+
+
+@pytest.mark.parametrize(
+    ("indices", "said"),
+    [
+        ([[0, 1], [5, 2]], "index 5 at position [1, 0]"),
+        ([[0, -1], [9, 2]], "index -1 at position [0, 1]"),
+    ],
+)
+def test_gather_outside_its_table_names_the_first_place(
+    indices: list[list[int]], said: str
+) -> None:
+    table = np.zeros((5, 2), np.float32)
+    with pytest.raises(IndexRefused) as raised:
+        run("gather", table, np.array(indices, np.int32))
+    assert str(raised.value) == (
+        f"gather: {said}; 0 <= index < 5 on axis 0 of [5, 2]; check the index array"
+    )
+
+
+def test_gather_from_an_empty_axis_is_refused_while_building() -> None:
+    with pytest.raises(ShapeError, match="none of the 3 indices can be inside 0 rows"):
+        added("gather", ((0, 2), "f32"), ((3,), "i32"))
+    assert added("gather", ((0, 2), "f32"), ((0,), "i32")).shape == (0, 2)
+
+
+def test_gather_wants_integers_and_an_axis() -> None:
+    with pytest.raises(DTypeError, match="the indices are f32; indices are i32, u32"):
+        added("gather", ((3,), "f32"), ((2,), "f32"))
+    with pytest.raises(ShapeError, match="the table has rank 0"):
+        added("gather", ((), "f32"), ((2,), "i32"))
+    with pytest.raises(ShapeError, match="axis 1 is outside rank 1"):
+        added("gather", ((3,), "f32"), ((2,), "i32"), axis=1)
+
+
+# --- topk ---------------------------------------------------------------------------
+
+
+def largest(row: Any, k: int) -> list[int]:
+    return sorted(range(len(row)), key=lambda i: (-float(row[i]), i))[:k]
+
+
+@given(
+    x=hnp.arrays(
+        st.sampled_from([np.float32, np.int32, np.int64, np.float16]),
+        st.tuples(st.integers(0, 3), st.integers(1, 12)),
+        elements=st.integers(-3, 3),
+    ),
+    data=st.data(),
+)
+def test_topk_ranks_by_value_then_by_place(x: Any, data: Any) -> None:
+    k = data.draw(st.integers(1, x.shape[1]))
+    want = np.array([largest(row, k) for row in x]).reshape(len(x), k)
+    np.testing.assert_array_equal(run("topk", x, k=k), want)
+
+
+def test_topk_ranks_the_extremes_of_integers() -> None:
+    x = np.array([0, -(1 << 31), (1 << 31) - 1], np.int32)
+    assert run("topk", x, k=3).tolist() == [2, 0, 1]
+    assert run("topk", np.uint32([0, (1 << 32) - 1]), k=2).tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("k", [0, -1, 6])
+def test_topk_takes_at_most_the_axis(k: int) -> None:
+    with pytest.raises(AttributeRefused) as raised:
+        added("topk", ((3, 5), "f32"), k=k)
+    assert str(raised.value) == (
+        f"topk of [3, 5] f32: k is {k}; 1 <= k <= 5, the last axis of [3, 5]"
+    )
+
+
+def test_topk_wants_numbers_in_a_row() -> None:
+    with pytest.raises(DTypeError, match="operand 0 is bool"):
+        added("topk", ((5,), "bool"), k=1)
+    with pytest.raises(ShapeError, match="rank 0 has no last axis"):
+        added("topk", ((), "f32"), k=1)
+
+
+# --- cumsum -------------------------------------------------------------------------
+
+
+@given(
+    shape=hnp.array_shapes(min_dims=1, max_dims=4, min_side=0, max_side=5),
+    exclusive=st.booleans(),
+    data=st.data(),
+)
+def test_cumsum_is_numpys_and_exclusive_shifts_it(
+    shape: Any, exclusive: bool, data: Any
+) -> None:
+    axis = data.draw(st.integers(-len(shape), len(shape) - 1))
+    x = np.random.default_rng(6).integers(-9, 9, shape).astype(np.float32)
+    want = np.cumsum(x, axis) - (x if exclusive else 0)
+    got = run("cumsum", x, axis=axis, exclusive=exclusive)
+    np.testing.assert_array_equal(got, want)
+
+
+def test_cumsum_of_integers_wraps() -> None:
+    x = np.array([2_000_000_000, 2_000_000_000], np.int32)
+    assert run("cumsum", x).tolist() == [2_000_000_000, -294_967_296]
+
+
+def test_a_long_cumsum_keeps_float32_accuracy() -> None:
+    x = np.full(1 << 20, 0.1, np.float32)
+    want = np.cumsum(x.astype(np.float64))
+    np.testing.assert_allclose(run("cumsum", x), want, rtol=1e-7)
+
+
+def test_cumsum_wants_numbers_along_an_axis() -> None:
+    with pytest.raises(DTypeError, match="operand 0 is bool"):
+        added("cumsum", ((5,), "bool"))
+    with pytest.raises(ShapeError, match="rank 0 has no axis"):
+        added("cumsum", ((), "f32"))
+    with pytest.raises(ShapeError, match="axis 3 is outside rank 1"):
+        added("cumsum", ((5,), "f32"), axis=3)
+
+
+# --- the passes ---------------------------------------------------------------------
+
+
+def longest_walk(recipe: Recipe) -> int:
+    return max(a.size for c in recipe.calls for a in c.axes if a.kind == "serial")
+
+
+@pytest.mark.parametrize("n", [1 << 20, (1 << 20) + 7, 999_983])
+def test_no_invocation_walks_a_long_line_alone(n: int) -> None:
+    assert longest_walk(scan_recipe((1, n, 1), DType.F32, False)) <= 2048
+    assert longest_walk(topk_recipe(1, n, 16, DType.F32)) <= 16 * 1024
+
+
+def test_short_or_many_lines_take_one_pass() -> None:
+    assert len(scan_recipe((4, 100, 3), DType.F32, True).calls) == 1
+    assert len(scan_recipe((5000, 2000, 1), DType.F32, True).calls) == 1
+    assert len(topk_recipe(4, 100, 3, DType.F32).calls) == 1
+    assert len(topk_recipe(5000, 2000, 3, DType.F32).calls) == 1
+
+
+@pytest.mark.parametrize("k", [1, 7, 300, 4000])
+def test_every_chunk_of_a_topk_can_fill_its_list(k: int) -> None:
+    recipe = topk_recipe(2, 5003, k, DType.F32)
+    first = recipe.calls[0]
+    assert next(a.size for a in first.axes if a.name == "n") >= k
