@@ -17,7 +17,11 @@ from rlxweb.devices.device import Device, parse_device, parse_device_list
 from rlxweb.errors import RlxError
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.tensor import Tensor
+from rlxweb.ops.custom import register_custom
 from rlxweb.runtime.session import CompiledGraph, Session
+from rlxweb.signal.result import WelchPeaks
+from rlxweb.signal.welch import welch
+from rlxweb.signal.welch_peaks import welch_peaks
 
 __all__ = [
     "CompiledGraph",
@@ -26,11 +30,15 @@ __all__ = [
     "RlxError",
     "Session",
     "Tensor",
+    "WelchPeaks",
     "available_devices",
     "device_report",
     "is_available",
     "parse_device",
     "parse_device_list",
+    "register_custom",
+    "welch",
+    "welch_peaks",
 ]
 
 

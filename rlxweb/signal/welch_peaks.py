@@ -8,13 +8,16 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
+from rlxweb.compile.plan import Decision
 from rlxweb.devices.device import DeviceLike
 from rlxweb.errors import UsageError
 from rlxweb.signal.choose import choose_engine
-from rlxweb.signal.peaks_of_power import peaks_of_power
+from rlxweb.signal.engine import Engine
+from rlxweb.signal.peaks_of_power import PeaksOfPower, peaks_of_power
 from rlxweb.signal.presets import OF_PRESET, from_preset
 from rlxweb.signal.result import WelchPeaks
 from rlxweb.signal.samples import NanPolicy, Precision, as_rows, refuse_nonfinite
+from rlxweb.signal.spec import WelchSpec
 from rlxweb.signal.spectrum import frequencies
 from rlxweb.signal.windows import WindowLike
 
@@ -75,26 +78,36 @@ def welch_peaks(
     count = checked_k(k, spec.n_freqs, mode)
     refuse_nonfinite(rows, batch, nan, DOING)
     engine, decision = choose_engine(spec, *rows.shape, device, adapter)
+    hz = frequencies(spec, fs)
     if mode == "bins":
         bins, power = engine.strongest(rows, spec, count)
-        found = None
-        hz = frequencies(spec, fs)[bins]
+        full = np.full(len(bins), count, np.int64)
+        found = PeaksOfPower(bins, hz[bins], power, full, None)
     else:
-        found = peaks_of_power(
-            engine.power(rows, spec), frequencies(spec, fs), count, prominence
-        )
-        bins, hz, power = found.bins, found.hz, found.power
+        found = peaks_of_power(engine.power(rows, spec), hz, count, prominence)
+    return _result(found, batch, float(fs), mode, spec, engine, decision)
+
+
+def _result(
+    found: PeaksOfPower,
+    batch: tuple[int, ...],
+    fs: float,
+    mode: str,
+    spec: WelchSpec,
+    engine: Engine,
+    decision: Decision,
+) -> WelchPeaks:
+    """The peaks of flat rows, in the shape of the batch."""
+    shape = (*batch, found.bins.shape[-1])
     return WelchPeaks(
-        bins=bins.reshape(*batch, count),
-        hz=hz.reshape(*batch, count),
-        power=power.reshape(*batch, count),
-        count=(
-            np.full(batch, count, np.int64)
-            if found is None
-            else found.count.reshape(batch)
+        bins=found.bins.reshape(shape),
+        hz=found.hz.reshape(shape),
+        power=found.power.reshape(shape),
+        count=found.count.reshape(batch),
+        prominence=(
+            None if found.prominence is None else found.prominence.reshape(shape)
         ),
-        prominence=None if found is None else found.prominence.reshape(*batch, count),
-        fs=float(fs),
+        fs=fs,
         mode=mode,
         device=engine.device,
         engine=engine.name,
