@@ -1,0 +1,282 @@
+"""Window functions by scipy.signal's names, computed with NumPy alone.
+
+Owns the formulas, the names and their parameters. It must not know what the windows
+are used for: spectra, files and devices are other rooms. `get_window` agrees with
+scipy.signal.get_window to 1e-12. `hann_symmetric` is the window of the `rlx` preset.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlxweb.errors import UsageError
+
+Window: TypeAlias = NDArray[np.float64]
+WindowLike: TypeAlias = str | tuple[object, ...]
+
+_DOING = "window"
+
+
+def _steps(n: int) -> Window:
+    return np.arange(n, dtype=np.float64)
+
+
+def _centred(n: int) -> Window:
+    return _steps(n) - (n - 1) / 2.0
+
+
+def _cosine_sum(n: int, *weights: float) -> Window:
+    angle = np.linspace(-np.pi, np.pi, n)
+    total = np.zeros(n)
+    for order, weight in enumerate(weights):
+        total += weight * np.cos(order * angle)
+    return total
+
+
+def _boxcar(n: int) -> Window:
+    return np.ones(n)
+
+
+def _general_cosine(n: int, weights: object) -> Window:
+    return _cosine_sum(n, *(float(w) for w in np.asarray(weights, np.float64)))
+
+
+def _general_hamming(n: int, alpha: float) -> Window:
+    return _cosine_sum(n, alpha, 1.0 - alpha)
+
+
+def _hann(n: int) -> Window:
+    return _cosine_sum(n, 0.5, 0.5)
+
+
+def _hamming(n: int) -> Window:
+    return _cosine_sum(n, 0.54, 0.46)
+
+
+def _blackman(n: int) -> Window:
+    return _cosine_sum(n, 0.42, 0.50, 0.08)
+
+
+def _nuttall(n: int) -> Window:
+    return _cosine_sum(n, 0.3635819, 0.4891775, 0.1365995, 0.0106411)
+
+
+def _blackmanharris(n: int) -> Window:
+    return _cosine_sum(n, 0.35875, 0.48829, 0.14128, 0.01168)
+
+
+def _flattop(n: int) -> Window:
+    return _cosine_sum(n, 0.21557895, 0.41663158, 0.277263158, 0.083578947, 0.006947368)
+
+
+def _bartlett(n: int) -> Window:
+    return 1.0 - np.abs(_centred(n)) / ((n - 1) / 2.0)
+
+
+def _triang(n: int) -> Window:
+    width = n if n % 2 == 0 else n + 1
+    return 1.0 - np.abs(_centred(n)) / (width / 2.0)
+
+
+def _barthann(n: int) -> Window:
+    x = np.abs(_steps(n) / (n - 1) - 0.5)
+    return 0.62 - 0.48 * x + 0.38 * np.cos(2 * np.pi * x)
+
+
+def _bohman(n: int) -> Window:
+    x = np.abs(np.linspace(-1, 1, n))
+    window = (1 - x) * np.cos(np.pi * x) + np.sin(np.pi * x) / np.pi
+    window[[0, -1]] = 0.0
+    return window
+
+
+def _parzen(n: int) -> Window:
+    x = np.abs(_centred(n)) / (n / 2.0)
+    inner = 1 - 6 * x**2 + 6 * x**3
+    outer = 2 * (1 - x) ** 3
+    return np.where(np.abs(_centred(n)) <= (n - 1) / 4.0, inner, outer)
+
+
+def _cosine(n: int) -> Window:
+    return np.sin(np.pi / n * (_steps(n) + 0.5))
+
+
+def _lanczos(n: int) -> Window:
+    return np.sinc(np.abs(_centred(n)) / ((n - 1) / 2.0))
+
+
+def _tukey(n: int, alpha: float = 0.5) -> Window:
+    if alpha <= 0:
+        return np.ones(n)
+    if alpha >= 1:
+        return _hann(n)
+    from_edge = (n - 1) / 2.0 - np.abs(_centred(n))
+    rise = 0.5 * (1 - np.cos(2 * np.pi * from_edge / (alpha * (n - 1))))
+    width = int(np.floor(alpha * (n - 1) / 2.0))
+    return np.where(from_edge <= width, rise, 1.0)
+
+
+def _kaiser(n: int, beta: float) -> Window:
+    x = _centred(n) / ((n - 1) / 2.0)
+    return np.i0(beta * np.sqrt(np.maximum(1 - x**2, 0.0))) / np.i0(beta)
+
+
+def _gaussian(n: int, std: float) -> Window:
+    return np.exp(-0.5 * (_centred(n) / std) ** 2)
+
+
+def _general_gaussian(n: int, p: float, sig: float) -> Window:
+    return np.exp(-0.5 * np.abs(_centred(n) / sig) ** (2 * p))
+
+
+def _exponential(n: int, center: float | None = None, tau: float = 1.0) -> Window:
+    middle = (n - 1) / 2.0 if center is None else center
+    return np.exp(-np.abs(_steps(n) - middle) / tau)
+
+
+def _taylor(n: int, nbar: int = 4, sll: float = 30.0, norm: bool = True) -> Window:
+    a = np.arccosh(10 ** (sll / 20)) / np.pi
+    m = np.arange(1, nbar, dtype=np.float64)
+    dilation = nbar**2 / (a**2 + (nbar - 0.5) ** 2)
+    zeros = dilation * (a**2 + (m - 0.5) ** 2)
+    weights = np.empty(len(m))
+    for i, order in enumerate(m):
+        others = np.delete(m, i)
+        weights[i] = np.prod(1 - order**2 / zeros) / (
+            2 * np.prod(1 - order**2 / others**2)
+        )
+    weights[1::2] *= -1
+    x = np.append(_centred(n), 0.0) / n
+    window = 1 + 2 * weights @ np.cos(2 * np.pi * m[:, None] * x)
+    return (window / window[-1] if norm else window)[:-1]
+
+
+def _chebwin(n: int, at: float) -> Window:
+    order = n - 1
+    beta = np.cosh(np.arccosh(10 ** (abs(at) / 20.0)) / order)
+    x = beta * np.cos(np.pi * _steps(n) / n)
+    inside = np.cos(order * np.arccos(np.clip(x, -1, 1)))
+    outside = np.cosh(order * np.arccosh(np.maximum(np.abs(x), 1.0)))
+    # The polynomial of degree n - 1 is odd for even n, so its left arm is negative.
+    outside = np.where((x < 0) & (order % 2 == 1), -outside, outside)
+    spectrum = np.where(np.abs(x) > 1, outside, inside)
+    if n % 2:
+        half = np.fft.fft(spectrum).real[: (n + 1) // 2]
+        window = np.concatenate((half[:0:-1], half))
+    else:
+        turned = spectrum * np.exp(1j * np.pi / n * _steps(n))
+        half = np.fft.fft(turned).real[1 : n // 2 + 1]
+        window = np.concatenate((half[::-1], half))
+    scaled: Window = window / window.max()
+    return scaled
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """One window: its formula for the symmetric form and how many parameters."""
+
+    formula: Callable[..., Window]
+    required: int = 0
+    allowed: int = 0
+
+
+_SHAPES: dict[str, _Shape] = {
+    "barthann brthan bth": _Shape(_barthann),
+    "bartlett bart brt": _Shape(_bartlett),
+    "blackman black blk": _Shape(_blackman),
+    "blackmanharris blackharr bkh": _Shape(_blackmanharris),
+    "bohman bman bmn": _Shape(_bohman),
+    "boxcar box ones rect rectangular": _Shape(_boxcar),
+    "chebwin cheb": _Shape(_chebwin, 1, 1),
+    "cosine halfcosine": _Shape(_cosine),
+    "exponential poisson": _Shape(_exponential, 0, 2),
+    "flattop flat flt": _Shape(_flattop),
+    "gaussian gauss gss": _Shape(_gaussian, 1, 1),
+    "general_cosine": _Shape(_general_cosine, 1, 1),
+    "general_gaussian general_gauss ggs": _Shape(_general_gaussian, 2, 2),
+    "general_hamming": _Shape(_general_hamming, 1, 1),
+    "hamming hamm ham": _Shape(_hamming),
+    "hann han": _Shape(_hann),
+    "kaiser ksr": _Shape(_kaiser, 1, 1),
+    "lanczos sinc": _Shape(_lanczos),
+    "nuttall nutl nut": _Shape(_nuttall),
+    "parzen parz par": _Shape(_parzen),
+    "taylor taylorwin": _Shape(_taylor, 0, 3),
+    "triang triangle tri": _Shape(_triang),
+    "tukey tuk": _Shape(_tukey, 0, 1),
+}
+_BY_NAME = {name: shape for names, shape in _SHAPES.items() for name in names.split()}
+
+
+def window_names() -> tuple[str, ...]:
+    """The main name of every window, in alphabetical order."""
+    return tuple(sorted(names.split()[0] for names in _SHAPES))
+
+
+def _split(window: WindowLike, periodic: bool) -> tuple[str, tuple[object, ...], bool]:
+    """Name, parameters and form, scipy's `_periodic`/`_symmetric` endings included."""
+    head, params = (window, ()) if isinstance(window, str) else (window[:1], window[1:])
+    name = head if isinstance(head, str) else (head[0] if head else None)
+    if not isinstance(name, str):
+        raise UsageError(
+            _DOING,
+            f"{window!r} does not start with a name",
+            "",
+            "give a name or a tuple like ('kaiser', 8.6)",
+        )
+    for ending, form in (("_periodic", True), ("_symmetric", False)):
+        if name.endswith(ending):
+            name, periodic = name.removesuffix(ending), form
+    return name.replace(" ", "_"), tuple(params), periodic
+
+
+def _shape_of(name: str, params: tuple[object, ...]) -> _Shape:
+    shape = _BY_NAME.get(name)
+    if shape is None:
+        near = difflib.get_close_matches(name, _BY_NAME, n=3, cutoff=0.5)
+        meant = f"did you mean {' or '.join(near)}? " if near else ""
+        raise UsageError(
+            _DOING,
+            f"no window is called {name!r}",
+            f"known: {', '.join(window_names())}",
+            f"{meant}any other window can be given as an array",
+        )
+    if not shape.required <= len(params) <= shape.allowed:
+        wanted = f"{shape.required} to {shape.allowed}"
+        wanted = str(shape.required) if shape.required == shape.allowed else wanted
+        raise UsageError(
+            _DOING,
+            f"{name!r} was given {len(params)} parameters",
+            f"it takes {wanted}",
+            f"write it as a tuple, ({name!r}, …)" if shape.allowed else "",
+        )
+    return shape
+
+
+def get_window(window: WindowLike, n: int, *, periodic: bool = True) -> Window:
+    """Samples of a named window, float64, equal to scipy.signal.get_window.
+
+    Shapes   window: a name or a tuple (name, parameters…) → (n,)
+    Numerics float64, within 1e-12 of scipy; periodic is scipy's fftbins=True
+    Errors   UsageError for an unknown name, wrong parameters, or n < 1
+    """
+    if n < 1:
+        raise UsageError(_DOING, f"the length is {n}", "it must be at least 1")
+    name, params, periodic = _split(window, periodic)
+    shape = _shape_of(name, params)
+    if n == 1:
+        return np.ones(1)
+    try:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            samples = shape.formula(n + 1 if periodic else n, *params)
+    except (TypeError, ValueError) as why:
+        raise UsageError(
+            _DOING, f"{name!r} cannot use {params!r}", str(why), "give plain numbers"
+        ) from why
+    return samples[:n]

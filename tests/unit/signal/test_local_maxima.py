@@ -1,0 +1,173 @@
+"""Local maxima and prominences are scipy's; refinement finds a tone between bins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.signal
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from rlxweb.errors import DTypeError, UsageError
+from rlxweb.signal.local_maxima import local_maxima
+from rlxweb.signal.presets import from_preset
+from rlxweb.signal.spectrum import frequencies, welch_power
+
+SHAPES = hnp.array_shapes(min_dims=2, max_dims=2, max_side=40)
+
+
+def check(power: np.ndarray, **filters: Any) -> None:
+    """All maxima of all rows, their order and their prominences."""
+    n_bins = power.shape[1]
+    found = local_maxima(power, np.arange(n_bins) * 1.0, n_bins, **filters)
+    for i, row in enumerate(power):
+        wanted, _ = scipy.signal.find_peaks(row, **filters)
+        heights, _, _ = scipy.signal.peak_prominences(row, wanted)
+        falling = np.argsort(-row[wanted], kind="stable")
+        count = found.count[i]
+        assert count == len(wanted)
+        np.testing.assert_array_equal(found.bins[i, :count], wanted[falling])
+        np.testing.assert_array_equal(
+            found.prominence[i, :count], heights[falling].astype(power.dtype)
+        )
+        assert (found.bins[i, count:] == -1).all()
+        for filler in (found.hz, found.power, found.prominence):
+            assert np.isnan(filler[i, count:]).all()
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    power=hnp.arrays(np.float64, SHAPES, elements=st.integers(0, 6).map(float)),
+    height=st.none() | st.integers(0, 6),
+    prominence=st.none() | st.integers(0, 6),
+)
+def test_flat_tops_and_filters(
+    power: np.ndarray, height: int | None, prominence: int | None
+) -> None:
+    """Few distinct values make plateaus, ties and edges everywhere."""
+    check(power, height=height, prominence=prominence)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    shape=SHAPES,
+    seed=st.integers(0, 1000),
+    distance=st.none() | st.floats(1, 12),
+    height=st.none() | st.floats(0, 1),
+    prominence=st.none() | st.floats(0, 1),
+)
+def test_distance_and_the_order_of_filters(
+    shape: tuple[int, int],
+    seed: int,
+    distance: float | None,
+    height: float | None,
+    prominence: float | None,
+) -> None:
+    """On distinct powers, where scipy's choice among ties plays no part."""
+    power = np.random.default_rng(seed).random(shape)
+    check(power, distance=distance, height=height, prominence=prominence)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_many_rows(dtype: str) -> None:
+    """Enough rows for several passes of the prominence tables."""
+    check(np.random.default_rng(0).standard_exponential((90, 513)).astype(dtype))
+
+
+def test_the_strongest_k() -> None:
+    """By power or by prominence, ties to the smaller bin."""
+    row = np.array([0.0, 5, 4, 6, 0, 3, 0, 5, 0, 0.0])[None]
+    freqs = np.arange(10.0)
+    assert local_maxima(row, freqs, 3).bins.tolist() == [[3, 1, 7]]
+    ranked = local_maxima(row, freqs, 5, rank="prominence")
+    assert ranked.bins.tolist() == [[3, 7, 5, 1, -1]]
+    assert ranked.prominence[0, :4].tolist() == [6, 5, 3, 1]
+    assert ranked.count.tolist() == [4]
+
+
+def test_ties_under_a_distance_keep_the_smaller_bin() -> None:
+    """Two equal neighbours too close to each other: the first one stands."""
+    row = np.array([0.0, 5, 0, 5, 0, 4, 0, 0])[None]
+    assert local_maxima(row, np.arange(8.0), 3, distance=3).bins.tolist() == [
+        [1, 5, -1]
+    ]
+
+
+@pytest.mark.parametrize("hz", [10.0, 10.2, 10.5, 11.37, 40.81])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_tone_between_bins_is_found(hz: float, dtype: str) -> None:
+    """A pure tone is located to a twentieth of a bin."""
+    t = np.arange(4096) / 256.0
+    x = np.sin(2 * np.pi * hz * t).astype(dtype)[None]
+    spec = from_preset("rlx", 4096, nperseg=256, dtype=x.dtype)
+    power = welch_power(x, spec)
+    found = local_maxima(power, frequencies(spec, 256.0), 1)
+    assert found.hz[0, 0] == pytest.approx(hz, abs=0.05)
+    assert found.power[0, 0] >= power[0, found.bins[0, 0]]
+    assert found.power.dtype == x.dtype
+
+
+def test_the_parabola_is_exact_where_the_logarithm_is_one() -> None:
+    """A Gaussian bump comes back with its own centre and height."""
+    freqs = np.linspace(3.0, 8.0, 11)
+    power = 7.0 * np.exp(-0.5 * ((freqs - 5.13) / 0.8) ** 2)[None]
+    found = local_maxima(power, freqs, 1)
+    assert found.hz[0, 0] == pytest.approx(5.13)
+    assert found.power[0, 0] == pytest.approx(7.0)
+
+
+def test_zero_neighbours_and_flat_tops_do_not_break_the_refinement() -> None:
+    """With a zero beside it the parabola goes through the power itself."""
+    rows = np.array([[0.0, 0, 4, 2, 0, 0], [1.0, 2, 3, 3, 3, 1], [1.0, 2, 4, 4, 2, 1]])
+    found = local_maxima(rows, np.arange(6.0), 1)
+    assert found.hz[:, 0] == pytest.approx([2 + 1 / 6, 3.0, 2.5])
+    assert np.isfinite(found.power[:, 0]).all()
+
+
+@pytest.mark.parametrize("n_bins", [0, 1, 2])
+def test_too_few_bins_have_no_maximum(n_bins: int) -> None:
+    """An edge is never a maximum."""
+    found = local_maxima(np.ones((3, n_bins)), np.arange(n_bins) * 1.0, 2)
+    assert found.count.tolist() == [0, 0, 0]
+    assert (found.bins == -1).all()
+    assert found.bins.shape == (3, 2)
+
+
+def test_nan_is_no_maximum_and_stops_a_walk() -> None:
+    """The maxima beside a NaN are still found."""
+    row = np.array([0.0, 3, 1, np.nan, 1, 4, 2, 0])[None]
+    found = local_maxima(row, np.arange(8.0), 3)
+    assert found.bins.tolist() == [[5, 1, -1]]
+    assert found.prominence[0, :2].tolist() == [3.0, 2.0]
+
+
+def test_no_rows() -> None:
+    """Zero rows give zero lists."""
+    assert local_maxima(np.empty((0, 9)), np.arange(9.0), 4).hz.shape == (0, 4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"k": 0}, "k is 0; it must be at least 1"),
+        ({"distance": 0.5}, "distance is 0.5; it must be at least 1 bin"),
+        ({"distance": float("nan")}, "distance is nan"),
+        ({"rank": "beauty"}, "'power' or 'prominence'"),
+        ({"freqs": np.arange(8.0)}, r"\(rows, bins\) and \(bins,\) are wanted"),
+        ({"freqs": np.fft.fftfreq(9)}, "numpy.fft.fftshift"),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments: dict[str, Any], said: str) -> None:
+    """Each message carries the rule."""
+    given = {"power": np.zeros((2, 9)), "freqs": np.arange(9.0), "k": 1} | arguments
+    with pytest.raises(UsageError, match=said):
+        local_maxima(**given)
+
+
+def test_integers_are_refused() -> None:
+    """NaN fills the empty places, so power must be able to hold it."""
+    with pytest.raises(DTypeError, match="floats are wanted"):
+        local_maxima(np.zeros((2, 9), np.int64), np.arange(9.0), 1)

@@ -1,0 +1,81 @@
+"""Each preset is the estimate of the library it is named after."""
+
+from __future__ import annotations
+
+import mne
+import numpy as np
+import pytest
+import scipy.signal
+
+from rlxweb.errors import UsageError
+from rlxweb.signal.presets import PRESETS, from_preset
+from rlxweb.signal.spectrum import frequencies, welch_power
+
+X = np.random.default_rng(5).standard_normal((3, 2000)) + 3.0
+
+
+@pytest.mark.parametrize("nperseg", [64, 101, 256])
+def test_scipy(nperseg: int) -> None:
+    """`scipy` is scipy.signal.welch with its defaults."""
+    spec = from_preset("scipy", 2000, fs=250.0, nperseg=nperseg)
+    f, wanted = scipy.signal.welch(X, 250.0, nperseg=nperseg)
+    np.testing.assert_allclose(welch_power(X, spec), wanted, rtol=1e-11)
+    np.testing.assert_allclose(frequencies(spec, 250.0), f)
+
+
+@pytest.mark.parametrize("n_fft", [64, 101, 256])
+@pytest.mark.parametrize("average", ["mean", "median"])
+def test_mne(n_fft: int, average: str) -> None:
+    """`mne` is psd_array_welch with its defaults."""
+    spec = from_preset("mne", 2000, fs=250.0, nperseg=n_fft, average=average)
+    wanted, f = mne.time_frequency.psd_array_welch(
+        X, 250.0, n_fft=n_fft, average=average, verbose="error"
+    )
+    np.testing.assert_allclose(welch_power(X, spec), wanted, rtol=1e-11)
+    np.testing.assert_allclose(frequencies(spec, 250.0), f)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 8, 9, 256])
+def test_rlx_by_its_definition(n: int) -> None:
+    """Symmetric Hann, hop n // 2, re² + im², all bins doubled but DC and Nyquist."""
+    hop = max(1, n // 2)
+    window = np.hanning(n)
+    starts = range(0, X.shape[1] - n + 1, hop)
+    spectra = [np.fft.rfft(X[:, s : s + n] * window) for s in starts]
+    wanted = np.mean([np.abs(z) ** 2 for z in spectra], axis=0)
+    wanted[:, 1 : (n + 1) // 2] *= 2
+    spec = from_preset("rlx", X.shape[1], nperseg=n)
+    power = welch_power(X, spec)
+    assert spec.n_segments == len(starts)
+    np.testing.assert_allclose(power, wanted, rtol=1e-10, atol=1e-20)
+
+
+def test_what_the_caller_gives_goes_before_the_preset() -> None:
+    """Window, overlap, detrend and segment count can all be set."""
+    spec = from_preset(
+        "rlx",
+        2000,
+        nperseg=100,
+        noverlap=0,
+        nsegments=7,
+        window=("kaiser", 8.6),
+        detrend="linear",
+    )
+    wanted = scipy.signal.get_window(("kaiser", 8.6), 100)
+    np.testing.assert_allclose(spec.window_array, wanted, atol=1e-12)
+    assert (spec.hop, spec.n_segments, spec.detrend) == (100, 7, "linear")
+    assert from_preset("scipy", 2000, detrend=None).detrend is None
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_an_open_segment_length(preset: str) -> None:
+    """nperseg=None takes the window's length, or 256, or a shorter row's length."""
+    assert from_preset(preset, 100, nperseg=None).nperseg == 100
+    assert from_preset(preset, None, nperseg=None).nperseg == 256
+    assert from_preset(preset, 100, nperseg=None, window=np.ones(7)).nperseg == 7
+
+
+def test_an_unknown_preset_is_refused() -> None:
+    """The nearest name is offered."""
+    with pytest.raises(UsageError, match=r"no preset is called 'sci-py'.*mean scipy"):
+        from_preset("sci-py", 1000)

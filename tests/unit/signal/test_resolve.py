@@ -1,0 +1,129 @@
+"""Defaults and refusals are those of scipy.signal.welch, and a little stricter."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rlxweb.errors import DTypeError, UsageError
+from rlxweb.signal.resolve import resolve
+from rlxweb.signal.segments import segment_count
+from rlxweb.signal.spec import sample_dtype
+
+
+def test_defaults_are_scipys() -> None:
+    """256 samples, half overlapping, mean removed, one-sided, as many as fit."""
+    spec = resolve(1000)
+    assert (spec.nperseg, spec.hop, spec.nfft, spec.n_segments) == (256, 128, 256, 6)
+    assert (spec.detrend, spec.one_sided, spec.average) == ("constant", True, "mean")
+    assert spec.n_freqs == 129
+    assert spec.dtype == "float64"
+
+
+def test_a_spec_is_a_value() -> None:
+    """Equal arguments give equal specs, whichever way the window was written."""
+    by_name = resolve(1000, window="hamming", nperseg=64)
+    by_array = resolve(1000, window=by_name.window_array)
+    by_list = resolve(1000, window=list(by_name.window_array), nperseg=64.0)
+    assert by_name == by_array == by_list
+    assert len({by_name, by_array, by_list}) == 1
+    assert by_name != resolve(1000, window="hann", nperseg=64)
+
+
+def test_the_default_segment_shrinks_to_a_short_row() -> None:
+    """As in scipy, 100 samples are one segment of 100 unless nperseg was asked for."""
+    spec = resolve(100)
+    assert (spec.nperseg, spec.hop, spec.n_segments) == (100, 50, 1)
+
+
+def test_a_stream_has_no_segment_count() -> None:
+    """Without a length the count is open, or what was asked for."""
+    assert resolve(None).n_segments == 0
+    assert resolve(None, nsegments=3).n_segments == 3
+    assert resolve(None).segments_of(1000) == 6
+
+
+@pytest.mark.parametrize("n_samples", [8, 9, 15, 16, 17, 100])
+@pytest.mark.parametrize("hop", [1, 3, 4, 8, 11])
+def test_the_counting_rule(n_samples: int, hop: int) -> None:
+    """1 + (T - nperseg) // hop is the number of starts at which a segment fits."""
+    fitting = [s for s in range(0, n_samples, hop) if s + 8 <= n_samples]
+    assert segment_count(n_samples, 8, hop) == len(fitting)
+    assert resolve(n_samples, nperseg=8, noverlap=8 - hop).n_segments == len(fitting)
+
+
+@pytest.mark.parametrize(
+    ("n_samples", "arguments", "said"),
+    [
+        (200, {"nperseg": 256}, "nperseg is 256; the signal has 200 samples"),
+        (0, {}, "the signal has 0 samples; it must have at least 1"),
+        (200, {"nperseg": 0}, "nperseg is 0; it must be at least 1"),
+        (200, {"nperseg": 12.5}, "nperseg is 12.5; it must be a whole number"),
+        (200, {"nperseg": "12"}, "nperseg is '12'; it must be a whole number"),
+        (200, {"nperseg": 64, "noverlap": 64}, "must be below nperseg, 64"),
+        (200, {"nperseg": 64, "nfft": 63}, "nfft is 63; it must be at least nperseg"),
+        (200, {"nperseg": 64, "nsegments": 6}, "nsegments is 6; 200 samples give 5"),
+        (200, {"nsegments": 0}, "nsegments is 0; it must be at least 1"),
+        (200, {"nperseg": 64, "window": np.ones(63)}, "the window has 63 samples"),
+        (60, {"window": np.ones(64)}, "nperseg is 64; the signal has 60 samples"),
+        (200, {"window": np.ones((2, 2))}, "a 1-D array"),
+        (200, {"window": 8.6}, "it must be a name, a tuple"),
+        (200, {"window": np.ones(8) * 1j}, "real number"),
+        (200, {"window": np.zeros(8)}, "energy is 0.0"),
+        (200, {"window": [1, -1], "scaling": "spectrum"}, "sum is 0.0"),
+        (200, {"fs": 0}, "fs is 0.0; it must be finite and above 0"),
+        (200, {"fs": float("nan")}, "fs is nan"),
+        (200, {"fs": "fast"}, "fs is 'fast'; it must be a number"),
+        (200, {"scaling": "loud"}, "it must be 'density' or 'spectrum'"),
+        (200, {"average": "mode"}, "it must be 'mean' or 'median'"),
+        (200, {"detrend": "cubic"}, "'constant', 'linear', None or False"),
+        (200, {"detrend": np.mean}, "applied to the data before the call"),
+        (200, {"detrend": True}, "detrend=True is not known"),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    n_samples: int, arguments: dict[str, object], said: str
+) -> None:
+    """Each refusal says what was given and the rule with its number."""
+    with pytest.raises(UsageError, match=said):
+        resolve(n_samples, **arguments)
+
+
+def test_a_row_shorter_than_the_spec_is_refused() -> None:
+    """A spec resolved for a long row does not silently average fewer segments."""
+    with pytest.raises(UsageError, match="6 segments need 896 samples; the row has 8"):
+        resolve(1000).segments_of(800)
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"),
+    [
+        ("bool", "float64"),
+        ("int8", "float64"),
+        ("uint64", "float64"),
+        ("float16", "float32"),
+        (">f4", "float32"),
+        ("float64", "float64"),
+        ("complex64", "complex64"),
+        (">c16", "complex128"),
+    ],
+)
+def test_sample_dtypes(given: str, taken: str) -> None:
+    """Single precision stays single, everything else real is double."""
+    assert sample_dtype(given) == taken
+
+
+@pytest.mark.parametrize("given", ["object", "U3", "datetime64[s]"])
+def test_other_dtypes_are_refused(given: str) -> None:
+    """Text, dates and objects are no samples."""
+    with pytest.raises(DTypeError, match="are not taken"):
+        sample_dtype(given)
+
+
+def test_wider_than_double_is_refused() -> None:
+    """Extended precision would be narrowed, so the caller has to say so."""
+    if np.dtype(np.longdouble).itemsize > 8:
+        with pytest.raises(DTypeError, match="loss of precision is your choice"):
+            sample_dtype(np.longdouble)
+    else:
+        assert sample_dtype(np.longdouble) == "float64"

@@ -1,0 +1,90 @@
+"""Windows are scipy's windows, by the same names and parameters."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.signal
+
+from rlxweb.errors import UsageError
+from rlxweb.signal.windows import get_window, window_names
+
+LENGTHS = (1, 2, 3, 4, 5, 8, 17, 64, 255, 1024)
+WITH_PARAMETERS = (
+    ("chebwin", 60.0),
+    ("exponential", None, 3.0),
+    ("gaussian", 7.0),
+    ("general_cosine", (0.5, 0.3, 0.2)),
+    ("general_gaussian", 1.5, 7.0),
+    ("general_hamming", 0.7),
+    ("kaiser", 0.0),
+    ("kaiser", 8.6),
+    ("taylor", 5, 40.0),
+    ("taylor", 3, 35.0, False),
+    ("tukey", 0.0),
+    ("tukey", 0.25),
+    ("tukey", 1.0),
+)
+BARE = tuple(
+    name
+    for name in window_names()
+    if name not in {w[0] for w in WITH_PARAMETERS} or name in ("taylor", "tukey")
+)
+
+
+@pytest.mark.parametrize("window", BARE + WITH_PARAMETERS, ids=str)
+@pytest.mark.parametrize("n", LENGTHS)
+@pytest.mark.parametrize("periodic", [True, False])
+def test_equals_scipy(window: object, n: int, periodic: bool) -> None:
+    """Every window agrees to 1e-12 in both forms, from one sample on."""
+    given = window
+    if isinstance(window, tuple) and window[0] == "general_cosine":
+        given = (window[0], np.array(window[1]))
+    wanted = scipy.signal.get_window(given, n, fftbins=periodic)
+    np.testing.assert_allclose(
+        get_window(window, n, periodic=periodic), wanted, rtol=0, atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("alias", ["han", "rect", "brthan", "ksr_symmetric"])
+def test_an_alias_and_an_ending_are_understood(alias: str) -> None:
+    """The short names of scipy and its `_symmetric` ending work here too."""
+    window = (alias, 4.0) if alias.startswith("ksr") else alias
+    plain = {"han": "hann", "rect": "boxcar", "brthan": "barthann"}.get(alias)
+    plain = plain or ("kaiser", 4.0)
+    wanted = get_window(plain, 9, periodic=not alias.endswith("_symmetric"))
+    np.testing.assert_array_equal(get_window(window, 9), wanted)
+
+
+def test_the_window_of_the_rlx_preset_is_the_symmetric_hann() -> None:
+    """½(1 - cos(2πi/(n - 1))), and one sample is 1."""
+    i = np.arange(8)
+    wanted = 0.5 * (1 - np.cos(2 * np.pi * i / 7))
+    np.testing.assert_allclose(get_window("hann_symmetric", 8), wanted, atol=1e-15)
+    assert get_window("hann_symmetric", 1).tolist() == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("window", "said"),
+    [
+        ("haning", "hann"),
+        ("hamning", "did you mean hamming"),
+        ("dpss", "any other window can be given as an array"),
+        ("kaiser", "was given 0 parameters; it takes 1"),
+        (("hann", 3), "was given 1 parameters; it takes 0"),
+        (("tukey", 0.1, 0.2), "it takes 0 to 1"),
+        (("kaiser", "wide"), "cannot use"),
+        ((), "does not start with a name"),
+        ((3, 4), "does not start with a name"),
+    ],
+)
+def test_a_wrong_window_is_refused(window: object, said: str) -> None:
+    """The message names the window, the rule and the nearest name."""
+    with pytest.raises(UsageError, match=said):
+        get_window(window, 16)
+
+
+def test_no_samples_is_refused() -> None:
+    """A window has at least one sample."""
+    with pytest.raises(UsageError, match="the length is 0; it must be at least 1"):
+        get_window("hann", 0)
