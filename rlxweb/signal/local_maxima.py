@@ -213,7 +213,7 @@ def _laid_out(
     """The lists as (B, k) arrays, the empty places filled in."""
     shape = (len(power), k)
     shift, top = _refined(power, where[0], bins)
-    step = (freqs[-1] - freqs[0]) / max(len(freqs) - 1, 1)
+    step = (freqs[-1] - freqs[0]) / (len(freqs) - 1) if len(freqs) > 1 else 0.0
     found = LocalMaxima(
         count=np.bincount(where[0], minlength=shape[0]).astype(np.int64),
         bins=np.full(shape, -1, np.int64),

@@ -25,6 +25,8 @@ def prominences(power: NDArray[Any], rows: _Index, bins: _Index) -> NDArray[Any]
     of the lowest points met on the two sides is the base.
     """
     out = np.empty(len(rows), power.dtype)
+    if not len(rows):
+        return out
     n_bins = power.shape[1]
     per_pass = max(1, _TABLE_VALUES // (n_bins * n_bins.bit_length()))
     for start in range(0, len(power), per_pass):
