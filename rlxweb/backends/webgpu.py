@@ -52,6 +52,7 @@ class WebGpuBackend:
             name=self.name,
             dtypes=frozenset(dtypes),
             native=self.recipes.native,
+            refusal=self.recipes.refusal,
             max_operands=self.limits.max_storage_buffers_per_shader_stage,
         )
 
@@ -89,20 +90,19 @@ class WebGpuBackend:
     ) -> list[Array]:
         doing = f"run '{program.plan.graph.name}' on {self.name}"
         self._check_open(doing)
-        if program.busy:
+        if not program.busy.acquire(blocking=False):
             raise SessionBusy(
                 doing,
                 "this program is already running",
                 hint="await the first run before starting the next",
             )
-        program.busy = True
         try:
             for name, handle in program.inputs.items():
                 self._write(handle, feeds[name])
             self.port.submit(program.commands)
             raw = await self.port.read(program.readback, 0, program.readback_bytes)
         finally:
-            program.busy = False
+            program.busy.release()
         self._check_faults(doing, program, raw)
         return [spot.take(raw) for spot in program.outputs]
 

@@ -6,6 +6,7 @@ uniforms lie in one buffer, all outputs are packed into one read-back buffer.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -54,7 +55,7 @@ class WebGpuProgram:
     readback_bytes: int
     outputs: tuple[Spot, ...]
     fault_at: int | None
-    busy: bool = False
+    busy: threading.Lock = field(default_factory=threading.Lock)
 
     def destroy(self, port: Port) -> None:
         """Free the buffers; pipelines belong to the backend."""

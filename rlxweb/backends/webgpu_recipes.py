@@ -39,7 +39,8 @@ class Recipes:
     def __init__(self, hardware: Hardware, use_variants: bool = True) -> None:
         self.hardware = hardware
         self.use_variants = use_variants
-        self._known: OrderedDict[Any, Chosen | None] = OrderedDict()
+        # The op is kept beside its answer: its id is in the key and must stay taken.
+        self._known: OrderedDict[Any, tuple[Op, Chosen | None]] = OrderedDict()
 
     @property
     def limits(self) -> Limits:
@@ -63,11 +64,11 @@ class Recipes:
         """The launches of an op, or None when nothing fits the device."""
         key = (op.name, id(op), inputs, out, _frozen(attrs))
         if key not in self._known:
-            self._known[key] = self._search(op, inputs, out, attrs)
+            self._known[key] = (op, self._search(op, inputs, out, attrs))
             if len(self._known) > CAPACITY:
                 self._known.popitem(last=False)
         self._known.move_to_end(key)
-        return self._known[key]
+        return self._known[key][1]
 
     def _search(
         self, op: Op, inputs: Types, out: TensorType, attrs: Mapping[str, Any]
@@ -91,14 +92,33 @@ class Recipes:
     def _fit(
         self, recipe: Recipe, inputs: Types, out: TensorType, name: str
     ) -> Chosen | None:
-        found: list[Launch] = []
         try:
-            for call in recipe.calls:
-                dtypes = [_dtype(a.ref, recipe, inputs, out) for a in call.accesses]
-                found += launches(call, dtypes, self.limits)
+            return self._launched(recipe, inputs, out, name)
         except LimitExceeded:
             return None
+
+    def _launched(
+        self, recipe: Recipe, inputs: Types, out: TensorType, name: str
+    ) -> Chosen:
+        found: list[Launch] = []
+        for call in recipe.calls:
+            dtypes = [_dtype(a.ref, recipe, inputs, out) for a in call.accesses]
+            found += launches(call, dtypes, self.limits)
         return Chosen(recipe, tuple(found), name)
+
+    def refusal(
+        self, op: Op, inputs: Types, out: TensorType, attrs: Mapping[str, Any]
+    ) -> LimitExceeded | None:
+        """The limit that keeps the op's own kernel off this device, if one does."""
+        recipe = (
+            op.lower.recipe(inputs, out, attrs) if isinstance(op.lower, Kernel) else None
+        )
+        try:
+            if recipe is not None:
+                self._launched(recipe, inputs, out, op.name)
+        except LimitExceeded as error:
+            return error
+        return None
 
 
 def _dtype(ref: Ref, recipe: Recipe, inputs: Sequence[TensorType], out: TensorType) -> DType:
@@ -112,4 +132,9 @@ def _dtype(ref: Ref, recipe: Recipe, inputs: Sequence[TensorType], out: TensorTy
 
 
 def _frozen(attrs: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-    return tuple(sorted((k, repr(v)) for k, v in attrs.items()))
+    return tuple(sorted((k, _text(v)) for k, v in attrs.items()))
+
+
+def _text(value: Any) -> str:
+    # repr leaves the middle of a long array out.
+    return f"{value!r} {value.tobytes()!r}" if hasattr(value, "tobytes") else repr(value)

@@ -6,11 +6,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rlxweb.errors import RlxError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Op, TensorType
 
-Answer = str | None
-NativeRule = Callable[[Op, tuple[TensorType, ...], TensorType, Mapping[str, Any]], bool]
+Types = tuple[TensorType, ...]
+NativeRule = Callable[[Op, Types, TensorType, Mapping[str, Any]], bool]
+RefusalRule = Callable[[Op, Types, TensorType, Mapping[str, Any]], RlxError | None]
+
+
+def _no_reason(
+    op: Op, inputs: Types, out: TensorType, attrs: Mapping[str, Any]
+) -> RlxError | None:
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +33,7 @@ class Target:
     keeps_views   view ops stay steps (NumPy makes its own views); otherwise they are
                   resolved into layouts and vanish
     bool_bytes    bytes a bool takes in a buffer
+    refusal       why `native` said no, where a limit of the device is the reason
     """
 
     name: str
@@ -33,6 +42,7 @@ class Target:
     max_operands: int = 8
     keeps_views: bool = False
     bool_bytes: int = 4
+    refusal: RefusalRule = _no_reason
 
     def nbytes(self, kind: TensorType) -> int:
         """Bytes a value takes in this device's memory."""

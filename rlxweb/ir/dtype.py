@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from rlxweb.errors import DTypeError
 
@@ -88,3 +89,21 @@ def as_dtype(value: DTypeLike) -> DType:
             "cast the array first",
         )
     return found
+
+
+def cast_whole(array: npt.NDArray[Any], dtype: DType) -> npt.NDArray[Any]:
+    """The array in `dtype`; into integers and bool only if no value changes.
+
+    Errors   DTypeError with the first value the type cannot hold.
+    """
+    with np.errstate(all="ignore"):
+        made = array.astype(dtype.numpy)
+    if not dtype.is_float:
+        lost = np.asarray(made != array)
+        if lost.any():
+            raise DTypeError(
+                "",
+                f"{array[lost].reshape(-1)[0]!r} is not a {dtype} number",
+                hint="pass values its type can hold, or cast them first",
+            )
+    return made

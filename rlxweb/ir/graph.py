@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from rlxweb.errors import DTypeError, GraphError, RlxError
 from rlxweb.ir.builder import Builder
-from rlxweb.ir.dtype import DTypeLike, as_dtype
+from rlxweb.ir.dtype import DType, DTypeLike, as_dtype, cast_whole
 from rlxweb.ir.op import Op, TensorType, registry
 from rlxweb.ir.shape import as_shape, show
 from rlxweb.ir.tensor import Tensor
@@ -116,14 +116,17 @@ class Graph(Builder):
         """An array that is part of the graph.
 
         Python floats and float64 lists become f32 unless `dtype` says otherwise; NumPy
-        arrays keep their dtype.
+        arrays keep their dtype. Errors  DTypeError for a value the dtype cannot hold.
         """
         array = np.asarray(value)
-        if dtype is not None:
-            array = array.astype(as_dtype(dtype).numpy)
-        elif not isinstance(value, (np.ndarray, np.generic)):
-            small = {"f": np.float32, "i": np.int32}.get(array.dtype.kind)
-            array = array.astype(small) if small else array
+        want = None if dtype is None else as_dtype(dtype)
+        if want is None and not isinstance(value, (np.ndarray, np.generic)):
+            want = {"f": DType.F32, "i": DType.I32}.get(array.dtype.kind)
+        try:
+            array = array if want is None else cast_whole(array, want)
+        except DTypeError as error:
+            error.doing = f"constant of graph '{self.name}'"
+            raise
         kind = TensorType(as_shape(array.shape), as_dtype(array.dtype))
         return self._append("constant", (), {"value": Constant(array)}, kind, "")
 

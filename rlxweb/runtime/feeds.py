@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlxweb.errors import DTypeError, InputError, RlxError, ShapeError, UnknownName
+from rlxweb.ir.dtype import DType, cast_whole
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.shape import show
 
@@ -66,8 +67,9 @@ def as_input(doing: str, node: Node, value: Any) -> Array:
     want = node.type
     doing = f"{doing}, {node.op} '{node.name}'"
     try:
-        array = _as_array(value, want.dtype.numpy)
-    except RlxError:
+        array = _as_array(value, want.dtype)
+    except RlxError as error:
+        error.doing = doing
         raise
     except (TypeError, ValueError, BufferError, OverflowError) as error:
         raise DTypeError(doing, f"it cannot be read as an array: {error}") from None
@@ -88,13 +90,20 @@ def as_input(doing: str, node: Node, value: Any) -> Array:
     return array.astype(want.dtype.numpy, copy=False)
 
 
-def _as_array(value: Any, dtype: np.dtype[Any]) -> Array:
+def _as_array(value: Any, dtype: DType) -> Array:
+    if isinstance(value, np.ma.MaskedArray):
+        raise DTypeError(
+            "",
+            "it is a masked array, and a graph has no masks",
+            hint="fill it: array.filled(value)",
+        )
     if isinstance(value, np.ndarray):
         return value
     if isinstance(value, bool | int | float | list | tuple):
         array = np.asarray(value)
-        # A list has no dtype of its own; only a change of kind is refused.
-        return array.astype(dtype) if _kind_fits(array.dtype, dtype) else array
+        # A list has no dtype of its own; a change of kind or of value is refused.
+        fits = not array.size or _kind_fits(array.dtype, dtype.numpy)
+        return cast_whole(array, dtype) if fits else array
     if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
         return np.from_dlpack(value)
     return np.asarray(value)

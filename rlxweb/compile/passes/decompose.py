@@ -38,6 +38,11 @@ def decompose(graph: Graph, target: Target) -> Graph:
         op = registry.get(node.op)
         how = composition(op)
         if how is None:
+            inputs = tuple(graph.node(i).type for i in node.inputs)
+            error = target.refusal(op, inputs, node.type, node.attrs)
+            if error is not None:
+                error.doing = f"{node} on {target.name} ({error.doing})"
+                raise error
             raise Unsupported(
                 f"{node} on {target.name}",
                 "the device cannot run this op and it is not built from others",
