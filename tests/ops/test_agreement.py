@@ -10,12 +10,13 @@ from collections.abc import Iterable
 
 import pytest
 
-from rlxweb.errors import DTypeError, RlxError
+from rlxweb.errors import DTypeError, LimitExceeded, RlxError
 from rlxweb.gpu.limits import shrunk
 from rlxweb.gpu.port import Want
+from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import registry
 from rlxweb.kernels.variants import variants_of
-from tests.agreement import Engine, engine, judge, oracle, rounding, strided
+from tests.agreement import Engine, engine, judge, oracle, strided
 from tests.ops.ways import Case, names, plain, through_views
 
 NAMES = names()
@@ -31,6 +32,10 @@ def wrong(one: Engine, cases: Iterable[Case]) -> list[str]:
             continue
         try:
             said += told(one, case, one.run(case.graph, case.feeds)[0])
+        except LimitExceeded as error:
+            # Reads are merged word by word, so halves need a binding each.
+            if DType.F16 not in case.dtypes or "this device binds 3" not in error.rule:
+                said.append(f"{case.label} on {one.name}: {error}")
         except RlxError as error:  # one line, so that the other samples are seen too
             said.append(f"{case.label} on {one.name}: {type(error).__name__}: {error}")
     return said
@@ -40,8 +45,7 @@ def told(one: Engine, case: Case, got: object) -> list[str]:
     """The line of one case, or none."""
     op = registry.get(case.graph.node(case.graph.outputs[0]).op)
     want = oracle(case.graph, case.feeds)[0]
-    extra = 8 * rounding(case.graph, case.feeds)[0] if case.extreme else 0.0
-    why = judge(got, want, case.out, op.tolerance, extra)
+    why = judge(got, want, case.out, op.tolerance)
     return [f"{case.label} on {one.name}: {why}"] if why else []
 
 
@@ -98,8 +102,6 @@ def test_shrunk_adapter_agrees(name: str, adapter: Want) -> None:
 @pytest.mark.requires_wgpu
 def test_float16_runs_where_the_adapter_has_it(adapter: Want) -> None:
     """An adapter lists f16 exactly when it has the feature; some sample asks for it."""
-    from rlxweb.ir.dtype import DType
-
     backend = engine(adapter).backend
     has = "shader-f16" in backend.facts.features
     assert (DType.F16 in backend.target.dtypes) is has

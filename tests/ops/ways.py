@@ -25,16 +25,11 @@ SMALL = 5_000
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One graph with its feeds, and a line that says which sample it came from.
-
-    `extreme` data (an axis all alike) may sit where float32 cancels; such a case is
-    judged by how far NumPy in float32 is off as well (reliability.md A1).
-    """
+    """One graph with its feeds, and a line that says which sample it came from."""
 
     label: str
     graph: Graph
     feeds: dict[str, Array]
-    extreme: bool = False
 
     @property
     def dtypes(self) -> set[DType]:
@@ -112,6 +107,11 @@ def _varied(arrays: Sequence[Array]) -> bool:
     return any(a.ndim >= 1 and a.size for a in arrays)
 
 
+def _own_axis(sample: Sample, array: Array) -> int:
+    """The axis the op works along, counted from the front."""
+    return int(sample.attrs.get("axis", -1)) % max(array.ndim, 1)
+
+
 @cache
 def through_views(name: str) -> tuple[Case, ...]:
     """Each small sample once, the way going round: its inputs are views."""
@@ -129,12 +129,13 @@ def _through_views(op: Op) -> Iterator[Case]:
         graph = Graph(f"{op.name} of views")
         xs, feeds = [], {}
         for k, array in enumerate(arrays):
-            if array.ndim and array.size:
+            # Alike along the op's own axis is where a norm divides rounding by zero.
+            alike = which == "expanded" and _own_axis(sample, array) == 0
+            if array.ndim and array.size and not alike:
                 x, feeds[f"x{k}"] = way(graph, f"x{k}", array)
             else:
                 x = graph.input(f"x{k}", array.shape, array.dtype)
                 feeds[f"x{k}"] = array
             xs.append(x)
         graph.set_outputs([graph.apply(op.name, *xs, **sample.attrs)])
-        label = f"{_label(op, at, sample)} {which}"
-        yield Case(label, graph, feeds, extreme=which == "expanded")
+        yield Case(f"{_label(op, at, sample)} {which}", graph, feeds)
