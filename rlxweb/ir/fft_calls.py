@@ -87,6 +87,12 @@ class Work:
             self._known[name] = Ref("table", len(self.tables) - 1)
         return Access(self._known[name], (0, 0), span=width)
 
+    def spare(self, numel: int) -> Access:
+        """Scratch of `numel` elements that every piece of a call uses anew."""
+        self.scratch.append(Scratch(numel))
+        ref = Ref("scratch", len(self.scratch) - 1)
+        return Access(ref, (0, 0), "update", span=numel)
+
     def call(
         self,
         shader: str,
@@ -94,20 +100,18 @@ class Work:
         accesses: tuple[Access, ...],
         values: dict[str, int | float],
         constants: dict[str, int],
-        source: str | None = None,
+        **more: Any,
     ) -> None:
-        """One invocation for every cell of every row."""
-        axes = (Axis("rows", self.rows), Axis("cells", cells, "whole"))
-        grid = (("rows", 1), ("cells", 1))
+        """A call over rows × cells, one invocation a cell unless `grid` says else."""
+        more.setdefault("grid", (("rows", 1), ("cells", 1)))
         self.calls.append(
             Call(
                 shader,
-                axes,
+                (Axis("rows", self.rows), Axis("cells", cells, "whole")),
                 accesses,
-                grid,
                 values=values,
                 constants=constants,
-                source=source,
+                **more,
             )
         )
 

@@ -1,0 +1,114 @@
+"""Text of transforms that keep a whole row in one memory: in place, digit-reversed.
+
+Each pass reads and writes the same cells (decimation in frequency), so one copy of the
+row is enough and no pass needs more than its own butterflies. The last pass hands every
+bin to a callback. Whether one lane walks all butterflies or a workgroup shares them is
+the `Loop`'s business; where the row lies is the callbacks'.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rlxweb.kernels.butterfly import Emitter, Pair
+
+Load = Callable[[Emitter, str], Pair]
+"""(emitter, cell) → names of the value there"""
+Store = Callable[[Emitter, str, Pair], None]
+"""(emitter, cell or bin, value)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """Who does butterfly j: `first` and `step` as WGSL, `barrier` after a pass."""
+
+    first: str = "0u"
+    step: str = "1u"
+    barrier: str = ""
+
+    def over(self, count: int, body: str, name: str = "j") -> str:
+        head = f"for (var {name} = {self.first}; {name} < {count}u; {name} += {self.step})"
+        return f"  {head} {{\n{body}\n  }}"
+
+
+ONE_LANE = Loop()
+WORKGROUP = Loop("lid", "WG", "  workgroupBarrier();\n")
+
+
+def place(e: Emitter, index: str, radices: Sequence[int], n: int) -> str:
+    """The cell where digits of `index` (lowest first) lie after passes of `radices`."""
+    terms, rest, room = [], index, n
+    for at, radix in enumerate(radices):
+        room //= radix
+        if at == len(radices) - 1:
+            terms.append(f"{rest} * {room}u")
+        else:
+            terms.append(f"({rest} % {radix}u) * {room}u")
+            rest = e.let(f"{rest} / {radix}u")
+    return e.let(" + ".join(terms)) if terms else "0u"
+
+
+def passes(
+    n: int,
+    radices: Sequence[int],
+    loop: Loop,
+    table: Callable[[str], str],
+    first: Load,
+    load: Load,
+    store: Store,
+    last: Store,
+) -> str:
+    """The transform of one row.
+
+    table  index → WGSL of the number at that index of [cos …, sin …] of n roots
+    first  how the first pass gets value `cell` of the input
+    load, store  the row's memory between passes
+    last   takes bin and value of the result
+    """
+    out = []
+    for at in range(len(radices)):
+        get = first if at == 0 else load
+        if at == len(radices) - 1:
+            out.append(_last(n, radices, loop, get, last))
+        else:
+            out.append(_inner(n, radices, at, loop, table, get, store))
+            out.append(loop.barrier)
+    return "\n".join(part for part in out if part)
+
+
+def _inner(
+    n: int,
+    radices: Sequence[int],
+    at: int,
+    loop: Loop,
+    table: Callable[[str], str],
+    load: Load,
+    store: Store,
+) -> str:
+    radix, before = radices[at], math.prod(radices[:at])
+    length = n // before
+    stride = length // radix
+    e = Emitter("abcdefgh"[at])
+    m = e.let(f"j % {stride}u") if at else "j"
+    base = e.let(f"(j / {stride}u) * {length}u + {m}") if at else "j"
+    xs = [load(e, f"{base} + {q * stride}u") for q in range(radix)]
+    for k, y in enumerate(e.dft(xs)):
+        if k:
+            turn = e.let(f"{m} * {k * before}u")
+            y = e.times(y, e.let(table(turn)), e.let(table(f"{n}u + {turn}")))
+        store(e, f"{base} + {k * stride}u", y)
+    return loop.over(n // radix, e.text())
+
+
+def _last(
+    n: int, radices: Sequence[int], loop: Loop, load: Load, last: Store
+) -> str:
+    radix = radices[-1]
+    e = Emitter("z")
+    base = place(e, "j", radices[:-1], n)
+    xs = [load(e, f"{base} + {q}u") for q in range(radix)]
+    for k, y in enumerate(e.dft(xs)):
+        last(e, f"j + {k * (n // radix)}u", y)
+    return loop.over(n // radix, e.text())
