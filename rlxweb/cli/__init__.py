@@ -1,1 +1,5 @@
-"""The command line: one file per command, and no logic that a library user would miss."""
+"""The command line: one file per command, no logic that a library user would miss.
+
+`main.py` owns the error boundary and the exit codes, `job.py` the work, and the files
+beside them what is written, drawn and printed. Nothing below may import this room.
+"""

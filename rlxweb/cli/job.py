@@ -1,8 +1,12 @@
-"""The main job: walk a recording in blocks, average, find the peaks. Prints nothing."""
+"""The main job: walk a recording in blocks, average, find the peaks. Prints nothing.
+
+Owns how much of a recording is held at once: blocks of samples, and fewer channels at a
+time where one segment of all of them would not fit.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,27 +14,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.compile.plan import Decision
+from rlxweb.devices.device import Device, parse_device
 from rlxweb.errors import UsageError
 from rlxweb.io import Group, Recording, check_finite
 from rlxweb.signal.choose import choose_engine
 from rlxweb.signal.engine import Engine
+from rlxweb.signal.engine_stream import WelchStream
 from rlxweb.signal.peaks_of_power import PeaksOfPower, peaks_of_power
 from rlxweb.signal.presets import OF_PRESET, from_preset
 from rlxweb.signal.spec import WelchSpec
 from rlxweb.signal.spectrum import frequencies
-from rlxweb.signal.stream import WelchStream
 from rlxweb.signal.welch_peaks import checked_k
 
-# Bytes of float64 samples held at once; a block is never shorter than one segment.
-BLOCK_BYTES = 32 << 20
+# Bytes of float64 samples in one block. Reading, widening and framing hold a few
+# blocks at a time.
+BLOCK_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the user asked for; `precision` and `device` may be "auto"."""
+    """What the user asked for; `precision` and `device` may be "auto".
+
+    segment_s  seconds per segment; where given, each rate gets its own nperseg, cut to
+               the length of the recording
+    """
 
     fs: float | None = None
     nperseg: int = 256
+    segment_s: float | None = None
     k: int = 16
     noverlap: int | None = None
     nsegments: int | None = None
@@ -47,6 +58,18 @@ class Settings:
     nan: str = "raise"
     prominence: float | None = None
 
+    def nperseg_of(self, group: Group) -> int:
+        if self.segment_s is None:
+            return self.nperseg
+        return max(1, min(round(self.segment_s * group.fs), group.n_samples))
+
+    @property
+    def asked_device(self) -> str:
+        """The device asked for, or "auto"; naming an adapter asks for a GPU."""
+        if self.device.strip().lower() != "auto":
+            return parse_device(self.device).label
+        return "gpu" if self.adapter else "auto"
+
 
 @dataclass(frozen=True, slots=True)
 class GroupResult:
@@ -60,6 +83,8 @@ class GroupResult:
     fs: float
     n_samples: int
     n_segments: int
+    preset: str
+    mode: str
     spec: WelchSpec
     hz: NDArray[np.float64]
     power: NDArray[Any]
@@ -67,6 +92,18 @@ class GroupResult:
     device: str
     engine: str
     decision: Decision
+
+    @property
+    def resolution(self) -> float:
+        """Hz from one bin to the next."""
+        return self.fs / self.spec.nfft
+
+    def power_unit(self, unit: str) -> str:
+        """Of the power of a channel in `unit`; "" where the file names none."""
+        squared = f"{unit.replace('uV', 'µV')}²" if unit else ""
+        if self.preset == "rlx":
+            return squared
+        return f"{squared}/Hz" if squared else "1/Hz"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +122,10 @@ Progress = Callable[[int], None]
 def analyse(
     recording: Recording, settings: Settings, progress: Progress | None = None
 ) -> FileResult:
-    """All groups of an open recording. `progress(samples)` is called after each block.
+    """All groups of an open recording.
 
-    Errors   those of the signal functions; NotFinite names channel and sample.
+    progress  called after each block with its number of samples, all channels counted
+    Errors    those of the signal functions; NotFinite names channel and sample.
     """
     groups = tuple(
         _group(recording, group, settings, progress) for group in recording.groups
@@ -98,26 +136,33 @@ def analyse(
 def _group(
     recording: Recording, group: Group, settings: Settings, progress: Progress | None
 ) -> GroupResult:
-    if settings.nperseg > group.n_samples:
+    nperseg = settings.nperseg_of(group)
+    if nperseg > group.n_samples:
         raise UsageError(
             f"welch of {recording.path!r}",
-            f"nperseg is {settings.nperseg}",
+            f"nperseg is {nperseg}",
             f"the channels at {group.fs:g} Hz have {group.n_samples} samples",
             "use a smaller --nperseg",
         )
-    spec = _spec(settings, group)
+    spec = _spec(settings, group, nperseg)
     k = checked_k(settings.k, spec.n_freqs, settings.mode)
     engine, decision = choose_engine(
-        spec, len(group.channels), group.n_samples, settings.device, settings.adapter
+        spec,
+        len(group.channels),
+        group.n_samples,
+        settings.asked_device,
+        settings.adapter,
     )
-    stream = _walk(group, spec, engine, settings, progress)
-    power, hz = stream.result(), frequencies(spec, group.fs)
+    hz = frequencies(spec, group.fs)
+    power, n_segments = _power(group, spec, engine, settings, progress)
     return GroupResult(
         names=group.names,
         units=tuple(c.unit for c in group.channels),
         fs=group.fs,
         n_samples=group.n_samples,
-        n_segments=stream.n_segments,
+        n_segments=n_segments,
+        preset=settings.preset,
+        mode=settings.mode,
         spec=spec,
         hz=hz,
         power=power,
@@ -128,17 +173,17 @@ def _group(
     )
 
 
-def _spec(settings: Settings, group: Group) -> WelchSpec:
+def _spec(settings: Settings, group: Group, nperseg: int) -> WelchSpec:
     """Resolved for the group's length; the dtype follows device and precision."""
+    on_device = settings.asked_device not in ("auto", Device.CPU.label)
     single = settings.precision == "f32" or (
-        settings.precision == "auto"
-        and (group.dtype == np.float32 or settings.device not in ("auto", "cpu"))
+        settings.precision == "auto" and (on_device or group.dtype == np.float32)
     )
     return from_preset(
         settings.preset,
         group.n_samples,
         fs=group.fs,
-        nperseg=settings.nperseg,
+        nperseg=nperseg,
         noverlap=settings.noverlap,
         nsegments=settings.nsegments,
         window=settings.window,
@@ -149,6 +194,27 @@ def _spec(settings: Settings, group: Group) -> WelchSpec:
 
 def _detrend(text: str) -> str | None:
     return None if text == "none" else text
+
+
+def _power(
+    group: Group,
+    spec: WelchSpec,
+    engine: Engine,
+    settings: Settings,
+    progress: Progress | None,
+) -> tuple[NDArray[Any], int]:
+    """Power (C, F) of the whole group, and the segments averaged."""
+    streams = [
+        _walk(part, spec, engine, settings, progress) for part in _parts(group, spec)
+    ]
+    return np.concatenate([s.result() for s in streams]), streams[0].n_segments
+
+
+def _parts(group: Group, spec: WelchSpec) -> Iterator[Group]:
+    """The group, or as many channels of it at a time as one block can hold."""
+    most = max(1, BLOCK_BYTES // (8 * spec.nperseg))
+    for at in range(0, len(group.channels), most):
+        yield replace(group, channels=group.channels[at : at + most])
 
 
 def _walk(
@@ -168,7 +234,7 @@ def _walk(
             check_finite(block.data, group, block.start)
         stream.feed(block.data)
         if progress is not None:
-            progress(block.data.shape[1])
+            progress(block.data.size)
         if stream.is_full:
             break
     return stream

@@ -1,26 +1,39 @@
 """`rlxweb`: the command group, the error boundary and the exit codes.
 
 0 good · 1 wrong numbers or a failed case · 2 usage · 3 no usable device · 4 a required
-device or feature is missing · 75 device lost. Commands live in files of their own and
-are imported when called, so `rlxweb --help` is quick.
+device or feature is missing · 75 device lost · 130 stopped by the user. Every error of
+ours is one line on stderr; a traceback means a bug. Commands live in files of their own
+and are imported when called, so `rlxweb --help` is quick.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
-from importlib.metadata import version
 from typing import Any
 
 import click
 
+from rlxweb.cli.versions import rlxweb_version
 from rlxweb.errors import RlxError
 
+# Name → module and the first line of its help, so that listing loads none of them.
 COMMANDS = {
-    "welch": "rlxweb.cli.welch_command",
-    "devices": "rlxweb.cli.devices_command",
-    "demo": "rlxweb.cli.demo_command",
+    "welch": (
+        "rlxweb.cli.welch_command",
+        "Welch spectra and their strongest peaks, of recordings.",
+    ),
+    "devices": (
+        "rlxweb.cli.devices_command",
+        "List every device: available or not, and why.",
+    ),
+    "demo": (
+        "rlxweb.cli.demo_command",
+        "Peaks of a made recording with known rhythms, or of yours.",
+    ),
 }
+STOPPED = 130
 
 
 class LazyGroup(click.Group):
@@ -32,36 +45,89 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = import_module(COMMANDS[cmd_name]).command
+        command: click.Command = import_module(COMMANDS[cmd_name][0]).command
         return command
+
+    def format_commands(
+        self, ctx: click.Context, formatter: click.HelpFormatter
+    ) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, row[1]) for name, row in COMMANDS.items()])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            # The reader of our output went away (`| head`); nobody is left to tell.
+            _discard_stdout()
+            return 0
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(version("rlxweb"), prog_name="rlxweb")
+@click.version_option(rlxweb_version(), prog_name="rlxweb")
 def cli() -> None:
     """Spectral peaks of recordings, on the best engine this machine has."""
 
 
-def main(args: list[str] | None = None) -> Any:
+def main(args: list[str] | None = None) -> None:
     """Run the command line; every error of ours becomes one line and an exit code."""
+    _print_anything()
     try:
         code = cli.main(args, prog_name="rlxweb", standalone_mode=False)
+    except (KeyboardInterrupt, click.exceptions.Abort):
+        code = _say("stopped", STOPPED)
     except click.exceptions.Exit as done:
         code = done.exit_code
-    except click.ClickException as error:
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         code = error.exit_code
-    except (KeyboardInterrupt, click.exceptions.Abort):
-        click.echo("rlxweb: stopped", err=True)
-        code = 130
-    except BrokenPipeError:
-        # The reader of our output went away; nothing is left to tell it.
-        sys.stderr.close()
-        code = 0
+    except click.ClickException as error:
+        code = _say(_click_text(error), error.exit_code)
     except RlxError as error:
-        click.echo(f"rlxweb: {error}", err=True)
-        code = error.exit_code
-    sys.exit(code or 0)
+        code = _say(str(error), error.exit_code)
+    except MemoryError:
+        code = _say("out of memory; use a smaller --nperseg or fewer --channels", 1)
+    sys.exit(_flushed(code if isinstance(code, int) else 0))
+
+
+def _say(text: str, code: int) -> int:
+    """One line on stderr, whatever a driver or a file name put into the text."""
+    click.echo("rlxweb: " + "; ".join(text.split("\n")), err=True)
+    return code
+
+
+def _click_text(error: click.ClickException) -> str:
+    where = getattr(error, "ctx", None)
+    name = where.command_path if where is not None else "rlxweb"
+    text = error.format_message().rstrip(".").replace("\n", " ")
+    return f"{text}; see {name} --help"
+
+
+def _print_anything() -> None:
+    """No channel name may stop a run because the terminal lacks one of its letters."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="replace")
+
+
+def _discard_stdout() -> None:
+    # Python flushes stdout once more at exit and would complain then.
+    sink = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(sink, sys.stdout.fileno())
+    os.close(sink)
+
+
+def _flushed(code: int) -> int:
+    """Send the last of stdout while an error can still be told."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _discard_stdout()
+    except OSError as error:
+        _discard_stdout()
+        return _say(f"writing standard output: {error.strerror}", 1)
+    return code
 
 
 if __name__ == "__main__":

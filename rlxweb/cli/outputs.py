@@ -1,16 +1,24 @@
-"""Result files: CSV rows, NPZ arrays, the JSON record. Written whole or not at all."""
+"""Result files: CSV rows, NPZ arrays, the JSON record. Written whole or not at all.
+
+Owns their columns, names and the schema, and the look at every output path before the
+work begins: hours of averaging must not end at a folder that is not there.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from importlib.metadata import version
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from rlxweb.cli.job import FileResult, GroupResult, Settings
-from rlxweb.io import write_csv, write_json, write_npz
+from rlxweb.cli.versions import rlxweb_version, versions
+from rlxweb.errors import UsageError
+from rlxweb.io import atomic_path, write_csv, write_json, write_npz
 
 SCHEMA = "rlxweb.welch/1"
 COLUMNS = (
@@ -27,6 +35,36 @@ COLUMNS = (
 )
 
 
+class _OnlyLooking(Exception):
+    """Leaves `atomic_path` before anything is renamed."""
+
+
+def check_outputs(inputs: Sequence[str], outputs: Iterable[tuple[str, str]]) -> None:
+    """Refuse outputs that cannot be written, or that would overwrite something asked.
+
+    outputs   (option, path); the JSON record may be "-", standard output
+    Errors    UsageError for two outputs of one name, an input named as output, or a "-"
+              that is not JSON; RecordingError where nothing can be written.
+    """
+    seen = {os.path.realpath(path): f"the recording {path!r}" for path in inputs}
+    for option, path in outputs:
+        if path == "-":
+            if option != "--json":
+                raise UsageError(f"{option} -", "only --json writes to standard output")
+            continue
+        place = os.path.realpath(path)
+        if place in seen:
+            raise UsageError(
+                f"{option} {path!r}",
+                f"it names {seen[place]}",
+                "every output is a file of its own",
+                "choose another name",
+            )
+        seen[place] = f"the file of {option}"
+        with suppress(_OnlyLooking), atomic_path(path):
+            raise _OnlyLooking
+
+
 def csv_rows(results: Sequence[FileResult]) -> Iterator[tuple[Any, ...]]:
     """One row per peak, strongest first in each channel."""
     for result in results:
@@ -34,7 +72,7 @@ def csv_rows(results: Sequence[FileResult]) -> Iterator[tuple[Any, ...]]:
             for at, name in enumerate(group.names):
                 for rank, peak in enumerate(_peaks(group, at), 1):
                     yield (
-                        result.path,
+                        _text(result.path),
                         name,
                         group.units[at],
                         group.fs,
@@ -45,6 +83,11 @@ def csv_rows(results: Sequence[FileResult]) -> Iterator[tuple[Any, ...]]:
                         peak.get("prominence", ""),
                         group.device,
                     )
+
+
+def _text(path: str) -> str:
+    """A path as text that every encoding can hold."""
+    return os.fsencode(path).decode("utf-8", "replace")
 
 
 def _peaks(group: GroupResult, at: int) -> list[dict[str, Any]]:
@@ -70,12 +113,12 @@ def as_json(results: Sequence[FileResult], settings: Settings) -> dict[str, Any]
     """The run record: settings, versions, device, decision and every peak."""
     return {
         "schema": SCHEMA,
-        "rlxweb": version("rlxweb"),
-        "numpy": np.__version__,
+        "rlxweb": rlxweb_version(),
+        "versions": versions(),
         "settings": {n: getattr(settings, n) for n in settings.__slots__},
         "files": [
             {
-                "path": result.path,
+                "path": _text(result.path),
                 "format": result.format,
                 "left_out": [
                     {"channel": name, "reason": why} for name, why in result.left_out
@@ -96,23 +139,34 @@ def _group_json(group: GroupResult) -> dict[str, Any]:
         "nperseg": spec.nperseg,
         "hop": spec.hop,
         "nfft": spec.nfft,
+        "hz_per_bin": group.resolution,
         "detrend": spec.detrend,
         "dtype": spec.dtype,
         "device": group.device,
         "engine": group.engine,
         "decision": group.decision.as_json(),
         "channels": [
-            {"name": name, "unit": group.units[at], "peaks": _peaks(group, at)}
+            {
+                "name": name,
+                "unit": group.units[at],
+                "power_unit": group.power_unit(group.units[at]),
+                "peaks": _peaks(group, at),
+            }
             for at, name in enumerate(group.names)
         ],
     }
 
 
 def save_json(path: str, results: Sequence[FileResult], settings: Settings) -> None:
+    """The run record, as UTF-8 wherever it goes."""
+    reconfigure = getattr(sys.stdout, "reconfigure", None)
+    if path == "-" and reconfigure is not None:
+        reconfigure(encoding="utf-8")
     write_json(path, as_json(results, settings))
 
 
 def save_csv(path: str, results: Sequence[FileResult]) -> None:
+    """One line per peak."""
     write_csv(path, COLUMNS, csv_rows(results))
 
 
@@ -123,13 +177,25 @@ def save_npz(path: str, results: Sequence[FileResult]) -> None:
     for f, result in enumerate(results):
         for g, group in enumerate(result.groups):
             head = f"f{f}_g{g}_" if many else ""
-            arrays[f"{head}path"] = np.array(result.path)
-            arrays[f"{head}channels"] = np.array(group.names)
-            arrays[f"{head}fs"] = np.array(group.fs)
-            arrays[f"{head}freqs"] = group.hz
-            arrays[f"{head}psd"] = group.power
-            arrays[f"{head}bins"] = group.peaks.bins
-            arrays[f"{head}hz"] = group.peaks.hz
-            arrays[f"{head}power"] = group.peaks.power
-            arrays[f"{head}count"] = group.peaks.count
+            arrays |= {
+                f"{head}{name}": value for name, value in _arrays(result, group).items()
+            }
     write_npz(path, **arrays)
+
+
+def _arrays(result: FileResult, group: GroupResult) -> dict[str, Any]:
+    found = {
+        "path": np.array(_text(result.path)),
+        "channels": np.array(group.names),
+        "units": np.array(group.units),
+        "fs": np.array(group.fs),
+        "freqs": group.hz,
+        "psd": group.power,
+        "bins": group.peaks.bins,
+        "hz": group.peaks.hz,
+        "power": group.peaks.power,
+        "count": group.peaks.count,
+    }
+    if group.peaks.prominence is not None:
+        found["prominence"] = group.peaks.prominence
+    return found

@@ -1,135 +1,231 @@
-"""The picture: spectra with their peaks marked, or a channels × frequency heatmap."""
+"""The picture: spectra with their peaks marked, or a channels × frequency heatmap.
+
+Owns panels, axes and colours; what they should show is decided in `scales.py`.
+matplotlib is loaded here, only when a picture is asked for, and its global state is
+never touched.
+"""
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rlxweb.cli.job import FileResult, GroupResult
+from rlxweb.cli.scales import (
+    Ticks,
+    columns,
+    decibels,
+    level_range,
+    offset_bins,
+    peaks_to_name,
+    ticks_of,
+    wants_log,
+)
+from rlxweb.cli.table import decimals
 from rlxweb.errors import Unsupported, UsageError
 from rlxweb.io import atomic_path
 
-# More lines than this cannot be told apart in one panel.
-LINES = 12
+# More lines than this cannot be told apart in one panel; it is also how many colours
+# the default cycle has.
+LINES = 10
 FORMATS = (".png", ".svg", ".pdf")
+DPI = 130
+_PEAK = "#ff2d55"
+
+
+def check_plot(path: Path) -> None:
+    """Refuse what `save_plot` could not draw.
+
+    Errors   UsageError for an unknown suffix; Unsupported when matplotlib is missing.
+    """
+    if path.suffix.lower() not in FORMATS:
+        raise UsageError(
+            f"--plot {str(path)!r}",
+            f"the suffix is {path.suffix!r}",
+            "known: " + ", ".join(FORMATS),
+        )
+    try:
+        import matplotlib.figure  # noqa: F401  loading it is the question
+    except ImportError:
+        raise Unsupported(
+            f"--plot {str(path)!r}",
+            "matplotlib is not installed",
+            hint="pip install 'rlxweb[plot]'",
+        ) from None
 
 
 def save_plot(path: Path, result: FileResult) -> None:
     """One panel per group of equal rate.
 
-    Errors   Unsupported when matplotlib is missing; UsageError for a suffix it cannot
-    write; RecordingError when the file cannot be written.
+    Errors   those of `check_plot`; RecordingError when the file cannot be written.
     """
-    if path.suffix.lower() not in FORMATS:
-        raise UsageError(
-            f"plot to {str(path)!r}",
-            f"the suffix is {path.suffix!r}",
-            "known: " + ", ".join(FORMATS),
-        )
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise Unsupported(
-            f"plot to {str(path)!r}",
-            "matplotlib is not installed",
-            hint="pip install 'rlxweb[plot]'",
-        ) from None
-    rows = len(result.groups)
+    check_plot(path)
+    with warnings.catch_warnings():
+        # A letter the font lacks is drawn as a box; the warning helps nobody here.
+        warnings.simplefilter("ignore")
+        figure = _figure(result)
+        with atomic_path(path) as temporary:
+            suffix = path.suffix.lower().lstrip(".")
+            figure.savefig(temporary, dpi=DPI, format=suffix)
+
+
+def _figure(result: FileResult) -> Any:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     tall = [_height(group) for group in result.groups]
     figure = Figure(figsize=(11, sum(tall)), layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.subplots(rows, 1, squeeze=False, height_ratios=tall)
+    axes = figure.subplots(len(tall), 1, squeeze=False, height_ratios=tall)
     for axis, group in zip(axes[:, 0], result.groups, strict=True):
-        many = len(group.names) > LINES
-        (_heatmap if many else _spectra)(figure, axis, group)
-        axis.set_title(
-            f"{Path(result.path).name}: {len(group.names)} channels at {group.fs:g} Hz "
-            f"· {group.n_segments} segments of {group.spec.nperseg} · {group.engine}",
-            fontsize=10,
-            loc="left",
-        )
-    with atomic_path(path) as temporary:
-        figure.savefig(temporary, dpi=130, format=path.suffix.lower().lstrip("."))
+        draw = _heatmap if len(group.names) > LINES else _spectra
+        draw(figure, axis, group)
+        axis.set_title(_title(result, group), fontsize=10, loc="left", parse_math=False)
+    return figure
+
+
+def _title(result: FileResult, group: GroupResult) -> str:
+    n = len(group.names)
+    return (
+        f"{Path(result.path).name} · {n} channel{'s' * (n > 1)} at {group.fs:g} Hz · "
+        f"{group.n_segments} × {group.spec.nperseg} samples, "
+        f"{group.resolution:.3g} Hz per bin · {group.engine}"
+    )
 
 
 def _height(group: GroupResult) -> float:
-    return min(14.0, 2.5 + 0.11 * len(group.names)) if len(group.names) > LINES else 5.5
+    if len(group.names) <= LINES:
+        return 5.5
+    return min(17.0, max(4.5, 1.6 + 0.115 * len(group.names)))
 
 
-def _decibels(power: Any) -> Any:
-    """10 log10, with zeros lifted to the smallest power that is not."""
-    positive = power[np.isfinite(power) & (power > 0)]
-    floor = positive.min() if positive.size else 1.0
-    return 10 * np.log10(np.maximum(power, floor))
+def _level_label(group: GroupResult) -> str:
+    units = {group.power_unit(u) for u in group.units}
+    unit = units.pop() if len(units) == 1 else ""
+    one = "" if unit.startswith("1") else "1 "
+    return f"power (dB re {one}{unit})" if unit else "power (dB)"
 
 
-def _unit(group: GroupResult) -> str:
-    units = {u for u in group.units if u}
-    return f"dB re {units.pop()}²" if len(units) == 1 else "dB"
+def _frequency_axis(axis: Any, group: GroupResult, is_log: bool, low: float) -> None:
+    """`low` is where a logarithmic axis begins, in bins."""
+    step = group.resolution
+    if is_log:
+        from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+        axis.set_xscale("log")
+        axis.set_xlim(low * step, group.hz.max() + step / 2)
+        ticks: Ticks = ticks_of(step, float(group.hz.max()))
+        axis.xaxis.set_major_locator(FixedLocator(ticks))
+        axis.xaxis.set_minor_locator(NullLocator())
+        axis.xaxis.set_major_formatter(FuncFormatter(lambda hz, _: f"{hz:g}"))
+    else:
+        axis.set_xlim(-step / 2, group.hz.max() + step / 2)
+    axis.set_xlabel("frequency (Hz)" + (", log scale" if is_log else ""))
 
 
 def _spectra(figure: Any, axis: Any, group: GroupResult) -> None:
-    level = _decibels(group.power)
-    order = np.argsort(group.hz)
+    level = decibels(group.power)
+    is_log = wants_log(group)
+    _frequency_axis(axis, group, is_log, 0.9)
+    first = 1 if is_log else 0
     for at, name in enumerate(group.names):
-        (line,) = axis.plot(group.hz[order], level[at, order], lw=1, label=name)
-        n = int(group.peaks.count[at])
-        bins = group.peaks.bins[at, :n]
-        axis.plot(
-            group.peaks.hz[at, :n], level[at, bins], "o", ms=4, color=line.get_color()
+        # A label that begins with "_" would be left out of the legend.
+        label = f" {name}" if name.startswith("_") else name
+        (line,) = axis.plot(
+            group.hz[first:], level[at, first:], lw=1, label=_plain(label)
         )
-    _name_peaks(axis, group, level)
-    axis.set(xlabel="frequency (Hz)", ylabel=f"power ({_unit(group)})")
-    axis.margins(x=0.01)
+        n = int(group.peaks.count[at])
+        places = group.peaks.hz[at, :n], decibels(group.peaks.power[at, :n])
+        axis.plot(*places, "o", ms=3.5, color=line.get_color())
+    low, high = level_range(level, offset_bins(group))
+    limits = low - 0.05 * (high - low), high + 0.12 * (high - low)
+    axis.set_ylim(limits)
+    _name_peaks(axis, group, is_log, limits)
+    axis.set_ylabel(_level_label(group), parse_math=False)
     axis.grid(alpha=0.25)
-    axis.legend(fontsize=8, ncols=2, loc="upper right")
+    axis.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
 
-def _name_peaks(axis: Any, group: GroupResult, level: Any) -> None:
-    """The frequency beside each channel's strongest peak, once per frequency."""
-    named: list[float] = []
-    apart = 0.02 * float(np.ptp(group.hz))
-    for at in np.argsort(-group.peaks.power[:, 0]):
-        if not group.peaks.count[at]:
-            continue
-        hz = float(group.peaks.hz[at, 0])
-        if any(abs(hz - other) < apart for other in named):
-            continue
-        named.append(hz)
+def _name_peaks(
+    axis: Any, group: GroupResult, is_log: bool, limits: tuple[float, float]
+) -> None:
+    digits = decimals(group.resolution)
+    for peak in peaks_to_name(group, is_log, limits):
         axis.annotate(
-            f"{hz:.1f} Hz",
-            (hz, level[at, group.peaks.bins[at, 0]]),
+            f"{peak.hz:.{digits}f} Hz",
+            (peak.hz, peak.level),
             textcoords="offset points",
-            xytext=(4, 6),
+            xytext=(0, 6),
+            ha="center" if 0.03 < peak.across < 0.97 else "left",
             fontsize=8,
+            bbox={"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 0.5},
         )
 
 
 def _heatmap(figure: Any, axis: Any, group: GroupResult) -> None:
-    order = np.argsort(group.hz)
-    level = _decibels(group.power)[:, order]
-    hz = group.hz[order]
-    step = group.fs / group.spec.nfft
-    low, high = np.percentile(level[np.isfinite(level)], [1, 99.5])
-    image = axis.imshow(
-        level,
-        aspect="auto",
-        interpolation="nearest",
-        extent=(hz[0] - step / 2, hz[-1] + step / 2, len(group.names) - 0.5, -0.5),
-        vmin=low,
-        vmax=max(high, low + 1e-9),
-        cmap="viridis",
+    is_log = wants_log(group)
+    level = decibels(group.power)
+    cells, edges = columns(level, group.resolution, is_log)
+    low, high = level_range(level, offset_bins(group))
+    rows = np.arange(len(group.names) + 1) - 0.5
+    image = axis.pcolormesh(
+        edges, rows, cells, vmin=low, vmax=high, cmap="viridis", rasterized=True
     )
-    rows = np.arange(len(group.names))
-    found = group.peaks.count > 0
-    axis.plot(
-        group.peaks.hz[found, 0], rows[found], "w.", ms=3, label="strongest peak"
+    _frequency_axis(axis, group, is_log, 0.5)
+    axis.set_ylim(rows[-1], rows[0])
+    _mark_peaks(axis, group)
+    every = -(-len(group.names) // 150)
+    axis.set_yticks(
+        range(0, len(group.names), every),
+        [_plain(name) for name in group.names[::every]],
+        fontsize=6 if len(group.names) > 40 else 8,
     )
-    every = max(1, len(group.names) // 70)
-    axis.set_yticks(rows[::every], group.names[::every], fontsize=6)
-    axis.set(xlabel="frequency (Hz)")
-    figure.colorbar(image, ax=axis, label=f"power ({_unit(group)})", pad=0.01)
-    axis.legend(fontsize=8, loc="upper right")
+    bar = figure.colorbar(
+        image,
+        ax=axis,
+        pad=0.01,
+        fraction=0.04,
+        aspect=5 * _height(group),
+        extend=_extend(level, low, high),
+        extendfrac=0.015,
+    )
+    bar.set_label(_level_label(group), parse_math=False)
+    axis.legend(
+        fontsize=8, loc="lower right", bbox_to_anchor=(1.0, 1.0), frameon=False, ncols=2
+    )
+
+
+def _mark_peaks(axis: Any, group: GroupResult) -> None:
+    """The strongest of each row; in mode "peaks" also the next two."""
+    peaks = group.peaks
+    places = min(3 if group.mode == "peaks" else 1, peaks.bins.shape[1])
+    noun = "peak" if group.mode == "peaks" else "bin"
+    for rank in range(places):
+        found = np.flatnonzero(peaks.count > rank)
+        axis.plot(
+            peaks.hz[found, rank],
+            found,
+            "o" if rank == 0 else "x",
+            ms=2.6,
+            mew=0.7,
+            color=_PEAK,
+            label={0: f"strongest {noun}", 1: "next two"}.get(rank),
+        )
+
+
+def _extend(level: NDArray[Any], low: float, high: float) -> str:
+    """Which ends of the colour bar stand for values beyond it."""
+    finite = level[np.isfinite(level)]
+    below, above = bool((finite < low).any()), bool((finite > high).any())
+    return {(0, 0): "neither", (1, 0): "min", (0, 1): "max", (1, 1): "both"}[
+        int(below), int(above)
+    ]
+
+
+def _plain(name: str) -> str:
+    """A name as text, where matplotlib would take dollar signs for a formula."""
+    return name.replace("$", r"\$")

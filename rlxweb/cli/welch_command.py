@@ -1,9 +1,14 @@
-"""`rlxweb welch FILE…`: spectra and peaks of recordings."""
+"""`rlxweb welch FILE…`: spectra and peaks of recordings.
+
+Owns the options and the order of things: look at the outputs, read and average, write
+the files, print. Standard output comes last, so a reader that leaves loses no file.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +17,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from rlxweb.cli.job import FileResult, Settings, analyse
-from rlxweb.cli.outputs import save_csv, save_json, save_npz
-from rlxweb.cli.plot import save_plot
+from rlxweb.cli.outputs import check_outputs, save_csv, save_json, save_npz
+from rlxweb.cli.plot import check_plot, save_plot
 from rlxweb.cli.table import print_peaks
 from rlxweb.errors import UsageError
 from rlxweb.io import Recording, open_recording
@@ -23,8 +28,18 @@ BAR_FROM_SAMPLES = 20_000_000
 
 OPTIONS = [
     click.option("--fs", type=float, help="Rate in Hz, for files that carry none."),
-    click.option("--nperseg", type=int, default=256, show_default=True),
-    click.option("--noverlap", type=int, help="Default: the preset's."),
+    click.option(
+        "--nperseg",
+        type=int,
+        default=256,
+        show_default=True,
+        help="Samples per segment.",
+    ),
+    click.option(
+        "--noverlap",
+        type=int,
+        help="Samples two segments share; default: the preset's.",
+    ),
     click.option("--nsegments", type=int, help="Average only the first so many."),
     click.option("--k", type=int, default=16, show_default=True, help="Peaks to keep."),
     click.option(
@@ -32,6 +47,7 @@ OPTIONS = [
         type=click.Choice(["rlx", "scipy", "mne"]),
         default="rlx",
         show_default=True,
+        help="rlx: symmetric Hann, |X|² unscaled; scipy, mne: their density.",
     ),
     click.option(
         "--mode",
@@ -41,7 +57,11 @@ OPTIONS = [
         help="Strongest bins, or true local maxima with refined frequency.",
     ),
     click.option("--window", help="Window name; default: the preset's."),
-    click.option("--detrend", type=click.Choice(["none", "constant", "linear"])),
+    click.option(
+        "--detrend",
+        type=click.Choice(["none", "constant", "linear"]),
+        help="Removed from each segment; default: the preset's.",
+    ),
     click.option("--prominence", type=float, help="Least prominence (mode peaks)."),
     click.option(
         "--channels",
@@ -50,15 +70,27 @@ OPTIONS = [
         help="Channel names or patterns ('EEG*'), repeatable or comma-separated.",
     ),
     click.option("--array", help="Member of an NPZ file."),
-    click.option("--layout", type=click.Choice(["channels-first", "samples-first"])),
-    click.option("--device", default="auto", show_default=True),
-    click.option("--adapter", default="", help="Part of an adapter's name."),
+    click.option(
+        "--layout",
+        type=click.Choice(["channels-first", "samples-first"]),
+        help="Of a 2-D NPY or NPZ array; default: channels-first.",
+    ),
+    click.option(
+        "--device",
+        default="auto",
+        show_default=True,
+        help="auto, or a name of `rlxweb devices`.",
+    ),
+    click.option(
+        "--adapter", default="", help="Part of an adapter's name; implies a GPU."
+    ),
     click.option(
         "--precision",
         type=click.Choice(["auto", "f32", "f64"]),
         default="auto",
         show_default=True,
-        help="auto: float64 on the CPU, float32 on a device that was asked for.",
+        help="auto: as the file on the CPU (float32 or float64), float32 on a device that "
+        "was asked for.",
     ),
     click.option(
         "--nan",
@@ -67,13 +99,43 @@ OPTIONS = [
         show_default=True,
         help="What to do about samples that are not finite.",
     ),
-    click.option("--csv", "csv_path", help="Write the peaks as CSV."),
-    click.option("--npz", "npz_path", help="Write spectra and peaks as NPZ."),
-    click.option("--json", "json_path", help="Write the run record; - is stdout."),
-    click.option("--plot", "plot_path", help="Draw spectra with peaks, or a heatmap."),
+    click.option("--csv", "csv_path", metavar="F", help="Write the peaks as CSV."),
+    click.option(
+        "--npz", "npz_path", metavar="F", help="Write spectra and peaks as NPZ."
+    ),
+    click.option(
+        "--json", "json_path", metavar="F", help="Write the run record; - is stdout."
+    ),
+    click.option(
+        "--plot",
+        "plot_path",
+        metavar="F",
+        help="Draw spectra with their peaks, or a heatmap (.png, .svg, .pdf).",
+    ),
     click.option("--explain", is_flag=True, help="Say where it ran and why."),
     click.option("--quiet", "-q", is_flag=True, help="No table."),
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a run should leave behind; paths are None where not asked for."""
+
+    csv: str | None = None
+    npz: str | None = None
+    json: str | None = None
+    plot: str | None = None
+    explain: bool = False
+    quiet: bool = False
+
+    def check(self, files: Sequence[str]) -> None:
+        """Refuse now what would be refused after the work is done."""
+        paths = (("--csv", self.csv), ("--npz", self.npz), ("--json", self.json))
+        named = [(option, path) for option, path in paths if path is not None]
+        if self.plot is not None:
+            check_plot(Path(self.plot))
+            named += [("--plot", picture) for picture in pictures_of(self.plot, files)]
+        check_outputs(files, named)
 
 
 def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -92,32 +154,35 @@ def command(files: tuple[str, ...], **options: Any) -> None:
     Reads EDF/EDF+/BDF, WAV, NPY/NPZ and CSV in blocks, so files may be larger than
     memory.
     """
-    run_job(files, options)
+    paths = {n: options.pop(f"{n}_path") for n in ("csv", "npz", "json", "plot")}
+    wanted = Wanted(**paths, explain=options.pop("explain"), quiet=options.pop("quiet"))
+    listed = options.pop("channels")
+    names = tuple(c.strip() for one in listed for c in one.split(",") if c.strip())
+    if listed and not names:
+        raise UsageError("--channels", "no channel is named", hint="leave it out")
+    run_job(files, Settings(channels=names, **options), wanted)
 
 
-def run_job(files: Sequence[str], options: dict[str, Any]) -> list[FileResult]:
-    """Analyse, print, save: what `welch` and `demo` share."""
-    paths = {n: options.pop(n) for n in ("csv_path", "npz_path", "json_path")}
-    plot_path = options.pop("plot_path")
-    explain, quiet = options.pop("explain"), options.pop("quiet")
-    channels = options.pop("channels")
-    names = tuple(c.strip() for one in channels for c in one.split(",") if c.strip())
-    settings = Settings(channels=names, **options)
+def run_job(
+    files: Sequence[str], settings: Settings, wanted: Wanted
+) -> list[FileResult]:
+    """Analyse, save, print: what `welch` and `demo` share."""
+    wanted.check(files)
     say = Console(stderr=True)
     results = []
     for file in files:
         with _open(file, settings) as recording:
-            for name, why in recording.left_out:
-                say.print(f"left out '{name}': {why}", style="dim", markup=False)
+            _tell_left_out(say, recording)
             with _progress(recording, say) as advance:
                 results.append(analyse(recording, settings, advance))
-    to_stdout = paths["json_path"] == "-"
-    out = say if to_stdout else Console()
-    if not quiet:
+    _save(results, settings, wanted, say)
+    out = say if wanted.json == "-" else Console()
+    if not wanted.quiet:
         print_peaks(out, results)
-    if explain:
+    if wanted.explain:
         _explain(out, results)
-    _save(results, settings, paths, plot_path, say)
+    if wanted.json == "-":
+        save_json("-", results, settings)
     return results
 
 
@@ -131,24 +196,40 @@ def _open(file: str, settings: Settings) -> Recording:
     )
 
 
+def _tell_left_out(say: Console, recording: Recording) -> None:
+    """One line per reason, so that 30 status channels are not 30 lines."""
+    reasons: dict[str, list[str]] = {}
+    for name, why in recording.left_out:
+        reasons.setdefault(why, []).append(name)
+    for why, names in reasons.items():
+        rest = f" and {len(names) - 6} more" if len(names) > 6 else ""
+        listed = ", ".join(f"'{name}'" for name in names[:6])
+        say.print(
+            f"left out {listed}{rest}: {why}",
+            style="dim",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
+
+
 @contextmanager
 def _progress(
     recording: Recording, console: Console
 ) -> Iterator[Callable[[int], None] | None]:
     """A bar on a terminal, for long recordings; None otherwise."""
-    total = sum(g.n_samples for g in recording.groups)
     work = sum(g.n_samples * len(g.channels) for g in recording.groups)
     if not console.is_terminal or work < BAR_FROM_SAMPLES:
         yield None
         return
     columns = (
-        TextColumn(Path(recording.path).name),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         TextColumn("{task.percentage:3.0f} %"),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("", total=total)
+        task = bar.add_task(Path(recording.path).name, total=work)
         yield lambda n: bar.advance(task, n)
 
 
@@ -159,40 +240,40 @@ def _explain(console: Console, results: Sequence[FileResult]) -> None:
                 f"{result.path} at {group.fs:g} Hz ran on {group.engine} in "
                 f"{group.spec.dtype}: {group.decision.why}",
                 markup=False,
+                highlight=False,
+                soft_wrap=True,
             )
 
 
 def _save(
-    results: Sequence[FileResult],
-    settings: Settings,
-    paths: dict[str, str | None],
-    plot_path: str | None,
-    say: Console,
+    results: Sequence[FileResult], settings: Settings, wanted: Wanted, say: Console
 ) -> None:
-    if paths["csv_path"]:
-        save_csv(paths["csv_path"], results)
-    if paths["npz_path"]:
-        save_npz(paths["npz_path"], results)
-    if paths["json_path"]:
-        save_json(paths["json_path"], results, settings)
-    if plot_path:
-        for path in _draw(results, plot_path):
-            say.print(f"picture: {path}", markup=False)
+    if wanted.csv is not None:
+        save_csv(wanted.csv, results)
+    if wanted.npz is not None:
+        save_npz(wanted.npz, results)
+    if wanted.json not in (None, "-"):
+        save_json(str(wanted.json), results, settings)
+    if wanted.plot is not None:
+        pictures = pictures_of(wanted.plot, [r.path for r in results])
+        for result, picture in zip(results, pictures, strict=True):
+            save_plot(Path(picture), result)
+            say.print(
+                f"picture: {picture}", markup=False, highlight=False, soft_wrap=True
+            )
 
 
-def _draw(results: Sequence[FileResult], plot_path: str) -> Iterator[str]:
+def pictures_of(plot: str, files: Sequence[str]) -> list[str]:
     """One picture per file; several files get their stem put into the name."""
-    target = Path(plot_path)
-    stems = [Path(r.path).stem for r in results]
+    if len(files) == 1:
+        return [plot]
+    target, stems = Path(plot), [Path(file).stem for file in files]
     if len(set(stems)) != len(stems):
         raise UsageError(
-            f"plot to {plot_path!r}",
-            "two of the files share a name",
+            f"--plot {plot!r}",
+            "two of the files share a name, so their pictures would too",
             hint="plot them one at a time",
         )
-    for result, stem in zip(results, stems, strict=True):
-        one = target
-        if len(results) > 1:
-            one = target.with_name(f"{target.stem}-{stem}{target.suffix}")
-        save_plot(one, result)
-        yield str(one)
+    return [
+        str(target.with_name(f"{target.stem}-{stem}{target.suffix}")) for stem in stems
+    ]

@@ -1,0 +1,30 @@
+"""What computed: the versions that a run record names.
+
+Reads installed metadata only, so a library is named without being loaded. A checkout
+that was never installed has no metadata of its own; that is said, not hidden.
+"""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import PackageNotFoundError, version
+
+LIBRARIES = ("numpy", "wgpu", "edfio")
+
+
+def rlxweb_version() -> str:
+    """The installed version of rlxweb, or words that say there is none."""
+    return _version("rlxweb") or "not installed"
+
+
+def versions() -> dict[str, str | None]:
+    """Versions of Python and the libraries that can take part; None where missing."""
+    found: dict[str, str | None] = {"python": platform.python_version()}
+    return found | {name: _version(name) for name in LIBRARIES}
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,109 @@
+"""Welch over a stream: blocks in, one average spectrum out, memory bounded.
+
+Feeds any engine with whole segments and keeps the tail that the next block's first
+segment needs. The average is weighted by segments, so the answer is that of the whole
+array at once (up to the order of summation).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlxweb.errors import UsageError
+from rlxweb.signal.choose import NUMPY
+from rlxweb.signal.engine import Engine
+from rlxweb.signal.segments import samples_needed, segment_count
+from rlxweb.signal.spec import WelchSpec
+
+DOING = "welch over a stream"
+
+
+class WelchStream:
+    """Average power of C channels over blocks of any length, fed in order.
+
+    spec     resolved for a stream (`resolve(None, …)`); average="median" needs all
+             segments at once and is refused
+    engine   where blocks are transformed; NumPy by default
+    """
+
+    def __init__(self, spec: WelchSpec, n_rows: int, engine: Engine = NUMPY) -> None:
+        if spec.average != "mean":
+            raise UsageError(
+                DOING,
+                f"average='{spec.average}'",
+                "a stream can only be averaged by its mean",
+                "read the recording whole and call welch",
+            )
+        self.spec = spec
+        self.engine = engine
+        self.n_segments = 0
+        self._wanted = spec.n_segments
+        self._sum = np.zeros((n_rows, spec.n_freqs))
+        self._tail: NDArray[Any] = np.empty((n_rows, 0), spec.dtype)
+        self._skip = 0
+
+    @property
+    def is_full(self) -> bool:
+        """The segments asked for (`nsegments`) have all been seen."""
+        return bool(self._wanted) and self.n_segments >= self._wanted
+
+    def feed(self, block: NDArray[Any]) -> None:
+        """The next samples [C, t] of every channel, t >= 0.
+
+        Errors   UsageError when the block has another number of channels.
+        """
+        if block.ndim != 2 or block.shape[0] != self._sum.shape[0]:
+            raise UsageError(
+                DOING,
+                f"a block of shape {block.shape}",
+                f"{self._sum.shape[0]} channels were announced",
+            )
+        # A hop longer than a segment leaves gaps: samples nobody will read.
+        skipped = min(self._skip, block.shape[1])
+        self._skip -= skipped
+        rows = np.concatenate(
+            [self._tail, block[:, skipped:].astype(self.spec.dtype, copy=False)], axis=1
+        )
+        spec = self.spec
+        count = segment_count(rows.shape[1], spec.nperseg, spec.hop)
+        if self._wanted:
+            count = min(count, self._wanted - self.n_segments)
+        if count > 0:
+            self._add(rows, count)
+        used = count * spec.hop
+        self._skip += max(0, used - rows.shape[1])
+        self._tail = rows[:, min(used, rows.shape[1]) :]
+
+    def _add(self, rows: NDArray[Any], count: int) -> None:
+        spec = self.spec
+        part = np.ascontiguousarray(
+            rows[:, : samples_needed(count, spec.nperseg, spec.hop)]
+        )
+        power = self.engine.power(part, _with_segments(spec, count))
+        self._sum += power.astype(np.float64) * count
+        self.n_segments += count
+
+    def result(self) -> NDArray[Any]:
+        """Average power [C, F] of all segments so far.
+
+        Errors   UsageError when not even one segment was complete, or fewer than
+        `nsegments`.
+        """
+        need = max(1, self._wanted)
+        if self.n_segments < need:
+            spec = self.spec
+            raise UsageError(
+                DOING,
+                f"{need} segments of {spec.nperseg} samples were asked for",
+                f"the signal gave {self.n_segments}",
+                "use a smaller nperseg or fewer nsegments",
+            )
+        return (self._sum / self.n_segments).astype(self.spec.power_dtype)
+
+
+def _with_segments(spec: WelchSpec, count: int) -> WelchSpec:
+    return replace(spec, n_segments=count)

@@ -1,0 +1,81 @@
+"""Peaks of finished spectra in one shape, whichever of the two searches finds them.
+
+Owns the record that the command line, `welch_peaks` and any stream share. The searches
+themselves are in `peak_search.py` and `local_maxima.py`; it must not know devices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlxweb.errors import UsageError
+from rlxweb.signal.local_maxima import local_maxima
+from rlxweb.signal.peak_search import strongest_bins
+
+_DOING = "peaks"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PeaksOfPower:
+    """The strongest peaks of each row, strongest first; (B, k) but for `count`.
+
+    bins        bin index; -1 where a row has fewer than k peaks
+    hz          frequency, refined in mode "peaks"; NaN there
+    power       power at that frequency; NaN there
+    count       how many of the k places are filled, (B,)
+    prominence  in mode "peaks", else None
+    """
+
+    bins: NDArray[np.int64]
+    hz: NDArray[np.float64]
+    power: NDArray[Any]
+    count: NDArray[np.int64]
+    prominence: NDArray[Any] | None
+
+
+def peaks_of_power(
+    power: NDArray[Any],
+    hz: NDArray[np.float64],
+    k: int,
+    prominence: float | None = None,
+    mode: str = "peaks",
+) -> PeaksOfPower:
+    """The k strongest peaks of every row of a spectrum.
+
+    Shapes   power (B, F), hz (F,) rising → (B, k) each
+    mode     "peaks": true local maxima, refined, of at least `prominence`; "bins": the
+             k strongest bins, ties to the smaller bin
+    Errors   UsageError for k outside 1 … F, an unknown mode, a prominence that is
+             negative, not finite, or given for bins
+    """
+    if mode == "bins":
+        if prominence is not None:
+            raise UsageError(
+                _DOING,
+                f"prominence={prominence:g} was given for mode='bins'",
+                "bins have no prominence",
+                "use mode='peaks'",
+            )
+        return as_peaks(*strongest_bins(power, k), hz)
+    if mode != "peaks":
+        raise UsageError(_DOING, f"mode={mode!r}", "it is 'bins' or 'peaks'")
+    if prominence is not None and not 0 <= prominence < np.inf:
+        raise UsageError(
+            _DOING, f"prominence is {prominence:g}", "it must be finite and at least 0"
+        )
+    found = local_maxima(power, hz, k, prominence=prominence)
+    return PeaksOfPower(
+        found.bins, found.hz, found.power, found.count, found.prominence
+    )
+
+
+def as_peaks(
+    bins: NDArray[np.int64], power: NDArray[Any], hz: NDArray[np.float64]
+) -> PeaksOfPower:
+    """The strongest bins (B, k) of a search done elsewhere, on a device say."""
+    count = np.full(len(bins), bins.shape[1], np.int64)
+    return PeaksOfPower(bins, hz[bins], power, count, None)
