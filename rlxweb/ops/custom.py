@@ -1,0 +1,117 @@
+"""Ops of the user's own, registered in one statement.
+
+A custom op is a record like any other: shape rule, NumPy-like reference and, if wanted,
+WGSL. Without WGSL it runs wherever the reference runs and a GPU refuses it with the
+reason. Nothing here knows a device.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rlxweb.errors import GraphError
+from rlxweb.ir.lowering import Compose, Expr, HostOnly, Kernel, Lowering
+from rlxweb.ir.op import (
+    Attr,
+    Attrs,
+    FlopsRule,
+    InferRule,
+    Op,
+    TensorType,
+    Tolerance,
+    Trait,
+    registry,
+)
+from rlxweb.ir.sample import Sample
+from rlxweb.ir.shape import broadcast
+from rlxweb.ops.elementwise import same_dtype
+
+Arity = int | tuple[int, int | None]
+
+# The operands an Expr can name: x, y, z.
+EXPR_OPERANDS = 3
+CUSTOM = Tolerance(rtol=1e-5, atol=1e-6)
+
+
+def same_shape(types: tuple[TensorType, ...], attrs: Attrs) -> TensorType:
+    """The shape rule of elementwise ops: operands of one dtype broadcast."""
+    return TensorType(broadcast(*(t.shape for t in types)), same_dtype(types))
+
+
+def register_custom(
+    name: str,
+    *,
+    arity: Arity,
+    reference: Callable[..., Any],
+    infer: InferRule = same_shape,
+    attrs: Sequence[Attr] = (),
+    wgsl: str | Expr | Kernel | Compose | None = None,
+    samples: Sequence[Sample] = (),
+    tolerance: Tolerance = CUSTOM,
+    flops: FlopsRule | None = None,
+    doc: str = "",
+    replace: bool = False,
+) -> Op:
+    """Add an op to the vocabulary; `graph.custom_op(name, …)` and `apply` then know it.
+
+    reference  (xp, attrs, *arrays) → array, written with functions of `xp`
+    infer      (input types, attrs) → output type; elementwise when left out
+    wgsl       a scalar expression in x, y, z and {attr}; or an Expr, Kernel or Compose;
+               None: the op runs on the CPU only, and a GPU says so
+    samples    cases on which every backend is tested against the reference
+    replace    put this record in the place of one of the same name
+
+    Errors   GraphError when the name is taken or no identifier, or when an expression
+    is given more operands than x, y, z.
+
+    >>> halve = lambda xp, attrs, x: x / 2
+    >>> register_custom("halve", arity=1, reference=halve, wgsl="x / F(2)")
+    """
+    doing = f"register op {name!r}"
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.]*", name):
+        raise GraphError(doing, "a name is letters, digits, '_' and '.'")
+    if name in registry and registry.get(name).name != name:
+        raise GraphError(
+            doing,
+            f"{name!r} is another name of op {registry.get(name).name!r}",
+            hint="choose another name",
+        )
+    lower = _lowering(doing, arity, wgsl)
+    traits: frozenset[Trait] = frozenset(
+        {"elementwise"} if isinstance(lower, Expr) else ()
+    )
+    record = Op(
+        name=name,
+        arity=arity,
+        infer=infer,
+        reference=reference,
+        lower=lower,
+        attrs=tuple(attrs),
+        traits=traits,
+        tolerance=tolerance,
+        samples=tuple(samples),
+        doc=doc,
+    )
+    if flops is not None:
+        record = dataclasses.replace(record, flops=flops)
+    return registry.register(record, replace=replace)
+
+
+def _lowering(
+    doing: str, arity: Arity, wgsl: str | Expr | Kernel | Compose | None
+) -> Lowering:
+    if wgsl is None:
+        return HostOnly()
+    lower = Expr(wgsl) if isinstance(wgsl, str) else wgsl
+    least, most = arity if isinstance(arity, tuple) else (arity, arity)
+    if isinstance(lower, Expr) and not 1 <= least <= (most or 99) <= EXPR_OPERANDS:
+        raise GraphError(
+            doing,
+            f"an expression over {least} to {most or 'any'} operands",
+            f"it can name {EXPR_OPERANDS}: x, y and z",
+            "give a Compose or a Kernel",
+        )
+    return lower

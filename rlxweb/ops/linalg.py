@@ -1,0 +1,288 @@
+"""Matrix products: matmul, and matmul with bias and activation in one op.
+
+Batch dimensions broadcast, operands have one dtype, integers wrap. A product of f16 is
+summed in f32. The recipe is a box over up to three batch axes, rows, columns and a
+serial sum axis, so every product can be cut to any device. No device is known here.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, NamedTuple
+
+from rlxweb.errors import ShapeError
+from rlxweb.ir.dtype import DType
+from rlxweb.ir.graph import Graph
+from rlxweb.ir.layout import Layout, row_major
+from rlxweb.ir.lowering import Access, Axis, Call, Compose, Kernel, Recipe, Ref
+from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, registry
+from rlxweb.ir.sample import Drawn, Sample
+from rlxweb.ir.shape import Shape, broadcast, show
+from rlxweb.ir.tensor import Tensor
+from rlxweb.ops.elementwise import NUMBERS, need, same_dtype
+
+Types = tuple[TensorType, ...]
+
+ACTIVATIONS = ("gelu", "gelu_approx", "silu", "relu", "sigmoid", "tanh")
+
+# Batch axes of the shader; a product with more becomes several calls.
+BATCH_AXES = 3
+# One invocation's tile in shaders/matmul.wgsl; below THIN rows it would mostly compute
+# its last row again, so matmul_thin.wgsl takes one row each.
+ROWS, COLUMNS, THIN = 8, 4, 4
+
+
+def widened(xp: Any, x: Any) -> Any:
+    """The array, f16 as f32: what a device computes with where f16 is storage only."""
+    return x.astype(xp.float32) if x.dtype == xp.float16 else x
+
+
+# --- shape --------------------------------------------------------------------------
+
+
+def _infer(types: Types, attrs: Attrs) -> TensorType:
+    x, y = types[:2]
+    dtype = same_dtype(types)
+    need(types, NUMBERS)
+    if x.rank < 2 or y.rank < 2:
+        raise ShapeError(
+            "",
+            f"matmul requires rank >= 2, got {x.rank} and {y.rank}",
+            hint="reshape a vector to one row or one column",
+        )
+    if x.shape[-1] != y.shape[-2]:
+        raise ShapeError(
+            "",
+            f"matmul K mismatch: {x.shape[-1]} vs {y.shape[-2]}",
+            "the last dimension of x is the last but one of y",
+            "transpose one of them",
+        )
+    batch = broadcast(x.shape[:-2], y.shape[:-2])
+    return TensorType((*batch, x.shape[-2], y.shape[-1]), dtype)
+
+
+def _infer_fused(types: Types, attrs: Attrs) -> TensorType:
+    out, bias = _infer(types, attrs), types[2]
+    if bias.shape not in ((), (1,), out.shape[-1:]):
+        raise ShapeError(
+            "",
+            f"bias {show(bias.shape)}",
+            f"a bias is a scalar or one value for each of {out.shape[-1]} columns",
+            "add a larger term with add",
+        )
+    return out
+
+
+def _flops(inputs: Types, out: TensorType, attrs: Attrs) -> float:
+    return 2.0 * out.numel * inputs[0].shape[-1]
+
+
+# --- recipe -------------------------------------------------------------------------
+
+
+class _Box(NamedTuple):
+    """A product as loops: batch sizes, steps of x, y, out over them, and M, N, K."""
+
+    batch: Shape
+    steps: tuple[tuple[int, ...], ...]
+    m: int
+    n: int
+    k: int
+
+
+def _box(x: Shape, y: Shape, out: Shape) -> _Box:
+    batch, (m, n), k = out[:-2], out[-2:], x[-1]
+    layouts = [Layout(s[:-2], row_major(s)[:-2]).expand(batch) for s in (out, x, y)]
+    merged = layouts[0].coalesced(*layouts[1:])
+    sizes = merged[0].shape
+    of_out, of_x, of_y = (list(layout.strides) for layout in merged)
+    # Rows of one matrix: the innermost batch axis when y is the same all along it.
+    if sizes and (of_out[-1], of_x[-1], of_y[-1]) == (m * n, m * k, 0):
+        m *= sizes[-1]
+        sizes = sizes[:-1]
+        of_out, of_x, of_y = of_out[:-1], of_x[:-1], of_y[:-1]
+    steps = (tuple(of_x), tuple(of_y), tuple(of_out))
+    return _Box(tuple(sizes), steps, m, n, k)
+
+
+def matmul_recipe(inputs: Types, out: TensorType, attrs: Attrs) -> Recipe:
+    """One call of shaders/matmul.wgsl, or several when batch axes are many."""
+    box = _box(inputs[0].shape, inputs[1].shape, out.shape)
+    excess = max(0, len(box.batch) - BATCH_AXES)
+    calls = []
+    for at in itertools.product(*(range(size) for size in box.batch[:excess])):
+        offsets = [
+            sum(a * s for a, s in zip(at, one[:excess], strict=True))
+            for one in box.steps
+        ]
+        inner = box._replace(
+            batch=box.batch[excess:], steps=tuple(one[excess:] for one in box.steps)
+        )
+        calls.append(_call(inner, offsets, inputs[0].dtype))
+    return Recipe(tuple(calls))
+
+
+def _call(box: _Box, offsets: list[int], dtype: DType) -> Call:
+    """A box of at most BATCH_AXES batch axes; `offsets` of x, y and out."""
+    pad = BATCH_AXES - len(box.batch)
+    batch = (1,) * pad + box.batch
+    of_x, of_y, of_out = ((0,) * pad + one for one in box.steps)
+    m, n, k = box.m, box.n, box.k
+    # With nothing to sum the operands are empty: no step may point into them.
+    some = int(k > 0)
+    walks = (
+        (*of_x, k * some, 0, some),
+        (*of_y, 0, some, n * some),
+        (*of_out, n, 1, 0),
+    )
+    reads = [Access(Ref("in", i), walks[i], offset=offsets[i]) for i in (0, 1)]
+    names = [f"b{i}" for i in range(BATCH_AXES)]
+    values = {
+        f"{letter}_b{i}": one[i]
+        for letter, one in zip("xyz", (of_x, of_y, of_out), strict=True)
+        for i in range(BATCH_AXES)
+    }
+    thin = m < THIN
+    return Call(
+        "matmul_thin" if thin else "matmul",
+        axes=(
+            *(Axis(name, size) for name, size in zip(names, batch, strict=True)),
+            Axis("m", m),
+            Axis("n", n),
+            Axis("k", k, "serial"),
+        ),
+        accesses=(*reads, Access(Ref("out"), walks[2], "update", offsets[2])),
+        grid=(
+            *((name, 1) for name in names),
+            ("m", 1 if thin else ROWS),
+            ("n", COLUMNS),
+        ),
+        values=values | {"x_row": k, "y_row": n, "z_row": n},
+        uses=("matmul_tile", f"matmul_{_computed(dtype)}"),
+        turns=1.0,
+    )
+
+
+def _computed(dtype: DType) -> str:
+    return "f32" if dtype.is_float else dtype.label
+
+
+# --- meaning ------------------------------------------------------------------------
+
+
+def _matmul(xp: Any, attrs: Attrs, x: Any, y: Any) -> Any:
+    return xp.matmul(widened(xp, x), widened(xp, y)).astype(x.dtype)
+
+
+def _activated(xp: Any, kind: str | None, x: Any) -> Any:
+    return x if kind is None else registry.get(kind).reference(xp, {}, x)
+
+
+def _fused(xp: Any, attrs: Attrs, x: Any, w: Any, bias: Any) -> Any:
+    made = xp.matmul(widened(xp, x), widened(xp, w)) + widened(xp, bias)
+    return _activated(xp, attrs["activation"], made).astype(x.dtype)
+
+
+def _build_fused(g: Graph, attrs: Attrs, x: Tensor, w: Tensor, bias: Tensor) -> Tensor:
+    made = g.add(g.matmul(x, w), bias)
+    kind = attrs["activation"]
+    return made if kind is None else g.activation(kind, made)
+
+
+# --- samples ------------------------------------------------------------------------
+
+
+def _pair(
+    x: Shape, y: Shape, dtype: DType = DType.F32, high: float = 2.0, note: str = ""
+) -> Sample:
+    low = 0.0 if dtype is DType.U32 else -high
+    whole = dtype is DType.F16
+    return Sample(
+        (Drawn(x, dtype, low, high, whole), Drawn(y, dtype, low, high, whole)),
+        note=note,
+    )
+
+
+_SAMPLES = (
+    _pair((1, 1), (1, 1)),
+    _pair((5, 7), (7, 3), note="odd"),
+    _pair((16, 32), (32, 24)),
+    _pair((64, 64), (64, 64)),
+    _pair((97, 101), (101, 89), note="primes"),
+    _pair((3, 0), (0, 5), note="nothing to sum: zeros"),
+    _pair((0, 4), (4, 5), note="no rows"),
+    _pair((4, 5), (5, 0), note="no columns"),
+    _pair((1, 300), (300, 70), note="one row"),
+    _pair((70, 300), (300, 1), note="one column"),
+    _pair((65_537, 2), (2, 1), note="more rows than workgroups"),
+    _pair((2, 70_000), (70_000, 1), note="long sum"),
+    _pair((4, 6, 5), (4, 5, 7), note="batched"),
+    _pair((4, 6, 5), (5, 7), note="one right matrix"),
+    _pair((6, 5), (3, 5, 7), note="one left matrix"),
+    _pair((5, 1, 3, 4), (6, 4, 2), note="batches broadcast"),
+    _pair((2, 1, 3, 1, 5, 4), (5, 1, 7, 4, 3), note="four batch axes"),
+    _pair((0, 3, 4), (4, 2), note="no batches"),
+    _pair((9, 11), (11, 6), DType.I32, 1000),
+    _pair((9, 11), (11, 6), DType.I32, 1 << 30, "wraps"),
+    _pair((9, 11), (11, 6), DType.U32, (1 << 32) - 1, "wraps"),
+    _pair((9, 11), (11, 6), DType.F16, 4),
+    _pair((9, 11), (11, 6), DType.F64),
+    _pair((9, 11), (11, 6), DType.I64, 1000),
+)
+
+
+def _biased(
+    x: Shape, w: Shape, bias: Shape, kind: str | None, dtype: DType = DType.F32
+) -> Sample:
+    shapes = (x, w, bias)
+    return Sample(tuple(Drawn(s, dtype) for s in shapes), {"activation": kind})
+
+
+_FUSED_SAMPLES = (
+    *(_biased((5, 7), (7, 6), (6,), kind) for kind in (None, *ACTIVATIONS)),
+    _biased((128, 33), (33, 47), (47,), "gelu"),
+    _biased((2, 3, 5), (5, 4), (1,), "relu"),
+    _biased((2, 3, 5), (2, 5, 4), (), "tanh"),
+    _biased((3, 0), (0, 4), (4,), "silu"),
+    _biased((65_537, 1), (1, 2), (2,), None),
+    _biased((5, 7), (7, 6), (6,), "sigmoid", DType.F64),
+)
+
+
+# A serial sum of K products in f32 strays by about sqrt(K) / 2 roundings of its running
+# value: 8e-6 of the result at the 70,000 terms of the longest sample.
+SUMMED = Tolerance(rtol=2e-6, atol=8e-6, relative_to_peak=True)
+ACTIVATED = Tolerance(rtol=1e-5, atol=2e-6, relative_to_peak=True)
+
+registry.register_all(
+    [
+        Op(
+            name="matmul",
+            arity=2,
+            infer=_infer,
+            reference=_matmul,
+            lower=Kernel(matmul_recipe),
+            traits=frozenset({"blas"}),
+            flops=_flops,
+            tolerance=SUMMED,
+            samples=_SAMPLES,
+            doc="Matrix product of the last two axes; batch axes broadcast. A sum over "
+            "no terms is 0.",
+        ),
+        Op(
+            name="fused_matmul_bias_act",
+            arity=3,
+            infer=_infer_fused,
+            reference=_fused,
+            lower=Compose(_build_fused),
+            attrs=(
+                Attr("activation", "str", None, allowed=ACTIVATIONS, optional=True),
+            ),
+            traits=frozenset({"blas", "floats_only"}),
+            flops=lambda inputs, out, attrs: _flops(inputs, out, attrs) + out.numel,
+            tolerance=ACTIVATED,
+            samples=_FUSED_SAMPLES,
+            doc="activation(x · w + bias): a dense layer in one op.",
+        ),
+    ]
+)

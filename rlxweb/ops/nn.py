@@ -1,0 +1,332 @@
+"""Scaled dot-product attention, built from products, softmax and elementwise ops.
+
+Order of the scores: q · k, scale, softcap, then additive bias or mask (a masked score
+is -1e9, so a row with every key masked averages all values). Query positions are
+absolute: the last query stands at the last key. Fewer key heads than query heads share
+keys in equal groups. Owns no shader; the reference is written apart from the
+composition.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rlxweb.errors import AttributeRefused, DTypeError, GraphError, ShapeError
+from rlxweb.ir.dtype import DType
+from rlxweb.ir.graph import Graph
+from rlxweb.ir.lowering import Compose
+from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, registry
+from rlxweb.ir.shape import Shape, broadcast, show
+from rlxweb.ir.tensor import Tensor
+from rlxweb.ops.elementwise import same_dtype
+from rlxweb.ops.linalg import widened
+from rlxweb.ops.nn_samples import SAMPLES
+from rlxweb.ops.norm import in_f32
+
+Types = tuple[TensorType, ...]
+
+MASKED = -1e9
+MASK_KINDS = ("none", "causal", "sliding_window", "custom", "bias")
+
+
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    """Letters of attention, and how its operands lie.
+
+    layout  "heads" [B, H, S, D], "rows" [B, S, H, D] or "flat" [B, S, H·D]
+    HK      key heads; D and DV head sizes of keys and of values
+    """
+
+    layout: str
+    B: int
+    H: int
+    HK: int
+    SQ: int
+    SK: int
+    D: int
+    DV: int
+
+    @property
+    def output(self) -> Shape:
+        if self.layout == "flat":
+            return (self.B, self.SQ, self.H * self.DV)
+        rest = (self.H, self.SQ) if self.layout == "heads" else (self.SQ, self.H)
+        return (self.B, *rest, self.DV)
+
+
+# --- shape --------------------------------------------------------------------------
+
+
+def _bhsd(layout: str, shape: Shape, D: int) -> Shape:
+    """(B, H, S, D) of an operand."""
+    if layout == "flat":
+        if D < 1 or shape[2] % D:
+            raise ShapeError(
+                "",
+                f"{show(shape)} in heads of {D}",
+                f"the last dimension is a multiple of head_dim, {shape[2]} is not",
+            )
+        return (shape[0], shape[2] // D, shape[1], D)
+    if layout == "rows":
+        return (shape[0], shape[2], shape[1], shape[3])
+    return shape
+
+
+def _sizes(q: Shape, k: Shape, v: Shape, attrs: Attrs) -> _Sizes:
+    H, D = attrs["num_heads"], attrs["head_dim"]
+    if len(q) not in (3, 4) or not len(q) == len(k) == len(v):
+        raise ShapeError(
+            "",
+            f"ranks {len(q)}, {len(k)} and {len(v)}",
+            "q, k and v are all [B, S, H·D], or all [B, H, S, D] or [B, S, H, D]",
+        )
+    layout = "flat" if len(q) == 3 else "heads" if q[1] == H else "rows"
+    of_q, of_k = _bhsd(layout, q, D), _bhsd(layout, k, D)
+    if layout == "flat":
+        if of_k[1] < 1 or v[2] % of_k[1]:
+            raise ShapeError("", f"v {show(v)} beside {of_k[1]} key heads")
+        of_v = _bhsd(layout, v, v[2] // of_k[1]) if v[2] else (*of_k[:3], 0)
+    else:
+        of_v = _bhsd(layout, v, D)
+    sizes = _Sizes(layout, of_q[0], H, of_k[1], of_q[2], of_k[2], D, of_v[3])
+    _check(sizes, of_q, of_k, of_v)
+    return sizes
+
+
+def _check(s: _Sizes, q: Shape, k: Shape, v: Shape) -> None:
+    wanted = (s.B, s.H, s.SQ, s.D)
+    if q != wanted:
+        raise ShapeError(
+            "",
+            f"q has {q[1]} heads of {q[3]}",
+            f"num_heads is {s.H} and head_dim {s.D}",
+        )
+    if k != (s.B, s.HK, s.SK, s.D) or v[:3] != (s.B, s.HK, s.SK):
+        raise ShapeError(
+            "",
+            f"k is {show(k)} and v {show(v)} as [B, H, S, D]",
+            f"beside q {show(q)} both have {s.B} batches and the same heads and "
+            f"length, and k has head size {s.D}",
+        )
+    if s.HK < 1 or s.H % s.HK:
+        raise ShapeError(
+            "",
+            f"{s.HK} key heads beside {s.H} query heads",
+            "the key heads divide the query heads",
+        )
+
+
+def _infer(types: Types, attrs: Attrs) -> TensorType:
+    q, k, v = types[:3]
+    dtype = same_dtype((q, k, v))
+    if not dtype.is_float:
+        raise DTypeError("", f"operands are {dtype}", "f16, f32 or f64", "cast them")
+    _check_attrs(attrs)
+    s = _sizes(q.shape, k.shape, v.shape, attrs)
+    _check_mask(types[3:], dtype, s, attrs["mask_kind"])
+    return TensorType(s.output, dtype)
+
+
+def _check_attrs(attrs: Attrs) -> None:
+    kind, window = attrs["mask_kind"], attrs["window"]
+    for name in ("num_heads", "head_dim"):
+        if attrs[name] < 1:
+            raise AttributeRefused("", f"{name}={attrs[name]}", f"{name} is at least 1")
+    if window < 0 or (window and kind != "sliding_window"):
+        raise AttributeRefused(
+            "",
+            f"window={window} with mask_kind={kind!r}",
+            "window is >= 0, and belongs to mask_kind='sliding_window'",
+        )
+    scale, cap = attrs["score_scale"], attrs["softcap"]
+    if scale is not None and not np.isfinite(scale):
+        raise AttributeRefused("", f"score_scale={scale}", "the scale is finite")
+    if cap is not None and not (cap > 0 and np.isfinite(cap)):
+        raise AttributeRefused("", f"softcap={cap}", "the cap is finite and > 0")
+
+
+def _check_mask(masks: Types, dtype: DType, s: _Sizes, kind: str) -> None:
+    wanted = int(kind in ("custom", "bias"))
+    if len(masks) != wanted:
+        raise GraphError(
+            "",
+            f"mask_kind={kind!r} beside {len(masks)} mask operands",
+            f"it takes {wanted}",
+            "'custom' and 'bias' take a mask, the others none",
+        )
+    if not wanted:
+        return
+    mask = masks[0]
+    full = (s.B, s.SK) if kind == "custom" else (s.B, s.H, s.SQ, s.SK)
+    letters = "[B, Sk]" if kind == "custom" else "[B, H, Sq, Sk]"
+    try:
+        fits = broadcast(mask.shape, full) == full
+    except ShapeError:
+        fits = False
+    if not fits or (kind == "custom" and mask.rank != 2):
+        raise ShapeError(
+            "", f"mask {show(mask.shape)}", f"{letters} is {show(full)} here"
+        )
+    if kind == "bias" and mask.dtype is not dtype:
+        raise DTypeError("", f"bias is {mask.dtype}", f"q is {dtype}", "cast the bias")
+
+
+def _flops(inputs: Types, out: TensorType, attrs: Attrs) -> float:
+    s = _sizes(inputs[0].shape, inputs[1].shape, inputs[2].shape, attrs)
+    return 2.0 * s.B * s.H * s.SQ * s.SK * (s.D + s.DV)
+
+
+# --- meaning ------------------------------------------------------------------------
+
+
+def _reference(xp: Any, attrs: Attrs, q: Any, k: Any, v: Any, mask: Any = None) -> Any:
+    s = _sizes(q.shape, k.shape, v.shape, attrs)
+    heads = (
+        _heads(s, widened(xp, x), n, size)
+        for x, n, size in ((q, s.H, s.D), (k, s.HK, s.D), (v, s.HK, s.DV))
+    )
+    qh, kh, vh = heads
+    kh, vh = (xp.repeat(x, s.H // s.HK, axis=1) for x in (kh, vh))
+    scale = attrs["score_scale"]
+    scores = (qh @ xp.swapaxes(kh, 2, 3)) * (s.D**-0.5 if scale is None else scale)
+    if attrs["softcap"] is not None:
+        scores = attrs["softcap"] * xp.tanh(scores / attrs["softcap"])
+    scores = _masked(xp, attrs, s, scores, mask)
+    if s.SK:
+        e = xp.exp(scores - xp.max(scores, axis=-1, keepdims=True)) if s.SQ else scores
+        scores = e / xp.sum(e, axis=-1, keepdims=True)
+    out = scores @ vh
+    if s.layout != "heads":
+        out = xp.swapaxes(out, 1, 2)
+    return out.reshape(s.output).astype(q.dtype)
+
+
+def _heads(s: _Sizes, x: Any, heads: int, size: int) -> Any:
+    """An operand as [B, H, S, D]."""
+    if s.layout == "heads":
+        return x
+    return x.reshape((x.shape[0], x.shape[1], heads, size)).swapaxes(1, 2)
+
+
+def _masked(xp: Any, attrs: Attrs, s: _Sizes, scores: Any, mask: Any) -> Any:
+    kind = attrs["mask_kind"]
+    if kind == "bias":
+        return scores + widened(xp, mask)
+    if kind == "none":
+        return scores
+    if kind == "custom":
+        keep = mask if mask.dtype == xp.bool_ else mask >= 0.5
+        keep = keep[:, None, None, :]
+    else:
+        behind = (xp.arange(s.SQ) + (s.SK - s.SQ))[:, None] - xp.arange(s.SK)[None, :]
+        keep = behind >= 0
+        if kind == "sliding_window":
+            keep = keep & (behind <= attrs["window"])
+    return xp.where(keep, scores, xp.full_like(scores, MASKED))
+
+
+# --- composition --------------------------------------------------------------------
+
+
+def _build(
+    g: Graph, attrs: Attrs, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None
+) -> Tensor:
+    s = _sizes(q.shape, k.shape, v.shape, attrs)
+    wq, wk, wv = in_f32(g, q, k, v)
+    scale = s.D**-0.5 if attrs["score_scale"] is None else attrs["score_scale"]
+    # Query heads that share keys become an axis of their own, beside which the keys
+    # broadcast: nothing is repeated in memory.
+    share = s.H // s.HK
+    rows = _rows(g, s, wq, s.H, s.D) * scale
+    keys = _rows(g, s, wk, s.HK, s.D, turned=True)
+    values = _rows(g, s, wv, s.HK, s.DV)
+    rows = g.reshape(rows, (s.B, s.HK, share, s.SQ, s.D))
+    keys = g.reshape(keys, (s.B, s.HK, 1, s.D, s.SK))
+    values = g.reshape(values, (s.B, s.HK, 1, s.SK, s.DV))
+    scores = rows @ keys
+    if attrs["softcap"] is not None:
+        scores = g.tanh(scores / attrs["softcap"]) * attrs["softcap"]
+    scores = _with_mask(g, attrs, s, scores, mask)
+    out = g.softmax(scores) @ values
+    out = g.reshape(out, (s.B, s.H, s.SQ, s.DV))
+    if s.layout != "heads":
+        out = g.reshape(g.transpose(out, (0, 2, 1, 3)), s.output)
+    return out if out.dtype is q.dtype else g.cast(out, q.dtype)
+
+
+def _rows(
+    g: Graph, s: _Sizes, x: Tensor, heads: int, size: int, turned: bool = False
+) -> Tensor:
+    """An operand as [B, H, S, D], or [B, H, D, S] when turned."""
+    if s.layout == "flat":
+        x = g.reshape(x, (*x.shape[:2], heads, size))
+    perm = (0, 1, 2, 3) if s.layout == "heads" else (0, 2, 1, 3)
+    if turned:
+        perm = (perm[0], perm[1], perm[3], perm[2])
+    return x if perm == (0, 1, 2, 3) else g.transpose(x, perm)
+
+
+def _with_mask(
+    g: Graph, attrs: Attrs, s: _Sizes, scores: Tensor, mask: Tensor | None
+) -> Tensor:
+    kind = attrs["mask_kind"]
+    if kind == "none":
+        return scores
+    if mask is None:
+        return g.where(_positions(g, attrs, s), scores, MASKED)
+    if kind == "bias":
+        (wide,) = in_f32(g, mask)
+        shape = (1,) * (4 - mask.rank) + mask.shape
+        heads = (1, 1) if shape[1] == 1 else (s.HK, s.H // s.HK)
+        return scores + g.reshape(wide, (shape[0], *heads, *shape[2:]))
+    keep = mask
+    if mask.dtype is not DType.BOOL:
+        keep = g.ge(mask, 0.5 if mask.dtype.is_float else 1)
+    keep = g.reshape(keep, (mask.shape[0], 1, 1, 1, mask.shape[1]))
+    return g.where(keep, scores, MASKED)
+
+
+def _positions(g: Graph, attrs: Attrs, s: _Sizes) -> Tensor:
+    """Which keys a query sees, from two position vectors: no [Sq, Sk] constant."""
+    query = g.constant(np.arange(s.SQ, dtype=np.int32)[:, None] + (s.SK - s.SQ))
+    key = g.constant(np.arange(s.SK, dtype=np.int32)[None, :])
+    keep = g.le(key, query)
+    if attrs["mask_kind"] == "causal":
+        return keep
+    recent = g.ge(key, query - int(attrs["window"]))
+    return g.where(keep, recent, False)
+
+
+# Two products of up to 101 terms around an exp of scores below about 30.
+ATTENDED = Tolerance(rtol=2e-5, atol=4e-6, relative_to_peak=True)
+
+registry.register_all(
+    [
+        Op(
+            name="attention",
+            arity=(3, 4),
+            infer=_infer,
+            reference=_reference,
+            lower=Compose(_build),
+            attrs=(
+                Attr("num_heads", "int"),
+                Attr("head_dim", "int"),
+                Attr("mask_kind", "str", "none", allowed=MASK_KINDS),
+                Attr("window", "int", 0),
+                Attr("score_scale", "float", None, optional=True),
+                Attr("softcap", "float", None, optional=True),
+            ),
+            flops=_flops,
+            tolerance=ATTENDED,
+            samples=SAMPLES,
+            doc="softmax(mask(cap(scale · q · kᵀ))) · v. Layout [B, H, S, D] when "
+            "dimension 1 is num_heads, else [B, S, H, D], or [B, S, H·D]. mask_kind: "
+            "none; causal; sliding_window (keys from `window` before the query to the "
+            "query); custom ([B, Sk], below 0.5 or false is masked); bias (added to "
+            "the scores).",
+        )
+    ]
+)

@@ -1,0 +1,291 @@
+"""Softmax, layer norm and rms norm: each line along one axis, normalised by itself.
+
+Lines are never cut; any axis works without a transpose, since a shader walks a line by
+its stride. f16 is computed in f32. Where a line does not fit a device's bindings, or a
+device lacks the bindings, the compositions below take over. No device is known here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from rlxweb.errors import AttributeRefused, ShapeError
+from rlxweb.ir.dtype import DType
+from rlxweb.ir.graph import Graph
+from rlxweb.ir.lowering import (
+    Access,
+    Axis,
+    Call,
+    Compose,
+    Kernel,
+    Recipe,
+    RecipeRule,
+    Ref,
+)
+from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, registry
+from rlxweb.ir.sample import Drawn, Sample
+from rlxweb.ir.shape import Shape, normal_axis, show
+from rlxweb.ir.tensor import Tensor
+from rlxweb.ops.elementwise import same_dtype
+from rlxweb.ops.linalg import widened
+
+Types = tuple[TensorType, ...]
+
+
+# --- shape --------------------------------------------------------------------------
+
+
+def _infer_softmax(types: Types, attrs: Attrs) -> TensorType:
+    normal_axis(attrs["axis"], types[0].rank)
+    return types[0]
+
+
+def _infer_norm(types: Types, attrs: Attrs) -> TensorType:
+    x = types[0]
+    same_dtype(types)
+    n = x.shape[normal_axis(attrs["axis"], x.rank)]
+    for name, one in zip(("gamma", "beta"), types[1:], strict=True):
+        if one.shape != (n,):
+            raise ShapeError(
+                "",
+                f"{name} {show(one.shape)}",
+                f"axis {attrs['axis']} of {show(x.shape)} wants [{n}]",
+                "one value for each element of the axis",
+            )
+    if not attrs["eps"] >= 0.0 or math.isinf(attrs["eps"]):
+        raise AttributeRefused("", f"eps {attrs['eps']}", "eps is finite and >= 0")
+    return x
+
+
+# --- recipe -------------------------------------------------------------------------
+
+
+def _lines(
+    shader: str, turns: float, values: Callable[[Attrs], dict[str, float]]
+) -> RecipeRule:
+    """A recipe rule: `shader` once for every line along `axis`.
+
+    turns    loop turns of the shader for each element of a line
+    Operands after the first hold one value for each element of the line.
+    """
+
+    def recipe(inputs: Types, out: TensorType, attrs: Attrs) -> Recipe:
+        axis = normal_axis(attrs["axis"], out.rank)
+        n = out.shape[axis]
+        outer, inner = math.prod(out.shape[:axis]), math.prod(out.shape[axis + 1 :])
+        walk = (n * inner, 1, inner)
+        call = Call(
+            shader,
+            axes=(Axis("outer", outer), Axis("inner", inner), Axis("n", n, "whole")),
+            accesses=(
+                Access(Ref("in", 0), walk),
+                *(Access(Ref("in", i), (0, 0, 1)) for i in range(1, len(inputs))),
+                Access(Ref("out"), walk, "write"),
+            ),
+            grid=(("outer", 1), ("inner", 1)),
+            values={"outer_step": n * inner, "step": inner, **values(attrs)},
+            turns=turns,
+        )
+        return Recipe((call,))
+
+    return recipe
+
+
+# --- meaning ------------------------------------------------------------------------
+
+
+def _softmax(xp: Any, attrs: Attrs, x: Any) -> Any:
+    axis, wide = attrs["axis"], widened(xp, x)
+    if 0 in x.shape:
+        return x
+    e = xp.exp(wide - xp.max(wide, axis=axis, keepdims=True))
+    return (e / xp.sum(e, axis=axis, keepdims=True)).astype(x.dtype)
+
+
+def _along(x: Any, axis: int, one: Any) -> Any:
+    """`one` [n] shaped to broadcast along an axis of x."""
+    shape = [1] * len(x.shape)
+    shape[axis] = one.shape[0]
+    return one.reshape(shape)
+
+
+def _scaled(xp: Any, attrs: Attrs, x: Any, made: Any, gamma: Any, beta: Any) -> Any:
+    axis = attrs["axis"]
+    g = _along(x, axis, widened(xp, gamma))
+    return (made * g + _along(x, axis, widened(xp, beta))).astype(x.dtype)
+
+
+def _layer_norm(xp: Any, attrs: Attrs, x: Any, gamma: Any, beta: Any) -> Any:
+    axis, wide = attrs["axis"], widened(xp, x)
+    if 0 in x.shape:
+        return x
+    far = wide - xp.mean(wide, axis=axis, keepdims=True)
+    variance = xp.mean(far * far, axis=axis, keepdims=True)
+    return _scaled(xp, attrs, x, far / xp.sqrt(variance + attrs["eps"]), gamma, beta)
+
+
+def _rms_norm(xp: Any, attrs: Attrs, x: Any, gamma: Any, beta: Any) -> Any:
+    axis, wide = attrs["axis"], widened(xp, x)
+    if 0 in x.shape:
+        return x
+    square = xp.mean(wide * wide, axis=axis, keepdims=True)
+    return _scaled(xp, attrs, x, wide / xp.sqrt(square + attrs["eps"]), gamma, beta)
+
+
+# --- compositions -------------------------------------------------------------------
+
+
+def in_f32(g: Graph, *tensors: Tensor) -> tuple[Tensor, ...]:
+    """f16 tensors cast to f32, so that no intermediate result is kept in f16."""
+    return tuple(g.cast(t, DType.F32) if t.dtype is DType.F16 else t for t in tensors)
+
+
+def _compose_softmax(g: Graph, attrs: Attrs, x: Tensor) -> Tensor:
+    axis = attrs["axis"]
+    (wide,) = in_f32(g, x)
+    e = g.exp(wide - g.max(wide, axis, keep_dim=True))
+    made = e / g.sum(e, axis, keep_dim=True)
+    return made if wide is x else g.cast(made, x.dtype)
+
+
+def _compose_norm(centred: bool) -> Compose:
+    def build(g: Graph, attrs: Attrs, x: Tensor, gamma: Tensor, beta: Tensor) -> Tensor:
+        axis = normal_axis(attrs["axis"], x.rank)
+        wide, scale, shift = in_f32(g, x, gamma, beta)
+        if centred:
+            wide = wide - g.mean(wide, axis, keep_dim=True)
+        square = g.mean(wide * wide, axis, keep_dim=True)
+        shape = [1] * x.rank
+        shape[axis] = x.shape[axis]
+        made = wide * g.rsqrt(square + attrs["eps"]) * g.reshape(scale, shape)
+        made = made + g.reshape(shift, shape)
+        return made if made.dtype is x.dtype else g.cast(made, x.dtype)
+
+    return Compose(build)
+
+
+# --- samples ------------------------------------------------------------------------
+
+# (shape, axis): any axis, odd and prime sizes, no lines, long lines, many lines.
+_PLACES: tuple[tuple[Shape, int], ...] = (
+    ((1,), 0),
+    ((7,), -1),
+    ((64, 64), -1),
+    ((13, 97), 1),
+    ((13, 97), 0),
+    ((3, 5, 4), 1),
+    ((3, 5, 4), -3),
+    ((2, 3, 16, 9), 2),
+    ((0, 5), 1),
+    ((5, 0), 1),
+    ((3, 0, 4), 2),
+    ((65_537, 2), -1),
+    ((2, 65_537), 0),
+    ((3, 40_009), -1),
+    ((1, 180_001), -1),
+)
+
+
+def _softmax_samples() -> tuple[Sample, ...]:
+    every = [
+        Sample((Drawn(shape, low=-6.0, high=6.0),), {"axis": axis})
+        for shape, axis in _PLACES
+    ]
+    wide = Drawn((9, 31), low=-80.0, high=80.0)
+    far = Drawn((9, 31), low=-1.5e38, high=1.5e38)
+    return (
+        *every,
+        Sample((wide,), {"axis": -1}, "wide"),
+        Sample((far,), {"axis": -1}, "one-hot: the largest takes all"),
+        Sample((Drawn((4, 9), low=3.0, high=3.0),), {"axis": -1}, "uniform"),
+        Sample((Drawn((4, 9), DType.F16),), {"axis": -1}),
+        Sample((Drawn((4, 9), DType.F64),), {"axis": 0}),
+    )
+
+
+def _norm_samples() -> tuple[Sample, ...]:
+    def one(
+        shape: Shape,
+        axis: int,
+        dtype: DType = DType.F32,
+        around: float = 0.0,
+        note: str = "",
+        **attrs: float,
+    ) -> Sample:
+        n = (shape[axis],)
+        x = Drawn(shape, dtype, around - 2.0, around + 2.0)
+        inputs = (x, Drawn(n, dtype), Drawn(n, dtype))
+        return Sample(inputs, {"axis": axis, **attrs}, note)
+
+    return (
+        *(one(shape, axis) for shape, axis in _PLACES),
+        one((5, 33), -1, eps=0.5),
+        one((5, 33), -1, around=200.0, note="far from zero"),
+        one((4, 9), -1, DType.F16),
+        one((4, 9), 0, DType.F64),
+    )
+
+
+# WGSL's exp is good to 3 + 2|x| ULP, and |x| reaches 160 in the samples; probabilities
+# below 1e-37 may be flushed.
+EXPONENTIAL = Tolerance(rtol=4e-5, atol=1e-7)
+# The mean of values near 2 may be off by 2^-23; a line of almost equal values divides
+# that by sqrt(eps), 1/316. The sample "far from zero" is the same at 200 and 1.
+NORMED = Tolerance(rtol=1e-5, atol=4e-5, relative_to_peak=True)
+
+_AXIS = Attr("axis", "int", -1)
+_EPS = Attr("eps", "float", 1e-5)
+
+
+def _eps(attrs: Attrs) -> dict[str, float]:
+    return {"eps": float(attrs["eps"])}
+
+
+registry.register_all(
+    [
+        Op(
+            name="softmax",
+            arity=1,
+            infer=_infer_softmax,
+            reference=_softmax,
+            lower=Kernel(
+                _lines("softmax", 0.375, lambda attrs: {}), Compose(_compose_softmax)
+            ),
+            attrs=(_AXIS,),
+            traits=frozenset({"reduction", "floats_only"}),
+            flops=lambda inputs, out, attrs: 5.0 * out.numel,
+            tolerance=EXPONENTIAL,
+            samples=_softmax_samples(),
+            doc="exp(x - max) / sum of exp(x - max) along an axis.",
+        ),
+        Op(
+            name="layer_norm",
+            arity=3,
+            infer=_infer_norm,
+            reference=_layer_norm,
+            lower=Kernel(_lines("layer_norm", 0.75, _eps), _compose_norm(centred=True)),
+            attrs=(_AXIS, _EPS),
+            traits=frozenset({"floats_only"}),
+            flops=lambda inputs, out, attrs: 8.0 * out.numel,
+            tolerance=NORMED,
+            samples=_norm_samples(),
+            doc="(x - mean) / sqrt(variance + eps) · gamma + beta along an axis; the "
+            "variance divides by n.",
+        ),
+        Op(
+            name="rms_norm",
+            arity=3,
+            infer=_infer_norm,
+            reference=_rms_norm,
+            lower=Kernel(_lines("rms_norm", 0.5, _eps), _compose_norm(centred=False)),
+            attrs=(_AXIS, _EPS),
+            traits=frozenset({"floats_only"}),
+            flops=lambda inputs, out, attrs: 6.0 * out.numel,
+            tolerance=NORMED,
+            samples=_norm_samples(),
+            doc="x / sqrt(mean of x² + eps) · gamma + beta along an axis.",
+        ),
+    ]
+)
