@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from rlxweb.compile.target import Target
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.lowering import Expr
@@ -35,7 +37,7 @@ def inlined(node: Node) -> bool:
     return (
         node.op == "constant"
         and node.type.numel == 1
-        and bool(abs(node.attrs["value"].array.reshape(-1)[0]) < float("inf"))
+        and bool(np.isfinite(node.attrs["value"].array).all())
     )
 
 
