@@ -62,7 +62,7 @@ TINY = st.builds(
 
 def geometry(call: Call, limits: Limits) -> Geometry:
     widths = (4,) * len(call.accesses)
-    return Geometry(call, widths, merged_reads(call, widths, limits), limits)
+    return Geometry(call, widths, merged_reads(call, limits), limits)
 
 
 def points(piece: Piece) -> set[tuple[int, ...]]:
@@ -199,9 +199,9 @@ def _wide_call(reads: int, width_of_box: int = 8) -> Call:
 def test_reads_are_merged_only_when_there_are_too_many() -> None:
     """Two reads and a write fit three bindings; three reads do not."""
     limits = shrunk()
-    assert merged_reads(_wide_call(2), (4,) * 3, limits) == frozenset()
-    assert merged_reads(_wide_call(3), (4,) * 4, limits) == {1, 2}
-    assert merged_reads(_wide_call(9), (4,) * 10, limits) == set(range(1, 9))
+    assert merged_reads(_wide_call(2), limits) == frozenset()
+    assert merged_reads(_wide_call(3), limits) == {1, 2}
+    assert merged_reads(_wide_call(9), limits) == set(range(1, 9))
 
 
 def test_a_call_with_too_many_writes_is_refused() -> None:
@@ -209,7 +209,7 @@ def test_a_call_with_too_many_writes_is_refused() -> None:
     writes = tuple(Access(Ref("out"), (1,), "write") for _ in range(4))
     call = Call("w", (Axis("n", 8),), writes, (("n", 1),))
     with pytest.raises(LimitExceeded, match=r"touches 4 buffers; .* binds 3"):
-        merged_reads(call, (4,) * 4, shrunk())
+        merged_reads(call, shrunk())
 
 
 def test_halves_cannot_be_gathered() -> None:

@@ -1,0 +1,232 @@
+"""Generated shaders: literals to the bit, operands in place, no text of the user's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlxweb.errors import GraphError
+from rlxweb.gpu.port import Want
+from rlxweb.ir.dtype import DType
+from rlxweb.ir.graph import Graph
+from rlxweb.ir.layout import Layout
+from rlxweb.ir.lowering import Expr
+from rlxweb.ir.op import Attr, Op, registry
+from rlxweb.kernels.expression import copy_call, decimal, literal, region_call
+from tests.agreement import engine
+
+FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
+HOSTILE = (
+    "x); } @compute fn evil() { while (true) {} } //",
+    "/* \n*/ fn main() {}",
+    "\0a0[0] = 1.0;",
+    "${u.items}",
+)
+
+
+@given(FLOATS)
+def test_float_literals_read_back_to_the_same_bits(value: float) -> None:
+    """Whatever the float32, its decimal text is that float32 again."""
+    text = decimal(value)
+    assert re.fullmatch(r"-?\d+(\.\d+)?(e[-+]?\d+)?", text)
+    assert re.search(r"[.e]", text)
+    assert np.float32(text).tobytes() == np.float32(value).tobytes()
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "text"),
+    [
+        (0.5, DType.F32, "F(0.5)"),
+        (3, DType.F32, "F(3.0)"),
+        (1e30, DType.F16, "F(1.0000000150474662e+30)"),
+        (-3, DType.I32, "I(-3)"),
+        (-(2**31), DType.I32, "I(-2147483647 - 1)"),
+        (2**32 - 1, DType.U32, "U(4294967295u)"),
+        (True, DType.BOOL, "B(true)"),
+        (np.bool_(False), DType.BOOL, "B(false)"),
+    ],
+)
+def test_literals_have_the_alias_of_their_type(
+    value: object, dtype: DType, text: str
+) -> None:
+    """One spelling for scalar and vec4, valid at the ends of each range."""
+    assert literal(value, dtype) == text
+
+
+@pytest.mark.requires_wgpu
+def test_literals_arrive_on_the_adapter_unchanged(adapter: Want) -> None:
+    """Constants printed into a shader come back to the bit (subnormals may flush)."""
+    for dtype, values in (
+        (DType.F32, [0.1, -1 / 3, 3.4028235e38, 1.1754944e-38, 16777217.0, 1e-5]),
+        (DType.I32, [-(2**31), 2**31 - 1, -1]),
+        (DType.U32, [2**32 - 1, 2**31]),
+    ):
+        graph = Graph("literals")
+        where = graph.input("where", (4,), "bool")
+        graph.set_outputs(
+            [
+                graph.where(where, graph.constant(v, dtype), graph.constant(v, dtype))
+                for v in values
+            ]
+        )
+        outs = engine(adapter).run(graph, {"where": np.array([1, 0, 0, 1], bool)})
+        for value, out in zip(values, outs, strict=True):
+            np.testing.assert_array_equal(out, np.full(4, value, dtype.numpy))
+
+
+@pytest.mark.requires_wgpu
+def test_a_subnormal_literal_compiles(adapter: Want) -> None:
+    """It may come back as zero, but it is no reason to refuse a shader."""
+    graph = Graph("subnormal")
+    graph.set_outputs([graph.input("x", (3,)) + 1e-45])
+    (out,) = engine(adapter).run(graph, {"x": np.array([0, 1, -1], np.float32)})
+    np.testing.assert_allclose(out, [0, 1, -1], atol=2e-45)
+
+
+# --- regions ----------------------------------------------------------------------
+
+
+def region_of(graph: Graph, last: int, *reads: int) -> str:
+    """The source of the region of all elementwise nodes up to `last`."""
+    ids = [
+        n.id
+        for n in graph.nodes()
+        if isinstance(registry.get(n.op).lower, Expr) and n.id <= last
+    ]
+    shape = graph.node(last).type.shape
+    pairs = [
+        (i, Layout.dense(graph.node(i).type.shape).expand(shape)) for i in reads
+    ]
+    return region_call(graph, ids, pairs).call.source or ""
+
+
+def test_operands_take_the_place_of_their_letters() -> None:
+    """x, y and z by position; an operand used twice is loaded once."""
+    graph = Graph()
+    x, y = graph.input("x", (3, 5)), graph.input("y", (3, 5))
+    out = x - (y + x)
+    source = region_of(graph, out.id, 0, 1)
+    assert "let v2 = r1 + r0;" in source
+    assert "let v3 = r0 - v2;" in source
+    assert source.count("ld0(") == 1
+
+
+def test_scalars_are_printed_not_bound() -> None:
+    """A one-element constant costs no buffer."""
+    graph = Graph()
+    out = graph.input("x", (8,)) * 0.25
+    made = region_call(graph, [out.id], [(0, Layout.dense((8,)))])
+    assert len(made.call.accesses) == 2
+    assert "F(0.25)" in (made.call.source or "")
+
+
+def test_dense_regions_use_vec4_and_strided_ones_do_not() -> None:
+    """A length by four that lies dense goes four at a time."""
+    graph = Graph()
+    out = graph.exp(graph.input("x", (4, 8)))
+    dense = region_call(graph, [out.id], [(0, Layout.dense((4, 8)))])
+    assert (dense.lanes, dense.call.grid) == (4, (("d0", 4),))
+    turned = Layout.dense((8, 4)).transpose((1, 0))
+    strided = region_call(graph, [out.id], [(0, turned)])
+    assert strided.lanes == 1
+    odd = copy_call(Layout.dense((7,)), Layout.dense((7,)), DType.F32)
+    assert odd.lanes == 1
+
+
+def test_shapes_and_strides_stay_out_of_the_text() -> None:
+    """Two sizes of one structure are one shader."""
+
+    def source(rows: int, columns: int) -> str:
+        layout = Layout.dense((columns, rows)).transpose((1, 0))
+        made = copy_call(layout, Layout.dense((rows, columns)), DType.F32)
+        return made.call.source or ""
+
+    assert source(3, 5) == source(30, 50)
+
+
+# --- hostile text -----------------------------------------------------------------
+
+
+@pytest.fixture
+def scaled() -> Iterator[Op]:
+    """An op with a float and a text attribute, both within reach of its shader."""
+    op = registry.register(
+        Op(
+            name="scaled_for_test",
+            arity=1,
+            infer=lambda types, attrs: types[0],
+            reference=lambda xp, attrs, x: x * attrs["by"],
+            lower=Expr("x * F({by})"),
+            attrs=(Attr("by", "float"), Attr("tag", "str", "")),
+        )
+    )
+    yield op
+    registry.unregister(op.name)
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_names_never_reach_the_shader(scaled: Op, text: str) -> None:
+    """Graph, input and node names full of WGSL leave the source as it was."""
+
+    def source(name: str) -> str:
+        graph = Graph(name)
+        x = graph.input(name or "x", (6,))
+        y = graph.apply(scaled.name, x, by=2.0, tag=name, name=name)
+        return region_of(graph, y.id, 0)
+
+    assert source(text) == source("")
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), -float("inf")])
+def test_an_attribute_that_is_no_number_is_not_printed(
+    scaled: Op, value: float
+) -> None:
+    """Infinity and NaN have no WGSL literal; the op and attribute are named."""
+    graph = Graph()
+    y = graph.apply(scaled.name, graph.input("x", (6,)), by=value)
+    with pytest.raises(GraphError, match=r"by=(nan|-?inf); only finite numbers"):
+        region_of(graph, y.id, 0)
+
+
+def test_a_text_attribute_is_not_printed() -> None:
+    """An expression that asks for text is refused, whatever the text is."""
+    op = Op(
+        name="tagged_for_test",
+        arity=1,
+        infer=lambda types, attrs: types[0],
+        reference=lambda xp, attrs, x: x,
+        lower=Expr("x + {tag}"),
+        attrs=(Attr("tag", "str"),),
+    )
+    registry.register(op)
+    try:
+        graph = Graph()
+        y = graph.apply(op.name, graph.input("x", (6,)), tag=HOSTILE[0])
+        with pytest.raises(GraphError, match="only finite numbers and booleans"):
+            region_of(graph, y.id, 0)
+    finally:
+        registry.unregister(op.name)
+
+
+def test_an_operand_the_op_has_not_is_refused() -> None:
+    """A record whose text names y with one operand says so itself."""
+    op = Op(
+        name="lopsided_for_test",
+        arity=1,
+        infer=lambda types, attrs: types[0],
+        reference=lambda xp, attrs, x: x,
+        lower=Expr("x + y"),
+    )
+    registry.register(op)
+    try:
+        graph = Graph()
+        y = graph.apply(op.name, graph.input("x", (6,)))
+        with pytest.raises(GraphError, match="names operand 'y'; the op has 1"):
+            region_of(graph, y.id, 0)
+    finally:
+        registry.unregister(op.name)
