@@ -116,9 +116,7 @@ class Geometry:
         Errors   LimitExceeded when no cuttable axis is left; the fields of the message
         hold the limit and what one piece still needs.
         """
-        whole = Piece(
-            (0,) * len(self.call.axes), tuple(a.size for a in self.call.axes)
-        )
+        whole = Piece((0,) * len(self.call.axes), tuple(a.size for a in self.call.axes))
         todo = [whole]
         made = 0
         while todo:
@@ -153,9 +151,7 @@ class Geometry:
             return None
         return self._widest(piece, [int(g) for g in gridded], None)
 
-    def _widest(
-        self, piece: Piece, weights: Sequence[int], access: int | None
-    ) -> int:
+    def _widest(self, piece: Piece, weights: Sequence[int], access: int | None) -> int:
         # Whole tiles first; inside a tile only when nothing else helps, because the
         # shader's bounds checks then idle most of it.
         for least in (self._tile, lambda n: 1):
@@ -209,8 +205,7 @@ class Geometry:
         return LimitExceeded(
             doing,
             f"one piece needs a binding of {self.bound_bytes(access, piece):,} bytes",
-            "this device allows "
-            f"{self.limits.max_storage_buffer_binding_size:,} bytes",
+            f"this device allows {self.limits.max_storage_buffer_binding_size:,} bytes",
             hint,
         )
 
@@ -227,20 +222,16 @@ def fold(groups: int, side: int) -> tuple[int, int, int]:
     return (min(side, -(-groups // (y * z))), y, z)
 
 
-def merged_reads(call: Call, widths: Sequence[int], limits: Limits) -> frozenset[int]:
+def merged_reads(call: Call, limits: Limits) -> frozenset[int]:
     """Read-only accesses to gather into one binding because there are too many.
 
-    Errors   LimitExceeded when the writes alone, or 2-byte elements, do not allow it.
+    Errors   LimitExceeded when the writes alone are too many.
     """
     room = limits.max_storage_buffers_per_shader_stage - int(call.faults)
     count = len(call.accesses)
     if count <= room:
         return frozenset()
-    reads = [
-        k
-        for k, a in enumerate(call.accesses)
-        if a.mode == "read" and widths[k] == 4
-    ]
+    reads = [k for k, a in enumerate(call.accesses) if a.mode == "read"]
     take = count - room + 1
     if len(reads) < take:
         raise LimitExceeded(

@@ -79,7 +79,7 @@ def geometry_of(call: Call, dtypes: Sequence[DType], limits: Limits) -> Geometry
             "use device='cpu'",
         )
     widths = tuple(width_of(d) for d in dtypes)
-    return Geometry(call, widths, merged_reads(call, widths, limits), limits)
+    return Geometry(call, widths, merged_reads(call, limits), limits)
 
 
 def launches(
@@ -102,9 +102,7 @@ def launches(
     ]
     text = module(call, bindings, 4 if any(wide) else 1)
     constants = {**call.constants, "WG": geometry.workgroup}
-    shader = Shader(
-        text, _layout(bindings, call.faults), _overrides(text, constants)
-    )
+    shader = Shader(text, _layout(bindings, call.faults), _overrides(text, constants))
     return [_launch(shader, geometry, piece) for piece in geometry.pieces()]
 
 
@@ -130,8 +128,11 @@ def _launch(shader: Shader, geometry: Geometry, piece: Piece) -> Launch:
         first = geometry.origin(access, piece) * width
         nbytes = geometry.extent(access, piece) * width
         if k in geometry.merged:
-            parts.append((Bound(access.ref, first, nbytes), filled))
-            bases.append(filled // 4)
+            # Copies move whole words, so a half may stand in front of the first one.
+            start = first // 4 * 4
+            nbytes = -(-(first + nbytes - start) // 4) * 4
+            parts.append((Bound(access.ref, start, nbytes), filled))
+            bases.append((filled + first - start) // width)
             filled += nbytes
             continue
         start = first // align * align
@@ -162,7 +163,9 @@ def _uniform_bytes(
             words[n] = value
         else:
             raise LimitExceeded(
-                f"kernel '{call.shader}'", f"uniform {name} = {value}",
-                "shader indices are u32", "use a smaller problem or device='cpu'",
+                f"kernel '{call.shader}'",
+                f"uniform {name} = {value}",
+                "shader indices are u32",
+                "use a smaller problem or device='cpu'",
             )
     return words.tobytes()

@@ -68,9 +68,7 @@ class Binding:
 def _binding_lines(bindings: Sequence[Binding], faults: bool) -> tuple[list[str], int]:
     lines, at = [], 0
     if any(b.merged for b in bindings):
-        lines.append(
-            "@group(0) @binding(0) var<storage, read> merged: array<u32>;"
-        )
+        lines.append("@group(0) @binding(0) var<storage, read> merged: array<u32>;")
         at = 1
     for k, one in enumerate(bindings):
         if one.merged:
@@ -93,7 +91,10 @@ def _binding_lines(bindings: Sequence[Binding], faults: bool) -> tuple[list[str]
 
 def _load(k: int, one: Binding) -> str:
     computed, stored = COMPUTED[one.dtype], STORED[one.dtype]
-    if one.merged:
+    if one.merged and one.dtype is DType.F16:
+        word = f"merged[(u.base{k} + i) >> 1u]"
+        value = f"unpack2x16float({word})[(u.base{k} + i) & 1u]"
+    elif one.merged:
         raw = f"merged[u.base{k} + i]"
         value = raw if stored == "u32" else f"bitcast<{stored}>({raw})"
     elif one.wide:
@@ -142,7 +143,7 @@ ITEM_OF = {
 
 def module(call: Call, bindings: Sequence[Binding], lanes: int = 1) -> str:
     """The whole WGSL module of a call. `lanes` 4 gives the vec4 aliases."""
-    half = any(b.dtype is DType.F16 for b in bindings)
+    half = any(b.dtype is DType.F16 and not b.merged for b in bindings)
     lines = ["enable f16;"] if half else []
     for alias, scalar in SCALARS.items():
         kind = scalar if lanes == 1 else f"vec{lanes}<{scalar}>"

@@ -18,8 +18,4 @@ FAMILIES = (
 )
 
 for _family in FAMILIES:
-    try:
-        import_module(f"rlxweb.ops.{_family}")
-    except ModuleNotFoundError as error:
-        if f"rlxweb.ops.{_family}" not in str(error):
-            raise
+    import_module(f"rlxweb.ops.{_family}")

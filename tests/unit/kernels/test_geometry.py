@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rlxweb.errors import LimitExceeded
 from rlxweb.gpu.limits import Limits, shrunk
 from rlxweb.ir.lowering import Access, Axis, Call, Ref
-from rlxweb.kernels.geometry import Geometry, Piece, fold, merged_reads
+from rlxweb.kernels.geometry import MAX_TURNS, Geometry, Piece, fold, merged_reads
 
 KINDS = ("parallel", "parallel", "serial", "whole")
 
@@ -115,11 +115,12 @@ def test_whole_axes_are_never_cut(call: Call, limits: Limits) -> None:
 
 @given(calls(), TINY)
 def test_pieces_start_on_whole_tiles(call: Call, limits: Limits) -> None:
-    """A cut never goes through a tile, or two items would share its elements."""
+    """A cut goes through a tile only where whole tiles break a limit."""
     tiles = dict(call.grid)
     for piece in pieces_of(call, limits):
-        for axis, start in zip(call.axes, piece.start, strict=True):
-            assert start % tiles.get(axis.name, 1) == 0
+        for axis, start, size in zip(call.axes, piece.start, piece.size, strict=True):
+            tile = tiles.get(axis.name, 1)
+            assert start % tile == 0 or size < tile
 
 
 @given(calls(), TINY)
@@ -130,7 +131,8 @@ def test_every_piece_keeps_the_limits(call: Call, limits: Limits) -> None:
     for piece in pieces_of(call, limits):
         for access in call.accesses:
             touched = [
-                access.offset + sum(i * s for i, s in zip(p, access.strides, strict=True))
+                access.offset
+                + sum(i * s for i, s in zip(p, access.strides, strict=True))
                 for p in points(piece)
             ]
             start = min(touched) * 4 // align * align
@@ -145,8 +147,31 @@ def test_every_piece_keeps_the_limits(call: Call, limits: Limits) -> None:
 @given(calls())
 def test_a_box_that_fits_is_left_whole(call: Call) -> None:
     """Nothing is cut that need not be."""
+    call = replace(call, turns=0.0)
     pieces = list(geometry(call, Limits()).pieces())
     assert pieces == [Piece((0,) * len(call.axes), tuple(a.size for a in call.axes))]
+
+
+@given(st.integers(1, 400_000), st.sampled_from([1.0, 3.0, 16.0]))
+def test_long_loops_are_cut(size: int, turns: float) -> None:
+    """No piece makes more loop turns than the driver that ends loops allows."""
+    axes = (Axis("rows", 3), Axis("n", size, "serial"))
+    call = Call(
+        "sum", axes, (Access(Ref("in"), (size, 1)),), (("rows", 1),), turns=turns
+    )
+    pieces = list(
+        geometry(call, Limits(max_storage_buffer_binding_size=1 << 30)).pieces()
+    )
+    assert all(p.size[1] * turns <= MAX_TURNS for p in pieces)
+    assert sum(p.size[1] for p in pieces if p.start[0] == 0) == size
+
+
+def test_a_long_loop_over_a_whole_axis_is_refused_with_both_numbers() -> None:
+    """Nothing can be cut, so the op's composition has to be used."""
+    axes = (Axis("rows", 3), Axis("n", 70_000, "whole"))
+    call = Call("row", axes, (Access(Ref("in"), (0, 0)),), (("rows", 1),), turns=1.0)
+    with pytest.raises(LimitExceeded, match=r"70,000 loop turns; .* at 65,000"):
+        list(geometry(call, Limits()).pieces())
 
 
 @given(st.integers(1, 2000), st.integers(1, 13))
@@ -193,7 +218,9 @@ def test_the_workgroup_shrinks_to_a_power_of_two(
 def _wide_call(reads: int, width_of_box: int = 8) -> Call:
     axes = (Axis("n", width_of_box),)
     accesses = [Access(Ref("in", k), (1,)) for k in range(reads)]
-    return Call("add", axes, (*accesses, Access(Ref("out"), (1,), "write")), (("n", 1),))
+    return Call(
+        "add", axes, (*accesses, Access(Ref("out"), (1,), "write")), (("n", 1),)
+    )
 
 
 def test_reads_are_merged_only_when_there_are_too_many() -> None:
@@ -210,12 +237,6 @@ def test_a_call_with_too_many_writes_is_refused() -> None:
     call = Call("w", (Axis("n", 8),), writes, (("n", 1),))
     with pytest.raises(LimitExceeded, match=r"touches 4 buffers; .* binds 3"):
         merged_reads(call, shrunk())
-
-
-def test_halves_cannot_be_gathered() -> None:
-    """Two-byte elements are not copied word by word into a merged binding."""
-    with pytest.raises(LimitExceeded, match="touches 5 buffers"):
-        merged_reads(_wide_call(4), (2,) * 5, shrunk())
 
 
 def test_a_whole_axis_over_the_limit_is_refused_with_both_numbers() -> None:
