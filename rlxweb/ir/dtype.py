@@ -96,6 +96,8 @@ def cast_whole(array: npt.NDArray[Any], dtype: DType) -> npt.NDArray[Any]:
 
     Errors   DTypeError with the first value the type cannot hold.
     """
+    if array.dtype.kind not in "biuf":
+        raise DTypeError("", f"{array.dtype} values are not {dtype} numbers")
     with np.errstate(all="ignore"):
         made = array.astype(dtype.numpy)
     if not dtype.is_float:
