@@ -99,9 +99,7 @@ def region_of(graph: Graph, last: int, *reads: int) -> str:
         if isinstance(registry.get(n.op).lower, Expr) and n.id <= last
     ]
     shape = graph.node(last).type.shape
-    pairs = [
-        (i, Layout.dense(graph.node(i).type.shape).expand(shape)) for i in reads
-    ]
+    pairs = [(i, Layout.dense(graph.node(i).type.shape).expand(shape)) for i in reads]
     return region_call(graph, ids, pairs).call.source or ""
 
 

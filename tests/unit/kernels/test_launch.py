@@ -151,7 +151,9 @@ def test_a_faulting_call_binds_its_flag() -> None:
 def test_the_flag_counts_as_a_binding() -> None:
     """Two reads, a write and the flag do not fit three bindings unmerged."""
     reads = tuple(Access(Ref("in", k), (10, 1)) for k in range(2))
-    call = row_call(accesses=(*reads, Access(Ref("out"), (10, 1), "write")), faults=True)
+    call = row_call(
+        accesses=(*reads, Access(Ref("out"), (10, 1), "write")), faults=True
+    )
     (one,) = launches(call, [F32] * 3, shrunk())
     assert isinstance(one.bindings[0], Gathered)
     assert len(one.bindings) == 2

@@ -127,7 +127,11 @@ def test_includes_bring_what_they_need_once_and_first() -> None:
     )
     bindings = [Binding(DType.F32, "read"), Binding(DType.F32, "write")]
     text = module(call(uses=("sigmoid", "erf", "sigmoid")), bindings)
-    for name in ["sigmoid", "erf", *(n.strip() for line in names for n in line.split(","))]:
+    for name in [
+        "sigmoid",
+        "erf",
+        *(n.strip() for line in names for n in line.split(",")),
+    ]:
         assert text.count(shader_text(f"include/{name}")) == 1
     assert text.endswith(BODY)
 
