@@ -6,7 +6,10 @@ one is the port's work. Used by `native.py` only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import ctypes
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
 
@@ -112,6 +115,28 @@ def missing(want: Want, passed: Sequence[tuple[str, str]]) -> AdapterMissing:
         "`rlxweb devices` lists what this machine has",
         passed,
     )
+
+
+@contextmanager
+def quiet_wayland() -> Iterator[None]:
+    """Keep libwayland from printing that no desktop runs while GL looks for one."""
+    # Its log hook gets a C function that ignores its arguments while adapters are
+    # listed, and one that prints to stderr afterwards. Both are C, so nothing calls
+    # into a Python that has ended.
+    try:
+        if sys.platform != "linux":
+            raise OSError
+        libc = ctypes.CDLL(None)
+        ignore, show = libc.getpid, libc.vwarnx
+        hook = ctypes.CDLL("libwayland-client.so.0").wl_log_set_handler_client
+    except (OSError, AttributeError):
+        yield
+        return
+    hook(ignore)
+    try:
+        yield
+    finally:
+        hook(show)
 
 
 _CORE = Limits()

@@ -8,11 +8,11 @@ coroutines and never suspends. Knows buffers and commands, no tensors.
 from __future__ import annotations
 
 import ctypes
-import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import fields, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -61,14 +61,17 @@ def adapters() -> tuple[DeviceFacts, ...]:
 
     Errors   AdapterMissing if wgpu or its driver library cannot be used.
     """
-    return tuple(facts for facts, _ in choice.ranked(_enumerate(), Want()))
+    return tuple(facts for facts, _ in choice.ranked(_listed(), Want()))
 
 
-def _enumerate() -> list[Any]:
+@cache
+def _listed() -> list[Any]:
+    # Once per process: each listing gives OpenGL adapters that share one context and
+    # not the lock over it, and two of them in two threads abort the process.
     try:
         import wgpu
 
-        with _quiet_wayland():
+        with choice.quiet_wayland():
             return list(wgpu.gpu.enumerate_adapters_sync())
     except (ImportError, OSError, RuntimeError, AttributeError) as error:
         raise AdapterMissing(
@@ -78,26 +81,10 @@ def _enumerate() -> list[Any]:
         ) from error
 
 
-@contextmanager
-def _quiet_wayland() -> Iterator[None]:
-    """Keep libwayland from printing that no desktop runs while GL looks for one."""
-    # Its log hook gets a C function that ignores its arguments while adapters are
-    # listed, and one that prints to stderr afterwards. Both are C, so nothing calls
-    # into a Python that has ended.
-    try:
-        if sys.platform != "linux":
-            raise OSError
-        libc = ctypes.CDLL(None)
-        ignore, show = libc.getpid, libc.vwarnx
-        hook = ctypes.CDLL("libwayland-client.so.0").wl_log_set_handler_client
-    except (OSError, AttributeError):
-        yield
-        return
-    hook(ignore)
-    try:
-        yield
-    finally:
-        hook(show)
+@cache
+def _stuck() -> list[Any]:
+    """OpenGL adapters of this process that hang: touching one again would abort it."""
+    return []
 
 
 class NativePort:
@@ -118,6 +105,7 @@ class NativePort:
         self._hung = False
         self._facts: DeviceFacts | None = None
         self._next = 1
+        self._adapter: Any = None
         self._device: Any = None
         self._tables = Tables()
         self._binder: Any = None
@@ -149,8 +137,10 @@ class NativePort:
                 raise DeviceError("open", "the port is open already")
             passed: list[tuple[str, str]] = []
             gone: RlxError | None = None
-            for facts, native in choice.ranked(_enumerate(), want):
+            for facts, native in choice.ranked(_listed(), want):
                 why = choice.why_not(facts, want)
+                if native in _stuck():
+                    why = "it hangs in this process since an earlier time-out"
                 try:
                     if not why:
                         return await self._take(facts, native, want)
@@ -197,6 +187,7 @@ class NativePort:
             self._check_open("pipeline")
             order = tuple(layout)
             rules.check_layout(order, self.facts.limits)
+            rules.check_workgroup(source, constants, self.facts.limits)
             with self._ours("compile a shader", ShaderRejected, source):
                 module = self._device.create_shader_module(code=source)
                 native = self._device.create_compute_pipeline(
@@ -285,6 +276,7 @@ class NativePort:
 
     async def _take(self, facts: DeviceFacts, native: Any, want: Want) -> DeviceFacts:
         """Open one adapter and prove it."""
+        self._adapter = native
         features = facts.features & frozenset(want.features)
         asked = choice.limits_to_ask(want.limits, facts.limits)
         with self._ours(f"open {facts.name} ({facts.backend})"):
@@ -342,11 +334,13 @@ class NativePort:
         if self._hung:
             # Freeing a hung device blocks for ever, at exit too: leak it for good.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(held))
+            if self._adapter.info["backend_type"].startswith("OpenGL"):
+                _stuck().append(self._adapter)
         elif not self.lost and self._device is not None:
             # Stops wgpu's poll thread and frees the memory at once; the device object
             # itself is in a reference cycle and goes with the next collection.
             self._device.destroy()
-        self._device = self._binder = self._reader = None
+        self._adapter = self._device = self._binder = self._reader = None
         self._tables, self._waits = Tables(), Waits(lambda: self.deadline_s)
         self._running, self._hung = _IDLE, False
         self._written.clear()

@@ -7,9 +7,11 @@ Knows buffer sizes, usages and limits; holds no table and touches no driver.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import prod
 
 from rlxweb.errors import DeviceError, LimitExceeded
 from rlxweb.gpu.limits import Limits
@@ -77,6 +79,40 @@ def check_layout(layout: Sequence[Access], limits: Limits) -> None:
             f"{limits.max_storage_buffers_per_shader_stage}",
             "split the step",
         )
+
+
+def check_workgroup(
+    source: str, constants: Mapping[str, float], limits: Limits
+) -> None:
+    """The workgroup size of `main`, where it is spelled in numbers and overrides.
+
+    wgpu takes a size set through an override without checking it, and drivers then do
+    as they please; so it is checked here. Errors  LimitExceeded.
+    """
+    found = _SIZE.search(source)
+    if found is None:
+        return
+    known = {name: int(value) for name, value in _OVERRIDE.findall(source)}
+    known.update((name, int(value)) for name, value in constants.items())
+    parts = [part.strip().rstrip("ui") for part in found[1].split(",") if part.strip()]
+    if not all(part.isdigit() or part in known for part in parts):
+        return
+    size = [int(part) if part.isdigit() else known[part] for part in parts]
+    for name, needs, most in (
+        ("workgroup_size_x", size[0], limits.max_compute_workgroup_size_x),
+        (
+            "invocations_per_workgroup",
+            prod(size),
+            limits.max_compute_invocations_per_workgroup,
+        ),
+    ):
+        if needs > most:
+            raise LimitExceeded(
+                "compile a shader",
+                f"the workgroup {tuple(size)} is too large for this device",
+                f"needs {needs}, max_compute_{name} is {most}",
+                "use a smaller workgroup",
+            )
 
 
 def check_span(
@@ -296,4 +332,6 @@ def _check_aliasing(
             )
 
 
+_SIZE = re.compile(r"@workgroup_size\(([^()]*)\)")
+_OVERRIDE = re.compile(r"\boverride\s+(\w+)\s*:\s*[ui]32\s*=\s*(\d+)[ui]?\s*;")
 _NO_BUFFER = "it was never made here, or it was destroyed"

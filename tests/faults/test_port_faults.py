@@ -1,0 +1,327 @@
+"""What a device can do to us: at every call on the fake, some on real adapters.
+
+The workload here is the port's own (open, buffers, shader, runs, close); what a session
+makes of the same failures is tested with the session.
+"""
+
+from __future__ import annotations
+
+import gc
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from rlxweb.errors import (
+    AdapterMissing,
+    DeviceLost,
+    GpuTimeout,
+    OutOfMemory,
+    RlxError,
+    ShaderRejected,
+)
+from rlxweb.gpu import native, waiting
+from rlxweb.gpu.drive import drive
+from rlxweb.gpu.fake import KINDS, STRIKES, Failure, FakePort, Kind
+from rlxweb.gpu.native import NativePort
+from rlxweb.gpu.port import Copy, Dispatch, Range, Want
+
+pytestmark = pytest.mark.fault
+
+DOUBLE = """
+@group(0) @binding(0) var<storage, read> x: array<u32>;
+@group(0) @binding(1) var<storage, read_write> y: array<u32>;
+@compute @workgroup_size(4)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) { y[id.x] = 2u * x[id.x]; }
+"""
+# Each workgroup spins, then counts itself; llvmpipe stops loops at 65,535 turns, so
+# the time comes from the number of workgroups.
+SPIN = """
+@group(0) @binding(0) var<storage, read_write> count: array<atomic<u32>>;
+@compute @workgroup_size(64)
+fn main(@builtin(local_invocation_index) at: u32) {
+    var state = at + 1u;
+    for (var i = 0u; i < 60000u; i++) {
+        state = (state ^ (state << 7u)) + i;
+        state = state ^ (state >> 9u);
+    }
+    if (at == 0u) { atomicAdd(&count[0], select(1u, 2u, state == 0u)); }
+}
+"""
+SPINS = {"llvmpipe": 1000, "SwiftShader": 60}
+
+EXPECTED: dict[Kind, type[RlxError]] = {
+    "no-adapter": AdapterMissing,
+    "lost-at-birth": DeviceLost,
+    "lost": DeviceLost,
+    "lost-unseen": DeviceLost,
+    "timeout": GpuTimeout,
+    "out-of-memory": OutOfMemory,
+    "shader-refused": ShaderRejected,
+    "map-rejected": DeviceLost,
+    "short-read": DeviceLost,
+}
+
+
+def double(
+    views: Sequence[memoryview],
+    constants: Mapping[str, float],
+    grid: tuple[int, int, int],
+) -> None:
+    """What DOUBLE does, for the fake."""
+    x, y = (np.frombuffer(view, np.uint32) for view in views)
+    np.multiply(x, 2, out=y)
+
+
+async def workload(port: FakePort | NativePort, want: Want) -> list[list[int]]:
+    """Open, compile, three runs with new buffers between them; not closed."""
+    await port.open(want)
+    kernel = await port.pipeline(DOUBLE, ("read", "write"), {})
+    answers = []
+    for turn in range(3):
+        x, y = port.buffer(16, "storage"), port.buffer(16, "storage")
+        back = port.buffer(16, "readback")
+        port.write(x, 0, memoryview(np.arange(turn, turn + 4, dtype=np.uint32)))
+        run = Dispatch(kernel, (Range(x, 0, 16), Range(y, 0, 16)), (1, 1, 1))
+        port.submit([run, Copy(Range(y, 0, 16), back)])
+        answers.append(np.frombuffer(await port.read(back, 0, 16), "u4").tolist())
+        for handle in (x, y, back):
+            port.destroy(handle)
+    return answers
+
+
+RIGHT = [[2 * (turn + i) for i in range(4)] for turn in range(3)]
+
+
+def calls_of_the_workload() -> int:
+    port = FakePort(kernels={DOUBLE: double})
+    assert drive(workload(port, Want())) == RIGHT
+    return len(port.calls)
+
+
+def attempt(port: FakePort) -> list[list[int]] | RlxError:
+    try:
+        return drive(workload(port, Want()))
+    except RlxError as error:
+        return error
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_call_may_fail_in_every_way(kind: Kind) -> None:
+    """A right answer or the right error; never a wrong answer, nothing left alive."""
+    struck = 0
+    for call in range(1, calls_of_the_workload() + 1):
+        port = FakePort([Failure(call, kind)], kernels={DOUBLE: double})
+        outcome = attempt(port)
+        if isinstance(outcome, RlxError):
+            assert type(outcome) is EXPECTED[kind]
+            assert outcome.problem
+            struck += 1
+        else:
+            assert outcome == RIGHT
+        drive(port.close())
+        assert port.live == set()
+        again = FakePort(kernels={DOUBLE: double})
+        assert drive(workload(again, Want())) == RIGHT
+    assert struck >= 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_failure_struck_where_it_was_aimed(kind: Kind) -> None:
+    """The sweep above reaches every verb that a kind can strike."""
+    struck = set()
+    for call in range(1, calls_of_the_workload() + 1):
+        port = FakePort([Failure(call, kind)], kernels={DOUBLE: double})
+        if isinstance(attempt(port), RlxError):
+            # An unseen loss shows at the read after the verb that it struck.
+            struck.add(
+                port.calls[call - 1] if kind == "lost-unseen" else port.calls[-1]
+            )
+    assert struck >= set(STRIKES[kind])
+
+
+def test_a_native_workload_is_right(adapter: Want) -> None:
+    """The same commands that the fake runs."""
+    port = NativePort()
+    assert drive(workload(port, adapter)) == RIGHT
+    assert len(port.live) == 1
+    drive(port.close())
+
+
+# --- a device that goes away ----------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", ["buffer", "write", "pipeline", "submit", "read"])
+def test_a_destroyed_device_is_a_lost_device(adapter: Want, verb: str) -> None:
+    """Whichever verb meets it first; then every verb tells, and another port works."""
+    port = NativePort()
+    drive(port.open(adapter))
+    x, y = port.buffer(16, "storage"), port.buffer(16, "storage")
+    kernel = drive(port.pipeline(DOUBLE, ("read", "write"), {}))
+    run = Dispatch(kernel, (Range(x, 0, 16), Range(y, 0, 16)), (1, 1, 1))
+    port._device.destroy()
+    calls = {
+        "buffer": lambda: port.buffer(4, "storage"),
+        "write": lambda: port.write(x, 0, memoryview(b"1234")),
+        "pipeline": lambda: drive(port.pipeline(DOUBLE, ("read", "write"), {})),
+        "submit": lambda: port.submit([run]),
+        "read": lambda: drive(port.read(y, 0, 16)),
+    }
+    with pytest.raises(DeviceLost):
+        calls[verb]()
+    assert port.lost
+    for call in calls.values():
+        with pytest.raises(DeviceLost):
+            call()
+    port.destroy(x)
+    drive(port.close())
+    assert port.live == set()
+    again = NativePort()
+    assert drive(workload(again, adapter)) == RIGHT
+    drive(again.close())
+
+
+def test_a_map_that_is_too_short_is_no_answer(
+    adapter: Want, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = NativePort()
+    drive(port.open(adapter))
+    handle = port.buffer(16, "readback")
+    kind = type(port._tables.buffers[handle])
+    whole = kind.read_mapped
+
+    def short(buffer: object, low: int, size: int, *, copy: bool) -> memoryview:
+        view: memoryview = whole(buffer, low, size, copy=copy)[:-4]
+        return view
+
+    monkeypatch.setattr(kind, "read_mapped", short)
+    with pytest.raises(DeviceLost, match="mapped 12 bytes of 16"):
+        drive(port.read(handle, 0, 16))
+    drive(port.close())
+
+
+def test_twenty_losses_in_a_row_leave_no_thread_behind(adapter: Want) -> None:
+    gc.collect()
+    before = threading.active_count()
+    for _ in range(20):
+        port = NativePort()
+        drive(port.open(adapter))
+        port._device.destroy()
+        with pytest.raises(DeviceLost):
+            port.buffer(4, "storage")
+        drive(port.close())
+    gc.collect()
+    for thread in threading.enumerate():
+        if thread.name == "rlxweb-submit":
+            thread.join(0.5)
+    assert threading.active_count() <= before + 1
+
+
+# --- a device that does not answer ----------------------------------------------
+
+
+def test_a_wait_past_the_deadline_loses_the_device(
+    adapter: Want, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a clock that is always late, on a real port."""
+    port = NativePort(deadline_s=12.0)
+    drive(port.open(adapter))
+    handle = port.buffer(16, "storage")
+    with monkeypatch.context() as patch:
+        patch.setattr(waiting, "happened", lambda event, deadline_s: False)
+        with pytest.raises(GpuTimeout, match="deadline 12 s"):
+            drive(port.read(handle, 0, 16))
+    with pytest.raises(DeviceLost, match="did not answer within 12 s"):
+        drive(port.read(handle, 0, 16))
+    port.destroy(handle)
+    drive(port.close())
+    if "opengl" in adapter.backends:
+        # A hung OpenGL adapter is not touched again: that would abort the process.
+        with pytest.raises(AdapterMissing, match="it hangs in this process"):
+            drive(NativePort().open(adapter))
+        native._stuck().clear()
+
+
+HANGS = """
+import sys, time
+from rlxweb.errors import DeviceLost, GpuTimeout
+from rlxweb.gpu.drive import drive
+from rlxweb.gpu.native import NativePort
+from rlxweb.gpu.port import Dispatch, Range, Want
+backend, name, groups, spin = sys.argv[1:]
+port = NativePort()
+drive(port.open(Want((backend,), name)))
+port.deadline_s = 0.3
+count = port.buffer(4, "storage")
+kernel = drive(port.pipeline(spin, ("write",), {}))
+start = time.monotonic()
+try:
+    port.submit([Dispatch(kernel, (Range(count, 0, 4),), (int(groups), 1, 1))])
+    drive(port.read(count, 0, 4))
+except GpuTimeout:
+    print("timeout")
+try:
+    port.buffer(4, "storage")
+except DeviceLost:
+    print("lost")
+drive(port.close())
+print("closed" if time.monotonic() - start < 1.3 + 5 else "late")
+"""
+
+
+def test_a_hung_device_times_out_and_the_process_can_exit(adapter: Want) -> None:
+    """In a process of its own, since the driver goes on computing until it ends."""
+    groups = str(40 * SPINS[adapter.name])
+    command = [sys.executable, "-c", HANGS, adapter.backends[0], adapter.name]
+    done = subprocess.run(
+        [*command, groups, SPIN],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout.split() == ["timeout", "lost", "closed"], done.stderr
+    assert done.returncode == 0
+
+
+@contextmanager
+def ctrl_c_after(seconds: float) -> Iterator[None]:
+    """KeyboardInterrupt in the main thread, as Ctrl-C would raise it."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_ctrl_c_reaches_the_caller_and_the_next_run_is_right(adapter: Want) -> None:
+    """While the device works; the wait that was broken off is ended first."""
+    port = NativePort(deadline_s=60.0)
+    drive(port.open(adapter))
+    counter = port.buffer(4, "storage")
+    kernel = drive(port.pipeline(SPIN, ("write",), {}))
+    groups = SPINS[adapter.name]
+    live = set(port.live)
+    run = Dispatch(kernel, (Range(counter, 0, 4),), (groups, 1, 1))
+
+    def submit_and_read() -> None:
+        port.submit([run])
+        drive(port.read(counter, 0, 4))
+
+    with ctrl_c_after(0.1), pytest.raises(KeyboardInterrupt):
+        submit_and_read()
+    got = np.frombuffer(drive(port.read(counter, 0, 4)), np.uint32)
+    assert groups <= got[0] <= 2 * groups
+    assert port.live == live
+    drive(port.close())
