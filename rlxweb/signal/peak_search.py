@@ -15,7 +15,7 @@ from rlxweb.errors import DTypeError, UsageError
 from rlxweb.signal.row_blocks import Task, run_tasks
 
 _BLOCK_BINS = 32_768
-_THREADED_BINS = 262_144
+_THREADED_BINS = 524_288
 
 _DOING = "strongest bins"
 
@@ -73,12 +73,13 @@ def _search(power: NDArray[Any], bins: NDArray[np.int64], top: NDArray[Any]) -> 
     reached = power >= parted[:, n_bins - k, None]
     flat = reached.ravel().nonzero()[0]
     if flat.size == n_rows * k:
+        values = power.ravel()[flat].reshape(n_rows, k)
         columns = flat.reshape(n_rows, k)
         columns -= np.arange(0, n_rows * n_bins, n_bins)[:, None]
         # In ascending order, k per row on average: k in each row if none is astray,
         # neither behind its row nor before it (a negative number, unsigned, is huge).
         if columns.view(np.uint64).max() < n_bins:
-            _ordered(columns, power[reached].reshape(n_rows, k), bins, top)
+            _ordered(columns, values, bins, top)
             return
     _repaired(power, reached, bins, top)
 

@@ -217,7 +217,7 @@ def test_every_way_through_the_blocks_agrees(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize("detrend", ["constant", None])
 def test_nan_and_infinity_stay_in_their_row(bad: float, detrend: str | None) -> None:
-    """No bin of the row is a number, the others are untouched, and NumPy prints no warning."""
+    """That row holds no finite bin, the others are untouched, nothing is warned of."""
     x = noise(3, 1000)
     good = welch_power(x, resolve(1000, detrend=detrend))
     x[1, 500] = bad
