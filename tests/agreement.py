@@ -18,6 +18,7 @@ from rlxweb.backends.array import evaluate
 from rlxweb.backends.cpu import CpuBackend
 from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.compile.pipeline import compile_graph
+from rlxweb.gpu.drive import drive
 from rlxweb.gpu.limits import Limits
 from rlxweb.gpu.native import NativePort
 from rlxweb.gpu.port import Command, Usage, Want
@@ -25,7 +26,6 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import Op, Tolerance
 from rlxweb.ir.sample import Sample
-from rlxweb.gpu.drive import drive
 from rlxweb.runtime.feeds import as_input, check_feeds
 
 Array = npt.NDArray[Any]

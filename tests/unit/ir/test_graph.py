@@ -44,7 +44,7 @@ def test_an_error_says_what_was_being_added_to_what() -> None:
 def test_unknown_ops_come_with_near_matches() -> None:
     """A typing slip is answered with what was probably meant."""
     graph = Graph()
-    with pytest.raises(UnknownOp, match="did you mean .*softmax"):
+    with pytest.raises(UnknownOp, match=r"did you mean .*softmax"):
         graph.apply("sofmax", graph.input("x", (3,)))
 
 

@@ -91,7 +91,7 @@ def test_pieces_tile_the_box_once(call: Call, limits: Limits) -> None:
 
 @given(calls(), TINY)
 def test_serial_pieces_come_in_order(call: Call, limits: Limits) -> None:
-    """Where two pieces share a cell of the other axes, the lower serial part is first."""
+    """Pieces that share a cell of the other axes come lowest serial part first."""
     serial = [n for n, a in enumerate(call.axes) if a.kind == "serial"]
     seen: dict[tuple[int, ...], tuple[int, ...]] = {}
     for piece in pieces_of(call, limits):

@@ -1,0 +1,239 @@
+"""Rewrites: what they remove, what they must leave alone, and that meaning stays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from rlxweb.backends.array import evaluate
+from rlxweb.backends.cpu import CpuBackend
+from rlxweb.compile.passes.decompose import MAX_ROUNDS, decompose
+from rlxweb.compile.passes.simplify import (
+    FOLD_ELEMENTS,
+    drop_dead,
+    fold_constants,
+    share_common,
+)
+from rlxweb.compile.target import Target
+from rlxweb.errors import LimitExceeded, Unsupported
+from rlxweb.ir.graph import Graph
+from rlxweb.ir.lowering import Compose, HostOnly
+from rlxweb.ir.op import Attr, Op, registry
+from rlxweb.ir.verify import verify
+
+
+def ops(graph: Graph) -> list[str]:
+    return [node.op for node in graph.nodes()]
+
+
+# --- dead nodes -------------------------------------------------------------------
+
+
+def test_dead_nodes_go_and_leaves_stay() -> None:
+    """Inputs and params keep their names whatever the outputs need."""
+    graph = Graph()
+    x = graph.input("x", (4,))
+    graph.input("unused", (2,))
+    graph.param("idle", (2,))
+    graph.exp(graph.neg(x))
+    graph.set_outputs([graph.relu(x)])
+    after = drop_dead(graph)
+    assert ops(after) == ["input", "input", "param", "relu"]
+    verify(after)
+
+
+def test_a_live_graph_is_returned_as_it_is() -> None:
+    """Nothing dead, nothing rebuilt."""
+    graph = Graph()
+    graph.set_outputs([graph.relu(graph.input("x", (4,)))])
+    assert drop_dead(graph) is graph
+
+
+def test_a_long_chain_needs_no_recursion() -> None:
+    """Depth is bounded by memory, not by Python's stack."""
+    graph = Graph()
+    x = graph.input("x", ())
+    for _ in range(3000):
+        x = graph.neg(x)
+    graph.set_outputs([x])
+    graph.exp(x)
+    assert len(drop_dead(graph)) == 3001
+
+
+# --- common subexpressions --------------------------------------------------------
+
+
+def test_equal_nodes_become_one() -> None:
+    """Same op, operands and attributes; repeatedly, from the inside out."""
+    graph = Graph()
+    x = graph.input("x", (4, 3))
+    left = graph.exp(graph.sum(x, 0))
+    right = graph.exp(graph.sum(x, 0))
+    graph.set_outputs([left, right])
+    after = share_common(graph)
+    assert ops(after) == ["input", "sum", "exp"]
+    assert after.outputs == (2, 2)
+
+
+def test_other_attributes_operands_or_inputs_stay_apart() -> None:
+    """Nothing is shared that only looks alike."""
+    graph = Graph()
+    x, y = graph.input("x", (3, 3)), graph.input("y", (3, 3))
+    outs = [graph.sum(x, 0), graph.sum(x, 1), graph.sum(y, 0), x - y, y - x]
+    graph.set_outputs(outs)
+    assert len(share_common(graph)) == len(graph)
+
+
+def test_constants_are_shared_by_content_and_type() -> None:
+    """1.0 twice is one constant; 1.0 and integer 1 are two."""
+    graph = Graph()
+    a, b = graph.constant(1.0), graph.constant(1.0)
+    c = graph.constant(1)
+    graph.set_outputs([a, b, c])
+    assert len(share_common(graph)) == 2
+
+
+@pytest.fixture
+def picky() -> Iterator[str]:
+    """An op whose attribute cannot be hashed."""
+    registry.register(
+        Op(
+            name="picky_for_test",
+            arity=1,
+            infer=lambda types, attrs: types[0],
+            reference=lambda xp, attrs, x: x,
+            lower=HostOnly(),
+            attrs=(Attr("table", "any"),),
+        )
+    )
+    yield "picky_for_test"
+    registry.unregister("picky_for_test")
+
+
+def test_attributes_that_cannot_be_compared_are_left_alone(picky: str) -> None:
+    """A custom op with a list as attribute is simply not shared."""
+    graph = Graph()
+    x = graph.input("x", (3,))
+    graph.set_outputs([graph.apply(picky, x, table=[1]) for _ in range(2)])
+    assert ops(share_common(graph)) == ["input", picky, picky]
+
+
+# --- folding ----------------------------------------------------------------------
+
+
+def test_arithmetic_on_constants_is_done_once() -> None:
+    """A chain over constants becomes the constant it computes."""
+    graph = Graph()
+    x = graph.input("x", (2,))
+    scale = graph.sqrt(graph.constant([4.0, 9.0])) * 2.0
+    graph.set_outputs([x * scale])
+    after = drop_dead(fold_constants(graph))
+    assert sorted(ops(after)) == ["constant", "input", "mul"]
+    (out,) = evaluate(after, {"x": np.ones(2, np.float32)})
+    np.testing.assert_array_equal(out, [4, 6])
+
+
+def test_large_results_are_not_folded() -> None:
+    """A broadcast constant must not become megabytes inside the plan."""
+    graph = Graph()
+    wide = graph.expand(graph.constant(1.0), (FOLD_ELEMENTS + 1,))
+    graph.set_outputs([graph.neg(wide)])
+    assert "expand" in ops(fold_constants(graph))
+
+
+def test_folding_keeps_dtypes() -> None:
+    """An i32 comparison folds to bool, an f32 sum to f32."""
+    graph = Graph()
+    outs = [
+        graph.lt(graph.constant([1, 5]), graph.constant([2, 2])),
+        graph.sum(graph.constant([1.5, 2.0])),
+    ]
+    graph.set_outputs(outs)
+    after = fold_constants(graph)
+    kinds = [str(after.node(i).type) for i in after.outputs]
+    assert kinds == ["[2] bool", "[] f32"]
+    verify(after)
+
+
+# --- decomposition ----------------------------------------------------------------
+
+
+def target(native: object, refusal: object = None) -> Target:
+    more = {"refusal": refusal} if refusal else {}
+    return Target("test device", CpuBackend.target.dtypes, native, **more)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def nested() -> Iterator[list[str]]:
+    """outer → inner → exp, and one that is made of itself."""
+
+    def op(name: str, lower: object) -> Op:
+        return registry.register(
+            Op(
+                name=name,
+                arity=1,
+                infer=lambda types, attrs: types[0],
+                reference=lambda xp, attrs, x: xp.exp(x),
+                lower=lower,  # type: ignore[arg-type]
+            )
+        )
+
+    made = [
+        op("inner_for_test", Compose(lambda g, a, x: g.exp(x))),
+        op("outer_for_test", Compose(lambda g, a, x: g.apply("inner_for_test", x))),
+        op("endless_for_test", Compose(lambda g, a, x: g.apply("endless_for_test", x))),
+        op("lonely_for_test", HostOnly()),
+    ]
+    yield [one.name for one in made]
+    for one in made:
+        registry.unregister(one.name)
+
+
+def only_exp(op: Op, *rest: object) -> bool:
+    return op.name in ("exp", "input")
+
+
+def test_compositions_are_taken_apart_to_the_bottom(nested: list[str]) -> None:
+    """Until every node is one the target runs itself."""
+    graph = Graph()
+    graph.set_outputs([graph.apply("outer_for_test", graph.input("x", (3,)))])
+    after = decompose(graph, target(only_exp))
+    assert ops(after) == ["input", "exp"]
+
+
+def test_what_the_target_runs_is_left_whole(nested: list[str]) -> None:
+    """A composition is for those who need it."""
+    graph = Graph()
+    graph.set_outputs([graph.apply("outer_for_test", graph.input("x", (3,)))])
+    assert decompose(graph, target(lambda *a: True)) is graph
+
+
+def test_an_endless_composition_is_stopped(nested: list[str]) -> None:
+    """With the number of rounds and where to look."""
+    graph = Graph("loop")
+    graph.set_outputs([graph.apply("endless_for_test", graph.input("x", (3,)))])
+    with pytest.raises(Unsupported, match=rf"{MAX_ROUNDS} rounds; check the comp"):
+        decompose(graph, target(only_exp))
+
+
+def test_an_op_the_device_cannot_run_is_named(nested: list[str]) -> None:
+    """The node, the device, and that the CPU can."""
+    graph = Graph()
+    graph.set_outputs([graph.apply("lonely_for_test", graph.input("x", (3,)))])
+    with pytest.raises(Unsupported, match="lonely_for_test.*test device.*'cpu'"):
+        decompose(graph, target(only_exp))
+
+
+def test_a_limit_that_keeps_an_op_away_is_told(nested: list[str]) -> None:
+    """Not "unsupported" but which limit, wanted and granted."""
+
+    def refusal(*rest: object) -> LimitExceeded:
+        return LimitExceeded("kernel 'k'", "needs 9", "this device has 3")
+
+    graph = Graph()
+    graph.set_outputs([graph.apply("lonely_for_test", graph.input("x", (3,)))])
+    with pytest.raises(LimitExceeded, match="needs 9; this device has 3") as caught:
+        decompose(graph, target(only_exp, refusal))
+    assert "lonely_for_test" in caught.value.doing
