@@ -1,0 +1,186 @@
+"""Custom ops: one statement, then shape checks, CPU and WGSL like any other op."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlxweb.ops  # noqa: F401  registers the vocabulary
+from rlxweb.backends.array import evaluate
+from rlxweb.backends.webgpu_recipes import Recipes
+from rlxweb.compile.passes.decompose import decompose
+from rlxweb.compile.target import Target
+from rlxweb.errors import (
+    AttributeRefused,
+    DTypeError,
+    GraphError,
+    ShapeError,
+    UnknownOp,
+    Unsupported,
+)
+from rlxweb.gpu.limits import Limits
+from rlxweb.gpu.port import Want
+from rlxweb.ir.dtype import DType
+from rlxweb.ir.graph import Graph
+from rlxweb.ir.lowering import Compose, Expr, HostOnly
+from rlxweb.ir.op import Attr, registry
+from rlxweb.kernels.variants import Hardware
+from rlxweb.ops.custom import register_custom
+from tests.agreement import engine
+
+NAME = "test_custom_leaky"
+
+
+@pytest.fixture(autouse=True)
+def _forget() -> Iterator[None]:
+    """The vocabulary is as before when a test ends."""
+    yield
+    for name in (NAME, "test_custom_other"):
+        if name in registry:
+            registry.unregister(name)
+
+
+def leaky(xp: Any, attrs: Any, x: Any) -> Any:
+    return xp.where(x > 0, x, x * attrs["slope"])
+
+
+def register(**more: Any) -> None:
+    register_custom(
+        NAME,
+        arity=1,
+        reference=leaky,
+        attrs=[Attr("slope", "float", 0.5)],
+        **more,
+    )
+
+
+def one_op(name: str = NAME, **attrs: Any) -> Graph:
+    g = Graph()
+    x = g.input("x", (2, 3))
+    g.set_outputs([g.custom_op(name, x, **attrs)])
+    return g
+
+
+X = np.array([[-2, -1, 0], [1, 2, 3]], np.float32)
+
+
+def test_one_statement_makes_an_op() -> None:
+    """The graph infers its shape and the CPU computes it."""
+    register()
+    g = one_op(slope=0.25)
+    assert g.node(1).type.shape == (2, 3)
+    (got,) = evaluate(g, {"x": X})
+    np.testing.assert_array_equal(got, np.where(X > 0, X, X * 0.25))
+
+
+@pytest.mark.requires_wgpu
+def test_an_expression_runs_on_an_adapter(adapter: Want) -> None:
+    """WGSL given as a string is fused like a built-in op."""
+    register(wgsl="select(x * F({slope}), x, x > F(0))")
+    assert isinstance(registry.get(NAME).lower, Expr)
+    (got,) = engine(adapter).run(one_op(slope=0.25), {"x": X})
+    np.testing.assert_array_equal(got, np.where(X > 0, X, X * 0.25))
+
+
+@pytest.mark.requires_wgpu
+def test_a_composition_runs_on_an_adapter(adapter: Want) -> None:
+    """An op built from others needs no WGSL."""
+
+    def build(g: Graph, attrs: Any, x: Any) -> Any:
+        return g.maximum(x, x * attrs["slope"])
+
+    register(wgsl=Compose(build))
+    (got,) = engine(adapter).run(one_op(), {"x": X})
+    np.testing.assert_array_equal(got, np.where(X > 0, X, X * 0.5))
+
+
+def test_without_wgsl_a_gpu_refuses_with_a_reason() -> None:
+    """The compiler names the op and says where it does run."""
+    register()
+    assert isinstance(registry.get(NAME).lower, HostOnly)
+    recipes = Recipes(Hardware(True, frozenset(), Limits()))
+    target = Target("a GPU", frozenset({DType.F32}), recipes.native)
+    with pytest.raises(Unsupported, match="device='cpu'") as info:
+        decompose(one_op(), target)
+    assert NAME in str(info.value)
+
+
+def test_a_shape_rule_of_its_own_is_asked() -> None:
+    """`infer` may refuse, and its words reach the caller with the op's name."""
+
+    def rows_only(types: Any, attrs: Any) -> Any:
+        if types[0].rank != 1:
+            raise ShapeError("", f"rank {types[0].rank}", "rank is 1")
+        return types[0]
+
+    register(infer=rows_only)
+    with pytest.raises(ShapeError, match=f"{NAME} of .*rank 2; rank is 1"):
+        one_op()
+
+
+def test_operands_are_checked_like_any_ops() -> None:
+    """Arity, attributes and types."""
+    register_custom(NAME, arity=2, reference=lambda xp, a, x, y: x + y)
+    g = Graph()
+    x, n = g.input("x", (2, 3)), g.input("n", (2, 3), "i32")
+    with pytest.raises(GraphError, match="takes 2 inputs, got 1"):
+        g.custom_op(NAME, x)
+    with pytest.raises(AttributeRefused, match="unknown attribute 'slope'"):
+        g.custom_op(NAME, x, x, slope=1.0)
+    with pytest.raises(DTypeError, match="operands are f32 and i32"):
+        g.custom_op(NAME, x, n)
+
+
+def test_an_unknown_name_is_an_error_with_the_nearest_ones() -> None:
+    """A typing mistake is pointed out."""
+    register()
+    with pytest.raises(UnknownOp, match=f"did you mean {NAME}"):
+        one_op(NAME + "s")
+
+
+def test_a_name_is_replaced_only_on_request() -> None:
+    """Twice the same name is an error; with replace=True the newer record serves."""
+    register()
+    with pytest.raises(GraphError, match="is taken"):
+        register()
+    register_custom(NAME, arity=1, reference=lambda xp, a, x: -x, replace=True)
+    (got,) = evaluate(one_op(), {"x": X})
+    np.testing.assert_array_equal(got, -X)
+
+
+def test_the_name_of_an_alias_is_refused() -> None:
+    """A record under another op's second name would never be found."""
+    register()
+    record = registry.get(NAME)
+    registry.unregister(NAME)
+    registry.register(dataclasses.replace(record, aliases=("test_custom_other",)))
+    with pytest.raises(GraphError, match=f"another name of op '{NAME}'"):
+        register_custom("test_custom_other", arity=1, reference=leaky, replace=True)
+
+
+@pytest.mark.parametrize("name", ["", "two words", "1st", "a;b"])
+def test_a_name_is_an_identifier(name: str) -> None:
+    """Names end up in shader text and files."""
+    with pytest.raises(GraphError, match="letters, digits"):
+        register_custom(name, arity=1, reference=leaky)
+
+
+@pytest.mark.parametrize("arity", [4, 0, (1, None), (2, 5)])
+def test_an_expression_has_three_operands_at_most(arity: Any) -> None:
+    """x, y and z are all an expression can name."""
+    with pytest.raises(GraphError, match="x, y and z"):
+        register_custom(NAME, arity=arity, reference=leaky, wgsl="x")
+    assert NAME not in registry
+
+
+def test_cost_is_declared_or_one_per_element() -> None:
+    """The flops rule given is the record's."""
+    register()
+    kind = one_op().node(1).type
+    assert registry.get(NAME).flops((kind,), kind, {}) == 6
+    register(flops=lambda inputs, out, attrs: 100.0, replace=True)
+    assert registry.get(NAME).flops((kind,), kind, {}) == 100

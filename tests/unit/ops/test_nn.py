@@ -1,0 +1,298 @@
+"""Attention: reference and composition against plain loops, layouts, refusals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import rlxweb.ops  # noqa: F401  registers the vocabulary
+from rlxweb.backends.array import evaluate
+from rlxweb.errors import AttributeRefused, DTypeError, GraphError, ShapeError
+from rlxweb.ir.dtype import DType
+from rlxweb.ir.graph import Graph
+from rlxweb.ir.lowering import Compose
+from rlxweb.ir.op import TensorType, registry
+from rlxweb.ir.shape import Shape
+
+Array = npt.NDArray[Any]
+B, H, SQ, SK, D = 2, 4, 3, 5, 6
+
+
+def keeps(attrs: dict[str, Any], mask: Array | None, b: int, i: int, j: int) -> bool:
+    """Whether query i sees key j, in words of semantics §A.6."""
+    kind = attrs.get("mask_kind", "none")
+    position = i + SK - SQ
+    if kind == "causal":
+        return j <= position
+    if kind == "sliding_window":
+        return position - attrs["window"] <= j <= position
+    if kind == "custom":
+        assert mask is not None
+        return bool(mask[b % mask.shape[0], j] >= 0.5)
+    return True
+
+
+def by_loops(
+    q: Array, k: Array, v: Array, mask: Array | None, attrs: dict[str, Any]
+) -> Array:
+    """Attention of [B, H, S, D] one score at a time."""
+    out = np.zeros((B, H, SQ, v.shape[-1]))
+    share = H // k.shape[1]
+    for b, h, i in np.ndindex(B, H, SQ):
+        scores = np.empty(SK)
+        for j in range(SK):
+            s = q[b, h, i] @ k[b, h // share, j]
+            s *= attrs.get("score_scale") or D**-0.5
+            if attrs.get("softcap"):
+                s = attrs["softcap"] * np.tanh(s / attrs["softcap"])
+            if attrs.get("mask_kind") == "bias":
+                assert mask is not None
+                s += np.broadcast_to(mask, (B, H, SQ, SK))[b, h, i, j]
+            scores[j] = s if keeps(attrs, mask, b, i, j) else -1e9
+        weights = np.exp(scores - scores.max())
+        out[b, h, i] = weights / weights.sum() @ v[b, h // share]
+    return out
+
+
+def drawn(*shapes: Shape) -> list[Array]:
+    rng = np.random.default_rng(11)
+    return [rng.uniform(-2, 2, s) for s in shapes]
+
+
+def attrs_of(**attrs: Any) -> dict[str, Any]:
+    named = {"num_heads": H, "head_dim": D, **attrs}
+    return registry.get("attention").check_attrs(named)
+
+
+def reference(arrays: list[Array], **attrs: Any) -> Array:
+    made = registry.get("attention").reference(np, attrs_of(**attrs), *arrays)
+    assert isinstance(made, np.ndarray)
+    return made
+
+
+def composed(arrays: list[Array], **attrs: Any) -> Array:
+    """What the composition computes, evaluated op by op."""
+    g = Graph()
+    tensors = [g.input(f"i{k}", a.shape, a.dtype) for k, a in enumerate(arrays)]
+    lower = registry.get("attention").lower
+    assert isinstance(lower, Compose)
+    g.set_outputs([lower.build(g, attrs_of(**attrs), *tensors)])
+    (made,) = evaluate(g, {f"i{k}": a for k, a in enumerate(arrays)})
+    assert isinstance(made, np.ndarray)
+    return made
+
+
+MASKS: dict[str, tuple[dict[str, Any], Array | None]] = {
+    "none": ({}, None),
+    "causal": ({"mask_kind": "causal"}, None),
+    "window": ({"mask_kind": "sliding_window", "window": 1}, None),
+    "custom": (
+        {"mask_kind": "custom"},
+        np.array([[1, 0, 0.6, 0.4, 1], [0, 0, 0, 1, 1]]),
+    ),
+    "one custom row": ({"mask_kind": "custom"}, np.array([[1, 0, 1, 0, 1.0]])),
+    "bias": ({"mask_kind": "bias"}, drawn((B, H, SQ, SK))[0]),
+    "bias per key": ({"mask_kind": "bias"}, drawn((SK,))[0]),
+    "bias per head": ({"mask_kind": "bias"}, drawn((H, 1, SK))[0]),
+}
+SCORES: list[dict[str, Any]] = [{}, {"score_scale": 0.3}, {"softcap": 1.2}]
+
+
+@pytest.mark.parametrize("kind", MASKS)
+@pytest.mark.parametrize("scores", SCORES, ids=["plain", "scaled", "capped"])
+@pytest.mark.parametrize("key_heads", [H, 2, 1])
+def test_attention_is_what_the_loops_say(
+    kind: str, scores: dict[str, Any], key_heads: int
+) -> None:
+    """Reference and composition both, for every mask, scale, cap and head sharing."""
+    more, mask = MASKS[kind]
+    attrs = {**more, **scores}
+    arrays = drawn((B, H, SQ, D), (B, key_heads, SK, D), (B, key_heads, SK, 7))
+    want = by_loops(*arrays, mask, attrs)  # type: ignore[misc]
+    given = arrays if mask is None else [*arrays, mask]
+    np.testing.assert_allclose(reference(given, **attrs), want, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(composed(given, **attrs), want, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_three_layouts_are_one_computation(causal: bool) -> None:
+    """[B, H, S, D], [B, S, H, D] and [B, S, H·D] give the same numbers."""
+    arrays = drawn((B, H, SQ, D), (B, 2, SK, D), (B, 2, SK, D))
+    attrs = {"mask_kind": "causal" if causal else "none"}
+    want = reference(arrays, **attrs)
+    rows = [np.ascontiguousarray(a.swapaxes(1, 2)) for a in arrays]
+    flat = [a.reshape(*a.shape[:2], -1) for a in rows]
+    for run in (reference, composed):
+        np.testing.assert_allclose(run(rows, **attrs).swapaxes(1, 2), want, rtol=1e-12)
+        got = run(flat, **attrs).reshape(B, SQ, H, D).swapaxes(1, 2)
+        np.testing.assert_allclose(got, want, rtol=1e-12)
+
+
+def test_heads_stand_first_when_dimension_one_is_their_number() -> None:
+    """With S = H the layout is [B, H, S, D], whatever dimension 2 is."""
+    q = drawn((B, H, H, D))[0]
+    first = reference([q, q, q])
+    scores = np.einsum("bhid,bhjd->bhij", q, q) * D**-0.5
+    weights = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
+    np.testing.assert_allclose(first, weights @ q, rtol=1e-10)
+
+
+@pytest.mark.parametrize("mask", [np.zeros((B, SK)), np.zeros((B, SK), bool)])
+def test_a_fully_masked_row_is_the_mean_of_all_values(mask: Array) -> None:
+    """All scores are -1e9, so all weights are equal: defined, not NaN."""
+    arrays = drawn((B, H, SQ, D), (B, H, SK, D), (B, H, SK, D))
+    want = np.broadcast_to(arrays[2].mean(2, keepdims=True), (B, H, SQ, D))
+    for run in (reference, composed):
+        got = run([*arrays, mask], mask_kind="custom")
+        np.testing.assert_allclose(got, want, rtol=1e-12)
+
+
+def test_a_query_before_the_first_key_averages_all_values() -> None:
+    """Causal with fewer keys than queries: the first rows see nothing."""
+    arrays = drawn((1, H, 4, D), (1, H, 2, D), (1, H, 2, D))
+    for run in (reference, composed):
+        got = run(arrays, mask_kind="causal")
+        want = arrays[2].mean(2)
+        np.testing.assert_allclose(got[:, :, 0], want, rtol=1e-12)
+        np.testing.assert_allclose(got[:, :, 1], want, rtol=1e-12)
+        np.testing.assert_allclose(got[:, :, 2], arrays[2][:, :, 0], rtol=1e-12)
+
+
+def test_bool_and_number_masks_agree() -> None:
+    """1 keeps, below 0.5 masks; true keeps, false masks."""
+    arrays = drawn((B, H, SQ, D), (B, H, SK, D), (B, H, SK, D))
+    keep = np.array(
+        [[True, False, True, True, False], [False, True, True, False, True]]
+    )
+    want = reference([*arrays, keep], mask_kind="custom")
+    for mask in (keep.astype(np.float64), keep.astype(np.int32), keep * 0.5):
+        for run in (reference, composed):
+            got = run([*arrays, mask], mask_kind="custom")
+            np.testing.assert_allclose(got, want, rtol=1e-12)
+
+
+def test_without_keys_the_answer_is_zero() -> None:
+    """A sum over no values is 0."""
+    arrays = drawn((B, H, SQ, D), (B, H, 0, D), (B, H, 0, D))
+    assert not reference(arrays).any()
+    assert reference(arrays).shape == (B, H, SQ, D)
+
+
+def test_no_constant_grows_with_queries_times_keys() -> None:
+    """Positions are two vectors; the mask is compared on the fly."""
+    g = Graph()
+    q, k = g.input("q", (1, 1, 50, 4)), g.input("k", (1, 1, 70, 4))
+    lower = registry.get("attention").lower
+    assert isinstance(lower, Compose)
+    attrs = {"num_heads": 1, "head_dim": 4, "mask_kind": "sliding_window", "window": 3}
+    lower.build(g, registry.get("attention").check_attrs(attrs), q, k, k)
+    sizes = [n.type.numel for n in g.nodes() if n.op == "constant"]
+    assert max(sizes) == 70
+
+
+# --- refusals -----------------------------------------------------------------------
+
+
+def attend(*shapes: Shape, dtype: str = "f32", **attrs: Any) -> Shape:
+    g = Graph()
+    tensors = [g.input(f"i{k}", s, dtype) for k, s in enumerate(shapes)]
+    made = g.attention(*tensors, **{"num_heads": 2, "head_dim": 4, **attrs})
+    return made.shape
+
+
+Q, K = (3, 2, 5, 4), (3, 2, 7, 4)
+
+
+def test_the_output_has_the_queries_rows_and_the_values_size() -> None:
+    """Each layout, with values of another size."""
+    assert attend(Q, K, (3, 2, 7, 9)) == (3, 2, 5, 9)
+    assert attend((3, 5, 2, 4), (3, 7, 2, 4), (3, 7, 2, 9)) == (3, 5, 2, 9)
+    assert attend((3, 5, 8), (3, 7, 8), (3, 7, 18)) == (3, 5, 18)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "attrs", "text"),
+    [
+        ((Q, K, (3, 2, 6, 4)), {}, "same heads and length"),
+        ((Q, (2, 2, 7, 4), (2, 2, 7, 4)), {}, "3 batches"),
+        ((Q, (3, 2, 7, 5), K), {}, "k has head size 4"),
+        ((Q, K, K), {"head_dim": 5}, "head_dim 5"),
+        ((Q, K, K), {"num_heads": 3}, "num_heads is 3"),
+        ((Q, (3, 7, 8), (3, 7, 8)), {}, "ranks 4, 3 and 3"),
+        (((3, 5), (3, 5), (3, 5)), {}, "ranks 2, 2 and 2"),
+        (((3, 5, 9), (3, 7, 8), (3, 7, 8)), {}, "multiple of head_dim"),
+        (((3, 2, 5, 4), (3, 3, 7, 4), (3, 3, 7, 4)), {}, "divide the query heads"),
+    ],
+)
+def test_operands_that_do_not_fit_are_refused(
+    shapes: tuple[Shape, ...], attrs: dict[str, Any], text: str
+) -> None:
+    """The message names the sizes."""
+    with pytest.raises(ShapeError, match=text):
+        attend(*shapes, **attrs)
+
+
+@pytest.mark.parametrize(
+    ("attrs", "text"),
+    [
+        ({"num_heads": 0}, "num_heads is at least 1"),
+        ({"head_dim": 0}, "head_dim is at least 1"),
+        ({"window": 2}, "belongs to mask_kind='sliding_window'"),
+        ({"mask_kind": "sliding_window", "window": -1}, "window is >= 0"),
+        ({"mask_kind": "diagonal"}, "sliding_window"),
+        ({"softcap": 0.0}, "finite and > 0"),
+        ({"score_scale": float("nan")}, "finite"),
+    ],
+)
+def test_attributes_outside_their_domain_are_refused(
+    attrs: dict[str, Any], text: str
+) -> None:
+    """Nothing is ignored."""
+    with pytest.raises(AttributeRefused, match=text):
+        attend(Q, K, K, **attrs)
+
+
+def test_a_mask_comes_exactly_with_the_kinds_that_take_one() -> None:
+    """A mask beside "causal" is an error; so is "custom" without one."""
+    with pytest.raises(GraphError, match="it takes 0"):
+        attend(Q, K, K, (3, 7), mask_kind="causal")
+    with pytest.raises(GraphError, match="it takes 1"):
+        attend(Q, K, K, mask_kind="custom")
+
+
+@pytest.mark.parametrize(
+    ("mask", "kind"),
+    [
+        ((7, 3), "custom"),
+        ((7,), "custom"),
+        ((3, 2, 5, 6), "bias"),
+        ((4, 3, 2, 5, 7), "bias"),
+    ],
+)
+def test_a_mask_of_another_shape_is_refused(mask: Shape, kind: str) -> None:
+    """The message says the shape that is wanted, with numbers."""
+    with pytest.raises(ShapeError, match=r"is \[3, (7|2, 5, 7)\] here"):
+        attend(Q, K, K, mask, mask_kind=kind)
+
+
+def test_types_must_be_floats_and_alike() -> None:
+    """Integers are refused, and a bias of another type than q."""
+    with pytest.raises(DTypeError, match="f16, f32 or f64"):
+        attend(Q, K, K, dtype="i32")
+    g = Graph()
+    q, k = g.input("q", Q), g.input("k", K)
+    bias = g.input("bias", (3, 2, 5, 7), "f64")
+    with pytest.raises(DTypeError, match="bias is f64"):
+        g.attention(q, k, k, bias, num_heads=2, head_dim=4, mask_kind="bias")
+
+
+def test_flops_are_four_per_score_and_size() -> None:
+    """4 · B · H · Sq · Sk · D when keys and values have one size."""
+    op = registry.get("attention")
+    inputs = tuple(TensorType(s, DType.F32) for s in (Q, K, K))
+    out = TensorType(Q, DType.F32)
+    attrs = op.check_attrs({"num_heads": 2, "head_dim": 4})
+    assert op.flops(inputs, out, attrs) == 4 * 3 * 2 * 5 * 7 * 4

@@ -1,0 +1,199 @@
+"""Softmax and norms: meaning on any axis, refusals, the recipe's walk, compositions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import rlxweb.ops  # noqa: F401  registers the vocabulary
+from rlxweb.backends.array import evaluate
+from rlxweb.errors import AttributeRefused, DTypeError, ShapeError
+from rlxweb.ir.dtype import DType
+from rlxweb.ir.graph import Graph
+from rlxweb.ir.lowering import Call, Kernel
+from rlxweb.ir.op import TensorType, registry
+from rlxweb.ir.shape import Shape
+
+Array = npt.NDArray[Any]
+NAMES = ("softmax", "layer_norm", "rms_norm")
+
+
+def along(name: str, x: Array, gamma: Array, beta: Array, eps: float) -> Array:
+    """One line, computed by the formula in the doc."""
+    if name == "softmax":
+        return np.exp(x) / np.exp(x).sum()
+    if name == "layer_norm":
+        return (x - x.mean()) / np.sqrt(x.var() + eps) * gamma + beta
+    return x / np.sqrt((x**2).mean() + eps) * gamma + beta
+
+
+def operands(name: str, shape: Shape, axis: int) -> list[Array]:
+    rng = np.random.default_rng(3)
+    n = shape[axis]
+    x, gamma, beta = (rng.uniform(-2, 2, s) for s in (shape, (n,), (n,)))
+    return [x] if name == "softmax" else [x, gamma, beta]
+
+
+def attrs_of(name: str, axis: int, eps: float = 1e-3) -> dict[str, Any]:
+    return {"axis": axis} if name == "softmax" else {"axis": axis, "eps": eps}
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((5,), 0), ((3, 5), 1), ((3, 5), 0), ((2, 3, 5), -2)]
+)
+def test_each_line_along_the_axis_is_normalised(
+    name: str, shape: Shape, axis: int
+) -> None:
+    """The reference is the formula applied to every line by itself."""
+    arrays = operands(name, shape, axis)
+    attrs = attrs_of(name, axis)
+    gamma, beta = arrays[1:] or (None, None)
+    want = np.apply_along_axis(
+        lambda line: along(name, line, gamma, beta, 1e-3),  # type: ignore[arg-type]
+        axis,
+        arrays[0],
+    )
+    got = registry.get(name).reference(np, attrs, *arrays)
+    np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("shape", "axis"), [((3, 5), 1), ((3, 5), 0), ((2, 3, 5), -2)])
+def test_the_composition_means_the_same(name: str, shape: Shape, axis: int) -> None:
+    """What takes over where the shader does not fit agrees in float64."""
+    arrays = operands(name, shape, axis)
+    lower = registry.get(name).lower
+    assert isinstance(lower, Kernel)
+    assert lower.otherwise is not None
+    g = Graph()
+    tensors = [g.input(f"i{k}", a.shape, "f64") for k, a in enumerate(arrays)]
+    attrs = attrs_of(name, axis)
+    g.set_outputs([lower.otherwise.build(g, attrs, *tensors)])
+    (got,) = evaluate(g, {f"i{k}": a for k, a in enumerate(arrays)})
+    want = registry.get(name).reference(np, attrs, *arrays)
+    np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_composition_of_halves_keeps_no_half_inside(name: str) -> None:
+    """f16 operands are cast once on the way in and once on the way out."""
+    lower = registry.get(name).lower
+    assert isinstance(lower, Kernel)
+    assert lower.otherwise is not None
+    g = Graph()
+    shapes: list[Shape] = [(3, 5)] if name == "softmax" else [(3, 5), (5,), (5,)]
+    tensors = [g.input(f"i{k}", s, "f16") for k, s in enumerate(shapes)]
+    out = lower.otherwise.build(g, attrs_of(name, 1), *tensors)
+    assert out.dtype is DType.F16
+    inside = [n for n in g.nodes() if n.op != "input" and n.id != out.id]
+    assert {n.type.dtype for n in inside} == {DType.F32}
+
+
+def test_probabilities_add_up_however_large_the_scores() -> None:
+    """Scores near the ends of float32 give a one-hot row, not NaN."""
+    x = np.array([[1e38, -1e38, 0], [-3e38, -3e38, -3e38]], np.float32)
+    got = registry.get("softmax").reference(np, {"axis": -1}, x)
+    np.testing.assert_allclose(got, [[1, 0, 0], [1 / 3] * 3], rtol=1e-6)
+
+
+def test_values_far_from_zero_keep_their_spread() -> None:
+    """The variance is taken around the mean: 1e6 + {0, 1} is told apart in float32."""
+    x = np.array([[1e6, 1e6 + 1.0]], np.float32)
+    one, zero = np.ones(2, np.float32), np.zeros(2, np.float32)
+    attrs = {"axis": -1, "eps": 1e-5}
+    got = registry.get("layer_norm").reference(np, attrs, x, one, zero)
+    np.testing.assert_allclose(got, [[-1, 1]], rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_axis_outside_the_rank_is_refused(name: str) -> None:
+    """Axis 2 of two, and any axis of a scalar."""
+    op = registry.get(name)
+    for shape, axis in (((3, 5), 2), ((3, 5), -3), ((), 0)):
+        inputs = (TensorType(shape, DType.F32), *[TensorType((5,), DType.F32)] * 2)
+        used = inputs[:1] if name == "softmax" else inputs
+        with pytest.raises(ShapeError, match="outside rank"):
+            op.output_type(used, attrs_of(name, axis))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_integers_are_refused(name: str) -> None:
+    """Nothing is cast on the sly."""
+    g = Graph()
+    x, one = g.input("x", (3, 5), "i32"), g.input("one", (5,), "i32")
+    tensors = [x] if name == "softmax" else [x, one, one]
+    with pytest.raises(DTypeError, match="floats only"):
+        g.apply(name, *tensors)
+
+
+@pytest.mark.parametrize(("gamma", "beta"), [((4,), (5,)), ((5,), (1,)), ((), (5,))])
+def test_gamma_and_beta_have_one_value_per_element(gamma: Shape, beta: Shape) -> None:
+    """The message says which of the two, and the size it should have."""
+    g = Graph()
+    x = g.input("x", (3, 5))
+    with pytest.raises(ShapeError, match=r"wants \[5\]"):
+        g.layer_norm(x, g.input("gamma", gamma), g.input("beta", beta))
+
+
+@pytest.mark.parametrize("eps", [-1e-5, float("nan"), float("inf")])
+def test_an_eps_that_makes_no_sense_is_refused(eps: float) -> None:
+    """Eps is finite and not negative."""
+    g = Graph()
+    x, one = g.input("x", (3, 5)), g.input("one", (5,))
+    with pytest.raises(AttributeRefused, match="finite and >= 0"):
+        g.rms_norm(x, one, one, eps=eps)
+
+
+# --- recipe -------------------------------------------------------------------------
+
+
+def call_of(name: str, shape: Shape, axis: int) -> Call:
+    lower = registry.get(name).lower
+    assert isinstance(lower, Kernel)
+    n = shape[axis]
+    inputs = [TensorType(s, DType.F32) for s in (shape, (n,), (n,))]
+    used = tuple(inputs[:1] if name == "softmax" else inputs)
+    recipe = lower.recipe(used, inputs[0], attrs_of(name, axis))
+    assert recipe is not None
+    (call,) = recipe.calls
+    return call
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((6,), 0), ((3, 5), -1), ((3, 5), 0), ((2, 3, 4), 1)]
+)
+def test_the_box_walks_each_line_once(name: str, shape: Shape, axis: int) -> None:
+    """The strides of the box, and those the shader is told, are the axis's own."""
+    call = call_of(name, shape, axis)
+    x = np.arange(np.prod(shape))
+    sizes = [a.size for a in call.axes]
+    assert [a.name for a in call.axes] == ["outer", "inner", "n"]
+    assert call.axes[2].kind == "whole"
+    steps = np.array(call.accesses[0].strides)
+    seen = (np.indices(sizes).reshape(3, -1).T @ steps).reshape(-1, sizes[2])
+    lines = np.moveaxis(x.reshape(shape), axis, -1).reshape(-1, shape[axis])
+    np.testing.assert_array_equal(np.sort(seen, 0), np.sort(lines, 0))
+    assert call.accesses[-1].strides == call.accesses[0].strides
+    assert (call.values["outer_step"], 1, call.values["step"]) == tuple(steps)
+
+
+@pytest.mark.parametrize("name", NAMES[1:])
+def test_scale_and_shift_follow_the_line(name: str) -> None:
+    """Gamma and beta are walked along n and stand still along the other axes."""
+    call = call_of(name, (2, 3, 4), 1)
+    assert [a.strides for a in call.accesses[1:3]] == [(0, 0, 1)] * 2
+    assert call.values["eps"] == 1e-3
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_flops_grow_with_the_elements(name: str) -> None:
+    """A norm costs some operations for each element."""
+    op = registry.get(name)
+    kinds = [TensorType((3, n), DType.F32) for n in (5, 10)]
+    small, large = (op.flops((k,), k, {"axis": -1}) for k in kinds)
+    assert large == 2 * small > 0
