@@ -22,7 +22,6 @@ from rlxweb.errors import (
     DeviceError,
     DeviceLost,
     GpuTimeout,
-    OutOfMemory,
     RlxError,
     SessionClosed,
     ShaderRejected,
@@ -42,6 +41,7 @@ from rlxweb.gpu.port import (
     Want,
 )
 from rlxweb.gpu.readback import Reader
+from rlxweb.gpu.translate import translate
 from rlxweb.gpu.waiting import Waits
 
 _USAGES: dict[Usage, str] = {
@@ -49,6 +49,7 @@ _USAGES: dict[Usage, str] = {
     "uniform": "UNIFORM|COPY_DST",
     "readback": "MAP_READ|COPY_DST",
 }
+_LISTING = threading.Lock()
 _PROOF = """
 @group(0) @binding(0) var<storage, read> x: array<u32>;
 @group(0) @binding(1) var<storage, read_write> y: array<u32>;
@@ -61,13 +62,18 @@ def adapters() -> tuple[DeviceFacts, ...]:
 
     Errors   AdapterMissing if wgpu or its driver library cannot be used.
     """
-    return tuple(facts for facts, _ in choice.ranked(_listed(), Want()))
+    return tuple(facts for facts, _ in choice.ranked(_natives(), Want()))
+
+
+def _natives() -> list[Any]:
+    # One at a time, and once per process: each listing gives OpenGL adapters that
+    # share one context and not the lock over it; two in two threads abort the process.
+    with _LISTING:
+        return _listed()
 
 
 @cache
 def _listed() -> list[Any]:
-    # Once per process: each listing gives OpenGL adapters that share one context and
-    # not the lock over it, and two of them in two threads abort the process.
     try:
         import wgpu
 
@@ -137,7 +143,7 @@ class NativePort:
                 raise DeviceError("open", "the port is open already")
             passed: list[tuple[str, str]] = []
             gone: RlxError | None = None
-            for facts, native in choice.ranked(_listed(), want):
+            for facts, native in choice.ranked(_natives(), want):
                 why = choice.why_not(facts, want)
                 if native in _stuck():
                     why = "it hangs in this process since an earlier time-out"
@@ -399,19 +405,10 @@ class NativePort:
         except RlxError:
             raise
         except Exception as error:
-            text = str(error).replace("Validation Error\n\nCaused by:\n", "").strip()
-            hint = "open the device again, or choose device 'cpu'"
-            if "device is lost" in text.lower() or otherwise is DeviceLost:
-                self.lost = self.lost or text.splitlines()[-1].strip()
-                raise DeviceLost(doing, text, "", hint) from error
-            if type(error).__name__ == "GPUOutOfMemoryError":
-                hint = "free memory, or use smaller blocks"
-                raise OutOfMemory(doing, text, "", hint) from error
-            if otherwise is ShaderRejected:
-                hint = "the generated source is on this exception, as `source`"
-                raise ShaderRejected(doing, text, "", hint, source) from error
-            problem = f"{type(error).__name__}: {text}"
-            raise DeviceError(doing, problem, "", "choose device 'cpu'") from error
+            ours = translate(error, doing, otherwise, source)
+            if isinstance(ours, DeviceLost):
+                self.lost = self.lost or ours.problem.splitlines()[-1].strip()
+            raise ours from error
 
 
 _OPEN_NEW = "open a new session for more work"

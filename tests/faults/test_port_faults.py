@@ -325,3 +325,23 @@ def test_ctrl_c_reaches_the_caller_and_the_next_run_is_right(adapter: Want) -> N
     assert groups <= got[0] <= 2 * groups
     assert port.live == live
     drive(port.close())
+
+
+def test_two_ports_of_one_adapter_work_in_two_threads(adapter: Want) -> None:
+    """Opening, running and closing at once; OpenGL shares one context among them."""
+    answers: list[object] = []
+
+    def work() -> None:
+        for _ in range(3):
+            port = NativePort()
+            answers.append(drive(workload(port, adapter)))
+            drive(port.close())
+            del port
+            gc.collect()
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers == [RIGHT] * 6

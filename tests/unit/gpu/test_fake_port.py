@@ -62,7 +62,7 @@ def test_what_is_read_is_a_copy() -> None:
 
 def test_copies_clears_and_kernels_run_in_order() -> None:
     port = opened(kernels={SOURCE: add})
-    x, y, back = (port.buffer(16, u) for u in ("storage", "storage", "readback"))  # type: ignore[arg-type]
+    x, y, back = (port.buffer(16, u) for u in ("storage", "storage", "readback"))
     port.write(x, 0, memoryview(np.arange(4, dtype=np.float32)))
     kernel = drive(port.pipeline(SOURCE, ("read", "write"), {"K": 2.0}))
     commands = (
