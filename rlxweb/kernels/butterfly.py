@@ -49,14 +49,14 @@ class Emitter:
         return self.let(f"{x[0]} - {y[0]}"), self.let(f"{x[1]} - {y[1]}")
 
     def times(self, x: Pair, re: str, im: str) -> Pair:
-        """x times a complex value given by two names."""
+        """The value times a complex one given by two names."""
         return (
             self.let(f"fma({x[0]}, {re}, -({x[1]} * {im}))"),
             self.let(f"fma({x[0]}, {im}, {x[1]} * {re})"),
         )
 
     def turned(self, x: Pair, factor: complex) -> Pair:
-        """x times a constant; quarter turns cost a sign."""
+        """The value times a constant; quarter turns cost a sign."""
         re, im = factor.real, factor.imag
         if abs(re - 1) < 1e-12:
             return x
@@ -111,7 +111,8 @@ class Emitter:
             for turn, s, d in zip(turns, sums, diffs, strict=True):
                 c, w = number(cmath.cos(turn).real), number(cmath.sin(turn).real)
                 even = tuple(
-                    self.let(f"fma({v}, {c}, {e})") for v, e in zip(s, even, strict=True)
+                    self.let(f"fma({v}, {c}, {e})")
+                    for v, e in zip(s, even, strict=True)
                 )  # type: ignore[assignment]
                 odd = tuple(
                     self.let(f"fma({v}, {w}, {o})" if o else f"{v} * {w}")

@@ -22,7 +22,7 @@ from rlxweb.ir.fft_calls import Rows, Smooth, Work
 from rlxweb.ir.lowering import Recipe
 from rlxweb.ir.op import TensorType
 from rlxweb.kernels.butterfly import Emitter, Pair
-from rlxweb.kernels.fft_rows import ONE_LANE, WORKGROUP, passes
+from rlxweb.kernels.fft_rows import ONE_LANE, WORKGROUP, Last, Load, passes
 
 Types = tuple[TensorType, ...]
 RecipeFor = Callable[[Types, TensorType, Mapping[str, Any], Limits], Recipe | None]
@@ -32,13 +32,16 @@ LANES = 8
 SLOTS = 32 * LANES
 """Rows in flight when rows live in a scratch buffer: bounds the scratch."""
 LANE_RADIX = 32
-GROUP_RADIX = 16
+PASS_RADIX = 16
 MAX_LANE = 1 << 13
 """Rows longer than this leave a core's cache when eight lie side by side."""
 
 MAIN = """@compute @workgroup_size(WG)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, \
-@builtin(local_invocation_index) lid: u32) {
+fn main(
+  @builtin(workgroup_id) wid: vec3<u32>,
+  @builtin(num_workgroups) nwg: vec3<u32>,
+  @builtin(local_invocation_index) lid: u32,
+) {
   let item = item_of(wid, nwg, lid);
   if (item >= u.items) { return; }
 """
@@ -52,25 +55,26 @@ def unrolls(n: int, most: int) -> bool:
 # --- reading and writing rows -----------------------------------------------------
 
 
-def reader(rows: Rows) -> Callable[[Emitter, str], Pair]:
-    """Load of value `cell` of the row that starts at `row_in`."""
+def reader(rows: Rows) -> Load:
+    """Load of a value of the row that starts at `row_in`."""
 
     def part(e: Emitter, cell: str, name: str, there: int | None) -> str:
         if there is None:
             return "0.0"
         return e.let(f"ld0(row_in + ({cell}) * u.in_step + u.in_{name})")
 
-    return lambda e, cell: (
-        part(e, cell, "re", rows.re),
-        part(e, cell, "im", rows.im),
-    )
+    def load(e: Emitter, base: str, offset: int) -> Pair:
+        cell = f"{base} + {offset}u"
+        return part(e, cell, "re", rows.re), part(e, cell, "im", rows.im)
+
+    return load
 
 
-def writer(rows: Rows, store: str, keep: int, n: int) -> Callable[..., None]:
-    """Store of value `cell` of the row that starts at `row_out`, times the scale."""
+def writer(rows: Rows, store: str, keep: int, n: int) -> Last:
+    """Store of value `to` of the row that starts at `row_out`, times the scale."""
 
-    def write(e: Emitter, cell: str, y: Pair) -> None:
-        at = e.let(cell)
+    def write(e: Emitter, to: str, cell: str, y: Pair) -> None:
+        at = e.let(to)
         lines = [
             f"{store}(row_out + {at} * u.out_step + u.out_{name}, {value} * u.scale);"
             for name, value, there in zip(
@@ -105,11 +109,11 @@ def lane_rows(shared_limit: int) -> Smooth:
         shared = 2 * 4 * n * LANES
         in_registers, in_shared = len(radices) == 1, shared <= shared_limit
         in_scratch = not (in_registers or in_shared)
+        cells = LaneCells(n, "scratch" if in_scratch else "workgroup", 2)
         accesses = [source.access(), work.table(f"roots {n}", _roots(n), 2 * n)]
         if in_scratch:
-            accesses.append(work.spare(2 * n * SLOTS))
+            accesses.append(work.spare(cells.numel))
         accesses.append(target.access("write"))
-        cells = LaneCells(n, "scratch" if in_scratch else "workgroup", 2)
         body = passes(
             n,
             radices,
@@ -136,21 +140,38 @@ def lane_rows(shared_limit: int) -> Smooth:
     return smooth
 
 
+def group_radices(n: int) -> tuple[int, ...]:
+    """Small radices for short rows, so that a workgroup has enough butterflies."""
+    return plan.radices(n, 16 if n >= 1024 else 8 if n >= 128 else 4)
+
+
+def shared_load(e: Emitter, base: str, offset: int) -> Pair:
+    """A value of the row in a workgroup's arrays `re` and `im`."""
+    cell = f"{base} + {offset}u"
+    return e.let(f"re[{cell}]"), e.let(f"im[{cell}]")
+
+
+def shared_store(e: Emitter, cell: str, y: Pair) -> None:
+    """The counterpart of `shared_load`."""
+    e.do(f"re[{cell}] = {y[0]};")
+    e.do(f"im[{cell}] = {y[1]};")
+
+
 def group_rows() -> Smooth:
     """One workgroup a row, in workgroup memory."""
 
     def smooth(
         work: Work, n: int, source: Rows, target: Rows, keep: int, scale: float
     ) -> None:
-        radices = plan.radices(n, GROUP_RADIX)
+        radices = group_radices(n)
         body = passes(
             n,
             radices,
             WORKGROUP,
             lambda i: f"ld1({i})",
             reader(source),
-            lambda e, c: (e.let(f"re[{c}]"), e.let(f"im[{c}]")),
-            lambda e, c, y: e.do(f"re[{c}] = {y[0]}; im[{c}] = {y[1]};"),
+            shared_load,
+            shared_store,
             writer(target, "st2", keep, n),
         )
         text = (
@@ -167,7 +188,7 @@ def group_rows() -> Smooth:
             {},
             grid=(("rows", 1),),
             per="workgroup",
-            workgroup=group_size(n // min(radices)),
+            workgroup=group_size(n // max(radices)),
             source=text,
             shared_bytes=8 * n,
         )
@@ -181,7 +202,7 @@ def unrolled_passes() -> Smooth:
     def smooth(
         work: Work, n: int, source: Rows, target: Rows, keep: int, scale: float
     ) -> None:
-        radices, done = plan.radices(n, GROUP_RADIX), 1
+        radices, done = plan.radices(n, PASS_RADIX), 1
         table = work.table(f"roots {n}", _roots(n), 2 * n)
         for at, radix in enumerate(radices):
             last = at == len(radices) - 1
@@ -208,13 +229,13 @@ def _pass_text(radix: int, source: Rows, target: Rows, keep: int, n: int) -> str
     load, write = reader(source), writer(target, "st2", keep, n)
     xs = []
     for q in range(radix):
-        x = load(e, f"j + {q}u * stride")
+        x = load(e, f"j + {q}u * stride", 0)
         if q:
             turn = e.let(f"m * {q}u * (stride / u.done)")
             x = e.times(x, e.let(f"ld1({turn})"), e.let(f"ld1(u.n + {turn})"))
         xs.append(x)
     for k, y in enumerate(e.dft(xs)):
-        write(e, f"to + {k}u * u.done", y)
+        write(e, f"to + {k}u * u.done", "", y)
     return f"""{MAIN}  let stride = u.cells;
   let row = item / stride;
   let j = item % stride;
@@ -249,6 +270,11 @@ class LaneCells:
         self.n, self.in_scratch, self.arrays = n, where == "scratch", arrays
         self.access = access
 
+    @property
+    def numel(self) -> int:
+        """Elements of the scratch buffer."""
+        return self.arrays * self.n * SLOTS
+
     def tile(self, rows: int) -> int:
         return max(1, math.ceil(rows / SLOTS)) if self.in_scratch else 1
 
@@ -264,7 +290,8 @@ class LaneCells:
             return f"st{self.access}({at}, {value});"
         return f"{self.get(array, cell)} = {value};"
 
-    def load(self, e: Emitter, cell: str) -> Pair:
+    def load(self, e: Emitter, base: str, offset: int) -> Pair:
+        cell = f"{base} + {offset}u"
         return e.let(self.get(0, cell)), e.let(self.get(1, cell))
 
     def store(self, e: Emitter, cell: str, y: Pair) -> None:
@@ -303,9 +330,7 @@ def _recipe(
     return calls.inverse_real_recipe(rows, attrs["n"], attrs["norm"], smooth)
 
 
-def _lengths(
-    op: str, types: Types, attrs: Mapping[str, Any]
-) -> tuple[int, ...]:
+def _lengths(op: str, types: Types, attrs: Mapping[str, Any]) -> tuple[int, ...]:
     if op == "fft":
         return calls.smooth_lengths(types[0].shape[-1] // 2, False)
     n = types[0].shape[-1] if op == "rfft" else attrs["n"]
@@ -319,8 +344,7 @@ def lane_recipe(op: str) -> RecipeFor:
         types: Types, out: TensorType, attrs: Mapping[str, Any], limits: Limits
     ) -> Recipe | None:
         if not all(
-            unrolls(n, LANE_RADIX) and n <= MAX_LANE
-            for n in _lengths(op, types, attrs)
+            unrolls(n, LANE_RADIX) and n <= MAX_LANE for n in _lengths(op, types, attrs)
         ):
             return None
         smooth = lane_rows(limits.max_compute_workgroup_storage_size)
@@ -336,7 +360,7 @@ def group_recipe(op: str) -> RecipeFor:
         types: Types, out: TensorType, attrs: Mapping[str, Any], limits: Limits
     ) -> Recipe | None:
         if not all(
-            unrolls(n, GROUP_RADIX)
+            max(group_radices(n)) <= LANE_RADIX
             and 8 * n <= limits.max_compute_workgroup_storage_size
             for n in _lengths(op, types, attrs)
         ):
@@ -352,7 +376,7 @@ def pass_recipe(op: str) -> RecipeFor:
     def recipe(
         types: Types, out: TensorType, attrs: Mapping[str, Any], limits: Limits
     ) -> Recipe | None:
-        if not all(unrolls(n, GROUP_RADIX) for n in _lengths(op, types, attrs)):
+        if not all(unrolls(n, PASS_RADIX) for n in _lengths(op, types, attrs)):
             return None
         return _recipe(op, types, out, attrs, unrolled_passes())
 

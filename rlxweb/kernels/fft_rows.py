@@ -14,10 +14,12 @@ from dataclasses import dataclass
 
 from rlxweb.kernels.butterfly import Emitter, Pair
 
-Load = Callable[[Emitter, str], Pair]
-"""(emitter, cell) → names of the value there"""
+Load = Callable[[Emitter, str, int], Pair]
+"""(emitter, base, offset) → names of the value in cell base + offset"""
 Store = Callable[[Emitter, str, Pair], None]
-"""(emitter, cell or bin, value)"""
+"""(emitter, cell, value)"""
+Last = Callable[[Emitter, str, str, Pair], None]
+"""(emitter, bin, cell, value): the cell the value would be stored in, in place"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,9 @@ class Loop:
     barrier: str = ""
 
     def over(self, count: int, body: str, name: str = "j") -> str:
-        head = f"for (var {name} = {self.first}; {name} < {count}u; {name} += {self.step})"
+        head = (
+            f"for (var {name} = {self.first}; {name} < {count}u; {name} += {self.step})"
+        )
         return f"  {head} {{\n{body}\n  }}"
 
 
@@ -58,14 +62,14 @@ def passes(
     first: Load,
     load: Load,
     store: Store,
-    last: Store,
+    last: Last,
 ) -> str:
     """The transform of one row.
 
     table  index → WGSL of the number at that index of [cos …, sin …] of n roots
-    first  how the first pass gets value `cell` of the input
+    first  how the first pass gets a value of the input
     load, store  the row's memory between passes
-    last   takes bin and value of the result
+    last   takes the result, bin by bin
     """
     out = []
     for at in range(len(radices)):
@@ -93,7 +97,7 @@ def _inner(
     e = Emitter("abcdefgh"[at])
     m = e.let(f"j % {stride}u") if at else "j"
     base = e.let(f"(j / {stride}u) * {length}u + {m}") if at else "j"
-    xs = [load(e, f"{base} + {q * stride}u") for q in range(radix)]
+    xs = [load(e, base, q * stride) for q in range(radix)]
     for k, y in enumerate(e.dft(xs)):
         if k:
             turn = e.let(f"{m} * {k * before}u")
@@ -102,13 +106,11 @@ def _inner(
     return loop.over(n // radix, e.text())
 
 
-def _last(
-    n: int, radices: Sequence[int], loop: Loop, load: Load, last: Store
-) -> str:
+def _last(n: int, radices: Sequence[int], loop: Loop, load: Load, last: Last) -> str:
     radix = radices[-1]
     e = Emitter("z")
     base = place(e, "j", radices[:-1], n)
-    xs = [load(e, f"{base} + {q}u") for q in range(radix)]
+    xs = [load(e, base, q) for q in range(radix)]
     for k, y in enumerate(e.dft(xs)):
-        last(e, f"j + {k * (n // radix)}u", y)
+        last(e, f"j + {k * (n // radix)}u", f"{base} + {k}u", y)
     return loop.over(n // radix, e.text())

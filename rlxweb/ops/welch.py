@@ -112,6 +112,8 @@ def _build_power(g: Graph, attrs: Attrs, x: Tensor, window: Tensor) -> Tensor:
     plan = welch_plan(x.shape, window.shape[0], attrs)
     frames = g.frame(x, plan.n, plan.hop, plan.segments)
     if plan.detrend != "none":
+        # About its first value a segment's sum keeps its bits, whatever the offset.
+        frames = frames - g.narrow(frames, 2, 0, 1)
         frames = frames - g.mean(frames, 2, keep_dim=True)
     if plan.detrend == "linear":
         values, per_energy = _ramp(plan.n)
