@@ -23,7 +23,7 @@ import pytest
 
 from rlxweb.errors import AdapterMissing
 from rlxweb.gpu.port import DeviceFacts, Dispatch, Port, Range, Want
-from rlxweb.runtime.drive import drive
+from rlxweb.gpu.drive import drive
 
 ADAPTERS = {
     "lavapipe": Want(backends=("vulkan",), name="llvmpipe"),

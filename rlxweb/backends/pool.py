@@ -12,7 +12,7 @@ from typing import Any
 
 from rlxweb.backends.registry import ROWS, blocker
 from rlxweb.errors import AdapterMissing, DeviceError
-from rlxweb.runtime.drive import drive
+from rlxweb.gpu.drive import drive
 
 
 class Pool:

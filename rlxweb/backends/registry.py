@@ -11,7 +11,7 @@ from rlxweb.backends.cpu import CpuBackend
 from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.gpu.native import NativePort
 from rlxweb.gpu.port import BackendType, Want
-from rlxweb.runtime.drive import drive
+from rlxweb.gpu.drive import drive
 
 
 @dataclass(frozen=True, slots=True)
