@@ -19,8 +19,12 @@ from rlxweb.errors import UsageError
 from rlxweb.io import Group, Recording, check_finite
 from rlxweb.signal.choose import choose_engine
 from rlxweb.signal.engine import Engine
-from rlxweb.signal.engine_stream import WelchStream
-from rlxweb.signal.peaks_of_power import PeaksOfPower, peaks_of_power
+from rlxweb.signal.stream import WelchStream
+from rlxweb.signal.peaks_of_power import (
+    PeaksOfPower,
+    check_prominence,
+    peaks_of_power,
+)
 from rlxweb.signal.presets import OF_PRESET, from_preset
 from rlxweb.signal.spec import WelchSpec
 from rlxweb.signal.spectrum import frequencies
@@ -146,6 +150,7 @@ def _group(
         )
     spec = _spec(settings, group, nperseg)
     k = checked_k(settings.k, spec.n_freqs, settings.mode)
+    check_prominence(settings.prominence, settings.mode)
     engine, decision = choose_engine(
         spec,
         len(group.channels),
@@ -204,10 +209,13 @@ def _power(
     progress: Progress | None,
 ) -> tuple[NDArray[Any], int]:
     """Power (C, F) of the whole group, and the segments averaged."""
-    streams = [
-        _walk(part, spec, engine, settings, progress) for part in _parts(group, spec)
-    ]
-    return np.concatenate([s.result() for s in streams]), streams[0].n_segments
+    power = np.empty((len(group.channels), spec.n_freqs), spec.power_dtype)
+    at = n_segments = 0
+    for part in _parts(group, spec):
+        stream = _walk(part, spec, engine, settings, progress)
+        power[at : at + len(part.channels)] = stream.result()
+        at, n_segments = at + len(part.channels), stream.n_segments
+    return power, n_segments
 
 
 def _parts(group: Group, spec: WelchSpec) -> Iterator[Group]:

@@ -14,6 +14,9 @@ from typing import Any
 from rlxweb.gpu.limits import Limits
 from rlxweb.ir.lowering import Recipe
 from rlxweb.ir.op import TensorType
+from rlxweb.kernels import fft, welch
+from rlxweb.kernels.matmul import matmul_rows, matmul_tiled
+from rlxweb.kernels.rows import layer_norm_group, rms_norm_group, softmax_group
 
 Types = tuple[TensorType, ...]
 Gate = Callable[["Hardware", Types, TensorType, Mapping[str, Any]], bool]
@@ -39,6 +42,20 @@ class Variant:
     recipe: RecipeFor
 
 
+def on_software(
+    hardware: Hardware, inputs: Types, out: TensorType, attrs: Mapping[str, Any]
+) -> bool:
+    """Adapters that run on the CPU: a lane per row, no barriers."""
+    return hardware.software
+
+
+def on_hardware(
+    hardware: Hardware, inputs: Types, out: TensorType, attrs: Mapping[str, Any]
+) -> bool:
+    """GPUs: a workgroup per row, shared memory."""
+    return not hardware.software
+
+
 def always(
     hardware: Hardware, inputs: Types, out: TensorType, attrs: Mapping[str, Any]
 ) -> bool:
@@ -46,7 +63,36 @@ def always(
     return True
 
 
-VARIANTS: tuple[Variant, ...] = ()
+TRANSFORMS = ("fft", "rfft", "irfft")
+WELCH = ("welch_power", "welch_row_peaks")
+
+VARIANTS: tuple[Variant, ...] = (
+    Variant("matmul, 16 by 16 a lane", "matmul", on_software, matmul_rows),
+    Variant("matmul, shared tiles", "matmul", on_hardware, matmul_tiled),
+    Variant("softmax, workgroup a row", "softmax", on_hardware, softmax_group),
+    Variant("layer_norm, workgroup a row", "layer_norm", on_hardware, layer_norm_group),
+    Variant("rms_norm, workgroup a row", "rms_norm", on_hardware, rms_norm_group),
+    *(
+        Variant(f"{op}, lane a row", op, on_software, fft.lane_recipe(op))
+        for op in TRANSFORMS
+    ),
+    *(
+        Variant(f"{op}, workgroup a row", op, on_hardware, fft.group_recipe(op))
+        for op in TRANSFORMS
+    ),
+    *(
+        Variant(f"{op}, unrolled passes", op, always, fft.pass_recipe(op))
+        for op in TRANSFORMS
+    ),
+    *(
+        Variant(f"{op}, lane a row", op, on_software, welch.lane_recipe)
+        for op in WELCH
+    ),
+    *(
+        Variant(f"{op}, workgroup a row", op, on_hardware, welch.group_recipe)
+        for op in WELCH
+    ),
+)
 
 
 def variants_of(op: str) -> tuple[Variant, ...]:

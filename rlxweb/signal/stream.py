@@ -1,146 +1,124 @@
-"""Averaged power spectra of signals that arrive in pieces.
+"""Welch over a stream: blocks in, one average spectrum out, memory bounded.
 
-Owns the overlap between pieces and the running sums; the arithmetic is the one of
-`segment_power.py`. It must not know files, presets or devices. Memory is bounded by the
-number of channels and the segment length, not by the length of the signal.
+Feeds any engine with whole segments and keeps the tail that the next block's first
+segment needs. The average is weighted by segments, so the answer is that of the whole
+array at once (up to the order of summation).
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.errors import DTypeError, UsageError
-from rlxweb.signal.row_blocks import Task, run_tasks
-from rlxweb.signal.segment_power import SegmentPower, half_bins
-from rlxweb.signal.segments import frames, samples_needed, segment_count
-from rlxweb.signal.spec import WelchSpec, sample_dtype
-from rlxweb.signal.spectrum import (
-    BLOCK_SAMPLES,
-    THREADED_SAMPLES,
-    segments_per_block,
-)
+from rlxweb.signal.choose import NUMPY
+from rlxweb.signal.engine import Engine
+from rlxweb.signal.segments import samples_needed, segment_count
+from rlxweb.signal.spec import WelchSpec
 
-_DOING = "welch over a stream"
+DOING = "welch over a stream"
 
 
-class WelchAccumulator:
-    """`welch_power` for blocks fed in order; equal to it but for rounding.
+class WelchStream:
+    """Average power of C channels over blocks of any length, fed in order.
 
-    Resolve the spec with n_samples=None to average every segment the stream gives. A
-    spec with a segment count stops at that count and ignores what comes later.
+    spec     resolved for a stream (`resolve(None, …)`); average="median" needs all
+             segments at once and is refused
+    engine   where blocks are transformed; NumPy by default
     """
 
-    def __init__(self, spec: WelchSpec, n_channels: int) -> None:
+    def __init__(self, spec: WelchSpec, n_rows: int, engine: Engine = NUMPY) -> None:
         if spec.average != "mean":
             raise UsageError(
-                _DOING,
-                f"the average is {spec.average!r}",
-                "a stream keeps running sums, which give a mean only",
-                "use average='mean', or welch_power on the whole signal",
+                DOING,
+                f"average='{spec.average}'",
+                "a stream can only be averaged by its mean",
+                "read the recording whole and call welch",
             )
-        if n_channels < 1:
-            raise UsageError(
-                _DOING, f"n_channels is {n_channels}", "it must be at least 1"
-            )
-        self._spec = spec
-        per_pass = max(1, THREADED_SAMPLES // (spec.nfft * n_channels))
-        self._block = min(per_pass, segments_per_block(spec))
-        self._rows = min(n_channels, max(1, BLOCK_SAMPLES // (spec.nfft * self._block)))
-        span = samples_needed(per_pass, spec.nperseg, spec.hop)
-        self._waiting = np.empty((n_channels, span), spec.dtype)
-        self._filled = 0
-        # Samples between the end of one segment and the next, when hops leave gaps.
+        if n_rows < 1:
+            raise UsageError(DOING, f"{n_rows} channels", "at least 1")
+        self.spec = spec
+        self.engine = engine
+        self.n_segments = 0
+        self._wanted = spec.n_segments
+        self._sum = np.zeros((n_rows, spec.n_freqs))
+        self._tail: NDArray[Any] = np.empty((n_rows, 0), spec.dtype)
         self._skip = 0
-        self._sums = np.zeros((n_channels, 2 * half_bins(spec)))
-        self._n_segments = 0
 
     @property
-    def n_segments(self) -> int:
-        """Segments summed so far."""
-        return self._n_segments
+    def is_full(self) -> bool:
+        """The segments asked for (`nsegments`) have all been seen."""
+        return bool(self._wanted) and self.n_segments >= self._wanted
 
     def feed(self, block: NDArray[Any]) -> None:
-        """Take the next samples, (C, t) with any t, in the order of time."""
-        self._check(block)
-        taken, available = 0, block.shape[1]
-        while taken < available and not self._complete():
-            jump = min(self._skip, available - taken)
-            self._skip -= jump
-            taken += jump
-            room = min(self._waiting.shape[1] - self._filled, available - taken)
-            end = self._filled + room
-            self._waiting[:, self._filled : end] = block[:, taken : taken + room]
-            self._filled = end
-            taken += room
-            if self._filled == self._waiting.shape[1]:
-                self._sum_up()
+        """The next samples [C, t] of every channel, t >= 0.
 
-    def result(self) -> tuple[NDArray[Any], int]:
-        """Mean power (C, F) of every whole segment so far, and how many there were.
+        What comes after the segments asked for is ignored.
 
-        More samples may be fed afterwards.
+        Errors   UsageError when the block has another number of channels; DTypeError
+        for complex samples in a stream of real ones.
         """
-        self._sum_up()
-        if not self._n_segments:
+        if block.ndim != 2 or block.shape[0] != self._sum.shape[0]:
             raise UsageError(
-                _DOING,
-                f"the stream ended after {self._filled} samples",
-                f"one segment needs {self._spec.nperseg}",
-                "give a longer signal or a smaller nperseg",
+                DOING,
+                f"a block of shape {block.shape}",
+                f"{self._sum.shape[0]} channels were announced",
             )
-        power = np.empty((len(self._sums), self._spec.n_freqs), self._spec.power_dtype)
-        scratch = SegmentPower(self._spec, len(power), 0)
-        scratch.finish(self._sums, self._n_segments, power)
-        return power, self._n_segments
-
-    def _complete(self) -> bool:
-        return 0 < self._spec.n_segments <= self._n_segments
-
-    def _sum_up(self) -> None:
-        """Sum the whole segments that wait, and keep what the next one shares."""
-        spec = self._spec
-        count = segment_count(self._filled, spec.nperseg, spec.hop)
-        if spec.n_segments:
-            count = min(count, spec.n_segments - self._n_segments)
-        if count < 1:
-            return
-        n_tasks = -(-len(self._sums) // self._rows)
-        enough = len(self._sums) * count * spec.nfft * 2 > THREADED_SAMPLES
-        run_tasks(n_tasks, lambda: self._adder(count), threads=None if enough else 1)
-        self._n_segments += count
-        used = count * spec.hop
-        kept = max(0, self._filled - used)
-        self._skip = max(0, used - self._filled)
-        self._waiting[:, :kept] = self._waiting[:, self._filled - kept : self._filled]
-        self._filled = kept
-
-    def _adder(self, count: int) -> Task:
-        """One thread's way to add `count` waiting segments of some channels."""
-        spec, rows, block = self._spec, self._rows, self._block
-        view = frames(self._waiting, spec.nperseg, spec.hop, count)
-        scratch = SegmentPower(spec, rows, min(block, count))
-
-        def work(task: int) -> None:
-            mine = slice(task * rows, (task + 1) * rows)
-            for first in range(0, count, block):
-                self._sums[mine] += scratch.summed(view[mine, first : first + block])
-
-        return work
-
-    def _check(self, block: NDArray[Any]) -> None:
-        if block.ndim != 2 or len(block) != len(self._sums):
-            raise UsageError(
-                _DOING,
-                f"the block has shape {block.shape}",
-                f"({len(self._sums)}, any number of samples) is wanted",
-            )
-        if not np.can_cast(sample_dtype(block.dtype), self._spec.dtype, "same_kind"):
+        if block.dtype.kind == "c" and not self.spec.is_complex:
             raise DTypeError(
-                _DOING,
-                f"the block is {block.dtype}",
-                f"the estimate was resolved for {self._spec.dtype}",
+                DOING,
+                f"the samples are {block.dtype}",
+                f"the estimate was resolved for {self.spec.dtype}",
                 "resolve it with the samples' dtype",
             )
+        if self.is_full:
+            return
+        # A hop longer than a segment leaves gaps: samples nobody will read.
+        skipped = min(self._skip, block.shape[1])
+        self._skip -= skipped
+        rows = np.concatenate(
+            [self._tail, block[:, skipped:].astype(self.spec.dtype, copy=False)], axis=1
+        )
+        spec = self.spec
+        count = segment_count(rows.shape[1], spec.nperseg, spec.hop)
+        if self._wanted:
+            count = min(count, self._wanted - self.n_segments)
+        if count > 0:
+            self._add(rows, count)
+        used = count * spec.hop
+        self._skip += max(0, used - rows.shape[1])
+        # A copy, or the tail would keep the whole block alive.
+        self._tail = rows[:, min(used, rows.shape[1]) :].copy()
+
+    def _add(self, rows: NDArray[Any], count: int) -> None:
+        spec = self.spec
+        part = np.ascontiguousarray(
+            rows[:, : samples_needed(count, spec.nperseg, spec.hop)]
+        )
+        power = self.engine.power(part, _with_segments(spec, count))
+        self._sum += power.astype(np.float64) * count
+        self.n_segments += count
+
+    def result(self) -> NDArray[Any]:
+        """Average power [C, F] of all segments so far.
+
+        Errors   UsageError when not even one segment was complete, or fewer than
+        `nsegments`.
+        """
+        need = max(1, self._wanted)
+        if self.n_segments < need:
+            spec = self.spec
+            raise UsageError(
+                DOING,
+                f"{need} segments of {spec.nperseg} samples were asked for",
+                f"the signal gave {self.n_segments}",
+                "use a smaller nperseg or fewer nsegments",
+            )
+        return (self._sum / self.n_segments).astype(self.spec.power_dtype)
+
+
+def _with_segments(spec: WelchSpec, count: int) -> WelchSpec:
+    return replace(spec, n_segments=count)
