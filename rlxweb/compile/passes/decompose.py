@@ -6,7 +6,7 @@ from rlxweb.compile.passes.rebuild import copy_node, rebuild
 from rlxweb.compile.target import Target
 from rlxweb.errors import Unsupported
 from rlxweb.ir.graph import Graph, Node
-from rlxweb.ir.lowering import Compose, Kernel
+from rlxweb.ir.lowering import Compose, HostOnly, Kernel
 from rlxweb.ir.op import Op, registry
 from rlxweb.ir.tensor import Tensor
 
@@ -19,6 +19,13 @@ def composition(op: Op) -> Compose | None:
     if isinstance(op.lower, Compose):
         return op.lower
     return op.lower.otherwise if isinstance(op.lower, Kernel) else None
+
+
+def why_not(op: Op) -> str:
+    """Why an op without a composition cannot be run."""
+    if isinstance(op.lower, HostOnly):
+        return op.lower.reason
+    return "the device cannot run this op and it is not built from others"
 
 
 def decompose(graph: Graph, target: Target) -> Graph:
@@ -45,7 +52,7 @@ def decompose(graph: Graph, target: Target) -> Graph:
                 raise error
             raise Unsupported(
                 f"{node} on {target.name}",
-                "the device cannot run this op and it is not built from others",
+                why_not(op),
                 hint="run it on device='cpu'",
             )
         made: Tensor = how.build(out, node.attrs, *operands)
