@@ -1,0 +1,73 @@
+"""Random valid graphs: NumPy = WGSL = float64 = optimised = not = tiny limits.
+
+Each engine's outputs are held against the float64 oracle: integers and bools exactly,
+floats within the bound that the ops' own tolerances add up to along the graph, or eight
+times what NumPy in float32 is off, whichever is more (reliability.md A1).
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, given, seed, settings
+
+from rlxweb.gpu.limits import shrunk
+from rlxweb.gpu.port import Want
+from rlxweb.ir.dtype import DType
+from rlxweb.ir.op import Tolerance
+from rlxweb.ir.verify import verify
+from tests.agreement import Engine, engine, judge, oracle, rounding
+from tests.graphs.strategy import Case, cases
+
+MANY = 200 if os.environ.get("CI") else 60
+PARTS = 4
+QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large)
+
+
+def hold(one: Engine, case: Case) -> None:
+    """Every output of one engine is within its bound."""
+    outs = one.run(case.graph, case.feeds)
+    wants = oracle(case.graph, case.feeds)
+    offs = rounding(case.graph, case.feeds)
+    for at, (got, want, off) in enumerate(zip(outs, wants, offs, strict=True)):
+        dtype: DType = case.graph.node(case.graph.outputs[at]).type.dtype
+        bound = Tolerance(rtol=1e-6, atol=2 * case.errors[at])
+        why = judge(got, want, dtype, bound, 8 * off)
+        assert not why, f"output {at} on {one.name}: {why}\n{case}"
+
+
+def hunt(ways: list[Engine], examples: int, part: int) -> None:
+    """Draw graphs and hold each engine to them; `part` picks which graphs."""
+
+    @seed(part)
+    @given(cases())
+    @settings(max_examples=examples, suppress_health_check=QUIET)
+    def check(case: Case) -> None:
+        verify(case.graph)
+        for one in ways:
+            hold(one, case)
+
+    check()
+
+
+def test_numpy_agrees_with_float64() -> None:
+    """Optimised and not."""
+    hunt([engine(None), engine(None, optimise=False)], 2 * MANY, 0)
+
+
+@pytest.mark.requires_wgpu
+@pytest.mark.parametrize("part", range(PARTS))
+def test_adapter_agrees_with_float64(adapter: Want, part: int) -> None:
+    """Optimised, not optimised, without variants and under tiny limits.
+
+    The first adapter gets all parts, the others a fifth of it: they share everything
+    but the driver.
+    """
+    first = adapter.name == "llvmpipe" and "vulkan" in adapter.backends
+    ways = [
+        engine(adapter),
+        engine(adapter, optimise=False, variants=False),
+        engine(adapter, limits=shrunk()),
+    ]
+    hunt(ways, (MANY if first else MANY // 5) // PARTS, part + 1)
