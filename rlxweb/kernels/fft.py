@@ -22,7 +22,7 @@ from rlxweb.ir.fft_calls import Rows, Smooth, Work
 from rlxweb.ir.lowering import Recipe
 from rlxweb.ir.op import TensorType
 from rlxweb.kernels.butterfly import Emitter, Pair
-from rlxweb.kernels.fft_rows import ONE_LANE, WORKGROUP, Last, Load, passes
+from rlxweb.kernels.fft_rows import ONE_LANE, WORKGROUP, Last, Load, passes, powers
 
 Types = tuple[TensorType, ...]
 RecipeFor = Callable[[Types, TensorType, Mapping[str, Any], Limits], Recipe | None]
@@ -227,13 +227,14 @@ def unrolled_passes() -> Smooth:
 def _pass_text(radix: int, source: Rows, target: Rows, keep: int, n: int) -> str:
     e = Emitter()
     load, write = reader(source), writer(target, "st2", keep, n)
-    xs = []
-    for q in range(radix):
-        x = load(e, f"j + {q}u * stride", 0)
-        if q:
-            turn = e.let(f"m * {q}u * (stride / u.done)")
-            x = e.times(x, e.let(f"ld1({turn})"), e.let(f"ld1(u.n + {turn})"))
-        xs.append(x)
+
+    def root(q: int) -> Pair:
+        turn = e.let(f"m * {q}u * (stride / u.done)")
+        return e.let(f"ld1({turn})"), e.let(f"ld1(u.n + {turn})")
+
+    turns = powers(e, radix, root)
+    xs = [load(e, f"j + {q}u * stride", 0) for q in range(radix)]
+    xs = [e.times(x, *turns[q]) if q else x for q, x in enumerate(xs)]
     for k, y in enumerate(e.dft(xs)):
         write(e, f"to + {k}u * u.done", "", y)
     return f"""{MAIN}  let stride = u.cells;

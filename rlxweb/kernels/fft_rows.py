@@ -37,6 +37,7 @@ class Loop:
         return f"  {head} {{\n{body}\n  }}"
 
 
+FOURTH = 4
 ONE_LANE = Loop()
 WORKGROUP = Loop("lid", "WG", "  workgroupBarrier();\n")
 
@@ -82,6 +83,27 @@ def passes(
     return "\n".join(part for part in out if part)
 
 
+def powers(e: Emitter, count: int, root: Callable[[int], Pair]) -> list[Pair]:
+    """w^0 … w^(count-1), of which `root(k)` reads w^1, w^2, w^3 and every fourth.
+
+    The others are one product each: a multiplication costs less than a read and one
+    rounding more.
+    """
+    out: list[Pair] = [("1.0", "0.0")]
+    for k in range(1, count):
+        low = k % FOURTH
+        if k < FOURTH or low == 0:
+            out.append(root(k))
+        else:
+            out.append(e.times(out[k - low], *out[low]))
+    return out
+
+
+def _root(e: Emitter, table: Callable[[str], str], n: int, turn: str) -> Pair:
+    at = e.let(turn)
+    return e.let(table(at)), e.let(table(f"{n}u + {at}"))
+
+
 def _inner(
     n: int,
     radices: Sequence[int],
@@ -98,11 +120,9 @@ def _inner(
     m = e.let(f"j % {stride}u") if at else "j"
     base = e.let(f"(j / {stride}u) * {length}u + {m}") if at else "j"
     xs = [load(e, base, q * stride) for q in range(radix)]
+    turns = powers(e, radix, lambda k: _root(e, table, n, f"{m} * {k * before}u"))
     for k, y in enumerate(e.dft(xs)):
-        if k:
-            turn = e.let(f"{m} * {k * before}u")
-            y = e.times(y, e.let(table(turn)), e.let(table(f"{n}u + {turn}")))
-        store(e, f"{base} + {k * stride}u", y)
+        store(e, f"{base} + {k * stride}u", e.times(y, *turns[k]) if k else y)
     return loop.over(n // radix, e.text())
 
 

@@ -12,8 +12,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from rlxweb.gpu.limits import Limits
 from rlxweb.ir import fft_plan as plan
 from rlxweb.ir.dtype import DType
@@ -165,6 +163,15 @@ def _transform(
     return passes(n, radices, loop, lambda i: f"ld2({i})", first, load, store, last)
 
 
+def _weight(case: WelchPlan) -> str:
+    """The factor of bin i, half of it undoing the sum over two mirrored bins."""
+    ends, inner = (0.5 * w for w in (case.weights()[0], case.weights().max()))
+    if not case.doubling or case.bins < 2:
+        return number(ends)
+    last = f" || i == {case.bins - 1}u" if case.nfft % 2 == 0 else ""
+    return f"select({number(inner)}, {number(ends)}, i == 0u{last})"
+
+
 def _lane_text(case: WelchPlan, cells: LaneCells, finish: select.Finish) -> str:
     segments, n = Segments(case), case.nfft
     radices = plan.radices(n, LANE_RADIX)
@@ -184,8 +191,7 @@ def _lane_text(case: WelchPlan, cells: LaneCells, finish: select.Finish) -> str:
     front = place(e, "i", radices, n)
     back = place(e, e.let(f"({n}u - i) % {n}u"), radices, n)
     both = f"({cells.get(total, front)} + {cells.get(total, back)})"
-    e.do(f"let p = {both} * ld2({2 * n}u + i);")
-    scan = finish.scan(case.bins, e.text())
+    scan = finish.scan(case.bins, f"{e.text()}\n    let p = {both} * {_weight(case)};")
     return cells.module(segments.each(walk) + scan)
 
 
@@ -220,7 +226,7 @@ def _group_text(case: WelchPlan, finish: select.GroupFinish) -> str:
     )
     if case.detrend != "none":
         room += f"var<workgroup> parts: array<vec4<f32>, {select.MOST_LANES}>;\n"
-    text = finish.scan(case.bins, f"    let p = total[i] * ld2({2 * n}u + i);")
+    text = finish.scan(case.bins, f"    let p = total[i] * {_weight(case)};")
     head = f"{room}{finish.room}{MAIN}  let row = item;\n"
     return f"{head}{segments.each(walk)}{text}}}\n"
 
@@ -236,16 +242,11 @@ def _case(types: Types, attrs: Mapping[str, Any]) -> WelchPlan | None:
     return case if rows * width < 1 << 31 else None
 
 
-def _weights(case: WelchPlan) -> np.ndarray[Any, Any]:
-    # Half of it undoes the sum over the two mirrored bins.
-    return np.concatenate([plan.roots(case.nfft), 0.5 * case.weights()])
-
-
 def _operands(work: Work, case: WelchPlan) -> tuple[Access, ...]:
     return (
         Access(Ref("in", 0), (case.width, 0), span=case.width),
         Access(Ref("in", 1), (0, 0), span=case.n),
-        work.table("welch", lambda: _weights(case), 2 * case.nfft + case.bins),
+        work.table("roots", lambda: plan.roots(case.nfft), 2 * case.nfft),
     )
 
 
