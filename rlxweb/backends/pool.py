@@ -11,8 +11,10 @@ import threading
 from typing import Any
 
 from rlxweb.backends.registry import ROWS, blocker
-from rlxweb.errors import AdapterMissing, DeviceError
+from rlxweb.backends.webgpu import WebGpuBackend
+from rlxweb.errors import AdapterMissing, DeviceError, Unsupported
 from rlxweb.gpu.drive import drive
+from rlxweb.gpu.limits import Limits
 
 
 class Pool:
@@ -21,6 +23,7 @@ class Pool:
     def __init__(self) -> None:
         self._open: dict[tuple[str, str], Any] = {}
         self._failed: dict[tuple[str, str], DeviceError] = {}
+        self._limited: dict[tuple[str, str, Limits], Any] = {}
         self._lock = threading.RLock()
 
     def backend(self, label: str, adapter: str = "") -> Any:
@@ -42,11 +45,31 @@ class Pool:
                     raise
             return self._open[key]
 
+    def limited(self, label: str, adapter: str, limits: Limits) -> Any:
+        """The backend under stricter limits, on the same port.
+
+        Errors   as `backend`; Unsupported for an engine that has no such limits.
+        """
+        backend = self.backend(label, adapter)
+        if not isinstance(backend, WebGpuBackend):
+            raise Unsupported(
+                f"Session('{label}', limits=…)",
+                "limits can be set for wgpu devices only",
+                hint="leave `limits` out",
+            )
+        key = (label, adapter.lower(), limits)
+        with self._lock:
+            if key not in self._limited:
+                self._limited[key] = WebGpuBackend(backend.port, limits=limits)
+            return self._limited[key]
+
     def close_all(self) -> None:
         """Close every backend and forget failures; the next use opens afresh."""
         with self._lock:
             backends = list(self._open.values())
+            backends += self._limited.values()
             self._open.clear()
+            self._limited.clear()
             self._failed.clear()
         for backend in backends:
             drive(backend.close())

@@ -7,8 +7,9 @@ knows neither wgpu-py nor a browser: only the eight verbs of the port.
 
 from __future__ import annotations
 
+import weakref
+from collections import deque
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -38,6 +39,9 @@ class WebGpuBackend:
         self.recipes = Recipes(hardware, variants)
         self.pipelines: dict[Shader, int] = {}
         self.closed = False
+        # Buffers of programs that were dropped without `release`. The collector may
+        # run at any moment, so it only notes them; they are freed at the next call.
+        self._dropped: deque[list[int]] = deque()
 
     @property
     def name(self) -> str:
@@ -58,13 +62,23 @@ class WebGpuBackend:
 
     async def prepare(self, plan: Plan) -> WebGpuProgram:
         self._check_open("prepare a plan")
+        self._free_dropped()
         builder = ProgramBuilder(self.port, self.limits, self.recipes, plan)
         try:
             await builder.build(self._pipeline)
         except BaseException:
             builder.abandon()
             raise
-        return builder.program()
+        program = builder.program()
+        finalizer = weakref.finalize(program, self._dropped.append, program.owned)
+        finalizer.atexit = False
+        return program
+
+    def _free_dropped(self) -> None:
+        while self._dropped:
+            owned = self._dropped.popleft()
+            while owned:
+                self.port.destroy(owned.pop())
 
     async def _pipeline(self, shader: Shader) -> int:
         if shader not in self.pipelines:
@@ -124,6 +138,7 @@ class WebGpuBackend:
     async def release(self, program: WebGpuProgram) -> None:
         if not self.closed:
             program.destroy(self.port)
+            self._free_dropped()
 
     async def close(self) -> None:
         if not self.closed:

@@ -42,7 +42,7 @@ class Spot:
         return flat.reshape(kind.shape)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True)
 class WebGpuProgram:
     """A prepared plan on one port."""
 

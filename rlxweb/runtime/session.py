@@ -16,9 +16,9 @@ from rlxweb.compile.plan import Decision, Plan
 from rlxweb.devices.choose import choose_device
 from rlxweb.devices.device import Device, DeviceLike, parse_device
 from rlxweb.errors import DTypeError, InputError, SessionClosed, Unsupported
+from rlxweb.gpu.drive import drive
 from rlxweb.gpu.limits import Limits
 from rlxweb.ir.graph import Graph
-from rlxweb.gpu.drive import drive
 from rlxweb.runtime.feeds import as_input, check_feeds, unknown
 
 Precision = Literal["f32"]
@@ -56,23 +56,14 @@ class Session:
         self.adapter = adapter
         self.limits = limits
         self.optimise = optimise
-        self._own: list[Any] = []
         self._closed = False
         if self.device is not None:
             self._backend(self.device)
 
     def _backend(self, device: Device) -> Any:
-        backend = pool.backend(device.label, self.adapter)
         if self.limits is None:
-            return backend
-        if not hasattr(backend, "port"):
-            raise Unsupported(
-                f"Session('{device.label}', limits=…)",
-                "limits can be set for wgpu devices only",
-            )
-        if not self._own:
-            self._own.append(type(backend)(backend.port, limits=self.limits))
-        return self._own[0]
+            return pool.backend(device.label, self.adapter)
+        return pool.limited(device.label, self.adapter, self.limits)
 
     def compile(self, graph: Graph) -> CompiledGraph:
         """Prepare a graph: rewrites, shaders, buffers.
@@ -97,6 +88,13 @@ class Session:
     def close(self) -> None:
         """No more compiling; graphs already compiled stay usable."""
         self._closed = True
+
+    def __reduce__(self) -> Any:
+        raise Unsupported(
+            "pickle of a Session",
+            "a session holds an open device",
+            hint="make a Session where it is needed",
+        )
 
 
 class CompiledGraph:
