@@ -19,7 +19,6 @@ from rlxweb.errors import UsageError
 from rlxweb.io import Group, Recording, check_finite
 from rlxweb.signal.choose import choose_engine
 from rlxweb.signal.engine import Engine
-from rlxweb.signal.stream import WelchStream
 from rlxweb.signal.peaks_of_power import (
     PeaksOfPower,
     check_prominence,
@@ -28,6 +27,7 @@ from rlxweb.signal.peaks_of_power import (
 from rlxweb.signal.presets import OF_PRESET, from_preset
 from rlxweb.signal.spec import WelchSpec
 from rlxweb.signal.spectrum import frequencies
+from rlxweb.signal.stream import WelchStream
 from rlxweb.signal.welch_peaks import checked_k
 
 # Bytes of float64 samples in one block. Reading, widening and framing hold a few

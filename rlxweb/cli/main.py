@@ -85,6 +85,10 @@ def main(args: list[str] | None = None) -> None:
         code = _say(_click_text(error), error.exit_code)
     except RlxError as error:
         code = _say(str(error), error.exit_code)
+    except OSError as error:
+        # Files are the business of rlxweb.io; what is left is our own output.
+        _discard_stdout()
+        code = _say(f"writing the output: {error.strerror or error}", 1)
     except MemoryError:
         code = _say("out of memory; use a smaller --nperseg or fewer --channels", 1)
     sys.exit(_flushed(code if isinstance(code, int) else 0))
@@ -126,7 +130,7 @@ def _flushed(code: int) -> int:
         _discard_stdout()
     except OSError as error:
         _discard_stdout()
-        return _say(f"writing standard output: {error.strerror}", 1)
+        return _say(f"writing the output: {error.strerror or error}", 1)
     return code
 
 

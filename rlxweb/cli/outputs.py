@@ -185,7 +185,7 @@ def save_npz(path: str, results: Sequence[FileResult]) -> None:
 
 def _arrays(result: FileResult, group: GroupResult) -> dict[str, Any]:
     found = {
-        "path": np.array(_text(result.path)),
+        "file": np.array(_text(result.path)),
         "channels": np.array(group.names),
         "units": np.array(group.units),
         "fs": np.array(group.fs),

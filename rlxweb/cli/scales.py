@@ -106,8 +106,7 @@ def columns(
         wanted = np.linspace(first, n_freqs, min(n_freqs, COLUMNS) + 1)
     starts = np.unique(np.round(wanted).astype(np.int64))
     cells: NDArray[np.float64] = np.fmax.reduceat(level, starts[:-1], axis=1)
-    edges: NDArray[np.float64] = (starts - 0.5) * step
-    return cells, edges
+    return cells, np.asarray((starts - 0.5) * step, np.float64)
 
 
 @dataclass(frozen=True, slots=True)

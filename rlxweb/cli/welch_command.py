@@ -89,8 +89,7 @@ OPTIONS = [
         type=click.Choice(["auto", "f32", "f64"]),
         default="auto",
         show_default=True,
-        help="auto: as the file on the CPU (float32 or float64), float32 on a device that "
-        "was asked for.",
+        help="auto: the file's on the CPU, float32 on a device asked for by name.",
     ),
     click.option(
         "--nan",

@@ -52,25 +52,32 @@ def peaks_of_power(
     Errors   UsageError for k outside 1 … F, an unknown mode, a prominence that is
              negative, not finite, or given for bins
     """
+    check_prominence(prominence, mode)
     if mode == "bins":
-        if prominence is not None:
-            raise UsageError(
-                _DOING,
-                f"prominence={prominence:g} was given for mode='bins'",
-                "bins have no prominence",
-                "use mode='peaks'",
-            )
         return as_peaks(*strongest_bins(power, k), hz)
-    if mode != "peaks":
-        raise UsageError(_DOING, f"mode={mode!r}", "it is 'bins' or 'peaks'")
-    if prominence is not None and not 0 <= prominence < np.inf:
-        raise UsageError(
-            _DOING, f"prominence is {prominence:g}", "it must be finite and at least 0"
-        )
     found = local_maxima(power, hz, k, prominence=prominence)
     return PeaksOfPower(
         found.bins, found.hz, found.power, found.count, found.prominence
     )
+
+
+def check_prominence(prominence: float | None, mode: str) -> None:
+    """Refuse what `peaks_of_power` would, before a spectrum is computed for it."""
+    if mode not in ("bins", "peaks"):
+        raise UsageError(_DOING, f"mode={mode!r}", "it is 'bins' or 'peaks'")
+    if prominence is None:
+        return
+    if mode == "bins":
+        raise UsageError(
+            _DOING,
+            f"prominence={prominence:g} was given for mode='bins'",
+            "bins have no prominence",
+            "use mode='peaks'",
+        )
+    if not 0 <= prominence < np.inf:
+        raise UsageError(
+            _DOING, f"prominence is {prominence:g}", "it must be finite and at least 0"
+        )
 
 
 def as_peaks(

@@ -1,0 +1,72 @@
+"""Running the command line in tests: in this process for speed, in its own for truth.
+
+`call` goes through the same `main` as the installed script, so the error boundary and
+the exit codes are those of the user; `spawn` also shows what only a process has:
+signals, pipes, memory and what is loaded.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlxweb.cli.main import main
+
+ROOT = Path(__file__).resolve().parents[1]
+RECORDINGS = ROOT.parent / "shared" / "recordings"
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a run left behind."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The JSON record on stdout, which must hold nothing else."""
+        return json.loads(self.out)
+
+    @property
+    def errors(self) -> list[str]:
+        """Lines on stderr but those that tell about channels and pictures."""
+        told = ("left out ", "picture: ")
+        return [line for line in self.err.splitlines() if not line.startswith(told)]
+
+
+def call(capsys: pytest.CaptureFixture[str], *args: object) -> Said:
+    """Run `rlxweb ARGS` in this process."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as done:
+        main([str(arg) for arg in args])
+    said = capsys.readouterr()
+    return Said(int(done.value.code or 0), said.out, said.err)
+
+
+def environment(**more: str) -> dict[str, str]:
+    """The environment of this process, for another one that finds this checkout."""
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    return {**os.environ, "PYTHONPATH": path, **more}
+
+
+def spawn(*args: object, **more: str) -> Said:
+    """Run `python -m rlxweb ARGS` in a process of its own; `more` is environment."""
+    done = subprocess.run(
+        [sys.executable, "-m", "rlxweb", *map(str, args)],
+        env=environment(**more),
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=120,
+        check=False,
+    )
+    return Said(done.returncode, done.stdout, done.stderr)

@@ -1,0 +1,212 @@
+"""The error boundary, exit codes, pipes, signals and colours of the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rlxweb.cli.main import COMMANDS
+from tests.command_line import call, environment, spawn
+
+STOP = """
+import os, signal, sys
+import rlxweb.cli.job as job
+from rlxweb.cli.main import main
+check = job.check_finite
+def stop(*args):
+    os.kill(os.getpid(), signal.SIGINT)
+    check(*args)
+job.check_finite = stop
+main(sys.argv[1:])
+"""
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Path:
+    path = tmp_path / "x.npy"
+    np.save(path, np.random.default_rng(0).standard_normal((40, 4000)))
+    return path
+
+
+def in_terminal(*args: object, **more: str) -> tuple[int, str]:
+    """Exit code and all output of `rlxweb ARGS` on a terminal of its own."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rlxweb", *map(str, args)],
+        env={k: v for k, v in environment(**more).items() if v},
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    parts = []
+    while True:
+        try:
+            part = os.read(ours, 1 << 16)
+        except OSError:  # Linux says so when the other end is closed
+            break
+        if not part:
+            break
+        parts.append(part)
+    os.close(ours)
+    return process.wait(60), b"".join(parts).decode()
+
+
+def test_help_names_every_command_and_loads_none() -> None:
+    """`rlxweb --help` is quick: no command's module, no rich, no GPU library."""
+    code = (
+        "import sys\nfrom rlxweb.cli.main import main\n"
+        "try: main(['--help'])\nexcept SystemExit: pass\n"
+        "print(*(m for m in sys.modules if m.endswith('_command')), 'rich' in "
+        "sys.modules, 'wgpu' in sys.modules, 'matplotlib' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    *text, loaded = done.stdout.splitlines()
+    assert loaded == "False False False"
+    assert all(any(name in line for line in text) for name in COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_listed_line_is_the_commands_own(
+    capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    """The one-line help in the list agrees with the command it stands for."""
+    said = call(capsys, name, "--help")
+    assert said.code == 0
+    words = [word for word in COMMANDS[name][1].split() if word.isalpha()][:3]
+    assert all(word in said.out for word in words)
+
+
+def test_no_arguments_show_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    """`rlxweb` alone is a usage error that shows how to go on."""
+    said = call(capsys)
+    assert said.code == 2
+    assert "Commands:" in said.err
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    said = call(capsys, "--version")
+    assert said.code == 0
+    assert said.out.startswith("rlxweb, version ")
+
+
+def test_interrupted_work_ends_with_130(recording: Path, tmp_path: Path) -> None:
+    """Ctrl-C in the middle of the work: one line, 130, and no file."""
+    out = tmp_path / "out.csv"
+    done = subprocess.run(
+        [sys.executable, "-c", STOP, "welch", recording, "--fs", "9", "--csv", out],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 130
+    assert done.stderr.split("\n") in (
+        ["rlxweb: stopped", ""],
+        ["", "rlxweb: stopped", ""],
+    )
+    assert not out.exists()
+
+
+def test_a_reader_that_leaves_costs_no_file(recording: Path, tmp_path: Path) -> None:
+    """`rlxweb … | head` writes its files and complains about nothing."""
+    out = tmp_path / "out.csv"
+    args = "welch", recording, "--fs", "9", "--json", "-", "-q", "--csv", out
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rlxweb", *args],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait(60) == 0
+    assert len(out.read_text().splitlines()) == 1 + 40 * 16
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has a full device")
+def test_a_full_standard_output_is_an_error(recording: Path) -> None:
+    """What could not be printed is not passed over in silence."""
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "rlxweb", "welch", recording, "--fs", "9"],
+            env=environment(),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert "No space left" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_piped_output_holds_no_escape_codes(recording: Path) -> None:
+    """Nothing but text goes into a pipe."""
+    said = spawn("welch", recording, "--fs", 9)
+    assert said.code == 0
+    assert "\x1b" not in said.out + said.err
+
+
+def test_no_color_is_obeyed_on_a_terminal() -> None:
+    """A terminal gets colours, with NO_COLOR it gets none."""
+    terminal = {"TERM": "xterm-256color", "COLORTERM": ""}
+    code, plain = in_terminal("devices", NO_COLOR="1", **terminal)
+    assert code == 0
+    assert "\x1b[3" not in plain
+    _, coloured = in_terminal("devices", NO_COLOR="", **terminal)
+    assert "\x1b[32m" in coloured
+
+
+def test_long_work_shows_a_bar_on_a_terminal_only(tmp_path: Path) -> None:
+    """A per cent sign for people, none for pipes."""
+    path = tmp_path / "long.npy"
+    with path.open("wb") as file:
+        head = {"descr": "|i1", "fortran_order": False, "shape": (2, 12_000_000)}
+        np.lib.format.write_array_header_1_0(file, head)
+        file.truncate(file.tell() + 24_000_000)
+    args = "welch", path, "--fs", "100", "-q"
+    code, shown = in_terminal(*args, TERM="xterm")
+    assert code == 0
+    assert "100 %" in shown
+    said = spawn(*args)
+    assert (said.code, said.out, said.err) == (0, "", "")
+
+
+def test_a_terminal_without_unicode_still_gets_its_table(tmp_path: Path) -> None:
+    """Letters that cannot be shown become question marks; JSON stays UTF-8."""
+    path = tmp_path / "x.npz"
+    np.savez(path, x=np.eye(2, 500), channels=np.array(["µV", "Ωhm"]), fs=100.0)
+    said = spawn("welch", path, "--array", "x", PYTHONIOENCODING="ascii")
+    assert said.code == 0
+    assert "?V" in said.out
+    said = spawn("welch", path, "--array", "x", "--json", "-", PYTHONIOENCODING="ascii")
+    channels = said.record["files"][0]["groups"][0]["channels"]
+    assert [c["name"] for c in channels] == ["µV", "Ωhm"]
+
+
+def test_a_file_name_that_is_no_text_is_shown_as_well_as_can_be(tmp_path: Path) -> None:
+    """Bytes that are no UTF-8 in a name stop neither the table nor the record."""
+    name = os.fsencode(tmp_path) + b"/caf\xe9.npy"
+    with open(name, "wb") as file:
+        np.save(file, np.ones((1, 300)))
+    out = tmp_path / "out.json"
+    said = spawn("welch", os.fsdecode(name), "--fs", 9, "--json", out)
+    assert said.code == 0, said.err
+    assert json.loads(out.read_text("utf-8"))["files"][0]["path"].endswith("caf�.npy")

@@ -1,0 +1,71 @@
+"""Files larger than what may be held: the job's memory does not grow with the file."""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.command_line import environment
+
+NBYTES = 400 << 20
+MOST_MB = 150
+# The high-water mark of this process alone; ru_maxrss would begin with the parent's.
+RUN = """
+import re, sys
+from rlxweb.cli.job import Settings
+from rlxweb.cli.welch_command import Wanted, run_job
+def mark():
+    with open("/proc/self/status") as file:
+        return int(re.search(r"VmHWM:\\s+(\\d+)", file.read())[1]) // 1024
+before = mark()
+fs = float(sys.argv[2]) or None
+(result,) = run_job([sys.argv[1]], Settings(fs=fs, device="cpu"), Wanted(quiet=True))
+print(mark() - before, sum(g.n_samples * len(g.names) for g in result.groups))
+"""
+
+
+def sparse_npy(path: Path) -> int:
+    """4 channels of float32, of which only the header is on the disk."""
+    shape = (4, NBYTES // 16)
+    with path.open("wb") as file:
+        head = {"descr": "<f4", "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, head)
+        file.truncate(file.tell() + NBYTES)
+    return shape[0] * shape[1]
+
+
+def sparse_wav(path: Path) -> int:
+    """2 channels of 16 bits."""
+    form = struct.pack("<IHHIIHH", 16, 1, 2, 44_100, 176_400, 4, 16)
+    head = b"RIFF" + struct.pack("<I", 36 + NBYTES) + b"WAVEfmt " + form
+    with path.open("wb") as file:
+        file.write(head + b"data" + struct.pack("<I", NBYTES))
+        file.truncate(file.tell() + NBYTES)
+    return NBYTES // 2
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the mark from /proc")
+@pytest.mark.parametrize(("kind", "fs"), [("npy", 100), ("wav", 0)])
+def test_a_file_of_400_mb_is_walked_in_blocks(
+    tmp_path: Path, kind: str, fs: int
+) -> None:
+    """At most 150 MB more than the imports took, and every sample was seen."""
+    path = tmp_path / f"long.{kind}"
+    samples = {"npy": sparse_npy, "wav": sparse_wav}[kind](path)
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, path, str(fs)],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=600,
+    )
+    grown, seen = map(int, done.stdout.split())
+    assert seen == samples
+    assert grown <= MOST_MB

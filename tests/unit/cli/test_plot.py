@@ -1,0 +1,174 @@
+"""Pictures: they are drawn whatever the spectra hold, and show what they should."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rlxweb.cli import plot
+from rlxweb.cli.job import FileResult, GroupResult, Settings, analyse
+from rlxweb.cli.plot import LINES, save_plot
+from rlxweb.cli.scales import (
+    COLUMNS,
+    columns,
+    decibels,
+    level_range,
+    offset_bins,
+    peaks_to_name,
+    ticks_of,
+    wants_log,
+)
+from rlxweb.cli.table import decimals
+from rlxweb.errors import UsageError
+from rlxweb.io import open_recording
+
+T = np.arange(20_000) / 1000
+RNG = np.random.default_rng(8)
+
+
+def result_of(folder: Path, x: np.ndarray, **settings: object) -> FileResult:
+    """The analysis of rows x at 1 kHz."""
+    names = settings.pop("names", None)
+    path = folder / "x.npz"
+    arrays = {"x": x} if names is None else {"x": x, "channels": np.array(names)}
+    np.savez(path, fs=1000.0, **arrays)
+    with open_recording(path, array="x") as recording:
+        return analyse(recording, Settings(device="cpu", **settings))
+
+
+def group_of(folder: Path, x: np.ndarray, **settings: object) -> GroupResult:
+    (group,) = result_of(folder, x, **settings).groups
+    return group
+
+
+def noise(rows: int, n_samples: int = 4000) -> np.ndarray:
+    return RNG.standard_normal((rows, n_samples))
+
+
+STRANGE = {
+    "one channel": (noise(1), {}),
+    "the most lines": (noise(LINES), {}),
+    "a heatmap": (noise(LINES + 1), {}),
+    "a large heatmap": (noise(400, 600), {}),
+    "silence": (np.zeros((2, 1000)), {}),
+    "silent heatmap": (np.zeros((30, 1000)), {}),
+    "one bin": (noise(2), {"nperseg": 1, "k": 1}),
+    "two bins": (noise(12), {"nperseg": 2, "k": 1}),
+    "no peaks": (np.zeros((3, 1000)), {"mode": "peaks"}),
+    "many bins": (noise(12, 9000), {"nperseg": 8192, "preset": "scipy"}),
+    "a log axis": (np.cumsum(noise(2, 9000), axis=1), {"nperseg": 2048}),
+    "a log heatmap": (np.cumsum(noise(20, 9000), axis=1), {"nperseg": 2048}),
+    "not finite": (np.full((2, 900), np.nan), {"nan": "propagate"}),
+    "not finite heatmap": (np.full((12, 900), np.inf), {"nan": "propagate"}),
+    "names": (noise(4), {"names": ["$x$", "_hidden", "$", "脳波"]}),
+    "many names": (noise(12), {"names": [f"${n}^_" for n in range(12)]}),
+}
+
+
+@pytest.mark.parametrize("case", STRANGE)
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+def test_a_picture_is_drawn_of_anything(tmp_path: Path, case: str) -> None:
+    """No spectrum and no name can keep a picture from being drawn."""
+    x, settings = STRANGE[case]
+    save_plot(tmp_path / "p.png", result_of(tmp_path, x, **settings))
+    assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["p.png", "x.npz"]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("PDF", b"%PDF")]
+)
+def test_the_suffix_is_the_format(tmp_path: Path, suffix: str, magic: bytes) -> None:
+    path = tmp_path / f"p.{suffix}"
+    save_plot(path, result_of(tmp_path, noise(2)))
+    assert path.read_bytes().startswith(magic)
+
+
+def test_an_unknown_suffix_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"'\.jpeg'.*\.png, \.svg, \.pdf"):
+        save_plot(tmp_path / "p.jpeg", result_of(tmp_path, noise(2)))
+
+
+def test_lines_carry_their_names_peaks_and_units(tmp_path: Path) -> None:
+    """A line and its dots per channel, the legend, and frequencies written out."""
+    x = np.stack([np.sin(2 * np.pi * hz * T) for hz in (125, 250)])
+    x += 1e-3 * noise(2, len(T))
+    result = result_of(tmp_path, x, mode="peaks", k=1, preset="scipy", names=["a", "b"])
+    figure = plot._figure(result)
+    (axis,) = figure.axes
+    dots = [line for line in axis.lines if line.get_marker() == "o"]
+    assert [round(float(line.get_xdata()[0])) for line in dots] == [125, 250]
+    assert [text.get_text() for text in axis.texts] == ["125.0 Hz", "250.0 Hz"]
+    assert [t.get_text() for t in axis.get_legend().get_texts()] == ["a", "b"]
+    assert "1/Hz" in axis.get_ylabel()
+
+
+def test_each_rate_has_a_panel(tmp_path: Path) -> None:
+    one = result_of(tmp_path, noise(2))
+    many = result_of(tmp_path, noise(20))
+    both = FileResult("x", "EDF", (), (*one.groups, *many.groups))
+    # two panels and the colour bar of the second
+    assert len(plot._figure(both).axes) == 3
+
+
+def test_an_offset_does_not_eat_the_scale(tmp_path: Path) -> None:
+    """Under preset rlx the bins an offset fills are left out of the colours."""
+    x = noise(20) + 300
+    group = group_of(tmp_path, x)
+    assert offset_bins(group) == 2
+    low, high = level_range(decibels(group.power), 2)
+    assert high - low < 40
+    assert decibels(group.power)[:, 0].min() > high + 20
+
+
+def test_a_bin_at_zero_that_fits_is_shown(tmp_path: Path) -> None:
+    level = np.array([[12.0, 0.0, 10.0, -5.0, 3.0]])
+    assert level_range(level, 1) == (-5.0, 12.0)
+    level[0, 0] = 42.0
+    assert level_range(level, 1) == (-5.0, 10.0)
+
+
+@pytest.mark.parametrize("is_log", [False, True])
+@pytest.mark.parametrize("n_freqs", [1, 2, 3, 129, COLUMNS, 30_001])
+def test_columns_hide_no_narrow_peak(n_freqs: int, is_log: bool) -> None:
+    """Each column is the highest of its bins, and every bin is in one."""
+    if is_log and n_freqs < 2:
+        return
+    level = np.zeros((2, n_freqs))
+    at = n_freqs - 1
+    level[1, at] = 99
+    cells, edges = columns(level, 0.5, is_log)
+    assert cells.shape == (2, len(edges) - 1)
+    assert cells.shape[1] <= COLUMNS
+    place = int(np.searchsorted(edges, at * 0.5)) - 1
+    assert cells[1, place] == 99
+    assert edges[-1] == (n_freqs - 0.5) * 0.5
+    assert edges[0] == (0.25 if is_log else -0.25)
+    assert (np.diff(edges) > 0).all()
+
+
+def test_low_rhythms_at_a_high_rate_get_a_logarithmic_axis(tmp_path: Path) -> None:
+    tone = np.sin(2 * np.pi * 10 * T)[None] + 1e-3 * noise(1, len(T))
+    assert wants_log(group_of(tmp_path, tone, nperseg=2000))
+    assert not wants_log(group_of(tmp_path, tone, nperseg=256))
+    high = np.sin(2 * np.pi * 200 * T)[None] + 1e-3 * noise(1, len(T))
+    assert not wants_log(group_of(tmp_path, high, nperseg=2000))
+
+
+def test_each_frequency_is_written_once(tmp_path: Path) -> None:
+    """Ten channels with one rhythm give one label, the strongest."""
+    x = np.sin(2 * np.pi * 125 * T) * np.arange(1, 11)[:, None]
+    group = group_of(tmp_path, x + 1e-3 * noise(10, len(T)), mode="peaks", k=3)
+    (named,) = peaks_to_name(group, False, (-100.0, 100.0))
+    assert named.hz == pytest.approx(125, abs=0.1)
+    assert named.level == pytest.approx(float(decibels(group.peaks.power[9, :1])[0]))
+
+
+def test_small_matters() -> None:
+    """Ticks, decibels and the digits a resolution deserves."""
+    assert ticks_of(0.5, 100) == [0.5, 1, 2, 5, 10, 20, 50, 100]
+    np.testing.assert_allclose(decibels(np.array([100.0, 1.0, 0.0])), [20, 0, 0])
+    assert np.isnan(decibels(np.array([np.nan, np.inf, 1.0]))[:2]).all()
+    assert [decimals(hz) for hz in (8, 1, 0.5, 0.01, 1e-9)] == [1, 1, 2, 3, 6]
