@@ -100,20 +100,30 @@ class Work:
         accesses: tuple[Access, ...],
         values: dict[str, int | float],
         constants: dict[str, int],
+        most_rows: int = 0,
         **more: Any,
     ) -> None:
-        """A call over rows × cells, one invocation a cell unless `grid` says else."""
+        """Calls over rows × cells, one invocation a cell unless `grid` says else.
+
+        `most_rows` bounds the rows of one call; 0 is all of them.
+        """
         more.setdefault("grid", (("rows", 1), ("cells", 1)))
-        self.calls.append(
-            Call(
-                shader,
-                (Axis("rows", self.rows), Axis("cells", cells, "whole")),
-                accesses,
-                values=values,
-                constants=constants,
-                **more,
+        step = most_rows or max(1, self.rows)
+        for start in range(0, max(1, self.rows), step):
+            rows = min(step, self.rows - start)
+            self.calls.append(
+                Call(
+                    shader,
+                    (Axis("rows", rows), Axis("cells", cells, "whole")),
+                    tuple(
+                        replace(a, offset=a.offset + start * a.strides[0])
+                        for a in accesses
+                    ),
+                    values=values,
+                    constants=constants,
+                    **more,
+                )
             )
-        )
 
     def recipe(self) -> Recipe:
         return Recipe(tuple(self.calls), tuple(self.scratch), tuple(self.tables))

@@ -80,9 +80,7 @@ class Layout:
         """The same elements under another shape, or None when that needs a copy."""
         if numel(target) == 0:
             return Layout(target, row_major(target), self.offset)
-        dims = [
-            (d, s) for d, s in zip(self.shape, self.strides, strict=True) if d != 1
-        ]
+        dims = [(d, s) for d, s in zip(self.shape, self.strides, strict=True) if d != 1]
         strides: list[int] = []
         want = list(target)
         at = 0

@@ -133,9 +133,7 @@ class Tensor:
         """
         keys = key if isinstance(key, tuple) else (key,)
         if len(keys) > self.rank:
-            raise ShapeError(
-                repr(self), f"{len(keys)} indices", f"rank is {self.rank}"
-            )
+            raise ShapeError(repr(self), f"{len(keys)} indices", f"rank is {self.rank}")
         out, dropped = self, []
         for axis, one in enumerate(keys):
             size = self.shape[axis]

@@ -74,7 +74,8 @@ def expression(
         at = _OPERANDS.index(match[2].lower())
         if at >= len(operands):
             raise GraphError(
-                str(node), f"its expression names operand {match[2]!r}",
+                str(node),
+                f"its expression names operand {match[2]!r}",
                 f"the op has {len(operands)} operands",
             )
         return operands[at] if match[2].islower() else ALIAS[dtypes[at]]
@@ -258,4 +259,3 @@ def _address(k: int, layout: Layout) -> str:
         if stride:
             terms.append(f"i{a}" if _implied(layout, a) else f"i{a} * u.s{k}_{a}")
     return " + ".join(terms) or "0u"
-

@@ -23,6 +23,7 @@ from rlxweb.ir.lowering import Recipe
 from rlxweb.ir.op import TensorType
 from rlxweb.kernels.butterfly import Emitter, Pair
 from rlxweb.kernels.fft_rows import ONE_LANE, WORKGROUP, Last, Load, passes, powers
+from rlxweb.kernels.geometry import MAX_TURNS
 
 Types = tuple[TensorType, ...]
 RecipeFor = Callable[[Types, TensorType, Mapping[str, Any], Limits], Recipe | None]
@@ -99,6 +100,11 @@ def _values(source: Rows, target: Rows, scale: float) -> dict[str, int | float]:
 # --- the three shapes -------------------------------------------------------------
 
 
+def lane_turns(n: int, radices: tuple[int, ...]) -> int:
+    """Loop turns of one lane for one row: a butterfly each, pass by pass."""
+    return sum(n // radix for radix in radices)
+
+
 def lane_rows(shared_limit: int) -> Smooth:
     """One lane a row; the row lies in workgroup memory, or in scratch if too long."""
 
@@ -125,13 +131,17 @@ def lane_rows(shared_limit: int) -> Smooth:
             writer(target, "st3" if in_scratch else "st2", keep, n),
         )
         rows = "  let row_in = row * u.in_pitch;\n  let row_out = row * u.out_pitch;\n"
+        turns = lane_turns(n, radices)
+        tile = cells.tile(work.rows, turns)
         work.call(
             f"fft_lane_{n}",
             n,
             tuple(accesses),
             _values(source, target, scale),
             {},
-            grid=(("rows", cells.tile(work.rows)),),
+            most_rows=cells.most_rows(work.rows, turns),
+            turns=float(tile * (turns + 1)),
+            grid=(("rows", tile),),
             workgroup=LANES if not in_registers else 64,
             source=cells.module(rows + body, declare=in_shared and not in_registers),
             shared_bytes=shared if in_shared and not in_registers else 0,
@@ -276,8 +286,15 @@ class LaneCells:
         """Elements of the scratch buffer."""
         return self.arrays * self.n * SLOTS
 
-    def tile(self, rows: int) -> int:
-        return max(1, math.ceil(rows / SLOTS)) if self.in_scratch else 1
+    def tile(self, rows: int, turns: int) -> int:
+        """Rows a lane walks; `turns` are its loop turns for one of them."""
+        if not self.in_scratch:
+            return 1
+        return max(1, min(math.ceil(rows / SLOTS), MAX_TURNS // (turns + 1)))
+
+    def most_rows(self, rows: int, turns: int) -> int:
+        """Rows of one call: the scratch holds so many lanes. 0 is no bound."""
+        return SLOTS * self.tile(rows, turns) if self.in_scratch else 0
 
     def get(self, array: int, cell: str) -> str:
         if self.in_scratch:

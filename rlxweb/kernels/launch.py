@@ -1,4 +1,4 @@
-"""From a Call to launches: shader text, overrides, uniform bytes and bindings per piece.
+"""From a Call to launches: shader text, overrides, uniform bytes, bindings per piece.
 
 The last stop before a device: everything here is still plain data, so that command
 streams can be compared and printed without one.
@@ -63,6 +63,7 @@ class Launch:
 
 
 def width_of(dtype: DType) -> int:
+    """Bytes of one element in a storage buffer."""
     return 2 if STORED[dtype] == "f16" else 4
 
 

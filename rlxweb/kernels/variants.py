@@ -84,10 +84,7 @@ VARIANTS: tuple[Variant, ...] = (
         Variant(f"{op}, unrolled passes", op, always, fft.pass_recipe(op))
         for op in TRANSFORMS
     ),
-    *(
-        Variant(f"{op}, lane a row", op, on_software, welch.lane_recipe)
-        for op in WELCH
-    ),
+    *(Variant(f"{op}, lane a row", op, on_software, welch.lane_recipe) for op in WELCH),
     *(
         Variant(f"{op}, workgroup a row", op, on_hardware, welch.group_recipe)
         for op in WELCH
@@ -96,4 +93,5 @@ VARIANTS: tuple[Variant, ...] = (
 
 
 def variants_of(op: str) -> tuple[Variant, ...]:
+    """The rows of one op, in the order in which they are tried."""
     return tuple(v for v in VARIANTS if v.op == op)

@@ -29,15 +29,21 @@ from rlxweb.kernels.fft import (
     LaneCells,
     group_radices,
     group_size,
+    lane_turns,
     shared_load,
     shared_store,
 )
 from rlxweb.kernels.fft_rows import ONE_LANE, WORKGROUP, Last, Load, Loop, passes, place
+from rlxweb.kernels.geometry import MAX_TURNS
 
 Types = tuple[TensorType, ...]
 
 RUN = 64
 """Values a lane adds up before it adds them to the rest."""
+
+
+MOST_SEGMENTS = 64
+"""The composed op cuts longer rows into shorter ones, which then run side by side."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,12 +170,28 @@ def _transform(
 
 
 def _weight(case: WelchPlan) -> str:
-    """The factor of bin i, half of it undoing the sum over two mirrored bins."""
-    ends, inner = (0.5 * w for w in (case.weights()[0], case.weights().max()))
+    """The factor of bin i."""
     if not case.doubling or case.bins < 2:
-        return number(ends)
+        return "u.at_ends"
     last = f" || i == {case.bins - 1}u" if case.nfft % 2 == 0 else ""
-    return f"select({number(inner)}, {number(ends)}, i == 0u{last})"
+    return f"select(u.inside, u.at_ends, i == 0u{last})"
+
+
+def _weights(case: WelchPlan) -> dict[str, int | float]:
+    """The factors, half of each undoing the sum over two mirrored bins.
+
+    They are uniforms, so that a new sampling rate does not mean a new shader.
+    """
+    weights = case.weights()
+    return {"at_ends": 0.5 * float(weights[0]), "inside": 0.5 * float(weights.max())}
+
+
+def _turns(case: WelchPlan) -> int:
+    """Loop turns of one lane for one row."""
+    radices = plan.radices(case.nfft, LANE_RADIX)
+    trend = 0 if case.detrend == "none" else case.n + case.n // RUN + 1
+    pairs = -(-case.segments // 2)
+    return pairs * (lane_turns(case.nfft, radices) + trend + 1) + case.bins
 
 
 def _lane_text(case: WelchPlan, cells: LaneCells, finish: select.Finish) -> str:
@@ -239,6 +261,8 @@ def _case(types: Types, attrs: Mapping[str, Any]) -> WelchPlan | None:
         return None
     (rows, width), (n,) = types[0].shape, types[1].shape
     case = welch_plan((rows, width), n, attrs)
+    if case.segments > MOST_SEGMENTS:
+        return None
     return case if rows * width < 1 << 31 else None
 
 
@@ -263,14 +287,18 @@ def _add_lane(work: Work, case: WelchPlan, out: Ref, k: int, limits: Limits) -> 
     width = 2 * k if k else case.bins
     accesses.append(Access(out, (width, 0), "write", span=width))
     store = f"st{len(accesses) - 1}"
+    turns = _turns(case)
+    tile = cells.tile(work.rows, turns)
     finish = select.Insertion(store, k) if k else select.Plain(store, case.bins)
     work.call(
         f"welch_lane_{case.nfft}",
         1,
         tuple(accesses),
+        _weights(case),
         {},
-        {},
-        grid=(("rows", cells.tile(work.rows)),),
+        most_rows=cells.most_rows(work.rows, turns),
+        turns=float(tile * (turns + 1)),
+        grid=(("rows", tile),),
         workgroup=LANES,
         source=_lane_text(case, cells, finish),
         shared_bytes=0 if in_scratch else shared,
@@ -288,7 +316,7 @@ def _add_group(work: Work, case: WelchPlan, out: Ref, k: int) -> int:
         f"welch_group_{case.nfft}",
         1,
         (*_operands(work, case), Access(out, (width, 0), "write", span=width)),
-        {},
+        _weights(case),
         {},
         grid=(("rows", 1),),
         per="workgroup",
@@ -319,7 +347,7 @@ def lane_recipe(
 ) -> Recipe | None:
     """welch_power and welch_row_peaks with a lane a row: for software adapters."""
     case, k = _case(types, attrs), attrs.get("k", 0)
-    if case is None or case.nfft > MAX_LANE:
+    if case is None or case.nfft > MAX_LANE or _turns(case) > MAX_TURNS:
         return None
     if max(plan.radices(case.nfft, LANE_RADIX)) > LANE_RADIX:
         return None

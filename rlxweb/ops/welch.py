@@ -108,8 +108,38 @@ def _power(xp: Any, attrs: Attrs, x: Any, window: Any) -> Any:
     return out.astype(x.dtype)
 
 
+def _stretch(nfft: int) -> int:
+    """Segments of a row that one kernel averages; longer rows are cut."""
+    return max(2, min(32, (1 << 16) // nfft))
+
+
+def _build_long(
+    g: Graph, attrs: Attrs, plan: WelchPlan, x: Tensor, window: Tensor
+) -> Tensor:
+    """Stretches of each row become rows of their own; their means are averaged."""
+    each = _stretch(plan.nfft)
+    count, rest = divmod(plan.segments, each)
+    span = plan.n + (each - 1) * plan.hop
+    cut = g.frame(x, span, each * plan.hop, count)
+    cut = g.reshape(cut, (plan.rows * count, span))
+    short = {**attrs, "segments": each}
+    power: Tensor = g.apply("welch_power", cut, window, **short)
+    power = g.sum(g.reshape(power, (plan.rows, count, plan.bins)), 1)
+    power = power * (each / plan.segments)
+    if rest:
+        start = count * each * plan.hop
+        tail = g.narrow(x, 1, start, plan.n + (rest - 1) * plan.hop)
+        last: Tensor = g.apply(
+            "welch_power", tail, window, **short | {"segments": rest}
+        )
+        power = power + last * (rest / plan.segments)
+    return power
+
+
 def _build_power(g: Graph, attrs: Attrs, x: Tensor, window: Tensor) -> Tensor:
     plan = welch_plan(x.shape, window.shape[0], attrs)
+    if plan.rows and plan.segments > _stretch(plan.nfft):
+        return _build_long(g, attrs, plan, x, window)
     frames = g.frame(x, plan.n, plan.hop, plan.segments)
     if plan.detrend != "none":
         # About its first value a segment's sum keeps its bits, whatever the offset.
@@ -286,6 +316,8 @@ def _power_cases(k: int | None) -> tuple[Sample, ...]:
         _case((2, 5), 1, detrend="linear", **one),
         _case((2, 5), 2, doubling=True, **one),
         _case((65_537, 2), 2, hop=1, **one),
+        _case((2, 9000), 64, detrend="constant", **extra),
+        _case((1, 3300), 256, hop=7, detrend="linear", doubling=True, **extra),
         _case((2, 384), 256, DType.F64, detrend="linear", **extra),
     )
 
