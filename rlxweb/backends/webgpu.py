@@ -66,10 +66,10 @@ class WebGpuBackend:
         builder = ProgramBuilder(self.port, self.limits, self.recipes, plan)
         try:
             await builder.build(self._pipeline)
+            program = builder.program()
         except BaseException:
             builder.abandon()
             raise
-        program = builder.program()
         finalizer = weakref.finalize(program, self._dropped.append, program.owned)
         finalizer.atexit = False
         return program
