@@ -1,0 +1,272 @@
+"""The WebGPU backend over a fake port: which verbs it calls, and what it leaves behind.
+
+What the shaders compute is tested on real adapters (tests/ops); here the fake's Python
+kernels stand in for one generated shader.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlxweb.backends.webgpu import WebGpuBackend
+from rlxweb.compile.pipeline import compile_graph
+from rlxweb.errors import (
+    DTypeError,
+    IndexRefused,
+    LimitExceeded,
+    OutOfMemory,
+    SessionBusy,
+    SessionClosed,
+)
+from rlxweb.gpu.drive import drive
+from rlxweb.gpu.fake import Failure, FakePort
+from rlxweb.gpu.limits import Limits, shrunk
+from rlxweb.gpu.port import Copy, Want
+from rlxweb.ir.graph import Graph
+
+X = np.arange(12, dtype=np.float32).reshape(4, 3)
+
+
+def scaled(shape: tuple[int, ...] = (4, 3)) -> Graph:
+    """x * 2 + w, as one region."""
+    graph = Graph("scaled")
+    x, w = graph.input("x", shape), graph.param("w", shape)
+    graph.set_outputs([x * 2.0 + w])
+    return graph
+
+
+def compute(
+    views: Sequence[memoryview], constants: Mapping[str, float], grid: tuple[int, ...]
+) -> None:
+    """What the region of `scaled` computes; its reads lie dense, outermost first."""
+    w, x, out = (np.frombuffer(v, np.float32) for v in views[:3])
+    out[:] = x * 2 + w
+
+
+def source_of(graph: Graph) -> str:
+    """The one shader that a graph needs."""
+    port = FakePort()
+    drive(port.open(Want()))
+    backend = WebGpuBackend(port)
+    drive(backend.prepare(compile_graph(graph, backend.target)))
+    (made,) = port.pipelines.values()
+    return made.source
+
+
+def backend_over(*fail: Failure, **options: Any) -> WebGpuBackend:
+    kernels = {source_of(scaled()): compute}
+    port = FakePort(fail, kernels=kernels, **options)
+    drive(port.open(Want()))
+    return WebGpuBackend(port)
+
+
+def prepared(backend: WebGpuBackend, graph: Graph) -> Any:
+    return drive(backend.prepare(compile_graph(graph, backend.target)))
+
+
+def run(backend: WebGpuBackend, program: Any, **feeds: Any) -> list[Any]:
+    outs: list[Any] = drive(backend.run(program, feeds))
+    return outs
+
+
+@pytest.fixture
+def backend() -> WebGpuBackend:
+    return backend_over()
+
+
+@pytest.fixture
+def program(backend: WebGpuBackend) -> Any:
+    made = prepared(backend, scaled())
+    drive(backend.set_param(made, "w", np.ones((4, 3), np.float32)))
+    return made
+
+
+def test_a_run_is_one_write_one_submission_one_read(
+    backend: WebGpuBackend, program: Any
+) -> None:
+    """The param was written when it was set, and is not written again."""
+    port = backend.port
+    before = len(port.calls)
+    (out,) = run(backend, program, x=X)
+    np.testing.assert_array_equal(out, X * 2 + 1)
+    assert port.calls[before:] == ["write", "submit", "read"]
+
+
+def test_a_second_run_makes_nothing(backend: WebGpuBackend, program: Any) -> None:
+    """No buffer, no pipeline, no bind group; the very same command list."""
+    run(backend, program, x=X)
+    made, live = dict(backend.port.created), set(backend.port.live)
+    np.testing.assert_array_equal(run(backend, program, x=-X)[0], -X * 2 + 1)
+    assert backend.port.created == made
+    assert backend.port.live == live
+    first, second = backend.port.submissions
+    assert first is second or first == second
+
+
+def test_pipelines_are_shared_by_programs_of_one_structure(
+    backend: WebGpuBackend, program: Any
+) -> None:
+    """Another shape compiles nothing."""
+    made = backend.port.created["pipelines"]
+    prepared(backend, scaled((2, 8)))
+    assert backend.port.created["pipelines"] == made
+
+
+def test_release_frees_the_buffers_and_keeps_the_pipelines(
+    backend: WebGpuBackend, program: Any
+) -> None:
+    """Twice is once; what stays live are the pipelines."""
+    drive(backend.release(program))
+    drive(backend.release(program))
+    assert backend.port.live == set(backend.pipelines.values())
+
+
+def test_a_dropped_program_is_freed_at_the_next_call(backend: WebGpuBackend) -> None:
+    """Without `release`; the collector itself touches no device."""
+    prepared(backend, scaled())
+    gc.collect()
+    buffers = len(backend.port.live) - len(backend.pipelines)
+    assert buffers > 0
+    again = prepared(backend, scaled())
+    assert len(backend.port.live) - len(backend.pipelines) == buffers
+    assert again.owned
+
+
+def test_close_frees_everything_and_ends_use(
+    backend: WebGpuBackend, program: Any
+) -> None:
+    """Afterwards every call says that the engine was closed; releasing is harmless."""
+    drive(backend.close())
+    drive(backend.close())
+    assert not backend.port.live
+    drive(backend.release(program))
+    for call in (
+        lambda: run(backend, program, x=X),
+        lambda: prepared(backend, scaled()),
+        lambda: drive(backend.set_param(program, "w", X)),
+    ):
+        with pytest.raises(SessionClosed, match="was closed"):
+            call()
+
+
+@pytest.mark.parametrize("at", range(1, 8))
+def test_a_failed_prepare_leaves_nothing(at: int) -> None:
+    """Out of memory at each buffer in turn: freed, told, and the next one works."""
+    backend = backend_over(Failure(at + 1, "out-of-memory"))
+    plan = compile_graph(scaled(), backend.target)
+    try:
+        program = drive(backend.prepare(plan))
+    except OutOfMemory:
+        assert backend.port.live == set(backend.pipelines.values())
+        program = drive(backend.prepare(plan))
+    drive(backend.set_param(program, "w", np.ones((4, 3), np.float32)))
+    np.testing.assert_array_equal(run(backend, program, x=X)[0], X * 2 + 1)
+
+
+def test_a_program_does_not_run_inside_itself() -> None:
+    """A second run during the first is refused, and the first ends well."""
+    seen: list[BaseException] = []
+
+    def reenter(views: Any, constants: Any, grid: Any) -> None:
+        compute(views, constants, grid)
+        with pytest.raises(SessionBusy, match="already running") as caught:
+            run(backend, program, x=X)
+        seen.append(caught.value)
+
+    port = FakePort(kernels={source_of(scaled()): reenter})
+    drive(port.open(Want()))
+    backend = WebGpuBackend(port)
+    program = prepared(backend, scaled())
+    drive(backend.set_param(program, "w", np.ones((4, 3), np.float32)))
+    run(backend, program, x=X)
+    assert len(seen) == 1
+    run(backend, program, x=X)
+
+
+def test_a_failed_run_does_not_leave_the_program_busy() -> None:
+    """A wrong submission is told; the next run is not refused as a second one."""
+    backend = backend_over(Failure("read", "map-rejected"))
+    program = prepared(backend, scaled())
+    drive(backend.set_param(program, "w", np.ones((4, 3), np.float32)))
+    for _ in range(2):
+        with pytest.raises(Exception, match="lost"):
+            run(backend, program, x=X)
+    assert not program.busy.locked()
+
+
+def test_bad_data_seen_by_a_shader_is_an_error() -> None:
+    """The flag that gather raises comes back with the results and is cleared."""
+    graph = Graph("lookup")
+    table, at = graph.input("table", (5,)), graph.input("at", (3,), "i32")
+    graph.set_outputs([graph.gather(table, at)])
+    raised = [1]
+
+    def flagged(views: Any, constants: Any, grid: Any) -> None:
+        np.frombuffer(views[-2], np.uint32)[:] += raised.pop() if raised else 0
+
+    port = FakePort(kernels={source_of(graph): flagged})
+    drive(port.open(Want()))
+    backend = WebGpuBackend(port)
+    program = prepared(backend, graph)
+    feeds = {"table": np.zeros(5, np.float32), "at": np.zeros(3, np.int32)}
+    with pytest.raises(IndexRefused, match="0 <= index < rows"):
+        run(backend, program, **feeds)
+    assert run(backend, program, **feeds)[0].shape == (3,)
+
+
+# --- what the device has ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("features", [(), ("shader-f16",)])
+def test_half_floats_follow_the_feature(features: tuple[str, ...]) -> None:
+    """With it they run, without it they are refused by name."""
+    backend = backend_over(features=features)
+    graph = Graph()
+    graph.set_outputs([graph.exp(graph.input("x", (3,), "f16"))])
+    if features:
+        prepared(backend, graph)
+    else:
+        with pytest.raises(DTypeError, match="no f16; it has bool, f32, i32, u32"):
+            prepared(backend, graph)
+
+
+def test_stricter_limits_may_be_asked_for() -> None:
+    """The plan is made for them although the port would allow more."""
+    port = FakePort()
+    drive(port.open(Want()))
+    backend = WebGpuBackend(port, limits=shrunk())
+    assert backend.target.max_operands == 3
+    program = prepared(backend, scaled((4000,)))
+    run(backend, program, x=np.zeros(4000, np.float32))
+    dispatches = [c for c in port.submissions[0] if not isinstance(c, Copy)]
+    assert len(dispatches) > 1
+
+
+def test_a_buffer_over_the_limit_is_refused_with_both_numbers() -> None:
+    """Before anything is made."""
+    backend = backend_over(limits=Limits(max_buffer_size=1 << 10))
+    with pytest.raises(LimitExceeded, match=r"4,000 bytes; this device allows 1,024"):
+        prepared(backend, scaled((1000,)))
+    assert not backend.port.live - set(backend.pipelines.values())
+
+
+@pytest.mark.parametrize("dtype", ["bool", "i32", "u32", "f32"])
+def test_inputs_pass_through_in_every_type(dtype: str) -> None:
+    """Bool lies as words and comes back as bool; all ranks, empty ones too."""
+    backend = backend_over()
+    graph = Graph()
+    shapes = [(), (3,), (0, 2), (5, 1)]
+    graph.set_outputs(
+        [graph.input(f"x{k}", shape, dtype) for k, shape in enumerate(shapes)]
+    )
+    program = prepared(backend, graph)
+    kind = graph.node(0).type.dtype.numpy
+    feeds = {f"x{k}": np.ones(s, kind) for k, s in enumerate(shapes)}
+    for out, fed in zip(run(backend, program, **feeds), feeds.values(), strict=True):
+        assert out.dtype == kind
+        np.testing.assert_array_equal(out, fed)
