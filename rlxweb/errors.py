@@ -129,7 +129,7 @@ class AdapterMissing(DeviceError):
 
 
 class Unsupported(DeviceError):
-    """This device cannot run that: a dtype, an op or a feature is missing."""
+    """The device cannot run that: a dtype, an op or a feature is missing."""
 
     exit_code = 4
 

@@ -1,8 +1,8 @@
 """NumPy on the CPU: always there, the embedded default and the definition of right.
 
 Runs each step by the op's reference, or by a faster function of the table in
-`cpu_paths.py` that must agree with it. Values are dropped as soon as no later step reads
-them. Results never share memory with what the caller passed in.
+`cpu_paths.py` that must agree with it. Values are dropped as soon as no later step
+reads them. Results never share memory with what the caller passed in.
 """
 
 from __future__ import annotations
@@ -83,9 +83,7 @@ class CpuBackend:
     async def set_param(self, program: CpuProgram, name: str, value: Array) -> None:
         program.params[name] = np.array(value)
 
-    async def run(
-        self, program: CpuProgram, feeds: Mapping[str, Array]
-    ) -> list[Array]:
+    async def run(self, program: CpuProgram, feeds: Mapping[str, Array]) -> list[Array]:
         graph = program.plan.graph
         values: dict[int, Array] = dict(program.constants)
         given = {**feeds, **program.params}

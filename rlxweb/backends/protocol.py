@@ -59,4 +59,4 @@ class Backend(Protocol):
 def as_bytes(array: Array) -> memoryview:
     """The array's bytes in row-major order, without a copy where possible."""
     flat = np.ascontiguousarray(array).reshape(-1)
-    return memoryview(flat.view(np.uint8))
+    return flat.view(np.uint8).data

@@ -9,9 +9,9 @@ from typing import Any
 
 from rlxweb.backends.cpu import CpuBackend
 from rlxweb.backends.webgpu import WebGpuBackend
+from rlxweb.gpu.drive import drive
 from rlxweb.gpu.native import NativePort
 from rlxweb.gpu.port import BackendType, Want
-from rlxweb.gpu.drive import drive
 
 
 @dataclass(frozen=True, slots=True)

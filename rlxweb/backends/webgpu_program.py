@@ -216,7 +216,9 @@ class ProgramBuilder:
         chosen = self.recipes.choose(op, inputs, node.type, node.attrs)
         if chosen is None:
             raise Unsupported(str(node), "no kernel of this op fits the device")
-        tables = [self._upload(t, f"table of {step.label}") for t in chosen.recipe.tables]
+        tables = [
+            self._upload(t, f"table of {step.label}") for t in chosen.recipe.tables
+        ]
         for n, one in enumerate(chosen.recipe.scratch):
             self._scratch(n, one.numel * 4)
 
@@ -274,7 +276,9 @@ class ProgramBuilder:
         packed = bytearray(filled)
         for one, start in zip(self.pending, starts, strict=True):
             packed[start : start + len(one.launch.uniforms)] = one.launch.uniforms
-            self._dispatch(one, Range(uniforms, start, len(one.launch.uniforms)), gather)
+            self._dispatch(
+                one, Range(uniforms, start, len(one.launch.uniforms)), gather
+            )
         self.port.write(uniforms, 0, memoryview(packed))
 
     def _dispatch(self, one: _Pending, uniform: Range, gather: int) -> None:
@@ -343,5 +347,3 @@ class ProgramBuilder:
 
     _inputs: dict[str, int] = field(default_factory=dict)
     _params: dict[str, int] = field(default_factory=dict)
-
-

@@ -111,7 +111,9 @@ class Recipes:
     ) -> LimitExceeded | None:
         """The limit that keeps the op's own kernel off this device, if one does."""
         recipe = (
-            op.lower.recipe(inputs, out, attrs) if isinstance(op.lower, Kernel) else None
+            op.lower.recipe(inputs, out, attrs)
+            if isinstance(op.lower, Kernel)
+            else None
         )
         try:
             if recipe is not None:
@@ -121,7 +123,9 @@ class Recipes:
         return None
 
 
-def _dtype(ref: Ref, recipe: Recipe, inputs: Sequence[TensorType], out: TensorType) -> DType:
+def _dtype(
+    ref: Ref, recipe: Recipe, inputs: Sequence[TensorType], out: TensorType
+) -> DType:
     if ref.kind == "in":
         return inputs[ref.index].dtype
     if ref.kind == "out":
@@ -137,4 +141,6 @@ def _frozen(attrs: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
 
 def _text(value: Any) -> str:
     # repr leaves the middle of a long array out.
-    return f"{value!r} {value.tobytes()!r}" if hasattr(value, "tobytes") else repr(value)
+    return (
+        f"{value!r} {value.tobytes()!r}" if hasattr(value, "tobytes") else repr(value)
+    )

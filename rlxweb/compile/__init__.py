@@ -1,1 +1,1 @@
-"""graph → Plan: rewrites, fusion, views, memory. Never names an op; reads its record."""
+"""graph → Plan: rewrites, fusion, views, memory. Names no op; reads its record."""

@@ -29,6 +29,7 @@ class Region:
 
 
 def is_elementwise(node: Node) -> bool:
+    """True when one element of the result needs one element of each operand."""
     return isinstance(registry.get(node.op).lower, Expr)
 
 

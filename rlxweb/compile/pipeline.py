@@ -19,8 +19,8 @@ def compile_graph(graph: Graph, target: Target, *, optimise: bool = True) -> Pla
     `optimise=False` keeps every node a step of its own with a slot of its own: the same
     answer, slower, for finding out whether a rewrite is at fault.
 
-    Errors   VerifyError and the shape and dtype errors of the ops; DTypeError for a type
-    the device has not; Unsupported for an op it cannot run.
+    Errors   VerifyError and the shape and dtype errors of the ops; DTypeError for a
+    type the device has not; Unsupported for an op it cannot run.
     """
     verify(graph)
     check_dtypes(graph, target)
@@ -33,9 +33,7 @@ def compile_graph(graph: Graph, target: Target, *, optimise: bool = True) -> Pla
         graph = drop_dead(share_common(fold_constants(graph)))
     placed = schedule(graph, target, fuse=optimise)
     outputs = tuple(placed.at[i] for i in graph.outputs)
-    slots, sizes = assign(
-        placed.steps, outputs, placed.types, target, reuse=optimise
-    )
+    slots, sizes = assign(placed.steps, outputs, placed.types, target, reuse=optimise)
     decision = Decision(
         "plan",
         f"{before} nodes became {len(placed.steps)} steps for {target.name}",

@@ -89,11 +89,10 @@ class Plan:
             slot = self.slots.get(step.output)
             lines.append(
                 f"  v{step.output} = {step.kind} {step.label}({args})"
-                f" : {self.types[step.output]}" + (f" @{slot}" if slot is not None else "")
+                f" : {self.types[step.output]}"
+                + (f" @{slot}" if slot is not None else "")
             )
         back = ", ".join(f"v{o.value}" for o in self.outputs)
         lines.append(f"  return {back}")
-        lines.append(
-            f"  {len(self.slot_bytes)} slots, {sum(self.slot_bytes):,} bytes"
-        )
+        lines.append(f"  {len(self.slot_bytes)} slots, {sum(self.slot_bytes):,} bytes")
         return "\n".join(lines)

@@ -130,5 +130,3 @@ def _wanted(graph: Graph, found: dict[int, Region]) -> set[int]:
             if node.id not in fused or not inlined(graph.node(i)):
                 out.add(i)
     return out
-
-

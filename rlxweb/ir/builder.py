@@ -1,8 +1,8 @@
 """The named builder methods of a graph, after RLX's Python binding.
 
 Each method adds one registered op by name (plus, where RLX returns a pair, the two
-narrows that split it). The underscore names (`reshape_`, `narrow_` …) and the short ones
-(`mm`, `sm`, `ln`) are RLX's. Nothing here knows what an op computes.
+narrows that split it). The underscore names (`reshape_`, `narrow_` …) and the short
+ones (`mm`, `sm`, `ln`) are RLX's. Nothing here knows what an op computes.
 """
 
 from __future__ import annotations

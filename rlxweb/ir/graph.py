@@ -132,7 +132,9 @@ class Graph(Builder):
 
     # --- the one door -----------------------------------------------------------
 
-    def apply(self, op_name: str, *inputs: Tensor, name: str = "", **attrs: Any) -> Any:
+    def apply(
+        self, op_name: str, *inputs: Tensor, name: str = "", **attrs: Any
+    ) -> Tensor:
         """Add a node of a registered op and return its tensor.
 
         Errors   UnknownOp, AttributeRefused, ShapeError, DTypeError: each says which op

@@ -24,9 +24,9 @@ class Expr:
     """A WGSL expression in `x`, `y`, `z` (the operands) and `{attr}` placeholders.
 
     Written once for scalars and vec4: `F I U B` stand for f32, i32, u32, bool or their
-    vec4, `X` for the type of operand x, so a literal is `X(0)` or `F(0.5)`. `uses` names
-    functions of `shaders/include/` the expression calls. `text` may be a function of
-    (input types, output type, attrs) for ops such as cast.
+    vec4, `X` for the type of operand x, so a literal is `X(0)` or `F(0.5)`. `uses`
+    names functions of `shaders/include/` the expression calls. `text` may be a function
+    of (input types, output type, attrs) for ops such as cast.
     """
 
     text: str | Callable[[Any, Any, Mapping[str, Any]], str]
@@ -69,7 +69,8 @@ class Join:
     place: Callable[[Layout, Sequence[Shape], Mapping[str, Any]], tuple[Layout, ...]]
 
 
-class Ref(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Ref:
     """Which buffer an access goes to: inputs and output of the op, or the recipe's own.
 
     kind   "in" | "out" | "scratch" (written then read inside the recipe) | "table"

@@ -23,7 +23,9 @@ class SpectralBuilder(ABC):
     """Spectral builder methods over `apply`; mixed into Graph."""
 
     @abstractmethod
-    def apply(self, op_name: str, *inputs: Tensor, name: str = "", **attrs: Any) -> Any:
+    def apply(
+        self, op_name: str, *inputs: Tensor, name: str = "", **attrs: Any
+    ) -> Tensor:
         """Add a node; see Graph.apply."""
 
     @abstractmethod

@@ -356,14 +356,18 @@ def _lengths(op: str, types: Types, attrs: Mapping[str, Any]) -> tuple[int, ...]
 
 
 def lane_recipe(op: str) -> RecipeFor:
-    """Recipe of fft, rfft or irfft with a lane a row: for software adapters."""
+    """Recipe of fft, rfft or irfft with a lane a row: for software adapters.
+
+    Few long rows are left to the passes, which spread a row over all lanes.
+    """
 
     def recipe(
         types: Types, out: TensorType, attrs: Mapping[str, Any], limits: Limits
     ) -> Recipe | None:
-        if not all(
-            unrolls(n, LANE_RADIX) and n <= MAX_LANE for n in _lengths(op, types, attrs)
-        ):
+        lengths = _lengths(op, types, attrs)
+        if not all(unrolls(n, LANE_RADIX) and n <= MAX_LANE for n in lengths):
+            return None
+        if math.prod(types[0].shape[:-1]) < LANES and max(lengths) > LANE_RADIX:
             return None
         smooth = lane_rows(limits.max_compute_workgroup_storage_size)
         return _recipe(op, types, out, attrs, smooth)

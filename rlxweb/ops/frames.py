@@ -85,6 +85,7 @@ _FRAME_SAMPLES = (
 _STFT_SAMPLES = (
     *cases(((100,), (3, 100), (2, 2, 40)), ({"length": 16, "hop": 8},)),
     *cases(((2, 40), (0, 40)), ({"length": 7, "hop": 3}, {"length": 40, "hop": 9})),
+    *cases(((1,), (65_537, 2)), ({"length": 1, "hop": 1},)),
     Sample((Drawn((2, 40), DType.F64),), {"length": 7, "hop": 3}),
 )
 

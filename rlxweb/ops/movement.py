@@ -207,6 +207,7 @@ def _movement(
 _AXIS = Attr("axis", "int", 0)
 
 _NARROWS = (
+    _case((1,), axis=0, start=0, length=1),
     _case((5,), axis=0, start=0, length=5),
     _case((5,), axis=0, start=2, length=2),
     _case((5,), axis=-1, start=5, length=0),

@@ -186,6 +186,7 @@ _FFT_SAMPLES = (
     *cases(((2, 24), (134,)), tuple({"inverse": True, **a} for a in ({}, *_NORMS))),
     *cases(((2, 24), (2, 134)), _NORMS),
     *cases(((65_537, 2), (0, 8), (2, 0, 6), (2, 3, 2, 10), (1, 8192)), ({},)),
+    *cases(((2,),), ({}, {"inverse": True})),
     Sample((Drawn((2, 16), DType.F16),)),
     Sample((Drawn((2, 60), DType.F64),), {"inverse": True}),
 )
@@ -193,7 +194,7 @@ _RFFT_SAMPLES = (
     *cases(tuple((3, n) for n in _LENGTHS), ({},)),
     *cases(((2, 24), (67,), (2, 134), (2, 15)), _NORMS),
     *cases(((65_537, 2), (65_537, 1), (0, 8), (2, 0, 5), (2, 3, 10)), ({},)),
-    *cases(((2, 4099), (1, 8192)), ({},)),
+    *cases(((2, 4099), (1, 8192), (1,)), ({},)),
     Sample((Drawn((2, 16), DType.F16),)),
     Sample((Drawn((2, 63), DType.F64),)),
 )
@@ -208,6 +209,7 @@ _IRFFT_SAMPLES = (
     Sample((Drawn((65_537, 4)),), {"n": 2}),
     Sample((Drawn((0, 10)),), {"n": 8}),
     Sample((Drawn((1, 8194)),), {"n": 8192}),
+    Sample((Drawn((2,)),), {"n": 1}),
     Sample((Drawn((2, 18), DType.F16),), {"n": 16}),
     Sample((Drawn((2, 64), DType.F64),), {"n": 63}),
 )

@@ -335,6 +335,7 @@ _PEAK_SAMPLES = (
 _SEGMENT_SAMPLES = (
     Sample((Drawn((4, 512)),), {"k": 16, "n_segments": 2}),
     Sample((Drawn((6, 60)),), {"k": 3, "n_segments": 3}),
+    Sample((Drawn((1, 2)),), {"k": 1, "n_segments": 1}),
     Sample((Drawn((3, 2)),), {"k": 1, "n_segments": 1}),
     Sample((Drawn((5, 14)),), {"k": 4, "n_segments": 1}),
     Sample((Drawn((0, 8)),), {"k": 2, "n_segments": 2}),

@@ -22,7 +22,9 @@ from rlxweb.ir.shape import show
 Array = npt.NDArray[Any]
 
 
-def check_feeds(graph: Graph, inputs: Mapping[str, Node], feeds: Any) -> dict[str, Array]:
+def check_feeds(
+    graph: Graph, inputs: Mapping[str, Node], feeds: Any
+) -> dict[str, Array]:
     """Arrays by input name, dtype and shape right.
 
     Errors   InputError for a missing input, UnknownName for one the graph has not,
@@ -49,9 +51,7 @@ def check_feeds(graph: Graph, inputs: Mapping[str, Node], feeds: Any) -> dict[st
     return {name: as_input(doing, node, feeds[name]) for name, node in inputs.items()}
 
 
-def unknown(
-    doing: str, what: str, name: str, known: Mapping[str, Any]
-) -> UnknownName:
+def unknown(doing: str, what: str, name: str, known: Mapping[str, Any]) -> UnknownName:
     """The error for a name that does not exist, with near matches."""
     near = difflib.get_close_matches(name, list(known), 3)
     return UnknownName(
@@ -112,8 +112,12 @@ def _as_array(value: Any, dtype: DType) -> Array:
 def _kind_fits(have: np.dtype[Any], want: np.dtype[Any]) -> bool:
     order = "biuf"
     kind = want.kind
-    return have.kind in order and kind in order and (
-        have.kind == kind
-        or (kind == "f" and have.kind in "iu")
-        or (kind in "iu" and have.kind in "iu")
+    return (
+        have.kind in order
+        and kind in order
+        and (
+            have.kind == kind
+            or (kind == "f" and have.kind in "iu")
+            or (kind in "iu" and have.kind in "iu")
+        )
     )

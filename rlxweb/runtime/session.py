@@ -195,5 +195,3 @@ class CompiledGraph:
             "a compiled graph holds device memory",
             hint="pickle the arrays and compile again",
         )
-
-

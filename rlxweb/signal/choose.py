@@ -62,16 +62,12 @@ def choose_engine(
     except DeviceError as error:
         return numpy(f"no GPU adapter could be opened: {error.problem}")
     if backend.facts.software and not adapter:
-        return numpy(
-            f"the only adapter, {backend.name}, is software on the same cores"
-        )
+        return numpy(f"the only adapter, {backend.name}, is software on the same cores")
     engine = device_engine(Device.GPU, adapter)
     return engine, Decision(backend.name, "a hardware GPU and enough work", numbers)
 
 
-def _asked(
-    spec: WelchSpec, device: Device, adapter: str
-) -> tuple[Engine, Decision]:
+def _asked(spec: WelchSpec, device: Device, adapter: str) -> tuple[Engine, Decision]:
     if device is Device.CPU:
         return NUMPY, Decision("CPU (NumPy)", "it was asked for")
     pool.backend(device.label, adapter)
@@ -84,8 +80,6 @@ def _asked(
             "pass precision='f32', give float32 samples, or use device='cpu'",
         )
     if reason:
-        raise Unsupported(
-            f"welch on {device.display}", reason, hint="use device='cpu'"
-        )
+        raise Unsupported(f"welch on {device.display}", reason, hint="use device='cpu'")
     engine = device_engine(device, adapter)
     return engine, Decision(engine.name, "it was asked for")

@@ -55,7 +55,7 @@ def _wanted(dtype: str, precision: Precision | None, doing: str) -> str:
 def refuse_nonfinite(
     rows: NDArray[Any], batch: tuple[int, ...], nan: NanPolicy, doing: str
 ) -> None:
-    """NotFinite with row and sample of the first NaN or infinity, unless "propagate"."""
+    """NotFinite naming row and sample of the first NaN or infinity, on "raise"."""
     if nan == "propagate":
         return
     if nan != "raise":

@@ -62,7 +62,7 @@ def welch(
         dtype=rows.dtype,
     )
     refuse_nonfinite(rows, batch, nan, DOING)
-    engine, _ = choose_engine(spec, *rows.shape, device, adapter)
+    engine, _ = choose_engine(spec, rows.shape[0], rows.shape[1], device, adapter)
     power = engine.power(rows, spec).reshape(*batch, spec.n_freqs)
     if axis not in (-1, power.ndim - 1):
         power = np.moveaxis(power, -1, axis)

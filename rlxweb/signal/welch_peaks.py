@@ -77,7 +77,9 @@ def welch_peaks(
     )
     count = checked_k(k, spec.n_freqs, mode)
     refuse_nonfinite(rows, batch, nan, DOING)
-    engine, decision = choose_engine(spec, *rows.shape, device, adapter)
+    engine, decision = choose_engine(
+        spec, rows.shape[0], rows.shape[1], device, adapter
+    )
     hz = frequencies(spec, fs)
     if mode == "bins":
         bins, power = engine.strongest(rows, spec, count)
@@ -117,7 +119,7 @@ def _result(
 
 
 def checked_k(k: int, n_freqs: int, mode: str) -> int:
-    """k as an int inside its domain. Errors  UsageError with both numbers."""
+    """K as an int inside its domain. Errors  UsageError with both numbers."""
     if mode not in ("bins", "peaks"):
         raise UsageError(DOING, f"mode={mode!r}", "it is 'bins' or 'peaks'")
     try:
