@@ -1,0 +1,237 @@
+"""What fft, rfft, irfft, psd, frame and stft mean, and what they refuse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlxweb.backends.array import evaluate
+from rlxweb.errors import AttributeRefused, DTypeError, ShapeError
+from rlxweb.ir.graph import Graph
+from rlxweb.ir.op import registry
+from rlxweb.ops import fft_compose as compose
+
+Array = npt.NDArray[Any]
+NORMS = ("backward", "ortho", "forward")
+LENGTHS = (*range(1, 40), 61, 64, 67, 97, 100, 127, 131, 134, 200, 256)
+
+
+def run(op: str, *arrays: Array, **attrs: Any) -> Array:
+    """One op through a graph, by its reference."""
+    g = Graph()
+    xs = [g.input(f"x{k}", a.shape, a.dtype) for k, a in enumerate(arrays)]
+    g.set_outputs([g.apply(op, *xs, **attrs)])
+    result = evaluate(g, {f"x{k}": a for k, a in enumerate(arrays)})[0]
+    assert result.shape == g.node(g.outputs[0]).type.shape
+    assert result.dtype == g.node(g.outputs[0]).type.dtype.numpy
+    return np.asarray(result)
+
+
+def refusal(op: str, *shapes: tuple[int, ...], **attrs: Any) -> None:
+    g = Graph()
+    xs = [g.input(f"x{k}", shape) for k, shape in enumerate(shapes)]
+    g.apply(op, *xs, **attrs)
+
+
+def blocks(z: Array) -> Array:
+    return np.concatenate([z.real, z.imag], axis=-1)
+
+
+def drawn(*shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+# --- meaning ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("inverse", [False, True])
+def test_fft_is_numpys(norm: str, inverse: bool) -> None:
+    x = drawn(2, 3, 20)
+    z = x[..., :10] + 1j * x[..., 10:]
+    change = np.fft.ifft if inverse else np.fft.fft
+    want = blocks(change(z, norm=norm))
+    np.testing.assert_allclose(run("fft", x, inverse=inverse, norm=norm), want)
+
+
+def test_norm_none_scales_nothing() -> None:
+    """Forth and back gives N times the row, as RLX's Backward does."""
+    x = drawn(4, 14)
+    there = run("fft", x, norm="none")
+    back = run("fft", there, norm="none", inverse=True)
+    np.testing.assert_allclose(back, 7 * x)
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"), [("Backward", "none"), ("Forward", "backward")]
+)
+def test_rlx_norm_names_are_numpys_shifted_by_one(name: str, ours: str) -> None:
+    g = Graph()
+    g.fft_norm(g.input("x", (2, 8)), inverse=True, norm=name)
+    assert g.nodes()[-1].attrs["norm"] == ours
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("n", [1, 2, 7, 12])
+def test_rfft_and_irfft_are_numpys(n: int, norm: str) -> None:
+    x = drawn(3, n)
+    half = run("rfft", x, norm=norm)
+    np.testing.assert_allclose(half, blocks(np.fft.rfft(x, norm=norm)))
+    np.testing.assert_allclose(run("irfft", half, n=n, norm=norm), x, atol=1e-14)
+
+
+@pytest.mark.parametrize("n", [8, 9])
+def test_irfft_ignores_imaginary_ends(n: int) -> None:
+    half = drawn(2, 2 * (n // 2 + 1))
+    bent = half.copy()
+    bent[:, n // 2 + 1] += 5.0
+    if n % 2 == 0:
+        bent[:, -1] -= 3.0
+    np.testing.assert_allclose(run("irfft", bent, n=n), run("irfft", half, n=n))
+
+
+def test_float32_rows_stay_float32() -> None:
+    x = drawn(3, 32).astype(np.float32)
+    assert run("fft", x).dtype == np.float32
+    assert run("rfft", x).dtype == np.float32
+
+
+def test_psd_divides_by_the_number_of_bins() -> None:
+    re, im = drawn(2, 5), drawn(2, 5, seed=1)
+    np.testing.assert_allclose(run("psd", re, im), (re**2 + im**2) / 5)
+
+
+@pytest.mark.parametrize("count", [0, 3, 5])
+def test_frames_overlap(count: int) -> None:
+    x = drawn(2, 40)
+    got = run("frame", x, length=10, hop=6, count=count)
+    for s in range(count or 6):
+        np.testing.assert_array_equal(got[:, s], x[:, 6 * s : 6 * s + 10])
+
+
+@given(st.integers(1, 60), st.integers(1, 30), st.integers(1, 40))
+def test_frames_are_the_windows_of_numpy(width: int, length: int, hop: int) -> None:
+    x = np.arange(2.0 * width).reshape(2, width)
+    if length > width:
+        with pytest.raises(ShapeError, match=f"{length} > {width}"):
+            run("frame", x, length=length, hop=hop)
+        return
+    want = np.lib.stride_tricks.sliding_window_view(x, length, axis=-1)[:, ::hop]
+    np.testing.assert_array_equal(run("frame", x, length=length, hop=hop), want)
+
+
+def test_frame_moves_nothing() -> None:
+    """On a device a frame is a view: consecutive frames share their values."""
+    g = Graph()
+    g.frame(g.input("x", (2, 40)), 10, 5)
+    assert registry.get("frame").has("view")
+
+
+def test_stft_puts_frames_first() -> None:
+    x = drawn(3, 50)
+    got = run("stft", x, length=16, hop=8)
+    assert got.shape == (5, 3, 18)
+    np.testing.assert_allclose(got[2, 1], blocks(np.fft.rfft(x[1, 16:32])))
+
+
+# --- composition ------------------------------------------------------------------
+
+
+def composed(build: Any, x: Array, **attrs: Any) -> Array:
+    """What the fallback of an op gives, in float64."""
+    g = Graph()
+    g.set_outputs([build(g, attrs, g.input("x", x.shape, "f64"))])
+    return np.asarray(evaluate(g, {"x": x})[0])
+
+
+@pytest.mark.parametrize("n", LENGTHS)
+def test_matrix_products_compose_any_transform(n: int) -> None:
+    """Every length by DFT matrices, twiddles and, for large primes, a chirp."""
+    block, real, half = drawn(2, 3, 2 * n), drawn(2, n), drawn(2, 2 * (n // 2 + 1))
+    for inverse in (False, True):
+        attrs = {"inverse": inverse, "norm": "ortho"}
+        got, want = (
+            composed(compose.build_fft, block, **attrs),
+            run("fft", block, **attrs),
+        )
+        np.testing.assert_allclose(got, want, atol=1e-12)
+    got = composed(compose.build_rfft, real, norm="forward")
+    np.testing.assert_allclose(got, run("rfft", real, norm="forward"), atol=1e-12)
+    got = composed(compose.build_irfft, half, n=n, norm="none")
+    np.testing.assert_allclose(got, run("irfft", half, n=n, norm="none"), atol=1e-10)
+
+
+def test_matrices_stay_small() -> None:
+    """No constant of a long composite transform passes a binding of 4 KiB but the
+    twiddles, which are as long as the row.
+    """
+    g = Graph()
+    compose.build_fft(g, {"inverse": False, "norm": "none"}, g.input("x", (1, 2048)))
+    square = [
+        n.type.shape for n in g.nodes() if n.op == "constant" and len(n.type.shape) == 2
+    ]
+    sides = {shape for shape in square if shape[0] == shape[1]}
+    assert sides
+    assert max(a * b for a, b in sides) * 4 <= 4096
+
+
+# --- refusals ---------------------------------------------------------------------
+
+
+def test_odd_blocks_are_refused() -> None:
+    with pytest.raises(ShapeError, match="even last axis, got 7"):
+        refusal("fft", (2, 7))
+
+
+@pytest.mark.parametrize("op", ["fft", "rfft"])
+@pytest.mark.parametrize("shape", [(), (3, 0)])
+def test_empty_rows_are_refused(op: str, shape: tuple[int, ...]) -> None:
+    with pytest.raises(ShapeError, match="last axis of at least 1"):
+        refusal(op, shape)
+
+
+def test_unknown_norms_are_refused() -> None:
+    with pytest.raises(
+        AttributeRefused, match="allowed: backward, ortho, forward, none"
+    ):
+        refusal("fft", (2, 8), norm="Ortho")
+
+
+def test_integers_are_refused() -> None:
+    g = Graph()
+    with pytest.raises(DTypeError, match="takes floats only"):
+        g.fft(g.input("x", (2, 8), "i32"))
+
+
+def test_irfft_says_which_lengths_its_bins_make() -> None:
+    with pytest.raises(ShapeError, match="5 bins make rows of 8 or 9"):
+        refusal("irfft", (2, 10), n=10)
+    with pytest.raises(AttributeRefused, match="n = 0"):
+        refusal("irfft", (2, 2), n=0)
+
+
+def test_psd_needs_two_parts_alike() -> None:
+    with pytest.raises(ShapeError, match="the parts differ"):
+        refusal("psd", (2, 4), (2, 5))
+
+
+@pytest.mark.parametrize(
+    ("attrs", "error", "said"),
+    [
+        ({"length": 11, "hop": 1}, ShapeError, "11 > 10"),
+        ({"length": 4, "hop": 3, "count": 4}, ShapeError, "they need 13 values; 3"),
+        ({"length": 0, "hop": 1}, AttributeRefused, "length = 0"),
+        ({"length": 4, "hop": 0}, AttributeRefused, "hop = 0"),
+        ({"length": 4, "hop": 1, "count": -1}, AttributeRefused, "count = -1"),
+    ],
+)
+def test_frames_that_do_not_fit_are_refused(
+    attrs: dict[str, int], error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error, match=said):
+        refusal("frame", (2, 10), **attrs)

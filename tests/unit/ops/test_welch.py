@@ -1,0 +1,208 @@
+"""What the Welch ops mean: scipy's estimate, RLX's peaks, ties, refusals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import scipy.signal
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from rlxweb.backends.array import evaluate
+from rlxweb.errors import AttributeRefused, DTypeError, ShapeError
+from rlxweb.ir.graph import Graph
+from rlxweb.ir.op import registry
+
+Array = npt.NDArray[Any]
+
+
+def run(op: str, *arrays: Array, **attrs: Any) -> Array:
+    """One op through a graph, by its reference."""
+    g = Graph()
+    xs = [g.input(f"x{k}", a.shape, a.dtype) for k, a in enumerate(arrays)]
+    g.set_outputs([g.apply(op, *xs, **attrs)])
+    return np.asarray(evaluate(g, {f"x{k}": a for k, a in enumerate(arrays)})[0])
+
+
+def decomposed(op: str, *arrays: Array, **attrs: Any) -> Array:
+    """The same by the op's composition."""
+    g = Graph()
+    xs = [g.input(f"x{k}", a.shape, a.dtype) for k, a in enumerate(arrays)]
+    record = registry.get(op)
+    build = record.lower.build  # type: ignore[union-attr]
+    g.set_outputs([build(g, record.check_attrs(attrs), *xs)])
+    return np.asarray(evaluate(g, {f"x{k}": a for k, a in enumerate(arrays)})[0])
+
+
+def signal(rows: int, width: int) -> Array:
+    rng = np.random.default_rng(width)
+    return rng.normal(size=(rows, width)) + 3.0 + 0.01 * np.arange(width)
+
+
+CASES = [
+    (n, overlap, nfft, detrend)
+    for n, overlap, nfft in ((32, 16, 32), (31, 10, 31), (24, 0, 50), (25, 24, 51))
+    for detrend in ("none", "constant", "linear")
+]
+
+
+@pytest.mark.parametrize(("n", "overlap", "nfft", "detrend"), CASES)
+def test_welch_power_is_scipys(n: int, overlap: int, nfft: int, detrend: str) -> None:
+    """With scipy's window, doubling and density scale it is scipy.signal.welch."""
+    x, window, fs = signal(3, 203), np.hamming(n), 50.0
+    _, want = scipy.signal.welch(
+        x,
+        fs,
+        window=window,
+        nperseg=n,
+        noverlap=overlap,
+        nfft=nfft,
+        detrend=False if detrend == "none" else detrend,
+    )
+    attrs = {
+        "hop": n - overlap,
+        "nfft": nfft,
+        "detrend": detrend,
+        "doubling": True,
+        "scale": 1.0 / (fs * (window**2).sum()),
+    }
+    np.testing.assert_allclose(run("welch_power", x, window, **attrs), want, rtol=1e-9)
+    got = decomposed("welch_power", x, window, **attrs)
+    np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-9 * want.max())
+
+
+def test_rows_are_worked_through_in_blocks() -> None:
+    """Batches and segments beyond one block give what one block gives."""
+    x, window = signal(40, 70_000), np.hanning(512)
+    got = run("welch_power", x[:, :9000], window, hop=256)
+    for row in (0, 17, 39):
+        alone = run("welch_power", x[row : row + 1, :9000], window, hop=256)
+        np.testing.assert_allclose(got[row], alone[0], rtol=1e-12)
+    long = run("welch_power", x[:1], window, hop=64)
+    frames = np.lib.stride_tricks.sliding_window_view(x[0], 512)[::64] * window
+    want = (np.abs(np.fft.rfft(frames)) ** 2).mean(axis=0)
+    np.testing.assert_allclose(long[0], want, rtol=1e-9)
+
+
+def test_fewer_segments_are_the_first_ones() -> None:
+    x, window = signal(2, 100), np.hanning(20)
+    got = run("welch_power", x, window, hop=10, segments=3)
+    want = run("welch_power", x[:, :40], window, hop=10)
+    np.testing.assert_allclose(got, want)
+
+
+# --- peaks ------------------------------------------------------------------------
+
+
+@given(
+    hnp.arrays(
+        np.float32,
+        st.tuples(st.integers(0, 4), st.integers(1, 12)),
+        elements=st.sampled_from([0.0, 0.5, 1.0, 2.0, 3.0]),
+    ),
+    st.integers(1, 12),
+)
+def test_peaks_are_the_strongest_with_ties_to_the_smaller_bin(
+    power: Array, k: int
+) -> None:
+    if k > power.shape[1]:
+        with pytest.raises(AttributeRefused, match=f"number of bins, {power.shape[1]}"):
+            run("power_peaks", power, k=k)
+        return
+    got = run("power_peaks", power, k=k)
+    for row, found in zip(power, got, strict=True):
+        order = sorted(range(row.size), key=lambda i: (-row[i], i))[:k]
+        want = [v for i in order for v in (float(i), float(row[i]))]
+        assert found.tolist() == want
+
+
+def test_row_peaks_are_the_peaks_of_the_power() -> None:
+    x, window = signal(5, 300), np.hanning(64)
+    attrs = {"hop": 32, "detrend": "constant", "doubling": True, "scale": 0.5}
+    power = run("welch_power", x, window, **attrs)
+    want = run("power_peaks", power, k=6)
+    np.testing.assert_array_equal(run("welch_row_peaks", x, window, k=6, **attrs), want)
+    got = decomposed("welch_row_peaks", x, window, k=6, **attrs)
+    np.testing.assert_allclose(got, want, rtol=1e-9)
+
+
+@pytest.mark.parametrize("n", [8, 9])
+def test_welch_peaks_is_rlxs(n: int) -> None:
+    """Row b, segment s is spectrum b * S + s; bins 1 … F - 2 count twice, odd n too."""
+    rows, segments, bins = 3, 2, n // 2 + 1
+    spectra = np.random.default_rng(n).normal(size=(rows * segments, 2 * n))
+    got = run("welch_peaks", spectra, k=2, n_segments=segments)
+    for b in range(rows):
+        power = np.zeros(bins)
+        for s in range(segments):
+            row = spectra[b * segments + s]
+            each = row[:bins] ** 2 + row[n : n + bins] ** 2
+            each[1 : bins - 1] *= 2
+            power += each / segments
+        order = sorted(range(bins), key=lambda i: (-power[i], i))[:2]
+        assert got[b, ::2].tolist() == order
+        np.testing.assert_allclose(got[b, 1::2], power[order])
+    same = decomposed("welch_peaks", spectra, k=2, n_segments=segments)
+    np.testing.assert_allclose(same, got, rtol=1e-12)
+
+
+# --- refusals ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("shapes", "attrs", "error", "said"),
+    [
+        (((2, 10), (11,)), {"hop": 5}, ShapeError, "11 > 10"),
+        (((2, 10), (4,)), {"hop": 4, "segments": 3}, ShapeError, "need 12 values; 2"),
+        (((2, 10), (4,)), {"hop": 0}, AttributeRefused, "hop = 0"),
+        (((2, 10), (4,)), {"hop": 2, "nfft": 3}, AttributeRefused, "at least .* 4"),
+        (((2, 10), (4,)), {"hop": 2, "detrend": "mean"}, AttributeRefused, "linear"),
+        (((2, 1, 10), (4,)), {"hop": 2}, ShapeError, "rank 2"),
+        (((2, 10), (1, 4)), {"hop": 2}, ShapeError, "rank 1"),
+    ],
+)
+def test_welch_cases_that_do_not_fit_are_refused(
+    shapes: tuple[tuple[int, ...], ...],
+    attrs: dict[str, Any],
+    error: type[Exception],
+    said: str,
+) -> None:
+    g = Graph()
+    x, window = (g.input(f"x{k}", shape) for k, shape in enumerate(shapes))
+    with pytest.raises(error, match=said):
+        g.apply("welch_power", x, window, **attrs)
+
+
+@pytest.mark.parametrize(
+    ("attrs", "said"),
+    [
+        ({"k": 0, "n_segments": 2}, "k = 0"),
+        ({"k": 6, "n_segments": 2}, "number of bins, 5"),
+        ({"k": 1, "n_segments": 0}, "n_segments = 0"),
+    ],
+)
+def test_welch_peaks_refuses_what_rlx_leaves_open(
+    attrs: dict[str, int], said: str
+) -> None:
+    g = Graph()
+    with pytest.raises(AttributeRefused, match=said):
+        g.welch_peaks(g.input("x", (4, 16)), **attrs)
+
+
+def test_spectra_that_are_no_whole_rows_are_refused() -> None:
+    g = Graph()
+    with pytest.raises(ShapeError, match="5 spectra are not whole rows of 2"):
+        g.welch_peaks(g.input("x", (5, 16)), 1, 2)
+
+
+def test_powers_need_room() -> None:
+    """float16 powers overflow at 256: refused, not silently infinite."""
+    g = Graph()
+    with pytest.raises(DTypeError, match="powers overflow f16"):
+        g.apply("power_peaks", g.input("x", (2, 8), "f16"), k=1)
+    with pytest.raises(DTypeError, match="operands differ"):
+        g.apply("welch_power", g.input("y", (2, 8)), g.input("w", (4,), "f64"), hop=2)
