@@ -1,0 +1,86 @@
+"""Transforms of every length: relative L2 error against numpy.fft in float64.
+
+All lengths 1 … 512, primes and powers of two to 2^18, real and complex, by NumPy, by
+the declared shader passes and, for a spread of lengths, by every faster variant.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from rlxweb.gpu.port import Want
+from rlxweb.ir.graph import Graph
+from tests.agreement import Engine, engine
+
+Array = npt.NDArray[Any]
+WORST = 2e-6
+SHORT = tuple(range(1, 513))
+PRIMES = (521, 1009, 2053, 4099, 8191, 65_537)
+POWERS = tuple(1 << e for e in range(10, 19))
+SPREAD = (1, 2, 3, 5, 16, 17, 31, 32, 33, 60, 96, 97, 128, 243, 251, 256, 300, 343, 360)
+SPREAD += (384, 500, 509, 512)
+
+
+def blocks(z: Array) -> Array:
+    return np.concatenate([z.real, z.imag], axis=-1)
+
+
+def errors(one: Engine, n: int, rows: int) -> dict[str, float]:
+    """Relative L2 error of fft, rfft and irfft of length n, in one run."""
+    rng = np.random.default_rng(n)
+    block = rng.normal(size=(rows, 2 * n)).astype(np.float32)
+    real = block[:, :n].copy()
+    half = blocks(np.fft.rfft(real)).astype(np.float32)
+    g = Graph()
+    x, r, h = (
+        g.input(name, array.shape)
+        for name, array in (("x", block), ("r", real), ("h", half))
+    )
+    g.set_outputs([g.fft(x), g.rfft_block(r), g.apply("irfft", h, n=n)])
+    got = one.run(g, {"x": block, "r": real, "h": half})
+    wide = block.astype(np.float64)
+    bins = n // 2 + 1
+    spectrum = half[:, :bins].astype(np.float64) + 1j * half[:, bins:]
+    want = (
+        blocks(np.fft.fft(wide[:, :n] + 1j * wide[:, n:])),
+        blocks(np.fft.rfft(real.astype(np.float64))),
+        np.fft.irfft(spectrum, n),
+    )
+    return {
+        name: float(np.linalg.norm(a - b) / np.linalg.norm(b))
+        for name, a, b in zip(("fft", "rfft", "irfft"), got, want, strict=True)
+    }
+
+
+def wrong(one: Engine, lengths: tuple[int, ...], rows: int = 2) -> list[str]:
+    said = []
+    for n in lengths:
+        for name, error in errors(one, n, rows).items():
+            if not error <= WORST:
+                said.append(f"{name} of {n} on {one.name}: {error:.1e}")
+    return said
+
+
+def test_numpy_transforms_every_length() -> None:
+    assert wrong(engine(None), (*SHORT, *PRIMES, *POWERS)) == []
+
+
+@pytest.mark.requires_wgpu
+@pytest.mark.slow
+def test_shader_passes_transform_every_length(adapter: Want) -> None:
+    assert wrong(engine(adapter, variants=False), (*SHORT, *PRIMES)) == []
+
+
+@pytest.mark.requires_wgpu
+def test_long_rows_are_transformed(adapter: Want) -> None:
+    assert wrong(engine(adapter), POWERS, rows=1) == []
+
+
+@pytest.mark.requires_wgpu
+def test_variants_transform_a_spread_of_lengths(adapter: Want) -> None:
+    """Nine rows: more than one vector of lanes, and not a multiple of it."""
+    assert wrong(engine(adapter), SPREAD, rows=9) == []
