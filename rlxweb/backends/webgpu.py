@@ -14,6 +14,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from rlxweb.backends.protocol import Array, as_bytes
+from rlxweb.backends.webgpu_pipelines import Pipelines
 from rlxweb.backends.webgpu_program import ProgramBuilder, WebGpuProgram
 from rlxweb.backends.webgpu_recipes import Recipes
 from rlxweb.compile.plan import Plan
@@ -22,7 +23,6 @@ from rlxweb.errors import IndexRefused, SessionBusy, SessionClosed
 from rlxweb.gpu.limits import Limits
 from rlxweb.gpu.port import DeviceFacts, Port
 from rlxweb.ir.dtype import DType
-from rlxweb.kernels.launch import Shader
 from rlxweb.kernels.variants import Hardware
 
 
@@ -37,7 +37,8 @@ class WebGpuBackend:
         self.limits = self.facts.limits.lowest(limits) if limits else self.facts.limits
         hardware = Hardware(self.facts.software, self.facts.features, self.limits)
         self.recipes = Recipes(hardware, variants)
-        self.pipelines: dict[Shader, int] = {}
+        self.pipelines = Pipelines(port)
+        self._programs: weakref.WeakSet[WebGpuProgram] = weakref.WeakSet()
         self.closed = False
         # Buffers of programs that were dropped without `release`. The collector may
         # run at any moment, so it only notes them; they are freed at the next call.
@@ -63,15 +64,18 @@ class WebGpuBackend:
     async def prepare(self, plan: Plan) -> WebGpuProgram:
         self._check_open("prepare a plan")
         self._free_dropped()
+        in_use = {h for p in list(self._programs) for h in p.pipelines}
+        self.pipelines.trim(in_use)
         builder = ProgramBuilder(self.port, self.limits, self.recipes, plan)
         try:
-            await builder.build(self._pipeline)
+            await builder.build(self.pipelines.get)
             program = builder.program()
         except BaseException:
             builder.abandon()
             raise
         finalizer = weakref.finalize(program, self._dropped.append, program.owned)
         finalizer.atexit = False
+        self._programs.add(program)
         return program
 
     def _free_dropped(self) -> None:
@@ -79,16 +83,6 @@ class WebGpuBackend:
             owned = self._dropped.popleft()
             while owned:
                 self.port.destroy(owned.pop())
-
-    async def _pipeline(self, shader: Shader) -> int:
-        if shader not in self.pipelines:
-            made = await self.port.pipeline(
-                shader.source,
-                shader.layout,  # type: ignore[arg-type]
-                dict(shader.constants),
-            )
-            self.pipelines[shader] = made
-        return self.pipelines[shader]
 
     async def set_param(self, program: WebGpuProgram, name: str, value: Array) -> None:
         self._check_open(f"set param '{name}'")
@@ -138,12 +132,13 @@ class WebGpuBackend:
     async def release(self, program: WebGpuProgram) -> None:
         if not self.closed:
             program.destroy(self.port)
+            self._programs.discard(program)
             self._free_dropped()
 
     async def close(self) -> None:
         if not self.closed:
             self.closed = True
-            self.pipelines.clear()
+            self.pipelines.forget()
             await self.port.close()
 
     def _check_open(self, doing: str) -> None:

@@ -42,7 +42,7 @@ class Spot:
         return flat.reshape(kind.shape)
 
 
-@dataclass(slots=True, weakref_slot=True)
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class WebGpuProgram:
     """A prepared plan on one port."""
 
@@ -50,6 +50,7 @@ class WebGpuProgram:
     commands: tuple[Command, ...]
     inputs: dict[str, int]
     params: dict[str, int]
+    pipelines: frozenset[int]
     owned: list[int]
     readback: int
     readback_bytes: int
@@ -333,6 +334,7 @@ class ProgramBuilder:
             commands=tuple(self.commands),
             inputs=self._inputs,
             params=self._params,
+            pipelines=frozenset(one.pipeline for one in self.pending),
             owned=self.owned,
             readback=readback,
             readback_bytes=filled,
