@@ -39,6 +39,7 @@ class WebGpuBackend:
         self.recipes = Recipes(hardware, variants)
         self.pipelines = Pipelines(port)
         self._programs: weakref.WeakSet[WebGpuProgram] = weakref.WeakSet()
+        self._builders: list[ProgramBuilder] = []
         self.closed = False
         # Buffers of programs that were dropped without `release`. The collector may
         # run at any moment, so it only notes them; they are freed at the next call.
@@ -65,17 +66,21 @@ class WebGpuBackend:
         self._check_open("prepare a plan")
         self._free_dropped()
         in_use = {h for p in list(self._programs) for h in p.pipelines}
+        in_use |= {one.pipeline for b in list(self._builders) for one in b.pending}
         self.pipelines.trim(in_use)
         builder = ProgramBuilder(self.port, self.limits, self.recipes, plan)
+        self._builders.append(builder)
         try:
             await builder.build(self.pipelines.get)
             program = builder.program()
+            self._programs.add(program)
         except BaseException:
             builder.abandon()
             raise
+        finally:
+            self._builders.remove(builder)
         finalizer = weakref.finalize(program, self._dropped.append, program.owned)
         finalizer.atexit = False
-        self._programs.add(program)
         return program
 
     def _free_dropped(self) -> None:

@@ -36,9 +36,10 @@ class Pipelines:
         if shader not in self._made:
             layout = cast("tuple[Access, ...]", shader.layout)
             constants = dict(shader.constants)
-            self._made[shader] = await self.port.pipeline(
-                shader.source, layout, constants
-            )
+            handle = await self.port.pipeline(shader.source, layout, constants)
+            # Another thread or task may have made it meanwhile; one is kept.
+            if self._made.setdefault(shader, handle) != handle:
+                self.port.destroy(handle)
         self._made.move_to_end(shader)
         return self._made[shader]
 

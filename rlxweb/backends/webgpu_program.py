@@ -74,7 +74,7 @@ class _Pending:
     label: str
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class ProgramBuilder:
     """One use: `build`, then `program` (or `abandon` when building broke)."""
 
