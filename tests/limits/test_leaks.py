@@ -1,0 +1,187 @@
+"""Nothing grows: a second run makes nothing, a thousand runs leave nothing.
+
+Counted by the port itself: driver objects made so far (`created`) and handles not yet
+destroyed (`live`), on every adapter and through the public Session.
+"""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from rlxweb import Graph
+from rlxweb.backends.webgpu import WebGpuBackend
+from rlxweb.compile.pipeline import compile_graph
+from rlxweb.gpu.drive import drive
+from rlxweb.gpu.native import NativePort
+from rlxweb.gpu.port import Want
+from tests.agreement import Array
+
+pytestmark = pytest.mark.requires_wgpu
+
+RUNS = 1000
+
+
+def network(rows: int = 16) -> Graph:
+    """One of each: region, kernel, copy, join, gather with its fault flag, table."""
+    graph = Graph("network")
+    x, w = graph.input("x", (rows, 8)), graph.param("w", (8, 8))
+    at = graph.input("at", (5,), "i32")
+    y = graph.gelu(x @ w + 1.0)
+    turned = graph.cumsum(graph.transpose(y, (1, 0)))
+    both = graph.concat([turned, graph.exp(turned * 0.01)], axis=0)
+    spectrum, _ = graph.rfft(both)
+    graph.set_outputs([graph.gather(both, at), graph.topk(y, 3), spectrum])
+    return graph
+
+
+def feeds(rows: int = 16, seed: int = 0) -> dict[str, Array]:
+    rng = np.random.default_rng(seed)
+    return {
+        "x": rng.uniform(-1, 1, (rows, 8)).astype(np.float32),
+        "at": rng.integers(0, 16, 5).astype(np.int32),
+    }
+
+
+@pytest.fixture(scope="module")
+def port(adapter: Want) -> Iterator[NativePort]:
+    """A port of this file's own, so that its counters count nothing else."""
+    made = NativePort()
+    drive(made.open(adapter))
+    yield made
+    drive(made.close())
+
+
+@pytest.fixture(scope="module")
+def backend(port: NativePort) -> WebGpuBackend:
+    return WebGpuBackend(port)
+
+
+def prepared(backend: WebGpuBackend, rows: int = 16) -> object:
+    program = drive(backend.prepare(compile_graph(network(rows), backend.target)))
+    drive(backend.set_param(program, "w", np.eye(8, dtype=np.float32)))
+    return program
+
+
+def test_a_second_run_compiles_and_allocates_nothing(
+    backend: WebGpuBackend, port: NativePort
+) -> None:
+    """No buffer, no pipeline, no bind group: those of the first run serve."""
+    program = prepared(backend)
+    first = drive(backend.run(program, feeds()))
+    made, live = dict(port.created), set(port.live)
+    for seed in range(5):
+        drive(backend.run(program, feeds(seed=seed)))
+    again = drive(backend.run(program, feeds()))
+    assert port.created == made
+    assert port.live == live
+    for one, same in zip(first, again, strict=True):
+        np.testing.assert_array_equal(one, same)
+    drive(backend.release(program))
+
+
+def test_handles_return_to_the_baseline(
+    backend: WebGpuBackend, port: NativePort
+) -> None:
+    """A thousand runs over ten programs: only pipelines stay, and no new ones."""
+    drive(backend.release(prepared(backend)))
+    baseline, pipelines = set(port.live), port.created["pipelines"]
+    for _ in range(10):
+        program = prepared(backend)
+        for seed in range(RUNS // 10):
+            drive(backend.run(program, feeds(seed=seed)))
+        drive(backend.release(program))
+    assert port.live == baseline == set(backend.pipelines.values())
+    assert port.created["pipelines"] == pipelines
+
+
+def rows_of(rows: int) -> Graph:
+    """Work along fixed axes, for a batch of any size."""
+    graph = Graph("rows")
+    x = graph.input("x", (rows, 12))
+    y = graph.layer_norm(graph.exp(x) * 0.5, graph.constant([1.0] * 12), x[0])
+    graph.set_outputs([graph.sum(graph.softmax(y), 1), graph.rfft_block(y)])
+    return graph
+
+
+def test_other_batches_reuse_the_shaders(
+    backend: WebGpuBackend, port: NativePort
+) -> None:
+    """Sizes are uniforms: sixty batch sizes need the pipelines of the first few."""
+
+    def prepare(rows: int) -> None:
+        plan = compile_graph(rows_of(rows), backend.target)
+        drive(backend.release(drive(backend.prepare(plan))))
+
+    for rows in range(1, 9):
+        prepare(rows)
+    pipelines = port.created["pipelines"]
+    for rows in range(9, 69):
+        prepare(rows)
+    assert port.created["pipelines"] <= pipelines + 3
+
+
+def test_distinct_shaders_stay_within_their_bound(
+    backend: WebGpuBackend, port: NativePort
+) -> None:
+    """Every constant is another shader; the oldest unused ones are destroyed."""
+    kept = Graph("kept")
+    kept.set_outputs([kept.input("x", (4,)) + 0.5])
+    program = drive(backend.prepare(compile_graph(kept, backend.target)))
+    capacity = backend.pipelines.capacity
+    for step in range(capacity + 20):
+        graph = Graph("scaled")
+        graph.set_outputs([graph.input("x", (4,)) * (1.0 + step)])
+        plan = compile_graph(graph, backend.target)
+        drive(backend.release(drive(backend.prepare(plan))))
+    assert len(backend.pipelines) <= capacity + 1
+    (out,) = drive(backend.run(program, {"x": np.zeros(4, np.float32)}))
+    np.testing.assert_array_equal(out, np.full(4, 0.5))
+    drive(backend.release(program))
+    assert port.live == set(backend.pipelines.values())
+
+
+def test_dropped_programs_leave_nothing(
+    backend: WebGpuBackend, port: NativePort
+) -> None:
+    """A program that was never released is freed when it is gone."""
+    for _ in range(10):
+        prepared(backend)
+        gc.collect()
+    drive(backend.release(prepared(backend)))
+    assert port.live == set(backend.pipelines.values())
+
+
+def test_python_memory_does_not_grow(backend: WebGpuBackend) -> None:
+    """After warming up, hundreds of runs keep less than 64 KiB more."""
+    program = prepared(backend)
+    given = feeds()
+    for _ in range(50):
+        drive(backend.run(program, given))
+    gc.collect()
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    for _ in range(300):
+        drive(backend.run(program, given))
+    gc.collect()
+    grown = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    drive(backend.release(program))
+    assert grown < 64 << 10
+
+
+def test_close_leaves_no_handle(adapter: Want) -> None:
+    """With programs still prepared, one of them run."""
+    port = NativePort()
+    drive(port.open(adapter))
+    backend = WebGpuBackend(port)
+    program = prepared(backend)
+    drive(backend.run(program, feeds()))
+    prepared(backend, 17)
+    drive(backend.close())
+    assert not port.live
+    drive(backend.release(program))
