@@ -135,7 +135,7 @@ def lane_rows(shared_limit: int) -> Smooth:
         tile = cells.tile(work.rows, turns)
         work.call(
             f"fft_lane_{n}",
-            n,
+            1,
             tuple(accesses),
             _values(source, target, scale),
             {},
@@ -192,12 +192,13 @@ def group_rows() -> Smooth:
         table = work.table(f"roots {n}", _roots(n), 2 * n)
         work.call(
             f"fft_group_{n}",
-            n,
+            1,
             (source.access(), table, target.access("write")),
             _values(source, target, scale),
             {},
             grid=(("rows", 1),),
             per="workgroup",
+            turns=float(lane_turns(n, radices)),
             workgroup=group_size(n // max(radices)),
             source=text,
             shared_bytes=8 * n,

@@ -338,6 +338,7 @@ def _add_peaks(work: Work, power: Ref, bins: int, k: int) -> None:
             ),
             (("rows", 1),),
             values={"pitch": bins, "k": k},
+            turns=2.0 * (k + 1),
         )
     )
 

@@ -212,6 +212,7 @@ def _peaks_recipe(types: Types, out: TensorType, attrs: Attrs) -> Recipe:
         ),
         (("rows", 1),),
         values={"pitch": bins, "k": k},
+        turns=2.0 * (k + 1),
     )
     return Recipe((call,))
 

@@ -22,6 +22,7 @@ from rlxweb.ir.op import TensorType, registry
 from rlxweb.kernels import fft, welch
 from rlxweb.kernels.butterfly import Emitter
 from rlxweb.kernels.fft_rows import place, powers
+from rlxweb.kernels.launch import launches
 
 
 @given(st.integers(1, 5000))
@@ -253,3 +254,11 @@ def test_passes_share_one_table_and_two_scratches() -> None:
     recipe = calls.complex_recipe(3, 4096, True, "backward")
     assert len(recipe.calls) == 6
     assert (len(recipe.tables), len(recipe.scratch)) == (1, 2)
+
+
+def test_every_variant_can_be_launched() -> None:
+    """No recipe counts more loop turns, or binds more, than a default device has."""
+    for recipe in recipes(Limits()):
+        for call in recipe.calls:
+            dtypes = [DType.F32] * len(call.accesses)
+            assert launches(call, dtypes, Limits())
