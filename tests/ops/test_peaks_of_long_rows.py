@@ -1,0 +1,24 @@
+"""Rows whose bins arrive in the worst order: every one is stronger than the last."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rlxweb.gpu.port import Want
+from rlxweb.ir.graph import Graph
+from tests.agreement import engine
+
+
+@pytest.mark.requires_wgpu
+@pytest.mark.parametrize(("bins", "k"), [(20_000, 16), (3_000, 900)])
+def test_rising_powers_lose_no_peak(adapter: Want, bins: int, k: int) -> None:
+    """Each bin moves the whole list; a driver that ends loops early would show."""
+    power = np.arange(2 * bins, dtype=np.float32).reshape(2, bins)
+    g = Graph()
+    g.set_outputs([g.apply("power_peaks", g.input("p", power.shape), k=k)])
+    got = engine(adapter).run(g, {"p": power})[0]
+    want = np.arange(bins - 1, bins - 1 - k, -1)
+    for row in range(2):
+        np.testing.assert_array_equal(got[row, ::2], want)
+        np.testing.assert_array_equal(got[row, 1::2], power[row, want])
