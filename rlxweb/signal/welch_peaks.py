@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from typing import Literal
+from functools import lru_cache
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -64,17 +65,19 @@ def welch_peaks(
     rows, batch = as_rows(x, axis, precision, DOING)
     if not rows.shape[0]:
         raise UsageError(DOING, f"the batch {list(batch)} has no rows", "rows >= 1")
-    spec = from_preset(
-        preset,
-        rows.shape[1],
-        fs=fs,
-        nperseg=nperseg,
-        noverlap=noverlap,
-        nsegments=nsegments,
-        window=window,
-        detrend=detrend,
-        dtype=rows.dtype,
+    asked: tuple[Any, ...] = (
+        fs,
+        nperseg,
+        noverlap,
+        nsegments,
+        window,
+        detrend,
+        rows.dtype,
     )
+    try:
+        spec = _known_spec(preset, rows.shape[1], *asked)
+    except TypeError:  # a window given as samples cannot be looked up
+        spec = _spec(preset, rows.shape[1], *asked)
     count = checked_k(k, spec.n_freqs, mode)
     refuse_nonfinite(rows, batch, nan, DOING)
     engine, decision = choose_engine(
@@ -88,6 +91,34 @@ def welch_peaks(
     else:
         found = peaks_of_power(engine.power(rows, spec), hz, count, prominence)
     return _result(found, batch, float(fs), mode, spec, engine, decision)
+
+
+def _spec(
+    preset: str,
+    n_samples: int,
+    fs: float,
+    nperseg: int,
+    noverlap: int | None,
+    nsegments: int | None,
+    window: WindowLike | ArrayLike | None,
+    detrend: str | bool | None,
+    dtype: np.dtype[Any],
+) -> WelchSpec:
+    return from_preset(
+        preset,
+        n_samples,
+        fs=fs,
+        nperseg=nperseg,
+        noverlap=noverlap,
+        nsegments=nsegments,
+        window=window,
+        detrend=detrend,
+        dtype=dtype,
+    )
+
+
+# Small batches feel the time it takes to settle the arguments.
+_known_spec = lru_cache(maxsize=128, typed=True)(_spec)
 
 
 def _result(
