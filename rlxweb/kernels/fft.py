@@ -35,7 +35,9 @@ SLOTS = 32 * LANES
 LANE_RADIX = 32
 PASS_RADIX = 16
 MAX_LANE = 1 << 13
-"""Rows longer than this leave a core's cache when eight lie side by side."""
+"""Longer rows leave a core's cache when eight lie side by side."""
+MAX_LANE_ALONE = 1 << 11
+"""Beyond this a transform with nothing fused to it is faster by passes."""
 
 MAIN = """@compute @workgroup_size(WG)
 fn main(
@@ -366,7 +368,7 @@ def lane_recipe(op: str) -> RecipeFor:
         types: Types, out: TensorType, attrs: Mapping[str, Any], limits: Limits
     ) -> Recipe | None:
         lengths = _lengths(op, types, attrs)
-        if not all(unrolls(n, LANE_RADIX) and n <= MAX_LANE for n in lengths):
+        if not all(unrolls(n, LANE_RADIX) and n <= MAX_LANE_ALONE for n in lengths):
             return None
         if math.prod(types[0].shape[:-1]) < LANES and max(lengths) > LANE_RADIX:
             return None
