@@ -22,8 +22,8 @@ import numpy as np
 import pytest
 
 from rlxweb.errors import AdapterMissing
-from rlxweb.gpu.port import DeviceFacts, Dispatch, Port, Range, Want
 from rlxweb.gpu.drive import drive
+from rlxweb.gpu.port import DeviceFacts, Dispatch, Port, Range, Want
 
 ADAPTERS = {
     "lavapipe": Want(backends=("vulkan",), name="llvmpipe"),

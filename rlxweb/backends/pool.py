@@ -37,6 +37,7 @@ class Pool:
         with self._lock:
             if key in self._failed:
                 raise self._failed[key]
+            self._let_go_if_lost(key)
             if key not in self._open:
                 try:
                     self._open[key] = ROWS[label].open(adapter)
@@ -44,6 +45,15 @@ class Pool:
                     self._failed[key] = error
                     raise
             return self._open[key]
+
+    def _let_go_if_lost(self, key: tuple[str, str]) -> None:
+        """Close a backend whose device went away, so that it is opened anew."""
+        backend = self._open.get(key)
+        if isinstance(backend, WebGpuBackend) and backend.lost:
+            del self._open[key]
+            for known in [k for k in self._limited if k[:2] == key]:
+                drive(self._limited.pop(known).close())
+            drive(backend.close())
 
     def limited(self, label: str, adapter: str, limits: Limits) -> Any:
         """The backend under stricter limits, on the same port.

@@ -50,6 +50,11 @@ class WebGpuBackend:
         return f"{self.facts.name} ({self.facts.backend})"
 
     @property
+    def lost(self) -> str:
+        """Why the device is gone for good; "" while it is there."""
+        return self.port.lost
+
+    @property
     def target(self) -> Target:
         dtypes = {DType.F32, DType.I32, DType.U32, DType.BOOL}
         if "shader-f16" in self.facts.features:

@@ -108,13 +108,15 @@ Command = Dispatch | Copy | Clear
 
 
 class Port(Protocol):
-    """The eight verbs. `live` holds every handle not yet destroyed.
+    """The eight verbs. `live` holds every handle not yet destroyed; `lost` says why
+    the device is gone, and is empty while it is not.
 
     Every waiting verb obeys `deadline_s`: past it the port counts as lost and raises
     GpuTimeout. After a loss every verb but `destroy` and `close` raises DeviceLost.
     """
 
     deadline_s: float
+    lost: str
 
     @property
     def facts(self) -> DeviceFacts: ...

@@ -95,7 +95,7 @@ def test_a_value_that_was_not_given_is_named() -> None:
     """Also in a bare evaluation."""
     graph = Graph()
     graph.set_outputs([graph.exp(graph.input("x", (3,)))])
-    with pytest.raises(InputError, match="'x'.*no value was given"):
+    with pytest.raises(InputError, match=r"'x'.*no value was given"):
         evaluate(graph, {})
 
 

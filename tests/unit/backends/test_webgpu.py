@@ -33,7 +33,7 @@ X = np.arange(12, dtype=np.float32).reshape(4, 3)
 
 
 def scaled(shape: tuple[int, ...] = (4, 3)) -> Graph:
-    """x * 2 + w, as one region."""
+    """X * 2 + w, as one region."""
     graph = Graph("scaled")
     x, w = graph.input("x", shape), graph.param("w", shape)
     graph.set_outputs([x * 2.0 + w])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from rlxweb.devices.device import Device
 from rlxweb.errors import AdapterMissing
-from tests.command_line import call
+from tests.command_line import call, spawn
 
 
 def test_the_report_names_every_device(capsys: pytest.CaptureFixture[str]) -> None:
@@ -40,6 +42,15 @@ def test_verbose_tells_limits_and_adapters(capsys: pytest.CaptureFixture[str]) -
     assert {"name", "backend", "driver", "software", "vendor"} == set(
         record["adapters"][0]
     )
+
+
+@pytest.mark.requires_wgpu
+def test_the_process_ends_when_the_list_is_printed() -> None:
+    """Open devices are closed at exit at once, not after a deadline of 30 s."""
+    begun = time.monotonic()
+    said = spawn("devices")
+    assert said.code == 0
+    assert time.monotonic() - begun < 20
 
 
 def test_a_machine_without_wgpu_is_not_an_error(

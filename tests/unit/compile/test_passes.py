@@ -167,7 +167,7 @@ def target(native: object, refusal: object = None) -> Target:
 
 @pytest.fixture
 def nested() -> Iterator[list[str]]:
-    """outer → inner → exp, and one that is made of itself."""
+    """Outer → inner → exp, and one that is made of itself."""
 
     def op(name: str, lower: object) -> Op:
         return registry.register(
@@ -222,7 +222,7 @@ def test_an_op_the_device_cannot_run_is_named(nested: list[str]) -> None:
     """The node, the device, and that the CPU can."""
     graph = Graph()
     graph.set_outputs([graph.apply("lonely_for_test", graph.input("x", (3,)))])
-    with pytest.raises(Unsupported, match="lonely_for_test.*test device.*'cpu'"):
+    with pytest.raises(Unsupported, match=r"lonely_for_test.*test device.*'cpu'"):
         decompose(graph, target(only_exp))
 
 

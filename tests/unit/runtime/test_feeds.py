@@ -176,7 +176,7 @@ def test_a_missing_input_is_named() -> None:
 
 def test_an_unknown_name_gets_near_matches() -> None:
     """And the names there are."""
-    with pytest.raises(UnknownName, match="no input 'sginal'.*did you mean 'signal'"):
+    with pytest.raises(UnknownName, match=r"no input 'sginal'.*mean 'signal'"):
         check({"sginal": ARRAY, "scale": 1.0})
     with pytest.raises(UnknownName, match="no input '7'"):
         check({7: ARRAY})

@@ -92,7 +92,7 @@ def test_a_graph_without_inputs_needs_none() -> None:
 
 
 def test_results_share_memory_with_nothing() -> None:
-    """Not with inputs, params, constants or each other, in whatever way they overlap."""
+    """Not with inputs, params, constants or each other, however they overlap."""
     graph = Graph()
     x, p = graph.input("x", (2, 4)), graph.param("p", (4,))
     c = graph.constant(np.ones(4, np.float32))
@@ -187,7 +187,7 @@ def test_wide_types_go_to_the_cpu() -> None:
 
 
 def test_bad_choices_are_refused() -> None:
-    """An unknown device, a device that is not here, another precision, limits on a CPU."""
+    """An unknown device, one that is not here, a precision, limits on a CPU."""
     with pytest.raises(UnknownDevice, match="did you mean 'vulkan'"):
         Session("vulcan")
     with pytest.raises(AdapterMissing):

@@ -101,5 +101,5 @@ def test_wrong_streams_are_refused() -> None:
     with pytest.raises(DTypeError, match="resolved for float64"):
         one.feed(np.zeros((2, 10), complex))
     one.feed(np.zeros((2, 100)))
-    with pytest.raises(UsageError, match="1 segments of 256 samples.*gave 0"):
+    with pytest.raises(UsageError, match=r"1 segments of 256 samples.*gave 0"):
         one.result()

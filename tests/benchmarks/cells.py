@@ -1,0 +1,142 @@
+"""What a benchmark is made of: cells of rows, and the goals they are held to.
+
+A cell compares peers that do the same work. The answers are checked against each
+other: a fast wrong answer is no row but a failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from tests.benchmarks.measure import Effort, Peer, Timing, interleaved
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One peer before it is timed.
+
+    engine     the adapter or library that computes, in words
+    ours       rlxweb itself
+    published  ms, from the peers' page: another machine or another day
+    """
+
+    name: str
+    engine: str
+    peer: Peer
+    ours: bool = False
+    published: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One peer, timed."""
+
+    name: str
+    engine: str
+    ours: bool
+    timing: Timing
+    published: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """`ours` takes at most `limit` times as long as the fastest of `against`."""
+
+    ours: str
+    against: tuple[str, ...]
+    limit: float
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A goal and what came of it; `ratio` is ours / the fastest of the others."""
+
+    ours: str
+    against: str
+    ratio: float
+    limit: float
+
+    @property
+    def met(self) -> bool:
+        return self.ratio <= self.limit
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A cell before it is run.
+
+    check    raises AssertionError when the peers' answers differ
+    steady   what a later run of our prepared graph compiled and allocated
+    close    frees what the peers hold
+    """
+
+    name: str
+    entries: tuple[Entry, ...]
+    goals: tuple[Goal, ...]
+    check: Callable[[], None]
+    steady: Callable[[], dict[str, Any]] | None = None
+    close: Callable[[], None] = lambda: None
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell that has been run. `wrong` says what was wrong with the answers."""
+
+    name: str
+    rows: tuple[Row, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
+    steady: dict[str, Any] = field(default_factory=dict)
+    wrong: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        ours = {v.ours for v in self.verdicts}
+        return {
+            "cell": self.name,
+            "wrong": self.wrong,
+            "rows": [
+                {
+                    "name": row.name,
+                    "engine": row.engine,
+                    "ours": row.ours,
+                    "published_ms": row.published,
+                    **asdict(row.timing),
+                    "ratio": {
+                        mine.name: mine.timing.ms / row.timing.ms
+                        for mine in self.rows
+                        if mine.name in ours
+                    },
+                }
+                for row in self.rows
+            ],
+            "goals": [asdict(v) | {"met": v.met} for v in self.verdicts],
+            "steady": self.steady,
+        }
+
+
+def run(work: Work, effort: Effort) -> Cell:
+    """Time, check, judge. Wrong answers leave no rows."""
+    try:
+        timings = interleaved({e.name: e.peer for e in work.entries}, effort)
+        try:
+            work.check()
+        except AssertionError as error:
+            return Cell(work.name, wrong="; ".join(str(error).split("\n"))[:400])
+        rows = tuple(
+            Row(e.name, e.engine, e.ours, timings[e.name], e.published)
+            for e in work.entries
+        )
+        steady = work.steady() if work.steady is not None else {}
+        return Cell(work.name, rows, tuple(_verdicts(work.goals, rows)), steady)
+    finally:
+        work.close()
+
+
+def _verdicts(goals: tuple[Goal, ...], rows: tuple[Row, ...]) -> Iterator[Verdict]:
+    ms = {row.name: row.timing.ms for row in rows}
+    for goal in goals:
+        there = [name for name in goal.against if name in ms]
+        if goal.ours in ms and there:
+            fastest = min(there, key=ms.__getitem__)
+            yield Verdict(goal.ours, fastest, ms[goal.ours] / ms[fastest], goal.limit)

@@ -1,0 +1,110 @@
+"""The benchmark itself: what it counts, how it judges, and that its answers agree."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.benchmarks import hand_welch, welch_cells
+from tests.benchmarks.cells import Cell, Entry, Goal, Work, run
+from tests.benchmarks.measure import QUICK, Effort, interleaved
+from tests.benchmarks.report import SCHEMA, document
+from tests.command_line import ROOT, environment
+
+
+def test_every_peer_is_called_in_every_round() -> None:
+    """Warm-up, then rounds whose order turns; each sample is one peer's."""
+    called = []
+    peers = {name: lambda name=name: called.append(name) for name in "abc"}
+    effort = Effort(rounds=3, sample_s=0.0, least=3)
+    timings = interleaved(peers, effort)
+    assert called[:6] == list("abcabc")
+    assert called[6:] == list("abcbcacab")
+    assert {t.samples for t in timings.values()} == {3}
+    assert all(t.ms >= 0 and t.calls == 1 for t in timings.values())
+
+
+def work(ours: int, other: int, check: object = None) -> Work:
+    """A cell whose peers count to these numbers."""
+    entries = (
+        Entry("ours", "here", lambda: sum(range(ours)), True),
+        Entry("other", "here", lambda: sum(range(other))),
+    )
+    goal = Goal("ours", ("other", "absent"), 3.0)
+    return Work("count", entries, (goal,), check or (lambda: None))
+
+
+def test_goals_are_ratios_within_one_cell() -> None:
+    """A losing row stays, and its goal is reported as missed."""
+    fast, slow = run(work(10, 200_000), QUICK), run(work(200_000, 10), QUICK)
+    assert [v.met for v in (*fast.verdicts, *slow.verdicts)] == [True, False]
+    record = document([fast, slow], {}, {})
+    assert record["schema"] == SCHEMA
+    assert record["goals"]["met"] == 1
+    (missed,) = record["goals"]["missed"]
+    assert "MISSED" in missed
+    assert [len(cell["rows"]) for cell in record["cells"]] == [2, 2]
+
+
+def test_a_wrong_answer_leaves_no_rows() -> None:
+    """A fast wrong answer is no result."""
+
+    def differ() -> None:
+        raise AssertionError("ours: 7 bins differ")
+
+    cell = run(work(1, 1, differ), QUICK)
+    assert cell == Cell("count", wrong="ours: 7 bins differ")
+    assert document([cell], {}, {})["wrong"] == ["count: ours: 7 bins differ"]
+
+
+def test_the_peers_on_the_cpu_agree() -> None:
+    """Plain NumPy, both SciPy ways and rlxweb find the same bins and powers."""
+    x = np.random.default_rng(0).standard_normal((5, 384), dtype=np.float32)
+    entries = list(welch_cells._host_entries(x, 256, 128))
+    assert len(entries) == 5
+    welch_cells._check(entries, x, 256, 128)
+
+
+def test_the_straight_line_transform_is_a_dft() -> None:
+    """The generated lines, read as Python, give numpy.fft's answer."""
+    values = np.random.default_rng(1).standard_normal(16) + 1j
+    lines = hand_welch.Lines("t")
+    names = {f"a{i}": v.real for i, v in enumerate(values)}
+    names |= {f"b{i}": v.imag for i, v in enumerate(values)}
+    out = lines.transform([(f"a{i}", f"b{i}") for i in range(16)])
+    for line in lines.text:
+        name, expression = line.removeprefix("let ").rstrip(";").split(" = ")
+        names[name] = eval(expression, {}, names)
+    found = [names[re] + 1j * names[im] for re, im in out]
+    np.testing.assert_allclose(found, np.fft.fft(values), atol=1e-7)
+
+
+@pytest.mark.requires_wgpu
+@pytest.mark.slow
+@pytest.mark.parametrize("only", ["n=256 batch=32", "softmax", "matmul", "adds"])
+def test_a_quick_run_writes_its_record(tmp_path: Path, only: str) -> None:
+    """Right answers from every peer, all rows kept, and nothing made by later runs."""
+    args = "--quick", "--only", only, "--json", tmp_path / "r.json"
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.benchmarks", *args],
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    record = json.loads((tmp_path / "r.json").read_text("utf-8"))
+    assert record["wrong"] == []
+    (cell,) = record["cells"]
+    assert only in cell["cell"]
+    assert all(row["engine"] and row["ms"] > 0 for row in cell["rows"])
+    assert cell["steady"]["created"] == {"buffers": 0, "pipelines": 0, "bind_groups": 0}
+    assert cell["steady"]["live_grew_by"] == 0
+    assert record["machine"]["adapters"]

@@ -1,0 +1,79 @@
+"""The bounded table of pipelines."""
+
+from __future__ import annotations
+
+import pytest
+
+from rlxweb.backends.webgpu_pipelines import Pipelines
+from rlxweb.errors import ShaderRejected
+from rlxweb.gpu.drive import drive
+from rlxweb.gpu.fake import Failure, FakePort
+from rlxweb.gpu.port import Want
+from rlxweb.kernels.launch import Shader
+
+
+def shader(number: int) -> Shader:
+    return Shader(f"fn main() {{}} // {number}", ("write", "uniform"), ())
+
+
+@pytest.fixture
+def port() -> FakePort:
+    made = FakePort()
+    drive(made.open(Want()))
+    return made
+
+
+def test_a_shader_is_compiled_once(port: FakePort) -> None:
+    """Asked again it is the same handle; other constants are another pipeline."""
+    table = Pipelines(port)
+    first = drive(table.get(shader(1)))
+    assert drive(table.get(shader(1))) == first
+    other = Shader(shader(1).source, ("write", "uniform"), (("WG", 32),))
+    assert drive(table.get(other)) != first
+    assert port.created["pipelines"] == 2
+
+
+def test_the_oldest_unused_go_first(port: FakePort) -> None:
+    """Down to the bound; asking renews; what is in use stays."""
+    table = Pipelines(port, capacity=2)
+    handles = [drive(table.get(shader(k))) for k in range(4)]
+    drive(table.get(shader(0)))
+    table.trim({handles[1]})
+    assert set(table.values()) == {handles[0], handles[1]}
+    assert port.live == {handles[0], handles[1]}
+
+
+def test_more_in_use_than_the_bound_all_stay(port: FakePort) -> None:
+    """A bound is no reason to break a program."""
+    table = Pipelines(port, capacity=1)
+    handles = {drive(table.get(shader(k))) for k in range(3)}
+    table.trim(handles)
+    assert len(table) == 3
+
+
+def test_a_refused_shader_is_not_remembered() -> None:
+    """The next attempt asks the driver again."""
+    port = FakePort((Failure("pipeline", "shader-refused"),))
+    drive(port.open(Want()))
+    table = Pipelines(port)
+    with pytest.raises(ShaderRejected):
+        drive(table.get(shader(1)))
+    assert len(table) == 0
+    drive(table.get(shader(1)))
+
+
+def test_two_that_compile_the_same_shader_share_one(port: FakePort) -> None:
+    """Whoever comes second gives its copy back."""
+    table = Pipelines(port)
+    one, two = table.get(shader(1)), table.get(shader(1))
+    # The first is interrupted after its look into the table: a browser's await.
+    original = port.pipeline
+
+    async def meanwhile(*args: object) -> int:
+        port.pipeline = original  # type: ignore[method-assign]
+        await two
+        return await original(*args)  # type: ignore[arg-type]
+
+    port.pipeline = meanwhile  # type: ignore[method-assign]
+    handle = drive(one)
+    assert port.live == {handle}
