@@ -27,9 +27,9 @@ SIZES = (256, 1024)
 BATCHES = (32, 1024, 8192)
 FRAMED = 1024
 
-# The peers' page, table 1b: best library × its factor for the shader end to end, and
-# for NumPy, which tells how fast that machine was. Framed rows; the shader with
-# function arrays, which take 28 s to compile at n = 1024: there ours has workgroup memory.
+# The peers' page, table 1b: best library × its factor, for the shader end to end and
+# for NumPy, which tells how fast that machine was. Framed rows; function arrays, which
+# take 28 s to compile at n = 1024: our hand-written one has workgroup memory there.
 PUBLISHED = {
     (256, 32): (0.073 * 5.30, 0.073 * 1.31),
     (256, 1024): (1.69 * 1.06, 1.69 * 2.33),
