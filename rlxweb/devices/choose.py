@@ -8,6 +8,8 @@ models of `rlxweb.cost` will decide this from measurements.
 
 from __future__ import annotations
 
+from typing import Any
+
 from rlxweb.backends.pool import pool
 from rlxweb.compile.plan import Decision
 from rlxweb.devices.device import Device
@@ -32,6 +34,27 @@ def graph_flops(graph: Graph) -> float:
     return total
 
 
+def gpu_worth_it(flops: float, adapter: str = "") -> tuple[Any, str]:
+    """(the open GPU backend, or None to stay on the CPU; why).
+
+    An adapter asked for by name is taken whatever the work.
+    """
+    if flops < WORTH_A_TRIP_FLOPS and not adapter:
+        return None, "the work is too small to pay for a trip to a GPU"
+    try:
+        backend = pool.backend("gpu", adapter)
+    except DeviceError as error:
+        return None, f"no GPU adapter could be opened: {error.problem}"
+    if adapter:
+        return backend, "its adapter was asked for by name"
+    if backend.facts.software:
+        return None, (
+            f"the only adapter, {backend.name}, is software on the same cores; ask for "
+            "it by name to use it"
+        )
+    return backend, "a hardware GPU and enough work for it"
+
+
 def choose_device(graph: Graph, adapter: str = "") -> tuple[Device, Decision]:
     """The device for a graph and the decision that says why."""
     flops = graph_flops(graph)
@@ -44,17 +67,7 @@ def choose_device(graph: Graph, adapter: str = "") -> tuple[Device, Decision]:
     if wide:
         names = ", ".join(sorted(d.value for d in wide))
         return cpu(f"the graph holds {names}, which no GPU shader has")
-    if flops < WORTH_A_TRIP_FLOPS and not adapter:
-        return cpu("the work is too small to pay for a trip to a GPU")
-    try:
-        backend = pool.backend("gpu", adapter)
-    except DeviceError as error:
-        return cpu(f"no GPU adapter could be opened: {error.problem}")
-    if backend.facts.software and not adapter:
-        return cpu(
-            f"the only adapter, {backend.name}, is software on the same cores; ask for "
-            "it by name to use it"
-        )
-    return Device.GPU, Decision(
-        f"device {backend.name}", "a hardware GPU and enough work for it", numbers
-    )
+    gpu, why = gpu_worth_it(flops, adapter)
+    if gpu is None:
+        return cpu(why)
+    return Device.GPU, Decision(f"device {gpu.name}", why, numbers)

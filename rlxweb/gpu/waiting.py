@@ -59,7 +59,10 @@ class Waits:
                 raised.append(error)
             done.set()
 
-        self._worker().put(work)
+        try:
+            self._worker().put(work)
+        except RuntimeError:  # no new threads while the interpreter shuts down
+            work()
         self.until(done, raised.clear)
         if raised:
             raise raised[0]
@@ -79,11 +82,14 @@ class Waits:
         # One thread, as a driver may set itself up for every thread it meets. It ends
         # when these waits go.
         if self._jobs is None:
-            self._jobs = SimpleQueue()
+            jobs: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
             threading.Thread(
-                target=_serve, args=(self._jobs,), name="rlxweb-submit", daemon=True
+                target=_serve, args=(jobs,), name="rlxweb-submit", daemon=True
             ).start()
-            weakref.finalize(self, self._jobs.put, None)
+            self._jobs = jobs
+            ends = weakref.finalize(self, self._jobs.put, None)
+            # At exit the port is closed first, and that needs the thread once more.
+            ends.atexit = False
         return self._jobs
 
     def _until(self, event: threading.Event) -> None:

@@ -83,7 +83,7 @@ def write_csv(
                 writer.writerow(_plain(cell) for cell in row)
 
 
-def write_npz(path: str | os.PathLike[str], **arrays: npt.ArrayLike) -> None:
+def write_npz(path: str | os.PathLike[str], /, **arrays: npt.ArrayLike) -> None:
     """Named arrays in one NPZ file, readable without unpickling.
 
     Errors   UsageError for an array of Python objects; RecordingError when the file

@@ -15,7 +15,14 @@ from rlxweb.compile.pipeline import compile_graph
 from rlxweb.compile.plan import Decision, Plan
 from rlxweb.devices.choose import choose_device
 from rlxweb.devices.device import Device, DeviceLike, parse_device
-from rlxweb.errors import DTypeError, InputError, SessionClosed, Unsupported
+from rlxweb.errors import (
+    DTypeError,
+    InputError,
+    LimitExceeded,
+    SessionClosed,
+    ShaderRejected,
+    Unsupported,
+)
 from rlxweb.gpu.drive import drive
 from rlxweb.gpu.limits import Limits
 from rlxweb.ir.graph import Graph
@@ -77,9 +84,21 @@ class Session:
         """`compile` for hosts that must be awaited."""
         if self._closed:
             raise SessionClosed("compile", "this session was closed")
-        device, decision = self.device, None
-        if device is None:
-            device, decision = choose_device(graph, self.adapter)
+        if self.device is not None:
+            return await self._compile_on(self.device, graph, None)
+        device, decision = choose_device(graph, self.adapter)
+        try:
+            return await self._compile_on(device, graph, decision)
+        except (Unsupported, DTypeError, LimitExceeded, ShaderRejected) as error:
+            if device is Device.CPU or self.adapter:
+                raise
+            why = f"{decision.what} was chosen but refused the graph: {error}"
+            fallen = Decision("device CPU", why, decision.numbers)
+            return await self._compile_on(Device.CPU, graph, fallen)
+
+    async def _compile_on(
+        self, device: Device, graph: Graph, decision: Decision | None
+    ) -> CompiledGraph:
         backend = self._backend(device)
         plan = compile_graph(graph, backend.target, optimise=self.optimise)
         program = await backend.prepare(plan)

@@ -11,9 +11,9 @@ from functools import lru_cache
 
 from rlxweb.backends.pool import pool
 from rlxweb.compile.plan import Decision
-from rlxweb.devices.choose import WORTH_A_TRIP_FLOPS
+from rlxweb.devices.choose import gpu_worth_it
 from rlxweb.devices.device import Device, DeviceLike, parse_device
-from rlxweb.errors import DeviceError, DTypeError, Unsupported
+from rlxweb.errors import DTypeError, Unsupported
 from rlxweb.signal.engine import Engine, GraphEngine, NumpyEngine, refusal
 from rlxweb.signal.spec import WelchSpec
 
@@ -55,16 +55,10 @@ def choose_engine(
     reason = refusal(spec)
     if reason:
         return numpy(reason)
-    if numbers["flops"] < WORTH_A_TRIP_FLOPS:
-        return numpy("the batch is too small to pay for a trip to a GPU")
-    try:
-        backend = pool.backend("gpu", adapter)
-    except DeviceError as error:
-        return numpy(f"no GPU adapter could be opened: {error.problem}")
-    if backend.facts.software and not adapter:
-        return numpy(f"the only adapter, {backend.name}, is software on the same cores")
-    engine = device_engine(Device.GPU, adapter)
-    return engine, Decision(backend.name, "a hardware GPU and enough work", numbers)
+    gpu, why = gpu_worth_it(numbers["flops"], adapter)
+    if gpu is None:
+        return numpy(why)
+    return device_engine(Device.GPU, adapter), Decision(gpu.name, why, numbers)
 
 
 def _asked(spec: WelchSpec, device: Device, adapter: str) -> tuple[Engine, Decision]:

@@ -17,7 +17,7 @@ from rlxweb.backends.array import evaluate
 from rlxweb.errors import DTypeError, ShapeError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
-from rlxweb.ir.lowering import Access, Call, Recipe
+from rlxweb.ir.lowering import Access, Call, Recipe, Ref
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.reduce_calls import Reduced, grouped, lanes_for, reduction
 
@@ -142,9 +142,13 @@ def summed_by(recipe: Recipe, x: Any, count: int) -> Any:
     return buffers["out", 0]
 
 
+def key(ref: Ref) -> tuple[str, int]:
+    return ref.kind, ref.index
+
+
 def add_up(call: Call, buffers: dict[Any, Any]) -> None:
     source, target = call.accesses
-    read, write = buffers[tuple(source.ref)], buffers[tuple(target.ref)]
+    read, write = buffers[key(source.ref)], buffers[key(target.ref)]
     kept = [range(a.size) for a in call.axes if a.kind == "parallel"]
     gone = [range(a.size) for a in call.axes if a.kind == "serial"]
     for index in itertools.product(*kept):

@@ -9,7 +9,9 @@ import threading
 import numpy as np
 import pytest
 
-from rlxweb import Graph, Session
+from rlxweb import Device, Graph, Session
+from rlxweb.backends.pool import pool
+from rlxweb.compile.plan import Decision
 from rlxweb.errors import (
     AdapterMissing,
     DTypeError,
@@ -222,3 +224,26 @@ def test_threads_may_share_a_compiled_graph(compiled: CompiledGraph) -> None:
     for one in threads:
         one.join()
     assert wrong == []
+
+
+def test_an_automatic_choice_that_refuses_falls_back_and_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The graph runs on the CPU; the decision names the device and its reason."""
+
+    def pick(graph: Graph, adapter: str = "") -> tuple[Device, Decision]:
+        return Device.VULKAN, Decision("device of the test", "it was picked")
+
+    def refuse(self: Session, device: Device) -> object:
+        if device is Device.CPU:
+            return pool.backend("cpu")
+        raise Unsupported("open", "it will not")
+
+    monkeypatch.setattr("rlxweb.runtime.session.choose_device", pick)
+    monkeypatch.setattr(Session, "_backend", refuse)
+    graph = Graph()
+    graph.set_outputs([graph.exp(graph.input("x", (2,)))])
+    compiled = Session("auto").compile(graph)
+    assert compiled.device is Device.CPU
+    assert "device of the test" in compiled.decisions[0].why
+    assert "it will not" in compiled.decisions[0].why
