@@ -195,6 +195,7 @@ _TOPK = Op(
         _ranking((13,), 13),
         _ranking((13,), 4, top=1000, whole=False),
         _ranking((3, 50), 7),
+        _ranking((997,), 510, top=1000, whole=False),
         _ranking((2, 3, 17), 2),
         _ranking((0, 5), 2),
         _ranking((65_537, 2), 1),

@@ -62,6 +62,7 @@ def gather_recipe(table: tuple[int, int, int], count: int) -> Recipe:
             "y_index": inner,
         },
         faults=True,
+        turns=0.0,
     )
     return Recipe((call,))
 
@@ -117,6 +118,8 @@ class Ranking:
                 "before": self.before,
             },
             uses=(type_include(self.dtype), origin),
+            # A newcomer may pass all k entries before it, where the values rise.
+            turns=self.k + 2.0,
         )
 
 
