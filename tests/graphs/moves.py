@@ -204,7 +204,9 @@ def top(grown: Grown) -> Value | None:
     if value is None:
         return None
     n = value.shape[-1]
-    return grown.add("topk", (value,), 0, n - 1, 0.0, k=grown.integer(1, n))
+    # The list of the k best is never cut, and a tiny binding holds 1,024 elements.
+    k = grown.integer(1, min(n, 700))
+    return grown.add("topk", (value,), 0, n - 1, 0.0, k=k)
 
 
 # --- sums of products -------------------------------------------------------------

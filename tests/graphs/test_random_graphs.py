@@ -20,7 +20,7 @@ from rlxweb.ir.verify import verify
 from tests.agreement import Engine, engine, judge, oracle, rounding
 from tests.graphs.strategy import Case, cases
 
-MANY = 200 if os.environ.get("CI") else 60
+MANY = 300 if os.environ.get("CI") else 60
 PARTS = 4
 QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large)
 
