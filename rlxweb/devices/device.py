@@ -70,6 +70,8 @@ ALIASES = {
     "d3d12": Device.DIRECTX,
 }
 
+_BY_NAME = {d.value: d for d in Device} | ALIASES
+
 # Fastest first, as RLX ranks them when nothing has been measured.
 PRIORITY = (
     Device.TPU,
@@ -101,16 +103,15 @@ def parse_device(name: DeviceLike) -> Device:
     text = name.strip().lower()
     if not text:
         raise UnknownDevice("device", "empty device name")
-    by_label = {d.value: d for d in Device} | ALIASES
-    if text not in by_label:
-        near = difflib.get_close_matches(text, by_label, 1)
+    if text not in _BY_NAME:
+        near = difflib.get_close_matches(text, _BY_NAME, 1)
         raise UnknownDevice(
             "device",
             f"unknown device '{name}' (try: cpu, metal, mlx, cuda, rocm, gpu, vulkan, "
             "tpu)",
             hint=f"did you mean '{near[0]}'?" if near else "",
         )
-    return by_label[text]
+    return _BY_NAME[text]
 
 
 def parse_device_list(text: str | Sequence[DeviceLike]) -> tuple[Device, ...]:

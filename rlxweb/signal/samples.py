@@ -60,9 +60,13 @@ def refuse_nonfinite(
         return
     if nan != "raise":
         raise UsageError(doing, f"nan={nan!r}", "it is 'raise' or 'propagate'")
-    # One sum is far cheaper than a mask; only a suspicious sum is looked into.
+    # A sum of squares is far cheaper than a mask; only a suspicious one is looked into.
     with np.errstate(all="ignore"):
-        total = np.add.reduce(rows, axis=None)
+        if rows.flags.c_contiguous:
+            flat = rows.reshape(-1)
+            total = flat.dot(flat)
+        else:
+            total = np.add.reduce(rows, axis=None)
     if np.isfinite(total):
         return
     bad = ~np.isfinite(rows)

@@ -10,6 +10,7 @@ the answer is rounded once, at the end.
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -22,6 +23,8 @@ from rlxweb.signal.spec import WelchSpec
 
 # Up to here whole-array additions beat one reduction over the segments.
 _FEW_SEGMENTS = 3
+# Scratch up to this size (1.5 MiB) is kept by its thread from one call to the next.
+KEPT_SAMPLES = 65_536
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,6 +55,27 @@ def tables(spec: WelchSpec) -> Tables:
 def half_bins(spec: WelchSpec) -> int:
     """Bins the FFT gives: real samples need only the first half of them."""
     return spec.nfft if spec.is_complex else spec.nfft // 2 + 1
+
+
+class _Kept(threading.local):
+    """The scratch a thread used last: fresh memory costs small batches page faults."""
+
+    def __init__(self) -> None:
+        self.key: object = None
+        self.scratch: SegmentPower | None = None
+
+
+_kept = _Kept()
+
+
+def scratch_for(spec: WelchSpec, rows: int, segments: int) -> SegmentPower:
+    """The calling thread's scratch for this work, the last one again if it fits."""
+    if rows * segments * spec.nfft > KEPT_SAMPLES:
+        return SegmentPower(spec, rows, segments)
+    key = (spec, rows, segments)
+    if _kept.scratch is None or _kept.key != key:
+        _kept.scratch, _kept.key = SegmentPower(spec, rows, segments), key
+    return _kept.scratch
 
 
 class SegmentPower:

@@ -8,6 +8,7 @@ so the answer is the same bits for any number of threads.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from rlxweb.errors import DTypeError, UsageError
 from rlxweb.signal.row_blocks import Task, run_tasks
-from rlxweb.signal.segment_power import SegmentPower, half_bins
+from rlxweb.signal.segment_power import SegmentPower, half_bins, scratch_for
 from rlxweb.signal.segments import frames
 from rlxweb.signal.spec import WelchSpec, sample_dtype
 
@@ -33,10 +34,17 @@ _DOING = "welch"
 
 def frequencies(spec: WelchSpec, fs: float = 1.0) -> NDArray[np.float64]:
     """The bins' frequencies, (F,), in the unit of fs, in the order of the power."""
-    steps = np.arange(spec.n_freqs, dtype=np.float64)
-    if not spec.one_sided:
-        steps[(spec.nfft + 1) // 2 :] -= spec.nfft
-    return steps * float(fs) / spec.nfft
+    return _steps(spec.nfft, spec.one_sided) * float(fs) / spec.nfft
+
+
+@lru_cache(maxsize=64)
+def _steps(nfft: int, one_sided: bool) -> NDArray[np.float64]:
+    """Bin numbers, read-only; those past the middle count from the end."""
+    steps = np.arange(nfft // 2 + 1 if one_sided else nfft, dtype=np.float64)
+    if not one_sided:
+        steps[(nfft + 1) // 2 :] -= nfft
+    steps.setflags(write=False)
+    return steps
 
 
 def median_bias(n_segments: int) -> float:
@@ -101,7 +109,7 @@ def _whole_rows(
     rows = min(n_rows, max(1, BLOCK_SAMPLES // (n_segments * spec.nfft)))
 
     def make_worker() -> Task:
-        scratch = SegmentPower(spec, rows, n_segments)
+        scratch = scratch_for(spec, rows, n_segments)
 
         def work(task: int) -> None:
             mine = slice(task * rows, (task + 1) * rows)

@@ -1,7 +1,8 @@
 """Timing that can be compared: all peers of a cell interleaved in one process.
 
-Owns warm-up, repetition and the statistics. A round calls every peer once, in an order
-that turns from round to round, so that what else the machine does falls on all alike.
+Owns warm-up, repetition and the statistics. A round calls every peer once, in a new order each
+time, so that what else the machine does, and what the peer before left in the caches,
+falls on all alike.
 """
 
 from __future__ import annotations
@@ -59,9 +60,9 @@ def interleaved(peers: Mapping[str, Peer], effort: Effort) -> dict[str, Timing]:
         calls[name] = max(1, int(effort.sample_s / max(took, 1e-9)))
     samples: dict[str, list[float]] = {name: [] for name in peers}
     names, begun = list(peers), time.perf_counter()
+    shuffle = np.random.default_rng(0).permutation
     for round_ in range(effort.rounds):
-        turn = round_ % len(names)
-        for name in names[turn:] + names[:turn]:
+        for name in shuffle(names):
             samples[name].append(_seconds(peers[name], calls[name]) / calls[name])
         late = time.perf_counter() - begun > effort.budget_s
         if late and round_ + 1 >= effort.least:
