@@ -25,6 +25,8 @@ from rlxweb.signal.spec import WelchSpec
 _FEW_SEGMENTS = 3
 # Scratch up to this size (1.5 MiB) is kept by its thread from one call to the next.
 KEPT_SAMPLES = 65_536
+# The window is repeated for every row of a block up to this size (128 KiB).
+TILED_SAMPLES = 16_384
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,6 +98,9 @@ class SegmentPower:
         self._windowed = make((segments, rows, spec.nfft), work)
         self._spectrum = np.empty((segments, rows, bins), np.complex128)
         self._power = np.empty((rows, bins))
+        # One window per row lets NumPy run through memory in one long loop.
+        each = rows if rows * spec.nperseg <= TILED_SAMPLES else 1
+        self._window = np.tile(self._tables.window, (each, 1))
 
     def squares(self, frames: NDArray[Any]) -> NDArray[np.float64]:
         """re² and im², interleaved, of each segment: (r, q, nperseg) → (q, r, 2·bins).
@@ -115,7 +120,7 @@ class SegmentPower:
         elif self._spec.detrend == "linear":
             spare = squared.view(windowed.dtype)[..., :nperseg]
             remove_linear(windowed, self._tables.ramp, spare)
-        np.multiply(windowed, self._tables.window, out=windowed)
+        np.multiply(windowed, self._window[:rows], out=windowed)
         self._fft(padded, out=spectrum)
         return np.multiply(squared, squared, out=squared)
 
