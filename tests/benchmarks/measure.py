@@ -1,8 +1,9 @@
 """Timing that can be compared: all peers of a cell interleaved in one process.
 
-Owns warm-up, repetition and the statistics. A round calls every peer once, in a new order each
-time, so that what else the machine does, and what the peer before left in the caches,
-falls on all alike.
+Owns warm-up, repetition and the statistics. A round calls every peer once, in a new
+order each time, so that what else the machine does falls on all alike. One unmeasured
+call goes before each sample: these are warm figures, not what the peer before left in
+the caches; the first call of all is reported apart.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ def interleaved(peers: Mapping[str, Peer], effort: Effort) -> dict[str, Timing]:
     shuffle = np.random.default_rng(0).permutation
     for round_ in range(effort.rounds):
         for name in shuffle(names):
+            peers[name]()
             samples[name].append(_seconds(peers[name], calls[name]) / calls[name])
         late = time.perf_counter() - begun > effort.budget_s
         if late and round_ + 1 >= effort.least:
