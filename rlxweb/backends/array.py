@@ -1,6 +1,6 @@
 """Runs a plan, or a bare graph, over any NumPy-like namespace by the ops' references.
 
-This is the meaning of every op put to work: the CPU backend adds fast paths to it, and
+This is the meaning of every op put to work: the CPU backend runs plans with it, and
 the tests evaluate graphs with it in float64 as their oracle.
 """
 
@@ -16,7 +16,7 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.op import registry
 
-FastPath = Callable[..., Any]
+Reference = Callable[..., Any]
 
 
 def evaluate(

@@ -1,8 +1,7 @@
 """NumPy on the CPU: always there, the embedded default and the definition of right.
 
-Runs each step by the op's reference, or by a faster function of the table in
-`cpu_paths.py` that must agree with it. Values are dropped as soon as no later step
-reads them. Results never share memory with what the caller passed in.
+Runs each step by the op's reference. Values are dropped as soon as no later step reads
+them. Results never share memory with what the caller passed in.
 """
 
 from __future__ import annotations
@@ -13,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.backends.array import FastPath, order_of_release
-from rlxweb.backends.cpu_paths import FAST
+from rlxweb.backends.array import Reference, order_of_release
 from rlxweb.backends.protocol import Array
 from rlxweb.compile.plan import Plan
 from rlxweb.compile.target import Target
@@ -30,7 +28,7 @@ class _Call:
     """One node as a function call: what to call, on which values, to which."""
 
     node: Node
-    function: FastPath
+    function: Reference
     inputs: tuple[int, ...]
     drop: tuple[int, ...]
 
@@ -72,7 +70,7 @@ class CpuBackend:
         }
         drops = order_of_release([n.inputs for n in nodes], keep)
         calls = [
-            _Call(node, function_of(node), node.inputs, tuple(drop))
+            _Call(node, registry.get(node.op).reference, node.inputs, tuple(drop))
             for node, drop in zip(nodes, drops, strict=True)
         ]
         constants = {
@@ -109,11 +107,6 @@ class CpuBackend:
 
     async def close(self) -> None:
         """Nothing is held open."""
-
-
-def function_of(node: Node) -> FastPath:
-    """The fast path of a node if there is one, else its reference."""
-    return FAST.get(node.op) or registry.get(node.op).reference
 
 
 def _checked(node: Node, made: Any) -> Array:

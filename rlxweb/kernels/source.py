@@ -65,7 +65,7 @@ class Binding:
     wide: bool = False
 
 
-def _binding_lines(bindings: Sequence[Binding], faults: bool) -> tuple[list[str], int]:
+def _binding_lines(bindings: Sequence[Binding], faults: bool) -> list[str]:
     lines, at = [], 0
     if any(b.merged for b in bindings):
         lines.append("@group(0) @binding(0) var<storage, read> merged: array<u32>;")
@@ -85,8 +85,7 @@ def _binding_lines(bindings: Sequence[Binding], faults: bool) -> tuple[list[str]
             f"@group(0) @binding({at}) var<storage, read_write> faulted: atomic<u32>;"
         )
         lines.append("fn fault(code: u32) { atomicMax(&faulted, code); }")
-        at += 1
-    return lines, at
+    return lines
 
 
 def _load(k: int, one: Binding) -> str:
@@ -152,7 +151,7 @@ def module(call: Call, bindings: Sequence[Binding], lanes: int = 1) -> str:
     fields = ", ".join(f"{n}: {t}" for n, t in uniform_fields(call))
     lines.append(f"struct Uniforms {{ {fields} }}")
     lines.append("@group(1) @binding(0) var<uniform> u: Uniforms;")
-    lines += _binding_lines(bindings, call.faults)[0]
+    lines += _binding_lines(bindings, call.faults)
     for k, one in enumerate(bindings):
         if one.mode in ("read", "update"):
             lines.append(_load(k, one))

@@ -22,7 +22,6 @@ Types = tuple[TensorType, ...]
 FLOATS = frozenset({DType.F16, DType.F32, DType.F64})
 INTEGERS = frozenset({DType.I32, DType.U32, DType.I64})
 NUMBERS = FLOATS | INTEGERS
-EVERY = NUMBERS | {DType.BOOL}
 
 # One correctly rounded operation; and WGSL's 2.5 ULP division.
 ROUNDED = Tolerance(rtol=2.0**-23, atol=1e-38)

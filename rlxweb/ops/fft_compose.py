@@ -50,12 +50,6 @@ def times(g: Graph, x: Tensor, factor: npt.NDArray[np.complex128]) -> Tensor:
     return joined(g, re * c - im * s, re * s + im * c)
 
 
-def conjugated(g: Graph, x: Tensor) -> Tensor:
-    """Block tensor with the sign of its imaginary half turned."""
-    re, im = halves(g, x)
-    return joined(g, re, -im)
-
-
 def swapped(g: Graph, x: Tensor) -> Tensor:
     """Block tensor with its halves exchanged."""
     re, im = halves(g, x)

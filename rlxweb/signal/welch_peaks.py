@@ -14,7 +14,7 @@ from rlxweb.devices.device import DeviceLike
 from rlxweb.errors import UsageError
 from rlxweb.signal.choose import choose_engine
 from rlxweb.signal.engine import Engine
-from rlxweb.signal.peaks_of_power import PeaksOfPower, peaks_of_power
+from rlxweb.signal.peaks_of_power import PeaksOfPower, as_peaks, peaks_of_power
 from rlxweb.signal.presets import OF_PRESET, from_preset
 from rlxweb.signal.result import WelchPeaks
 from rlxweb.signal.samples import NanPolicy, Precision, as_rows, refuse_nonfinite
@@ -59,13 +59,15 @@ def welch_peaks(
              of them by default
     Numerics as `welch`
     Errors   UsageError for k, nperseg, nsegments outside their domain (k over the
-             number of bins is refused); ShapeError for an empty batch; NotFinite,
-             DTypeError, Unsupported, AdapterMissing as `welch`
+             number of bins is refused) and an empty batch; NotFinite, DTypeError,
+             Unsupported, AdapterMissing as `welch`
     """
     rows, batch = as_rows(x, axis, precision, DOING)
     if not rows.shape[0]:
         raise UsageError(DOING, f"the batch {list(batch)} has no rows", "rows >= 1")
-    asked: tuple[Any, ...] = (
+    spec = _settled(
+        preset,
+        rows.shape[1],
         fs,
         nperseg,
         noverlap,
@@ -74,10 +76,6 @@ def welch_peaks(
         detrend,
         rows.dtype,
     )
-    try:
-        spec = _known_spec(preset, rows.shape[1], *asked)
-    except TypeError:  # a window given as samples cannot be looked up
-        spec = _spec(preset, rows.shape[1], *asked)
     count = checked_k(k, spec.n_freqs, mode)
     refuse_nonfinite(rows, batch, nan, DOING)
     engine, decision = choose_engine(
@@ -86,8 +84,7 @@ def welch_peaks(
     hz = frequencies(spec, fs)
     if mode == "bins":
         bins, power = engine.strongest(rows, spec, count)
-        full = np.full(len(bins), count, np.int64)
-        found = PeaksOfPower(bins, hz[bins], power, full, None)
+        found = as_peaks(bins, power, hz)
     else:
         found = peaks_of_power(engine.power(rows, spec), hz, count, prominence)
     return _result(found, batch, float(fs), mode, spec, engine, decision)
@@ -119,6 +116,14 @@ def _spec(
 
 # Small batches feel the time it takes to settle the arguments.
 _known_spec = lru_cache(maxsize=128, typed=True)(_spec)
+
+
+def _settled(*asked: Any) -> WelchSpec:
+    """The estimate, looked up where the arguments can be."""
+    try:
+        return _known_spec(*asked)
+    except TypeError:  # a window given as samples cannot be looked up
+        return _spec(*asked)
 
 
 def _result(
