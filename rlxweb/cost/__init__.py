@@ -1,0 +1,1 @@
+"""HOW MUCH: cost models, IO profiles, fusion gates."""

@@ -1,0 +1,45 @@
+"""What a compiled plan asks of a device: kernels, bytes in and out. Plain data.
+
+The compiler fills it in from the steps it made (`compile/plan_work.py`); a calibrated
+model prices it (`cost/calibrated.py`). It names no op: kinds are those a calibration
+measures, everything else is "other".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+Kind = Literal["matmul", "fft", "welch", "elementwise", "copy", "other"]
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One step of a plan.
+
+    launches  kernels it starts (NumPy: calls)
+    flops     arithmetic operations, by the ops' own counts
+    nbytes    bytes read and written by it
+    size      matmul: batch, m, k, n · fft: n, rows · welch: n, segments, rows, k
+    """
+
+    kind: Kind
+    label: str
+    launches: int
+    flops: float
+    nbytes: int
+    size: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One run: its steps, what goes up before them and comes back after them.
+
+    syncs   times the host waits in the middle (0 when the device runs all of it alone)
+    """
+
+    items: tuple[Item, ...]
+    upload_bytes: int
+    readback_bytes: int
+    syncs: int = 0
