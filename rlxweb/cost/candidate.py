@@ -19,15 +19,16 @@ from rlxweb.devices.device import Device
 class Candidate:
     """A device and a way to run a job on it.
 
-    engine      in words: "NumPy 2.4.6", "llvmpipe (vulkan)"; adapter as it was asked for
+    engine      in words: "NumPy 2.4.6", "llvmpipe (vulkan)"
     strategy    "graph", or of a Welch job "ultra", "fast", "fused", "learned"
-    how         the kind of execution: "fused_op", "block_fft_host", "" where there is one
+    how         the kind of execution: "fused_op", "block_fft_host"; "" if there is one
     terms       the model's prediction; None when the candidate is blocked
     correction  what observed runs of this shape multiply the model by
     error       the model's own relative error on what it was measured with (0.1 = 10 %)
     measured_ns a measured time of this very job, when there is one
     source      where the constants come from: "calibrated", "assumed" or "seed"
     blocker     why it cannot be taken; "" when it can
+    adapter     as it was asked for: part of a name, "" for the best
     """
 
     device: Device
