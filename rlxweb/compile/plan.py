@@ -34,7 +34,11 @@ class Decision:
         return f"{self.what}: {self.why}" + (f" ({facts})" if facts else "")
 
     def as_json(self) -> dict[str, Any]:
-        document = {"what": self.what, "why": self.why, "numbers": dict(self.numbers)}
+        document: dict[str, Any] = {
+            "what": self.what,
+            "why": self.why,
+            "numbers": dict(self.numbers),
+        }
         if self.candidates:
             document["candidates"] = [c.as_json() for c in self.candidates]
         return document
