@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 
 from rlxweb.cost.record import Point
 
@@ -29,7 +30,7 @@ class Curve:
         points = self.points
         if nbytes <= points[0][0] or len(points) == 1:
             return points[0][1] * max(1.0, nbytes / points[0][0])
-        for (x0, y0), (x1, y1) in zip(points, points[1:], strict=False):
+        for (x0, y0), (x1, y1) in pairwise(points):
             if nbytes <= x1:
                 return y0 + (y1 - y0) * (nbytes - x0) / (x1 - x0)
         (x0, y0), (x1, y1) = points[-2:]

@@ -77,7 +77,7 @@ def _nonnegative(scaled: Matrix, goal: Matrix) -> Matrix:
             break
         free[best] = True
         x = _feasible(unit, goal, free, x)
-    return x / norms
+    return np.asarray(x / norms)
 
 
 def _feasible(unit: Matrix, goal: Matrix, free: Mask, x: Matrix) -> Matrix:
@@ -92,7 +92,7 @@ def _feasible(unit: Matrix, goal: Matrix, free: Mask, x: Matrix) -> Matrix:
             return np.asarray(wanted)
         stop = free & (wanted <= 0)
         step = np.min(x[stop] / np.maximum(x[stop] - wanted[stop], TOLERANCE))
-        x = np.maximum(x + step * (wanted - x), 0.0)
+        x = np.asarray(np.maximum(x + step * (wanted - x), 0.0))
         free &= x > TOLERANCE
         if not free.any():
             return np.zeros(len(x))
