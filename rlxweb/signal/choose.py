@@ -7,23 +7,13 @@ calibrated cost models will take this over.
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from rlxweb.backends.pool import pool
 from rlxweb.compile.plan import Decision
 from rlxweb.devices.choose import gpu_worth_it
 from rlxweb.devices.device import Device, DeviceLike, parse_device
 from rlxweb.errors import DTypeError, Unsupported
-from rlxweb.signal.engine import Engine, GraphEngine, NumpyEngine, refusal
+from rlxweb.signal.engine import NUMPY, Engine, device_engine, refusal
 from rlxweb.signal.spec import WelchSpec
-
-NUMPY = NumpyEngine()
-
-
-@lru_cache(maxsize=16)
-def device_engine(device: Device, adapter: str = "") -> GraphEngine:
-    """The engine of a device, kept so that its compiled graphs are reused."""
-    return GraphEngine(device, adapter)
 
 
 def flops(spec: WelchSpec, n_rows: int, n_samples: int) -> float:

@@ -1,14 +1,15 @@
 """The engines a Welch estimate can run on: NumPy on the host, or a graph on a device.
 
-Both answer the same two questions, power and strongest bins, for checked rows [B, T].
-Which one is asked is `choose.py`'s business; what the estimate means is in the spec.
+All answer the same two questions, power and strongest bins, for checked rows [B, T].
+Which one is asked is `picker.py`'s business; what the estimate means is in the spec.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from functools import lru_cache
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,26 @@ BATCH_BYTES = 64 << 20
 CAPACITY = 16
 
 
+How = Literal["fused_op", "block_fft_host"]
+
+
+@dataclass(frozen=True, slots=True)
+class WelchJob:
+    """What is to be run: the estimate, rows [n_rows, n_samples] and k peaks of each.
+
+    k             0 asks for the spectrum itself
+    mode          "bins" or "peaks", as `welch_peaks` has them
+    min_segments  1 where the caller allows a single segment to stand for all
+    """
+
+    spec: WelchSpec
+    n_rows: int
+    n_samples: int
+    k: int
+    mode: str = "bins"
+    min_segments: int | None = None
+
+
 class Engine(Protocol):
     """Runs one spec over rows x [B, T] of the spec's dtype."""
 
@@ -47,6 +68,10 @@ class Engine(Protocol):
         self, x: Rows, spec: WelchSpec, k: int
     ) -> tuple[NDArray[np.int64], Rows]:
         """(bins [B, k] int64, power [B, k]), strongest first, ties to the smaller."""
+        ...
+
+    def is_ready(self, shape: tuple[int, ...], spec: WelchSpec, k: int) -> bool:
+        """True when a run of this shape needs no compiling first."""
         ...
 
 
@@ -68,13 +93,24 @@ class NumpyEngine:
     ) -> tuple[NDArray[np.int64], Rows]:
         return strongest_bins(welch_power(x, spec), k)
 
+    def is_ready(self, shape: tuple[int, ...], spec: WelchSpec, k: int) -> bool:
+        return True
+
+
+NUMPY = NumpyEngine()
+
 
 @dataclass(slots=True)
 class GraphEngine:
-    """A graph with one Welch op, compiled per batch shape and kept."""
+    """A graph with one Welch op, compiled per batch shape and kept.
+
+    how   "fused_op": the device searches the peaks too; "block_fft_host": it averages
+          the spectrum, which comes back whole, and the host searches
+    """
 
     device: Device
     adapter: str = ""
+    how: How = "fused_op"
     _programs: OrderedDict[Any, CompiledGraph] = field(default_factory=OrderedDict)
 
     @property
@@ -87,6 +123,8 @@ class GraphEngine:
     def strongest(
         self, x: Rows, spec: WelchSpec, k: int
     ) -> tuple[NDArray[np.int64], Rows]:
+        if self.how == "block_fft_host":
+            return strongest_bins(self.power(x, spec), k)
         pairs = self._rows(x, spec, k)
         return pairs[:, 0::2].astype(np.int64), np.ascontiguousarray(pairs[:, 1::2])
 
@@ -95,12 +133,19 @@ class GraphEngine:
         n_rows, n_samples = x.shape
         width = 2 * k if k else spec.n_freqs
         out = np.empty((n_rows, width), np.float32)
-        step = max(1, BATCH_BYTES // (4 * max(1, n_samples, spec.n_freqs)))
+        step = batch_rows(WelchJob(spec, n_rows, n_samples, k))
         for at in range(0, n_rows, step):
             batch = x[at : at + step]
             program = self._program(batch.shape, spec, k)
             (out[at : at + step],) = program.run({"x": batch})
         return out
+
+    def is_ready(self, shape: tuple[int, ...], spec: WelchSpec, k: int) -> bool:
+        k = 0 if self.how == "block_fft_host" else k
+        n_rows, n_samples = shape
+        step = batch_rows(WelchJob(spec, n_rows, n_samples, k))
+        sizes = {min(step, n_rows), n_rows % step or min(step, n_rows)}
+        return all(((n, n_samples), spec, k) in self._programs for n in sizes)
 
     def _program(
         self, shape: tuple[int, ...], spec: WelchSpec, k: int
@@ -113,6 +158,19 @@ class GraphEngine:
                 self._programs.popitem(last=False)[1].close()
         self._programs.move_to_end(key)
         return self._programs[key]
+
+
+@lru_cache(maxsize=32)
+def device_engine(
+    device: Device, adapter: str = "", how: How = "fused_op"
+) -> GraphEngine:
+    """The engine of a device, kept so that its compiled graphs are reused."""
+    return GraphEngine(device, adapter, how)
+
+
+def batch_rows(job: WelchJob) -> int:
+    """Rows that go to a device at once."""
+    return max(1, BATCH_BYTES // (4 * max(1, job.n_samples, job.spec.n_freqs)))
 
 
 def welch_graph(shape: tuple[int, ...], spec: WelchSpec, k: int = 0) -> Graph:

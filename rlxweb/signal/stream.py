@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.errors import DTypeError, UsageError
-from rlxweb.signal.choose import NUMPY
-from rlxweb.signal.engine import Engine
+from rlxweb.signal.engine import NUMPY, Engine
 from rlxweb.signal.segments import samples_needed, segment_count
 from rlxweb.signal.spec import WelchSpec
 
