@@ -28,7 +28,8 @@ Trait = Literal[
     "reduction",
     "blas",
     "spectral",
-    "host_sync",  # RLX counts a host synchronisation for it (semantics §C)
+    "host_sync",  # RLX counts a host synchronisation for it
+    "custom",  # registered by a caller; RLX counts one for each of these too
     "floats_only",
 ]
 
@@ -151,6 +152,14 @@ _CANONICAL: dict[str, Callable[[Any], Any]] = {
 InferRule = Callable[[tuple[TensorType, ...], Attrs], TensorType]
 FlopsRule = Callable[[tuple[TensorType, ...], TensorType, Attrs], float]
 
+WorkKind = Literal["matmul", "fft", "welch"]
+"""The kinds of work a calibration measures by kernels of their own."""
+
+WorkRule = Callable[
+    [tuple[TensorType, ...], TensorType, Attrs], tuple[WorkKind, Mapping[str, int]]
+]
+"""(input types, output type, attrs) → kind and size, as `rlxweb.cost.work` has them"""
+
 
 def _one_flop_per_element(
     inputs: tuple[TensorType, ...], out: TensorType, attrs: Attrs
@@ -167,6 +176,7 @@ class Op:
     reference  (xp, attrs, *arrays) → array, in the dtype of its arrays: the meaning
     lower      Expr, View, Compose, Kernel or Leaf (`ir/lowering.py`)
     flops      (input types, output type, attrs) → arithmetic operations
+    work       which measured kind of work it is and how much; None: flops and bytes say
     tolerance  against NumPy in float64, for float results; integers are exact
     samples    cases that every backend must get right
     """
@@ -179,6 +189,7 @@ class Op:
     attrs: tuple[Attr, ...] = ()
     traits: frozenset[Trait] = frozenset()
     flops: FlopsRule = _one_flop_per_element
+    work: WorkRule | None = None
     tolerance: Tolerance = EXACT
     samples: tuple[Sample, ...] = ()
     doc: str = ""

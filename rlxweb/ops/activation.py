@@ -126,6 +126,20 @@ def _integers(*dtypes: DType) -> tuple[Sample, ...]:
 # --- records ------------------------------------------------------------------------
 
 
+# Arithmetic of one element, roughly: what NumPy spends on it in units of an addition.
+_FLOPS = {
+    "gelu": 60.0,
+    "gelu_approx": 25.0,
+    "silu": 15.0,
+    "sigmoid": 12.0,
+    "tanh": 12.0,
+    "relu": 1.0,
+    "sqrt": 2.0,
+    "rsqrt": 3.0,
+    "tan": 16.0,
+}
+
+
 def _smooth(
     name: str,
     text: str,
@@ -136,11 +150,13 @@ def _smooth(
     uses: tuple[str, ...] = (),
 ) -> Op:
     """A function of floats only."""
+    each = _FLOPS.get(name, 8.0)
     return Op(
         name=name,
         arity=1,
         infer=lambda types, attrs: types[0],
         reference=_in_single(function),
+        flops=lambda inputs, out, attrs: each * float(out.numel),
         lower=Expr(text, uses),
         traits=frozenset({"elementwise", "floats_only"}),
         tolerance=tolerance,

@@ -81,7 +81,7 @@ def register_custom(
         )
     lower = _lowering(doing, arity, wgsl)
     traits: frozenset[Trait] = frozenset(
-        {"elementwise"} if isinstance(lower, Expr) else ()
+        {"custom", "elementwise"} if isinstance(lower, Expr) else {"custom"}
     )
     record = Op(
         name=name,

@@ -15,9 +15,17 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.layout import Layout, row_major
 from rlxweb.ir.lowering import Access, Axis, Call, Compose, Kernel, Recipe, Ref
-from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, registry
+from rlxweb.ir.op import (
+    Attr,
+    Attrs,
+    Op,
+    TensorType,
+    Tolerance,
+    WorkKind,
+    registry,
+)
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ir.shape import Shape, broadcast, show
+from rlxweb.ir.shape import Shape, broadcast, numel, show
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.elementwise import NUMBERS, need, same_dtype
 
@@ -249,6 +257,14 @@ _FUSED_SAMPLES = (
 )
 
 
+def _work(
+    inputs: tuple[TensorType, ...], out: TensorType, attrs: Attrs
+) -> tuple[WorkKind, dict[str, int]]:
+    m, n = out.shape[-2:]
+    size = {"batch": numel(out.shape[:-2]), "m": m, "k": inputs[0].shape[-1], "n": n}
+    return "matmul", size
+
+
 # A serial sum of K products in f32 strays by about sqrt(K) / 2 roundings of its running
 # value: 8e-6 of the result at the 70,000 terms of the longest sample.
 SUMMED = Tolerance(rtol=2e-6, atol=8e-6, relative_to_peak=True)
@@ -264,6 +280,7 @@ registry.register_all(
             lower=Kernel(matmul_recipe),
             traits=frozenset({"blas"}),
             flops=_flops,
+            work=_work,
             tolerance=SUMMED,
             samples=_SAMPLES,
             doc="Matrix product of the last two axes; batch axes broadcast. A sum over "
@@ -280,6 +297,7 @@ registry.register_all(
             ),
             traits=frozenset({"blas", "floats_only"}),
             flops=lambda inputs, out, attrs: _flops(inputs, out, attrs) + out.numel,
+            work=_work,
             tolerance=ACTIVATED,
             samples=_FUSED_SAMPLES,
             doc="activation(x · w + bias): a dense layer in one op.",

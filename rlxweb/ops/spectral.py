@@ -15,7 +15,15 @@ from rlxweb.errors import AttributeRefused, DTypeError, ShapeError
 from rlxweb.ir import fft_calls as calls
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Compose, Expr, Kernel, Recipe
-from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, registry
+from rlxweb.ir.op import (
+    Attr,
+    Attrs,
+    Op,
+    TensorType,
+    Tolerance,
+    WorkKind,
+    registry,
+)
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.shape import numel, show
 from rlxweb.ir.tensor import Tensor
@@ -59,11 +67,24 @@ def block_length(kind: TensorType) -> int:
 
 def fft_flops(inputs: Types, out: TensorType, attrs: Attrs) -> float:
     """The customary 5 N log2 N a complex row, half of it for a real one."""
-    block, n = inputs[0].shape[-1], out.shape[-1]
-    n = max(1, min(block, n) if block != n else n // 2)
+    n, factor = _length(inputs[0], out)
+    return factor * numel(out.shape[:-1]) * n * math.log2(max(2, n))
+
+
+def _length(block: TensorType, out: TensorType) -> tuple[int, float]:
+    """Length of the transform and flops per n log2 n: a complex or a real one."""
+    had, has = block.shape[-1], out.shape[-1]
+    n = max(1, min(had, has) if had != has else has // 2)
+    return n, 5.0 if had == has else 2.5
+
+
+def fft_work(
+    inputs: Types, out: TensorType, attrs: Attrs
+) -> tuple[WorkKind, dict[str, int]]:
+    """Rows of complex transforms; a real row is half of one."""
+    n, factor = _length(inputs[0], out)
     rows = numel(out.shape[:-1])
-    factor = 5.0 if block == out.shape[-1] else 2.5
-    return factor * rows * n * math.log2(max(2, n))
+    return "fft", {"n": n, "rows": rows if factor == 5.0 else -(-rows // 2)}
 
 
 # --- fft --------------------------------------------------------------------------
@@ -241,6 +262,7 @@ def _transform(
         attrs=attrs,
         traits=frozenset({"spectral", "floats_only"}),
         flops=fft_flops,
+        work=fft_work,
         tolerance=TRANSFORM,
         samples=samples,
         doc=doc,

@@ -1,9 +1,8 @@
 """Welch estimates and their strongest bins, as ops on rows.
 
 welch_power and welch_row_peaks work on signals, power_peaks on spectra of power, and
-welch_peaks is RLX's op on transformed segments. Peaks are packed as (bin, power) pairs,
-powers descending, ties to the smaller bin. The declared lowerings are composed; fused
-kernels are variants and live in `rlxweb.kernels.welch`.
+welch_peaks is RLX's op on transformed segments. Peaks are (bin, power) pairs, powers
+falling, ties to the smaller bin. Fused kernels are variants in `rlxweb.kernels.welch`.
 """
 
 from __future__ import annotations
@@ -17,14 +16,23 @@ from rlxweb.errors import AttributeRefused, DTypeError, ShapeError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Access, Axis, Call, Compose, Kernel, Recipe, Ref
-from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Trait, registry
-from rlxweb.ir.sample import Drawn, Sample
+from rlxweb.ir.op import (
+    Attr,
+    Attrs,
+    Op,
+    TensorType,
+    Tolerance,
+    Trait,
+    WorkKind,
+    registry,
+)
 from rlxweb.ir.shape import show
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ir.welch_plan import WelchPlan, check_k, welch_plan
 from rlxweb.ops.fft_compose import constant, zeros
 from rlxweb.ops.frames import frames_of
 from rlxweb.ops.spectral import Types, block_length
+from rlxweb.ops.welch_samples import PEAK_SAMPLES, SEGMENT_SAMPLES, power_cases
 
 BLOCK = 1 << 16
 """Values transformed at once on a CPU: frames and spectra then stay in its cache."""
@@ -280,7 +288,7 @@ def _build_welch_peaks(g: Graph, attrs: Attrs, spectrum: Tensor) -> Tensor:
     return result
 
 
-# --- cost and samples -------------------------------------------------------------
+# --- cost and records -------------------------------------------------------------
 
 
 def _power_flops(inputs: Types, out: TensorType, attrs: Attrs) -> float:
@@ -294,55 +302,14 @@ def _row_peaks_flops(inputs: Types, out: TensorType, attrs: Attrs) -> float:
     return _power_flops(inputs, out, attrs) + float(plan.rows * plan.bins)
 
 
-def _case(
-    shape: tuple[int, int], n: int, dtype: DType = DType.F32, **attrs: Any
-) -> Sample:
-    attrs = {"hop": max(1, n // 2), **attrs}
-    return Sample((Drawn(shape, dtype), Drawn((n,), dtype, 0.1, 1.0)), attrs)
+def _work(
+    inputs: Types, out: TensorType, attrs: Attrs
+) -> tuple[WorkKind, dict[str, int]]:
+    plan = welch_plan(inputs[0].shape, inputs[1].shape[0], attrs)
+    sizes = {"n": plan.nfft, "segments": plan.segments, "rows": plan.rows}
+    return "welch", sizes | {"k": attrs.get("k", 0), "samples": inputs[0].shape[1]}
 
 
-def _power_cases(k: int | None) -> tuple[Sample, ...]:
-    extra: dict[str, Any] = {} if k is None else {"k": k}
-    one: dict[str, Any] = {} if k is None else {"k": 1}
-    return (
-        _case((3, 384), 256, **extra),
-        _case((5, 640), 256, detrend="constant", doubling=True, scale=0.01, **extra),
-        _case((2, 640), 256, detrend="linear", nfft=300, **extra),
-        _case((2, 700), 256, segments=3, hop=100, nfft=512, **extra),
-        _case((9, 1536), 1024, **extra),
-        _case((2, 90), 30, detrend="linear", doubling=True, **extra),
-        _case((3, 67), 31, detrend="constant", doubling=True, nfft=67, **extra),
-        _case((2, 70), 11, hop=11, segments=1, **extra),
-        _case((0, 40), 16, **extra),
-        _case((2, 5), 1, detrend="linear", **one),
-        _case((2, 5), 2, doubling=True, **one),
-        _case((65_537, 2), 2, hop=1, **one),
-        _case((2, 9000), 64, detrend="constant", **extra),
-        _case((1, 3300), 256, hop=7, detrend="linear", doubling=True, **extra),
-        _case((2, 384), 256, DType.F64, detrend="linear", **extra),
-    )
-
-
-_PEAK_SAMPLES = (
-    Sample((Drawn((5, 129)),), {"k": 16}),
-    Sample((Drawn((4, 40), whole=True),), {"k": 7}, "ties"),
-    Sample((Drawn((3, 5), low=0.0, high=0.0),), {"k": 5}, "all equal"),
-    Sample((Drawn((65_537, 2)),), {"k": 1}),
-    Sample((Drawn((2, 5000)),), {"k": 3}),
-    Sample((Drawn((0, 4)),), {"k": 2}),
-    Sample((Drawn((1, 1)),), {"k": 1}),
-    Sample((Drawn((3, 9), DType.F64),), {"k": 4}),
-)
-_SEGMENT_SAMPLES = (
-    Sample((Drawn((4, 512)),), {"k": 16, "n_segments": 2}),
-    Sample((Drawn((6, 60)),), {"k": 3, "n_segments": 3}),
-    Sample((Drawn((1, 2)),), {"k": 1, "n_segments": 1}),
-    Sample((Drawn((3, 2)),), {"k": 1, "n_segments": 1}),
-    Sample((Drawn((5, 14)),), {"k": 4, "n_segments": 1}),
-    Sample((Drawn((0, 8)),), {"k": 2, "n_segments": 2}),
-    Sample((Drawn((131_074, 2), low=0.0),), {"k": 1, "n_segments": 2}),
-    Sample((Drawn((8, 32), DType.F64),), {"k": 2, "n_segments": 4}),
-)
 _WELCH = (
     Attr("hop", "int"),
     Attr("segments", "int", 0),
@@ -365,8 +332,9 @@ registry.register_all(
             attrs=_WELCH,
             traits=_SPECTRAL,
             flops=_power_flops,
+            work=_work,
             tolerance=_CLOSE,
-            samples=_power_cases(None),
+            samples=power_cases(None),
             doc="Welch estimate [B, F] of rows [B, T] under a window [n].",
         ),
         Op(
@@ -378,7 +346,7 @@ registry.register_all(
             attrs=(Attr("k", "int"),),
             traits=frozenset({"reduction", "floats_only"}),
             flops=lambda inputs, out, attrs: float(inputs[0].numel),
-            samples=_PEAK_SAMPLES,
+            samples=PEAK_SAMPLES,
             doc="The k strongest bins [B, 2k] of power [B, F] as (bin, power) pairs.",
         ),
         Op(
@@ -390,8 +358,9 @@ registry.register_all(
             attrs=(*_WELCH, Attr("k", "int")),
             traits=_SPECTRAL,
             flops=_row_peaks_flops,
+            work=_work,
             tolerance=_CLOSE,
-            samples=_power_cases(4),
+            samples=power_cases(4),
             doc="power_peaks of welch_power, [B, 2k], as one op.",
         ),
         Op(
@@ -404,7 +373,7 @@ registry.register_all(
             traits=_SPECTRAL | {"host_sync"},
             flops=lambda inputs, out, attrs: 4.0 * inputs[0].numel,
             tolerance=_CLOSE,
-            samples=_SEGMENT_SAMPLES,
+            samples=SEGMENT_SAMPLES,
             doc="RLX's peaks [B, 2k] of block spectra [B * S, 2n], row b * S + s.",
         ),
     ]

@@ -1,0 +1,107 @@
+"""Nanoseconds of a graph under a cost model, and the device where they are fewest.
+
+A seed model is priced by RLX's formulas as they are, known flaws included (memory
+counted twice with IO, a charge for views, transforms priced by their bytes). A
+calibrated model counts one traffic term, real arithmetic and no views.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from rlxweb.cost.graph_work import work_of_graph
+from rlxweb.cost.io_profile import GraphIoProfile
+from rlxweb.cost.model import BackendCostModel
+from rlxweb.cost.price import Prices, terms_of
+from rlxweb.cost.terms import Terms
+from rlxweb.devices.device import Device
+from rlxweb.errors import UsageError
+from rlxweb.ir.graph import Graph, Node
+
+LEAVES = frozenset({"input", "param", "constant"})
+PRODUCTS = frozenset({"matmul", "fused_matmul_bias_act"})
+
+
+def node_cost_ns(graph: Graph, node: Node, model: BackendCostModel) -> float:
+    """RLX's price of one node: arithmetic for products, output bytes for the rest."""
+    if node.op in LEAVES:
+        return 0.0
+    if node.op in PRODUCTS:
+        return _product_ns(graph, node, model) + model.dispatch_overhead_ns
+    if node.op == "attention":
+        return _attention_ns(graph, node, model) + model.dispatch_overhead_ns
+    moved = node.type.numel * 4 / max(model.memory_bw, 1.0)
+    return moved + model.dispatch_overhead_ns
+
+
+def _product_ns(graph: Graph, node: Node, model: BackendCostModel) -> float:
+    left = graph.node(node.inputs[0]).type
+    n = node.type.shape[-1]
+    m = node.type.numel // max(n, 1)
+    k = left.numel // max(m, 1)
+    return float(2.0 * m * k * n / (model.sgemm_gflops(m, k, n) + 1.0))
+
+
+def _attention_ns(graph: Graph, node: Node, model: BackendCostModel) -> float:
+    q = graph.node(node.inputs[0]).type
+    heads, width = node.attrs["num_heads"], node.attrs["head_dim"]
+    seq = q.shape[q.rank - 2]
+    batch = q.numel // max(seq * heads * width, 1)
+    flops = float(2 * batch * heads * seq * seq * width)
+    return flops / (model.sgemm_gflops(seq, width, seq) + 1.0)
+
+
+def estimate_graph_cost(graph: Graph, model: BackendCostModel) -> float:
+    """One round trip and the price of every node, ns.
+
+    A calibrated model prices real arithmetic and one traffic term instead.
+    """
+    if model.calibration is not None:
+        return calibrated_terms(graph, model).total_ns
+    nodes = sum(node_cost_ns(graph, node, model) for node in graph.nodes())
+    return model.round_trip_overhead_ns + nodes
+
+
+def estimate_graph_cost_with_io(
+    graph: Graph, model: BackendCostModel, io: GraphIoProfile
+) -> float:
+    """The same plus the profile's traffic, read-back and host waits, ns.
+
+    For a calibrated model traffic and read-back are in already; the waits are added.
+    """
+    waits = io.sync_points * model.round_trip_overhead_ns
+    if model.calibration is not None:
+        return estimate_graph_cost(graph, model) + waits
+    back = max(model.host_readback_bw, 1.0)
+    return (
+        estimate_graph_cost(graph, model)
+        + io.device_traffic_bytes / max(model.memory_bw, 1.0)
+        + io.host_readback_bytes(model.unified_memory) / back
+        + waits
+    )
+
+
+def calibrated_terms(graph: Graph, model: BackendCostModel) -> Terms:
+    """The terms of a graph as it is written, on the device of a calibrated model."""
+    if model.calibration is None:
+        raise UsageError(
+            f"terms on {model.device.display}",
+            "the model holds RLX's constants",
+            hint=f"use {type(model).__name__}.calibrated()",
+        )
+    return terms_of(work_of_graph(graph), Prices(model.calibration))
+
+
+def pick_best_device(graph: Graph, models: Iterable[BackendCostModel]) -> Device:
+    """The device whose model gives the smallest estimate.
+
+    The first of equals wins, what is not a number never does, and the CPU is the answer
+    when there is none.
+    """
+    best, least = Device.CPU, math.inf
+    for model in models:
+        cost = estimate_graph_cost(graph, model)
+        if cost < least:
+            best, least = model.device, cost
+    return best

@@ -1,0 +1,165 @@
+"""Whether one plan is worth having instead of another: benefit, score, gate.
+
+RLX's gates per target. Their constants are not those of its cost models, and on unified
+memory a saved byte counts 1 ns (the price of the host looking at it), far more than any
+bus: both are kept as published. A calibrated gate is made from a cost model instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from rlxweb.cost.io_profile import GraphIoProfile
+from rlxweb.cost.model import BackendCostModel
+from rlxweb.devices.device import Device, DeviceLike, parse_device
+
+
+class FusionTarget(Enum):
+    """The kinds of device RLX has a gate for."""
+
+    METAL = "metal"
+    MLX = "mlx"
+    CUDA = "cuda"
+    ROCM = "rocm"
+    WGPU = "wgpu"
+    TPU = "tpu"
+    CPU = "cpu"
+
+    @classmethod
+    def of(cls, device: DeviceLike) -> FusionTarget:
+        """The target that stands for a device."""
+        return _TARGET_OF[parse_device(device)]
+
+
+_TARGET_OF = {
+    Device.CPU: FusionTarget.CPU,
+    Device.METAL: FusionTarget.METAL,
+    Device.MLX: FusionTarget.MLX,
+    Device.ANE: FusionTarget.MLX,
+    Device.CUDA: FusionTarget.CUDA,
+    Device.ROCM: FusionTarget.ROCM,
+    Device.TPU: FusionTarget.TPU,
+    Device.GPU: FusionTarget.WGPU,
+    Device.VULKAN: FusionTarget.WGPU,
+    Device.OPENGL: FusionTarget.WGPU,
+    Device.DIRECTX: FusionTarget.WGPU,
+    Device.WEBGPU: FusionTarget.WGPU,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FusionBenefit:
+    """What `after` saves of `before`; negative where it costs more. Bytes in bytes."""
+
+    kernel_launches_saved: int
+    sync_points_saved: int
+    host_readback_bytes_saved: int
+    device_traffic_bytes_saved: int
+
+    def score_ns(
+        self,
+        dispatch_ns: float,
+        round_trip_ns: float,
+        memory_bw: float,
+        host_readback_bw: float,
+        unified_memory: bool,
+    ) -> float:
+        """The saving in nanoseconds, by RLX's formula."""
+        back = 0.0 if unified_memory else host_readback_bw
+        return (
+            self.kernel_launches_saved * dispatch_ns
+            + self.sync_points_saved * round_trip_ns
+            + self.device_traffic_bytes_saved / max(memory_bw, 1.0)
+            + self.host_readback_bytes_saved / max(back, 1.0)
+        )
+
+
+def fusion_benefit(before: GraphIoProfile, after: GraphIoProfile) -> FusionBenefit:
+    """Before minus after, count by count; host bytes are the outputs' own."""
+    return FusionBenefit(
+        before.kernel_launches - after.kernel_launches,
+        before.sync_points - after.sync_points,
+        before.host_output_bytes - after.host_output_bytes,
+        before.device_traffic_bytes - after.device_traffic_bytes,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class IoFusionGate:
+    """The prices of a target and what a fusion must gain at least.
+
+    host_thunk_penalty_ns  for every wait on the host that a fusion adds
+    min_gain_ns            below it the plan stays as it is
+    bandwidths in GB/s = bytes/ns
+    """
+
+    dispatch_ns: float
+    round_trip_ns: float
+    memory_bw: float
+    host_readback_bw: float
+    unified_memory: bool
+    host_thunk_penalty_ns: float
+    min_gain_ns: float
+    source: str = "seed"
+
+    def score_ns(self, before: GraphIoProfile, after: GraphIoProfile) -> float:
+        """The gain in nanoseconds, waits that were added punished."""
+        benefit = fusion_benefit(before, after)
+        score = benefit.score_ns(
+            self.dispatch_ns,
+            self.round_trip_ns,
+            self.memory_bw,
+            self.host_readback_bw,
+            self.unified_memory,
+        )
+        added = -min(0, benefit.sync_points_saved)
+        return score - added * self.host_thunk_penalty_ns
+
+    def should_fuse(self, before: GraphIoProfile, after: GraphIoProfile) -> bool:
+        """Is the gain at least min_gain_ns?"""
+        return self.score_ns(before, after) >= self.min_gain_ns
+
+    @classmethod
+    def calibrated(cls, model: BackendCostModel) -> IoFusionGate:
+        """The gate of a measured device: its own prices, no penalty, any gain will do.
+
+        What comes back pays its way over the bus on every device that has one.
+        """
+        return cls(
+            model.dispatch_overhead_ns,
+            model.round_trip_overhead_ns,
+            model.memory_bw,
+            model.host_readback_bw,
+            False,
+            0.0,
+            0.0,
+            source=model.mode,
+        )
+
+
+_APPLE = IoFusionGate(500.0, 5_000.0, 200.0, 200.0, True, 2e6, 1_000.0)
+_DISCRETE = IoFusionGate(2_000.0, 20_000.0, 800.0, 50.0, False, 15e6, 5_000.0)
+_SHADERS = IoFusionGate(3_000.0, 30_000.0, 100.0, 40.0, False, 25e6, 10_000.0)
+_HOST = IoFusionGate(50.0, 0.0, 50.0, 50.0, True, 0.0, 0.0)
+_GATES = {
+    FusionTarget.METAL: _APPLE,
+    FusionTarget.MLX: _APPLE,
+    FusionTarget.CUDA: _DISCRETE,
+    FusionTarget.ROCM: _DISCRETE,
+    FusionTarget.WGPU: _SHADERS,
+    FusionTarget.TPU: _SHADERS,
+    FusionTarget.CPU: _HOST,
+}
+
+
+def io_fusion_gate_for_target(target: FusionTarget) -> IoFusionGate:
+    """RLX's gate of a target."""
+    return _GATES[target]
+
+
+def should_fuse_with_target(
+    target: FusionTarget, before: GraphIoProfile, after: GraphIoProfile
+) -> bool:
+    """Does RLX's gate of the target let `after` take the place of `before`?"""
+    return io_fusion_gate_for_target(target).should_fuse(before, after)

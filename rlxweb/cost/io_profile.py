@@ -1,0 +1,114 @@
+"""What a graph moves: kernels started, host waits, bytes back, bytes through memory.
+
+RLX's counting rules, node by node. What a compiled plan really moves is counted from
+its steps by the compiler; this one needs no device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from rlxweb.errors import GraphError
+from rlxweb.ir.graph import Graph, Node
+from rlxweb.ir.op import registry
+
+METADATA = frozenset({"input", "param", "constant", "reshape", "transpose", "narrow"})
+"""The kinds RLX counts nothing for. It has a kernel for some, and we have views for
+more; the seed keeps RLX's list."""
+
+TRANSFORMS = frozenset({"fft"})
+
+
+@dataclass(frozen=True, slots=True)
+class GraphIoOptions:
+    """fft_host_sync: the device has no transform of its own, so each waits once."""
+
+    fft_host_sync: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GraphIoProfile:
+    """Counts of one forward; bytes in bytes."""
+
+    kernel_launches: int = 0
+    sync_points: int = 0
+    host_output_bytes: int = 0
+    device_traffic_bytes: int = 0
+
+    def host_readback_bytes(self, unified_memory: bool) -> int:
+        """Bytes that reach the host, by RLX's rule.
+
+        On a device with memory of its own a quarter of the traffic is added.
+        """
+        if unified_memory:
+            return self.host_output_bytes
+        return self.host_output_bytes + self.device_traffic_bytes // 4
+
+    def as_json(self) -> dict[str, int]:
+        return asdict(self)
+
+
+def host_sync_op_kinds() -> tuple[str, ...]:
+    """The ops RLX waits on the host for, by name; "custom" stands for all of those."""
+    named = sorted(op.name for op in registry if op.has("host_sync"))
+    return (*named, "custom")
+
+
+def _waits(node: Node, options: GraphIoOptions) -> int:
+    op = registry.get(node.op)
+    waits = int(op.has("host_sync") or op.has("custom"))
+    return waits + int(options.fft_host_sync and node.op in TRANSFORMS)
+
+
+def traffic_of(graph: Graph, node: Node) -> int:
+    """Bytes of every input, repeated ones repeatedly, and of the output."""
+    read = sum(graph.node(i).type.nbytes for i in node.inputs)
+    return read + node.type.nbytes
+
+
+def profile_graph_io(
+    graph: Graph, options: GraphIoOptions | None = None
+) -> GraphIoProfile:
+    """RLX's profile of a graph.
+
+    Every node that is not metadata is one launch, moves its inputs and its output, and
+    comes back to the host if it is an output; a repeated output counts once.
+    """
+    options = options or GraphIoOptions()
+    outputs = set(graph.outputs)
+    launches = syncs = back = traffic = 0
+    for node in graph.nodes():
+        if node.op in METADATA:
+            continue
+        launches += 1
+        traffic += traffic_of(graph, node)
+        syncs += _waits(node, options)
+        back += node.type.nbytes if node.id in outputs else 0
+    return GraphIoProfile(launches, syncs, back, traffic)
+
+
+def profile_graph_io_outputs(
+    graph: Graph, output_indices: Sequence[int], options: GraphIoOptions | None = None
+) -> GraphIoProfile:
+    """The same with only some of the outputs read back, by their position.
+
+    RLX's runtime rule: 4 bytes an element whatever the dtype, metadata outputs count,
+    and one named twice counts twice.
+
+    Errors   GraphError for a position the graph does not have.
+    """
+    whole = profile_graph_io(graph, options)
+    outputs = graph.outputs
+    back = 0
+    for at in output_indices:
+        if not 0 <= at < len(outputs):
+            raise GraphError(
+                f"IO profile of graph '{graph.name}'",
+                f"there is no output {at}",
+                f"it has {len(outputs)}, counted from 0",
+            )
+        back += 4 * graph.node(outputs[at]).type.numel
+    return GraphIoProfile(
+        whole.kernel_launches, whole.sync_points, back, whole.device_traffic_bytes
+    )

@@ -1,0 +1,296 @@
+"""Cost models: the few numbers that say how fast a device is.
+
+`seed()` gives RLX's published constants, `calibrated(device)` what was measured on this
+machine; the formulas are in `estimate.py` and `price.py`. Any attribute can be
+overridden by a keyword of the constructor. Knows devices by name only.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar, Self
+
+from rlxweb.cost.calibrated import measured_attributes
+from rlxweb.cost.record import Calibration
+from rlxweb.cost.upward import record_for
+from rlxweb.devices.device import Device, DeviceLike, parse_device
+from rlxweb.errors import UsageError
+
+Rate = Callable[[int, int, int], float]
+
+
+@dataclass(frozen=True, slots=True)
+class FlatRate:
+    """One GFLOP/s figure for every matrix product; 0 for an empty one."""
+
+    gflops: float
+
+    def __call__(self, m: int, k: int, n: int) -> float:
+        return self.gflops if m * k * n else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class SmallOrLarge:
+    """RLX's MLX rule: one figure below 32,768 multiply-adds, another from there on."""
+
+    small: float
+    large: float
+    limit: int = 32_768
+
+    def __call__(self, m: int, k: int, n: int) -> float:
+        return self.small if m * k * n < self.limit else self.large
+
+
+class _FromSeed:
+    def __repr__(self) -> str:
+        return "seed"
+
+
+_SEED: Any = _FromSeed()
+
+
+@dataclass(frozen=True)
+class BackendCostModel:
+    """How fast one device is.
+
+    device                  which one
+    sgemm_gflops(m, k, n)   sustained rate of a matrix product, GFLOP/s = flop/ns
+    dispatch_overhead_ns    starting one kernel
+    round_trip_overhead_ns  submit and wait, once per forward
+    memory_bw               GB/s = bytes/ns
+    host_readback_bw        GB/s; memory_bw where a device has no figure of its own
+    unified_memory          the host reads results where they lie
+    num_threads             on the host's side
+    calibration             the record these come from; None: RLX's constants
+    assumed                 attributes a calibration did not have, taken from the seed
+
+    Every attribute but the last two is a keyword that overrides the class's seed.
+    Source   RLX's cost table.
+    Errors   UsageError for a number that is negative or not finite.
+    """
+
+    SEED: ClassVar[dict[str, Any]] = {}
+
+    device: Device = _SEED
+    sgemm_gflops: Rate = _SEED
+    dispatch_overhead_ns: float = _SEED
+    round_trip_overhead_ns: float = _SEED
+    memory_bw: float = _SEED
+    host_readback_bw: float = _SEED
+    unified_memory: bool = _SEED
+    num_threads: int = _SEED
+    calibration: Calibration | None = field(default=None, repr=False)
+    assumed: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if value is _SEED:
+                value = self.SEED.get(one.name, _SEED)
+            if one.name == "sgemm_gflops" and isinstance(value, int | float):
+                value = FlatRate(_checked(one.name, value))
+            elif one.name == "device" and value is not _SEED:
+                value = parse_device(value)
+            elif one.name.endswith(("_ns", "_bw")) and value is not _SEED:
+                value = _checked(one.name, value)
+            object.__setattr__(self, one.name, value)
+        if self.host_readback_bw is _SEED:
+            object.__setattr__(self, "host_readback_bw", self.memory_bw)
+        missing = [f.name for f in fields(self) if getattr(self, f.name) is _SEED]
+        if missing:
+            raise UsageError(
+                type(self).__name__,
+                f"{missing[0]} has no value",
+                hint="give it as a keyword, or use a model class that has a seed",
+            )
+
+    @property
+    def mode(self) -> str:
+        """Either "calibrated" or "seed"."""
+        return "seed" if self.calibration is None else "calibrated"
+
+    @classmethod
+    def seed(cls) -> Self:
+        """RLX's published constants."""
+        return cls()
+
+    @classmethod
+    def calibrated(cls, device: DeviceLike | None = None, adapter: str = "") -> Self:
+        """What was measured on this machine; measured now if it never was.
+
+        Errors   DeviceError when the device cannot be opened or may not be measured.
+        """
+        which = cls.SEED["device"] if device is None else parse_device(device)
+        return cls.from_record(record_for(which, adapter), which)
+
+    @classmethod
+    def from_record(cls, record: Calibration, device: Device) -> Self:
+        """The model of a calibration; what it lacks is the seed's and is `assumed`."""
+        found = measured_attributes(record, is_cpu=device is Device.CPU)
+        lacking = [n for n in _MEASURED if n not in found]
+        model = cls(device=device, calibration=record, **found)
+        return replace(model, assumed=tuple(lacking))
+
+
+_MEASURED = (
+    "sgemm_gflops",
+    "dispatch_overhead_ns",
+    "round_trip_overhead_ns",
+    "memory_bw",
+    "host_readback_bw",
+)
+
+
+def _checked(name: str, value: float) -> float:
+    if isinstance(value, bool) or not 0 <= value < math.inf:
+        raise UsageError(
+            f"cost model, {name}", f"it is {value!r}", "a number from 0 to infinity"
+        )
+    return float(value)
+
+
+def pool_threads() -> int:
+    """RLX's worker pool and the caller: half the cores, 1 to 15, plus 1."""
+    return min(15, max(1, (os.cpu_count() or 2) // 2)) + 1
+
+
+class CpuCostModel(BackendCostModel):
+    """The host. RLX has one row for Apple silicon and one for everything else."""
+
+    SEED: ClassVar[dict[str, Any]] = {
+        "device": Device.CPU,
+        "sgemm_gflops": 200.0,
+        "dispatch_overhead_ns": 300.0,
+        "round_trip_overhead_ns": 3_000.0,
+        "memory_bw": 30.0,
+        "unified_memory": False,
+        "num_threads": pool_threads(),
+    }
+
+    @classmethod
+    def seed(cls, apple: bool = False) -> Self:
+        """RLX's constants, of Apple silicon on request."""
+        if not apple:
+            return cls()
+        return cls(
+            sgemm_gflops=1_000.0,  # type: ignore[arg-type]  # a number is a flat rate
+            dispatch_overhead_ns=500.0,
+            round_trip_overhead_ns=5_000.0,
+            memory_bw=50.0,
+        )
+
+
+class MetalCostModel(BackendCostModel):
+    """Metal. RLX measures the rate and the round trip; only the rest is published."""
+
+    SEED: ClassVar[dict[str, Any]] = {
+        "device": Device.METAL,
+        "sgemm_gflops": 1_000.0,
+        "dispatch_overhead_ns": 2_000.0,
+        "round_trip_overhead_ns": 150_000.0,
+        "memory_bw": 200.0,
+        "unified_memory": True,
+        "num_threads": 1,
+    }
+
+    @classmethod
+    def seed(
+        cls, roundtrip_ns: float = 150_000.0, sgemm_gflops: float = 1_000.0
+    ) -> Self:
+        """RLX's constants with what it measures given as keywords."""
+        rate: Any = sgemm_gflops
+        return cls(round_trip_overhead_ns=roundtrip_ns, sgemm_gflops=rate)
+
+
+class MlxCostModel(BackendCostModel):
+    """MLX. The defaults are what RLX falls back to when its calibration fails."""
+
+    SEED: ClassVar[dict[str, Any]] = {
+        "device": Device.MLX,
+        "sgemm_gflops": SmallOrLarge(50.0, 1_000.0),
+        "dispatch_overhead_ns": 2_000.0,
+        "round_trip_overhead_ns": 200_000.0,
+        "memory_bw": 200.0,
+        "unified_memory": False,
+        "num_threads": 1,
+    }
+
+    @classmethod
+    def seed(
+        cls,
+        roundtrip_ns: float = 200_000.0,
+        memory_bw: float = 200.0,
+        small_gflops: float = 50.0,
+        large_gflops: float = 1_000.0,
+    ) -> Self:
+        """RLX's constants with what it measures given as keywords."""
+        return cls(
+            round_trip_overhead_ns=roundtrip_ns,
+            memory_bw=memory_bw,
+            sgemm_gflops=SmallOrLarge(small_gflops, large_gflops),
+        )
+
+
+class CudaCostModel(BackendCostModel):
+    """CUDA, RLX's defaults."""
+
+    SEED: ClassVar[dict[str, Any]] = {
+        "device": Device.CUDA,
+        "sgemm_gflops": 12_000.0,
+        "dispatch_overhead_ns": 3_000.0,
+        "round_trip_overhead_ns": 35_000.0,
+        "memory_bw": 900.0,
+        "unified_memory": False,
+        "num_threads": 1,
+    }
+
+
+class RocmCostModel(BackendCostModel):
+    """ROCm, RLX's defaults."""
+
+    SEED: ClassVar[dict[str, Any]] = {
+        "device": Device.ROCM,
+        "sgemm_gflops": 10_000.0,
+        "dispatch_overhead_ns": 3_000.0,
+        "round_trip_overhead_ns": 40_000.0,
+        "memory_bw": 800.0,
+        "unified_memory": False,
+        "num_threads": 1,
+    }
+
+
+class WgpuCostModel(BackendCostModel):
+    """The five devices that run WGSL, RLX's defaults."""
+
+    SEED: ClassVar[dict[str, Any]] = {
+        "device": Device.GPU,
+        "sgemm_gflops": 2_500.0,
+        "dispatch_overhead_ns": 5_000.0,
+        "round_trip_overhead_ns": 80_000.0,
+        "memory_bw": 120.0,
+        "unified_memory": False,
+        "num_threads": 1,
+    }
+
+    @classmethod
+    def seed(cls, device: DeviceLike = Device.GPU) -> Self:
+        """RLX's constants, for any of the five."""
+        return cls(device=parse_device(device))
+
+
+class DiscreteGpuCostModel(BackendCostModel):
+    """What RLX's Welch costs assume of a GPU that has no model of its own."""
+
+    SEED: ClassVar[dict[str, Any]] = {
+        "device": Device.GPU,
+        "sgemm_gflops": 800.0,
+        "dispatch_overhead_ns": 2_000.0,
+        "round_trip_overhead_ns": 20_000.0,
+        "memory_bw": 800.0,
+        "host_readback_bw": 50.0,
+        "unified_memory": False,
+        "num_threads": 1,
+    }
