@@ -1,0 +1,266 @@
+"""What a Welch job costs, in RLX's words: profiles, estimates, gates, the picker.
+
+Every function answers in two modes. "seed" is RLX's published arithmetic, digit for
+digit, on models the caller may replace; "calibrated" is what this machine measured.
+Times are nanoseconds unless a name says otherwise; batch, n_fft and k are at least 1.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+from rlxweb.cost import BackendCostModel, GraphIoProfile
+from rlxweb.devices.device import Device, DeviceLike, parse_device
+from rlxweb.errors import UsageError
+from rlxweb.signal import seed_costs
+from rlxweb.signal.seed_costs import (
+    GateBreakdown,
+    Learned,
+    Models,
+    WelchPeaksCosts,
+    algorithm_bandwidth_gbps,
+    build_welch_peaks_fused_graph,
+    fft_only_graph,
+    host_fft_peaks_io_profile,
+    useful_bytes_touched,
+)
+from rlxweb.signal.strategy import WelchPeaksStrategy, parse_welch_peaks_strategy
+from rlxweb.signal.welch_params import WelchPeakParams
+
+__all__ = [
+    "GateBreakdown",
+    "WelchPeakParams",
+    "WelchPeaksCosts",
+    "WelchPeaksStrategy",
+    "algorithm_bandwidth_gbps",
+    "build_welch_peaks_fused_graph",
+    "estimate_block_welch_ns",
+    "estimate_fused_graph_ns",
+    "estimate_welch_peaks_costs",
+    "fft_only_graph",
+    "fused_welch_peaks_auto_viable",
+    "host_fft_peaks_io_profile",
+    "io_cost_ns",
+    "parse_welch_peaks_strategy",
+    "pick_welch_peaks_strategy",
+    "useful_bytes_touched",
+    "welch_peaks_fusion_compute_floor_ok",
+    "welch_peaks_fusion_gate_breakdown",
+    "welch_peaks_io_fusion_gate",
+]
+
+
+def _measured(cost_mode: str) -> ModuleType | None:
+    """The module that answers in calibrated mode; None in seed mode."""
+    if cost_mode == "seed":
+        return None
+    if cost_mode == "calibrated":
+        # It opens devices; the seed formulas need none.
+        from rlxweb.signal import calibrated_costs
+
+        return calibrated_costs
+    raise UsageError("cost_mode", repr(cost_mode), "it is 'seed' or 'calibrated'")
+
+
+def _checked(device: DeviceLike, batch: int, n_fft: int, k: int) -> Device:
+    for name, value in (("batch", batch), ("n_fft", n_fft)):
+        if value < 1:
+            raise UsageError("Welch costs", f"{name} is {value}", "at least 1")
+    return parse_device(device)
+
+
+def io_cost_ns(
+    io: GraphIoProfile, model: BackendCostModel, *, cost_mode: str = "seed"
+) -> float:
+    """A profile's time under a model: round trip, launches, waits, bytes.
+
+    "seed" adds a quarter of the traffic to what a discrete device reads back;
+    "calibrated" counts the bytes that really come back.
+    """
+    measured = _measured(cost_mode)
+    if measured is not None:
+        return float(measured.io_cost_ns(io, model))
+    return seed_costs.io_cost_ns(io, model)
+
+
+def fused_welch_peaks_auto_viable(
+    device: DeviceLike, *, cost_mode: str = "seed", adapter: str = ""
+) -> bool:
+    """May "auto" fuse there? By RLX's list, or by the device's own kernels."""
+    measured = _measured(cost_mode)
+    if measured is not None:
+        return bool(measured.fused_welch_peaks_auto_viable(device, adapter))
+    return seed_costs.fused_welch_peaks_auto_viable(parse_device(device))
+
+
+def estimate_fused_graph_ns(
+    batch: int,
+    params: WelchPeakParams,
+    device: DeviceLike,
+    compute_scale: float = 1.0,
+    *,
+    cost_mode: str = "seed",
+    cpu_model: BackendCostModel | None = None,
+    models: Models | None = None,
+    adapter: str = "",
+) -> float:
+    """Time of the fused graph.
+
+    compute_scale  of a pruned transform; RLX holds it to 0.25 … 1
+    models         in place of RLX's constants by device; None as a value: the device
+                   has no model and RLX's discrete fallback is used
+    """
+    which = _checked(device, batch, params.n_fft, params.k)
+    measured = _measured(cost_mode)
+    if measured is not None:
+        return float(
+            measured.estimate_fused_graph_ns(
+                batch, params, which, compute_scale, adapter
+            )
+        )
+    at = seed_costs.assumptions(cpu_model, models)
+    return seed_costs.estimate_fused_graph_ns(batch, params, which, compute_scale, at)
+
+
+def estimate_block_welch_ns(
+    batch: int,
+    n_fft: int,
+    k: int,
+    device: DeviceLike,
+    *,
+    cost_mode: str = "seed",
+    cpu_model: BackendCostModel | None = None,
+    models: Models | None = None,
+    adapter: str = "",
+) -> float:
+    """Time of 2 segments with the spectrum read back and searched on the host."""
+    which = _checked(device, batch, n_fft, k)
+    measured = _measured(cost_mode)
+    if measured is not None:
+        return float(measured.estimate_block_welch_ns(batch, n_fft, k, which, adapter))
+    at = seed_costs.assumptions(cpu_model, models)
+    return seed_costs.estimate_block_welch_ns(batch, n_fft, k, which, at)
+
+
+def welch_peaks_fusion_gate_breakdown(
+    device: DeviceLike,
+    batch: int,
+    n_fft: int,
+    k: int,
+    *,
+    cost_mode: str = "seed",
+    cpu_model: BackendCostModel | None = None,
+    models: Models | None = None,
+    adapter: str = "",
+) -> GateBreakdown:
+    """What the fusion gate of the device sees, and what it says."""
+    which = _checked(device, batch, n_fft, k)
+    measured = _measured(cost_mode)
+    if measured is not None:
+        found: GateBreakdown = measured.welch_peaks_fusion_gate_breakdown(
+            which, batch, n_fft, k, adapter
+        )
+        return found
+    at = seed_costs.assumptions(cpu_model, models)
+    return seed_costs.gate_breakdown(which, batch, n_fft, k, at)
+
+
+def welch_peaks_io_fusion_gate(
+    device: DeviceLike, batch: int, n_fft: int, k: int, **mode: Any
+) -> bool:
+    """Does the gate let the fused graph take the block's place?
+
+    mode   the keywords of `welch_peaks_fusion_gate_breakdown`
+    """
+    return welch_peaks_fusion_gate_breakdown(
+        device, batch, n_fft, k, **mode
+    ).should_fuse
+
+
+def welch_peaks_fusion_compute_floor_ok(
+    device: DeviceLike,
+    batch: int,
+    n_fft: int,
+    k: int,
+    *,
+    cost_mode: str = "seed",
+    cpu_model: BackendCostModel | None = None,
+    models: Models | None = None,
+    adapter: str = "",
+) -> bool:
+    """Is the fused graph not much slower than the block, from batch 2,048 on?"""
+    which = _checked(device, batch, n_fft, k)
+    measured = _measured(cost_mode)
+    if measured is not None:
+        return bool(
+            measured.welch_peaks_fusion_compute_floor_ok(
+                which, batch, n_fft, k, adapter
+            )
+        )
+    at = seed_costs.assumptions(cpu_model, models)
+    return seed_costs.compute_floor_ok(which, batch, n_fft, k, at)
+
+
+def estimate_welch_peaks_costs(
+    device: DeviceLike,
+    batch: int,
+    n_fft: int,
+    k: int,
+    learned_available: bool = False,
+    learned_active_gates: int | None = None,
+    learned_total_gates: int = 0,
+    *,
+    cost_mode: str = "seed",
+    cpu_model: BackendCostModel | None = None,
+    models: Models | None = None,
+    adapter: str = "",
+) -> WelchPeaksCosts:
+    """The four strategies' times; infinite where one cannot or should not run.
+
+    learned_*   a trained transform and how many of its gates are active
+    """
+    which = _checked(device, batch, n_fft, k)
+    measured = _measured(cost_mode)
+    if measured is not None:
+        found: WelchPeaksCosts = measured.estimate_welch_peaks_costs(
+            which, batch, n_fft, k, adapter=adapter
+        )
+        return found
+    learned = Learned(learned_available, learned_active_gates, learned_total_gates)
+    at = seed_costs.assumptions(cpu_model, models)
+    return seed_costs.estimate_costs(which, batch, n_fft, k, learned, at)
+
+
+def pick_welch_peaks_strategy(
+    device: DeviceLike,
+    batch: int,
+    n_fft: int,
+    k: int,
+    learned_available: bool = False,
+    learned_active_gates: int | None = None,
+    learned_total_gates: int = 0,
+    *,
+    legacy: bool = False,
+    **mode: Any,
+) -> WelchPeaksStrategy:
+    """The strategy with the smallest time, the first of ultra, fast, rlx, learned.
+
+    legacy  RLX's older rule, by batch alone
+    mode    cost_mode and the other keywords of `estimate_welch_peaks_costs`
+    """
+    which = _checked(device, batch, n_fft, k)
+    learned = Learned(learned_available, learned_active_gates, learned_total_gates)
+    if legacy:
+        return seed_costs.legacy_pick(which, batch, learned)
+    costs = estimate_welch_peaks_costs(
+        which,
+        batch,
+        n_fft,
+        k,
+        learned_available,
+        learned_active_gates,
+        learned_total_gates,
+        **mode,
+    )
+    return seed_costs.cheapest(costs)

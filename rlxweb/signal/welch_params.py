@@ -1,0 +1,57 @@
+"""RLX's Welch presets: how many half-overlapping segments of n samples a row has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rlxweb.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class WelchPeakParams:
+    """One estimate: segments of n_fft samples, half of them new, k peaks of each row.
+
+    Errors   UsageError for n_fft or n_segments below 1; k below 1 counts as 1.
+    """
+
+    n_fft: int
+    k: int
+    n_segments: int = 8
+
+    def __post_init__(self) -> None:
+        for name in ("n_fft", "n_segments"):
+            if getattr(self, name) < 1:
+                raise UsageError(
+                    "WelchPeakParams", f"{name} is {getattr(self, name)}", "at least 1"
+                )
+        object.__setattr__(self, "k", max(self.k, 1))
+
+    @classmethod
+    def ultra_fast(cls, n_fft: int, k: int) -> WelchPeakParams:
+        """One segment."""
+        return cls(n_fft, k, 1)
+
+    @classmethod
+    def fast(cls, n_fft: int, k: int) -> WelchPeakParams:
+        """Two segments."""
+        return cls(n_fft, k, 2)
+
+    @classmethod
+    def reference(cls, n_fft: int, k: int) -> WelchPeakParams:
+        """Eight segments."""
+        return cls(n_fft, k, 8)
+
+    @property
+    def hop(self) -> int:
+        """Samples from one segment's start to the next one's."""
+        return self.n_fft // 2
+
+    @property
+    def frame_length(self) -> int:
+        """Samples of a row."""
+        return self.n_fft + (self.n_segments - 1) * self.hop
+
+    @property
+    def n_bins(self) -> int:
+        """Bins of the one-sided spectrum."""
+        return self.n_fft // 2 + 1
