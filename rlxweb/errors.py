@@ -177,3 +177,29 @@ class SessionClosed(DeviceError):
 
 class SessionBusy(DeviceError):
     """A second run of one program was started before the first ended."""
+
+
+class DeviceFallbackError(DeviceError):
+    """Every device of a chain failed; `attempts` is (device, error) in order."""
+
+    exit_code = 3
+
+    def __init__(self, doing: str, attempts: Sequence[tuple[object, object]]) -> None:
+        self.attempts = tuple(attempts)
+        lines = [f"  {_label(d)}: {e}" for d, e in self.attempts]
+        super().__init__(doing, "\n".join(["all backends failed:", *lines]))
+
+
+def _label(device: object) -> str:
+    return str(getattr(device, "label", device))
+
+
+# --- what is said and does not stop anything ------------------------------------
+
+
+class EnvironmentWarning(UserWarning):
+    """An environment variable that could not be followed; names it and its value."""
+
+
+class CalibrationWarning(UserWarning):
+    """A calibration that could not be made, read or kept."""

@@ -1,0 +1,187 @@
+"""Which devices may be used, which first, and what the environment says about it.
+
+One of the two places that read the environment. Nonsense in a variable is warned about
+by name and then ignored: a typing error must not stop a program, nor pass unseen.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeVar
+
+from rlxweb.devices.device import (
+    PRIORITY,
+    Device,
+    DeviceLike,
+    parse_device,
+    parse_device_list,
+)
+from rlxweb.errors import EnvironmentWarning, UnknownDevice, UsageError
+
+T = TypeVar("T")
+CalibrationMode = Literal["lazy", "off"]
+_LAST = 255
+
+
+@dataclass(frozen=True, slots=True)
+class CostModelPick:
+    """Take the device with the smallest predicted time."""
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkPick:
+    """Run on every device, `runs` times each, and take the fastest."""
+
+    runs: int
+
+
+PickStrategy = CostModelPick | BenchmarkPick
+
+
+@dataclass(frozen=True, slots=True)
+class DevicePolicy:
+    """Allowed, denied and preferred devices, and how the fastest is found.
+
+    allow    None: all of them
+    prefer   goes before RLX's priority in lists; where a device is picked by predicted
+             time, a preferred one is taken when it is within 10 % of the best (RLX's
+             pick ignores the list)
+    """
+
+    allow: tuple[Device, ...] | None = None
+    deny: tuple[Device, ...] = ()
+    prefer: tuple[Device, ...] = ()
+    pick: PickStrategy = CostModelPick()
+
+    @classmethod
+    def all(cls) -> DevicePolicy:
+        """Every device, the fastest by prediction."""
+        return cls()
+
+    @classmethod
+    def only(cls, devices: Iterable[DeviceLike] | str) -> DevicePolicy:
+        """These devices and no others."""
+        return cls(allow=_devices(devices))
+
+    def with_deny(self, devices: Iterable[DeviceLike] | str) -> DevicePolicy:
+        """The same without these; denying adds up over calls."""
+        return replace(self, deny=_joined(self.deny, _devices(devices)))
+
+    def with_prefer(self, devices: Iterable[DeviceLike] | str) -> DevicePolicy:
+        """The same with these preferred, after those already preferred."""
+        return replace(self, prefer=_joined(self.prefer, _devices(devices)))
+
+    def with_benchmark_pick(self, runs: int) -> DevicePolicy:
+        """The same, but the fastest is found by running: at least once."""
+        return replace(self, pick=BenchmarkPick(max(1, int(runs))))
+
+    def pick_strategy(self) -> PickStrategy:
+        return self.pick
+
+    @property
+    def probe_set(self) -> tuple[Device, ...]:
+        """The devices worth asking about: those allowed, or all."""
+        return tuple(Device) if self.allow is None else self.allow
+
+    def permits(self, device: Device) -> bool:
+        """Allowed and not denied."""
+        return device in self.probe_set and device not in self.deny
+
+    def apply(self, devices: Sequence[Device]) -> tuple[Device, ...]:
+        """Those permitted, preferred ones first, then by priority; stable."""
+        kept = [d for d in devices if self.permits(d)]
+        return tuple(sorted(kept, key=self._rank))
+
+    def _rank(self, device: Device) -> tuple[int, int]:
+        wish = self.prefer.index(device) if device in self.prefer else _LAST
+        return wish, PRIORITY.index(device) if device in PRIORITY else _LAST
+
+    @classmethod
+    def from_env(cls) -> DevicePolicy:
+        """RLX_DEVICES, RLX_DENY_DEVICES, RLX_PREFER_DEVICES, RLX_BENCHMARK_PICK."""
+        return cls.from_env_key("RLX")
+
+    @classmethod
+    def from_env_key(cls, prefix: str) -> DevicePolicy:
+        """The same with another prefix: P_DEVICES, P_DENY_DEVICES and so on.
+
+        RLX reads RLX_P_DEVICES here, which its own documentation does not say.
+        Nonsense is warned about (EnvironmentWarning) and ignored.
+        """
+        if not any(f"{prefix}_{name}" in os.environ for name in _VARIABLES):
+            return _DEFAULT if cls is DevicePolicy else cls()
+        allow = _read(f"{prefix}_DEVICES", parse_device_list)
+        deny = _read(f"{prefix}_DENY_DEVICES", parse_device_list)
+        prefer = _read(f"{prefix}_PREFER_DEVICES", parse_device_list)
+        runs = _read(f"{prefix}_BENCHMARK_PICK", _runs)
+        policy = cls(allow=allow, deny=deny or (), prefer=prefer or ())
+        return policy if runs is None else policy.with_benchmark_pick(runs)
+
+
+_VARIABLES = ("DEVICES", "DENY_DEVICES", "PREFER_DEVICES", "BENCHMARK_PICK")
+_DEFAULT = DevicePolicy()
+
+
+def device_from_env(prefix: str = "RLX") -> Device | None:
+    """P_DEVICE: one device; None when unset or nonsense (which is warned about)."""
+    return _read(f"{prefix}_DEVICE", parse_device)
+
+
+def device_chain_from_env(prefix: str = "RLX") -> tuple[Device, ...]:
+    """P_DEVICE_CHAIN: devices to try in order; empty when unset or nonsense."""
+    return _read(f"{prefix}_DEVICE_CHAIN", parse_device_list) or ()
+
+
+def calibration_mode_from_env() -> CalibrationMode:
+    """RLX_CALIBRATION: "lazy" measures an engine when first needed, "off" never does.
+
+    `rlxweb calibrate` measures in either mode.
+    """
+    return _read("RLX_CALIBRATION", _mode) or "lazy"
+
+
+def cache_dir_from_env() -> str | None:
+    """RLX_CACHE_DIR: the folder for calibrations; None for the platform's own."""
+    return os.environ.get("RLX_CACHE_DIR") or None
+
+
+def _read(name: str, parse: Callable[[str], T]) -> T | None:
+    text = os.environ.get(name, "").strip()
+    if not text:
+        return None
+    try:
+        return parse(text)
+    except (UnknownDevice, UsageError, ValueError) as error:
+        warnings.warn(
+            f"{name}={text!r} is ignored: {error}", EnvironmentWarning, stacklevel=4
+        )
+        return None
+
+
+def _runs(text: str) -> int:
+    runs = int(text)
+    if runs < 1:
+        raise ValueError(f"{runs} runs; it is a whole number from 1")
+    return runs
+
+
+def _mode(text: str) -> CalibrationMode:
+    name = text.lower()
+    if name == "lazy":
+        return "lazy"
+    if name in ("off", "0", "no", "false"):
+        return "off"
+    raise ValueError("it is 'lazy' or 'off'")
+
+
+def _devices(devices: Iterable[DeviceLike] | str) -> tuple[Device, ...]:
+    if isinstance(devices, str):
+        return parse_device_list(devices)
+    return tuple(dict.fromkeys(parse_device(d) for d in devices))
+
+
+def _joined(first: tuple[Device, ...], then: tuple[Device, ...]) -> tuple[Device, ...]:
+    return tuple(dict.fromkeys((*first, *then)))
