@@ -8,6 +8,7 @@ something and answered right, not when a module of its name can be imported.
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import subprocess
@@ -178,9 +179,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def keep_off_the_users_cache() -> None:
+    """No test reads or writes the user's calibrations, nor measures unasked."""
+    folder = tempfile.mkdtemp(prefix="rlxweb-tests-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    os.environ["RLX_CACHE_DIR"] = folder
+    os.environ["RLX_CALIBRATION"] = "off"
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Show the drivers to the loader; in CI take the hypothesis profile of CI."""
     show_drivers_to_loader()
+    keep_off_the_users_cache()
     if os.environ.get("CI"):
         hypothesis.settings.load_profile("ci")
     elif not config.getoption("--hypothesis-profile", None):

@@ -46,6 +46,11 @@ class Pool:
                     raise
             return self._open[key]
 
+    def is_open(self, label: str, adapter: str = "") -> bool:
+        """Has the backend been opened and not been lost since?"""
+        backend = self._open.get((label, adapter.lower()))
+        return backend is not None and not getattr(backend, "lost", "")
+
     def _let_go_if_lost(self, key: tuple[str, str]) -> None:
         """Close a backend whose device went away, so that it is opened anew."""
         backend = self._open.get(key)

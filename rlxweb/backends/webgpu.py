@@ -64,6 +64,7 @@ class WebGpuBackend:
             dtypes=frozenset(dtypes),
             native=self.recipes.native,
             refusal=self.recipes.refusal,
+            launches=self.recipes.launch_count,
             max_operands=self.limits.max_storage_buffers_per_shader_stage,
         )
 

@@ -70,6 +70,15 @@ class Recipes:
         self._known.move_to_end(key)
         return self._known[key][1]
 
+    def launch_count(
+        self, op: Op, inputs: Types, out: TensorType, attrs: Mapping[str, Any]
+    ) -> int:
+        """How many dispatches the op takes."""
+        if out.numel == 0:
+            return 0
+        chosen = self.choose(op, inputs, out, attrs)
+        return 1 if chosen is None else len(chosen.launches)
+
     def _search(
         self, op: Op, inputs: Types, out: TensorType, attrs: Mapping[str, Any]
     ) -> Chosen | None:

@@ -18,7 +18,7 @@ from rlxweb.devices.device import Device, parse_device
 from rlxweb.errors import UsageError
 from rlxweb.io import Group, Recording, check_finite
 from rlxweb.signal.choose import choose_engine
-from rlxweb.signal.engine import Engine
+from rlxweb.signal.engine import Engine, WelchJob
 from rlxweb.signal.peaks_of_power import (
     PeaksOfPower,
     check_prominence,
@@ -151,13 +151,10 @@ def _group(
     spec = _spec(settings, group, nperseg)
     k = checked_k(settings.k, spec.n_freqs, settings.mode)
     check_prominence(settings.prominence, settings.mode)
-    engine, decision = choose_engine(
-        spec,
-        len(group.channels),
-        group.n_samples,
-        settings.asked_device,
-        settings.adapter,
-    )
+    # Peaks are searched in the whole recording's average, so blocks give spectra.
+    job = WelchJob(spec, len(group.channels), group.n_samples, 0)
+    pick = choose_engine(job, settings.asked_device, settings.adapter)
+    engine, decision = pick.engine, pick.decision
     hz = frequencies(spec, group.fs)
     power, n_segments = _power(group, spec, engine, settings, progress)
     return GroupResult(

@@ -11,6 +11,7 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Op, TensorType
 
 Types = tuple[TensorType, ...]
+LaunchRule = Callable[[Op, Types, TensorType, Mapping[str, Any]], int]
 NativeRule = Callable[[Op, Types, TensorType, Mapping[str, Any]], bool]
 RefusalRule = Callable[[Op, Types, TensorType, Mapping[str, Any]], RlxError | None]
 
@@ -19,6 +20,12 @@ def _no_reason(
     op: Op, inputs: Types, out: TensorType, attrs: Mapping[str, Any]
 ) -> RlxError | None:
     return None
+
+
+def _one_launch(
+    op: Op, inputs: Types, out: TensorType, attrs: Mapping[str, Any]
+) -> int:
+    return 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +41,7 @@ class Target:
                   resolved into layouts and vanish
     bool_bytes    bytes a bool takes in a buffer
     refusal       why `native` said no, where a limit of the device is the reason
+    launches      kernels a native op starts
     """
 
     name: str
@@ -43,6 +51,7 @@ class Target:
     keeps_views: bool = False
     bool_bytes: int = 4
     refusal: RefusalRule = _no_reason
+    launches: LaunchRule = _one_launch
 
     def nbytes(self, kind: TensorType) -> int:
         """Bytes a value takes in this device's memory."""

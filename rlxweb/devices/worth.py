@@ -34,6 +34,14 @@ class Worth:
         with self._lock:
             self.spent_ns += cpu_ns
 
+    @property
+    def rule(self) -> str:
+        """When other devices are opened, in words."""
+        return (
+            f"other devices are opened for jobs of {self.open_job_ns / MS:g} ms and "
+            f"more, or once {self.open_sum_ns / S:g} s of work was seen"
+        )
+
     def is_trivial(self, cpu_ns: float) -> bool:
         return cpu_ns < self.least_trip_ns
 

@@ -1,69 +1,172 @@
-"""Which engine a Welch call runs on, and the decision that says why.
+"""Settles where a Welch call runs: what the caller asked for, else the environment's
+word, else the picker's.
 
-A device that was asked for is used or refused, never swapped. Left open, NumPy is taken
-unless the machine has a GPU of its own hardware and the batch pays for the trip; the
-calibrated cost models will take this over.
+A device, an adapter or a strategy that was asked for is used or refused, never swapped.
 """
 
 from __future__ import annotations
 
+import threading
+import warnings
+from collections import OrderedDict
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
 from rlxweb.backends.pool import pool
-from rlxweb.compile.plan import Decision
-from rlxweb.devices.choose import gpu_worth_it
 from rlxweb.devices.device import Device, DeviceLike, parse_device
-from rlxweb.errors import DTypeError, Unsupported
-from rlxweb.signal.engine import NUMPY, Engine, device_engine, refusal
-from rlxweb.signal.spec import WelchSpec
+from rlxweb.devices.place import Place, available_places
+from rlxweb.devices.policy import DevicePolicy, device_from_env
+from rlxweb.devices.worth import worth
+from rlxweb.errors import (
+    DeviceError,
+    DTypeError,
+    EnvironmentWarning,
+    Unsupported,
+    UsageError,
+)
+from rlxweb.signal.engine import WelchJob, refusal
+from rlxweb.signal.picker import Pick, decide, first_of
+from rlxweb.signal.prices import NO_MODEL, candidates_at
+from rlxweb.signal.strategy import WelchPeaksStrategy, parse_welch_peaks_strategy
 
+Strategy = str | WelchPeaksStrategy
 
-def flops(spec: WelchSpec, n_rows: int, n_samples: int) -> float:
-    """5 n log2 n per transform, plus window and power."""
-    n = spec.nfft
-    per_segment = 2.5 * n * max(1, n.bit_length() - 1) + 4 * n
-    return float(n_rows * spec.segments_of(n_samples) * per_segment)
+_OURS = {
+    WelchPeaksStrategy.AUTO: "auto",
+    WelchPeaksStrategy.ULTRA_FAST: "ultra",
+    WelchPeaksStrategy.FAST_STREAMING: "fast",
+    WelchPeaksStrategy.RLX_COMPILED: "fused",
+    WelchPeaksStrategy.LEARNED_COMPILED: "learned",
+}
 
 
 def choose_engine(
-    spec: WelchSpec,
-    n_rows: int,
-    n_samples: int,
-    device: DeviceLike | None,
+    job: WelchJob,
+    device: DeviceLike | None = None,
     adapter: str = "",
-) -> tuple[Engine, Decision]:
-    """The engine for rows [n_rows, n_samples] and why.
+    strategy: Strategy = "auto",
+) -> Pick:
+    """The engine for a job, what it will compute and why there.
 
     Errors   UnknownDevice; AdapterMissing; DTypeError when a device is asked to compute
-    what it would have to narrow; Unsupported for an estimate it has no kernel for.
+    what it would have to narrow; Unsupported for an estimate it has no kernel for and
+    for the strategy "learned"; UsageError for a strategy the device cannot follow.
     """
-    if device is not None and device != "auto":
-        return _asked(spec, parse_device(device), adapter)
-    numbers = {"flops": flops(spec, n_rows, n_samples), "rows": n_rows}
-
-    def numpy(why: str) -> tuple[Engine, Decision]:
-        return NUMPY, Decision("CPU (NumPy)", why, numbers)
-
-    reason = refusal(spec)
-    if reason:
-        return numpy(reason)
-    gpu, why = gpu_worth_it(numbers["flops"], adapter)
-    if gpu is None:
-        return numpy(why)
-    return device_engine(Device.GPU, adapter), Decision(gpu.name, why, numbers)
+    how = _OURS[parse_welch_peaks_strategy(strategy)]
+    if how == "learned":
+        raise Unsupported(
+            "welch_peaks with strategy='learned'", NO_MODEL, hint="use strategy='fused'"
+        )
+    if device is None or device == "auto":
+        if adapter:
+            return _asked(job, Place(Device.GPU, adapter), how, "asked for by name")
+        return _left_open(job, how)
+    return _asked(job, Place(parse_device(device), adapter), how, "it was asked for")
 
 
-def _asked(spec: WelchSpec, device: Device, adapter: str) -> tuple[Engine, Decision]:
-    if device is Device.CPU:
-        return NUMPY, Decision("CPU (NumPy)", "it was asked for")
-    pool.backend(device.label, adapter)
-    reason = refusal(spec)
-    if reason and spec.dtype == "float64":
+def _left_open(job: WelchJob, strategy: str) -> Pick:
+    named = _named_by_environment(job, strategy)
+    if named is not None:
+        return named
+    policy = DevicePolicy.from_env()
+    known = recent.get((job, strategy, policy))
+    if known is not None:
+        return known
+    places = None
+    if policy != DevicePolicy.all():
+        kept = set(policy.apply(tuple(Device)))
+        places = tuple(p for p in available_places() if p.device in kept)
+    pick = decide(job, places=places, strategy=strategy)
+    recent.keep((job, strategy, policy), pick)
+    return pick
+
+
+@dataclass(slots=True)
+class RecentPicks:
+    """Picks of jobs that come again and again, so that small ones stay quick.
+
+    Each is used `uses` times and then made anew, with what runs have taught meanwhile.
+    """
+
+    uses: int = 64
+    capacity: int = 256
+    _left: OrderedDict[Hashable, tuple[Pick, int]] = field(default_factory=OrderedDict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def get(self, key: Hashable) -> Pick | None:
+        """The pick, if it was made lately."""
+        with self._lock:
+            found = self._left.pop(key, None)
+            if found is None or found[1] < 1:
+                return None
+            self._left[key] = (found[0], found[1] - 1)
+        worth.add(found[0].cpu_ns)
+        return found[0]
+
+    def keep(self, key: Hashable, pick: Pick) -> None:
+        with self._lock:
+            self._left[key] = (pick, self.uses)
+            while len(self._left) > self.capacity:
+                self._left.popitem(last=False)
+
+    def forget(self) -> None:
+        """Decide anew from here on."""
+        with self._lock:
+            self._left.clear()
+
+
+recent = RecentPicks()
+
+
+def _named_by_environment(job: WelchJob, strategy: str) -> Pick | None:
+    device = device_from_env()
+    if device is None:
+        return None
+    try:
+        return _asked(job, Place(device), strategy, f"RLX_DEVICE={device.label}")
+    except (DeviceError, DTypeError, UsageError) as error:
+        warnings.warn(
+            f"RLX_DEVICE={device.label} cannot run this job and is not followed: "
+            f"{error}",
+            EnvironmentWarning,
+            stacklevel=4,
+        )
+        return None
+
+
+def _asked(job: WelchJob, place: Place, strategy: str, why: str) -> Pick:
+    """The place, by the strategy asked for or the best there is on it."""
+    is_cpu = place.device is Device.CPU
+    if not is_cpu:
+        _refuse(job, place)
+    wanted = ("ultra", "fast") if is_cpu else ("fused",)
+    if strategy != "auto" and strategy not in wanted:
+        raise UsageError(
+            f"welch_peaks on {place.device.display}",
+            f"strategy {strategy!r} does not run there",
+            f"it has {' and '.join(wanted)}",
+            "leave the device or the strategy open",
+        )
+    if strategy == "auto" and job.min_segments != 1:
+        wanted = wanted[-1:]
+    found = [
+        c
+        for c in candidates_at(job, [place])
+        if c.strategy in ((strategy,) if strategy != "auto" else wanted)
+    ]
+    return first_of(job, found, why)
+
+
+def _refuse(job: WelchJob, place: Place) -> None:
+    pool.backend(place.device.label, place.adapter)
+    reason = refusal(job.spec)
+    where = f"welch on {place.device.display}"
+    if reason and job.spec.dtype == "float64":
         raise DTypeError(
-            f"welch on {device.display}",
+            where,
             reason,
             "nothing is narrowed unasked",
             "pass precision='f32', give float32 samples, or use device='cpu'",
         )
     if reason:
-        raise Unsupported(f"welch on {device.display}", reason, hint="use device='cpu'")
-    engine = device_engine(device, adapter)
-    return engine, Decision(engine.name, "it was asked for")
+        raise Unsupported(where, reason, hint="use device='cpu'")

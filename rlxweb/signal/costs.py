@@ -57,9 +57,9 @@ def _measured(cost_mode: str) -> ModuleType | None:
         return None
     if cost_mode == "calibrated":
         # It opens devices; the seed formulas need none.
-        from rlxweb.signal import calibrated_costs
+        import rlxweb.signal.calibrated_costs as measured
 
-        return calibrated_costs
+        return measured
     raise UsageError("cost_mode", repr(cost_mode), "it is 'seed' or 'calibrated'")
 
 

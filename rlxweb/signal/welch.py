@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rlxweb.devices.device import DeviceLike
 from rlxweb.signal.choose import choose_engine
+from rlxweb.signal.engine import WelchJob
 from rlxweb.signal.resolve import resolve
 from rlxweb.signal.samples import NanPolicy, Precision, as_rows, refuse_nonfinite
 from rlxweb.signal.spectrum import frequencies
@@ -62,8 +63,9 @@ def welch(
         dtype=rows.dtype,
     )
     refuse_nonfinite(rows, batch, nan, DOING)
-    engine, _ = choose_engine(spec, rows.shape[0], rows.shape[1], device, adapter)
-    power = engine.power(rows, spec).reshape(*batch, spec.n_freqs)
+    job = WelchJob(spec, rows.shape[0], rows.shape[1], 0)
+    pick = choose_engine(job, device, adapter)
+    power = pick.engine.power(rows, spec).reshape(*batch, spec.n_freqs)
     if axis not in (-1, power.ndim - 1):
         power = np.moveaxis(power, -1, axis)
     return frequencies(spec, fs), power

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import operator
 from functools import lru_cache
+from time import perf_counter_ns
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from rlxweb.compile.plan import Decision
 from rlxweb.devices.device import DeviceLike
 from rlxweb.errors import UsageError
-from rlxweb.signal.choose import choose_engine
-from rlxweb.signal.engine import Engine
+from rlxweb.signal.choose import Strategy, choose_engine
+from rlxweb.signal.engine import WelchJob
 from rlxweb.signal.peaks_of_power import PeaksOfPower, as_peaks, peaks_of_power
+from rlxweb.signal.picker import Pick
 from rlxweb.signal.presets import OF_PRESET, from_preset
 from rlxweb.signal.result import WelchPeaks
 from rlxweb.signal.samples import NanPolicy, Precision, as_rows, refuse_nonfinite
@@ -42,6 +43,8 @@ def welch_peaks(
     prominence: float | None = None,
     device: DeviceLike | None = None,
     adapter: str = "",
+    strategy: Strategy = "auto",
+    min_segments: int | None = None,
     precision: Precision | None = None,
     nan: NanPolicy = "raise",
 ) -> WelchPeaks:
@@ -57,6 +60,14 @@ def welch_peaks(
              power, `count` of them per row (at most k)
     nsegments  average only the first so many segments; all 1 + (T - nperseg) // hop
              of them by default
+    device   where to run; None takes the way that is predicted to be fastest, and
+             `decision` of the result says which others there were
+    strategy "auto", or the way to go: "fast" averages on the CPU, "fused" on a device
+             with the peaks searched there, "ultra" averages the first segment alone,
+             "learned" needs a trained model and is refused until there is one
+    min_segments  1 allows "auto" to average a single segment where that is faster: a
+             noisier estimate, and `spec.n_segments` of the result says so. Left out,
+             all segments asked for are averaged, whatever the speed
     Numerics as `welch`
     Errors   UsageError for k, nperseg, nsegments outside their domain (k over the
              number of bins is refused) and an empty batch; NotFinite, DTypeError,
@@ -78,16 +89,31 @@ def welch_peaks(
     )
     count = checked_k(k, spec.n_freqs, mode)
     refuse_nonfinite(rows, batch, nan, DOING)
-    engine, decision = choose_engine(
-        spec, rows.shape[0], rows.shape[1], device, adapter
-    )
-    hz = frequencies(spec, fs)
-    if mode == "bins":
-        bins, power = engine.strongest(rows, spec, count)
+    least = checked_min_segments(min_segments, spec.segments_of(rows.shape[1]))
+    job = WelchJob(spec, rows.shape[0], rows.shape[1], count, mode, least)
+    pick = choose_engine(job, device, adapter, strategy)
+    found = _run(pick, rows, frequencies(spec, fs), prominence)
+    return _result(found, batch, float(fs), pick)
+
+
+def _run(
+    pick: Pick,
+    rows: NDArray[Any],
+    hz: NDArray[np.float64],
+    prominence: float | None,
+) -> PeaksOfPower:
+    """Run the pick; a warm run's time goes back to the model that picked it."""
+    job, engine = pick.job, pick.engine
+    warm = engine.is_ready(rows.shape, job.spec, job.k if job.mode == "bins" else 0)
+    begun = perf_counter_ns()
+    if job.mode == "bins":
+        bins, power = engine.strongest(rows, job.spec, job.k)
         found = as_peaks(bins, power, hz)
     else:
-        found = peaks_of_power(engine.power(rows, spec), hz, count, prominence)
-    return _result(found, batch, float(fs), mode, spec, engine, decision)
+        found = peaks_of_power(engine.power(rows, job.spec), hz, job.k, prominence)
+    if warm:
+        pick.observe(perf_counter_ns() - begun)
+    return found
 
 
 def _spec(
@@ -130,10 +156,7 @@ def _result(
     found: PeaksOfPower,
     batch: tuple[int, ...],
     fs: float,
-    mode: str,
-    spec: WelchSpec,
-    engine: Engine,
-    decision: Decision,
+    pick: Pick,
 ) -> WelchPeaks:
     """The peaks of flat rows, in the shape of the batch."""
     shape = (*batch, found.bins.shape[-1])
@@ -146,11 +169,11 @@ def _result(
             None if found.prominence is None else found.prominence.reshape(shape)
         ),
         fs=fs,
-        mode=mode,
-        device=engine.device,
-        engine=engine.name,
-        decision=decision,
-        spec=spec,
+        mode=pick.job.mode,
+        device=pick.engine.device,
+        engine=pick.engine.name,
+        decision=pick.decision,
+        spec=pick.job.spec,
     )
 
 
@@ -168,5 +191,27 @@ def checked_k(k: int, n_freqs: int, mode: str) -> int:
             f"k is {count}",
             f"it must be 1 to {n_freqs}, the number of bins",
             "ask for fewer peaks or give a larger nperseg",
+        )
+    return count
+
+
+def checked_min_segments(least: int | None, segments: int) -> int | None:
+    """min_segments as an int inside its domain, or None.
+
+    Errors   UsageError with both numbers.
+    """
+    if least is None:
+        return None
+    try:
+        count = operator.index(least)
+    except TypeError:
+        raise UsageError(
+            DOING, f"min_segments is {least!r}", "it must be a whole number"
+        ) from None
+    if not 1 <= count <= segments:
+        raise UsageError(
+            DOING,
+            f"min_segments is {count}",
+            f"it must be 1 to {segments}, the number of segments asked for",
         )
     return count

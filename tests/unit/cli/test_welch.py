@@ -48,7 +48,7 @@ def test_json_on_stdout_is_the_record_and_nothing_else(
     assert (group["fs"], group["n_samples"], group["n_segments"]) == (250, 5000, 38)
     assert group["device"] == "cpu"
     assert group["engine"].startswith("NumPy")
-    assert set(group["decision"]) == {"what", "why", "numbers"}
+    assert set(group["decision"]) == {"what", "why", "numbers", "candidates"}
     assert [c["name"] for c in group["channels"]] == ["ch1", "ch2", "ch3"]
     assert [len(c["peaks"]) for c in group["channels"]] == [16, 16, 16]
     assert "strongest bin" in said.err

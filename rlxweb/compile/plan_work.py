@@ -1,0 +1,70 @@
+"""What a compiled plan asks of its device, step by step: kernels, flops, bytes.
+
+Counted from the steps that will run, so fused regions count once and views not at all.
+Prices are not known here.
+"""
+
+from __future__ import annotations
+
+from rlxweb.compile.plan import Plan, Step
+from rlxweb.compile.target import Target
+from rlxweb.cost.graph_work import flops_of, item_of
+from rlxweb.cost.io_profile import GraphIoProfile
+from rlxweb.cost.work import Item, Kind, Work
+from rlxweb.ir.op import registry
+from rlxweb.ir.shape import numel
+
+
+def work_of(plan: Plan, target: Target) -> Work:
+    """One item per step, what goes up before them and what comes back after them."""
+    graph = plan.graph
+    given = sum(target.nbytes(n.type) for n in graph.nodes() if n.op == "input")
+    back = 0
+    for operand in plan.outputs:
+        width = plan.types[operand.value].dtype.nbytes
+        back += numel(operand.layout.shape) * width
+    items = tuple(
+        _item(plan, step, target) for step in plan.steps if step.kind != "view"
+    )
+    return Work(items, given, back)
+
+
+def profile_plan(plan: Plan, target: Target) -> GraphIoProfile:
+    """The same as the counts a fusion gate compares."""
+    work = work_of(plan, target)
+    return GraphIoProfile(
+        sum(i.launches for i in work.items),
+        work.syncs,
+        work.readback_bytes,
+        sum(i.nbytes for i in work.items),
+    )
+
+
+def _item(plan: Plan, step: Step, target: Target) -> Item:
+    graph = plan.graph
+    nbytes = _moved(plan, step, target)
+    if step.kind == "kernel":
+        node = graph.node(step.nodes[0])
+        inputs = tuple(graph.node(i).type for i in node.inputs)
+        starts = target.launches(registry.get(node.op), inputs, node.type, node.attrs)
+        one = item_of(graph, node, starts)
+        return Item(one.kind, step.label, starts, one.flops, nbytes, one.size)
+    flops = sum(flops_of(graph, graph.node(i)) for i in step.nodes)
+    kind: Kind = "elementwise" if step.kind == "region" else "copy"
+    # NumPy runs a region node by node; a shader runs it as one.
+    starts = max(1, len(step.nodes)) if target.keeps_views else 1
+    if target.keeps_views and step.kind == "region":
+        nbytes = sum(item_of(graph, graph.node(i)).nbytes for i in step.nodes)
+    return Item(kind, step.label, starts, flops, nbytes)
+
+
+def _moved(plan: Plan, step: Step, target: Target) -> int:
+    """Bytes of each distinct operand that are really read, and of the result."""
+    read = 0
+    for operand in set(step.inputs):
+        kind = plan.types[operand.value]
+        whole = target.nbytes(kind)
+        walked = numel(operand.layout.shape) * (whole // max(1, kind.numel))
+        # A broadcast walks more elements than there are; they are read once.
+        read += min(whole, walked)
+    return read + target.nbytes(plan.types[step.output])

@@ -1,0 +1,83 @@
+"""Where calibrations are kept; JSON files that are written whole or not at all.
+
+The one file that knows the platform's cache folder. Where there is none (a browser, a
+read-only home) what was measured lives as long as the process, and that is said once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import threading
+import warnings
+from pathlib import Path
+from typing import Any
+
+from rlxweb.devices.policy import cache_dir_from_env
+from rlxweb.errors import CalibrationWarning
+
+# A calibration is some 20 KB; what is larger is not one of ours.
+LARGEST_FILE = 4 << 20
+
+_said: set[str] = set()
+_lock = threading.Lock()
+
+
+def cache_folder() -> Path | None:
+    """RLX_CACHE_DIR, else the platform's folder; None where there is no such thing."""
+    asked = cache_dir_from_env()
+    if asked is not None:
+        return Path(asked)
+    try:
+        from platformdirs import user_cache_dir
+    except ImportError:
+        return None
+    return Path(user_cache_dir("rlxweb", appauthor=False))
+
+
+def read_json(path: Path) -> Any:
+    """What the file holds; None when it is missing, too large, or no JSON."""
+    try:
+        if path.stat().st_size > LARGEST_FILE:
+            return None
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def write_json(path: Path, document: Any) -> bool:
+    """Put the document there in one step; False, and said once, when that cannot be.
+
+    Readers see the old file or the new one, whoever else writes at the same time.
+    """
+    text = json.dumps(document, indent=1, allow_nan=False)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(
+            dir=path.parent, prefix=f".{path.stem}-", suffix=".tmp"
+        )
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+            os.replace(temporary, path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        _say_once(path.parent, error)
+        return False
+    return True
+
+
+def _say_once(folder: Path, error: OSError) -> None:
+    with _lock:
+        if str(folder) in _said:
+            return
+        _said.add(str(folder))
+    warnings.warn(
+        f"measurements cannot be kept in {folder} ({error.strerror or error}); they "
+        "last as long as this process. RLX_CACHE_DIR names another folder",
+        CalibrationWarning,
+        stacklevel=4,
+    )

@@ -1,0 +1,276 @@
+"""Measures one engine: trips, transfers, our own kernels, in a few seconds.
+
+Medians with their spread become the points of a Calibration. What cannot be measured,
+or no longer fits the time allowed, is left out by name; a device that is lost is an
+error. Which engine is worth measuring, and where records are kept, is not known here.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+
+from rlxweb.backends.pool import pool
+from rlxweb.cost.record import Calibration, Point
+from rlxweb.devices.calibration_kernels import (
+    DISPATCHES,
+    MIB,
+    Job,
+    Trips,
+    call_job,
+    compile_job,
+    empty_run,
+    kernel_jobs,
+)
+from rlxweb.devices.device import Device
+from rlxweb.devices.place import Place
+from rlxweb.devices.stopwatch import Stopwatch, Timing
+from rlxweb.errors import DeviceError, DeviceLost, GpuTimeout, RlxError
+
+BUDGET_S = 10.0
+Progress = Callable[[str], None]
+JobMaker = Callable[[], Job]
+
+
+def no_progress(step: str) -> None:
+    """Says nothing."""
+
+
+@dataclass(slots=True)
+class Calibrator:
+    """One use: measures the jobs it is given until the time is over."""
+
+    watch: Stopwatch
+    deadline_ns: float
+    progress: Progress = no_progress
+    points: list[Point] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+
+    @property
+    def is_late(self) -> bool:
+        return self.watch.clock() >= self.deadline_ns
+
+    def ns_of(self, what: str) -> float:
+        """The first point of a kind; 0 where there is none."""
+        return next((p.ns for p in self.points if p.what == what), 0.0)
+
+    def measure(self, name: str, make: JobMaker) -> None:
+        """Make a job, time it, keep its point; or note why not."""
+        if self.is_late:
+            self.left_out.append(f"{name}: the time was over")
+            return
+        self.progress(name)
+        try:
+            job = make()
+        except (DeviceLost, GpuTimeout):
+            raise
+        except RlxError as error:
+            self.left_out.append(f"{name}: {error}")
+            return
+        try:
+            self._time(job)
+        except (DeviceLost, GpuTimeout):
+            raise
+        except (RlxError, MemoryError) as error:
+            self.left_out.append(f"{name}: {error or type(error).__name__}")
+        finally:
+            job.close()
+
+    def _time(self, job: Job) -> None:
+        timing = self.watch.time(job.run)
+        self.points.append(self._point(job, timing))
+        if job.first_is:
+            first = max(1.0, timing.first_ns - timing.ns)
+            self.points.append(Point(job.first_is, dict(job.size), first))
+
+    def _point(self, job: Job, timing: Timing) -> Point:
+        # The part that is not meant was measured on its own; noise may make it larger
+        # than the whole, and a time of nothing is not believed.
+        rest = max(timing.ns - self.ns_of(job.less), 0.02 * timing.ns)
+        return Point(
+            job.what, dict(job.size), rest / job.per, timing.spread, timing.samples
+        )
+
+
+def calibrate(
+    place: Place,
+    jobs: Callable[[Place], Iterable[Job]] | None = None,
+    *,
+    budget_s: float = BUDGET_S,
+    progress: Progress = no_progress,
+    watch: Stopwatch | None = None,
+) -> Calibration:
+    """Measure the engine of a place.
+
+    jobs      more to time, by those who know of more; each engine's own come first
+    budget_s  no measurement is begun after so many seconds; one may run over by its
+              own length
+    progress  called with the name of each step before it begins
+    Errors    DeviceError when the place cannot be opened or is lost on the way.
+    """
+    watch = watch or Stopwatch()
+    begun = watch.clock()
+    started = time.perf_counter()
+    work = Calibrator(watch, begun + budget_s * 1e9, progress)
+    if place.device is Device.CPU:
+        _measure_cpu(work, place, jobs)
+    else:
+        _measure_device(work, place, jobs)
+    return _record(place, work, time.perf_counter() - started)
+
+
+def complete_points(
+    record: Calibration,
+    jobs: Iterable[Job],
+    *,
+    budget_s: float = BUDGET_S,
+    progress: Progress = no_progress,
+    watch: Stopwatch | None = None,
+) -> Calibration:
+    """The record with points for the jobs whose kind it lacks."""
+    watch = watch or Stopwatch()
+    had = {p.what for p in record.points}
+    work = Calibrator(watch, watch.clock() + budget_s * 1e9, progress)
+    started = time.perf_counter()
+    for job in jobs:
+        if job.what in had:
+            job.close()
+        else:
+            work.measure(_name(job), partial(_itself, job))
+    return replace(
+        record,
+        points=(*record.points, *work.points),
+        left_out=(*record.left_out, *work.left_out),
+        took_s=record.took_s + time.perf_counter() - started,
+    )
+
+
+def _itself(job: Job) -> Job:
+    return job
+
+
+def _name(job: Job) -> str:
+    size = ", ".join(f"{k} {v:,}" for k, v in job.size.items())
+    return f"{job.what} {size}".strip()
+
+
+def _measure_cpu(
+    work: Calibrator, place: Place, jobs: Callable[[Place], Iterable[Job]] | None
+) -> None:
+    work.measure("run", lambda: empty_run(place))
+    work.measure("call", lambda: call_job(place))
+    _measure_jobs(work, place, jobs)
+    for make in kernel_jobs(place):
+        work.measure("kernel", make)
+
+
+def _measure_device(
+    work: Calibrator, place: Place, jobs: Callable[[Place], Iterable[Job]] | None
+) -> None:
+    label, adapter = place.device.label, place.adapter
+    was_open = pool.is_open(label, adapter)
+    begun = work.watch.clock()
+    backend: Any = pool.backend(label, adapter)
+    trips = Trips(backend)
+    try:
+        trips.dispatches(1)
+        if was_open:
+            work.left_out.append("cold_start: the device was open already")
+        else:
+            took = max(1, work.watch.clock() - begun)
+            work.points.append(Point("cold_start", {}, float(took)))
+        for job in _trip_jobs(trips):
+            work.measure(_name(job), partial(_itself, job))
+        _settle_dispatch(work)
+        for nbytes in (64 << 10, MIB, 16 * MIB):
+            for trip in (trips.upload, trips.readback):
+                work.measure(f"{trip.__name__} {nbytes:,}", partial(trip, nbytes))
+    finally:
+        if not backend.lost:
+            trips.close()
+    work.measure("run", lambda: empty_run(place))
+    _measure_jobs(work, place, jobs)
+    work.measure("compile", lambda: compile_job(place))
+    for make in kernel_jobs(place):
+        work.measure("kernel", make)
+
+
+def _trip_jobs(trips: Trips) -> Iterator[Job]:
+    yield Job("submit", {}, trips.wait)
+    yield Job("one", {}, lambda: trips.dispatches(1))
+    yield Job("many", {}, lambda: trips.dispatches(DISPATCHES))
+
+
+def _settle_dispatch(work: Calibrator) -> None:
+    """The slope from 1 dispatch to 64 is what one more costs."""
+    one, many = work.ns_of("one"), work.ns_of("many")
+    spread = max((p.spread for p in work.points if p.what == "many"), default=0.0)
+    work.points[:] = [p for p in work.points if p.what not in ("one", "many")]
+    if one and many:
+        slope = max((many - one) / (DISPATCHES - 1), 1.0)
+        work.points.append(Point("dispatch", {}, slope, spread))
+
+
+def _measure_jobs(
+    work: Calibrator, place: Place, jobs: Callable[[Place], Iterable[Job]] | None
+) -> None:
+    for job in jobs(place) if jobs is not None else ():
+        work.measure(_name(job), partial(_itself, job))
+
+
+# --- the record -------------------------------------------------------------------
+
+
+def identity_of(place: Place) -> tuple[str, ...]:
+    """Engine, backend, driver, rlxweb's version and the machine.
+
+    Errors   DeviceError when the place cannot be opened.
+    """
+    machine = f"{platform.machine()} {os.cpu_count()} cores"
+    if place.device is Device.CPU:
+        python = ".".join(map(str, sys.version_info[:2]))
+        engine = f"NumPy {np.__version__}"
+        return engine, "numpy", f"Python {python}", _version(), machine
+    facts = pool.backend(place.device.label, place.adapter).facts
+    return facts.name, facts.backend, facts.driver, _version(), machine
+
+
+@cache
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("rlxweb")
+    except PackageNotFoundError:  # run from a source tree
+        return "source"
+
+
+def _record(place: Place, work: Calibrator, took_s: float) -> Calibration:
+    if not work.points:
+        raise DeviceError(
+            f"calibrate {place}",
+            "nothing could be measured",
+            "; ".join(work.left_out),
+        )
+    engine, backend, driver, version, machine = identity_of(place)
+    return Calibration(
+        device=place.device.label,
+        engine=engine,
+        backend=backend,
+        driver=driver,
+        rlxweb=version,
+        machine=machine,
+        points=tuple(work.points),
+        made=datetime.now(UTC).isoformat(timespec="seconds"),
+        took_s=took_s,
+        left_out=tuple(work.left_out),
+    )

@@ -1,0 +1,77 @@
+"""What is known of an engine's speed: measured, or else assumed, or a reason why not.
+
+Measuring an engine for the first time happens here, when a job is worth it, and says so
+in one line. Knows no job: callers say which kind of points they need.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rlxweb.backends.pool import pool
+from rlxweb.cost.assumed import assumed_cpu, assumed_gpu
+from rlxweb.cost.record import Calibration
+from rlxweb.devices.calibrated import Jobs, known_record, may_measure, record_for
+from rlxweb.devices.device import Device
+from rlxweb.devices.place import Place
+from rlxweb.devices.worth import Worth
+from rlxweb.errors import CalibrationWarning, DeviceError
+
+UNMEASURED = (
+    "software on the CPU's own cores and not measured; `rlxweb calibrate` measures it"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """An engine's record and where it comes from: "calibrated" or "assumed"."""
+
+    record: Calibration
+    source: str
+
+
+def priced(place: Place, what: str) -> Priced | str:
+    """What is known, or else assumed, of an engine's `what` points; or why neither.
+
+    Errors   DeviceError when the place cannot be opened.
+    """
+    known = known_record(place.device, place.adapter)
+    if known is not None and known.of(what):
+        return Priced(known, "calibrated")
+    if place.device is Device.CPU:
+        return Priced(assumed_cpu(), "assumed")
+    if pool.backend(place.device.label, place.adapter).facts.software:
+        return UNMEASURED
+    return Priced(assumed_gpu(), "assumed")
+
+
+def measure_if_worth_it(
+    places: Sequence[Place],
+    what: Callable[[Place], str],
+    cpu_ns: float,
+    worthwhile: Worth,
+    jobs: Jobs | None = None,
+) -> None:
+    """Calibrate the engines that lack the points asked for, once there is need.
+
+    what    the kind of points a place must have
+    cpu_ns  what the job at hand would take on the CPU
+    jobs    measured too, for points that only a higher room can make
+    An engine that cannot be measured is warned about and stays what it was.
+    """
+    if not worthwhile.measuring(cpu_ns) or not may_measure():
+        return
+    for place in places:
+        known = known_record(place.device, place.adapter)
+        if known is not None and known.of(what(place)):
+            continue
+        try:
+            record_for(place.device, place.adapter, jobs)
+        except DeviceError as error:
+            warnings.warn(
+                f"{place} could not be measured: {error}",
+                CalibrationWarning,
+                stacklevel=3,
+            )

@@ -1,0 +1,1 @@
+"""Welch spectra and their peaks: what is computed, and where."""

@@ -1,0 +1,46 @@
+"""The Welch jobs that a calibration times: a small grid of sizes, few and telling.
+
+Lengths, segments and rows are spread so that the model in `cost/welch_model.py` can
+tell its parts from each other; what lies between is interpolated. Every size runs
+through the very engines that serve callers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+
+from rlxweb.devices.calibration_kernels import Job
+from rlxweb.devices.device import Device
+from rlxweb.devices.place import Place
+from rlxweb.signal.engine import NUMPY, Engine, GraphEngine
+from rlxweb.signal.presets import from_preset
+
+K = 8
+# (n, segments) → rows. Long transforms of many rows take longest and say least new.
+GRID = {
+    (128, 2): (1, 24, 384, 3072),
+    (512, 6): (1, 12, 96, 384),
+    (2048, 3): (1, 10, 128),
+    (128, 6): (4, 512),
+    (512, 2): (6, 768),
+    (2048, 8): (2, 48),
+}
+
+
+def welch_jobs(place: Place) -> Iterator[Job]:
+    """One job per size of the grid, on the engine of a place; nothing is run yet."""
+    what = "welch_host" if place.device is Device.CPU else "welch_fused"
+    engine: Engine = NUMPY
+    if place.device is not Device.CPU:
+        engine = GraphEngine(place.device, place.adapter)
+    draw = np.random.default_rng(0)
+    for (n, segments), all_rows in GRID.items():
+        for n_rows in all_rows:
+            n_samples = n + (segments - 1) * (n // 2)
+            spec = from_preset("rlx", n_samples, nperseg=n, dtype=np.float32)
+            x = draw.standard_normal((n_rows, n_samples), np.float32)
+            size = {"n": n, "segments": segments, "rows": n_rows, "k": K}
+            yield Job(what, size, partial(engine.strongest, x, spec, K))
