@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 import rlxweb.ops  # noqa: F401  registers the vocabulary
-from rlxweb.devices.availability import (
-    available_devices,
-    device_report,
-    is_available,
-)
+from rlxweb.devices.availability import available_devices, is_available
 from rlxweb.devices.device import Device, parse_device, parse_device_list
+from rlxweb.devices.graph_devices import GraphDevices
+from rlxweb.devices.policy import DevicePolicy
+from rlxweb.devices.report import device_report
+from rlxweb.devices.router import DeviceRouter
 from rlxweb.errors import RlxError
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.tensor import Tensor
@@ -26,7 +26,10 @@ from rlxweb.signal.welch_peaks import welch_peaks
 __all__ = [
     "CompiledGraph",
     "Device",
+    "DevicePolicy",
+    "DeviceRouter",
     "Graph",
+    "GraphDevices",
     "RlxError",
     "Session",
     "Tensor",

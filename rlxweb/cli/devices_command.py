@@ -7,8 +7,8 @@ from rich.console import Console
 
 from rlxweb.cli.table import print_devices
 from rlxweb.cli.versions import rlxweb_version, versions
-from rlxweb.devices.availability import device_report
 from rlxweb.devices.device import Device
+from rlxweb.devices.report import device_report
 from rlxweb.errors import AdapterMissing
 from rlxweb.gpu.native import adapters
 from rlxweb.gpu.port import DeviceFacts

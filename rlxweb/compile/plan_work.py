@@ -23,10 +23,14 @@ def work_of(plan: Plan, target: Target) -> Work:
     for operand in plan.outputs:
         width = plan.types[operand.value].dtype.nbytes
         back += numel(operand.layout.shape) * width
-    items = tuple(
-        _item(plan, step, target) for step in plan.steps if step.kind != "view"
-    )
-    return Work(items, given, back)
+    items: list[Item] = []
+    for step in plan.steps:
+        if step.kind == "region" and target.keeps_views:
+            # NumPy runs a region node by node, each through memory.
+            items += [item_of(graph, graph.node(i)) for i in step.nodes]
+        elif step.kind != "view":
+            items.append(_item(plan, step, target))
+    return Work(tuple(items), given, back)
 
 
 def profile_plan(plan: Plan, target: Target) -> GraphIoProfile:
@@ -51,11 +55,7 @@ def _item(plan: Plan, step: Step, target: Target) -> Item:
         return Item(one.kind, step.label, starts, one.flops, nbytes, one.size)
     flops = sum(flops_of(graph, graph.node(i)) for i in step.nodes)
     kind: Kind = "elementwise" if step.kind == "region" else "copy"
-    # NumPy runs a region node by node; a shader runs it as one.
-    starts = max(1, len(step.nodes)) if target.keeps_views else 1
-    if target.keeps_views and step.kind == "region":
-        nbytes = sum(item_of(graph, graph.node(i)).nbytes for i in step.nodes)
-    return Item(kind, step.label, starts, flops, nbytes)
+    return Item(kind, step.label, 1, flops, nbytes)
 
 
 def _moved(plan: Plan, step: Step, target: Target) -> int:

@@ -43,7 +43,7 @@ def assumed_cpu() -> Calibration:
         Point("call", {}, 1.5 * _US),
         Point("copy", {"bytes": 65_536}, 4 * _US),
         Point("copy", {"bytes": 134_217_728}, 17_000 * _US),
-        Point("elementwise", {"bytes": 2_097_152, "flops": 1_048_576}, 1_000 * _US),
+        Point("elementwise", {"bytes": 1_048_576, "flops": 7_864_320}, 3_000 * _US),
         Point("matmul", {"m": 64, "k": 64, "n": 64}, 18 * _US),
         Point("matmul", {"m": 512, "k": 512, "n": 512}, 3_300 * _US),
         Point("fft", {"n": 128, "rows": 256}, 190 * _US),

@@ -78,8 +78,9 @@ class Prices:
         if not found:
             return math.inf
         point = found[-1]
-        moving = self.moving_ns(point.size["bytes"])
-        return point.size["flops"] / max(point.ns - moving, 0.05 * point.ns)
+        nbytes = point.size["bytes"]
+        flops = _beyond_moving(point.size["flops"], nbytes)
+        return flops / max(point.ns - self.moving_ns(nbytes), 0.05 * point.ns)
 
     @cached_property
     def welch(self) -> WelchModel | None:
@@ -109,6 +110,11 @@ class Prices:
         return None
 
 
+def _beyond_moving(flops: float, nbytes: float) -> float:
+    """The operations that do not hide behind moving the bytes: one per 8 bytes does."""
+    return max(0.0, flops - nbytes / 8)
+
+
 def _fft_rate(point: Point) -> float:
     n, rows = point.size["n"], point.size["rows"]
     return 5.0 * rows * n * math.log2(max(2, n)) / point.ns
@@ -124,7 +130,7 @@ def terms_of(work: Work, prices: Prices) -> Terms:
             compute += known
         else:
             traffic += prices.moving_ns(item.nbytes)
-            compute += item.flops / prices.elementwise
+            compute += _beyond_moving(item.flops, item.nbytes) / prices.elementwise
     return Terms(
         launches=launches,
         syncs=0 if prices.is_host else 1 + work.syncs,

@@ -18,23 +18,40 @@ from rlxweb.errors import DeviceError
 
 @dataclass(frozen=True, slots=True)
 class DeviceRow:
-    """One line of the report: is the device there, what is it, if not why."""
+    """One line of the report: is the device there, what is it, if not why.
+
+    registered      rlxweb has a backend for it
+    supports_graph  it can run the graph that was asked about; None without a graph
+    recommended     it is the one the prediction picks for that graph
+    """
 
     device: Device
     available: bool
     engine: str
     blocker: str
     facts: Mapping[str, Any]
+    registered: bool = True
+    supports_graph: bool | None = None
+    recommended: bool = False
+
+    @property
+    def label(self) -> str:
+        return self.device.label
 
     def as_json(self) -> dict[str, Any]:
-        return {
+        document = {
             "device": self.device.label,
             "name": self.device.display,
             "available": self.available,
+            "registered": self.registered,
             "engine": self.engine,
             "blocker": self.blocker,
             "facts": dict(self.facts),
         }
+        if self.supports_graph is not None:
+            document["supports_graph"] = self.supports_graph
+            document["recommended"] = self.recommended
+        return document
 
 
 def probe(device: DeviceLike, adapter: str = "") -> DeviceRow:
@@ -75,8 +92,3 @@ def is_available(device: DeviceLike) -> bool:
 def available_devices() -> tuple[Device, ...]:
     """Every device that opens here, fastest kind first."""
     return tuple(d for d in PRIORITY if d.label in ROWS and is_available(d))
-
-
-def device_report() -> tuple[DeviceRow, ...]:
-    """One row per device of the enum, in its order."""
-    return tuple(probe(d) for d in Device)
