@@ -27,6 +27,10 @@ _TERMS = (
 )
 
 
+# Told on lines of their own, or beside each candidate.
+_APART = ("crossover", "notes", "predicted_ms", "source")
+
+
 def human_ns(ns: float) -> str:
     """A time with 3 significant digits and its unit: "412 us", "1.30 ms"."""
     if not math.isfinite(ns):
@@ -68,7 +72,10 @@ def terms_text(terms: Terms) -> str:
 
 def explain_decision(decision: Decision) -> str:
     """What was chosen and why, every candidate with its terms, the crossover."""
-    lines = [f"{decision.what}: {decision.why}."]
+    facts = ", ".join(
+        f"{k} {v}" for k, v in decision.numbers.items() if k not in _APART
+    )
+    lines = [f"{decision.what}: {decision.why}" + (f" ({facts})" if facts else "")]
     if decision.candidates:
         lines += ["", "candidates, fastest prediction first:"]
         lines += _candidate_lines(decision.candidates)

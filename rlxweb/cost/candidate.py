@@ -72,3 +72,26 @@ class Candidate:
 def ranked(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
     """Fastest first, earlier ones first among equals, blocked ones last."""
     return tuple(sorted(candidates, key=lambda c: c.predicted_ns))
+
+
+def comparison(picked: Candidate, candidates: Iterable[Candidate]) -> str:
+    """Why a candidate was taken: its time, the next best one's, else what blocks them.
+
+    "predicted 1.2 ms (calibrated); next, fused on llvmpipe (vulkan), 3 ms"
+    """
+    if picked.terms is None:
+        return "nothing is known of its speed"
+    said = f"predicted {picked.predicted_ns / 1e6:.3g} ms ({picked.source})"
+    others = [c for c in ranked(candidates) if c is not picked]
+    rivals = [c for c in others if not c.blocker]
+    if rivals:
+        rival = rivals[0]
+        how = f" ({rival.how})" if rival.how not in ("", "host") else ""
+        name = rival.engine
+        if rival.strategy != "graph":
+            name = f"{rival.strategy}{how} on {rival.engine}"
+        return f"{said}; next, {name}, {rival.predicted_ns / 1e6:.3g} ms"
+    elsewhere = [c for c in others if c.engine != picked.engine and c.blocker]
+    if elsewhere:
+        said += f"; not on {elsewhere[0].engine}: {elsewhere[0].blocker}"
+    return said

@@ -16,6 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from rlxweb.backends.pool import pool
+from rlxweb.backends.protocol import Array
+from rlxweb.compile.pipeline import compile_graph
 from rlxweb.devices.device import Device
 from rlxweb.devices.place import Place
 from rlxweb.gpu.drive import drive
@@ -24,7 +27,6 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import TensorType, registry
 from rlxweb.ir.tensor import Tensor
-from rlxweb.runtime.session import CompiledGraph, Session
 
 MIB = 1 << 20
 DISPATCHES = 64
@@ -57,9 +59,25 @@ class Job:
     close: Callable[[], None] = _nothing
 
 
-def session_of(place: Place) -> Session:
-    """A session on the engine of a place."""
-    return Session(place.device, adapter=place.adapter)
+class Prepared:
+    """A graph compiled for the engine of a place: what a session does, without one.
+
+    Sessions are above: they ask the models that this file measures for.
+    """
+
+    def __init__(self, place: Place, graph: Graph) -> None:
+        self._backend: Any = pool.backend(place.device.label, place.adapter)
+        plan = compile_graph(graph, self._backend.target)
+        self._program: Any = drive(self._backend.prepare(plan))
+
+    def set_param(self, name: str, value: Array) -> None:
+        drive(self._backend.set_param(self._program, name, value))
+
+    def run(self, feeds: Mapping[str, Array] | None = None) -> None:
+        drive(self._backend.run(self._program, feeds or {}))
+
+    def close(self) -> None:
+        drive(self._backend.release(self._program))
 
 
 def graph_job(
@@ -80,7 +98,7 @@ def graph_job(
     for axis in range(result.rank):
         result = graph.narrow(result, axis, 0, 1)
     graph.set_outputs([result])
-    compiled: CompiledGraph = session_of(place).compile(graph)
+    compiled = Prepared(place, graph)
     draw = np.random.default_rng(0)
     for name, shape in shapes.items():
         compiled.set_param(name, draw.standard_normal(shape, np.float32))
@@ -175,7 +193,7 @@ def compile_job(place: Place) -> Job:
         graph = Graph("calibrate compile")
         new = 1.0 + (next(_fresh) % (1 << 22)) / (1 << 23)
         graph.set_outputs([graph.exp(graph.input("x", (1024,)) * new) + new])
-        compiled = session_of(place).compile(graph)
+        compiled = Prepared(place, graph)
         compiled.run({"x": x})
         compiled.close()
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlxweb.compile.plan import Decision
 from rlxweb.cost import (
     BackendCostModel,
     CpuCostModel,
@@ -23,7 +22,7 @@ from rlxweb.cost import (
 from rlxweb.devices.device import PRIORITY, Device
 from rlxweb.devices.place import CPU, Place, distinct
 from rlxweb.devices.policy import DevicePolicy
-from rlxweb.devices.predict import decide_graph
+from rlxweb.devices.predict import GraphPick, decide_graph
 from rlxweb.devices.supports import Adapters, devices_for
 from rlxweb.devices.worth import Worth, worth
 from rlxweb.errors import Unsupported, UsageError
@@ -58,33 +57,31 @@ def fastest_device_for(
     cost_mode  "calibrated" or RLX's "seed"
     Errors     Unsupported when no allowed device can run it.
     """
-    return fastest(graph, policy, cost_mode=cost_mode, adapters=adapters)[0]
+    if cost_mode == "calibrated":
+        return fastest(graph, policy, adapters=adapters).device
+    if cost_mode != "seed":
+        raise UsageError("cost_mode", repr(cost_mode), "it is 'seed' or 'calibrated'")
+    found = devices_for(graph, policy, adapters)
+    if not found:
+        raise Unsupported(f"graph '{graph.name}'", NO_CANDIDATE)
+    return seed_pick(graph, found)
 
 
 def fastest(
     graph: Graph,
     policy: DevicePolicy | None = None,
     *,
-    cost_mode: str = "calibrated",
     adapters: Adapters | None = None,
     worthwhile: Worth = worth,
-) -> tuple[Device, Decision]:
-    """The same with the decision that says why. Errors  Unsupported, UsageError."""
+) -> GraphPick:
+    """The calibrated pick, with the decision that says why. Errors  Unsupported."""
     policy = policy or DevicePolicy.all()
-    if cost_mode == "seed":
-        found = devices_for(graph, policy, adapters)
-        if not found:
-            raise Unsupported(f"graph '{graph.name}'", NO_CANDIDATE)
-        device = seed_pick(graph, found)
-        why = "RLX's constants give it the smallest estimate"
-        return device, Decision(f"device {device.label}", why, {"source": "seed"})
-    if cost_mode != "calibrated":
-        raise UsageError("cost_mode", repr(cost_mode), "it is 'seed' or 'calibrated'")
-    places = _places(policy, adapters)
-    picked, decision = decide_graph(
-        graph, places=places, prefer=policy.prefer, worthwhile=worthwhile
+    return decide_graph(
+        graph,
+        places=_places(policy, adapters),
+        prefer=policy.prefer,
+        worthwhile=worthwhile,
     )
-    return picked.device, decision
 
 
 def _places(

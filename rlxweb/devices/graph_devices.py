@@ -28,6 +28,7 @@ from rlxweb.devices.device import Device, DeviceLike, parse_device
 from rlxweb.devices.fallback import Attempt, failed, try_in_order
 from rlxweb.devices.fastest import fastest
 from rlxweb.devices.policy import BenchmarkPick, DevicePolicy, device_chain_from_env
+from rlxweb.devices.predict import GraphPick
 from rlxweb.devices.programs import LOST, Programs, graph_param_names
 from rlxweb.devices.report import device_report
 from rlxweb.devices.resolve import decide_device, resolve_device_chain
@@ -77,6 +78,7 @@ class GraphDevices:
         self.attempts: tuple[Attempt, ...] = ()
         self.last_device: Device | None = None
         self.decision: Decision | None = None
+        self._pick: GraphPick | None = None
 
     @classmethod
     def with_policy(cls, graph: Graph, policy: DevicePolicy) -> Self:
@@ -109,10 +111,7 @@ class GraphDevices:
 
     def fastest(self) -> Device:
         """The device predicted fastest, asked anew. Errors  Unsupported."""
-        device, self.decision = fastest(
-            self._graph, self._policy, adapters=self._adapters
-        )
-        return device
+        return self._picked(fastest(self._graph, self._policy, adapters=self._adapters))
 
     def explain(self) -> str:
         """The last decision with every candidate, then what happened, as text."""
@@ -130,14 +129,15 @@ class GraphDevices:
 
         Errors   Unsupported when nothing can run the graph or the hint cannot.
         """
-        device, self.decision = decide_device(
-            self._graph,
-            hint,
-            self._policy,
-            viable=self._supported,
-            adapters=self._adapters,
+        return self._picked(
+            decide_device(
+                self._graph,
+                hint,
+                self._policy,
+                viable=self._supported,
+                adapters=self._adapters,
+            )
         )
-        return device
 
     def resolve_chain(self, hint: DeviceLike | None = None) -> Device:
         """The hint, else the first viable of RLX_DEVICE_CHAIN, else `resolve()`."""
@@ -365,6 +365,12 @@ class GraphDevices:
     def _session(self, device: Device, graph: Graph) -> Compiled:
         return Session(device, adapter=self._adapters.get(device, "")).compile(graph)
 
+    def _picked(self, pick: GraphPick) -> Device:
+        self.decision = pick.decision
+        if pick.works:
+            self._pick = pick
+        return pick.device
+
     def _compiled_for(self, device: Device) -> Device:
         self.compile(device)
         return device
@@ -387,10 +393,14 @@ class GraphDevices:
 
     def _run_on(self, device: Device, inputs: Inputs) -> list[Array]:
         self._ensure_supported(device)
+        warm = self._programs.has_run(device)
+        begun = self._clock()
         try:
             outs = self._programs.run(device, inputs)
         except LOST:
             self._winner = None if self._winner is device else self._winner
             raise
+        if warm and self._pick is not None:
+            self._pick.observe(device, self._clock() - begun)
         self.last_device = device
         return outs

@@ -7,15 +7,15 @@ resolving what a caller or the environment asked for is `resolve.py`'s business.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rlxweb.backends.pool import pool
 from rlxweb.compile.pipeline import compile_graph
 from rlxweb.compile.plan import Decision
 from rlxweb.compile.plan_work import work_of
-from rlxweb.cost.candidate import Candidate, ranked
+from rlxweb.cost.candidate import Candidate, comparison, ranked
 from rlxweb.cost.price import Prices, terms_of
 from rlxweb.cost.record import Calibration
 from rlxweb.cost.work import Work
@@ -86,14 +86,39 @@ def graph_candidates(
     return ranked(graph_candidate(graph, place)[0] for place in at)
 
 
+@dataclass(frozen=True, slots=True)
+class GraphPick:
+    """What was picked for a graph, and what is needed to learn from its runs.
+
+    works   device → the work of its plan, for the candidates that have one
+    """
+
+    candidate: Candidate
+    decision: Decision
+    works: Mapping[Device, Work]
+
+    @property
+    def device(self) -> Device:
+        return self.candidate.device
+
+    def observe(self, device: Device, took_ns: float) -> None:
+        """Let a warm run on a device of this machine correct its model."""
+        work = self.works.get(device)
+        if work is None or worth.is_trivial(took_ns):
+            return
+        for one in self.decision.candidates:
+            if one.device is device and one.terms is not None:
+                corrections.note(bucket_of(one, work), one.terms.total_ns, took_ns)
+
+
 def decide_graph(
     graph: Graph,
     *,
     places: Sequence[Place] | None = None,
     prefer: Sequence[Device] = (),
     worthwhile: Worth = worth,
-) -> tuple[Candidate, Decision]:
-    """The place a graph is predicted to run fastest, and the decision that says why.
+) -> GraphPick:
+    """The place where a graph is predicted to run fastest, and why.
 
     places   where it may run; None: the CPU, and the other engines of the machine if
              the graph is worth opening them for
@@ -107,11 +132,10 @@ def decide_graph(
     if places is None:
         places, note = _places_worth_it(cpu, worthwhile)
         notes += [note] if note else []
-    if tuple(places) == (CPU,):
-        found: tuple[Candidate, ...] = (cpu,)
-    else:
+    if tuple(places) != (CPU,):
         measure_if_worth_it(places, _points, cpu.predicted_ns, worthwhile)
-        found = graph_candidates(graph, places)
+    offers = [graph_candidate(graph, place) for place in places]
+    found = ranked(candidate for candidate, _ in offers)
     open_ = [c for c in found if not c.blocker]
     if not open_:
         reasons = "; ".join(f"{c.engine}: {c.blocker}" for c in found)
@@ -122,7 +146,8 @@ def decide_graph(
             "allow another device",
         )
     picked = _preferred(open_, prefer)
-    return picked, _decision(picked, open_, found, notes)
+    works = {c.device: work for c, work in offers if work is not None}
+    return GraphPick(picked, _decision(picked, open_, found, notes), works)
 
 
 def _points(place: Place) -> str:
@@ -161,13 +186,8 @@ def _decision(
         "predicted_ms": round(picked.predicted_ns / 1e6, 4),
         "source": picked.source,
     }
-    said = f"predicted {picked.predicted_ns / 1e6:.3g} ms ({picked.source})"
-    rivals = [c for c in open_ if c is not picked]
-    if rivals:
-        rival = rivals[0]
-        said += f"; next, {rival.engine}, {rival.predicted_ns / 1e6:.3g} ms"
-        if rival.predicted_ns < picked.predicted_ns:
-            said += f"; preferred, being within {PREFER_WITHIN - 1:.0%} of it"
-    return Decision(
-        f"device {picked.engine}", "; ".join([said, *notes]), numbers, found
-    )
+    said = [comparison(picked, found)]
+    if picked is not open_[0]:
+        said.append(f"preferred, being within {PREFER_WITHIN - 1:.0%} of the best")
+    why = "; ".join([*said, *notes])
+    return Decision(f"device {picked.engine}", why, numbers, found)

@@ -31,6 +31,11 @@ class Programs:
         self._compile_with = compile_with
         self._params: dict[str, Array] = {}
         self._compiled: dict[Device, Compiled] = {}
+        self._ran: set[Device] = set()
+
+    def has_run(self, device: Device) -> bool:
+        """Is the next run there a warm one?"""
+        return device in self._ran
 
     def set_param(self, name: str, value: Any) -> None:
         """Keep a value and hand it to every device compiled so far.
@@ -76,14 +81,17 @@ class Programs:
     def run(self, device: Device, inputs: Mapping[str, Any]) -> list[Array]:
         """The outputs, computed there; compiled first where it was not yet."""
         try:
-            return self.compile(device).run(inputs)
+            outs = self.compile(device).run(inputs)
         except LOST:
             self.drop(device)
             raise
+        self._ran.add(device)
+        return outs
 
     def drop(self, device: Device) -> None:
         """Free and forget a device's program; the next use compiles anew."""
         compiled = self._compiled.pop(device, None)
+        self._ran.discard(device)
         if compiled is None:
             return
         try:

@@ -12,9 +12,11 @@ from dataclasses import replace
 from typing import Any
 
 from rlxweb.compile.plan import Decision
+from rlxweb.cost.candidate import Candidate
 from rlxweb.devices.device import Device, DeviceLike, parse_device
 from rlxweb.devices.fastest import NO_CANDIDATE, fastest
 from rlxweb.devices.policy import DevicePolicy, device_from_env
+from rlxweb.devices.predict import GraphPick
 from rlxweb.devices.supports import Adapters, devices_for
 from rlxweb.errors import EnvironmentWarning, Unsupported
 from rlxweb.ir.graph import Graph
@@ -34,7 +36,7 @@ def resolve_device(
     Errors   Unsupported when nothing can run the graph or the hint is not viable;
              UnknownDevice.
     """
-    return decide_device(graph, hint, policy, viable=viable, adapters=adapters)[0]
+    return decide_device(graph, hint, policy, viable=viable, adapters=adapters).device
 
 
 def decide_device(
@@ -44,7 +46,7 @@ def decide_device(
     *,
     viable: Sequence[Device] | None = None,
     adapters: Adapters | None = None,
-) -> tuple[Device, Decision]:
+) -> GraphPick:
     """`resolve_device` with the decision that says why."""
     doing = f"resolve a device for '{graph.name}'"
     found = devices_for(graph, policy, adapters) if viable is None else tuple(viable)
@@ -56,10 +58,10 @@ def decide_device(
             raise Unsupported(
                 doing, f"hint requested {device} but viable backends are {_list(found)}"
             )
-        return device, Decision(f"device {device.label}", "it was asked for")
+        return given(device, "it was asked for")
     named = device_from_env()
     if named in found:
-        return named, Decision(f"device {named.label}", f"RLX_DEVICE={named.label}")
+        return given(named, f"RLX_DEVICE={named.label}")
     if named is not None:
         warnings.warn(
             f"RLX_DEVICE={named.label} cannot run '{graph.name}' and is not followed; "
@@ -68,10 +70,15 @@ def decide_device(
             stacklevel=3,
         )
     if len(found) == 1:
-        only = found[0]
-        return only, Decision(f"device {only.label}", "no other device can run it")
+        return given(found[0], "no other device can run it")
     allowed = policy or DevicePolicy.all()
     return fastest(graph, _narrowed(allowed, found), adapters=adapters)
+
+
+def given(device: Device, why: str, adapter: str = "") -> GraphPick:
+    """A device that no prediction chose."""
+    decision = Decision(f"device {device.label}", why)
+    return GraphPick(Candidate(device, device.label, adapter=adapter), decision, {})
 
 
 def _narrowed(policy: DevicePolicy, found: Sequence[Device]) -> DevicePolicy:

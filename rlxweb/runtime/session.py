@@ -7,14 +7,18 @@ hands it to the caller's. Nothing else is doubled.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from time import perf_counter_ns
 from typing import Any, Literal
 
 from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import Array
+from rlxweb.compile.explain import explain_decision
 from rlxweb.compile.pipeline import compile_graph
-from rlxweb.compile.plan import Decision, Plan
-from rlxweb.devices.choose import choose_device
+from rlxweb.compile.plan import Plan
+from rlxweb.devices.auto import auto_pick
 from rlxweb.devices.device import Device, DeviceLike, parse_device
+from rlxweb.devices.predict import GraphPick
 from rlxweb.errors import (
     DTypeError,
     InputError,
@@ -86,23 +90,24 @@ class Session:
             raise SessionClosed("compile", "this session was closed")
         if self.device is not None:
             return await self._compile_on(self.device, graph, None)
-        device, decision = choose_device(graph, self.adapter)
+        pick = auto_pick(graph, self.adapter)
         try:
-            return await self._compile_on(device, graph, decision)
+            return await self._compile_on(pick.device, graph, pick)
         except (Unsupported, DTypeError, LimitExceeded, ShaderRejected) as error:
-            if device is Device.CPU or self.adapter:
+            if pick.device is Device.CPU or self.adapter:
                 raise
-            why = f"{decision.what} was chosen but refused the graph: {error}"
-            fallen = Decision("device CPU", why, decision.numbers)
+            why = f"{pick.decision.what} was chosen but refused the graph: {error}"
+            decision = replace(pick.decision, what="device CPU", why=why)
+            fallen = replace(pick, decision=decision)
             return await self._compile_on(Device.CPU, graph, fallen)
 
     async def _compile_on(
-        self, device: Device, graph: Graph, decision: Decision | None
+        self, device: Device, graph: Graph, pick: GraphPick | None
     ) -> CompiledGraph:
         backend = self._backend(device)
         plan = compile_graph(graph, backend.target, optimise=self.optimise)
         program = await backend.prepare(plan)
-        return CompiledGraph(graph, device, backend, program, decision)
+        return CompiledGraph(graph, device, backend, program, pick)
 
     def close(self) -> None:
         """No more compiling; graphs already compiled stay usable."""
@@ -125,7 +130,7 @@ class CompiledGraph:
         device: Device,
         backend: Any,
         program: Any,
-        decision: Decision | None,
+        pick: GraphPick | None,
     ) -> None:
         self.graph = graph
         self.device = device
@@ -135,8 +140,10 @@ class CompiledGraph:
         self._params = graph.named("param")
         self._unset = set(self._params)
         self._closed = False
+        self._pick = pick
+        self._is_warm = False
         plan: Plan = program.plan
-        self.decisions = ((decision,) if decision else ()) + plan.decisions
+        self.decisions = ((pick.decision,) if pick else ()) + plan.decisions
 
     @property
     def engine(self) -> str:
@@ -189,13 +196,17 @@ class CompiledGraph:
                 f"{len(self._unset)} of {len(self._params)} params unset",
                 "call set_param first",
             )
+        begun = perf_counter_ns()
         outs: list[Array] = await self._backend.run(self._program, feeds)
+        if self._is_warm and self._pick is not None:
+            self._pick.observe(self.device, perf_counter_ns() - begun)
+        self._is_warm = True
         return outs
 
     def explain(self) -> str:
         """What was decided and why, then the plan, as text."""
         lines = [f"{self.graph.name} on {self.engine}"]
-        lines += [f"- {d}" for d in self.decisions]
+        lines += [explain_decision(d) for d in self.decisions]
         return "\n".join([*lines, str(self.plan)])
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rlxweb.compile.plan import Decision
-from rlxweb.cost.candidate import Candidate, ranked
+from rlxweb.cost.candidate import Candidate, comparison, ranked
 from rlxweb.cost.terms import Terms
 from rlxweb.devices.corrections import corrections
 from rlxweb.devices.device import Device
@@ -226,32 +226,15 @@ def _first(job: WelchJob, found: Sequence[Candidate], notes: Sequence[str]) -> P
     if picked.terms is not None:
         numbers["predicted_ms"] = round(picked.predicted_ns / 1e6, 4)
         numbers["source"] = picked.source
-    if notes:
-        numbers["notes"] = list(notes)
     decision = Decision(
         f"{picked.strategy} on {picked.engine}",
-        _why(open_, notes),
+        "; ".join([comparison(picked, found), *notes]),
         numbers,
         tuple(found),
     )
     if picked.strategy == "ultra":
         job = one_segment(job)
     return Pick(engine_for(picked), job, picked, decision)
-
-
-def _why(open_: Sequence[Candidate], notes: Sequence[str]) -> str:
-    picked = open_[0]
-    if picked.terms is None:
-        return "nothing is known of its speed"
-    said = f"predicted {picked.predicted_ns / 1e6:.3g} ms ({picked.source})"
-    if len(open_) > 1:
-        rival = open_[1]
-        how = "" if rival.how in ("host", "") else f" ({rival.how})"
-        said += (
-            f"; next, {rival.strategy}{how} on {rival.engine}, "
-            f"{rival.predicted_ns / 1e6:.3g} ms"
-        )
-    return "; ".join([said, *notes])
 
 
 def crossover(

@@ -12,6 +12,8 @@ import pytest
 from rlxweb import Device, Graph, Session
 from rlxweb.backends.pool import pool
 from rlxweb.compile.plan import Decision
+from rlxweb.cost.candidate import Candidate
+from rlxweb.devices.predict import GraphPick
 from rlxweb.errors import (
     AdapterMissing,
     DTypeError,
@@ -174,9 +176,9 @@ def test_auto_says_what_it_chose_and_why() -> None:
     graph.set_outputs([graph.exp(graph.input("x", (4,)))])
     made = Session().compile(graph)
     assert made.device.label == "cpu"
-    assert made.decisions[0].what == "device CPU"
+    assert made.decisions[0].what == f"device {made.engine}"
     text = made.explain()
-    assert text.startswith(f"tiny on {made.engine}\n- device CPU: ")
+    assert text.startswith(f"tiny on {made.engine}\ndevice {made.engine}: predicted ")
     assert "region exp" in text
 
 
@@ -231,15 +233,16 @@ def test_an_automatic_choice_that_refuses_falls_back_and_says_so(
 ) -> None:
     """The graph runs on the CPU; the decision names the device and its reason."""
 
-    def pick(graph: Graph, adapter: str = "") -> tuple[Device, Decision]:
-        return Device.VULKAN, Decision("device of the test", "it was picked")
+    def pick(graph: Graph, adapter: str = "") -> GraphPick:
+        decision = Decision("device of the test", "it was picked")
+        return GraphPick(Candidate(Device.VULKAN, "none"), decision, {})
 
     def refuse(self: Session, device: Device) -> object:
         if device is Device.CPU:
             return pool.backend("cpu")
         raise Unsupported("open", "it will not")
 
-    monkeypatch.setattr("rlxweb.runtime.session.choose_device", pick)
+    monkeypatch.setattr("rlxweb.runtime.session.auto_pick", pick)
     monkeypatch.setattr(Session, "_backend", refuse)
     graph = Graph()
     graph.set_outputs([graph.exp(graph.input("x", (2,)))])
