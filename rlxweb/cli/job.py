@@ -148,7 +148,7 @@ def _group(
             f"the channels at {group.fs:g} Hz have {group.n_samples} samples",
             "use a smaller --nperseg",
         )
-    spec = _spec(settings, group, nperseg)
+    spec = group_spec(settings, group, nperseg)
     k = checked_k(settings.k, spec.n_freqs, settings.mode)
     check_prominence(settings.prominence, settings.mode)
     # Peaks are searched in the whole recording's average, so blocks give spectra.
@@ -175,7 +175,7 @@ def _group(
     )
 
 
-def _spec(settings: Settings, group: Group, nperseg: int) -> WelchSpec:
+def group_spec(settings: Settings, group: Group, nperseg: int) -> WelchSpec:
     """Resolved for the group's length; the dtype follows device and precision."""
     on_device = settings.asked_device not in ("auto", Device.CPU.label)
     single = settings.precision == "f32" or (

@@ -28,6 +28,18 @@ COMMANDS = {
         "rlxweb.cli.devices_command",
         "List every device: available or not, and why.",
     ),
+    "explain": (
+        "rlxweb.cli.explain_command",
+        "Where a Welch job would run, what each way costs, and why.",
+    ),
+    "calibrate": (
+        "rlxweb.cli.calibrate_command",
+        "Measure this machine's engines, so that the choice is right.",
+    ),
+    "bench": (
+        "rlxweb.cli.bench_command",
+        "Benchmarks: how good the picks are.",
+    ),
     "demo": (
         "rlxweb.cli.demo_command",
         "Peaks of a made recording with known rhythms, or of yours.",

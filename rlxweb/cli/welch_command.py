@@ -16,6 +16,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from rlxweb.cli.explain_command import print_decision
 from rlxweb.cli.job import FileResult, Settings, analyse
 from rlxweb.cli.outputs import check_outputs, save_csv, save_json, save_npz
 from rlxweb.cli.plot import check_plot, save_plot
@@ -235,13 +236,11 @@ def _progress(
 def _explain(console: Console, results: Sequence[FileResult]) -> None:
     for result in results:
         for group in result.groups:
-            console.print(
+            title = (
                 f"{result.path} at {group.fs:g} Hz ran on {group.engine} in "
-                f"{group.spec.dtype}: {group.decision.why}",
-                markup=False,
-                highlight=False,
-                soft_wrap=True,
+                f"{group.spec.dtype}"
             )
+            print_decision(console, group.decision, title)
 
 
 def _save(

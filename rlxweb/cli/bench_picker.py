@@ -1,0 +1,343 @@
+"""The picker's benchmark: predict every cell, then run every way, then compare.
+
+Predictions are made before a cell is run, and nothing is learned from the sweep while
+it lasts. The ways of a cell run in turns, in a new order each round, so that what else
+the machine does falls on all alike; first calls, which compile, are not counted.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlxweb.cost.candidate import Candidate
+from rlxweb.devices.device import Device
+from rlxweb.devices.place import Place
+from rlxweb.errors import RlxError
+from rlxweb.signal.engine import WelchJob
+from rlxweb.signal.picker import engine_for, spec_for, welch_candidates
+from rlxweb.signal.presets import from_preset
+
+Rows = NDArray[np.float32]
+Clock = Callable[[], int]
+
+# Shorter calls are repeated until a sample lasts so long.
+SAMPLE_NS = 2e6
+# Ways slower than this get fewer rounds, and their count stands beside the figure.
+SLOW_NS = 1e9
+SLOW_ROUNDS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One job of the sweep."""
+
+    n_fft: int
+    batch: int
+    k: int
+    segments: int
+
+    @property
+    def n_samples(self) -> int:
+        return self.n_fft + (self.segments - 1) * max(1, self.n_fft // 2)
+
+    @property
+    def gib(self) -> float:
+        """Memory of its rows."""
+        return 4 * self.batch * self.n_samples / 2**30
+
+    def __str__(self) -> str:
+        return f"n {self.n_fft} batch {self.batch} k {self.k} segments {self.segments}"
+
+    def job(self, min_segments: int | None) -> WelchJob:
+        spec = from_preset("rlx", self.n_samples, nperseg=self.n_fft, dtype=np.float32)
+        least = min_segments
+        return WelchJob(spec, self.batch, self.n_samples, self.k, "bins", least)
+
+
+def cells_of(
+    n_ffts: Iterable[int],
+    batches: Iterable[int],
+    ks: Iterable[int],
+    segments: Iterable[int],
+) -> list[Cell]:
+    """Every combination, quick ones first."""
+    found = [
+        Cell(n, batch, k, count)
+        for n in n_ffts
+        for batch in batches
+        for k in ks
+        for count in segments
+    ]
+    return sorted(found, key=lambda c: (c.n_fft * c.batch * c.segments, c.n_fft, c.k))
+
+
+class Runner(Protocol):
+    """What runs a candidate on rows; the engines of `signal`, or a test's."""
+
+    def __call__(self, candidate: Candidate, job: WelchJob, x: Rows) -> object: ...
+
+
+def run_candidate(candidate: Candidate, job: WelchJob, x: Rows) -> object:
+    """The real thing."""
+    spec = spec_for(candidate, job.spec)
+    return engine_for(candidate).strongest(x, spec, job.k)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One way of one cell: what was predicted and what came of it.
+
+    measured_ns is 0 where error says why it could not run
+    """
+
+    candidate: Candidate
+    measured_ns: float = 0.0
+    spread: float = 0.0
+    samples: int = 0
+    first_ns: float = 0.0
+    error: str = ""
+
+    @property
+    def on_device(self) -> bool:
+        return self.candidate.device is not Device.CPU
+
+    @property
+    def ratio(self) -> float:
+        """Predicted over measured."""
+        return self.candidate.predicted_ns / self.measured_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A cell with its rows, fastest prediction first."""
+
+    cell: Cell
+    rows: tuple[Row, ...]
+
+    def regret(self, rows: Sequence[Row]) -> float:
+        """Time of the pick over time of the best, among these rows; 1 is perfect."""
+        ran = [r for r in rows if not r.error]
+        if not ran:
+            return math.nan
+        return ran[0].measured_ns / min(r.measured_ns for r in ran)
+
+    @property
+    def pick(self) -> Row:
+        return next(r for r in self.rows if not r.error)
+
+    @property
+    def best(self) -> Row:
+        return min((r for r in self.rows if not r.error), key=lambda r: r.measured_ns)
+
+    @property
+    def overall_regret(self) -> float:
+        return self.regret(self.rows)
+
+    @property
+    def device_regret(self) -> float:
+        """The same with the CPU left out: how well the device models rank."""
+        return self.regret([r for r in self.rows if r.on_device])
+
+
+@dataclass(slots=True)
+class Sweep:
+    """How the cells are run.
+
+    rounds    samples per way, fewer where one takes over a second
+    budget_s  a cell stops here, but never below `least` rounds
+    """
+
+    places: Sequence[Place]
+    rounds: int = 7
+    least: int = 3
+    budget_s: float = 60.0
+    min_segments: int | None = None
+    max_gib: float = 1.5
+    runner: Runner = run_candidate
+    clock: Clock = time.perf_counter_ns
+    left_out: list[str] = field(default_factory=list)
+
+    def run(self, cells: Sequence[Cell]) -> Iterator[Measured]:
+        """Cell after cell; what does not fit into memory is left out by name."""
+        for cell in cells:
+            if cell.gib > self.max_gib:
+                self.left_out.append(
+                    f"{cell}: its rows take {cell.gib:.2f} GiB, --max-gib allows "
+                    f"{self.max_gib:g}"
+                )
+                continue
+            yield self.measure(cell)
+
+    def measure(self, cell: Cell) -> Measured:
+        """Predict, then run every way that is not blocked."""
+        job = cell.job(self.min_segments)
+        found = [
+            # Factors that earlier runs taught are left out: the model stands alone.
+            replace(c, correction=1.0)
+            for c in self._candidates(job)
+            if not c.blocker and c.terms is not None
+        ]
+        found.sort(key=lambda c: c.predicted_ns)
+        draw = np.random.default_rng(cell.n_fft + cell.batch)
+        x = draw.standard_normal((cell.batch, cell.n_samples), np.float32)
+        return Measured(cell, tuple(self._interleaved(found, job, x)))
+
+    def _candidates(self, job: WelchJob) -> tuple[Candidate, ...]:
+        return welch_candidates(
+            job.spec,
+            job.n_rows,
+            job.n_samples,
+            job.k,
+            places=self.places,
+            min_segments=job.min_segments,
+        )
+
+    def _interleaved(
+        self, found: Sequence[Candidate], job: WelchJob, x: Rows
+    ) -> list[Row]:
+        rows = [self._first(c, job, x) for c in found]
+        ready = [at for at, row in enumerate(rows) if not row.error]
+        calls = {}
+        for at in ready:
+            warm = self._time(found[at], job, x, 1)
+            calls[at] = (max(1, int(SAMPLE_NS / max(warm, 1.0))), warm)
+        taken: dict[int, list[float]] = {at: [] for at in ready}
+        begun = self.clock()
+        shuffle = np.random.default_rng(0).permutation
+        for round_ in range(self.rounds):
+            late = self.clock() - begun > self.budget_s * 1e9
+            if late and round_ >= self.least:
+                break
+            for at in shuffle(ready):
+                count, warm = calls[int(at)]
+                if warm > SLOW_NS and round_ >= SLOW_ROUNDS:
+                    continue
+                # Warm figures: not what the way before left in the caches.
+                self.runner(found[int(at)], job, x)
+                taken[int(at)].append(self._time(found[int(at)], job, x, count))
+        for at, ns in taken.items():
+            low, middle, high = np.percentile(ns, [25, 50, 75])
+            rows[at] = replace(
+                rows[at],
+                measured_ns=max(float(middle), 1.0),
+                spread=float((high - low) / max(middle, 1.0)),
+                samples=len(ns),
+            )
+        return rows
+
+    def _first(self, candidate: Candidate, job: WelchJob, x: Rows) -> Row:
+        try:
+            first = self._time(candidate, job, x, 1)
+        except (RlxError, MemoryError) as error:
+            return Row(candidate, error=str(error) or type(error).__name__)
+        return Row(candidate, first_ns=first)
+
+    def _time(self, candidate: Candidate, job: WelchJob, x: Rows, calls: int) -> float:
+        begun = self.clock()
+        for _ in range(calls):
+            self.runner(candidate, job, x)
+        return (self.clock() - begun) / calls
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What the sweep says in a few numbers; regrets are ratios, 1 is perfect."""
+
+    cells: int
+    median_regret: float
+    p90_regret: float
+    worst_regret: float
+    device_median_regret: float
+    device_p90_regret: float
+    device_worst_regret: float
+    model_error: dict[str, float]
+    losing: tuple[Measured, ...]
+
+
+LOSING = 1.05
+"""A cell whose pick is this much slower than its best is listed."""
+
+
+def summary_of(found: Sequence[Measured]) -> Summary:
+    """Median, 90th percentile and worst regret, and each engine's typical miss."""
+    good = [m for m in found if any(not r.error for r in m.rows)]
+    overall = [m.overall_regret for m in good]
+    devices = [r for r in (m.device_regret for m in good) if not math.isnan(r)]
+    misses: dict[str, list[float]] = {}
+    for one in good:
+        for row in one.rows:
+            if not row.error:
+                engine = f"{row.candidate.engine} {row.candidate.how}".strip()
+                misses.setdefault(engine, []).append(abs(math.log(row.ratio)))
+    losing = [m for m in good if m.overall_regret > LOSING]
+    return Summary(
+        len(good),
+        *_spots(overall),
+        *_spots(devices),
+        {e: math.exp(float(np.median(v))) - 1.0 for e, v in misses.items()},
+        tuple(sorted(losing, key=lambda m: -m.overall_regret)),
+    )
+
+
+def _spots(values: Sequence[float]) -> tuple[float, float, float]:
+    if not values:
+        return math.nan, math.nan, math.nan
+    middle, high = np.percentile(values, [50, 90])
+    return float(middle), float(high), float(max(values))
+
+
+def as_json(found: Sequence[Measured], summary: Summary) -> dict[str, Any]:
+    """Cells and summary as plain data."""
+    return {
+        "cells": [
+            {
+                "n_fft": m.cell.n_fft,
+                "batch": m.cell.batch,
+                "k": m.cell.k,
+                "segments": m.cell.segments,
+                "regret": m.overall_regret,
+                "device_regret": m.device_regret,
+                "rows": [_row_json(r) for r in m.rows],
+            }
+            for m in found
+        ],
+        "summary": {
+            "cells": summary.cells,
+            "regret": {
+                "median": summary.median_regret,
+                "p90": summary.p90_regret,
+                "worst": summary.worst_regret,
+            },
+            "device_regret": {
+                "median": summary.device_median_regret,
+                "p90": summary.device_p90_regret,
+                "worst": summary.device_worst_regret,
+            },
+            "model_error": summary.model_error,
+            "losing": [str(m.cell) for m in summary.losing],
+        },
+    }
+
+
+def _row_json(row: Row) -> dict[str, Any]:
+    one = row.candidate
+    return {
+        "device": one.device.label,
+        "engine": one.engine,
+        "strategy": one.strategy,
+        "how": one.how,
+        "source": one.source,
+        "predicted_ms": one.predicted_ns / 1e6,
+        "measured_ms": None if row.error else row.measured_ns / 1e6,
+        "spread": row.spread,
+        "samples": row.samples,
+        "first_ms": row.first_ns / 1e6,
+        "error": row.error,
+    }

@@ -1,0 +1,80 @@
+"""The picture of a picker sweep: predicted against measured, and the regret of cells.
+
+matplotlib is loaded here, only when a picture is asked for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rlxweb.cli.bench_picker import Measured, Row
+from rlxweb.cli.plot import DPI, check_plot
+from rlxweb.io import atomic_path
+
+
+def save_picker_plot(path: Path, found: Sequence[Measured]) -> None:
+    """Two panels. Errors  those of `check_plot`; RecordingError when not writable."""
+    check_plot(path)
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(13, 5.6), layout="constrained")
+    FigureCanvasAgg(figure)
+    left, right = figure.subplots(1, 2)
+    _scatter(left, found)
+    _regrets(right, found)
+    with atomic_path(path) as temporary:
+        suffix = path.suffix.lower().lstrip(".")
+        figure.savefig(temporary, dpi=DPI, format=suffix)
+
+
+def _name(row: Row) -> str:
+    how = {"fused_op": "peaks on the device", "block_fft_host": "peaks on the host"}
+    return f"{row.candidate.engine}, {how.get(row.candidate.how, 'NumPy')}"
+
+
+def _scatter(axis: Any, found: Sequence[Measured]) -> None:
+    points: dict[str, list[tuple[float, float]]] = {}
+    for one in found:
+        for row in one.rows:
+            if not row.error:
+                spot = (row.measured_ns / 1e6, row.candidate.predicted_ns / 1e6)
+                points.setdefault(_name(row), []).append(spot)
+    marks = "osD^v<>P*X"
+    for at, (name, spots) in enumerate(sorted(points.items())):
+        xs, ys = zip(*spots, strict=True)
+        axis.plot(xs, ys, marks[at % len(marks)], ms=4, alpha=0.7, label=name)
+    every = [value for spots in points.values() for spot in spots for value in spot]
+    if every:
+        ends = [min(every) * 0.8, max(every) * 1.25]
+        axis.plot(ends, ends, color="0.4", lw=1, label="as predicted")
+        for factor in (1.5, 1 / 1.5):
+            axis.plot(ends, [e * factor for e in ends], color="0.7", lw=0.8, ls=":")
+    axis.set(
+        xscale="log", yscale="log", xlabel="measured (ms)", ylabel="predicted (ms)"
+    )
+    axis.set_title("predicted against measured; dotted: off by 1.5", loc="left")
+    axis.grid(alpha=0.25)
+    axis.legend(fontsize=7)
+
+
+def _regrets(axis: Any, found: Sequence[Measured]) -> None:
+    overall = sorted(m.overall_regret for m in found)
+    devices = sorted(r for r in (m.device_regret for m in found) if not math.isnan(r))
+    for values, label, mark in (
+        (overall, "every way", "o"),
+        (devices, "devices alone, CPU left out", "^"),
+    ):
+        if values:
+            share = [(at + 1) / len(values) for at in range(len(values))]
+            axis.plot(share, values, mark, ms=4, label=label)
+    for limit in (1.05, 1.25):
+        axis.axhline(limit, color="0.5", lw=0.8, ls="--")
+        axis.annotate(f"{limit}", (1.0, limit), fontsize=8, ha="right", va="bottom")
+    axis.set(xlabel="share of cells", ylabel="time of the pick / time of the best")
+    axis.set_title(f"regret of {len(found)} cells, best to worst", loc="left")
+    axis.grid(alpha=0.25)
+    axis.legend(fontsize=8, loc="upper left")

@@ -1,0 +1,157 @@
+"""`rlxweb calibrate`: measure this machine's engines, or show what is known of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from rlxweb.cli.versions import rlxweb_version
+from rlxweb.compile.explain import human_ns
+from rlxweb.cost.record import Calibration, Point
+from rlxweb.devices.calibrate import BUDGET_S, no_progress
+from rlxweb.devices.calibrate import Progress as Step
+from rlxweb.devices.calibrated import measure_now
+from rlxweb.devices.calibration_store import store
+from rlxweb.devices.place import Place, available_places, parse_place
+from rlxweb.errors import UsageError
+from rlxweb.io import write_json
+from rlxweb.signal.calibration_jobs import welch_jobs
+
+SCHEMA = "rlxweb.calibrate/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A record and the file it is kept in; None where it could not be kept."""
+
+    record: Calibration
+    path: Path | None
+
+
+@click.command(name="calibrate")
+@click.option(
+    "--device",
+    "devices",
+    multiple=True,
+    metavar="D",
+    help="A device, or device:part of an adapter's name; repeatable. Default: every "
+    "engine of this machine once.",
+)
+@click.option("--adapter", default="", help="Part of an adapter's name.")
+@click.option(
+    "--budget-s",
+    type=click.FloatRange(min=0.0, min_open=True, max=600.0),
+    default=BUDGET_S,
+    show_default=True,
+    help="Seconds per device after which nothing more is begun.",
+)
+@click.option("--show", is_flag=True, help="Show what is known; measure nothing.")
+@click.option("--json", "as_json", is_flag=True, help="The records as JSON on stdout.")
+def command(
+    devices: tuple[str, ...], adapter: str, budget_s: float, show: bool, as_json: bool
+) -> None:
+    """Measure how fast each engine is: trips, transfers, our own kernels.
+
+    The figures are kept per adapter, driver and rlxweb version, and decide from then on
+    where jobs run.
+    """
+    say = Console(stderr=True)
+    if show:
+        found = [Measured(record, None) for record in store.stored()]
+    else:
+        found = [_measure(p, budget_s, say) for p in _places(devices, adapter)]
+    if as_json:
+        records = [
+            m.record.as_json() | {"file": None if m.path is None else str(m.path)}
+            for m in found
+        ]
+        document = {"schema": SCHEMA, "rlxweb": rlxweb_version(), "records": records}
+        write_json("-", document)
+        return
+    console = Console()
+    if not found:
+        console.print("nothing was measured yet; `rlxweb calibrate` does it")
+    for one in found:
+        _print(console, one)
+
+
+def _places(devices: Sequence[str], adapter: str) -> tuple[Place, ...]:
+    if not devices:
+        if adapter:
+            return (parse_place(f"gpu:{adapter}"),)
+        return available_places()
+    places = [parse_place(text) for text in devices]
+    if adapter and any(p.adapter for p in places):
+        raise UsageError(
+            "--adapter", "a device names its adapter already", hint="leave it out"
+        )
+    return tuple(Place(p.device, p.adapter or adapter) for p in places)
+
+
+def _measure(place: Place, budget_s: float, say: Console) -> Measured:
+    with _progress(place, say) as step:
+        record, path = measure_now(place, welch_jobs, budget_s=budget_s, progress=step)
+    return Measured(record, path)
+
+
+@contextmanager
+def _progress(place: Place, console: Console) -> Iterator[Step]:
+    """What is being measured and for how long, on a terminal."""
+    if not console.is_terminal:
+        yield no_progress
+        return
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(f"{place}: opening", total=None)
+        yield lambda name: bar.update(task, description=f"{place}: {name}")
+
+
+def _print(console: Console, one: Measured) -> None:
+    record = one.record
+    kept = "" if one.path is None else f", kept in {one.path}"
+    console.print(
+        f"{record.engine} ({record.backend}) as '{record.device}': "
+        f"{len(record.points)} figures in {record.took_s:.1f} s{kept}",
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )
+    table = Table(box=None, pad_edge=False)
+    table.add_column("what")
+    table.add_column("size")
+    for name in ("median", "spread", "rate"):
+        table.add_column(name, justify="right")
+    for point in record.points:
+        size = ", ".join(f"{k} {v:,}" for k, v in point.size.items())
+        spread = f"{point.spread:.0%}" if point.samples > 1 else ""
+        table.add_row(point.what, size, human_ns(point.ns), spread, rate(point))
+    console.print(table)
+    for why in record.left_out:
+        console.print(f"left out: {why}", markup=False, highlight=False, soft_wrap=True)
+
+
+def rate(point: Point) -> str:
+    """Bytes or operations per second, where the size says how many."""
+    size = point.size
+    if point.what == "matmul":
+        return f"{2.0 * size['m'] * size['k'] * size['n'] / point.ns:.3g} GFLOP/s"
+    if point.what == "fft":
+        flops = 5.0 * size["rows"] * size["n"] * math.log2(max(2, size["n"]))
+        return f"{flops / point.ns:.3g} GFLOP/s"
+    if point.what == "elementwise":
+        return f"{size['flops'] / point.ns:.3g} GFLOP/s"
+    if "bytes" in size:
+        return f"{size['bytes'] / point.ns:.3g} GB/s"
+    return ""

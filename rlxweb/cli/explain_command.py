@@ -1,0 +1,166 @@
+"""`rlxweb explain`: every way a Welch job could run, what each costs, and the pick."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import click
+import numpy as np
+from rich.console import Console
+
+from rlxweb.cli.job import Settings, group_spec
+from rlxweb.cli.versions import rlxweb_version
+from rlxweb.compile.explain import explain_decision, explain_json
+from rlxweb.compile.plan import Decision
+from rlxweb.cost.candidate import comparison, ranked
+from rlxweb.devices.place import Place, available_places, parse_place
+from rlxweb.devices.stopwatch import Stopwatch
+from rlxweb.errors import UsageError
+from rlxweb.io import open_recording, write_json
+from rlxweb.signal.engine import WelchJob
+from rlxweb.signal.picker import (
+    crossover,
+    engine_for,
+    first_of,
+    spec_for,
+    welch_candidates,
+)
+from rlxweb.signal.presets import from_preset
+from rlxweb.signal.welch_peaks import checked_k
+
+SCHEMA = "rlxweb.explain_command/1"
+SEED_NOTE = (
+    "RLX's formulas price ultra as 1 and the others as 2 segments, whatever is asked"
+)
+MEASURE = Stopwatch(samples=9, least=7, budget_ns=2e9)
+
+
+@click.command(name="explain")
+@click.argument("file", required=False)
+@click.option("--batch", type=click.IntRange(1), help="Rows, without a FILE [32].")
+@click.option("--n-fft", type=click.IntRange(1), default=256, show_default=True)
+@click.option("--k", type=click.IntRange(1), default=16, show_default=True)
+@click.option("--segments", type=click.IntRange(1), help="Segments per row [8].")
+@click.option("--fs", type=float, help="Rate in Hz, for files that carry none.")
+@click.option(
+    "--device",
+    "devices",
+    multiple=True,
+    metavar="D",
+    help="A device, or device:part of an adapter's name; repeatable. Default: all.",
+)
+@click.option("--min-segments", type=click.IntRange(1), help="1 allows 'ultra'.")
+@click.option(
+    "--cost-mode",
+    type=click.Choice(["calibrated", "seed"]),
+    default="calibrated",
+    show_default=True,
+    help="seed: RLX's published formulas.",
+)
+@click.option("--measure", is_flag=True, help="Run every way and compare.")
+@click.option("--json", "as_json", is_flag=True, help="The decisions as JSON.")
+def command(file: str | None, as_json: bool, **options: Any) -> None:
+    """Say where a Welch job would run and why: of FILE, or of the numbers given.
+
+    Every candidate with its terms, the model's own error, what blocks it, and from
+    which batch on another engine would win. Nothing is computed unless --measure asks.
+    """
+    places = [parse_place(d) for d in options["devices"]] or list(available_places())
+    found = [
+        (title, _decision(job, places, options)) for title, job in _jobs(file, options)
+    ]
+    if as_json:
+        document = {
+            "schema": SCHEMA,
+            "rlxweb": rlxweb_version(),
+            "jobs": [{"job": title, **explain_json(d)} for title, d in found],
+        }
+        write_json("-", document)
+        return
+    console = Console()
+    for title, decision in found:
+        print_decision(console, decision, title)
+
+
+def print_decision(console: Console, decision: Decision, title: str = "") -> None:
+    """The decision as prose, under a title."""
+    text = (
+        f"{title}\n{explain_decision(decision)}"
+        if title
+        else explain_decision(decision)
+    )
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _jobs(file: str | None, options: dict[str, Any]) -> list[tuple[str, WelchJob]]:
+    if file is None:
+        batch, segments = options["batch"] or 32, options["segments"] or 8
+        n_fft, least = options["n_fft"], options["min_segments"]
+        n_samples = n_fft + (segments - 1) * max(1, n_fft // 2)
+        spec = from_preset("rlx", n_samples, nperseg=n_fft, dtype=np.float32)
+        k = checked_k(options["k"], spec.n_freqs, "bins")
+        title = f"Welch peaks of {batch:,} rows, {segments} × {n_fft} samples, k {k}"
+        return [(title, WelchJob(spec, batch, n_samples, k, "bins", least))]
+    if options["batch"]:
+        raise UsageError("--batch", "the file says how many rows there are")
+    settings = Settings(
+        fs=options["fs"],
+        nperseg=options["n_fft"],
+        k=options["k"],
+        nsegments=options["segments"],
+    )
+    jobs = []
+    with open_recording(file, fs=options["fs"]) as recording:
+        for group in recording.groups:
+            spec = group_spec(settings, group, settings.nperseg_of(group))
+            k = checked_k(settings.k, spec.n_freqs, "bins")
+            rows = len(group.channels)
+            title = f"{file}: {rows} channels at {group.fs:g} Hz"
+            least = options["min_segments"]
+            jobs.append(
+                (title, WelchJob(spec, rows, group.n_samples, k, "bins", least))
+            )
+    return jobs
+
+
+def _decision(
+    job: WelchJob, places: Sequence[Place], options: dict[str, Any]
+) -> Decision:
+    found = welch_candidates(
+        job.spec,
+        job.n_rows,
+        job.n_samples,
+        job.k,
+        places=places,
+        min_segments=job.min_segments,
+        cost_mode=options["cost_mode"],
+    )
+    if options["measure"]:
+        found = tuple(_measured(c, job) for c in found)
+    open_ = [c for c in found if not c.blocker]
+    if not open_:
+        decision = first_of(job, found, "").decision
+    else:
+        picked = open_[0]
+        what = f"{picked.strategy} on {picked.engine}"
+        decision = Decision(what, comparison(picked, found), {}, ranked(found))
+    if options["cost_mode"] == "seed":
+        numbers = {**decision.numbers, "notes": [SEED_NOTE]}
+    else:
+        text = crossover(job.spec, job.n_samples, job.k, places)
+        numbers = {**decision.numbers, "crossover": text}
+    return replace(decision, numbers=numbers)
+
+
+def _measured(candidate: Any, job: WelchJob) -> Any:
+    """The candidate with the median time of real runs; blocked ones as they are."""
+    if candidate.blocker:
+        return candidate
+    spec = spec_for(candidate, job.spec)
+    shape = (job.n_rows, job.n_samples)
+    x = np.random.default_rng(0).standard_normal(shape).astype(spec.dtype)
+    engine = engine_for(candidate)
+    timing = MEASURE.time(lambda: engine.strongest(x, spec, job.k))
+    return replace(candidate, measured_ns=timing.ns)
