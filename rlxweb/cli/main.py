@@ -30,15 +30,15 @@ COMMANDS = {
     ),
     "explain": (
         "rlxweb.cli.explain_command",
-        "Where a Welch job would run, what each way costs, and why.",
+        "Say where a Welch job would run and why.",
     ),
     "calibrate": (
         "rlxweb.cli.calibrate_command",
-        "Measure this machine's engines, so that the choice is right.",
+        "Measure how fast each engine is: trips, transfers, our own kernels.",
     ),
     "bench": (
         "rlxweb.cli.bench_command",
-        "Benchmarks: how good the picks are.",
+        "Benchmarks of rlxweb's decisions.",
     ),
     "demo": (
         "rlxweb.cli.demo_command",
