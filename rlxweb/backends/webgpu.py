@@ -10,6 +10,7 @@ from __future__ import annotations
 import weakref
 from collections import deque
 from collections.abc import Mapping
+from functools import cache
 
 import numpy as np
 
@@ -19,11 +20,21 @@ from rlxweb.backends.webgpu_program import ProgramBuilder, WebGpuProgram
 from rlxweb.backends.webgpu_recipes import Recipes
 from rlxweb.compile.plan import Plan
 from rlxweb.compile.target import Target
+from rlxweb.cost import IoFusionGate, WgpuCostModel
+from rlxweb.cost.assumed import assumed_gpu
+from rlxweb.devices.device import Device
 from rlxweb.errors import IndexRefused, SessionBusy, SessionClosed
 from rlxweb.gpu.limits import Limits
 from rlxweb.gpu.port import DeviceFacts, Port
 from rlxweb.ir.dtype import DType
 from rlxweb.kernels.variants import Hardware
+
+
+@cache
+def _assumed_gate() -> IoFusionGate:
+    """Until the device is measured; whoever knows better puts theirs in its place."""
+    model = WgpuCostModel.from_record(assumed_gpu(), Device.GPU)
+    return IoFusionGate.calibrated(model, "assumed")
 
 
 class WebGpuBackend:
@@ -65,6 +76,7 @@ class WebGpuBackend:
             native=self.recipes.native,
             refusal=self.recipes.refusal,
             launches=self.recipes.launch_count,
+            gate=_assumed_gate(),
             max_operands=self.limits.max_storage_buffers_per_shader_stage,
         )
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rlxweb.compile.memory import assign
 from rlxweb.compile.passes.decompose import decompose
+from rlxweb.compile.passes.fuse_ops import choose_fusions
 from rlxweb.compile.passes.simplify import drop_dead, fold_constants, share_common
 from rlxweb.compile.plan import Decision, Plan
+from rlxweb.compile.plan_work import profile_plan
 from rlxweb.compile.schedule import schedule
 from rlxweb.compile.target import Target
 from rlxweb.errors import DTypeError
@@ -25,29 +29,40 @@ def compile_graph(graph: Graph, target: Target, *, optimise: bool = True) -> Pla
     verify(graph)
     check_dtypes(graph, target)
     before = len(graph)
+    chosen: tuple[Decision, ...] = ()
     if optimise:
         graph = fold_constants(drop_dead(graph))
-    graph = decompose(graph, target)
-    check_dtypes(graph, target)
-    if optimise:
-        graph = drop_dead(share_common(fold_constants(graph)))
-    placed = schedule(graph, target, fuse=optimise)
-    outputs = tuple(placed.at[i] for i in graph.outputs)
-    slots, sizes = assign(placed.steps, outputs, placed.types, target, reuse=optimise)
+        graph, chosen = choose_fusions(
+            graph, target, lambda one: profile_plan(_placed(one, target, True), target)
+        )
+    plan = _placed(graph, target, optimise)
+    outputs = plan.outputs
+    slots, sizes = assign(
+        list(plan.steps), outputs, dict(plan.types), target, reuse=optimise
+    )
     decision = Decision(
         "plan",
-        f"{before} nodes became {len(placed.steps)} steps for {target.name}",
+        f"{before} nodes became {len(plan.steps)} steps for {target.name}",
         {
-            "regions": sum(s.kind == "region" for s in placed.steps),
-            "copies": sum(s.kind == "copy" for s in placed.steps),
+            "regions": sum(s.kind == "region" for s in plan.steps),
+            "copies": sum(s.kind == "copy" for s in plan.steps),
             "slots": len(sizes),
             "slot_bytes": sum(sizes),
             "optimise": optimise,
         },
     )
-    return Plan(
-        graph, tuple(placed.steps), placed.types, slots, sizes, outputs, (decision,)
-    )
+    return replace(plan, slots=slots, slot_bytes=sizes, decisions=(decision, *chosen))
+
+
+def _placed(graph: Graph, target: Target, optimise: bool) -> Plan:
+    """The steps of a graph, without a place in memory yet."""
+    graph = decompose(drop_dead(graph) if optimise else graph, target)
+    check_dtypes(graph, target)
+    if optimise:
+        graph = drop_dead(share_common(fold_constants(graph)))
+    placed = schedule(graph, target, fuse=optimise)
+    outputs = tuple(placed.at[i] for i in graph.outputs)
+    return Plan(graph, tuple(placed.steps), placed.types, {}, (), outputs)
 
 
 def check_dtypes(graph: Graph, target: Target) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rlxweb.cost.fusion_gate import IoFusionGate
 from rlxweb.errors import RlxError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Op, TensorType
@@ -42,6 +43,7 @@ class Target:
     bool_bytes    bytes a bool takes in a buffer
     refusal       why `native` said no, where a limit of the device is the reason
     launches      kernels a native op starts
+    gate          what a fusion must gain there; None fuses whatever has a kernel
     """
 
     name: str
@@ -52,6 +54,7 @@ class Target:
     bool_bytes: int = 4
     refusal: RefusalRule = _no_reason
     launches: LaunchRule = _one_launch
+    gate: IoFusionGate | None = None
 
     def nbytes(self, kind: TensorType) -> int:
         """Bytes a value takes in this device's memory."""

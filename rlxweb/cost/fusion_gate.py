@@ -121,7 +121,9 @@ class IoFusionGate:
         return self.score_ns(before, after) >= self.min_gain_ns
 
     @classmethod
-    def calibrated(cls, model: BackendCostModel) -> IoFusionGate:
+    def calibrated(
+        cls, model: BackendCostModel, source: str = "calibrated"
+    ) -> IoFusionGate:
         """The gate of a measured device: its own prices, no penalty, any gain will do.
 
         What comes back pays its way over the bus on every device that has one.
@@ -134,7 +136,7 @@ class IoFusionGate:
             False,
             0.0,
             0.0,
-            source=model.mode,
+            source=source,
         )
 
 

@@ -11,13 +11,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rlxweb.backends.pool import pool
+from rlxweb.cost import (
+    CpuCostModel,
+    FusionTarget,
+    IoFusionGate,
+    WgpuCostModel,
+    io_fusion_gate_for_target,
+)
 from rlxweb.cost.assumed import assumed_cpu, assumed_gpu
 from rlxweb.cost.record import Calibration
 from rlxweb.devices.calibrated import Jobs, known_record, may_measure, record_for
 from rlxweb.devices.device import Device
 from rlxweb.devices.place import Place
 from rlxweb.devices.worth import Worth
-from rlxweb.errors import CalibrationWarning, DeviceError
+from rlxweb.errors import CalibrationWarning, DeviceError, UsageError
 
 UNMEASURED = (
     "software on the CPU's own cores and not measured; `rlxweb calibrate` measures it"
@@ -75,3 +82,20 @@ def measure_if_worth_it(
                 CalibrationWarning,
                 stacklevel=3,
             )
+
+
+def gate_of(place: Place, cost_mode: str = "calibrated") -> IoFusionGate | None:
+    """What fusing must gain on an engine: measured prices, or RLX's constants.
+
+    None where nothing was measured: the engine's own assumptions stand then.
+    Errors   UsageError for an unknown cost_mode.
+    """
+    if cost_mode == "seed":
+        return io_fusion_gate_for_target(FusionTarget.of(place.device))
+    if cost_mode != "calibrated":
+        raise UsageError("cost_mode", repr(cost_mode), "it is 'seed' or 'calibrated'")
+    record = known_record(place.device, place.adapter)
+    if record is None:
+        return None
+    model = CpuCostModel if place.device is Device.CPU else WgpuCostModel
+    return IoFusionGate.calibrated(model.from_record(record, place.device))

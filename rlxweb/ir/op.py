@@ -177,6 +177,7 @@ class Op:
     lower      Expr, View, Compose, Kernel or Leaf (`ir/lowering.py`)
     flops      (input types, output type, attrs) → arithmetic operations
     work       which measured kind of work it is and how much; None: flops and bytes say
+    fused_from (outer, inner): this op is outer(inner(…)) with the attributes of both
     tolerance  against NumPy in float64, for float results; integers are exact
     samples    cases that every backend must get right
     """
@@ -190,6 +191,7 @@ class Op:
     traits: frozenset[Trait] = frozenset()
     flops: FlopsRule = _one_flop_per_element
     work: WorkRule | None = None
+    fused_from: tuple[str, str] | None = None
     tolerance: Tolerance = EXACT
     samples: tuple[Sample, ...] = ()
     doc: str = ""

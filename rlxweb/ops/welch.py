@@ -359,6 +359,7 @@ registry.register_all(
             traits=_SPECTRAL,
             flops=_row_peaks_flops,
             work=_work,
+            fused_from=("power_peaks", "welch_power"),
             tolerance=_CLOSE,
             samples=power_cases(4),
             doc="power_peaks of welch_power, [B, 2k], as one op.",

@@ -18,7 +18,9 @@ from rlxweb.compile.pipeline import compile_graph
 from rlxweb.compile.plan import Plan
 from rlxweb.devices.auto import auto_pick
 from rlxweb.devices.device import Device, DeviceLike, parse_device
+from rlxweb.devices.place import Place
 from rlxweb.devices.predict import GraphPick
+from rlxweb.devices.priced import gate_of
 from rlxweb.errors import (
     DTypeError,
     InputError,
@@ -43,6 +45,8 @@ class Session:
     adapter    part of an adapter's name, where a device has several
     limits     pretend the device has no more than these (wgpu devices only)
     optimise   False keeps every node a step of its own
+    cost_mode  what decides fusions: "calibrated", measured prices where there are any,
+               or "seed", RLX's gate
 
     Errors   UnknownDevice; AdapterMissing when the device cannot be opened.
     """
@@ -55,6 +59,7 @@ class Session:
         adapter: str = "",
         limits: Limits | None = None,
         optimise: bool = True,
+        cost_mode: str = "calibrated",
     ) -> None:
         if precision != "f32":
             raise DTypeError(
@@ -67,6 +72,7 @@ class Session:
         self.adapter = adapter
         self.limits = limits
         self.optimise = optimise
+        self.cost_mode = cost_mode
         self._closed = False
         if self.device is not None:
             self._backend(self.device)
@@ -105,7 +111,11 @@ class Session:
         self, device: Device, graph: Graph, pick: GraphPick | None
     ) -> CompiledGraph:
         backend = self._backend(device)
-        plan = compile_graph(graph, backend.target, optimise=self.optimise)
+        target = backend.target
+        gate = gate_of(Place(device, self.adapter), self.cost_mode)
+        if gate is not None:
+            target = replace(target, gate=gate)
+        plan = compile_graph(graph, target, optimise=self.optimise)
         program = await backend.prepare(plan)
         return CompiledGraph(graph, device, backend, program, pick)
 
