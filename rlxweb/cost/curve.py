@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from rlxweb.cost.record import Point
 
@@ -38,9 +38,14 @@ class Curve:
 
 
 def curve_of(points: Iterable[Point]) -> Curve:
-    """The curve through points whose size has "bytes"; one size twice: the faster."""
+    """The curve through points whose size has "bytes"; one size twice: the faster.
+
+    More bytes never cost less: a point below a smaller one is noise and is lifted.
+    """
     found: dict[float, float] = {}
     for point in points:
         nbytes = float(point.size["bytes"])
         found[nbytes] = min(point.ns, found.get(nbytes, point.ns))
-    return Curve(tuple(sorted(found.items())))
+    sizes = sorted(found)
+    lifted = accumulate((found[size] for size in sizes), max)
+    return Curve(tuple(zip(sizes, lifted, strict=True)))

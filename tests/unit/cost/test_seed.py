@@ -1,0 +1,339 @@
+"""RLX's cost arithmetic: constants, node prices, IO profiles, gates, golden numbers.
+
+The expected values are restated here as plain numbers from the formulas; none of them
+is computed by the code under test.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlxweb import Graph, register_custom
+from rlxweb.cost import (
+    BackendCostModel,
+    CpuCostModel,
+    CudaCostModel,
+    DiscreteGpuCostModel,
+    FusionTarget,
+    GraphIoOptions,
+    GraphIoProfile,
+    MetalCostModel,
+    MlxCostModel,
+    RocmCostModel,
+    WgpuCostModel,
+    estimate_graph_cost,
+    estimate_graph_cost_with_io,
+    fusion_benefit,
+    host_sync_op_kinds,
+    io_fusion_gate_for_target,
+    pick_best_device,
+    profile_graph_io,
+    profile_graph_io_outputs,
+    should_fuse_with_target,
+)
+from rlxweb.devices.device import Device
+from rlxweb.errors import GraphError, UsageError
+from rlxweb.ir.op import registry
+
+CONSTANTS = [
+    (CpuCostModel.seed(), 200, 300, 3_000, 30, 30, False),
+    (CpuCostModel.seed(apple=True), 1000, 500, 5_000, 50, 50, False),
+    (CudaCostModel.seed(), 12_000, 3_000, 35_000, 900, 900, False),
+    (RocmCostModel.seed(), 10_000, 3_000, 40_000, 800, 800, False),
+    (WgpuCostModel.seed(), 2_500, 5_000, 80_000, 120, 120, False),
+    (DiscreteGpuCostModel.seed(), 800, 2_000, 20_000, 800, 50, False),
+    (MetalCostModel.seed(roundtrip_ns=7.0), 1000, 2_000, 7, 200, 200, True),
+    (MlxCostModel.seed(roundtrip_ns=9.0), 1000, 2_000, 9, 200, 200, False),
+]
+
+
+def product(m: int = 4, k: int = 4, n: int = 4) -> Graph:
+    graph = Graph("product")
+    graph.set_outputs([graph.input("a", (m, k)) @ graph.input("b", (k, n))])
+    return graph
+
+
+# --- models -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("model", "gflops", "dispatch", "trip", "bw", "back", "unified"), CONSTANTS
+)
+def test_the_published_constants(
+    model: BackendCostModel,
+    gflops: float,
+    dispatch: float,
+    trip: float,
+    bw: float,
+    back: float,
+    unified: bool,
+) -> None:
+    assert model.sgemm_gflops(512, 512, 512) == gflops
+    assert model.dispatch_overhead_ns == dispatch
+    assert model.round_trip_overhead_ns == trip
+    assert (model.memory_bw, model.host_readback_bw) == (bw, back)
+    assert model.unified_memory is unified
+    assert model.num_threads >= 1
+    assert model.mode == "seed"
+    assert model.calibration is None
+
+
+def test_rates_depend_on_the_shape_where_rlx_says_so() -> None:
+    """MLX has a small and a large kernel; a product of nothing has no rate."""
+    mlx = MlxCostModel.seed(small_gflops=5.0, large_gflops=50.0)
+    assert mlx.sgemm_gflops(32, 32, 31) == 5.0
+    assert mlx.sgemm_gflops(32, 32, 32) == 50.0
+    assert CpuCostModel.seed().sgemm_gflops(0, 4, 4) == 0.0
+
+
+def test_any_attribute_can_be_overridden() -> None:
+    model = WgpuCostModel(device=Device.VULKAN, memory_bw=300.0, sgemm_gflops=7.0)
+    assert model.device is Device.VULKAN
+    assert model.memory_bw == model.host_readback_bw == 300.0
+    assert model.sgemm_gflops(1, 1, 1) == 7.0
+    assert model.dispatch_overhead_ns == 5_000.0
+    by_shape = CudaCostModel(sgemm_gflops=lambda m, k, n: float(m))
+    assert by_shape.sgemm_gflops(3, 1, 1) == 3.0
+    assert WgpuCostModel(memory_bw=300.0) == WgpuCostModel(memory_bw=300.0)
+    assert WgpuCostModel.seed("gl").device is Device.OPENGL
+
+
+def test_bad_constants_are_refused() -> None:
+    for value in (-1.0, math.nan, math.inf):
+        with pytest.raises(UsageError, match="memory_bw"):
+            CpuCostModel(memory_bw=value)
+    with pytest.raises(UsageError, match="sgemm_gflops"):
+        CpuCostModel(sgemm_gflops=-3)
+    with pytest.raises(UsageError, match="has no value"):
+        BackendCostModel()
+
+
+# --- estimates --------------------------------------------------------------------
+
+
+def test_golden_numbers_of_a_small_product() -> None:
+    """4 x 4: the older formula, and with IO; the CPU wins and is available."""
+    graph = product()
+    io = profile_graph_io(graph)
+    for model, seed, with_io in (
+        (CpuCostModel.seed(), 3300.6368, 3310.7701),
+        (CpuCostModel.seed(apple=True), 5500.1279, 5506.2079),
+        (WgpuCostModel.seed(), 85_000.0512, 85_002.5845),
+        (CudaCostModel.seed(), 38_000.0107, 38_000.3484),
+    ):
+        assert estimate_graph_cost(graph, model) == pytest.approx(seed, abs=5e-5)
+        got = estimate_graph_cost_with_io(graph, model, io)
+        assert got == pytest.approx(with_io, abs=7e-5)
+    models = [CpuCostModel.seed(), CudaCostModel.seed(), WgpuCostModel.seed()]
+    assert pick_best_device(graph, models) is Device.CPU
+
+
+@given(
+    m=st.integers(1, 60),
+    k=st.integers(1, 60),
+    n=st.integers(1, 60),
+    batch=st.integers(1, 5),
+)
+def test_products_are_priced_by_arithmetic(m: int, k: int, n: int, batch: int) -> None:
+    """2 m k n over rate + 1; m takes the batch in; leaves are free."""
+    graph = Graph()
+    a, b = graph.input("a", (batch, m, k)), graph.param("b", (batch, k, n))
+    graph.set_outputs([a @ b])
+    rows = batch * m * n // n
+    inner = batch * m * k // rows
+    want = 80_000 + 5_000 + 2 * rows * inner * n / 2501
+    got = estimate_graph_cost(graph, WgpuCostModel.seed())
+    assert got == pytest.approx(want, rel=1e-12)
+
+
+def test_attention_and_the_rest() -> None:
+    """One product of attention's two, seq² both ways; bytes for everything else."""
+    graph = Graph()
+    q = graph.input("q", (2, 3, 5, 4))
+    out = graph.apply("attention", q, q, q, num_heads=3, head_dim=4)
+    graph.set_outputs([graph.reshape(graph.exp(out), (120,))])
+    model = CpuCostModel.seed()
+    attention = 2 * 3 * 25 * 4 * 2 / 201 + 300
+    moved = 120 * 4 / 30 + 300
+    want = 3_000 + attention + moved + moved  # exp, and the reshape as well
+    assert estimate_graph_cost(graph, model) == pytest.approx(want, rel=1e-12)
+
+
+def test_the_dtype_does_not_matter_to_the_seed() -> None:
+    """RLX counts 4 bytes an element, whatever they are."""
+    costs = []
+    for dtype in ("f32", "f64", "i32"):
+        graph = Graph()
+        graph.set_outputs([graph.neg(graph.input("x", (1000,), dtype))])
+        costs.append(estimate_graph_cost(graph, CpuCostModel.seed()))
+    assert costs[0] == costs[1] == costs[2]
+
+
+def test_slow_links_count_as_one_gigabyte() -> None:
+    graph = Graph()
+    graph.set_outputs([graph.exp(graph.input("x", (1000,)))])
+    model = CpuCostModel(memory_bw=0.25)
+    assert estimate_graph_cost(graph, model) == 3_000 + 300 + 4_000
+
+
+def test_the_first_of_equals_wins_and_nan_never() -> None:
+    graph = product()
+    twins = [WgpuCostModel.seed("vulkan"), WgpuCostModel.seed("opengl")]
+    assert pick_best_device(graph, twins) is Device.VULKAN
+    assert pick_best_device(graph, []) is Device.CPU
+    odd = CudaCostModel(sgemm_gflops=lambda m, k, n: math.nan)
+    assert pick_best_device(graph, [odd, twins[0]]) is Device.VULKAN
+
+
+# --- IO profiles ------------------------------------------------------------------
+
+
+def test_the_fft_scenario() -> None:
+    """X [8, 512]: x - x, concat, fft; what RLX counts for it."""
+    graph = Graph()
+    x = graph.input("x", (8, 512))
+    graph.set_outputs([graph.apply("fft", graph.concat([x, x - x], axis=1))])
+    io = profile_graph_io(graph)
+    assert io == GraphIoProfile(3, 0, 32_768, 180_224)
+    assert io.host_readback_bytes(True) == 32_768
+    assert io.host_readback_bytes(False) == 77_824
+    waiting = profile_graph_io(graph, GraphIoOptions(fft_host_sync=True))
+    assert waiting.sync_points == 1
+
+
+def test_the_peaks_scenario() -> None:
+    graph = Graph()
+    spec = graph.input("spec", (4, 512))
+    graph.set_outputs([graph.welch_peaks(spec, 16, 2)])
+    io = profile_graph_io(graph)
+    assert io == GraphIoProfile(1, 1, 256, 8_448)
+    assert io.host_readback_bytes(False) == 2_368
+
+
+def test_metadata_costs_nothing_and_returns_nothing() -> None:
+    """Also where it is an output, as RLX has it; a repeated output counts once."""
+    graph = Graph()
+    x = graph.input("x", (6, 4))
+    y = graph.exp(x)
+    flat = graph.reshape(graph.transpose(y, (1, 0)), (24,))
+    graph.set_outputs([y, y, flat, graph.narrow(flat, 0, 0, 3)])
+    assert profile_graph_io(graph) == GraphIoProfile(1, 0, 96, 192)
+
+
+def test_selected_outputs_are_counted_by_position() -> None:
+    """4 bytes an element, metadata too, one named twice twice."""
+    graph = Graph()
+    x = graph.input("x", (6, 4), "f64")
+    y = graph.exp(x)
+    graph.set_outputs([y, graph.reshape(y, (24,))])
+    found = profile_graph_io_outputs(graph, [1, 1, 0])
+    assert found.host_output_bytes == 3 * 96
+    assert found.kernel_launches == 1
+    with pytest.raises(GraphError, match="there is no output 2"):
+        profile_graph_io_outputs(graph, [2])
+
+
+def test_duplicate_inputs_are_read_twice() -> None:
+    graph = Graph()
+    x = graph.input("x", (10,))
+    graph.set_outputs([x * x])
+    assert profile_graph_io(graph).device_traffic_bytes == 120
+
+
+def test_ops_that_wait_for_the_host() -> None:
+    """RLX's list; a custom op waits as well."""
+    assert host_sync_op_kinds() == (
+        "log_mel",
+        "log_mel_backward",
+        "welch_peaks",
+        "custom",
+    )
+    register_custom("thrice", arity=1, reference=lambda xp, a, x: x * 3, wgsl="x * 3.0")
+    try:
+        graph = Graph()
+        graph.set_outputs([graph.apply("thrice", graph.input("x", (2,)))])
+        assert profile_graph_io(graph).sync_points == 1
+    finally:
+        registry.unregister("thrice")
+
+
+# --- gates ------------------------------------------------------------------------
+
+BEFORE = GraphIoProfile(3, 0, 33_554_432, 184_549_376)
+AFTER = GraphIoProfile(4, 1, 1_048_576, 219_152_384)
+
+
+def test_the_hand_written_profiles() -> None:
+    """A Metal-like gate fuses, a wgpu-like one rejects, at the published scores."""
+    for target, score, fuses in (
+        (FusionTarget.METAL, 30_327_340.96, True),
+        (FusionTarget.WGPU, -24_566_383.68, False),
+    ):
+        gate = io_fusion_gate_for_target(target)
+        assert gate.score_ns(BEFORE, AFTER) == pytest.approx(score, abs=0.005)
+        assert should_fuse_with_target(target, BEFORE, AFTER) is fuses
+
+
+def test_the_first_benefit_scenario() -> None:
+    found = fusion_benefit(
+        GraphIoProfile(2, 0, 8_192, 1000), GraphIoProfile(1, 0, 512, 1000)
+    )
+    assert found.kernel_launches_saved == 1
+    assert found.host_readback_bytes_saved == 7_680
+    assert found.sync_points_saved == found.device_traffic_bytes_saved == 0
+
+
+COUNTS = st.integers(0, 10**9)
+PROFILE = st.builds(
+    GraphIoProfile, st.integers(0, 99), st.integers(0, 9), COUNTS, COUNTS
+)
+ROWS = {
+    FusionTarget.METAL: (500, 5e3, 200, 200, True, 2e6, 1e3),
+    FusionTarget.MLX: (500, 5e3, 200, 200, True, 2e6, 1e3),
+    FusionTarget.CUDA: (2000, 2e4, 800, 50, False, 15e6, 5e3),
+    FusionTarget.ROCM: (2000, 2e4, 800, 50, False, 15e6, 5e3),
+    FusionTarget.WGPU: (3000, 3e4, 100, 40, False, 25e6, 1e4),
+    FusionTarget.TPU: (3000, 3e4, 100, 40, False, 25e6, 1e4),
+    FusionTarget.CPU: (50, 0, 50, 50, True, 0, 0),
+}
+
+
+@given(before=PROFILE, after=PROFILE, target=st.sampled_from(FusionTarget))
+def test_gates_follow_the_published_formula(
+    before: GraphIoProfile, after: GraphIoProfile, target: FusionTarget
+) -> None:
+    dispatch, trip, bw, back, unified, penalty, least = ROWS[target]
+    waits = before.sync_points - after.sync_points
+    want = (before.kernel_launches - after.kernel_launches) * dispatch + waits * trip
+    want += (before.device_traffic_bytes - after.device_traffic_bytes) / bw
+    saved = before.host_output_bytes - after.host_output_bytes
+    want += saved / (1 if unified else back)
+    want -= max(0, -waits) * penalty
+    gate = io_fusion_gate_for_target(target)
+    assert gate.score_ns(before, after) == pytest.approx(want, rel=1e-9, abs=1e-3)
+    assert gate.should_fuse(before, after) == (gate.score_ns(before, after) >= least)
+
+
+def test_every_device_has_a_target() -> None:
+    wanted = {
+        "cpu": "cpu",
+        "metal": "metal",
+        "mlx": "mlx",
+        "ane": "mlx",
+        "cuda": "cuda",
+        "rocm": "rocm",
+        "tpu": "tpu",
+        **dict.fromkeys(("gpu", "vulkan", "opengl", "directx", "webgpu"), "wgpu"),
+    }
+    assert {d.label: FusionTarget.of(d).value for d in Device} == wanted
+
+
+def test_numpy_integers_do_no_harm() -> None:
+    """Shapes come from arrays at times."""
+    graph = product(int(np.int64(4)))
+    assert estimate_graph_cost(graph, CpuCostModel.seed()) > 0
