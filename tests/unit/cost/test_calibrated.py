@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -126,7 +127,7 @@ def test_more_bytes_never_cost_less(pairs: list[tuple[int, float]]) -> None:
     curve = curve_of(Point("upload", {"bytes": n}, ns) for n, ns in pairs)
     sizes = sorted({s * f // 2 for s, _ in pairs for f in (1, 2, 3, 9)})
     times = [curve.at(size) for size in sizes]
-    assert all(b >= a * (1 - 1e-12) for a, b in zip(times, times[1:], strict=False))
+    assert all(b >= a * (1 - 1e-12) for a, b in pairwise(times))
 
 
 def test_rates_are_straight_in_log_log_and_flat_outside() -> None:

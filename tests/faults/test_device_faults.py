@@ -1,0 +1,160 @@
+"""Devices that disappear, refuse, fail or come late: the next one goes on, every
+attempt is told, and `strict` goes nowhere else.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rlxweb import DevicePolicy, Graph, GraphDevices
+from rlxweb.devices import graph_devices, run_with_fallback
+from rlxweb.devices.device import Device
+from rlxweb.errors import (
+    DeviceFallbackError,
+    DeviceLost,
+    GpuTimeout,
+    OutOfMemory,
+    ShaderRejected,
+    Unsupported,
+)
+from tests.unit.devices.fakes import FakeMachine, adding
+
+pytestmark = pytest.mark.fault
+
+X = {"x": np.array([1, 2], np.float32)}
+TWO = (Device.VULKAN, Device.CPU)
+IN_RUN = [
+    DeviceLost("run", "the device went away"),
+    GpuTimeout("run", "no answer in 30 s"),
+    OutOfMemory("run", "no memory left"),
+    RuntimeError("a driver's own words"),
+    MemoryError(),
+]
+IN_COMPILE = [
+    ShaderRejected("pipeline", "line 3: error"),
+    OutOfMemory("buffer", "no memory left"),
+    DeviceLost("compile", "the device went away"),
+    ValueError("a driver's own words"),
+]
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
+    monkeypatch.setattr(graph_devices, "devices_for", lambda g, p=None, a=None: TWO)
+    for name in ("DEVICE", "DEVICE_CHAIN"):
+        monkeypatch.delenv(f"RLX_{name}", raising=False)
+    return FakeMachine()
+
+
+def runner(machine: FakeMachine) -> GraphDevices:
+    made = GraphDevices(adding(), compile_with=machine.compile)
+    made.set_param("w", np.zeros(2, np.float32))
+    return made
+
+
+@pytest.mark.parametrize("error", IN_RUN, ids=lambda e: type(e).__name__)
+def test_a_failed_run_goes_on(machine: FakeMachine, error: Exception) -> None:
+    machine.broken[Device.VULKAN] = error
+    made = runner(machine)
+    device, (got,) = made.run_try(["vulkan", "cpu"], X)
+    assert device is made.last_device is Device.CPU
+    np.testing.assert_array_equal(got, X["x"])
+    first, second = made.attempts
+    assert first.device is Device.VULKAN
+    assert first.error == (str(error) or type(error).__name__)
+    assert first.cause is error
+    assert second.error == ""
+    assert f"vulkan: {first.error}" in made.explain()
+
+
+@pytest.mark.parametrize("error", IN_COMPILE, ids=lambda e: type(e).__name__)
+def test_a_failed_compile_goes_on(machine: FakeMachine, error: Exception) -> None:
+    machine.refuses[Device.VULKAN] = error
+    made = runner(machine)
+    assert made.run_try(["vulkan", "cpu"], X)[0] is Device.CPU
+    assert made.attempts[0].error == str(error)
+
+
+@pytest.mark.parametrize("error", IN_RUN, ids=lambda e: type(e).__name__)
+def test_strict_goes_nowhere_else(machine: FakeMachine, error: Exception) -> None:
+    machine.broken[Device.VULKAN] = error
+    made = runner(machine)
+    with pytest.raises(DeviceFallbackError, match="all backends failed:") as found:
+        made.run_try(["vulkan", "cpu"], X, strict=True)
+    assert [d for d, _ in found.value.attempts] == [Device.VULKAN]
+    assert machine.of(Device.CPU) == []
+    assert len(made.attempts) == 1
+    with pytest.raises(DeviceFallbackError):
+        made.run_chain(X, "vulkan", strict=True)
+
+
+def test_when_all_fail_every_attempt_is_told(machine: FakeMachine) -> None:
+    machine.broken[Device.VULKAN] = DeviceLost("run", "it went away")
+    machine.refuses[Device.CPU] = Unsupported("compile", "an op is missing")
+    made = runner(machine)
+    with pytest.raises(DeviceFallbackError) as found:
+        made.run_try(["cuda", "vulkan", "cpu"], X)
+    said = str(found.value).splitlines()
+    assert said[-3:] == [
+        "  cuda: not viable for this graph under policy",
+        "  vulkan: run: it went away",
+        "  cpu: compile: an op is missing",
+    ]
+    assert [a.device.label for a in made.attempts] == ["cuda", "vulkan", "cpu"]
+
+
+def test_a_lost_device_is_opened_anew_next_time(machine: FakeMachine) -> None:
+    """Its program is closed and forgotten; others keep theirs."""
+    machine.broken[Device.VULKAN] = DeviceLost("run", "it went away")
+    made = runner(machine)
+    made.run_try(["vulkan", "cpu"], X)
+    assert machine.of(Device.VULKAN)[0].closed
+    machine.broken.clear()
+    assert made.run_try(["vulkan", "cpu"], X)[0] is Device.VULKAN
+    assert len(machine.of(Device.VULKAN)) == 2
+    assert len(machine.of(Device.CPU)) == 1
+
+
+def test_ctrl_c_is_not_a_failure(machine: FakeMachine) -> None:
+    machine.broken[Device.VULKAN] = KeyboardInterrupt()
+    made = runner(machine)
+    with pytest.raises(KeyboardInterrupt):
+        made.run_try(["vulkan", "cpu"], X)
+    assert machine.of(Device.CPU) == []
+
+
+def test_run_chain_goes_on_by_itself(
+    machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a list, the devices after the resolved one are tried as well."""
+    monkeypatch.setenv("RLX_DEVICE", "vulkan")
+    machine.broken[Device.VULKAN] = GpuTimeout("run", "no answer")
+    made = runner(machine)
+    assert made.run_chain(X)[0] is Device.CPU
+    assert [a.device for a in made.attempts] == [Device.VULKAN, Device.CPU]
+
+
+def test_a_policy_without_devices_is_an_attempt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("RLX_DEVICE_CHAIN", raising=False)
+    made = GraphDevices(adding(), DevicePolicy.only([]))
+    made.set_param("w", np.zeros(2, np.float32))
+    with pytest.raises(DeviceFallbackError, match=r"cpu: .*no backend can lower"):
+        made.run_chain(X)
+
+
+def test_the_bare_function_falls_back_too() -> None:
+    """Over real devices: CUDA is not here, the CPU is."""
+    graph = Graph("exp")
+    graph.set_outputs([graph.exp(graph.input("x", (2,)))])
+    seen = []
+    device, result = run_with_fallback(
+        graph, ["cuda", "cpu"], lambda d: seen.append(d) or "done"
+    )
+    assert (device, result, seen) == (Device.CPU, "done", [Device.CPU])
+    with pytest.raises(DeviceFallbackError) as found:
+        run_with_fallback(graph, ["cpu"], lambda d: 1 / 0)
+    assert found.value.attempts[0][1] == "division by zero"
+    assert found.value.exit_code == 3

@@ -1,0 +1,158 @@
+"""Policies and what the environment says: order, warnings that name the variable."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlxweb.devices.device import PRIORITY, Device
+from rlxweb.devices.policy import (
+    BenchmarkPick,
+    CostModelPick,
+    DevicePolicy,
+    cache_dir_from_env,
+    calibration_mode_from_env,
+    device_chain_from_env,
+    device_from_env,
+)
+from rlxweb.errors import EnvironmentWarning, UnknownDevice
+
+DEVICES = st.lists(st.sampled_from(Device), unique=True)
+
+
+def test_the_default_allows_all_by_priority() -> None:
+    policy = DevicePolicy.all()
+    assert policy.probe_set == tuple(Device)
+    assert policy.apply(tuple(Device)) == PRIORITY
+    assert policy.pick_strategy() == CostModelPick()
+
+
+def test_builders_add_up() -> None:
+    """Denying and preferring extend; a benchmark runs at least once."""
+    policy = (
+        DevicePolicy.only(["gpu", "vk", Device.CPU])
+        .with_deny("vulkan")
+        .with_deny(["metal"])
+        .with_prefer(["cpu"])
+        .with_prefer(["gpu", "cpu"])
+        .with_benchmark_pick(0)
+    )
+    assert policy.allow == (Device.GPU, Device.VULKAN, Device.CPU)
+    assert policy.deny == (Device.VULKAN, Device.METAL)
+    assert policy.prefer == (Device.CPU, Device.GPU)
+    assert policy.pick_strategy() == BenchmarkPick(1)
+    assert policy.apply(tuple(Device)) == (Device.CPU, Device.GPU)
+    assert DevicePolicy.only([]).apply(tuple(Device)) == ()
+    with pytest.raises(UnknownDevice):
+        DevicePolicy.only(["gpu", "abacus"])
+
+
+@given(allow=st.none() | DEVICES, deny=DEVICES, prefer=DEVICES, given_=DEVICES)
+def test_apply_keeps_what_is_permitted_in_order(
+    allow: list[Device] | None,
+    deny: list[Device],
+    prefer: list[Device],
+    given_: list[Device],
+) -> None:
+    """Allowed, not denied; preferred ones first as listed, then by priority."""
+    policy = DevicePolicy(
+        None if allow is None else tuple(allow), tuple(deny), tuple(prefer)
+    )
+    kept = [d for d in given_ if (allow is None or d in allow) and d not in deny]
+    wished = [d for d in prefer if d in kept]
+    rest = [d for d in PRIORITY if d in kept and d not in prefer]
+    assert policy.apply(given_) == (*wished, *rest)
+
+
+# --- the environment --------------------------------------------------------------
+
+
+@pytest.fixture
+def env(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    for prefix in ("RLX", "APP"):
+        for name in (
+            "DEVICE",
+            "DEVICE_CHAIN",
+            "DEVICES",
+            "DENY_DEVICES",
+            "PREFER_DEVICES",
+            "BENCHMARK_PICK",
+        ):
+            monkeypatch.delenv(f"{prefix}_{name}", raising=False)
+    return monkeypatch
+
+
+def test_an_empty_environment_is_the_default(env: pytest.MonkeyPatch) -> None:
+    assert DevicePolicy.from_env() == DevicePolicy.all()
+    assert device_from_env() is None
+    assert device_chain_from_env() == ()
+
+
+def test_all_variables_are_read(env: pytest.MonkeyPatch) -> None:
+    env.setenv("RLX_DEVICES", "cpu, gpu;vk")
+    env.setenv("RLX_DENY_DEVICES", "vulkan")
+    env.setenv("RLX_PREFER_DEVICES", "cpu")
+    env.setenv("RLX_BENCHMARK_PICK", "4")
+    env.setenv("RLX_DEVICE", " GL ")
+    env.setenv("RLX_DEVICE_CHAIN", "cuda cpu")
+    policy = DevicePolicy.from_env()
+    assert policy.allow == (Device.CPU, Device.GPU, Device.VULKAN)
+    assert policy.deny == (Device.VULKAN,)
+    assert policy.prefer == (Device.CPU,)
+    assert policy.pick_strategy() == BenchmarkPick(4)
+    assert device_from_env() is Device.OPENGL
+    assert device_chain_from_env() == (Device.CUDA, Device.CPU)
+
+
+def test_another_prefix_is_really_another(env: pytest.MonkeyPatch) -> None:
+    """APP_DEVICES, not RLX_APP_DEVICES."""
+    env.setenv("APP_DEVICES", "cpu")
+    env.setenv("RLX_APP_DEVICES", "gpu")
+    assert DevicePolicy.from_env_key("APP").allow == (Device.CPU,)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("RLX_DEVICES", "cpu,abacus"),
+        ("RLX_DENY_DEVICES", "gpuu"),
+        ("RLX_PREFER_DEVICES", ";;"),
+        ("RLX_BENCHMARK_PICK", "often"),
+        ("RLX_BENCHMARK_PICK", "0"),
+        ("RLX_BENCHMARK_PICK", "2.5"),
+    ],
+)
+def test_nonsense_is_named_and_ignored(
+    env: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    env.setenv(name, value)
+    with pytest.warns(EnvironmentWarning, match=f"{name}='{value}' is ignored"):
+        policy = DevicePolicy.from_env()
+    assert policy == DevicePolicy.all()
+
+
+def test_nonsense_in_the_single_variables(env: pytest.MonkeyPatch) -> None:
+    env.setenv("RLX_DEVICE", "vulcan")
+    with pytest.warns(EnvironmentWarning, match="RLX_DEVICE='vulcan'.*'vulkan'"):
+        assert device_from_env() is None
+    env.setenv("RLX_DEVICE_CHAIN", "cpu,abacus")
+    with pytest.warns(EnvironmentWarning, match="RLX_DEVICE_CHAIN"):
+        assert device_chain_from_env() == ()
+
+
+def test_calibration_and_cache_folder(env: pytest.MonkeyPatch) -> None:
+    for text, mode in (("off", "off"), ("LAZY", "lazy"), ("no", "off"), ("", "lazy")):
+        env.setenv("RLX_CALIBRATION", text)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert calibration_mode_from_env() == mode
+    env.setenv("RLX_CALIBRATION", "maybe")
+    with pytest.warns(EnvironmentWarning, match="RLX_CALIBRATION='maybe'"):
+        assert calibration_mode_from_env() == "lazy"
+    env.setenv("RLX_CACHE_DIR", "somewhere")
+    assert cache_dir_from_env() == "somewhere"
+    env.delenv("RLX_CACHE_DIR")
+    assert cache_dir_from_env() is None
