@@ -85,6 +85,20 @@ class Calibrator:
         finally:
             job.close()
 
+    def look_again(self, job: Job) -> None:
+        """Time a job once more, later; the faster figure stays, as noise only adds."""
+        try:
+            again = self._point(job, self.watch.time(job.run))
+        except (DeviceLost, GpuTimeout):
+            raise
+        except (RlxError, MemoryError):
+            return  # the first look stands
+        finally:
+            job.close()
+        for at, known in enumerate(self.points):
+            if (known.what, known.size) == (again.what, again.size):
+                self.points[at] = min(known, again, key=lambda p: p.ns)
+
     def _time(self, job: Job) -> None:
         timing = self.watch.time(job.run)
         self.points.append(self._point(job, timing))
@@ -168,9 +182,10 @@ def _measure_cpu(
 ) -> None:
     work.measure("run", lambda: empty_run(place))
     work.measure("call", lambda: call_job(place))
-    _measure_jobs(work, place, jobs)
+    took = _measure_jobs(work, place, jobs)
     for make in kernel_jobs(place):
         work.measure("kernel", make)
+    _look_again(work, place, jobs, took)
 
 
 def _measure_device(
@@ -198,10 +213,11 @@ def _measure_device(
         if not backend.lost:
             trips.close()
     work.measure("run", lambda: empty_run(place))
-    _measure_jobs(work, place, jobs)
+    took = _measure_jobs(work, place, jobs)
     work.measure("compile", lambda: compile_job(place))
     for make in kernel_jobs(place):
         work.measure("kernel", make)
+    _look_again(work, place, jobs, took)
 
 
 def _trip_jobs(trips: Trips) -> Iterator[Job]:
@@ -222,9 +238,30 @@ def _settle_dispatch(work: Calibrator) -> None:
 
 def _measure_jobs(
     work: Calibrator, place: Place, jobs: Callable[[Place], Iterable[Job]] | None
-) -> None:
+) -> float:
+    """Time the jobs of those above; how long that took, in ns."""
+    begun = work.watch.clock()
     for job in jobs(place) if jobs is not None else ():
         work.measure(_name(job), partial(_itself, job))
+    return work.watch.clock() - begun
+
+
+def _look_again(
+    work: Calibrator,
+    place: Place,
+    jobs: Callable[[Place], Iterable[Job]] | None,
+    took_ns: float,
+) -> None:
+    """A second pass over the same jobs, where the time allows the whole of it.
+
+    A neighbour that keeps the machine busy for a second would else spoil the points it
+    met and not the others, and bend the fitted model.
+    """
+    if jobs is None or work.watch.clock() + 1.2 * took_ns > work.deadline_ns:
+        return
+    work.progress("second look")
+    for job in jobs(place):
+        work.look_again(job)
 
 
 # --- the record -------------------------------------------------------------------
