@@ -42,7 +42,7 @@ def read_json(path: Path) -> Any:
         if path.stat().st_size > LARGEST_FILE:
             return None
         return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
 
 

@@ -55,35 +55,41 @@ class Calibrator:
     points: list[Point] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
 
-    @property
-    def is_late(self) -> bool:
-        return self.watch.clock() >= self.deadline_ns
-
     def ns_of(self, what: str) -> float:
         """The first point of a kind; 0 where there is none."""
         return next((p.ns for p in self.points if p.what == what), 0.0)
 
     def measure(self, name: str, make: JobMaker) -> None:
         """Make a job, time it, keep its point; or note why not."""
-        if self.is_late:
+        if not self._is_over(name):
+            self._measure(name, make)
+
+    def measure_made(self, job: Job, name: str = "") -> None:
+        """The same for a job that is there already; it is closed in any case."""
+        name = name or _name(job)
+        if self._is_over(name):
+            job.close()
+        else:
+            self._measure(name, lambda: job)
+
+    def _is_over(self, name: str) -> bool:
+        late = self.watch.clock() >= self.deadline_ns
+        if late:
             self.left_out.append(f"{name}: the time was over")
-            return
+        return late
+
+    def _measure(self, name: str, make: JobMaker) -> None:
         self.progress(name)
         try:
             job = make()
-        except (DeviceLost, GpuTimeout):
-            raise
-        except RlxError as error:
-            self.left_out.append(f"{name}: {error}")
-            return
-        try:
-            self._time(job)
+            try:
+                self._time(job)
+            finally:
+                job.close()
         except (DeviceLost, GpuTimeout):
             raise
         except (RlxError, MemoryError) as error:
-            self.left_out.append(f"{name}: {error or type(error).__name__}")
-        finally:
-            job.close()
+            self.left_out.append(f"{name}: {str(error) or type(error).__name__}")
 
     def look_again(self, job: Job) -> None:
         """Time a job once more, later; the faster figure stays, as noise only adds."""
@@ -159,17 +165,13 @@ def complete_points(
         if job.what in had:
             job.close()
         else:
-            work.measure(_name(job), partial(_itself, job))
+            work.measure_made(job)
     return replace(
         record,
         points=(*record.points, *work.points),
         left_out=(*record.left_out, *work.left_out),
         took_s=record.took_s + time.perf_counter() - started,
     )
-
-
-def _itself(job: Job) -> Job:
-    return job
 
 
 def _name(job: Job) -> str:
@@ -201,10 +203,10 @@ def _measure_device(
         if was_open:
             work.left_out.append("cold_start: the device was open already")
         else:
-            took = max(1, work.watch.clock() - begun)
-            work.points.append(Point("cold_start", {}, float(took)))
-        for job in _trip_jobs(trips):
-            work.measure(_name(job), partial(_itself, job))
+            opened = max(1, work.watch.clock() - begun)
+            work.points.append(Point("cold_start", {}, float(opened)))
+        for name, job in _trip_jobs(trips):
+            work.measure_made(job, name)
         _settle_dispatch(work)
         for nbytes in (64 << 10, MIB, 16 * MIB):
             for trip in (trips.upload, trips.readback):
@@ -220,10 +222,11 @@ def _measure_device(
     _look_again(work, place, jobs, took)
 
 
-def _trip_jobs(trips: Trips) -> Iterator[Job]:
-    yield Job("submit", {}, trips.wait)
-    yield Job("one", {}, lambda: trips.dispatches(1))
-    yield Job("many", {}, lambda: trips.dispatches(DISPATCHES))
+def _trip_jobs(trips: Trips) -> Iterator[tuple[str, Job]]:
+    yield "submit", Job("submit", {}, trips.wait)
+    yield "1 dispatch", Job("one", {}, lambda: trips.dispatches(1))
+    many = f"{DISPATCHES} dispatches"
+    yield many, Job("many", {}, lambda: trips.dispatches(DISPATCHES))
 
 
 def _settle_dispatch(work: Calibrator) -> None:
@@ -242,7 +245,7 @@ def _measure_jobs(
     """Time the jobs of those above; how long that took, in ns."""
     begun = work.watch.clock()
     for job in jobs(place) if jobs is not None else ():
-        work.measure(_name(job), partial(_itself, job))
+        work.measure_made(job)
     return work.watch.clock() - begun
 
 

@@ -1,12 +1,14 @@
 """The calibration of an engine: from memory, from its file, or measured now.
 
 Measuring unasked is said in one line on standard error, and RLX_CALIBRATION=off forbids
-it. Adapters that several devices open share one record.
+it. Adapters that several devices open share one record. One engine is measured at a
+time: two would spoil each other's figures.
 """
 
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -26,6 +28,7 @@ from rlxweb.devices.policy import calibration_mode_from_env
 from rlxweb.errors import Unsupported
 
 Jobs = Callable[[Place], Iterable[Job]]
+_measuring = threading.RLock()
 
 
 def may_measure() -> bool:
@@ -46,15 +49,21 @@ def record_for(
 ) -> Calibration:
     """The record of an engine, measured and kept if there was none.
 
-    jobs     what else to measure; a record that lacks their kinds is completed
+    jobs     what else to measure; a record that lacks their kinds is completed, where
+             that is allowed
     Errors   DeviceError when the device cannot be opened or is lost; Unsupported when
              there is no record and measuring unasked is forbidden.
     """
-    place = Place(parse_device(device), adapter)
+    with _measuring:
+        return _record_for(Place(parse_device(device), adapter), jobs)
+
+
+def _record_for(place: Place, jobs: Jobs | None) -> Calibration:
     known = store.load(identity_of(place))
     wanted = list(jobs(place)) if known is not None and jobs is not None else []
     had = {p.what for p in known.points} if known is not None else set()
-    if known is not None and all(job.what in had for job in wanted):
+    complete = all(job.what in had for job in wanted)
+    if known is not None and (complete or not may_measure()):
         for job in wanted:
             job.close()
         return known

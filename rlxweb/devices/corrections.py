@@ -30,6 +30,7 @@ WEIGHT = 0.2
 DOUBT = 2.0
 """Runs it takes until half of what they say is believed."""
 CAPACITY = 4_000
+MOST_RUNS = 1 << 53
 WRITE_EVERY_S = 5.0
 
 
@@ -97,7 +98,7 @@ class Corrections:
         if not (0 < predicted_ns < math.inf and 0 < measured_ns < math.inf):
             return
         limit = math.log(BOUND)
-        ratio = min(limit, max(-limit, math.log(measured_ns / predicted_ns)))
+        ratio = min(limit, max(-limit, math.log(measured_ns) - math.log(predicted_ns)))
         key = _key(bucket)
         with self._lock:
             self._load()
@@ -118,14 +119,14 @@ class Corrections:
             if path is None or not self._changed:
                 return
             merged = _parsed(read_json(path))
-            for key in self._changed:
-                if key in self._seen:
+            for key, seen in self._seen.items():  # the oldest first
+                if key in self._changed:
                     merged.pop(key, None)
-                    merged[key] = self._seen[key]
-            self._changed.clear()
+                    merged[key] = seen
             while len(merged) > CAPACITY:
                 merged.popitem(last=False)
-            write_json(path, _document(merged))
+            if write_json(path, _document(merged)):
+                self._changed.clear()
 
     def forget(self) -> None:
         """Drop what is in memory and not yet written."""
@@ -163,10 +164,11 @@ def _parsed(document: Any) -> OrderedDict[str, Seen]:
             return found
         for key, log_ratio, runs in document["buckets"]:
             ratio, count = float(log_ratio), int(runs)
-            if not isinstance(key, str) or not -limit <= ratio <= limit or count < 1:
+            fits = -limit <= ratio <= limit and 1 <= count <= MOST_RUNS
+            if not isinstance(key, str) or not fits:
                 return OrderedDict()
             found[key] = Seen(ratio, count)
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         return OrderedDict()
     return found
 
