@@ -57,6 +57,14 @@ def choose_engine(
         raise Unsupported(
             "welch_peaks with strategy='learned'", NO_MODEL, hint="use strategy='fused'"
         )
+    least = job.min_segments or 1
+    if how == "ultra" and least > 1:
+        raise UsageError(
+            "welch_peaks with strategy='ultra'",
+            "it averages 1 segment",
+            f"min_segments is {least}",
+            "leave min_segments out, or use strategy='fast'",
+        )
     if device is None or device == "auto":
         if adapter:
             return _asked(job, Place(Device.GPU, adapter), how, "asked for by name")
@@ -65,18 +73,17 @@ def choose_engine(
 
 
 def _left_open(job: WelchJob, strategy: str) -> Pick:
-    named = _named_by_environment(job, strategy)
+    policy = DevicePolicy.from_env()
+    named = _named_by_environment(job, strategy, policy)
     if named is not None:
         return named
-    policy = DevicePolicy.from_env()
     known = recent.get((job, strategy, policy))
     if known is not None:
         return known
     places = None
     if policy != DevicePolicy.all():
-        kept = set(policy.apply(tuple(Device)))
-        places = tuple(p for p in available_places() if p.device in kept)
-    pick = decide(job, places=places, strategy=strategy)
+        places = available_places(policy.apply(tuple(Device)))
+    pick = decide(job, places=places, strategy=strategy, prefer=policy.prefer)
     recent.keep((job, strategy, policy), pick)
     return pick
 
@@ -118,25 +125,36 @@ class RecentPicks:
 recent = RecentPicks()
 
 
-def _named_by_environment(job: WelchJob, strategy: str) -> Pick | None:
+def _named_by_environment(
+    job: WelchJob, strategy: str, policy: DevicePolicy
+) -> Pick | None:
     device = device_from_env()
     if device is None:
         return None
-    try:
-        return _asked(job, Place(device), strategy, f"RLX_DEVICE={device.label}")
-    except (DeviceError, DTypeError, UsageError) as error:
-        warnings.warn(
-            f"RLX_DEVICE={device.label} cannot run this job and is not followed: "
-            f"{error}",
-            EnvironmentWarning,
-            stacklevel=4,
-        )
-        return None
+    why_not = "RLX_DEVICES or RLX_DENY_DEVICES exclude it"
+    if policy.permits(device):
+        try:
+            return _asked(job, Place(device), strategy, f"RLX_DEVICE={device.label}")
+        except (DeviceError, DTypeError, UsageError) as error:
+            why_not = str(error)
+    warnings.warn(
+        f"RLX_DEVICE={device.label} cannot run this job and is not followed: {why_not}",
+        EnvironmentWarning,
+        stacklevel=5,
+    )
+    return None
 
 
 def _asked(job: WelchJob, place: Place, strategy: str, why: str) -> Pick:
     """The place, by the strategy asked for or the best there is on it."""
     is_cpu = place.device is Device.CPU
+    if is_cpu and place.adapter:
+        raise UsageError(
+            "welch_peaks on CPU",
+            f"adapter {place.adapter!r} was asked for",
+            "the CPU has none",
+            "leave the adapter out, or name a GPU",
+        )
     if not is_cpu:
         _refuse(job, place)
     wanted = ("ultra", "fast") if is_cpu else ("fused",)

@@ -57,7 +57,7 @@ def _settled(
         why = "the peaks are an output already, the spectrum is dropped"
         return _with_outputs(graph, kept), Decision(what, why, names)
     swapped = [peaks if i == spectrum else i for i in graph.outputs]
-    after = _with_outputs(graph, list(dict.fromkeys(swapped)))
+    after = _with_outputs(graph, swapped)
     gate = io_fusion_gate_for_target(FusionTarget.of(device))
     before_io, after_io = profile_graph_io(graph), profile_graph_io(after)
     score = {"score_ns": gate.score_ns(before_io, after_io), **names}

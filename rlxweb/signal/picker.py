@@ -18,6 +18,7 @@ from rlxweb.cost.terms import Terms
 from rlxweb.devices.corrections import corrections
 from rlxweb.devices.device import Device
 from rlxweb.devices.place import CPU, Place, available_places, parse_place
+from rlxweb.devices.predict import PREFER_WITHIN
 from rlxweb.devices.priced import UNMEASURED, measure_if_worth_it
 from rlxweb.devices.worth import Worth, worth
 from rlxweb.errors import UsageError
@@ -46,6 +47,8 @@ __all__ = [
 ]
 
 LARGEST_BATCH = 65_536
+ON_HOST = ("ultra", "fast")
+"""The strategies that average on the CPU, whatever device they are compared with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +133,7 @@ def engine_for(candidate: Candidate) -> Engine:
         raise UsageError(
             f"{candidate.strategy} on {candidate.engine}", candidate.blocker
         )
-    if candidate.device is Device.CPU:
+    if candidate.device is Device.CPU or candidate.strategy in ON_HOST:
         return NUMPY
     how: How = "block_fft_host" if candidate.how == "block_fft_host" else "fused_op"
     return device_engine(candidate.device, candidate.adapter, how)
@@ -146,6 +149,7 @@ def decide(
     *,
     places: Sequence[Place] | None = None,
     strategy: str = "auto",
+    prefer: Sequence[Device] = (),
     worthwhile: Worth = worth,
 ) -> Pick:
     """The fastest way there is, by prediction, with every other way beside it.
@@ -153,6 +157,7 @@ def decide(
     places    where it may run; None: the CPU, and the other engines if they are worth
               opening for it
     strategy  "auto", or the one of "ultra", "fast", "fused", "learned" to be used
+    prefer    devices taken instead when predicted to be at most 10 % slower
 
     Errors    UsageError when nothing is left that may run it, with every reason.
     """
@@ -168,7 +173,12 @@ def decide(
         found = ranked(candidates_at(job, places))
     if strategy != "auto":
         found = _allowed(tuple(c for c in found if c.strategy == strategy))
-    return replace(_first(job, found, notes), cpu_ns=cpu_ns)
+    if all(c.blocker for c in found):
+        found = _unmeasured(found)
+    if not found and places:
+        named = ", ".join(map(str, places))
+        notes = [f"none of {named} has the strategy {strategy!r}"]
+    return replace(_first(job, found, notes, prefer), cpu_ns=cpu_ns)
 
 
 def _allowed(found: Sequence[Candidate]) -> tuple[Candidate, ...]:
@@ -178,15 +188,20 @@ def _allowed(found: Sequence[Candidate]) -> tuple[Candidate, ...]:
     )
 
 
+def _unmeasured(found: Sequence[Candidate]) -> tuple[Candidate, ...]:
+    """Ways nobody has measured or can guess are better than none."""
+    return tuple(
+        replace(c, blocker="", terms=None) if c.blocker == UNMEASURED else c
+        for c in found
+    )
+
+
 def first_of(job: WelchJob, found: Sequence[Candidate], why: str) -> Pick:
     """The best of the ways on a device that was asked for.
 
     Ways nobody has measured or can guess stay open: the device was asked for.
     """
-    named = tuple(
-        replace(c, blocker="", terms=None) if c.blocker == UNMEASURED else c
-        for c in _allowed(found)
-    )
+    named = _unmeasured(_allowed(found))
     measured = [c for c in named if c.terms is not None]
     pick = _first(job, ranked(named) if measured else named, ())
     if measured:
@@ -197,6 +212,8 @@ def first_of(job: WelchJob, found: Sequence[Candidate], why: str) -> Pick:
 def _places_worth_it(
     cpu_ns: float, strategy: str, worthwhile: Worth
 ) -> tuple[tuple[Place, ...], str]:
+    if strategy in ON_HOST:
+        return (CPU,), ""
     needs_device = strategy in ("fused", "learned")
     if not needs_device and worthwhile.is_trivial(cpu_ns):
         return (CPU,), "too small to pay for a trip to any device"
@@ -205,7 +222,12 @@ def _places_worth_it(
     return available_places(), ""
 
 
-def _first(job: WelchJob, found: Sequence[Candidate], notes: Sequence[str]) -> Pick:
+def _first(
+    job: WelchJob,
+    found: Sequence[Candidate],
+    notes: Sequence[str],
+    prefer: Sequence[Device] = (),
+) -> Pick:
     """The first candidate that may run, and the decision that says why."""
     open_ = [c for c in found if not c.blocker]
     if not open_:
@@ -213,10 +235,14 @@ def _first(job: WelchJob, found: Sequence[Candidate], notes: Sequence[str]) -> P
         raise UsageError(
             "welch_peaks",
             "no strategy and device is left that may run it",
-            reasons or "the list of devices is empty",
+            reasons or "; ".join(notes) or "the list of devices is empty",
             "allow another device or strategy",
         )
-    picked = open_[0]
+    picked = _preferred(open_, prefer)
+    if picked is not open_[0]:
+        notes = [f"preferred, being within {PREFER_WITHIN - 1:.0%} of the best", *notes]
+    if picked.strategy == "ultra":
+        job = one_segment(job)
     numbers: dict[str, Any] = {
         "rows": job.n_rows,
         "n_fft": job.spec.nfft,
@@ -232,9 +258,13 @@ def _first(job: WelchJob, found: Sequence[Candidate], notes: Sequence[str]) -> P
         numbers,
         tuple(found),
     )
-    if picked.strategy == "ultra":
-        job = one_segment(job)
     return Pick(engine_for(picked), job, picked, decision)
+
+
+def _preferred(open_: Sequence[Candidate], prefer: Sequence[Device]) -> Candidate:
+    most = PREFER_WITHIN * open_[0].predicted_ns
+    near = [c for c in open_ if c.predicted_ns <= most]
+    return next((c for d in prefer for c in near if c.device is d), open_[0])
 
 
 def crossover(

@@ -1,0 +1,406 @@
+"""What a caller asks for, what the environment says, and what runs teach the picker."""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlxweb as rlx
+from rlxweb.compile.explain import explain_decision, explain_json
+from rlxweb.devices.corrections import corrections
+from rlxweb.devices.device import Device
+from rlxweb.devices.place import CPU
+from rlxweb.devices.worth import worth
+from rlxweb.errors import (
+    AdapterMissing,
+    DeviceLost,
+    DTypeError,
+    EnvironmentWarning,
+    UnknownDevice,
+    Unsupported,
+    UsageError,
+)
+from rlxweb.gpu.fake import Failure
+from rlxweb.gpu.port import Want
+from rlxweb.signal import choose
+from rlxweb.signal.choose import RecentPicks, choose_engine
+from rlxweb.signal.engine import NUMPY
+from rlxweb.signal.picker import decide, welch_candidates
+from rlxweb.signal.prices import bucket_of
+from tests.unit.signal.pretend_gpu import (
+    BOTH,
+    NAME,
+    PretendGpu,
+    by_name,
+    job_of,
+)
+
+pytestmark = pytest.mark.usefixtures("fresh")
+
+SMALL = np.zeros((4, 1152), np.float32)
+LARGE = np.zeros((3000, 1152), np.float32)
+
+
+# --- what is asked for ------------------------------------------------------------
+
+
+def test_a_device_asked_for_is_used(two: PretendGpu) -> None:
+    """However slow it is predicted to be; the decision says both."""
+    found = rlx.welch_peaks(SMALL, device="tpu")
+    assert (found.device, found.engine) == (Device.TPU, NAME)
+    assert found.decision.why.startswith("it was asked for; predicted ")
+    found = rlx.welch_peaks(LARGE, device=Device.CPU)
+    assert found.device is Device.CPU
+    assert found.decision.why.startswith("it was asked for; predicted ")
+    assert {c.device for c in found.decision.candidates} == {Device.CPU}
+
+
+@pytest.mark.parametrize("name", ["abacus", "", "cpu,tpu", 3])
+def test_unknown_devices_are_refused(name: Any) -> None:
+    with pytest.raises(UnknownDevice):
+        rlx.welch_peaks(SMALL, device=name)
+
+
+@pytest.mark.parametrize("name", ["cuda", "rocm", "mlx", "ane", "webgpu"])
+def test_devices_without_a_backend_are_refused(name: str) -> None:
+    with pytest.raises(AdapterMissing, match="no backend for it yet; see `rlxweb dev"):
+        rlx.welch_peaks(SMALL, device=name)
+
+
+@pytest.mark.requires_wgpu
+def test_an_adapter_that_is_not_there_is_refused() -> None:
+    """Also where the device is left open: the name asks for a GPU."""
+    for where in ({"device": "gpu"}, {}, {"device": "auto"}):
+        with pytest.raises(AdapterMissing, match="no-such-adapter"):
+            rlx.welch_peaks(SMALL, adapter="no-such-adapter", **where)
+
+
+@pytest.mark.requires_wgpu
+def test_the_adapter_asked_for_computes(adapter: Want) -> None:
+    found = rlx.welch_peaks(SMALL, device=adapter.backends[0], adapter=adapter.name)
+    assert adapter.name.lower() in found.engine.lower()
+    assert f"({adapter.backends[0]})" in found.engine
+    assert {c.adapter for c in found.decision.candidates} == {adapter.name}
+
+
+def test_the_cpu_has_no_adapters() -> None:
+    said = "on CPU: adapter 'llvmpipe' was asked for; the CPU has none; leave the adap"
+    with pytest.raises(UsageError, match=said):
+        rlx.welch_peaks(SMALL, device="cpu", adapter="llvmpipe")
+
+
+def test_nothing_is_narrowed_unasked(gpu: PretendGpu) -> None:
+    """A device refuses float64 samples; precision='f32' narrows them."""
+    wide = SMALL.astype(np.float64)
+    with pytest.raises(DTypeError) as found:
+        rlx.welch_peaks(wide, device="tpu")
+    assert found.value.problem == "the samples are float64 and devices compute float32"
+    assert found.value.rule == "nothing is narrowed unasked"
+    assert "precision='f32'" in found.value.hint
+    assert rlx.welch_peaks(wide, device="tpu", precision="f32").device is Device.TPU
+    assert rlx.welch_peaks(wide).device is Device.CPU
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({"average": "median"}, "average='median' is computed by NumPy only"),
+        ({"return_onesided": False}, "two-sided spectra are computed by NumPy only"),
+    ],
+)
+def test_estimates_without_a_kernel_are_refused(
+    gpu: PretendGpu, how: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(Unsupported, match=f"welch on TPU: {said}; use device='cpu'"):
+        rlx.welch(SMALL, device="tpu", **how)
+    rlx.welch(SMALL, **how)
+
+
+def test_complex_rows_are_refused_on_devices(gpu: PretendGpu) -> None:
+    with pytest.raises(Unsupported, match="complex64 and devices compute float32"):
+        rlx.welch(SMALL + 1j, device="tpu")
+
+
+# --- the environment --------------------------------------------------------------
+
+
+def test_rlx_device_is_followed(
+    two: PretendGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By small jobs too; a device in the call goes before it."""
+    monkeypatch.setenv("RLX_DEVICE", " TPU ")
+    found = rlx.welch_peaks(SMALL)
+    assert found.device is Device.TPU
+    assert found.decision.why.startswith("RLX_DEVICE=tpu; predicted ")
+    assert rlx.welch_peaks(SMALL, device="cpu").device is Device.CPU
+    monkeypatch.setenv("RLX_DEVICE", "cpu")
+    assert rlx.welch_peaks(LARGE).device is Device.CPU
+
+
+def test_rlx_device_is_followed_or_warned_about(
+    two: PretendGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it cannot run goes where the prediction says, at the caller's line."""
+    monkeypatch.setenv("RLX_DEVICE", "tpu")
+    said = "RLX_DEVICE=tpu cannot run this job and is not followed: .* are float64"
+    with pytest.warns(EnvironmentWarning, match=said) as seen:
+        found = rlx.welch_peaks(SMALL.astype(np.float64))
+    assert found.device is Device.CPU
+    assert seen[0].filename == __file__
+    with pytest.warns(EnvironmentWarning, match="strategy 'fast' does not run there"):
+        assert rlx.welch_peaks(SMALL, strategy="fast").device is Device.CPU
+    monkeypatch.setenv("RLX_DEVICE", "cuda")
+    with pytest.warns(EnvironmentWarning, match=r"RLX_DEVICE=cuda cannot run.*backend"):
+        rlx.welch_peaks(SMALL)
+    monkeypatch.setenv("RLX_DEVICE", "tpuu")
+    with pytest.warns(EnvironmentWarning, match="RLX_DEVICE='tpuu' is ignored: .*tpu"):
+        rlx.welch_peaks(SMALL)
+
+
+@pytest.mark.parametrize(
+    "policy", [{"RLX_DENY_DEVICES": "gl;tpu"}, {"RLX_DEVICES": "cpu"}], ids=str
+)
+def test_denied_devices_are_left_alone(
+    two: PretendGpu, monkeypatch: pytest.MonkeyPatch, policy: dict[str, str]
+) -> None:
+    """Though they were predicted to be faster, and though RLX_DEVICE names them."""
+    assert rlx.welch_peaks(LARGE).device is Device.TPU
+    for name, value in policy.items():
+        monkeypatch.setenv(name, value)
+    found = rlx.welch_peaks(LARGE)
+    assert found.device is Device.CPU
+    assert {c.device for c in found.decision.candidates} == {Device.CPU}
+    monkeypatch.setenv("RLX_DEVICE", "tpu")
+    with pytest.warns(EnvironmentWarning, match="RLX_DENY_DEVICES exclude it"):
+        assert rlx.welch_peaks(LARGE).device is Device.CPU
+
+
+def test_a_denied_cpu_is_left_alone(
+    two: PretendGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also for jobs it had picked before; a device in the call is not policy."""
+    assert rlx.welch_peaks(SMALL).device is Device.CPU
+    monkeypatch.setenv("RLX_DENY_DEVICES", "cpu")
+    assert rlx.welch_peaks(SMALL).device is Device.TPU
+    assert rlx.welch_peaks(SMALL, device="cpu").device is Device.CPU
+    monkeypatch.setenv("RLX_DENY_DEVICES", "cpu,tpu")
+    with pytest.raises(UsageError, match="the list of devices is empty"):
+        rlx.welch_peaks(SMALL)
+
+
+def test_nonsense_in_the_policy_is_named(
+    gpu: PretendGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RLX_DENY_DEVICES", "abacus")
+    with pytest.warns(EnvironmentWarning, match="RLX_DENY_DEVICES='abacus' is ignored"):
+        assert rlx.welch_peaks(SMALL).device is Device.CPU
+
+
+def test_a_preferred_device_from_the_environment(
+    two: PretendGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Taken in a near tie and in no other case."""
+    near = job_of(120)  # the sums are equal at 123 rows
+    assert choose_engine(near).engine is NUMPY
+    monkeypatch.setenv("RLX_PREFER_DEVICES", "tpu")
+    pick = choose_engine(near)
+    assert pick.engine.device is Device.TPU
+    assert "preferred, being within 10% of the best" in pick.decision.why
+    assert choose_engine(job_of(100)).engine is NUMPY
+
+
+@pytest.mark.requires_wgpu
+@pytest.mark.parametrize("name", ["vulkan", "opengl"])
+def test_an_allowed_device_is_found_under_its_name(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Though "gpu", which the list leaves out, may open the same adapter."""
+    rlx.welch_peaks(SMALL, device=name)
+    monkeypatch.setenv("RLX_DEVICES", name)
+    assert rlx.welch_peaks(SMALL).device is Device(name)
+
+
+# --- what runs teach --------------------------------------------------------------
+
+
+def test_runs_teach_the_next_pick(two: PretendGpu) -> None:
+    """A GPU that is slower than its model loses the jobs it was wrong about."""
+    job = job_of(3000)
+    pick = decide(job, places=BOTH)
+    bucket = bucket_of(job, pick.candidate)
+    for _ in range(20):
+        pick.observe(4 * pick.candidate.predicted_ns)
+    assert corrections.runs(bucket) == 20
+    assert 3 < corrections.factor(bucket) <= 4
+    taught = decide(job, places=BOTH).decision
+    (same,) = [c for c in taught.candidates if c.how == pick.candidate.how]
+    assert same.correction == corrections.factor(bucket)
+    assert taught.candidates[0] is not same
+    elsewhere = decide(job_of(3000, n=64), places=BOTH).decision
+    assert {c.correction for c in elsewhere.candidates} == {1.0}
+
+
+def test_runs_nobody_can_tell_apart_teach_nothing(two: PretendGpu) -> None:
+    """Below a tenth of a millisecond, or without a model to correct."""
+    pick = decide(job_of(3000), places=BOTH)
+    pick.observe(0.09e6)
+    blank = replace(pick, candidate=replace(pick.candidate, terms=None))
+    blank.observe(1e9)
+    for took in (0.0, -1.0, math.nan, math.inf):
+        pick.observe(took)
+    assert corrections.runs(bucket_of(pick.job, pick.candidate)) == 0
+
+
+def test_a_single_segment_is_learned_apart(two: PretendGpu) -> None:
+    """What ultra took says nothing of eight segments."""
+    job = job_of(2000, min_segments=1)
+    pick = decide(job, places=[CPU])
+    assert pick.decision.what.startswith("ultra")
+    pick.observe(3 * pick.candidate.predicted_ns)
+    found = welch_candidates(
+        job.spec, 2000, job.n_samples, 16, places=[CPU], min_segments=1
+    )
+    assert by_name(found)["ultra host"].correction > 1
+    assert by_name(found)["fast host"].correction == 1.0
+
+
+def test_only_warm_runs_are_learned_from(
+    two: PretendGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first run of a size compiles; the times after it are kept."""
+    now = iter(range(0, 10**12, 1_000_000))
+    monkeypatch.setattr("rlxweb.signal.welch_peaks.perf_counter_ns", lambda: next(now))
+    runs = []
+    for _ in range(3):
+        found = rlx.welch_peaks(SMALL, device="tpu").decision.candidates
+        bucket = bucket_of(job_of(4), by_name(found)["fused fused_op"])
+        runs.append(corrections.runs(bucket))
+    assert runs == [0, 1, 2]
+
+
+def test_a_kept_pick_is_made_anew_with_what_was_learned(
+    two: PretendGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After its uses the corrections of the meantime count."""
+    monkeypatch.setattr(choose, "recent", RecentPicks(uses=3))
+    worth.add(1e9)
+    job = job_of(300)
+    first = choose_engine(job)
+    assert first.engine is not NUMPY
+    for candidate in first.decision.candidates:
+        if candidate.strategy == "fused":
+            for _ in range(30):
+                replace(first, candidate=candidate).observe(100e6)
+    again = [choose_engine(job) for _ in range(4)]
+    assert [one is first for one in again] == [True, True, True, False]
+    assert again[-1].engine is NUMPY
+
+
+def test_a_pick_is_kept_for_some_uses(two: PretendGpu) -> None:
+    """Each counts as work that was left open."""
+    kept, pick = RecentPicks(uses=2), decide(job_of(60), places=BOTH)
+    assert kept.get("a") is None
+    kept.keep("a", pick)
+    before = worth.spent_ns
+    assert [kept.get("a") is pick for _ in range(4)] == [True, True, False, False]
+    assert worth.spent_ns == pytest.approx(before + 2 * pick.cpu_ns)
+    kept.keep("a", pick)
+    kept.forget()
+    assert kept.get("a") is None
+
+
+def test_the_least_recent_pick_goes_first() -> None:
+    kept, pick = RecentPicks(capacity=2), decide(job_of(), places=[CPU])
+    for name in "ab":
+        kept.keep(name, pick)
+    kept.get("a")
+    kept.keep("c", pick)
+    assert [kept.get(name) is pick for name in "abc"] == [True, False, True]
+
+
+def test_threads_use_a_pick_as_often_as_one_would() -> None:
+    kept, pick = RecentPicks(uses=100), decide(job_of(), places=[CPU])
+    kept.keep("a", pick)
+    start = threading.Barrier(4)
+
+    def ask() -> int:
+        start.wait()
+        return sum(kept.get("a") is pick for _ in range(60))
+
+    with ThreadPoolExecutor(4) as threads:
+        got = [threads.submit(ask) for _ in range(4)]
+    assert sum(g.result() for g in got) == 100
+
+
+# --- decisions --------------------------------------------------------------------
+
+
+def test_a_decision_as_prose(two: PretendGpu) -> None:
+    """Every candidate on a line of its own, its terms or its blocker beside it."""
+    decision = rlx.welch_peaks(LARGE).decision
+    first, _, _, *lines = explain_decision(decision).splitlines()
+    assert first.startswith(f"fused on {NAME}: predicted ")
+    assert first.endswith("(rows 3000, n_fft 256, segments 8, k 16)")
+    named = [line for line in lines if line.startswith("  ") and line[2] != " "]
+    assert len(named) == len(decision.candidates) == 5
+    for line, candidate in zip(named, decision.candidates, strict=True):
+        assert line.startswith(f"  {candidate.strategy}")
+        assert candidate.engine in line
+        if candidate.blocker:
+            assert line.endswith(f"not taken: {candidate.blocker}")
+        else:
+            assert "predicted " in line
+            assert "(calibrated, model ±0%)" in line
+    assert sum("compute " in line for line in lines) == 3
+
+
+def test_a_decision_as_json(two: PretendGpu) -> None:
+    """Plain data with every term; what is blocked has no prediction, not infinity."""
+    decision = rlx.welch_peaks(SMALL, min_segments=1).decision
+    document = json.loads(json.dumps(explain_json(decision), allow_nan=False))
+    assert document["schema"] == "rlxweb.explain/1"
+    assert document["numbers"]["segments"] == 1
+    for one in document["candidates"]:
+        if one["blocker"]:
+            assert one["predicted_ns"] is None
+            continue
+        terms = one["terms"]
+        parts = [v for k, v in terms.items() if k.endswith("_ns") and k != "total_ns"]
+        assert sum(parts) == pytest.approx(terms["total_ns"])
+        assert one["predicted_ns"] == pytest.approx(
+            terms["total_ns"] * one["correction"]
+        )
+        assert one["error"] >= 0
+        assert one["measured_ns"] is None
+
+
+def test_a_result_carries_its_decision(two: PretendGpu) -> None:
+    """Into the JSON of the peaks, and into its one line of prose."""
+    found = rlx.welch_peaks(SMALL)
+    document = json.loads(json.dumps(found.as_json()))
+    assert document["decision"]["what"] == found.decision.what
+    assert found.decision.why in found.explain()
+    assert found.explain().startswith(f"ran on {found.engine}: ")
+
+
+@pytest.mark.fault
+def test_a_device_lost_in_a_run_is_not_hidden(two: PretendGpu) -> None:
+    """A call that was left open fails too; nothing is computed elsewhere unsaid."""
+    two.forget()
+    two.fail = [Failure("read", "lost")]
+    with pytest.raises(DeviceLost):
+        rlx.welch_peaks(LARGE)
+
+
+def test_nothing_warns_in_a_plain_call() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert rlx.welch_peaks(SMALL).device is Device.CPU

@@ -1,0 +1,332 @@
+"""Every way to run a Welch job, what each is predicted to cost, and which is taken."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rlxweb.cost.candidate import Candidate
+from rlxweb.cost.record import Point
+from rlxweb.devices.device import Device
+from rlxweb.devices.place import CPU, Place
+from rlxweb.devices.worth import Worth
+from rlxweb.errors import UsageError
+from rlxweb.signal import engine, picker
+from rlxweb.signal.costs import estimate_welch_peaks_costs
+from rlxweb.signal.engine import NUMPY, GraphEngine, WelchJob
+from rlxweb.signal.picker import (
+    crossover,
+    decide,
+    engine_for,
+    spec_for,
+    welch_candidates,
+)
+from tests.unit.signal.pretend_gpu import (
+    BOTH,
+    NAME,
+    PLACE,
+    QUICK,
+    SLOW,
+    PretendGpu,
+    Speed,
+    by_name,
+    job_of,
+)
+
+pytestmark = pytest.mark.usefixtures("fresh")
+
+
+def candidates(job: WelchJob, **other: Any) -> tuple[Candidate, ...]:
+    given = {"places": BOTH, "min_segments": job.min_segments, "mode": job.mode}
+    return welch_candidates(job.spec, job.n_rows, job.n_samples, job.k, **given | other)
+
+
+# --- candidates -------------------------------------------------------------------
+
+
+def test_every_way_is_a_candidate(two: PretendGpu) -> None:
+    """Strategies of every engine, open ones first, predictions as they were put in."""
+    found = candidates(job_of(32))
+    ways = by_name(found)
+    assert sorted(ways) == [
+        "fast host",
+        "fused block_fft_host",
+        "fused fused_op",
+        "learned",
+        "ultra host",
+    ]
+    fast, fused = ways["fast host"], ways["fused fused_op"]
+    assert fast.predicted_ns == pytest.approx(SLOW.ns(256, 8, 32), rel=1e-3)
+    assert fused.predicted_ns == pytest.approx(QUICK.ns(256, 8, 32), rel=1e-3)
+    assert (fast.source, fused.source) == ("calibrated", "calibrated")
+    assert fast.engine == f"NumPy {np.__version__}"
+    assert fused.engine == NAME
+    assert [bool(c.blocker) for c in found] == [False] * 3 + [True] * 2
+    times = [c.predicted_ns for c in found]
+    assert times == sorted(times)
+    assert ways["ultra host"].blocker == (
+        "it averages 1 segment only; min_segments=1 allows that"
+    )
+    assert ways["learned"].blocker.startswith("it needs a trained model")
+    assert ways["learned"].terms is None
+
+
+def test_ultra_is_priced_as_one_segment(two: PretendGpu) -> None:
+    """And open where one segment is allowed."""
+    ultra = by_name(candidates(job_of(500, min_segments=1)))["ultra host"]
+    assert ultra.blocker == ""
+    assert ultra.predicted_ns == pytest.approx(SLOW.ns(256, 1, 500), rel=1e-3)
+    for least in (None, 2, 8):
+        ways = by_name(candidates(job_of(500, min_segments=least)))
+        assert ways["ultra host"].predicted_ns == math.inf
+
+
+def test_what_nobody_measured_is_assumed_and_said(gpu: PretendGpu) -> None:
+    for candidate in candidates(job_of()):
+        if not candidate.blocker:
+            assert candidate.source == "assumed"
+            assert candidate.error is not None
+            assert candidate.error > 0
+
+
+def test_a_spectrum_has_no_peaks_to_fuse(two: PretendGpu) -> None:
+    """With k = 0 the spectrum comes back, and nothing else is offered."""
+    assert sorted(by_name(candidates(job_of(8, k=0)))) == [
+        "fast host",
+        "fused block_fft_host",
+        "ultra host",
+    ]
+
+
+def test_local_maxima_block_the_fused_search(two: PretendGpu) -> None:
+    ways = by_name(candidates(job_of(8, mode="peaks")))
+    assert ways["fused fused_op"].blocker == "local maxima are searched on the host"
+    assert ways["fused block_fft_host"].blocker == ""
+
+
+def test_wide_samples_block_devices(two: PretendGpu) -> None:
+    """With the reason; the CPU takes them, a little slower than single ones."""
+    job = job_of(300)
+    wide = replace(job, spec=replace(job.spec, dtype="float64"))
+    ways = by_name(candidates(wide))
+    assert ways["fused fused_op"].blocker == (
+        "the samples are float64 and devices compute float32"
+    )
+    single = by_name(candidates(job))["fast host"]
+    assert 1 < ways["fast host"].predicted_ns / single.predicted_ns < 2
+
+
+def test_a_device_that_does_not_open_is_told(gpu: PretendGpu) -> None:
+    found = welch_candidates(
+        job_of().spec, 1, 1152, 16, places=[CPU, Place(Device.CUDA)]
+    )
+    (cuda,) = [c for c in found if c.device is Device.CUDA]
+    assert "rlxweb has no backend for it yet" in cuda.blocker
+    assert found[0].device is Device.CPU
+
+
+@pytest.mark.requires_wgpu
+def test_unmeasured_software_is_told_to_be_so(adapter: Any) -> None:
+    place = Place(Device(adapter.backends[0]), adapter.name)
+    found = by_name(welch_candidates(job_of().spec, 1, 1152, 16, places=[place]))
+    assert "`rlxweb calibrate` measures it" in found["fused fused_op"].blocker
+
+
+def test_batches_wait_once_each(
+    two: PretendGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seven rows, three at a time, are three submissions."""
+    QUICK.give_to(PLACE, Point("submit", {}, 50_000.0))
+    monkeypatch.setattr(engine, "BATCH_BYTES", 3 * 4 * 1152)
+    terms = by_name(candidates(job_of(7)))["fused fused_op"].terms
+    assert terms is not None
+    assert (terms.launches, terms.syncs, terms.sync_ns) == (3, 3, 150_000.0)
+
+
+@pytest.mark.parametrize("places", [(CPU,), (CPU, Place(Device.VULKAN), PLACE)])
+def test_seed_candidates_are_rlxs_numbers(gpu: PretendGpu, places: Any) -> None:
+    """The four estimates of each device, under its label; infinite ones blocked."""
+    job = job_of(8192, n=256)
+    found = candidates(job, places=places, cost_mode="seed")
+    assert len(found) == 4 * len(places)
+    for place in places:
+        costs = estimate_welch_peaks_costs(place.device, 8192, 256, 16)
+        mine = {c.strategy: c for c in found if c.device is place.device}
+        for name, ns in (
+            ("ultra", costs.ultra_ns),
+            ("fast", costs.fast_ns),
+            ("fused", costs.rlx_ns),
+            ("learned", costs.learned_ns),
+        ):
+            assert mine[name].predicted_ns == ns
+            assert mine[name].source == "seed"
+            assert bool(mine[name].blocker) == math.isinf(ns)
+    assert gpu.ports == []
+
+
+@pytest.mark.parametrize("mode", ["", "Seed", "guess", None])
+def test_unknown_cost_modes_are_refused(mode: Any) -> None:
+    with pytest.raises(
+        UsageError, match=r"cost_mode: .*; it is 'seed' or 'calibrated'"
+    ):
+        candidates(job_of(), places=[CPU], cost_mode=mode)
+
+
+def test_what_runs_a_candidate() -> None:
+    """Ultra and fast average on the host, whatever device they were compared for."""
+    for device in (Device.CPU, Device.VULKAN):
+        for strategy in ("ultra", "fast"):
+            assert engine_for(Candidate(device, "e", strategy)) is NUMPY
+    fused = engine_for(Candidate(Device.VULKAN, "e", "fused", "fused_op", adapter="a"))
+    assert isinstance(fused, GraphEngine)
+    assert (fused.device, fused.adapter, fused.how) == (Device.VULKAN, "a", "fused_op")
+    block = engine_for(Candidate(Device.VULKAN, "e", "fused", "block_fft_host"))
+    assert isinstance(block, GraphEngine)
+    assert block.how == "block_fft_host"
+    with pytest.raises(UsageError, match=r"^fused on e: not today$"):
+        engine_for(Candidate(Device.VULKAN, "e", "fused", blocker="not today"))
+
+
+def test_only_ultra_computes_another_estimate() -> None:
+    spec = job_of().spec
+    assert spec_for(Candidate(Device.CPU, "e", "ultra"), spec).n_segments == 1
+    for strategy in ("fast", "fused"):
+        assert spec_for(Candidate(Device.CPU, "e", strategy), spec) is spec
+
+
+# --- the pick ---------------------------------------------------------------------
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    rows=st.integers(1, 5000),
+    call=st.floats(1e3, 1e7),
+    work=st.floats(0.001, 10.0),
+)
+def test_the_smallest_prediction_is_picked(
+    gpu: PretendGpu, rows: int, call: float, work: float
+) -> None:
+    """By the sums put in, unless they are too near to tell."""
+    there = Speed(call, work)
+    SLOW.give_to(CPU)
+    there.give_to(PLACE)
+    pick = decide(job_of(rows), places=BOTH, worthwhile=Worth())
+    ns = {True: SLOW.ns(256, 8, rows), False: there.ns(256, 8, rows)}
+    is_cpu = pick.engine is NUMPY
+    assert ns[is_cpu] < 1.01 * ns[not is_cpu]
+    assert pick.cpu_ns == pytest.approx(ns[True], rel=1e-3)
+
+
+def test_the_decision_says_what_and_why(two: PretendGpu) -> None:
+    pick = decide(job_of(3000), places=BOTH, worthwhile=Worth())
+    decision = pick.decision
+    assert decision.what == f"fused on {NAME}"
+    assert decision.why.startswith("predicted ")
+    assert "(calibrated); next, " in decision.why
+    assert decision.numbers["rows"] == 3000
+    assert decision.numbers["n_fft"] == 256
+    assert decision.numbers["segments"] == 8
+    assert decision.numbers["k"] == 16
+    assert decision.numbers["source"] == "calibrated"
+    predicted = QUICK.ns(256, 8, 3000) / 1e6
+    assert decision.numbers["predicted_ms"] == pytest.approx(predicted, rel=0.01)
+    assert len(decision.candidates) == 5
+
+
+def never(devices: object = None) -> tuple[Place, ...]:
+    raise AssertionError("other devices were looked for")
+
+
+def test_small_jobs_open_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor do strategies that run on the CPU alone; large jobs do."""
+    monkeypatch.setattr(picker, "available_places", never)
+    tiny = decide(job_of(1), worthwhile=Worth())
+    assert "too small to pay for a trip to any device" in tiny.decision.why
+    middle = decide(job_of(60), worthwhile=Worth())
+    assert "other devices are opened for jobs of 5 ms and more" in middle.decision.why
+    for strategy in ("fast", "ultra"):
+        assert decide(job_of(9999), strategy=strategy).engine is NUMPY
+    for asked in (job_of(9999), job_of(1)):
+        strategy = "auto" if asked.n_rows > 1 else "fused"
+        with pytest.raises(AssertionError, match="were looked for"):
+            decide(asked, strategy=strategy, worthwhile=Worth())
+
+
+def test_work_that_adds_up_opens_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every job that was left open counts, trivial ones never ask."""
+    monkeypatch.setattr(picker, "available_places", never)
+    seen = Worth()
+    before = decide(job_of(60), worthwhile=seen).cpu_ns
+    assert seen.spent_ns == before > 0
+    seen.add(0.5e9)
+    decide(job_of(1), worthwhile=seen)
+    with pytest.raises(AssertionError, match="were looked for"):
+        decide(job_of(60), worthwhile=seen)
+
+
+def test_large_jobs_measure_with_the_very_jobs(
+    gpu: PretendGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once each, by Welch jobs, and not where it is forbidden or known."""
+    asked: list[tuple[Place, Any]] = []
+
+    def measure(device: Device, adapter: str, jobs: Any) -> None:
+        asked.append((Place(device, adapter), jobs))
+
+    monkeypatch.setattr("rlxweb.devices.priced.record_for", measure)
+    decide(job_of(9999), places=BOTH, worthwhile=Worth())
+    assert asked == []
+    monkeypatch.setenv("RLX_CALIBRATION", "lazy")
+    decide(job_of(60), places=BOTH, worthwhile=Worth())
+    assert asked == []
+    SLOW.give_to(CPU)
+    decide(job_of(9999), places=BOTH, worthwhile=Worth())
+    assert asked == [(PLACE, picker.welch_jobs)]
+
+
+def test_nothing_left_is_an_error_with_every_reason(gpu: PretendGpu) -> None:
+    with pytest.raises(UsageError, match="run it; the list of devices is empty; allow"):
+        decide(job_of(), places=[])
+    said = "run it; none of tpu has the strategy 'fast'; allow another device or"
+    with pytest.raises(UsageError, match=said):
+        decide(job_of(), places=[PLACE], strategy="fast")
+    with pytest.raises(UsageError, match=r"learned on fake \(fake\): it needs a train"):
+        decide(job_of(), places=[PLACE], strategy="learned")
+
+
+@pytest.mark.parametrize(("gpu_call", "taken"), [(1.05, True), (1.2, False)])
+def test_a_preferred_device_wins_a_near_tie(
+    gpu: PretendGpu, gpu_call: float, taken: bool
+) -> None:
+    """Within ten percent it is taken, beyond it is not."""
+    Speed(1e6, 0.0001).give_to(CPU)
+    Speed(gpu_call * 1e6, 0.0001).give_to(PLACE)
+    job = job_of(4)
+    assert decide(job, places=BOTH).engine is NUMPY
+    pick = decide(job, places=BOTH, prefer=(Device.MLX, Device.TPU))
+    assert (pick.engine is not NUMPY) == taken
+    assert ("preferred, being within 10%" in pick.decision.why) == taken
+
+
+def test_the_crossover_in_words(two: PretendGpu) -> None:
+    """The first power of two where the other sum is smaller."""
+    job = job_of()
+    batch = 1
+    while SLOW.ns(256, 8, batch) < QUICK.ns(256, 8, batch):
+        batch *= 2
+    assert 1 < batch < 65_536
+    assert crossover(job.spec, job.n_samples, 16, BOTH) == (
+        f"CPU below batch {batch:,}, fused on {NAME} from batch {batch:,} "
+        "on this machine"
+    )
+    assert crossover(job.spec, job.n_samples, 16, [CPU]) == (
+        "CPU at every batch up to 65,536 on this machine"
+    )
+    none = crossover(job.spec, job.n_samples, 16, [Place(Device.CUDA)])
+    assert none == "no engine can run it"
