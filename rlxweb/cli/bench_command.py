@@ -43,6 +43,8 @@ FULL = {
     "k": (4, 16),
     "segments": (2, 8),
 }
+LARGEST = 1 << 40
+WIDEST = 1000
 QUICK = {"n_fft": (64, 1024), "batch": (1, 32, 256), "k": (4,), "segments": (2, 8)}
 
 
@@ -57,12 +59,18 @@ def _numbers(name: str, text: str | None) -> tuple[int, ...] | None:
     try:
         found = tuple(int(part) for part in text.split(",") if part.strip())
     except ValueError:
+        found = ()
+    if not found or not 1 <= min(found) <= max(found) <= LARGEST:
         raise UsageError(
-            f"--{name}", f"{text!r}", "whole numbers with commas"
-        ) from None
-    if not found or min(found) < 1:
-        raise UsageError(f"--{name}", f"{text!r}", "whole numbers from 1, with commas")
-    return found
+            f"--{name}", f"{text!r}", f"whole numbers from 1 to {LARGEST}, with commas"
+        )
+    return tuple(dict.fromkeys(found))
+
+
+def _positive(context: click.Context, option: click.Parameter, value: float) -> float:
+    if not value > 0:  # NaN is not either
+        raise click.BadParameter(f"{value} is not above 0")
+    return value
 
 
 @command.command(name="picker")
@@ -78,8 +86,20 @@ def _numbers(name: str, text: str | None) -> tuple[int, ...] | None:
     help="A device, or device:part of an adapter's name; repeatable. Default: all.",
 )
 @click.option("--rounds", type=click.IntRange(3), default=7, show_default=True)
-@click.option("--budget-s", type=float, default=60.0, help="Seconds per cell [60].")
-@click.option("--max-gib", type=float, default=1.5, help="Memory per cell [1.5].")
+@click.option(
+    "--budget-s",
+    type=float,
+    default=60.0,
+    callback=_positive,
+    help="Seconds per cell [60].",
+)
+@click.option(
+    "--max-gib",
+    type=float,
+    default=1.5,
+    callback=_positive,
+    help="Memory per cell [1.5].",
+)
 @click.option("--min-segments", type=click.IntRange(1), help="1 allows 'ultra'.")
 @click.option("--quick", is_flag=True, help="A few small cells, 3 rounds.")
 @click.option("--json", "json_path", metavar="F", help="All of it; - is stdout.")
@@ -90,7 +110,7 @@ def picker(
     """Run every way to do every Welch job and compare with what was predicted.
 
     Regret is the time of the pick over the time of the best: 1 is perfect. Losing cells
-    are listed. Ctrl-C ends the sweep and keeps what was measured.
+    are listed. Ctrl-C ends the sweep and keeps what was measured; the exit code is 130.
     """
     _check_outputs(json_path, plot_path)
     grid = QUICK if quick else FULL
@@ -112,7 +132,8 @@ def picker(
             f"k is {cell.k}",
             f"n_fft {cell.n_fft} has {cell.n_fft // 2 + 1} bins",
         )
-    places = [parse_place(d) for d in options["devices"]] or list(available_places())
+    asked = dict.fromkeys(parse_place(d) for d in options["devices"])
+    places = list(asked) or list(available_places())
     _calibrate(places)
     sweep = Sweep(
         places,
@@ -122,8 +143,10 @@ def picker(
         min_segments=options["min_segments"],
     )
     say = Console(stderr=True)
-    found = _run(sweep, cells, say)
+    found, stopped = _run(sweep, cells, say)
     _finish(found, sweep, places, json_path, plot_path, say)
+    if stopped:
+        raise KeyboardInterrupt
 
 
 def _check_outputs(json_path: str | None, plot_path: str | None) -> None:
@@ -142,7 +165,10 @@ def _calibrate(places: Sequence[Place]) -> None:
             record_for(place.device, place.adapter, welch_jobs)
 
 
-def _run(sweep: Sweep, cells: Sequence[Cell], say: Console) -> list[Measured]:
+def _run(
+    sweep: Sweep, cells: Sequence[Cell], say: Console
+) -> tuple[list[Measured], bool]:
+    """What was measured, and whether Ctrl-C ended it."""
     found: list[Measured] = []
     with _progress(cells, say) as advance:
         try:
@@ -153,7 +179,8 @@ def _run(sweep: Sweep, cells: Sequence[Cell], say: Console) -> list[Measured]:
             sweep.left_out.append(
                 f"{len(cells) - len(found) - len(sweep.left_out)} cells: stopped"
             )
-    return found
+            return found, True
+    return found, False
 
 
 @contextmanager
@@ -206,7 +233,8 @@ def _finish(
         )
     if plot_path is not None and found:
         save_picker_plot(Path(plot_path), found)
-        say.print(f"picture: {plot_path}", markup=False, highlight=False)
+        text = f"picture: {plot_path}"
+        say.print(text, markup=False, highlight=False, soft_wrap=True)
     out = say if json_path == "-" else Console()
     _print_cells(out, found)
     _print_summary(out, summary, sweep)
@@ -239,7 +267,10 @@ def _print_cells(console: Console, found: Sequence[Measured]) -> None:
             f"{one.overall_regret:.2f}",
             "" if math.isnan(one.device_regret) else f"{one.device_regret:.2f}",
         )
-    console.print(table)
+    # Wider than a narrow terminal, rather than with its figures cut off.
+    roomy = console.options.update(max_width=WIDEST)
+    width = console.measure(table, options=roomy).maximum
+    Console(file=console.file, width=max(width, console.width)).print(table)
 
 
 def _short(candidate: Any) -> str:
@@ -251,15 +282,20 @@ def _print_summary(console: Console, summary: Summary, sweep: Sweep) -> None:
     def say(text: str) -> None:
         console.print(text, markup=False, highlight=False, soft_wrap=True)
 
-    say(
-        f"regret over {summary.cells} cells: median {summary.median_regret:.3f}, "
-        f"90 % {summary.p90_regret:.3f}, worst {summary.worst_regret:.3f}"
-    )
-    say(
-        f"devices alone, CPU left out: median {summary.device_median_regret:.3f}, "
-        f"90 % {summary.device_p90_regret:.3f}, "
-        f"worst {summary.device_worst_regret:.3f}"
-    )
+    if summary.cells:
+        say(
+            f"regret over {summary.cells} cell{'s' * (summary.cells != 1)}: "
+            f"median {summary.median_regret:.3f}, "
+            f"90 % {summary.p90_regret:.3f}, worst {summary.worst_regret:.3f}"
+        )
+    else:
+        say("no cell was measured, so there is no regret to tell and no picture")
+    if not math.isnan(summary.device_median_regret):
+        say(
+            f"devices alone, CPU left out: median {summary.device_median_regret:.3f}, "
+            f"90 % {summary.device_p90_regret:.3f}, "
+            f"worst {summary.device_worst_regret:.3f}"
+        )
     for engine, miss in sorted(summary.model_error.items()):
         say(f"model of {engine}: off by {miss:.0%} (median)")
     for one in summary.losing:

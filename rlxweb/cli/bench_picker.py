@@ -32,6 +32,8 @@ SAMPLE_NS = 2e6
 # Ways slower than this get fewer rounds, and their count stands beside the figure.
 SLOW_NS = 1e9
 SLOW_ROUNDS = 3
+# What a way may die of without ending the sweep.
+FAILURES = (RlxError, MemoryError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +175,12 @@ class Sweep:
                     f"{self.max_gib:g}"
                 )
                 continue
-            yield self.measure(cell)
+            try:
+                one = self.measure(cell)
+            except MemoryError:
+                self.left_out.append(f"{cell}: out of memory")
+                continue
+            yield one
 
     def measure(self, cell: Cell) -> Measured:
         """Predict, then run every way that is not blocked."""
@@ -202,26 +209,28 @@ class Sweep:
     def _interleaved(
         self, found: Sequence[Candidate], job: WelchJob, x: Rows
     ) -> list[Row]:
-        rows = [self._first(c, job, x) for c in found]
-        ready = [at for at, row in enumerate(rows) if not row.error]
-        calls = {}
-        for at in ready:
-            warm = self._time(found[at], job, x, 1)
-            calls[at] = (max(1, int(SAMPLE_NS / max(warm, 1.0))), warm)
-        taken: dict[int, list[float]] = {at: [] for at in ready}
+        begun_rows = [self._begin(c, job, x) for c in found]
+        rows, warm = [r for r, _ in begun_rows], [ns for _, ns in begun_rows]
+        taken: dict[int, list[float]] = {
+            at: [] for at, row in enumerate(rows) if not row.error
+        }
         begun = self.clock()
         shuffle = np.random.default_rng(0).permutation
         for round_ in range(self.rounds):
             late = self.clock() - begun > self.budget_s * 1e9
             if late and round_ >= self.least:
                 break
-            for at in shuffle(ready):
-                count, warm = calls[int(at)]
-                if warm > SLOW_NS and round_ >= SLOW_ROUNDS:
+            for at in map(int, shuffle(list(taken))):
+                if warm[at] > SLOW_NS and round_ >= SLOW_ROUNDS:
                     continue
-                # Warm figures: not what the way before left in the caches.
-                self.runner(found[int(at)], job, x)
-                taken[int(at)].append(self._time(found[int(at)], job, x, count))
+                count = max(1, int(SAMPLE_NS / max(warm[at], 1.0)))
+                try:
+                    # Warm figures: not what the way before left in the caches.
+                    self.runner(found[at], job, x)
+                    taken[at].append(self._time(found[at], job, x, count))
+                except FAILURES as error:
+                    rows[at] = Row(found[at], error=_said(error))
+                    del taken[at]
         for at, ns in taken.items():
             low, middle, high = np.percentile(ns, [25, 50, 75])
             rows[at] = replace(
@@ -232,18 +241,23 @@ class Sweep:
             )
         return rows
 
-    def _first(self, candidate: Candidate, job: WelchJob, x: Rows) -> Row:
+    def _begin(self, candidate: Candidate, job: WelchJob, x: Rows) -> tuple[Row, float]:
+        """The first call, which compiles, and how long a warm one takes."""
         try:
             first = self._time(candidate, job, x, 1)
-        except (RlxError, MemoryError) as error:
-            return Row(candidate, error=str(error) or type(error).__name__)
-        return Row(candidate, first_ns=first)
+            return Row(candidate, first_ns=first), self._time(candidate, job, x, 1)
+        except FAILURES as error:
+            return Row(candidate, error=_said(error)), 0.0
 
     def _time(self, candidate: Candidate, job: WelchJob, x: Rows, calls: int) -> float:
         begun = self.clock()
         for _ in range(calls):
             self.runner(candidate, job, x)
         return (self.clock() - begun) / calls
+
+
+def _said(error: BaseException) -> str:
+    return str(error) or type(error).__name__
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,8 +316,8 @@ def as_json(found: Sequence[Measured], summary: Summary) -> dict[str, Any]:
                 "batch": m.cell.batch,
                 "k": m.cell.k,
                 "segments": m.cell.segments,
-                "regret": m.overall_regret,
-                "device_regret": m.device_regret,
+                "regret": _number(m.overall_regret),
+                "device_regret": _number(m.device_regret),
                 "rows": [_row_json(r) for r in m.rows],
             }
             for m in found
@@ -311,19 +325,24 @@ def as_json(found: Sequence[Measured], summary: Summary) -> dict[str, Any]:
         "summary": {
             "cells": summary.cells,
             "regret": {
-                "median": summary.median_regret,
-                "p90": summary.p90_regret,
-                "worst": summary.worst_regret,
+                "median": _number(summary.median_regret),
+                "p90": _number(summary.p90_regret),
+                "worst": _number(summary.worst_regret),
             },
             "device_regret": {
-                "median": summary.device_median_regret,
-                "p90": summary.device_p90_regret,
-                "worst": summary.device_worst_regret,
+                "median": _number(summary.device_median_regret),
+                "p90": _number(summary.device_p90_regret),
+                "worst": _number(summary.device_worst_regret),
             },
             "model_error": summary.model_error,
             "losing": [str(m.cell) for m in summary.losing],
         },
     }
+
+
+def _number(value: float) -> float | None:
+    """JSON has no NaN: what was not measured reads as null."""
+    return value if math.isfinite(value) else None
 
 
 def _row_json(row: Row) -> dict[str, Any]:

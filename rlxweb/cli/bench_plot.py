@@ -58,11 +58,12 @@ def _scatter(axis: Any, found: Sequence[Measured]) -> None:
     )
     axis.set_title("predicted against measured; dotted: off by 1.5", loc="left")
     axis.grid(alpha=0.25)
-    axis.legend(fontsize=7)
+    if points:
+        axis.legend(fontsize=7)
 
 
 def _regrets(axis: Any, found: Sequence[Measured]) -> None:
-    overall = sorted(m.overall_regret for m in found)
+    overall = sorted(r for r in (m.overall_regret for m in found) if not math.isnan(r))
     devices = sorted(r for r in (m.device_regret for m in found) if not math.isnan(r))
     for values, label, mark in (
         (overall, "every way", "o"),
@@ -77,4 +78,5 @@ def _regrets(axis: Any, found: Sequence[Measured]) -> None:
     axis.set(xlabel="share of cells", ylabel="time of the pick / time of the best")
     axis.set_title(f"regret of {len(found)} cells, best to worst", loc="left")
     axis.grid(alpha=0.25)
-    axis.legend(fontsize=8, loc="upper left")
+    if overall:
+        axis.legend(fontsize=8, loc="upper left")

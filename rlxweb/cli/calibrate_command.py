@@ -18,8 +18,8 @@ from rlxweb.compile.explain import human_ns
 from rlxweb.cost.record import Calibration, Point
 from rlxweb.devices.calibrate import BUDGET_S, no_progress
 from rlxweb.devices.calibrate import Progress as Step
-from rlxweb.devices.calibrated import measure_now
-from rlxweb.devices.calibration_store import store
+from rlxweb.devices.calibrated import known_record, measure_now
+from rlxweb.devices.calibration_store import file_name, store
 from rlxweb.devices.place import Place, available_places, parse_place
 from rlxweb.errors import UsageError
 from rlxweb.io import write_json
@@ -36,6 +36,12 @@ class Measured:
     path: Path | None
 
 
+def _number(context: click.Context, option: click.Parameter, value: float) -> float:
+    if math.isnan(value):
+        raise click.BadParameter("nan is not a number of seconds")
+    return value
+
+
 @click.command(name="calibrate")
 @click.option(
     "--device",
@@ -49,6 +55,7 @@ class Measured:
 @click.option(
     "--budget-s",
     type=click.FloatRange(min=0.0, min_open=True, max=600.0),
+    callback=_number,
     default=BUDGET_S,
     show_default=True,
     help="Seconds per device after which nothing more is begun.",
@@ -65,7 +72,7 @@ def command(
     """
     say = Console(stderr=True)
     if show:
-        found = [Measured(record, None) for record in store.stored()]
+        found = _known(_places(devices, adapter) if devices or adapter else None)
     else:
         found = [_measure(p, budget_s, say) for p in _places(devices, adapter)]
     if as_json:
@@ -93,7 +100,23 @@ def _places(devices: Sequence[str], adapter: str) -> tuple[Place, ...]:
         raise UsageError(
             "--adapter", "a device names its adapter already", hint="leave it out"
         )
-    return tuple(Place(p.device, p.adapter or adapter) for p in places)
+    asked = (Place(p.device, p.adapter or adapter) for p in places)
+    return tuple(dict.fromkeys(asked))
+
+
+def _known(places: Sequence[Place] | None) -> list[Measured]:
+    """What is kept of these places, or all that is kept, with its files."""
+    if places is None:
+        records = store.stored()
+    else:
+        known = [known_record(p.device, p.adapter) for p in places]
+        records = [record for record in known if record is not None]
+    found, folder = [], store.folder
+    for record in records:
+        path = None if folder is None else folder / file_name(record.identity)
+        kept = path if path is not None and path.is_file() else None
+        found.append(Measured(record, kept))
+    return found
 
 
 def _measure(place: Place, budget_s: float, say: Console) -> Measured:

@@ -15,9 +15,10 @@ from rlxweb.cli.versions import rlxweb_version
 from rlxweb.compile.explain import explain_decision, explain_json
 from rlxweb.compile.plan import Decision
 from rlxweb.cost.candidate import comparison, ranked
+from rlxweb.devices.device import Device
 from rlxweb.devices.place import Place, available_places, parse_place
 from rlxweb.devices.stopwatch import Stopwatch
-from rlxweb.errors import UsageError
+from rlxweb.errors import RlxError, UsageError
 from rlxweb.io import open_recording, write_json
 from rlxweb.signal.engine import WelchJob
 from rlxweb.signal.picker import (
@@ -34,15 +35,21 @@ SCHEMA = "rlxweb.explain_command/1"
 SEED_NOTE = (
     "RLX's formulas price ultra as 1 and the others as 2 segments, whatever is asked"
 )
+SIZE = click.IntRange(1, 1 << 40)
+LONGEST = 1 << 24
+MOST_GIB = 1.5
+"""--measure refuses rows that take more memory."""
 MEASURE = Stopwatch(samples=9, least=7, budget_ns=2e9)
 
 
 @click.command(name="explain")
 @click.argument("file", required=False)
-@click.option("--batch", type=click.IntRange(1), help="Rows, without a FILE [32].")
-@click.option("--n-fft", type=click.IntRange(1), default=256, show_default=True)
-@click.option("--k", type=click.IntRange(1), default=16, show_default=True)
-@click.option("--segments", type=click.IntRange(1), help="Segments per row [8].")
+@click.option("--batch", type=SIZE, help="Rows, without a FILE [32].")
+@click.option(
+    "--n-fft", type=click.IntRange(1, LONGEST), default=256, show_default=True
+)
+@click.option("--k", type=SIZE, default=16, show_default=True)
+@click.option("--segments", type=SIZE, help="Segments per row [8].")
 @click.option("--fs", type=float, help="Rate in Hz, for files that carry none.")
 @click.option(
     "--device",
@@ -67,7 +74,8 @@ def command(file: str | None, as_json: bool, **options: Any) -> None:
     Every candidate with its terms, the model's own error, what blocks it, and from
     which batch on another engine would win. Nothing is computed unless --measure asks.
     """
-    places = [parse_place(d) for d in options["devices"]] or list(available_places())
+    asked = dict.fromkeys(parse_place(d) for d in options["devices"])
+    places = list(asked) or list(available_places())
     found = [
         (title, _decision(job, places, options)) for title, job in _jobs(file, options)
     ]
@@ -96,12 +104,15 @@ def print_decision(console: Console, decision: Decision, title: str = "") -> Non
 
 def _jobs(file: str | None, options: dict[str, Any]) -> list[tuple[str, WelchJob]]:
     if file is None:
+        if options["fs"] is not None:
+            raise UsageError("--fs", "there is no FILE whose rate it could be")
         batch, segments = options["batch"] or 32, options["segments"] or 8
         n_fft, least = options["n_fft"], options["min_segments"]
         n_samples = n_fft + (segments - 1) * max(1, n_fft // 2)
         spec = from_preset("rlx", n_samples, nperseg=n_fft, dtype=np.float32)
         k = checked_k(options["k"], spec.n_freqs, "bins")
-        title = f"Welch peaks of {batch:,} rows, {segments} × {n_fft} samples, k {k}"
+        rows = f"{batch:,} row{'s' * (batch != 1)}"
+        title = f"Welch peaks of {rows}, {segments} × {n_fft} samples, k {k}"
         return [(title, WelchJob(spec, batch, n_samples, k, "bins", least))]
     if options["batch"]:
         raise UsageError("--batch", "the file says how many rows there are")
@@ -110,19 +121,27 @@ def _jobs(file: str | None, options: dict[str, Any]) -> list[tuple[str, WelchJob
         nperseg=options["n_fft"],
         k=options["k"],
         nsegments=options["segments"],
+        device=_asked_device(options["devices"]),
     )
     jobs = []
     with open_recording(file, fs=options["fs"]) as recording:
         for group in recording.groups:
             spec = group_spec(settings, group, settings.nperseg_of(group))
             k = checked_k(settings.k, spec.n_freqs, "bins")
-            rows = len(group.channels)
-            title = f"{file}: {rows} channels at {group.fs:g} Hz"
+            n_rows = len(group.channels)
+            noun = "channel" if n_rows == 1 else "channels"
+            title = f"{file}: {n_rows} {noun} at {group.fs:g} Hz"
             least = options["min_segments"]
             jobs.append(
-                (title, WelchJob(spec, rows, group.n_samples, k, "bins", least))
+                (title, WelchJob(spec, n_rows, group.n_samples, k, "bins", least))
             )
     return jobs
+
+
+def _asked_device(devices: Sequence[str]) -> str:
+    """As `rlxweb welch --device` would have it: devices alone compute float32."""
+    asked = [parse_place(d).device for d in devices]
+    return asked[0].label if asked and Device.CPU not in asked else "auto"
 
 
 def _decision(
@@ -137,21 +156,37 @@ def _decision(
         min_segments=job.min_segments,
         cost_mode=options["cost_mode"],
     )
+    if all(c.blocker for c in found):
+        # Asked for by name: ways that nobody has measured are open then.
+        found = first_of(job, found, "").decision.candidates
     if options["measure"]:
+        _check_memory(job)
         found = tuple(_measured(c, job) for c in found)
     open_ = [c for c in found if not c.blocker]
-    if not open_:
-        decision = first_of(job, found, "").decision
-    else:
-        picked = open_[0]
-        what = f"{picked.strategy} on {picked.engine}"
-        decision = Decision(what, comparison(picked, found), {}, ranked(found))
+    picked = open_[0] if open_ else first_of(job, found, "").candidate
+    numbers: dict[str, Any] = {
+        "rows": job.n_rows,
+        "n_fft": job.spec.nfft,
+        "segments": job.spec.segments_of(job.n_samples),
+        "k": job.k,
+    }
     if options["cost_mode"] == "seed":
-        numbers = {**decision.numbers, "notes": [SEED_NOTE]}
-    else:
-        text = crossover(job.spec, job.n_samples, job.k, places)
-        numbers = {**decision.numbers, "crossover": text}
-    return replace(decision, numbers=numbers)
+        numbers["notes"] = [SEED_NOTE]
+    elif picked.terms is not None:
+        numbers["crossover"] = crossover(job.spec, job.n_samples, job.k, places)
+    what = f"{picked.strategy} on {picked.engine}"
+    return Decision(what, comparison(picked, found), numbers, ranked(found))
+
+
+def _check_memory(job: WelchJob) -> None:
+    gib = 4 * job.n_rows * job.n_samples / 2**30
+    if gib > MOST_GIB:
+        raise UsageError(
+            "--measure",
+            f"the rows take {gib:.3g} GiB",
+            f"at most {MOST_GIB} GiB are made up",
+            "leave it out or ask about a smaller --batch",
+        )
 
 
 def _measured(candidate: Any, job: WelchJob) -> Any:
@@ -161,6 +196,9 @@ def _measured(candidate: Any, job: WelchJob) -> Any:
     spec = spec_for(candidate, job.spec)
     shape = (job.n_rows, job.n_samples)
     x = np.random.default_rng(0).standard_normal(shape).astype(spec.dtype)
-    engine = engine_for(candidate)
-    timing = MEASURE.time(lambda: engine.strongest(x, spec, job.k))
+    try:
+        engine = engine_for(candidate)
+        timing = MEASURE.time(lambda: engine.strongest(x, spec, job.k))
+    except (RlxError, MemoryError) as error:
+        return replace(candidate, blocker=f"it failed: {error or 'out of memory'}")
     return replace(candidate, measured_ns=timing.ns)

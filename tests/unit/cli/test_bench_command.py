@@ -1,0 +1,375 @@
+"""`rlxweb bench picker`: table, JSON, picture, refusals and Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlxweb.cli import bench_command, bench_picker
+from rlxweb.cli.bench_picker import Cell, Sweep
+from rlxweb.cost.candidate import Candidate
+from rlxweb.devices.calibration_store import store
+from rlxweb.devices.device import Device
+from rlxweb.devices.place import CPU, Place
+from rlxweb.errors import DeviceLost
+from tests.command_line import Said, call, spawn
+from tests.unit.cli.picker_bench import MS, Machine, way
+
+SMALL = (
+    *("bench", "picker", "--device", "cpu", "--n-fft", "64", "--batch", "1,2,4"),
+    *("--k", "4", "--segments", "2"),
+)
+A, B = way("fused", 1, Device.VULKAN, how="fused_op"), way("fast", 2, how="host")
+Bench = Callable[..., Machine]
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """Puts a made-up machine behind the command; `seen` are the options it got."""
+
+    def put(machine: Machine | None = None, *ways: Candidate) -> Machine:
+        machine = machine or Machine({"fused": 30 * MS, "fast": 20 * MS})
+        found = ways or (A, B)
+        monkeypatch.setattr(bench_picker, "welch_candidates", lambda *a, **k: found)
+        one = partial(Sweep, runner=machine, clock=machine.clock)
+        monkeypatch.setattr(bench_command, "Sweep", one)
+        return machine
+
+    return put
+
+
+def interrupted_at(batch: int) -> Machine:
+    """Ctrl-C as soon as a cell of so many rows is run."""
+
+    class Stopped(Machine):
+        def __call__(self, candidate: Candidate, job: Any, x: Any) -> None:
+            if job.n_rows == batch:
+                raise KeyboardInterrupt
+            super().__call__(candidate, job, x)
+
+    return Stopped({"fused": 20 * MS, "fast": 20 * MS})
+
+
+# --- what comes out ---------------------------------------------------------------
+
+
+def test_the_table_and_the_numbers_below_it(
+    capsys: pytest.CaptureFixture[str], bench: Bench
+) -> None:
+    """Pick, predicted and measured, the best, regrets; then what they come to."""
+    bench()
+    said = call(capsys, *SMALL)
+    assert (said.code, said.err) == (0, "")
+    lines = said.out.splitlines()
+    rows = [line.split() for line in lines if line.split()[:1] == ["64"]]
+    assert [r[1] for r in rows] == ["1", "2", "4"]
+    for cells in rows:
+        assert cells[4:] == (
+            "fused vulkan 1.00 ms 30.0 ms fast cpu 20.0 ms 1.50 1.00".split()
+        )
+    assert "regret over 3 cells: median 1.500, 90 % 1.500, worst 1.500" in lines
+    assert "devices alone, CPU left out: median 1.000, 90 % 1.000, worst 1.000" in lines
+    assert "model of cpu engine host: off by 900% (median)" in lines
+    assert "model of vulkan engine fused_op: off by 2900% (median)" in lines
+    losing = "losing: n 64 batch 4 k 4 segments 2: fused vulkan took 1.50 times"
+    assert any(line.startswith(losing) for line in lines)
+
+
+def test_the_record_holds_every_way_of_every_cell(
+    capsys: pytest.CaptureFixture[str], bench: Bench
+) -> None:
+    """JSON alone on stdout, the table on stderr."""
+    bench()
+    said = call(capsys, *SMALL, "--json", "-", "--rounds", 4)
+    assert said.code == 0
+    assert "regret over 3 cells" in said.err
+    record = said.record
+    assert set(record) == {
+        *("schema", "rlxweb", "versions", "machine", "engines", "rounds"),
+        *("left_out", "cells", "summary"),
+    }
+    assert record["schema"] == "rlxweb.bench.picker/1"
+    assert (record["rounds"], record["left_out"]) == (4, [])
+    assert record["engines"] == ["cpu"]
+    assert {"python", "numpy"} <= set(record["versions"])
+    cell = record["cells"][0]
+    assert {k: v for k, v in cell.items() if k != "rows"} == {
+        **{"n_fft": 64, "batch": 1, "k": 4, "segments": 2},
+        **{"regret": 1.5, "device_regret": 1.0},
+    }
+    assert cell["rows"][0] == {
+        **{"device": "vulkan", "engine": "vulkan engine", "strategy": "fused"},
+        **{"how": "fused_op", "source": "calibrated", "error": ""},
+        **{"predicted_ms": 1.0, "measured_ms": 30.0, "first_ms": 30.0},
+        **{"spread": 0.0, "samples": 4},
+    }
+    assert [r["strategy"] for r in cell["rows"]] == ["fused", "fast"]
+    summary = record["summary"]
+    assert summary["regret"] == {"median": 1.5, "p90": 1.5, "worst": 1.5}
+    assert summary["device_regret"] == {"median": 1.0, "p90": 1.0, "worst": 1.0}
+    assert len(summary["losing"]) == 3
+
+
+def test_without_devices_there_is_no_regret_of_theirs(
+    capsys: pytest.CaptureFixture[str], bench: Bench
+) -> None:
+    """It is null in JSON and goes unmentioned in the text."""
+    bench(None, B)
+    said = call(capsys, *SMALL, "--json", "-")
+    assert said.code == 0
+    assert set(said.record["summary"]["device_regret"].values()) == {None}
+    assert {c["device_regret"] for c in said.record["cells"]} == {None}
+    assert "devices alone" not in said.err
+    assert "nan" not in said.err
+
+
+def test_cells_where_nothing_ran_are_shown_as_such(
+    capsys: pytest.CaptureFixture[str], bench: Bench, tmp_path: Path
+) -> None:
+    """The sweep goes on, and the errors are in the record."""
+    bench(Machine({"fast": DeviceLost("run", "it went away")}), B)
+    plot = tmp_path / "p.png"
+    said = call(capsys, *SMALL, "--json", "-", "--plot", plot)
+    assert said.code == 0
+    assert said.err.count("nothing ran") == 3
+    (one,) = said.record["cells"][0]["rows"]
+    assert (one["error"], one["measured_ms"]) == ("run: it went away", None)
+    assert said.record["summary"]["cells"] == 0
+    assert "nan" not in said.err
+
+
+def test_what_does_not_fit_is_left_out_by_name(
+    capsys: pytest.CaptureFixture[str], bench: Bench
+) -> None:
+    """In the text and in the record; the rest is measured."""
+    machine = bench()
+    args = [*SMALL, "--max-gib", 1e-6, "--json", "-"]
+    said = call(capsys, *args)
+    assert [c["batch"] for c in said.record["cells"]] == [1, 2]
+    (why,) = said.record["left_out"]
+    assert why.startswith("n 64 batch 4 k 4 segments 2: its rows take ")
+    assert f"left out: {why}" in said.err.splitlines()
+    assert {x.shape[0] for _, x in machine.seen} == {1, 2}
+    said = call(capsys, *SMALL, "--max-gib", 1e-9, "--json", "-")
+    assert said.code == 0
+    assert said.record["cells"] == []
+    assert "no cell was measured" in said.err
+
+
+def test_options_reach_the_sweep(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole grid by default, a few small cells with --quick."""
+    seen: list[tuple[Sweep, list[Cell]]] = []
+
+    class Empty(Sweep):
+        def run(self, cells: Sequence[Cell]) -> Any:
+            seen.append((self, list(cells)))
+            return iter(())
+
+    monkeypatch.setattr(bench_command, "Sweep", Empty)
+    here = "bench", "picker", "--device", "cpu", "--device", "CPU"
+    options = "--rounds", 9, "--budget-s", 5, "--max-gib", 2, "--min-segments", 1
+    assert call(capsys, *here, *options).code == 0
+    assert call(capsys, *here, "--quick").code == 0
+    assert call(capsys, *here, "--quick", "--n-fft", "128,128, 32").code == 0
+    (full, cells), (quick, few), (_, own) = seen
+    assert (full.rounds, full.budget_s, full.max_gib) == (9, 5.0, 2.0)
+    assert (full.min_segments, full.places) == (1, [CPU])
+    assert {c.n_fft for c in cells} == {64, 256, 1024, 4096}
+    assert {c.batch for c in cells} == {1, 8, 32, 256, 1024, 8192}
+    assert {(c.k, c.segments) for c in cells} == {(4, 2), (4, 8), (16, 2), (16, 8)}
+    assert len(cells) == 4 * 6 * 4
+    assert (quick.rounds, quick.min_segments) == (3, None)
+    assert 0 < len(few) < 20
+    assert max(c.gib for c in few) < 0.01
+    assert {c.n_fft for c in own} == {32, 128}
+    assert len(own) == len(few)
+
+
+def test_engines_are_measured_before_the_sweep(
+    capsys: pytest.CaptureFixture[str], bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is not known of them would be learned in the middle of it otherwise."""
+    machine, calls = bench(), []
+
+    def record_for(*place: object) -> None:
+        calls.append((place[:2], len(machine.log)))
+
+    monkeypatch.setattr(bench_command, "record_for", record_for)
+    assert call(capsys, *SMALL).code == 0
+    assert calls == []  # RLX_CALIBRATION=off
+    machine.log.clear()
+    monkeypatch.setenv("RLX_CALIBRATION", "lazy")
+    assert call(capsys, *SMALL).code == 0
+    assert calls == [((Device.CPU, ""), 0)]
+
+
+# --- Ctrl-C -----------------------------------------------------------------------
+
+
+def test_ctrl_c_keeps_what_was_measured(
+    capsys: pytest.CaptureFixture[str], bench: Bench, tmp_path: Path
+) -> None:
+    """Table, record and picture of the cells before it; the exit code tells."""
+    bench(interrupted_at(2))
+    out, plot = tmp_path / "o.json", tmp_path / "p.png"
+    said = call(capsys, *SMALL, "--json", out, "--plot", plot)
+    assert said.code == 130
+    told = [line for line in said.err.splitlines() if line]
+    assert told == [f"picture: {plot}", "rlxweb: stopped"]
+    assert "regret over 1 cell: median 1.000" in said.out
+    assert "left out: 2 cells: stopped" in said.out
+    record = json.loads(out.read_text("utf-8"))
+    assert [c["batch"] for c in record["cells"]] == [1]
+    assert record["left_out"] == ["2 cells: stopped"]
+    assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+def test_cells_left_out_before_ctrl_c_are_not_counted_as_stopped(
+    capsys: pytest.CaptureFixture[str], bench: Bench
+) -> None:
+    bench(interrupted_at(2))
+    order = *SMALL[:-2], "--segments", "2,2000", "--max-gib", 1e-4, "--json", "-"
+    said = call(capsys, *order)
+    assert said.code == 130
+    cells, left_out = said.record["cells"], said.record["left_out"]
+    stopped = [why for why in left_out if why.endswith("stopped")]
+    assert stopped == [f"{6 - len(cells) - len(left_out) + 1} cells: stopped"]
+
+
+def test_ctrl_c_at_once_still_leaves_a_record(
+    capsys: pytest.CaptureFixture[str], bench: Bench, tmp_path: Path
+) -> None:
+    bench(interrupted_at(1))
+    said = call(capsys, *SMALL, "--json", "-", "--plot", tmp_path / "p.png")
+    assert said.code == 130
+    assert said.record["cells"] == []
+    assert said.record["left_out"] == ["3 cells: stopped"]
+    assert "no cell was measured, so there is no regret" in said.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_picture_is_named_on_one_line(
+    capsys: pytest.CaptureFixture[str], bench: Bench, tmp_path: Path
+) -> None:
+    """However long its path; it can be copied from there."""
+    bench()
+    plot = tmp_path / ("a-long-name-" * 8 + ".png")
+    said = call(capsys, *SMALL, "--plot", plot)
+    assert said.err == f"picture: {plot}\n"
+    assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+# --- refusals ---------------------------------------------------------------------
+
+REFUSED = {
+    "no number": (("--n-fft", "64,x"), "--n-fft: '64,x'; whole numbers from 1"),
+    "no numbers": (("--batch", " , "), "--batch: ' , '; whole numbers from 1"),
+    "nothing": (("--segments", ""), "--segments: ''; whole numbers from 1"),
+    "zero": (("--segments", "2,0"), "--segments: '2,0'; whole numbers from 1"),
+    "half": (("--batch", "1.5"), "--batch: '1.5'; whole numbers from 1"),
+    "absurd": (("--batch", f"1,{10**400}"), "whole numbers from 1 to"),
+    "more digits than Python reads": (("--batch", "9" * 5000), "--batch: "),
+    "more peaks than bins": (("--n-fft", "64,8", "--k", "6"), "n_fft 8 has 5 bins"),
+    "too few rounds": (("--rounds", 2), "2 is not in the range x>=3"),
+    "no budget": (("--budget-s", 0), "0.0 is not above 0"),
+    "less than no budget": (("--budget-s", -1), "-1.0 is not above 0"),
+    "a budget that is no number": (("--budget-s", "nan"), "nan is not above 0"),
+    "no memory": (("--max-gib", 0), "0.0 is not above 0"),
+    "no number of GiB": (("--max-gib", "nan"), "nan is not above 0"),
+    "no segments": (("--min-segments", 0), "0 is not in the range"),
+    "an unknown device": (("--device", "abacus"), "unknown device 'abacus'"),
+    "an unknown option": (("--fast",), "No such option"),
+    "an argument": (("x.npy",), "unexpected extra argument"),
+    "a picture of no kind": (("--plot", "p.jpeg"), "known: .png, .svg, .pdf"),
+    "a picture on stdout": (("--plot", "-"), "--plot"),
+    "a folder that is not there": (
+        ("--json", "gone/o.json"),
+        "there is no such folder",
+    ),
+    "one file for two": (("--json", "o.png", "--plot", "o.png"), "it names the file"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_nonsense_is_refused_before_anything_is_run(
+    capsys: pytest.CaptureFixture[str],
+    bench: Bench,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    case: str,
+) -> None:
+    """One line, exit code 2, and no file."""
+    machine = bench()
+    monkeypatch.chdir(tmp_path)
+    args, text = REFUSED[case]
+    said = call(capsys, *SMALL, *args)
+    assert (said.code, said.out) == (2, "")
+    assert text in said.err
+    assert said.err.startswith("rlxweb: ")
+    assert len(said.err.splitlines()) == 1
+    assert machine.log == []
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.requires_wgpu
+def test_a_device_that_is_not_there_ends_with_3(
+    capsys: pytest.CaptureFixture[str], bench: Bench
+) -> None:
+    machine = bench()
+    for name in ("cuda", "vulkan:abacus"):
+        said = call(capsys, "bench", "picker", "--device", name, "--quick")
+        assert (said.code, said.out) == (3, "")
+        assert len(said.err.splitlines()) == 1
+    assert machine.log == []
+
+
+def test_bench_alone_shows_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    said = call(capsys, "bench")
+    assert said.code == 2
+    assert "picker" in said.err
+
+
+# --- the real thing ---------------------------------------------------------------
+
+
+def test_a_real_sweep_in_a_process_of_its_own(tmp_path: Path) -> None:
+    """A few small cells on NumPy: every output is there and says the same."""
+    out, plot = tmp_path / "o.json", tmp_path / "p.png"
+    args = "bench", "picker", "--device", "cpu", "--n-fft", "64,256", "--batch", "1,4"
+    more = "--k", "4", "--segments", "2", "--rounds", 3, "--min-segments", 1
+    said: Said = spawn(
+        *args, *more, "--json", out, "--plot", plot, RLX_CACHE_DIR=str(tmp_path / "c")
+    )
+    assert (said.code, said.err) == (0, f"picture: {plot}\n")
+    record = json.loads(out.read_text("utf-8"))
+    assert len(record["cells"]) == 4
+    for cell in record["cells"]:
+        assert {r["strategy"] for r in cell["rows"]} == {"fast", "ultra"}
+        assert all(r["samples"] == 3 and r["measured_ms"] > 0 for r in cell["rows"])
+        least = min(r["measured_ms"] for r in cell["rows"])
+        assert cell["regret"] == pytest.approx(cell["rows"][0]["measured_ms"] / least)
+    assert f"worst {record['summary']['regret']['worst']:.3f}" in said.out
+    assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.requires_wgpu
+def test_a_device_that_was_never_measured_is_left_out_of_the_race(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """With measuring forbidden there is nothing to predict it by."""
+    monkeypatch.setenv("RLX_CACHE_DIR", str(tmp_path))
+    store.forget()
+    place = Place(Device.VULKAN, "llvmpipe")
+    args = *SMALL, "--device", str(place), "--rounds", 3, "--json", "-"
+    said = call(capsys, *args)
+    assert said.code == 0
+    assert len(said.record["engines"]) == 2
+    rows = [r for c in said.record["cells"] for r in c["rows"]]
+    assert {r["device"] for r in rows} == {"cpu"}

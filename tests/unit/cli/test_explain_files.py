@@ -1,0 +1,236 @@
+"""`rlxweb explain FILE`, `rlxweb welch --explain`, and what both refuse."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import edfio
+import numpy as np
+import pytest
+
+from rlxweb.cost.assumed import assumed_cpu, assumed_gpu
+from rlxweb.devices.place import parse_place
+from tests.command_line import call
+from tests.unit.cli.known import know, nothing_known
+
+RNG = np.random.default_rng(11)
+CPU_ONLY = "--device", "cpu"
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("RLX_CACHE_DIR", str(tmp_path / "cache"))
+    with nothing_known():
+        yield
+
+
+@pytest.fixture
+def npy(tmp_path: Path) -> Path:
+    """3 channels of 1000 samples, float64."""
+    np.save(tmp_path / "x.npy", RNG.standard_normal((3, 1000)))
+    return tmp_path / "x.npy"
+
+
+@pytest.fixture
+def edf(tmp_path: Path) -> Path:
+    """2 channels at 100 Hz and one at 500 Hz, 10 s."""
+    signals = [
+        edfio.EdfSignal(RNG.normal(0, 9, 10 * fs), fs, label=label)
+        for label, fs in (("EEG", 100), ("EOG", 100), ("ECG", 500))
+    ]
+    edfio.Edf(signals).write(tmp_path / "x.edf")
+    return tmp_path / "x.edf"
+
+
+# --- a file -----------------------------------------------------------------------
+
+
+def test_every_rate_of_a_file_is_a_job(
+    capsys: pytest.CaptureFixture[str], edf: Path
+) -> None:
+    """With its own channels and its own candidates."""
+    said = call(capsys, "explain", edf, *CPU_ONLY, "--json")
+    assert (said.code, said.err) == (0, "")
+    jobs = said.record["jobs"]
+    assert [job["job"] for job in jobs] == [
+        f"{edf}: 2 channels at 100 Hz",
+        f"{edf}: 1 channel at 500 Hz",
+    ]
+    # 6 segments of 2 channels against 38 of 1: the second is more work.
+    first, second = (job["candidates"][0]["predicted_ns"] for job in jobs)
+    assert second > first
+    text = call(capsys, "explain", edf, *CPU_ONLY).out
+    assert [line for line in text.splitlines() if str(edf) in line] == [
+        job["job"] for job in jobs
+    ]
+    assert text.count("candidates, fastest prediction first:") == 2
+
+
+def test_the_file_says_rows_and_length_and_options_the_rest(
+    capsys: pytest.CaptureFixture[str], npy: Path
+) -> None:
+    """Fewer segments or longer ones are priced as such."""
+
+    def predicted(*args: object) -> float:
+        args = "explain", npy, "--fs", 100, *CPU_ONLY, "--json", *args
+        (job,) = call(capsys, *args).record["jobs"]
+        assert job["job"] == f"{npy}: 3 channels at 100 Hz"
+        return job["candidates"][0]["predicted_ns"]
+
+    assert predicted("--segments", 1) < predicted()
+    assert predicted("--n-fft", 64) != predicted()
+    assert predicted("--segments", 6) == predicted()
+
+
+@pytest.mark.requires_wgpu
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_a_device_computes_float32_whatever_the_file_holds(
+    capsys: pytest.CaptureFixture[str], npy: Path, options: tuple[str, ...]
+) -> None:
+    """As `rlxweb welch --device` does; beside the CPU the file's precision stays."""
+    args = "explain", npy, "--fs", 100, "--device", "vulkan:llvmpipe", *options
+    said = call(capsys, *args)
+    assert (said.code, said.err) == (0, "")
+    assert "float64" not in said.out
+    said = call(capsys, *args, *CPU_ONLY)
+    assert "the samples are float64 and devices compute float32" in said.out
+
+
+# --- what is refused --------------------------------------------------------------
+
+REFUSED = {
+    "FILE and --batch": (("FILE", "--fs", 9, "--batch", 4), "--batch: the file says"),
+    "--fs and no FILE": (("--fs", 9), "--fs: there is no FILE"),
+    "no such file": (("gone.npy", "--fs", 9), "gone.npy"),
+    "a folder": ((".", "--fs", 9), "'.'"),
+    "two files": (("FILE", "FILE"), "unexpected extra argument"),
+    "no rate": (("FILE",), "--fs"),
+    "segments longer than the file": (
+        ("FILE", "--fs", 9, "--n-fft", 4096),
+        "nperseg is 4096; the signal has 1000 samples",
+    ),
+    "more segments than there are": (
+        ("FILE", "--fs", 9, "--segments", 7),
+        "nsegments is 7; 1000 samples give 6 of 256, 128 apart",
+    ),
+    "more peaks than bins": (
+        ("--n-fft", 8, "--k", 6),
+        "k is 6; it must be 1 to 5, the number of bins",
+    ),
+    "an unknown option": (("--fast",), "No such option"),
+    "an unknown mode": (("--cost-mode", "guess"), "'guess' is not one of"),
+    "an unknown device": (("--device", "abacus"), "unknown device 'abacus'"),
+    "no rows": (("--batch", 0), "0 is not in the range"),
+    "fewer than no rows": (("--batch", -3), "-3 is not in the range"),
+    "half a row": (("--batch", 1.5), "'1.5' is not a valid integer"),
+    "no samples": (("--n-fft", 0), "0 is not in the range"),
+    "no peaks": (("--k", 0), "0 is not in the range"),
+    "no segments": (("--segments", 0), "0 is not in the range"),
+    "no least segments": (("--min-segments", 0), "0 is not in the range"),
+    "an absurd length": (("--n-fft", 10**12), f"{10**12} is not in the range"),
+    "a batch beyond floats": (("--batch", 10**400), "is not in the range"),
+    "segments beyond floats": (("--segments", 10**400), "is not in the range"),
+}
+
+
+@pytest.mark.parametrize("json", [(), ("--json",)], ids=["prose", "json"])
+@pytest.mark.parametrize("case", REFUSED)
+def test_nonsense_is_refused_in_one_line(
+    capsys: pytest.CaptureFixture[str], npy: Path, case: str, json: tuple[str, ...]
+) -> None:
+    """Exit code 2, the number and its limit on stderr, nothing on stdout."""
+    given, text = REFUSED[case]
+    args = [npy if arg == "FILE" else arg for arg in given]
+    device = () if "--device" in given else CPU_ONLY
+    said = call(capsys, "explain", *args, *device, *json)
+    assert (said.code, said.out) == (2, "")
+    assert text in said.err
+    assert said.err.startswith("rlxweb: ")
+    assert len(said.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        ("--batch", 10**12),
+        ("--segments", 10**12),
+        ("--batch", 10**12, "--segments", 10**12, "--n-fft", 1 << 24),
+        ("--n-fft", (1 << 24) - 3),
+    ],
+)
+@pytest.mark.parametrize("device", ["cpu", "vulkan:llvmpipe"])
+@pytest.mark.requires_wgpu
+def test_what_nobody_could_run_is_still_priced(
+    capsys: pytest.CaptureFixture[str], sizes: tuple[object, ...], device: str
+) -> None:
+    """Large numbers are numbers: a finite time, or a blocker that says why."""
+    know(parse_place(device), assumed_cpu() if device == "cpu" else assumed_gpu())
+    said = call(capsys, "explain", *sizes, "--device", device, "--json")
+    assert (said.code, said.err) == (0, "")
+    (job,) = said.record["jobs"]
+    for one in job["candidates"]:
+        known = one["predicted_ns"]
+        assert (known is None) == bool(one["blocker"])
+        assert known is None or (math.isfinite(known) and known > 0)
+    assert job["candidates"][0]["predicted_ns"] > 1e6
+
+
+# --- welch --explain --------------------------------------------------------------
+
+
+def sums_up(candidate: dict[str, Any]) -> bool:
+    terms = candidate["terms"]
+    parts = (v for k, v in terms.items() if k.endswith("_ns") and k != "total_ns")
+    whole = math.fsum(parts) * candidate["correction"]
+    return bool(candidate["predicted_ns"] == pytest.approx(whole))
+
+
+def test_welch_explains_each_group_beside_its_result(
+    capsys: pytest.CaptureFixture[str], edf: Path
+) -> None:
+    """Where it ran, why, and every way there was, once for each rate."""
+    said = call(capsys, "welch", edf, "-q", "--explain", *CPU_ONLY)
+    assert said.code == 0
+    heads = [line for line in said.out.splitlines() if line.startswith(str(edf))]
+    assert [re.sub(r"NumPy [\d.]+\S*", "NumPy", line) for line in heads] == [
+        f"{edf} at 100 Hz ran on NumPy in float64",
+        f"{edf} at 500 Hz ran on NumPy in float64",
+    ]
+    assert said.out.count("it was asked for; predicted ") == 2
+    assert said.out.count("candidates, fastest prediction first:") == 2
+
+
+def test_the_record_of_welch_holds_the_same_decision(
+    capsys: pytest.CaptureFixture[str], edf: Path
+) -> None:
+    """With --json - the prose moves to stderr and stdout stays one document."""
+    args = "welch", edf, "-q", "--explain", *CPU_ONLY, "--json", "-"
+    said = call(capsys, *args)
+    (file,) = said.record["files"]
+    for group in file["groups"]:
+        decision = group["decision"]
+        (fast,) = [c for c in decision["candidates"] if c["strategy"] == "fast"]
+        assert sums_up(fast)
+        assert decision["what"] == f"fast on {fast['engine']}"
+        assert f"{decision['what']}: {decision['why']}" in said.err
+
+
+@pytest.mark.requires_wgpu
+def test_welch_on_a_device_says_what_is_not_known(
+    capsys: pytest.CaptureFixture[str], edf: Path
+) -> None:
+    """Its peaks are searched on the host, so that is the only way there is."""
+    args = "welch", edf, "-q", "--explain", "--device", "vulkan"
+    said = call(capsys, *args, "--adapter", "llvmpipe", "--json", "-")
+    assert said.code == 0
+    (file,) = said.record["files"]
+    for group in file["groups"]:
+        (way,) = group["decision"]["candidates"]
+        assert (way["strategy"], way["how"]) == ("fused", "block_fft_host")
+        assert (way["adapter"], way["device"]) == ("llvmpipe", "vulkan")
+    assert ": it was asked for (" in said.err
+    assert "no prediction" in said.err
