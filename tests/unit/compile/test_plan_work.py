@@ -1,0 +1,241 @@
+"""What a plan is said to ask of its device, by hand and as it is dispatched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlxweb import Graph
+from rlxweb.backends.cpu import CpuBackend
+from rlxweb.backends.webgpu import WebGpuBackend
+from rlxweb.compile.pipeline import compile_graph
+from rlxweb.compile.plan_work import profile_plan, work_of
+from rlxweb.compile.target import Target
+from rlxweb.cost.io_profile import GraphIoProfile
+from rlxweb.cost.work import Work
+from rlxweb.gpu.drive import drive
+from rlxweb.gpu.fake import FakePort
+from rlxweb.gpu.port import Dispatch, Want
+from rlxweb.ir.dtype import DType
+from rlxweb.ir.op import TensorType, registry
+from rlxweb.ir.tensor import Tensor
+
+DEVICE = Target(
+    "test", frozenset({DType.F32, DType.BOOL, DType.I32}), lambda *rest: True
+)
+HOST = CpuBackend.target
+Build = Callable[[Graph], Sequence[Tensor]]
+
+
+def graph_of(build: Build) -> Graph:
+    graph = Graph("counted")
+    graph.set_outputs(build(graph))
+    return graph
+
+
+def profile(build: Build, target: Target = DEVICE) -> GraphIoProfile:
+    return profile_plan(compile_graph(graph_of(build), target), target)
+
+
+def work(build: Build, target: Target = DEVICE) -> Work:
+    return work_of(compile_graph(graph_of(build), target), target)
+
+
+def x_of(g: Graph, *shape: int) -> Tensor:
+    return g.input("x", shape)
+
+
+# --- by hand ----------------------------------------------------------------------
+
+
+@given(rows=st.integers(1, 50), width=st.integers(1, 50), links=st.integers(1, 9))
+def test_a_chain_is_one_pass(rows: int, width: int, links: int) -> None:
+    """Read once, written once, however many links; on the CPU each is a call."""
+
+    def chain(g: Graph) -> list[Tensor]:
+        x = x_of(g, rows, width)
+        for _ in range(links):
+            x = g.exp(x)
+        return [x]
+
+    size = 4 * rows * width
+    kind = TensorType((rows, width), DType.F32)
+    flops = registry.get("exp").flops((kind,), kind, {})
+    assert profile(chain) == GraphIoProfile(1, 0, size, 2 * size)
+    assert profile(chain, HOST) == GraphIoProfile(links, 0, size, 2 * size * links)
+    for target in (DEVICE, HOST):
+        found = work(chain, target)
+        assert (found.upload_bytes, found.readback_bytes) == (size, size)
+        assert sum(i.flops for i in found.items) == links * flops
+        assert {i.kind for i in found.items} == {"elementwise"}
+
+
+def test_views_are_free() -> None:
+    """Also as the last thing before an output that lies dense."""
+    size = 4 * 6 * 8
+
+    def views(g: Graph) -> list[Tensor]:
+        x = g.transpose(x_of(g, 8, 6), (1, 0))
+        return [g.reshape(g.exp(g.reshape(x, (3, 16))), (2, 24))]
+
+    assert profile(views) == GraphIoProfile(2, 0, size, 4 * size)
+    one = profile(lambda g: [g.reshape(g.exp(x_of(g, 8, 6)), (48,))])
+    assert one == GraphIoProfile(1, 0, size, 2 * size)
+    host = profile(lambda g: [g.reshape(g.exp(x_of(g, 8, 6)), (48,))], HOST)
+    assert host == GraphIoProfile(1, 0, size, 2 * size)
+
+
+def test_a_part_is_read_as_a_part() -> None:
+    """A narrow reads its own elements, a broadcast those there are."""
+    part = profile(lambda g: [g.exp(g.narrow(x_of(g, 100), 0, 30, 7))])
+    assert part == GraphIoProfile(1, 0, 28, 28 + 28)
+    wide = profile(lambda g: [x_of(g, 1, 10) + g.input("y", (50, 1))])
+    assert wide == GraphIoProfile(1, 0, 2000, 40 + 200 + 2000)
+
+
+def test_an_operand_read_twice_is_read_once() -> None:
+    """And a constant of one element is part of the code."""
+    both = profile(lambda g: [(lambda x: g.exp(x) * x * 2.0)(x_of(g, 10))])
+    assert both == GraphIoProfile(1, 0, 40, 80)
+
+
+def test_a_copy_is_a_launch() -> None:
+    """A kernel that needs dense data pays for having it made."""
+
+    def turned(g: Graph) -> list[Tensor]:
+        return [g.cumsum(g.transpose(x_of(g, 6, 4), (1, 0)), 1)]
+
+    assert profile(turned) == GraphIoProfile(2, 0, 96, 4 * 96)
+    kinds = [(i.kind, i.launches) for i in work(turned).items]
+    assert kinds == [("copy", 1), ("other", 1)]
+
+
+def test_params_are_not_sent_again() -> None:
+    """Inputs go up at every run; params and constants are there; all are read."""
+
+    def product(g: Graph) -> list[Tensor]:
+        return [x_of(g, 5, 7) @ g.param("w", (7, 3))]
+
+    found = work(product)
+    assert found.upload_bytes == 4 * 35
+    assert found.readback_bytes == 4 * 15
+    (item,) = found.items
+    assert item.kind == "matmul"
+    assert {"m": 5, "k": 7, "n": 3}.items() <= item.size.items()
+    assert item.flops == 2 * 5 * 7 * 3
+    assert item.nbytes == 4 * (35 + 21 + 15)
+    assert profile(product) == GraphIoProfile(1, 0, 60, 4 * (35 + 21 + 15))
+
+
+def test_an_unread_input_still_goes_up() -> None:
+    def only_x(g: Graph) -> list[Tensor]:
+        g.input("unread", (1000,))
+        return [g.exp(x_of(g, 10))]
+
+    assert work(only_x).upload_bytes == 4 * 1010
+
+
+def test_welch_by_hand() -> None:
+    """Signal, window and peaks of the fused op; sizes for the model."""
+
+    def peaks(g: Graph) -> list[Tensor]:
+        window = g.constant([0.5] * 16, "f32")
+        return [g.apply("welch_row_peaks", x_of(g, 6, 64), window, hop=8, k=3)]
+
+    found = work(peaks)
+    (item,) = found.items
+    assert item.kind == "welch"
+    assert item.size == {"n": 16, "segments": 7, "rows": 6, "k": 3, "samples": 64}
+    assert item.nbytes == 4 * (6 * 64 + 16 + 6 * 2 * 3)
+    assert profile(peaks) == GraphIoProfile(1, 0, 4 * 36, item.nbytes)
+
+
+def test_kernels_start_as_often_as_the_target_says() -> None:
+    many = Target(
+        "many", DEVICE.dtypes, DEVICE.native, launches=lambda *rest: 5, gate=None
+    )
+    assert profile(lambda g: [g.cumsum(x_of(g, 4, 4), 1)], many).kernel_launches == 5
+
+
+def test_an_output_that_is_returned_twice_comes_back_twice() -> None:
+    def twice(g: Graph) -> list[Tensor]:
+        y = g.exp(x_of(g, 10))
+        return [y, y]
+
+    assert profile(twice).host_output_bytes == 80
+
+
+@pytest.mark.parametrize(("width", "target"), [(4, DEVICE), (1, HOST)])
+def test_bools_are_as_wide_as_the_target_holds_them(width: int, target: Target) -> None:
+    """Read, written and brought back."""
+
+    def compare(g: Graph) -> list[Tensor]:
+        return [g.where(g.input("b", (10,), "bool"), x_of(g, 10), 0.0) > 1.0]
+
+    found = work(compare, target)
+    assert found.upload_bytes == 40 + 10 * width
+    assert found.readback_bytes == 10 * width
+    moved = 40 + 10 * width + 10 * width
+    if target is DEVICE:
+        assert sum(i.nbytes for i in found.items) == moved
+
+
+# --- as it is dispatched ----------------------------------------------------------
+
+
+def both(g: Graph) -> Tensor:
+    return g.concat([x_of(g, 4, 8), g.exp(g.input("y", (4, 8)))], axis=1)
+
+
+GRAPHS: dict[str, Build] = {
+    "a region": lambda g: [g.exp(x_of(g, 40)) + 1.0],
+    "two regions": lambda g: [g.sum(g.exp(x_of(g, 4, 9)), 1) + 1.0],
+    "a copied view": lambda g: [g.transpose(x_of(g, 4, 9), (1, 0))],
+    "an input itself": lambda g: [x_of(g, 4, 9)],
+    "a product": lambda g: [x_of(g, 65, 40) @ g.param("w", (40, 33))],
+    "a norm": lambda g: [g.softmax(x_of(g, 5, 300), 1)],
+    "a transform": lambda g: [g.apply("fft", x_of(g, 3, 2 * 128))],
+    "a long transform": lambda g: [g.apply("fft", x_of(g, 2, 2 * 65_536))],
+    "an odd transform": lambda g: [g.apply("fft", x_of(g, 3, 2 * 97))],
+    "peaks": lambda g: [
+        g.apply(
+            "welch_row_peaks",
+            x_of(g, 6, 640),
+            g.constant([0.5] * 128, "f32"),
+            hop=64,
+            k=3,
+        )
+    ],
+    "peaks of many segments": lambda g: [
+        g.apply(
+            "welch_row_peaks",
+            x_of(g, 2, 9000),
+            g.constant([0.5] * 64, "f32"),
+            hop=32,
+            k=3,
+        )
+    ],
+    "two side by side": lambda g: [both(g)],
+    "three side by side": lambda g: [
+        g.concat([g.input(n, (2, 3)) for n in "abc"], axis=0)
+    ],
+    "nothing": lambda g: [g.exp(x_of(g, 0, 4))],
+}
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_launches_are_dispatches(name: str) -> None:
+    """As many as the program's command list has, and the bytes it reads back."""
+    port = FakePort()
+    drive(port.open(Want()))
+    backend = WebGpuBackend(port)
+    plan = compile_graph(graph_of(GRAPHS[name]), backend.target)
+    program = drive(backend.prepare(plan))
+    dispatches = sum(isinstance(c, Dispatch) for c in program.commands)
+    found = profile_plan(plan, backend.target)
+    assert found.kernel_launches == dispatches
+    assert found.sync_points == 0
+    assert found.host_output_bytes == sum(s.type.nbytes for s in program.outputs)
