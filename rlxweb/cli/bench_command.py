@@ -85,7 +85,9 @@ def _positive(context: click.Context, option: click.Parameter, value: float) -> 
     metavar="D",
     help="A device, or device:part of an adapter's name; repeatable. Default: all.",
 )
-@click.option("--rounds", type=click.IntRange(3), default=7, show_default=True)
+@click.option(
+    "--rounds", type=click.IntRange(3), help="Samples per way [7; 3 with --quick]."
+)
 @click.option(
     "--budget-s",
     type=float,
@@ -101,7 +103,7 @@ def _positive(context: click.Context, option: click.Parameter, value: float) -> 
     help="Memory per cell [1.5].",
 )
 @click.option("--min-segments", type=click.IntRange(1), help="1 allows 'ultra'.")
-@click.option("--quick", is_flag=True, help="A few small cells, 3 rounds.")
+@click.option("--quick", is_flag=True, help="A few small cells.")
 @click.option("--json", "json_path", metavar="F", help="All of it; - is stdout.")
 @click.option("--plot", "plot_path", metavar="F", help="A picture (.png, .svg, .pdf).")
 def picker(
@@ -133,11 +135,12 @@ def picker(
             f"n_fft {cell.n_fft} has {cell.n_fft // 2 + 1} bins",
         )
     asked = dict.fromkeys(parse_place(d) for d in options["devices"])
+    _check_least(options["min_segments"], axes[3])
     places = list(asked) or list(available_places())
     _calibrate(places)
     sweep = Sweep(
         places,
-        rounds=3 if quick else options["rounds"],
+        rounds=options["rounds"] or (3 if quick else 7),
         budget_s=options["budget_s"],
         max_gib=options["max_gib"],
         min_segments=options["min_segments"],
@@ -147,6 +150,15 @@ def picker(
     _finish(found, sweep, places, json_path, plot_path, say)
     if stopped:
         raise KeyboardInterrupt
+
+
+def _check_least(least: int | None, segments: Sequence[int]) -> None:
+    if least is not None and least > min(segments):
+        raise UsageError(
+            "--min-segments",
+            f"it is {least}",
+            f"at most {min(segments)}, the fewest of --segments",
+        )
 
 
 def _check_outputs(json_path: str | None, plot_path: str | None) -> None:

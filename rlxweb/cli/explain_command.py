@@ -29,7 +29,8 @@ from rlxweb.signal.picker import (
     welch_candidates,
 )
 from rlxweb.signal.presets import from_preset
-from rlxweb.signal.welch_peaks import checked_k
+from rlxweb.signal.spec import WelchSpec
+from rlxweb.signal.welch_peaks import checked_k, checked_min_segments
 
 SCHEMA = "rlxweb.explain_command/1"
 SEED_NOTE = (
@@ -104,16 +105,7 @@ def print_decision(console: Console, decision: Decision, title: str = "") -> Non
 
 def _jobs(file: str | None, options: dict[str, Any]) -> list[tuple[str, WelchJob]]:
     if file is None:
-        if options["fs"] is not None:
-            raise UsageError("--fs", "there is no FILE whose rate it could be")
-        batch, segments = options["batch"] or 32, options["segments"] or 8
-        n_fft, least = options["n_fft"], options["min_segments"]
-        n_samples = n_fft + (segments - 1) * max(1, n_fft // 2)
-        spec = from_preset("rlx", n_samples, nperseg=n_fft, dtype=np.float32)
-        k = checked_k(options["k"], spec.n_freqs, "bins")
-        rows = f"{batch:,} row{'s' * (batch != 1)}"
-        title = f"Welch peaks of {rows}, {segments} × {n_fft} samples, k {k}"
-        return [(title, WelchJob(spec, batch, n_samples, k, "bins", least))]
+        return [_job_of_numbers(options)]
     if options["batch"]:
         raise UsageError("--batch", "the file says how many rows there are")
     settings = Settings(
@@ -127,15 +119,32 @@ def _jobs(file: str | None, options: dict[str, Any]) -> list[tuple[str, WelchJob
     with open_recording(file, fs=options["fs"]) as recording:
         for group in recording.groups:
             spec = group_spec(settings, group, settings.nperseg_of(group))
-            k = checked_k(settings.k, spec.n_freqs, "bins")
             n_rows = len(group.channels)
             noun = "channel" if n_rows == 1 else "channels"
             title = f"{file}: {n_rows} {noun} at {group.fs:g} Hz"
-            least = options["min_segments"]
-            jobs.append(
-                (title, WelchJob(spec, n_rows, group.n_samples, k, "bins", least))
-            )
+            jobs.append((title, _job(spec, n_rows, group.n_samples, options)))
     return jobs
+
+
+def _job_of_numbers(options: dict[str, Any]) -> tuple[str, WelchJob]:
+    if options["fs"] is not None:
+        raise UsageError("--fs", "there is no FILE whose rate it could be")
+    batch, segments = options["batch"] or 32, options["segments"] or 8
+    n_fft = options["n_fft"]
+    n_samples = n_fft + (segments - 1) * max(1, n_fft // 2)
+    spec = from_preset("rlx", n_samples, nperseg=n_fft, dtype=np.float32)
+    job = _job(spec, batch, n_samples, options)
+    rows = f"{batch:,} row{'s' * (batch != 1)}"
+    return f"Welch peaks of {rows}, {segments} × {n_fft} samples, k {job.k}", job
+
+
+def _job(
+    spec: WelchSpec, n_rows: int, n_samples: int, options: dict[str, Any]
+) -> WelchJob:
+    k = checked_k(options["k"], spec.n_freqs, "bins")
+    segments = spec.segments_of(n_samples)
+    least = checked_min_segments(options["min_segments"], segments)
+    return WelchJob(spec, n_rows, n_samples, k, "bins", least)
 
 
 def _asked_device(devices: Sequence[str]) -> str:

@@ -1,17 +1,24 @@
-"""Engines that count as measured, with made-up figures, for as long as a test lasts."""
+"""Engines that count as measured, with made-up figures, while a test lasts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
-from rlxweb.cost.record import Calibration
+from rlxweb.cost.record import Calibration, Point
 from rlxweb.devices.calibrate import identity_of
 from rlxweb.devices.calibration_store import store
 from rlxweb.devices.corrections import corrections
-from rlxweb.devices.place import Place
+from rlxweb.devices.place import CPU, Place
 from rlxweb.signal.choose import recent
+
+POINTS = (
+    Point("call", {}, 1_500.0, 0.125, 11),
+    Point("copy", {"bytes": 4_000_000}, 500_000.0, 0.5, 3),
+    Point("cold_start", {}, 2.5e9),
+)
 
 
 @contextmanager
@@ -29,3 +36,17 @@ def know(place: Place, figures: Calibration) -> None:
     names = ("engine", "backend", "driver", "rlxweb", "machine")
     identity = dict(zip(names, identity_of(place), strict=True))
     store.save(replace(figures, device=place.device.label, **identity))
+
+
+def cpu_record(**more: Any) -> Calibration:
+    """A record of the CPU, as this process would look for it."""
+    engine, backend, driver, version, machine = identity_of(CPU)
+    one = Calibration("cpu", engine, backend, driver, version, machine, POINTS)
+    return replace(one, made="2024-05-06T07:08:09+00:00", took_s=3.25, **more)
+
+
+def keep(*records: Calibration) -> None:
+    """In their files, and nowhere else."""
+    for record in records:
+        store.save(record)
+    store.forget()

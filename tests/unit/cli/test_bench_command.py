@@ -177,15 +177,16 @@ def test_options_reach_the_sweep(
     options = "--rounds", 9, "--budget-s", 5, "--max-gib", 2, "--min-segments", 1
     assert call(capsys, *here, *options).code == 0
     assert call(capsys, *here, "--quick").code == 0
+    assert call(capsys, *here, "--quick", "--rounds", 5).code == 0
     assert call(capsys, *here, "--quick", "--n-fft", "128,128, 32").code == 0
-    (full, cells), (quick, few), (_, own) = seen
+    (full, cells), (quick, few), (fair, _), (_, own) = seen
     assert (full.rounds, full.budget_s, full.max_gib) == (9, 5.0, 2.0)
     assert (full.min_segments, full.places) == (1, [CPU])
     assert {c.n_fft for c in cells} == {64, 256, 1024, 4096}
     assert {c.batch for c in cells} == {1, 8, 32, 256, 1024, 8192}
     assert {(c.k, c.segments) for c in cells} == {(4, 2), (4, 8), (16, 2), (16, 8)}
     assert len(cells) == 4 * 6 * 4
-    assert (quick.rounds, quick.min_segments) == (3, None)
+    assert (quick.rounds, quick.min_segments, fair.rounds) == (3, None, 5)
     assert 0 < len(few) < 20
     assert max(c.gib for c in few) < 0.01
     assert {c.n_fft for c in own} == {32, 128}
@@ -284,6 +285,10 @@ REFUSED = {
     "no memory": (("--max-gib", 0), "0.0 is not above 0"),
     "no number of GiB": (("--max-gib", "nan"), "nan is not above 0"),
     "no segments": (("--min-segments", 0), "0 is not in the range"),
+    "more segments than a cell has": (
+        ("--segments", "8,2", "--min-segments", 3),
+        "it is 3; at most 2, the fewest of --segments",
+    ),
     "an unknown device": (("--device", "abacus"), "unknown device 'abacus'"),
     "an unknown option": (("--fast",), "No such option"),
     "an argument": (("x.npy",), "unexpected extra argument"),

@@ -121,6 +121,14 @@ REFUSED = {
         ("--n-fft", 8, "--k", 6),
         "k is 6; it must be 1 to 5, the number of bins",
     ),
+    "more least segments than segments": (
+        ("--segments", 3, "--min-segments", 4),
+        "min_segments is 4; it must be 1 to 3, the number of segments asked for",
+    ),
+    "more least segments than the file has": (
+        ("FILE", "--fs", 9, "--min-segments", 7),
+        "min_segments is 7; it must be 1 to 6",
+    ),
     "an unknown option": (("--fast",), "No such option"),
     "an unknown mode": (("--cost-mode", "guess"), "'guess' is not one of"),
     "an unknown device": (("--device", "abacus"), "unknown device 'abacus'"),
@@ -158,8 +166,8 @@ def test_nonsense_is_refused_in_one_line(
     [
         ("--batch", 10**12),
         ("--segments", 10**12),
-        ("--batch", 10**12, "--segments", 10**12, "--n-fft", 1 << 24),
-        ("--n-fft", (1 << 24) - 3),
+        ("--batch", 10**12, "--segments", 10**12, "--n-fft", 1 << 20),
+        ("--n-fft", (1 << 21) - 9),
     ],
 )
 @pytest.mark.parametrize("device", ["cpu", "vulkan:llvmpipe"])

@@ -1,0 +1,179 @@
+"""`rlxweb calibrate`: which engines it measures, what it refuses, what stops it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from rlxweb.cli import calibrate_command
+from rlxweb.cost.record import Calibration, from_json
+from rlxweb.devices.calibration_kernels import Job
+from rlxweb.devices.device import Device
+from rlxweb.devices.place import CPU, Place
+from rlxweb.errors import DeviceLost, OutOfMemory
+from tests.command_line import call, environment
+from tests.unit.cli.known import cpu_record, keep, nothing_known
+
+STOP = """
+import os, signal, sys
+import rlxweb.cli.calibrate_command as command
+from rlxweb.cli.main import main
+from rlxweb.devices.calibration_kernels import Job
+def stop():
+    os.kill(os.getpid(), signal.SIGINT)
+command.welch_jobs = lambda place: [Job("welch_host", {}, stop)]
+main(["calibrate", "--device", "cpu"])
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A cache folder of this test's own, not there yet."""
+    place = tmp_path / "cache"
+    monkeypatch.setenv("RLX_CACHE_DIR", str(place))
+    with nothing_known():
+        yield place
+
+
+# --- which devices ----------------------------------------------------------------
+
+
+def test_every_engine_is_measured_once_and_in_order(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of the machine when none is named; a name given twice counts once."""
+    asked: list[Place] = []
+
+    def measured(place: Place, *_: object, **__: object) -> tuple[Calibration, None]:
+        asked.append(place)
+        return cpu_record(device=place.device.label), None
+
+    gl, llvm = Place(Device.OPENGL), "vulkan:llvm"
+    monkeypatch.setattr(calibrate_command, "measure_now", measured)
+    monkeypatch.setattr(calibrate_command, "available_places", lambda: (gl, CPU))
+    said = call(capsys, "calibrate", "--json")
+    assert [r["device"] for r in said.record["records"]] == ["opengl", "cpu"]
+    assert asked == [gl, CPU]
+    asked.clear()
+    names = ("--device", llvm, "--device", "cpu", "--device", "VK:llvm")
+    said = call(capsys, "calibrate", "--json", *names)
+    assert [str(place) for place in asked] == [llvm, "cpu"]
+    asked.clear()
+    call(capsys, "calibrate", "--json", "--adapter", "llvm")
+    call(capsys, "calibrate", "--json", "--device", "vulkan", "--adapter", "llvm")
+    assert [str(place) for place in asked] == ["gpu:llvm", llvm]
+
+
+REFUSED = {
+    "an unknown device": (("--device", "abacus"), 2, "unknown device 'abacus'"),
+    "a near miss": (("--device", "vulcan"), 2, "did you mean 'vulkan'?"),
+    "no name": (("--device", ""), 2, "empty device name"),
+    "a device we cannot drive": (("--device", "cuda"), 3, "open device 'cuda'"),
+    "two adapters": (
+        ("--device", "vulkan:a", "--adapter", "b"),
+        2,
+        "a device names its adapter already; leave it out",
+    ),
+    "no time": (("--budget-s", 0), 2, "0.0 is not in the range"),
+    "less than no time": (("--budget-s", -1), 2, "-1.0 is not in the range"),
+    "too much time": (("--budget-s", 601), 2, "<=600"),
+    "a word for a time": (("--budget-s", "soon"), 2, "'soon' is not a valid float"),
+    "not a number": (("--budget-s", "nan"), 2, "nan is not"),
+    "an unknown option": (("--fast",), 2, "No such option"),
+    "a file": (("--json", "out.json"), 2, "unexpected extra argument"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_nonsense_is_refused_in_one_line(
+    capsys: pytest.CaptureFixture[str], folder: Path, case: str
+) -> None:
+    args, code, text = REFUSED[case]
+    said = call(capsys, "calibrate", *args)
+    assert (said.code, said.out) == (code, "")
+    assert text in said.err
+    assert len(said.err.splitlines()) == 1
+    assert said.err.startswith("rlxweb: ")
+    assert not folder.exists()
+
+
+@pytest.mark.requires_wgpu
+def test_an_adapter_that_is_not_there_is_named(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    said = call(capsys, "calibrate", "--adapter", "abacus 3000")
+    assert said.code == 3
+    assert "abacus 3000" in said.err
+    assert len(said.err.splitlines()) == 1
+
+
+# --- what goes wrong on the way ---------------------------------------------------
+
+
+def add_job(
+    monkeypatch: pytest.MonkeyPatch, run: Callable[[], object], what: str = "extra"
+) -> None:
+    jobs = [Job(what, {"rows": 2}, run)]
+    monkeypatch.setattr(calibrate_command, "welch_jobs", lambda place: jobs)
+
+
+def failing(error: BaseException) -> Callable[[], object]:
+    def run() -> object:
+        raise error
+
+    return run
+
+
+def test_a_job_that_fails_is_left_out_by_name(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One kernel too much for an engine does not cost the others."""
+    add_job(monkeypatch, failing(OutOfMemory("run", "no room for 5 GiB")))
+    args = "calibrate", "--device", "cpu", "--budget-s", 0.3, "--json"
+    (record,) = call(capsys, *args).record["records"]
+    assert "extra rows 2: run: no room for 5 GiB" in record["left_out"]
+    assert "call" in {p["what"] for p in record["points"]}
+
+
+def test_a_device_that_is_lost_leaves_what_was_known(
+    capsys: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The exit code says so, and half a measurement is not kept."""
+    keep(cpu_record())
+    add_job(monkeypatch, failing(DeviceLost("run", "the adapter went away")))
+    said = call(capsys, "calibrate", "--device", "cpu", "--json")
+    assert (said.code, said.out) == (75, "")
+    assert said.err == "rlxweb: run: the adapter went away\n"
+    (path,) = folder.iterdir()
+    assert from_json(json.loads(path.read_text("utf-8"))) == cpu_record()
+
+
+def test_no_time_for_anything_is_an_error(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    said = call(capsys, "calibrate", "--device", "cpu", "--budget-s", 1e-9)
+    assert (said.code, said.out) == (1, "")
+    assert said.err.startswith("rlxweb: calibrate cpu: nothing could be measured; ")
+    assert "the time was over" in said.err
+    assert not folder.exists()
+
+
+def test_ctrl_c_leaves_no_file(folder: Path) -> None:
+    """A real signal in the middle: one line, 130, and nothing half-written."""
+    done = subprocess.run(
+        [sys.executable, "-c", STOP],
+        env=environment(RLX_CACHE_DIR=str(folder)),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 130
+    assert done.stdout == ""
+    assert done.stderr.strip() == "rlxweb: stopped"
+    assert not folder.exists()
