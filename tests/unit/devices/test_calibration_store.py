@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rlxweb.cost.record import Calibration, Point
@@ -254,6 +254,7 @@ def test_everything_stored_is_listed(tmp_path: Path) -> None:
     assert {r.rlxweb for r in store.stored()} == {"0.0.1", "0.1.0"}
     newer = dataclasses.replace(OURS, made="later")
     store.save(newer)
+    CalibrationStore(tmp_path).save(OURS)
     assert newer in store.stored()
     assert OURS not in store.stored()
 
@@ -292,6 +293,9 @@ def test_threads_may_save_and_load_at_once(tmp_path: Path) -> None:
     assert [fresh.load(r.identity) for r in records] == records
 
 
+@example([("a b", "c", "", "", ""), ("a", "b c", "", "", "")])
+@example([("a", "", "", "", ""), ("", "a", "", "", "")])
+@example([("llvmpipe " * 20, "vulkan", "", "", ""), ("", "", "", "", "")])
 @given(st.lists(st.tuples(*[NAMES] * 5), min_size=2, max_size=2))
 def test_file_names_are_plain_and_apart(pair: list[tuple[str, ...]]) -> None:
     """Whatever a driver calls itself."""
