@@ -11,7 +11,8 @@ from rlxweb.cost.record import Calibration, Point
 from rlxweb.devices.calibrate import identity_of
 from rlxweb.devices.calibration_store import store
 from rlxweb.devices.corrections import corrections
-from rlxweb.devices.place import CPU, Place
+from rlxweb.devices.place import CPU, Place, parse_place
+from rlxweb.gpu.port import Want
 from rlxweb.signal.choose import recent
 
 POINTS = (
@@ -29,6 +30,11 @@ def nothing_known() -> Iterator[None]:
     yield
     for one in (store, corrections, recent):
         one.forget()
+
+
+def place_of(adapter: Want) -> Place:
+    """Where the command line finds an adapter of the fixture."""
+    return parse_place(f"{adapter.backends[0]}:{adapter.name}")
 
 
 def know(place: Place, figures: Calibration) -> None:

@@ -13,11 +13,12 @@ import pytest
 from rlxweb.cli import bench_command, bench_picker
 from rlxweb.cli.bench_picker import Cell, Sweep
 from rlxweb.cost.candidate import Candidate
-from rlxweb.devices.calibration_store import store
 from rlxweb.devices.device import Device
-from rlxweb.devices.place import CPU, Place
+from rlxweb.devices.place import CPU
 from rlxweb.errors import DeviceLost
+from rlxweb.gpu.port import Want
 from tests.command_line import Said, call, spawn
+from tests.unit.cli.known import nothing_known, place_of
 from tests.unit.cli.picker_bench import MS, Machine, way
 
 SMALL = (
@@ -43,12 +44,12 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
     return put
 
 
-def interrupted_at(batch: int) -> Machine:
-    """Ctrl-C as soon as a cell of so many rows is run."""
+def interrupted_at(values: int) -> Machine:
+    """Ctrl-C as soon as a cell of so many values, rows times samples, is run."""
 
     class Stopped(Machine):
         def __call__(self, candidate: Candidate, job: Any, x: Any) -> None:
-            if job.n_rows == batch:
+            if x.size == values:
                 raise KeyboardInterrupt
             super().__call__(candidate, job, x)
 
@@ -218,7 +219,7 @@ def test_ctrl_c_keeps_what_was_measured(
     capsys: pytest.CaptureFixture[str], bench: Bench, tmp_path: Path
 ) -> None:
     """Table, record and picture of the cells before it; the exit code tells."""
-    bench(interrupted_at(2))
+    bench(interrupted_at(2 * 96))
     out, plot = tmp_path / "o.json", tmp_path / "p.png"
     said = call(capsys, *SMALL, "--json", out, "--plot", plot)
     assert said.code == 130
@@ -235,19 +236,21 @@ def test_ctrl_c_keeps_what_was_measured(
 def test_cells_left_out_before_ctrl_c_are_not_counted_as_stopped(
     capsys: pytest.CaptureFixture[str], bench: Bench
 ) -> None:
-    bench(interrupted_at(2))
-    order = *SMALL[:-2], "--segments", "2,2000", "--max-gib", 1e-4, "--json", "-"
-    said = call(capsys, *order)
+    """One is run, one too large, one interrupted, and one never begun."""
+    bench(interrupted_at(2 * 96))
+    cells = "--n-fft", "1,64", "--batch", "2,100", "--k", 1
+    said = call(capsys, *SMALL, *cells, "--max-gib", 7.3e-7, "--json", "-")
     assert said.code == 130
-    cells, left_out = said.record["cells"], said.record["left_out"]
-    stopped = [why for why in left_out if why.endswith("stopped")]
-    assert stopped == [f"{6 - len(cells) - len(left_out) + 1} cells: stopped"]
+    assert [(c["n_fft"], c["batch"]) for c in said.record["cells"]] == [(1, 2)]
+    too_large, stopped = said.record["left_out"]
+    assert too_large.startswith("n 1 batch 100 ")
+    assert stopped == "2 cells: stopped"
 
 
 def test_ctrl_c_at_once_still_leaves_a_record(
     capsys: pytest.CaptureFixture[str], bench: Bench, tmp_path: Path
 ) -> None:
-    bench(interrupted_at(1))
+    bench(interrupted_at(96))
     said = call(capsys, *SMALL, "--json", "-", "--plot", tmp_path / "p.png")
     assert said.code == 130
     assert said.record["cells"] == []
@@ -364,16 +367,17 @@ def test_a_real_sweep_in_a_process_of_its_own(tmp_path: Path) -> None:
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.requires_wgpu
 def test_a_device_that_was_never_measured_is_left_out_of_the_race(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    adapter: Want,
 ) -> None:
     """With measuring forbidden there is nothing to predict it by."""
     monkeypatch.setenv("RLX_CACHE_DIR", str(tmp_path))
-    store.forget()
-    place = Place(Device.VULKAN, "llvmpipe")
-    args = *SMALL, "--device", str(place), "--rounds", 3, "--json", "-"
-    said = call(capsys, *args)
+    args = *SMALL, "--device", place_of(adapter), "--rounds", 3, "--json", "-"
+    with nothing_known():
+        said = call(capsys, *args)
     assert said.code == 0
     assert len(said.record["engines"]) == 2
     rows = [r for c in said.record["cells"] for r in c["rows"]]

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 from rlxweb.cost.assumed import assumed_cpu, assumed_gpu
-from rlxweb.devices.place import parse_place
-from tests.command_line import call
-from tests.unit.cli.known import know, nothing_known
+from rlxweb.devices.place import CPU
+from rlxweb.gpu.port import Want
+from tests.command_line import Said, call
+from tests.unit.cli.known import know, nothing_known, place_of
 
 RNG = np.random.default_rng(11)
 CPU_ONLY = "--device", "cpu"
@@ -86,13 +87,15 @@ def test_the_file_says_rows_and_length_and_options_the_rest(
     assert predicted("--segments", 6) == predicted()
 
 
-@pytest.mark.requires_wgpu
 @pytest.mark.parametrize("options", [(), ("--json",)])
 def test_a_device_computes_float32_whatever_the_file_holds(
-    capsys: pytest.CaptureFixture[str], npy: Path, options: tuple[str, ...]
+    capsys: pytest.CaptureFixture[str],
+    npy: Path,
+    options: tuple[str, ...],
+    adapter: Want,
 ) -> None:
     """As `rlxweb welch --device` does; beside the CPU the file's precision stays."""
-    args = "explain", npy, "--fs", 100, "--device", "vulkan:llvmpipe", *options
+    args = "explain", npy, "--fs", 100, "--device", place_of(adapter), *options
     said = call(capsys, *args)
     assert (said.code, said.err) == (0, "")
     assert "float64" not in said.out
@@ -161,7 +164,7 @@ def test_nonsense_is_refused_in_one_line(
     assert len(said.err.splitlines()) == 1
 
 
-@pytest.mark.parametrize(
+ABSURD = pytest.mark.parametrize(
     "sizes",
     [
         ("--batch", 10**12),
@@ -170,14 +173,10 @@ def test_nonsense_is_refused_in_one_line(
         ("--n-fft", (1 << 21) - 9),
     ],
 )
-@pytest.mark.parametrize("device", ["cpu", "vulkan:llvmpipe"])
-@pytest.mark.requires_wgpu
-def test_what_nobody_could_run_is_still_priced(
-    capsys: pytest.CaptureFixture[str], sizes: tuple[object, ...], device: str
-) -> None:
+
+
+def check_absurd(said: Said) -> None:
     """Large numbers are numbers: a finite time, or a blocker that says why."""
-    know(parse_place(device), assumed_cpu() if device == "cpu" else assumed_gpu())
-    said = call(capsys, "explain", *sizes, "--device", device, "--json")
     assert (said.code, said.err) == (0, "")
     (job,) = said.record["jobs"]
     for one in job["candidates"]:
@@ -185,6 +184,23 @@ def test_what_nobody_could_run_is_still_priced(
         assert (known is None) == bool(one["blocker"])
         assert known is None or (math.isfinite(known) and known > 0)
     assert job["candidates"][0]["predicted_ns"] > 1e6
+
+
+@ABSURD
+def test_what_nobody_could_run_is_still_priced(
+    capsys: pytest.CaptureFixture[str], sizes: tuple[object, ...]
+) -> None:
+    know(CPU, assumed_cpu())
+    check_absurd(call(capsys, "explain", *sizes, *CPU_ONLY, "--json"))
+
+
+@ABSURD
+def test_so_it_is_on_a_device(
+    capsys: pytest.CaptureFixture[str], sizes: tuple[object, ...], adapter: Want
+) -> None:
+    place = place_of(adapter)
+    know(place, assumed_gpu())
+    check_absurd(call(capsys, "explain", *sizes, "--device", place, "--json"))
 
 
 # --- welch --explain --------------------------------------------------------------
@@ -227,18 +243,18 @@ def test_the_record_of_welch_holds_the_same_decision(
         assert f"{decision['what']}: {decision['why']}" in said.err
 
 
-@pytest.mark.requires_wgpu
 def test_welch_on_a_device_says_what_is_not_known(
-    capsys: pytest.CaptureFixture[str], edf: Path
+    capsys: pytest.CaptureFixture[str], edf: Path, adapter: Want
 ) -> None:
     """Its peaks are searched on the host, so that is the only way there is."""
-    args = "welch", edf, "-q", "--explain", "--device", "vulkan"
-    said = call(capsys, *args, "--adapter", "llvmpipe", "--json", "-")
+    device, name = adapter.backends[0], adapter.name
+    args = "welch", edf, "-q", "--explain", "--device", device, "--adapter", name
+    said = call(capsys, *args, "--json", "-")
     assert said.code == 0
     (file,) = said.record["files"]
     for group in file["groups"]:
         (way,) = group["decision"]["candidates"]
         assert (way["strategy"], way["how"]) == ("fused", "block_fft_host")
-        assert (way["adapter"], way["device"]) == ("llvmpipe", "vulkan")
+        assert (way["adapter"], way["device"]) == (name, device)
     assert ": it was asked for (" in said.err
     assert "no prediction" in said.err
