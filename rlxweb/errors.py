@@ -179,6 +179,10 @@ class SessionBusy(DeviceError):
     """A second run of one program was started before the first ended."""
 
 
+class MustAwait(DeviceError):
+    """A blocking call where only `await` can wait (a browser without JSPI)."""
+
+
 class DeviceFallbackError(DeviceError):
     """Every device of a chain failed; `attempts` is (device, error) in order."""
 

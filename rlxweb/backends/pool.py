@@ -12,7 +12,7 @@ from typing import Any
 
 from rlxweb.backends.registry import ROWS, blocker
 from rlxweb.backends.webgpu import WebGpuBackend
-from rlxweb.errors import AdapterMissing, DeviceError, Unsupported
+from rlxweb.errors import AdapterMissing, DeviceError, MustAwait, Unsupported
 from rlxweb.gpu.drive import drive
 from rlxweb.gpu.limits import Limits
 
@@ -28,6 +28,16 @@ class Pool:
 
     def backend(self, label: str, adapter: str = "") -> Any:
         """The open backend. Errors  AdapterMissing, DeviceLost, with the reason."""
+        known = self._known(label, adapter)
+        return known if known is not None else drive(self._opened(label, adapter))
+
+    async def backend_async(self, label: str, adapter: str = "") -> Any:
+        """`backend` for hosts that must be awaited."""
+        known = self._known(label, adapter)
+        return known if known is not None else await self._opened(label, adapter)
+
+    def _known(self, label: str, adapter: str) -> Any:
+        """The backend if it is open. Errors  AdapterMissing; what opening it raised."""
         key = (label, adapter.lower())
         reason = blocker(label)
         if reason:
@@ -38,12 +48,25 @@ class Pool:
             if key in self._failed:
                 raise self._failed[key]
             self._let_go_if_lost(key)
-            if key not in self._open:
-                try:
-                    self._open[key] = ROWS[label].open(adapter)
-                except DeviceError as error:
-                    self._failed[key] = error
-                    raise
+            return self._open.get(key)
+
+    async def _opened(self, label: str, adapter: str) -> Any:
+        key = (label, adapter.lower())
+        with self._lock:
+            if key in self._open:
+                return self._open[key]
+            try:
+                backend = await ROWS[label].open(adapter)
+            except MustAwait:
+                raise  # it may well open when it is awaited
+            except DeviceError as error:
+                self._failed[key] = error
+                raise
+            # In a tab another task may have opened it while this one waited.
+            if key in self._open:
+                await backend.close()
+            else:
+                self._open[key] = backend
             return self._open[key]
 
     def is_open(self, label: str, adapter: str = "") -> bool:

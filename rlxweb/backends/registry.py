@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
 from rlxweb.backends.cpu import CpuBackend
 from rlxweb.backends.webgpu import WebGpuBackend
-from rlxweb.gpu.drive import drive
+from rlxweb.gpu.browser import BrowserPort
 from rlxweb.gpu.native import NativePort
 from rlxweb.gpu.port import BackendType, Want
 
@@ -18,27 +18,44 @@ from rlxweb.gpu.port import BackendType, Want
 class Row:
     """How to open one device; `platforms` empty means everywhere."""
 
-    open: Callable[[str], Any]
+    open: Callable[[str], Awaitable[Any]]
     platforms: tuple[str, ...] = ()
 
 
-def _native(*backends: BackendType) -> Callable[[str], WebGpuBackend]:
-    def open_backend(adapter: str) -> WebGpuBackend:
+async def _cpu(adapter: str) -> CpuBackend:
+    return CpuBackend()
+
+
+async def _browser(adapter: str) -> WebGpuBackend:
+    port = BrowserPort()
+    await port.open(Want(name=adapter))
+    return WebGpuBackend(port)
+
+
+def _in_a_tab() -> bool:
+    return sys.platform == "emscripten"
+
+
+def _native(*backends: BackendType) -> Callable[[str], Awaitable[WebGpuBackend]]:
+    async def open_backend(adapter: str) -> WebGpuBackend:
         port = NativePort()
-        drive(port.open(Want(backends=backends, name=adapter)))
+        await port.open(Want(backends=backends, name=adapter))
         return WebGpuBackend(port)
 
     return open_backend
 
 
 ROWS: dict[str, Row] = {
-    "cpu": Row(lambda adapter: CpuBackend()),
-    "gpu": Row(_native()),
+    "cpu": Row(_cpu),
+    "gpu": Row(lambda adapter: (_browser if _in_a_tab() else _native())(adapter)),
     "vulkan": Row(_native("vulkan")),
     "opengl": Row(_native("opengl")),
     "directx": Row(_native("directx"), ("win32",)),
     "metal": Row(_native("metal"), ("darwin",)),
+    "webgpu": Row(_browser, ("emscripten",)),
 }
+
+_PLATFORMS = {"emscripten": "a browser tab", "win32": "Windows", "darwin": "macOS"}
 
 
 def blocker(label: str) -> str:
@@ -47,7 +64,8 @@ def blocker(label: str) -> str:
     if row is None:
         return "rlxweb has no backend for it yet"
     if row.platforms and sys.platform not in row.platforms:
-        return f"only on {', '.join(row.platforms)}; this is {sys.platform}"
-    if sys.platform == "emscripten" and label != "cpu":
-        return "wgpu-py does not run in a browser; use 'webgpu'"
+        only = ", ".join(_PLATFORMS.get(p, p) for p in row.platforms)
+        return f"only on {only}; this is {_PLATFORMS.get(sys.platform, sys.platform)}"
+    if _in_a_tab() and label not in ("cpu", "gpu", "webgpu"):
+        return "a browser tab has WebGPU and no other GPU interface; use 'webgpu'"
     return ""

@@ -88,6 +88,8 @@ class Calibration:
         }
 
 
+# OverflowError: JSON knows numbers that no int or float holds.
+_NOT_OURS = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
 _TEXTS = ("device", "engine", "backend", "driver", "rlxweb", "machine", "made")
 
 
@@ -107,7 +109,7 @@ def from_json(document: Any) -> Calibration:
             took_s=float(document["took_s"]),
             left_out=tuple(_text(t) for t in document["left_out"]),
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except _NOT_OURS as error:
         raise InputError(
             "reading a calibration",
             f"it is not one of ours ({error!r})",

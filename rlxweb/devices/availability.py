@@ -67,6 +67,20 @@ def probe(device: DeviceLike, adapter: str = "") -> DeviceRow:
     return DeviceRow(which, True, backend.name, "", _facts(backend))
 
 
+async def open_async(device: DeviceLike = "webgpu", adapter: str = "") -> DeviceRow:
+    """Open a device where opening must be awaited (a browser without JSPI).
+
+    Blocking calls find it open afterwards. The row says why when it cannot be opened.
+    Errors   UnknownDevice.
+    """
+    which = parse_device(device)
+    try:
+        backend = await pool.backend_async(which.label, adapter)
+    except DeviceError as error:
+        return DeviceRow(which, False, "", str(error), {})
+    return DeviceRow(which, True, backend.name, "", _facts(backend))
+
+
 def _facts(backend: Any) -> dict[str, Any]:
     facts = getattr(backend, "facts", None)
     if facts is None:

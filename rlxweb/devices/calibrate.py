@@ -185,8 +185,8 @@ def _measure_cpu(
     work.measure("run", lambda: empty_run(place))
     work.measure("call", lambda: call_job(place))
     took = _measure_jobs(work, place, jobs)
-    for make in kernel_jobs(place):
-        work.measure("kernel", make)
+    for name, make in kernel_jobs(place):
+        work.measure(name, make)
     _look_again(work, place, jobs, took)
 
 
@@ -217,8 +217,8 @@ def _measure_device(
     work.measure("run", lambda: empty_run(place))
     took = _measure_jobs(work, place, jobs)
     work.measure("compile", lambda: compile_job(place))
-    for make in kernel_jobs(place):
-        work.measure("kernel", make)
+    for name, make in kernel_jobs(place):
+        work.measure(name, make)
     _look_again(work, place, jobs, took)
 
 

@@ -111,20 +111,22 @@ def empty_run(place: Place) -> Job:
     return Job("run", {}, job.run, close=job.close)
 
 
-def kernel_jobs(place: Place) -> Iterator[Callable[[], Job]]:
-    """Builders of the kernels' jobs, most telling first. Each compiles when called."""
-    is_cpu = place.device is Device.CPU
+def kernel_jobs(place: Place) -> Iterator[tuple[str, Callable[[], Job]]]:
+    """Names and builders of the kernels' jobs, most telling first.
+
+    A builder compiles when it is called.
+    """
     for n in (64, 256, 512):
-        yield partial(_matmul, place, n)
+        yield f"matmul {n}", partial(_matmul, place, n)
     for n, rows in ((128, 256), (2048, 64)):
-        yield partial(_fft, place, n, rows)
+        yield f"fft {rows} × {n}", partial(_fft, place, n, rows)
     for nbytes in (64 << 10, 2 * MIB, 64 * MIB):
-        yield partial(_copy, place, nbytes)
-    if is_cpu:
-        yield partial(_curved, place, 128 << 10)
+        yield f"copy {nbytes:,}", partial(_copy, place, nbytes)
+    if place.device is Device.CPU:
+        yield "elementwise", partial(_curved, place, 128 << 10)
     else:
-        yield partial(_chain, place, 1 * MIB)
-        yield partial(_matmul, place, 1024)
+        yield "elementwise", partial(_chain, place, 1 * MIB)
+        yield "matmul 1024", partial(_matmul, place, 1024)
 
 
 def _matmul(place: Place, n: int) -> Job:

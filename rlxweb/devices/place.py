@@ -77,4 +77,6 @@ def available_places(devices: Iterable[Device] | None = None) -> tuple[Place, ..
     wanted = tuple(PRIORITY if devices is None else devices)
     cpu = [CPU] if Device.CPU in wanted else []
     others = [d for d in wanted if d is not Device.CPU and d.label in ROWS]
+    # In a tab "gpu" opens the same adapter, and the more telling name stays.
+    others.sort(key=lambda d: d is not Device.WEBGPU)
     return distinct([*cpu, *(Place(d) for d in others if is_available(d))])

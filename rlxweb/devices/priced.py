@@ -25,6 +25,7 @@ from rlxweb.devices.device import Device
 from rlxweb.devices.place import Place
 from rlxweb.devices.worth import Worth
 from rlxweb.errors import CalibrationWarning, DeviceError, UsageError
+from rlxweb.gpu.drive import can_block, can_wait
 
 UNMEASURED = (
     "software on the CPU's own cores and not measured; `rlxweb calibrate` measures it"
@@ -39,11 +40,18 @@ class Priced:
     source: str
 
 
+CANNOT_WAIT = (
+    "blocking code cannot wait for a GPU here (no JSPI); call the _async variant"
+)
+
+
 def priced(place: Place, what: str) -> Priced | str:
     """What is known, or else assumed, of an engine's `what` points; or why neither.
 
     Errors   DeviceError when the place cannot be opened.
     """
+    if place.device is not Device.CPU and not can_wait():
+        return CANNOT_WAIT
     known = known_record(place.device, place.adapter)
     if known is not None and known.of(what):
         return Priced(known, "calibrated")
@@ -71,6 +79,8 @@ def measure_if_worth_it(
     if not worthwhile.measuring(cpu_ns) or not may_measure():
         return
     for place in places:
+        if place.device is not Device.CPU and not can_block():
+            continue  # measuring blocks
         known = known_record(place.device, place.adapter)
         if known is not None and known.of(what(place)):
             continue

@@ -57,18 +57,8 @@ def limits_of(native: Mapping[str, int]) -> Limits:
 
 
 def limits_to_ask(want: Limits, have: Limits) -> Limits:
-    """What to request: the wish cut to the adapter, but never under WebGPU's defaults.
-
-    A wish below the defaults (a shrunk device in a test) bounds what is recorded; it
-    must not change what the driver itself validates.
-    """
-    bounds = {
-        f.name: (min if f.name.startswith("min_") else max)(
-            getattr(want, f.name), getattr(_CORE, f.name)
-        )
-        for f in fields(Limits)
-    }
-    return Limits(**bounds).lowest(have)
+    """What to request: the wish cut to the adapter, never under WebGPU's defaults."""
+    return want.at_least_core().lowest(have)
 
 
 def ranked(natives: Iterable[Any], want: Want) -> list[Candidate]:
@@ -137,6 +127,3 @@ def quiet_wayland() -> Iterator[None]:
         yield
     finally:
         hook(show)
-
-
-_CORE = Limits()

@@ -35,6 +35,21 @@ class Limits:
             }
         )
 
+    def at_least_core(self) -> Limits:
+        """The same, with whatever is below WebGPU's own defaults raised to them.
+
+        A wish below the defaults (a shrunk device in a test) bounds what a plan uses;
+        it must not change what the driver itself validates.
+        """
+        return Limits(
+            **{
+                f.name: (min if f.name.startswith("min_") else max)(
+                    getattr(self, f.name), f.default
+                )
+                for f in fields(self)
+            }
+        )
+
 
 def shrunk() -> Limits:
     """A device so small that every split, fold and merge happens on small data."""

@@ -78,7 +78,7 @@ def _search(power: NDArray[Any], bins: NDArray[np.int64], top: NDArray[Any]) -> 
         columns -= np.arange(0, n_rows * n_bins, n_bins)[:, None]
         # In ascending order, k per row on average: k in each row if none is astray,
         # neither behind its row nor before it (a negative number, unsigned, is huge).
-        if columns.view(np.uint64).max() < n_bins:
+        if columns.view(np.uintp).max() < n_bins:
             _ordered(columns, values, bins, top)
             return
     _repaired(power, reached, bins, top)

@@ -11,7 +11,6 @@ from rlxweb.backends.pool import Pool
 from rlxweb.backends.registry import ROWS, Row, blocker
 from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.errors import AdapterMissing, Unsupported
-from rlxweb.gpu.drive import drive
 from rlxweb.gpu.fake import Failure, FakePort
 from rlxweb.gpu.limits import shrunk
 from rlxweb.gpu.port import Want
@@ -22,11 +21,11 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Device 'vulkan' is a fake; the list notes each opening."""
     names: list[str] = []
 
-    def open_fake(adapter: str) -> Any:
+    async def open_fake(adapter: str) -> Any:
         names.append(adapter)
         fail = (Failure("open", "no-adapter"),) if adapter == "absent" else ()
         port = FakePort(fail)
-        drive(port.open(Want()))
+        await port.open(Want())
         return WebGpuBackend(port)
 
     monkeypatch.setitem(ROWS, "vulkan", Row(open_fake))
@@ -87,8 +86,8 @@ def test_devices_without_a_row_are_missing_with_a_reason() -> None:
 @pytest.mark.parametrize(
     ("platform", "label", "words"),
     [
-        ("linux", "metal", "only on darwin"),
-        ("linux", "directx", "only on win32"),
+        ("linux", "metal", "only on macOS"),
+        ("linux", "directx", "only on Windows"),
         ("emscripten", "vulkan", "use 'webgpu'"),
         ("darwin", "metal", ""),
         ("emscripten", "cpu", ""),

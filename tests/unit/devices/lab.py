@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,6 +70,10 @@ class Lab:
 
         return Job(what, {}, run, close=lambda: self.closed.append(what))
 
+    def named(self) -> Iterator[tuple[str, Callable[[], Job]]]:
+        """The kernels as `kernel_jobs` gives them."""
+        return (("kernel", make) for make in self.kernels)
+
     def calibrate(self, *jobs: Job, **more: Any) -> Calibration:
         """Measure the CPU with these jobs besides its own."""
         return calibrate(CPU, lambda place: jobs, watch=self.watch, **more)
@@ -81,5 +85,5 @@ def lab_on(monkeypatch: pytest.MonkeyPatch) -> Lab:
     monkeypatch.setattr(f"{module}.empty_run", lambda place: made.job("run", 10))
     monkeypatch.setattr(f"{module}.call_job", lambda place: made.job("call", 20))
     monkeypatch.setattr(f"{module}.compile_job", lambda place: made.job("compile", 70))
-    monkeypatch.setattr(f"{module}.kernel_jobs", lambda place: iter(made.kernels))
+    monkeypatch.setattr(f"{module}.kernel_jobs", lambda place: made.named())
     return made

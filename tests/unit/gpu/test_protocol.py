@@ -14,6 +14,7 @@ GPU = Path(__file__).resolve().parents[3] / "rlxweb" / "gpu"
 PORTS = {
     "native.py": "NativePort",
     "fake.py": "FakePort",
+    "browser.py": "BrowserPort",
 }
 
 

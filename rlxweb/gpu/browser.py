@@ -1,0 +1,400 @@
+"""The GPU port over `navigator.gpu`: the only file that imports js and pyodide.
+
+Runs inside Pyodide, in a Worker or on a page. `bridge.js` owns the JavaScript objects;
+a command list crosses once and is replayed by number from then on. Here are the
+handles, the checks before any call, and what JavaScript's errors mean.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Coroutine, Generator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rlxweb.errors import (
+    AdapterMissing,
+    DeviceError,
+    DeviceLost,
+    MustAwait,
+    SessionClosed,
+)
+from rlxweb.gpu import rules
+from rlxweb.gpu.browser_words import (
+    facts_of,
+    handles_of,
+    limits_of,
+    limits_to_ask,
+    ours,
+    plain,
+    their_feature,
+)
+from rlxweb.gpu.port import (
+    Access,
+    Command,
+    DeviceFacts,
+    Usage,
+    Want,
+)
+from rlxweb.gpu.proof import prove
+
+_LETTERS: dict[Access, str] = {"read": "r", "write": "w", "uniform": "u"}
+# Command tuples whose ready form is kept for their next submission.
+_KEPT = 64
+
+
+# --- blocking ---------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Stepping:
+    """Which kind of caller runs Python right now; one thread, so one answer.
+
+    "task"   an event loop: a wait is `await`ed
+    "block"  `drive` where stacks can be switched: a wait is handed to it
+    "never"  `drive` where they cannot: there is no way to wait
+    """
+
+    how: str = "task"
+
+
+_stepping = _Stepping()
+
+
+def can_block() -> bool:
+    """Can blocking code wait here? That takes the browser's stack switching (JSPI)."""
+    from pyodide.ffi import can_run_sync
+
+    return bool(can_run_sync())
+
+
+def block_on(coro: Coroutine[Any, Any, Any]) -> Any:
+    """Run a coroutine to its end from blocking code.
+
+    Errors   MustAwait when it has to wait and the browser cannot switch stacks.
+    """
+    if not can_block():
+        waits, result = _step("never", coro, None)
+        if waits is not None:
+            coro.close()
+            raise must_await("run", "run_async")
+        return result
+    from pyodide.ffi import run_sync
+
+    promise, result = _step("block", coro, None)
+    while promise is not None:
+        try:
+            value = run_sync(promise)
+        except BaseException as error:
+            promise, result = _step("block", coro, error)
+        else:
+            promise, result = _step("block", coro, None, value)
+    return result
+
+
+def _step(
+    how: str,
+    coro: Coroutine[Any, Any, Any],
+    error: BaseException | None,
+    value: Any = None,
+) -> tuple[Any, Any]:
+    """One step of a coroutine: (what it waits for, None) or (None, its result)."""
+    before, _stepping.how = _stepping.how, how
+    try:
+        return (coro.send(value) if error is None else coro.throw(error)), None
+    except StopIteration as done:
+        return None, done.value
+    finally:
+        _stepping.how = before
+
+
+class _Handed:
+    """A promise for `block_on` to wait for."""
+
+    def __init__(self, promise: Any) -> None:
+        self._promise = promise
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return (yield self._promise)
+
+
+def must_await(doing: str, instead: str) -> MustAwait:
+    """The error for blocking code where nothing can block."""
+    return MustAwait(
+        doing,
+        "the GPU answers only when the page's event loop runs",
+        "this browser, or this call, cannot switch stacks (JSPI)",
+        f"use `await {instead}(…)`, or run Python by `runPythonAsync`",
+    )
+
+
+def _wait(promise: Any) -> Awaitable[Any]:
+    return _Handed(promise) if _stepping.how == "block" else promise
+
+
+def js_objects(port: BrowserPort) -> int:
+    """How many JavaScript objects the bridge holds for a port: the leak test."""
+    return 0 if port._js is None else int(port._js.held())
+
+
+# --- the port ---------------------------------------------------------------------
+
+
+@cache
+def _bridge() -> Any:
+    """bridge.js, evaluated once: a function that makes one port."""
+    from pyodide.code import run_js
+
+    source = Path(__file__).with_name("bridge.js").read_text(encoding="utf-8")
+    return run_js(source)
+
+
+class BrowserPort:
+    """The eight verbs over one GPUDevice of this tab.
+
+    What WebGPU finds wrong with a buffer or a submission it says later: such errors
+    come out of the next `read` that they could have spoiled, never too late for it.
+    """
+
+    def __init__(self, deadline_s: float = 30.0) -> None:
+        self.deadline_s = deadline_s
+        self.lost = ""
+        self.passed_over: tuple[tuple[str, str], ...] = ()
+        self.created = {"buffers": 0, "pipelines": 0, "lists": 0}
+        self._closed = False
+        self._facts: DeviceFacts | None = None
+        self._js: Any = None
+        self._next = 1
+        self._sizes: dict[int, rules.BufferFacts] = {}
+        self._layouts: dict[int, tuple[Access, ...]] = {}
+        self._ready: dict[int, tuple[Sequence[Command], int, frozenset[int]]] = {}
+
+    @property
+    def facts(self) -> DeviceFacts:
+        if self._facts is None:
+            raise DeviceError("facts", "the port is not open", "", "await open() first")
+        return self._facts
+
+    @property
+    def live(self) -> Set[int]:
+        return self._sizes.keys() | self._layouts.keys()
+
+    # --- the eight verbs --------------------------------------------------------
+
+    async def open(self, want: Want) -> DeviceFacts:
+        """See `Port.open`."""
+        if self._closed:
+            raise SessionClosed("open", "the port was closed", "", _OPEN_NEW)
+        if self._js is not None:
+            raise DeviceError("open", "the port is open already")
+        self._must_be_able_to_wait("open the GPU of this tab", "open_async")
+        self._js = _bridge()()
+        try:
+            found = json.loads(await self._call("open the GPU", "find"))
+            facts = facts_of(found)
+            self._refuse(facts, want)
+            features = facts.features & frozenset(want.features)
+            granted = await self._call(
+                f"open {facts.name}",
+                "open",
+                json.dumps(sorted(their_feature(f) for f in features)),
+                json.dumps(limits_to_ask(want.limits, facts.limits)),
+                self._deadline_ms,
+            )
+            limits = limits_of(json.loads(granted))
+            self._facts = replace(facts, features=features, limits=limits)
+            before = dict(self.created)
+            await prove(self)
+            self.created.update(before)
+            self._facts = replace(self._facts, limits=limits.lowest(want.limits))
+        except BaseException:
+            self._drop()
+            raise
+        return self._facts
+
+    def buffer(self, nbytes: int, usage: Usage) -> int:
+        """See `Port.buffer`. OutOfMemory comes with the next `read` of the buffer."""
+        self._check_open("buffer")
+        rules.check_buffer(nbytes, usage, self.facts.limits)
+        size = rules.padded(nbytes)
+        handle = self._handle("buffers")
+        self._now(f"buffer of {nbytes} bytes ({usage})", "buffer", handle, size, usage)
+        self._sizes[handle] = rules.BufferFacts(size, usage)
+        return handle
+
+    def write(self, handle: int, offset: int, data: memoryview) -> None:
+        """See `Port.write`. JavaScript borrows the bytes; the queue copies them."""
+        self._check_open("write")
+        flat, tail = rules.check_write(handle, offset, data, self._sizes)
+        doing = f"write {data.nbytes} bytes to buffer {handle}"
+        if flat.nbytes:
+            self._now(doing, "write", handle, offset, flat)
+        if tail:
+            self._now(doing, "write", handle, offset + flat.nbytes, memoryview(tail))
+
+    async def pipeline(
+        self, source: str, layout: Sequence[Access], constants: Mapping[str, float]
+    ) -> int:
+        """See `Port.pipeline`."""
+        self._check_open("pipeline")
+        order = tuple(layout)
+        rules.check_layout(order, self.facts.limits)
+        rules.check_workgroup(source, constants, self.facts.limits)
+        self._must_be_able_to_wait("compile a shader", "compile_async")
+        handle = self._handle("pipelines")
+        await self._call(
+            "compile a shader",
+            "pipeline",
+            handle,
+            source,
+            "".join(_LETTERS[a] for a in order),
+            json.dumps(dict(constants)),
+            self._deadline_ms,
+            source=source,
+        )
+        self._layouts[handle] = order
+        return handle
+
+    def submit(self, commands: Sequence[Command]) -> None:
+        """See `Port.submit`."""
+        self._check_open("submit")
+        doing = f"submit {len(commands)} commands"
+        known = self._ready.get(id(commands))
+        if known is not None and known[0] is commands:
+            self._now(doing, "submit", known[1])
+            return
+        for command in commands:
+            rules.check_command(command, self._sizes, self._layouts, self.facts.limits)
+        number = self._handle("lists")
+        self._now(doing, "ready", number, json.dumps([plain(c) for c in commands]))
+        self._now(doing, "submit", number)
+        # Only a tuple cannot change between two submissions; holding it keeps its id.
+        if isinstance(commands, tuple):
+            while len(self._ready) >= _KEPT:
+                self._forget(next(iter(self._ready)))
+            handles = frozenset(h for c in commands for h in handles_of(c))
+            self._ready[id(commands)] = (commands, number, handles)
+        else:
+            self._js.forget(number)
+
+    async def read(self, handle: int, offset: int, nbytes: int) -> memoryview:
+        """See `Port.read`."""
+        self._check_open("read")
+        facts = rules.check_read(handle, offset, nbytes, self._sizes)
+        self._must_be_able_to_wait("read results", "run_async")
+        out = np.empty(nbytes, np.uint8)
+        await self._call(
+            f"read {nbytes} bytes of buffer {handle}",
+            "read",
+            handle,
+            offset,
+            nbytes,
+            facts.usage,
+            out.data,
+            self._deadline_ms,
+        )
+        return out.data
+
+    def destroy(self, handle: int) -> None:
+        """See `Port.destroy`."""
+        if self._closed:
+            raise SessionClosed("destroy", "the port was closed", "", _OPEN_NEW)
+        if handle not in self.live:
+            raise DeviceError(f"destroy {handle}", "it is no live buffer or pipeline")
+        for key in [k for k, r in self._ready.items() if handle in r[2]]:
+            self._forget(key)
+        self._sizes.pop(handle, None)
+        self._layouts.pop(handle, None)
+        self._js.free(handle)
+
+    async def close(self) -> None:
+        """See `Port.close`."""
+        if not self._closed:
+            self._closed = True
+            self._drop()
+
+    # --- crossing into JavaScript -----------------------------------------------
+
+    @property
+    def _deadline_ms(self) -> float:
+        return 1e3 * self.deadline_s
+
+    def _now(self, doing: str, verb: str, *arguments: Any) -> None:
+        """A call that does not wait."""
+        from pyodide.ffi import JsException
+
+        try:
+            getattr(self._js, verb)(*arguments)
+        except JsException as error:
+            raise self._ours(error, doing, "") from None
+
+    async def _call(
+        self, doing: str, verb: str, *arguments: Any, source: str = ""
+    ) -> Any:
+        """A call whose promise is waited for."""
+        from pyodide.ffi import JsException
+
+        try:
+            return await _wait(getattr(self._js, verb)(*arguments))
+        except JsException as error:
+            raise self._ours(error, doing, source) from None
+
+    def _ours(self, error: Any, doing: str, source: str) -> DeviceError:
+        self.lost = self.lost or str(self._js.lost)
+        return ours(error, doing, source)
+
+    def _must_be_able_to_wait(self, doing: str, instead: str) -> None:
+        if _stepping.how == "never":
+            raise must_await(doing, instead)
+
+    def _check_open(self, verb: str) -> None:
+        if self._closed:
+            raise SessionClosed(verb, "the port was closed", "", _OPEN_NEW)
+        if self._js is None:
+            raise DeviceError(verb, "the port is not open", "", "await open() first")
+        self.lost = self.lost or str(self._js.lost)
+        if self.lost:
+            raise DeviceLost(
+                verb, f"the device was lost ({self.lost})", "", "open the device again"
+            )
+
+    def _refuse(self, facts: DeviceFacts, want: Want) -> None:
+        doing = "open the GPU of this tab"
+        if want.backends and "webgpu" not in want.backends:
+            raise AdapterMissing(
+                doing,
+                f"{' or '.join(want.backends)} was asked for",
+                "a browser offers 'webgpu' and nothing else",
+                "choose device 'webgpu'",
+            )
+        if want.name.lower() not in f"{facts.name} {facts.vendor}".lower():
+            raise AdapterMissing(
+                doing,
+                f"the adapter is {facts.name}",
+                f"its name has no {want.name!r}",
+                "a page cannot choose between adapters; leave the name out",
+                ((facts.name, "another name was asked for"),),
+            )
+
+    def _forget(self, key: int) -> None:
+        self._js.forget(self._ready.pop(key)[1])
+
+    def _drop(self) -> None:
+        if self._js is not None:
+            self._js.close()
+        self._js = None
+        self._sizes.clear()
+        self._layouts.clear()
+        self._ready.clear()
+
+    def _handle(self, kind: str) -> int:
+        self.created[kind] += 1
+        self._next += 1
+        return self._next - 1
+
+
+_OPEN_NEW = "open a new session for more work"
