@@ -12,6 +12,7 @@ import pytest
 
 from rlxweb.cli import calibrate_command
 from rlxweb.cost.record import Calibration, from_json
+from rlxweb.devices import calibrate
 from rlxweb.devices.calibration_kernels import Job
 from rlxweb.devices.device import Device
 from rlxweb.devices.place import CPU, Place
@@ -134,7 +135,8 @@ def test_a_job_that_fails_is_left_out_by_name(
 ) -> None:
     """One kernel too much for an engine does not cost the others."""
     add_job(monkeypatch, failing(OutOfMemory("run", "no room for 5 GiB")))
-    args = "calibrate", "--device", "cpu", "--budget-s", 0.3, "--json"
+    monkeypatch.setattr(calibrate, "kernel_jobs", lambda place: ())
+    args = "calibrate", "--device", "cpu", "--budget-s", 300, "--json"
     (record,) = call(capsys, *args).record["records"]
     assert "extra rows 2: run: no room for 5 GiB" in record["left_out"]
     assert "call" in {p["what"] for p in record["points"]}
