@@ -1,0 +1,70 @@
+// A page's side of Python in a Worker: start it, call it, hear of its progress.
+//
+//   const rlx = await start({ python: ["live.py"], onProgress });
+//   const { result, buffers } = await rlx.call("spectrum", { k: 5 }, [samples.buffer]);
+//
+// Buffers given to `call` are handed over: the page's own view of them is empty after.
+
+export async function start({ python = [], onProgress = () => {}, onSaid = () => {} } = {}) {
+  const began = performance.now();
+  const worker = new Worker(new URL("worker.js", import.meta.url), { type: "module" });
+  const waiting = new Map();
+  let next = 1;
+
+  const ready = new Promise((done, failed) => {
+    worker.addEventListener("message", ({ data }) => {
+      if (data.progress === "said") onSaid(data.detail);
+      else if (data.progress) onProgress(data.progress, data.detail, performance.now() - began);
+      else if (data.ready) done(data.ready);
+      else if (data.fatal) failed(new PythonError(data.fatal));
+      else settle(data);
+    });
+    worker.addEventListener("error", (event) => {
+      event.preventDefault();
+      const error = new Error(event.message || "the Worker could not be loaded");
+      failed(error);
+      for (const { failed } of waiting.values()) failed(error);
+      waiting.clear();
+    });
+  });
+
+  function settle({ id, result, buffers, error }) {
+    const { done, failed } = waiting.get(id);
+    waiting.delete(id);
+    if (error) failed(new PythonError(error));
+    else done({ result, buffers });
+  }
+
+  const urls = python.map((name) => new URL(name, document.baseURI).href);
+  worker.postMessage({ start: { python: urls } });
+  const facts = await ready;
+  onProgress("ready", "", performance.now() - began);
+
+  return {
+    // {device, jspi, versions}: the row of the report for "webgpu", whether blocking
+    // calls can wait, and what runs here.
+    facts,
+    startMs: performance.now() - began,
+    call(name, args = {}, buffers = []) {
+      const id = next++;
+      const promise = new Promise((done, failed) => waiting.set(id, { done, failed }));
+      worker.postMessage({ id, call: name, args, buffers }, buffers);
+      return promise;
+    },
+    stop() {
+      worker.terminate();
+      for (const { failed } of waiting.values()) failed(new Error("stopped"));
+      waiting.clear();
+    },
+  };
+}
+
+// An exception of Python: `type` is its class, `message` its text.
+export class PythonError extends Error {
+  constructor({ type, message, traceback }) {
+    super(message);
+    this.name = "PythonError";
+    this.type = type;
+    this.traceback = traceback;
+  }
+}

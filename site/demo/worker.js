@@ -1,0 +1,108 @@
+// Python in a Worker: Pyodide, NumPy and rlxweb from ../runtime/, and one way in.
+//
+// Messages in   {start: {python: [urls]}}, then {id, call, args, buffers}
+// Messages out  {progress, detail}, {ready}, {id, result, buffers}, {id, error}, {fatal}
+// Used through rlx.js; a page never talks to it directly.
+import { loadPyodide } from "../runtime/pyodide.mjs";
+
+const RUNTIME = new URL("../runtime/", import.meta.url).href;
+let call = null;
+
+// Demo functions take (args, buffers) and give a result or (result, [arrays]). They are
+// entered so that blocking waits may switch stacks where the browser can do that.
+const ENTRY = `
+import inspect, json, time
+
+async def finish(out):
+    return pack(await out)
+
+def pack(out):
+    data, arrays = out if isinstance(out, tuple) else (out, [])
+    return json.dumps(data), arrays
+
+def enter(name, text, buffers):
+    out = globals()[name](json.loads(text), [b.to_py() for b in buffers])
+    return finish(out) if inspect.isawaitable(out) else pack(out)
+`;
+
+function step(progress, detail = "") {
+  postMessage({ progress, detail });
+}
+
+async function start({ python = [] }) {
+  step("runtime", "Python");
+  const quiet = () => {};
+  const py = await loadPyodide({ indexURL: RUNTIME, stderr: (text) => step("said", text) });
+  step("numpy", "NumPy");
+  await py.loadPackage("numpy", { messageCallback: quiet });
+  step("rlxweb", "rlxweb");
+  await py.loadPackage("rlxweb", { messageCallback: quiet });
+  py.runPython("import rlxweb");
+  step("adapter", "the GPU of this browser");
+  const row = await py.runPythonAsync(`
+from rlxweb.devices.availability import open_async
+row = await open_async("webgpu")
+import json
+json.dumps(row.as_json())
+`);
+  const namespace = py.globals.get("dict")();
+  py.runPython(ENTRY, { globals: namespace });
+  for (const url of python) {
+    const source = await (await fetch(url)).text();
+    py.runPython(source, { globals: namespace, filename: url });
+  }
+  call = namespace.get("enter");
+  const blocks = py.runPython("from rlxweb.gpu.browser import can_block; can_block") ;
+  const jspi = blocks.callPromising ? await blocks.callPromising() : false;
+  blocks.destroy();
+  postMessage({ ready: { device: JSON.parse(row), jspi, versions: versions(py) } });
+}
+
+function versions(py) {
+  return JSON.parse(py.runPython(`
+import json, sys, numpy, rlxweb
+json.dumps({"rlxweb": rlxweb.__version__, "numpy": numpy.__version__, "python": sys.version.split()[0]})
+`));
+}
+
+// A Python failure as {type, message, traceback}: the message is rlxweb's own sentence.
+function told(error) {
+  const lines = String(error.message ?? error).trim().split("\n");
+  const last = lines.findLast((line) => /^[A-Za-z_][\w.]*(:|$)/.test(line)) ?? lines.at(-1);
+  const at = lines.lastIndexOf(last);
+  const text = lines.slice(at).join("\n");
+  const [, type, message] = /^([\w.]+):?\s*([^]*)$/.exec(text) ?? [, "Error", text];
+  return { type: error.type ?? type.split(".").at(-1), message: message || text, traceback: lines.join("\n") };
+}
+
+async function answer({ id, call: name, args, buffers }) {
+  const proxies = [];
+  try {
+    const enter = call.callPromising ? call.callPromising.bind(call) : call;
+    let out = await enter(name, JSON.stringify(args ?? {}), (buffers ?? []).map((b) => new Uint8Array(b)));
+    proxies.push(out);
+    const [text, arrays] = out;
+    proxies.push(arrays);
+    const copies = [];
+    for (const array of arrays) {
+      const view = array.getBuffer();
+      copies.push(view.data.slice());
+      view.release();
+      array.destroy();
+    }
+    postMessage({ id, result: JSON.parse(text), buffers: copies }, copies.map((c) => c.buffer));
+  } catch (error) {
+    postMessage({ id, error: told(error) });
+  } finally {
+    for (const proxy of proxies) proxy?.destroy?.();
+  }
+}
+
+addEventListener("message", async ({ data }) => {
+  if (!data.start) return answer(data);
+  try {
+    await start(data.start);
+  } catch (error) {
+    postMessage({ fatal: told(error) });
+  }
+});
