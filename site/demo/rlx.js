@@ -4,8 +4,14 @@
 //   const { result, buffers } = await rlx.call("spectrum", { k: 5 }, [samples.buffer]);
 //
 // Buffers given to `call` are handed over: the page's own view of them is empty after.
+// What Python hands over while it runs, by `post(data, arrays)`, goes to `onPost`.
 
-export async function start({ python = [], onProgress = () => {}, onSaid = () => {} } = {}) {
+export async function start({
+  python = [],
+  onProgress = () => {},
+  onSaid = () => {},
+  onPost = () => {},
+} = {}) {
   const began = performance.now();
   const worker = new Worker(new URL("worker.js", import.meta.url), { type: "module" });
   const waiting = new Map();
@@ -15,6 +21,7 @@ export async function start({ python = [], onProgress = () => {}, onSaid = () =>
     worker.addEventListener("message", ({ data }) => {
       if (data.progress === "said") onSaid(data.detail);
       else if (data.progress) onProgress(data.progress, data.detail, performance.now() - began);
+      else if ("posted" in data) onPost(data.posted, data.buffers);
       else if (data.ready) done(data.ready);
       else if (data.fatal) failed(new PythonError(data.fatal));
       else settle(data);

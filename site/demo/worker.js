@@ -1,7 +1,8 @@
 // Python in a Worker: Pyodide, NumPy and rlxweb from ../runtime/, and one way in.
 //
 // Messages in   {start: {python: [urls]}}, then {id, call, args, buffers}
-// Messages out  {progress, detail}, {ready}, {id, result, buffers}, {id, error}, {fatal}
+// Messages out  {progress, detail}, {ready}, {id, result, buffers}, {id, error}, {fatal},
+//               and {posted, buffers} for each post(data, arrays) of Python as it runs
 // Used through rlx.js; a page never talks to it directly.
 import { loadPyodide } from "../runtime/pyodide.mjs";
 
@@ -10,6 +11,7 @@ let call = null;
 
 // Demo functions take (args, buffers) and give a result or (result, [arrays]). They are
 // entered so that blocking waits may switch stacks where the browser can do that.
+// post(data, arrays) hands the page something while a function is still running.
 const ENTRY = `
 import inspect, json, time
 
@@ -19,6 +21,9 @@ async def finish(out):
 def pack(out):
     data, arrays = out if isinstance(out, tuple) else (out, [])
     return json.dumps(data), arrays
+
+def post(data, arrays=()):
+    post_text(json.dumps(data), list(arrays))
 
 def enter(name, text, buffers):
     out = globals()[name](json.loads(text), [b.to_py() for b in buffers])
@@ -46,6 +51,7 @@ import json
 json.dumps(row.as_json())
 `);
   const namespace = py.globals.get("dict")();
+  namespace.set("post_text", (text, arrays) => give({ posted: JSON.parse(text) }, arrays));
   py.runPython(ENTRY, { globals: namespace });
   for (const url of python) {
     const source = await (await fetch(url)).text();
@@ -75,6 +81,18 @@ function told(error) {
   return { type: error.type ?? type.split(".").at(-1), message: message || text, traceback: lines.join("\n") };
 }
 
+// A message to the page with copies of Python's arrays, which are let go of here.
+function give(message, arrays) {
+  const buffers = [];
+  for (const array of arrays) {
+    const view = array.getBuffer();
+    buffers.push(view.data.slice());
+    view.release();
+    array.destroy();
+  }
+  postMessage({ ...message, buffers }, buffers.map((b) => b.buffer));
+}
+
 async function answer({ id, call: name, args, buffers }) {
   const proxies = [];
   try {
@@ -83,14 +101,7 @@ async function answer({ id, call: name, args, buffers }) {
     proxies.push(out);
     const [text, arrays] = out;
     proxies.push(arrays);
-    const copies = [];
-    for (const array of arrays) {
-      const view = array.getBuffer();
-      copies.push(view.data.slice());
-      view.release();
-      array.destroy();
-    }
-    postMessage({ id, result: JSON.parse(text), buffers: copies }, copies.map((c) => c.buffer));
+    give({ id, result: JSON.parse(text) }, arrays);
   } catch (error) {
     postMessage({ id, error: told(error) });
   } finally {
