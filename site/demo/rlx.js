@@ -4,7 +4,8 @@
 //   const { result, buffers } = await rlx.call("spectrum", { k: 5 }, [samples.buffer]);
 //
 // Buffers given to `call` are handed over: the page's own view of them is empty after.
-// What Python hands over while it runs, by `post(data, arrays)`, goes to `onPost`.
+// `await rlx.mount(file)` gives a path by which Python opens a File, `rlx.unmount(path)`
+// lets it go. What Python hands over while it runs, by `post(data, arrays)`, goes to `onPost`.
 
 export async function start({
   python = [],
@@ -47,16 +48,22 @@ export async function start({
   const facts = await ready;
   onProgress("ready", "", performance.now() - began);
 
+  function send(message, buffers = []) {
+    const id = next++;
+    const promise = new Promise((done, failed) => waiting.set(id, { done, failed }));
+    worker.postMessage({ id, ...message }, buffers);
+    return promise;
+  }
+
   return {
     // {device, jspi, versions}: the row of the report for "webgpu", whether blocking
     // calls can wait, and what runs here.
     facts,
     startMs: performance.now() - began,
-    call(name, args = {}, buffers = []) {
-      const id = next++;
-      const promise = new Promise((done, failed) => waiting.set(id, { done, failed }));
-      worker.postMessage({ id, call: name, args, buffers }, buffers);
-      return promise;
+    call: (name, args = {}, buffers = []) => send({ call: name, args, buffers }, buffers),
+    mount: async (file) => (await send({ mount: file })).result,
+    unmount: async (path) => {
+      await send({ unmount: path });
     },
     stop() {
       worker.terminate();

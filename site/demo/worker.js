@@ -1,13 +1,16 @@
 // Python in a Worker: Pyodide, NumPy and rlxweb from ../runtime/, and one way in.
 //
-// Messages in   {start: {python: [urls]}}, then {id, call, args, buffers}
+// Messages in   {start: {python: [urls]}}, then {id, call, args, buffers},
+//               {id, mount: File} → its path, {id, unmount: path}
 // Messages out  {progress, detail}, {ready}, {id, result, buffers}, {id, error}, {fatal},
 //               and {posted, buffers} for each post(data, arrays) of Python as it runs
 // Used through rlx.js; a page never talks to it directly.
 import { loadPyodide } from "../runtime/pyodide.mjs";
 
+const EIO = 29;
 const RUNTIME = new URL("../runtime/", import.meta.url).href;
 let call = null;
+let files = null;
 
 // Demo functions take (args, buffers) and give a result or (result, [arrays]). They are
 // entered so that blocking waits may switch stacks where the browser can do that.
@@ -54,14 +57,48 @@ json.dumps(row.as_json())
   namespace.set("post_text", (text, arrays) => give({ posted: JSON.parse(text) }, arrays));
   py.runPython(ENTRY, { globals: namespace });
   for (const url of python) {
-    const source = await (await fetch(url)).text();
-    py.runPython(source, { globals: namespace, filename: url });
+    py.runPython(await source(url), { globals: namespace, filename: url });
   }
   call = namespace.get("enter");
+  files = fileRoom(py.FS);
   const blocks = py.runPython("from rlxweb.gpu.browser import can_block; can_block") ;
   const jspi = blocks.callPromising ? await blocks.callPromising() : false;
   blocks.destroy();
   postMessage({ ready: { device: JSON.parse(row), jspi, versions: versions(py) } });
+}
+
+async function source(url) {
+  const answer = await fetch(url);
+  if (!answer.ok) throw new Error(`${url} could not be loaded (${answer.status} ${answer.statusText})`);
+  return answer.text();
+}
+
+// Files of the page as paths that Python can open. Nothing is copied: each read takes its
+// own slice of the file, so a file may be larger than memory.
+function fileRoom(FS) {
+  const { WORKERFS } = FS.filesystems;
+  const read = WORKERFS.stream_ops.read;
+  // A file that changed since it was chosen cannot be read any more: an OSError of
+  // Python's, where the browser's own exception would end the interpreter.
+  WORKERFS.stream_ops.read = (...asked) => {
+    try {
+      return read(...asked);
+    } catch {
+      throw new FS.ErrnoError(EIO);
+    }
+  };
+  let next = 1;
+  return {
+    mount(file) {
+      const folder = `/files/${next++}`;
+      FS.mkdirTree(folder);
+      FS.mount(WORKERFS, { files: [file] }, folder);
+      return `${folder}/${file.name}`;
+    },
+    unmount(path) {
+      FS.unmount(path.split("/").slice(0, 3).join("/"));
+    },
+  };
 }
 
 function versions(py) {
@@ -109,8 +146,17 @@ async function answer({ id, call: name, args, buffers }) {
   }
 }
 
+function keep({ id, mount, unmount }) {
+  try {
+    postMessage({ id, result: mount ? files.mount(mount) : files.unmount(unmount) });
+  } catch (error) {
+    postMessage({ id, error: told(error) });
+  }
+}
+
 addEventListener("message", async ({ data }) => {
-  if (!data.start) return answer(data);
+  if (data.call) return answer(data);
+  if (!data.start) return keep(data);
   try {
     await start(data.start);
   } catch (error) {
