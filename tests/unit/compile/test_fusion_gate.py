@@ -217,6 +217,42 @@ def test_the_numbers_are_the_difference_of_the_plans() -> None:
     json.dumps(gates_word(before)[0].as_json(), allow_nan=False)
 
 
+@SPELLINGS
+@pytest.mark.parametrize(("more", "kept"), [(0.0, TOGETHER), (1e-6, TWO)])
+def test_a_gain_that_is_just_enough_will_do(
+    spelling: Spelling, more: float, kept: list[str]
+) -> None:
+    """And the decision says what was done."""
+    gate = replace(measured(1000.0, 1.0), min_gain_ns=1000.0 + 8 * 4 * 9 + more)
+    plan = compile_graph(graph_of(spelling), target(gate))
+    assert kernels(plan) == kept
+    (decision,) = gates_word(plan)
+    assert decision.what.split()[1] == ("fused" if kept is TOGETHER else "apart")
+
+
+@pytest.mark.parametrize("sizes", [(16, 64), (64, 16)])
+@pytest.mark.parametrize("gate", [None, measured()])
+def test_a_kernel_for_one_size_is_none_for_another(
+    sizes: tuple[int, int], gate: IoFusionGate | None
+) -> None:
+    """Two sites with results of one shape, of which the device can fuse one."""
+    some = replace(
+        target(gate),
+        native=lambda op, inputs, *rest: (
+            op.name != "welch_row_peaks" or inputs[1].shape == (16,)
+        ),
+    )
+    graph = Graph("two sizes")
+    found = [fused(graph, graph.input(f"x{n}", (4, 256)), n) for n in sizes]
+    graph.set_outputs(found)
+    plan = compile_graph(graph, some)
+    assert kernels(plan) == (TOGETHER + TWO if sizes[0] == 16 else TWO + TOGETHER)
+    words = {n: d for n, d in zip(sizes, gates_word(plan), strict=True)}
+    assert words[16].what == "welch_row_peaks fused"
+    assert words[64].what == "welch_row_peaks apart"
+    assert words[64].why == "made up has no kernel for it at this size"
+
+
 # --- which sites there are --------------------------------------------------------
 
 

@@ -160,6 +160,14 @@ def test_kernels_start_as_often_as_the_target_says() -> None:
     assert profile(lambda g: [g.cumsum(x_of(g, 4, 4), 1)], many).kernel_launches == 5
 
 
+def test_a_kernel_reads_an_operand_it_has_twice_once() -> None:
+    def square(g: Graph) -> list[Tensor]:
+        x = x_of(g, 5, 5)
+        return [x @ x]
+
+    assert profile(square) == GraphIoProfile(1, 0, 100, 200)
+
+
 def test_an_output_that_is_returned_twice_comes_back_twice() -> None:
     def twice(g: Graph) -> list[Tensor]:
         y = g.exp(x_of(g, 10))

@@ -38,6 +38,7 @@ from rlxweb.signal.prices import bucket_of
 from tests.unit.signal.pretend_gpu import (
     BOTH,
     NAME,
+    PLACE,
     PretendGpu,
     by_name,
     job_of,
@@ -69,7 +70,7 @@ def test_unknown_devices_are_refused(name: Any) -> None:
         rlx.welch_peaks(SMALL, device=name)
 
 
-@pytest.mark.parametrize("name", ["cuda", "rocm", "mlx", "ane", "webgpu"])
+@pytest.mark.parametrize("name", ["cuda", "rocm", "mlx", "ane"])
 def test_devices_without_a_backend_are_refused(name: str) -> None:
     with pytest.raises(AdapterMissing, match="no backend for it yet; see `rlxweb dev"):
         rlx.welch_peaks(SMALL, device=name)
@@ -246,6 +247,18 @@ def test_runs_teach_the_next_pick(two: PretendGpu) -> None:
     assert taught.candidates[0] is not same
     elsewhere = decide(job_of(3000, n=64), places=BOTH).decision
     assert {c.correction for c in elsewhere.candidates} == {1.0}
+
+
+def test_a_corrected_model_is_not_corrected_twice(two: PretendGpu) -> None:
+    """Runs count against what the model says itself, so the factor comes to rest."""
+    job = job_of(3000)
+    took = 2 * decide(job, places=[PLACE]).candidate.predicted_ns
+    for _ in range(60):
+        pick = decide(job, places=[PLACE])
+        (way,) = [c for c in pick.decision.candidates if c.how == "fused_op"]
+        replace(pick, candidate=way).observe(took)
+    bucket = bucket_of(job, way)
+    assert corrections.factor(bucket) == pytest.approx(2.0, rel=0.03)
 
 
 def test_runs_nobody_can_tell_apart_teach_nothing(two: PretendGpu) -> None:

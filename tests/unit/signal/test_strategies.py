@@ -121,12 +121,15 @@ def test_any_size_on_the_cpu(n: int, more: int, rows: int, data: st.DataObject) 
     check(found, estimate(x, n, segments), 1e-7)
 
 
+@pytest.mark.parametrize("device", [None, "cpu"])
 @pytest.mark.parametrize("least", [None, 1, 2, 8])
-def test_a_single_segment_only_where_it_is_allowed(least: int | None) -> None:
+def test_a_single_segment_only_where_it_is_allowed(
+    least: int | None, device: str | None
+) -> None:
     """Ultra is predicted to be faster, and is taken with min_segments=1 alone."""
     Speed(1e3, 1.0).give_to(CPU)
     x = noise(4, 1152)
-    found = rlx.welch_peaks(x, min_segments=least)
+    found = rlx.welch_peaks(x, min_segments=least, device=device)
     segments = 1 if least == 1 else 8
     assert found.spec.n_segments == segments
     assert found.decision.what.split()[0] == ("ultra" if least == 1 else "fast")
