@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import rlxweb.ops  # noqa: F401  registers the vocabulary
-from rlxweb.devices.availability import available_devices, is_available
+from rlxweb.devices.availability import available_devices, is_available, open_async
 from rlxweb.devices.device import Device, parse_device, parse_device_list
 from rlxweb.devices.graph_devices import GraphDevices
 from rlxweb.devices.policy import DevicePolicy
@@ -21,7 +21,7 @@ from rlxweb.ops.custom import register_custom
 from rlxweb.runtime.session import CompiledGraph, Session
 from rlxweb.signal.result import WelchPeaks
 from rlxweb.signal.welch import welch
-from rlxweb.signal.welch_peaks import welch_peaks
+from rlxweb.signal.welch_peaks import welch_peaks, welch_peaks_async
 
 __all__ = [
     "CompiledGraph",
@@ -37,11 +37,13 @@ __all__ = [
     "available_devices",
     "device_report",
     "is_available",
+    "open_async",
     "parse_device",
     "parse_device_list",
     "register_custom",
     "welch",
     "welch_peaks",
+    "welch_peaks_async",
 ]
 
 

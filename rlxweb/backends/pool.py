@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import atexit
 import threading
+from inspect import isawaitable
+from time import perf_counter_ns
 from typing import Any
 
 from rlxweb.backends.registry import ROWS, blocker
@@ -23,6 +25,7 @@ class Pool:
     def __init__(self) -> None:
         self._open: dict[tuple[str, str], Any] = {}
         self._failed: dict[tuple[str, str], DeviceError] = {}
+        self._opening_ns: dict[tuple[str, str], int] = {}
         self._limited: dict[tuple[str, str, Limits], Any] = {}
         self._lock = threading.RLock()
 
@@ -55,8 +58,11 @@ class Pool:
         with self._lock:
             if key in self._open:
                 return self._open[key]
+            begun = perf_counter_ns()
             try:
-                backend = await ROWS[label].open(adapter)
+                backend = ROWS[label].open(adapter)
+                if isawaitable(backend):
+                    backend = await backend
             except MustAwait:
                 raise  # it may well open when it is awaited
             except DeviceError as error:
@@ -67,12 +73,17 @@ class Pool:
                 await backend.close()
             else:
                 self._open[key] = backend
+                self._opening_ns[key] = perf_counter_ns() - begun
             return self._open[key]
 
     def is_open(self, label: str, adapter: str = "") -> bool:
         """Has the backend been opened and not been lost since?"""
         backend = self._open.get((label, adapter.lower()))
         return backend is not None and not getattr(backend, "lost", "")
+
+    def opening_ns(self, label: str, adapter: str = "") -> int:
+        """How long opening the backend took, when it was opened last; 0 before that."""
+        return self._opening_ns.get((label, adapter.lower()), 0)
 
     def _let_go_if_lost(self, key: tuple[str, str]) -> None:
         """Close a backend whose device went away, so that it is opened anew."""

@@ -16,14 +16,13 @@ from rlxweb.gpu.port import BackendType, Want
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """How to open one device; `platforms` empty means everywhere."""
+    """How to open one device; `platforms` empty means everywhere.
 
-    open: Callable[[str], Awaitable[Any]]
+    open   adapter's name → the backend, or an awaitable of it
+    """
+
+    open: Callable[[str], Any]
     platforms: tuple[str, ...] = ()
-
-
-async def _cpu(adapter: str) -> CpuBackend:
-    return CpuBackend()
 
 
 async def _browser(adapter: str) -> WebGpuBackend:
@@ -46,7 +45,7 @@ def _native(*backends: BackendType) -> Callable[[str], Awaitable[WebGpuBackend]]
 
 
 ROWS: dict[str, Row] = {
-    "cpu": Row(_cpu),
+    "cpu": Row(lambda adapter: CpuBackend()),
     "gpu": Row(lambda adapter: (_browser if _in_a_tab() else _native())(adapter)),
     "vulkan": Row(_native("vulkan")),
     "opengl": Row(_native("opengl")),

@@ -29,7 +29,7 @@ from rlxweb.cli.bench_plot import save_picker_plot
 from rlxweb.cli.outputs import check_outputs
 from rlxweb.cli.plot import check_plot
 from rlxweb.cli.versions import rlxweb_version, versions
-from rlxweb.compile.explain import human_ns
+from rlxweb.cost.terms import human_ns
 from rlxweb.devices.calibrated import may_measure, record_for
 from rlxweb.devices.place import Place, available_places, engine_key, parse_place
 from rlxweb.errors import UsageError

@@ -14,8 +14,8 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from rlxweb.cli.versions import rlxweb_version
-from rlxweb.compile.explain import human_ns
 from rlxweb.cost.record import Calibration, Point
+from rlxweb.cost.terms import human_ns
 from rlxweb.devices.calibrate import BUDGET_S, no_progress
 from rlxweb.devices.calibrate import Progress as Step
 from rlxweb.devices.calibrated import known_record, measure_now

@@ -16,12 +16,13 @@ from rlxweb.compile.explain import explain_decision, explain_json
 from rlxweb.compile.plan import Decision
 from rlxweb.cost.candidate import comparison, ranked
 from rlxweb.devices.device import Device
-from rlxweb.devices.place import Place, available_places, parse_place
+from rlxweb.devices.place import Place, available_places, engine_key, parse_place
 from rlxweb.devices.stopwatch import Stopwatch
 from rlxweb.errors import RlxError, UsageError
 from rlxweb.io import open_recording, write_json
 from rlxweb.signal.engine import WelchJob
 from rlxweb.signal.picker import (
+    ON_HOST,
     crossover,
     engine_for,
     first_of,
@@ -76,6 +77,9 @@ def command(file: str | None, as_json: bool, **options: Any) -> None:
     which batch on another engine would win. Nothing is computed unless --measure asks.
     """
     asked = dict.fromkeys(parse_place(d) for d in options["devices"])
+    if options["cost_mode"] == "calibrated":
+        for place in asked:
+            engine_key(place)  # raises where it cannot be opened
     places = list(asked) or list(available_places())
     found = [
         (title, _decision(job, places, options)) for title, job in _jobs(file, options)
@@ -200,7 +204,8 @@ def _check_memory(job: WelchJob) -> None:
 
 def _measured(candidate: Any, job: WelchJob) -> Any:
     """The candidate with the median time of real runs; blocked ones as they are."""
-    if candidate.blocker:
+    elsewhere = candidate.strategy in ON_HOST and candidate.device is not Device.CPU
+    if candidate.blocker or elsewhere:
         return candidate
     spec = spec_for(candidate, job.spec)
     shape = (job.n_rows, job.n_samples)

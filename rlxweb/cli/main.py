@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from importlib import import_module
 from typing import Any
 
@@ -84,6 +85,13 @@ def cli() -> None:
 def main(args: list[str] | None = None) -> None:
     """Run the command line; every error of ours becomes one line and an exit code."""
     _print_anything()
+    with warnings.catch_warnings():
+        warnings.showwarning = _show_warning
+        code = _run(args)
+    sys.exit(_flushed(code))
+
+
+def _run(args: list[str] | None) -> int:
     try:
         code = cli.main(args, prog_name="rlxweb", standalone_mode=False)
     except (KeyboardInterrupt, click.exceptions.Abort):
@@ -102,8 +110,13 @@ def main(args: list[str] | None = None) -> None:
         _discard_stdout()
         code = _say(f"writing the output: {error.strerror or error}", 1)
     except MemoryError:
-        code = _say("out of memory; use a smaller --nperseg or fewer --channels", 1)
-    sys.exit(_flushed(code if isinstance(code, int) else 0))
+        code = _say("out of memory; use shorter segments, or fewer rows or channels", 1)
+    return code if isinstance(code, int) else 0
+
+
+def _show_warning(message: Warning | str, *where: Any, **more: Any) -> None:
+    """One line, without the place in the source that a user has no use for."""
+    _say(str(message), 0)
 
 
 def _say(text: str, code: int) -> int:

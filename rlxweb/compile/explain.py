@@ -4,13 +4,12 @@ nothing; the numbers are those that the decision carries.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 from rlxweb.compile.plan import Decision
 from rlxweb.cost.candidate import Candidate
-from rlxweb.cost.terms import Terms
+from rlxweb.cost.terms import Terms, human_ns
 
 SCHEMA = "rlxweb.explain/1"
 
@@ -29,22 +28,6 @@ _TERMS = (
 
 # Told on lines of their own, or beside each candidate.
 _APART = ("crossover", "notes", "predicted_ms", "source")
-
-
-def human_ns(ns: float) -> str:
-    """A time with 3 significant digits and its unit: "412 us", "1.30 ms"."""
-    if not math.isfinite(ns):
-        return "never"
-    for factor, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "us")):
-        if ns >= factor * 0.9995:
-            return f"{_three(ns / factor)} {unit}"
-    return f"{_three(ns)} ns"
-
-
-def _three(value: float) -> str:
-    if value >= 99.95:
-        return f"{value:.0f}"
-    return f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
 
 
 def candidate_name(candidate: Candidate) -> str:

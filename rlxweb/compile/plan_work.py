@@ -11,7 +11,7 @@ from rlxweb.compile.target import Target
 from rlxweb.cost.graph_work import flops_of, item_of
 from rlxweb.cost.io_profile import GraphIoProfile
 from rlxweb.cost.work import Item, Kind, Work
-from rlxweb.ir.op import registry
+from rlxweb.ir.op import TensorType, registry
 from rlxweb.ir.shape import numel
 
 
@@ -21,8 +21,8 @@ def work_of(plan: Plan, target: Target) -> Work:
     given = sum(target.nbytes(n.type) for n in graph.nodes() if n.op == "input")
     back = 0
     for operand in plan.outputs:
-        width = plan.types[operand.value].dtype.nbytes
-        back += numel(operand.layout.shape) * width
+        dtype = plan.types[operand.value].dtype
+        back += target.nbytes(TensorType(operand.layout.shape, dtype))
     items: list[Item] = []
     for step in plan.steps:
         if step.kind == "region" and target.keeps_views:
@@ -47,6 +47,8 @@ def profile_plan(plan: Plan, target: Target) -> GraphIoProfile:
 def _item(plan: Plan, step: Step, target: Target) -> Item:
     graph = plan.graph
     nbytes = _moved(plan, step, target)
+    if plan.types[step.output].numel == 0:
+        return Item("copy", step.label, 0, 0.0, nbytes)
     if step.kind == "kernel":
         node = graph.node(step.nodes[0])
         inputs = tuple(graph.node(i).type for i in node.inputs)
@@ -55,7 +57,10 @@ def _item(plan: Plan, step: Step, target: Target) -> Item:
         return Item(one.kind, step.label, starts, one.flops, nbytes, one.size)
     flops = sum(flops_of(graph, graph.node(i)) for i in step.nodes)
     kind: Kind = "elementwise" if step.kind == "region" else "copy"
-    return Item(kind, step.label, 1, flops, nbytes)
+    # Side by side, each part is copied to its place by a kernel of its own.
+    parts = sum(0 not in o.layout.shape for o in step.inputs)
+    starts = parts if step.kind == "join" and not target.keeps_views else 1
+    return Item(kind, step.label, starts, flops, nbytes)
 
 
 def _moved(plan: Plan, step: Step, target: Target) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from rlxweb.cost.terms import Terms
+from rlxweb.cost.terms import Terms, human_ns
 from rlxweb.devices.device import Device
 
 
@@ -81,7 +81,7 @@ def comparison(picked: Candidate, candidates: Iterable[Candidate]) -> str:
     """
     if picked.terms is None:
         return "nothing is known of its speed"
-    said = f"predicted {picked.predicted_ns / 1e6:.3g} ms ({picked.source})"
+    said = f"predicted {human_ns(picked.predicted_ns)} ({picked.source})"
     others = [c for c in ranked(candidates) if c is not picked]
     rivals = [c for c in others if not c.blocker]
     if rivals:
@@ -90,7 +90,7 @@ def comparison(picked: Candidate, candidates: Iterable[Candidate]) -> str:
         name = rival.engine
         if rival.strategy != "graph":
             name = f"{rival.strategy}{how} on {rival.engine}"
-        return f"{said}; next, {name}, {rival.predicted_ns / 1e6:.3g} ms"
+        return f"{said}; next, {name}, {human_ns(rival.predicted_ns)}"
     elsewhere = [c for c in others if c.engine != picked.engine and c.blocker]
     if elsewhere:
         said += f"; not on {elsewhere[0].engine}: {elsewhere[0].blocker}"

@@ -80,6 +80,8 @@ class Prices:
         point = found[-1]
         nbytes = point.size["bytes"]
         flops = _beyond_moving(point.size["flops"], nbytes)
+        if flops == 0.0:  # it hid behind the moving, so nothing is known of it
+            return math.inf
         return flops / max(point.ns - self.moving_ns(nbytes), 0.05 * point.ns)
 
     @cached_property

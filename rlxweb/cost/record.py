@@ -90,14 +90,23 @@ class Calibration:
 
 # OverflowError: JSON knows numbers that no int or float holds.
 _NOT_OURS = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
+_WELCH = ("n", "segments", "rows", "k")
+_SIZES: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("copy", "upload", "readback"), ("bytes",)),
+    **dict.fromkeys(("welch_host", "welch_fused", "welch_block"), _WELCH),
+    "elementwise": ("bytes", "flops"),
+    "matmul": ("m", "k", "n"),
+    "fft": ("n", "rows"),
+}
 _TEXTS = ("device", "engine", "backend", "driver", "rlxweb", "machine", "made")
 
 
 def from_json(document: Any) -> Calibration:
     """The record of a JSON document.
 
-    Errors   InputError for anything `as_json` could not have written: another schema, a
-    missing field, a time that is not positive and finite.
+    Errors   InputError for anything a calibration could not have written: another
+    schema, a missing field, a time that is not positive and finite, a size without
+    what its kind is priced by.
     """
     try:
         if document["schema"] != SCHEMA:
@@ -106,7 +115,7 @@ def from_json(document: Any) -> Calibration:
         return Calibration(
             **texts,
             points=tuple(_point(p) for p in document["points"]),
-            took_s=float(document["took_s"]),
+            took_s=_finite(document["took_s"]),
             left_out=tuple(_text(t) for t in document["left_out"]),
         )
     except _NOT_OURS as error:
@@ -123,9 +132,20 @@ def _text(value: Any) -> str:
     return value
 
 
+def _finite(value: Any) -> float:
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"{number} is no duration")
+    return number
+
+
 def _point(one: Any) -> Point:
     ns, spread, samples = float(one["ns"]), float(one["spread"]), int(one["samples"])
     if not (0 < ns < math.inf and 0 <= spread < math.inf and samples >= 1):
         raise ValueError(f"no time of a run: {one!r}")
     size = {_text(k): int(v) for k, v in one["size"].items()}
-    return Point(_text(one["what"]), size, ns, spread, samples)
+    what = _text(one["what"])
+    for name in _SIZES.get(what, ()):
+        if size[name] < (0 if name == "k" else 1):
+            raise ValueError(f"no size of a run: {one!r}")
+    return Point(what, size, ns, spread, samples)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -41,3 +42,19 @@ class Terms:
 
 TIMES = tuple(f.name for f in fields(Terms) if f.name.endswith("_ns"))
 """The names of the terms that add up."""
+
+
+def human_ns(ns: float) -> str:
+    """A time with 3 significant digits and its unit: "412 us", "1.30 ms"."""
+    if not math.isfinite(ns):
+        return "never"
+    for factor, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "us")):
+        if ns >= factor * 0.9995:
+            return f"{_three(ns / factor)} {unit}"
+    return f"{_three(ns)} ns"
+
+
+def _three(value: float) -> str:
+    if value >= 99.95:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"

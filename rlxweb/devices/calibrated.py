@@ -45,24 +45,29 @@ def known_record(device: DeviceLike, adapter: str = "") -> Calibration | None:
 
 
 def record_for(
-    device: DeviceLike, adapter: str = "", jobs: Jobs | None = None
+    device: DeviceLike, adapter: str = "", jobs: Jobs | None = None, what: str = ""
 ) -> Calibration:
     """The record of an engine, measured and kept if there was none.
 
     jobs     what else to measure; a record that lacks their kinds is completed, where
              that is allowed
+    what     the kind of points the caller needs; a record that lacks them and could not
+             get them from the jobs is made anew
     Errors   DeviceError when the device cannot be opened or is lost; Unsupported when
              there is no record and measuring unasked is forbidden.
     """
     with _measuring:
-        return _record_for(Place(parse_device(device), adapter), jobs)
+        return _record_for(Place(parse_device(device), adapter), jobs, what)
 
 
-def _record_for(place: Place, jobs: Jobs | None) -> Calibration:
+def _record_for(place: Place, jobs: Jobs | None, what: str) -> Calibration:
     known = store.load(identity_of(place))
     wanted = list(jobs(place)) if known is not None and jobs is not None else []
     had = {p.what for p in known.points} if known is not None else set()
     complete = all(job.what in had for job in wanted)
+    if known is not None and may_measure() and what and what not in had:
+        if what not in {job.what for job in wanted}:
+            known = None  # cut short when it was made
     if known is not None and (complete or not may_measure()):
         for job in wanted:
             job.close()

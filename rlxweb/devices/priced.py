@@ -74,7 +74,7 @@ def measure_if_worth_it(
     what    the kind of points a place must have
     cpu_ns  what the job at hand would take on the CPU
     jobs    measured too, for points that only a higher room can make
-    An engine that cannot be measured is warned about and stays what it was.
+    An engine that cannot be measured is warned about once and stays what it was.
     """
     if not worthwhile.measuring(cpu_ns) or not may_measure():
         return
@@ -84,8 +84,12 @@ def measure_if_worth_it(
         known = known_record(place.device, place.adapter)
         if known is not None and known.of(what(place)):
             continue
+        kind = what(place)
+        if (place, kind) in worthwhile.tried:
+            continue  # it did not work out once, and would cost seconds again
+        worthwhile.tried.add((place, kind))
         try:
-            record_for(place.device, place.adapter, jobs)
+            record_for(place.device, place.adapter, jobs, kind)
         except DeviceError as error:
             warnings.warn(
                 f"{place} could not be measured: {error}",

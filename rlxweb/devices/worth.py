@@ -8,6 +8,7 @@ add up. The limits are stated in every decision they take part in.
 from __future__ import annotations
 
 import threading
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 MS = 1e6
@@ -19,6 +20,8 @@ class Worth:
     """How much predicted CPU time this process has put into jobs left to "auto".
 
     least_trip_ns  no submit and read-back is faster than this: below it, nobody asks
+    tried          engines that were to be measured already, so that one which cannot be
+                   does not cost its seconds again and again
     """
 
     least_trip_ns: float = 0.1 * MS
@@ -27,6 +30,7 @@ class Worth:
     measure_job_ns: float = 25 * MS
     measure_sum_ns: float = 2 * S
     spent_ns: float = 0.0
+    tried: set[Hashable] = field(default_factory=set, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def add(self, cpu_ns: float) -> None:

@@ -72,6 +72,11 @@ def can_block() -> bool:
     return bool(can_run_sync())
 
 
+def is_blocking() -> bool | None:
+    """Is `block_on` running Python now: able to wait, unable, or (None) not at all?"""
+    return {"block": True, "never": False}.get(_stepping.how)
+
+
 def block_on(coro: Coroutine[Any, Any, Any]) -> Any:
     """Run a coroutine to its end from blocking code.
 

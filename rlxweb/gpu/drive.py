@@ -46,7 +46,11 @@ def can_block() -> bool:
 
 def can_wait() -> bool:
     """Can a device be waited for here, by blocking or because it will be awaited?"""
-    return _awaits.get() or can_block()
+    if not in_a_tab():
+        return True
+    from rlxweb.gpu import browser
+
+    return browser.is_blocking() is not False and (_awaits.get() or can_block())
 
 
 def drive(coro: Coroutine[Any, None, T]) -> T:

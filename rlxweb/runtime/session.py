@@ -29,7 +29,7 @@ from rlxweb.errors import (
     ShaderRejected,
     Unsupported,
 )
-from rlxweb.gpu.drive import drive
+from rlxweb.gpu.drive import awaited, drive
 from rlxweb.gpu.limits import Limits
 from rlxweb.ir.graph import Graph
 from rlxweb.runtime.feeds import as_input, check_feeds, unknown
@@ -96,7 +96,8 @@ class Session:
             raise SessionClosed("compile", "this session was closed")
         if self.device is not None:
             return await self._compile_on(self.device, graph, None)
-        pick = auto_pick(graph, self.adapter)
+        with awaited():
+            pick = auto_pick(graph, self.adapter)
         try:
             return await self._compile_on(pick.device, graph, pick)
         except (Unsupported, DTypeError, LimitExceeded, ShaderRejected) as error:

@@ -173,8 +173,9 @@ def _host_ns(batch: int, params: WelchPeakParams) -> float:
 def _way(
     batch: int, params: WelchPeakParams, device: DeviceLike, adapter: str, how: str
 ) -> Candidate:
-    """One way on one device. Errors  Unsupported with the reason it has no price."""
+    """One way on one device. Errors  AdapterMissing; Unsupported without a price."""
     place = Place(parse_device(device), adapter)
+    pool.backend(place.device.label, adapter)  # raises where it cannot be opened
     found = [c for c in candidates_at(_job(batch, params), [place]) if c.how == how]
     if not found or found[0].blocker:
         reason = found[0].blocker if found else "the CPU averages on the host"

@@ -6,6 +6,7 @@ Which one is asked is `picker.py`'s business; what the estimate means is in the 
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from rlxweb.backends.pool import pool
 from rlxweb.devices.device import Device
 from rlxweb.errors import Unsupported
+from rlxweb.gpu.drive import drive
 from rlxweb.ir.graph import Graph
 from rlxweb.runtime.session import CompiledGraph, Session
 from rlxweb.signal.peak_search import strongest_bins
@@ -52,7 +54,10 @@ class WelchJob:
 
 
 class Engine(Protocol):
-    """Runs one spec over rows x [B, T] of the spec's dtype."""
+    """Runs one spec over rows x [B, T] of the spec's dtype.
+
+    The `_async` forms are for hosts that must be awaited (a browser without JSPI).
+    """
 
     @property
     def device(self) -> Device: ...
@@ -69,6 +74,12 @@ class Engine(Protocol):
     ) -> tuple[NDArray[np.int64], Rows]:
         """(bins [B, k] int64, power [B, k]), strongest first, ties to the smaller."""
         ...
+
+    async def power_async(self, x: Rows, spec: WelchSpec) -> Rows: ...
+
+    async def strongest_async(
+        self, x: Rows, spec: WelchSpec, k: int
+    ) -> tuple[NDArray[np.int64], Rows]: ...
 
     def is_ready(self, shape: tuple[int, ...], spec: WelchSpec, k: int) -> bool:
         """True when a run of this shape needs no compiling first."""
@@ -93,6 +104,14 @@ class NumpyEngine:
     ) -> tuple[NDArray[np.int64], Rows]:
         return strongest_bins(welch_power(x, spec), k)
 
+    async def power_async(self, x: Rows, spec: WelchSpec) -> Rows:
+        return self.power(x, spec)
+
+    async def strongest_async(
+        self, x: Rows, spec: WelchSpec, k: int
+    ) -> tuple[NDArray[np.int64], Rows]:
+        return self.strongest(x, spec, k)
+
     def is_ready(self, shape: tuple[int, ...], spec: WelchSpec, k: int) -> bool:
         return True
 
@@ -106,38 +125,51 @@ class GraphEngine:
 
     how   "fused_op": the device searches the peaks too; "block_fft_host": it averages
           the spectrum, which comes back whole, and the host searches
+
+    Threads take turns. What was compiled goes with the device when that is lost.
     """
 
     device: Device
     adapter: str = ""
     how: How = "fused_op"
     _programs: OrderedDict[Any, CompiledGraph] = field(default_factory=OrderedDict)
+    _backend: Any = None
+    _turn: threading.RLock = field(default_factory=threading.RLock)
 
     @property
     def name(self) -> str:
         return str(pool.backend(self.device.label, self.adapter).name)
 
     def power(self, x: Rows, spec: WelchSpec) -> Rows:
-        return self._rows(x, spec, 0)
+        return drive(self.power_async(x, spec))
 
     def strongest(
         self, x: Rows, spec: WelchSpec, k: int
     ) -> tuple[NDArray[np.int64], Rows]:
+        return drive(self.strongest_async(x, spec, k))
+
+    async def power_async(self, x: Rows, spec: WelchSpec) -> Rows:
+        return await self._rows(x, spec, 0)
+
+    async def strongest_async(
+        self, x: Rows, spec: WelchSpec, k: int
+    ) -> tuple[NDArray[np.int64], Rows]:
         if self.how == "block_fft_host":
-            return strongest_bins(self.power(x, spec), k)
-        pairs = self._rows(x, spec, k)
+            return strongest_bins(await self._rows(x, spec, 0), k)
+        pairs = await self._rows(x, spec, k)
         return pairs[:, 0::2].astype(np.int64), np.ascontiguousarray(pairs[:, 1::2])
 
-    def _rows(self, x: Rows, spec: WelchSpec, k: int) -> Rows:
+    async def _rows(self, x: Rows, spec: WelchSpec, k: int) -> Rows:
         """All rows through the device, in batches; [B, F], or pairs [B, 2k]."""
         n_rows, n_samples = x.shape
         width = 2 * k if k else spec.n_freqs
         out = np.empty((n_rows, width), np.float32)
         step = batch_rows(WelchJob(spec, n_rows, n_samples, k))
-        for at in range(0, n_rows, step):
-            batch = x[at : at + step]
-            program = self._program(batch.shape, spec, k)
-            (out[at : at + step],) = program.run({"x": batch})
+        with self._turn:
+            for at in range(0, n_rows, step):
+                batch = x[at : at + step]
+                program = await self._program(batch.shape, spec, k)
+                (out[at : at + step],) = await program.run_async({"x": batch})
         return out
 
     def is_ready(self, shape: tuple[int, ...], spec: WelchSpec, k: int) -> bool:
@@ -147,13 +179,18 @@ class GraphEngine:
         sizes = {min(step, n_rows), n_rows % step or min(step, n_rows)}
         return all(((n, n_samples), spec, k) in self._programs for n in sizes)
 
-    def _program(
+    async def _program(
         self, shape: tuple[int, ...], spec: WelchSpec, k: int
     ) -> CompiledGraph:
+        backend = await pool.backend_async(self.device.label, self.adapter)
+        if backend is not self._backend:
+            self._programs.clear()
+            self._backend = backend
         key = (shape, spec, k)
         if key not in self._programs:
             session = Session(self.device, adapter=self.adapter)
-            self._programs[key] = session.compile(welch_graph(shape, spec, k))
+            graph = welch_graph(shape, spec, k)
+            self._programs[key] = await session.compile_async(graph)
             if len(self._programs) > CAPACITY:
                 self._programs.popitem(last=False)[1].close()
         self._programs.move_to_end(key)

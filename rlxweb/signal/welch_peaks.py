@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from dataclasses import dataclass
 from functools import lru_cache
 from time import perf_counter_ns
 from typing import Any, Literal
@@ -10,8 +11,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from rlxweb.devices.availability import open_async
 from rlxweb.devices.device import DeviceLike
 from rlxweb.errors import UsageError
+from rlxweb.gpu.drive import awaited, can_block, drive
 from rlxweb.signal.choose import Strategy, choose_engine
 from rlxweb.signal.engine import WelchJob
 from rlxweb.signal.peaks_of_power import PeaksOfPower, as_peaks, peaks_of_power
@@ -73,6 +76,80 @@ def welch_peaks(
              number of bins is refused) and an empty batch; NotFinite, DTypeError,
              Unsupported, AdapterMissing as `welch`
     """
+    asked = _asked(
+        x,
+        fs,
+        nperseg,
+        k,
+        noverlap=noverlap,
+        nsegments=nsegments,
+        window=window,
+        detrend=detrend,
+        preset=preset,
+        mode=mode,
+        axis=axis,
+        prominence=prominence,
+        min_segments=min_segments,
+        precision=precision,
+        nan=nan,
+    )
+    pick = choose_engine(asked.job, device, adapter, strategy)
+    return drive(_run(asked, pick))
+
+
+async def welch_peaks_async(
+    x: ArrayLike,
+    fs: float = 1.0,
+    nperseg: int = 256,
+    k: int = 16,
+    *,
+    device: DeviceLike | None = None,
+    adapter: str = "",
+    strategy: Strategy = "auto",
+    **options: Any,
+) -> WelchPeaks:
+    """`welch_peaks` where the GPU must be awaited: a browser without JSPI.
+
+    Takes the same arguments and gives the same result, and the same errors.
+    """
+    asked = _asked(x, fs, nperseg, k, **options)
+    if not can_block():
+        # Choosing opens devices and cannot wait for them.
+        await open_async("webgpu")
+    with awaited():
+        pick = choose_engine(asked.job, device, adapter, strategy)
+    return await _run(asked, pick)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A call whose arguments were checked: rows [B, T] and the job they make."""
+
+    rows: NDArray[Any]
+    batch: tuple[int, ...]
+    fs: float
+    job: WelchJob
+    prominence: float | None
+
+
+def _asked(
+    x: ArrayLike,
+    fs: float,
+    nperseg: int,
+    k: int,
+    *,
+    noverlap: int | None = None,
+    nsegments: int | None = None,
+    window: WindowLike | ArrayLike | None = None,
+    detrend: str | bool | None = OF_PRESET,
+    preset: str = "rlx",
+    mode: Mode = "bins",
+    axis: int = -1,
+    prominence: float | None = None,
+    min_segments: int | None = None,
+    precision: Precision | None = None,
+    nan: NanPolicy = "raise",
+) -> _Asked:
     rows, batch = as_rows(x, axis, precision, DOING)
     if not rows.shape[0]:
         raise UsageError(DOING, f"the batch {list(batch)} has no rows", "rows >= 1")
@@ -91,29 +168,24 @@ def welch_peaks(
     refuse_nonfinite(rows, batch, nan, DOING)
     least = checked_min_segments(min_segments, spec.segments_of(rows.shape[1]))
     job = WelchJob(spec, rows.shape[0], rows.shape[1], count, mode, least)
-    pick = choose_engine(job, device, adapter, strategy)
-    found = _run(pick, rows, frequencies(spec, fs), prominence)
-    return _result(found, batch, float(fs), pick)
+    return _Asked(rows, batch, float(fs), job, prominence)
 
 
-def _run(
-    pick: Pick,
-    rows: NDArray[Any],
-    hz: NDArray[np.float64],
-    prominence: float | None,
-) -> PeaksOfPower:
+async def _run(asked: _Asked, pick: Pick) -> WelchPeaks:
     """Run the pick; a warm run's time goes back to the model that picked it."""
-    job, engine = pick.job, pick.engine
+    job, engine, rows = pick.job, pick.engine, asked.rows
+    hz = frequencies(job.spec, asked.fs)
     warm = engine.is_ready(rows.shape, job.spec, job.k if job.mode == "bins" else 0)
     begun = perf_counter_ns()
     if job.mode == "bins":
-        bins, power = engine.strongest(rows, job.spec, job.k)
+        bins, power = await engine.strongest_async(rows, job.spec, job.k)
         found = as_peaks(bins, power, hz)
     else:
-        found = peaks_of_power(engine.power(rows, job.spec), hz, job.k, prominence)
+        power = await engine.power_async(rows, job.spec)
+        found = peaks_of_power(power, hz, job.k, asked.prominence)
     if warm:
         pick.observe(perf_counter_ns() - begun)
-    return found
+    return _result(found, asked.batch, asked.fs, pick)
 
 
 def _spec(

@@ -125,7 +125,7 @@ def test_the_prose_names_the_pick_its_terms_and_what_is_blocked(
     assert title == "Welch peaks of 32 rows, 8 × 256 samples, k 16"
     name = f"NumPy {np.__version__}"
     assert re.fullmatch(
-        rf"fast on {name}: predicted [\d.]+ ms \(calibrated\) "
+        rf"fast on {name}: predicted [\d.]+ [mu]s \(calibrated\) "
         r"\(rows 32, n_fft 256, segments 8, k 16\)",
         pick,
     ), pick

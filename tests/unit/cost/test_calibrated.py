@@ -338,7 +338,7 @@ def test_candidates_are_ranked_by_corrected_predictions() -> None:
     assert shut.as_json()["predicted_ns"] is None
     assert json.dumps(slow.as_json())
     said = comparison(quick, [shut, slow, quick])
-    assert said == "predicted 2e-05 ms (seed); next, g, 3e-05 ms"
+    assert said == "predicted 20.0 ns (seed); next, g, 30.0 ns"
     assert comparison(quick, [quick, shut]).endswith("; not on m: not here")
 
 

@@ -224,6 +224,10 @@ FOREIGN: dict[str, Any] = {
     "endless": OURS.as_json() | {"points": [point(ns=float("inf"))]},
     "huge": OURS.as_json() | {"points": [point(ns=10**400)]},
     "spread below 0": OURS.as_json() | {"points": [point(spread=-0.1)]},
+    "nothing moved": OURS.as_json() | {"points": [point(what="copy")]},
+    "0 bytes": OURS.as_json() | {"points": [point(what="upload", size={"bytes": 0})]},
+    "no rows": OURS.as_json() | {"points": [point(what="fft")]},
+    "took nan": OURS.as_json() | {"took_s": float("nan")},
     "no samples": OURS.as_json() | {"points": [point(samples=0)]},
     "samples endless": OURS.as_json() | {"points": [point(samples=float("inf"))]},
 }

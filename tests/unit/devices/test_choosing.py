@@ -112,8 +112,8 @@ def test_the_smallest_prediction_wins(monkeypatch: pytest.MonkeyPatch) -> None:
         "cpu",
         "gpu",
     ]
-    assert "predicted 3 ms" in pick.decision.why
-    assert "next, opengl, 4 ms" in pick.decision.why
+    assert "predicted 3.00 ms" in pick.decision.why
+    assert "next, opengl, 4.00 ms" in pick.decision.why
 
 
 def test_a_preferred_device_wins_a_near_tie(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,7 +214,7 @@ def test_measuring_waits_for_need_and_survives_failure(
     """Only large jobs, only where allowed; a device that fails is warned about."""
     asked: list[Place] = []
 
-    def measure(device: Device, adapter: str = "", jobs: object = None) -> None:
+    def measure(device: Device, adapter: str, jobs: object, what: str) -> None:
         asked.append(Place(device, adapter))
         raise DeviceLost("calibrate", "it went away")
 

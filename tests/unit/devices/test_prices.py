@@ -311,6 +311,14 @@ def test_more_work_never_costs_less(work: Work, item: Item, name: str) -> None:
     assert all(getattr(after, n) >= getattr(before, n) for n in NS)
 
 
+def test_arithmetic_that_hides_behind_its_traffic_costs_nothing_more() -> None:
+    """A measured chain of one operation per 8 bytes says nothing of operations."""
+    points = (*ON_DEVICE[:5], Point("elementwise", {"bytes": 800, "flops": 100}, 50.0))
+    prices = Prices(Calibration("gpu", "a", "b", "c", "d", "e", points))
+    work = Work((Item("elementwise", "it", 1, 1e9, 1_000),), 0, 0)
+    assert terms_of(work, prices).compute_ns == 0.0
+
+
 # --- graphs as work ---------------------------------------------------------------
 
 

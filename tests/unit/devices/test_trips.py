@@ -52,14 +52,12 @@ class FakePool:
     """One adapter that takes 5 µs to open."""
 
     clock: Clock
-    open_already: bool = False
     lost: str = ""
 
-    def is_open(self, label: str, adapter: str) -> bool:
-        return self.open_already
+    def opening_ns(self, label: str, adapter: str) -> int:
+        return 5_000
 
     def backend(self, label: str, adapter: str) -> Any:
-        self.clock.now += 5_000
         facts = SimpleNamespace(name="a card", backend="vulkan", driver="7")
         return SimpleNamespace(facts=facts, lost=self.lost)
 
@@ -94,20 +92,19 @@ def test_trips_are_told_apart(lab: Lab, device: SimpleNamespace) -> None:
     assert device.trips.closed
 
 
-def test_a_device_that_was_open_has_no_cold_start(
+def test_a_device_that_was_open_keeps_its_cold_start(
     lab: Lab, device: SimpleNamespace
 ) -> None:
-    device.pool.open_already = True
-    got = calibrate(GPU, watch=lab.watch)
-    assert not got.of("cold_start")
-    assert got.left_out == ("cold_start: the device was open already",)
+    """The pool knows how long opening took, whoever asked for it first."""
+    device.pool.backend("gpu", "")
+    assert calibrate(GPU, watch=lab.watch).of("cold_start")[0].ns == 5_102.0
 
 
 def test_a_dispatch_needs_both_of_its_figures(
     lab: Lab, device: SimpleNamespace
 ) -> None:
     """Half of a slope is no point, and what is missing is named for people."""
-    begun_one = 5_102 + 5 * 100 + 1
+    begun_one = 102 + 5 * 100 + 1
     got = calibrate(GPU, watch=lab.watch, budget_s=begun_one / 1e9)
     assert [p.what for p in got.points] == ["cold_start", "submit"]
     assert "dispatch" in got.left_out[0]

@@ -67,7 +67,7 @@ class Measurer:
     broken: tuple[Place, ...] = ()
     asked: list[Place] = field(default_factory=list)
 
-    def __call__(self, device: Device, adapter: str = "", jobs: object = None) -> None:
+    def __call__(self, device: Device, adapter: str, jobs: object, what: str) -> None:
         place = Place(device, adapter)
         self.asked.append(place)
         if place in self.broken:

@@ -276,7 +276,7 @@ def test_large_jobs_measure_with_the_very_jobs(
     """Once each, by Welch jobs, and not where it is forbidden or known."""
     asked: list[tuple[Place, Any]] = []
 
-    def measure(device: Device, adapter: str, jobs: Any) -> None:
+    def measure(device: Device, adapter: str, jobs: Any, what: str) -> None:
         asked.append((Place(device, adapter), jobs))
 
     monkeypatch.setattr("rlxweb.devices.priced.record_for", measure)
