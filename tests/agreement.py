@@ -1,7 +1,8 @@
 """One graph on many engines, judged against NumPy in float64.
 
-Owns the engines of the tests (a port per adapter and limits, opened once per process),
-the poison that makes unwritten memory show, and the comparison. Knows no op by name.
+Owns the engines of the tests (a port per adapter and limits, opened once per process)
+and the poison that makes unwritten memory show; the comparison is the package's own,
+`rlxweb.devices.agreement`. Knows no op by name.
 """
 
 from __future__ import annotations
@@ -18,20 +19,29 @@ from rlxweb.backends.array import evaluate
 from rlxweb.backends.cpu import CpuBackend
 from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.compile.pipeline import compile_graph
+from rlxweb.devices.agreement import dtypes_of, feeds_of, judge, one_op, oracle
 from rlxweb.gpu.drive import drive
 from rlxweb.gpu.limits import Limits
 from rlxweb.gpu.native import NativePort
 from rlxweb.gpu.port import Command, Usage, Want
-from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
-from rlxweb.ir.op import Op, Tolerance
-from rlxweb.ir.sample import Sample
 from rlxweb.runtime.feeds import as_input, check_feeds
 
 Array = npt.NDArray[Any]
+__all__ = [
+    "Array",
+    "Engine",
+    "PoisonedPort",
+    "dtypes_of",
+    "engine",
+    "feeds_of",
+    "judge",
+    "one_op",
+    "oracle",
+    "rounding",
+    "strided",
+]
 
-# A float16 holds 11 bits; NumPy also sums in it, a GPU sums in float32.
-HALF = Tolerance(rtol=4e-3, atol=4e-3, relative_to_peak=True)
 # As float32 a NaN, as float16 two of them, as an integer far from any answer.
 POISON = np.uint32(0x7FE0_7FE1).tobytes()
 
@@ -122,30 +132,7 @@ def engine(
     return Engine(" ".join([made.name, *ways]), made, optimise)
 
 
-# --- graphs of one op -------------------------------------------------------------
-
-
-def one_op(op: Op, sample: Sample, arrays: Sequence[Array]) -> Graph:
-    """The op on inputs x0, x1 … of the sample's types."""
-    graph = Graph(f"{op.name} sample")
-    xs = [
-        graph.input(f"x{k}", array.shape, array.dtype) for k, array in enumerate(arrays)
-    ]
-    graph.set_outputs([graph.apply(op.name, *xs, **sample.attrs)])
-    return graph
-
-
-def feeds_of(arrays: Sequence[Array]) -> dict[str, Array]:
-    return {f"x{k}": array for k, array in enumerate(arrays)}
-
-
-def dtypes_of(graph: Graph) -> set[DType]:
-    return {node.type.dtype for node in graph.nodes()}
-
-
-def oracle(graph: Graph, feeds: Mapping[str, Any]) -> list[Array]:
-    """Every output in float64, by the ops' references."""
-    return [np.asarray(a) for a in evaluate(graph, feeds, promote=True)]
+# --- what else is compared ---------------------------------------------------------
 
 
 def rounding(graph: Graph, feeds: Mapping[str, Any]) -> list[Array]:
@@ -167,45 +154,3 @@ def strided(array: Array, seed: int = 0) -> Array:
         view = view[tuple(slice(None, None, -1) for _ in array.shape)]
     view[...] = array
     return view
-
-
-# --- judging ----------------------------------------------------------------------
-
-
-def judge(
-    got: Any, want: Array, dtype: DType, tolerance: Tolerance, extra: Any = 0.0
-) -> str:
-    """Why `got` is not `want`, or "".
-
-    Integers, bools and non-finite values must be equal. `extra` is a further allowance
-    per element (reliability.md A1: what NumPy in float32 is off by, times eight).
-    """
-    if not isinstance(got, np.ndarray):
-        return f"a {type(got).__name__}, not an array"
-    if got.dtype != dtype.numpy or got.shape != want.shape:
-        return f"{got.shape} {got.dtype} instead of {want.shape} {dtype}"
-    if got.size == 0:
-        return ""
-    if not dtype.is_float:
-        return _first(got, want, got != want, "must be equal")
-    if dtype is DType.F16:
-        tolerance = HALF
-    have, right = got.astype(np.float64), want.astype(np.float64)
-    finite = np.isfinite(right)
-    peak = float(np.abs(right[finite]).max(initial=0.0))
-    atol = tolerance.atol * (peak if tolerance.relative_to_peak else 1.0)
-    with np.errstate(invalid="ignore"):
-        allowed = np.maximum(atol + tolerance.rtol * np.abs(right), extra)
-        near = np.abs(have - right) <= allowed
-        same = (have == right) | (np.isnan(have) & np.isnan(right))
-    return _first(got, want, ~np.where(finite, near, same), f"allowed {tolerance}")
-
-
-def _first(got: Array, want: Array, wrong: Array, rule: str) -> str:
-    if not wrong.any():
-        return ""
-    at = tuple(int(i) for i in np.argwhere(wrong)[0])
-    return (
-        f"{int(wrong.sum())} of {got.size} elements are wrong, first at {at}: "
-        f"{got[at]!r} instead of {want[at]!r} ({rule})"
-    )

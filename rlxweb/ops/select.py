@@ -72,6 +72,8 @@ def _gather(xp: Any, attrs: Attrs, table: Any, indices: Any) -> Any:
             "check the index array",
         )
     shape = (*table.shape[:axis], *indices.shape, *table.shape[axis + 1 :])
+    # A tab's pointers have 32 bits, and NumPy there takes no wider index.
+    flat = flat.astype(xp.int32 if rows < 1 << 31 else xp.int64)
     return xp.reshape(xp.take(table, flat, axis=axis), shape)
 
 
