@@ -27,7 +27,7 @@ _TERMS = (
 
 
 # Told on lines of their own, or beside each candidate.
-_APART = ("crossover", "notes", "predicted_ms", "source")
+_APART = ("crossover", "n_samples", "notes", "predicted_ms", "source")
 
 
 def candidate_name(candidate: Candidate) -> str:

@@ -246,6 +246,7 @@ def _first(
     numbers: dict[str, Any] = {
         "rows": job.n_rows,
         "n_fft": job.spec.nfft,
+        "n_samples": job.n_samples,
         "segments": size_of(job).segments,
         "k": job.k,
     }

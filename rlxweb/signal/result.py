@@ -9,8 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rlxweb.compile.explain import explain_json
 from rlxweb.compile.plan import Decision
 from rlxweb.devices.device import Device
+from rlxweb.devices.place import Place
+from rlxweb.signal.picker import crossover
 from rlxweb.signal.spec import WelchSpec
 
 
@@ -48,13 +51,31 @@ class WelchPeaks:
         return self.bins.shape[0] if self.bins.ndim > 1 else 1
 
     def explain(self) -> str:
-        """Device, reason and estimate in words."""
+        """Device, reason, estimate and crossover in words."""
         spec = self.spec
         segments = f"{spec.n_segments} segments" if spec.n_segments else "all segments"
-        return (
+        said = (
             f"ran on {self.engine}: {self.decision.why}; {segments} of {spec.nperseg} "
             f"samples every {spec.hop}, resolution {self.fs / spec.nfft:g} Hz"
         )
+        crossover = self._crossover()
+        return f"{said}; {crossover}" if crossover else said
+
+    def explain_json(self) -> dict[str, Any]:
+        """The decision as plain data: every candidate with its terms; the crossover."""
+        return {**explain_json(self.decision), "crossover": self._crossover() or None}
+
+    def _crossover(self) -> str:
+        """From which batch on another engine would win; "" with no other to ask."""
+        numbers = self.decision.numbers
+        places = dict.fromkeys(
+            Place(c.device, c.adapter)
+            for c in self.decision.candidates
+            if c.terms is not None
+        )
+        if len(places) < 2 or "n_samples" not in numbers:
+            return ""
+        return crossover(self.spec, numbers["n_samples"], numbers["k"], list(places))
 
     def as_json(self, names: Sequence[str] | None = None) -> dict[str, Any]:
         """Plain lists and numbers, one entry per row; NaN becomes None."""

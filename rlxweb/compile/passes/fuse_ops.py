@@ -87,7 +87,7 @@ def _settle(
     fused = graph if site.is_fused else _rewritten(graph, site, _put_together)
     before, after = _profiled(apart, profile), _profiled(fused, profile)
     name = site.fused.name
-    if not _is_native(fused, site, target):
+    if not _is_native(graph, site, target):
         decision = Decision(
             f"{name} apart", f"{target.name} has no kernel for it at this size"
         )
@@ -135,11 +135,14 @@ def _profiled(graph: Graph, profile: Profile) -> Spelling:
 
 
 def _is_native(graph: Graph, site: Site, target: Target) -> bool:
-    for node in graph.nodes():
-        if node.op == site.fused.name and node.type == site.node.type:
-            inputs = tuple(graph.node(i).type for i in node.inputs)
-            return target.native(site.fused, inputs, node.type, node.attrs)
-    return False
+    """Has the target a kernel for the fused op of this very site?"""
+    node = site.node
+    ids, attrs = node.inputs, dict(node.attrs)
+    if not site.is_fused:
+        inner = graph.node(node.inputs[0])
+        ids, attrs = inner.inputs, {**inner.attrs, **attrs}
+    inputs = tuple(graph.node(i).type for i in ids)
+    return target.native(site.fused, inputs, node.type, attrs)
 
 
 def _rewritten(
