@@ -1,0 +1,1 @@
+"""How the static site is put together; `site/assemble.py` is the way in."""

