@@ -153,7 +153,7 @@ def required(config: pytest.Config) -> set[str]:
     """The engines whose absence is a failure; `wgpu` stands for all three adapters."""
     names = set(config.getoption("--require"))
     if os.environ.get("CI", "").lower() in ("1", "true"):
-        names.add("wgpu")
+        names |= {"wgpu", "browser"}
     return names | set(ADAPTERS) if "wgpu" in names else names
 
 

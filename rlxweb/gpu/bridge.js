@@ -138,7 +138,7 @@
         const said = info.messages
           .filter((m) => m.type === "error")
           .map((m) => `line ${m.lineNum}:${m.linePos}: ${m.message}`);
-        throw refuse("shader", [...said, error.message].join("\n"));
+        throw refuse("shader", said.join("\n") || error.message);
       });
       const [, memory, internal] = await Promise.all(scopes);
       if (memory ?? internal) throw refuse(memory ? "out-of-memory" : "internal", (memory ?? internal).message);

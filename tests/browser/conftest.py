@@ -1,0 +1,234 @@
+"""A real browser on the built site, watched for everything it complains about.
+
+The site is served by a plain static server, with the tests' own pages under /_tests/.
+Whatever else a page asks of the network is refused and fails the test: the site works
+offline or not at all.
+"""
+
+from __future__ import annotations
+
+import http.server
+import io
+import json
+import shutil
+import threading
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+from tests.site_build import BuiltSite, built_site
+
+__all__ = ["built_site"]
+
+HERE = Path(__file__).parent
+TESTS = HERE.parent
+FLAGS = (
+    "--no-sandbox",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--enable-unsafe-webgpu",
+    "--use-fake-device-for-media-stream",
+    "--use-fake-ui-for-media-stream",
+)
+# What of the tests runs inside the tab: it needs nothing but NumPy.
+INSIDE = ("agreement.py", "graphs/*.py", "browser/inside/*.py", "ops/ways.py")
+START_MS = 90_000
+
+
+def tests_zip() -> bytes:
+    """The tests' modules that run in the tab, as `tests.…`."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for pattern in INSIDE:
+            for path in sorted(TESTS.glob(pattern)):
+                archive.write(path, Path("tests") / path.relative_to(TESTS))
+    return packed.getvalue()
+
+
+class Handler(http.server.SimpleHTTPRequestHandler):
+    """Static files, as any host would serve them; /_tests/ comes from beside here."""
+
+    extensions_map = {  # noqa: RUF012  the base class has it so
+        **http.server.SimpleHTTPRequestHandler.extensions_map,
+        ".mjs": "text/javascript",
+        ".js": "text/javascript",
+        ".wasm": "application/wasm",
+    }
+    archive = b""
+
+    def log_message(self, *args: Any) -> None:
+        """Nothing: pytest's output is for failures."""
+
+    def translate_path(self, path: str) -> str:
+        where = path.split("?")[0].split("#")[0]
+        if where.startswith("/_tests/"):
+            return str(HERE / "pages" / where.removeprefix("/_tests/"))
+        return super().translate_path(path)
+
+    def do_GET(self) -> None:
+        if self.path.split("?")[0] != "/_tests/tests.zip":
+            return super().do_GET()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/zip")
+        self.send_header("Content-Length", str(len(self.archive)))
+        self.end_headers()
+        self.wfile.write(self.archive)
+        return None
+
+
+@pytest.fixture(scope="session")
+def site_url(built_site: BuiltSite) -> Iterator[str]:
+    """Where the built site is served, with a slash at the end."""
+
+    class Served(Handler):
+        archive = tests_zip()
+
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args, directory=str(built_site.folder))
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Served) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+
+
+@pytest.fixture(scope="session")
+def launch() -> Iterator[Callable[..., Browser]]:
+    """Start the system's Chromium, with more flags where a test needs them."""
+    path = shutil.which("chromium") or shutil.which("chromium-browser")
+    assert path, "no chromium on PATH"
+    with sync_playwright() as playwright:
+
+        def start(*flags: str, only: tuple[str, ...] = FLAGS) -> Browser:
+            return playwright.chromium.launch(
+                executable_path=path, args=[*only, *flags]
+            )
+
+        yield start
+
+
+@pytest.fixture(scope="session")
+def browser(launch: Callable[..., Browser]) -> Iterator[Browser]:
+    """One Chromium for all tests of this process."""
+    started = launch()
+    yield started
+    started.close()
+
+
+@dataclass
+class Watch:
+    """What went wrong in the pages of one test."""
+
+    site: str
+    wrong: list[str] = field(default_factory=list)
+
+    def on(self, context: BrowserContext) -> None:
+        """Listen to every page of a context, and keep it off other hosts."""
+        context.on("console", self._console)
+        context.on("weberror", lambda e: self.wrong.append(f"page error: {e.error}"))
+        context.route(lambda url: not self._is_ours(url), self._refuse)
+
+    def _is_ours(self, url: str) -> bool:
+        return url.startswith((self.site, "data:", "blob:", "about:"))
+
+    def _console(self, message: Any) -> None:
+        if message.type in ("error", "warning", "assert"):
+            self.wrong.append(f"console {message.type}: {message.text}")
+
+    def _refuse(self, route: Any) -> None:
+        self.wrong.append(f"a request to another host: {route.request.url}")
+        route.abort()
+
+    def check(self) -> None:
+        """Fails with everything that was heard."""
+        found, self.wrong = self.wrong, []
+        assert not found, "\n".join(found)
+
+
+@pytest.fixture
+def watch(site_url: str) -> Iterator[Watch]:
+    """Everything the pages of this test complained about fails it at the end."""
+    made = Watch(site_url)
+    yield made
+    made.check()
+
+
+@pytest.fixture
+def open_page(
+    browser: Browser, site_url: str, watch: Watch
+) -> Iterator[Callable[..., Page]]:
+    """`open_page(path, **context)`: a page of the site in a context of its own.
+
+    context   Playwright's own words: viewport, color_scheme, permissions …
+    """
+    contexts: list[BrowserContext] = []
+
+    def open_(path: str, **context: Any) -> Page:
+        made = browser.new_context(**context)
+        contexts.append(made)
+        watch.on(made)
+        page = made.new_page()
+        page.goto(site_url + path.lstrip("/"))
+        return page
+
+    yield open_
+    for one in contexts:
+        one.close()
+
+
+@dataclass
+class Tab:
+    """Python in a tab. `run` and `blocking` give what the code's last line is."""
+
+    page: Page
+    watch: Watch
+
+    def run(self, code: str) -> Any:
+        """Python that may wait, by `await` or by switching stacks; JSON comes back."""
+        return self._ask("py", code)
+
+    def blocking(self, code: str) -> Any:
+        """Python entered as in a browser without JSPI: no call may wait."""
+        return self._ask("blocking", code)
+
+    def _ask(self, how: str, code: str) -> Any:
+        said = self.page.evaluate(f"code => {how}(code)", code)
+        self.watch.check()
+        return json.loads(said) if said not in ("undefined", "None") else None
+
+
+def python_tab(browser: Browser, site_url: str, where: str) -> Iterator[Tab]:
+    """A tab with Python ready in it, closed at the end."""
+    watch = Watch(site_url)
+    context = browser.new_context()
+    watch.on(context)
+    page = context.new_page()
+    page.goto(f"{site_url}_tests/python.html?where={where}")
+    page.wait_for_function("globalThis.isReady", timeout=START_MS)
+    yield Tab(page, watch)
+    context.close()
+
+
+@pytest.fixture(scope="session")
+def worker_tab(browser: Browser, site_url: str) -> Iterator[Tab]:
+    """Python in a Worker, shared by all tests of this process."""
+    yield from python_tab(browser, site_url, "worker")
+
+
+@pytest.fixture(scope="session")
+def page_tab(browser: Browser, site_url: str) -> Iterator[Tab]:
+    """Python on a page's own thread, shared likewise."""
+    yield from python_tab(browser, site_url, "page")
+
+
+@pytest.fixture(params=["worker", "page"])
+def tab(request: pytest.FixtureRequest) -> Tab:
+    """Python in a Worker, then on a page's own thread."""
+    found: Tab = request.getfixturevalue(f"{request.param}_tab")
+    return found

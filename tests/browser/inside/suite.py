@@ -1,0 +1,157 @@
+"""What the browser tests run inside the tab; each function gives JSON for the desktop.
+
+Imported in Pyodide as `tests.browser.inside.suite`, so it needs NumPy and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+
+import rlxweb as rlx
+from rlxweb.backends.pool import pool
+from rlxweb.backends.webgpu import WebGpuBackend
+from rlxweb.compile.pipeline import compile_graph
+from rlxweb.gpu.browser import js_objects
+from rlxweb.gpu.limits import Limits, shrunk
+from rlxweb.ir.op import Tolerance
+from rlxweb.ir.verify import verify
+from rlxweb.runtime.feeds import as_input
+from tests.agreement import judge, oracle, rounding
+from tests.graphs.grown import MOST_NODES, Grown
+from tests.graphs.moves import MOVES
+from tests.ops.ways import names, plain
+
+KINDS = ("real", "real", "real", "whole", "whole", "i32", "u32", "bool")
+
+
+def backend(limits: Limits | None = None) -> WebGpuBackend:
+    """The tab's GPU, maybe under stricter limits."""
+    if limits is None:
+        made: WebGpuBackend = pool.backend("webgpu")
+    else:
+        made = pool.limited("webgpu", "", limits)
+    return made
+
+
+async def outputs(one: Any, graph: Any, feeds: Any) -> list[Any]:
+    """A graph on a backend, with everything freed again."""
+    program = await one.prepare(compile_graph(graph, one.target))
+    try:
+        for name, node in graph.named("param").items():
+            await one.set_param(program, name, as_input("param", node, feeds[name]))
+        given = {n: np.ascontiguousarray(feeds[n]) for n in graph.named("input")}
+        found: list[Any] = await one.run(program, given)
+        return found
+    finally:
+        await one.release(program)
+
+
+async def agreement() -> str:
+    """Every sample of every op that the adapter takes, against float64."""
+    await rlx.open_async("webgpu")
+    one, wrong, right = backend(), [], 0
+    for name in names():
+        for case in plain(name):
+            if not case.dtypes <= one.target.dtypes:
+                continue
+            tolerance = case.graph.node(case.graph.outputs[0])
+            bound = _tolerance(tolerance.op)
+            (got,) = await outputs(one, case.graph, case.feeds)
+            (want,) = oracle(case.graph, case.feeds)
+            (off,) = rounding(case.graph, case.feeds)
+            why = judge(got, want, case.out, bound, 8 * off)
+            right += not why
+            wrong += [f"{case.label}: {why}"] if why else []
+    return json.dumps({"right": right, "wrong": wrong})
+
+
+def _tolerance(op: str) -> Tolerance:
+    from rlxweb.ir.op import registry
+
+    return registry.get(op).tolerance
+
+
+async def random_graphs(first: int, count: int) -> str:
+    """Grown graphs number `first` and on, at full limits and at tiny ones."""
+    await rlx.open_async("webgpu")
+    wrong, nodes = [], 0
+    for seed in range(first, first + count):
+        grown = _grown(seed)
+        graph = grown.graph
+        verify(graph)
+        nodes += len(graph)
+        wants = oracle(graph, grown.feeds)
+        offs = rounding(graph, grown.feeds)
+        for limits in (None, shrunk()):
+            outs = await outputs(backend(limits), graph, grown.feeds)
+            for at, value in enumerate((grown.values[-1], grown.values[0])):
+                bound = Tolerance(rtol=1e-6, atol=2 * value.error)
+                why = judge(outs[at], wants[at], value.dtype, bound, 8 * offs[at])
+                wrong += [f"graph {seed} output {at}: {why}"] if why else []
+    return json.dumps({"nodes": nodes, "wrong": wrong})
+
+
+def _grown(seed: int) -> Grown:
+    grown = Grown(np.random.default_rng(seed))
+    for _ in range(grown.integer(1, 3)):
+        shape = tuple(int(n) for n in grown.rng.integers(1, 7, grown.integer(0, 4)))
+        grown.leaf(shape, grown.one_of(*KINDS))
+    for _ in range(grown.integer(3, 30)):
+        if len(grown.graph) < MOST_NODES:
+            grown.keep(grown.one_of(*MOVES)(grown))
+    grown.graph.set_outputs([grown.values[-1].tensor, grown.values[0].tensor])
+    return grown
+
+
+def layer(rows: int = 16) -> rlx.Graph:
+    """A small graph with a param: gelu(x @ w)."""
+    g = rlx.Graph("layer")
+    x, w = g.input("x", (rows, 8)), g.param("w", (8, 4))
+    g.set_outputs([g.gelu(x @ w)])
+    return g
+
+
+def unseen() -> rlx.Graph:
+    """A graph whose shader no other test has compiled."""
+    g = rlx.Graph("unseen")
+    y = g.input("x", (3,))
+    for op in ("sin", "exp", "neg", "exp", "neg", "sin", "tanh", "sin"):
+        y = g.apply(op, y)
+    g.set_outputs([y])
+    return g
+
+
+def layer_feeds(rows: int = 16) -> tuple[dict[str, Any], Any]:
+    """Inputs and the param of `layer`."""
+    draw = np.random.default_rng(0)
+    x = draw.standard_normal((rows, 8)).astype(np.float32)
+    return {"x": x}, draw.standard_normal((8, 4)).astype(np.float32)
+
+
+def right_layer(feeds: dict[str, Any], w: Any) -> Any:
+    """What NumPy makes of `layer`."""
+    compiled = rlx.Session("cpu").compile(layer(len(feeds["x"])))
+    compiled.set_param("w", w)
+    return compiled.run(feeds)[0]
+
+
+async def leaks(runs: int) -> str:
+    """JavaScript objects and handles held after the first run and after many."""
+    await rlx.open_async("webgpu")
+    feeds, w = layer_feeds()
+    port = backend().port
+    before = js_objects(port)
+    compiled = await rlx.Session("webgpu").compile_async(layer())
+    await compiled.set_param_async("w", w)
+    await compiled.run_async(feeds)
+    first = (js_objects(port), len(port.live), dict(port.created))
+    for _ in range(runs):
+        outs = await compiled.run_async(feeds)
+    last = (js_objects(port), len(port.live), dict(port.created))
+    compiled.close()
+    near = bool(np.allclose(outs[0], right_layer(feeds, w), rtol=1e-5, atol=1e-6))
+    kept = js_objects(port) - before
+    return json.dumps({"first": first, "last": last, "kept": kept, "right": near})

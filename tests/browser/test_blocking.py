@@ -1,0 +1,160 @@
+"""Blocking calls where stacks can be switched, and what to do where they cannot."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.browser.conftest import Tab
+
+pytestmark = pytest.mark.requires_browser
+
+SUITE = "from tests.browser.inside import suite\nimport json\nimport rlxweb as rlx\n"
+
+
+def test_run_blocks_by_switching_stacks(tab: Tab) -> None:
+    """The very calls of the desktop: compile, set_param, run."""
+    off = tab.run(
+        SUITE
+        + """
+feeds, w = suite.layer_feeds()
+compiled = rlx.Session("webgpu").compile(suite.layer())
+compiled.set_param("w", w)
+(y,) = compiled.run(feeds)
+json.dumps(float(abs(y - suite.right_layer(feeds, w)).max()))
+"""
+    )
+    assert off < 1e-5
+
+
+def test_run_says_to_await_where_it_cannot_block(tab: Tab) -> None:
+    """Nothing was read meanwhile, and awaiting the same graph works right after."""
+    tab.run("import rlxweb as rlx\nawait rlx.open_async('webgpu')\nNone")
+    said = tab.blocking(
+        SUITE
+        + """
+from rlxweb.errors import MustAwait
+try:
+    rlx.Session("webgpu").compile(suite.unseen())
+    said = "compiled"
+except MustAwait as error:
+    said = str(error)
+json.dumps(said)
+"""
+    )
+    assert "await compile_async(…)" in said
+    assert "JSPI" in said
+    tab.run(
+        SUITE
+        + """
+feeds, w = suite.layer_feeds()
+compiled = await rlx.Session("webgpu").compile_async(suite.layer())
+await compiled.set_param_async("w", w)
+None
+"""
+    )
+    said = tab.blocking(
+        """
+import json
+try:
+    compiled.run(feeds)
+    said = "ran"
+except Exception as error:
+    said = f"{type(error).__name__}: {error}"
+json.dumps(said)
+"""
+    )
+    assert said.startswith("MustAwait: ")
+    assert "await run_async(…)" in said
+    off = tab.run(
+        """
+(y,) = await compiled.run_async(feeds)
+json.dumps(float(abs(y - suite.right_layer(feeds, w)).max()))
+"""
+    )
+    assert off < 1e-5
+
+
+def test_a_device_left_open_is_numpy_where_nothing_can_wait(tab: Tab) -> None:
+    """And the decision says why the GPU was not taken."""
+    tab.run("import rlxweb as rlx\nawait rlx.open_async('webgpu')\nNone")
+    found = tab.blocking(
+        """
+import json
+import numpy as np, rlxweb as rlx
+from rlxweb.devices.worth import worth
+worth.spent_ns = 1e9
+x = np.random.default_rng(0).standard_normal((64, 2048)).astype(np.float32)
+p = rlx.welch_peaks(x, fs=256, k=3)
+others = [c.blocker for c in p.decision.candidates if c.device.label != "cpu"]
+json.dumps([p.device.label, others])
+"""
+    )
+    assert found[0] == "cpu"
+    assert found[1]
+    assert any("JSPI" in blocker for blocker in found[1])
+
+
+def test_welch_peaks_async_needs_no_switching(tab: Tab) -> None:
+    """It runs on the GPU as a task of the page's own event loop."""
+    found = tab.run(
+        """
+import asyncio, json
+import numpy as np, rlxweb as rlx
+x = np.random.default_rng(0).standard_normal((8, 2048)).astype(np.float32)
+p = await asyncio.ensure_future(rlx.welch_peaks_async(x, fs=256, k=3, device="webgpu"))
+q = rlx.welch_peaks(x, fs=256, k=3, device="cpu")
+json.dumps([p.device.label, bool((p.bins == q.bins).all())])
+"""
+    )
+    assert found == ["webgpu", True]
+
+
+def test_a_second_run_meanwhile_is_refused(tab: Tab) -> None:
+    """The first one's result is whole, and the next run works."""
+    found = tab.run(
+        SUITE
+        + """
+import asyncio
+feeds, w = suite.layer_feeds()
+compiled = await rlx.Session("webgpu").compile_async(suite.layer())
+await compiled.set_param_async("w", w)
+first = asyncio.ensure_future(compiled.run_async(feeds))
+second = asyncio.ensure_future(compiled.run_async(feeds))
+outs = await asyncio.gather(first, second, return_exceptions=True)
+again = await compiled.run_async(feeds)
+right = suite.right_layer(feeds, w)
+json.dumps([
+    float(abs(outs[0][0] - right).max()),
+    f"{type(outs[1]).__name__}: {outs[1]}",
+    float(abs(again[0] - right).max()),
+])
+"""
+    )
+    assert found[0] < 1e-5
+    assert found[1].startswith("SessionBusy: ")
+    assert "await the first run" in found[1]
+    assert found[2] < 1e-5
+
+
+def test_a_run_that_was_cancelled_leaves_the_next_one_whole(tab: Tab) -> None:
+    """The buffer it was reading into is free again."""
+    off = tab.run(
+        SUITE
+        + """
+import asyncio
+feeds, w = suite.layer_feeds()
+compiled = await rlx.Session("webgpu").compile_async(suite.layer())
+await compiled.set_param_async("w", w)
+for _ in range(5):
+    task = asyncio.ensure_future(compiled.run_async(feeds))
+    await asyncio.sleep(0)
+    task.cancel()
+    try:
+        await task
+    except asyncio.CancelledError:
+        pass
+    (y,) = await compiled.run_async(feeds)
+json.dumps(float(abs(y - suite.right_layer(feeds, w)).max()))
+"""
+    )
+    assert off < 1e-5

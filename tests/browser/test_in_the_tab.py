@@ -1,0 +1,88 @@
+"""The same wheel in a tab: ops, graphs and Welch peaks against NumPy in float64."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.browser.conftest import Tab
+
+pytestmark = pytest.mark.requires_browser
+
+SUITE = "from tests.browser.inside import suite\n"
+GRAPHS = 100
+PARTS = 4
+
+
+def test_nothing_but_numpy_is_loaded(tab: Tab) -> None:
+    """Neither at import nor by a run on the GPU."""
+    found = tab.run(
+        """
+        import json, sys
+        import numpy as np, rlxweb as rlx
+        await rlx.open_async("webgpu")
+        rlx.welch_peaks(np.ones((2, 512), np.float32), device="cpu", k=2)
+        known = set(sys.stdlib_module_names) | {"numpy", "rlxweb", "tests"}
+        ours = {"js", "pyodide", "pyodide_js", "_pyodide", "_pyodide_core"}
+        tops = {name.split(".")[0] for name in sys.modules}
+        json.dumps(sorted(t for t in tops - known - ours if not t.startswith("_")))
+        """
+    )
+    assert found == []
+
+
+def test_the_report_names_the_adapter(tab: Tab) -> None:
+    """And says of the others why they are not there."""
+    rows = tab.run(
+        """
+        import json
+        import rlxweb as rlx
+        await rlx.open_async("webgpu")
+        json.dumps([row.as_json() for row in rlx.device_report()])
+        """
+    )
+    by_label = {row["device"]: row for row in rows}
+    assert by_label["webgpu"]["available"]
+    assert "swiftshader" in by_label["webgpu"]["engine"].lower()
+    assert by_label["webgpu"]["facts"]["limits"]["max_buffer_size"] >= 256 << 20
+    assert by_label["cpu"]["available"]
+    assert "use 'webgpu'" in by_label["vulkan"]["blocker"]
+
+
+def test_every_op_is_right_on_the_gpu_of_the_tab(worker_tab: Tab) -> None:
+    """Each sample of the vocabulary that its types allow."""
+    found = worker_tab.run(SUITE + "await suite.agreement()")
+    assert found["wrong"] == []
+    assert found["right"] > 300
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_random_graphs_are_right(worker_tab: Tab, part: int) -> None:
+    """A hundred of them, at the adapter's limits and at tiny ones."""
+    each = GRAPHS // PARTS
+    found = worker_tab.run(SUITE + f"await suite.random_graphs({part * each}, {each})")
+    assert found["wrong"] == []
+    assert found["nodes"] > 5 * each
+
+
+def test_welch_peaks_find_the_rhythms(tab: Tab) -> None:
+    """On the GPU and on NumPy alike, and the engine's name tells which."""
+    found = tab.run(
+        """
+        import json
+        import numpy as np, rlxweb as rlx
+        await rlx.open_async("webgpu")
+        t = np.arange(2048) / 256
+        tones = [4.0, 10.0, 17.0, 40.0]
+        x = np.stack([np.sin(2 * np.pi * f * t) for f in tones]).astype(np.float32)
+        found = []
+        for device in ("webgpu", "cpu"):
+            p = await rlx.welch_peaks_async(x, 256, 256, 1, device=device)
+            found.append([p.engine, p.hz[:, 0].tolist(), p.device.label])
+        json.dumps(found)
+        """
+    )
+    (gpu, hz, label), (cpu, hz_cpu, _) = found
+    assert "swiftshader" in gpu.lower()
+    assert label == "webgpu"
+    assert cpu.startswith("NumPy")
+    assert hz == hz_cpu == [4.0, 10.0, 17.0, 40.0]

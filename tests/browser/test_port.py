@@ -1,0 +1,258 @@
+"""The port over navigator.gpu: leaks, losses, refusals, limits, deadlines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from tests.browser.conftest import FLAGS, START_MS, Tab, Watch
+
+pytestmark = pytest.mark.requires_browser
+
+SUITE = "from tests.browser.inside import suite\nimport json\nimport rlxweb as rlx\n"
+CAUGHT = """
+def caught(work):
+    try:
+        return work()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+"""
+
+
+def test_a_thousand_runs_leave_nothing_behind(worker_tab: Tab) -> None:
+    """Not in the bridge's tables, nor buffers or command lists; closing frees all."""
+    found = worker_tab.run(SUITE + "await suite.leaks(1000)")
+    assert found["right"]
+    assert found["last"] == found["first"]
+    assert found["kept"] <= 1  # the pipeline, which the backend keeps for others
+
+
+def test_a_lost_device_says_so_and_opens_anew(tab: Tab) -> None:
+    """Mid-run and between runs; NumPy goes on meanwhile."""
+    found = tab.run(
+        SUITE
+        + CAUGHT
+        + """
+from rlxweb.backends.pool import pool
+feeds, w = suite.layer_feeds()
+runner = rlx.GraphDevices(suite.layer())
+runner.set_param("w", w)
+device, outs = runner.run_try(["webgpu", "cpu"], feeds)
+pool.backend("webgpu").port._js.lose()
+device2, outs2 = runner.run_try(["webgpu", "cpu"], feeds)
+said = [str(a) for a in runner.attempts]
+device3, outs3 = runner.run_try(["webgpu", "cpu"], feeds)
+json.dumps([device.label, device2.label, device3.label, said,
+            float(abs(outs[0] - outs2[0]).max()), float(abs(outs[0] - outs3[0]).max())])
+"""
+    )
+    first, then, after, said, off, off_again = found
+    assert first == "webgpu"
+    assert then == "cpu"
+    assert "lost" in said[0]
+    assert after == "webgpu"
+    assert off < 1e-5
+    assert off_again < 1e-5
+
+
+def test_a_loss_while_a_run_waits_is_raised(tab: Tab) -> None:
+    """Never zeros, never an endless wait."""
+    said = tab.run(
+        SUITE
+        + CAUGHT
+        + """
+import asyncio
+from rlxweb.backends.pool import pool
+feeds, w = suite.layer_feeds()
+compiled = await rlx.Session("webgpu").compile_async(suite.layer())
+await compiled.set_param_async("w", w)
+await compiled.run_async(feeds)
+task = asyncio.ensure_future(compiled.run_async(feeds))
+await asyncio.sleep(0)
+pool.backend("webgpu").port._js.lose()
+(outcome,) = await asyncio.gather(task, return_exceptions=True)
+json.dumps(f"{type(outcome).__name__}: {outcome}")
+"""
+    )
+    assert said.startswith("DeviceLost: "), said
+    assert "open the device again" in said
+
+
+def test_a_refused_shader_gives_line_and_source(tab: Tab) -> None:
+    """The browser's compiler speaks; the generated text is on the exception."""
+    found = tab.run(
+        """
+import json
+import rlxweb as rlx
+from rlxweb.backends.pool import pool
+from rlxweb.errors import ShaderRejected
+await rlx.open_async("webgpu")
+port = pool.backend("webgpu").port
+source = "@compute @workgroup_size(1) fn main() {\\n  nonsense;\\n}"
+try:
+    await port.pipeline(source, (), {})
+    said = ["compiled"]
+except ShaderRejected as error:
+    said = [str(error), error.source]
+json.dumps(said)
+"""
+    )
+    assert "line 2" in found[0]
+    assert "expected '='" in found[0]
+    assert found[1].startswith("@compute")
+
+
+def test_what_a_scope_catches_reaches_the_read_it_spoils(tab: Tab) -> None:
+    """And no other: the next program is not to blame."""
+    found = tab.run(
+        SUITE
+        + """
+from rlxweb.backends.pool import pool
+from rlxweb.gpu.port import Copy, Range
+from rlxweb.errors import DeviceError
+await rlx.open_async("webgpu")
+port = pool.backend("webgpu").port
+a, b, other = (port.buffer(64, "storage") for _ in range(3))
+port._js.ready(10**6, json.dumps([["c", a, 0, b, 0, 4096]]))
+port._js.submit(10**6)
+good = bytes(await port.read(other, 0, 64)) == bytes(64)
+try:
+    await port.read(b, 0, 64)
+    said = "read"
+except DeviceError as error:
+    said = str(error)
+port._js.forget(10**6)
+again = bytes(await port.read(b, 0, 64)) == bytes(64)
+for handle in (a, b, other):
+    port.destroy(handle)
+json.dumps([good, said, again])
+"""
+    )
+    good, said, again = found
+    assert good
+    assert "validation" in said
+    assert again
+
+
+def test_reads_of_any_offset_and_size_are_exact(tab: Tab) -> None:
+    """Through the staging pool and from mappable buffers, in one piece and in many."""
+    wrong = tab.run(
+        """
+import json
+import numpy as np, rlxweb as rlx
+from rlxweb.backends.pool import pool
+from rlxweb.gpu.port import Copy, Range
+await rlx.open_async("webgpu")
+port = pool.backend("webgpu").port
+size = (32 << 20) + 4096
+data = np.arange(size, dtype=np.uint32).view(np.uint8)[:size].copy()
+a, back = port.buffer(size, "storage"), port.buffer(4096, "readback")
+port.write(a, 0, data.data)
+port.submit([Copy(Range(a, 4096, 4096), back)])
+wrong = []
+odd = [(0, 0), (0, 4), (5, 3), (4, 1001), (7, 4090), (0, size), (4094, size - 5000)]
+for offset, nbytes in odd:
+    right = bytes(data[offset : offset + nbytes])
+    if bytes(await port.read(a, offset, nbytes)) != right:
+        wrong.append(["storage", offset, nbytes])
+for offset, nbytes in [(0, 4096), (4, 8), (9, 3), (12, 4084)]:
+    right = bytes(data[4096 + offset : 4096 + offset + nbytes])
+    if bytes(await port.read(back, offset, nbytes)) != right:
+        wrong.append(["readback", offset, nbytes])
+port.write(a, 8, memoryview(b"abc"))
+if bytes(await port.read(a, 8, 4)) != b"abc" + bytes(1):
+    wrong.append("a tail that is no word")
+port.destroy(a); port.destroy(back)
+json.dumps(wrong)
+"""
+    )
+    assert wrong == []
+
+
+def test_a_device_that_does_not_answer_is_late(tab: Tab) -> None:
+    """Past its deadline the port counts as lost, and a new one opens."""
+    found = tab.run(
+        """
+import json
+import rlxweb as rlx
+from rlxweb.backends.pool import pool
+await rlx.open_async("webgpu")
+port = pool.backend("webgpu").port
+handle = port.buffer(64, "storage")
+port.deadline_s = 0.0
+try:
+    for _ in range(50):
+        await port.read(handle, 0, 64)
+    said = "read"
+except Exception as error:
+    said = f"{type(error).__name__}: {error}"
+row = await rlx.open_async("webgpu")
+json.dumps([said, row.available, pool.backend("webgpu").port is port])
+"""
+    )
+    said, available, is_old = found
+    assert said.startswith("GpuTimeout: ")
+    assert "did not answer within 0 s" in said
+    assert available
+    assert not is_old
+
+
+def test_handles_are_checked_before_javascript_sees_them(tab: Tab) -> None:
+    """The same words as on every other port."""
+    said = tab.run(
+        CAUGHT
+        + """
+import json
+import rlxweb as rlx
+from rlxweb.backends.pool import pool
+from rlxweb.gpu.port import Copy, Range
+await rlx.open_async("webgpu")
+port = pool.backend("webgpu").port
+json.dumps([
+    caught(lambda: port.destroy(987654)),
+    caught(lambda: port.write(987654, 0, memoryview(b"1234"))),
+    caught(lambda: port.submit([Copy(Range(987654, 0, 4), 987655)])),
+    caught(lambda: port.buffer(1 << 45, "storage")),
+])
+"""
+    )
+    assert "no live buffer" in said[0]
+    assert "no live buffer" in said[1]
+    assert "no live buffer" in said[2]
+    assert said[3].startswith("LimitExceeded: ")
+    assert "max_buffer_size is" in said[3]
+
+
+@pytest.fixture
+def without_gpu(launch: Callable[..., Browser], site_url: str, watch: Watch) -> Page:
+    """A page of a browser that has no WebGPU."""
+    started = launch(only=tuple(f for f in FLAGS if "webgpu" not in f))
+    context = started.new_context()
+    watch.on(context)
+    context.add_init_script("delete Navigator.prototype.gpu")
+    page = context.new_page()
+    page.goto(f"{site_url}_tests/python.html?where=page")
+    page.wait_for_function("globalThis.isReady", timeout=START_MS)
+    yield page
+    started.close()
+
+
+def test_without_webgpu_numpy_works_and_the_report_says_why(
+    without_gpu: Page, watch: Watch
+) -> None:
+    tab = Tab(without_gpu, watch)
+    row, label = tab.run(
+        """
+import json
+import numpy as np, rlxweb as rlx
+row = await rlx.open_async("webgpu")
+p = rlx.welch_peaks(np.ones((2, 512), np.float32), k=1)
+json.dumps([row.as_json(), p.device.label])
+"""
+    )
+    assert not row["available"]
+    assert "navigator.gpu" in row["blocker"]
+    assert "choose device 'cpu'" in row["blocker"]
+    assert label == "cpu"
