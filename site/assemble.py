@@ -20,7 +20,7 @@ from pathlib import Path
 
 from assembly.elsewhere import refuse_elsewhere
 from assembly.errors import SiteError
-from assembly.pages import build_manual, copy_demos
+from assembly.pages import add_folder, build_manual
 from assembly.pins import PYODIDE, ROOT
 from assembly.progress import say, shown, size
 from assembly.publish import refuse_foreign, swap, write_manifest
@@ -52,14 +52,15 @@ def assemble(root: Path, out: Path, places: Places) -> None:
 
 
 def fill(root: Path, site: Path, scratch: Path, places: Places) -> dict[str, object]:
-    """Manual, demos and runtime, in the temporary folder `site`."""
+    """Runtime, manual and demos, in the temporary folder `site`."""
     wheel = build_wheel(root, scratch)
     say(f"{wheel.name}, {size(wheel.stat().st_size)}")
     core = find_core(places)
+    lock = fill_runtime(scratch / "runtime", core, wheel, places)
     say("the manual")
     build_manual(root, site)
-    copy_demos(root / "site" / "demo", site / "demo")
-    lock = fill_runtime(site / "runtime", core, wheel, places)
+    add_folder(root / "site" / "demo", site / "demo")
+    add_folder(scratch / "runtime", site / "runtime")
     return {
         "pyodide": core.version,
         "python": lock["info"]["python"],

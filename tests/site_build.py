@@ -63,7 +63,7 @@ def assemble(*words: str, **environment: str) -> subprocess.CompletedProcess[str
     """The builder, run to its end."""
     return subprocess.run(
         [sys.executable, str(ASSEMBLE), *words],
-        env={**os.environ, **environment},
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
         capture_output=True,
         text=True,
         check=False,

@@ -38,15 +38,15 @@ def build_manual(root: Path, folder: Path) -> None:
         )
 
 
-def copy_demos(source: Path, target: Path) -> None:
-    """Copy the demo pages; none of them may lie where the manual put a page."""
+def add_folder(source: Path, target: Path) -> None:
+    """Copy a folder into the site; no file may lie where the manual put one."""
     if not source.is_dir():
-        raise SiteError("copying the demo pages", f"there is no folder {source}")
-    for path in demo_files(source):
+        raise SiteError(f"adding {target.name}/", f"there is no folder {source}")
+    for path in own_files(source):
         copy = target / path.relative_to(source)
         if copy.exists():
             raise SiteError(
-                "copying the demo pages",
+                f"adding {target.name}/",
                 f"the manual already has a page at {copy.relative_to(target.parent)}",
                 hint="give one of the two another name",
             )
@@ -54,8 +54,8 @@ def copy_demos(source: Path, target: Path) -> None:
         shutil.copyfile(path, copy)
 
 
-def demo_files(source: Path) -> Iterator[Path]:
-    """Every file of the demos, without what Python and editors leave behind."""
+def own_files(source: Path) -> Iterator[Path]:
+    """Every file below, without what Python and editors leave behind."""
     for path in sorted(source.rglob("*")):
         parts = path.relative_to(source).parts
         hidden = any(part.startswith(".") or part == "__pycache__" for part in parts)

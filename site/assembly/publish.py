@@ -50,7 +50,7 @@ def refuse_foreign(site: Path) -> None:
         named = ", ".join(foreign[:3]) + (" …" if len(foreign) > 3 else "")
         raise SiteError(
             f"replacing {site}",
-            f"it has {len(foreign)} files that no build of the site made: {named}",
+            f"{len(foreign)} of its files were made by no build of the site: {named}",
             "only a folder that a build made is replaced",
             "move them away, or build into another folder: --out FOLDER",
         )

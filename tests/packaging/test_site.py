@@ -117,7 +117,7 @@ def second_build(out: Path) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, str(ASSEMBLE), "--out", str(out), "--serve", "0"]
     with subprocess.Popen(
         command,
-        env={**os.environ, **NO_NETWORK},
+        env={**os.environ, "PYTHONPATH": str(ROOT), **NO_NETWORK},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 from assembly.errors import SiteError
-from assembly.pages import build_manual, copy_demos
+from assembly.pages import add_folder, build_manual
 from assembly.pyodide import Places
 from assembly.wheel import build_wheel, tagged
 
@@ -202,7 +202,7 @@ def test_demos_are_copied_without_leavings(tmp_path: Path) -> None:
     for name in ("a/index.html", "a/__pycache__/a.pyc", ".hidden", "a/.b/c.js", "x.js"):
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         (source / name).write_text(name, "utf-8")
-    copy_demos(source, target)
+    add_folder(source, target)
     copied = {
         p.relative_to(target).as_posix() for p in target.rglob("*") if p.is_file()
     }
@@ -216,4 +216,4 @@ def test_a_demo_never_overwrites_a_page_of_the_manual(tmp_path: Path) -> None:
         folder.mkdir(parents=True)
         (folder / "index.html").write_text(folder.name, "utf-8")
     with pytest.raises(SiteError, match=r"already has a page at demo/index\.html"):
-        copy_demos(source, target)
+        add_folder(source, target)

@@ -56,7 +56,7 @@ def test_a_file_of_somebody_else_is_never_deleted(tmp_path: Path, name: str) -> 
     old = make_site(tmp_path / "site", "old")
     (old / name).write_text("mine", "utf-8")
     new = make_site(tmp_path / "new", "new")
-    with pytest.raises(SiteError, match=f"1 files .*: {name}"):
+    with pytest.raises(SiteError, match=f"1 of its files .*: {name}"):
         swap(new, old)
     assert (old / name).read_text("utf-8") == "mine"
     assert (old / "index.html").read_text("utf-8") == "old"
