@@ -141,7 +141,7 @@ DEVICES: dict[str, Case] = {
         ("'vulcan'", "did you mean 'vulkan'"),
     ),
     "no backend": (lambda d: [edf(d), "--device", "cuda"], 3, ("cuda", "devices")),
-    "other platform": (lambda d: [edf(d), "--device", "directx"], 3, ("win32",)),
+    "other platform": (lambda d: [edf(d), "--device", "directx"], 3, ("Windows",)),
     "unknown adapter": (
         lambda d: [edf(d), "--device", "vulkan", "--adapter", "Voodoo 2"],
         3,
