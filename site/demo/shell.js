@@ -227,7 +227,7 @@ function header(here) {
     make("a", { href: `../${folder}/`, ...(folder === here ? { "aria-current": "page" } : {}) }, [label]));
   const nav = make("nav", { "aria-label": "Demos" }, links);
   const home = make("a", { class: "shell-home", href: "../../" }, [icon, "rlxweb"]);
-  const docs = make("a", { href: "../../" }, ["Documentation"]);
+  const docs = make("a", { class: "shell-docs", href: "../../" }, ["Documentation"]);
   nav.append(docs);
   return make("header", { class: "shell-header" }, [make("div", {}, [home, nav, themeButton()])]);
 }

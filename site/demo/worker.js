@@ -56,8 +56,11 @@ json.dumps(row.as_json())
   const namespace = py.globals.get("dict")();
   namespace.set("post_text", (text, arrays) => give({ posted: JSON.parse(text) }, arrays));
   py.runPython(ENTRY, { globals: namespace });
+  py.runPython(`import os, sys; os.mkdir("/demo"); sys.path.append("/demo")`);
   for (const url of python) {
-    py.runPython(await source(url), { globals: namespace, filename: url });
+    const text = await source(url);
+    py.FS.writeFile(`/demo/${url.split("/").at(-1)}`, text); // for files that import it
+    py.runPython(text, { globals: namespace, filename: url });
   }
   call = namespace.get("enter");
   files = fileRoom(py.FS);

@@ -23,6 +23,7 @@ def plan(args, buffers):
 
 
 def one_op(op):
+    """An op as the page lists it."""
     return {
         "name": op.name,
         "doc": op.doc.strip().split("\n")[0],
@@ -32,6 +33,7 @@ def one_op(op):
 
 
 def one_sample(sample):
+    """A sample as the page lists it."""
     return {
         "inputs": [[list(one.shape), str(one.dtype)] for one in sample.inputs],
         "attrs": {name: str(value) for name, value in sample.attrs.items()},

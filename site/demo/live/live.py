@@ -1,0 +1,211 @@
+"""The Python of the live spectrum: one call per frame, a recording, and the GPU's fate.
+
+Runs in the Worker of a demo page, see worker.js. Each function that the page calls
+takes (args, buffers) as they were sent.
+"""
+
+import os
+from dataclasses import replace
+from time import perf_counter
+
+import numpy as np
+from edf import is_edf, open_edf
+
+import rlxweb as rlx
+from rlxweb.backends.pool import pool
+from rlxweb.devices.calibrated import measure_now
+from rlxweb.devices.place import parse_place
+from rlxweb.errors import DeviceError, RecordingError
+from rlxweb.gpu.drive import can_block, drive
+from rlxweb.io import open_recording
+from rlxweb.signal.calibration_jobs import welch_jobs
+
+# Measuring takes seconds; here it is done when the visitor asks, never between frames.
+os.environ["RLX_CALIBRATION"] = "off"
+
+open_file = None  # the recording in use
+gpu_failed = ""  # why the GPU is not asked any more, until `reopen`
+
+
+def frame(args, buffers):
+    """Spectrum and peaks of the samples handed over, or of a stretch of the recording.
+
+    Returns facts and arrays: power (C, F), Hz (C, k), power (C, k), peaks per row (C,).
+    """
+    work = analysed(args, buffers)
+    return drive(work) if can_block() else work
+
+
+async def analysed(args, buffers):
+    """`frame`, to be awaited or driven."""
+    begun = perf_counter()
+    x = stretch(args) if "start" in args else pushed(args, buffers)
+    read = perf_counter()
+    peaks, fallback = await on_some_device(x, args)
+    found = perf_counter()
+    power = curve(x, args, peaks)
+    facts = {
+        "engine": peaks.engine,
+        "device": peaks.device.label,
+        "explain": peaks.explain(),
+        "fallback": fallback,
+        "candidates": [candidate(c) for c in peaks.decision.candidates],
+        "shape": list(x.shape),
+        "bins": power.shape[1],
+        "step": args["fs"] / peaks.spec.nfft,
+        "k": peaks.k,
+        "ms": {
+            "read": 1e3 * (read - begun),
+            "peaks": 1e3 * (found - read),
+            "curve": 1e3 * (perf_counter() - found),
+        },
+    }
+    arrays = [power, peaks.hz, peaks.power, peaks.count.astype(np.int32)]
+    return facts, [np.ascontiguousarray(a) for a in arrays]
+
+
+def pushed(args, buffers):
+    """Samples the page gathered, float32 (C, T)."""
+    return np.frombuffer(buffers[0], np.float32).reshape(args["shape"])
+
+
+def stretch(args):
+    """Samples [start, start + count) of some channels of the open recording."""
+    group = open_file.groups[args["group"]]
+    chosen = tuple(group.channels[at] for at in args["channels"])
+    some = replace(group, channels=chosen)
+    return some.read(args["start"], args["start"] + args["count"]).astype(np.float32)
+
+
+async def on_some_device(x, args):
+    """The peaks, and why they are NumPy's where the GPU was to compute them."""
+    global gpu_failed
+    device = args["device"]
+    if not gpu_failed or device == "cpu":
+        try:
+            return await found_peaks(x, args, device), ""
+        except DeviceError as error:
+            if device == "cpu":
+                raise
+            gpu_failed = str(error)
+    return await found_peaks(x, args, "cpu"), gpu_failed
+
+
+async def found_peaks(x, args, device):
+    """The call this page is about."""
+    return await rlx.welch_peaks_async(
+        x,
+        fs=args["fs"],
+        nperseg=args["nperseg"],
+        k=args["k"],
+        window=args["window"],
+        preset="scipy",
+        mode=args["mode"],
+        device=None if device == "auto" else device,
+    )
+
+
+def curve(x, args, peaks):
+    """The whole spectrum, by the engine of the peaks; NumPy if that must be awaited."""
+    device = peaks.device if can_block() else "cpu"
+    _, power = rlx.welch(
+        x, args["fs"], window=args["window"], nperseg=args["nperseg"], device=device
+    )
+    return power
+
+
+def candidate(one):
+    """A way that was weighed, for the page's table."""
+    return {
+        "way": one.strategy
+        if one.how in ("", "host")
+        else f"{one.strategy}, {one.how}",
+        "engine": one.engine,
+        "ms": None if one.blocker or one.terms is None else one.predicted_ns / 1e6,
+        "source": one.source,
+        "blocker": one.blocker,
+    }
+
+
+# --- recordings -----------------------------------------------------------------------
+
+
+def open_path(args, buffers):
+    """Open a recording; {needs_rate} where the file does not tell its rate."""
+    global open_file
+    # Messages name a file as it was opened: without the folder it was put in.
+    folder, name = os.path.split(args["path"])
+    os.chdir(folder)
+    try:
+        if is_edf(name):
+            opened = open_edf(name)
+        else:
+            opened = open_recording(name, fs=args["fs"], layout=args["layout"])
+    except RecordingError as error:
+        if error.problem == "its sampling rate is unknown":
+            return {"needs_rate": error.rule}
+        raise
+    finally:
+        os.chdir("/")
+    close_path({}, [])
+    open_file = opened
+    return {
+        "format": opened.format,
+        "groups": [described(group) for group in opened.groups],
+        "left_out": [list(one) for one in opened.left_out],
+    }
+
+
+def described(group):
+    """A group of channels, for the page's controls."""
+    return {
+        "fs": group.fs,
+        "samples": group.n_samples,
+        "channels": [c.name for c in group.channels],
+        "unit": next((c.unit for c in group.channels if c.unit), ""),
+    }
+
+
+def close_path(args, buffers):
+    """Close the recording, if there is one."""
+    global open_file
+    if open_file is not None:
+        open_file.close()
+    open_file = None
+
+
+# --- the GPU --------------------------------------------------------------------------
+
+
+def lose(args, buffers):
+    """Destroy the GPU device, as a driver that goes away would."""
+    pool.backend("webgpu").port._js.lose()
+
+
+async def reopen(args, buffers):
+    """Open the GPU again. {engine} or {why} it cannot be opened."""
+    global gpu_failed
+    pool.close_all()  # an adapter that was refused once is asked again
+    row = await rlx.open_async("webgpu")
+    gpu_failed = row.blocker
+    return {"engine": row.engine, "why": row.blocker}
+
+
+def measure(args, buffers):
+    """Measure NumPy and the GPU, so that "auto" chooses by figures."""
+    for label in args["devices"]:
+
+        def say(step, label=label):
+            post({"measuring": f"{label}: {step}"})  # noqa: F821  of worker.js
+
+        measure_now(
+            parse_place(label), welch_jobs, budget_s=args["budget_s"], progress=say
+        )
+    forget_picks()
+
+
+def forget_picks():
+    """Let "auto" choose anew, now that more is known."""
+    from rlxweb.signal.choose import recent
+
+    recent.forget()

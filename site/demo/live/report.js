@@ -1,0 +1,119 @@
+// What the page says in words and numbers: peaks, speed, and where it ran and why.
+import { make } from "../shell.js";
+import { inHz } from "./chart.js";
+
+const ROWS = 64; // of the table of peaks; more is not read by anyone
+const EVERY_MS = 300; // a table that changes with every frame cannot be read
+
+const byId = (id) => document.getElementById(id);
+
+export class Report {
+  constructor() {
+    this.told = -Infinity;
+    this.said = "";
+  }
+
+  // Called for every picture; writes a few times a second, at once where `now` is set.
+  tell(spectrum, facts, view, figures, asked, now = false) {
+    const time = performance.now();
+    if (!now && time - this.told < EVERY_MS) return;
+    this.told = time;
+    peakTable(spectrum, view.shown);
+    speed(figures);
+    const words = `${facts.fallback}\n${facts.explain}`;
+    if (words !== this.said) {
+      this.said = words;
+      decision(facts);
+    }
+    setText("call", callOf(asked, facts.shape));
+  }
+}
+
+function setText(id, text) {
+  const node = byId(id);
+  if (node.textContent !== text) node.textContent = text;
+}
+
+// --- peaks ------------------------------------------------------------------------
+
+function peakTable({ names, peaks, step, unit }, shown) {
+  setText("power-unit", `Power, ${unit ? `${unit}²/Hz` : "1/Hz"}`);
+  const all = peaks.flatMap((found, row) =>
+    found.map(({ hz, power }, rank) => ({ row, cells: [names[row], rank + 1, inHz(hz, step), short(power)] })));
+  // The marked channel comes first, so that it is there however many there are.
+  const ordered = [...all.filter(({ row }) => row === shown), ...all.filter(({ row }) => row !== shown)];
+  const rows = ordered.slice(0, ROWS);
+  const body = byId("peaks");
+  while (body.rows.length > rows.length) body.deleteRow(-1);
+  while (body.rows.length < rows.length) body.append(emptyRow());
+  rows.forEach(({ row, cells }, at) => {
+    const node = body.rows[at];
+    node.toggleAttribute("data-shown", row === shown);
+    cells.forEach((cell, column) => {
+      const text = String(cell);
+      if (node.cells[column].textContent !== text) node.cells[column].textContent = text;
+    });
+  });
+  setText("peaks-more", all.length > rows.length ? `… and ${all.length - rows.length} more peaks of other channels` : "");
+}
+
+function emptyRow() {
+  const number = () => make("td", { class: "number" });
+  return make("tr", {}, [make("th", { scope: "row" }), number(), number(), number()]);
+}
+
+// Three digits that count, without an exponent where that stays readable.
+function short(value) {
+  const size = Math.abs(value);
+  if (size !== 0 && (size < 1e-3 || size >= 1e6)) return value.toExponential(2);
+  return size >= 100 ? value.toFixed(0) : value.toPrecision(3);
+}
+
+// --- speed ------------------------------------------------------------------------
+
+function speed(figures) {
+  const rate = figures.perSecond;
+  setText("figure-rate", Number.isFinite(rate) ? rate.toFixed(rate < 10 ? 1 : 0) : "–");
+  setText("figure-dropped", String(figures.dropped));
+  for (const stage of ["call", "peaks", "curve", "draw"]) setText(`figure-${stage}`, ms(figures.median(stage)));
+  // A recording is gathered in Python, everything else in the page.
+  setText("figure-gather", ms(figures.median("gather") + figures.median("read")));
+}
+
+function ms(value) {
+  return Number.isFinite(value) ? `${value < 10 ? value.toFixed(1) : Math.round(value)} ms` : "–";
+}
+
+// --- the decision -------------------------------------------------------------------
+
+function decision({ engine, explain, fallback, candidates }) {
+  const badge = byId("ran-on");
+  badge.textContent = fallback ? `${engine}, instead of the GPU` : engine;
+  badge.className = `badge ${fallback ? "warn" : "good"}`;
+  const because = fallback ? `The GPU failed (${fallback}), so NumPy does its work. ` : "";
+  byId("explain").textContent = `${because}${capital(explain)}.`;
+  byId("ways-table").hidden = candidates.length === 0;
+  byId("ways").replaceChildren(...candidates.map(wayRow));
+}
+
+function wayRow({ way, engine, ms: predicted, source, blocker }) {
+  const known = predicted === null ? make("td", { colspan: "2" }, [blocker || "nothing is known of its speed"]) : null;
+  const cells = known
+    ? [known]
+    : [make("td", { class: "number" }, [ms(predicted)]), make("td", {}, [source])];
+  return make("tr", {}, [make("th", { scope: "row" }, [way]), make("td", {}, [engine]), ...cells]);
+}
+
+function capital(text) {
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}
+
+// The call as one would write it in Python.
+function callOf({ fs, nperseg, k, window: shape, mode, device }, [rows, samples]) {
+  const where = device === "auto" ? "" : `, device="${device}"`;
+  return (
+    `# x: float32 [${rows}, ${samples}]\n` +
+    `peaks = rlx.welch_peaks(x, fs=${fs}, nperseg=${nperseg}, k=${k}, window="${shape}",\n` +
+    `                        preset="scipy", mode="${mode}"${where})`
+  );
+}
