@@ -59,7 +59,6 @@ def refuse_foreign(site: Path) -> None:
 def swap(new: Path, site: Path) -> None:
     """Put `new` where `site` is; where that fails, the old one is back."""
     refuse_foreign(site)
-    new.chmod(0o755)
     if not site.exists():
         new.rename(site)
         return

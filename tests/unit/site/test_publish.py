@@ -44,10 +44,10 @@ def test_a_new_site_replaces_the_old_one_whole(tmp_path: Path) -> None:
 
 
 def test_the_first_site_needs_no_old_one(tmp_path: Path) -> None:
-    """It is readable by a web server of another user."""
-    new = make_site(tmp_path / "new", "new")
-    swap(new, tmp_path / "site")
-    assert (tmp_path / "site").stat().st_mode & 0o777 == 0o755
+    """Nor a folder at its place; the temporary one is gone."""
+    swap(make_site(tmp_path / "new", "new"), tmp_path / "site")
+    assert (tmp_path / "site" / "index.html").read_text("utf-8") == "new"
+    assert [path.name for path in tmp_path.iterdir()] == ["site"]
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "runtime/own.js", ".nojekyll"])
