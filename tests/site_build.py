@@ -1,12 +1,11 @@
 """The real site, built once for all tests of a run, however many workers it has.
 
-Import the fixtures in a conftest.py:
+Import the fixture in a conftest.py:
 
-    from tests.site_build import built_site, site_url  # noqa: F401
+    from tests.site_build import built_site  # noqa: F401  # a fixture
 
-`built_site` is the finished folder, `site_url` an address it is served at, with a slash
-at its end. Downloads are kept in build/cache of the checkout. When the site cannot be
-built, a test that asks for it fails with what the builder said.
+Downloads are kept in build/cache of the checkout. When the site cannot be built, every
+test that asks for it fails with what the builder said.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -92,16 +90,3 @@ def built_site(tmp_path_factory: pytest.TempPathFactory) -> BuiltSite:
     if code:
         pytest.fail(f"the site could not be built:\n{said}", pytrace=False)
     return BuiltSite(base / "site", said)
-
-
-@pytest.fixture(scope="session")
-def site_url(built_site: BuiltSite) -> Iterator[str]:
-    """Where the built site is served, in this process, on a free port."""
-    from assembly.serve import open_server
-
-    with open_server(built_site.folder, 0) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        yield server.url
-        server.shutdown()
-        thread.join()
