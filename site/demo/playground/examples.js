@@ -1,0 +1,23 @@
+// The examples of the list; each is a Python file in examples/, shown as it stands.
+
+export const EXAMPLES = [
+  { id: "graph", title: "A graph, run and explained" },
+  { id: "peaks", title: "Welch peaks of an EEG, with a plot" },
+  { id: "devices", title: "GraphDevices: where would it run?" },
+  { id: "decisions", title: "Decisions and cost models" },
+  { id: "custom_op", title: "An op of your own" },
+  { id: "spectrogram", title: "A spectrogram, as a heat map" },
+  { id: "benchmark", title: "NumPy against WebGPU" },
+  { id: "errors", title: "What bad input gets" },
+];
+
+const known = new Map();
+
+export async function source(id) {
+  if (!known.has(id)) {
+    const answer = await fetch(new URL(`examples/${id}.py`, import.meta.url));
+    if (!answer.ok) throw new Error(`the example ${id} could not be loaded (${answer.status})`);
+    known.set(id, await answer.text());
+  }
+  return known.get(id);
+}

@@ -1,0 +1,42 @@
+"""Welch peaks: from rows of samples to the strongest rhythms of each.
+
+Four channels of a made-up EEG. Each has a rhythm of its own under noise.
+"""
+
+import numpy as np
+from playground import plot
+
+import rlxweb as rlx
+
+fs = 256
+t = np.arange(60 * fs) / fs
+rng = np.random.default_rng(7)
+rhythms = {"delta": 2.5, "theta": 6, "alpha": 10.2, "beta": 21}
+eeg = np.stack(
+    [
+        20e-6 * np.sin(2 * np.pi * hz * t) + 15e-6 * rng.standard_normal(t.size)
+        for hz in rhythms.values()
+    ]
+).astype(np.float32)
+
+# rlxweb's own estimate and device choice; the async form runs in every browser
+found = await rlx.welch_peaks_async(eeg, fs=fs, nperseg=512, k=3, mode="peaks")
+for name, hz, power in zip(rhythms, found.hz, found.power, strict=True):
+    print(f"{name:6} {hz[0]:6.2f} Hz, power {power[0]:.3g}")
+print(found.explain())
+
+# the spectrum itself, in scipy's terms, to see where the peaks lie
+freqs, density = rlx.welch(eeg, fs=fs, nperseg=512, device="cpu")
+keep = freqs <= 40
+tops = found.hz[:, 0]
+heights = [np.interp(hz, freqs, row) for hz, row in zip(tops, density, strict=True)]
+plot(
+    freqs[keep],
+    density[:, keep] * 1e12,
+    title="Power spectral density",
+    xlabel="Hz",
+    ylabel="µV²/Hz",
+    labels=list(rhythms),
+    marks=(tops, np.array(heights) * 1e12),
+    log="y",
+)

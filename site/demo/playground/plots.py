@@ -1,0 +1,100 @@
+"""plot and heat: a few lines of data for the page's canvas, checked before they go.
+
+The page draws; here arrays become float32 and wrong ones get a sentence. `post` comes
+from the Worker.
+"""
+
+import math
+import sys
+import types
+
+import numpy as np
+
+post = globals()["post"]  # by the Worker
+MOST_POINTS = 20_000
+MOST_PIXELS = 1_000_000
+
+
+def plot(x, *ys, title="", xlabel="", ylabel="", labels=(), marks=None, log=""):
+    """Draw lines beside the editor.
+
+    plot(y)            one line over 0, 1, 2 …
+    plot(x, y, z, …)   lines over x; a 2-D y is a line per row
+    labels             a name per line
+    marks              (xs, ys): points that stand out, such as peaks
+    log                "x", "y" or "xy": logarithmic axes
+    """
+    xs, lines = lines_of(x, ys)
+    if set(log) - {"x", "y"}:
+        raise ValueError(f"plot: log={log!r}; it is '', 'x', 'y' or 'xy'")
+    step = max(1, math.ceil(len(xs) / MOST_POINTS))
+    arrays = [float32(line[::step]) for line in (xs, *lines)]
+    if marks is not None:
+        pair = [float32(np.ravel(one)) for one in marks]
+        if len(pair) != 2 or len(pair[0]) != len(pair[1]):
+            raise ValueError("plot: marks is (xs, ys), two sequences of one length")
+        arrays += pair
+    words = {"title": title, "xlabel": xlabel, "ylabel": ylabel}
+    about = {name: str(text) for name, text in words.items()}
+    about |= {"labels": [str(name) for name in labels], "log": log}
+    post({"plot": about | {"lines": len(lines), "marks": marks is not None}}, arrays)
+
+
+def lines_of(x, ys):
+    """(x, [y, …]) as float64 vectors of one length."""
+    if not ys:
+        ys, x = (x,), None
+    lines = []
+    for y in ys:
+        y = as_numbers("plot", y)
+        if y.ndim not in (1, 2):
+            raise ValueError(f"plot: a line has 1 axis, or 2 for many; got {y.shape}")
+        lines += list(np.atleast_2d(y))
+    xs = np.arange(len(lines[0])) if x is None else as_numbers("plot", x)
+    for line in lines:
+        if xs.shape != line.shape:
+            raise ValueError(f"plot: x has {xs.shape}, a line has {line.shape}")
+    if not lines or not len(xs):
+        raise ValueError("plot: there is nothing to draw, the arrays are empty")
+    return xs, lines
+
+
+def heat(array, title="", xlabel="", ylabel="", x=None, y=None):
+    """Draw a 2-D array as colours, its first row at the bottom.
+
+    x, y   (first, last) of the axes; the array's own indices when left out
+    """
+    values = as_numbers("heat", array)
+    if values.ndim != 2 or not values.size:
+        raise ValueError(
+            f"heat: it takes 2 axes with something in them; got {values.shape}"
+        )
+    if values.size > MOST_PIXELS:
+        raise ValueError(
+            f"heat: {values.size:,} values are too many; the most is {MOST_PIXELS:,}"
+        )
+    rows, columns = values.shape
+    about = {"title": str(title), "xlabel": str(xlabel), "ylabel": str(ylabel)}
+    about |= {"rows": rows, "columns": columns}
+    about["x"] = [float(v) for v in (x or (0, columns - 1))]
+    about["y"] = [float(v) for v in (y or (0, rows - 1))]
+    post({"heat": about}, [float32(values)])
+
+
+def as_numbers(name, value):
+    """A real array; complex numbers are refused rather than cut."""
+    array = np.asarray(value)
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"{name}: it draws real numbers, not {array.dtype}")
+    return array.astype(np.float64)
+
+
+def float32(values):
+    """As the page takes it: dense float32."""
+    return np.ascontiguousarray(values, np.float32)
+
+
+# What `from playground import plot, heat` finds.
+sys.modules["playground"] = types.ModuleType("playground", "Draws beside the editor.")
+sys.modules["playground"].plot = plot
+sys.modules["playground"].heat = heat
