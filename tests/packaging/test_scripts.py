@@ -38,7 +38,7 @@ def test_dev_helps_from_anywhere(tmp_path: Path) -> None:
     """Help names each command, whatever the working directory."""
     said = run(str(DEV), "help", cwd=tmp_path)
     assert said.returncode == 0
-    for command in ("demo", "test", "lint", "docs", "bench"):
+    for command in ("demo", "test", "lint", "docs", "site", "bench"):
         assert f"\n  {command} " in said.stdout
 
 

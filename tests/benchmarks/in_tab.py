@@ -1,0 +1,212 @@
+"""`python -m tests.benchmarks.in_tab`: rlxweb, NumPy and jax-js in one page.
+
+Two things are measured: the time from navigation to the first result, cold (a browser
+that has never seen the site) and warm (the same browser again); and kernels and whole
+calls, all peers of a cell interleaved in one page, medians with their ratio.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.server
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import tarfile
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import BrowserType, sync_playwright
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from tests.benchmarks.machine import facts
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = Path(__file__).parent / "tab"
+JAX = "@jax-js/jax@0.1.25"
+FLAGS = (
+    "--no-sandbox",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--enable-unsafe-webgpu",
+)
+CELLS = [
+    *(("welch", n) for n in (256, 1024)),
+    *(("matmul", n) for n in (256, 512, 1024)),
+]
+SCHEMA = "rlxweb.bench.tab/1"
+START_MS = 90_000
+
+
+def main(args: list[str] | None = None) -> int:
+    """0 when every peer ran, else 1."""
+    asked = parser().parse_args(args)
+    console = Console(width=110)
+    site = Path(asked.site)
+    if not (site / "runtime").is_dir():
+        sys.exit(f"{site} holds no built site; run ./dev site first")
+    with (
+        tempfile.TemporaryDirectory() as work,
+        served(site, jax_js(Path(work))) as url,
+        sync_playwright() as playwright,
+    ):
+        made = {
+            "schema": SCHEMA,
+            "machine": facts(),
+            "peer": JAX,
+            **measured(playwright.chromium, url, asked),
+        }
+    show(console, made)
+    if asked.json:
+        Path(asked.json).write_text(json.dumps(made, indent=1) + "\n", "utf-8")
+    return int(any("error" in r for c in made["cells"] for r in c["rows"]))
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    made = argparse.ArgumentParser(prog="tests.benchmarks.in_tab", description=__doc__)
+    made.add_argument("--site", default=str(ROOT / "build" / "site"))
+    made.add_argument("--rounds", type=int, default=9)
+    made.add_argument(
+        "--starts", type=int, default=5, help="cold starts, each warm too"
+    )
+    made.add_argument("--json", metavar="FILE", help="write the record there")
+    made.add_argument("--only", action="append", default=[], metavar="PART")
+    return made
+
+
+def jax_js(work: Path) -> Path:
+    """The folder of jax-js's modules, fetched by npm."""
+    packed = subprocess.run(
+        ["npm", "pack", "--silent", JAX],
+        cwd=work,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()[-1]
+    with tarfile.open(work / packed) as archive:
+        archive.extractall(work, filter="data")
+    return work / "package" / "dist"
+
+
+@contextmanager
+def served(site: Path, jax: Path) -> Iterator[str]:
+    """The site, with the benchmark's pages under /_bench/ and jax-js under those."""
+
+    class Served(http.server.SimpleHTTPRequestHandler):
+        extensions_map = {  # noqa: RUF012  the base class has it so
+            **http.server.SimpleHTTPRequestHandler.extensions_map,
+            ".mjs": "text/javascript",
+            ".js": "text/javascript",
+            ".wasm": "application/wasm",
+        }
+
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args, directory=str(site))
+
+        def log_message(self, *args: Any) -> None:
+            """Nothing."""
+
+        def translate_path(self, path: str) -> str:
+            where = path.split("?")[0]
+            for prefix, folder in (("/_bench/jax/", jax), ("/_bench/", PAGES)):
+                if where.startswith(prefix):
+                    return str(folder / where.removeprefix(prefix))
+            return super().translate_path(path)
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Served) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+
+
+def measured(
+    chromium: BrowserType, url: str, asked: argparse.Namespace
+) -> dict[str, Any]:
+    """Starts first, while nothing else has warmed the machine, then the cells."""
+    path = shutil.which("chromium") or "chromium"
+    starts = [_start(chromium, path, url) for _ in range(asked.starts)]
+    browser = chromium.launch(executable_path=path, args=[*FLAGS])
+    try:
+        page = browser.new_page()
+        page.goto(f"{url}_bench/bench.html")
+        page.wait_for_function("globalThis.isReady", timeout=START_MS)
+        cells = []
+        for kind, n in CELLS:
+            if asked.only and not any(p in f"{kind} {n}" for p in asked.only):
+                continue
+            ask = f"cell('{kind}', {n}, {asked.rounds}, 60000)"
+            cells.append({"kind": kind, "n": n, "rows": page.evaluate(ask)})
+        return {
+            "browser": f"Chromium {browser.version}",
+            "adapter": page.evaluate("adapter"),
+            "starts": starts,
+            "cells": cells,
+        }
+    finally:
+        browser.close()
+
+
+def _start(chromium: BrowserType, path: str, url: str) -> dict[str, Any]:
+    """Marks of a first navigation and of a second one, ms since each began."""
+    found = {}
+    with tempfile.TemporaryDirectory() as profile:
+        for kind in ("cold", "warm"):
+            context = chromium.launch_persistent_context(
+                profile, executable_path=path, args=[*FLAGS]
+            )
+            page = context.new_page()
+            page.goto(f"{url}_bench/first.html")
+            page.wait_for_function("globalThis.marks", timeout=START_MS)
+            found[kind] = page.evaluate("marks")
+            context.close()
+    return found
+
+
+def show(console: Console, made: dict[str, Any]) -> None:
+    """Both tables; ratio: the peer's time over ours for the same work."""
+    console.print(f"{made['browser']}, {made['adapter']}", highlight=False)
+    heads = ("Python up", "packages", "imported", "adapter", "first", "after Python")
+    table = Table("start", *heads, box=box.SIMPLE_HEAD)
+    for kind in ("cold", "warm"):
+        marks = [s[kind] for s in made["starts"]]
+        if marks:
+            names = ("python", "packages", "imported", "adapter", "first")
+            middle = {n: statistics.median(m[n] for m in marks) for n in names}
+            after = statistics.median(m["first"] - m["python"] for m in marks)
+            times = [f"{middle[n]:,.0f} ms" for n in names]
+            table.add_row(kind, *times, f"{after:,.0f} ms")
+    console.print(table)
+    heads = ("work", "peer", "ms", "spread", "first ms", "n", "÷ rlxweb")
+    table = Table(*heads, box=box.SIMPLE_HEAD)
+    for cell in made["cells"]:
+        ours = {r["name"]: r["ms"] for r in cell["rows"] if "ms" in r}
+        for row in cell["rows"]:
+            work = f"{cell['kind']} {cell['n']}"
+            if "error" in row:
+                table.add_row(work, row["name"], row["error"], "", "", "", "")
+                continue
+            way = "resident" if "resident" in row["name"] else "in+out"
+            base = ours.get(f"rlxweb {way}", ours.get("rlxweb in+out"))
+            table.add_row(
+                work,
+                row["name"],
+                f"{row['ms']:.2f}",
+                f"{row['spread']:.0%}",
+                f"{row['first_ms']:.0f}",
+                str(row["samples"]),
+                f"{row['ms'] / base:.2f}" if base else "",
+            )
+    console.print(table)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

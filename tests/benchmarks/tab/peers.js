@@ -1,0 +1,58 @@
+// The work of the browser benchmark on jax-js, on the numbers that Python drew.
+import { init, defaultDevice, numpy as np, jit, lax } from "./jax/index.js";
+
+const K = 16;
+
+// The same as peers.py: Hann window, two segments overlapping by half, mean power, top k.
+function welchOf(rows, n) {
+  const window = Float32Array.from({ length: n }, (_, i) => 0.5 - 0.5 * Math.cos((2 * Math.PI * i) / (n - 1)));
+  const hann = np.array(window, { shape: [1, n] });
+  return jit((frames) => {
+    const spectrum = np.fft.rfft(frames.mul(hann.ref));
+    const power = np.square(spectrum.real).add(np.square(spectrum.imag));
+    return lax.topK(power.reshape([rows, 2, n / 2 + 1]).mean(1), K);
+  });
+}
+
+function framesOf(x, rows, n) {
+  const length = n + n / 2;
+  const frames = new Float32Array(rows * 2 * n);
+  for (let row = 0; row < rows; row++) {
+    for (const at of [0, 1]) {
+      const from = row * length + at * (n / 2);
+      frames.set(x.subarray(from, from + n), (row * 2 + at) * n);
+    }
+  }
+  return frames;
+}
+
+const parts = (result) => (Array.isArray(result) ? result : result.data ? [result] : Object.values(result));
+
+async function read(result) {
+  const found = [];
+  for (const part of parts(result)) found.push(await part.data());
+  return found;
+}
+
+async function settle(result) {
+  for (const part of parts(result)) {
+    await part.blockUntilReady();
+    part.dispose();
+  }
+}
+
+// name → function to time; `arrays` are Float32Arrays.
+export async function jaxPeers(kind, n, arrays) {
+  const devices = await init("webgpu");
+  if (!devices.includes("webgpu")) throw new Error(`jax-js has ${devices}, not webgpu`);
+  defaultDevice("webgpu");
+  const rows = arrays[0].length / (n + n / 2);
+  const shape = kind === "matmul" ? [n, n] : [rows * 2, n];
+  const compiled = kind === "matmul" ? jit((a, b) => np.matmul(a, b)) : welchOf(rows, n);
+  const prepare = kind === "matmul" ? (x) => x : (x) => framesOf(x, rows, n);
+  const kept = arrays.map((x) => np.array(prepare(x), { shape }));
+  return {
+    "jax-js in+out": async () => read(compiled(...arrays.map((x) => np.array(prepare(x), { shape })))),
+    "jax-js resident": async () => settle(compiled(...kept.map((x) => x.ref))),
+  };
+}
