@@ -1,0 +1,97 @@
+"""What mkdocs runs while it builds: generated pages, and parts of pages.
+
+A page asks for a part by a line of its own, `<!-- make: NAME ARGUMENTS -->`. An unknown
+name stops the build. The parts themselves are made in the files beside this one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from html import escape
+from pathlib import Path
+
+import benchmark_page
+import command_page
+import op_pages
+import poster
+import reference_parts
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+SITE = Path(__file__).resolve().parents[1]
+_ASKED = re.compile(r"^<!-- make: (\S+) ?(.*?) -->$", re.MULTILINE)
+# The entry of the nav that the op pages hang under.
+_OPS = "reference/ops/index.md"
+
+
+def _picture(arguments: str) -> str:
+    """A file of pictures/ with its caption, inside the page so that it has its ink."""
+    name, caption = arguments.split(" ", 1)
+    svg = (SITE / "pictures" / name).read_text(encoding="utf-8")
+    return (
+        '<figure class="rlx-figure">\n<div class="rlx-scroll" tabindex="0">\n'
+        f"{svg.strip()}\n</div>\n<figcaption>{escape(caption)}</figcaption>\n</figure>"
+    )
+
+
+def _changelog(arguments: str) -> str:
+    return (SITE.parent / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+PARTS: dict[str, Callable[[str], str]] = {
+    "benchmarks": lambda arguments: benchmark_page.benchmarks(),
+    "changelog": _changelog,
+    "commands": lambda arguments: command_page.commands(),
+    "errors": lambda arguments: reference_parts.error_classes(),
+    "error-tree": lambda arguments: reference_parts.error_tree(),
+    "methods": lambda arguments: reference_parts.methods(),
+    "picture": _picture,
+    "poster": lambda arguments: poster.poster(),
+}
+
+
+# --- events of mkdocs ---------------------------------------------------------------
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Hang the op pages under their index in the nav, by family."""
+    below: list[dict[str, object]] = [
+        {op_pages.title(family): [f"reference/ops/{op.name}.md" for op in ops]}
+        for family, ops in op_pages.groups().items()
+    ]
+    config.nav = _grown(config.nav, below)
+    return config
+
+
+def _grown(nav: object, below: list[dict[str, object]]) -> object:
+    if isinstance(nav, list):
+        return [_grown(entry, below) for entry in nav]
+    if isinstance(nav, dict):
+        return {name: _grown(entry, below) for name, entry in nav.items()}
+    return [nav, *below] if nav == _OPS else nav
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the op pages."""
+    for path, text in op_pages.pages():
+        files.append(File.generated(config, path, content=text))
+    return files
+
+
+def on_page_markdown(
+    markdown: str, page: Page, config: MkDocsConfig, files: Files
+) -> str:
+    """Put the parts in that the page asks for."""
+
+    def made(found: re.Match[str]) -> str:
+        name, arguments = found.groups()
+        if name not in PARTS:
+            known = ", ".join(sorted(PARTS))
+            where = page.file.src_uri
+            raise PluginError(f"{where} asks for {name!r}; there is {known}")
+        return PARTS[name](arguments)
+
+    return _ASKED.sub(made, markdown)

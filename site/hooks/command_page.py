@@ -1,0 +1,46 @@
+"""The command line as one page, read from the click commands themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+from docstrings import as_markdown, prose
+
+from rlxweb.cli.main import cli
+
+
+def commands() -> str:
+    """Every command: usage, what it does, its options."""
+    context = click.Context(cli, info_name="rlxweb", **cli.context_settings)
+    return "\n\n".join(
+        section
+        for name in cli.list_commands(context)
+        for section in _sections(cli, name, context)
+    )
+
+
+def _sections(
+    group: click.Group, name: str, parent: click.Context, level: str = "##"
+) -> Iterator[str]:
+    command = group.get_command(parent, name)
+    if command is None or command.hidden:
+        return
+    context = click.Context(command, info_name=name, parent=parent)
+    yield f"{level} {context.command_path}"
+    yield f"```sh\n{command.get_usage(context).removeprefix('Usage: ')}\n```"
+    yield as_markdown((command.help or "").replace("\b\n", ""))
+    if isinstance(command, click.Group):
+        for inner in command.list_commands(context):
+            yield from _sections(command, inner, context, level + "#")
+    else:
+        lines = ["| option | what it does |", "|---|---|"]
+        yield "\n".join([*lines, *_rows(command, context)])
+
+
+def _rows(command: click.Command, context: click.Context) -> Iterator[str]:
+    """One row per option; `--help` is everywhere and said once."""
+    for parameter in command.params:
+        record = parameter.get_help_record(context)
+        if record is not None and isinstance(parameter, click.Option):
+            yield f"| `{record[0]}` | {prose(record[1])} |"

@@ -1,0 +1,256 @@
+"""What the registry knows of an op, asked of the record and its samples.
+
+Shapes, dtypes, the ways of a GPU, the methods that add it. Writes no page.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import textwrap
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from rlxweb.backends.webgpu_recipes import Recipes
+from rlxweb.compile.passes.decompose import composition
+from rlxweb.errors import RlxError
+from rlxweb.gpu.limits import Limits
+from rlxweb.gpu.port import Want
+from rlxweb.ir.dtype import DType
+from rlxweb.ir.graph import Graph, typed
+from rlxweb.ir.lowering import Compose, Expr, Kernel
+from rlxweb.ir.op import Op, TensorType, registry
+from rlxweb.ir.sample import Sample
+from rlxweb.ir.tensor import Tensor
+from rlxweb.kernels.expression import expression
+from rlxweb.kernels.source import STORED
+from rlxweb.kernels.variants import Hardware
+
+Types = tuple[TensorType, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A sample that the shape rule takes: input types, attributes, output type."""
+
+    op: Op
+    sample: Sample
+    inputs: Types
+    attrs: Mapping[str, Any]
+    out: TensorType
+
+
+def cases(op: Op) -> Iterator[Case]:
+    """Every sample with its types."""
+    for sample in op.samples:
+        inputs = tuple(TensorType(d.shape, d.dtype) for d in sample.inputs)
+        attrs, out = typed(op, inputs, sample.attrs)
+        yield Case(op, sample, inputs, attrs, out)
+
+
+def family(op: Op) -> str:
+    """The module of `rlxweb.ops` that declares it: "elementwise", "norm" …"""
+    module = inspect.getmodule(op.reference)
+    name = module.__name__ if module else ""
+    # frame and stft are declared beside the spectral ops that use them
+    return {"frames": "spectral"}.get(name.rsplit(".", 1)[-1], name.rsplit(".", 1)[-1])
+
+
+def first_sentence(text: str) -> str:
+    """The first sentence of a doc; a point after a number ends none (1e-5, §4.2)."""
+    whole = " ".join(text.split("\n\n")[0].split())
+    return re.split(r"(?<=[a-z)\]²v])\. ", whole, maxsplit=1)[0].rstrip(".") + "."
+
+
+# --- dtypes -------------------------------------------------------------------------
+
+
+def dtypes(op: Op) -> dict[DType, DType]:
+    """Each dtype its main operand may have, and the dtype that comes out."""
+    found: dict[DType, DType] = {}
+    for case in cases(op):
+        if not case.inputs:
+            continue
+        main = _main(case.inputs)
+        for dtype in DType:
+            out = _out_dtype(op, case, main, dtype)
+            if out is not None:
+                found.setdefault(dtype, out)
+    return {d: found[d] for d in DType if d in found}
+
+
+def _main(inputs: Types) -> DType:
+    """The dtype that varies: that of the last operand, or a float one (gather)."""
+    return next((t.dtype for t in inputs if t.dtype.is_float), inputs[-1].dtype)
+
+
+def _out_dtype(op: Op, case: Case, main: DType, dtype: DType) -> DType | None:
+    inputs = tuple(
+        TensorType(t.shape, dtype if t.dtype is main else t.dtype) for t in case.inputs
+    )
+    try:
+        return typed(op, inputs, case.attrs)[1].dtype
+    except RlxError:
+        return None
+
+
+# --- how it is called ---------------------------------------------------------------
+
+_OPERATORS = {
+    "x + y": lambda x, y: x + y,
+    "x - y": lambda x, y: x - y,
+    "x * y": lambda x, y: x * y,
+    "x / y": lambda x, y: x / y,
+    "x ** y": lambda x, y: x**y,
+    "x @ y": lambda x, y: x @ y,
+    "x < y": lambda x, y: x < y,
+    "x <= y": lambda x, y: x <= y,
+    "x > y": lambda x, y: x > y,
+    "x >= y": lambda x, y: x >= y,
+    "-x": lambda x, y: -x,
+    "abs(x)": lambda x, y: abs(x),
+    "x[1:3]": lambda x, y: x[1:3],
+}
+
+
+@cache
+def operators() -> Mapping[str, str]:
+    """Op → the Python operator of a Tensor that adds it."""
+    found = {}
+    for text, apply in _OPERATORS.items():
+        g = Graph()
+        made = apply(g.input("x", (4, 4)), g.input("y", (4, 4)))
+        found[g.node(made.id).op] = text
+    return found
+
+
+@cache
+def methods() -> Mapping[str, tuple[str, ...]]:
+    """Op → the methods of Graph that add it, read from their source."""
+    found: dict[str, list[str]] = {}
+    for owner in Graph.__mro__:
+        if owner is object or not owner.__module__.startswith("rlxweb"):
+            continue
+        tree = ast.parse(textwrap.dedent(inspect.getsource(owner)))
+        for method in ast.walk(tree):
+            if isinstance(method, ast.FunctionDef) and method.name[0] != "_":
+                for name in _added_by(method):
+                    found.setdefault(name, []).append(method.name)
+    return {name: tuple(dict.fromkeys(them)) for name, them in found.items()}
+
+
+def _added_by(method: ast.FunctionDef) -> Iterator[str]:
+    for call in ast.walk(method):
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+            continue
+        of_self = getattr(call.func.value, "id", "") == "self"
+        first = call.args[0] if call.args else None
+        if of_self and isinstance(first, ast.Constant) and first.value in registry:
+            yield first.value
+
+
+def signature(method: str) -> str:
+    """How a method of Graph is called: `g.softmax(x, axis=-1)`."""
+    parameters = inspect.signature(getattr(Graph, method)).parameters.values()
+    shown = [
+        p.replace(annotation=inspect.Parameter.empty)
+        for p in parameters
+        if p.name != "self"
+    ]
+    return f"g.{method}{inspect.Signature(shown)}".replace("'", '"')
+
+
+# --- on a GPU -----------------------------------------------------------------------
+
+
+def kind(op: Op) -> str:
+    """How it becomes device work, in a word: the lowering's own name."""
+    return type(op.lower).__name__
+
+
+def wgsl(op: Op) -> dict[str, str]:
+    """The expression, with its attributes put in; by dtype where that matters."""
+    if not isinstance(op.lower, Expr):
+        return {}
+    if isinstance(op.lower.text, str):
+        return {"": op.lower.text}
+    found: dict[str, dict[str, Case]] = {}
+    for case in cases(op):
+        if all(t.dtype in STORED for t in (*case.inputs, case.out)):
+            text = _expression(op, op.lower, case)
+            found.setdefault(_arrow(case), {}).setdefault(text, case)
+    return {
+        # an expression that the shape goes into is shown once, with that shape
+        arrow if len(texts) == 1 else f"{arrow} of shape {list(case.out.shape)}": text
+        for arrow, texts in found.items()
+        for text, case in [max(texts.items(), key=lambda one: one[1].out.rank)]
+    }
+
+
+def _expression(op: Op, lower: Expr, case: Case) -> str:
+    g = Graph()
+    xs = [g.input(f"x{k}", t.shape, t.dtype) for k, t in enumerate(case.inputs)]
+    node = g.node(g.apply(op.name, *xs, **case.sample.attrs).id)
+    names = "xyz"[: len(xs)]
+    kinds = [t.dtype for t in case.inputs]
+    return expression(lower, names, kinds, node, (case.inputs, case.out))
+
+
+def _arrow(case: Case) -> str:
+    taken = dict.fromkeys(t.dtype.label for t in case.inputs)
+    return f"{', '.join(taken)} → {case.out.dtype}"
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way an op runs on a GPU: its name, and the shaders it starts."""
+
+    name: str
+    shaders: tuple[str, ...]
+
+
+def ways(op: Op, software: bool) -> tuple[Way, ...]:
+    """The ways taken for its samples, on a GPU or on a software driver."""
+    if not isinstance(op.lower, Kernel | Compose):
+        return ()
+    recipes = Recipes(Hardware(software, frozenset(), _granted()))
+    found: dict[str, list[str]] = {}
+    for case in cases(op):
+        if not all(t.dtype in STORED for t in (*case.inputs, case.out)):
+            continue  # only the CPU has the type
+        chosen = recipes.choose(op, case.inputs, case.out, case.attrs)
+        if chosen is None:
+            continue
+        shaders = found.setdefault(chosen.variant, [])
+        for call in chosen.recipe.calls:
+            name = "" if call.source is not None else call.shader
+            if name not in shaders:
+                shaders.append(name)
+    return tuple(Way(name, tuple(shaders)) for name, shaders in found.items())
+
+
+def _granted() -> Limits:
+    """What a usual GPU grants of what we ask for."""
+    return Want().limits
+
+
+def parts(op: Op) -> tuple[str, ...]:
+    """The ops it is built from, where it is built from others; leaves left out."""
+    how = composition(op)
+    if how is None:
+        return ()
+    found: dict[str, None] = {}
+    for case in cases(op):
+        g = Graph()
+        xs = [g.input(f"x{k}", t.shape, t.dtype) for k, t in enumerate(case.inputs)]
+        try:
+            made: Tensor = how.build(g, case.attrs, *xs)
+        except RlxError:
+            continue  # a composition may be for some operands only
+        found |= {n.op: None for n in made.graph.nodes()}
+    # a long op may be cut into shorter ones of its own kind
+    found.pop(op.name, None)
+    return tuple(n for n in found if not registry.get(n).has("leaf"))
