@@ -8,6 +8,7 @@ dtype and never guesses a name.
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -91,7 +92,10 @@ def as_input(doing: str, node: Node, value: Any) -> Array:
 
 
 def _as_array(value: Any, dtype: DType) -> Array:
-    if isinstance(value, np.ma.MaskedArray):
+    if type(value) is np.ndarray:
+        return value
+    # numpy.ma is slow to import, and whoever has a masked array has imported it.
+    if "numpy.ma" in sys.modules and isinstance(value, np.ma.MaskedArray):
         raise DTypeError(
             "",
             "it is a masked array, and a graph has no masks",
