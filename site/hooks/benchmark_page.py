@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import picker_section
+import tab_section
 from docstrings import prose
 from drawing import Scale, dot, figure, line, picture, plain, text
 
@@ -161,4 +162,5 @@ def _side(name: str) -> str:
 SECTIONS: dict[str, Callable[[Record, str], str]] = {
     "rlxweb.bench": _ops,
     "rlxweb.bench.picker": picker_section.section,
+    "rlxweb.bench.tab": tab_section.section,
 }

@@ -14,6 +14,7 @@ from pathlib import Path
 import benchmark_page
 import command_page
 import op_pages
+import playground
 import poster
 import reference_parts
 from mkdocs.config.defaults import MkDocsConfig
@@ -94,4 +95,4 @@ def on_page_markdown(
             raise PluginError(f"{where} asks for {name!r}; there is {known}")
         return PARTS[name](arguments)
 
-    return _ASKED.sub(made, markdown)
+    return playground.with_links(_ASKED.sub(made, markdown), page.url)

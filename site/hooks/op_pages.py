@@ -311,6 +311,5 @@ def _links(names: Sequence[str]) -> str:
 
 def _example(op: Op) -> str:
     program = example(op)
-    return (
-        f"## Example\n\n```python\n{program}\n```\n\n```text\n{output(program)}\n```\n"
-    )
+    lines = ["## Example", "", "<!-- playground -->", "```python", program, "```"]
+    return "\n".join([*lines, "", "```text", output(program), "```", ""])
