@@ -1,0 +1,291 @@
+"""The page that asks whether this GPU is right, driven as a visitor would."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, Route, expect
+
+from rlxweb.devices.agreement import checked_ops
+
+pytestmark = pytest.mark.requires_browser
+
+OpenPage = Callable[..., Page]
+CASES = sum(len(op.samples) for op in checked_ops())
+START_MS = 90_000
+RUN_MS = 400_000
+DEMO = Path(__file__).resolve().parents[2] / "site" / "demo"
+
+
+def changed(open_page: OpenPage, file: str, change: Callable[[str], str]) -> Page:
+    """The check page with one of the demo's files changed on its way to the browser."""
+    page = open_page("demo/icon.svg")
+    text = change((DEMO / file).read_text("utf-8"))
+    kind = "text/javascript" if file.endswith(".js") else "text/plain"
+
+    def answer(route: Route) -> None:
+        route.fulfill(body=text, content_type=kind)
+
+    page.context.route(re.compile(rf"/demo/{re.escape(file)}$"), answer)
+    page.goto(page.url.replace("icon.svg", "check/"))
+    return page
+
+
+def sentence(page: Page) -> str:
+    return page.inner_text("#sentence")
+
+
+def finished(page: Page) -> str:
+    """Waits for the end of the run; its sentence."""
+    page.wait_for_selector("#run:not([disabled])", timeout=RUN_MS)
+    return sentence(page)
+
+
+def begun(page: Page) -> None:
+    """Waits until some cases were run."""
+    page.wait_for_selector('.cell[data-word="right"]', timeout=START_MS)
+
+
+def on_numpy(page: Page) -> str:
+    """Cancels what runs, checks NumPy instead; the sentence at its end."""
+    begun(page)
+    page.click("#cancel")
+    finished(page)
+    page.check('input[name="device"][value="cpu"]', force=True)
+    page.wait_for_selector("#cancel:not([disabled])")
+    return finished(page)
+
+
+def words(page: Page) -> dict[str, int]:
+    """How many cells of the matrix show each word."""
+    counted: dict[str, int] = page.evaluate(
+        """() => { const found = {};
+        for (const cell of document.querySelectorAll("#matrix .cell"))
+            found[cell.dataset.word] = (found[cell.dataset.word] ?? 0) + 1;
+        return found; }"""
+    )
+    return counted
+
+
+def report_of(page: Page) -> dict[str, Any]:
+    """The JSON report, by its button."""
+    with page.expect_download() as waiting:
+        page.click("#download")
+    assert re.fullmatch(
+        r"rlxweb-check-[a-z0-9-]+\.json", waiting.value.suggested_filename
+    )
+    document: dict[str, Any] = json.loads(Path(waiting.value.path()).read_text("utf-8"))
+    return document
+
+
+@pytest.mark.slow
+def test_every_case_is_right_on_the_adapter_and_the_report_says_so(
+    open_page: OpenPage,
+) -> None:
+    """No case but those of types the adapter has not is anything else than right."""
+    page = open_page("demo/check/")
+    said = finished(page)
+    found = words(page)
+    judged = found["right"]
+    assert found == {"right": judged, "refused": CASES - judged}
+    assert said == f"{judged:,} of {judged:,} cases right on google swiftshader"
+    document = report_of(page)
+    assert document["schema"] == "rlxweb.check/1"
+    assert document["complete"] is True
+    assert document["broken_on_purpose"] is False
+    assert document["summary"] == {
+        "total": CASES,
+        "run": CASES,
+        "right": judged,
+        "wrong": 0,
+        "refused": CASES - judged,
+    }
+    assert "swiftshader" in document["device"]["engine"]
+    assert document["device"]["facts"]["limits"]["max_buffer_size"] > 0
+    assert document["versions"]["rlxweb"]
+    assert "Chrome" in document["user_agent"]
+    names = {(case["op"], case["sample"]) for case in document["cases"]}
+    assert len(names) == CASES
+    for case in document["cases"]:
+        types = {one["dtype"] for one in case["inputs"]}
+        types.add(case["attrs"].get("to", "f32"))
+        assert (case["word"] == "refused") == bool(types & {"f64", "f16", "i64"}), case
+        if case["word"] == "right":
+            assert case["share"] <= 1
+            assert case["ms"] >= case["run_ms"] >= 0
+
+
+def test_cancelling_keeps_what_was_found_and_numpy_can_be_checked_instead(
+    open_page: OpenPage,
+) -> None:
+    """Also: filters, details by mouse and by keyboard, colours."""
+    page = open_page("demo/check/")
+    begun(page)
+    page.click("#cancel")
+    assert finished(page).startswith("Cancelled: ")
+    assert 0 < words(page)["waiting"] < CASES
+    assert "not run" in page.inner_text("#aside")
+    assert report_of(page)["complete"] is False
+
+    page.check('input[name="device"][value="cpu"]', force=True)
+    page.wait_for_selector("#cancel:not([disabled])")
+    said = finished(page)
+    assert re.fullmatch(
+        rf"{CASES:,} of {CASES:,} cases right on NumPy [\d.]+, float32 against float64",
+        said,
+    )
+    assert report_of(page)["compared"] == "NumPy float32 against float64"
+
+    page.check('input[name="filter"][value="wrong"]', force=True)
+    expect(page.locator("#nothing")).to_have_text("No case is wrong.")
+    expect(page.locator("#matrix tbody tr:visible")).to_have_count(0)
+    page.check('input[name="filter"][value="all"]', force=True)
+    expect(page.locator("#matrix tbody tr:visible")).to_have_count(len(checked_ops()))
+
+    page.click('.cell[aria-label^="matmul "]')
+    expect(page.locator("#details-title")).to_contain_text("matmul right")
+    details = page.inner_text("#details")
+    for word in ("Inputs", "Tolerance", "Largest error", "Time", "x1:"):
+        assert word in details
+    page.keyboard.press("Escape")
+    expect(page.locator("#details-title")).to_have_text("No case is picked")
+
+    page.check('input[name="colour"][value="time"]', force=True)
+    expect(page.locator("#legend")).to_contain_text("0.1 ms")
+
+
+def test_the_matrix_is_walked_by_keys(open_page: OpenPage) -> None:
+    """One Tab stop, arrows between cases, Enter to the details, Escape back."""
+    page = open_page("demo/check/")
+    on_numpy(page)
+    assert page.locator('#matrix .cell[tabindex="0"]').count() == 1
+    page.focus('#matrix .cell[tabindex="0"]')
+    label = "document.activeElement.getAttribute('aria-label')"
+    first = page.evaluate(label)
+    assert first.startswith("abs ")
+    page.keyboard.press("ArrowRight")
+    second = page.evaluate(label)
+    assert second != first
+    assert second.startswith("abs ")
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate(label).startswith("add ")
+    page.keyboard.press("End")
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate(label).startswith("atan ")
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "details"
+    expect(page.locator("#details-title")).to_contain_text("atan")
+    page.keyboard.press("Escape")
+    assert page.evaluate(label).startswith("atan ")
+    assert page.locator('#matrix .cell[tabindex="0"]').count() == 1
+
+
+def test_a_broken_result_is_shown_as_wrong(open_page: OpenPage) -> None:
+    """The switch that proves the matrix can show something else than right."""
+    page = open_page("demo/check/")
+    begun(page)
+    page.click("#cancel")
+    finished(page)
+    page.click(".advanced summary")
+    page.check("#spoil")
+    page.check('input[name="device"][value="cpu"]', force=True)
+    page.wait_for_selector("#cancel:not([disabled])")
+    said = finished(page)
+    wrong = words(page)["wrong"]
+    assert 20 < wrong <= CASES // 40 + 1
+    assert said.startswith(f"{CASES - wrong:,} of {CASES:,} cases right on NumPy")
+    assert "changed on purpose" in page.inner_text("#aside")
+    page.check('input[name="filter"][value="wrong"]', force=True)
+    expect(page.locator("#matrix .cell:visible")).to_have_count(wrong)
+    page.click("#matrix .cell:visible >> nth=0")
+    details = page.inner_text("#details")
+    for word in ("wrong", "First wrong", "got", "wanted", "On purpose"):
+        assert word in details
+    document = report_of(page)
+    assert document["broken_on_purpose"] is True
+    bad = [case for case in document["cases"] if case["word"] == "wrong"]
+    assert len(bad) == wrong
+    assert all(case["spoiled"] and case["first"] for case in bad)
+
+
+def test_without_webgpu_it_says_so_and_checks_numpy(open_page: OpenPage) -> None:
+    """In the sentence, in a message, and in what can be chosen."""
+    hide = 'Object.defineProperty(navigator, "gpu", { value: undefined });\n'
+    page = changed(open_page, "worker.js", lambda text: text + hide)
+    expect(page.locator(".problem")).to_contain_text(
+        "This browser offers no WebGPU", timeout=START_MS
+    )
+    expect(page.locator(".sentence-note")).to_contain_text("No WebGPU here")
+    expect(page.locator('input[name="device"][value="webgpu"]')).to_be_disabled()
+    assert "on NumPy" in finished(page)
+    expect(page.locator('input[name="device"][value="webgpu"]')).to_be_disabled()
+    assert words(page) == {"right": CASES}
+
+
+LOSE = """
+_check, _told = check, []
+async def check(args, buffers):
+    _told.append(args)
+    if {when}:
+        return {{"word": "wrong", "why": "the device was lost", "lost": True}}
+    return await _check(args, buffers)
+"""
+
+
+@pytest.mark.fault
+def test_a_gpu_that_is_lost_once_is_told_and_the_run_goes_on(
+    open_page: OpenPage,
+) -> None:
+    """The case counts as wrong; those after it are run."""
+    lose = LOSE.format(when="len(_told) == 3")
+    page = changed(open_page, "check/check.py", lambda text: text + lose)
+    expect(page.locator(".problem")).to_contain_text(
+        "The GPU was lost and opened again", timeout=START_MS
+    )
+    page.wait_for_selector('tr:nth-child(2) .cell[data-word="right"]')
+    page.click("#cancel")
+    finished(page)
+    assert words(page)["wrong"] == 1
+
+
+@pytest.mark.fault
+def test_a_gpu_that_keeps_going_away_ends_the_run(open_page: OpenPage) -> None:
+    """With NumPy as the way out."""
+    lose = LOSE.format(when='args["device"] == "webgpu" and len(_told) > 3')
+    page = changed(open_page, "check/check.py", lambda text: text + lose)
+    expect(page.locator(".problem")).to_contain_text(
+        "The GPU keeps going away", timeout=START_MS
+    )
+    assert words(page)["wrong"] == 3
+    page.get_by_role("button", name="Check NumPy instead").click()
+    page.wait_for_selector("#cancel:not([disabled])")
+    assert finished(page).startswith(f"{CASES:,} of {CASES:,} cases right on NumPy")
+    expect(page.locator(".problem")).to_have_count(0)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_fits_a_phone(open_page: OpenPage, scheme: str) -> None:
+    """No sideways scrolling; the details are a sheet that leaves the square visible."""
+    page = open_page(
+        "demo/check/",
+        viewport={"width": 390, "height": 844},
+        color_scheme=scheme,
+        has_touch=True,
+    )
+    on_numpy(page)
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    cell = page.locator('.cell[aria-label^="where "]').first
+    cell.tap()
+    sheet = page.locator("#details").bounding_box()
+    square = cell.bounding_box()
+    assert sheet is not None
+    assert square is not None
+    assert sheet["y"] + sheet["height"] <= 844
+    assert square["y"] + square["height"] <= sheet["y"]
+    page.click("#details-close")
+    expect(page.locator("#details")).to_be_hidden()
