@@ -227,12 +227,20 @@ def test_without_webgpu_it_says_so_and_checks_numpy(open_page: OpenPage) -> None
     assert words(page) == {"right": CASES}
 
 
-LOSE = """
+LOSE_ONCE = """
 _check, _told = check, []
 async def check(args, buffers):
     _told.append(args)
-    if {when}:
-        return {{"word": "wrong", "why": "the device was lost", "lost": True}}
+    if len(_told) == 3:
+        pool.backend("webgpu").port._js.lose()
+    return await _check(args, buffers)
+"""
+LOSE_ALWAYS = """
+_check, _told = check, []
+async def check(args, buffers):
+    _told.append(args)
+    if args["device"] == "webgpu" and len(_told) > 3:
+        return {"word": "wrong", "why": "the device was lost", "lost": True}
     return await _check(args, buffers)
 """
 
@@ -242,22 +250,21 @@ def test_a_gpu_that_is_lost_once_is_told_and_the_run_goes_on(
     open_page: OpenPage,
 ) -> None:
     """The case counts as wrong; those after it are run."""
-    lose = LOSE.format(when="len(_told) == 3")
-    page = changed(open_page, "check/check.py", lambda text: text + lose)
+    page = changed(open_page, "check/check.py", lambda text: text + LOSE_ONCE)
     expect(page.locator(".problem")).to_contain_text(
         "The GPU was lost and opened again", timeout=START_MS
     )
     page.wait_for_selector('tr:nth-child(2) .cell[data-word="right"]')
     page.click("#cancel")
     finished(page)
-    assert words(page)["wrong"] == 1
+    (lost,) = [c for c in report_of(page)["cases"] if c["word"] == "wrong"]
+    assert (lost["raised"], lost["lost"]) == ("DeviceLost", True)
 
 
 @pytest.mark.fault
 def test_a_gpu_that_keeps_going_away_ends_the_run(open_page: OpenPage) -> None:
     """With NumPy as the way out."""
-    lose = LOSE.format(when='args["device"] == "webgpu" and len(_told) > 3')
-    page = changed(open_page, "check/check.py", lambda text: text + lose)
+    page = changed(open_page, "check/check.py", lambda text: text + LOSE_ALWAYS)
     expect(page.locator(".problem")).to_contain_text(
         "The GPU keeps going away", timeout=START_MS
     )
