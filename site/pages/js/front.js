@@ -7,10 +7,21 @@ function start() {
   frame.src = live.dataset.demo;
   frame.title = "Live spectrum";
   frame.allow = "microphone";
+  frame.addEventListener("load", () => settle(frame));
   live.querySelector(".rlx-poster").replaceChildren(frame);
-  live.classList.add("rlx-running");
   button.remove();
   frame.focus();
+}
+
+// Inside this page the demo needs no header of its own, and has this page's colours.
+function settle(frame) {
+  const inside = frame.contentDocument;
+  inside.querySelector(".shell-header")?.remove();
+  new MutationObserver(() => {
+    const dark = document.body.dataset.mdColorScheme === "slate";
+    inside.documentElement.dataset.theme = dark ? "dark" : "light";
+    frame.contentWindow.dispatchEvent(new Event("rlxweb-theme"));
+  }).observe(document.body, { attributeFilter: ["data-md-color-scheme"] });
 }
 
 // Without this script the link beside it does the same.

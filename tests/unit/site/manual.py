@@ -1,0 +1,141 @@
+"""The manual for its tests: built once per process, its hooks, and its pages as read.
+
+Needs the packages of the extra `docs`; without them the tests are skipped, in CI they
+fail. The pages are looked at as a browser would find them.
+"""
+
+from __future__ import annotations
+
+import atexit
+import html
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from functools import cache
+from html.parser import HTMLParser
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+SITE = ROOT / "site"
+PAGES = SITE / "pages"
+WRITTEN = sorted([*PAGES.rglob("*.md"), ROOT / "README.md"])
+NEEDED = ("mkdocs", "material", "mkdocstrings")
+
+
+def demand_mkdocs() -> None:
+    """Skip the running test when the manual cannot be built here; in CI fail it."""
+    for name in NEEDED:
+        try:
+            import_module(name)
+        except ImportError:
+            said = f"{name} is missing: pip install '.[docs]'"
+            if os.environ.get("CI"):
+                pytest.fail(said, pytrace=False)
+            pytest.skip(said)
+
+
+def hook(name: str) -> ModuleType:
+    """A module of site/hooks, imported as mkdocs imports it."""
+    demand_mkdocs()
+    sys.path.insert(0, str(SITE / "hooks"))
+    try:
+        return import_module(name)
+    finally:
+        sys.path.remove(str(SITE / "hooks"))
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """The built manual, and what mkdocs said while it built."""
+
+    folder: Path
+    said: str
+    code: int
+
+    def text(self, page: str) -> str:
+        """The HTML of a page by its path in the nav ("" is the front page)."""
+        return (self.folder / page / "index.html").read_text("utf-8")
+
+
+def built() -> Built:
+    """The manual, built once."""
+    demand_mkdocs()
+    return _built()
+
+
+@cache
+def _built() -> Built:
+    folder = Path(tempfile.mkdtemp(prefix="rlxweb-manual-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    where = ("-f", str(SITE / "mkdocs.yml"), "-d", str(folder))
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", *where],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    return Built(folder, (done.stdout + done.stderr).strip(), done.returncode)
+
+
+# --- pages as they are read -----------------------------------------------------------
+
+LOADS = {
+    "script": "src",
+    "img": "src",
+    "iframe": "src",
+    "source": "src",
+    "video": "src",
+    "audio": "src",
+    "embed": "src",
+    "object": "data",
+    "use": "href",
+    "link": "href",
+}
+NOT_LOADED = {"canonical", "prev", "next", "alternate"}
+
+
+@dataclass(slots=True)
+class Facts(HTMLParser):
+    """What a page loads, links to, and can be linked at."""
+
+    loads: list[str] = field(default_factory=list)
+    links: list[str] = field(default_factory=list)
+    anchors: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        HTMLParser.__init__(self)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = {name: value or "" for name, value in attrs}
+        self.anchors |= {found[key] for key in ("id", "name") if found.get(key)}
+        target = found.get(LOADS.get(tag, ""), "")
+        if tag == "a" and found.get("href"):
+            self.links.append(found["href"])
+        elif target and found.get("rel") not in NOT_LOADED:
+            self.loads.append(target)
+
+    @classmethod
+    def of(cls, page: Path) -> Facts:
+        facts = cls()
+        facts.feed(page.read_text("utf-8"))
+        return facts
+
+
+def shown(page: str) -> str:
+    """The words of a page, as a reader sees them."""
+    words = html.unescape(re.sub(r"<[^>]*>", " ", page))
+    joined = re.sub(r"\s+", " ", words)
+    # spans of highlighted code stand without space between them
+    close = re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]*>", "", page)))
+    return f"{joined}\n{close}"

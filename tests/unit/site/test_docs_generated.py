@@ -1,0 +1,212 @@
+"""Pages that are made from the code: ops, commands, benchmarks, the reference."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import textwrap
+import zlib
+from pathlib import Path
+from types import ModuleType
+
+import click
+import pytest
+
+import rlxweb
+from rlxweb import cost, devices, errors
+from rlxweb.cli.main import cli
+from rlxweb.ir.op import registry
+from rlxweb.ir.sample import Drawn, Sample
+from rlxweb.signal import costs
+from tests.unit.site.manual import ROOT, Facts, built, hook, shown
+
+
+@pytest.mark.parametrize("name", sorted(op.name for op in registry))
+def test_every_op_has_its_page(name: str) -> None:
+    """With its words, its example and what the example printed."""
+    op = registry.get(name)
+    page = shown(built().text(f"reference/ops/{name}"))
+    assert op.doc.replace("`", "").split("[")[0] in page
+    for attr in op.attrs:
+        assert attr.name in page
+    assert "rlx.Session(" in page
+    if isinstance(getattr(op.lower, "text", None), str):
+        assert op.lower.text in page
+    assert f'href="{name}/"' in built().text("reference/ops")
+
+
+def test_an_op_added_in_one_statement_has_a_page() -> None:
+    """Nothing but its record is needed."""
+    rlxweb.register_custom(
+        "docs_probe",
+        arity=1,
+        reference=lambda xp, attrs, x: x * x * x,
+        wgsl="x * x * x",
+        samples=[Sample((Drawn((3,)),)), Sample((Drawn((0, 2)),))],
+        doc="The cube of x.",
+    )
+    try:
+        page = hook("op_pages").page(registry.get("docs_probe"))
+    finally:
+        registry.unregister("docs_probe")
+    assert "The cube of x." in page
+    assert "```wgsl\nx * x * x\n```" in page
+    assert 'g.apply("docs_probe", x)' in page
+    assert "`[0, 2]`" in page
+
+
+def test_the_example_of_an_op_prints_what_the_op_gives() -> None:
+    """The text under the program is the program's own output."""
+    made = hook("op_example")
+    program = made.example(registry.get("neg"))
+    assert made.output(program) == made.output(program)
+    assert made.output("print(-0.5)") == "-0.5"
+    page = hook("op_pages").page(registry.get("neg"))
+    assert f"```text\n{made.output(program)}\n```" in page
+
+
+def test_every_command_is_described() -> None:
+    """Each command and each of its options."""
+    page = shown(built().text("reference/command-line"))
+    context = click.Context(cli, info_name="rlxweb")
+    pending = [("rlxweb", cli)]
+    while pending:
+        path, command = pending.pop()
+        if isinstance(command, click.Group):
+            for name in command.list_commands(context):
+                found = command.get_command(context, name)
+                assert found is not None
+                pending.append((f"{path} {name}", found))
+            continue
+        assert path in page
+        for parameter in command.params:
+            if isinstance(parameter, click.Option):
+                assert parameter.opts[0] in page, (path, parameter.opts)
+
+
+def test_every_measured_row_is_shown() -> None:
+    """No results file, no cell and no losing row is left out."""
+    page = shown(built().text("benchmarks"))
+    results = sorted((ROOT / "tests" / "benchmarks" / "results").glob("*.json"))
+    assert results
+    plain = hook("drawing").plain
+    missed = 0
+    for path in results:
+        assert path.name in page
+        record = json.loads(path.read_text("utf-8"))
+        if record["schema"].startswith("rlxweb.bench/"):
+            for cell in record["cells"]:
+                assert cell["cell"] in page
+                for row in cell["rows"]:
+                    assert f"{row['name']} {row['engine'].split(' (')[0]}" in page
+                    assert plain(row["ms"]) in page
+                missed += sum(not goal["met"] for goal in cell["goals"])
+    assert page.count("missed") >= missed
+
+
+def test_results_of_an_unknown_kind_stop_the_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Better no page than a page that leaves something out."""
+    page = hook("benchmark_page")
+    (tmp_path / "new.json").write_text('{"schema": "rlxweb.bench.new/1"}', "utf-8")
+    monkeypatch.setattr(page, "RESULTS", tmp_path)
+    with pytest.raises(
+        ValueError, match=r"new\.json has schema 'rlxweb\.bench\.new/1'"
+    ):
+        page.benchmarks()
+
+
+def test_the_benchmark_in_the_tab_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Starts, ratios to our time for the same kind of work, peers that failed."""
+
+    def row(name: str, ms: float) -> dict[str, object]:
+        return {"name": name, "ms": ms, "first_ms": ms, "samples": 9, "spread": 0.1}
+
+    marks = ("python", "packages", "imported", "adapter", "first")
+    start = {name: 1000.0 * at for at, name in enumerate(marks, 1)}
+    peers = [row("rlxweb in+out", 20.0), row("rlxweb resident", 10.0)]
+    peers += [row("jax-js resident", 9.0), {"name": "jax-js in+out", "error": "lost"}]
+    record = {
+        "schema": "rlxweb.bench.tab/1",
+        "machine": {"system": "Linux", "processor": "made up", "cores": 2},
+        "peer": "jax-js",
+        "browser": "Chromium 1",
+        "adapter": "made adapter",
+        "starts": [{"cold": start, "warm": start}],
+        "cells": [{"kind": "matmul", "n": 256, "rows": peers}],
+    }
+    page = hook("benchmark_page")
+    (tmp_path / "tab.json").write_text(json.dumps(record), "utf-8")
+    monkeypatch.setattr(page, "RESULTS", tmp_path)
+    made = page.benchmarks()
+    assert "Chromium 1 on made adapter" in made
+    assert "| cold | 1,000 | 2,000 | 3,000 | 4,000 | 5,000 | 4,000 |" in made
+    assert "| matmul 256 | jax-js resident | 9 | 10% | 9 | 0.90 |" in made
+    assert "| matmul 256 | jax-js in+out | failed: lost | | | |" in made
+
+
+def test_links_to_the_playground_carry_the_program() -> None:
+    """What the playground unpacks from the link is the program above it."""
+    page = built().text("reference/ops/softmax")
+    (found,) = re.findall(r'href="(\.\./[./]*demo/playground/)#code=1([\w-]+)"', page)
+    assert found[0] == "../../../demo/playground/"
+    packed = base64.urlsafe_b64decode(found[1] + "=" * (-len(found[1]) % 4))
+    program = zlib.decompress(packed, -zlib.MAX_WBITS).decode()
+    assert program.rstrip() == hook("op_example").example(registry.get("softmax"))
+
+
+def test_docstrings_keep_their_rows_and_letters() -> None:
+    """The house template as Markdown: rows, continued rows, prose, prompts."""
+    as_markdown = hook("docstrings").as_markdown
+    text = textwrap.dedent("""\
+        Sum of x * y. Errors  ShapeError when they differ.
+
+        Shapes   x (B, T), y (T,)
+        strategy "auto", or the way
+                 to go
+        k        how many, |k| < 9
+
+        >>> total(x, y)
+        3.0""")
+    assert as_markdown(text) == textwrap.dedent("""\
+        Sum of x \\* y.
+
+        **Errors**
+        :   ShapeError when they differ.
+
+        **Shapes**
+        :   x (B, T), y (T,)
+
+        `strategy`
+        :   "auto", or the way to go
+
+        `k`
+        :   how many, \\|k\\| &lt; 9
+
+        ```pycon
+        >>> total(x, y)
+        3.0
+        ```""")
+
+
+@pytest.mark.parametrize("module", [rlxweb, cost, costs, devices, errors])
+def test_every_public_name_is_in_the_reference(
+    module: ModuleType,
+) -> None:
+    """Each has an anchor of its own to link to."""
+    documented = {
+        anchor.rsplit(".", 1)[-1]
+        for page in (built().folder / "reference").glob("*/index.html")
+        for anchor in Facts.of(page).anchors
+    }
+    names = getattr(module, "__all__", None) or [
+        name
+        for name, found in vars(module).items()
+        if getattr(found, "__module__", "") == module.__name__ and name[0] != "_"
+    ]
+    assert len(names) > 10
+    assert sorted(set(names) - documented) == []
