@@ -184,14 +184,15 @@ function problemList() {
     if (detail) {
       box.append(make("details", {}, [make("summary", {}, ["What Python said"]), make("pre", { tabindex: "0" }, [detail])]));
     }
-    const buttons = [...actions, { label: "Dismiss", run: away, quiet: true }].map(({ label, run, quiet }) => {
-      const button = make("button", { type: "button", class: `button small${quiet ? " quiet" : ""}` }, [label]);
+    const buttons = [...actions, { label: "Dismiss", run: away }].map(({ label, run }) => {
+      const button = make("button", { type: "button", class: "button small" }, [label]);
       button.addEventListener("click", () => run(away));
       return button;
     });
     box.append(make("div", { class: "row" }, buttons));
     shown.set(key, box);
     node.append(box);
+    box.scrollIntoView({ block: "nearest" });
     return away;
   }
 

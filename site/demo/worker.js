@@ -62,12 +62,24 @@ json.dumps(row.as_json())
     py.FS.writeFile(`/demo/${url.split("/").at(-1)}`, text); // for files that import it
     py.runPython(text, { globals: namespace, filename: url });
   }
-  call = namespace.get("enter");
+  const jspi = await canBlock(py);
+  const enter = namespace.get("enter");
+  call = jspi ? (...given) => enter.callPromising(...given) : enter;
   files = fileRoom(py.FS);
-  const blocks = py.runPython("from rlxweb.gpu.browser import can_block; can_block") ;
-  const jspi = blocks.callPromising ? await blocks.callPromising() : false;
-  blocks.destroy();
   postMessage({ ready: { device: JSON.parse(row), jspi, versions: versions(py) } });
+}
+
+// Can Python called from here wait in blocking code? That takes JSPI, and where it is
+// missing callPromising is there and throws.
+async function canBlock(py) {
+  const ask = py.runPython("from rlxweb.gpu.browser import can_block; can_block");
+  try {
+    return await ask.callPromising();
+  } catch {
+    return false;
+  } finally {
+    ask.destroy();
+  }
 }
 
 async function source(url) {
@@ -136,8 +148,7 @@ function give(message, arrays) {
 async function answer({ id, call: name, args, buffers }) {
   const proxies = [];
   try {
-    const enter = call.callPromising ? call.callPromising.bind(call) : call;
-    let out = await enter(name, JSON.stringify(args ?? {}), (buffers ?? []).map((b) => new Uint8Array(b)));
+    const out = await call(name, JSON.stringify(args ?? {}), (buffers ?? []).map((b) => new Uint8Array(b)));
     proxies.push(out);
     const [text, arrays] = out;
     proxies.push(arrays);

@@ -96,7 +96,7 @@ export class Chart {
     if (!width || !height) return;
     pen.clearRect(0, 0, width, height);
     if (!spectrum) return this.say(words, width, height);
-    const box = { left: 56, top: spectrum.bands ? 24 : 8, right: width - 14, bottom: height - 36 };
+    const box = { left: 56, top: spectrum.bands ? 24 : 8, right: width - 20, bottom: height - 36 };
     const scale = scaleOf(box, view, this.range);
     if (spectrum.bands) this.bands(box, scale, view);
     this.axes(box, scale, spectrum, view);

@@ -1,5 +1,6 @@
 // The GPU's fate on this page: there or not, lost, opened again, measured.
 
+const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 const byId = (id) => document.getElementById(id);
 const BUDGET_S = 4; // per engine; one measurement more may run over it
 
@@ -26,7 +27,7 @@ export class GpuCare {
     if (!page.gpu.there) {
       page.problem({
         title: "No WebGPU here: everything runs on NumPy",
-        text: `${page.gpu.why}. The numbers are the same, only slower where there is much to do.`,
+        text: `${capital(page.gpu.why)}. The numbers are the same, only slower where there is much to do.`,
         mild: true,
         key: "no-gpu",
       });
@@ -44,7 +45,7 @@ export class GpuCare {
     if (!fallback) return this.page.settled("lost");
     this.page.problem({
       title: "The GPU failed: NumPy goes on",
-      text: `${fallback}. The signal goes on without it.`,
+      text: `${capital(fallback)}. The spectrum is computed by NumPy from here on.`,
       actions: [{ label: "Try the GPU again", run: () => this.reopen() }],
       mild: true,
       key: "lost",
@@ -67,7 +68,7 @@ export class GpuCare {
       this.fallback = why;
       this.page.problem({
         title: "The GPU could not be opened again",
-        text: `${why}.`,
+        text: `${capital(why)}.`,
         actions: [{ label: "Try the GPU again", run: () => this.reopen() }],
         mild: true,
         key: "lost",

@@ -104,7 +104,7 @@ function failed(error) {
 
 function rested(resting) {
   byId("resting").hidden = !resting;
-  byId("resting").textContent = document.hidden ? "resting while this tab is hidden" : "paused";
+  byId("resting").textContent = document.hidden ? "resting while this tab is hidden" : loop.paused ? "paused" : "stopped";
   sources.rest(resting);
 }
 
@@ -113,6 +113,7 @@ function rested(resting) {
 function sourceChanged() {
   last = null;
   chart.empty("");
+  report.clear();
   loop.figures.forget();
   goOn();
   estimateSaid();

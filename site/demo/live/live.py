@@ -74,7 +74,12 @@ def stretch(args):
     group = open_file.groups[args["group"]]
     chosen = tuple(group.channels[at] for at in args["channels"])
     some = replace(group, channels=chosen)
-    return some.read(args["start"], args["start"] + args["count"]).astype(np.float32)
+    try:
+        x = some.read(args["start"], args["start"] + args["count"])
+    except RecordingError as error:
+        error.hint = error.hint or "it may have changed since: choose it again"
+        raise
+    return x.astype(np.float32)
 
 
 async def on_some_device(x, args):
@@ -87,8 +92,10 @@ async def on_some_device(x, args):
         except DeviceError as error:
             if device == "cpu":
                 raise
-            gpu_failed = str(error)
-    return await found_peaks(x, args, "cpu"), gpu_failed
+            gpu_failed = error.problem
+    peaks = await found_peaks(x, args, "cpu")
+    why = f"fell back from the GPU, which failed: {gpu_failed}"
+    return replace(peaks, decision=replace(peaks.decision, why=why)), gpu_failed
 
 
 async def found_peaks(x, args, device):

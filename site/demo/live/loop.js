@@ -89,6 +89,7 @@ export class Loop {
         this.figures.note("call", performance.now() - asked);
         for (const [name, ms] of Object.entries(answer.result.ms)) this.figures.note(name, ms);
         this.done = { prepared, answer };
+        if (this.paused) this.show(); // what was asked before the pause is still wanted
       })
       .catch((error) => {
         this.halted = true;

@@ -9,7 +9,7 @@ export async function openRecording(rlx, file, { fs = null, layout = null }) {
   if (file.size > LIMIT) {
     throw new Error(
       `${file.name} has ${inBytes(file.size)}; this page takes recordings up to ${inBytes(LIMIT)}. ` +
-        "Nothing of it was read. Cut it into parts, or run `rlxweb welch` on a desktop, which takes files of any size.",
+        "Nothing of it was read. Cut it into parts, or run “rlxweb welch” on a desktop, which takes files of any size.",
     );
   }
   if (file.size === 0) throw new Error(`${file.name} is empty (0 bytes), or it is a folder.`);

@@ -13,6 +13,14 @@ export class Report {
     this.said = "";
   }
 
+  // Another signal: nothing is known of it yet.
+  clear() {
+    this.told = -Infinity;
+    byId("peaks").replaceChildren();
+    byId("peaks-more").textContent = "";
+    for (const node of document.querySelectorAll(".figures dd")) node.textContent = "–";
+  }
+
   // Called for every picture; writes a few times a second, at once where `now` is set.
   tell(spectrum, facts, view, figures, asked, now = false) {
     const time = performance.now();
@@ -20,9 +28,8 @@ export class Report {
     this.told = time;
     peakTable(spectrum, view.shown);
     speed(figures);
-    const words = `${facts.fallback}\n${facts.explain}`;
-    if (words !== this.said) {
-      this.said = words;
+    if (facts.explain !== this.said) {
+      this.said = facts.explain;
       decision(facts);
     }
     setText("call", callOf(asked, facts.shape));
@@ -90,8 +97,7 @@ function decision({ engine, explain, fallback, candidates }) {
   const badge = byId("ran-on");
   badge.textContent = fallback ? `${engine}, instead of the GPU` : engine;
   badge.className = `badge ${fallback ? "warn" : "good"}`;
-  const because = fallback ? `The GPU failed (${fallback}), so NumPy does its work. ` : "";
-  byId("explain").textContent = `${because}${capital(explain)}.`;
+  byId("explain").textContent = `${capital(explain)}.`;
   byId("ways-table").hidden = candidates.length === 0;
   byId("ways").replaceChildren(...candidates.map(wayRow));
 }

@@ -14,7 +14,8 @@ export class Sources {
     Object.assign(this, { page, rlx, loop, settings, changed });
     this.current = null;
     this.recording = null; // stays open while another signal is shown
-    this.file = null;
+    this.file = null; // the one of the recording
+    this.unrated = null; // one whose rate was asked for
     this.asked = 0; // the newest wish; what an older one brings is let go
     if (rlx) this.listen();
   }
@@ -23,6 +24,7 @@ export class Sources {
 
   synthetic({ suit = true } = {}) {
     this.asked++;
+    this.page.settled("file");
     this.settings.source = "synthetic";
     this.settings.showSource("synthetic");
     const made = new Synthetic(Number(byId("channels").value), this.settings.amplitudes);
@@ -35,6 +37,7 @@ export class Sources {
     const wish = ++this.asked;
     this.settings.showSource("microphone");
     this.page.settled("microphone");
+    this.page.settled("file");
     this.page.say("Waiting for the permission to listen");
     try {
       const opened = await openMicrophone({ onEnded: () => this.silent(opened) });
@@ -78,12 +81,12 @@ export class Sources {
     byId("asked").hidden = true;
     try {
       const opened = await this.loop.alone(() => openRecording(this.rlx, file, how));
-      this.file = file;
       if (opened.needsRate) return this.askRate(file, opened.needsRate);
       const before = this.recording;
       this.recording = opened;
+      this.file = file;
       if (before) await this.rlx.unmount(before.path);
-      this.describe(file);
+      this.describe();
       if (wish === this.asked) this.take(opened, true);
       this.page.say(`Playing ${file.name}`);
     } catch (error) {
@@ -93,30 +96,31 @@ export class Sources {
   }
 
   askRate(file, why) {
+    this.unrated = file;
     byId("asked").hidden = false;
     byId("asked-why").textContent = `${file.name} does not tell its sampling rate (${why}).`;
     byId("rate").focus();
     this.page.say("The sampling rate is needed");
   }
 
-  describe(file) {
-    const { recording } = this;
+  describe() {
+    const { file, recording } = this;
     const { format, groups, leftOut } = recording;
     byId("opened").hidden = false;
     byId("file-name").textContent = file.name;
     byId("group").replaceChildren(...groups.map(({ fs, channels }, at) =>
-      make("option", { value: String(at) }, [`${channels.length} at ${Number(fs.toPrecision(6))} Hz`])));
+      make("option", { value: String(at) }, [`${counted(channels)} at ${Number(fs.toPrecision(6))} Hz`])));
     byId("group-field").hidden = groups.length < 2;
     byId("layout-field").hidden = format !== "NPY" && format !== "NPZ";
     byId("left-out").hidden = leftOut.length === 0;
     byId("left-out-list").replaceChildren(...leftOut.map(([name, why]) => make("li", {}, [`${name}: ${why}`])));
-    this.facts(file);
+    this.facts();
   }
 
-  facts(file) {
+  facts() {
     const { format, fs, channels, seconds } = this.recording;
     byId("file-facts").textContent =
-      `${format}, ${inBytes(file.size)}: ${channels.length} channels at ${Number(fs.toPrecision(6))} Hz, ${clock(seconds)}`;
+      `${format}, ${inBytes(this.file.size)}: ${counted(channels)} at ${Number(fs.toPrecision(6))} Hz, ${clock(seconds)}`;
   }
 
   // --- the change -----------------------------------------------------------------------
@@ -170,7 +174,7 @@ export class Sources {
     byId("layout").addEventListener("change", () => this.open(this.file, { fs: this.recording.fs, layout: byId("layout").value }));
     byId("group").addEventListener("change", () => {
       this.recording.choose(Number(byId("group").value));
-      this.facts(this.file);
+      this.facts();
       this.take(this.recording, true);
     });
     byId("position").addEventListener("input", () => {
@@ -181,7 +185,7 @@ export class Sources {
 
   rateGiven() {
     const fs = byId("rate").valueAsNumber;
-    if (fs > 0) this.open(this.file, { fs });
+    if (fs > 0) this.open(this.unrated, { fs });
     else byId("rate").reportValidity();
   }
 
@@ -205,6 +209,10 @@ export class Sources {
       if (file) this.open(file);
     });
   }
+}
+
+function counted(channels) {
+  return channels.length === 1 ? "1 channel" : `${channels.length} channels`;
 }
 
 function clock(seconds) {
