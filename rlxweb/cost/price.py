@@ -8,9 +8,10 @@ operations. Numbers only.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
+from rlxweb.cost.assumed import assumed_cpu
 from rlxweb.cost.calibrated import (
     Interpolated,
     MeasuredRate,
@@ -24,12 +25,26 @@ from rlxweb.cost.terms import Terms
 from rlxweb.cost.welch_model import How, WelchModel, WelchSize
 from rlxweb.cost.work import Item, Work
 
+KERNELS = ("copy", "elementwise", "matmul", "fft")
+"""The kinds of points a graph is priced by."""
+
 
 @dataclass(frozen=True)
 class Prices:
-    """The fitted prices of one record. Parts it has no points for cost their bytes."""
+    """The fitted prices of one record.
+
+    Kernels it has no points for, because its time was over, are priced as an ordinary
+    CPU would do them: careful, and nothing unmeasured looks free.
+    """
 
     record: Calibration
+
+    @cached_property
+    def kernels(self) -> Calibration:
+        """The record, with assumed points for the kinds it lacks."""
+        lacking = [k for k in KERNELS if not self.record.of(k)]
+        more = [p for kind in lacking for p in assumed_cpu().of(kind)]
+        return replace(self.record, points=(*self.record.points, *more))
 
     @cached_property
     def is_host(self) -> bool:
@@ -57,16 +72,16 @@ class Prices:
 
     @cached_property
     def bandwidth(self) -> Interpolated | None:
-        return bandwidth(self.record)
+        return bandwidth(self.kernels)
 
     @cached_property
     def products(self) -> MeasuredRate | None:
-        return matmul_rate(self.record)
+        return matmul_rate(self.kernels)
 
     @cached_property
     def transforms(self) -> Interpolated | None:
         """flop/ns of the fastest transform measured at each length."""
-        points = sorted(self.record.of("fft"), key=_fft_rate)
+        points = sorted(self.kernels.of("fft"), key=_fft_rate)
         if not points:
             return None
         return interpolated(points, lambda p: float(p.size["n"]), _fft_rate)
@@ -74,7 +89,7 @@ class Prices:
     @cached_property
     def elementwise(self) -> float:
         """flop/ns of a fused chain; infinite where it was not measured."""
-        found = self.record.of("elementwise")
+        found = self.kernels.of("elementwise")
         if not found:
             return math.inf
         point = found[-1]

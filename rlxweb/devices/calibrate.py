@@ -24,6 +24,7 @@ from rlxweb.cost.record import Calibration, Point
 from rlxweb.devices.calibration_kernels import (
     DISPATCHES,
     MIB,
+    TELLING,
     Job,
     Trips,
     call_job,
@@ -184,10 +185,7 @@ def _measure_cpu(
 ) -> None:
     work.measure("run", lambda: empty_run(place))
     work.measure("call", lambda: call_job(place))
-    took = _measure_jobs(work, place, jobs)
-    for name, make in kernel_jobs(place):
-        work.measure(name, make)
-    _look_again(work, place, jobs, took)
+    _measure_kernels(work, place, jobs)
 
 
 def _measure_device(
@@ -213,11 +211,8 @@ def _measure_device(
         if not backend.lost:
             trips.close()
     work.measure("run", lambda: empty_run(place))
-    took = _measure_jobs(work, place, jobs)
     work.measure("compile", lambda: compile_job(place))
-    for name, make in kernel_jobs(place):
-        work.measure(name, make)
-    _look_again(work, place, jobs, took)
+    _measure_kernels(work, place, jobs)
 
 
 def _trip_jobs(trips: Trips) -> Iterator[tuple[str, Job]]:
@@ -235,6 +230,19 @@ def _settle_dispatch(work: Calibrator) -> None:
     if one and many:
         slope = max((many - one) / (DISPATCHES - 1), 1.0)
         work.points.append(Point("dispatch", {}, slope, spread))
+
+
+def _measure_kernels(
+    work: Calibrator, place: Place, jobs: Callable[[Place], Iterable[Job]] | None
+) -> None:
+    """The telling kernels, the jobs of those above, and then all that still fits."""
+    kernels = list(kernel_jobs(place))
+    for name, make in kernels[:TELLING]:
+        work.measure(name, make)
+    took = _measure_jobs(work, place, jobs)
+    for name, make in kernels[TELLING:]:
+        work.measure(name, make)
+    _look_again(work, place, jobs, took)
 
 
 def _measure_jobs(

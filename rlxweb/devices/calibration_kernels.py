@@ -111,22 +111,28 @@ def empty_run(place: Place) -> Job:
     return Job("run", {}, job.run, close=job.close)
 
 
+TELLING = 4
+"""Kernels without which no graph can be priced; they come before everything else."""
+
+
 def kernel_jobs(place: Place) -> Iterator[tuple[str, Callable[[], Job]]]:
-    """Names and builders of the kernels' jobs, most telling first.
+    """Names and builders of the kernels' jobs, the `TELLING` ones first.
 
     A builder compiles when it is called.
     """
-    for n in (64, 256, 512):
-        yield f"matmul {n}", partial(_matmul, place, n)
-    for n, rows in ((128, 256), (2048, 64)):
-        yield f"fft {rows} × {n}", partial(_fft, place, n, rows)
-    for nbytes in (64 << 10, 2 * MIB, 64 * MIB):
-        yield f"copy {nbytes:,}", partial(_copy, place, nbytes)
-    if place.device is Device.CPU:
+    is_cpu = place.device is Device.CPU
+    yield "matmul 256", partial(_matmul, place, 256)
+    yield "fft 64 × 2048", partial(_fft, place, 2048, 64)
+    yield f"copy {2 * MIB:,}", partial(_copy, place, 2 * MIB)
+    if is_cpu:
         yield "elementwise", partial(_curved, place, 128 << 10)
     else:
         yield "elementwise", partial(_chain, place, 1 * MIB)
-        yield "matmul 1024", partial(_matmul, place, 1024)
+    yield "fft 256 × 128", partial(_fft, place, 128, 256)
+    for n in (64, 512) if is_cpu else (64, 512, 1024):
+        yield f"matmul {n}", partial(_matmul, place, n)
+    for nbytes in (64 << 10, 64 * MIB):
+        yield f"copy {nbytes:,}", partial(_copy, place, nbytes)
 
 
 def _matmul(place: Place, n: int) -> Job:

@@ -14,6 +14,9 @@ import numpy as np
 
 Clock = Callable[[], int]
 
+MOST_UNSEEN = 1024
+"""Repetitions after which work that takes no time on the clock is left at that."""
+
 
 @dataclass(frozen=True, slots=True)
 class Timing:
@@ -47,7 +50,7 @@ class Stopwatch:
         """Time `run`: a first call, a warm one, then the samples."""
         first = self._call(run, 1)
         warm = self._call(run, 1)
-        calls = max(1, int(self.sample_ns / max(warm, 1.0)))
+        calls = self._calls(run, warm)
         begun = self.clock()
         taken: list[float] = []
         while len(taken) < self.samples:
@@ -58,6 +61,15 @@ class Stopwatch:
         low, middle, high = np.percentile(taken, [25, 50, 75])
         spread = float((high - low) / middle) if middle else 0.0
         return Timing(max(float(middle), 1.0), spread, len(taken), max(first, 1.0))
+
+    def _calls(self, run: Callable[[], object], warm: float) -> int:
+        """How often to repeat `run` for one sample."""
+        calls = 1
+        # A browser's clock ticks in tenths of milliseconds; shorter work takes none.
+        while warm <= 0 and calls < MOST_UNSEEN:
+            calls *= 2
+            warm = self._call(run, calls)
+        return max(1, int(self.sample_ns / warm)) if warm > 0 else calls
 
     def _call(self, run: Callable[[], object], calls: int) -> float:
         begun = self.clock()

@@ -86,4 +86,5 @@ def lab_on(monkeypatch: pytest.MonkeyPatch) -> Lab:
     monkeypatch.setattr(f"{module}.call_job", lambda place: made.job("call", 20))
     monkeypatch.setattr(f"{module}.compile_job", lambda place: made.job("compile", 70))
     monkeypatch.setattr(f"{module}.kernel_jobs", lambda place: made.named())
+    monkeypatch.setattr(f"{module}.TELLING", 0)
     return made
