@@ -8,6 +8,7 @@ it is measured. Software adapters share the CPU's cores and are not guessed at.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 from rlxweb.cost.curve import curve_of
@@ -32,8 +33,10 @@ _HOST_US = {
 
 
 @cache
-def assumed_cpu() -> Calibration:
-    """NumPy on an ordinary machine."""
+def assumed_cpu(in_a_tab: bool = False) -> Calibration:
+    """NumPy on an ordinary machine, or compiled to WebAssembly on the same one."""
+    if in_a_tab:
+        return _assumed_in_a_tab()
     welch = [
         Point("welch_host", _size(n, segments, rows), us * _US)
         for (n, segments), times in _HOST_US.items()
@@ -49,6 +52,23 @@ def assumed_cpu() -> Calibration:
         Point("fft", {"n": 128, "rows": 256}, 190 * _US),
         Point("fft", {"n": 2048, "rows": 64}, 900 * _US),
     )
+    return _record("cpu", "NumPy", (*others, *welch))
+
+
+def _assumed_in_a_tab() -> Calibration:
+    """One thread and no BLAS: products suffer most, copies least."""
+    desktop = assumed_cpu()
+    others = (
+        Point("call", {}, 12 * _US),
+        Point("copy", {"bytes": 65_536}, 5 * _US),
+        Point("copy", {"bytes": 134_217_728}, 25_000 * _US),
+        Point("elementwise", {"bytes": 1_048_576, "flops": 7_864_320}, 10_000 * _US),
+        Point("matmul", {"m": 64, "k": 64, "n": 64}, 150 * _US),
+        Point("matmul", {"m": 512, "k": 512, "n": 512}, 250_000 * _US),
+        Point("fft", {"n": 128, "rows": 256}, 800 * _US),
+        Point("fft", {"n": 2048, "rows": 64}, 4_000 * _US),
+    )
+    welch = (replace(p, ns=5.0 * p.ns) for p in desktop.of("welch_host"))
     return _record("cpu", "NumPy", (*others, *welch))
 
 

@@ -25,7 +25,7 @@ from rlxweb.devices.device import Device
 from rlxweb.devices.place import Place
 from rlxweb.devices.worth import Worth
 from rlxweb.errors import CalibrationWarning, DeviceError, UsageError
-from rlxweb.gpu.drive import can_block, can_wait
+from rlxweb.gpu.drive import can_block, can_wait, in_a_tab
 
 UNMEASURED = (
     "software on the CPU's own cores and not measured; `rlxweb calibrate` measures it"
@@ -56,7 +56,7 @@ def priced(place: Place, what: str) -> Priced | str:
     if known is not None and known.of(what):
         return Priced(known, "calibrated")
     if place.device is Device.CPU:
-        return Priced(assumed_cpu(), "assumed")
+        return Priced(assumed_cpu(in_a_tab()), "assumed")
     if pool.backend(place.device.label, place.adapter).facts.software:
         return UNMEASURED
     return Priced(assumed_gpu(), "assumed")

@@ -24,6 +24,7 @@ from rlxweb.devices.device import Device
 from rlxweb.devices.place import CPU, Place
 from rlxweb.devices.priced import Priced, priced
 from rlxweb.errors import DeviceError
+from rlxweb.gpu.drive import in_a_tab
 from rlxweb.ir.op import TensorType, registry
 from rlxweb.signal.engine import NUMPY, WelchJob, batch_rows, refusal, welch_graph
 
@@ -231,7 +232,7 @@ def _one_batch(
 
 def _host_model() -> WelchModel:
     have = priced(CPU, points_for(CPU))
-    record = assumed_cpu() if isinstance(have, str) else have.record
+    record = assumed_cpu(in_a_tab()) if isinstance(have, str) else have.record
     return model_of(record, "welch_host")
 
 
