@@ -54,7 +54,11 @@ ROWS: dict[str, Row] = {
     "webgpu": Row(_browser, ("emscripten",)),
 }
 
-_PLATFORMS = {"emscripten": "a browser tab", "win32": "Windows", "darwin": "macOS"}
+_PLATFORMS = {
+    "emscripten": "in a browser tab",
+    "win32": "on Windows",
+    "darwin": "on macOS",
+}
 
 
 def blocker(label: str) -> str:
@@ -63,8 +67,8 @@ def blocker(label: str) -> str:
     if row is None:
         return "rlxweb has no backend for it yet"
     if row.platforms and sys.platform not in row.platforms:
-        only = ", ".join(_PLATFORMS.get(p, p) for p in row.platforms)
-        return f"only on {only}; this is {_PLATFORMS.get(sys.platform, sys.platform)}"
+        only = " or ".join(_PLATFORMS.get(p, f"on {p}") for p in row.platforms)
+        return f"only {only}; this is {sys.platform}"
     if _in_a_tab() and label not in ("cpu", "gpu", "webgpu"):
         return "a browser tab has WebGPU and no other GPU interface; use 'webgpu'"
     return ""

@@ -286,7 +286,10 @@ def identity_of(place: Place) -> tuple[str, ...]:
         python = ".".join(map(str, sys.version_info[:2]))
         engine = f"NumPy {np.__version__}"
         return engine, "numpy", f"Python {python}", _version(), machine
-    facts = pool.backend(place.device.label, place.adapter).facts
+    backend: Any = pool.backend(place.device.label, place.adapter)
+    facts = getattr(backend, "facts", None)
+    if facts is None:  # an engine that is no WebGPU adapter has a name and no more
+        return backend.name, place.device.label, "", _version(), machine
     return facts.name, facts.backend, facts.driver, _version(), machine
 
 

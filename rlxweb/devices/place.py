@@ -57,7 +57,9 @@ def engine_key(place: Place) -> tuple[str, ...]:
     if place.device is Device.CPU:
         return ("cpu",)
     backend: Any = pool.backend(place.device.label, place.adapter)
-    facts = backend.facts
+    facts = getattr(backend, "facts", None)
+    if facts is None:
+        return (backend.name,)
     return (facts.name, facts.backend, facts.driver)
 
 

@@ -57,7 +57,8 @@ def priced(place: Place, what: str) -> Priced | str:
         return Priced(known, "calibrated")
     if place.device is Device.CPU:
         return Priced(assumed_cpu(in_a_tab()), "assumed")
-    if pool.backend(place.device.label, place.adapter).facts.software:
+    backend = pool.backend(place.device.label, place.adapter)
+    if getattr(getattr(backend, "facts", None), "software", False):
         return UNMEASURED
     return Priced(assumed_gpu(), "assumed")
 
