@@ -25,16 +25,22 @@ export async function start({
       else if ("posted" in data) onPost(data.posted, data.buffers);
       else if (data.ready) done(data.ready);
       else if (data.fatal) failed(new PythonError(data.fatal));
+      else if (data.ended) end(new PythonError(data.ended));
       else settle(data);
     });
     worker.addEventListener("error", (event) => {
       event.preventDefault();
       const error = new Error(event.message || "the Worker could not be loaded");
       failed(error);
-      for (const { failed } of waiting.values()) failed(error);
-      waiting.clear();
+      end(error);
     });
   });
+
+  // Every open call fails with this.
+  function end(error) {
+    for (const { failed } of waiting.values()) failed(error);
+    waiting.clear();
+  }
 
   function settle({ id, result, buffers, error }) {
     const { done, failed } = waiting.get(id);
@@ -67,8 +73,7 @@ export async function start({
     },
     stop() {
       worker.terminate();
-      for (const { failed } of waiting.values()) failed(new Error("stopped"));
-      waiting.clear();
+      end(new Error("stopped"));
     },
   };
 }

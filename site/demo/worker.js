@@ -3,7 +3,8 @@
 // Messages in   {start: {python: [urls]}}, then {id, call, args, buffers},
 //               {id, mount: File} → its path, {id, unmount: path}
 // Messages out  {progress, detail}, {ready}, {id, result, buffers}, {id, error}, {fatal},
-//               and {posted, buffers} for each post(data, arrays) of Python as it runs
+//               {ended} when Python can answer no more, and {posted, buffers} for each
+//               post(data, arrays) of Python as it runs
 // Used through rlx.js; a page never talks to it directly.
 import { loadPyodide } from "../runtime/pyodide.mjs";
 
@@ -176,4 +177,13 @@ addEventListener("message", async ({ data }) => {
   } catch (error) {
     postMessage({ fatal: told(error) });
   }
+});
+
+// What no call answers for. The end of the interpreter is one such: all calls hear of it.
+addEventListener("unhandledrejection", (event) => {
+  event.preventDefault();
+  const { reason } = event;
+  const over = reason?.pyodide_fatal_error || reason?.name === "ExitStatus";
+  if (over) postMessage({ ended: told(reason) });
+  else step("said", told(reason).traceback);
 });

@@ -2,20 +2,30 @@
 import { make } from "../shell.js";
 import { heatFigure, lineFigure } from "./chart.js";
 
+const BURST_MS = 25;
+
 export class Output {
   constructor(node, { onLine }) {
     this.node = node;
     this.onLine = onLine;
     this.figures = [];
+    this.text = null;
+    this.waiting = [];
+    this.timer = null;
     this.width = 0;
     // A frame later, so that drawing is no part of the layout that was being observed.
     new ResizeObserver(() => requestAnimationFrame(() => this.#fit())).observe(node);
   }
 
   clear() {
+    this.waiting = [];
     this.node.replaceChildren();
     this.figures = [];
     this.text = null;
+  }
+
+  get isEmpty() {
+    return !this.waiting.length && !this.node.childElementCount;
   }
 
   // One message of Python's `post`.
@@ -27,13 +37,28 @@ export class Output {
     else if ("heat" in data) this.draw(heatFigure(data.heat, arrays));
   }
 
-  // Lines of one kind share a block, which grows.
+  // Lines of one kind share a block, which grows; what comes in a burst is shown at once.
   line(text, kind) {
-    if (this.text?.dataset.kind !== kind) {
-      this.text = make("pre", { class: "stream", "data-kind": kind });
-      this.node.append(this.text);
-    }
-    this.#follow(() => this.text.append(`${text}\n`));
+    if (kind !== this.kind) this.show();
+    this.kind = kind;
+    this.waiting.push(text);
+    this.timer ??= setTimeout(() => this.show(), BURST_MS);
+  }
+
+  // Shows now what is waiting.
+  show() {
+    clearTimeout(this.timer);
+    this.timer = null;
+    if (!this.waiting.length) return;
+    const text = `${this.waiting.join("\n")}\n`;
+    this.waiting = [];
+    this.#follow(() => {
+      if (this.text?.dataset.kind !== this.kind) {
+        this.text = make("pre", { class: "stream", "data-kind": this.kind });
+        this.node.append(this.text);
+      }
+      this.text.append(text);
+    });
   }
 
   note(text, kind = "") {
@@ -74,6 +99,7 @@ export class Output {
   }
 
   add(node, then = () => {}) {
+    this.show();
     this.text = null;
     this.#follow(() => {
       this.node.append(node);

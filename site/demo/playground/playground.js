@@ -195,10 +195,11 @@ function seconds(began) {
 }
 
 function finished({ error, dropped }, took) {
+  output.show();
   if (dropped) output.note(`… and ${dropped.toLocaleString("en")} more lines, which are not shown.`);
   at("clock").textContent = `${took} s`;
   if (!error) {
-    if (!output.node.childElementCount) output.note("It ran and said nothing.");
+    if (output.isEmpty) output.note("It ran and said nothing.");
     page.say(`Ran in ${took} s`);
     return;
   }
@@ -217,6 +218,7 @@ async function stop() {
 
 async function restart(away = () => {}) {
   away();
+  rlx?.stop(); // what does not answer still holds memory
   rlx = null;
   at("run").disabled = true;
   page.say("Python is starting again");

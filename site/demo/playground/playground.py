@@ -77,16 +77,16 @@ async def run(args, buffers):
     error = None
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), shown(err):
         try:
-            await execute(args["code"], out)
+            await execute(args["code"], (out, err))
         except BaseException as raised:  # SystemExit and KeyboardInterrupt too
             error = told(raised)
-    out.flush()
-    err.flush()
+    for stream in (out, err):
+        stream.flush()
     forget()
     return {"error": error, "dropped": budget.dropped}
 
 
-async def execute(code, out):
+async def execute(code, streams):
     """The statements, then the value of the last one if it is an expression."""
     lines = code.splitlines(keepends=True)
     linecache.cache[NAME] = (len(code), None, lines, NAME)
@@ -98,7 +98,8 @@ async def execute(code, out):
     await evaluate(tree, "exec", names)
     if last is not None:
         value = await evaluate(ast.Expression(last.value), "eval", names)
-        out.flush()
+        for stream in streams:
+            stream.flush()
         if value is not None:
             post({"value": shortened(repr(value))})
 
@@ -114,6 +115,7 @@ async def evaluate(tree, mode, names):
 def fresh_names():
     """What the code finds when it starts."""
     drawing = sys.modules["playground"]
+    drawing.start_afresh()
     return {
         "__name__": "__main__",
         "__builtins__": builtins,
@@ -166,6 +168,8 @@ def forget():
 def told(error):
     """An exception as the page shows it: its own frames, the sentence, a hint."""
     if isinstance(error, SystemExit):
+        if not error.code:
+            return None
         return {"type": "SystemExit", "message": f"exit({error.code!r})", "frames": []}
     lines = traceback.TracebackException.from_exception(error, capture_locals=False)
     frames = [

@@ -11,8 +11,25 @@ import types
 import numpy as np
 
 post = globals()["post"]  # by the Worker
+MOST_FIGURES = 40
 MOST_POINTS = 20_000
 MOST_PIXELS = 1_000_000
+drawn = 0
+
+
+def start_afresh():
+    """Forget how many figures there were; called before each run."""
+    global drawn
+    drawn = 0
+
+
+def send(kind, about, arrays):
+    """One figure to the page. Errors  RuntimeError when a loop draws without end."""
+    global drawn
+    drawn += 1
+    if drawn > MOST_FIGURES:
+        raise RuntimeError(f"{kind}: {MOST_FIGURES} figures are the most of one run")
+    post({kind: about}, arrays)
 
 
 def plot(x, *ys, title="", xlabel="", ylabel="", labels=(), marks=None, log=""):
@@ -37,7 +54,8 @@ def plot(x, *ys, title="", xlabel="", ylabel="", labels=(), marks=None, log=""):
     words = {"title": title, "xlabel": xlabel, "ylabel": ylabel}
     about = {name: str(text) for name, text in words.items()}
     about |= {"labels": [str(name) for name in labels], "log": log}
-    post({"plot": about | {"lines": len(lines), "marks": marks is not None}}, arrays)
+    about |= {"lines": len(lines), "marks": marks is not None}
+    send("plot", about, arrays)
 
 
 def lines_of(x, ys):
@@ -78,7 +96,7 @@ def heat(array, title="", xlabel="", ylabel="", x=None, y=None):
     about |= {"rows": rows, "columns": columns}
     about["x"] = [float(v) for v in (x or (0, columns - 1))]
     about["y"] = [float(v) for v in (y or (0, rows - 1))]
-    post({"heat": about}, [float32(values)])
+    send("heat", about, [float32(values)])
 
 
 def as_numbers(name, value):
@@ -98,3 +116,4 @@ def float32(values):
 sys.modules["playground"] = types.ModuleType("playground", "Draws beside the editor.")
 sys.modules["playground"].plot = plot
 sys.modules["playground"].heat = heat
+sys.modules["playground"].start_afresh = start_afresh

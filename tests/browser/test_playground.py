@@ -1,0 +1,424 @@
+"""The playground driven as a visitor would: examples, errors, Stop, links, keys."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, Route, expect
+
+pytestmark = pytest.mark.requires_browser
+
+OpenPage = Callable[..., Page]
+DEMO = Path(__file__).resolve().parents[2] / "site" / "demo"
+EXAMPLES = DEMO / "playground" / "examples"
+START_MS = 90_000
+RUN_MS = 120_000
+
+# What each example must have said, as patterns.
+SAID = {
+    "graph": [r"ran on \S+", r"plan of 'layer'", r"array\(\[\["],
+    "peaks": [r"alpha +10\.\d+ Hz", r"beta +21\.0\d Hz", "segments of 512 samples"],
+    "devices": ["ran on ", r"webgpu: succeeded", r"largest difference: [\d.e-]+"],
+    "decisions": ["by the seed models", "candidates, fastest prediction first"],
+    "custom_op": [r"webgpu: google swiftshader .*, \d steps", "largest difference"],
+    "spectrogram": [r"graph @spectrogram", r"→ \(118, 129\)"],
+    "benchmark": [r"n = 384: cpu [\d.]+ ms, webgpu [\d.]+ ms"],
+    "errors": [r"UsageError: welch_peaks: k is 0", r"did you mean 'webgpu'\?"],
+}
+PLOTS = {"graph", "peaks", "decisions", "custom_op", "spectrogram", "benchmark"}
+
+
+def ready(page: Page) -> Page:
+    """Waits until Python is up and nothing runs."""
+    page.wait_for_selector(".start[data-over]", timeout=START_MS)
+    page.wait_for_selector("#run:not([disabled])", timeout=RUN_MS)
+    return page
+
+
+def playground(open_page: OpenPage, **context: object) -> Page:
+    return ready(open_page("demo/playground/", **context))
+
+
+def changed(
+    open_page: OpenPage, file: str, change: Callable[[str], str], *, to: str = ""
+) -> Page:
+    """The playground with one of the demo's files changed on its way to the browser."""
+    page = open_page("demo/icon.svg")
+    text = change((DEMO / file).read_text("utf-8"))
+
+    def answer(route: Route) -> None:
+        route.fulfill(body=text, content_type="text/javascript")
+
+    page.context.route(re.compile(rf"/demo/{re.escape(file)}$"), answer)
+    page.goto(page.url.replace("icon.svg", f"playground/{to}"))
+    return ready(page)
+
+
+def started(page: Page, code: str) -> None:
+    """Types a program over what is there and presses Ctrl+Enter."""
+    page.fill("#code", code)
+    page.press("#code", "Control+Enter")
+
+
+def run(page: Page, code: str) -> str:
+    """A program's output, after it ended."""
+    started(page, code)
+    return ended(page)
+
+
+def ended(page: Page) -> str:
+    page.wait_for_selector("#run:not([disabled])", timeout=RUN_MS)
+    return page.inner_text("#output")
+
+
+def drawn(page: Page) -> int:
+    """Colours on the last canvas: a blank one has one."""
+    count: int = page.evaluate(
+        """() => {
+        const canvas = [...document.querySelectorAll("#output canvas")].at(-1);
+        const data = canvas.getContext("2d")
+            .getImageData(0, 0, canvas.width, canvas.height).data;
+        return new Set(new Uint32Array(data.buffer)).size; }"""
+    )
+    return count
+
+
+def listed(page: Page) -> list[str]:
+    found: list[str] = page.eval_on_selector_all(
+        "#example option", "all => all.map((one) => one.value)"
+    )
+    return found
+
+
+# --- examples ---------------------------------------------------------------------
+
+
+def test_every_example_runs(open_page: OpenPage) -> None:
+    """Each says what it must and draws where it should; one fails, and means to."""
+    page = playground(open_page)
+    assert sorted(listed(page)) == sorted(p.stem for p in EXAMPLES.glob("*.py"))
+    assert set(listed(page)) == set(SAID)
+    for name, patterns in SAID.items():
+        page.select_option("#example", name)
+        source = (EXAMPLES / f"{name}.py").read_text("utf-8")
+        expect(page.locator("#code")).to_have_value(source)
+        page.click("#run")
+        said = ended(page)
+        for pattern in patterns:
+            assert re.search(pattern, said), f"{name}: no {pattern!r} in\n{said}"
+        errors = page.locator("#output .error")
+        assert errors.count() == (1 if name == "errors" else 0), f"{name}:\n{said}"
+        assert page.locator("#output canvas").count() == (1 if name in PLOTS else 0)
+        if name in PLOTS:
+            assert drawn(page) > 20, name
+
+
+def test_the_first_visit_shows_a_result_by_itself(open_page: OpenPage) -> None:
+    """The first example runs without a click; its plot says in words what it shows."""
+    page = playground(open_page)
+    assert page.input_value("#example") == "graph"
+    label = page.get_attribute("#output canvas", "aria-label") or ""
+    assert "gelu(x @ w + b): 3 lines of 201 points" in label
+    assert drawn(page) > 20
+
+
+# --- output -----------------------------------------------------------------------
+
+
+def test_lines_arrive_while_the_program_runs(open_page: OpenPage) -> None:
+    """Without any `await` in it; stderr is marked as such."""
+    page = playground(open_page)
+    started(
+        page,
+        "import sys, time\n"
+        "print('first')\n"
+        "print('to stderr', file=sys.stderr)\n"
+        "end = time.time() + 60\n"
+        "while time.time() < end: pass\n",
+    )
+    expect(page.locator("#output")).to_contain_text("first", timeout=5_000)
+    expect(page.locator('#output [data-kind="err"]')).to_have_text("to stderr\n")
+    expect(page.locator("#stop")).to_be_enabled()
+    page.click("#stop")
+    ended(page)
+
+
+def test_stop_ends_anything_and_python_starts_again(open_page: OpenPage) -> None:
+    """It says so; the next run works."""
+    page = playground(open_page)
+    started(page, "print('going')\nwhile True: pass\n")
+    expect(page.locator("#output")).to_contain_text("going")
+    page.click("#stop")
+    expect(page.locator("#output")).to_contain_text("Stopped. Python starts again")
+    expect(page.locator("#output")).to_contain_text("going")
+    page.wait_for_selector("#run:not([disabled])", timeout=START_MS)
+    expect(page.locator("#stop")).to_be_disabled()
+    assert run(page, "import rlxweb as rlx\nrlx.is_available('webgpu')").strip() == (
+        "True"
+    )
+    expect(page.locator(".problem")).to_have_count(0)
+
+
+def test_a_python_that_ended_is_told_and_started_again(open_page: OpenPage) -> None:
+    """The end of the interpreter leaves no run waiting for ever."""
+    page = playground(open_page)
+    run(page, "import os\nos._exit(3)")
+    expect(page.locator(".problem")).to_contain_text("Python stopped answering")
+    page.get_by_role("button", name="Start Python again").click()
+    expect(page.locator(".said")).to_have_text(
+        "Python is ready again", timeout=START_MS
+    )
+    expect(page.locator(".problem")).to_have_count(0)
+    assert run(page, "6 * 7").strip() == "42"
+
+
+def test_what_a_program_says_is_shown_as_it_should_be(open_page: OpenPage) -> None:
+    """Values, awaits, warnings, floods, exits, and two runs that know nothing of each
+    other.
+    """
+    page = playground(open_page)
+    assert run(page, "x = 6\nx * 7\n").strip() == "42"
+    assert run(page, "None").strip() == "It ran and said nothing."
+    assert "[0, 1, 2]" in run(
+        page, "import asyncio\nawait asyncio.sleep(0.01)\nlist(range(3))"
+    )
+    assert "NameError: name 'x' is not defined" in run(page, "print(x)")
+    assert "UserWarning: beware" in run(
+        page, "import warnings\nwarnings.warn('beware')"
+    )
+    flood = run(page, "for i in range(100_000): print('line', i)")
+    assert "line 19" in flood
+    assert re.search(r"… and [\d,]+ more lines, which are not shown", flood)
+    assert len(flood) < 250_000
+    said = run(page, "from playground import plot\nwhile True: plot([1, 2])")
+    assert "40 figures are the most of one run" in said
+    expect(page.locator("#output canvas")).to_have_count(40)
+    assert "SystemExit: exit(3)" in run(page, "raise SystemExit(3)")
+    said = run(page, "input('name? ')")
+    assert "input() has nobody to ask here" in said
+    said = run(page, "import matplotlib")
+    assert "plot(x, y) and heat(array) draw" in said
+    custom = (
+        "import rlxweb as rlx\n"
+        "rlx.register_custom('halve', arity=1, reference=lambda xp, a, x: x / 2)\n"
+        "print('registered')"
+    )
+    assert "registered" in run(page, custom)
+    assert "registered" in run(page, custom)  # not: the name is taken
+
+
+def test_an_error_shows_the_programs_own_lines(open_page: OpenPage) -> None:
+    """None of the library's; the line is marked, and a click goes there."""
+    page = playground(open_page)
+    code = (
+        "import rlxweb as rlx\n\n"
+        "def layer(g):\n"
+        "    return g.input('a', (3, 4)) @ g.input('b', (5, 6))\n\n"
+        "layer(rlx.Graph('bad'))\n"
+    )
+    run(page, code)
+    error = page.locator("#output .error")
+    expect(error.locator("li")).to_have_count(2)
+    expect(error).to_contain_text("ShapeError: matmul of [3, 4] f32, [5, 6] f32")
+    assert "rlxweb/" not in error.inner_text()
+    expect(page.locator(".gutter .bad")).to_have_text("4")
+    error.get_by_role("button", name="line 6").click()
+    selected = "[code.selectionStart, code.selectionEnd, document.activeElement.id]"
+    start = code.index("layer(rlx")
+    assert page.evaluate(selected) == [start, len(code) - 1, "code"]
+
+    said = run(page, "x = 1\nif x\n    pass\n")
+    assert "SyntaxError: expected ':'" in said
+    expect(page.locator(".gutter .bad")).to_have_text("2")
+    page.press("#code", "End")
+    page.type("#code", " ")
+    expect(page.locator(".gutter .bad")).to_have_count(0)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        ("plot([1, 2], [3])", "x has (2,), a line has (1,)"),
+        ("plot([])", "there is nothing to draw"),
+        ("plot([1j, 2])", "it draws real numbers"),
+        ("heat([1, 2])", "it takes 2 axes"),
+        ("plot([1, 2], log='z')", "it is '', 'x', 'y' or 'xy'"),
+    ],
+)
+def test_wrong_plots_are_told(call: str, words: str) -> None:
+    """In Python, before anything is sent; this needs no browser."""
+    posted: list[object] = []
+    names = {"post": lambda *args: posted.append(args)}
+    exec((DEMO / "playground" / "plots.py").read_text("utf-8"), names)
+    with pytest.raises((ValueError, TypeError), match=re.escape(words)):
+        eval(call, names)
+    assert posted == []
+
+
+def test_plots_follow_the_theme_and_the_width(open_page: OpenPage) -> None:
+    """Not a blank canvas after either."""
+    page = playground(open_page, viewport={"width": 1280, "height": 800})
+    run(
+        page,
+        "from playground import plot, heat\nplot([1, 3, 2])\nheat([[1, 2], [3, 4]])",
+    )
+    image = "[...document.querySelectorAll('canvas')].map((c) => c.toDataURL())"
+    before = page.evaluate(image)
+    assert len(before) == 2
+    page.get_by_role("button", name="Use dark colours").click()
+    after = page.evaluate(image)
+    assert after[0] != before[0]
+    width = page.evaluate("document.querySelector('canvas').width")
+    page.set_viewport_size({"width": 700, "height": 800})
+    page.wait_for_function(
+        "(w) => document.querySelector('canvas').width !== w", arg=width
+    )
+    assert drawn(page) > 3
+
+
+# --- links, memory, examples over own code ----------------------------------------
+
+
+def test_a_link_carries_the_code_and_does_not_run_it(open_page: OpenPage) -> None:
+    """Whatever is in it; the visitor reads first."""
+    page = playground(open_page, permissions=["clipboard-read", "clipboard-write"])
+    code = "print('carried — ünïcode')\n" + "x = 1\n" * 200
+    page.fill("#code", code)
+    page.click("#share")
+    expect(page.locator("#copied")).to_have_text("Copied")
+    link = page.input_value("#address")
+    assert page.evaluate("navigator.clipboard.readText()") == link
+    assert len(link) < 300  # 1,200 characters and more, deflated
+
+    other = ready(open_page(link.split("/", 3)[3]))
+    expect(other.locator("#code")).to_have_value(code)
+    expect(other.locator(".problem")).to_contain_text("This code came with the link")
+    assert "carried" not in other.inner_text("#output")
+    other.click("#run")
+    assert "carried — ünïcode" in ended(other)
+
+
+@pytest.mark.parametrize("fragment", ["#code=1AAAA", "#code=9zz", "#code=1%%%"])
+def test_a_damaged_link_is_told(open_page: OpenPage, fragment: str) -> None:
+    """And the page works all the same."""
+    page = ready(open_page(f"demo/playground/{fragment}"))
+    expect(page.locator(".problem")).to_contain_text(
+        "The link holds no code that can be read"
+    )
+    assert page.input_value("#example") == "graph"
+
+
+def test_a_link_that_unfolds_without_end_is_refused(open_page: OpenPage) -> None:
+    page = playground(open_page)
+    fragment = page.evaluate(
+        """async () => {
+        const zeros = new Blob([new Uint8Array(50_000_000)]).stream();
+        const packed = zeros.pipeThrough(new CompressionStream("deflate-raw"));
+        const bytes = new Uint8Array(await new Response(packed).arrayBuffer());
+        const text = Array.from(bytes, (b) => String.fromCharCode(b)).join("");
+        return btoa(text).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
+        }"""
+    )
+    before = page.input_value("#code")
+    page.evaluate("(text) => { location.hash = `code=1${text}`; }", fragment)
+    expect(page.locator(".problem")).to_contain_text("longer than 100,000 characters")
+    expect(page.locator("#code")).to_have_value(before)
+
+
+def test_code_is_remembered_and_never_lost_to_an_example(open_page: OpenPage) -> None:
+    """Over a reload it is there and not run; over an example it can be brought back."""
+    page = playground(open_page)
+    page.fill("#code", "print('mine')")
+    page.reload()
+    ready(page)
+    expect(page.locator("#code")).to_have_value("print('mine')")
+    assert "mine" not in page.inner_text("#output")
+
+    page.select_option("#example", "peaks")
+    expect(page.locator("#code")).to_have_value(re.compile("Welch peaks"))
+    page.get_by_role("button", name="Bring back what was here").click()
+    expect(page.locator("#code")).to_have_value("print('mine')")
+    page.click("#reset")
+    expect(page.locator("#code")).to_have_value(re.compile("A graph is written once"))
+    expect(page.locator("#output")).to_be_empty()
+
+
+# --- keys and sizes ---------------------------------------------------------------
+
+
+def test_the_editor_indents_and_lets_the_keyboard_go(open_page: OpenPage) -> None:
+    """Tab, Shift+Tab, Enter, undo; after Escape, Tab leaves."""
+    page = playground(open_page)
+    page.fill("#code", "")
+    page.focus("#code")
+    page.keyboard.type("def f():\nreturn 1")
+    expect(page.locator("#code")).to_have_value("def f():\n    return 1")
+    page.keyboard.press("Shift+Tab")
+    expect(page.locator("#code")).to_have_value("def f():\nreturn 1")
+    page.keyboard.press("Control+a")
+    page.keyboard.press("Tab")
+    expect(page.locator("#code")).to_have_value("    def f():\n    return 1")
+    page.keyboard.press("Control+z")
+    expect(page.locator("#code")).to_have_value("def f():\nreturn 1")
+    expect(page.locator(".gutter > div")).to_have_text(["1", "2"])
+    page.keyboard.press("Escape")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.id") != "code"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_fits_a_phone(open_page: OpenPage, scheme: str) -> None:
+    page = playground(
+        open_page, viewport={"width": 390, "height": 844}, color_scheme=scheme
+    )
+    run(page, "print('w' * 500)\n'x' * 500")
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    for name in ("#run", "#stop", "#reset", "#share", "#example", "#code"):
+        box = page.locator(name).bounding_box()
+        assert box is not None
+        assert box["x"] >= 0, name
+        assert box["x"] + box["width"] <= 390, name
+
+
+# --- browsers with less -----------------------------------------------------------
+
+
+def test_without_webgpu_the_examples_run_on_numpy(open_page: OpenPage) -> None:
+    """The page says so; nothing fails but what asks for WebGPU by name."""
+    hide = 'Object.defineProperty(navigator, "gpu", { value: undefined });\n'
+    page = changed(open_page, "worker.js", lambda text: text + hide)
+    expect(page.locator(".problem")).to_contain_text("This browser offers no WebGPU")
+    for name in listed(page):
+        page.select_option("#example", name)
+        page.click("#run")
+        said = ended(page)
+        errors = page.locator("#output .error")
+        assert errors.count() == (1 if name == "errors" else 0), f"{name}:\n{said}"
+    said = run(page, "import rlxweb as rlx\nrlx.Session('webgpu')")
+    assert "AdapterMissing" in said
+
+
+def test_without_stack_switching_the_examples_run_too(open_page: OpenPage) -> None:
+    """Those that name WebGPU await it; a blocking call says to."""
+    hide = "delete WebAssembly.Suspending;\ndelete WebAssembly.promising;\n"
+    page = changed(open_page, "worker.js", lambda text: text + hide)
+    for name in listed(page):
+        page.select_option("#example", name)
+        page.click("#run")
+        said = ended(page)
+        errors = page.locator("#output .error")
+        assert errors.count() == (1 if name == "errors" else 0), f"{name}:\n{said}"
+    graph = (
+        "import numpy as np, rlxweb as rlx\n"
+        "g = rlx.Graph('g')\n"
+        "g.set_outputs([g.exp(g.input('x', (3,)))])\n"
+        "x = np.zeros(3, np.float32)\n"
+    )
+    said = run(page, graph + "rlx.Session('webgpu').compile(g).run({'x': x})")
+    assert "MustAwait" in said
+    graph += "c = await rlx.Session('webgpu').compile_async(g)\n"
+    said = run(page, graph + "await c.run_async({'x': x})")
+    assert "array([1., 1., 1.]" in said
