@@ -10,13 +10,14 @@ from __future__ import annotations
 import http.server
 import io
 import json
+import re
 import shutil
 import threading
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
@@ -27,6 +28,7 @@ __all__ = ["built_site"]
 
 HERE = Path(__file__).parent
 TESTS = HERE.parent
+SITE_PAGES = TESTS.parent / "site" / "pages"
 FLAGS = (
     "--no-sandbox",
     "--disable-background-networking",
@@ -59,7 +61,8 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         ".js": "text/javascript",
         ".wasm": "application/wasm",
     }
-    archive = b""
+    made: ClassVar[dict[str, tuple[str, bytes]]] = {}
+    """Path → type and bytes of what is no file."""
 
     def log_message(self, *args: Any) -> None:
         """Nothing: pytest's output is for failures."""
@@ -71,14 +74,24 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         return super().translate_path(path)
 
     def do_GET(self) -> None:
-        if self.path.split("?")[0] != "/_tests/tests.zip":
+        found = self.made.get(self.path.split("?")[0])
+        if found is None:
             return super().do_GET()
+        kind, body = found
         self.send_response(200)
-        self.send_header("Content-Type", "application/zip")
-        self.send_header("Content-Length", str(len(self.archive)))
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(self.archive)
+        self.wfile.write(body)
         return None
+
+
+def snippet() -> bytes:
+    """The page that the manual tells people to copy, as it stands there."""
+    text = (SITE_PAGES / "howto" / "your-page.md").read_text("utf-8")
+    found = re.search(r"^```html[^\n]*\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    assert found, "your-page.md has no html block"
+    return found[1].encode()
 
 
 @pytest.fixture(scope="session")
@@ -86,7 +99,10 @@ def site_url(built_site: BuiltSite) -> Iterator[str]:
     """Where the built site is served, with a slash at the end."""
 
     class Served(Handler):
-        archive = tests_zip()
+        made: ClassVar[dict[str, tuple[str, bytes]]] = {
+            "/_tests/tests.zip": ("application/zip", tests_zip()),
+            "/snippet.html": ("text/html; charset=utf-8", snippet()),
+        }
 
         def __init__(self, *args: Any) -> None:
             super().__init__(*args, directory=str(built_site.folder))

@@ -1,0 +1,66 @@
+"""The built site as a visitor meets it: pages, search, the live demo, the snippet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import START_MS, snippet
+
+pytestmark = pytest.mark.requires_browser
+OpenPage = Callable[..., Page]
+
+PAGES = (
+    "",
+    "quickstart/desktop/",
+    "quickstart/browser/",
+    "concepts/decisions/",
+    "howto/your-page/",
+    "reference/ops/softmax/",
+    "benchmarks/",
+    "demos/",
+)
+WIDTHS = {"desktop": (1280, 800), "phone": (390, 844)}
+
+
+@pytest.mark.parametrize("size", WIDTHS)
+def test_pages_fit_and_complain_of_nothing(open_page: OpenPage, size: str) -> None:
+    """No page is wider than the screen, and none is empty."""
+    width, height = WIDTHS[size]
+    page = open_page("", viewport={"width": width, "height": height})
+    base = page.url
+    for path in PAGES:
+        page.goto(base + path)
+        assert page.locator("h1").count() == 1, path
+        needs = page.evaluate("document.documentElement.scrollWidth")
+        assert needs <= width, f"{path} needs {needs} of {width}"
+
+
+def test_search_finds_an_op(open_page: OpenPage) -> None:
+    """Without a server behind it."""
+    page = open_page("")
+    page.locator("input.md-search__input").fill("softmax")
+    found = page.locator(".md-search-result__link").first
+    expect(found).to_be_visible(timeout=20_000)
+    found.click()
+    page.wait_for_url("**/softmax/**")
+
+
+def test_the_front_page_starts_the_live_demo_when_asked(open_page: OpenPage) -> None:
+    """And loads no Python before that."""
+    page = open_page("")
+    assert page.locator("iframe").count() == 0
+    page.get_by_role("button", name="Start the live demo").click()
+    inside = page.frame_locator("iframe")
+    expect(inside.locator("#peaks tr").nth(2)).to_be_visible(timeout=START_MS)
+
+
+def test_the_snippet_of_the_manual_runs_as_it_stands(open_page: OpenPage) -> None:
+    """Saved beside runtime/: at most twenty lines, and the peaks are on the page."""
+    lines = snippet().decode().strip().splitlines()
+    assert len(lines) <= 20
+    page = open_page("snippet.html")
+    page.wait_for_function("document.body.innerText.includes('Hz')", timeout=START_MS)
+    assert "10" in page.locator("body").inner_text()
