@@ -238,26 +238,6 @@ def test_an_error_shows_the_programs_own_lines(open_page: OpenPage) -> None:
     expect(page.locator(".gutter .bad")).to_have_count(0)
 
 
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        ("plot([1, 2], [3])", "x has (2,), a line has (1,)"),
-        ("plot([])", "there is nothing to draw"),
-        ("plot([1j, 2])", "it draws real numbers"),
-        ("heat([1, 2])", "it takes 2 axes"),
-        ("plot([1, 2], log='z')", "it is '', 'x', 'y' or 'xy'"),
-    ],
-)
-def test_wrong_plots_are_told(call: str, words: str) -> None:
-    """In Python, before anything is sent; this needs no browser."""
-    posted: list[object] = []
-    names = {"post": lambda *args: posted.append(args)}
-    exec((DEMO / "playground" / "plots.py").read_text("utf-8"), names)
-    with pytest.raises((ValueError, TypeError), match=re.escape(words)):
-        eval(call, names)
-    assert posted == []
-
-
 def test_plots_follow_the_theme_and_the_width(open_page: OpenPage) -> None:
     """Not a blank canvas after either."""
     page = playground(open_page, viewport={"width": 1280, "height": 800})
