@@ -11,6 +11,8 @@ export function size(shape) {
 export function percent(share) {
   if (share === 0) return "0 %";
   if (!Number.isFinite(share)) return "over";
+  if (share >= 10_000) return "over 10,000 ×";
+  if (share >= 10) return `${count(Math.round(share))} ×`;
   if (share < 0.001) return "< 0.1 %";
   return share < 0.0995 ? `${(100 * share).toFixed(1)} %` : `${count(Math.round(100 * share))} %`;
 }
