@@ -27,8 +27,8 @@ from rlxweb.devices.worth import Worth
 from rlxweb.errors import CalibrationWarning, DeviceError, UsageError
 from rlxweb.gpu.drive import can_block, can_wait, in_a_tab
 
-UNMEASURED = (
-    "software on the CPU's own cores and not measured; `rlxweb calibrate` measures it"
+UNMEASURED = "software on the CPU's own cores and not measured; " + (
+    "enough work measures it" if in_a_tab() else "`rlxweb calibrate` measures it"
 )
 
 

@@ -73,10 +73,11 @@ def refuse_nonfinite(
     if not bad.any():
         return
     row, sample = (int(i) for i in np.unravel_index(int(bad.argmax()), bad.shape))
-    where = tuple(int(i) for i in np.unravel_index(row, batch)) if batch else ()
+    where = [int(i) for i in np.unravel_index(row, batch)] if batch else [0]
+    which = str(where[0]) if len(where) == 1 else str(where)
     raise NotFinite(
         doing,
-        f"channel {where or 0} is {rows[row, sample]} at sample {sample}",
+        f"channel {which} is {rows[row, sample]} at sample {sample}",
         f"{int(bad.sum())} of {rows.size} samples are not finite",
         "repair the data, or pass nan='propagate'",
     )

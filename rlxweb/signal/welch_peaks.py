@@ -219,9 +219,13 @@ _known_spec = lru_cache(maxsize=128, typed=True)(_spec)
 def _settled(*asked: Any) -> WelchSpec:
     """The estimate, looked up where the arguments can be."""
     try:
-        return _known_spec(*asked)
-    except TypeError:  # a window given as samples cannot be looked up
-        return _spec(*asked)
+        try:
+            return _known_spec(*asked)
+        except TypeError:  # a window given as samples cannot be looked up
+            return _spec(*asked)
+    except UsageError as error:
+        error.doing = DOING if error.doing == "welch" else error.doing
+        raise
 
 
 def _result(

@@ -141,7 +141,7 @@ function startPanel() {
     node.dataset.over = seconds;
     node.open = false;
     node.removeAttribute("aria-busy");
-    summary.replaceChildren("First result ", make("strong", {}, [`${seconds} s`]), " after the page was opened");
+    summary.replaceChildren("First result ", make("strong", {}, [`${seconds} s`]), " after opening");
   }
 
   return {

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, Page, Route
+from playwright.sync_api import Browser, Page, Route, TimeoutError
 
 from tests.browser.conftest import FLAGS, START_MS, Watch
 
@@ -18,6 +18,7 @@ pytestmark = pytest.mark.requires_browser
 
 PATH = "demo/live/"
 WAIT_MS = 30_000
+SHOWN = ("picture-title", "resting", "figure-rate", "figure-call", "ran-on", "explain")
 # Counts the calls into Python that are under way, and keeps every microphone opened.
 SPY = """
 globalThis.spy = { now: 0, most: 0, calls: 0, tracks: [] };
@@ -89,8 +90,13 @@ def slide(page: Page, id_: str, value: float) -> None:
 
 
 def until(page: Page, condition: str, argument: Any = None) -> None:
-    """Wait until JavaScript says so."""
-    page.wait_for_function(condition, arg=argument, timeout=WAIT_MS)
+    """Wait until JavaScript says so; if it never does, what the page shows instead."""
+    try:
+        page.wait_for_function(condition, arg=argument, timeout=WAIT_MS)
+    except TimeoutError:
+        shows = {id_: page.locator(f"#{id_}").inner_text() for id_ in SHOWN}
+        said = page.locator(".said").inner_text()
+        pytest.fail(f"{condition} ({argument}): {shows}, {said!r}, {problems(page)!r}")
 
 
 def shown(page: Page, title: str) -> None:
@@ -208,7 +214,8 @@ def test_the_controls_reach_the_call(live: Page) -> None:
     )
     until(live, "() => document.getElementById('peaks').rows.length === 16")
     call = live.locator("#call").inner_text()
-    assert 'nperseg=1024, k=2, window="blackmanharris"' in call
+    assert "nperseg=1024, k=2" in call
+    assert 'window="blackmanharris"' in call
     assert 'mode="bins"' in call
     assert "[8, 2560]" in call
     assert "0.25 Hz, from the last 10 s" in live.locator("#estimate-said").inner_text()
@@ -220,15 +227,24 @@ def test_the_controls_reach_the_call(live: Page) -> None:
 def test_channels_are_chosen_by_their_boxes(live: Page) -> None:
     """Only those are computed; without any the page asks for one."""
     live.get_by_role("button", name="None", exact=True).click()
-    until(live, "() => document.getElementById('picked-said').textContent.includes('0 of 8')")
+    until(
+        live,
+        "() => document.getElementById('picked-said').textContent.includes('0 of 8')",
+    )
     for name in ("C3", "O1"):
         live.get_by_role("checkbox", name=name).check()
-    until(live, "() => new Set([...peaks.rows].map(r => r.cells[0].textContent)).size === 2")
+    until(
+        live,
+        "() => new Set([...peaks.rows].map(r => r.cells[0].textContent)).size === 2",
+    )
     assert set(first_peaks(live)) == {"C3", "O1"}
     live.select_option("#shown", label="C3")
     assert live.locator("#peaks tr[data-shown] th").all_inner_texts() == ["C3"] * 4
     live.get_by_role("button", name="All", exact=True).click()
-    until(live, "() => new Set([...peaks.rows].map(r => r.cells[0].textContent)).size === 8")
+    until(
+        live,
+        "() => new Set([...peaks.rows].map(r => r.cells[0].textContent)).size === 8",
+    )
     live.select_option("#shown", "")
 
 
@@ -265,7 +281,8 @@ def test_pause_stands_still_and_goes_on(live: Page) -> None:
 
 def test_a_hidden_tab_rests_and_goes_on_when_shown(live: Page) -> None:
     hide = """hidden => {
-        Object.defineProperty(document, "hidden", {configurable: true, get: () => hidden});
+        const get = () => hidden;
+        Object.defineProperty(document, "hidden", {configurable: true, get});
         document.dispatchEvent(new Event("visibilitychange"));
     }"""
     live.evaluate(hide, True)
@@ -284,7 +301,9 @@ def test_never_two_calls_at_once_and_dropped_frames_are_counted(live: Page) -> N
     live.evaluate("() => { spy.most = spy.now; }")
     live.select_option("#channels", "256")
     live.select_option("#nperseg", "4096")
-    until(live, "() => Number(document.getElementById('figure-dropped').textContent) > 3")
+    until(
+        live, "() => Number(document.getElementById('figure-dropped').textContent) > 3"
+    )
     assert live.evaluate("spy.most") == 1
 
 
@@ -424,7 +443,11 @@ def test_the_position_is_chosen_by_its_slider(live: Page, files: Path) -> None:
     open_file(live, files / "two.edf")
     shown(live, "two.edf")
     slide(live, "position", 500)
-    until(live, "() => /0:1[5-9] of/.test(document.getElementById('position-said').textContent)")
+    until(
+        live,
+        """() => /0:1[5-9] of/
+            .test(document.getElementById("position-said").textContent)""",
+    )
 
 
 def test_a_file_without_a_rate_asks_for_it(live: Page, files: Path) -> None:
@@ -477,6 +500,33 @@ def test_a_file_that_cannot_be_shown_is_told_why(
     assert problems(live) == ""
 
 
+def test_of_two_files_chosen_in_a_hurry_the_last_is_shown(
+    live: Page, files: Path
+) -> None:
+    """While a third one plays."""
+    open_file(live, files / "two.edf")
+    shown(live, "two.edf")
+    live.set_input_files("#file", files / "table.csv")
+    live.set_input_files("#file", files / "one.bdf")
+    shown(live, "one.bdf")
+    until_peaks(live, {"C3": 12})
+    assert problems(live) == ""
+
+
+def test_a_sample_that_is_no_number_is_named(live: Page, files: Path) -> None:
+    x = np.stack([tone(15, 100), tone(31, 100)])
+    x[1, 777] = np.nan
+    rows = zip(np.arange(x.shape[1]) / 100, *x, strict=True)
+    lines = ["time,a,b", *(f"{t:.2f},{a:.5f},{b:.5f}" for t, a, b in rows)]
+    (files / "gap.csv").write_text("\n".join(lines), "utf-8")
+    open_file(live, files / "gap.csv")
+    said = problem(live, "could not be computed")
+    assert "channel 'b' is nan at sample 777 (7.770 s)" in said
+    live.get_by_role("checkbox", name="b", exact=True).uncheck()
+    until_peaks(live, {"a": 15})
+    assert problems(live) == ""
+
+
 def test_a_file_that_changed_since_is_told(live: Page, files: Path) -> None:
     """The browser refuses to read it on; the page stays alive."""
     changing = files / "changing.edf"
@@ -524,7 +574,7 @@ def test_a_refused_microphone_leads_back_to_the_synthetic_signal(
     watch.check()
 
 
-# --- browsers that lack something ------------------------------------------------------
+# --- browsers that lack something -----------------------------------------------------
 
 
 def before_worker(page: Page, code: str) -> None:
@@ -585,6 +635,13 @@ def test_without_stack_switching_the_gpu_is_awaited(
     context.close()
 
 
+def test_where_motion_is_to_be_reduced_the_picture_changes_twice_a_second(
+    open_page: Callable[..., Page],
+) -> None:
+    page = open_page(PATH, reduced_motion="reduce")
+    until(page, "() => document.getElementById('pace').value === '500'")
+
+
 # --- looks ----------------------------------------------------------------------------
 
 
@@ -602,7 +659,11 @@ def test_the_colours_chosen_are_remembered(live: Page, site_url: str) -> None:
     before = picture(live)
     live.get_by_role("button", name="Use dark colours").click()
     assert live.evaluate("document.documentElement.dataset.theme") == "dark"
-    until(live, "before => document.getElementById('chart').toDataURL() !== before", before)
+    until(
+        live,
+        "before => document.getElementById('chart').toDataURL() !== before",
+        before,
+    )
     other = live.context.new_page()
     other.goto(site_url + PATH)
     assert other.evaluate("document.documentElement.dataset.theme") == "dark"

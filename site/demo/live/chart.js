@@ -247,6 +247,14 @@ export class Chart {
     }
   }
 
+  // From a label that had to go elsewhere to its peak.
+  lead(fromX, fromY, toX, toY) {
+    const { pen, colours } = this;
+    pen.strokeStyle = colours.muted;
+    pen.lineWidth = 1;
+    stroke(pen, fromX, fromY, toX, toY);
+  }
+
   // Above its peak where there is room, higher where another label is in the way.
   label(box, taken, x, y, words) {
     const { pen, colours } = this;
@@ -257,6 +265,7 @@ export class Chart {
       const spot = { left: centre - half, right: centre + half, top: bottom - LABEL_STEP, bottom };
       if (taken.some((other) => overlap(spot, other))) continue;
       taken.push(spot);
+      if (lift > 0) this.lead(centre, bottom, x, y - 5);
       pen.lineWidth = 3;
       pen.strokeStyle = colours.ground;
       pen.lineJoin = "round";

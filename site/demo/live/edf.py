@@ -25,6 +25,7 @@ from rlxweb.io.edf_header import (
 from rlxweb.io.pcm import decode_int24
 from rlxweb.io.source import ByteSource, open_source
 
+MOST_BYTES = 256 << 20  # of records that one window takes into the tab's memory
 # Widths of the header's columns, in order; each holds one entry per signal.
 COLUMNS = {
     "label": 16,
@@ -155,6 +156,7 @@ class EdfSamples:
         shape = self.shape
         per_record = shape.samples[channels[0]]
         first, last = start // per_record, -(-stop // per_record)
+        self.check_room((last - first) * shape.record_nbytes)
         raw = self.source.read(
             shape.header_nbytes + first * shape.record_nbytes,
             (last - first) * shape.record_nbytes,
@@ -167,6 +169,16 @@ class EdfSamples:
             gain, offset = self.scales[at]
             out[row] = (self.whole(own)[begin : begin + stop - start] + offset) * gain
         return out
+
+    def check_room(self, nbytes: int) -> None:
+        """Refuse a window whose records are too much for a tab."""
+        if nbytes > MOST_BYTES:
+            raise RecordingError(
+                self.source.doing,
+                f"this window lies in {nbytes:,} bytes of data records",
+                f"at most {MOST_BYTES:,} are read at once",
+                "choose a smaller n_fft or fewer segments",
+            )
 
     def whole(self, raw: np.ndarray) -> np.ndarray:
         """The file's integers, in order of time."""

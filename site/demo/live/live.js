@@ -48,8 +48,9 @@ function prepare() {
   const gathered = current.gather(settings.samples(), settings.picked);
   if (gathered.wait) return wait(gathered.wait);
   const asked = settings.estimate(current.fs);
-  const names = settings.picked.map((at) => settings.channels[at]);
-  return { current, asked, gathered, names };
+  const rows = settings.picked;
+  const names = rows.map((at) => settings.channels[at]);
+  return { current, asked, gathered, rows, names };
 }
 
 function wait(words) {
@@ -65,19 +66,19 @@ function compute({ asked, gathered, names }) {
   return rlx.call("frame", { ...asked, shape }, [samples.buffer]);
 }
 
-function draw({ current, asked, names }, { result: facts, buffers }) {
+function draw({ current, asked, rows, names }, { result: facts, buffers }) {
   if (current !== sources.current) return; // of a signal that is gone
   const [power, hz, height, counts] = buffers;
   const { k } = facts;
   const peaks = Array.from(counts, (count, row) =>
     Array.from({ length: count }, (_, rank) => ({ hz: hz[row * k + rank], power: height[row * k + rank] })));
   const spectrum = {
-    power, peaks, names,
+    power, peaks, rows, names,
     channels: names.length, bins: facts.bins, step: facts.step,
     unit: current.unit, bands: current.bands,
   };
   last = { spectrum, facts, asked };
-  const view = settings.view(asked.fs, peaks);
+  const view = settings.view(asked.fs, spectrum);
   chart.draw(spectrum, view);
   report.tell(spectrum, facts, view, loop.figures, asked);
   gpu.saw(facts);
@@ -88,7 +89,7 @@ function draw({ current, asked, names }, { result: facts, buffers }) {
 // Another look at the newest picture, where no new one comes.
 function look() {
   if (!last) return;
-  const view = settings.view(last.asked.fs, last.spectrum.peaks);
+  const view = settings.view(last.asked.fs, last.spectrum);
   chart.look(view);
   report.tell(last.spectrum, last.facts, view, loop.figures, last.asked, true);
 }
@@ -152,7 +153,7 @@ function listen() {
   for (const input of document.querySelectorAll('input[name="axis"], #from, #to, #shown')) {
     input.addEventListener("input", look);
   }
-  byId("shown").addEventListener("change", look);
+  byId("picks").addEventListener("picked", goOn);
   byId("pace").addEventListener("change", () => {
     loop.interval = settings.pace;
   });

@@ -17,7 +17,7 @@ from rlxweb.devices.calibrated import measure_now
 from rlxweb.devices.place import parse_place
 from rlxweb.errors import DeviceError, RecordingError
 from rlxweb.gpu.drive import can_block, drive
-from rlxweb.io import open_recording
+from rlxweb.io import check_finite, open_recording
 from rlxweb.signal.calibration_jobs import welch_jobs
 
 # Measuring takes seconds; here it is done when the visitor asks, never between frames.
@@ -79,6 +79,7 @@ def stretch(args):
     except RecordingError as error:
         error.hint = error.hint or "it may have changed since: choose it again"
         raise
+    check_finite(x, some, args["start"])
     return x.astype(np.float32)
 
 

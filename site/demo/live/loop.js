@@ -18,9 +18,11 @@ export class Loop {
     this.interval = 0; // milliseconds from one start to the next, 0: every frame
     this.paused = false;
     this.halted = false;
+    this.era = 0; // counts what `wake` was told of
     this.resting = true;
     this.busy = null; // promise of the call that runs
-    this.locked = 0; // others who use Python by themselves
+    this.locked = 0; // others who use Python by themselves, or wait for it
+    this.turn = Promise.resolve(); // the last of them, done
     this.done = null; // {prepared, answer} to be drawn
     this.figures = new Figures();
     document.addEventListener("visibilitychange", () => this.settle());
@@ -35,8 +37,10 @@ export class Loop {
     this.settle();
   }
 
-  // Something changed that may mend what made it halt.
+  // Something changed that may mend what made it halt. A failure of a call from before
+  // it halts nothing any more.
   wake() {
+    this.era++;
     this.halted = false;
     this.settle();
   }
@@ -84,6 +88,7 @@ export class Loop {
     this.begun = now;
     this.figures.note("gather", performance.now() - before);
     const asked = performance.now();
+    const { era } = this;
     this.busy = this.compute(prepared)
       .then((answer) => {
         this.figures.note("call", performance.now() - asked);
@@ -92,6 +97,7 @@ export class Loop {
         if (this.paused) this.show(); // what was asked before the pause is still wanted
       })
       .catch((error) => {
+        if (era !== this.era) return;
         this.halted = true;
         this.settle();
         this.failed(error);
@@ -101,15 +107,14 @@ export class Loop {
       });
   }
 
-  // Run `work` while no frame is being computed and none begins.
-  async alone(work) {
+  // Run `work` while no frame is being computed and none begins, one after the other.
+  alone(work) {
     this.locked++;
-    try {
-      while (this.busy) await this.busy;
-      return await work();
-    } finally {
+    const done = this.turn.then(() => this.busy).then(work).finally(() => {
       this.locked--;
-    }
+    });
+    this.turn = done.catch(() => {}); // the caller hears of it
+    return done;
   }
 }
 

@@ -119,7 +119,9 @@ function callOf({ fs, nperseg, k, window: shape, mode, device }, [rows, samples]
   const where = device === "auto" ? "" : `, device="${device}"`;
   return (
     `# x: float32 [${rows}, ${samples}]\n` +
-    `peaks = rlx.welch_peaks(x, fs=${fs}, nperseg=${nperseg}, k=${k}, window="${shape}",\n` +
-    `                        preset="scipy", mode="${mode}"${where})`
+    `peaks = rlx.welch_peaks(\n` +
+    `    x, fs=${fs}, nperseg=${nperseg}, k=${k},\n` +
+    `    window="${shape}", preset="scipy",\n` +
+    `    mode="${mode}"${where},\n)`
   );
 }

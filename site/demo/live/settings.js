@@ -31,7 +31,7 @@ export class Settings {
   }
 
   // What is drawn: a span of frequencies inside the signal's, and which row is marked.
-  view(fs, peaks = []) {
+  view(fs, { rows, peaks }) {
     const top = fs / 2;
     const limit = (id, otherwise) => {
       const value = byId(id).valueAsNumber;
@@ -39,13 +39,13 @@ export class Settings {
     };
     let [from, to] = [limit("from", 0), limit("to", top)];
     if (!(to > from)) [from, to] = [0, top];
-    return { from, to, log: chosen("axis") === "log", shown: this.shown(peaks) };
+    return { from, to, log: chosen("axis") === "log", shown: this.shown(rows, peaks) };
   }
 
-  // Row of the marked channel; without one, that of the strongest peak of all.
-  shown(peaks) {
+  // Which of these rows is the marked channel's; without one, the strongest peak's.
+  shown(rows, peaks) {
     const wanted = byId("shown").value;
-    const row = wanted === "" ? -1 : this.picked.indexOf(Number(wanted));
+    const row = wanted === "" ? -1 : rows.indexOf(Number(wanted));
     if (row >= 0) return row;
     const heights = peaks.map((found) => found[0]?.power ?? -Infinity);
     return Math.max(0, heights.indexOf(Math.max(...heights)));
@@ -110,7 +110,7 @@ export class Settings {
     select.replaceChildren(make("option", { value: "" }, ["strongest"]), ...this.picked.map(option));
     select.value = before;
     if (select.selectedIndex < 0) select.value = "";
-    select.dispatchEvent(new Event("change", { bubbles: true }));
+    byId("picks").dispatchEvent(new Event("picked"));
   }
 
   // A slider for each rhythm and the noise.

@@ -29,6 +29,7 @@ export class Sources {
     this.settings.showSource("synthetic");
     const made = new Synthetic(Number(byId("channels").value), this.settings.amplitudes);
     this.take(made, suit);
+    this.page.say("Showing the synthetic EEG");
   }
 
   // --- microphone --------------------------------------------------------------------
@@ -60,7 +61,6 @@ export class Sources {
   // To the signal that needs nothing.
   back() {
     this.synthetic({ suit: this.current?.title !== "Synthetic EEG" });
-    this.page.say("Showing the synthetic EEG");
   }
 
   // --- recordings --------------------------------------------------------------------
@@ -80,19 +80,26 @@ export class Sources {
     this.page.say(`Opening ${file.name}`);
     byId("asked").hidden = true;
     try {
-      const opened = await this.loop.alone(() => openRecording(this.rlx, file, how));
-      if (opened.needsRate) return this.askRate(file, opened.needsRate);
-      const before = this.recording;
-      this.recording = opened;
-      this.file = file;
-      if (before) await this.rlx.unmount(before.path);
-      this.describe();
-      if (wish === this.asked) this.take(opened, true);
-      this.page.say(`Playing ${file.name}`);
+      const { needsRate } = await this.loop.alone(() => this.replace(file, how, wish));
+      if (needsRate) this.askRate(file, needsRate);
+      else this.page.say(`Playing ${file.name}`);
     } catch (error) {
       this.page.failure(error, { title: `${file.name} cannot be shown`, detail: "", key: "file" });
       this.page.say(`${file.name} cannot be shown`);
     }
+  }
+
+  // Done between two frames: none may read the old recording from the new file.
+  async replace(file, how, wish) {
+    const opened = await openRecording(this.rlx, file, how);
+    if (opened.needsRate) return opened;
+    const before = this.recording;
+    this.recording = opened;
+    this.file = file;
+    this.describe();
+    if (wish === this.asked || (before && this.current === before)) this.take(opened, true);
+    if (before) await this.rlx.unmount(before.path);
+    return opened;
   }
 
   askRate(file, why) {
