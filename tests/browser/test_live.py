@@ -686,3 +686,18 @@ def test_devices_are_chosen_by_keyboard(live: Page) -> None:
     live.keyboard.press("ArrowRight")
     assert live.locator('input[value="webgpu"]').is_checked()
     until_ran_on(live, "swiftshader")
+
+
+def test_measured_engines_decide_by_figures(live: Page) -> None:
+    """Comes last: from here on "auto" may choose either engine."""
+    live.locator(".decision summary").click()
+    live.get_by_role("button", name="Measure the engines").click()
+    until(
+        live,
+        """() => document.querySelector(".said").textContent.startsWith("Measured")""",
+    )
+    live.select_option("#channels", "64")
+    until(live, "() => document.getElementById('call').textContent.includes('[64, ')")
+    until(
+        live, "() => document.getElementById('ways').textContent.includes('calibrated')"
+    )
