@@ -206,7 +206,7 @@ function problemList() {
   };
 }
 
-// What nobody caught is shown, and kept out of the console only once it is shown.
+// What nobody caught is shown as well; the console keeps it, for whoever mends it.
 function guard(page) {
   addEventListener("unhandledrejection", (event) => {
     page.failure(event.reason, { title: "Something went wrong in this page" });
