@@ -7,12 +7,14 @@ import { Report } from "./report.js";
 import { Settings } from "./settings.js";
 import { Sources } from "./sources.js";
 
+const SLOW_MS = 800;
 const byId = (id) => document.getElementById(id);
 
 const page = openShell({ here: "live" });
 const settings = new Settings();
 const chart = new Chart(byId("chart"));
 const report = new Report();
+const slow = { era: -1 }; // the change of settings whose slow answer was spoken of
 let last = null; // the newest picture: {spectrum, facts, asked}
 
 settings.makeRhythms();
@@ -61,9 +63,22 @@ function wait(words) {
 
 function compute({ asked, gathered, names }) {
   const { samples, args } = gathered;
-  if (!samples) return rlx.call("frame", { ...asked, ...args });
+  if (!samples) return patiently(rlx.call("frame", { ...asked, ...args }));
   const shape = [names.length, samples.length / names.length];
-  return rlx.call("frame", { ...asked, shape }, [samples.buffer]);
+  return patiently(rlx.call("frame", { ...asked, shape }, [samples.buffer]));
+}
+
+// Say so when an answer is slow, once for each change of the settings.
+function patiently(answer) {
+  if (slow.era === loop.era) return answer;
+  const timer = setTimeout(() => {
+    slow.era = loop.era;
+    page.say("Computing: the first run of a setting on a GPU compiles its shaders");
+  }, SLOW_MS);
+  return answer.finally(() => {
+    clearTimeout(timer);
+    if (slow.era === loop.era) page.say("Running");
+  });
 }
 
 function draw({ current, asked, rows, names }, { result: facts, buffers }) {
