@@ -20,7 +20,7 @@ from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.custom import register_custom
 from rlxweb.runtime.session import CompiledGraph, Session
 from rlxweb.signal.result import WelchPeaks
-from rlxweb.signal.welch import welch
+from rlxweb.signal.welch import welch, welch_async
 from rlxweb.signal.welch_peaks import welch_peaks, welch_peaks_async
 
 __all__ = [
@@ -42,6 +42,7 @@ __all__ = [
     "parse_device_list",
     "register_custom",
     "welch",
+    "welch_async",
     "welch_peaks",
     "welch_peaks_async",
 ]

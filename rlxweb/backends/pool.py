@@ -12,7 +12,7 @@ from inspect import isawaitable
 from time import perf_counter_ns
 from typing import Any
 
-from rlxweb.backends.registry import ROWS, blocker
+from rlxweb.backends.registry import ROWS, blocker, opened_as
 from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.errors import AdapterMissing, DeviceError, MustAwait, Unsupported
 from rlxweb.gpu.drive import drive
@@ -41,7 +41,7 @@ class Pool:
 
     def _known(self, label: str, adapter: str) -> Any:
         """The backend if it is open. Errors  AdapterMissing; what opening it raised."""
-        key = (label, adapter.lower())
+        key = _key(label, adapter)
         reason = blocker(label)
         if reason:
             raise AdapterMissing(
@@ -54,13 +54,13 @@ class Pool:
             return self._open.get(key)
 
     async def _opened(self, label: str, adapter: str) -> Any:
-        key = (label, adapter.lower())
+        key = _key(label, adapter)
         with self._lock:
             if key in self._open:
                 return self._open[key]
             begun = perf_counter_ns()
             try:
-                backend = ROWS[label].open(adapter)
+                backend = ROWS[key[0]].open(adapter)
                 if isawaitable(backend):
                     backend = await backend
             except MustAwait:
@@ -78,12 +78,12 @@ class Pool:
 
     def is_open(self, label: str, adapter: str = "") -> bool:
         """Has the backend been opened and not been lost since?"""
-        backend = self._open.get((label, adapter.lower()))
+        backend = self._open.get(_key(label, adapter))
         return backend is not None and not getattr(backend, "lost", "")
 
     def opening_ns(self, label: str, adapter: str = "") -> int:
         """How long opening the backend took, when it was opened last; 0 before that."""
-        return self._opening_ns.get((label, adapter.lower()), 0)
+        return self._opening_ns.get(_key(label, adapter), 0)
 
     def _let_go_if_lost(self, key: tuple[str, str]) -> None:
         """Close a backend whose device went away, so that it is opened anew."""
@@ -106,7 +106,7 @@ class Pool:
                 "limits can be set for wgpu devices only",
                 hint="leave `limits` out",
             )
-        key = (label, adapter.lower(), limits)
+        key = (*_key(label, adapter), limits)
         with self._lock:
             if key not in self._limited:
                 self._limited[key] = WebGpuBackend(backend.port, limits=limits)
@@ -122,6 +122,10 @@ class Pool:
             self._failed.clear()
         for backend in backends:
             drive(backend.close())
+
+
+def _key(label: str, adapter: str) -> tuple[str, str]:
+    return opened_as(label), adapter.lower()
 
 
 pool = Pool()

@@ -46,7 +46,7 @@ def _native(*backends: BackendType) -> Callable[[str], Awaitable[WebGpuBackend]]
 
 ROWS: dict[str, Row] = {
     "cpu": Row(lambda adapter: CpuBackend()),
-    "gpu": Row(lambda adapter: (_browser if _in_a_tab() else _native())(adapter)),
+    "gpu": Row(_native()),
     "vulkan": Row(_native("vulkan")),
     "opengl": Row(_native("opengl")),
     "directx": Row(_native("directx"), ("win32",)),
@@ -59,6 +59,11 @@ _PLATFORMS = {
     "win32": "on Windows",
     "darwin": "on macOS",
 }
+
+
+def opened_as(label: str) -> str:
+    """The label a device is kept under: a tab has one GPU, whatever it is called."""
+    return "webgpu" if label == "gpu" and _in_a_tab() else label
 
 
 def blocker(label: str) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from rlxweb.devices.availability import open_async
 from rlxweb.devices.device import DeviceLike
+from rlxweb.gpu.drive import awaited, can_block
 from rlxweb.signal.choose import choose_engine
 from rlxweb.signal.engine import WelchJob
 from rlxweb.signal.resolve import resolve
@@ -48,6 +51,81 @@ def welch(
              Unsupported, AdapterMissing when the asked device cannot do it
     Source   Welch 1967; conventions of scipy.signal.welch
     """
+    asked = _asked(
+        x,
+        fs,
+        window,
+        nperseg,
+        noverlap,
+        nfft,
+        detrend,
+        return_onesided,
+        scaling,
+        axis,
+        average,
+        precision=precision,
+        nan=nan,
+    )
+    pick = choose_engine(asked.job, device, adapter)
+    return asked.result(pick.engine.power(asked.rows, asked.job.spec))
+
+
+async def welch_async(
+    x: ArrayLike,
+    fs: float = 1.0,
+    *arguments: Any,
+    device: DeviceLike | None = None,
+    adapter: str = "",
+    **options: Any,
+) -> tuple[NDArray[np.float64], NDArray[Any]]:
+    """`welch` where the GPU must be awaited: a browser without JSPI.
+
+    Takes the same arguments and gives the same result, and the same errors.
+    """
+    asked = _asked(x, fs, *arguments, **options)
+    if not can_block():
+        # Choosing opens devices and cannot wait for them.
+        await open_async("webgpu")
+    with awaited():
+        pick = choose_engine(asked.job, device, adapter)
+    return asked.result(await pick.engine.power_async(asked.rows, asked.job.spec))
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A call whose arguments were checked: rows [B, T] and the job they make."""
+
+    rows: NDArray[Any]
+    batch: tuple[int, ...]
+    fs: float
+    axis: int
+    job: WelchJob
+
+    def result(self, power: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[Any]]:
+        """Frequencies, and power [B, F] in the shape of the call."""
+        spec = self.job.spec
+        shaped = power.reshape(*self.batch, spec.n_freqs)
+        if self.axis not in (-1, shaped.ndim - 1):
+            shaped = np.moveaxis(shaped, -1, self.axis)
+        return frequencies(spec, self.fs), shaped
+
+
+def _asked(
+    x: ArrayLike,
+    fs: float,
+    window: WindowLike | ArrayLike = "hann",
+    nperseg: int | None = None,
+    noverlap: int | None = None,
+    nfft: int | None = None,
+    detrend: str | bool | None = "constant",
+    return_onesided: bool = True,
+    scaling: str = "density",
+    axis: int = -1,
+    average: str = "mean",
+    *,
+    precision: Precision | None = None,
+    nan: NanPolicy = "raise",
+) -> _Asked:
     rows, batch = as_rows(x, axis, precision, DOING)
     spec = resolve(
         rows.shape[1],
@@ -64,8 +142,4 @@ def welch(
     )
     refuse_nonfinite(rows, batch, nan, DOING)
     job = WelchJob(spec, rows.shape[0], rows.shape[1], 0)
-    pick = choose_engine(job, device, adapter)
-    power = pick.engine.power(rows, spec).reshape(*batch, spec.n_freqs)
-    if axis not in (-1, power.ndim - 1):
-        power = np.moveaxis(power, -1, axis)
-    return frequencies(spec, fs), power
+    return _Asked(rows, batch, fs, axis, job)

@@ -15,31 +15,24 @@ import shutil
 import threading
 import zipfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
+from tests.browser.live_page import live, opened
+from tests.browser.watch import FLAGS, START_MS, Watch
 from tests.site_build import BuiltSite, built_site
 
-__all__ = ["built_site"]
+__all__ = ["FLAGS", "START_MS", "Watch", "built_site", "live", "opened"]
 
 HERE = Path(__file__).parent
 TESTS = HERE.parent
 SITE_PAGES = TESTS.parent / "site" / "pages"
-FLAGS = (
-    "--no-sandbox",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--enable-unsafe-webgpu",
-    "--use-fake-device-for-media-stream",
-    "--use-fake-ui-for-media-stream",
-)
 # What of the tests runs inside the tab: it needs nothing but NumPy.
 INSIDE = ("agreement.py", "graphs/*.py", "browser/inside/*.py", "ops/ways.py")
-START_MS = 90_000
 
 
 def tests_zip() -> bytes:
@@ -135,36 +128,6 @@ def browser(launch: Callable[..., Browser]) -> Iterator[Browser]:
     started = launch()
     yield started
     started.close()
-
-
-@dataclass
-class Watch:
-    """What went wrong in the pages of one test."""
-
-    site: str
-    wrong: list[str] = field(default_factory=list)
-
-    def on(self, context: BrowserContext) -> None:
-        """Listen to every page of a context, and keep it off other hosts."""
-        context.on("console", self._console)
-        context.on("weberror", lambda e: self.wrong.append(f"page error: {e.error}"))
-        context.route(lambda url: not self._is_ours(url), self._refuse)
-
-    def _is_ours(self, url: str) -> bool:
-        return url.startswith((self.site, "data:", "blob:", "about:"))
-
-    def _console(self, message: Any) -> None:
-        if message.type in ("error", "warning", "assert"):
-            self.wrong.append(f"console {message.type}: {message.text}")
-
-    def _refuse(self, route: Any) -> None:
-        self.wrong.append(f"a request to another host: {route.request.url}")
-        route.abort()
-
-    def check(self) -> None:
-        """Fails with everything that was heard."""
-        found, self.wrong = self.wrong, []
-        assert not found, "\n".join(found)
 
 
 @pytest.fixture

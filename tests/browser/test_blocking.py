@@ -109,6 +109,22 @@ json.dumps([p.device.label, bool((p.bins == q.bins).all())])
     assert found == ["webgpu", True]
 
 
+def test_welch_async_gives_the_spectrum(tab: Tab) -> None:
+    """The same as NumPy's, computed on the GPU."""
+    off = tab.run(
+        """
+import json
+import numpy as np, rlxweb as rlx
+x = np.random.default_rng(0).standard_normal((8, 2048)).astype(np.float32)
+f, p = await rlx.welch_async(x, 256, "hann", 256, device="webgpu")
+g, q = rlx.welch(x, 256, "hann", 256, device="cpu")
+json.dumps([bool((f == g).all()), float(abs(p / q - 1).max())])
+"""
+    )
+    assert off[0]
+    assert off[1] < 1e-3
+
+
 def test_a_second_run_meanwhile_is_refused(tab: Tab) -> None:
     """The first one's result is whole, and the next run works."""
     found = tab.run(

@@ -199,6 +199,23 @@ json.dumps([said, row.available, pool.backend("webgpu").port is port])
     assert not is_old
 
 
+def test_a_tab_opens_its_gpu_once(tab: Tab) -> None:
+    """By either name; left open, the more telling one is taken."""
+    found = tab.run(
+        """
+import json
+import rlxweb as rlx
+from rlxweb.backends.pool import pool
+from rlxweb.devices.place import available_places
+await rlx.open_async("gpu")
+await rlx.open_async("webgpu")
+same = pool.backend("gpu") is pool.backend("webgpu")
+json.dumps([same, [p.label for p in available_places()]])
+"""
+    )
+    assert found == [True, ["cpu", "webgpu"]]
+
+
 def test_handles_are_checked_before_javascript_sees_them(tab: Tab) -> None:
     """The same words as on every other port."""
     said = tab.run(

@@ -1,0 +1,315 @@
+"""The live spectrum on recordings, the microphone, and browsers that lack something."""
+
+from __future__ import annotations
+
+import wave
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from playwright.sync_api import Browser, Page, Route
+
+from tests.browser.live_page import (
+    PATH,
+    choose,
+    problem,
+    problems,
+    shown,
+    slide,
+    started,
+    until,
+    until_peaks,
+    until_ran_on,
+)
+from tests.browser.watch import FLAGS, Watch
+
+pytestmark = pytest.mark.requires_browser
+
+# --- recordings -----------------------------------------------------------------------
+
+FS = 256
+SECONDS = 30
+
+
+def tone(hz: float, fs: float = FS, seconds: float = SECONDS) -> np.ndarray:
+    return np.sin(2 * np.pi * hz * np.arange(int(seconds * fs)) / fs)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Recordings whose rhythms are known, and files that are none."""
+    import edfio
+
+    folder = tmp_path_factory.mktemp("recordings")
+    span = {"physical_dimension": "uV", "physical_range": (-200, 200)}
+    signals = [
+        edfio.EdfSignal(50 * tone(7), FS, label="EEG A", **span),
+        edfio.EdfSignal(50 * tone(23), FS, label="EEG B", **span),
+        edfio.EdfSignal(tone(2, 64), 64, label="Resp", **span),
+    ]
+    notes = [edfio.EdfAnnotation(1, None, "eyes closed")]
+    edf = edfio.Edf(signals, data_record_duration=1, annotations=notes)
+    edf.write(folder / "two.edf")
+    wide = {"physical_dimension": "uV", "physical_range": (-262144, 262143)}
+    bdf = [edfio.BdfSignal(50 * tone(12), FS, label="C3", **wide)]
+    edfio.Bdf(bdf, data_record_duration=1).write(folder / "one.bdf")
+    with wave.open(str(folder / "tones.wav"), "wb") as out:
+        out.setparams((2, 2, 8000, 0, "NONE", "not compressed"))
+        both = np.stack([tone(440, 8000, 5), tone(1000, 8000, 5)], 1)
+        out.writeframes((20_000 * both).astype("<i2").tobytes())
+    np.save(folder / "x.npy", np.stack([tone(15), tone(31)]).astype(np.float32))
+    rows = zip(np.arange(3000) / 100, tone(8, 100), tone(20, 100), strict=True)
+    lines = ["time,a,b", *(f"{t:.2f},{a:.5f},{b:.5f}" for t, a, b in rows)]
+    (folder / "table.csv").write_text("\n".join(lines), "utf-8")
+    (folder / "cut.edf").write_bytes((folder / "two.edf").read_bytes()[:9000])
+    (folder / "named.edf").write_bytes(b"this is no EDF file")
+    (folder / "page.pdf").write_bytes(b"%PDF-1.7\n\0\1\2" + bytes(range(256)))
+    (folder / "empty.wav").write_bytes(b"")
+    with (folder / "huge.edf").open("wb") as out:
+        out.truncate(2 << 30)
+    return folder
+
+
+def open_file(page: Page, path: Path) -> None:
+    choose(page, "source", "recording")
+    page.set_input_files("#file", path)
+
+
+@pytest.mark.parametrize(
+    ("name", "facts", "peaks"),
+    [
+        ("two.edf", "EDF+C", {"EEG A": 7, "EEG B": 23}),
+        ("one.bdf", "BDF", {"C3": 12}),
+        ("tones.wav", "WAV", {"ch1": 440, "ch2": 1000}),
+        ("table.csv", "CSV", {"a": 8, "b": 20}),
+    ],
+)
+def test_a_recording_is_played(
+    live: Page, files: Path, name: str, facts: str, peaks: dict[str, float]
+) -> None:
+    """Its peaks are those put into it, and its position moves on."""
+    open_file(live, files / name)
+    shown(live, name)
+    until_peaks(live, peaks, within=2.0 if name == "tones.wav" else 0.3)
+    assert facts in live.locator("#file-facts").inner_text()
+    position = live.locator("#position-said").inner_text()
+    until(
+        live,
+        "said => document.getElementById('position-said').textContent !== said",
+        position,
+    )
+
+
+def test_channels_of_another_rate_are_a_group_of_their_own(
+    live: Page, files: Path
+) -> None:
+    open_file(live, files / "two.edf")
+    shown(live, "two.edf")
+    live.select_option("#group", label="1 channel at 64 Hz")
+    until_peaks(live, {"Resp": 2})
+    live.locator("#left-out summary").click()
+    assert "annotations" in live.locator("#left-out-list").inner_text()
+
+
+def test_the_position_is_chosen_by_its_slider(live: Page, files: Path) -> None:
+    open_file(live, files / "two.edf")
+    shown(live, "two.edf")
+    slide(live, "position", 500)
+    until(
+        live,
+        """() => /0:1[5-9] of/
+            .test(document.getElementById("position-said").textContent)""",
+    )
+
+
+def test_a_file_without_a_rate_asks_for_it(live: Page, files: Path) -> None:
+    open_file(live, files / "x.npy")
+    live.locator("#asked").wait_for()
+    assert "x.npy does not tell its sampling rate" in live.inner_text("#asked-why")
+    live.locator("#rate").fill("256")
+    live.keyboard.press("Enter")
+    shown(live, "x.npy")
+    until_peaks(live, {"ch1": 15, "ch2": 31})
+    assert live.locator("#layout-field").is_visible()
+
+
+def test_a_file_is_dropped_on_the_page(live: Page, files: Path) -> None:
+    data = list((files / "one.bdf").read_bytes())
+    carried = live.evaluate_handle(
+        """data => {
+            const carried = new DataTransfer();
+            carried.items.add(new File([new Uint8Array(data)], "dropped.bdf"));
+            return carried;
+        }""",
+        data,
+    )
+    for event in ("dragenter", "dragover", "drop"):
+        live.dispatch_event("#chart", event, {"dataTransfer": carried})
+    shown(live, "dropped.bdf")
+    until_peaks(live, {"C3": 12})
+    assert "dropping" not in (live.locator("body").get_attribute("class") or "")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("cut.edf", "the file is cut short; 30 data records need"),
+        ("named.edf", "it is named .edf but does not begin like EDF"),
+        ("page.pdf", "rlxweb reads EDF, BDF, WAV, NPY, NPZ and CSV"),
+        ("empty.wav", "empty.wav is empty (0 bytes)"),
+        ("huge.edf", "huge.edf has 2.0 GiB; this page takes recordings up to 1.0 GiB"),
+    ],
+)
+def test_a_file_that_cannot_be_shown_is_told_why(
+    live: Page, files: Path, name: str, words: str
+) -> None:
+    """And the page goes on with the next one."""
+    open_file(live, files / name)
+    assert words in problem(live, f"{name} cannot be shown")
+    assert "/files/" not in problems(live), "a folder the visitor never saw"
+    live.set_input_files("#file", files / "one.bdf")
+    shown(live, "one.bdf")
+    assert problems(live) == ""
+
+
+def test_of_two_files_chosen_in_a_hurry_the_last_is_shown(
+    live: Page, files: Path
+) -> None:
+    """While a third one plays."""
+    open_file(live, files / "two.edf")
+    shown(live, "two.edf")
+    live.set_input_files("#file", files / "table.csv")
+    live.set_input_files("#file", files / "one.bdf")
+    shown(live, "one.bdf")
+    until_peaks(live, {"C3": 12})
+    assert problems(live) == ""
+
+
+def test_a_sample_that_is_no_number_is_named(live: Page, files: Path) -> None:
+    x = np.stack([tone(15, 100), tone(31, 100)])
+    x[1, 777] = np.nan
+    rows = zip(np.arange(x.shape[1]) / 100, *x, strict=True)
+    lines = ["time,a,b", *(f"{t:.2f},{a:.5f},{b:.5f}" for t, a, b in rows)]
+    (files / "gap.csv").write_text("\n".join(lines), "utf-8")
+    open_file(live, files / "gap.csv")
+    said = problem(live, "could not be computed")
+    assert "channel 'b' is nan at sample 777 (7.770 s)" in said
+    live.get_by_role("checkbox", name="b", exact=True).uncheck()
+    until_peaks(live, {"a": 15})
+    assert problems(live) == ""
+
+
+def test_a_file_that_changed_since_is_told(live: Page, files: Path) -> None:
+    """The browser refuses to read it on; the page stays alive."""
+    changing = files / "changing.edf"
+    changing.write_bytes((files / "two.edf").read_bytes())
+    open_file(live, changing)
+    shown(live, "changing.edf")
+    with changing.open("ab") as file:
+        file.write(b"more")
+    assert "choose it again" in problem(live, "could not be computed")
+    choose(live, "source", "synthetic")
+    shown(live, "Synthetic EEG")
+    assert problems(live) == ""
+
+
+# --- the microphone -------------------------------------------------------------------
+
+
+def test_the_microphone_is_heard_and_let_go(live: Page) -> None:
+    """Its track ends as soon as another signal is chosen."""
+    choose(live, "source", "microphone")
+    shown(live, "Microphone")
+    assert live.evaluate("spy.tracks.at(-1).readyState") == "live"
+    choose(live, "source", "synthetic")
+    shown(live, "Synthetic EEG")
+    until(live, "() => spy.tracks.every(track => track.readyState === 'ended')")
+
+
+def test_a_refused_microphone_leads_back_to_the_synthetic_signal(
+    launch: Callable[..., Browser], site_url: str
+) -> None:
+    """With the words of what to do about it."""
+    flags = tuple(flag for flag in FLAGS if "fake-ui" not in flag)
+    browser = launch(only=flags)
+    watch = Watch(site_url)
+    context = browser.new_context()
+    watch.on(context)
+    page = context.new_page()
+    page.goto(site_url + PATH)
+    started(page)
+    choose(page, "source", "microphone")
+    assert "Allow it beside the address" in problem(page, "No microphone")
+    shown(page, "Synthetic EEG")
+    assert page.locator('input[value="synthetic"]').is_checked()
+    browser.close()
+    watch.check()
+
+
+# --- browsers that lack something -----------------------------------------------------
+
+
+def before_worker(page: Page, code: str) -> None:
+    """Run JavaScript in the Worker before anything else."""
+
+    def answer(route: Route) -> None:
+        found = route.fetch()
+        route.fulfill(response=found, body=f"{code}\n{found.text()}")
+
+    page.context.route("**/demo/worker.js", answer)
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        (
+            "Object.defineProperty(navigator, 'gpu', {value: undefined});",
+            "no WebGPU (navigator.gpu)",
+        ),
+        ("navigator.gpu.requestAdapter = async () => null;", "offers no adapter"),
+    ],
+)
+def test_without_webgpu_the_page_says_so_and_runs_on_numpy(
+    browser: Browser, site_url: str, watch: Watch, code: str, why: str
+) -> None:
+    context = browser.new_context()
+    watch.on(context)
+    page = context.new_page()
+    before_worker(page, code)
+    page.goto(site_url + PATH)
+    started(page)
+    assert why in problem(page, "No WebGPU here")
+    assert page.locator('input[value="webgpu"]').is_disabled()
+    until_ran_on(page, "NumPy")
+    shown(page, "Synthetic EEG")
+    context.close()
+
+
+def test_without_stack_switching_the_gpu_is_awaited(
+    browser: Browser, site_url: str, watch: Watch
+) -> None:
+    context = browser.new_context()
+    watch.on(context)
+    page = context.new_page()
+    before_worker(page, "delete WebAssembly.Suspending; delete WebAssembly.promising;")
+    page.goto(site_url + PATH)
+    started(page)
+    choose(page, "device", "webgpu")
+    until_ran_on(page, "swiftshader")
+    shown(page, "Synthetic EEG")
+    page.locator(".decision summary").click()
+    assert page.get_by_role("button", name="Measure the engines").is_disabled()
+    page.get_by_role("button", name="Lose the GPU").click()
+    problem(page, "The GPU failed")
+    page.get_by_role("button", name="Try the GPU again").click()
+    until(page, "() => document.querySelectorAll('.problem').length === 0")
+    until_ran_on(page, "swiftshader")
+    context.close()
+
+
+def test_where_motion_is_to_be_reduced_the_picture_changes_twice_a_second(
+    open_page: Callable[..., Page],
+) -> None:
+    page = open_page(PATH, reduced_motion="reduce")
+    until(page, "() => document.getElementById('pace').value === '500'")

@@ -1,0 +1,48 @@
+"""How the browser is started, and what its pages complain about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from playwright.sync_api import BrowserContext
+
+FLAGS = (
+    "--no-sandbox",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--enable-unsafe-webgpu",
+    "--use-fake-device-for-media-stream",
+    "--use-fake-ui-for-media-stream",
+)
+START_MS = 90_000
+
+
+@dataclass
+class Watch:
+    """What went wrong in the pages of one test."""
+
+    site: str
+    wrong: list[str] = field(default_factory=list)
+
+    def on(self, context: BrowserContext) -> None:
+        """Listen to every page of a context, and keep it off other hosts."""
+        context.on("console", self._console)
+        context.on("weberror", lambda e: self.wrong.append(f"page error: {e.error}"))
+        context.route(lambda url: not self._is_ours(url), self._refuse)
+
+    def _is_ours(self, url: str) -> bool:
+        return url.startswith((self.site, "data:", "blob:", "about:"))
+
+    def _console(self, message: Any) -> None:
+        if message.type in ("error", "warning", "assert"):
+            self.wrong.append(f"console {message.type}: {message.text}")
+
+    def _refuse(self, route: Any) -> None:
+        self.wrong.append(f"a request to another host: {route.request.url}")
+        route.abort()
+
+    def check(self) -> None:
+        """Fails with everything that was heard."""
+        found, self.wrong = self.wrong, []
+        assert not found, "\n".join(found)
