@@ -8,7 +8,7 @@ and the command line can print them. Nothing below this file may be imported her
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 
 class RlxError(Exception):
@@ -34,6 +34,17 @@ class RlxError(Exception):
     def __str__(self) -> str:
         said = "; ".join(p for p in (self.problem, self.rule, self.hint) if p)
         return f"{self.doing}: {said}" if self.doing else said
+
+
+def did_you_mean(name: str, known: Iterable[str], least: float = 0.6) -> str:
+    """A hint that names up to three near matches; "" when nothing is near.
+
+    least  how alike they must be (difflib's ratio, 0 to 1)
+    """
+    from difflib import get_close_matches  # costs a tab as much as ten modules of ours
+
+    near = get_close_matches(name, list(known), 3, least)
+    return f"did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
 # --- what the caller handed us --------------------------------------------------

@@ -10,6 +10,7 @@ from __future__ import annotations
 import weakref
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -37,6 +38,17 @@ def _assumed_gate() -> IoFusionGate:
     return IoFusionGate.calibrated(model, "assumed")
 
 
+def _hardware(facts: DeviceFacts, limits: Limits) -> Hardware:
+    """What the kernels are chosen for.
+
+    Browsers have drivers zero workgroup memory. A software one compiles that cell by
+    cell, seconds long for some KiB, and does it for every workgroup: none is used.
+    """
+    if facts.software and facts.backend == "webgpu":
+        limits = replace(limits, max_compute_workgroup_storage_size=0)
+    return Hardware(facts.software, facts.features, limits)
+
+
 class WebGpuBackend:
     """See `protocol.Backend`. Owns its port: `close` closes it."""
 
@@ -46,8 +58,7 @@ class WebGpuBackend:
         self.port = port
         self.facts: DeviceFacts = port.facts
         self.limits = self.facts.limits.lowest(limits) if limits else self.facts.limits
-        hardware = Hardware(self.facts.software, self.facts.features, self.limits)
-        self.recipes = Recipes(hardware, variants)
+        self.recipes = Recipes(_hardware(self.facts, self.limits), variants)
         self.pipelines = Pipelines(port)
         self._programs: weakref.WeakSet[WebGpuProgram] = weakref.WeakSet()
         self._builders: list[ProgramBuilder] = []

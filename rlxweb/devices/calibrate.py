@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -295,8 +296,13 @@ def identity_of(place: Place) -> tuple[str, ...]:
 
 @cache
 def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
+    from importlib.metadata import PackageNotFoundError, distributions, version
 
+    # Looked for where the package lies: the search for it reads all of sys.path, which
+    # in a tab starts with Python's own zip.
+    beside = str(Path(__file__).parents[2])
+    for found in distributions(name="rlxweb", path=[beside]):
+        return found.version
     try:
         return version("rlxweb")
     except PackageNotFoundError:  # run from a source tree

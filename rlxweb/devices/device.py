@@ -5,12 +5,11 @@ Knows names only; what is really there is asked in `availability.py`.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Sequence
 from enum import Enum
 
-from rlxweb.errors import UnknownDevice
+from rlxweb.errors import UnknownDevice, did_you_mean
 
 
 class Device(Enum):
@@ -104,12 +103,11 @@ def parse_device(name: DeviceLike) -> Device:
     if not text:
         raise UnknownDevice("device", "empty device name")
     if text not in _BY_NAME:
-        near = difflib.get_close_matches(text, _BY_NAME, 1)
         raise UnknownDevice(
             "device",
             f"unknown device '{name}' (try: cpu, metal, mlx, cuda, rocm, gpu, vulkan, "
             "tpu)",
-            hint=f"did you mean '{near[0]}'?" if near else "",
+            hint=did_you_mean(text, _BY_NAME),
         )
     return _BY_NAME[text]
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from statistics import median
 from typing import Any
+
+import numpy as np
 
 from rlxweb.backends.protocol import Array
 from rlxweb.devices.benchmark import Compile
@@ -74,7 +75,7 @@ class DeviceRouter:
         taken = self._taken.get(device, ())
         if len(taken) < WINDOW:
             return False
-        return median(taken) > THROTTLED * self._best[device]
+        return float(np.median(taken)) > THROTTLED * self._best[device]
 
     def run(
         self, inputs: Inputs | None = None, hint: DeviceLike | None = None
@@ -124,7 +125,7 @@ class DeviceRouter:
         taken = self._taken.setdefault(device, deque(maxlen=WINDOW))
         taken.append(seconds)
         if len(taken) == WINDOW:
-            now = median(taken)
+            now = float(np.median(taken))
             self._best[device] = min(now, self._best.get(device, now))
 
     def _rebench_if_throttled(self, inputs: Inputs) -> None:

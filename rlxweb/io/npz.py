@@ -7,7 +7,6 @@ memory, large ones go to the temporary folder, and the archive's checksum is che
 
 from __future__ import annotations
 
-import difflib
 import io
 import math
 import tempfile
@@ -19,7 +18,7 @@ from typing import BinaryIO, cast
 
 import numpy as np
 
-from rlxweb.errors import RecordingError, UnknownName
+from rlxweb.errors import RecordingError, UnknownName, did_you_mean
 from rlxweb.io.contents import Contents
 from rlxweb.io.npy import Layout, NpyHeader, is_sample_dtype, parse_header, read_npy
 from rlxweb.io.source import ByteSource, reason
@@ -92,12 +91,11 @@ def _pick(
     if array is not None:
         if array in members:
             return array
-        near = difflib.get_close_matches(array, members, n=3)
         raise UnknownName(
             source.doing,
             f"there is no array {array!r}",
             f"arrays: {listed}",
-            f"did you mean {' or '.join(map(repr, near))}?" if near else "",
+            did_you_mean(array, members),
         )
     able = [
         name

@@ -8,12 +8,11 @@ records themselves live in `rlxweb.ops`; this file must not know any of them.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from rlxweb.errors import AttributeRefused, GraphError, UnknownOp
+from rlxweb.errors import AttributeRefused, GraphError, UnknownOp, did_you_mean
 from rlxweb.ir.dtype import DType, as_dtype
 from rlxweb.ir.lowering import Lowering
 from rlxweb.ir.sample import Sample
@@ -266,11 +265,10 @@ class Registry:
         """The record of a name or alias. Errors  UnknownOp with near matches."""
         found = self._ops.get(self._aliases.get(name, name))
         if found is None:
-            near = difflib.get_close_matches(name, [*self._ops, *self._aliases], 3)
             raise UnknownOp(
                 f"op {name!r}",
                 "no such op is registered",
-                hint=f"did you mean {' or '.join(near)}?" if near else "",
+                hint=did_you_mean(name, (*self._ops, *self._aliases)),
             )
         return found
 

@@ -7,7 +7,6 @@ dtype and never guesses a name.
 
 from __future__ import annotations
 
-import difflib
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +14,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.errors import DTypeError, InputError, RlxError, ShapeError, UnknownName
+from rlxweb.errors import (
+    DTypeError,
+    InputError,
+    RlxError,
+    ShapeError,
+    UnknownName,
+    did_you_mean,
+)
 from rlxweb.ir.dtype import DType, cast_whole
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.shape import show
@@ -54,12 +60,11 @@ def check_feeds(
 
 def unknown(doing: str, what: str, name: str, known: Mapping[str, Any]) -> UnknownName:
     """The error for a name that does not exist, with near matches."""
-    near = difflib.get_close_matches(name, list(known), 3)
     return UnknownName(
         doing,
         f"the graph has no {what} '{name}'",
         "it has " + (", ".join(f"'{k}'" for k in known) or f"no {what}s"),
-        f"did you mean {' or '.join(repr(n) for n in near)}?" if near else "",
+        did_you_mean(name, known),
     )
 
 

@@ -6,7 +6,6 @@ caller left out, and `resolve.py` does the rest.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -14,7 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from rlxweb.errors import UsageError
+from rlxweb.errors import UsageError, did_you_mean
 from rlxweb.signal.resolve import DEFAULT_NPERSEG, frozen_window, resolve, whole
 from rlxweb.signal.spec import Detrend, WelchSpec
 from rlxweb.signal.windows import WindowLike
@@ -72,12 +71,11 @@ def from_preset(
             density
     """
     if preset not in _RECIPES:
-        near = difflib.get_close_matches(str(preset), PRESETS, n=1)
         raise UsageError(
             _DOING,
             f"no preset is called {preset!r}",
             f"known: {', '.join(PRESETS)}",
-            f"did you mean {near[0]}?" if near else "",
+            did_you_mean(str(preset), PRESETS),
         )
     recipe = _RECIPES[preset]
     chosen = frozen_window(recipe.window if window is None else window)

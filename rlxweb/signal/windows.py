@@ -7,7 +7,6 @@ scipy.signal.get_window to 1e-12. `hann_symmetric` is the window of the `rlx` pr
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -15,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.errors import UsageError
+from rlxweb.errors import UsageError, did_you_mean
 
 Window: TypeAlias = NDArray[np.float64]
 WindowLike: TypeAlias = str | tuple[object, ...]
@@ -239,13 +238,12 @@ def _split(window: WindowLike, periodic: bool) -> tuple[str, tuple[object, ...],
 def _shape_of(name: str, params: tuple[object, ...]) -> _Shape:
     shape = _BY_NAME.get(name)
     if shape is None:
-        near = difflib.get_close_matches(name, _BY_NAME, n=3, cutoff=0.5)
-        meant = f"did you mean {' or '.join(near)}? " if near else ""
+        meant = did_you_mean(name, _BY_NAME, 0.5)
         raise UsageError(
             _DOING,
             f"no window is called {name!r}",
             f"known: {', '.join(window_names())}",
-            f"{meant}any other window can be given as an array",
+            f"{meant} any other window can be given as an array".lstrip(),
         )
     if not shape.required <= len(params) <= shape.allowed:
         wanted = f"{shape.required} to {shape.allowed}"

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from assembly import pins
+from assembly.bytecode import BYTECODE, with_bytecode
 from assembly.hashing import place
 from assembly.lock import spliced
+from assembly.progress import say
 from assembly.pyodide import Core, Lock, Places, find_packages
 
 ABOUT = """\
@@ -29,6 +31,7 @@ CPython {python}, built for WebAssembly in Pyodide's files
 rlxweb {version}
     Apache License 2.0, its text is in the wheel
     file: {wheel}
+    {bytecode} is the bytecode of these packages, made from them by this Python
 """
 PACKAGE = """
 {name} {version}
@@ -48,10 +51,18 @@ def fill_runtime(folder: Path, core: Core, wheel: Path, places: Places) -> Lock:
     packages = find_packages(core, others, places)
     for path in (*(core.folder / name for name in core.files), *packages, wheel):
         place(path, folder / path.name)
-    text = json.dumps(lock, indent=1, sort_keys=True)
-    (folder / pins.LOCK).write_text(text + "\n", "utf-8")
+    write_lock(lock, folder)
+    say("compiling what pages import")
+    lock = with_bytecode(lock, folder)
+    write_lock(lock, folder)
     (folder / "ABOUT.txt").write_text(about(core, lock, others), "utf-8")
     return lock
+
+
+def write_lock(lock: Lock, folder: Path) -> None:
+    """The lock file, as JSON that is the same for the same packages."""
+    text = json.dumps(lock, indent=1, sort_keys=True)
+    (folder / pins.LOCK).write_text(text + "\n", "utf-8")
 
 
 def about(core: Core, lock: Lock, others: Sequence[str]) -> str:
@@ -64,6 +75,7 @@ def about(core: Core, lock: Lock, others: Sequence[str]) -> str:
         packages="".join(paragraph(lock["packages"][name]) for name in others),
         version=ours["version"],
         wheel=ours["file_name"],
+        bytecode=lock["packages"][BYTECODE]["file_name"],
     )
 
 

@@ -31,6 +31,22 @@ def test_nothing_but_numpy_is_loaded(tab: Tab) -> None:
     assert found == []
 
 
+def test_what_is_imported_was_compiled_before(tab: Tab) -> None:
+    """The bytecode of the site is where Python looks for it, and misses nothing."""
+    found = tab.run(
+        """
+        import json, os, sys
+        import numpy as np, rlxweb as rlx
+        rlx.welch_peaks(np.ones((2, 512), np.float32), device="cpu", k=2)
+        specs = [m.__spec__ for n, m in sys.modules.items() if n.startswith("rlxweb")]
+        missing = [s.name for s in specs if not os.path.exists(s.cached)]
+        json.dumps([len(specs), missing])
+        """
+    )
+    assert found[0] > 100
+    assert found[1] == []
+
+
 def test_the_report_names_the_adapter(tab: Tab) -> None:
     """And says of the others why they are not there."""
     rows = tab.run(

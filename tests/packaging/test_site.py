@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import _imp
 import hashlib
 import http.client
 import os
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from assembly.bytecode import BYTECODE
 
 from tests.packaging.conftest import Built
 from tests.site_build import ASSEMBLE, ROOT, BuiltSite, assemble
@@ -27,6 +31,8 @@ CORE = {
     "python_stdlib.zip",
     "pyodide-lock.json",
 }
+UNCHECKED = 0b01
+"""Flags of a pyc file that is taken without a look at its source."""
 NO_NETWORK = {
     "PATH": "/nowhere",
     "PIP_CONFIG_FILE": os.devnull,
@@ -68,15 +74,38 @@ def test_every_demo_of_the_checkout_is_there(built_site: BuiltSite) -> None:
         assert there.read_bytes() == path.read_bytes()
 
 
-def test_the_lock_file_has_numpy_and_our_wheel_alone(built_site: BuiltSite) -> None:
-    """Both hashes are those of the files, and both entries have the same fields."""
+def test_the_lock_file_has_numpy_our_wheel_and_bytecode(built_site: BuiltSite) -> None:
+    """The hashes are those of the files, and all entries have the same fields."""
     packages = built_site.lock["packages"]
-    assert set(packages) == {"numpy", "rlxweb"}
-    assert packages["rlxweb"].keys() == packages["numpy"].keys()
-    assert packages["rlxweb"]["depends"] == ["numpy"]
+    assert set(packages) == {"numpy", "rlxweb", BYTECODE}
+    assert packages["rlxweb"]["depends"] == ["numpy", BYTECODE]
     for package in packages.values():
+        assert package.keys() == packages["numpy"].keys()
         path = built_site.folder / "runtime" / package["file_name"]
         assert sha256(path) == package["sha256"]
+
+
+def test_the_bytecode_is_that_of_the_sources_in_the_wheels(
+    built_site: BuiltSite,
+) -> None:
+    """Each file says, by its hash, of which source it was made (PEP 552)."""
+    runtime, packages = built_site.folder / "runtime", built_site.lock["packages"]
+    sources: dict[str, bytes] = {}
+    for name in ("numpy", "rlxweb"):
+        with zipfile.ZipFile(runtime / packages[name]["file_name"]) as wheel:
+            sources |= {n: wheel.read(n) for n in wheel.namelist() if n.endswith(".py")}
+    with zipfile.ZipFile(runtime / packages[BYTECODE]["file_name"]) as archive:
+        compiled = {name: archive.read(name) for name in archive.namelist()}
+    made_of = set()
+    for path, code in compiled.items():
+        source = re.sub(r"__pycache__/(\w+)\.cpython-\d+\.pyc$", r"\1.py", path)
+        made_of.add(source)
+        magic, flags = struct.unpack("<II", code[:8])
+        assert flags == UNCHECKED, path
+        assert code[8:16] == _imp.source_hash(magic, sources[source]), path
+    ours = {n for n in sources if n.startswith("rlxweb/") and "/cli/" not in n}
+    assert ours <= made_of
+    assert "numpy/linalg/_linalg.py" in made_of
 
 
 def test_the_tab_gets_the_very_wheel_that_pip_gets(

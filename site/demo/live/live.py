@@ -43,7 +43,7 @@ async def analysed(args, buffers):
     read = perf_counter()
     peaks, fallback = await on_some_device(x, args)
     found = perf_counter()
-    power = curve(x, args, peaks)
+    power = await curve(x, args, peaks)
     facts = {
         "engine": peaks.engine,
         "device": peaks.device.label,
@@ -113,11 +113,14 @@ async def found_peaks(x, args, device):
     )
 
 
-def curve(x, args, peaks):
-    """The whole spectrum, by the engine of the peaks; NumPy if that must be awaited."""
-    device = peaks.device if can_block() else "cpu"
-    _, power = rlx.welch(
-        x, args["fs"], window=args["window"], nperseg=args["nperseg"], device=device
+async def curve(x, args, peaks):
+    """The whole spectrum, by the engine of the peaks."""
+    _, power = await rlx.welch_async(
+        x,
+        args["fs"],
+        window=args["window"],
+        nperseg=args["nperseg"],
+        device=peaks.device,
     )
     return power
 

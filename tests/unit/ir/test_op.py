@@ -55,7 +55,7 @@ def test_an_unknown_name_gets_near_matches() -> None:
     """Aliases count as names; without a near one there is no guess."""
     here = Registry()
     here.register(simple("twice", aliases=("double",)))
-    with pytest.raises(UnknownOp, match="did you mean double"):
+    with pytest.raises(UnknownOp, match="did you mean 'double'"):
         here.get("doubel")
     with pytest.raises(UnknownOp) as caught:
         here.get("zzzzzz")

@@ -138,7 +138,7 @@ def test_operands_are_checked_like_any_ops() -> None:
 def test_an_unknown_name_is_an_error_with_the_nearest_ones() -> None:
     """A typing mistake is pointed out."""
     register()
-    with pytest.raises(UnknownOp, match=f"did you mean {NAME}"):
+    with pytest.raises(UnknownOp, match=f"did you mean '{NAME}'"):
         one_op(NAME + "s")
 
 

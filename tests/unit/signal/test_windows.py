@@ -68,7 +68,7 @@ def test_the_window_of_the_rlx_preset_is_the_symmetric_hann() -> None:
     ("window", "said"),
     [
         ("haning", "hann"),
-        ("hamning", "did you mean hamming"),
+        ("hamning", "did you mean 'hamming'"),
         ("dpss", "any other window can be given as an array"),
         ("kaiser", "was given 0 parameters; it takes 1"),
         (("hann", 3), "was given 1 parameters; it takes 0"),

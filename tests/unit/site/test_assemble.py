@@ -9,6 +9,8 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from assembly import bytecode
+from assembly.bytecode import BYTECODE
 from assembly.errors import SiteError
 from assembly.pages import add_folder, build_manual
 from assembly.pyodide import Places
@@ -17,10 +19,18 @@ from assembly.wheel import build_wheel, tagged
 from tests.site_build import ROOT
 from tests.unit.site.conftest import NUMPY, Small, digest, make_wheel
 
+BYTECODE_FILE = f"{BYTECODE}-{digest(b'this is bytecode')[:10]}.zip"
+
+
+def compiled(runtime: Path, target: Path) -> Path:
+    """Instead of what a real Pyodide compiles."""
+    target.write_bytes(b"this is bytecode")
+    return target
+
 
 @pytest.fixture
 def builder(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """`assemble`, with a manual of one page and a wheel of one line."""
+    """`assemble`, with a manual of one page, a wheel of one line, no compiler."""
     module = importlib.import_module("assemble")
 
     def manual(root: Path, folder: Path) -> None:
@@ -28,6 +38,7 @@ def builder(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
     monkeypatch.setattr(module, "build_manual", manual)
     monkeypatch.setattr(module, "build_wheel", lambda root, out: make_wheel(out))
+    monkeypatch.setattr(bytecode, "compile_in", compiled)
     return module
 
 
@@ -60,6 +71,7 @@ def test_the_site_has_manual_demos_and_runtime(build: Callable[[], Path]) -> Non
         "pyodide.mjs",
         "python_stdlib.zip",
         "rlxweb-1.2.3-py3-none-any.whl",
+        BYTECODE_FILE,
     }
     assert [path.name for path in site.parent.iterdir()] == ["site"]
 
@@ -68,7 +80,8 @@ def test_the_lock_file_in_the_site_tells_the_truth(build: Callable[[], Path]) ->
     """Every file it names is there with that hash."""
     runtime = build() / "runtime"
     lock = json.loads((runtime / "pyodide-lock.json").read_text("utf-8"))
-    assert set(lock["packages"]) == {"blas", "numpy", "rlxweb"}
+    assert set(lock["packages"]) == {"blas", "numpy", "rlxweb", BYTECODE}
+    assert lock["packages"]["rlxweb"]["depends"] == ["numpy", BYTECODE]
     for package in lock["packages"].values():
         data = (runtime / package["file_name"]).read_bytes()
         assert digest(data) == package["sha256"]
@@ -86,11 +99,17 @@ def test_versions_and_licences_are_told(build: Callable[[], Path]) -> None:
         "BSD 3-Clause",
         "rlxweb 1.2.3",
         "Apache License 2.0",
+        f"{BYTECODE_FILE} is the bytecode",
     ):
         assert words in about
     said = json.loads((site / "site.json").read_text("utf-8"))
     assert said["pyodide"] == "0.28.5"
-    assert said["packages"] == {"blas": "1.0", "numpy": "2.0.9", "rlxweb": "1.2.3"}
+    assert said["packages"] == {
+        "blas": "1.0",
+        "numpy": "2.0.9",
+        "rlxweb": "1.2.3",
+        BYTECODE: "1.2.3",
+    }
 
 
 def stops(what: BaseException) -> Callable[[Path, Path], None]:
