@@ -143,7 +143,7 @@ async def leaks(runs: int) -> str:
     await rlx.open_async("webgpu")
     feeds, w = layer_feeds()
     port = backend().port
-    before = js_objects(port)
+    before, pipelines = js_objects(port), port.created["pipelines"]
     compiled = await rlx.Session("webgpu").compile_async(layer())
     await compiled.set_param_async("w", w)
     await compiled.run_async(feeds)
@@ -153,5 +153,6 @@ async def leaks(runs: int) -> str:
     last = (js_objects(port), len(port.live), dict(port.created))
     compiled.close()
     near = bool(np.allclose(outs[0], right_layer(feeds, w), rtol=1e-5, atol=1e-6))
-    kept = js_objects(port) - before
+    # Pipelines are kept for other programs.
+    kept = js_objects(port) - before - (port.created["pipelines"] - pipelines)
     return json.dumps({"first": first, "last": last, "kept": kept, "right": near})
