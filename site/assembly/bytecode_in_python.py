@@ -1,38 +1,63 @@
-"""Runs inside Pyodide: /bytecode.zip with the bytecode of what a page imports.
+"""Runs inside Pyodide: bytecode of what a page imports until its first result.
 
-Unchecked pyc files, as PEP 552 has them: the lock file pins them and their sources.
+/bytecode.zip           of rlxweb and NumPy, in __pycache__ beside the sources
+/python_stdlib.zip      the standard library as it was, and bytecode in the same zip
+
+Unchecked pyc files, as PEP 552 has them: they and their sources come together.
 """
 
 import sys
-import zipfile
+from collections.abc import Iterable
+from importlib.util import cache_from_source
 from pathlib import Path
 from py_compile import PycInvalidationMode, compile
+from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 import numpy as np
 
 import rlxweb
 
 SITE = Path(np.__file__).parents[1]
+LIBRARY = next(path for path in sys.path if path.endswith(".zip"))
+SCRATCH = Path("/tmp/source.py")
 SAME_DATE = (1980, 1, 1, 0, 0, 0)  # the same bytes whenever it is built
 
 
-def sources() -> list[Path]:
-    """The modules that importing rlxweb and a first result have loaded."""
-    rlxweb.welch_peaks(np.zeros((1, 256), np.float32), device="cpu")
+def imported() -> list[str]:
+    """The files of the modules that are loaded."""
     files = (getattr(module, "__file__", None) for module in sys.modules.values())
-    paths = {Path(file) for file in files if file and file.endswith(".py")}
-    ours = {path for path in (SITE / "rlxweb").rglob("*.py") if "cli" not in path.parts}
-    return sorted(ours | {path for path in paths if path.is_relative_to(SITE)})
+    return sorted({file for file in files if file and file.endswith(".py")})
 
 
-with zipfile.ZipFile("/bytecode.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-    for source in sources():
-        cached = compile(
-            str(source),
-            doraise=True,
-            invalidation_mode=PycInvalidationMode.UNCHECKED_HASH,
-        )
-        name = str(Path(cached).relative_to(SITE))
-        entry = zipfile.ZipInfo(name, SAME_DATE)
-        entry.compress_type = zipfile.ZIP_DEFLATED
-        archive.writestr(entry, Path(cached).read_bytes())
+def write(archive: ZipFile, name: str, source: bytes, file: str) -> None:
+    """Add the bytecode of the module in `file` as `name`."""
+    SCRATCH.write_bytes(source)
+    unchecked = PycInvalidationMode.UNCHECKED_HASH
+    made = compile(str(SCRATCH), None, file, doraise=True, invalidation_mode=unchecked)
+    archive.writestr(ZipInfo(name, SAME_DATE), Path(made).read_bytes(), ZIP_DEFLATED, 9)
+
+
+def packages(files: Iterable[str]) -> None:
+    """Of NumPy what is loaded, of rlxweb all that can be used in a tab."""
+    ours = {p for p in (SITE / "rlxweb").rglob("*.py") if "cli" not in p.parts}
+    with ZipFile("/bytecode.zip", "w") as archive:
+        for path in sorted(ours | set(map(Path, files))):
+            if path.is_relative_to(SITE):
+                name = Path(cache_from_source(path)).relative_to(SITE)
+                write(archive, str(name), path.read_bytes(), str(path))
+
+
+def library(files: Iterable[str]) -> None:
+    """The standard library lies in a zip, where a module and its pyc are neighbours."""
+    with ZipFile(LIBRARY) as given, ZipFile("/python_stdlib.zip", "w") as archive:
+        for entry in given.infolist():
+            archive.writestr(entry, given.read(entry))
+        for file in files:
+            if file.startswith(f"{LIBRARY}/"):
+                name = file.removeprefix(f"{LIBRARY}/")
+                write(archive, f"{name}c", given.read(name), file)
+
+
+rlxweb.welch_peaks(np.zeros((1, 256), np.float32), device="cpu")
+packages(imported())
+library(imported())

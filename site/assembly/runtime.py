@@ -14,8 +14,9 @@ from assembly.progress import say
 from assembly.pyodide import Core, Lock, Places, find_packages
 
 ABOUT = """\
-What a browser loads to run rlxweb. The files are as their makers publish them; only the
-lock file is ours: it names fewer packages than Pyodide's own, and rlxweb beside them.
+What a browser loads to run rlxweb. The files are as their makers publish them, but for
+two: the lock file names fewer packages than Pyodide's own, and rlxweb beside them; and
+bytecode was added to the standard library, python_stdlib.zip.
 pyodide-lock.json has the sha256 of every wheel, site.json one folder up that of every
 file.
 

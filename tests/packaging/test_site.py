@@ -33,6 +33,8 @@ CORE = {
 }
 UNCHECKED = 0b01
 """Flags of a pyc file that is taken without a look at its source."""
+CACHE = ROOT / "build" / "cache" / "pyodide-0.27.7"
+"""What the first build has fetched, as its makers publish it."""
 NO_NETWORK = {
     "PATH": "/nowhere",
     "PIP_CONFIG_FILE": os.devnull,
@@ -47,6 +49,18 @@ NO_NETWORK = {
 def sha256(path: Path) -> str:
     """The hash as the lock file and the manifest write it."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    """What is in a zip, by name."""
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def is_bytecode_of(code: bytes, source: bytes) -> bool:
+    """Whether a pyc file was made from this source, and is taken without asking."""
+    magic, flags = struct.unpack("<II", code[:8])
+    return bool(flags == UNCHECKED and code[8:16] == _imp.source_hash(magic, source))
 
 
 def test_everything_lies_where_the_pages_look_for_it(built_site: BuiltSite) -> None:
@@ -92,20 +106,28 @@ def test_the_bytecode_is_that_of_the_sources_in_the_wheels(
     runtime, packages = built_site.folder / "runtime", built_site.lock["packages"]
     sources: dict[str, bytes] = {}
     for name in ("numpy", "rlxweb"):
-        with zipfile.ZipFile(runtime / packages[name]["file_name"]) as wheel:
-            sources |= {n: wheel.read(n) for n in wheel.namelist() if n.endswith(".py")}
-    with zipfile.ZipFile(runtime / packages[BYTECODE]["file_name"]) as archive:
-        compiled = {name: archive.read(name) for name in archive.namelist()}
+        sources |= contents(runtime / packages[name]["file_name"])
     made_of = set()
-    for path, code in compiled.items():
+    for path, code in contents(runtime / packages[BYTECODE]["file_name"]).items():
         source = re.sub(r"__pycache__/(\w+)\.cpython-\d+\.pyc$", r"\1.py", path)
+        assert is_bytecode_of(code, sources[source]), path
         made_of.add(source)
-        magic, flags = struct.unpack("<II", code[:8])
-        assert flags == UNCHECKED, path
-        assert code[8:16] == _imp.source_hash(magic, sources[source]), path
-    ours = {n for n in sources if n.startswith("rlxweb/") and "/cli/" not in n}
-    assert ours <= made_of
+    ours = {n for n in sources if n.startswith("rlxweb/") and n.endswith(".py")}
+    assert made_of >= {n for n in ours if "/cli/" not in n}
     assert "numpy/linalg/_linalg.py" in made_of
+
+
+def test_the_standard_library_has_bytecode_and_is_else_as_it_was(
+    built_site: BuiltSite,
+) -> None:
+    """Nothing is taken from it, nothing in it is changed."""
+    given = contents(CACHE / "python_stdlib.zip")
+    ours = contents(built_site.folder / "runtime" / "python_stdlib.zip")
+    assert {name: ours.get(name) for name in given} == given
+    added = {name: code for name, code in ours.items() if name not in given}
+    assert {"dataclasses.pyc", "json/__init__.pyc"} <= added.keys()
+    for name, code in added.items():
+        assert is_bytecode_of(code, given[name.removesuffix("c")]), name
 
 
 def test_the_tab_gets_the_very_wheel_that_pip_gets(
@@ -208,7 +230,7 @@ def test_a_wrong_numpy_beside_the_right_core_is_refused(
     """Both hashes, and the old site is still there."""
     folder, out = tmp_path / "given", tmp_path / "site"
     numpy = built_site.lock["packages"]["numpy"]
-    shutil.copytree(built_site.folder / "runtime", folder)
+    shutil.copytree(CACHE, folder)
     (folder / numpy["file_name"]).write_bytes(b"not NumPy")
     words = ["--out", str(out), "--cache", str(tmp_path / "cache")]
     done = assemble(*words, "--pyodide", str(folder), **NO_NETWORK)

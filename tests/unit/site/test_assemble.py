@@ -22,10 +22,10 @@ from tests.unit.site.conftest import NUMPY, Small, digest, make_wheel
 BYTECODE_FILE = f"{BYTECODE}-{digest(b'this is bytecode')[:10]}.zip"
 
 
-def compiled(runtime: Path, target: Path) -> Path:
+def compiled(runtime: Path, folder: Path) -> None:
     """Instead of what a real Pyodide compiles."""
-    target.write_bytes(b"this is bytecode")
-    return target
+    (folder / "bytecode.zip").write_bytes(b"this is bytecode")
+    (folder / "python_stdlib.zip").write_bytes(b"this is Python and bytecode")
 
 
 @pytest.fixture
