@@ -16,6 +16,7 @@ from typing import Any
 
 from rlxweb.devices.policy import cache_dir_from_env
 from rlxweb.errors import CalibrationWarning
+from rlxweb.gpu.drive import in_a_tab
 
 # A calibration is some 20 KB; what is larger is not one of ours.
 LARGEST_FILE = 4 << 20
@@ -29,6 +30,8 @@ def cache_folder() -> Path | None:
     asked = cache_dir_from_env()
     if asked is not None:
         return Path(asked)
+    if in_a_tab():  # searched for in vain by every call, it would cost a tenth of one
+        return None
     try:
         from platformdirs import user_cache_dir
     except ImportError:

@@ -167,12 +167,17 @@ def _asked(job: WelchJob, place: Place, strategy: str, why: str) -> Pick:
         )
     if strategy == "auto" and job.min_segments != 1:
         wanted = wanted[-1:]
-    found = [
-        c
-        for c in candidates_at(job, [place])
-        if c.strategy in ((strategy,) if strategy != "auto" else wanted)
-    ]
-    return first_of(job, found, why)
+    key = (job, strategy, place, why)
+    pick = recent.get(key)
+    if pick is None:
+        found = [
+            c
+            for c in candidates_at(job, [place])
+            if c.strategy in ((strategy,) if strategy != "auto" else wanted)
+        ]
+        pick = first_of(job, found, why)
+        recent.keep(key, pick)
+    return pick
 
 
 def _refuse(job: WelchJob, place: Place) -> None:

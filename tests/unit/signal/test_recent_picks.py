@@ -1,0 +1,72 @@
+"""Picks that are kept, so that small jobs that come again stay quick."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from rlxweb.devices.device import Device
+from rlxweb.devices.place import CPU
+from rlxweb.devices.worth import worth
+from rlxweb.signal import choose
+from rlxweb.signal.choose import RecentPicks, choose_engine
+from rlxweb.signal.engine import NUMPY
+from rlxweb.signal.picker import decide
+from tests.unit.signal.pretend_gpu import BOTH, PretendGpu, job_of
+
+pytestmark = pytest.mark.usefixtures("fresh")
+
+
+def test_a_kept_pick_is_made_anew_with_what_was_learned(
+    two: PretendGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After its uses the corrections of the meantime count."""
+    monkeypatch.setattr(choose, "recent", RecentPicks(uses=3))
+    worth.add(1e9)
+    job = job_of(300)
+    first = choose_engine(job)
+    assert first.engine is not NUMPY
+    for candidate in first.decision.candidates:
+        if candidate.strategy == "fused":
+            for _ in range(30):
+                replace(first, candidate=candidate).observe(100e6)
+    again = [choose_engine(job) for _ in range(4)]
+    assert [one is first for one in again] == [True, True, True, False]
+    assert again[-1].engine is NUMPY
+
+
+@pytest.mark.parametrize("device", ["cpu", "tpu"])
+def test_the_pick_of_a_device_asked_for_is_kept_too(
+    two: PretendGpu, monkeypatch: pytest.MonkeyPatch, device: str
+) -> None:
+    """For this job and device alone, and not beyond its uses."""
+    monkeypatch.setattr(choose, "recent", RecentPicks(uses=1))
+    first, again, anew = (choose_engine(job_of(4), device) for _ in range(3))
+    assert again is first
+    assert anew is not first
+    assert choose_engine(job_of(5), device).job.n_rows == 5
+    other = "tpu" if device == "cpu" else "cpu"
+    assert choose_engine(job_of(4), other).candidate.device is Device(other)
+
+
+def test_a_pick_is_kept_for_some_uses(two: PretendGpu) -> None:
+    """Each counts as work that was left open."""
+    kept, pick = RecentPicks(uses=2), decide(job_of(60), places=BOTH)
+    assert kept.get("a") is None
+    kept.keep("a", pick)
+    before = worth.spent_ns
+    assert [kept.get("a") is pick for _ in range(4)] == [True, True, False, False]
+    assert worth.spent_ns == pytest.approx(before + 2 * pick.cpu_ns)
+    kept.keep("a", pick)
+    kept.forget()
+    assert kept.get("a") is None
+
+
+def test_the_least_recent_pick_goes_first() -> None:
+    kept, pick = RecentPicks(capacity=2), decide(job_of(), places=[CPU])
+    for name in "ab":
+        kept.keep(name, pick)
+    kept.get("a")
+    kept.keep("c", pick)
+    assert [kept.get(name) is pick for name in "abc"] == [True, False, True]
