@@ -36,14 +36,17 @@ class RlxError(Exception):
         return f"{self.doing}: {said}" if self.doing else said
 
 
-def did_you_mean(name: str, known: Iterable[str], least: float = 0.6) -> str:
-    """A hint that names up to three near matches; "" when nothing is near.
+def did_you_mean(
+    name: str, known: Iterable[str], most: int = 3, least: float = 0.6
+) -> str:
+    """A hint that names the nearest matches; "" when nothing is near.
 
+    most   how many are named
     least  how alike they must be (difflib's ratio, 0 to 1)
     """
     from difflib import get_close_matches  # costs a tab as much as ten modules of ours
 
-    near = get_close_matches(name, list(known), 3, least)
+    near = get_close_matches(name, list(known), most, least)
     return f"did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 

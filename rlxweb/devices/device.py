@@ -107,7 +107,7 @@ def parse_device(name: DeviceLike) -> Device:
             "device",
             f"unknown device '{name}' (try: cpu, metal, mlx, cuda, rocm, gpu, vulkan, "
             "tpu)",
-            hint=did_you_mean(text, _BY_NAME),
+            hint=did_you_mean(text, _BY_NAME, 1),
         )
     return _BY_NAME[text]
 

@@ -75,7 +75,7 @@ def from_preset(
             _DOING,
             f"no preset is called {preset!r}",
             f"known: {', '.join(PRESETS)}",
-            did_you_mean(str(preset), PRESETS),
+            did_you_mean(str(preset), PRESETS, 1),
         )
     recipe = _RECIPES[preset]
     chosen = frozen_window(recipe.window if window is None else window)

@@ -238,7 +238,7 @@ def _split(window: WindowLike, periodic: bool) -> tuple[str, tuple[object, ...],
 def _shape_of(name: str, params: tuple[object, ...]) -> _Shape:
     shape = _BY_NAME.get(name)
     if shape is None:
-        meant = did_you_mean(name, _BY_NAME, 0.5)
+        meant = did_you_mean(name, _BY_NAME, least=0.5)
         raise UsageError(
             _DOING,
             f"no window is called {name!r}",

@@ -26,7 +26,8 @@ def test_a_thousand_runs_leave_nothing_behind(worker_tab: Tab) -> None:
     found = worker_tab.run(SUITE + "await suite.leaks(1000)")
     assert found["right"]
     assert found["last"] == found["first"]
-    assert found["kept"] == 0
+    # Less than none: the collector took what earlier tests had left.
+    assert found["kept"] <= 0
 
 
 def test_a_lost_device_says_so_and_opens_anew(tab: Tab) -> None:
