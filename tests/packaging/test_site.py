@@ -162,6 +162,16 @@ def test_the_total_size_is_said(built_site: BuiltSite) -> None:
     assert re.search(r"is ready: \d+\.\d MiB in \d+\.\d s", last), last
 
 
+def test_the_front_page_tells_what_a_start_loads(built_site: BuiltSite) -> None:
+    """The runtime without what only pages without modules want."""
+    files = built_site.manifest["files"]
+    loaded = {n for n in files if n.startswith("runtime/")} - {"runtime/pyodide.js"}
+    page = (built_site.folder / "index.html").read_text("utf-8")
+    told = re.search(r"starting loads about (\d+) MB", page)
+    assert told
+    assert int(told[1]) == round(sum(files[n]["bytes"] for n in loaded) / 1e6)
+
+
 @contextmanager
 def second_build(out: Path) -> Iterator[subprocess.Popen[str]]:
     """`./dev site --serve`, with the cache of the first build and without a network."""
