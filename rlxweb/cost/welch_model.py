@@ -2,9 +2,10 @@
 
 A row of S segments of n samples asks for S transforms of n log2 n work. One row's chain
 of work is a latency nobody can hide; all rows together are a throughput; bins are
-averaged and searched; each costs something per row. The weights of these are fitted to
-the measured points of a record, none below zero. What was measured apart (submitting,
-uploading, reading back) is taken as measured. Knows numbers only, no device.
+averaged, and searched if peaks are wanted; each costs something per row. The weights of
+these are fitted to the measured points of a record, none below zero. What was measured
+apart (submitting, uploading, reading back) is taken as measured. Knows numbers only, no
+device.
 """
 
 from __future__ import annotations
@@ -84,12 +85,24 @@ def columns(size: WelchSize) -> tuple[float, ...]:
         rows,
         rows * row,
         rows * size.segments * size.n,
+        rows * size.n_bins * (size.k > 0),
         rows * size.n_bins,
         rows * size.k,
     )
 
 
-COLUMNS = ("a call", "latency", "rows", "transforms", "values", "bins", "peaks")
+# "searched" before "bins": where every point has peaks and nothing tells the two apart,
+# the fit takes the first.
+COLUMNS = (
+    "a call",
+    "latency",
+    "rows",
+    "transforms",
+    "values",
+    "searched",
+    "bins",
+    "peaks",
+)
 
 
 @dataclass(frozen=True)
@@ -149,9 +162,14 @@ class WelchModel:
             readback_ns=self.readback.at(size.output_bytes),
         )
 
+    def shares(self, size: WelchSize) -> tuple[float, ...]:
+        """Nanoseconds for each of COLUMNS."""
+        parts = zip(self.fit.weights, columns(size), strict=True)
+        return tuple(weight * amount for weight, amount in parts)
+
     def terms(self, size: WelchSize) -> Terms:
         """The predicted time of one run, warm."""
-        shares = [w * c for w, c in zip(self.fit.weights, columns(size), strict=True)]
+        shares = self.shares(size)
         fixed = self._fixed(size)
         return replace(
             fixed,
@@ -168,10 +186,10 @@ def block_terms(device: WelchModel, host: WelchModel, size: WelchSize) -> Terms:
     own cost of searching so many bins.
     """
     power = device.terms(replace(size, k=0))
-    weights = host.fit.weights
-    searched = weights[5] * size.rows * size.n_bins + weights[6] * size.rows * size.k
+    shares = dict(zip(COLUMNS, host.shares(size), strict=True))
     # About half of the calls a NumPy estimate makes are the search.
-    return replace(power, host_ns=searched + 0.5 * weights[0] * columns(size)[0])
+    host_ns = shares["searched"] + shares["peaks"] + 0.5 * shares["a call"]
+    return replace(power, host_ns=host_ns)
 
 
 def size_of(point: Point) -> WelchSize:

@@ -18,15 +18,17 @@ from rlxweb.devices.place import Place
 from rlxweb.signal.engine import NUMPY, Engine, GraphEngine
 from rlxweb.signal.presets import from_preset
 
-K = 8
-# (n, segments) → rows. Long transforms of many rows take longest and say least new.
+# (n, segments, k) → rows; k = 0 is the spectrum alone, without the search. Each line is
+# a shader to compile. Long transforms of many rows take longest and say least new.
 GRID = {
-    (128, 2): (1, 24, 384, 3072),
-    (512, 6): (1, 12, 96, 384),
-    (2048, 3): (1, 10, 128),
-    (128, 6): (4, 512),
-    (512, 2): (6, 768),
-    (2048, 8): (2, 48),
+    (32, 4, 4): (16, 2048),
+    (128, 2, 16): (1, 24, 384, 3072),
+    (128, 2, 0): (1024,),
+    (512, 6, 4): (1, 12, 96, 384),
+    (2048, 3, 8): (1, 10, 128),
+    (2048, 3, 0): (48,),
+    (128, 6, 4): (4, 512),
+    (512, 2, 16): (6, 768),
 }
 
 
@@ -37,10 +39,14 @@ def welch_jobs(place: Place) -> Iterator[Job]:
     if place.device is not Device.CPU:
         engine = GraphEngine(place.device, place.adapter)
     draw = np.random.default_rng(0)
-    for (n, segments), all_rows in GRID.items():
+    for (n, segments, k), all_rows in GRID.items():
         for n_rows in all_rows:
             n_samples = n + (segments - 1) * (n // 2)
             spec = from_preset("rlx", n_samples, nperseg=n, dtype=np.float32)
             x = draw.standard_normal((n_rows, n_samples), np.float32)
-            size = {"n": n, "segments": segments, "rows": n_rows, "k": K}
-            yield Job(what, size, partial(engine.strongest, x, spec, K))
+            size = {"n": n, "segments": segments, "rows": n_rows, "k": k}
+            peaks, power = (
+                partial(engine.strongest, x, spec, k),
+                partial(engine.power, x, spec),
+            )
+            yield Job(what, size, peaks if k else power)

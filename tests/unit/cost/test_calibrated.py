@@ -256,8 +256,8 @@ def made_up(how: str, weights: dict[str, float], *fixed: Point) -> Calibration:
     points = []
     for n in (64, 128, 512, 2048):
         for segments in (1, 2, 6):
-            for rows in (1, 16, 300):
-                size = {"n": n, "segments": segments, "rows": rows, "k": 8}
+            for rows, k in ((1, 8), (16, 0), (16, 4), (300, 8), (300, 0)):
+                size = {"n": n, "segments": segments, "rows": rows, "k": k}
                 one = size_of(Point(how, size, 1.0))
                 values = dict(zip(COLUMNS, columns(one), strict=True))
                 ns = sum(weights.get(name, 0.0) * v for name, v in values.items())
@@ -293,7 +293,8 @@ def test_trips_are_taken_as_measured() -> None:
 def test_a_block_brings_the_spectrum_back_and_searches_on_the_host() -> None:
     device = WelchModel(made_up("welch_fused", {"transforms": 0.1}, *TRIPS))
     host = WelchModel(
-        made_up("welch_host", {"a call": 40.0, "bins": 2.0}), "welch_host"
+        made_up("welch_host", {"a call": 40.0, "bins": 9.0, "searched": 2.0}),
+        "welch_host",
     )
     size = WelchSize(256, 8, 1000, 16, 1152)
     block, fused = block_terms(device, host, size), device.terms(size)

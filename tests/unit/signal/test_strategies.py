@@ -28,7 +28,7 @@ from rlxweb.errors import (
 from rlxweb.gpu.fake import Failure
 from rlxweb.gpu.port import Want
 from rlxweb.signal import engine
-from rlxweb.signal.calibration_jobs import GRID, K, welch_jobs
+from rlxweb.signal.calibration_jobs import GRID, welch_jobs
 from rlxweb.signal.engine import device_engine
 from rlxweb.signal.result import WelchPeaks
 from tests.unit.signal.pretend_gpu import LABEL, PretendGpu, Speed
@@ -329,7 +329,10 @@ def test_a_calibration_runs_the_engines_that_serve_callers() -> None:
     for job in jobs:
         if job.size["rows"] == 1:
             bins, power = job.run()  # type: ignore[misc]
-            assert bins.shape == power.shape == (1, K)
+            assert bins.shape == power.shape == (1, job.size["k"])
+        if not job.size["k"]:
+            shape = (job.size["rows"], job.size["n"] // 2 + 1)
+            assert job.run().shape == shape  # type: ignore[attr-defined]
 
 
 def test_a_device_is_calibrated_fused(gpu: PretendGpu) -> None:
@@ -342,9 +345,9 @@ def test_a_device_is_calibrated_fused(gpu: PretendGpu) -> None:
 
 
 def test_the_grid_tells_the_parts_of_the_model_apart() -> None:
-    """All but rows and peaks, which only another k would part; and no sweep size."""
+    """And no size of it is one of the sweep's."""
     sizes = [size_of(Point("welch_host", job.size, 1.0)) for job in welch_jobs(CPU)]
     table = np.array([columns(s) for s in sizes])
     table /= np.linalg.norm(table, axis=0)
-    assert np.linalg.matrix_rank(table, tol=1e-3) == table.shape[1] - 1
-    assert not {n for n, _ in GRID} & {64, 256, 1024, 4096}
+    assert np.linalg.matrix_rank(table, tol=1e-3) == table.shape[1]
+    assert not {n for n, _, _ in GRID} & {64, 256, 1024, 4096}
