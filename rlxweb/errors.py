@@ -44,7 +44,7 @@ def did_you_mean(
     most   how many are named
     least  how alike they must be (difflib's ratio, 0 to 1)
     """
-    from difflib import get_close_matches  # costs a tab as much as ten modules of ours
+    from difflib import get_close_matches  # of no use until something is wrong
 
     near = get_close_matches(name, list(known), most, least)
     return f"did you mean {' or '.join(map(repr, near))}?" if near else ""

@@ -30,7 +30,7 @@ def cache_folder() -> Path | None:
     asked = cache_dir_from_env()
     if asked is not None:
         return Path(asked)
-    if in_a_tab():  # searched for in vain by every call, it would cost a tenth of one
+    if in_a_tab():  # or every call would search for platformdirs in vain
         return None
     try:
         from platformdirs import user_cache_dir

@@ -45,8 +45,7 @@ def welch_jobs(place: Place) -> Iterator[Job]:
             spec = from_preset("rlx", n_samples, nperseg=n, dtype=np.float32)
             x = draw.standard_normal((n_rows, n_samples), np.float32)
             size = {"n": n, "segments": segments, "rows": n_rows, "k": k}
-            peaks, power = (
-                partial(engine.strongest, x, spec, k),
-                partial(engine.power, x, spec),
-            )
-            yield Job(what, size, peaks if k else power)
+            if k:
+                yield Job(what, size, partial(engine.strongest, x, spec, k))
+            else:
+                yield Job(what, size, partial(engine.power, x, spec))

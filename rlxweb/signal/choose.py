@@ -13,6 +13,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from rlxweb.backends.pool import pool
+from rlxweb.devices.availability import open_async
 from rlxweb.devices.device import Device, DeviceLike, parse_device
 from rlxweb.devices.place import Place, available_places
 from rlxweb.devices.policy import DevicePolicy, device_from_env
@@ -24,6 +25,7 @@ from rlxweb.errors import (
     Unsupported,
     UsageError,
 )
+from rlxweb.gpu.drive import awaited, can_block
 from rlxweb.signal.engine import WelchJob, refusal
 from rlxweb.signal.picker import Pick, decide, first_of
 from rlxweb.signal.prices import NO_MODEL, candidates_at
@@ -70,6 +72,23 @@ def choose_engine(
             return _asked(job, Place(Device.GPU, adapter), how, "asked for by name")
         return _left_open(job, how)
     return _asked(job, Place(parse_device(device), adapter), how, "it was asked for")
+
+
+async def choose_engine_async(
+    job: WelchJob,
+    device: DeviceLike | None = None,
+    adapter: str = "",
+    strategy: Strategy = "auto",
+) -> Pick:
+    """`choose_engine` where opening a device must be awaited: a browser without JSPI.
+
+    Errors   those of `choose_engine`
+    """
+    if not can_block():
+        # Choosing opens devices and cannot wait for them.
+        await open_async("webgpu")
+    with awaited():
+        return choose_engine(job, device, adapter, strategy)
 
 
 def _left_open(job: WelchJob, strategy: str) -> Pick:

@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rlxweb.devices.availability import open_async
 from rlxweb.devices.device import DeviceLike
-from rlxweb.gpu.drive import awaited, can_block
-from rlxweb.signal.choose import choose_engine
+from rlxweb.signal.choose import choose_engine, choose_engine_async
 from rlxweb.signal.engine import WelchJob
 from rlxweb.signal.resolve import resolve
 from rlxweb.signal.samples import NanPolicy, Precision, as_rows, refuse_nonfinite
@@ -83,11 +81,7 @@ async def welch_async(
     Takes the same arguments and gives the same result, and the same errors.
     """
     asked = _asked(x, fs, *arguments, **options)
-    if not can_block():
-        # Choosing opens devices and cannot wait for them.
-        await open_async("webgpu")
-    with awaited():
-        pick = choose_engine(asked.job, device, adapter)
+    pick = await choose_engine_async(asked.job, device, adapter)
     return asked.result(await pick.engine.power_async(asked.rows, asked.job.spec))
 
 

@@ -11,11 +11,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rlxweb.devices.availability import open_async
 from rlxweb.devices.device import DeviceLike
 from rlxweb.errors import UsageError
-from rlxweb.gpu.drive import awaited, can_block, drive
-from rlxweb.signal.choose import Strategy, choose_engine
+from rlxweb.gpu.drive import drive
+from rlxweb.signal.choose import Strategy, choose_engine, choose_engine_async
 from rlxweb.signal.engine import WelchJob
 from rlxweb.signal.peaks_of_power import PeaksOfPower, as_peaks, peaks_of_power
 from rlxweb.signal.picker import Pick
@@ -113,11 +112,7 @@ async def welch_peaks_async(
     Takes the same arguments and gives the same result, and the same errors.
     """
     asked = _asked(x, fs, nperseg, k, **options)
-    if not can_block():
-        # Choosing opens devices and cannot wait for them.
-        await open_async("webgpu")
-    with awaited():
-        pick = choose_engine(asked.job, device, adapter, strategy)
+    pick = await choose_engine_async(asked.job, device, adapter, strategy)
     return await _run(asked, pick)
 
 

@@ -15,12 +15,11 @@ from typing import Any
 import picker_section
 import tab_section
 from docstrings import prose
-from drawing import Scale, dot, figure, line, picture, plain, text
+from drawing import plain
+from ratio_picture import Ratio, ratio_picture
 
 RESULTS = Path(__file__).resolve().parents[2] / "tests" / "benchmarks" / "results"
 Record = Mapping[str, Any]
-
-_WIDTH, _LEFT, _ROW = 760, 330, 26
 
 
 def benchmarks() -> str:
@@ -118,40 +117,25 @@ def _cell(cell: Record) -> str:
 
 def _ratios(cells: Sequence[Record]) -> str:
     """A dot for every goal: our time over the other's, 1 is level."""
-    goals = [(cell["cell"], goal) for cell in cells for goal in cell["goals"]]
-    if not goals:
-        return ""
-    height = 44 + _ROW * len(goals)
-    across = Scale(0.25, 4.0, _LEFT + 16, _WIDTH - 60, log=True)
-    parts = [
-        part
-        for tick in (0.25, 0.5, 1.0, 2.0, 4.0)
-        for part in (
-            line(across(tick), 26, across(tick), height - 8, _grid(tick)),
-            text(across(tick), 16, f"{tick:g} ×", "rlx-quiet", "middle"),
+    rows = [
+        Ratio(
+            f"{cell['cell']}, {_side(goal['ours'])}",
+            goal["ratio"],
+            f"{goal['ours']} ÷ {goal['against']}",
+            goal["met"],
         )
+        for cell in cells
+        for goal in cell["goals"]
     ]
-    for at, (cell, goal) in enumerate(goals):
-        y = 44 + _ROW * at
-        ratio = min(max(goal["ratio"], 0.25), 4.0)
-        kind = "rlx-good" if goal["met"] else "rlx-bad"
-        label = f"{cell}, {_side(goal['ours'])}"
-        parts += [
-            text(_LEFT, y + 5, label, "rlx-label", "end"),
-            line(across(1.0), y, across(ratio), y, f"rlx-stem {kind}"),
-            dot(across(ratio), y, 5.5, kind, f"{goal['ours']} ÷ {goal['against']}"),
-            text(_WIDTH - 8, y + 5, f"{goal['ratio']:.2f}", "rlx-number", "end"),
-        ]
-    says = "Our time as a multiple of the best other code, one dot per comparison"
-    caption = (
+    if not rows:
+        return ""
+    return ratio_picture(
+        rows,
+        (0.25, 0.5, 1.0, 2.0, 4.0),
+        "Our time as a multiple of the best other code, one dot per comparison",
         "Our time over the time of the best other code on the same engine: left of 1 "
-        "rlxweb is faster. A hollow dot misses its goal."
+        "rlxweb is faster. A hollow dot misses its goal.",
     )
-    return figure(picture(_WIDTH, height, says, parts), caption)
-
-
-def _grid(tick: float) -> str:
-    return "rlx-axis" if tick == 1.0 else "rlx-grid"
 
 
 def _side(name: str) -> str:

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from docstrings import prose
-from drawing import Scale, dot, figure, line, picture, plain, text
+from drawing import plain
+from ratio_picture import Ratio, ratio_picture
 
 Record = Mapping[str, Any]
 
@@ -18,7 +19,6 @@ _MARKS = {
     "adapter": "adapter",
     "first": "first result",
 }
-_WIDTH, _LEFT, _ROW = 760, 330, 26
 
 
 def section(record: Record, name: str) -> str:
@@ -94,41 +94,20 @@ def _rows(cells: Sequence[Record]) -> str:
 
 def _ratios(cells: Sequence[Record]) -> str:
     """A dot per peer: its time over ours, right of 1 rlxweb is faster."""
-    found = [
-        (f"{cell['kind']} {cell['n']:,}, {row['name']}", row["ms"] / _base(cell, row))
-        for cell in cells
-        for row in cell["rows"]
-        if "ms" in row and not _is_ours(row) and _base(cell, row)
-    ]
-    if not found:
+    rows = []
+    for cell in cells:
+        for row in cell["rows"]:
+            if "ms" in row and not _is_ours(row) and _base(cell, row):
+                label = f"{cell['kind']} {cell['n']:,}, {row['name']}"
+                ratio = row["ms"] / _base(cell, row)
+                says = f"{label}: {ratio:.2f} × our time"
+                rows.append(Ratio(label, ratio, says, ratio >= 1))
+    if not rows:
         return ""
-    height = 44 + _ROW * len(found)
-    across = Scale(0.1, 100.0, _LEFT + 16, _WIDTH - 60, log=True)
-    parts = [
-        part
-        for tick in (0.1, 1.0, 10.0, 100.0)
-        for part in (
-            line(across(tick), 26, across(tick), height - 8, _grid(tick)),
-            text(across(tick), 16, f"{tick:g} ×", "rlx-quiet", "middle"),
-        )
-    ]
-    for at, (label, ratio) in enumerate(found):
-        y = 44 + _ROW * at
-        x = across(min(max(ratio, 0.1), 100.0))
-        kind = "rlx-good" if ratio >= 1 else "rlx-bad"
-        parts += [
-            text(_LEFT, y + 5, label, "rlx-label", "end"),
-            line(across(1.0), y, x, y, f"rlx-stem {kind}"),
-            dot(x, y, 5.5, kind, f"{label}: {ratio:.2f} × our time"),
-            text(_WIDTH - 8, y + 5, f"{ratio:.2f}", "rlx-number", "end"),
-        ]
-    says = "Time of every peer as a multiple of ours, in the same page"
-    caption = (
+    return ratio_picture(
+        rows,
+        (0.1, 1.0, 10.0, 100.0),
+        "Time of every peer as a multiple of ours, in the same page",
         "The peer's time over ours for the same work in the same page: right of 1 "
-        "rlxweb is faster. Hollow dots are faster than rlxweb."
+        "rlxweb is faster. Hollow dots are faster than rlxweb.",
     )
-    return figure(picture(_WIDTH, height, says, parts), caption)
-
-
-def _grid(tick: float) -> str:
-    return "rlx-axis" if tick == 1.0 else "rlx-grid"

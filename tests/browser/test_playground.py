@@ -366,17 +366,22 @@ def test_it_fits_a_phone(open_page: OpenPage, scheme: str) -> None:
 # --- browsers with less -----------------------------------------------------------
 
 
-def test_without_webgpu_the_examples_run_on_numpy(open_page: OpenPage) -> None:
-    """The page says so; nothing fails but what asks for WebGPU by name."""
-    hide = 'Object.defineProperty(navigator, "gpu", { value: undefined });\n'
-    page = changed(open_page, "worker.js", lambda text: text + hide)
-    expect(page.locator(".problem")).to_contain_text("This browser offers no WebGPU")
+def run_every_example(page: Page) -> None:
+    """Only the one about errors ends with one."""
     for name in listed(page):
         page.select_option("#example", name)
         page.click("#run")
         said = ended(page)
         errors = page.locator("#output .error")
         assert errors.count() == (1 if name == "errors" else 0), f"{name}:\n{said}"
+
+
+def test_without_webgpu_the_examples_run_on_numpy(open_page: OpenPage) -> None:
+    """The page says so; nothing fails but what asks for WebGPU by name."""
+    hide = 'Object.defineProperty(navigator, "gpu", { value: undefined });\n'
+    page = changed(open_page, "worker.js", lambda text: text + hide)
+    expect(page.locator(".problem")).to_contain_text("This browser offers no WebGPU")
+    run_every_example(page)
     said = run(page, "import rlxweb as rlx\nrlx.Session('webgpu')")
     assert "AdapterMissing" in said
 
@@ -385,12 +390,7 @@ def test_without_stack_switching_the_examples_run_too(open_page: OpenPage) -> No
     """Those that name WebGPU await it; a blocking call says to."""
     hide = "delete WebAssembly.Suspending;\ndelete WebAssembly.promising;\n"
     page = changed(open_page, "worker.js", lambda text: text + hide)
-    for name in listed(page):
-        page.select_option("#example", name)
-        page.click("#run")
-        said = ended(page)
-        errors = page.locator("#output .error")
-        assert errors.count() == (1 if name == "errors" else 0), f"{name}:\n{said}"
+    run_every_example(page)
     graph = (
         "import numpy as np, rlxweb as rlx\n"
         "g = rlx.Graph('g')\n"

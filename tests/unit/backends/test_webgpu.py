@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,8 @@ from rlxweb.gpu.fake import Failure, FakePort
 from rlxweb.gpu.limits import Limits, shrunk
 from rlxweb.gpu.port import Copy, Want
 from rlxweb.ir.graph import Graph
+from rlxweb.signal.engine import welch_graph
+from rlxweb.signal.presets import from_preset
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3)
 
@@ -48,10 +51,12 @@ def compute(
     out[:] = x * 2 + w
 
 
-def source_of(graph: Graph) -> str:
+def source_of(graph: Graph, of_browser: bool = False) -> str:
     """The one shader that a graph needs."""
     port = FakePort()
     drive(port.open(Want()))
+    if of_browser:
+        port._facts = replace(port.facts, backend="webgpu")
     backend = WebGpuBackend(port)
     drive(backend.prepare(compile_graph(graph, backend.target)))
     (made,) = port.pipelines.values()
@@ -270,3 +275,11 @@ def test_inputs_pass_through_in_every_type(dtype: str) -> None:
     for out, fed in zip(run(backend, program, **feeds), feeds.values(), strict=True):
         assert out.dtype == kind
         np.testing.assert_array_equal(out, fed)
+
+
+def test_a_software_gpu_of_a_browser_gets_no_workgroup_memory() -> None:
+    """It is zeroed there cell by cell, by code that takes seconds to compile."""
+    spec = from_preset("rlx", 384, nperseg=256, dtype=np.float32)
+    graph = welch_graph((64, 384), spec, 4)
+    assert "var<workgroup>" in source_of(graph)
+    assert "var<workgroup>" not in source_of(graph, of_browser=True)
