@@ -1,51 +1,96 @@
 """rlxweb: one graph of tensor and signal operations, on the best engine there is.
 
-The public names and nothing else. Importing this loads NumPy and no GPU library.
+The public names and where they live, nothing else. A name is loaded when it is first
+used, so importing this costs next to nothing and loads no GPU library.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import rlxweb.ops  # noqa: F401  registers the vocabulary
-from rlxweb.devices.availability import available_devices, is_available, open_async
-from rlxweb.devices.device import Device, parse_device, parse_device_list
-from rlxweb.devices.graph_devices import GraphDevices
-from rlxweb.devices.policy import DevicePolicy
-from rlxweb.devices.report import device_report
-from rlxweb.devices.router import DeviceRouter
-from rlxweb.errors import RlxError
-from rlxweb.ir.graph import Graph
-from rlxweb.ir.tensor import Tensor
-from rlxweb.ops.custom import register_custom
-from rlxweb.runtime.session import CompiledGraph, Session
-from rlxweb.signal.result import WelchPeaks
-from rlxweb.signal.welch import welch, welch_async
-from rlxweb.signal.welch_peaks import welch_peaks, welch_peaks_async
+from rlxweb.names import found, hand_down, publish
 
-__all__ = [
-    "CompiledGraph",
-    "Device",
-    "DevicePolicy",
-    "DeviceRouter",
-    "Graph",
-    "GraphDevices",
-    "RlxError",
-    "Session",
-    "Tensor",
-    "WelchPeaks",
-    "available_devices",
-    "device_report",
-    "is_available",
-    "open_async",
-    "parse_device",
-    "parse_device_list",
-    "register_custom",
-    "welch",
-    "welch_async",
-    "welch_peaks",
-    "welch_peaks_async",
-]
+if TYPE_CHECKING:  # for people's editors and type checkers; a test holds it to _OWN
+    from rlxweb.device import Device as Device
+    from rlxweb.device import parse_device as parse_device
+    from rlxweb.device import parse_device_list as parse_device_list
+    from rlxweb.devices.availability import available_devices as available_devices
+    from rlxweb.devices.availability import is_available as is_available
+    from rlxweb.devices.availability import open_async as open_async
+    from rlxweb.devices.policy import DevicePolicy as DevicePolicy
+    from rlxweb.errors import RlxError as RlxError
+    from rlxweb.ir.graph import Graph as Graph
+    from rlxweb.ir.tensor import Tensor as Tensor
+    from rlxweb.ops.custom import register_custom as register_custom
+    from rlxweb.runners.graph_devices import GraphDevices as GraphDevices
+    from rlxweb.runners.report import device_report as device_report
+    from rlxweb.runners.router import DeviceRouter as DeviceRouter
+    from rlxweb.runtime.session import CompiledGraph as CompiledGraph
+    from rlxweb.runtime.session import Session as Session
+    from rlxweb.signal.result import WelchPeaks as WelchPeaks
+    from rlxweb.signal.welch import welch as welch
+    from rlxweb.signal.welch import welch_async as welch_async
+    from rlxweb.signal.welch_peaks import welch_peaks as welch_peaks
+    from rlxweb.signal.welch_peaks import welch_peaks_async as welch_peaks_async
+
+_OWN = {
+    "CompiledGraph": "rlxweb.runtime.session",
+    "Device": "rlxweb.device",
+    "DevicePolicy": "rlxweb.devices.policy",
+    "DeviceRouter": "rlxweb.runners.router",
+    "Graph": "rlxweb.ir.graph",
+    "GraphDevices": "rlxweb.runners.graph_devices",
+    "RlxError": "rlxweb.errors",
+    "Session": "rlxweb.runtime.session",
+    "Tensor": "rlxweb.ir.tensor",
+    "WelchPeaks": "rlxweb.signal.result",
+    "available_devices": "rlxweb.devices.availability",
+    "device_report": "rlxweb.runners.report",
+    "is_available": "rlxweb.devices.availability",
+    "open_async": "rlxweb.devices.availability",
+    "parse_device": "rlxweb.device",
+    "parse_device_list": "rlxweb.device",
+    "register_custom": "rlxweb.ops.custom",
+    "welch": "rlxweb.signal.welch",
+    "welch_async": "rlxweb.signal.welch",
+    "welch_peaks": "rlxweb.signal.welch_peaks",
+    "welch_peaks_async": "rlxweb.signal.welch_peaks",
+}
+_OF_DEVICES = {
+    "Device": "rlxweb.device",
+    "DeviceBenchResult": "rlxweb.runners.benchmark",
+    "DeviceFallbackError": "rlxweb.errors",
+    "DevicePolicy": "rlxweb.devices.policy",
+    "DeviceRouter": "rlxweb.runners.router",
+    "GraphDevices": "rlxweb.runners.graph_devices",
+    "available_devices": "rlxweb.devices.availability",
+    "benchmark_devices": "rlxweb.runners.benchmark",
+    "device_chain_from_env": "rlxweb.devices.policy",
+    "device_from_env": "rlxweb.devices.policy",
+    "device_report": "rlxweb.runners.report",
+    "devices_for": "rlxweb.choose.supports",
+    "fastest_device_for": "rlxweb.choose.fastest",
+    "graph_param_names": "rlxweb.runners.programs",
+    "is_available": "rlxweb.devices.availability",
+    "parse_device": "rlxweb.device",
+    "parse_device_list": "rlxweb.device",
+    "resolve_device": "rlxweb.choose.resolve",
+    "resolve_device_chain": "rlxweb.choose.resolve",
+    "run_with_fallback": "rlxweb.runners.fallback",
+    "supports_graph": "rlxweb.choose.supports",
+    "warm_all": "rlxweb.runners.benchmark",
+}
+publish(__name__, _OWN)
+publish("rlxweb.devices", _OF_DEVICES)
+hand_down(
+    {
+        "FAMILIES": "rlxweb.ops",  # importing it registers the vocabulary
+        "fastest_device_for": "rlxweb.choose.fastest",
+        "record_for": "rlxweb.calibration.known",
+    }
+)
+
+__all__ = [*_OWN]
 
 
 def __getattr__(name: str) -> Any:
@@ -53,4 +98,8 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("rlxweb")
-    raise AttributeError(f"module 'rlxweb' has no attribute {name!r}")
+    return found(__name__, name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

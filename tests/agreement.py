@@ -2,7 +2,7 @@
 
 Owns the engines of the tests (a port per adapter and limits, opened once per process)
 and the poison that makes unwritten memory show; the comparison is the package's own,
-`rlxweb.devices.agreement`. Knows no op by name.
+`rlxweb.runners.agreement`. Knows no op by name.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from rlxweb.backends.array import evaluate
 from rlxweb.backends.cpu import CpuBackend
 from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.compile.pipeline import compile_graph
-from rlxweb.devices.agreement import dtypes_of, feeds_of, judge, one_op, oracle
 from rlxweb.gpu.drive import drive
-from rlxweb.gpu.limits import Limits
 from rlxweb.gpu.native import NativePort
 from rlxweb.gpu.port import Command, Usage, Want
 from rlxweb.ir.graph import Graph
+from rlxweb.limits import Limits
+from rlxweb.runners.agreement import dtypes_of, feeds_of, judge, one_op, oracle
 from rlxweb.runtime.feeds import as_input, check_feeds
 
 Array = npt.NDArray[Any]

@@ -16,7 +16,7 @@ from rlxweb.backends.registry import ROWS, blocker, opened_as
 from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.errors import AdapterMissing, DeviceError, MustAwait, Unsupported
 from rlxweb.gpu.drive import drive
-from rlxweb.gpu.limits import Limits
+from rlxweb.limits import Limits
 
 
 class Pool:

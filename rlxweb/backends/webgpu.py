@@ -21,14 +21,15 @@ from rlxweb.backends.webgpu_program import ProgramBuilder, WebGpuProgram
 from rlxweb.backends.webgpu_recipes import Recipes
 from rlxweb.compile.plan import Plan
 from rlxweb.compile.target import Target
-from rlxweb.cost import IoFusionGate, WgpuCostModel
 from rlxweb.cost.assumed import assumed_gpu
-from rlxweb.devices.device import Device
+from rlxweb.cost.fusion_gate import IoFusionGate
+from rlxweb.cost.model import WgpuCostModel
+from rlxweb.device import Device
 from rlxweb.errors import IndexRefused, SessionBusy, SessionClosed
-from rlxweb.gpu.limits import Limits
 from rlxweb.gpu.port import DeviceFacts, Port
 from rlxweb.ir.dtype import DType
-from rlxweb.kernels.variants import Hardware
+from rlxweb.limits import Limits
+from rlxweb.recipes.variants import Hardware
 
 
 @cache

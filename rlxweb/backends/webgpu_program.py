@@ -16,7 +16,6 @@ from rlxweb.backends.protocol import Array, as_bytes
 from rlxweb.backends.webgpu_recipes import Recipes
 from rlxweb.compile.plan import Operand, Plan, Step
 from rlxweb.errors import LimitExceeded, RlxError, Unsupported
-from rlxweb.gpu.limits import Limits
 from rlxweb.gpu.port import Clear, Command, Copy, Dispatch, Port, Range, Usage
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.layout import Layout
@@ -24,6 +23,7 @@ from rlxweb.ir.lowering import Join, Ref
 from rlxweb.ir.op import TensorType, registry
 from rlxweb.kernels.expression import Generated, copy_call, region_call
 from rlxweb.kernels.launch import Bound, Gathered, Launch, Shader, launches, width_of
+from rlxweb.limits import Limits
 
 
 @dataclass(frozen=True, slots=True)

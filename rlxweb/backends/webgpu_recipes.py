@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlxweb.errors import LimitExceeded
-from rlxweb.gpu.limits import Limits
 from rlxweb.ir.dtype import DType, as_dtype
 from rlxweb.ir.lowering import Compose, HostOnly, Kernel, Recipe, Ref
 from rlxweb.ir.op import Op, TensorType
 from rlxweb.kernels.launch import Launch, launches
-from rlxweb.kernels.variants import Hardware, variants_of
+from rlxweb.limits import Limits
+from rlxweb.recipes.variants import Hardware, variants_of
 
 Types = tuple[TensorType, ...]
 CAPACITY = 1024

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from rlxweb.calibration.known import may_measure, record_for
 from rlxweb.cli.bench_picker import (
     Cell,
     Measured,
@@ -29,8 +30,7 @@ from rlxweb.cli.bench_plot import save_picker_plot
 from rlxweb.cli.outputs import check_outputs
 from rlxweb.cli.plot import check_plot
 from rlxweb.cli.versions import rlxweb_version, versions
-from rlxweb.cost.terms import human_ns
-from rlxweb.devices.calibrated import may_measure, record_for
+from rlxweb.decision.terms import human_ns
 from rlxweb.devices.place import Place, available_places, engine_key, parse_place
 from rlxweb.errors import UsageError
 from rlxweb.io import write_json

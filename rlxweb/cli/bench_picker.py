@@ -16,8 +16,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.cost.candidate import Candidate
-from rlxweb.devices.device import Device
+from rlxweb.decision.candidate import Candidate
+from rlxweb.device import Device
 from rlxweb.devices.place import Place
 from rlxweb.errors import RlxError
 from rlxweb.signal.engine import WelchJob

@@ -13,13 +13,13 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from rlxweb.calibration.known import known_record, measure_now
+from rlxweb.calibration.measure import BUDGET_S, no_progress
+from rlxweb.calibration.measure import Progress as Step
+from rlxweb.calibration.store import file_name, store
 from rlxweb.cli.versions import rlxweb_version
 from rlxweb.cost.record import Calibration, Point
-from rlxweb.cost.terms import human_ns
-from rlxweb.devices.calibrate import BUDGET_S, no_progress
-from rlxweb.devices.calibrate import Progress as Step
-from rlxweb.devices.calibrated import known_record, measure_now
-from rlxweb.devices.calibration_store import file_name, store
+from rlxweb.decision.terms import human_ns
 from rlxweb.devices.place import Place, available_places, parse_place
 from rlxweb.errors import UsageError
 from rlxweb.io import write_json

@@ -7,12 +7,12 @@ from rich.console import Console
 
 from rlxweb.cli.table import print_devices
 from rlxweb.cli.versions import rlxweb_version, versions
-from rlxweb.devices.device import Device
-from rlxweb.devices.report import device_report
+from rlxweb.device import Device
 from rlxweb.errors import AdapterMissing
 from rlxweb.gpu.native import adapters
 from rlxweb.gpu.port import DeviceFacts
 from rlxweb.io import write_json
+from rlxweb.runners.report import device_report
 
 SCHEMA = "rlxweb.devices/1"
 

@@ -10,15 +10,16 @@ import click
 import numpy as np
 from rich.console import Console
 
+from rlxweb.calibration.stopwatch import Stopwatch
 from rlxweb.cli.job import Settings, group_spec
 from rlxweb.cli.versions import rlxweb_version
-from rlxweb.compile.explain import explain_decision, explain_json
-from rlxweb.compile.plan import Decision
-from rlxweb.cost.candidate import comparison, ranked
-from rlxweb.devices.device import Device
+from rlxweb.decision.candidate import comparison, ranked
+from rlxweb.decision.decision import Decision
+from rlxweb.decision.explain import explain_decision, explain_json
+from rlxweb.device import Device
 from rlxweb.devices.place import Place, available_places, engine_key, parse_place
-from rlxweb.devices.stopwatch import Stopwatch
 from rlxweb.errors import RlxError, UsageError
+from rlxweb.host.spec import WelchSpec
 from rlxweb.io import open_recording, write_json
 from rlxweb.signal.engine import WelchJob
 from rlxweb.signal.picker import (
@@ -30,7 +31,6 @@ from rlxweb.signal.picker import (
     welch_candidates,
 )
 from rlxweb.signal.presets import from_preset
-from rlxweb.signal.spec import WelchSpec
 from rlxweb.signal.welch_peaks import checked_k, checked_min_segments
 
 SCHEMA = "rlxweb.explain_command/1"

@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.compile.plan import Decision
-from rlxweb.devices.device import Device, parse_device
+from rlxweb.decision.decision import Decision
+from rlxweb.device import Device, parse_device
 from rlxweb.errors import UsageError
+from rlxweb.host.spec import WelchSpec
+from rlxweb.host.spectrum import frequencies
 from rlxweb.io import Group, Recording, check_finite
 from rlxweb.signal.choose import choose_engine
 from rlxweb.signal.engine import Engine, WelchJob
@@ -25,8 +27,6 @@ from rlxweb.signal.peaks_of_power import (
     peaks_of_power,
 )
 from rlxweb.signal.presets import OF_PRESET, from_preset
-from rlxweb.signal.spec import WelchSpec
-from rlxweb.signal.spectrum import frequencies
 from rlxweb.signal.stream import WelchStream
 from rlxweb.signal.welch_peaks import checked_k
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from rlxweb.compile.target import Target
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.lowering import Expr
@@ -31,15 +29,6 @@ class Region:
 def is_elementwise(node: Node) -> bool:
     """True when one element of the result needs one element of each operand."""
     return isinstance(registry.get(node.op).lower, Expr)
-
-
-def inlined(node: Node) -> bool:
-    """A constant of one finite element is printed into the shader, not bound."""
-    return (
-        node.op == "constant"
-        and node.type.numel == 1
-        and bool(np.isfinite(node.attrs["value"].array).all())
-    )
 
 
 def regions(graph: Graph, target: Target, fuse: bool) -> dict[int, Region]:
@@ -77,6 +66,6 @@ def regions(graph: Graph, target: Target, fuse: bool) -> dict[int, Region]:
 def _outside(graph: Graph, node: Node) -> list[int]:
     reads: list[int] = []
     for i in node.inputs:
-        if i not in reads and not inlined(graph.node(i)):
+        if i not in reads and not graph.node(i).is_literal:
             reads.append(i)
     return reads

@@ -8,10 +8,11 @@ from rlxweb.compile.memory import assign
 from rlxweb.compile.passes.decompose import decompose
 from rlxweb.compile.passes.fuse_ops import choose_fusions
 from rlxweb.compile.passes.simplify import drop_dead, fold_constants, share_common
-from rlxweb.compile.plan import Decision, Plan
+from rlxweb.compile.plan import Plan
 from rlxweb.compile.plan_work import profile_plan
 from rlxweb.compile.schedule import schedule
 from rlxweb.compile.target import Target
+from rlxweb.decision.decision import Decision
 from rlxweb.errors import DTypeError
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.verify import verify

@@ -8,40 +8,13 @@ nothing. Slots are buffers shared by values whose lives do not overlap.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
-from rlxweb.cost.candidate import Candidate
+from rlxweb.decision.decision import Decision
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.layout import Layout
 from rlxweb.ir.op import TensorType
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """One choice: what was chosen, why, and the numbers behind it.
-
-    candidates  every way there was, best first, where a cost model chose
-    """
-
-    what: str
-    why: str
-    numbers: Mapping[str, Any] = field(default_factory=dict)
-    candidates: tuple[Candidate, ...] = ()
-
-    def __str__(self) -> str:
-        facts = ", ".join(f"{k}={v}" for k, v in self.numbers.items())
-        return f"{self.what}: {self.why}" + (f" ({facts})" if facts else "")
-
-    def as_json(self) -> dict[str, Any]:
-        document: dict[str, Any] = {
-            "what": self.what,
-            "why": self.why,
-            "numbers": dict(self.numbers),
-        }
-        if self.candidates:
-            document["candidates"] = [c.as_json() for c in self.candidates]
-        return document
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from rlxweb.compile.fusion import Region, inlined, regions
+from rlxweb.compile.fusion import Region, regions
 from rlxweb.compile.plan import Operand, Step
 from rlxweb.compile.target import Target
 from rlxweb.ir.graph import Graph, Node
@@ -122,11 +122,11 @@ def schedule(graph: Graph, target: Target, fuse: bool) -> Schedule:
 
 
 def _wanted(graph: Graph, found: dict[int, Region]) -> set[int]:
-    """Nodes somebody reads from memory: inlined constants need no buffer."""
+    """Nodes somebody reads from memory: literal constants need no buffer."""
     fused = {i for r in found.values() for i in r.nodes}
     out = set(graph.outputs)
     for node in graph.nodes():
         for i in node.inputs:
-            if node.id not in fused or not inlined(graph.node(i)):
+            if node.id not in fused or not graph.node(i).is_literal:
                 out.add(i)
     return out

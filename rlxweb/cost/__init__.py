@@ -2,67 +2,80 @@
 
 Two modes share the names. "seed" is RLX's published arithmetic, digit for digit;
 "calibrated" is what was measured on this machine. Nothing here measures or opens a
-device; `fastest_device_for` and `.calibrated()` ask the rooms above.
+device: `fastest_device_for` and `.calibrated()` are answered by the rooms above.
 """
 
-from rlxweb.cost.candidate import Candidate
-from rlxweb.cost.estimate import (
-    estimate_graph_cost,
-    estimate_graph_cost_with_io,
-    pick_best_device,
-)
-from rlxweb.cost.fusion_gate import (
-    FusionBenefit,
-    FusionTarget,
-    IoFusionGate,
-    fusion_benefit,
-    io_fusion_gate_for_target,
-    should_fuse_with_target,
-)
-from rlxweb.cost.io_profile import (
-    GraphIoOptions,
-    GraphIoProfile,
-    host_sync_op_kinds,
-    profile_graph_io,
-    profile_graph_io_outputs,
-)
-from rlxweb.cost.model import (
-    BackendCostModel,
-    CpuCostModel,
-    CudaCostModel,
-    DiscreteGpuCostModel,
-    MetalCostModel,
-    MlxCostModel,
-    RocmCostModel,
-    WgpuCostModel,
-)
-from rlxweb.cost.terms import Terms
-from rlxweb.cost.upward import fastest_device_for
+from __future__ import annotations
 
-__all__ = [
-    "BackendCostModel",
-    "Candidate",
-    "CpuCostModel",
-    "CudaCostModel",
-    "DiscreteGpuCostModel",
-    "FusionBenefit",
-    "FusionTarget",
-    "GraphIoOptions",
-    "GraphIoProfile",
-    "IoFusionGate",
-    "MetalCostModel",
-    "MlxCostModel",
-    "RocmCostModel",
-    "Terms",
-    "WgpuCostModel",
-    "estimate_graph_cost",
-    "estimate_graph_cost_with_io",
-    "fastest_device_for",
-    "fusion_benefit",
-    "host_sync_op_kinds",
-    "io_fusion_gate_for_target",
-    "pick_best_device",
-    "profile_graph_io",
-    "profile_graph_io_outputs",
-    "should_fuse_with_target",
-]
+from typing import TYPE_CHECKING, Any
+
+from rlxweb.names import found, publish, published
+
+if TYPE_CHECKING:
+    from rlxweb.cost.estimate import estimate_graph_cost as estimate_graph_cost
+    from rlxweb.cost.estimate import (
+        estimate_graph_cost_with_io as estimate_graph_cost_with_io,
+    )
+    from rlxweb.cost.estimate import fastest_device_for as fastest_device_for
+    from rlxweb.cost.estimate import pick_best_device as pick_best_device
+    from rlxweb.cost.fusion_gate import FusionBenefit as FusionBenefit
+    from rlxweb.cost.fusion_gate import FusionTarget as FusionTarget
+    from rlxweb.cost.fusion_gate import IoFusionGate as IoFusionGate
+    from rlxweb.cost.fusion_gate import fusion_benefit as fusion_benefit
+    from rlxweb.cost.fusion_gate import (
+        io_fusion_gate_for_target as io_fusion_gate_for_target,
+    )
+    from rlxweb.cost.fusion_gate import (
+        should_fuse_with_target as should_fuse_with_target,
+    )
+    from rlxweb.cost.io_profile import GraphIoOptions as GraphIoOptions
+    from rlxweb.cost.io_profile import GraphIoProfile as GraphIoProfile
+    from rlxweb.cost.io_profile import host_sync_op_kinds as host_sync_op_kinds
+    from rlxweb.cost.io_profile import profile_graph_io as profile_graph_io
+    from rlxweb.cost.io_profile import (
+        profile_graph_io_outputs as profile_graph_io_outputs,
+    )
+    from rlxweb.cost.model import BackendCostModel as BackendCostModel
+    from rlxweb.cost.model import CpuCostModel as CpuCostModel
+    from rlxweb.cost.model import CudaCostModel as CudaCostModel
+    from rlxweb.cost.model import DiscreteGpuCostModel as DiscreteGpuCostModel
+    from rlxweb.cost.model import MetalCostModel as MetalCostModel
+    from rlxweb.cost.model import MlxCostModel as MlxCostModel
+    from rlxweb.cost.model import RocmCostModel as RocmCostModel
+    from rlxweb.cost.model import WgpuCostModel as WgpuCostModel
+    from rlxweb.decision.candidate import Candidate as Candidate
+    from rlxweb.decision.terms import Terms as Terms
+
+_OWN = {
+    "BackendCostModel": "rlxweb.cost.model",
+    "Candidate": "rlxweb.decision.candidate",
+    "CpuCostModel": "rlxweb.cost.model",
+    "CudaCostModel": "rlxweb.cost.model",
+    "DiscreteGpuCostModel": "rlxweb.cost.model",
+    "FusionBenefit": "rlxweb.cost.fusion_gate",
+    "FusionTarget": "rlxweb.cost.fusion_gate",
+    "GraphIoOptions": "rlxweb.cost.io_profile",
+    "GraphIoProfile": "rlxweb.cost.io_profile",
+    "IoFusionGate": "rlxweb.cost.fusion_gate",
+    "MetalCostModel": "rlxweb.cost.model",
+    "MlxCostModel": "rlxweb.cost.model",
+    "RocmCostModel": "rlxweb.cost.model",
+    "Terms": "rlxweb.decision.terms",
+    "WgpuCostModel": "rlxweb.cost.model",
+    "estimate_graph_cost": "rlxweb.cost.estimate",
+    "estimate_graph_cost_with_io": "rlxweb.cost.estimate",
+    "fastest_device_for": "rlxweb.cost.estimate",
+    "fusion_benefit": "rlxweb.cost.fusion_gate",
+    "host_sync_op_kinds": "rlxweb.cost.io_profile",
+    "io_fusion_gate_for_target": "rlxweb.cost.fusion_gate",
+    "pick_best_device": "rlxweb.cost.estimate",
+    "profile_graph_io": "rlxweb.cost.io_profile",
+    "profile_graph_io_outputs": "rlxweb.cost.io_profile",
+    "should_fuse_with_target": "rlxweb.cost.fusion_gate",
+}
+publish(__name__, _OWN)
+__all__ = published(__name__)
+
+
+def __getattr__(name: str) -> Any:
+    return found(__name__, name)

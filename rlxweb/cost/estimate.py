@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 from rlxweb.cost.graph_work import work_of_graph
 from rlxweb.cost.io_profile import GraphIoProfile
 from rlxweb.cost.model import BackendCostModel
 from rlxweb.cost.price import Prices, terms_of
-from rlxweb.cost.terms import Terms
-from rlxweb.devices.device import Device
+from rlxweb.decision.terms import Terms
+from rlxweb.device import Device
 from rlxweb.errors import UsageError
 from rlxweb.ir.graph import Graph, Node
+from rlxweb.names import from_above
 
 LEAVES = frozenset({"input", "param", "constant"})
 PRODUCTS = frozenset({"matmul", "fused_matmul_bias_act"})
@@ -91,6 +93,15 @@ def calibrated_terms(graph: Graph, model: BackendCostModel) -> Terms:
             hint=f"use {type(model).__name__}.calibrated()",
         )
     return terms_of(work_of_graph(graph), Prices(model.calibration))
+
+
+def fastest_device_for(graph: Graph, policy: Any = None) -> Device:
+    """The device a graph is predicted to run fastest on, under a DevicePolicy.
+
+    Errors   Unsupported when no allowed device can run it.
+    """
+    answer: Device = from_above("fastest_device_for")(graph, policy)
+    return answer
 
 
 def pick_best_device(graph: Graph, models: Iterable[BackendCostModel]) -> Device:

@@ -12,7 +12,7 @@ from enum import Enum
 
 from rlxweb.cost.io_profile import GraphIoProfile
 from rlxweb.cost.model import BackendCostModel
-from rlxweb.devices.device import Device, DeviceLike, parse_device
+from rlxweb.device import Device, DeviceLike, parse_device
 
 
 class FusionTarget(Enum):

@@ -15,9 +15,9 @@ from typing import Any, ClassVar, Self
 
 from rlxweb.cost.calibrated import measured_attributes
 from rlxweb.cost.record import Calibration
-from rlxweb.cost.upward import record_for
-from rlxweb.devices.device import Device, DeviceLike, parse_device
+from rlxweb.device import Device, DeviceLike, parse_device
 from rlxweb.errors import UsageError
+from rlxweb.names import from_above
 
 Rate = Callable[[int, int, int], float]
 
@@ -124,6 +124,7 @@ class BackendCostModel:
         Errors   DeviceError when the device cannot be opened or may not be measured.
         """
         which = cls.SEED["device"] if device is None else parse_device(device)
+        record_for = from_above("record_for")
         return cls.from_record(record_for(which, adapter), which)
 
     @classmethod

@@ -21,9 +21,9 @@ from rlxweb.cost.calibrated import (
 )
 from rlxweb.cost.curve import Curve, curve_of
 from rlxweb.cost.record import Calibration, Point
-from rlxweb.cost.terms import Terms
 from rlxweb.cost.welch_model import How, WelchModel, WelchSize
 from rlxweb.cost.work import Item, Work
+from rlxweb.decision.terms import Terms
 
 KERNELS = ("copy", "elementwise", "matmul", "fft")
 """The kinds of points a graph is priced by."""

@@ -19,7 +19,7 @@ from typing import Literal
 from rlxweb.cost.curve import Curve, curve_of
 from rlxweb.cost.fit import Fit, fit_relative
 from rlxweb.cost.record import Calibration, Point
-from rlxweb.cost.terms import Terms
+from rlxweb.decision.terms import Terms
 
 How = Literal["welch_host", "welch_fused", "welch_block"]
 

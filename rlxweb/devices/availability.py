@@ -12,7 +12,7 @@ from typing import Any
 
 from rlxweb.backends.pool import pool
 from rlxweb.backends.registry import ROWS, blocker
-from rlxweb.devices.device import PRIORITY, Device, DeviceLike, parse_device
+from rlxweb.device import PRIORITY, Device, DeviceLike, parse_device
 from rlxweb.errors import DeviceError
 
 

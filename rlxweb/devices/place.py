@@ -12,8 +12,8 @@ from typing import Any
 
 from rlxweb.backends.pool import pool
 from rlxweb.backends.registry import ROWS
+from rlxweb.device import PRIORITY, Device, DeviceLike, parse_device
 from rlxweb.devices.availability import is_available
-from rlxweb.devices.device import PRIORITY, Device, DeviceLike, parse_device
 from rlxweb.errors import DeviceError
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
-from rlxweb.devices.device import (
+from rlxweb.device import (
     PRIORITY,
     Device,
     DeviceLike,

@@ -14,8 +14,8 @@ from dataclasses import fields
 from typing import Any
 
 from rlxweb.errors import AdapterMissing
-from rlxweb.gpu.limits import Limits
 from rlxweb.gpu.port import BackendType, DeviceFacts, Want
+from rlxweb.limits import Limits
 
 _BACKENDS: dict[str, BackendType] = {
     "Vulkan": "vulkan",

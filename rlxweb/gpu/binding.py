@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from rlxweb.gpu import rules
-from rlxweb.gpu.limits import Limits
 from rlxweb.gpu.port import Access, Clear, Command, Copy, Dispatch, Range
+from rlxweb.limits import Limits
 
 _TYPES: dict[Access, str] = {
     "read": "read-only-storage",

@@ -17,8 +17,8 @@ from rlxweb.errors import (
     OutOfMemory,
     ShaderRejected,
 )
-from rlxweb.gpu.limits import Limits
 from rlxweb.gpu.port import Clear, Command, Copy, DeviceFacts, Dispatch
+from rlxweb.limits import Limits
 
 _SOFTWARE_NAMES = ("swiftshader", "llvmpipe", "lavapipe", "basic render")
 # WebGPU spells one feature otherwise than wgpu does, and rlxweb follows wgpu.

@@ -23,7 +23,6 @@ from rlxweb.errors import (
     UsageError,
 )
 from rlxweb.gpu import rules
-from rlxweb.gpu.limits import Limits
 from rlxweb.gpu.port import (
     Access,
     Clear,
@@ -35,6 +34,7 @@ from rlxweb.gpu.port import (
     Usage,
     Want,
 )
+from rlxweb.limits import Limits
 
 Kind = Literal[
     "no-adapter",

@@ -29,7 +29,6 @@ from rlxweb.errors import (
 from rlxweb.gpu import adapters as choice
 from rlxweb.gpu import rules
 from rlxweb.gpu.binding import Binder, Tables
-from rlxweb.gpu.limits import Limits
 from rlxweb.gpu.port import (
     Access,
     Command,
@@ -41,6 +40,7 @@ from rlxweb.gpu.proof import prove
 from rlxweb.gpu.readback import Reader
 from rlxweb.gpu.translate import translate
 from rlxweb.gpu.waiting import Waits
+from rlxweb.limits import Limits
 
 _USAGES: dict[Usage, str] = {
     "storage": "STORAGE|COPY_SRC|COPY_DST",

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from rlxweb.gpu.limits import Limits
+from rlxweb.limits import Limits
 
 Usage = Literal["storage", "uniform", "readback"]
 """storage: bound by shaders, source and target of copies. uniform: bound as uniform,

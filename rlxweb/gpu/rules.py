@@ -14,8 +14,8 @@ from itertools import pairwise
 from math import prod
 
 from rlxweb.errors import DeviceError, LimitExceeded
-from rlxweb.gpu.limits import Limits
 from rlxweb.gpu.port import Access, Clear, Command, Copy, Dispatch, Range, Usage
+from rlxweb.limits import Limits
 
 USAGES: tuple[Usage, ...] = ("storage", "uniform", "readback")
 ACCESSES: tuple[Access, ...] = ("read", "write", "uniform")

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlxweb.errors import RecordingError
-from rlxweb.io.choose import TRIGGER_REASON, is_trigger
+from rlxweb.io.channels import TRIGGER_REASON, is_trigger
 from rlxweb.io.clock import Clock, clock_scale, find_rate
 from rlxweb.io.contents import Contents, Found, Samples, Stream
 from rlxweb.io.source import ByteSource

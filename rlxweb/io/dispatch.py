@@ -13,7 +13,7 @@ from pathlib import PurePath
 
 from rlxweb.errors import RecordingError, UsageError
 from rlxweb.io import npy
-from rlxweb.io.choose import choose_channels, unique_names
+from rlxweb.io.channels import choose_channels, unique_names
 from rlxweb.io.contents import Contents, Stream
 from rlxweb.io.csv_table import read_csv
 from rlxweb.io.edf import read_edf

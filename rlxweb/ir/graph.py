@@ -57,6 +57,15 @@ class Node:
     type: TensorType
     name: str = ""
 
+    @property
+    def is_literal(self) -> bool:
+        """A constant of one finite element: printed into a shader, not bound to it."""
+        return (
+            self.op == "constant"
+            and self.type.numel == 1
+            and bool(np.isfinite(self.attrs["value"].array).all())
+        )
+
     def __str__(self) -> str:
         args = ", ".join(f"%{i}" for i in self.inputs)
         attrs = ", ".join(f"{k}={v}" for k, v in self.attrs.items())

@@ -8,6 +8,7 @@ records themselves live in `rlxweb.ops`; this file must not know any of them.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -17,6 +18,7 @@ from rlxweb.ir.dtype import DType, as_dtype
 from rlxweb.ir.lowering import Lowering
 from rlxweb.ir.sample import Sample
 from rlxweb.ir.shape import Shape, numel, show
+from rlxweb.names import from_above
 
 Attrs = Mapping[str, Any]
 
@@ -233,13 +235,38 @@ class Op:
 
 @dataclass(slots=True)
 class Registry:
-    """Ops by name. One instance, `registry`, serves the package."""
+    """Ops by name. One instance, `registry`, serves the package.
 
+    vocabulary  called once, when the first op is asked for; it registers the ops that
+                come with rlxweb, so that whoever needs none does not load them
+    """
+
+    vocabulary: Callable[[], object] | None = None
     _ops: dict[str, Op] = field(default_factory=dict)
     _aliases: dict[str, str] = field(default_factory=dict)
 
+    _loading: bool = False
+    _turn: threading.RLock = field(default_factory=threading.RLock)
+
+    def _filled(self) -> None:
+        if self.vocabulary is None:
+            return
+        with self._turn:  # others wait until all of it is there
+            if self.vocabulary is None or self._loading:
+                return
+            self._loading = True
+            try:
+                self.vocabulary()
+                self.vocabulary = None
+            finally:
+                self._loading = False
+
     def register(self, op: Op, *, replace: bool = False) -> Op:
         """Add a record. Errors  GraphError when the name is taken."""
+        self._filled()
+        return self._added(op, replace)
+
+    def _added(self, op: Op, replace: bool = False) -> Op:
         for name in (op.name, *op.aliases):
             if not replace and (name in self._ops or name in self._aliases):
                 raise GraphError(
@@ -252,8 +279,9 @@ class Registry:
         return op
 
     def register_all(self, ops: Iterable[Op]) -> None:
+        """Add the records of a family of the vocabulary; waits for nobody's lock."""
         for op in ops:
-            self.register(op)
+            self._added(op)
 
     def unregister(self, name: str) -> None:
         op = self.get(name)
@@ -263,6 +291,7 @@ class Registry:
 
     def get(self, name: str) -> Op:
         """The record of a name or alias. Errors  UnknownOp with near matches."""
+        self._filled()
         found = self._ops.get(self._aliases.get(name, name))
         if found is None:
             raise UnknownOp(
@@ -273,13 +302,16 @@ class Registry:
         return found
 
     def __contains__(self, name: object) -> bool:
+        self._filled()
         return name in self._ops or name in self._aliases
 
     def __iter__(self) -> Iterator[Op]:
+        self._filled()
         return iter(self._ops.values())
 
     def __len__(self) -> int:
+        self._filled()
         return len(self._ops)
 
 
-registry = Registry()
+registry = Registry(lambda: from_above("FAMILIES"))

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.compile.fusion import inlined
 from rlxweb.errors import GraphError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph, Node
@@ -109,7 +108,7 @@ def _let(graph: Graph, ids: Sequence[int], loads: Mapping[int, str]) -> list[str
             raise GraphError(str(node), "it is not elementwise")
         for i in node.inputs:
             one = graph.node(i)
-            if i not in named and inlined(one):
+            if i not in named and one.is_literal:
                 # A variable, because a module is refused when an expression of
                 # literals alone overflows or divides by zero (naga sees through let).
                 value = one.attrs["value"].array.reshape(-1)[0]

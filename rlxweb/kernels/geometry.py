@@ -13,15 +13,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rlxweb.errors import LimitExceeded
-from rlxweb.gpu.limits import Limits
 from rlxweb.ir.lowering import Access, Call
+from rlxweb.limits import MAX_TURNS, Limits
 
 # A plan with more dispatches than this for one step is a bug, not a split.
 MAX_PIECES = 1 << 20
-# llvmpipe ends every loop, silently, once one invocation has made 65,535 turns in all
-# its loops together (seen with Mesa 22.3 on Vulkan and OpenGL), and browsers lose the
-# device over long dispatches: longer loops are cut into several dispatches everywhere.
-MAX_TURNS = 65_000
 
 
 @dataclass(frozen=True, slots=True)

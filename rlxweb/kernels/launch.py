@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from rlxweb.errors import LimitExceeded
-from rlxweb.gpu.limits import Limits
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Call, Ref
 from rlxweb.kernels.geometry import Geometry, Piece, fold, merged_reads
@@ -23,6 +22,7 @@ from rlxweb.kernels.source import (
     module,
     uniform_fields,
 )
+from rlxweb.limits import Limits
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.ir import fft_plan as plan
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.tensor import Tensor
+from rlxweb.recipes import fft_plan as plan
 
 MATRIX = 16
 """Largest composite DFT matrix: 2 * 16 squared floats are one binding of 4 KiB."""

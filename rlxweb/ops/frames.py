@@ -16,7 +16,6 @@ from rlxweb.ir.op import Attr, Attrs, Op, TensorType, registry
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.shape import Shape
 from rlxweb.ir.tensor import Tensor
-from rlxweb.ir.welch_plan import frame_count
 from rlxweb.ops.spectral import (
     TRANSFORM,
     Types,
@@ -25,6 +24,7 @@ from rlxweb.ops.spectral import (
     fft_flops,
     row_length,
 )
+from rlxweb.recipes.welch_plan import frame_count
 
 
 def _infer_frame(types: Types, attrs: Attrs) -> TensorType:

@@ -18,7 +18,7 @@ from rlxweb.ir.op import EXACT, Attr, Attrs, Op, TensorType, Tolerance, Trait, r
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.shape import Shape, normal_axes, show
 from rlxweb.ops.elementwise import FLOATS, NUMBERS, is_float, need
-from rlxweb.ops.reduce_calls import Kind, reduction
+from rlxweb.recipes.reduce_calls import Kind, reduction
 
 Types = tuple[TensorType, ...]
 

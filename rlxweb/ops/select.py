@@ -23,7 +23,7 @@ from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.shape import Shape, normal_axis, numel, show
 from rlxweb.ops.elementwise import INTEGERS, NUMBERS, need
 from rlxweb.ops.reduce import SUMMED, accumulator
-from rlxweb.ops.select_calls import gather_recipe, scan_recipe, topk_recipe
+from rlxweb.recipes.select_calls import gather_recipe, scan_recipe, topk_recipe
 
 Types = tuple[TensorType, ...]
 

@@ -2,7 +2,7 @@
 
 Complex values are real tensors in block layout, the last axis holding N real and then N
 imaginary parts. Norms mean what they mean in numpy.fft; "none" scales nothing. Shader
-geometry lives in `rlxweb.ir.fft_calls`; no device is known here.
+geometry lives in `rlxweb.recipes.fft_calls`; no device is known here.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Any
 
 from rlxweb.errors import AttributeRefused, DTypeError, ShapeError
-from rlxweb.ir import fft_calls as calls
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Compose, Expr, Kernel, Recipe
 from rlxweb.ir.op import (
@@ -28,6 +27,7 @@ from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.shape import numel, show
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops import fft_compose as compose
+from rlxweb.recipes import fft_calls as calls
 
 Types = tuple[TensorType, ...]
 

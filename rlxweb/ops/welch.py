@@ -2,7 +2,7 @@
 
 welch_power and welch_row_peaks work on signals, power_peaks on spectra of power, and
 welch_peaks is RLX's op on transformed segments. Peaks are (bin, power) pairs, powers
-falling, ties to the smaller bin. Fused kernels are variants in `rlxweb.kernels.welch`.
+falling, ties to the smaller bin. Fused kernels are variants, in `rlxweb.recipes`.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from rlxweb.ir.op import (
 )
 from rlxweb.ir.shape import show
 from rlxweb.ir.tensor import Tensor
-from rlxweb.ir.welch_plan import WelchPlan, check_k, welch_plan
 from rlxweb.ops.fft_compose import constant, zeros
 from rlxweb.ops.frames import frames_of
 from rlxweb.ops.spectral import Types, block_length
 from rlxweb.ops.welch_samples import PEAK_SAMPLES, SEGMENT_SAMPLES, power_cases
+from rlxweb.recipes.welch_plan import WelchPlan, check_k, welch_plan
 
 BLOCK = 1 << 16
 """Values transformed at once on a CPU: frames and spectra then stay in its cache."""

@@ -13,14 +13,14 @@ from typing import Any, Literal
 
 from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import Array
-from rlxweb.compile.explain import explain_decision
+from rlxweb.choose.auto import auto_pick
+from rlxweb.choose.predict import GraphPick
+from rlxweb.choose.priced import gate_of
 from rlxweb.compile.pipeline import compile_graph
 from rlxweb.compile.plan import Plan
-from rlxweb.devices.auto import auto_pick
-from rlxweb.devices.device import Device, DeviceLike, parse_device
+from rlxweb.decision.explain import explain_decision
+from rlxweb.device import Device, DeviceLike, parse_device
 from rlxweb.devices.place import Place
-from rlxweb.devices.predict import GraphPick
-from rlxweb.devices.priced import gate_of
 from rlxweb.errors import (
     DTypeError,
     InputError,
@@ -30,8 +30,8 @@ from rlxweb.errors import (
     Unsupported,
 )
 from rlxweb.gpu.drive import awaited, drive
-from rlxweb.gpu.limits import Limits
 from rlxweb.ir.graph import Graph
+from rlxweb.limits import Limits
 from rlxweb.runtime.feeds import as_input, check_feeds, unknown
 
 Precision = Literal["f32"]

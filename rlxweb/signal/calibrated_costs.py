@@ -14,17 +14,18 @@ from typing import Any
 import numpy as np
 
 from rlxweb.backends.pool import pool
-from rlxweb.cost import BackendCostModel, GraphIoProfile
-from rlxweb.cost.candidate import Candidate
-from rlxweb.devices.device import Device, DeviceLike, parse_device
+from rlxweb.cost.io_profile import GraphIoProfile
+from rlxweb.cost.model import BackendCostModel
+from rlxweb.decision.candidate import Candidate
+from rlxweb.decision.strategy import WelchPeaksStrategy
+from rlxweb.device import Device, DeviceLike, parse_device
 from rlxweb.devices.place import CPU, Place
 from rlxweb.errors import DeviceError, Unsupported
+from rlxweb.rlx.seed_costs import GateBreakdown, WelchPeaksCosts
+from rlxweb.rlx.welch_params import WelchPeakParams
 from rlxweb.signal.engine import WelchJob
 from rlxweb.signal.presets import from_preset
 from rlxweb.signal.prices import candidates_at, fits
-from rlxweb.signal.seed_costs import GateBreakdown, WelchPeaksCosts
-from rlxweb.signal.strategy import WelchPeaksStrategy
-from rlxweb.signal.welch_params import WelchPeakParams
 
 
 def io_cost_ns(io: GraphIoProfile, model: BackendCostModel) -> float:

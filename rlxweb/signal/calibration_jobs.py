@@ -12,8 +12,8 @@ from functools import partial
 
 import numpy as np
 
-from rlxweb.devices.calibration_kernels import Job
-from rlxweb.devices.device import Device
+from rlxweb.calibration.kernels import Job
+from rlxweb.device import Device
 from rlxweb.devices.place import Place
 from rlxweb.signal.engine import NUMPY, Engine, GraphEngine
 from rlxweb.signal.presets import from_preset

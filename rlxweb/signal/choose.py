@@ -13,11 +13,12 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from rlxweb.backends.pool import pool
+from rlxweb.calibration.worth import worth
+from rlxweb.decision.strategy import WelchPeaksStrategy, parse_welch_peaks_strategy
+from rlxweb.device import Device, DeviceLike, parse_device
 from rlxweb.devices.availability import open_async
-from rlxweb.devices.device import Device, DeviceLike, parse_device
 from rlxweb.devices.place import Place, available_places
 from rlxweb.devices.policy import DevicePolicy, device_from_env
-from rlxweb.devices.worth import worth
 from rlxweb.errors import (
     DeviceError,
     DTypeError,
@@ -29,7 +30,6 @@ from rlxweb.gpu.drive import awaited, can_block
 from rlxweb.signal.engine import WelchJob, refusal
 from rlxweb.signal.picker import Pick, decide, first_of
 from rlxweb.signal.prices import NO_MODEL, candidates_at
-from rlxweb.signal.strategy import WelchPeaksStrategy, parse_welch_peaks_strategy
 
 Strategy = str | WelchPeaksStrategy
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-from rlxweb.cost import BackendCostModel, GraphIoProfile
-from rlxweb.devices.device import Device, DeviceLike, parse_device
+from rlxweb.cost.io_profile import GraphIoProfile
+from rlxweb.cost.model import BackendCostModel
+from rlxweb.decision.strategy import WelchPeaksStrategy, parse_welch_peaks_strategy
+from rlxweb.device import Device, DeviceLike, parse_device
 from rlxweb.errors import UsageError
-from rlxweb.signal import seed_costs
-from rlxweb.signal.seed_costs import (
+from rlxweb.rlx import seed_costs
+from rlxweb.rlx.seed_costs import (
     GateBreakdown,
     Learned,
     Models,
@@ -25,8 +27,7 @@ from rlxweb.signal.seed_costs import (
     host_fft_peaks_io_profile,
     useful_bytes_touched,
 )
-from rlxweb.signal.strategy import WelchPeaksStrategy, parse_welch_peaks_strategy
-from rlxweb.signal.welch_params import WelchPeakParams
+from rlxweb.rlx.welch_params import WelchPeakParams
 
 __all__ = [
     "GateBreakdown",

@@ -16,14 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.backends.pool import pool
-from rlxweb.devices.device import Device
+from rlxweb.device import Device
 from rlxweb.errors import Unsupported
 from rlxweb.gpu.drive import drive
+from rlxweb.host.spec import WelchSpec
+from rlxweb.host.spectrum import welch_power
+from rlxweb.host.strongest import strongest_bins
 from rlxweb.ir.graph import Graph
 from rlxweb.runtime.session import CompiledGraph, Session
-from rlxweb.signal.peak_search import strongest_bins
-from rlxweb.signal.spec import WelchSpec
-from rlxweb.signal.spectrum import welch_power
 
 Rows = NDArray[Any]
 

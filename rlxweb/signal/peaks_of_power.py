@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.errors import UsageError
+from rlxweb.host.strongest import strongest_bins
 from rlxweb.signal.local_maxima import local_maxima
-from rlxweb.signal.peak_search import strongest_bins
 
 _DOING = "peaks"
 

@@ -1,9 +1,9 @@
 """Picks where and how a Welch job runs, by predicted time, and says why.
 
 The CPU is always a candidate and allowed to win. Other engines are opened, and measured
-once, only when there is work to win that back (`devices/worth.py`). The statistic asked
-for is the one computed: a single segment stands for several only where the caller said
-`min_segments=1`.
+once, only when there is work to win that back (`calibration/worth.py`). The statistic
+asked for is the one computed: a single segment stands for several only where the caller
+said `min_segments=1`.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rlxweb.compile.plan import Decision
-from rlxweb.cost.candidate import Candidate, comparison, ranked
-from rlxweb.cost.terms import Terms
-from rlxweb.devices.corrections import corrections
-from rlxweb.devices.device import Device
+from rlxweb.calibration.corrections import corrections
+from rlxweb.calibration.worth import Worth, worth
+from rlxweb.choose.predict import PREFER_WITHIN
+from rlxweb.choose.priced import UNMEASURED, measure_if_worth_it
+from rlxweb.decision.candidate import Candidate, comparison, ranked
+from rlxweb.decision.decision import Decision
+from rlxweb.decision.terms import Terms
+from rlxweb.device import Device
 from rlxweb.devices.place import CPU, Place, available_places, parse_place
-from rlxweb.devices.predict import PREFER_WITHIN
-from rlxweb.devices.priced import UNMEASURED, measure_if_worth_it
-from rlxweb.devices.worth import Worth, worth
 from rlxweb.errors import UsageError
+from rlxweb.host.spec import WelchSpec
 from rlxweb.signal.calibration_jobs import welch_jobs
 from rlxweb.signal.costs import estimate_welch_peaks_costs
 from rlxweb.signal.engine import NUMPY, Engine, How, WelchJob, device_engine
@@ -33,7 +34,6 @@ from rlxweb.signal.prices import (
     points_for,
     size_of,
 )
-from rlxweb.signal.spec import WelchSpec
 
 __all__ = [
     "Pick",

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from rlxweb.errors import UsageError, did_you_mean
+from rlxweb.host.spec import Detrend, WelchSpec
 from rlxweb.signal.resolve import DEFAULT_NPERSEG, frozen_window, resolve, whole
-from rlxweb.signal.spec import Detrend, WelchSpec
 from rlxweb.signal.windows import WindowLike
 
 PRESETS: Final = ("rlx", "scipy", "mne")

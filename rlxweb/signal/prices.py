@@ -14,15 +14,15 @@ from functools import lru_cache
 from typing import Any
 
 from rlxweb.backends.pool import pool
+from rlxweb.calibration.corrections import Bucket, corrections, octave
+from rlxweb.choose.priced import Priced, priced
 from rlxweb.cost.assumed import assumed_cpu
-from rlxweb.cost.candidate import Candidate
 from rlxweb.cost.record import Calibration
-from rlxweb.cost.terms import TIMES, Terms
 from rlxweb.cost.welch_model import How, WelchModel, WelchSize, block_terms
-from rlxweb.devices.corrections import Bucket, corrections, octave
-from rlxweb.devices.device import Device
+from rlxweb.decision.candidate import Candidate
+from rlxweb.decision.terms import TIMES, Terms
+from rlxweb.device import Device
 from rlxweb.devices.place import CPU, Place
-from rlxweb.devices.priced import Priced, priced
 from rlxweb.errors import DeviceError
 from rlxweb.gpu.drive import in_a_tab
 from rlxweb.ir.op import TensorType, registry

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.compile.explain import explain_json
-from rlxweb.compile.plan import Decision
-from rlxweb.devices.device import Device
+from rlxweb.decision.decision import Decision
+from rlxweb.decision.explain import explain_json
+from rlxweb.device import Device
 from rlxweb.devices.place import Place
+from rlxweb.host.spec import WelchSpec
 from rlxweb.signal.picker import crossover
-from rlxweb.signal.spec import WelchSpec
 
 
 @dataclass(frozen=True, slots=True, eq=False)

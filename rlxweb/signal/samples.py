@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rlxweb.errors import NotFinite, ShapeError, UsageError
-from rlxweb.signal.spec import sample_dtype
+from rlxweb.host.spec import sample_dtype
 
 NanPolicy = Literal["raise", "propagate"]
 Precision = Literal["f32", "f64"]

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.errors import DTypeError, UsageError
+from rlxweb.host.segments import samples_needed, segment_count
+from rlxweb.host.spec import WelchSpec
 from rlxweb.signal.engine import NUMPY, Engine
-from rlxweb.signal.segments import samples_needed, segment_count
-from rlxweb.signal.spec import WelchSpec
 
 DOING = "welch over a stream"
 

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rlxweb.devices.device import DeviceLike
+from rlxweb.device import DeviceLike
+from rlxweb.host.spectrum import frequencies
 from rlxweb.signal.choose import choose_engine, choose_engine_async
 from rlxweb.signal.engine import WelchJob
 from rlxweb.signal.resolve import resolve
 from rlxweb.signal.samples import NanPolicy, Precision, as_rows, refuse_nonfinite
-from rlxweb.signal.spectrum import frequencies
 from rlxweb.signal.windows import WindowLike
 
 DOING = "welch"

@@ -11,9 +11,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rlxweb.devices.device import DeviceLike
+from rlxweb.device import DeviceLike
 from rlxweb.errors import UsageError
 from rlxweb.gpu.drive import drive
+from rlxweb.host.spec import WelchSpec
+from rlxweb.host.spectrum import frequencies
 from rlxweb.signal.choose import Strategy, choose_engine, choose_engine_async
 from rlxweb.signal.engine import WelchJob
 from rlxweb.signal.peaks_of_power import PeaksOfPower, as_peaks, peaks_of_power
@@ -21,8 +23,6 @@ from rlxweb.signal.picker import Pick
 from rlxweb.signal.presets import OF_PRESET, from_preset
 from rlxweb.signal.result import WelchPeaks
 from rlxweb.signal.samples import NanPolicy, Precision, as_rows, refuse_nonfinite
-from rlxweb.signal.spec import WelchSpec
-from rlxweb.signal.spectrum import frequencies
 from rlxweb.signal.windows import WindowLike
 
 DOING = "welch_peaks"

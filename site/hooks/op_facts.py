@@ -17,7 +17,6 @@ from typing import Any
 from rlxweb.backends.webgpu_recipes import Recipes
 from rlxweb.compile.passes.decompose import composition
 from rlxweb.errors import RlxError
-from rlxweb.gpu.limits import Limits
 from rlxweb.gpu.port import Want
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph, typed
@@ -27,7 +26,8 @@ from rlxweb.ir.sample import Sample
 from rlxweb.ir.tensor import Tensor
 from rlxweb.kernels.expression import expression
 from rlxweb.kernels.source import STORED
-from rlxweb.kernels.variants import Hardware
+from rlxweb.limits import Limits
+from rlxweb.recipes.variants import Hardware
 
 Types = tuple[TensorType, ...]
 

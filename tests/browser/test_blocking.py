@@ -81,7 +81,7 @@ def test_a_device_left_open_is_numpy_where_nothing_can_wait(tab: Tab) -> None:
         """
 import json
 import numpy as np, rlxweb as rlx
-from rlxweb.devices.worth import worth
+from rlxweb.calibration.worth import worth
 worth.spent_ns = 1e9
 x = np.random.default_rng(0).standard_normal((64, 2048)).astype(np.float32)
 p = rlx.welch_peaks(x, fs=256, k=3)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from rlxweb.devices.agreement import checked_ops
+from rlxweb.runners.agreement import checked_ops
 
 pytestmark = pytest.mark.requires_browser
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from rlxweb import DevicePolicy, Graph, GraphDevices
-from rlxweb.devices import graph_devices, run_with_fallback
-from rlxweb.devices.device import Device
+from rlxweb.device import Device
 from rlxweb.errors import (
     DeviceFallbackError,
     DeviceLost,
@@ -18,7 +17,9 @@ from rlxweb.errors import (
     ShaderRejected,
     Unsupported,
 )
-from tests.unit.devices.fakes import FakeMachine, adding
+from rlxweb.runners import graph_devices
+from rlxweb.runners.fallback import run_with_fallback
+from tests.unit.runners.fakes import FakeMachine, adding
 
 pytestmark = pytest.mark.fault
 

@@ -12,11 +12,11 @@ import os
 import pytest
 from hypothesis import HealthCheck, given, seed, settings
 
-from rlxweb.gpu.limits import shrunk
 from rlxweb.gpu.port import Want
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Tolerance
 from rlxweb.ir.verify import verify
+from rlxweb.limits import shrunk
 from tests.agreement import Engine, engine, judge, oracle, rounding
 from tests.graphs.strategy import Case, cases
 

@@ -17,9 +17,9 @@ from rlxweb import Graph, Session
 from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.errors import LimitExceeded
 from rlxweb.gpu.drive import drive
-from rlxweb.gpu.limits import Limits, shrunk
 from rlxweb.gpu.native import NativePort
 from rlxweb.gpu.port import Command, Copy, Dispatch, Want
+from rlxweb.limits import Limits, shrunk
 from tests.agreement import Engine
 
 pytestmark = pytest.mark.requires_wgpu

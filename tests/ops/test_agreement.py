@@ -11,11 +11,11 @@ from collections.abc import Iterable
 import pytest
 
 from rlxweb.errors import DTypeError, LimitExceeded, RlxError
-from rlxweb.gpu.limits import shrunk
 from rlxweb.gpu.port import Want
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import registry
-from rlxweb.kernels.variants import variants_of
+from rlxweb.limits import shrunk
+from rlxweb.recipes.variants import variants_of
 from tests.agreement import Engine, engine, judge, oracle, strided
 from tests.ops.ways import Case, names, plain, through_views
 

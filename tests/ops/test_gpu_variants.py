@@ -14,7 +14,7 @@ from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.gpu.port import Want
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import registry
-from rlxweb.kernels.variants import VARIANTS
+from rlxweb.recipes.variants import VARIANTS
 from tests.agreement import Engine, _port, judge, oracle
 from tests.ops.ways import plain
 

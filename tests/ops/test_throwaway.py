@@ -13,13 +13,13 @@ import pytest
 
 from rlxweb import Graph, Session
 from rlxweb.errors import AttributeRefused, DTypeError, GraphError, ShapeError
-from rlxweb.gpu.limits import shrunk
 from rlxweb.gpu.port import Want
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.layout import row_major
 from rlxweb.ir.lowering import Access, Axis, Call, Compose, Expr, Kernel, Recipe, Ref
 from rlxweb.ir.op import Attr, Op, TensorType, Tolerance, registry
 from rlxweb.ir.sample import Drawn, Sample
+from rlxweb.limits import shrunk
 from tests.agreement import engine
 from tests.ops import ways
 from tests.ops.test_agreement import wrong

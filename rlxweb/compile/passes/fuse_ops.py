@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from rlxweb.compile.passes.decompose import composition
 from rlxweb.compile.passes.rebuild import copy_node, rebuild
-from rlxweb.compile.plan import Decision
 from rlxweb.compile.target import Target
 from rlxweb.cost.fusion_gate import IoFusionGate, fusion_benefit
 from rlxweb.cost.io_profile import GraphIoProfile
+from rlxweb.decision.decision import Decision
 from rlxweb.errors import DeviceError
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.op import Op, registry

@@ -1,7 +1,7 @@
 """The op suite of the package, one case at a time, as the check page asks for it.
 
 `plan` lists every op and sample, `check` runs one of them on a device and says how near
-it is to NumPy in float64. What a right answer is, rlxweb.devices.agreement decides.
+it is to NumPy in float64. What a right answer is, rlxweb.runners.agreement decides.
 """
 
 import math
@@ -9,10 +9,10 @@ import math
 import numpy as np
 
 from rlxweb.backends.pool import pool
-from rlxweb.devices.agreement import case_of, check_case, checked_ops
 from rlxweb.devices.availability import open_async
 from rlxweb.errors import DeviceLost, GpuTimeout
 from rlxweb.ir.op import registry
+from rlxweb.runners.agreement import case_of, check_case, checked_ops
 
 LOST = (DeviceLost, GpuTimeout)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from rlxweb.errors import RecordingError
 from rlxweb.io import Channel, Group, Recording
-from rlxweb.io.choose import TRIGGER_REASON, choose_channels, is_trigger, unique_names
+from rlxweb.io.channels import TRIGGER_REASON, choose_channels, is_trigger, unique_names
 from rlxweb.io.contents import Found
 from rlxweb.io.edf_header import (
     BDF_MAGIC,

@@ -13,7 +13,7 @@ from edf import is_edf, open_edf
 
 import rlxweb as rlx
 from rlxweb.backends.pool import pool
-from rlxweb.devices.calibrated import measure_now
+from rlxweb.calibration.known import measure_now
 from rlxweb.devices.place import parse_place
 from rlxweb.errors import DeviceError, RecordingError
 from rlxweb.gpu.drive import can_block, drive

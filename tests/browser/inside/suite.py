@@ -15,9 +15,9 @@ from rlxweb.backends.pool import pool
 from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.compile.pipeline import compile_graph
 from rlxweb.gpu.browser import js_objects
-from rlxweb.gpu.limits import Limits, shrunk
 from rlxweb.ir.op import Tolerance
 from rlxweb.ir.verify import verify
+from rlxweb.limits import Limits, shrunk
 from rlxweb.runtime.feeds import as_input
 from tests.agreement import judge, oracle, rounding
 from tests.graphs.grown import MOST_NODES, Grown

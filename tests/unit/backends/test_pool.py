@@ -12,8 +12,8 @@ from rlxweb.backends.registry import ROWS, Row, blocker
 from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.errors import AdapterMissing, Unsupported
 from rlxweb.gpu.fake import Failure, FakePort
-from rlxweb.gpu.limits import shrunk
 from rlxweb.gpu.port import Want
+from rlxweb.limits import shrunk
 
 
 @pytest.fixture

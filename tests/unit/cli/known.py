@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from rlxweb.calibration.corrections import corrections
+from rlxweb.calibration.measure import identity_of
+from rlxweb.calibration.store import store
 from rlxweb.cost.record import Calibration, Point
-from rlxweb.devices.calibrate import identity_of
-from rlxweb.devices.calibration_store import store
-from rlxweb.devices.corrections import corrections
 from rlxweb.devices.place import CPU, Place, parse_place
 from rlxweb.gpu.port import Want
 from rlxweb.signal.choose import recent

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlxweb.cli.bench_picker import Cell, Measured, Row
-from rlxweb.cost.candidate import Candidate
-from rlxweb.cost.terms import Terms
-from rlxweb.devices.device import Device
+from rlxweb.decision.candidate import Candidate
+from rlxweb.decision.terms import Terms
+from rlxweb.device import Device
 from rlxweb.signal.engine import WelchJob
 
 MS = 1_000_000

@@ -12,8 +12,8 @@ import pytest
 
 from rlxweb.cli import bench_command, bench_picker
 from rlxweb.cli.bench_picker import Cell, Sweep
-from rlxweb.cost.candidate import Candidate
-from rlxweb.devices.device import Device
+from rlxweb.decision.candidate import Candidate
+from rlxweb.device import Device
 from rlxweb.devices.place import CPU
 from rlxweb.errors import DeviceLost
 from rlxweb.gpu.port import Want

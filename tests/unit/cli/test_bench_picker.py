@@ -23,8 +23,8 @@ from rlxweb.cli.bench_picker import (
     run_candidate,
     summary_of,
 )
-from rlxweb.cost.candidate import Candidate
-from rlxweb.devices.device import Device
+from rlxweb.decision.candidate import Candidate
+from rlxweb.device import Device
 from rlxweb.devices.place import CPU
 from rlxweb.errors import DeviceLost, OutOfMemory
 from tests.unit.cli.picker_bench import MS, Cost, Machine, S, measured, row, way

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from rlxweb.cli import bench_plot
 from rlxweb.cli.bench_plot import save_picker_plot
-from rlxweb.devices.device import Device
+from rlxweb.device import Device
 from rlxweb.errors import RecordingError, UsageError
 from tests.unit.cli.picker_bench import measured, row, way
 

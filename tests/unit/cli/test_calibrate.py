@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
+from rlxweb.calibration import measure as calibrate
+from rlxweb.calibration.measure import identity_of
+from rlxweb.calibration.stopwatch import Stopwatch
+from rlxweb.calibration.store import file_name, store
 from rlxweb.cli import calibrate_command
 from rlxweb.cli.calibrate_command import rate
 from rlxweb.cost.record import Point, from_json
-from rlxweb.devices import calibrate
-from rlxweb.devices.calibrate import identity_of
-from rlxweb.devices.calibration_store import file_name, store
 from rlxweb.devices.place import CPU
-from rlxweb.devices.stopwatch import Stopwatch
 from rlxweb.gpu.port import Want
 from tests.command_line import Said, call, spawn
 from tests.unit.cli.known import POINTS, cpu_record, keep, nothing_known, place_of

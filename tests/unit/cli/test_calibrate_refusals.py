@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from rlxweb.calibration import measure as calibrate
+from rlxweb.calibration.kernels import Job
 from rlxweb.cli import calibrate_command
 from rlxweb.cost.record import Calibration, from_json
-from rlxweb.devices import calibrate
-from rlxweb.devices.calibration_kernels import Job
-from rlxweb.devices.device import Device
+from rlxweb.device import Device
 from rlxweb.devices.place import CPU, Place
 from rlxweb.errors import DeviceLost, OutOfMemory
 from tests.command_line import call, environment
@@ -24,7 +24,7 @@ STOP = """
 import os, signal, sys
 import rlxweb.cli.calibrate_command as command
 from rlxweb.cli.main import main
-from rlxweb.devices.calibration_kernels import Job
+from rlxweb.calibration.kernels import Job
 def stop():
     os.kill(os.getpid(), signal.SIGINT)
 command.welch_jobs = lambda place: [Job("welch_host", {}, stop)]

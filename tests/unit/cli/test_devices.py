@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from rlxweb.devices.device import Device
+from rlxweb.device import Device
 from rlxweb.errors import AdapterMissing
 from tests.command_line import call, spawn
 

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rlxweb.calibration.corrections import corrections
+from rlxweb.calibration.stopwatch import Stopwatch
 from rlxweb.cli import explain_command
 from rlxweb.cost import Terms
 from rlxweb.cost.assumed import assumed_cpu, assumed_gpu
-from rlxweb.devices.corrections import corrections
 from rlxweb.devices.place import CPU
-from rlxweb.devices.stopwatch import Stopwatch
 from rlxweb.errors import OutOfMemory
 from rlxweb.gpu.port import Want
 from rlxweb.signal.costs import estimate_welch_peaks_costs

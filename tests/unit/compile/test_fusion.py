@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlxweb.backends.cpu import CpuBackend
-from rlxweb.compile.fusion import MAX_NODES, inlined, regions
+from rlxweb.compile.fusion import MAX_NODES, regions
 from rlxweb.compile.target import Target
 from rlxweb.ir.graph import Graph
 
@@ -105,4 +105,4 @@ def test_only_single_finite_constants_are_printed() -> None:
             ([1.0, 2.0], "f32"),
         )
     ]
-    assert [inlined(graph.node(t.id)) for t in made] == [True] * 4 + [False] * 3
+    assert [graph.node(t.id).is_literal for t in made] == [True] * 4 + [False] * 3

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from rlxweb import Graph, Session
 from rlxweb.compile.pipeline import compile_graph
-from rlxweb.compile.plan import Decision, Plan
+from rlxweb.compile.plan import Plan
 from rlxweb.compile.plan_work import profile_plan
 from rlxweb.compile.target import Target
 from rlxweb.cost.fusion_gate import (
@@ -25,6 +25,7 @@ from rlxweb.cost.fusion_gate import (
     io_fusion_gate_for_target,
 )
 from rlxweb.cost.model import WgpuCostModel
+from rlxweb.decision.decision import Decision
 from rlxweb.errors import Unsupported, UsageError
 from rlxweb.gpu.port import Want
 from rlxweb.ir.dtype import DType

@@ -7,8 +7,9 @@ import pytest
 
 from rlxweb.backends.cpu import CpuBackend
 from rlxweb.compile.pipeline import check_dtypes, compile_graph
-from rlxweb.compile.plan import Decision, Plan
+from rlxweb.compile.plan import Plan
 from rlxweb.compile.target import Target
+from rlxweb.decision.decision import Decision
 from rlxweb.errors import DTypeError, VerifyError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph

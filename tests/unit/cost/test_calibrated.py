@@ -23,12 +23,10 @@ from rlxweb.cost import (
 )
 from rlxweb.cost.assumed import assumed_cpu, assumed_gpu
 from rlxweb.cost.calibrated import interpolated
-from rlxweb.cost.candidate import comparison, ranked
 from rlxweb.cost.curve import curve_of
 from rlxweb.cost.fit import fit_relative
 from rlxweb.cost.price import Prices, terms_of
 from rlxweb.cost.record import Calibration, Point, from_json
-from rlxweb.cost.terms import TIMES
 from rlxweb.cost.welch_model import (
     COLUMNS,
     WelchModel,
@@ -39,7 +37,9 @@ from rlxweb.cost.welch_model import (
     transform_work,
 )
 from rlxweb.cost.work import Item, Work
-from rlxweb.devices.device import Device
+from rlxweb.decision.candidate import comparison, ranked
+from rlxweb.decision.terms import TIMES
+from rlxweb.device import Device
 from rlxweb.errors import InputError
 
 

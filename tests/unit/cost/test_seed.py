@@ -36,7 +36,7 @@ from rlxweb.cost import (
     profile_graph_io_outputs,
     should_fuse_with_target,
 )
-from rlxweb.devices.device import Device
+from rlxweb.device import Device
 from rlxweb.errors import GraphError, UsageError
 from rlxweb.ir.op import registry
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlxweb.devices.device import PRIORITY, Device
+from rlxweb.device import PRIORITY, Device
 from rlxweb.devices.policy import (
     BenchmarkPick,
     CostModelPick,

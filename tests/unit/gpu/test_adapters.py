@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from rlxweb.gpu import adapters as choice
-from rlxweb.gpu.limits import Limits, shrunk
 from rlxweb.gpu.port import Want
+from rlxweb.limits import Limits, shrunk
 
 
 def adapter(

@@ -20,8 +20,8 @@ from rlxweb.errors import (
 )
 from rlxweb.gpu.drive import drive
 from rlxweb.gpu.fake import KINDS, STRIKES, Failure, FakePort
-from rlxweb.gpu.limits import shrunk
 from rlxweb.gpu.port import Clear, Copy, Dispatch, Range, Want
+from rlxweb.limits import shrunk
 
 SOURCE = "@compute @workgroup_size(1) fn main() {}"
 

@@ -19,9 +19,9 @@ from rlxweb.errors import (
     ShaderRejected,
 )
 from rlxweb.gpu.drive import drive
-from rlxweb.gpu.limits import Limits, shrunk
 from rlxweb.gpu.native import NativePort, adapters
 from rlxweb.gpu.port import Clear, Command, Copy, Dispatch, Range, Want
+from rlxweb.limits import Limits, shrunk
 
 ADD = """
 override WIDTH: u32 = 64;

@@ -8,8 +8,8 @@ import pytest
 
 from rlxweb.errors import DeviceError, LimitExceeded
 from rlxweb.gpu import rules
-from rlxweb.gpu.limits import Limits
 from rlxweb.gpu.port import Clear, Command, Copy, Dispatch, Range
+from rlxweb.limits import Limits
 
 LIMITS = replace(
     Limits(),

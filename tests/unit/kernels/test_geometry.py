@@ -10,9 +10,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from rlxweb.errors import LimitExceeded
-from rlxweb.gpu.limits import Limits, shrunk
 from rlxweb.ir.lowering import Access, Axis, Call, Ref
 from rlxweb.kernels.geometry import MAX_TURNS, Geometry, Piece, fold, merged_reads
+from rlxweb.limits import Limits, shrunk
 
 KINDS = ("parallel", "parallel", "serial", "whole")
 

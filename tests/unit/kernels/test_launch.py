@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from rlxweb.errors import LimitExceeded
-from rlxweb.gpu.limits import Limits, shrunk
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Access, Axis, Call, Ref
 from rlxweb.kernels.launch import Bound, Gathered, Launch, launches
+from rlxweb.limits import Limits, shrunk
 
 F32 = DType.F32
 

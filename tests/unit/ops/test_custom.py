@@ -22,14 +22,14 @@ from rlxweb.errors import (
     UnknownOp,
     Unsupported,
 )
-from rlxweb.gpu.limits import Limits
 from rlxweb.gpu.port import Want
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose, Expr, HostOnly
 from rlxweb.ir.op import Attr, registry
-from rlxweb.kernels.variants import Hardware
+from rlxweb.limits import Limits
 from rlxweb.ops.custom import register_custom
+from rlxweb.recipes.variants import Hardware
 from tests.agreement import engine
 
 NAME = "test_custom_leaky"

@@ -19,7 +19,7 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Access, Call, Recipe, Ref
 from rlxweb.ir.tensor import Tensor
-from rlxweb.ops.reduce_calls import Reduced, grouped, lanes_for, reduction
+from rlxweb.recipes.reduce_calls import Reduced, grouped, lanes_for, reduction
 
 REDUCTIONS = ("sum", "mean", "max", "min", "prod")
 SHAPES = hnp.array_shapes(min_dims=0, max_dims=5, min_side=1, max_side=4)

@@ -17,7 +17,7 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Recipe
 from rlxweb.ir.tensor import Tensor
-from rlxweb.ops.select_calls import scan_recipe, topk_recipe
+from rlxweb.recipes.select_calls import scan_recipe, topk_recipe
 
 
 def run(name: str, *arrays: Any, **attrs: Any) -> Any:

@@ -11,9 +11,9 @@ import pytest
 
 from rlxweb import Device, Graph, Session
 from rlxweb.backends.pool import pool
-from rlxweb.compile.plan import Decision
-from rlxweb.cost.candidate import Candidate
-from rlxweb.devices.predict import GraphPick
+from rlxweb.choose.predict import GraphPick
+from rlxweb.decision.candidate import Candidate
+from rlxweb.decision.decision import Decision
 from rlxweb.errors import (
     AdapterMissing,
     DTypeError,
@@ -25,7 +25,7 @@ from rlxweb.errors import (
     Unsupported,
     UsageError,
 )
-from rlxweb.gpu.limits import shrunk
+from rlxweb.limits import shrunk
 from rlxweb.runtime.session import CompiledGraph
 
 X = np.arange(8, dtype=np.float32).reshape(2, 4)

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from rlxweb.backends.registry import ROWS, Row
-from rlxweb.devices.calibration_store import store
-from rlxweb.devices.corrections import corrections
+from rlxweb.calibration.corrections import corrections
+from rlxweb.calibration.store import store
+from rlxweb.calibration.worth import worth
 from rlxweb.devices.place import CPU
-from rlxweb.devices.worth import worth
 from rlxweb.signal.choose import recent
 from tests.unit.signal.pretend_gpu import LABEL, PLACE, QUICK, SLOW, PretendGpu
 

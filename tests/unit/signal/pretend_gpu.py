@@ -11,11 +11,11 @@ import numpy as np
 
 from rlxweb.backends.pool import pool
 from rlxweb.backends.webgpu import WebGpuBackend
-from rlxweb.cost.candidate import Candidate
+from rlxweb.calibration.measure import identity_of
+from rlxweb.calibration.store import store
 from rlxweb.cost.record import Calibration, Point
-from rlxweb.devices.calibrate import identity_of
-from rlxweb.devices.calibration_store import store
-from rlxweb.devices.device import Device
+from rlxweb.decision.candidate import Candidate
+from rlxweb.device import Device
 from rlxweb.devices.place import CPU, Place
 from rlxweb.gpu.drive import drive
 from rlxweb.gpu.fake import Failure, FakePort

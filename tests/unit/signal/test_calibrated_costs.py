@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rlxweb.cost import CpuCostModel, GraphIoProfile, WgpuCostModel
 from rlxweb.cost.record import Point
-from rlxweb.devices.device import Device
+from rlxweb.device import Device
 from rlxweb.devices.place import CPU
 from rlxweb.errors import AdapterMissing, Unsupported, UsageError
 from rlxweb.signal import costs

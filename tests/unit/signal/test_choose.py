@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import rlxweb as rlx
-from rlxweb.compile.explain import explain_decision, explain_json
-from rlxweb.devices.corrections import corrections
-from rlxweb.devices.device import Device
+from rlxweb.calibration.corrections import corrections
+from rlxweb.decision.explain import explain_decision, explain_json
+from rlxweb.device import Device
 from rlxweb.devices.place import CPU
 from rlxweb.errors import (
     AdapterMissing,

@@ -9,7 +9,7 @@ import math
 import pytest
 
 from rlxweb.cost import CpuCostModel, MetalCostModel, profile_graph_io
-from rlxweb.devices.device import Device
+from rlxweb.device import Device
 from rlxweb.errors import UsageError
 from rlxweb.signal import costs
 from rlxweb.signal.costs import WelchPeakParams, WelchPeaksStrategy

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from rlxweb.errors import DTypeError, UsageError
+from rlxweb.host.spectrum import frequencies, welch_power
 from rlxweb.signal.local_maxima import local_maxima
 from rlxweb.signal.presets import from_preset
-from rlxweb.signal.spectrum import frequencies, welch_power
 
 SHAPES = hnp.array_shapes(min_dims=2, max_dims=2, max_side=40)
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rlxweb.cost.candidate import Candidate
+from rlxweb.calibration.worth import Worth
 from rlxweb.cost.record import Point
-from rlxweb.devices.device import Device
+from rlxweb.decision.candidate import Candidate
+from rlxweb.device import Device
 from rlxweb.devices.place import CPU, Place
-from rlxweb.devices.worth import Worth
 from rlxweb.errors import UsageError
 from rlxweb.signal import engine, picker
 from rlxweb.signal.costs import estimate_welch_peaks_costs
@@ -279,7 +279,7 @@ def test_large_jobs_measure_with_the_very_jobs(
     def measure(device: Device, adapter: str, jobs: Any, what: str) -> None:
         asked.append((Place(device, adapter), jobs))
 
-    monkeypatch.setattr("rlxweb.devices.priced.record_for", measure)
+    monkeypatch.setattr("rlxweb.choose.priced.record_for", measure)
     decide(job_of(9999), places=BOTH, worthwhile=Worth())
     assert asked == []
     monkeypatch.setenv("RLX_CALIBRATION", "lazy")

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from rlxweb.devices.device import Device
+from rlxweb.calibration.worth import worth
+from rlxweb.device import Device
 from rlxweb.devices.place import CPU
-from rlxweb.devices.worth import worth
 from rlxweb.signal import choose
 from rlxweb.signal.choose import RecentPicks, choose_engine
 from rlxweb.signal.engine import NUMPY

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from rlxweb.errors import DTypeError, UsageError
+from rlxweb.host.segments import segment_count
+from rlxweb.host.spec import sample_dtype
 from rlxweb.signal.resolve import resolve
-from rlxweb.signal.segments import segment_count
-from rlxweb.signal.spec import sample_dtype
 
 
 def test_defaults_are_scipys() -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import rlxweb as rlx
 from rlxweb.cost.record import Point
 from rlxweb.cost.welch_model import columns, size_of
-from rlxweb.devices.device import Device
+from rlxweb.device import Device
 from rlxweb.devices.place import CPU, Place
 from rlxweb.errors import (
     AdapterMissing,

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlxweb.errors import DTypeError, UsageError
+from rlxweb.host.spectrum import welch_power
 from rlxweb.signal.resolve import resolve
-from rlxweb.signal.spectrum import welch_power
 from rlxweb.signal.stream import WelchStream
 
 

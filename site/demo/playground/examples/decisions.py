@@ -4,13 +4,13 @@ import numpy as np
 from playground import plot
 
 import rlxweb as rlx
-from rlxweb.compile.explain import explain_decision
 from rlxweb.cost import (
     CpuCostModel,
     WgpuCostModel,
     estimate_graph_cost,
     pick_best_device,
 )
+from rlxweb.decision.explain import explain_decision
 
 
 def product(n):

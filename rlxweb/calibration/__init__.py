@@ -1,0 +1,1 @@
+"""Measured figures: taking them, keeping them, and what runs say of them since."""

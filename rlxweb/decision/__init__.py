@@ -1,0 +1,1 @@
+"""What was chosen and why, as plain data: candidates, their terms, and the prose."""

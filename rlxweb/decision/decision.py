@@ -1,0 +1,36 @@
+"""One choice as plain data, with every way there was. `explain` prints it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rlxweb.decision.candidate import Candidate
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One choice: what was chosen, why, and the numbers behind it.
+
+    candidates  every way there was, best first, where a cost model chose
+    """
+
+    what: str
+    why: str
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+    candidates: tuple[Candidate, ...] = ()
+
+    def __str__(self) -> str:
+        facts = ", ".join(f"{k}={v}" for k, v in self.numbers.items())
+        return f"{self.what}: {self.why}" + (f" ({facts})" if facts else "")
+
+    def as_json(self) -> dict[str, Any]:
+        document: dict[str, Any] = {
+            "what": self.what,
+            "why": self.why,
+            "numbers": dict(self.numbers),
+        }
+        if self.candidates:
+            document["candidates"] = [c.as_json() for c in self.candidates]
+        return document

@@ -1,0 +1,110 @@
+"""What one Welch estimate is: a frozen record with every default already decided.
+
+Owns the record and which sample dtypes are taken. It must not decide a default (that is
+`resolve.py` and `presets.py`), compute a spectrum or know a device: the CPU path, the
+stream form and the GPU plan all read this one record.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from rlxweb.errors import DTypeError, UsageError
+from rlxweb.host.segments import samples_needed, segment_count
+
+Detrend: TypeAlias = Literal["constant", "linear"]
+Average: TypeAlias = Literal["mean", "median"]
+
+_DOING = "welch"
+
+
+@dataclass(frozen=True, slots=True)
+class WelchSpec:
+    """One estimate, fully decided: scale · mean over segments of |FFT(window · x)|².
+
+    nperseg     samples in a segment
+    hop         samples from one segment's start to the next one's
+    nfft        FFT length; segments are zero-padded from nperseg up to it
+    n_segments  segments averaged per row; 0 means as many as the row or stream gives
+    window      nperseg float64 samples as bytes, so that specs hash and compare
+    detrend     what is removed from each segment before the window
+    one_sided   bins 0 … nfft // 2, all doubled but DC and (even nfft) Nyquist;
+                otherwise all nfft bins in numpy.fft.fftfreq's order
+    scale       the factor on |X|² before that doubling
+    average     mean, or median divided by scipy's bias
+    dtype       of the samples: float32, float64, complex64 or complex128
+    """
+
+    nperseg: int
+    hop: int
+    nfft: int
+    n_segments: int
+    window: bytes
+    detrend: Detrend | None
+    one_sided: bool
+    scale: float
+    average: Average
+    dtype: str
+
+    @property
+    def window_array(self) -> NDArray[np.float64]:
+        """The window, read-only, float64, shape (nperseg,)."""
+        return np.frombuffer(self.window, np.float64)
+
+    @property
+    def n_freqs(self) -> int:
+        """Bins in the answer, F."""
+        return self.nfft // 2 + 1 if self.one_sided else self.nfft
+
+    @property
+    def is_complex(self) -> bool:
+        """Samples are complex."""
+        return self.dtype.startswith("complex")
+
+    @property
+    def power_dtype(self) -> np.dtype[Any]:
+        """The dtype of the answer: float32 for single precision, else float64."""
+        single = self.dtype in ("float32", "complex64")
+        return np.dtype(np.float32 if single else np.float64)
+
+    @property
+    def doubled(self) -> slice:
+        """The bins that stand for themselves and their mirror image."""
+        if not self.one_sided:
+            return slice(0, 0)
+        return slice(1, self.n_freqs - 1 if self.nfft % 2 == 0 else self.n_freqs)
+
+    def segments_of(self, n_samples: int) -> int:
+        """Segments averaged from a row of n_samples; UsageError if it is too short."""
+        available = segment_count(n_samples, self.nperseg, self.hop)
+        wanted = self.n_segments or max(available, 1)
+        if available < wanted:
+            needed = samples_needed(wanted, self.nperseg, self.hop)
+            raise UsageError(
+                _DOING,
+                f"{wanted} segments need {needed} samples",
+                f"the row has {n_samples}",
+                "give a longer signal, a smaller nperseg or fewer segments",
+            )
+        return wanted
+
+
+def sample_dtype(dtype: DTypeLike) -> str:
+    """The dtype samples are taken as; integers and bool count as float64."""
+    given = np.dtype(dtype)
+    if given.kind in "biu":
+        return "float64"
+    if given.kind == "f" and given.itemsize <= 8:
+        return "float64" if given.itemsize == 8 else "float32"
+    if given.kind == "c" and given.itemsize <= 16:
+        return "complex128" if given.itemsize == 16 else "complex64"
+    raise DTypeError(
+        _DOING,
+        f"samples of dtype {given} are not taken",
+        "wanted bool, integers, float16 … float64, complex64 or complex128",
+        "convert them first, so that the loss of precision is your choice",
+    )

@@ -1,0 +1,136 @@
+"""The k strongest bins of every row, exactly: ties go to the smaller bin.
+
+Owns that one search. It must not know where power comes from; true local maxima are in
+`local_maxima.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlxweb.errors import DTypeError, UsageError
+from rlxweb.host.row_blocks import Task, run_tasks
+
+_BLOCK_BINS = 32_768
+_THREADED_BINS = 524_288
+
+_DOING = "strongest bins"
+
+
+def strongest_bins(
+    power: NDArray[Any], k: int, *, threads: int | None = None
+) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    """The k strongest bins of each row, strongest first.
+
+    Shapes   power (B, F) → bins (B, k) int64, power (B, k) of the same dtype
+    Numerics exact: equal powers in order of their bins; NaN after every number
+    Errors   UsageError unless power is 2-D and 1 ≤ k ≤ F; DTypeError unless floats
+    """
+    if power.ndim != 2:
+        raise UsageError(
+            _DOING,
+            f"the power has shape {power.shape}",
+            "2 axes are wanted: rows, bins",
+        )
+    if power.dtype.kind != "f":
+        raise DTypeError(_DOING, f"the power is {power.dtype}", "floats are wanted")
+    n_rows, n_bins = power.shape
+    if not 1 <= k <= n_bins:
+        raise UsageError(
+            _DOING,
+            f"k is {k}",
+            f"it must be 1 to {n_bins}, the number of bins",
+            "ask for fewer bins or give a larger nperseg or nfft",
+        )
+    bins = np.empty((n_rows, k), np.int64)
+    top = np.empty((n_rows, k), power.dtype)
+    rows = max(1, _BLOCK_BINS // n_bins)
+
+    def make_worker() -> Task:
+        def work(task: int) -> None:
+            mine = slice(task * rows, (task + 1) * rows)
+            _search(np.ascontiguousarray(power[mine]), bins[mine], top[mine])
+
+        return work
+
+    if power.size < _THREADED_BINS:
+        threads = 1
+    run_tasks(-(-n_rows // rows), make_worker, threads=threads)
+    return bins, top
+
+
+def _search(power: NDArray[Any], bins: NDArray[np.int64], top: NDArray[Any]) -> None:
+    n_rows, n_bins = power.shape
+    k = bins.shape[1]
+    if 2 * k > n_bins:
+        _sorted_outright(power, bins, top)
+        return
+    parted = power.copy()
+    parted.partition(n_bins - k, axis=1)
+    reached = power >= parted[:, n_bins - k, None]
+    flat = reached.ravel().nonzero()[0]
+    if flat.size == n_rows * k:
+        values = power.ravel()[flat].reshape(n_rows, k)
+        columns = flat.reshape(n_rows, k)
+        columns -= np.arange(0, n_rows * n_bins, n_bins)[:, None]
+        # In ascending order, k per row on average: k in each row if none is astray,
+        # neither behind its row nor before it (a negative number, unsigned, is huge).
+        if columns.view(np.uintp).max() < n_bins:
+            _ordered(columns, values, bins, top)
+            return
+    _repaired(power, reached, bins, top)
+
+
+def _ordered(
+    columns: NDArray[np.int64],
+    values: NDArray[Any],
+    bins: NDArray[np.int64],
+    top: NDArray[Any],
+) -> None:
+    """Sort the chosen bins, given in ascending order, strongest first.
+
+    The fast sort may shuffle equal powers; only then is the slower, stable one run.
+    """
+    falling = -values
+    kinds: tuple[Literal["quicksort", "stable"], ...] = ("quicksort", "stable")
+    starts = np.arange(0, columns.size, columns.shape[1])[:, None]
+    for kind in kinds:
+        order = falling.argsort(axis=1, kind=kind)
+        order += starts
+        top[...] = values.ravel()[order]
+        if kind == "stable" or not (top[:, 1:] == top[:, :-1]).any():
+            break
+    bins[...] = columns.ravel()[order]
+
+
+def _repaired(
+    power: NDArray[Any],
+    reached: NDArray[np.bool_],
+    bins: NDArray[np.int64],
+    top: NDArray[Any],
+) -> None:
+    """Rows where a tie or a NaN lies on the edge are sorted outright."""
+    k = bins.shape[1]
+    exact = np.count_nonzero(reached, axis=1) == k
+    if exact.any():
+        columns = np.nonzero(reached[exact])[1].reshape(-1, k)
+        values = np.take_along_axis(power[exact], columns, axis=1)
+        some_bins = np.empty(columns.shape, np.int64)
+        some_top = np.empty(columns.shape, power.dtype)
+        _ordered(columns, values, some_bins, some_top)
+        bins[exact], top[exact] = some_bins, some_top
+    rest = ~exact
+    some_bins = np.empty((np.count_nonzero(rest), k), np.int64)
+    some_top = np.empty(some_bins.shape, power.dtype)
+    _sorted_outright(power[rest], some_bins, some_top)
+    bins[rest], top[rest] = some_bins, some_top
+
+
+def _sorted_outright(
+    power: NDArray[Any], bins: NDArray[np.int64], top: NDArray[Any]
+) -> None:
+    bins[...] = np.argsort(-power, axis=1, kind="stable")[:, : bins.shape[1]]
+    top[...] = np.take_along_axis(power, bins, axis=1)

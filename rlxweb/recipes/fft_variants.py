@@ -1,0 +1,407 @@
+"""Faster ways to transform rows: generated text for three shapes of hardware.
+
+lane    one lane walks a whole row, no barriers: drivers that run on a CPU
+group   one workgroup shares a row in workgroup memory, one dispatch: GPUs
+passes  unrolled Stockham passes through global memory: rows too long for either
+
+Each is a `Smooth` of `rlxweb.recipes.fft_calls`, so real rows, inverses and Bluestein's
+lengths come with it. A recipe is None when the row does not suit; the declared recipe,
+and after it the composition, then serve.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rlxweb.ir.lowering import Recipe
+from rlxweb.ir.op import TensorType
+from rlxweb.limits import MAX_TURNS, Limits
+from rlxweb.recipes import fft_calls as calls
+from rlxweb.recipes import fft_plan as plan
+from rlxweb.recipes.butterfly import Emitter, Pair
+from rlxweb.recipes.fft_calls import Rows, Smooth, Work
+from rlxweb.recipes.fft_rows import ONE_LANE, WORKGROUP, Last, Load, passes, powers
+
+Types = tuple[TensorType, ...]
+RecipeFor = Callable[[Types, TensorType, Mapping[str, Any], Limits], Recipe | None]
+
+LANES = 8
+"""Rows a workgroup walks side by side: the vector width of the CPU drivers."""
+SLOTS = 32 * LANES
+"""Rows in flight when rows live in a scratch buffer: bounds the scratch."""
+LANE_RADIX = 32
+PASS_RADIX = 16
+MAX_LANE = 1 << 13
+"""Longer rows leave a core's cache when eight lie side by side."""
+MAX_LANE_ALONE = 1 << 11
+"""Beyond this a transform with nothing fused to it is faster by passes."""
+
+MAIN = """@compute @workgroup_size(WG)
+fn main(
+  @builtin(workgroup_id) wid: vec3<u32>,
+  @builtin(num_workgroups) nwg: vec3<u32>,
+  @builtin(local_invocation_index) lid: u32,
+) {
+  let item = item_of(wid, nwg, lid);
+  if (item >= u.items) { return; }
+"""
+
+
+def unrolls(n: int, most: int) -> bool:
+    """True when butterflies of at most `most` make a transform of length n."""
+    return max(plan.radices(n, most)) <= most
+
+
+# --- reading and writing rows -----------------------------------------------------
+
+
+def reader(rows: Rows) -> Load:
+    """Load of a value of the row that starts at `row_in`."""
+
+    def part(e: Emitter, cell: str, name: str, there: int | None) -> str:
+        if there is None:
+            return "0.0"
+        return e.let(f"ld0(row_in + ({cell}) * u.in_step + u.in_{name})")
+
+    def load(e: Emitter, base: str, offset: int) -> Pair:
+        cell = f"{base} + {offset}u"
+        return part(e, cell, "re", rows.re), part(e, cell, "im", rows.im)
+
+    return load
+
+
+def writer(rows: Rows, store: str, keep: int, n: int) -> Last:
+    """Store of value `to` of the row that starts at `row_out`, times the scale."""
+
+    def write(e: Emitter, to: str, cell: str, y: Pair) -> None:
+        at = e.let(to)
+        lines = [
+            f"{store}(row_out + {at} * u.out_step + u.out_{name}, {value} * u.scale);"
+            for name, value, there in zip(
+                ("re", "im"), y, (rows.re, rows.im), strict=True
+            )
+            if there is not None
+        ]
+        text = " ".join(lines)
+        e.do(f"if ({at} < {keep}u) {{ {text} }}" if keep < n else text)
+
+    return write
+
+
+def _values(source: Rows, target: Rows, scale: float) -> dict[str, int | float]:
+    return {
+        **source.values("in"),
+        **target.values("out"),
+        "scale": float(scale),
+    }
+
+
+# --- the three shapes -------------------------------------------------------------
+
+
+def lane_turns(n: int, radices: tuple[int, ...]) -> int:
+    """Loop turns of one lane for one row: a butterfly each, pass by pass."""
+    return sum(n // radix for radix in radices)
+
+
+def lane_rows(shared_limit: int) -> Smooth:
+    """One lane a row; the row lies in workgroup memory, or in scratch if too long."""
+
+    def smooth(
+        work: Work, n: int, source: Rows, target: Rows, keep: int, scale: float
+    ) -> None:
+        radices = plan.radices(n, LANE_RADIX)
+        shared = 2 * 4 * n * LANES
+        in_registers, in_shared = len(radices) == 1, shared <= shared_limit
+        in_scratch = not (in_registers or in_shared)
+        cells = LaneCells(n, "scratch" if in_scratch else "workgroup", 2)
+        accesses = [source.access(), work.table(f"roots {n}", _roots(n), 2 * n)]
+        if in_scratch:
+            accesses.append(work.spare(cells.numel))
+        accesses.append(target.access("write"))
+        body = passes(
+            n,
+            radices,
+            ONE_LANE,
+            lambda i: f"ld1({i})",
+            reader(source),
+            cells.load,
+            cells.store,
+            writer(target, "st3" if in_scratch else "st2", keep, n),
+        )
+        rows = "  let row_in = row * u.in_pitch;\n  let row_out = row * u.out_pitch;\n"
+        turns = lane_turns(n, radices)
+        tile = cells.tile(work.rows, turns)
+        work.call(
+            f"fft_lane_{n}",
+            1,
+            tuple(accesses),
+            _values(source, target, scale),
+            {},
+            most_rows=cells.most_rows(work.rows, turns),
+            turns=float(tile * (turns + 1)),
+            grid=(("rows", tile),),
+            workgroup=LANES if not in_registers else 64,
+            source=cells.module(rows + body, declare=in_shared and not in_registers),
+            shared_bytes=shared if in_shared and not in_registers else 0,
+        )
+
+    return smooth
+
+
+def group_radices(n: int) -> tuple[int, ...]:
+    """Small radices for short rows, so that a workgroup has enough butterflies."""
+    return plan.radices(n, 16 if n >= 1024 else 8 if n >= 128 else 4)
+
+
+def shared_load(e: Emitter, base: str, offset: int) -> Pair:
+    """A value of the row in a workgroup's arrays `re` and `im`."""
+    cell = f"{base} + {offset}u"
+    return e.let(f"re[{cell}]"), e.let(f"im[{cell}]")
+
+
+def shared_store(e: Emitter, cell: str, y: Pair) -> None:
+    """The counterpart of `shared_load`."""
+    e.do(f"re[{cell}] = {y[0]};")
+    e.do(f"im[{cell}] = {y[1]};")
+
+
+def group_rows() -> Smooth:
+    """One workgroup a row, in workgroup memory."""
+
+    def smooth(
+        work: Work, n: int, source: Rows, target: Rows, keep: int, scale: float
+    ) -> None:
+        radices = group_radices(n)
+        body = passes(
+            n,
+            radices,
+            WORKGROUP,
+            lambda i: f"ld1({i})",
+            reader(source),
+            shared_load,
+            shared_store,
+            writer(target, "st2", keep, n),
+        )
+        text = (
+            f"var<workgroup> re: array<f32, {n}>;\nvar<workgroup> im: array<f32, {n}>;"
+            f"\n{MAIN}  let row_in = item * u.in_pitch;\n"
+            f"  let row_out = item * u.out_pitch;\n{body}\n}}\n"
+        )
+        table = work.table(f"roots {n}", _roots(n), 2 * n)
+        work.call(
+            f"fft_group_{n}",
+            1,
+            (source.access(), table, target.access("write")),
+            _values(source, target, scale),
+            {},
+            grid=(("rows", 1),),
+            per="workgroup",
+            turns=float(lane_turns(n, radices)),
+            workgroup=group_size(n // max(radices)),
+            source=text,
+            shared_bytes=8 * n,
+        )
+
+    return smooth
+
+
+def unrolled_passes() -> Smooth:
+    """Stockham passes, one butterfly an invocation."""
+
+    def smooth(
+        work: Work, n: int, source: Rows, target: Rows, keep: int, scale: float
+    ) -> None:
+        radices, done = plan.radices(n, PASS_RADIX), 1
+        table = work.table(f"roots {n}", _roots(n), 2 * n)
+        for at, radix in enumerate(radices):
+            last = at == len(radices) - 1
+            into = target if last else work.room(n, "ab"[at % 2])
+            work.call(
+                f"fft_pass_{radix}",
+                n // radix,
+                (source.access(), table, into.access("write")),
+                {
+                    **_values(source, into, scale if last else 1.0),
+                    "n": n,
+                    "done": done,
+                },
+                {},
+                source=_pass_text(radix, source, into, keep if last else n, n),
+            )
+            source, done = into, done * radix
+
+    return smooth
+
+
+def _pass_text(radix: int, source: Rows, target: Rows, keep: int, n: int) -> str:
+    e = Emitter()
+    load, write = reader(source), writer(target, "st2", keep, n)
+
+    def root(q: int) -> Pair:
+        turn = e.let(f"m * {q}u * (stride / u.done)")
+        return e.let(f"ld1({turn})"), e.let(f"ld1(u.n + {turn})")
+
+    turns = powers(e, radix, root)
+    xs = [load(e, f"j + {q}u * stride", 0) for q in range(radix)]
+    xs = [e.times(x, *turns[q]) if q else x for q, x in enumerate(xs)]
+    for k, y in enumerate(e.dft(xs)):
+        write(e, f"to + {k}u * u.done", "", y)
+    return f"""{MAIN}  let stride = u.cells;
+  let row = item / stride;
+  let j = item % stride;
+  let m = j % u.done;
+  let to = (j / u.done) * u.done * {radix}u + m;
+  let row_in = row * u.in_pitch;
+  let row_out = row * u.out_pitch;
+{e.text("  ")}
+}}
+"""
+
+
+def _roots(n: int) -> Callable[[], Any]:
+    return lambda: plan.roots(n)
+
+
+def group_size(wanted: int) -> int:
+    """A power of two of invocations near `wanted`, 32 to 256."""
+    return min(256, max(32, 1 << max(0, wanted - 1).bit_length()))
+
+
+class LaneCells:
+    """Where the rows of a lane kernel lie between passes, and the kernel around them.
+
+    `arrays` arrays of n cells a row: in workgroup memory, lane by lane, or in the
+    scratch buffer of access 2, where a lane walks several rows one after the other.
+    """
+
+    NAMES = ("re", "im", "sum")
+
+    def __init__(self, n: int, where: str, arrays: int, access: int = 2) -> None:
+        self.n, self.in_scratch, self.arrays = n, where == "scratch", arrays
+        self.access = access
+
+    @property
+    def numel(self) -> int:
+        """Elements of the scratch buffer."""
+        return self.arrays * self.n * SLOTS
+
+    def tile(self, rows: int, turns: int) -> int:
+        """Rows a lane walks; `turns` are its loop turns for one of them."""
+        if not self.in_scratch:
+            return 1
+        return max(1, min(math.ceil(rows / SLOTS), MAX_TURNS // (turns + 1)))
+
+    def most_rows(self, rows: int, turns: int) -> int:
+        """Rows of one call: the scratch holds so many lanes. 0 is no bound."""
+        return SLOTS * self.tile(rows, turns) if self.in_scratch else 0
+
+    def get(self, array: int, cell: str) -> str:
+        if self.in_scratch:
+            at = f"spot + {array * self.n * LANES}u + ({cell}) * {LANES}u"
+            return f"ld{self.access}({at})"
+        return f"{self.NAMES[array]}[({cell}) * {LANES}u + lid]"
+
+    def put(self, array: int, cell: str, value: str) -> str:
+        if self.in_scratch:
+            at = f"spot + {array * self.n * LANES}u + ({cell}) * {LANES}u"
+            return f"st{self.access}({at}, {value});"
+        return f"{self.get(array, cell)} = {value};"
+
+    def load(self, e: Emitter, base: str, offset: int) -> Pair:
+        cell = f"{base} + {offset}u"
+        return e.let(self.get(0, cell)), e.let(self.get(1, cell))
+
+    def store(self, e: Emitter, cell: str, y: Pair) -> None:
+        e.do(self.put(0, cell, y[0]))
+        e.do(self.put(1, cell, y[1]))
+
+    def module(self, body: str, declare: bool = True) -> str:
+        """The whole kernel around what is done to row `row`."""
+        if self.in_scratch:
+            each = self.arrays * self.n * LANES
+            return (
+                f"{MAIN}  let spot = (item / {LANES}u) * {each}u + item % {LANES}u;\n"
+                "  for (var row = item; row < u.rows; row += u.items) {\n"
+                f"{body}\n  }}\n}}\n"
+            )
+        names = self.NAMES[: self.arrays] if declare else ()
+        room = "".join(
+            f"var<workgroup> {name}: array<f32, {self.n * LANES}>;\n" for name in names
+        )
+        return f"{room}{MAIN}  let row = item;\n{body}\n}}\n"
+
+
+# --- recipes ----------------------------------------------------------------------
+
+
+def _recipe(
+    op: str, types: Types, out: TensorType, attrs: Mapping[str, Any], smooth: Smooth
+) -> Recipe:
+    shape = types[0].shape
+    rows = math.prod(shape[:-1])
+    if op == "fft":
+        n, inverse = shape[-1] // 2, attrs["inverse"]
+        return calls.complex_recipe(rows, n, inverse, attrs["norm"], smooth)
+    if op == "rfft":
+        return calls.real_recipe(rows, shape[-1], attrs["norm"], smooth)
+    return calls.inverse_real_recipe(rows, attrs["n"], attrs["norm"], smooth)
+
+
+def _lengths(op: str, types: Types, attrs: Mapping[str, Any]) -> tuple[int, ...]:
+    if op == "fft":
+        return calls.smooth_lengths(types[0].shape[-1] // 2, False)
+    n = types[0].shape[-1] if op == "rfft" else attrs["n"]
+    return calls.smooth_lengths(n, True)
+
+
+def lane_recipe(op: str) -> RecipeFor:
+    """Recipe of fft, rfft or irfft with a lane a row: for software adapters.
+
+    Few long rows are left to the passes, which spread a row over all lanes.
+    """
+
+    def recipe(
+        types: Types, out: TensorType, attrs: Mapping[str, Any], limits: Limits
+    ) -> Recipe | None:
+        lengths = _lengths(op, types, attrs)
+        if not all(unrolls(n, LANE_RADIX) and n <= MAX_LANE_ALONE for n in lengths):
+            return None
+        if math.prod(types[0].shape[:-1]) < LANES and max(lengths) > LANE_RADIX:
+            return None
+        smooth = lane_rows(limits.max_compute_workgroup_storage_size)
+        return _recipe(op, types, out, attrs, smooth)
+
+    return recipe
+
+
+def group_recipe(op: str) -> RecipeFor:
+    """Recipe of fft, rfft or irfft with a workgroup a row: for GPUs."""
+
+    def recipe(
+        types: Types, out: TensorType, attrs: Mapping[str, Any], limits: Limits
+    ) -> Recipe | None:
+        if not all(
+            max(group_radices(n)) <= LANE_RADIX
+            and 8 * n <= limits.max_compute_workgroup_storage_size
+            for n in _lengths(op, types, attrs)
+        ):
+            return None
+        return _recipe(op, types, out, attrs, group_rows())
+
+    return recipe
+
+
+def pass_recipe(op: str) -> RecipeFor:
+    """Recipe of fft, rfft or irfft by unrolled passes: for rows of any length."""
+
+    def recipe(
+        types: Types, out: TensorType, attrs: Mapping[str, Any], limits: Limits
+    ) -> Recipe | None:
+        if not all(unrolls(n, PASS_RADIX) for n in _lengths(op, types, attrs)):
+            return None
+        return _recipe(op, types, out, attrs, unrolled_passes())
+
+    return recipe

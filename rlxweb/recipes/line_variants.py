@@ -1,0 +1,72 @@
+"""Other shapes of softmax, layer_norm and rms_norm: a whole workgroup for every line.
+
+For GPUs, where neighbouring invocations should read neighbouring elements. Each takes
+the op's own recipe and swaps the shader, so that strides are worked out in one place.
+Deleting any of them changes no result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from rlxweb.ir.lowering import Call, Kernel, Recipe
+from rlxweb.ir.op import TensorType, registry
+from rlxweb.ir.shape import normal_axis
+from rlxweb.limits import Limits
+
+Types = tuple[TensorType, ...]
+
+# shaders/include/group_reduce.wgsl has room for this many invocations, 4 bytes each.
+MOST = 256
+# Below this length most of a workgroup would have nothing to do.
+LEAST = 128
+
+
+def softmax_group(
+    inputs: Types, out: TensorType, attrs: Mapping[str, Any], limits: Limits
+) -> Recipe | None:
+    """A workgroup for every line of a softmax."""
+    return _grouped("softmax", inputs, out, attrs)
+
+
+def layer_norm_group(
+    inputs: Types, out: TensorType, attrs: Mapping[str, Any], limits: Limits
+) -> Recipe | None:
+    """A workgroup for every line of a layer norm."""
+    return _grouped("layer_norm", inputs, out, attrs)
+
+
+def rms_norm_group(
+    inputs: Types, out: TensorType, attrs: Mapping[str, Any], limits: Limits
+) -> Recipe | None:
+    """A workgroup for every line of an rms norm."""
+    return _grouped("rms_norm", inputs, out, attrs)
+
+
+def _grouped(
+    op: str, inputs: Types, out: TensorType, attrs: Mapping[str, Any]
+) -> Recipe | None:
+    """None for short lines, and where neighbours in a line are not so in memory."""
+    axis = normal_axis(attrs["axis"], out.rank)
+    n, dense = out.shape[axis], all(d == 1 for d in out.shape[axis + 1 :])
+    lower = registry.get(op).lower
+    if n < LEAST or not dense or not isinstance(lower, Kernel):
+        return None
+    made = lower.recipe(inputs, out, attrs)
+    return made and Recipe(tuple(_per_line(call, n) for call in made.calls))
+
+
+def _per_line(call: Call, n: int) -> Call:
+    group = min(MOST, 1 << (n // 4).bit_length())
+    return replace(
+        call,
+        shader=f"{call.shader}_group",
+        per="workgroup",
+        workgroup=group,
+        uses=("group_reduce",),
+        shared_bytes=4 * MOST,
+        # Three passes by at least 32 invocations.
+        turns=0.1,
+    )

@@ -1,0 +1,101 @@
+"""Other shapes of the matmul recipe, for adapters that like them better.
+
+Each takes the op's own recipe and swaps the shader and the tile, so that axes, strides
+and offsets are worked out in one place. A variant answers None when the product is not
+one for it. Deleting any of them changes no result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from rlxweb.ir.lowering import Access, Call, Kernel, Recipe
+from rlxweb.ir.op import TensorType, registry
+from rlxweb.limits import Limits
+
+Types = tuple[TensorType, ...]
+
+# One invocation's tile in shaders/matmul_rows.wgsl; one lane group of a CPU's vectors.
+ROWS, COLUMNS, LANES = 16, 16, 8
+# One workgroup's tile in shaders/matmul_tiled.wgsl and the invocations it needs.
+TILE, SLICE, GROUP = 32, 16, 64
+
+
+def matmul_rows(
+    inputs: Types, out: TensorType, attrs: Mapping[str, Any], limits: Limits
+) -> Recipe | None:
+    """For adapters on the CPU: a tile of 16 by 16 an invocation, no workgroup memory.
+
+    None for products with fewer than 16 rows or columns. The shader sums whole axes.
+    """
+    grid = {"m": ROWS, "n": COLUMNS}
+    made = _reshaped(inputs, out, attrs, "matmul_rows", grid, LANES)
+    if made is None or min(out.shape[-2:]) < ROWS:
+        return None
+    return Recipe(tuple(_whole_sum(call) for call in made.calls))
+
+
+def matmul_tiled(
+    inputs: Types, out: TensorType, attrs: Mapping[str, Any], limits: Limits
+) -> Recipe | None:
+    """For GPUs: 64 invocations share a tile of 32 by 32 through workgroup memory.
+
+    None where the tile would be mostly empty or the device has no 64 invocations.
+    """
+    most = min(
+        limits.max_compute_invocations_per_workgroup,
+        limits.max_compute_workgroup_size_x,
+    )
+    if most < GROUP or min(out.shape[-2:]) < TILE or inputs[0].shape[-1] < SLICE:
+        return None
+    grid = {"m": TILE, "n": TILE}
+    made = _reshaped(inputs, out, attrs, "matmul_tiled", grid, GROUP)
+    if made is None:
+        return None
+    shared = 2 * TILE * SLICE * 4
+    return Recipe(
+        tuple(
+            replace(call, per="workgroup", shared_bytes=shared, turns=1.75)
+            for call in made.calls
+        )
+    )
+
+
+def _reshaped(
+    inputs: Types,
+    out: TensorType,
+    attrs: Mapping[str, Any],
+    shader: str,
+    tiles: Mapping[str, int],
+    workgroup: int,
+) -> Recipe | None:
+    lower = registry.get("matmul").lower
+    made = lower.recipe(inputs, out, attrs) if isinstance(lower, Kernel) else None
+    if made is None:
+        return None
+    calls = (
+        replace(
+            call,
+            shader=shader,
+            grid=tuple((name, tiles.get(name, tile)) for name, tile in call.grid),
+            workgroup=workgroup,
+        )
+        for call in made.calls
+    )
+    return Recipe(tuple(calls))
+
+
+def _whole_sum(call: Call) -> Call:
+    """The call with an uncut sum axis, so that its output is written once."""
+
+    def only_written(access: Access) -> Access:
+        return replace(access, mode="write") if access.mode == "update" else access
+
+    axes = (replace(a, kind="whole") if a.name == "k" else a for a in call.axes)
+    return replace(
+        call,
+        axes=tuple(axes),
+        accesses=tuple(only_written(a) for a in call.accesses),
+    )

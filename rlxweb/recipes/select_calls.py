@@ -1,0 +1,285 @@
+"""Geometry of gather, topk and cumsum on a device.
+
+All three walk lines of a dense tensor. A few long lines are cut into chunks that are
+worked on side by side and then put together, so that no single invocation walks
+millions of elements. Pure arithmetic; knows no op's meaning.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from rlxweb.ir.dtype import DType
+from rlxweb.ir.lowering import Access, Axis, Call, Recipe, Ref, Scratch
+from rlxweb.recipes.reduce_calls import (
+    Kept,
+    Pass,
+    Reduced,
+    pass_call,
+    scalar_of,
+    type_include,
+)
+
+# Lines longer than `_LONG` are cut into chunks when there are fewer than `_FEW`.
+_LONG, _FEW = 512, 2048
+
+_IN, _OUT = Ref("in"), Ref("out")
+
+
+def _power_of_two(least: float) -> int:
+    return 1 << max(0, math.ceil(least) - 1).bit_length()
+
+
+# --- gather -------------------------------------------------------------------------
+
+
+def gather_recipe(table: tuple[int, int, int], count: int) -> Recipe:
+    """`count` rows of a table given as (outer, rows, inner).
+
+    The table's axis is serial: each piece writes what falls into its rows.
+    """
+    outer, rows, inner = table
+    call = Call(
+        shader="gather",
+        axes=(
+            Axis("outer", outer),
+            Axis("index", count),
+            Axis("inner", inner),
+            Axis("t", rows, "serial"),
+        ),
+        accesses=(
+            Access(_IN, (rows * inner, 0, 1, inner)),
+            Access(Ref("in", 1), (0, 1, 0, 0)),
+            Access(_OUT, (count * inner, inner, 1, 0), "update"),
+        ),
+        grid=(("outer", 1), ("index", 1), ("inner", 1)),
+        values={
+            "rows": rows,
+            "x_outer": rows * inner,
+            "x_t": inner,
+            "y_outer": count * inner,
+            "y_index": inner,
+        },
+        faults=True,
+        turns=0.0,
+    )
+    return Recipe((call,))
+
+
+# --- topk ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """A walk over lines that keeps a sorted list of k (value, index) for each.
+
+    strides  of the candidates, per row and per chunk
+    lists    strides of the lists, per row and per chunk
+    index    where the candidates' indices are; None when they are positions
+    before   list entries an earlier walk has left
+    """
+
+    sizes: tuple[int, int, int]
+    k: int
+    dtype: DType
+    source: Ref
+    values: Ref
+    indices: Ref
+    strides: tuple[int, int]
+    lists: tuple[int, int]
+    index: Ref | None = None
+    offset: int = 0
+    before: int = 0
+
+    def call(self) -> Call:
+        x, kept = (*self.strides, 1), (*self.lists, 0)
+        accesses = [
+            Access(self.source, x, "read", self.offset),
+            Access(self.values, kept, "update", span=self.k),
+            Access(self.indices, kept, "update", span=self.k),
+        ]
+        if self.index is not None:
+            accesses.append(Access(self.index, x))
+        rows, chunks, n = self.sizes
+        origin = "topk_direct" if self.index is None else "topk_merge"
+        return Call(
+            shader="topk",
+            axes=(Axis("row", rows), Axis("chunk", chunks), Axis("n", n, "serial")),
+            accesses=tuple(accesses),
+            grid=(("row", 1), ("chunk", 1)),
+            values={
+                "k": self.k,
+                "x_row": self.strides[0],
+                "x_chunk": self.strides[1],
+                "y_row": self.lists[0],
+                "y_chunk": self.lists[1],
+                "start": self.offset,
+                "before": self.before,
+            },
+            uses=(type_include(self.dtype), origin),
+            # A newcomer may pass all k entries before it, where the values rise.
+            turns=self.k + 2.0,
+        )
+
+
+def topk_recipe(rows: int, n: int, k: int, dtype: DType) -> Recipe:
+    """One walk per row; few long rows in chunks whose lists are merged."""
+    kind = scalar_of(dtype)
+    best = Ref("scratch", 0)
+    chunks = _power_of_two(math.sqrt(n / k)) if rows < _FEW else 1
+    length = n // chunks
+    row = Ranking((rows, 1, n), k, dtype, _IN, best, _OUT, (n, 0), (k, 0))
+    if n <= _LONG or chunks < 2 or length < k:
+        return Recipe((row.call(),), (Scratch(rows * k, kind),))
+    width, left = chunks * k, n - chunks * length
+    part = replace(
+        row,
+        sizes=(rows, chunks, length),
+        values=Ref("scratch", 1),
+        indices=Ref("scratch", 2),
+        strides=(n, length),
+        lists=(width, k),
+    )
+    merge = replace(
+        row,
+        sizes=(rows, 1, width),
+        source=part.values,
+        strides=(width, 0),
+        index=part.indices,
+    )
+    walks = [part, merge]
+    if left:
+        start = chunks * length
+        walks.append(replace(row, sizes=(rows, 1, left), offset=start, before=k))
+    scratch = (
+        Scratch(rows * k, kind),
+        Scratch(rows * width, kind),
+        Scratch(rows * width, "i32"),
+    )
+    return Recipe(tuple(w.call() for w in walks), scratch)
+
+
+# --- cumsum -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """Running sums of (outer, chunk, n, inner) lines; input and output lie alike.
+
+    strides  of outer, chunk and n; inner has 1
+    carries  strides of the carries for outer and chunk; inner has 1
+    fresh    whether a line starts at zero; else at its carry
+    """
+
+    sizes: tuple[int, int, int, int]
+    dtype: DType
+    source: Ref
+    target: Ref
+    carry: Ref
+    strides: tuple[int, int, int]
+    carries: tuple[int, int]
+    exclusive: bool
+    fresh: bool
+    offset: int = 0
+    carry_offset: int = 0
+
+    def call(self) -> Call:
+        outer, chunks, n, inner = self.sizes
+        x, kept = (*self.strides, 1), (*self.carries, 0, 1)
+        return Call(
+            shader="cumsum",
+            axes=(
+                Axis("outer", outer),
+                Axis("chunk", chunks),
+                Axis("n", n, "serial"),
+                Axis("inner", inner),
+            ),
+            accesses=(
+                Access(self.source, x, "read", self.offset),
+                Access(self.target, x, "write", self.offset),
+                Access(self.carry, kept, "update", self.carry_offset),
+            ),
+            grid=(("outer", 1), ("chunk", 1), ("inner", 1)),
+            values={
+                "x_outer": self.strides[0],
+                "x_chunk": self.strides[1],
+                "x_n": self.strides[2],
+                "c_outer": self.carries[0],
+                "c_chunk": self.carries[1],
+                "exclusive": int(self.exclusive),
+                "fresh": int(self.fresh),
+            },
+            uses=(type_include(self.dtype),),
+        )
+
+
+def scan_recipe(sizes: tuple[int, int, int], dtype: DType, exclusive: bool) -> Recipe:
+    """Running sums along the middle of (outer, n, inner).
+
+    A few long lines are cut into chunks: sums of the chunks, running sums of those, and
+    then every chunk from the sum of all before it.
+    """
+    outer, n, inner = sizes
+    carry = Scratch(outer * inner, scalar_of(dtype))
+    if n <= _LONG or outer * inner >= _FEW:
+        only = _lines(sizes, dtype, _IN, _OUT, exclusive)
+        return Recipe((only.call(),), (carry,))
+    length = _power_of_two(math.sqrt(n))
+    chunks, left = divmod(n, length)
+    sums, starts = Ref("scratch", 1), Ref("scratch", 2)
+    line, step, width = n * inner, length * inner, chunks * inner
+    kept = (Kept(outer, line, width), Kept(chunks, step, inner), Kept(inner, 1, 1))
+    whole = Pass(_IN, sums, kept, (Reduced(length, inner),))
+    inside = Running(
+        (outer, chunks, length, inner),
+        dtype,
+        _IN,
+        _OUT,
+        starts,
+        (line, step, inner),
+        (width, inner),
+        exclusive,
+        fresh=False,
+    )
+    calls = [
+        pass_call("sum", whole, type_include(dtype)),
+        _lines((outer, chunks, inner), dtype, sums, starts, True).call(),
+        inside.call(),
+    ]
+    if left:
+        calls.append(_tail(inside, chunks, left).call())
+    part = Scratch(outer * width, scalar_of(dtype))
+    return Recipe(tuple(calls), (carry, part, part))
+
+
+def _lines(
+    sizes: tuple[int, int, int], dtype: DType, source: Ref, target: Ref, exclusive: bool
+) -> Running:
+    """Whole lines from zero, carried in scratch 0 where the axis is cut."""
+    outer, n, inner = sizes
+    return Running(
+        (outer, 1, n, inner),
+        dtype,
+        source,
+        target,
+        Ref("scratch", 0),
+        (n * inner, 0, inner),
+        (inner, 0),
+        exclusive,
+        fresh=True,
+    )
+
+
+def _tail(inside: Running, chunks: int, left: int) -> Running:
+    """What is left behind the last whole chunk; its carry now holds all before."""
+    outer, _, _, inner = inside.sizes
+    line, step, _ = inside.strides
+    return replace(
+        inside,
+        sizes=(outer, 1, left, inner),
+        strides=(line, 0, inner),
+        carries=(inside.carries[0], 0),
+        offset=chunks * step,
+        carry_offset=(chunks - 1) * inner,
+    )

@@ -1,0 +1,98 @@
+"""Faster ways to run an op on some devices, each behind a gate.
+
+Rule: deleting any row changes no result, only time. The first row whose gate opens and
+whose recipe fits the device's limits is taken; the op's own declaration is the last
+resort.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rlxweb.ir.lowering import Recipe
+from rlxweb.ir.op import TensorType
+from rlxweb.limits import Limits
+from rlxweb.recipes import fft_variants as fft
+from rlxweb.recipes import welch_variants as welch
+from rlxweb.recipes.line_variants import layer_norm_group, rms_norm_group, softmax_group
+from rlxweb.recipes.matmul_variants import matmul_rows, matmul_tiled
+
+Types = tuple[TensorType, ...]
+Gate = Callable[["Hardware", Types, TensorType, Mapping[str, Any]], bool]
+RecipeFor = Callable[[Types, TensorType, Mapping[str, Any], Limits], Recipe | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """What a gate may look at: adapters on the CPU like other shapes than GPUs do."""
+
+    software: bool
+    features: frozenset[str]
+    limits: Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One alternative recipe of an op."""
+
+    name: str
+    op: str
+    gate: Gate
+    recipe: RecipeFor
+
+
+def on_software(
+    hardware: Hardware, inputs: Types, out: TensorType, attrs: Mapping[str, Any]
+) -> bool:
+    """Adapters that run on the CPU: a lane per row, no barriers."""
+    return hardware.software
+
+
+def on_hardware(
+    hardware: Hardware, inputs: Types, out: TensorType, attrs: Mapping[str, Any]
+) -> bool:
+    """GPUs: a workgroup per row, shared memory."""
+    return not hardware.software
+
+
+def always(
+    hardware: Hardware, inputs: Types, out: TensorType, attrs: Mapping[str, Any]
+) -> bool:
+    """The gate that is never shut."""
+    return True
+
+
+TRANSFORMS = ("fft", "rfft", "irfft")
+WELCH = ("welch_power", "welch_row_peaks")
+
+VARIANTS: tuple[Variant, ...] = (
+    Variant("matmul, 16 by 16 a lane", "matmul", on_software, matmul_rows),
+    Variant("matmul, shared tiles", "matmul", on_hardware, matmul_tiled),
+    Variant("softmax, workgroup a row", "softmax", on_hardware, softmax_group),
+    Variant("layer_norm, workgroup a row", "layer_norm", on_hardware, layer_norm_group),
+    Variant("rms_norm, workgroup a row", "rms_norm", on_hardware, rms_norm_group),
+    *(
+        Variant(f"{op}, lane a row", op, on_software, fft.lane_recipe(op))
+        for op in TRANSFORMS
+    ),
+    *(
+        Variant(f"{op}, workgroup a row", op, on_hardware, fft.group_recipe(op))
+        for op in TRANSFORMS
+    ),
+    *(
+        Variant(f"{op}, unrolled passes", op, always, fft.pass_recipe(op))
+        for op in TRANSFORMS
+    ),
+    *(Variant(f"{op}, lane a row", op, on_software, welch.lane_recipe) for op in WELCH),
+    *(
+        Variant(f"{op}, workgroup a row", op, on_hardware, welch.group_recipe)
+        for op in WELCH
+    ),
+)
+
+
+def variants_of(op: str) -> tuple[Variant, ...]:
+    """The rows of one op, in the order in which they are tried."""
+    return tuple(v for v in VARIANTS if v.op == op)

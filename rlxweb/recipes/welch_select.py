@@ -1,0 +1,188 @@
+"""How a fused Welch kernel ends: power written out, or the strongest bins picked.
+
+Each ending gets the bins in a loop whose text defines `p`, the power of bin `i`, and
+knows the store function of the output. Peaks are (bin, power) pairs, strongest first,
+ties to the smaller bin. Knows no transform.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from rlxweb.recipes.fft_rows import ONE_LANE, WORKGROUP
+
+MOST_INSERTED = 32
+"""Longest sorted list that a lane keeps in registers."""
+MOST_LANES = 256
+"""Largest workgroup of a group kernel."""
+NOTHING = "-3.4028234e38"
+
+SHARED_SUM = """    parts[lid] = part;
+    workgroupBarrier();
+    for (var s = WG / 2u; s > 0u; s /= 2u) {
+      if (lid < s) { parts[lid] += parts[lid + s]; }
+      workgroupBarrier();
+    }
+    part = parts[0];
+"""
+
+
+class Finish(Protocol):
+    """The end of a lane kernel."""
+
+    def scan(self, bins: int, power: str) -> str:
+        """Text over all bins; `power` are the lines that define p for bin i."""
+
+
+class GroupFinish(Finish, Protocol):
+    """The end of a group kernel; `room` declares its workgroup memory."""
+
+    @property
+    def room(self) -> str: ...
+
+    @property
+    def shared_bytes(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """A lane writes every power."""
+
+    store: str
+    pitch: int
+
+    def scan(self, bins: int, power: str) -> str:
+        line = f"    {self.store}(row * {self.pitch}u + i, p);"
+        return ONE_LANE.over(bins, f"{power}\n{line}", "i")
+
+
+@dataclass(frozen=True, slots=True)
+class Insertion:
+    """A lane keeps the k strongest in registers, sorted, guarded by the weakest."""
+
+    store: str
+    k: int
+
+    def scan(self, bins: int, power: str) -> str:
+        k = self.k
+        lists = "".join(
+            f"  var p{q} = {NOTHING};\n  var b{q} = 0u;\n" for q in range(k)
+        )
+        body = f"{power}\n    if (p > p{k - 1}) {{\n{self._insert()}\n    }}"
+        walk = ONE_LANE.over(bins, body, "i")
+        ends = "".join(
+            f"  {self.store}(list + {2 * q}u, f32(b{q}));\n"
+            f"  {self.store}(list + {2 * q + 1}u, p{q});\n"
+            for q in range(k)
+        )
+        return f"{lists}{walk}\n  let list = row * {2 * k}u;\n{ends}"
+
+    def _insert(self) -> str:
+        # From the weakest up, each place takes its upper neighbour, p, or stays:
+        # no place waits for another, unlike a bubble.
+        lines = [f"      let up{q} = p > p{q};" for q in range(self.k)]
+        for q in range(self.k - 1, 0, -1):
+            for name, new in (("p", "p"), ("b", "i")):
+                moved = f"select({new}, {name}{q - 1}, up{q - 1})"
+                lines.append(f"      {name}{q} = select({name}{q}, {moved}, up{q});")
+        lines.append("      p0 = select(p0, p, up0);")
+        lines.append("      b0 = select(b0, i, up0);")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A workgroup writes every power."""
+
+    store: str
+    pitch: int
+    room: str = ""
+    shared_bytes: int = 0
+
+    def scan(self, bins: int, power: str) -> str:
+        line = f"    {self.store}(row * {self.pitch}u + i, p);"
+        return WORKGROUP.over(bins, f"{power}\n{line}", "i") + "\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """A workgroup picks k bins with a handful of barriers, whatever k is.
+
+    Every lane finds its own strongest bin; the k-th of those is a floor that at least k
+    bins reach. The few that do are gathered and ranked by counting who beats whom.
+    Needs the arrays `re`, `im` (free by now) and `total`.
+    """
+
+    store: str
+    k: int
+
+    @property
+    def room(self) -> str:
+        return (
+            f"var<workgroup> best_power: array<f32, {MOST_LANES}>;\n"
+            f"var<workgroup> best_bin: array<u32, {MOST_LANES}>;\n"
+            "var<workgroup> floor_power: f32;\n"
+            "var<workgroup> floor_bin: u32;\n"
+            "var<workgroup> found: atomic<u32>;\n"
+        )
+
+    @property
+    def shared_bytes(self) -> int:
+        return 8 * MOST_LANES + 12
+
+    def scan(self, bins: int, power: str) -> str:
+        best = WORKGROUP.over(
+            bins,
+            f"{power}\n    total[i] = p;\n"
+            "    if (p > mine) { mine = p; mine_bin = i; }",
+            "i",
+        )
+        gather = WORKGROUP.over(
+            bins,
+            "    let p = total[i];\n"
+            "    if (p > floor_power || (p == floor_power && i <= floor_bin)) {\n"
+            "      let at = atomicAdd(&found, 1u);\n"
+            "      re[at] = p;\n"
+            "      im[at] = f32(i);\n"
+            "    }",
+            "i",
+        )
+        return f"""  var mine = {NOTHING};
+  var mine_bin = {bins}u;
+{best}
+  best_power[lid] = mine;
+  best_bin[lid] = mine_bin;
+  if (lid == 0u) {{
+    floor_power = {NOTHING};
+    floor_bin = {bins}u;
+    atomicStore(&found, 0u);
+  }}
+  workgroupBarrier();
+  var above = 0u;
+  for (var l = 0u; l < WG; l++) {{
+    let p = best_power[l];
+    above += u32(p > mine || (p == mine && best_bin[l] < mine_bin));
+  }}
+  if (above == {self.k - 1}u && mine_bin < {bins}u) {{
+    floor_power = mine;
+    floor_bin = mine_bin;
+  }}
+  workgroupBarrier();
+{gather}
+  workgroupBarrier();
+  let count = atomicLoad(&found);
+  for (var c = lid; c < count; c += WG) {{
+    let p = re[c];
+    let bin = im[c];
+    var rank = 0u;
+    for (var other = 0u; other < count; other++) {{
+      let q = re[other];
+      rank += u32(q > p || (q == p && im[other] < bin));
+    }}
+    if (rank < {self.k}u) {{
+      {self.store}(row * {2 * self.k}u + 2u * rank, bin);
+      {self.store}(row * {2 * self.k}u + 2u * rank + 1u, p);
+    }}
+  }}
+"""

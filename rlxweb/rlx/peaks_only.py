@@ -1,0 +1,76 @@
+"""RLX's SelectPeaksOnlyOutputs, for callers who want peaks and not the spectrum too.
+
+A graph that returns a spectrum and its peaks brings back far more than the peaks need.
+This drops the spectrum from the outputs. It changes what a run returns, so it is never
+done unasked.
+"""
+
+from __future__ import annotations
+
+from rlxweb.compile.passes.rebuild import copy_node, rebuild
+from rlxweb.cost.fusion_gate import FusionTarget, io_fusion_gate_for_target
+from rlxweb.cost.io_profile import profile_graph_io
+from rlxweb.decision.decision import Decision
+from rlxweb.device import Device, DeviceLike, parse_device
+from rlxweb.ir.graph import Graph, Node
+from rlxweb.ir.tensor import Tensor
+
+
+def select_peaks_only_outputs(
+    graph: Graph, device: DeviceLike
+) -> tuple[Graph, tuple[Decision, ...]]:
+    """A graph that returns peaks in place of the spectra they are found in.
+
+    For every welch_peaks of an fft that is an output: where the peaks are an output
+    too, the spectrum is dropped; otherwise the peaks take its place if RLX's gate of
+    the device gains by it. Nothing changes for the CPU.
+    """
+    which = parse_device(device)
+    decisions: list[Decision] = []
+    if which is Device.CPU:
+        return graph, ()
+    for peaks in graph.nodes():
+        spectrum = _spectrum_of(graph, peaks)
+        if spectrum is None or spectrum not in graph.outputs:
+            continue
+        graph, decision = _settled(graph, spectrum, peaks.id, which)
+        decisions.append(decision)
+    return graph, tuple(decisions)
+
+
+def _spectrum_of(graph: Graph, node: Node) -> int | None:
+    if node.op != "welch_peaks" or graph.node(node.inputs[0]).op != "fft":
+        return None
+    return node.inputs[0]
+
+
+def _settled(
+    graph: Graph, spectrum: int, peaks: int, device: Device
+) -> tuple[Graph, Decision]:
+    names = {"dropped": f"%{spectrum}", "kept": f"%{peaks}"}
+    what = f"outputs of '{graph.name}'"
+    if peaks in graph.outputs:
+        kept = [i for i in graph.outputs if i != spectrum]
+        why = "the peaks are an output already, the spectrum is dropped"
+        return _with_outputs(graph, kept), Decision(what, why, names)
+    swapped = [peaks if i == spectrum else i for i in graph.outputs]
+    after = _with_outputs(graph, swapped)
+    gate = io_fusion_gate_for_target(FusionTarget.of(device))
+    before_io, after_io = profile_graph_io(graph), profile_graph_io(after)
+    score = {"score_ns": gate.score_ns(before_io, after_io), **names}
+    if gate.should_fuse(before_io, after_io):
+        return after, Decision(what, "peaks in place of the spectrum", score)
+    return graph, Decision(what, "the gate keeps the spectrum", score)
+
+
+def _with_outputs(graph: Graph, outputs: list[int]) -> Graph:
+    """The same nodes, other outputs."""
+    made: dict[int, Tensor] = {}
+
+    def keep(out: Graph, node: Node, operands: tuple[Tensor, ...]) -> Tensor:
+        made[node.id] = copy_node(out, node, operands)
+        return made[node.id]
+
+    copy = rebuild(graph, keep)
+    copy.set_outputs([made[i] for i in outputs])
+    return copy

@@ -1,0 +1,394 @@
+"""RLX's Welch cost functions as published, to the last digit.
+
+Factors fitted to other people's machines, a floor, a step at a batch of 2,048: all of
+it is kept, so that decisions can be compared with RLX's. What this machine measured is
+in `calibrated_costs.py`; `costs.py` gives both under one name. Times in nanoseconds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rlxweb.cost.fusion_gate import (
+    FusionTarget,
+    fusion_benefit,
+    io_fusion_gate_for_target,
+)
+from rlxweb.cost.io_profile import GraphIoProfile
+from rlxweb.cost.model import (
+    BackendCostModel,
+    CpuCostModel,
+    CudaCostModel,
+    DiscreteGpuCostModel,
+    RocmCostModel,
+    WgpuCostModel,
+)
+from rlxweb.decision.strategy import WelchPeaksStrategy
+from rlxweb.device import Device
+from rlxweb.ir.graph import Graph
+from rlxweb.ir.tensor import Tensor
+from rlxweb.rlx.welch_params import WelchPeakParams
+
+Models = Mapping[Device, BackendCostModel | None]
+
+APPLE = frozenset({Device.METAL, Device.MLX, Device.ANE})
+NVIDIA_AMD = frozenset({Device.CUDA, Device.ROCM})
+SHADERS = frozenset(
+    {Device.GPU, Device.VULKAN, Device.WEBGPU, Device.DIRECTX, Device.OPENGL}
+)
+
+NATIVE_PEAKS_BATCH = 2_048
+"""From this batch on RLX counts its peaks kernel as running without the host."""
+SPARSE = 4
+"""A learned transform is used when fewer than one gate in so many is active."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assumptions:
+    """The models a seed estimate rests on; None for a device: RLX has none for it."""
+
+    cpu: BackendCostModel
+    models: Models
+
+    def of(self, device: Device) -> BackendCostModel | None:
+        if device in self.models:
+            return self.models[device]
+        if device is Device.CPU:
+            return self.cpu
+        if device is Device.CUDA:
+            return CudaCostModel.seed()
+        if device is Device.ROCM:
+            return RocmCostModel.seed()
+        return WgpuCostModel.seed(device) if device in SHADERS else None
+
+
+def assumptions(
+    cpu_model: BackendCostModel | None = None, models: Models | None = None
+) -> Assumptions:
+    """RLX's defaults, with what the caller puts in their place."""
+    return Assumptions(cpu_model or CpuCostModel.seed(), models or {})
+
+
+@dataclass(frozen=True, slots=True)
+class GateBreakdown:
+    """What a fusion gate saw.
+
+    score_ns  the gain; fused when at least min_gain_ns (should_fuse_io) and the fused
+              graph is predicted to be fast enough as well (should_fuse)
+    """
+
+    score_ns: float
+    min_gain_ns: float
+    readback_saved_bytes: int
+    sync_points_saved: int
+    should_fuse_io: bool
+    should_fuse: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WelchPeaksCosts:
+    """Estimates of the four strategies, ns; infinite where one is ruled out."""
+
+    ultra_ns: float
+    fast_ns: float
+    rlx_ns: float
+    learned_ns: float
+
+
+def is_gpu(device: Device) -> bool:
+    """RLX's rule: everything but the CPU."""
+    return device is not Device.CPU
+
+
+def fused_welch_peaks_auto_viable(device: Device) -> bool:
+    """RLX's list: all but Cpu and Tpu."""
+    return device not in (Device.CPU, Device.TPU)
+
+
+# --- graphs and profiles ----------------------------------------------------------
+
+
+def fft_only_graph(batch: int, n_fft: int, n_segments: int) -> Graph:
+    """Segments [B·S, n] f32 → block spectrum [B·S, 2n], imaginary half segs - segs."""
+    graph = Graph("fft_only")
+    segs = graph.input("segs", (batch * n_segments, n_fft), "f32")
+    graph.set_outputs([_spectrum(graph, segs)])
+    return graph
+
+
+def build_welch_peaks_fused_graph(batch: int, params: WelchPeakParams) -> Graph:
+    """The same and then RLX's welch_peaks: [B, 2k] (bin, power) pairs."""
+    graph = Graph("welch_peaks_fused")
+    shape = (batch * params.n_segments, params.n_fft)
+    segs = graph.input("segs", shape, "f32")
+    spectrum = _spectrum(graph, segs)
+    graph.set_outputs([graph.welch_peaks(spectrum, params.k, params.n_segments)])
+    return graph
+
+
+def _spectrum(graph: Graph, segs: Tensor) -> Tensor:
+    zeros = segs - segs
+    return graph.apply("fft", graph.concat([segs, zeros], axis=1))
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A graph as the formulas see it: elements each kernel writes, and its IO.
+
+    RLX prices k above the number of bins as well, for which no graph can be built; for
+    every other k these are the graph's own counts.
+    """
+
+    elements: tuple[int, ...]
+    io: GraphIoProfile
+
+
+def counted_fft(batch: int, n_fft: int, segments: int) -> Counted:
+    """`fft_only_graph`: segs - segs, the two side by side, the transform."""
+    cells = batch * segments * n_fft
+    io = GraphIoProfile(3, 0, 8 * cells, 44 * cells)
+    return Counted((cells, 2 * cells, 2 * cells), io)
+
+
+def counted_fused(batch: int, params: WelchPeakParams) -> Counted:
+    """`build_welch_peaks_fused_graph`: one kernel and one wait more, pairs out."""
+    cells = batch * params.n_segments * params.n_fft
+    pairs = 2 * batch * params.k
+    io = GraphIoProfile(4, 1, 4 * pairs, 52 * cells + 4 * pairs)
+    return Counted((cells, 2 * cells, 2 * cells, pairs), io)
+
+
+def gate_profiles(
+    device: Device, batch: int, n_fft: int, k: int
+) -> tuple[GraphIoProfile, GraphIoProfile]:
+    """Before and after fusing, 2 segments, with RLX's step at `NATIVE_PEAKS_BATCH`."""
+    before = counted_fft(batch, n_fft, 2).io
+    after = counted_fused(batch, WelchPeakParams.fast(n_fft, k)).io
+    if batch >= NATIVE_PEAKS_BATCH and device in SHADERS | NVIDIA_AMD:
+        after = GraphIoProfile(
+            after.kernel_launches,
+            max(0, after.sync_points - 1),
+            after.host_output_bytes,
+            after.device_traffic_bytes,
+        )
+    return before, after
+
+
+# --- the CPU ----------------------------------------------------------------------
+
+
+def useful_bytes_touched(batch: int, params: WelchPeakParams) -> int:
+    """Bytes any method must touch: B·S·n samples of 4 and B·k pairs of 8."""
+    return batch * params.n_segments * params.n_fft * 4 + batch * params.k * 8
+
+
+def algorithm_bandwidth_gbps(useful_bytes: int, time_ms: float) -> float:
+    """GB/s; 0 for a time that is not above 0."""
+    return useful_bytes / (time_ms / 1000.0) / 1e9 if time_ms > 0 else 0.0
+
+
+def io_cost_ns(io: GraphIoProfile, model: BackendCostModel) -> float:
+    """Round trip, launches, waits, traffic and read-back of a profile."""
+    return (
+        model.round_trip_overhead_ns
+        + io.kernel_launches * model.dispatch_overhead_ns
+        + io.sync_points * model.round_trip_overhead_ns
+        + io.device_traffic_bytes / max(model.memory_bw, 1.0)
+        + io.host_readback_bytes(model.unified_memory)
+        / max(model.host_readback_bw, 1.0)
+    )
+
+
+def host_fft_peaks_io_profile(batch: int, params: WelchPeakParams) -> GraphIoProfile:
+    """A transform per segment and a search per row, on the CPU."""
+    rows = batch * params.n_segments
+    peaks = batch * params.k * 8
+    return GraphIoProfile(rows + batch, 0, peaks, rows * params.n_fft * 12 + peaks)
+
+
+def host_fft_ns(batch: int, params: WelchPeakParams, at: Assumptions) -> float:
+    """The CPU's time for it."""
+    return io_cost_ns(host_fft_peaks_io_profile(batch, params), at.cpu)
+
+
+def _against_gpu(device: Device, batch: int) -> float:
+    """RLX's fitted factor on the CPU's time where it is compared with a GPU's."""
+    a, b = 0.0, 0.0
+    if device in APPLE:
+        a, b = 0.22, 1.15
+    elif device in NVIDIA_AMD:
+        a, b = 0.15, 0.85
+    elif device in SHADERS:
+        a, b = 0.12, 0.0
+    factor = 1.0
+    if batch >= 512:
+        factor *= 1.0 + a * math.log(batch / 512.0)
+    if batch > 2_048 and b > 0.0:
+        factor *= 1.0 + b * math.log2(batch / 2_048.0)
+    return factor
+
+
+# --- a device ---------------------------------------------------------------------
+
+
+def _scale(device: Device) -> float:
+    if device in APPLE:
+        return 7.5
+    if device in NVIDIA_AMD:
+        return 0.43
+    return 2.2 if device in SHADERS else 1.0
+
+
+def _on_device_ns(counted: Counted, device: Device, at: Assumptions) -> float:
+    """`estimate_graph_cost_with_io`, or RLX's fallback for a device without a model.
+
+    The fallback charges each kernel's start twice, as RLX does.
+    """
+    io, model = counted.io, at.of(device)
+    if model is None:
+        discrete = DiscreteGpuCostModel.seed()
+        starts = len(counted.elements) * discrete.dispatch_overhead_ns
+        return io_cost_ns(io, discrete) + starts
+    bandwidth = max(model.memory_bw, 1.0)
+    nodes = sum(
+        4 * e / bandwidth + model.dispatch_overhead_ns for e in counted.elements
+    )
+    return (
+        model.round_trip_overhead_ns
+        + nodes
+        + io.device_traffic_bytes / bandwidth
+        + io.host_readback_bytes(model.unified_memory)
+        / max(model.host_readback_bw, 1.0)
+        + io.sync_points * model.round_trip_overhead_ns
+    )
+
+
+def estimate_fused_graph_ns(
+    batch: int,
+    params: WelchPeakParams,
+    device: Device,
+    compute_scale: float,
+    at: Assumptions,
+) -> float:
+    """The fused graph's IO time under the device's scale, not below its floor."""
+    io_only = _on_device_ns(counted_fused(batch, params), device, at)
+    scale = _scale(device) * min(1.0, max(0.25, compute_scale))
+    floor = 400_000.0 if is_gpu(device) and batch < 512 else 0.0
+    if scale >= 1.0:
+        return max(io_only * scale, io_only + floor)
+    return max(io_only * scale, floor)
+
+
+def estimate_block_welch_ns(
+    batch: int, n_fft: int, k: int, device: Device, at: Assumptions
+) -> float:
+    """The spectrum on the device, 2 segments, its peaks on the host."""
+    whole = _on_device_ns(counted_fft(batch, n_fft, 2), device, at)
+    if not is_gpu(device):
+        return whole
+    return whole * 0.72 + batch * max(k, 1) * 80.0
+
+
+def compute_floor_ok(
+    device: Device, batch: int, n_fft: int, k: int, at: Assumptions
+) -> bool:
+    """From batch 2,048 on the fused graph must not be much slower than the block."""
+    if not fused_welch_peaks_auto_viable(device) or batch < NATIVE_PEAKS_BATCH:
+        return True
+    params = WelchPeakParams.fast(n_fft, k)
+    fused = estimate_fused_graph_ns(batch, params, device, 1.0, at)
+    block = estimate_block_welch_ns(batch, n_fft, k, device, at)
+    slack = 1.15 if device in NVIDIA_AMD and batch >= 8_192 else 1.10
+    return fused <= block * slack
+
+
+def gate_breakdown(
+    device: Device, batch: int, n_fft: int, k: int, at: Assumptions
+) -> GateBreakdown:
+    """The IO gate of the device's target, and the floor."""
+    before, after = gate_profiles(device, batch, n_fft, k)
+    gate = io_fusion_gate_for_target(FusionTarget.of(device))
+    score = gate.score_ns(before, after)
+    saved = fusion_benefit(before, after)
+    by_io = score >= gate.min_gain_ns
+    return GateBreakdown(
+        score,
+        gate.min_gain_ns,
+        saved.host_readback_bytes_saved,
+        saved.sync_points_saved,
+        by_io,
+        by_io and compute_floor_ok(device, batch, n_fft, k, at),
+    )
+
+
+# --- the strategies ---------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """A trained transform: is there one, and how many of its gates are active?"""
+
+    available: bool = False
+    active_gates: int | None = None
+    total_gates: int = 0
+
+    @property
+    def is_sparse(self) -> bool:
+        """Fewer than a quarter of the gates are active."""
+        known = self.active_gates
+        return known is not None and known * SPARSE < self.total_gates
+
+    @property
+    def compute_scale(self) -> float:
+        """RLX's scale of the fused graph for it."""
+        if self.active_gates is None or not self.total_gates:
+            return 1.0
+        return 0.30 + 0.70 * self.active_gates / self.total_gates
+
+
+def estimate_costs(
+    device: Device, batch: int, n_fft: int, k: int, learned: Learned, at: Assumptions
+) -> WelchPeaksCosts:
+    """RLX's four numbers."""
+    gpu = is_gpu(device)
+    factor = _against_gpu(device, batch) if gpu else 1.0
+    one, two = WelchPeakParams.ultra_fast(n_fft, k), WelchPeakParams.fast(n_fft, k)
+    ultra = host_fft_ns(batch, one, at) * factor
+    if gpu and batch > 128:
+        ultra = math.inf
+    rlx = sparse = math.inf
+    viable = gpu and fused_welch_peaks_auto_viable(device)
+    if viable and gate_breakdown(device, batch, n_fft, k, at).should_fuse:
+        rlx = estimate_fused_graph_ns(batch, two, device, 1.0, at)
+        if learned.available and learned.is_sparse:
+            scale = learned.compute_scale
+            sparse = estimate_fused_graph_ns(batch, two, device, scale, at)
+    return WelchPeaksCosts(ultra, host_fft_ns(batch, two, at) * factor, rlx, sparse)
+
+
+def cheapest(costs: WelchPeaksCosts) -> WelchPeaksStrategy:
+    """The strategy of the smallest number; the first of equals."""
+    order = (
+        (WelchPeaksStrategy.ULTRA_FAST, costs.ultra_ns),
+        (WelchPeaksStrategy.FAST_STREAMING, costs.fast_ns),
+        (WelchPeaksStrategy.RLX_COMPILED, costs.rlx_ns),
+        (WelchPeaksStrategy.LEARNED_COMPILED, costs.learned_ns),
+    )
+    best, least = order[0][0], math.inf
+    for strategy, ns in order:
+        if ns < least:
+            best, least = strategy, ns
+    return best
+
+
+def legacy_pick(device: Device, batch: int, learned: Learned) -> WelchPeaksStrategy:
+    """RLX's rule before it had costs: batch alone decides."""
+    if is_gpu(device) and batch >= 8_192:
+        if learned.available and learned.is_sparse:
+            return WelchPeaksStrategy.LEARNED_COMPILED
+        return WelchPeaksStrategy.RLX_COMPILED
+    if batch <= (128 if is_gpu(device) else 256):
+        return WelchPeaksStrategy.ULTRA_FAST
+    return WelchPeaksStrategy.FAST_STREAMING

@@ -1,0 +1,1 @@
+"""One graph on many devices: compiled on each, run on any, compared and reported."""

@@ -1,0 +1,142 @@
+"""Compile and time a graph on every device that can run it. One warm-up, then medians.
+
+The warm-up is not counted: first runs translate shaders and fill caches, which RLX's
+benchmark puts into its figures.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from rlxweb.backends.protocol import Array
+from rlxweb.choose.supports import devices_for
+from rlxweb.device import Device
+from rlxweb.devices.policy import DevicePolicy
+from rlxweb.ir.graph import Graph
+from rlxweb.runtime.session import Session
+
+Clock = Callable[[], int]
+
+
+class Compiled(Protocol):
+    """What a session makes of a graph."""
+
+    def set_param(self, name: str, value: Any) -> None: ...
+
+    def run(self, inputs: Mapping[str, Any] | None = None) -> list[Array]: ...
+
+    def close(self) -> None: ...
+
+
+Compile = Callable[[Device, Graph], Compiled]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceBenchResult:
+    """One device: compile_ns once, median_exec_ns over `runs` warm runs.
+
+    error is "" unless the device failed, and both times are 0 then.
+    """
+
+    device: Device
+    label: str
+    compile_ns: int
+    median_exec_ns: float
+    spread: float = 0.0
+    runs: int = 0
+    error: str = ""
+
+
+def compile_on(device: Device, graph: Graph) -> Compiled:
+    """A session's compiled graph."""
+    return Session(device).compile(graph)
+
+
+def benchmark_devices(
+    graph: Graph,
+    inputs: Mapping[str, Any],
+    runs: int = 3,
+    policy: DevicePolicy | None = None,
+    *,
+    params: Mapping[str, Any] | None = None,
+    devices: Sequence[Device] | None = None,
+    compile_with: Compile = compile_on,
+    clock: Clock = time.perf_counter_ns,
+) -> list[DeviceBenchResult]:
+    """Times of a graph on each device, fastest first; failed ones last, with why.
+
+    runs     timed runs, at least 1, after one that is not counted
+    params   values of the graph's params
+    devices  which to time; all that can run the graph under the policy when left out
+    """
+    wanted = devices_for(graph, policy) if devices is None else tuple(devices)
+    rows = []
+    for device in wanted:
+        try:
+            rows.append(
+                _timed(device, graph, inputs, params or {}, runs, compile_with, clock)
+            )
+        except Exception as error:  # a driver's own failure is a row, not the end
+            said = str(error) or type(error).__name__
+            rows.append(DeviceBenchResult(device, device.label, 0, 0.0, error=said))
+    return sorted(rows, key=lambda r: (bool(r.error), r.median_exec_ns))
+
+
+def _timed(
+    device: Device,
+    graph: Graph,
+    inputs: Mapping[str, Any],
+    params: Mapping[str, Any],
+    runs: int,
+    compile_with: Compile,
+    clock: Clock,
+) -> DeviceBenchResult:
+    begun = clock()
+    compiled = compile_with(device, graph)
+    compile_ns = clock() - begun
+    try:
+        for name, value in params.items():
+            compiled.set_param(name, value)
+        taken = time_runs(compiled, inputs, runs, clock)
+    finally:
+        compiled.close()
+    return summarised(device, compile_ns, taken)
+
+
+def time_runs(
+    compiled: Compiled, inputs: Mapping[str, Any], runs: int, clock: Clock
+) -> list[int]:
+    """Nanoseconds of max(runs, 1) runs, after one that is not counted."""
+    compiled.run(inputs)
+    taken = []
+    for _ in range(max(1, runs)):
+        begun = clock()
+        compiled.run(inputs)
+        taken.append(clock() - begun)
+    return taken
+
+
+def summarised(
+    device: Device, compile_ns: int, taken: Sequence[int]
+) -> DeviceBenchResult:
+    """The row of one device."""
+    low, middle, high = np.percentile(taken, [25, 50, 75])
+    spread = float((high - low) / middle) if middle else 0.0
+    return DeviceBenchResult(
+        device, device.label, compile_ns, float(middle), spread, len(taken)
+    )
+
+
+def warm_all(
+    graph: Graph,
+    policy: DevicePolicy | None = None,
+    *,
+    compile_with: Compile = compile_on,
+) -> dict[Device, Compiled]:
+    """The graph compiled on every device that can run it; the first error ends it."""
+    return {d: compile_with(d, graph) for d in devices_for(graph, policy)}

@@ -1,0 +1,93 @@
+"""Try devices in order until one succeeds; every failure is kept.
+
+Any exception of a backend is an attempt that failed, also one that is none of ours: a
+driver's crash must not keep the next device from being tried. Ctrl-C is not a failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from rlxweb.choose.supports import devices_for
+from rlxweb.device import Device, DeviceLike, parse_device
+from rlxweb.devices.policy import DevicePolicy
+from rlxweb.errors import DeviceFallbackError
+from rlxweb.ir.graph import Graph
+
+T = TypeVar("T")
+
+NOT_VIABLE = "not viable for this graph under policy"
+EMPTY_CHAIN = "empty fallback chain"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One device that was tried and what came of it; error is "" where it succeeded."""
+
+    device: Device
+    error: str
+    cause: BaseException | None = None
+
+    def __str__(self) -> str:
+        return f"{self.device.label}: {self.error or 'succeeded'}"
+
+
+def failed(doing: str, attempts: Sequence[Attempt]) -> DeviceFallbackError:
+    """The error that carries every attempt."""
+    return DeviceFallbackError(doing, [(a.device, a.error) for a in attempts])
+
+
+def try_in_order(
+    doing: str,
+    chain: Sequence[Device],
+    viable: Sequence[Device],
+    fn: Callable[[Device], T],
+    *,
+    strict: bool = False,
+) -> tuple[Device, T, tuple[Attempt, ...]]:
+    """(the device that succeeded, its result, every attempt up to it).
+
+    strict   the first device must do it; nothing else is tried
+    Errors   DeviceFallbackError with the attempts.
+    """
+    attempts: list[Attempt] = []
+    for device in chain:
+        if device not in viable:
+            attempts.append(Attempt(device, NOT_VIABLE))
+        else:
+            try:
+                result = fn(device)
+            except Exception as error:
+                said = str(error) or type(error).__name__
+                attempts.append(Attempt(device, said, error))
+            else:
+                attempts.append(Attempt(device, ""))
+                return device, result, tuple(attempts)
+        if strict:
+            break
+    if not attempts:
+        attempts.append(Attempt(Device.CPU, EMPTY_CHAIN))
+    causes = [a.cause for a in attempts if a.cause is not None]
+    raise failed(doing, attempts) from (causes[-1] if causes else None)
+
+
+def run_with_fallback(
+    graph: Graph,
+    chain: Sequence[DeviceLike],
+    fn: Callable[[Device], T],
+    policy: DevicePolicy | None = None,
+    *,
+    strict: bool = False,
+) -> tuple[Device, T]:
+    """Call fn(device) along a chain until it succeeds.
+
+    Devices that cannot run the graph under the policy count as tried and failed.
+    Errors   DeviceFallbackError with every attempt; UnknownDevice.
+    """
+    wanted = [parse_device(d) for d in chain]
+    viable = devices_for(graph, policy)
+    doing = f"run '{graph.name}' with fallback"
+    device, result, _ = try_in_order(doing, wanted, viable, fn, strict=strict)
+    return device, result

@@ -1,0 +1,105 @@
+"""One graph compiled on several devices, with params that reach all of them.
+
+Owns the compiled graphs and the params; which device is meant is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rlxweb.backends.protocol import Array
+from rlxweb.device import Device
+from rlxweb.errors import DeviceLost, GpuTimeout, InputError
+from rlxweb.ir.graph import Graph
+from rlxweb.runners.benchmark import Compile, Compiled
+from rlxweb.runtime.feeds import as_input, check_feeds, unknown
+
+LOST = (DeviceLost, GpuTimeout)
+
+
+def graph_param_names(graph: Graph) -> tuple[str, ...]:
+    """The names of a graph's params, in node order."""
+    return tuple(graph.named("param"))
+
+
+class Programs:
+    """Compiled graphs by device. A lost device's program is forgotten at once."""
+
+    def __init__(self, graph: Graph, compile_with: Compile) -> None:
+        self.graph = graph
+        self._compile_with = compile_with
+        self._params: dict[str, Array] = {}
+        self._compiled: dict[Device, Compiled] = {}
+        self._ran: set[Device] = set()
+
+    def has_run(self, device: Device) -> bool:
+        """Is the next run there a warm one?"""
+        return device in self._ran
+
+    def set_param(self, name: str, value: Any) -> None:
+        """Keep a value and hand it to every device compiled so far.
+
+        Errors   UnknownName, DTypeError, ShapeError.
+        """
+        doing = f"set_param of '{self.graph.name}'"
+        params = self.graph.named("param")
+        if name not in params:
+            raise unknown(doing, "param", name, params)
+        self._params[name] = as_input(doing, params[name], value).copy()
+        for compiled in self._compiled.values():
+            compiled.set_param(name, self._params[name])
+
+    def sync_params(self) -> None:
+        """Hand every stored param to every compiled device once more."""
+        for compiled in self._compiled.values():
+            for name, value in self._params.items():
+                compiled.set_param(name, value)
+
+    def check(self, inputs: Mapping[str, Any]) -> None:
+        """What would be wrong on every device. Errors  InputError and its kin."""
+        check_feeds(self.graph, self.graph.named("input"), inputs)
+        names = graph_param_names(self.graph)
+        missing = [n for n in names if n not in self._params]
+        if missing:
+            raise InputError(
+                f"run '{self.graph.name}'",
+                f"param '{missing[0]}' has no value",
+                f"{len(missing)} of {len(names)} params unset",
+                "call set_param first",
+            )
+
+    def compile(self, device: Device) -> Compiled:
+        """The graph on a device, compiled once, with every param set so far."""
+        if device not in self._compiled:
+            compiled = self._compile_with(device, self.graph)
+            for name, value in self._params.items():
+                compiled.set_param(name, value)
+            self._compiled[device] = compiled
+        return self._compiled[device]
+
+    def run(self, device: Device, inputs: Mapping[str, Any]) -> list[Array]:
+        """The outputs, computed there; compiled first where it was not yet."""
+        try:
+            outs = self.compile(device).run(inputs)
+        except LOST:
+            self.drop(device)
+            raise
+        self._ran.add(device)
+        return outs
+
+    def drop(self, device: Device) -> None:
+        """Free and forget a device's program; the next use compiles anew."""
+        compiled = self._compiled.pop(device, None)
+        self._ran.discard(device)
+        if compiled is None:
+            return
+        try:
+            compiled.close()
+        except LOST:
+            return  # its memory went with the device
+
+    def drop_all(self) -> None:
+        """Free and forget every program; params stay."""
+        for device in list(self._compiled):
+            self.drop(device)

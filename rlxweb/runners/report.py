@@ -1,0 +1,69 @@
+"""The report of a machine's devices, and of what each makes of a graph."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rlxweb.backends.registry import ROWS
+from rlxweb.choose.fastest import fastest_device_for
+from rlxweb.choose.supports import NOT_THERE, Adapters, unsupported_node
+from rlxweb.device import Device
+from rlxweb.devices.availability import DeviceRow, probe
+from rlxweb.devices.policy import DevicePolicy
+from rlxweb.errors import RlxError
+from rlxweb.ir.graph import Graph
+
+DENIED = "denied by DevicePolicy"
+NOT_ALLOWED = "not in DevicePolicy allow-list"
+
+
+def device_report(
+    graph: Graph | None = None,
+    policy: DevicePolicy | None = None,
+    *,
+    adapters: Adapters | None = None,
+) -> tuple[DeviceRow, ...]:
+    """One row per device: there or not and why; with a graph, whether it can run it.
+
+    graph    adds `supports_graph`, `recommended` (the one the prediction picks) and the
+             first blocker that applies: not available, an op it cannot run, denied, not
+             allowed
+    policy   whose devices are asked about; all of them when left out
+    """
+    policy = policy or DevicePolicy.all()
+    names = adapters or {}
+    wanted = policy.probe_set if graph is None else tuple(Device)
+    rows = [
+        replace(probe(d, names.get(d, "")), registered=d.label in ROWS) for d in wanted
+    ]
+    if graph is None:
+        return tuple(rows)
+    rows = [_with_graph(row, graph, policy, names) for row in rows]
+    best = _recommended(graph, policy, adapters)
+    return tuple(replace(row, recommended=row.device is best) for row in rows)
+
+
+def _with_graph(
+    row: DeviceRow, graph: Graph, policy: DevicePolicy, adapters: Adapters
+) -> DeviceRow:
+    if not row.available:
+        why = f"{NOT_THERE} ({row.blocker})"
+        return replace(row, supports_graph=False, blocker=why)
+    refused = unsupported_node(row.device, graph, adapters.get(row.device, ""))
+    if refused:
+        return replace(row, supports_graph=False, blocker=refused)
+    blocker = ""
+    if row.device in policy.deny:
+        blocker = DENIED
+    elif not policy.permits(row.device):
+        blocker = NOT_ALLOWED
+    return replace(row, supports_graph=True, blocker=blocker)
+
+
+def _recommended(
+    graph: Graph, policy: DevicePolicy, adapters: Adapters | None
+) -> Device | None:
+    try:
+        return fastest_device_for(graph, policy, adapters=adapters)
+    except RlxError:
+        return None

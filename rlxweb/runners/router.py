@@ -1,0 +1,144 @@
+"""DeviceRouter: GraphDevices that keeps an eye on how fast its devices still are.
+
+A device that throttles gets slower under the same work, on any system; RLX asks macOS
+and no other. When the latest runs of a device take half as long again as its best, the
+devices are timed anew, at most once in half a minute, and nothing is compiled again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlxweb.backends.protocol import Array
+from rlxweb.device import Device, DeviceLike
+from rlxweb.devices.policy import DevicePolicy
+from rlxweb.ir.graph import Graph
+from rlxweb.runners.benchmark import Compile
+from rlxweb.runners.graph_devices import GraphDevices, Inputs
+
+WINDOW = 8
+"""Runs whose median is compared."""
+THROTTLED = 1.5
+"""Times the best median seen."""
+REBENCH_EVERY_S = 30.0
+REBENCH_RUNS = 3
+
+
+class DeviceRouter:
+    """Every device compiled at construction; runs go to the one that is fastest now.
+
+    rebench_on_throttle  time the devices anew when one has become slow
+    clock                seconds, for the rate limit; run times are taken with it too
+    Errors               those of compiling, for any device.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        policy: DevicePolicy | None = None,
+        *,
+        adapters: Mapping[DeviceLike, str] | None = None,
+        rebench_on_throttle: bool = True,
+        compile_with: Compile | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.runner = GraphDevices(
+            graph,
+            policy,
+            adapters=adapters,
+            compile_with=compile_with,
+            clock=lambda: int(clock() * 1e9),
+        )
+        self.rebench_on_throttle = rebench_on_throttle
+        self._clock = clock
+        self._taken: dict[Device, deque[float]] = {}
+        self._best: dict[Device, float] = {}
+        self._rebenched = -float("inf")
+        self._winner: Device | None = None
+        self.runner.warm_all()
+
+    def devices(self) -> tuple[str, ...]:
+        """The labels of the devices that can run the graph."""
+        return tuple(d.label for d in self.runner.devices)
+
+    def set_param(self, name: str, value: Any) -> None:
+        """Hand a param's value to every device."""
+        self.runner.set_param(name, value)
+
+    def is_throttled(self, device: Device) -> bool:
+        """Have the latest runs become much slower than the best ones?"""
+        taken = self._taken.get(device, ())
+        if len(taken) < WINDOW:
+            return False
+        return float(np.median(taken)) > THROTTLED * self._best[device]
+
+    def run(
+        self, inputs: Inputs | None = None, hint: DeviceLike | None = None
+    ) -> tuple[Device, list[Array]]:
+        """(device, outputs) on the hint, else where runs are fastest by now."""
+        self._rebench_if_throttled(inputs or {})
+        if hint is None and self._winner is not None:
+            device = self._winner
+        else:
+            device = self.runner.resolve(hint)
+        return device, self._timed_run(device, inputs)
+
+    def run_on(self, device: DeviceLike, inputs: Inputs | None = None) -> list[Array]:
+        """The outputs, computed on one device and no other."""
+        self._rebench_if_throttled(inputs or {})
+        return self._timed_run(self.runner.resolve(device), inputs)
+
+    def run_chain(
+        self,
+        inputs: Inputs | None = None,
+        chain: Sequence[DeviceLike] | None = None,
+        *,
+        strict: bool = False,
+    ) -> tuple[Device, list[Array]]:
+        """(device, outputs) along a chain, or as `GraphDevices.run_chain` orders it."""
+        self._rebench_if_throttled(inputs or {})
+        begun = self._clock()
+        if chain is None:
+            device, outs = self.runner.run_chain(inputs, strict=strict)
+        else:
+            device, outs = self.runner.run_try(chain, inputs, strict=strict)
+        if len(self.runner.attempts) == 1:  # time that others lost is not its own
+            self._note(device, self._clock() - begun)
+        return device, outs
+
+    def close(self) -> None:
+        """Free what was compiled."""
+        self.runner.close()
+
+    def _timed_run(self, device: Device, inputs: Inputs | None) -> list[Array]:
+        begun = self._clock()
+        outs = self.runner.run(device, inputs)
+        self._note(device, self._clock() - begun)
+        return outs
+
+    def _note(self, device: Device, seconds: float) -> None:
+        taken = self._taken.setdefault(device, deque(maxlen=WINDOW))
+        taken.append(seconds)
+        if len(taken) == WINDOW:
+            now = float(np.median(taken))
+            self._best[device] = min(now, self._best.get(device, now))
+
+    def _rebench_if_throttled(self, inputs: Inputs) -> None:
+        if not self.rebench_on_throttle:
+            return
+        if self._clock() - self._rebenched < REBENCH_EVERY_S:
+            return
+        if not any(self.is_throttled(d) for d in self.runner.devices):
+            return
+        self._rebenched = self._clock()
+        rows = [r for r in self.runner.benchmark(inputs, REBENCH_RUNS) if not r.error]
+        self._winner = rows[0].device if rows else None
+        for row in rows:
+            # What is slow now is the new normal, or every call would find it slow.
+            self._taken.pop(row.device, None)
+            self._best[row.device] = row.median_exec_ns / 1e9

@@ -1,0 +1,247 @@
+"""Measuring on first need: once, said in one line, kept, completed, or forbidden."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlxweb.calibration.cache_folder import read_json
+from rlxweb.calibration.kernels import Job
+from rlxweb.calibration.known import known_record, measure_now, record_for
+from rlxweb.calibration.measure import identity_of
+from rlxweb.calibration.store import CalibrationStore, file_name
+from rlxweb.cost.record import Calibration, Point
+from rlxweb.devices.place import CPU, Place
+from rlxweb.errors import (
+    CalibrationWarning,
+    DeviceLost,
+    EnvironmentWarning,
+    Unsupported,
+)
+from tests.command_line import environment
+
+POINTS = (Point("call", {}, 1_500.0, 0.1, 7), Point("copy", {"bytes": 64}, 9.0))
+
+
+class Counting:
+    """Stands for `calibrate`: a record of the place, or the error it is told."""
+
+    def __init__(self) -> None:
+        self.calls: list[Place] = []
+        self.error: Exception | None = None
+
+    def __call__(self, place: Place, jobs: object = None, **more: Any) -> Calibration:
+        self.calls.append(place)
+        if self.error is not None:
+            raise self.error
+        return Calibration(place.device.label, *identity_of(place), POINTS)
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Counting:
+    made = Counting()
+    monkeypatch.setenv("RLX_CALIBRATION", "lazy")
+    use(monkeypatch, tmp_path)
+    monkeypatch.setattr("rlxweb.calibration.known.calibrate", made)
+    return made
+
+
+def use(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """A store as a new process has it."""
+    store = CalibrationStore(folder)
+    monkeypatch.setattr("rlxweb.calibration.known.store", store)
+
+
+def test_measuring_is_said_once_in_one_line(
+    measured: Counting,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """On stderr, with the engine and the folder; nor again in another process."""
+    first = record_for("cpu")
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    engine = identity_of(CPU)[0]
+    assert said.err.startswith(f"rlxweb: measuring {engine} as 'cpu' once, a few sec")
+    assert f"kept in {tmp_path}" in said.err
+    assert record_for("cpu") is first
+    use(monkeypatch, tmp_path)
+    assert record_for("CPU") == first
+    assert capsys.readouterr().err == ""
+    assert measured.calls == [CPU]
+
+
+def test_threads_that_need_an_engine_measure_it_once(
+    measured: Counting,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Two measurements at once would spoil each other."""
+    another = threading.Event()
+
+    def slowly(place: Place, jobs: object = None) -> Calibration:
+        if measured.calls:
+            another.set()
+        record = measured(place)
+        another.wait(0.3)  # time for a second thread to come in, were it let in
+        return record
+
+    monkeypatch.setattr("rlxweb.calibration.known.calibrate", slowly)
+    found: list[Calibration] = []
+    threads = [
+        threading.Thread(target=lambda: found.append(record_for("cpu")))
+        for _ in range(4)
+    ]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert measured.calls == [CPU]
+    assert len({id(record) for record in found}) == 1
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_measuring_unasked_can_be_forbidden(
+    measured: Counting,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The error tells who forbids it and what helps; what is known is still used."""
+    monkeypatch.setenv("RLX_CALIBRATION", "off")
+    with pytest.raises(Unsupported) as found:
+        record_for("cpu")
+    assert str(found.value) == (
+        "the calibration of cpu: it was never measured, and RLX_CALIBRATION=off "
+        "forbids measuring unasked; run `rlxweb calibrate`"
+    )
+    assert measured.calls == []
+    assert capsys.readouterr().err == ""
+    asked, path = measure_now(CPU)
+    assert path is not None
+    assert path.exists()
+    assert record_for("cpu") is asked
+    assert measured.calls == [CPU]
+
+
+def test_nonsense_about_calibration_is_named_and_measures(
+    measured: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RLX_CALIBRATION", "sometimes")
+    with pytest.warns(EnvironmentWarning, match="RLX_CALIBRATION='sometimes'"):
+        record_for("cpu")
+    assert measured.calls == [CPU]
+
+
+def test_looking_does_not_measure(measured: Counting) -> None:
+    assert known_record("cpu") is None
+    assert measured.calls == []
+    record = record_for("cpu")
+    assert known_record("cpu") is record
+
+
+def test_a_corrupt_file_is_measured_anew(measured: Counting, tmp_path: Path) -> None:
+    path = tmp_path / file_name(identity_of(CPU))
+    path.write_text("{")
+    record_for("cpu")
+    assert measured.calls == [CPU]
+    assert read_json(path)["engine"] == identity_of(CPU)[0]
+
+
+def test_a_device_lost_while_measured_leaves_no_record(measured: Counting) -> None:
+    measured.error = DeviceLost("read", "the device went away")
+    with pytest.raises(DeviceLost):
+        record_for("cpu")
+    assert known_record("cpu") is None
+    measured.error = None
+    assert record_for("cpu").points == POINTS
+
+
+def test_measuring_works_where_nothing_can_be_kept(
+    measured: Counting,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    use(monkeypatch, tmp_path / "file")
+    with pytest.warns(CalibrationWarning):
+        first = record_for("cpu")
+    assert record_for("cpu") is first
+    monkeypatch.delenv("RLX_CACHE_DIR")
+    monkeypatch.setitem(sys.modules, "platformdirs", None)
+    monkeypatch.setattr("rlxweb.calibration.known.store", CalibrationStore())
+    capsys.readouterr()
+    assert record_for("cpu") == first
+    assert capsys.readouterr().err.endswith("once, a few seconds\n")
+    assert len(measured.calls) == 2
+
+
+# --- kinds that a higher room asks for --------------------------------------------
+
+
+def jobs_of(closed: list[str], *kinds: str) -> Any:
+    def jobs(place: Place) -> Iterable[Job]:
+        for kind in kinds:
+            yield Job(kind, {}, lambda: None, close=lambda k=kind: closed.append(k))
+
+    return jobs
+
+
+def test_a_record_without_a_kind_is_completed(
+    measured: Counting, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Kept with it; a record that has all kinds is left alone; jobs are closed."""
+    closed: list[str] = []
+    first = record_for("cpu")
+    assert record_for("cpu", jobs=jobs_of(closed, "call")) is first
+    assert closed == ["call"]
+    more = record_for("cpu", jobs=jobs_of(closed, "call", "sort"))
+    assert [p.what for p in more.points] == ["call", "copy", "sort"]
+    assert sorted(closed) == ["call", "call", "sort"]
+    use(monkeypatch, tmp_path)
+    assert known_record("cpu") == more
+    assert measured.calls == [CPU]
+
+
+def test_a_record_is_as_it_is_where_measuring_is_forbidden(
+    measured: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is a record, so asking for more than it has is no error."""
+    closed: list[str] = []
+    first = record_for("cpu")
+    monkeypatch.setenv("RLX_CALIBRATION", "off")
+    assert record_for("cpu", jobs=jobs_of(closed, "sort")) is first
+    assert closed == ["sort"]
+
+
+def test_a_process_measures_and_the_next_one_reads(tmp_path: Path) -> None:
+    """The real thing, on the CPU, from two interpreters."""
+    program = (
+        "from rlxweb.calibration.known import record_for\n"
+        "record_for('cpu'); print(len(record_for('cpu').points))"
+    )
+    more = {"RLX_CACHE_DIR": str(tmp_path / "cache"), "RLX_CALIBRATION": "lazy"}
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env=environment(**more),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        for _ in range(2)
+    ]
+    lines = runs[0].stderr.splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("rlxweb: measuring NumPy")
+    assert runs[1].stderr == ""
+    assert runs[0].stdout == runs[1].stdout
+    assert len(CalibrationStore(tmp_path / "cache").stored()) == 1

@@ -1,0 +1,336 @@
+"""Calibrating: what becomes a point, the time allowed, jobs that fail; real engines."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import pytest
+
+from rlxweb.calibration.kernels import TELLING, Job, kernel_jobs
+from rlxweb.calibration.measure import calibrate, complete_points, identity_of
+from rlxweb.calibration.stopwatch import Stopwatch
+from rlxweb.cost.price import KERNELS
+from rlxweb.cost.record import Calibration, Point, from_json
+from rlxweb.device import Device
+from rlxweb.devices.place import CPU, Place
+from rlxweb.errors import (
+    AdapterMissing,
+    DeviceError,
+    DeviceLost,
+    GpuTimeout,
+    OutOfMemory,
+    ShaderRejected,
+)
+from tests.unit.calibration.lab import Lab, lab_on
+
+MS = 1_000_000
+MODULE = "rlxweb.calibration.measure"
+GPU = Place(Device.GPU)
+
+
+@pytest.fixture
+def lab(monkeypatch: pytest.MonkeyPatch) -> Lab:
+    return lab_on(monkeypatch)
+
+
+def times(record: Calibration) -> dict[str, float]:
+    return {p.what: p.ns for p in record.points}
+
+
+def raising(error: BaseException) -> Callable[[], Job]:
+    def make() -> Job:
+        raise error
+
+    return make
+
+
+def test_every_job_becomes_a_point(lab: Lab) -> None:
+    """In order, under its size, with its samples; all are closed, each step is told."""
+    lab.kernels.append(lambda: lab.job("copy", 50, size={"bytes": 64}))
+    steps: list[str] = []
+    more = lab.job("welch_host", 7, 7, 30, 20, 40, size={"n": 1024, "rows": 2})
+    got = lab.calibrate(more, progress=steps.append)
+    assert got.points == (
+        Point("run", {}, 10.0, 0.0, 3),
+        Point("call", {}, 20.0, 0.0, 3),
+        Point("welch_host", {"n": 1024, "rows": 2}, 30.0, pytest.approx(1 / 3), 3),
+        Point("copy", {"bytes": 64}, 50.0, 0.0, 3),
+    )
+    assert got.left_out == ()
+    assert lab.closed == ["run", "call", "welch_host", "copy", "welch_host"]
+    assert steps[:3] == ["run", "call", "welch_host n 1,024, rows 2"]
+    assert steps[4:] == ["second look"]
+    assert (got.device, got.identity) == ("cpu", identity_of(CPU))
+    assert got.made
+    assert got.took_s >= 0
+
+
+def test_what_is_not_meant_is_taken_off(lab: Lab) -> None:
+    """The run around a kernel, the other things of a run; noise leaves a rest."""
+    got = lab.calibrate(
+        lab.job("kernel", 110, less="run"),
+        lab.job("many", 330, less="run", per=32),
+        lab.job("noise", 5, less="run"),
+        lab.job("alone", 5, less="nothing measured so"),
+    )
+    assert times(got) == {
+        "run": 10.0,
+        "call": 20.0,
+        "kernel": 100.0,
+        "many": 10.0,
+        "noise": pytest.approx(0.1),
+        "alone": 5.0,
+    }
+
+
+def test_a_first_call_can_be_a_point_of_its_own(lab: Lab) -> None:
+    quick = lab.job("other", 40, 50, first_is="warm-up")
+    got = lab.calibrate(lab.job("kernel", 900, 100, first_is="compile"), quick)
+    assert times(got)["compile"] == 800.0
+    assert times(got)["warm-up"] == 1.0  # no time of nothing, nor less
+
+
+def test_what_the_time_does_not_allow_is_left_out_by_name(lab: Lab) -> None:
+    """One may run over by its own length; none is begun or even made after that."""
+    lab.kernels.append(raising(AssertionError("made when the time was over")))
+    jobs = [lab.job(f"job {n}", 20 * MS, size={"n": 1_000 * n}) for n in (1, 2, 3)]
+    got = lab.calibrate(*jobs, budget_s=0.15)
+    assert list(times(got)) == ["run", "call", "job 1", "job 2"]
+    assert got.left_out[0] == "job 3 n 3,000: the time was over"
+    assert len(got.left_out) == 2
+    assert "job 3" not in lab.begun
+    assert lab.clock.now < 0.15e9 + 5 * 20 * MS
+    assert lab.closed == ["run", "call", "job 1", "job 2", "job 3"]
+
+
+def test_at_the_very_end_nothing_is_begun(lab: Lab) -> None:
+    """Run and call take 150 ns together, the first job the rest of half a second."""
+    for first, begun in ((99_999_970, False), (99_999_969, True)):
+        lab.clock.now = 0
+        lab.begun.clear()
+        lab.calibrate(lab.job("first", first), lab.job("last", 1), budget_s=0.5)
+        assert ("last" in lab.begun) is begun
+
+
+def test_what_graphs_are_priced_by_comes_before_the_jobs(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a slow engine's time would be over before anything of a graph is known."""
+    monkeypatch.setattr(f"{MODULE}.TELLING", TELLING)
+    names = [f"kernel {at}" for at in range(TELLING + 2)]
+    lab.kernels += [partial(lab.job, name, 50) for name in names]
+    got = lab.calibrate(lab.job("mine", 40))
+    order = [p.what for p in got.points if p.what not in ("run", "call")]
+    assert order == [*names[:TELLING], "mine", *names[TELLING:]]
+    kinds = {name.split()[0] for name, _ in list(kernel_jobs(CPU))[:TELLING]}
+    assert kinds == set(KERNELS)
+
+
+def test_kernels_without_time_are_named_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Which matrix product, transform or copy is missing can be read."""
+    lab = Lab()
+    monkeypatch.setattr(f"{MODULE}.empty_run", lambda place: lab.job("run", MS))
+    monkeypatch.setattr(f"{MODULE}.call_job", lambda place: lab.job("call", MS))
+    left_out = lab.calibrate(budget_s=0.001).left_out
+    said = " ".join(left_out)
+    assert all(kind in said for kind in ("call", "matmul", "fft", "copy", "element"))
+    assert len(set(left_out)) == len(left_out)
+
+
+def test_nothing_measured_is_an_error_with_every_reason(lab: Lab) -> None:
+    lab.kernels.append(lambda: lab.job("copy", 1))
+    with pytest.raises(DeviceError) as found:
+        lab.calibrate(lab.job("mine", 1), budget_s=0)
+    said = str(found.value)
+    assert said.startswith("calibrate cpu: nothing could be measured; ")
+    for name in ("run", "call", "mine"):
+        assert f"{name}: the time was over" in said
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OutOfMemory("buffer 'a'", "no memory left"), "buffer 'a': no memory left"),
+        (ShaderRejected("pipeline", "line 3"), "pipeline: line 3"),
+        (MemoryError(), "MemoryError"),
+        (MemoryError("no 9 GiB"), "no 9 GiB"),
+    ],
+    ids=lambda e: type(e).__name__,
+)
+def test_a_job_that_fails_is_noted_and_the_others_go_on(
+    lab: Lab, error: BaseException, said: str
+) -> None:
+    """Whether it fails when it is made or when it runs."""
+    lab.kernels += [raising(error), lambda: lab.job("copy", 50)]
+    got = lab.calibrate(lab.failing("mine", error))
+    assert list(times(got)) == ["run", "call", "copy"]
+    assert got.left_out[0] == f"mine: {said}"
+    assert got.left_out[1].endswith(f": {said}")
+    assert lab.closed == ["run", "call", "mine", "copy", "mine"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        DeviceLost("run", "the device went away"),
+        GpuTimeout("run", "no answer in 30 s"),
+        ZeroDivisionError("a mistake in a job"),
+    ],
+    ids=lambda e: type(e).__name__,
+)
+def test_a_lost_device_ends_it(lab: Lab, error: BaseException) -> None:
+    """As does a mistake: neither is a figure that merely could not be had."""
+    with pytest.raises(type(error)) as found:
+        lab.calibrate(lab.failing("mine", error), lab.job("next", 1))
+    assert found.value is error
+    assert lab.closed == ["run", "call", "mine"]
+    assert "next" not in lab.begun
+    lab.kernels.append(raising(error))
+    with pytest.raises(type(error)):
+        lab.calibrate()
+
+
+# --- the second look --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("second", "kept"), [(50, 50.0), (149, 149.0), (150, 150.0), (900, 150.0)]
+)
+def test_the_faster_of_two_looks_counts(lab: Lab, second: int, kept: float) -> None:
+    """Noise only adds; each size is compared with itself, without the run around it."""
+    one = lab.job("sort", *[160] * 5, second + 10, less="run", size={"n": 1})
+    other = lab.job("sort", 7_010, less="run", size={"n": 2})
+    got = lab.calibrate(one, other)
+    assert [(p.size["n"], p.ns) for p in got.of("sort")] == [(1, kept), (2, 7_000.0)]
+
+
+def test_a_second_look_needs_time_for_all_of_it(lab: Lab) -> None:
+    """And a fifth to spare; the engine's own jobs are looked at once."""
+    for budget, looks in ((0.21, 1), (0.23, 2)):
+        lab.begun.clear()
+        got = lab.calibrate(lab.job("sort", 20 * MS), budget_s=budget)
+        assert lab.begun.count("sort") == 5 * looks
+        assert lab.begun.count("run") == 5
+        assert (got.left_out, len(got.points)) == ((), 3)
+
+
+def test_a_second_look_that_fails_leaves_the_first(lab: Lab) -> None:
+    broken = lab.failing("sort", OutOfMemory("buffer", "no memory"))
+    looks = iter([[lab.job("sort", 30)], [broken]])
+    got = calibrate(CPU, lambda place: next(looks), watch=lab.watch)
+    assert times(got)["sort"] == 30.0
+    assert lab.closed == ["run", "call", "sort", "sort"]
+
+
+def test_a_device_lost_at_the_second_look_ends_it(lab: Lab) -> None:
+    broken = lab.failing("sort", DeviceLost("read", "gone"))
+    looks = iter([[lab.job("sort", 30)], [broken]])
+    with pytest.raises(DeviceLost, match="gone"):
+        calibrate(CPU, lambda place: next(looks), watch=lab.watch)
+    assert lab.closed == ["run", "call", "sort", "sort"]
+
+
+# --- devices that are not there ---------------------------------------------------
+
+
+def test_a_device_that_is_not_there_is_an_error() -> None:
+    with pytest.raises(AdapterMissing, match="tpu"):
+        calibrate(Place(Device.TPU))
+
+
+# --- completing a record ----------------------------------------------------------
+
+
+def test_only_the_kinds_that_lack_are_measured(lab: Lab) -> None:
+    """All sizes of those; the rest of the record stays what it was."""
+    old = lab.calibrate(lab.job("welch_host", 60))
+    lab.begun.clear()
+    lab.closed.clear()
+    jobs = [
+        lab.job("welch_host", 1),
+        lab.job("sort", 70, size={"n": 1}),
+        lab.job("sort", 80, size={"n": 2}),
+        lab.failing("scan", OutOfMemory("buffer", "no memory left")),
+    ]
+    got = complete_points(old, jobs, watch=lab.watch)
+    assert got.points == (
+        *old.points,
+        Point("sort", {"n": 1}, 70.0, 0.0, 3),
+        Point("sort", {"n": 2}, 80.0, 0.0, 3),
+    )
+    assert got.left_out == (*old.left_out, "scan: buffer: no memory left")
+    assert "welch_host" not in lab.begun
+    assert lab.closed == ["welch_host", "sort", "sort", "scan"]
+    assert (got.identity, got.made) == (old.identity, old.made)
+    assert got.took_s >= old.took_s
+
+
+def test_completing_keeps_to_its_time(lab: Lab) -> None:
+    old = lab.calibrate()
+    jobs = [lab.job("sort", 30 * MS, size={"n": n}) for n in (1, 2)]
+    got = complete_points(old, jobs, budget_s=0.1, watch=lab.watch)
+    assert [p.size for p in got.of("sort")] == [{"n": 1}]
+    assert got.left_out == ("sort n 2: the time was over",)
+    assert lab.closed == ["run", "call", "sort", "sort"]
+
+
+# --- real engines -----------------------------------------------------------------
+
+MEASURED = {"run", *KERNELS}
+
+
+def in_brief() -> Stopwatch:
+    """One sample of one call each: seconds become tenths of a second."""
+    return Stopwatch(sample_ns=1, samples=1, least=1)
+
+
+def sane(record: Calibration, device: str) -> None:
+    """Times of real runs, whole through JSON, under the engine's identity."""
+    assert record.device == device
+    for point in record.points:
+        assert 0 < point.ns < math.inf
+        assert 0 <= point.spread < math.inf
+        assert point.samples >= 1
+        assert all(n > 0 for n in point.size.values())
+    assert from_json(json.loads(json.dumps(record.as_json()))) == record
+    assert all(record.identity)
+    assert len({json.dumps([p.what, dict(p.size)]) for p in record.points}) == len(
+        record.points
+    )
+
+
+def test_the_real_cpu() -> None:
+    """Every kind of figure that prices need, nothing left out."""
+    got = calibrate(CPU, budget_s=600, watch=in_brief())
+    sane(got, "cpu")
+    assert {p.what for p in got.points} == MEASURED | {"call"}
+    assert got.left_out == ()
+    assert got.identity == identity_of(CPU)
+    largest = max(p.size["bytes"] for p in got.of("copy"))
+    assert largest >= 2 * (64 << 20)
+
+
+@pytest.mark.requires_wgpu
+def test_a_real_adapter() -> None:
+    """Trips, transfers of several sizes, a shader's compilation and our own kernels."""
+
+    def more(place: Place) -> Iterator[Job]:
+        yield Job("of another room", {"n": 3}, lambda: None)
+
+    got = calibrate(GPU, more, budget_s=600, watch=in_brief())
+    sane(got, "gpu")
+    wanted = {"submit", "dispatch", "upload", "readback", "compile", "of another room"}
+    kinds = {p.what for p in got.points} - {"cold_start"}
+    assert kinds == MEASURED | wanted
+    assert got.identity == identity_of(GPU)
+    for what in ("upload", "readback"):
+        sizes = [p.size["bytes"] for p in got.of(what)]
+        assert len(sizes) >= 3
+        assert max(sizes) >= 16 << 20
+    assert set(got.left_out) <= {"cold_start: the device was open already"}
+    assert bool(got.of("cold_start")) is not bool(got.left_out)

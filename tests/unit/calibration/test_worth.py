@@ -1,0 +1,122 @@
+"""When opening other devices and measuring engines is worth it."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from rlxweb.calibration.measure import identity_of
+from rlxweb.calibration.store import CalibrationStore
+from rlxweb.calibration.worth import MS, S, Worth
+from rlxweb.choose.priced import measure_if_worth_it
+from rlxweb.cost.record import Calibration, Point
+from rlxweb.device import Device
+from rlxweb.devices.place import CPU, Place
+from rlxweb.errors import CalibrationWarning, DeviceLost
+
+
+@pytest.mark.parametrize(
+    ("cpu_ns", "seen_ns", "trivial", "opening", "measuring"),
+    [
+        (0.0999 * MS, 0.0, True, False, False),
+        (0.1 * MS, 0.0, False, False, False),
+        (4.999 * MS, 0.499 * S, False, False, False),
+        (5 * MS, 0.0, False, True, False),
+        (1.0, 0.5 * S, True, True, False),
+        (24.9 * MS, 1.999 * S, False, True, False),
+        (25 * MS, 0.0, False, True, True),
+        (1.0, 2 * S, True, True, True),
+    ],
+)
+def test_limits_of_worth(
+    cpu_ns: float, seen_ns: float, trivial: bool, opening: bool, measuring: bool
+) -> None:
+    """One large job, or many small ones that add up; the rule says the numbers."""
+    seen = Worth()
+    seen.add(seen_ns)
+    assert seen.is_trivial(cpu_ns) is trivial
+    assert seen.opening(cpu_ns) is opening
+    assert seen.measuring(cpu_ns) is measuring
+    assert seen.rule == (
+        "other devices are opened for jobs of 5 ms and more, or once 0.5 s of work "
+        "was seen"
+    )
+
+
+def test_threads_add_up() -> None:
+    seen = Worth()
+    threads = [
+        threading.Thread(target=lambda: [seen.add(1.0) for _ in range(5_000)])
+        for _ in range(4)
+    ]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert seen.spent_ns == 20_000.0
+
+
+@dataclass
+class Measurer:
+    """Stands for `record_for`: notes who was measured; some engines break."""
+
+    store: CalibrationStore
+    broken: tuple[Place, ...] = ()
+    asked: list[Place] = field(default_factory=list)
+
+    def __call__(self, device: Device, adapter: str, jobs: object, what: str) -> None:
+        place = Place(device, adapter)
+        self.asked.append(place)
+        if place in self.broken:
+            raise DeviceLost("read", "it went away")
+        points = (Point("call", {}, 1.0),)
+        self.store.save(Calibration("cpu", *identity_of(CPU), points))
+
+
+@pytest.fixture
+def measurer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Measurer:
+    store = CalibrationStore(tmp_path)
+    made = Measurer(store)
+    monkeypatch.setattr("rlxweb.calibration.known.store", store)
+    monkeypatch.setenv("RLX_CALIBRATION", "lazy")
+    monkeypatch.setattr("rlxweb.choose.priced.record_for", made)
+    return made
+
+
+def test_an_engine_is_measured_when_it_is_worth_it(measurer: Measurer) -> None:
+    """Not below the limit, not again, and again for points it lacks."""
+
+    def ask(cpu_ns: float, what: str = "call") -> int:
+        measure_if_worth_it([CPU], lambda place: what, cpu_ns, Worth())
+        return len(measurer.asked)
+
+    assert ask(24.9 * MS) == 0
+    assert ask(25 * MS) == 1
+    assert ask(99 * MS) == 1
+    assert ask(99 * MS, "welch_host") == 2
+
+
+def test_nothing_is_measured_where_it_is_forbidden(
+    measurer: Measurer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RLX_CALIBRATION", "off")
+    measure_if_worth_it([CPU], lambda place: "call", 1 * S, Worth(spent_ns=9 * S))
+    assert measurer.asked == []
+
+
+def test_an_engine_that_breaks_does_not_stop_the_others(
+    measurer: Measurer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is warned about by name and reason."""
+    monkeypatch.setattr("rlxweb.choose.priced.known_record", lambda d, a="": None)
+    other = Place(Device.VULKAN, "llvmpipe")
+    measurer.broken = (other,)
+    with pytest.warns(CalibrationWarning) as found:
+        measure_if_worth_it([other, CPU], lambda place: "call", 1 * S, Worth())
+    assert [str(w.message) for w in found] == [
+        "vulkan:llvmpipe could not be measured: read: it went away"
+    ]
+    assert measurer.asked == [other, CPU]

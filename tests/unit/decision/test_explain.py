@@ -1,0 +1,230 @@
+"""Decisions in words and as data: times for people, terms in order, blockers."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlxweb import Graph, Session
+from rlxweb.decision.candidate import Candidate
+from rlxweb.decision.decision import Decision
+from rlxweb.decision.explain import (
+    candidate_name,
+    explain_decision,
+    explain_json,
+    human_ns,
+    terms_text,
+)
+from rlxweb.decision.terms import TIMES, Terms
+from rlxweb.device import Device
+
+CPU = Candidate(
+    Device.CPU,
+    "NumPy 2",
+    "fast",
+    "host",
+    terms=Terms(launches=1, compute_ns=3e6, traffic_ns=0.5e6),
+    error=0.072,
+    source="calibrated",
+)
+GPU = Candidate(
+    Device.VULKAN,
+    "a card (vulkan)",
+    "fused",
+    "fused_op",
+    terms=Terms(2, 1, *(1e3 * t for t in range(1, 9))),
+    correction=1.5,
+    source="assumed",
+    adapter="card",
+)
+SHUT = Candidate(Device.CUDA, "cuda", "fused", blocker="no backend", terms=Terms())
+ALL = (GPU, CPU, SHUT)
+
+
+# --- times ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"),
+    [
+        (0.0, "0.00 ns"),
+        (1.0, "1.00 ns"),
+        (9.994, "9.99 ns"),
+        (9.995, "10.0 ns"),
+        (99.94, "99.9 ns"),
+        (99.95, "100 ns"),
+        (999.4, "999 ns"),
+        (999.5, "1.00 us"),
+        (1_000, "1.00 us"),
+        (412_345, "412 us"),
+        (999_499, "999 us"),
+        (999_500, "1.00 ms"),
+        (1_304_000, "1.30 ms"),
+        (999_600_000, "1.00 s"),
+        (123_456_789_000, "123 s"),
+        (4_000e9, "4000 s"),
+        (math.inf, "never"),
+        (math.nan, "never"),
+    ],
+)
+def test_times_for_people(ns: float, text: str) -> None:
+    assert human_ns(ns) == text
+
+
+@given(st.floats(0.01, 1e14))
+def test_times_keep_three_digits(ns: float) -> None:
+    """Read back, a time is within half a digit of its third, and never "1000 us"."""
+    number, unit = human_ns(ns).split()
+    factor = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}[unit]
+    off = 0.005 if ns < 1 else 0.0051 * ns
+    assert abs(float(number) * factor - ns) <= off * 1.0001
+    assert unit == "s" or float(number) < 1000
+
+
+# --- candidates -------------------------------------------------------------------
+
+
+def test_names_of_candidates() -> None:
+    assert candidate_name(CPU) == "fast on NumPy 2"
+    assert candidate_name(GPU) == "fused (fused_op) on a card (vulkan)"
+    assert candidate_name(SHUT) == "fused on cuda"
+    assert candidate_name(replace(GPU, strategy="graph")) == "a card (vulkan)"
+
+
+def test_terms_in_the_order_of_a_run() -> None:
+    """Each once, with what launches and waits there are."""
+    assert GPU.terms is not None
+    assert terms_text(GPU.terms) == (
+        "2 launches, 1 wait, dispatch 1.00 us, sync 2.00 us, upload 3.00 us, "
+        "compute 4.00 us, traffic 5.00 us, read-back 6.00 us, host 7.00 us, "
+        "other 8.00 us"
+    )
+
+
+def test_terms_that_are_nothing_are_left_out() -> None:
+    assert terms_text(Terms()) == ""
+    assert terms_text(Terms(launches=1, syncs=2, host_ns=5.0)) == (
+        "1 launch, 2 waits, host 5.00 ns"
+    )
+
+
+@pytest.mark.parametrize("name", TIMES)
+def test_no_term_is_forgotten(name: str) -> None:
+    """A term of any name shows, so that the parts a person reads add up."""
+    assert terms_text(Terms(**{name: 3e6})).endswith(" 3.00 ms")
+
+
+# --- prose ------------------------------------------------------------------------
+
+
+def test_a_bare_decision_is_one_line() -> None:
+    assert explain_decision(Decision("x", "why not")) == "x: why not"
+    counted = Decision("x", "why not", {"a": 1, "b": "two"})
+    assert explain_decision(counted) == "x: why not (a 1, b two)"
+
+
+def test_a_whole_decision() -> None:
+    """Candidates as ranked, names aligned, terms below them, the rest at the end."""
+    numbers = {
+        "rows": 3,
+        "predicted_ms": 0.054,
+        "source": "assumed",
+        "crossover": "CPU below batch 8",
+        "notes": ["one", "two"],
+    }
+    said = explain_decision(Decision("fused on it", "it is fast", numbers, ALL))
+    assert said.splitlines() == [
+        "fused on it: it is fast (rows 3)",
+        "",
+        "candidates, fastest prediction first:",
+        "  fused (fused_op) on a card (vulkan)  predicted 54.0 us "
+        "(assumed, x1.50 by earlier runs)",
+        f"      {terms_text(GPU.terms or Terms())}",
+        "  fast on NumPy 2                      predicted 3.50 ms "
+        "(calibrated, model ±7%)",
+        "      1 launch, compute 3.00 ms, traffic 500 us",
+        "  fused on cuda                        not taken: no backend",
+        "",
+        "crossover: CPU below batch 8",
+        "note: one",
+        "note: two",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("measured", "said"),
+    [
+        (3.5e6, "predicted 3.50 ms (calibrated, model ±7%), measured 3.50 ms (+0%)"),
+        (7.0e6, "measured 7.00 ms (-50%)"),
+        (2.8e6, "measured 2.80 ms (+25%)"),
+    ],
+)
+def test_measured_times_stand_beside_predictions(measured: float, said: str) -> None:
+    """The sign says which way the model was wrong."""
+    seen = replace(CPU, measured_ns=measured)
+    assert said in explain_decision(Decision("x", "y", {}, (seen,)))
+
+
+def test_a_measured_time_needs_no_prediction() -> None:
+    blank = replace(CPU, terms=None)
+    assert (
+        "no prediction\n" in explain_decision(Decision("x", "y", {}, (blank,))) + "\n"
+    )
+    seen = replace(blank, measured_ns=2e6)
+    said = explain_decision(Decision("x", "y", {}, (seen,)))
+    assert said.endswith("no prediction, measured 2.00 ms")
+
+
+def test_a_prediction_without_a_source_says_so() -> None:
+    bare = Candidate(Device.CPU, "e", terms=Terms(compute_ns=1.0))
+    assert "(unsourced)" in explain_decision(Decision("x", "y", {}, (bare,)))
+
+
+# --- data -------------------------------------------------------------------------
+
+
+def test_the_same_as_data() -> None:
+    """Under a schema, every candidate whole, nothing that JSON has no word for."""
+    decision = Decision("what", "why", {"crossover": "text", "score_ns": -3.5}, ALL)
+    document = json.loads(json.dumps(explain_json(decision), allow_nan=False))
+    assert next(iter(document)) == "schema"
+    assert document["schema"] == "rlxweb.explain/1"
+    assert (document["what"], document["why"]) == ("what", "why")
+    assert document["numbers"] == {"crossover": "text", "score_ns": -3.5}
+    first, second, third = document["candidates"]
+    assert first["terms"] | {"total_ns": 36_000.0} == first["terms"]
+    assert first["predicted_ns"] == 54_000.0
+    assert (first["device"], first["adapter"]) == ("vulkan", "card")
+    assert (first["strategy"], first["how"]) == ("fused", "fused_op")
+    assert (second["error"], second["measured_ns"]) == (0.072, None)
+    assert (third["blocker"], third["predicted_ns"]) == ("no backend", None)
+
+
+def test_a_decision_without_candidates_has_no_list_of_them() -> None:
+    document = explain_json(Decision("what", "why"))
+    assert document == {
+        "schema": "rlxweb.explain/1",
+        "what": "what",
+        "why": "why",
+        "numbers": {},
+    }
+
+
+def test_a_compiled_graph_explains_itself() -> None:
+    """Its device, each decision and the plan; every decision is data as well."""
+    graph = Graph("chain")
+    graph.set_outputs([graph.exp(graph.input("x", (4,))) + 1.0])
+    compiled: Any = Session("cpu").compile(graph)
+    said = compiled.explain()
+    assert said.startswith(f"chain on NumPy {np.__version__}\n")
+    assert str(compiled.plan) in said
+    for decision in compiled.decisions:
+        assert explain_decision(decision) in said
+        json.dumps(explain_json(decision), allow_nan=False)

@@ -1,0 +1,83 @@
+"""Tasks run once each, on as many threads as there are, and errors come out."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from rlxweb.host import row_blocks
+from rlxweb.host.row_blocks import run_tasks, usable_cpus
+
+
+@pytest.mark.parametrize("threads", [1, 2, 7, None])
+@pytest.mark.parametrize("n_tasks", [0, 1, 2, 300])
+def test_every_task_runs_once(threads: int | None, n_tasks: int) -> None:
+    """No task is left out or done twice."""
+    done = np.zeros(n_tasks, np.int64)
+
+    def work(task: int) -> None:
+        done[task] += 1
+
+    run_tasks(n_tasks, lambda: work, threads=threads)
+    assert (done == 1).all()
+
+
+def test_scratch_belongs_to_one_thread() -> None:
+    """A worker made on a thread is used on that thread only."""
+    strangers = []
+
+    def make_worker() -> Callable[[int], None]:
+        owner = threading.get_ident()
+
+        def work(_: int) -> None:
+            if threading.get_ident() != owner:
+                strangers.append(owner)
+
+        return work
+
+    run_tasks(200, make_worker, threads=4)
+    assert strangers == []
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_an_error_in_a_task_is_raised(threads: int) -> None:
+    """The caller sees the task's own error, and the next run is not harmed."""
+
+    def work(task: int) -> None:
+        if task == 17:
+            raise KeyError(task)
+
+    with pytest.raises(KeyError, match="17"):
+        run_tasks(40, lambda: work, threads=threads)
+    run_tasks(40, lambda: lambda task: None, threads=threads)
+
+
+def test_tasks_may_run_tasks() -> None:
+    """A nested run ends, though every thread of the pool is busy."""
+    done: list[int] = []
+
+    def outer(_: int) -> None:
+        run_tasks(3, lambda: done.append, threads=3)
+
+    run_tasks(8, lambda: outer, threads=8)
+    assert sorted(done) == sorted([0, 1, 2] * 8)
+
+
+def test_a_closed_pool_only_costs_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no thread can be had, the caller does all the work."""
+    closed = ThreadPoolExecutor(1)
+    closed.shutdown()
+    monkeypatch.setattr(row_blocks, "_pool", lambda pid: closed)
+    done: list[int] = []
+    run_tasks(5, lambda: done.append, threads=3)
+    assert done == [0, 1, 2, 3, 4]
+
+
+def test_a_browser_tab_has_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pyodide cannot start threads."""
+    monkeypatch.setattr("sys.platform", "emscripten")
+    assert usable_cpus.__wrapped__() == 1

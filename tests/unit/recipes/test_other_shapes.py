@@ -1,0 +1,126 @@
+"""Other shapes of matmul and the norms: same box, other tile, refusals where unfit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlxweb.ops  # noqa: F401  registers the vocabulary
+from rlxweb.ir.dtype import DType
+from rlxweb.ir.lowering import Kernel, Recipe
+from rlxweb.ir.op import TensorType, registry
+from rlxweb.ir.shape import Shape
+from rlxweb.kernels.launch import launches
+from rlxweb.limits import Limits, shrunk
+from rlxweb.recipes.line_variants import layer_norm_group, rms_norm_group, softmax_group
+from rlxweb.recipes.matmul_variants import matmul_rows, matmul_tiled
+
+NORMS = {
+    "softmax": softmax_group,
+    "layer_norm": layer_norm_group,
+    "rms_norm": rms_norm_group,
+}
+
+
+def product(x: Shape, y: Shape) -> tuple[tuple[TensorType, ...], TensorType]:
+    inputs = (TensorType(x, DType.F32), TensorType(y, DType.F32))
+    return inputs, registry.get("matmul").output_type(inputs, {})
+
+
+def own(
+    op: str, inputs: tuple[TensorType, ...], out: TensorType, attrs: Mapping[str, Any]
+) -> Recipe:
+    lower = registry.get(op).lower
+    assert isinstance(lower, Kernel)
+    made = lower.recipe(inputs, out, attrs)
+    assert made is not None
+    return made
+
+
+@pytest.mark.parametrize("variant", [matmul_rows, matmul_tiled])
+def test_a_product_keeps_its_strides(variant: Any) -> None:
+    """Only shader and tile differ from the op's own recipe, batch by batch."""
+    inputs, out = product((2, 1, 3, 1, 40, 50), (3, 1, 2, 50, 60))
+    made = variant(inputs, out, {}, Limits())
+    plain = own("matmul", inputs, out, {})
+    assert len(made.calls) == len(plain.calls) == 2
+    for mine, theirs in zip(made.calls, plain.calls, strict=True):
+        assert mine.values == theirs.values
+        assert [a.size for a in mine.axes] == [a.size for a in theirs.axes]
+        assert [(a.ref, a.strides, a.offset) for a in mine.accesses] == [
+            (a.ref, a.strides, a.offset) for a in theirs.accesses
+        ]
+
+
+def test_sixteen_by_sixteen_sums_whole_axes() -> None:
+    """The shader writes once, so a cut of the sum axis would lose terms."""
+    inputs, out = product((40, 50), (50, 60))
+    made = matmul_rows(inputs, out, {}, Limits())
+    assert made is not None
+    (call,) = made.calls
+    assert {a.name: a.kind for a in call.axes}["k"] == "whole"
+    assert [a.mode for a in call.accesses] == ["read", "read", "write"]
+    dtypes = [DType.F32] * 3
+    assert launches(call, dtypes, Limits())[0].grid == (2, 1, 1)
+
+
+@pytest.mark.parametrize(("m", "n"), [(15, 60), (60, 15)])
+def test_a_tile_that_would_be_mostly_empty_is_left_to_the_plain_shader(
+    m: int, n: int
+) -> None:
+    """Fewer than 16 rows or columns."""
+    inputs, out = product((m, 50), (50, n))
+    assert matmul_rows(inputs, out, {}, Limits()) is None
+    assert matmul_tiled(inputs, out, {}, Limits()) is None
+
+
+def test_shared_tiles_need_their_sixty_four_invocations() -> None:
+    """A device with 32 is refused before any shader is written."""
+    inputs, out = product((64, 64), (64, 64))
+    made = matmul_tiled(inputs, out, {}, Limits())
+    assert made is not None
+    assert made.calls[0].shared_bytes == 4096
+    assert made.calls[0].per == "workgroup"
+    assert matmul_tiled(inputs, out, {}, shrunk()) is None
+    narrow = replace(Limits(), max_compute_workgroup_size_x=32)
+    assert matmul_tiled(inputs, out, {}, narrow) is None
+
+
+def line(
+    op: str, shape: Shape, axis: int
+) -> tuple[tuple[TensorType, ...], TensorType, dict[str, Any]]:
+    x, n = TensorType(shape, DType.F32), TensorType((shape[axis],), DType.F32)
+    attrs = {"axis": axis} if op == "softmax" else {"axis": axis, "eps": 1e-5}
+    return ((x,) if op == "softmax" else (x, n, n)), x, attrs
+
+
+@pytest.mark.parametrize("op", NORMS)
+def test_a_workgroup_for_every_line(op: str) -> None:
+    """As many workgroups as lines; walk and values are the op's own."""
+    inputs, out, attrs = line(op, (5, 3, 1000), -1)
+    made = NORMS[op](inputs, out, attrs, Limits())
+    assert made is not None
+    (call,), (plain,) = made.calls, own(op, inputs, out, attrs).calls
+    assert (call.axes, call.accesses, call.values) == (
+        plain.axes,
+        plain.accesses,
+        plain.values,
+    )
+    dtypes = [DType.F32] * len(call.accesses)
+    (launch,) = launches(call, dtypes, Limits())
+    assert np.prod(launch.grid) == 15
+    assert dict(launch.shader.constants)["WG"] == 256
+
+
+@pytest.mark.parametrize("op", NORMS)
+@pytest.mark.parametrize(("shape", "axis"), [((5, 100), 1), ((1000, 4), 0)])
+def test_short_and_scattered_lines_stay_with_one_invocation(
+    op: str, shape: Shape, axis: int
+) -> None:
+    """Neighbours in a workgroup should be neighbours in memory."""
+    inputs, out, attrs = line(op, shape, axis)
+    assert NORMS[op](inputs, out, attrs, Limits()) is None

@@ -1,0 +1,65 @@
+"""Devices made up for tests: each compiles and runs as it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from rlxweb import Graph
+from rlxweb.device import Device
+
+
+@dataclass
+class FakeCompiled:
+    """x + w, or whatever error the device is told to raise."""
+
+    device: Device
+    fail: BaseException | None = None
+    params: dict[str, Any] = field(default_factory=dict)
+    runs: int = 0
+    closed: bool = False
+    on_run: Callable[[], None] = lambda: None
+
+    def set_param(self, name: str, value: Any) -> None:
+        self.params[name] = np.array(value)
+
+    def run(self, inputs: Mapping[str, Any] | None = None) -> list[Any]:
+        self.runs += 1
+        self.on_run()
+        if self.fail is not None:
+            raise self.fail
+        return [np.asarray((inputs or {})["x"]) + self.params.get("w", 0)]
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@dataclass
+class FakeMachine:
+    """Compiles for any device; remembers what it made."""
+
+    broken: dict[Device, BaseException] = field(default_factory=dict)
+    refuses: dict[Device, BaseException] = field(default_factory=dict)
+    made: list[FakeCompiled] = field(default_factory=list)
+    on_run: dict[Device, Callable[[], None]] = field(default_factory=dict)
+
+    def compile(self, device: Device, graph: Graph) -> FakeCompiled:
+        if device in self.refuses:
+            raise self.refuses[device]
+        one = FakeCompiled(device, self.broken.get(device))
+        one.on_run = self.on_run.get(device, lambda: None)
+        self.made.append(one)
+        return one
+
+    def of(self, device: Device) -> list[FakeCompiled]:
+        return [one for one in self.made if one.device is device]
+
+
+def adding() -> Graph:
+    """X [2] + w [2]."""
+    graph = Graph("adding")
+    graph.set_outputs([graph.input("x", (2,)) + graph.param("w", (2,))])
+    return graph

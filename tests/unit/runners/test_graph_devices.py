@@ -1,0 +1,320 @@
+"""GraphDevices, method by method, on devices made up for it and on the CPU."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rlxweb import DevicePolicy, Graph, GraphDevices
+from rlxweb.choose import resolve
+from rlxweb.device import Device
+from rlxweb.errors import (
+    DeviceFallbackError,
+    DTypeError,
+    EnvironmentWarning,
+    InputError,
+    UnknownDevice,
+    UnknownName,
+    Unsupported,
+)
+from rlxweb.runners import graph_devices
+from rlxweb.runners.programs import graph_param_names
+from tests.unit.runners.fakes import FakeMachine, adding
+
+X = {"x": np.array([1, 2], np.float32)}
+THREE = (Device.CPU, Device.VULKAN, Device.OPENGL)
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
+    """Three devices that can run everything the policy allows; no variables set."""
+
+    def viable(graph: Graph, policy: DevicePolicy, adapters: object = None) -> tuple:
+        return tuple(d for d in (policy or DevicePolicy.all()).apply(THREE))
+
+    monkeypatch.setattr(graph_devices, "devices_for", viable)
+    monkeypatch.setattr(resolve, "devices_for", viable)
+    monkeypatch.setattr(graph_devices, "is_available", lambda d: d in THREE)
+    for name in ("DEVICE", "DEVICE_CHAIN", "DEVICES"):
+        monkeypatch.delenv(f"RLX_{name}", raising=False)
+    return FakeMachine()
+
+
+def runner(machine: FakeMachine, policy: DevicePolicy | None = None) -> GraphDevices:
+    made = GraphDevices(adding(), policy, compile_with=machine.compile)
+    made.set_param("w", np.array([3, 4], np.float32))
+    return made
+
+
+# --- the seeds' own tests, on real devices ----------------------------------------
+
+
+def test_a_param_set_before_the_first_compile_is_applied() -> None:
+    made = GraphDevices(adding(), DevicePolicy.only(["cpu"]))
+    made.set_param("w", [3, 4])
+    (got,) = made.run("cpu", X)
+    np.testing.assert_array_equal(got, [4, 6])
+
+
+def test_identity_comes_back_from_the_cpu() -> None:
+    graph = Graph("identity")
+    graph.set_outputs([graph.input("x", (2,))])
+    (got,) = GraphDevices(graph, DevicePolicy.only(["cpu"])).run("cpu", X)
+    np.testing.assert_array_equal(got, X["x"])
+
+
+def test_run_try_goes_from_cuda_to_the_cpu() -> None:
+    made = GraphDevices(adding())
+    made.set_param("w", [3, 4])
+    device, (got,) = made.run_try(["cuda", "cpu"], X)
+    assert device is Device.CPU
+    np.testing.assert_array_equal(got, [4, 6])
+    assert [str(a) for a in made.attempts] == [
+        "cuda: not viable for this graph under policy",
+        "cpu: succeeded",
+    ]
+
+
+# --- params -----------------------------------------------------------------------
+
+
+def test_params_reach_every_device(machine: FakeMachine) -> None:
+    """Those compiled and those to come; the last write wins."""
+    made = runner(machine)
+    made.compile("cpu")
+    made.set_param("w", np.array([5, 6], np.float32))
+    made.set_param_typed("w", [7, 8], np.float32)
+    made.compile("vulkan")
+    for one in machine.made:
+        np.testing.assert_array_equal(one.params["w"], [7, 8])
+    machine.made[0].params.clear()
+    made.sync_params_to_all()
+    np.testing.assert_array_equal(machine.made[0].params["w"], [7, 8])
+
+
+def test_wrong_params_are_refused(machine: FakeMachine) -> None:
+    """RLX ignores an unknown name; a missing value is said before anything runs."""
+    made = GraphDevices(adding(), compile_with=machine.compile)
+    with pytest.raises(UnknownName, match="no param 'W'; it has 'w'"):
+        made.set_param("W", np.zeros(2, np.float32))
+    with pytest.raises(DTypeError):
+        made.set_param("w", np.zeros(2, np.float64))
+    with pytest.raises(InputError, match="param 'w' has no value"):
+        made.run_try(["cpu"], X)
+    assert graph_param_names(made.graph) == ("w",)
+
+
+def test_a_param_is_kept_by_value(machine: FakeMachine) -> None:
+    made, w = runner(machine), np.ones(2, np.float32)
+    made.set_param("w", w)
+    w[:] = 9
+    (got,) = made.run("cpu", X)
+    np.testing.assert_array_equal(got, [2, 3])
+
+
+# --- resolving --------------------------------------------------------------------
+
+
+def test_a_hint_is_used_or_refused(machine: FakeMachine) -> None:
+    made = runner(machine)
+    assert made.resolve("gl") is Device.OPENGL
+    with pytest.raises(Unsupported, match=r"hint requested CUDA but viable backends"):
+        made.resolve("cuda")
+    with pytest.raises(UnknownDevice):
+        made.resolve("abacus")
+
+
+def test_the_environment_names_a_device(
+    machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is viable is used; one that is not is warned about by name."""
+    made = runner(machine)
+    monkeypatch.setenv("RLX_DEVICE", "opengl")
+    assert made.resolve() is Device.OPENGL
+    assert made.resolve_chain() is Device.OPENGL
+    monkeypatch.setenv("RLX_DEVICE", "tpu")
+    with pytest.warns(EnvironmentWarning, match="RLX_DEVICE=tpu .*viable backends"):
+        assert made.resolve() in THREE
+    monkeypatch.setenv("RLX_DEVICE_CHAIN", "tpu,vulkan,cpu")
+    assert made.resolve_chain() is Device.VULKAN
+    assert made.resolve_chain("cpu") is Device.CPU
+    monkeypatch.setenv("RLX_DEVICE_CHAIN", "tpu,mlx")
+    with pytest.raises(Unsupported, match=r"no device in chain \[TPU, MLX\] can run"):
+        made.resolve_chain()
+
+
+def test_a_policy_that_leaves_nothing(machine: FakeMachine) -> None:
+    made = GraphDevices(adding(), DevicePolicy.only([]), compile_with=machine.compile)
+    assert made.devices == ()
+    with pytest.raises(Unsupported, match="no backend can lower this graph"):
+        made.resolve()
+
+
+def test_the_fastest_by_prediction_and_its_explanation(machine: FakeMachine) -> None:
+    """A graph this small stays on the CPU, and every number is told."""
+    made = runner(machine)
+    assert made.fastest() is Device.CPU
+    assert made.resolve() is Device.CPU
+    assert made.decision is not None
+    text = made.explain()
+    assert "predicted" in text
+    assert "launch" in text
+
+
+# --- compiling --------------------------------------------------------------------
+
+
+def test_each_device_is_compiled_once(machine: FakeMachine) -> None:
+    made = runner(machine)
+    assert made.compile("vulkan") is made.compile(Device.VULKAN)
+    assert made.warm_all() == made.devices
+    assert len(machine.made) == 3
+    assert made.compile_fastest() is Device.CPU
+    assert made.compile_resolved("opengl") is Device.OPENGL
+    assert made.compile_chain("vulkan") is Device.VULKAN
+    assert len(machine.made) == 3
+
+
+def test_devices_that_cannot_are_told_apart(machine: FakeMachine) -> None:
+    made = runner(machine, DevicePolicy.all().with_deny("opengl"))
+    with pytest.raises(Unsupported, match="device CUDA is not available"):
+        made.compile("cuda")
+    with pytest.raises(Unsupported, match="OpenGL cannot lower this graph under the"):
+        made.compile("opengl")
+
+
+def test_the_first_error_ends_warm_all(machine: FakeMachine) -> None:
+    machine.refuses[Device.VULKAN] = Unsupported("compile", "no")
+    with pytest.raises(Unsupported, match="no"):
+        runner(machine).warm_all()
+
+
+# --- running ----------------------------------------------------------------------
+
+
+def test_every_way_to_run(machine: FakeMachine) -> None:
+    made = runner(machine)
+    for got in (
+        made.run("vulkan", X),
+        made.run_resolved(X, "opengl"),
+        made.run_fastest(X),
+        made.run_resolved_with_inputs(X, "vulkan"),
+        made.run_chain(X, "cpu")[1],
+        made.run_chain(X)[1],
+    ):
+        np.testing.assert_array_equal(got[0], [4, 6])
+    assert made.last_device is Device.CPU
+    assert made.compile_resolved_with_inputs("vulkan", X) is Device.VULKAN
+
+
+def test_inputs_are_checked_before_any_device_is_tried(machine: FakeMachine) -> None:
+    """Wrong inputs would fail everywhere: they are the caller's error."""
+    made = runner(machine)
+    with pytest.raises(UnknownName, match="no input 'y'"):
+        made.run_try(["cpu", "vulkan"], {"y": X["x"]})
+    assert machine.made == []
+
+
+def test_an_empty_chain(machine: FakeMachine) -> None:
+    with pytest.raises(DeviceFallbackError, match="cpu: empty fallback chain") as found:
+        runner(machine).run_try([], X)
+    assert found.value.attempts == ((Device.CPU, "empty fallback chain"),)
+
+
+def test_run_chain_follows_the_environment(
+    machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RLX_DEVICE_CHAIN", "tpu,opengl")
+    made = runner(machine)
+    assert made.run_chain(X)[0] is Device.OPENGL
+    assert [a.device for a in made.attempts] == [Device.TPU, Device.OPENGL]
+
+
+# --- benchmarks -------------------------------------------------------------------
+
+
+def clocked(machine: FakeMachine, took: dict[Device, list[int]]) -> GraphDevices:
+    """A runner whose clock moves by what each run is told to take."""
+    now = [0]
+    for device, times in took.items():
+        left = iter(times)
+        machine.on_run[device] = lambda left=left: now.__setitem__(
+            0, now[0] + next(left)
+        )
+    made = GraphDevices(adding(), compile_with=machine.compile, clock=lambda: now[0])
+    made.set_param("w", np.zeros(2, np.float32))
+    return made
+
+
+def test_the_first_run_is_not_counted(machine: FakeMachine) -> None:
+    """The warm-up is slow everywhere; medians of the rest decide."""
+    made = clocked(
+        machine,
+        {
+            Device.CPU: [9000, 50, 70, 60],
+            Device.VULKAN: [10, 90, 90, 90],
+            Device.OPENGL: [9000, 40, 500, 20],
+        },
+    )
+    rows = made.benchmark(X, 3)
+    assert [(r.label, r.median_exec_ns) for r in rows] == [
+        ("opengl", 40.0),
+        ("cpu", 60.0),
+        ("vulkan", 90.0),
+    ]
+    assert all(r.runs == 3 for r in rows)
+
+
+def test_a_benchmark_policy_remembers_its_winner(machine: FakeMachine) -> None:
+    took = {d: [9, 10 + at] * 20 for at, d in enumerate(reversed(THREE))}
+    made = clocked(machine, took)
+    made.set_policy(DevicePolicy.all().with_benchmark_pick(1))
+    assert made.resolve_with_inputs(None, X) is Device.OPENGL
+    runs = [one.runs for one in machine.made]
+    assert made.resolve_with_inputs(None, X) is Device.OPENGL
+    assert [one.runs for one in machine.made] == runs
+    assert made.resolve_with_inputs("cpu", X) is Device.CPU
+    made.invalidate_cache()
+    made.resolve_with_inputs(None, X)
+    assert len(machine.made) > 3
+
+
+def test_a_device_that_fails_the_benchmark_comes_last(machine: FakeMachine) -> None:
+    machine.broken[Device.CPU] = RuntimeError("a driver fell over")
+    rows = runner(machine).benchmark(X, 1)
+    assert rows[-1].device is Device.CPU
+    assert rows[-1].error == "a driver fell over"
+    assert all(not r.error for r in rows[:2])
+
+
+# --- upkeep -----------------------------------------------------------------------
+
+
+def test_invalidating_keeps_params(machine: FakeMachine) -> None:
+    made = runner(machine)
+    made.run("cpu", X)
+    first = machine.made[0]
+    made.invalidate_cache()
+    assert first.closed
+    (got,) = made.run("cpu", X)
+    np.testing.assert_array_equal(got, [4, 6])
+    assert len(machine.of(Device.CPU)) == 2
+
+
+def test_a_new_policy_starts_over(machine: FakeMachine) -> None:
+    made = runner(machine)
+    made.run("vulkan", X)
+    made.set_policy(DevicePolicy.only(["cpu"]))
+    assert made.devices == (Device.CPU,)
+    assert made.policy.allow == (Device.CPU,)
+    with pytest.raises(Unsupported):
+        made.run("vulkan", X)
+    made.close()
+    made.close()
+
+
+def test_constructors(machine: FakeMachine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RLX_DEVICES", "cpu")
+    assert GraphDevices.from_env(adding()).devices == (Device.CPU,)
+    policy = DevicePolicy.only(["vulkan"])
+    assert GraphDevices.with_policy(adding(), policy).devices == (Device.VULKAN,)
