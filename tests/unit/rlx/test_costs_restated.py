@@ -13,7 +13,7 @@ from rlxweb.device import Device
 from rlxweb.rlx.seed_costs import counted_fft, counted_fused
 from rlxweb.signal import costs
 from rlxweb.signal.costs import WelchPeakParams
-from tests.unit.signal import restated_costs as plain
+from tests.unit.rlx import restated_costs as plain
 
 SHAPES = {
     "batch": st.integers(1, 20_000) | st.sampled_from([511, 512, 2047, 2048, 8192]),
