@@ -68,8 +68,8 @@ _OF_DEVICES = {
     "device_chain_from_env": "rlxweb.devices.policy",
     "device_from_env": "rlxweb.devices.policy",
     "device_report": "rlxweb.runners.report",
-    "devices_for": "rlxweb.choose.supports",
-    "fastest_device_for": "rlxweb.choose.fastest",
+    "devices_for": "rlxweb.choose.resolve",
+    "fastest_device_for": "rlxweb.choose.resolve",
     "graph_param_names": "rlxweb.runners.programs",
     "is_available": "rlxweb.devices.availability",
     "parse_device": "rlxweb.device",
@@ -77,7 +77,7 @@ _OF_DEVICES = {
     "resolve_device": "rlxweb.choose.resolve",
     "resolve_device_chain": "rlxweb.choose.resolve",
     "run_with_fallback": "rlxweb.runners.fallback",
-    "supports_graph": "rlxweb.choose.supports",
+    "supports_graph": "rlxweb.choose.resolve",
     "warm_all": "rlxweb.runners.benchmark",
 }
 publish(__name__, _OWN)
@@ -85,7 +85,7 @@ publish("rlxweb.devices", _OF_DEVICES)
 hand_down(
     {
         "FAMILIES": "rlxweb.ops",  # importing it registers the vocabulary
-        "fastest_device_for": "rlxweb.choose.fastest",
+        "fastest_device_for": "rlxweb.choose.resolve",
         "record_for": "rlxweb.calibration.known",
     }
 )

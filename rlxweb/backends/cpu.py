@@ -6,14 +6,15 @@ them. Results never share memory with what the caller passed in.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rlxweb.backends.array import Reference, order_of_release
-from rlxweb.backends.protocol import Array
+from rlxweb.backends.protocol import Backend, Program, own
 from rlxweb.compile.plan import Plan
 from rlxweb.compile.target import Target
 from rlxweb.errors import GraphError
@@ -21,6 +22,9 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Node
 from rlxweb.ir.lowering import Leaf
 from rlxweb.ir.op import Op, TensorType, registry
+
+if TYPE_CHECKING:
+    from rlxweb.backends.protocol import Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +38,7 @@ class _Call:
 
 
 @dataclass(slots=True)
-class CpuProgram:
+class CpuProgram(Program):
     """A plan as a flat list of calls."""
 
     plan: Plan
@@ -49,10 +53,13 @@ def _native(
     return True
 
 
-class CpuBackend:
+class CpuBackend(Backend):
     """See `protocol.Backend`."""
 
     name = f"NumPy {np.__version__}"
+    adapter = name
+    api = "numpy"
+    driver = "Python " + ".".join(map(str, sys.version_info[:2]))
     target = Target(
         name="NumPy",
         dtypes=frozenset(DType),
@@ -78,10 +85,11 @@ class CpuBackend:
         }
         return CpuProgram(plan, calls, constants)
 
-    async def set_param(self, program: CpuProgram, name: str, value: Array) -> None:
-        program.params[name] = np.array(value)
+    async def set_param(self, program: Program, name: str, value: Array) -> None:
+        own(CpuProgram, program).params[name] = np.array(value)
 
-    async def run(self, program: CpuProgram, feeds: Mapping[str, Array]) -> list[Array]:
+    async def run(self, program: Program, feeds: Mapping[str, Array]) -> list[Array]:
+        program = own(CpuProgram, program)
         graph = program.plan.graph
         values: dict[int, Array] = dict(program.constants)
         given = {**feeds, **program.params}
@@ -100,13 +108,11 @@ class CpuBackend:
             outs.append(_own(values[i], others))
         return outs
 
-    async def release(self, program: CpuProgram) -> None:
+    async def release(self, program: Program) -> None:
+        program = own(CpuProgram, program)
         program.calls.clear()
         program.constants.clear()
         program.params.clear()
-
-    async def close(self) -> None:
-        """Nothing is held open."""
 
 
 def _checked(node: Node, made: Any) -> Array:

@@ -8,38 +8,38 @@ from __future__ import annotations
 
 import atexit
 import threading
-from inspect import isawaitable
 from time import perf_counter_ns
-from typing import Any
 
+from rlxweb.backends.protocol import Backend
 from rlxweb.backends.registry import ROWS, blocker, opened_as
-from rlxweb.backends.webgpu import WebGpuBackend
-from rlxweb.errors import AdapterMissing, DeviceError, MustAwait, Unsupported
+from rlxweb.errors import AdapterMissing, DeviceError, GraphError, MustAwait
 from rlxweb.gpu.drive import drive
 from rlxweb.limits import Limits
+
+Key = tuple[str, str]
 
 
 class Pool:
     """Backends by (device label, adapter name); failures are remembered too."""
 
     def __init__(self) -> None:
-        self._open: dict[tuple[str, str], Any] = {}
-        self._failed: dict[tuple[str, str], DeviceError] = {}
-        self._opening_ns: dict[tuple[str, str], int] = {}
-        self._limited: dict[tuple[str, str, Limits], Any] = {}
+        self._open: dict[Key, Backend] = {}
+        self._failed: dict[Key, DeviceError] = {}
+        self._opening_ns: dict[Key, int] = {}
+        self._limited: dict[tuple[str, str, Limits], Backend] = {}
         self._lock = threading.RLock()
 
-    def backend(self, label: str, adapter: str = "") -> Any:
+    def backend(self, label: str, adapter: str = "") -> Backend:
         """The open backend. Errors  AdapterMissing, DeviceLost, with the reason."""
         known = self._known(label, adapter)
         return known if known is not None else drive(self._opened(label, adapter))
 
-    async def backend_async(self, label: str, adapter: str = "") -> Any:
+    async def backend_async(self, label: str, adapter: str = "") -> Backend:
         """`backend` for hosts that must be awaited."""
         known = self._known(label, adapter)
         return known if known is not None else await self._opened(label, adapter)
 
-    def _known(self, label: str, adapter: str) -> Any:
+    def _known(self, label: str, adapter: str) -> Backend | None:
         """The backend if it is open. Errors  AdapterMissing; what opening it raised."""
         key = _key(label, adapter)
         reason = blocker(label)
@@ -53,16 +53,14 @@ class Pool:
             self._let_go_if_lost(key)
             return self._open.get(key)
 
-    async def _opened(self, label: str, adapter: str) -> Any:
+    async def _opened(self, label: str, adapter: str) -> Backend:
         key = _key(label, adapter)
         with self._lock:
             if key in self._open:
                 return self._open[key]
             begun = perf_counter_ns()
             try:
-                backend = ROWS[key[0]].open(adapter)
-                if isawaitable(backend):
-                    backend = await backend
+                backend = _checked(label, await ROWS[key[0]].open(adapter))
             except MustAwait:
                 raise  # it may well open when it is awaited
             except DeviceError as error:
@@ -79,44 +77,37 @@ class Pool:
     def is_open(self, label: str, adapter: str = "") -> bool:
         """Has the backend been opened and not been lost since?"""
         backend = self._open.get(_key(label, adapter))
-        return backend is not None and not getattr(backend, "lost", "")
+        return backend is not None and not backend.lost
 
     def opening_ns(self, label: str, adapter: str = "") -> int:
         """How long opening the backend took, when it was opened last; 0 before that."""
         return self._opening_ns.get(_key(label, adapter), 0)
 
-    def _let_go_if_lost(self, key: tuple[str, str]) -> None:
+    def _let_go_if_lost(self, key: Key) -> None:
         """Close a backend whose device went away, so that it is opened anew."""
         backend = self._open.get(key)
-        if isinstance(backend, WebGpuBackend) and backend.lost:
+        if backend is not None and backend.lost:
             del self._open[key]
             for known in [k for k in self._limited if k[:2] == key]:
                 drive(self._limited.pop(known).close())
             drive(backend.close())
 
-    def limited(self, label: str, adapter: str, limits: Limits) -> Any:
-        """The backend under stricter limits, on the same port.
+    def limited(self, label: str, adapter: str, limits: Limits) -> Backend:
+        """The backend under stricter limits, on the same device.
 
         Errors   as `backend`; Unsupported for an engine that has no such limits.
         """
         backend = self.backend(label, adapter)
-        if not isinstance(backend, WebGpuBackend):
-            raise Unsupported(
-                f"Session('{label}', limits=…)",
-                "limits can be set for wgpu devices only",
-                hint="leave `limits` out",
-            )
         key = (*_key(label, adapter), limits)
         with self._lock:
             if key not in self._limited:
-                self._limited[key] = WebGpuBackend(backend.port, limits=limits)
+                self._limited[key] = backend.limited(limits)
             return self._limited[key]
 
     def close_all(self) -> None:
         """Close every backend and forget failures; the next use opens afresh."""
         with self._lock:
-            backends = list(self._open.values())
-            backends += self._limited.values()
+            backends = [*self._open.values(), *self._limited.values()]
             self._open.clear()
             self._limited.clear()
             self._failed.clear()
@@ -124,8 +115,20 @@ class Pool:
             drive(backend.close())
 
 
-def _key(label: str, adapter: str) -> tuple[str, str]:
+def _key(label: str, adapter: str) -> Key:
     return opened_as(label), adapter.lower()
+
+
+def _checked(label: str, backend: object) -> Backend:
+    """What a row opened, if it is an engine. Errors  GraphError saying what is not."""
+    if isinstance(backend, Backend):
+        return backend
+    raise GraphError(
+        f"open device '{label}'",
+        f"its row opened a {type(backend).__name__}, which is no engine",
+        "an engine is a subclass of rlxweb.backends.protocol.Backend",
+        "let the class say so: class MyEngine(Backend)",
+    )
 
 
 pool = Pool()

@@ -1,59 +1,171 @@
-"""What every backend offers. Read `cpu.py` beside this for the shortest example.
+"""What every engine offers, and all that anybody may ask of one.
 
-A backend prepares a plan once (buffers, pipelines, closures) and runs it many times.
-Arrays that reach it have been checked by the session: dtype, shape and names are right.
+An engine is a subclass of `Backend`: `name`, `target` and four coroutines are its own,
+everything else has an answer here that is right for an engine that computes in the
+host's memory. Arrays that reach it have been checked: dtype, shape and names are right.
+`array.py` is the shortest example, `webgpu.py` the longest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from rlxweb.compile.plan import Plan
 from rlxweb.compile.target import Target
+from rlxweb.errors import GraphError, Unsupported
+from rlxweb.limits import Limits
 
-Array = npt.NDArray[Any]
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Array: TypeAlias = npt.NDArray[Any]
 
 
-class Program(Protocol):
-    """A prepared plan. Opaque to everyone but its backend."""
+class Program:
+    """A prepared plan. What else is in it is known to its engine alone."""
 
+    __slots__ = ()
     plan: Plan
 
 
-class Backend(Protocol):
+class Resident:
+    """An array that stays on an engine between runs. Opaque but to its engine."""
+
+
+P = TypeVar("P", bound=Program)
+Trip = Callable[[], Coroutine[Any, None, None]]
+"""One trip to a device and back, to be timed."""
+
+
+class Trips(Protocol):
+    """Bare trips to a device: what a run pays besides its kernels, for calibration."""
+
+    async def wait(self) -> None:
+        """Submit next to nothing and wait for it."""
+
+    async def dispatches(self, count: int) -> None:
+        """So many trivial kernels in one submission, and the wait."""
+
+    def upload(self, nbytes: int) -> Trip:
+        """Host bytes to the device, and the wait. Errors  OutOfMemory, LimitExceeded"""
+
+    def readback(self, nbytes: int) -> Trip:
+        """Device bytes to the host. Errors  as `upload`."""
+
+    def close(self) -> None:
+        """Free what the trips need."""
+
+
+class Backend(ABC):
     """One engine. Coroutines so that a browser can wait; natives never suspend."""
 
+    # --- what it is -------------------------------------------------------------
+
     @property
+    @abstractmethod
     def name(self) -> str:
-        """The engine in words: "NumPy 2.4 on CPU", "llvmpipe (Vulkan)"."""
-        ...
+        """The engine in words: "NumPy 2.4", "llvmpipe (vulkan)"."""
 
     @property
-    def target(self) -> Target: ...
+    @abstractmethod
+    def target(self) -> Target:
+        """What the compiler must know: dtypes, limits, which ops are native."""
 
-    async def prepare(self, plan: Plan) -> Any:
+    @property
+    def adapter(self) -> str:
+        """The hardware or library alone; measurements are kept under it."""
+        return self.name
+
+    @property
+    def api(self) -> str:
+        """How it is reached: "vulkan", "numpy", "cuda"; "" where the name says it."""
+        return ""
+
+    @property
+    def driver(self) -> str:
+        """The driver and its version; a new one makes measurements out of date."""
+        return ""
+
+    @property
+    def vendor(self) -> str:
+        """Who made the hardware; "" where that says nothing."""
+        return ""
+
+    @property
+    def software(self) -> bool:
+        """Does it pretend to be a device and compute on the CPU's own cores?"""
+        return False
+
+    @property
+    def lost(self) -> str:
+        """Why the device is gone for good; "" while it is there."""
+        return ""
+
+    # --- what it does -----------------------------------------------------------
+
+    @abstractmethod
+    async def prepare(self, plan: Plan) -> Program:
         """Make everything a run needs. Errors  LimitExceeded, ShaderRejected …"""
-        ...
 
-    async def set_param(self, program: Any, name: str, value: Array) -> None:
+    @abstractmethod
+    async def set_param(self, program: Program, name: str, value: Array) -> None:
         """Keep a param's value for the runs to come."""
-        ...
 
-    async def run(self, program: Any, feeds: Mapping[str, Array]) -> list[Array]:
+    @abstractmethod
+    async def run(self, program: Program, feeds: Mapping[str, Array]) -> list[Array]:
         """Outputs in graph order, in memory of their own."""
-        ...
 
-    async def release(self, program: Any) -> None:
+    @abstractmethod
+    async def release(self, program: Program) -> None:
         """Free what `prepare` made. Idempotent."""
-        ...
 
-    async def close(self) -> None:
+    async def close(self) -> None:  # noqa: B027  most hold nothing open
         """Free everything. Idempotent."""
-        ...
+
+    # --- what it may offer ------------------------------------------------------
+
+    async def put(self, array: Array) -> Resident:
+        """Bring an array to the device to stay. Errors  Unsupported, OutOfMemory."""
+        raise Unsupported(f"put an array on {self.name}", *_NO_RESIDENTS)
+
+    async def get(self, resident: Resident) -> Array:
+        """The array back, in memory of its own. Errors  Unsupported, DeviceLost."""
+        raise Unsupported(f"get an array from {self.name}", *_NO_RESIDENTS)
+
+    async def trips(self) -> Trips | None:
+        """What a calibration times apart; None where nothing is submitted or moved."""
+        return None
+
+    def limited(self, limits: Limits) -> Backend:
+        """The same device under stricter limits. Errors  Unsupported."""
+        raise Unsupported(
+            f"stricter limits on {self.name}",
+            "limits can be set for wgpu devices only",
+            hint="leave `limits` out",
+        )
+
+
+_NO_RESIDENTS = (
+    "this engine keeps no arrays between runs",
+    "params stay on the device; inputs come with each run",
+    "make it a param of the graph",
+)
+
+
+def own(kind: type[P], program: Program) -> P:
+    """The program as its engine's kind. Errors  GraphError for another engine's."""
+    if not isinstance(program, kind):
+        raise GraphError(
+            f"run '{program.plan.graph.name}'",
+            f"it was prepared as a {type(program).__name__}",
+            f"this engine runs a {kind.__name__}",
+            "run it on the engine that prepared it",
+        )
+    return program
 
 
 def as_bytes(array: Array) -> memoryview:

@@ -1,42 +1,57 @@
-"""Device label → how its backend is opened. A new backend is one module and one row."""
+"""Device label → how its engine is opened. A new engine is one module and one row.
+
+What an engine is made of is imported when it is opened, so that a job on the CPU loads
+no shader and no GPU library.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
-from rlxweb.backends.cpu import CpuBackend
-from rlxweb.backends.webgpu import WebGpuBackend
-from rlxweb.gpu.browser import BrowserPort
-from rlxweb.gpu.native import NativePort
-from rlxweb.gpu.port import BackendType, Want
+from rlxweb.backends.protocol import Backend
+
+if TYPE_CHECKING:
+    from rlxweb.gpu.port import BackendType
+
+Open = Callable[[str], Awaitable[Backend]]
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """How to open one device; `platforms` empty means everywhere.
 
-    open   adapter's name → the backend, or an awaitable of it
+    open   part of an adapter's name, or "" → the engine. Errors  AdapterMissing
     """
 
-    open: Callable[[str], Any]
+    open: Open
     platforms: tuple[str, ...] = ()
 
 
-async def _browser(adapter: str) -> WebGpuBackend:
+async def _cpu(adapter: str) -> Backend:
+    from rlxweb.backends.cpu import CpuBackend
+
+    return CpuBackend()
+
+
+async def _browser(adapter: str) -> Backend:
+    from rlxweb.backends.webgpu import WebGpuBackend
+    from rlxweb.gpu.browser import BrowserPort
+    from rlxweb.gpu.port import Want
+
     port = BrowserPort()
     await port.open(Want(name=adapter))
     return WebGpuBackend(port)
 
 
-def _in_a_tab() -> bool:
-    return sys.platform == "emscripten"
+def _native(*backends: BackendType) -> Open:
+    async def open_backend(adapter: str) -> Backend:
+        from rlxweb.backends.webgpu import WebGpuBackend
+        from rlxweb.gpu.native import NativePort
+        from rlxweb.gpu.port import Want
 
-
-def _native(*backends: BackendType) -> Callable[[str], Awaitable[WebGpuBackend]]:
-    async def open_backend(adapter: str) -> WebGpuBackend:
         port = NativePort()
         await port.open(Want(backends=backends, name=adapter))
         return WebGpuBackend(port)
@@ -45,7 +60,7 @@ def _native(*backends: BackendType) -> Callable[[str], Awaitable[WebGpuBackend]]
 
 
 ROWS: dict[str, Row] = {
-    "cpu": Row(lambda adapter: CpuBackend()),
+    "cpu": Row(_cpu),
     "gpu": Row(_native()),
     "vulkan": Row(_native("vulkan")),
     "opengl": Row(_native("opengl")),
@@ -63,7 +78,7 @@ _PLATFORMS = {
 
 def opened_as(label: str) -> str:
     """The label a device is kept under: a tab has one GPU, whatever it is called."""
-    return "webgpu" if label == "gpu" and _in_a_tab() else label
+    return "webgpu" if label == "gpu" and sys.platform == "emscripten" else label
 
 
 def blocker(label: str) -> str:
@@ -74,6 +89,6 @@ def blocker(label: str) -> str:
     if row.platforms and sys.platform not in row.platforms:
         only = " or ".join(_PLATFORMS.get(p, f"on {p}") for p in row.platforms)
         return f"only {only}; this is {sys.platform}"
-    if _in_a_tab() and label not in ("cpu", "gpu", "webgpu"):
+    if sys.platform == "emscripten" and label not in ("cpu", "gpu", "webgpu"):
         return "a browser tab has WebGPU and no other GPU interface; use 'webgpu'"
     return ""

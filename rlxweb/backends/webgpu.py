@@ -12,13 +12,15 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rlxweb.backends.protocol import Array, as_bytes
+from rlxweb.backends.protocol import Backend, Program, as_bytes, own
 from rlxweb.backends.webgpu_pipelines import Pipelines
 from rlxweb.backends.webgpu_program import ProgramBuilder, WebGpuProgram
 from rlxweb.backends.webgpu_recipes import Recipes
+from rlxweb.backends.webgpu_trips import WebGpuTrips
 from rlxweb.compile.plan import Plan
 from rlxweb.compile.target import Target
 from rlxweb.cost.assumed import assumed_gpu
@@ -30,6 +32,9 @@ from rlxweb.gpu.port import DeviceFacts, Port
 from rlxweb.ir.dtype import DType
 from rlxweb.limits import Limits
 from rlxweb.recipes.variants import Hardware
+
+if TYPE_CHECKING:
+    from rlxweb.backends.protocol import Array
 
 
 @cache
@@ -50,8 +55,8 @@ def _hardware(facts: DeviceFacts, limits: Limits) -> Hardware:
     return Hardware(facts.software, facts.features, limits)
 
 
-class WebGpuBackend:
-    """See `protocol.Backend`. Owns its port: `close` closes it."""
+class WebGpuBackend(Backend):
+    """WGSL on one port. Owns the port: `close` closes it."""
 
     def __init__(
         self, port: Port, *, limits: Limits | None = None, variants: bool = True
@@ -73,8 +78,27 @@ class WebGpuBackend:
         return f"{self.facts.name} ({self.facts.backend})"
 
     @property
+    def adapter(self) -> str:
+        return self.facts.name
+
+    @property
+    def api(self) -> str:
+        return self.facts.backend
+
+    @property
+    def driver(self) -> str:
+        return self.facts.driver
+
+    @property
+    def vendor(self) -> str:
+        return self.facts.vendor
+
+    @property
+    def software(self) -> bool:
+        return self.facts.software
+
+    @property
     def lost(self) -> str:
-        """Why the device is gone for good; "" while it is there."""
         return self.port.lost
 
     @property
@@ -90,6 +114,8 @@ class WebGpuBackend:
             launches=self.recipes.launch_count,
             gate=_assumed_gate(),
             max_operands=self.limits.max_storage_buffers_per_shader_stage,
+            limits=self.limits,
+            features=self.facts.features,
         )
 
     async def prepare(self, plan: Plan) -> WebGpuProgram:
@@ -119,18 +145,17 @@ class WebGpuBackend:
             while owned:
                 self.port.destroy(owned.pop())
 
-    async def set_param(self, program: WebGpuProgram, name: str, value: Array) -> None:
+    async def set_param(self, program: Program, name: str, value: Array) -> None:
         self._check_open(f"set param '{name}'")
-        self._write(program.params[name], value)
+        self._write(own(WebGpuProgram, program).params[name], value)
 
     def _write(self, handle: int, value: Array) -> None:
         if value.size:
             stored = value.astype(np.uint32) if value.dtype == np.bool_ else value
             self.port.write(handle, 0, as_bytes(stored))
 
-    async def run(
-        self, program: WebGpuProgram, feeds: Mapping[str, Array]
-    ) -> list[Array]:
+    async def run(self, program: Program, feeds: Mapping[str, Array]) -> list[Array]:
+        program = own(WebGpuProgram, program)
         doing = f"run '{program.plan.graph.name}' on {self.name}"
         self._check_open(doing)
         if not program.busy.acquire(blocking=False):
@@ -164,10 +189,11 @@ class WebGpuBackend:
                 "check the index array; device='cpu' names the position",
             )
 
-    async def release(self, program: WebGpuProgram) -> None:
+    async def release(self, program: Program) -> None:
         if not self.closed:
-            program.destroy(self.port)
-            self._programs.discard(program)
+            mine = own(WebGpuProgram, program)
+            mine.destroy(self.port)
+            self._programs.discard(mine)
             self._free_dropped()
 
     async def close(self) -> None:
@@ -175,6 +201,12 @@ class WebGpuBackend:
             self.closed = True
             self.pipelines.forget()
             await self.port.close()
+
+    async def trips(self) -> WebGpuTrips:
+        return await WebGpuTrips.on(self.port)
+
+    def limited(self, limits: Limits) -> WebGpuBackend:
+        return WebGpuBackend(self.port, limits=limits)
 
     def _check_open(self, doing: str) -> None:
         if self.closed:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rlxweb.backends.protocol import Array, as_bytes
+from rlxweb.backends.protocol import Program, as_bytes
 from rlxweb.backends.webgpu_recipes import Recipes
 from rlxweb.compile.plan import Operand, Plan, Step
 from rlxweb.errors import LimitExceeded, RlxError, Unsupported
@@ -24,6 +25,9 @@ from rlxweb.ir.op import TensorType, registry
 from rlxweb.kernels.expression import Generated, copy_call, region_call
 from rlxweb.kernels.launch import Bound, Gathered, Launch, Shader, launches, width_of
 from rlxweb.limits import Limits
+
+if TYPE_CHECKING:
+    from rlxweb.backends.protocol import Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,7 @@ class Spot:
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
-class WebGpuProgram:
+class WebGpuProgram(Program):
     """A prepared plan on one port."""
 
     plan: Plan

@@ -1,4 +1,4 @@
-"""The work a calibration times: graphs of our own, and bare trips to a device.
+"""The work a calibration times: graphs of our own.
 
 Each piece is a Job: what it measures, of which size, and a function that does it once.
 Operands are params and only one number comes back, so transfers stay out of the figures
@@ -12,21 +12,22 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rlxweb.backends.pool import pool
-from rlxweb.backends.protocol import Array
 from rlxweb.compile.pipeline import compile_graph
 from rlxweb.device import Device
 from rlxweb.devices.place import Place
 from rlxweb.gpu.drive import drive
-from rlxweb.gpu.port import Copy, Dispatch, Range
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import TensorType, registry
 from rlxweb.ir.tensor import Tensor
+
+if TYPE_CHECKING:
+    from rlxweb.backends.protocol import Array
 
 MIB = 1 << 20
 DISPATCHES = 64
@@ -66,9 +67,9 @@ class Prepared:
     """
 
     def __init__(self, place: Place, graph: Graph) -> None:
-        self._backend: Any = pool.backend(place.device.label, place.adapter)
+        self._backend = pool.backend(place.device.label, place.adapter)
         plan = compile_graph(graph, self._backend.target)
-        self._program: Any = drive(self._backend.prepare(plan))
+        self._program = drive(self._backend.prepare(plan))
 
     def set_param(self, name: str, value: Array) -> None:
         drive(self._backend.set_param(self._program, name, value))
@@ -206,68 +207,3 @@ def compile_job(place: Place) -> Job:
         compiled.close()
 
     return Job("compile", {}, run)
-
-
-# --- bare trips -------------------------------------------------------------------
-
-TOUCH = """
-@group(0) @binding(0) var<storage, read_write> cells: array<u32>;
-@compute @workgroup_size(1)
-fn main(@builtin(global_invocation_id) id: vec3<u32>) { cells[id.x] += 1u; }
-"""
-
-
-class Trips:
-    """Submits, uploads and read-backs on one open wgpu backend, buffers of its own."""
-
-    def __init__(self, backend: Any) -> None:
-        self.port = backend.port
-        self._owned: list[int] = []
-        self._small = self._buffer(16, "storage")
-        self._back = self._buffer(16, "readback")
-        self._kernel = drive(self.port.pipeline(TOUCH, ("write",), {}))
-        self._owned.append(self._kernel)
-
-    def _buffer(self, nbytes: int, usage: Any) -> int:
-        handle: int = self.port.buffer(nbytes, usage)
-        self._owned.append(handle)
-        return handle
-
-    def close(self) -> None:
-        """Free the buffers and the pipeline."""
-        while self._owned:
-            self.port.destroy(self._owned.pop())
-
-    def wait(self) -> None:
-        """Submit next to nothing and wait for it."""
-        self.port.submit([Copy(Range(self._small, 0, 16), self._back, 0)])
-        drive(self.port.read(self._back, 0, 4))
-
-    def dispatches(self, count: int) -> None:
-        """So many trivial kernels in one submission."""
-        one = Dispatch(self._kernel, (Range(self._small, 0, 16),), (1, 1, 1))
-        back = Copy(Range(self._small, 0, 16), self._back, 0)
-        self.port.submit([*([one] * count), back])
-        drive(self.port.read(self._back, 0, 4))
-
-    def upload(self, nbytes: int) -> Job:
-        """Host bytes to the device, and the wait."""
-        handle = self._buffer(nbytes, "storage")
-        data = memoryview(bytearray(nbytes))
-
-        def run() -> None:
-            self.port.write(handle, 0, data)
-            self.wait()
-
-        return Job("upload", {"bytes": nbytes}, run, "submit")
-
-    def readback(self, nbytes: int) -> Job:
-        """Device bytes to the host."""
-        source = self._buffer(nbytes, "storage")
-        target = self._buffer(nbytes, "readback")
-
-        def run() -> None:
-            self.port.submit([Copy(Range(source, 0, nbytes), target, 0)])
-            drive(self.port.read(target, 0, nbytes))
-
-        return Job("readback", {"bytes": nbytes}, run, "submit")

@@ -1,5 +1,6 @@
-"""The calibration of an engine: from memory, from its file, or measured now.
+"""What is known of an engine's speed: measured, or else assumed, or a reason why not.
 
+Records come from memory, from their file, or are measured now, when a job is worth it.
 Measuring unasked is said in one line on standard error, and RLX_CALIBRATION=off forbids
 it. Adapters that several devices open share one record. One engine is measured at a
 time: two would spoil each other's figures.
@@ -9,26 +10,78 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterable
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
-from rlxweb.calibration.kernels import Job
-from rlxweb.calibration.measure import (
-    Progress,
-    calibrate,
-    complete_points,
-    identity_of,
-    no_progress,
-)
+from rlxweb.backends.pool import pool
 from rlxweb.calibration.store import store
+from rlxweb.calibration.worth import Worth
+from rlxweb.cost.assumed import assumed_cpu, assumed_gpu
 from rlxweb.cost.record import Calibration
-from rlxweb.device import DeviceLike, parse_device
-from rlxweb.devices.place import Place
+from rlxweb.device import Device, DeviceLike, parse_device
+from rlxweb.devices.place import Place, identity_of
 from rlxweb.devices.policy import calibration_mode_from_env
-from rlxweb.errors import Unsupported
+from rlxweb.errors import CalibrationWarning, DeviceError, Unsupported
+from rlxweb.gpu.drive import can_block, can_wait, in_a_tab
 
-Jobs = Callable[[Place], Iterable[Job]]
+T = TypeVar("T")
+Points = tuple[str, ...]
+"""Kinds of measured points, any one of which will do."""
 _measuring = threading.RLock()
+
+UNMEASURED = "software on the CPU's own cores and not measured; " + (
+    "enough work measures it" if in_a_tab() else "`rlxweb calibrate` measures it"
+)
+CANNOT_WAIT = (
+    "blocking code cannot wait for a GPU here (no JSPI); call the _async variant"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """An engine's record and where it comes from: "calibrated" or "assumed"."""
+
+    record: Calibration
+    source: str
+
+
+def priced(place: Place, points: Points) -> Priced | str:
+    """What is known, or else assumed, of an engine; or why neither.
+
+    Errors   DeviceError when the place cannot be opened.
+    """
+    if place.device is not Device.CPU and not can_wait():
+        return CANNOT_WAIT
+    known = known_record(place.device, place.adapter)
+    if known is not None and _has(known, points):
+        return Priced(known, "calibrated")
+    if place.device is Device.CPU:
+        return Priced(assumed_cpu(in_a_tab()), "assumed")
+    if pool.backend(place.device.label, place.adapter).software:
+        return UNMEASURED
+    return Priced(assumed_gpu(), "assumed")
+
+
+def _has(record: Calibration, points: Points) -> bool:
+    return not points or any(record.of(what) for what in points)
+
+
+_fitted: dict[tuple[int, object], tuple[Calibration, Any]] = {}
+
+
+def fitted(record: Calibration, make: Callable[[Calibration], T]) -> T:
+    """`make(record)`, kept as long as the record is."""
+    key = (id(record), make)
+    found = _fitted.get(key)
+    if found is None or found[0] is not record:
+        if len(_fitted) > 128:
+            _fitted.clear()
+        found = _fitted[key] = (record, make(record))
+    value: T = found[1]
+    return value
 
 
 def may_measure() -> bool:
@@ -45,58 +98,74 @@ def known_record(device: DeviceLike, adapter: str = "") -> Calibration | None:
 
 
 def record_for(
-    device: DeviceLike, adapter: str = "", jobs: Jobs | None = None, what: str = ""
+    device: DeviceLike, adapter: str = "", points: Points = ()
 ) -> Calibration:
     """The record of an engine, measured and kept if there was none.
 
-    jobs     what else to measure; a record that lacks their kinds is completed, where
-             that is allowed
-    what     the kind of points the caller needs; a record that lacks them and could not
-             get them from the jobs is made anew
+    points   what the caller needs; a record that lacks it (it was cut short when it was
+             made) is made anew, where that is allowed
     Errors   DeviceError when the device cannot be opened or is lost; Unsupported when
              there is no record and measuring unasked is forbidden.
     """
+    place = Place(parse_device(device), adapter)
     with _measuring:
-        return _record_for(Place(parse_device(device), adapter), jobs, what)
+        known = store.load(identity_of(place))
+        if known is not None and (_has(known, points) or not may_measure()):
+            return known
+        if not may_measure():
+            raise Unsupported(
+                f"the calibration of {place}",
+                "it was never measured, and RLX_CALIBRATION=off forbids measuring "
+                "unasked",
+                hint="run `rlxweb calibrate`",
+            )
+        _say(place)
+        return measure_now(place)[0]
 
 
-def _record_for(place: Place, jobs: Jobs | None, what: str) -> Calibration:
-    known = store.load(identity_of(place))
-    wanted = list(jobs(place)) if known is not None and jobs is not None else []
-    had = {p.what for p in known.points} if known is not None else set()
-    complete = all(job.what in had for job in wanted)
-    if known is not None and may_measure() and what and what not in had:
-        if what not in {job.what for job in wanted}:
-            known = None  # cut short when it was made
-    if known is not None and (complete or not may_measure()):
-        for job in wanted:
-            job.close()
-        return known
-    if not may_measure():
-        raise Unsupported(
-            f"the calibration of {place}",
-            "it was never measured, and RLX_CALIBRATION=off forbids measuring unasked",
-            hint="run `rlxweb calibrate`",
-        )
-    _say(place)
-    if known is not None:
-        record = complete_points(known, wanted)
-    else:
-        record = calibrate(place, jobs)
-    store.save(record)
-    return record
+def measure_now(place: Place, **how: Any) -> tuple[Calibration, Path | None]:
+    """Measure whatever was known, keep it, and say where: `rlxweb calibrate`.
 
+    how   the keywords of `calibrate`
+    """
+    from rlxweb.calibration.measure import calibrate  # loaded when there is need
 
-def measure_now(
-    place: Place,
-    jobs: Jobs | None = None,
-    *,
-    budget_s: float = 10.0,
-    progress: Progress = no_progress,
-) -> tuple[Calibration, Path | None]:
-    """Measure whatever was known, keep it, and say where: `rlxweb calibrate`."""
-    record = calibrate(place, jobs, budget_s=budget_s, progress=progress)
+    record = calibrate(place, **how)
     return record, store.save(record)
+
+
+def measure_if_worth_it(
+    places: Sequence[Place],
+    points: Callable[[Place], Points],
+    cpu_ns: float,
+    worthwhile: Worth,
+) -> None:
+    """Calibrate the engines that lack the points asked for, once there is need.
+
+    points  what a place must have
+    cpu_ns  what the job at hand would take on the CPU
+    An engine that cannot be measured is warned about once and stays what it was.
+    """
+    if not worthwhile.measuring(cpu_ns) or not may_measure():
+        return
+    for place in places:
+        if place.device is not Device.CPU and not can_block():
+            continue  # measuring blocks
+        kinds = points(place)
+        known = known_record(place.device, place.adapter)
+        if known is not None and _has(known, kinds):
+            continue
+        if (place, kinds) in worthwhile.tried:
+            continue  # it did not work out once, and would cost seconds again
+        worthwhile.tried.add((place, kinds))
+        try:
+            record_for(place.device, place.adapter, kinds)
+        except DeviceError as error:
+            warnings.warn(
+                f"{place} could not be measured: {error}",
+                CalibrationWarning,
+                stacklevel=3,
+            )
 
 
 def _say(place: Place) -> None:

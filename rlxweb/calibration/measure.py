@@ -7,40 +7,35 @@ error. Which engine is worth measuring, and where records are kept, is not known
 
 from __future__ import annotations
 
-import os
-import platform
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cache, partial
-from pathlib import Path
-from typing import Any
-
-import numpy as np
+from functools import partial
 
 from rlxweb.backends.pool import pool
+from rlxweb.backends.protocol import Backend, Trip, Trips
 from rlxweb.calibration.kernels import (
     DISPATCHES,
     MIB,
     TELLING,
     Job,
-    Trips,
     call_job,
     compile_job,
     empty_run,
     kernel_jobs,
 )
 from rlxweb.calibration.stopwatch import Stopwatch, Timing
+from rlxweb.calibration.welch_jobs import welch_jobs
 from rlxweb.cost.record import Calibration, Point
-from rlxweb.device import Device
-from rlxweb.devices.place import Place
+from rlxweb.devices.place import Place, identity_of
 from rlxweb.errors import DeviceError, DeviceLost, GpuTimeout, RlxError
+from rlxweb.gpu.drive import drive
 
 BUDGET_S = 10.0
 Progress = Callable[[str], None]
 JobMaker = Callable[[], Job]
+JobsOf = Callable[[Place], Iterable[Job]]
 
 
 def no_progress(step: str) -> None:
@@ -125,15 +120,15 @@ class Calibrator:
 
 def calibrate(
     place: Place,
-    jobs: Callable[[Place], Iterable[Job]] | None = None,
     *,
+    jobs: JobsOf = welch_jobs,
     budget_s: float = BUDGET_S,
     progress: Progress = no_progress,
     watch: Stopwatch | None = None,
 ) -> Calibration:
     """Measure the engine of a place.
 
-    jobs      more to time, by those who know of more; each engine's own come first
+    jobs      more to time; the telling kernels of the engine come first
     budget_s  no measurement is begun after so many seconds; one may run over by its
               own length
     progress  called with the name of each step before it begins
@@ -143,37 +138,15 @@ def calibrate(
     begun = watch.clock()
     started = time.perf_counter()
     work = Calibrator(watch, begun + budget_s * 1e9, progress)
-    if place.device is Device.CPU:
-        _measure_cpu(work, place, jobs)
+    backend = pool.backend(place.device.label, place.adapter)
+    has_trips = _measure_trips(work, place, backend, begun)
+    work.measure("run", lambda: empty_run(place))
+    if has_trips:
+        work.measure("compile", lambda: compile_job(place))
     else:
-        _measure_device(work, place, jobs)
+        work.measure("call", lambda: call_job(place))
+    _measure_kernels(work, place, jobs)
     return _record(place, work, time.perf_counter() - started)
-
-
-def complete_points(
-    record: Calibration,
-    jobs: Iterable[Job],
-    *,
-    budget_s: float = BUDGET_S,
-    progress: Progress = no_progress,
-    watch: Stopwatch | None = None,
-) -> Calibration:
-    """The record with points for the jobs whose kind it lacks."""
-    watch = watch or Stopwatch()
-    had = {p.what for p in record.points}
-    work = Calibrator(watch, watch.clock() + budget_s * 1e9, progress)
-    started = time.perf_counter()
-    for job in jobs:
-        if job.what in had:
-            job.close()
-        else:
-            work.measure_made(job)
-    return replace(
-        record,
-        points=(*record.points, *work.points),
-        left_out=(*record.left_out, *work.left_out),
-        took_s=record.took_s + time.perf_counter() - started,
-    )
 
 
 def _name(job: Job) -> str:
@@ -181,24 +154,16 @@ def _name(job: Job) -> str:
     return f"{job.what} {size}".strip()
 
 
-def _measure_cpu(
-    work: Calibrator, place: Place, jobs: Callable[[Place], Iterable[Job]] | None
-) -> None:
-    work.measure("run", lambda: empty_run(place))
-    work.measure("call", lambda: call_job(place))
-    _measure_kernels(work, place, jobs)
-
-
-def _measure_device(
-    work: Calibrator, place: Place, jobs: Callable[[Place], Iterable[Job]] | None
-) -> None:
-    label, adapter = place.device.label, place.adapter
-    backend: Any = pool.backend(label, adapter)
-    opening = pool.opening_ns(label, adapter)
-    begun = work.watch.clock()
-    trips = Trips(backend)
+def _measure_trips(
+    work: Calibrator, place: Place, backend: Backend, begun: float
+) -> bool:
+    """What a run pays besides its kernels; False for an engine without trips."""
+    opening = pool.opening_ns(place.device.label, place.adapter)
+    trips = drive(backend.trips())
+    if trips is None:
+        return False
     try:
-        trips.dispatches(1)
+        drive(trips.dispatches(1))
         # Whoever opened it, the pool knows how long that took.
         cold = opening + work.watch.clock() - begun
         work.points.append(Point("cold_start", {}, float(max(1, cold))))
@@ -206,21 +171,24 @@ def _measure_device(
             work.measure_made(job, name)
         _settle_dispatch(work)
         for nbytes in (64 << 10, MIB, 16 * MIB):
-            for trip in (trips.upload, trips.readback):
-                work.measure(f"{trip.__name__} {nbytes:,}", partial(trip, nbytes))
+            for what, make in (("upload", trips.upload), ("readback", trips.readback)):
+                work.measure(f"{what} {nbytes:,}", partial(_moving, what, make, nbytes))
     finally:
         if not backend.lost:
             trips.close()
-    work.measure("run", lambda: empty_run(place))
-    work.measure("compile", lambda: compile_job(place))
-    _measure_kernels(work, place, jobs)
+    return True
 
 
 def _trip_jobs(trips: Trips) -> Iterator[tuple[str, Job]]:
-    yield "submit", Job("submit", {}, trips.wait)
-    yield "1 dispatch", Job("one", {}, lambda: trips.dispatches(1))
+    yield "submit", Job("submit", {}, lambda: drive(trips.wait()))
+    yield "1 dispatch", Job("one", {}, lambda: drive(trips.dispatches(1)))
     many = f"{DISPATCHES} dispatches"
-    yield many, Job("many", {}, lambda: trips.dispatches(DISPATCHES))
+    yield many, Job("many", {}, lambda: drive(trips.dispatches(DISPATCHES)))
+
+
+def _moving(what: str, make: Callable[[int], Trip], nbytes: int) -> Job:
+    trip = make(nbytes)
+    return Job(what, {"bytes": nbytes}, lambda: drive(trip()), "submit")
 
 
 def _settle_dispatch(work: Calibrator) -> None:
@@ -233,9 +201,7 @@ def _settle_dispatch(work: Calibrator) -> None:
         work.points.append(Point("dispatch", {}, slope, spread))
 
 
-def _measure_kernels(
-    work: Calibrator, place: Place, jobs: Callable[[Place], Iterable[Job]] | None
-) -> None:
+def _measure_kernels(work: Calibrator, place: Place, jobs: JobsOf) -> None:
     """The telling kernels, the jobs of those above, and then all that still fits."""
     kernels = list(kernel_jobs(place))
     for name, make in kernels[:TELLING]:
@@ -246,12 +212,10 @@ def _measure_kernels(
     _look_again(work, place, jobs, took)
 
 
-def _measure_jobs(
-    work: Calibrator, place: Place, jobs: Callable[[Place], Iterable[Job]] | None
-) -> float:
+def _measure_jobs(work: Calibrator, place: Place, jobs: JobsOf) -> float:
     """Time the jobs of those above; how long that took, in ns."""
     begun = work.watch.clock()
-    for job in jobs(place) if jobs is not None else ():
+    for job in jobs(place):
         work.measure_made(job)
     return work.watch.clock() - begun
 
@@ -259,7 +223,7 @@ def _measure_jobs(
 def _look_again(
     work: Calibrator,
     place: Place,
-    jobs: Callable[[Place], Iterable[Job]] | None,
+    jobs: JobsOf,
     took_ns: float,
 ) -> None:
     """A second pass over the same jobs, where the time allows the whole of it.
@@ -267,7 +231,7 @@ def _look_again(
     A neighbour that keeps the machine busy for a second would else spoil the points it
     met and not the others, and bend the fitted model.
     """
-    if jobs is None or work.watch.clock() + 1.2 * took_ns > work.deadline_ns:
+    if work.watch.clock() + 1.2 * took_ns > work.deadline_ns:
         return
     work.progress("second look")
     for job in jobs(place):
@@ -275,38 +239,6 @@ def _look_again(
 
 
 # --- the record -------------------------------------------------------------------
-
-
-def identity_of(place: Place) -> tuple[str, ...]:
-    """Engine, backend, driver, rlxweb's version and the machine.
-
-    Errors   DeviceError when the place cannot be opened.
-    """
-    machine = f"{platform.machine()} {os.cpu_count()} cores"
-    if place.device is Device.CPU:
-        python = ".".join(map(str, sys.version_info[:2]))
-        engine = f"NumPy {np.__version__}"
-        return engine, "numpy", f"Python {python}", _version(), machine
-    backend: Any = pool.backend(place.device.label, place.adapter)
-    facts = getattr(backend, "facts", None)
-    if facts is None:  # an engine that is no WebGPU adapter has a name and no more
-        return backend.name, place.device.label, "", _version(), machine
-    return facts.name, facts.backend, facts.driver, _version(), machine
-
-
-@cache
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, distributions, version
-
-    # Looked for where the package lies: the search for it reads all of sys.path, which
-    # in a tab starts with Python's own zip.
-    beside = str(Path(__file__).parents[2])
-    for found in distributions(name="rlxweb", path=[beside]):
-        return found.version
-    try:
-        return version("rlxweb")
-    except PackageNotFoundError:  # run from a source tree
-        return "source"
 
 
 def _record(place: Place, work: Calibrator, took_s: float) -> Calibration:

@@ -1,4 +1,4 @@
-"""Which device a caller's hint, the environment or the prediction come down to.
+"""What RLX's callers ask about a graph and devices: who can run it, who runs it best.
 
 A hint is used or refused, never swapped. What the environment names and cannot be used
 is warned about and passed over; RLX passes over it in silence.
@@ -6,20 +6,107 @@ is warned about and passed over; RLX passes over it in silence.
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
-from rlxweb.choose.fastest import NO_CANDIDATE, fastest
-from rlxweb.choose.predict import GraphPick
-from rlxweb.choose.supports import Adapters, devices_for
+from rlxweb.backends.pool import pool
+from rlxweb.choose.chooser import Asked, Pick, choose, decide
+from rlxweb.choose.graphs import NOBODY, GraphJob
+from rlxweb.compile.pipeline import compile_graph
 from rlxweb.decision.candidate import Candidate
 from rlxweb.decision.decision import Decision
 from rlxweb.device import Device, DeviceLike, parse_device
-from rlxweb.devices.policy import DevicePolicy, device_from_env
-from rlxweb.errors import EnvironmentWarning, Unsupported
+from rlxweb.devices.availability import available_devices, is_available
+from rlxweb.devices.place import available_places
+from rlxweb.devices.policy import DevicePolicy
+from rlxweb.errors import DeviceError, DTypeError, Unsupported, UsageError
 from rlxweb.ir.graph import Graph
+from rlxweb.rlx.seed_pick import seed_pick
+
+Adapters = Mapping[Device, str]
+"""Part of an adapter's name by device, where a machine has several."""
+
+NOT_THERE = "not available on this host or in this build"
+
+
+# --- who can run it ---------------------------------------------------------------
+
+
+def lowering_blocker(device: Device, graph: Graph, adapter: str = "") -> str:
+    """What of the graph the open device cannot run, as text; "" when nothing."""
+    try:
+        compile_graph(graph, pool.backend(device.label, adapter).target)
+    except (DeviceError, DTypeError) as error:
+        return str(error)
+    return ""
+
+
+def unsupported_node(device: Device, graph: Graph, adapter: str = "") -> str:
+    """The blocker in RLX's words, "unsupported op at node 3: topk", and why."""
+    whole = lowering_blocker(device, graph, adapter)
+    for node in graph.nodes() if whole else ():
+        # The compiler's errors begin with the node they stopped at.
+        if whole.startswith(str(node)):
+            return f"unsupported op at node {node.id}: {node.op} ({whole})"
+    return whole
+
+
+def supports_graph(device: DeviceLike, graph: Graph, adapter: str = "") -> bool:
+    """Is the device there, and can it run every op of the graph?
+
+    Ops it has no kernel for count when they can be built from others.
+    Errors   UnknownDevice.
+    """
+    which = parse_device(device)
+    return is_available(which) and not lowering_blocker(which, graph, adapter)
+
+
+def devices_for(
+    graph: Graph, policy: DevicePolicy | None = None, adapters: Adapters | None = None
+) -> tuple[Device, ...]:
+    """The available devices that can run a graph, as the policy orders them."""
+    policy = policy or DevicePolicy.all()
+    names = adapters or {}
+    there = [d for d in policy.probe_set if d in available_devices()]
+    can = [d for d in there if not lowering_blocker(d, graph, names.get(d, ""))]
+    return policy.apply(can)
+
+
+# --- who runs it ------------------------------------------------------------------
+
+
+def fastest_device_for(
+    graph: Graph,
+    policy: DevicePolicy | None = None,
+    *,
+    cost_mode: str = "calibrated",
+    adapters: Adapters | None = None,
+) -> Device:
+    """The device predicted to run a graph fastest.
+
+    policy     allowed, denied and preferred devices; all of them when left out
+    cost_mode  "calibrated" or RLX's "seed"
+    Errors     Unsupported when no allowed device can run it.
+    """
+    if cost_mode == "calibrated":
+        return fastest(graph, policy, adapters).device
+    if cost_mode != "seed":
+        raise UsageError("cost_mode", repr(cost_mode), "it is 'seed' or 'calibrated'")
+    found = devices_for(graph, policy, adapters)
+    if not found:
+        raise Unsupported(f"graph '{graph.name}'", NOBODY)
+    return seed_pick(graph, found)
+
+
+def fastest(
+    graph: Graph, policy: DevicePolicy | None = None, adapters: Adapters | None = None
+) -> Pick[GraphJob]:
+    """The prediction's pick, whatever RLX_DEVICE says. Errors  Unsupported."""
+    policy = policy or DevicePolicy.all()
+    places = None
+    if policy != DevicePolicy.all() or adapters:
+        places = available_places(policy.apply(tuple(Device)), adapters)
+    return decide(GraphJob(graph), places=places, prefer=policy.prefer)
 
 
 def resolve_device(
@@ -46,46 +133,31 @@ def decide_device(
     *,
     viable: Sequence[Device] | None = None,
     adapters: Adapters | None = None,
-) -> GraphPick:
+) -> Pick[GraphJob]:
     """`resolve_device` with the decision that says why."""
     doing = f"resolve a device for '{graph.name}'"
     found = devices_for(graph, policy, adapters) if viable is None else tuple(viable)
     if not found:
-        raise Unsupported(doing, NO_CANDIDATE)
+        raise Unsupported(doing, NOBODY)
     if hint is not None:
         device = parse_device(hint)
         if device not in found:
             raise Unsupported(
                 doing, f"hint requested {device} but viable backends are {_list(found)}"
             )
-        return given(device, "it was asked for")
-    named = device_from_env()
-    if named in found:
-        return given(named, f"RLX_DEVICE={named.label}")
-    if named is not None:
-        warnings.warn(
-            f"RLX_DEVICE={named.label} cannot run '{graph.name}' and is not followed; "
-            f"viable backends are {_list(found)}",
-            EnvironmentWarning,
-            stacklevel=3,
-        )
+        return _only(graph, device, "it was asked for")
     if len(found) == 1:
-        return given(found[0], "no other device can run it")
-    allowed = policy or DevicePolicy.all()
-    return fastest(graph, _narrowed(allowed, found), adapters=adapters)
+        return _only(graph, found[0], "no other device can run it")
+    policy = policy or DevicePolicy.all()
+    if policy != DevicePolicy.all():
+        policy = replace(policy, allow=found)
+    return choose(GraphJob(graph), Asked(policy=policy, adapters=adapters or {}))
 
 
-def given(device: Device, why: str, adapter: str = "") -> GraphPick:
+def _only(graph: Graph, device: Device, why: str) -> Pick[GraphJob]:
     """A device that no prediction chose."""
     decision = Decision(f"device {device.label}", why)
-    return GraphPick(Candidate(device, device.label, adapter=adapter), decision, {})
-
-
-def _narrowed(policy: DevicePolicy, found: Sequence[Device]) -> DevicePolicy:
-    """The policy itself, unless fewer devices are viable than it permits."""
-    if policy == DevicePolicy.all():
-        return policy
-    return replace(policy, allow=tuple(found))
+    return Pick(GraphJob(graph), Candidate(device, device.label), decision)
 
 
 def resolve_device_chain(
@@ -111,5 +183,5 @@ def resolve_device_chain(
     )
 
 
-def _list(devices: Sequence[Any]) -> str:
+def _list(devices: Sequence[Device]) -> str:
     return "[" + ", ".join(str(d) for d in devices) + "]"

@@ -34,7 +34,6 @@ from rlxweb.decision.terms import human_ns
 from rlxweb.devices.place import Place, available_places, engine_key, parse_place
 from rlxweb.errors import UsageError
 from rlxweb.io import write_json
-from rlxweb.signal.calibration_jobs import welch_jobs
 
 SCHEMA = "rlxweb.bench.picker/1"
 FULL = {
@@ -174,7 +173,7 @@ def _calibrate(places: Sequence[Place]) -> None:
     for place in places:
         engine_key(place)
         if may_measure():
-            record_for(place.device, place.adapter, welch_jobs)
+            record_for(place.device, place.adapter)
 
 
 def _run(

@@ -20,8 +20,9 @@ from rlxweb.decision.candidate import Candidate
 from rlxweb.device import Device
 from rlxweb.devices.place import Place
 from rlxweb.errors import RlxError
-from rlxweb.signal.engine import WelchJob
-from rlxweb.signal.picker import engine_for, spec_for, welch_candidates
+from rlxweb.gpu.drive import drive
+from rlxweb.signal.crossover import welch_candidates
+from rlxweb.signal.offers import WelchJob, engine_for
 from rlxweb.signal.presets import from_preset
 
 Rows = NDArray[np.float32]
@@ -88,8 +89,8 @@ class Runner(Protocol):
 
 def run_candidate(candidate: Candidate, job: WelchJob, x: Rows) -> object:
     """The real thing."""
-    spec = spec_for(candidate, job.spec)
-    return engine_for(candidate).strongest(x, spec, job.k)
+    spec = job.by(candidate).spec
+    return drive(engine_for(candidate).strongest(x, spec, job.k))
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,23 +189,13 @@ class Sweep:
         found = [
             # Factors that earlier runs taught are left out: the model stands alone.
             replace(c, correction=1.0)
-            for c in self._candidates(job)
+            for c in welch_candidates(job, self.places)
             if not c.blocker and c.terms is not None
         ]
         found.sort(key=lambda c: c.predicted_ns)
         draw = np.random.default_rng(cell.n_fft + cell.batch)
         x = draw.standard_normal((cell.batch, cell.n_samples), np.float32)
         return Measured(cell, tuple(self._interleaved(found, job, x)))
-
-    def _candidates(self, job: WelchJob) -> tuple[Candidate, ...]:
-        return welch_candidates(
-            job.spec,
-            job.n_rows,
-            job.n_samples,
-            job.k,
-            places=self.places,
-            min_segments=job.min_segments,
-        )
 
     def _interleaved(
         self, found: Sequence[Candidate], job: WelchJob, x: Rows

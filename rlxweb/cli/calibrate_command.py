@@ -23,7 +23,6 @@ from rlxweb.decision.terms import human_ns
 from rlxweb.devices.place import Place, available_places, parse_place
 from rlxweb.errors import UsageError
 from rlxweb.io import write_json
-from rlxweb.signal.calibration_jobs import welch_jobs
 
 SCHEMA = "rlxweb.calibrate/1"
 
@@ -121,7 +120,7 @@ def _known(places: Sequence[Place] | None) -> list[Measured]:
 
 def _measure(place: Place, budget_s: float, say: Console) -> Measured:
     with _progress(place, say) as step:
-        record, path = measure_now(place, welch_jobs, budget_s=budget_s, progress=step)
+        record, path = measure_now(place, budget_s=budget_s, progress=step)
     return Measured(record, path)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from rich.console import Console
 
 from rlxweb.calibration.stopwatch import Stopwatch
+from rlxweb.choose.chooser import best_of
 from rlxweb.cli.job import Settings, group_spec
 from rlxweb.cli.versions import rlxweb_version
 from rlxweb.decision.candidate import comparison, ranked
@@ -19,17 +20,12 @@ from rlxweb.decision.explain import explain_decision, explain_json
 from rlxweb.device import Device
 from rlxweb.devices.place import Place, available_places, engine_key, parse_place
 from rlxweb.errors import RlxError, UsageError
+from rlxweb.gpu.drive import drive
 from rlxweb.host.spec import WelchSpec
 from rlxweb.io import open_recording, write_json
-from rlxweb.signal.engine import WelchJob
-from rlxweb.signal.picker import (
-    ON_HOST,
-    crossover,
-    engine_for,
-    first_of,
-    spec_for,
-    welch_candidates,
-)
+from rlxweb.rlx.seed_candidates import seed_candidates
+from rlxweb.signal.crossover import crossover, welch_candidates
+from rlxweb.signal.offers import ON_HOST, WelchJob, engine_for
 from rlxweb.signal.presets import from_preset
 from rlxweb.signal.welch_peaks import checked_k, checked_min_segments
 
@@ -160,23 +156,18 @@ def _asked_device(devices: Sequence[str]) -> str:
 def _decision(
     job: WelchJob, places: Sequence[Place], options: dict[str, Any]
 ) -> Decision:
-    found = welch_candidates(
-        job.spec,
-        job.n_rows,
-        job.n_samples,
-        job.k,
-        places=places,
-        min_segments=job.min_segments,
-        cost_mode=options["cost_mode"],
-    )
+    if options["cost_mode"] == "seed":
+        found = seed_candidates(places, job.n_rows, job.spec.nfft, job.k)
+    else:
+        found = welch_candidates(job, places)
     if all(c.blocker for c in found):
         # Asked for by name: ways that nobody has measured are open then.
-        found = first_of(job, found, "").decision.candidates
+        found = best_of(job, found, "").decision.candidates
     if options["measure"]:
         _check_memory(job)
         found = tuple(_measured(c, job) for c in found)
     open_ = [c for c in found if not c.blocker]
-    picked = open_[0] if open_ else first_of(job, found, "").candidate
+    picked = open_[0] if open_ else best_of(job, found, "").candidate
     numbers: dict[str, Any] = {
         "rows": job.n_rows,
         "n_fft": job.spec.nfft,
@@ -186,7 +177,7 @@ def _decision(
     if options["cost_mode"] == "seed":
         numbers["notes"] = [SEED_NOTE]
     elif picked.terms is not None:
-        numbers["crossover"] = crossover(job.spec, job.n_samples, job.k, places)
+        numbers["crossover"] = crossover(job, places)
     what = f"{picked.strategy} on {picked.engine}"
     return Decision(what, comparison(picked, found), numbers, ranked(found))
 
@@ -207,12 +198,12 @@ def _measured(candidate: Any, job: WelchJob) -> Any:
     elsewhere = candidate.strategy in ON_HOST and candidate.device is not Device.CPU
     if candidate.blocker or elsewhere:
         return candidate
-    spec = spec_for(candidate, job.spec)
+    spec = job.by(candidate).spec
     shape = (job.n_rows, job.n_samples)
     x = np.random.default_rng(0).standard_normal(shape).astype(spec.dtype)
     try:
         engine = engine_for(candidate)
-        timing = MEASURE.time(lambda: engine.strongest(x, spec, job.k))
+        timing = MEASURE.time(lambda: drive(engine.strongest(x, spec, job.k)))
     except (RlxError, MemoryError) as error:
         return replace(candidate, blocker=f"it failed: {error or 'out of memory'}")
     return replace(candidate, measured_ns=timing.ns)

@@ -13,20 +13,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rlxweb.choose.chooser import Asked, choose
 from rlxweb.decision.decision import Decision
 from rlxweb.device import Device, parse_device
 from rlxweb.errors import UsageError
 from rlxweb.host.spec import WelchSpec
 from rlxweb.host.spectrum import frequencies
 from rlxweb.io import Group, Recording, check_finite
-from rlxweb.signal.choose import choose_engine
-from rlxweb.signal.engine import Engine, WelchJob
+from rlxweb.signal.engine import Engine
+from rlxweb.signal.offers import WelchJob, engine_for
 from rlxweb.signal.peaks_of_power import (
     PeaksOfPower,
     check_prominence,
     peaks_of_power,
 )
-from rlxweb.signal.presets import OF_PRESET, from_preset
+from rlxweb.signal.presets import from_preset
+from rlxweb.signal.request import OF_PRESET
 from rlxweb.signal.stream import WelchStream
 from rlxweb.signal.welch_peaks import checked_k
 
@@ -153,8 +155,8 @@ def _group(
     check_prominence(settings.prominence, settings.mode)
     # Peaks are searched in the whole recording's average, so blocks give spectra.
     job = WelchJob(spec, len(group.channels), group.n_samples, 0)
-    pick = choose_engine(job, settings.asked_device, settings.adapter)
-    engine, decision = pick.engine, pick.decision
+    pick = choose(job, Asked(settings.asked_device, settings.adapter))
+    engine, decision = engine_for(pick.candidate), pick.decision
     hz = frequencies(spec, group.fs)
     power, n_segments = _power(group, spec, engine, settings, progress)
     return GroupResult(

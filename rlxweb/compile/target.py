@@ -10,6 +10,7 @@ from rlxweb.cost.fusion_gate import IoFusionGate
 from rlxweb.errors import RlxError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Op, TensorType
+from rlxweb.limits import Limits
 
 Types = tuple[TensorType, ...]
 LaunchRule = Callable[[Op, Types, TensorType, Mapping[str, Any]], int]
@@ -44,6 +45,8 @@ class Target:
     refusal       why `native` said no, where a limit of the device is the reason
     launches      kernels a native op starts
     gate          what a fusion must gain there; None fuses whatever has a kernel
+    limits        what the device granted; None where there is nothing to stay under
+    features      optional abilities of the device, by their WebGPU names
     """
 
     name: str
@@ -55,6 +58,8 @@ class Target:
     refusal: RefusalRule = _no_reason
     launches: LaunchRule = _one_launch
     gate: IoFusionGate | None = None
+    limits: Limits | None = None
+    features: frozenset[str] = frozenset()
 
     def nbytes(self, kind: TensorType) -> int:
         """Bytes a value takes in this device's memory."""

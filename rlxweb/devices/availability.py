@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlxweb.backends.pool import pool
+from rlxweb.backends.protocol import Backend
 from rlxweb.backends.registry import ROWS, blocker
 from rlxweb.device import PRIORITY, Device, DeviceLike, parse_device
 from rlxweb.errors import DeviceError
@@ -81,20 +82,21 @@ async def open_async(device: DeviceLike = "webgpu", adapter: str = "") -> Device
     return DeviceRow(which, True, backend.name, "", _facts(backend))
 
 
-def _facts(backend: Any) -> dict[str, Any]:
-    facts = getattr(backend, "facts", None)
-    if facts is None:
-        return {"dtypes": sorted(d.value for d in backend.target.dtypes)}
-    limits = backend.limits
+def _facts(backend: Backend) -> dict[str, Any]:
+    target = backend.target
+    dtypes = sorted(d.value for d in target.dtypes)
+    limits = target.limits
+    if limits is None:
+        return {"dtypes": dtypes}
     return {
-        "adapter": facts.name,
-        "vendor": facts.vendor,
-        "backend": facts.backend,
-        "driver": facts.driver,
-        "software": facts.software,
-        "features": sorted(facts.features),
+        "adapter": backend.adapter,
+        "vendor": backend.vendor,
+        "backend": backend.api,
+        "driver": backend.driver,
+        "software": backend.software,
+        "features": sorted(target.features),
         "limits": {name: getattr(limits, name) for name in limits.__slots__},
-        "dtypes": sorted(d.value for d in backend.target.dtypes),
+        "dtypes": dtypes,
     }
 
 

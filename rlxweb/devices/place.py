@@ -6,14 +6,16 @@ A candidate list holds each engine once: on a machine with one Vulkan adapter "g
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+import platform
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from pathlib import Path
 
 from rlxweb.backends.pool import pool
 from rlxweb.backends.registry import ROWS
 from rlxweb.device import PRIORITY, Device, DeviceLike, parse_device
-from rlxweb.devices.availability import is_available
 from rlxweb.errors import DeviceError
 
 
@@ -54,13 +56,37 @@ def engine_key(place: Place) -> tuple[str, ...]:
 
     Errors   AdapterMissing, DeviceLost when the place cannot be opened.
     """
-    if place.device is Device.CPU:
-        return ("cpu",)
-    backend: Any = pool.backend(place.device.label, place.adapter)
-    facts = getattr(backend, "facts", None)
-    if facts is None:
-        return (backend.name,)
-    return (facts.name, facts.backend, facts.driver)
+    backend = pool.backend(place.device.label, place.adapter)
+    return (backend.adapter, backend.api, backend.driver)
+
+
+def identity_of(place: Place) -> tuple[str, ...]:
+    """The same with rlxweb's version and the machine: what measurements hold for.
+
+    Errors   AdapterMissing, DeviceLost when the place cannot be opened.
+    """
+    adapter, api, driver = engine_key(place)
+    return adapter, api or place.device.label, driver, _version(), _machine()
+
+
+@cache
+def _machine() -> str:
+    return f"{platform.machine()} {os.cpu_count()} cores"
+
+
+@cache
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, distributions, version
+
+    # Looked for where the package lies: the search for it reads all of sys.path, which
+    # in a tab starts with Python's own zip.
+    beside = str(Path(__file__).parents[2])
+    for found in distributions(name="rlxweb", path=[beside]):
+        return found.version
+    try:
+        return version("rlxweb")
+    except PackageNotFoundError:  # run from a source tree
+        return "source"
 
 
 def distinct(places: Iterable[Place]) -> tuple[Place, ...]:
@@ -74,11 +100,17 @@ def distinct(places: Iterable[Place]) -> tuple[Place, ...]:
     return tuple(found.values())
 
 
-def available_places(devices: Iterable[Device] | None = None) -> tuple[Place, ...]:
-    """Every engine of the machine once, the CPU first; only `devices` when given."""
-    wanted = tuple(PRIORITY if devices is None else devices)
-    cpu = [CPU] if Device.CPU in wanted else []
-    others = [d for d in wanted if d is not Device.CPU and d.label in ROWS]
-    # In a tab "gpu" opens the same adapter, and the more telling name stays.
-    others.sort(key=lambda d: d is not Device.WEBGPU)
-    return distinct([*cpu, *(Place(d) for d in others if is_available(d))])
+def available_places(
+    devices: Iterable[Device] | None = None,
+    adapters: Mapping[Device, str] | None = None,
+) -> tuple[Place, ...]:
+    """Every engine of the machine once, the CPU first; only `devices` when given.
+
+    adapters   part of an adapter's name by device
+    """
+    wanted = [d for d in (PRIORITY if devices is None else devices) if d.label in ROWS]
+    # Of equals the one that needs no trip is taken. In a tab "gpu" opens the same
+    # adapter, and the more telling name stays.
+    wanted.sort(key=lambda d: (d is not Device.CPU, d is not Device.WEBGPU))
+    names = adapters or {}
+    return distinct(Place(d, names.get(d, "")) for d in wanted)

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from rlxweb.backends.protocol import Array
-from rlxweb.choose.supports import devices_for
+from rlxweb.choose.resolve import devices_for
 from rlxweb.device import Device
 from rlxweb.devices.policy import DevicePolicy
 from rlxweb.ir.graph import Graph

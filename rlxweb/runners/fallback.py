@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from rlxweb.choose.supports import devices_for
+from rlxweb.choose.resolve import devices_for
 from rlxweb.device import Device, DeviceLike, parse_device
 from rlxweb.devices.policy import DevicePolicy
 from rlxweb.errors import DeviceFallbackError

@@ -13,10 +13,15 @@ from typing import Any, Self
 import numpy as np
 
 from rlxweb.backends.protocol import Array
-from rlxweb.choose.fastest import fastest
-from rlxweb.choose.predict import GraphPick
-from rlxweb.choose.resolve import decide_device, resolve_device_chain
-from rlxweb.choose.supports import Adapters, devices_for
+from rlxweb.choose.chooser import Pick
+from rlxweb.choose.graphs import GraphJob
+from rlxweb.choose.resolve import (
+    Adapters,
+    decide_device,
+    devices_for,
+    fastest,
+    resolve_device_chain,
+)
 from rlxweb.decision.decision import Decision
 from rlxweb.decision.explain import explain_decision
 from rlxweb.device import Device, DeviceLike, parse_device
@@ -78,7 +83,7 @@ class GraphDevices:
         self.attempts: tuple[Attempt, ...] = ()
         self.last_device: Device | None = None
         self.decision: Decision | None = None
-        self._pick: GraphPick | None = None
+        self._pick: Pick[GraphJob] | None = None
 
     @classmethod
     def with_policy(cls, graph: Graph, policy: DevicePolicy) -> Self:
@@ -111,7 +116,7 @@ class GraphDevices:
 
     def fastest(self) -> Device:
         """The device predicted fastest, asked anew. Errors  Unsupported."""
-        return self._picked(fastest(self._graph, self._policy, adapters=self._adapters))
+        return self._picked(fastest(self._graph, self._policy, self._adapters))
 
     def explain(self) -> str:
         """The last decision with every candidate, then what happened, as text."""
@@ -365,9 +370,10 @@ class GraphDevices:
     def _session(self, device: Device, graph: Graph) -> Compiled:
         return Session(device, adapter=self._adapters.get(device, "")).compile(graph)
 
-    def _picked(self, pick: GraphPick) -> Device:
+    def _picked(self, pick: Pick[GraphJob]) -> Device:
         self.decision = pick.decision
-        if pick.works:
+        pick.job.drop_plans()
+        if pick.decision.candidates:
             self._pick = pick
         return pick.device
 
@@ -401,6 +407,6 @@ class GraphDevices:
             self._winner = None if self._winner is device else self._winner
             raise
         if warm and self._pick is not None:
-            self._pick.observe(device, self._clock() - begun)
+            self._pick.observe(self._clock() - begun, device)
         self.last_device = device
         return outs

@@ -5,8 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rlxweb.backends.registry import ROWS
-from rlxweb.choose.fastest import fastest_device_for
-from rlxweb.choose.supports import NOT_THERE, Adapters, unsupported_node
+from rlxweb.choose.resolve import (
+    NOT_THERE,
+    Adapters,
+    fastest_device_for,
+    unsupported_node,
+)
 from rlxweb.device import Device
 from rlxweb.devices.availability import DeviceRow, probe
 from rlxweb.devices.policy import DevicePolicy

@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from time import perf_counter_ns
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rlxweb.backends.pool import pool
-from rlxweb.backends.protocol import Array
-from rlxweb.choose.auto import auto_pick
-from rlxweb.choose.predict import GraphPick
-from rlxweb.choose.priced import gate_of
-from rlxweb.compile.pipeline import compile_graph
+from rlxweb.backends.protocol import Backend, Program
+from rlxweb.choose.chooser import Asked, Pick, choose_async
+from rlxweb.choose.graphs import GraphJob
 from rlxweb.compile.plan import Plan
 from rlxweb.decision.explain import explain_decision
 from rlxweb.device import Device, DeviceLike, parse_device
@@ -29,10 +27,13 @@ from rlxweb.errors import (
     ShaderRejected,
     Unsupported,
 )
-from rlxweb.gpu.drive import awaited, drive
+from rlxweb.gpu.drive import drive
 from rlxweb.ir.graph import Graph
 from rlxweb.limits import Limits
 from rlxweb.runtime.feeds import as_input, check_feeds, unknown
+
+if TYPE_CHECKING:
+    from rlxweb.backends.protocol import Array
 
 Precision = Literal["f32"]
 
@@ -77,7 +78,7 @@ class Session:
         if self.device is not None:
             self._backend(self.device)
 
-    def _backend(self, device: Device) -> Any:
+    def _backend(self, device: Device) -> Backend:
         if self.limits is None:
             return pool.backend(device.label, self.adapter)
         return pool.limited(device.label, self.adapter, self.limits)
@@ -87,38 +88,34 @@ class Session:
 
         Errors   those of `compile_graph`; LimitExceeded, ShaderRejected, OutOfMemory.
         """
-        made: CompiledGraph = drive(self.compile_async(graph))
-        return made
+        return drive(self.compile_async(graph))
 
     async def compile_async(self, graph: Graph) -> CompiledGraph:
         """`compile` for hosts that must be awaited."""
         if self._closed:
             raise SessionClosed("compile", "this session was closed")
+        job = GraphJob(graph, self.optimise, self.cost_mode)
         if self.device is not None:
-            return await self._compile_on(self.device, graph, None)
-        with awaited():
-            pick = auto_pick(graph, self.adapter)
+            return await self._compile_on(self.device, job, None)
+        pick = await choose_async(job, Asked(adapter=self.adapter))
         try:
-            return await self._compile_on(pick.device, graph, pick)
+            return await self._compile_on(pick.device, job, pick)
         except (Unsupported, DTypeError, LimitExceeded, ShaderRejected) as error:
             if pick.device is Device.CPU or self.adapter:
                 raise
             why = f"{pick.decision.what} was chosen but refused the graph: {error}"
             decision = replace(pick.decision, what="device CPU", why=why)
             fallen = replace(pick, decision=decision)
-            return await self._compile_on(Device.CPU, graph, fallen)
+            return await self._compile_on(Device.CPU, job, fallen)
 
     async def _compile_on(
-        self, device: Device, graph: Graph, pick: GraphPick | None
+        self, device: Device, job: GraphJob, pick: Pick[GraphJob] | None
     ) -> CompiledGraph:
         backend = self._backend(device)
-        target = backend.target
-        gate = gate_of(Place(device, self.adapter), self.cost_mode)
-        if gate is not None:
-            target = replace(target, gate=gate)
-        plan = compile_graph(graph, target, optimise=self.optimise)
+        plan = job.plan_on(backend, Place(device, self.adapter))
+        job.drop_plans()
         program = await backend.prepare(plan)
-        return CompiledGraph(graph, device, backend, program, pick)
+        return CompiledGraph(job.graph, device, backend, program, pick)
 
     def close(self) -> None:
         """No more compiling; graphs already compiled stay usable."""
@@ -139,9 +136,9 @@ class CompiledGraph:
         self,
         graph: Graph,
         device: Device,
-        backend: Any,
-        program: Any,
-        pick: GraphPick | None,
+        backend: Backend,
+        program: Program,
+        pick: Pick[GraphJob] | None,
     ) -> None:
         self.graph = graph
         self.device = device
@@ -153,18 +150,16 @@ class CompiledGraph:
         self._closed = False
         self._pick = pick
         self._is_warm = False
-        plan: Plan = program.plan
-        self.decisions = ((pick.decision,) if pick else ()) + plan.decisions
+        self.decisions = ((pick.decision,) if pick else ()) + program.plan.decisions
 
     @property
     def engine(self) -> str:
         """The engine that computes, in words: "NumPy 2.4", "llvmpipe (vulkan)"."""
-        return str(self._backend.name)
+        return self._backend.name
 
     @property
     def plan(self) -> Plan:
-        plan: Plan = self._program.plan
-        return plan
+        return self._program.plan
 
     def set_param(self, name: str, value: Any) -> None:
         """Give a param its value, kept for all later runs.
@@ -191,8 +186,7 @@ class CompiledGraph:
         Errors   InputError, UnknownName, DTypeError, ShapeError before any device call;
         IndexRefused, DeviceLost, GpuTimeout, OutOfMemory from the device.
         """
-        outs: list[Array] = drive(self.run_async(inputs))
-        return outs
+        return drive(self.run_async(inputs))
 
     async def run_async(self, inputs: Mapping[str, Any] | None = None) -> list[Array]:
         """`run` for hosts that must be awaited (a browser without stack switching)."""
@@ -208,9 +202,9 @@ class CompiledGraph:
                 "call set_param first",
             )
         begun = perf_counter_ns()
-        outs: list[Array] = await self._backend.run(self._program, feeds)
+        outs = await self._backend.run(self._program, feeds)
         if self._is_warm and self._pick is not None:
-            self._pick.observe(self.device, perf_counter_ns() - begun)
+            self._pick.observe(perf_counter_ns() - begun, self.device)
         self._is_warm = True
         return outs
 

@@ -23,9 +23,8 @@ from rlxweb.devices.place import CPU, Place
 from rlxweb.errors import DeviceError, Unsupported
 from rlxweb.rlx.seed_costs import GateBreakdown, WelchPeaksCosts
 from rlxweb.rlx.welch_params import WelchPeakParams
-from rlxweb.signal.engine import WelchJob
+from rlxweb.signal.offers import WelchJob, fits
 from rlxweb.signal.presets import from_preset
-from rlxweb.signal.prices import candidates_at, fits
 
 
 def io_cost_ns(io: GraphIoProfile, model: BackendCostModel) -> float:
@@ -107,7 +106,7 @@ def fused_welch_peaks_auto_viable(device: DeviceLike, adapter: str = "") -> bool
     if which is Device.CPU:
         return False
     try:
-        backend: Any = pool.backend(which.label, adapter)
+        backend = pool.backend(which.label, adapter)
     except DeviceError:
         return False
     return fits(backend, _job(1, WelchPeakParams.fast(256, 16)), fused=True)
@@ -165,9 +164,7 @@ def _job(batch: int, params: WelchPeakParams) -> WelchJob:
 
 def _host_ns(batch: int, params: WelchPeakParams) -> float:
     return next(
-        c.predicted_ns
-        for c in candidates_at(_job(batch, params), [CPU])
-        if c.strategy == "fast"
+        c.predicted_ns for c in _job(batch, params).offers(CPU) if c.strategy == "fast"
     )
 
 
@@ -177,7 +174,7 @@ def _way(
     """One way on one device. Errors  AdapterMissing; Unsupported without a price."""
     place = Place(parse_device(device), adapter)
     pool.backend(place.device.label, adapter)  # raises where it cannot be opened
-    found = [c for c in candidates_at(_job(batch, params), [place]) if c.how == how]
+    found = [c for c in _job(batch, params).offers(place) if c.how == how]
     if not found or found[0].blocker:
         reason = found[0].blocker if found else "the CPU averages on the host"
         raise Unsupported(

@@ -1,7 +1,7 @@
 """The engines a Welch estimate can run on: NumPy on the host, or a graph on a device.
 
 All answer the same two questions, power and strongest bins, for checked rows [B, T].
-Which one is asked is `picker.py`'s business; what the estimate means is in the spec.
+Which one is asked is the chooser's business; what the estimate means is in the spec.
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.backends.pool import pool
+from rlxweb.backends.protocol import Backend
 from rlxweb.device import Device
-from rlxweb.errors import Unsupported
-from rlxweb.gpu.drive import drive
 from rlxweb.host.spec import WelchSpec
 from rlxweb.host.spectrum import welch_power
 from rlxweb.host.strongest import strongest_bins
-from rlxweb.ir.graph import Graph
+from rlxweb.host.welch_graph import welch_graph
 from rlxweb.runtime.session import CompiledGraph, Session
 
 Rows = NDArray[Any]
@@ -36,27 +35,10 @@ CAPACITY = 16
 How = Literal["fused_op", "block_fft_host"]
 
 
-@dataclass(frozen=True, slots=True)
-class WelchJob:
-    """What is to be run: the estimate, rows [n_rows, n_samples] and k peaks of each.
-
-    k             0 asks for the spectrum itself
-    mode          "bins" or "peaks", as `welch_peaks` has them
-    min_segments  1 where the caller allows a single segment to stand for all
-    """
-
-    spec: WelchSpec
-    n_rows: int
-    n_samples: int
-    k: int
-    mode: str = "bins"
-    min_segments: int | None = None
-
-
 class Engine(Protocol):
     """Runs one spec over rows x [B, T] of the spec's dtype.
 
-    The `_async` forms are for hosts that must be awaited (a browser without JSPI).
+    Coroutines, for hosts that must be awaited; elsewhere `drive` runs them to the end.
     """
 
     @property
@@ -65,21 +47,15 @@ class Engine(Protocol):
     @property
     def name(self) -> str: ...
 
-    def power(self, x: Rows, spec: WelchSpec) -> Rows:
+    async def power(self, x: Rows, spec: WelchSpec) -> Rows:
         """Average power [B, F]."""
         ...
 
-    def strongest(
+    async def strongest(
         self, x: Rows, spec: WelchSpec, k: int
     ) -> tuple[NDArray[np.int64], Rows]:
         """(bins [B, k] int64, power [B, k]), strongest first, ties to the smaller."""
         ...
-
-    async def power_async(self, x: Rows, spec: WelchSpec) -> Rows: ...
-
-    async def strongest_async(
-        self, x: Rows, spec: WelchSpec, k: int
-    ) -> tuple[NDArray[np.int64], Rows]: ...
 
     def is_ready(self, shape: tuple[int, ...], spec: WelchSpec, k: int) -> bool:
         """True when a run of this shape needs no compiling first."""
@@ -91,26 +67,15 @@ class NumpyEngine:
     """Rows in cache-sized blocks on a few threads."""
 
     device: Device = Device.CPU
+    name: str = f"NumPy {np.__version__}"
 
-    @property
-    def name(self) -> str:
-        return f"NumPy {np.__version__}"
-
-    def power(self, x: Rows, spec: WelchSpec) -> Rows:
+    async def power(self, x: Rows, spec: WelchSpec) -> Rows:
         return welch_power(x, spec)
 
-    def strongest(
+    async def strongest(
         self, x: Rows, spec: WelchSpec, k: int
     ) -> tuple[NDArray[np.int64], Rows]:
         return strongest_bins(welch_power(x, spec), k)
-
-    async def power_async(self, x: Rows, spec: WelchSpec) -> Rows:
-        return self.power(x, spec)
-
-    async def strongest_async(
-        self, x: Rows, spec: WelchSpec, k: int
-    ) -> tuple[NDArray[np.int64], Rows]:
-        return self.strongest(x, spec, k)
 
     def is_ready(self, shape: tuple[int, ...], spec: WelchSpec, k: int) -> bool:
         return True
@@ -133,25 +98,17 @@ class GraphEngine:
     adapter: str = ""
     how: How = "fused_op"
     _programs: OrderedDict[Any, CompiledGraph] = field(default_factory=OrderedDict)
-    _backend: Any = None
+    _backend: Backend | None = None
     _turn: threading.RLock = field(default_factory=threading.RLock)
 
     @property
     def name(self) -> str:
-        return str(pool.backend(self.device.label, self.adapter).name)
+        return pool.backend(self.device.label, self.adapter).name
 
-    def power(self, x: Rows, spec: WelchSpec) -> Rows:
-        return drive(self.power_async(x, spec))
-
-    def strongest(
-        self, x: Rows, spec: WelchSpec, k: int
-    ) -> tuple[NDArray[np.int64], Rows]:
-        return drive(self.strongest_async(x, spec, k))
-
-    async def power_async(self, x: Rows, spec: WelchSpec) -> Rows:
+    async def power(self, x: Rows, spec: WelchSpec) -> Rows:
         return await self._rows(x, spec, 0)
 
-    async def strongest_async(
+    async def strongest(
         self, x: Rows, spec: WelchSpec, k: int
     ) -> tuple[NDArray[np.int64], Rows]:
         if self.how == "block_fft_host":
@@ -164,7 +121,7 @@ class GraphEngine:
         n_rows, n_samples = x.shape
         width = 2 * k if k else spec.n_freqs
         out = np.empty((n_rows, width), np.float32)
-        step = batch_rows(WelchJob(spec, n_rows, n_samples, k))
+        step = batch_rows(spec, n_samples)
         with self._turn:
             for at in range(0, n_rows, step):
                 batch = x[at : at + step]
@@ -175,7 +132,7 @@ class GraphEngine:
     def is_ready(self, shape: tuple[int, ...], spec: WelchSpec, k: int) -> bool:
         k = 0 if self.how == "block_fft_host" else k
         n_rows, n_samples = shape
-        step = batch_rows(WelchJob(spec, n_rows, n_samples, k))
+        step = batch_rows(spec, n_samples)
         sizes = {min(step, n_rows), n_rows % step or min(step, n_rows)}
         return all(((n, n_samples), spec, k) in self._programs for n in sizes)
 
@@ -205,44 +162,6 @@ def device_engine(
     return GraphEngine(device, adapter, how)
 
 
-def batch_rows(job: WelchJob) -> int:
+def batch_rows(spec: WelchSpec, n_samples: int) -> int:
     """Rows that go to a device at once."""
-    return max(1, BATCH_BYTES // (4 * max(1, job.n_samples, job.spec.n_freqs)))
-
-
-def welch_graph(shape: tuple[int, ...], spec: WelchSpec, k: int = 0) -> Graph:
-    """Rows x [B, T] f32 → power [B, F] (k = 0) or packed peaks [B, 2k].
-
-    Errors   Unsupported for what the device ops do not cover: medians, complex rows,
-    two-sided spectra, float64.
-    """
-    reason = refusal(spec)
-    if reason:
-        raise Unsupported("welch on a device", reason, hint="use device='cpu'")
-    graph = Graph("welch_peaks" if k else "welch")
-    x = graph.input("x", shape, "f32")
-    window = graph.constant(spec.window_array, "f32")
-    attrs: dict[str, Any] = {
-        "hop": spec.hop,
-        "segments": spec.segments_of(shape[1]),
-        "detrend": spec.detrend or "none",
-        "doubling": True,
-        "nfft": spec.nfft,
-        "scale": spec.scale,
-    }
-    if k:
-        graph.set_outputs([graph.apply("welch_row_peaks", x, window, k=k, **attrs)])
-    else:
-        graph.set_outputs([graph.apply("welch_power", x, window, **attrs)])
-    return graph
-
-
-def refusal(spec: WelchSpec) -> str:
-    """Why a device cannot run this estimate; "" when it can."""
-    if spec.dtype != "float32":
-        return f"the samples are {spec.dtype} and devices compute float32"
-    if spec.average != "mean":
-        return f"average='{spec.average}' is computed by NumPy only"
-    if not spec.one_sided:
-        return "two-sided spectra are computed by NumPy only"
-    return ""
+    return max(1, BATCH_BYTES // (4 * max(1, n_samples, spec.n_freqs)))

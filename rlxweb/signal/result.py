@@ -14,7 +14,8 @@ from rlxweb.decision.explain import explain_json
 from rlxweb.device import Device
 from rlxweb.devices.place import Place
 from rlxweb.host.spec import WelchSpec
-from rlxweb.signal.picker import crossover
+from rlxweb.signal.crossover import crossover
+from rlxweb.signal.offers import WelchJob
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,7 +76,8 @@ class WelchPeaks:
         )
         if len(places) < 2 or "n_samples" not in numbers:
             return ""
-        return crossover(self.spec, numbers["n_samples"], numbers["k"], list(places))
+        job = WelchJob(self.spec, 1, numbers["n_samples"], numbers["k"])
+        return crossover(job, list(places))
 
     def as_json(self, names: Sequence[str] | None = None) -> dict[str, Any]:
         """Plain lists and numbers, one entry per row; NaN becomes None."""

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.errors import DTypeError, UsageError
+from rlxweb.gpu.drive import drive
 from rlxweb.host.segments import samples_needed, segment_count
 from rlxweb.host.spec import WelchSpec
 from rlxweb.signal.engine import NUMPY, Engine
@@ -97,7 +98,7 @@ class WelchStream:
         part = np.ascontiguousarray(
             rows[:, : samples_needed(count, spec.nperseg, spec.hop)]
         )
-        power = self.engine.power(part, _with_segments(spec, count))
+        power = drive(self.engine.power(part, replace(spec, n_segments=count)))
         self._sum += power.astype(np.float64) * count
         self.n_segments += count
 
@@ -117,7 +118,3 @@ class WelchStream:
                 "use a smaller nperseg or fewer nsegments",
             )
         return (self._sum / self.n_segments).astype(self.spec.power_dtype)
-
-
-def _with_segments(spec: WelchSpec, count: int) -> WelchSpec:
-    return replace(spec, n_segments=count)

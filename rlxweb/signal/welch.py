@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from inspect import signature
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
-from rlxweb.device import DeviceLike
+from rlxweb.choose.chooser import Asked, choose, choose_async
+from rlxweb.gpu.drive import drive
 from rlxweb.host.spectrum import frequencies
-from rlxweb.signal.choose import choose_engine, choose_engine_async
-from rlxweb.signal.engine import WelchJob
-from rlxweb.signal.resolve import resolve
-from rlxweb.signal.samples import NanPolicy, Precision, as_rows, refuse_nonfinite
-from rlxweb.signal.windows import WindowLike
+from rlxweb.signal.offers import WelchJob, engine_for
+from rlxweb.signal.request import WelchRequest
+from rlxweb.signal.samples import as_rows, refuse_nonfinite
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    from rlxweb.choose.chooser import Pick
+    from rlxweb.device import DeviceLike
+    from rlxweb.signal.samples import NanPolicy, Precision
+    from rlxweb.signal.windows import WindowLike
+
+    Spectrum = tuple[NDArray[np.float64], NDArray[Any]]
 
 DOING = "welch"
 
@@ -49,44 +58,26 @@ def welch(
              Unsupported, AdapterMissing when the asked device cannot do it
     Source   Welch 1967; conventions of scipy.signal.welch
     """
-    asked = _asked(
-        x,
-        fs,
-        window,
-        nperseg,
-        noverlap,
-        nfft,
-        detrend,
-        return_onesided,
-        scaling,
-        axis,
-        average,
-        precision=precision,
-        nan=nan,
-    )
-    pick = choose_engine(asked.job, device, adapter)
-    return asked.result(pick.engine.power(asked.rows, asked.job.spec))
+    call = _called(**locals())
+    pick = choose(call.job, call.asked)
+    return drive(_run(call, pick))
 
 
 async def welch_async(
-    x: ArrayLike,
-    fs: float = 1.0,
-    *arguments: Any,
-    device: DeviceLike | None = None,
-    adapter: str = "",
-    **options: Any,
+    x: ArrayLike, fs: float = 1.0, *arguments: Any, **options: Any
 ) -> tuple[NDArray[np.float64], NDArray[Any]]:
     """`welch` where the GPU must be awaited: a browser without JSPI.
 
     Takes the same arguments and gives the same result, and the same errors.
     """
-    asked = _asked(x, fs, *arguments, **options)
-    pick = await choose_engine_async(asked.job, device, adapter)
-    return asked.result(await pick.engine.power_async(asked.rows, asked.job.spec))
+    given = signature(welch).bind(x, fs, *arguments, **options)
+    given.apply_defaults()
+    call = _called(**given.arguments)
+    return await _run(call, await choose_async(call.job, call.asked))
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _Call:
     """A call whose arguments were checked: rows [B, T] and the job they make."""
 
     rows: NDArray[Any]
@@ -94,46 +85,30 @@ class _Asked:
     fs: float
     axis: int
     job: WelchJob
-
-    def result(self, power: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[Any]]:
-        """Frequencies, and power [B, F] in the shape of the call."""
-        spec = self.job.spec
-        shaped = power.reshape(*self.batch, spec.n_freqs)
-        if self.axis not in (-1, shaped.ndim - 1):
-            shaped = np.moveaxis(shaped, -1, self.axis)
-        return frequencies(spec, self.fs), shaped
+    asked: Asked
 
 
-def _asked(
+def _called(
     x: ArrayLike,
-    fs: float,
-    window: WindowLike | ArrayLike = "hann",
-    nperseg: int | None = None,
-    noverlap: int | None = None,
-    nfft: int | None = None,
-    detrend: str | bool | None = "constant",
-    return_onesided: bool = True,
-    scaling: str = "density",
-    axis: int = -1,
-    average: str = "mean",
-    *,
-    precision: Precision | None = None,
-    nan: NanPolicy = "raise",
-) -> _Asked:
+    axis: int,
+    device: DeviceLike | None,
+    adapter: str,
+    precision: Precision | None,
+    nan: NanPolicy,
+    **estimate: Any,
+) -> _Call:
     rows, batch = as_rows(x, axis, precision, DOING)
-    spec = resolve(
-        rows.shape[1],
-        fs=fs,
-        window=window,
-        nperseg=nperseg,
-        noverlap=noverlap,
-        nfft=nfft,
-        detrend=detrend,
-        return_onesided=return_onesided,
-        scaling=scaling,
-        average=average,
-        dtype=rows.dtype,
-    )
+    spec = WelchRequest(**estimate).spec(rows.shape[1], rows.dtype)
     refuse_nonfinite(rows, batch, nan, DOING)
     job = WelchJob(spec, rows.shape[0], rows.shape[1], 0)
-    return _Asked(rows, batch, fs, axis, job)
+    return _Call(rows, batch, estimate["fs"], axis, job, Asked(device, adapter))
+
+
+async def _run(call: _Call, pick: Pick[WelchJob]) -> Spectrum:
+    """Frequencies, and power [B, F] in the shape of the call."""
+    spec = call.job.spec
+    power = await engine_for(pick.candidate).power(call.rows, spec)
+    shaped = power.reshape(*call.batch, spec.n_freqs)
+    if call.axis not in (-1, shaped.ndim - 1):
+        shaped = np.moveaxis(shaped, -1, call.axis)
+    return frequencies(spec, call.fs), shaped

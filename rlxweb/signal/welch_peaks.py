@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass
-from functools import lru_cache
+from inspect import signature
 from time import perf_counter_ns
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
-
-from rlxweb.device import DeviceLike
+from rlxweb.choose.chooser import Asked, choose, choose_async
 from rlxweb.errors import UsageError
 from rlxweb.gpu.drive import drive
-from rlxweb.host.spec import WelchSpec
 from rlxweb.host.spectrum import frequencies
-from rlxweb.signal.choose import Strategy, choose_engine, choose_engine_async
-from rlxweb.signal.engine import WelchJob
-from rlxweb.signal.peaks_of_power import PeaksOfPower, as_peaks, peaks_of_power
-from rlxweb.signal.picker import Pick
-from rlxweb.signal.presets import OF_PRESET, from_preset
+from rlxweb.signal.offers import WelchJob, checked_strategy, engine_for
+from rlxweb.signal.peaks_of_power import as_peaks, peaks_of_power
+from rlxweb.signal.request import OF_PRESET, WelchRequest
 from rlxweb.signal.result import WelchPeaks
-from rlxweb.signal.samples import NanPolicy, Precision, as_rows, refuse_nonfinite
-from rlxweb.signal.windows import WindowLike
+from rlxweb.signal.samples import as_rows, refuse_nonfinite
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    from rlxweb.choose.chooser import Pick
+    from rlxweb.device import DeviceLike
+    from rlxweb.signal.offers import Strategy
+    from rlxweb.signal.samples import NanPolicy, Precision
+    from rlxweb.signal.windows import WindowLike
 
 DOING = "welch_peaks"
 Mode = Literal["bins", "peaks"]
@@ -75,25 +77,8 @@ def welch_peaks(
              number of bins is refused) and an empty batch; NotFinite, DTypeError,
              Unsupported, AdapterMissing as `welch`
     """
-    asked = _asked(
-        x,
-        fs,
-        nperseg,
-        k,
-        noverlap=noverlap,
-        nsegments=nsegments,
-        window=window,
-        detrend=detrend,
-        preset=preset,
-        mode=mode,
-        axis=axis,
-        prominence=prominence,
-        min_segments=min_segments,
-        precision=precision,
-        nan=nan,
-    )
-    pick = choose_engine(asked.job, device, adapter, strategy)
-    return drive(_run(asked, pick))
+    call = _called(**locals())
+    return drive(_run(call, choose(call.job, call.asked)))
 
 
 async def welch_peaks_async(
@@ -101,150 +86,90 @@ async def welch_peaks_async(
     fs: float = 1.0,
     nperseg: int = 256,
     k: int = 16,
-    *,
-    device: DeviceLike | None = None,
-    adapter: str = "",
-    strategy: Strategy = "auto",
     **options: Any,
 ) -> WelchPeaks:
     """`welch_peaks` where the GPU must be awaited: a browser without JSPI.
 
     Takes the same arguments and gives the same result, and the same errors.
     """
-    asked = _asked(x, fs, nperseg, k, **options)
-    pick = await choose_engine_async(asked.job, device, adapter, strategy)
-    return await _run(asked, pick)
+    given = signature(welch_peaks).bind(x, fs, nperseg, k, **options)
+    given.apply_defaults()
+    call = _called(**given.arguments)
+    return await _run(call, await choose_async(call.job, call.asked))
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _Call:
     """A call whose arguments were checked: rows [B, T] and the job they make."""
 
     rows: NDArray[Any]
     batch: tuple[int, ...]
     fs: float
     job: WelchJob
+    asked: Asked
     prominence: float | None
 
 
-def _asked(
+def _called(
     x: ArrayLike,
-    fs: float,
-    nperseg: int,
     k: int,
-    *,
-    noverlap: int | None = None,
-    nsegments: int | None = None,
-    window: WindowLike | ArrayLike | None = None,
-    detrend: str | bool | None = OF_PRESET,
-    preset: str = "rlx",
-    mode: Mode = "bins",
-    axis: int = -1,
-    prominence: float | None = None,
-    min_segments: int | None = None,
-    precision: Precision | None = None,
-    nan: NanPolicy = "raise",
-) -> _Asked:
+    mode: Mode,
+    axis: int,
+    prominence: float | None,
+    device: DeviceLike | None,
+    adapter: str,
+    strategy: Strategy,
+    min_segments: int | None,
+    precision: Precision | None,
+    nan: NanPolicy,
+    **estimate: Any,
+) -> _Call:
     rows, batch = as_rows(x, axis, precision, DOING)
-    if not rows.shape[0]:
+    n_rows, n_samples = rows.shape
+    if not n_rows:
         raise UsageError(DOING, f"the batch {list(batch)} has no rows", "rows >= 1")
-    spec = _settled(
-        preset,
-        rows.shape[1],
-        fs,
-        nperseg,
-        noverlap,
-        nsegments,
-        window,
-        detrend,
-        rows.dtype,
-    )
-    count = checked_k(k, spec.n_freqs, mode)
-    refuse_nonfinite(rows, batch, nan, DOING)
-    least = checked_min_segments(min_segments, spec.segments_of(rows.shape[1]))
-    job = WelchJob(spec, rows.shape[0], rows.shape[1], count, mode, least)
-    return _Asked(rows, batch, float(fs), job, prominence)
-
-
-async def _run(asked: _Asked, pick: Pick) -> WelchPeaks:
-    """Run the pick; a warm run's time goes back to the model that picked it."""
-    job, engine, rows = pick.job, pick.engine, asked.rows
-    hz = frequencies(job.spec, asked.fs)
-    warm = engine.is_ready(rows.shape, job.spec, job.k if job.mode == "bins" else 0)
-    begun = perf_counter_ns()
-    if job.mode == "bins":
-        bins, power = await engine.strongest_async(rows, job.spec, job.k)
-        found = as_peaks(bins, power, hz)
-    else:
-        power = await engine.power_async(rows, job.spec)
-        found = peaks_of_power(power, hz, job.k, asked.prominence)
-    if warm:
-        pick.observe(perf_counter_ns() - begun)
-    return _result(found, asked.batch, asked.fs, pick)
-
-
-def _spec(
-    preset: str,
-    n_samples: int,
-    fs: float,
-    nperseg: int,
-    noverlap: int | None,
-    nsegments: int | None,
-    window: WindowLike | ArrayLike | None,
-    detrend: str | bool | None,
-    dtype: np.dtype[Any],
-) -> WelchSpec:
-    return from_preset(
-        preset,
-        n_samples,
-        fs=fs,
-        nperseg=nperseg,
-        noverlap=noverlap,
-        nsegments=nsegments,
-        window=window,
-        detrend=detrend,
-        dtype=dtype,
-    )
-
-
-# Small batches feel the time it takes to settle the arguments.
-_known_spec = lru_cache(maxsize=128, typed=True)(_spec)
-
-
-def _settled(*asked: Any) -> WelchSpec:
-    """The estimate, looked up where the arguments can be."""
     try:
-        try:
-            return _known_spec(*asked)
-        except TypeError:  # a window given as samples cannot be looked up
-            return _spec(*asked)
+        spec = WelchRequest(**estimate).spec(n_samples, rows.dtype)
     except UsageError as error:
         error.doing = DOING if error.doing == "welch" else error.doing
         raise
+    count = checked_k(k, spec.n_freqs, mode)
+    refuse_nonfinite(rows, batch, nan, DOING)
+    least = checked_min_segments(min_segments, spec.segments_of(n_samples))
+    how = checked_strategy(strategy, least)
+    job = WelchJob(spec, n_rows, n_samples, count, mode, least, how)
+    asked = Asked(device, adapter)
+    return _Call(rows, batch, float(estimate["fs"]), job, asked, prominence)
 
 
-def _result(
-    found: PeaksOfPower,
-    batch: tuple[int, ...],
-    fs: float,
-    pick: Pick,
-) -> WelchPeaks:
-    """The peaks of flat rows, in the shape of the batch."""
-    shape = (*batch, found.bins.shape[-1])
+async def _run(call: _Call, pick: Pick[WelchJob]) -> WelchPeaks:
+    """Run the pick; a warm run's time goes back to the model that picked it."""
+    job, rows = pick.job.by(pick.candidate), call.rows
+    engine = engine_for(pick.candidate)
+    hz = frequencies(job.spec, call.fs)
+    warm = engine.is_ready(rows.shape, job.spec, job.k if job.mode == "bins" else 0)
+    begun = perf_counter_ns()
+    if job.mode == "bins":
+        bins, power = await engine.strongest(rows, job.spec, job.k)
+        found = as_peaks(bins, power, hz)
+    else:
+        power = await engine.power(rows, job.spec)
+        found = peaks_of_power(power, hz, job.k, call.prominence)
+    if warm:
+        pick.observe(perf_counter_ns() - begun)
+    shape, prominence = (*call.batch, found.bins.shape[-1]), found.prominence
     return WelchPeaks(
         bins=found.bins.reshape(shape),
         hz=found.hz.reshape(shape),
         power=found.power.reshape(shape),
-        count=found.count.reshape(batch),
-        prominence=(
-            None if found.prominence is None else found.prominence.reshape(shape)
-        ),
-        fs=fs,
-        mode=pick.job.mode,
-        device=pick.engine.device,
-        engine=pick.engine.name,
+        count=found.count.reshape(call.batch),
+        prominence=None if prominence is None else prominence.reshape(shape),
+        fs=call.fs,
+        mode=job.mode,
+        device=engine.device,
+        engine=engine.name,
         decision=pick.decision,
-        spec=pick.job.spec,
+        spec=job.spec,
     )
 
 

@@ -18,7 +18,6 @@ from rlxweb.devices.place import parse_place
 from rlxweb.errors import DeviceError, RecordingError
 from rlxweb.gpu.drive import can_block, drive
 from rlxweb.io import check_finite, open_recording
-from rlxweb.signal.calibration_jobs import welch_jobs
 
 # Measuring takes seconds; here it is done when the visitor asks, never between frames.
 os.environ["RLX_CALIBRATION"] = "off"
@@ -209,14 +208,12 @@ def measure(args, buffers):
         def say(step, label=label):
             post({"measuring": f"{label}: {step}"})  # noqa: F821  of worker.js
 
-        measure_now(
-            parse_place(label), welch_jobs, budget_s=args["budget_s"], progress=say
-        )
+        measure_now(parse_place(label), budget_s=args["budget_s"], progress=say)
     forget_picks()
 
 
 def forget_picks():
     """Let "auto" choose anew, now that more is known."""
-    from rlxweb.signal.choose import recent
+    from rlxweb.choose.chooser import recent
 
     recent.forget()

@@ -1,24 +1,30 @@
-"""From the arguments of scipy.signal.welch to a WelchSpec.
+"""The request of a Welch estimate: its arguments, written once, and what they mean.
 
-Owns scipy's rules for what is left out and the refusals for what cannot be. It must
-not compute a spectrum and must not know the presets, which are built on it.
+Every caller (`welch`, `welch_peaks`, the command line) fills in one record; presets and
+scipy's rules for what is left out make a WelchSpec of it, and what cannot be is refused
+here. It must not compute a spectrum.
 """
 
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike
 
-from rlxweb.errors import UsageError
+from rlxweb.errors import UsageError, did_you_mean
 from rlxweb.host.segments import segment_count
 from rlxweb.host.spec import Average, Detrend, WelchSpec, sample_dtype
 from rlxweb.signal.windows import WindowLike, get_window
 
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, DTypeLike
+
 DEFAULT_NPERSEG: Final = 256
+OF_PRESET: Final = "preset"
 
 _DOING = "welch"
 _DETRENDS: dict[object, Detrend | None] = {
@@ -29,6 +35,134 @@ _DETRENDS: dict[object, Detrend | None] = {
     "linear": "linear",
     "l": "linear",
 }
+
+
+class Preset(NamedTuple):
+    """What an estimate of a name fills in where the caller left it out."""
+
+    window: str
+    overlap: Callable[[int], int] | None
+    detrend: Detrend | None
+    scaling: str
+
+
+# For one sample per segment half of it is no hop at all, so the hop is at least 1.
+PRESETS: Final = {
+    "rlx": Preset("hann_symmetric", lambda n: n - max(1, n // 2), None, "none"),
+    "scipy": Preset("hann", None, "constant", "density"),
+    "mne": Preset("hamming", lambda n: 0, "constant", "density"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class WelchRequest:
+    """What the caller asks for; None leaves a value to the preset.
+
+    fs         rate in Hz
+    nperseg    samples per segment; None: 256, or all of a shorter row
+    noverlap   samples that segments share; a negative one leaves gaps
+    nfft       transform length, zero-padded; None: nperseg
+    window     a name, a tuple with parameters, or samples
+    detrend    'constant', 'linear', None or False; 'preset' leaves it to the preset
+    scaling    'density', 'spectrum' or 'none' (|X|² as it is)
+    average    'mean' or 'median'
+    nsegments  average only the first so many
+    preset     "rlx": symmetric Hann, hop nperseg // 2, nothing removed, |X|² unscaled;
+               "scipy": scipy.signal.welch's periodic Hann, mean removed, density;
+               "mne": psd_array_welch's Hamming, no overlap, mean removed, density
+    """
+
+    fs: float = 1.0
+    nperseg: int | None = None
+    noverlap: int | None = None
+    nfft: int | None = None
+    window: WindowLike | ArrayLike | None = None
+    detrend: str | bool | None = OF_PRESET
+    return_onesided: bool = True
+    scaling: str | None = None
+    average: str = "mean"
+    nsegments: int | None = None
+    preset: str = "scipy"
+
+    def __post_init__(self) -> None:
+        if self.window is not None and not isinstance(self.window, str | bytes):
+            object.__setattr__(self, "window", frozen_window(self.window))
+
+    def spec(self, n_samples: int | None, dtype: DTypeLike = np.float64) -> WelchSpec:
+        """The estimate for rows of n_samples; None for a stream of unknown length.
+
+        An nperseg that was asked for and does not fit is refused, where scipy warns and
+        shrinks it.
+
+        Errors   UsageError for what is outside its domain; DTypeError.
+        """
+        # 0 would pass for False as a key, and 256 for True's.
+        kinds = tuple(type(getattr(self, name)) for name in _FIELDS)
+        try:
+            return _known(self, kinds, n_samples, dtype)  # type: ignore[arg-type]
+        except TypeError:  # an argument that cannot be looked up
+            return _settled(self, kinds, n_samples, dtype)
+
+
+_FIELDS = tuple(f.name for f in fields(WelchRequest))
+
+
+def _settled(
+    asked: WelchRequest,
+    kinds: tuple[type, ...],
+    n_samples: int | None,
+    dtype: DTypeLike,
+) -> WelchSpec:
+    preset = _preset(asked.preset)
+    scaling = preset.scaling if asked.scaling is None else asked.scaling
+    _choice("scaling", scaling, ("density", "spectrum", "none"))
+    average: Average = "median" if asked.average == "median" else "mean"
+    _choice("average", asked.average, ("mean", "median"))
+    kind = sample_dtype(dtype)
+    fs = _rate(asked.fs)
+    length = _whole_or_none("the signal's length", n_samples)
+    window = _segment_window(
+        preset.window if asked.window is None else asked.window,  # type: ignore[arg-type]  # frozen when it was made
+        _whole_or_none("nperseg", asked.nperseg),
+        length,
+    )
+    nperseg = len(window) // 8
+    noverlap = _whole_or_none("noverlap", asked.noverlap)
+    if noverlap is None and preset.overlap is not None:
+        noverlap = preset.overlap(nperseg)
+    hop = nperseg - _overlap(noverlap, nperseg)
+    nsegments = _whole_or_none("nsegments", asked.nsegments)
+    return WelchSpec(
+        nperseg=nperseg,
+        hop=hop,
+        nfft=_padded(_whole_or_none("nfft", asked.nfft), nperseg),
+        n_segments=_segments(nsegments, length, nperseg, hop),
+        window=window,
+        detrend=(
+            preset.detrend
+            if isinstance(asked.detrend, str) and asked.detrend == OF_PRESET
+            else _removal(asked.detrend)
+        ),
+        one_sided=bool(asked.return_onesided) and not kind.startswith("complex"),
+        scale=_scale(window, scaling, fs),
+        average=average,
+        dtype=kind,
+    )
+
+
+# Small batches feel the time it takes to settle the arguments.
+_known = lru_cache(maxsize=128)(_settled)
+
+
+def _preset(name: str) -> Preset:
+    if name in PRESETS:
+        return PRESETS[name]
+    raise UsageError(
+        _DOING,
+        f"no preset is called {name!r}",
+        f"known: {', '.join(PRESETS)}",
+        did_you_mean(str(name), PRESETS, 1),
+    )
 
 
 def whole(name: str, value: object, least: int | None = None) -> int:
@@ -178,75 +312,3 @@ def _segments(wanted: int | None, n_samples: int | None, nperseg: int, hop: int)
             "ask for fewer segments or leave nsegments out",
         )
     return wanted or available
-
-
-@lru_cache(maxsize=128)
-def _resolve(
-    n_samples: int | None,
-    fs: float,
-    window: WindowLike | bytes,
-    nperseg: int | None,
-    noverlap: int | None,
-    nfft: int | None,
-    detrend: Detrend | None,
-    return_onesided: bool,
-    scaling: str,
-    average: Average,
-    nsegments: int | None,
-    dtype: str,
-) -> WelchSpec:
-    samples = _segment_window(window, nperseg, n_samples)
-    length = len(samples) // 8
-    hop = length - _overlap(noverlap, length)
-    return WelchSpec(
-        nperseg=length,
-        hop=hop,
-        nfft=_padded(nfft, length),
-        n_segments=_segments(nsegments, n_samples, length, hop),
-        window=samples,
-        detrend=detrend,
-        one_sided=return_onesided and not dtype.startswith("complex"),
-        scale=_scale(samples, scaling, fs),
-        average=average,
-        dtype=dtype,
-    )
-
-
-def resolve(
-    n_samples: int | None,
-    *,
-    fs: float = 1.0,
-    window: WindowLike | ArrayLike = "hann",
-    nperseg: int | None = None,
-    noverlap: int | None = None,
-    nfft: int | None = None,
-    detrend: str | bool | None = "constant",
-    return_onesided: bool = True,
-    scaling: str = "density",
-    average: str = "mean",
-    nsegments: int | None = None,
-    dtype: DTypeLike = np.float64,
-) -> WelchSpec:
-    """Decide everything by scipy.signal.welch's rules.
-
-    n_samples is the length T of a row, or None for a stream of unknown length. The
-    default nperseg shrinks to a shorter row, as in scipy; an nperseg the caller asked
-    for does not: that is a UsageError, where scipy warns and shrinks. A negative
-    noverlap leaves gaps. scaling is 'density', 'spectrum' or 'none' (|X|² as it is).
-    """
-    _choice("scaling", scaling, ("density", "spectrum", "none"))
-    _choice("average", average, ("mean", "median"))
-    return _resolve(
-        _whole_or_none("the signal's length", n_samples),
-        _rate(fs),
-        frozen_window(window),
-        _whole_or_none("nperseg", nperseg),
-        _whole_or_none("noverlap", noverlap),
-        _whole_or_none("nfft", nfft),
-        _removal(detrend),
-        bool(return_onesided),
-        scaling,
-        cast(Average, average),
-        _whole_or_none("nsegments", nsegments),
-        sample_dtype(dtype),
-    )

@@ -1,0 +1,369 @@
+"""Who runs this job? One question for graphs and for Welch estimates, all in one file.
+
+A job offers its ways at a place, each priced or blocked with a reason. Asked in turn:
+
+1. The caller named a device or an adapter: its best way, or the error that says why
+   not. Never swapped for another.
+2. RLX_DEVICE names one: the same, but what it cannot run is warned about and passed on.
+3. The very job was settled lately under the same policy: that pick, for some uses.
+4. It is too small to pay for opening other devices: the CPU's best way.
+5. Every way at every place the policy allows: the fastest by prediction, or a preferred
+   device that is nearly as fast. Engines nobody measured are measured when work is
+   large enough to win that back.
+
+The Decision of a pick names every way there was. Knows no graph and no estimate.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, Literal, Protocol, TypeVar
+
+from rlxweb.calibration.corrections import Bucket, corrections
+from rlxweb.calibration.known import UNMEASURED, measure_if_worth_it
+from rlxweb.calibration.worth import Worth, worth
+from rlxweb.decision.candidate import Candidate, comparison, ranked
+from rlxweb.decision.decision import Decision
+from rlxweb.device import Device, DeviceLike, parse_device
+from rlxweb.devices.availability import open_async
+from rlxweb.devices.place import CPU, Place, available_places
+from rlxweb.devices.policy import DevicePolicy, device_from_env
+from rlxweb.errors import (
+    DeviceError,
+    DTypeError,
+    EnvironmentWarning,
+    RlxError,
+    UsageError,
+)
+from rlxweb.gpu.drive import awaited, can_block
+
+# A preferred device is taken when it is predicted to be at most this much slower.
+PREFER_WITHIN = 1.10
+# What may be wrong with a job on one device and right on the next.
+REFUSALS = (DeviceError, DTypeError, UsageError)
+
+Reach = Literal["anywhere", "cpu", "devices"]
+
+
+class Job(Protocol):
+    """What is to be run somewhere."""
+
+    @property
+    def title(self) -> str:
+        """The job in an error or a warning: "graph 'mlp'"."""
+        ...
+
+    @property
+    def key(self) -> Hashable:
+        """What a pick is remembered under; None where it is not."""
+        ...
+
+    @property
+    def reach(self) -> Reach:
+        """Where any of its ways runs at all."""
+        ...
+
+    def cpu_ns(self) -> float:
+        """What the CPU is predicted to take; infinite where it cannot run it."""
+        ...
+
+    def offers(self, place: Place) -> Iterable[Candidate]:
+        """Its ways at a place, priced or blocked with the reason; none raises."""
+        ...
+
+    def asked(self, place: Place) -> Sequence[Candidate]:
+        """The same at a place that was named. Errors  why it cannot be used."""
+        ...
+
+    def points(self, place: Place) -> tuple[str, ...]:
+        """The kinds of measured points a price rests on there; any one will do."""
+        ...
+
+    def bucket(self, candidate: Candidate) -> Bucket | None:
+        """Where observed runs of such a job by this way are kept."""
+        ...
+
+    def numbers(self, candidate: Candidate) -> dict[str, Any]:
+        """What a decision says of the job itself."""
+        ...
+
+    def nobody(self, reasons: str, places: Sequence[Place]) -> RlxError:
+        """The error where no way is open; `reasons` of all that are blocked."""
+        ...
+
+
+J = TypeVar("J", bound=Job)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the caller says of the place.
+
+    device    one by name; None or "auto" leaves it open
+    adapter   part of an adapter's name; alone it asks for a GPU
+    policy    who may be used where it is left open; None: what the environment spells
+    adapters  part of an adapter's name by device, for places that are looked for
+    """
+
+    device: DeviceLike | None = None
+    adapter: str = ""
+    policy: DevicePolicy | None = None
+    adapters: Mapping[Device, str] = field(default_factory=dict)
+
+    def place(self) -> tuple[Place | None, str]:
+        """The place that is named, and why it is; None when it is left open."""
+        if self.device is not None and self.device != "auto":
+            return Place(parse_device(self.device), self.adapter), "it was asked for"
+        if self.adapter:
+            why = "its adapter was asked for by name"
+            return Place(Device.GPU, self.adapter), why
+        return None, ""
+
+
+OPEN = Asked()
+
+
+@dataclass(frozen=True, slots=True)
+class Pick(Generic[J]):
+    """What was picked for a job, and what is needed to learn from its runs.
+
+    cpu_ns   what the CPU was predicted to take; 0 where it was not asked
+    """
+
+    job: J
+    candidate: Candidate
+    decision: Decision
+    cpu_ns: float = 0.0
+
+    @property
+    def device(self) -> Device:
+        return self.candidate.device
+
+    def observe(self, took_ns: float, device: Device | None = None) -> None:
+        """Let a warm run of this very job correct the model of the way that ran.
+
+        device   where it ran, if not where the pick says; by its only way then
+        """
+        if worth.is_trivial(took_ns):
+            return
+        ran = [self.candidate]
+        if device not in (None, self.device):
+            ran = [c for c in self.decision.candidates if c.device is device]
+        for one in ran:
+            bucket = self.job.bucket(one)
+            if one.terms is not None and bucket is not None:
+                corrections.note(bucket, one.terms.total_ns, took_ns)
+
+
+@dataclass(slots=True)
+class RecentPicks:
+    """Picks of jobs that come again and again, so that small ones stay quick.
+
+    Each is used `uses` times and then made anew, with what runs have taught meanwhile.
+    """
+
+    uses: int = 64
+    capacity: int = 256
+    _left: OrderedDict[Hashable, tuple[Pick[Any], int]] = field(
+        default_factory=OrderedDict
+    )
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def get(self, key: Hashable) -> Pick[Any] | None:
+        """The pick, if it was made lately."""
+        with self._lock:
+            found = self._left.pop(key, None)
+            if found is None or found[1] < 1:
+                return None
+            self._left[key] = (found[0], found[1] - 1)
+        worth.add(found[0].cpu_ns)
+        return found[0]
+
+    def keep(self, key: Hashable, pick: Pick[Any]) -> None:
+        with self._lock:
+            self._left[key] = (pick, self.uses)
+            while len(self._left) > self.capacity:
+                self._left.popitem(last=False)
+
+    def forget(self) -> None:
+        """Decide anew from here on."""
+        with self._lock:
+            self._left.clear()
+
+
+recent = RecentPicks()
+
+
+def choose(job: J, asked: Asked = OPEN) -> Pick[J]:
+    """Where and how a job runs, and why: cases 1 to 5 above.
+
+    Errors   UnknownDevice; those of `job.asked` for a place that was named; those of
+    `job.nobody` when nothing may run it.
+    """
+    place, why = asked.place()
+    if place is not None:  # 1
+        return _named(job, place, why)
+    policy = DevicePolicy.from_env() if asked.policy is None else asked.policy
+    named = _by_environment(job, policy, asked.adapters)  # 2
+    if named is not None:
+        return named
+    key = (job.key, policy)
+    known = None if job.key is None else recent.get(key)  # 3
+    if known is not None:
+        return known
+    places = None
+    if policy != DevicePolicy.all() or asked.adapters:
+        places = available_places(policy.apply(tuple(Device)), asked.adapters)
+    pick = decide(job, places=places, prefer=policy.prefer)  # 4, 5
+    if job.key is not None:
+        recent.keep(key, pick)
+    return pick
+
+
+async def choose_async(job: J, asked: Asked = OPEN) -> Pick[J]:
+    """`choose` where opening a device must be awaited: a browser without JSPI."""
+    if not can_block():
+        # Choosing opens devices and cannot wait for them.
+        await open_async("webgpu")
+    with awaited():
+        return choose(job, asked)
+
+
+# --- 1 and 2: somebody named a place ----------------------------------------------
+
+
+def _named(job: J, place: Place, why: str) -> Pick[J]:
+    """The best way there. Unmeasured ones stay open: the place was asked for."""
+    key = (job.key, place, why)
+    pick = None if job.key is None else recent.get(key)
+    if pick is None:
+        pick = best_of(job, job.asked(place), why)
+        if job.key is not None:
+            recent.keep(key, pick)
+    return pick
+
+
+def best_of(job: J, ways: Sequence[Candidate], why: str) -> Pick[J]:
+    """The fastest of the ways at a place that was named.
+
+    Errors   those of `job.nobody`.
+    """
+    found = _unmeasured(ways)
+    measured = any(c.terms is not None for c in found)
+    pick = _first(job, ranked(found) if measured else found)
+    if measured and pick.decision.why:
+        why = f"{why}; {pick.decision.why}" if why else pick.decision.why
+    # One way without a price is no comparison.
+    shown = pick.decision.candidates if measured or len(found) > 1 else ()
+    return replace(pick, decision=replace(pick.decision, why=why, candidates=shown))
+
+
+def _by_environment(
+    job: J, policy: DevicePolicy, adapters: Mapping[Device, str]
+) -> Pick[J] | None:
+    device = device_from_env()
+    if device is None:
+        return None
+    why_not = "RLX_DEVICES or RLX_DENY_DEVICES exclude it"
+    if policy.permits(device):
+        place = Place(device, adapters.get(device, ""))
+        try:
+            return _named(job, place, f"RLX_DEVICE={device.label}")
+        except REFUSALS as error:
+            why_not = str(error)
+    warnings.warn(
+        f"RLX_DEVICE={device.label} cannot run {job.title} and is not followed: "
+        f"{why_not}",
+        EnvironmentWarning,
+        stacklevel=4,
+    )
+    return None
+
+
+# --- 4 and 5: nobody did ----------------------------------------------------------
+
+
+def decide(
+    job: J,
+    *,
+    places: Sequence[Place] | None = None,
+    prefer: Sequence[Device] = (),
+    worthwhile: Worth = worth,
+) -> Pick[J]:
+    """The fastest way there is, by prediction, with every other way beside it.
+
+    places    where it may run; None: the CPU, and the other engines of the machine if
+              they are worth opening for it
+    prefer    devices taken instead when predicted to be at most 10 % slower
+    Errors    those of `job.nobody`.
+    """
+    cpu_ns = job.cpu_ns()
+    if cpu_ns < float("inf"):
+        worthwhile.add(cpu_ns)
+    note = ""
+    if places is None:
+        places, note = _places_worth_it(job, cpu_ns, worthwhile)
+    if tuple(places) != (CPU,):
+        measure_if_worth_it(places, job.points, cpu_ns, worthwhile)
+    found = ranked(way for place in places for way in job.offers(place))
+    if all(c.blocker for c in found):
+        found = tuple(_unmeasured(found))
+    pick = _first(job, found, prefer, note, places)
+    return replace(pick, cpu_ns=cpu_ns if cpu_ns < float("inf") else 0.0)
+
+
+def _places_worth_it(
+    job: Job, cpu_ns: float, worthwhile: Worth
+) -> tuple[tuple[Place, ...], str]:
+    if job.reach == "cpu":
+        return (CPU,), ""
+    if job.reach == "anywhere" and worthwhile.is_trivial(cpu_ns):
+        return (CPU,), "too small to pay for a trip to any device"
+    if job.reach == "anywhere" and not worthwhile.opening(cpu_ns):
+        return (CPU,), worthwhile.rule
+    return available_places(), ""
+
+
+def _unmeasured(found: Sequence[Candidate]) -> list[Candidate]:
+    """Ways nobody has measured or can guess are better than none."""
+    return [
+        replace(c, blocker="", terms=None) if c.blocker == UNMEASURED else c
+        for c in found
+    ]
+
+
+def _first(
+    job: J,
+    found: Sequence[Candidate],
+    prefer: Sequence[Device] = (),
+    note: str = "",
+    places: Sequence[Place] = (),
+) -> Pick[J]:
+    """The first way that is open, or a preferred one near it, and why."""
+    open_ = [c for c in found if not c.blocker]
+    if not open_:
+        blocked = (f"{_title(c)}: {c.blocker}" for c in found)
+        raise job.nobody("; ".join(blocked), places)
+    near = [c for c in open_ if c.predicted_ns <= PREFER_WITHIN * open_[0].predicted_ns]
+    wanted = (c for device in prefer for c in near if c.device is device)
+    picked = next(wanted, open_[0])
+    why = [comparison(picked, found)]
+    if picked is not open_[0]:
+        why.append(f"preferred, being within {PREFER_WITHIN - 1:.0%} of the best")
+    numbers = job.numbers(picked)
+    if picked.terms is not None:
+        numbers["predicted_ms"] = round(picked.predicted_ns / 1e6, 4)
+        numbers["source"] = picked.source
+    what = ("device " if picked.strategy == "graph" else "") + _title(picked)
+    said = "; ".join([*why, *([note] if note else [])])
+    return Pick(job, picked, Decision(what, said, numbers, tuple(found)))
+
+
+def _title(candidate: Candidate) -> str:
+    if candidate.strategy == "graph":
+        return candidate.engine
+    return f"{candidate.strategy} on {candidate.engine}"

@@ -1,0 +1,147 @@
+"""A graph as a job: its plan at every place, what that would cost there, or why not.
+
+Every place compiles its own plan, so what is priced is what would run: fused regions,
+real kernels, the bytes that really move. A plan made for its price is the one that is
+run, if the place is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from rlxweb.backends.pool import pool
+from rlxweb.backends.protocol import Backend
+from rlxweb.calibration.corrections import Bucket, corrections, octave
+from rlxweb.calibration.known import fitted, known_record, priced
+from rlxweb.choose.chooser import REFUSALS
+from rlxweb.compile.pipeline import compile_graph
+from rlxweb.compile.plan import Plan
+from rlxweb.compile.plan_work import work_of
+from rlxweb.cost.fusion_gate import (
+    FusionTarget,
+    IoFusionGate,
+    io_fusion_gate_for_target,
+)
+from rlxweb.cost.model import CpuCostModel, WgpuCostModel
+from rlxweb.cost.price import Prices, terms_of
+from rlxweb.cost.work import Work
+from rlxweb.decision.candidate import Candidate
+from rlxweb.device import Device
+from rlxweb.devices.place import CPU, Place
+from rlxweb.errors import RlxError, Unsupported, UsageError
+from rlxweb.ir.graph import Graph
+
+NOBODY = (
+    "no backend can lower this graph under the current policy — widen DevicePolicy or "
+    "install an extra that brings a device"
+)
+
+
+def gate_of(place: Place, cost_mode: str = "calibrated") -> IoFusionGate | None:
+    """What fusing must gain on an engine: measured prices, or RLX's constants.
+
+    None where nothing was measured: the engine's own assumptions stand then.
+    Errors   UsageError for an unknown cost_mode.
+    """
+    if cost_mode == "seed":
+        return io_fusion_gate_for_target(FusionTarget.of(place.device))
+    if cost_mode != "calibrated":
+        raise UsageError("cost_mode", repr(cost_mode), "it is 'seed' or 'calibrated'")
+    record = known_record(place.device, place.adapter)
+    if record is None:
+        return None
+    model = CpuCostModel if place.device is Device.CPU else WgpuCostModel
+    return IoFusionGate.calibrated(model.from_record(record, place.device))
+
+
+@dataclass(slots=True)
+class GraphJob:
+    """See `chooser.Job`.
+
+    optimise, cost_mode   as `Session` has them
+    """
+
+    graph: Graph
+    optimise: bool = True
+    cost_mode: str = "calibrated"
+    _plans: dict[tuple[int, IoFusionGate | None], Plan] = field(default_factory=dict)
+    _works: dict[Place, Work] = field(default_factory=dict)
+
+    key: None = field(default=None, init=False)
+    reach: Literal["anywhere"] = field(default="anywhere", init=False)
+
+    @property
+    def title(self) -> str:
+        return f"graph '{self.graph.name}'"
+
+    def plan_on(self, backend: Backend, place: Place) -> Plan:
+        """The plan of the graph on an open engine, made once.
+
+        Errors   those of `compile_graph`.
+        """
+        gate = gate_of(place, self.cost_mode)
+        plan = self._plans.get((id(backend), gate))
+        if plan is None:
+            target = backend.target
+            target = target if gate is None else replace(target, gate=gate)
+            plan = compile_graph(self.graph, target, optimise=self.optimise)
+            self._plans[id(backend), gate] = plan
+        return plan
+
+    def drop_plans(self) -> None:
+        """Forget the plans: the one that runs is with its program."""
+        self._plans.clear()
+
+    def cpu_ns(self) -> float:
+        return self._way(CPU).predicted_ns
+
+    def offers(self, place: Place) -> Iterator[Candidate]:
+        yield self._way(place)
+
+    def asked(self, place: Place) -> Sequence[Candidate]:
+        backend = pool.backend(place.device.label, place.adapter)
+        self.plan_on(backend, place)
+        return [Candidate(place.device, place.device.label, adapter=place.adapter)]
+
+    def points(self, place: Place) -> tuple[str, ...]:
+        return ("submit", "call")
+
+    def bucket(self, candidate: Candidate) -> Bucket | None:
+        work = self._works.get(Place(candidate.device, candidate.adapter))
+        if work is None:
+            return None
+        flops = sum(i.flops for i in work.items)
+        return (
+            candidate.engine,
+            "graph",
+            octave(max(1, int(flops))),
+            octave(max(1, sum(i.nbytes for i in work.items))),
+            octave(max(1, sum(i.launches for i in work.items))),
+            octave(1 + work.upload_bytes + work.readback_bytes),
+        )
+
+    def numbers(self, candidate: Candidate) -> dict[str, Any]:
+        return {}
+
+    def nobody(self, reasons: str, places: Sequence[Place]) -> RlxError:
+        return Unsupported(self.title, NOBODY, reasons or "no device is allowed")
+
+    def _way(self, place: Place) -> Candidate:
+        blank = Candidate(place.device, place.label, adapter=place.adapter)
+        try:
+            backend = pool.backend(place.device.label, place.adapter)
+            blank = replace(blank, engine=backend.name)
+            plan = self.plan_on(backend, place)
+            have = priced(place, self.points(place))
+        except REFUSALS as error:
+            return replace(blank, blocker=str(error))
+        if isinstance(have, str):
+            return replace(blank, blocker=have)
+        work = self._works[place] = work_of(plan, backend.target)
+        terms = terms_of(work, fitted(have.record, Prices))
+        made = replace(blank, terms=terms, source=have.source)
+        bucket = self.bucket(made)
+        factor = 1.0 if bucket is None else corrections.factor(bucket)
+        return replace(made, correction=factor)

@@ -1,0 +1,55 @@
+"""RLX's own rule for the fastest device, on its published constants."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rlxweb.cost.estimate import pick_best_device
+from rlxweb.cost.model import (
+    BackendCostModel,
+    CpuCostModel,
+    CudaCostModel,
+    MetalCostModel,
+    MlxCostModel,
+    RocmCostModel,
+    WgpuCostModel,
+)
+from rlxweb.device import PRIORITY, Device
+from rlxweb.ir.graph import Graph
+
+# RLX asks its models in this order, and the first of equals wins.
+MODEL_ORDER: Mapping[Device, type[BackendCostModel]] = {
+    Device.CPU: CpuCostModel,
+    Device.METAL: MetalCostModel,
+    Device.MLX: MlxCostModel,
+    Device.CUDA: CudaCostModel,
+    Device.ROCM: RocmCostModel,
+    Device.GPU: WgpuCostModel,
+}
+
+
+def seed_pick(
+    graph: Graph,
+    candidates: Sequence[Device],
+    models: Mapping[Device, BackendCostModel] | None = None,
+) -> Device:
+    """RLX's pick among candidates: by its models where at least two have one.
+
+    With a single model that device wins, even over candidates that have none (a flaw of
+    RLX's that its own rule keeps); with none the priority order decides.
+    """
+    known = models or {d: cls.seed() for d, cls in MODEL_ORDER.items()}
+    found = [known[d] for d in MODEL_ORDER if d in candidates and d in known]
+    if len(found) >= 2:
+        return pick_best_device(graph, found)
+    if found:
+        return found[0].device
+    return fastest_among(candidates)
+
+
+def fastest_among(devices: Sequence[Device]) -> Device:
+    """The first of RLX's priority order in the list; else its first; else the CPU."""
+    for device in PRIORITY:
+        if device in devices:
+            return device
+    return devices[0] if devices else Device.CPU

@@ -1,0 +1,374 @@
+"""A Welch estimate as a job: its ways at every place, and what each would cost there.
+
+"fast" averages on the CPU, "ultra" its first segment alone; "fused" averages on a
+device, which searches the peaks as well ("fused_op") or leaves that to the host
+("block_fft_host"). The statistic asked for is the one computed: a single segment stands
+for several only where the caller said `min_segments=1`. Which way is taken is
+`choose/chooser.py`'s business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from rlxweb.backends.pool import pool
+from rlxweb.backends.protocol import Backend
+from rlxweb.calibration.corrections import Bucket, corrections, octave
+from rlxweb.calibration.known import Priced, fitted, priced
+from rlxweb.choose.chooser import Reach
+from rlxweb.cost.assumed import assumed_cpu
+from rlxweb.cost.record import Calibration
+from rlxweb.cost.welch_model import WelchModel, WelchSize, block_terms
+from rlxweb.decision.candidate import Candidate
+from rlxweb.decision.strategy import WelchPeaksStrategy, parse_welch_peaks_strategy
+from rlxweb.decision.terms import TIMES, Terms
+from rlxweb.device import Device
+from rlxweb.devices.place import CPU, Place
+from rlxweb.errors import (
+    DeviceError,
+    DTypeError,
+    RlxError,
+    Unsupported,
+    UsageError,
+)
+from rlxweb.gpu.drive import in_a_tab
+from rlxweb.host.spec import WelchSpec
+from rlxweb.host.welch_graph import refusal, welch_graph
+from rlxweb.ir.op import TensorType, registry
+from rlxweb.signal.engine import NUMPY, Engine, How, batch_rows, device_engine
+
+Strategy = str | WelchPeaksStrategy
+
+NO_MODEL = "it needs a trained model of the transform, and rlxweb has none yet"
+NOT_ONE_SEGMENT = "it averages 1 segment only; min_segments=1 allows that"
+PEAKS_ON_HOST = "local maxima are searched on the host"
+ON_HOST = ("ultra", "fast")
+"""The strategies that average on the CPU, whatever device they are compared with."""
+
+_OURS = {
+    WelchPeaksStrategy.AUTO: "auto",
+    WelchPeaksStrategy.ULTRA_FAST: "ultra",
+    WelchPeaksStrategy.FAST_STREAMING: "fast",
+    WelchPeaksStrategy.RLX_COMPILED: "fused",
+    WelchPeaksStrategy.LEARNED_COMPILED: "learned",
+}
+# NumPy's time against float32 samples, where a record has no points of its own.
+_WIDER = {"float32": 1.0, "float64": 1.4, "complex64": 2.0, "complex128": 2.8}
+# A size without a fused kernel is composed: more passes over memory, more launches.
+_COMPOSED, _COMPOSED_LAUNCHES = 4.0, 8
+
+
+@dataclass(frozen=True, slots=True)
+class WelchJob:
+    """What is to be run: the estimate, rows [n_rows, n_samples] and k peaks of each.
+
+    k             0 asks for the spectrum itself
+    mode          "bins" or "peaks", as `welch_peaks` has them
+    min_segments  1 where the caller allows a single segment to stand for all
+    strategy      "auto", or the one of "ultra", "fast", "fused", "learned" to be used
+    """
+
+    spec: WelchSpec
+    n_rows: int
+    n_samples: int
+    k: int
+    mode: str = "bins"
+    min_segments: int | None = None
+    strategy: str = "auto"
+
+    # --- what a chooser asks (`choose.chooser.Job`) -----------------------------
+
+    @property
+    def title(self) -> str:
+        return "this job"
+
+    @property
+    def key(self) -> WelchJob:
+        return self
+
+    @property
+    def reach(self) -> Reach:
+        if self.strategy == "auto":
+            return "anywhere"
+        return "cpu" if self.strategy in ON_HOST else "devices"
+
+    def cpu_ns(self) -> float:
+        ways = _on_cpu(replace(self, strategy="fast"))
+        return next(way.predicted_ns for way in ways)
+
+    def offers(self, place: Place) -> Iterator[Candidate]:
+        ways = _on_cpu(self) if place.device is Device.CPU else _on_device(self, place)
+        return (w for w in ways if self.strategy in ("auto", w.strategy))
+
+    def asked(self, place: Place) -> Sequence[Candidate]:
+        """See `Job`.
+
+        Errors   UsageError for a strategy or an adapter the place has not; DTypeError
+        when it would have to narrow; Unsupported for what it has no kernel for.
+        """
+        is_cpu = place.device is Device.CPU
+        where = f"welch_peaks on {place.device.display}"
+        if is_cpu and place.adapter:
+            raise UsageError(
+                where,
+                f"adapter {place.adapter!r} was asked for",
+                "the CPU has none",
+                "leave the adapter out, or name a GPU",
+            )
+        if not is_cpu:
+            _refuse(self.spec, place)
+        has = ON_HOST if is_cpu else ("fused",)
+        if self.strategy not in ("auto", *has):
+            raise UsageError(
+                where,
+                f"strategy {self.strategy!r} does not run there",
+                f"it has {' and '.join(has)}",
+                "leave the device or the strategy open",
+            )
+        wanted = has if self.min_segments == 1 else has[-1:]
+        return [
+            way
+            for way in self.offers(place)
+            if way.strategy in (wanted if self.strategy == "auto" else has)
+        ]
+
+    def points(self, place: Place) -> tuple[str, ...]:
+        return ("welch_host",) if place.device is Device.CPU else ("welch_fused",)
+
+    def bucket(self, candidate: Candidate) -> Bucket:
+        size = size_of(self.by(candidate))
+        return (
+            candidate.engine,
+            f"welch {candidate.strategy} {candidate.how}".strip(),
+            octave(size.n),
+            octave(size.rows),
+            octave(size.segments),
+            octave(size.k + 1),
+            self.spec.dtype,
+        )
+
+    def numbers(self, candidate: Candidate) -> dict[str, Any]:
+        return {
+            "rows": self.n_rows,
+            "n_fft": self.spec.nfft,
+            "n_samples": self.n_samples,
+            "segments": size_of(self.by(candidate)).segments,
+            "k": self.k,
+        }
+
+    def nobody(self, reasons: str, places: Sequence[Place]) -> RlxError:
+        if not reasons and places:
+            named = ", ".join(map(str, places))
+            reasons = f"none of {named} has the strategy {self.strategy!r}"
+        return UsageError(
+            "welch_peaks",
+            "no strategy and device is left that may run it",
+            reasons or "the list of devices is empty",
+            "allow another device or strategy",
+        )
+
+    # --- what a way makes of it -------------------------------------------------
+
+    def by(self, candidate: Candidate) -> WelchJob:
+        """The job a way computes: "ultra" averages the first segment alone."""
+        if candidate.strategy != "ultra":
+            return self
+        return replace(self, spec=replace(self.spec, n_segments=1))
+
+
+def checked_strategy(strategy: Strategy, min_segments: int | None) -> str:
+    """Our name of a strategy.
+
+    Errors   UsageError for an unknown one, and for "ultra" where more segments than its
+    one are asked for; Unsupported for "learned".
+    """
+    how = _OURS[parse_welch_peaks_strategy(strategy)]
+    if how == "learned":
+        raise Unsupported(
+            "welch_peaks with strategy='learned'", NO_MODEL, hint="use strategy='fused'"
+        )
+    if how == "ultra" and (min_segments or 1) > 1:
+        raise UsageError(
+            "welch_peaks with strategy='ultra'",
+            "it averages 1 segment",
+            f"min_segments is {min_segments}",
+            "leave min_segments out, or use strategy='fast'",
+        )
+    return how
+
+
+def engine_for(candidate: Candidate) -> Engine:
+    """What runs a candidate. Errors  UsageError for one that is blocked."""
+    if candidate.blocker:
+        raise UsageError(
+            f"{candidate.strategy} on {candidate.engine}", candidate.blocker
+        )
+    if candidate.device is Device.CPU or candidate.strategy in ON_HOST:
+        return NUMPY
+    how: How = "block_fft_host" if candidate.how == "block_fft_host" else "fused_op"
+    return device_engine(candidate.device, candidate.adapter, how)
+
+
+def _refuse(spec: WelchSpec, place: Place) -> None:
+    pool.backend(place.device.label, place.adapter)
+    reason = refusal(spec)
+    where = f"welch on {place.device.display}"
+    if reason and spec.dtype == "float64":
+        raise DTypeError(
+            where,
+            reason,
+            "nothing is narrowed unasked",
+            "pass precision='f32', give float32 samples, or use device='cpu'",
+        )
+    if reason:
+        raise Unsupported(where, reason, hint="use device='cpu'")
+
+
+# --- the CPU ----------------------------------------------------------------------
+
+
+def size_of(job: WelchJob) -> WelchSize:
+    """The job as the model sees it."""
+    segments = job.spec.segments_of(job.n_samples)
+    return WelchSize(job.spec.nfft, segments, job.n_rows, job.k, job.n_samples)
+
+
+def host_model(record: Calibration) -> WelchModel:
+    """What the CPU's points say."""
+    return WelchModel(record, "welch_host")
+
+
+def device_model(record: Calibration) -> WelchModel:
+    """What a device's points say."""
+    return WelchModel(record, "welch_fused")
+
+
+def _host_model() -> tuple[WelchModel, str]:
+    have = priced(CPU, ("welch_host",))
+    if isinstance(have, str):
+        have = Priced(assumed_cpu(in_a_tab()), "assumed")
+    return fitted(have.record, host_model), have.source
+
+
+def _on_cpu(job: WelchJob) -> Iterator[Candidate]:
+    model, source = _host_model()
+    for strategy in ("fast", "ultra"):
+        # Naming the strategy allows its single segment.
+        allowed = strategy == "fast" or 1 == job.min_segments or job.strategy == "ultra"
+        blank = Candidate(
+            Device.CPU,
+            NUMPY.name,
+            strategy,
+            "host",
+            error=model.error,
+            source=source,
+            blocker="" if allowed else NOT_ONE_SEGMENT,
+        )
+        terms = model.terms(size_of(job.by(blank)))
+        yield _corrected(job, blank, scaled(terms, _WIDER[job.spec.dtype]))
+
+
+def _corrected(job: WelchJob, blank: Candidate, terms: Terms) -> Candidate:
+    factor = corrections.factor(job.bucket(blank))
+    return replace(blank, terms=terms, correction=factor)
+
+
+def scaled(terms: Terms, factor: float) -> Terms:
+    """Compute and traffic times a factor."""
+    if factor == 1.0:
+        return terms
+    return replace(
+        terms,
+        compute_ns=terms.compute_ns * factor,
+        traffic_ns=terms.traffic_ns * factor,
+    )
+
+
+# --- a device ---------------------------------------------------------------------
+
+
+def _on_device(job: WelchJob, place: Place) -> Iterator[Candidate]:
+    blank = Candidate(place.device, place.label, "fused", adapter=place.adapter)
+    try:
+        backend = pool.backend(place.device.label, place.adapter)
+    except DeviceError as error:
+        yield replace(blank, blocker=str(error))
+        return
+    blank = replace(blank, engine=backend.name)
+    have = priced(place, job.points(place))
+    reason = refusal(job.spec) or (have if isinstance(have, str) else "")
+    for how in ("fused_op", "block_fft_host") if job.k else ("block_fft_host",):
+        one = replace(blank, how=how, blocker=reason)
+        if not reason and not isinstance(have, str):
+            one = _priced_way(job, one, have, backend)
+        yield one
+    if job.k:
+        yield replace(blank, strategy="learned", blocker=NO_MODEL)
+
+
+def _priced_way(
+    job: WelchJob, blank: Candidate, have: Priced, backend: Backend
+) -> Candidate:
+    fused = blank.how == "fused_op"
+    if fused and job.mode == "peaks":
+        return replace(blank, blocker=PEAKS_ON_HOST)
+    model = fitted(have.record, device_model)
+    terms = _in_batches(job, model, fused=fused, is_native=fits(backend, job, fused))
+    return _corrected(job, replace(blank, error=model.error, source=have.source), terms)
+
+
+@lru_cache(maxsize=512)
+def _op_types(
+    shape: tuple[int, int], spec: WelchSpec, k: int
+) -> tuple[str, tuple[TensorType, ...], TensorType, Any]:
+    graph = welch_graph(shape, spec, k)
+    node = graph.node(graph.outputs[0])
+    types = tuple(graph.node(i).type for i in node.inputs)
+    return node.op, types, node.type, node.attrs
+
+
+def fits(backend: Backend, job: WelchJob, fused: bool) -> bool:
+    """Has the device a kernel of its own for this size?"""
+    shape = (min(job.n_rows, batch_rows(job.spec, job.n_samples)), job.n_samples)
+    op, types, out, attrs = _op_types(shape, job.spec, job.k if fused else 0)
+    return bool(backend.target.native(registry.get(op), types, out, attrs))
+
+
+def _in_batches(
+    job: WelchJob, model: WelchModel, *, fused: bool, is_native: bool
+) -> Terms:
+    """The rows go up in batches; each is submitted and waited for."""
+    step = batch_rows(job.spec, job.n_samples)
+    full, rest = divmod(job.n_rows, step)
+    total = Terms()
+    for rows, times in ((step, full), (rest, 1)):
+        if rows and times:
+            size = replace(size_of(job), rows=rows)
+            one = _one_batch(size, model, fused=fused, is_native=is_native)
+            total = add(total, one, times)
+    return total
+
+
+def _one_batch(
+    size: WelchSize, model: WelchModel, *, fused: bool, is_native: bool
+) -> Terms:
+    if not is_native:
+        size = replace(size, launches=_COMPOSED_LAUNCHES)
+    if fused or not size.k:
+        terms = model.terms(size)
+    else:
+        terms = block_terms(model, _host_model()[0], size)
+    return terms if is_native else scaled(terms, _COMPOSED)
+
+
+def add(one: Terms, other: Terms, times: int = 1) -> Terms:
+    """One plus `times` of the other, term by term."""
+    sums = {n: getattr(one, n) + times * getattr(other, n) for n in TIMES}
+    return Terms(
+        launches=one.launches + times * other.launches,
+        syncs=one.syncs + times * other.syncs,
+        **sums,
+    )
