@@ -9,12 +9,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from rlxweb.backends.array import Reference, order_of_release
-from rlxweb.backends.protocol import Backend, Program, own
+from rlxweb.backends.protocol import Array, Backend, Program, own
 from rlxweb.compile.plan import Plan
 from rlxweb.compile.target import Target
 from rlxweb.errors import GraphError
@@ -22,9 +22,6 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Node
 from rlxweb.ir.lowering import Leaf
 from rlxweb.ir.op import Op, TensorType, registry
-
-if TYPE_CHECKING:
-    from rlxweb.backends.protocol import Array
 
 
 @dataclass(frozen=True, slots=True)

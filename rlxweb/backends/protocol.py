@@ -22,7 +22,7 @@ from rlxweb.limits import Limits
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    Array: TypeAlias = npt.NDArray[Any]
+Array: TypeAlias = "npt.NDArray[Any]"
 
 
 class Program:

@@ -12,11 +12,10 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rlxweb.backends.protocol import Backend, Program, as_bytes, own
+from rlxweb.backends.protocol import Array, Backend, Program, as_bytes, own
 from rlxweb.backends.webgpu_pipelines import Pipelines
 from rlxweb.backends.webgpu_program import ProgramBuilder, WebGpuProgram
 from rlxweb.backends.webgpu_recipes import Recipes
@@ -32,9 +31,6 @@ from rlxweb.gpu.port import DeviceFacts, Port
 from rlxweb.ir.dtype import DType
 from rlxweb.limits import Limits
 from rlxweb.recipes.variants import Hardware
-
-if TYPE_CHECKING:
-    from rlxweb.backends.protocol import Array
 
 
 @cache

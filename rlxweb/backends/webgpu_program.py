@@ -9,11 +9,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rlxweb.backends.protocol import Program, as_bytes
+from rlxweb.backends.protocol import Array, Program, as_bytes
 from rlxweb.backends.webgpu_recipes import Recipes
 from rlxweb.compile.plan import Operand, Plan, Step
 from rlxweb.errors import LimitExceeded, RlxError, Unsupported
@@ -25,9 +24,6 @@ from rlxweb.ir.op import TensorType, registry
 from rlxweb.kernels.expression import Generated, copy_call, region_call
 from rlxweb.kernels.launch import Bound, Gathered, Launch, Shader, launches, width_of
 from rlxweb.limits import Limits
-
-if TYPE_CHECKING:
-    from rlxweb.backends.protocol import Array
 
 
 @dataclass(frozen=True, slots=True)

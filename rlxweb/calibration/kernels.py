@@ -12,11 +12,11 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rlxweb.backends.pool import pool
+from rlxweb.backends.protocol import Array
 from rlxweb.compile.pipeline import compile_graph
 from rlxweb.device import Device
 from rlxweb.devices.place import Place
@@ -25,9 +25,6 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import TensorType, registry
 from rlxweb.ir.tensor import Tensor
-
-if TYPE_CHECKING:
-    from rlxweb.backends.protocol import Array
 
 MIB = 1 << 20
 DISPATCHES = 64

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from rlxweb.backends.pool import pool
-from rlxweb.backends.protocol import Backend, Program
+from rlxweb.backends.protocol import Array, Backend, Program
 from rlxweb.choose.chooser import Asked, Pick, choose_async
 from rlxweb.choose.graphs import GraphJob
 from rlxweb.compile.plan import Plan
@@ -31,9 +31,6 @@ from rlxweb.gpu.drive import drive
 from rlxweb.ir.graph import Graph
 from rlxweb.limits import Limits
 from rlxweb.runtime.feeds import as_input, check_feeds, unknown
-
-if TYPE_CHECKING:
-    from rlxweb.backends.protocol import Array
 
 Precision = Literal["f32"]
 
