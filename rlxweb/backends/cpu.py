@@ -6,7 +6,6 @@ them. Results never share memory with what the caller passed in.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +14,7 @@ import numpy as np
 
 from rlxweb.backends.array import Reference, order_of_release
 from rlxweb.backends.protocol import Array, Backend, Program, own
+from rlxweb.backends.registry import CPU_ENGINE
 from rlxweb.compile.plan import Plan
 from rlxweb.compile.target import Target
 from rlxweb.errors import GraphError
@@ -53,10 +53,8 @@ def _native(
 class CpuBackend(Backend):
     """See `protocol.Backend`."""
 
-    name = f"NumPy {np.__version__}"
-    adapter = name
-    api = "numpy"
-    driver = "Python " + ".".join(map(str, sys.version_info[:2]))
+    adapter, api, driver = CPU_ENGINE
+    name = adapter
     target = Target(
         name="NumPy",
         dtypes=frozenset(DType),

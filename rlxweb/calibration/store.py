@@ -7,7 +7,6 @@ as none: it is measured anew and written over.
 
 from __future__ import annotations
 
-import hashlib
 import re
 import threading
 from pathlib import Path
@@ -27,6 +26,8 @@ class CalibrationStore:
         self._folder = folder
         self._known: dict[Identity, Calibration] = {}
         self._looked: set[tuple[str, Identity]] = set()
+        self.changes = 0
+        """How often something was saved: what was decided before it is out of date."""
         self._lock = threading.RLock()
 
     @property
@@ -53,6 +54,7 @@ class CalibrationStore:
         """Keep a record; the file it went to, or None where it stays in memory."""
         with self._lock:
             self._known[record.identity] = record
+            self.changes += 1
             folder = self.folder
         if folder is None:
             return None
@@ -79,6 +81,8 @@ class CalibrationStore:
 
 def file_name(identity: Identity) -> str:
     """The engine's name for people and a digest that tells identities apart."""
+    import hashlib  # slow to load, and only files need it
+
     words = re.sub(r"[^a-z0-9]+", "-", " ".join(identity[:2]).lower()).strip("-")
     digest = hashlib.sha256("\0".join(identity).encode()).hexdigest()[:12]
     return f"{PREFIX}{words[:60]}-{digest}.json"

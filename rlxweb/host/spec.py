@@ -78,6 +78,17 @@ class WelchSpec:
             return slice(0, 0)
         return slice(1, self.n_freqs - 1 if self.nfft % 2 == 0 else self.n_freqs)
 
+    @property
+    def only_on_host(self) -> str:
+        """Why no device op computes this estimate; "" when one does."""
+        if self.dtype != "float32":
+            return f"the samples are {self.dtype} and devices compute float32"
+        if self.average != "mean":
+            return f"average='{self.average}' is computed by NumPy only"
+        if not self.one_sided:
+            return "two-sided spectra are computed by NumPy only"
+        return ""
+
     def segments_of(self, n_samples: int) -> int:
         """Segments averaged from a row of n_samples; UsageError if it is too short."""
         available = segment_count(n_samples, self.nperseg, self.hop)
