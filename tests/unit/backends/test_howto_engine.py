@@ -112,7 +112,7 @@ def test_it_takes_part_in_graphs(engine: Any) -> None:
 def test_it_is_calibrated_and_then_priced(engine: Any) -> None:
     """Like any engine without trips: runs, calls, kernels and Welch jobs."""
     quick = Stopwatch(1, samples=1, least=1, budget_ns=1.0)
-    record, path = measure_now(PLACE, watch=quick, budget_s=6.0)
+    record, path = measure_now(PLACE, watch=quick, budget_s=120.0)
     assert path is not None
     assert record.engine == engine.name
     kinds = {point.what for point in record.points}
