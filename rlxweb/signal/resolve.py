@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from rlxweb.errors import UsageError
-from rlxweb.host.segments import segment_count
 from rlxweb.host.spec import Average, Detrend, WelchSpec, sample_dtype
+from rlxweb.recipes.welch_plan import segment_count
 from rlxweb.signal.windows import WindowLike, get_window
 
 DEFAULT_NPERSEG: Final = 256

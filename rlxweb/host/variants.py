@@ -1,0 +1,131 @@
+"""Faster ways to run an op on NumPy arrays, each behind a gate.
+
+Rule: deleting any row changes no result, only time. The first row whose gate opens is
+taken; the op's own reference is the last resort. The GPU's table is
+`rlxweb.recipes.variants`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlxweb.host.spec import WelchSpec
+from rlxweb.host.spectrum import frames, welch_power
+from rlxweb.host.strongest import strongest_bins
+from rlxweb.ir.op import Attrs, TensorType
+from rlxweb.recipes.welch_plan import (
+    doubled_bins,
+    rlx_weights,
+    segment_count,
+    welch_plan,
+)
+
+Array = NDArray[Any]
+Types = tuple[TensorType, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One alternative to an op's reference.
+
+    gate   (input types, output type, attrs) → may it be taken
+    run    (attrs, *arrays) → array, what the reference gives within the op's tolerance
+    """
+
+    name: str
+    op: str
+    gate: Callable[[Types, TensorType, Attrs], bool]
+    run: Callable[..., Any]
+
+
+def _always(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
+    return True
+
+
+def _of_floats(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
+    return inputs[0].dtype.is_float
+
+
+def _power(attrs: Attrs, x: Array, window: Array) -> Array:
+    plan = welch_plan(x.shape, window.shape[0], attrs)
+    spec = WelchSpec(
+        nperseg=plan.n,
+        hop=plan.hop,
+        nfft=plan.nfft,
+        n_segments=plan.segments,
+        window=window.astype(np.float64).tobytes(),
+        detrend=None if plan.detrend == "none" else attrs["detrend"],
+        one_sided=True,
+        # A spec always doubles: half the scale, and the ends made up for it below.
+        scale=plan.scale if plan.doubling else 0.5 * plan.scale,
+        average="mean",
+        dtype=x.dtype.name,
+    )
+    power = welch_power(x, spec)
+    if not plan.doubling:
+        inner = doubled_bins(plan.nfft)
+        power[:, : inner.start] *= 2.0
+        power[:, inner.stop :] *= 2.0
+    return power
+
+
+def _pairs(power: Array, k: int) -> Array:
+    """[B, 2k] (bin, power) pairs of power [B, F]."""
+    pairs = np.empty((power.shape[0], k, 2), power.dtype)
+    pairs[..., 0], pairs[..., 1] = strongest_bins(power, k)
+    return pairs.reshape(-1, 2 * k)
+
+
+def _power_peaks(attrs: Attrs, power: Array) -> Array:
+    return _pairs(power, attrs["k"])
+
+
+def _row_peaks(attrs: Attrs, x: Array, window: Array) -> Array:
+    return _pairs(_power(attrs, x, window), attrs["k"])
+
+
+def _welch_peaks(attrs: Attrs, spectrum: Array) -> Array:
+    n, segments = spectrum.shape[1] // 2, attrs["n_segments"]
+    bins = n // 2 + 1
+    re, im = spectrum[:, :bins], spectrum[:, n : n + bins]
+    power = (re * re + im * im).reshape(-1, segments, bins).sum(axis=1)
+    power *= rlx_weights(bins, segments).astype(power.dtype)
+    return _pairs(power, attrs["k"])
+
+
+def _topk(attrs: Attrs, x: Array) -> Array:
+    n, k = x.shape[-1], attrs["k"]
+    lines = x.reshape(-1, n)
+    found, _ = strongest_bins(lines, k)
+    if lines.size and np.isnan(lines.max()):
+        # NaN counts as the largest here and as the smallest in a search for power.
+        odd = np.isnan(lines).any(axis=1)
+        order = np.argsort(lines[odd, ::-1], axis=1, kind="stable")[:, ::-1]
+        found[odd] = n - 1 - order[:, :k]
+    return found.reshape(*x.shape[:-1], k).astype(np.int32)
+
+
+def _frame(attrs: Attrs, x: Array) -> Array:
+    size, hop = attrs["length"], attrs["hop"]
+    count = attrs["count"] or segment_count(x.shape[-1], size, hop)
+    return frames(x, size, hop, count)
+
+
+VARIANTS: tuple[Variant, ...] = (
+    Variant("welch_power, blocks in cache", "welch_power", _always, _power),
+    Variant("welch_row_peaks, blocks in cache", "welch_row_peaks", _always, _row_peaks),
+    Variant("power_peaks, partition", "power_peaks", _always, _power_peaks),
+    Variant("welch_peaks, partition", "welch_peaks", _always, _welch_peaks),
+    Variant("topk, partition", "topk", _of_floats, _topk),
+    Variant("frame, a view", "frame", _always, _frame),
+)
+
+
+def variants_of(op: str) -> tuple[Variant, ...]:
+    """The rows of one op, in the order in which they are tried."""
+    return tuple(row for row in VARIANTS if row.op == op)
