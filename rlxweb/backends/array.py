@@ -37,12 +37,16 @@ class DeviceArray(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """One node as a function call: what to call, on which values, what to drop then."""
+    """One node as a function call: what to call, on which values, to which.
+
+    dtype  the node's element type in the library's own words
+    """
 
     node: Node
     function: Callable[..., DeviceArray]
     inputs: tuple[int, ...]
     drop: tuple[int, ...]
+    dtype: object
 
 
 @dataclass(slots=True)
@@ -109,9 +113,13 @@ class ArrayBackend:
             n.id for n in graph.nodes() if isinstance(registry.get(n.op).lower, Leaf)
         }
         drops = order_of_release([n.inputs for n in nodes], keep)
+        dtypes = {
+            dtype: self._to_device(np.zeros(1, dtype.numpy)).dtype
+            for dtype in {n.type.dtype for n in nodes}
+        }
         calls = [
-            _Call(node, self._function(graph, node), node.inputs, tuple(drop))
-            for node, drop in zip(nodes, drops, strict=True)
+            _Call(n, self._function(graph, n), n.inputs, tuple(d), dtypes[n.type.dtype])
+            for n, d in zip(nodes, drops, strict=True)
         ]
         constants = {
             n.id: self._to_device(n.attrs["value"].array)
@@ -143,7 +151,7 @@ class ArrayBackend:
             for call in program.calls:
                 arrays = [values[i] for i in call.inputs]
                 made = call.function(call.node.attrs, *arrays)
-                values[call.node.id] = self._checked(call.node, made)
+                values[call.node.id] = self._checked(call, made)
                 for at in call.drop:
                     values.pop(at, None)
         others = [self._to_host(leaf) for leaf in leaves] if self._lends else []
@@ -152,16 +160,13 @@ class ArrayBackend:
             outs.append(_own(self._to_host(values[i]), [*others, *outs]))
         return outs
 
-    def _checked(self, node: Node, made: object) -> DeviceArray:
+    def _checked(self, call: _Call, made: object) -> DeviceArray:
         """The array, or GraphError when a reference breaks its own shape rule."""
         array: DeviceArray = self._xp.asarray(made)
-        want = node.type
-        if (
-            array.dtype != dtype_in(self._xp, want.dtype)
-            or tuple(array.shape) != want.shape
-        ):
+        want = call.node.type
+        if array.dtype != call.dtype or tuple(array.shape) != want.shape:
             raise GraphError(
-                str(node),
+                str(call.node),
                 f"its reference returned {list(array.shape)} {array.dtype}",
                 f"its shape rule says {want}",
                 "mend the op's record",
@@ -175,12 +180,6 @@ class ArrayBackend:
 
     async def close(self) -> None:
         """Nothing is held open."""
-
-
-def dtype_in(xp: Any, dtype: DType) -> object:
-    """An element type as a namespace has it; some say bool_ for Python's own name."""
-    name = dtype.numpy.name
-    return getattr(xp, name) if hasattr(xp, name) else getattr(xp, f"{name}_")
 
 
 def _own(array: Array, others: Sequence[Array]) -> Array:

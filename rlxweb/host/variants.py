@@ -47,8 +47,15 @@ def _always(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
     return True
 
 
-def _of_floats(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
-    return inputs[0].dtype.is_float
+def _many(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
+    """Samples enough to outweigh a dozen more NumPy calls."""
+    return inputs[0].numel >= 8192
+
+
+def _long_floats(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
+    """A sort of few or of very short lines is not beaten by a search."""
+    x = inputs[0]
+    return x.dtype.is_float and x.numel >= 2048 and x.shape[-1] >= 16
 
 
 def _power(attrs: Attrs, x: Array, window: Array) -> Array:
@@ -117,11 +124,11 @@ def _frame(attrs: Attrs, x: Array) -> Array:
 
 
 VARIANTS: tuple[Variant, ...] = (
-    Variant("welch_power, blocks in cache", "welch_power", _always, _power),
-    Variant("welch_row_peaks, blocks in cache", "welch_row_peaks", _always, _row_peaks),
-    Variant("power_peaks, partition", "power_peaks", _always, _power_peaks),
-    Variant("welch_peaks, partition", "welch_peaks", _always, _welch_peaks),
-    Variant("topk, partition", "topk", _of_floats, _topk),
+    Variant("welch_power, blocks in cache", "welch_power", _many, _power),
+    Variant("welch_row_peaks, blocks in cache", "welch_row_peaks", _many, _row_peaks),
+    Variant("power_peaks, partition", "power_peaks", _long_floats, _power_peaks),
+    Variant("welch_peaks, partition", "welch_peaks", _long_floats, _welch_peaks),
+    Variant("topk, partition", "topk", _long_floats, _topk),
     Variant("frame, a view", "frame", _always, _frame),
 )
 
