@@ -43,10 +43,6 @@ class Variant:
     run: Callable[..., Any]
 
 
-def _always(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
-    return True
-
-
 def _many(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
     """Samples enough to outweigh a dozen more NumPy calls."""
     return inputs[0].numel >= 8192
@@ -68,7 +64,7 @@ def _power(attrs: Attrs, x: Array, window: Array) -> Array:
         window=window.astype(np.float64).tobytes(),
         detrend=None if plan.detrend == "none" else attrs["detrend"],
         one_sided=True,
-        # A spec always doubles: half the scale, and the ends made up for it below.
+        # A spec always doubles: half the scale, and below the ends make up for it.
         scale=plan.scale if plan.doubling else 0.5 * plan.scale,
         average="mean",
         dtype=x.dtype.name,
@@ -81,19 +77,15 @@ def _power(attrs: Attrs, x: Array, window: Array) -> Array:
     return power
 
 
-def _pairs(power: Array, k: int) -> Array:
-    """[B, 2k] (bin, power) pairs of power [B, F]."""
+def _peaks(attrs: Attrs, power: Array) -> Array:
+    k = attrs["k"]
     pairs = np.empty((power.shape[0], k, 2), power.dtype)
     pairs[..., 0], pairs[..., 1] = strongest_bins(power, k)
     return pairs.reshape(-1, 2 * k)
 
 
-def _power_peaks(attrs: Attrs, power: Array) -> Array:
-    return _pairs(power, attrs["k"])
-
-
 def _row_peaks(attrs: Attrs, x: Array, window: Array) -> Array:
-    return _pairs(_power(attrs, x, window), attrs["k"])
+    return _peaks(attrs, _power(attrs, x, window))
 
 
 def _welch_peaks(attrs: Attrs, spectrum: Array) -> Array:
@@ -102,7 +94,7 @@ def _welch_peaks(attrs: Attrs, spectrum: Array) -> Array:
     re, im = spectrum[:, :bins], spectrum[:, n : n + bins]
     power = (re * re + im * im).reshape(-1, segments, bins).sum(axis=1)
     power *= rlx_weights(bins, segments).astype(power.dtype)
-    return _pairs(power, attrs["k"])
+    return _peaks(attrs, power)
 
 
 def _topk(attrs: Attrs, x: Array) -> Array:
@@ -126,13 +118,8 @@ def _frame(attrs: Attrs, x: Array) -> Array:
 VARIANTS: tuple[Variant, ...] = (
     Variant("welch_power, blocks in cache", "welch_power", _many, _power),
     Variant("welch_row_peaks, blocks in cache", "welch_row_peaks", _many, _row_peaks),
-    Variant("power_peaks, partition", "power_peaks", _long_floats, _power_peaks),
+    Variant("power_peaks, partition", "power_peaks", _long_floats, _peaks),
     Variant("welch_peaks, partition", "welch_peaks", _long_floats, _welch_peaks),
     Variant("topk, partition", "topk", _long_floats, _topk),
-    Variant("frame, a view", "frame", _always, _frame),
+    Variant("frame, a view", "frame", lambda inputs, out, attrs: True, _frame),
 )
-
-
-def variants_of(op: str) -> tuple[Variant, ...]:
-    """The rows of one op, in the order in which they are tried."""
-    return tuple(row for row in VARIANTS if row.op == op)
