@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from rlxweb.errors import DTypeError, UsageError
-from rlxweb.host.segments import samples_needed, segment_count
+from rlxweb.recipes.welch_plan import samples_needed, segment_count
 
 Detrend: TypeAlias = Literal["constant", "linear"]
 Average: TypeAlias = Literal["mean", "median"]
@@ -70,13 +70,6 @@ class WelchSpec:
         """The dtype of the answer: float32 for single precision, else float64."""
         single = self.dtype in ("float32", "complex64")
         return np.dtype(np.float32 if single else np.float64)
-
-    @property
-    def doubled(self) -> slice:
-        """The bins that stand for themselves and their mirror image."""
-        if not self.one_sided:
-            return slice(0, 0)
-        return slice(1, self.n_freqs - 1 if self.nfft % 2 == 0 else self.n_freqs)
 
     @property
     def only_on_host(self) -> str:

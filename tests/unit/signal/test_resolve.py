@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from rlxweb.signal.resolve import resolve
 
 from rlxweb.errors import DTypeError, UsageError
-from rlxweb.host.segments import segment_count
 from rlxweb.host.spec import sample_dtype
-from rlxweb.signal.resolve import resolve
+from rlxweb.recipes.welch_plan import segment_count
 
 
 def test_defaults_are_scipys() -> None:
