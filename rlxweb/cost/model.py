@@ -13,7 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Self
 
-from rlxweb.cost.calibrated import measured_attributes
+from rlxweb.cost.curve import Interpolated
+from rlxweb.cost.kinds import bandwidth, products
 from rlxweb.cost.record import Calibration
 from rlxweb.device import Device, DeviceLike, parse_device
 from rlxweb.errors import UsageError
@@ -42,6 +43,17 @@ class SmallOrLarge:
 
     def __call__(self, m: int, k: int, n: int) -> float:
         return self.small if m * k * n < self.limit else self.large
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredRate:
+    """GFLOP/s of a matrix product by its volume m k n; 0 for an empty one."""
+
+    curve: Interpolated
+
+    def __call__(self, m: int, k: int, n: int) -> float:
+        volume = m * k * n
+        return self.curve.at(volume) if volume else 0.0
 
 
 class _FromSeed:
@@ -129,8 +141,11 @@ class BackendCostModel:
 
     @classmethod
     def from_record(cls, record: Calibration, device: Device) -> Self:
-        """The model of a calibration; what it lacks is the seed's and is `assumed`."""
-        found = measured_attributes(record, is_cpu=device is Device.CPU)
+        """The model of a calibration; what it lacks is the seed's and is `assumed`.
+
+        Errors   InputError for a record whose numbers cannot be.
+        """
+        found = _measured(record, is_cpu=device is Device.CPU)
         lacking = [n for n in _MEASURED if n not in found]
         model = cls(device=device, calibration=record, **found)
         return replace(model, assumed=tuple(lacking))
@@ -143,6 +158,36 @@ _MEASURED = (
     "memory_bw",
     "host_readback_bw",
 )
+
+
+def _measured(record: Calibration, *, is_cpu: bool) -> dict[str, Any]:
+    """The attributes that a record has."""
+    rate, band = products(record), bandwidth(record)
+    found: dict[str, Any] = {
+        "sgemm_gflops": rate and MeasuredRate(rate),
+        "dispatch_overhead_ns": record.ns_of("call" if is_cpu else "dispatch"),
+        "round_trip_overhead_ns": record.ns_of("submit"),
+        "memory_bw": band and band.points[-1][1],
+        "host_readback_bw": _readback_rate(record),
+    }
+    if is_cpu:
+        found["host_readback_bw"] = found["memory_bw"]
+    known = {name: value for name, value in found.items() if value}
+    if is_cpu:
+        # Nothing is submitted and nothing moves: results lie where they are read.
+        known |= {"round_trip_overhead_ns": 0.0, "unified_memory": True}
+    return known
+
+
+def _readback_rate(record: Calibration) -> float | None:
+    """Bytes/ns of large results: the slope from the smallest to the largest."""
+    points = sorted(record.of("readback"), key=lambda p: p.size["bytes"])
+    if len(points) < 2:
+        return None
+    small, large = points[0], points[-1]
+    nbytes, ns = large.size["bytes"] - small.size["bytes"], large.ns - small.ns
+    # Where a large one was no slower than a small one, all of it is fixed cost.
+    return nbytes / ns if ns > 0 else large.size["bytes"] / large.ns
 
 
 def _checked(name: str, value: float) -> float:
