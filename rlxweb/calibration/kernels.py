@@ -19,7 +19,7 @@ import numpy as np
 from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import Array
 from rlxweb.compile.pipeline import compile_graph
-from rlxweb.cost.kinds import KINDS
+from rlxweb.cost.kinds import KINDS, Probe
 from rlxweb.device import Device
 from rlxweb.devices.place import Place
 from rlxweb.gpu.drive import drive
@@ -78,34 +78,27 @@ class Prepared:
         drive(self._backend.release(self._program))
 
 
-def graph_job(
-    place: Place,
-    what: str,
-    size: Mapping[str, int],
-    shapes: Mapping[str, tuple[int, ...]],
-    build: Callable[..., Tensor],
-    per: int = 1,
-) -> Job:
-    """Time `build(graph, *params)`; one number of its result comes back.
+def graph_job(place: Place, what: str, probe: Probe, per: int = 1) -> Job:
+    """Time the probe's graph; one number of its result comes back.
 
     Errors   those of compiling: LimitExceeded, ShaderRejected, OutOfMemory …
     """
     graph = Graph(f"calibrate {what}")
-    params = [graph.param(name, shape) for name, shape in shapes.items()]
-    result = build(graph, *params)
+    params = [graph.param(name, shape) for name, shape in probe.shapes.items()]
+    result = probe.build(graph, *params)
     for axis in range(result.rank):
         result = graph.narrow(result, axis, 0, 1)
     graph.set_outputs([result])
     compiled = Prepared(place, graph)
     draw = np.random.default_rng(0)
-    for name, shape in shapes.items():
+    for name, shape in probe.shapes.items():
         compiled.set_param(name, draw.standard_normal(shape, np.float32))
-    return Job(what, size, compiled.run, "run", per, close=compiled.close)
+    return Job(what, probe.size, compiled.run, "run", per, close=compiled.close)
 
 
 def empty_run(place: Place) -> Job:
     """A run of next to nothing: what every other run has on top of its kernels."""
-    job = graph_job(place, "run", {}, {"x": (4,)}, lambda g, x: x * 2.0)
+    job = graph_job(place, "run", Probe("run", {}, {"x": (4,)}, lambda g, x: x * 2.0))
     return Job("run", {}, job.run, close=job.close)
 
 
@@ -120,10 +113,9 @@ def kernel_jobs(place: Place) -> Iterator[tuple[str, Callable[[], Job]]]:
     """
     is_cpu = place.device is Device.CPU
     kinds = ((k.name, k.probes) for k in KINDS.values() if k.probes is not None)
-    found = [(what, one) for what, probes in kinds for one in probes(is_cpu)]
-    for what, one in sorted(found, key=lambda pair: pair[1].turn):
-        make = partial(graph_job, place, what, one.size, one.shapes, one.build)
-        yield one.name, make
+    found = [(what, probe) for what, probes in kinds for probe in probes(is_cpu)]
+    for what, probe in sorted(found, key=lambda pair: pair[1].turn):
+        yield probe.name, partial(graph_job, place, what, probe)
 
 
 def call_job(place: Place) -> Job:
@@ -135,7 +127,7 @@ def call_job(place: Place) -> Job:
             y = y + x
         return y
 
-    return graph_job(place, "call", {}, {"x": (4,)}, build, per=CALLS)
+    return graph_job(place, "call", Probe("call", {}, {"x": (4,)}, build), per=CALLS)
 
 
 _fresh = itertools.count(random.SystemRandom().randrange(1 << 30))

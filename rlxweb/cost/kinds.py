@@ -27,8 +27,8 @@ Size = Mapping[str, int]
 Assumed = Literal["cpu", "tab", "gpu"]
 Times = Mapping[tuple[int, ...], float]
 """ns of sizes; each size is its numbers in the order of the kind's fields."""
-Price = Callable[[Item], tuple[float, float]]
-"""ns of computing and of moving; what is measured as a whole is all computing."""
+Price = Callable[[Item], float]
+"""ns of computing an item, the moving of its bytes included."""
 
 US = 1e3
 CHAIN = 32
@@ -56,50 +56,35 @@ class Probe:
     turn: int = 0
 
 
-def by_bytes_and_operations(record: Calibration) -> Price:
-    """Bytes through memory, and the operations that do not hide behind moving them."""
-    band = bandwidth(record)
-
-    def moving(nbytes: float) -> float:
-        return nbytes / band.at(nbytes) if band is not None and nbytes > 0 else 0.0
-
-    rate = math.inf
-    for point in record.of("elementwise")[-1:]:
-        nbytes = point.size["bytes"]
-        flops = _not_hidden(point.size["flops"], nbytes)
-        if flops:  # else it hid behind the moving, so nothing is known of it
-            rate = flops / max(point.ns - moving(nbytes), 0.05 * point.ns)
-    return lambda i: (_not_hidden(i.flops, i.nbytes) / rate, moving(i.nbytes))
+def _bytes(size: Size) -> float:
+    return float(size["bytes"])
 
 
-def _not_hidden(flops: float, nbytes: float) -> float:
-    """The operations beyond one per 8 bytes moved."""
-    return max(0.0, flops - nbytes / 8)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class WorkKind:
     """One kind of work, or of trip to a device.
 
     name     of its points in a calibration, and of the items of a Work
     fields   of its size, each with the least it can be; "bytes" are bytes moved
     flops    operations of a size; None where nobody counts them
+    over     what of a size its rate depends on
     probes   what a calibration measures of it, on a CPU or not; None: the calibration
              or a higher room times it in a way of its own
-    price    what an item costs by the points of a record; None of it: the record does
-             not say, and bytes and operations have to
+    price    (record, kind) → what an item costs, None where the record does not say.
+             Without it an item is priced by its bytes and operations
     assumed  of a desktop's CPU, of a CPU in a browser tab and of a small GPU
     """
 
     name: str
     fields: Mapping[str, int] = field(default_factory=dict)
     flops: Callable[[Size], float] | None = None
+    over: Callable[[Size], float] = _bytes
     probes: Callable[[bool], Iterable[Probe]] | None = None
-    price: Callable[[Calibration], Price | None] = by_bytes_and_operations
+    price: Callable[[Calibration, WorkKind], Price | None] | None = None
     assumed: Mapping[Assumed, Times] = field(default_factory=dict)
 
 
-# --- rates ------------------------------------------------------------------------
+# --- rates and prices -------------------------------------------------------------
 
 
 def rate_of(point: Point) -> tuple[float, str]:
@@ -110,10 +95,8 @@ def rate_of(point: Point) -> tuple[float, str]:
     return kind.flops(point.size) / point.ns, "GFLOP/s"
 
 
-def rates(
-    record: Calibration, what: str, over: Callable[[Size], float]
-) -> Interpolated | None:
-    """The rates of a kind's points over something of their size; None without points.
+def rates(record: Calibration, what: str) -> Interpolated | None:
+    """The rates of a kind over its size; None without points of it.
 
     Errors   InputError for a rate that cannot be.
     """
@@ -128,53 +111,30 @@ def rates(
             f"nothing passes {MOST:.0g}",
             "run `rlxweb calibrate` to measure anew",
         )
+    over = KINDS[what].over
     return interpolated((over(p.size), rate_of(p)[0]) for p in points)
 
 
-def bandwidth(record: Calibration) -> Interpolated | None:
-    """Bytes/ns over the bytes a copy reads and writes: caches make small ones fast."""
-    return rates(record, "copy", lambda size: float(size["bytes"]))
-
-
-def products(record: Calibration) -> Interpolated | None:
-    """GFLOP/s of matrix products over their volume, batch m k n."""
-    return rates(record, "matmul", _volume)
-
-
-def _volume(size: Size) -> float:
-    return float(size["m"] * size.get("batch", 1) * size["k"] * size["n"])
-
-
-def _by_rate(
-    what: str, over: Callable[[Size], float]
-) -> Callable[[Calibration], Price | None]:
+def by_rate(record: Calibration, kind: WorkKind) -> Price | None:
     """Operations at the rate measured near the item's size."""
+    rate = rates(record, kind.name)
 
-    def price_of(record: Calibration) -> Price | None:
-        rate = rates(record, what, over)
-        if rate is None:
-            return None
+    def price(item: Item) -> float:
+        at = kind.over(item.size)
+        return item.flops / rate.at(at) if rate is not None and at else 0.0
 
-        def price(item: Item) -> tuple[float, float]:
-            at = over(item.size)
-            return (item.flops / rate.at(at) if at else 0.0), 0.0
-
-        return price
-
-    return price_of
+    return None if rate is None else price
 
 
-def _welch(record: Calibration) -> Price | None:
+def _by_welch_model(record: Calibration, kind: WorkKind) -> Price | None:
     how: How = "welch_fused" if record.of("submit") else "welch_host"
-    if not record.of(how):
-        return None
     model = WelchModel(record, how)
 
-    def price(item: Item) -> tuple[float, float]:
+    def price(item: Item) -> float:
         terms = model.terms(WelchSize.of(item.size))
-        return terms.compute_ns + terms.traffic_ns, 0.0
+        return terms.compute_ns + terms.traffic_ns
 
-    return price
+    return price if model.points else None
 
 
 # --- what a calibration measures --------------------------------------------------
@@ -244,7 +204,10 @@ _WELCH_HOST: Times = {
 }
 
 
-def _welch_fused_ns(n: int, segments: int, rows: int, k: int) -> float:
+_WELCH_TAB = {size: 5.0 * ns for size, ns in _WELCH_HOST.items()}
+
+
+def _fused_ns(n: int, segments: int, rows: int, k: int) -> float:
     size = WelchSize.of({"n": n, "segments": segments, "rows": rows, "k": k})
     trip = Curve(tuple((float(nbytes), ns) for (nbytes,), ns in _TRANSFERS.items()))
     chain = segments * transform_work(n)
@@ -252,46 +215,29 @@ def _welch_fused_ns(n: int, segments: int, rows: int, k: int) -> float:
     return ns + (1.0 * chain + 0.01 * rows * chain)
 
 
+_WELCH_FUSED = {size: _fused_ns(*size) for size in _WELCH_HOST}
+
 # --- the table --------------------------------------------------------------------
 
 _BYTES = {"bytes": 1}
 _WELCH = {"n": 1, "segments": 1, "rows": 1, "k": 0}
-_WELCH_KINDS = (
-    # What ops ask for; its points are those of the ways to do it.
-    WorkKind(name="welch", fields=_WELCH, price=_welch),
+_TABLE = (
+    # Open the device and run once; compile one shader; run next to nothing; one more
+    # call of NumPy's; an empty submit and wait; one more kernel.
+    *(WorkKind(name) for name in ("cold_start", "compile", "run")),
+    WorkKind("call", assumed={"cpu": {(): 1.5 * US}, "tab": {(): 12 * US}}),
+    WorkKind("submit", assumed={"gpu": {(): 150 * US}}),
+    WorkKind("dispatch", assumed={"gpu": {(): 5 * US}}),
+    WorkKind("upload", _BYTES, assumed={"gpu": _TRANSFERS}),
+    WorkKind("readback", _BYTES, assumed={"gpu": _TRANSFERS}),
+    # In the order in which a calibration measures those of one turn.
     WorkKind(
-        name="welch_host",
-        fields=_WELCH,
-        assumed={
-            "cpu": _WELCH_HOST,
-            "tab": {size: 5.0 * ns for size, ns in _WELCH_HOST.items()},
-        },
-    ),
-    WorkKind(
-        name="welch_fused",
-        fields=_WELCH,
-        assumed={"gpu": {size: _welch_fused_ns(*size) for size in _WELCH_HOST}},
-    ),
-    WorkKind(name="welch_block", fields=_WELCH),
-)
-_TRIPS = (
-    # Open the device and run once; compile one shader; run next to nothing.
-    *(WorkKind(name=name) for name in ("cold_start", "compile", "run")),
-    # An empty submit and wait; one more kernel; one more call of NumPy's.
-    WorkKind(name="submit", assumed={"gpu": {(): 150 * US}}),
-    WorkKind(name="dispatch", assumed={"gpu": {(): 5 * US}}),
-    WorkKind(name="call", assumed={"cpu": {(): 1.5 * US}, "tab": {(): 12 * US}}),
-    WorkKind(name="upload", fields=_BYTES, assumed={"gpu": _TRANSFERS}),
-    WorkKind(name="readback", fields=_BYTES, assumed={"gpu": _TRANSFERS}),
-)
-# In the order in which a calibration measures those of one turn.
-_KERNELS = (
-    WorkKind(
-        name="matmul",
-        fields={"m": 1, "k": 1, "n": 1},
-        flops=lambda size: 2.0 * size["m"] * size["k"] * size["n"],
+        "matmul",
+        {"m": 1, "k": 1, "n": 1},
+        flops=lambda s: 2.0 * s["m"] * s["k"] * s["n"],
+        over=lambda s: float(s["m"] * s.get("batch", 1) * s["k"] * s["n"]),
         probes=_products,
-        price=_by_rate("matmul", _volume),
+        price=by_rate,
         assumed={
             "cpu": {(64, 64, 64): 18 * US, (512, 512, 512): 3_300 * US},
             "tab": {(64, 64, 64): 150 * US, (512, 512, 512): 250_000 * US},
@@ -299,20 +245,22 @@ _KERNELS = (
         },
     ),
     WorkKind(
-        name="fft",
-        fields={"n": 1, "rows": 1},
+        "fft",
+        {"n": 1, "rows": 1},
         flops=lambda s: 5.0 * s["rows"] * s["n"] * math.log2(max(2, s["n"])),
+        over=lambda s: float(max(2, s["n"])),
         probes=_transforms,
-        price=_by_rate("fft", lambda size: float(max(2, size["n"]))),
+        price=by_rate,
         assumed={
             "cpu": {(128, 256): 190 * US, (2048, 64): 900 * US},
             "tab": {(128, 256): 800 * US, (2048, 64): 4_000 * US},
             "gpu": {(128, 256): 20 * US, (2048, 256): 60 * US},
         },
     ),
+    # The bytes of anything are priced by copies, other operations by elementwise.
     WorkKind(
-        name="copy",
-        fields=_BYTES,
+        "copy",
+        _BYTES,
         probes=_copies,
         assumed={
             "cpu": {(65_536,): 4 * US, (134_217_728,): 17_000 * US},
@@ -321,9 +269,9 @@ _KERNELS = (
         },
     ),
     WorkKind(
-        name="elementwise",
-        fields={"bytes": 1, "flops": 1},
-        flops=lambda size: float(size["flops"]),
+        "elementwise",
+        {"bytes": 1, "flops": 1},
+        flops=lambda s: float(s["flops"]),
         probes=_arithmetic,
         assumed={
             "cpu": {(1_048_576, 7_864_320): 3_000 * US},
@@ -331,8 +279,10 @@ _KERNELS = (
             "gpu": {(8_388_608, 33_554_432): 120 * US},
         },
     ),
-    WorkKind(name="other"),
+    WorkKind("other"),
+    # What an op asks for, and the points of the two ways to do it.
+    WorkKind("welch", _WELCH, price=_by_welch_model),
+    WorkKind("welch_host", _WELCH, assumed={"cpu": _WELCH_HOST, "tab": _WELCH_TAB}),
+    WorkKind("welch_fused", _WELCH, assumed={"gpu": _WELCH_FUSED}),
 )
-KINDS: Mapping[str, WorkKind] = {
-    kind.name: kind for kind in (*_TRIPS, *_KERNELS, *_WELCH_KINDS)
-}
+KINDS: Mapping[str, WorkKind] = {kind.name: kind for kind in _TABLE}

@@ -1,19 +1,23 @@
 """What a Work costs on a calibrated device, term by term.
 
-One traffic term, nothing for views, real arithmetic. What an item costs is said by its
-kind in the table of kinds; this adds them up. Numbers only.
+One traffic term, nothing for views, real arithmetic. Kinds that were measured as a
+whole are priced by their own record in the table of kinds; the rest by bytes through
+memory and operations. Numbers only.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from rlxweb.cost.assumed import assumed_cpu
-from rlxweb.cost.kinds import KINDS, Price, by_bytes_and_operations
+from rlxweb.cost.curve import Interpolated
+from rlxweb.cost.kinds import KINDS, Price, rates
 from rlxweb.cost.record import Calibration
 from rlxweb.cost.trips import TripPrices
-from rlxweb.cost.work import Work
+from rlxweb.cost.work import Item, Work
 from rlxweb.decision.terms import Terms
 
 
@@ -26,19 +30,6 @@ class Prices:
     """
 
     record: Calibration
-    _known: dict[str, Price] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
-
-    @cached_property
-    def trips(self) -> TripPrices:
-        return TripPrices(self.record)
-
-    @cached_property
-    def start_ns(self) -> float:
-        """Starting one kernel, or one NumPy call."""
-        trips = self.trips
-        return self.record.ns_of("call") if trips.is_host else trips.dispatch_ns
 
     @cached_property
     def kernels(self) -> Calibration:
@@ -48,12 +39,50 @@ class Prices:
         more = (p for p in assumed_cpu().points if p.what in lacking)
         return replace(self.record, points=(*self.record.points, *more))
 
-    def of(self, kind: str) -> Price:
-        """The price of items of one kind."""
-        if kind not in self._known:
-            found = KINDS[kind].price(self.kernels) if kind in KINDS else None
-            self._known[kind] = found or by_bytes_and_operations(self.kernels)
-        return self._known[kind]
+    @cached_property
+    def trips(self) -> TripPrices:
+        return TripPrices.of(self.record)
+
+    @cached_property
+    def start_ns(self) -> float:
+        """Starting one kernel, or one NumPy call."""
+        trips = self.trips
+        return self.record.ns_of("call") if trips.is_host else trips.dispatch_ns
+
+    @cached_property
+    def bandwidth(self) -> Interpolated | None:
+        return rates(self.kernels, "copy")
+
+    @cached_property
+    def elementwise(self) -> float:
+        """flop/ns of a fused chain; infinite where it was not measured."""
+        for point in self.kernels.of("elementwise")[-1:]:
+            nbytes = point.size["bytes"]
+            flops = _beyond_moving(point.size["flops"], nbytes)
+            if flops:  # else it hid behind the moving, so nothing is known of it
+                return flops / max(point.ns - self.moving_ns(nbytes), 0.05 * point.ns)
+        return math.inf
+
+    @cached_property
+    def measured(self) -> Mapping[str, Price | None]:
+        """Prices of the kinds that are measured as a whole."""
+        return {k.name: k.price(self.kernels, k) for k in KINDS.values() if k.price}
+
+    def compute_ns(self, item: Item) -> float | None:
+        """Time of a kind that was measured, its traffic included; None otherwise."""
+        price = self.measured.get(item.kind)
+        return None if price is None else price(item)
+
+    def moving_ns(self, nbytes: float) -> float:
+        """Bytes through the device's memory."""
+        if self.bandwidth is None or nbytes <= 0:
+            return 0.0
+        return nbytes / self.bandwidth.at(nbytes)
+
+
+def _beyond_moving(flops: float, nbytes: float) -> float:
+    """The operations that do not hide behind moving the bytes: one per 8 bytes does."""
+    return max(0.0, flops - nbytes / 8)
 
 
 def terms_of(work: Work, prices: Prices) -> Terms:
@@ -61,14 +90,14 @@ def terms_of(work: Work, prices: Prices) -> Terms:
     launches = sum(i.launches for i in work.items)
     compute = traffic = 0.0
     for item in work.items:
-        computing, moving = prices.of(item.kind)(item)
-        compute += computing
-        traffic += moving
-    return replace(
-        prices.trips.terms(
-            launches, work.upload_bytes, work.readback_bytes, 1 + work.syncs
-        ),
-        dispatch_ns=launches * prices.start_ns,
-        compute_ns=compute,
-        traffic_ns=traffic,
+        known = prices.compute_ns(item)
+        if known is not None:
+            compute += known
+        else:
+            traffic += prices.moving_ns(item.nbytes)
+            compute += _beyond_moving(item.flops, item.nbytes) / prices.elementwise
+    trips = prices.trips.terms(
+        launches, work.upload_bytes, work.readback_bytes, 1 + work.syncs
     )
+    dispatch = launches * prices.start_ns
+    return replace(trips, dispatch_ns=dispatch, compute_ns=compute, traffic_ns=traffic)

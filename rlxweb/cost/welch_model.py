@@ -21,7 +21,7 @@ from rlxweb.cost.record import Calibration, Point
 from rlxweb.cost.trips import TripPrices
 from rlxweb.decision.terms import Terms
 
-How = Literal["welch_host", "welch_fused", "welch_block"]
+How = Literal["welch_host", "welch_fused"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class WelchModel:
 
     @cached_property
     def trips(self) -> TripPrices:
-        return TripPrices(self.record)
+        return TripPrices.of(self.record)
 
     @cached_property
     def fit(self) -> Fit:
