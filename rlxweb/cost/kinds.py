@@ -31,8 +31,6 @@ Price = Callable[[Item], float]
 """ns of computing an item, the moving of its bytes included."""
 
 US = 1e3
-CHAIN = 32
-"""Links of the fused chain on a device."""
 # Nothing does more than a petaflop or moves more than a petabyte a second: a figure
 # above this, per ns, holds FLOP/s where GFLOP/s were meant.
 MOST = 1e6
@@ -162,20 +160,20 @@ def _copies(is_cpu: bool) -> Iterator[Probe]:
 
 
 def _arithmetic(is_cpu: bool) -> Iterator[Probe]:
-    """A long fused chain; NumPy fuses nothing, so there a function of many passes."""
+    """A fused chain of 64 operations; on NumPy, which fuses nothing, many passes."""
     if is_cpu:
         cells = 128 << 10
         kind = TensorType((cells,), DType.F32)
         flops = int(registry.get("gelu").flops((kind,), kind, {}))
     else:
         cells = 1 << 20
-        flops = 2 * CHAIN * cells
+        flops = 64 * cells
     size = {"bytes": 8 * cells, "flops": flops}
     yield Probe("elementwise", size, {"x": (cells,)}, Graph.gelu if is_cpu else _chain)
 
 
 def _chain(g: Graph, x: Tensor) -> Tensor:
-    for _ in range(CHAIN):
+    for _ in range(32):
         x = x * 0.999 + 0.001
     return x
 
@@ -202,8 +200,6 @@ _WELCH_HOST: Times = {
     for length, times in _HOST_US.items()
     for rows, us in zip((1, 32, 1024), times, strict=True)
 }
-
-
 _WELCH_TAB = {size: 5.0 * ns for size, ns in _WELCH_HOST.items()}
 
 
@@ -216,6 +212,7 @@ def _fused_ns(n: int, segments: int, rows: int, k: int) -> float:
 
 
 _WELCH_FUSED = {size: _fused_ns(*size) for size in _WELCH_HOST}
+
 
 # --- the table --------------------------------------------------------------------
 

@@ -51,6 +51,7 @@ class Prices:
 
     @cached_property
     def bandwidth(self) -> Interpolated | None:
+        """Bytes/ns over the bytes of a copy: caches make small ones fast."""
         return rates(self.kernels, "copy")
 
     @cached_property
