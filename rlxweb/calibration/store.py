@@ -12,7 +12,8 @@ import threading
 from pathlib import Path
 
 from rlxweb.calibration.cache_folder import cache_folder, read_json, write_json
-from rlxweb.cost.record import Calibration, from_json
+from rlxweb.cost.record import Calibration
+from rlxweb.cost.record_json import from_json
 from rlxweb.errors import InputError
 
 Identity = tuple[str, ...]

@@ -21,7 +21,6 @@ from rlxweb.ir.op import (
     Op,
     TensorType,
     Tolerance,
-    WorkKind,
     registry,
 )
 from rlxweb.ir.sample import Drawn, Sample
@@ -259,7 +258,7 @@ _FUSED_SAMPLES = (
 
 def _work(
     inputs: tuple[TensorType, ...], out: TensorType, attrs: Attrs
-) -> tuple[WorkKind, dict[str, int]]:
+) -> tuple[str, dict[str, int]]:
     m, n = out.shape[-2:]
     size = {"batch": numel(out.shape[:-2]), "m": m, "k": inputs[0].shape[-1], "n": n}
     return "matmul", size

@@ -20,7 +20,6 @@ from rlxweb.ir.op import (
     Op,
     TensorType,
     Tolerance,
-    WorkKind,
     registry,
 )
 from rlxweb.ir.sample import Drawn, Sample
@@ -80,7 +79,7 @@ def _length(block: TensorType, out: TensorType) -> tuple[int, float]:
 
 def fft_work(
     inputs: Types, out: TensorType, attrs: Attrs
-) -> tuple[WorkKind, dict[str, int]]:
+) -> tuple[str, dict[str, int]]:
     """Rows of complex transforms; a real row is half of one."""
     n, factor = _length(inputs[0], out)
     rows = numel(out.shape[:-1])

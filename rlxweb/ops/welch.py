@@ -21,7 +21,6 @@ from rlxweb.ir.op import (
     TensorType,
     Tolerance,
     Trait,
-    WorkKind,
     registry,
 )
 from rlxweb.ir.shape import show
@@ -252,9 +251,7 @@ def _row_peaks_flops(inputs: Types, out: TensorType, attrs: Attrs) -> float:
     return _power_flops(inputs, out, attrs) + float(plan.rows * plan.bins)
 
 
-def _work(
-    inputs: Types, out: TensorType, attrs: Attrs
-) -> tuple[WorkKind, dict[str, int]]:
+def _work(inputs: Types, out: TensorType, attrs: Attrs) -> tuple[str, dict[str, int]]:
     plan = welch_plan(inputs[0].shape, inputs[1].shape[0], attrs)
     sizes = {"n": plan.nfft, "segments": plan.segments, "rows": plan.rows}
     return "welch", sizes | {"k": attrs.get("k", 0), "samples": inputs[0].shape[1]}

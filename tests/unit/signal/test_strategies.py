@@ -12,10 +12,10 @@ import pytest
 import scipy.signal
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rlxweb.signal.calibration_jobs import GRID, welch_jobs
 
 import rlxweb as rlx
-from rlxweb.cost.record import Point
-from rlxweb.cost.welch_model import columns, size_of
+from rlxweb.cost.welch_model import WelchSize, columns
 from rlxweb.device import Device
 from rlxweb.devices.place import CPU, Place
 from rlxweb.errors import (
@@ -28,7 +28,6 @@ from rlxweb.errors import (
 from rlxweb.gpu.fake import Failure
 from rlxweb.gpu.port import Want
 from rlxweb.signal import engine
-from rlxweb.signal.calibration_jobs import GRID, welch_jobs
 from rlxweb.signal.engine import device_engine
 from rlxweb.signal.result import WelchPeaks
 from tests.unit.signal.pretend_gpu import LABEL, PretendGpu, Speed
@@ -346,7 +345,7 @@ def test_a_device_is_calibrated_fused(gpu: PretendGpu) -> None:
 
 def test_the_grid_tells_the_parts_of_the_model_apart() -> None:
     """And no size of it is one of the sweep's."""
-    sizes = [size_of(Point("welch_host", job.size, 1.0)) for job in welch_jobs(CPU)]
+    sizes = [WelchSize.of(job.size) for job in welch_jobs(CPU)]
     table = np.array([columns(s) for s in sizes])
     table /= np.linalg.norm(table, axis=0)
     assert np.linalg.matrix_rank(table, tol=1e-3) == table.shape[1]
