@@ -112,7 +112,8 @@ def _signals(
         encoding = "latin-1"
     signals = []
     at = 0
-    for own in (dict(zip(fields, row, strict=True)) for row in zip(*fields.values())):
+    for row in zip(*fields.values(), strict=True):
+        own = dict(zip(fields, row, strict=True))
         label, unit = (
             own[name].decode(encoding, "replace").rstrip(" \0")
             for name in ("label", "unit")
