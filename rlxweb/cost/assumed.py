@@ -8,7 +8,6 @@ it is measured. Software adapters share the CPU's cores and are not guessed at.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 
 from rlxweb.cost.curve import curve_of
@@ -20,6 +19,17 @@ _GPU_TRANSFERS = tuple(
     Point(what, {"bytes": nbytes}, ns)
     for what in ("upload", "readback")
     for nbytes, ns in ((65_536, 60 * _US), (16_777_216, 3_400 * _US))
+)
+# Microseconds on the desktop and in a tab.
+_CPU_US: tuple[tuple[str, dict[str, int], float, float], ...] = (
+    ("call", {}, 1.5, 12),
+    ("copy", {"bytes": 65_536}, 4, 5),
+    ("copy", {"bytes": 134_217_728}, 17_000, 25_000),
+    ("elementwise", {"bytes": 1_048_576, "flops": 7_864_320}, 3_000, 10_000),
+    ("matmul", {"m": 64, "k": 64, "n": 64}, 18, 150),
+    ("matmul", {"m": 512, "k": 512, "n": 512}, 3_300, 250_000),
+    ("fft", {"n": 128, "rows": 256}, 190, 800),
+    ("fft", {"n": 2048, "rows": 64}, 900, 4_000),
 )
 # (n, segments) → microseconds for 1, 32 and 1024 rows, k = 16.
 _HOST_US = {
@@ -35,40 +45,14 @@ _HOST_US = {
 @cache
 def assumed_cpu(in_a_tab: bool = False) -> Calibration:
     """NumPy on an ordinary machine, or compiled to WebAssembly on the same one."""
-    if in_a_tab:
-        return _assumed_in_a_tab()
+    # In a tab: one thread and no BLAS, products suffer most, copies least.
+    slower = 5.0 if in_a_tab else 1.0
     welch = [
-        Point("welch_host", _size(n, segments, rows), us * _US)
+        Point("welch_host", _size(n, segments, rows), slower * us * _US)
         for (n, segments), times in _HOST_US.items()
         for rows, us in zip((1, 32, 1024), times, strict=True)
     ]
-    others = (
-        Point("call", {}, 1.5 * _US),
-        Point("copy", {"bytes": 65_536}, 4 * _US),
-        Point("copy", {"bytes": 134_217_728}, 17_000 * _US),
-        Point("elementwise", {"bytes": 1_048_576, "flops": 7_864_320}, 3_000 * _US),
-        Point("matmul", {"m": 64, "k": 64, "n": 64}, 18 * _US),
-        Point("matmul", {"m": 512, "k": 512, "n": 512}, 3_300 * _US),
-        Point("fft", {"n": 128, "rows": 256}, 190 * _US),
-        Point("fft", {"n": 2048, "rows": 64}, 900 * _US),
-    )
-    return _record("cpu", "NumPy", (*others, *welch))
-
-
-def _assumed_in_a_tab() -> Calibration:
-    """One thread and no BLAS: products suffer most, copies least."""
-    desktop = assumed_cpu()
-    others = (
-        Point("call", {}, 12 * _US),
-        Point("copy", {"bytes": 65_536}, 5 * _US),
-        Point("copy", {"bytes": 134_217_728}, 25_000 * _US),
-        Point("elementwise", {"bytes": 1_048_576, "flops": 7_864_320}, 10_000 * _US),
-        Point("matmul", {"m": 64, "k": 64, "n": 64}, 150 * _US),
-        Point("matmul", {"m": 512, "k": 512, "n": 512}, 250_000 * _US),
-        Point("fft", {"n": 128, "rows": 256}, 800 * _US),
-        Point("fft", {"n": 2048, "rows": 64}, 4_000 * _US),
-    )
-    welch = (replace(p, ns=5.0 * p.ns) for p in desktop.of("welch_host"))
+    others = (Point(what, size, us[in_a_tab] * _US) for what, size, *us in _CPU_US)
     return _record("cpu", "NumPy", (*others, *welch))
 
 

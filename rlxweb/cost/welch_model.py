@@ -11,7 +11,6 @@ device.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Literal
@@ -197,9 +196,3 @@ def size_of(point: Point) -> WelchSize:
     n, segments = point.size["n"], point.size["segments"]
     samples = point.size.get("samples", n + (segments - 1) * max(1, n // 2))
     return WelchSize(n, segments, point.size["rows"], point.size["k"], samples)
-
-
-def typical_miss(model: WelchModel, points: Sequence[Point]) -> float:
-    """Root of the mean squared relative miss on other points than the model's own."""
-    misses = [model.terms(size_of(p)).total_ns / p.ns - 1.0 for p in points]
-    return math.sqrt(sum(m * m for m in misses) / len(misses)) if misses else 0.0
