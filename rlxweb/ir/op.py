@@ -58,6 +58,9 @@ class TensorType:
         return f"{show(self.shape)} {self.dtype}"
 
 
+Types = tuple[TensorType, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Tolerance:
     """Allowed error against NumPy in float64: |got - want| <= atol + rtol * |want|.

@@ -12,13 +12,12 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.layout import Layout
 from rlxweb.ir.lowering import Compose, View
-from rlxweb.ir.op import Attr, Attrs, Op, TensorType, registry
+from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.shape import Shape
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.spectral import (
     TRANSFORM,
-    Types,
     block_of,
     cases,
     fft_flops,

@@ -21,14 +21,13 @@ from rlxweb.ir.op import (
     Op,
     TensorType,
     Tolerance,
+    Types,
     registry,
 )
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.shape import Shape, broadcast, numel, show
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.elementwise import NUMBERS, need, same_dtype
-
-Types = tuple[TensorType, ...]
 
 ACTIVATIONS = ("gelu", "gelu_approx", "silu", "relu", "sigmoid", "tanh")
 

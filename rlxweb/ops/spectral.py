@@ -20,6 +20,7 @@ from rlxweb.ir.op import (
     Op,
     TensorType,
     Tolerance,
+    Types,
     registry,
 )
 from rlxweb.ir.sample import Drawn, Sample
@@ -27,8 +28,6 @@ from rlxweb.ir.shape import numel, show
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops import fft_compose as compose
 from rlxweb.recipes import fft_calls as calls
-
-Types = tuple[TensorType, ...]
 
 NORM = Attr("norm", "str", "backward", ("backward", "ortho", "forward", "none"))
 TRANSFORM = Tolerance(rtol=0.0, atol=2e-6, relative_to_peak=True)

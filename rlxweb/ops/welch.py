@@ -21,6 +21,7 @@ from rlxweb.ir.op import (
     TensorType,
     Tolerance,
     Trait,
+    Types,
     registry,
 )
 from rlxweb.ir.shape import show
@@ -28,7 +29,7 @@ from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.fft_compose import constant, zeros
 from rlxweb.ops.frames import frames_of
 from rlxweb.ops.reduce import accumulator
-from rlxweb.ops.spectral import Types, block_length
+from rlxweb.ops.spectral import block_length
 from rlxweb.ops.welch_samples import PEAK_SAMPLES, SEGMENT_SAMPLES, power_cases
 from rlxweb.recipes.welch_plan import (
     WelchPlan,

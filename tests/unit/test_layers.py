@@ -28,7 +28,7 @@ ENTERS_AT = {
     "pyodide_js": "gpu/browser.py",
     "cupy": "backends/cuda.py",
     "mlx": "backends/mlx.py",
-    "edfio": "io/",
+    "edfio": "io/demo.py",
     "click": "cli/",
     "rich": "cli/",
     "platformdirs": "calibration/cache_folder.py",
