@@ -14,10 +14,9 @@ import pytest
 from rlxweb.calibration.cache_folder import read_json
 from rlxweb.calibration.kernels import Job
 from rlxweb.calibration.known import known_record, measure_now, record_for
-from rlxweb.calibration.measure import identity_of
 from rlxweb.calibration.store import CalibrationStore, file_name
 from rlxweb.cost.record import Calibration, Point
-from rlxweb.devices.place import CPU, Place
+from rlxweb.devices.place import CPU, Place, identity_of
 from rlxweb.errors import (
     CalibrationWarning,
     DeviceLost,

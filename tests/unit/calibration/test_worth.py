@@ -7,14 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from rlxweb.choose.priced import measure_if_worth_it
 
-from rlxweb.calibration.measure import identity_of
 from rlxweb.calibration.store import CalibrationStore
 from rlxweb.calibration.worth import MS, S, Worth
-from rlxweb.choose.priced import measure_if_worth_it
 from rlxweb.cost.record import Calibration, Point
 from rlxweb.device import Device
-from rlxweb.devices.place import CPU, Place
+from rlxweb.devices.place import CPU, Place, identity_of
 from rlxweb.errors import CalibrationWarning, DeviceLost
 
 

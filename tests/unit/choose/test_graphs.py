@@ -179,7 +179,7 @@ def test_software_that_was_not_measured_is_not_guessed_at() -> None:
     candidate, _ = graph_candidate(exponential(), place)
     assert candidate.blocker == UNMEASURED
     assert gate_of(place) is None
-    from rlxweb.calibration.measure import identity_of
+    from rlxweb.devices.place import identity_of
 
     points = (Point("submit", {}, 5e4), Point("dispatch", {}, 1e3))
     store.save(Calibration("vulkan", *identity_of(place), points))

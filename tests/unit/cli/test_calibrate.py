@@ -12,13 +12,12 @@ from typing import Any
 import pytest
 
 from rlxweb.calibration import measure as calibrate
-from rlxweb.calibration.measure import identity_of
 from rlxweb.calibration.stopwatch import Stopwatch
 from rlxweb.calibration.store import file_name, store
 from rlxweb.cli import calibrate_command
 from rlxweb.cli.calibrate_command import rate
 from rlxweb.cost.record import Point, from_json
-from rlxweb.devices.place import CPU
+from rlxweb.devices.place import CPU, identity_of
 from rlxweb.gpu.port import Want
 from tests.command_line import Said, call, spawn
 from tests.unit.cli.known import POINTS, cpu_record, keep, nothing_known, place_of

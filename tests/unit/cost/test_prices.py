@@ -12,24 +12,23 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from rlxweb import Graph
-from rlxweb.calibration.corrections import Corrections
-from rlxweb.calibration.measure import identity_of
-from rlxweb.calibration.store import CalibrationStore
 from rlxweb.choose.predict import (
     decide_graph,
     graph_candidate,
     prices_of,
 )
 from rlxweb.choose.priced import Priced, gate_of, priced
+
+from rlxweb import Graph
+from rlxweb.calibration.corrections import Corrections
+from rlxweb.calibration.store import CalibrationStore
 from rlxweb.cost.assumed import assumed_cpu, assumed_gpu
 from rlxweb.cost.graph_work import bytes_of, flops_of, is_free, item_of, work_of_graph
 from rlxweb.cost.price import Prices, terms_of
 from rlxweb.cost.record import Calibration, Point
 from rlxweb.cost.work import Item, Work
 from rlxweb.device import Device
-from rlxweb.devices.place import CPU, Place
+from rlxweb.devices.place import CPU, Place, identity_of
 from rlxweb.errors import UsageError
 from rlxweb.ir.tensor import Tensor
 

@@ -8,7 +8,7 @@ import pytest
 from rlxweb.errors import DTypeError, UsageError
 from rlxweb.host.segments import segment_count
 from rlxweb.host.spec import sample_dtype
-from rlxweb.signal.resolve import resolve
+from tests.unit.host.resolved import resolve
 
 
 def test_defaults_are_scipys() -> None:
