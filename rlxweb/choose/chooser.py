@@ -257,9 +257,7 @@ def best_of(job: J, ways: Sequence[Candidate], why: str) -> Pick[J]:
     pick = _first(job, ranked(found) if measured else found)
     if measured and pick.decision.why:
         why = f"{why}; {pick.decision.why}" if why else pick.decision.why
-    # One way without a price is no comparison.
-    shown = pick.decision.candidates if measured or len(found) > 1 else ()
-    return replace(pick, decision=replace(pick.decision, why=why, candidates=shown))
+    return replace(pick, decision=replace(pick.decision, why=why))
 
 
 def _by_environment(job: J, policy: DevicePolicy, asked: Asked) -> Pick[J] | None:

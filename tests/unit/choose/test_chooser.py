@@ -154,11 +154,10 @@ def test_a_named_place_is_never_swapped(three: list[Any]) -> None:
 
 
 def test_a_named_place_that_nobody_measured_is_open(three: list[Any]) -> None:
-    """One way without a price is no comparison."""
     pick = choose(Errand({"vulkan": UNMEASURED}), Asked("vulkan"))
     assert pick.device is Device.VULKAN
     assert pick.decision.why == "it was asked for"
-    assert pick.decision.candidates == ()
+    assert pick.decision.candidates == (pick.candidate,)
     assert pick.candidate.blocker == ""
 
 

@@ -6,12 +6,14 @@ import json
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rlxweb.calibration import measure as calibrate
+from rlxweb.calibration.known import measure_now
 from rlxweb.calibration.stopwatch import Stopwatch
 from rlxweb.calibration.store import file_name, store
 from rlxweb.cli import calibrate_command
@@ -107,7 +109,8 @@ def test_a_device_is_measured_with_its_trips(
     hasty = Stopwatch(sample_ns=1.0, samples=1, least=1)
     monkeypatch.setattr(calibrate, "Stopwatch", lambda: hasty)
     monkeypatch.setattr(calibrate, "kernel_jobs", lambda place: ())
-    monkeypatch.setattr(calibrate_command, "welch_jobs", lambda place: ())
+    briefly = partial(measure_now, jobs=lambda place: ())
+    monkeypatch.setattr(calibrate_command, "measure_now", briefly)
     args = "calibrate", "--device", place_of(adapter), "--budget-s", 300, "--json"
     (record,) = call(capsys, *args).record["records"]
     assert record["device"] == record["backend"] == adapter.backends[0]
