@@ -8,12 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 from rlxweb.calibration.corrections import corrections
-from rlxweb.calibration.measure import identity_of
 from rlxweb.calibration.store import store
+from rlxweb.choose.chooser import recent
 from rlxweb.cost.record import Calibration, Point
-from rlxweb.devices.place import CPU, Place, parse_place
+from rlxweb.devices.place import CPU, Place, identity_of, parse_place
 from rlxweb.gpu.port import Want
-from rlxweb.signal.choose import recent
 
 POINTS = (
     Point("call", {}, 1_500.0, 0.125, 11),

@@ -96,7 +96,7 @@ def test_the_record_holds_every_way_of_every_cell(
     }
     assert record["schema"] == "rlxweb.bench.picker/1"
     assert (record["rounds"], record["left_out"]) == (4, [])
-    assert record["engines"] == ["cpu"]
+    assert [name.split()[0] for name in record["engines"]] == ["NumPy"]
     assert {"python", "numpy"} <= set(record["versions"])
     cell = record["cells"][0]
     assert {k: v for k, v in cell.items() if k != "rows"} == {

@@ -6,20 +6,21 @@ import json
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rlxweb.calibration import measure as calibrate
-from rlxweb.calibration.measure import identity_of
+from rlxweb.calibration.known import measure_now
 from rlxweb.calibration.stopwatch import Stopwatch
 from rlxweb.calibration.store import file_name, store
 from rlxweb.cli import calibrate_command
 from rlxweb.cli.calibrate_command import rate
 from rlxweb.cost.record import Point
 from rlxweb.cost.record_json import from_json
-from rlxweb.devices.place import CPU
+from rlxweb.devices.place import CPU, identity_of
 from rlxweb.gpu.port import Want
 from tests.command_line import Said, call, spawn
 from tests.unit.cli.known import POINTS, cpu_record, keep, nothing_known, place_of
@@ -109,7 +110,8 @@ def test_a_device_is_measured_with_its_trips(
     hasty = Stopwatch(sample_ns=1.0, samples=1, least=1)
     monkeypatch.setattr(calibrate, "Stopwatch", lambda: hasty)
     monkeypatch.setattr(calibrate, "kernel_jobs", lambda place: ())
-    monkeypatch.setattr(calibrate_command, "welch_jobs", lambda place: ())
+    briefly = partial(measure_now, jobs=lambda place: ())
+    monkeypatch.setattr(calibrate_command, "measure_now", briefly)
     args = "calibrate", "--device", place_of(adapter), "--budget-s", 300, "--json"
     (record,) = call(capsys, *args).record["records"]
     assert record["device"] == record["backend"] == adapter.backends[0]

@@ -6,12 +6,14 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from rlxweb.calibration import measure as calibrate
 from rlxweb.calibration.kernels import Job
+from rlxweb.calibration.known import measure_now
 from rlxweb.cli import calibrate_command
 from rlxweb.cost.record import Calibration
 from rlxweb.cost.record_json import from_json
@@ -22,13 +24,14 @@ from tests.command_line import call, environment
 from tests.unit.cli.known import cpu_record, keep, nothing_known
 
 STOP = """
-import os, signal, sys
+import functools, os, signal, sys
 import rlxweb.cli.calibrate_command as command
 from rlxweb.cli.main import main
 from rlxweb.calibration.kernels import Job
 def stop():
     os.kill(os.getpid(), signal.SIGINT)
-command.welch_jobs = lambda place: [Job("welch_host", {}, stop)]
+jobs = lambda place: [Job("welch_host", {}, stop)]
+command.measure_now = functools.partial(command.measure_now, jobs=jobs)
 main(["calibrate", "--device", "cpu"])
 """
 
@@ -121,7 +124,8 @@ def add_job(
     monkeypatch: pytest.MonkeyPatch, run: Callable[[], object], what: str = "extra"
 ) -> None:
     jobs = [Job(what, {"rows": 2}, run)]
-    monkeypatch.setattr(calibrate_command, "welch_jobs", lambda place: jobs)
+    with_it = partial(measure_now, jobs=lambda place: jobs)
+    monkeypatch.setattr(calibrate_command, "measure_now", with_it)
 
 
 def failing(error: BaseException) -> Callable[[], object]:

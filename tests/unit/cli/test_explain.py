@@ -22,7 +22,7 @@ from rlxweb.devices.place import CPU
 from rlxweb.errors import OutOfMemory
 from rlxweb.gpu.port import Want
 from rlxweb.signal.costs import estimate_welch_peaks_costs
-from rlxweb.signal.picker import engine_for
+from rlxweb.signal.offers import engine_for
 from tests.command_line import Said, call
 from tests.unit.cli.known import know, nothing_known, place_of
 

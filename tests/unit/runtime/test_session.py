@@ -11,7 +11,8 @@ import pytest
 
 from rlxweb import Device, Graph, Session
 from rlxweb.backends.pool import pool
-from rlxweb.choose.predict import GraphPick
+from rlxweb.choose.chooser import Asked, Pick
+from rlxweb.choose.graphs import GraphJob
 from rlxweb.decision.candidate import Candidate
 from rlxweb.decision.decision import Decision
 from rlxweb.errors import (
@@ -233,16 +234,16 @@ def test_an_automatic_choice_that_refuses_falls_back_and_says_so(
 ) -> None:
     """The graph runs on the CPU; the decision names the device and its reason."""
 
-    def pick(graph: Graph, adapter: str = "") -> GraphPick:
+    async def pick(job: GraphJob, asked: Asked) -> Pick[GraphJob]:
         decision = Decision("device of the test", "it was picked")
-        return GraphPick(Candidate(Device.VULKAN, "none"), decision, {})
+        return Pick(job, Candidate(Device.VULKAN, "none"), decision)
 
     def refuse(self: Session, device: Device) -> object:
         if device is Device.CPU:
             return pool.backend("cpu")
         raise Unsupported("open", "it will not")
 
-    monkeypatch.setattr("rlxweb.runtime.session.auto_pick", pick)
+    monkeypatch.setattr("rlxweb.runtime.session.choose_async", pick)
     monkeypatch.setattr(Session, "_backend", refuse)
     graph = Graph()
     graph.set_outputs([graph.exp(graph.input("x", (2,)))])

@@ -11,8 +11,8 @@ from rlxweb.backends.registry import ROWS, Row
 from rlxweb.calibration.corrections import corrections
 from rlxweb.calibration.store import store
 from rlxweb.calibration.worth import worth
+from rlxweb.choose.chooser import recent
 from rlxweb.devices.place import CPU
-from rlxweb.signal.choose import recent
 from tests.unit.signal.pretend_gpu import LABEL, PLACE, QUICK, SLOW, PretendGpu
 
 VARIABLES = ("DEVICE", "DEVICES", "DENY_DEVICES", "PREFER_DEVICES", "BENCHMARK_PICK")
