@@ -42,8 +42,6 @@ from tests.unit.signal.pretend_gpu import (
     job_of,
 )
 
-pytestmark = pytest.mark.usefixtures("fresh")
-
 SMALL = np.zeros((4, 1152), np.float32)
 LARGE = np.zeros((3000, 1152), np.float32)
 

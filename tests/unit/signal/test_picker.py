@@ -39,8 +39,6 @@ from tests.unit.signal.pretend_gpu import (
     job_of,
 )
 
-pytestmark = pytest.mark.usefixtures("fresh")
-
 
 def candidates(job: WelchJob, **other: Any) -> tuple[Candidate, ...]:
     given = {"places": BOTH, "min_segments": job.min_segments, "mode": job.mode}

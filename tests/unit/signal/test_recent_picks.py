@@ -15,8 +15,6 @@ from rlxweb.signal.engine import NUMPY
 from rlxweb.signal.picker import decide
 from tests.unit.signal.pretend_gpu import BOTH, PretendGpu, job_of
 
-pytestmark = pytest.mark.usefixtures("fresh")
-
 
 def test_a_kept_pick_is_made_anew_with_what_was_learned(
     two: PretendGpu, monkeypatch: pytest.MonkeyPatch
