@@ -75,11 +75,12 @@ def _mark(path: Path) -> pytest.MarkDecorator:
 
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)
-def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:
-    """The second watch, for what the first cannot interrupt."""
-    faulthandler.dump_traceback_later(
-        settings.timeout + GRACE_S, file=_stderr[0], exit=True
-    )
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool | None:
+    """The second watch; the only one where an exception would do harm."""
+    is_only = settings.method == "thread"
+    after_s = settings.timeout + (0 if is_only else GRACE_S)
+    faulthandler.dump_traceback_later(after_s, file=_stderr[0], exit=True)
+    return True if is_only else None  # None: pytest-timeout sets its own
 
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)

@@ -7,6 +7,7 @@ makes of the same failures is tested with the session.
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import subprocess
 import sys
@@ -30,6 +31,7 @@ from rlxweb.gpu.drive import drive
 from rlxweb.gpu.fake import KINDS, STRIKES, Failure, FakePort, Kind
 from rlxweb.gpu.native import NativePort
 from rlxweb.gpu.port import Copy, Dispatch, Range, Want
+from tests.threads import at_once
 
 pytestmark = pytest.mark.fault
 
@@ -291,18 +293,15 @@ def test_a_hung_device_times_out_and_the_process_can_exit(adapter: Want) -> None
 
 @contextmanager
 def ctrl_c_after(seconds: float) -> Iterator[None]:
-    """KeyboardInterrupt in the main thread, as Ctrl-C would raise it."""
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    """Ctrl-C, which reaches the main thread; SIGALRM would be the test's deadline."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    pressed = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT))
+    pressed.start()
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        pressed.cancel()
+        signal.signal(signal.SIGINT, before)
 
 
 def test_ctrl_c_reaches_the_caller_and_the_next_run_is_right(adapter: Want) -> None:
@@ -339,9 +338,5 @@ def test_two_ports_of_one_adapter_work_in_two_threads(adapter: Want) -> None:
             del port
             gc.collect()
 
-    threads = [threading.Thread(target=work) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once([work] * 2)
     assert answers == [RIGHT] * 6

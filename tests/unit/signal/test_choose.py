@@ -301,7 +301,7 @@ def test_threads_use_a_pick_as_often_as_one_would() -> None:
     start = threading.Barrier(4)
 
     def ask() -> int:
-        start.wait()
+        start.wait(60)
         return sum(kept.get("a") is pick for _ in range(60))
 
     with ThreadPoolExecutor(4) as threads:
