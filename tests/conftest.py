@@ -25,7 +25,7 @@ from rlxweb.errors import AdapterMissing
 from rlxweb.gpu.drive import drive
 from rlxweb.gpu.port import DeviceFacts, Dispatch, Port, Range, Want
 
-pytest_plugins = ("tests.deadlines", "tests.slate")
+pytest_plugins = ("tests.deadlines", "tests.quick", "tests.slate")
 
 ADAPTERS = {
     "lavapipe": Want(backends=("vulkan",), name="llvmpipe"),

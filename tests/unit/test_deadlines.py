@@ -10,6 +10,8 @@ import pytest
 
 from tests.command_line import ROOT, environment
 
+pytestmark = pytest.mark.slow
+
 WAITS = "threading.Event().wait()"
 # A loop in C that holds the GIL and looks for no signals.
 COMPUTES = "sum(itertools.repeat(0))"
@@ -30,7 +32,7 @@ PLUGIN = ("-p", "tests.deadlines", "-p", "no:cacheprovider", "-p", "no:randomly"
 
 
 def run_pytest(*args: object, before: str = "") -> subprocess.CompletedProcess[str]:
-    """pytest in a process of its own; `before` is what a shell does first."""
+    """Pytest in a process of its own; `before` is what a shell does first."""
     command = [sys.executable, "-m", "pytest", *PLUGIN, *map(str, args)]
     return subprocess.run(
         ["sh", "-c", f'{before}\nexec "$@"', "sh", *command],
