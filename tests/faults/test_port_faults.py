@@ -292,16 +292,24 @@ def test_a_hung_device_times_out_and_the_process_can_exit(adapter: Want) -> None
 
 
 @contextmanager
-def ctrl_c_after(seconds: float) -> Iterator[None]:
-    """Ctrl-C, which reaches the main thread; SIGALRM would be the test's deadline."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+def ctrl_c_in_a_wait(seconds: float) -> Iterator[None]:
+    """Ctrl-C, so long after the port began to wait for the device."""
+    before, happened = signal.getsignal(signal.SIGINT), waiting.happened
     pressed = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT))
-    pressed.start()
-    try:
-        yield
-    finally:
-        pressed.cancel()
-        signal.signal(signal.SIGINT, before)
+
+    def waits(event: threading.Event, deadline_s: float) -> bool:
+        if not (event.is_set() or pressed.is_alive() or pressed.finished.is_set()):
+            pressed.start()
+        return happened(event, deadline_s)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(waiting, "happened", waits)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            yield
+        finally:
+            pressed.cancel()
+            signal.signal(signal.SIGINT, before)
 
 
 def test_ctrl_c_reaches_the_caller_and_the_next_run_is_right(adapter: Want) -> None:
@@ -318,7 +326,7 @@ def test_ctrl_c_reaches_the_caller_and_the_next_run_is_right(adapter: Want) -> N
         port.submit([run])
         drive(port.read(counter, 0, 4))
 
-    with ctrl_c_after(0.1), pytest.raises(KeyboardInterrupt):
+    with ctrl_c_in_a_wait(0.1), pytest.raises(KeyboardInterrupt):
         submit_and_read()
     got = np.frombuffer(drive(port.read(counter, 0, 4)), np.uint32)
     assert groups <= got[0] <= 2 * groups
