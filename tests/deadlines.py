@@ -12,9 +12,13 @@ The times are ten times and more what tests take on two busy cores.
 from __future__ import annotations
 
 import faulthandler
+import gc
 import os
 import signal
+import sys
 import threading
+import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +33,7 @@ IN_A_LOOP = ("browser",)
 GRACE_S = 30
 
 _stderr: list[int] = []
+_timers: list[threading.Timer] = []
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -53,9 +58,17 @@ def _hear_ctrl_c() -> None:
 
 def _end(why: str) -> None:
     """Stop this process; what it started sees its pipes close and ends, too."""
-    os.write(_stderr[0], f"\n{why}\n".encode())
+    os.write(_stderr[0], "\n\n".join(["", why, *_suspended(), ""]).encode())
     faulthandler.dump_traceback(_stderr[0], all_threads=True)
     os._exit(1)
+
+
+def _suspended() -> Iterator[str]:
+    """Stacks that no thread is in: Playwright leaves the test's to run its own loop."""
+    greenlet = sys.modules.get("greenlet")
+    for one in gc.get_objects() if greenlet else ():
+        if isinstance(one, greenlet.greenlet) and one.gr_frame is not None:
+            yield "suspended:\n" + "".join(traceback.format_stack(one.gr_frame))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -76,14 +89,21 @@ def _mark(path: Path) -> pytest.MarkDecorator:
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)
 def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool | None:
-    """The second watch; the only one where an exception would do harm."""
-    is_only = settings.method == "thread"
-    after_s = settings.timeout + (0 if is_only else GRACE_S)
-    faulthandler.dump_traceback_later(after_s, file=_stderr[0], exit=True)
-    return True if is_only else None  # None: pytest-timeout sets its own
+    """The second watch; where an exception would do harm, in place of the first."""
+    faulthandler.dump_traceback_later(
+        settings.timeout + GRACE_S, file=_stderr[0], exit=True
+    )
+    if settings.method != "thread":
+        return None  # pytest-timeout sets its own
+    why = f"{item.nodeid} took over {settings.timeout:g} s"
+    _timers.append(threading.Timer(settings.timeout, _end, (why,)))
+    _timers[-1].start()
+    return True
 
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)
 def pytest_timeout_cancel_timer(item: pytest.Item) -> None:
-    """Off with it."""
+    """Off with both."""
     faulthandler.cancel_dump_traceback_later()
+    while _timers:
+        _timers.pop().cancel()
