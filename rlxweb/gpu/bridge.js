@@ -116,7 +116,6 @@
       for (const [id, list] of this.lists) if (list.handles.has(handle)) this.lists.delete(id);
       this.faults = this.faults.filter((fault) => !fault.handles?.has(handle));
       this.mapping.get(handle)?.abandon();
-      this.mapping.delete(handle);
       this.buffers.get(handle)?.destroy();
       this.buffers.delete(handle);
     }
@@ -309,8 +308,7 @@
         if (error.name === "late" || error.name === "abandoned") throw error;
         await this.check(handle, deadlineMs);
         if (abandoned) throw refuse("abandoned", error.message);
-        // A busy browser tells of a loss some time after the read has failed of it.
-        throw refuse("lost", (this.lost ||= error.message));
+        throw refuse("lost", (this.lost ||= error.message)); // `device.lost` may tell later
       } finally {
         if (handle !== null && this.mapping.get(handle)?.abandon === abandon) this.mapping.delete(handle);
       }

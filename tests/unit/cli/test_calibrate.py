@@ -28,9 +28,9 @@ QUICK = "calibrate", "--device", "cpu", "--budget-s", 0.2
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> tuple[Said, Path]:
-    """A real, short run in a process of its own, and where it kept its figures."""
+    """A real run in a process of its own, and where it kept its figures."""
     place = tmp_path_factory.mktemp("calibrated")
-    args = "calibrate", "--device", "cpu", "--budget-s", 1, "--json"
+    args = "calibrate", "--device", "cpu", "--budget-s", 60, "--json"
     return spawn(*args, RLX_CACHE_DIR=str(place)), place
 
 
