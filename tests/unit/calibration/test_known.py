@@ -21,6 +21,7 @@ from rlxweb.errors import (
     Unsupported,
 )
 from tests.command_line import environment
+from tests.threads import at_once
 
 POINTS = (Point("call", {}, 1_500.0, 0.1, 7), Point("copy", {"bytes": 64}, 9.0))
 
@@ -93,14 +94,7 @@ def test_threads_that_need_an_engine_measure_it_once(
 
     monkeypatch.setattr("rlxweb.calibration.measure.calibrate", slowly)
     found: list[Calibration] = []
-    threads = [
-        threading.Thread(target=lambda: found.append(record_for("cpu")))
-        for _ in range(4)
-    ]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
+    at_once([lambda: found.append(record_for("cpu"))] * 4)
     assert measured.calls == [CPU]
     assert len({id(record) for record in found}) == 1
     assert capsys.readouterr().err.count("\n") == 1
@@ -223,6 +217,7 @@ def test_a_process_measures_and_the_next_one_reads(tmp_path: Path) -> None:
             capture_output=True,
             text=True,
             check=True,
+            timeout=120,
         )
         for _ in range(2)
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ from rlxweb.cost.record import Calibration, Point
 from rlxweb.device import Device
 from rlxweb.devices.place import CPU, Place, identity_of
 from rlxweb.errors import CalibrationWarning, DeviceLost
+from tests.threads import at_once
 
 
 @pytest.mark.parametrize(
@@ -48,14 +48,7 @@ def test_limits_of_worth(
 
 def test_threads_add_up() -> None:
     seen = Worth()
-    threads = [
-        threading.Thread(target=lambda: [seen.add(1.0) for _ in range(5_000)])
-        for _ in range(4)
-    ]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
+    at_once([lambda: [seen.add(1.0) for _ in range(5_000)]] * 4)
     assert seen.spent_ns == 20_000.0
 
 

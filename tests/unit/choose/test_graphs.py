@@ -138,25 +138,21 @@ def test_wide_types_are_blocked_on_shaders(gpu: PretendGpu) -> None:
 def test_software_that_was_not_measured_is_not_guessed_at() -> None:
     """A record makes it a candidate; without one the reason is told."""
     place = Place(Device.VULKAN, "llvmpipe")
-    store.forget()
     assert priced(place, ("submit",)) == UNMEASURED
     assert way(exponential(), place).blocker == UNMEASURED
     assert gate_of(place) is None
     points = (Point("submit", {}, 5e4), Point("dispatch", {}, 1e3))
     store.save(Calibration("vulkan", *identity_of(place), points))
-    try:
-        job = GraphJob(exponential())
-        (candidate,) = job.offers(place)
-        assert candidate.blocker == ""
-        assert candidate.source == "calibrated"
-        assert candidate.terms is not None
-        assert candidate.terms.sync_ns == 5e4
-        gate = gate_of(place)
-        assert gate is not None
-        assert gate.dispatch_ns == 1e3
-        assert (job.bucket(candidate) or ("",))[0] == candidate.engine
-    finally:
-        store.forget()
+    job = GraphJob(exponential())
+    (candidate,) = job.offers(place)
+    assert candidate.blocker == ""
+    assert candidate.source == "calibrated"
+    assert candidate.terms is not None
+    assert candidate.terms.sync_ns == 5e4
+    gate = gate_of(place)
+    assert gate is not None
+    assert gate.dispatch_ns == 1e3
+    assert (job.bucket(candidate) or ("",))[0] == candidate.engine
 
 
 def test_the_seed_gate_is_rlx_s() -> None:

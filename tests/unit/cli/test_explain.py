@@ -5,9 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +22,7 @@ from rlxweb.gpu.port import Want
 from rlxweb.signal.costs import estimate_welch_peaks_costs
 from rlxweb.signal.offers import engine_for
 from tests.command_line import Said, call
-from tests.unit.cli.known import know, nothing_known, place_of
+from tests.unit.cli.known import know, place_of
 
 TERMS = {f.name for f in fields(Terms)} | {"total_ns"}
 KEYS = {
@@ -40,13 +38,6 @@ SIZES = [
     (5, 8191, 1, 2),
     (100_000, 4096, 2049, 3),
 ]
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("RLX_CACHE_DIR", str(tmp_path / "cache"))
-    with nothing_known():
-        yield
 
 
 @pytest.fixture

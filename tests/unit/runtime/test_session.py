@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
-import threading
+from functools import partial
 
 import numpy as np
 import pytest
@@ -28,6 +28,7 @@ from rlxweb.errors import (
 )
 from rlxweb.limits import shrunk
 from rlxweb.runtime.session import CompiledGraph
+from tests.threads import at_once
 
 X = np.arange(8, dtype=np.float32).reshape(2, 4)
 
@@ -221,11 +222,7 @@ def test_threads_may_share_a_compiled_graph(compiled: CompiledGraph) -> None:
             if (compiled.run({"x": x})[0] != 4 * seed).any():
                 wrong.append(seed)
 
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(8)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
+    at_once([partial(work, k) for k in range(8)])
     assert wrong == []
 
 

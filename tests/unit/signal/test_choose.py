@@ -40,8 +40,6 @@ from tests.unit.signal.pretend_gpu import (
     job_of,
 )
 
-pytestmark = pytest.mark.usefixtures("fresh")
-
 SMALL = np.zeros((4, 1152), np.float32)
 LARGE = np.zeros((3000, 1152), np.float32)
 
@@ -299,7 +297,7 @@ def test_threads_use_a_pick_as_often_as_one_would() -> None:
     start = threading.Barrier(4)
 
     def ask() -> int:
-        start.wait()
+        start.wait(60)
         return sum(kept.get("a") is pick for _ in range(60))
 
     with ThreadPoolExecutor(4) as threads:

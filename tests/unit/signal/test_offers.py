@@ -37,8 +37,6 @@ from tests.unit.signal.pretend_gpu import (
     job_of,
 )
 
-pytestmark = pytest.mark.usefixtures("fresh")
-
 
 def ways_of(job: WelchJob) -> dict[str, Candidate]:
     return by_name(welch_candidates(job, BOTH))

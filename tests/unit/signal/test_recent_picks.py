@@ -13,8 +13,6 @@ from rlxweb.device import Device
 from rlxweb.devices.place import CPU
 from tests.unit.signal.pretend_gpu import BOTH, PretendGpu, job_of
 
-pytestmark = pytest.mark.usefixtures("fresh")
-
 
 def test_a_kept_pick_is_made_anew_with_what_was_learned(
     two: PretendGpu, monkeypatch: pytest.MonkeyPatch

@@ -36,8 +36,6 @@ from rlxweb.signal.engine import device_engine
 from rlxweb.signal.result import WelchPeaks
 from tests.unit.signal.pretend_gpu import LABEL, PretendGpu, Speed
 
-pytestmark = pytest.mark.usefixtures("fresh")
-
 SHARP = 1e-9
 SINGLE = 1e-5
 
