@@ -121,13 +121,14 @@ def engine(
 ) -> Engine:
     """NumPy for None, else the adapter; the port itself enforces `limits`."""
     ways = [] if optimise else ["unoptimised"]
+    if not variants:
+        ways.append("without variants")
     if want is None:
-        return Engine(" ".join(["NumPy", *ways]), CpuBackend(), optimise)
+        numpy = CpuBackend() if variants else CpuBackend(variants=())
+        return Engine(" ".join(["NumPy", *ways]), numpy, optimise)
     if limits is not None:
         want = Want(want.backends, want.name, want.features, limits)
         ways.append("shrunk")
-    if not variants:
-        ways.append("without variants")
     made = WebGpuBackend(_port(want), variants=variants)
     return Engine(" ".join([made.name, *ways]), made, optimise)
 

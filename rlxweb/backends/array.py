@@ -1,22 +1,195 @@
 """Runs a plan, or a bare graph, over any NumPy-like namespace by the ops' references.
 
-This is the meaning of every op put to work: the CPU backend runs plans with it, and
-the tests evaluate graphs with it in float64 as their oracle.
+This is the meaning of every op put to work: `ArrayBackend` is an engine on NumPy or on
+a library that looks like it, and the tests evaluate graphs in float64 as their oracle.
+Nothing here touches a device array but through its own namespace.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
 
 import numpy as np
 
-from rlxweb.errors import InputError
+from rlxweb.backends.protocol import Array, Backend, Program, own
+from rlxweb.compile.plan import Plan
+from rlxweb.compile.target import Target
+from rlxweb.errors import GraphError, InputError
+from rlxweb.host.variants import Variant
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph, Node
+from rlxweb.ir.lowering import Leaf
 from rlxweb.ir.op import registry
 
-Reference = Callable[..., Any]
+
+class DeviceArray(Protocol):
+    """What is asked of an array outside its own namespace."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> object: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """One node as a function call: what to call, on which values, to which.
+
+    dtype  the node's element type in the library's own words
+    """
+
+    node: Node
+    function: Callable[..., DeviceArray]
+    inputs: tuple[int, ...]
+    drop: tuple[int, ...]
+    dtype: object
+
+
+@dataclass(slots=True)
+class ArrayProgram(Program):
+    """A plan as a flat list of calls; constants and params lie on the device."""
+
+    plan: Plan
+    calls: list[_Call]
+    constants: dict[int, DeviceArray]
+    params: dict[str, DeviceArray] = field(default_factory=dict)
+
+
+def array_target(name: str, dtypes: frozenset[DType]) -> Target:
+    """The target of a library that has every op, makes its own views and no kernels."""
+    return Target(
+        name=name,
+        dtypes=dtypes,
+        native=lambda op, inputs, out, attrs: True,
+        max_operands=1 << 30,
+        keeps_views=True,
+        bool_bytes=1,
+    )
+
+
+class ArrayBackend(Backend):
+    """See `protocol.Backend`. Values are dropped once no later step reads them.
+
+    xp         the namespace: the functions that references call, and the dtypes
+    target     what the compiler is told; `array_target` makes the usual one
+    to_device  NumPy array → array of xp
+    to_host    array of xp → NumPy array; it may lie in the same memory
+    variants   faster ways to run an op on these arrays, the first open one is taken
+    """
+
+    # Said of each instance; the class must have them to be an engine.
+    name = adapter = api = driver = ""
+    software = False
+    target = array_target("arrays", frozenset())
+
+    def __init__(
+        self,
+        xp: Any,
+        target: Target,
+        *,
+        name: str,
+        adapter: str = "",
+        api: str = "",
+        driver: str = "",
+        software: bool = False,
+        to_device: Callable[[Array], DeviceArray],
+        to_host: Callable[[Any], Array],
+        variants: Sequence[Variant] = (),
+    ) -> None:
+        self.target = target
+        self.name, self.adapter = name, adapter or name
+        self.api, self.driver = api, driver
+        self.software = software
+        self._xp = xp
+        self._to_device, self._to_host = to_device, to_host
+        self._variants = tuple(variants)
+        one = to_device(np.zeros(1, np.float32))
+        # A library whose arrays lie in host memory lends it out: twice the same bytes.
+        self._lends = np.may_share_memory(to_host(one), to_host(one))
+
+    async def prepare(self, plan: Plan) -> ArrayProgram:
+        graph = plan.graph
+        nodes = [graph.node(i) for step in plan.steps for i in step.nodes]
+        keep = set(graph.outputs) | {
+            n.id for n in graph.nodes() if isinstance(registry.get(n.op).lower, Leaf)
+        }
+        drops = order_of_release([n.inputs for n in nodes], keep)
+        dtypes = {
+            dtype: self._to_device(np.zeros(1, dtype.numpy)).dtype
+            for dtype in {n.type.dtype for n in nodes}
+        }
+        calls = [
+            _Call(n, self._function(graph, n), n.inputs, tuple(d), dtypes[n.type.dtype])
+            for n, d in zip(nodes, drops, strict=True)
+        ]
+        constants = {
+            n.id: self._to_device(n.attrs["value"].array)
+            for n in graph.nodes()
+            if n.op == "constant"
+        }
+        return ArrayProgram(plan, calls, constants)
+
+    def _function(self, graph: Graph, node: Node) -> Callable[..., DeviceArray]:
+        types = tuple(graph.node(i).type for i in node.inputs)
+        for row in self._variants:
+            if row.op == node.op and row.gate(types, node.type, node.attrs):
+                return row.run
+        return partial(registry.get(node.op).reference, self._xp)
+
+    async def set_param(self, program: Program, name: str, value: Array) -> None:
+        own(ArrayProgram, program).params[name] = self._to_device(np.array(value))
+
+    async def run(self, program: Program, feeds: Mapping[str, Array]) -> list[Array]:
+        program = own(ArrayProgram, program)
+        graph, held = program.plan.graph, program.params
+        values = dict(program.constants)
+        for name, node in (graph.named("input") | graph.named("param")).items():
+            given = held[name] if name in held else self._to_device(feeds[name])
+            values[node.id] = given
+        leaves = list(values.values())
+        with np.errstate(all="ignore"):
+            for call in program.calls:
+                arrays = [values[i] for i in call.inputs]
+                made = call.function(call.node.attrs, *arrays)
+                values[call.node.id] = self._checked(call, made)
+                for at in call.drop:
+                    values.pop(at, None)
+        others = [self._to_host(leaf) for leaf in leaves] if self._lends else []
+        outs: list[Array] = []
+        for i in graph.outputs:
+            outs.append(_own(self._to_host(values[i]), [*others, *outs]))
+        return outs
+
+    def _checked(self, call: _Call, made: object) -> DeviceArray:
+        """The array, or GraphError when a reference breaks its own shape rule."""
+        array: DeviceArray = self._xp.asarray(made)
+        want = call.node.type
+        if array.dtype != call.dtype or tuple(array.shape) != want.shape:
+            raise GraphError(
+                str(call.node),
+                f"its reference returned {list(array.shape)} {array.dtype}",
+                f"its shape rule says {want}",
+                "mend the op's record",
+            )
+        return array
+
+    async def release(self, program: Program) -> None:
+        program = own(ArrayProgram, program)
+        program.calls.clear()
+        program.constants.clear()
+        program.params.clear()
+
+
+def _own(array: Array, others: Sequence[Array]) -> Array:
+    """The array itself, or a copy when its memory is not the caller's to write."""
+    plain = array.flags.c_contiguous and array.flags.writeable
+    if not plain or any(np.may_share_memory(array, o) for o in others):
+        return array.copy(order="C")
+    return array
 
 
 def evaluate(
@@ -58,7 +231,7 @@ def _value(
         op = registry.get(node.op)
         value = op.reference(xp, attrs, *(values[i] for i in node.inputs))
     if promote and node.type.dtype.is_float:
-        value = xp.asarray(value, dtype=np.float64)
+        value = xp.asarray(value, dtype=xp.float64)
     return value
 
 

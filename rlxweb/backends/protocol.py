@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
-from rlxweb.compile.plan import Plan
-from rlxweb.compile.target import Target
 from rlxweb.errors import GraphError, Unsupported
-from rlxweb.limits import Limits
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # an engine says what it is before anybody compiles for it
     import numpy.typing as npt
+
+    from rlxweb.compile.plan import Plan
+    from rlxweb.compile.target import Target
+    from rlxweb.limits import Limits
 
 Array: TypeAlias = "npt.NDArray[Any]"
 

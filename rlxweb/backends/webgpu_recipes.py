@@ -15,12 +15,11 @@ from typing import Any
 from rlxweb.errors import LimitExceeded
 from rlxweb.ir.dtype import DType, as_dtype
 from rlxweb.ir.lowering import Compose, HostOnly, Kernel, Recipe, Ref
-from rlxweb.ir.op import Op, TensorType
+from rlxweb.ir.op import Op, TensorType, Types
 from rlxweb.kernels.launch import Launch, launches
 from rlxweb.limits import Limits
 from rlxweb.recipes.variants import Hardware, variants_of
 
-Types = tuple[TensorType, ...]
 CAPACITY = 1024
 
 

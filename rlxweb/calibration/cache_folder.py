@@ -7,15 +7,13 @@ read-only home) what was measured lives as long as the process, and that is said
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 import threading
 import warnings
 from pathlib import Path
 from typing import Any
 
 from rlxweb.devices.policy import cache_dir_from_env
-from rlxweb.errors import CalibrationWarning
+from rlxweb.errors import CalibrationWarning, RecordingError
 from rlxweb.gpu.drive import in_a_tab
 
 # A calibration is some 20 KB; what is larger is not one of ours.
@@ -54,32 +52,30 @@ def write_json(path: Path, document: Any) -> bool:
 
     Readers see the old file or the new one, whoever else writes at the same time.
     """
+    # Written seldom, and never in a tab: not worth its place in every import.
+    from rlxweb.io.writers import atomic_path
+
     text = json.dumps(document, indent=1, allow_nan=False)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(
-            dir=path.parent, prefix=f".{path.stem}-", suffix=".tmp"
-        )
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-            os.replace(temporary, path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        with atomic_path(path) as temporary:
+            temporary.write_text(text, encoding="utf-8")
     except OSError as error:
-        _say_once(path.parent, error)
+        _say_once(path.parent, error.strerror or str(error))
+        return False
+    except RecordingError as error:
+        _say_once(path.parent, error.problem)
         return False
     return True
 
 
-def _say_once(folder: Path, error: OSError) -> None:
+def _say_once(folder: Path, why: str) -> None:
     with _lock:
         if str(folder) in _said:
             return
         _said.add(str(folder))
     warnings.warn(
-        f"measurements cannot be kept in {folder} ({error.strerror or error}); they "
+        f"measurements cannot be kept in {folder} ({why}); they "
         "last as long as this process. RLX_CACHE_DIR names another folder",
         CalibrationWarning,
         stacklevel=4,

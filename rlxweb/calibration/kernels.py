@@ -18,18 +18,17 @@ import numpy as np
 from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import Array
 from rlxweb.compile.pipeline import compile_graph
+from rlxweb.cost.kinds import KINDS, Probe
 from rlxweb.device import Device
 from rlxweb.devices.place import Place
 from rlxweb.gpu.drive import drive
-from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
-from rlxweb.ir.op import TensorType, registry
 from rlxweb.ir.tensor import Tensor
 
 MIB = 1 << 20
 DISPATCHES = 64
-CHAIN = 32
-"""Links of the fused chain on a device, and calls timed on the CPU."""
+CALLS = 32
+"""NumPy calls timed as one."""
 
 
 def _nothing() -> None:
@@ -78,38 +77,31 @@ class Prepared:
         drive(self._backend.release(self._program))
 
 
-def graph_job(
-    place: Place,
-    what: str,
-    size: Mapping[str, int],
-    shapes: Mapping[str, tuple[int, ...]],
-    build: Callable[..., Tensor],
-    per: int = 1,
-) -> Job:
-    """Time `build(graph, *params)`; one number of its result comes back.
+def graph_job(place: Place, what: str, probe: Probe, per: int = 1) -> Job:
+    """Time the probe's graph; one number of its result comes back.
 
     Errors   those of compiling: LimitExceeded, ShaderRejected, OutOfMemory …
     """
     graph = Graph(f"calibrate {what}")
-    params = [graph.param(name, shape) for name, shape in shapes.items()]
-    result = build(graph, *params)
+    params = [graph.param(name, shape) for name, shape in probe.shapes.items()]
+    result = probe.build(graph, *params)
     for axis in range(result.rank):
         result = graph.narrow(result, axis, 0, 1)
     graph.set_outputs([result])
     compiled = Prepared(place, graph)
     draw = np.random.default_rng(0)
-    for name, shape in shapes.items():
+    for name, shape in probe.shapes.items():
         compiled.set_param(name, draw.standard_normal(shape, np.float32))
-    return Job(what, size, compiled.run, "run", per, close=compiled.close)
+    return Job(what, probe.size, compiled.run, "run", per, close=compiled.close)
 
 
 def empty_run(place: Place) -> Job:
     """A run of next to nothing: what every other run has on top of its kernels."""
-    job = graph_job(place, "run", {}, {"x": (4,)}, lambda g, x: x * 2.0)
+    job = graph_job(place, "run", Probe("run", {}, {"x": (4,)}, lambda g, x: x * 2.0))
     return Job("run", {}, job.run, close=job.close)
 
 
-TELLING = 4
+TELLING = sum(kind.probes is not None for kind in KINDS.values())
 """Kernels without which no graph can be priced; they come before everything else."""
 
 
@@ -119,58 +111,10 @@ def kernel_jobs(place: Place) -> Iterator[tuple[str, Callable[[], Job]]]:
     A builder compiles when it is called.
     """
     is_cpu = place.device is Device.CPU
-    yield "matmul 256", partial(_matmul, place, 256)
-    yield "fft 64 × 2048", partial(_fft, place, 2048, 64)
-    yield f"copy {2 * MIB:,}", partial(_copy, place, 2 * MIB)
-    if is_cpu:
-        yield "elementwise", partial(_curved, place, 128 << 10)
-    else:
-        yield "elementwise", partial(_chain, place, 1 * MIB)
-    yield "fft 256 × 128", partial(_fft, place, 128, 256)
-    for n in (64, 512) if is_cpu else (64, 512, 1024):
-        yield f"matmul {n}", partial(_matmul, place, n)
-    for nbytes in (64 << 10, 64 * MIB):
-        yield f"copy {nbytes:,}", partial(_copy, place, nbytes)
-
-
-def _matmul(place: Place, n: int) -> Job:
-    size = {"m": n, "k": n, "n": n}
-    shapes = {"a": (n, n), "b": (n, n)}
-    return graph_job(place, "matmul", size, shapes, lambda g, a, b: a @ b)
-
-
-def _fft(place: Place, n: int, rows: int) -> Job:
-    size = {"n": n, "rows": rows}
-    shapes = {"x": (rows, 2 * n)}
-    return graph_job(place, "fft", size, shapes, lambda g, x: g.apply("fft", x))
-
-
-def _copy(place: Place, nbytes: int) -> Job:
-    size = {"bytes": 2 * nbytes}  # read and written
-    return graph_job(place, "copy", size, {"x": (nbytes // 4,)}, lambda g, x: x * 1.5)
-
-
-def _chain(place: Place, cells: int) -> Job:
-    size = {"bytes": 8 * cells, "flops": 2 * CHAIN * cells}
-
-    def build(g: Graph, x: Tensor) -> Tensor:
-        y = x
-        for _ in range(CHAIN):
-            y = y * 0.999 + 0.001
-        return y
-
-    return graph_job(place, "elementwise", size, {"x": (cells,)}, build)
-
-
-def _curved(place: Place, cells: int) -> Job:
-    """NumPy on a function that is more than one pass: its arithmetic by our count."""
-    gelu = registry.get("gelu")
-    kind = TensorType((cells,), DType.F32)
-    flops = int(gelu.flops((kind,), kind, {}))
-    size = {"bytes": 8 * cells, "flops": flops}
-    return graph_job(
-        place, "elementwise", size, {"x": (cells,)}, lambda g, x: g.gelu(x)
-    )
+    kinds = ((k.name, k.probes) for k in KINDS.values() if k.probes is not None)
+    found = [(what, probe) for what, probes in kinds for probe in probes(is_cpu)]
+    for what, probe in sorted(found, key=lambda pair: pair[1].turn):
+        yield probe.name, partial(graph_job, place, what, probe)
 
 
 def call_job(place: Place) -> Job:
@@ -178,11 +122,11 @@ def call_job(place: Place) -> Job:
 
     def build(g: Graph, x: Tensor) -> Tensor:
         y = x
-        for _ in range(CHAIN):
+        for _ in range(CALLS):
             y = y + x
         return y
 
-    return graph_job(place, "call", {}, {"x": (4,)}, build, per=CHAIN)
+    return graph_job(place, "call", Probe("call", {}, {"x": (4,)}, build), per=CALLS)
 
 
 _fresh = itertools.count(random.SystemRandom().randrange(1 << 30))

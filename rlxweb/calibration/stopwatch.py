@@ -1,18 +1,22 @@
-"""Median and spread of a short piece of work. Owns warm-up and repetition only.
+"""Median and spread of short pieces of work, alone or in turns with others.
 
-Machines are shared: a figure is the median of several samples, each long enough for the
-clock, with the interquartile range beside it.
+Owns warm-up, repetition and the statistics. Machines are shared: a figure is the median
+of several samples, each long enough for the clock, with the interquartile range beside
+it. What is to be compared is timed in rounds, in a new order each time, so that what
+else the machine does falls on all alike.
 """
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 Clock = Callable[[], int]
+Run = Callable[[], object]
 
 MOST_UNSEEN = 1024
 """Repetitions after which work that takes no time on the clock is left at that."""
@@ -22,22 +26,24 @@ MOST_UNSEEN = 1024
 class Timing:
     """ns per call: median of `samples`, spread = interquartile range / median.
 
-    first_ns is the very first call, compiling and all.
+    first_ns is the very first call, compiling and all; a sample is of `calls` calls.
     """
 
     ns: float
     spread: float
     samples: int
     first_ns: float
+    calls: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Stopwatch:
     """How carefully to time.
 
-    sample_ns  shorter calls are repeated until a sample lasts so long
+    sample_ns  shorter calls are repeated until a sample lasts so long; 0: never
     samples    at most; `least` at least, however slow the work is
     budget_ns  no further sample is begun after this much time, but for the least
+    slow_ns    work that takes longer gets the least
     """
 
     sample_ns: float = 2e6
@@ -45,34 +51,60 @@ class Stopwatch:
     least: int = 3
     budget_ns: float = 0.12e9
     clock: Clock = time.perf_counter_ns
+    slow_ns: float = math.inf
 
-    def time(self, run: Callable[[], object]) -> Timing:
+    def time(self, run: Run) -> Timing:
         """Time `run`: a first call, a warm one, then the samples."""
-        first = self._call(run, 1)
-        warm = self._call(run, 1)
-        calls = self._calls(run, warm)
-        begun = self.clock()
-        taken: list[float] = []
-        while len(taken) < self.samples:
-            taken.append(self._call(run, calls))
-            late = self.clock() - begun > self.budget_ns
-            if late and len(taken) >= self.least:
-                break
-        low, middle, high = np.percentile(taken, [25, 50, 75])
-        spread = float((high - low) / middle) if middle else 0.0
-        return Timing(max(float(middle), 1.0), spread, len(taken), max(first, 1.0))
+        (timing,) = self.interleaved([run], settle=False)
+        return timing
 
-    def _calls(self, run: Callable[[], object], warm: float) -> int:
-        """How often to repeat `run` for one sample."""
-        calls = 1
+    def interleaved(self, runs: Sequence[Run], settle: bool = True) -> list[Timing]:
+        """Time each: a first call and a warm one, then samples in shuffled rounds.
+
+        settle  one call that is not measured goes before each sample: these are warm
+                figures, not what the one before left in the caches
+        """
+        ready = [self._begin(run) for run in runs]
+        taken: list[list[float]] = [[] for _ in runs]
+        begun = self.clock()
+        shuffle = np.random.default_rng(0).permutation
+        for round_ in range(self.samples):
+            late = self.clock() - begun > self.budget_ns
+            if late and round_ >= self.least:
+                break
+            for at in shuffle(len(runs)):
+                _, calls, slow = ready[at]
+                if slow and round_ >= self.least:
+                    continue
+                if settle:
+                    runs[at]()
+                taken[at].append(self._call(runs[at], calls))
+        return [
+            _timing(own, first, calls)
+            for own, (first, calls, _) in zip(taken, ready, strict=True)
+        ]
+
+    def _begin(self, run: Run) -> tuple[float, int, bool]:
+        """Its first call, how often to repeat it for one sample, and is it slow?"""
+        first = self._call(run, 1)
+        if not self.sample_ns:
+            return first, 1, False
+        calls, warm = 1, self._call(run, 1)
+        slow = warm > self.slow_ns
         # A browser's clock ticks in tenths of milliseconds; shorter work takes none.
         while warm <= 0 and calls < MOST_UNSEEN:
             calls *= 2
             warm = self._call(run, calls)
-        return max(1, int(self.sample_ns / warm)) if warm > 0 else calls
+        return first, max(1, int(self.sample_ns / warm)) if warm > 0 else calls, slow
 
-    def _call(self, run: Callable[[], object], calls: int) -> float:
+    def _call(self, run: Run, calls: int) -> float:
         begun = self.clock()
         for _ in range(calls):
             run()
         return (self.clock() - begun) / calls
+
+
+def _timing(taken: Sequence[float], first: float, calls: int) -> Timing:
+    low, middle, high = np.percentile(taken, [25, 50, 75])
+    ns = max(float(middle), 1.0)
+    return Timing(ns, float(high - low) / ns, len(taken), max(first, 1.0), calls)

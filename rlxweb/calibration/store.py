@@ -7,13 +7,13 @@ as none: it is measured anew and written over.
 
 from __future__ import annotations
 
-import hashlib
 import re
 import threading
 from pathlib import Path
 
 from rlxweb.calibration.cache_folder import cache_folder, read_json, write_json
-from rlxweb.cost.record import Calibration, from_json
+from rlxweb.cost.record import Calibration
+from rlxweb.cost.record_json import from_json
 from rlxweb.errors import InputError
 
 Identity = tuple[str, ...]
@@ -27,6 +27,8 @@ class CalibrationStore:
         self._folder = folder
         self._known: dict[Identity, Calibration] = {}
         self._looked: set[tuple[str, Identity]] = set()
+        self.changes = 0
+        """How often something was saved: what was decided before it is out of date."""
         self._lock = threading.RLock()
 
     @property
@@ -53,6 +55,7 @@ class CalibrationStore:
         """Keep a record; the file it went to, or None where it stays in memory."""
         with self._lock:
             self._known[record.identity] = record
+            self.changes += 1
             folder = self.folder
         if folder is None:
             return None
@@ -79,6 +82,8 @@ class CalibrationStore:
 
 def file_name(identity: Identity) -> str:
     """The engine's name for people and a digest that tells identities apart."""
+    import hashlib  # slow to load, and only files need it
+
     words = re.sub(r"[^a-z0-9]+", "-", " ".join(identity[:2]).lower()).strip("-")
     digest = hashlib.sha256("\0".join(identity).encode()).hexdigest()[:12]
     return f"{PREFIX}{words[:60]}-{digest}.json"

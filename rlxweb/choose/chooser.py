@@ -5,7 +5,8 @@ A job offers its ways at a place, each priced or blocked with a reason. Asked in
 1. The caller named a device or an adapter: its best way, or the error that says why
    not. Never swapped for another.
 2. RLX_DEVICE names one: the same, but what it cannot run is warned about and passed on.
-3. The very job was settled lately under the same policy: that pick, for some uses.
+3. The very job was settled lately, under the same policy and with nothing measured
+   since: that pick, for some uses.
 4. It is too small to pay for opening other devices: the CPU's best way.
 5. Every way at every place the policy allows: the fastest by prediction, or a preferred
    device that is nearly as fast. Engines nobody measured are measured when work is
@@ -25,6 +26,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from rlxweb.calibration.corrections import Bucket, corrections
 from rlxweb.calibration.known import UNMEASURED, measure_if_worth_it
+from rlxweb.calibration.store import store
 from rlxweb.calibration.worth import Worth, worth
 from rlxweb.decision.candidate import Candidate, comparison, ranked
 from rlxweb.decision.decision import Decision
@@ -211,7 +213,8 @@ def choose(job: J, asked: Asked = OPEN) -> Pick[J]:
     named = _by_environment(job, policy, asked)  # 2
     if named is not None:
         return named
-    key = (job.key, policy, frozenset(asked.adapters.items()))
+    adapters = frozenset(asked.adapters.items())
+    key = (job.key, policy, adapters, store.changes)
     known = None if job.key is None else recent.get(key)  # 3
     if known is not None:
         return known
@@ -238,7 +241,7 @@ async def choose_async(job: J, asked: Asked = OPEN) -> Pick[J]:
 
 def _named(job: J, place: Place, why: str) -> Pick[J]:
     """The best way there. Unmeasured ones stay open: the place was asked for."""
-    key = (job.key, place, why)
+    key = (job.key, place, why, store.changes)
     pick = None if job.key is None else recent.get(key)
     if pick is None:
         pick = best_of(job, job.asked(place), why)

@@ -1,8 +1,7 @@
 """The picker's benchmark: predict every cell, then run every way, then compare.
 
 Predictions are made before a cell is run, and nothing is learned from the sweep while
-it lasts. The ways of a cell run in turns, in a new order each round, so that what else
-the machine does falls on all alike; first calls, which compile, are not counted.
+it lasts. The ways of a cell run in turns; first calls, which compile, are not counted.
 """
 
 from __future__ import annotations
@@ -11,11 +10,13 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rlxweb.calibration.stopwatch import Clock, Stopwatch
 from rlxweb.decision.candidate import Candidate
 from rlxweb.device import Device
 from rlxweb.devices.place import Place
@@ -26,13 +27,9 @@ from rlxweb.signal.offers import WelchJob, engine_for
 from rlxweb.signal.presets import from_preset
 
 Rows = NDArray[np.float32]
-Clock = Callable[[], int]
 
-# Shorter calls are repeated until a sample lasts so long.
-SAMPLE_NS = 2e6
 # Ways slower than this get fewer rounds, and their count stands beside the figure.
 SLOW_NS = 1e9
-SLOW_ROUNDS = 3
 # What a way may die of without ending the sweep.
 FAILURES = (RlxError, MemoryError)
 
@@ -195,60 +192,41 @@ class Sweep:
         found.sort(key=lambda c: c.predicted_ns)
         draw = np.random.default_rng(cell.n_fft + cell.batch)
         x = draw.standard_normal((cell.batch, cell.n_samples), np.float32)
-        return Measured(cell, tuple(self._interleaved(found, job, x)))
+        return Measured(cell, tuple(self._timed(found, job, x)))
 
-    def _interleaved(
+    def _timed(
         self, found: Sequence[Candidate], job: WelchJob, x: Rows
-    ) -> list[Row]:
-        begun_rows = [self._begin(c, job, x) for c in found]
-        rows, warm = [r for r, _ in begun_rows], [ns for _, ns in begun_rows]
-        taken: dict[int, list[float]] = {
-            at: [] for at, row in enumerate(rows) if not row.error
-        }
-        begun = self.clock()
-        shuffle = np.random.default_rng(0).permutation
-        for round_ in range(self.rounds):
-            late = self.clock() - begun > self.budget_s * 1e9
-            if late and round_ >= self.least:
-                break
-            for at in map(int, shuffle(list(taken))):
-                if warm[at] > SLOW_NS and round_ >= SLOW_ROUNDS:
-                    continue
-                count = max(1, int(SAMPLE_NS / max(warm[at], 1.0)))
-                try:
-                    # Warm figures: not what the way before left in the caches.
-                    self.runner(found[at], job, x)
-                    taken[at].append(self._time(found[at], job, x, count))
-                except FAILURES as error:
-                    rows[at] = Row(found[at], error=_said(error))
-                    del taken[at]
-        for at, ns in taken.items():
-            low, middle, high = np.percentile(ns, [25, 50, 75])
-            rows[at] = replace(
-                rows[at],
-                measured_ns=max(float(middle), 1.0),
-                spread=float((high - low) / max(middle, 1.0)),
-                samples=len(ns),
-            )
-        return rows
-
-    def _begin(self, candidate: Candidate, job: WelchJob, x: Rows) -> tuple[Row, float]:
-        """The first call, which compiles, and how long a warm one takes."""
-        try:
-            first = self._time(candidate, job, x, 1)
-            return Row(candidate, first_ns=first), self._time(candidate, job, x, 1)
-        except FAILURES as error:
-            return Row(candidate, error=_said(error)), 0.0
-
-    def _time(self, candidate: Candidate, job: WelchJob, x: Rows, calls: int) -> float:
-        begun = self.clock()
-        for _ in range(calls):
-            self.runner(candidate, job, x)
-        return (self.clock() - begun) / calls
+    ) -> Iterator[Row]:
+        watch = Stopwatch(
+            samples=self.rounds,
+            least=self.least,
+            budget_ns=self.budget_s * 1e9,
+            clock=self.clock,
+            slow_ns=SLOW_NS,
+        )
+        tries = [_Try(partial(self.runner, c, job, x)) for c in found]
+        for one, tried, took in zip(
+            found, tries, watch.interleaved(tries), strict=True
+        ):
+            if tried.error:
+                yield Row(one, error=tried.error)
+            else:
+                yield Row(one, took.ns, took.spread, took.samples, took.first_ns)
 
 
-def _said(error: BaseException) -> str:
-    return str(error) or type(error).__name__
+@dataclass(slots=True)
+class _Try:
+    """Runs until it fails, and does nothing from then on."""
+
+    run: Callable[[], object]
+    error: str = ""
+
+    def __call__(self) -> None:
+        if not self.error:
+            try:
+                self.run()
+            except FAILURES as error:
+                self.error = str(error) or type(error).__name__
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from rlxweb.calibration.measure import BUDGET_S, no_progress
 from rlxweb.calibration.measure import Progress as Step
 from rlxweb.calibration.store import file_name, store
 from rlxweb.cli.versions import rlxweb_version
+from rlxweb.cost.kinds import rate_of
 from rlxweb.cost.record import Calibration, Point
 from rlxweb.decision.terms import human_ns
 from rlxweb.devices.place import Place, available_places, parse_place
@@ -166,14 +167,5 @@ def _print(console: Console, one: Measured) -> None:
 
 def rate(point: Point) -> str:
     """Bytes or operations per second, where the size says how many."""
-    size = point.size
-    if point.what == "matmul":
-        return f"{2.0 * size['m'] * size['k'] * size['n'] / point.ns:.3g} GFLOP/s"
-    if point.what == "fft":
-        flops = 5.0 * size["rows"] * size["n"] * math.log2(max(2, size["n"]))
-        return f"{flops / point.ns:.3g} GFLOP/s"
-    if point.what == "elementwise":
-        return f"{size['flops'] / point.ns:.3g} GFLOP/s"
-    if "bytes" in size:
-        return f"{size['bytes'] / point.ns:.3g} GB/s"
-    return ""
+    per_ns, unit = rate_of(point)
+    return f"{per_ns:.3g} {unit}" if per_ns else ""

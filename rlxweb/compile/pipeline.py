@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from rlxweb.compile.fused_ops import choose_fusions
 from rlxweb.compile.memory import assign
-from rlxweb.compile.passes.decompose import decompose
-from rlxweb.compile.passes.fuse_ops import choose_fusions
-from rlxweb.compile.passes.simplify import drop_dead, fold_constants, share_common
 from rlxweb.compile.plan import Plan
 from rlxweb.compile.plan_work import profile_plan
+from rlxweb.compile.rewrites import decompose, drop_dead, fold_constants, share_common
 from rlxweb.compile.schedule import schedule
 from rlxweb.compile.target import Target
 from rlxweb.decision.decision import Decision

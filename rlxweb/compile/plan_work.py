@@ -10,7 +10,7 @@ from rlxweb.compile.plan import Plan, Step
 from rlxweb.compile.target import Target
 from rlxweb.cost.graph_work import flops_of, item_of
 from rlxweb.cost.io_profile import GraphIoProfile
-from rlxweb.cost.work import Item, Kind, Work
+from rlxweb.cost.work import Item, Work
 from rlxweb.ir.op import TensorType, registry
 from rlxweb.ir.shape import numel
 
@@ -56,7 +56,7 @@ def _item(plan: Plan, step: Step, target: Target) -> Item:
         one = item_of(graph, node, starts)
         return Item(one.kind, step.label, starts, one.flops, nbytes, one.size)
     flops = sum(flops_of(graph, graph.node(i)) for i in step.nodes)
-    kind: Kind = "elementwise" if step.kind == "region" else "copy"
+    kind = "elementwise" if step.kind == "region" else "copy"
     # Side by side, each part is copied to its place by a kernel of its own.
     parts = sum(0 not in o.layout.shape for o in step.inputs)
     starts = parts if step.kind == "join" and not target.keeps_views else 1

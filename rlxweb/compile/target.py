@@ -9,10 +9,9 @@ from typing import Any
 from rlxweb.cost.fusion_gate import IoFusionGate
 from rlxweb.errors import RlxError
 from rlxweb.ir.dtype import DType
-from rlxweb.ir.op import Op, TensorType
+from rlxweb.ir.op import Op, TensorType, Types
 from rlxweb.limits import Limits
 
-Types = tuple[TensorType, ...]
 LaunchRule = Callable[[Op, Types, TensorType, Mapping[str, Any]], int]
 NativeRule = Callable[[Op, Types, TensorType, Mapping[str, Any]], bool]
 RefusalRule = Callable[[Op, Types, TensorType, Mapping[str, Any]], RlxError | None]

@@ -1,11 +1,13 @@
-"""Times between measured sizes: lines through points, and what lies beyond them.
+"""Values between measured sizes: lines through points, and what lies beyond them.
 
-Pure numbers. A calibration measures a transfer at a few sizes; this says what any other
-size costs.
+Pure numbers. A calibration measures a few sizes; this says what any other size costs,
+or at which rate it is worked on.
 """
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -42,10 +44,34 @@ def curve_of(points: Iterable[Point]) -> Curve:
 
     More bytes never cost less: a point below a smaller one is noise and is lifted.
     """
-    found: dict[float, float] = {}
-    for point in points:
-        nbytes = float(point.size["bytes"])
-        found[nbytes] = min(point.ns, found.get(nbytes, point.ns))
-    sizes = sorted(found)
-    lifted = accumulate((found[size] for size in sizes), max)
-    return Curve(tuple(zip(sizes, lifted, strict=True)))
+    slow_first = sorted(((float(p.size["bytes"]), p.ns) for p in points), reverse=True)
+    found = sorted(dict(slow_first).items())
+    lifted = accumulate((ns for _, ns in found), max)
+    return Curve(tuple((x, ns) for (x, _), ns in zip(found, lifted, strict=True)))
+
+
+@dataclass(frozen=True, slots=True)
+class Interpolated:
+    """A rate over a size, straight between points in log-log, flat beyond them.
+
+    Unlike a cost, a rate settles: the largest size measured stands for all above it.
+    """
+
+    points: tuple[tuple[float, float], ...]
+
+    def at(self, size: float) -> float:
+        """The value at a size above 0."""
+        xs = [x for x, _ in self.points]
+        upper = bisect_right(xs, size)
+        if upper == 0:
+            return self.points[0][1]
+        if upper == len(xs):
+            return self.points[-1][1]
+        (x0, y0), (x1, y1) = self.points[upper - 1], self.points[upper]
+        share = math.log(size / x0) / math.log(x1 / x0)
+        return math.exp(math.log(y0) + share * math.log(y1 / y0))
+
+
+def interpolated(pairs: Iterable[tuple[float, float]]) -> Interpolated:
+    """Through (size, rate) pairs in any order; one size twice: the faster."""
+    return Interpolated(tuple(dict(sorted(pairs)).items()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlxweb.cost.work import Item, Kind, Work
+from rlxweb.cost.work import Item, Work
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.op import registry
 
@@ -31,7 +31,7 @@ def item_of(graph: Graph, node: Node, launches: int = 1) -> Item:
     """One node as one step."""
     op = registry.get(node.op)
     inputs = tuple(graph.node(i).type for i in node.inputs)
-    kind: Kind = "elementwise" if op.has("elementwise") else "other"
+    kind = "elementwise" if op.has("elementwise") else "other"
     size = {}
     if op.work is not None:
         kind, found = op.work(inputs, node.type, node.attrs)

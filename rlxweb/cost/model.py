@@ -13,7 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Self
 
-from rlxweb.cost.calibrated import measured_attributes
+from rlxweb.cost.curve import Interpolated
+from rlxweb.cost.kinds import rates
 from rlxweb.cost.record import Calibration
 from rlxweb.device import Device, DeviceLike, parse_device
 from rlxweb.errors import UsageError
@@ -42,6 +43,17 @@ class SmallOrLarge:
 
     def __call__(self, m: int, k: int, n: int) -> float:
         return self.small if m * k * n < self.limit else self.large
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredRate:
+    """GFLOP/s of a matrix product by its volume m k n; 0 for an empty one."""
+
+    curve: Interpolated
+
+    def __call__(self, m: int, k: int, n: int) -> float:
+        volume = m * k * n
+        return self.curve.at(volume) if volume else 0.0
 
 
 class _FromSeed:
@@ -129,8 +141,11 @@ class BackendCostModel:
 
     @classmethod
     def from_record(cls, record: Calibration, device: Device) -> Self:
-        """The model of a calibration; what it lacks is the seed's and is `assumed`."""
-        found = measured_attributes(record, is_cpu=device is Device.CPU)
+        """The model of a calibration; what it lacks is the seed's and is `assumed`.
+
+        Errors   InputError for a record whose numbers cannot be.
+        """
+        found = _measured(record, is_cpu=device is Device.CPU)
         lacking = [n for n in _MEASURED if n not in found]
         model = cls(device=device, calibration=record, **found)
         return replace(model, assumed=tuple(lacking))
@@ -143,6 +158,36 @@ _MEASURED = (
     "memory_bw",
     "host_readback_bw",
 )
+
+
+def _measured(record: Calibration, *, is_cpu: bool) -> dict[str, Any]:
+    """The attributes that a record has."""
+    rate, band = rates(record, "matmul"), rates(record, "copy")
+    found: dict[str, Any] = {
+        "sgemm_gflops": rate and MeasuredRate(rate),
+        "dispatch_overhead_ns": record.ns_of("call" if is_cpu else "dispatch"),
+        "round_trip_overhead_ns": record.ns_of("submit"),
+        "memory_bw": band and band.points[-1][1],
+        "host_readback_bw": _readback_rate(record),
+    }
+    if is_cpu:
+        found["host_readback_bw"] = found["memory_bw"]
+    known = {name: value for name, value in found.items() if value}
+    if is_cpu:
+        # Nothing is submitted and nothing moves: results lie where they are read.
+        known |= {"round_trip_overhead_ns": 0.0, "unified_memory": True}
+    return known
+
+
+def _readback_rate(record: Calibration) -> float | None:
+    """Bytes/ns of large results: the slope from the smallest to the largest."""
+    points = sorted(record.of("readback"), key=lambda p: p.size["bytes"])
+    if len(points) < 2:
+        return None
+    small, large = points[0], points[-1]
+    nbytes, ns = large.size["bytes"] - small.size["bytes"], large.ns - small.ns
+    # Where a large one was no slower than a small one, all of it is fixed cost.
+    return nbytes / ns if ns > 0 else large.size["bytes"] / large.ns
 
 
 def _checked(name: str, value: float) -> float:
@@ -158,18 +203,16 @@ def pool_threads() -> int:
     return min(15, max(1, (os.cpu_count() or 2) // 2)) + 1
 
 
+def _row(device: Device, *row: float | Rate, **more: Any) -> dict[str, Any]:
+    """A row of RLX's table: GFLOP/s, ns a kernel, ns a round trip, GB/s, GB/s back."""
+    common = {"device": device, "unified_memory": False, "num_threads": 1}
+    return common | dict(zip(_MEASURED, row, strict=False)) | more
+
+
 class CpuCostModel(BackendCostModel):
     """The host. RLX has one row for Apple silicon and one for everything else."""
 
-    SEED: ClassVar[dict[str, Any]] = {
-        "device": Device.CPU,
-        "sgemm_gflops": 200.0,
-        "dispatch_overhead_ns": 300.0,
-        "round_trip_overhead_ns": 3_000.0,
-        "memory_bw": 30.0,
-        "unified_memory": False,
-        "num_threads": pool_threads(),
-    }
+    SEED = _row(Device.CPU, 200.0, 300.0, 3_000.0, 30.0, num_threads=pool_threads())
 
     @classmethod
     def seed(cls, apple: bool = False) -> Self:
@@ -187,15 +230,7 @@ class CpuCostModel(BackendCostModel):
 class MetalCostModel(BackendCostModel):
     """Metal. RLX measures the rate and the round trip; only the rest is published."""
 
-    SEED: ClassVar[dict[str, Any]] = {
-        "device": Device.METAL,
-        "sgemm_gflops": 1_000.0,
-        "dispatch_overhead_ns": 2_000.0,
-        "round_trip_overhead_ns": 150_000.0,
-        "memory_bw": 200.0,
-        "unified_memory": True,
-        "num_threads": 1,
-    }
+    SEED = _row(Device.METAL, 1_000.0, 2_000.0, 150_000.0, 200.0, unified_memory=True)
 
     @classmethod
     def seed(
@@ -209,15 +244,7 @@ class MetalCostModel(BackendCostModel):
 class MlxCostModel(BackendCostModel):
     """MLX. The defaults are what RLX falls back to when its calibration fails."""
 
-    SEED: ClassVar[dict[str, Any]] = {
-        "device": Device.MLX,
-        "sgemm_gflops": SmallOrLarge(50.0, 1_000.0),
-        "dispatch_overhead_ns": 2_000.0,
-        "round_trip_overhead_ns": 200_000.0,
-        "memory_bw": 200.0,
-        "unified_memory": False,
-        "num_threads": 1,
-    }
+    SEED = _row(Device.MLX, SmallOrLarge(50.0, 1_000.0), 2_000.0, 200_000.0, 200.0)
 
     @classmethod
     def seed(
@@ -238,43 +265,19 @@ class MlxCostModel(BackendCostModel):
 class CudaCostModel(BackendCostModel):
     """CUDA, RLX's defaults."""
 
-    SEED: ClassVar[dict[str, Any]] = {
-        "device": Device.CUDA,
-        "sgemm_gflops": 12_000.0,
-        "dispatch_overhead_ns": 3_000.0,
-        "round_trip_overhead_ns": 35_000.0,
-        "memory_bw": 900.0,
-        "unified_memory": False,
-        "num_threads": 1,
-    }
+    SEED = _row(Device.CUDA, 12_000.0, 3_000.0, 35_000.0, 900.0)
 
 
 class RocmCostModel(BackendCostModel):
     """ROCm, RLX's defaults."""
 
-    SEED: ClassVar[dict[str, Any]] = {
-        "device": Device.ROCM,
-        "sgemm_gflops": 10_000.0,
-        "dispatch_overhead_ns": 3_000.0,
-        "round_trip_overhead_ns": 40_000.0,
-        "memory_bw": 800.0,
-        "unified_memory": False,
-        "num_threads": 1,
-    }
+    SEED = _row(Device.ROCM, 10_000.0, 3_000.0, 40_000.0, 800.0)
 
 
 class WgpuCostModel(BackendCostModel):
     """The five devices that run WGSL, RLX's defaults."""
 
-    SEED: ClassVar[dict[str, Any]] = {
-        "device": Device.GPU,
-        "sgemm_gflops": 2_500.0,
-        "dispatch_overhead_ns": 5_000.0,
-        "round_trip_overhead_ns": 80_000.0,
-        "memory_bw": 120.0,
-        "unified_memory": False,
-        "num_threads": 1,
-    }
+    SEED = _row(Device.GPU, 2_500.0, 5_000.0, 80_000.0, 120.0)
 
     @classmethod
     def seed(cls, device: DeviceLike = Device.GPU) -> Self:
@@ -285,13 +288,4 @@ class WgpuCostModel(BackendCostModel):
 class DiscreteGpuCostModel(BackendCostModel):
     """What RLX's Welch costs assume of a GPU that has no model of its own."""
 
-    SEED: ClassVar[dict[str, Any]] = {
-        "device": Device.GPU,
-        "sgemm_gflops": 800.0,
-        "dispatch_overhead_ns": 2_000.0,
-        "round_trip_overhead_ns": 20_000.0,
-        "memory_bw": 800.0,
-        "host_readback_bw": 50.0,
-        "unified_memory": False,
-        "num_threads": 1,
-    }
+    SEED = _row(Device.GPU, 800.0, 2_000.0, 20_000.0, 800.0, 50.0)

@@ -11,17 +11,17 @@ device.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Literal
 
-from rlxweb.cost.curve import Curve, curve_of
 from rlxweb.cost.fit import Fit, fit_relative
 from rlxweb.cost.record import Calibration, Point
+from rlxweb.cost.trips import TripPrices
 from rlxweb.decision.terms import Terms
 
-How = Literal["welch_host", "welch_fused", "welch_block"]
+How = Literal["welch_host", "welch_fused"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,13 @@ class WelchSize:
     k: int
     samples: int
     launches: int = 1
+
+    @classmethod
+    def of(cls, size: Mapping[str, int]) -> WelchSize:
+        """The job of a point or an item: where it has no samples, halves overlap."""
+        n, segments = size["n"], size["segments"]
+        samples = size.get("samples", n + (segments - 1) * max(1, n // 2))
+        return cls(n, segments, size["rows"], size["k"], samples)
 
     @property
     def n_bins(self) -> int:
@@ -75,34 +82,27 @@ def transform_work(n: int) -> float:
     return max(1.0, min(n * total, 3.0 * detour * math.log2(detour)))
 
 
-def columns(size: WelchSize) -> tuple[float, ...]:
-    """What the fitted part of the time is a sum of; see `COLUMNS`."""
-    row = size.segments * transform_work(size.n)
-    rows = float(size.rows)
-    return (
-        1e3,
-        row,
-        rows,
-        rows * row,
-        rows * size.segments * size.n,
-        rows * size.n_bins * (size.k > 0),
-        rows * size.n_bins,
-        rows * size.k,
-    )
+def _row(size: WelchSize) -> float:
+    return size.segments * transform_work(size.n)
 
 
 # "searched" before "bins": where every point has peaks and nothing tells the two apart,
 # the fit takes the first.
-COLUMNS = (
-    "a call",
-    "latency",
-    "rows",
-    "transforms",
-    "values",
-    "searched",
-    "bins",
-    "peaks",
-)
+COLUMNS: Mapping[str, Callable[[WelchSize], float]] = {
+    "a call": lambda s: 1e3,
+    "latency": _row,
+    "rows": lambda s: s.rows,
+    "transforms": lambda s: s.rows * _row(s),
+    "values": lambda s: s.rows * s.segments * s.n,
+    "searched": lambda s: s.rows * s.n_bins * (s.k > 0),
+    "bins": lambda s: s.rows * s.n_bins,
+    "peaks": lambda s: s.rows * s.k,
+}
+
+
+def columns(size: WelchSize) -> tuple[float, ...]:
+    """What the fitted part of the time is a sum of, for each of COLUMNS."""
+    return tuple(float(column(size)) for column in COLUMNS.values())
 
 
 @dataclass(frozen=True)
@@ -121,27 +121,12 @@ class WelchModel:
         return self.record.of(self.how)
 
     @cached_property
-    def upload(self) -> Curve:
-        return curve_of(self.record.of("upload"))
-
-    @cached_property
-    def readback(self) -> Curve:
-        return curve_of(self.record.of("readback"))
-
-    @cached_property
-    def submit_ns(self) -> float:
-        """A submit and a wait; nothing where there is no device to wait for."""
-        found = self.record.of("submit")
-        return found[0].ns if found else 0.0
-
-    @cached_property
-    def dispatch_ns(self) -> float:
-        found = self.record.of("dispatch")
-        return found[0].ns if found else 0.0
+    def trips(self) -> TripPrices:
+        return TripPrices.of(self.record)
 
     @cached_property
     def fit(self) -> Fit:
-        sizes = [size_of(p) for p in self.points]
+        sizes = [WelchSize.of(p.size) for p in self.points]
         return fit_relative(
             [columns(s) for s in sizes],
             [p.ns for p in self.points],
@@ -153,14 +138,7 @@ class WelchModel:
         return self.fit.error
 
     def _fixed(self, size: WelchSize) -> Terms:
-        return Terms(
-            launches=size.launches,
-            syncs=1 if self.submit_ns else 0,
-            dispatch_ns=self.dispatch_ns * size.launches,
-            sync_ns=self.submit_ns,
-            upload_ns=self.upload.at(size.input_bytes),
-            readback_ns=self.readback.at(size.output_bytes),
-        )
+        return self.trips.terms(size.launches, size.input_bytes, size.output_bytes)
 
     def shares(self, size: WelchSize) -> tuple[float, ...]:
         """Nanoseconds for each of COLUMNS."""
@@ -190,16 +168,3 @@ def block_terms(device: WelchModel, host: WelchModel, size: WelchSize) -> Terms:
     # About half of the calls a NumPy estimate makes are the search.
     host_ns = shares["searched"] + shares["peaks"] + 0.5 * shares["a call"]
     return replace(power, host_ns=host_ns)
-
-
-def size_of(point: Point) -> WelchSize:
-    """The job a measured point stands for: segments overlap by half."""
-    n, segments = point.size["n"], point.size["segments"]
-    samples = point.size.get("samples", n + (segments - 1) * max(1, n // 2))
-    return WelchSize(n, segments, point.size["rows"], point.size["k"], samples)
-
-
-def typical_miss(model: WelchModel, points: Sequence[Point]) -> float:
-    """Root of the mean squared relative miss on other points than the model's own."""
-    misses = [model.terms(size_of(p)).total_ns / p.ns - 1.0 for p in points]
-    return math.sqrt(sum(m * m for m in misses) / len(misses)) if misses else 0.0

@@ -1,17 +1,14 @@
 """What a compiled plan asks of a device: kernels, bytes in and out. Plain data.
 
 The compiler fills it in from the steps it made (`compile/plan_work.py`); a calibrated
-model prices it (`cost/calibrated.py`). It names no op: kinds are those a calibration
-measures, everything else is "other".
+model prices it (`cost/price.py`). It names no op: kinds are those of the table in
+`cost/kinds.py`, "other" where none of them is meant.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
-
-Kind = Literal["matmul", "fft", "welch", "elementwise", "copy", "other"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +18,10 @@ class Item:
     launches  kernels it starts (NumPy: calls)
     flops     arithmetic operations, by the ops' own counts
     nbytes    bytes read and written by it
-    size      matmul: batch, m, k, n · fft: n, rows · welch: n, segments, rows, k
+    size      the fields of its kind, and what an op says besides
     """
 
-    kind: Kind
+    kind: str
     label: str
     launches: int
     flops: float

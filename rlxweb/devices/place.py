@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from rlxweb.backends.pool import pool
-from rlxweb.backends.registry import ROWS
+from rlxweb.backends.registry import CPU_ENGINE, ROWS
 from rlxweb.device import PRIORITY, Device, DeviceLike, parse_device
 from rlxweb.errors import DeviceError
 
@@ -56,6 +56,8 @@ def engine_key(place: Place) -> tuple[str, ...]:
 
     Errors   AdapterMissing, DeviceLost when the place cannot be opened.
     """
+    if place.device is Device.CPU:
+        return CPU_ENGINE
     backend = pool.backend(place.device.label, place.adapter)
     return (backend.adapter, backend.api, backend.driver)
 

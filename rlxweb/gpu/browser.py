@@ -168,7 +168,6 @@ class BrowserPort:
     def __init__(self, deadline_s: float = 30.0) -> None:
         self.deadline_s = deadline_s
         self.lost = ""
-        self.passed_over: tuple[tuple[str, str], ...] = ()
         self.created = {"buffers": 0, "pipelines": 0, "lists": 0}
         self._closed = False
         self._facts: DeviceFacts | None = None

@@ -89,15 +89,13 @@ def _stuck() -> list[Any]:
 class NativePort:
     """The eight verbs over one wgpu device. Thread-safe: one lock around each verb.
 
-    `created` counts the driver objects made so far; `passed_over` names the adapters
-    that were looked at before the one taken, with the reason; `lost` says why the
-    device is lost, and is empty while it is not.
+    `created` counts the driver objects made so far; `lost` says why the device is lost,
+    and is empty while it is not.
     """
 
     def __init__(self, deadline_s: float = 30.0) -> None:
         self.deadline_s = deadline_s
         self.lost = ""
-        self.passed_over: tuple[tuple[str, str], ...] = ()
         self.created = {"buffers": 0, "pipelines": 0, "bind_groups": 0}
         self._lock = threading.RLock()
         self._closed = False
@@ -149,7 +147,6 @@ class NativePort:
                     self._drop()
                     self.lost = ""
                 passed.append((f"{facts.name} ({facts.backend})", why))
-                self.passed_over = tuple(passed)
             raise gone or choice.missing(want, passed)
 
     def buffer(self, nbytes: int, usage: Usage) -> int:

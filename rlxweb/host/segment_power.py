@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.host.detrend import centred_ramp, remove_constant, remove_linear
 from rlxweb.host.spec import WelchSpec
+from rlxweb.recipes.welch_plan import centred_ramp, doubled_bins
 
 # Up to here whole-array additions beat one reduction over the segments.
 _FEW_SEGMENTS = 3
@@ -45,7 +45,8 @@ class Tables:
 def tables(spec: WelchSpec) -> Tables:
     """The tables of a spec, made once."""
     weights = np.full(half_bins(spec), spec.scale)
-    weights[spec.doubled] *= 2.0
+    if spec.one_sided:
+        weights[doubled_bins(spec.nfft)] *= 2.0
     linear = spec.detrend == "linear"
     return Tables(
         window=spec.window_array,
@@ -57,6 +58,27 @@ def tables(spec: WelchSpec) -> Tables:
 def half_bins(spec: WelchSpec) -> int:
     """Bins the FFT gives: real samples need only the first half of them."""
     return spec.nfft if spec.is_complex else spec.nfft // 2 + 1
+
+
+def remove_constant(segments: NDArray[Any]) -> None:
+    """Subtract from each segment of (..., nperseg) its own mean."""
+    means = np.add.reduce(segments, axis=-1, keepdims=True)
+    means /= segments.shape[-1]
+    np.subtract(segments, means, out=segments)
+
+
+def remove_linear(
+    segments: NDArray[Any], ramp: NDArray[np.float64], scratch: NDArray[Any]
+) -> None:
+    """Subtract from each segment its least-squares line.
+
+    `ramp` is `centred_ramp(nperseg)`; `scratch` has the shape and dtype of `segments`.
+    """
+    remove_constant(segments)
+    np.multiply(segments, ramp, out=scratch)
+    slopes = np.add.reduce(scratch, axis=-1, keepdims=True)
+    np.multiply(ramp, slopes, out=scratch)
+    np.subtract(segments, scratch, out=segments)
 
 
 class _Kept(threading.local):

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from rlxweb.errors import DTypeError, UsageError
-from rlxweb.host.segments import samples_needed, segment_count
+from rlxweb.recipes.welch_plan import samples_needed, segment_count
 
 Detrend: TypeAlias = Literal["constant", "linear"]
 Average: TypeAlias = Literal["mean", "median"]
@@ -72,11 +72,15 @@ class WelchSpec:
         return np.dtype(np.float32 if single else np.float64)
 
     @property
-    def doubled(self) -> slice:
-        """The bins that stand for themselves and their mirror image."""
+    def only_on_host(self) -> str:
+        """Why no device op computes this estimate; "" when one does."""
+        if self.dtype != "float32":
+            return f"the samples are {self.dtype} and devices compute float32"
+        if self.average != "mean":
+            return f"average='{self.average}' is computed by NumPy only"
         if not self.one_sided:
-            return slice(0, 0)
-        return slice(1, self.n_freqs - 1 if self.nfft % 2 == 0 else self.n_freqs)
+            return "two-sided spectra are computed by NumPy only"
+        return ""
 
     def segments_of(self, n_samples: int) -> int:
         """Segments averaged from a row of n_samples; UsageError if it is too short."""

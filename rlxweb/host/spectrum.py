@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from rlxweb.errors import DTypeError, UsageError
 from rlxweb.host.row_blocks import Task, run_tasks
 from rlxweb.host.segment_power import SegmentPower, half_bins, scratch_for
-from rlxweb.host.segments import frames
 from rlxweb.host.spec import WelchSpec, sample_dtype
 
 # 32,768 float64 samples and their spectrum are 512 KiB together: they stay in the
@@ -51,6 +50,19 @@ def median_bias(n_segments: int) -> float:
     """What the median of n_segments periodogram values is to their mean, on average."""
     pairs = 2.0 * np.arange(1, (n_segments - 1) // 2 + 1)
     return 1.0 + float(np.sum(1.0 / (pairs + 1.0) - 1.0 / pairs))
+
+
+def frames(x: NDArray[Any], nperseg: int, hop: int, n_segments: int) -> NDArray[Any]:
+    """A view of x (..., T) as segments (..., S, nperseg); no sample is copied."""
+    along = x.strides[-1]
+    shape = (*x.shape[:-1], n_segments, nperseg)
+    strides = (*x.strides[:-1], hop * along, along)
+    if x.flags.c_contiguous:
+        # The constructor costs a tenth of as_strided, which small batches feel, and
+        # it checks the bounds.
+        view: NDArray[Any] = np.ndarray(shape, x.dtype, x, 0, strides)
+        return view
+    return np.lib.stride_tricks.as_strided(x, shape, strides, writeable=False)
 
 
 def segments_per_block(spec: WelchSpec) -> int:

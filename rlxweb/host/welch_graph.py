@@ -15,7 +15,7 @@ def welch_graph(shape: tuple[int, ...], spec: WelchSpec, k: int = 0) -> Graph:
     Errors   Unsupported for what the device ops do not cover: medians, complex rows,
     two-sided spectra, float64.
     """
-    reason = refusal(spec)
+    reason = spec.only_on_host
     if reason:
         raise Unsupported("welch on a device", reason, hint="use device='cpu'")
     graph = Graph("welch_peaks" if k else "welch")
@@ -34,14 +34,3 @@ def welch_graph(shape: tuple[int, ...], spec: WelchSpec, k: int = 0) -> Graph:
     else:
         graph.set_outputs([graph.apply("welch_power", x, window, **attrs)])
     return graph
-
-
-def refusal(spec: WelchSpec) -> str:
-    """Why a device cannot run this estimate; "" when it can."""
-    if spec.dtype != "float32":
-        return f"the samples are {spec.dtype} and devices compute float32"
-    if spec.average != "mean":
-        return f"average='{spec.average}' is computed by NumPy only"
-    if not spec.one_sided:
-        return "two-sided spectra are computed by NumPy only"
-    return ""

@@ -2,7 +2,7 @@
 
 Owns files and nothing else: what a rate, a channel and a block of samples are, and how
 an output file appears whole or not at all. Knows no graph, no device and no spectrum.
-`edfio` is loaded only when an EDF or BDF file is opened or the demo file is written.
+`edfio` is loaded only to write the demo file.
 """
 
 from rlxweb.io.demo import DemoTruth, Rhythm, write_demo_recording

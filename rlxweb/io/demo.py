@@ -15,8 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.errors import UsageError
-from rlxweb.io.edf_header import load_edfio
+from rlxweb.errors import RecordingError, UsageError
 from rlxweb.io.writers import atomic_path
 
 _SEED = 20
@@ -70,7 +69,14 @@ def write_demo_recording(
     """
     doing = f"writing {os.fspath(path)!r}"
     _check(doing, seconds, fs, seed)
-    edfio = load_edfio(doing)
+    try:
+        import edfio
+    except ImportError as error:
+        raise RecordingError(
+            doing,
+            "it needs the package edfio, which is not installed",
+            hint="pip install rlxweb[eeg]",
+        ) from error
     rhythms = {
         name: tuple(Rhythm(hz, float(uv)) for hz, uv in parts)
         for name, parts in _MONTAGE.items()

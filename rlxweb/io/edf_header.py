@@ -1,107 +1,159 @@
-"""The header of an EDF or BDF file: where the samples lie, and edfio's view of it.
+"""The header of an EDF or BDF file, read once: where the samples lie and their scale.
 
-Owns the fields that place samples in the file, each checked before edfio sees them, and
-the only import of edfio for reading. Knows nothing of how samples are read or scaled.
+Owns every header field that is used, each checked before a sample is touched. Knows
+nothing of how samples are read, nor which channels are taken.
 """
 
 from __future__ import annotations
 
-import io
 import math
 import re
-import warnings
 from dataclasses import dataclass
-from types import ModuleType
-from typing import TYPE_CHECKING
 
 from rlxweb.errors import RecordingError
 from rlxweb.io.source import ByteSource
 
-if TYPE_CHECKING:
-    from edfio import Bdf, Edf
-
 BDF_MAGIC = b"\xffBIOSEMI"
 EDF_MAGIC = b"0       "
-MOST_SIGNALS = 9999
+_MOST_SIGNALS = 9999
 _SHORTEST_S = 1e-6
+# Widths of the signal fields, in their order; each column has one entry per signal.
+_COLUMNS = {
+    "label": 16,
+    "transducer": 80,
+    "unit": 8,
+    "physical minimum": 8,
+    "physical maximum": 8,
+    "digital minimum": 8,
+    "digital maximum": 8,
+    "filters": 80,
+    "samples per record": 8,
+    "reserved": 32,
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Geometry:
-    """Where things lie: `labels` and `samples` are those of one data record."""
+class Signal:
+    """One signal of every data record: physical = (digital + offset) * gain.
 
-    kind: str
+    samples       per record
+    at            its first byte inside a record
+    gain, offset  both NaN where the header gives no valid calibration
+    """
+
+    label: str
+    unit: str
+    samples: int
+    at: int
+    gain: float
+    offset: float
+    is_annotation: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What the file is and where its records lie; `version` is "EDF", "BDF+D" …"""
+
     version: str
-    header_nbytes: int
+    nbytes: int
     n_records: int
     record_s: float
-    labels: tuple[str, ...]
-    samples: tuple[int, ...]
-
-    @property
-    def width(self) -> int:
-        return 3 if self.kind == "BDF" else 2
+    width: int
+    signals: tuple[Signal, ...]
 
     @property
     def record_nbytes(self) -> int:
-        return sum(self.samples) * self.width
-
-    def offset(self, signal: int) -> int:
-        """Of a signal's first byte inside a data record."""
-        return sum(self.samples[:signal]) * self.width
-
-    def is_annotation(self, signal: int) -> bool:
-        return self.labels[signal] == f"{self.kind} Annotations"
+        return sum(signal.samples for signal in self.signals) * self.width
 
 
-def parse_geometry(source: ByteSource, head: bytes) -> Geometry:
-    """The fields that place the samples, each checked before edfio sees them."""
+def parse_header(source: ByteSource) -> Header:
+    """The header, proved against the length of the file.
+
+    Errors   RecordingError for a field that cannot be, a file cut short or too long.
+    """
+    head = source.head(256 * (_MOST_SIGNALS + 1))
     kind = "BDF" if head.startswith(BDF_MAGIC) else "EDF"
     if len(head) < 256:
         raise _short_header(source, kind, 256)
-    n_signals = _int(source, "number of signals", head[252:256], 0, MOST_SIGNALS)
-    header_nbytes = 256 * (n_signals + 1)
-    if len(head) < header_nbytes:
-        raise _short_header(source, kind, header_nbytes)
-    _int(source, "header length", head[184:192], header_nbytes, header_nbytes)
-    labels = [
-        head[at : at + 16].decode("latin-1").rstrip()
-        for at in range(256, 256 + 16 * n_signals, 16)
-    ]
-    first = 256 + 216 * n_signals
-    samples = [
-        _int(source, "samples per record", head[at : at + 8], 0, 99_999_999)
-        for at in range(first, first + 8 * n_signals, 8)
-    ]
-    n_records = _int(source, "number of data records", head[236:244], -1, 99_999_999)
+    count = _int(source, "number of signals", head[252:256], 0, _MOST_SIGNALS)
+    nbytes = 256 * (count + 1)
+    if len(head) < nbytes:
+        raise _short_header(source, kind, nbytes)
+    _int(source, "header length", head[184:192], nbytes, nbytes)
     width = 3 if kind == "BDF" else 2
+    signals = _signals(source, head[256:nbytes], count, kind, width)
+    n_records = _int(source, "number of data records", head[236:244], -1, 99_999_999)
     if n_records == -1:
         # Written while recording and never closed: whole records are what there is.
-        n_records = -(-(source.nbytes - header_nbytes) // max(1, width * sum(samples)))
+        record_nbytes = width * sum(signal.samples for signal in signals)
+        n_records = -(-(source.nbytes - nbytes) // max(1, record_nbytes))
     plus = head[192:197].decode("latin-1")
     version = plus if plus in (f"{kind}+C", f"{kind}+D") else kind
-    shape = Geometry(
-        kind,
-        version,
-        header_nbytes,
-        n_records,
-        _seconds(source, head[244:252]),
-        tuple(labels),
-        tuple(samples),
-    )
-    _check_duration(source, shape)
-    return shape
+    record_s = _seconds(source, head[244:252])
+    header = Header(version, nbytes, n_records, record_s, width, signals)
+    _check_duration(source, header)
+    _check_size(source, header)
+    return header
 
 
-def _check_duration(source: ByteSource, shape: Geometry) -> None:
+def _signals(
+    source: ByteSource, columns: bytes, count: int, kind: str, width: int
+) -> tuple[Signal, ...]:
+    fields: dict[str, list[bytes]] = {}
+    first = 0
+    for name, nbytes in _COLUMNS.items():
+        last = first + count * nbytes
+        fields[name] = [columns[at : at + nbytes] for at in range(first, last, nbytes)]
+        first = last
+    try:
+        columns.decode("utf-8")
+        encoding = "utf-8"
+    except UnicodeDecodeError:
+        encoding = "latin-1"
+    signals = []
+    at = 0
+    for row in zip(*fields.values(), strict=True):
+        own = dict(zip(fields, row, strict=True))
+        label, unit = (
+            own[name].decode(encoding, "replace").rstrip(" \0")
+            for name in ("label", "unit")
+        )
+        samples = _int(
+            source, "samples per record", own["samples per record"], 0, 99_999_999
+        )
+        is_annotation = label == f"{kind} Annotations"
+        scale = _gain_and_offset(own)
+        signals.append(Signal(label, unit, samples, at, *scale, is_annotation))
+        at += samples * width
+    return tuple(signals)
+
+
+def _gain_and_offset(own: dict[str, bytes]) -> tuple[float, float]:
+    try:
+        low, high, bottom, top = (
+            float(_text(own[f"{kind} {end}"]))
+            for kind in ("digital", "physical")
+            for end in ("minimum", "maximum")
+        )
+        gain = (top - bottom) / (high - low)
+        offset = top / gain - high
+    except (ValueError, ArithmeticError):
+        return math.nan, math.nan
+    valid = math.isfinite(gain) and math.isfinite(offset)
+    return (gain, offset) if valid else (math.nan, math.nan)
+
+
+def _text(field: bytes) -> str:
+    return field.decode("latin-1").strip(" \0")
+
+
+def _check_duration(source: ByteSource, header: Header) -> None:
     """Records of annotations alone may last 0 s, records of signals may not."""
-    has_signal = any(
-        count and not shape.is_annotation(at) for at, count in enumerate(shape.samples)
-    )
-    if has_signal and shape.record_s < _SHORTEST_S:
+    has_signal = any(s.samples and not s.is_annotation for s in header.signals)
+    if has_signal and header.record_s < _SHORTEST_S:
         raise RecordingError(
             source.doing,
-            f"its data records last {shape.record_s:g} s",
+            f"its data records last {header.record_s:g} s",
             f"at least {_SHORTEST_S:g} s when there are signals",
         )
 
@@ -116,7 +168,7 @@ def _short_header(source: ByteSource, kind: str, needs: int) -> RecordingError:
 
 
 def _int(source: ByteSource, what: str, field: bytes, low: int, high: int) -> int:
-    text = field.decode("latin-1").strip(" \0")
+    text = _text(field)
     value = int(text) if re.fullmatch(r"[+-]?[0-9]+", text) else None
     if value is None or not low <= value <= high:
         allowed = str(low) if low == high else f"{low} … {high}"
@@ -127,7 +179,7 @@ def _int(source: ByteSource, what: str, field: bytes, low: int, high: int) -> in
 
 
 def _seconds(source: ByteSource, field: bytes) -> float:
-    text = field.decode("latin-1").strip(" \0")
+    text = _text(field)
     try:
         value = float(text)
     except ValueError:
@@ -139,58 +191,16 @@ def _seconds(source: ByteSource, field: bytes) -> float:
     return value
 
 
-def check_size(source: ByteSource, shape: Geometry) -> None:
+def _check_size(source: ByteSource, header: Header) -> None:
     """Refuse a file whose length is not what its header says."""
-    needs = shape.header_nbytes + shape.n_records * shape.record_nbytes
+    needs = header.nbytes + header.n_records * header.record_nbytes
     if source.nbytes == needs:
         return
     cut = source.nbytes < needs
     raise RecordingError(
         source.doing,
         "the file is cut short" if cut else "the file is longer than its header says",
-        f"{shape.n_records} data records need {needs} bytes, {source.nbytes} are there",
+        f"{header.n_records} data records need {needs} bytes, {source.nbytes} are "
+        "there",
         "copy it again" if cut else "repair the number of records in its header",
     )
-
-
-def edfio_header(source: ByteSource, shape: Geometry, header: bytes) -> Edf | Bdf:
-    """The header as edfio reads it, without the records it warns are missing."""
-    edfio = load_edfio(source.doing)
-    try:
-        header.decode("utf-8")
-        encoding = "utf-8"
-    except UnicodeDecodeError:
-        encoding = "latin-1"
-    read = edfio.read_bdf if shape.kind == "BDF" else edfio.read_edf
-    if not shape.record_nbytes:
-        raise RecordingError(source.doing, "no channel in it holds samples")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            parsed: Edf | Bdf = read(io.BytesIO(header), header_encoding=encoding)
-    except (ValueError, ArithmeticError, NameError) as error:
-        raise RecordingError(
-            source.doing, f"its {shape.kind} header cannot be read ({error})"
-        ) from error
-    # Two readings of one header: they must agree on which channels hold text.
-    ordinary = sum(not shape.is_annotation(at) for at in range(len(shape.labels)))
-    if len(parsed.signals) != ordinary:
-        raise RecordingError(
-            source.doing,
-            "the labels in its header cannot be told apart",
-            f"{ordinary} signals by their labels, {len(parsed.signals)} by edfio",
-        )
-    return parsed
-
-
-def load_edfio(doing: str) -> ModuleType:
-    """The edfio package; RecordingError with the way to get it when it is missing."""
-    try:
-        import edfio
-    except ImportError as error:
-        raise RecordingError(
-            doing,
-            "EDF and BDF files need the package edfio, which is not installed",
-            hint="pip install rlxweb[eeg]",
-        ) from error
-    return edfio

@@ -76,7 +76,10 @@ class Node:
 
 @dataclass(slots=True)
 class _Contents:
+    """`checked` nodes came in through a door that runs the op's shape rule."""
+
     nodes: list[Node] = field(default_factory=list)
+    checked: int = 0
     outputs: tuple[int, ...] = ()
     names: dict[str, int] = field(default_factory=dict)
 
@@ -172,7 +175,18 @@ class Graph(Builder):
     ) -> Tensor:
         node = Node(len(self._all.nodes), op, inputs, attrs, kind, name)
         self._all.nodes.append(node)
+        self._all.checked += 1
         return Tensor(self, node.id)
+
+    def copied(self, node: Node, operands: Sequence[Tensor]) -> Tensor:
+        """A node of another graph as it stands, on operands of the same types.
+
+        Nothing is inferred again; whoever rewrites graphs keeps the types.
+        """
+        if node.op in ("input", "param"):
+            return self._leaf(node.op, node.name, node.type.shape, node.type.dtype)
+        ids = tuple(t.id for t in operands)
+        return self._append(node.op, ids, node.attrs, node.type, node.name)
 
     def set_outputs(self, outputs: Sequence[Tensor]) -> None:
         """Name the results, in the order `run` will return them."""
@@ -185,6 +199,11 @@ class Graph(Builder):
         self._all.outputs = tuple(t.id for t in outputs)
 
     # --- reading ----------------------------------------------------------------
+
+    @property
+    def is_checked(self) -> bool:
+        """Did every node come in through a door that runs the op's shape rule?"""
+        return self._all.checked == len(self._all.nodes)
 
     @property
     def outputs(self) -> tuple[int, ...]:

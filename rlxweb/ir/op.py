@@ -58,6 +58,9 @@ class TensorType:
         return f"{show(self.shape)} {self.dtype}"
 
 
+Types = tuple[TensorType, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Tolerance:
     """Allowed error against NumPy in float64: |got - want| <= atol + rtol * |want|.
@@ -153,13 +156,10 @@ _CANONICAL: dict[str, Callable[[Any], Any]] = {
 InferRule = Callable[[tuple[TensorType, ...], Attrs], TensorType]
 FlopsRule = Callable[[tuple[TensorType, ...], TensorType, Attrs], float]
 
-WorkKind = Literal["matmul", "fft", "welch"]
-"""The kinds of work a calibration measures by kernels of their own."""
-
 WorkRule = Callable[
-    [tuple[TensorType, ...], TensorType, Attrs], tuple[WorkKind, Mapping[str, int]]
+    [tuple[TensorType, ...], TensorType, Attrs], tuple[str, Mapping[str, int]]
 ]
-"""(input types, output type, attrs) → kind and size, as `rlxweb.cost.work` has them"""
+"""(input types, output type, attrs) → kind and size, as in the table of `cost`."""
 
 
 def _one_flop_per_element(

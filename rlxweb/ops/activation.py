@@ -13,12 +13,11 @@ from typing import Any
 
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Expr
-from rlxweb.ir.op import EXACT, Attrs, Op, TensorType, Tolerance, registry
+from rlxweb.ir.op import EXACT, Attrs, Op, TensorType, Tolerance, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.shape import Shape
 from rlxweb.ops.elementwise import INTEGERS, NUMBERS, need
 
-Types = tuple[TensorType, ...]
 Unary = Callable[[Any, Any], Any]
 
 SMOOTH = Tolerance(rtol=2e-6, atol=6e-7)
@@ -107,15 +106,13 @@ _SHAPES: tuple[Shape, ...] = (
 )
 
 
-def _drawn(
-    low: float, high: float, *wide: tuple[float, float], whole: bool = False
-) -> tuple[Sample, ...]:
+def _drawn(low: float, high: float, *wide: tuple[float, float]) -> tuple[Sample, ...]:
     """Every shape over [low, high], each wider range once, float64 and float16."""
     return (
-        *(Sample((Drawn(s, DType.F32, low, high, whole),)) for s in _SHAPES),
+        *(Sample((Drawn(s, DType.F32, low, high),)) for s in _SHAPES),
         *(Sample((Drawn((257,), DType.F32, a, b),), note="wide") for a, b in wide),
-        Sample((Drawn((11,), DType.F64, low, high, whole),)),
-        Sample((Drawn((12,), DType.F16, low, high, whole),)),
+        Sample((Drawn((11,), DType.F64, low, high),)),
+        Sample((Drawn((12,), DType.F16, low, high),)),
     )
 
 

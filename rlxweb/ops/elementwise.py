@@ -13,11 +13,9 @@ from typing import Any
 from rlxweb.errors import DTypeError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Expr
-from rlxweb.ir.op import EXACT, Attr, Attrs, Op, TensorType, Tolerance, registry
+from rlxweb.ir.op import EXACT, Attr, Attrs, Op, TensorType, Tolerance, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.shape import Shape, broadcast
-
-Types = tuple[TensorType, ...]
 
 FLOATS = frozenset({DType.F16, DType.F32, DType.F64})
 INTEGERS = frozenset({DType.I32, DType.U32, DType.I64})
@@ -76,9 +74,9 @@ _SHAPES: tuple[tuple[Shape, Shape], ...] = (
 )
 
 
-def _pairs(x: Drawn, y: Drawn, note: str = "") -> tuple[Sample, ...]:
+def _pairs(x: Drawn, y: Drawn) -> tuple[Sample, ...]:
     """Every pair of shapes with the value ranges of `x` and `y`."""
-    return tuple(Sample((_shaped(x, a), _shaped(y, b)), note=note) for a, b in _SHAPES)
+    return tuple(Sample((_shaped(x, a), _shaped(y, b))) for a, b in _SHAPES)
 
 
 def _one(x: Drawn, y: Drawn, note: str = "") -> tuple[Sample, ...]:

@@ -56,11 +56,10 @@ def swapped(g: Graph, x: Tensor) -> Tensor:
     return joined(g, im, re)
 
 
-def matrix(n: int, forward: bool = True) -> npt.NDArray[np.float64]:
+def matrix(n: int) -> npt.NDArray[np.float64]:
     """[2n, 2n] M with block row @ M = DFT of the row."""
     k = np.arange(n)
     w = plan.complex_roots(n)[np.outer(k, k) % n]
-    w = w if forward else np.conj(w)
     return np.block([[w.real, w.imag], [-w.imag, w.real]])
 
 

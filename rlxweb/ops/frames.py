@@ -12,13 +12,12 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.layout import Layout
 from rlxweb.ir.lowering import Compose, View
-from rlxweb.ir.op import Attr, Attrs, Op, TensorType, registry
+from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.shape import Shape
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.spectral import (
     TRANSFORM,
-    Types,
     block_of,
     cases,
     fft_flops,
@@ -36,9 +35,6 @@ def _infer_frame(types: Types, attrs: Attrs) -> TensorType:
 
 def frames_of(xp: Any, x: Any, size: int, hop: int, count: int) -> Any:
     """[..., count, size] frames of the last axis."""
-    if count <= 8:
-        parts = [x[..., s * hop : s * hop + size] for s in range(count)]
-        return xp.stack(parts, axis=-2)
     index = xp.arange(count)[:, None] * hop + xp.arange(size)[None, :]
     taken = xp.take(x, index.reshape(-1), axis=-1)
     return taken.reshape(*x.shape[:-1], count, size)

@@ -21,15 +21,13 @@ from rlxweb.ir.op import (
     Op,
     TensorType,
     Tolerance,
-    WorkKind,
+    Types,
     registry,
 )
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.shape import Shape, broadcast, numel, show
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.elementwise import NUMBERS, need, same_dtype
-
-Types = tuple[TensorType, ...]
 
 ACTIVATIONS = ("gelu", "gelu_approx", "silu", "relu", "sigmoid", "tanh")
 
@@ -259,7 +257,7 @@ _FUSED_SAMPLES = (
 
 def _work(
     inputs: tuple[TensorType, ...], out: TensorType, attrs: Attrs
-) -> tuple[WorkKind, dict[str, int]]:
+) -> tuple[str, dict[str, int]]:
     m, n = out.shape[-2:]
     size = {"batch": numel(out.shape[:-2]), "m": m, "k": inputs[0].shape[-1], "n": n}
     return "matmul", size

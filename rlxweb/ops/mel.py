@@ -15,12 +15,12 @@ from rlxweb.errors import DTypeError, ShapeError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose
-from rlxweb.ir.op import Attrs, Op, TensorType, Tolerance, registry
+from rlxweb.ir.op import Attrs, Op, TensorType, Tolerance, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.shape import numel, show
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.fft_compose import zeros
-from rlxweb.ops.spectral import Types, block_length
+from rlxweb.ops.spectral import block_length
 
 LEAST = 1e-10
 RANGE = 8.0

@@ -14,12 +14,10 @@ from rlxweb.errors import AttributeRefused, ShapeError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.layout import Layout
 from rlxweb.ir.lowering import Join, Lowering, View
-from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Trait, registry
+from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Trait, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.shape import Shape, as_shape, normal_axis, show, solve_reshape
 from rlxweb.ops.elementwise import same_dtype
-
-Types = tuple[TensorType, ...]
 
 
 def permutation(perm: Sequence[int], rank: int) -> tuple[int, ...]:

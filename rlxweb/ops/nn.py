@@ -18,15 +18,13 @@ from rlxweb.errors import AttributeRefused, DTypeError, GraphError, ShapeError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose
-from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, registry
+from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Types, registry
 from rlxweb.ir.shape import Shape, broadcast, show
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.elementwise import same_dtype
 from rlxweb.ops.linalg import widened
 from rlxweb.ops.nn_samples import SAMPLES
 from rlxweb.ops.norm import in_f32
-
-Types = tuple[TensorType, ...]
 
 MASKED = -1e9
 MASK_KINDS = ("none", "causal", "sliding_window", "custom", "bias")

@@ -24,15 +24,12 @@ from rlxweb.ir.lowering import (
     RecipeRule,
     Ref,
 )
-from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, registry
+from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.shape import Shape, normal_axis, show
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.elementwise import same_dtype
 from rlxweb.ops.linalg import widened
-
-Types = tuple[TensorType, ...]
-
 
 # --- shape --------------------------------------------------------------------------
 

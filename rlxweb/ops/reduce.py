@@ -14,13 +14,21 @@ from typing import Any
 from rlxweb.errors import ShapeError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Compose, Kernel, Lowering, Recipe
-from rlxweb.ir.op import EXACT, Attr, Attrs, Op, TensorType, Tolerance, Trait, registry
+from rlxweb.ir.op import (
+    EXACT,
+    Attr,
+    Attrs,
+    Op,
+    TensorType,
+    Tolerance,
+    Trait,
+    Types,
+    registry,
+)
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.shape import Shape, normal_axes, show
 from rlxweb.ops.elementwise import FLOATS, NUMBERS, is_float, need
 from rlxweb.recipes.reduce_calls import Kind, reduction
-
-Types = tuple[TensorType, ...]
 
 # In units of the largest result, since terms of either sign may cancel.
 SUMMED = Tolerance(atol=3e-6, relative_to_peak=True)

@@ -18,14 +18,12 @@ from rlxweb.errors import (
 )
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Compose, Kernel, Recipe
-from rlxweb.ir.op import Attr, Attrs, Op, TensorType, registry
+from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.shape import Shape, normal_axis, numel, show
 from rlxweb.ops.elementwise import INTEGERS, NUMBERS, need
 from rlxweb.ops.reduce import SUMMED, accumulator
 from rlxweb.recipes.select_calls import gather_recipe, scan_recipe, topk_recipe
-
-Types = tuple[TensorType, ...]
 
 
 def around(shape: Shape, axis: int) -> tuple[int, int, int]:

@@ -20,7 +20,7 @@ from rlxweb.ir.op import (
     Op,
     TensorType,
     Tolerance,
-    WorkKind,
+    Types,
     registry,
 )
 from rlxweb.ir.sample import Drawn, Sample
@@ -28,8 +28,6 @@ from rlxweb.ir.shape import numel, show
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops import fft_compose as compose
 from rlxweb.recipes import fft_calls as calls
-
-Types = tuple[TensorType, ...]
 
 NORM = Attr("norm", "str", "backward", ("backward", "ortho", "forward", "none"))
 TRANSFORM = Tolerance(rtol=0.0, atol=2e-6, relative_to_peak=True)
@@ -80,7 +78,7 @@ def _length(block: TensorType, out: TensorType) -> tuple[int, float]:
 
 def fft_work(
     inputs: Types, out: TensorType, attrs: Attrs
-) -> tuple[WorkKind, dict[str, int]]:
+) -> tuple[str, dict[str, int]]:
     """Rows of complex transforms; a real row is half of one."""
     n, factor = _length(inputs[0], out)
     rows = numel(out.shape[:-1])

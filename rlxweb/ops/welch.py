@@ -10,8 +10,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from rlxweb.errors import AttributeRefused, DTypeError, ShapeError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
@@ -23,19 +21,23 @@ from rlxweb.ir.op import (
     TensorType,
     Tolerance,
     Trait,
-    WorkKind,
+    Types,
     registry,
 )
 from rlxweb.ir.shape import show
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.fft_compose import constant, zeros
 from rlxweb.ops.frames import frames_of
-from rlxweb.ops.spectral import Types, block_length
+from rlxweb.ops.reduce import accumulator
+from rlxweb.ops.spectral import block_length
 from rlxweb.ops.welch_samples import PEAK_SAMPLES, SEGMENT_SAMPLES, power_cases
-from rlxweb.recipes.welch_plan import WelchPlan, check_k, welch_plan
-
-BLOCK = 1 << 16
-"""Values transformed at once on a CPU: frames and spectra then stay in its cache."""
+from rlxweb.recipes.welch_plan import (
+    WelchPlan,
+    centred_ramp,
+    check_k,
+    rlx_weights,
+    welch_plan,
+)
 
 
 def _floats(types: Types) -> None:
@@ -70,50 +72,25 @@ def _infer_power(types: Types, attrs: Attrs) -> TensorType:
     return TensorType((plan.rows, plan.bins), types[0].dtype)
 
 
-def _ramp(n: int) -> tuple[Any, float]:
-    """Centred ramp and 1 over its energy: the slope of a line is their product."""
-    ramp = np.arange(n) - (n - 1) / 2
-    energy = float(ramp @ ramp)
-    return ramp, 1.0 / energy if energy else 0.0
-
-
 def _detrended(xp: Any, frames: Any, kind: str) -> Any:
     if kind == "none":
         return frames
     frames = frames - xp.mean(frames, axis=-1, keepdims=True)
     if kind == "constant":
         return frames
-    values, per_energy = _ramp(frames.shape[-1])
-    ramp = xp.asarray(values, dtype=frames.dtype)
-    slope = (frames @ ramp)[..., None] * per_energy
-    return frames - slope * ramp
-
-
-def _block_power(xp: Any, plan: WelchPlan, x: Any, window: Any) -> Any:
-    """|X|² of a few rows, summed over segments that are taken in blocks."""
-    step = max(1, BLOCK // (plan.nfft * max(1, x.shape[0])))
-    total = None
-    for at in range(0, plan.segments, step):
-        count = min(step, plan.segments - at)
-        cut = x[:, at * plan.hop :]
-        frames = frames_of(xp, cut, plan.n, plan.hop, count)
-        frames = _detrended(xp, frames, plan.detrend) * window
-        z = xp.fft.rfft(frames, n=plan.nfft, axis=-1)
-        power = xp.sum(z.real * z.real + z.imag * z.imag, axis=1)
-        total = power if total is None else total + power
-    return total
+    ramp = xp.asarray(centred_ramp(frames.shape[-1]), dtype=frames.dtype)
+    return frames - (frames @ ramp)[..., None] * ramp
 
 
 def _power(xp: Any, attrs: Attrs, x: Any, window: Any) -> Any:
     plan = welch_plan(tuple(x.shape), window.shape[0], attrs)
-    weights = xp.asarray(plan.weights(), dtype=x.dtype)
-    step = max(1, BLOCK // (plan.nfft * plan.segments))
-    blocks = [
-        _block_power(xp, plan, x[at : at + step], window) * weights
-        for at in range(0, max(1, plan.rows), step)
-    ]
-    out = blocks[0] if len(blocks) == 1 else xp.concatenate(blocks, axis=0)
-    return out.astype(x.dtype)
+    frames = frames_of(xp, x, plan.n, plan.hop, plan.segments)
+    frames = _detrended(xp, frames, plan.detrend) * window
+    z = xp.fft.rfft(frames, n=plan.nfft, axis=-1)
+    power = z.real * z.real + z.imag * z.imag
+    power = xp.sum(power, axis=1, dtype=accumulator(xp, x, plan.segments))
+    weights = xp.asarray(plan.weights(), dtype=power.dtype)
+    return (power * weights).astype(x.dtype)
 
 
 def _stretch(nfft: int) -> int:
@@ -154,10 +131,8 @@ def _build_power(g: Graph, attrs: Attrs, x: Tensor, window: Tensor) -> Tensor:
         frames = frames - g.narrow(frames, 2, 0, 1)
         frames = frames - g.mean(frames, 2, keep_dim=True)
     if plan.detrend == "linear":
-        values, per_energy = _ramp(plan.n)
-        ramp = constant(g, values, x.dtype)
-        slope = g.sum(frames * ramp, 2, keep_dim=True) * per_energy
-        frames = frames - slope * ramp
+        ramp = constant(g, centred_ramp(plan.n), x.dtype)
+        frames = frames - g.sum(frames * ramp, 2, keep_dim=True) * ramp
     frames = frames * window
     if plan.nfft > plan.n:
         lead = (plan.rows, plan.segments)
@@ -179,27 +154,9 @@ def _infer_peaks(types: Types, attrs: Attrs) -> TensorType:
     return TensorType((rows, 2 * attrs["k"]), types[0].dtype)
 
 
-def strongest(xp: Any, power: Any, k: int) -> Any:
-    """Indices [B, k] of the k largest of each row, ties to the smaller index."""
-    bins = power.shape[-1]
-    if k >= bins:
-        return xp.argsort(-power, axis=-1, stable=True)
-    found = xp.sort(xp.argpartition(-power, k - 1, axis=-1)[:, :k], axis=-1)
-    kept = xp.take_along_axis(power, found, axis=-1)
-    least = xp.min(kept, axis=-1, keepdims=True)
-    # A partition may take any of several equal values at the edge: redo such rows.
-    unsure = xp.sum(power >= least, axis=-1) != k
-    order = xp.argsort(-kept, axis=-1, stable=True)
-    found = xp.take_along_axis(found, order, axis=-1)
-    if bool(xp.any(unsure)):
-        whole = xp.argsort(-power, axis=-1, stable=True)[:, :k]
-        found = xp.where(unsure[:, None], whole, found)
-    return found
-
-
 def packed_peaks(xp: Any, power: Any, k: int) -> Any:
     """[B, 2k] (bin, power) pairs of power [B, F]."""
-    found = strongest(xp, power, k)
+    found = xp.argsort(-power, axis=-1, stable=True)[:, :k]
     kept = xp.take_along_axis(power, found, axis=-1)
     pairs = xp.stack([found.astype(power.dtype), kept], axis=-1)
     return pairs.reshape(power.shape[0], 2 * k)
@@ -245,13 +202,6 @@ def _build_row_peaks(g: Graph, attrs: Attrs, x: Tensor, window: Tensor) -> Tenso
     return result
 
 
-def _segment_weights(bins: int, segments: int) -> Any:
-    # RLX doubles bins 1 … bins - 2 whether n is even or odd.
-    weights = np.full(bins, 1.0 / segments)
-    weights[1 : bins - 1] *= 2.0
-    return weights
-
-
 def _infer_welch_peaks(types: Types, attrs: Attrs) -> TensorType:
     _floats(types)
     _rank(types[0], 2, "spectra")
@@ -273,7 +223,7 @@ def _welch_peaks(xp: Any, attrs: Attrs, spectrum: Any) -> Any:
     bins = n // 2 + 1
     re, im = spectrum[:, :bins], spectrum[:, n : n + bins]
     power = (re * re + im * im).reshape(spectrum.shape[0] // segments, segments, bins)
-    weights = xp.asarray(_segment_weights(bins, segments), dtype=spectrum.dtype)
+    weights = xp.asarray(rlx_weights(bins, segments), dtype=spectrum.dtype)
     return packed_peaks(xp, xp.sum(power, axis=1) * weights, attrs["k"])
 
 
@@ -283,7 +233,7 @@ def _build_welch_peaks(g: Graph, attrs: Attrs, spectrum: Tensor) -> Tensor:
     re, im = g.narrow(spectrum, 1, 0, bins), g.narrow(spectrum, 1, n, bins)
     rows = spectrum.shape[0] // segments
     power = g.sum(g.reshape(re * re + im * im, (rows, segments, bins)), 1)
-    power = power * constant(g, _segment_weights(bins, segments), spectrum.dtype)
+    power = power * constant(g, rlx_weights(bins, segments), spectrum.dtype)
     result: Tensor = g.apply("power_peaks", power, k=attrs["k"])
     return result
 
@@ -302,9 +252,7 @@ def _row_peaks_flops(inputs: Types, out: TensorType, attrs: Attrs) -> float:
     return _power_flops(inputs, out, attrs) + float(plan.rows * plan.bins)
 
 
-def _work(
-    inputs: Types, out: TensorType, attrs: Attrs
-) -> tuple[WorkKind, dict[str, int]]:
+def _work(inputs: Types, out: TensorType, attrs: Attrs) -> tuple[str, dict[str, int]]:
     plan = welch_plan(inputs[0].shape, inputs[1].shape[0], attrs)
     sizes = {"n": plan.nfft, "segments": plan.segments, "rows": plan.rows}
     return "welch", sizes | {"k": attrs.get("k", 0), "samples": inputs[0].shape[1]}

@@ -78,9 +78,9 @@ def roots(n: int, count: int | None = None) -> F64:
     return np.concatenate([np.cos(turn), np.sin(turn)])
 
 
-def complex_roots(n: int, count: int | None = None) -> npt.NDArray[np.complex128]:
-    """exp(-2πi t/n) for t below `count` (default n)."""
-    half = roots(n, count).reshape(2, -1)
+def complex_roots(n: int) -> npt.NDArray[np.complex128]:
+    """exp(-2πi t/n) for t below n."""
+    half = roots(n).reshape(2, -1)
     return np.asarray(half[0] + 1j * half[1])
 
 

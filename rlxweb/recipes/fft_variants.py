@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rlxweb.ir.lowering import Recipe
-from rlxweb.ir.op import TensorType
+from rlxweb.ir.op import TensorType, Types
 from rlxweb.limits import MAX_TURNS, Limits
 from rlxweb.recipes import fft_calls as calls
 from rlxweb.recipes import fft_plan as plan
@@ -24,7 +24,6 @@ from rlxweb.recipes.butterfly import Emitter, Pair
 from rlxweb.recipes.fft_calls import Rows, Smooth, Work
 from rlxweb.recipes.fft_rows import ONE_LANE, WORKGROUP, Last, Load, passes, powers
 
-Types = tuple[TensorType, ...]
 RecipeFor = Callable[[Types, TensorType, Mapping[str, Any], Limits], Recipe | None]
 
 LANES = 8

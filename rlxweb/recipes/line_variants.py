@@ -12,11 +12,9 @@ from dataclasses import replace
 from typing import Any
 
 from rlxweb.ir.lowering import Call, Kernel, Recipe
-from rlxweb.ir.op import TensorType, registry
+from rlxweb.ir.op import TensorType, Types, registry
 from rlxweb.ir.shape import normal_axis
 from rlxweb.limits import Limits
-
-Types = tuple[TensorType, ...]
 
 # shaders/include/group_reduce.wgsl has room for this many invocations, 4 bytes each.
 MOST = 256

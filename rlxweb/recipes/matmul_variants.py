@@ -12,10 +12,8 @@ from dataclasses import replace
 from typing import Any
 
 from rlxweb.ir.lowering import Access, Call, Kernel, Recipe
-from rlxweb.ir.op import TensorType, registry
+from rlxweb.ir.op import TensorType, Types, registry
 from rlxweb.limits import Limits
-
-Types = tuple[TensorType, ...]
 
 # One invocation's tile in shaders/matmul_rows.wgsl; one lane group of a CPU's vectors.
 ROWS, COLUMNS, LANES = 16, 16, 8

@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlxweb.ir.lowering import Recipe
-from rlxweb.ir.op import TensorType
+from rlxweb.ir.op import TensorType, Types
 from rlxweb.limits import Limits
 from rlxweb.recipes import fft_variants as fft
 from rlxweb.recipes import welch_variants as welch
 from rlxweb.recipes.line_variants import layer_norm_group, rms_norm_group, softmax_group
 from rlxweb.recipes.matmul_variants import matmul_rows, matmul_tiled
 
-Types = tuple[TensorType, ...]
 Gate = Callable[["Hardware", Types, TensorType, Mapping[str, Any]], bool]
 RecipeFor = Callable[[Types, TensorType, Mapping[str, Any], Limits], Recipe | None]
 

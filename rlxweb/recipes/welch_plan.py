@@ -1,7 +1,8 @@
 """The numbers of a Welch estimate: segments, bins, weights, and whether they fit.
 
-Read by the declarations in `rlxweb.ops` and by the fused kernels in `rlxweb.kernels`,
-which may not import each other. Knows no shader and no device.
+The one counting rule, the one rule of doubling and the one ramp of the declarations in
+`rlxweb.ops`, the fused kernels and the NumPy code in `rlxweb.host`, which may not
+import each other. Knows no shader and no device.
 """
 
 from __future__ import annotations
@@ -14,6 +15,41 @@ import numpy as np
 import numpy.typing as npt
 
 from rlxweb.errors import AttributeRefused, ShapeError
+
+
+def segment_count(n_samples: int, nperseg: int, hop: int) -> int:
+    """How many whole segments a row of n_samples gives; 0 if it is too short."""
+    return 0 if n_samples < nperseg else 1 + (n_samples - nperseg) // hop
+
+
+def samples_needed(n_segments: int, nperseg: int, hop: int) -> int:
+    """The shortest row that gives n_segments."""
+    return nperseg + (n_segments - 1) * hop
+
+
+def doubled_bins(nfft: int) -> slice:
+    """The bins of a half spectrum that stand for themselves and their mirror image.
+
+    Not DC, and not the Nyquist bin in which an even length ends.
+    """
+    return slice(1, (nfft + 1) // 2)
+
+
+def centred_ramp(n: int) -> npt.NDArray[np.float64]:
+    """A ramp of n steps with mean 0 and unit energy (all zero for n = 1).
+
+    So mean and slope of a segment are two independent projections.
+    """
+    ramp = np.arange(n, dtype=np.float64) - (n - 1) / 2.0
+    energy = float(ramp @ ramp)
+    return ramp / np.sqrt(energy) if energy else ramp
+
+
+def rlx_weights(bins: int, segments: int) -> npt.NDArray[np.float64]:
+    """RLX's mean over segments; it doubles bins 1 … bins - 2, n even or odd."""
+    weights = np.full(bins, 1.0 / segments)
+    weights[1 : bins - 1] *= 2.0
+    return weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +74,7 @@ class WelchPlan:
         """[bins] factors that turn summed |X|² into the estimate."""
         out = np.full(self.bins, self.scale / self.segments)
         if self.doubling:
-            # An even length ends in the Nyquist bin, which has no mirror image.
-            out[1 : (self.nfft + 1) // 2] *= 2.0
+            out[doubled_bins(self.nfft)] *= 2.0
         return out
 
 
@@ -60,12 +95,12 @@ def frame_count(length: int, size: int, hop: int, count: int) -> int:
             f"{size} > {length}",
             "take shorter frames or longer rows",
         )
-    most = 1 + (length - size) // hop
+    most = segment_count(length, size, hop)
     if count > most:
         raise ShapeError(
             "",
             f"{count} frames of {size} every {hop} do not fit a row of {length}",
-            f"they need {size + (count - 1) * hop} values; {most} frames fit",
+            f"they need {samples_needed(count, size, hop)} values; {most} frames fit",
             "ask for fewer frames, or 0 for all",
         )
     return count or most

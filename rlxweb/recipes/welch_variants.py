@@ -14,7 +14,7 @@ from typing import Any
 
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Access, Axis, Call, Recipe, Ref
-from rlxweb.ir.op import TensorType
+from rlxweb.ir.op import TensorType, Types
 from rlxweb.limits import MAX_TURNS, Limits
 from rlxweb.recipes import fft_plan as plan
 from rlxweb.recipes import welch_select as select
@@ -34,8 +34,6 @@ from rlxweb.recipes.fft_variants import (
     shared_store,
 )
 from rlxweb.recipes.welch_plan import WelchPlan, welch_plan
-
-Types = tuple[TensorType, ...]
 
 RUN = 64
 """Values a lane adds up before it adds them to the rest."""

@@ -7,7 +7,7 @@ done unasked.
 
 from __future__ import annotations
 
-from rlxweb.compile.passes.rebuild import copy_node, rebuild
+from rlxweb.compile.rewrites import rebuild
 from rlxweb.cost.fusion_gate import FusionTarget, io_fusion_gate_for_target
 from rlxweb.cost.io_profile import profile_graph_io
 from rlxweb.decision.decision import Decision
@@ -68,7 +68,7 @@ def _with_outputs(graph: Graph, outputs: list[int]) -> Graph:
     made: dict[int, Tensor] = {}
 
     def keep(out: Graph, node: Node, operands: tuple[Tensor, ...]) -> Tensor:
-        made[node.id] = copy_node(out, node, operands)
+        made[node.id] = out.copied(node, operands)
         return made[node.id]
 
     copy = rebuild(graph, keep)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from rlxweb.decision.candidate import Candidate, ranked
 from rlxweb.decision.terms import Terms
 from rlxweb.devices.place import Place
-from rlxweb.rlx import seed_costs
+from rlxweb.rlx.seed_costs import Learned, SeedCosts
 
 
 def seed_candidates(
@@ -20,13 +20,8 @@ def seed_candidates(
     """
     found: list[Candidate] = []
     for place in places:
-        costs = seed_costs.estimate_costs(
-            place.device,
-            n_rows,
-            n_fft,
-            max(1, k),
-            seed_costs.Learned(),
-            seed_costs.assumptions(),
+        costs = SeedCosts().strategies(
+            place.device, n_rows, n_fft, max(1, k), Learned()
         )
         for strategy, ns in (
             ("ultra", costs.ultra_ns),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rlxweb.cost.fusion_gate import (
     FusionTarget,
@@ -46,32 +46,6 @@ SPARSE = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Assumptions:
-    """The models a seed estimate rests on; None for a device: RLX has none for it."""
-
-    cpu: BackendCostModel
-    models: Models
-
-    def of(self, device: Device) -> BackendCostModel | None:
-        if device in self.models:
-            return self.models[device]
-        if device is Device.CPU:
-            return self.cpu
-        if device is Device.CUDA:
-            return CudaCostModel.seed()
-        if device is Device.ROCM:
-            return RocmCostModel.seed()
-        return WgpuCostModel.seed(device) if device in SHADERS else None
-
-
-def assumptions(
-    cpu_model: BackendCostModel | None = None, models: Models | None = None
-) -> Assumptions:
-    """RLX's defaults, with what the caller puts in their place."""
-    return Assumptions(cpu_model or CpuCostModel.seed(), models or {})
-
-
-@dataclass(frozen=True, slots=True)
 class GateBreakdown:
     """What a fusion gate saw.
 
@@ -97,14 +71,31 @@ class WelchPeaksCosts:
     learned_ns: float
 
 
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """A trained transform: is there one, and how many of its gates are active?"""
+
+    available: bool = False
+    active_gates: int | None = None
+    total_gates: int = 0
+
+    @property
+    def is_sparse(self) -> bool:
+        """Fewer than a quarter of the gates are active."""
+        known = self.active_gates
+        return known is not None and known * SPARSE < self.total_gates
+
+    @property
+    def compute_scale(self) -> float:
+        """RLX's scale of the fused graph for it."""
+        if self.active_gates is None or not self.total_gates:
+            return 1.0
+        return 0.30 + 0.70 * self.active_gates / self.total_gates
+
+
 def is_gpu(device: Device) -> bool:
     """RLX's rule: everything but the CPU."""
     return device is not Device.CPU
-
-
-def fused_welch_peaks_auto_viable(device: Device) -> bool:
-    """RLX's list: all but Cpu and Tpu."""
-    return device not in (Device.CPU, Device.TPU)
 
 
 # --- graphs and profiles ----------------------------------------------------------
@@ -189,28 +180,11 @@ def algorithm_bandwidth_gbps(useful_bytes: int, time_ms: float) -> float:
     return useful_bytes / (time_ms / 1000.0) / 1e9 if time_ms > 0 else 0.0
 
 
-def io_cost_ns(io: GraphIoProfile, model: BackendCostModel) -> float:
-    """Round trip, launches, waits, traffic and read-back of a profile."""
-    return (
-        model.round_trip_overhead_ns
-        + io.kernel_launches * model.dispatch_overhead_ns
-        + io.sync_points * model.round_trip_overhead_ns
-        + io.device_traffic_bytes / max(model.memory_bw, 1.0)
-        + io.host_readback_bytes(model.unified_memory)
-        / max(model.host_readback_bw, 1.0)
-    )
-
-
 def host_fft_peaks_io_profile(batch: int, params: WelchPeakParams) -> GraphIoProfile:
     """A transform per segment and a search per row, on the CPU."""
     rows = batch * params.n_segments
     peaks = batch * params.k * 8
     return GraphIoProfile(rows + batch, 0, peaks, rows * params.n_fft * 12 + peaks)
-
-
-def host_fft_ns(batch: int, params: WelchPeakParams, at: Assumptions) -> float:
-    """The CPU's time for it."""
-    return io_cost_ns(host_fft_peaks_io_profile(batch, params), at.cpu)
 
 
 def _against_gpu(device: Device, batch: int) -> float:
@@ -241,131 +215,130 @@ def _scale(device: Device) -> float:
     return 2.2 if device in SHADERS else 1.0
 
 
-def _on_device_ns(counted: Counted, device: Device, at: Assumptions) -> float:
-    """`estimate_graph_cost_with_io`, or RLX's fallback for a device without a model.
+@dataclass(frozen=True, slots=True)
+class SeedCosts:
+    """RLX's estimates, on the models it assumes.
 
-    The fallback charges each kernel's start twice, as RLX does.
+    models   in place of RLX's constants by device; None as a value: the device has no
+             model and RLX's discrete fallback is used
     """
-    io, model = counted.io, at.of(device)
-    if model is None:
-        discrete = DiscreteGpuCostModel.seed()
-        starts = len(counted.elements) * discrete.dispatch_overhead_ns
-        return io_cost_ns(io, discrete) + starts
-    bandwidth = max(model.memory_bw, 1.0)
-    nodes = sum(
-        4 * e / bandwidth + model.dispatch_overhead_ns for e in counted.elements
-    )
-    return (
-        model.round_trip_overhead_ns
-        + nodes
-        + io.device_traffic_bytes / bandwidth
-        + io.host_readback_bytes(model.unified_memory)
-        / max(model.host_readback_bw, 1.0)
-        + io.sync_points * model.round_trip_overhead_ns
-    )
 
+    cpu: BackendCostModel = field(default_factory=CpuCostModel.seed)
+    models: Models = field(default_factory=dict)
 
-def estimate_fused_graph_ns(
-    batch: int,
-    params: WelchPeakParams,
-    device: Device,
-    compute_scale: float,
-    at: Assumptions,
-) -> float:
-    """The fused graph's IO time under the device's scale, not below its floor."""
-    io_only = _on_device_ns(counted_fused(batch, params), device, at)
-    scale = _scale(device) * min(1.0, max(0.25, compute_scale))
-    floor = 400_000.0 if is_gpu(device) and batch < 512 else 0.0
-    if scale >= 1.0:
-        return max(io_only * scale, io_only + floor)
-    return max(io_only * scale, floor)
+    def model_of(self, device: Device) -> BackendCostModel | None:
+        if device in self.models:
+            return self.models[device]
+        if device is Device.CPU:
+            return self.cpu
+        if device is Device.CUDA:
+            return CudaCostModel.seed()
+        if device is Device.ROCM:
+            return RocmCostModel.seed()
+        return WgpuCostModel.seed(device) if device in SHADERS else None
 
+    def io_ns(self, io: GraphIoProfile, model: BackendCostModel) -> float:
+        """Round trip, launches, waits, traffic and read-back of a profile."""
+        return (
+            model.round_trip_overhead_ns
+            + io.kernel_launches * model.dispatch_overhead_ns
+            + io.sync_points * model.round_trip_overhead_ns
+            + io.device_traffic_bytes / max(model.memory_bw, 1.0)
+            + io.host_readback_bytes(model.unified_memory)
+            / max(model.host_readback_bw, 1.0)
+        )
 
-def estimate_block_welch_ns(
-    batch: int, n_fft: int, k: int, device: Device, at: Assumptions
-) -> float:
-    """The spectrum on the device, 2 segments, its peaks on the host."""
-    whole = _on_device_ns(counted_fft(batch, n_fft, 2), device, at)
-    if not is_gpu(device):
-        return whole
-    return whole * 0.72 + batch * max(k, 1) * 80.0
+    def auto_viable(self, device: Device) -> bool:
+        """RLX's list: all but Cpu and Tpu."""
+        return device not in (Device.CPU, Device.TPU)
 
+    def _on_device_ns(self, counted: Counted, device: Device) -> float:
+        """`estimate_graph_cost_with_io`, or RLX's fallback for one without a model.
 
-def compute_floor_ok(
-    device: Device, batch: int, n_fft: int, k: int, at: Assumptions
-) -> bool:
-    """From batch 2,048 on the fused graph must not be much slower than the block."""
-    if not fused_welch_peaks_auto_viable(device) or batch < NATIVE_PEAKS_BATCH:
-        return True
-    params = WelchPeakParams.fast(n_fft, k)
-    fused = estimate_fused_graph_ns(batch, params, device, 1.0, at)
-    block = estimate_block_welch_ns(batch, n_fft, k, device, at)
-    slack = 1.15 if device in NVIDIA_AMD and batch >= 8_192 else 1.10
-    return fused <= block * slack
+        The fallback charges each kernel's start twice, as RLX does.
+        """
+        io, model = counted.io, self.model_of(device)
+        if model is None:
+            discrete = DiscreteGpuCostModel.seed()
+            starts = len(counted.elements) * discrete.dispatch_overhead_ns
+            return self.io_ns(io, discrete) + starts
+        bandwidth = max(model.memory_bw, 1.0)
+        nodes = sum(
+            4 * e / bandwidth + model.dispatch_overhead_ns for e in counted.elements
+        )
+        return (
+            model.round_trip_overhead_ns
+            + nodes
+            + io.device_traffic_bytes / bandwidth
+            + io.host_readback_bytes(model.unified_memory)
+            / max(model.host_readback_bw, 1.0)
+            + io.sync_points * model.round_trip_overhead_ns
+        )
 
+    def fused_ns(
+        self, device: Device, batch: int, params: WelchPeakParams, scale: float = 1.0
+    ) -> float:
+        """The fused graph's IO time under the device's scale, not below its floor."""
+        io_only = self._on_device_ns(counted_fused(batch, params), device)
+        scale = _scale(device) * min(1.0, max(0.25, scale))
+        floor = 400_000.0 if is_gpu(device) and batch < 512 else 0.0
+        if scale >= 1.0:
+            return max(io_only * scale, io_only + floor)
+        return max(io_only * scale, floor)
 
-def gate_breakdown(
-    device: Device, batch: int, n_fft: int, k: int, at: Assumptions
-) -> GateBreakdown:
-    """The IO gate of the device's target, and the floor."""
-    before, after = gate_profiles(device, batch, n_fft, k)
-    gate = io_fusion_gate_for_target(FusionTarget.of(device))
-    score = gate.score_ns(before, after)
-    saved = fusion_benefit(before, after)
-    by_io = score >= gate.min_gain_ns
-    return GateBreakdown(
-        score,
-        gate.min_gain_ns,
-        saved.host_readback_bytes_saved,
-        saved.sync_points_saved,
-        by_io,
-        by_io and compute_floor_ok(device, batch, n_fft, k, at),
-    )
+    def block_ns(self, device: Device, batch: int, n_fft: int, k: int) -> float:
+        """The spectrum on the device, 2 segments, its peaks on the host."""
+        whole = self._on_device_ns(counted_fft(batch, n_fft, 2), device)
+        if not is_gpu(device):
+            return whole
+        return whole * 0.72 + batch * max(k, 1) * 80.0
+
+    def floor_ok(self, device: Device, batch: int, n_fft: int, k: int) -> bool:
+        """From batch 2,048 on the fused graph is not much slower than the block."""
+        if not self.auto_viable(device) or batch < NATIVE_PEAKS_BATCH:
+            return True
+        fused = self.fused_ns(device, batch, WelchPeakParams.fast(n_fft, k))
+        slack = 1.15 if device in NVIDIA_AMD and batch >= 8_192 else 1.10
+        return fused <= self.block_ns(device, batch, n_fft, k) * slack
+
+    def gate(self, device: Device, batch: int, n_fft: int, k: int) -> GateBreakdown:
+        """The IO gate of the device's target, and the floor."""
+        before, after = gate_profiles(device, batch, n_fft, k)
+        gate = io_fusion_gate_for_target(FusionTarget.of(device))
+        score = gate.score_ns(before, after)
+        saved = fusion_benefit(before, after)
+        by_io = score >= gate.min_gain_ns
+        return GateBreakdown(
+            score,
+            gate.min_gain_ns,
+            saved.host_readback_bytes_saved,
+            saved.sync_points_saved,
+            by_io,
+            by_io and self.floor_ok(device, batch, n_fft, k),
+        )
+
+    def strategies(
+        self, device: Device, batch: int, n_fft: int, k: int, learned: Learned
+    ) -> WelchPeaksCosts:
+        """RLX's four numbers."""
+        gpu = is_gpu(device)
+        factor = _against_gpu(device, batch) if gpu else 1.0
+        one, two = WelchPeakParams.ultra_fast(n_fft, k), WelchPeakParams.fast(n_fft, k)
+        ultra, fast = (
+            self.io_ns(host_fft_peaks_io_profile(batch, params), self.cpu) * factor
+            for params in (one, two)
+        )
+        if gpu and batch > 128:
+            ultra = math.inf
+        rlx = sparse = math.inf
+        if self.auto_viable(device) and self.gate(device, batch, n_fft, k).should_fuse:
+            rlx = self.fused_ns(device, batch, two)
+            if learned.available and learned.is_sparse:
+                sparse = self.fused_ns(device, batch, two, learned.compute_scale)
+        return WelchPeaksCosts(ultra, fast, rlx, sparse)
 
 
 # --- the strategies ---------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Learned:
-    """A trained transform: is there one, and how many of its gates are active?"""
-
-    available: bool = False
-    active_gates: int | None = None
-    total_gates: int = 0
-
-    @property
-    def is_sparse(self) -> bool:
-        """Fewer than a quarter of the gates are active."""
-        known = self.active_gates
-        return known is not None and known * SPARSE < self.total_gates
-
-    @property
-    def compute_scale(self) -> float:
-        """RLX's scale of the fused graph for it."""
-        if self.active_gates is None or not self.total_gates:
-            return 1.0
-        return 0.30 + 0.70 * self.active_gates / self.total_gates
-
-
-def estimate_costs(
-    device: Device, batch: int, n_fft: int, k: int, learned: Learned, at: Assumptions
-) -> WelchPeaksCosts:
-    """RLX's four numbers."""
-    gpu = is_gpu(device)
-    factor = _against_gpu(device, batch) if gpu else 1.0
-    one, two = WelchPeakParams.ultra_fast(n_fft, k), WelchPeakParams.fast(n_fft, k)
-    ultra = host_fft_ns(batch, one, at) * factor
-    if gpu and batch > 128:
-        ultra = math.inf
-    rlx = sparse = math.inf
-    viable = gpu and fused_welch_peaks_auto_viable(device)
-    if viable and gate_breakdown(device, batch, n_fft, k, at).should_fuse:
-        rlx = estimate_fused_graph_ns(batch, two, device, 1.0, at)
-        if learned.available and learned.is_sparse:
-            scale = learned.compute_scale
-            sparse = estimate_fused_graph_ns(batch, two, device, scale, at)
-    return WelchPeaksCosts(ultra, host_fft_ns(batch, two, at) * factor, rlx, sparse)
 
 
 def cheapest(costs: WelchPeaksCosts) -> WelchPeaksStrategy:

@@ -11,16 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
-
 from rlxweb.backends.protocol import Array
+from rlxweb.calibration.stopwatch import Clock, Stopwatch
 from rlxweb.choose.resolve import devices_for
 from rlxweb.device import Device
 from rlxweb.devices.policy import DevicePolicy
 from rlxweb.ir.graph import Graph
 from rlxweb.runtime.session import Session
-
-Clock = Callable[[], int]
 
 
 class Compiled(Protocol):
@@ -102,33 +99,25 @@ def _timed(
     try:
         for name, value in params.items():
             compiled.set_param(name, value)
-        taken = time_runs(compiled, inputs, runs, clock)
+        return timed_runs(device, compile_ns, compiled, inputs, runs, clock)
     finally:
         compiled.close()
-    return summarised(device, compile_ns, taken)
 
 
-def time_runs(
-    compiled: Compiled, inputs: Mapping[str, Any], runs: int, clock: Clock
-) -> list[int]:
-    """Nanoseconds of max(runs, 1) runs, after one that is not counted."""
-    compiled.run(inputs)
-    taken = []
-    for _ in range(max(1, runs)):
-        begun = clock()
-        compiled.run(inputs)
-        taken.append(clock() - begun)
-    return taken
-
-
-def summarised(
-    device: Device, compile_ns: int, taken: Sequence[int]
+def timed_runs(
+    device: Device,
+    compile_ns: int,
+    compiled: Compiled,
+    inputs: Mapping[str, Any],
+    runs: int,
+    clock: Clock,
 ) -> DeviceBenchResult:
-    """The row of one device."""
-    low, middle, high = np.percentile(taken, [25, 50, 75])
-    spread = float((high - low) / middle) if middle else 0.0
+    """The row of one device: max(runs, 1) runs, after one that is not counted."""
+    most = max(1, runs)
+    watch = Stopwatch(sample_ns=0, samples=most, least=most, clock=clock)
+    took = watch.time(lambda: compiled.run(inputs))
     return DeviceBenchResult(
-        device, device.label, compile_ns, float(middle), spread, len(taken)
+        device, device.label, compile_ns, took.ns, took.spread, took.samples
     )
 
 

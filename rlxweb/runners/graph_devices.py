@@ -13,6 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 from rlxweb.backends.protocol import Array
+from rlxweb.calibration.stopwatch import Clock
 from rlxweb.choose.chooser import Pick
 from rlxweb.choose.graphs import GraphJob
 from rlxweb.choose.resolve import (
@@ -30,12 +31,10 @@ from rlxweb.devices.policy import BenchmarkPick, DevicePolicy, device_chain_from
 from rlxweb.errors import Unsupported
 from rlxweb.ir.graph import Graph
 from rlxweb.runners.benchmark import (
-    Clock,
     Compile,
     Compiled,
     DeviceBenchResult,
-    summarised,
-    time_runs,
+    timed_runs,
 )
 from rlxweb.runners.fallback import Attempt, failed, try_in_order
 from rlxweb.runners.programs import LOST, Programs, graph_param_names
@@ -242,13 +241,12 @@ class GraphDevices:
         try:
             compiled = self.compile(device)
             compile_ns = self._clock() - begun
-            taken = time_runs(compiled, inputs, runs, self._clock)
+            return timed_runs(device, compile_ns, compiled, inputs, runs, self._clock)
         except Exception as error:  # a driver's own failure is a row, not the end
             if isinstance(error, LOST):
                 self._programs.drop(device)
             said = str(error) or type(error).__name__
             return DeviceBenchResult(device, device.label, 0, 0.0, error=said)
-        return summarised(device, compile_ns, taken)
 
     # --- running ----------------------------------------------------------------
 

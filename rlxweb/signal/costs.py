@@ -7,27 +7,31 @@ Times are nanoseconds unless a name says otherwise; batch, n_fft and k are at le
 
 from __future__ import annotations
 
-from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlxweb.cost.io_profile import GraphIoProfile
-from rlxweb.cost.model import BackendCostModel
+from rlxweb.cost.model import BackendCostModel, CpuCostModel
 from rlxweb.decision.strategy import WelchPeaksStrategy, parse_welch_peaks_strategy
 from rlxweb.device import Device, DeviceLike, parse_device
 from rlxweb.errors import UsageError
-from rlxweb.rlx import seed_costs
 from rlxweb.rlx.seed_costs import (
     GateBreakdown,
     Learned,
     Models,
+    SeedCosts,
     WelchPeaksCosts,
     algorithm_bandwidth_gbps,
     build_welch_peaks_fused_graph,
+    cheapest,
     fft_only_graph,
     host_fft_peaks_io_profile,
+    legacy_pick,
     useful_bytes_touched,
 )
 from rlxweb.rlx.welch_params import WelchPeakParams
+
+if TYPE_CHECKING:
+    from rlxweb.signal.calibrated_costs import MeasuredCosts
 
 __all__ = [
     "GateBreakdown",
@@ -52,19 +56,24 @@ __all__ = [
 ]
 
 
-def _measured(cost_mode: str) -> ModuleType | None:
-    """The module that answers in calibrated mode; None in seed mode."""
+def _costs(
+    cost_mode: str,
+    cpu_model: BackendCostModel | None = None,
+    models: Models | None = None,
+    adapter: str = "",
+) -> SeedCosts | MeasuredCosts:
+    """Who answers in this mode."""
     if cost_mode == "seed":
-        return None
+        return SeedCosts(cpu_model or CpuCostModel.seed(), models or {})
     if cost_mode == "calibrated":
         # It opens devices; the seed formulas need none.
-        import rlxweb.signal.calibrated_costs as measured
+        from rlxweb.signal.calibrated_costs import MeasuredCosts
 
-        return measured
+        return MeasuredCosts(adapter)
     raise UsageError("cost_mode", repr(cost_mode), "it is 'seed' or 'calibrated'")
 
 
-def _checked(device: DeviceLike, batch: int, n_fft: int, k: int) -> Device:
+def _checked(device: DeviceLike, batch: int, n_fft: int) -> Device:
     for name, value in (("batch", batch), ("n_fft", n_fft)):
         if value < 1:
             raise UsageError("Welch costs", f"{name} is {value}", "at least 1")
@@ -79,20 +88,14 @@ def io_cost_ns(
     "seed" adds a quarter of the traffic to what a discrete device reads back;
     "calibrated" counts the bytes that really come back.
     """
-    measured = _measured(cost_mode)
-    if measured is not None:
-        return float(measured.io_cost_ns(io, model))
-    return seed_costs.io_cost_ns(io, model)
+    return _costs(cost_mode).io_ns(io, model)
 
 
 def fused_welch_peaks_auto_viable(
     device: DeviceLike, *, cost_mode: str = "seed", adapter: str = ""
 ) -> bool:
     """May "auto" fuse there? By RLX's list, or by the device's own kernels."""
-    measured = _measured(cost_mode)
-    if measured is not None:
-        return bool(measured.fused_welch_peaks_auto_viable(device, adapter))
-    return seed_costs.fused_welch_peaks_auto_viable(parse_device(device))
+    return _costs(cost_mode, adapter=adapter).auto_viable(parse_device(device))
 
 
 def estimate_fused_graph_ns(
@@ -112,16 +115,9 @@ def estimate_fused_graph_ns(
     models         in place of RLX's constants by device; None as a value: the device
                    has no model and RLX's discrete fallback is used
     """
-    which = _checked(device, batch, params.n_fft, params.k)
-    measured = _measured(cost_mode)
-    if measured is not None:
-        return float(
-            measured.estimate_fused_graph_ns(
-                batch, params, which, compute_scale, adapter
-            )
-        )
-    at = seed_costs.assumptions(cpu_model, models)
-    return seed_costs.estimate_fused_graph_ns(batch, params, which, compute_scale, at)
+    which = _checked(device, batch, params.n_fft)
+    costs = _costs(cost_mode, cpu_model, models, adapter)
+    return costs.fused_ns(which, batch, params, compute_scale)
 
 
 def estimate_block_welch_ns(
@@ -136,12 +132,9 @@ def estimate_block_welch_ns(
     adapter: str = "",
 ) -> float:
     """Time of 2 segments with the spectrum read back and searched on the host."""
-    which = _checked(device, batch, n_fft, k)
-    measured = _measured(cost_mode)
-    if measured is not None:
-        return float(measured.estimate_block_welch_ns(batch, n_fft, k, which, adapter))
-    at = seed_costs.assumptions(cpu_model, models)
-    return seed_costs.estimate_block_welch_ns(batch, n_fft, k, which, at)
+    which = _checked(device, batch, n_fft)
+    costs = _costs(cost_mode, cpu_model, models, adapter)
+    return costs.block_ns(which, batch, n_fft, k)
 
 
 def welch_peaks_fusion_gate_breakdown(
@@ -156,15 +149,9 @@ def welch_peaks_fusion_gate_breakdown(
     adapter: str = "",
 ) -> GateBreakdown:
     """What the fusion gate of the device sees, and what it says."""
-    which = _checked(device, batch, n_fft, k)
-    measured = _measured(cost_mode)
-    if measured is not None:
-        found: GateBreakdown = measured.welch_peaks_fusion_gate_breakdown(
-            which, batch, n_fft, k, adapter
-        )
-        return found
-    at = seed_costs.assumptions(cpu_model, models)
-    return seed_costs.gate_breakdown(which, batch, n_fft, k, at)
+    which = _checked(device, batch, n_fft)
+    costs = _costs(cost_mode, cpu_model, models, adapter)
+    return costs.gate(which, batch, n_fft, k)
 
 
 def welch_peaks_io_fusion_gate(
@@ -191,16 +178,9 @@ def welch_peaks_fusion_compute_floor_ok(
     adapter: str = "",
 ) -> bool:
     """Is the fused graph not much slower than the block, from batch 2,048 on?"""
-    which = _checked(device, batch, n_fft, k)
-    measured = _measured(cost_mode)
-    if measured is not None:
-        return bool(
-            measured.welch_peaks_fusion_compute_floor_ok(
-                which, batch, n_fft, k, adapter
-            )
-        )
-    at = seed_costs.assumptions(cpu_model, models)
-    return seed_costs.compute_floor_ok(which, batch, n_fft, k, at)
+    which = _checked(device, batch, n_fft)
+    costs = _costs(cost_mode, cpu_model, models, adapter)
+    return costs.floor_ok(which, batch, n_fft, k)
 
 
 def estimate_welch_peaks_costs(
@@ -221,16 +201,10 @@ def estimate_welch_peaks_costs(
 
     learned_*   a trained transform and how many of its gates are active
     """
-    which = _checked(device, batch, n_fft, k)
-    measured = _measured(cost_mode)
-    if measured is not None:
-        found: WelchPeaksCosts = measured.estimate_welch_peaks_costs(
-            which, batch, n_fft, k, adapter=adapter
-        )
-        return found
+    which = _checked(device, batch, n_fft)
     learned = Learned(learned_available, learned_active_gates, learned_total_gates)
-    at = seed_costs.assumptions(cpu_model, models)
-    return seed_costs.estimate_costs(which, batch, n_fft, k, learned, at)
+    costs = _costs(cost_mode, cpu_model, models, adapter)
+    return costs.strategies(which, batch, n_fft, k, learned)
 
 
 def pick_welch_peaks_strategy(
@@ -250,18 +224,10 @@ def pick_welch_peaks_strategy(
     legacy  RLX's older rule, by batch alone
     mode    cost_mode and the other keywords of `estimate_welch_peaks_costs`
     """
-    which = _checked(device, batch, n_fft, k)
-    learned = Learned(learned_available, learned_active_gates, learned_total_gates)
+    learned = learned_available, learned_active_gates, learned_total_gates
     if legacy:
-        return seed_costs.legacy_pick(which, batch, learned)
-    costs = estimate_welch_peaks_costs(
-        which,
-        batch,
-        n_fft,
-        k,
-        learned_available,
-        learned_active_gates,
-        learned_total_gates,
-        **mode,
+        which = _checked(device, batch, n_fft)
+        return legacy_pick(which, batch, Learned(*learned))
+    return cheapest(
+        estimate_welch_peaks_costs(device, batch, n_fft, k, *learned, **mode)
     )
-    return seed_costs.cheapest(costs)

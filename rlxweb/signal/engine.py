@@ -10,19 +10,21 @@ import threading
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import Backend
+from rlxweb.backends.registry import CPU_ENGINE
 from rlxweb.device import Device
 from rlxweb.host.spec import WelchSpec
 from rlxweb.host.spectrum import welch_power
 from rlxweb.host.strongest import strongest_bins
-from rlxweb.host.welch_graph import welch_graph
-from rlxweb.runtime.session import CompiledGraph, Session
+
+if TYPE_CHECKING:  # a job on the CPU loads no compiler
+    from rlxweb.runtime.session import CompiledGraph
 
 Rows = NDArray[Any]
 
@@ -67,7 +69,7 @@ class NumpyEngine:
     """Rows in cache-sized blocks on a few threads."""
 
     device: Device = Device.CPU
-    name: str = f"NumPy {np.__version__}"
+    name: str = CPU_ENGINE[0]
 
     async def power(self, x: Rows, spec: WelchSpec) -> Rows:
         return welch_power(x, spec)
@@ -139,6 +141,9 @@ class GraphEngine:
     async def _program(
         self, shape: tuple[int, ...], spec: WelchSpec, k: int
     ) -> CompiledGraph:
+        from rlxweb.host.welch_graph import welch_graph
+        from rlxweb.runtime.session import Session
+
         backend = await pool.backend_async(self.device.label, self.adapter)
         if backend is not self._backend:
             self._programs.clear()

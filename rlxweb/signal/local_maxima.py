@@ -7,8 +7,7 @@ peak_prominences. It must not know where power comes from, nor how it is shown.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +15,6 @@ from numpy.typing import NDArray
 from rlxweb.errors import DTypeError, UsageError
 from rlxweb.signal.prominence import prominences
 
-Ranking: TypeAlias = Literal["power", "prominence"]
 _Index: TypeAlias = NDArray[np.int64]
 
 _DOING = "local maxima"
@@ -45,52 +43,33 @@ def local_maxima(
     freqs: NDArray[Any],
     k: int,
     *,
-    height: float | None = None,
-    distance: float | None = None,
     prominence: float | None = None,
-    rank: Ranking = "power",
 ) -> LocalMaxima:
     """The k strongest local maxima of each row.
 
     Shapes   power (B, F), freqs (F,) ascending and evenly spaced → see LocalMaxima
     Numerics a maximum is higher than both neighbours; of a flat top the middle counts,
-             and an edge never does. Filters apply in scipy's order: height (power at
-             least), distance (bins between maxima at least, stronger ones first, then
-             smaller bins), prominence (at least). Frequency and power are refined by a
-             parabola through the logarithm of three bins (through the power itself
-             where one of them is 0). Bins are ranked by power before refinement, or by
-             prominence; ties go to the smaller bin. NaN is never a maximum.
-    Errors   UsageError for shapes, k < 1, distance < 1 or an unknown rank; DTypeError
-             unless power is floats
+             and an edge never does; those of less prominence than asked for are left
+             out. Frequency and power are refined by a parabola through the logarithm of
+             three bins (through the power itself where one of them is 0). Bins are
+             ranked by power before refinement; ties go to the smaller bin. NaN is never
+             a maximum.
+    Errors   UsageError for shapes or k < 1; DTypeError unless power is floats
     """
-    _check(power, freqs, k, distance, rank)
+    _check(power, freqs, k)
     rows, bins = _find(power)
-    if height is not None:
-        keep = power[rows, bins] >= height
-        rows, bins = rows[keep], bins[keep]
-    if distance is not None and ceil(distance) > 1:
-        keep = _spaced(power, rows, bins, ceil(distance))
-        rows, bins = rows[keep], bins[keep]
     heights = None
-    if prominence is not None or rank == "prominence":
+    if prominence is not None:
         heights = prominences(power, rows, bins)
-        if prominence is not None:
-            keep = heights >= prominence
-            rows, bins, heights = rows[keep], bins[keep], heights[keep]
-    by = heights if rank == "prominence" and heights is not None else power[rows, bins]
-    chosen, rows, places = _strongest(rows, by, k, len(power))
+        keep = heights >= prominence
+        rows, bins, heights = rows[keep], bins[keep], heights[keep]
+    chosen, rows, places = _strongest(rows, power[rows, bins], k, len(power))
     bins = bins[chosen]
     heights = prominences(power, rows, bins) if heights is None else heights[chosen]
     return _laid_out(power, freqs, k, (rows, places), bins, heights)
 
 
-def _check(
-    power: NDArray[Any],
-    freqs: NDArray[Any],
-    k: int,
-    distance: float | None,
-    rank: object,
-) -> None:
+def _check(power: NDArray[Any], freqs: NDArray[Any], k: int) -> None:
     if power.ndim != 2 or freqs.shape != power.shape[1:]:
         raise UsageError(
             _DOING,
@@ -108,12 +87,6 @@ def _check(
         )
     if k < 1:
         raise UsageError(_DOING, f"k is {k}", "it must be at least 1")
-    if distance is not None and not distance >= 1:
-        raise UsageError(_DOING, f"distance is {distance}", "it must be at least 1 bin")
-    if rank not in ("power", "prominence"):
-        raise UsageError(
-            _DOING, f"rank is {rank!r}", "it must be 'power' or 'prominence'"
-        )
 
 
 def _find(power: NDArray[Any]) -> tuple[_Index, _Index]:
@@ -152,51 +125,18 @@ def _peak_runs(power: NDArray[Any]) -> NDArray[np.bool_]:
     return peak
 
 
-def _places(rows: _Index) -> _Index:
-    """0, 1, 2 … within each row, for row numbers in ascending order."""
-    return np.arange(len(rows)) - np.searchsorted(rows, rows)
-
-
-def _ranked(rows: _Index, by: NDArray[Any], n_rows: int) -> tuple[_Index, _Index]:
-    """Per row, (B, M): which of its maxima is the strongest, the next …; and how many.
-
-    Maxima are numbered 0, 1, 2 … within their row; numbers beyond the count are empty.
-    """
-    count = np.bincount(rows, minlength=n_rows)
-    strength = np.full((n_rows, count.max(initial=0)), np.inf)
-    strength[rows, _places(rows)] = -by
-    return strength.argsort(axis=1, kind="stable"), count
-
-
-def _spaced(
-    power: NDArray[Any], rows: _Index, bins: _Index, distance: int
-) -> NDArray[np.bool_]:
-    """Which maxima stay when the stronger ones clear their surroundings.
-
-    All rows take a step together: each lets its strongest undecided maximum stand.
-    """
-    order, count = _ranked(rows, power[rows, bins], len(power))
-    places = _places(rows)
-    table: NDArray[np.int64] = np.full(order.shape, -1)
-    table[rows, places] = bins
-    alive = table >= 0
-    for rank in range(table.shape[1]):
-        mine = np.flatnonzero(count > rank)
-        column = order[mine, rank]
-        standing = alive[mine, column]
-        mine, column = mine[standing], column[standing]
-        near = np.abs(table[mine] - table[mine, column][:, None]) < distance
-        near[np.arange(len(mine)), column] = False
-        alive[mine] &= ~near
-    kept: NDArray[np.bool_] = alive[rows, places]
-    return kept
-
-
 def _strongest(
     rows: _Index, by: NDArray[Any], k: int, n_rows: int
 ) -> tuple[_Index, _Index, _Index]:
-    """Positions of the k strongest maxima of each row, their rows and places."""
-    order, count = _ranked(rows, by, n_rows)
+    """Positions of the k strongest maxima of each row, their rows and places.
+
+    rows   in ascending order
+    """
+    count = np.bincount(rows, minlength=n_rows)
+    within = np.arange(len(rows)) - np.searchsorted(rows, rows)
+    strength = np.full((n_rows, count.max(initial=0)), np.inf)
+    strength[rows, within] = -by
+    order = strength.argsort(axis=1, kind="stable")
     some, places = np.nonzero(np.arange(min(k, order.shape[1])) < count[:, None])
     first = np.cumsum(count) - count
     return first[some] + order[some, places], some, places

@@ -36,8 +36,6 @@ from rlxweb.errors import (
 )
 from rlxweb.gpu.drive import in_a_tab
 from rlxweb.host.spec import WelchSpec
-from rlxweb.host.welch_graph import refusal, welch_graph
-from rlxweb.ir.op import TensorType, registry
 from rlxweb.signal.engine import NUMPY, Engine, How, batch_rows, device_engine
 
 Strategy = str | WelchPeaksStrategy
@@ -214,7 +212,7 @@ def engine_for(candidate: Candidate) -> Engine:
 
 def _refuse(spec: WelchSpec, place: Place) -> None:
     pool.backend(place.device.label, place.adapter)
-    reason = refusal(spec)
+    reason = spec.only_on_host
     where = f"welch on {place.device.display}"
     if reason and spec.dtype == "float64":
         raise DTypeError(
@@ -299,7 +297,7 @@ def _on_device(job: WelchJob, place: Place) -> Iterator[Candidate]:
         return
     blank = replace(blank, engine=backend.name)
     have = priced(place, job.points(place))
-    reason = refusal(job.spec) or (have if isinstance(have, str) else "")
+    reason = job.spec.only_on_host or (have if isinstance(have, str) else "")
     for how in ("fused_op", "block_fft_host") if job.k else ("block_fft_host",):
         one = replace(blank, how=how, blocker=reason)
         if not reason and not isinstance(have, str):
@@ -321,20 +319,21 @@ def _priced_way(
 
 
 @lru_cache(maxsize=512)
-def _op_types(
-    shape: tuple[int, int], spec: WelchSpec, k: int
-) -> tuple[str, tuple[TensorType, ...], TensorType, Any]:
+def _op_of(shape: tuple[int, int], spec: WelchSpec, k: int) -> tuple[Any, ...]:
+    """The op that computes it with its types and attributes, as a target is asked."""
+    from rlxweb.host.welch_graph import welch_graph  # none is made for the CPU
+    from rlxweb.ir.op import registry
+
     graph = welch_graph(shape, spec, k)
     node = graph.node(graph.outputs[0])
     types = tuple(graph.node(i).type for i in node.inputs)
-    return node.op, types, node.type, node.attrs
+    return registry.get(node.op), types, node.type, node.attrs
 
 
 def fits(backend: Backend, job: WelchJob, fused: bool) -> bool:
     """Has the device a kernel of its own for this size?"""
     shape = (min(job.n_rows, batch_rows(job.spec, job.n_samples)), job.n_samples)
-    op, types, out, attrs = _op_types(shape, job.spec, job.k if fused else 0)
-    return bool(backend.target.native(registry.get(op), types, out, attrs))
+    return backend.target.native(*_op_of(shape, job.spec, job.k if fused else 0))
 
 
 def _in_batches(

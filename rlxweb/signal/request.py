@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from rlxweb.errors import UsageError, did_you_mean
-from rlxweb.host.segments import segment_count
 from rlxweb.host.spec import Average, Detrend, WelchSpec, sample_dtype
+from rlxweb.recipes.welch_plan import segment_count
 from rlxweb.signal.windows import WindowLike, get_window
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from rlxweb.errors import DTypeError, UsageError
 from rlxweb.gpu.drive import drive
-from rlxweb.host.segments import samples_needed, segment_count
 from rlxweb.host.spec import WelchSpec
+from rlxweb.recipes.welch_plan import samples_needed, segment_count
 from rlxweb.signal.engine import NUMPY, Engine
 
 DOING = "welch over a stream"

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
-import tempfile
 from pathlib import Path
 
 from assembly.errors import HashRefused
+from rlxweb.io import atomic_path
 
 
 def sha256(path: Path) -> str:
@@ -27,11 +26,5 @@ def demand(path: Path, wanted: str, hint: str) -> None:
 def place(source: Path, target: Path) -> None:
     """Copy; `target` is never there in part, even for a build beside this one."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=".part-")
-    os.close(handle)
-    try:
-        shutil.copyfile(source, name)
-        Path(name).chmod(0o644)
-        Path(name).replace(target)
-    finally:
-        Path(name).unlink(missing_ok=True)
+    with atomic_path(target) as temporary:
+        shutil.copyfile(source, temporary)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import benchmark_page
 import command_page
+import house
 import op_pages
 import playground
 import poster
@@ -48,6 +49,7 @@ PARTS: dict[str, Callable[[str], str]] = {
     "commands": lambda arguments: command_page.commands(),
     "errors": lambda arguments: reference_parts.error_classes(),
     "error-tree": lambda arguments: reference_parts.error_tree(),
+    "house": lambda arguments: house.house(),
     "methods": lambda arguments: reference_parts.methods(),
     "picture": _picture,
     "poster": lambda arguments: poster.poster(),

@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any
 
 from rlxweb.backends.webgpu_recipes import Recipes
-from rlxweb.compile.passes.decompose import composition
+from rlxweb.compile.rewrites import composition
 from rlxweb.errors import RlxError
 from rlxweb.gpu.port import Want
 from rlxweb.ir.dtype import DType

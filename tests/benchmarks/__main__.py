@@ -12,14 +12,14 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 # Before a driver is loaded.
 os.environ.setdefault("MESA_SHADER_CACHE_DISABLE", "true")
 
 from tests.benchmarks import machine, op_cells, report, welch_cells
-from tests.benchmarks.cells import run
-from tests.benchmarks.measure import QUICK, Effort
+from tests.benchmarks.cells import CAREFUL, QUICK, run
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -27,7 +27,7 @@ RESULTS = Path(__file__).parent / "results"
 def main(args: Sequence[str] | None = None) -> int:
     """0 when every answer was right (and, with --check, every goal met), else 1."""
     asked = parser().parse_args(args)
-    effort = QUICK if asked.quick else Effort(rounds=asked.rounds)
+    watch = QUICK if asked.quick else replace(CAREFUL, samples=asked.rounds)
     console = report.page(to_stderr=asked.json == "-")
     where = machine.facts()
     works = [*welch_cells.works(), *op_cells.works()]
@@ -45,11 +45,11 @@ def main(args: Sequence[str] | None = None) -> int:
         console.print("no lavapipe here: only the CPU is measured", style="yellow")
     cells = []
     for make in chosen:
-        cells.append(run(make(), effort))
+        cells.append(run(make(), watch))
         report.show(console, cells[-1])
     settings = {
         "quick": asked.quick,
-        "rounds": effort.rounds,
+        "rounds": watch.samples,
         "only": asked.only,
         "shader_cache": os.environ["MESA_SHADER_CACHE_DISABLE"] != "true",
     }

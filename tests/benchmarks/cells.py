@@ -10,7 +10,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from tests.benchmarks.measure import Effort, Peer, Timing, interleaved
+from rlxweb.calibration.stopwatch import Stopwatch, Timing
+
+CAREFUL = Stopwatch(samples=9, least=7, budget_ns=45e9)
+QUICK = Stopwatch(sample_ns=5e5, samples=3, least=3, budget_ns=3e9)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +27,7 @@ class Entry:
 
     name: str
     engine: str
-    peer: Peer
+    peer: Callable[[], object]
     ours: bool = False
     published: float | None = None
 
@@ -38,6 +41,10 @@ class Row:
     ours: bool
     timing: Timing
     published: float | None
+
+    @property
+    def ms(self) -> float:
+        return self.timing.ns / 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +108,13 @@ class Cell:
                     "engine": row.engine,
                     "ours": row.ours,
                     "published_ms": row.published,
-                    **asdict(row.timing),
+                    "ms": row.ms,
+                    "spread": row.timing.spread,
+                    "samples": row.timing.samples,
+                    "calls": row.timing.calls,
+                    "first_ms": row.timing.first_ns / 1e6,
                     "ratio": {
-                        mine.name: mine.timing.ms / row.timing.ms
+                        mine.name: mine.ms / row.ms
                         for mine in self.rows
                         if mine.name in ours
                     },
@@ -115,17 +126,17 @@ class Cell:
         }
 
 
-def run(work: Work, effort: Effort) -> Cell:
-    """Time, check, judge. Wrong answers leave no rows."""
+def run(work: Work, watch: Stopwatch) -> Cell:
+    """Time all peers in turns, check, judge. Wrong answers leave no rows."""
     try:
-        timings = interleaved({e.name: e.peer for e in work.entries}, effort)
+        timings = watch.interleaved([e.peer for e in work.entries])
         try:
             work.check()
         except AssertionError as error:
             return Cell(work.name, wrong="; ".join(str(error).split("\n"))[:400])
         rows = tuple(
-            Row(e.name, e.engine, e.ours, timings[e.name], e.published)
-            for e in work.entries
+            Row(e.name, e.engine, e.ours, timing, e.published)
+            for e, timing in zip(work.entries, timings, strict=True)
         )
         steady = work.steady() if work.steady is not None else {}
         return Cell(work.name, rows, tuple(_verdicts(work.goals, rows)), steady)
@@ -134,7 +145,7 @@ def run(work: Work, effort: Effort) -> Cell:
 
 
 def _verdicts(goals: tuple[Goal, ...], rows: tuple[Row, ...]) -> Iterator[Verdict]:
-    ms = {row.name: row.timing.ms for row in rows}
+    ms = {row.name: row.ms for row in rows}
     for goal in goals:
         there = [name for name in goal.against if name in ms]
         if goal.ours in ms and there:

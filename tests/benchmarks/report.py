@@ -64,7 +64,7 @@ def show(console: Console, cell: Cell) -> None:
         table.add_column(head, justify="right", no_wrap=True)
     table.add_column("published ms", justify="right", no_wrap=True)
     table.add_column("on", no_wrap=True)
-    for row in sorted(cell.rows, key=lambda one: one.timing.ms):
+    for row in sorted(cell.rows, key=lambda one: one.ms):
         table.add_row(*_cells(row, ours), style="bold" if row.ours else None)
     console.print(table)
     for verdict in cell.verdicts:
@@ -83,10 +83,10 @@ def _cells(row: Row, ours: Sequence[Row]) -> list[str]:
     timing = row.timing
     return [
         row.name,
-        f"{timing.ms:.3f}",
+        f"{row.ms:.3f}",
         f"{timing.spread:.0%}",
-        f"{timing.first_ms:.1f}",
-        *(f"{mine.timing.ms / timing.ms:.2f}" for mine in ours),
+        f"{timing.first_ns / 1e6:.1f}",
+        *(f"{mine.ms / row.ms:.2f}" for mine in ours),
         "" if row.published is None else f"{row.published:.2f}",
         row.engine.split(" (")[0],
     ]

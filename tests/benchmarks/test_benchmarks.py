@@ -11,26 +11,9 @@ import numpy as np
 import pytest
 
 from tests.benchmarks import hand_welch, welch_cells
-from tests.benchmarks.cells import Cell, Entry, Goal, Work, run
-from tests.benchmarks.measure import QUICK, Effort, interleaved
+from tests.benchmarks.cells import QUICK, Cell, Entry, Goal, Work, run
 from tests.benchmarks.report import SCHEMA, document
 from tests.command_line import ROOT, environment
-
-
-def test_every_peer_is_called_in_every_round() -> None:
-    """Warm-up, then rounds in changing order; a sample comes after a warm call."""
-    called = []
-    peers = {name: lambda name=name: called.append(name) for name in "abc"}
-    effort = Effort(rounds=3, sample_s=0.0, least=3)
-    timings = interleaved(peers, effort)
-    assert called[:6] == list("abcabc")
-    pairs = list(zip(called[6::2], called[7::2], strict=True))
-    assert all(warm == timed for warm, timed in pairs)
-    rounds = ["".join(p for p, _ in pairs[at : at + 3]) for at in (0, 3, 6)]
-    assert [sorted(r) for r in rounds] == [list("abc")] * 3
-    assert len(set(rounds)) > 1
-    assert {t.samples for t in timings.values()} == {3}
-    assert all(t.ms >= 0 and t.calls == 1 for t in timings.values())
 
 
 def work(ours: int, other: int, check: object = None) -> Work:

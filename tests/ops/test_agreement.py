@@ -12,6 +12,7 @@ import pytest
 
 from rlxweb.errors import DTypeError, LimitExceeded, RlxError
 from rlxweb.gpu.port import Want
+from rlxweb.host.variants import VARIANTS
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import registry
 from rlxweb.limits import shrunk
@@ -59,6 +60,10 @@ def test_numpy_agrees(name: str) -> None:
     assert wrong(engine(None), plain(name)) == []
     assert wrong(engine(None), through_views(name)) == []
     assert wrong(engine(None, optimise=False), small(plain(name))) == []
+    if name in {row.op for row in VARIANTS}:
+        bare = engine(None, variants=False)
+        assert wrong(bare, plain(name)) == []
+        assert wrong(bare, through_views(name)) == []
 
 
 @pytest.mark.parametrize("name", NAMES)

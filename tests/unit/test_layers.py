@@ -15,29 +15,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.floors import FLOORS
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "rlxweb"
 
-# The floors of the house, the ground first. A room may import from itself and from the
-# floors below its own; rooms side by side know nothing of each other. The top file
-# `rlxweb/__init__.py` is the room ""; a file beside it is a room of its own name.
-FLOORS: tuple[tuple[str, ...], ...] = (
-    ("errors", "limits", "names"),
-    ("device",),
-    ("ir", "decision", "io"),
-    ("recipes",),
-    ("ops", "cost", "kernels", "host"),
-    ("compile", "gpu"),
-    ("backends",),
-    ("devices",),
-    ("calibration", "rlx"),
-    ("choose",),
-    ("runtime",),
-    ("runners", "signal"),
-    ("",),
-    ("cli",),
-    ("__main__",),
-)
 # What is neither NumPy nor in the standard library, and the one place it may enter.
 ENTERS_AT = {
     "wgpu": "gpu/native.py",
@@ -46,7 +28,7 @@ ENTERS_AT = {
     "pyodide_js": "gpu/browser.py",
     "cupy": "backends/cuda.py",
     "mlx": "backends/mlx.py",
-    "edfio": "io/",
+    "edfio": "io/demo.py",
     "click": "cli/",
     "rich": "cli/",
     "platformdirs": "calibration/cache_folder.py",

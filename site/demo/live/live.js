@@ -22,7 +22,7 @@ chart.empty("Starting Python …");
 if (matchMedia("(prefers-reduced-motion: reduce)").matches) byId("pace").value = "500";
 
 const rlx = await page.start({
-  python: ["edf.py", "live.py"],
+  python: ["live.py"],
   onPost: (data) => gpu.heard(data),
   onSaid: (line) => page.say(line),
 });

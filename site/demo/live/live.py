@@ -9,7 +9,6 @@ from dataclasses import replace
 from time import perf_counter
 
 import numpy as np
-from edf import is_edf, open_edf
 
 import rlxweb as rlx
 from rlxweb.backends.pool import pool
@@ -147,10 +146,7 @@ def open_path(args, buffers):
     folder, name = os.path.split(args["path"])
     os.chdir(folder)
     try:
-        if is_edf(name):
-            opened = open_edf(name)
-        else:
-            opened = open_recording(name, fs=args["fs"], layout=args["layout"])
+        opened = open_recording(name, fs=args["fs"], layout=args["layout"])
     except RecordingError as error:
         if error.problem == "its sampling rate is unknown":
             return {"needs_rate": error.rule}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlxweb.calibration.stopwatch import Stopwatch, Timing
+from rlxweb.calibration.stopwatch import MOST_UNSEEN, Stopwatch, Timing
 from rlxweb.errors import OutOfMemory
 from tests.unit.calibration.lab import Clock
 
@@ -52,7 +53,7 @@ def test_slow_work_gets_fewer_samples_but_never_too_few(
 
 def test_a_clock_that_stands_still_gives_no_time_of_nothing() -> None:
     got = Stopwatch(sample_ns=5, samples=3, clock=Clock()).time(lambda: None)
-    assert got == Timing(1.0, 0.0, 3, 1.0)
+    assert got == Timing(1.0, 0.0, 3, 1.0, calls=MOST_UNSEEN)
 
 
 @pytest.mark.parametrize("tick", [1_000, 100_000])
@@ -77,6 +78,42 @@ def test_the_median_lies_among_the_samples(times: list[int]) -> None:
     assert min(times) <= got.ns <= max(times)
     assert 0 <= got.spread < math.inf
     assert got.samples == len(times)
+
+
+def test_work_in_turns_runs_in_every_round_in_changing_order() -> None:
+    """First call and warm one of each, then a settling call before each sample."""
+    clock, called = Clock(), []
+
+    def run(name: str) -> None:
+        called.append(name)
+        clock.now += 10 * (1 + "abc".index(name))
+
+    watch = Stopwatch(sample_ns=1, samples=6, budget_ns=1e9, clock=clock)
+    timings = watch.interleaved([partial(run, name) for name in "abc"])
+    assert "".join(called[:6]) == "aabbcc"
+    assert called[6::2] == called[7::2]
+    rounds = ["".join(called[at : at + 6 : 2]) for at in range(6, len(called), 6)]
+    assert [sorted(r) for r in rounds] == [list("abc")] * 6
+    assert len(set(rounds)) > 1
+    assert [(t.ns, t.samples, t.first_ns) for t in timings] == [
+        (10, 6, 10),
+        (20, 6, 20),
+        (30, 6, 30),
+    ]
+    assert watch.interleaved([]) == []
+
+
+def test_slow_work_in_turns_gets_the_least_samples() -> None:
+    clock = Clock()
+    watch = Stopwatch(1, samples=5, budget_ns=1e9, clock=clock, slow_ns=100)
+    timings = watch.interleaved([clock.work(100), clock.work(101)])
+    assert [t.samples for t in timings] == [5, 3]
+
+
+def test_samples_of_one_call_need_no_warm_one() -> None:
+    clock = Clock()
+    got = Stopwatch(sample_ns=0, samples=3, clock=clock).time(clock.work(9, 1, 3, 2))
+    assert got == Timing(2.0, 0.5, 3, 9.0)
 
 
 def test_the_stopwatch_hides_no_error() -> None:

@@ -18,7 +18,8 @@ from rlxweb.calibration.stopwatch import Stopwatch
 from rlxweb.calibration.store import file_name, store
 from rlxweb.cli import calibrate_command
 from rlxweb.cli.calibrate_command import rate
-from rlxweb.cost.record import Point, from_json
+from rlxweb.cost.record import Point
+from rlxweb.cost.record_json import from_json
 from rlxweb.devices.place import CPU, identity_of
 from rlxweb.gpu.port import Want
 from tests.command_line import Said, call, spawn

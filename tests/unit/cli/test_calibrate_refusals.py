@@ -15,7 +15,8 @@ from rlxweb.calibration import measure as calibrate
 from rlxweb.calibration.kernels import Job
 from rlxweb.calibration.known import measure_now
 from rlxweb.cli import calibrate_command
-from rlxweb.cost.record import Calibration, from_json
+from rlxweb.cost.record import Calibration
+from rlxweb.cost.record_json import from_json
 from rlxweb.device import Device
 from rlxweb.devices.place import CPU, Place
 from rlxweb.errors import DeviceLost, OutOfMemory

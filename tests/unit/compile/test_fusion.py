@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlxweb.backends.cpu import CpuBackend
-from rlxweb.compile.fusion import MAX_NODES, regions
+from rlxweb.compile.schedule import MAX_NODES, regions
 from rlxweb.compile.target import Target
 from rlxweb.ir.graph import Graph
 

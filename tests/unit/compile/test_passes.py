@@ -9,9 +9,10 @@ import pytest
 
 from rlxweb.backends.array import evaluate
 from rlxweb.backends.cpu import CpuBackend
-from rlxweb.compile.passes.decompose import MAX_ROUNDS, decompose
-from rlxweb.compile.passes.simplify import (
+from rlxweb.compile.rewrites import (
     FOLD_ELEMENTS,
+    MAX_ROUNDS,
+    decompose,
     drop_dead,
     fold_constants,
     share_common,

@@ -22,18 +22,17 @@ from rlxweb.cost import (
     estimate_graph_cost,
 )
 from rlxweb.cost.assumed import assumed_cpu, assumed_gpu
-from rlxweb.cost.calibrated import interpolated
-from rlxweb.cost.curve import curve_of
+from rlxweb.cost.curve import curve_of, interpolated
 from rlxweb.cost.fit import fit_relative
 from rlxweb.cost.price import Prices, terms_of
-from rlxweb.cost.record import Calibration, Point, from_json
+from rlxweb.cost.record import Calibration, Point
+from rlxweb.cost.record_json import from_json
 from rlxweb.cost.welch_model import (
     COLUMNS,
     WelchModel,
     WelchSize,
     block_terms,
     columns,
-    size_of,
     transform_work,
 )
 from rlxweb.cost.work import Item, Work
@@ -131,8 +130,7 @@ def test_more_bytes_never_cost_less(pairs: list[tuple[int, float]]) -> None:
 
 
 def test_rates_are_straight_in_log_log_and_flat_outside() -> None:
-    points = [Point("x", {"s": 10}, 1.0), Point("x", {"s": 1000}, 100.0)]
-    line = interpolated(points, lambda p: p.size["s"], lambda p: p.ns)
+    line = interpolated([(1000, 100.0), (10, 0.5), (10, 1.0)])
     assert line.at(100) == pytest.approx(10.0)
     assert (line.at(1), line.at(10**9)) == (1.0, 100.0)
 
@@ -258,7 +256,7 @@ def made_up(how: str, weights: dict[str, float], *fixed: Point) -> Calibration:
         for segments in (1, 2, 6):
             for rows, k in ((1, 8), (16, 0), (16, 4), (300, 8), (300, 0)):
                 size = {"n": n, "segments": segments, "rows": rows, "k": k}
-                one = size_of(Point(how, size, 1.0))
+                one = WelchSize.of(size)
                 values = dict(zip(COLUMNS, columns(one), strict=True))
                 ns = sum(weights.get(name, 0.0) * v for name, v in values.items())
                 if fixed:
@@ -284,8 +282,8 @@ def test_trips_are_taken_as_measured() -> None:
     model = WelchModel(made_up("welch_fused", weights, *TRIPS), "welch_fused")
     terms = model.terms(WelchSize(256, 8, 100, 16, 1152))
     assert terms.sync_ns == 100_000.0
-    assert terms.upload_ns == model.upload.at(4 * 100 * 1152)
-    assert terms.readback_ns == model.readback.at(100 * 16 * 8)
+    assert terms.upload_ns == model.trips.upload.at(4 * 100 * 1152)
+    assert terms.readback_ns == model.trips.readback.at(100 * 16 * 8)
     assert terms.dispatch_ns == pytest.approx(2_000.0 + 50_000.0, rel=1e-3)
     assert (terms.launches, terms.syncs) == (1, 1)
 
@@ -298,7 +296,7 @@ def test_a_block_brings_the_spectrum_back_and_searches_on_the_host() -> None:
     )
     size = WelchSize(256, 8, 1000, 16, 1152)
     block, fused = block_terms(device, host, size), device.terms(size)
-    assert block.readback_ns == device.readback.at(4 * 1000 * 129)
+    assert block.readback_ns == device.trips.readback.at(4 * 1000 * 129)
     assert block.readback_ns > fused.readback_ns
     assert block.host_ns == pytest.approx(2.0 * 1000 * 129 + 20_000.0, rel=1e-3)
     assert fused.host_ns == 0.0

@@ -151,6 +151,44 @@ def test_a_latin_1_unit_is_read(tmp_path: Path) -> None:
         assert recording.groups[0].channels[0].unit == "\xb5V"
 
 
+def test_an_utf_8_unit_is_read(tmp_path: Path) -> None:
+    """The standard asks for ASCII; newer recorders write UTF-8."""
+    path = tmp_path / "mu.edf"
+    edfio.Edf([edf_signal("Fz", 64)]).write(path)
+    path.write_bytes(path.read_bytes().replace(b"uV ", "\xb5V".encode(), 1))
+    with open_recording(path) as recording:
+        assert recording.groups[0].channels[0].unit == "\xb5V"
+
+
+def test_fields_padded_with_zero_bytes_are_read(tmp_path: Path) -> None:
+    """Some recorders fill a field with zero bytes where spaces belong."""
+    path = tmp_path / "zeros.edf"
+    edfio.Edf([edf_signal("Fz", 64)]).write(path)
+    (expected,) = edfio.read_edf(path).signals
+    raw = path.read_bytes()
+    path.write_bytes(raw[:256] + raw[256:512].replace(b" ", b"\0") + raw[512:])
+    with open_recording(path) as recording:
+        (group,) = recording.groups
+        assert (group.names, group.channels[0].unit) == (("Fz",), "uV")
+        np.testing.assert_array_equal(group.read()[0], expected.data)
+
+
+@pytest.mark.parametrize(
+    ("start", "stop"), [(0, 1), (0, 100), (99, 101), (150, 377), (399, 400), (5, 5)]
+)
+def test_a_window_is_cut_out_of_the_records(
+    tmp_path: Path, start: int, stop: int
+) -> None:
+    """Whatever record it begins and ends in."""
+    path = tmp_path / "a.edf"
+    edfio.Edf([edf_signal("Fz", 100), edf_signal("Resp", 20)]).write(path)
+    with open_recording(path) as recording:
+        group = recording.groups[0]
+        np.testing.assert_array_equal(
+            group.read(start, stop), group.read()[:, start:stop]
+        )
+
+
 def test_records_longer_than_a_chunk_are_read_in_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,6 +217,17 @@ def test_a_gap_in_edf_plus_d_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "d.edf"
     write_discontinuous(path, ["0", "1", "7"])
     with pytest.raises(RecordingError, match=r"gap.*record 2.*7 s.*2 s"):
+        open_recording(path)
+
+
+def test_an_edf_plus_d_file_without_times_is_refused(tmp_path: Path) -> None:
+    """The annotation channel is where they would be."""
+    path = tmp_path / "d.edf"
+    edfio.Edf([edf_signal("Fz", 64)]).write(path)
+    raw = bytearray(path.read_bytes())
+    raw[192:197] = b"EDF+D"
+    path.write_bytes(bytes(raw))
+    with pytest.raises(RecordingError, match="without an annotation channel"):
         open_recording(path)
 
 
@@ -260,15 +309,40 @@ def test_a_file_of_annotations_only_is_refused(tmp_path: Path) -> None:
         open_recording(path)
 
 
-def test_without_edfio_the_message_says_how_to_get_it(
+def test_a_header_that_was_cut_is_refused(tmp_path: Path) -> None:
+    """With both sizes, before any field behind the cut is looked at."""
+    path = tmp_path / "cut.edf"
+    edfio.Edf([edf_signal("Fz", 64)]).write(path)
+    raw = path.read_bytes()
+    for length, needs in ((100, 256), (300, 512)):
+        path.write_bytes(raw[:length])
+        with pytest.raises(
+            RecordingError, match=f"header is cut short; {needs} .*{length} are there"
+        ):
+            open_recording(path)
+
+
+def test_a_file_without_records_is_refused(tmp_path: Path) -> None:
+    """A header alone holds nothing to analyse."""
+    path = tmp_path / "empty.edf"
+    edfio.Edf([edf_signal("Fz", 64)]).write(path)
+    raw = bytearray(path.read_bytes()[:512])
+    raw[236:244] = b"0       "
+    path.write_bytes(bytes(raw))
+    with pytest.raises(RecordingError, match="it holds no samples"):
+        open_recording(path)
+
+
+def test_edfio_is_not_needed_to_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A missing optional package is an error with the command that mends it."""
+    """In a tab it is not to be had."""
     path = tmp_path / "a.edf"
     edfio.Edf([edf_signal("Fz", 64)]).write(path)
+    (expected,) = edfio.read_edf(path).signals
     monkeypatch.setitem(sys.modules, "edfio", None)
-    with pytest.raises(RecordingError, match=r"pip install rlxweb\[eeg\]"):
-        open_recording(path)
+    with open_recording(path) as recording:
+        np.testing.assert_array_equal(recording.groups[0].read()[0], expected.data)
 
 
 def test_a_rate_that_contradicts_the_header_is_refused(tmp_path: Path) -> None:

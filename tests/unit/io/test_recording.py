@@ -184,10 +184,9 @@ def test_a_large_wav_file_is_walked_in_little_memory(tmp_path: Path) -> None:
     assert peak < 30 * MEBI
 
 
-@pytest.mark.parametrize("kind", ["edf", "bdf"])
-def test_a_large_edf_file_is_walked_in_little_memory(tmp_path: Path, kind: str) -> None:
-    """64 channels at 512 Hz; edfio alone would load a BDF file whole."""
-    path = tmp_path / f"big.{kind}"
+def big_edf(folder: Path, kind: str) -> Path:
+    """64 channels at 512 Hz for 1500 s; all but the first second lies in a hole."""
+    path = folder / f"big.{kind}"
     signal, whole = {
         "edf": (edfio.EdfSignal, edfio.Edf),
         "bdf": (edfio.BdfSignal, edfio.Bdf),
@@ -200,9 +199,29 @@ def test_a_large_edf_file_is_walked_in_little_memory(tmp_path: Path, kind: str) 
     with path.open("rb+") as file:
         file.truncate(256 * 65 + 1500 * record)
     assert path.stat().st_size > 95_000_000
-    peak, seen = peak_of_walk(path, 20_000)
+    return path
+
+
+@pytest.mark.parametrize("kind", ["edf", "bdf"])
+def test_a_large_edf_file_is_walked_in_little_memory(tmp_path: Path, kind: str) -> None:
+    """Where edfio alone would load a BDF file whole."""
+    peak, seen = peak_of_walk(big_edf(tmp_path, kind), 20_000)
     assert seen == 1500 * 512
     assert peak < 30 * MEBI
+
+
+def test_one_channel_of_a_large_edf_file_is_read_in_little_memory(
+    tmp_path: Path,
+) -> None:
+    """A window of one channel lies in the records of all; few are held at a time."""
+    with open_recording(big_edf(tmp_path, "edf"), channels=["E63"]) as recording:
+        tracemalloc.start()
+        try:
+            x = recording.groups[0].read()
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+    assert peak < x.nbytes + 10 * MEBI
 
 
 def test_a_large_compressed_npz_file_is_walked_in_little_memory(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 import rlxweb.ops  # noqa: F401  registers the vocabulary
 from rlxweb.backends.array import evaluate
 from rlxweb.backends.webgpu_recipes import Recipes
-from rlxweb.compile.passes.decompose import decompose
+from rlxweb.compile.rewrites import decompose
 from rlxweb.compile.target import Target
 from rlxweb.errors import (
     AttributeRefused,

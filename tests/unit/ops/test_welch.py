@@ -75,8 +75,8 @@ def test_welch_power_is_scipys(n: int, overlap: int, nfft: int, detrend: str) ->
     np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-9 * want.max())
 
 
-def test_rows_are_worked_through_in_blocks() -> None:
-    """Batches and segments beyond one block give what one block gives."""
+def test_many_rows_and_many_segments() -> None:
+    """A row among many gives what it gives alone; a long one what NumPy gives."""
     x, window = signal(40, 70_000), np.hanning(512)
     got = run("welch_power", x[:, :9000], window, hop=256)
     for row in (0, 17, 39):

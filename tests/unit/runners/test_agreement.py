@@ -39,6 +39,7 @@ class BrokenBackend(CpuBackend):
     """Raises what it was made with, instead of running."""
 
     def __init__(self, error: Exception) -> None:
+        super().__init__()
         self.error = error
         self.released = 0
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from rlxweb.errors import DTypeError, UsageError
-from rlxweb.host.segments import segment_count
 from rlxweb.host.spec import sample_dtype
+from rlxweb.recipes.welch_plan import segment_count
 from tests.unit.host.resolved import resolve
 
 

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 import rlxweb as rlx
 from rlxweb.calibration.welch_jobs import GRID, welch_jobs
-from rlxweb.cost.record import Point
-from rlxweb.cost.welch_model import columns, size_of
+from rlxweb.cost.welch_model import WelchSize, columns
 from rlxweb.device import Device
 from rlxweb.devices.place import CPU, Place
 from rlxweb.errors import (
@@ -363,7 +362,7 @@ def test_a_device_is_calibrated_fused(gpu: PretendGpu) -> None:
 
 def test_the_grid_tells_the_parts_of_the_model_apart() -> None:
     """And no size of it is one of the sweep's."""
-    sizes = [size_of(Point("welch_host", job.size, 1.0)) for job in welch_jobs(CPU)]
+    sizes = [WelchSize.of(job.size) for job in welch_jobs(CPU)]
     table = np.array([columns(s) for s in sizes])
     table /= np.linalg.norm(table, axis=0)
     assert np.linalg.matrix_rank(table, tol=1e-3) == table.shape[1]

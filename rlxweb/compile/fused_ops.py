@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rlxweb.compile.passes.decompose import composition
-from rlxweb.compile.passes.rebuild import copy_node, rebuild
+from rlxweb.compile.rewrites import composition, rebuild
 from rlxweb.compile.target import Target
 from rlxweb.cost.fusion_gate import IoFusionGate, fusion_benefit
 from rlxweb.cost.io_profile import GraphIoProfile
@@ -156,7 +155,7 @@ def _rewritten(
         if node.id == site.node.id:
             made[node.id] = make(graph, out, site, operands, made)
         else:
-            made[node.id] = copy_node(out, node, operands)
+            made[node.id] = out.copied(node, operands)
         return made[node.id]
 
     return rebuild(graph, rewrite)
@@ -171,7 +170,7 @@ def _taken_apart(
 ) -> Tensor:
     how = composition(site.fused)
     if how is None:
-        return copy_node(out, site.node, operands)
+        return out.copied(site.node, operands)
     result: Tensor = how.build(out, site.node.attrs, *operands)
     return result
 

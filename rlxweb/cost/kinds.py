@@ -1,0 +1,292 @@
+"""The kinds of work: one record says all there is to know about each.
+
+What a size of it is, which sizes a calibration measures and by which graph, what the
+points of a calibration say of other sizes, and what is assumed while there are none.
+Adding a kind is adding a record to the table at the end. Knows graphs and points; no
+device, and no op but those that the measured graphs are made of.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from rlxweb.cost.curve import Curve, Interpolated, interpolated
+from rlxweb.cost.record import Calibration, Point
+from rlxweb.cost.welch_model import How, WelchModel, WelchSize, transform_work
+from rlxweb.cost.work import Item
+from rlxweb.errors import InputError
+
+if TYPE_CHECKING:  # who only prices a Welch job loads no graph
+    from rlxweb.ir.graph import Graph
+    from rlxweb.ir.tensor import Tensor
+
+Size = Mapping[str, int]
+Assumed = Literal["cpu", "tab", "gpu"]
+Times = Mapping[tuple[int, ...], float]
+"""ns of sizes; each size is its numbers in the order of the kind's fields."""
+Price = Callable[[Item], float]
+"""ns of computing an item, the moving of its bytes included."""
+
+US = 1e3
+# Nothing does more than a petaflop or moves more than a petabyte a second: a figure
+# above this, per ns, holds FLOP/s where GFLOP/s were meant.
+MOST = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One size that a calibration measures, and the graph that is so much work.
+
+    name    what progress, and the list of what was left out, call it
+    shapes  params of the graph by name
+    build   (graph, *params) → what is computed
+    turn    0 for the one that tells most, one of each kind: no graph can be priced
+            without it, and it is measured before everything else
+    """
+
+    name: str
+    size: Size
+    shapes: Mapping[str, tuple[int, ...]]
+    build: Callable[..., Tensor]
+    turn: int = 0
+
+
+def _bytes(size: Size) -> float:
+    return float(size["bytes"])
+
+
+@dataclass(frozen=True, slots=True)
+class WorkKind:
+    """One kind of work, or of trip to a device.
+
+    name     of its points in a calibration, and of the items of a Work
+    fields   of its size, each with the least it can be; "bytes" are bytes moved
+    flops    operations of a size; None where nobody counts them
+    over     what of a size its rate depends on
+    probes   what a calibration measures of it, on a CPU or not; None: the calibration
+             or a higher room times it in a way of its own
+    price    (record, kind) → what an item costs, None where the record does not say.
+             Without it an item is priced by its bytes and operations
+    assumed  of a desktop's CPU, of a CPU in a browser tab and of a small GPU
+    """
+
+    name: str
+    fields: Mapping[str, int] = field(default_factory=dict)
+    flops: Callable[[Size], float] | None = None
+    over: Callable[[Size], float] = _bytes
+    probes: Callable[[bool], Iterable[Probe]] | None = None
+    price: Callable[[Calibration, WorkKind], Price | None] | None = None
+    assumed: Mapping[Assumed, Times] = field(default_factory=dict)
+
+
+# --- rates and prices -------------------------------------------------------------
+
+
+def rate_of(point: Point) -> tuple[float, str]:
+    """Operations or bytes per ns, whichever its size tells, and the unit; else 0."""
+    kind = KINDS.get(point.what)
+    if kind is None or kind.flops is None:
+        return point.size.get("bytes", 0) / point.ns, "GB/s"
+    return kind.flops(point.size) / point.ns, "GFLOP/s"
+
+
+def rates(record: Calibration, what: str) -> Interpolated | None:
+    """The rates of a kind over its size; None without points of it.
+
+    Errors   InputError for a rate that cannot be.
+    """
+    points = record.of(what)
+    if not points:
+        return None
+    rate, unit = max(rate_of(p) for p in points)
+    if rate > MOST:
+        raise InputError(
+            "reading a calibration",
+            f"{what} at {rate:.3g} {unit}",
+            f"nothing passes {MOST:.0g}",
+            "run `rlxweb calibrate` to measure anew",
+        )
+    over = KINDS[what].over
+    return interpolated((over(p.size), rate_of(p)[0]) for p in points)
+
+
+def by_rate(record: Calibration, kind: WorkKind) -> Price | None:
+    """Operations at the rate measured near the item's size."""
+    rate = rates(record, kind.name)
+
+    def price(item: Item) -> float:
+        at = kind.over(item.size)
+        return item.flops / rate.at(at) if rate is not None and at else 0.0
+
+    return None if rate is None else price
+
+
+def _by_welch_model(record: Calibration, kind: WorkKind) -> Price | None:
+    how: How = "welch_fused" if record.of("welch_fused") else "welch_host"
+    model = WelchModel(record, how)
+
+    def price(item: Item) -> float:
+        terms = model.terms(WelchSize.of(item.size))
+        return terms.compute_ns + terms.traffic_ns
+
+    return price if model.points else None
+
+
+# --- what a calibration measures --------------------------------------------------
+
+
+def _products(is_cpu: bool) -> Iterator[Probe]:
+    for n in (256, 64, 512) if is_cpu else (256, 64, 512, 1024):
+        size, shapes = {"m": n, "k": n, "n": n}, {"a": (n, n), "b": (n, n)}
+        turn = 0 if n == 256 else 2
+        yield Probe(f"matmul {n}", size, shapes, lambda g, a, b: a @ b, turn)
+
+
+def _transforms(is_cpu: bool) -> Iterator[Probe]:
+    for turn, (n, rows) in enumerate(((2048, 64), (128, 256))):
+        size, shapes = {"n": n, "rows": rows}, {"x": (rows, 2 * n)}
+        name = f"fft {rows} × {n}"
+        yield Probe(name, size, shapes, lambda g, x: g.apply("fft", x), turn)
+
+
+def _copies(is_cpu: bool) -> Iterator[Probe]:
+    for nbytes, turn in ((2 << 20, 0), (64 << 10, 2), (64 << 20, 2)):
+        size = {"bytes": 2 * nbytes}  # read and written
+        shapes = {"x": (nbytes // 4,)}
+        yield Probe(f"copy {nbytes:,}", size, shapes, lambda g, x: x * 1.5, turn)
+
+
+def _arithmetic(is_cpu: bool) -> Iterator[Probe]:
+    """A fused chain of 64 operations; on NumPy, which fuses nothing, many passes."""
+    if is_cpu:
+        from rlxweb.ir.dtype import DType
+        from rlxweb.ir.op import TensorType, registry
+
+        cells = 128 << 10
+        kind = TensorType((cells,), DType.F32)
+        flops = int(registry.get("gelu").flops((kind,), kind, {}))
+    else:
+        cells = 1 << 20
+        flops = 64 * cells
+    size = {"bytes": 8 * cells, "flops": flops}
+    yield Probe("elementwise", size, {"x": (cells,)}, _gelu if is_cpu else _chain)
+
+
+def _gelu(g: Graph, x: Tensor) -> Tensor:
+    return g.gelu(x)
+
+
+def _chain(g: Graph, x: Tensor) -> Tensor:
+    for _ in range(32):
+        x = x * 0.999 + 0.001
+    return x
+
+
+# --- what is assumed --------------------------------------------------------------
+
+# The CPU's times were measured with NumPy 2.4 on two cores of a 2020s server. In a tab
+# there is one thread and no BLAS: products suffer most, copies least. The GPU's are
+# what a small discrete one does, careful rather than keen: a device that is worth more
+# shows it once it is measured. Software adapters share the CPU's cores and are not
+# guessed at.
+_TRANSFERS: Times = {(65_536,): 60 * US, (16_777_216,): 3_400 * US}
+# (n, segments) → microseconds for 1, 32 and 1024 rows, k = 16.
+_HOST_US = {
+    (64, 2): (55, 126, 1_250),
+    (64, 8): (48, 114, 2_400),
+    (512, 2): (89, 217, 4_900),
+    (512, 8): (70, 605, 13_700),
+    (4096, 2): (105, 1_830, 37_000),
+    (4096, 8): (235, 3_900, 112_000),
+}
+_WELCH_HOST: Times = {
+    (*length, rows, 16): us * US
+    for length, times in _HOST_US.items()
+    for rows, us in zip((1, 32, 1024), times, strict=True)
+}
+_WELCH_TAB = {size: 5.0 * ns for size, ns in _WELCH_HOST.items()}
+
+
+def _fused_ns(n: int, segments: int, rows: int, k: int) -> float:
+    size = WelchSize.of({"n": n, "segments": segments, "rows": rows, "k": k})
+    trip = Curve(tuple((float(nbytes), ns) for (nbytes,), ns in _TRANSFERS.items()))
+    chain = segments * transform_work(n)
+    ns = 155 * US + trip.at(size.input_bytes) + trip.at(size.output_bytes)
+    return ns + (1.0 * chain + 0.01 * rows * chain)
+
+
+_WELCH_FUSED = {size: _fused_ns(*size) for size in _WELCH_HOST}
+
+
+# --- the table --------------------------------------------------------------------
+
+_BYTES = {"bytes": 1}
+_WELCH = {"n": 1, "segments": 1, "rows": 1, "k": 0}
+_TABLE = (
+    # Open the device and run once; compile one shader; run next to nothing; one more
+    # call of NumPy's; an empty submit and wait; one more kernel.
+    *(WorkKind(name) for name in ("cold_start", "compile", "run")),
+    WorkKind("call", assumed={"cpu": {(): 1.5 * US}, "tab": {(): 12 * US}}),
+    WorkKind("submit", assumed={"gpu": {(): 150 * US}}),
+    WorkKind("dispatch", assumed={"gpu": {(): 5 * US}}),
+    WorkKind("upload", _BYTES, assumed={"gpu": _TRANSFERS}),
+    WorkKind("readback", _BYTES, assumed={"gpu": _TRANSFERS}),
+    # In the order in which a calibration measures those of one turn.
+    WorkKind(
+        "matmul",
+        {"m": 1, "k": 1, "n": 1},
+        flops=lambda s: 2.0 * s["m"] * s["k"] * s["n"],
+        over=lambda s: float(s["m"] * s.get("batch", 1) * s["k"] * s["n"]),
+        probes=_products,
+        price=by_rate,
+        assumed={
+            "cpu": {(64, 64, 64): 18 * US, (512, 512, 512): 3_300 * US},
+            "tab": {(64, 64, 64): 150 * US, (512, 512, 512): 250_000 * US},
+            "gpu": {(256, 256, 256): 60 * US, (1024, 1024, 1024): 1_500 * US},
+        },
+    ),
+    WorkKind(
+        "fft",
+        {"n": 1, "rows": 1},
+        flops=lambda s: 5.0 * s["rows"] * s["n"] * math.log2(max(2, s["n"])),
+        over=lambda s: float(max(2, s["n"])),
+        probes=_transforms,
+        price=by_rate,
+        assumed={
+            "cpu": {(128, 256): 190 * US, (2048, 64): 900 * US},
+            "tab": {(128, 256): 800 * US, (2048, 64): 4_000 * US},
+            "gpu": {(128, 256): 20 * US, (2048, 256): 60 * US},
+        },
+    ),
+    # The bytes of anything are priced by copies, other operations by elementwise.
+    WorkKind(
+        "copy",
+        _BYTES,
+        probes=_copies,
+        assumed={
+            "cpu": {(65_536,): 4 * US, (134_217_728,): 17_000 * US},
+            "tab": {(65_536,): 5 * US, (134_217_728,): 25_000 * US},
+            "gpu": {(134_217_728,): 1_300 * US},
+        },
+    ),
+    WorkKind(
+        "elementwise",
+        {"bytes": 1, "flops": 1},
+        flops=lambda s: float(s["flops"]),
+        probes=_arithmetic,
+        assumed={
+            "cpu": {(1_048_576, 7_864_320): 3_000 * US},
+            "tab": {(1_048_576, 7_864_320): 10_000 * US},
+            "gpu": {(8_388_608, 33_554_432): 120 * US},
+        },
+    ),
+    WorkKind("other"),
+    # What an op asks for, and the points of the two ways to do it.
+    WorkKind("welch", _WELCH, price=_by_welch_model),
+    WorkKind("welch_host", _WELCH, assumed={"cpu": _WELCH_HOST, "tab": _WELCH_TAB}),
+    WorkKind("welch_fused", _WELCH, assumed={"gpu": _WELCH_FUSED}),
+)
+KINDS: Mapping[str, WorkKind] = {kind.name: kind for kind in _TABLE}

@@ -1,0 +1,125 @@
+"""Faster ways to run an op on NumPy arrays, each behind a gate.
+
+Rule: deleting any row changes no result, only time. The first row whose gate opens is
+taken; the op's own reference is the last resort. The GPU's table is
+`rlxweb.recipes.variants`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlxweb.host.spec import WelchSpec
+from rlxweb.host.spectrum import frames, welch_power
+from rlxweb.host.strongest import strongest_bins
+from rlxweb.ir.op import Attrs, TensorType
+from rlxweb.recipes.welch_plan import (
+    doubled_bins,
+    rlx_weights,
+    segment_count,
+    welch_plan,
+)
+
+Array = NDArray[Any]
+Types = tuple[TensorType, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One alternative to an op's reference.
+
+    gate   (input types, output type, attrs) → may it be taken
+    run    (attrs, *arrays) → array, what the reference gives within the op's tolerance
+    """
+
+    name: str
+    op: str
+    gate: Callable[[Types, TensorType, Attrs], bool]
+    run: Callable[..., Any]
+
+
+def _many(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
+    """Samples enough to outweigh a dozen more NumPy calls."""
+    return inputs[0].numel >= 8192
+
+
+def _long_floats(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
+    """A sort of few or of very short lines is not beaten by a search."""
+    x = inputs[0]
+    return x.dtype.is_float and x.numel >= 2048 and x.shape[-1] >= 16
+
+
+def _power(attrs: Attrs, x: Array, window: Array) -> Array:
+    plan = welch_plan(x.shape, window.shape[0], attrs)
+    spec = WelchSpec(
+        nperseg=plan.n,
+        hop=plan.hop,
+        nfft=plan.nfft,
+        n_segments=plan.segments,
+        window=window.astype(np.float64).tobytes(),
+        detrend=None if plan.detrend == "none" else attrs["detrend"],
+        one_sided=True,
+        # A spec always doubles: half the scale, and below the ends make up for it.
+        scale=plan.scale if plan.doubling else 0.5 * plan.scale,
+        average="mean",
+        dtype=x.dtype.name,
+    )
+    power = welch_power(x, spec)
+    if not plan.doubling:
+        inner = doubled_bins(plan.nfft)
+        power[:, : inner.start] *= 2.0
+        power[:, inner.stop :] *= 2.0
+    return power
+
+
+def _peaks(attrs: Attrs, power: Array) -> Array:
+    k = attrs["k"]
+    pairs = np.empty((power.shape[0], k, 2), power.dtype)
+    pairs[..., 0], pairs[..., 1] = strongest_bins(power, k)
+    return pairs.reshape(-1, 2 * k)
+
+
+def _row_peaks(attrs: Attrs, x: Array, window: Array) -> Array:
+    return _peaks(attrs, _power(attrs, x, window))
+
+
+def _welch_peaks(attrs: Attrs, spectrum: Array) -> Array:
+    n, segments = spectrum.shape[1] // 2, attrs["n_segments"]
+    bins = n // 2 + 1
+    re, im = spectrum[:, :bins], spectrum[:, n : n + bins]
+    power = (re * re + im * im).reshape(-1, segments, bins).sum(axis=1)
+    power *= rlx_weights(bins, segments).astype(power.dtype)
+    return _peaks(attrs, power)
+
+
+def _topk(attrs: Attrs, x: Array) -> Array:
+    n, k = x.shape[-1], attrs["k"]
+    lines = x.reshape(-1, n)
+    found, _ = strongest_bins(lines, k)
+    if lines.size and np.isnan(lines.max()):
+        # NaN counts as the largest here and as the smallest in a search for power.
+        odd = np.isnan(lines).any(axis=1)
+        order = np.argsort(lines[odd, ::-1], axis=1, kind="stable")[:, ::-1]
+        found[odd] = n - 1 - order[:, :k]
+    return found.reshape(*x.shape[:-1], k).astype(np.int32)
+
+
+def _frame(attrs: Attrs, x: Array) -> Array:
+    size, hop = attrs["length"], attrs["hop"]
+    count = attrs["count"] or segment_count(x.shape[-1], size, hop)
+    return frames(x, size, hop, count)
+
+
+VARIANTS: tuple[Variant, ...] = (
+    Variant("welch_power, blocks in cache", "welch_power", _many, _power),
+    Variant("welch_row_peaks, blocks in cache", "welch_row_peaks", _many, _row_peaks),
+    Variant("power_peaks, partition", "power_peaks", _long_floats, _peaks),
+    Variant("welch_peaks, partition", "welch_peaks", _long_floats, _welch_peaks),
+    Variant("topk, partition", "topk", _long_floats, _topk),
+    Variant("frame, a view", "frame", lambda inputs, out, attrs: True, _frame),
+)

@@ -1,0 +1,147 @@
+"""The engine of the how-to page, as a reader would write it, in every public call.
+
+Its code is taken from the page, so the page is the test: nobody may ask an engine for
+anything that the page does not mention.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlxweb as rlx
+from rlxweb.backends.pool import pool
+from rlxweb.backends.registry import ROWS, Row
+from rlxweb.calibration.known import measure_now
+from rlxweb.calibration.stopwatch import Stopwatch
+from rlxweb.device import Device
+from rlxweb.devices.place import CPU, Place, available_places
+from rlxweb.errors import Unsupported
+from rlxweb.limits import shrunk
+from tests.command_line import call
+
+PAGE = Path(__file__).parents[3] / "site" / "pages" / "howto" / "add-a-backend.md"
+PLACE = Place(Device.MLX)
+ROWS_OF_X = np.random.default_rng(3).standard_normal((6, 1024)).astype(np.float32)
+
+
+def first_block() -> str:
+    """The page's first program: the engine and nothing else."""
+    found = re.search(r"^```python\n(.*?)^```$", PAGE.read_text("utf-8"), re.M | re.S)
+    assert found is not None
+    return textwrap.dedent(found[1])
+
+
+@pytest.fixture(params=["alone", "beside others"])
+def engine(
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> Iterator[Any]:
+    """The page's engine as the device "mlx": the only one, or beside the CPU."""
+    names: dict[str, Any] = {}
+    exec(compile(first_block(), str(PAGE), "exec"), names)
+    made = names["NodeByNode"]()
+
+    async def opened(adapter: str) -> Any:
+        return made
+
+    monkeypatch.setenv("RLX_CACHE_DIR", str(tmp_path))
+    for label in [label for label in ROWS if label != "cpu"]:
+        monkeypatch.delitem(ROWS, label)
+    if request.param == "alone":
+        monkeypatch.setenv("RLX_DENY_DEVICES", "cpu")
+    monkeypatch.setitem(ROWS, "mlx", Row(opened))
+    pool._open.pop(("mlx", ""), None)
+    yield made
+    pool._open.pop(("mlx", ""), None)
+
+
+def doubled() -> rlx.Graph:
+    graph = rlx.Graph("double")
+    graph.set_outputs([graph.input("x", (4,)) * 2 + graph.param("w", (4,))])
+    return graph
+
+
+FEEDS = {"x": np.arange(4, dtype=np.float32)}
+W = np.ones(4, np.float32)
+
+
+def test_it_takes_part_in_the_signal_calls(engine: Any) -> None:
+    """By name and left open; the numbers are the CPU's."""
+    want = rlx.welch_peaks(ROWS_OF_X, fs=256, k=4, device="cpu")
+    for device in ("mlx", None):
+        found = rlx.welch_peaks(ROWS_OF_X, fs=256, k=4, device=device)
+        np.testing.assert_array_equal(found.bins, want.bins)
+        np.testing.assert_allclose(found.power, want.power, rtol=1e-4)
+        assert found.explain()
+    asked = rlx.welch_peaks(ROWS_OF_X, fs=256, k=4, device="mlx")
+    assert (asked.device, asked.engine) == (Device.MLX, engine.name)
+    _, power = rlx.welch(ROWS_OF_X, fs=256, device="mlx")
+    _, right = rlx.welch(ROWS_OF_X, fs=256, device="cpu")
+    np.testing.assert_allclose(power, right, rtol=1e-4, atol=1e-7)
+
+
+def test_it_takes_part_in_graphs(engine: Any) -> None:
+    """Sessions by name and on "auto", runners with every way to resolve."""
+    compiled = rlx.Session("auto").compile(doubled())
+    compiled.set_param("w", W)
+    np.testing.assert_array_equal(compiled.run(FEEDS)[0], FEEDS["x"] * 2 + 1)
+    assert compiled.explain()
+    one = rlx.GraphDevices(doubled(), rlx.DevicePolicy.from_env())
+    one.set_param("w", W)
+    assert Device.MLX in one.devices
+    for run in (one.run_resolved, one.run_fastest):
+        np.testing.assert_array_equal(run(FEEDS)[0], FEEDS["x"] * 2 + 1)
+    device, outs = one.run_try(["mlx"], FEEDS)
+    assert device is Device.MLX
+    np.testing.assert_array_equal(outs[0], FEEDS["x"] * 2 + 1)
+    assert one.explain()
+    rows = {row.label: row for row in rlx.device_report(doubled())}
+    assert rows["mlx"].supports_graph
+
+
+@pytest.mark.parametrize("engine", ["beside others"], indirect=True)
+def test_it_is_calibrated_and_then_priced(engine: Any) -> None:
+    """Like any engine without trips: runs, calls, kernels and Welch jobs."""
+    quick = Stopwatch(1, samples=1, least=1, budget_ns=1.0)
+    record, path = measure_now(PLACE, watch=quick, budget_s=120.0)
+    assert path is not None
+    assert record.engine == engine.name
+    kinds = {point.what for point in record.points}
+    assert {"run", "call", "copy", "welch_fused"} <= kinds
+    assert "submit" not in kinds
+    found = rlx.welch_peaks(ROWS_OF_X, fs=256, k=4, device="mlx").decision
+    assert found.candidates[0].source == "calibrated"
+    assert found.candidates[0].terms is not None
+
+
+def test_it_is_on_the_command_line(
+    engine: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """devices, explain and calibrate name it."""
+    said = call(capsys, "devices", "--json")
+    assert said.code == 0, said.err
+    rows = {row["device"]: row for row in json.loads(said.out)["devices"]}
+    assert (rows["mlx"]["available"], rows["mlx"]["engine"]) == (True, engine.name)
+    said = call(capsys, "explain", "--batch", "4", "--device", "mlx")
+    assert said.code == 0, said.err
+    assert engine.name in said.out
+    said = call(capsys, "calibrate", "--device", "mlx", "--json", "--budget-s", "0.5")
+    assert said.code == 0, said.err
+    assert json.loads(said.out)["records"][0]["engine"] == engine.name
+
+
+def test_what_it_does_not_offer_is_refused(engine: Any) -> None:
+    """With the reason, not with an attribute that is missing."""
+    assert PLACE in available_places()
+    assert CPU in available_places()
+    with pytest.raises(Unsupported, match="limits can be set for wgpu devices only"):
+        rlx.Session("mlx", limits=shrunk())

@@ -1,0 +1,27 @@
+"""The floors of the house: which room of rlxweb may import from which.
+
+A room may import from itself and from the floors below its own; rooms side by side know
+nothing of each other. The top file `rlxweb/__init__.py` is the room ""; a file beside
+it is a room of its own name. The manual draws the house from this table.
+"""
+
+from __future__ import annotations
+
+FLOORS: tuple[tuple[str, ...], ...] = (
+    ("errors", "limits", "names"),
+    ("device",),
+    ("ir", "decision", "io"),
+    ("recipes",),
+    ("ops", "cost", "kernels", "host"),
+    ("compile", "gpu"),
+    ("backends",),
+    ("devices",),
+    ("calibration", "rlx"),
+    ("choose",),
+    ("runtime",),
+    ("runners", "signal"),
+    ("",),
+    ("cli",),
+    ("__main__",),
+)
+"""The ground first."""
