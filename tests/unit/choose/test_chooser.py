@@ -31,8 +31,6 @@ from rlxweb.errors import (
 from rlxweb.gpu.drive import drive
 from tests.unit.signal.pretend_gpu import SLOW
 
-pytestmark = pytest.mark.usefixtures("fresh")
-
 MS = 1e6
 VULKAN, OPENGL = Place(Device.VULKAN), Place(Device.OPENGL)
 EVERYWHERE = (CPU, VULKAN, OPENGL)
