@@ -64,8 +64,6 @@ class Trips(Protocol):
 class Backend(ABC):
     """One engine. Coroutines so that a browser can wait; natives never suspend."""
 
-    # --- what it is -------------------------------------------------------------
-
     @property
     @abstractmethod
     def name(self) -> str:
@@ -106,8 +104,6 @@ class Backend(ABC):
         """Why the device is gone for good; "" while it is there."""
         return ""
 
-    # --- what it does -----------------------------------------------------------
-
     @abstractmethod
     async def prepare(self, plan: Plan) -> Program:
         """Make everything a run needs. Errors  LimitExceeded, ShaderRejected …"""
@@ -126,8 +122,6 @@ class Backend(ABC):
 
     async def close(self) -> None:  # noqa: B027  most hold nothing open
         """Free everything. Idempotent."""
-
-    # --- what it may offer ------------------------------------------------------
 
     async def put(self, array: Array) -> Resident:
         """Bring an array to the device to stay. Errors  Unsupported, OutOfMemory."""

@@ -92,8 +92,6 @@ class ProgramBuilder:
     fault: int | None = None
     gather_bytes: int = 0
 
-    # --- buffers ----------------------------------------------------------------
-
     def _buffer(self, nbytes: int, usage: Usage, what: str) -> int:
         nbytes = max(16, -(-nbytes // 4) * 4)
         if nbytes > self.limits.max_buffer_size:
@@ -133,8 +131,6 @@ class ProgramBuilder:
                 array = node.attrs["value"].array
                 self.values[node.id] = self._upload(array, str(node))
         return inputs, params
-
-    # --- steps ------------------------------------------------------------------
 
     async def build(self, pipeline: Callable[[Shader], Awaitable[int]]) -> None:
         self._inputs, self._params = self._leaves()
@@ -255,8 +251,6 @@ class ProgramBuilder:
             if isinstance(bound, Gathered):
                 self.gather_bytes = max(self.gather_bytes, bound.nbytes)
 
-    # --- commands ---------------------------------------------------------------
-
     def _encode(self) -> None:
         for nbytes in self.scratch_bytes:
             self.scratch.append(self._buffer(nbytes, "storage", "scratch"))
@@ -303,8 +297,6 @@ class ProgramBuilder:
         start = offset + bound.offset
         # A piece's span may reach past the last element; never past the buffer.
         return Range(handle, start, min(bound.nbytes, self.sizes[handle] - start))
-
-    # --- results ----------------------------------------------------------------
 
     def program(self) -> WebGpuProgram:
         """The finished program, with the read-back copies at the end."""

@@ -238,9 +238,6 @@ def _look_again(
         work.look_again(job)
 
 
-# --- the record -------------------------------------------------------------------
-
-
 def _record(place: Place, work: Calibrator, took_s: float) -> Calibration:
     if not work.points:
         raise DeviceError(

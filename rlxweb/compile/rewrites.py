@@ -109,9 +109,6 @@ def fold_constants(graph: Graph) -> Graph:
     return rebuild(graph, rewrite)
 
 
-# --- taking apart -----------------------------------------------------------------
-
-
 def composition(op: Op) -> Compose | None:
     """How to build this op from others, if its record says so."""
     if isinstance(op.lower, Compose):

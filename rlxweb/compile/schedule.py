@@ -117,9 +117,6 @@ class Schedule:
         return Operand(operand.value, operand.layout.expand(node.type.shape))
 
 
-# --- regions ----------------------------------------------------------------------
-
-
 def is_elementwise(node: Node) -> bool:
     """True when one element of the result needs one element of each operand."""
     return isinstance(registry.get(node.op).lower, Expr)
@@ -163,9 +160,6 @@ def _outside(graph: Graph, node: Node) -> list[int]:
         if i not in reads and not graph.node(i).is_literal:
             reads.append(i)
     return reads
-
-
-# --- the whole --------------------------------------------------------------------
 
 
 def schedule(graph: Graph, target: Target, fuse: bool) -> Schedule:

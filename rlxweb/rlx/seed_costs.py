@@ -98,9 +98,6 @@ def is_gpu(device: Device) -> bool:
     return device is not Device.CPU
 
 
-# --- graphs and profiles ----------------------------------------------------------
-
-
 def fft_only_graph(batch: int, n_fft: int, n_segments: int) -> Graph:
     """Segments [B·S, n] f32 → block spectrum [B·S, 2n], imaginary half segs - segs."""
     graph = Graph("fft_only")
@@ -167,9 +164,6 @@ def gate_profiles(
     return before, after
 
 
-# --- the CPU ----------------------------------------------------------------------
-
-
 def useful_bytes_touched(batch: int, params: WelchPeakParams) -> int:
     """Bytes any method must touch: B·S·n samples of 4 and B·k pairs of 8."""
     return batch * params.n_segments * params.n_fft * 4 + batch * params.k * 8
@@ -202,9 +196,6 @@ def _against_gpu(device: Device, batch: int) -> float:
     if batch > 2_048 and b > 0.0:
         factor *= 1.0 + b * math.log2(batch / 2_048.0)
     return factor
-
-
-# --- a device ---------------------------------------------------------------------
 
 
 def _scale(device: Device) -> float:
@@ -336,9 +327,6 @@ class SeedCosts:
             if learned.available and learned.is_sparse:
                 sparse = self.fused_ns(device, batch, two, learned.compute_scale)
         return WelchPeaksCosts(ultra, fast, rlx, sparse)
-
-
-# --- the strategies ---------------------------------------------------------------
 
 
 def cheapest(costs: WelchPeaksCosts) -> WelchPeaksStrategy:

@@ -27,8 +27,6 @@ from rlxweb.ir.sample import Sample
 # A float16 holds 11 bits; NumPy also sums in it, a GPU sums in float32.
 HALF = Tolerance(rtol=4e-3, atol=4e-3, relative_to_peak=True)
 
-# --- cases ------------------------------------------------------------------------
-
 
 def checked_ops() -> list[Op]:
     """Every op of the vocabulary that computes something, by name."""
@@ -79,9 +77,6 @@ def case_of(op: Op, at: int) -> Case:
     sample = op.samples[at]
     arrays = sample.draw(at)
     return Case(op, sample, one_op(op, sample, arrays), feeds_of(arrays))
-
-
-# --- judging ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,8 +174,6 @@ def _summed_up(
     )
     return Agreement(why, wrong, got.size, *numbers, (at, got[at], want[at]))
 
-
-# --- one case on one engine -------------------------------------------------------
 
 Word = Literal["right", "wrong", "refused"]
 

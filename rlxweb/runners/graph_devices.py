@@ -94,8 +94,6 @@ class GraphDevices:
         """With the policy that the RLX_ variables spell."""
         return cls(graph, DevicePolicy.from_env())
 
-    # --- what it knows ----------------------------------------------------------
-
     @property
     def graph(self) -> Graph:
         return self._graph
@@ -125,8 +123,6 @@ class GraphDevices:
         if self.attempts:
             parts += ["attempts:", *(f"  {a}" for a in self.attempts)]
         return "\n".join(parts)
-
-    # --- where to run -----------------------------------------------------------
 
     def resolve(self, hint: DeviceLike | None = None) -> Device:
         """The hint, else RLX_DEVICE, else the fastest by prediction.
@@ -173,8 +169,6 @@ class GraphDevices:
         )
         return self._winner
 
-    # --- params -----------------------------------------------------------------
-
     def set_param(self, name: str, value: Any) -> None:
         """Keep a param's value and hand it to every device compiled so far.
 
@@ -189,8 +183,6 @@ class GraphDevices:
     def sync_params_to_all(self) -> None:
         """Hand every stored param to every compiled device once more."""
         self._programs.sync_params()
-
-    # --- compiling --------------------------------------------------------------
 
     def compile(self, device: DeviceLike) -> Compiled:
         """The graph compiled for a device, once; with every param set so far.
@@ -247,8 +239,6 @@ class GraphDevices:
                 self._programs.drop(device)
             said = str(error) or type(error).__name__
             return DeviceBenchResult(device, device.label, 0, 0.0, error=said)
-
-    # --- running ----------------------------------------------------------------
 
     def run(self, device: DeviceLike, inputs: Inputs | None = None) -> list[Array]:
         """The outputs, computed on one device and no other.
@@ -342,8 +332,6 @@ class GraphDevices:
             chain = (first, *(d for d in self._supported if d is not first))
         return self.run_try(chain, inputs, strict=strict)
 
-    # --- upkeep -----------------------------------------------------------------
-
     def invalidate_cache(self) -> None:
         """Forget compiled graphs and the winner, and ask anew which devices there are.
 
@@ -362,8 +350,6 @@ class GraphDevices:
     def close(self) -> None:
         """Free what was compiled. Idempotent."""
         self._programs.drop_all()
-
-    # --- inside -----------------------------------------------------------------
 
     def _session(self, device: Device, graph: Graph) -> Compiled:
         return Session(device, adapter=self._adapters.get(device, "")).compile(graph)
