@@ -36,9 +36,8 @@ def checked_ops() -> list[Op]:
 def one_op(op: Op, sample: Sample, arrays: Sequence[Array]) -> Graph:
     """The op on inputs x0, x1 … of the sample's types."""
     graph = Graph(f"{op.name} sample")
-    xs = [
-        graph.input(f"x{k}", array.shape, array.dtype) for k, array in enumerate(arrays)
-    ]
+    named = feeds_of(arrays).items()
+    xs = [graph.input(name, array.shape, array.dtype) for name, array in named]
     graph.set_outputs([graph.apply(op.name, *xs, **sample.attrs)])
     return graph
 

@@ -34,6 +34,7 @@ from rlxweb.runners.benchmark import (
     Compile,
     Compiled,
     DeviceBenchResult,
+    fastest_first,
     timed_runs,
 )
 from rlxweb.runners.fallback import Attempt, failed, try_in_order
@@ -129,15 +130,14 @@ class GraphDevices:
 
         Errors   Unsupported when nothing can run the graph or the hint cannot.
         """
-        return self._picked(
-            decide_device(
-                self._graph,
-                hint,
-                self._policy,
-                viable=self._supported,
-                adapters=self._adapters,
-            )
+        pick = decide_device(
+            self._graph,
+            hint,
+            self._policy,
+            viable=self._supported,
+            adapters=self._adapters,
         )
+        return self._picked(pick)
 
     def resolve_chain(self, hint: DeviceLike | None = None) -> Device:
         """The hint, else the first viable of RLX_DEVICE_CHAIN, else `resolve()`."""
@@ -223,22 +223,17 @@ class GraphDevices:
         Errors   those of the inputs, before anything is timed.
         """
         self._programs.check(inputs)
-        rows = [self._benchmark_on(device, inputs, runs) for device in self.devices]
-        return sorted(rows, key=lambda r: (bool(r.error), r.median_exec_ns))
+        return fastest_first(self.devices, lambda d: self._bench(d, inputs, runs))
 
-    def _benchmark_on(
-        self, device: Device, inputs: Inputs, runs: int
-    ) -> DeviceBenchResult:
+    def _bench(self, device: Device, inputs: Inputs, runs: int) -> DeviceBenchResult:
         begun = self._clock()
         try:
             compiled = self.compile(device)
             compile_ns = self._clock() - begun
             return timed_runs(device, compile_ns, compiled, inputs, runs, self._clock)
-        except Exception as error:  # a driver's own failure is a row, not the end
-            if isinstance(error, LOST):
-                self._programs.drop(device)
-            said = str(error) or type(error).__name__
-            return DeviceBenchResult(device, device.label, 0, 0.0, error=said)
+        except LOST:
+            self._programs.drop(device)
+            raise
 
     def run(self, device: DeviceLike, inputs: Inputs | None = None) -> list[Array]:
         """The outputs, computed on one device and no other.
@@ -289,11 +284,7 @@ class GraphDevices:
         self.attempts = ()
         try:
             device, outs, self.attempts = try_in_order(
-                doing,
-                wanted,
-                self._supported,
-                lambda d: self._run_on(d, given),
-                strict=strict,
+                doing, wanted, self._supported, lambda d: self._run_on(d, given), strict
             )
         except Exception as error:
             tried = getattr(error, "attempts", ())
@@ -316,11 +307,7 @@ class GraphDevices:
         strict   the first device must do it
         Errors   DeviceFallbackError with every attempt; those of the inputs.
         """
-        chain: tuple[Device, ...] = ()
-        if hint is not None:
-            chain = (parse_device(hint),)
-        else:
-            chain = device_chain_from_env()
+        chain = device_chain_from_env() if hint is None else (parse_device(hint),)
         if not chain:
             try:
                 first = self.resolve()
@@ -369,17 +356,15 @@ class GraphDevices:
         which = parse_device(device)
         if which in self._supported:
             return which
-        doing = f"compile '{self._graph.name}'"
+        problem = f"device {which} cannot lower this graph under the active policy"
+        hint = ""
         if not is_available(which):
-            raise Unsupported(
-                doing,
-                f"device {which} is not available",
-                hint="`rlxweb devices` says why; an extra may bring it: "
-                "pip install 'rlxweb[cuda]' or 'rlxweb[mlx]'",
+            problem = f"device {which} is not available"
+            hint = (
+                "`rlxweb devices` says why; an extra may bring it: "
+                "pip install 'rlxweb[cuda]' or 'rlxweb[mlx]'"
             )
-        raise Unsupported(
-            doing, f"device {which} cannot lower this graph under the active policy"
-        )
+        raise Unsupported(f"compile '{self._graph.name}'", problem, hint=hint)
 
     def _run_on(self, device: Device, inputs: Inputs) -> list[Array]:
         self._ensure_supported(device)

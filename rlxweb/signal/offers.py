@@ -298,13 +298,11 @@ def _priced_way(
 @lru_cache(maxsize=512)
 def _op_of(shape: tuple[int, int], spec: WelchSpec, k: int) -> tuple[Any, ...]:
     """The op that computes it with its types and attributes, as a target is asked."""
-    from rlxweb.host.welch_graph import welch_graph  # none is made for the CPU
-    from rlxweb.ir.op import registry
+    from rlxweb.cost.graph_work import asked_of  # none is made for the CPU
+    from rlxweb.host.welch_graph import welch_graph
 
     graph = welch_graph(shape, spec, k)
-    node = graph.node(graph.outputs[0])
-    types = tuple(graph.node(i).type for i in node.inputs)
-    return registry.get(node.op), types, node.type, node.attrs
+    return asked_of(graph, graph.node(graph.outputs[0]))
 
 
 def fits(backend: Backend, job: WelchJob, fused: bool) -> bool:

@@ -41,7 +41,7 @@ class Preset(NamedTuple):
     """What an estimate of a name fills in where the caller left it out."""
 
     window: str
-    overlap: Callable[[int], int] | None
+    overlap: Callable[[int], int]
     detrend: Detrend | None
     scaling: str
 
@@ -49,7 +49,7 @@ class Preset(NamedTuple):
 # For one sample per segment half of it is no hop at all, so the hop is at least 1.
 PRESETS: Final = {
     "rlx": Preset("hann_symmetric", lambda n: n - max(1, n // 2), None, "none"),
-    "scipy": Preset("hann", None, "constant", "density"),
+    "scipy": Preset("hann", lambda n: n // 2, "constant", "density"),
     "mne": Preset("hamming", lambda n: 0, "constant", "density"),
 }
 
@@ -128,14 +128,21 @@ def _settled(
     )
     nperseg = len(window) // 8
     noverlap = _whole_or_none("noverlap", asked.noverlap)
-    if noverlap is None and preset.overlap is not None:
+    if noverlap is None:
         noverlap = preset.overlap(nperseg)
-    hop = nperseg - _overlap(noverlap, nperseg)
+    if noverlap >= nperseg:
+        rule = f"it must be below nperseg, {nperseg}"
+        raise UsageError(_DOING, f"noverlap is {noverlap}", rule)
+    hop = nperseg - noverlap
+    nfft = nperseg if asked.nfft is None else whole("nfft", asked.nfft)
+    if nfft < nperseg:
+        rule = f"it must be at least nperseg, {nperseg}"
+        raise UsageError(_DOING, f"nfft is {nfft}", rule)
     nsegments = _whole_or_none("nsegments", asked.nsegments)
     return WelchSpec(
         nperseg=nperseg,
         hop=hop,
-        nfft=_padded(_whole_or_none("nfft", asked.nfft), nperseg),
+        nfft=nfft,
         n_segments=_segments(nsegments, length, nperseg, hop),
         window=window,
         detrend=(
@@ -172,9 +179,8 @@ def whole(name: str, value: object, least: int | None = None) -> int:
             value = int(value)
         number = operator.index(value)  # type: ignore[arg-type]
     except TypeError as why:
-        raise UsageError(
-            _DOING, f"{name} is {value!r}", "it must be a whole number"
-        ) from why
+        rule = "it must be a whole number"
+        raise UsageError(_DOING, f"{name} is {value!r}", rule) from why
     if least is not None and number < least:
         raise UsageError(_DOING, f"{name} is {number}", f"it must be at least {least}")
     return number
@@ -278,24 +284,6 @@ def _scale(window: bytes, scaling: str, fs: float) -> float:
             "give another window or another scaling",
         )
     return 1.0 / gain
-
-
-def _overlap(noverlap: int | None, nperseg: int) -> int:
-    overlap = nperseg // 2 if noverlap is None else noverlap
-    if overlap >= nperseg:
-        raise UsageError(
-            _DOING, f"noverlap is {overlap}", f"it must be below nperseg, {nperseg}"
-        )
-    return overlap
-
-
-def _padded(nfft: int | None, nperseg: int) -> int:
-    length = nperseg if nfft is None else nfft
-    if length < nperseg:
-        raise UsageError(
-            _DOING, f"nfft is {length}", f"it must be at least nperseg, {nperseg}"
-        )
-    return length
 
 
 def _segments(wanted: int | None, n_samples: int | None, nperseg: int, hop: int) -> int:
