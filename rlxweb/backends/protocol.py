@@ -79,25 +79,14 @@ class Backend(ABC):
         """The hardware or library alone; measurements are kept under it."""
         return self.name
 
-    @property
-    def api(self) -> str:
-        """How it is reached: "vulkan", "numpy", "cuda"; "" where the name says it."""
-        return ""
-
-    @property
-    def driver(self) -> str:
-        """The driver and its version; a new one makes measurements out of date."""
-        return ""
-
-    @property
-    def vendor(self) -> str:
-        """Who made the hardware; "" where that says nothing."""
-        return ""
-
-    @property
-    def software(self) -> bool:
-        """Does it pretend to be a device and compute on the CPU's own cores?"""
-        return False
+    api: str = ""
+    """How it is reached: "vulkan", "numpy", "cuda"; "" where the name says it."""
+    driver: str = ""
+    """The driver and its version; a new one makes measurements out of date."""
+    vendor: str = ""
+    """Who made the hardware; "" where that says nothing."""
+    software: bool = False
+    """Does it pretend to be a device and compute on the CPU's own cores?"""
 
     @property
     def lost(self) -> str:

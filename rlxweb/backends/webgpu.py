@@ -60,8 +60,7 @@ class WebGpuBackend(Backend):
     """WGSL on one port. Owns the port: `close` closes it."""
 
     # Said of each instance; the class must have them to be an engine.
-    name = adapter = api = driver = vendor = ""
-    software = False
+    name = adapter = ""
 
     def __init__(
         self, port: Port, *, limits: Limits | None = None, variants: bool = True

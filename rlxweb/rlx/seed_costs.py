@@ -275,15 +275,10 @@ class SeedCosts:
         gate = io_fusion_gate_for_target(FusionTarget.of(device))
         score = gate.score_ns(before, after)
         saved = fusion_benefit(before, after)
+        counts = saved.host_readback_bytes_saved, saved.sync_points_saved
         by_io = score >= gate.min_gain_ns
-        return GateBreakdown(
-            score,
-            gate.min_gain_ns,
-            saved.host_readback_bytes_saved,
-            saved.sync_points_saved,
-            by_io,
-            by_io and self.floor_ok(device, batch, n_fft, k),
-        )
+        fuses = by_io and self.floor_ok(device, batch, n_fft, k)
+        return GateBreakdown(score, gate.min_gain_ns, *counts, by_io, fuses)
 
     def strategies(
         self, device: Device, batch: int, n_fft: int, k: int, learned: Learned

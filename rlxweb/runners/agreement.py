@@ -128,10 +128,21 @@ def compare(
     else:
         allowed = np.zeros(right.shape)
         right_here, rule = got == want, "must be equal"
-    with np.errstate(invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):
         error = np.abs(have - right)
-    error = np.where(np.isfinite(error), error, 0.0)
-    return _summed_up(got, want, error, allowed, right_here, rule)
+        error = np.where(np.isfinite(error), error, 0.0)
+        share = np.where(error > 0, error / allowed, 0.0)
+    worst = np.unravel_index(int(np.argmax(share)), share.shape)
+    numbers = (float(error.max()), float(share[worst]), float(allowed[worst]))
+    wrong = int(right_here.size - np.count_nonzero(right_here))
+    if not wrong:
+        return Agreement("", 0, got.size, *numbers)
+    at = tuple(int(i) for i in np.argwhere(~right_here)[0])
+    why = (
+        f"{wrong} of {got.size} elements are wrong, first at {at}: "
+        f"{got[at]!r} instead of {want[at]!r} ({rule})"
+    )
+    return Agreement(why, wrong, got.size, *numbers, (at, got[at], want[at]))
 
 
 def _allowed(right: Array, tolerance: Tolerance, extra: Any) -> Array:
@@ -149,29 +160,6 @@ def _agrees(have: Array, right: Array, allowed: Array) -> npt.NDArray[np.bool_]:
         near = np.abs(have - right) <= allowed
     same = (have == right) | (np.isnan(have) & np.isnan(right))
     return np.asarray(np.where(np.isfinite(right), near, same), np.bool_)
-
-
-def _summed_up(
-    got: Array,
-    want: Array,
-    error: Array,
-    allowed: Array,
-    right_here: npt.NDArray[np.bool_],
-    rule: str,
-) -> Agreement:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        share = np.where(error > 0, error / allowed, 0.0)
-    worst = np.unravel_index(int(np.argmax(share)), share.shape)
-    numbers = (float(error.max()), float(share[worst]), float(allowed[worst]))
-    wrong = int(right_here.size - np.count_nonzero(right_here))
-    if not wrong:
-        return Agreement("", 0, got.size, *numbers)
-    at = tuple(int(i) for i in np.argwhere(~right_here)[0])
-    why = (
-        f"{wrong} of {got.size} elements are wrong, first at {at}: "
-        f"{got[at]!r} instead of {want[at]!r} ({rule})"
-    )
-    return Agreement(why, wrong, got.size, *numbers, (at, got[at], want[at]))
 
 
 Word = Literal["right", "wrong", "refused"]

@@ -145,11 +145,7 @@ def _settled(
         nfft=nfft,
         n_segments=_segments(nsegments, length, nperseg, hop),
         window=window,
-        detrend=(
-            preset.detrend
-            if isinstance(asked.detrend, str) and asked.detrend == OF_PRESET
-            else _removal(asked.detrend)
-        ),
+        detrend=_removal(asked.detrend, preset.detrend),
         one_sided=bool(asked.return_onesided) and not kind.startswith("complex"),
         scale=_scale(window, scaling, fs),
         average=average,
@@ -208,7 +204,9 @@ def frozen_window(window: WindowLike | ArrayLike) -> WindowLike | bytes:
     return samples.astype(np.float64).tobytes()
 
 
-def _removal(detrend: object) -> Detrend | None:
+def _removal(detrend: object, of_preset: Detrend | None) -> Detrend | None:
+    if isinstance(detrend, str) and detrend == OF_PRESET:
+        return of_preset
     # The type is part of the question: 0 would pass for False as a key.
     if isinstance(detrend, str | bool | None) and detrend in _DETRENDS:
         return _DETRENDS[detrend]
