@@ -27,17 +27,22 @@ def flops_of(graph: Graph, node: Node) -> float:
     return 0.0 if is_free(node) else float(op.flops(inputs, out, attrs))
 
 
+def bytes_of(graph: Graph, node: Node) -> int:
+    """Bytes of the distinct inputs and of the output."""
+    read = sum(graph.node(i).type.nbytes for i in set(node.inputs))
+    return read + node.type.nbytes
+
+
 def item_of(graph: Graph, node: Node, launches: int = 1) -> Item:
-    """One node as one step, with the bytes of its distinct inputs and of its output."""
+    """One node as one step."""
     op, inputs, out, attrs = asked_of(graph, node)
     kind = "elementwise" if op.has("elementwise") else "other"
     size: Mapping[str, int] = {}
     if op.work is not None:
         kind, size = op.work(inputs, out, attrs)
     label = f"{node.op} '{node.name}'" if node.name else node.op
-    read = sum(graph.node(i).type.nbytes for i in set(node.inputs))
-    nbytes = read + node.type.nbytes
-    return Item(kind, label, launches, flops_of(graph, node), nbytes, dict(size))
+    flops = flops_of(graph, node)
+    return Item(kind, label, launches, flops, bytes_of(graph, node), dict(size))
 
 
 def work_of_graph(graph: Graph) -> Work:

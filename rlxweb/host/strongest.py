@@ -66,7 +66,7 @@ def _search(power: NDArray[Any], bins: NDArray[np.int64], top: NDArray[Any]) -> 
     n_rows, n_bins = power.shape
     k = bins.shape[1]
     if 2 * k > n_bins:
-        bins[...], top[...] = _sorted_outright(power, k)
+        _sorted_outright(power, bins, top)
         return
     parted = power.copy()
     parted.partition(n_bins - k, axis=1)
@@ -123,11 +123,14 @@ def _repaired(
         _ordered(columns, values, some_bins, some_top)
         bins[exact], top[exact] = some_bins, some_top
     rest = ~exact
-    bins[rest], top[rest] = _sorted_outright(power[rest], k)
+    some_bins = np.empty((np.count_nonzero(rest), k), np.int64)
+    some_top = np.empty(some_bins.shape, power.dtype)
+    _sorted_outright(power[rest], some_bins, some_top)
+    bins[rest], top[rest] = some_bins, some_top
 
 
 def _sorted_outright(
-    power: NDArray[Any], k: int
-) -> tuple[NDArray[np.int64], NDArray[Any]]:
-    bins = np.argsort(-power, axis=1, kind="stable")[:, :k]
-    return bins, np.take_along_axis(power, bins, axis=1)
+    power: NDArray[Any], bins: NDArray[np.int64], top: NDArray[Any]
+) -> None:
+    bins[...] = np.argsort(-power, axis=1, kind="stable")[:, : bins.shape[1]]
+    top[...] = np.take_along_axis(power, bins, axis=1)
