@@ -82,8 +82,7 @@ class ArrayBackend(Backend):
     """
 
     # Said of each instance; the class must have them to be an engine.
-    name = adapter = api = driver = ""
-    software = False
+    name = adapter = ""
     target = array_target("arrays", frozenset())
 
     def __init__(

@@ -64,8 +64,6 @@ class Trips(Protocol):
 class Backend(ABC):
     """One engine. Coroutines so that a browser can wait; natives never suspend."""
 
-    # --- what it is -------------------------------------------------------------
-
     @property
     @abstractmethod
     def name(self) -> str:
@@ -81,32 +79,19 @@ class Backend(ABC):
         """The hardware or library alone; measurements are kept under it."""
         return self.name
 
-    @property
-    def api(self) -> str:
-        """How it is reached: "vulkan", "numpy", "cuda"; "" where the name says it."""
-        return ""
-
-    @property
-    def driver(self) -> str:
-        """The driver and its version; a new one makes measurements out of date."""
-        return ""
-
-    @property
-    def vendor(self) -> str:
-        """Who made the hardware; "" where that says nothing."""
-        return ""
-
-    @property
-    def software(self) -> bool:
-        """Does it pretend to be a device and compute on the CPU's own cores?"""
-        return False
+    api: str = ""
+    """How it is reached: "vulkan", "numpy", "cuda"; "" where the name says it."""
+    driver: str = ""
+    """The driver and its version; a new one makes measurements out of date."""
+    vendor: str = ""
+    """Who made the hardware; "" where that says nothing."""
+    software: bool = False
+    """Does it pretend to be a device and compute on the CPU's own cores?"""
 
     @property
     def lost(self) -> str:
         """Why the device is gone for good; "" while it is there."""
         return ""
-
-    # --- what it does -----------------------------------------------------------
 
     @abstractmethod
     async def prepare(self, plan: Plan) -> Program:
@@ -126,8 +111,6 @@ class Backend(ABC):
 
     async def close(self) -> None:  # noqa: B027  most hold nothing open
         """Free everything. Idempotent."""
-
-    # --- what it may offer ------------------------------------------------------
 
     async def put(self, array: Array) -> Resident:
         """Bring an array to the device to stay. Errors  Unsupported, OutOfMemory."""

@@ -17,7 +17,12 @@ import numpy as np
 
 from rlxweb.backends.protocol import Array, Backend, Program, as_bytes, own
 from rlxweb.backends.webgpu_pipelines import Pipelines
-from rlxweb.backends.webgpu_program import ProgramBuilder, WebGpuProgram
+from rlxweb.backends.webgpu_program import (
+    ProgramBuilder,
+    WebGpuProgram,
+    as_stored,
+    free,
+)
 from rlxweb.backends.webgpu_recipes import Recipes
 from rlxweb.backends.webgpu_trips import WebGpuTrips
 from rlxweb.compile.plan import Plan
@@ -54,13 +59,19 @@ def _hardware(facts: DeviceFacts, limits: Limits) -> Hardware:
 class WebGpuBackend(Backend):
     """WGSL on one port. Owns the port: `close` closes it."""
 
+    # Said of each instance; the class must have them to be an engine.
+    name = adapter = ""
+
     def __init__(
         self, port: Port, *, limits: Limits | None = None, variants: bool = True
     ) -> None:
         self.port = port
-        self.facts: DeviceFacts = port.facts
-        self.limits = self.facts.limits.lowest(limits) if limits else self.facts.limits
-        self.recipes = Recipes(_hardware(self.facts, self.limits), variants)
+        self.facts = facts = port.facts
+        self.name, self.adapter = f"{facts.name} ({facts.backend})", facts.name
+        self.api, self.driver, self.vendor = facts.backend, facts.driver, facts.vendor
+        self.software = facts.software
+        self.limits = facts.limits.lowest(limits) if limits else facts.limits
+        self.recipes = Recipes(_hardware(facts, self.limits), variants)
         self.pipelines = Pipelines(port)
         self._programs: weakref.WeakSet[WebGpuProgram] = weakref.WeakSet()
         self._builders: list[ProgramBuilder] = []
@@ -68,30 +79,6 @@ class WebGpuBackend(Backend):
         # Buffers of programs that were dropped without `release`. The collector may
         # run at any moment, so it only notes them; they are freed at the next call.
         self._dropped: deque[list[int]] = deque()
-
-    @property
-    def name(self) -> str:
-        return f"{self.facts.name} ({self.facts.backend})"
-
-    @property
-    def adapter(self) -> str:
-        return self.facts.name
-
-    @property
-    def api(self) -> str:
-        return self.facts.backend
-
-    @property
-    def driver(self) -> str:
-        return self.facts.driver
-
-    @property
-    def vendor(self) -> str:
-        return self.facts.vendor
-
-    @property
-    def software(self) -> bool:
-        return self.facts.software
 
     @property
     def lost(self) -> str:
@@ -120,11 +107,12 @@ class WebGpuBackend(Backend):
         in_use = {h for p in list(self._programs) for h in p.pipelines}
         in_use |= {one.pipeline for b in list(self._builders) for one in b.pending}
         self.pipelines.trim(in_use)
-        builder = ProgramBuilder(self.port, self.limits, self.recipes, plan)
+        builder = ProgramBuilder(
+            self.port, self.limits, self.recipes, plan, self.pipelines.get
+        )
         self._builders.append(builder)
         try:
-            await builder.build(self.pipelines.get)
-            program = builder.program()
+            program = await builder.build()
             self._programs.add(program)
         except BaseException:
             builder.abandon()
@@ -137,9 +125,7 @@ class WebGpuBackend(Backend):
 
     def _free_dropped(self) -> None:
         while self._dropped:
-            owned = self._dropped.popleft()
-            while owned:
-                self.port.destroy(owned.pop())
+            free(self.port, self._dropped.popleft())
 
     async def set_param(self, program: Program, name: str, value: Array) -> None:
         self._check_open(f"set param '{name}'")
@@ -147,8 +133,7 @@ class WebGpuBackend(Backend):
 
     def _write(self, handle: int, value: Array) -> None:
         if value.size:
-            stored = value.astype(np.uint32) if value.dtype == np.bool_ else value
-            self.port.write(handle, 0, as_bytes(stored))
+            self.port.write(handle, 0, as_bytes(as_stored(value)))
 
     async def run(self, program: Program, feeds: Mapping[str, Array]) -> list[Array]:
         program = own(WebGpuProgram, program)
@@ -188,7 +173,7 @@ class WebGpuBackend(Backend):
     async def release(self, program: Program) -> None:
         if not self.closed:
             mine = own(WebGpuProgram, program)
-            mine.destroy(self.port)
+            free(self.port, mine.owned)
             self._programs.discard(mine)
             self._free_dropped()
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 import numpy as np
 
 from rlxweb.backends.protocol import Array, Program, as_bytes
 from rlxweb.backends.webgpu_recipes import Recipes
 from rlxweb.compile.plan import Operand, Plan, Step
+from rlxweb.cost.graph_work import asked_of
 from rlxweb.errors import LimitExceeded, RlxError, Unsupported
 from rlxweb.gpu.port import Clear, Command, Copy, Dispatch, Port, Range, Usage
 from rlxweb.ir.dtype import DType
@@ -24,6 +26,21 @@ from rlxweb.ir.op import TensorType, registry
 from rlxweb.kernels.expression import Generated, copy_call, region_call
 from rlxweb.kernels.launch import Bound, Gathered, Launch, Shader, launches, width_of
 from rlxweb.limits import Limits
+
+
+def as_stored(array: Array) -> Array:
+    """The array as it lies in a buffer: bools take a word each."""
+    return array.astype(np.uint32) if array.dtype == np.bool_ else array
+
+
+def free(port: Port, owned: list[int]) -> None:
+    """Free what is listed and empty the list."""
+    while owned:
+        port.destroy(owned.pop())
+
+
+def _nbytes(kind: TensorType) -> int:
+    return kind.numel * width_of(kind.dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +75,6 @@ class WebGpuProgram(Program):
     fault_at: int | None
     busy: threading.Lock = field(default_factory=threading.Lock)
 
-    def destroy(self, port: Port) -> None:
-        """Free the buffers; pipelines belong to the backend."""
-        while self.owned:
-            port.destroy(self.owned.pop())
-
 
 @dataclass(slots=True)
 class _Pending:
@@ -76,12 +88,15 @@ class _Pending:
 
 @dataclass(slots=True, eq=False)
 class ProgramBuilder:
-    """One use: `build`, then `program` (or `abandon` when building broke)."""
+    """One use: `build` (or `abandon` when that broke)."""
 
     port: Port
     limits: Limits
     recipes: Recipes
     plan: Plan
+    pipeline: Callable[[Shader], Awaitable[int]]
+    inputs: dict[str, int] = field(default_factory=dict)
+    params: dict[str, int] = field(default_factory=dict)
     owned: list[int] = field(default_factory=list)
     values: dict[int, int] = field(default_factory=dict)
     sizes: dict[int, int] = field(default_factory=dict)
@@ -91,8 +106,6 @@ class ProgramBuilder:
     commands: list[Command] = field(default_factory=list)
     fault: int | None = None
     gather_bytes: int = 0
-
-    # --- buffers ----------------------------------------------------------------
 
     def _buffer(self, nbytes: int, usage: Usage, what: str) -> int:
         nbytes = max(16, -(-nbytes // 4) * 4)
@@ -109,35 +122,28 @@ class ProgramBuilder:
         return handle
 
     def _upload(self, array: Array, what: str) -> int:
-        stored = array.astype(np.uint32) if array.dtype == np.bool_ else array
+        stored = as_stored(array)
         handle = self._buffer(stored.nbytes, "storage", what)
         if stored.size:
             self.port.write(handle, 0, as_bytes(stored))
         return handle
 
-    def _nbytes(self, kind: TensorType) -> int:
-        return kind.numel * width_of(kind.dtype)
-
-    def _leaves(self) -> tuple[dict[str, int], dict[str, int]]:
-        inputs: dict[str, int] = {}
-        params: dict[str, int] = {}
+    def _leaves(self) -> None:
         read = {o.value for s in self.plan.steps for o in s.inputs}
         read |= {o.value for o in self.plan.outputs}
+        by_name = {"input": self.inputs, "param": self.params}
         for node in self.plan.graph.nodes():
-            if node.op in ("input", "param"):
-                size = self._nbytes(node.type)
+            if node.op in by_name:
+                size = _nbytes(node.type)
                 handle = self._buffer(size, "storage", str(node))
-                (inputs if node.op == "input" else params)[node.name] = handle
-                self.values[node.id] = handle
+                by_name[node.op][node.name] = self.values[node.id] = handle
             elif node.op == "constant" and node.id in read:
                 array = node.attrs["value"].array
                 self.values[node.id] = self._upload(array, str(node))
-        return inputs, params
 
-    # --- steps ------------------------------------------------------------------
-
-    async def build(self, pipeline: Callable[[Shader], Awaitable[int]]) -> None:
-        self._inputs, self._params = self._leaves()
+    async def build(self) -> WebGpuProgram:
+        """Everything made and in order. Errors  those of buffers and pipelines."""
+        self._leaves()
         slots = [
             self._buffer(n, "storage", f"slot {i} of '{self.plan.graph.name}'")
             for i, n in enumerate(self.plan.slot_bytes)
@@ -146,28 +152,27 @@ class ProgramBuilder:
             self.values[value] = slots[slot]
         for step in self.plan.steps:
             try:
-                await self._step(step, pipeline)
+                await self._step(step)
             except RlxError as error:
                 error.doing = f"step {step.label} ({error.doing})"
                 raise
         self._encode()
+        return self._program()
 
-    async def _step(
-        self, step: Step, pipeline: Callable[[Shader], Awaitable[int]]
-    ) -> None:
+    async def _step(self, step: Step) -> None:
         out = self.plan.types[step.output]
         if out.numel == 0:
             return
         if step.kind == "kernel":
-            await self._kernel(step, pipeline)
+            await self._kernel(step)
         elif step.kind == "region":
-            await self._generated(step, self._region(step), step.inputs, pipeline)
+            await self._generated(step, self._region(step), step.inputs)
         elif step.kind == "copy":
             layout = Layout.dense(out.shape)
             made = copy_call(step.inputs[0].layout, layout, out.dtype)
-            await self._generated(step, made, step.inputs, pipeline)
+            await self._generated(step, made, step.inputs)
         else:
-            await self._join(step, pipeline)
+            await self._join(step)
 
     def _region(self, step: Step) -> Generated:
         graph = self.plan.graph
@@ -176,9 +181,7 @@ class ProgramBuilder:
         fits = len(pairs) + 1 <= self.limits.max_storage_buffers_per_shader_stage
         return region_call(graph, step.nodes, pairs, allow_wide=fits)
 
-    async def _join(
-        self, step: Step, pipeline: Callable[[Shader], Awaitable[int]]
-    ) -> None:
+    async def _join(self, step: Step) -> None:
         node = self.plan.graph.node(step.nodes[0])
         lower = registry.get(node.op).lower
         if not isinstance(lower, Join):
@@ -188,14 +191,13 @@ class ProgramBuilder:
         for operand, part in zip(step.inputs, parts, strict=True):
             if 0 not in part.shape:
                 made = copy_call(operand.layout, part, node.type.dtype)
-                await self._generated(step, made, (operand,), pipeline)
+                await self._generated(step, made, (operand,))
 
     async def _generated(
         self,
         step: Step,
         made: Generated,
         operands: Sequence[Operand],
-        pipeline: Callable[[Shader], Awaitable[int]],
     ) -> None:
         dtypes = [self.plan.types[o.value].dtype for o in operands]
         dtypes.append(self.plan.types[step.output].dtype)
@@ -205,23 +207,19 @@ class ProgramBuilder:
             return self.values[at], 0
 
         for launch in launches(made.call, dtypes, self.limits, made.wide):
-            await self._queue(launch, find, step.label, pipeline)
+            await self._queue(launch, find, step.label)
 
-    async def _kernel(
-        self, step: Step, pipeline: Callable[[Shader], Awaitable[int]]
-    ) -> None:
+    async def _kernel(self, step: Step) -> None:
         graph = self.plan.graph
         node = graph.node(step.nodes[0])
-        inputs = tuple(graph.node(i).type for i in node.inputs)
-        op = registry.get(node.op)
-        chosen = self.recipes.choose(op, inputs, node.type, node.attrs)
+        chosen = self.recipes.choose(*asked_of(graph, node))
         if chosen is None:
             raise Unsupported(str(node), "no kernel of this op fits the device")
-        tables = [
-            self._upload(t, f"table of {step.label}") for t in chosen.recipe.tables
-        ]
-        for n, one in enumerate(chosen.recipe.scratch):
-            self._scratch(n, one.numel * 4)
+        name = f"table of {step.label}"
+        tables = [self._upload(table, name) for table in chosen.recipe.tables]
+        sizes = [one.numel * 4 for one in chosen.recipe.scratch]
+        both = zip_longest(self.scratch_bytes, sizes, fillvalue=0)
+        self.scratch_bytes = [max(pair) for pair in both]
 
         def find(ref: Ref) -> tuple[int, int]:
             if ref.kind == "table":
@@ -235,27 +233,19 @@ class ProgramBuilder:
             return self.values[operand.value], operand.layout.offset * width
 
         for launch in chosen.launches:
-            await self._queue(launch, find, step.label, pipeline)
-
-    def _scratch(self, index: int, nbytes: int) -> None:
-        while len(self.scratch_bytes) <= index:
-            self.scratch_bytes.append(0)
-        self.scratch_bytes[index] = max(self.scratch_bytes[index], nbytes)
+            await self._queue(launch, find, step.label)
 
     async def _queue(
         self,
         launch: Launch,
         find: Callable[[Ref], tuple[int, int]],
         label: str,
-        pipeline: Callable[[Shader], Awaitable[int]],
     ) -> None:
-        handle = await pipeline(launch.shader)
+        handle = await self.pipeline(launch.shader)
         self.pending.append(_Pending(launch, handle, find, label))
         for bound in launch.bindings:
             if isinstance(bound, Gathered):
                 self.gather_bytes = max(self.gather_bytes, bound.nbytes)
-
-    # --- commands ---------------------------------------------------------------
 
     def _encode(self) -> None:
         for nbytes in self.scratch_bytes:
@@ -304,9 +294,7 @@ class ProgramBuilder:
         # A piece's span may reach past the last element; never past the buffer.
         return Range(handle, start, min(bound.nbytes, self.sizes[handle] - start))
 
-    # --- results ----------------------------------------------------------------
-
-    def program(self) -> WebGpuProgram:
+    def _program(self) -> WebGpuProgram:
         """The finished program, with the read-back copies at the end."""
         spots, filled = [], 0
         copies: list[tuple[Range, int]] = []
@@ -314,7 +302,7 @@ class ProgramBuilder:
             dtype = self.plan.types[operand.value].dtype
             kind = TensorType(operand.layout.shape, dtype)
             spots.append(Spot(filled, kind))
-            nbytes = -(-self._nbytes(kind) // 4) * 4
+            nbytes = -(-_nbytes(kind) // 4) * 4
             if nbytes:
                 start = operand.layout.offset * width_of(dtype)
                 copies.append(
@@ -332,8 +320,8 @@ class ProgramBuilder:
         return WebGpuProgram(
             plan=self.plan,
             commands=tuple(self.commands),
-            inputs=self._inputs,
-            params=self._params,
+            inputs=self.inputs,
+            params=self.params,
             pipelines=frozenset(one.pipeline for one in self.pending),
             owned=self.owned,
             readback=readback,
@@ -344,8 +332,4 @@ class ProgramBuilder:
 
     def abandon(self) -> None:
         """Free what was made before building broke."""
-        while self.owned:
-            self.port.destroy(self.owned.pop())
-
-    _inputs: dict[str, int] = field(default_factory=dict)
-    _params: dict[str, int] = field(default_factory=dict)
+        free(self.port, self.owned)

@@ -8,14 +8,14 @@ and whose launches fit is taken, then the op's own kernel, else nothing.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rlxweb.errors import LimitExceeded
 from rlxweb.ir.dtype import DType, as_dtype
 from rlxweb.ir.lowering import Compose, HostOnly, Kernel, Recipe, Ref
-from rlxweb.ir.op import Op, TensorType, Types
+from rlxweb.ir.op import Attrs, Op, TensorType, Types
 from rlxweb.kernels.launch import Launch, launches
 from rlxweb.limits import Limits
 from rlxweb.recipes.variants import Hardware, variants_of
@@ -45,20 +45,16 @@ class Recipes:
     def limits(self) -> Limits:
         return self.hardware.limits
 
-    def native(
-        self, op: Op, inputs: Types, out: TensorType, attrs: Mapping[str, Any]
-    ) -> bool:
+    def native(self, op: Op, inputs: Types, out: TensorType, attrs: Attrs) -> bool:
         """The compiler's question: may this node stay one step?"""
-        if isinstance(op.lower, HostOnly):
-            return False
-        if isinstance(op.lower, Kernel | Compose):
-            if out.numel == 0 and isinstance(op.lower, Kernel):
-                return True
-            return self.choose(op, inputs, out, attrs) is not None
-        return True
+        if not isinstance(op.lower, Kernel | Compose):
+            return not isinstance(op.lower, HostOnly)
+        if out.numel == 0 and isinstance(op.lower, Kernel):
+            return True
+        return self.choose(op, inputs, out, attrs) is not None
 
     def choose(
-        self, op: Op, inputs: Types, out: TensorType, attrs: Mapping[str, Any]
+        self, op: Op, inputs: Types, out: TensorType, attrs: Attrs
     ) -> Chosen | None:
         """The launches of an op, or None when nothing fits the device."""
         key = (op.name, id(op), inputs, out, _frozen(attrs))
@@ -69,9 +65,7 @@ class Recipes:
         self._known.move_to_end(key)
         return self._known[key][1]
 
-    def launch_count(
-        self, op: Op, inputs: Types, out: TensorType, attrs: Mapping[str, Any]
-    ) -> int:
+    def launch_count(self, op: Op, inputs: Types, out: TensorType, attrs: Attrs) -> int:
         """How many dispatches the op takes."""
         if out.numel == 0:
             return 0
@@ -79,29 +73,21 @@ class Recipes:
         return 1 if chosen is None else len(chosen.launches)
 
     def _search(
-        self, op: Op, inputs: Types, out: TensorType, attrs: Mapping[str, Any]
+        self, op: Op, inputs: Types, out: TensorType, attrs: Attrs
     ) -> Chosen | None:
         for variant in variants_of(op.name) if self.use_variants else ():
-            if not variant.gate(self.hardware, inputs, out, attrs):
-                continue
-            recipe = variant.recipe(inputs, out, attrs, self.limits)
-            if recipe is None:
-                continue
-            found = self._fit(recipe, inputs, out, variant.name)
-            if found is not None:
-                return found
-        if not isinstance(op.lower, Kernel):
-            return None
-        recipe = op.lower.recipe(inputs, out, attrs)
-        if recipe is None:
-            return None
-        return self._fit(recipe, inputs, out, op.name)
+            if variant.gate(self.hardware, inputs, out, attrs):
+                recipe = variant.recipe(inputs, out, attrs, self.limits)
+                found = self._fit(recipe, inputs, out, variant.name)
+                if found is not None:
+                    return found
+        return self._fit(_own_recipe(op, inputs, out, attrs), inputs, out, op.name)
 
     def _fit(
-        self, recipe: Recipe, inputs: Types, out: TensorType, name: str
+        self, recipe: Recipe | None, inputs: Types, out: TensorType, name: str
     ) -> Chosen | None:
         try:
-            return self._launched(recipe, inputs, out, name)
+            return self._launched(recipe, inputs, out, name) if recipe else None
         except LimitExceeded:
             return None
 
@@ -115,20 +101,20 @@ class Recipes:
         return Chosen(recipe, tuple(found), name)
 
     def refusal(
-        self, op: Op, inputs: Types, out: TensorType, attrs: Mapping[str, Any]
+        self, op: Op, inputs: Types, out: TensorType, attrs: Attrs
     ) -> LimitExceeded | None:
         """The limit that keeps the op's own kernel off this device, if one does."""
-        recipe = (
-            op.lower.recipe(inputs, out, attrs)
-            if isinstance(op.lower, Kernel)
-            else None
-        )
+        recipe = _own_recipe(op, inputs, out, attrs)
         try:
             if recipe is not None:
                 self._launched(recipe, inputs, out, op.name)
         except LimitExceeded as error:
             return error
         return None
+
+
+def _own_recipe(op: Op, inputs: Types, out: TensorType, attrs: Attrs) -> Recipe | None:
+    return op.lower.recipe(inputs, out, attrs) if isinstance(op.lower, Kernel) else None
 
 
 def _dtype(
@@ -143,12 +129,10 @@ def _dtype(
     return as_dtype(recipe.tables[ref.index].dtype)
 
 
-def _frozen(attrs: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+def _frozen(attrs: Attrs) -> tuple[tuple[str, Any], ...]:
     return tuple(sorted((k, _text(v)) for k, v in attrs.items()))
 
 
 def _text(value: Any) -> str:
     # repr leaves the middle of a long array out.
-    return (
-        f"{value!r} {value.tobytes()!r}" if hasattr(value, "tobytes") else repr(value)
-    )
+    return repr((value, value.tobytes())) if hasattr(value, "tobytes") else repr(value)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from rlxweb.backends.protocol import Trip, Trips
+from rlxweb.backends.webgpu_program import free
 from rlxweb.errors import DeviceError
 from rlxweb.gpu.port import Copy, Dispatch, Port, Range, Usage
 
@@ -80,5 +81,4 @@ class WebGpuTrips(Trips):
         return trip
 
     def close(self) -> None:
-        while self.owned:
-            self.port.destroy(self.owned.pop())
+        free(self.port, self.owned)

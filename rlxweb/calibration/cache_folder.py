@@ -60,13 +60,12 @@ def write_json(path: Path, document: Any) -> bool:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_path(path) as temporary:
             temporary.write_text(text, encoding="utf-8")
+        return True
     except OSError as error:
         _say_once(path.parent, error.strerror or str(error))
-        return False
     except RecordingError as error:
         _say_once(path.parent, error.problem)
-        return False
-    return True
+    return False
 
 
 def _say_once(folder: Path, why: str) -> None:

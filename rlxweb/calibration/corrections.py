@@ -53,6 +53,9 @@ class Seen:
         return Seen(mean, self.runs + 1)
 
 
+NEVER = Seen(0.0, 0)
+
+
 class Corrections:
     """Factors by bucket. `folder` None: wherever `cache_folder` says at the time."""
 
@@ -76,19 +79,17 @@ class Corrections:
 
     def factor(self, bucket: Bucket) -> float:
         """What to multiply a prediction by; 1.0 for a bucket never seen."""
-        with self._lock:
-            self._load()
-            seen = self._seen.get(_key(bucket))
-        if seen is None:
-            return 1.0
+        seen = self._seen_of(bucket)
         return math.exp(seen.log_ratio * seen.runs / (seen.runs + DOUBT))
 
     def runs(self, bucket: Bucket) -> int:
         """How many runs the bucket's factor rests on."""
+        return self._seen_of(bucket).runs
+
+    def _seen_of(self, bucket: Bucket) -> Seen:
         with self._lock:
             self._load()
-            seen = self._seen.get(_key(bucket))
-        return 0 if seen is None else seen.runs
+            return self._seen.get(json.dumps(bucket), NEVER)
 
     def note(self, bucket: Bucket, predicted_ns: float, measured_ns: float) -> None:
         """One observed run; predicted_ns is the model's own, uncorrected.
@@ -99,10 +100,10 @@ class Corrections:
             return
         limit = math.log(BOUND)
         ratio = min(limit, max(-limit, math.log(measured_ns) - math.log(predicted_ns)))
-        key = _key(bucket)
+        key = json.dumps(bucket)
         with self._lock:
             self._load()
-            seen = self._seen.pop(key, Seen(0.0, 0))
+            seen = self._seen.pop(key, NEVER)
             self._seen[key] = seen.with_run(ratio)
             self._changed.add(key)
             while len(self._seen) > CAPACITY:
@@ -125,7 +126,8 @@ class Corrections:
                     merged[key] = seen
             while len(merged) > CAPACITY:
                 merged.popitem(last=False)
-            if write_json(path, _document(merged)):
+            rows = [[key, one.log_ratio, one.runs] for key, one in merged.items()]
+            if write_json(path, {"schema": SCHEMA, "buckets": rows}):
                 self._changed.clear()
 
     def forget(self) -> None:
@@ -144,15 +146,6 @@ class Corrections:
             found = _parsed(read_json(path))
             found.update(self._seen)
             self._seen = found
-
-
-def _key(bucket: Bucket) -> str:
-    return json.dumps(bucket)
-
-
-def _document(seen: OrderedDict[str, Seen]) -> dict[str, Any]:
-    rows = [[key, one.log_ratio, one.runs] for key, one in seen.items()]
-    return {"schema": SCHEMA, "buckets": rows}
 
 
 def _parsed(document: Any) -> OrderedDict[str, Seen]:

@@ -119,7 +119,13 @@ def record_for(
                 "unasked",
                 hint="run `rlxweb calibrate`",
             )
-        _say(place)
+        name = identity_of(place)[0]
+        kept = f"; kept in {store.folder}" if store.folder is not None else ""
+        print(
+            f"rlxweb: measuring {name} as '{place}' once, a few seconds{kept}",
+            file=sys.stderr,
+            flush=True,
+        )
         return measure_now(place)[0]
 
 
@@ -153,26 +159,12 @@ def measure_if_worth_it(
             continue  # measuring blocks
         kinds = points(place)
         known = known_record(place.device, place.adapter)
-        if known is not None and _has(known, kinds):
+        # Where it did not work out once, it would cost seconds again.
+        if (known and _has(known, kinds)) or (place, kinds) in worthwhile.tried:
             continue
-        if (place, kinds) in worthwhile.tried:
-            continue  # it did not work out once, and would cost seconds again
         worthwhile.tried.add((place, kinds))
         try:
             record_for(place.device, place.adapter, kinds)
         except DeviceError as error:
-            warnings.warn(
-                f"{place} could not be measured: {error}",
-                CalibrationWarning,
-                stacklevel=3,
-            )
-
-
-def _say(place: Place) -> None:
-    name = identity_of(place)[0]
-    kept = f"; kept in {store.folder}" if store.folder is not None else ""
-    print(
-        f"rlxweb: measuring {name} as '{place}' once, a few seconds{kept}",
-        file=sys.stderr,
-        flush=True,
-    )
+            said = f"{place} could not be measured: {error}"
+            warnings.warn(said, CalibrationWarning, stacklevel=3)

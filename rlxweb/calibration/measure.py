@@ -8,13 +8,13 @@ error. Which engine is worth measuring, and where records are kept, is not known
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 
 from rlxweb.backends.pool import pool
-from rlxweb.backends.protocol import Backend, Trip, Trips
+from rlxweb.backends.protocol import Backend, Trip
 from rlxweb.calibration.kernels import (
     DISPATCHES,
     MIB,
@@ -112,10 +112,8 @@ class Calibrator:
     def _point(self, job: Job, timing: Timing) -> Point:
         # The part that is not meant was measured on its own; noise may make it larger
         # than the whole, and a time of nothing is not believed.
-        rest = max(timing.ns - self.ns_of(job.less), 0.02 * timing.ns)
-        return Point(
-            job.what, dict(job.size), rest / job.per, timing.spread, timing.samples
-        )
+        rest = max(timing.ns - self.ns_of(job.less), 0.02 * timing.ns) / job.per
+        return Point(job.what, dict(job.size), rest, timing.spread, timing.samples)
 
 
 def calibrate(
@@ -167,8 +165,13 @@ def _measure_trips(
         # Whoever opened it, the pool knows how long that took.
         cold = opening + work.watch.clock() - begun
         work.points.append(Point("cold_start", {}, float(max(1, cold))))
-        for name, job in _trip_jobs(trips):
-            work.measure_made(job, name)
+        one, many = partial(trips.dispatches, 1), partial(trips.dispatches, DISPATCHES)
+        for name, what, trip in (
+            ("submit", "submit", trips.wait),
+            ("1 dispatch", "one", one),
+            (f"{DISPATCHES} dispatches", "many", many),
+        ):
+            work.measure_made(_trip_job(what, trip), name)
         _settle_dispatch(work)
         for nbytes in (64 << 10, MIB, 16 * MIB):
             for what, make in (("upload", trips.upload), ("readback", trips.readback)):
@@ -179,11 +182,8 @@ def _measure_trips(
     return True
 
 
-def _trip_jobs(trips: Trips) -> Iterator[tuple[str, Job]]:
-    yield "submit", Job("submit", {}, lambda: drive(trips.wait()))
-    yield "1 dispatch", Job("one", {}, lambda: drive(trips.dispatches(1)))
-    many = f"{DISPATCHES} dispatches"
-    yield many, Job("many", {}, lambda: drive(trips.dispatches(DISPATCHES)))
+def _trip_job(what: str, trip: Trip) -> Job:
+    return Job(what, {}, lambda: drive(trip()))
 
 
 def _moving(what: str, make: Callable[[int], Trip], nbytes: int) -> Job:
@@ -206,56 +206,29 @@ def _measure_kernels(work: Calibrator, place: Place, jobs: JobsOf) -> None:
     kernels = list(kernel_jobs(place))
     for name, make in kernels[:TELLING]:
         work.measure(name, make)
-    took = _measure_jobs(work, place, jobs)
-    for name, make in kernels[TELLING:]:
-        work.measure(name, make)
-    _look_again(work, place, jobs, took)
-
-
-def _measure_jobs(work: Calibrator, place: Place, jobs: JobsOf) -> float:
-    """Time the jobs of those above; how long that took, in ns."""
     begun = work.watch.clock()
     for job in jobs(place):
         work.measure_made(job)
-    return work.watch.clock() - begun
-
-
-def _look_again(
-    work: Calibrator,
-    place: Place,
-    jobs: JobsOf,
-    took_ns: float,
-) -> None:
-    """A second pass over the same jobs, where the time allows the whole of it.
-
-    A neighbour that keeps the machine busy for a second would else spoil the points it
-    met and not the others, and bend the fitted model.
-    """
-    if work.watch.clock() + 1.2 * took_ns > work.deadline_ns:
-        return
-    work.progress("second look")
-    for job in jobs(place):
-        work.look_again(job)
-
-
-# --- the record -------------------------------------------------------------------
+    took_ns = work.watch.clock() - begun
+    for name, make in kernels[TELLING:]:
+        work.measure(name, make)
+    # A neighbour that keeps the machine busy for a second would spoil the points it met
+    # and not the others, and bend the fitted model: a second pass over the same jobs,
+    # where the time allows the whole of it.
+    if work.watch.clock() + 1.2 * took_ns <= work.deadline_ns:
+        work.progress("second look")
+        for job in jobs(place):
+            work.look_again(job)
 
 
 def _record(place: Place, work: Calibrator, took_s: float) -> Calibration:
     if not work.points:
-        raise DeviceError(
-            f"calibrate {place}",
-            "nothing could be measured",
-            "; ".join(work.left_out),
-        )
-    engine, backend, driver, version, machine = identity_of(place)
+        left_out = "; ".join(work.left_out)
+        raise DeviceError(f"calibrate {place}", "nothing could be measured", left_out)
+    names = ("engine", "backend", "driver", "rlxweb", "machine")
     return Calibration(
         device=place.device.label,
-        engine=engine,
-        backend=backend,
-        driver=driver,
-        rlxweb=version,
-        machine=machine,
+        **dict(zip(names, identity_of(place), strict=True)),
         points=tuple(work.points),
         made=datetime.now(UTC).isoformat(timespec="seconds"),
         took_s=took_s,

@@ -46,10 +46,9 @@ class CalibrationStore:
                 return None
             self._looked.add((str(folder), identity))
             record = _read(folder / file_name(identity))
-            if record is None or record.identity != identity:
-                return None
-            self._known[identity] = record
-            return record
+            if record is not None and record.identity == identity:
+                self._known[identity] = record
+            return self._known.get(identity)
 
     def save(self, record: Calibration) -> Path | None:
         """Keep a record; the file it went to, or None where it stays in memory."""

@@ -7,6 +7,7 @@ op that the device has no kernel for is never chosen for being one. Names no op.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -49,22 +50,16 @@ def choose_fusions(
     profile   a graph → what its plan on the target moves; raises what compiling raises
     """
     decisions: list[Decision] = []
-    done = 0
-    while True:
-        sites = _sites(graph)
-        if done >= len(sites):
-            return graph, tuple(decisions)
-        graph, decision = _settle(graph, sites[done], target, profile)
+    while len(sites := _sites(graph)) > len(decisions):
+        site = sites[len(decisions)]
+        graph, decision = _settle(graph, site, target, profile)
         decisions.append(decision)
-        done += 1
+    return graph, tuple(decisions)
 
 
 def _sites(graph: Graph) -> list[Site]:
     by_outer = {op.fused_from[0]: op for op in registry if op.fused_from is not None}
-    uses: dict[int, int] = {}
-    for node in graph.nodes():
-        for i in (*node.inputs,):
-            uses[i] = uses.get(i, 0) + 1
+    uses = Counter(i for node in graph.nodes() for i in node.inputs)
     found = []
     for node in graph.nodes():
         op = registry.get(node.op)
@@ -82,15 +77,14 @@ def _sites(graph: Graph) -> list[Site]:
 def _settle(
     graph: Graph, site: Site, target: Target, profile: Profile
 ) -> tuple[Graph, Decision]:
-    apart = graph if not site.is_fused else _rewritten(graph, site, _taken_apart)
-    fused = graph if site.is_fused else _rewritten(graph, site, _put_together)
+    other = _respelled(graph, site)
+    apart, fused = (other, graph) if site.is_fused else (graph, other)
     before, after = _profiled(apart, profile), _profiled(fused, profile)
     name = site.fused.name
     if not _is_native(graph, site, target):
-        decision = Decision(
-            f"{name} apart", f"{target.name} has no kernel for it at this size"
-        )
-        return (graph if before.profile is None else apart), decision
+        why = f"{target.name} has no kernel for it at this size"
+        kept = graph if before.profile is None else apart
+        return kept, Decision(f"{name} apart", why)
     if before.profile is None or after.profile is None:
         kept = fused if after.profile is not None else graph
         why = f"the other spelling is refused: {before.refused or after.refused}"
@@ -117,12 +111,10 @@ def _decision(
     if gate is None:
         return Decision(f"{name} fused", "the target has no gate to ask", numbers)
     score = gate.score_ns(before, after)
-    gate_says = f"the {gate.source} gate scores it {score:,.0f} ns"
-    if score >= gate.min_gain_ns:
-        what, than = f"{name} fused", f"at least {gate.min_gain_ns:,.0f} ns"
-    else:
-        what, than = f"{name} apart", f"less than {gate.min_gain_ns:,.0f} ns"
-    why = f"{gate_says}, {than}"
+    enough = score >= gate.min_gain_ns
+    than = f"{'at least' if enough else 'less than'} {gate.min_gain_ns:,.0f} ns"
+    why = f"the {gate.source} gate scores it {score:,.0f} ns, {than}"
+    what = f"{name} {'fused' if enough else 'apart'}"
     return Decision(what, why, {"score_ns": round(score, 2), **numbers})
 
 
@@ -144,46 +136,22 @@ def _is_native(graph: Graph, site: Site, target: Target) -> bool:
     return target.native(site.fused, inputs, node.type, attrs)
 
 
-def _rewritten(
-    graph: Graph,
-    site: Site,
-    make: Callable[[Graph, Graph, Site, tuple[Tensor, ...], dict[int, Tensor]], Tensor],
-) -> Graph:
+def _respelled(graph: Graph, site: Site) -> Graph:
+    """The graph with the two in place of the fused op, or the fused one of the two."""
     made: dict[int, Tensor] = {}
+    fused, at = site.fused, site.node
 
     def rewrite(out: Graph, node: Node, operands: tuple[Tensor, ...]) -> Tensor:
-        if node.id == site.node.id:
-            made[node.id] = make(graph, out, site, operands, made)
-        else:
+        how = composition(fused)
+        if node.id != at.id or (site.is_fused and how is None):
             made[node.id] = out.copied(node, operands)
+        elif site.is_fused and how is not None:
+            made[node.id] = how.build(out, node.attrs, *operands)
+        else:
+            inner = graph.node(node.inputs[0])
+            inputs = (made[i] for i in inner.inputs)
+            attrs = {**inner.attrs, **node.attrs}
+            made[node.id] = out.apply(fused.name, *inputs, name=node.name, **attrs)
         return made[node.id]
 
     return rebuild(graph, rewrite)
-
-
-def _taken_apart(
-    graph: Graph,
-    out: Graph,
-    site: Site,
-    operands: tuple[Tensor, ...],
-    made: dict[int, Tensor],
-) -> Tensor:
-    how = composition(site.fused)
-    if how is None:
-        return out.copied(site.node, operands)
-    result: Tensor = how.build(out, site.node.attrs, *operands)
-    return result
-
-
-def _put_together(
-    graph: Graph,
-    out: Graph,
-    site: Site,
-    operands: tuple[Tensor, ...],
-    made: dict[int, Tensor],
-) -> Tensor:
-    inner = graph.node(site.node.inputs[0])
-    inputs = tuple(made[i] for i in inner.inputs)
-    attrs = {**inner.attrs, **site.node.attrs}
-    result: Tensor = out.apply(site.fused.name, *inputs, name=site.node.name, **attrs)
-    return result

@@ -24,11 +24,8 @@ def assign(
     reuse: bool,
 ) -> tuple[dict[int, int], tuple[int, ...]]:
     """(value → slot, bytes of each slot)."""
-    last: dict[int, int] = {}
-    for at, step in enumerate(steps):
-        last[step.output] = at
-        for operand in step.inputs:
-            last[operand.value] = at
+    touched = [{step.output, *(o.value for o in step.inputs)} for step in steps]
+    last = {value: at for at, values in enumerate(touched) for value in values}
     forever = {o.value for o in outputs}
 
     slots: dict[int, int] = {}
@@ -38,8 +35,7 @@ def assign(
         need = max(4, target.nbytes(types[step.output]))
         need = (need + ALIGN - 1) // ALIGN * ALIGN
         slots[step.output] = _take(free, sizes, need)
-        ended = {o.value for o in step.inputs} | {step.output}
-        for value in sorted(ended):
+        for value in sorted(touched[at]):
             if reuse and value in slots and last[value] == at and value not in forever:
                 free.append(slots[value])
     return slots, tuple(sizes)

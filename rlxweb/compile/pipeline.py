@@ -36,10 +36,7 @@ def compile_graph(graph: Graph, target: Target, *, optimise: bool = True) -> Pla
             graph, target, lambda one: profile_plan(_placed(one, target, True), target)
         )
     plan = _placed(graph, target, optimise)
-    outputs = plan.outputs
-    slots, sizes = assign(
-        list(plan.steps), outputs, dict(plan.types), target, reuse=optimise
-    )
+    slots, sizes = assign(plan.steps, plan.outputs, plan.types, target, optimise)
     decision = Decision(
         "plan",
         f"{before} nodes became {len(plan.steps)} steps for {target.name}",

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from rlxweb.compile.plan import Plan, Step
 from rlxweb.compile.target import Target
-from rlxweb.cost.graph_work import flops_of, item_of
+from rlxweb.cost.graph_work import asked_of, flops_of, item_of
 from rlxweb.cost.io_profile import GraphIoProfile
 from rlxweb.cost.work import Item, Work
-from rlxweb.ir.op import TensorType, registry
+from rlxweb.ir.op import TensorType
 from rlxweb.ir.shape import numel
 
 
@@ -51,8 +51,7 @@ def _item(plan: Plan, step: Step, target: Target) -> Item:
         return Item("copy", step.label, 0, 0.0, nbytes)
     if step.kind == "kernel":
         node = graph.node(step.nodes[0])
-        inputs = tuple(graph.node(i).type for i in node.inputs)
-        starts = target.launches(registry.get(node.op), inputs, node.type, node.attrs)
+        starts = target.launches(*asked_of(graph, node))
         one = item_of(graph, node, starts)
         return Item(one.kind, step.label, starts, one.flops, nbytes, one.size)
     flops = sum(flops_of(graph, graph.node(i)) for i in step.nodes)

@@ -10,11 +10,13 @@ set never depend on optimisation.
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
 from rlxweb.compile.target import Target
+from rlxweb.cost.graph_work import asked_of
 from rlxweb.errors import Unsupported, VerifyError
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.lowering import Compose, HostOnly, Kernel
@@ -73,7 +75,8 @@ def share_common(graph: Graph) -> Graph:
             return out.copied(node, operands)
         ids = tuple(t.id for t in operands)
         try:
-            key = (node.op, ids, tuple(sorted(node.attrs.items(), key=_by_name)))
+            by_name = sorted(node.attrs.items(), key=itemgetter(0))
+            key = (node.op, ids, tuple(by_name))
             if key not in seen:
                 seen[key] = out.copied(node, operands)
         except TypeError:  # an attribute of a custom op that cannot be hashed
@@ -81,10 +84,6 @@ def share_common(graph: Graph) -> Graph:
         return seen[key]
 
     return rebuild(graph, rewrite)
-
-
-def _by_name(item: tuple[str, Any]) -> str:
-    return item[0]
 
 
 def fold_constants(graph: Graph) -> Graph:
@@ -109,21 +108,11 @@ def fold_constants(graph: Graph) -> Graph:
     return rebuild(graph, rewrite)
 
 
-# --- taking apart -----------------------------------------------------------------
-
-
 def composition(op: Op) -> Compose | None:
     """How to build this op from others, if its record says so."""
     if isinstance(op.lower, Compose):
         return op.lower
     return op.lower.otherwise if isinstance(op.lower, Kernel) else None
-
-
-def why_not(op: Op) -> str:
-    """Why an op without a composition cannot be run."""
-    if isinstance(op.lower, HostOnly):
-        return op.lower.reason
-    return "the device cannot run this op and it is not built from others"
 
 
 def decompose(graph: Graph, target: Target) -> Graph:
@@ -133,28 +122,25 @@ def decompose(graph: Graph, target: Target) -> Graph:
     """
 
     def needs(node: Node) -> bool:
-        op = registry.get(node.op)
-        inputs = tuple(graph.node(i).type for i in node.inputs)
-        return not target.native(op, inputs, node.type, node.attrs)
+        return not target.native(*asked_of(graph, node))
 
     def rewrite(out: Graph, node: Node, operands: tuple[Tensor, ...]) -> Tensor:
         if not needs(node):
             return out.copied(node, operands)
         op = registry.get(node.op)
         how = composition(op)
-        if how is None:
-            inputs = tuple(graph.node(i).type for i in node.inputs)
-            error = target.refusal(op, inputs, node.type, node.attrs)
-            if error is not None:
-                error.doing = f"{node} on {target.name} ({error.doing})"
-                raise error
-            raise Unsupported(
-                f"{node} on {target.name}",
-                why_not(op),
-                hint="run it on device='cpu'",
-            )
-        made: Tensor = how.build(out, node.attrs, *operands)
-        return made
+        if how is not None:
+            made: Tensor = how.build(out, node.attrs, *operands)
+            return made
+        error = target.refusal(*asked_of(graph, node))
+        if error is not None:
+            error.doing = f"{node} on {target.name} ({error.doing})"
+            raise error
+        why = "the device cannot run this op and it is not built from others"
+        if isinstance(op.lower, HostOnly):
+            why = op.lower.reason
+        doing = f"{node} on {target.name}"
+        raise Unsupported(doing, why, hint="run it on device='cpu'")
 
     for _ in range(MAX_ROUNDS):
         if not any(needs(n) for n in graph.nodes()):

@@ -9,9 +9,10 @@ as. A layout no reader can use is made dense by a copy step, once per layout.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
-from rlxweb.compile.plan import Operand, Step
+from rlxweb.compile.plan import Operand, Step, StepKind
 from rlxweb.compile.target import Target
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.layout import Layout
@@ -85,39 +86,31 @@ class Schedule:
         return Operand(source.value, layout)
 
     def _step(self, node: Node, region: Region | None, lower: object) -> None:
+        kind: StepKind
+        nodes: tuple[int, ...] = (node.id,)
         label = f"{node.op} '{node.name}'" if node.name else node.op
         sources = node.inputs if region is None else region.reads
         reads = [self.at[i] for i in sources]
         if region is not None:
+            kind, nodes = "region", tuple(region.nodes)
             reads = [self._spread(r, node) for r in reads]
-            names = [self.graph.node(i).op for i in region.nodes]
+            names = [self.graph.node(i).op for i in nodes]
             label = "+".join(names[:4]) + ("…" if len(names) > 4 else "")
-            self.steps.append(
-                Step(
-                    "region",
-                    tuple(region.nodes),
-                    tuple(reads),
-                    node.id,
-                    label,
-                    tuple(region.reads),
-                )
-            )
         elif isinstance(lower, View):
-            self.steps.append(Step("view", (node.id,), tuple(reads), node.id, label))
+            kind = "view"
         elif isinstance(lower, Join):
-            self.steps.append(Step("join", (node.id,), tuple(reads), node.id, label))
+            kind = "join"
         else:
+            kind = "kernel"
             if not self.target.keeps_views:
                 reads = [self.dense(r) for r in reads]
-            self.steps.append(Step("kernel", (node.id,), tuple(reads), node.id, label))
+        held = () if region is None else tuple(region.reads)
+        self.steps.append(Step(kind, nodes, tuple(reads), node.id, label, held))
 
     def _spread(self, operand: Operand, node: Node) -> Operand:
         if self.target.keeps_views:
             return operand
         return Operand(operand.value, operand.layout.expand(node.type.shape))
-
-
-# --- regions ----------------------------------------------------------------------
 
 
 def is_elementwise(node: Node) -> bool:
@@ -127,18 +120,14 @@ def is_elementwise(node: Node) -> bool:
 
 def regions(graph: Graph, target: Target, fuse: bool) -> dict[int, Region]:
     """Last node → its region, for every elementwise node that is not inside another."""
-    uses: dict[int, int] = {}
-    for node in graph.nodes():
-        for i in node.inputs:
-            uses[i] = uses.get(i, 0) + 1
-    for i in graph.outputs:
-        uses[i] = uses.get(i, 0) + 1
-
+    uses = Counter(i for node in graph.nodes() for i in node.inputs)
+    uses.update(graph.outputs)
     found: dict[int, Region] = {}
     for node in graph.nodes():
         if not is_elementwise(node):
             continue
-        region = Region([node.id], _outside(graph, node))
+        outside = [i for i in node.inputs if not graph.node(i).is_literal]
+        region = Region([node.id], list(dict.fromkeys(outside)))
         for i in node.inputs:
             inner = found.get(i)
             if inner is None or not fuse:
@@ -155,17 +144,6 @@ def regions(graph: Graph, target: Target, fuse: bool) -> dict[int, Region]:
                 del found[i]
         found[node.id] = region
     return found
-
-
-def _outside(graph: Graph, node: Node) -> list[int]:
-    reads: list[int] = []
-    for i in node.inputs:
-        if i not in reads and not graph.node(i).is_literal:
-            reads.append(i)
-    return reads
-
-
-# --- the whole --------------------------------------------------------------------
 
 
 def schedule(graph: Graph, target: Target, fuse: bool) -> Schedule:

@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 from rlxweb.cost.fusion_gate import IoFusionGate
 from rlxweb.errors import RlxError
 from rlxweb.ir.dtype import DType
-from rlxweb.ir.op import Op, TensorType, Types
+from rlxweb.ir.op import Attrs, Op, TensorType, Types
 from rlxweb.limits import Limits
 
-LaunchRule = Callable[[Op, Types, TensorType, Mapping[str, Any]], int]
-NativeRule = Callable[[Op, Types, TensorType, Mapping[str, Any]], bool]
-RefusalRule = Callable[[Op, Types, TensorType, Mapping[str, Any]], RlxError | None]
-
-
-def _no_reason(
-    op: Op, inputs: Types, out: TensorType, attrs: Mapping[str, Any]
-) -> RlxError | None:
-    return None
-
-
-def _one_launch(
-    op: Op, inputs: Types, out: TensorType, attrs: Mapping[str, Any]
-) -> int:
-    return 1
+T = TypeVar("T")
+Rule = Callable[[Op, Types, TensorType, Attrs], T]
+"""(op, input types, output type, attrs) → an answer about that node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +38,12 @@ class Target:
 
     name: str
     dtypes: frozenset[DType]
-    native: NativeRule
+    native: Rule[bool]
     max_operands: int = 8
     keeps_views: bool = False
     bool_bytes: int = 4
-    refusal: RefusalRule = _no_reason
-    launches: LaunchRule = _one_launch
+    refusal: Rule[RlxError | None] = lambda op, inputs, out, attrs: None
+    launches: Rule[int] = lambda op, inputs, out, attrs: 1
     gate: IoFusionGate | None = None
     limits: Limits | None = None
     features: frozenset[str] = frozenset()

@@ -46,34 +46,27 @@ if TYPE_CHECKING:
     from rlxweb.decision.candidate import Candidate as Candidate
     from rlxweb.decision.terms import Terms as Terms
 
-_OWN = {
-    "BackendCostModel": "rlxweb.cost.model",
-    "Candidate": "rlxweb.decision.candidate",
-    "CpuCostModel": "rlxweb.cost.model",
-    "CudaCostModel": "rlxweb.cost.model",
-    "DiscreteGpuCostModel": "rlxweb.cost.model",
-    "FusionBenefit": "rlxweb.cost.fusion_gate",
-    "FusionTarget": "rlxweb.cost.fusion_gate",
-    "GraphIoOptions": "rlxweb.cost.io_profile",
-    "GraphIoProfile": "rlxweb.cost.io_profile",
-    "IoFusionGate": "rlxweb.cost.fusion_gate",
-    "MetalCostModel": "rlxweb.cost.model",
-    "MlxCostModel": "rlxweb.cost.model",
-    "RocmCostModel": "rlxweb.cost.model",
-    "Terms": "rlxweb.decision.terms",
-    "WgpuCostModel": "rlxweb.cost.model",
-    "estimate_graph_cost": "rlxweb.cost.estimate",
-    "estimate_graph_cost_with_io": "rlxweb.cost.estimate",
-    "fastest_device_for": "rlxweb.cost.estimate",
-    "fusion_benefit": "rlxweb.cost.fusion_gate",
-    "host_sync_op_kinds": "rlxweb.cost.io_profile",
-    "io_fusion_gate_for_target": "rlxweb.cost.fusion_gate",
-    "pick_best_device": "rlxweb.cost.estimate",
-    "profile_graph_io": "rlxweb.cost.io_profile",
-    "profile_graph_io_outputs": "rlxweb.cost.io_profile",
-    "should_fuse_with_target": "rlxweb.cost.fusion_gate",
+_HOMES = {
+    "rlxweb.cost.estimate": (
+        "estimate_graph_cost estimate_graph_cost_with_io fastest_device_for "
+        "pick_best_device"
+    ),
+    "rlxweb.cost.fusion_gate": (
+        "FusionBenefit FusionTarget IoFusionGate fusion_benefit "
+        "io_fusion_gate_for_target should_fuse_with_target"
+    ),
+    "rlxweb.cost.io_profile": (
+        "GraphIoOptions GraphIoProfile host_sync_op_kinds profile_graph_io "
+        "profile_graph_io_outputs"
+    ),
+    "rlxweb.cost.model": (
+        "BackendCostModel CpuCostModel CudaCostModel DiscreteGpuCostModel "
+        "MetalCostModel MlxCostModel RocmCostModel WgpuCostModel"
+    ),
+    "rlxweb.decision.candidate": "Candidate",
+    "rlxweb.decision.terms": "Terms",
 }
-publish(__name__, _OWN)
+publish(__name__, {n: home for home, names in _HOMES.items() for n in names.split()})
 __all__ = published(__name__)
 
 

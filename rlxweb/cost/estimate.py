@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from rlxweb.cost.graph_work import work_of_graph
 from rlxweb.cost.io_profile import GraphIoProfile
@@ -20,6 +20,8 @@ from rlxweb.device import Device
 from rlxweb.errors import UsageError
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.names import from_above
+
+T = TypeVar("T")
 
 LEAVES = frozenset({"input", "param", "constant"})
 PRODUCTS = frozenset({"matmul", "fused_matmul_bias_act"})
@@ -72,15 +74,20 @@ def estimate_graph_cost_with_io(
 
     For a calibrated model traffic and read-back are in already; the waits are added.
     """
-    waits = io.sync_points * model.round_trip_overhead_ns
     if model.calibration is not None:
+        waits = io.sync_points * model.round_trip_overhead_ns
         return estimate_graph_cost(graph, model) + waits
-    back = max(model.host_readback_bw, 1.0)
+    return seed_with_io(estimate_graph_cost(graph, model), model, io)
+
+
+def seed_with_io(nodes_ns: float, model: BackendCostModel, io: GraphIoProfile) -> float:
+    """RLX's sum of a graph's own time and what a profile adds to it, ns."""
     return (
-        estimate_graph_cost(graph, model)
+        nodes_ns
         + io.device_traffic_bytes / max(model.memory_bw, 1.0)
-        + io.host_readback_bytes(model.unified_memory) / back
-        + waits
+        + io.host_readback_bytes(model.unified_memory)
+        / max(model.host_readback_bw, 1.0)
+        + io.sync_points * model.round_trip_overhead_ns
     )
 
 
@@ -110,9 +117,14 @@ def pick_best_device(graph: Graph, models: Iterable[BackendCostModel]) -> Device
     The first of equals wins, what is not a number never does, and the CPU is the answer
     when there is none.
     """
-    best, least = Device.CPU, math.inf
-    for model in models:
-        cost = estimate_graph_cost(graph, model)
-        if cost < least:
-            best, least = model.device, cost
-    return best
+    costs = ((m.device, estimate_graph_cost(graph, m)) for m in models)
+    return least_of(costs, Device.CPU)
+
+
+def least_of(costs: Iterable[tuple[T, float]], otherwise: T) -> T:
+    """What costs least, the first of equals; `otherwise` where nothing has a price."""
+    least = math.inf
+    for one, ns in costs:
+        if ns < least:
+            otherwise, least = one, ns
+    return otherwise

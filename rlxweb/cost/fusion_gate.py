@@ -29,23 +29,15 @@ class FusionTarget(Enum):
     @classmethod
     def of(cls, device: DeviceLike) -> FusionTarget:
         """The target that stands for a device."""
-        return _TARGET_OF[parse_device(device)]
+        which = parse_device(device)
+        return _STAND_INS.get(which) or cls(which.label)
 
 
-_TARGET_OF = {
-    Device.CPU: FusionTarget.CPU,
-    Device.METAL: FusionTarget.METAL,
-    Device.MLX: FusionTarget.MLX,
-    Device.ANE: FusionTarget.MLX,
-    Device.CUDA: FusionTarget.CUDA,
-    Device.ROCM: FusionTarget.ROCM,
-    Device.TPU: FusionTarget.TPU,
-    Device.GPU: FusionTarget.WGPU,
-    Device.VULKAN: FusionTarget.WGPU,
-    Device.OPENGL: FusionTarget.WGPU,
-    Device.DIRECTX: FusionTarget.WGPU,
-    Device.WEBGPU: FusionTarget.WGPU,
-}
+SHADERS = frozenset(
+    {Device.GPU, Device.VULKAN, Device.WEBGPU, Device.DIRECTX, Device.OPENGL}
+)
+"""The devices that run WGSL."""
+_STAND_INS = dict.fromkeys(SHADERS, FusionTarget.WGPU) | {Device.ANE: FusionTarget.MLX}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +98,8 @@ class IoFusionGate:
     def score_ns(self, before: GraphIoProfile, after: GraphIoProfile) -> float:
         """The gain in nanoseconds, waits that were added punished."""
         benefit = fusion_benefit(before, after)
-        score = benefit.score_ns(
-            self.dispatch_ns,
-            self.round_trip_ns,
-            self.memory_bw,
-            self.host_readback_bw,
-            self.unified_memory,
-        )
+        prices = (self.dispatch_ns, self.round_trip_ns, self.memory_bw)
+        score = benefit.score_ns(*prices, self.host_readback_bw, self.unified_memory)
         added = -min(0, benefit.sync_points_saved)
         return score - added * self.host_thunk_penalty_ns
 
@@ -128,16 +115,9 @@ class IoFusionGate:
 
         What comes back pays its way over the bus on every device that has one.
         """
-        return cls(
-            model.dispatch_overhead_ns,
-            model.round_trip_overhead_ns,
-            model.memory_bw,
-            model.host_readback_bw,
-            False,
-            0.0,
-            0.0,
-            source=source,
-        )
+        starts = model.dispatch_overhead_ns, model.round_trip_overhead_ns
+        rates = model.memory_bw, model.host_readback_bw
+        return cls(*starts, *rates, False, 0.0, 0.0, source=source)
 
 
 _APPLE = IoFusionGate(500.0, 5_000.0, 200.0, 200.0, True, 2e6, 1_000.0)

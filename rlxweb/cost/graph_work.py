@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rlxweb.cost.work import Item, Work
 from rlxweb.ir.graph import Graph, Node
-from rlxweb.ir.op import registry
+from rlxweb.ir.op import Attrs, Op, TensorType, Types, registry
 
 
 def is_free(node: Node) -> bool:
@@ -13,12 +15,16 @@ def is_free(node: Node) -> bool:
     return op.has("leaf") or op.has("view")
 
 
+def asked_of(graph: Graph, node: Node) -> tuple[Op, Types, TensorType, Attrs]:
+    """Op, input types, output type and attributes: what the rules of ops are asked."""
+    inputs = tuple(graph.node(i).type for i in node.inputs)
+    return registry.get(node.op), inputs, node.type, node.attrs
+
+
 def flops_of(graph: Graph, node: Node) -> float:
     """Arithmetic operations of one node, by its op's count; none for leaves, views."""
-    if is_free(node):
-        return 0.0
-    inputs = tuple(graph.node(i).type for i in node.inputs)
-    return float(registry.get(node.op).flops(inputs, node.type, node.attrs))
+    op, inputs, out, attrs = asked_of(graph, node)
+    return 0.0 if is_free(node) else float(op.flops(inputs, out, attrs))
 
 
 def bytes_of(graph: Graph, node: Node) -> int:
@@ -29,16 +35,14 @@ def bytes_of(graph: Graph, node: Node) -> int:
 
 def item_of(graph: Graph, node: Node, launches: int = 1) -> Item:
     """One node as one step."""
-    op = registry.get(node.op)
-    inputs = tuple(graph.node(i).type for i in node.inputs)
+    op, inputs, out, attrs = asked_of(graph, node)
     kind = "elementwise" if op.has("elementwise") else "other"
-    size = {}
+    size: Mapping[str, int] = {}
     if op.work is not None:
-        kind, found = op.work(inputs, node.type, node.attrs)
-        size = dict(found)
+        kind, size = op.work(inputs, out, attrs)
     label = f"{node.op} '{node.name}'" if node.name else node.op
     flops = flops_of(graph, node)
-    return Item(kind, label, launches, flops, bytes_of(graph, node), size)
+    return Item(kind, label, launches, flops, bytes_of(graph, node), dict(size))
 
 
 def work_of_graph(graph: Graph) -> Work:

@@ -7,7 +7,7 @@ its steps by the compiler; this one needs no device.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from rlxweb.errors import GraphError
 from rlxweb.ir.graph import Graph, Node
@@ -109,6 +109,4 @@ def profile_graph_io_outputs(
                 f"it has {len(outputs)}, counted from 0",
             )
         back += 4 * graph.node(outputs[at]).type.numel
-    return GraphIoProfile(
-        whole.kernel_launches, whole.sync_points, back, whole.device_traffic_bytes
-    )
+    return replace(whole, host_output_bytes=back)

@@ -82,9 +82,6 @@ class WorkKind:
     assumed: Mapping[Assumed, Times] = field(default_factory=dict)
 
 
-# --- rates and prices -------------------------------------------------------------
-
-
 def rate_of(point: Point) -> tuple[float, str]:
     """Operations or bytes per ns, whichever its size tells, and the unit; else 0."""
     kind = KINDS.get(point.what)
@@ -135,9 +132,6 @@ def _by_welch_model(record: Calibration, kind: WorkKind) -> Price | None:
     return price if model.points else None
 
 
-# --- what a calibration measures --------------------------------------------------
-
-
 def _products(is_cpu: bool) -> Iterator[Probe]:
     for n in (256, 64, 512) if is_cpu else (256, 64, 512, 1024):
         size, shapes = {"m": n, "k": n, "n": n}, {"a": (n, n), "b": (n, n)}
@@ -172,11 +166,8 @@ def _arithmetic(is_cpu: bool) -> Iterator[Probe]:
         cells = 1 << 20
         flops = 64 * cells
     size = {"bytes": 8 * cells, "flops": flops}
-    yield Probe("elementwise", size, {"x": (cells,)}, _gelu if is_cpu else _chain)
-
-
-def _gelu(g: Graph, x: Tensor) -> Tensor:
-    return g.gelu(x)
+    build = _chain if not is_cpu else lambda g, x: g.gelu(x)
+    yield Probe("elementwise", size, {"x": (cells,)}, build)
 
 
 def _chain(g: Graph, x: Tensor) -> Tensor:
@@ -184,8 +175,6 @@ def _chain(g: Graph, x: Tensor) -> Tensor:
         x = x * 0.999 + 0.001
     return x
 
-
-# --- what is assumed --------------------------------------------------------------
 
 # The CPU's times were measured with NumPy 2.4 on two cores of a 2020s server. In a tab
 # there is one thread and no BLAS: products suffer most, copies least. The GPU's are
@@ -220,8 +209,6 @@ def _fused_ns(n: int, segments: int, rows: int, k: int) -> float:
 
 _WELCH_FUSED = {size: _fused_ns(*size) for size in _WELCH_HOST}
 
-
-# --- the table --------------------------------------------------------------------
 
 _BYTES = {"bytes": 1}
 _WELCH = {"n": 1, "segments": 1, "rows": 1, "k": 0}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self
 
 from rlxweb.cost.curve import Interpolated
@@ -99,25 +99,24 @@ class BackendCostModel:
 
     def __post_init__(self) -> None:
         for one in fields(self):
-            value = getattr(self, one.name)
+            name, value = one.name, getattr(self, one.name)
             if value is _SEED:
-                value = self.SEED.get(one.name, _SEED)
-            if one.name == "sgemm_gflops" and isinstance(value, int | float):
-                value = FlatRate(_checked(one.name, value))
-            elif one.name == "device" and value is not _SEED:
+                value = self.SEED.get(name, _SEED)
+            if value is _SEED and name == "host_readback_bw":
+                value = self.memory_bw
+            if value is _SEED:
+                raise UsageError(
+                    type(self).__name__,
+                    f"{name} has no value",
+                    hint="give it as a keyword, or use a model class that has a seed",
+                )
+            if name == "sgemm_gflops" and isinstance(value, int | float):
+                value = FlatRate(_checked(name, value))
+            elif name == "device":
                 value = parse_device(value)
-            elif one.name.endswith(("_ns", "_bw")) and value is not _SEED:
-                value = _checked(one.name, value)
-            object.__setattr__(self, one.name, value)
-        if self.host_readback_bw is _SEED:
-            object.__setattr__(self, "host_readback_bw", self.memory_bw)
-        missing = [f.name for f in fields(self) if getattr(self, f.name) is _SEED]
-        if missing:
-            raise UsageError(
-                type(self).__name__,
-                f"{missing[0]} has no value",
-                hint="give it as a keyword, or use a model class that has a seed",
-            )
+            elif name.endswith(("_ns", "_bw")):
+                value = _checked(name, value)
+            object.__setattr__(self, name, value)
 
     @property
     def mode(self) -> str:
@@ -146,9 +145,8 @@ class BackendCostModel:
         Errors   InputError for a record whose numbers cannot be.
         """
         found = _measured(record, is_cpu=device is Device.CPU)
-        lacking = [n for n in _MEASURED if n not in found]
-        model = cls(device=device, calibration=record, **found)
-        return replace(model, assumed=tuple(lacking))
+        lacking = tuple(n for n in _MEASURED if n not in found)
+        return cls(device=device, calibration=record, assumed=lacking, **found)
 
 
 _MEASURED = (
@@ -219,11 +217,9 @@ class CpuCostModel(BackendCostModel):
         """RLX's constants, of Apple silicon on request."""
         if not apple:
             return cls()
+        threads = pool_threads()
         return cls(
-            sgemm_gflops=1_000.0,  # type: ignore[arg-type]  # a number is a flat rate
-            dispatch_overhead_ns=500.0,
-            round_trip_overhead_ns=5_000.0,
-            memory_bw=50.0,
+            **_row(Device.CPU, 1_000.0, 500.0, 5_000.0, 50.0, num_threads=threads)
         )
 
 

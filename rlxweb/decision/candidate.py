@@ -74,6 +74,14 @@ def ranked(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
     return tuple(sorted(candidates, key=lambda c: c.predicted_ns))
 
 
+def candidate_name(candidate: Candidate) -> str:
+    """How and where: "fused (block_fft_host) on llvmpipe (vulkan)"."""
+    if candidate.strategy == "graph":
+        return candidate.engine
+    how = f" ({candidate.how})" if candidate.how not in ("", "host") else ""
+    return f"{candidate.strategy}{how} on {candidate.engine}"
+
+
 def comparison(picked: Candidate, candidates: Iterable[Candidate]) -> str:
     """Why a candidate was taken: its time, the next best one's, else what blocks them.
 
@@ -86,11 +94,8 @@ def comparison(picked: Candidate, candidates: Iterable[Candidate]) -> str:
     rivals = [c for c in others if not c.blocker]
     if rivals:
         rival = rivals[0]
-        how = f" ({rival.how})" if rival.how not in ("", "host") else ""
-        name = rival.engine
-        if rival.strategy != "graph":
-            name = f"{rival.strategy}{how} on {rival.engine}"
-        return f"{said}; next, {name}, {human_ns(rival.predicted_ns)}"
+        name, took = candidate_name(rival), human_ns(rival.predicted_ns)
+        return f"{said}; next, {name}, {took}"
     elsewhere = [c for c in others if c.engine != picked.engine and c.blocker]
     if elsewhere:
         said += f"; not on {elsewhere[0].engine}: {elsewhere[0].blocker}"

@@ -7,36 +7,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rlxweb.decision.candidate import Candidate
+from rlxweb.decision.candidate import Candidate, candidate_name
 from rlxweb.decision.decision import Decision
-from rlxweb.decision.terms import Terms, human_ns
+from rlxweb.decision.terms import TIMES, Terms, human_ns
 
 SCHEMA = "rlxweb.explain/1"
 
-# The terms in the order in which a run goes through them.
-_TERMS = (
-    ("dispatch", "dispatch_ns"),
-    ("sync", "sync_ns"),
-    ("upload", "upload_ns"),
-    ("compute", "compute_ns"),
-    ("traffic", "traffic_ns"),
-    ("read-back", "readback_ns"),
-    ("host", "host_ns"),
-    ("other", "other_ns"),
-)
-
-
 # Told on lines of their own, or beside each candidate.
 _APART = ("crossover", "n_samples", "notes", "predicted_ms", "source")
-
-
-def candidate_name(candidate: Candidate) -> str:
-    """How and where: "fused (block_fft_host) on llvmpipe (vulkan)"."""
-    how = candidate.how
-    extra = f" ({how})" if how and how != "host" else ""
-    if candidate.strategy == "graph":
-        return candidate.engine
-    return f"{candidate.strategy}{extra} on {candidate.engine}"
 
 
 def terms_text(terms: Terms) -> str:
@@ -46,9 +24,10 @@ def terms_text(terms: Terms) -> str:
         parts.append(f"{terms.launches} launch{'es' * (terms.launches != 1)}")
     if terms.syncs:
         parts.append(f"{terms.syncs} wait{'s' * (terms.syncs != 1)}")
-    for name, field in _TERMS:
+    for field in TIMES:
         ns = getattr(terms, field)
         if ns > 0:
+            name = field.removesuffix("_ns").replace("readback", "read-back")
             parts.append(f"{name} {human_ns(ns)}")
     return ", ".join(parts)
 

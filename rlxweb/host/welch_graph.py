@@ -30,7 +30,7 @@ def welch_graph(shape: tuple[int, ...], spec: WelchSpec, k: int = 0) -> Graph:
         "scale": spec.scale,
     }
     if k:
-        graph.set_outputs([graph.apply("welch_row_peaks", x, window, k=k, **attrs)])
-    else:
-        graph.set_outputs([graph.apply("welch_power", x, window, **attrs)])
+        attrs["k"] = k
+    op = "welch_row_peaks" if k else "welch_power"
+    graph.set_outputs([graph.apply(op, x, window, **attrs)])
     return graph

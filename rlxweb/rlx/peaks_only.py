@@ -30,18 +30,13 @@ def select_peaks_only_outputs(
     if which is Device.CPU:
         return graph, ()
     for peaks in graph.nodes():
-        spectrum = _spectrum_of(graph, peaks)
-        if spectrum is None or spectrum not in graph.outputs:
+        if peaks.op != "welch_peaks" or graph.node(peaks.inputs[0]).op != "fft":
             continue
-        graph, decision = _settled(graph, spectrum, peaks.id, which)
-        decisions.append(decision)
+        spectrum = peaks.inputs[0]
+        if spectrum in graph.outputs:
+            graph, decision = _settled(graph, spectrum, peaks.id, which)
+            decisions.append(decision)
     return graph, tuple(decisions)
-
-
-def _spectrum_of(graph: Graph, node: Node) -> int | None:
-    if node.op != "welch_peaks" or graph.node(node.inputs[0]).op != "fft":
-        return None
-    return node.inputs[0]
 
 
 def _settled(

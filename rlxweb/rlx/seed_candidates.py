@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import astuple
 
 from rlxweb.decision.candidate import Candidate, ranked
 from rlxweb.decision.terms import Terms
 from rlxweb.devices.place import Place
 from rlxweb.rlx.seed_costs import Learned, SeedCosts
+
+STRATEGIES = ("ultra", "fast", "fused", "learned")
+"""Our names, in the order of `WelchPeaksCosts`."""
 
 
 def seed_candidates(
@@ -20,15 +24,9 @@ def seed_candidates(
     """
     found: list[Candidate] = []
     for place in places:
-        costs = SeedCosts().strategies(
-            place.device, n_rows, n_fft, max(1, k), Learned()
-        )
-        for strategy, ns in (
-            ("ultra", costs.ultra_ns),
-            ("fast", costs.fast_ns),
-            ("fused", costs.rlx_ns),
-            ("learned", costs.learned_ns),
-        ):
+        who = place.device
+        costs = SeedCosts().strategies(who, n_rows, n_fft, max(1, k), Learned())
+        for strategy, ns in zip(STRATEGIES, astuple(costs), strict=True):
             ruled_out = math.isinf(ns)
             found.append(
                 Candidate(

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 
+from rlxweb.cost.estimate import least_of, seed_with_io
 from rlxweb.cost.fusion_gate import (
+    SHADERS,
     FusionTarget,
     fusion_benefit,
     io_fusion_gate_for_target,
@@ -35,9 +37,6 @@ Models = Mapping[Device, BackendCostModel | None]
 
 APPLE = frozenset({Device.METAL, Device.MLX, Device.ANE})
 NVIDIA_AMD = frozenset({Device.CUDA, Device.ROCM})
-SHADERS = frozenset(
-    {Device.GPU, Device.VULKAN, Device.WEBGPU, Device.DIRECTX, Device.OPENGL}
-)
 
 NATIVE_PEAKS_BATCH = 2_048
 """From this batch on RLX counts its peaks kernel as running without the host."""
@@ -91,14 +90,6 @@ class Learned:
         if self.active_gates is None or not self.total_gates:
             return 1.0
         return 0.30 + 0.70 * self.active_gates / self.total_gates
-
-
-def is_gpu(device: Device) -> bool:
-    """RLX's rule: everything but the CPU."""
-    return device is not Device.CPU
-
-
-# --- graphs and profiles ----------------------------------------------------------
 
 
 def fft_only_graph(batch: int, n_fft: int, n_segments: int) -> Graph:
@@ -158,16 +149,8 @@ def gate_profiles(
     before = counted_fft(batch, n_fft, 2).io
     after = counted_fused(batch, WelchPeakParams.fast(n_fft, k)).io
     if batch >= NATIVE_PEAKS_BATCH and device in SHADERS | NVIDIA_AMD:
-        after = GraphIoProfile(
-            after.kernel_launches,
-            max(0, after.sync_points - 1),
-            after.host_output_bytes,
-            after.device_traffic_bytes,
-        )
+        after = replace(after, sync_points=max(0, after.sync_points - 1))
     return before, after
-
-
-# --- the CPU ----------------------------------------------------------------------
 
 
 def useful_bytes_touched(batch: int, params: WelchPeakParams) -> int:
@@ -187,32 +170,24 @@ def host_fft_peaks_io_profile(batch: int, params: WelchPeakParams) -> GraphIoPro
     return GraphIoProfile(rows + batch, 0, peaks, rows * params.n_fft * 12 + peaks)
 
 
+def _fitted(device: Device) -> tuple[float, float, float]:
+    """What RLX fitted: growth of the CPU's time from batch 512 and 2,048 on, scale."""
+    if device in APPLE:
+        return 0.22, 1.15, 7.5
+    if device in NVIDIA_AMD:
+        return 0.15, 0.85, 0.43
+    return (0.12, 0.0, 2.2) if device in SHADERS else (0.0, 0.0, 1.0)
+
+
 def _against_gpu(device: Device, batch: int) -> float:
     """RLX's fitted factor on the CPU's time where it is compared with a GPU's."""
-    a, b = 0.0, 0.0
-    if device in APPLE:
-        a, b = 0.22, 1.15
-    elif device in NVIDIA_AMD:
-        a, b = 0.15, 0.85
-    elif device in SHADERS:
-        a, b = 0.12, 0.0
+    a, b, _ = _fitted(device)
     factor = 1.0
     if batch >= 512:
         factor *= 1.0 + a * math.log(batch / 512.0)
-    if batch > 2_048 and b > 0.0:
+    if batch > 2_048:
         factor *= 1.0 + b * math.log2(batch / 2_048.0)
     return factor
-
-
-# --- a device ---------------------------------------------------------------------
-
-
-def _scale(device: Device) -> float:
-    if device in APPLE:
-        return 7.5
-    if device in NVIDIA_AMD:
-        return 0.43
-    return 2.2 if device in SHADERS else 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,22 +241,15 @@ class SeedCosts:
         nodes = sum(
             4 * e / bandwidth + model.dispatch_overhead_ns for e in counted.elements
         )
-        return (
-            model.round_trip_overhead_ns
-            + nodes
-            + io.device_traffic_bytes / bandwidth
-            + io.host_readback_bytes(model.unified_memory)
-            / max(model.host_readback_bw, 1.0)
-            + io.sync_points * model.round_trip_overhead_ns
-        )
+        return seed_with_io(model.round_trip_overhead_ns + nodes, model, io)
 
     def fused_ns(
         self, device: Device, batch: int, params: WelchPeakParams, scale: float = 1.0
     ) -> float:
         """The fused graph's IO time under the device's scale, not below its floor."""
         io_only = self._on_device_ns(counted_fused(batch, params), device)
-        scale = _scale(device) * min(1.0, max(0.25, scale))
-        floor = 400_000.0 if is_gpu(device) and batch < 512 else 0.0
+        scale = _fitted(device)[2] * min(1.0, max(0.25, scale))
+        floor = 400_000.0 if device is not Device.CPU and batch < 512 else 0.0
         if scale >= 1.0:
             return max(io_only * scale, io_only + floor)
         return max(io_only * scale, floor)
@@ -289,7 +257,7 @@ class SeedCosts:
     def block_ns(self, device: Device, batch: int, n_fft: int, k: int) -> float:
         """The spectrum on the device, 2 segments, its peaks on the host."""
         whole = self._on_device_ns(counted_fft(batch, n_fft, 2), device)
-        if not is_gpu(device):
+        if device is Device.CPU:
             return whole
         return whole * 0.72 + batch * max(k, 1) * 80.0
 
@@ -307,21 +275,16 @@ class SeedCosts:
         gate = io_fusion_gate_for_target(FusionTarget.of(device))
         score = gate.score_ns(before, after)
         saved = fusion_benefit(before, after)
+        counts = saved.host_readback_bytes_saved, saved.sync_points_saved
         by_io = score >= gate.min_gain_ns
-        return GateBreakdown(
-            score,
-            gate.min_gain_ns,
-            saved.host_readback_bytes_saved,
-            saved.sync_points_saved,
-            by_io,
-            by_io and self.floor_ok(device, batch, n_fft, k),
-        )
+        fuses = by_io and self.floor_ok(device, batch, n_fft, k)
+        return GateBreakdown(score, gate.min_gain_ns, *counts, by_io, fuses)
 
     def strategies(
         self, device: Device, batch: int, n_fft: int, k: int, learned: Learned
     ) -> WelchPeaksCosts:
         """RLX's four numbers."""
-        gpu = is_gpu(device)
+        gpu = device is not Device.CPU
         factor = _against_gpu(device, batch) if gpu else 1.0
         one, two = WelchPeakParams.ultra_fast(n_fft, k), WelchPeakParams.fast(n_fft, k)
         ultra, fast = (
@@ -338,30 +301,19 @@ class SeedCosts:
         return WelchPeaksCosts(ultra, fast, rlx, sparse)
 
 
-# --- the strategies ---------------------------------------------------------------
-
-
 def cheapest(costs: WelchPeaksCosts) -> WelchPeaksStrategy:
     """The strategy of the smallest number; the first of equals."""
-    order = (
-        (WelchPeaksStrategy.ULTRA_FAST, costs.ultra_ns),
-        (WelchPeaksStrategy.FAST_STREAMING, costs.fast_ns),
-        (WelchPeaksStrategy.RLX_COMPILED, costs.rlx_ns),
-        (WelchPeaksStrategy.LEARNED_COMPILED, costs.learned_ns),
-    )
-    best, least = order[0][0], math.inf
-    for strategy, ns in order:
-        if ns < least:
-            best, least = strategy, ns
-    return best
+    _, *ways = WelchPeaksStrategy  # "auto" is none of them
+    return least_of(zip(ways, astuple(costs), strict=True), ways[0])
 
 
 def legacy_pick(device: Device, batch: int, learned: Learned) -> WelchPeaksStrategy:
     """RLX's rule before it had costs: batch alone decides."""
-    if is_gpu(device) and batch >= 8_192:
+    gpu = device is not Device.CPU
+    if gpu and batch >= 8_192:
         if learned.available and learned.is_sparse:
             return WelchPeaksStrategy.LEARNED_COMPILED
         return WelchPeaksStrategy.RLX_COMPILED
-    if batch <= (128 if is_gpu(device) else 256):
+    if batch <= (128 if gpu else 256):
         return WelchPeaksStrategy.ULTRA_FAST
     return WelchPeaksStrategy.FAST_STREAMING

@@ -27,8 +27,6 @@ from rlxweb.ir.sample import Sample
 # A float16 holds 11 bits; NumPy also sums in it, a GPU sums in float32.
 HALF = Tolerance(rtol=4e-3, atol=4e-3, relative_to_peak=True)
 
-# --- cases ------------------------------------------------------------------------
-
 
 def checked_ops() -> list[Op]:
     """Every op of the vocabulary that computes something, by name."""
@@ -38,9 +36,8 @@ def checked_ops() -> list[Op]:
 def one_op(op: Op, sample: Sample, arrays: Sequence[Array]) -> Graph:
     """The op on inputs x0, x1 … of the sample's types."""
     graph = Graph(f"{op.name} sample")
-    xs = [
-        graph.input(f"x{k}", array.shape, array.dtype) for k, array in enumerate(arrays)
-    ]
+    named = feeds_of(arrays).items()
+    xs = [graph.input(name, array.shape, array.dtype) for name, array in named]
     graph.set_outputs([graph.apply(op.name, *xs, **sample.attrs)])
     return graph
 
@@ -79,9 +76,6 @@ def case_of(op: Op, at: int) -> Case:
     sample = op.samples[at]
     arrays = sample.draw(at)
     return Case(op, sample, one_op(op, sample, arrays), feeds_of(arrays))
-
-
-# --- judging ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +128,21 @@ def compare(
     else:
         allowed = np.zeros(right.shape)
         right_here, rule = got == want, "must be equal"
-    with np.errstate(invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):
         error = np.abs(have - right)
-    error = np.where(np.isfinite(error), error, 0.0)
-    return _summed_up(got, want, error, allowed, right_here, rule)
+        error = np.where(np.isfinite(error), error, 0.0)
+        share = np.where(error > 0, error / allowed, 0.0)
+    worst = np.unravel_index(int(np.argmax(share)), share.shape)
+    numbers = (float(error.max()), float(share[worst]), float(allowed[worst]))
+    wrong = int(right_here.size - np.count_nonzero(right_here))
+    if not wrong:
+        return Agreement("", 0, got.size, *numbers)
+    at = tuple(int(i) for i in np.argwhere(~right_here)[0])
+    why = (
+        f"{wrong} of {got.size} elements are wrong, first at {at}: "
+        f"{got[at]!r} instead of {want[at]!r} ({rule})"
+    )
+    return Agreement(why, wrong, got.size, *numbers, (at, got[at], want[at]))
 
 
 def _allowed(right: Array, tolerance: Tolerance, extra: Any) -> Array:
@@ -156,31 +161,6 @@ def _agrees(have: Array, right: Array, allowed: Array) -> npt.NDArray[np.bool_]:
     same = (have == right) | (np.isnan(have) & np.isnan(right))
     return np.asarray(np.where(np.isfinite(right), near, same), np.bool_)
 
-
-def _summed_up(
-    got: Array,
-    want: Array,
-    error: Array,
-    allowed: Array,
-    right_here: npt.NDArray[np.bool_],
-    rule: str,
-) -> Agreement:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        share = np.where(error > 0, error / allowed, 0.0)
-    worst = np.unravel_index(int(np.argmax(share)), share.shape)
-    numbers = (float(error.max()), float(share[worst]), float(allowed[worst]))
-    wrong = int(right_here.size - np.count_nonzero(right_here))
-    if not wrong:
-        return Agreement("", 0, got.size, *numbers)
-    at = tuple(int(i) for i in np.argwhere(~right_here)[0])
-    why = (
-        f"{wrong} of {got.size} elements are wrong, first at {at}: "
-        f"{got[at]!r} instead of {want[at]!r} ({rule})"
-    )
-    return Agreement(why, wrong, got.size, *numbers, (at, got[at], want[at]))
-
-
-# --- one case on one engine -------------------------------------------------------
 
 Word = Literal["right", "wrong", "refused"]
 

@@ -7,7 +7,7 @@ benchmark puts into its figures.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -71,37 +71,34 @@ def benchmark_devices(
     params   values of the graph's params
     devices  which to time; all that can run the graph under the policy when left out
     """
-    wanted = devices_for(graph, policy) if devices is None else tuple(devices)
-    rows = []
-    for device in wanted:
+
+    def bench(device: Device) -> DeviceBenchResult:
+        begun = clock()
+        compiled = compile_with(device, graph)
+        compile_ns = clock() - begun
         try:
-            rows.append(
-                _timed(device, graph, inputs, params or {}, runs, compile_with, clock)
-            )
+            for name, value in (params or {}).items():
+                compiled.set_param(name, value)
+            return timed_runs(device, compile_ns, compiled, inputs, runs, clock)
+        finally:
+            compiled.close()
+
+    wanted = devices_for(graph, policy) if devices is None else devices
+    return fastest_first(wanted, bench)
+
+
+def fastest_first(
+    devices: Iterable[Device], bench: Callable[[Device], DeviceBenchResult]
+) -> list[DeviceBenchResult]:
+    """A row of each device, those last where timing it failed, with why."""
+    rows = []
+    for device in devices:
+        try:
+            rows.append(bench(device))
         except Exception as error:  # a driver's own failure is a row, not the end
             said = str(error) or type(error).__name__
             rows.append(DeviceBenchResult(device, device.label, 0, 0.0, error=said))
     return sorted(rows, key=lambda r: (bool(r.error), r.median_exec_ns))
-
-
-def _timed(
-    device: Device,
-    graph: Graph,
-    inputs: Mapping[str, Any],
-    params: Mapping[str, Any],
-    runs: int,
-    compile_with: Compile,
-    clock: Clock,
-) -> DeviceBenchResult:
-    begun = clock()
-    compiled = compile_with(device, graph)
-    compile_ns = clock() - begun
-    try:
-        for name, value in params.items():
-            compiled.set_param(name, value)
-        return timed_runs(device, compile_ns, compiled, inputs, runs, clock)
-    finally:
-        compiled.close()
 
 
 def timed_runs(

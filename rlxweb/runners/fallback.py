@@ -44,7 +44,6 @@ def try_in_order(
     chain: Sequence[Device],
     viable: Sequence[Device],
     fn: Callable[[Device], T],
-    *,
     strict: bool = False,
 ) -> tuple[Device, T, tuple[Attempt, ...]]:
     """(the device that succeeded, its result, every attempt up to it).
@@ -59,12 +58,10 @@ def try_in_order(
         else:
             try:
                 result = fn(device)
+                return device, result, (*attempts, Attempt(device, ""))
             except Exception as error:
                 said = str(error) or type(error).__name__
                 attempts.append(Attempt(device, said, error))
-            else:
-                attempts.append(Attempt(device, ""))
-                return device, result, tuple(attempts)
         if strict:
             break
     if not attempts:
@@ -89,5 +86,4 @@ def run_with_fallback(
     wanted = [parse_device(d) for d in chain]
     viable = devices_for(graph, policy)
     doing = f"run '{graph.name}' with fallback"
-    device, result, _ = try_in_order(doing, wanted, viable, fn, strict=strict)
-    return device, result
+    return try_in_order(doing, wanted, viable, fn, strict)[:2]

@@ -34,6 +34,7 @@ from rlxweb.runners.benchmark import (
     Compile,
     Compiled,
     DeviceBenchResult,
+    fastest_first,
     timed_runs,
 )
 from rlxweb.runners.fallback import Attempt, failed, try_in_order
@@ -94,8 +95,6 @@ class GraphDevices:
         """With the policy that the RLX_ variables spell."""
         return cls(graph, DevicePolicy.from_env())
 
-    # --- what it knows ----------------------------------------------------------
-
     @property
     def graph(self) -> Graph:
         return self._graph
@@ -126,22 +125,19 @@ class GraphDevices:
             parts += ["attempts:", *(f"  {a}" for a in self.attempts)]
         return "\n".join(parts)
 
-    # --- where to run -----------------------------------------------------------
-
     def resolve(self, hint: DeviceLike | None = None) -> Device:
         """The hint, else RLX_DEVICE, else the fastest by prediction.
 
         Errors   Unsupported when nothing can run the graph or the hint cannot.
         """
-        return self._picked(
-            decide_device(
-                self._graph,
-                hint,
-                self._policy,
-                viable=self._supported,
-                adapters=self._adapters,
-            )
+        pick = decide_device(
+            self._graph,
+            hint,
+            self._policy,
+            viable=self._supported,
+            adapters=self._adapters,
         )
+        return self._picked(pick)
 
     def resolve_chain(self, hint: DeviceLike | None = None) -> Device:
         """The hint, else the first viable of RLX_DEVICE_CHAIN, else `resolve()`."""
@@ -173,8 +169,6 @@ class GraphDevices:
         )
         return self._winner
 
-    # --- params -----------------------------------------------------------------
-
     def set_param(self, name: str, value: Any) -> None:
         """Keep a param's value and hand it to every device compiled so far.
 
@@ -189,8 +183,6 @@ class GraphDevices:
     def sync_params_to_all(self) -> None:
         """Hand every stored param to every compiled device once more."""
         self._programs.sync_params()
-
-    # --- compiling --------------------------------------------------------------
 
     def compile(self, device: DeviceLike) -> Compiled:
         """The graph compiled for a device, once; with every param set so far.
@@ -231,24 +223,17 @@ class GraphDevices:
         Errors   those of the inputs, before anything is timed.
         """
         self._programs.check(inputs)
-        rows = [self._benchmark_on(device, inputs, runs) for device in self.devices]
-        return sorted(rows, key=lambda r: (bool(r.error), r.median_exec_ns))
+        return fastest_first(self.devices, lambda d: self._bench(d, inputs, runs))
 
-    def _benchmark_on(
-        self, device: Device, inputs: Inputs, runs: int
-    ) -> DeviceBenchResult:
+    def _bench(self, device: Device, inputs: Inputs, runs: int) -> DeviceBenchResult:
         begun = self._clock()
         try:
             compiled = self.compile(device)
             compile_ns = self._clock() - begun
             return timed_runs(device, compile_ns, compiled, inputs, runs, self._clock)
-        except Exception as error:  # a driver's own failure is a row, not the end
-            if isinstance(error, LOST):
-                self._programs.drop(device)
-            said = str(error) or type(error).__name__
-            return DeviceBenchResult(device, device.label, 0, 0.0, error=said)
-
-    # --- running ----------------------------------------------------------------
+        except LOST:
+            self._programs.drop(device)
+            raise
 
     def run(self, device: DeviceLike, inputs: Inputs | None = None) -> list[Array]:
         """The outputs, computed on one device and no other.
@@ -299,11 +284,7 @@ class GraphDevices:
         self.attempts = ()
         try:
             device, outs, self.attempts = try_in_order(
-                doing,
-                wanted,
-                self._supported,
-                lambda d: self._run_on(d, given),
-                strict=strict,
+                doing, wanted, self._supported, lambda d: self._run_on(d, given), strict
             )
         except Exception as error:
             tried = getattr(error, "attempts", ())
@@ -326,11 +307,7 @@ class GraphDevices:
         strict   the first device must do it
         Errors   DeviceFallbackError with every attempt; those of the inputs.
         """
-        chain: tuple[Device, ...] = ()
-        if hint is not None:
-            chain = (parse_device(hint),)
-        else:
-            chain = device_chain_from_env()
+        chain = device_chain_from_env() if hint is None else (parse_device(hint),)
         if not chain:
             try:
                 first = self.resolve()
@@ -341,8 +318,6 @@ class GraphDevices:
                 raise failed(doing, self.attempts) from error
             chain = (first, *(d for d in self._supported if d is not first))
         return self.run_try(chain, inputs, strict=strict)
-
-    # --- upkeep -----------------------------------------------------------------
 
     def invalidate_cache(self) -> None:
         """Forget compiled graphs and the winner, and ask anew which devices there are.
@@ -363,8 +338,6 @@ class GraphDevices:
         """Free what was compiled. Idempotent."""
         self._programs.drop_all()
 
-    # --- inside -----------------------------------------------------------------
-
     def _session(self, device: Device, graph: Graph) -> Compiled:
         return Session(device, adapter=self._adapters.get(device, "")).compile(graph)
 
@@ -383,17 +356,15 @@ class GraphDevices:
         which = parse_device(device)
         if which in self._supported:
             return which
-        doing = f"compile '{self._graph.name}'"
+        problem = f"device {which} cannot lower this graph under the active policy"
+        hint = ""
         if not is_available(which):
-            raise Unsupported(
-                doing,
-                f"device {which} is not available",
-                hint="`rlxweb devices` says why; an extra may bring it: "
-                "pip install 'rlxweb[cuda]' or 'rlxweb[mlx]'",
+            problem = f"device {which} is not available"
+            hint = (
+                "`rlxweb devices` says why; an extra may bring it: "
+                "pip install 'rlxweb[cuda]' or 'rlxweb[mlx]'"
             )
-        raise Unsupported(
-            doing, f"device {which} cannot lower this graph under the active policy"
-        )
+        raise Unsupported(f"compile '{self._graph.name}'", problem, hint=hint)
 
     def _run_on(self, device: Device, inputs: Inputs) -> list[Array]:
         self._ensure_supported(device)

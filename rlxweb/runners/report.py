@@ -50,18 +50,14 @@ def device_report(
 def _with_graph(
     row: DeviceRow, graph: Graph, policy: DevicePolicy, adapters: Adapters
 ) -> DeviceRow:
-    if not row.available:
-        why = f"{NOT_THERE} ({row.blocker})"
-        return replace(row, supports_graph=False, blocker=why)
-    refused = unsupported_node(row.device, graph, adapters.get(row.device, ""))
-    if refused:
-        return replace(row, supports_graph=False, blocker=refused)
-    blocker = ""
-    if row.device in policy.deny:
-        blocker = DENIED
-    elif not policy.permits(row.device):
-        blocker = NOT_ALLOWED
-    return replace(row, supports_graph=True, blocker=blocker)
+    if row.available:
+        refused = unsupported_node(row.device, graph, adapters.get(row.device, ""))
+    else:
+        refused = f"{NOT_THERE} ({row.blocker})"
+    blocker = refused
+    if not refused and not policy.permits(row.device):
+        blocker = DENIED if row.device in policy.deny else NOT_ALLOWED
+    return replace(row, supports_graph=not refused, blocker=blocker)
 
 
 def _recommended(

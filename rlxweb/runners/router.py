@@ -82,10 +82,8 @@ class DeviceRouter:
     ) -> tuple[Device, list[Array]]:
         """(device, outputs) on the hint, else where runs are fastest by now."""
         self._rebench_if_throttled(inputs or {})
-        if hint is None and self._winner is not None:
-            device = self._winner
-        else:
-            device = self.runner.resolve(hint)
+        device = self._winner if hint is None else None
+        device = device or self.runner.resolve(hint)
         return device, self._timed_run(device, inputs)
 
     def run_on(self, device: DeviceLike, inputs: Inputs | None = None) -> list[Array]:
@@ -129,9 +127,8 @@ class DeviceRouter:
             self._best[device] = min(now, self._best.get(device, now))
 
     def _rebench_if_throttled(self, inputs: Inputs) -> None:
-        if not self.rebench_on_throttle:
-            return
-        if self._clock() - self._rebenched < REBENCH_EVERY_S:
+        lately = self._clock() - self._rebenched < REBENCH_EVERY_S
+        if lately or not self.rebench_on_throttle:
             return
         if not any(self.is_throttled(d) for d in self.runner.devices):
             return

@@ -119,14 +119,6 @@ def _as_array(value: Any, dtype: DType) -> Array:
 
 
 def _kind_fits(have: np.dtype[Any], want: np.dtype[Any]) -> bool:
-    order = "biuf"
-    kind = want.kind
-    return (
-        have.kind in order
-        and kind in order
-        and (
-            have.kind == kind
-            or (kind == "f" and have.kind in "iu")
-            or (kind in "iu" and have.kind in "iu")
-        )
-    )
+    if have.kind not in "biuf":
+        return False
+    return have.kind == want.kind or (have.kind in "iu" and want.kind in "iuf")

@@ -59,10 +59,10 @@ class MeasuredCosts:
     ) -> float:
         """Rows up, one fused kernel, peaks back; `scale` scales the kernel."""
         one = self._way(device, batch, params, "fused_op")
-        if scale == 1.0 or one.terms is None:
-            return one.predicted_ns
-        terms = replace(one.terms, compute_ns=one.terms.compute_ns * scale)
-        return replace(one, terms=terms).predicted_ns
+        if one.terms is not None:
+            terms = replace(one.terms, compute_ns=one.terms.compute_ns * scale)
+            one = replace(one, terms=terms)
+        return one.predicted_ns
 
     def block_ns(self, device: Device, batch: int, n_fft: int, k: int) -> float:
         """Two segments: the spectrum comes back and the host searches it."""
@@ -74,14 +74,8 @@ class MeasuredCosts:
         params = WelchPeakParams.fast(n_fft, k)
         fused = self.fused_ns(device, batch, params)
         block = self.block_ns(device, batch, n_fft, k)
-        return GateBreakdown(
-            score_ns=block - fused,
-            min_gain_ns=0.0,
-            readback_saved_bytes=batch * (4 * params.n_bins - 8 * params.k),
-            sync_points_saved=0,
-            should_fuse_io=fused <= block,
-            should_fuse=fused <= block,
-        )
+        saved, wins = batch * (4 * params.n_bins - 8 * params.k), fused <= block
+        return GateBreakdown(block - fused, 0.0, saved, 0, wins, wins)
 
     def floor_ok(self, device: Device, batch: int, n_fft: int, k: int) -> bool:
         """There is no floor to pass: the predicted times are compared as they are."""

@@ -161,9 +161,8 @@ def welch_peaks_io_fusion_gate(
 
     mode   the keywords of `welch_peaks_fusion_gate_breakdown`
     """
-    return welch_peaks_fusion_gate_breakdown(
-        device, batch, n_fft, k, **mode
-    ).should_fuse
+    seen = welch_peaks_fusion_gate_breakdown(device, batch, n_fft, k, **mode)
+    return seen.should_fuse
 
 
 def welch_peaks_fusion_compute_floor_ok(
@@ -226,8 +225,6 @@ def pick_welch_peaks_strategy(
     """
     learned = learned_available, learned_active_gates, learned_total_gates
     if legacy:
-        which = _checked(device, batch, n_fft)
-        return legacy_pick(which, batch, Learned(*learned))
-    return cheapest(
-        estimate_welch_peaks_costs(device, batch, n_fft, k, *learned, **mode)
-    )
+        return legacy_pick(_checked(device, batch, n_fft), batch, Learned(*learned))
+    costs = estimate_welch_peaks_costs(device, batch, n_fft, k, *learned, **mode)
+    return cheapest(costs)

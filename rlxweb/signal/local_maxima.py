@@ -1,7 +1,8 @@
 """True local maxima of power spectra, with prominence and refined frequency.
 
 Owns the search on all rows at once, by the definitions of scipy.signal.find_peaks and
-peak_prominences. It must not know where power comes from, nor how it is shown.
+peak_prominences (with no window length), without a loop over maxima. It must not know
+where power comes from, nor how it is shown.
 """
 
 from __future__ import annotations
@@ -10,32 +11,35 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from rlxweb.errors import DTypeError, UsageError
-from rlxweb.signal.prominence import prominences
 
 _Index: TypeAlias = NDArray[np.int64]
 
 _DOING = "local maxima"
+# A table of log2(F) levels is built for some rows at a time; this many values keep it
+# in the cache.
+_TABLE_VALUES = 1 << 17
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LocalMaxima:
-    """The strongest maxima of each row, strongest first; (B, k) but for `count`.
+class PeaksOfPower:
+    """The strongest peaks of each row, strongest first; (B, k) but for `count`.
 
+    bins        bin index; -1 where a row has fewer than k peaks
+    hz          frequency, refined for a local maximum; NaN there
+    power       power at that frequency; NaN there
     count       how many of the k places are filled, (B,)
-    bins        bin index; -1 where no maximum was left
-    hz          refined frequency; NaN there
-    power       power at the refined frequency; NaN there
-    prominence  height above the higher of the two surrounding valleys; NaN there
+    prominence  height above the higher of the two surrounding valleys, NaN there; None
+                for strongest bins, which have none
     """
 
-    count: NDArray[np.int64]
     bins: NDArray[np.int64]
     hz: NDArray[np.float64]
     power: NDArray[Any]
-    prominence: NDArray[Any]
+    count: NDArray[np.int64]
+    prominence: NDArray[Any] | None
 
 
 def local_maxima(
@@ -44,10 +48,10 @@ def local_maxima(
     k: int,
     *,
     prominence: float | None = None,
-) -> LocalMaxima:
+) -> PeaksOfPower:
     """The k strongest local maxima of each row.
 
-    Shapes   power (B, F), freqs (F,) ascending and evenly spaced → see LocalMaxima
+    Shapes   power (B, F), freqs (F,) ascending and evenly spaced → see PeaksOfPower
     Numerics a maximum is higher than both neighbours; of a flat top the middle counts,
              and an edge never does; those of less prominence than asked for are left
              out. Frequency and power are refined by a parabola through the logarithm of
@@ -149,23 +153,24 @@ def _laid_out(
     where: tuple[_Index, _Index],
     bins: _Index,
     heights: NDArray[Any],
-) -> LocalMaxima:
+) -> PeaksOfPower:
     """The lists as (B, k) arrays, the empty places filled in."""
     shape = (len(power), k)
     shift, top = _refined(power, where[0], bins)
     step = (freqs[-1] - freqs[0]) / (len(freqs) - 1) if len(freqs) > 1 else 0.0
-    found = LocalMaxima(
+
+    def placed(values: NDArray[Any], empty: float, dtype: DTypeLike) -> NDArray[Any]:
+        out = np.full(shape, empty, dtype)
+        out[where] = values
+        return out
+
+    return PeaksOfPower(
+        bins=placed(bins, -1, np.int64),
+        hz=placed(freqs[bins] + shift * step, np.nan, np.float64),
+        power=placed(top, np.nan, power.dtype),
         count=np.bincount(where[0], minlength=shape[0]).astype(np.int64),
-        bins=np.full(shape, -1, np.int64),
-        hz=np.full(shape, np.nan),
-        power=np.full(shape, np.nan, power.dtype),
-        prominence=np.full(shape, np.nan, power.dtype),
+        prominence=placed(heights, np.nan, power.dtype),
     )
-    found.bins[where] = bins
-    found.hz[where] = freqs[bins] + shift * step
-    found.power[where] = top
-    found.prominence[where] = heights
-    return found
 
 
 def _refined(
@@ -181,3 +186,63 @@ def _refined(
         shift = np.clip(shift, -0.5, 0.5)
         top = middle - 0.25 * (left - right) * shift
     return shift, np.where(loggable, np.exp(top), top)
+
+
+def prominences(power: NDArray[Any], rows: _Index, bins: _Index) -> NDArray[Any]:
+    """Prominence of the maximum at each (row, bin); rows in ascending order.
+
+    From the maximum one walks left and right as far as nothing is higher; the higher
+    of the lowest points met on the two sides is the base.
+    """
+    out = np.empty(len(rows), power.dtype)
+    if not len(rows):
+        return out
+    n_bins = power.shape[1]
+    per_pass = max(1, _TABLE_VALUES // (n_bins * n_bins.bit_length()))
+    for start in range(0, len(power), per_pass):
+        part = slice(*np.searchsorted(rows, (start, start + per_pass)))
+        if part.start == part.stop:
+            continue
+        some = np.ascontiguousarray(power[start : start + per_pass])
+        row, column = rows[part] - start, bins[part]
+        first, last = _reach(some, row, column)
+        out[part] = some[row, column] - np.maximum(
+            _lowest(some, row, first, column), _lowest(some, row, column, last)
+        )
+    return out
+
+
+def _reach(power: NDArray[Any], row: _Index, column: _Index) -> tuple[_Index, _Index]:
+    """First and last bin of the stretch around each point with nothing higher in it.
+
+    highest[j][r, c] is the maximum of the 2^j bins that end at c. The longest steps are
+    tried first; a step is taken if nothing under it is higher.
+    """
+    n_bins = power.shape[1]
+    highest = [power]
+    while 1 << len(highest) <= n_bins:
+        half = 1 << (len(highest) - 1)
+        wider = highest[-1].copy()
+        np.maximum(wider[:, half:], highest[-1][:, :-half], out=wider[:, half:])
+        highest.append(wider)
+    here = power[row, column]
+    first, last = column.copy(), column.copy()
+    for j in reversed(range(len(highest))):
+        step = 1 << j
+        # A negative index reads some other bin; the bound beside it rules that out.
+        fits = (first >= step) & (highest[j][row, first - 1] <= here)
+        first -= fits * step
+        ahead = np.minimum(last + step, n_bins - 1)
+        fits = (last + step < n_bins) & (highest[j][row, ahead] <= here)
+        last += fits * step
+    return first, last
+
+
+def _lowest(
+    power: NDArray[Any], row: _Index, first: _Index, last: _Index
+) -> NDArray[Any]:
+    """The lowest value of each stretch first … last of a row, both included."""
+    flat = np.append(power.ravel(), power.dtype.type(0))
+    ends = np.stack((first, last + 1), axis=1) + row[:, None] * power.shape[1]
+    lowest: NDArray[Any] = np.minimum.reduceat(flat, ends.ravel())[::2]
+    return lowest

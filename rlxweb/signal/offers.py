@@ -10,8 +10,8 @@ for several only where the caller said `min_segments=1`. Which way is taken is
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache, partial
 from typing import Any
 
 from rlxweb.backends.pool import pool
@@ -20,20 +20,13 @@ from rlxweb.calibration.corrections import Bucket, corrections, octave
 from rlxweb.calibration.known import Priced, fitted, priced
 from rlxweb.choose.chooser import Reach
 from rlxweb.cost.assumed import assumed_cpu
-from rlxweb.cost.record import Calibration
 from rlxweb.cost.welch_model import WelchModel, WelchSize, block_terms
 from rlxweb.decision.candidate import Candidate
 from rlxweb.decision.strategy import WelchPeaksStrategy, parse_welch_peaks_strategy
-from rlxweb.decision.terms import TIMES, Terms
+from rlxweb.decision.terms import Terms
 from rlxweb.device import Device
 from rlxweb.devices.place import CPU, Place
-from rlxweb.errors import (
-    DeviceError,
-    DTypeError,
-    RlxError,
-    Unsupported,
-    UsageError,
-)
+from rlxweb.errors import DeviceError, DTypeError, RlxError, Unsupported, UsageError
 from rlxweb.gpu.drive import in_a_tab
 from rlxweb.host.spec import WelchSpec
 from rlxweb.signal.engine import NUMPY, Engine, How, batch_rows, device_engine
@@ -76,8 +69,6 @@ class WelchJob:
     mode: str = "bins"
     min_segments: int | None = None
     strategy: str = "auto"
-
-    # --- what a chooser asks (`choose.chooser.Job`) -----------------------------
 
     @property
     def title(self) -> str:
@@ -168,8 +159,6 @@ class WelchJob:
             "allow another device or strategy",
         )
 
-    # --- what a way makes of it -------------------------------------------------
-
     def by(self, candidate: Candidate) -> WelchJob:
         """The job a way computes: "ultra" averages the first segment alone."""
         if candidate.strategy != "ultra":
@@ -225,23 +214,14 @@ def _refuse(spec: WelchSpec, place: Place) -> None:
         raise Unsupported(where, reason, hint="use device='cpu'")
 
 
-# --- the CPU ----------------------------------------------------------------------
-
-
 def size_of(job: WelchJob) -> WelchSize:
     """The job as the model sees it."""
     segments = job.spec.segments_of(job.n_samples)
     return WelchSize(job.spec.nfft, segments, job.n_rows, job.k, job.n_samples)
 
 
-def host_model(record: Calibration) -> WelchModel:
-    """What the CPU's points say."""
-    return WelchModel(record, "welch_host")
-
-
-def device_model(record: Calibration) -> WelchModel:
-    """What a device's points say."""
-    return WelchModel(record, "welch_fused")
+host_model = partial(WelchModel, how="welch_host")
+device_model = partial(WelchModel, how="welch_fused")
 
 
 def _host_model() -> tuple[WelchModel, str]:
@@ -285,9 +265,6 @@ def scaled(terms: Terms, factor: float) -> Terms:
     )
 
 
-# --- a device ---------------------------------------------------------------------
-
-
 def _on_device(job: WelchJob, place: Place) -> Iterator[Candidate]:
     blank = Candidate(place.device, place.label, "fused", adapter=place.adapter)
     try:
@@ -321,13 +298,11 @@ def _priced_way(
 @lru_cache(maxsize=512)
 def _op_of(shape: tuple[int, int], spec: WelchSpec, k: int) -> tuple[Any, ...]:
     """The op that computes it with its types and attributes, as a target is asked."""
-    from rlxweb.host.welch_graph import welch_graph  # none is made for the CPU
-    from rlxweb.ir.op import registry
+    from rlxweb.cost.graph_work import asked_of  # none is made for the CPU
+    from rlxweb.host.welch_graph import welch_graph
 
     graph = welch_graph(shape, spec, k)
-    node = graph.node(graph.outputs[0])
-    types = tuple(graph.node(i).type for i in node.inputs)
-    return registry.get(node.op), types, node.type, node.attrs
+    return asked_of(graph, graph.node(graph.outputs[0]))
 
 
 def fits(backend: Backend, job: WelchJob, fused: bool) -> bool:
@@ -342,32 +317,26 @@ def _in_batches(
     """The rows go up in batches; each is submitted and waited for."""
     step = batch_rows(job.spec, job.n_samples)
     full, rest = divmod(job.n_rows, step)
+    whole = size_of(job)
+    if not is_native:
+        whole = replace(whole, launches=_COMPOSED_LAUNCHES)
     total = Terms()
     for rows, times in ((step, full), (rest, 1)):
-        if rows and times:
-            size = replace(size_of(job), rows=rows)
-            one = _one_batch(size, model, fused=fused, is_native=is_native)
-            total = add(total, one, times)
+        if not rows or not times:
+            continue
+        size = replace(whole, rows=rows)
+        if fused or not job.k:
+            one = model.terms(size)
+        else:
+            one = block_terms(model, _host_model()[0], size)
+        total = add(total, one if is_native else scaled(one, _COMPOSED), times)
     return total
-
-
-def _one_batch(
-    size: WelchSize, model: WelchModel, *, fused: bool, is_native: bool
-) -> Terms:
-    if not is_native:
-        size = replace(size, launches=_COMPOSED_LAUNCHES)
-    if fused or not size.k:
-        terms = model.terms(size)
-    else:
-        terms = block_terms(model, _host_model()[0], size)
-    return terms if is_native else scaled(terms, _COMPOSED)
 
 
 def add(one: Terms, other: Terms, times: int = 1) -> Terms:
     """One plus `times` of the other, term by term."""
-    sums = {n: getattr(one, n) + times * getattr(other, n) for n in TIMES}
-    return Terms(
-        launches=one.launches + times * other.launches,
-        syncs=one.syncs + times * other.syncs,
-        **sums,
-    )
+    sums = {
+        f.name: getattr(one, f.name) + times * getattr(other, f.name)
+        for f in fields(Terms)
+    }
+    return Terms(**sums)

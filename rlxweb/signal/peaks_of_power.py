@@ -1,12 +1,11 @@
 """Peaks of finished spectra in one shape, whichever of the two searches finds them.
 
-Owns the record that the command line, `welch_peaks` and any stream share. The searches
-themselves are in `peak_search.py` and `local_maxima.py`; it must not know devices.
+What the command line, `welch_peaks` and any stream ask; the searches themselves are in
+`strongest.py` and `local_maxima.py`. It must not know devices.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,27 +13,9 @@ from numpy.typing import NDArray
 
 from rlxweb.errors import UsageError
 from rlxweb.host.strongest import strongest_bins
-from rlxweb.signal.local_maxima import local_maxima
+from rlxweb.signal.local_maxima import PeaksOfPower, local_maxima
 
 _DOING = "peaks"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PeaksOfPower:
-    """The strongest peaks of each row, strongest first; (B, k) but for `count`.
-
-    bins        bin index; -1 where a row has fewer than k peaks
-    hz          frequency, refined in mode "peaks"; NaN there
-    power       power at that frequency; NaN there
-    count       how many of the k places are filled, (B,)
-    prominence  in mode "peaks", else None
-    """
-
-    bins: NDArray[np.int64]
-    hz: NDArray[np.float64]
-    power: NDArray[Any]
-    count: NDArray[np.int64]
-    prominence: NDArray[Any] | None
 
 
 def peaks_of_power(
@@ -55,16 +36,12 @@ def peaks_of_power(
     check_prominence(prominence, mode)
     if mode == "bins":
         return as_peaks(*strongest_bins(power, k), hz)
-    found = local_maxima(power, hz, k, prominence=prominence)
-    return PeaksOfPower(
-        found.bins, found.hz, found.power, found.count, found.prominence
-    )
+    return local_maxima(power, hz, k, prominence=prominence)
 
 
 def check_prominence(prominence: float | None, mode: str) -> None:
     """Refuse what `peaks_of_power` would, before a spectrum is computed for it."""
-    if mode not in ("bins", "peaks"):
-        raise UsageError(_DOING, f"mode={mode!r}", "it is 'bins' or 'peaks'")
+    check_mode(_DOING, mode)
     if prominence is None:
         return
     if mode == "bins":
@@ -78,6 +55,12 @@ def check_prominence(prominence: float | None, mode: str) -> None:
         raise UsageError(
             _DOING, f"prominence is {prominence:g}", "it must be finite and at least 0"
         )
+
+
+def check_mode(doing: str, mode: str) -> None:
+    """Refuse a mode there is not."""
+    if mode not in ("bins", "peaks"):
+        raise UsageError(doing, f"mode={mode!r}", "it is 'bins' or 'peaks'")
 
 
 def as_peaks(

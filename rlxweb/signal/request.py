@@ -41,7 +41,7 @@ class Preset(NamedTuple):
     """What an estimate of a name fills in where the caller left it out."""
 
     window: str
-    overlap: Callable[[int], int] | None
+    overlap: Callable[[int], int]
     detrend: Detrend | None
     scaling: str
 
@@ -49,7 +49,7 @@ class Preset(NamedTuple):
 # For one sample per segment half of it is no hop at all, so the hop is at least 1.
 PRESETS: Final = {
     "rlx": Preset("hann_symmetric", lambda n: n - max(1, n // 2), None, "none"),
-    "scipy": Preset("hann", None, "constant", "density"),
+    "scipy": Preset("hann", lambda n: n // 2, "constant", "density"),
     "mne": Preset("hamming", lambda n: 0, "constant", "density"),
 }
 
@@ -128,21 +128,24 @@ def _settled(
     )
     nperseg = len(window) // 8
     noverlap = _whole_or_none("noverlap", asked.noverlap)
-    if noverlap is None and preset.overlap is not None:
+    if noverlap is None:
         noverlap = preset.overlap(nperseg)
-    hop = nperseg - _overlap(noverlap, nperseg)
+    if noverlap >= nperseg:
+        rule = f"it must be below nperseg, {nperseg}"
+        raise UsageError(_DOING, f"noverlap is {noverlap}", rule)
+    hop = nperseg - noverlap
+    nfft = nperseg if asked.nfft is None else whole("nfft", asked.nfft)
+    if nfft < nperseg:
+        rule = f"it must be at least nperseg, {nperseg}"
+        raise UsageError(_DOING, f"nfft is {nfft}", rule)
     nsegments = _whole_or_none("nsegments", asked.nsegments)
     return WelchSpec(
         nperseg=nperseg,
         hop=hop,
-        nfft=_padded(_whole_or_none("nfft", asked.nfft), nperseg),
+        nfft=nfft,
         n_segments=_segments(nsegments, length, nperseg, hop),
         window=window,
-        detrend=(
-            preset.detrend
-            if isinstance(asked.detrend, str) and asked.detrend == OF_PRESET
-            else _removal(asked.detrend)
-        ),
+        detrend=_removal(asked.detrend, preset.detrend),
         one_sided=bool(asked.return_onesided) and not kind.startswith("complex"),
         scale=_scale(window, scaling, fs),
         average=average,
@@ -172,9 +175,8 @@ def whole(name: str, value: object, least: int | None = None) -> int:
             value = int(value)
         number = operator.index(value)  # type: ignore[arg-type]
     except TypeError as why:
-        raise UsageError(
-            _DOING, f"{name} is {value!r}", "it must be a whole number"
-        ) from why
+        rule = "it must be a whole number"
+        raise UsageError(_DOING, f"{name} is {value!r}", rule) from why
     if least is not None and number < least:
         raise UsageError(_DOING, f"{name} is {number}", f"it must be at least {least}")
     return number
@@ -202,7 +204,9 @@ def frozen_window(window: WindowLike | ArrayLike) -> WindowLike | bytes:
     return samples.astype(np.float64).tobytes()
 
 
-def _removal(detrend: object) -> Detrend | None:
+def _removal(detrend: object, of_preset: Detrend | None) -> Detrend | None:
+    if isinstance(detrend, str) and detrend == OF_PRESET:
+        return of_preset
     # The type is part of the question: 0 would pass for False as a key.
     if isinstance(detrend, str | bool | None) and detrend in _DETRENDS:
         return _DETRENDS[detrend]
@@ -278,24 +282,6 @@ def _scale(window: bytes, scaling: str, fs: float) -> float:
             "give another window or another scaling",
         )
     return 1.0 / gain
-
-
-def _overlap(noverlap: int | None, nperseg: int) -> int:
-    overlap = nperseg // 2 if noverlap is None else noverlap
-    if overlap >= nperseg:
-        raise UsageError(
-            _DOING, f"noverlap is {overlap}", f"it must be below nperseg, {nperseg}"
-        )
-    return overlap
-
-
-def _padded(nfft: int | None, nperseg: int) -> int:
-    length = nperseg if nfft is None else nfft
-    if length < nperseg:
-        raise UsageError(
-            _DOING, f"nfft is {length}", f"it must be at least nperseg, {nperseg}"
-        )
-    return length
 
 
 def _segments(wanted: int | None, n_samples: int | None, nperseg: int, hop: int) -> int:

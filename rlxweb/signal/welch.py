@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import partial
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,8 @@ from rlxweb.signal.request import WelchRequest
 from rlxweb.signal.samples import as_rows, refuse_nonfinite
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
     from numpy.typing import ArrayLike, NDArray
 
     from rlxweb.choose.chooser import Pick
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from rlxweb.signal.windows import WindowLike
 
     Spectrum = tuple[NDArray[np.float64], NDArray[Any]]
+    Run = Callable[[Pick[WelchJob]], Coroutine[Any, Any, Spectrum]]
 
 DOING = "welch"
 
@@ -58,9 +61,8 @@ def welch(
              Unsupported, AdapterMissing when the asked device cannot do it
     Source   Welch 1967; conventions of scipy.signal.welch
     """
-    call = _called(**locals())
-    pick = choose(call.job, call.asked)
-    return drive(_run(call, pick))
+    job, asked, run = _called(**locals())
+    return drive(run(choose(job, asked)))
 
 
 async def welch_async(
@@ -72,20 +74,8 @@ async def welch_async(
     """
     given = signature(welch).bind(x, fs, *arguments, **options)
     given.apply_defaults()
-    call = _called(**given.arguments)
-    return await _run(call, await choose_async(call.job, call.asked))
-
-
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """A call whose arguments were checked: rows [B, T] and the job they make."""
-
-    rows: NDArray[Any]
-    batch: tuple[int, ...]
-    fs: float
-    axis: int
-    job: WelchJob
-    asked: Asked
+    job, asked, run = _called(**given.arguments)
+    return await run(await choose_async(job, asked))
 
 
 def _called(
@@ -96,19 +86,26 @@ def _called(
     precision: Precision | None,
     nan: NanPolicy,
     **estimate: Any,
-) -> _Call:
+) -> tuple[WelchJob, Asked, Run]:
+    """The job that checked arguments make, who is asked, and how a pick is run."""
     rows, batch = as_rows(x, axis, precision, DOING)
     spec = WelchRequest(**estimate).spec(rows.shape[1], rows.dtype)
     refuse_nonfinite(rows, batch, nan, DOING)
     job = WelchJob(spec, rows.shape[0], rows.shape[1], 0)
-    return _Call(rows, batch, estimate["fs"], axis, job, Asked(device, adapter))
+    return job, Asked(device, adapter), partial(_run, rows, batch, estimate["fs"], axis)
 
 
-async def _run(call: _Call, pick: Pick[WelchJob]) -> Spectrum:
+async def _run(
+    rows: NDArray[Any],
+    batch: tuple[int, ...],
+    fs: float,
+    axis: int,
+    pick: Pick[WelchJob],
+) -> Spectrum:
     """Frequencies, and power [B, F] in the shape of the call."""
-    spec = call.job.spec
-    power = await engine_for(pick.candidate).power(call.rows, spec)
-    shaped = power.reshape(*call.batch, spec.n_freqs)
-    if call.axis not in (-1, shaped.ndim - 1):
-        shaped = np.moveaxis(shaped, -1, call.axis)
-    return frequencies(spec, call.fs), shaped
+    spec = pick.job.spec
+    power = await engine_for(pick.candidate).power(rows, spec)
+    shaped = power.reshape(*batch, spec.n_freqs)
+    if axis not in (-1, shaped.ndim - 1):
+        shaped = np.moveaxis(shaped, -1, axis)
+    return frequencies(spec, fs), shaped

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass
+from functools import partial
 from inspect import signature
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,12 +13,14 @@ from rlxweb.errors import UsageError
 from rlxweb.gpu.drive import drive
 from rlxweb.host.spectrum import frequencies
 from rlxweb.signal.offers import WelchJob, checked_strategy, engine_for
-from rlxweb.signal.peaks_of_power import as_peaks, peaks_of_power
+from rlxweb.signal.peaks_of_power import as_peaks, check_mode, peaks_of_power
 from rlxweb.signal.request import OF_PRESET, WelchRequest
 from rlxweb.signal.result import WelchPeaks
 from rlxweb.signal.samples import as_rows, refuse_nonfinite
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
     from numpy.typing import ArrayLike, NDArray
 
     from rlxweb.choose.chooser import Pick
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from rlxweb.signal.offers import Strategy
     from rlxweb.signal.samples import NanPolicy, Precision
     from rlxweb.signal.windows import WindowLike
+
+    Run = Callable[[Pick[WelchJob]], Coroutine[Any, Any, WelchPeaks]]
 
 DOING = "welch_peaks"
 Mode = Literal["bins", "peaks"]
@@ -77,8 +81,8 @@ def welch_peaks(
              number of bins is refused) and an empty batch; NotFinite, DTypeError,
              Unsupported, AdapterMissing as `welch`
     """
-    call = _called(**locals())
-    return drive(_run(call, choose(call.job, call.asked)))
+    job, asked, run = _called(**locals())
+    return drive(run(choose(job, asked)))
 
 
 async def welch_peaks_async(
@@ -94,20 +98,8 @@ async def welch_peaks_async(
     """
     given = signature(welch_peaks).bind(x, fs, nperseg, k, **options)
     given.apply_defaults()
-    call = _called(**given.arguments)
-    return await _run(call, await choose_async(call.job, call.asked))
-
-
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """A call whose arguments were checked: rows [B, T] and the job they make."""
-
-    rows: NDArray[Any]
-    batch: tuple[int, ...]
-    fs: float
-    job: WelchJob
-    asked: Asked
-    prominence: float | None
+    job, asked, run = _called(**given.arguments)
+    return await run(await choose_async(job, asked))
 
 
 def _called(
@@ -123,7 +115,8 @@ def _called(
     precision: Precision | None,
     nan: NanPolicy,
     **estimate: Any,
-) -> _Call:
+) -> tuple[WelchJob, Asked, Run]:
+    """The job that checked arguments make, who is asked, and how a pick is run."""
     rows, batch = as_rows(x, axis, precision, DOING)
     n_rows, n_samples = rows.shape
     if not n_rows:
@@ -138,15 +131,20 @@ def _called(
     least = checked_min_segments(min_segments, spec.segments_of(n_samples))
     how = checked_strategy(strategy, least)
     job = WelchJob(spec, n_rows, n_samples, count, mode, least, how)
-    asked = Asked(device, adapter)
-    return _Call(rows, batch, float(estimate["fs"]), job, asked, prominence)
+    run = partial(_run, rows, batch, float(estimate["fs"]), prominence)
+    return job, Asked(device, adapter), run
 
 
-async def _run(call: _Call, pick: Pick[WelchJob]) -> WelchPeaks:
+async def _run(
+    rows: NDArray[Any],
+    batch: tuple[int, ...],
+    fs: float,
+    prominence: float | None,
+    pick: Pick[WelchJob],
+) -> WelchPeaks:
     """Run the pick; a warm run's time goes back to the model that picked it."""
-    job, rows = pick.job.by(pick.candidate), call.rows
-    engine = engine_for(pick.candidate)
-    hz = frequencies(job.spec, call.fs)
+    job, engine = pick.job.by(pick.candidate), engine_for(pick.candidate)
+    hz = frequencies(job.spec, fs)
     warm = engine.is_ready(rows.shape, job.spec, job.k if job.mode == "bins" else 0)
     begun = perf_counter_ns()
     if job.mode == "bins":
@@ -154,17 +152,17 @@ async def _run(call: _Call, pick: Pick[WelchJob]) -> WelchPeaks:
         found = as_peaks(bins, power, hz)
     else:
         power = await engine.power(rows, job.spec)
-        found = peaks_of_power(power, hz, job.k, call.prominence)
+        found = peaks_of_power(power, hz, job.k, prominence)
     if warm:
         pick.observe(perf_counter_ns() - begun)
-    shape, prominence = (*call.batch, found.bins.shape[-1]), found.prominence
+    shape, heights = (*batch, found.bins.shape[-1]), found.prominence
     return WelchPeaks(
         bins=found.bins.reshape(shape),
         hz=found.hz.reshape(shape),
         power=found.power.reshape(shape),
-        count=found.count.reshape(call.batch),
-        prominence=None if prominence is None else prominence.reshape(shape),
-        fs=call.fs,
+        count=found.count.reshape(batch),
+        prominence=None if heights is None else heights.reshape(shape),
+        fs=fs,
         mode=job.mode,
         device=engine.device,
         engine=engine.name,
@@ -175,20 +173,9 @@ async def _run(call: _Call, pick: Pick[WelchJob]) -> WelchPeaks:
 
 def checked_k(k: int, n_freqs: int, mode: str) -> int:
     """K as an int inside its domain. Errors  UsageError with both numbers."""
-    if mode not in ("bins", "peaks"):
-        raise UsageError(DOING, f"mode={mode!r}", "it is 'bins' or 'peaks'")
-    try:
-        count = operator.index(k)
-    except TypeError:
-        raise UsageError(DOING, f"k is {k!r}", "it must be a whole number") from None
-    if not 1 <= count <= n_freqs:
-        raise UsageError(
-            DOING,
-            f"k is {count}",
-            f"it must be 1 to {n_freqs}, the number of bins",
-            "ask for fewer peaks or give a larger nperseg",
-        )
-    return count
+    check_mode(DOING, mode)
+    hint = "ask for fewer peaks or give a larger nperseg"
+    return _counted("k", k, n_freqs, "the number of bins", hint)
 
 
 def checked_min_segments(least: int | None, segments: int) -> int | None:
@@ -198,16 +185,16 @@ def checked_min_segments(least: int | None, segments: int) -> int | None:
     """
     if least is None:
         return None
+    return _counted("min_segments", least, segments, "the number of segments asked for")
+
+
+def _counted(name: str, value: int, most: int, why: str, hint: str = "") -> int:
     try:
-        count = operator.index(least)
+        count = operator.index(value)
     except TypeError:
-        raise UsageError(
-            DOING, f"min_segments is {least!r}", "it must be a whole number"
-        ) from None
-    if not 1 <= count <= segments:
-        raise UsageError(
-            DOING,
-            f"min_segments is {count}",
-            f"it must be 1 to {segments}, the number of segments asked for",
-        )
+        rule = "it must be a whole number"
+        raise UsageError(DOING, f"{name} is {value!r}", rule) from None
+    if not 1 <= count <= most:
+        rule = f"it must be 1 to {most}, {why}"
+        raise UsageError(DOING, f"{name} is {count}", rule, hint)
     return count

@@ -8,7 +8,7 @@ scipy.signal.get_window to 1e-12. `hann_symmetric` is the window of the `rlx` pr
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from inspect import signature
 from typing import TypeAlias
 
 import numpy as np
@@ -18,6 +18,7 @@ from rlxweb.errors import UsageError, did_you_mean
 
 Window: TypeAlias = NDArray[np.float64]
 WindowLike: TypeAlias = str | tuple[object, ...]
+Formula: TypeAlias = Callable[..., Window]
 
 _DOING = "window"
 
@@ -30,48 +31,26 @@ def _centred(n: int) -> Window:
     return _steps(n) - (n - 1) / 2.0
 
 
-def _cosine_sum(n: int, *weights: float) -> Window:
-    angle = np.linspace(-np.pi, np.pi, n)
-    total = np.zeros(n)
-    for order, weight in enumerate(weights):
-        total += weight * np.cos(order * angle)
-    return total
+def _cosine_sum(*weights: float) -> Formula:
+    def window(n: int) -> Window:
+        angle = np.linspace(-np.pi, np.pi, n)
+        total = np.zeros(n)
+        for order, weight in enumerate(weights):
+            total += weight * np.cos(order * angle)
+        return total
+
+    return window
 
 
-def _boxcar(n: int) -> Window:
-    return np.ones(n)
+_hann = _cosine_sum(0.5, 0.5)
 
 
 def _general_cosine(n: int, weights: object) -> Window:
-    return _cosine_sum(n, *(float(w) for w in np.asarray(weights, np.float64)))
+    return _cosine_sum(*(float(w) for w in np.asarray(weights, np.float64)))(n)
 
 
 def _general_hamming(n: int, alpha: float) -> Window:
-    return _cosine_sum(n, alpha, 1.0 - alpha)
-
-
-def _hann(n: int) -> Window:
-    return _cosine_sum(n, 0.5, 0.5)
-
-
-def _hamming(n: int) -> Window:
-    return _cosine_sum(n, 0.54, 0.46)
-
-
-def _blackman(n: int) -> Window:
-    return _cosine_sum(n, 0.42, 0.50, 0.08)
-
-
-def _nuttall(n: int) -> Window:
-    return _cosine_sum(n, 0.3635819, 0.4891775, 0.1365995, 0.0106411)
-
-
-def _blackmanharris(n: int) -> Window:
-    return _cosine_sum(n, 0.35875, 0.48829, 0.14128, 0.01168)
-
-
-def _flattop(n: int) -> Window:
-    return _cosine_sum(n, 0.21557895, 0.41663158, 0.277263158, 0.083578947, 0.006947368)
+    return _cosine_sum(alpha, 1.0 - alpha)(n)
 
 
 def _bartlett(n: int) -> Window:
@@ -176,46 +155,40 @@ def _chebwin(n: int, at: float) -> Window:
     return scaled
 
 
-@dataclass(frozen=True, slots=True)
-class _Shape:
-    """One window: its formula for the symmetric form and how many parameters."""
-
-    formula: Callable[..., Window]
-    required: int = 0
-    allowed: int = 0
-
-
-_SHAPES: dict[str, _Shape] = {
-    "barthann brthan bth": _Shape(_barthann),
-    "bartlett bart brt": _Shape(_bartlett),
-    "blackman black blk": _Shape(_blackman),
-    "blackmanharris blackharr bkh": _Shape(_blackmanharris),
-    "bohman bman bmn": _Shape(_bohman),
-    "boxcar box ones rect rectangular": _Shape(_boxcar),
-    "chebwin cheb": _Shape(_chebwin, 1, 1),
-    "cosine halfcosine": _Shape(_cosine),
-    "exponential poisson": _Shape(_exponential, 0, 2),
-    "flattop flat flt": _Shape(_flattop),
-    "gaussian gauss gss": _Shape(_gaussian, 1, 1),
-    "general_cosine": _Shape(_general_cosine, 1, 1),
-    "general_gaussian general_gauss ggs": _Shape(_general_gaussian, 2, 2),
-    "general_hamming": _Shape(_general_hamming, 1, 1),
-    "hamming hamm ham": _Shape(_hamming),
-    "hann han": _Shape(_hann),
-    "kaiser ksr": _Shape(_kaiser, 1, 1),
-    "lanczos sinc": _Shape(_lanczos),
-    "nuttall nutl nut": _Shape(_nuttall),
-    "parzen parz par": _Shape(_parzen),
-    "taylor taylorwin": _Shape(_taylor, 0, 3),
-    "triang triangle tri": _Shape(_triang),
-    "tukey tuk": _Shape(_tukey, 0, 1),
+# Each takes the length of the symmetric form, and then the window's own parameters.
+_FORMULAS: dict[str, Formula] = {
+    "barthann brthan bth": _barthann,
+    "bartlett bart brt": _bartlett,
+    "blackman black blk": _cosine_sum(0.42, 0.50, 0.08),
+    "blackmanharris blackharr bkh": _cosine_sum(0.35875, 0.48829, 0.14128, 0.01168),
+    "bohman bman bmn": _bohman,
+    "boxcar box ones rect rectangular": lambda n: np.ones(n),
+    "chebwin cheb": _chebwin,
+    "cosine halfcosine": _cosine,
+    "exponential poisson": _exponential,
+    "flattop flat flt": _cosine_sum(
+        0.21557895, 0.41663158, 0.277263158, 0.083578947, 0.006947368
+    ),
+    "gaussian gauss gss": _gaussian,
+    "general_cosine": _general_cosine,
+    "general_gaussian general_gauss ggs": _general_gaussian,
+    "general_hamming": _general_hamming,
+    "hamming hamm ham": _cosine_sum(0.54, 0.46),
+    "hann han": _hann,
+    "kaiser ksr": _kaiser,
+    "lanczos sinc": _lanczos,
+    "nuttall nutl nut": _cosine_sum(0.3635819, 0.4891775, 0.1365995, 0.0106411),
+    "parzen parz par": _parzen,
+    "taylor taylorwin": _taylor,
+    "triang triangle tri": _triang,
+    "tukey tuk": _tukey,
 }
-_BY_NAME = {name: shape for names, shape in _SHAPES.items() for name in names.split()}
+_BY_NAME = {name: f for names, f in _FORMULAS.items() for name in names.split()}
 
 
 def window_names() -> tuple[str, ...]:
     """The main name of every window, in alphabetical order."""
-    return tuple(sorted(names.split()[0] for names in _SHAPES))
+    return tuple(sorted(names.split()[0] for names in _FORMULAS))
 
 
 def _split(window: WindowLike, periodic: bool) -> tuple[str, tuple[object, ...], bool]:
@@ -235,9 +208,9 @@ def _split(window: WindowLike, periodic: bool) -> tuple[str, tuple[object, ...],
     return name.replace(" ", "_"), tuple(params), periodic
 
 
-def _shape_of(name: str, params: tuple[object, ...]) -> _Shape:
-    shape = _BY_NAME.get(name)
-    if shape is None:
+def _formula_of(name: str, n_params: int) -> Formula:
+    formula = _BY_NAME.get(name)
+    if formula is None:
         meant = did_you_mean(name, _BY_NAME, least=0.5)
         raise UsageError(
             _DOING,
@@ -245,16 +218,17 @@ def _shape_of(name: str, params: tuple[object, ...]) -> _Shape:
             f"known: {', '.join(window_names())}",
             f"{meant} any other window can be given as an array".lstrip(),
         )
-    if not shape.required <= len(params) <= shape.allowed:
-        wanted = f"{shape.required} to {shape.allowed}"
-        wanted = str(shape.required) if shape.required == shape.allowed else wanted
+    _, *own = signature(formula).parameters.values()
+    required, allowed = sum(p.default is p.empty for p in own), len(own)
+    if not required <= n_params <= allowed:
+        wanted = f"{required} to {allowed}" if required < allowed else str(allowed)
         raise UsageError(
             _DOING,
-            f"{name!r} was given {len(params)} parameters",
+            f"{name!r} was given {n_params} parameters",
             f"it takes {wanted}",
-            f"write it as a tuple, ({name!r}, …)" if shape.allowed else "",
+            f"write it as a tuple, ({name!r}, …)" if allowed else "",
         )
-    return shape
+    return formula
 
 
 def get_window(window: WindowLike, n: int, *, periodic: bool = True) -> Window:
@@ -267,12 +241,12 @@ def get_window(window: WindowLike, n: int, *, periodic: bool = True) -> Window:
     if n < 1:
         raise UsageError(_DOING, f"the length is {n}", "it must be at least 1")
     name, params, periodic = _split(window, periodic)
-    shape = _shape_of(name, params)
+    formula = _formula_of(name, len(params))
     if n == 1:
         return np.ones(1)
     try:
         with np.errstate(divide="ignore", invalid="ignore"):
-            samples = shape.formula(n + 1 if periodic else n, *params)
+            samples = formula(n + 1 if periodic else n, *params)
     except (TypeError, ValueError) as why:
         raise UsageError(
             _DOING, f"{name!r} cannot use {params!r}", str(why), "give plain numbers"

@@ -13,10 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlxweb import Graph, Session
-from rlxweb.decision.candidate import Candidate
+from rlxweb.decision.candidate import Candidate, candidate_name
 from rlxweb.decision.decision import Decision
 from rlxweb.decision.explain import (
-    candidate_name,
     explain_decision,
     explain_json,
     human_ns,
