@@ -27,8 +27,6 @@ class Builder(SpectralBuilder, ABC):
     @abstractmethod
     def constant(self, value: Any, dtype: DTypeLike | None = None) -> Tensor: ...
 
-    # --- elementwise ------------------------------------------------------------
-
     def _pair(self, x: Tensor | Number, y: Tensor | Number) -> tuple[Tensor, Tensor]:
         """Numbers become constants of the other operand's dtype."""
         if isinstance(x, Tensor) and isinstance(y, Tensor):
@@ -162,8 +160,6 @@ class Builder(SpectralBuilder, ABC):
         """To the nearest whole number, halves to even."""
         return self.apply("round", x)
 
-    # --- movement ---------------------------------------------------------------
-
     def reshape(self, x: Tensor, shape: Sequence[int]) -> Tensor:
         return self.apply("reshape", x, shape=tuple(shape))
 
@@ -182,8 +178,6 @@ class Builder(SpectralBuilder, ABC):
     def gather(self, table: Tensor, indices: Tensor, axis: int = 0) -> Tensor:
         """`table.dims[:axis] ++ indices.dims ++ table.dims[axis+1:]`, as np.take."""
         return self.apply("gather", table, indices, axis=axis)
-
-    # --- reductions -------------------------------------------------------------
 
     def _reduce(self, kind: str, x: Tensor, axes: Axes, keep_dim: bool) -> Tensor:
         every = tuple(range(x.rank)) if axes is None else axes
@@ -213,8 +207,6 @@ class Builder(SpectralBuilder, ABC):
     def topk(self, x: Tensor, k: int) -> Tensor:
         """Indices (i32) of the k largest along the last axis, ties to the smaller."""
         return self.apply("topk", x, k=k)
-
-    # --- linear algebra and layers ----------------------------------------------
 
     def matmul(self, x: Tensor, y: Tensor) -> Tensor:
         return self.apply("matmul", x, y)
@@ -264,8 +256,6 @@ class Builder(SpectralBuilder, ABC):
     def custom_op(self, name: str, *inputs: Tensor, **attrs: Any) -> Tensor:
         """An op the user registered."""
         return self.apply(name, *inputs, **attrs)
-
-    # --- RLX's other spellings --------------------------------------------------
 
     mm = matmul
     sm = softmax

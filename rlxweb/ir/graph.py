@@ -96,8 +96,6 @@ class Graph(Builder):
         self.name = name
         self._all = _Contents()
 
-    # --- leaves -----------------------------------------------------------------
-
     def input(
         self, name: str, shape: Sequence[int] | int, dtype: DTypeLike = "f32"
     ) -> Tensor:
@@ -141,8 +139,6 @@ class Graph(Builder):
             raise
         kind = TensorType(as_shape(array.shape), as_dtype(array.dtype))
         return self._append("constant", (), {"value": Constant(array)}, kind, "")
-
-    # --- the one door -----------------------------------------------------------
 
     def apply(
         self, op_name: str, *inputs: Tensor, name: str = "", **attrs: Any
@@ -197,8 +193,6 @@ class Graph(Builder):
                     f"{tensor!r} is not a tensor of this graph",
                 )
         self._all.outputs = tuple(t.id for t in outputs)
-
-    # --- reading ----------------------------------------------------------------
 
     @property
     def is_checked(self) -> bool:

@@ -48,8 +48,6 @@ class Tensor:
             hint="use graph.where(condition, a, b)",
         )
 
-    # --- arithmetic -------------------------------------------------------------
-
     def __add__(self, other: Tensor | Number) -> Tensor:
         return self.graph.add(self, other)
 
@@ -89,8 +87,6 @@ class Tensor:
     def __abs__(self) -> Tensor:
         return self.graph.abs(self)
 
-    # --- comparison -------------------------------------------------------------
-
     def __lt__(self, other: Tensor | Number) -> Tensor:
         return self.graph.lt(self, other)
 
@@ -108,8 +104,6 @@ class Tensor:
 
     def ne(self, other: Tensor | Number) -> Tensor:
         return self.graph.ne(self, other)
-
-    # --- shape ------------------------------------------------------------------
 
     def reshape(self, *shape: int) -> Tensor:
         return self.graph.reshape(self, shape)

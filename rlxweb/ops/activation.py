@@ -93,17 +93,7 @@ def _in_single(function: Unary) -> Callable[..., Any]:
     return reference
 
 
-# --- samples ------------------------------------------------------------------------
-
-_SHAPES: tuple[Shape, ...] = (
-    (),
-    (1,),
-    (13,),
-    (8, 16),
-    (0, 4),
-    (2, 3, 7),
-    (65_537, 2),
-)
+_SHAPES: tuple[Shape, ...] = ((), (1,), (13,), (8, 16), (0, 4), (2, 3, 7), (65_537, 2))
 
 
 def _drawn(low: float, high: float, *wide: tuple[float, float]) -> tuple[Sample, ...]:
@@ -118,9 +108,6 @@ def _drawn(low: float, high: float, *wide: tuple[float, float]) -> tuple[Sample,
 
 def _integers(*dtypes: DType) -> tuple[Sample, ...]:
     return tuple(Sample((Drawn((9, 5), d, -1000, 1000),)) for d in dtypes)
-
-
-# --- records ------------------------------------------------------------------------
 
 
 # Arithmetic of one element, roughly: what NumPy spends on it in units of an addition.

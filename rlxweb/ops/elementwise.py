@@ -59,8 +59,6 @@ def same_dtype(types: Types) -> DType:
     return first
 
 
-# --- samples ------------------------------------------------------------------------
-
 _SHAPES: tuple[tuple[Shape, Shape], ...] = (
     ((), ()),
     ((1,), (1,)),
@@ -118,8 +116,6 @@ _ARITHMETIC = (
     + _one(_HALF, _HALF)
     + _on_cpu_too(-100, 100)
 )
-
-# --- arithmetic ---------------------------------------------------------------------
 
 
 def _same_type(types: Types, attrs: Attrs) -> TensorType:
@@ -225,8 +221,6 @@ _ARITHMETIC_OPS = [
     ),
 ]
 
-# --- comparison ---------------------------------------------------------------------
-
 
 def _truth(types: Types, attrs: Attrs) -> TensorType:
     same_dtype(types)
@@ -272,8 +266,6 @@ _COMPARISON_OPS = [
     _comparison("ge", ">=", lambda xp, a, x, y: x >= y),
 ]
 
-# --- where --------------------------------------------------------------------------
-
 
 def _chosen(types: Types, attrs: Attrs) -> TensorType:
     if types[0].dtype is not DType.BOOL:
@@ -314,8 +306,6 @@ _WHERE = Op(
     ),
     doc="x where the bool condition holds, else y; all three broadcast.",
 )
-
-# --- cast ---------------------------------------------------------------------------
 
 
 def _converted(types: Types, attrs: Attrs) -> TensorType:

@@ -110,9 +110,6 @@ def _bluestein(g: Graph, x: Tensor, n: int) -> Tensor:
     return times(g, x, chirp)
 
 
-# --- the declared transforms ------------------------------------------------------
-
-
 def _flat(g: Graph, x: Tensor) -> tuple[Tensor, tuple[int, ...]]:
     lead = x.shape[:-1]
     return g.reshape(x, (int(np.prod(lead)), x.shape[-1])), lead

@@ -16,13 +16,7 @@ from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.shape import Shape
 from rlxweb.ir.tensor import Tensor
-from rlxweb.ops.spectral import (
-    TRANSFORM,
-    block_of,
-    cases,
-    fft_flops,
-    row_length,
-)
+from rlxweb.ops.spectral import TRANSFORM, block_of, cases, fft_flops, row_length
 from rlxweb.recipes.welch_plan import frame_count
 
 

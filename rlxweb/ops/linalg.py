@@ -15,15 +15,7 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.layout import Layout, row_major
 from rlxweb.ir.lowering import Access, Axis, Call, Compose, Kernel, Recipe, Ref
-from rlxweb.ir.op import (
-    Attr,
-    Attrs,
-    Op,
-    TensorType,
-    Tolerance,
-    Types,
-    registry,
-)
+from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.shape import Shape, broadcast, numel, show
 from rlxweb.ir.tensor import Tensor
@@ -41,9 +33,6 @@ ROWS, COLUMNS, THIN = 8, 4, 4
 def widened(xp: Any, x: Any) -> Any:
     """The array, f16 as f32: what a device computes with where f16 is storage only."""
     return x.astype(xp.float32) if x.dtype == xp.float16 else x
-
-
-# --- shape --------------------------------------------------------------------------
 
 
 def _infer(types: Types, attrs: Attrs) -> TensorType:
@@ -81,9 +70,6 @@ def _infer_fused(types: Types, attrs: Attrs) -> TensorType:
 
 def _flops(inputs: Types, out: TensorType, attrs: Attrs) -> float:
     return 2.0 * out.numel * inputs[0].shape[-1]
-
-
-# --- recipe -------------------------------------------------------------------------
 
 
 class _Box(NamedTuple):
@@ -136,11 +122,7 @@ def _call(box: _Box, offsets: list[int], dtype: DType) -> Call:
     m, n, k = box.m, box.n, box.k
     # With nothing to sum the operands are empty: no step may point into them.
     some = int(k > 0)
-    walks = (
-        (*of_x, k * some, 0, some),
-        (*of_y, 0, some, n * some),
-        (*of_out, n, 1, 0),
-    )
+    walks = ((*of_x, k * some, 0, some), (*of_y, 0, some, n * some), (*of_out, n, 1, 0))
     reads = [Access(Ref("in", i), walks[i], offset=offsets[i]) for i in (0, 1)]
     names = [f"b{i}" for i in range(BATCH_AXES)]
     values = {
@@ -173,9 +155,6 @@ def _computed(dtype: DType) -> str:
     return "f32" if dtype.is_float else dtype.label
 
 
-# --- meaning ------------------------------------------------------------------------
-
-
 def _matmul(xp: Any, attrs: Attrs, x: Any, y: Any) -> Any:
     return xp.matmul(widened(xp, x), widened(xp, y)).astype(x.dtype)
 
@@ -193,9 +172,6 @@ def _build_fused(g: Graph, attrs: Attrs, x: Tensor, w: Tensor, bias: Tensor) -> 
     made = g.add(g.matmul(x, w), bias)
     kind = attrs["activation"]
     return made if kind is None else g.activation(kind, made)
-
-
-# --- samples ------------------------------------------------------------------------
 
 
 def _pair(

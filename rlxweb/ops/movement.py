@@ -24,9 +24,7 @@ def permutation(perm: Sequence[int], rank: int) -> tuple[int, ...]:
     """`perm` counted from the front: each axis once. Errors  AttributeRefused."""
     if len(perm) != rank:
         raise AttributeRefused(
-            "",
-            f"perm {tuple(perm)} names {len(perm)} axes",
-            f"the operand has {rank}",
+            "", f"perm {tuple(perm)} names {len(perm)} axes", f"the operand has {rank}"
         )
     found = tuple(normal_axis(p, rank) for p in perm)
     if sorted(found) != list(range(rank)):
@@ -36,9 +34,6 @@ def permutation(perm: Sequence[int], rank: int) -> tuple[int, ...]:
             f"it must hold each of 0 … {rank - 1} once",
         )
     return found
-
-
-# --- shape rules --------------------------------------------------------------------
 
 
 def _reshaped(types: Types, attrs: Attrs) -> TensorType:
@@ -105,9 +100,6 @@ def _joined(types: Types, attrs: Attrs) -> TensorType:
     return TensorType((*first[:axis], total, *first[axis + 1 :]), dtype)
 
 
-# --- references ---------------------------------------------------------------------
-
-
 def _narrow(xp: Any, attrs: Attrs, x: Any) -> Any:
     axis = normal_axis(attrs["axis"], x.ndim)
     start = attrs["start"]
@@ -132,9 +124,6 @@ def _expand(xp: Any, attrs: Attrs, x: Any) -> Any:
     return xp.broadcast_to(x, attrs["shape"])
 
 
-# --- layouts ------------------------------------------------------------------------
-
-
 def _view_narrow(layout: Layout, out: Shape, attrs: Attrs) -> Layout:
     axis = normal_axis(attrs["axis"], len(out))
     return layout.narrow(axis, attrs["start"], attrs["length"])
@@ -155,8 +144,6 @@ def place_side_by_side(
         at += shape[axis]
     return tuple(parts)
 
-
-# --- records ------------------------------------------------------------------------
 
 _GPU_TYPES = (DType.I32, DType.U32, DType.BOOL)
 _ALL_TYPES = (*_GPU_TYPES, DType.F16, DType.F64, DType.I64)

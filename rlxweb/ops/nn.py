@@ -55,9 +55,6 @@ class _Sizes:
         return (self.B, *rest, self.DV)
 
 
-# --- shape --------------------------------------------------------------------------
-
-
 def _bhsd(layout: str, shape: Shape, D: int) -> Shape:
     """(B, H, S, D) of an operand."""
     if layout == "flat":
@@ -177,9 +174,6 @@ def _flops(inputs: Types, out: TensorType, attrs: Attrs) -> float:
     return 2.0 * s.B * s.H * s.SQ * s.SK * (s.D + s.DV)
 
 
-# --- meaning ------------------------------------------------------------------------
-
-
 def _reference(xp: Any, attrs: Attrs, q: Any, k: Any, v: Any, mask: Any = None) -> Any:
     s = _sizes(q.shape, k.shape, v.shape, attrs)
     heads = (
@@ -224,9 +218,6 @@ def _masked(xp: Any, attrs: Attrs, s: _Sizes, scores: Any, mask: Any) -> Any:
         if kind == "sliding_window":
             keep = keep & (behind <= attrs["window"])
     return xp.where(keep, scores, xp.full_like(scores, MASKED))
-
-
-# --- composition --------------------------------------------------------------------
 
 
 def _build(

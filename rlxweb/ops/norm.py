@@ -31,8 +31,6 @@ from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.elementwise import same_dtype
 from rlxweb.ops.linalg import widened
 
-# --- shape --------------------------------------------------------------------------
-
 
 def _infer_softmax(types: Types, attrs: Attrs) -> TensorType:
     normal_axis(attrs["axis"], types[0].rank)
@@ -54,9 +52,6 @@ def _infer_norm(types: Types, attrs: Attrs) -> TensorType:
     if not attrs["eps"] >= 0.0 or math.isinf(attrs["eps"]):
         raise AttributeRefused("", f"eps {attrs['eps']}", "eps is finite and >= 0")
     return x
-
-
-# --- recipe -------------------------------------------------------------------------
 
 
 def _lines(
@@ -88,9 +83,6 @@ def _lines(
         return Recipe((call,))
 
     return recipe
-
-
-# --- meaning ------------------------------------------------------------------------
 
 
 def _softmax(xp: Any, attrs: Attrs, x: Any) -> Any:
@@ -131,9 +123,6 @@ def _rms_norm(xp: Any, attrs: Attrs, x: Any, gamma: Any, beta: Any) -> Any:
     return _scaled(xp, attrs, x, wide / xp.sqrt(square + attrs["eps"]), gamma, beta)
 
 
-# --- compositions -------------------------------------------------------------------
-
-
 def in_f32(g: Graph, *tensors: Tensor) -> tuple[Tensor, ...]:
     """f16 tensors cast to f32, so that no intermediate result is kept in f16."""
     return tuple(g.cast(t, DType.F32) if t.dtype is DType.F16 else t for t in tensors)
@@ -162,8 +151,6 @@ def _compose_norm(centred: bool) -> Compose:
 
     return Compose(build)
 
-
-# --- samples ------------------------------------------------------------------------
 
 # (shape, axis): any axis, odd and prime sizes, no lines, long lines, many lines.
 _PLACES: tuple[tuple[Shape, int], ...] = (

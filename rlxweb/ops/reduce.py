@@ -74,9 +74,6 @@ def _infer_mean(types: Types, attrs: Attrs) -> TensorType:
     return _infer_nonempty(types, attrs)
 
 
-# --- references ---------------------------------------------------------------------
-
-
 def accumulator(xp: Any, x: Any, count: int) -> Any:
     """The dtype to add up in: wider than a float's own when that would show."""
     if not is_float(xp, x):
@@ -106,9 +103,6 @@ def _extreme(name: str) -> Callable[..., Any]:
     return reference
 
 
-# --- lowering -----------------------------------------------------------------------
-
-
 def _recipe(kind: Kind) -> Kernel:
     def recipe(types: Types, out: TensorType, attrs: Attrs) -> Recipe:
         axes = normal_axes(attrs["axes"], types[0].rank)
@@ -124,9 +118,6 @@ def _build_mean(g: Any, attrs: Attrs, x: Any) -> Any:
         wide = g.sum(g.cast(x, DType.F32), attrs["axes"], attrs["keep_dim"])
         return g.cast(g.div(wide, count), DType.F16)
     return g.div(g.sum(x, attrs["axes"], attrs["keep_dim"]), count)
-
-
-# --- samples ------------------------------------------------------------------------
 
 
 def _case(

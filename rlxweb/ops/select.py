@@ -31,9 +31,6 @@ def around(shape: Shape, axis: int) -> tuple[int, int, int]:
     return numel(shape[:axis]), shape[axis], numel(shape[axis + 1 :])
 
 
-# --- gather -------------------------------------------------------------------------
-
-
 def _gathered(types: Types, attrs: Attrs) -> TensorType:
     table, indices = types
     if indices.dtype not in INTEGERS:
@@ -147,8 +144,6 @@ _GATHER = Op(
     "An index outside the table is refused.",
 )
 
-# --- topk ---------------------------------------------------------------------------
-
 
 def _top(types: Types, attrs: Attrs) -> TensorType:
     need(types, NUMBERS)
@@ -212,8 +207,6 @@ _TOPK = Op(
     doc="Indices (i32) of the k largest values of each row, largest first; of equal "
     "values the smaller index comes first.",
 )
-
-# --- cumsum -------------------------------------------------------------------------
 
 
 def _running(types: Types, attrs: Attrs) -> TensorType:

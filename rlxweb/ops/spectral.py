@@ -14,15 +14,7 @@ from typing import Any
 from rlxweb.errors import AttributeRefused, DTypeError, ShapeError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Compose, Expr, Kernel, Recipe
-from rlxweb.ir.op import (
-    Attr,
-    Attrs,
-    Op,
-    TensorType,
-    Tolerance,
-    Types,
-    registry,
-)
+from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.shape import numel, show
 from rlxweb.ir.tensor import Tensor
@@ -85,9 +77,6 @@ def fft_work(
     return "fft", {"n": n, "rows": rows if factor == 5.0 else -(-rows // 2)}
 
 
-# --- fft --------------------------------------------------------------------------
-
-
 def _infer_fft(types: Types, attrs: Attrs) -> TensorType:
     block_length(types[0])
     return types[0]
@@ -116,9 +105,6 @@ def _fft_recipe(types: Types, out: TensorType, attrs: Attrs) -> Recipe:
     return calls.complex_recipe(
         numel(shape[:-1]), shape[-1] // 2, attrs["inverse"], attrs["norm"]
     )
-
-
-# --- rfft and irfft ---------------------------------------------------------------
 
 
 def _infer_rfft(types: Types, attrs: Attrs) -> TensorType:
@@ -161,9 +147,6 @@ def _irfft_recipe(types: Types, out: TensorType, attrs: Attrs) -> Recipe:
     return calls.inverse_real_recipe(rows, attrs["n"], attrs["norm"])
 
 
-# --- psd --------------------------------------------------------------------------
-
-
 def _infer_psd(types: Types, attrs: Attrs) -> TensorType:
     re, im = types
     if re.shape != im.shape:
@@ -186,9 +169,6 @@ def _psd(xp: Any, attrs: Attrs, re: Any, im: Any) -> Any:
 
 def _psd_text(types: Types, out: TensorType, attrs: Attrs) -> str:
     return f"(x * x + y * y) * F({1.0 / out.shape[-1]!r})"
-
-
-# --- samples ----------------------------------------------------------------------
 
 
 def cases(
@@ -237,8 +217,6 @@ _PSD_SAMPLES = (
     Sample((Drawn((3, 4), DType.F16), Drawn((3, 4), DType.F16))),
     Sample((Drawn((3, 4), DType.F64), Drawn((3, 4), DType.F64))),
 )
-
-# --- records ----------------------------------------------------------------------
 
 
 def _transform(

@@ -14,16 +14,7 @@ from rlxweb.errors import AttributeRefused, DTypeError, ShapeError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Access, Axis, Call, Compose, Kernel, Recipe, Ref
-from rlxweb.ir.op import (
-    Attr,
-    Attrs,
-    Op,
-    TensorType,
-    Tolerance,
-    Trait,
-    Types,
-    registry,
-)
+from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Trait, Types, registry
 from rlxweb.ir.shape import show
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.fft_compose import constant, zeros
@@ -54,9 +45,6 @@ def _floats(types: Types) -> None:
 def _rank(kind: TensorType, rank: int, what: str) -> None:
     if kind.rank != rank:
         raise ShapeError("", f"{what} {show(kind.shape)}", f"it has rank {rank}")
-
-
-# --- welch_power ------------------------------------------------------------------
 
 
 def plan_of(types: Types, attrs: Attrs) -> WelchPlan:
@@ -143,9 +131,6 @@ def _build_power(g: Graph, attrs: Attrs, x: Tensor, window: Tensor) -> Tensor:
     return power * constant(g, plan.weights(), x.dtype)
 
 
-# --- power_peaks ------------------------------------------------------------------
-
-
 def _infer_peaks(types: Types, attrs: Attrs) -> TensorType:
     _floats(types)
     _rank(types[0], 2, "power")
@@ -180,9 +165,6 @@ def _peaks_recipe(types: Types, out: TensorType, attrs: Attrs) -> Recipe:
         turns=2.0 * (k + 1),
     )
     return Recipe((call,))
-
-
-# --- welch_row_peaks and welch_peaks ----------------------------------------------
 
 
 def _infer_row_peaks(types: Types, attrs: Attrs) -> TensorType:
@@ -236,9 +218,6 @@ def _build_welch_peaks(g: Graph, attrs: Attrs, spectrum: Tensor) -> Tensor:
     power = power * constant(g, rlx_weights(bins, segments), spectrum.dtype)
     result: Tensor = g.apply("power_peaks", power, k=attrs["k"])
     return result
-
-
-# --- cost and records -------------------------------------------------------------
 
 
 def _power_flops(inputs: Types, out: TensorType, attrs: Attrs) -> float:

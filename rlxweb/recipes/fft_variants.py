@@ -53,9 +53,6 @@ def unrolls(n: int, most: int) -> bool:
     return max(plan.radices(n, most)) <= most
 
 
-# --- reading and writing rows -----------------------------------------------------
-
-
 def reader(rows: Rows) -> Load:
     """Load of a value of the row that starts at `row_in`."""
 
@@ -90,14 +87,7 @@ def writer(rows: Rows, store: str, keep: int, n: int) -> Last:
 
 
 def _values(source: Rows, target: Rows, scale: float) -> dict[str, int | float]:
-    return {
-        **source.values("in"),
-        **target.values("out"),
-        "scale": float(scale),
-    }
-
-
-# --- the three shapes -------------------------------------------------------------
+    return {**source.values("in"), **target.values("out"), "scale": float(scale)}
 
 
 def lane_turns(n: int, radices: tuple[int, ...]) -> int:
@@ -222,11 +212,7 @@ def unrolled_passes() -> Smooth:
                 f"fft_pass_{radix}",
                 n // radix,
                 (source.access(), table, into.access("write")),
-                {
-                    **_values(source, into, scale if last else 1.0),
-                    "n": n,
-                    "done": done,
-                },
+                {**_values(source, into, scale if last else 1.0), "n": n, "done": done},
                 {},
                 source=_pass_text(radix, source, into, keep if last else n, n),
             )
@@ -331,9 +317,6 @@ class LaneCells:
             f"var<workgroup> {name}: array<f32, {self.n * LANES}>;\n" for name in names
         )
         return f"{room}{MAIN}  let row = item;\n{body}\n}}\n"
-
-
-# --- recipes ----------------------------------------------------------------------
 
 
 def _recipe(

@@ -31,9 +31,6 @@ def _power_of_two(least: float) -> int:
     return 1 << max(0, math.ceil(least) - 1).bit_length()
 
 
-# --- gather -------------------------------------------------------------------------
-
-
 def gather_recipe(table: tuple[int, int, int], count: int) -> Recipe:
     """`count` rows of a table given as (outer, rows, inner).
 
@@ -65,9 +62,6 @@ def gather_recipe(table: tuple[int, int, int], count: int) -> Recipe:
         turns=0.0,
     )
     return Recipe((call,))
-
-
-# --- topk ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +152,6 @@ def topk_recipe(rows: int, n: int, k: int, dtype: DType) -> Recipe:
         Scratch(rows * width, "i32"),
     )
     return Recipe(tuple(w.call() for w in walks), scratch)
-
-
-# --- cumsum -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

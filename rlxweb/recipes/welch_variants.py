@@ -150,9 +150,6 @@ class Segments:
         return f"{head}{body}\n  }}\n"
 
 
-# --- the two shapes ---------------------------------------------------------------
-
-
 def _transform(
     segments: Segments,
     radices: tuple[int, ...],
@@ -248,9 +245,6 @@ def _group_text(case: WelchPlan, finish: select.GroupFinish) -> str:
     text = finish.scan(case.bins, f"    let p = total[i] * {_weight(case)};")
     head = f"{room}{finish.room}{MAIN}  let row = item;\n"
     return f"{head}{segments.each(walk)}{text}}}\n"
-
-
-# --- recipes ----------------------------------------------------------------------
 
 
 def _case(types: Types, attrs: Mapping[str, Any]) -> WelchPlan | None:
