@@ -245,36 +245,32 @@ SUMMED = Tolerance(rtol=2e-6, atol=8e-6, relative_to_peak=True)
 ACTIVATED = Tolerance(rtol=1e-5, atol=2e-6, relative_to_peak=True)
 
 registry.register_all(
-    [
-        Op(
-            name="matmul",
-            arity=2,
-            infer=_infer,
-            reference=_matmul,
-            lower=Kernel(matmul_recipe),
-            traits=frozenset({"blas"}),
-            flops=_flops,
-            work=_work,
-            tolerance=SUMMED,
-            samples=_SAMPLES,
-            doc="Matrix product of the last two axes; batch axes broadcast. A sum over "
-            "no terms is 0.",
-        ),
-        Op(
-            name="fused_matmul_bias_act",
-            arity=3,
-            infer=_infer_fused,
-            reference=_fused,
-            lower=Compose(_build_fused),
-            attrs=(
-                Attr("activation", "str", None, allowed=ACTIVATIONS, optional=True),
-            ),
-            traits=frozenset({"blas", "floats_only"}),
-            flops=lambda inputs, out, attrs: _flops(inputs, out, attrs) + out.numel,
-            work=_work,
-            tolerance=ACTIVATED,
-            samples=_FUSED_SAMPLES,
-            doc="activation(x · w + bias): a dense layer in one op.",
-        ),
-    ]
+    Op(
+        name="matmul",
+        arity=2,
+        infer=_infer,
+        reference=_matmul,
+        lower=Kernel(matmul_recipe),
+        traits=frozenset({"blas"}),
+        flops=_flops,
+        work=_work,
+        tolerance=SUMMED,
+        samples=_SAMPLES,
+        doc="Matrix product of the last two axes; batch axes broadcast. A sum over "
+        "no terms is 0.",
+    ),
+    Op(
+        name="fused_matmul_bias_act",
+        arity=3,
+        infer=_infer_fused,
+        reference=_fused,
+        lower=Compose(_build_fused),
+        attrs=(Attr("activation", "str", None, allowed=ACTIVATIONS, optional=True),),
+        traits=frozenset({"blas", "floats_only"}),
+        flops=lambda inputs, out, attrs: _flops(inputs, out, attrs) + out.numel,
+        work=_work,
+        tolerance=ACTIVATED,
+        samples=_FUSED_SAMPLES,
+        doc="activation(x · w + bias): a dense layer in one op.",
+    ),
 )

@@ -151,30 +151,28 @@ _DRAWN = (
 )
 
 registry.register_all(
-    [
-        Op(
-            name="log_mel",
-            arity=2,
-            infer=_infer_log_mel,
-            reference=_log_mel,
-            lower=Compose(_build_log_mel),
-            traits=frozenset({"spectral", "floats_only", "host_sync"}),
-            flops=_flops,
-            tolerance=Tolerance(rtol=1e-5, atol=1e-5),
-            samples=tuple(Sample(drawn[:2]) for drawn in _DRAWN),
-            doc="Whisper-style log-mel [..., M] of a block spectrum [..., 2n].",
-        ),
-        Op(
-            name="log_mel_backward",
-            arity=3,
-            infer=_infer_backward,
-            reference=_backward,
-            lower=Compose(_build_backward),
-            traits=frozenset({"spectral", "floats_only", "host_sync"}),
-            flops=_flops,
-            tolerance=Tolerance(rtol=1e-4, atol=1e-5, relative_to_peak=True),
-            samples=tuple(Sample(drawn) for drawn in _DRAWN),
-            doc="Gradient of log_mel with respect to the spectrum.",
-        ),
-    ]
+    Op(
+        name="log_mel",
+        arity=2,
+        infer=_infer_log_mel,
+        reference=_log_mel,
+        lower=Compose(_build_log_mel),
+        traits=frozenset({"spectral", "floats_only", "host_sync"}),
+        flops=_flops,
+        tolerance=Tolerance(rtol=1e-5, atol=1e-5),
+        samples=tuple(Sample(drawn[:2]) for drawn in _DRAWN),
+        doc="Whisper-style log-mel [..., M] of a block spectrum [..., 2n].",
+    ),
+    Op(
+        name="log_mel_backward",
+        arity=3,
+        infer=_infer_backward,
+        reference=_backward,
+        lower=Compose(_build_backward),
+        traits=frozenset({"spectral", "floats_only", "host_sync"}),
+        flops=_flops,
+        tolerance=Tolerance(rtol=1e-4, atol=1e-5, relative_to_peak=True),
+        samples=tuple(Sample(drawn) for drawn in _DRAWN),
+        doc="Gradient of log_mel with respect to the spectrum.",
+    ),
 )

@@ -293,29 +293,27 @@ def _positions(g: Graph, attrs: Attrs, s: _Sizes) -> Tensor:
 ATTENDED = Tolerance(rtol=2e-5, atol=4e-6, relative_to_peak=True)
 
 registry.register_all(
-    [
-        Op(
-            name="attention",
-            arity=(3, 4),
-            infer=_infer,
-            reference=_reference,
-            lower=Compose(_build),
-            attrs=(
-                Attr("num_heads", "int"),
-                Attr("head_dim", "int"),
-                Attr("mask_kind", "str", "none", allowed=MASK_KINDS),
-                Attr("window", "int", 0),
-                Attr("score_scale", "float", None, optional=True),
-                Attr("softcap", "float", None, optional=True),
-            ),
-            flops=_flops,
-            tolerance=ATTENDED,
-            samples=SAMPLES,
-            doc="softmax(mask(cap(scale · q · kᵀ))) · v. Layout [B, H, S, D] when "
-            "dimension 1 is num_heads, else [B, S, H, D], or [B, S, H·D]. mask_kind: "
-            "none; causal; sliding_window (keys from `window` before the query to the "
-            "query); custom ([B, Sk], below 0.5 or false is masked); bias (added to "
-            "the scores).",
-        )
-    ]
+    Op(
+        name="attention",
+        arity=(3, 4),
+        infer=_infer,
+        reference=_reference,
+        lower=Compose(_build),
+        attrs=(
+            Attr("num_heads", "int"),
+            Attr("head_dim", "int"),
+            Attr("mask_kind", "str", "none", allowed=MASK_KINDS),
+            Attr("window", "int", 0),
+            Attr("score_scale", "float", None, optional=True),
+            Attr("softcap", "float", None, optional=True),
+        ),
+        flops=_flops,
+        tolerance=ATTENDED,
+        samples=SAMPLES,
+        doc="softmax(mask(cap(scale · q · kᵀ))) · v. Layout [B, H, S, D] when "
+        "dimension 1 is num_heads, else [B, S, H, D], or [B, S, H·D]. mask_kind: "
+        "none; causal; sliding_window (keys from `window` before the query to the "
+        "query); custom ([B, Sk], below 0.5 or false is masked); bias (added to "
+        "the scores).",
+    )
 )

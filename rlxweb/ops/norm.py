@@ -228,48 +228,45 @@ def _eps(attrs: Attrs) -> dict[str, float]:
 
 
 registry.register_all(
-    [
-        Op(
-            name="softmax",
-            arity=1,
-            infer=_infer_softmax,
-            reference=_softmax,
-            lower=Kernel(
-                _lines("softmax", 0.375, lambda attrs: {}), Compose(_compose_softmax)
-            ),
-            attrs=(_AXIS,),
-            traits=frozenset({"reduction", "floats_only"}),
-            flops=lambda inputs, out, attrs: 5.0 * out.numel,
-            tolerance=EXPONENTIAL,
-            samples=_softmax_samples(),
-            doc="exp(x - max) / sum of exp(x - max) along an axis.",
+    Op(
+        name="softmax",
+        infer=_infer_softmax,
+        reference=_softmax,
+        lower=Kernel(
+            _lines("softmax", 0.375, lambda attrs: {}), Compose(_compose_softmax)
         ),
-        Op(
-            name="layer_norm",
-            arity=3,
-            infer=_infer_norm,
-            reference=_layer_norm,
-            lower=Kernel(_lines("layer_norm", 0.75, _eps), _compose_norm(centred=True)),
-            attrs=(_AXIS, _EPS),
-            traits=frozenset({"floats_only"}),
-            flops=lambda inputs, out, attrs: 8.0 * out.numel,
-            tolerance=NORMED,
-            samples=_norm_samples(),
-            doc="(x - mean) / sqrt(variance + eps) · gamma + beta along an axis; the "
-            "variance divides by n.",
-        ),
-        Op(
-            name="rms_norm",
-            arity=3,
-            infer=_infer_norm,
-            reference=_rms_norm,
-            lower=Kernel(_lines("rms_norm", 0.5, _eps), _compose_norm(centred=False)),
-            attrs=(_AXIS, _EPS),
-            traits=frozenset({"floats_only"}),
-            flops=lambda inputs, out, attrs: 6.0 * out.numel,
-            tolerance=NORMED,
-            samples=_norm_samples(),
-            doc="x / sqrt(mean of x² + eps) · gamma + beta along an axis.",
-        ),
-    ]
+        attrs=(_AXIS,),
+        traits=frozenset({"reduction", "floats_only"}),
+        flops=lambda inputs, out, attrs: 5.0 * out.numel,
+        tolerance=EXPONENTIAL,
+        samples=_softmax_samples(),
+        doc="exp(x - max) / sum of exp(x - max) along an axis.",
+    ),
+    Op(
+        name="layer_norm",
+        arity=3,
+        infer=_infer_norm,
+        reference=_layer_norm,
+        lower=Kernel(_lines("layer_norm", 0.75, _eps), _compose_norm(centred=True)),
+        attrs=(_AXIS, _EPS),
+        traits=frozenset({"floats_only"}),
+        flops=lambda inputs, out, attrs: 8.0 * out.numel,
+        tolerance=NORMED,
+        samples=_norm_samples(),
+        doc="(x - mean) / sqrt(variance + eps) · gamma + beta along an axis; the "
+        "variance divides by n.",
+    ),
+    Op(
+        name="rms_norm",
+        arity=3,
+        infer=_infer_norm,
+        reference=_rms_norm,
+        lower=Kernel(_lines("rms_norm", 0.5, _eps), _compose_norm(centred=False)),
+        attrs=(_AXIS, _EPS),
+        traits=frozenset({"floats_only"}),
+        flops=lambda inputs, out, attrs: 6.0 * out.numel,
+        tolerance=NORMED,
+        samples=_norm_samples(),
+        doc="x / sqrt(mean of x² + eps) · gamma + beta along an axis.",
+    ),
 )

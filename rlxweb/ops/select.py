@@ -18,7 +18,7 @@ from rlxweb.errors import (
 )
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Compose, Kernel, Recipe
-from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, registry
+from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, no_flops, registry
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.shape import Shape, normal_axis, numel, show
 from rlxweb.ops.elementwise import INTEGERS, NUMBERS, need
@@ -119,7 +119,7 @@ _GATHER = Op(
     reference=_gather,
     lower=Kernel(_gather_calls, otherwise=Compose(_gather_wider)),
     attrs=(Attr("axis", "int", 0),),
-    flops=lambda inputs, out, attrs: 0.0,
+    flops=no_flops,
     samples=(
         _gathering((5,), ()),
         _gathering((1,), (1,)),
@@ -178,7 +178,6 @@ def _ranking(
 
 _TOPK = Op(
     name="topk",
-    arity=1,
     infer=_top,
     reference=_topk,
     lower=Kernel(_topk_calls),
@@ -246,7 +245,6 @@ def _scanning(
 
 _CUMSUM = Op(
     name="cumsum",
-    arity=1,
     infer=_running,
     reference=_cumsum,
     lower=Kernel(_cumsum_calls),
@@ -280,4 +278,4 @@ _CUMSUM = Op(
     doc="Running sums along an axis; `exclusive` leaves each element's own value out.",
 )
 
-registry.register_all([_GATHER, _TOPK, _CUMSUM])
+registry.register_all(_GATHER, _TOPK, _CUMSUM)
