@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from rlxweb.errors import AttributeRefused, ShapeError
@@ -25,7 +26,7 @@ from rlxweb.ir.lowering import (
     Ref,
 )
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Types, registry
-from rlxweb.ir.sample import Drawn, Sample
+from rlxweb.ir.sample import Drawn, Sample, spelled
 from rlxweb.ir.shape import Shape, normal_axis, show
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.elementwise import same_dtype
@@ -153,63 +154,43 @@ def _compose_norm(centred: bool) -> Compose:
 
 
 # (shape, axis): any axis, odd and prime sizes, no lines, long lines, many lines.
-_PLACES: tuple[tuple[Shape, int], ...] = (
-    ((1,), 0),
-    ((7,), -1),
-    ((64, 64), -1),
-    ((13, 97), 1),
-    ((13, 97), 0),
-    ((3, 5, 4), 1),
-    ((3, 5, 4), -3),
-    ((2, 3, 16, 9), 2),
-    ((0, 5), 1),
-    ((5, 0), 1),
-    ((3, 0, 4), 2),
-    ((65_537, 2), -1),
-    ((2, 65_537), 0),
-    ((3, 40_009), -1),
-    ((1, 180_001), -1),
+_PLACES = [
+    (shape, axis)
+    for shape, (axis,) in spelled(
+        "1@0 7@-1 64x64@-1 13x97@1 13x97@0 3x5x4@1 3x5x4@-3 2x3x16x9@2 0x5@1 5x0@1 "
+        "3x0x4@2 65537x2@-1 2x65537@0 3x40009@-1 1x180001@-1"
+    )
+]
+
+
+def _softmax_sample(
+    shape: Shape, axis: int = -1, high: float = 6.0, note: str = ""
+) -> Sample:
+    return Sample((Drawn(shape, low=-high, high=high),), {"axis": axis}, note)
+
+
+_SOFTMAX_SAMPLES = (
+    *(_softmax_sample(shape, axis) for shape, axis in _PLACES),
+    _softmax_sample((9, 31), -1, 80.0, "wide"),
+    _softmax_sample((9, 31), -1, 1.5e38, "one-hot: the largest takes all"),
+    Sample((Drawn((4, 9), low=3.0, high=3.0),), {"axis": -1}, "uniform"),
+    Sample((Drawn((4, 9), DType.F16),), {"axis": -1}),
+    Sample((Drawn((4, 9), DType.F64),), {"axis": 0}),
 )
 
 
-def _softmax_samples() -> tuple[Sample, ...]:
-    every = [
-        Sample((Drawn(shape, low=-6.0, high=6.0),), {"axis": axis})
-        for shape, axis in _PLACES
-    ]
-    wide = Drawn((9, 31), low=-80.0, high=80.0)
-    far = Drawn((9, 31), low=-1.5e38, high=1.5e38)
-    return (
-        *every,
-        Sample((wide,), {"axis": -1}, "wide"),
-        Sample((far,), {"axis": -1}, "one-hot: the largest takes all"),
-        Sample((Drawn((4, 9), low=3.0, high=3.0),), {"axis": -1}, "uniform"),
-        Sample((Drawn((4, 9), DType.F16),), {"axis": -1}),
-        Sample((Drawn((4, 9), DType.F64),), {"axis": 0}),
-    )
-
-
-def _norm_samples() -> tuple[Sample, ...]:
-    def one(
-        shape: Shape,
-        axis: int,
-        dtype: DType = DType.F32,
-        around: float = 0.0,
-        note: str = "",
-        **attrs: float,
-    ) -> Sample:
-        n = (shape[axis],)
-        x = Drawn(shape, dtype, around - 2.0, around + 2.0)
-        inputs = (x, Drawn(n, dtype), Drawn(n, dtype))
-        return Sample(inputs, {"axis": axis, **attrs}, note)
-
-    return (
-        *(one(shape, axis) for shape, axis in _PLACES),
-        one((5, 33), -1, eps=0.5),
-        one((5, 33), -1, around=200.0, note="far from zero"),
-        one((4, 9), -1, DType.F16),
-        one((4, 9), 0, DType.F64),
-    )
+def _norm_sample(
+    shape: Shape,
+    axis: int = -1,
+    dtype: DType = DType.F32,
+    around: float = 0.0,
+    note: str = "",
+    **attrs: float,
+) -> Sample:
+    n = (shape[axis],)
+    x = Drawn(shape, dtype, around - 2.0, around + 2.0)
+    inputs = (x, Drawn(n, dtype), Drawn(n, dtype))
+    return Sample(inputs, {"axis": axis, **attrs}, note)
 
 
 # WGSL's exp is good to 3 + 2|x| ULP, and |x| reaches 160 in the samples; probabilities
@@ -220,12 +201,27 @@ EXPONENTIAL = Tolerance(rtol=4e-5, atol=1e-7)
 NORMED = Tolerance(rtol=1e-5, atol=4e-5, relative_to_peak=True)
 
 _AXIS = Attr("axis", "int", -1)
-_EPS = Attr("eps", "float", 1e-5)
 
 
 def _eps(attrs: Attrs) -> dict[str, float]:
     return {"eps": float(attrs["eps"])}
 
+
+_norm = partial(
+    Op,
+    arity=3,
+    infer=_infer_norm,
+    attrs=(_AXIS, Attr("eps", "float", 1e-5)),
+    traits=frozenset({"floats_only"}),
+    tolerance=NORMED,
+    samples=(
+        *(_norm_sample(shape, axis) for shape, axis in _PLACES),
+        _norm_sample((5, 33), eps=0.5),
+        _norm_sample((5, 33), around=200.0, note="far from zero"),
+        _norm_sample((4, 9), dtype=DType.F16),
+        _norm_sample((4, 9), 0, DType.F64),
+    ),
+)
 
 registry.register_all(
     Op(
@@ -239,34 +235,22 @@ registry.register_all(
         traits=frozenset({"reduction", "floats_only"}),
         flops=lambda inputs, out, attrs: 5.0 * out.numel,
         tolerance=EXPONENTIAL,
-        samples=_softmax_samples(),
+        samples=_SOFTMAX_SAMPLES,
         doc="exp(x - max) / sum of exp(x - max) along an axis.",
     ),
-    Op(
+    _norm(
         name="layer_norm",
-        arity=3,
-        infer=_infer_norm,
         reference=_layer_norm,
         lower=Kernel(_lines("layer_norm", 0.75, _eps), _compose_norm(centred=True)),
-        attrs=(_AXIS, _EPS),
-        traits=frozenset({"floats_only"}),
         flops=lambda inputs, out, attrs: 8.0 * out.numel,
-        tolerance=NORMED,
-        samples=_norm_samples(),
         doc="(x - mean) / sqrt(variance + eps) · gamma + beta along an axis; the "
         "variance divides by n.",
     ),
-    Op(
+    _norm(
         name="rms_norm",
-        arity=3,
-        infer=_infer_norm,
         reference=_rms_norm,
         lower=Kernel(_lines("rms_norm", 0.5, _eps), _compose_norm(centred=False)),
-        attrs=(_AXIS, _EPS),
-        traits=frozenset({"floats_only"}),
         flops=lambda inputs, out, attrs: 6.0 * out.numel,
-        tolerance=NORMED,
-        samples=_norm_samples(),
         doc="x / sqrt(mean of x² + eps) · gamma + beta along an axis.",
     ),
 )

@@ -19,7 +19,7 @@ from rlxweb.errors import (
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Compose, Kernel, Recipe
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, no_flops, registry
-from rlxweb.ir.sample import Drawn, Sample
+from rlxweb.ir.sample import Drawn, Sample, spelled
 from rlxweb.ir.shape import Shape, normal_axis, numel, show
 from rlxweb.ops.elementwise import INTEGERS, NUMBERS, need
 from rlxweb.ops.reduce import SUMMED, accumulator
@@ -112,6 +112,10 @@ def _gathering(
     )
 
 
+_GATHERED = spelled(
+    "5@()@0 1@1@0 7x3@4@0 7x3@2x5@0 4x7x3@5@1 4x7x3@2x2@-1 4x7@0@0 0x7@3@1 "
+    "65537x2@11@0 3x2@65537@0 65537x2@3@1"
+)
 _GATHER = Op(
     name="gather",
     arity=2,
@@ -121,24 +125,10 @@ _GATHER = Op(
     attrs=(Attr("axis", "int", 0),),
     flops=no_flops,
     samples=(
-        _gathering((5,), ()),
-        _gathering((1,), (1,)),
-        _gathering((7, 3), (4,)),
-        _gathering((7, 3), (2, 5)),
-        _gathering((4, 7, 3), (5,), 1),
-        _gathering((4, 7, 3), (2, 2), -1),
-        _gathering((4, 7), (0,), 0),
-        _gathering((0, 7), (3,), 1),
-        _gathering((65_537, 2), (11,), 0),
-        _gathering((3, 2), (65_537,), 0),
-        _gathering((65_537, 2), (3,), 1),
+        *(_gathering(table, indices, axis) for table, indices, (axis,) in _GATHERED),
         _gathering((7, 3), (4,), 0, index=DType.U32),
         _gathering((7, 3), (4,), 0, index=DType.I64),
-        *(
-            _gathering((4, 6), (5,), 1, dtype)
-            for dtype in DType
-            if dtype is not DType.F32
-        ),
+        *(_gathering((4, 6), (5,), 1, d) for d in DType if d is not DType.F32),
     ),
     doc="Rows of a table by index along one axis, in the order the indices give. "
     "An index outside the table is refused.",
@@ -243,6 +233,10 @@ def _scanning(
     return Sample((drawn,), {"axis": axis, "exclusive": exclusive})
 
 
+_SCANNED = spelled(
+    "1@0 13@-1 3x8@1 4x5x6@1 4x5x6@0 0x4@1 4x0@1 65537x2@1 65537x2@0 3x5003@-1 "
+    "2x1000x3@1"
+)
 _CUMSUM = Op(
     name="cumsum",
     infer=_running,
@@ -254,19 +248,7 @@ _CUMSUM = Op(
         *(
             _scanning(shape, axis, exclusive)
             for exclusive in (False, True)
-            for shape, axis in (
-                ((1,), 0),
-                ((13,), -1),
-                ((3, 8), 1),
-                ((4, 5, 6), 1),
-                ((4, 5, 6), 0),
-                ((0, 4), 1),
-                ((4, 0), 1),
-                ((65_537, 2), 1),
-                ((65_537, 2), 0),
-                ((3, 5003), -1),
-                ((2, 1000, 3), 1),
-            )
+            for shape, (axis,) in _SCANNED
         ),
         _scanning((4, 33), 1, True, DType.I32, -9, 9),
         _scanning((4, 2000), 1, False, DType.I32, -2e9, 2e9),
