@@ -13,7 +13,7 @@ from typing import Any
 from rlxweb.errors import AttributeRefused, DTypeError, ShapeError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
-from rlxweb.ir.lowering import Access, Axis, Call, Compose, Kernel, Recipe, Ref
+from rlxweb.ir.lowering import Compose, Kernel, Recipe, Ref
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Trait, Types, registry
 from rlxweb.ir.shape import show
 from rlxweb.ir.tensor import Tensor
@@ -22,6 +22,7 @@ from rlxweb.ops.frames import frames_of
 from rlxweb.ops.reduce import accumulator
 from rlxweb.ops.spectral import block_length
 from rlxweb.ops.welch_samples import PEAK_SAMPLES, SEGMENT_SAMPLES, power_cases
+from rlxweb.recipes.select_calls import peaks_call
 from rlxweb.recipes.welch_plan import (
     WelchPlan,
     centred_ramp,
@@ -152,19 +153,8 @@ def _peaks(xp: Any, attrs: Attrs, power: Any) -> Any:
 
 
 def _peaks_recipe(types: Types, out: TensorType, attrs: Attrs) -> Recipe:
-    (rows, bins), k = types[0].shape, attrs["k"]
-    call = Call(
-        "welch_peaks",
-        (Axis("rows", rows), Axis("bins", bins, "serial")),
-        (
-            Access(Ref("in"), (bins, 1)),
-            Access(Ref("out"), (2 * k, 0), "update", span=2 * k),
-        ),
-        (("rows", 1),),
-        values={"pitch": bins, "k": k},
-        turns=2.0 * (k + 1),
-    )
-    return Recipe((call,))
+    rows, bins = types[0].shape
+    return Recipe((peaks_call(Ref("in"), rows, bins, attrs["k"]),))
 
 
 def _infer_row_peaks(types: Types, attrs: Attrs) -> TensorType:

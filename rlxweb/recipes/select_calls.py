@@ -154,6 +154,18 @@ def topk_recipe(rows: int, n: int, k: int, dtype: DType) -> Recipe:
     return Recipe(tuple(w.call() for w in walks), scratch)
 
 
+def peaks_call(power: Ref, rows: int, bins: int, k: int) -> Call:
+    """The k strongest bins of each row of power, packed as (bin, power) pairs."""
+    return Call(
+        "welch_peaks",
+        (Axis("rows", rows), Axis("bins", bins, "serial")),
+        (Access(power, (bins, 1)), Access(_OUT, (2 * k, 0), "update", span=2 * k)),
+        (("rows", 1),),
+        values={"pitch": bins, "k": k},
+        turns=2.0 * (k + 1),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Running:
     """Running sums of (outer, chunk, n, inner) lines; input and output lie alike.

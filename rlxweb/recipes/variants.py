@@ -15,8 +15,8 @@ from rlxweb.ir.lowering import Recipe
 from rlxweb.ir.op import TensorType, Types
 from rlxweb.limits import Limits
 from rlxweb.recipes import fft_variants as fft
+from rlxweb.recipes import line_variants as line
 from rlxweb.recipes import welch_variants as welch
-from rlxweb.recipes.line_variants import layer_norm_group, rms_norm_group, softmax_group
 from rlxweb.recipes.matmul_variants import matmul_rows, matmul_tiled
 
 Gate = Callable[["Hardware", Types, TensorType, Mapping[str, Any]], bool]
@@ -63,15 +63,17 @@ def always(
     return True
 
 
+LINES = ("softmax", "layer_norm", "rms_norm")
 TRANSFORMS = ("fft", "rfft", "irfft")
 WELCH = ("welch_power", "welch_row_peaks")
 
 VARIANTS: tuple[Variant, ...] = (
     Variant("matmul, 16 by 16 a lane", "matmul", on_software, matmul_rows),
     Variant("matmul, shared tiles", "matmul", on_hardware, matmul_tiled),
-    Variant("softmax, workgroup a row", "softmax", on_hardware, softmax_group),
-    Variant("layer_norm, workgroup a row", "layer_norm", on_hardware, layer_norm_group),
-    Variant("rms_norm, workgroup a row", "rms_norm", on_hardware, rms_norm_group),
+    *(
+        Variant(f"{op}, workgroup a row", op, on_hardware, line.group_recipe(op))
+        for op in LINES
+    ),
     *(
         Variant(f"{op}, lane a row", op, on_software, fft.lane_recipe(op))
         for op in TRANSFORMS
