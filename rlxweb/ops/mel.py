@@ -9,6 +9,7 @@ RLX's is. Composed of other ops; owns no shader.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 from rlxweb.errors import DTypeError, ShapeError
@@ -16,7 +17,7 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose
 from rlxweb.ir.op import Attrs, Op, TensorType, Tolerance, Types, registry
-from rlxweb.ir.sample import Drawn, Sample
+from rlxweb.ir.sample import Drawn, Sample, spelled
 from rlxweb.ir.shape import numel, show
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.fft_compose import zeros
@@ -78,12 +79,8 @@ def _backward(xp: Any, attrs: Attrs, spectrum: Any, filters: Any, grad: Any) -> 
     n, bins = spectrum.shape[-1] // 2, filters.shape[-1]
     power = 2.0 * (slope @ filters)
     rest = xp.zeros((*spectrum.shape[:-1], n - bins), dtype=spectrum.dtype)
-    parts = (
-        spectrum[..., :bins] * power,
-        rest,
-        spectrum[..., n : n + bins] * power,
-        rest,
-    )
+    re, im = spectrum[..., :bins] * power, spectrum[..., n : n + bins] * power
+    parts = (re, rest, im, rest)
     return xp.concatenate(parts, axis=-1).astype(spectrum.dtype)
 
 
@@ -140,37 +137,35 @@ def _drawn(
 
 
 _DRAWN = (
-    _drawn((), 1, 5),
-    _drawn((3,), 2, 12),
-    _drawn((4,), 30, 7),
-    _drawn((2, 3), 64, 20),
-    _drawn((0,), 8, 4),
-    _drawn((65_537,), 1, 1),
-    _drawn((2,), 31, 1),
+    *(
+        _drawn(lead, n, mels)
+        for lead, (n, mels) in spelled(
+            "()@1x5 3@2x12 4@30x7 2x3@64x20 0@8x4 65537@1x1 2@31x1"
+        )
+    ),
     _drawn((3,), 16, 6, DType.F64),
+)
+_log_mel_op = partial(
+    Op, traits=frozenset({"spectral", "floats_only", "host_sync"}), flops=_flops
 )
 
 registry.register_all(
-    Op(
+    _log_mel_op(
         name="log_mel",
         arity=2,
         infer=_infer_log_mel,
         reference=_log_mel,
         lower=Compose(_build_log_mel),
-        traits=frozenset({"spectral", "floats_only", "host_sync"}),
-        flops=_flops,
         tolerance=Tolerance(rtol=1e-5, atol=1e-5),
         samples=tuple(Sample(drawn[:2]) for drawn in _DRAWN),
         doc="Whisper-style log-mel [..., M] of a block spectrum [..., 2n].",
     ),
-    Op(
+    _log_mel_op(
         name="log_mel_backward",
         arity=3,
         infer=_infer_backward,
         reference=_backward,
         lower=Compose(_build_backward),
-        traits=frozenset({"spectral", "floats_only", "host_sync"}),
-        flops=_flops,
         tolerance=Tolerance(rtol=1e-4, atol=1e-5, relative_to_peak=True),
         samples=tuple(Sample(drawn) for drawn in _DRAWN),
         doc="Gradient of log_mel with respect to the spectrum.",

@@ -8,16 +8,15 @@ geometry lives in `rlxweb.recipes.fft_calls`; no device is known here.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from rlxweb.errors import AttributeRefused, DTypeError, ShapeError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Compose, Expr, Kernel, Recipe
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Types, registry
-from rlxweb.ir.sample import Drawn, Sample
+from rlxweb.ir.sample import Drawn, Sample, spelled
 from rlxweb.ir.shape import numel, show
-from rlxweb.ir.tensor import Tensor
 from rlxweb.ops import fft_compose as compose
 from rlxweb.recipes import fft_calls as calls
 
@@ -204,76 +203,54 @@ _IRFFT_SAMPLES = (
         for n in (24, 67, 134, 15)
         for norm in _NORMS
     ),
-    Sample((Drawn((65_537, 4)),), {"n": 3}),
-    Sample((Drawn((65_537, 4)),), {"n": 2}),
-    Sample((Drawn((0, 10)),), {"n": 8}),
-    Sample((Drawn((1, 8194)),), {"n": 8192}),
-    Sample((Drawn((2,)),), {"n": 1}),
+    *(
+        Sample((Drawn(shape),), {"n": n})
+        for shape, (n,) in spelled("65537x4@3 65537x4@2 0x10@8 1x8194@8192 2@1")
+    ),
     Sample((Drawn((2, 18), DType.F16),), {"n": 16}),
     Sample((Drawn((2, 64), DType.F64),), {"n": 63}),
 )
 _PSD_SAMPLES = (
     *(Sample((Drawn(s), Drawn(s))) for s in ((1,), (5, 129), (65_537, 2), (0, 3))),
-    Sample((Drawn((3, 4), DType.F16), Drawn((3, 4), DType.F16))),
-    Sample((Drawn((3, 4), DType.F64), Drawn((3, 4), DType.F64))),
+    *(Sample((Drawn((3, 4), d), Drawn((3, 4), d))) for d in (DType.F16, DType.F64)),
 )
 
 
-def _transform(
-    name: str,
-    infer: Callable[[Types, Attrs], TensorType],
-    reference: Callable[..., Any],
-    recipe: Callable[[Types, TensorType, Attrs], Recipe],
-    build: Callable[..., Tensor],
-    attrs: tuple[Attr, ...],
-    samples: tuple[Sample, ...],
-    doc: str,
-) -> Op:
-    return Op(
-        name=name,
-        infer=infer,
-        reference=reference,
-        lower=Kernel(recipe, otherwise=Compose(build)),
-        attrs=attrs,
-        traits=frozenset({"spectral", "floats_only"}),
-        flops=fft_flops,
-        work=fft_work,
-        tolerance=TRANSFORM,
-        samples=samples,
-        doc=doc,
-    )
-
+_transform = partial(
+    Op,
+    traits=frozenset({"spectral", "floats_only"}),
+    flops=fft_flops,
+    work=fft_work,
+    tolerance=TRANSFORM,
+)
 
 registry.register_all(
     _transform(
-        "fft",
-        _infer_fft,
-        _fft,
-        _fft_recipe,
-        compose.build_fft,
-        (Attr("inverse", "bool", False), NORM),
-        _FFT_SAMPLES,
-        "Complex FFT of the last axis, block layout [..., 2N], any N.",
+        name="fft",
+        infer=_infer_fft,
+        reference=_fft,
+        lower=Kernel(_fft_recipe, Compose(compose.build_fft)),
+        attrs=(Attr("inverse", "bool", False), NORM),
+        samples=_FFT_SAMPLES,
+        doc="Complex FFT of the last axis, block layout [..., 2N], any N.",
     ),
     _transform(
-        "rfft",
-        _infer_rfft,
-        _rfft,
-        _rfft_recipe,
-        compose.build_rfft,
-        (NORM,),
-        _RFFT_SAMPLES,
-        "Half spectrum of real rows: [..., n] to block [..., 2 (n // 2 + 1)].",
+        name="rfft",
+        infer=_infer_rfft,
+        reference=_rfft,
+        lower=Kernel(_rfft_recipe, Compose(compose.build_rfft)),
+        attrs=(NORM,),
+        samples=_RFFT_SAMPLES,
+        doc="Half spectrum of real rows: [..., n] to block [..., 2 (n // 2 + 1)].",
     ),
     _transform(
-        "irfft",
-        _infer_irfft,
-        _irfft,
-        _irfft_recipe,
-        compose.build_irfft,
-        (Attr("n", "int"), NORM),
-        _IRFFT_SAMPLES,
-        "Real rows [..., n] of a half spectrum; imaginary ends are ignored.",
+        name="irfft",
+        infer=_infer_irfft,
+        reference=_irfft,
+        lower=Kernel(_irfft_recipe, Compose(compose.build_irfft)),
+        attrs=(Attr("n", "int"), NORM),
+        samples=_IRFFT_SAMPLES,
+        doc="Real rows [..., n] of a half spectrum; imaginary ends are ignored.",
     ),
     Op(
         name="psd",

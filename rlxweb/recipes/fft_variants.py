@@ -318,7 +318,7 @@ def _rule(
         types: Types, out: TensorType, attrs: Mapping[str, Any], limits: Limits
     ) -> Recipe | None:
         *lead, width = types[0].shape
-        n = {"fft": width // 2, "rfft": width}.get(op) or attrs["n"]
+        n = attrs["n"] if op == "irfft" else width // 2 if op == "fft" else width
         smooth = choose(types, calls.smooth_lengths(n, op != "fft"), limits)
         if smooth is None:
             return None
