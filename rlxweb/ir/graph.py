@@ -19,7 +19,7 @@ from rlxweb.errors import DTypeError, GraphError, RlxError
 from rlxweb.ir.builder import Builder
 from rlxweb.ir.dtype import DType, DTypeLike, as_dtype, cast_whole
 from rlxweb.ir.op import Op, TensorType, registry
-from rlxweb.ir.shape import as_shape, show
+from rlxweb.ir.shape import as_shape, bad_dtype, show
 from rlxweb.ir.tensor import Tensor
 
 
@@ -239,8 +239,8 @@ def typed(
     try:
         checked = op.check_attrs(attrs)
         if op.has("floats_only") and not all(t.dtype.is_float for t in types):
-            raise DTypeError(
-                "", "takes floats only", "f16, f32 or f64", "cast the operand first"
+            raise bad_dtype(
+                "takes floats only", "f16, f32 or f64", "cast the operand first"
             )
         kind = op.output_type(types, checked)
         as_shape(kind.shape)

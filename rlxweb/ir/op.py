@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from rlxweb.errors import AttributeRefused, GraphError, UnknownOp, did_you_mean
+from rlxweb.errors import GraphError, UnknownOp, did_you_mean
 from rlxweb.ir.dtype import DType, as_dtype
 from rlxweb.ir.lowering import Lowering
 from rlxweb.ir.sample import Sample
-from rlxweb.ir.shape import Shape, numel, show
+from rlxweb.ir.shape import Shape, bad_attribute, numel, show
 from rlxweb.names import from_above
 
 Attrs = Mapping[str, Any]
@@ -104,12 +104,11 @@ class Attr:
         try:
             value = _CANONICAL[self.kind](value)
         except (TypeError, ValueError, GraphError):
-            raise AttributeRefused(
-                "", f"attribute {self.name}={value!r} is not of kind {self.kind}"
+            raise bad_attribute(
+                f"attribute {self.name}={value!r} is not of kind {self.kind}"
             ) from None
         if self.allowed and value not in self.allowed:
-            raise AttributeRefused(
-                "",
+            raise bad_attribute(
                 f"attribute {self.name}={value!r}",
                 "allowed: " + ", ".join(str(a) for a in self.allowed),
             )
@@ -211,8 +210,7 @@ class Op:
         known = {a.name for a in self.attrs}
         for name in given:
             if name not in known:
-                raise AttributeRefused(
-                    "",
+                raise bad_attribute(
                     f"unknown attribute {name!r}",
                     "known: " + (", ".join(sorted(known)) or "none"),
                 )
@@ -220,7 +218,7 @@ class Op:
         for attr in self.attrs:
             value = given.get(attr.name, attr.default)
             if value is REQUIRED:
-                raise AttributeRefused("", f"attribute {attr.name!r} is required")
+                raise bad_attribute(f"attribute {attr.name!r} is required")
             out[attr.name] = attr.check(value)
         return out
 

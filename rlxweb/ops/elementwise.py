@@ -11,12 +11,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from rlxweb.errors import DTypeError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Expr
 from rlxweb.ir.op import EXACT, Attr, Attrs, Op, TensorType, Tolerance, Types, registry
 from rlxweb.ir.sample import Drawn, Sample, spelled
-from rlxweb.ir.shape import Shape, broadcast
+from rlxweb.ir.shape import Shape, bad_dtype, broadcast
 
 FLOATS = frozenset({DType.F16, DType.F32, DType.F64})
 INTEGERS = frozenset({DType.I32, DType.U32, DType.I64})
@@ -38,8 +37,7 @@ def need(types: Types, allowed: frozenset[DType]) -> None:
     for at, one in enumerate(types):
         if one.dtype not in allowed:
             names = ", ".join(d.label for d in DType if d in allowed)
-            raise DTypeError(
-                "",
+            raise bad_dtype(
                 f"operand {at} is {one.dtype}",
                 f"it takes {names}",
                 "cast the operand first",
@@ -51,8 +49,7 @@ def same_dtype(types: Types) -> DType:
     first = types[0].dtype
     for one in types[1:]:
         if one.dtype is not first:
-            raise DTypeError(
-                "",
+            raise bad_dtype(
                 f"operands are {first} and {one.dtype}",
                 "all must have one dtype; nothing is promoted",
                 "cast one of them",
@@ -185,8 +182,7 @@ _TRUTHS = _one(_of(DType.BOOL, 0, 1), _of(DType.BOOL, 0, 1))
 
 def _chosen(types: Types, attrs: Attrs) -> TensorType:
     if types[0].dtype is not DType.BOOL:
-        raise DTypeError(
-            "",
+        raise bad_dtype(
             f"the condition is {types[0].dtype}",
             "a condition is bool",
             "compare it with something: g.ne(condition, 0)",

@@ -10,14 +10,13 @@ from __future__ import annotations
 import itertools
 from typing import Any, NamedTuple
 
-from rlxweb.errors import ShapeError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.layout import Layout, row_major
 from rlxweb.ir.lowering import Access, Axis, Call, Compose, Kernel, Recipe, Ref
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ir.shape import Shape, broadcast, numel, show
+from rlxweb.ir.shape import Shape, bad_shape, broadcast, numel, show
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.elementwise import NUMBERS, need, same_dtype
 
@@ -40,14 +39,12 @@ def _infer(types: Types, attrs: Attrs) -> TensorType:
     dtype = same_dtype(types)
     need(types, NUMBERS)
     if x.rank < 2 or y.rank < 2:
-        raise ShapeError(
-            "",
+        raise bad_shape(
             f"matmul requires rank >= 2, got {x.rank} and {y.rank}",
             hint="reshape a vector to one row or one column",
         )
     if x.shape[-1] != y.shape[-2]:
-        raise ShapeError(
-            "",
+        raise bad_shape(
             f"matmul K mismatch: {x.shape[-1]} vs {y.shape[-2]}",
             "the last dimension of x is the last but one of y",
             "transpose one of them",
@@ -59,8 +56,7 @@ def _infer(types: Types, attrs: Attrs) -> TensorType:
 def _infer_fused(types: Types, attrs: Attrs) -> TensorType:
     out, bias = _infer(types, attrs), types[2]
     if bias.shape not in ((), (1,), out.shape[-1:]):
-        raise ShapeError(
-            "",
+        raise bad_shape(
             f"bias {show(bias.shape)}",
             f"a bias is a scalar or one value for each of {out.shape[-1]} columns",
             "add a larger term with add",

@@ -12,13 +12,12 @@ import math
 from functools import partial
 from typing import Any
 
-from rlxweb.errors import DTypeError, ShapeError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose
 from rlxweb.ir.op import Attrs, Op, TensorType, Tolerance, Types, registry
 from rlxweb.ir.sample import Drawn, Sample, spelled
-from rlxweb.ir.shape import numel, show
+from rlxweb.ir.shape import bad_dtype, bad_shape, numel, show
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.fft_compose import zeros
 from rlxweb.ops.spectral import block_length
@@ -33,27 +32,25 @@ def _infer_log_mel(types: Types, attrs: Attrs) -> TensorType:
     spectrum, filters = types[:2]
     bins = block_length(spectrum) // 2 + 1
     if filters.rank != 2 or filters.shape[1] != bins:
-        raise ShapeError(
-            "",
+        raise bad_shape(
             f"filters {show(filters.shape)} beside a spectrum of {bins} bins",
             f"filters are [mels, {bins}]",
             "one row of weights over n // 2 + 1 bins for every mel band",
         )
     if filters.shape[0] < 1:
-        raise ShapeError("", "no mel bands", "filters have at least 1 row, got 0")
+        raise bad_shape("no mel bands", "filters have at least 1 row, got 0")
     if any(t.dtype is not spectrum.dtype for t in types):
         said = ", ".join(str(t.dtype) for t in types)
-        raise DTypeError("", f"operands differ: {said}", hint="cast them to one type")
+        raise bad_dtype(f"operands differ: {said}", hint="cast them to one type")
     if spectrum.dtype is DType.F16:
-        raise DTypeError("", "operands are f16", "f32 or f64: 1e-10 is 0 in f16")
+        raise bad_dtype("operands are f16", "f32 or f64: 1e-10 is 0 in f16")
     return TensorType((*spectrum.shape[:-1], filters.shape[0]), spectrum.dtype)
 
 
 def _infer_backward(types: Types, attrs: Attrs) -> TensorType:
     out = _infer_log_mel(types, attrs)
     if types[2].shape != out.shape:
-        raise ShapeError(
-            "",
+        raise bad_shape(
             f"gradient {show(types[2].shape)}",
             f"log_mel gives {show(out.shape)}, and so is its gradient",
         )

@@ -11,26 +11,32 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from rlxweb.errors import AttributeRefused, ShapeError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.layout import Layout
 from rlxweb.ir.lowering import Join, View
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, no_flops, registry
 from rlxweb.ir.sample import Drawn, Sample, spelled
-from rlxweb.ir.shape import Shape, as_shape, normal_axis, show, solve_reshape
+from rlxweb.ir.shape import (
+    Shape,
+    as_shape,
+    bad_attribute,
+    bad_shape,
+    normal_axis,
+    show,
+    solve_reshape,
+)
 from rlxweb.ops.elementwise import same_dtype
 
 
 def permutation(perm: Sequence[int], rank: int) -> tuple[int, ...]:
     """`perm` counted from the front: each axis once. Errors  AttributeRefused."""
     if len(perm) != rank:
-        raise AttributeRefused(
-            "", f"perm {tuple(perm)} names {len(perm)} axes", f"the operand has {rank}"
+        raise bad_attribute(
+            f"perm {tuple(perm)} names {len(perm)} axes", f"the operand has {rank}"
         )
     found = tuple(normal_axis(p, rank) for p in perm)
     if sorted(found) != list(range(rank)):
-        raise AttributeRefused(
-            "",
+        raise bad_attribute(
             f"perm {tuple(perm)} names an axis twice",
             f"it must hold each of 0 … {rank - 1} once",
         )
@@ -52,8 +58,7 @@ def _narrowed(types: Types, attrs: Attrs) -> TensorType:
     axis = normal_axis(attrs["axis"], len(shape))
     start, length = attrs["start"], attrs["length"]
     if not shape or start < 0 or length < 0 or start + length > shape[axis]:
-        raise ShapeError(
-            "",
+        raise bad_shape(
             f"start {start}, length {length} on axis {axis} of {show(shape)}",
             "start >= 0, length >= 0 and start + length <= "
             f"{shape[axis] if shape else 'a dimension (rank 0 has none)'}",
@@ -68,8 +73,7 @@ def _expanded(types: Types, attrs: Attrs) -> TensorType:
     if len(target) < len(shape) or any(
         have not in (1, want) for have, want in zip(shape, tail, strict=True)
     ):
-        raise ShapeError(
-            "",
+        raise bad_shape(
             f"cannot expand {show(shape)} to {show(target)}",
             "right-aligned, each dimension must be 1 or the target's",
             "reshape it first so that the axes line up",
@@ -81,8 +85,8 @@ def _joined(types: Types, attrs: Attrs) -> TensorType:
     dtype = same_dtype(types)
     first = types[0].shape
     if not first:
-        raise ShapeError(
-            "", "rank 0 has no axis to join on", hint="reshape the operands to [1]"
+        raise bad_shape(
+            "rank 0 has no axis to join on", hint="reshape the operands to [1]"
         )
     axis = normal_axis(attrs["axis"], len(first))
     for at, one in enumerate(types[1:], 1):
@@ -91,8 +95,7 @@ def _joined(types: Types, attrs: Attrs) -> TensorType:
             for a, (have, want) in enumerate(zip(one.shape, first, strict=True))
         )
         if not same:
-            raise ShapeError(
-                "",
+            raise bad_shape(
                 f"operand {at} is {show(one.shape)}, operand 0 is {show(first)}",
                 f"all dimensions but axis {axis} must agree",
                 "narrow or expand the odd one",

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from rlxweb.errors import AttributeRefused, ShapeError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import (
@@ -27,7 +26,7 @@ from rlxweb.ir.lowering import (
 )
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Types, registry
 from rlxweb.ir.sample import Drawn, Sample, spelled
-from rlxweb.ir.shape import Shape, normal_axis, show
+from rlxweb.ir.shape import Shape, bad_attribute, bad_shape, normal_axis, show
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.elementwise import same_dtype
 from rlxweb.ops.linalg import widened
@@ -44,14 +43,13 @@ def _infer_norm(types: Types, attrs: Attrs) -> TensorType:
     n = x.shape[normal_axis(attrs["axis"], x.rank)]
     for name, one in zip(("gamma", "beta"), types[1:], strict=True):
         if one.shape != (n,):
-            raise ShapeError(
-                "",
+            raise bad_shape(
                 f"{name} {show(one.shape)}",
                 f"axis {attrs['axis']} of {show(x.shape)} wants [{n}]",
                 "one value for each element of the axis",
             )
     if not attrs["eps"] >= 0.0 or math.isinf(attrs["eps"]):
-        raise AttributeRefused("", f"eps {attrs['eps']}", "eps is finite and >= 0")
+        raise bad_attribute(f"eps {attrs['eps']}", "eps is finite and >= 0")
     return x
 
 

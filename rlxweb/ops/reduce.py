@@ -12,12 +12,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from rlxweb.errors import ShapeError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Compose, Kernel, Recipe
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Types, registry
 from rlxweb.ir.sample import Drawn, Sample, spelled
-from rlxweb.ir.shape import Shape, normal_axes, show
+from rlxweb.ir.shape import Shape, bad_shape, normal_axes, show
 from rlxweb.ops.elementwise import FLOATS, NUMBERS, is_float, need
 from rlxweb.recipes.reduce_calls import Kind, reduction
 
@@ -51,8 +50,7 @@ def _infer(types: Types, attrs: Attrs) -> TensorType:
 def _infer_nonempty(types: Types, attrs: Attrs) -> TensorType:
     found = _infer(types, attrs)
     if count_of(types[0].shape, attrs["axes"]) == 0:
-        raise ShapeError(
-            "",
+        raise bad_shape(
             f"nothing to reduce: axes {attrs['axes']} of {show(types[0].shape)}",
             "the reduced axes hold 0 elements; at least 1 is needed",
             "leave the empty case out, or use sum or prod",

@@ -9,18 +9,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlxweb.errors import (
-    AttributeRefused,
-    DTypeError,
-    IndexRefused,
-    ShapeError,
-    Unsupported,
-)
+from rlxweb.errors import IndexRefused, Unsupported
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Compose, Kernel, Recipe
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, no_flops, registry
 from rlxweb.ir.sample import Drawn, Sample, spelled
-from rlxweb.ir.shape import Shape, normal_axis, numel, show
+from rlxweb.ir.shape import (
+    Shape,
+    bad_attribute,
+    bad_dtype,
+    bad_shape,
+    normal_axis,
+    numel,
+    show,
+)
 from rlxweb.ops.elementwise import INTEGERS, NUMBERS, need
 from rlxweb.ops.reduce import SUMMED, accumulator
 from rlxweb.recipes.select_calls import gather_recipe, scan_recipe, topk_recipe
@@ -34,18 +36,16 @@ def around(shape: Shape, axis: int) -> tuple[int, int, int]:
 def _gathered(types: Types, attrs: Attrs) -> TensorType:
     table, indices = types
     if indices.dtype not in INTEGERS:
-        raise DTypeError(
-            "",
+        raise bad_dtype(
             f"the indices are {indices.dtype}",
             "indices are i32, u32 or i64",
             "cast them",
         )
     if not table.shape:
-        raise ShapeError("", "the table has rank 0", "it needs an axis to index")
+        raise bad_shape("the table has rank 0", "it needs an axis to index")
     axis = normal_axis(attrs["axis"], table.rank)
     if table.shape[axis] == 0 and indices.numel:
-        raise ShapeError(
-            "",
+        raise bad_shape(
             f"axis {axis} of the table {show(table.shape)} is empty",
             f"none of the {indices.numel} indices can be inside 0 rows",
         )
@@ -139,10 +139,10 @@ def _top(types: Types, attrs: Attrs) -> TensorType:
     need(types, NUMBERS)
     shape, k = types[0].shape, attrs["k"]
     if not shape:
-        raise ShapeError("", "rank 0 has no last axis", hint="reshape it to [1]")
+        raise bad_shape("rank 0 has no last axis", hint="reshape it to [1]")
     if not 1 <= k <= shape[-1]:
-        raise AttributeRefused(
-            "", f"k is {k}", f"1 <= k <= {shape[-1]}, the last axis of {show(shape)}"
+        raise bad_attribute(
+            f"k is {k}", f"1 <= k <= {shape[-1]}, the last axis of {show(shape)}"
         )
     return TensorType((*shape[:-1], k), DType.I32)
 
@@ -201,7 +201,7 @@ _TOPK = Op(
 def _running(types: Types, attrs: Attrs) -> TensorType:
     need(types, NUMBERS)
     if not types[0].shape:
-        raise ShapeError("", "rank 0 has no axis to run along", hint="reshape to [1]")
+        raise bad_shape("rank 0 has no axis to run along", hint="reshape to [1]")
     normal_axis(attrs["axis"], types[0].rank)
     return types[0]
 

@@ -11,12 +11,11 @@ import math
 from functools import partial
 from typing import Any
 
-from rlxweb.errors import AttributeRefused, DTypeError, ShapeError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Compose, Expr, Kernel, Recipe
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Types, registry
 from rlxweb.ir.sample import Drawn, Sample, spelled
-from rlxweb.ir.shape import numel, show
+from rlxweb.ir.shape import bad_attribute, bad_dtype, bad_shape, numel, show
 from rlxweb.ops import fft_compose as compose
 from rlxweb.recipes import fft_calls as calls
 
@@ -33,8 +32,7 @@ def numpy_norm(inverse: bool, norm: str) -> str:
 def row_length(kind: TensorType, what: str = "the transform") -> int:
     """Length of the last axis, at least 1. Errors  ShapeError."""
     if kind.rank < 1 or kind.shape[-1] < 1:
-        raise ShapeError(
-            "",
+        raise bad_shape(
             f"{what} needs a last axis of at least 1, got {show(kind.shape)}",
             hint="the rows to work on lie along the last axis",
         )
@@ -45,8 +43,7 @@ def block_length(kind: TensorType) -> int:
     """N of a block tensor [..., 2N]. Errors  ShapeError when the axis is odd."""
     width = row_length(kind, "a block tensor [re | im]")
     if width % 2:
-        raise ShapeError(
-            "",
+        raise bad_shape(
             f"a block tensor has an even last axis, got {width}",
             "N real parts, then N imaginary parts",
             "concat the real and the imaginary part along the last axis",
@@ -124,10 +121,9 @@ def _rfft_recipe(types: Types, out: TensorType, attrs: Attrs) -> Recipe:
 def _infer_irfft(types: Types, attrs: Attrs) -> TensorType:
     bins, n = block_length(types[0]), attrs["n"]
     if n < 1:
-        raise AttributeRefused("", f"n = {n}", "a row has at least 1 value")
+        raise bad_attribute(f"n = {n}", "a row has at least 1 value")
     if bins != n // 2 + 1:
-        raise ShapeError(
-            "",
+        raise bad_shape(
             f"{bins} bins do not make rows of {n}",
             f"n = {n} needs n // 2 + 1 = {n // 2 + 1} bins",
             f"{bins} bins make rows of {2 * bins - 2} or {2 * bins - 1}",
@@ -149,14 +145,13 @@ def _irfft_recipe(types: Types, out: TensorType, attrs: Attrs) -> Recipe:
 def _infer_psd(types: Types, attrs: Attrs) -> TensorType:
     re, im = types
     if re.shape != im.shape:
-        raise ShapeError(
-            "",
+        raise bad_shape(
             f"the parts differ: {show(re.shape)} and {show(im.shape)}",
             "real and imaginary part have one shape",
         )
     if re.dtype is not im.dtype:
-        raise DTypeError(
-            "", f"the parts differ: {re.dtype} and {im.dtype}", hint="cast one of them"
+        raise bad_dtype(
+            f"the parts differ: {re.dtype} and {im.dtype}", hint="cast one of them"
         )
     row_length(re, "psd")
     return re

@@ -10,12 +10,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from rlxweb.errors import AttributeRefused, DTypeError, ShapeError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose, Kernel, Recipe, Ref
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Trait, Types, registry
-from rlxweb.ir.shape import show
+from rlxweb.ir.shape import bad_attribute, bad_dtype, bad_shape, show
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.fft_compose import constant, zeros
 from rlxweb.ops.frames import frames_of
@@ -35,17 +34,17 @@ from rlxweb.recipes.welch_plan import (
 def _floats(types: Types) -> None:
     if any(t.dtype not in (DType.F32, DType.F64) for t in types):
         said = ", ".join(str(t.dtype) for t in types)
-        raise DTypeError(
-            "", f"operands are {said}", "f32 or f64: powers overflow f16", "cast them"
+        raise bad_dtype(
+            f"operands are {said}", "f32 or f64: powers overflow f16", "cast them"
         )
     if any(t.dtype is not types[0].dtype for t in types):
         said = " and ".join(str(t.dtype) for t in types)
-        raise DTypeError("", f"operands differ: {said}", hint="cast one of them")
+        raise bad_dtype(f"operands differ: {said}", hint="cast one of them")
 
 
 def _rank(kind: TensorType, rank: int, what: str) -> None:
     if kind.rank != rank:
-        raise ShapeError("", f"{what} {show(kind.shape)}", f"it has rank {rank}")
+        raise bad_shape(f"{what} {show(kind.shape)}", f"it has rank {rank}")
 
 
 def plan_of(types: Types, attrs: Attrs) -> WelchPlan:
@@ -179,10 +178,9 @@ def _infer_welch_peaks(types: Types, attrs: Attrs) -> TensorType:
     _rank(types[0], 2, "spectra")
     bins, segments = block_length(types[0]) // 2 + 1, attrs["n_segments"]
     if segments < 1:
-        raise AttributeRefused("", f"n_segments = {segments}", "it is at least 1")
+        raise bad_attribute(f"n_segments = {segments}", "it is at least 1")
     if types[0].shape[0] % segments:
-        raise ShapeError(
-            "",
+        raise bad_shape(
             f"{types[0].shape[0]} spectra are not whole rows of {segments} segments",
             "row b, segment s is spectrum b * n_segments + s",
         )
