@@ -8,8 +8,9 @@ ones (`mm`, `sm`, `ln`) are RLX's. Nothing here knows what an op computes.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from inspect import Signature, signature
+from typing import Any, Concatenate, ParamSpec
 
 import numpy as np
 
@@ -19,6 +20,23 @@ from rlxweb.ir.spectral_builder import SpectralBuilder
 from rlxweb.ir.tensor import Number, Tensor
 
 Axes = int | Sequence[int] | None
+P = ParamSpec("P")
+
+
+def adding(
+    op: str, how: Callable[Concatenate[Any, str, P], Tensor], doc: str | None = None
+) -> Callable[Concatenate[Any, P], Tensor]:
+    """The method that adds `op` in the way of `how`, under its name and parameters."""
+
+    def method(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> Tensor:
+        return how(self, op, *args, **kwargs)
+
+    own, _, *rest = signature(how).parameters.values()
+    method.__dict__["__signature__"] = Signature(
+        [own, *rest], return_annotation="Tensor"
+    )
+    method.__name__, method.__qualname__, method.__doc__ = op, f"Builder.{op}", doc
+    return method
 
 
 class Builder(SpectralBuilder, ABC):
@@ -26,8 +44,6 @@ class Builder(SpectralBuilder, ABC):
 
     @abstractmethod
     def constant(self, value: Any, dtype: DTypeLike | None = None) -> Tensor: ...
-
-    # --- elementwise ------------------------------------------------------------
 
     def _pair(self, x: Tensor | Number, y: Tensor | Number) -> tuple[Tensor, Tensor]:
         """Numbers become constants of the other operand's dtype."""
@@ -58,44 +74,31 @@ class Builder(SpectralBuilder, ABC):
             )
         return self.constant(array, dtype)
 
-    def add(self, x: Tensor | Number, y: Tensor | Number) -> Tensor:
-        return self.apply("add", *self._pair(x, y))
+    def _unary(self, op: str, x: Tensor) -> Tensor:
+        return self.apply(op, x)
 
-    def sub(self, x: Tensor | Number, y: Tensor | Number) -> Tensor:
-        return self.apply("sub", *self._pair(x, y))
+    def _binary(self, op: str, x: Tensor | Number, y: Tensor | Number) -> Tensor:
+        return self.apply(op, *self._pair(x, y))
 
-    def mul(self, x: Tensor | Number, y: Tensor | Number) -> Tensor:
-        return self.apply("mul", *self._pair(x, y))
+    def _reduction(
+        self, op: str, x: Tensor, axes: Axes = None, keep_dim: bool = False
+    ) -> Tensor:
+        every = tuple(range(x.rank)) if axes is None else axes
+        return self.apply(op, x, axes=every, keep_dim=keep_dim)
 
-    def div(self, x: Tensor | Number, y: Tensor | Number) -> Tensor:
-        return self.apply("div", *self._pair(x, y))
-
-    def maximum(self, x: Tensor | Number, y: Tensor | Number) -> Tensor:
-        return self.apply("maximum", *self._pair(x, y))
-
-    def minimum(self, x: Tensor | Number, y: Tensor | Number) -> Tensor:
-        return self.apply("minimum", *self._pair(x, y))
-
-    def pow(self, x: Tensor | Number, y: Tensor | Number) -> Tensor:
-        return self.apply("pow", *self._pair(x, y))
-
-    def eq(self, x: Tensor | Number, y: Tensor | Number) -> Tensor:
-        return self.apply("eq", *self._pair(x, y))
-
-    def ne(self, x: Tensor | Number, y: Tensor | Number) -> Tensor:
-        return self.apply("ne", *self._pair(x, y))
-
-    def lt(self, x: Tensor | Number, y: Tensor | Number) -> Tensor:
-        return self.apply("lt", *self._pair(x, y))
-
-    def le(self, x: Tensor | Number, y: Tensor | Number) -> Tensor:
-        return self.apply("le", *self._pair(x, y))
-
-    def gt(self, x: Tensor | Number, y: Tensor | Number) -> Tensor:
-        return self.apply("gt", *self._pair(x, y))
-
-    def ge(self, x: Tensor | Number, y: Tensor | Number) -> Tensor:
-        return self.apply("ge", *self._pair(x, y))
+    add = adding("add", _binary)
+    sub = adding("sub", _binary)
+    mul = adding("mul", _binary)
+    div = adding("div", _binary)
+    maximum = adding("maximum", _binary)
+    minimum = adding("minimum", _binary)
+    pow = adding("pow", _binary)
+    eq = adding("eq", _binary)
+    ne = adding("ne", _binary)
+    lt = adding("lt", _binary)
+    le = adding("le", _binary)
+    gt = adding("gt", _binary)
+    ge = adding("ge", _binary)
 
     def where(
         self, condition: Tensor, x: Tensor | Number, y: Tensor | Number
@@ -110,59 +113,23 @@ class Builder(SpectralBuilder, ABC):
         """Any unary op by name, as RLX's `Activation(kind)`."""
         return self.apply(kind, x)
 
-    def gelu(self, x: Tensor) -> Tensor:
-        return self.apply("gelu", x)
-
-    def gelu_approx(self, x: Tensor) -> Tensor:
-        return self.apply("gelu_approx", x)
-
-    def silu(self, x: Tensor) -> Tensor:
-        return self.apply("silu", x)
-
-    def relu(self, x: Tensor) -> Tensor:
-        return self.apply("relu", x)
-
-    def sigmoid(self, x: Tensor) -> Tensor:
-        return self.apply("sigmoid", x)
-
-    def tanh(self, x: Tensor) -> Tensor:
-        return self.apply("tanh", x)
-
-    def exp(self, x: Tensor) -> Tensor:
-        return self.apply("exp", x)
-
-    def log(self, x: Tensor) -> Tensor:
-        return self.apply("log", x)
-
-    def sqrt(self, x: Tensor) -> Tensor:
-        return self.apply("sqrt", x)
-
-    def rsqrt(self, x: Tensor) -> Tensor:
-        return self.apply("rsqrt", x)
-
-    def neg(self, x: Tensor) -> Tensor:
-        return self.apply("neg", x)
-
-    def abs(self, x: Tensor) -> Tensor:
-        return self.apply("abs", x)
-
-    def sin(self, x: Tensor) -> Tensor:
-        return self.apply("sin", x)
-
-    def cos(self, x: Tensor) -> Tensor:
-        return self.apply("cos", x)
-
-    def tan(self, x: Tensor) -> Tensor:
-        return self.apply("tan", x)
-
-    def atan(self, x: Tensor) -> Tensor:
-        return self.apply("atan", x)
-
-    def round(self, x: Tensor) -> Tensor:
-        """To the nearest whole number, halves to even."""
-        return self.apply("round", x)
-
-    # --- movement ---------------------------------------------------------------
+    gelu = adding("gelu", _unary)
+    gelu_approx = adding("gelu_approx", _unary)
+    silu = adding("silu", _unary)
+    relu = adding("relu", _unary)
+    sigmoid = adding("sigmoid", _unary)
+    tanh = adding("tanh", _unary)
+    exp = adding("exp", _unary)
+    log = adding("log", _unary)
+    sqrt = adding("sqrt", _unary)
+    rsqrt = adding("rsqrt", _unary)
+    neg = adding("neg", _unary)
+    abs = adding("abs", _unary)
+    sin = adding("sin", _unary)
+    cos = adding("cos", _unary)
+    tan = adding("tan", _unary)
+    atan = adding("atan", _unary)
+    round = adding("round", _unary, "To the nearest whole number, halves to even.")
 
     def reshape(self, x: Tensor, shape: Sequence[int]) -> Tensor:
         return self.apply("reshape", x, shape=tuple(shape))
@@ -183,26 +150,11 @@ class Builder(SpectralBuilder, ABC):
         """`table.dims[:axis] ++ indices.dims ++ table.dims[axis+1:]`, as np.take."""
         return self.apply("gather", table, indices, axis=axis)
 
-    # --- reductions -------------------------------------------------------------
-
-    def _reduce(self, kind: str, x: Tensor, axes: Axes, keep_dim: bool) -> Tensor:
-        every = tuple(range(x.rank)) if axes is None else axes
-        return self.apply(kind, x, axes=every, keep_dim=keep_dim)
-
-    def sum(self, x: Tensor, axes: Axes = None, keep_dim: bool = False) -> Tensor:
-        return self._reduce("sum", x, axes, keep_dim)
-
-    def mean(self, x: Tensor, axes: Axes = None, keep_dim: bool = False) -> Tensor:
-        return self._reduce("mean", x, axes, keep_dim)
-
-    def max(self, x: Tensor, axes: Axes = None, keep_dim: bool = False) -> Tensor:
-        return self._reduce("max", x, axes, keep_dim)
-
-    def min(self, x: Tensor, axes: Axes = None, keep_dim: bool = False) -> Tensor:
-        return self._reduce("min", x, axes, keep_dim)
-
-    def prod(self, x: Tensor, axes: Axes = None, keep_dim: bool = False) -> Tensor:
-        return self._reduce("prod", x, axes, keep_dim)
+    sum = adding("sum", _reduction)
+    mean = adding("mean", _reduction)
+    max = adding("max", _reduction)
+    min = adding("min", _reduction)
+    prod = adding("prod", _reduction)
 
     def softmax(self, x: Tensor, axis: int = -1) -> Tensor:
         return self.apply("softmax", x, axis=axis)
@@ -213,8 +165,6 @@ class Builder(SpectralBuilder, ABC):
     def topk(self, x: Tensor, k: int) -> Tensor:
         """Indices (i32) of the k largest along the last axis, ties to the smaller."""
         return self.apply("topk", x, k=k)
-
-    # --- linear algebra and layers ----------------------------------------------
 
     def matmul(self, x: Tensor, y: Tensor) -> Tensor:
         return self.apply("matmul", x, y)
@@ -264,8 +214,6 @@ class Builder(SpectralBuilder, ABC):
     def custom_op(self, name: str, *inputs: Tensor, **attrs: Any) -> Tensor:
         """An op the user registered."""
         return self.apply(name, *inputs, **attrs)
-
-    # --- RLX's other spellings --------------------------------------------------
 
     mm = matmul
     sm = softmax

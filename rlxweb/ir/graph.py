@@ -19,7 +19,7 @@ from rlxweb.errors import DTypeError, GraphError, RlxError
 from rlxweb.ir.builder import Builder
 from rlxweb.ir.dtype import DType, DTypeLike, as_dtype, cast_whole
 from rlxweb.ir.op import Op, TensorType, registry
-from rlxweb.ir.shape import as_shape, show
+from rlxweb.ir.shape import as_shape, bad_dtype, show
 from rlxweb.ir.tensor import Tensor
 
 
@@ -96,8 +96,6 @@ class Graph(Builder):
         self.name = name
         self._all = _Contents()
 
-    # --- leaves -----------------------------------------------------------------
-
     def input(
         self, name: str, shape: Sequence[int] | int, dtype: DTypeLike = "f32"
     ) -> Tensor:
@@ -141,8 +139,6 @@ class Graph(Builder):
             raise
         kind = TensorType(as_shape(array.shape), as_dtype(array.dtype))
         return self._append("constant", (), {"value": Constant(array)}, kind, "")
-
-    # --- the one door -----------------------------------------------------------
 
     def apply(
         self, op_name: str, *inputs: Tensor, name: str = "", **attrs: Any
@@ -198,8 +194,6 @@ class Graph(Builder):
                 )
         self._all.outputs = tuple(t.id for t in outputs)
 
-    # --- reading ----------------------------------------------------------------
-
     @property
     def is_checked(self) -> bool:
         """Did every node come in through a door that runs the op's shape rule?"""
@@ -245,8 +239,8 @@ def typed(
     try:
         checked = op.check_attrs(attrs)
         if op.has("floats_only") and not all(t.dtype.is_float for t in types):
-            raise DTypeError(
-                "", "takes floats only", "f16, f32 or f64", "cast the operand first"
+            raise bad_dtype(
+                "takes floats only", "f16, f32 or f64", "cast the operand first"
             )
         kind = op.output_type(types, checked)
         as_shape(kind.shape)

@@ -9,15 +9,15 @@ records themselves live in `rlxweb.ops`; this file must not know any of them.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from rlxweb.errors import AttributeRefused, GraphError, UnknownOp, did_you_mean
+from rlxweb.errors import GraphError, UnknownOp, did_you_mean
 from rlxweb.ir.dtype import DType, as_dtype
 from rlxweb.ir.lowering import Lowering
 from rlxweb.ir.sample import Sample
-from rlxweb.ir.shape import Shape, numel, show
+from rlxweb.ir.shape import Shape, bad_attribute, numel, show
 from rlxweb.names import from_above
 
 Attrs = Mapping[str, Any]
@@ -104,12 +104,11 @@ class Attr:
         try:
             value = _CANONICAL[self.kind](value)
         except (TypeError, ValueError, GraphError):
-            raise AttributeRefused(
-                "", f"attribute {self.name}={value!r} is not of kind {self.kind}"
+            raise bad_attribute(
+                f"attribute {self.name}={value!r} is not of kind {self.kind}"
             ) from None
         if self.allowed and value not in self.allowed:
-            raise AttributeRefused(
-                "",
+            raise bad_attribute(
                 f"attribute {self.name}={value!r}",
                 "allowed: " + ", ".join(str(a) for a in self.allowed),
             )
@@ -123,7 +122,7 @@ def _integer(value: Any) -> int:
 
 
 def _boolean(value: Any) -> bool:
-    if not isinstance(value, (bool,)) and str(value) not in ("True", "False"):
+    if str(value) not in ("True", "False"):
         raise TypeError
     return bool(value)
 
@@ -135,11 +134,8 @@ def _text(value: Any) -> str:
 
 
 def _integers(value: Any) -> tuple[int, ...]:
-    return (
-        (_integer(value),)
-        if hasattr(value, "__index__")
-        else tuple(_integer(v) for v in value)
-    )
+    every = (value,) if hasattr(value, "__index__") else value
+    return tuple(_integer(v) for v in every)
 
 
 _CANONICAL: dict[str, Callable[[Any], Any]] = {
@@ -153,18 +149,23 @@ _CANONICAL: dict[str, Callable[[Any], Any]] = {
     "any": lambda v: v,
 }
 
-InferRule = Callable[[tuple[TensorType, ...], Attrs], TensorType]
-FlopsRule = Callable[[tuple[TensorType, ...], TensorType, Attrs], float]
-
-WorkRule = Callable[
-    [tuple[TensorType, ...], TensorType, Attrs], tuple[str, Mapping[str, int]]
-]
+InferRule = Callable[[Types, Attrs], TensorType]
+FlopsRule = Callable[[Types, TensorType, Attrs], float]
+WorkRule = Callable[[Types, TensorType, Attrs], tuple[str, Mapping[str, int]]]
 """(input types, output type, attrs) → kind and size, as in the table of `cost`."""
 
 
-def _one_flop_per_element(
-    inputs: tuple[TensorType, ...], out: TensorType, attrs: Attrs
-) -> float:
+def one_type(types: Types, attrs: Attrs) -> TensorType:
+    """The shape rule of an op that keeps its operand's shape and dtype."""
+    return types[0]
+
+
+def no_flops(inputs: Types, out: TensorType, attrs: Attrs) -> float:
+    """The arithmetic of an op that only moves values."""
+    return 0.0
+
+
+def _one_flop_per_element(inputs: Types, out: TensorType, attrs: Attrs) -> float:
     return float(out.numel)
 
 
@@ -184,7 +185,7 @@ class Op:
     """
 
     name: str
-    arity: int | tuple[int, int | None]
+    arity: int | tuple[int, int | None] = 1
     infer: InferRule
     reference: Callable[..., Any]
     lower: Lowering
@@ -209,8 +210,7 @@ class Op:
         known = {a.name for a in self.attrs}
         for name in given:
             if name not in known:
-                raise AttributeRefused(
-                    "",
+                raise bad_attribute(
                     f"unknown attribute {name!r}",
                     "known: " + (", ".join(sorted(known)) or "none"),
                 )
@@ -218,7 +218,7 @@ class Op:
         for attr in self.attrs:
             value = given.get(attr.name, attr.default)
             if value is REQUIRED:
-                raise AttributeRefused("", f"attribute {attr.name!r} is required")
+                raise bad_attribute(f"attribute {attr.name!r} is required")
             out[attr.name] = attr.check(value)
         return out
 
@@ -278,7 +278,7 @@ class Registry:
         self._aliases.update({alias: op.name for alias in op.aliases})
         return op
 
-    def register_all(self, ops: Iterable[Op]) -> None:
+    def register_all(self, *ops: Op) -> None:
         """Add the records of a family of the vocabulary; waits for nobody's lock."""
         for op in ops:
             self._added(op)

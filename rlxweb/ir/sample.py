@@ -51,3 +51,16 @@ class Sample:
         """The input arrays, the same for the same seed."""
         rng = np.random.default_rng(seed)
         return [one.draw(rng) for one in self.inputs]
+
+
+def spelled(text: str) -> tuple[tuple[Shape, ...], ...]:
+    """The rows of a table of shapes and axes; `x` joins numbers, `@` parts columns.
+
+    >>> spelled("4x7@-2 65537x2@() ()@0")
+    (((4, 7), (-2,)), ((65537, 2), ()), ((), (0,)))
+    """
+
+    def numbers(part: str) -> Shape:
+        return tuple(int(n) for n in part.split("x")) if part != "()" else ()
+
+    return tuple(tuple(map(numbers, row.split("@"))) for row in text.split())

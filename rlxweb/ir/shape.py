@@ -9,12 +9,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import partial
 
-from rlxweb.errors import ShapeError
+from rlxweb.errors import AttributeRefused, DTypeError, ShapeError
 
 Shape = tuple[int, ...]
 
 MAX_RANK = 8
+
+# What a rule refuses with: `doing` is filled in by `Graph.apply`.
+bad_shape = partial(ShapeError, "")
+bad_dtype = partial(DTypeError, "")
+bad_attribute = partial(AttributeRefused, "")
 
 
 def numel(shape: Sequence[int]) -> int:
@@ -33,20 +39,20 @@ def as_shape(value: int | Iterable[int]) -> Shape:
     out = []
     for dim in dims:
         if isinstance(dim, bool) or not hasattr(dim, "__index__"):
-            raise ShapeError("", f"a dimension must be an integer, got {dim!r}")
+            raise bad_shape(f"a dimension must be an integer, got {dim!r}")
         if dim.__index__() < 0:
-            raise ShapeError("", f"a dimension must be >= 0, got {dim} in {dims}")
+            raise bad_shape(f"a dimension must be >= 0, got {dim} in {dims}")
         out.append(dim.__index__())
     if len(out) > MAX_RANK:
-        raise ShapeError("", f"rank {len(out)}", f"rank is at most {MAX_RANK}")
+        raise bad_shape(f"rank {len(out)}", f"rank is at most {MAX_RANK}")
     return tuple(out)
 
 
 def normal_axis(axis: int, rank: int) -> int:
     """`axis` counted from the front; ShapeError when outside [-rank, rank)."""
     if not -rank <= axis < rank:
-        raise ShapeError(
-            "", f"axis {axis} is outside rank {rank}", f"allowed {-rank} … {rank - 1}"
+        raise bad_shape(
+            f"axis {axis} is outside rank {rank}", f"allowed {-rank} … {rank - 1}"
         )
     return axis % rank if rank else 0
 
@@ -55,7 +61,7 @@ def normal_axes(axes: Sequence[int], rank: int) -> tuple[int, ...]:
     """Sorted, distinct axes counted from the front."""
     found = tuple(normal_axis(a, rank) for a in axes)
     if len(set(found)) != len(found):
-        raise ShapeError("", f"axes {tuple(axes)} name the same axis twice")
+        raise bad_shape(f"axes {tuple(axes)} name the same axis twice")
     return tuple(sorted(found))
 
 
@@ -69,8 +75,7 @@ def broadcast(*shapes: Sequence[int]) -> Shape:
                 continue
             if out[at] not in (1, dim):
                 text = " with ".join(show(s) for s in shapes)
-                raise ShapeError(
-                    "",
+                raise bad_shape(
                     f"cannot broadcast {text}",
                     f"dimension {at - rank} is {out[at]} on one side and {dim} "
                     "on the other",
@@ -85,21 +90,19 @@ def solve_reshape(shape: Sequence[int], target: Sequence[int]) -> Shape:
     total = numel(shape)
     wild = [i for i, d in enumerate(target) if d == -1]
     if any(d < -1 for d in target):
-        raise ShapeError("", f"a dimension must be >= -1, got {tuple(target)}")
+        raise bad_shape(f"a dimension must be >= -1, got {tuple(target)}")
     if len(wild) > 1:
-        raise ShapeError("", f"only one -1 can be solved, got {tuple(target)}")
+        raise bad_shape(f"only one -1 can be solved, got {tuple(target)}")
     if wild:
         rest = math.prod(d for d in target if d != -1)
         if rest == 0 or total % rest:
-            raise ShapeError(
-                "",
+            raise bad_shape(
                 f"cannot reshape {show(shape)} to {show(target)}",
                 f"{total} elements do not divide into {rest}",
             )
         target = [total // rest if d == -1 else d for d in target]
     if numel(target) != total:
-        raise ShapeError(
-            "",
+        raise bad_shape(
             f"cannot reshape {show(shape)} to {show(target)}",
             f"{total} elements against {numel(target)}",
         )

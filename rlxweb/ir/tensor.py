@@ -6,6 +6,7 @@ shape and dtype errors appear at the line that wrote the expression.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,19 @@ if TYPE_CHECKING:
     from rlxweb.ir.graph import Graph
 
 Number = int | float | bool
+
+
+def _operator(
+    method: str, turned: bool = False
+) -> Callable[[Tensor, Tensor | Number], Tensor]:
+    """The builder's method over (self, other), or (other, self) when turned."""
+
+    def operator(self: Tensor, other: Tensor | Number) -> Tensor:
+        add: Callable[..., Tensor] = getattr(self.graph, method)
+        return add(other, self) if turned else add(self, other)
+
+    operator.__name__ = method
+    return operator
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,37 +62,16 @@ class Tensor:
             hint="use graph.where(condition, a, b)",
         )
 
-    # --- arithmetic -------------------------------------------------------------
-
-    def __add__(self, other: Tensor | Number) -> Tensor:
-        return self.graph.add(self, other)
-
-    def __radd__(self, other: Number) -> Tensor:
-        return self.graph.add(other, self)
-
-    def __sub__(self, other: Tensor | Number) -> Tensor:
-        return self.graph.sub(self, other)
-
-    def __rsub__(self, other: Number) -> Tensor:
-        return self.graph.sub(other, self)
-
-    def __mul__(self, other: Tensor | Number) -> Tensor:
-        return self.graph.mul(self, other)
-
-    def __rmul__(self, other: Number) -> Tensor:
-        return self.graph.mul(other, self)
-
-    def __truediv__(self, other: Tensor | Number) -> Tensor:
-        return self.graph.div(self, other)
-
-    def __rtruediv__(self, other: Number) -> Tensor:
-        return self.graph.div(other, self)
-
-    def __pow__(self, other: Tensor | Number) -> Tensor:
-        return self.graph.pow(self, other)
-
-    def __rpow__(self, other: Number) -> Tensor:
-        return self.graph.pow(other, self)
+    __add__ = _operator("add")
+    __radd__ = _operator("add", turned=True)
+    __sub__ = _operator("sub")
+    __rsub__ = _operator("sub", turned=True)
+    __mul__ = _operator("mul")
+    __rmul__ = _operator("mul", turned=True)
+    __truediv__ = _operator("div")
+    __rtruediv__ = _operator("div", turned=True)
+    __pow__ = _operator("pow")
+    __rpow__ = _operator("pow", turned=True)
 
     def __matmul__(self, other: Tensor) -> Tensor:
         return self.graph.matmul(self, other)
@@ -89,27 +82,12 @@ class Tensor:
     def __abs__(self) -> Tensor:
         return self.graph.abs(self)
 
-    # --- comparison -------------------------------------------------------------
-
-    def __lt__(self, other: Tensor | Number) -> Tensor:
-        return self.graph.lt(self, other)
-
-    def __le__(self, other: Tensor | Number) -> Tensor:
-        return self.graph.le(self, other)
-
-    def __gt__(self, other: Tensor | Number) -> Tensor:
-        return self.graph.gt(self, other)
-
-    def __ge__(self, other: Tensor | Number) -> Tensor:
-        return self.graph.ge(self, other)
-
-    def eq(self, other: Tensor | Number) -> Tensor:
-        return self.graph.eq(self, other)
-
-    def ne(self, other: Tensor | Number) -> Tensor:
-        return self.graph.ne(self, other)
-
-    # --- shape ------------------------------------------------------------------
+    __lt__ = _operator("lt")
+    __le__ = _operator("le")
+    __gt__ = _operator("gt")
+    __ge__ = _operator("ge")
+    eq = _operator("eq")
+    ne = _operator("ne")
 
     def reshape(self, *shape: int) -> Tensor:
         return self.graph.reshape(self, shape)

@@ -181,29 +181,21 @@ class Geometry:
         return part(begin, first), part(begin + first, size - first)
 
     def _refusal(self, piece: Piece, access: int | None) -> LimitExceeded:
-        doing = f"kernel '{self.call.shader}'"
+        limits = self.limits
+        if access is not None:
+            size = self.bound_bytes(access, piece)
+            problem = f"one piece needs a binding of {size:,} bytes"
+            cap = limits.max_storage_buffer_binding_size
+            rule = f"this device allows {cap:,} bytes"
+        elif self.turns(piece) > MAX_TURNS:
+            problem = f"one invocation would make {self.turns(piece):,.0f} loop turns"
+            rule = f"drivers end loops at {MAX_TURNS:,}"
+        else:
+            problem = f"it needs {self.groups(piece):,} workgroups at once"
+            side = limits.max_compute_workgroups_per_dimension
+            rule = f"this device takes {side:,} per dimension"
         hint = "use a smaller problem or device='cpu'"
-        if self.turns(piece) > MAX_TURNS and access is None:
-            return LimitExceeded(
-                doing,
-                f"one invocation would make {self.turns(piece):,.0f} loop turns",
-                f"drivers end loops at {MAX_TURNS:,}",
-                hint,
-            )
-        if access is None:
-            side = self.limits.max_compute_workgroups_per_dimension
-            return LimitExceeded(
-                doing,
-                f"it needs {self.groups(piece):,} workgroups at once",
-                f"this device takes {side:,} per dimension",
-                hint,
-            )
-        return LimitExceeded(
-            doing,
-            f"one piece needs a binding of {self.bound_bytes(access, piece):,} bytes",
-            f"this device allows {self.limits.max_storage_buffer_binding_size:,} bytes",
-            hint,
-        )
+        return LimitExceeded(f"kernel '{self.call.shader}'", problem, rule, hint)
 
 
 def fold(groups: int, side: int) -> tuple[int, int, int]:

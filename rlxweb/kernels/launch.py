@@ -84,10 +84,7 @@ def geometry_of(call: Call, dtypes: Sequence[DType], limits: Limits) -> Geometry
 
 
 def launches(
-    call: Call,
-    dtypes: Sequence[DType],
-    limits: Limits,
-    wide: Sequence[bool] = (),
+    call: Call, dtypes: Sequence[DType], limits: Limits, wide: Sequence[bool] = ()
 ) -> list[Launch]:
     """Every dispatch of a call. `dtypes` are those of its accesses, in order."""
     if any(axis.size == 0 and axis.kind != "serial" for axis in call.axes):

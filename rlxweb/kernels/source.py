@@ -18,13 +18,6 @@ from rlxweb.errors import GraphError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Call
 
-ALIAS = {
-    DType.F16: "F",
-    DType.F32: "F",
-    DType.I32: "I",
-    DType.U32: "U",
-    DType.BOOL: "B",
-}
 STORED = {
     DType.F16: "f16",
     DType.F32: "f32",
@@ -34,6 +27,7 @@ STORED = {
 }
 COMPUTED = {**STORED, DType.F16: "f32", DType.BOOL: "bool"}
 SCALARS = {"F": "f32", "I": "i32", "U": "u32", "B": "bool"}
+ALIAS = {dtype: computed[0].upper() for dtype, computed in COMPUTED.items()}
 
 
 @lru_cache(maxsize=256)

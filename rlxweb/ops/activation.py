@@ -13,9 +13,8 @@ from typing import Any
 
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Expr
-from rlxweb.ir.op import EXACT, Attrs, Op, TensorType, Tolerance, Types, registry
-from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ir.shape import Shape
+from rlxweb.ir.op import Attrs, Op, TensorType, Tolerance, Types, one_type, registry
+from rlxweb.ir.sample import Drawn, Sample, spelled
 from rlxweb.ops.elementwise import INTEGERS, NUMBERS, need
 
 Unary = Callable[[Any, Any], Any]
@@ -24,32 +23,19 @@ SMOOTH = Tolerance(rtol=2e-6, atol=6e-7)
 
 # Chebyshev coefficients (ours) of (1 + 2z) exp(z^2) erfc(z) in (z - 3) / (z + 3) over
 # z >= 0: all of them give 4e-15 relative, the first twelve 5e-9.
-_ERFC = (
-    1.17756257419656,
-    0.005353904539615684,
-    -0.09377550342284212,
-    0.05436652555744342,
-    -0.018976596707845527,
-    0.004453426061462941,
-    -0.0006335531710556808,
-    1.76617195232609e-05,
-    1.2841532864156236e-05,
-    -2.00722856586566e-06,
-    -1.8075227923297632e-07,
-    7.549828367814371e-08,
-    1.8856683237089556e-09,
-    -2.6995190616219136e-09,
-    -1.4601031494976268e-11,
-    1.0361612901021999e-10,
-    1.4754064636690601e-12,
-    -4.277551646225675e-12,
-    -2.077982230730413e-13,
-    1.8166579351941436e-13,
-    1.9526602557107253e-14,
-    -7.142064717413632e-15,
-    -1.9051427102567686e-15,
-    6.344924585732769e-16,
-)
+_ERFC = [
+    float(term)
+    for term in """
+    1.17756257419656 0.005353904539615684 -0.09377550342284212 0.05436652555744342
+    -0.018976596707845527 0.004453426061462941 -0.0006335531710556808
+    1.76617195232609e-05 1.2841532864156236e-05 -2.00722856586566e-06
+    -1.8075227923297632e-07 7.549828367814371e-08 1.8856683237089556e-09
+    -2.6995190616219136e-09 -1.4601031494976268e-11 1.0361612901021999e-10
+    1.4754064636690601e-12 -4.277551646225675e-12 -2.077982230730413e-13
+    1.8166579351941436e-13 1.9526602557107253e-14 -7.142064717413632e-15
+    -1.9051427102567686e-15 6.344924585732769e-16
+    """.split()
+]
 _ERFC_SINGLE = 12
 
 
@@ -93,17 +79,7 @@ def _in_single(function: Unary) -> Callable[..., Any]:
     return reference
 
 
-# --- samples ------------------------------------------------------------------------
-
-_SHAPES: tuple[Shape, ...] = (
-    (),
-    (1,),
-    (13,),
-    (8, 16),
-    (0, 4),
-    (2, 3, 7),
-    (65_537, 2),
-)
+_SHAPES = [shape for (shape,) in spelled("() 1 13 8x16 0x4 2x3x7 65537x2")]
 
 
 def _drawn(low: float, high: float, *wide: tuple[float, float]) -> tuple[Sample, ...]:
@@ -120,39 +96,26 @@ def _integers(*dtypes: DType) -> tuple[Sample, ...]:
     return tuple(Sample((Drawn((9, 5), d, -1000, 1000),)) for d in dtypes)
 
 
-# --- records ------------------------------------------------------------------------
-
-
-# Arithmetic of one element, roughly: what NumPy spends on it in units of an addition.
-_FLOPS = {
-    "gelu": 60.0,
-    "gelu_approx": 25.0,
-    "silu": 15.0,
-    "sigmoid": 12.0,
-    "tanh": 12.0,
-    "relu": 1.0,
-    "sqrt": 2.0,
-    "rsqrt": 3.0,
-    "tan": 16.0,
-}
-
-
 def _smooth(
     name: str,
     text: str,
-    function: Unary,
     doc: str,
     samples: tuple[Sample, ...],
+    function: Unary | None = None,
     tolerance: Tolerance = SMOOTH,
     uses: tuple[str, ...] = (),
+    each: float = 8.0,
 ) -> Op:
-    """A function of floats only."""
-    each = _FLOPS.get(name, 8.0)
+    """A function of floats only.
+
+    function   xp's own of that name when left out
+    each       arithmetic of one element, roughly: what NumPy spends on it in units of
+               an addition
+    """
     return Op(
         name=name,
-        arity=1,
-        infer=lambda types, attrs: types[0],
-        reference=_in_single(function),
+        infer=one_type,
+        reference=_in_single(function or (lambda xp, x: getattr(xp, name)(x))),
         flops=lambda inputs, out, attrs: each * float(out.numel),
         lower=Expr(text, uses),
         traits=frozenset({"elementwise", "floats_only"}),
@@ -173,148 +136,142 @@ def _exact(
 
     return Op(
         name=name,
-        arity=1,
         infer=infer,
         reference=lambda xp, attrs, x: function(xp, x),
         lower=Expr(text),
         traits=frozenset({"elementwise"}),
-        tolerance=EXACT,
         samples=_drawn(-3, 3, (-1e9, 1e9))
         + _integers(*(d for d in DType if d in allowed & INTEGERS)),
         doc=doc,
     )
 
 
-def _relu(xp: Any, x: Any) -> Any:
-    return xp.maximum(x, xp.zeros_like(x))
+_GELU = Tolerance(rtol=2e-6, atol=1.5e-6)
+_TURNS = ((-100, 100), (-1e4, 1e4))
 
-
-_ACTIVATIONS = [
+registry.register_all(
     _smooth(
         "gelu",
         "F(0.5) * x * erfc(x * F(-0.70710678))",
-        gelu,
         "x times the normal distribution function (the erf form).",
         _drawn(-4, 4, (-30, 30)),
-        Tolerance(rtol=2e-6, atol=1.5e-6),
+        gelu,
+        _GELU,
         ("erf",),
+        each=60.0,
     ),
     _smooth(
         "gelu_approx",
         "F(0.5) * x * (F(1) + stable_tanh(F(0.79788456) * clamp(x, F(-20), F(20)) "
         "* (F(1) + F(0.044715) * clamp(x, F(-20), F(20)) * clamp(x, F(-20), F(20)))))",
-        gelu_approx,
         "gelu by 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).",
         _drawn(-4, 4, (-30, 30)),
-        Tolerance(rtol=2e-6, atol=1.5e-6),
+        gelu_approx,
+        _GELU,
         ("tanh",),
+        each=25.0,
     ),
     _smooth(
         "silu",
         "x * sigmoid(x)",
-        lambda xp, x: x * sigmoid(xp, x),
         "x times sigmoid(x).",
         _drawn(-4, 4, (-60, 60)),
+        lambda xp, x: x * sigmoid(xp, x),
         uses=("sigmoid",),
+        each=15.0,
     ),
-    _exact("relu", "max(x, X(0))", _relu, "The larger of x and 0.", NUMBERS),
+    _exact(
+        "relu",
+        "max(x, X(0))",
+        lambda xp, x: xp.maximum(x, xp.zeros_like(x)),
+        "The larger of x and 0.",
+        NUMBERS,
+    ),
     _smooth(
         "sigmoid",
         "sigmoid(x)",
-        sigmoid,
         "1 / (1 + exp(-x)).",
         _drawn(-4, 4, (-200, 200)),
+        sigmoid,
         uses=("sigmoid",),
+        each=12.0,
     ),
     _smooth(
         "tanh",
         "stable_tanh(x)",
-        lambda xp, x: xp.tanh(x),
         "The hyperbolic tangent.",
         _drawn(-4, 4, (-1e4, 1e4), (-0.01, 0.01)),
         uses=("tanh",),
+        each=12.0,
     ),
-]
-
-_ROOTS = [
     _smooth(
         "exp",
         "exp(x)",
-        lambda xp, x: xp.exp(x),
         "e to the power x. WGSL promises 3 + 2 |x| ULP.",
         _drawn(-4, 4, (-20, 20), (-80, 80)),
-        Tolerance(rtol=1.5e-5, atol=1e-36),
+        tolerance=Tolerance(rtol=1.5e-5, atol=1e-36),
     ),
     _smooth(
         "log",
         # A driver is known that says log(0) = -88.
         "select(log(x), F(-1) / abs(x), x == F(0))",
-        lambda xp, x: xp.log(x),
         "The natural logarithm, for x > 0. WGSL promises 2^-21 near 1. Of 0 it is "
         "-infinity where the device has one; of a negative x it is unspecified.",
         _drawn(0.25, 4, (1e-30, 1e-20), (1, 1e30)),
-        Tolerance(rtol=1e-6, atol=6e-7),
+        tolerance=Tolerance(rtol=1e-6, atol=6e-7),
     ),
     _smooth(
         "sqrt",
         "sqrt(x)",
-        lambda xp, x: xp.sqrt(x),
         "The square root, for x >= 0.",
         _drawn(0, 4, (0, 1e30)),
-        Tolerance(rtol=6e-7, atol=1e-18),
+        tolerance=Tolerance(rtol=6e-7, atol=1e-18),
+        each=2.0,
     ),
     _smooth(
         "rsqrt",
         "inverseSqrt(x)",
-        lambda xp, x: 1.0 / xp.sqrt(x),
         "1 / sqrt(x), for x > 0.",
         _drawn(0.0625, 4, (1e-20, 1e-10), (1, 1e30)),
+        lambda xp, x: 1.0 / xp.sqrt(x),
         Tolerance(rtol=5e-7),
+        each=3.0,
     ),
-]
-
-_ANGLES = [
     _smooth(
         "sin",
         "reduced_sin(x)",
-        lambda xp, x: xp.sin(x),
         "The sine; full accuracy for |x| <= 10,000.",
-        _drawn(-4, 4, (-100, 100), (-1e4, 1e4)),
+        _drawn(-4, 4, *_TURNS),
         uses=("trigonometry",),
     ),
     _smooth(
         "cos",
         "reduced_cos(x)",
-        lambda xp, x: xp.cos(x),
         "The cosine; full accuracy for |x| <= 10,000.",
-        _drawn(-4, 4, (-100, 100), (-1e4, 1e4)),
+        _drawn(-4, 4, *_TURNS),
         uses=("trigonometry",),
     ),
     _smooth(
         "tan",
         "reduced_tan(x)",
-        lambda xp, x: xp.tan(x),
         "The tangent; full accuracy for |x| <= 10,000 away from its poles.",
         _drawn(-1.25, 1.25, (1.75, 4.5)),
         uses=("trigonometry",),
+        each=16.0,
     ),
     _smooth(
         "atan",
         "precise_atan(x)",
-        lambda xp, x: xp.arctan(x),
         "The arc tangent.",
         _drawn(-4, 4, (-1e6, 1e6), (-0.01, 0.01)),
+        lambda xp, x: xp.arctan(x),
         uses=("atan",),
     ),
-]
-
-_SIGNS = [
     _exact("neg", "-x", lambda xp, x: -x, "-x.", NUMBERS - {DType.U32}),
     _exact("abs", "abs(x)", lambda xp, x: xp.abs(x), "The magnitude of x.", NUMBERS),
     Op(
         name="round",
-        arity=1,
-        infer=lambda types, attrs: types[0],
+        infer=one_type,
         reference=lambda xp, attrs, x: xp.round(x),
         lower=Expr("round(x)"),
         traits=frozenset({"elementwise", "floats_only"}),
@@ -322,12 +279,8 @@ _SIGNS = [
             *_drawn(-3, 3, (-1e6, 1e6)),
             # Halves: the ties are what a round is judged by.
             Sample((Drawn((), DType.F32, 0.5, 0.5),)),
-            Sample((Drawn((3,), DType.F32, -0.5, -0.5),)),
-            Sample((Drawn((3,), DType.F32, 2.5, 2.5),)),
-            Sample((Drawn((3,), DType.F32, -3.5, -3.5),)),
+            *(Sample((Drawn((3,), DType.F32, x, x),)) for x in (-0.5, 2.5, -3.5)),
         ),
         doc="The nearest whole number; halves go to the even one.",
     ),
-]
-
-registry.register_all([*_ACTIVATIONS, *_ROOTS, *_ANGLES, *_SIGNS])
+)

@@ -7,38 +7,22 @@ reason. Nothing here knows a device.
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace as changed
 from typing import Any
 
 from rlxweb.errors import GraphError
 from rlxweb.ir.lowering import Compose, Expr, HostOnly, Kernel, Lowering
-from rlxweb.ir.op import (
-    Attr,
-    Attrs,
-    FlopsRule,
-    InferRule,
-    Op,
-    TensorType,
-    Tolerance,
-    Trait,
-    registry,
-)
+from rlxweb.ir.op import Attr, FlopsRule, InferRule, Op, Tolerance, registry
 from rlxweb.ir.sample import Sample
-from rlxweb.ir.shape import broadcast
-from rlxweb.ops.elementwise import same_dtype
+from rlxweb.ops.elementwise import same_shape
 
 Arity = int | tuple[int, int | None]
 
 # The operands an Expr can name: x, y, z.
 EXPR_OPERANDS = 3
 CUSTOM = Tolerance(rtol=1e-5, atol=1e-6)
-
-
-def same_shape(types: tuple[TensorType, ...], attrs: Attrs) -> TensorType:
-    """The shape rule of elementwise ops: operands of one dtype broadcast."""
-    return TensorType(broadcast(*(t.shape for t in types)), same_dtype(types))
 
 
 def register_custom(
@@ -80,9 +64,7 @@ def register_custom(
             hint="choose another name",
         )
     lower = _lowering(doing, arity, wgsl)
-    traits: frozenset[Trait] = frozenset(
-        {"custom", "elementwise"} if isinstance(lower, Expr) else {"custom"}
-    )
+    fused = isinstance(lower, Expr)
     record = Op(
         name=name,
         arity=arity,
@@ -90,13 +72,13 @@ def register_custom(
         reference=reference,
         lower=lower,
         attrs=tuple(attrs),
-        traits=traits,
+        traits=frozenset({"custom", "elementwise"} if fused else {"custom"}),
         tolerance=tolerance,
         samples=tuple(samples),
         doc=doc,
     )
     if flops is not None:
-        record = dataclasses.replace(record, flops=flops)
+        record = changed(record, flops=flops)
     return registry.register(record, replace=replace)
 
 

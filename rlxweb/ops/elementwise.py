@@ -7,15 +7,15 @@ functions are in `activation.py`. No device is known here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from rlxweb.errors import DTypeError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Expr
 from rlxweb.ir.op import EXACT, Attr, Attrs, Op, TensorType, Tolerance, Types, registry
-from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ir.shape import Shape, broadcast
+from rlxweb.ir.sample import Drawn, Sample, spelled
+from rlxweb.ir.shape import Shape, bad_dtype, broadcast
 
 FLOATS = frozenset({DType.F16, DType.F32, DType.F64})
 INTEGERS = frozenset({DType.I32, DType.U32, DType.I64})
@@ -37,8 +37,7 @@ def need(types: Types, allowed: frozenset[DType]) -> None:
     for at, one in enumerate(types):
         if one.dtype not in allowed:
             names = ", ".join(d.label for d in DType if d in allowed)
-            raise DTypeError(
-                "",
+            raise bad_dtype(
                 f"operand {at} is {one.dtype}",
                 f"it takes {names}",
                 "cast the operand first",
@@ -50,8 +49,7 @@ def same_dtype(types: Types) -> DType:
     first = types[0].dtype
     for one in types[1:]:
         if one.dtype is not first:
-            raise DTypeError(
-                "",
+            raise bad_dtype(
                 f"operands are {first} and {one.dtype}",
                 "all must have one dtype; nothing is promoted",
                 "cast one of them",
@@ -59,32 +57,18 @@ def same_dtype(types: Types) -> DType:
     return first
 
 
-# --- samples ------------------------------------------------------------------------
-
-_SHAPES: tuple[tuple[Shape, Shape], ...] = (
-    ((), ()),
-    ((1,), (1,)),
-    ((7,), (7,)),
-    ((8, 16), (8, 16)),
-    ((13,), ()),
-    ((0, 3), (1, 3)),
-    ((5, 1, 3), (4, 1)),
-    ((1, 1, 6), (2, 3, 1)),
-    ((65_537, 2), (2,)),
+_SHAPES = spelled(
+    "()@() 1@1 7@7 8x16@8x16 13@() 0x3@1x3 5x1x3@4x1 1x1x6@2x3x1 65537x2@2"
 )
 
 
 def _pairs(x: Drawn, y: Drawn) -> tuple[Sample, ...]:
     """Every pair of shapes with the value ranges of `x` and `y`."""
-    return tuple(Sample((_shaped(x, a), _shaped(y, b))) for a, b in _SHAPES)
+    return tuple(Sample((replace(x, shape=a), replace(y, shape=b))) for a, b in _SHAPES)
 
 
 def _one(x: Drawn, y: Drawn, note: str = "") -> tuple[Sample, ...]:
-    return (Sample((_shaped(x, (11, 5)), _shaped(y, (5,))), note=note),)
-
-
-def _shaped(one: Drawn, shape: Shape) -> Drawn:
-    return Drawn(shape, one.dtype, one.low, one.high, one.whole)
+    return (Sample((replace(x, shape=(11, 5)), replace(y, shape=(5,))), note=note),)
 
 
 def _of(dtype: DType, low: float, high: float) -> Drawn:
@@ -119,13 +103,17 @@ _ARITHMETIC = (
     + _on_cpu_too(-100, 100)
 )
 
-# --- arithmetic ---------------------------------------------------------------------
+
+def same_shape(types: Types, attrs: Attrs) -> TensorType:
+    """The shape rule of elementwise ops: operands of one dtype broadcast."""
+    dtype = same_dtype(types)
+    return TensorType(broadcast(*(t.shape for t in types)), dtype)
 
 
 def _same_type(types: Types, attrs: Attrs) -> TensorType:
-    dtype = same_dtype(types)
+    same_dtype(types)
     need(types, NUMBERS)
-    return TensorType(broadcast(*(t.shape for t in types)), dtype)
+    return same_shape(types, attrs)
 
 
 def divide(xp: Any, attrs: Attrs, x: Any, y: Any) -> Any:
@@ -139,27 +127,14 @@ def divide(xp: Any, attrs: Attrs, x: Any, y: Any) -> Any:
     return xp.where(y == 0, xp.zeros_like(x), low + up.astype(low.dtype))
 
 
-def _arithmetic(
-    name: str,
-    text: str | Callable[..., str],
-    reference: Callable[..., Any],
-    doc: str,
-    tolerance: Tolerance = ROUNDED,
-    samples: tuple[Sample, ...] = _ARITHMETIC,
-    uses: tuple[str, ...] = (),
-    floats: bool = False,
-) -> Op:
-    return Op(
-        name=name,
-        arity=2,
-        infer=_same_type,
-        reference=reference,
-        lower=Expr(text, uses),
-        traits=frozenset({"elementwise", *(("floats_only",) if floats else ())}),
-        tolerance=tolerance,
-        samples=samples,
-        doc=doc,
-    )
+_arithmetic = partial(
+    Op,
+    arity=2,
+    infer=_same_type,
+    traits=frozenset({"elementwise"}),
+    tolerance=ROUNDED,
+    samples=_ARITHMETIC,
+)
 
 
 def _quotient(types: Types, out: TensorType, attrs: Attrs) -> str:
@@ -185,52 +160,9 @@ _POWERS = (
     + _one(_of(DType.F64, 0.5, 2), _of(DType.F64, -3, 3))
 )
 
-_ARITHMETIC_OPS = [
-    _arithmetic("add", "x + y", lambda xp, a, x, y: x + y, "x + y; integers wrap."),
-    _arithmetic("sub", "x - y", lambda xp, a, x, y: x - y, "x - y; integers wrap."),
-    _arithmetic("mul", "x * y", lambda xp, a, x, y: x * y, "x * y; integers wrap."),
-    _arithmetic(
-        "div",
-        _quotient,
-        divide,
-        "x / y. Integers truncate toward zero; an integer divided by 0 is 0.",
-        DIVIDED,
-        _DIVISIONS,
-    ),
-    _arithmetic(
-        "maximum",
-        "max(x, y)",
-        lambda xp, a, x, y: xp.maximum(x, y),
-        "The larger of x and y.",
-        EXACT,
-    ),
-    _arithmetic(
-        "minimum",
-        "min(x, y)",
-        lambda xp, a, x, y: xp.minimum(x, y),
-        "The smaller of x and y.",
-        EXACT,
-    ),
-    _arithmetic(
-        "pow",
-        "signed_pow(x, y)",
-        lambda xp, a, x, y: xp.power(x, y),
-        "x to the power y, floats only; x ** 0 = 1 and a negative x takes whole "
-        "powers. A negative x to a fraction and 0 to a negative power are NaN and "
-        "infinity on the CPU and unspecified on a GPU.",
-        POWER,
-        _POWERS,
-        ("pow",),
-        floats=True,
-    ),
-]
-
-# --- comparison ---------------------------------------------------------------------
-
 
 def _truth(types: Types, attrs: Attrs) -> TensorType:
-    same_dtype(types)
-    return TensorType(broadcast(*(t.shape for t in types)), DType.BOOL)
+    return TensorType(same_shape(types, attrs).shape, DType.BOOL)
 
 
 def _ordered(types: Types, attrs: Attrs) -> TensorType:
@@ -248,37 +180,9 @@ _COMPARISONS = (
 _TRUTHS = _one(_of(DType.BOOL, 0, 1), _of(DType.BOOL, 0, 1))
 
 
-def _comparison(
-    name: str, sign: str, reference: Callable[..., Any], bools: bool = False
-) -> Op:
-    return Op(
-        name=name,
-        arity=2,
-        infer=_truth if bools else _ordered,
-        reference=reference,
-        lower=Expr(f"x {sign} y"),
-        traits=frozenset({"elementwise"}),
-        samples=_COMPARISONS + (_TRUTHS if bools else ()),
-        doc=f"Whether x {sign} y, as bool.",
-    )
-
-
-_COMPARISON_OPS = [
-    _comparison("eq", "==", lambda xp, a, x, y: x == y, bools=True),
-    _comparison("ne", "!=", lambda xp, a, x, y: x != y, bools=True),
-    _comparison("lt", "<", lambda xp, a, x, y: x < y),
-    _comparison("le", "<=", lambda xp, a, x, y: x <= y),
-    _comparison("gt", ">", lambda xp, a, x, y: x > y),
-    _comparison("ge", ">=", lambda xp, a, x, y: x >= y),
-]
-
-# --- where --------------------------------------------------------------------------
-
-
 def _chosen(types: Types, attrs: Attrs) -> TensorType:
     if types[0].dtype is not DType.BOOL:
-        raise DTypeError(
-            "",
+        raise bad_dtype(
             f"the condition is {types[0].dtype}",
             "a condition is bool",
             "compare it with something: g.ne(condition, 0)",
@@ -291,31 +195,8 @@ def _choice(c: Shape, x: Shape, y: Shape, dtype: DType = DType.F32) -> Sample:
     return Sample((Drawn(c, DType.BOOL), Drawn(x, dtype), Drawn(y, dtype)))
 
 
-_WHERE = Op(
-    name="where",
-    arity=3,
-    infer=_chosen,
-    reference=lambda xp, a, c, x, y: xp.where(c, x, y),
-    lower=Expr("select(z, y, x)"),
-    traits=frozenset({"elementwise"}),
-    samples=(
-        _choice((), (), ()),
-        _choice((1,), (1,), (1,)),
-        _choice((8, 4), (8, 4), (8, 4)),
-        _choice((5, 1), (7,), ()),
-        _choice((0, 2), (2,), (1, 1)),
-        _choice((2,), (65_537, 2), (1, 2)),
-        _choice((3, 5), (5,), (3, 1), DType.I32),
-        _choice((3, 5), (5,), (3, 1), DType.U32),
-        _choice((3, 5), (5,), (3, 1), DType.BOOL),
-        _choice((3, 5), (5,), (3, 1), DType.F16),
-        _choice((3, 5), (5,), (3, 1), DType.F64),
-        _choice((3, 5), (5,), (3, 1), DType.I64),
-    ),
-    doc="x where the bool condition holds, else y; all three broadcast.",
-)
-
-# --- cast ---------------------------------------------------------------------------
+_CHOICES = spelled("()@()@() 1@1@1 8x4@8x4@8x4 5x1@7@() 0x2@2@1x1 2@65537x2@1x2")
+_CHOSEN_TYPES = (DType.I32, DType.U32, DType.BOOL, DType.F16, DType.F64, DType.I64)
 
 
 def _converted(types: Types, attrs: Attrs) -> TensorType:
@@ -360,35 +241,122 @@ def _cast(shape: Shape, source: DType, to: DType, top: float = 100) -> Sample:
     return Sample((Drawn(shape, source, low, top),), {"to": to})
 
 
-_GPU_TYPES = (DType.F32, DType.I32, DType.U32, DType.BOOL)
-
-_CAST = Op(
-    name="cast",
-    arity=1,
-    infer=_converted,
-    reference=convert,
-    lower=Expr(_conversion, ("saturate",)),
-    attrs=(Attr("to", "dtype"),),
-    traits=frozenset({"elementwise"}),
-    tolerance=ROUNDED,
-    samples=(
-        *(_cast((3, 7), a, b) for a in _GPU_TYPES for b in _GPU_TYPES),
-        *(_cast((3, 7), a, b) for a in _GPU_TYPES for b in (DType.F64, DType.I64)),
-        *(_cast((3, 7), a, b) for b in _GPU_TYPES for a in (DType.F64, DType.I64)),
-        *(_cast((16,), DType.F16, b) for b in _GPU_TYPES),
-        *(_cast((16,), a, DType.F16) for a in (DType.I32, DType.U32, DType.BOOL)),
-        _cast((9, 9), DType.F32, DType.I32, 1e10),
-        _cast((9, 9), DType.F32, DType.U32, 1e10),
-        _cast((9, 9), DType.I32, DType.F32, 2e9),
-        _cast((9, 9), DType.I32, DType.U32, 2e9),
-        _cast((9, 9), DType.U32, DType.I32, 4e9),
-        _cast((9, 9), DType.U32, DType.F32, 4e9),
-        _cast((), DType.F32, DType.I32),
-        _cast((0, 5), DType.F32, DType.BOOL),
-        _cast((65_537, 2), DType.I32, DType.F32),
-    ),
-    doc="The values in another dtype. Float to integer truncates toward zero and "
-    "saturates, NaN becomes 0; integer to integer wraps; to bool is != 0.",
+_SATURATING = (
+    (DType.F32, DType.I32, 1e10),
+    (DType.F32, DType.U32, 1e10),
+    (DType.I32, DType.F32, 2e9),
+    (DType.I32, DType.U32, 2e9),
+    (DType.U32, DType.I32, 4e9),
+    (DType.U32, DType.F32, 4e9),
 )
+_GPU_TYPES = (DType.F32, DType.I32, DType.U32, DType.BOOL)
+_COMPARED = {
+    "eq": ("==", lambda xp, a, x, y: x == y),
+    "ne": ("!=", lambda xp, a, x, y: x != y),
+    "lt": ("<", lambda xp, a, x, y: x < y),
+    "le": ("<=", lambda xp, a, x, y: x <= y),
+    "gt": (">", lambda xp, a, x, y: x > y),
+    "ge": (">=", lambda xp, a, x, y: x >= y),
+}
 
-registry.register_all([*_ARITHMETIC_OPS, *_COMPARISON_OPS, _WHERE, _CAST])
+registry.register_all(
+    _arithmetic(
+        name="add",
+        reference=lambda xp, a, x, y: x + y,
+        lower=Expr("x + y"),
+        doc="x + y; integers wrap.",
+    ),
+    _arithmetic(
+        name="sub",
+        reference=lambda xp, a, x, y: x - y,
+        lower=Expr("x - y"),
+        doc="x - y; integers wrap.",
+    ),
+    _arithmetic(
+        name="mul",
+        reference=lambda xp, a, x, y: x * y,
+        lower=Expr("x * y"),
+        doc="x * y; integers wrap.",
+    ),
+    _arithmetic(
+        name="div",
+        reference=divide,
+        lower=Expr(_quotient),
+        tolerance=DIVIDED,
+        samples=_DIVISIONS,
+        doc="x / y. Integers truncate toward zero; an integer divided by 0 is 0.",
+    ),
+    _arithmetic(
+        name="maximum",
+        reference=lambda xp, a, x, y: xp.maximum(x, y),
+        lower=Expr("max(x, y)"),
+        tolerance=EXACT,
+        doc="The larger of x and y.",
+    ),
+    _arithmetic(
+        name="minimum",
+        reference=lambda xp, a, x, y: xp.minimum(x, y),
+        lower=Expr("min(x, y)"),
+        tolerance=EXACT,
+        doc="The smaller of x and y.",
+    ),
+    _arithmetic(
+        name="pow",
+        reference=lambda xp, a, x, y: xp.power(x, y),
+        lower=Expr("signed_pow(x, y)", ("pow",)),
+        traits=frozenset({"elementwise", "floats_only"}),
+        tolerance=POWER,
+        samples=_POWERS,
+        doc="x to the power y, floats only; x ** 0 = 1 and a negative x takes whole "
+        "powers. A negative x to a fraction and 0 to a negative power are NaN and "
+        "infinity on the CPU and unspecified on a GPU.",
+    ),
+    *(
+        Op(
+            name=name,
+            arity=2,
+            infer=_truth if name in ("eq", "ne") else _ordered,
+            reference=reference,
+            lower=Expr(f"x {sign} y"),
+            traits=frozenset({"elementwise"}),
+            samples=_COMPARISONS + (_TRUTHS if name in ("eq", "ne") else ()),
+            doc=f"Whether x {sign} y, as bool.",
+        )
+        for name, (sign, reference) in _COMPARED.items()
+    ),
+    Op(
+        name="where",
+        arity=3,
+        infer=_chosen,
+        reference=lambda xp, a, c, x, y: xp.where(c, x, y),
+        lower=Expr("select(z, y, x)"),
+        traits=frozenset({"elementwise"}),
+        samples=(
+            *(_choice(c, x, y) for c, x, y in _CHOICES),
+            *(_choice((3, 5), (5,), (3, 1), dtype) for dtype in _CHOSEN_TYPES),
+        ),
+        doc="x where the bool condition holds, else y; all three broadcast.",
+    ),
+    Op(
+        name="cast",
+        infer=_converted,
+        reference=convert,
+        lower=Expr(_conversion, ("saturate",)),
+        attrs=(Attr("to", "dtype"),),
+        traits=frozenset({"elementwise"}),
+        tolerance=ROUNDED,
+        samples=(
+            *(_cast((3, 7), a, b) for a in _GPU_TYPES for b in _GPU_TYPES),
+            *(_cast((3, 7), a, b) for a in _GPU_TYPES for b in (DType.F64, DType.I64)),
+            *(_cast((3, 7), a, b) for b in _GPU_TYPES for a in (DType.F64, DType.I64)),
+            *(_cast((16,), DType.F16, b) for b in _GPU_TYPES),
+            *(_cast((16,), a, DType.F16) for a in (DType.I32, DType.U32, DType.BOOL)),
+            *(_cast((9, 9), a, b, top) for a, b, top in _SATURATING),
+            _cast((), DType.F32, DType.I32),
+            _cast((0, 5), DType.F32, DType.BOOL),
+            _cast((65_537, 2), DType.I32, DType.F32),
+        ),
+        doc="The values in another dtype. Float to integer truncates toward zero and "
+        "saturates, NaN becomes 0; integer to integer wraps; to bool is != 0.",
+    ),
+)

@@ -22,11 +22,6 @@ MATRIX = 16
 """Largest composite DFT matrix: 2 * 16 squared floats are one binding of 4 KiB."""
 
 
-def halves(g: Graph, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Real and imaginary half of a block tensor."""
-    return g.split_block(x)
-
-
 def joined(g: Graph, re: Tensor, im: Tensor) -> Tensor:
     """The block tensor of two halves."""
     return g.concat([re, im], axis=re.rank - 1)
@@ -45,14 +40,14 @@ def zeros(g: Graph, shape: tuple[int, ...], dtype: DType) -> Tensor:
 
 def times(g: Graph, x: Tensor, factor: npt.NDArray[np.complex128]) -> Tensor:
     """Block tensor times complex constants that broadcast against its halves."""
-    re, im = halves(g, x)
+    re, im = g.split_block(x)
     c, s = (constant(g, part, x.dtype) for part in (factor.real, factor.imag))
     return joined(g, re * c - im * s, re * s + im * c)
 
 
 def swapped(g: Graph, x: Tensor) -> Tensor:
     """Block tensor with its halves exchanged."""
-    re, im = halves(g, x)
+    re, im = g.split_block(x)
     return joined(g, im, re)
 
 
@@ -101,16 +96,13 @@ def _mixed(g: Graph, x: Tensor, factors: tuple[int, ...]) -> Tensor:
 def _bluestein(g: Graph, x: Tensor, n: int) -> Tensor:
     size = plan.good_length(2 * n - 1)
     chirp = plan.chirp(n)
-    re, im = halves(g, times(g, x, chirp))
+    re, im = g.split_block(times(g, x, chirp))
     pad = zeros(g, (x.shape[0], size - n), x.dtype)
     x = g.concat([re, pad, im, pad], axis=1)
     x = times(g, forward(g, x), plan.chirp_filter(n, size))
-    re, im = halves(g, inverse(g, x))
+    re, im = g.split_block(inverse(g, x))
     x = joined(g, g.narrow(re, 1, 0, n), g.narrow(im, 1, 0, n))
     return times(g, x, chirp)
-
-
-# --- the declared transforms ------------------------------------------------------
 
 
 def _flat(g: Graph, x: Tensor) -> tuple[Tensor, tuple[int, ...]]:
@@ -137,7 +129,7 @@ def build_rfft(g: Graph, attrs: Any, x: Tensor) -> Tensor:
     rows, lead = _flat(g, x)
     bins = n // 2 + 1
     full = forward(g, joined(g, rows, zeros(g, rows.shape, x.dtype)))
-    re, im = halves(g, _scaled(g, full, plan.norm_scale(n, False, attrs["norm"])))
+    re, im = g.split_block(_scaled(g, full, plan.norm_scale(n, False, attrs["norm"])))
     half = joined(g, g.narrow(re, 1, 0, bins), g.narrow(im, 1, 0, bins))
     return g.reshape(half, (*lead, 2 * bins))
 
@@ -146,7 +138,7 @@ def build_irfft(g: Graph, attrs: Any, x: Tensor) -> Tensor:
     """The op `irfft`: the half spectrum is mirrored, then transformed back."""
     n = attrs["n"]
     rows, lead = _flat(g, x)
-    re, im = halves(g, rows)
+    re, im = g.split_block(rows)
     zero, inner = zeros(g, (rows.shape[0], 1), x.dtype), (n - 1) // 2
     ends = (zero,) if n % 2 == 0 else ()
     im = g.concat([zero, g.narrow(im, 1, 1, inner), *ends], axis=1)

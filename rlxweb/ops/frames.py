@@ -12,17 +12,11 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.layout import Layout
 from rlxweb.ir.lowering import Compose, View
-from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, registry
+from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, no_flops, registry
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.shape import Shape
 from rlxweb.ir.tensor import Tensor
-from rlxweb.ops.spectral import (
-    TRANSFORM,
-    block_of,
-    cases,
-    fft_flops,
-    row_length,
-)
+from rlxweb.ops.spectral import TRANSFORM, block_of, cases, fft_flops, row_length
 from rlxweb.recipes.welch_plan import frame_count
 
 
@@ -86,31 +80,27 @@ _STFT_SAMPLES = (
 )
 
 registry.register_all(
-    [
-        Op(
-            name="frame",
-            arity=1,
-            infer=_infer_frame,
-            reference=_frame,
-            lower=View(_frame_layout),
-            attrs=(Attr("length", "int"), Attr("hop", "int"), Attr("count", "int", 0)),
-            traits=frozenset({"view"}),
-            flops=lambda inputs, out, attrs: 0.0,
-            samples=_FRAME_SAMPLES,
-            doc="Overlapping frames [..., count, length] of the last axis.",
-        ),
-        Op(
-            name="stft",
-            arity=1,
-            infer=_infer_stft,
-            reference=_stft,
-            lower=Compose(_build_stft),
-            attrs=(Attr("length", "int"), Attr("hop", "int")),
-            traits=frozenset({"spectral", "floats_only"}),
-            flops=fft_flops,
-            tolerance=TRANSFORM,
-            samples=_STFT_SAMPLES,
-            doc="Short-time spectra [frames, ..., 2F]: no window, no padding.",
-        ),
-    ]
+    Op(
+        name="frame",
+        infer=_infer_frame,
+        reference=_frame,
+        lower=View(_frame_layout),
+        attrs=(Attr("length", "int"), Attr("hop", "int"), Attr("count", "int", 0)),
+        traits=frozenset({"view"}),
+        flops=no_flops,
+        samples=_FRAME_SAMPLES,
+        doc="Overlapping frames [..., count, length] of the last axis.",
+    ),
+    Op(
+        name="stft",
+        infer=_infer_stft,
+        reference=_stft,
+        lower=Compose(_build_stft),
+        attrs=(Attr("length", "int"), Attr("hop", "int")),
+        traits=frozenset({"spectral", "floats_only"}),
+        flops=fft_flops,
+        tolerance=TRANSFORM,
+        samples=_STFT_SAMPLES,
+        doc="Short-time spectra [frames, ..., 2F]: no window, no padding.",
+    ),
 )

@@ -7,14 +7,15 @@ node of a graph has one in the registry. Knows nothing of where the values live.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from rlxweb.errors import GraphError
 from rlxweb.ir.lowering import Leaf
-from rlxweb.ir.op import Attr, Attrs, Op, TensorType, registry
+from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, no_flops, registry
 
 
-def _made_by_graph(inputs: tuple[TensorType, ...], attrs: Attrs) -> TensorType:
+def _made_by_graph(types: Types, attrs: Attrs) -> TensorType:
     raise GraphError(
         "",
         "a leaf is not added by name",
@@ -30,28 +31,24 @@ def _given(xp: Any, attrs: Attrs) -> Any:
     )
 
 
-def _stored(xp: Any, attrs: Attrs) -> Any:
-    return xp.asarray(attrs["value"].array)
-
-
-def _leaf(name: str, attr: Attr, reference: Any, doc: str) -> Op:
-    return Op(
-        name=name,
-        arity=0,
-        infer=_made_by_graph,
-        reference=reference,
-        lower=Leaf(),
-        attrs=(attr,),
-        traits=frozenset({"leaf"}),
-        flops=lambda inputs, out, attrs: 0.0,
-        doc=doc,
-    )
-
+_leaf = partial(
+    Op,
+    arity=0,
+    infer=_made_by_graph,
+    reference=_given,
+    lower=Leaf(),
+    attrs=(Attr("name", "str"),),
+    traits=frozenset({"leaf"}),
+    flops=no_flops,
+)
 
 registry.register_all(
-    [
-        _leaf("input", Attr("name", "str"), _given, "A value given at every run."),
-        _leaf("param", Attr("name", "str"), _given, "A value set once and kept."),
-        _leaf("constant", Attr("value", "any"), _stored, "An array of the graph."),
-    ]
+    _leaf(name="input", doc="A value given at every run."),
+    _leaf(name="param", doc="A value set once and kept."),
+    _leaf(
+        name="constant",
+        reference=lambda xp, attrs: xp.asarray(attrs["value"].array),
+        attrs=(Attr("value", "any"),),
+        doc="An array of the graph.",
+    ),
 )

@@ -10,22 +10,13 @@ from __future__ import annotations
 import itertools
 from typing import Any, NamedTuple
 
-from rlxweb.errors import ShapeError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.layout import Layout, row_major
 from rlxweb.ir.lowering import Access, Axis, Call, Compose, Kernel, Recipe, Ref
-from rlxweb.ir.op import (
-    Attr,
-    Attrs,
-    Op,
-    TensorType,
-    Tolerance,
-    Types,
-    registry,
-)
+from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ir.shape import Shape, broadcast, numel, show
+from rlxweb.ir.shape import Shape, bad_shape, broadcast, numel, show
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.elementwise import NUMBERS, need, same_dtype
 
@@ -43,22 +34,17 @@ def widened(xp: Any, x: Any) -> Any:
     return x.astype(xp.float32) if x.dtype == xp.float16 else x
 
 
-# --- shape --------------------------------------------------------------------------
-
-
 def _infer(types: Types, attrs: Attrs) -> TensorType:
     x, y = types[:2]
     dtype = same_dtype(types)
     need(types, NUMBERS)
     if x.rank < 2 or y.rank < 2:
-        raise ShapeError(
-            "",
+        raise bad_shape(
             f"matmul requires rank >= 2, got {x.rank} and {y.rank}",
             hint="reshape a vector to one row or one column",
         )
     if x.shape[-1] != y.shape[-2]:
-        raise ShapeError(
-            "",
+        raise bad_shape(
             f"matmul K mismatch: {x.shape[-1]} vs {y.shape[-2]}",
             "the last dimension of x is the last but one of y",
             "transpose one of them",
@@ -70,8 +56,7 @@ def _infer(types: Types, attrs: Attrs) -> TensorType:
 def _infer_fused(types: Types, attrs: Attrs) -> TensorType:
     out, bias = _infer(types, attrs), types[2]
     if bias.shape not in ((), (1,), out.shape[-1:]):
-        raise ShapeError(
-            "",
+        raise bad_shape(
             f"bias {show(bias.shape)}",
             f"a bias is a scalar or one value for each of {out.shape[-1]} columns",
             "add a larger term with add",
@@ -81,9 +66,6 @@ def _infer_fused(types: Types, attrs: Attrs) -> TensorType:
 
 def _flops(inputs: Types, out: TensorType, attrs: Attrs) -> float:
     return 2.0 * out.numel * inputs[0].shape[-1]
-
-
-# --- recipe -------------------------------------------------------------------------
 
 
 class _Box(NamedTuple):
@@ -136,11 +118,7 @@ def _call(box: _Box, offsets: list[int], dtype: DType) -> Call:
     m, n, k = box.m, box.n, box.k
     # With nothing to sum the operands are empty: no step may point into them.
     some = int(k > 0)
-    walks = (
-        (*of_x, k * some, 0, some),
-        (*of_y, 0, some, n * some),
-        (*of_out, n, 1, 0),
-    )
+    walks = ((*of_x, k * some, 0, some), (*of_y, 0, some, n * some), (*of_out, n, 1, 0))
     reads = [Access(Ref("in", i), walks[i], offset=offsets[i]) for i in (0, 1)]
     names = [f"b{i}" for i in range(BATCH_AXES)]
     values = {
@@ -173,9 +151,6 @@ def _computed(dtype: DType) -> str:
     return "f32" if dtype.is_float else dtype.label
 
 
-# --- meaning ------------------------------------------------------------------------
-
-
 def _matmul(xp: Any, attrs: Attrs, x: Any, y: Any) -> Any:
     return xp.matmul(widened(xp, x), widened(xp, y)).astype(x.dtype)
 
@@ -193,9 +168,6 @@ def _build_fused(g: Graph, attrs: Attrs, x: Tensor, w: Tensor, bias: Tensor) -> 
     made = g.add(g.matmul(x, w), bias)
     kind = attrs["activation"]
     return made if kind is None else g.activation(kind, made)
-
-
-# --- samples ------------------------------------------------------------------------
 
 
 def _pair(
@@ -269,36 +241,32 @@ SUMMED = Tolerance(rtol=2e-6, atol=8e-6, relative_to_peak=True)
 ACTIVATED = Tolerance(rtol=1e-5, atol=2e-6, relative_to_peak=True)
 
 registry.register_all(
-    [
-        Op(
-            name="matmul",
-            arity=2,
-            infer=_infer,
-            reference=_matmul,
-            lower=Kernel(matmul_recipe),
-            traits=frozenset({"blas"}),
-            flops=_flops,
-            work=_work,
-            tolerance=SUMMED,
-            samples=_SAMPLES,
-            doc="Matrix product of the last two axes; batch axes broadcast. A sum over "
-            "no terms is 0.",
-        ),
-        Op(
-            name="fused_matmul_bias_act",
-            arity=3,
-            infer=_infer_fused,
-            reference=_fused,
-            lower=Compose(_build_fused),
-            attrs=(
-                Attr("activation", "str", None, allowed=ACTIVATIONS, optional=True),
-            ),
-            traits=frozenset({"blas", "floats_only"}),
-            flops=lambda inputs, out, attrs: _flops(inputs, out, attrs) + out.numel,
-            work=_work,
-            tolerance=ACTIVATED,
-            samples=_FUSED_SAMPLES,
-            doc="activation(x · w + bias): a dense layer in one op.",
-        ),
-    ]
+    Op(
+        name="matmul",
+        arity=2,
+        infer=_infer,
+        reference=_matmul,
+        lower=Kernel(matmul_recipe),
+        traits=frozenset({"blas"}),
+        flops=_flops,
+        work=_work,
+        tolerance=SUMMED,
+        samples=_SAMPLES,
+        doc="Matrix product of the last two axes; batch axes broadcast. A sum over "
+        "no terms is 0.",
+    ),
+    Op(
+        name="fused_matmul_bias_act",
+        arity=3,
+        infer=_infer_fused,
+        reference=_fused,
+        lower=Compose(_build_fused),
+        attrs=(Attr("activation", "str", None, allowed=ACTIVATIONS, optional=True),),
+        traits=frozenset({"blas", "floats_only"}),
+        flops=lambda inputs, out, attrs: _flops(inputs, out, attrs) + out.numel,
+        work=_work,
+        tolerance=ACTIVATED,
+        samples=_FUSED_SAMPLES,
+        doc="activation(x · w + bias): a dense layer in one op.",
+    ),
 )

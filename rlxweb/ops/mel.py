@@ -9,15 +9,15 @@ RLX's is. Composed of other ops; owns no shader.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
-from rlxweb.errors import DTypeError, ShapeError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose
 from rlxweb.ir.op import Attrs, Op, TensorType, Tolerance, Types, registry
-from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ir.shape import numel, show
+from rlxweb.ir.sample import Drawn, Sample, spelled
+from rlxweb.ir.shape import bad_dtype, bad_shape, numel, show
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.fft_compose import zeros
 from rlxweb.ops.spectral import block_length
@@ -32,27 +32,25 @@ def _infer_log_mel(types: Types, attrs: Attrs) -> TensorType:
     spectrum, filters = types[:2]
     bins = block_length(spectrum) // 2 + 1
     if filters.rank != 2 or filters.shape[1] != bins:
-        raise ShapeError(
-            "",
+        raise bad_shape(
             f"filters {show(filters.shape)} beside a spectrum of {bins} bins",
             f"filters are [mels, {bins}]",
             "one row of weights over n // 2 + 1 bins for every mel band",
         )
     if filters.shape[0] < 1:
-        raise ShapeError("", "no mel bands", "filters have at least 1 row, got 0")
+        raise bad_shape("no mel bands", "filters have at least 1 row, got 0")
     if any(t.dtype is not spectrum.dtype for t in types):
         said = ", ".join(str(t.dtype) for t in types)
-        raise DTypeError("", f"operands differ: {said}", hint="cast them to one type")
+        raise bad_dtype(f"operands differ: {said}", hint="cast them to one type")
     if spectrum.dtype is DType.F16:
-        raise DTypeError("", "operands are f16", "f32 or f64: 1e-10 is 0 in f16")
+        raise bad_dtype("operands are f16", "f32 or f64: 1e-10 is 0 in f16")
     return TensorType((*spectrum.shape[:-1], filters.shape[0]), spectrum.dtype)
 
 
 def _infer_backward(types: Types, attrs: Attrs) -> TensorType:
     out = _infer_log_mel(types, attrs)
     if types[2].shape != out.shape:
-        raise ShapeError(
-            "",
+        raise bad_shape(
             f"gradient {show(types[2].shape)}",
             f"log_mel gives {show(out.shape)}, and so is its gradient",
         )
@@ -78,12 +76,8 @@ def _backward(xp: Any, attrs: Attrs, spectrum: Any, filters: Any, grad: Any) -> 
     n, bins = spectrum.shape[-1] // 2, filters.shape[-1]
     power = 2.0 * (slope @ filters)
     rest = xp.zeros((*spectrum.shape[:-1], n - bins), dtype=spectrum.dtype)
-    parts = (
-        spectrum[..., :bins] * power,
-        rest,
-        spectrum[..., n : n + bins] * power,
-        rest,
-    )
+    re, im = spectrum[..., :bins] * power, spectrum[..., n : n + bins] * power
+    parts = (re, rest, im, rest)
     return xp.concatenate(parts, axis=-1).astype(spectrum.dtype)
 
 
@@ -140,41 +134,37 @@ def _drawn(
 
 
 _DRAWN = (
-    _drawn((), 1, 5),
-    _drawn((3,), 2, 12),
-    _drawn((4,), 30, 7),
-    _drawn((2, 3), 64, 20),
-    _drawn((0,), 8, 4),
-    _drawn((65_537,), 1, 1),
-    _drawn((2,), 31, 1),
+    *(
+        _drawn(lead, n, mels)
+        for lead, (n, mels) in spelled(
+            "()@1x5 3@2x12 4@30x7 2x3@64x20 0@8x4 65537@1x1 2@31x1"
+        )
+    ),
     _drawn((3,), 16, 6, DType.F64),
+)
+_log_mel_op = partial(
+    Op, traits=frozenset({"spectral", "floats_only", "host_sync"}), flops=_flops
 )
 
 registry.register_all(
-    [
-        Op(
-            name="log_mel",
-            arity=2,
-            infer=_infer_log_mel,
-            reference=_log_mel,
-            lower=Compose(_build_log_mel),
-            traits=frozenset({"spectral", "floats_only", "host_sync"}),
-            flops=_flops,
-            tolerance=Tolerance(rtol=1e-5, atol=1e-5),
-            samples=tuple(Sample(drawn[:2]) for drawn in _DRAWN),
-            doc="Whisper-style log-mel [..., M] of a block spectrum [..., 2n].",
-        ),
-        Op(
-            name="log_mel_backward",
-            arity=3,
-            infer=_infer_backward,
-            reference=_backward,
-            lower=Compose(_build_backward),
-            traits=frozenset({"spectral", "floats_only", "host_sync"}),
-            flops=_flops,
-            tolerance=Tolerance(rtol=1e-4, atol=1e-5, relative_to_peak=True),
-            samples=tuple(Sample(drawn) for drawn in _DRAWN),
-            doc="Gradient of log_mel with respect to the spectrum.",
-        ),
-    ]
+    _log_mel_op(
+        name="log_mel",
+        arity=2,
+        infer=_infer_log_mel,
+        reference=_log_mel,
+        lower=Compose(_build_log_mel),
+        tolerance=Tolerance(rtol=1e-5, atol=1e-5),
+        samples=tuple(Sample(drawn[:2]) for drawn in _DRAWN),
+        doc="Whisper-style log-mel [..., M] of a block spectrum [..., 2n].",
+    ),
+    _log_mel_op(
+        name="log_mel_backward",
+        arity=3,
+        infer=_infer_backward,
+        reference=_backward,
+        lower=Compose(_build_backward),
+        tolerance=Tolerance(rtol=1e-4, atol=1e-5, relative_to_peak=True),
+        samples=tuple(Sample(drawn) for drawn in _DRAWN),
+        doc="Gradient of log_mel with respect to the spectrum.",
+    ),
 )

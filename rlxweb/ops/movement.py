@@ -7,38 +7,40 @@ device is known here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-from rlxweb.errors import AttributeRefused, ShapeError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.layout import Layout
-from rlxweb.ir.lowering import Join, Lowering, View
-from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Trait, Types, registry
-from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ir.shape import Shape, as_shape, normal_axis, show, solve_reshape
+from rlxweb.ir.lowering import Join, View
+from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, no_flops, registry
+from rlxweb.ir.sample import Drawn, Sample, spelled
+from rlxweb.ir.shape import (
+    Shape,
+    as_shape,
+    bad_attribute,
+    bad_shape,
+    normal_axis,
+    show,
+    solve_reshape,
+)
 from rlxweb.ops.elementwise import same_dtype
 
 
 def permutation(perm: Sequence[int], rank: int) -> tuple[int, ...]:
     """`perm` counted from the front: each axis once. Errors  AttributeRefused."""
     if len(perm) != rank:
-        raise AttributeRefused(
-            "",
-            f"perm {tuple(perm)} names {len(perm)} axes",
-            f"the operand has {rank}",
+        raise bad_attribute(
+            f"perm {tuple(perm)} names {len(perm)} axes", f"the operand has {rank}"
         )
     found = tuple(normal_axis(p, rank) for p in perm)
     if sorted(found) != list(range(rank)):
-        raise AttributeRefused(
-            "",
+        raise bad_attribute(
             f"perm {tuple(perm)} names an axis twice",
             f"it must hold each of 0 … {rank - 1} once",
         )
     return found
-
-
-# --- shape rules --------------------------------------------------------------------
 
 
 def _reshaped(types: Types, attrs: Attrs) -> TensorType:
@@ -56,8 +58,7 @@ def _narrowed(types: Types, attrs: Attrs) -> TensorType:
     axis = normal_axis(attrs["axis"], len(shape))
     start, length = attrs["start"], attrs["length"]
     if not shape or start < 0 or length < 0 or start + length > shape[axis]:
-        raise ShapeError(
-            "",
+        raise bad_shape(
             f"start {start}, length {length} on axis {axis} of {show(shape)}",
             "start >= 0, length >= 0 and start + length <= "
             f"{shape[axis] if shape else 'a dimension (rank 0 has none)'}",
@@ -72,8 +73,7 @@ def _expanded(types: Types, attrs: Attrs) -> TensorType:
     if len(target) < len(shape) or any(
         have not in (1, want) for have, want in zip(shape, tail, strict=True)
     ):
-        raise ShapeError(
-            "",
+        raise bad_shape(
             f"cannot expand {show(shape)} to {show(target)}",
             "right-aligned, each dimension must be 1 or the target's",
             "reshape it first so that the axes line up",
@@ -85,8 +85,8 @@ def _joined(types: Types, attrs: Attrs) -> TensorType:
     dtype = same_dtype(types)
     first = types[0].shape
     if not first:
-        raise ShapeError(
-            "", "rank 0 has no axis to join on", hint="reshape the operands to [1]"
+        raise bad_shape(
+            "rank 0 has no axis to join on", hint="reshape the operands to [1]"
         )
     axis = normal_axis(attrs["axis"], len(first))
     for at, one in enumerate(types[1:], 1):
@@ -95,8 +95,7 @@ def _joined(types: Types, attrs: Attrs) -> TensorType:
             for a, (have, want) in enumerate(zip(one.shape, first, strict=True))
         )
         if not same:
-            raise ShapeError(
-                "",
+            raise bad_shape(
                 f"operand {at} is {show(one.shape)}, operand 0 is {show(first)}",
                 f"all dimensions but axis {axis} must agree",
                 "narrow or expand the odd one",
@@ -105,43 +104,12 @@ def _joined(types: Types, attrs: Attrs) -> TensorType:
     return TensorType((*first[:axis], total, *first[axis + 1 :]), dtype)
 
 
-# --- references ---------------------------------------------------------------------
-
-
 def _narrow(xp: Any, attrs: Attrs, x: Any) -> Any:
     axis = normal_axis(attrs["axis"], x.ndim)
     start = attrs["start"]
     cut = [slice(None)] * x.ndim
     cut[axis] = slice(start, start + attrs["length"])
     return x[tuple(cut)]
-
-
-def _concat(xp: Any, attrs: Attrs, *xs: Any) -> Any:
-    return xp.concatenate(xs, axis=attrs["axis"])
-
-
-def _reshape(xp: Any, attrs: Attrs, x: Any) -> Any:
-    return xp.reshape(x, solve_reshape(x.shape, attrs["shape"]))
-
-
-def _transpose(xp: Any, attrs: Attrs, x: Any) -> Any:
-    return xp.transpose(x, permutation(attrs["perm"], x.ndim))
-
-
-def _expand(xp: Any, attrs: Attrs, x: Any) -> Any:
-    return xp.broadcast_to(x, attrs["shape"])
-
-
-# --- layouts ------------------------------------------------------------------------
-
-
-def _view_narrow(layout: Layout, out: Shape, attrs: Attrs) -> Layout:
-    axis = normal_axis(attrs["axis"], len(out))
-    return layout.narrow(axis, attrs["start"], attrs["length"])
-
-
-def _view_transpose(layout: Layout, out: Shape, attrs: Attrs) -> Layout:
-    return layout.transpose(permutation(attrs["perm"], len(out)))
 
 
 def place_side_by_side(
@@ -156,64 +124,33 @@ def place_side_by_side(
     return tuple(parts)
 
 
-# --- records ------------------------------------------------------------------------
-
-_GPU_TYPES = (DType.I32, DType.U32, DType.BOOL)
-_ALL_TYPES = (*_GPU_TYPES, DType.F16, DType.F64, DType.I64)
+_TYPES = (DType.I32, DType.U32, DType.BOOL, DType.F16, DType.F64, DType.I64)
+_AXIS = Attr("axis", "int", 0)
 
 
 def _case(shape: Shape, dtype: DType = DType.F32, /, **attrs: Any) -> Sample:
     return Sample((Drawn(shape, dtype, -9, 9, whole=True),), attrs)
 
 
-def _cases(
-    attr: str, every: tuple[tuple[Shape, tuple[int, ...]], ...]
-) -> tuple[Sample, ...]:
+def _cases(attr: str, table: str) -> tuple[Sample, ...]:
     """Each (shape, value of `attr`) in f32, the last one in every type."""
-    shape, value = every[-1]
+    rows = spelled(table)
+    shape, value = rows[-1]
     return (
-        *(_case(s, **{attr: v}) for s, v in every),
-        *(_case(shape, dtype, **{attr: value}) for dtype in _ALL_TYPES),
+        *(_case(s, **{attr: v}) for s, v in rows),
+        *(_case(shape, dtype, **{attr: value}) for dtype in _TYPES),
     )
 
 
-def _movement(
-    name: str,
-    infer: Callable[[Types, Attrs], TensorType],
-    reference: Callable[..., Any],
-    lower: Lowering,
-    attrs: tuple[Attr, ...],
-    samples: tuple[Sample, ...],
-    doc: str,
-    arity: int | tuple[int, int | None] = 1,
-    traits: tuple[Trait, ...] = ("view",),
-) -> Op:
-    return Op(
-        name=name,
-        arity=arity,
-        infer=infer,
-        reference=reference,
-        lower=lower,
-        attrs=attrs,
-        traits=frozenset(traits),
-        flops=lambda inputs, out, attrs: 0.0,
-        samples=samples,
-        doc=doc,
+def _narrow_case(shape: Shape, place: Shape, dtype: DType = DType.F32) -> Sample:
+    return _case(
+        shape, dtype, **dict(zip(("axis", "start", "length"), place, strict=True))
     )
 
 
-_AXIS = Attr("axis", "int", 0)
-
-_NARROWS = (
-    _case((1,), axis=0, start=0, length=1),
-    _case((5,), axis=0, start=0, length=5),
-    _case((5,), axis=0, start=2, length=2),
-    _case((5,), axis=-1, start=5, length=0),
-    _case((4, 7, 3), axis=1, start=3, length=4),
-    _case((4, 7, 3), axis=-1, start=1, length=1),
-    _case((0, 4), axis=1, start=1, length=2),
-    _case((65_539, 2), axis=0, start=1, length=65_537),
-    *(_case((3, 8), d, axis=1, start=3, length=4) for d in _ALL_TYPES),
+_NARROWS = spelled(
+    "1@0x0x1 5@0x0x5 5@0x2x2 5@-1x5x0 4x7x3@1x3x4 4x7x3@-1x1x1 0x4@1x1x2 "
+    "65539x2@0x1x65537"
 )
 
 
@@ -224,100 +161,83 @@ def _side_by_side(
     return Sample(drawn, {"axis": axis}, note)
 
 
-_CONCATS = (
-    _side_by_side(0, (3,)),
-    _side_by_side(0, (1,), (1,)),
-    _side_by_side(0, (5,), (0,), (8,)),
-    _side_by_side(-1, (2, 3), (2, 4), (2, 1)),
-    _side_by_side(1, (3, 2, 5), (3, 7, 5)),
-    _side_by_side(0, (65_537, 2), (3, 2)),
-    _side_by_side(1, (65_537, 1), (65_537, 1)),
-    _side_by_side(1, (0, 2), (0, 3)),
-    _side_by_side(0, *[(2,)] * 12, note="more operands than bindings"),
-    *(_side_by_side(1, (3, 3), (3, 4), dtype=d) for d in _ALL_TYPES),
+_CONCATS = spelled(
+    "0@3 0@1@1 0@5@0@8 -1@2x3@2x4@2x1 1@3x2x5@3x7x5 0@65537x2@3x2 1@65537x1@65537x1 "
+    "1@0x2@0x3"
 )
+_movement = partial(Op, traits=frozenset({"view"}), flops=no_flops)
 
 registry.register_all(
-    [
-        _movement(
-            "reshape",
-            _reshaped,
-            _reshape,
-            View(lambda layout, out, attrs: layout.reshape(out)),
-            (Attr("shape", "ints"),),
-            _cases(
-                "shape",
-                (
-                    ((), (1, 1)),
-                    ((1, 1), ()),
-                    ((6,), (2, 3)),
-                    ((0, 3), (3, 0, 5)),
-                    ((65_537, 2), (2, 65_537)),
-                    ((4, 6), (-1, 8)),
-                    ((2, 3, 4), (6, -1)),
-                ),
-            ),
-            "The same elements, row-major, under another shape; one -1 is solved.",
+    _movement(
+        name="reshape",
+        infer=_reshaped,
+        reference=lambda xp, attrs, x: xp.reshape(
+            x, solve_reshape(x.shape, attrs["shape"])
         ),
-        _movement(
-            "transpose",
-            _permuted,
-            _transpose,
-            View(_view_transpose),
-            (Attr("perm", "ints"),),
-            _cases(
-                "perm",
-                (
-                    ((), ()),
-                    ((5,), (0,)),
-                    ((0, 3), (1, 0)),
-                    ((65_537, 2), (1, 0)),
-                    ((2, 3, 4, 5), (3, 1, 0, 2)),
-                    ((3, 4), (-1, 0)),
-                    ((2, 3, 5), (2, 0, 1)),
-                ),
-            ),
-            "The axes in the order `perm` lists them.",
+        lower=View(lambda layout, out, attrs: layout.reshape(out)),
+        attrs=(Attr("shape", "ints"),),
+        samples=_cases(
+            "shape", "()@1x1 1x1@() 6@2x3 0x3@3x0x5 65537x2@2x65537 4x6@-1x8 2x3x4@6x-1"
         ),
-        _movement(
-            "narrow",
-            _narrowed,
-            _narrow,
-            View(_view_narrow),
-            (_AXIS, Attr("start", "int"), Attr("length", "int")),
-            _NARROWS,
-            "`length` elements of one axis from `start` on.",
+        doc="The same elements, row-major, under another shape; one -1 is solved.",
+    ),
+    _movement(
+        name="transpose",
+        infer=_permuted,
+        reference=lambda xp, attrs, x: xp.transpose(
+            x, permutation(attrs["perm"], x.ndim)
         ),
-        _movement(
-            "expand",
-            _expanded,
-            _expand,
-            View(lambda layout, out, attrs: layout.expand(out)),
-            (Attr("shape", "ints"),),
-            _cases(
-                "shape",
-                (
-                    ((), ()),
-                    ((), (3,)),
-                    ((1,), (0,)),
-                    ((0, 1), (0, 3)),
-                    ((4, 1), (4, 6)),
-                    ((2,), (65_537, 2)),
-                    ((3, 1, 5), (2, 3, 4, 5)),
-                ),
-            ),
-            "Broadcast to a shape: axes of size 1 are repeated, new ones lead.",
+        lower=View(
+            lambda layout, out, attrs: layout.transpose(
+                permutation(attrs["perm"], len(out))
+            )
         ),
-        _movement(
-            "concat",
-            _joined,
-            _concat,
-            Join(place_side_by_side),
-            (_AXIS,),
-            _CONCATS,
-            "The operands one after the other along an axis; the rest must agree.",
-            arity=(1, None),
-            traits=(),
+        attrs=(Attr("perm", "ints"),),
+        samples=_cases(
+            "perm", "()@() 5@0 0x3@1x0 65537x2@1x0 2x3x4x5@3x1x0x2 3x4@-1x0 2x3x5@2x0x1"
         ),
-    ]
+        doc="The axes in the order `perm` lists them.",
+    ),
+    _movement(
+        name="narrow",
+        infer=_narrowed,
+        reference=_narrow,
+        lower=View(
+            lambda layout, out, attrs: layout.narrow(
+                normal_axis(attrs["axis"], len(out)), attrs["start"], attrs["length"]
+            )
+        ),
+        attrs=(_AXIS, Attr("start", "int"), Attr("length", "int")),
+        samples=(
+            *(_narrow_case(shape, place) for shape, place in _NARROWS),
+            *(_narrow_case((3, 8), (1, 3, 4), dtype) for dtype in _TYPES),
+        ),
+        doc="`length` elements of one axis from `start` on.",
+    ),
+    _movement(
+        name="expand",
+        infer=_expanded,
+        reference=lambda xp, attrs, x: xp.broadcast_to(x, attrs["shape"]),
+        lower=View(lambda layout, out, attrs: layout.expand(out)),
+        attrs=(Attr("shape", "ints"),),
+        samples=_cases(
+            "shape", "()@() ()@3 1@0 0x1@0x3 4x1@4x6 2@65537x2 3x1x5@2x3x4x5"
+        ),
+        doc="Broadcast to a shape: axes of size 1 are repeated, new ones lead.",
+    ),
+    _movement(
+        name="concat",
+        arity=(1, None),
+        infer=_joined,
+        reference=lambda xp, attrs, *xs: xp.concatenate(xs, axis=attrs["axis"]),
+        lower=Join(place_side_by_side),
+        attrs=(_AXIS,),
+        traits=frozenset(),
+        samples=(
+            *(_side_by_side(axis[0], *shapes) for axis, *shapes in _CONCATS),
+            _side_by_side(0, *[(2,)] * 12, note="more operands than bindings"),
+            *(_side_by_side(1, (3, 3), (3, 4), dtype=d) for d in _TYPES),
+        ),
+        doc="The operands one after the other along an axis; the rest must agree.",
+    ),
 )

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.errors import AttributeRefused, DTypeError, GraphError, ShapeError
+from rlxweb.errors import GraphError, ShapeError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Types, registry
-from rlxweb.ir.shape import Shape, broadcast, show
+from rlxweb.ir.shape import Shape, bad_attribute, bad_dtype, bad_shape, broadcast, show
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.elementwise import same_dtype
 from rlxweb.ops.linalg import widened
@@ -55,15 +55,11 @@ class _Sizes:
         return (self.B, *rest, self.DV)
 
 
-# --- shape --------------------------------------------------------------------------
-
-
 def _bhsd(layout: str, shape: Shape, D: int) -> Shape:
     """(B, H, S, D) of an operand."""
     if layout == "flat":
         if D < 1 or shape[2] % D:
-            raise ShapeError(
-                "",
+            raise bad_shape(
                 f"{show(shape)} in heads of {D}",
                 f"the last dimension is a multiple of head_dim, {shape[2]} is not",
             )
@@ -76,8 +72,7 @@ def _bhsd(layout: str, shape: Shape, D: int) -> Shape:
 def _sizes(q: Shape, k: Shape, v: Shape, attrs: Attrs) -> _Sizes:
     H, D = attrs["num_heads"], attrs["head_dim"]
     if len(q) not in (3, 4) or not len(q) == len(k) == len(v):
-        raise ShapeError(
-            "",
+        raise bad_shape(
             f"ranks {len(q)}, {len(k)} and {len(v)}",
             "q, k and v are all [B, S, H·D], or all [B, H, S, D] or [B, S, H, D]",
         )
@@ -85,7 +80,7 @@ def _sizes(q: Shape, k: Shape, v: Shape, attrs: Attrs) -> _Sizes:
     of_q, of_k = _bhsd(layout, q, D), _bhsd(layout, k, D)
     if layout == "flat":
         if of_k[1] < 1 or v[2] % of_k[1]:
-            raise ShapeError("", f"v {show(v)} beside {of_k[1]} key heads")
+            raise bad_shape(f"v {show(v)} beside {of_k[1]} key heads")
         of_v = _bhsd(layout, v, v[2] // of_k[1]) if v[2] else (*of_k[:3], 0)
     else:
         of_v = _bhsd(layout, v, D)
@@ -97,21 +92,17 @@ def _sizes(q: Shape, k: Shape, v: Shape, attrs: Attrs) -> _Sizes:
 def _check(s: _Sizes, q: Shape, k: Shape, v: Shape) -> None:
     wanted = (s.B, s.H, s.SQ, s.D)
     if q != wanted:
-        raise ShapeError(
-            "",
-            f"q has {q[1]} heads of {q[3]}",
-            f"num_heads is {s.H} and head_dim {s.D}",
+        raise bad_shape(
+            f"q has {q[1]} heads of {q[3]}", f"num_heads is {s.H} and head_dim {s.D}"
         )
     if k != (s.B, s.HK, s.SK, s.D) or v[:3] != (s.B, s.HK, s.SK):
-        raise ShapeError(
-            "",
+        raise bad_shape(
             f"k is {show(k)} and v {show(v)} as [B, H, S, D]",
             f"beside q {show(q)} both have {s.B} batches and the same heads and "
             f"length, and k has head size {s.D}",
         )
     if s.HK < 1 or s.H % s.HK:
-        raise ShapeError(
-            "",
+        raise bad_shape(
             f"{s.HK} key heads beside {s.H} query heads",
             "the key heads divide the query heads",
         )
@@ -121,7 +112,7 @@ def _infer(types: Types, attrs: Attrs) -> TensorType:
     q, k, v = types[:3]
     dtype = same_dtype((q, k, v))
     if not dtype.is_float:
-        raise DTypeError("", f"operands are {dtype}", "f16, f32 or f64", "cast them")
+        raise bad_dtype(f"operands are {dtype}", "f16, f32 or f64", "cast them")
     _check_attrs(attrs)
     s = _sizes(q.shape, k.shape, v.shape, attrs)
     _check_mask(types[3:], dtype, s, attrs["mask_kind"])
@@ -132,18 +123,17 @@ def _check_attrs(attrs: Attrs) -> None:
     kind, window = attrs["mask_kind"], attrs["window"]
     for name in ("num_heads", "head_dim"):
         if attrs[name] < 1:
-            raise AttributeRefused("", f"{name}={attrs[name]}", f"{name} is at least 1")
+            raise bad_attribute(f"{name}={attrs[name]}", f"{name} is at least 1")
     if window < 0 or (window and kind != "sliding_window"):
-        raise AttributeRefused(
-            "",
+        raise bad_attribute(
             f"window={window} with mask_kind={kind!r}",
             "window is >= 0, and belongs to mask_kind='sliding_window'",
         )
     scale, cap = attrs["score_scale"], attrs["softcap"]
     if scale is not None and not np.isfinite(scale):
-        raise AttributeRefused("", f"score_scale={scale}", "the scale is finite")
+        raise bad_attribute(f"score_scale={scale}", "the scale is finite")
     if cap is not None and not (cap > 0 and np.isfinite(cap)):
-        raise AttributeRefused("", f"softcap={cap}", "the cap is finite and > 0")
+        raise bad_attribute(f"softcap={cap}", "the cap is finite and > 0")
 
 
 def _check_mask(masks: Types, dtype: DType, s: _Sizes, kind: str) -> None:
@@ -165,19 +155,14 @@ def _check_mask(masks: Types, dtype: DType, s: _Sizes, kind: str) -> None:
     except ShapeError:
         fits = False
     if not fits or (kind == "custom" and mask.rank != 2):
-        raise ShapeError(
-            "", f"mask {show(mask.shape)}", f"{letters} is {show(full)} here"
-        )
+        raise bad_shape(f"mask {show(mask.shape)}", f"{letters} is {show(full)} here")
     if kind == "bias" and mask.dtype is not dtype:
-        raise DTypeError("", f"bias is {mask.dtype}", f"q is {dtype}", "cast the bias")
+        raise bad_dtype(f"bias is {mask.dtype}", f"q is {dtype}", "cast the bias")
 
 
 def _flops(inputs: Types, out: TensorType, attrs: Attrs) -> float:
     s = _sizes(inputs[0].shape, inputs[1].shape, inputs[2].shape, attrs)
     return 2.0 * s.B * s.H * s.SQ * s.SK * (s.D + s.DV)
-
-
-# --- meaning ------------------------------------------------------------------------
 
 
 def _reference(xp: Any, attrs: Attrs, q: Any, k: Any, v: Any, mask: Any = None) -> Any:
@@ -224,9 +209,6 @@ def _masked(xp: Any, attrs: Attrs, s: _Sizes, scores: Any, mask: Any) -> Any:
         if kind == "sliding_window":
             keep = keep & (behind <= attrs["window"])
     return xp.where(keep, scores, xp.full_like(scores, MASKED))
-
-
-# --- composition --------------------------------------------------------------------
 
 
 def _build(
@@ -302,29 +284,27 @@ def _positions(g: Graph, attrs: Attrs, s: _Sizes) -> Tensor:
 ATTENDED = Tolerance(rtol=2e-5, atol=4e-6, relative_to_peak=True)
 
 registry.register_all(
-    [
-        Op(
-            name="attention",
-            arity=(3, 4),
-            infer=_infer,
-            reference=_reference,
-            lower=Compose(_build),
-            attrs=(
-                Attr("num_heads", "int"),
-                Attr("head_dim", "int"),
-                Attr("mask_kind", "str", "none", allowed=MASK_KINDS),
-                Attr("window", "int", 0),
-                Attr("score_scale", "float", None, optional=True),
-                Attr("softcap", "float", None, optional=True),
-            ),
-            flops=_flops,
-            tolerance=ATTENDED,
-            samples=SAMPLES,
-            doc="softmax(mask(cap(scale · q · kᵀ))) · v. Layout [B, H, S, D] when "
-            "dimension 1 is num_heads, else [B, S, H, D], or [B, S, H·D]. mask_kind: "
-            "none; causal; sliding_window (keys from `window` before the query to the "
-            "query); custom ([B, Sk], below 0.5 or false is masked); bias (added to "
-            "the scores).",
-        )
-    ]
+    Op(
+        name="attention",
+        arity=(3, 4),
+        infer=_infer,
+        reference=_reference,
+        lower=Compose(_build),
+        attrs=(
+            Attr("num_heads", "int"),
+            Attr("head_dim", "int"),
+            Attr("mask_kind", "str", "none", allowed=MASK_KINDS),
+            Attr("window", "int", 0),
+            Attr("score_scale", "float", None, optional=True),
+            Attr("softcap", "float", None, optional=True),
+        ),
+        flops=_flops,
+        tolerance=ATTENDED,
+        samples=SAMPLES,
+        doc="softmax(mask(cap(scale · q · kᵀ))) · v. Layout [B, H, S, D] when "
+        "dimension 1 is num_heads, else [B, S, H, D], or [B, S, H·D]. mask_kind: "
+        "none; causal; sliding_window (keys from `window` before the query to the "
+        "query); custom ([B, Sk], below 0.5 or false is masked); bias (added to "
+        "the scores).",
+    )
 )

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from rlxweb.errors import AttributeRefused, ShapeError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import (
@@ -25,13 +25,11 @@ from rlxweb.ir.lowering import (
     Ref,
 )
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Types, registry
-from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ir.shape import Shape, normal_axis, show
+from rlxweb.ir.sample import Drawn, Sample, spelled
+from rlxweb.ir.shape import Shape, bad_attribute, bad_shape, normal_axis, show
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.elementwise import same_dtype
 from rlxweb.ops.linalg import widened
-
-# --- shape --------------------------------------------------------------------------
 
 
 def _infer_softmax(types: Types, attrs: Attrs) -> TensorType:
@@ -45,18 +43,14 @@ def _infer_norm(types: Types, attrs: Attrs) -> TensorType:
     n = x.shape[normal_axis(attrs["axis"], x.rank)]
     for name, one in zip(("gamma", "beta"), types[1:], strict=True):
         if one.shape != (n,):
-            raise ShapeError(
-                "",
+            raise bad_shape(
                 f"{name} {show(one.shape)}",
                 f"axis {attrs['axis']} of {show(x.shape)} wants [{n}]",
                 "one value for each element of the axis",
             )
     if not attrs["eps"] >= 0.0 or math.isinf(attrs["eps"]):
-        raise AttributeRefused("", f"eps {attrs['eps']}", "eps is finite and >= 0")
+        raise bad_attribute(f"eps {attrs['eps']}", "eps is finite and >= 0")
     return x
-
-
-# --- recipe -------------------------------------------------------------------------
 
 
 def _lines(
@@ -88,9 +82,6 @@ def _lines(
         return Recipe((call,))
 
     return recipe
-
-
-# --- meaning ------------------------------------------------------------------------
 
 
 def _softmax(xp: Any, attrs: Attrs, x: Any) -> Any:
@@ -131,9 +122,6 @@ def _rms_norm(xp: Any, attrs: Attrs, x: Any, gamma: Any, beta: Any) -> Any:
     return _scaled(xp, attrs, x, wide / xp.sqrt(square + attrs["eps"]), gamma, beta)
 
 
-# --- compositions -------------------------------------------------------------------
-
-
 def in_f32(g: Graph, *tensors: Tensor) -> tuple[Tensor, ...]:
     """f16 tensors cast to f32, so that no intermediate result is kept in f16."""
     return tuple(g.cast(t, DType.F32) if t.dtype is DType.F16 else t for t in tensors)
@@ -163,66 +151,44 @@ def _compose_norm(centred: bool) -> Compose:
     return Compose(build)
 
 
-# --- samples ------------------------------------------------------------------------
-
 # (shape, axis): any axis, odd and prime sizes, no lines, long lines, many lines.
-_PLACES: tuple[tuple[Shape, int], ...] = (
-    ((1,), 0),
-    ((7,), -1),
-    ((64, 64), -1),
-    ((13, 97), 1),
-    ((13, 97), 0),
-    ((3, 5, 4), 1),
-    ((3, 5, 4), -3),
-    ((2, 3, 16, 9), 2),
-    ((0, 5), 1),
-    ((5, 0), 1),
-    ((3, 0, 4), 2),
-    ((65_537, 2), -1),
-    ((2, 65_537), 0),
-    ((3, 40_009), -1),
-    ((1, 180_001), -1),
+_PLACES = [
+    (shape, axis)
+    for shape, (axis,) in spelled(
+        "1@0 7@-1 64x64@-1 13x97@1 13x97@0 3x5x4@1 3x5x4@-3 2x3x16x9@2 0x5@1 5x0@1 "
+        "3x0x4@2 65537x2@-1 2x65537@0 3x40009@-1 1x180001@-1"
+    )
+]
+
+
+def _softmax_sample(
+    shape: Shape, axis: int = -1, high: float = 6.0, note: str = ""
+) -> Sample:
+    return Sample((Drawn(shape, low=-high, high=high),), {"axis": axis}, note)
+
+
+_SOFTMAX_SAMPLES = (
+    *(_softmax_sample(shape, axis) for shape, axis in _PLACES),
+    _softmax_sample((9, 31), -1, 80.0, "wide"),
+    _softmax_sample((9, 31), -1, 1.5e38, "one-hot: the largest takes all"),
+    Sample((Drawn((4, 9), low=3.0, high=3.0),), {"axis": -1}, "uniform"),
+    Sample((Drawn((4, 9), DType.F16),), {"axis": -1}),
+    Sample((Drawn((4, 9), DType.F64),), {"axis": 0}),
 )
 
 
-def _softmax_samples() -> tuple[Sample, ...]:
-    every = [
-        Sample((Drawn(shape, low=-6.0, high=6.0),), {"axis": axis})
-        for shape, axis in _PLACES
-    ]
-    wide = Drawn((9, 31), low=-80.0, high=80.0)
-    far = Drawn((9, 31), low=-1.5e38, high=1.5e38)
-    return (
-        *every,
-        Sample((wide,), {"axis": -1}, "wide"),
-        Sample((far,), {"axis": -1}, "one-hot: the largest takes all"),
-        Sample((Drawn((4, 9), low=3.0, high=3.0),), {"axis": -1}, "uniform"),
-        Sample((Drawn((4, 9), DType.F16),), {"axis": -1}),
-        Sample((Drawn((4, 9), DType.F64),), {"axis": 0}),
-    )
-
-
-def _norm_samples() -> tuple[Sample, ...]:
-    def one(
-        shape: Shape,
-        axis: int,
-        dtype: DType = DType.F32,
-        around: float = 0.0,
-        note: str = "",
-        **attrs: float,
-    ) -> Sample:
-        n = (shape[axis],)
-        x = Drawn(shape, dtype, around - 2.0, around + 2.0)
-        inputs = (x, Drawn(n, dtype), Drawn(n, dtype))
-        return Sample(inputs, {"axis": axis, **attrs}, note)
-
-    return (
-        *(one(shape, axis) for shape, axis in _PLACES),
-        one((5, 33), -1, eps=0.5),
-        one((5, 33), -1, around=200.0, note="far from zero"),
-        one((4, 9), -1, DType.F16),
-        one((4, 9), 0, DType.F64),
-    )
+def _norm_sample(
+    shape: Shape,
+    axis: int = -1,
+    dtype: DType = DType.F32,
+    around: float = 0.0,
+    note: str = "",
+    **attrs: float,
+) -> Sample:
+    n = (shape[axis],)
+    x = Drawn(shape, dtype, around - 2.0, around + 2.0)
+    inputs = (x, Drawn(n, dtype), Drawn(n, dtype))
+    return Sample(inputs, {"axis": axis, **attrs}, note)
 
 
 # WGSL's exp is good to 3 + 2|x| ULP, and |x| reaches 160 in the samples; probabilities
@@ -233,56 +199,56 @@ EXPONENTIAL = Tolerance(rtol=4e-5, atol=1e-7)
 NORMED = Tolerance(rtol=1e-5, atol=4e-5, relative_to_peak=True)
 
 _AXIS = Attr("axis", "int", -1)
-_EPS = Attr("eps", "float", 1e-5)
 
 
 def _eps(attrs: Attrs) -> dict[str, float]:
     return {"eps": float(attrs["eps"])}
 
 
+_norm = partial(
+    Op,
+    arity=3,
+    infer=_infer_norm,
+    attrs=(_AXIS, Attr("eps", "float", 1e-5)),
+    traits=frozenset({"floats_only"}),
+    tolerance=NORMED,
+    samples=(
+        *(_norm_sample(shape, axis) for shape, axis in _PLACES),
+        _norm_sample((5, 33), eps=0.5),
+        _norm_sample((5, 33), around=200.0, note="far from zero"),
+        _norm_sample((4, 9), dtype=DType.F16),
+        _norm_sample((4, 9), 0, DType.F64),
+    ),
+)
+
 registry.register_all(
-    [
-        Op(
-            name="softmax",
-            arity=1,
-            infer=_infer_softmax,
-            reference=_softmax,
-            lower=Kernel(
-                _lines("softmax", 0.375, lambda attrs: {}), Compose(_compose_softmax)
-            ),
-            attrs=(_AXIS,),
-            traits=frozenset({"reduction", "floats_only"}),
-            flops=lambda inputs, out, attrs: 5.0 * out.numel,
-            tolerance=EXPONENTIAL,
-            samples=_softmax_samples(),
-            doc="exp(x - max) / sum of exp(x - max) along an axis.",
+    Op(
+        name="softmax",
+        infer=_infer_softmax,
+        reference=_softmax,
+        lower=Kernel(
+            _lines("softmax", 0.375, lambda attrs: {}), Compose(_compose_softmax)
         ),
-        Op(
-            name="layer_norm",
-            arity=3,
-            infer=_infer_norm,
-            reference=_layer_norm,
-            lower=Kernel(_lines("layer_norm", 0.75, _eps), _compose_norm(centred=True)),
-            attrs=(_AXIS, _EPS),
-            traits=frozenset({"floats_only"}),
-            flops=lambda inputs, out, attrs: 8.0 * out.numel,
-            tolerance=NORMED,
-            samples=_norm_samples(),
-            doc="(x - mean) / sqrt(variance + eps) · gamma + beta along an axis; the "
-            "variance divides by n.",
-        ),
-        Op(
-            name="rms_norm",
-            arity=3,
-            infer=_infer_norm,
-            reference=_rms_norm,
-            lower=Kernel(_lines("rms_norm", 0.5, _eps), _compose_norm(centred=False)),
-            attrs=(_AXIS, _EPS),
-            traits=frozenset({"floats_only"}),
-            flops=lambda inputs, out, attrs: 6.0 * out.numel,
-            tolerance=NORMED,
-            samples=_norm_samples(),
-            doc="x / sqrt(mean of x² + eps) · gamma + beta along an axis.",
-        ),
-    ]
+        attrs=(_AXIS,),
+        traits=frozenset({"reduction", "floats_only"}),
+        flops=lambda inputs, out, attrs: 5.0 * out.numel,
+        tolerance=EXPONENTIAL,
+        samples=_SOFTMAX_SAMPLES,
+        doc="exp(x - max) / sum of exp(x - max) along an axis.",
+    ),
+    _norm(
+        name="layer_norm",
+        reference=_layer_norm,
+        lower=Kernel(_lines("layer_norm", 0.75, _eps), _compose_norm(centred=True)),
+        flops=lambda inputs, out, attrs: 8.0 * out.numel,
+        doc="(x - mean) / sqrt(variance + eps) · gamma + beta along an axis; the "
+        "variance divides by n.",
+    ),
+    _norm(
+        name="rms_norm",
+        reference=_rms_norm,
+        lower=Kernel(_lines("rms_norm", 0.5, _eps), _compose_norm(centred=False)),
+        flops=lambda inputs, out, attrs: 6.0 * out.numel,
+        doc="x / sqrt(mean of x² + eps) · gamma + beta along an axis.",
+    ),
 )

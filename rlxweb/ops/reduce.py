@@ -9,24 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
-from rlxweb.errors import ShapeError
 from rlxweb.ir.dtype import DType
-from rlxweb.ir.lowering import Compose, Kernel, Lowering, Recipe
-from rlxweb.ir.op import (
-    EXACT,
-    Attr,
-    Attrs,
-    Op,
-    TensorType,
-    Tolerance,
-    Trait,
-    Types,
-    registry,
-)
-from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ir.shape import Shape, normal_axes, show
+from rlxweb.ir.lowering import Compose, Kernel, Recipe
+from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Types, registry
+from rlxweb.ir.sample import Drawn, Sample, spelled
+from rlxweb.ir.shape import Shape, bad_shape, normal_axes, show
 from rlxweb.ops.elementwise import FLOATS, NUMBERS, is_float, need
 from rlxweb.recipes.reduce_calls import Kind, reduction
 
@@ -60,8 +50,7 @@ def _infer(types: Types, attrs: Attrs) -> TensorType:
 def _infer_nonempty(types: Types, attrs: Attrs) -> TensorType:
     found = _infer(types, attrs)
     if count_of(types[0].shape, attrs["axes"]) == 0:
-        raise ShapeError(
-            "",
+        raise bad_shape(
             f"nothing to reduce: axes {attrs['axes']} of {show(types[0].shape)}",
             "the reduced axes hold 0 elements; at least 1 is needed",
             "leave the empty case out, or use sum or prod",
@@ -74,9 +63,6 @@ def _infer_mean(types: Types, attrs: Attrs) -> TensorType:
     return _infer_nonempty(types, attrs)
 
 
-# --- references ---------------------------------------------------------------------
-
-
 def accumulator(xp: Any, x: Any, count: int) -> Any:
     """The dtype to add up in: wider than a float's own when that would show."""
     if not is_float(xp, x):
@@ -86,27 +72,18 @@ def accumulator(xp: Any, x: Any, count: int) -> Any:
     return getattr(xp, "float64", x.dtype) if count > _FEW else x.dtype
 
 
-def _accumulated(name: str) -> Callable[..., Any]:
+def _reducer(name: str, wider: bool = False) -> Callable[..., Any]:
+    """NumPy's reduction of that name; a `wider` one adds up in `accumulator`."""
+
     def reference(xp: Any, attrs: Attrs, x: Any) -> Any:
         axes = normal_axes(attrs["axes"], x.ndim)
-        wide = accumulator(xp, x, count_of(x.shape, axes))
-        keep = attrs["keep_dim"]
-        return getattr(xp, name)(x, axis=axes, dtype=wide, keepdims=keep).astype(
-            x.dtype
-        )
+        how = {"axis": axes, "keepdims": attrs["keep_dim"]}
+        if wider:
+            how["dtype"] = accumulator(xp, x, count_of(x.shape, axes))
+        found = getattr(xp, name)(x, **how)
+        return found.astype(x.dtype) if wider else found
 
     return reference
-
-
-def _extreme(name: str) -> Callable[..., Any]:
-    def reference(xp: Any, attrs: Attrs, x: Any) -> Any:
-        axes = normal_axes(attrs["axes"], x.ndim)
-        return getattr(xp, name)(x, axis=axes, keepdims=attrs["keep_dim"])
-
-    return reference
-
-
-# --- lowering -----------------------------------------------------------------------
 
 
 def _recipe(kind: Kind) -> Kernel:
@@ -126,9 +103,6 @@ def _build_mean(g: Any, attrs: Attrs, x: Any) -> Any:
     return g.div(g.sum(x, attrs["axes"], attrs["keep_dim"]), count)
 
 
-# --- samples ------------------------------------------------------------------------
-
-
 def _case(
     shape: Shape,
     axes: tuple[int, ...],
@@ -142,35 +116,12 @@ def _case(
     return Sample((drawn,), {"axes": axes, "keep_dim": keep}, note)
 
 
-_SHORT: tuple[tuple[Shape, tuple[int, ...]], ...] = (
-    ((), ()),
-    ((1,), (0,)),
-    ((5,), ()),
-    ((13,), (0,)),
-    ((4, 7), (1,)),
-    ((4, 7), (-2,)),
-    ((2, 3, 5), (1,)),
-    ((2, 3, 5), (0, 2)),
-    ((2, 3, 5), (0, 1, 2)),
-    ((3, 2, 4, 3, 2), (1, 3)),
-    ((2, 3, 2, 3, 2, 2, 3, 2), (0, 2, 4, 6)),
-    ((2, 3, 2, 3, 2, 2, 3, 2), (1, 3, 5, 7)),
-    ((65_537, 2), (1,)),
-    ((0, 3), (1,)),
+_SHORT = spelled(
+    "()@() 1@0 5@() 13@0 4x7@1 4x7@-2 2x3x5@1 2x3x5@0x2 2x3x5@0x1x2 3x2x4x3x2@1x3 "
+    "2x3x2x3x2x2x3x2@0x2x4x6 2x3x2x3x2x2x3x2@1x3x5x7 65537x2@1 0x3@1"
 )
-_LONG: tuple[tuple[Shape, tuple[int, ...]], ...] = (
-    ((65_537, 2), (0,)),
-    ((2, 65_537), (1,)),
-    ((100_003,), (0,)),
-    ((3, 1009, 7), (1,)),
-    ((31, 17, 37, 5), (0, 2)),
-    ((300, 300), (0, 1)),
-)
-_EMPTY: tuple[tuple[Shape, tuple[int, ...]], ...] = (
-    ((0,), (0,)),
-    ((0, 3), (0,)),
-    ((2, 0, 4), (1,)),
-)
+_LONG = spelled("65537x2@0 2x65537@1 100003@0 3x1009x7@1 31x17x37x5@0x2 300x300@0x1")
+_EMPTY = spelled("0@0 0x3@0 2x0x4@1")
 _INTS = tuple(
     _case(shape, (1,), dtype=dtype, low=low, high=9)
     for shape in ((6, 5), (3, 1031))
@@ -181,7 +132,7 @@ _DOUBLE = (_case((6, 40), (1,), dtype=DType.F64), _case((3, 700), (1,), True))
 
 
 def _of(
-    every: tuple[tuple[Shape, tuple[int, ...]], ...], low: float = -1, high: float = 2
+    every: tuple[tuple[Shape, ...], ...], low: float = -1, high: float = 2
 ) -> tuple[Sample, ...]:
     return (
         *(_case(s, axes, low=low, high=high) for s, axes in every),
@@ -196,83 +147,63 @@ _WRAPPING = tuple(
 _FLOAT_SAMPLES = (*_of(_SHORT), *_of(_LONG), *_HALF, *_DOUBLE)
 
 
-def _reduce(
-    name: str,
-    reference: Callable[..., Any],
-    lower: Lowering,
-    doc: str,
-    samples: tuple[Sample, ...],
-    infer: Callable[[Types, Attrs], TensorType] = _infer_nonempty,
-    tolerance: Tolerance = EXACT,
-    traits: tuple[Trait, ...] = ("reduction",),
-) -> Op:
-    return Op(
-        name=name,
-        arity=1,
-        infer=infer,
-        reference=reference,
-        lower=lower,
-        attrs=(Attr("axes", "ints"), Attr("keep_dim", "bool", False)),
-        traits=frozenset(traits),
-        flops=lambda inputs, out, attrs: float(inputs[0].numel),
-        tolerance=tolerance,
-        samples=samples,
-        doc=doc,
-    )
-
+_reduce = partial(
+    Op,
+    infer=_infer_nonempty,
+    attrs=(Attr("axes", "ints"), Attr("keep_dim", "bool", False)),
+    traits=frozenset({"reduction"}),
+    flops=lambda inputs, out, attrs: float(inputs[0].numel),
+    samples=(*_FLOAT_SAMPLES, *_INTS, *_WRAPPING),
+)
 
 registry.register_all(
-    [
-        _reduce(
-            "sum",
-            _accumulated("sum"),
-            _recipe("sum"),
-            "The sum over axes; 0 over none. Integers wrap in their dtype.",
-            (*_FLOAT_SAMPLES, *_of(_EMPTY), *_INTS, *_WRAPPING),
-            _infer,
-            SUMMED,
+    _reduce(
+        name="sum",
+        infer=_infer,
+        reference=_reducer("sum", wider=True),
+        lower=_recipe("sum"),
+        tolerance=SUMMED,
+        samples=(*_FLOAT_SAMPLES, *_of(_EMPTY), *_INTS, *_WRAPPING),
+        doc="The sum over axes; 0 over none. Integers wrap in their dtype.",
+    ),
+    _reduce(
+        name="mean",
+        infer=_infer_mean,
+        reference=_reducer("mean", wider=True),
+        lower=Compose(_build_mean),
+        traits=frozenset({"reduction", "floats_only"}),
+        tolerance=SUMMED,
+        samples=_FLOAT_SAMPLES,
+        doc="The mean over axes of at least one element; floats only.",
+    ),
+    _reduce(
+        name="max",
+        reference=_reducer("max"),
+        lower=_recipe("max"),
+        doc="The largest element over axes of at least one.",
+    ),
+    _reduce(
+        name="min",
+        reference=_reducer("min"),
+        lower=_recipe("min"),
+        doc="The smallest element over axes of at least one.",
+    ),
+    _reduce(
+        name="prod",
+        infer=_infer,
+        reference=_reducer("prod", wider=True),
+        lower=_recipe("prod"),
+        tolerance=MULTIPLIED,
+        samples=(
+            *_of(_SHORT, 0.5, 1.5),
+            *_of(_EMPTY),
+            _case((3, 1009, 7), (1,), low=0.9, high=1.1),
+            _case((300, 300), (1,), low=0.9, high=1.1),
+            *_INTS,
+            *_WRAPPING,
+            *_HALF,
+            _case((6, 40), (1,), dtype=DType.F64, low=0.5, high=1.5),
         ),
-        _reduce(
-            "mean",
-            _accumulated("mean"),
-            Compose(_build_mean),
-            "The mean over axes of at least one element; floats only.",
-            _FLOAT_SAMPLES,
-            _infer_mean,
-            SUMMED,
-            ("reduction", "floats_only"),
-        ),
-        _reduce(
-            "max",
-            _extreme("max"),
-            _recipe("max"),
-            "The largest element over axes of at least one.",
-            (*_FLOAT_SAMPLES, *_INTS, *_WRAPPING),
-        ),
-        _reduce(
-            "min",
-            _extreme("min"),
-            _recipe("min"),
-            "The smallest element over axes of at least one.",
-            (*_FLOAT_SAMPLES, *_INTS, *_WRAPPING),
-        ),
-        _reduce(
-            "prod",
-            _accumulated("prod"),
-            _recipe("prod"),
-            "The product over axes; 1 over none. Integers wrap in their dtype.",
-            (
-                *_of(_SHORT, 0.5, 1.5),
-                *_of(_EMPTY),
-                _case((3, 1009, 7), (1,), low=0.9, high=1.1),
-                _case((300, 300), (1,), low=0.9, high=1.1),
-                *_INTS,
-                *_WRAPPING,
-                *_HALF,
-                _case((6, 40), (1,), dtype=DType.F64, low=0.5, high=1.5),
-            ),
-            _infer,
-            MULTIPLIED,
-        ),
-    ]
+        doc="The product over axes; 1 over none. Integers wrap in their dtype.",
+    ),
 )

@@ -9,18 +9,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlxweb.errors import (
-    AttributeRefused,
-    DTypeError,
-    IndexRefused,
-    ShapeError,
-    Unsupported,
-)
+from rlxweb.errors import IndexRefused, Unsupported
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Compose, Kernel, Recipe
-from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, registry
-from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ir.shape import Shape, normal_axis, numel, show
+from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, no_flops, registry
+from rlxweb.ir.sample import Drawn, Sample, spelled
+from rlxweb.ir.shape import (
+    Shape,
+    bad_attribute,
+    bad_dtype,
+    bad_shape,
+    normal_axis,
+    numel,
+    show,
+)
 from rlxweb.ops.elementwise import INTEGERS, NUMBERS, need
 from rlxweb.ops.reduce import SUMMED, accumulator
 from rlxweb.recipes.select_calls import gather_recipe, scan_recipe, topk_recipe
@@ -31,24 +33,19 @@ def around(shape: Shape, axis: int) -> tuple[int, int, int]:
     return numel(shape[:axis]), shape[axis], numel(shape[axis + 1 :])
 
 
-# --- gather -------------------------------------------------------------------------
-
-
 def _gathered(types: Types, attrs: Attrs) -> TensorType:
     table, indices = types
     if indices.dtype not in INTEGERS:
-        raise DTypeError(
-            "",
+        raise bad_dtype(
             f"the indices are {indices.dtype}",
             "indices are i32, u32 or i64",
             "cast them",
         )
     if not table.shape:
-        raise ShapeError("", "the table has rank 0", "it needs an axis to index")
+        raise bad_shape("the table has rank 0", "it needs an axis to index")
     axis = normal_axis(attrs["axis"], table.rank)
     if table.shape[axis] == 0 and indices.numel:
-        raise ShapeError(
-            "",
+        raise bad_shape(
             f"axis {axis} of the table {show(table.shape)} is empty",
             f"none of the {indices.numel} indices can be inside 0 rows",
         )
@@ -115,6 +112,10 @@ def _gathering(
     )
 
 
+_GATHERED = spelled(
+    "5@()@0 1@1@0 7x3@4@0 7x3@2x5@0 4x7x3@5@1 4x7x3@2x2@-1 4x7@0@0 0x7@3@1 "
+    "65537x2@11@0 3x2@65537@0 65537x2@3@1"
+)
 _GATHER = Op(
     name="gather",
     arity=2,
@@ -122,42 +123,26 @@ _GATHER = Op(
     reference=_gather,
     lower=Kernel(_gather_calls, otherwise=Compose(_gather_wider)),
     attrs=(Attr("axis", "int", 0),),
-    flops=lambda inputs, out, attrs: 0.0,
+    flops=no_flops,
     samples=(
-        _gathering((5,), ()),
-        _gathering((1,), (1,)),
-        _gathering((7, 3), (4,)),
-        _gathering((7, 3), (2, 5)),
-        _gathering((4, 7, 3), (5,), 1),
-        _gathering((4, 7, 3), (2, 2), -1),
-        _gathering((4, 7), (0,), 0),
-        _gathering((0, 7), (3,), 1),
-        _gathering((65_537, 2), (11,), 0),
-        _gathering((3, 2), (65_537,), 0),
-        _gathering((65_537, 2), (3,), 1),
+        *(_gathering(table, indices, axis) for table, indices, (axis,) in _GATHERED),
         _gathering((7, 3), (4,), 0, index=DType.U32),
         _gathering((7, 3), (4,), 0, index=DType.I64),
-        *(
-            _gathering((4, 6), (5,), 1, dtype)
-            for dtype in DType
-            if dtype is not DType.F32
-        ),
+        *(_gathering((4, 6), (5,), 1, d) for d in DType if d is not DType.F32),
     ),
     doc="Rows of a table by index along one axis, in the order the indices give. "
     "An index outside the table is refused.",
 )
-
-# --- topk ---------------------------------------------------------------------------
 
 
 def _top(types: Types, attrs: Attrs) -> TensorType:
     need(types, NUMBERS)
     shape, k = types[0].shape, attrs["k"]
     if not shape:
-        raise ShapeError("", "rank 0 has no last axis", hint="reshape it to [1]")
+        raise bad_shape("rank 0 has no last axis", hint="reshape it to [1]")
     if not 1 <= k <= shape[-1]:
-        raise AttributeRefused(
-            "", f"k is {k}", f"1 <= k <= {shape[-1]}, the last axis of {show(shape)}"
+        raise bad_attribute(
+            f"k is {k}", f"1 <= k <= {shape[-1]}, the last axis of {show(shape)}"
         )
     return TensorType((*shape[:-1], k), DType.I32)
 
@@ -183,7 +168,6 @@ def _ranking(
 
 _TOPK = Op(
     name="topk",
-    arity=1,
     infer=_top,
     reference=_topk,
     lower=Kernel(_topk_calls),
@@ -213,13 +197,11 @@ _TOPK = Op(
     "values the smaller index comes first.",
 )
 
-# --- cumsum -------------------------------------------------------------------------
-
 
 def _running(types: Types, attrs: Attrs) -> TensorType:
     need(types, NUMBERS)
     if not types[0].shape:
-        raise ShapeError("", "rank 0 has no axis to run along", hint="reshape to [1]")
+        raise bad_shape("rank 0 has no axis to run along", hint="reshape to [1]")
     normal_axis(attrs["axis"], types[0].rank)
     return types[0]
 
@@ -251,9 +233,12 @@ def _scanning(
     return Sample((drawn,), {"axis": axis, "exclusive": exclusive})
 
 
+_SCANNED = spelled(
+    "1@0 13@-1 3x8@1 4x5x6@1 4x5x6@0 0x4@1 4x0@1 65537x2@1 65537x2@0 3x5003@-1 "
+    "2x1000x3@1"
+)
 _CUMSUM = Op(
     name="cumsum",
-    arity=1,
     infer=_running,
     reference=_cumsum,
     lower=Kernel(_cumsum_calls),
@@ -263,19 +248,7 @@ _CUMSUM = Op(
         *(
             _scanning(shape, axis, exclusive)
             for exclusive in (False, True)
-            for shape, axis in (
-                ((1,), 0),
-                ((13,), -1),
-                ((3, 8), 1),
-                ((4, 5, 6), 1),
-                ((4, 5, 6), 0),
-                ((0, 4), 1),
-                ((4, 0), 1),
-                ((65_537, 2), 1),
-                ((65_537, 2), 0),
-                ((3, 5003), -1),
-                ((2, 1000, 3), 1),
-            )
+            for shape, (axis,) in _SCANNED
         ),
         _scanning((4, 33), 1, True, DType.I32, -9, 9),
         _scanning((4, 2000), 1, False, DType.I32, -2e9, 2e9),
@@ -287,4 +260,4 @@ _CUMSUM = Op(
     doc="Running sums along an axis; `exclusive` leaves each element's own value out.",
 )
 
-registry.register_all([_GATHER, _TOPK, _CUMSUM])
+registry.register_all(_GATHER, _TOPK, _CUMSUM)

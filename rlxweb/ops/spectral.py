@@ -8,24 +8,14 @@ geometry lives in `rlxweb.recipes.fft_calls`; no device is known here.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from rlxweb.errors import AttributeRefused, DTypeError, ShapeError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Compose, Expr, Kernel, Recipe
-from rlxweb.ir.op import (
-    Attr,
-    Attrs,
-    Op,
-    TensorType,
-    Tolerance,
-    Types,
-    registry,
-)
-from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ir.shape import numel, show
-from rlxweb.ir.tensor import Tensor
+from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Types, registry
+from rlxweb.ir.sample import Drawn, Sample, spelled
+from rlxweb.ir.shape import bad_attribute, bad_dtype, bad_shape, numel, show
 from rlxweb.ops import fft_compose as compose
 from rlxweb.recipes import fft_calls as calls
 
@@ -42,8 +32,7 @@ def numpy_norm(inverse: bool, norm: str) -> str:
 def row_length(kind: TensorType, what: str = "the transform") -> int:
     """Length of the last axis, at least 1. Errors  ShapeError."""
     if kind.rank < 1 or kind.shape[-1] < 1:
-        raise ShapeError(
-            "",
+        raise bad_shape(
             f"{what} needs a last axis of at least 1, got {show(kind.shape)}",
             hint="the rows to work on lie along the last axis",
         )
@@ -54,8 +43,7 @@ def block_length(kind: TensorType) -> int:
     """N of a block tensor [..., 2N]. Errors  ShapeError when the axis is odd."""
     width = row_length(kind, "a block tensor [re | im]")
     if width % 2:
-        raise ShapeError(
-            "",
+        raise bad_shape(
             f"a block tensor has an even last axis, got {width}",
             "N real parts, then N imaginary parts",
             "concat the real and the imaginary part along the last axis",
@@ -83,9 +71,6 @@ def fft_work(
     n, factor = _length(inputs[0], out)
     rows = numel(out.shape[:-1])
     return "fft", {"n": n, "rows": rows if factor == 5.0 else -(-rows // 2)}
-
-
-# --- fft --------------------------------------------------------------------------
 
 
 def _infer_fft(types: Types, attrs: Attrs) -> TensorType:
@@ -118,9 +103,6 @@ def _fft_recipe(types: Types, out: TensorType, attrs: Attrs) -> Recipe:
     )
 
 
-# --- rfft and irfft ---------------------------------------------------------------
-
-
 def _infer_rfft(types: Types, attrs: Attrs) -> TensorType:
     n = row_length(types[0])
     return TensorType((*types[0].shape[:-1], 2 * (n // 2 + 1)), types[0].dtype)
@@ -139,10 +121,9 @@ def _rfft_recipe(types: Types, out: TensorType, attrs: Attrs) -> Recipe:
 def _infer_irfft(types: Types, attrs: Attrs) -> TensorType:
     bins, n = block_length(types[0]), attrs["n"]
     if n < 1:
-        raise AttributeRefused("", f"n = {n}", "a row has at least 1 value")
+        raise bad_attribute(f"n = {n}", "a row has at least 1 value")
     if bins != n // 2 + 1:
-        raise ShapeError(
-            "",
+        raise bad_shape(
             f"{bins} bins do not make rows of {n}",
             f"n = {n} needs n // 2 + 1 = {n // 2 + 1} bins",
             f"{bins} bins make rows of {2 * bins - 2} or {2 * bins - 1}",
@@ -161,20 +142,16 @@ def _irfft_recipe(types: Types, out: TensorType, attrs: Attrs) -> Recipe:
     return calls.inverse_real_recipe(rows, attrs["n"], attrs["norm"])
 
 
-# --- psd --------------------------------------------------------------------------
-
-
 def _infer_psd(types: Types, attrs: Attrs) -> TensorType:
     re, im = types
     if re.shape != im.shape:
-        raise ShapeError(
-            "",
+        raise bad_shape(
             f"the parts differ: {show(re.shape)} and {show(im.shape)}",
             "real and imaginary part have one shape",
         )
     if re.dtype is not im.dtype:
-        raise DTypeError(
-            "", f"the parts differ: {re.dtype} and {im.dtype}", hint="cast one of them"
+        raise bad_dtype(
+            f"the parts differ: {re.dtype} and {im.dtype}", hint="cast one of them"
         )
     row_length(re, "psd")
     return re
@@ -186,9 +163,6 @@ def _psd(xp: Any, attrs: Attrs, re: Any, im: Any) -> Any:
 
 def _psd_text(types: Types, out: TensorType, attrs: Attrs) -> str:
     return f"(x * x + y * y) * F({1.0 / out.shape[-1]!r})"
-
-
-# --- samples ----------------------------------------------------------------------
 
 
 def cases(
@@ -224,92 +198,65 @@ _IRFFT_SAMPLES = (
         for n in (24, 67, 134, 15)
         for norm in _NORMS
     ),
-    Sample((Drawn((65_537, 4)),), {"n": 3}),
-    Sample((Drawn((65_537, 4)),), {"n": 2}),
-    Sample((Drawn((0, 10)),), {"n": 8}),
-    Sample((Drawn((1, 8194)),), {"n": 8192}),
-    Sample((Drawn((2,)),), {"n": 1}),
+    *(
+        Sample((Drawn(shape),), {"n": n})
+        for shape, (n,) in spelled("65537x4@3 65537x4@2 0x10@8 1x8194@8192 2@1")
+    ),
     Sample((Drawn((2, 18), DType.F16),), {"n": 16}),
     Sample((Drawn((2, 64), DType.F64),), {"n": 63}),
 )
 _PSD_SAMPLES = (
     *(Sample((Drawn(s), Drawn(s))) for s in ((1,), (5, 129), (65_537, 2), (0, 3))),
-    Sample((Drawn((3, 4), DType.F16), Drawn((3, 4), DType.F16))),
-    Sample((Drawn((3, 4), DType.F64), Drawn((3, 4), DType.F64))),
+    *(Sample((Drawn((3, 4), d), Drawn((3, 4), d))) for d in (DType.F16, DType.F64)),
 )
 
-# --- records ----------------------------------------------------------------------
 
-
-def _transform(
-    name: str,
-    infer: Callable[[Types, Attrs], TensorType],
-    reference: Callable[..., Any],
-    recipe: Callable[[Types, TensorType, Attrs], Recipe],
-    build: Callable[..., Tensor],
-    attrs: tuple[Attr, ...],
-    samples: tuple[Sample, ...],
-    doc: str,
-) -> Op:
-    return Op(
-        name=name,
-        arity=1,
-        infer=infer,
-        reference=reference,
-        lower=Kernel(recipe, otherwise=Compose(build)),
-        attrs=attrs,
-        traits=frozenset({"spectral", "floats_only"}),
-        flops=fft_flops,
-        work=fft_work,
-        tolerance=TRANSFORM,
-        samples=samples,
-        doc=doc,
-    )
-
+_transform = partial(
+    Op,
+    traits=frozenset({"spectral", "floats_only"}),
+    flops=fft_flops,
+    work=fft_work,
+    tolerance=TRANSFORM,
+)
 
 registry.register_all(
-    [
-        _transform(
-            "fft",
-            _infer_fft,
-            _fft,
-            _fft_recipe,
-            compose.build_fft,
-            (Attr("inverse", "bool", False), NORM),
-            _FFT_SAMPLES,
-            "Complex FFT of the last axis, block layout [..., 2N], any N.",
-        ),
-        _transform(
-            "rfft",
-            _infer_rfft,
-            _rfft,
-            _rfft_recipe,
-            compose.build_rfft,
-            (NORM,),
-            _RFFT_SAMPLES,
-            "Half spectrum of real rows: [..., n] to block [..., 2 (n // 2 + 1)].",
-        ),
-        _transform(
-            "irfft",
-            _infer_irfft,
-            _irfft,
-            _irfft_recipe,
-            compose.build_irfft,
-            (Attr("n", "int"), NORM),
-            _IRFFT_SAMPLES,
-            "Real rows [..., n] of a half spectrum; imaginary ends are ignored.",
-        ),
-        Op(
-            name="psd",
-            arity=2,
-            infer=_infer_psd,
-            reference=_psd,
-            lower=Expr(_psd_text),
-            traits=frozenset({"elementwise", "floats_only"}),
-            flops=lambda inputs, out, attrs: 4.0 * out.numel,
-            tolerance=Tolerance(rtol=1e-6),
-            samples=_PSD_SAMPLES,
-            doc="(re² + im²) / F, F the length of the last axis.",
-        ),
-    ]
+    _transform(
+        name="fft",
+        infer=_infer_fft,
+        reference=_fft,
+        lower=Kernel(_fft_recipe, Compose(compose.build_fft)),
+        attrs=(Attr("inverse", "bool", False), NORM),
+        samples=_FFT_SAMPLES,
+        doc="Complex FFT of the last axis, block layout [..., 2N], any N.",
+    ),
+    _transform(
+        name="rfft",
+        infer=_infer_rfft,
+        reference=_rfft,
+        lower=Kernel(_rfft_recipe, Compose(compose.build_rfft)),
+        attrs=(NORM,),
+        samples=_RFFT_SAMPLES,
+        doc="Half spectrum of real rows: [..., n] to block [..., 2 (n // 2 + 1)].",
+    ),
+    _transform(
+        name="irfft",
+        infer=_infer_irfft,
+        reference=_irfft,
+        lower=Kernel(_irfft_recipe, Compose(compose.build_irfft)),
+        attrs=(Attr("n", "int"), NORM),
+        samples=_IRFFT_SAMPLES,
+        doc="Real rows [..., n] of a half spectrum; imaginary ends are ignored.",
+    ),
+    Op(
+        name="psd",
+        arity=2,
+        infer=_infer_psd,
+        reference=_psd,
+        lower=Expr(_psd_text),
+        traits=frozenset({"elementwise", "floats_only"}),
+        flops=lambda inputs, out, attrs: 4.0 * out.numel,
+        tolerance=Tolerance(rtol=1e-6),
+        samples=_PSD_SAMPLES,
+        doc="(re² + im²) / F, F the length of the last axis.",
+    ),
 )

@@ -10,27 +10,18 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from rlxweb.errors import AttributeRefused, DTypeError, ShapeError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
-from rlxweb.ir.lowering import Access, Axis, Call, Compose, Kernel, Recipe, Ref
-from rlxweb.ir.op import (
-    Attr,
-    Attrs,
-    Op,
-    TensorType,
-    Tolerance,
-    Trait,
-    Types,
-    registry,
-)
-from rlxweb.ir.shape import show
+from rlxweb.ir.lowering import Compose, Kernel, Recipe, Ref
+from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Trait, Types, registry
+from rlxweb.ir.shape import bad_attribute, bad_dtype, bad_shape, show
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.fft_compose import constant, zeros
 from rlxweb.ops.frames import frames_of
 from rlxweb.ops.reduce import accumulator
 from rlxweb.ops.spectral import block_length
 from rlxweb.ops.welch_samples import PEAK_SAMPLES, SEGMENT_SAMPLES, power_cases
+from rlxweb.recipes.select_calls import peaks_call
 from rlxweb.recipes.welch_plan import (
     WelchPlan,
     centred_ramp,
@@ -43,20 +34,17 @@ from rlxweb.recipes.welch_plan import (
 def _floats(types: Types) -> None:
     if any(t.dtype not in (DType.F32, DType.F64) for t in types):
         said = ", ".join(str(t.dtype) for t in types)
-        raise DTypeError(
-            "", f"operands are {said}", "f32 or f64: powers overflow f16", "cast them"
+        raise bad_dtype(
+            f"operands are {said}", "f32 or f64: powers overflow f16", "cast them"
         )
     if any(t.dtype is not types[0].dtype for t in types):
         said = " and ".join(str(t.dtype) for t in types)
-        raise DTypeError("", f"operands differ: {said}", hint="cast one of them")
+        raise bad_dtype(f"operands differ: {said}", hint="cast one of them")
 
 
 def _rank(kind: TensorType, rank: int, what: str) -> None:
     if kind.rank != rank:
-        raise ShapeError("", f"{what} {show(kind.shape)}", f"it has rank {rank}")
-
-
-# --- welch_power ------------------------------------------------------------------
+        raise bad_shape(f"{what} {show(kind.shape)}", f"it has rank {rank}")
 
 
 def plan_of(types: Types, attrs: Attrs) -> WelchPlan:
@@ -143,9 +131,6 @@ def _build_power(g: Graph, attrs: Attrs, x: Tensor, window: Tensor) -> Tensor:
     return power * constant(g, plan.weights(), x.dtype)
 
 
-# --- power_peaks ------------------------------------------------------------------
-
-
 def _infer_peaks(types: Types, attrs: Attrs) -> TensorType:
     _floats(types)
     _rank(types[0], 2, "power")
@@ -167,22 +152,8 @@ def _peaks(xp: Any, attrs: Attrs, power: Any) -> Any:
 
 
 def _peaks_recipe(types: Types, out: TensorType, attrs: Attrs) -> Recipe:
-    (rows, bins), k = types[0].shape, attrs["k"]
-    call = Call(
-        "welch_peaks",
-        (Axis("rows", rows), Axis("bins", bins, "serial")),
-        (
-            Access(Ref("in"), (bins, 1)),
-            Access(Ref("out"), (2 * k, 0), "update", span=2 * k),
-        ),
-        (("rows", 1),),
-        values={"pitch": bins, "k": k},
-        turns=2.0 * (k + 1),
-    )
-    return Recipe((call,))
-
-
-# --- welch_row_peaks and welch_peaks ----------------------------------------------
+    rows, bins = types[0].shape
+    return Recipe((peaks_call(Ref("in"), rows, bins, attrs["k"]),))
 
 
 def _infer_row_peaks(types: Types, attrs: Attrs) -> TensorType:
@@ -207,10 +178,9 @@ def _infer_welch_peaks(types: Types, attrs: Attrs) -> TensorType:
     _rank(types[0], 2, "spectra")
     bins, segments = block_length(types[0]) // 2 + 1, attrs["n_segments"]
     if segments < 1:
-        raise AttributeRefused("", f"n_segments = {segments}", "it is at least 1")
+        raise bad_attribute(f"n_segments = {segments}", "it is at least 1")
     if types[0].shape[0] % segments:
-        raise ShapeError(
-            "",
+        raise bad_shape(
             f"{types[0].shape[0]} spectra are not whole rows of {segments} segments",
             "row b, segment s is spectrum b * n_segments + s",
         )
@@ -236,9 +206,6 @@ def _build_welch_peaks(g: Graph, attrs: Attrs, spectrum: Tensor) -> Tensor:
     power = power * constant(g, rlx_weights(bins, segments), spectrum.dtype)
     result: Tensor = g.apply("power_peaks", power, k=attrs["k"])
     return result
-
-
-# --- cost and records -------------------------------------------------------------
 
 
 def _power_flops(inputs: Types, out: TensorType, attrs: Attrs) -> float:
@@ -270,60 +237,56 @@ _SPECTRAL: frozenset[Trait] = frozenset({"spectral", "floats_only"})
 _CLOSE = Tolerance(rtol=2e-6, atol=4e-6, relative_to_peak=True)
 
 registry.register_all(
-    [
-        Op(
-            name="welch_power",
-            arity=2,
-            infer=_infer_power,
-            reference=_power,
-            lower=Compose(_build_power),
-            attrs=_WELCH,
-            traits=_SPECTRAL,
-            flops=_power_flops,
-            work=_work,
-            tolerance=_CLOSE,
-            samples=power_cases(None),
-            doc="Welch estimate [B, F] of rows [B, T] under a window [n].",
-        ),
-        Op(
-            name="power_peaks",
-            arity=1,
-            infer=_infer_peaks,
-            reference=_peaks,
-            lower=Kernel(_peaks_recipe),
-            attrs=(Attr("k", "int"),),
-            traits=frozenset({"reduction", "floats_only"}),
-            flops=lambda inputs, out, attrs: float(inputs[0].numel),
-            samples=PEAK_SAMPLES,
-            doc="The k strongest bins [B, 2k] of power [B, F] as (bin, power) pairs.",
-        ),
-        Op(
-            name="welch_row_peaks",
-            arity=2,
-            infer=_infer_row_peaks,
-            reference=_row_peaks,
-            lower=Compose(_build_row_peaks),
-            attrs=(*_WELCH, Attr("k", "int")),
-            traits=_SPECTRAL,
-            flops=_row_peaks_flops,
-            work=_work,
-            fused_from=("power_peaks", "welch_power"),
-            tolerance=_CLOSE,
-            samples=power_cases(4),
-            doc="power_peaks of welch_power, [B, 2k], as one op.",
-        ),
-        Op(
-            name="welch_peaks",
-            arity=1,
-            infer=_infer_welch_peaks,
-            reference=_welch_peaks,
-            lower=Compose(_build_welch_peaks),
-            attrs=(Attr("k", "int"), Attr("n_segments", "int")),
-            traits=_SPECTRAL | {"host_sync"},
-            flops=lambda inputs, out, attrs: 4.0 * inputs[0].numel,
-            tolerance=_CLOSE,
-            samples=SEGMENT_SAMPLES,
-            doc="RLX's peaks [B, 2k] of block spectra [B * S, 2n], row b * S + s.",
-        ),
-    ]
+    Op(
+        name="welch_power",
+        arity=2,
+        infer=_infer_power,
+        reference=_power,
+        lower=Compose(_build_power),
+        attrs=_WELCH,
+        traits=_SPECTRAL,
+        flops=_power_flops,
+        work=_work,
+        tolerance=_CLOSE,
+        samples=power_cases(None),
+        doc="Welch estimate [B, F] of rows [B, T] under a window [n].",
+    ),
+    Op(
+        name="power_peaks",
+        infer=_infer_peaks,
+        reference=_peaks,
+        lower=Kernel(_peaks_recipe),
+        attrs=(Attr("k", "int"),),
+        traits=frozenset({"reduction", "floats_only"}),
+        flops=lambda inputs, out, attrs: float(inputs[0].numel),
+        samples=PEAK_SAMPLES,
+        doc="The k strongest bins [B, 2k] of power [B, F] as (bin, power) pairs.",
+    ),
+    Op(
+        name="welch_row_peaks",
+        arity=2,
+        infer=_infer_row_peaks,
+        reference=_row_peaks,
+        lower=Compose(_build_row_peaks),
+        attrs=(*_WELCH, Attr("k", "int")),
+        traits=_SPECTRAL,
+        flops=_row_peaks_flops,
+        work=_work,
+        fused_from=("power_peaks", "welch_power"),
+        tolerance=_CLOSE,
+        samples=power_cases(4),
+        doc="power_peaks of welch_power, [B, 2k], as one op.",
+    ),
+    Op(
+        name="welch_peaks",
+        infer=_infer_welch_peaks,
+        reference=_welch_peaks,
+        lower=Compose(_build_welch_peaks),
+        attrs=(Attr("k", "int"), Attr("n_segments", "int")),
+        traits=_SPECTRAL | {"host_sync"},
+        flops=lambda inputs, out, attrs: 4.0 * inputs[0].numel,
+        tolerance=_CLOSE,
+        samples=SEGMENT_SAMPLES,
+        doc="RLX's peaks [B, 2k] of block spectra [B * S, 2n], row b * S + s.",
+    ),
 )

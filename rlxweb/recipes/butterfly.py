@@ -40,8 +40,6 @@ class Emitter:
     def text(self, indent: str = "    ") -> str:
         return "\n".join(indent + line for line in self.lines)
 
-    # --- complex arithmetic -----------------------------------------------------
-
     def add(self, x: Pair, y: Pair) -> Pair:
         return self.let(f"{x[0]} + {y[0]}"), self.let(f"{x[1]} + {y[1]}")
 
@@ -70,8 +68,6 @@ class Emitter:
 
     def power(self, x: Pair) -> str:
         return self.let(f"fma({x[0]}, {x[0]}, {x[1]} * {x[1]})")
-
-    # --- transforms -------------------------------------------------------------
 
     def dft(self, xs: list[Pair]) -> list[Pair]:
         """Forward DFT of the values, any count, split by its smallest prime factor."""

@@ -8,7 +8,7 @@ passes through global memory here, single-dispatch kernels in `fft_variants.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -98,8 +98,7 @@ class Work:
         shader: str,
         cells: int,
         accesses: tuple[Access, ...],
-        values: dict[str, int | float],
-        constants: dict[str, int],
+        values: Mapping[str, int | float],
         most_rows: int = 0,
         **more: Any,
     ) -> None:
@@ -120,7 +119,6 @@ class Work:
                         for a in accesses
                     ),
                     values=values,
-                    constants=constants,
                     **more,
                 )
             )
@@ -154,7 +152,11 @@ def stockham(
                 "keep": keep if last else n,
                 "scale": float(scale if last else 1.0),
             },
-            {"RADIX": radix, "IN_PARTS": source.parts, "OUT_PARTS": into.parts},
+            constants={
+                "RADIX": radix,
+                "IN_PARTS": source.parts,
+                "OUT_PARTS": into.parts,
+            },
         )
         source, done = into, done * radix
 
@@ -180,7 +182,7 @@ def modulate(
             "half": factor.span // 2,
             "scale": float(scale),
         },
-        {"IN_PARTS": source.parts, "OUT_PARTS": target.parts},
+        constants={"IN_PARTS": source.parts, "OUT_PARTS": target.parts},
     )
 
 
@@ -246,7 +248,6 @@ def real_recipe(rows: int, n: int, norm: str, smooth: Smooth = stockham) -> Reci
         bins,
         (packed.access(), _half_turn(work, n), target.access("write")),
         {"half": half, "scale": float(scale)},
-        {},
     )
     return work.recipe()
 
@@ -260,9 +261,7 @@ def inverse_real_recipe(
     source = block_rows(IN, bins)
     if n % 2:
         full = work.room(n)
-        work.call(
-            "fft_mirror", n, (source.access(), full.access("write")), {"n": n}, {}
-        )
+        work.call("fft_mirror", n, (source.access(), full.access("write")), {"n": n})
         target = Rows(OUT, n).swapped()
         transform(smooth, work, n, full.swapped(), target, n, scale)
         return work.recipe()
@@ -273,7 +272,6 @@ def inverse_real_recipe(
         half,
         (source.access(), _half_turn(work, n), packed.access("write")),
         {"half": half},
-        {},
     )
     target = Rows(OUT, n, 2, 0, 1).swapped()
     transform(smooth, work, half, packed.swapped(), target, half, scale)

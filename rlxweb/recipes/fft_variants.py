@@ -53,9 +53,6 @@ def unrolls(n: int, most: int) -> bool:
     return max(plan.radices(n, most)) <= most
 
 
-# --- reading and writing rows -----------------------------------------------------
-
-
 def reader(rows: Rows) -> Load:
     """Load of a value of the row that starts at `row_in`."""
 
@@ -90,14 +87,7 @@ def writer(rows: Rows, store: str, keep: int, n: int) -> Last:
 
 
 def _values(source: Rows, target: Rows, scale: float) -> dict[str, int | float]:
-    return {
-        **source.values("in"),
-        **target.values("out"),
-        "scale": float(scale),
-    }
-
-
-# --- the three shapes -------------------------------------------------------------
+    return {**source.values("in"), **target.values("out"), "scale": float(scale)}
 
 
 def lane_turns(n: int, radices: tuple[int, ...]) -> int:
@@ -138,7 +128,6 @@ def lane_rows(shared_limit: int) -> Smooth:
             1,
             tuple(accesses),
             _values(source, target, scale),
-            {},
             most_rows=cells.most_rows(work.rows, turns),
             turns=float(tile * (turns + 1)),
             grid=(("rows", tile),),
@@ -167,72 +156,58 @@ def shared_store(e: Emitter, cell: str, y: Pair) -> None:
     e.do(f"im[{cell}] = {y[1]};")
 
 
-def group_rows() -> Smooth:
+def group_rows(
+    work: Work, n: int, source: Rows, target: Rows, keep: int, scale: float
+) -> None:
     """One workgroup a row, in workgroup memory."""
-
-    def smooth(
-        work: Work, n: int, source: Rows, target: Rows, keep: int, scale: float
-    ) -> None:
-        radices = group_radices(n)
-        body = passes(
-            n,
-            radices,
-            WORKGROUP,
-            lambda i: f"ld1({i})",
-            reader(source),
-            shared_load,
-            shared_store,
-            writer(target, "st2", keep, n),
-        )
-        text = (
-            f"var<workgroup> re: array<f32, {n}>;\nvar<workgroup> im: array<f32, {n}>;"
-            f"\n{MAIN}  let row_in = item * u.in_pitch;\n"
-            f"  let row_out = item * u.out_pitch;\n{body}\n}}\n"
-        )
-        table = work.table(f"roots {n}", _roots(n), 2 * n)
-        work.call(
-            f"fft_group_{n}",
-            1,
-            (source.access(), table, target.access("write")),
-            _values(source, target, scale),
-            {},
-            grid=(("rows", 1),),
-            per="workgroup",
-            turns=float(lane_turns(n, radices)),
-            workgroup=group_size(n // max(radices)),
-            source=text,
-            shared_bytes=8 * n,
-        )
-
-    return smooth
+    radices = group_radices(n)
+    body = passes(
+        n,
+        radices,
+        WORKGROUP,
+        lambda i: f"ld1({i})",
+        reader(source),
+        shared_load,
+        shared_store,
+        writer(target, "st2", keep, n),
+    )
+    text = (
+        f"var<workgroup> re: array<f32, {n}>;\nvar<workgroup> im: array<f32, {n}>;"
+        f"\n{MAIN}  let row_in = item * u.in_pitch;\n"
+        f"  let row_out = item * u.out_pitch;\n{body}\n}}\n"
+    )
+    table = work.table(f"roots {n}", _roots(n), 2 * n)
+    work.call(
+        f"fft_group_{n}",
+        1,
+        (source.access(), table, target.access("write")),
+        _values(source, target, scale),
+        grid=(("rows", 1),),
+        per="workgroup",
+        turns=float(lane_turns(n, radices)),
+        workgroup=group_size(n // max(radices)),
+        source=text,
+        shared_bytes=8 * n,
+    )
 
 
-def unrolled_passes() -> Smooth:
+def unrolled_passes(
+    work: Work, n: int, source: Rows, target: Rows, keep: int, scale: float
+) -> None:
     """Stockham passes, one butterfly an invocation."""
-
-    def smooth(
-        work: Work, n: int, source: Rows, target: Rows, keep: int, scale: float
-    ) -> None:
-        radices, done = plan.radices(n, PASS_RADIX), 1
-        table = work.table(f"roots {n}", _roots(n), 2 * n)
-        for at, radix in enumerate(radices):
-            last = at == len(radices) - 1
-            into = target if last else work.room(n, "ab"[at % 2])
-            work.call(
-                f"fft_pass_{radix}",
-                n // radix,
-                (source.access(), table, into.access("write")),
-                {
-                    **_values(source, into, scale if last else 1.0),
-                    "n": n,
-                    "done": done,
-                },
-                {},
-                source=_pass_text(radix, source, into, keep if last else n, n),
-            )
-            source, done = into, done * radix
-
-    return smooth
+    radices, done = plan.radices(n, PASS_RADIX), 1
+    table = work.table(f"roots {n}", _roots(n), 2 * n)
+    for at, radix in enumerate(radices):
+        last = at == len(radices) - 1
+        into = target if last else work.room(n, "ab"[at % 2])
+        work.call(
+            f"fft_pass_{radix}",
+            n // radix,
+            (source.access(), table, into.access("write")),
+            {**_values(source, into, scale if last else 1.0), "n": n, "done": done},
+            source=_pass_text(radix, source, into, keep if last else n, n),
+        )
+        source, done = into, done * radix
 
 
 def _pass_text(radix: int, source: Rows, target: Rows, keep: int, n: int) -> str:
@@ -297,16 +272,17 @@ class LaneCells:
         """Rows of one call: the scratch holds so many lanes. 0 is no bound."""
         return SLOTS * self.tile(rows, turns) if self.in_scratch else 0
 
+    def _at(self, array: int, cell: str) -> str:
+        return f"spot + {array * self.n * LANES}u + ({cell}) * {LANES}u"
+
     def get(self, array: int, cell: str) -> str:
         if self.in_scratch:
-            at = f"spot + {array * self.n * LANES}u + ({cell}) * {LANES}u"
-            return f"ld{self.access}({at})"
+            return f"ld{self.access}({self._at(array, cell)})"
         return f"{self.NAMES[array]}[({cell}) * {LANES}u + lid]"
 
     def put(self, array: int, cell: str, value: str) -> str:
         if self.in_scratch:
-            at = f"spot + {array * self.n * LANES}u + ({cell}) * {LANES}u"
-            return f"st{self.access}({at}, {value});"
+            return f"st{self.access}({self._at(array, cell)}, {value});"
         return f"{self.get(array, cell)} = {value};"
 
     def load(self, e: Emitter, base: str, offset: int) -> Pair:
@@ -333,27 +309,27 @@ class LaneCells:
         return f"{room}{MAIN}  let row = item;\n{body}\n}}\n"
 
 
-# --- recipes ----------------------------------------------------------------------
+def _rule(
+    op: str, choose: Callable[[Types, tuple[int, ...], Limits], Smooth | None]
+) -> RecipeFor:
+    """The recipe of fft, rfft or irfft by what `choose` gives for the lengths."""
 
+    def recipe(
+        types: Types, out: TensorType, attrs: Mapping[str, Any], limits: Limits
+    ) -> Recipe | None:
+        *lead, width = types[0].shape
+        n = attrs["n"] if op == "irfft" else width // 2 if op == "fft" else width
+        smooth = choose(types, calls.smooth_lengths(n, op != "fft"), limits)
+        if smooth is None:
+            return None
+        rows, norm = math.prod(lead), attrs["norm"]
+        if op == "fft":
+            return calls.complex_recipe(rows, n, attrs["inverse"], norm, smooth)
+        if op == "rfft":
+            return calls.real_recipe(rows, n, norm, smooth)
+        return calls.inverse_real_recipe(rows, n, norm, smooth)
 
-def _recipe(
-    op: str, types: Types, out: TensorType, attrs: Mapping[str, Any], smooth: Smooth
-) -> Recipe:
-    shape = types[0].shape
-    rows = math.prod(shape[:-1])
-    if op == "fft":
-        n, inverse = shape[-1] // 2, attrs["inverse"]
-        return calls.complex_recipe(rows, n, inverse, attrs["norm"], smooth)
-    if op == "rfft":
-        return calls.real_recipe(rows, shape[-1], attrs["norm"], smooth)
-    return calls.inverse_real_recipe(rows, attrs["n"], attrs["norm"], smooth)
-
-
-def _lengths(op: str, types: Types, attrs: Mapping[str, Any]) -> tuple[int, ...]:
-    if op == "fft":
-        return calls.smooth_lengths(types[0].shape[-1] // 2, False)
-    n = types[0].shape[-1] if op == "rfft" else attrs["n"]
-    return calls.smooth_lengths(n, True)
+    return recipe
 
 
 def lane_recipe(op: str) -> RecipeFor:
@@ -362,45 +338,31 @@ def lane_recipe(op: str) -> RecipeFor:
     Few long rows are left to the passes, which spread a row over all lanes.
     """
 
-    def recipe(
-        types: Types, out: TensorType, attrs: Mapping[str, Any], limits: Limits
-    ) -> Recipe | None:
-        lengths = _lengths(op, types, attrs)
+    def choose(types: Types, lengths: tuple[int, ...], limits: Limits) -> Smooth | None:
         if not all(unrolls(n, LANE_RADIX) and n <= MAX_LANE_ALONE for n in lengths):
             return None
         if math.prod(types[0].shape[:-1]) < LANES and max(lengths) > LANE_RADIX:
             return None
-        smooth = lane_rows(limits.max_compute_workgroup_storage_size)
-        return _recipe(op, types, out, attrs, smooth)
+        return lane_rows(limits.max_compute_workgroup_storage_size)
 
-    return recipe
+    return _rule(op, choose)
 
 
 def group_recipe(op: str) -> RecipeFor:
     """Recipe of fft, rfft or irfft with a workgroup a row: for GPUs."""
 
-    def recipe(
-        types: Types, out: TensorType, attrs: Mapping[str, Any], limits: Limits
-    ) -> Recipe | None:
-        if not all(
-            max(group_radices(n)) <= LANE_RADIX
-            and 8 * n <= limits.max_compute_workgroup_storage_size
-            for n in _lengths(op, types, attrs)
-        ):
-            return None
-        return _recipe(op, types, out, attrs, group_rows())
+    def choose(types: Types, lengths: tuple[int, ...], limits: Limits) -> Smooth | None:
+        room = limits.max_compute_workgroup_storage_size
+        fits = (max(group_radices(n)) <= LANE_RADIX and 8 * n <= room for n in lengths)
+        return group_rows if all(fits) else None
 
-    return recipe
+    return _rule(op, choose)
 
 
 def pass_recipe(op: str) -> RecipeFor:
     """Recipe of fft, rfft or irfft by unrolled passes: for rows of any length."""
 
-    def recipe(
-        types: Types, out: TensorType, attrs: Mapping[str, Any], limits: Limits
-    ) -> Recipe | None:
-        if not all(unrolls(n, PASS_RADIX) for n in _lengths(op, types, attrs)):
-            return None
-        return _recipe(op, types, out, attrs, unrolled_passes())
+    def choose(types: Types, lengths: tuple[int, ...], limits: Limits) -> Smooth | None:
+        return unrolled_passes if all(unrolls(n, PASS_RADIX) for n in lengths) else None
 
-    return recipe
+    return _rule(op, choose)

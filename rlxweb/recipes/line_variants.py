@@ -7,7 +7,7 @@ Deleting any of them changes no result.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -22,38 +22,26 @@ MOST = 256
 LEAST = 128
 
 
-def softmax_group(
-    inputs: Types, out: TensorType, attrs: Mapping[str, Any], limits: Limits
-) -> Recipe | None:
-    """A workgroup for every line of a softmax."""
-    return _grouped("softmax", inputs, out, attrs)
+def group_recipe(
+    op: str,
+) -> Callable[[Types, TensorType, Mapping[str, Any], Limits], Recipe | None]:
+    """The recipe of an op over lines with a workgroup for every line.
 
+    None for short lines, and where neighbours in a line are not so in memory.
+    """
 
-def layer_norm_group(
-    inputs: Types, out: TensorType, attrs: Mapping[str, Any], limits: Limits
-) -> Recipe | None:
-    """A workgroup for every line of a layer norm."""
-    return _grouped("layer_norm", inputs, out, attrs)
+    def recipe(
+        inputs: Types, out: TensorType, attrs: Mapping[str, Any], limits: Limits
+    ) -> Recipe | None:
+        axis = normal_axis(attrs["axis"], out.rank)
+        n, dense = out.shape[axis], all(d == 1 for d in out.shape[axis + 1 :])
+        lower = registry.get(op).lower
+        if n < LEAST or not dense or not isinstance(lower, Kernel):
+            return None
+        made = lower.recipe(inputs, out, attrs)
+        return made and Recipe(tuple(_per_line(call, n) for call in made.calls))
 
-
-def rms_norm_group(
-    inputs: Types, out: TensorType, attrs: Mapping[str, Any], limits: Limits
-) -> Recipe | None:
-    """A workgroup for every line of an rms norm."""
-    return _grouped("rms_norm", inputs, out, attrs)
-
-
-def _grouped(
-    op: str, inputs: Types, out: TensorType, attrs: Mapping[str, Any]
-) -> Recipe | None:
-    """None for short lines, and where neighbours in a line are not so in memory."""
-    axis = normal_axis(attrs["axis"], out.rank)
-    n, dense = out.shape[axis], all(d == 1 for d in out.shape[axis + 1 :])
-    lower = registry.get(op).lower
-    if n < LEAST or not dense or not isinstance(lower, Kernel):
-        return None
-    made = lower.recipe(inputs, out, attrs)
-    return made and Recipe(tuple(_per_line(call, n) for call in made.calls))
+    return recipe
 
 
 def _per_line(call: Call, n: int) -> Call:

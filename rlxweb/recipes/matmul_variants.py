@@ -93,7 +93,5 @@ def _whole_sum(call: Call) -> Call:
 
     axes = (replace(a, kind="whole") if a.name == "k" else a for a in call.axes)
     return replace(
-        call,
-        axes=tuple(axes),
-        accesses=tuple(only_written(a) for a in call.accesses),
+        call, axes=tuple(axes), accesses=tuple(only_written(a) for a in call.accesses)
     )

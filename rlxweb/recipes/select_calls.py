@@ -31,9 +31,6 @@ def _power_of_two(least: float) -> int:
     return 1 << max(0, math.ceil(least) - 1).bit_length()
 
 
-# --- gather -------------------------------------------------------------------------
-
-
 def gather_recipe(table: tuple[int, int, int], count: int) -> Recipe:
     """`count` rows of a table given as (outer, rows, inner).
 
@@ -65,9 +62,6 @@ def gather_recipe(table: tuple[int, int, int], count: int) -> Recipe:
         turns=0.0,
     )
     return Recipe((call,))
-
-
-# --- topk ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +154,16 @@ def topk_recipe(rows: int, n: int, k: int, dtype: DType) -> Recipe:
     return Recipe(tuple(w.call() for w in walks), scratch)
 
 
-# --- cumsum -------------------------------------------------------------------------
+def peaks_call(power: Ref, rows: int, bins: int, k: int) -> Call:
+    """The k strongest bins of each row of power, packed as (bin, power) pairs."""
+    return Call(
+        "welch_peaks",
+        (Axis("rows", rows), Axis("bins", bins, "serial")),
+        (Access(power, (bins, 1)), Access(_OUT, (2 * k, 0), "update", span=2 * k)),
+        (("rows", 1),),
+        values={"pitch": bins, "k": k},
+        turns=2.0 * (k + 1),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from rlxweb.ir.lowering import Recipe
 from rlxweb.ir.op import TensorType, Types
 from rlxweb.limits import Limits
 from rlxweb.recipes import fft_variants as fft
+from rlxweb.recipes import line_variants as line
 from rlxweb.recipes import welch_variants as welch
-from rlxweb.recipes.line_variants import layer_norm_group, rms_norm_group, softmax_group
 from rlxweb.recipes.matmul_variants import matmul_rows, matmul_tiled
 
 Gate = Callable[["Hardware", Types, TensorType, Mapping[str, Any]], bool]
@@ -63,32 +63,26 @@ def always(
     return True
 
 
+LINES = ("softmax", "layer_norm", "rms_norm")
 TRANSFORMS = ("fft", "rfft", "irfft")
 WELCH = ("welch_power", "welch_row_peaks")
 
-VARIANTS: tuple[Variant, ...] = (
+_MATMULS = (
     Variant("matmul, 16 by 16 a lane", "matmul", on_software, matmul_rows),
     Variant("matmul, shared tiles", "matmul", on_hardware, matmul_tiled),
-    Variant("softmax, workgroup a row", "softmax", on_hardware, softmax_group),
-    Variant("layer_norm, workgroup a row", "layer_norm", on_hardware, layer_norm_group),
-    Variant("rms_norm, workgroup a row", "rms_norm", on_hardware, rms_norm_group),
-    *(
-        Variant(f"{op}, lane a row", op, on_software, fft.lane_recipe(op))
-        for op in TRANSFORMS
-    ),
-    *(
-        Variant(f"{op}, workgroup a row", op, on_hardware, fft.group_recipe(op))
-        for op in TRANSFORMS
-    ),
-    *(
-        Variant(f"{op}, unrolled passes", op, always, fft.pass_recipe(op))
-        for op in TRANSFORMS
-    ),
-    *(Variant(f"{op}, lane a row", op, on_software, welch.lane_recipe) for op in WELCH),
-    *(
-        Variant(f"{op}, workgroup a row", op, on_hardware, welch.group_recipe)
-        for op in WELCH
-    ),
+)
+_FAMILIES: tuple[tuple[tuple[str, ...], str, Gate, Callable[[str], RecipeFor]], ...] = (
+    (LINES, "workgroup a row", on_hardware, line.group_recipe),
+    (TRANSFORMS, "lane a row", on_software, fft.lane_recipe),
+    (TRANSFORMS, "workgroup a row", on_hardware, fft.group_recipe),
+    (TRANSFORMS, "unrolled passes", always, fft.pass_recipe),
+    (WELCH, "lane a row", on_software, lambda op: welch.lane_recipe),
+    (WELCH, "workgroup a row", on_hardware, lambda op: welch.group_recipe),
+)
+VARIANTS = _MATMULS + tuple(
+    Variant(f"{op}, {name}", op, gate, recipe(op))
+    for ops, name, gate, recipe in _FAMILIES
+    for op in ops
 )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.errors import AttributeRefused, ShapeError
+from rlxweb.ir.shape import bad_attribute, bad_shape
 
 
 def segment_count(n_samples: int, nperseg: int, hop: int) -> int:
@@ -85,20 +85,18 @@ def frame_count(length: int, size: int, hop: int, count: int) -> int:
     """
     for name, value in (("length", size), ("hop", hop)):
         if value < 1:
-            raise AttributeRefused("", f"{name} = {value}", f"{name} is >= 1")
+            raise bad_attribute(f"{name} = {value}", f"{name} is >= 1")
     if count < 0:
-        raise AttributeRefused("", f"count = {count}", "count is >= 0 (0: all)")
+        raise bad_attribute(f"count = {count}", "count is >= 0 (0: all)")
     if size > length:
-        raise ShapeError(
-            "",
+        raise bad_shape(
             f"a frame of {size} does not fit a row of {length}",
             f"{size} > {length}",
             "take shorter frames or longer rows",
         )
     most = segment_count(length, size, hop)
     if count > most:
-        raise ShapeError(
-            "",
+        raise bad_shape(
             f"{count} frames of {size} every {hop} do not fit a row of {length}",
             f"they need {samples_needed(count, size, hop)} values; {most} frames fit",
             "ask for fewer frames, or 0 for all",
@@ -115,8 +113,8 @@ def welch_plan(shape: tuple[int, ...], n: int, attrs: Mapping[str, Any]) -> Welc
     segments = frame_count(width, n, attrs["hop"], attrs["segments"])
     nfft = attrs["nfft"] or n
     if nfft < n:
-        raise AttributeRefused(
-            "", f"nfft = {nfft}", f"nfft is at least the window's length, {n}"
+        raise bad_attribute(
+            f"nfft = {nfft}", f"nfft is at least the window's length, {n}"
         )
     return WelchPlan(
         rows,
@@ -134,10 +132,9 @@ def welch_plan(shape: tuple[int, ...], n: int, attrs: Mapping[str, Any]) -> Welc
 def check_k(k: int, bins: int) -> None:
     """1 <= k <= bins. Errors  AttributeRefused with both numbers."""
     if k < 1:
-        raise AttributeRefused("", f"k = {k}", "k is at least 1")
+        raise bad_attribute(f"k = {k}", "k is at least 1")
     if k > bins:
-        raise AttributeRefused(
-            "",
+        raise bad_attribute(
             f"k = {k} peaks of {bins} bins",
             f"k is at most the number of bins, {bins}",
             "ask for fewer peaks or use longer segments",

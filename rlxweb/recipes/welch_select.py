@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from rlxweb.recipes.fft_rows import ONE_LANE, WORKGROUP
+from rlxweb.recipes.fft_rows import ONE_LANE, WORKGROUP, Loop
 
 MOST_INSERTED = 32
 """Longest sorted list that a lane keeps in registers."""
@@ -47,14 +47,18 @@ class GroupFinish(Finish, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """A lane writes every power."""
+    """Every power is written, by a lane or by a workgroup."""
 
     store: str
     pitch: int
+    loop: Loop = ONE_LANE
+    room: str = ""
+    shared_bytes: int = 0
 
     def scan(self, bins: int, power: str) -> str:
         line = f"    {self.store}(row * {self.pitch}u + i, p);"
-        return ONE_LANE.over(bins, f"{power}\n{line}", "i")
+        end = "\n" if self.loop is WORKGROUP else ""
+        return self.loop.over(bins, f"{power}\n{line}", "i") + end
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,20 +93,6 @@ class Insertion:
         lines.append("      p0 = select(p0, p, up0);")
         lines.append("      b0 = select(b0, i, up0);")
         return "\n".join(lines)
-
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """A workgroup writes every power."""
-
-    store: str
-    pitch: int
-    room: str = ""
-    shared_bytes: int = 0
-
-    def scan(self, bins: int, power: str) -> str:
-        line = f"    {self.store}(row * {self.pitch}u + i, p);"
-        return WORKGROUP.over(bins, f"{power}\n{line}", "i") + "\n"
 
 
 @dataclass(frozen=True, slots=True)

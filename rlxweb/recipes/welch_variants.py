@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlxweb.ir.dtype import DType
-from rlxweb.ir.lowering import Access, Axis, Call, Recipe, Ref
+from rlxweb.ir.lowering import Access, Recipe, Ref
 from rlxweb.ir.op import TensorType, Types
 from rlxweb.limits import MAX_TURNS, Limits
 from rlxweb.recipes import fft_plan as plan
@@ -33,6 +33,7 @@ from rlxweb.recipes.fft_variants import (
     shared_load,
     shared_store,
 )
+from rlxweb.recipes.select_calls import peaks_call
 from rlxweb.recipes.welch_plan import WelchPlan, welch_plan
 
 RUN = 64
@@ -150,9 +151,6 @@ class Segments:
         return f"{head}{body}\n  }}\n"
 
 
-# --- the two shapes ---------------------------------------------------------------
-
-
 def _transform(
     segments: Segments,
     radices: tuple[int, ...],
@@ -250,9 +248,6 @@ def _group_text(case: WelchPlan, finish: select.GroupFinish) -> str:
     return f"{head}{segments.each(walk)}{text}}}\n"
 
 
-# --- recipes ----------------------------------------------------------------------
-
-
 def _case(types: Types, attrs: Mapping[str, Any]) -> WelchPlan | None:
     if any(t.dtype is not DType.F32 for t in types):
         return None
@@ -292,7 +287,6 @@ def _add_lane(work: Work, case: WelchPlan, out: Ref, k: int, limits: Limits) -> 
         1,
         tuple(accesses),
         _weights(case),
-        {},
         most_rows=cells.most_rows(work.rows, turns),
         turns=float(tile * (turns + 1)),
         grid=(("rows", tile),),
@@ -305,7 +299,9 @@ def _add_lane(work: Work, case: WelchPlan, out: Ref, k: int, limits: Limits) -> 
 def _add_group(work: Work, case: WelchPlan, out: Ref, k: int) -> int:
     """Adds the call; the workgroup memory it takes."""
     width = 2 * k if k else case.bins
-    finish = select.Ranking("st3", k) if k else select.Spread("st3", case.bins)
+    finish = (
+        select.Ranking("st3", k) if k else select.Plain("st3", case.bins, WORKGROUP)
+    )
     shared = 8 * case.nfft + 4 * case.bins + finish.shared_bytes
     if case.detrend != "none":
         shared += 16 * select.MOST_LANES
@@ -314,7 +310,6 @@ def _add_group(work: Work, case: WelchPlan, out: Ref, k: int) -> int:
         1,
         (*_operands(work, case), Access(out, (width, 0), "write", span=width)),
         _weights(case),
-        {},
         grid=(("rows", 1),),
         per="workgroup",
         workgroup=group_size(case.nfft // max(group_radices(case.nfft))),
@@ -322,22 +317,6 @@ def _add_group(work: Work, case: WelchPlan, out: Ref, k: int) -> int:
         shared_bytes=shared,
     )
     return shared
-
-
-def _add_peaks(work: Work, power: Ref, bins: int, k: int) -> None:
-    work.calls.append(
-        Call(
-            "welch_peaks",
-            (Axis("rows", work.rows), Axis("bins", bins, "serial")),
-            (
-                Access(power, (bins, 1)),
-                Access(Ref("out"), (2 * k, 0), "update", span=2 * k),
-            ),
-            (("rows", 1),),
-            values={"pitch": bins, "k": k},
-            turns=2.0 * (k + 1),
-        )
-    )
 
 
 def lane_recipe(
@@ -355,7 +334,7 @@ def lane_recipe(
         return work.recipe()
     power = work.spare(case.rows * case.bins).ref
     _add_lane(work, case, power, 0, limits)
-    _add_peaks(work, power, case.bins, k)
+    work.calls.append(peaks_call(power, case.rows, case.bins, k))
     return work.recipe()
 
 

@@ -139,16 +139,23 @@ def methods() -> Mapping[str, tuple[str, ...]]:
             if isinstance(method, ast.FunctionDef) and method.name[0] != "_":
                 for name in _added_by(method):
                     found.setdefault(name, []).append(method.name)
+            elif isinstance(method, ast.Assign):
+                for name in _added_by(method, "adding"):
+                    found.setdefault(name, []).append(method.targets[0].id)
     return {name: tuple(dict.fromkeys(them)) for name, them in found.items()}
 
 
-def _added_by(method: ast.FunctionDef) -> Iterator[str]:
-    for call in ast.walk(method):
-        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+def _added_by(code: ast.AST, function: str = "") -> Iterator[str]:
+    """Ops named in calls of `function`, or of a method of self."""
+    for call in ast.walk(code):
+        if not isinstance(call, ast.Call) or not call.args:
             continue
-        of_self = getattr(call.func.value, "id", "") == "self"
-        first = call.args[0] if call.args else None
-        if of_self and isinstance(first, ast.Constant) and first.value in registry:
+        if function:
+            names_op = getattr(call.func, "id", "") == function
+        else:
+            names_op = getattr(getattr(call.func, "value", None), "id", "") == "self"
+        first = call.args[0]
+        if names_op and isinstance(first, ast.Constant) and first.value in registry:
             yield first.value
 
 

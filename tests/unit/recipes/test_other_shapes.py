@@ -16,14 +16,10 @@ from rlxweb.ir.op import TensorType, registry
 from rlxweb.ir.shape import Shape
 from rlxweb.kernels.launch import launches
 from rlxweb.limits import Limits, shrunk
-from rlxweb.recipes.line_variants import layer_norm_group, rms_norm_group, softmax_group
+from rlxweb.recipes.line_variants import group_recipe
 from rlxweb.recipes.matmul_variants import matmul_rows, matmul_tiled
 
-NORMS = {
-    "softmax": softmax_group,
-    "layer_norm": layer_norm_group,
-    "rms_norm": rms_norm_group,
-}
+NORMS = {op: group_recipe(op) for op in ("softmax", "layer_norm", "rms_norm")}
 
 
 def product(x: Shape, y: Shape) -> tuple[tuple[TensorType, ...], TensorType]:
