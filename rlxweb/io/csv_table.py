@@ -25,6 +25,7 @@ _PIECE_NBYTES = 1 << 20
 _HEAD_NBYTES = 1 << 20
 _HEAD_LINES = 256
 _LONGEST_NBYTES = 256 << 20
+_POINTS = "write decimal points, not commas"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +99,7 @@ class _Table:
             cells = _split(line, self.delimiter)
             where = f"line {self.first_line + first + row}"
             if len(cells) != self.n_columns or not line.strip():
-                raise RecordingError(
-                    self.source.doing,
+                raise self.source.error(
                     f"{where} has {len(cells) if line.strip() else 0} cells",
                     f"every row has {self.n_columns}",
                     "the table may be cut short or mixed; repair that line",
@@ -113,16 +113,10 @@ class _Table:
 
     def _bad_cell(self, where: str, column: int, text: str) -> RecordingError:
         comma = self.delimiter != "," and number(text.replace(",", ".")) is not None
-        hint = (
-            "write decimal points, not commas"
-            if comma
-            else "write nan for a missing value"
-        )
-        return RecordingError(
-            self.source.doing,
+        return self.source.error(
             f"{where}, column {column + 1}: {text.strip()[:40]!r} is no number",
             "cells of a channel are numbers",
-            hint,
+            _POINTS if comma else "write nan for a missing value",
         )
 
 
@@ -135,8 +129,7 @@ def read_csv(source: ByteSource) -> Contents:
     skip, names, delimiter = _header(source, lines)
     cells = _split(lines[skip], delimiter)
     if names and len(names) != len(cells):
-        raise RecordingError(
-            source.doing,
+        raise source.error(
             f"its header names {len(names)} columns, its first row has {len(cells)}",
             "one name per column",
         )
@@ -186,9 +179,6 @@ def _split(line: str, delimiter: str) -> list[str]:
     return next(csv.reader([line], delimiter=delimiter), [""])
 
 
-# --- the head of the file -----------------------------------------------------------
-
-
 def _head(source: ByteSource) -> tuple[list[str], list[int]]:
     """The first whole lines as text, and the offset of each."""
     raw = source.head(_HEAD_NBYTES)
@@ -206,8 +196,7 @@ def _head(source: ByteSource) -> tuple[list[str], list[int]]:
         offsets.append(at)
         at += len(line) + 1
     if not lines or "\r" in lines[0]:
-        raise RecordingError(
-            source.doing,
+        raise source.error(
             "its first line does not end",
             f"lines end with a line feed and are shorter than {_HEAD_NBYTES} bytes",
             "save the table with ordinary line ends",
@@ -233,19 +222,18 @@ def _header(source: ByteSource, lines: list[str]) -> tuple[int, list[str], str]:
     if _is_header(first, second):
         names, first = first, second
         skip += 1
-    elif len(_split(remark, delimiter)) == len(first) and not _is_row(
-        _split(remark, delimiter)
-    ):
-        names = _split(remark, delimiter)
+    else:
+        remarked = _split(remark, delimiter)
+        if len(remarked) == len(first) and not _is_row(remarked):
+            names = remarked
     if not _is_row(first):
         comma = delimiter != "," and _is_row(
             [cell.replace(",", ".") for cell in first + second]
         )
-        raise RecordingError(
-            source.doing,
+        raise source.error(
             "no row of numbers in it",
             "a header line at most, then a row of numbers per sample",
-            "write decimal points, not commas" if comma else "is it a recording?",
+            _POINTS if comma else "is it a recording?",
         )
     return skip, [name.strip() for name in names], delimiter
 
@@ -273,9 +261,6 @@ def _is_header(first: list[str], second: list[str]) -> bool:
     )
 
 
-# --- the index ----------------------------------------------------------------------
-
-
 def _index(
     source: ByteSource, delimiter: str, skip: int, n_columns: int, begin: int
 ) -> _Table:
@@ -293,8 +278,7 @@ def _index(
         (b - a for a, b in zip(starts, [*starts[1:], end], strict=True)), default=0
     )
     if longest > _LONGEST_NBYTES:
-        raise RecordingError(
-            source.doing,
+        raise source.error(
             "its rows are too long to be a table of samples",
             f"{longest} bytes in {_ROWS} rows, {_LONGEST_NBYTES} allowed",
         )

@@ -48,13 +48,7 @@ _FOREIGN = (
     (b"\xff\xfe", "UTF-16 text"),
     (b"\xfe\xff", "UTF-16 text"),
 )
-_BY_SUFFIX = {
-    ".edf": "EDF",
-    ".bdf": "BDF",
-    ".wav": "WAV",
-    ".npy": "NPY",
-    ".npz": "NPZ",
-}
+_BY_SUFFIX = {f".{kind.lower()}": kind for kind in ("EDF", "BDF", "WAV", "NPY", "NPZ")}
 _SNIFF_NBYTES = 4096
 _CONTROL = frozenset(range(32)) - frozenset(b"\t\n\r\f")
 
@@ -135,9 +129,6 @@ def _check_applies(
         )
 
 
-# --- what kind of file ----------------------------------------------------------------
-
-
 def _detect(source: ByteSource) -> str:
     """The format, by the first bytes; text is taken for a table."""
     head = source.head(_SNIFF_NBYTES)
@@ -149,28 +140,18 @@ def _detect(source: ByteSource) -> str:
             raise _unknown(source, f"it is {what}")
     suffix = PurePath(source.name).suffix.lower()
     if suffix in _BY_SUFFIX:
-        raise _unknown(
-            source,
-            f"it is named {suffix} but does not begin like {_BY_SUFFIX[suffix]} "
-            f"(first bytes {head[:8]!r})",
-        )
-    if not _CONTROL.isdisjoint(head):
-        raise _unknown(
-            source, f"it is no format rlxweb reads (first bytes {head[:8]!r})"
-        )
-    return "CSV"
+        problem = f"it is named {suffix} but does not begin like {_BY_SUFFIX[suffix]}"
+    elif not _CONTROL.isdisjoint(head):
+        problem = "it is no format rlxweb reads"
+    else:
+        return "CSV"
+    raise _unknown(source, f"{problem} (first bytes {head[:8]!r})")
 
 
 def _unknown(source: ByteSource, problem: str) -> RecordingError:
-    return RecordingError(
-        source.doing,
-        problem,
-        "rlxweb reads EDF, BDF, WAV, NPY, NPZ and CSV",
-        "convert it first",
+    return source.error(
+        problem, "rlxweb reads EDF, BDF, WAV, NPY, NPZ and CSV", "convert it first"
     )
-
-
-# --- groups ---------------------------------------------------------------------------
 
 
 def _assemble(
@@ -189,8 +170,8 @@ def _assemble(
         if not mine:
             continue
         if stream.n_samples == 0:
-            raise RecordingError(
-                source.doing, "it holds no samples", f"{len(mine)} channels, 0 samples"
+            raise source.error(
+                "it holds no samples", f"{len(mine)} channels, 0 samples"
             )
         groups.append(
             Group(
@@ -218,16 +199,14 @@ def _rate(
     """The rate of a stream: the file's own, else the caller's; both must agree."""
     if stream.fs is None:
         if fs is None:
-            raise RecordingError(
-                source.doing,
+            raise source.error(
                 "its sampling rate is unknown",
                 contents.rate_note or f"{contents.format} files carry none",
                 "give it: --fs HZ (fs= in Python)",
             )
         return float(fs)
     if fs is not None and not math.isclose(fs, stream.fs, rel_tol=stream.tolerance):
-        raise RecordingError(
-            source.doing,
+        raise source.error(
             f"fs={fs:g} was given, the file says {stream.fs:.10g} Hz",
             "a file's own rate is never overruled",
             "leave fs out",

@@ -60,9 +60,7 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def write_csv(
-    path: str | os.PathLike[str],
-    columns: Sequence[str],
-    rows: Iterable[Sequence[Cell]],
+    path: str | os.PathLike[str], columns: Sequence[str], rows: Iterable[Sequence[Cell]]
 ) -> None:
     """A table with a header line; floats are written so that they read back exactly.
 
