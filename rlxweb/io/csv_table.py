@@ -17,7 +17,7 @@ import numpy.typing as npt
 from rlxweb.errors import RecordingError
 from rlxweb.io.channels import TRIGGER_REASON, is_trigger
 from rlxweb.io.clock import Clock, clock_scale, find_rate
-from rlxweb.io.contents import Contents, Found, Samples, Stream
+from rlxweb.io.contents import Contents, Found, Stream
 from rlxweb.io.source import ByteSource
 
 _ROWS = 1024
@@ -40,20 +40,17 @@ class _Table:
     starts: array[int]
     end: int
 
-    def parse(
-        self, columns: tuple[int, ...], start: int, stop: int
+    def read(
+        self, channels: tuple[int, ...], start: int, stop: int
     ) -> npt.NDArray[np.float64]:
         """Rows [start, stop) of some columns, (columns, rows)."""
-        out = np.empty((len(columns), stop - start), np.float64)
+        out = np.empty((len(channels), stop - start), np.float64)
         for part in range(start // _ROWS, -(-stop // _ROWS)):
             at = part * _ROWS
             first, past = max(start, at), min(stop, at + _ROWS)
             lines = self._lines(part)[first - at : past - at]
-            out[:, first - start : past - start] = self._cells(lines, columns, first).T
+            out[:, first - start : past - start] = self._cells(lines, channels, first).T
         return out
-
-    def read(self, channels: tuple[int, ...], start: int, stop: int) -> Samples:
-        return self.parse(channels, start, stop)
 
     def cell(self, row: int, column: int) -> str:
         """The text of one cell."""

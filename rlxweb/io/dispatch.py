@@ -12,25 +12,19 @@ from collections.abc import Sequence
 from pathlib import PurePath
 
 from rlxweb.errors import RecordingError, UsageError
-from rlxweb.io import npy
 from rlxweb.io.channels import choose_channels, unique_names
-from rlxweb.io.contents import Contents, Stream
-from rlxweb.io.csv_table import read_csv
-from rlxweb.io.edf import read_edf
-from rlxweb.io.edf_header import BDF_MAGIC, EDF_MAGIC
-from rlxweb.io.npz import read_npz
+from rlxweb.io.contents import LAYOUTS, Contents, Layout, Stream
 from rlxweb.io.recording import Channel, Group, Recording
 from rlxweb.io.source import ByteSource, open_source
-from rlxweb.io.wav import read_wav
 
 _MAGIC = (
-    (EDF_MAGIC, "EDF"),
-    (BDF_MAGIC, "BDF"),
+    (b"0       ", "EDF"),
+    (b"\xffBIOSEMI", "BDF"),
     (b"RIFF", "WAV"),
     (b"RF64", "WAV"),
     (b"BW64", "WAV"),
     (b"RIFX", "WAV"),
-    (npy.MAGIC, "NPY"),
+    (b"\x93NUMPY", "NPY"),
     (b"PK\x03\x04", "NPZ"),
     (b"PK\x05\x06", "NPZ"),
 )
@@ -59,7 +53,7 @@ def open_recording(
     fs: float | None = None,
     channels: str | Sequence[str] | None = None,
     array: str | None = None,
-    layout: npy.Layout | None = None,
+    layout: Layout | None = None,
 ) -> Recording:
     """Open an EDF, BDF, WAV, NPY, NPZ or CSV file as groups of channels.
 
@@ -79,11 +73,9 @@ def open_recording(
     try:
         kind = _detect(source)
         _check_applies(source, kind, array, layout)
-        if kind == "NPZ":
-            contents, opened = read_npz(source, array, layout or "channels-first")
+        contents, opened = _read(source, kind, array, layout or "channels-first")
+        if opened is not source:
             source.close()
-        else:
-            contents = _read(source, kind, layout)
         wanted = [channels] if isinstance(channels, str) else channels
         return _assemble(opened, contents, fs, wanted)
     except BaseException:
@@ -92,25 +84,39 @@ def open_recording(
         raise
 
 
-def _read(source: ByteSource, kind: str, layout: npy.Layout | None) -> Contents:
+def _read(
+    source: ByteSource, kind: str, array: str | None, layout: Layout
+) -> tuple[Contents, ByteSource]:
+    """What is in it and the file to read from; loads that format's reader alone."""
+    if kind == "NPZ":
+        from rlxweb.io.npz import read_npz
+
+        return read_npz(source, array, layout)
     if kind == "NPY":
-        return npy.read_npy(source, layout or "channels-first")
-    read = {"EDF": read_edf, "BDF": read_edf, "WAV": read_wav, "CSV": read_csv}
-    return read[kind](source)
+        from rlxweb.io.npy import read_npy
+
+        return read_npy(source, layout), source
+    if kind == "WAV":
+        from rlxweb.io.wav import read_wav as read
+    elif kind == "CSV":
+        from rlxweb.io.csv_table import read_csv as read
+    else:
+        from rlxweb.io.edf import read_edf as read
+    return read(source), source
 
 
-def _check_arguments(fs: float | None, layout: npy.Layout | None) -> None:
+def _check_arguments(fs: float | None, layout: Layout | None) -> None:
     if fs is not None and not (
         isinstance(fs, int | float) and math.isfinite(fs) and fs > 0
     ):
         raise UsageError(
             "opening a recording", f"fs is {fs!r}", "a finite rate above 0 Hz"
         )
-    if layout is not None and layout not in npy.LAYOUTS:
+    if layout is not None and layout not in LAYOUTS:
         raise UsageError(
             "opening a recording",
             f"layout is {layout!r}",
-            f"one of {', '.join(npy.LAYOUTS)}",
+            f"one of {', '.join(LAYOUTS)}",
         )
 
 

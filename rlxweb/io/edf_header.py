@@ -14,7 +14,6 @@ from rlxweb.errors import RecordingError
 from rlxweb.io.source import ByteSource
 
 BDF_MAGIC = b"\xffBIOSEMI"
-EDF_MAGIC = b"0       "
 _MOST_SIGNALS = 9999
 _SHORTEST_S = 1e-6
 # Widths of the signal fields, in their order; each column has one entry per signal.

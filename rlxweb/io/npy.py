@@ -12,17 +12,13 @@ import math
 import warnings
 from dataclasses import dataclass
 from tokenize import TokenError
-from typing import Literal
 
 import numpy as np
 
-from rlxweb.io.contents import ARRAY_DTYPES, Contents, Found, Samples, Stream
+from rlxweb.io.contents import Contents, Found, Layout, Samples, Stream
 from rlxweb.io.source import ByteSource
 
-Layout = Literal["channels-first", "samples-first"]
-LAYOUTS: tuple[Layout, ...] = ("channels-first", "samples-first")
-MAGIC = b"\x93NUMPY"
-
+_DTYPES = ("i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8")
 # NumPy itself refuses longer headers than 10,000 characters.
 _HEADER_NBYTES = 1 << 16
 # The header is a Python literal; NumPy passes on whatever a broken one provokes.
@@ -163,7 +159,7 @@ def _orient(
 
 def is_sample_dtype(dtype: np.dtype[np.generic]) -> bool:
     """True for the number types a recording can hold."""
-    return dtype == np.float16 or dtype.newbyteorder("=").str[1:] in ARRAY_DTYPES
+    return dtype == np.float16 or dtype.newbyteorder("=").str[1:] in _DTYPES
 
 
 def _check_dtype(source: ByteSource, dtype: np.dtype[np.generic]) -> None:

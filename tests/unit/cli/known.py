@@ -7,13 +7,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from rlxweb.signal.choose import recent
+
 from rlxweb.calibration.corrections import corrections
 from rlxweb.calibration.measure import identity_of
 from rlxweb.calibration.store import store
 from rlxweb.cost.record import Calibration, Point
 from rlxweb.devices.place import CPU, Place, parse_place
 from rlxweb.gpu.port import Want
-from rlxweb.signal.choose import recent
 
 POINTS = (
     Point("call", {}, 1_500.0, 0.125, 11),

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rlxweb.signal.picker import engine_for
 
 from rlxweb.calibration.corrections import corrections
 from rlxweb.calibration.stopwatch import Stopwatch
@@ -22,7 +23,6 @@ from rlxweb.devices.place import CPU
 from rlxweb.errors import OutOfMemory
 from rlxweb.gpu.port import Want
 from rlxweb.signal.costs import estimate_welch_peaks_costs
-from rlxweb.signal.picker import engine_for
 from tests.command_line import Said, call
 from tests.unit.cli.known import know, nothing_known, place_of
 
