@@ -84,7 +84,7 @@ publish(__name__, _OWN)
 publish("rlxweb.devices", _OF_DEVICES)
 hand_down(
     {
-        "FAMILIES": "rlxweb.ops",  # importing it registers the vocabulary
+        "FAMILIES": "rlxweb.ops.vocabulary",  # importing it registers all ops
         "fastest_device_for": "rlxweb.choose.resolve",
         "record_for": "rlxweb.calibration.known",
     }

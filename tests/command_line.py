@@ -11,6 +11,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,3 +72,15 @@ def spawn(*args: object, **more: str) -> Said:
         check=False,
     )
     return Said(done.returncode, done.stdout, done.stderr)
+
+
+@contextmanager
+def started(command: Sequence[object], **more: Any) -> Iterator[subprocess.Popen[str]]:
+    """A process with pipes for what it says; it ends with the block at the latest."""
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    words = [str(word) for word in command]
+    with subprocess.Popen(words, text=True, **{**pipes, **more}) as process:
+        try:
+            yield process
+        finally:
+            process.kill()

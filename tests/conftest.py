@@ -8,7 +8,6 @@ something and answered right, not when a module of its name can be imported.
 
 from __future__ import annotations
 
-import atexit
 import os
 import shutil
 import subprocess
@@ -25,6 +24,8 @@ import pytest
 from rlxweb.errors import AdapterMissing
 from rlxweb.gpu.drive import drive
 from rlxweb.gpu.port import DeviceFacts, Dispatch, Port, Range, Want
+
+pytest_plugins = ("tests.deadlines", "tests.quick", "tests.slate")
 
 ADAPTERS = {
     "lavapipe": Want(backends=("vulkan",), name="llvmpipe"),
@@ -106,7 +107,9 @@ def probe_browser() -> str:
     path = shutil.which("chromium")
     if path is None:
         return "browser: no chromium on PATH"
-    said = subprocess.run([path, "--version"], capture_output=True, check=False)
+    said = subprocess.run(
+        [path, "--version"], capture_output=True, check=False, timeout=60
+    )
     return "" if said.returncode == 0 else f"browser: {said.stderr.decode()}"
 
 
@@ -179,18 +182,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def keep_off_the_users_cache() -> None:
-    """No test reads or writes the user's calibrations, nor measures unasked."""
-    folder = tempfile.mkdtemp(prefix="rlxweb-tests-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    os.environ["RLX_CACHE_DIR"] = folder
-    os.environ["RLX_CALIBRATION"] = "off"
-
-
 def pytest_configure(config: pytest.Config) -> None:
     """Show the drivers to the loader; in CI take the hypothesis profile of CI."""
     show_drivers_to_loader()
-    keep_off_the_users_cache()
     if os.environ.get("CI"):
         hypothesis.settings.load_profile("ci")
     elif not config.getoption("--hypothesis-profile", None):

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from rlxweb.backends.protocol import Trip, Trips
+from rlxweb.errors import DeviceError
 from rlxweb.gpu.port import Copy, Dispatch, Port, Range, Usage
 
 TOUCH = """
@@ -32,9 +33,14 @@ class WebGpuTrips(Trips):
     async def on(cls, port: Port) -> Self:
         """Trips on an open port. Errors  those of making a pipeline and two buffers."""
         trips = cls(port)
-        trips.small = trips._buffer(16, "storage")
-        trips.back = trips._buffer(16, "readback")
-        trips.kernel = await port.pipeline(TOUCH, ("write",), {})
+        try:
+            trips.small = trips._buffer(16, "storage")
+            trips.back = trips._buffer(16, "readback")
+            trips.kernel = await port.pipeline(TOUCH, ("write",), {})
+        except DeviceError:
+            if not port.lost:
+                trips.close()
+            raise
         trips.owned.append(trips.kernel)
         return trips
 

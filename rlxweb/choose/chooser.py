@@ -210,10 +210,11 @@ def choose(job: J, asked: Asked = OPEN) -> Pick[J]:
     if place is not None:  # 1
         return _named(job, place, why)
     policy = DevicePolicy.from_env() if asked.policy is None else asked.policy
-    named = _by_environment(job, policy, asked.adapters)  # 2
+    named = _by_environment(job, policy, asked)  # 2
     if named is not None:
         return named
-    key = (job.key, policy, store.changes)
+    adapters = frozenset(asked.adapters.items())
+    key = (job.key, policy, adapters, store.changes)
     known = None if job.key is None else recent.get(key)  # 3
     if known is not None:
         return known
@@ -259,20 +260,19 @@ def best_of(job: J, ways: Sequence[Candidate], why: str) -> Pick[J]:
     pick = _first(job, ranked(found) if measured else found)
     if measured and pick.decision.why:
         why = f"{why}; {pick.decision.why}" if why else pick.decision.why
-    # One way without a price is no comparison.
-    shown = pick.decision.candidates if measured or len(found) > 1 else ()
-    return replace(pick, decision=replace(pick.decision, why=why, candidates=shown))
+    return replace(pick, decision=replace(pick.decision, why=why))
 
 
-def _by_environment(
-    job: J, policy: DevicePolicy, adapters: Mapping[Device, str]
-) -> Pick[J] | None:
+def _by_environment(job: J, policy: DevicePolicy, asked: Asked) -> Pick[J] | None:
     device = device_from_env()
     if device is None:
         return None
-    why_not = "RLX_DEVICES or RLX_DENY_DEVICES exclude it"
+    allowed = ", ".join(d.label for d in policy.apply(policy.probe_set))
+    why_not = f"the policy allows {allowed or 'no device'}"
+    if asked.policy is None:
+        why_not = "RLX_DEVICES or RLX_DENY_DEVICES exclude it"
     if policy.permits(device):
-        place = Place(device, adapters.get(device, ""))
+        place = Place(device, asked.adapters.get(device, ""))
         try:
             return _named(job, place, f"RLX_DEVICE={device.label}")
         except REFUSALS as error:

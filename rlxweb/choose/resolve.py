@@ -18,7 +18,7 @@ from rlxweb.decision.decision import Decision
 from rlxweb.device import Device, DeviceLike, parse_device
 from rlxweb.devices.availability import available_devices, is_available
 from rlxweb.devices.place import available_places
-from rlxweb.devices.policy import DevicePolicy
+from rlxweb.devices.policy import DevicePolicy, device_from_env
 from rlxweb.errors import DeviceError, DTypeError, Unsupported, UsageError
 from rlxweb.ir.graph import Graph
 from rlxweb.rlx.seed_pick import seed_pick
@@ -146,7 +146,7 @@ def decide_device(
                 doing, f"hint requested {device} but viable backends are {_list(found)}"
             )
         return _only(graph, device, "it was asked for")
-    if len(found) == 1:
+    if len(found) == 1 and device_from_env() is None:
         return _only(graph, found[0], "no other device can run it")
     policy = policy or DevicePolicy.all()
     if policy != DevicePolicy.all():

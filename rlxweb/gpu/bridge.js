@@ -115,7 +115,7 @@
       this.users.delete(handle);
       for (const [id, list] of this.lists) if (list.handles.has(handle)) this.lists.delete(id);
       this.faults = this.faults.filter((fault) => !fault.handles?.has(handle));
-      this.mapping.delete(handle);
+      this.mapping.get(handle)?.abandon();
       this.buffers.get(handle)?.destroy();
       this.buffers.delete(handle);
     }
@@ -307,7 +307,8 @@
       } catch (error) {
         if (error.name === "late" || error.name === "abandoned") throw error;
         await this.check(handle, deadlineMs);
-        throw refuse(abandoned ? "abandoned" : "lost", error.message);
+        if (abandoned) throw refuse("abandoned", error.message);
+        throw refuse("lost", (this.lost ||= error.message)); // `device.lost` may tell later
       } finally {
         if (handle !== null && this.mapping.get(handle)?.abandon === abandon) this.mapping.delete(handle);
       }

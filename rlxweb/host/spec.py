@@ -1,8 +1,8 @@
 """What one Welch estimate is: a frozen record with every default already decided.
 
 Owns the record and which sample dtypes are taken. It must not decide a default (that is
-`resolve.py` and `presets.py`), compute a spectrum or know a device: the CPU path, the
-stream form and the GPU plan all read this one record.
+the request's business), compute a spectrum or know a device: the CPU path, the stream
+form and the graph of a device all read this one record.
 """
 
 from __future__ import annotations

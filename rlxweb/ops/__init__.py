@@ -1,6 +1,8 @@
-"""The vocabulary: one record per op, declared once. Importing this registers them."""
+"""The vocabulary: one record per op, declared once, in families.
 
-from importlib import import_module
+The families register themselves when they are loaded; `vocabulary.py` loads all. Not
+done here: a thread that imports one of them while another loads all would wait for it.
+"""
 
 FAMILIES = (
     "leaf",
@@ -16,6 +18,3 @@ FAMILIES = (
     "mel",
     "welch",
 )
-
-for _family in FAMILIES:
-    import_module(f"rlxweb.ops.{_family}")

@@ -91,6 +91,7 @@ def jax_js(work: Path) -> Path:
         capture_output=True,
         text=True,
         check=True,
+        timeout=300,
     ).stdout.split()[-1]
     with tarfile.open(work / packed) as archive:
         archive.extractall(work, filter="data")

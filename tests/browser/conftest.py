@@ -116,7 +116,7 @@ def launch() -> Iterator[Callable[..., Browser]]:
 
         def start(*flags: str, only: tuple[str, ...] = FLAGS) -> Browser:
             return playwright.chromium.launch(
-                executable_path=path, args=[*only, *flags]
+                executable_path=path, args=[*only, *flags], timeout=START_MS
             )
 
         yield start

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, TimeoutError
 
-from tests.browser.watch import START_MS, Watch
+from tests.browser.watch import START_MS, WAIT_MS, Watch
 
 PATH = "demo/live/"
-WAIT_MS = 30_000
 SHOWN = ("picture-title", "resting", "figure-rate", "figure-call", "ran-on", "explain")
 # Counts the calls into Python that are under way, and keeps every microphone opened.
 SPY = """
@@ -94,6 +93,17 @@ def until(page: Page, condition: str, argument: Any = None) -> None:
         shows = {id_: page.locator(f"#{id_}").inner_text() for id_ in SHOWN}
         said = page.locator(".said").inner_text()
         pytest.fail(f"{condition} ({argument}): {shows}, {said!r}, {problems(page)!r}")
+
+
+def frames(page: Page, count: int) -> None:
+    """Let the screen be drawn so often: each time the page may begin a call."""
+    page.evaluate(
+        """count => new Promise(done => {
+            const drawn = () => count-- ? requestAnimationFrame(drawn) : done();
+            drawn();
+        })""",
+        count,
+    )
 
 
 def shown(page: Page, title: str) -> None:

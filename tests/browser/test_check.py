@@ -12,13 +12,13 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from rlxweb.runners.agreement import checked_ops
+from tests.browser.watch import START_MS
 
 pytestmark = pytest.mark.requires_browser
 
 OpenPage = Callable[..., Page]
 CASES = sum(len(op.samples) for op in checked_ops())
-START_MS = 90_000
-RUN_MS = 400_000
+RUN_MS = 600_000
 DEMO = Path(__file__).resolve().parents[2] / "site" / "demo"
 
 

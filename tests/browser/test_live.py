@@ -11,6 +11,7 @@ from tests.browser.live_page import (
     PATH,
     choose,
     first_peaks,
+    frames,
     problem,
     slide,
     until,
@@ -135,7 +136,7 @@ def test_pause_stands_still_and_goes_on(live: Page) -> None:
     assert button.get_attribute("aria-pressed") == "true"
     assert live.locator("#resting").inner_text() == "paused"
     calls, before = live.evaluate("spy.calls"), picture(live)
-    live.evaluate("() => new Promise(done => setTimeout(done, 400))")
+    frames(live, 30)
     assert live.evaluate("spy.calls") == calls
     assert picture(live) == before
     choose(live, "axis", "linear")
@@ -157,7 +158,7 @@ def test_a_hidden_tab_rests_and_goes_on_when_shown(live: Page) -> None:
     until(live, "() => spy.now === 0")
     assert "hidden" in live.locator("#resting").inner_text()
     calls = live.evaluate("spy.calls")
-    live.evaluate("() => new Promise(done => setTimeout(done, 400))")
+    frames(live, 30)
     assert live.evaluate("spy.calls") == calls
     live.evaluate(hide, False)
     until(live, "calls => spy.calls > calls + 3", calls)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from playwright.sync_api import BrowserContext
+from playwright.sync_api import BrowserContext, expect
 
 FLAGS = (
     "--no-sandbox",
@@ -15,7 +15,10 @@ FLAGS = (
     "--use-fake-device-for-media-stream",
     "--use-fake-ui-for-media-stream",
 )
-START_MS = 90_000
+# Far longer than on two busy cores, since a wait ends as soon as it is over.
+START_MS = 300_000
+WAIT_MS = 120_000
+expect.set_options(timeout=WAIT_MS)
 
 
 @dataclass
@@ -27,6 +30,7 @@ class Watch:
 
     def on(self, context: BrowserContext) -> None:
         """Listen to every page of a context, and keep it off other hosts."""
+        context.set_default_timeout(WAIT_MS)
         context.on("console", self._console)
         context.on("weberror", lambda e: self.wrong.append(f"page error: {e.error}"))
         context.route(lambda url: not self._is_ours(url), self._refuse)

@@ -7,6 +7,7 @@ makes of the same failures is tested with the session.
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import subprocess
 import sys
@@ -30,6 +31,7 @@ from rlxweb.gpu.drive import drive
 from rlxweb.gpu.fake import KINDS, STRIKES, Failure, FakePort, Kind
 from rlxweb.gpu.native import NativePort
 from rlxweb.gpu.port import Copy, Dispatch, Range, Want
+from tests.threads import at_once
 
 pytestmark = pytest.mark.fault
 
@@ -290,19 +292,24 @@ def test_a_hung_device_times_out_and_the_process_can_exit(adapter: Want) -> None
 
 
 @contextmanager
-def ctrl_c_after(seconds: float) -> Iterator[None]:
-    """KeyboardInterrupt in the main thread, as Ctrl-C would raise it."""
+def ctrl_c_in_a_wait(seconds: float) -> Iterator[None]:
+    """Ctrl-C, so long after the port began to wait for the device."""
+    before, happened = signal.getsignal(signal.SIGINT), waiting.happened
+    pressed = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT))
 
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
+    def waits(event: threading.Event, deadline_s: float) -> bool:
+        if not (event.is_set() or pressed.is_alive() or pressed.finished.is_set()):
+            pressed.start()
+        return happened(event, deadline_s)
 
-    before = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(waiting, "happened", waits)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            yield
+        finally:
+            pressed.cancel()
+            signal.signal(signal.SIGINT, before)
 
 
 def test_ctrl_c_reaches_the_caller_and_the_next_run_is_right(adapter: Want) -> None:
@@ -319,7 +326,7 @@ def test_ctrl_c_reaches_the_caller_and_the_next_run_is_right(adapter: Want) -> N
         port.submit([run])
         drive(port.read(counter, 0, 4))
 
-    with ctrl_c_after(0.1), pytest.raises(KeyboardInterrupt):
+    with ctrl_c_in_a_wait(0.1), pytest.raises(KeyboardInterrupt):
         submit_and_read()
     got = np.frombuffer(drive(port.read(counter, 0, 4)), np.uint32)
     assert groups <= got[0] <= 2 * groups
@@ -339,9 +346,5 @@ def test_two_ports_of_one_adapter_work_in_two_threads(adapter: Want) -> None:
             del port
             gc.collect()
 
-    threads = [threading.Thread(target=work) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once([work] * 2)
     assert answers == [RIGHT] * 6

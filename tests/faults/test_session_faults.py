@@ -79,10 +79,10 @@ class Workplace:
         self.ports: list[FakePort] = []
         self.pool = Pool()
 
-    def open(self, adapter: str) -> WebGpuBackend:
+    async def open(self, adapter: str) -> WebGpuBackend:
         port = FakePort(self.fail if not self.ports else (), kernels={SOURCE: compute})
         self.ports.append(port)
-        drive(port.open(Want()))
+        await port.open(Want())
         return WebGpuBackend(port)
 
 

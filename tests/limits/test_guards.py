@@ -6,7 +6,7 @@ is filled with sentinels, and after the runs every sentinel must still be there.
 
 from __future__ import annotations
 
-import threading
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from rlxweb.gpu.native import NativePort
 from rlxweb.gpu.port import Usage, Want
 from tests.agreement import Engine, dtypes_of
 from tests.ops.ways import names, plain, through_views
+from tests.threads import at_once
 
 pytestmark = pytest.mark.requires_wgpu
 
@@ -92,25 +93,6 @@ def square() -> Graph:
     return graph
 
 
-def together(work: Any, count: int = 8) -> list[BaseException]:
-    """Run `work(k)` in threads; what they raised."""
-    raised: list[BaseException] = []
-
-    def guarded(k: int) -> None:
-        try:
-            work(k)
-        except BaseException as error:
-            raised.append(error)
-
-    threads = [threading.Thread(target=guarded, args=(k,)) for k in range(count)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join(60)
-        assert not one.is_alive(), "a thread hangs"
-    return raised
-
-
 def session_on(adapter: Want) -> Session:
     return Session(adapter.backends[0], adapter=adapter.name)
 
@@ -126,7 +108,7 @@ def test_threads_with_graphs_of_their_own_get_right_answers(adapter: Want) -> No
             np.testing.assert_array_equal(made.run({"x": x})[0], x * (k + 1))
         made.close()
 
-    assert together(work) == []
+    at_once([partial(work, k) for k in range(8)])
 
 
 def test_threads_on_one_graph_are_right_or_told_that_it_is_busy(adapter: Want) -> None:
@@ -144,7 +126,7 @@ def test_threads_on_one_graph_are_right_or_told_that_it_is_busy(adapter: Want) -
             np.testing.assert_array_equal(out, x * (k + 1))
             answered.append(k)
 
-    assert together(work) == []
+    at_once([partial(work, k) for k in range(8)])
     assert answered
     (out,) = made.run({"x": np.eye(32, dtype=np.float32)})
     np.testing.assert_array_equal(out, np.eye(32))

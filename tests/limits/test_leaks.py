@@ -48,16 +48,16 @@ def feeds(rows: int = 16, seed: int = 0) -> dict[str, Array]:
     }
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def port(adapter: Want) -> Iterator[NativePort]:
-    """A port of this file's own, so that its counters count nothing else."""
+    """A port of this test's own, so that its counters count nothing else."""
     made = NativePort()
     drive(made.open(adapter))
     yield made
     drive(made.close())
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def backend(port: NativePort) -> WebGpuBackend:
     return WebGpuBackend(port)
 

@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 from assembly.bytecode import BYTECODE
 
+from tests.command_line import environment, started
 from tests.packaging.conftest import Built
 from tests.site_build import ASSEMBLE, ROOT, BuiltSite, assemble
 
@@ -172,28 +173,12 @@ def test_the_front_page_tells_what_a_start_loads(built_site: BuiltSite) -> None:
     assert int(told[1]) == round(sum(files[n]["bytes"] for n in loaded) / 1e6)
 
 
-@contextmanager
-def second_build(out: Path) -> Iterator[subprocess.Popen[str]]:
-    """`./dev site --serve`, with the cache of the first build and without a network."""
-    command = [sys.executable, str(ASSEMBLE), "--out", str(out), "--serve", "0"]
-    with subprocess.Popen(
-        command,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **NO_NETWORK},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as running:
-        try:
-            yield running
-        finally:
-            running.kill()
-
-
 def test_a_second_build_needs_no_network_and_can_be_looked_at(
     built_site: BuiltSite, tmp_path: Path
 ) -> None:
     """The same runtime from the cache, served until Ctrl-C."""
-    with second_build(tmp_path / "site") as running:
+    command = [sys.executable, ASSEMBLE, "--out", tmp_path / "site", "--serve", 0]
+    with started(command, env=environment(**NO_NETWORK)) as running:
         assert running.stdout is not None
         url = running.stdout.readline().strip()
         if not url:
@@ -276,20 +261,11 @@ def test_pythons_own_server_is_a_good_enough_host(
 def plain_server(folder: Path) -> Iterator[int]:
     """`python -m http.server` on that folder; its port."""
     command = [sys.executable, "-u", "-m", "http.server", "--bind", "127.0.0.1", "0"]
-    with subprocess.Popen(
-        command,
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as running:
-        try:
-            assert running.stdout is not None
-            found = re.search(r"port (\d+)", running.stdout.readline())
-            assert found is not None
-            yield int(found[1])
-        finally:
-            running.terminate()
+    with started(command, cwd=folder, stderr=subprocess.DEVNULL) as running:
+        assert running.stdout is not None
+        found = re.search(r"port (\d+)", running.stdout.readline())
+        assert found is not None
+        yield int(found[1])
 
 
 @pytest.mark.requires_browser

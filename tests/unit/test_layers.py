@@ -266,5 +266,6 @@ def test_import_of_the_package_loads_no_heavy_library() -> None:
         capture_output=True,
         text=True,
         check=True,
+        timeout=60,
     )
     assert said.stdout.split() == []

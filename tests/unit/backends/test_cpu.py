@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ from tests.agreement import engine
 
 
 @pytest.fixture
-def careless() -> Iterator[str]:
+def careless() -> str:
     """An op whose reference breaks its own shape rule."""
     registry.register(
         Op(
@@ -28,8 +27,7 @@ def careless() -> Iterator[str]:
             lower=HostOnly(),
         )
     )
-    yield "careless_for_test"
-    registry.unregister("careless_for_test")
+    return "careless_for_test"
 
 
 def test_a_reference_is_held_to_its_shape_rule(careless: str) -> None:

@@ -43,7 +43,6 @@ def first_block() -> str:
 def engine(
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
 ) -> Iterator[Any]:
     """The page's engine as the device "mlx": the only one, or beside the CPU."""
     names: dict[str, Any] = {}
@@ -53,7 +52,6 @@ def engine(
     async def opened(adapter: str) -> Any:
         return made
 
-    monkeypatch.setenv("RLX_CACHE_DIR", str(tmp_path))
     for label in [label for label in ROWS if label != "cpu"]:
         monkeypatch.delitem(ROWS, label)
     if request.param == "alone":

@@ -27,9 +27,9 @@ from rlxweb.errors import (
 from rlxweb.gpu.drive import drive
 from rlxweb.gpu.fake import Failure, FakePort
 from rlxweb.gpu.port import Copy, Want
+from rlxweb.host.welch_graph import welch_graph
 from rlxweb.ir.graph import Graph
 from rlxweb.limits import Limits, shrunk
-from rlxweb.signal.engine import welch_graph
 from rlxweb.signal.presets import from_preset
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3)

@@ -76,7 +76,7 @@ class Lab:
 
     def calibrate(self, *jobs: Job, **more: Any) -> Calibration:
         """Measure the CPU with these jobs besides its own."""
-        return calibrate(CPU, lambda place: jobs, watch=self.watch, **more)
+        return calibrate(CPU, jobs=lambda place: jobs, watch=self.watch, **more)
 
 
 def lab_on(monkeypatch: pytest.MonkeyPatch) -> Lab:

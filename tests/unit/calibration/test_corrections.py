@@ -6,7 +6,7 @@ import json
 import math
 import subprocess
 import sys
-import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from rlxweb.calibration import corrections as module
 from rlxweb.calibration.corrections import BOUND, FILE, SCHEMA, Corrections, octave
 from rlxweb.errors import CalibrationWarning
 from tests.command_line import environment
+from tests.threads import at_once
 
 BUCKET = ("NumPy", "graph", 20, 22, 3, 12)
 OTHER = ("NumPy", "graph", 20, 22, 3, 13)
@@ -158,6 +159,7 @@ def test_the_end_of_a_process_writes_what_was_seen(tmp_path: Path) -> None:
         [sys.executable, "-c", program],
         env=environment(RLX_CACHE_DIR=str(tmp_path / "cache")),
         check=True,
+        timeout=60,
     )
     assert Corrections(tmp_path / "cache").runs(BUCKET) == 3
 
@@ -332,11 +334,7 @@ def test_threads_lose_no_run(tmp_path: Path) -> None:
             if n % 20 == 0:
                 made.write()
 
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(6)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
+    at_once([partial(work, n) for n in range(6)])
     made.write()
     assert wrong == []
     for one in (made, Corrections(tmp_path)):

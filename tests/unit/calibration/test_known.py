@@ -1,23 +1,19 @@
-"""Measuring on first need: once, said in one line, kept, completed, or forbidden."""
+"""Measuring on first need: once, said in one line, kept, made anew, or forbidden."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from rlxweb.calibration.cache_folder import read_json
-from rlxweb.calibration.kernels import Job
 from rlxweb.calibration.known import known_record, measure_now, record_for
-from rlxweb.calibration.measure import identity_of
 from rlxweb.calibration.store import CalibrationStore, file_name
 from rlxweb.cost.record import Calibration, Point
-from rlxweb.devices.place import CPU, Place
+from rlxweb.devices.place import CPU, Place, identity_of
 from rlxweb.errors import (
     CalibrationWarning,
     DeviceLost,
@@ -25,6 +21,7 @@ from rlxweb.errors import (
     Unsupported,
 )
 from tests.command_line import environment
+from tests.threads import at_once
 
 POINTS = (Point("call", {}, 1_500.0, 0.1, 7), Point("copy", {"bytes": 64}, 9.0))
 
@@ -35,12 +32,13 @@ class Counting:
     def __init__(self) -> None:
         self.calls: list[Place] = []
         self.error: Exception | None = None
+        self.points = POINTS
 
-    def __call__(self, place: Place, jobs: object = None, **more: Any) -> Calibration:
+    def __call__(self, place: Place) -> Calibration:
         self.calls.append(place)
         if self.error is not None:
             raise self.error
-        return Calibration(place.device.label, *identity_of(place), POINTS)
+        return Calibration(place.device.label, *identity_of(place), self.points)
 
 
 @pytest.fixture
@@ -48,7 +46,7 @@ def measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Counting:
     made = Counting()
     monkeypatch.setenv("RLX_CALIBRATION", "lazy")
     use(monkeypatch, tmp_path)
-    monkeypatch.setattr("rlxweb.calibration.known.calibrate", made)
+    monkeypatch.setattr("rlxweb.calibration.measure.calibrate", made)
     return made
 
 
@@ -87,23 +85,16 @@ def test_threads_that_need_an_engine_measure_it_once(
     """Two measurements at once would spoil each other."""
     another = threading.Event()
 
-    def slowly(place: Place, jobs: object = None) -> Calibration:
+    def slowly(place: Place) -> Calibration:
         if measured.calls:
             another.set()
         record = measured(place)
         another.wait(0.3)  # time for a second thread to come in, were it let in
         return record
 
-    monkeypatch.setattr("rlxweb.calibration.known.calibrate", slowly)
+    monkeypatch.setattr("rlxweb.calibration.measure.calibrate", slowly)
     found: list[Calibration] = []
-    threads = [
-        threading.Thread(target=lambda: found.append(record_for("cpu")))
-        for _ in range(4)
-    ]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
+    at_once([lambda: found.append(record_for("cpu"))] * 4)
     assert measured.calls == [CPU]
     assert len({id(record) for record in found}) == 1
     assert capsys.readouterr().err.count("\n") == 1
@@ -184,42 +175,32 @@ def test_measuring_works_where_nothing_can_be_kept(
     assert len(measured.calls) == 2
 
 
-# --- kinds that a higher room asks for --------------------------------------------
+# --- points that a caller asks for ------------------------------------------------
 
 
-def jobs_of(closed: list[str], *kinds: str) -> Any:
-    def jobs(place: Place) -> Iterable[Job]:
-        for kind in kinds:
-            yield Job(kind, {}, lambda: None, close=lambda k=kind: closed.append(k))
-
-    return jobs
-
-
-def test_a_record_without_a_kind_is_completed(
+def test_a_record_without_the_points_asked_for_is_made_anew(
     measured: Counting, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Kept with it; a record that has all kinds is left alone; jobs are closed."""
-    closed: list[str] = []
+    """And kept. One that has any of them is left alone."""
     first = record_for("cpu")
-    assert record_for("cpu", jobs=jobs_of(closed, "call")) is first
-    assert closed == ["call"]
-    more = record_for("cpu", jobs=jobs_of(closed, "call", "sort"))
-    assert [p.what for p in more.points] == ["call", "copy", "sort"]
-    assert sorted(closed) == ["call", "call", "sort"]
+    for enough in ((), ("call",), ("sort", "copy")):
+        assert record_for("cpu", points=enough) is first
+    measured.points = (*POINTS, Point("sort", {}, 5.0))
+    more = record_for("cpu", points=("sort", "scan"))
+    assert more.points == measured.points
     use(monkeypatch, tmp_path)
-    assert known_record("cpu") == more
-    assert measured.calls == [CPU]
+    assert record_for("cpu", points=("sort",)) == more
+    assert measured.calls == [CPU, CPU]
 
 
 def test_a_record_is_as_it_is_where_measuring_is_forbidden(
     measured: Counting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There is a record, so asking for more than it has is no error."""
-    closed: list[str] = []
     first = record_for("cpu")
     monkeypatch.setenv("RLX_CALIBRATION", "off")
-    assert record_for("cpu", jobs=jobs_of(closed, "sort")) is first
-    assert closed == ["sort"]
+    assert record_for("cpu", points=("sort",)) is first
+    assert measured.calls == [CPU]
 
 
 def test_a_process_measures_and_the_next_one_reads(tmp_path: Path) -> None:
@@ -236,6 +217,7 @@ def test_a_process_measures_and_the_next_one_reads(tmp_path: Path) -> None:
             capture_output=True,
             text=True,
             check=True,
+            timeout=120,
         )
         for _ in range(2)
     ]

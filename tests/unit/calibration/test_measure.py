@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from rlxweb.calibration.kernels import TELLING, Job, kernel_jobs
-from rlxweb.calibration.measure import calibrate, complete_points, identity_of
+from rlxweb.calibration.measure import calibrate, identity_of
 from rlxweb.calibration.stopwatch import Stopwatch
 from rlxweb.cost.kinds import KINDS
 from rlxweb.cost.record import Calibration, Point
@@ -224,7 +224,7 @@ def test_a_second_look_needs_time_for_all_of_it(lab: Lab) -> None:
 def test_a_second_look_that_fails_leaves_the_first(lab: Lab) -> None:
     broken = lab.failing("sort", OutOfMemory("buffer", "no memory"))
     looks = iter([[lab.job("sort", 30)], [broken]])
-    got = calibrate(CPU, lambda place: next(looks), watch=lab.watch)
+    got = calibrate(CPU, jobs=lambda place: next(looks), watch=lab.watch)
     assert times(got)["sort"] == 30.0
     assert lab.closed == ["run", "call", "sort", "sort"]
 
@@ -233,7 +233,7 @@ def test_a_device_lost_at_the_second_look_ends_it(lab: Lab) -> None:
     broken = lab.failing("sort", DeviceLost("read", "gone"))
     looks = iter([[lab.job("sort", 30)], [broken]])
     with pytest.raises(DeviceLost, match="gone"):
-        calibrate(CPU, lambda place: next(looks), watch=lab.watch)
+        calibrate(CPU, jobs=lambda place: next(looks), watch=lab.watch)
     assert lab.closed == ["run", "call", "sort", "sort"]
 
 
@@ -243,42 +243,6 @@ def test_a_device_lost_at_the_second_look_ends_it(lab: Lab) -> None:
 def test_a_device_that_is_not_there_is_an_error() -> None:
     with pytest.raises(AdapterMissing, match="tpu"):
         calibrate(Place(Device.TPU))
-
-
-# --- completing a record ----------------------------------------------------------
-
-
-def test_only_the_kinds_that_lack_are_measured(lab: Lab) -> None:
-    """All sizes of those; the rest of the record stays what it was."""
-    old = lab.calibrate(lab.job("welch_host", 60))
-    lab.begun.clear()
-    lab.closed.clear()
-    jobs = [
-        lab.job("welch_host", 1),
-        lab.job("sort", 70, size={"n": 1}),
-        lab.job("sort", 80, size={"n": 2}),
-        lab.failing("scan", OutOfMemory("buffer", "no memory left")),
-    ]
-    got = complete_points(old, jobs, watch=lab.watch)
-    assert got.points == (
-        *old.points,
-        Point("sort", {"n": 1}, 70.0, 0.0, 3),
-        Point("sort", {"n": 2}, 80.0, 0.0, 3),
-    )
-    assert got.left_out == (*old.left_out, "scan: buffer: no memory left")
-    assert "welch_host" not in lab.begun
-    assert lab.closed == ["welch_host", "sort", "sort", "scan"]
-    assert (got.identity, got.made) == (old.identity, old.made)
-    assert got.took_s >= old.took_s
-
-
-def test_completing_keeps_to_its_time(lab: Lab) -> None:
-    old = lab.calibrate()
-    jobs = [lab.job("sort", 30 * MS, size={"n": n}) for n in (1, 2)]
-    got = complete_points(old, jobs, budget_s=0.1, watch=lab.watch)
-    assert [p.size for p in got.of("sort")] == [{"n": 1}]
-    assert got.left_out == ("sort n 2: the time was over",)
-    assert lab.closed == ["run", "call", "sort", "sort"]
 
 
 # --- real engines -----------------------------------------------------------------
@@ -298,7 +262,9 @@ def sane(record: Calibration, device: str) -> None:
         assert 0 < point.ns < math.inf
         assert 0 <= point.spread < math.inf
         assert point.samples >= 1
-        assert all(n > 0 for n in point.size.values())
+        size = dict(point.size)
+        assert size.pop("k", 0) >= 0  # 0: the spectrum without a search
+        assert all(n > 0 for n in size.values())
     assert from_json(json.loads(json.dumps(record.as_json()))) == record
     assert all(record.identity)
     assert len({json.dumps([p.what, dict(p.size)]) for p in record.points}) == len(
@@ -310,7 +276,7 @@ def test_the_real_cpu() -> None:
     """Every kind of figure that prices need, nothing left out."""
     got = calibrate(CPU, budget_s=600, watch=in_brief())
     sane(got, "cpu")
-    assert {p.what for p in got.points} == MEASURED | {"call"}
+    assert {p.what for p in got.points} == MEASURED | {"call", "welch_host"}
     assert got.left_out == ()
     assert got.identity == identity_of(CPU)
     largest = max(p.size["bytes"] for p in got.of("copy"))
@@ -324,7 +290,7 @@ def test_a_real_adapter() -> None:
     def more(place: Place) -> Iterator[Job]:
         yield Job("of another room", {"n": 3}, lambda: None)
 
-    got = calibrate(GPU, more, budget_s=600, watch=in_brief())
+    got = calibrate(GPU, jobs=more, budget_s=600, watch=in_brief())
     sane(got, "gpu")
     wanted = {"submit", "dispatch", "upload", "readback", "compile", "of another room"}
     kinds = {p.what for p in got.points} - {"cold_start"}

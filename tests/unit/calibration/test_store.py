@@ -7,7 +7,7 @@ import json
 import os
 import re
 import sys
-import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from rlxweb.calibration.cache_folder import (
 from rlxweb.calibration.store import CalibrationStore, file_name
 from rlxweb.cost.record import Calibration, Point
 from rlxweb.errors import CalibrationWarning
+from tests.threads import at_once, begin
 
 POINTS = (Point("call", {}, 1_500.0, 0.1, 7), Point("copy", {"bytes": 64}, 9.0))
 OURS = Calibration("gpu", "A card", "vulkan", "550.1", "0.1.0", "x86", POINTS, "now")
@@ -86,17 +87,12 @@ def test_readers_see_a_whole_file_while_it_is_written(tmp_path: Path) -> None:
     path = tmp_path / "one.json"
     documents = [{"who": who, "rows": [who] * 5_000} for who in range(4)]
     write_json(path, documents[0])
-    writers = [
-        threading.Thread(target=lambda d=d: [write_json(path, d) for _ in range(20)])
-        for d in documents
-    ]
-    for one in writers:
-        one.start()
+    writers = begin(
+        [lambda d=d: [write_json(path, d) for _ in range(20)] for d in documents]
+    )
     seen = []
     while any(one.is_alive() for one in writers):
         seen.append(read_json(path))
-    for one in writers:
-        one.join()
     assert all(document in documents for document in [*seen, read_json(path)])
     assert leftovers(tmp_path) == ["one.json"]
 
@@ -287,11 +283,7 @@ def test_threads_may_save_and_load_at_once(tmp_path: Path) -> None:
             if found not in (None, other):
                 wrong.append(found)
 
-    threads = [threading.Thread(target=work, args=(r,)) for r in records]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
+    at_once([partial(work, r) for r in records])
     assert wrong == []
     fresh = CalibrationStore(tmp_path)
     assert [fresh.load(r.identity) for r in records] == records

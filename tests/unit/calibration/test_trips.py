@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from rlxweb.calibration.kernels import Job
+from rlxweb.backends.protocol import Trip
 from rlxweb.calibration.measure import calibrate
+from rlxweb.cost.record import Calibration
 from rlxweb.device import Device
 from rlxweb.devices.place import Place
 from rlxweb.errors import DeviceLost
 from tests.unit.calibration.lab import Clock, Lab, lab_on
 
-MODULE = "rlxweb.calibration.measure"
 GPU = Place(Device.GPU)
 
 
@@ -25,23 +24,29 @@ def lab(monkeypatch: pytest.MonkeyPatch) -> Lab:
 
 
 class FakeTrips:
-    """A submit takes 100 ns, a dispatch 2 more, a transfer 1 ns per KiB."""
+    """A submit takes 100 ns, a dispatch 2 more, a transfer 1 or 3 ns per KiB."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.closed = False
-        self.wait = clock.work(100)
+        self.error: DeviceLost | None = None
 
-    def dispatches(self, count: int) -> None:
+    async def wait(self) -> None:
+        await self.dispatches(0)
+
+    async def dispatches(self, count: int) -> None:
+        if self.error is not None and not count:
+            raise self.error
         self.clock.now += 100 + 2 * count
 
-    def upload(self, nbytes: int) -> Job:
-        work = self.clock.work(100 + nbytes // 1024)
-        return Job("upload", {"bytes": nbytes}, work, "submit")
+    def upload(self, nbytes: int, per_kib: int = 1) -> Trip:
+        async def trip() -> None:
+            self.clock.now += 100 + per_kib * nbytes // 1024
 
-    def readback(self, nbytes: int) -> Job:
-        work = self.clock.work(100 + 3 * nbytes // 1024)
-        return Job("readback", {"bytes": nbytes}, work, "submit")
+        return trip
+
+    def readback(self, nbytes: int) -> Trip:
+        return self.upload(nbytes, 3)
 
     def close(self) -> None:
         self.closed = True
@@ -51,28 +56,40 @@ class FakeTrips:
 class FakePool:
     """One adapter that takes 5 µs to open."""
 
-    clock: Clock
+    made: FakeTrips | None
+    adapter: str = "a card"
+    api: str = "vulkan"
+    driver: str = "7"
     lost: str = ""
 
     def opening_ns(self, label: str, adapter: str) -> int:
         return 5_000
 
-    def backend(self, label: str, adapter: str) -> Any:
-        facts = SimpleNamespace(name="a card", backend="vulkan", driver="7")
-        return SimpleNamespace(facts=facts, lost=self.lost)
+    def backend(self, label: str, adapter: str) -> FakePool:
+        return self
+
+    async def trips(self) -> FakeTrips | None:
+        return self.made
 
 
 @pytest.fixture
-def device(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    made = SimpleNamespace(trips=FakeTrips(lab.clock), pool=FakePool(lab.clock))
-    monkeypatch.setattr(f"{MODULE}.Trips", lambda backend: made.trips)
-    monkeypatch.setattr(f"{MODULE}.pool", made.pool)
+def device(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> FakePool:
+    made = FakePool(FakeTrips(lab.clock))
+    monkeypatch.setattr("rlxweb.calibration.measure.pool", made)
+    monkeypatch.setattr("rlxweb.devices.place.pool", made)
     return made
 
 
-def test_trips_are_told_apart(lab: Lab, device: SimpleNamespace) -> None:
-    """A dispatch is the slope from 1 to 64; transfers are without the wait."""
-    got = calibrate(GPU, watch=lab.watch)
+def measured(lab: Lab, **more: Any) -> Calibration:
+    return calibrate(GPU, jobs=lambda place: (), watch=lab.watch, **more)
+
+
+def test_trips_are_told_apart(lab: Lab, device: FakePool) -> None:
+    """A dispatch is the slope from 1 to 64; transfers are without the wait.
+
+    A cold start is what the pool took to open it, whenever that was, and the first run.
+    """
+    got = measured(lab)
     points = [(p.what, *p.size.values(), p.ns) for p in got.points]
     assert points == [
         ("cold_start", 5_102.0),
@@ -89,23 +106,24 @@ def test_trips_are_told_apart(lab: Lab, device: SimpleNamespace) -> None:
     ]
     assert got.left_out == ()
     assert got.identity[:3] == ("a card", "vulkan", "7")
-    assert device.trips.closed
+    assert device.made.closed
 
 
-def test_a_device_that_was_open_keeps_its_cold_start(
-    lab: Lab, device: SimpleNamespace
+def test_an_engine_without_trips_is_measured_like_the_cpu(
+    lab: Lab, device: FakePool
 ) -> None:
-    """The pool knows how long opening took, whoever asked for it first."""
-    device.pool.backend("gpu", "")
-    assert calibrate(GPU, watch=lab.watch).of("cold_start")[0].ns == 5_102.0
+    """A call stands for what a submit would be, and opening it is no cold start."""
+    device.made = None
+    lab.kernels.append(lambda: lab.job("copy", 50))
+    got = measured(lab)
+    assert [p.what for p in got.points] == ["run", "call", "copy"]
+    assert got.device == "gpu"
 
 
-def test_a_dispatch_needs_both_of_its_figures(
-    lab: Lab, device: SimpleNamespace
-) -> None:
+def test_a_dispatch_needs_both_of_its_figures(lab: Lab, device: FakePool) -> None:
     """Half of a slope is no point, and what is missing is named for people."""
     begun_one = 102 + 5 * 100 + 1
-    got = calibrate(GPU, watch=lab.watch, budget_s=begun_one / 1e9)
+    got = measured(lab, budget_s=begun_one / 1e9)
     assert [p.what for p in got.points] == ["cold_start", "submit"]
     assert "dispatch" in got.left_out[0]
     assert "the time was over" in got.left_out[0]
@@ -114,10 +132,10 @@ def test_a_dispatch_needs_both_of_its_figures(
 
 @pytest.mark.parametrize("lost", ["", "unplugged"])
 def test_trips_are_freed_unless_the_device_is_gone(
-    lab: Lab, device: SimpleNamespace, lost: str
+    lab: Lab, device: FakePool, lost: str
 ) -> None:
-    device.pool.lost = lost
-    device.trips.wait = lab.failing("wait", DeviceLost("read", "it went away")).run
+    device.lost = lost
+    device.made.error = DeviceLost("read", "it went away")
     with pytest.raises(DeviceLost, match="it went away"):
-        calibrate(GPU, watch=lab.watch)
-    assert device.trips.closed is not bool(lost)
+        measured(lab)
+    assert device.made.closed is not bool(lost)

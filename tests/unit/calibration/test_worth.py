@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import threading
+import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from rlxweb.calibration.measure import identity_of
+from rlxweb.calibration.known import Points, measure_if_worth_it
 from rlxweb.calibration.store import CalibrationStore
 from rlxweb.calibration.worth import MS, S, Worth
-from rlxweb.choose.priced import measure_if_worth_it
 from rlxweb.cost.record import Calibration, Point
 from rlxweb.device import Device
-from rlxweb.devices.place import CPU, Place
+from rlxweb.devices.place import CPU, Place, identity_of
 from rlxweb.errors import CalibrationWarning, DeviceLost
+from tests.threads import at_once
 
 
 @pytest.mark.parametrize(
@@ -48,14 +48,7 @@ def test_limits_of_worth(
 
 def test_threads_add_up() -> None:
     seen = Worth()
-    threads = [
-        threading.Thread(target=lambda: [seen.add(1.0) for _ in range(5_000)])
-        for _ in range(4)
-    ]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
+    at_once([lambda: [seen.add(1.0) for _ in range(5_000)]] * 4)
     assert seen.spent_ns == 20_000.0
 
 
@@ -67,7 +60,7 @@ class Measurer:
     broken: tuple[Place, ...] = ()
     asked: list[Place] = field(default_factory=list)
 
-    def __call__(self, device: Device, adapter: str, jobs: object, what: str) -> None:
+    def __call__(self, device: Device, adapter: str, points: Points) -> None:
         place = Place(device, adapter)
         self.asked.append(place)
         if place in self.broken:
@@ -82,20 +75,20 @@ def measurer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Measurer:
     made = Measurer(store)
     monkeypatch.setattr("rlxweb.calibration.known.store", store)
     monkeypatch.setenv("RLX_CALIBRATION", "lazy")
-    monkeypatch.setattr("rlxweb.choose.priced.record_for", made)
+    monkeypatch.setattr("rlxweb.calibration.known.record_for", made)
     return made
 
 
 def test_an_engine_is_measured_when_it_is_worth_it(measurer: Measurer) -> None:
     """Not below the limit, not again, and again for points it lacks."""
 
-    def ask(cpu_ns: float, what: str = "call") -> int:
-        measure_if_worth_it([CPU], lambda place: what, cpu_ns, Worth())
+    def ask(cpu_ns: float, *points: str) -> int:
+        measure_if_worth_it([CPU], lambda place: points, cpu_ns, Worth())
         return len(measurer.asked)
 
-    assert ask(24.9 * MS) == 0
-    assert ask(25 * MS) == 1
-    assert ask(99 * MS) == 1
+    assert ask(24.9 * MS, "call") == 0
+    assert ask(25 * MS, "call") == 1
+    assert ask(99 * MS, "submit", "call") == 1
     assert ask(99 * MS, "welch_host") == 2
 
 
@@ -103,7 +96,7 @@ def test_nothing_is_measured_where_it_is_forbidden(
     measurer: Measurer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RLX_CALIBRATION", "off")
-    measure_if_worth_it([CPU], lambda place: "call", 1 * S, Worth(spent_ns=9 * S))
+    measure_if_worth_it([CPU], lambda place: ("call",), 1 * S, Worth(spent_ns=9 * S))
     assert measurer.asked == []
 
 
@@ -111,12 +104,25 @@ def test_an_engine_that_breaks_does_not_stop_the_others(
     measurer: Measurer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is warned about by name and reason."""
-    monkeypatch.setattr("rlxweb.choose.priced.known_record", lambda d, a="": None)
+    monkeypatch.setattr("rlxweb.calibration.known.known_record", lambda d, a="": None)
     other = Place(Device.VULKAN, "llvmpipe")
     measurer.broken = (other,)
     with pytest.warns(CalibrationWarning) as found:
-        measure_if_worth_it([other, CPU], lambda place: "call", 1 * S, Worth())
+        measure_if_worth_it([other, CPU], lambda place: ("call",), 1 * S, Worth())
     assert [str(w.message) for w in found] == [
         "vulkan:llvmpipe could not be measured: read: it went away"
     ]
     assert measurer.asked == [other, CPU]
+
+
+def test_an_engine_that_cannot_be_measured_is_tried_once(
+    measurer: Measurer,
+) -> None:
+    """Per kinds of points: the seconds it costs are not spent again and again."""
+    measurer.broken = (CPU,)
+    seen = Worth()
+    for kinds, tries in ((("call",), 1), (("call",), 1), (("sort",), 2)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CalibrationWarning)
+            measure_if_worth_it([CPU], lambda place, k=kinds: k, 1 * S, seen)
+        assert len(measurer.asked) == tries

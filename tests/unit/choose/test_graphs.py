@@ -1,27 +1,40 @@
-"""Predicting and picking devices: RLX's rule, calibrated prices, worth, preference."""
+"""Picking devices for graphs: RLX's rule, calibrated prices, reports."""
 
 from __future__ import annotations
 
-import math
+from typing import Any
 
 import numpy as np
 import pytest
 
 from rlxweb import DevicePolicy, Graph, Session, device_report
+from rlxweb.calibration.known import UNMEASURED, priced
 from rlxweb.calibration.store import store
 from rlxweb.calibration.worth import Worth
-from rlxweb.choose import predict
-from rlxweb.choose.fastest import fastest, fastest_among, seed_pick
-from rlxweb.choose.predict import bucket_of, decide_graph, graph_candidate
-from rlxweb.choose.priced import UNMEASURED, gate_of, measure_if_worth_it, priced
-from rlxweb.choose.supports import devices_for, supports_graph
-from rlxweb.cost import Candidate, Terms, fastest_device_for
+from rlxweb.choose import chooser, graphs
+from rlxweb.choose.chooser import decide
+from rlxweb.choose.graphs import GraphJob, gate_of
+from rlxweb.choose.resolve import devices_for, fastest, supports_graph
+from rlxweb.choose.resolve import fastest_device_for as pick
+from rlxweb.compile.pipeline import compile_graph
+from rlxweb.compile.plan import Plan
+from rlxweb.cost import Candidate, fastest_device_for
 from rlxweb.cost.record import Calibration, Point
 from rlxweb.device import Device
-from rlxweb.devices.place import CPU, Place, available_places, distinct, parse_place
-from rlxweb.errors import CalibrationWarning, DeviceLost, UnknownDevice, Unsupported
+from rlxweb.devices.place import (
+    CPU,
+    Place,
+    available_places,
+    distinct,
+    identity_of,
+    parse_place,
+)
+from rlxweb.errors import EnvironmentWarning, UnknownDevice, Unsupported
+from rlxweb.gpu.fake import Failure
+from rlxweb.rlx.seed_pick import fastest_among, seed_pick
 from rlxweb.runners.benchmark import benchmark_devices, warm_all
 from tests.unit.runners.fakes import FakeMachine, adding
+from tests.unit.signal.pretend_gpu import PLACE, PretendGpu
 
 
 def exponential(n: int = 4, dtype: str = "f32") -> Graph:
@@ -72,8 +85,6 @@ def test_a_small_product_runs_where_it_may() -> None:
     graph = Graph()
     graph.set_outputs([graph.input("a", (4, 4)) @ graph.input("b", (4, 4))])
     for mode in ("seed", "calibrated"):
-        from rlxweb.choose.fastest import fastest_device_for as pick
-
         device = pick(graph, cost_mode=mode)
         assert device in devices_for(graph)
         assert supports_graph(device, graph)
@@ -83,147 +94,71 @@ def test_a_small_product_runs_where_it_may() -> None:
 # --- calibrated picks -------------------------------------------------------------
 
 
-def offers(monkeypatch: pytest.MonkeyPatch, **ns: float) -> tuple[Place, ...]:
-    """Places whose predictions are given; inf blocks."""
-    places = {Device(label): value for label, value in ns.items()}
-
-    def offer(graph: Graph, place: Place) -> tuple[Candidate, None]:
-        value = places.get(place.device, math.inf)
-        if math.isinf(value):
-            return Candidate(place.device, place.label, blocker="shut"), None
-        terms = Terms(compute_ns=value)
-        return Candidate(place.device, place.label, terms=terms, source="test"), None
-
-    monkeypatch.setattr(predict, "graph_candidate", offer)
-    return tuple(Place(d) for d in places)
+def way(graph: Graph, place: Place) -> Candidate:
+    (only,) = GraphJob(graph).offers(place)
+    return only
 
 
-def test_the_smallest_prediction_wins(monkeypatch: pytest.MonkeyPatch) -> None:
-    places = offers(monkeypatch, cpu=5e6, vulkan=3e6, opengl=4e6, gpu=math.inf)
-    pick = decide_graph(exponential(), places=places)
-    assert pick.device is Device.VULKAN
-    assert [c.device.label for c in pick.decision.candidates] == [
-        "vulkan",
-        "opengl",
-        "cpu",
-        "gpu",
-    ]
-    assert "predicted 3.00 ms" in pick.decision.why
-    assert "next, opengl, 4.00 ms" in pick.decision.why
-
-
-def test_a_preferred_device_wins_a_near_tie(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Within ten percent it is taken, beyond it is not; RLX ignores the list."""
-    places = offers(monkeypatch, cpu=1.0e6, vulkan=1.09e6, opengl=1.2e6)
-    prefer = (Device.OPENGL, Device.VULKAN)
-    pick = decide_graph(exponential(), places=places, prefer=prefer)
-    assert pick.device is Device.VULKAN
-    assert "preferred, being within 10% of the best" in pick.decision.why
-    pick = decide_graph(exponential(), places=places, prefer=(Device.OPENGL,))
-    assert pick.device is Device.CPU
-
-
-def test_nothing_left_is_an_error_with_every_reason(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    places = offers(monkeypatch, cpu=math.inf, vulkan=math.inf)
-    with pytest.raises(Unsupported, match="cpu: shut; vulkan: shut"):
-        decide_graph(exponential(), places=places)
+def test_nothing_left_is_an_error_with_every_reason(gpu: PretendGpu) -> None:
+    places = [PLACE, Place(Device.CUDA)]
+    said = r"^graph 'exponential': no backend .*; fake \(fake\): .*f64.*; cuda: open"
+    with pytest.raises(Unsupported, match=said):
+        decide(GraphJob(exponential(8, "f64")), places=places)
+    with pytest.raises(Unsupported, match=r"no device is allowed$"):
+        decide(GraphJob(exponential(8, "f64")), places=[])
 
 
 def test_small_graphs_open_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other devices are asked for large jobs, or once enough work was seen."""
 
-    def never(devices: object = None) -> tuple[Place, ...]:
+    def never(*_: object) -> tuple[Place, ...]:
         raise AssertionError("a device was opened")
 
-    monkeypatch.setattr(predict, "available_places", never)
+    monkeypatch.setattr(chooser, "available_places", never)
     quiet = Worth()
-    pick = decide_graph(exponential(), worthwhile=quiet)
-    assert pick.device is Device.CPU
-    assert "too small to pay for a trip" in pick.decision.why
-    medium = exponential(1 << 17)
-    assert (
-        "opened for jobs of 5 ms" in decide_graph(medium, worthwhile=quiet).decision.why
-    )
+    tiny = decide(GraphJob(exponential()), worthwhile=quiet)
+    assert tiny.device is Device.CPU
+    assert "too small to pay for a trip" in tiny.decision.why
+    medium = GraphJob(exponential(1 << 17))
+    assert "opened for jobs of 5 ms" in decide(medium, worthwhile=quiet).decision.why
     with pytest.raises(AssertionError, match="was opened"):
-        decide_graph(medium, worthwhile=Worth(spent_ns=0.5e9))
+        decide(medium, worthwhile=Worth(spent_ns=0.5e9))
     with pytest.raises(AssertionError, match="was opened"):
-        decide_graph(exponential(1 << 24), worthwhile=quiet)
+        decide(GraphJob(exponential(1 << 24)), worthwhile=quiet)
 
 
-def test_work_adds_up() -> None:
-    seen = Worth()
-    assert not seen.opening(1e6)
-    assert seen.opening(5e6)
-    assert not seen.measuring(5e6)
-    assert seen.measuring(25e6)
-    seen.add(0.6e9)
-    assert seen.opening(1.0)
-    seen.add(1.5e9)
-    assert seen.measuring(1.0)
-
-
-def test_wide_types_are_blocked_on_shaders() -> None:
-    candidate, work = graph_candidate(exponential(8, "f64"), Place(Device.TPU))
-    assert candidate.blocker
-    assert work is None
+def test_wide_types_are_blocked_on_shaders(gpu: PretendGpu) -> None:
+    job = GraphJob(exponential(8, "f64"))
+    (candidate,) = job.offers(PLACE)
+    assert "f64" in candidate.blocker
+    assert job.bucket(candidate) is None
 
 
 @pytest.mark.requires_wgpu
 def test_software_that_was_not_measured_is_not_guessed_at() -> None:
     """A record makes it a candidate; without one the reason is told."""
     place = Place(Device.VULKAN, "llvmpipe")
-    store.forget()
-    assert priced(place, "submit") == UNMEASURED
-    candidate, _ = graph_candidate(exponential(), place)
-    assert candidate.blocker == UNMEASURED
+    assert priced(place, ("submit",)) == UNMEASURED
+    assert way(exponential(), place).blocker == UNMEASURED
     assert gate_of(place) is None
-    from rlxweb.calibration.measure import identity_of
-
     points = (Point("submit", {}, 5e4), Point("dispatch", {}, 1e3))
     store.save(Calibration("vulkan", *identity_of(place), points))
-    try:
-        candidate, work = graph_candidate(exponential(), place)
-        assert candidate.blocker == ""
-        assert candidate.source == "calibrated"
-        assert candidate.terms is not None
-        assert candidate.terms.sync_ns == 5e4
-        assert work is not None
-        gate = gate_of(place)
-        assert gate is not None
-        assert gate.dispatch_ns == 1e3
-        assert bucket_of(candidate, work)[0] == candidate.engine
-    finally:
-        store.forget()
+    job = GraphJob(exponential())
+    (candidate,) = job.offers(place)
+    assert candidate.blocker == ""
+    assert candidate.source == "calibrated"
+    assert candidate.terms is not None
+    assert candidate.terms.sync_ns == 5e4
+    gate = gate_of(place)
+    assert gate is not None
+    assert gate.dispatch_ns == 1e3
+    assert (job.bucket(candidate) or ("",))[0] == candidate.engine
 
 
 def test_the_seed_gate_is_rlx_s() -> None:
     gate = gate_of(CPU, "seed")
     assert gate is not None
     assert (gate.dispatch_ns, gate.source) == (50.0, "seed")
-
-
-def test_measuring_waits_for_need_and_survives_failure(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Only large jobs, only where allowed; a device that fails is warned about."""
-    asked: list[Place] = []
-
-    def measure(device: Device, adapter: str, jobs: object, what: str) -> None:
-        asked.append(Place(device, adapter))
-        raise DeviceLost("calibrate", "it went away")
-
-    monkeypatch.setattr("rlxweb.choose.priced.record_for", measure)
-    monkeypatch.setattr("rlxweb.choose.priced.known_record", lambda d, a="": None)
-    measure_if_worth_it([CPU], lambda p: "call", 1e6, Worth())
-    assert asked == []
-    measure_if_worth_it([CPU], lambda p: "call", 1e9, Worth())
-    assert asked == []  # RLX_CALIBRATION=off in tests
-    monkeypatch.setenv("RLX_CALIBRATION", "lazy")
-    with pytest.warns(CalibrationWarning, match="cpu could not be measured.*went away"):
-        measure_if_worth_it([CPU], lambda p: "call", 1e9, Worth())
-    assert asked == [CPU]
 
 
 def test_the_environment_chooses_for_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,6 +168,37 @@ def test_the_environment_chooses_for_sessions(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.delenv("RLX_DEVICE")
     monkeypatch.setenv("RLX_DEVICES", "cpu")
     assert Session("auto").compile(exponential(1 << 24)).device is Device.CPU
+
+
+@pytest.mark.parametrize(("dtype", "said"), [("f64", "f64"), ("f32", "no adapter")])
+def test_what_the_environment_names_and_cannot_is_told_with_the_reason(
+    gpu: PretendGpu, monkeypatch: pytest.MonkeyPatch, dtype: str, said: str
+) -> None:
+    """A type it has not, a device that is not there: the graph runs elsewhere."""
+    monkeypatch.setenv("RLX_DEVICE", "tpu")
+    gpu.fail = () if dtype == "f64" else [Failure("open", "no-adapter")]
+    said = f"^RLX_DEVICE=tpu cannot run graph 'exponential' and is not fol.*{said}"
+    with pytest.warns(EnvironmentWarning, match=said):
+        made = Session("auto").compile(exponential(8, dtype))
+    assert made.device is Device.CPU
+
+
+@pytest.mark.parametrize(("n", "engines"), [(4, 1), (1 << 24, 2)])
+def test_the_plan_that_is_priced_is_the_one_that_runs(
+    two: PretendGpu, monkeypatch: pytest.MonkeyPatch, n: int, engines: int
+) -> None:
+    """One for every engine that was asked, and no second one to run."""
+    plans: list[Plan] = []
+
+    def compiled(*arguments: Any, **options: Any) -> Plan:
+        plans.append(compile_graph(*arguments, **options))
+        return plans[-1]
+
+    monkeypatch.setattr(graphs, "compile_graph", compiled)
+    made = Session("auto").compile(exponential(n))
+    assert len(plans) == engines
+    assert any(plan is made.plan for plan in plans)
+    made.close()
 
 
 # --- reports ----------------------------------------------------------------------

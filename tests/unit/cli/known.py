@@ -1,19 +1,13 @@
-"""Engines that count as measured, with made-up figures, while a test lasts."""
+"""Engines that count as measured, with made-up figures."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from rlxweb.signal.choose import recent
-
-from rlxweb.calibration.corrections import corrections
-from rlxweb.calibration.measure import identity_of
 from rlxweb.calibration.store import store
 from rlxweb.cost.record import Calibration, Point
-from rlxweb.devices.place import CPU, Place, parse_place
+from rlxweb.devices.place import CPU, Place, identity_of, parse_place
 from rlxweb.gpu.port import Want
 
 POINTS = (
@@ -21,16 +15,6 @@ POINTS = (
     Point("copy", {"bytes": 4_000_000}, 500_000.0, 0.5, 3),
     Point("cold_start", {}, 2.5e9),
 )
-
-
-@contextmanager
-def nothing_known() -> Iterator[None]:
-    """No calibrations, corrections or picks of earlier tests, nor for later ones."""
-    for one in (store, corrections, recent):
-        one.forget()
-    yield
-    for one in (store, corrections, recent):
-        one.forget()
 
 
 def place_of(adapter: Want) -> Place:

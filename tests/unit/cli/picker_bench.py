@@ -10,7 +10,7 @@ from rlxweb.cli.bench_picker import Cell, Measured, Row
 from rlxweb.decision.candidate import Candidate
 from rlxweb.decision.terms import Terms
 from rlxweb.device import Device
-from rlxweb.signal.engine import WelchJob
+from rlxweb.signal.offers import WelchJob
 
 MS = 1_000_000
 S = 1_000_000_000

@@ -4,43 +4,35 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rlxweb.calibration import measure as calibrate
-from rlxweb.calibration.measure import identity_of
+from rlxweb.calibration.known import measure_now
 from rlxweb.calibration.stopwatch import Stopwatch
 from rlxweb.calibration.store import file_name, store
 from rlxweb.cli import calibrate_command
 from rlxweb.cli.calibrate_command import rate
 from rlxweb.cost.record import Point
 from rlxweb.cost.record_json import from_json
-from rlxweb.devices.place import CPU
+from rlxweb.devices.place import CPU, identity_of
 from rlxweb.gpu.port import Want
 from tests.command_line import Said, call, spawn
-from tests.unit.cli.known import POINTS, cpu_record, keep, nothing_known, place_of
+from tests.unit.cli.known import POINTS, cpu_record, keep, place_of
 
 QUICK = "calibrate", "--device", "cpu", "--budget-s", 0.2
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A cache folder of this test's own, not there yet."""
-    place = tmp_path / "cache"
-    monkeypatch.setenv("RLX_CACHE_DIR", str(place))
-    with nothing_known():
-        yield place
-
-
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> tuple[Said, Path]:
-    """A real, short run in a process of its own, and where it kept its figures."""
+    """A real run in a process of its own, and where it kept its figures."""
     place = tmp_path_factory.mktemp("calibrated")
-    args = "calibrate", "--device", "cpu", "--budget-s", 1, "--json"
+    args = "calibrate", "--device", "cpu", "--budget-s", 60, "--json"
     return spawn(*args, RLX_CACHE_DIR=str(place)), place
 
 
@@ -80,13 +72,13 @@ def test_what_was_told_is_what_was_kept(real: tuple[Said, Path]) -> None:
 
 
 def test_the_table_says_what_was_measured_and_where_it_is_kept(
-    capsys: pytest.CaptureFixture[str], folder: Path
+    capsys: pytest.CaptureFixture[str], cache: Path
 ) -> None:
     """A line on the engine, a row per figure, a line per thing left out."""
     said = call(capsys, *QUICK)
     assert (said.code, said.err) == (0, "")
     head, columns, *rest = said.out.splitlines()
-    (path,) = folder.iterdir()
+    (path,) = cache.iterdir()
     assert head.startswith("NumPy ")
     assert "(numpy) as 'cpu': " in head
     assert head.endswith(f" s, kept in {path}")
@@ -109,7 +101,8 @@ def test_a_device_is_measured_with_its_trips(
     hasty = Stopwatch(sample_ns=1.0, samples=1, least=1)
     monkeypatch.setattr(calibrate, "Stopwatch", lambda: hasty)
     monkeypatch.setattr(calibrate, "kernel_jobs", lambda place: ())
-    monkeypatch.setattr(calibrate_command, "welch_jobs", lambda place: ())
+    briefly = partial(measure_now, jobs=lambda place: ())
+    monkeypatch.setattr(calibrate_command, "measure_now", briefly)
     args = "calibrate", "--device", place_of(adapter), "--budget-s", 300, "--json"
     (record,) = call(capsys, *args).record["records"]
     assert record["device"] == record["backend"] == adapter.backends[0]
@@ -126,18 +119,18 @@ def test_a_device_is_measured_with_its_trips(
 
 
 def test_show_of_nothing_says_how_to_go_on(
-    capsys: pytest.CaptureFixture[str], folder: Path
+    capsys: pytest.CaptureFixture[str], cache: Path
 ) -> None:
     said = call(capsys, "calibrate", "--show")
     assert said.code == 0
     assert said.out == "nothing was measured yet; `rlxweb calibrate` does it\n"
     assert call(capsys, "calibrate", "--show", "--json").record["records"] == []
-    assert not folder.exists()
+    assert not cache.exists()
 
 
 def test_show_measures_nothing(
     capsys: pytest.CaptureFixture[str],
-    folder: Path,
+    cache: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It tells what the files hold, also those of other versions and machines."""
@@ -157,11 +150,11 @@ def test_show_measures_nothing(
 
 
 def test_show_as_json_names_the_files(
-    capsys: pytest.CaptureFixture[str], folder: Path
+    capsys: pytest.CaptureFixture[str], cache: Path
 ) -> None:
     keep(cpu_record())
     (record,) = call(capsys, "calibrate", "--show", "--json").record["records"]
-    assert Path(record.pop("file")) == folder / file_name(identity_of(CPU))
+    assert Path(record.pop("file")) == cache / file_name(identity_of(CPU))
     assert from_json(record) == cpu_record()
 
 
@@ -213,18 +206,18 @@ SPOILED: dict[str, Callable[[dict[str, Any]], str]] = {
 
 @pytest.mark.parametrize("spoiled", SPOILED)
 def test_a_file_that_is_not_ours_is_measured_anew(
-    capsys: pytest.CaptureFixture[str], folder: Path, spoiled: str
+    capsys: pytest.CaptureFixture[str], cache: Path, spoiled: str
 ) -> None:
     """It is no reason to complain, is never believed, and is written over."""
     good = cpu_record().as_json()
-    path = folder / file_name(identity_of(CPU))
-    folder.mkdir()
+    path = cache / file_name(identity_of(CPU))
+    cache.mkdir()
     path.write_text(SPOILED[spoiled](good), "utf-8")
     args = "calibrate", "--show", "--device", "cpu", "--json"
     assert call(capsys, *args).record["records"] == []
     said = call(capsys, *QUICK, "--json")
     assert (said.code, said.err) == (0, "")
-    assert list(folder.iterdir()) == [path]
+    assert list(cache.iterdir()) == [path]
     store.forget()
     (shown,) = call(capsys, *args).record["records"]
     assert shown == said.record["records"][0]
@@ -232,11 +225,11 @@ def test_a_file_that_is_not_ours_is_measured_anew(
 
 
 def test_measuring_again_replaces_what_was_known(
-    capsys: pytest.CaptureFixture[str], folder: Path
+    capsys: pytest.CaptureFixture[str], cache: Path
 ) -> None:
     keep(cpu_record())
     assert call(capsys, *QUICK).code == 0
-    (path,) = folder.iterdir()
+    (path,) = cache.iterdir()
     assert from_json(json.loads(path.read_text("utf-8"))).points != POINTS
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from rlxweb.calibration import measure as calibrate
 from rlxweb.calibration.kernels import Job
+from rlxweb.calibration.known import measure_now
 from rlxweb.cli import calibrate_command
 from rlxweb.cost.record import Calibration
 from rlxweb.cost.record_json import from_json
@@ -19,27 +21,19 @@ from rlxweb.device import Device
 from rlxweb.devices.place import CPU, Place
 from rlxweb.errors import DeviceLost, OutOfMemory
 from tests.command_line import call, environment
-from tests.unit.cli.known import cpu_record, keep, nothing_known
+from tests.unit.cli.known import cpu_record, keep
 
 STOP = """
-import os, signal, sys
+import functools, os, signal, sys
 import rlxweb.cli.calibrate_command as command
 from rlxweb.cli.main import main
 from rlxweb.calibration.kernels import Job
 def stop():
     os.kill(os.getpid(), signal.SIGINT)
-command.welch_jobs = lambda place: [Job("welch_host", {}, stop)]
+jobs = lambda place: [Job("welch_host", {}, stop)]
+command.measure_now = functools.partial(command.measure_now, jobs=jobs)
 main(["calibrate", "--device", "cpu"])
 """
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A cache folder of this test's own, not there yet."""
-    place = tmp_path / "cache"
-    monkeypatch.setenv("RLX_CACHE_DIR", str(place))
-    with nothing_known():
-        yield place
 
 
 # --- which devices ----------------------------------------------------------------
@@ -93,7 +87,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_nonsense_is_refused_in_one_line(
-    capsys: pytest.CaptureFixture[str], folder: Path, case: str
+    capsys: pytest.CaptureFixture[str], cache: Path, case: str
 ) -> None:
     args, code, text = REFUSED[case]
     said = call(capsys, "calibrate", *args)
@@ -101,7 +95,7 @@ def test_nonsense_is_refused_in_one_line(
     assert text in said.err
     assert len(said.err.splitlines()) == 1
     assert said.err.startswith("rlxweb: ")
-    assert not folder.exists()
+    assert not cache.exists()
 
 
 @pytest.mark.requires_wgpu
@@ -121,7 +115,8 @@ def add_job(
     monkeypatch: pytest.MonkeyPatch, run: Callable[[], object], what: str = "extra"
 ) -> None:
     jobs = [Job(what, {"rows": 2}, run)]
-    monkeypatch.setattr(calibrate_command, "welch_jobs", lambda place: jobs)
+    with_it = partial(measure_now, jobs=lambda place: jobs)
+    monkeypatch.setattr(calibrate_command, "measure_now", with_it)
 
 
 def failing(error: BaseException) -> Callable[[], object]:
@@ -144,7 +139,7 @@ def test_a_job_that_fails_is_left_out_by_name(
 
 
 def test_a_device_that_is_lost_leaves_what_was_known(
-    capsys: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The exit code says so, and half a measurement is not kept."""
     keep(cpu_record())
@@ -152,25 +147,25 @@ def test_a_device_that_is_lost_leaves_what_was_known(
     said = call(capsys, "calibrate", "--device", "cpu", "--json")
     assert (said.code, said.out) == (75, "")
     assert said.err == "rlxweb: run: the adapter went away\n"
-    (path,) = folder.iterdir()
+    (path,) = cache.iterdir()
     assert from_json(json.loads(path.read_text("utf-8"))) == cpu_record()
 
 
 def test_no_time_for_anything_is_an_error(
-    capsys: pytest.CaptureFixture[str], folder: Path
+    capsys: pytest.CaptureFixture[str], cache: Path
 ) -> None:
     said = call(capsys, "calibrate", "--device", "cpu", "--budget-s", 1e-9)
     assert (said.code, said.out) == (1, "")
     assert said.err.startswith("rlxweb: calibrate cpu: nothing could be measured; ")
     assert "the time was over" in said.err
-    assert not folder.exists()
+    assert not cache.exists()
 
 
-def test_ctrl_c_leaves_no_file(folder: Path) -> None:
+def test_ctrl_c_leaves_no_file(cache: Path) -> None:
     """A real signal in the middle: one line, 130, and nothing half-written."""
     done = subprocess.run(
         [sys.executable, "-c", STOP],
-        env=environment(RLX_CACHE_DIR=str(folder)),
+        env=environment(),
         capture_output=True,
         text=True,
         timeout=120,
@@ -179,4 +174,4 @@ def test_ctrl_c_leaves_no_file(folder: Path) -> None:
     assert done.returncode == 130
     assert done.stdout == ""
     assert done.stderr.strip() == "rlxweb: stopped"
-    assert not folder.exists()
+    assert not cache.exists()

@@ -5,14 +5,11 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from rlxweb.signal.picker import engine_for
 
 from rlxweb.calibration.corrections import corrections
 from rlxweb.calibration.stopwatch import Stopwatch
@@ -23,8 +20,9 @@ from rlxweb.devices.place import CPU
 from rlxweb.errors import OutOfMemory
 from rlxweb.gpu.port import Want
 from rlxweb.signal.costs import estimate_welch_peaks_costs
+from rlxweb.signal.offers import engine_for
 from tests.command_line import Said, call
-from tests.unit.cli.known import know, nothing_known, place_of
+from tests.unit.cli.known import know, place_of
 
 TERMS = {f.name for f in fields(Terms)} | {"total_ns"}
 KEYS = {
@@ -40,13 +38,6 @@ SIZES = [
     (5, 8191, 1, 2),
     (100_000, 4096, 2049, 3),
 ]
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("RLX_CACHE_DIR", str(tmp_path / "cache"))
-    with nothing_known():
-        yield
 
 
 @pytest.fixture

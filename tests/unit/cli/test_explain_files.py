@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +15,10 @@ from rlxweb.cost.assumed import assumed_cpu, assumed_gpu
 from rlxweb.devices.place import CPU
 from rlxweb.gpu.port import Want
 from tests.command_line import Said, call
-from tests.unit.cli.known import know, nothing_known, place_of
+from tests.unit.cli.known import know, place_of
 
 RNG = np.random.default_rng(11)
 CPU_ONLY = "--device", "cpu"
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("RLX_CACHE_DIR", str(tmp_path / "cache"))
-    with nothing_known():
-        yield
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from rlxweb.cli.main import COMMANDS
-from tests.command_line import call, environment, spawn
+from tests.command_line import call, environment, spawn, started
 
 STOP = """
 import os, signal, sys
@@ -38,24 +38,21 @@ def recording(tmp_path: Path) -> Path:
 def in_terminal(*args: object, **more: str) -> tuple[int, str]:
     """Exit code and all output of `rlxweb ARGS` on a terminal of its own."""
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "rlxweb", *map(str, args)],
-        env={k: v for k, v in environment(**more).items() if v},
-        stdout=theirs,
-        stderr=theirs,
-    )
-    os.close(theirs)
-    parts = []
-    while True:
-        try:
-            part = os.read(ours, 1 << 16)
-        except OSError:  # Linux says so when the other end is closed
-            break
-        if not part:
-            break
-        parts.append(part)
-    os.close(ours)
-    return process.wait(60), b"".join(parts).decode()
+    command = sys.executable, "-m", "rlxweb", *args
+    env = {k: v for k, v in environment(**more).items() if v}
+    with started(command, env=env, stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        parts = []
+        while True:
+            try:
+                part = os.read(ours, 1 << 16)
+            except OSError:  # Linux says so when the other end is closed
+                break
+            if not part:
+                break
+            parts.append(part)
+        os.close(ours)
+        return process.wait(60), b"".join(parts).decode()
 
 
 def test_help_names_every_command_and_loads_none() -> None:
@@ -72,6 +69,7 @@ def test_help_names_every_command_and_loads_none() -> None:
         capture_output=True,
         text=True,
         check=True,
+        timeout=60,
     )
     *text, loaded = done.stdout.splitlines()
     assert loaded == "False False False"
@@ -125,18 +123,13 @@ def test_a_reader_that_leaves_costs_no_file(recording: Path, tmp_path: Path) -> 
     """`rlxweb … | head` writes its files and complains about nothing."""
     out = tmp_path / "out.csv"
     args = "welch", recording, "--fs", "9", "--json", "-", "-q", "--csv", out
-    process = subprocess.Popen(
-        [sys.executable, "-m", "rlxweb", *args],
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    assert process.stdout is not None
-    assert process.stderr is not None
-    process.stdout.close()
-    assert process.stderr.read() == b""
-    process.stderr.close()
-    assert process.wait(60) == 0
+    command = sys.executable, "-m", "rlxweb", *args
+    with started(command, env=environment()) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait(60) == 0
     assert len(out.read_text().splitlines()) == 1 + 40 * 16
 
 
@@ -151,6 +144,7 @@ def test_a_full_standard_output_is_an_error(recording: Path) -> None:
             stderr=subprocess.PIPE,
             text=True,
             check=False,
+            timeout=60,
         )
     assert done.returncode == 1
     assert "No space left" in done.stderr

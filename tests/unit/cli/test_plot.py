@@ -25,7 +25,6 @@ from rlxweb.errors import UsageError
 from rlxweb.io import open_recording
 
 T = np.arange(20_000) / 1000
-RNG = np.random.default_rng(8)
 
 
 def result_of(folder: Path, x: np.ndarray, **settings: object) -> FileResult:
@@ -44,7 +43,7 @@ def group_of(folder: Path, x: np.ndarray, **settings: object) -> GroupResult:
 
 
 def noise(rows: int, n_samples: int = 4000) -> np.ndarray:
-    return RNG.standard_normal((rows, n_samples))
+    return np.random.default_rng(8).standard_normal((rows, n_samples))
 
 
 STRANGE = {
@@ -93,7 +92,7 @@ def test_an_unknown_suffix_is_refused(tmp_path: Path) -> None:
 
 def test_lines_carry_their_names_peaks_and_units(tmp_path: Path) -> None:
     """A line and its dots per channel, the legend, and frequencies written out."""
-    x = np.stack([np.sin(2 * np.pi * hz * T) for hz in (125, 250)])
+    x = np.stack([250 / hz * np.sin(2 * np.pi * hz * T) for hz in (125, 250)])
     x += 1e-3 * noise(2, len(T))
     result = result_of(tmp_path, x, mode="peaks", k=1, preset="scipy", names=["a", "b"])
     figure = plot._figure(result)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
@@ -97,7 +95,7 @@ def test_constants_are_shared_by_content_and_type() -> None:
 
 
 @pytest.fixture
-def picky() -> Iterator[str]:
+def picky() -> str:
     """An op whose attribute cannot be hashed."""
     registry.register(
         Op(
@@ -109,8 +107,7 @@ def picky() -> Iterator[str]:
             attrs=(Attr("table", "any"),),
         )
     )
-    yield "picky_for_test"
-    registry.unregister("picky_for_test")
+    return "picky_for_test"
 
 
 def test_attributes_that_cannot_be_compared_are_left_alone(picky: str) -> None:
@@ -167,7 +164,7 @@ def target(native: object, refusal: object = None) -> Target:
 
 
 @pytest.fixture
-def nested() -> Iterator[list[str]]:
+def nested() -> list[str]:
     """Outer → inner → exp, and one that is made of itself."""
 
     def op(name: str, lower: object) -> Op:
@@ -187,9 +184,7 @@ def nested() -> Iterator[list[str]]:
         op("endless_for_test", Compose(lambda g, a, x: g.apply("endless_for_test", x))),
         op("lonely_for_test", HostOnly()),
     ]
-    yield [one.name for one in made]
-    for one in made:
-        registry.unregister(one.name)
+    return [one.name for one in made]
 
 
 def only_exp(op: Op, *rest: object) -> bool:

@@ -15,21 +15,18 @@ from hypothesis import strategies as st
 
 from rlxweb import Graph
 from rlxweb.calibration.corrections import Corrections
-from rlxweb.calibration.measure import identity_of
+from rlxweb.calibration.known import Priced, fitted, priced
 from rlxweb.calibration.store import CalibrationStore
-from rlxweb.choose.predict import (
-    decide_graph,
-    graph_candidate,
-    prices_of,
-)
-from rlxweb.choose.priced import Priced, gate_of, priced
+from rlxweb.choose.chooser import Pick, decide
+from rlxweb.choose.graphs import GraphJob, gate_of
 from rlxweb.cost.assumed import assumed_cpu, assumed_gpu
 from rlxweb.cost.graph_work import bytes_of, flops_of, is_free, item_of, work_of_graph
 from rlxweb.cost.price import Prices, terms_of
 from rlxweb.cost.record import Calibration, Point
 from rlxweb.cost.work import Item, Work
+from rlxweb.decision.candidate import Candidate
 from rlxweb.device import Device
-from rlxweb.devices.place import CPU, Place
+from rlxweb.devices.place import CPU, Place, identity_of
 from rlxweb.errors import UsageError
 from rlxweb.ir.tensor import Tensor
 
@@ -59,7 +56,9 @@ def records(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> CalibrationStore
     """Nothing measured and nothing learned yet."""
     store = CalibrationStore(tmp_path)
     monkeypatch.setattr("rlxweb.calibration.known.store", store)
-    monkeypatch.setattr("rlxweb.choose.predict.corrections", Corrections(tmp_path))
+    learned = Corrections(tmp_path)
+    for module in ("graphs", "chooser"):
+        monkeypatch.setattr(f"rlxweb.choose.{module}.corrections", learned)
     return store
 
 
@@ -80,27 +79,36 @@ def graph_of(output: str = "exp", n: int = 1 << 16, views: int = 0) -> Graph:
     return graph
 
 
+def way(graph: Graph, place: Place) -> Candidate:
+    (only,) = GraphJob(graph).offers(place)
+    return only
+
+
+def pick_of(graph: Graph, *places: Place) -> Pick[GraphJob]:
+    return decide(GraphJob(graph), places=places or None)
+
+
 # --- measured or assumed ----------------------------------------------------------
 
 
 def test_a_record_is_used_when_there_is_one(records: CalibrationStore) -> None:
     """Else the assumptions, and every place that shows a price says which."""
     graph = graph_of()
-    assert priced(CPU, "call") == Priced(assumed_cpu(), "assumed")
-    before, _ = graph_candidate(graph, CPU)
+    assert priced(CPU, ("call",)) == Priced(assumed_cpu(), "assumed")
+    before = way(graph, CPU)
     assert before.source == "assumed"
-    decision = decide_graph(graph, places=[CPU]).decision
+    decision = pick_of(graph, CPU).decision
     assert "(assumed)" in decision.why
     assert decision.numbers["source"] == "assumed"
     record = measured(CPU)
     records.save(record)
-    assert priced(CPU, "call") == Priced(record, "calibrated")
-    after, _ = graph_candidate(graph, CPU)
+    assert priced(CPU, ("call",)) == Priced(record, "calibrated")
+    after = way(graph, CPU)
     assert (after.source, after.as_json()["source"]) == ("calibrated", "calibrated")
     assert after.terms is not None
     assert after.terms.dispatch_ns == after.terms.launches * CALL_NS
     assert after.terms != before.terms
-    decision = decide_graph(graph, places=[CPU]).decision
+    decision = pick_of(graph, CPU).decision
     assert "(calibrated)" in decision.why
 
 
@@ -108,10 +116,10 @@ def test_a_record_without_the_points_asked_for_is_no_record(
     records: CalibrationStore,
 ) -> None:
     records.save(measured(CPU, Point("run", {}, 1.0)))
-    have = priced(CPU, "call")
+    have = priced(CPU, ("call",))
     assert not isinstance(have, str)
     assert have.source == "assumed"
-    have = priced(CPU, "run")
+    have = priced(CPU, ("run", "call"))
     assert not isinstance(have, str)
     assert have.source == "calibrated"
 
@@ -120,11 +128,11 @@ def test_a_record_without_the_points_asked_for_is_no_record(
 def test_only_hardware_is_guessed_at(
     monkeypatch: pytest.MonkeyPatch, software: bool
 ) -> None:
-    facts = SimpleNamespace(software=software)
-    opened = SimpleNamespace(backend=lambda d, a: SimpleNamespace(facts=facts))
-    monkeypatch.setattr("rlxweb.choose.priced.known_record", lambda d, a="": None)
-    monkeypatch.setattr("rlxweb.choose.priced.pool", opened)
-    have = priced(GPU, "submit")
+    engine = SimpleNamespace(software=software)
+    opened = SimpleNamespace(backend=lambda d, a: engine)
+    monkeypatch.setattr("rlxweb.calibration.known.known_record", lambda d, a="": None)
+    monkeypatch.setattr("rlxweb.calibration.known.pool", opened)
+    have = priced(GPU, ("submit",))
     if software:
         assert have == (
             "software on the CPU's own cores and not measured; `rlxweb calibrate` "
@@ -151,11 +159,11 @@ def test_gates_of_engines(records: CalibrationStore) -> None:
 def test_prices_stay_with_their_record() -> None:
     """Fitted once; an equal record that was measured anew is fitted anew."""
     one = measured(CPU)
-    assert prices_of(one) is prices_of(one)
+    assert fitted(one, Prices) is fitted(one, Prices)
     for _ in range(200):
         other = dataclasses.replace(one)
-        assert prices_of(other).record is other
-    assert prices_of(one).record is one
+        assert fitted(other, Prices).record is other
+    assert fitted(one, Prices).record is one
 
 
 # --- terms ------------------------------------------------------------------------
@@ -172,13 +180,13 @@ def test_predicted_terms_sum_to_the_predicted_time(
 ) -> None:
     """Times what was learned of jobs like it."""
     records.save(measured(place))
-    pick = decide_graph(graph_of(), places=[place])
+    pick = pick_of(graph_of(), place)
     said = pick.candidate.as_json()
     assert set(said["terms"]) == {*NS, "launches", "syncs", "total_ns"}
     assert said["terms"]["total_ns"] == pytest.approx(sum(said["terms"][n] for n in NS))
     assert said["predicted_ns"] == said["terms"]["total_ns"] > 0
-    pick.observe(place.device, 2 * said["predicted_ns"] + 1e6)
-    again, _ = graph_candidate(graph_of(), place)
+    pick.observe(2 * said["predicted_ns"] + 1e6, place.device)
+    again = way(graph_of(), place)
     assert again.terms == pick.candidate.terms
     assert again.correction > 1.0
     assert again.predicted_ns == said["predicted_ns"] * again.correction
@@ -188,8 +196,8 @@ def test_predicted_terms_sum_to_the_predicted_time(
 def test_views_are_free(records: CalibrationStore, place: Place) -> None:
     """However many there are; what they look at is paid for once."""
     records.save(measured(place))
-    few, _ = graph_candidate(graph_of(views=1), place)
-    many, _ = graph_candidate(graph_of(views=7), place)
+    few = way(graph_of(views=1), place)
+    many = way(graph_of(views=7), place)
     assert few.terms is not None
     assert many.terms == few.terms
     assert few.terms.launches > 0
@@ -201,7 +209,7 @@ def test_a_graph_of_views_alone_costs_the_cpu_nothing(
     """And can still be decided about."""
     graph = Graph("views")
     graph.set_outputs([graph.transpose(graph.input("x", (512, 512)), (1, 0))])
-    pick = decide_graph(graph)
+    pick = pick_of(graph)
     assert pick.device is Device.CPU
     assert pick.candidate.predicted_ns == 0.0
 
@@ -236,12 +244,12 @@ def test_the_compute_term_grows_with_work(
     if source == "assumed":
         record = assumed_cpu() if place == CPU else assumed_gpu()
     have = Priced(record, source)
-    monkeypatch.setattr("rlxweb.choose.predict.priced", lambda place, what: have)
+    monkeypatch.setattr("rlxweb.choose.graphs.priced", lambda place, points: have)
     found = []
     for n in SIZES:
         graph = Graph(f"{n}")
         graph.set_outputs([build(graph, n)])
-        candidate, _ = graph_candidate(graph, place)
+        candidate = way(graph, place)
         assert candidate.source == source
         assert candidate.terms is not None
         found.append(candidate.terms)

@@ -146,7 +146,11 @@ for call in (adapters, lambda: drive(NativePort().open(Want()))):
 
 def test_without_wgpu_the_reason_is_said() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_WGPU], capture_output=True, text=True, check=True
+        [sys.executable, "-c", WITHOUT_WGPU],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
     )
     said = done.stdout.splitlines()
     assert len(said) == 2
@@ -157,4 +161,7 @@ def test_without_wgpu_the_reason_is_said() -> None:
 
 def test_importing_the_port_loads_no_wgpu() -> None:
     code = "import sys, rlxweb.gpu.native; sys.exit('wgpu' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    assert (
+        subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode
+        == 0
+    )

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from rlxweb.gpu.drive import drive
 from rlxweb.gpu.native import NativePort, adapters
 from rlxweb.gpu.port import Clear, Command, Copy, Dispatch, Range, Want
 from rlxweb.limits import Limits, shrunk
+from tests.threads import at_once
 
 ADD = """
 override WIDTH: u32 = 64;
@@ -297,11 +299,7 @@ def test_threads_share_a_port(clean: NativePort) -> None:
                 wrong.append(got)
             clean.destroy(span.handle)
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once([partial(work, seed) for seed in range(8)])
     assert wrong == []
 
 
@@ -388,7 +386,11 @@ def test_looking_for_adapters_prints_nothing() -> None:
         "from rlxweb.gpu.native import adapters; print(len(adapters()))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
     )
     assert int(done.stdout) >= 1
     assert done.stderr == ""

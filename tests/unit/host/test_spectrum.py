@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rlxweb.errors import DTypeError, UsageError
 from rlxweb.host import spectrum
 from rlxweb.host.spectrum import frequencies, welch_power
-from rlxweb.signal.resolve import resolve
+from tests.unit.host.resolved import resolve
 
 WINDOWS = ("hann", "boxcar", "flattop", ("tukey", 0.3), ("kaiser", 8.6))
 

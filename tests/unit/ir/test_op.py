@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import string
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -172,3 +174,67 @@ def test_drawn_values_keep_their_range() -> None:
     assert Drawn((9,), DType.U32, -5, 1).draw(rng).max() <= 1
     whole = Drawn((99,), DType.F32, -3, 3, whole=True).draw(rng)
     np.testing.assert_array_equal(whole, np.round(whole))
+
+
+# --- the vocabulary ---------------------------------------------------------------
+
+FROM_THREADS = """
+import sys, threading
+from rlxweb.ir.graph import Graph
+from rlxweb.ir.op import Op, registry
+
+assert "rlxweb.ops" not in sys.modules
+start, seen, errors = threading.Barrier(8), [], []
+
+def ask(at):
+    start.wait()
+    try:
+        if at == 0:
+            import rlxweb.ops.welch
+        elif at == 1:
+            graph = Graph()
+            graph.exp(graph.input("x", (2,)))
+        elif at % 2:
+            assert "welch_power" in registry
+        else:
+            registry.get("matmul")
+        seen.append(frozenset(op.name for op in registry))
+    except BaseException as error:
+        errors.append(repr(error))
+
+threads = [threading.Thread(target=ask, args=(at,), daemon=True) for at in range(8)]
+for one in threads:
+    one.start()
+for one in threads:
+    one.join(60)
+assert not any(one.is_alive() for one in threads), "they wait for each other"
+print(len(seen), len(set(seen)), len(registry), *errors)
+"""
+
+
+def test_the_vocabulary_is_loaded_on_demand_by_any_thread() -> None:
+    """Whoever asks first loads it; the others wait until all of it is there."""
+    said = subprocess.run(
+        [sys.executable, "-c", FROM_THREADS], capture_output=True, text=True, check=True
+    )
+    assert said.stdout.split() == ["8", "1", str(len(OPS))]
+
+
+def test_a_vocabulary_is_asked_for_once_and_again_if_it_failed() -> None:
+    """Registering counts as asking: a name that comes with it is taken."""
+    asked: list[int] = []
+    here = Registry()
+
+    def vocabulary() -> None:
+        asked.append(len(here._ops))
+        if len(asked) == 1:
+            raise ImportError("not today")
+        assert "twice" not in here  # asking while it loads sees what is there so far
+        here.register_all([simple("twice")])
+
+    here.vocabulary = vocabulary
+    with pytest.raises(ImportError, match="not today"):
+        here.get("twice")
+    with pytest.raises(GraphError, match="the name 'twice' is taken"):
+        here.register(simple("twice"))
+    assert (len(here), asked) == (1, [0, 0])

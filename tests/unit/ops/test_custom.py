@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -33,15 +32,6 @@ from rlxweb.recipes.variants import Hardware
 from tests.agreement import engine
 
 NAME = "test_custom_leaky"
-
-
-@pytest.fixture(autouse=True)
-def _forget() -> Iterator[None]:
-    """The vocabulary is as before when a test ends."""
-    yield
-    for name in (NAME, "test_custom_other"):
-        if name in registry:
-            registry.unregister(name)
 
 
 def leaky(xp: Any, attrs: Any, x: Any) -> Any:

@@ -20,6 +20,7 @@ from rlxweb.errors import (
 from rlxweb.runners import graph_devices
 from rlxweb.runners.programs import graph_param_names
 from tests.unit.runners.fakes import FakeMachine, adding
+from tests.unit.signal.pretend_gpu import PretendGpu
 
 X = {"x": np.array([1, 2], np.float32)}
 THREE = (Device.CPU, Device.VULKAN, Device.OPENGL)
@@ -125,16 +126,20 @@ def test_a_hint_is_used_or_refused(machine: FakeMachine) -> None:
 
 
 def test_the_environment_names_a_device(
-    machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
+    machine: FakeMachine, gpu: PretendGpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that is viable is used; one that is not is warned about by name."""
+    """One that is viable is used; one that is not is warned about with the reason."""
     made = runner(machine)
-    monkeypatch.setenv("RLX_DEVICE", "opengl")
-    assert made.resolve() is Device.OPENGL
-    assert made.resolve_chain() is Device.OPENGL
     monkeypatch.setenv("RLX_DEVICE", "tpu")
-    with pytest.warns(EnvironmentWarning, match="RLX_DEVICE=tpu .*viable backends"):
-        assert made.resolve() in THREE
+    assert made.resolve() is Device.TPU
+    assert made.resolve_chain() is Device.TPU
+    only = runner(machine, DevicePolicy.only(["cpu"]))
+    with pytest.warns(EnvironmentWarning, match="RLX_DEVICE=tpu .* policy allows cpu"):
+        assert only.resolve() is Device.CPU
+    monkeypatch.setenv("RLX_DEVICE", "mlx")
+    for one in (made, only):
+        with pytest.warns(EnvironmentWarning, match="RLX_DEVICE=mlx cannot run graph"):
+            assert one.resolve() in THREE
     monkeypatch.setenv("RLX_DEVICE_CHAIN", "tpu,vulkan,cpu")
     assert made.resolve_chain() is Device.VULKAN
     assert made.resolve_chain("cpu") is Device.CPU

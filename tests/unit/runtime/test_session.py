@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import copy
 import pickle
-import threading
+from functools import partial
 
 import numpy as np
 import pytest
 
 from rlxweb import Device, Graph, Session
 from rlxweb.backends.pool import pool
-from rlxweb.choose.predict import GraphPick
+from rlxweb.choose.chooser import Asked, Pick
+from rlxweb.choose.graphs import GraphJob
 from rlxweb.decision.candidate import Candidate
 from rlxweb.decision.decision import Decision
 from rlxweb.errors import (
@@ -27,6 +28,7 @@ from rlxweb.errors import (
 )
 from rlxweb.limits import shrunk
 from rlxweb.runtime.session import CompiledGraph
+from tests.threads import at_once
 
 X = np.arange(8, dtype=np.float32).reshape(2, 4)
 
@@ -220,11 +222,7 @@ def test_threads_may_share_a_compiled_graph(compiled: CompiledGraph) -> None:
             if (compiled.run({"x": x})[0] != 4 * seed).any():
                 wrong.append(seed)
 
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(8)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
+    at_once([partial(work, k) for k in range(8)])
     assert wrong == []
 
 
@@ -233,16 +231,16 @@ def test_an_automatic_choice_that_refuses_falls_back_and_says_so(
 ) -> None:
     """The graph runs on the CPU; the decision names the device and its reason."""
 
-    def pick(graph: Graph, adapter: str = "") -> GraphPick:
+    async def pick(job: GraphJob, asked: Asked) -> Pick[GraphJob]:
         decision = Decision("device of the test", "it was picked")
-        return GraphPick(Candidate(Device.VULKAN, "none"), decision, {})
+        return Pick(job, Candidate(Device.VULKAN, "none"), decision)
 
     def refuse(self: Session, device: Device) -> object:
         if device is Device.CPU:
             return pool.backend("cpu")
         raise Unsupported("open", "it will not")
 
-    monkeypatch.setattr("rlxweb.runtime.session.auto_pick", pick)
+    monkeypatch.setattr("rlxweb.runtime.session.choose_async", pick)
     monkeypatch.setattr(Session, "_backend", refuse)
     graph = Graph()
     graph.set_outputs([graph.exp(graph.input("x", (2,)))])

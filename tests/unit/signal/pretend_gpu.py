@@ -11,16 +11,17 @@ import numpy as np
 
 from rlxweb.backends.pool import pool
 from rlxweb.backends.webgpu import WebGpuBackend
-from rlxweb.calibration.measure import identity_of
 from rlxweb.calibration.store import store
+from rlxweb.choose.chooser import Pick
 from rlxweb.cost.record import Calibration, Point
 from rlxweb.decision.candidate import Candidate
 from rlxweb.device import Device
-from rlxweb.devices.place import CPU, Place
+from rlxweb.devices.place import CPU, Place, identity_of
 from rlxweb.gpu.drive import drive
 from rlxweb.gpu.fake import Failure, FakePort
 from rlxweb.gpu.port import DeviceFacts, Want
-from rlxweb.signal.engine import WelchJob, device_engine
+from rlxweb.signal.engine import Engine, device_engine
+from rlxweb.signal.offers import WelchJob, engine_for
 from rlxweb.signal.presets import from_preset
 
 LABEL = "tpu"
@@ -47,11 +48,11 @@ class PretendGpu:
     fail: Sequence[Failure] = ()
     ports: list[FakePort] = field(default_factory=list)
 
-    def open(self, adapter: str) -> WebGpuBackend:
+    async def open(self, adapter: str) -> WebGpuBackend:
         port = HardwarePort(self.fail)
         self.fail = ()
         self.ports.append(port)
-        drive(port.open(Want()))
+        await port.open(Want())
         return WebGpuBackend(port)
 
     def forget(self) -> None:
@@ -105,6 +106,11 @@ def job_of(rows: int = 1, n: int = 256, k: int = 16, **other: Any) -> WelchJob:
     n_samples = n + 7 * (n // 2)
     spec = from_preset("rlx", n_samples, nperseg=n, dtype=np.float32)
     return WelchJob(spec, rows, n_samples, k, **other)
+
+
+def engine_of(pick: Pick[WelchJob]) -> Engine:
+    """What runs a pick."""
+    return engine_for(pick.candidate)
 
 
 def by_name(found: Sequence[Candidate]) -> dict[str, Candidate]:

@@ -19,8 +19,6 @@ from rlxweb.signal import costs
 from rlxweb.signal.costs import WelchPeakParams, WelchPeaksStrategy
 from tests.unit.signal.pretend_gpu import PLACE, QUICK, SLOW, PretendGpu, Speed
 
-pytestmark = pytest.mark.usefixtures("fresh")
-
 FAST = WelchPeakParams.fast(256, 16)
 MEASURED = {"cost_mode": "calibrated"}
 
@@ -130,7 +128,7 @@ def test_the_pick_is_the_smallest_time(two: PretendGpu) -> None:
     assert pick(round(1.03 * batch)) is WelchPeaksStrategy.RLX_COMPILED
 
 
-def test_on_the_cpu_nothing_is_fused(fresh: None) -> None:
+def test_on_the_cpu_nothing_is_fused() -> None:
     Speed(1e3, 1.0).give_to(CPU)
     found = costs.estimate_welch_peaks_costs("cpu", 64, 256, 16, **MEASURED)
     assert found.ultra_ns < found.fast_ns < found.rlx_ns == math.inf

@@ -15,6 +15,7 @@ import pytest
 
 import rlxweb as rlx
 from rlxweb.calibration.corrections import corrections
+from rlxweb.choose.chooser import RecentPicks, choose, decide
 from rlxweb.decision.explain import explain_decision, explain_json
 from rlxweb.device import Device
 from rlxweb.devices.place import CPU
@@ -29,10 +30,7 @@ from rlxweb.errors import (
 )
 from rlxweb.gpu.fake import Failure
 from rlxweb.gpu.port import Want
-from rlxweb.signal.choose import RecentPicks, choose_engine
-from rlxweb.signal.engine import NUMPY
-from rlxweb.signal.picker import decide, welch_candidates
-from rlxweb.signal.prices import bucket_of
+from rlxweb.signal.crossover import welch_candidates
 from tests.unit.signal.pretend_gpu import (
     BOTH,
     NAME,
@@ -41,8 +39,6 @@ from tests.unit.signal.pretend_gpu import (
     by_name,
     job_of,
 )
-
-pytestmark = pytest.mark.usefixtures("fresh")
 
 SMALL = np.zeros((4, 1152), np.float32)
 LARGE = np.zeros((3000, 1152), np.float32)
@@ -208,12 +204,12 @@ def test_a_preferred_device_from_the_environment(
 ) -> None:
     """Taken in a near tie and in no other case."""
     near = job_of(120)  # the sums are equal at 123 rows
-    assert choose_engine(near).engine is NUMPY
+    assert choose(near).device is Device.CPU
     monkeypatch.setenv("RLX_PREFER_DEVICES", "tpu")
-    pick = choose_engine(near)
-    assert pick.engine.device is Device.TPU
+    pick = choose(near)
+    assert pick.device is Device.TPU
     assert "preferred, being within 10% of the best" in pick.decision.why
-    assert choose_engine(job_of(100)).engine is NUMPY
+    assert choose(job_of(100)).device is Device.CPU
 
 
 @pytest.mark.requires_wgpu
@@ -234,7 +230,7 @@ def test_runs_teach_the_next_pick(two: PretendGpu) -> None:
     """A GPU that is slower than its model loses the jobs it was wrong about."""
     job = job_of(3000)
     pick = decide(job, places=BOTH)
-    bucket = bucket_of(job, pick.candidate)
+    bucket = job.bucket(pick.candidate)
     for _ in range(20):
         pick.observe(4 * pick.candidate.predicted_ns)
     assert corrections.runs(bucket) == 20
@@ -255,7 +251,7 @@ def test_a_corrected_model_is_not_corrected_twice(two: PretendGpu) -> None:
         pick = decide(job, places=[PLACE])
         (way,) = [c for c in pick.decision.candidates if c.how == "fused_op"]
         replace(pick, candidate=way).observe(took)
-    bucket = bucket_of(job, way)
+    bucket = job.bucket(way)
     assert corrections.factor(bucket) == pytest.approx(2.0, rel=0.03)
 
 
@@ -267,7 +263,7 @@ def test_runs_nobody_can_tell_apart_teach_nothing(two: PretendGpu) -> None:
     blank.observe(1e9)
     for took in (0.0, -1.0, math.nan, math.inf):
         pick.observe(took)
-    assert corrections.runs(bucket_of(pick.job, pick.candidate)) == 0
+    assert corrections.runs(pick.job.bucket(pick.candidate)) == 0
 
 
 def test_a_single_segment_is_learned_apart(two: PretendGpu) -> None:
@@ -276,11 +272,9 @@ def test_a_single_segment_is_learned_apart(two: PretendGpu) -> None:
     pick = decide(job, places=[CPU])
     assert pick.decision.what.startswith("ultra")
     pick.observe(3 * pick.candidate.predicted_ns)
-    found = welch_candidates(
-        job.spec, 2000, job.n_samples, 16, places=[CPU], min_segments=1
-    )
-    assert by_name(found)["ultra host"].correction > 1
-    assert by_name(found)["fast host"].correction == 1.0
+    found = by_name(welch_candidates(job, [CPU]))
+    assert found["ultra host"].correction > 1
+    assert found["fast host"].correction == 1.0
 
 
 def test_only_warm_runs_are_learned_from(
@@ -292,7 +286,7 @@ def test_only_warm_runs_are_learned_from(
     runs = []
     for _ in range(3):
         found = rlx.welch_peaks(SMALL, device="tpu").decision.candidates
-        bucket = bucket_of(job_of(4), by_name(found)["fused fused_op"])
+        bucket = job_of(4).bucket(by_name(found)["fused fused_op"])
         runs.append(corrections.runs(bucket))
     assert runs == [0, 1, 2]
 
@@ -303,7 +297,7 @@ def test_threads_use_a_pick_as_often_as_one_would() -> None:
     start = threading.Barrier(4)
 
     def ask() -> int:
-        start.wait()
+        start.wait(60)
         return sum(kept.get("a") is pick for _ in range(60))
 
     with ThreadPoolExecutor(4) as threads:

@@ -9,7 +9,8 @@ import scipy.signal
 
 from rlxweb.errors import UsageError
 from rlxweb.host.spectrum import frequencies, welch_power
-from rlxweb.signal.presets import PRESETS, from_preset
+from rlxweb.signal.presets import from_preset
+from rlxweb.signal.request import PRESETS
 
 X = np.random.default_rng(5).standard_normal((3, 2000)) + 3.0
 

@@ -7,33 +7,29 @@ from dataclasses import replace
 import pytest
 
 from rlxweb.calibration.worth import worth
+from rlxweb.choose import chooser
+from rlxweb.choose.chooser import Asked, RecentPicks, choose, decide
 from rlxweb.device import Device
 from rlxweb.devices.place import CPU
-from rlxweb.signal import choose
-from rlxweb.signal.choose import RecentPicks, choose_engine
-from rlxweb.signal.engine import NUMPY
-from rlxweb.signal.picker import decide
 from tests.unit.signal.pretend_gpu import BOTH, PretendGpu, job_of
-
-pytestmark = pytest.mark.usefixtures("fresh")
 
 
 def test_a_kept_pick_is_made_anew_with_what_was_learned(
     two: PretendGpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After its uses the corrections of the meantime count."""
-    monkeypatch.setattr(choose, "recent", RecentPicks(uses=3))
+    monkeypatch.setattr(chooser, "recent", RecentPicks(uses=3))
     worth.add(1e9)
     job = job_of(300)
-    first = choose_engine(job)
-    assert first.engine is not NUMPY
+    first = choose(job)
+    assert first.device is Device.TPU
     for candidate in first.decision.candidates:
         if candidate.strategy == "fused":
             for _ in range(30):
                 replace(first, candidate=candidate).observe(100e6)
-    again = [choose_engine(job) for _ in range(4)]
+    again = [choose(job) for _ in range(4)]
     assert [one is first for one in again] == [True, True, True, False]
-    assert again[-1].engine is NUMPY
+    assert again[-1].device is Device.CPU
 
 
 @pytest.mark.parametrize("device", ["cpu", "tpu"])
@@ -41,13 +37,13 @@ def test_the_pick_of_a_device_asked_for_is_kept_too(
     two: PretendGpu, monkeypatch: pytest.MonkeyPatch, device: str
 ) -> None:
     """For this job and device alone, and not beyond its uses."""
-    monkeypatch.setattr(choose, "recent", RecentPicks(uses=1))
-    first, again, anew = (choose_engine(job_of(4), device) for _ in range(3))
+    monkeypatch.setattr(chooser, "recent", RecentPicks(uses=1))
+    first, again, anew = (choose(job_of(4), Asked(device)) for _ in range(3))
     assert again is first
     assert anew is not first
-    assert choose_engine(job_of(5), device).job.n_rows == 5
+    assert choose(job_of(5), Asked(device)).job.n_rows == 5
     other = "tpu" if device == "cpu" else "cpu"
-    assert choose_engine(job_of(4), other).candidate.device is Device(other)
+    assert choose(job_of(4), Asked(other)).device is Device(other)
 
 
 def test_a_pick_is_kept_for_some_uses(two: PretendGpu) -> None:

@@ -12,9 +12,9 @@ import pytest
 import scipy.signal
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rlxweb.signal.calibration_jobs import GRID, welch_jobs
 
 import rlxweb as rlx
+from rlxweb.calibration.welch_jobs import GRID, welch_jobs
 from rlxweb.cost.welch_model import WelchSize, columns
 from rlxweb.device import Device
 from rlxweb.devices.place import CPU, Place
@@ -25,14 +25,16 @@ from rlxweb.errors import (
     Unsupported,
     UsageError,
 )
+from rlxweb.gpu.drive import drive
 from rlxweb.gpu.fake import Failure
 from rlxweb.gpu.port import Want
+from rlxweb.host.spec import WelchSpec
+from rlxweb.host.spectrum import welch_power
+from rlxweb.host.strongest import strongest_bins
 from rlxweb.signal import engine
 from rlxweb.signal.engine import device_engine
 from rlxweb.signal.result import WelchPeaks
 from tests.unit.signal.pretend_gpu import LABEL, PretendGpu, Speed
-
-pytestmark = pytest.mark.usefixtures("fresh")
 
 SHARP = 1e-9
 SINGLE = 1e-5
@@ -231,7 +233,7 @@ def test_every_way_that_keeps_the_statistics_agrees(
         check(found, power, SINGLE)
     assert [w.device.label for w in ways] == ["cpu", *[adapter.backends[0]] * 2]
     whole = device_engine(Device(adapter.backends[0]), adapter.name, "block_fft_host")
-    bins, kept = whole.strongest(x, ways[0].spec, k)
+    bins, kept = drive(whole.strongest(x, ways[0].spec, k))
     np.testing.assert_array_equal(bins[:, 0], ways[0].bins[:, 0])
     np.testing.assert_allclose(kept, ways[0].power, rtol=SINGLE, atol=1e-5 * kept.max())
 
@@ -320,18 +322,31 @@ def test_a_lost_device_is_opened_anew(gpu: PretendGpu, kind: Any) -> None:
 # --- the jobs of a calibration ----------------------------------------------------
 
 
-def test_a_calibration_runs_the_engines_that_serve_callers() -> None:
-    """Each job does what its size says, and the smallest ones answer."""
+def test_a_calibration_runs_the_engines_that_serve_callers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each job averages its rows and searches k of each, if it is to search at all."""
+    seen: list[tuple[int, ...]] = []
+
+    def power(x: np.ndarray, spec: WelchSpec) -> np.ndarray:
+        found = welch_power(x, spec)
+        segments = spec.segments_of(x.shape[1])
+        seen.append((spec.nfft, segments, *found.shape, 0))
+        return found
+
+    def strongest(found: np.ndarray, k: int) -> None:
+        seen[-1] = (*seen[-1][:2], *strongest_bins(found, k)[0].shape, k)
+
+    monkeypatch.setattr("rlxweb.calibration.welch_jobs.welch_power", power)
+    monkeypatch.setattr("rlxweb.calibration.welch_jobs.strongest_bins", strongest)
     jobs = list(welch_jobs(CPU))
     assert len(jobs) == sum(len(rows) for rows in GRID.values())
     assert {job.what for job in jobs} == {"welch_host"}
     for job in jobs:
-        if job.size["rows"] == 1:
-            bins, power = job.run()  # type: ignore[misc]
-            assert bins.shape == power.shape == (1, job.size["k"])
-        if not job.size["k"]:
-            shape = (job.size["rows"], job.size["n"] // 2 + 1)
-            assert job.run().shape == shape  # type: ignore[attr-defined]
+        job.run()
+        n, segments, rows, k = job.size.values()
+        assert seen[-1] == (n, segments, rows, k or n // 2 + 1, k)
+    assert len(seen) == len(jobs)
 
 
 def test_a_device_is_calibrated_fused(gpu: PretendGpu) -> None:

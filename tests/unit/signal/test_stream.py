@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from rlxweb.errors import DTypeError, UsageError
 from rlxweb.host.spectrum import welch_power
-from rlxweb.signal.resolve import resolve
 from rlxweb.signal.stream import WelchStream
+from tests.unit.host.resolved import resolve
 
 
 @settings(max_examples=80, deadline=None)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import http.client
 import signal
-import subprocess
 import sys
-import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,9 @@ from assembly import serve
 from assembly.errors import SiteError
 from assembly.serve import Server, open_server
 
+from tests.command_line import started
 from tests.site_build import ASSEMBLE
+from tests.threads import WAIT_S, begin
 
 
 @pytest.fixture
@@ -32,11 +33,10 @@ def folder(tmp_path: Path) -> Path:
 def server(folder: Path) -> Iterator[Server]:
     """The folder, served on a free port."""
     with open_server(folder, 0) as running:
-        thread = threading.Thread(target=running.serve_forever, args=(0.01,))
-        thread.start()
+        (thread,) = begin([partial(running.serve_forever, 0.01)])
         yield running
         running.shutdown()
-        thread.join()
+        thread.join(WAIT_S)
 
 
 def get(server: Server, path: str) -> http.client.HTTPResponse:
@@ -128,12 +128,7 @@ def test_ctrl_c_ends_it_cleanly(folder: Path) -> None:
         "from pathlib import Path; from assembly.serve import serve\n"
         f"serve(Path({str(folder)!r}), 0)"
     )
-    with subprocess.Popen(
-        [sys.executable, "-c", code],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as running:
+    with started([sys.executable, "-c", code]) as running:
         assert running.stdout is not None
         url = running.stdout.readline().strip()
         assert url.startswith("http://127.0.0.1:")

@@ -12,21 +12,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rlxweb.calibration.worth import Worth
+from rlxweb.choose import chooser
+from rlxweb.choose.chooser import decide
 from rlxweb.cost.record import Point
 from rlxweb.decision.candidate import Candidate
 from rlxweb.device import Device
 from rlxweb.devices.place import CPU, Place
 from rlxweb.errors import UsageError
-from rlxweb.signal import engine, picker
+from rlxweb.rlx.seed_candidates import seed_candidates
+from rlxweb.signal import engine
 from rlxweb.signal.costs import estimate_welch_peaks_costs
-from rlxweb.signal.engine import NUMPY, GraphEngine, WelchJob
-from rlxweb.signal.picker import (
-    crossover,
-    decide,
-    engine_for,
-    spec_for,
-    welch_candidates,
-)
+from rlxweb.signal.crossover import crossover, welch_candidates
+from rlxweb.signal.engine import NUMPY, GraphEngine
+from rlxweb.signal.offers import WelchJob, engine_for
 from tests.unit.signal.pretend_gpu import (
     BOTH,
     NAME,
@@ -39,12 +37,9 @@ from tests.unit.signal.pretend_gpu import (
     job_of,
 )
 
-pytestmark = pytest.mark.usefixtures("fresh")
 
-
-def candidates(job: WelchJob, **other: Any) -> tuple[Candidate, ...]:
-    given = {"places": BOTH, "min_segments": job.min_segments, "mode": job.mode}
-    return welch_candidates(job.spec, job.n_rows, job.n_samples, job.k, **given | other)
+def ways_of(job: WelchJob) -> dict[str, Candidate]:
+    return by_name(welch_candidates(job, BOTH))
 
 
 # --- candidates -------------------------------------------------------------------
@@ -52,7 +47,7 @@ def candidates(job: WelchJob, **other: Any) -> tuple[Candidate, ...]:
 
 def test_every_way_is_a_candidate(two: PretendGpu) -> None:
     """Strategies of every engine, open ones first, predictions as they were put in."""
-    found = candidates(job_of(32))
+    found = welch_candidates(job_of(32), BOTH)
     ways = by_name(found)
     assert sorted(ways) == [
         "fast host",
@@ -79,16 +74,16 @@ def test_every_way_is_a_candidate(two: PretendGpu) -> None:
 
 def test_ultra_is_priced_as_one_segment(two: PretendGpu) -> None:
     """And open where one segment is allowed."""
-    ultra = by_name(candidates(job_of(500, min_segments=1)))["ultra host"]
+    ultra = ways_of(job_of(500, min_segments=1))["ultra host"]
     assert ultra.blocker == ""
     assert ultra.predicted_ns == pytest.approx(SLOW.ns(256, 1, 500), rel=1e-3)
     for least in (None, 2, 8):
-        ways = by_name(candidates(job_of(500, min_segments=least)))
+        ways = ways_of(job_of(500, min_segments=least))
         assert ways["ultra host"].predicted_ns == math.inf
 
 
 def test_what_nobody_measured_is_assumed_and_said(gpu: PretendGpu) -> None:
-    for candidate in candidates(job_of()):
+    for candidate in welch_candidates(job_of(), BOTH):
         if not candidate.blocker:
             assert candidate.source == "assumed"
             assert candidate.error is not None
@@ -97,7 +92,7 @@ def test_what_nobody_measured_is_assumed_and_said(gpu: PretendGpu) -> None:
 
 def test_a_spectrum_has_no_peaks_to_fuse(two: PretendGpu) -> None:
     """With k = 0 the spectrum comes back, and nothing else is offered."""
-    assert sorted(by_name(candidates(job_of(8, k=0)))) == [
+    assert sorted(ways_of(job_of(8, k=0))) == [
         "fast host",
         "fused block_fft_host",
         "ultra host",
@@ -105,7 +100,7 @@ def test_a_spectrum_has_no_peaks_to_fuse(two: PretendGpu) -> None:
 
 
 def test_local_maxima_block_the_fused_search(two: PretendGpu) -> None:
-    ways = by_name(candidates(job_of(8, mode="peaks")))
+    ways = ways_of(job_of(8, mode="peaks"))
     assert ways["fused fused_op"].blocker == "local maxima are searched on the host"
     assert ways["fused block_fft_host"].blocker == ""
 
@@ -114,18 +109,16 @@ def test_wide_samples_block_devices(two: PretendGpu) -> None:
     """With the reason; the CPU takes them, a little slower than single ones."""
     job = job_of(300)
     wide = replace(job, spec=replace(job.spec, dtype="float64"))
-    ways = by_name(candidates(wide))
+    ways = ways_of(wide)
     assert ways["fused fused_op"].blocker == (
         "the samples are float64 and devices compute float32"
     )
-    single = by_name(candidates(job))["fast host"]
+    single = ways_of(job)["fast host"]
     assert 1 < ways["fast host"].predicted_ns / single.predicted_ns < 2
 
 
 def test_a_device_that_does_not_open_is_told(gpu: PretendGpu) -> None:
-    found = welch_candidates(
-        job_of().spec, 1, 1152, 16, places=[CPU, Place(Device.CUDA)]
-    )
+    found = welch_candidates(job_of(), [CPU, Place(Device.CUDA)])
     (cuda,) = [c for c in found if c.device is Device.CUDA]
     assert "rlxweb has no backend for it yet" in cuda.blocker
     assert found[0].device is Device.CPU
@@ -134,7 +127,7 @@ def test_a_device_that_does_not_open_is_told(gpu: PretendGpu) -> None:
 @pytest.mark.requires_wgpu
 def test_unmeasured_software_is_told_to_be_so(adapter: Any) -> None:
     place = Place(Device(adapter.backends[0]), adapter.name)
-    found = by_name(welch_candidates(job_of().spec, 1, 1152, 16, places=[place]))
+    found = by_name(welch_candidates(job_of(), [place]))
     assert "`rlxweb calibrate` measures it" in found["fused fused_op"].blocker
 
 
@@ -144,7 +137,7 @@ def test_batches_wait_once_each(
     """Seven rows, three at a time, are three submissions."""
     QUICK.give_to(PLACE, Point("submit", {}, 50_000.0))
     monkeypatch.setattr(engine, "BATCH_BYTES", 3 * 4 * 1152)
-    terms = by_name(candidates(job_of(7)))["fused fused_op"].terms
+    terms = ways_of(job_of(7))["fused fused_op"].terms
     assert terms is not None
     assert (terms.launches, terms.syncs, terms.sync_ns) == (3, 3, 150_000.0)
 
@@ -152,8 +145,7 @@ def test_batches_wait_once_each(
 @pytest.mark.parametrize("places", [(CPU,), (CPU, Place(Device.VULKAN), PLACE)])
 def test_seed_candidates_are_rlxs_numbers(gpu: PretendGpu, places: Any) -> None:
     """The four estimates of each device, under its label; infinite ones blocked."""
-    job = job_of(8192, n=256)
-    found = candidates(job, places=places, cost_mode="seed")
+    found = seed_candidates(places, 8192, 256, 16)
     assert len(found) == 4 * len(places)
     for place in places:
         costs = estimate_welch_peaks_costs(place.device, 8192, 256, 16)
@@ -168,14 +160,6 @@ def test_seed_candidates_are_rlxs_numbers(gpu: PretendGpu, places: Any) -> None:
             assert mine[name].source == "seed"
             assert bool(mine[name].blocker) == math.isinf(ns)
     assert gpu.ports == []
-
-
-@pytest.mark.parametrize("mode", ["", "Seed", "guess", None])
-def test_unknown_cost_modes_are_refused(mode: Any) -> None:
-    with pytest.raises(
-        UsageError, match=r"cost_mode: .*; it is 'seed' or 'calibrated'"
-    ):
-        candidates(job_of(), places=[CPU], cost_mode=mode)
 
 
 def test_what_runs_a_candidate() -> None:
@@ -194,10 +178,10 @@ def test_what_runs_a_candidate() -> None:
 
 
 def test_only_ultra_computes_another_estimate() -> None:
-    spec = job_of().spec
-    assert spec_for(Candidate(Device.CPU, "e", "ultra"), spec).n_segments == 1
+    job = job_of()
+    assert job.by(Candidate(Device.CPU, "e", "ultra")).spec.n_segments == 1
     for strategy in ("fast", "fused"):
-        assert spec_for(Candidate(Device.CPU, "e", strategy), spec) is spec
+        assert job.by(Candidate(Device.CPU, "e", strategy)) is job
 
 
 # --- the pick ---------------------------------------------------------------------
@@ -218,7 +202,7 @@ def test_the_smallest_prediction_is_picked(
     there.give_to(PLACE)
     pick = decide(job_of(rows), places=BOTH, worthwhile=Worth())
     ns = {True: SLOW.ns(256, 8, rows), False: there.ns(256, 8, rows)}
-    is_cpu = pick.engine is NUMPY
+    is_cpu = pick.device is Device.CPU
     assert ns[is_cpu] < 1.01 * ns[not is_cpu]
     assert pick.cpu_ns == pytest.approx(ns[True], rel=1e-3)
 
@@ -239,28 +223,27 @@ def test_the_decision_says_what_and_why(two: PretendGpu) -> None:
     assert len(decision.candidates) == 5
 
 
-def never(devices: object = None) -> tuple[Place, ...]:
+def never(*_: object) -> tuple[Place, ...]:
     raise AssertionError("other devices were looked for")
 
 
 def test_small_jobs_open_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor do strategies that run on the CPU alone; large jobs do."""
-    monkeypatch.setattr(picker, "available_places", never)
+    monkeypatch.setattr(chooser, "available_places", never)
     tiny = decide(job_of(1), worthwhile=Worth())
     assert "too small to pay for a trip to any device" in tiny.decision.why
     middle = decide(job_of(60), worthwhile=Worth())
     assert "other devices are opened for jobs of 5 ms and more" in middle.decision.why
     for strategy in ("fast", "ultra"):
-        assert decide(job_of(9999), strategy=strategy).engine is NUMPY
-    for asked in (job_of(9999), job_of(1)):
-        strategy = "auto" if asked.n_rows > 1 else "fused"
+        assert decide(job_of(9999, strategy=strategy)).device is Device.CPU
+    for asked in (job_of(9999), job_of(1, strategy="fused")):
         with pytest.raises(AssertionError, match="were looked for"):
-            decide(asked, strategy=strategy, worthwhile=Worth())
+            decide(asked, worthwhile=Worth())
 
 
 def test_work_that_adds_up_opens_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every job that was left open counts, trivial ones never ask."""
-    monkeypatch.setattr(picker, "available_places", never)
+    monkeypatch.setattr(chooser, "available_places", never)
     seen = Worth()
     before = decide(job_of(60), worthwhile=seen).cpu_ns
     assert seen.spent_ns == before > 0
@@ -276,10 +259,10 @@ def test_large_jobs_measure_with_the_very_jobs(
     """Once each, by Welch jobs, and not where it is forbidden or known."""
     asked: list[tuple[Place, Any]] = []
 
-    def measure(device: Device, adapter: str, jobs: Any, what: str) -> None:
-        asked.append((Place(device, adapter), jobs))
+    def measure(device: Device, adapter: str, points: Any) -> None:
+        asked.append((Place(device, adapter), points))
 
-    monkeypatch.setattr("rlxweb.choose.priced.record_for", measure)
+    monkeypatch.setattr("rlxweb.calibration.known.record_for", measure)
     decide(job_of(9999), places=BOTH, worthwhile=Worth())
     assert asked == []
     monkeypatch.setenv("RLX_CALIBRATION", "lazy")
@@ -287,7 +270,7 @@ def test_large_jobs_measure_with_the_very_jobs(
     assert asked == []
     SLOW.give_to(CPU)
     decide(job_of(9999), places=BOTH, worthwhile=Worth())
-    assert asked == [(PLACE, picker.welch_jobs)]
+    assert asked == [(PLACE, ("welch_fused",))]
 
 
 def test_nothing_left_is_an_error_with_every_reason(gpu: PretendGpu) -> None:
@@ -295,9 +278,9 @@ def test_nothing_left_is_an_error_with_every_reason(gpu: PretendGpu) -> None:
         decide(job_of(), places=[])
     said = "run it; none of tpu has the strategy 'fast'; allow another device or"
     with pytest.raises(UsageError, match=said):
-        decide(job_of(), places=[PLACE], strategy="fast")
+        decide(job_of(strategy="fast"), places=[PLACE])
     with pytest.raises(UsageError, match=r"learned on fake \(fake\): it needs a train"):
-        decide(job_of(), places=[PLACE], strategy="learned")
+        decide(job_of(strategy="learned"), places=[PLACE])
 
 
 @pytest.mark.parametrize(("gpu_call", "taken"), [(1.05, True), (1.2, False)])
@@ -308,9 +291,9 @@ def test_a_preferred_device_wins_a_near_tie(
     Speed(1e6, 0.0001).give_to(CPU)
     Speed(gpu_call * 1e6, 0.0001).give_to(PLACE)
     job = job_of(4)
-    assert decide(job, places=BOTH).engine is NUMPY
+    assert decide(job, places=BOTH).device is Device.CPU
     pick = decide(job, places=BOTH, prefer=(Device.MLX, Device.TPU))
-    assert (pick.engine is not NUMPY) == taken
+    assert (pick.device is Device.TPU) == taken
     assert ("preferred, being within 10%" in pick.decision.why) == taken
 
 
@@ -321,12 +304,10 @@ def test_the_crossover_in_words(two: PretendGpu) -> None:
     while SLOW.ns(256, 8, batch) < QUICK.ns(256, 8, batch):
         batch *= 2
     assert 1 < batch < 65_536
-    assert crossover(job.spec, job.n_samples, 16, BOTH) == (
+    assert crossover(job, BOTH) == (
         f"CPU below batch {batch:,}, fused on {NAME} from batch {batch:,} "
         "on this machine"
     )
-    assert crossover(job.spec, job.n_samples, 16, [CPU]) == (
-        "CPU at every batch up to 65,536 on this machine"
-    )
-    none = crossover(job.spec, job.n_samples, 16, [Place(Device.CUDA)])
+    assert crossover(job, [CPU]) == ("CPU at every batch up to 65,536 on this machine")
+    none = crossover(job, [Place(Device.CUDA)])
     assert none == "no engine can run it"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from rlxweb.signal.resolve import resolve
 
 from rlxweb.errors import DTypeError, UsageError
 from rlxweb.host.spec import sample_dtype
 from rlxweb.recipes.welch_plan import segment_count
+from tests.unit.host.resolved import resolve
 
 
 def test_defaults_are_scipys() -> None:

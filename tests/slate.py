@@ -1,0 +1,70 @@
+"""Every test finds a process that has measured, learned, picked and stored nothing.
+
+What the package keeps for its process stands here once. Open devices stay open, since
+opening them for each test would take longer than the tests.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from rlxweb.backends.pool import pool
+from rlxweb.calibration import cache_folder
+from rlxweb.calibration.corrections import corrections
+from rlxweb.calibration.store import store
+from rlxweb.calibration.worth import worth
+from rlxweb.choose.chooser import recent
+from rlxweb.ir.op import Op, registry
+
+_folders: Iterator[Path]
+_vocabulary: tuple[dict[str, Op], dict[str, str]]
+
+
+def forget() -> None:
+    """Drop what this process remembers of engines, jobs and failures."""
+    for one in (store, corrections, recent):
+        one.forget()
+    worth.spent_ns = 0.0
+    worth.tried.clear()
+    pool._failed.clear()
+    cache_folder._said.clear()
+    ops, aliases = _vocabulary
+    if registry._ops != ops or registry._aliases != aliases:
+        registry._ops, registry._aliases = dict(ops), dict(aliases)
+
+
+def pytest_configure() -> None:
+    """No test reads or writes the user's calibrations, nor obeys the user's RLX_*."""
+    global _folders, _vocabulary
+    assert len(registry)  # asking loads the vocabulary
+    _vocabulary = dict(registry._ops), dict(registry._aliases)
+    base = tempfile.mkdtemp(prefix="rlxweb-tests-")
+    atexit.register(shutil.rmtree, base, ignore_errors=True)
+    _folders = (Path(base, str(number)) for number in count())
+    _reset_environment()
+
+
+def _reset_environment() -> Path:
+    for name in [name for name in os.environ if name.startswith("RLX_")]:
+        del os.environ[name]
+    folder = next(_folders)
+    os.environ["RLX_CACHE_DIR"] = str(folder)
+    os.environ["RLX_CALIBRATION"] = "off"
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def cache() -> Iterator[Path]:
+    """A clean slate; the test's own cache folder, which is not there yet."""
+    folder = _reset_environment()
+    forget()
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)

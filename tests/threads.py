@@ -1,0 +1,35 @@
+"""Work done at once, by threads that are not waited for for ever."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+
+WAIT_S = 60
+
+
+def begin(works: Sequence[Callable[[], object]]) -> list[threading.Thread]:
+    """A thread for each; one that hangs does not keep the process alive."""
+    threads = [threading.Thread(target=work, daemon=True) for work in works]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def at_once(works: Sequence[Callable[[], object]]) -> None:
+    """Each in a thread of its own, all to their end; raises the first error of any."""
+    raised: list[BaseException] = []
+
+    def guarded(work: Callable[[], object]) -> None:
+        try:
+            work()
+        except BaseException as error:
+            raised.append(error)
+
+    threads = begin([partial(guarded, work) for work in works])
+    for thread in threads:
+        thread.join(WAIT_S)
+        assert not thread.is_alive(), f"a thread hangs: over {WAIT_S} s"
+    if raised:
+        raise raised[0]

@@ -1,0 +1,90 @@
+"""A test that hangs fails, whatever it hangs in, and the session ends."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import ROOT, environment
+
+pytestmark = pytest.mark.slow
+
+WAITS = "threading.Event().wait()"
+# A loop in C that holds the GIL and looks for no signals.
+COMPUTES = "sum(itertools.repeat(0))"
+SUITE = """
+import itertools, signal, threading
+import pytest
+import tests.deadlines
+tests.deadlines.GRACE_S = 1
+
+@pytest.mark.timeout(1, method="{method}")
+def test_that_hangs():
+    {hangs}
+
+def test_beside_it():
+    pass
+"""
+PLUGIN = ("-p", "tests.deadlines", "-p", "no:cacheprovider", "-p", "no:randomly")
+
+
+def run_pytest(*args: object, before: str = "") -> subprocess.CompletedProcess[str]:
+    """Pytest in a process of its own; `before` is what a shell does first."""
+    command = [sys.executable, "-m", "pytest", *PLUGIN, *map(str, args)]
+    return subprocess.run(
+        ["sh", "-c", f'{before}\nexec "$@"', "sh", *command],
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+
+
+@pytest.mark.parametrize(
+    ("hangs", "method", "n", "says"),
+    [
+        (WAITS, "signal", 0, "1 failed, 1 passed"),
+        (WAITS, "thread", 2, "1 failed, 1 passed"),
+        (COMPUTES, "signal", 2, "1 failed, 1 passed"),
+        (COMPUTES, "signal", 0, "Timeout (0:00:02)!"),
+    ],
+)
+def test_a_test_that_hangs_fails_with_its_stack(
+    tmp_path: Path, hangs: str, method: str, n: int, says: str
+) -> None:
+    """Alone and beside others, waiting and in native code."""
+    suite = tmp_path / "test_suite.py"
+    suite.write_text(SUITE.format(hangs=hangs, method=method))
+    done = run_pytest(suite, "-n", n)
+    said = done.stdout + done.stderr
+    assert done.returncode == 1, said
+    assert says in said
+    assert "test_that_hangs" in said
+    assert f'{suite}", line 9 in test_that_hangs' in said or f"{suite}:9:" in said
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_a_session_that_takes_too_long_is_ended(tmp_path: Path, n: int) -> None:
+    """Whatever it is that takes so long."""
+    suite = tmp_path / "test_suite.py"
+    suite.write_text("import time\ndef test_one():\n    time.sleep(60)\n")
+    done = run_pytest(suite, "-n", n, "--session-timeout", 4)
+    assert done.returncode == 1
+    assert "the session took over 4 s" in done.stderr
+    assert "most recent call first" in done.stderr
+
+
+def test_ctrl_c_is_heard_in_the_background() -> None:
+    """A shell starts what it puts there with SIGINT ignored."""
+    done = run_pytest(
+        *("tests/unit/site/test_serve.py", "tests/unit/cli/test_main.py", "-n0"),
+        *("-q", "-k", "ctrl_c or interrupted"),
+        before="trap '' INT",
+    )
+    assert done.returncode == 0, done.stdout
+    assert "2 passed" in done.stdout

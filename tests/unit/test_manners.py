@@ -1,0 +1,45 @@
+"""How tests behave: none waits for ever, and none waits for luck."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+RUNS = {"run", "call", "check_call", "check_output"}
+SLEEPS = {"sleep", "wait_for_timeout"}
+
+
+def calls() -> Iterator[tuple[str, ast.Call, str]]:
+    """Every call of a method in tests/: where it stands, itself, what it is of."""
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                where = f"{path.relative_to(ROOT)}:{node.lineno}"
+                yield where, node, ast.unparse(node.func.value)
+
+
+def test_whoever_waits_for_a_process_or_a_thread_says_how_long() -> None:
+    endless = []
+    for where, call, owner in calls():
+        assert isinstance(call.func, ast.Attribute)
+        name, has_words = call.func.attr, bool(call.keywords)
+        is_timed = any(word.arg == "timeout" for word in call.keywords)
+        if owner == "subprocess" and name in RUNS and not is_timed:
+            endless.append(where)
+        if name in ("communicate", "wait") and not (call.args or is_timed):
+            endless.append(where)
+        if name == "join" and not call.args and not has_words:
+            endless.append(where)
+    assert endless == []
+
+
+def test_nobody_sleeps_until_something_has_surely_happened() -> None:
+    """Conditions are waited for; `asyncio.sleep(0)` lets others run and is no sleep."""
+    asleep = [
+        where
+        for where, call, _ in calls()
+        if call.func.attr in SLEEPS and ast.unparse(call) != "asyncio.sleep(0)"
+    ]
+    assert asleep == []

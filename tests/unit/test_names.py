@@ -1,0 +1,106 @@
+"""Names that are loaded when they are used, and that every list of them agrees."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+import types
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import rlxweb
+from rlxweb import names
+from rlxweb.names import found, from_above, hand_down, publish, published
+
+ROOT = Path(__file__).resolve().parents[2]
+MODULES = [import_module(m) for m in ("rlxweb", "rlxweb.devices", "rlxweb.cost")]
+PUBLISHED = [(m.__name__, name) for m in MODULES for name in m.__all__]
+
+
+@pytest.fixture
+def module(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
+    """An empty module, and nothing published beyond this test."""
+    for table in ("_published", "_answers"):
+        monkeypatch.setattr(names, table, dict(getattr(names, table)))
+    made = types.ModuleType("made_for_test")
+    monkeypatch.setitem(sys.modules, "made_for_test", made)
+    return made
+
+
+def test_a_published_name_is_loaded_once(module: types.ModuleType) -> None:
+    """And is an attribute from then on; unknown ones are missing as usual."""
+    publish("made_for_test", {"pi": "math", "Path": "pathlib"})
+    assert published("made_for_test") == ["Path", "pi"]
+    assert not hasattr(module, "Path")
+    assert found("made_for_test", "Path") is Path
+    assert module.Path is Path
+    with pytest.raises(AttributeError, match="'made_for_test' has no attribute 'tau'"):
+        found("made_for_test", "tau")
+    assert published("nothing") == []
+
+
+def test_what_is_handed_down_is_found_from_below(module: types.ModuleType) -> None:
+    hand_down({"basename": "os.path"})
+    assert from_above("basename") is os.path.basename
+    with pytest.raises(KeyError):
+        from_above("dirname")
+
+
+def test_missing_names_are_missing_and_known_ones_are_listed() -> None:
+    for one in MODULES:
+        with pytest.raises(AttributeError, match=f"'{one.__name__}' has no attribute"):
+            _ = one.no_such_name
+        assert set(published(one.__name__)) == set(one.__all__)
+    assert set(rlxweb.__all__) <= set(dir(rlxweb))
+
+
+@pytest.mark.parametrize(("of", "name"), PUBLISHED, ids=".".join)
+def test_every_public_name_is_defined_where_it_is_said_to_live(
+    of: str, name: str
+) -> None:
+    """Not passed on by a module that only imports it."""
+    value = getattr(import_module(of), name)
+    assert value.__module__ == names._published[of][name]
+
+
+@pytest.mark.parametrize("of", ["rlxweb", "rlxweb.cost"])
+def test_type_checkers_see_the_names_that_are_published(of: str) -> None:
+    """With the same homes: the block they read and the table agree."""
+    path = ROOT.joinpath(*of.split("."), "__init__.py")
+    seen = {
+        alias.asname or alias.name: (node.module, alias.name)
+        for block in ast.parse(path.read_text("utf-8")).body
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert seen == {n: (home, n) for n, home in names._published[of].items()}
+
+
+def modules_after(code: str) -> set[str]:
+    """Our modules that a fresh interpreter has loaded after some code."""
+    more = "; import sys; print(*(m for m in sys.modules if m.startswith('rlxweb')))"
+    said = subprocess.run(
+        [sys.executable, "-c", code + more],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return set(said.stdout.split())
+
+
+def test_import_of_the_package_loads_names_alone() -> None:
+    assert modules_after("import rlxweb") == {"rlxweb", "rlxweb.names"}
+
+
+def test_a_name_loads_what_it_needs_and_no_engine() -> None:
+    loaded = modules_after("import rlxweb; rlxweb.Device; rlxweb.Graph")
+    assert {"rlxweb.device", "rlxweb.ir.graph"} < loaded
+    rooms = {name.split(".")[1] for name in loaded if "." in name}
+    assert rooms <= {"names", "errors", "limits", "device", "ir"}
