@@ -7,16 +7,17 @@ import os
 import platform
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
 import click
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from rlxweb.calibration.known import may_measure, record_for
+from rlxweb.cli import options
 from rlxweb.cli.bench_picker import (
     Cell,
     Measured,
@@ -29,9 +30,10 @@ from rlxweb.cli.bench_picker import (
 from rlxweb.cli.bench_plot import save_picker_plot
 from rlxweb.cli.outputs import check_outputs
 from rlxweb.cli.plot import check_plot
-from rlxweb.cli.versions import rlxweb_version, versions
+from rlxweb.cli.record import document, versions
+from rlxweb.cli.screen import bar_on, counted, say
 from rlxweb.decision.terms import human_ns
-from rlxweb.devices.place import Place, available_places, engine_key, parse_place
+from rlxweb.devices.place import Place, available_places, engine_key
 from rlxweb.errors import UsageError
 from rlxweb.io import write_json
 
@@ -42,6 +44,7 @@ FULL = {
     "k": (4, 16),
     "segments": (2, 8),
 }
+HEADS = "n batch k S pick predicted measured best regret devices".split()
 LARGEST = 1 << 40
 WIDEST = 1000
 QUICK = {"n_fft": (64, 1024), "batch": (1, 32, 256), "k": (4,), "segments": (2, 8)}
@@ -72,41 +75,29 @@ def _positive(context: click.Context, option: click.Parameter, value: float) -> 
     return value
 
 
+def _above_0(flag: str, default: float, text: str) -> options.Decorator:
+    return click.option(
+        flag, type=float, default=default, callback=_positive, help=text
+    )
+
+
 @command.command(name="picker")
 @click.option("--n-fft", metavar="N,N", help="[64,256,1024,4096]")
 @click.option("--batch", metavar="N,N", help="[1,8,32,256,1024,8192]")
 @click.option("--k", metavar="N,N", help="[4,16]")
 @click.option("--segments", metavar="N,N", help="[2,8]")
-@click.option(
-    "--device",
-    "devices",
-    multiple=True,
-    metavar="D",
-    help="A device, or device:part of an adapter's name; repeatable. Default: all.",
-)
+@options.devices("all")
 @click.option(
     "--rounds", type=click.IntRange(3), help="Samples per way [7; 3 with --quick]."
 )
-@click.option(
-    "--budget-s",
-    type=float,
-    default=60.0,
-    callback=_positive,
-    help="Seconds per cell [60].",
-)
-@click.option(
-    "--max-gib",
-    type=float,
-    default=1.5,
-    callback=_positive,
-    help="Memory per cell [1.5].",
-)
-@click.option("--min-segments", type=click.IntRange(1), help="1 allows 'ultra'.")
+@_above_0("--budget-s", 60.0, "Seconds per cell [60].")
+@_above_0("--max-gib", 1.5, "Memory per cell [1.5].")
+@options.MIN_SEGMENTS
 @click.option("--quick", is_flag=True, help="A few small cells.")
-@click.option("--json", "json_path", metavar="F", help="All of it; - is stdout.")
-@click.option("--plot", "plot_path", metavar="F", help="A picture (.png, .svg, .pdf).")
+@options.file_path("json", "All of it; - is stdout.")
+@options.file_path("plot", "A picture (.png, .svg, .pdf).")
 def picker(
-    json_path: str | None, plot_path: str | None, quick: bool, **options: Any
+    json_path: str | None, plot_path: str | None, quick: bool, **asked: Any
 ) -> None:
     """Run every way to do every Welch job and compare with what was predicted.
 
@@ -116,13 +107,8 @@ def picker(
     _check_outputs(json_path, plot_path)
     grid = QUICK if quick else FULL
     axes = [
-        _numbers(flag, options[name]) or grid[name]
-        for name, flag in (
-            ("n_fft", "n-fft"),
-            ("batch", "batch"),
-            ("k", "k"),
-            ("segments", "segments"),
-        )
+        _numbers(name.replace("_", "-"), asked[name]) or usual
+        for name, usual in grid.items()
     ]
     cells = cells_of(*axes)
     too_many = [c for c in cells if c.k > c.n_fft // 2 + 1]
@@ -133,20 +119,15 @@ def picker(
             f"k is {cell.k}",
             f"n_fft {cell.n_fft} has {cell.n_fft // 2 + 1} bins",
         )
-    asked = dict.fromkeys(parse_place(d) for d in options["devices"])
-    _check_least(options["min_segments"], axes[3])
-    places = list(asked) or list(available_places())
+    named = options.places_of(asked["devices"])
+    _check_least(asked["min_segments"], axes[3])
+    places = named or list(available_places())
     _calibrate(places)
-    sweep = Sweep(
-        places,
-        rounds=options["rounds"] or (3 if quick else 7),
-        budget_s=options["budget_s"],
-        max_gib=options["max_gib"],
-        min_segments=options["min_segments"],
-    )
-    say = Console(stderr=True)
-    found, stopped = _run(sweep, cells, say)
-    _finish(found, sweep, places, json_path, plot_path, say)
+    limits = {name: asked[name] for name in ("budget_s", "max_gib", "min_segments")}
+    sweep = Sweep(places, rounds=asked["rounds"] or (3 if quick else 7), **limits)
+    err = Console(stderr=True)
+    found, stopped = _run(sweep, cells, err)
+    _finish(found, sweep, places, json_path, plot_path, err)
     if stopped:
         raise KeyboardInterrupt
 
@@ -161,11 +142,9 @@ def _check_least(least: int | None, segments: Sequence[int]) -> None:
 
 
 def _check_outputs(json_path: str | None, plot_path: str | None) -> None:
-    named = [("--json", json_path)] if json_path is not None else []
     if plot_path is not None:
         check_plot(Path(plot_path))
-        named.append(("--plot", plot_path))
-    check_outputs([], named)
+    check_outputs([], [("--json", json_path), ("--plot", plot_path)])
 
 
 def _calibrate(places: Sequence[Place]) -> None:
@@ -177,11 +156,11 @@ def _calibrate(places: Sequence[Place]) -> None:
 
 
 def _run(
-    sweep: Sweep, cells: Sequence[Cell], say: Console
+    sweep: Sweep, cells: Sequence[Cell], err: Console
 ) -> tuple[list[Measured], bool]:
     """What was measured, and whether Ctrl-C ended it."""
     found: list[Measured] = []
-    with _progress(cells, say) as advance:
+    with _progress(cells, err) as advance:
         try:
             for one in sweep.run(cells):
                 found.append(one)
@@ -196,12 +175,6 @@ def _run(
 
 @contextmanager
 def _progress(cells: Sequence[Cell], console: Console) -> Iterator[Any]:
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TextColumn("{task.percentage:3.0f} %"),
-        TimeRemainingColumn(),
-    )
     if not console.is_terminal:
         yield lambda cell: None
         return
@@ -209,7 +182,7 @@ def _progress(cells: Sequence[Cell], console: Console) -> Iterator[Any]:
     def work(cell: Cell) -> float:
         return 1.0 + cell.n_fft * cell.batch * cell.segments / 1e5
 
-    with Progress(*columns, console=console, transient=True) as bar:
+    with bar_on(console) as bar:
         task = bar.add_task("cells", total=sum(work(c) for c in cells))
 
         def advance(cell: Cell) -> None:
@@ -224,46 +197,36 @@ def _finish(
     places: Sequence[Place],
     json_path: str | None,
     plot_path: str | None,
-    say: Console,
+    err: Console,
 ) -> None:
     summary = summary_of(found)
     if json_path is not None:
-        machine = f"{platform.machine()}, {os.cpu_count()} cores"
-        write_json(
-            json_path,
-            {
-                "schema": SCHEMA,
-                "rlxweb": rlxweb_version(),
-                "versions": versions(),
-                "machine": machine,
-                "engines": [" ".join(engine_key(p)) for p in places],
-                "rounds": sweep.rounds,
-                "left_out": sweep.left_out,
-                **as_json(found, summary),
-            },
+        record = document(
+            SCHEMA,
+            versions=versions(),
+            machine=f"{platform.machine()}, {os.cpu_count()} cores",
+            engines=[" ".join(engine_key(p)) for p in places],
+            rounds=sweep.rounds,
+            left_out=sweep.left_out,
+            **as_json(found, summary),
         )
+        write_json(json_path, record)
     if plot_path is not None and found:
         save_picker_plot(Path(plot_path), found)
-        text = f"picture: {plot_path}"
-        say.print(text, markup=False, highlight=False, soft_wrap=True)
-    out = say if json_path == "-" else Console()
+        say(err, f"picture: {plot_path}")
+    out = err if json_path == "-" else Console()
     _print_cells(out, found)
     _print_summary(out, summary, sweep)
 
 
 def _print_cells(console: Console, found: Sequence[Measured]) -> None:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for head in ("n", "batch", "k", "S"):
-        table.add_column(head, justify="right", no_wrap=True)
-    table.add_column("pick", no_wrap=True)
-    for head in ("predicted", "measured"):
-        table.add_column(head, justify="right", no_wrap=True)
-    table.add_column("best", no_wrap=True)
-    for head in ("regret", "devices"):
-        table.add_column(head, justify="right", no_wrap=True)
+    for head in HEADS:
+        named = head in ("pick", "best")
+        table.add_column(head, justify="left" if named else "right", no_wrap=True)
     for one in found:
         cell = one.cell
-        sizes = [f"{v:,}" for v in (cell.n_fft, cell.batch, cell.k, cell.segments)]
+        sizes = [f"{size:,}" for size in astuple(cell)]
         if all(r.error for r in one.rows):
             table.add_row(*sizes, "nothing ran", "", "", "", "", "")
             continue
@@ -290,29 +253,16 @@ def _short(candidate: Any) -> str:
 
 
 def _print_summary(console: Console, summary: Summary, sweep: Sweep) -> None:
-    def say(text: str) -> None:
-        console.print(text, markup=False, highlight=False, soft_wrap=True)
-
+    lines = ["no cell was measured, so there is no regret to tell and no picture"]
     if summary.cells:
-        say(
-            f"regret over {summary.cells} cell{'s' * (summary.cells != 1)}: "
-            f"median {summary.median_regret:.3f}, "
-            f"90 % {summary.p90_regret:.3f}, worst {summary.worst_regret:.3f}"
-        )
-    else:
-        say("no cell was measured, so there is no regret to tell and no picture")
-    if not math.isnan(summary.device_median_regret):
-        say(
-            f"devices alone, CPU left out: median {summary.device_median_regret:.3f}, "
-            f"90 % {summary.device_p90_regret:.3f}, "
-            f"worst {summary.device_worst_regret:.3f}"
-        )
+        lines = [f"regret over {counted(summary.cells, 'cell')}: {summary.regret}"]
+    if not math.isnan(summary.device_regret.median):
+        lines.append(f"devices alone, CPU left out: {summary.device_regret}")
     for engine, miss in sorted(summary.model_error.items()):
-        say(f"model of {engine}: off by {miss:.0%} (median)")
+        lines.append(f"model of {engine}: off by {miss:.0%} (median)")
     for one in summary.losing:
-        say(
-            f"losing: {one.cell}: {_short(one.pick.candidate)} took "
-            f"{one.overall_regret:.2f} times {_short(one.best.candidate)}"
-        )
-    for why in sweep.left_out:
-        say(f"left out: {why}")
+        pick, best = _short(one.pick.candidate), _short(one.best.candidate)
+        times = f"{one.overall_regret:.2f} times"
+        lines.append(f"losing: {one.cell}: {pick} took {times} {best}")
+    for line in (*lines, *(f"left out: {why}" for why in sweep.left_out)):
+        say(console, line)

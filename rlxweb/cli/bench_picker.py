@@ -9,14 +9,16 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol
+from itertools import product
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.calibration.stopwatch import Clock, Stopwatch
+from rlxweb.cli.record import finite
 from rlxweb.decision.candidate import Candidate
 from rlxweb.device import Device
 from rlxweb.devices.place import Place
@@ -68,20 +70,12 @@ def cells_of(
     segments: Iterable[int],
 ) -> list[Cell]:
     """Every combination, quick ones first."""
-    found = [
-        Cell(n, batch, k, count)
-        for n in n_ffts
-        for batch in batches
-        for k in ks
-        for count in segments
-    ]
+    found = [Cell(*sizes) for sizes in product(n_ffts, batches, ks, segments)]
     return sorted(found, key=lambda c: (c.n_fft * c.batch * c.segments, c.n_fft, c.k))
 
 
-class Runner(Protocol):
-    """What runs a candidate on rows; the engines of `signal`, or a test's."""
-
-    def __call__(self, candidate: Candidate, job: WelchJob, x: Rows) -> object: ...
+Runner = Callable[[Candidate, WelchJob, Rows], object]
+"""What runs a candidate on rows; the engines of `signal`, or a test's."""
 
 
 def run_candidate(candidate: Candidate, job: WelchJob, x: Rows) -> object:
@@ -229,17 +223,30 @@ class _Try:
                 self.error = str(error) or type(error).__name__
 
 
+class Spots(NamedTuple):
+    """Regrets of many cells, ratios of which 1 is perfect; NaN where there are none."""
+
+    median: float = math.nan
+    p90: float = math.nan
+    worst: float = math.nan
+
+    def __str__(self) -> str:
+        return f"median {self.median:.3f}, 90 % {self.p90:.3f}, worst {self.worst:.3f}"
+
+    def as_json(self) -> dict[str, float | None]:
+        return {name: finite(value) for name, value in self._asdict().items()}
+
+
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What the sweep says in a few numbers; regrets are ratios, 1 is perfect."""
+    """What the sweep says in a few numbers.
+
+    device_regret   the regret with the CPU left out
+    """
 
     cells: int
-    median_regret: float
-    p90_regret: float
-    worst_regret: float
-    device_median_regret: float
-    device_p90_regret: float
-    device_worst_regret: float
+    regret: Spots
+    device_regret: Spots
     model_error: dict[str, float]
     losing: tuple[Measured, ...]
 
@@ -262,18 +269,18 @@ def summary_of(found: Sequence[Measured]) -> Summary:
     losing = [m for m in good if m.overall_regret > LOSING]
     return Summary(
         len(good),
-        *_spots(overall),
-        *_spots(devices),
+        _spots(overall),
+        _spots(devices),
         {e: math.exp(float(np.median(v))) - 1.0 for e, v in misses.items()},
         tuple(sorted(losing, key=lambda m: -m.overall_regret)),
     )
 
 
-def _spots(values: Sequence[float]) -> tuple[float, float, float]:
+def _spots(values: Sequence[float]) -> Spots:
     if not values:
-        return math.nan, math.nan, math.nan
+        return Spots()
     middle, high = np.percentile(values, [50, 90])
-    return float(middle), float(high), float(max(values))
+    return Spots(float(middle), float(high), float(max(values)))
 
 
 def as_json(found: Sequence[Measured], summary: Summary) -> dict[str, Any]:
@@ -281,37 +288,21 @@ def as_json(found: Sequence[Measured], summary: Summary) -> dict[str, Any]:
     return {
         "cells": [
             {
-                "n_fft": m.cell.n_fft,
-                "batch": m.cell.batch,
-                "k": m.cell.k,
-                "segments": m.cell.segments,
-                "regret": _number(m.overall_regret),
-                "device_regret": _number(m.device_regret),
+                **asdict(m.cell),
+                "regret": finite(m.overall_regret),
+                "device_regret": finite(m.device_regret),
                 "rows": [_row_json(r) for r in m.rows],
             }
             for m in found
         ],
         "summary": {
             "cells": summary.cells,
-            "regret": {
-                "median": _number(summary.median_regret),
-                "p90": _number(summary.p90_regret),
-                "worst": _number(summary.worst_regret),
-            },
-            "device_regret": {
-                "median": _number(summary.device_median_regret),
-                "p90": _number(summary.device_p90_regret),
-                "worst": _number(summary.device_worst_regret),
-            },
+            "regret": summary.regret.as_json(),
+            "device_regret": summary.device_regret.as_json(),
             "model_error": summary.model_error,
             "losing": [str(m.cell) for m in summary.losing],
         },
     }
-
-
-def _number(value: float) -> float | None:
-    """JSON has no NaN: what was not measured reads as null."""
-    return value if math.isfinite(value) else None
 
 
 def _row_json(row: Row) -> dict[str, Any]:

@@ -11,24 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from rlxweb.cli.bench_picker import Measured, Row
-from rlxweb.cli.plot import DPI, check_plot
-from rlxweb.io import atomic_path
+from rlxweb.cli.plot import check_plot, new_figure, save_figure
 
 
 def save_picker_plot(path: Path, found: Sequence[Measured]) -> None:
     """Two panels. Errors  those of `check_plot`; RecordingError when not writable."""
     check_plot(path)
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(13, 5.6), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(13, 5.6)
     left, right = figure.subplots(1, 2)
     _scatter(left, found)
     _regrets(right, found)
-    with atomic_path(path) as temporary:
-        suffix = path.suffix.lower().lstrip(".")
-        figure.savefig(temporary, dpi=DPI, format=suffix)
+    save_figure(path, figure)
 
 
 def _name(row: Row) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -17,7 +16,9 @@ from rlxweb.calibration.known import known_record, measure_now
 from rlxweb.calibration.measure import BUDGET_S, no_progress
 from rlxweb.calibration.measure import Progress as Step
 from rlxweb.calibration.store import file_name, store
-from rlxweb.cli.versions import rlxweb_version
+from rlxweb.cli import options
+from rlxweb.cli.record import document
+from rlxweb.cli.screen import say
 from rlxweb.cost.kinds import rate_of
 from rlxweb.cost.record import Calibration, Point
 from rlxweb.decision.terms import human_ns
@@ -28,12 +29,8 @@ from rlxweb.io import write_json
 SCHEMA = "rlxweb.calibrate/1"
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """A record and the file it is kept in; None where it could not be kept."""
-
-    record: Calibration
-    path: Path | None
+Measured = tuple[Calibration, Path | None]
+"""A record and the file it is kept in; None where it could not be kept."""
 
 
 def _number(context: click.Context, option: click.Parameter, value: float) -> float:
@@ -43,14 +40,7 @@ def _number(context: click.Context, option: click.Parameter, value: float) -> fl
 
 
 @click.command(name="calibrate")
-@click.option(
-    "--device",
-    "devices",
-    multiple=True,
-    metavar="D",
-    help="A device, or device:part of an adapter's name; repeatable. Default: every "
-    "engine of this machine once.",
-)
+@options.devices("every engine of this machine once")
 @click.option("--adapter", default="", help="Part of an adapter's name.")
 @click.option(
     "--budget-s",
@@ -70,24 +60,23 @@ def command(
     The figures are kept per adapter, driver and rlxweb version, and decide from then on
     where jobs run.
     """
-    say = Console(stderr=True)
+    err = Console(stderr=True)
     if show:
         found = _known(_places(devices, adapter) if devices or adapter else None)
     else:
-        found = [_measure(p, budget_s, say) for p in _places(devices, adapter)]
+        found = [_measure(p, budget_s, err) for p in _places(devices, adapter)]
     if as_json:
         records = [
-            m.record.as_json() | {"file": None if m.path is None else str(m.path)}
-            for m in found
+            record.as_json() | {"file": None if path is None else str(path)}
+            for record, path in found
         ]
-        document = {"schema": SCHEMA, "rlxweb": rlxweb_version(), "records": records}
-        write_json("-", document)
+        write_json("-", document(SCHEMA, records=records))
         return
     console = Console()
     if not found:
         console.print("nothing was measured yet; `rlxweb calibrate` does it")
-    for one in found:
-        _print(console, one)
+    for record, path in found:
+        _print(console, record, path)
 
 
 def _places(devices: Sequence[str], adapter: str) -> tuple[Place, ...]:
@@ -111,18 +100,18 @@ def _known(places: Sequence[Place] | None) -> list[Measured]:
     else:
         known = [known_record(p.device, p.adapter) for p in places]
         records = [record for record in known if record is not None]
-    found, folder = [], store.folder
+    found: list[Measured] = []
+    folder = store.folder
     for record in records:
         path = None if folder is None else folder / file_name(record.identity)
         kept = path if path is not None and path.is_file() else None
-        found.append(Measured(record, kept))
+        found.append((record, kept))
     return found
 
 
-def _measure(place: Place, budget_s: float, say: Console) -> Measured:
-    with _progress(place, say) as step:
-        record, path = measure_now(place, budget_s=budget_s, progress=step)
-    return Measured(record, path)
+def _measure(place: Place, budget_s: float, err: Console) -> Measured:
+    with _progress(place, err) as step:
+        return measure_now(place, budget_s=budget_s, progress=step)
 
 
 @contextmanager
@@ -141,15 +130,12 @@ def _progress(place: Place, console: Console) -> Iterator[Step]:
         yield lambda name: bar.update(task, description=f"{place}: {name}")
 
 
-def _print(console: Console, one: Measured) -> None:
-    record = one.record
-    kept = "" if one.path is None else f", kept in {one.path}"
-    console.print(
+def _print(console: Console, record: Calibration, path: Path | None) -> None:
+    kept = "" if path is None else f", kept in {path}"
+    say(
+        console,
         f"{record.engine} ({record.backend}) as '{record.device}': "
         f"{len(record.points)} figures in {record.took_s:.1f} s{kept}",
-        markup=False,
-        highlight=False,
-        soft_wrap=True,
     )
     table = Table(box=None, pad_edge=False)
     table.add_column("what")
@@ -162,7 +148,7 @@ def _print(console: Console, one: Measured) -> None:
         table.add_row(point.what, size, human_ns(point.ns), spread, rate(point))
     console.print(table)
     for why in record.left_out:
-        console.print(f"left out: {why}", markup=False, highlight=False, soft_wrap=True)
+        say(console, f"left out: {why}")
 
 
 def rate(point: Point) -> str:

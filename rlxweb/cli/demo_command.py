@@ -7,10 +7,12 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from rlxweb.cli import options
 from rlxweb.cli.job import Settings
+from rlxweb.cli.screen import say
 from rlxweb.cli.welch_command import Wanted, run_job
 from rlxweb.errors import RecordingError
-from rlxweb.io import DemoTruth, open_recording, write_demo_recording
+from rlxweb.io import open_recording, write_demo_recording
 
 # Two seconds per segment: half a hertz per bin at any rate.
 SEGMENT_S = 2.0
@@ -22,14 +24,9 @@ PEAKS = 5
 @click.option(
     "--out", default="rlxweb-demo", show_default=True, help="Folder for the picture."
 )
-@click.option(
-    "--device",
-    default="auto",
-    show_default=True,
-    help="auto, or a name of `rlxweb devices`.",
-)
-@click.option("--fs", type=float, help="Rate in Hz, for files that carry none.")
-@click.option("--json", "json_path", metavar="F", help="The run record; - is stdout.")
+@options.AUTO_DEVICE
+@options.FS
+@options.file_path("json", "The run record; - is stdout.")
 def command(
     file: str | None, out: str, device: str, fs: float | None, json_path: str | None
 ) -> None:
@@ -49,23 +46,13 @@ def command(
     if file is None:
         file = str(folder / "demo.edf")
         truth = write_demo_recording(file)
-        console.print(
-            f"made {file}: {len(truth.rhythms)} EEG channels",
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
-        )
+        say(console, f"made {file}: {len(truth.rhythms)} EEG channels")
     settings = Settings(
         fs=fs, segment_s=SEGMENT_S, k=PEAKS, preset="scipy", mode="peaks", device=device
     )
     picture = str(folder / f"{Path(file).stem}.png")
     run_job([file], settings, Wanted(json=json_path, plot=picture, explain=True))
-    if truth is not None:
-        _print_truth(console, truth)
-
-
-def _print_truth(console: Console, truth: DemoTruth) -> None:
-    for name, rhythms in truth.rhythms.items():
+    for name, rhythms in truth.rhythms.items() if truth is not None else ():
         put = ", ".join(f"{r.hz:g} Hz ({r.amplitude_uv:g} uV)" for r in rhythms)
         console.print(
             f"put into {name}: {put}", markup=False, highlight=False, style="dim"

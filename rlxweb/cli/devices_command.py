@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-import click
-from rich.console import Console
+from collections.abc import Sequence
 
-from rlxweb.cli.table import print_devices
-from rlxweb.cli.versions import rlxweb_version, versions
+import click
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from rlxweb.cli.record import document, versions
 from rlxweb.device import Device
+from rlxweb.devices.availability import DeviceRow
 from rlxweb.errors import AdapterMissing
 from rlxweb.gpu.native import adapters
 from rlxweb.gpu.port import DeviceFacts
@@ -15,6 +20,7 @@ from rlxweb.io import write_json
 from rlxweb.runners.report import device_report
 
 SCHEMA = "rlxweb.devices/1"
+FACTS = ("name", "vendor", "backend", "driver", "software")
 
 
 @click.command(name="devices")
@@ -25,18 +31,17 @@ def command(as_json: bool, verbose: bool) -> None:
     rows = device_report()
     found, why_none = _adapters()
     if as_json:
-        document = {
-            "schema": SCHEMA,
-            "rlxweb": rlxweb_version(),
-            "versions": versions(),
-            "devices": [row.as_json() for row in rows],
-            "adapters": [_facts(one) for one in found],
-            "no_adapters": why_none,
-        }
-        write_json("-", document)
+        record = document(
+            SCHEMA,
+            versions=versions(),
+            devices=[row.as_json() for row in rows],
+            adapters=[{name: getattr(one, name) for name in FACTS} for one in found],
+            no_adapters=why_none,
+        )
+        write_json("-", record)
         return
     console = Console()
-    print_devices(console, rows, verbose)
+    _print_devices(console, rows, verbose)
     for one in found if verbose else ():
         console.print(f"adapter: {_words(one)}", markup=False, soft_wrap=True)
     if not any(r.available for r in rows if r.device is not Device.CPU):
@@ -57,11 +62,26 @@ def _words(one: DeviceFacts) -> str:
     return f"{one.name}, {one.backend}, {kind}, driver {one.driver or 'unnamed'}"
 
 
-def _facts(one: DeviceFacts) -> dict[str, object]:
-    return {
-        "name": one.name,
-        "vendor": one.vendor,
-        "backend": one.backend,
-        "driver": one.driver,
-        "software": one.software,
-    }
+def _print_devices(console: Console, rows: Sequence[DeviceRow], verbose: bool) -> None:
+    """Every device of the enum: there or not, what it is, or why not."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for head in ("device", "", "available", "engine, or why not"):
+        table.add_column(head)
+    for row in rows:
+        mark = "[green]yes[/green]" if row.available else "[dim]no[/dim]"
+        said = escape(row.engine if row.available else row.blocker)
+        table.add_row(row.device.label, f"[dim]{row.device.display}[/dim]", mark, said)
+        if verbose and row.available:
+            for name, value in row.facts.items():
+                table.add_row(
+                    "", "", "", escape(f"{name}: {_short(value)}"), style="dim"
+                )
+    console.print(table)
+
+
+def _short(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{k}={v:,}" for k, v in value.items())
+    if isinstance(value, list):
+        return ", ".join(str(v) for v in value) or "none"
+    return str(value)

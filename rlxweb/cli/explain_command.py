@@ -12,8 +12,11 @@ from rich.console import Console
 
 from rlxweb.calibration.stopwatch import Stopwatch
 from rlxweb.choose.chooser import best_of
+from rlxweb.cli import options
+from rlxweb.cli.bench_picker import Cell
 from rlxweb.cli.job import Settings, group_spec
-from rlxweb.cli.versions import rlxweb_version
+from rlxweb.cli.record import document
+from rlxweb.cli.screen import counted, say
 from rlxweb.decision.candidate import comparison, ranked
 from rlxweb.decision.decision import Decision
 from rlxweb.decision.explain import explain_decision, explain_json
@@ -26,7 +29,6 @@ from rlxweb.io import open_recording, write_json
 from rlxweb.rlx.seed_candidates import seed_candidates
 from rlxweb.signal.crossover import crossover, welch_candidates
 from rlxweb.signal.offers import ON_HOST, WelchJob, engine_for
-from rlxweb.signal.presets import from_preset
 from rlxweb.signal.welch_peaks import checked_k, checked_min_segments
 
 SCHEMA = "rlxweb.explain_command/1"
@@ -48,45 +50,34 @@ MEASURE = Stopwatch(samples=9, least=7, budget_ns=2e9)
 )
 @click.option("--k", type=SIZE, default=16, show_default=True)
 @click.option("--segments", type=SIZE, help="Segments per row [8].")
-@click.option("--fs", type=float, help="Rate in Hz, for files that carry none.")
-@click.option(
-    "--device",
-    "devices",
-    multiple=True,
-    metavar="D",
-    help="A device, or device:part of an adapter's name; repeatable. Default: all.",
-)
-@click.option("--min-segments", type=click.IntRange(1), help="1 allows 'ultra'.")
-@click.option(
+@options.FS
+@options.devices("all")
+@options.MIN_SEGMENTS
+@options.one_of(
     "--cost-mode",
-    type=click.Choice(["calibrated", "seed"]),
-    default="calibrated",
-    show_default=True,
-    help="seed: RLX's published formulas.",
+    ["calibrated", "seed"],
+    "seed: RLX's published formulas.",
+    "calibrated",
 )
 @click.option("--measure", is_flag=True, help="Run every way and compare.")
 @click.option("--json", "as_json", is_flag=True, help="The decisions as JSON.")
-def command(file: str | None, as_json: bool, **options: Any) -> None:
+def command(file: str | None, as_json: bool, **asked: Any) -> None:
     """Say where a Welch job would run and why: of FILE, or of the numbers given.
 
     Every candidate with its terms, the model's own error, what blocks it, and from
     which batch on another engine would win. Nothing is computed unless --measure asks.
     """
-    asked = dict.fromkeys(parse_place(d) for d in options["devices"])
-    if options["cost_mode"] == "calibrated":
-        for place in asked:
+    named = options.places_of(asked["devices"])
+    if asked["cost_mode"] == "calibrated":
+        for place in named:
             engine_key(place)  # raises where it cannot be opened
-    places = list(asked) or list(available_places())
+    places = named or list(available_places())
     found = [
-        (title, _decision(job, places, options)) for title, job in _jobs(file, options)
+        (title, _decision(job, places, asked)) for title, job in _jobs(file, asked)
     ]
     if as_json:
-        document = {
-            "schema": SCHEMA,
-            "rlxweb": rlxweb_version(),
-            "jobs": [{"job": title, **explain_json(d)} for title, d in found],
-        }
-        write_json("-", document)
+        jobs = [{"job": title, **explain_json(d)} for title, d in found]
+        write_json("-", document(SCHEMA, jobs=jobs))
         return
     console = Console()
     for title, decision in found:
@@ -95,75 +86,69 @@ def command(file: str | None, as_json: bool, **options: Any) -> None:
 
 def print_decision(console: Console, decision: Decision, title: str = "") -> None:
     """The decision as prose, under a title."""
-    text = (
-        f"{title}\n{explain_decision(decision)}"
-        if title
-        else explain_decision(decision)
-    )
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
+    head = f"{title}\n" if title else ""
+    say(console, head + explain_decision(decision))
 
 
-def _jobs(file: str | None, options: dict[str, Any]) -> list[tuple[str, WelchJob]]:
+def _jobs(file: str | None, asked: dict[str, Any]) -> list[tuple[str, WelchJob]]:
     if file is None:
-        return [_job_of_numbers(options)]
-    if options["batch"]:
+        return [_job_of_numbers(asked)]
+    if asked["batch"]:
         raise UsageError("--batch", "the file says how many rows there are")
     settings = Settings(
-        fs=options["fs"],
-        nperseg=options["n_fft"],
-        k=options["k"],
-        nsegments=options["segments"],
-        device=_asked_device(options["devices"]),
+        fs=asked["fs"],
+        nperseg=asked["n_fft"],
+        k=asked["k"],
+        nsegments=asked["segments"],
+        device=_asked_device(asked["devices"]),
     )
     jobs = []
-    with open_recording(file, fs=options["fs"]) as recording:
+    with open_recording(file, fs=asked["fs"]) as recording:
         for group in recording.groups:
             spec = group_spec(settings, group, settings.nperseg_of(group))
             n_rows = len(group.channels)
-            noun = "channel" if n_rows == 1 else "channels"
-            title = f"{file}: {n_rows} {noun} at {group.fs:g} Hz"
-            jobs.append((title, _job(spec, n_rows, group.n_samples, options)))
+            title = f"{file}: {counted(n_rows, 'channel')} at {group.fs:g} Hz"
+            jobs.append((title, _job(spec, n_rows, group.n_samples, asked)))
     return jobs
 
 
-def _job_of_numbers(options: dict[str, Any]) -> tuple[str, WelchJob]:
-    if options["fs"] is not None:
+def _job_of_numbers(asked: dict[str, Any]) -> tuple[str, WelchJob]:
+    if asked["fs"] is not None:
         raise UsageError("--fs", "there is no FILE whose rate it could be")
-    batch, segments = options["batch"] or 32, options["segments"] or 8
-    n_fft = options["n_fft"]
-    n_samples = n_fft + (segments - 1) * max(1, n_fft // 2)
-    spec = from_preset("rlx", n_samples, nperseg=n_fft, dtype=np.float32)
-    job = _job(spec, batch, n_samples, options)
+    batch, segments = asked["batch"] or 32, asked["segments"] or 8
+    n_fft = asked["n_fft"]
+    cell = Cell(n_fft, batch, asked["k"], segments)
+    job = _job(cell.job(None).spec, batch, cell.n_samples, asked)
     rows = f"{batch:,} row{'s' * (batch != 1)}"
     return f"Welch peaks of {rows}, {segments} × {n_fft} samples, k {job.k}", job
 
 
 def _job(
-    spec: WelchSpec, n_rows: int, n_samples: int, options: dict[str, Any]
+    spec: WelchSpec, n_rows: int, n_samples: int, asked: dict[str, Any]
 ) -> WelchJob:
-    k = checked_k(options["k"], spec.n_freqs, "bins")
+    k = checked_k(asked["k"], spec.n_freqs, "bins")
     segments = spec.segments_of(n_samples)
-    least = checked_min_segments(options["min_segments"], segments)
+    least = checked_min_segments(asked["min_segments"], segments)
     return WelchJob(spec, n_rows, n_samples, k, "bins", least)
 
 
 def _asked_device(devices: Sequence[str]) -> str:
     """As `rlxweb welch --device` would have it: devices alone compute float32."""
-    asked = [parse_place(d).device for d in devices]
-    return asked[0].label if asked and Device.CPU not in asked else "auto"
+    found = [parse_place(d).device for d in devices]
+    return found[0].label if found and Device.CPU not in found else "auto"
 
 
 def _decision(
-    job: WelchJob, places: Sequence[Place], options: dict[str, Any]
+    job: WelchJob, places: Sequence[Place], asked: dict[str, Any]
 ) -> Decision:
-    if options["cost_mode"] == "seed":
+    if asked["cost_mode"] == "seed":
         found = seed_candidates(places, job.n_rows, job.spec.nfft, job.k)
     else:
         found = welch_candidates(job, places)
     if all(c.blocker for c in found):
         # Asked for by name: ways that nobody has measured are open then.
         found = best_of(job, found, "").decision.candidates
-    if options["measure"]:
+    if asked["measure"]:
         _check_memory(job)
         found = tuple(_measured(c, job) for c in found)
     open_ = [c for c in found if not c.blocker]
@@ -174,7 +159,7 @@ def _decision(
         "segments": job.spec.segments_of(job.n_samples),
         "k": job.k,
     }
-    if options["cost_mode"] == "seed":
+    if asked["cost_mode"] == "seed":
         numbers["notes"] = [SEED_NOTE]
     elif picked.terms is not None:
         numbers["crossover"] = crossover(job, places)

@@ -6,7 +6,7 @@ time where one segment of all of them would not fit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,6 +32,8 @@ from rlxweb.signal.welch_peaks import checked_k
 # Bytes of float64 samples in one block. Reading, widening and framing hold a few
 # blocks at a time.
 BLOCK_BYTES = 8 << 20
+# What was asked for → what the presets call it, where they differ.
+_DETREND = {None: OF_PRESET, "none": None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,13 +190,9 @@ def group_spec(settings: Settings, group: Group, nperseg: int) -> WelchSpec:
         noverlap=settings.noverlap,
         nsegments=settings.nsegments,
         window=settings.window,
-        detrend=OF_PRESET if settings.detrend is None else _detrend(settings.detrend),
+        detrend=_DETREND.get(settings.detrend, settings.detrend),
         dtype=np.float32 if single else np.float64,
     )
-
-
-def _detrend(text: str) -> str | None:
-    return None if text == "none" else text
 
 
 def _power(
@@ -206,19 +204,15 @@ def _power(
 ) -> tuple[NDArray[Any], int]:
     """Power (C, F) of the whole group, and the segments averaged."""
     power = np.empty((len(group.channels), spec.n_freqs), spec.power_dtype)
-    at = n_segments = 0
-    for part in _parts(group, spec):
-        stream = _walk(part, spec, engine, settings, progress)
-        power[at : at + len(part.channels)] = stream.result()
-        at, n_segments = at + len(part.channels), stream.n_segments
-    return power, n_segments
-
-
-def _parts(group: Group, spec: WelchSpec) -> Iterator[Group]:
-    """The group, or as many channels of it at a time as one block can hold."""
+    n_segments = 0
+    # As many channels at a time as one block can hold.
     most = max(1, BLOCK_BYTES // (8 * spec.nperseg))
     for at in range(0, len(group.channels), most):
-        yield replace(group, channels=group.channels[at : at + most])
+        part = replace(group, channels=group.channels[at : at + most])
+        stream = _walk(part, spec, engine, settings, progress)
+        power[at : at + most] = stream.result()
+        n_segments = stream.n_segments
+    return power, n_segments
 
 
 def _walk(

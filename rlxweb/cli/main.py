@@ -16,35 +16,17 @@ from typing import Any
 
 import click
 
-from rlxweb.cli.versions import rlxweb_version
+from rlxweb.cli.record import rlxweb_version
 from rlxweb.errors import RlxError
 
-# Name → module and the first line of its help, so that listing loads none of them.
+# Name → the first line of its help, so that listing loads none of their modules.
 COMMANDS = {
-    "welch": (
-        "rlxweb.cli.welch_command",
-        "Welch spectra and their strongest peaks, of recordings.",
-    ),
-    "devices": (
-        "rlxweb.cli.devices_command",
-        "List every device: available or not, and why.",
-    ),
-    "explain": (
-        "rlxweb.cli.explain_command",
-        "Say where a Welch job would run and why.",
-    ),
-    "calibrate": (
-        "rlxweb.cli.calibrate_command",
-        "Measure how fast each engine is: trips, transfers, our own kernels.",
-    ),
-    "bench": (
-        "rlxweb.cli.bench_command",
-        "Benchmarks of rlxweb's decisions.",
-    ),
-    "demo": (
-        "rlxweb.cli.demo_command",
-        "Peaks of a made recording with known rhythms, or of yours.",
-    ),
+    "welch": "Welch spectra and their strongest peaks, of recordings.",
+    "devices": "List every device: available or not, and why.",
+    "explain": "Say where a Welch job would run and why.",
+    "calibrate": "Measure how fast each engine is: trips, transfers, our own kernels.",
+    "bench": "Benchmarks of rlxweb's decisions.",
+    "demo": "Peaks of a made recording with known rhythms, or of yours.",
 }
 STOPPED = 130
 
@@ -58,14 +40,15 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = import_module(COMMANDS[cmd_name][0]).command
+        module = import_module(f"rlxweb.cli.{cmd_name}_command")
+        command: click.Command = module.command
         return command
 
     def format_commands(
         self, ctx: click.Context, formatter: click.HelpFormatter
     ) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, row[1]) for name, row in COMMANDS.items()])
+            formatter.write_dl(list(COMMANDS.items()))
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -107,8 +90,7 @@ def _run(args: list[str] | None) -> int:
         code = _say(str(error), error.exit_code)
     except OSError as error:
         # Files are the business of rlxweb.io; what is left is our own output.
-        _discard_stdout()
-        code = _say(f"writing the output: {error.strerror or error}", 1)
+        code = _unwritten(error)
     except MemoryError:
         code = _say("out of memory; use shorter segments, or fewer rows or channels", 1)
     return code if isinstance(code, int) else 0
@@ -147,6 +129,11 @@ def _discard_stdout() -> None:
     os.close(sink)
 
 
+def _unwritten(error: OSError) -> int:
+    _discard_stdout()
+    return _say(f"writing the output: {error.strerror or error}", 1)
+
+
 def _flushed(code: int) -> int:
     """Send the last of stdout while an error can still be told."""
     try:
@@ -154,8 +141,7 @@ def _flushed(code: int) -> int:
     except BrokenPipeError:
         _discard_stdout()
     except OSError as error:
-        _discard_stdout()
-        return _say(f"writing the output: {error.strerror or error}", 1)
+        return _unwritten(error)
     return code
 
 

@@ -6,7 +6,6 @@ work begins: hours of averaging must not end at a folder that is not there.
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from rlxweb.cli.job import FileResult, GroupResult, Settings
-from rlxweb.cli.versions import rlxweb_version, versions
+from rlxweb.cli.record import document, finite, versions
 from rlxweb.errors import UsageError
 from rlxweb.io import atomic_path, write_csv, write_json, write_npz
 
@@ -39,15 +38,20 @@ class _OnlyLooking(Exception):
     """Leaves `atomic_path` before anything is renamed."""
 
 
-def check_outputs(inputs: Sequence[str], outputs: Iterable[tuple[str, str]]) -> None:
+def check_outputs(
+    inputs: Sequence[str], outputs: Iterable[tuple[str, str | None]]
+) -> None:
     """Refuse outputs that cannot be written, or that would overwrite something asked.
 
-    outputs   (option, path); the JSON record may be "-", standard output
+    outputs   (option, path), None where not asked for; the JSON record may be "-",
+              standard output
     Errors    UsageError for two outputs of one name, an input named as output, or a "-"
               that is not JSON; RecordingError where nothing can be written.
     """
     seen = {os.path.realpath(path): f"the recording {path!r}" for path in inputs}
     for option, path in outputs:
+        if path is None:
+            continue
         if path == "-":
             if option != "--json":
                 raise UsageError(f"{option} -", "only --json writes to standard output")
@@ -95,38 +99,28 @@ def _peaks(group: GroupResult, at: int) -> list[dict[str, Any]]:
     for n in range(int(peaks.count[at])):
         one: dict[str, Any] = {
             "bin": int(peaks.bins[at, n]),
-            "hz": _number(peaks.hz[at, n]),
-            "power": _number(peaks.power[at, n]),
+            "hz": finite(peaks.hz[at, n]),
+            "power": finite(peaks.power[at, n]),
         }
         if peaks.prominence is not None:
-            one["prominence"] = _number(peaks.prominence[at, n])
+            one["prominence"] = finite(peaks.prominence[at, n])
         out.append(one)
     return out
 
 
-def _number(value: Any) -> float | None:
-    """JSON has no NaN; where NaN was let through it reads as null."""
-    return float(value) if math.isfinite(value) else None
-
-
 def as_json(results: Sequence[FileResult], settings: Settings) -> dict[str, Any]:
     """The run record: settings, versions, device, decision and every peak."""
+    said = {n: getattr(settings, n) for n in settings.__slots__}
+    files = [_file_json(result) for result in results]
+    return document(SCHEMA, versions=versions(), settings=said, files=files)
+
+
+def _file_json(result: FileResult) -> dict[str, Any]:
     return {
-        "schema": SCHEMA,
-        "rlxweb": rlxweb_version(),
-        "versions": versions(),
-        "settings": {n: getattr(settings, n) for n in settings.__slots__},
-        "files": [
-            {
-                "path": _text(result.path),
-                "format": result.format,
-                "left_out": [
-                    {"channel": name, "reason": why} for name, why in result.left_out
-                ],
-                "groups": [_group_json(group) for group in result.groups],
-            }
-            for result in results
-        ],
+        "path": _text(result.path),
+        "format": result.format,
+        "left_out": [{"channel": name, "reason": why} for name, why in result.left_out],
+        "groups": [_group_json(group) for group in result.groups],
     }
 
 
@@ -177,9 +171,8 @@ def save_npz(path: str, results: Sequence[FileResult]) -> None:
     for f, result in enumerate(results):
         for g, group in enumerate(result.groups):
             head = f"f{f}_g{g}_" if many else ""
-            arrays |= {
-                f"{head}{name}": value for name, value in _arrays(result, group).items()
-            }
+            for name, value in _arrays(result, group).items():
+                arrays[head + name] = value
     write_npz(path, **arrays)
 
 

@@ -67,19 +67,29 @@ def save_plot(path: Path, result: FileResult) -> None:
     with warnings.catch_warnings():
         # A letter the font lacks is drawn as a box; the warning helps nobody here.
         warnings.simplefilter("ignore")
-        figure = _figure(result)
-        with atomic_path(path) as temporary:
-            suffix = path.suffix.lower().lstrip(".")
-            figure.savefig(temporary, dpi=DPI, format=suffix)
+        save_figure(path, _figure(result))
 
 
-def _figure(result: FileResult) -> Any:
+def new_figure(width: float, height: float) -> Any:
+    """An empty picture, in inches, outside matplotlib's global state."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    tall = [_height(group) for group in result.groups]
-    figure = Figure(figsize=(11, sum(tall)), layout="constrained")
+    figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
+    return figure
+
+
+def save_figure(path: Path, figure: Any) -> None:
+    """In the format of the suffix. Errors  RecordingError when not writable."""
+    with atomic_path(path) as temporary:
+        suffix = path.suffix.lower().lstrip(".")
+        figure.savefig(temporary, dpi=DPI, format=suffix)
+
+
+def _figure(result: FileResult) -> Any:
+    tall = [_height(group) for group in result.groups]
+    figure = new_figure(11, sum(tall))
     axes = figure.subplots(len(tall), 1, squeeze=False, height_ratios=tall)
     for axis, group in zip(axes[:, 0], result.groups, strict=True):
         draw = _heatmap if len(group.names) > LINES else _spectra

@@ -1,4 +1,4 @@
-"""Tables for people: peaks per channel, devices per machine. rich does the drawing."""
+"""The table of peaks per channel, for people. rich does the drawing."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from rlxweb.cli.job import FileResult, GroupResult
-from rlxweb.devices.availability import DeviceRow
+from rlxweb.cli.screen import counted, say
 
-SHOWN_PEAKS = 5
+_NEXT = ("2nd", "3rd", "4th", "5th")
+SHOWN_PEAKS = 1 + len(_NEXT)
 SHOWN_CHANNELS = 32
 # Frame and padding of a column, and the room a channel's name may take.
 _COLUMN_FRAME = 3
@@ -24,24 +25,15 @@ def print_peaks(console: Console, results: Sequence[FileResult]) -> None:
     """One table per group of equal rate, of as many peaks as fit the width."""
     for result in results:
         for group in result.groups:
-            console.print(
-                _title(result, group), markup=False, highlight=False, soft_wrap=True
-            )
+            say(console, _title(result, group))
             console.print(_peak_table(console, group))
             hidden = len(group.names) - SHOWN_CHANNELS
             if hidden > 0:
-                console.print(
-                    f"… and {hidden} more channels; --csv, --npz and --json hold all",
-                    highlight=False,
-                    soft_wrap=True,
-                )
+                rest = f"… and {hidden} more channels"
+                say(console, f"{rest}; --csv, --npz and --json hold all")
             if _is_offset(group):
-                console.print(
-                    "mostly at 0 Hz: an offset of the signal; "
-                    "--detrend constant removes it",
-                    highlight=False,
-                    soft_wrap=True,
-                )
+                offset = "mostly at 0 Hz: an offset of the signal"
+                say(console, f"{offset}; --detrend constant removes it")
 
 
 def _is_offset(group: GroupResult) -> bool:
@@ -55,14 +47,10 @@ def _title(result: FileResult, group: GroupResult) -> str:
     units = {group.power_unit(unit) for unit in group.units}
     power = f", power in {units.pop()}" if len(units) == 1 and units != {""} else ""
     return (
-        f"{result.path}: {_count(len(group.names), 'channel')} at {group.fs:g} Hz, "
-        f"{_count(group.n_segments, 'segment')} of {group.spec.nperseg}, "
+        f"{result.path}: {counted(len(group.names), 'channel')} at {group.fs:g} Hz, "
+        f"{counted(group.n_segments, 'segment')} of {group.spec.nperseg}, "
         f"{group.resolution:.3g} Hz per bin{power}"
     )
-
-
-def _count(n: int, noun: str) -> str:
-    return f"{n} {noun}" + ("" if n == 1 else "s")
 
 
 def _peak_table(console: Console, group: GroupResult) -> Table:
@@ -78,18 +66,12 @@ def _peak_table(console: Console, group: GroupResult) -> Table:
     if mixed:
         table.add_column("power in", no_wrap=True)
     noun = "peak" if group.mode == "peaks" else "bin"
-    for n in range(shown):
-        head = f"strongest {noun}" if n == 0 else _ordinal(n + 1)
+    for head in (f"strongest {noun}", *_NEXT)[:shown]:
         table.add_column(head, justify="right", no_wrap=True)
     for at, name in enumerate(names):
         unit = [group.power_unit(group.units[at])] if mixed else []
         table.add_row(escape(name), *map(escape, unit), *cells[at][:shown])
     return table
-
-
-def _ordinal(n: int) -> str:
-    ends = {2: "nd", 3: "rd"}
-    return f"{n}{ends.get(n, 'th')}"
 
 
 def _places(group: GroupResult) -> int:
@@ -106,28 +88,3 @@ def _cell(group: GroupResult, at: int, n: int) -> str:
 def decimals(resolution: float) -> int:
     """Digits after the point that frequencies of this resolution deserve."""
     return max(1, min(6, math.ceil(-math.log10(resolution)) + 1))
-
-
-def print_devices(console: Console, rows: Sequence[DeviceRow], verbose: bool) -> None:
-    """Every device of the enum: there or not, what it is, or why not."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for head in ("device", "", "available", "engine, or why not"):
-        table.add_column(head)
-    for row in rows:
-        mark = "[green]yes[/green]" if row.available else "[dim]no[/dim]"
-        said = escape(row.engine if row.available else row.blocker)
-        table.add_row(row.device.label, f"[dim]{row.device.display}[/dim]", mark, said)
-        if verbose and row.available:
-            for name, value in row.facts.items():
-                table.add_row(
-                    "", "", "", escape(f"{name}: {_short(value)}"), style="dim"
-                )
-    console.print(table)
-
-
-def _short(value: object) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{k}={v:,}" for k, v in value.items())
-    if isinstance(value, list):
-        return ", ".join(str(v) for v in value) or "none"
-    return str(value)

@@ -14,107 +14,19 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from rlxweb.cli import options
 from rlxweb.cli.explain_command import print_decision
 from rlxweb.cli.job import FileResult, Settings, analyse
 from rlxweb.cli.outputs import check_outputs, save_csv, save_json, save_npz
 from rlxweb.cli.plot import check_plot, save_plot
+from rlxweb.cli.screen import bar_on, say
 from rlxweb.cli.table import print_peaks
 from rlxweb.errors import UsageError
 from rlxweb.io import Recording, open_recording
 
 # Shorter work ends before a bar could be read.
 BAR_FROM_SAMPLES = 20_000_000
-
-OPTIONS = [
-    click.option("--fs", type=float, help="Rate in Hz, for files that carry none."),
-    click.option(
-        "--nperseg",
-        type=int,
-        default=256,
-        show_default=True,
-        help="Samples per segment.",
-    ),
-    click.option(
-        "--noverlap",
-        type=int,
-        help="Samples two segments share; default: the preset's.",
-    ),
-    click.option("--nsegments", type=int, help="Average only the first so many."),
-    click.option("--k", type=int, default=16, show_default=True, help="Peaks to keep."),
-    click.option(
-        "--preset",
-        type=click.Choice(["rlx", "scipy", "mne"]),
-        default="rlx",
-        show_default=True,
-        help="rlx: symmetric Hann, |X|² unscaled; scipy, mne: their density.",
-    ),
-    click.option(
-        "--mode",
-        type=click.Choice(["bins", "peaks"]),
-        default="bins",
-        show_default=True,
-        help="Strongest bins, or true local maxima with refined frequency.",
-    ),
-    click.option("--window", help="Window name; default: the preset's."),
-    click.option(
-        "--detrend",
-        type=click.Choice(["none", "constant", "linear"]),
-        help="Removed from each segment; default: the preset's.",
-    ),
-    click.option("--prominence", type=float, help="Least prominence (mode peaks)."),
-    click.option(
-        "--channels",
-        "-c",
-        multiple=True,
-        help="Channel names or patterns ('EEG*'), repeatable or comma-separated.",
-    ),
-    click.option("--array", help="Member of an NPZ file."),
-    click.option(
-        "--layout",
-        type=click.Choice(["channels-first", "samples-first"]),
-        help="Of a 2-D NPY or NPZ array; default: channels-first.",
-    ),
-    click.option(
-        "--device",
-        default="auto",
-        show_default=True,
-        help="auto, or a name of `rlxweb devices`.",
-    ),
-    click.option(
-        "--adapter", default="", help="Part of an adapter's name; implies a GPU."
-    ),
-    click.option(
-        "--precision",
-        type=click.Choice(["auto", "f32", "f64"]),
-        default="auto",
-        show_default=True,
-        help="auto: the file's on the CPU, float32 on a device asked for by name.",
-    ),
-    click.option(
-        "--nan",
-        type=click.Choice(["raise", "propagate"]),
-        default="raise",
-        show_default=True,
-        help="What to do about samples that are not finite.",
-    ),
-    click.option("--csv", "csv_path", metavar="F", help="Write the peaks as CSV."),
-    click.option(
-        "--npz", "npz_path", metavar="F", help="Write spectra and peaks as NPZ."
-    ),
-    click.option(
-        "--json", "json_path", metavar="F", help="Write the run record; - is stdout."
-    ),
-    click.option(
-        "--plot",
-        "plot_path",
-        metavar="F",
-        help="Draw spectra with their peaks, or a heatmap (.png, .svg, .pdf).",
-    ),
-    click.option("--explain", is_flag=True, help="Say where it ran and why."),
-    click.option("--quiet", "-q", is_flag=True, help="No table."),
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,37 +42,86 @@ class Wanted:
 
     def check(self, files: Sequence[str]) -> None:
         """Refuse now what would be refused after the work is done."""
-        paths = (("--csv", self.csv), ("--npz", self.npz), ("--json", self.json))
-        named = [(option, path) for option, path in paths if path is not None]
+        named = [("--csv", self.csv), ("--npz", self.npz), ("--json", self.json)]
         if self.plot is not None:
             check_plot(Path(self.plot))
             named += [("--plot", picture) for picture in pictures_of(self.plot, files)]
         check_outputs(files, named)
 
 
-def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """All options of the job, in the order of the list."""
-    for option in reversed(OPTIONS):
-        function = option(function)
-    return function
-
-
 @click.command(name="welch")
 @click.argument("files", nargs=-1, required=True, metavar="FILE…")
-@with_options
-def command(files: tuple[str, ...], **options: Any) -> None:
+@options.FS
+@options.valued("--nperseg", int, "Samples per segment.", 256)
+@options.valued("--noverlap", int, "Samples two segments share; default: the preset's.")
+@options.valued("--nsegments", int, "Average only the first so many.")
+@options.valued("--k", int, "Peaks to keep.", 16)
+@options.one_of(
+    "--preset",
+    ["rlx", "scipy", "mne"],
+    "rlx: symmetric Hann, |X|² unscaled; scipy, mne: their density.",
+    "rlx",
+)
+@options.one_of(
+    "--mode",
+    ["bins", "peaks"],
+    "Strongest bins, or true local maxima with refined frequency.",
+    "bins",
+)
+@click.option("--window", help="Window name; default: the preset's.")
+@options.one_of(
+    "--detrend",
+    ["none", "constant", "linear"],
+    "Removed from each segment; default: the preset's.",
+)
+@click.option("--prominence", type=float, help="Least prominence (mode peaks).")
+@click.option(
+    "--channels",
+    "-c",
+    multiple=True,
+    help="Channel names or patterns ('EEG*'), repeatable or comma-separated.",
+)
+@click.option("--array", help="Member of an NPZ file.")
+@options.one_of(
+    "--layout",
+    ["channels-first", "samples-first"],
+    "Of a 2-D NPY or NPZ array; default: channels-first.",
+)
+@options.AUTO_DEVICE
+@click.option("--adapter", default="", help="Part of an adapter's name; implies a GPU.")
+@options.one_of(
+    "--precision",
+    ["auto", "f32", "f64"],
+    "auto: the file's on the CPU, float32 on a device asked for by name.",
+    "auto",
+)
+@options.one_of(
+    "--nan",
+    ["raise", "propagate"],
+    "What to do about samples that are not finite.",
+    "raise",
+)
+@options.file_path("csv", "Write the peaks as CSV.")
+@options.file_path("npz", "Write spectra and peaks as NPZ.")
+@options.file_path("json", "Write the run record; - is stdout.")
+@options.file_path(
+    "plot", "Draw spectra with their peaks, or a heatmap (.png, .svg, .pdf)."
+)
+@click.option("--explain", is_flag=True, help="Say where it ran and why.")
+@click.option("--quiet", "-q", is_flag=True, help="No table.")
+def command(files: tuple[str, ...], **asked: Any) -> None:
     """Welch spectra and their strongest peaks, per channel, of recordings.
 
     Reads EDF/EDF+/BDF, WAV, NPY/NPZ and CSV in blocks, so files may be larger than
     memory.
     """
-    paths = {n: options.pop(f"{n}_path") for n in ("csv", "npz", "json", "plot")}
-    wanted = Wanted(**paths, explain=options.pop("explain"), quiet=options.pop("quiet"))
-    listed = options.pop("channels")
+    paths = {n: asked.pop(f"{n}_path") for n in ("csv", "npz", "json", "plot")}
+    wanted = Wanted(**paths, explain=asked.pop("explain"), quiet=asked.pop("quiet"))
+    listed = asked.pop("channels")
     names = tuple(c.strip() for one in listed for c in one.split(",") if c.strip())
     if listed and not names:
         raise UsageError("--channels", "no channel is named", hint="leave it out")
-    run_job(files, Settings(channels=names, **options), wanted)
+    run_job(files, Settings(channels=names, **asked), wanted)
 
 
 def run_job(
@@ -168,15 +129,15 @@ def run_job(
 ) -> list[FileResult]:
     """Analyse, save, print: what `welch` and `demo` share."""
     wanted.check(files)
-    say = Console(stderr=True)
+    err = Console(stderr=True)
     results = []
     for file in files:
         with _open(file, settings) as recording:
-            _tell_left_out(say, recording)
-            with _progress(recording, say) as advance:
+            _tell_left_out(err, recording)
+            with _progress(recording, err) as advance:
                 results.append(analyse(recording, settings, advance))
-    _save(results, settings, wanted, say)
-    out = say if wanted.json == "-" else Console()
+    _save(results, settings, wanted, err)
+    out = err if wanted.json == "-" else Console()
     if not wanted.quiet:
         print_peaks(out, results)
     if wanted.explain:
@@ -196,7 +157,7 @@ def _open(file: str, settings: Settings) -> Recording:
     )
 
 
-def _tell_left_out(say: Console, recording: Recording) -> None:
+def _tell_left_out(console: Console, recording: Recording) -> None:
     """One line per reason, so that 30 status channels are not 30 lines."""
     reasons: dict[str, list[str]] = {}
     for name, why in recording.left_out:
@@ -204,13 +165,7 @@ def _tell_left_out(say: Console, recording: Recording) -> None:
     for why, names in reasons.items():
         rest = f" and {len(names) - 6} more" if len(names) > 6 else ""
         listed = ", ".join(f"'{name}'" for name in names[:6])
-        say.print(
-            f"left out {listed}{rest}: {why}",
-            style="dim",
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
-        )
+        say(console, f"left out {listed}{rest}: {why}", style="dim")
 
 
 @contextmanager
@@ -222,13 +177,7 @@ def _progress(
     if not console.is_terminal or work < BAR_FROM_SAMPLES:
         yield None
         return
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TextColumn("{task.percentage:3.0f} %"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, transient=True) as bar:
+    with bar_on(console) as bar:
         task = bar.add_task(Path(recording.path).name, total=work)
         yield lambda n: bar.advance(task, n)
 
@@ -236,15 +185,13 @@ def _progress(
 def _explain(console: Console, results: Sequence[FileResult]) -> None:
     for result in results:
         for group in result.groups:
-            title = (
-                f"{result.path} at {group.fs:g} Hz ran on {group.engine} in "
-                f"{group.spec.dtype}"
-            )
+            where = f"{group.engine} in {group.spec.dtype}"
+            title = f"{result.path} at {group.fs:g} Hz ran on {where}"
             print_decision(console, group.decision, title)
 
 
 def _save(
-    results: Sequence[FileResult], settings: Settings, wanted: Wanted, say: Console
+    results: Sequence[FileResult], settings: Settings, wanted: Wanted, err: Console
 ) -> None:
     if wanted.csv is not None:
         save_csv(wanted.csv, results)
@@ -256,9 +203,7 @@ def _save(
         pictures = pictures_of(wanted.plot, [r.path for r in results])
         for result, picture in zip(results, pictures, strict=True):
             save_plot(Path(picture), result)
-            say.print(
-                f"picture: {picture}", markup=False, highlight=False, soft_wrap=True
-            )
+            say(err, f"picture: {picture}")
 
 
 def pictures_of(plot: str, files: Sequence[str]) -> list[str]:

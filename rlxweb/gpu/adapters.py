@@ -14,6 +14,7 @@ from dataclasses import fields
 from typing import Any
 
 from rlxweb.errors import AdapterMissing
+from rlxweb.gpu.books import read_limits
 from rlxweb.gpu.port import BackendType, DeviceFacts, Want
 from rlxweb.limits import Limits
 
@@ -49,11 +50,9 @@ def facts_of(native: Any) -> DeviceFacts:
 
 def limits_of(native: Mapping[str, int]) -> Limits:
     """Our limits from wgpu's `max-buffer-size` style names."""
-    found = {f.name: native[f.name.replace("_", "-")] for f in fields(Limits)}
-    # Sizes are used in words of 4 bytes; llvmpipe reports 2**31 - 1.
-    for name in ("max_buffer_size", "max_storage_buffer_binding_size"):
-        found[name] = found[name] // 4 * 4
-    return Limits(**found)
+    return read_limits(
+        {f.name: native[f.name.replace("_", "-")] for f in fields(Limits)}
+    )
 
 
 def limits_to_ask(want: Limits, have: Limits) -> Limits:

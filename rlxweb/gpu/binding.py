@@ -8,11 +8,10 @@ handed and never imports wgpu. Used by `native.py` only.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from rlxweb.gpu import rules
-from rlxweb.gpu.port import Access, Clear, Command, Copy, Dispatch, Range
+from rlxweb.gpu.books import Tables, handles_of
+from rlxweb.gpu.port import Access, Clear, Command, Copy, Range
 from rlxweb.limits import Limits
 
 _TYPES: dict[Access, str] = {
@@ -25,16 +24,6 @@ _COMPUTE = 4
 _KEPT = 64
 
 GroupKey = tuple[tuple[Access, ...], tuple[Range, ...]]
-
-
-@dataclass(slots=True)
-class Tables:
-    """The native objects and facts behind the handles of one port."""
-
-    buffers: dict[int, Any] = field(default_factory=dict)
-    sizes: dict[int, rules.BufferFacts] = field(default_factory=dict)
-    pipelines: dict[int, Any] = field(default_factory=dict)
-    layouts: dict[int, tuple[Access, ...]] = field(default_factory=dict)
 
 
 class _Run(NamedTuple):
@@ -121,11 +110,10 @@ class Binder:
         kept = self._ready.get(id(commands))
         if kept is not None and kept.commands is commands:
             return kept
-        tables = self._tables
         for command in commands:
-            rules.check_command(command, tables.sizes, tables.layouts, limits)
+            self._tables.check(command, limits)
         steps = [self._step(command) for command in commands]
-        handles = frozenset(h for c in commands for h in _handles(c))
+        handles = frozenset(h for c in commands for h in handles_of(c))
         ready = _Ready(commands, steps, handles)
         if isinstance(commands, tuple):
             while len(self._ready) >= _KEPT:
@@ -136,22 +124,14 @@ class Binder:
     def _step(self, command: Command) -> _Run | _Call:
         buffers = self._tables.buffers
         if isinstance(command, Copy):
-            source = command.source
-            return _Call(
-                "copy_buffer_to_buffer",
-                (
-                    buffers[source.handle],
-                    source.offset,
-                    buffers[command.target],
-                    command.target_offset,
-                    source.nbytes,
-                ),
-            )
+            span = command.source
+            copied = buffers[span.handle], span.offset
+            to = buffers[command.target], command.target_offset, span.nbytes
+            return _Call("copy_buffer_to_buffer", (*copied, *to))
         if isinstance(command, Clear):
             span = command.target
-            return _Call(
-                "clear_buffer", (buffers[span.handle], span.offset, span.nbytes)
-            )
+            cleared = buffers[span.handle], span.offset, span.nbytes
+            return _Call("clear_buffer", cleared)
         layout = self._tables.layouts[command.pipeline]
         groups, at = [], 0
         for part in _parts(layout):
@@ -162,35 +142,23 @@ class Binder:
 
     def _group_layout(self, part: tuple[Access, ...]) -> Any:
         if part not in self._layouts:
-            self._layouts[part] = self._device.create_bind_group_layout(
-                entries=[
-                    {
-                        "binding": at,
-                        "visibility": _COMPUTE,
-                        "buffer": {"type": _TYPES[access]},
-                    }
-                    for at, access in enumerate(part)
-                ]
-            )
+            entries = [
+                {"binding": n, "visibility": _COMPUTE, "buffer": {"type": _TYPES[way]}}
+                for n, way in enumerate(part)
+            ]
+            self._layouts[part] = self._device.create_bind_group_layout(entries=entries)
         return self._layouts[part]
 
     def _group(self, part: tuple[Access, ...], spans: tuple[Range, ...]) -> Any:
         key = (part, spans)
         found = self._groups.get(key)
         if found is None:
+            entries = [
+                {"binding": at, "resource": self._resource(span)}
+                for at, span in enumerate(spans)
+            ]
             found = self._device.create_bind_group(
-                layout=self._group_layout(part),
-                entries=[
-                    {
-                        "binding": at,
-                        "resource": {
-                            "buffer": self._tables.buffers[span.handle],
-                            "offset": span.offset,
-                            "size": span.nbytes,
-                        },
-                    }
-                    for at, span in enumerate(spans)
-                ],
+                layout=self._group_layout(part), entries=entries
             )
             self._created["bind_groups"] += 1
             self._groups[key] = found
@@ -198,20 +166,16 @@ class Binder:
                 self._users.setdefault(span.handle, set()).add(key)
         return found
 
+    def _resource(self, span: Range) -> dict[str, Any]:
+        native = self._tables.buffers[span.handle]
+        return {"buffer": native, "offset": span.offset, "size": span.nbytes}
+
 
 def _parts(layout: tuple[Access, ...]) -> tuple[tuple[Access, ...], ...]:
     """The layout of each bind group."""
     if layout and layout[-1] == "uniform":
         return layout[:-1], layout[-1:]
     return (layout,)
-
-
-def _handles(command: Command) -> tuple[int, ...]:
-    if isinstance(command, Dispatch):
-        return (command.pipeline, *(span.handle for span in command.bindings))
-    if isinstance(command, Copy):
-        return command.source.handle, command.target
-    return (command.target.handle,)
 
 
 _NOTHING = _Run(None, (), (0, 0, 0))

@@ -8,46 +8,30 @@ handles, the checks before any call, and what JavaScript's errors mean.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Coroutine, Generator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Coroutine, Generator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from rlxweb.errors import (
-    AdapterMissing,
-    DeviceError,
-    DeviceLost,
-    MustAwait,
-    SessionClosed,
-)
+from rlxweb.errors import AdapterMissing, DeviceError, MustAwait
 from rlxweb.gpu import rules
+from rlxweb.gpu.books import Books, handles_of
 from rlxweb.gpu.browser_words import (
     facts_of,
-    handles_of,
     limits_of,
     limits_to_ask,
     ours,
     plain,
     their_feature,
 )
-from rlxweb.gpu.port import (
-    Access,
-    Command,
-    DeviceFacts,
-    Usage,
-    Want,
-)
-from rlxweb.gpu.proof import prove
+from rlxweb.gpu.port import Access, Command, DeviceFacts, Usage, Want
 
 _LETTERS: dict[Access, str] = {"read": "r", "write": "w", "uniform": "u"}
 # Command tuples whose ready form is kept for their next submission.
 _KEPT = 64
-
-
-# --- blocking ---------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -146,9 +130,6 @@ def js_objects(port: BrowserPort) -> int:
     return 0 if port._js is None else int(port._js.held())
 
 
-# --- the port ---------------------------------------------------------------------
-
-
 @cache
 def _bridge() -> Any:
     """bridge.js, evaluated once: a function that makes one port."""
@@ -158,7 +139,7 @@ def _bridge() -> Any:
     return run_js(source)
 
 
-class BrowserPort:
+class BrowserPort(Books):
     """The eight verbs over one GPUDevice of this tab.
 
     What WebGPU finds wrong with a buffer or a submission it says later: such errors
@@ -166,35 +147,12 @@ class BrowserPort:
     """
 
     def __init__(self, deadline_s: float = 30.0) -> None:
-        self.deadline_s = deadline_s
-        self.lost = ""
-        self.created = {"buffers": 0, "pipelines": 0, "lists": 0}
-        self._closed = False
-        self._facts: DeviceFacts | None = None
+        super().__init__(deadline_s, "buffers", "pipelines", "lists")
         self._js: Any = None
-        self._next = 1
-        self._sizes: dict[int, rules.BufferFacts] = {}
-        self._layouts: dict[int, tuple[Access, ...]] = {}
         self._ready: dict[int, tuple[Sequence[Command], int, frozenset[int]]] = {}
 
-    @property
-    def facts(self) -> DeviceFacts:
-        if self._facts is None:
-            raise DeviceError("facts", "the port is not open", "", "await open() first")
-        return self._facts
-
-    @property
-    def live(self) -> Set[int]:
-        return self._sizes.keys() | self._layouts.keys()
-
-    # --- the eight verbs --------------------------------------------------------
-
     async def open(self, want: Want) -> DeviceFacts:
-        """See `Port.open`."""
-        if self._closed:
-            raise SessionClosed("open", "the port was closed", "", _OPEN_NEW)
-        if self._js is not None:
-            raise DeviceError("open", "the port is open already")
+        self._check_opening(self._js)
         self._must_be_able_to_wait("open the GPU of this tab", "open_async")
         self._js = _bridge()()
         try:
@@ -210,30 +168,26 @@ class BrowserPort:
                 self._deadline_ms,
             )
             limits = limits_of(json.loads(granted))
-            self._facts = replace(facts, features=features, limits=limits)
-            before = dict(self.created)
-            await prove(self)
-            self.created.update(before)
-            self._facts = replace(self._facts, limits=limits.lowest(want.limits))
+            return await self._proven(facts, features, limits, want)
         except BaseException:
             self._drop()
+            self._facts = None
             raise
-        return self._facts
 
     def buffer(self, nbytes: int, usage: Usage) -> int:
-        """See `Port.buffer`. OutOfMemory comes with the next `read` of the buffer."""
+        """OutOfMemory comes with the next `read` of the buffer."""
         self._check_open("buffer")
-        rules.check_buffer(nbytes, usage, self.facts.limits)
-        size = rules.padded(nbytes)
+        made = rules.check_buffer(nbytes, usage, self.facts.limits)
         handle = self._handle("buffers")
-        self._now(f"buffer of {nbytes} bytes ({usage})", "buffer", handle, size, usage)
-        self._sizes[handle] = rules.BufferFacts(size, usage)
+        doing = f"buffer of {nbytes} bytes ({usage})"
+        self._now(doing, "buffer", handle, made.nbytes, usage)
+        self._tables.sizes[handle] = made
         return handle
 
     def write(self, handle: int, offset: int, data: memoryview) -> None:
-        """See `Port.write`. JavaScript borrows the bytes; the queue copies them."""
+        """JavaScript borrows the bytes; the queue copies them."""
         self._check_open("write")
-        flat, tail = rules.check_write(handle, offset, data, self._sizes)
+        flat, tail = rules.check_write(handle, offset, data, self._tables.sizes)
         doing = f"write {data.nbytes} bytes to buffer {handle}"
         if flat.nbytes:
             self._now(doing, "write", handle, offset, flat)
@@ -243,11 +197,9 @@ class BrowserPort:
     async def pipeline(
         self, source: str, layout: Sequence[Access], constants: Mapping[str, float]
     ) -> int:
-        """See `Port.pipeline`."""
         self._check_open("pipeline")
         order = tuple(layout)
-        rules.check_layout(order, self.facts.limits)
-        rules.check_workgroup(source, constants, self.facts.limits)
+        rules.check_pipeline(source, order, constants, self.facts.limits)
         self._must_be_able_to_wait("compile a shader", "compile_async")
         handle = self._handle("pipelines")
         await self._call(
@@ -260,11 +212,10 @@ class BrowserPort:
             self._deadline_ms,
             source=source,
         )
-        self._layouts[handle] = order
+        self._tables.layouts[handle] = order
         return handle
 
     def submit(self, commands: Sequence[Command]) -> None:
-        """See `Port.submit`."""
         self._check_open("submit")
         doing = f"submit {len(commands)} commands"
         known = self._ready.get(id(commands))
@@ -272,7 +223,7 @@ class BrowserPort:
             self._now(doing, "submit", known[1])
             return
         for command in commands:
-            rules.check_command(command, self._sizes, self._layouts, self.facts.limits)
+            self._tables.check(command, self.facts.limits)
         number = self._handle("lists")
         self._now(doing, "ready", number, json.dumps([plain(c) for c in commands]))
         self._now(doing, "submit", number)
@@ -286,9 +237,8 @@ class BrowserPort:
             self._js.forget(number)
 
     async def read(self, handle: int, offset: int, nbytes: int) -> memoryview:
-        """See `Port.read`."""
         self._check_open("read")
-        facts = rules.check_read(handle, offset, nbytes, self._sizes)
+        facts = rules.check_read(handle, offset, nbytes, self._tables.sizes)
         self._must_be_able_to_wait("read results", "run_async")
         out = np.empty(nbytes, np.uint8)
         await self._call(
@@ -304,24 +254,16 @@ class BrowserPort:
         return out.data
 
     def destroy(self, handle: int) -> None:
-        """See `Port.destroy`."""
-        if self._closed:
-            raise SessionClosed("destroy", "the port was closed", "", _OPEN_NEW)
-        if handle not in self.live:
-            raise DeviceError(f"destroy {handle}", "it is no live buffer or pipeline")
+        self._check_destroy(handle)
         for key in [k for k, r in self._ready.items() if handle in r[2]]:
             self._forget(key)
-        self._sizes.pop(handle, None)
-        self._layouts.pop(handle, None)
+        self._tables.forget(handle)
         self._js.free(handle)
 
     async def close(self) -> None:
-        """See `Port.close`."""
         if not self._closed:
             self._closed = True
             self._drop()
-
-    # --- crossing into JavaScript -----------------------------------------------
 
     @property
     def _deadline_ms(self) -> float:
@@ -356,15 +298,9 @@ class BrowserPort:
             raise must_await(doing, instead)
 
     def _check_open(self, verb: str) -> None:
-        if self._closed:
-            raise SessionClosed(verb, "the port was closed", "", _OPEN_NEW)
-        if self._js is None:
-            raise DeviceError(verb, "the port is not open", "", "await open() first")
-        self.lost = self.lost or str(self._js.lost)
-        if self.lost:
-            raise DeviceLost(
-                verb, f"the device was lost ({self.lost})", "", "open the device again"
-            )
+        if self._js is not None:
+            self.lost = self.lost or str(self._js.lost)
+        self._check_usable(verb, self._js)
 
     def _refuse(self, facts: DeviceFacts, want: Want) -> None:
         doing = "open the GPU of this tab"
@@ -391,14 +327,5 @@ class BrowserPort:
         if self._js is not None:
             self._js.close()
         self._js = None
-        self._sizes.clear()
-        self._layouts.clear()
+        self._tables.clear()
         self._ready.clear()
-
-    def _handle(self, kind: str) -> int:
-        self.created[kind] += 1
-        self._next += 1
-        return self._next - 1
-
-
-_OPEN_NEW = "open a new session for more work"

@@ -17,7 +17,8 @@ from rlxweb.errors import (
     OutOfMemory,
     ShaderRejected,
 )
-from rlxweb.gpu.port import Clear, Command, Copy, DeviceFacts, Dispatch
+from rlxweb.gpu.books import read_limits
+from rlxweb.gpu.port import Command, Copy, DeviceFacts, Dispatch
 from rlxweb.limits import Limits
 
 _SOFTWARE_NAMES = ("swiftshader", "llvmpipe", "lavapipe", "basic render")
@@ -73,10 +74,7 @@ def _camel(name: str) -> str:
 
 def limits_of(found: Mapping[str, int]) -> Limits:
     """Our limits from WebGPU's camel case names."""
-    limits = {f.name: int(found[_camel(f.name)]) for f in fields(Limits)}
-    for name in ("max_buffer_size", "max_storage_buffer_binding_size"):
-        limits[name] = limits[name] // 4 * 4
-    return Limits(**limits)
+    return read_limits({f.name: int(found[_camel(f.name)]) for f in fields(Limits)})
 
 
 def limits_to_ask(want: Limits, have: Limits) -> dict[str, int]:
@@ -96,12 +94,3 @@ def plain(command: Command) -> list[Any]:
         return ["c", source.handle, source.offset, *to]
     span = command.target
     return ["z", span.handle, span.offset, span.nbytes]
-
-
-def handles_of(command: Command) -> tuple[int, ...]:
-    """The buffers and pipeline a command uses."""
-    if isinstance(command, Dispatch):
-        return (command.pipeline, *(span.handle for span in command.bindings))
-    if isinstance(command, Clear):
-        return (command.target.handle,)
-    return command.source.handle, command.target

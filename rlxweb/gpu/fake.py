@@ -8,21 +8,19 @@ is pretended, so a time-out costs no time. Knows no tensor and no driver.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 from rlxweb.errors import (
     AdapterMissing,
-    DeviceError,
-    DeviceLost,
     GpuTimeout,
     OutOfMemory,
-    SessionClosed,
     ShaderRejected,
     UsageError,
 )
 from rlxweb.gpu import rules
+from rlxweb.gpu.books import Books
 from rlxweb.gpu.port import (
     Access,
     Clear,
@@ -92,7 +90,7 @@ class FakePipeline:
     constants: dict[str, float]
 
 
-class FakePort:
+class FakePort(Books):
     """The eight verbs over host memory.
 
     calls         the verbs called so far, in order
@@ -114,43 +112,22 @@ class FakePort:
     ) -> None:
         for failure in fail:
             _check_failure(failure)
-        self.deadline_s = deadline_s
+        super().__init__(deadline_s, "buffers", "pipelines", "bind_groups")
         self.calls: list[str] = []
         self.submissions: list[tuple[Command, ...]] = []
-        self.pipelines: dict[int, FakePipeline] = {}
-        self.created = {"buffers": 0, "pipelines": 0, "bind_groups": 0}
         self.clock_s = 0.0
-        self.lost = ""
         self._pending = list(fail)
         self._limits = limits or Limits()
         self._features = frozenset(features)
         self._kernels = dict(kernels or {})
-        self._facts: DeviceFacts | None = None
-        self._closed = False
         self._unseen = False
-        self._next = 1
-        self._bytes: dict[int, bytearray] = {}
-        self._sizes: dict[int, rules.BufferFacts] = {}
-        self._layouts: dict[int, tuple[Access, ...]] = {}
         self._groups: set[tuple[Range, ...]] = set()
-
-    @property
-    def facts(self) -> DeviceFacts:
-        if self._facts is None:
-            raise DeviceError("facts", "the port is not open", "", "await open() first")
-        return self._facts
-
-    @property
-    def live(self) -> Set[int]:
-        return self._sizes.keys() | self._layouts.keys()
-
-    # --- the eight verbs --------------------------------------------------------
+        self.pipelines: dict[int, FakePipeline] = self._tables.pipelines
+        self._bytes: dict[int, bytearray] = self._tables.buffers
 
     async def open(self, want: Want) -> DeviceFacts:
-        """See `Port.open`."""
         self._begin("open")
-        if self._facts is not None:
-            raise DeviceError("open", "the port is open already")
+        self._check_opening(self._facts)
         if want.backends and "fake" not in want.backends:
             raise AdapterMissing(
                 "open a GPU",
@@ -170,78 +147,60 @@ class FakePort:
         return self._facts
 
     def buffer(self, nbytes: int, usage: Usage) -> int:
-        """See `Port.buffer`."""
         self._begin("buffer")
-        rules.check_buffer(nbytes, usage, self.facts.limits)
+        made = rules.check_buffer(nbytes, usage, self.facts.limits)
         handle = self._handle("buffers")
-        size = rules.padded(nbytes)
-        self._bytes[handle] = bytearray(size)
-        self._sizes[handle] = rules.BufferFacts(size, usage)
+        self._bytes[handle] = bytearray(made.nbytes)
+        self._tables.sizes[handle] = made
         return handle
 
     def write(self, handle: int, offset: int, data: memoryview) -> None:
-        """See `Port.write`."""
         self._begin("write")
-        flat, tail = rules.check_write(handle, offset, data, self._sizes)
+        flat, tail = rules.check_write(handle, offset, data, self._tables.sizes)
         whole = bytes(flat) + tail
         self._bytes[handle][offset : offset + len(whole)] = whole
 
     async def pipeline(
         self, source: str, layout: Sequence[Access], constants: Mapping[str, float]
     ) -> int:
-        """See `Port.pipeline`."""
         self._begin("pipeline", source)
         order = tuple(layout)
-        rules.check_layout(order, self.facts.limits)
-        rules.check_workgroup(source, constants, self.facts.limits)
+        rules.check_pipeline(source, order, constants, self.facts.limits)
         if "fn main(" not in source:
             raise ShaderRejected(
                 "compile a shader", "there is no entry point `main`", source=source
             )
         handle = self._handle("pipelines")
-        self._layouts[handle] = order
+        self._tables.layouts[handle] = order
         self.pipelines[handle] = FakePipeline(source, order, dict(constants))
         return handle
 
     def submit(self, commands: Sequence[Command]) -> None:
-        """See `Port.submit`."""
         self._begin("submit")
         for command in commands:
-            rules.check_command(command, self._sizes, self._layouts, self.facts.limits)
+            self._tables.check(command, self.facts.limits)
         self.submissions.append(tuple(commands))
         for command in commands:
             self._execute(command)
 
     async def read(self, handle: int, offset: int, nbytes: int) -> memoryview:
-        """See `Port.read`."""
         self._begin("read")
-        rules.check_read(handle, offset, nbytes, self._sizes)
+        rules.check_read(handle, offset, nbytes, self._tables.sizes)
         return memoryview(bytearray(self._bytes[handle][offset : offset + nbytes]))
 
     def destroy(self, handle: int) -> None:
-        """See `Port.destroy`."""
         self.calls.append("destroy")
-        if self._closed:
-            raise SessionClosed("destroy", "the port was closed", "", _OPEN_NEW)
-        if handle not in self.live:
-            raise DeviceError(f"destroy {handle}", "it is no live buffer or pipeline")
-        self._bytes.pop(handle, None)
-        self._sizes.pop(handle, None)
-        self._layouts.pop(handle, None)
-        self.pipelines.pop(handle, None)
+        self._check_destroy(handle)
+        self._tables.forget(handle)
         self._groups = {
             key for key in self._groups if all(span.handle != handle for span in key)
         }
 
     async def close(self) -> None:
-        """See `Port.close`."""
         self.calls.append("close")
         self._closed = True
-        for table in (self._bytes, self._sizes, self._layouts, self.pipelines):
-            table.clear()
+        self._tables.clear()
         self._groups.clear()
-
-    # --- executing --------------------------------------------------------------
 
     def _execute(self, command: Command) -> None:
         if isinstance(command, Copy):
@@ -271,16 +230,9 @@ class FakePort:
             views.append(part if access == "write" else part.toreadonly())
         kernel(views, made.constants, command.grid)
 
-    # --- failing ----------------------------------------------------------------
-
     def _begin(self, verb: str, source: str = "") -> None:
         self.calls.append(verb)
-        if self._closed:
-            raise SessionClosed(verb, "the port was closed", "", _OPEN_NEW)
-        if self.lost:
-            raise DeviceLost(verb, f"the device was lost ({self.lost})", "", _REOPEN)
-        if verb != "open" and self._facts is None:
-            raise DeviceError(verb, "the port is not open", "", "await open() first")
+        self._check_usable(verb, verb if verb == "open" else self._facts)
         kind = self._due(verb)
         if kind is not None:
             self._strike(kind, verb, source)
@@ -320,7 +272,7 @@ class FakePort:
                 verb,
                 "the device did not finish its work",
                 f"deadline {self.deadline_s:g} s",
-                _REOPEN,
+                "open the device again",
             )
         if kind == "lost-unseen":
             self._unseen = True
@@ -329,12 +281,7 @@ class FakePort:
 
     def _lose(self, verb: str, why: str) -> None:
         self.lost = why
-        raise DeviceLost(verb, f"the device was lost ({why})", "", _REOPEN)
-
-    def _handle(self, kind: str) -> int:
-        self.created[kind] += 1
-        self._next += 1
-        return self._next - 1
+        raise self._gone(verb)
 
 
 def _check_failure(failure: Failure) -> None:
@@ -359,5 +306,3 @@ _LOSSES: dict[Kind, str] = {
     "map-rejected": "it refused to map a buffer",
     "short-read": "it mapped fewer bytes than asked for",
 }
-_OPEN_NEW = "open a new session for more work"
-_REOPEN = "open the device again"

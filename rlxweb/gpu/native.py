@@ -11,7 +11,7 @@ import ctypes
 import threading
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import cache
 from typing import Any
 
@@ -23,20 +23,13 @@ from rlxweb.errors import (
     DeviceLost,
     GpuTimeout,
     RlxError,
-    SessionClosed,
     ShaderRejected,
 )
 from rlxweb.gpu import adapters as choice
 from rlxweb.gpu import rules
-from rlxweb.gpu.binding import Binder, Tables
-from rlxweb.gpu.port import (
-    Access,
-    Command,
-    DeviceFacts,
-    Usage,
-    Want,
-)
-from rlxweb.gpu.proof import prove
+from rlxweb.gpu.binding import Binder
+from rlxweb.gpu.books import Books, Tables
+from rlxweb.gpu.port import Access, Command, DeviceFacts, Usage, Want
 from rlxweb.gpu.readback import Reader
 from rlxweb.gpu.translate import translate
 from rlxweb.gpu.waiting import Waits
@@ -86,7 +79,7 @@ def _stuck() -> list[Any]:
     return []
 
 
-class NativePort:
+class NativePort(Books):
     """The eight verbs over one wgpu device. Thread-safe: one lock around each verb.
 
     `created` counts the driver objects made so far; `lost` says why the device is lost,
@@ -94,17 +87,11 @@ class NativePort:
     """
 
     def __init__(self, deadline_s: float = 30.0) -> None:
-        self.deadline_s = deadline_s
-        self.lost = ""
-        self.created = {"buffers": 0, "pipelines": 0, "bind_groups": 0}
+        super().__init__(deadline_s, "buffers", "pipelines", "bind_groups")
         self._lock = threading.RLock()
-        self._closed = False
         self._hung = False
-        self._facts: DeviceFacts | None = None
-        self._next = 1
         self._adapter: Any = None
         self._device: Any = None
-        self._tables = Tables()
         self._binder: Any = None
         self._reader: Any = None
         self._waits = Waits(lambda: self.deadline_s)
@@ -113,25 +100,9 @@ class NativePort:
         self._running = _IDLE
         self._written: set[int] = set()
 
-    @property
-    def facts(self) -> DeviceFacts:
-        if self._facts is None:
-            raise DeviceError("facts", "the port is not open", "", "await open() first")
-        return self._facts
-
-    @property
-    def live(self) -> Set[int]:
-        return self._tables.sizes.keys() | self._tables.layouts.keys()
-
-    # --- the eight verbs --------------------------------------------------------
-
     async def open(self, want: Want) -> DeviceFacts:
-        """See `Port.open`."""
         with self._lock:
-            if self._closed:
-                raise SessionClosed("open", "the port was closed", "", _OPEN_NEW)
-            if self._device is not None:
-                raise DeviceError("open", "the port is open already")
+            self._check_opening(self._device)
             passed: list[tuple[str, str]] = []
             gone: RlxError | None = None
             for facts, native in choice.ranked(_natives(), want):
@@ -145,25 +116,23 @@ class NativePort:
                     why = str(error)
                     gone = error if isinstance(error, DeviceLost | GpuTimeout) else gone
                     self._drop()
-                    self.lost = ""
+                    self.lost, self._facts = "", None
                 passed.append((f"{facts.name} ({facts.backend})", why))
             raise gone or choice.missing(want, passed)
 
     def buffer(self, nbytes: int, usage: Usage) -> int:
-        """See `Port.buffer`."""
         with self._lock:
             self._check_open("buffer")
-            rules.check_buffer(nbytes, usage, self.facts.limits)
-            size = rules.padded(nbytes)
+            made = rules.check_buffer(nbytes, usage, self.facts.limits)
+            kind = _USAGES[usage]
             with self._ours(f"buffer of {nbytes} bytes ({usage})"):
-                native = self._device.create_buffer(size=size, usage=_USAGES[usage])
+                native = self._device.create_buffer(size=made.nbytes, usage=kind)
             handle = self._handle("buffers")
             self._tables.buffers[handle] = native
-            self._tables.sizes[handle] = rules.BufferFacts(size, usage)
+            self._tables.sizes[handle] = made
             return handle
 
     def write(self, handle: int, offset: int, data: memoryview) -> None:
-        """See `Port.write`."""
         with self._lock:
             self._check_open("write")
             flat, tail = rules.check_write(handle, offset, data, self._tables.sizes)
@@ -178,12 +147,10 @@ class NativePort:
     async def pipeline(
         self, source: str, layout: Sequence[Access], constants: Mapping[str, float]
     ) -> int:
-        """See `Port.pipeline`."""
         with self._lock:
             self._check_open("pipeline")
             order = tuple(layout)
-            rules.check_layout(order, self.facts.limits)
-            rules.check_workgroup(source, constants, self.facts.limits)
+            rules.check_pipeline(source, order, constants, self.facts.limits)
             with self._ours("compile a shader", ShaderRejected, source):
                 module = self._device.create_shader_module(code=source)
                 native = self._device.create_compute_pipeline(
@@ -200,7 +167,6 @@ class NativePort:
             return handle
 
     def submit(self, commands: Sequence[Command]) -> None:
-        """See `Port.submit`."""
         with self._lock:
             self._check_open("submit")
             with self._ours(f"submit {len(commands)} commands"):
@@ -208,7 +174,6 @@ class NativePort:
                 self._queue(encoded, handles)
 
     async def read(self, handle: int, offset: int, nbytes: int) -> memoryview:
-        """See `Port.read`."""
         with self._lock:
             self._check_open("read")
             facts = rules.check_read(handle, offset, nbytes, self._tables.sizes)
@@ -228,27 +193,16 @@ class NativePort:
             return out.data
 
     def destroy(self, handle: int) -> None:
-        """See `Port.destroy`."""
         with self._lock:
-            if self._closed:
-                raise SessionClosed("destroy", "the port was closed", "", _OPEN_NEW)
-            if handle not in self.live:
-                raise DeviceError(
-                    f"destroy {handle}", "it is no live buffer or pipeline"
-                )
+            self._check_destroy(handle)
             if not self.lost:
                 self._finish_waits("destroy")
-            tables = self._tables
             self._binder.forget(handle)
-            tables.sizes.pop(handle, None)
-            tables.layouts.pop(handle, None)
-            tables.pipelines.pop(handle, None)
-            native = tables.buffers.pop(handle, None)
+            native = self._tables.forget(handle)
             if native is not None and not self.lost:
                 native.destroy()
 
     async def close(self) -> None:
-        """See `Port.close`."""
         with self._lock:
             if self._closed:
                 return
@@ -268,8 +222,6 @@ class NativePort:
             finally:
                 self._drop()
 
-    # --- opening and ending -----------------------------------------------------
-
     async def _take(self, facts: DeviceFacts, native: Any, want: Want) -> DeviceFacts:
         """Open one adapter and prove it."""
         self._adapter = native
@@ -280,11 +232,11 @@ class NativePort:
             # one of them may hang.
             self._waits.call(lambda: self._request(native, features, asked))
             granted = choice.limits_of(self._device.limits)
-        # Proven at full limits, since a shrunk record may be too small for the proof.
-        self._facts = replace(facts, features=features, limits=granted)
-        await self._prove()
-        self._facts = replace(self._facts, limits=granted.lowest(want.limits))
-        return self._facts
+        self._reader = Reader(
+            self._device, self._waits, lambda c: self._queue(c, _STAGED)
+        )
+        self._binder = Binder(self._device, self._tables, self.created)
+        return await self._proven(facts, features, granted, want)
 
     def _request(self, native: Any, features: Set[str], limits: Limits) -> None:
         self._device = native.request_device_sync(
@@ -294,15 +246,6 @@ class NativePort:
                 for f in fields(Limits)
             },
         )
-
-    async def _prove(self) -> None:
-        before = dict(self.created)
-        self._reader = Reader(
-            self._device, self._waits, lambda c: self._queue(c, _STAGED)
-        )
-        self._binder = Binder(self._device, self._tables, self.created)
-        await prove(self)
-        self.created.update(before)
 
     def _drop(self) -> None:
         """Let go of every native object; of a device that hangs, without freeing it."""
@@ -321,17 +264,8 @@ class NativePort:
         self._running, self._hung = _IDLE, False
         self._written.clear()
 
-    # --- checks at the boundary -------------------------------------------------
-
     def _check_open(self, verb: str) -> None:
-        if self._closed:
-            raise SessionClosed(verb, "the port was closed", "", _OPEN_NEW)
-        if self.lost:
-            raise DeviceLost(
-                verb, f"the device was lost ({self.lost})", "", "open the device again"
-            )
-        if self._device is None:
-            raise DeviceError(verb, "the port is not open", "", "await open() first")
+        self._check_usable(verb, self._device)
         self._finish_waits(verb)
 
     def _finish_waits(self, verb: str) -> None:
@@ -353,17 +287,9 @@ class NativePort:
         self._reader.drain()
         self._running = _IDLE
 
-    def _handle(self, kind: str) -> int:
-        self.created[kind] += 1
-        self._next += 1
-        return self._next - 1
-
     @contextmanager
     def _ours(
-        self,
-        doing: str,
-        otherwise: type[DeviceError] = DeviceError,
-        source: str = "",
+        self, doing: str, otherwise: type[DeviceError] = DeviceError, source: str = ""
     ) -> Iterator[None]:
         """Turn whatever wgpu raises into one of our errors."""
         try:
@@ -381,6 +307,5 @@ class NativePort:
             raise ours from error
 
 
-_OPEN_NEW = "open a new session for more work"
 _IDLE = frozenset({0})
 _STAGED: frozenset[int] = frozenset()

@@ -34,8 +34,8 @@ def padded(nbytes: int) -> int:
     return max(4, (nbytes + 3) // 4 * 4)
 
 
-def check_buffer(nbytes: int, usage: Usage, limits: Limits) -> None:
-    """A buffer that can be made. Errors  DeviceError, LimitExceeded."""
+def check_buffer(nbytes: int, usage: Usage, limits: Limits) -> BufferFacts:
+    """The facts of a buffer that can be made. Errors  DeviceError, LimitExceeded."""
     doing = f"buffer of {nbytes} bytes ({usage})"
     if usage not in USAGES:
         raise DeviceError(
@@ -43,14 +43,31 @@ def check_buffer(nbytes: int, usage: Usage, limits: Limits) -> None:
         )
     if nbytes < 0:
         raise DeviceError(doing, "the size is negative", "sizes are 0 or more bytes")
-    if padded(nbytes) > limits.max_buffer_size:
-        raise LimitExceeded(
-            doing,
-            "the buffer is too large for this device",
-            f"needs {padded(nbytes)} bytes, max_buffer_size is "
-            f"{limits.max_buffer_size}",
-            "split the work over several buffers",
-        )
+    size = padded(nbytes)
+    if size > limits.max_buffer_size:
+        problem = "the buffer is too large for this device"
+        hint = "split the work over several buffers"
+        needs = f"{size} bytes"
+        raise _beyond("max_buffer_size", limits, needs, doing, problem, hint)
+    return BufferFacts(size, usage)
+
+
+def _beyond(
+    limit: str, limits: Limits, needs: object, doing: str, problem: str, hint: str
+) -> LimitExceeded:
+    rule = f"needs {needs}, {limit} is {getattr(limits, limit)}"
+    return LimitExceeded(doing, problem, rule, hint)
+
+
+def check_pipeline(
+    source: str,
+    layout: Sequence[Access],
+    constants: Mapping[str, float],
+    limits: Limits,
+) -> None:
+    """What a pipeline is made of. Errors  DeviceError, LimitExceeded."""
+    check_layout(layout, limits)
+    check_workgroup(source, constants, limits)
 
 
 def check_layout(layout: Sequence[Access], limits: Limits) -> None:
@@ -72,13 +89,9 @@ def check_layout(layout: Sequence[Access], limits: Limits) -> None:
         )
     storage = len(layout) - list(layout).count("uniform")
     if storage > limits.max_storage_buffers_per_shader_stage:
-        raise LimitExceeded(
-            doing,
-            "too many storage buffers in one shader",
-            f"needs {storage}, max_storage_buffers_per_shader_stage is "
-            f"{limits.max_storage_buffers_per_shader_stage}",
-            "split the step",
-        )
+        limit = "max_storage_buffers_per_shader_stage"
+        problem, hint = "too many storage buffers in one shader", "split the step"
+        raise _beyond(limit, limits, storage, doing, problem, hint)
 
 
 def check_workgroup(
@@ -98,21 +111,14 @@ def check_workgroup(
     if not all(part.isdigit() or part in known for part in parts):
         return
     size = [int(part) if part.isdigit() else known[part] for part in parts]
-    for name, needs, most in (
-        ("workgroup_size_x", size[0], limits.max_compute_workgroup_size_x),
-        (
-            "invocations_per_workgroup",
-            prod(size),
-            limits.max_compute_invocations_per_workgroup,
-        ),
+    for limit, needs in (
+        ("max_compute_workgroup_size_x", size[0]),
+        ("max_compute_invocations_per_workgroup", prod(size)),
     ):
-        if needs > most:
-            raise LimitExceeded(
-                "compile a shader",
-                f"the workgroup {tuple(size)} is too large for this device",
-                f"needs {needs}, max_compute_{name} is {most}",
-                "use a smaller workgroup",
-            )
+        if needs > getattr(limits, limit):
+            problem = f"the workgroup {tuple(size)} is too large for this device"
+            doing, hint = "compile a shader", "use a smaller workgroup"
+            raise _beyond(limit, limits, needs, doing, problem, hint)
 
 
 def check_span(
@@ -122,9 +128,7 @@ def check_span(
 
     Errors   DeviceError.
     """
-    facts = buffers.get(span.handle)
-    if facts is None:
-        raise DeviceError(doing, f"{span.handle} is no live buffer", "", _NO_BUFFER)
+    facts = _live(doing, span, buffers)
     if usages and facts.usage not in usages:
         raise DeviceError(
             doing,
@@ -202,12 +206,18 @@ def check_command(
 def _check_host(
     doing: str, span: Range, buffers: Mapping[int, BufferFacts]
 ) -> BufferFacts:
-    facts = buffers.get(span.handle)
-    if facts is None:
-        raise DeviceError(doing, f"{span.handle} is no live buffer", "", _NO_BUFFER)
+    facts = _live(doing, span, buffers)
     if span.nbytes < 0:
         raise DeviceError(doing, f"negative length {span.nbytes}", "lengths are >= 0")
     _check_inside(doing, span, facts)
+    return facts
+
+
+def _live(doing: str, span: Range, buffers: Mapping[int, BufferFacts]) -> BufferFacts:
+    facts = buffers.get(span.handle)
+    if facts is None:
+        hint = "it was never made here, or it was destroyed"
+        raise DeviceError(doing, f"{span.handle} is no live buffer", "", hint)
     return facts
 
 
@@ -255,14 +265,12 @@ def _check_dispatch(
     _check_aliasing(doing, command.bindings, layout)
     if len(command.grid) != 3 or min(command.grid) < 0:
         raise DeviceError(doing, f"grid {command.grid}", "a grid is 3 counts >= 0")
-    if max(command.grid) > limits.max_compute_workgroups_per_dimension:
-        raise LimitExceeded(
-            doing,
-            f"the grid {command.grid} is too large for this device",
-            f"needs {max(command.grid)}, max_compute_workgroups_per_dimension is "
-            f"{limits.max_compute_workgroups_per_dimension}",
-            "fold the grid or split the step",
-        )
+    most = max(command.grid)
+    if most > limits.max_compute_workgroups_per_dimension:
+        limit = "max_compute_workgroups_per_dimension"
+        problem = f"the grid {command.grid} is too large for this device"
+        hint = "fold the grid or split the step"
+        raise _beyond(limit, limits, most, doing, problem, hint)
 
 
 def _check_binding(
@@ -272,32 +280,21 @@ def _check_binding(
     buffers: Mapping[int, BufferFacts],
     limits: Limits,
 ) -> None:
-    uniform = access == "uniform"
-    check_span(doing, span, buffers, "uniform" if uniform else "storage")
-    kind = "uniform" if uniform else "storage"
-    step = (
-        limits.min_uniform_buffer_offset_alignment
-        if uniform
-        else limits.min_storage_buffer_offset_alignment
-    )
-    most = (
-        limits.max_uniform_buffer_binding_size
-        if uniform
-        else limits.max_storage_buffer_binding_size
-    )
+    kind: Usage = "uniform" if access == "uniform" else "storage"
+    check_span(doing, span, buffers, kind)
+    rule = f"min_{kind}_buffer_offset_alignment"
+    step = getattr(limits, rule)
     if span.offset % step:
         raise DeviceError(
             doing,
             f"offset {span.offset} in buffer {span.handle} is not aligned",
-            f"min_{kind}_buffer_offset_alignment is {step}",
+            f"{rule} is {step}",
         )
-    if span.nbytes > most:
-        raise LimitExceeded(
-            doing,
-            f"a binding of buffer {span.handle} is too large for this device",
-            f"needs {span.nbytes} bytes, max_{kind}_buffer_binding_size is {most}",
-            "bind ranges or split the step",
-        )
+    limit = f"max_{kind}_buffer_binding_size"
+    if span.nbytes > getattr(limits, limit):
+        problem = f"a binding of buffer {span.handle} is too large for this device"
+        needs, hint = f"{span.nbytes} bytes", "bind ranges or split the step"
+        raise _beyond(limit, limits, needs, doing, problem, hint)
 
 
 def _check_aliasing(
@@ -334,4 +331,3 @@ def _check_aliasing(
 
 _SIZE = re.compile(r"@workgroup_size\(([^()]*)\)")
 _OVERRIDE = re.compile(r"\boverride\s+(\w+)\s*:\s*[ui]32\s*=\s*(\d+)[ui]?\s*;")
-_NO_BUFFER = "it was never made here, or it was destroyed"

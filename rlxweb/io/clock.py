@@ -14,19 +14,15 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from rlxweb.io.contents import SampleReader
+
 _NAMES = ("time", "t", "timestamp", "timestamps", "seconds")
 _UNITS = {"": 1.0, "s": 1.0, "sec": 1.0, "seconds": 1.0, "ms": 1e-3, "us": 1e-6}
 _ROWS = 4096
 
 
-class Rows(Protocol):
-    """What the clock needs of a table."""
-
-    def parse(
-        self, columns: tuple[int, ...], start: int, stop: int
-    ) -> npt.NDArray[np.float64]:
-        """Numbers of some columns, (columns, rows)."""
-        ...
+class Rows(SampleReader, Protocol):
+    """What the clock needs of a table; its samples are float64."""
 
     def cell(self, row: int, column: int) -> str:
         """The text of one cell."""
@@ -61,11 +57,12 @@ def find_rate(rows: Rows, column: int, scale: float, n_rows: int) -> Clock:
     """The rate of an evenly spaced clock column."""
     if n_rows < 2:
         return Clock(problem="has a single row")
-    digits = _resolution([rows.cell(r, column) for r in _probe(n_rows)])
+    probe = [*range(min(32, n_rows)), n_rows - 1]
+    digits = _resolution([rows.cell(row, column) for row in probe])
     if digits is None:
         return Clock(problem="is not a number of seconds")
-    first = float(rows.parse((column,), 0, 1)[0, 0])
-    last = float(rows.parse((column,), n_rows - 1, n_rows)[0, 0])
+    first = float(rows.read((column,), 0, 1)[0, 0])
+    last = float(rows.read((column,), n_rows - 1, n_rows)[0, 0])
     step = (last - first) / (n_rows - 1)
     if not np.isfinite(step) or step <= 0:
         return Clock(problem="does not rise")
@@ -101,7 +98,7 @@ def _follow(
     high = -low
     first = 0.0
     for at in range(0, n_rows, _ROWS):
-        times = rows.parse((column,), at, min(at + _ROWS, n_rows))[0]
+        times = rows.read((column,), at, min(at + _ROWS, n_rows))[0]
         first = first if at else float(times[0])
         off = times - first - lines[:, None] * np.arange(at, at + len(times))
         lowest = np.minimum(low[:, None], np.minimum.accumulate(off, axis=1))
@@ -118,10 +115,6 @@ def _whole(fs: float, error: float) -> float:
     """The whole number that explains `fs` as well, or `fs`."""
     whole = round(fs)
     return float(whole) if whole and abs(fs - whole) <= fs * max(error, 1e-9) else fs
-
-
-def _probe(n_rows: int) -> list[int]:
-    return [*range(min(32, n_rows)), n_rows - 1]
 
 
 def _resolution(texts: list[str]) -> float | None:

@@ -8,14 +8,16 @@ what rate holds is decided above, in `choose` and `dispatch`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 Samples = npt.NDArray[np.generic]
 
-ARRAY_DTYPES = ("i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8")
+Layout = Literal["channels-first", "samples-first"]
+LAYOUTS: tuple[Layout, ...] = ("channels-first", "samples-first")
+"""Of a 2-D array: which axis is which."""
 
 
 class SampleReader(Protocol):

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from rlxweb.errors import RecordingError
 from rlxweb.io.channels import TRIGGER_REASON, is_trigger
 from rlxweb.io.clock import Clock, clock_scale, find_rate
-from rlxweb.io.contents import Contents, Found, Samples, Stream
+from rlxweb.io.contents import Contents, Found, Stream
 from rlxweb.io.source import ByteSource
 
 _ROWS = 1024
@@ -25,6 +25,7 @@ _PIECE_NBYTES = 1 << 20
 _HEAD_NBYTES = 1 << 20
 _HEAD_LINES = 256
 _LONGEST_NBYTES = 256 << 20
+_POINTS = "write decimal points, not commas"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,20 +40,17 @@ class _Table:
     starts: array[int]
     end: int
 
-    def parse(
-        self, columns: tuple[int, ...], start: int, stop: int
+    def read(
+        self, channels: tuple[int, ...], start: int, stop: int
     ) -> npt.NDArray[np.float64]:
         """Rows [start, stop) of some columns, (columns, rows)."""
-        out = np.empty((len(columns), stop - start), np.float64)
+        out = np.empty((len(channels), stop - start), np.float64)
         for part in range(start // _ROWS, -(-stop // _ROWS)):
             at = part * _ROWS
             first, past = max(start, at), min(stop, at + _ROWS)
             lines = self._lines(part)[first - at : past - at]
-            out[:, first - start : past - start] = self._cells(lines, columns, first).T
+            out[:, first - start : past - start] = self._cells(lines, channels, first).T
         return out
-
-    def read(self, channels: tuple[int, ...], start: int, stop: int) -> Samples:
-        return self.parse(channels, start, stop)
 
     def cell(self, row: int, column: int) -> str:
         """The text of one cell."""
@@ -98,8 +96,7 @@ class _Table:
             cells = _split(line, self.delimiter)
             where = f"line {self.first_line + first + row}"
             if len(cells) != self.n_columns or not line.strip():
-                raise RecordingError(
-                    self.source.doing,
+                raise self.source.error(
                     f"{where} has {len(cells) if line.strip() else 0} cells",
                     f"every row has {self.n_columns}",
                     "the table may be cut short or mixed; repair that line",
@@ -113,16 +110,10 @@ class _Table:
 
     def _bad_cell(self, where: str, column: int, text: str) -> RecordingError:
         comma = self.delimiter != "," and number(text.replace(",", ".")) is not None
-        hint = (
-            "write decimal points, not commas"
-            if comma
-            else "write nan for a missing value"
-        )
-        return RecordingError(
-            self.source.doing,
+        return self.source.error(
             f"{where}, column {column + 1}: {text.strip()[:40]!r} is no number",
             "cells of a channel are numbers",
-            hint,
+            _POINTS if comma else "write nan for a missing value",
         )
 
 
@@ -135,8 +126,7 @@ def read_csv(source: ByteSource) -> Contents:
     skip, names, delimiter = _header(source, lines)
     cells = _split(lines[skip], delimiter)
     if names and len(names) != len(cells):
-        raise RecordingError(
-            source.doing,
+        raise source.error(
             f"its header names {len(names)} columns, its first row has {len(cells)}",
             "one name per column",
         )
@@ -186,9 +176,6 @@ def _split(line: str, delimiter: str) -> list[str]:
     return next(csv.reader([line], delimiter=delimiter), [""])
 
 
-# --- the head of the file -----------------------------------------------------------
-
-
 def _head(source: ByteSource) -> tuple[list[str], list[int]]:
     """The first whole lines as text, and the offset of each."""
     raw = source.head(_HEAD_NBYTES)
@@ -206,8 +193,7 @@ def _head(source: ByteSource) -> tuple[list[str], list[int]]:
         offsets.append(at)
         at += len(line) + 1
     if not lines or "\r" in lines[0]:
-        raise RecordingError(
-            source.doing,
+        raise source.error(
             "its first line does not end",
             f"lines end with a line feed and are shorter than {_HEAD_NBYTES} bytes",
             "save the table with ordinary line ends",
@@ -233,19 +219,18 @@ def _header(source: ByteSource, lines: list[str]) -> tuple[int, list[str], str]:
     if _is_header(first, second):
         names, first = first, second
         skip += 1
-    elif len(_split(remark, delimiter)) == len(first) and not _is_row(
-        _split(remark, delimiter)
-    ):
-        names = _split(remark, delimiter)
+    else:
+        remarked = _split(remark, delimiter)
+        if len(remarked) == len(first) and not _is_row(remarked):
+            names = remarked
     if not _is_row(first):
         comma = delimiter != "," and _is_row(
             [cell.replace(",", ".") for cell in first + second]
         )
-        raise RecordingError(
-            source.doing,
+        raise source.error(
             "no row of numbers in it",
             "a header line at most, then a row of numbers per sample",
-            "write decimal points, not commas" if comma else "is it a recording?",
+            _POINTS if comma else "is it a recording?",
         )
     return skip, [name.strip() for name in names], delimiter
 
@@ -273,9 +258,6 @@ def _is_header(first: list[str], second: list[str]) -> bool:
     )
 
 
-# --- the index ----------------------------------------------------------------------
-
-
 def _index(
     source: ByteSource, delimiter: str, skip: int, n_columns: int, begin: int
 ) -> _Table:
@@ -293,8 +275,7 @@ def _index(
         (b - a for a, b in zip(starts, [*starts[1:], end], strict=True)), default=0
     )
     if longest > _LONGEST_NBYTES:
-        raise RecordingError(
-            source.doing,
+        raise source.error(
             "its rows are too long to be a table of samples",
             f"{longest} bytes in {_ROWS} rows, {_LONGEST_NBYTES} allowed",
         )

@@ -56,11 +56,7 @@ _MONTAGE: Mapping[str, tuple[tuple[float, float], ...]] = {
 
 
 def write_demo_recording(
-    path: str | os.PathLike[str],
-    *,
-    seconds: int = 60,
-    fs: int = 256,
-    seed: int = _SEED,
+    path: str | os.PathLike[str], *, seconds: int = 60, fs: int = 256, seed: int = _SEED
 ) -> DemoTruth:
     """Write the demo recording, 8 EEG channels and annotations, as EDF+.
 

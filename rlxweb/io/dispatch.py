@@ -12,25 +12,19 @@ from collections.abc import Sequence
 from pathlib import PurePath
 
 from rlxweb.errors import RecordingError, UsageError
-from rlxweb.io import npy
 from rlxweb.io.channels import choose_channels, unique_names
-from rlxweb.io.contents import Contents, Stream
-from rlxweb.io.csv_table import read_csv
-from rlxweb.io.edf import read_edf
-from rlxweb.io.edf_header import BDF_MAGIC, EDF_MAGIC
-from rlxweb.io.npz import read_npz
+from rlxweb.io.contents import LAYOUTS, Contents, Layout, Stream
 from rlxweb.io.recording import Channel, Group, Recording
 from rlxweb.io.source import ByteSource, open_source
-from rlxweb.io.wav import read_wav
 
 _MAGIC = (
-    (EDF_MAGIC, "EDF"),
-    (BDF_MAGIC, "BDF"),
+    (b"0       ", "EDF"),
+    (b"\xffBIOSEMI", "BDF"),
     (b"RIFF", "WAV"),
     (b"RF64", "WAV"),
     (b"BW64", "WAV"),
     (b"RIFX", "WAV"),
-    (npy.MAGIC, "NPY"),
+    (b"\x93NUMPY", "NPY"),
     (b"PK\x03\x04", "NPZ"),
     (b"PK\x05\x06", "NPZ"),
 )
@@ -48,13 +42,7 @@ _FOREIGN = (
     (b"\xff\xfe", "UTF-16 text"),
     (b"\xfe\xff", "UTF-16 text"),
 )
-_BY_SUFFIX = {
-    ".edf": "EDF",
-    ".bdf": "BDF",
-    ".wav": "WAV",
-    ".npy": "NPY",
-    ".npz": "NPZ",
-}
+_BY_SUFFIX = {f".{kind.lower()}": kind for kind in ("EDF", "BDF", "WAV", "NPY", "NPZ")}
 _SNIFF_NBYTES = 4096
 _CONTROL = frozenset(range(32)) - frozenset(b"\t\n\r\f")
 
@@ -65,7 +53,7 @@ def open_recording(
     fs: float | None = None,
     channels: str | Sequence[str] | None = None,
     array: str | None = None,
-    layout: npy.Layout | None = None,
+    layout: Layout | None = None,
 ) -> Recording:
     """Open an EDF, BDF, WAV, NPY, NPZ or CSV file as groups of channels.
 
@@ -85,11 +73,9 @@ def open_recording(
     try:
         kind = _detect(source)
         _check_applies(source, kind, array, layout)
-        if kind == "NPZ":
-            contents, opened = read_npz(source, array, layout or "channels-first")
+        contents, opened = _read(source, kind, array, layout or "channels-first")
+        if opened is not source:
             source.close()
-        else:
-            contents = _read(source, kind, layout)
         wanted = [channels] if isinstance(channels, str) else channels
         return _assemble(opened, contents, fs, wanted)
     except BaseException:
@@ -98,25 +84,39 @@ def open_recording(
         raise
 
 
-def _read(source: ByteSource, kind: str, layout: npy.Layout | None) -> Contents:
+def _read(
+    source: ByteSource, kind: str, array: str | None, layout: Layout
+) -> tuple[Contents, ByteSource]:
+    """What is in it and the file to read from; loads that format's reader alone."""
+    if kind == "NPZ":
+        from rlxweb.io.npz import read_npz
+
+        return read_npz(source, array, layout)
     if kind == "NPY":
-        return npy.read_npy(source, layout or "channels-first")
-    read = {"EDF": read_edf, "BDF": read_edf, "WAV": read_wav, "CSV": read_csv}
-    return read[kind](source)
+        from rlxweb.io.npy import read_npy
+
+        return read_npy(source, layout), source
+    if kind == "WAV":
+        from rlxweb.io.wav import read_wav as read
+    elif kind == "CSV":
+        from rlxweb.io.csv_table import read_csv as read
+    else:
+        from rlxweb.io.edf import read_edf as read
+    return read(source), source
 
 
-def _check_arguments(fs: float | None, layout: npy.Layout | None) -> None:
+def _check_arguments(fs: float | None, layout: Layout | None) -> None:
     if fs is not None and not (
         isinstance(fs, int | float) and math.isfinite(fs) and fs > 0
     ):
         raise UsageError(
             "opening a recording", f"fs is {fs!r}", "a finite rate above 0 Hz"
         )
-    if layout is not None and layout not in npy.LAYOUTS:
+    if layout is not None and layout not in LAYOUTS:
         raise UsageError(
             "opening a recording",
             f"layout is {layout!r}",
-            f"one of {', '.join(npy.LAYOUTS)}",
+            f"one of {', '.join(LAYOUTS)}",
         )
 
 
@@ -135,9 +135,6 @@ def _check_applies(
         )
 
 
-# --- what kind of file ----------------------------------------------------------------
-
-
 def _detect(source: ByteSource) -> str:
     """The format, by the first bytes; text is taken for a table."""
     head = source.head(_SNIFF_NBYTES)
@@ -149,28 +146,18 @@ def _detect(source: ByteSource) -> str:
             raise _unknown(source, f"it is {what}")
     suffix = PurePath(source.name).suffix.lower()
     if suffix in _BY_SUFFIX:
-        raise _unknown(
-            source,
-            f"it is named {suffix} but does not begin like {_BY_SUFFIX[suffix]} "
-            f"(first bytes {head[:8]!r})",
-        )
-    if not _CONTROL.isdisjoint(head):
-        raise _unknown(
-            source, f"it is no format rlxweb reads (first bytes {head[:8]!r})"
-        )
-    return "CSV"
+        problem = f"it is named {suffix} but does not begin like {_BY_SUFFIX[suffix]}"
+    elif not _CONTROL.isdisjoint(head):
+        problem = "it is no format rlxweb reads"
+    else:
+        return "CSV"
+    raise _unknown(source, f"{problem} (first bytes {head[:8]!r})")
 
 
 def _unknown(source: ByteSource, problem: str) -> RecordingError:
-    return RecordingError(
-        source.doing,
-        problem,
-        "rlxweb reads EDF, BDF, WAV, NPY, NPZ and CSV",
-        "convert it first",
+    return source.error(
+        problem, "rlxweb reads EDF, BDF, WAV, NPY, NPZ and CSV", "convert it first"
     )
-
-
-# --- groups ---------------------------------------------------------------------------
 
 
 def _assemble(
@@ -189,8 +176,8 @@ def _assemble(
         if not mine:
             continue
         if stream.n_samples == 0:
-            raise RecordingError(
-                source.doing, "it holds no samples", f"{len(mine)} channels, 0 samples"
+            raise source.error(
+                "it holds no samples", f"{len(mine)} channels, 0 samples"
             )
         groups.append(
             Group(
@@ -218,16 +205,14 @@ def _rate(
     """The rate of a stream: the file's own, else the caller's; both must agree."""
     if stream.fs is None:
         if fs is None:
-            raise RecordingError(
-                source.doing,
+            raise source.error(
                 "its sampling rate is unknown",
                 contents.rate_note or f"{contents.format} files carry none",
                 "give it: --fs HZ (fs= in Python)",
             )
         return float(fs)
     if fs is not None and not math.isclose(fs, stream.fs, rel_tol=stream.tolerance):
-        raise RecordingError(
-            source.doing,
+        raise source.error(
             f"fs={fs:g} was given, the file says {stream.fs:.10g} Hz",
             "a file's own rate is never overruled",
             "leave fs out",

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.errors import RecordingError
 from rlxweb.io.channels import TRIGGER_REASON, is_trigger
 from rlxweb.io.contents import Contents, Found, Samples, Stream
 from rlxweb.io.edf_header import Header, Signal, parse_header
@@ -134,8 +133,7 @@ def _check_contiguous(source: ByteSource, header: Header) -> None:
     """Each record must begin where the one before ended, to half a sample."""
     keeper = next((s for s in header.signals if s.is_annotation), None)
     if keeper is None:
-        raise RecordingError(
-            source.doing,
+        raise source.error(
             f"an {header.version} file without an annotation channel",
             "its records carry their times there",
         )
@@ -147,8 +145,7 @@ def _check_contiguous(source: ByteSource, header: Header) -> None:
         origin = onset if record == 0 else origin
         expected = origin + record * header.record_s
         if abs(onset - expected) > slack:
-            raise RecordingError(
-                source.doing,
+            raise source.error(
                 f"the recording has a gap: data record {record} begins at {onset:g} s "
                 f"where {expected:g} s would go on",
                 "a spectrum is not averaged over gaps",
@@ -164,8 +161,7 @@ def _onset(source: ByteSource, header: Header, keeper: Signal, record: int) -> f
     )
     match = _ONSET.match(raw)
     if match is None:
-        raise RecordingError(
-            source.doing,
-            f"data record {record} of the {header.version} file carries no time",
+        raise source.error(
+            f"data record {record} of the {header.version} file carries no time"
         )
     return float(match.group(1))

@@ -14,7 +14,6 @@ from rlxweb.errors import RecordingError
 from rlxweb.io.source import ByteSource
 
 BDF_MAGIC = b"\xffBIOSEMI"
-EDF_MAGIC = b"0       "
 _MOST_SIGNALS = 9999
 _SHORTEST_S = 1e-6
 # Widths of the signal fields, in their order; each column has one entry per signal.
@@ -151,16 +150,14 @@ def _check_duration(source: ByteSource, header: Header) -> None:
     """Records of annotations alone may last 0 s, records of signals may not."""
     has_signal = any(s.samples and not s.is_annotation for s in header.signals)
     if has_signal and header.record_s < _SHORTEST_S:
-        raise RecordingError(
-            source.doing,
+        raise source.error(
             f"its data records last {header.record_s:g} s",
             f"at least {_SHORTEST_S:g} s when there are signals",
         )
 
 
 def _short_header(source: ByteSource, kind: str, needs: int) -> RecordingError:
-    return RecordingError(
-        source.doing,
+    return source.error(
         f"the {kind} header is cut short",
         f"{needs} bytes needed, {source.nbytes} are there",
         "copy the file again from where it came",
@@ -172,9 +169,7 @@ def _int(source: ByteSource, what: str, field: bytes, low: int, high: int) -> in
     value = int(text) if re.fullmatch(r"[+-]?[0-9]+", text) else None
     if value is None or not low <= value <= high:
         allowed = str(low) if low == high else f"{low} … {high}"
-        raise RecordingError(
-            source.doing, f"its header gives {text!r} as {what}", f"allowed {allowed}"
-        )
+        raise source.error(f"its header gives {text!r} as {what}", f"allowed {allowed}")
     return value
 
 
@@ -185,9 +180,7 @@ def _seconds(source: ByteSource, field: bytes) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value) or value < 0:
-        raise RecordingError(
-            source.doing, f"its header gives {text!r} as the length of a data record"
-        )
+        raise source.error(f"its header gives {text!r} as the length of a data record")
     return value
 
 
@@ -197,8 +190,7 @@ def _check_size(source: ByteSource, header: Header) -> None:
     if source.nbytes == needs:
         return
     cut = source.nbytes < needs
-    raise RecordingError(
-        source.doing,
+    raise source.error(
         "the file is cut short" if cut else "the file is longer than its header says",
         f"{header.n_records} data records need {needs} bytes, {source.nbytes} are "
         "there",

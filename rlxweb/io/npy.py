@@ -12,18 +12,13 @@ import math
 import warnings
 from dataclasses import dataclass
 from tokenize import TokenError
-from typing import Literal
 
 import numpy as np
 
-from rlxweb.errors import RecordingError
-from rlxweb.io.contents import ARRAY_DTYPES, Contents, Found, Samples, Stream
+from rlxweb.io.contents import Contents, Found, Layout, Samples, Stream
 from rlxweb.io.source import ByteSource
 
-Layout = Literal["channels-first", "samples-first"]
-LAYOUTS: tuple[Layout, ...] = ("channels-first", "samples-first")
-MAGIC = b"\x93NUMPY"
-
+_DTYPES = ("i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8")
 # NumPy itself refuses longer headers than 10,000 characters.
 _HEADER_NBYTES = 1 << 16
 # The header is a Python literal; NumPy passes on whatever a broken one provokes.
@@ -52,8 +47,8 @@ class NpyHeader:
         return math.prod(self.shape) * self.dtype.itemsize
 
 
-def parse_header(head: bytes, doing: str) -> NpyHeader:
-    """The header in the first bytes of an NPY file.
+def parse_header(head: bytes, source: ByteSource) -> NpyHeader:
+    """The header in the first bytes of an NPY file; `source` is what errors name.
 
     Errors   RecordingError when it is cut, broken or of an unknown version.
     """
@@ -72,13 +67,12 @@ def parse_header(head: bytes, doing: str) -> NpyHeader:
             shape, is_fortran, dtype = parse(stream)
     except _PARSER_ERRORS as error:
         first = (str(error) or "it is cut short").splitlines()[0]
-        raise RecordingError(
-            doing,
+        raise source.error(
             f"its NPY header cannot be read ({first})",
             hint="write it again with numpy.save",
         ) from error
     if any(not 0 <= dim < 1 << 60 for dim in shape):
-        raise RecordingError(doing, f"its NPY header says shape {shape}")
+        raise source.error(f"its NPY header says shape {shape}")
     return NpyHeader(tuple(map(int, shape)), bool(is_fortran), dtype, stream.tell())
 
 
@@ -92,13 +86,12 @@ def read_npy(
 
     Errors   RecordingError for a cut file, a dtype without samples, a rank above 2.
     """
-    header = parse_header(source.head(_HEADER_NBYTES), source.doing)
-    _check_dtype(header.dtype, source.doing)
+    header = parse_header(source.head(_HEADER_NBYTES), source)
+    _check_dtype(source, header.dtype)
     _check_size(source, header)
-    n_channels, n_samples, channel_major = _orient(header, layout, source.doing)
+    n_channels, n_samples, channel_major = _orient(source, header, layout)
     if labels is not None and len(labels) != n_channels:
-        raise RecordingError(
-            source.doing,
+        raise source.error(
             "its 'channels' do not fit its array",
             f"{len(labels)} names for {n_channels} channels",
             "write as many names as channels",
@@ -145,12 +138,13 @@ class _NpyReader:
         return np.frombuffer(raw, header.dtype)
 
 
-def _orient(header: NpyHeader, layout: Layout, doing: str) -> tuple[int, int, bool]:
+def _orient(
+    source: ByteSource, header: NpyHeader, layout: Layout
+) -> tuple[int, int, bool]:
     """Channels, samples, and whether each channel's samples lie together."""
     shape = header.shape
     if len(shape) not in (1, 2):
-        raise RecordingError(
-            doing,
+        raise source.error(
             f"its array has {len(shape)} axes, shape {list(shape)}",
             "1 axis (one channel) or 2 (channels, samples)",
             "reshape it, or save each part as a file",
@@ -165,10 +159,10 @@ def _orient(header: NpyHeader, layout: Layout, doing: str) -> tuple[int, int, bo
 
 def is_sample_dtype(dtype: np.dtype[np.generic]) -> bool:
     """True for the number types a recording can hold."""
-    return dtype == np.float16 or dtype.newbyteorder("=").str[1:] in ARRAY_DTYPES
+    return dtype == np.float16 or dtype.newbyteorder("=").str[1:] in _DTYPES
 
 
-def _check_dtype(dtype: np.dtype[np.generic], doing: str) -> None:
+def _check_dtype(source: ByteSource, dtype: np.dtype[np.generic]) -> None:
     if is_sample_dtype(dtype):
         return
     if dtype.hasobject:
@@ -177,21 +171,16 @@ def _check_dtype(dtype: np.dtype[np.generic], doing: str) -> None:
         problem, hint = "its array is complex", "save real and imaginary part apart"
     else:
         problem, hint = f"its array holds {dtype}", "cast it before saving"
-    raise RecordingError(
-        doing, problem, "samples are int8 to int64 or float16 to float64", hint
-    )
+    raise source.error(problem, "samples are int8 to int64 or float16 to float64", hint)
 
 
 def _check_size(source: ByteSource, header: NpyHeader) -> None:
     there = source.nbytes - header.offset
     if there == header.nbytes:
         return
-    problem = (
-        "the file is cut short" if there < header.nbytes else "the file is too long"
-    )
-    raise RecordingError(
-        source.doing,
-        problem,
+    cut = there < header.nbytes
+    raise source.error(
+        "the file is cut short" if cut else "the file is too long",
         f"shape {list(header.shape)} of {header.dtype} needs {header.nbytes} bytes, "
         f"{there} are there",
         "write it again with numpy.save",

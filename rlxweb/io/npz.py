@@ -14,13 +14,14 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import BinaryIO, cast
 
 import numpy as np
 
 from rlxweb.errors import RecordingError, UnknownName, did_you_mean
-from rlxweb.io.contents import Contents
-from rlxweb.io.npy import Layout, NpyHeader, is_sample_dtype, parse_header, read_npy
+from rlxweb.io.contents import Contents, Layout, Samples
+from rlxweb.io.npy import NpyHeader, is_sample_dtype, parse_header, read_npy
 from rlxweb.io.source import ByteSource, reason
 
 _IN_MEMORY_NBYTES = 8 << 20
@@ -28,6 +29,15 @@ _PIECE_NBYTES = 1 << 20
 _SMALL_NBYTES = 1 << 20
 _BESIDE = ("fs", "channels")
 _READABLE = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+# An encrypted member is a RuntimeError, an unknown method NotImplementedError.
+_BROKEN = (
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    OSError,
+    RuntimeError,
+    ValueError,
+)
 
 
 def read_npz(
@@ -38,16 +48,10 @@ def read_npz(
     Errors   RecordingError for a broken archive or when several arrays could be
              meant; UnknownName when `array` is not in it.
     """
-    with _archive(source) as archive:
-        members = {
-            info.filename.removesuffix(".npy"): info
-            for info in archive.infolist()
-            if info.filename.endswith(".npy")
-        }
-        name = _pick(source, archive, members, array)
-        fs = _rate(source, archive, members.get("fs"))
-        labels = _labels(source, archive, members.get("channels"))
-        unpacked = _unpack(source, archive, members[name])
+    with _open(source) as archive:
+        name = archive.pick(array)
+        fs, labels = archive.rate(), archive.labels()
+        unpacked = archive.unpack(name)
     try:
         contents = read_npy(unpacked, layout, labels, fs)
     except RecordingError:
@@ -57,130 +61,104 @@ def read_npz(
 
 
 @contextmanager
-def _archive(source: ByteSource) -> Iterator[zipfile.ZipFile]:
+def _open(source: ByteSource) -> Iterator[_Archive]:
     """The open archive; whatever zip makes of broken bytes is a RecordingError."""
     try:
-        with zipfile.ZipFile(source.file) as archive:
-            yield archive
+        with zipfile.ZipFile(source.file) as file:
+            members = {
+                info.filename.removesuffix(".npy"): info
+                for info in file.infolist()
+                if info.filename.endswith(".npy")
+            }
+            yield _Archive(source, file, members)
     except (RecordingError, UnknownName):
         raise
-    # An encrypted member is a RuntimeError, an unknown method NotImplementedError.
-    except (
-        zipfile.BadZipFile,
-        zlib.error,
-        EOFError,
-        OSError,
-        RuntimeError,
-        ValueError,
-    ) as error:
-        raise RecordingError(
-            source.doing,
+    except _BROKEN as error:
+        raise source.error(
             f"the archive is broken or cut short ({reason(error)})",
             hint="write it again with numpy.savez",
         ) from error
 
 
-def _pick(
-    source: ByteSource,
-    archive: zipfile.ZipFile,
-    members: dict[str, zipfile.ZipInfo],
-    array: str | None,
-) -> str:
-    """The member that is the recording."""
-    listed = ", ".join(map(repr, members)) or "none"
-    if array is not None:
-        if array in members:
-            return array
-        raise UnknownName(
-            source.doing,
-            f"there is no array {array!r}",
-            f"arrays: {listed}",
-            did_you_mean(array, members),
+@dataclass(frozen=True, slots=True)
+class _Archive:
+    """An open archive and its arrays by name."""
+
+    source: ByteSource
+    file: zipfile.ZipFile
+    members: dict[str, zipfile.ZipInfo]
+
+    def pick(self, array: str | None) -> str:
+        """The member that is the recording."""
+        listed = ", ".join(map(repr, self.members)) or "none"
+        if array is not None:
+            if array in self.members:
+                return array
+            raise UnknownName(
+                self.source.doing,
+                f"there is no array {array!r}",
+                f"arrays: {listed}",
+                did_you_mean(array, self.members),
+            )
+        able = [n for n in self.members if n not in _BESIDE and self._could_be(n)]
+        if len(able) == 1:
+            return able[0]
+        if not able:
+            raise self.source.error(
+                "no array in it could be a recording",
+                f"arrays: {listed}; wanted: numbers, 1 or 2 axes",
+            )
+        raise self.source.error(
+            f"{len(able)} arrays could be the recording: {', '.join(map(repr, able))}",
+            "one is read at a time",
+            "name it (array=, --array)",
         )
-    able = [
-        name
-        for name, info in members.items()
-        if name not in _BESIDE and _could_be(_header(source, archive, info))
-    ]
-    if len(able) == 1:
-        return able[0]
-    if not able:
-        raise RecordingError(
-            source.doing,
-            "no array in it could be a recording",
-            f"arrays: {listed}; wanted: numbers, 1 or 2 axes",
-        )
-    raise RecordingError(
-        source.doing,
-        f"{len(able)} arrays could be the recording: {', '.join(map(repr, able))}",
-        "one is read at a time",
-        "name it (array=, --array)",
-    )
 
+    def rate(self) -> float | None:
+        value = self._small("fs")
+        if value is None or value.size != 1 or value.dtype.kind not in "iuf":
+            return None
+        fs = float(value.item())
+        return fs if math.isfinite(fs) and fs > 0 else None
 
-def _could_be(header: NpyHeader) -> bool:
-    return is_sample_dtype(header.dtype) and len(header.shape) in (1, 2)
+    def labels(self) -> tuple[str, ...] | None:
+        value = self._small("channels")
+        if value is None or value.dtype.kind != "U" or value.ndim != 1:
+            return None
+        return tuple(map(str, value))
 
+    def unpack(self, name: str) -> ByteSource:
+        info = self.members[name]
+        if info.compress_type not in _READABLE:
+            raise self.source.error(
+                f"its array is packed by zip method {info.compress_type}",
+                "stored and deflated members are read",
+                "write it with numpy.savez or savez_compressed",
+            )
+        spool = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_NBYTES)
+        try:
+            nbytes = 0
+            with self.file.open(info) as member:
+                while piece := member.read(_PIECE_NBYTES):
+                    spool.write(piece)
+                    nbytes += len(piece)
+        except BaseException:
+            spool.close()
+            raise
+        return ByteSource(cast(BinaryIO, spool), self.source.name, nbytes)
 
-def _header(
-    source: ByteSource, archive: zipfile.ZipFile, info: zipfile.ZipInfo
-) -> NpyHeader:
-    with archive.open(info) as member:
-        return parse_header(member.read(_SMALL_NBYTES), source.doing)
+    def _header(self, name: str) -> NpyHeader:
+        with self.file.open(self.members[name]) as member:
+            return parse_header(member.read(_SMALL_NBYTES), self.source)
 
+    def _could_be(self, name: str) -> bool:
+        header = self._header(name)
+        return is_sample_dtype(header.dtype) and len(header.shape) in (1, 2)
 
-def _small(
-    source: ByteSource, archive: zipfile.ZipFile, info: zipfile.ZipInfo
-) -> np.ndarray[tuple[int, ...], np.dtype[np.generic]] | None:
-    """A short member as an array; None when it is long or holds objects."""
-    header = _header(source, archive, info)
-    if header.dtype.hasobject or header.nbytes > _SMALL_NBYTES:
-        return None
-    loaded = np.load(io.BytesIO(archive.read(info)), allow_pickle=False)
-    return np.asarray(loaded)
-
-
-def _rate(
-    source: ByteSource, archive: zipfile.ZipFile, info: zipfile.ZipInfo | None
-) -> float | None:
-    if info is None:
-        return None
-    value = _small(source, archive, info)
-    if value is None or value.size != 1 or value.dtype.kind not in "iuf":
-        return None
-    fs = float(value.item())
-    return fs if math.isfinite(fs) and fs > 0 else None
-
-
-def _labels(
-    source: ByteSource, archive: zipfile.ZipFile, info: zipfile.ZipInfo | None
-) -> tuple[str, ...] | None:
-    if info is None:
-        return None
-    value = _small(source, archive, info)
-    if value is None or value.dtype.kind != "U" or value.ndim != 1:
-        return None
-    return tuple(map(str, value))
-
-
-def _unpack(
-    source: ByteSource, archive: zipfile.ZipFile, info: zipfile.ZipInfo
-) -> ByteSource:
-    if info.compress_type not in _READABLE:
-        raise RecordingError(
-            source.doing,
-            f"its array is packed by zip method {info.compress_type}",
-            "stored and deflated members are read",
-            "write it with numpy.savez or savez_compressed",
-        )
-    spool = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_NBYTES)
-    try:
-        nbytes = 0
-        with archive.open(info) as member:
-            while piece := member.read(_PIECE_NBYTES):
-                spool.write(piece)
-                nbytes += len(piece)
-    except BaseException:
-        spool.close()
-        raise
-    return ByteSource(cast(BinaryIO, spool), source.name, nbytes)
+    def _small(self, name: str) -> Samples | None:
+        """A short member as an array; None for none, a long one or one of objects."""
+        header = self._header(name) if name in self.members else None
+        if header is None or header.dtype.hasobject or header.nbytes > _SMALL_NBYTES:
+            return None
+        raw = io.BytesIO(self.file.read(self.members[name]))
+        return np.asarray(np.load(raw, allow_pickle=False))

@@ -18,35 +18,30 @@ from rlxweb.errors import RecordingError
 class ByteSource:
     """One open file; `read` gives exactly the bytes asked for or raises."""
 
-    __slots__ = ("_file", "doing", "name", "nbytes")
+    __slots__ = ("doing", "file", "name", "nbytes")
 
     def __init__(self, file: BinaryIO, name: str, nbytes: int) -> None:
-        self._file = file
+        # For readers that need more than `read` (zip).
+        self.file = file
         self.name = name
         self.doing = f"reading {name!r}"
         self.nbytes = nbytes
 
-    @property
-    def file(self) -> BinaryIO:
-        """The open file itself, for readers that need more than `read` (zip)."""
-        return self._file
+    def error(self, problem: str, rule: str = "", hint: str = "") -> RecordingError:
+        """What is wrong with this file."""
+        return RecordingError(self.doing, problem, rule, hint)
 
     def read(self, offset: int, nbytes: int) -> bytes:
         """Bytes [offset, offset + nbytes); RecordingError when the file ends early."""
-        if self._file.closed:
-            raise RecordingError(
-                self.doing, "the recording is closed", hint="open it again"
-            )
+        if self.file.closed:
+            raise self.error("the recording is closed", hint="open it again")
         try:
-            self._file.seek(offset)
-            data = self._file.read(nbytes)
+            self.file.seek(offset)
+            data = self.file.read(nbytes)
         except OSError as error:
-            raise RecordingError(
-                self.doing, f"the system cannot read it ({reason(error)})"
-            ) from error
+            raise self.error(f"the system cannot read it ({reason(error)})") from error
         if len(data) != nbytes:
-            raise RecordingError(
-                self.doing,
+            raise self.error(
                 "the file ends early",
                 f"{nbytes} bytes wanted at offset {offset}, {len(data)} there",
                 "copy the file again from where it came",
@@ -58,7 +53,7 @@ class ByteSource:
         return self.read(0, min(nbytes, self.nbytes))
 
     def close(self) -> None:
-        self._file.close()
+        self.file.close()
 
 
 def open_source(path: str | os.PathLike[str]) -> ByteSource:

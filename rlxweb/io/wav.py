@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.errors import RecordingError
 from rlxweb.io.contents import Contents, Found, Samples, Stream
 from rlxweb.io.pcm import decode_int24
 from rlxweb.io.source import ByteSource
@@ -57,8 +56,7 @@ def read_wav(source: ByteSource) -> Contents:
     """
     wave, offset, nbytes = _find_data(source)
     if nbytes % wave.frame_nbytes:
-        raise RecordingError(
-            source.doing,
+        raise source.error(
             "its samples end in the middle of a frame",
             f"{nbytes} bytes of samples, {wave.frame_nbytes} bytes in a frame",
             "write the file again",
@@ -113,8 +111,7 @@ def _find_data(source: ByteSource) -> tuple[_Format, int, int]:
     while True:
         if at + 8 > source.nbytes:
             missing = "samples ('data')" if wave else "format ('fmt ')"
-            raise RecordingError(
-                source.doing,
+            raise source.error(
                 f"the file ends before its {missing}",
                 f"{source.nbytes} bytes",
                 "copy the file again from where it came",
@@ -127,9 +124,7 @@ def _find_data(source: ByteSource) -> tuple[_Format, int, int]:
             wave = _parse_format(source, _chunk(source, at, nbytes, 16))
         elif name == b"data":
             if wave is None:
-                raise RecordingError(
-                    source.doing, "its samples come before their format"
-                )
+                raise source.error("its samples come before their format")
             if nbytes == _IN_DS64 and long_size is not None:
                 nbytes = long_size
             _check_room(source, at, nbytes)
@@ -141,26 +136,21 @@ def _check_riff(source: ByteSource) -> bytes:
     head = source.head(12)
     kind = head[:4]
     if kind == b"RIFX":
-        raise RecordingError(
-            source.doing,
+        raise source.error(
             "a big-endian WAV file (RIFX)",
             "rlxweb reads RIFF and RF64",
             "convert it to a plain WAV file",
         )
     if len(head) < 12 or head[8:] != b"WAVE":
-        raise RecordingError(
-            source.doing, "the file begins like a WAV file but is none"
-        )
+        raise source.error("the file begins like a WAV file but is none")
     return kind
 
 
 def _chunk(source: ByteSource, at: int, nbytes: int, least: int) -> bytes:
     """The first bytes of a small chunk, at most 64 of them."""
     if nbytes < least:
-        raise RecordingError(
-            source.doing,
-            "a header of the WAV file is too short",
-            f"{nbytes} bytes, needs {least}",
+        raise source.error(
+            "a header of the WAV file is too short", f"{nbytes} bytes, needs {least}"
         )
     return source.read(at, min(nbytes, 64))
 
@@ -168,8 +158,7 @@ def _chunk(source: ByteSource, at: int, nbytes: int, least: int) -> bytes:
 def _check_room(source: ByteSource, at: int, nbytes: int) -> None:
     there = source.nbytes - at
     if nbytes > there:
-        raise RecordingError(
-            source.doing,
+        raise source.error(
             "the file is cut short",
             f"its header says {nbytes} bytes of samples, {there} are there",
             "copy it again, or let an audio tool repair its header",
@@ -180,33 +169,26 @@ def _parse_format(source: ByteSource, body: bytes) -> _Format:
     tag, channels, fs, _, frame, bits = struct.unpack("<HHIIHH", body[:16])
     if tag == _EXTENSIBLE:
         if len(body) < 40 or body[26:40] != _SUBFORMAT_TAIL:
-            raise RecordingError(
-                source.doing, "an extensible WAV file of an unknown subformat"
-            )
+            raise source.error("an extensible WAV file of an unknown subformat")
         tag = struct.unpack("<H", body[24:26])[0]
     if tag not in _BITS:
-        raise RecordingError(
-            source.doing,
+        raise source.error(
             f"its samples are compressed ({_OTHER.get(tag, f'format {tag}')})",
             "rlxweb reads integer PCM and float",
             "convert it to PCM first",
         )
     if bits not in _BITS[tag]:
         allowed = ", ".join(map(str, _BITS[tag]))
-        raise RecordingError(
-            source.doing,
+        raise source.error(
             f"samples of {bits} bits",
             f"{'PCM' if tag == _PCM else 'float'} has {allowed} bits here",
             "convert it first",
         )
     if not channels or not fs:
-        raise RecordingError(
-            source.doing, f"its header says {channels} channels at {fs} Hz"
-        )
+        raise source.error(f"its header says {channels} channels at {fs} Hz")
     wave = _Format(tag, bits, channels, fs)
     if frame != wave.frame_nbytes:
-        raise RecordingError(
-            source.doing,
+        raise source.error(
             "its header contradicts itself",
             f"{frame} bytes in a frame, {channels} channels of {bits} bits need "
             f"{wave.frame_nbytes}",

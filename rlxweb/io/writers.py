@@ -60,9 +60,7 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def write_csv(
-    path: str | os.PathLike[str],
-    columns: Sequence[str],
-    rows: Iterable[Sequence[Cell]],
+    path: str | os.PathLike[str], columns: Sequence[str], rows: Iterable[Sequence[Cell]]
 ) -> None:
     """A table with a header line; floats are written so that they read back exactly.
 
@@ -80,7 +78,10 @@ def write_csv(
                         f"row {at} has {len(row)} cells",
                         f"{len(columns)} columns",
                     )
-                writer.writerow(_plain(cell) for cell in row)
+                # Shortest form that reads back to the same float32 or float64.
+                writer.writerow(
+                    c.item() if isinstance(c, np.float64) else c for c in row
+                )
 
 
 def write_npz(path: str | os.PathLike[str], /, **arrays: npt.ArrayLike) -> None:
@@ -127,11 +128,6 @@ def write_json(path: str | os.PathLike[str], obj: object) -> None:
         return
     with atomic_path(path) as temporary:
         temporary.write_text(text + "\n", encoding="utf-8")
-
-
-def _plain(cell: Cell) -> object:
-    # Shortest form that reads back to the same float32 or float64.
-    return cell.item() if isinstance(cell, np.float64) else cell
 
 
 def _for_json(value: object) -> object:

@@ -117,10 +117,10 @@ def test_a_summary_by_hand() -> None:
     summary = summary_of([*found, failed])
     assert summary.cells == 4
     regrets = [1.0, 1.1, 2.0, 1.0]
-    assert summary.median_regret == pytest.approx(1.05)
-    assert summary.p90_regret == pytest.approx(np.percentile(regrets, 90))
-    assert summary.worst_regret == 2.0
-    assert summary.device_median_regret == summary.device_worst_regret == 1.0
+    assert summary.regret.median == pytest.approx(1.05)
+    assert summary.regret.p90 == pytest.approx(np.percentile(regrets, 90))
+    assert summary.regret.worst == 2.0
+    assert summary.device_regret.median == summary.device_regret.worst == 1.0
     assert [m.cell.batch for m in summary.losing] == [3, 2]
     # Logs of 1, 2.2, 2 and 2, and of 2, 1, 2 and 1: the middle of each.
     assert summary.model_error == {

@@ -39,9 +39,10 @@ def public_methods(path: Path, name: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("file", PORTS)
 def test_a_port_defines_exactly_the_protocol(file: str) -> None:
-    assert public_methods(GPU / file, PORTS[file]) == public_methods(
-        GPU / "port.py", "Port"
-    )
+    """Its verbs are its own; what it tells of its state is the same in all of them."""
+    told = public_methods(GPU / "books.py", "Books")
+    verbs = public_methods(GPU / file, PORTS[file])
+    assert told | verbs == public_methods(GPU / "port.py", "Port")
 
 
 def test_the_protocol_has_eight_verbs() -> None:

@@ -1,4 +1,4 @@
-"""What computed: the versions that a run record names.
+"""What the JSON records of all commands share: schema, versions, finite numbers.
 
 Reads installed metadata only, so a library is named without being loaded. A checkout
 that was never installed has no metadata of its own; that is said, not hidden.
@@ -6,8 +6,10 @@ that was never installed has no metadata of its own; that is said, not hidden.
 
 from __future__ import annotations
 
+import math
 import platform
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 LIBRARIES = ("numpy", "wgpu", "edfio")
 
@@ -21,6 +23,16 @@ def versions() -> dict[str, str | None]:
     """Versions of Python and the libraries that can take part; None where missing."""
     found: dict[str, str | None] = {"python": platform.python_version()}
     return found | {name: _version(name) for name in LIBRARIES}
+
+
+def document(schema: str, **parts: Any) -> dict[str, Any]:
+    """A record: its schema and the version that wrote it, then its parts."""
+    return {"schema": schema, "rlxweb": rlxweb_version(), **parts}
+
+
+def finite(value: Any) -> float | None:
+    """JSON has no NaN and no infinity; they read as null."""
+    return float(value) if math.isfinite(value) else None
 
 
 def _version(name: str) -> str | None:

@@ -1,0 +1,128 @@
+"""What every port keeps of itself: handles and facts, open or lost or closed.
+
+The errors of a port that is in the wrong state are made here, once. Knows no driver:
+what the tables hold beside sizes and layouts is the port's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from rlxweb.errors import DeviceError, DeviceLost, SessionClosed
+from rlxweb.gpu.port import Access, Command, Copy, DeviceFacts, Dispatch, Want
+from rlxweb.gpu.proof import prove
+from rlxweb.gpu.rules import BufferFacts, check_command
+from rlxweb.limits import Limits
+
+
+@dataclass(slots=True)
+class Tables:
+    """The objects and facts behind the handles of one port."""
+
+    buffers: dict[int, Any] = field(default_factory=dict)
+    sizes: dict[int, BufferFacts] = field(default_factory=dict)
+    pipelines: dict[int, Any] = field(default_factory=dict)
+    layouts: dict[int, tuple[Access, ...]] = field(default_factory=dict)
+
+    def check(self, command: Command, limits: Limits) -> None:
+        """One command of a submission. Errors  DeviceError, LimitExceeded."""
+        check_command(command, self.sizes, self.layouts, limits)
+
+    def forget(self, handle: int) -> Any:
+        """The object of a buffer that goes; None for a pipeline."""
+        for table in (self.sizes, self.layouts, self.pipelines):
+            table.pop(handle, None)
+        return self.buffers.pop(handle, None)
+
+    def clear(self) -> None:
+        for table in (self.sizes, self.layouts, self.pipelines, self.buffers):
+            table.clear()
+
+
+class Books:
+    """The state of a port, for its eight verbs; `created` counts what was made."""
+
+    def __init__(self, deadline_s: float, *kinds: str) -> None:
+        self.deadline_s = deadline_s
+        self.lost = ""
+        self.created = dict.fromkeys(kinds, 0)
+        self._closed = False
+        self._facts: DeviceFacts | None = None
+        self._tables = Tables()
+        self._next = 1
+
+    @property
+    def facts(self) -> DeviceFacts:
+        if self._facts is None:
+            raise _not_open("facts")
+        return self._facts
+
+    @property
+    def live(self) -> Set[int]:
+        return self._tables.sizes.keys() | self._tables.layouts.keys()
+
+    def _check_not_closed(self, verb: str) -> None:
+        if self._closed:
+            hint = "open a new session for more work"
+            raise SessionClosed(verb, "the port was closed", "", hint)
+
+    def _check_opening(self, opened: object) -> None:
+        self._check_not_closed("open")
+        if opened is not None:
+            raise DeviceError("open", "the port is open already")
+
+    def _check_usable(self, verb: str, opened: object) -> None:
+        self._check_not_closed(verb)
+        if self.lost:
+            raise self._gone(verb)
+        if opened is None:
+            raise _not_open(verb)
+
+    def _gone(self, verb: str) -> DeviceLost:
+        problem = f"the device was lost ({self.lost})"
+        return DeviceLost(verb, problem, "", "open the device again")
+
+    def _check_destroy(self, handle: int) -> None:
+        self._check_not_closed("destroy")
+        if handle not in self.live:
+            raise DeviceError(f"destroy {handle}", "it is no live buffer or pipeline")
+
+    def _handle(self, kind: str) -> int:
+        self.created[kind] += 1
+        self._next += 1
+        return self._next - 1
+
+    async def _proven(
+        self, facts: DeviceFacts, features: Set[str], granted: Limits, want: Want
+    ) -> DeviceFacts:
+        """The facts of an open device, which must give a right answer first."""
+        # Proven at full limits, since a shrunk record may be too small for the proof.
+        self._facts = replace(facts, features=frozenset(features), limits=granted)
+        before = dict(self.created)
+        await prove(self)  # type: ignore[arg-type]  # the verbs are the port's own
+        self.created.update(before)
+        self._facts = replace(self._facts, limits=granted.lowest(want.limits))
+        return self._facts
+
+
+def _not_open(verb: str) -> DeviceError:
+    return DeviceError(verb, "the port is not open", "", "await open() first")
+
+
+def read_limits(found: dict[str, int]) -> Limits:
+    """The limits that a driver reports, by our names."""
+    # Sizes are used in words of 4 bytes; llvmpipe reports 2**31 - 1.
+    for name in ("max_buffer_size", "max_storage_buffer_binding_size"):
+        found[name] = found[name] // 4 * 4
+    return Limits(**found)
+
+
+def handles_of(command: Command) -> tuple[int, ...]:
+    """The buffers and pipeline a command uses."""
+    if isinstance(command, Dispatch):
+        return (command.pipeline, *(span.handle for span in command.bindings))
+    if isinstance(command, Copy):
+        return command.source.handle, command.target
+    return (command.target.handle,)
