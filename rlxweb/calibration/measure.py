@@ -27,9 +27,10 @@ from rlxweb.calibration.kernels import (
 )
 from rlxweb.calibration.stopwatch import Stopwatch, Timing
 from rlxweb.calibration.welch_jobs import welch_jobs
+from rlxweb.cost.kinds import MOST, rate_of
 from rlxweb.cost.record import Calibration, Point
 from rlxweb.devices.place import Place, identity_of
-from rlxweb.errors import DeviceError, DeviceLost, GpuTimeout, RlxError
+from rlxweb.errors import DeviceError, DeviceLost, GpuTimeout, InputError, RlxError
 from rlxweb.gpu.drive import drive
 
 BUDGET_S = 10.0
@@ -104,7 +105,10 @@ class Calibrator:
 
     def _time(self, job: Job) -> None:
         timing = self.watch.time(job.run)
-        self.points.append(self._point(job, timing))
+        point = self._point(job, timing)
+        if rate_of(point)[0] > MOST:
+            raise InputError("timing it", "it took no time that the clock can tell")
+        self.points.append(point)
         if job.first_is:
             first = max(1.0, timing.first_ns - timing.ns)
             self.points.append(Point(job.first_is, dict(job.size), first))

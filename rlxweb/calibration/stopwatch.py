@@ -73,12 +73,15 @@ class Stopwatch:
             if late and round_ >= self.least:
                 break
             for at in shuffle(len(runs)):
-                _, calls, slow = ready[at]
+                first, calls, slow = ready[at]
                 if slow and round_ >= self.least:
                     continue
                 if settle:
                     runs[at]()
-                taken[at].append(self._call(runs[at], calls))
+                took, seen = self._seen(runs[at], calls)
+                taken[at].append(took)
+                if seen > calls:  # the warm call was slow by chance
+                    ready[at] = first, self._enough(took, seen), slow
         return [
             _timing(own, first, calls)
             for own, (first, calls, _) in zip(taken, ready, strict=True)
@@ -89,13 +92,24 @@ class Stopwatch:
         first = self._call(run, 1)
         if not self.sample_ns:
             return first, 1, False
-        calls, warm = 1, self._call(run, 1)
+        warm, calls = self._seen(run, 1)
         slow = warm > self.slow_ns
-        # A browser's clock ticks in tenths of milliseconds; shorter work takes none.
-        while warm <= 0 and calls < MOST_UNSEEN:
+        return first, self._enough(warm, calls), slow
+
+    def _enough(self, took: float, calls: int) -> int:
+        """Calls of so long each that make a sample."""
+        return max(1, int(self.sample_ns / took)) if took > 0 else calls
+
+    def _seen(self, run: Run, calls: int) -> tuple[float, int]:
+        """The time of a call, of so many or of more: enough for the clock to move.
+
+        A browser's ticks in tenths of milliseconds; shorter work takes none.
+        """
+        took = self._call(run, calls)
+        while self.sample_ns and took <= 0 and calls < MOST_UNSEEN:
             calls *= 2
-            warm = self._call(run, calls)
-        return first, max(1, int(self.sample_ns / warm)) if warm > 0 else calls, slow
+            took = self._call(run, calls)
+        return took, calls
 
     def _call(self, run: Run, calls: int) -> float:
         begun = self.clock()
