@@ -42,9 +42,6 @@ def works() -> Iterator[tuple[str, Callable[[], Work]]]:
         yield name, lambda name=name, make=make: make(name, facts)
 
 
-# --- rlxweb ---------------------------------------------------------------------------
-
-
 class Prepared:
     """One of our graphs on lavapipe, with its inputs on the device."""
 
@@ -99,9 +96,6 @@ def _graph(
     made = {n: getattr(graph, leaf)(n, a.shape, "f32") for n, a in arrays.items()}
     graph.set_outputs([build(graph, **made)])
     return graph
-
-
-# --- by hand --------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -183,9 +177,6 @@ def _cell(
 def _close_enough(name: str, found: Any, right: np.ndarray) -> None:
     worst = float(np.max(np.abs(found - right)) / np.max(np.abs(right)))
     assert worst < 2e-5, f"{name}: relative error {worst:.2g}"
-
-
-# --- the cells ------------------------------------------------------------------------
 
 
 def _random(*shape: int) -> np.ndarray:

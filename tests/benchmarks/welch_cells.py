@@ -110,9 +110,6 @@ def _ours(x: np.ndarray, n: int, hop: int, device: str) -> Peaks:
     return found.bins, found.power
 
 
-# --- the peers ------------------------------------------------------------------------
-
-
 def strongest(power: np.ndarray) -> Peaks:
     """The k largest of each row, the way NumPy's users write it."""
     bins = np.argpartition(power, -K, axis=1)[:, -K:]
@@ -179,9 +176,6 @@ def _by_hand(
         return pairs[:, :, 0].astype(np.int64), pairs[:, :, 1].copy()
 
     return call, device.close
-
-
-# --- right and steady -----------------------------------------------------------------
 
 
 def _check(entries: list[Entry], x: np.ndarray, n: int, hop: int) -> None:

@@ -40,9 +40,6 @@ if (ask) navigator.mediaDevices.getUserMedia = async (wish) => {
 """
 
 
-# --- the page -------------------------------------------------------------------------
-
-
 def started(page: Page) -> Page:
     """The page, once its first picture is there."""
     page.wait_for_selector(".start[data-over]", timeout=START_MS)

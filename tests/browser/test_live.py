@@ -48,9 +48,6 @@ def test_the_engine_and_the_versions_are_in_the_status_line(live: Page) -> None:
     assert "Python 3." in line
 
 
-# --- the synthetic signal -------------------------------------------------------------
-
-
 def test_a_rhythm_that_is_turned_up_is_found(live: Page) -> None:
     """In every channel, at the rhythm's frequency."""
     before = {
@@ -176,9 +173,6 @@ def test_never_two_calls_at_once_and_dropped_frames_are_counted(live: Page) -> N
     assert live.evaluate("spy.most") == 1
 
 
-# --- devices --------------------------------------------------------------------------
-
-
 def test_the_gpu_gives_the_peaks_of_numpy(live: Page) -> None:
     """Of the very same samples: the picture of a paused recording does not move."""
     for name in ("delta", "theta", "beta", "gamma"):
@@ -220,9 +214,6 @@ def test_every_way_that_was_weighed_is_listed(live: Page) -> None:
     rows = live.locator("#ways tr").all_inner_texts()
     assert any(row.startswith("fast") and "ms" in row for row in rows)
     assert any(row.startswith("ultra") for row in rows)
-
-
-# --- looks ----------------------------------------------------------------------------
 
 
 def test_a_phone_shows_it_all_without_scrolling_sideways(live: Page) -> None:

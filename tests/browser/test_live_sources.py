@@ -26,7 +26,6 @@ from tests.browser.watch import FLAGS, Watch
 
 pytestmark = pytest.mark.requires_browser
 
-# --- recordings -----------------------------------------------------------------------
 
 FS = 256
 SECONDS = 30
@@ -214,9 +213,6 @@ def test_a_file_that_changed_since_is_told(live: Page, files: Path) -> None:
     assert problems(live) == ""
 
 
-# --- the microphone -------------------------------------------------------------------
-
-
 def test_the_microphone_is_heard_and_let_go(live: Page) -> None:
     """Its track ends as soon as another signal is chosen."""
     choose(live, "source", "microphone")
@@ -245,9 +241,6 @@ def test_a_refused_microphone_leads_back_to_the_synthetic_signal(
     assert page.locator('input[value="synthetic"]').is_checked()
     browser.close()
     watch.check()
-
-
-# --- browsers that lack something -----------------------------------------------------
 
 
 def before_worker(page: Page, code: str) -> None:

@@ -94,9 +94,6 @@ def listed(page: Page) -> list[str]:
     return found
 
 
-# --- examples ---------------------------------------------------------------------
-
-
 def test_every_example_runs(open_page: OpenPage) -> None:
     """Each says what it must and draws where it should; one fails, and means to."""
     page = playground(open_page)
@@ -124,9 +121,6 @@ def test_the_first_visit_shows_a_result_by_itself(open_page: OpenPage) -> None:
     label = page.get_attribute("#output canvas", "aria-label") or ""
     assert "gelu(x @ w + b): 3 lines of 201 points" in label
     assert drawn(page) > 20
-
-
-# --- output -----------------------------------------------------------------------
 
 
 def test_lines_arrive_while_the_program_runs(open_page: OpenPage) -> None:
@@ -259,9 +253,6 @@ def test_plots_follow_the_theme_and_the_width(open_page: OpenPage) -> None:
     assert drawn(page) > 3
 
 
-# --- links, memory, examples over own code ----------------------------------------
-
-
 def test_a_link_carries_the_code_and_does_not_run_it(open_page: OpenPage) -> None:
     """Whatever is in it; the visitor reads first."""
     page = playground(open_page, permissions=["clipboard-read", "clipboard-write"])
@@ -326,9 +317,6 @@ def test_code_is_remembered_and_never_lost_to_an_example(open_page: OpenPage) ->
     expect(page.locator("#output")).to_be_empty()
 
 
-# --- keys and sizes ---------------------------------------------------------------
-
-
 def test_the_editor_indents_and_lets_the_keyboard_go(open_page: OpenPage) -> None:
     """Tab, Shift+Tab, Enter, undo; after Escape, Tab leaves."""
     page = playground(open_page)
@@ -361,9 +349,6 @@ def test_it_fits_a_phone(open_page: OpenPage, scheme: str) -> None:
         assert box is not None
         assert box["x"] >= 0, name
         assert box["x"] + box["width"] <= 390, name
-
-
-# --- browsers with less -----------------------------------------------------------
 
 
 def run_every_example(page: Page) -> None:

@@ -155,9 +155,6 @@ def test_a_native_workload_is_right(adapter: Want) -> None:
     drive(port.close())
 
 
-# --- a device that goes away ----------------------------------------------------
-
-
 @pytest.mark.parametrize("verb", ["buffer", "write", "pipeline", "submit", "read"])
 def test_a_destroyed_device_is_a_lost_device(adapter: Want, verb: str) -> None:
     """Whichever verb meets it first; then every verb tells, and another port works."""
@@ -222,9 +219,6 @@ def test_twenty_losses_in_a_row_leave_no_thread_behind(adapter: Want) -> None:
         if thread.name == "rlxweb-submit":
             thread.join(0.5)
     assert threading.active_count() <= before + 1
-
-
-# --- a device that does not answer ----------------------------------------------
 
 
 def test_a_wait_past_the_deadline_loses_the_device(

@@ -179,9 +179,6 @@ def foreign() -> tuple[Engine, Traffic]:
     return Engine("glass", backend), traffic
 
 
-# --- the agreement cases ----------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", names())
 def test_a_foreign_library_agrees(name: str) -> None:
     """Every op on its smaller samples, plain and through views."""
@@ -204,9 +201,6 @@ def test_the_glass_holds() -> None:
     ):
         with pytest.raises(TypeError):
             leak()
-
-
-# --- the engine -------------------------------------------------------------------
 
 
 def graph_of_all_leaves() -> Graph:

@@ -67,9 +67,6 @@ def test_nan_and_infinity_make_no_noise() -> None:
     np.testing.assert_array_equal(grown, [np.nan, 0, 1, np.inf])
 
 
-# --- the oracle -------------------------------------------------------------------
-
-
 def test_promoted_evaluation_stays_in_float64() -> None:
     """Inputs, constants and casts to smaller floats included; integers as they are."""
     graph = Graph()

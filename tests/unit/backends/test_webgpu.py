@@ -224,9 +224,6 @@ def test_bad_data_seen_by_a_shader_is_an_error() -> None:
     assert run(backend, program, **feeds)[0].shape == (3,)
 
 
-# --- what the device has ----------------------------------------------------------
-
-
 @pytest.mark.parametrize("features", [(), ("shader-f16",)])
 def test_half_floats_follow_the_feature(features: tuple[str, ...]) -> None:
     """With it they run, without it they are refused by name."""

@@ -164,9 +164,6 @@ def test_a_forged_header_is_refused(tmp_path: Path, shape: str) -> None:
         open_recording(tmp_path / "a.npy", fs=1)
 
 
-# --- NPZ ----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 def test_an_npz_array_is_read_with_its_rate_and_names(tmp_path: Path, save) -> None:
     """`fs` and `channels` beside the array serve as rate and names."""

@@ -137,9 +137,6 @@ def test_integers_are_always_finite(tmp_path: Path) -> None:
         check_finite(group.read(), group)
 
 
-# --- files larger than the memory allowed ------------------------------------------
-
-
 def peak_of_walk(path: Path, block: int, **options: object) -> tuple[int, int]:
     """Peak bytes allocated while a file is opened and walked; samples seen."""
     tracemalloc.start()

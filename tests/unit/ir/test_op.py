@@ -120,9 +120,6 @@ def test_arity_may_be_a_range() -> None:
         many.output_type([], {})
 
 
-# --- every record of the vocabulary -----------------------------------------------
-
-
 @pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
 def test_every_record_is_complete(op: Op) -> None:
     """A name fit for a generated label, a sentence of text, distinct attributes."""
@@ -175,8 +172,6 @@ def test_drawn_values_keep_their_range() -> None:
     whole = Drawn((99,), DType.F32, -3, 3, whole=True).draw(rng)
     np.testing.assert_array_equal(whole, np.round(whole))
 
-
-# --- the vocabulary ---------------------------------------------------------------
 
 FROM_THREADS = """
 import sys, threading

@@ -87,9 +87,6 @@ def test_a_subnormal_literal_compiles(adapter: Want) -> None:
     np.testing.assert_allclose(out, [0, 1, -1], atol=2e-45)
 
 
-# --- regions ----------------------------------------------------------------------
-
-
 def region_of(graph: Graph, last: int, *reads: int) -> str:
     """The source of the region of all elementwise nodes up to `last`."""
     ids = [
@@ -144,9 +141,6 @@ def test_shapes_and_strides_stay_out_of_the_text() -> None:
         return made.call.source or ""
 
     assert source(3, 5) == source(30, 50)
-
-
-# --- hostile text -----------------------------------------------------------------
 
 
 @pytest.fixture
