@@ -88,10 +88,13 @@ def environment(**more: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": path, **more}
 
 
-def python(*args: object, timeout: float = 120, **more: str) -> Said:
+def python(
+    *args: object, cwd: Path | None = None, timeout: float = 120, **more: str
+) -> Said:
     """Run `python ARGS` in a process of its own; `more` is environment."""
     done = subprocess.run(
         [sys.executable, *map(str, args)],
+        cwd=cwd,
         env=environment(**more),
         capture_output=True,
         text=True,

@@ -76,13 +76,9 @@ def test_the_spectra_are_those_of_scipy(
     assert [float(row["power"]) for row in rows] == top.ravel().tolist()
     assert [int(row["bin"]) for row in rows] == strongest.ravel().tolist()
     assert [int(row["rank"]) for row in rows] == list(range(1, 8)) * 3
-    peaks = [
-        c["peaks"]
-        for c in json.loads(files["json"].read_text())["files"][0]["groups"][0][
-            "channels"
-        ]
-    ]
-    assert [[p["power"] for p in each] for each in peaks] == top.tolist()
+    (group,) = json.loads(files["json"].read_text())["files"][0]["groups"]
+    powers = [[p["power"] for p in c["peaks"]] for c in group["channels"]]
+    assert powers == top.tolist()
 
 
 def test_the_rlx_preset_is_the_plain_mean_of_squares(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import inspect
 import string
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -15,6 +13,7 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Expr, Leaf
 from rlxweb.ir.op import Attr, Op, Registry, TensorType, registry
 from rlxweb.ir.sample import Drawn, Sample
+from tests.command_line import python
 
 OPS = sorted(registry, key=lambda op: op.name)
 
@@ -209,10 +208,9 @@ print(len(seen), len(set(seen)), len(registry), *errors)
 
 def test_the_vocabulary_is_loaded_on_demand_by_any_thread() -> None:
     """Whoever asks first loads it; the others wait until all of it is there."""
-    said = subprocess.run(
-        [sys.executable, "-c", FROM_THREADS], capture_output=True, text=True, check=True
-    )
-    assert said.stdout.split() == ["8", "1", str(len(OPS))]
+    said = python("-c", FROM_THREADS)
+    assert said.code == 0, said.err
+    assert said.out.split() == ["8", "1", str(len(OPS))]
 
 
 def test_a_vocabulary_is_asked_for_once_and_again_if_it_failed() -> None:
