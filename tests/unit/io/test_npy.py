@@ -15,21 +15,7 @@ from rlxweb.errors import RecordingError, UnknownName, UsageError
 from rlxweb.io import npz, open_recording
 
 RNG = np.random.default_rng(7)
-DTYPES = [
-    "i1",
-    "u1",
-    "<i2",
-    ">i2",
-    "<u2",
-    ">i4",
-    "u4",
-    "i8",
-    "u8",
-    "f4",
-    ">f4",
-    "f8",
-    ">f8",
-]
+DTYPES = "i1 u1 <i2 >i2 <u2 >i4 u4 i8 u8 f4 >f4 f8 >f8".split()
 
 
 @given(
