@@ -16,7 +16,7 @@ import rlxweb as rlx
 from rlxweb.gpu.drive import drive
 from rlxweb.gpu.port import Copy, DeviceFacts, Range
 from tests.benchmarks import hand_written
-from tests.benchmarks.cells import Entry, Goal, Work
+from tests.benchmarks.cells import Entry, Goal, Work, three_more
 from tests.benchmarks.machine import lavapipe
 from tests.benchmarks.raw_device import Kernel, RawDevice
 
@@ -78,11 +78,7 @@ class Prepared:
 
     def steady(self) -> dict[str, Any]:
         """What three more calls compiled and allocated."""
-        before, live = dict(self.port.created), len(self.port.live)
-        for _ in range(3):
-            self.call()
-        made = {name: self.port.created[name] - before[name] for name in before}
-        return {"runs": 3, "created": made, "live_grew_by": len(self.port.live) - live}
+        return three_more(self.port, self.call)
 
     def close(self) -> None:
         self.fed.close()

@@ -11,13 +11,13 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import edfio
 import numpy as np
 import pytest
 import soundfile
 
 from rlxweb.io import writers
 from tests.command_line import Call, check_refused, spawn
+from tests.recordings import written
 
 Case = tuple[Callable[[Path], list[object]], int, tuple[str, ...]]
 RNG = np.random.default_rng(11)
@@ -39,15 +39,10 @@ def wav(folder: Path) -> Path:
 
 
 def edf(folder: Path) -> Path:
-    signals = [
-        edfio.EdfSignal(RNG.normal(0, 9, 1000), 100, label=f"EEG {name}")
-        for name in ("Fp1", "Cz")
-    ]
-    edfio.Edf(signals).write(folder / "x.edf")
-    return folder / "x.edf"
+    return written(folder / "x.edf", ("EEG Fp1", 100), ("EEG Cz", 100), seconds=10)
 
 
-def written(folder: Path, name: str, content: bytes) -> Path:
+def holding(folder: Path, name: str, content: bytes) -> Path:
     (folder / name).write_bytes(content)
     return folder / name
 
@@ -70,20 +65,20 @@ def folder_named(folder: Path, name: str) -> Path:
 CASES: dict[str, Case] = {
     "missing": (lambda d: [d / "gone.edf"], 2, ("gone.edf", "no such file")),
     "missing folder": (lambda d: [d / "no" / "x.edf"], 2, ("no/x.edf", "folder")),
-    "empty": (lambda d: [written(d, "e.edf", b"")], 2, ("e.edf", "empty")),
+    "empty": (lambda d: [holding(d, "e.edf", b"")], 2, ("e.edf", "empty")),
     "folder": (lambda d: [folder_named(d, "f.edf")], 2, ("f.edf", "folder")),
     "cut EDF": (lambda d: [cut(edf(d), 100)], 2, ("x.edf",)),
     "cut EDF header": (lambda d: [cut(edf(d), 4500)], 2, ("x.edf",)),
     "cut WAV": (lambda d: [cut(wav(d), 10)], 2, ("x.wav", "cut short")),
     "cut NPY": (lambda d: [cut(npy(d), 8), *FS], 2, ("x.npy", "cut short")),
     "a picture": (
-        lambda d: [written(d, "x.edf", b"\x89PNG\r\n\x1a\n" * 99)],
+        lambda d: [holding(d, "x.edf", b"\x89PNG\r\n\x1a\n" * 99)],
         2,
         ("x.edf", "does not begin like EDF"),
     ),
-    "text named NPY": (lambda d: [written(d, "x.npy", b"hello\n" * 9)], 2, ("NPY",)),
-    "FLAC": (lambda d: [written(d, "x.flac", b"fLaC" * 9)], 2, ("FLAC",)),
-    "MATLAB": (lambda d: [written(d, "x.mat", b"MATLAB 5.0" * 9)], 2, ("MATLAB",)),
+    "text named NPY": (lambda d: [holding(d, "x.npy", b"hello\n" * 9)], 2, ("NPY",)),
+    "FLAC": (lambda d: [holding(d, "x.flac", b"fLaC" * 9)], 2, ("FLAC",)),
+    "MATLAB": (lambda d: [holding(d, "x.mat", b"MATLAB 5.0" * 9)], 2, ("MATLAB",)),
     "objects in NPZ": (lambda d: [npz(d), *FS], 2, ("x.npz", "array")),
     "unknown array": (lambda d: [npz(d), *FS, "--array", "c"], 2, ("'c'",)),
     "second file missing": (lambda d: [edf(d), d / "gone.edf"], 2, ("gone.edf",)),
@@ -136,16 +131,8 @@ CASES: dict[str, Case] = {
         2,
         ("'vulcan'", "did you mean 'vulkan'"),
     ),
-    "undriven device": (
-        lambda d: [edf(d), "--device", "cuda"],
-        3,
-        ("cuda", "devices"),
-    ),
-    "foreign device": (
-        lambda d: [edf(d), "--device", "directx"],
-        3,
-        ("Windows",),
-    ),
+    "undriven device": (lambda d: [edf(d), "--device", "cuda"], 3, ("cuda", "devices")),
+    "foreign device": (lambda d: [edf(d), "--device", "directx"], 3, ("Windows",)),
     "unknown adapter": (
         lambda d: [edf(d), "--device", "vulkan", "--adapter", "Voodoo 2"],
         3,

@@ -41,8 +41,7 @@ def first_block() -> str:
 
 @pytest.fixture(params=["alone", "beside others"])
 def engine(
-    request: pytest.FixtureRequest,
-    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Any]:
     """The page's engine as the device "mlx": the only one, or beside the CPU."""
     names: dict[str, Any] = {}

@@ -335,8 +335,7 @@ def test_a_real_sweep_in_a_process_of_its_own(tmp_path: Path) -> None:
 
 
 def test_a_device_that_was_never_measured_is_left_out_of_the_race(
-    call: Call,
-    adapter: Want,
+    call: Call, adapter: Want
 ) -> None:
     """With measuring forbidden there is nothing to predict it by."""
     args = *SMALL, "--device", place_of(adapter), "--rounds", 3, "--json", "-"

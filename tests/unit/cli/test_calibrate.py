@@ -90,9 +90,7 @@ def test_the_table_says_what_was_measured_and_where_it_is_kept(
 
 
 def test_a_device_is_measured_with_its_trips(
-    call: Call,
-    monkeypatch: pytest.MonkeyPatch,
-    adapter: Want,
+    call: Call, monkeypatch: pytest.MonkeyPatch, adapter: Want
 ) -> None:
     """Submitting, starting a kernel, and bytes there and back, once each."""
     hasty = Stopwatch(sample_ns=1.0, samples=1, least=1)
@@ -121,9 +119,7 @@ def test_show_of_nothing_says_how_to_go_on(call: Call, cache: Path) -> None:
 
 
 def test_show_measures_nothing(
-    call: Call,
-    cache: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    call: Call, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It tells what the files hold, also those of other versions and machines."""
     monkeypatch.setattr(calibrate_command, "measure_now", refuse_to_measure)
@@ -218,9 +214,7 @@ def test_measuring_again_replaces_what_was_known(call: Call, cache: Path) -> Non
 
 
 def test_without_a_folder_the_figures_last_as_long_as_the_process(
-    call: Call,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is said with the folder's name, and the command still does its work."""
     (tmp_path / "file").touch()

@@ -179,9 +179,7 @@ def test_ultra_is_open_where_one_segment_will_do(call: Call, cpu_known: None) ->
 
 
 def test_earlier_runs_are_told_beside_the_model(
-    call: Call,
-    cpu_known: None,
-    monkeypatch: pytest.MonkeyPatch,
+    call: Call, cpu_known: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The terms stay the model's own; the prediction is theirs times the factor."""
     args = *numbers(32, 256, 16, 8), "--device", "cpu"
@@ -202,10 +200,7 @@ def test_a_device_named_twice_is_listed_once(call: Call) -> None:
 
 
 def test_a_device_has_all_the_terms(
-    call: Call,
-    both_known: None,
-    both: tuple[str, ...],
-    adapter: Want,
+    call: Call, both_known: None, both: tuple[str, ...], adapter: Want
 ) -> None:
     """Launches, waits and transfers; searching on the host brings the spectrum back."""
     args = *numbers(4096, 256, 4, 8), *both
@@ -254,10 +249,7 @@ def test_the_crossover_is_where_the_picks_change(
 
 
 def test_a_software_device_nobody_measured_is_not_guessed_at(
-    call: Call,
-    monkeypatch: pytest.MonkeyPatch,
-    both: tuple[str, ...],
-    adapter: Want,
+    call: Call, monkeypatch: pytest.MonkeyPatch, both: tuple[str, ...], adapter: Want
 ) -> None:
     """It is listed with the reason and what to do; asked for alone it is the pick."""
     job = job_of(call("explain", *both, "--json"))
@@ -295,9 +287,7 @@ def ticking(step: int) -> Stopwatch:
 
 
 def test_measured_times_stand_beside_the_predicted_ones(
-    call: Call,
-    cpu_known: None,
-    monkeypatch: pytest.MonkeyPatch,
+    call: Call, cpu_known: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of every way that is open; how far off the prediction was is said."""
     monkeypatch.setattr(explain_command, "MEASURE", ticking(5_000_000))
@@ -314,9 +304,7 @@ def test_measured_times_stand_beside_the_predicted_ones(
 
 
 def test_a_way_that_fails_when_measured_is_blocked_by_that(
-    call: Call,
-    cpu_known: None,
-    monkeypatch: pytest.MonkeyPatch,
+    call: Call, cpu_known: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The others are measured and explained all the same."""
 

@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import edfio
 import numpy as np
 import pytest
 
@@ -15,6 +14,7 @@ from rlxweb.cost.assumed import assumed_cpu, assumed_gpu
 from rlxweb.devices.place import CPU
 from rlxweb.gpu.port import Want
 from tests.command_line import Call, Said, check_refused
+from tests.recordings import written
 from tests.unit.cli.known import know, place_of
 
 RNG = np.random.default_rng(11)
@@ -31,12 +31,8 @@ def npy(tmp_path: Path) -> Path:
 @pytest.fixture
 def edf(tmp_path: Path) -> Path:
     """2 channels at 100 Hz and one at 500 Hz, 10 s."""
-    signals = [
-        edfio.EdfSignal(RNG.normal(0, 9, 10 * fs), fs, label=label)
-        for label, fs in (("EEG", 100), ("EOG", 100), ("ECG", 500))
-    ]
-    edfio.Edf(signals).write(tmp_path / "x.edf")
-    return tmp_path / "x.edf"
+    rates = ("EEG", 100), ("EOG", 100), ("ECG", 500)
+    return written(tmp_path / "x.edf", *rates, seconds=10)
 
 
 def test_every_rate_of_a_file_is_a_job(call: Call, edf: Path) -> None:
@@ -76,10 +72,7 @@ def test_the_file_says_rows_and_length_and_options_the_rest(
 
 @pytest.mark.parametrize("options", [(), ("--json",)])
 def test_a_device_computes_float32_whatever_the_file_holds(
-    call: Call,
-    npy: Path,
-    options: tuple[str, ...],
-    adapter: Want,
+    call: Call, npy: Path, options: tuple[str, ...], adapter: Want
 ) -> None:
     """As `rlxweb welch --device` does; beside the CPU the file's precision stays."""
     args = "explain", npy, "--fs", 100, "--device", place_of(adapter), *options

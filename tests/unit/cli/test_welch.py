@@ -16,6 +16,7 @@ from rlxweb.cli import job
 from rlxweb.cli.outputs import COLUMNS
 from rlxweb.gpu.native import adapters
 from tests.command_line import Call
+from tests.recordings import written
 
 RNG = np.random.default_rng(5)
 X = RNG.standard_normal((3, 5000)) + 0.3
@@ -111,12 +112,9 @@ def test_rates_are_groups_and_equal_labels_are_told_apart(
     tmp_path: Path, call: Call
 ) -> None:
     """Each rate has its own axis; the annotation channel is named as left out."""
-    signals = [
-        edfio.EdfSignal(RNG.normal(0, 9, 10 * fs), fs, label=label)
-        for label, fs in (("EEG", 100), ("EEG", 100), ("ECG", 500))
-    ]
+    rates = ("EEG", 100), ("EEG", 100), ("ECG", 500)
     note = edfio.EdfAnnotation(0, None, "x")
-    edfio.Edf(signals, annotations=[note]).write(tmp_path / "x.edf")
+    written(tmp_path / "x.edf", *rates, seconds=10, annotations=[note])
     out = tmp_path / "o.npz"
     said = call("welch", tmp_path / "x.edf", "--json", "-", "--npz", out, "--k", 2)
     (file,) = said.record["files"]
@@ -132,8 +130,7 @@ def test_rates_are_groups_and_equal_labels_are_told_apart(
 
 def test_channels_are_picked_by_name_and_pattern(tmp_path: Path, call: Call) -> None:
     labels = "EEG Fp1", "EEG Cz", "EOG", "ECG"
-    signals = [edfio.EdfSignal(RNG.normal(0, 9, 900), 100, label=n) for n in labels]
-    edfio.Edf(signals).write(tmp_path / "x.edf")
+    written(tmp_path / "x.edf", *((label, 100) for label in labels), seconds=9)
     args = "welch", tmp_path / "x.edf", "--json", "-", "-c", "ecg, EEG*", "-c", "EOG"
     names = [c["name"] for c in call(*args).group["channels"]]
     assert names == ["ECG", "EEG Fp1", "EEG Cz", "EOG"]
@@ -171,11 +168,7 @@ def test_not_finite_samples_pass_on_request(tmp_path: Path, call: Call) -> None:
 
 @pytest.mark.parametrize("nbytes", [1, 1 << 13, 1 << 17])
 def test_small_blocks_give_the_same_spectra(
-    tmp_path: Path,
-    npy: Path,
-    call: Call,
-    monkeypatch: pytest.MonkeyPatch,
-    nbytes: int,
+    tmp_path: Path, npy: Path, call: Call, monkeypatch: pytest.MonkeyPatch, nbytes: int
 ) -> None:
     """Blocks, and channels a few at a time, change the numbers by rounding at most."""
     args = "welch", npy, "--fs", 9, "--nperseg", 300, "--noverlap", 111, "--npz"

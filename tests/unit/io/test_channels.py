@@ -47,8 +47,7 @@ def test_names_are_always_unique(labels: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "label",
-    "Status|STATUS|STI 014|STI101|stim|TRIG|Trigger 2|TRIG_in|Event".split("|"),
+    "label", "Status|STATUS|STI 014|STI101|stim|TRIG|Trigger 2|TRIG_in|Event".split("|")
 )
 def test_trigger_labels_are_known(label: str) -> None:
     """The names under which devices store their trigger lines."""

@@ -12,32 +12,9 @@ import pytest
 from rlxweb.errors import RecordingError, UsageError
 from rlxweb.io import edf as edf_module
 from rlxweb.io import open_recording
+from tests.recordings import by_edfio, written
 
 RNG = np.random.default_rng(3)
-
-
-KINDS = {
-    "edf": (edfio.EdfSignal, edfio.Edf, edfio.read_edf),
-    "bdf": (edfio.BdfSignal, edfio.Bdf, edfio.read_bdf),
-}
-
-
-def written(path: Path, *channels: tuple[str, float], seconds: int = 4, **more) -> Path:
-    """An EDF or BDF file of noise, by edfio: (label, rate) for each channel."""
-    signal, whole, _ = KINDS[path.suffix[1:]]
-    span = {"physical_dimension": "uV", "physical_range": (-500, 500)}
-    signals = [
-        signal(RNG.normal(0, 50, round(fs * seconds)), fs, label=label, **span)
-        for label, fs in channels
-    ]
-    whole(signals, **more).write(path)
-    return path
-
-
-def by_edfio(path: Path) -> dict[str, np.ndarray]:
-    """What edfio itself reads: samples by label."""
-    signals = KINDS[path.suffix[1:]][2](path).signals
-    return {signal.label: signal.data for signal in signals}
 
 
 def patched(path: Path, *fields: tuple[int, bytes]) -> Path:

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import edfio
 import numpy as np
 import pytest
 import soundfile
@@ -17,6 +16,7 @@ from hypothesis import strategies as st
 
 from rlxweb.errors import NotFinite, RecordingError, UsageError
 from rlxweb.io import check_finite, open_recording
+from tests.recordings import KINDS
 
 MEBI = 1 << 20
 
@@ -194,10 +194,7 @@ def test_a_large_wav_file_is_walked_in_little_memory(tmp_path: Path) -> None:
 def big_edf(folder: Path, kind: str) -> Path:
     """64 channels at 512 Hz for 1500 s; all but the first second lies in a hole."""
     path = folder / f"big.{kind}"
-    signal, whole = {
-        "edf": (edfio.EdfSignal, edfio.Edf),
-        "bdf": (edfio.BdfSignal, edfio.Bdf),
-    }[kind]
+    signal, whole, _ = KINDS[path.suffix]
     whole([signal(np.arange(512.0), 512, label=f"E{i}") for i in range(64)]).write(path)
     raw = bytearray(path.read_bytes())
     record = len(raw) - 256 * 65
