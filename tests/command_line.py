@@ -1,8 +1,8 @@
 """Running the command line in tests: in this process for speed, in its own for truth.
 
-`call` goes through the same `main` as the installed script, so the error boundary and
-the exit codes are those of the user; `spawn` also shows what only a process has:
-signals, pipes, memory and what is loaded.
+The fixture `call` goes through the same `main` as the installed script, so the error
+boundary and the exit codes are those of the user; `spawn` also shows what only a
+process has: signals, pipes, memory and what is loaded.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,9 @@ from rlxweb.cli.main import main
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDINGS = ROOT.parent / "shared" / "recordings"
+recordings_there = pytest.mark.skipif(
+    not RECORDINGS.is_dir(), reason="the recordings do not lie beside this checkout"
+)
 
 
 @dataclass(frozen=True)
@@ -39,19 +42,44 @@ class Said:
         return json.loads(self.out)
 
     @property
+    def group(self) -> dict[str, Any]:
+        """The one group of the one file in a record of `rlxweb welch`."""
+        (file,) = self.record["files"]
+        (group,) = file["groups"]
+        return group
+
+    @property
     def errors(self) -> list[str]:
         """Lines on stderr but those that tell about channels and pictures."""
         told = ("left out ", "picture: ")
         return [line for line in self.err.splitlines() if not line.startswith(told)]
 
 
-def call(capsys: pytest.CaptureFixture[str], *args: object) -> Said:
-    """Run `rlxweb ARGS` in this process."""
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as done:
-        main([str(arg) for arg in args])
-    said = capsys.readouterr()
-    return Said(int(done.value.code or 0), said.out, said.err)
+Call = Callable[..., Said]
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str]) -> Call:
+    """Runs `rlxweb ARGS` in this process."""
+
+    def run(*args: object) -> Said:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as done:
+            main([str(arg) for arg in args])
+        said = capsys.readouterr()
+        return Said(int(done.value.code or 0), said.out, said.err)
+
+    return run
+
+
+def check_refused(said: Said, code: int, *words: str) -> None:
+    """One line that names the trouble, nothing on stdout."""
+    assert said.code == code, said
+    assert said.out == ""
+    (line,) = said.errors
+    assert line.startswith("rlxweb: ")
+    assert "Traceback" not in line
+    assert [word for word in words if word not in line] == [], line
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -60,18 +88,26 @@ def environment(**more: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": path, **more}
 
 
-def spawn(*args: object, **more: str) -> Said:
-    """Run `python -m rlxweb ARGS` in a process of its own; `more` is environment."""
+def python(
+    *args: object, cwd: Path | None = None, timeout: float = 120, **more: str
+) -> Said:
+    """Run `python ARGS` in a process of its own; `more` is environment."""
     done = subprocess.run(
-        [sys.executable, "-m", "rlxweb", *map(str, args)],
+        [sys.executable, *map(str, args)],
+        cwd=cwd,
         env=environment(**more),
         capture_output=True,
         text=True,
         encoding="utf-8",
-        timeout=120,
+        timeout=timeout,
         check=False,
     )
     return Said(done.returncode, done.stdout, done.stderr)
+
+
+def spawn(*args: object, **more: str) -> Said:
+    """Run `python -m rlxweb ARGS` likewise."""
+    return python("-m", "rlxweb", *args, **more)
 
 
 @contextmanager

@@ -25,7 +25,8 @@ from rlxweb.errors import AdapterMissing
 from rlxweb.gpu.drive import drive
 from rlxweb.gpu.port import DeviceFacts, Dispatch, Port, Range, Want
 
-pytest_plugins = ("tests.deadlines", "tests.quick", "tests.slate")
+PLUGINS = ("command_line", "deadlines", "quick", "slate")
+pytest_plugins = [f"tests.{name}" for name in PLUGINS]
 
 ADAPTERS = {
     "lavapipe": Want(backends=("vulkan",), name="llvmpipe"),

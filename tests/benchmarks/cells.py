@@ -126,6 +126,15 @@ class Cell:
         }
 
 
+def three_more(port: Any, call: Callable[[], object]) -> dict[str, Any]:
+    """What three more calls compiled and allocated on the port's device."""
+    before, live = dict(port.created), len(port.live)
+    for _ in range(3):
+        call()
+    made = {name: port.created[name] - before[name] for name in before}
+    return {"runs": 3, "created": made, "live_grew_by": len(port.live) - live}
+
+
 def run(work: Work, watch: Stopwatch) -> Cell:
     """Time all peers in turns, check, judge. Wrong answers leave no rows."""
     try:

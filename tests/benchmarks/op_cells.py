@@ -16,7 +16,7 @@ import rlxweb as rlx
 from rlxweb.gpu.drive import drive
 from rlxweb.gpu.port import Copy, DeviceFacts, Range
 from tests.benchmarks import hand_written
-from tests.benchmarks.cells import Entry, Goal, Work
+from tests.benchmarks.cells import Entry, Goal, Work, three_more
 from tests.benchmarks.machine import lavapipe
 from tests.benchmarks.raw_device import Kernel, RawDevice
 
@@ -40,9 +40,6 @@ def works() -> Iterator[tuple[str, Callable[[], Work]]]:
         ("100 dependent adds [1024]", _adds),
     ):
         yield name, lambda name=name, make=make: make(name, facts)
-
-
-# --- rlxweb ---------------------------------------------------------------------------
 
 
 class Prepared:
@@ -81,11 +78,7 @@ class Prepared:
 
     def steady(self) -> dict[str, Any]:
         """What three more calls compiled and allocated."""
-        before, live = dict(self.port.created), len(self.port.live)
-        for _ in range(3):
-            self.call()
-        made = {name: self.port.created[name] - before[name] for name in before}
-        return {"runs": 3, "created": made, "live_grew_by": len(self.port.live) - live}
+        return three_more(self.port, self.call)
 
     def close(self) -> None:
         self.fed.close()
@@ -99,9 +92,6 @@ def _graph(
     made = {n: getattr(graph, leaf)(n, a.shape, "f32") for n, a in arrays.items()}
     graph.set_outputs([build(graph, **made)])
     return graph
-
-
-# --- by hand --------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -183,9 +173,6 @@ def _cell(
 def _close_enough(name: str, found: Any, right: np.ndarray) -> None:
     worst = float(np.max(np.abs(found - right)) / np.max(np.abs(right)))
     assert worst < 2e-5, f"{name}: relative error {worst:.2g}"
-
-
-# --- the cells ------------------------------------------------------------------------
 
 
 def _random(*shape: int) -> np.ndarray:

@@ -18,7 +18,7 @@ import scipy.signal
 import rlxweb as rlx
 from rlxweb.backends.pool import pool
 from tests.benchmarks import hand_welch
-from tests.benchmarks.cells import Entry, Goal, Work
+from tests.benchmarks.cells import Entry, Goal, Work, three_more
 from tests.benchmarks.machine import lavapipe
 from tests.benchmarks.raw_device import RawDevice
 
@@ -92,25 +92,16 @@ def _host_entries(x: np.ndarray, n: int, hop: int) -> Iterator[Entry]:
     yield Entry(PLAIN, numpy, lambda: plain(x, wide, hop))
     published = PUBLISHED.get((n, len(x)), (None, None))[1]
     yield Entry(PLAIN_F32, numpy, lambda: plain(x, narrow, hop), published=published)
-    yield Entry("scipy.fft, 2 workers", scipy_, lambda: by_scipy_fft(x, narrow, hop))
+    yield Entry("scipy.fft, 2 workers", scipy_, lambda: plain(x, narrow, hop, FAST))
     yield Entry("scipy.signal.welch", scipy_, lambda: by_scipy_welch(x, narrow, hop))
 
 
 def _ours(x: np.ndarray, n: int, hop: int, device: str) -> Peaks:
     adapter = "llvmpipe" if device != "cpu" else ""
     found = rlx.welch_peaks(
-        x,
-        nperseg=n,
-        k=K,
-        noverlap=n - hop,
-        nsegments=2,
-        device=device,
-        adapter=adapter,
+        x, nperseg=n, k=K, noverlap=n - hop, nsegments=2, device=device, adapter=adapter
     )
     return found.bins, found.power
-
-
-# --- the peers ------------------------------------------------------------------------
 
 
 def strongest(power: np.ndarray) -> Peaks:
@@ -124,24 +115,20 @@ def strongest(power: np.ndarray) -> Peaks:
     )
 
 
-def plain(x: np.ndarray, window: np.ndarray, hop: int) -> Peaks:
+def plain(
+    x: np.ndarray, window: np.ndarray, hop: int, rfft: Callable[..., Any] = np.fft.rfft
+) -> Peaks:
     """What one writes from the formula."""
     n = len(window)
     frames = np.lib.stride_tricks.sliding_window_view(x, n, axis=1)[:, ::hop]
-    spectra = np.fft.rfft(frames * window, axis=-1)
+    spectra = rfft(frames * window, axis=-1)
     power = (np.abs(spectra) ** 2).mean(axis=1)
     power[:, 1:-1] *= 2
     return strongest(power)
 
 
-def by_scipy_fft(x: np.ndarray, window: np.ndarray, hop: int) -> Peaks:
-    """The same with SciPy's transform on two threads."""
-    n = len(window)
-    frames = np.lib.stride_tricks.sliding_window_view(x, n, axis=1)[:, ::hop]
-    spectra = scipy.fft.rfft(frames * window, axis=-1, workers=2)
-    power = (np.abs(spectra) ** 2).mean(axis=1)
-    power[:, 1:-1] *= 2
-    return strongest(power)
+FAST = partial(scipy.fft.rfft, workers=2)
+"""SciPy's transform on two threads."""
 
 
 def by_scipy_welch(x: np.ndarray, window: np.ndarray, hop: int) -> Peaks:
@@ -181,9 +168,6 @@ def _by_hand(
     return call, device.close
 
 
-# --- right and steady -----------------------------------------------------------------
-
-
 def _check(entries: list[Entry], x: np.ndarray, n: int, hop: int) -> None:
     """Powers agree to 1e-4, and bins where neighbours in rank are further apart."""
     right = plain(x.astype(np.float64), np.hanning(n), hop)[1]
@@ -207,8 +191,4 @@ def _steady(x: np.ndarray, n: int, hop: int) -> dict[str, Any]:
     """What three more calls compiled and allocated on the device."""
     port = pool.backend("vulkan", "llvmpipe").port
     _ours(x, n, hop, "vulkan")
-    before, live = dict(port.created), len(port.live)
-    for _ in range(3):
-        _ours(x, n, hop, "vulkan")
-    made = {name: port.created[name] - before[name] for name in before}
-    return {"runs": 3, "created": made, "live_grew_by": len(port.live) - live}
+    return three_more(port, lambda: _ours(x, n, hop, "vulkan"))

@@ -161,9 +161,25 @@ def open_page(
         one.close()
 
 
+PRELUDE = """\
+import asyncio, json
+import numpy as np, rlxweb as rlx
+from rlxweb.backends.pool import pool
+from tests.browser.inside import suite
+def caught(work):
+    try:
+        return work()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+"""
+
+
 @dataclass
 class Tab:
-    """Python in a tab. `run` and `blocking` give what the code's last line is."""
+    """Python in a tab, in which PRELUDE was run.
+
+    `run` and `blocking` give what the code's last line is.
+    """
 
     page: Page
     watch: Watch
@@ -190,7 +206,9 @@ def python_tab(browser: Browser, site_url: str, where: str) -> Iterator[Tab]:
     page = context.new_page()
     page.goto(f"{site_url}_tests/python.html?where={where}")
     page.wait_for_function("globalThis.isReady", timeout=START_MS)
-    yield Tab(page, watch)
+    tab = Tab(page, watch)
+    tab.run(PRELUDE + "None")
+    yield tab
     context.close()
 
 

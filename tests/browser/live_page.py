@@ -40,9 +40,6 @@ if (ask) navigator.mediaDevices.getUserMedia = async (wish) => {
 """
 
 
-# --- the page -------------------------------------------------------------------------
-
-
 def started(page: Page) -> Page:
     """The page, once its first picture is there."""
     page.wait_for_selector(".start[data-over]", timeout=START_MS)
@@ -141,12 +138,22 @@ def until_peaks(page: Page, wanted: dict[str, float], within: float = 0.3) -> No
     )
 
 
-def until_ran_on(page: Page, engine: str) -> None:
+def until_says(page: Page, where: str, words: str) -> None:
+    """Wait until the element of that id has these words in it."""
     until(
         page,
-        "name => document.getElementById('ran-on').textContent.includes(name)",
-        engine,
+        "([id, words]) => document.getElementById(id).textContent.includes(words)",
+        [where, words],
     )
+
+
+def until_ran_on(page: Page, engine: str) -> None:
+    until_says(page, "ran-on", engine)
+
+
+def until_called(page: Page, calls: int) -> None:
+    """Wait until the page has called again, and again, since there were so many."""
+    until(page, "calls => spy.calls > calls + 3", calls)
 
 
 def problems(page: Page) -> str:

@@ -8,14 +8,11 @@ from tests.browser.conftest import Tab
 
 pytestmark = pytest.mark.requires_browser
 
-SUITE = "from tests.browser.inside import suite\nimport json\nimport rlxweb as rlx\n"
-
 
 def test_run_blocks_by_switching_stacks(tab: Tab) -> None:
     """The very calls of the desktop: compile, set_param, run."""
     off = tab.run(
-        SUITE
-        + """
+        """
 feeds, w = suite.layer_feeds()
 compiled = rlx.Session("webgpu").compile(suite.layer())
 compiled.set_param("w", w)
@@ -28,10 +25,9 @@ json.dumps(float(abs(y - suite.right_layer(feeds, w)).max()))
 
 def test_run_says_to_await_where_it_cannot_block(tab: Tab) -> None:
     """Nothing was read meanwhile, and awaiting the same graph works right after."""
-    tab.run("import rlxweb as rlx\nawait rlx.open_async('webgpu')\nNone")
+    tab.run("await rlx.open_async('webgpu')\nNone")
     said = tab.blocking(
-        SUITE
-        + """
+        """
 from rlxweb.errors import MustAwait
 try:
     rlx.Session("webgpu").compile(suite.unseen())
@@ -44,8 +40,7 @@ json.dumps(said)
     assert "await compile_async(…)" in said
     assert "JSPI" in said
     tab.run(
-        SUITE
-        + """
+        """
 feeds, w = suite.layer_feeds()
 compiled = await rlx.Session("webgpu").compile_async(suite.layer())
 await compiled.set_param_async("w", w)
@@ -54,7 +49,6 @@ None
     )
     said = tab.blocking(
         """
-import json
 try:
     compiled.run(feeds)
     said = "ran"
@@ -76,11 +70,9 @@ json.dumps(float(abs(y - suite.right_layer(feeds, w)).max()))
 
 def test_a_device_left_open_is_numpy_where_nothing_can_wait(tab: Tab) -> None:
     """And the decision says why the GPU was not taken."""
-    tab.run("import rlxweb as rlx\nawait rlx.open_async('webgpu')\nNone")
+    tab.run("await rlx.open_async('webgpu')\nNone")
     found = tab.blocking(
         """
-import json
-import numpy as np, rlxweb as rlx
 from rlxweb.calibration.worth import worth
 worth.spent_ns = 1e9
 x = np.random.default_rng(0).standard_normal((64, 2048)).astype(np.float32)
@@ -98,8 +90,6 @@ def test_welch_peaks_async_needs_no_switching(tab: Tab) -> None:
     """It runs on the GPU as a task of the page's own event loop."""
     found = tab.run(
         """
-import asyncio, json
-import numpy as np, rlxweb as rlx
 x = np.random.default_rng(0).standard_normal((8, 2048)).astype(np.float32)
 p = await asyncio.ensure_future(rlx.welch_peaks_async(x, fs=256, k=3, device="webgpu"))
 q = rlx.welch_peaks(x, fs=256, k=3, device="cpu")
@@ -113,8 +103,6 @@ def test_welch_async_gives_the_spectrum(tab: Tab) -> None:
     """The same as NumPy's, computed on the GPU."""
     off = tab.run(
         """
-import json
-import numpy as np, rlxweb as rlx
 x = np.random.default_rng(0).standard_normal((8, 2048)).astype(np.float32)
 f, p = await rlx.welch_async(x, 256, "hann", 256, device="webgpu")
 g, q = rlx.welch(x, 256, "hann", 256, device="cpu")
@@ -128,9 +116,7 @@ json.dumps([bool((f == g).all()), float(abs(p / q - 1).max())])
 def test_a_second_run_meanwhile_is_refused(tab: Tab) -> None:
     """The first one's result is whole, and the next run works."""
     found = tab.run(
-        SUITE
-        + """
-import asyncio
+        """
 feeds, w = suite.layer_feeds()
 compiled = await rlx.Session("webgpu").compile_async(suite.layer())
 await compiled.set_param_async("w", w)
@@ -155,9 +141,7 @@ json.dumps([
 def test_a_run_that_was_cancelled_leaves_the_next_one_whole(tab: Tab) -> None:
     """The buffer it was reading into is free again."""
     off = tab.run(
-        SUITE
-        + """
-import asyncio
+        """
 feeds, w = suite.layer_feeds()
 compiled = await rlx.Session("webgpu").compile_async(suite.layer())
 await compiled.set_param_async("w", w)

@@ -4,36 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Page, expect
 
 from rlxweb.runners.agreement import checked_ops
+from tests.browser.demo_page import NO_GPU, OpenPage, changed
 from tests.browser.watch import START_MS
 
 pytestmark = pytest.mark.requires_browser
 
-OpenPage = Callable[..., Page]
 CASES = sum(len(op.samples) for op in checked_ops())
 RUN_MS = 600_000
-DEMO = Path(__file__).resolve().parents[2] / "site" / "demo"
-
-
-def changed(open_page: OpenPage, file: str, change: Callable[[str], str]) -> Page:
-    """The check page with one of the demo's files changed on its way to the browser."""
-    page = open_page("demo/icon.svg")
-    text = change((DEMO / file).read_text("utf-8"))
-    kind = "text/javascript" if file.endswith(".js") else "text/plain"
-
-    def answer(route: Route) -> None:
-        route.fulfill(body=text, content_type=kind)
-
-    page.context.route(re.compile(rf"/demo/{re.escape(file)}$"), answer)
-    page.goto(page.url.replace("icon.svg", "check/"))
-    return page
 
 
 def sentence(page: Page) -> str:
@@ -51,14 +35,24 @@ def begun(page: Page) -> None:
     page.wait_for_selector('.cell[data-word="right"]', timeout=START_MS)
 
 
-def on_numpy(page: Page) -> str:
-    """Cancels what runs, checks NumPy instead; the sentence at its end."""
+def cancelled(page: Page) -> str:
+    """Cancels what runs; the sentence then."""
     begun(page)
     page.click("#cancel")
-    finished(page)
+    return finished(page)
+
+
+def picked_numpy(page: Page) -> str:
+    """Checks NumPy; the sentence at its end."""
     page.check('input[name="device"][value="cpu"]', force=True)
     page.wait_for_selector("#cancel:not([disabled])")
     return finished(page)
+
+
+def on_numpy(page: Page) -> str:
+    """Cancels what runs, checks NumPy instead; the sentence at its end."""
+    cancelled(page)
+    return picked_numpy(page)
 
 
 def words(page: Page) -> dict[str, int]:
@@ -125,16 +119,12 @@ def test_cancelling_keeps_what_was_found_and_numpy_can_be_checked_instead(
 ) -> None:
     """Also: filters, details by mouse and by keyboard, colours."""
     page = open_page("demo/check/")
-    begun(page)
-    page.click("#cancel")
-    assert finished(page).startswith("Cancelled: ")
+    assert cancelled(page).startswith("Cancelled: ")
     assert 0 < words(page)["waiting"] < CASES
     assert "not run" in page.inner_text("#aside")
     assert report_of(page)["complete"] is False
 
-    page.check('input[name="device"][value="cpu"]', force=True)
-    page.wait_for_selector("#cancel:not([disabled])")
-    said = finished(page)
+    said = picked_numpy(page)
     assert re.fullmatch(
         rf"{CASES:,} of {CASES:,} cases right on NumPy [\d.]+, float32 against float64",
         said,
@@ -188,14 +178,10 @@ def test_the_matrix_is_walked_by_keys(open_page: OpenPage) -> None:
 def test_a_broken_result_is_shown_as_wrong(open_page: OpenPage) -> None:
     """The switch that proves the matrix can show something else than right."""
     page = open_page("demo/check/")
-    begun(page)
-    page.click("#cancel")
-    finished(page)
+    cancelled(page)
     page.click(".advanced summary")
     page.check("#spoil")
-    page.check('input[name="device"][value="cpu"]', force=True)
-    page.wait_for_selector("#cancel:not([disabled])")
-    said = finished(page)
+    said = picked_numpy(page)
     wrong = words(page)["wrong"]
     assert 20 < wrong <= CASES // 40 + 1
     assert said.startswith(f"{CASES - wrong:,} of {CASES:,} cases right on NumPy")
@@ -215,8 +201,7 @@ def test_a_broken_result_is_shown_as_wrong(open_page: OpenPage) -> None:
 
 def test_without_webgpu_it_says_so_and_checks_numpy(open_page: OpenPage) -> None:
     """In the sentence, in a message, and in what can be chosen."""
-    hide = 'Object.defineProperty(navigator, "gpu", { value: undefined });\n'
-    page = changed(open_page, "worker.js", lambda text: text + hide)
+    page = changed(open_page, "check/", "worker.js", lambda text: text + NO_GPU)
     expect(page.locator(".problem")).to_contain_text(
         "This browser offers no WebGPU", timeout=START_MS
     )
@@ -250,7 +235,7 @@ def test_a_gpu_that_is_lost_once_is_told_and_the_run_goes_on(
     open_page: OpenPage,
 ) -> None:
     """The case counts as wrong; those after it are run."""
-    page = changed(open_page, "check/check.py", lambda text: text + LOSE_ONCE)
+    page = changed(open_page, "check/", "check/check.py", lambda text: text + LOSE_ONCE)
     expect(page.locator(".problem")).to_contain_text(
         "The GPU was lost and opened again", timeout=START_MS
     )
@@ -264,7 +249,9 @@ def test_a_gpu_that_is_lost_once_is_told_and_the_run_goes_on(
 @pytest.mark.fault
 def test_a_gpu_that_keeps_going_away_ends_the_run(open_page: OpenPage) -> None:
     """With NumPy as the way out."""
-    page = changed(open_page, "check/check.py", lambda text: text + LOSE_ALWAYS)
+    page = changed(
+        open_page, "check/", "check/check.py", lambda text: text + LOSE_ALWAYS
+    )
     expect(page.locator(".problem")).to_contain_text(
         "The GPU keeps going away", timeout=START_MS
     )

@@ -8,7 +8,6 @@ from tests.browser.conftest import Tab
 
 pytestmark = pytest.mark.requires_browser
 
-SUITE = "from tests.browser.inside import suite\n"
 GRAPHS = 100
 PARTS = 4
 
@@ -67,7 +66,7 @@ def test_the_report_names_the_adapter(tab: Tab) -> None:
 
 def test_every_op_is_right_on_the_gpu_of_the_tab(worker_tab: Tab) -> None:
     """Each sample of the vocabulary that its types allow."""
-    found = worker_tab.run(SUITE + "await suite.agreement()")
+    found = worker_tab.run("await suite.agreement()")
     assert found["wrong"] == []
     assert found["right"] > 300
 
@@ -76,7 +75,7 @@ def test_every_op_is_right_on_the_gpu_of_the_tab(worker_tab: Tab) -> None:
 def test_random_graphs_are_right(worker_tab: Tab, part: int) -> None:
     """A hundred of them, at the adapter's limits and at tiny ones."""
     each = GRAPHS // PARTS
-    found = worker_tab.run(SUITE + f"await suite.random_graphs({part * each}, {each})")
+    found = worker_tab.run(f"await suite.random_graphs({part * each}, {each})")
     assert found["wrong"] == []
     assert found["nodes"] > 5 * each
 

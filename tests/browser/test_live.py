@@ -15,13 +15,16 @@ from tests.browser.live_page import (
     problem,
     slide,
     until,
+    until_called,
     until_peaks,
     until_ran_on,
+    until_says,
 )
 
 pytestmark = pytest.mark.requires_browser
 
-# --- starting -------------------------------------------------------------------------
+CHANNELS = """many =>
+    new Set([...peaks.rows].map(row => row.cells[0].textContent)).size === many"""
 
 
 def test_the_page_says_how_it_started(live: Page) -> None:
@@ -46,9 +49,6 @@ def test_the_engine_and_the_versions_are_in_the_status_line(live: Page) -> None:
     assert "rlxweb" in line
     assert "NumPy 2." in line
     assert "Python 3." in line
-
-
-# --- the synthetic signal -------------------------------------------------------------
 
 
 def test_a_rhythm_that_is_turned_up_is_found(live: Page) -> None:
@@ -96,30 +96,21 @@ def test_the_controls_reach_the_call(live: Page) -> None:
 def test_channels_are_chosen_by_their_boxes(live: Page) -> None:
     """Only those are computed; without any the page asks for one."""
     live.get_by_role("button", name="None", exact=True).click()
-    until(
-        live,
-        "() => document.getElementById('picked-said').textContent.includes('0 of 8')",
-    )
+    until_says(live, "picked-said", "0 of 8")
     for name in ("C3", "O1"):
         live.get_by_role("checkbox", name=name).check()
-    until(
-        live,
-        "() => new Set([...peaks.rows].map(r => r.cells[0].textContent)).size === 2",
-    )
+    until(live, CHANNELS, 2)
     assert set(first_peaks(live)) == {"C3", "O1"}
     live.select_option("#shown", label="C3")
     assert live.locator("#peaks tr[data-shown] th").all_inner_texts() == ["C3"] * 4
     live.get_by_role("button", name="All", exact=True).click()
-    until(
-        live,
-        "() => new Set([...peaks.rows].map(r => r.cells[0].textContent)).size === 8",
-    )
+    until(live, CHANNELS, 8)
     live.select_option("#shown", "")
 
 
 def test_many_channels_are_many_rows_of_one_call(live: Page) -> None:
     live.select_option("#channels", "64")
-    until(live, "() => document.getElementById('call').textContent.includes('[64, ')")
+    until_says(live, "call", "[64, ")
     assert "more peaks" in live.locator("#peaks-more").inner_text()
 
 
@@ -144,7 +135,7 @@ def test_pause_stands_still_and_goes_on(live: Page) -> None:
     choose(live, "axis", "log")
     live.keyboard.press("Tab")
     button.click()
-    until(live, "calls => spy.calls > calls + 3", calls)
+    until_called(live, calls)
     assert live.locator("#resting").is_hidden()
 
 
@@ -161,7 +152,7 @@ def test_a_hidden_tab_rests_and_goes_on_when_shown(live: Page) -> None:
     frames(live, 30)
     assert live.evaluate("spy.calls") == calls
     live.evaluate(hide, False)
-    until(live, "calls => spy.calls > calls + 3", calls)
+    until_called(live, calls)
     assert live.locator("#resting").is_hidden()
 
 
@@ -174,9 +165,6 @@ def test_never_two_calls_at_once_and_dropped_frames_are_counted(live: Page) -> N
         live, "() => Number(document.getElementById('figure-dropped').textContent) > 3"
     )
     assert live.evaluate("spy.most") == 1
-
-
-# --- devices --------------------------------------------------------------------------
 
 
 def test_the_gpu_gives_the_peaks_of_numpy(live: Page) -> None:
@@ -206,7 +194,7 @@ def test_a_lost_gpu_is_replaced_by_numpy_and_can_be_opened_again(live: Page) -> 
     until_ran_on(live, "instead of the GPU")
     assert "fell back from the GPU" in live.locator("#explain").inner_text()
     calls = live.evaluate("spy.calls")
-    until(live, "calls => spy.calls > calls + 3", calls)
+    until_called(live, calls)
     live.get_by_role("button", name="Try the GPU again").click()
     until(live, "() => document.querySelectorAll('.problem').length === 0")
     until_ran_on(live, "swiftshader")
@@ -220,9 +208,6 @@ def test_every_way_that_was_weighed_is_listed(live: Page) -> None:
     rows = live.locator("#ways tr").all_inner_texts()
     assert any(row.startswith("fast") and "ms" in row for row in rows)
     assert any(row.startswith("ultra") for row in rows)
-
-
-# --- looks ----------------------------------------------------------------------------
 
 
 def test_a_phone_shows_it_all_without_scrolling_sideways(live: Page) -> None:
@@ -277,7 +262,5 @@ def test_measured_engines_decide_by_figures(live: Page) -> None:
         """() => document.querySelector(".said").textContent.startsWith("Measured")""",
     )
     live.select_option("#channels", "64")
-    until(live, "() => document.getElementById('call').textContent.includes('[64, ')")
-    until(
-        live, "() => document.getElementById('ways').textContent.includes('calibrated')"
-    )
+    until_says(live, "call", "[64, ")
+    until_says(live, "ways", "calibrated")

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, Page, Route
+from playwright.sync_api import Browser, Page
 
+from tests.browser.demo_page import NO_GPU, OpenPage, changed
 from tests.browser.live_page import (
     PATH,
     choose,
@@ -26,7 +27,6 @@ from tests.browser.watch import FLAGS, Watch
 
 pytestmark = pytest.mark.requires_browser
 
-# --- recordings -----------------------------------------------------------------------
 
 FS = 256
 SECONDS = 30
@@ -34,6 +34,13 @@ SECONDS = 30
 
 def tone(hz: float, fs: float = FS, seconds: float = SECONDS) -> np.ndarray:
     return np.sin(2 * np.pi * hz * np.arange(int(seconds * fs)) / fs)
+
+
+def write_table(path: Path, a: np.ndarray, b: np.ndarray) -> None:
+    """Two columns at 100 Hz beside their clock."""
+    rows = zip(np.arange(len(a)) / 100, a, b, strict=True)
+    lines = ["time,a,b", *(f"{t:.2f},{x:.5f},{y:.5f}" for t, x, y in rows)]
+    path.write_text("\n".join(lines), "utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -59,9 +66,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         both = np.stack([tone(440, 8000, 5), tone(1000, 8000, 5)], 1)
         out.writeframes((20_000 * both).astype("<i2").tobytes())
     np.save(folder / "x.npy", np.stack([tone(15), tone(31)]).astype(np.float32))
-    rows = zip(np.arange(3000) / 100, tone(8, 100), tone(20, 100), strict=True)
-    lines = ["time,a,b", *(f"{t:.2f},{a:.5f},{b:.5f}" for t, a, b in rows)]
-    (folder / "table.csv").write_text("\n".join(lines), "utf-8")
+    write_table(folder / "table.csv", tone(8, 100), tone(20, 100))
     (folder / "cut.edf").write_bytes((folder / "two.edf").read_bytes()[:9000])
     (folder / "named.edf").write_bytes(b"this is no EDF file")
     (folder / "page.pdf").write_bytes(b"%PDF-1.7\n\0\1\2" + bytes(range(256)))
@@ -189,9 +194,7 @@ def test_of_two_files_chosen_in_a_hurry_the_last_is_shown(
 def test_a_sample_that_is_no_number_is_named(live: Page, files: Path) -> None:
     x = np.stack([tone(15, 100), tone(31, 100)])
     x[1, 777] = np.nan
-    rows = zip(np.arange(x.shape[1]) / 100, *x, strict=True)
-    lines = ["time,a,b", *(f"{t:.2f},{a:.5f},{b:.5f}" for t, a, b in rows)]
-    (files / "gap.csv").write_text("\n".join(lines), "utf-8")
+    write_table(files / "gap.csv", *x)
     open_file(live, files / "gap.csv")
     said = problem(live, "could not be computed")
     assert "channel 'b' is nan at sample 777 (7.770 s)" in said
@@ -212,9 +215,6 @@ def test_a_file_that_changed_since_is_told(live: Page, files: Path) -> None:
     choose(live, "source", "synthetic")
     shown(live, "Synthetic EEG")
     assert problems(live) == ""
-
-
-# --- the microphone -------------------------------------------------------------------
 
 
 def test_the_microphone_is_heard_and_let_go(live: Page) -> None:
@@ -247,54 +247,38 @@ def test_a_refused_microphone_leads_back_to_the_synthetic_signal(
     watch.check()
 
 
-# --- browsers that lack something -----------------------------------------------------
+@pytest.fixture
+def lacking(open_page: OpenPage) -> OpenPage:
+    """Opens the page where this JavaScript ran in the Worker before anything else."""
 
+    def open_(code: str) -> Page:
+        to = PATH.removeprefix("demo/")
+        page = changed(open_page, to, "worker.js", lambda text: f"{code}\n{text}")
+        started(page)
+        return page
 
-def before_worker(page: Page, code: str) -> None:
-    """Run JavaScript in the Worker before anything else."""
-
-    def answer(route: Route) -> None:
-        found = route.fetch()
-        route.fulfill(response=found, body=f"{code}\n{found.text()}")
-
-    page.context.route("**/demo/worker.js", answer)
+    return open_
 
 
 @pytest.mark.parametrize(
     ("code", "why"),
     [
-        (
-            "Object.defineProperty(navigator, 'gpu', {value: undefined});",
-            "no WebGPU (navigator.gpu)",
-        ),
+        (NO_GPU, "no WebGPU (navigator.gpu)"),
         ("navigator.gpu.requestAdapter = async () => null;", "offers no adapter"),
     ],
 )
 def test_without_webgpu_the_page_says_so_and_runs_on_numpy(
-    browser: Browser, site_url: str, watch: Watch, code: str, why: str
+    lacking: OpenPage, code: str, why: str
 ) -> None:
-    context = browser.new_context()
-    watch.on(context)
-    page = context.new_page()
-    before_worker(page, code)
-    page.goto(site_url + PATH)
-    started(page)
+    page = lacking(code)
     assert why in problem(page, "No WebGPU here")
     assert page.locator('input[value="webgpu"]').is_disabled()
     until_ran_on(page, "NumPy")
     shown(page, "Synthetic EEG")
-    context.close()
 
 
-def test_without_stack_switching_the_gpu_is_awaited(
-    browser: Browser, site_url: str, watch: Watch
-) -> None:
-    context = browser.new_context()
-    watch.on(context)
-    page = context.new_page()
-    before_worker(page, "delete WebAssembly.Suspending; delete WebAssembly.promising;")
-    page.goto(site_url + PATH)
-    started(page)
+def test_without_stack_switching_the_gpu_is_awaited(lacking: OpenPage) -> None:
+    page = lacking("delete WebAssembly.Suspending; delete WebAssembly.promising;")
     choose(page, "device", "webgpu")
     until_ran_on(page, "swiftshader")
     shown(page, "Synthetic EEG")
@@ -305,11 +289,10 @@ def test_without_stack_switching_the_gpu_is_awaited(
     page.get_by_role("button", name="Try the GPU again").click()
     until(page, "() => document.querySelectorAll('.problem').length === 0")
     until_ran_on(page, "swiftshader")
-    context.close()
 
 
 def test_where_motion_is_to_be_reduced_the_picture_changes_twice_a_second(
-    open_page: Callable[..., Page],
+    open_page: OpenPage,
 ) -> None:
     page = open_page(PATH, reduced_motion="reduce")
     until(page, "() => document.getElementById('pace').value === '500'")

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Page, expect
 
+from tests.browser.demo_page import DEMO, NO_GPU, OpenPage, changed
 from tests.browser.watch import START_MS
 
 pytestmark = pytest.mark.requires_browser
 
-OpenPage = Callable[..., Page]
-DEMO = Path(__file__).resolve().parents[2] / "site" / "demo"
 EXAMPLES = DEMO / "playground" / "examples"
 RUN_MS = 300_000
 
@@ -41,21 +38,6 @@ def ready(page: Page) -> Page:
 
 def playground(open_page: OpenPage, **context: object) -> Page:
     return ready(open_page("demo/playground/", **context))
-
-
-def changed(
-    open_page: OpenPage, file: str, change: Callable[[str], str], *, to: str = ""
-) -> Page:
-    """The playground with one of the demo's files changed on its way to the browser."""
-    page = open_page("demo/icon.svg")
-    text = change((DEMO / file).read_text("utf-8"))
-
-    def answer(route: Route) -> None:
-        route.fulfill(body=text, content_type="text/javascript")
-
-    page.context.route(re.compile(rf"/demo/{re.escape(file)}$"), answer)
-    page.goto(page.url.replace("icon.svg", f"playground/{to}"))
-    return ready(page)
 
 
 def started(page: Page, code: str) -> None:
@@ -94,7 +76,14 @@ def listed(page: Page) -> list[str]:
     return found
 
 
-# --- examples ---------------------------------------------------------------------
+def run_example(page: Page, name: str) -> str:
+    """What the example said; only the one about errors ends with one."""
+    page.select_option("#example", name)
+    page.click("#run")
+    said = ended(page)
+    errors = page.locator("#output .error")
+    assert errors.count() == (1 if name == "errors" else 0), f"{name}:\n{said}"
+    return said
 
 
 def test_every_example_runs(open_page: OpenPage) -> None:
@@ -103,15 +92,11 @@ def test_every_example_runs(open_page: OpenPage) -> None:
     assert sorted(listed(page)) == sorted(p.stem for p in EXAMPLES.glob("*.py"))
     assert set(listed(page)) == set(SAID)
     for name, patterns in SAID.items():
-        page.select_option("#example", name)
+        said = run_example(page, name)
         source = (EXAMPLES / f"{name}.py").read_text("utf-8")
         expect(page.locator("#code")).to_have_value(source)
-        page.click("#run")
-        said = ended(page)
         for pattern in patterns:
             assert re.search(pattern, said), f"{name}: no {pattern!r} in\n{said}"
-        errors = page.locator("#output .error")
-        assert errors.count() == (1 if name == "errors" else 0), f"{name}:\n{said}"
         assert page.locator("#output canvas").count() == (1 if name in PLOTS else 0)
         if name in PLOTS:
             assert drawn(page) > 20, name
@@ -124,9 +109,6 @@ def test_the_first_visit_shows_a_result_by_itself(open_page: OpenPage) -> None:
     label = page.get_attribute("#output canvas", "aria-label") or ""
     assert "gelu(x @ w + b): 3 lines of 201 points" in label
     assert drawn(page) > 20
-
-
-# --- output -----------------------------------------------------------------------
 
 
 def test_lines_arrive_while_the_program_runs(open_page: OpenPage) -> None:
@@ -259,9 +241,6 @@ def test_plots_follow_the_theme_and_the_width(open_page: OpenPage) -> None:
     assert drawn(page) > 3
 
 
-# --- links, memory, examples over own code ----------------------------------------
-
-
 def test_a_link_carries_the_code_and_does_not_run_it(open_page: OpenPage) -> None:
     """Whatever is in it; the visitor reads first."""
     page = playground(open_page, permissions=["clipboard-read", "clipboard-write"])
@@ -326,9 +305,6 @@ def test_code_is_remembered_and_never_lost_to_an_example(open_page: OpenPage) ->
     expect(page.locator("#output")).to_be_empty()
 
 
-# --- keys and sizes ---------------------------------------------------------------
-
-
 def test_the_editor_indents_and_lets_the_keyboard_go(open_page: OpenPage) -> None:
     """Tab, Shift+Tab, Enter, undo; after Escape, Tab leaves."""
     page = playground(open_page)
@@ -363,25 +339,13 @@ def test_it_fits_a_phone(open_page: OpenPage, scheme: str) -> None:
         assert box["x"] + box["width"] <= 390, name
 
 
-# --- browsers with less -----------------------------------------------------------
-
-
-def run_every_example(page: Page) -> None:
-    """Only the one about errors ends with one."""
-    for name in listed(page):
-        page.select_option("#example", name)
-        page.click("#run")
-        said = ended(page)
-        errors = page.locator("#output .error")
-        assert errors.count() == (1 if name == "errors" else 0), f"{name}:\n{said}"
-
-
 def test_without_webgpu_the_examples_run_on_numpy(open_page: OpenPage) -> None:
     """The page says so; nothing fails but what asks for WebGPU by name."""
-    hide = 'Object.defineProperty(navigator, "gpu", { value: undefined });\n'
-    page = changed(open_page, "worker.js", lambda text: text + hide)
+    page = changed(open_page, "playground/", "worker.js", lambda text: text + NO_GPU)
+    ready(page)
     expect(page.locator(".problem")).to_contain_text("This browser offers no WebGPU")
-    run_every_example(page)
+    for name in listed(page):
+        run_example(page, name)
     said = run(page, "import rlxweb as rlx\nrlx.Session('webgpu')")
     assert "AdapterMissing" in said
 
@@ -389,8 +353,10 @@ def test_without_webgpu_the_examples_run_on_numpy(open_page: OpenPage) -> None:
 def test_without_stack_switching_the_examples_run_too(open_page: OpenPage) -> None:
     """Those that name WebGPU await it; a blocking call says to."""
     hide = "delete WebAssembly.Suspending;\ndelete WebAssembly.promising;\n"
-    page = changed(open_page, "worker.js", lambda text: text + hide)
-    run_every_example(page)
+    page = changed(open_page, "playground/", "worker.js", lambda text: text + hide)
+    ready(page)
+    for name in listed(page):
+        run_example(page, name)
     graph = (
         "import numpy as np, rlxweb as rlx\n"
         "g = rlx.Graph('g')\n"

@@ -7,23 +7,14 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Browser, Page
 
-from tests.browser.conftest import FLAGS, START_MS, Tab, Watch
+from tests.browser.conftest import FLAGS, PRELUDE, START_MS, Tab, Watch
 
 pytestmark = pytest.mark.requires_browser
-
-SUITE = "from tests.browser.inside import suite\nimport json\nimport rlxweb as rlx\n"
-CAUGHT = """
-def caught(work):
-    try:
-        return work()
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
-"""
 
 
 def test_a_thousand_runs_leave_nothing_behind(worker_tab: Tab) -> None:
     """Not in the bridge's tables, nor buffers or command lists; closing frees all."""
-    found = worker_tab.run(SUITE + "await suite.leaks(1000)")
+    found = worker_tab.run("await suite.leaks(1000)")
     assert found["right"]
     assert found["last"] == found["first"]
     # Less than none: the collector took what earlier tests had left.
@@ -33,10 +24,7 @@ def test_a_thousand_runs_leave_nothing_behind(worker_tab: Tab) -> None:
 def test_a_lost_device_says_so_and_opens_anew(tab: Tab) -> None:
     """Mid-run and between runs; NumPy goes on meanwhile."""
     found = tab.run(
-        SUITE
-        + CAUGHT
-        + """
-from rlxweb.backends.pool import pool
+        """
 feeds, w = suite.layer_feeds()
 runner = rlx.GraphDevices(suite.layer())
 runner.set_param("w", w)
@@ -65,10 +53,7 @@ def test_a_loss_while_a_run_waits_is_raised(tab: Tab) -> None:
     a port that is closing does not listen.
     """
     said, is_old = tab.run(
-        SUITE
-        + """
-import asyncio
-from rlxweb.backends.pool import pool
+        """
 feeds, w = suite.layer_feeds()
 compiled = await rlx.Session("webgpu").compile_async(suite.layer())
 await compiled.set_param_async("w", w)
@@ -93,9 +78,6 @@ def test_a_refused_shader_gives_line_and_source(tab: Tab) -> None:
     """The browser's compiler speaks; the generated text is on the exception."""
     found = tab.run(
         """
-import json
-import rlxweb as rlx
-from rlxweb.backends.pool import pool
 from rlxweb.errors import ShaderRejected
 await rlx.open_async("webgpu")
 port = pool.backend("webgpu").port
@@ -116,9 +98,7 @@ json.dumps(said)
 def test_what_a_scope_catches_reaches_the_read_it_spoils(tab: Tab) -> None:
     """And no other: the next program is not to blame."""
     found = tab.run(
-        SUITE
-        + """
-from rlxweb.backends.pool import pool
+        """
 from rlxweb.gpu.port import Copy, Range
 from rlxweb.errors import DeviceError
 await rlx.open_async("webgpu")
@@ -149,9 +129,6 @@ def test_reads_of_any_offset_and_size_are_exact(tab: Tab) -> None:
     """Through the staging pool and from mappable buffers, in one piece and in many."""
     wrong = tab.run(
         """
-import json
-import numpy as np, rlxweb as rlx
-from rlxweb.backends.pool import pool
 from rlxweb.gpu.port import Copy, Range
 await rlx.open_async("webgpu")
 port = pool.backend("webgpu").port
@@ -184,9 +161,6 @@ def test_a_device_that_does_not_answer_is_late(tab: Tab) -> None:
     """Past its deadline the port counts as lost, and a new one opens."""
     found = tab.run(
         """
-import json
-import rlxweb as rlx
-from rlxweb.backends.pool import pool
 await rlx.open_async("webgpu")
 port = pool.backend("webgpu").port
 handle = port.buffer(64, "storage")
@@ -212,9 +186,6 @@ def test_a_tab_opens_its_gpu_once(tab: Tab) -> None:
     """By either name; left open, the more telling one is taken."""
     found = tab.run(
         """
-import json
-import rlxweb as rlx
-from rlxweb.backends.pool import pool
 from rlxweb.devices.place import available_places
 await rlx.open_async("gpu")
 await rlx.open_async("webgpu")
@@ -228,11 +199,7 @@ json.dumps([same, [p.label for p in available_places()]])
 def test_handles_are_checked_before_javascript_sees_them(tab: Tab) -> None:
     """The same words as on every other port."""
     said = tab.run(
-        CAUGHT
-        + """
-import json
-import rlxweb as rlx
-from rlxweb.backends.pool import pool
+        """
 from rlxweb.gpu.port import Copy, Range
 await rlx.open_async("webgpu")
 port = pool.backend("webgpu").port
@@ -269,10 +236,9 @@ def test_without_webgpu_numpy_works_and_the_report_says_why(
     without_gpu: Page, watch: Watch
 ) -> None:
     tab = Tab(without_gpu, watch)
+    tab.run(PRELUDE + "None")
     row, label = tab.run(
         """
-import json
-import numpy as np, rlxweb as rlx
 row = await rlx.open_async("webgpu")
 p = rlx.welch_peaks(np.ones((2, 512), np.float32), k=1)
 json.dumps([row.as_json(), p.device.label])

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from tests.browser.conftest import START_MS, snippet
+from tests.browser.demo_page import OpenPage
 
 pytestmark = pytest.mark.requires_browser
-OpenPage = Callable[..., Page]
 
 PAGES = (
     "",

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import edfio
 import numpy as np
 import pytest
 import soundfile
 
 from rlxweb.io import writers
-from tests.command_line import Said, call, spawn
+from tests.command_line import Call, check_refused, spawn
+from tests.recordings import written
 
 Case = tuple[Callable[[Path], list[object]], int, tuple[str, ...]]
 RNG = np.random.default_rng(11)
@@ -39,15 +39,10 @@ def wav(folder: Path) -> Path:
 
 
 def edf(folder: Path) -> Path:
-    signals = [
-        edfio.EdfSignal(RNG.normal(0, 9, 1000), 100, label=f"EEG {name}")
-        for name in ("Fp1", "Cz")
-    ]
-    edfio.Edf(signals).write(folder / "x.edf")
-    return folder / "x.edf"
+    return written(folder / "x.edf", ("EEG Fp1", 100), ("EEG Cz", 100), seconds=10)
 
 
-def written(folder: Path, name: str, content: bytes) -> Path:
+def holding(folder: Path, name: str, content: bytes) -> Path:
     (folder / name).write_bytes(content)
     return folder / name
 
@@ -67,28 +62,26 @@ def folder_named(folder: Path, name: str) -> Path:
     return folder / name
 
 
-FILES: dict[str, Case] = {
+CASES: dict[str, Case] = {
     "missing": (lambda d: [d / "gone.edf"], 2, ("gone.edf", "no such file")),
     "missing folder": (lambda d: [d / "no" / "x.edf"], 2, ("no/x.edf", "folder")),
-    "empty": (lambda d: [written(d, "e.edf", b"")], 2, ("e.edf", "empty")),
+    "empty": (lambda d: [holding(d, "e.edf", b"")], 2, ("e.edf", "empty")),
     "folder": (lambda d: [folder_named(d, "f.edf")], 2, ("f.edf", "folder")),
     "cut EDF": (lambda d: [cut(edf(d), 100)], 2, ("x.edf",)),
     "cut EDF header": (lambda d: [cut(edf(d), 4500)], 2, ("x.edf",)),
     "cut WAV": (lambda d: [cut(wav(d), 10)], 2, ("x.wav", "cut short")),
     "cut NPY": (lambda d: [cut(npy(d), 8), *FS], 2, ("x.npy", "cut short")),
     "a picture": (
-        lambda d: [written(d, "x.edf", b"\x89PNG\r\n\x1a\n" * 99)],
+        lambda d: [holding(d, "x.edf", b"\x89PNG\r\n\x1a\n" * 99)],
         2,
         ("x.edf", "does not begin like EDF"),
     ),
-    "text named NPY": (lambda d: [written(d, "x.npy", b"hello\n" * 9)], 2, ("NPY",)),
-    "FLAC": (lambda d: [written(d, "x.flac", b"fLaC" * 9)], 2, ("FLAC",)),
-    "MATLAB": (lambda d: [written(d, "x.mat", b"MATLAB 5.0" * 9)], 2, ("MATLAB",)),
+    "text named NPY": (lambda d: [holding(d, "x.npy", b"hello\n" * 9)], 2, ("NPY",)),
+    "FLAC": (lambda d: [holding(d, "x.flac", b"fLaC" * 9)], 2, ("FLAC",)),
+    "MATLAB": (lambda d: [holding(d, "x.mat", b"MATLAB 5.0" * 9)], 2, ("MATLAB",)),
     "objects in NPZ": (lambda d: [npz(d), *FS], 2, ("x.npz", "array")),
     "unknown array": (lambda d: [npz(d), *FS, "--array", "c"], 2, ("'c'",)),
     "second file missing": (lambda d: [edf(d), d / "gone.edf"], 2, ("gone.edf",)),
-}
-ARGUMENTS: dict[str, Case] = {
     "unknown channel": (
         lambda d: [edf(d), "-c", "EEG Fp2"],
         2,
@@ -133,15 +126,13 @@ ARGUMENTS: dict[str, Case] = {
     ),
     "array of an EDF": (lambda d: [edf(d), "--array", "x"], 2, ("NPZ files only",)),
     "no file": (lambda d: [], 2, ("FILE",)),
-}
-DEVICES: dict[str, Case] = {
-    "unknown": (
+    "unknown device": (
         lambda d: [edf(d), "--device", "vulcan"],
         2,
         ("'vulcan'", "did you mean 'vulkan'"),
     ),
-    "no backend": (lambda d: [edf(d), "--device", "cuda"], 3, ("cuda", "devices")),
-    "other platform": (lambda d: [edf(d), "--device", "directx"], 3, ("Windows",)),
+    "undriven device": (lambda d: [edf(d), "--device", "cuda"], 3, ("cuda", "devices")),
+    "foreign device": (lambda d: [edf(d), "--device", "directx"], 3, ("Windows",)),
     "unknown adapter": (
         lambda d: [edf(d), "--device", "vulkan", "--adapter", "Voodoo 2"],
         3,
@@ -168,37 +159,28 @@ def listing(folder: Path) -> dict[str, bytes | None]:
     }
 
 
-def check_refused(said: Said, code: int, words: tuple[str, ...]) -> None:
-    assert said.code == code, said
-    assert said.out == ""
-    (line,) = said.errors
-    assert line.startswith("rlxweb: ")
-    assert "Traceback" not in line
-    assert [word for word in words if word not in line] == [], line
+@pytest.fixture
+def refused(tmp_path: Path, call: Call) -> Callable[..., None]:
+    """Runs `rlxweb welch ARGS`, which must be refused and change nothing on disk."""
+
+    def run(args: Sequence[object], code: int, *words: str) -> None:
+        before = listing(tmp_path)
+        check_refused(call("welch", *args), code, *words)
+        assert listing(tmp_path) == before
+
+    return run
 
 
-@pytest.mark.parametrize("case", [*FILES, *ARGUMENTS])
+@pytest.mark.parametrize("case", CASES)
 def test_bad_input_is_refused_in_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], case: str
+    tmp_path: Path, refused: Callable[..., None], case: str
 ) -> None:
-    """One line that names the trouble, exit code 2, and nothing written."""
-    make, code, words = (FILES | ARGUMENTS)[case]
-    args, asked = make(tmp_path), outputs(tmp_path)
-    before = listing(tmp_path)
-    check_refused(call(capsys, "welch", *args, *asked), code, words)
-    assert listing(tmp_path) == before
+    """One line that names the trouble, and nothing written.
 
-
-@pytest.mark.parametrize("case", DEVICES)
-def test_a_device_that_cannot_be_had_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], case: str
-) -> None:
-    """Code 2 for a name that means nothing, 3 for a device that is not here."""
-    make, code, words = DEVICES[case]
-    args, asked = make(tmp_path), outputs(tmp_path)
-    before = listing(tmp_path)
-    check_refused(call(capsys, "welch", *args, *asked), code, words)
-    assert listing(tmp_path) == before
+    The code is 2, and 3 for a device whose name means something and is not here.
+    """
+    make, code, words = CASES[case]
+    refused([*make(tmp_path), *outputs(tmp_path)], code, *words)
 
 
 def test_a_machine_without_a_vulkan_driver_says_so(tmp_path: Path) -> None:
@@ -206,36 +188,29 @@ def test_a_machine_without_a_vulkan_driver_says_so(tmp_path: Path) -> None:
     path, nowhere = npy(tmp_path), str(tmp_path / "none.json")
     drivers = {"VK_ICD_FILENAMES": nowhere, "VK_DRIVER_FILES": nowhere}
     said = spawn("welch", path, *FS, "--device", "vulkan", **drivers)
-    check_refused(said, 3, ("vulkan", "no adapter", "rlxweb devices"))
+    check_refused(said, 3, "vulkan", "no adapter", "rlxweb devices")
     said = spawn("welch", path, *FS, "--json", "-", **drivers)
-    assert said.code == 0
-    assert said.record["files"][0]["groups"][0]["device"] == "cpu"
+    assert (said.code, said.group["device"]) == (0, "cpu")
 
 
 @pytest.mark.requires_wgpu
-def test_float64_on_a_device_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_float64_on_a_device_is_refused(tmp_path: Path, call: Call) -> None:
     """Nothing is narrowed that was asked for wide."""
-    said = call(
-        capsys, "welch", npy(tmp_path), *FS, "--device", "gpu", "--precision", "f64"
-    )
-    check_refused(said, 2, ("float64", "narrowed"))
+    said = call("welch", npy(tmp_path), *FS, "--device", "gpu", "--precision", "f64")
+    check_refused(said, 2, "float64", "narrowed")
 
 
 def test_a_file_this_user_may_not_read(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The message tells about permissions, not about the format."""
     path = edf(tmp_path)
     path.chmod(0)
-    if os.access(
-        path, os.R_OK
-    ):  # root may read everything; the system's answer is made
+    if os.access(path, os.R_OK):  # root may: then the system's answer is made
         monkeypatch.setattr(Path, "open", _denied)
-    said = call(capsys, "welch", path)
+    said = call("welch", path)
     path.chmod(0o600)
-    check_refused(said, 2, ("x.edf", "may not read"))
+    check_refused(said, 2, "x.edf", "may not read")
 
 
 def _denied(path: Path, *args: object) -> None:
@@ -253,7 +228,7 @@ def _denied(path: Path, *args: object) -> None:
 )
 def test_an_output_that_cannot_be_written_is_refused_before_the_work(
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    refused: Callable[..., None],
     monkeypatch: pytest.MonkeyPatch,
     option: str,
     place: str,
@@ -263,74 +238,63 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_work(
     path = edf(tmp_path)
     (tmp_path / "a-folder.png").mkdir()
     monkeypatch.setattr("rlxweb.cli.welch_command.open_recording", None)
-    before = listing(tmp_path)
-    said = call(capsys, "welch", path, option, tmp_path / place)
-    check_refused(said, 2, (words,))
-    assert listing(tmp_path) == before
+    refused([path, option, tmp_path / place], 2, words)
 
 
 @pytest.mark.parametrize(
-    ("args", "code", "words"),
+    ("args", "words"),
     [
-        (["--csv", "-"], 2, ("--csv -", "--json")),
-        (["--plot", "x.jpeg"], 2, (".jpeg", ".png")),
-        (["--csv", "x.edf"], 2, ("the recording",)),
-        (["--csv", "o", "--npz", "./o"], 2, ("--npz", "the file of --csv")),
+        (["--csv", "-"], ("--csv -", "--json")),
+        (["--plot", "x.jpeg"], (".jpeg", ".png")),
+        (["--csv", "x.edf"], ("the recording",)),
+        (["--csv", "o", "--npz", "./o"], ("--npz", "the file of --csv")),
     ],
 )
 def test_outputs_that_make_no_sense(
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    refused: Callable[..., None],
     monkeypatch: pytest.MonkeyPatch,
     args: list[str],
-    code: int,
     words: tuple[str, ...],
 ) -> None:
     """Two outputs in one file, or an output over the recording itself."""
     edf(tmp_path)
     monkeypatch.chdir(tmp_path)
-    before = listing(tmp_path)
-    check_refused(call(capsys, "welch", "x.edf", *args), code, words)
-    assert listing(tmp_path) == before
+    refused(["x.edf", *args], 2, *words)
 
 
-def test_pictures_of_files_with_one_name(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_pictures_of_files_with_one_name(tmp_path: Path, call: Call) -> None:
     """Two recordings of one name would draw one picture."""
     (tmp_path / "b").mkdir()
     args = edf(tmp_path), edf(tmp_path / "b"), "--plot", tmp_path / "p.png"
-    check_refused(call(capsys, "welch", *args), 2, ("share a name",))
+    check_refused(call("welch", *args), 2, "share a name")
 
 
 @pytest.mark.parametrize("option", ["--csv", "--npz", "--json", "--plot"])
 def test_a_disk_that_fills_up_leaves_the_old_file(
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    refused: Callable[..., None],
     monkeypatch: pytest.MonkeyPatch,
     option: str,
 ) -> None:
     """A write that breaks off half way is an error line, and the old file stays."""
     path, out = edf(tmp_path), tmp_path / "out.png"
     out.write_text("old")
-    before = listing(tmp_path)
 
     def full(path: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(writers, "_flush", full)
-    said = call(capsys, "welch", path, option, out)
-    check_refused(said, 2, ("No space left", "out.png"))
-    assert listing(tmp_path) == before
+    refused([path, option, out], 2, "No space left", "out.png")
 
 
 def test_a_picture_without_matplotlib(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A missing library is exit code 4 and says what to install."""
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
-    said = call(capsys, "welch", edf(tmp_path), "--plot", tmp_path / "p.png")
-    check_refused(said, 4, ("rlxweb[plot]",))
+    said = call("welch", edf(tmp_path), "--plot", tmp_path / "p.png")
+    check_refused(said, 4, "rlxweb[plot]")
 
 
 @pytest.mark.parametrize(
@@ -345,7 +309,7 @@ def test_a_picture_without_matplotlib(
 )
 def test_bad_input_to_the_other_commands(
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    call: Call,
     monkeypatch: pytest.MonkeyPatch,
     args: list[str],
     words: tuple[str, ...],
@@ -353,14 +317,14 @@ def test_bad_input_to_the_other_commands(
     """The other commands keep the same manners."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("taken")
-    said = call(capsys, *args)
+    said = call(*args)
     assert said.code == 2
     (line,) = said.errors
     assert all(word in line for word in words), line
 
 
 def test_a_driver_with_much_to_say_still_gets_one_line(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Lines inside a driver's message are joined; a lost device is exit code 75."""
     from rlxweb.errors import DeviceLost
@@ -369,4 +333,4 @@ def test_a_driver_with_much_to_say_still_gets_one_line(
         raise DeviceLost("run", "the device is lost\n  caused by\n  a cable")
 
     monkeypatch.setattr("rlxweb.cli.welch_command.analyse", lose)
-    check_refused(call(capsys, "welch", edf(tmp_path)), 75, ("a cable",))
+    check_refused(call("welch", edf(tmp_path)), 75, "a cable")

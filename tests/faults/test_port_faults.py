@@ -18,19 +18,14 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from rlxweb.errors import (
-    AdapterMissing,
-    DeviceLost,
-    GpuTimeout,
-    OutOfMemory,
-    RlxError,
-    ShaderRejected,
-)
-from rlxweb.gpu import native, waiting
+from rlxweb.errors import AdapterMissing, DeviceLost, GpuTimeout, RlxError
+from rlxweb.gpu import native as native_port
+from rlxweb.gpu import waiting
 from rlxweb.gpu.drive import drive
 from rlxweb.gpu.fake import KINDS, STRIKES, Failure, FakePort, Kind
 from rlxweb.gpu.native import NativePort
 from rlxweb.gpu.port import Copy, Dispatch, Range, Want
+from tests.ports import TELLS, native
 from tests.threads import at_once
 
 pytestmark = pytest.mark.fault
@@ -56,18 +51,6 @@ fn main(@builtin(local_invocation_index) at: u32) {
 }
 """
 SPINS = {"llvmpipe": 1000, "SwiftShader": 60}
-
-EXPECTED: dict[Kind, type[RlxError]] = {
-    "no-adapter": AdapterMissing,
-    "lost-at-birth": DeviceLost,
-    "lost": DeviceLost,
-    "lost-unseen": DeviceLost,
-    "timeout": GpuTimeout,
-    "out-of-memory": OutOfMemory,
-    "shader-refused": ShaderRejected,
-    "map-rejected": DeviceLost,
-    "short-read": DeviceLost,
-}
 
 
 def double(
@@ -121,7 +104,7 @@ def test_every_call_may_fail_in_every_way(kind: Kind) -> None:
         port = FakePort([Failure(call, kind)], kernels={DOUBLE: double})
         outcome = attempt(port)
         if isinstance(outcome, RlxError):
-            assert type(outcome) is EXPECTED[kind]
+            assert type(outcome) is TELLS[kind]
             assert outcome.problem
             struck += 1
         else:
@@ -153,9 +136,6 @@ def test_a_native_workload_is_right(adapter: Want) -> None:
     assert drive(workload(port, adapter)) == RIGHT
     assert len(port.live) == 1
     drive(port.close())
-
-
-# --- a device that goes away ----------------------------------------------------
 
 
 @pytest.mark.parametrize("verb", ["buffer", "write", "pipeline", "submit", "read"])
@@ -191,20 +171,18 @@ def test_a_destroyed_device_is_a_lost_device(adapter: Want, verb: str) -> None:
 def test_a_map_that_is_too_short_is_no_answer(
     adapter: Want, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    port = NativePort()
-    drive(port.open(adapter))
-    handle = port.buffer(16, "readback")
-    kind = type(port._tables.buffers[handle])
-    whole = kind.read_mapped
+    with native(adapter) as port:
+        handle = port.buffer(16, "readback")
+        kind = type(port._tables.buffers[handle])
+        whole = kind.read_mapped
 
-    def short(buffer: object, low: int, size: int, *, copy: bool) -> memoryview:
-        view: memoryview = whole(buffer, low, size, copy=copy)[:-4]
-        return view
+        def short(buffer: object, low: int, size: int, *, copy: bool) -> memoryview:
+            view: memoryview = whole(buffer, low, size, copy=copy)[:-4]
+            return view
 
-    monkeypatch.setattr(kind, "read_mapped", short)
-    with pytest.raises(DeviceLost, match="mapped 12 bytes of 16"):
-        drive(port.read(handle, 0, 16))
-    drive(port.close())
+        monkeypatch.setattr(kind, "read_mapped", short)
+        with pytest.raises(DeviceLost, match="mapped 12 bytes of 16"):
+            drive(port.read(handle, 0, 16))
 
 
 def test_twenty_losses_in_a_row_leave_no_thread_behind(adapter: Want) -> None:
@@ -222,9 +200,6 @@ def test_twenty_losses_in_a_row_leave_no_thread_behind(adapter: Want) -> None:
         if thread.name == "rlxweb-submit":
             thread.join(0.5)
     assert threading.active_count() <= before + 1
-
-
-# --- a device that does not answer ----------------------------------------------
 
 
 def test_a_wait_past_the_deadline_loses_the_device(
@@ -246,7 +221,7 @@ def test_a_wait_past_the_deadline_loses_the_device(
         # A hung OpenGL adapter is not touched again: that would abort the process.
         with pytest.raises(AdapterMissing, match="it hangs in this process"):
             drive(NativePort().open(adapter))
-        native._stuck().clear()
+        native_port._stuck().clear()
 
 
 HANGS = """
@@ -314,24 +289,22 @@ def ctrl_c_in_a_wait(seconds: float) -> Iterator[None]:
 
 def test_ctrl_c_reaches_the_caller_and_the_next_run_is_right(adapter: Want) -> None:
     """While the device works; the wait that was broken off is ended first."""
-    port = NativePort(deadline_s=60.0)
-    drive(port.open(adapter))
-    counter = port.buffer(4, "storage")
-    kernel = drive(port.pipeline(SPIN, ("write",), {}))
-    groups = SPINS[adapter.name]
-    live = set(port.live)
-    run = Dispatch(kernel, (Range(counter, 0, 4),), (groups, 1, 1))
+    with native(adapter, deadline_s=60.0) as port:
+        counter = port.buffer(4, "storage")
+        kernel = drive(port.pipeline(SPIN, ("write",), {}))
+        groups = SPINS[adapter.name]
+        live = set(port.live)
+        run = Dispatch(kernel, (Range(counter, 0, 4),), (groups, 1, 1))
 
-    def submit_and_read() -> None:
-        port.submit([run])
-        drive(port.read(counter, 0, 4))
+        def submit_and_read() -> None:
+            port.submit([run])
+            drive(port.read(counter, 0, 4))
 
-    with ctrl_c_in_a_wait(0.1), pytest.raises(KeyboardInterrupt):
-        submit_and_read()
-    got = np.frombuffer(drive(port.read(counter, 0, 4)), np.uint32)
-    assert groups <= got[0] <= 2 * groups
-    assert port.live == live
-    drive(port.close())
+        with ctrl_c_in_a_wait(0.1), pytest.raises(KeyboardInterrupt):
+            submit_and_read()
+        got = np.frombuffer(drive(port.read(counter, 0, 4)), np.uint32)
+        assert groups <= got[0] <= 2 * groups
+        assert port.live == live
 
 
 def test_two_ports_of_one_adapter_work_in_two_threads(adapter: Want) -> None:

@@ -7,7 +7,7 @@ exception is the kind's own; the next session's answer is right; no handle stays
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,33 +17,12 @@ from rlxweb import Graph, Session
 from rlxweb.backends.pool import Pool
 from rlxweb.backends.registry import ROWS, Row
 from rlxweb.backends.webgpu import WebGpuBackend
-from rlxweb.compile.pipeline import compile_graph
-from rlxweb.errors import (
-    AdapterMissing,
-    DeviceError,
-    DeviceLost,
-    GpuTimeout,
-    OutOfMemory,
-    ShaderRejected,
-)
-from rlxweb.gpu.drive import drive
+from rlxweb.errors import DeviceLost, OutOfMemory, ShaderRejected
 from rlxweb.gpu.fake import KINDS, STRIKES, Failure, FakePort, Kind
 from rlxweb.gpu.port import Want
+from tests.ports import TELLS, compute, source_of
 
 pytestmark = pytest.mark.fault
-
-TELLS: dict[Kind, tuple[type[DeviceError], ...]] = {
-    "no-adapter": (AdapterMissing,),
-    "lost-at-birth": (DeviceLost,),
-    "lost": (DeviceLost,),
-    "lost-unseen": (DeviceLost,),
-    "timeout": (GpuTimeout,),
-    "out-of-memory": (OutOfMemory,),
-    "shader-refused": (ShaderRejected,),
-    "map-rejected": (DeviceLost,),
-    "short-read": (DeviceLost,),
-}
-"""What each kind must look like to the caller."""
 
 
 def layer(size: int) -> Graph:
@@ -53,22 +32,7 @@ def layer(size: int) -> Graph:
     return graph
 
 
-def compute(
-    views: Sequence[memoryview], constants: Mapping[str, float], grid: tuple[int, ...]
-) -> None:
-    w, x, out = (np.frombuffer(v, np.float32) for v in views[:3])
-    out[:] = x * 2 + w
-
-
-def source() -> str:
-    port = FakePort()
-    drive(port.open(Want()))
-    backend = WebGpuBackend(port)
-    drive(backend.prepare(compile_graph(layer(3), backend.target)))
-    return next(iter(port.pipelines.values())).source
-
-
-SOURCE = source()
+SOURCE = source_of(layer(3))
 
 
 class Workplace:
@@ -97,6 +61,12 @@ def workplace(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Workplace]:
     return make
 
 
+def with_ones(compiled: Any, size: int = 3) -> Any:
+    """The compiled layer with its param set, so that it adds 1."""
+    compiled.set_param("w", np.ones((size, 4), np.float32))
+    return compiled
+
+
 def answer(size: int, seed: int, compiled: Any) -> None:
     """One run, which must be right if it comes back at all."""
     x = np.full((size, 4), seed, np.float32)
@@ -111,7 +81,7 @@ def workload() -> None:
     for size in (3, 5):
         compiled = session.compile(layer(size))
         try:
-            compiled.set_param("w", np.ones((size, 4), np.float32))
+            with_ones(compiled, size)
             for seed in range(3):
                 answer(size, seed, compiled)
         finally:
@@ -167,8 +137,7 @@ def test_memory_that_comes_back_is_used(workplace: Callable[..., Workplace]) -> 
     session = Session("vulkan")
     with pytest.raises(OutOfMemory):
         session.compile(layer(3))
-    compiled = session.compile(layer(3))
-    compiled.set_param("w", np.ones((3, 4), np.float32))
+    compiled = with_ones(session.compile(layer(3)))
     answer(3, 7, compiled)
     assert len(place.ports) == 1
 
@@ -186,13 +155,11 @@ def test_a_lost_device_is_opened_anew_by_the_next_session(
 ) -> None:
     """The old program says that its device is gone, for good; a new one works."""
     place = workplace(Failure("read", "lost"))
-    old = Session("vulkan").compile(layer(3))
-    old.set_param("w", np.ones((3, 4), np.float32))
+    old = with_ones(Session("vulkan").compile(layer(3)))
     for _ in range(2):
         with pytest.raises(DeviceLost):
             answer(3, 1, old)
-    new = Session("vulkan").compile(layer(3))
-    new.set_param("w", np.ones((3, 4), np.float32))
+    new = with_ones(Session("vulkan").compile(layer(3)))
     answer(3, 1, new)
     assert len(place.ports) == 2
     assert not place.ports[0].live
@@ -204,8 +171,7 @@ def test_losses_in_a_row(workplace: Callable[..., Workplace]) -> None:
     place = workplace()
     rounds = 300
     for _ in range(rounds):
-        compiled = Session("vulkan").compile(layer(3))
-        compiled.set_param("w", np.ones((3, 4), np.float32))
+        compiled = with_ones(Session("vulkan").compile(layer(3)))
         answer(3, 2, compiled)
         place.ports[-1].lost = "it was asked to go"
         with pytest.raises(DeviceLost):

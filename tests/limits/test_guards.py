@@ -83,9 +83,6 @@ def test_the_guard_itself_is_sharp(adapter: Want) -> None:
     drive(port.close())
 
 
-# --- threads ----------------------------------------------------------------------
-
-
 def square() -> Graph:
     graph = Graph("square")
     x = graph.input("x", (32, 32))

@@ -10,17 +10,18 @@ import gc
 import tracemalloc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
 
 from rlxweb import Graph
 from rlxweb.backends.webgpu import WebGpuBackend
-from rlxweb.compile.pipeline import compile_graph
 from rlxweb.gpu.drive import drive
 from rlxweb.gpu.native import NativePort
 from rlxweb.gpu.port import Want
 from tests.agreement import Array
+from tests.ports import native, prepared
 
 pytestmark = pytest.mark.requires_wgpu
 
@@ -51,10 +52,8 @@ def feeds(rows: int = 16, seed: int = 0) -> dict[str, Array]:
 @pytest.fixture
 def port(adapter: Want) -> Iterator[NativePort]:
     """A port of this test's own, so that its counters count nothing else."""
-    made = NativePort()
-    drive(made.open(adapter))
-    yield made
-    drive(made.close())
+    with native(adapter) as made:
+        yield made
 
 
 @pytest.fixture
@@ -62,8 +61,8 @@ def backend(port: NativePort) -> WebGpuBackend:
     return WebGpuBackend(port)
 
 
-def prepared(backend: WebGpuBackend, rows: int = 16) -> object:
-    program = drive(backend.prepare(compile_graph(network(rows), backend.target)))
+def network_on(backend: WebGpuBackend, rows: int = 16) -> Any:
+    program = prepared(backend, network(rows))
     drive(backend.set_param(program, "w", np.eye(8, dtype=np.float32)))
     return program
 
@@ -72,7 +71,7 @@ def test_a_second_run_compiles_and_allocates_nothing(
     backend: WebGpuBackend, port: NativePort
 ) -> None:
     """No buffer, no pipeline, no bind group: those of the first run serve."""
-    program = prepared(backend)
+    program = network_on(backend)
     first = drive(backend.run(program, feeds()))
     made, live = dict(port.created), set(port.live)
     for seed in range(5):
@@ -89,10 +88,10 @@ def test_handles_return_to_the_baseline(
     backend: WebGpuBackend, port: NativePort
 ) -> None:
     """A thousand runs over ten programs: only pipelines stay, and no new ones."""
-    drive(backend.release(prepared(backend)))
+    drive(backend.release(network_on(backend)))
     baseline, pipelines = set(port.live), port.created["pipelines"]
     for _ in range(10):
-        program = prepared(backend)
+        program = network_on(backend)
         for seed in range(RUNS // 10):
             drive(backend.run(program, feeds(seed=seed)))
         drive(backend.release(program))
@@ -115,8 +114,7 @@ def test_other_batches_reuse_the_shaders(
     """Sizes are uniforms: sixty batch sizes need the pipelines of the first few."""
 
     def prepare(rows: int) -> None:
-        plan = compile_graph(rows_of(rows), backend.target)
-        drive(backend.release(drive(backend.prepare(plan))))
+        drive(backend.release(prepared(backend, rows_of(rows))))
 
     for rows in range(1, 9):
         prepare(rows)
@@ -132,13 +130,12 @@ def test_distinct_shaders_stay_within_their_bound(
     """Every constant is another shader; the oldest unused ones are destroyed."""
     kept = Graph("kept")
     kept.set_outputs([kept.input("x", (4,)) + 0.5])
-    program = drive(backend.prepare(compile_graph(kept, backend.target)))
+    program = prepared(backend, kept)
     capacity = backend.pipelines.capacity
     for step in range(capacity + 20):
         graph = Graph("scaled")
         graph.set_outputs([graph.input("x", (4,)) * (1.0 + step)])
-        plan = compile_graph(graph, backend.target)
-        drive(backend.release(drive(backend.prepare(plan))))
+        drive(backend.release(prepared(backend, graph)))
     assert len(backend.pipelines) <= capacity + 1
     (out,) = drive(backend.run(program, {"x": np.zeros(4, np.float32)}))
     np.testing.assert_array_equal(out, np.full(4, 0.5))
@@ -151,9 +148,9 @@ def test_dropped_programs_leave_nothing(
 ) -> None:
     """A program that was never released is freed when it is gone."""
     for _ in range(10):
-        prepared(backend)
+        network_on(backend)
         gc.collect()
-    drive(backend.release(prepared(backend)))
+    drive(backend.release(network_on(backend)))
     assert port.live == set(backend.pipelines.values())
 
 
@@ -180,7 +177,7 @@ def grown(work: Callable[[], object]) -> int:
 
 def test_python_memory_does_not_grow(backend: WebGpuBackend) -> None:
     """After warming up, hundreds of runs keep less than 64 KiB more."""
-    program = prepared(backend)
+    program = network_on(backend)
     given = feeds()
 
     def run(times: int) -> None:
@@ -197,9 +194,9 @@ def test_close_leaves_no_handle(adapter: Want) -> None:
     port = NativePort()
     drive(port.open(adapter))
     backend = WebGpuBackend(port)
-    program = prepared(backend)
+    program = network_on(backend)
     drive(backend.run(program, feeds()))
-    prepared(backend, 17)
+    network_on(backend, 17)
     drive(backend.close())
     assert not port.live
     drive(backend.release(program))

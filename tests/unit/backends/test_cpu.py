@@ -11,31 +11,26 @@ from rlxweb.backends.array import evaluate, order_of_release
 from rlxweb.errors import GraphError, InputError
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import HostOnly
-from rlxweb.ir.op import Op, registry
+from rlxweb.ir.op import registry
 from tests.agreement import engine
+from tests.made_op import made_op
 
 
-@pytest.fixture
-def careless() -> str:
-    """An op whose reference breaks its own shape rule."""
-    registry.register(
-        Op(
-            name="careless_for_test",
-            arity=1,
-            infer=lambda types, attrs: types[0],
-            reference=lambda xp, attrs, x: x.astype(np.float64)[:1],
-            lower=HostOnly(),
-        )
+def careless() -> Graph:
+    """One op, whose reference breaks its own shape rule."""
+    op = made_op(
+        reference=lambda xp, attrs, x: x.astype(xp.float64)[:1], lower=HostOnly()
     )
-    return "careless_for_test"
-
-
-def test_a_reference_is_held_to_its_shape_rule(careless: str) -> None:
-    """The op is named, with what it returned and what it promised."""
+    registry.register(op)
     graph = Graph()
-    graph.set_outputs([graph.apply(careless, graph.input("x", (3,)))])
+    graph.set_outputs([graph.apply(op.name, graph.input("x", (3,)))])
+    return graph
+
+
+def test_a_reference_is_held_to_its_shape_rule() -> None:
+    """The op is named, with what it returned and what it promised."""
     with pytest.raises(GraphError, match=r"returned \[1\] float64; .* \[3\] f32"):
-        engine(None).run(graph, {"x": np.ones(3, np.float32)})
+        engine(None).run(careless(), {"x": np.ones(3, np.float32)})
 
 
 def test_values_are_dropped_when_nobody_reads_them() -> None:
@@ -65,9 +60,6 @@ def test_nan_and_infinity_make_no_noise() -> None:
     np.testing.assert_array_equal(log, [np.nan, np.nan, -np.inf, np.inf])
     np.testing.assert_array_equal(quotient, [np.nan, -np.inf, np.nan, np.inf])
     np.testing.assert_array_equal(grown, [np.nan, 0, 1, np.inf])
-
-
-# --- the oracle -------------------------------------------------------------------
 
 
 def test_promoted_evaluation_stays_in_float64() -> None:

@@ -25,7 +25,7 @@ from rlxweb.device import Device
 from rlxweb.devices.place import CPU, Place, available_places
 from rlxweb.errors import Unsupported
 from rlxweb.limits import shrunk
-from tests.command_line import call
+from tests.command_line import Call
 
 PAGE = Path(__file__).parents[3] / "site" / "pages" / "howto" / "add-a-backend.md"
 PLACE = Place(Device.MLX)
@@ -41,8 +41,7 @@ def first_block() -> str:
 
 @pytest.fixture(params=["alone", "beside others"])
 def engine(
-    request: pytest.FixtureRequest,
-    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Any]:
     """The page's engine as the device "mlx": the only one, or beside the CPU."""
     names: dict[str, Any] = {}
@@ -121,18 +120,16 @@ def test_it_is_calibrated_and_then_priced(engine: Any) -> None:
     assert found.candidates[0].terms is not None
 
 
-def test_it_is_on_the_command_line(
-    engine: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_is_on_the_command_line(engine: Any, call: Call) -> None:
     """devices, explain and calibrate name it."""
-    said = call(capsys, "devices", "--json")
+    said = call("devices", "--json")
     assert said.code == 0, said.err
     rows = {row["device"]: row for row in json.loads(said.out)["devices"]}
     assert (rows["mlx"]["available"], rows["mlx"]["engine"]) == (True, engine.name)
-    said = call(capsys, "explain", "--batch", "4", "--device", "mlx")
+    said = call("explain", "--batch", "4", "--device", "mlx")
     assert said.code == 0, said.err
     assert engine.name in said.out
-    said = call(capsys, "calibrate", "--device", "mlx", "--json", "--budget-s", "0.5")
+    said = call("calibrate", "--device", "mlx", "--json", "--budget-s", "0.5")
     assert said.code == 0, said.err
     assert json.loads(said.out)["records"][0]["engine"] == engine.name
 

@@ -8,8 +8,8 @@ from rlxweb.backends.webgpu_pipelines import Pipelines
 from rlxweb.errors import ShaderRejected
 from rlxweb.gpu.drive import drive
 from rlxweb.gpu.fake import Failure, FakePort
-from rlxweb.gpu.port import Want
 from rlxweb.kernels.launch import Shader
+from tests.ports import fake
 
 
 def shader(number: int) -> Shader:
@@ -18,9 +18,7 @@ def shader(number: int) -> Shader:
 
 @pytest.fixture
 def port() -> FakePort:
-    made = FakePort()
-    drive(made.open(Want()))
-    return made
+    return fake()
 
 
 def test_a_shader_is_compiled_once(port: FakePort) -> None:
@@ -53,9 +51,7 @@ def test_more_in_use_than_the_bound_all_stay(port: FakePort) -> None:
 
 def test_a_refused_shader_is_not_remembered() -> None:
     """The next attempt asks the driver again."""
-    port = FakePort((Failure("pipeline", "shader-refused"),))
-    drive(port.open(Want()))
-    table = Pipelines(port)
+    table = Pipelines(fake(Failure("pipeline", "shader-refused")))
     with pytest.raises(ShaderRejected):
         drive(table.get(shader(1)))
     assert len(table) == 0

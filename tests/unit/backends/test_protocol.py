@@ -14,13 +14,12 @@ from rlxweb.backends.pool import Pool
 from rlxweb.backends.protocol import Array, Backend, Program, Resident, own
 from rlxweb.backends.registry import ROWS, Row
 from rlxweb.backends.webgpu import WebGpuBackend
-from rlxweb.compile.pipeline import compile_graph
 from rlxweb.compile.plan import Plan
 from rlxweb.errors import GraphError, Unsupported
 from rlxweb.gpu.drive import drive
 from rlxweb.gpu.fake import FakePort
-from rlxweb.gpu.port import Want
 from rlxweb.limits import shrunk
+from tests.ports import fake, prepared
 
 
 class Own(Program):
@@ -50,16 +49,14 @@ class Smallest(Backend):
         own(Own, program)
 
 
-def plan_for(backend: Backend) -> Plan:
+def program_of(backend: Backend) -> Any:
     graph = Graph("doubling")
     graph.set_outputs([graph.input("x", (2,)) * graph.param("w", (2,))])
-    return compile_graph(graph, backend.target)
+    return prepared(backend, graph)
 
 
 def on_a_fake() -> WebGpuBackend:
-    port = FakePort()
-    drive(port.open(Want()))
-    return WebGpuBackend(port)
+    return WebGpuBackend(fake())
 
 
 ENGINES = {"smallest": Smallest, "cpu": CpuBackend, "webgpu": on_a_fake}
@@ -73,7 +70,7 @@ def test_everything_else_has_an_answer() -> None:
     assert drive(one.trips()) is None
     drive(one.close())
     drive(one.close())
-    program = drive(one.prepare(plan_for(one)))
+    program = program_of(one)
     (got,) = drive(one.run(program, {"x": np.zeros(2, np.float32)}))
     assert got.tolist() == [1.0, 1.0]
 
@@ -108,8 +105,8 @@ def test_a_program_runs_on_the_engine_that_prepared_it(
     """Another one refuses it in every verb, and says what it is and what it takes."""
     here = ENGINES[runs]()
     there = here if runs == prepared else ENGINES[prepared]()
-    program = drive(there.prepare(plan_for(there)))
-    kind = type(drive(here.prepare(plan_for(here))))
+    program = program_of(there)
+    kind = type(program_of(here))
     value = np.ones(2, np.float32)
     if here is there:
         assert own(kind, program) is program

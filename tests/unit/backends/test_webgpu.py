@@ -7,7 +7,6 @@ kernels stand in for one generated shader.
 from __future__ import annotations
 
 import gc
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,53 +24,27 @@ from rlxweb.errors import (
     SessionClosed,
 )
 from rlxweb.gpu.drive import drive
-from rlxweb.gpu.fake import Failure, FakePort
-from rlxweb.gpu.port import Copy, Want
+from rlxweb.gpu.fake import Failure
+from rlxweb.gpu.port import Copy
 from rlxweb.host.welch_graph import welch_graph
 from rlxweb.ir.graph import Graph
 from rlxweb.limits import Limits, shrunk
 from rlxweb.signal.presets import from_preset
+from tests.ports import compute, fake, prepared, scaled, source_of
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3)
 
 
-def scaled(shape: tuple[int, ...] = (4, 3)) -> Graph:
-    """X * 2 + w, as one region."""
-    graph = Graph("scaled")
-    x, w = graph.input("x", shape), graph.param("w", shape)
-    graph.set_outputs([x * 2.0 + w])
-    return graph
-
-
-def compute(
-    views: Sequence[memoryview], constants: Mapping[str, float], grid: tuple[int, ...]
-) -> None:
-    """What the region of `scaled` computes; its reads lie dense, outermost first."""
-    w, x, out = (np.frombuffer(v, np.float32) for v in views[:3])
-    out[:] = x * 2 + w
-
-
-def source_of(graph: Graph, of_browser: bool = False) -> str:
-    """The one shader that a graph needs."""
-    port = FakePort()
-    drive(port.open(Want()))
-    if of_browser:
-        port._facts = replace(port.facts, backend="webgpu")
-    backend = WebGpuBackend(port)
-    drive(backend.prepare(compile_graph(graph, backend.target)))
-    (made,) = port.pipelines.values()
-    return made.source
-
-
 def backend_over(*fail: Failure, **options: Any) -> WebGpuBackend:
     kernels = {source_of(scaled()): compute}
-    port = FakePort(fail, kernels=kernels, **options)
-    drive(port.open(Want()))
-    return WebGpuBackend(port)
+    return WebGpuBackend(fake(*fail, kernels=kernels, **options))
 
 
-def prepared(backend: WebGpuBackend, graph: Graph) -> Any:
-    return drive(backend.prepare(compile_graph(graph, backend.target)))
+def with_ones(backend: WebGpuBackend) -> Any:
+    """The program of `scaled` with a param of ones, so that it adds 1."""
+    made = prepared(backend, scaled())
+    drive(backend.set_param(made, "w", np.ones((4, 3), np.float32)))
+    return made
 
 
 def run(backend: WebGpuBackend, program: Any, **feeds: Any) -> list[Any]:
@@ -86,9 +59,7 @@ def backend() -> WebGpuBackend:
 
 @pytest.fixture
 def program(backend: WebGpuBackend) -> Any:
-    made = prepared(backend, scaled())
-    drive(backend.set_param(made, "w", np.ones((4, 3), np.float32)))
-    return made
+    return with_ones(backend)
 
 
 def test_a_run_is_one_write_one_submission_one_read(
@@ -183,11 +154,8 @@ def test_a_program_does_not_run_inside_itself() -> None:
             run(backend, program, x=X)
         seen.append(caught.value)
 
-    port = FakePort(kernels={source_of(scaled()): reenter})
-    drive(port.open(Want()))
-    backend = WebGpuBackend(port)
-    program = prepared(backend, scaled())
-    drive(backend.set_param(program, "w", np.ones((4, 3), np.float32)))
+    backend = WebGpuBackend(fake(kernels={source_of(scaled()): reenter}))
+    program = with_ones(backend)
     run(backend, program, x=X)
     assert len(seen) == 1
     run(backend, program, x=X)
@@ -196,8 +164,7 @@ def test_a_program_does_not_run_inside_itself() -> None:
 def test_a_failed_run_does_not_leave_the_program_busy() -> None:
     """A wrong submission is told; the next run is not refused as a second one."""
     backend = backend_over(Failure("read", "map-rejected"))
-    program = prepared(backend, scaled())
-    drive(backend.set_param(program, "w", np.ones((4, 3), np.float32)))
+    program = with_ones(backend)
     for _ in range(2):
         with pytest.raises(Exception, match="lost"):
             run(backend, program, x=X)
@@ -214,17 +181,12 @@ def test_bad_data_seen_by_a_shader_is_an_error() -> None:
     def flagged(views: Any, constants: Any, grid: Any) -> None:
         np.frombuffer(views[-2], np.uint32)[:] += raised.pop() if raised else 0
 
-    port = FakePort(kernels={source_of(graph): flagged})
-    drive(port.open(Want()))
-    backend = WebGpuBackend(port)
+    backend = WebGpuBackend(fake(kernels={source_of(graph): flagged}))
     program = prepared(backend, graph)
     feeds = {"table": np.zeros(5, np.float32), "at": np.zeros(3, np.int32)}
     with pytest.raises(IndexRefused, match="0 <= index < rows"):
         run(backend, program, **feeds)
     assert run(backend, program, **feeds)[0].shape == (3,)
-
-
-# --- what the device has ----------------------------------------------------------
 
 
 @pytest.mark.parametrize("features", [(), ("shader-f16",)])
@@ -242,8 +204,7 @@ def test_half_floats_follow_the_feature(features: tuple[str, ...]) -> None:
 
 def test_stricter_limits_may_be_asked_for() -> None:
     """The plan is made for them although the port would allow more."""
-    port = FakePort()
-    drive(port.open(Want()))
+    port = fake()
     backend = WebGpuBackend(port, limits=shrunk())
     assert backend.target.max_operands == 3
     program = prepared(backend, scaled((4000,)))
@@ -282,4 +243,6 @@ def test_a_software_gpu_of_a_browser_gets_no_workgroup_memory() -> None:
     spec = from_preset("rlx", 384, nperseg=256, dtype=np.float32)
     graph = welch_graph((64, 384), spec, 4)
     assert "var<workgroup>" in source_of(graph)
-    assert "var<workgroup>" not in source_of(graph, of_browser=True)
+    tab = fake()
+    tab._facts = replace(tab.facts, backend="webgpu")
+    assert "var<workgroup>" not in source_of(graph, tab)

@@ -9,12 +9,12 @@ from rlxweb.backends.webgpu_trips import TOUCH, WebGpuTrips
 from rlxweb.errors import DeviceError, OutOfMemory
 from rlxweb.gpu.drive import drive
 from rlxweb.gpu.fake import Failure, FakePort
-from rlxweb.gpu.port import Copy, Dispatch, Want
+from rlxweb.gpu.port import Copy, Dispatch
+from tests.ports import fake
 
 
 def trips_on(*fail: Failure) -> tuple[FakePort, WebGpuTrips]:
-    port = FakePort(fail)
-    drive(port.open(Want()))
+    port = fake(*fail)
     trips = drive(WebGpuBackend(port).trips())
     port.calls.clear()
     return port, trips
@@ -84,8 +84,7 @@ def test_all_is_freed() -> None:
 )
 def test_trips_that_cannot_be_made_leave_nothing(fail: Failure) -> None:
     """Unless the device is lost, and everything on it with it."""
-    port = FakePort([fail])
-    drive(port.open(Want()))
+    port = fake(fail)
     with pytest.raises(DeviceError):
         drive(WebGpuTrips.on(port))
     assert bool(port.live) == bool(port.lost)

@@ -17,7 +17,7 @@ from rlxweb.device import Device
 from rlxweb.devices.place import CPU
 from rlxweb.errors import DeviceLost
 from rlxweb.gpu.port import Want
-from tests.command_line import Said, call, spawn
+from tests.command_line import Call, Said, check_refused, spawn
 from tests.unit.cli.known import place_of
 from tests.unit.cli.picker_bench import MS, Machine, way
 
@@ -56,15 +56,10 @@ def interrupted_at(values: int) -> Machine:
     return Stopped({"fused": 20 * MS, "fast": 20 * MS})
 
 
-# --- what comes out ---------------------------------------------------------------
-
-
-def test_the_table_and_the_numbers_below_it(
-    capsys: pytest.CaptureFixture[str], bench: Bench
-) -> None:
+def test_the_table_and_the_numbers_below_it(call: Call, bench: Bench) -> None:
     """Pick, predicted and measured, the best, regrets; then what they come to."""
     bench()
-    said = call(capsys, *SMALL)
+    said = call(*SMALL)
     assert (said.code, said.err) == (0, "")
     lines = said.out.splitlines()
     rows = [line.split() for line in lines if line.split()[:1] == ["64"]]
@@ -81,12 +76,10 @@ def test_the_table_and_the_numbers_below_it(
     assert any(line.startswith(losing) for line in lines)
 
 
-def test_the_record_holds_every_way_of_every_cell(
-    capsys: pytest.CaptureFixture[str], bench: Bench
-) -> None:
+def test_the_record_holds_every_way_of_every_cell(call: Call, bench: Bench) -> None:
     """JSON alone on stdout, the table on stderr."""
     bench()
-    said = call(capsys, *SMALL, "--json", "-", "--rounds", 4)
+    said = call(*SMALL, "--json", "-", "--rounds", 4)
     assert said.code == 0
     assert "regret over 3 cells" in said.err
     record = said.record
@@ -116,12 +109,10 @@ def test_the_record_holds_every_way_of_every_cell(
     assert len(summary["losing"]) == 3
 
 
-def test_without_devices_there_is_no_regret_of_theirs(
-    capsys: pytest.CaptureFixture[str], bench: Bench
-) -> None:
+def test_without_devices_there_is_no_regret_of_theirs(call: Call, bench: Bench) -> None:
     """It is null in JSON and goes unmentioned in the text."""
     bench(None, B)
-    said = call(capsys, *SMALL, "--json", "-")
+    said = call(*SMALL, "--json", "-")
     assert said.code == 0
     assert set(said.record["summary"]["device_regret"].values()) == {None}
     assert {c["device_regret"] for c in said.record["cells"]} == {None}
@@ -130,12 +121,12 @@ def test_without_devices_there_is_no_regret_of_theirs(
 
 
 def test_cells_where_nothing_ran_are_shown_as_such(
-    capsys: pytest.CaptureFixture[str], bench: Bench, tmp_path: Path
+    call: Call, bench: Bench, tmp_path: Path
 ) -> None:
     """The sweep goes on, and the errors are in the record."""
     bench(Machine({"fast": DeviceLost("run", "it went away")}), B)
     plot = tmp_path / "p.png"
-    said = call(capsys, *SMALL, "--json", "-", "--plot", plot)
+    said = call(*SMALL, "--json", "-", "--plot", plot)
     assert said.code == 0
     assert said.err.count("nothing ran") == 3
     (one,) = said.record["cells"][0]["rows"]
@@ -144,27 +135,23 @@ def test_cells_where_nothing_ran_are_shown_as_such(
     assert "nan" not in said.err
 
 
-def test_what_does_not_fit_is_left_out_by_name(
-    capsys: pytest.CaptureFixture[str], bench: Bench
-) -> None:
+def test_what_does_not_fit_is_left_out_by_name(call: Call, bench: Bench) -> None:
     """In the text and in the record; the rest is measured."""
     machine = bench()
     args = [*SMALL, "--max-gib", 1e-6, "--json", "-"]
-    said = call(capsys, *args)
+    said = call(*args)
     assert [c["batch"] for c in said.record["cells"]] == [1, 2]
     (why,) = said.record["left_out"]
     assert why.startswith("n 64 batch 4 k 4 segments 2: its rows take ")
     assert f"left out: {why}" in said.err.splitlines()
     assert {x.shape[0] for _, x in machine.seen} == {1, 2}
-    said = call(capsys, *SMALL, "--max-gib", 1e-9, "--json", "-")
+    said = call(*SMALL, "--max-gib", 1e-9, "--json", "-")
     assert said.code == 0
     assert said.record["cells"] == []
     assert "no cell was measured" in said.err
 
 
-def test_options_reach_the_sweep(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_options_reach_the_sweep(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     """The whole grid by default, a few small cells with --quick."""
     seen: list[tuple[Sweep, list[Cell]]] = []
 
@@ -176,10 +163,10 @@ def test_options_reach_the_sweep(
     monkeypatch.setattr(bench_command, "Sweep", Empty)
     here = "bench", "picker", "--device", "cpu", "--device", "CPU"
     options = "--rounds", 9, "--budget-s", 5, "--max-gib", 2, "--min-segments", 1
-    assert call(capsys, *here, *options).code == 0
-    assert call(capsys, *here, "--quick").code == 0
-    assert call(capsys, *here, "--quick", "--rounds", 5).code == 0
-    assert call(capsys, *here, "--quick", "--n-fft", "128,128, 32").code == 0
+    assert call(*here, *options).code == 0
+    assert call(*here, "--quick").code == 0
+    assert call(*here, "--quick", "--rounds", 5).code == 0
+    assert call(*here, "--quick", "--n-fft", "128,128, 32").code == 0
     (full, cells), (quick, few), (fair, _), (_, own) = seen
     assert (full.rounds, full.budget_s, full.max_gib) == (9, 5.0, 2.0)
     assert (full.min_segments, full.places) == (1, [CPU])
@@ -195,7 +182,7 @@ def test_options_reach_the_sweep(
 
 
 def test_engines_are_measured_before_the_sweep(
-    capsys: pytest.CaptureFixture[str], bench: Bench, monkeypatch: pytest.MonkeyPatch
+    call: Call, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is not known of them would be learned in the middle of it otherwise."""
     machine, calls = bench(), []
@@ -204,24 +191,21 @@ def test_engines_are_measured_before_the_sweep(
         calls.append((place[:2], len(machine.log)))
 
     monkeypatch.setattr(bench_command, "record_for", record_for)
-    assert call(capsys, *SMALL).code == 0
+    assert call(*SMALL).code == 0
     assert calls == []  # RLX_CALIBRATION=off
     machine.log.clear()
     monkeypatch.setenv("RLX_CALIBRATION", "lazy")
-    assert call(capsys, *SMALL).code == 0
+    assert call(*SMALL).code == 0
     assert calls == [((Device.CPU, ""), 0)]
 
 
-# --- Ctrl-C -----------------------------------------------------------------------
-
-
 def test_ctrl_c_keeps_what_was_measured(
-    capsys: pytest.CaptureFixture[str], bench: Bench, tmp_path: Path
+    call: Call, bench: Bench, tmp_path: Path
 ) -> None:
     """Table, record and picture of the cells before it; the exit code tells."""
     bench(interrupted_at(2 * 96))
     out, plot = tmp_path / "o.json", tmp_path / "p.png"
-    said = call(capsys, *SMALL, "--json", out, "--plot", plot)
+    said = call(*SMALL, "--json", out, "--plot", plot)
     assert said.code == 130
     told = [line for line in said.err.splitlines() if line]
     assert told == [f"picture: {plot}", "rlxweb: stopped"]
@@ -234,12 +218,12 @@ def test_ctrl_c_keeps_what_was_measured(
 
 
 def test_cells_left_out_before_ctrl_c_are_not_counted_as_stopped(
-    capsys: pytest.CaptureFixture[str], bench: Bench
+    call: Call, bench: Bench
 ) -> None:
     """One is run, one too large, one interrupted, and one never begun."""
     bench(interrupted_at(2 * 96))
     cells = "--n-fft", "1,64", "--batch", "2,100", "--k", 1
-    said = call(capsys, *SMALL, *cells, "--max-gib", 7.3e-7, "--json", "-")
+    said = call(*SMALL, *cells, "--max-gib", 7.3e-7, "--json", "-")
     assert said.code == 130
     assert [(c["n_fft"], c["batch"]) for c in said.record["cells"]] == [(1, 2)]
     too_large, stopped = said.record["left_out"]
@@ -248,10 +232,10 @@ def test_cells_left_out_before_ctrl_c_are_not_counted_as_stopped(
 
 
 def test_ctrl_c_at_once_still_leaves_a_record(
-    capsys: pytest.CaptureFixture[str], bench: Bench, tmp_path: Path
+    call: Call, bench: Bench, tmp_path: Path
 ) -> None:
     bench(interrupted_at(96))
-    said = call(capsys, *SMALL, "--json", "-", "--plot", tmp_path / "p.png")
+    said = call(*SMALL, "--json", "-", "--plot", tmp_path / "p.png")
     assert said.code == 130
     assert said.record["cells"] == []
     assert said.record["left_out"] == ["3 cells: stopped"]
@@ -260,17 +244,15 @@ def test_ctrl_c_at_once_still_leaves_a_record(
 
 
 def test_the_picture_is_named_on_one_line(
-    capsys: pytest.CaptureFixture[str], bench: Bench, tmp_path: Path
+    call: Call, bench: Bench, tmp_path: Path
 ) -> None:
     """However long its path; it can be copied from there."""
     bench()
     plot = tmp_path / ("a-long-name-" * 8 + ".png")
-    said = call(capsys, *SMALL, "--plot", plot)
+    said = call(*SMALL, "--plot", plot)
     assert said.err == f"picture: {plot}\n"
     assert plot.read_bytes().startswith(b"\x89PNG")
 
-
-# --- refusals ---------------------------------------------------------------------
 
 REFUSED = {
     "no number": (("--n-fft", "64,x"), "--n-fft: '64,x'; whole numbers from 1"),
@@ -307,44 +289,29 @@ REFUSED = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_nonsense_is_refused_before_anything_is_run(
-    capsys: pytest.CaptureFixture[str],
-    bench: Bench,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    case: str,
+    call: Call, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
 ) -> None:
     """One line, exit code 2, and no file."""
     machine = bench()
     monkeypatch.chdir(tmp_path)
     args, text = REFUSED[case]
-    said = call(capsys, *SMALL, *args)
-    assert (said.code, said.out) == (2, "")
-    assert text in said.err
-    assert said.err.startswith("rlxweb: ")
-    assert len(said.err.splitlines()) == 1
+    check_refused(call(*SMALL, *args), 2, text)
     assert machine.log == []
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.requires_wgpu
-def test_a_device_that_is_not_there_ends_with_3(
-    capsys: pytest.CaptureFixture[str], bench: Bench
-) -> None:
+def test_a_device_that_is_not_there_ends_with_3(call: Call, bench: Bench) -> None:
     machine = bench()
     for name in ("cuda", "vulkan:abacus"):
-        said = call(capsys, "bench", "picker", "--device", name, "--quick")
-        assert (said.code, said.out) == (3, "")
-        assert len(said.err.splitlines()) == 1
+        check_refused(call("bench", "picker", "--device", name, "--quick"), 3)
     assert machine.log == []
 
 
-def test_bench_alone_shows_its_help(capsys: pytest.CaptureFixture[str]) -> None:
-    said = call(capsys, "bench")
+def test_bench_alone_shows_its_help(call: Call) -> None:
+    said = call("bench")
     assert said.code == 2
     assert "picker" in said.err
-
-
-# --- the real thing ---------------------------------------------------------------
 
 
 def test_a_real_sweep_in_a_process_of_its_own(tmp_path: Path) -> None:
@@ -368,12 +335,11 @@ def test_a_real_sweep_in_a_process_of_its_own(tmp_path: Path) -> None:
 
 
 def test_a_device_that_was_never_measured_is_left_out_of_the_race(
-    capsys: pytest.CaptureFixture[str],
-    adapter: Want,
+    call: Call, adapter: Want
 ) -> None:
     """With measuring forbidden there is nothing to predict it by."""
     args = *SMALL, "--device", place_of(adapter), "--rounds", 3, "--json", "-"
-    said = call(capsys, *args)
+    said = call(*args)
     assert said.code == 0
     assert len(said.record["engines"]) == 2
     rows = [r for c in said.record["cells"] for r in c["rows"]]

@@ -54,9 +54,6 @@ def times(found: Measured) -> dict[str, float]:
     return {r.candidate.strategy: r.measured_ns / MS for r in found.rows}
 
 
-# --- regret -----------------------------------------------------------------------
-
-
 def test_regret_is_the_picks_time_over_the_best() -> None:
     """The pick is the fastest prediction, whatever was measured."""
     a = row(way("a", 1, Device.CPU), 30)
@@ -145,9 +142,6 @@ def test_a_summary_of_nothing_is_still_json(found: list[Measured]) -> None:
     assert document["summary"]["cells"] == 0
     assert set(document["summary"]["regret"].values()) == {None}
     assert document["summary"]["losing"] == []
-
-
-# --- how the ways of a cell are run -----------------------------------------------
 
 
 def visits(machine: Machine, names: str, rounds: int) -> list[tuple[str, ...]]:
@@ -250,9 +244,6 @@ def test_the_budget_is_of_one_cell(ways: Ways) -> None:
     assert 3 < found[0].rows[0].samples < 50
 
 
-# --- which ways, on what ----------------------------------------------------------
-
-
 def test_what_earlier_runs_taught_is_left_out(ways: Ways) -> None:
     """Neither the order nor a prediction is anything but the model's."""
     ways(way("b", 2, correction=0.1), way("a", 1, correction=9.0))
@@ -315,9 +306,6 @@ def test_other_errors_are_bugs_and_are_not_hidden(ways: Ways) -> None:
         sweep_on(Machine({"a": ZeroDivisionError()})).measure(CELL)
 
 
-# --- cells ------------------------------------------------------------------------
-
-
 def test_cells_that_do_not_fit_are_left_out_by_name(ways: Ways) -> None:
     """With both numbers; one that just fits is run."""
     ways(way("a", 1))
@@ -368,9 +356,6 @@ def test_every_combination_is_a_cell_and_quick_ones_come_first() -> None:
     assert len(cells) == 24
     work = [c.n_fft * c.batch * c.segments for c in cells]
     assert work == sorted(work)
-
-
-# --- the real thing ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize("strategy", ["fast", "ultra"])

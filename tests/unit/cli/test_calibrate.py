@@ -22,7 +22,7 @@ from rlxweb.cost.record import Point
 from rlxweb.cost.record_json import from_json
 from rlxweb.devices.place import CPU, identity_of
 from rlxweb.gpu.port import Want
-from tests.command_line import Said, call, spawn
+from tests.command_line import Call, Said, spawn
 from tests.unit.cli.known import POINTS, cpu_record, keep, place_of
 
 QUICK = "calibrate", "--device", "cpu", "--budget-s", 0.2
@@ -38,9 +38,6 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> tuple[Said, Path]:
 
 def refuse_to_measure(*_: object, **__: object) -> None:
     raise AssertionError("nothing should be measured")
-
-
-# --- a real run -------------------------------------------------------------------
 
 
 def test_a_real_run_is_one_document(real: tuple[Said, Path]) -> None:
@@ -72,10 +69,10 @@ def test_what_was_told_is_what_was_kept(real: tuple[Said, Path]) -> None:
 
 
 def test_the_table_says_what_was_measured_and_where_it_is_kept(
-    capsys: pytest.CaptureFixture[str], cache: Path
+    call: Call, cache: Path
 ) -> None:
     """A line on the engine, a row per figure, a line per thing left out."""
-    said = call(capsys, *QUICK)
+    said = call(*QUICK)
     assert (said.code, said.err) == (0, "")
     head, columns, *rest = said.out.splitlines()
     (path,) = cache.iterdir()
@@ -93,9 +90,7 @@ def test_the_table_says_what_was_measured_and_where_it_is_kept(
 
 
 def test_a_device_is_measured_with_its_trips(
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    adapter: Want,
+    call: Call, monkeypatch: pytest.MonkeyPatch, adapter: Want
 ) -> None:
     """Submitting, starting a kernel, and bytes there and back, once each."""
     hasty = Stopwatch(sample_ns=1.0, samples=1, least=1)
@@ -104,7 +99,7 @@ def test_a_device_is_measured_with_its_trips(
     briefly = partial(measure_now, jobs=lambda place: ())
     monkeypatch.setattr(calibrate_command, "measure_now", briefly)
     args = "calibrate", "--device", place_of(adapter), "--budget-s", 300, "--json"
-    (record,) = call(capsys, *args).record["records"]
+    (record,) = call(*args).record["records"]
     assert record["device"] == record["backend"] == adapter.backends[0]
     assert adapter.name in record["engine"]
     found = [p["what"] for p in record["points"] if p["what"] != "cold_start"]
@@ -115,29 +110,22 @@ def test_a_device_is_measured_with_its_trips(
     assert len(found) < len(record["points"]) or was_open in record["left_out"]
 
 
-# --- showing ----------------------------------------------------------------------
-
-
-def test_show_of_nothing_says_how_to_go_on(
-    capsys: pytest.CaptureFixture[str], cache: Path
-) -> None:
-    said = call(capsys, "calibrate", "--show")
+def test_show_of_nothing_says_how_to_go_on(call: Call, cache: Path) -> None:
+    said = call("calibrate", "--show")
     assert said.code == 0
     assert said.out == "nothing was measured yet; `rlxweb calibrate` does it\n"
-    assert call(capsys, "calibrate", "--show", "--json").record["records"] == []
+    assert call("calibrate", "--show", "--json").record["records"] == []
     assert not cache.exists()
 
 
 def test_show_measures_nothing(
-    capsys: pytest.CaptureFixture[str],
-    cache: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    call: Call, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It tells what the files hold, also those of other versions and machines."""
     monkeypatch.setattr(calibrate_command, "measure_now", refuse_to_measure)
     other = cpu_record(rlxweb="0.0.1", left_out=("fft: no time",))
     keep(cpu_record(), other)
-    said = call(capsys, "calibrate", "--show")
+    said = call("calibrate", "--show")
     assert said.code == 0
     heads = [line for line in said.out.splitlines() if "figures in" in line]
     assert len(heads) == 2
@@ -149,24 +137,20 @@ def test_show_measures_nothing(
     assert "left out: fft: no time" in rows
 
 
-def test_show_as_json_names_the_files(
-    capsys: pytest.CaptureFixture[str], cache: Path
-) -> None:
+def test_show_as_json_names_the_files(call: Call, cache: Path) -> None:
     keep(cpu_record())
-    (record,) = call(capsys, "calibrate", "--show", "--json").record["records"]
+    (record,) = call("calibrate", "--show", "--json").record["records"]
     assert Path(record.pop("file")) == cache / file_name(identity_of(CPU))
     assert from_json(record) == cpu_record()
 
 
-def test_show_of_a_device_leaves_the_others_out(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_show_of_a_device_leaves_the_others_out(call: Call) -> None:
     keep(cpu_record(), replace(cpu_record(), engine="another", device="gpu"))
     args = "calibrate", "--show", "--json"
-    assert len(call(capsys, *args).record["records"]) == 2
-    (record,) = call(capsys, *args, "--device", "cpu").record["records"]
+    assert len(call(*args).record["records"]) == 2
+    (record,) = call(*args, "--device", "cpu").record["records"]
     assert record["device"] == "cpu"
-    said = call(capsys, *args, "--device", "abacus")
+    said = call(*args, "--device", "abacus")
     assert said.code == 2
     assert "unknown device 'abacus'" in said.err
 
@@ -188,8 +172,6 @@ def test_rates_follow_from_size_and_time(point: Point, text: str) -> None:
     assert rate(point) == text
 
 
-# --- the file ---------------------------------------------------------------------
-
 SPOILED: dict[str, Callable[[dict[str, Any]], str]] = {
     "empty": lambda good: "",
     "cut short": lambda good: json.dumps(good)[:-40],
@@ -206,7 +188,7 @@ SPOILED: dict[str, Callable[[dict[str, Any]], str]] = {
 
 @pytest.mark.parametrize("spoiled", SPOILED)
 def test_a_file_that_is_not_ours_is_measured_anew(
-    capsys: pytest.CaptureFixture[str], cache: Path, spoiled: str
+    call: Call, cache: Path, spoiled: str
 ) -> None:
     """It is no reason to complain, is never believed, and is written over."""
     good = cpu_record().as_json()
@@ -214,29 +196,25 @@ def test_a_file_that_is_not_ours_is_measured_anew(
     cache.mkdir()
     path.write_text(SPOILED[spoiled](good), "utf-8")
     args = "calibrate", "--show", "--device", "cpu", "--json"
-    assert call(capsys, *args).record["records"] == []
-    said = call(capsys, *QUICK, "--json")
+    assert call(*args).record["records"] == []
+    said = call(*QUICK, "--json")
     assert (said.code, said.err) == (0, "")
     assert list(cache.iterdir()) == [path]
     store.forget()
-    (shown,) = call(capsys, *args).record["records"]
+    (shown,) = call(*args).record["records"]
     assert shown == said.record["records"][0]
     assert shown["made"] != good["made"]
 
 
-def test_measuring_again_replaces_what_was_known(
-    capsys: pytest.CaptureFixture[str], cache: Path
-) -> None:
+def test_measuring_again_replaces_what_was_known(call: Call, cache: Path) -> None:
     keep(cpu_record())
-    assert call(capsys, *QUICK).code == 0
+    assert call(*QUICK).code == 0
     (path,) = cache.iterdir()
     assert from_json(json.loads(path.read_text("utf-8"))).points != POINTS
 
 
 def test_without_a_folder_the_figures_last_as_long_as_the_process(
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is said with the folder's name, and the command still does its work."""
     (tmp_path / "file").touch()
@@ -244,7 +222,7 @@ def test_without_a_folder_the_figures_last_as_long_as_the_process(
     monkeypatch.setenv("RLX_CACHE_DIR", str(place))
     with warnings.catch_warnings():
         warnings.simplefilter("always")
-        said = call(capsys, *QUICK, "--json")
+        said = call(*QUICK, "--json")
     assert said.code == 0
     (told,) = [line for line in said.err.splitlines() if "cannot be kept" in line]
     assert told.startswith("rlxweb: measurements cannot be kept in")
@@ -253,15 +231,15 @@ def test_without_a_folder_the_figures_last_as_long_as_the_process(
     (record,) = said.record["records"]
     assert record["file"] is None
     assert store.load(identity_of(CPU)) is not None
-    assert call(capsys, "calibrate", "--show", "--json").record["records"] == [record]
-    said = call(capsys, *QUICK)
+    assert call("calibrate", "--show", "--json").record["records"] == [record]
+    said = call(*QUICK)
     assert said.code == 0
     assert "kept in" not in said.out
 
 
 def test_the_command_measures_where_measuring_unasked_is_forbidden(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """RLX_CALIBRATION=off is about what nobody asked for."""
     monkeypatch.setenv("RLX_CALIBRATION", "off")
-    assert call(capsys, *QUICK).code == 0
+    assert call(*QUICK).code == 0

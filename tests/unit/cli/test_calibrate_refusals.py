@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -20,7 +18,7 @@ from rlxweb.cost.record_json import from_json
 from rlxweb.device import Device
 from rlxweb.devices.place import CPU, Place
 from rlxweb.errors import DeviceLost, OutOfMemory
-from tests.command_line import call, environment
+from tests.command_line import Call, check_refused, python
 from tests.unit.cli.known import cpu_record, keep
 
 STOP = """
@@ -36,11 +34,8 @@ main(["calibrate", "--device", "cpu"])
 """
 
 
-# --- which devices ----------------------------------------------------------------
-
-
 def test_every_engine_is_measured_once_and_in_order(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All of the machine when none is named; a name given twice counts once."""
     asked: list[Place] = []
@@ -52,16 +47,16 @@ def test_every_engine_is_measured_once_and_in_order(
     gl, llvm = Place(Device.OPENGL), "vulkan:llvm"
     monkeypatch.setattr(calibrate_command, "measure_now", measured)
     monkeypatch.setattr(calibrate_command, "available_places", lambda: (gl, CPU))
-    said = call(capsys, "calibrate", "--json")
+    said = call("calibrate", "--json")
     assert [r["device"] for r in said.record["records"]] == ["opengl", "cpu"]
     assert asked == [gl, CPU]
     asked.clear()
     names = ("--device", llvm, "--device", "cpu", "--device", "VK:llvm")
-    said = call(capsys, "calibrate", "--json", *names)
+    said = call("calibrate", "--json", *names)
     assert [str(place) for place in asked] == [llvm, "cpu"]
     asked.clear()
-    call(capsys, "calibrate", "--json", "--adapter", "llvm")
-    call(capsys, "calibrate", "--json", "--device", "vulkan", "--adapter", "llvm")
+    call("calibrate", "--json", "--adapter", "llvm")
+    call("calibrate", "--json", "--device", "vulkan", "--adapter", "llvm")
     assert [str(place) for place in asked] == ["gpu:llvm", llvm]
 
 
@@ -86,29 +81,15 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_nonsense_is_refused_in_one_line(
-    capsys: pytest.CaptureFixture[str], cache: Path, case: str
-) -> None:
+def test_nonsense_is_refused_in_one_line(call: Call, cache: Path, case: str) -> None:
     args, code, text = REFUSED[case]
-    said = call(capsys, "calibrate", *args)
-    assert (said.code, said.out) == (code, "")
-    assert text in said.err
-    assert len(said.err.splitlines()) == 1
-    assert said.err.startswith("rlxweb: ")
+    check_refused(call("calibrate", *args), code, text)
     assert not cache.exists()
 
 
 @pytest.mark.requires_wgpu
-def test_an_adapter_that_is_not_there_is_named(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    said = call(capsys, "calibrate", "--adapter", "abacus 3000")
-    assert said.code == 3
-    assert "abacus 3000" in said.err
-    assert len(said.err.splitlines()) == 1
-
-
-# --- what goes wrong on the way ---------------------------------------------------
+def test_an_adapter_that_is_not_there_is_named(call: Call) -> None:
+    check_refused(call("calibrate", "--adapter", "abacus 3000"), 3, "abacus 3000")
 
 
 def add_job(
@@ -127,51 +108,39 @@ def failing(error: BaseException) -> Callable[[], object]:
 
 
 def test_a_job_that_fails_is_left_out_by_name(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One kernel too much for an engine does not cost the others."""
     add_job(monkeypatch, failing(OutOfMemory("run", "no room for 5 GiB")))
     monkeypatch.setattr(calibrate, "kernel_jobs", lambda place: ())
     args = "calibrate", "--device", "cpu", "--budget-s", 300, "--json"
-    (record,) = call(capsys, *args).record["records"]
+    (record,) = call(*args).record["records"]
     assert "extra rows 2: run: no room for 5 GiB" in record["left_out"]
     assert "call" in {p["what"] for p in record["points"]}
 
 
 def test_a_device_that_is_lost_leaves_what_was_known(
-    capsys: pytest.CaptureFixture[str], cache: Path, monkeypatch: pytest.MonkeyPatch
+    call: Call, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The exit code says so, and half a measurement is not kept."""
     keep(cpu_record())
     add_job(monkeypatch, failing(DeviceLost("run", "the adapter went away")))
-    said = call(capsys, "calibrate", "--device", "cpu", "--json")
-    assert (said.code, said.out) == (75, "")
-    assert said.err == "rlxweb: run: the adapter went away\n"
+    said = call("calibrate", "--device", "cpu", "--json")
+    lost = "rlxweb: run: the adapter went away\n"
+    assert (said.code, said.out, said.err) == (75, "", lost)
     (path,) = cache.iterdir()
     assert from_json(json.loads(path.read_text("utf-8"))) == cpu_record()
 
 
-def test_no_time_for_anything_is_an_error(
-    capsys: pytest.CaptureFixture[str], cache: Path
-) -> None:
-    said = call(capsys, "calibrate", "--device", "cpu", "--budget-s", 1e-9)
-    assert (said.code, said.out) == (1, "")
-    assert said.err.startswith("rlxweb: calibrate cpu: nothing could be measured; ")
-    assert "the time was over" in said.err
+def test_no_time_for_anything_is_an_error(call: Call, cache: Path) -> None:
+    said = call("calibrate", "--device", "cpu", "--budget-s", 1e-9)
+    nothing = "rlxweb: calibrate cpu: nothing could be measured; "
+    check_refused(said, 1, nothing, "the time was over")
     assert not cache.exists()
 
 
 def test_ctrl_c_leaves_no_file(cache: Path) -> None:
     """A real signal in the middle: one line, 130, and nothing half-written."""
-    done = subprocess.run(
-        [sys.executable, "-c", STOP],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 130
-    assert done.stdout == ""
-    assert done.stderr.strip() == "rlxweb: stopped"
+    said = python("-c", STOP)
+    assert (said.code, said.out, said.err.strip()) == (130, "", "rlxweb: stopped")
     assert not cache.exists()

@@ -9,19 +9,16 @@ import numpy as np
 import pytest
 
 from rlxweb.io import write_demo_recording
-from tests.command_line import call
+from tests.command_line import Call
 
 
-def test_the_demo_finds_its_own_rhythms(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_demo_finds_its_own_rhythms(tmp_path: Path, call: Call) -> None:
     """Each channel's strongest peaks lie at its rhythms, strongest first."""
     truth = write_demo_recording(tmp_path / "same.edf")
-    said = call(capsys, "demo", "--out", tmp_path / "out", "--json", "-")
+    said = call("demo", "--out", tmp_path / "out", "--json", "-")
     assert said.code == 0
-    (group,) = said.record["files"][0]["groups"]
-    assert group["nperseg"] == 512
-    for channel in group["channels"]:
+    assert said.group["nperseg"] == 512
+    for channel in said.group["channels"]:
         rhythms = truth.rhythms[channel["name"]]
         found = [peak["hz"] for peak in channel["peaks"][: len(rhythms)]]
         np.testing.assert_allclose(found, [r.hz for r in rhythms], atol=0.05)
@@ -29,11 +26,9 @@ def test_the_demo_finds_its_own_rhythms(
     assert "put into EEG Fp1: 6 Hz" in said.err
 
 
-def test_the_demo_says_what_it_did(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_demo_says_what_it_did(tmp_path: Path, call: Call) -> None:
     """Table, device, reason and the place of the picture."""
-    said = call(capsys, "demo", "--out", tmp_path, "--device", "cpu")
+    said = call("demo", "--out", tmp_path, "--device", "cpu")
     assert said.code == 0
     assert "strongest peak" in said.out
     assert "ran on NumPy" in said.out
@@ -43,15 +38,13 @@ def test_the_demo_says_what_it_did(
 
 @pytest.mark.parametrize("n_samples", [3, 100, 5000])
 def test_a_file_of_the_user_of_any_length(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], n_samples: int
+    tmp_path: Path, call: Call, n_samples: int
 ) -> None:
     """Segments of two seconds, or the whole file where it is shorter."""
     path = tmp_path / "mine.npy"
     np.save(path, np.random.default_rng(1).standard_normal(n_samples))
     out = tmp_path / "r.json"
-    said = call(
-        capsys, "demo", path, "--fs", 250, "--out", tmp_path / "o", "--json", out
-    )
+    said = call("demo", path, "--fs", 250, "--out", tmp_path / "o", "--json", out)
     if n_samples < 8:
         assert said.code == 2
         assert "number of bins" in said.errors[0]

@@ -8,12 +8,12 @@ import pytest
 
 from rlxweb.device import Device
 from rlxweb.errors import AdapterMissing
-from tests.command_line import call, spawn
+from tests.command_line import Call, spawn
 
 
-def test_the_report_names_every_device(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_report_names_every_device(call: Call) -> None:
     """A row for each; what is missing says why, what is there says what it is."""
-    said = call(capsys, "devices", "--json")
+    said = call("devices", "--json")
     assert said.code == 0
     record = said.record
     assert record["schema"] == "rlxweb.devices/1"
@@ -25,8 +25,8 @@ def test_the_report_names_every_device(capsys: pytest.CaptureFixture[str]) -> No
     assert {"python", "numpy", "wgpu"} <= set(record["versions"])
 
 
-def test_the_table_holds_the_same(capsys: pytest.CaptureFixture[str]) -> None:
-    said = call(capsys, "devices")
+def test_the_table_holds_the_same(call: Call) -> None:
+    said = call("devices")
     assert said.code == 0
     lines = said.out.splitlines()
     assert all(any(line.strip().startswith(d.label) for line in lines) for d in Device)
@@ -34,11 +34,11 @@ def test_the_table_holds_the_same(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.requires_wgpu
-def test_verbose_tells_limits_and_adapters(capsys: pytest.CaptureFixture[str]) -> None:
-    said = call(capsys, "devices", "-v")
+def test_verbose_tells_limits_and_adapters(call: Call) -> None:
+    said = call("devices", "-v")
     assert "max_compute_invocations_per_workgroup" in said.out
     assert "adapter: " in said.out
-    record = call(capsys, "devices", "--json").record
+    record = call("devices", "--json").record
     assert {"name", "backend", "driver", "software", "vendor"} == set(
         record["adapters"][0]
     )
@@ -54,7 +54,7 @@ def test_the_process_ends_when_the_list_is_printed() -> None:
 
 
 def test_a_machine_without_wgpu_is_not_an_error(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The list is what was asked for, and NumPy is always there."""
 
@@ -63,10 +63,10 @@ def test_a_machine_without_wgpu_is_not_an_error(
 
     monkeypatch.setattr("rlxweb.cli.devices_command.adapters", none)
     monkeypatch.setattr("rlxweb.devices.availability.pool.backend", _only_cpu)
-    said = call(capsys, "devices", "-v")
+    said = call("devices", "-v")
     assert said.code == 0
     assert "NumPy only: looking for a GPU: wgpu cannot be used" in said.out
-    record = call(capsys, "devices", "--json").record
+    record = call("devices", "--json").record
     assert record["adapters"] == []
     assert "wgpu cannot be used" in record["no_adapters"]
     assert [r["device"] for r in record["devices"] if r["available"]] == ["cpu"]

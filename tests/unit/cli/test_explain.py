@@ -21,7 +21,7 @@ from rlxweb.errors import OutOfMemory
 from rlxweb.gpu.port import Want
 from rlxweb.signal.costs import estimate_welch_peaks_costs
 from rlxweb.signal.offers import engine_for
-from tests.command_line import Said, call
+from tests.command_line import Call, Said
 from tests.unit.cli.known import know, place_of
 
 TERMS = {f.name for f in fields(Terms)} | {"total_ns"}
@@ -104,13 +104,10 @@ def check_candidates(found: list[dict[str, Any]]) -> None:
     assert times == sorted(times)
 
 
-# --- numbers instead of a file ----------------------------------------------------
-
-
 def test_the_prose_names_the_pick_its_terms_and_what_is_blocked(
-    capsys: pytest.CaptureFixture[str], cpu_known: None
+    call: Call, cpu_known: None
 ) -> None:
-    said = call(capsys, *numbers(32, 256, 16, 8), "--device", "cpu")
+    said = call(*numbers(32, 256, 16, 8), "--device", "cpu")
     assert (said.code, said.err) == (0, "")
     title, pick, blank, head, fast, terms, ultra, *rest = said.out.splitlines()
     assert title == "Welch peaks of 32 rows, 8 × 256 samples, k 16"
@@ -134,10 +131,10 @@ def test_the_prose_names_the_pick_its_terms_and_what_is_blocked(
 
 @pytest.mark.parametrize("size", SIZES)
 def test_the_document_holds_every_way_and_its_terms_add_up(
-    capsys: pytest.CaptureFixture[str], size: tuple[int, int, int, int]
+    call: Call, size: tuple[int, int, int, int]
 ) -> None:
     """One schema for the command, one for each decision."""
-    said = call(capsys, *numbers(*size), "--device", "cpu", "--json")
+    said = call(*numbers(*size), "--device", "cpu", "--json")
     assert set(said.record) == {"schema", "rlxweb", "jobs"}
     assert said.record["schema"] == "rlxweb.explain_command/1"
     job = job_of(said)
@@ -156,13 +153,11 @@ def test_the_document_holds_every_way_and_its_terms_add_up(
     assert all(c["measured_ns"] is None for c in job["candidates"])
 
 
-def test_more_work_is_predicted_to_take_longer(
-    capsys: pytest.CaptureFixture[str], cpu_known: None
-) -> None:
+def test_more_work_is_predicted_to_take_longer(call: Call, cpu_known: None) -> None:
     """Each number that is given counts; what is left out is 32, 256, 16 and 8."""
 
     def predicted(*args: object) -> float:
-        said = call(capsys, "explain", "--device", "cpu", "--json", *args)
+        said = call("explain", "--device", "cpu", "--json", *args)
         return ways(job_of(said))["cpu fast host"]["predicted_ns"]
 
     usual = predicted()
@@ -172,58 +167,44 @@ def test_more_work_is_predicted_to_take_longer(
         assert predicted(*more) > usual
 
 
-def test_ultra_is_open_where_one_segment_will_do(
-    capsys: pytest.CaptureFixture[str], cpu_known: None
-) -> None:
+def test_ultra_is_open_where_one_segment_will_do(call: Call, cpu_known: None) -> None:
     """An eighth of the segments is less work, so it is the pick."""
     args = *numbers(512, 256, 16, 8), "--device", "cpu", "--json"
-    job = job_of(call(capsys, *args, "--min-segments", 1))
+    job = job_of(call(*args, "--min-segments", 1))
     found = ways(job)
     assert found["cpu ultra host"]["blocker"] == ""
     assert job["what"].startswith("ultra on NumPy")
     assert job["candidates"][0] == found["cpu ultra host"]
-    assert ways(job_of(call(capsys, *args, "--min-segments", 2)))["cpu ultra host"][
-        "blocker"
-    ]
+    assert ways(job_of(call(*args, "--min-segments", 2)))["cpu ultra host"]["blocker"]
 
 
 def test_earlier_runs_are_told_beside_the_model(
-    capsys: pytest.CaptureFixture[str],
-    cpu_known: None,
-    monkeypatch: pytest.MonkeyPatch,
+    call: Call, cpu_known: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The terms stay the model's own; the prediction is theirs times the factor."""
     args = *numbers(32, 256, 16, 8), "--device", "cpu"
-    plain = ways(job_of(call(capsys, *args, "--json")))["cpu fast host"]
+    plain = ways(job_of(call(*args, "--json")))["cpu fast host"]
     monkeypatch.setattr(corrections, "factor", lambda bucket: 2.5)
-    job = job_of(call(capsys, *args, "--json"))
+    job = job_of(call(*args, "--json"))
     check_candidates(job["candidates"])
     taught = ways(job)["cpu fast host"]
     assert taught["terms"] == plain["terms"]
     assert taught["correction"] == 2.5
     assert taught["predicted_ns"] == pytest.approx(2.5 * plain["predicted_ns"])
-    assert "x2.50 by earlier runs" in call(capsys, *args).out
+    assert "x2.50 by earlier runs" in call(*args).out
 
 
-def test_a_device_named_twice_is_listed_once(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_device_named_twice_is_listed_once(call: Call) -> None:
     twice = "--device", "cpu", "--device", " CPU "
-    assert len(job_of(call(capsys, "explain", *twice, "--json"))["candidates"]) == 2
-
-
-# --- devices ----------------------------------------------------------------------
+    assert len(job_of(call("explain", *twice, "--json"))["candidates"]) == 2
 
 
 def test_a_device_has_all_the_terms(
-    capsys: pytest.CaptureFixture[str],
-    both_known: None,
-    both: tuple[str, ...],
-    adapter: Want,
+    call: Call, both_known: None, both: tuple[str, ...], adapter: Want
 ) -> None:
     """Launches, waits and transfers; searching on the host brings the spectrum back."""
     args = *numbers(4096, 256, 4, 8), *both
-    job = job_of(call(capsys, *args, "--json"))
+    job = job_of(call(*args, "--json"))
     check_candidates(job["candidates"])
     found = ways(job)
     name = adapter.backends[0]
@@ -243,7 +224,7 @@ def test_a_device_has_all_the_terms(
     assert block["terms"]["readback_ns"] > fused["terms"]["readback_ns"]
     assert block["terms"]["host_ns"] > fused["terms"]["host_ns"] == 0
     assert "trained model" in found[f"{name} learned"]["blocker"]
-    text = call(capsys, *args).out
+    text = call(*args).out
     line = text.splitlines()[text.splitlines().index("") + 3]
     for word in ("launch", "1 wait", "dispatch", "sync", "upload", "compute"):
         assert word in line
@@ -251,16 +232,16 @@ def test_a_device_has_all_the_terms(
 
 
 def test_the_crossover_is_where_the_picks_change(
-    capsys: pytest.CaptureFixture[str], both_known: None, both: tuple[str, ...]
+    call: Call, both_known: None, both: tuple[str, ...]
 ) -> None:
     """The pick below the batch it names is the CPU's, and from it on the device's."""
-    first = job_of(call(capsys, *numbers(1, 256, 16, 8), *both, "--json"))
+    first = job_of(call(*numbers(1, 256, 16, 8), *both, "--json"))
     text = first["numbers"]["crossover"]
     found = re.match(r"CPU below batch ([\d,]+), fused on (.*) from batch \1", text)
     assert found, text
     batch = int(found[1].replace(",", ""))
     picks = [
-        job_of(call(capsys, *numbers(rows, 256, 16, 8), *both, "--json"))["what"]
+        job_of(call(*numbers(rows, 256, 16, 8), *both, "--json"))["what"]
         for rows in (batch // 2, batch)
     ]
     assert picks[0].startswith("fast on NumPy")
@@ -268,41 +249,35 @@ def test_the_crossover_is_where_the_picks_change(
 
 
 def test_a_software_device_nobody_measured_is_not_guessed_at(
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    both: tuple[str, ...],
-    adapter: Want,
+    call: Call, monkeypatch: pytest.MonkeyPatch, both: tuple[str, ...], adapter: Want
 ) -> None:
     """It is listed with the reason and what to do; asked for alone it is the pick."""
-    job = job_of(call(capsys, "explain", *both, "--json"))
+    job = job_of(call("explain", *both, "--json"))
     name, only = adapter.backends[0], both[2:]
     blocked = ways(job)[f"{name} fused fused_op"]
     assert "`rlxweb calibrate` measures it" in blocked["blocker"]
     assert blocked["predicted_ns"] is blocked["terms"] is None
     assert job["what"].startswith("fast on NumPy")
-    alone = call(capsys, "explain", *only).out
+    alone = call("explain", *only).out
     assert alone.splitlines()[1].startswith(f"fused on {adapter.name}")
     assert "nothing is known of its speed" in alone
     assert "no engine can run it" not in alone
     monkeypatch.setattr(explain_command, "MEASURE", ticking(1_000_000))
-    ran = ways(job_of(call(capsys, "explain", *only, "--measure", "--json")))
+    ran = ways(job_of(call("explain", *only, "--measure", "--json")))
     assert ran[f"{name} fused fused_op"]["measured_ns"] == 1_000_000
     assert ran[f"{name} fused block_fft_host"]["measured_ns"] == 1_000_000
     assert ran[f"{name} learned"]["measured_ns"] is None
 
 
 @pytest.mark.requires_wgpu
-def test_the_default_is_every_engine(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_default_is_every_engine(call: Call) -> None:
     """The CPU and at least one adapter, no engine's way twice."""
-    found = job_of(call(capsys, "explain", "--json"))["candidates"]
+    found = job_of(call("explain", "--json"))["candidates"]
     listed = [(c["engine"], c["strategy"], c["how"]) for c in found]
     assert len(set(listed)) == len(listed)
     engines = {engine for engine, _, _ in listed}
     assert f"NumPy {np.__version__}" in engines
     assert len(engines) > 1
-
-
-# --- measuring --------------------------------------------------------------------
 
 
 def ticking(step: int) -> Stopwatch:
@@ -312,28 +287,24 @@ def ticking(step: int) -> Stopwatch:
 
 
 def test_measured_times_stand_beside_the_predicted_ones(
-    capsys: pytest.CaptureFixture[str],
-    cpu_known: None,
-    monkeypatch: pytest.MonkeyPatch,
+    call: Call, cpu_known: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of every way that is open; how far off the prediction was is said."""
     monkeypatch.setattr(explain_command, "MEASURE", ticking(5_000_000))
     args = *numbers(2, 64, 4, 2), "--device", "cpu", "--measure"
-    job = job_of(call(capsys, *args, "--json"))
+    job = job_of(call(*args, "--json"))
     check_candidates(job["candidates"])
     found = ways(job)
     assert found["cpu fast host"]["measured_ns"] == 5_000_000
     assert found["cpu ultra host"]["measured_ns"] is None
     miss = found["cpu fast host"]["predicted_ns"] / 5e6 - 1
-    assert f", measured 5.00 ms ({miss:+.0%})" in call(capsys, *args).out
-    both = job_of(call(capsys, *args, "--min-segments", 1, "--json"))
+    assert f", measured 5.00 ms ({miss:+.0%})" in call(*args).out
+    both = job_of(call(*args, "--min-segments", 1, "--json"))
     assert [c["measured_ns"] for c in both["candidates"]] == [5_000_000] * 2
 
 
 def test_a_way_that_fails_when_measured_is_blocked_by_that(
-    capsys: pytest.CaptureFixture[str],
-    cpu_known: None,
-    monkeypatch: pytest.MonkeyPatch,
+    call: Call, cpu_known: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The others are measured and explained all the same."""
 
@@ -345,7 +316,7 @@ def test_a_way_that_fails_when_measured_is_blocked_by_that(
     monkeypatch.setattr(explain_command, "engine_for", broken)
     monkeypatch.setattr(explain_command, "MEASURE", ticking(1_000_000))
     args = *numbers(2, 64, 4, 2), "--device", "cpu", "--min-segments", 1
-    job = job_of(call(capsys, *args, "--measure", "--json"))
+    job = job_of(call(*args, "--measure", "--json"))
     check_candidates(job["candidates"])
     found = ways(job)
     assert "no room for 5 GiB" in found["cpu ultra host"]["blocker"]
@@ -353,25 +324,18 @@ def test_a_way_that_fails_when_measured_is_blocked_by_that(
     assert job["what"].startswith("fast on NumPy")
 
 
-def test_measuring_more_than_fits_is_refused_before_it_is_tried(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_measuring_more_than_fits_is_refused_before_it_is_tried(call: Call) -> None:
     args = *numbers(10**9, 256, 16, 8), "--device", "cpu"
-    assert call(capsys, *args, "--json").code == 0
-    said = call(capsys, *args, "--measure")
+    assert call(*args, "--json").code == 0
+    said = call(*args, "--measure")
     assert (said.code, said.out) == (2, "")
     assert "--measure: the rows take 4.29e+03 GiB; at most 1.5 GiB" in said.err
 
 
-# --- RLX's own formulas -----------------------------------------------------------
-
-
-def test_seed_mode_shows_rlxs_four_estimates(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_seed_mode_shows_rlxs_four_estimates(call: Call) -> None:
     """Digit for digit, without opening a device, and with their own oddity said."""
     args = *numbers(32, 256, 16, 8), "--cost-mode", "seed", "--device", "cuda"
-    job = job_of(call(capsys, *args, "--json"))
+    job = job_of(call(*args, "--json"))
     check_candidates(job["candidates"])
     found = ways(job)
     costs = estimate_welch_peaks_costs("cuda", 32, 256, 16)
@@ -385,7 +349,7 @@ def test_seed_mode_shows_rlxs_four_estimates(
     assert {one["source"] for one in found.values()} == {"seed"}
     assert job["numbers"]["notes"] == [explain_command.SEED_NOTE]
     assert "crossover" not in job["numbers"]
-    text = call(capsys, *args).out
+    text = call(*args).out
     assert f"note: {explain_command.SEED_NOTE}" in text
     assert "crossover" not in text
     assert "not taken: RLX's formulas rule it out here" in text

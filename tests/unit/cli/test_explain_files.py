@@ -7,14 +7,14 @@ import re
 from pathlib import Path
 from typing import Any
 
-import edfio
 import numpy as np
 import pytest
 
 from rlxweb.cost.assumed import assumed_cpu, assumed_gpu
 from rlxweb.devices.place import CPU
 from rlxweb.gpu.port import Want
-from tests.command_line import Said, call
+from tests.command_line import Call, Said, check_refused
+from tests.recordings import written
 from tests.unit.cli.known import know, place_of
 
 RNG = np.random.default_rng(11)
@@ -31,22 +31,13 @@ def npy(tmp_path: Path) -> Path:
 @pytest.fixture
 def edf(tmp_path: Path) -> Path:
     """2 channels at 100 Hz and one at 500 Hz, 10 s."""
-    signals = [
-        edfio.EdfSignal(RNG.normal(0, 9, 10 * fs), fs, label=label)
-        for label, fs in (("EEG", 100), ("EOG", 100), ("ECG", 500))
-    ]
-    edfio.Edf(signals).write(tmp_path / "x.edf")
-    return tmp_path / "x.edf"
+    rates = ("EEG", 100), ("EOG", 100), ("ECG", 500)
+    return written(tmp_path / "x.edf", *rates, seconds=10)
 
 
-# --- a file -----------------------------------------------------------------------
-
-
-def test_every_rate_of_a_file_is_a_job(
-    capsys: pytest.CaptureFixture[str], edf: Path
-) -> None:
+def test_every_rate_of_a_file_is_a_job(call: Call, edf: Path) -> None:
     """With its own channels and its own candidates."""
-    said = call(capsys, "explain", edf, *CPU_ONLY, "--json")
+    said = call("explain", edf, *CPU_ONLY, "--json")
     assert (said.code, said.err) == (0, "")
     jobs = said.record["jobs"]
     assert [job["job"] for job in jobs] == [
@@ -56,7 +47,7 @@ def test_every_rate_of_a_file_is_a_job(
     # 6 segments of 2 channels against 38 of 1: the second is more work.
     first, second = (job["candidates"][0]["predicted_ns"] for job in jobs)
     assert second > first
-    text = call(capsys, "explain", edf, *CPU_ONLY).out
+    text = call("explain", edf, *CPU_ONLY).out
     assert [line for line in text.splitlines() if str(edf) in line] == [
         job["job"] for job in jobs
     ]
@@ -64,13 +55,13 @@ def test_every_rate_of_a_file_is_a_job(
 
 
 def test_the_file_says_rows_and_length_and_options_the_rest(
-    capsys: pytest.CaptureFixture[str], npy: Path
+    call: Call, npy: Path
 ) -> None:
     """Fewer segments or longer ones are priced as such."""
 
     def predicted(*args: object) -> float:
         args = "explain", npy, "--fs", 100, *CPU_ONLY, "--json", *args
-        (job,) = call(capsys, *args).record["jobs"]
+        (job,) = call(*args).record["jobs"]
         assert job["job"] == f"{npy}: 3 channels at 100 Hz"
         return job["candidates"][0]["predicted_ns"]
 
@@ -81,21 +72,16 @@ def test_the_file_says_rows_and_length_and_options_the_rest(
 
 @pytest.mark.parametrize("options", [(), ("--json",)])
 def test_a_device_computes_float32_whatever_the_file_holds(
-    capsys: pytest.CaptureFixture[str],
-    npy: Path,
-    options: tuple[str, ...],
-    adapter: Want,
+    call: Call, npy: Path, options: tuple[str, ...], adapter: Want
 ) -> None:
     """As `rlxweb welch --device` does; beside the CPU the file's precision stays."""
     args = "explain", npy, "--fs", 100, "--device", place_of(adapter), *options
-    said = call(capsys, *args)
+    said = call(*args)
     assert (said.code, said.err) == (0, "")
     assert "float64" not in said.out
-    said = call(capsys, *args, *CPU_ONLY)
+    said = call(*args, *CPU_ONLY)
     assert "the samples are float64 and devices compute float32" in said.out
 
-
-# --- what is refused --------------------------------------------------------------
 
 REFUSED = {
     "FILE and --batch": (("FILE", "--fs", 9, "--batch", 4), "--batch: the file says"),
@@ -143,17 +129,13 @@ REFUSED = {
 @pytest.mark.parametrize("json", [(), ("--json",)], ids=["prose", "json"])
 @pytest.mark.parametrize("case", REFUSED)
 def test_nonsense_is_refused_in_one_line(
-    capsys: pytest.CaptureFixture[str], npy: Path, case: str, json: tuple[str, ...]
+    call: Call, npy: Path, case: str, json: tuple[str, ...]
 ) -> None:
     """Exit code 2, the number and its limit on stderr, nothing on stdout."""
     given, text = REFUSED[case]
     args = [npy if arg == "FILE" else arg for arg in given]
     device = () if "--device" in given else CPU_ONLY
-    said = call(capsys, "explain", *args, *device, *json)
-    assert (said.code, said.out) == (2, "")
-    assert text in said.err
-    assert said.err.startswith("rlxweb: ")
-    assert len(said.err.splitlines()) == 1
+    check_refused(call("explain", *args, *device, *json), 2, text)
 
 
 ABSURD = pytest.mark.parametrize(
@@ -180,22 +162,19 @@ def check_absurd(said: Said) -> None:
 
 @ABSURD
 def test_what_nobody_could_run_is_still_priced(
-    capsys: pytest.CaptureFixture[str], sizes: tuple[object, ...]
+    call: Call, sizes: tuple[object, ...]
 ) -> None:
     know(CPU, assumed_cpu())
-    check_absurd(call(capsys, "explain", *sizes, *CPU_ONLY, "--json"))
+    check_absurd(call("explain", *sizes, *CPU_ONLY, "--json"))
 
 
 @ABSURD
 def test_so_it_is_on_a_device(
-    capsys: pytest.CaptureFixture[str], sizes: tuple[object, ...], adapter: Want
+    call: Call, sizes: tuple[object, ...], adapter: Want
 ) -> None:
     place = place_of(adapter)
     know(place, assumed_gpu())
-    check_absurd(call(capsys, "explain", *sizes, "--device", place, "--json"))
-
-
-# --- welch --explain --------------------------------------------------------------
+    check_absurd(call("explain", *sizes, "--device", place, "--json"))
 
 
 def sums_up(candidate: dict[str, Any]) -> bool:
@@ -205,11 +184,9 @@ def sums_up(candidate: dict[str, Any]) -> bool:
     return bool(candidate["predicted_ns"] == pytest.approx(whole))
 
 
-def test_welch_explains_each_group_beside_its_result(
-    capsys: pytest.CaptureFixture[str], edf: Path
-) -> None:
+def test_welch_explains_each_group_beside_its_result(call: Call, edf: Path) -> None:
     """Where it ran, why, and every way there was, once for each rate."""
-    said = call(capsys, "welch", edf, "-q", "--explain", *CPU_ONLY)
+    said = call("welch", edf, "-q", "--explain", *CPU_ONLY)
     assert said.code == 0
     heads = [line for line in said.out.splitlines() if line.startswith(str(edf))]
     assert [re.sub(r"NumPy [\d.]+\S*", "NumPy", line) for line in heads] == [
@@ -220,12 +197,10 @@ def test_welch_explains_each_group_beside_its_result(
     assert said.out.count("candidates, fastest prediction first:") == 2
 
 
-def test_the_record_of_welch_holds_the_same_decision(
-    capsys: pytest.CaptureFixture[str], edf: Path
-) -> None:
+def test_the_record_of_welch_holds_the_same_decision(call: Call, edf: Path) -> None:
     """With --json - the prose moves to stderr and stdout stays one document."""
     args = "welch", edf, "-q", "--explain", *CPU_ONLY, "--json", "-"
-    said = call(capsys, *args)
+    said = call(*args)
     (file,) = said.record["files"]
     for group in file["groups"]:
         decision = group["decision"]
@@ -236,12 +211,12 @@ def test_the_record_of_welch_holds_the_same_decision(
 
 
 def test_welch_on_a_device_says_what_is_not_known(
-    capsys: pytest.CaptureFixture[str], edf: Path, adapter: Want
+    call: Call, edf: Path, adapter: Want
 ) -> None:
     """Its peaks are searched on the host, so that is the only way there is."""
     device, name = adapter.backends[0], adapter.name
     args = "welch", edf, "-q", "--explain", "--device", device, "--adapter", name
-    said = call(capsys, *args, "--json", "-")
+    said = call(*args, "--json", "-")
     assert said.code == 0
     (file,) = said.record["files"]
     for group in file["groups"]:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from rlxweb.cli.main import COMMANDS
-from tests.command_line import call, environment, spawn, started
+from tests.command_line import Call, environment, python, spawn, started
 
 STOP = """
 import os, signal, sys
@@ -63,39 +63,31 @@ def test_help_names_every_command_and_loads_none() -> None:
         "print(*(m for m in sys.modules if m.endswith('_command')), 'rich' in "
         "sys.modules, 'wgpu' in sys.modules, 'matplotlib' in sys.modules)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    *text, loaded = done.stdout.splitlines()
+    said = python("-c", code)
+    assert said.code == 0, said.err
+    *text, loaded = said.out.splitlines()
     assert loaded == "False False False"
     assert all(any(name in line for line in text) for name in COMMANDS)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_listed_line_is_the_commands_own(
-    capsys: pytest.CaptureFixture[str], name: str
-) -> None:
+def test_the_listed_line_is_the_commands_own(call: Call, name: str) -> None:
     """The one-line help in the list agrees with the command it stands for."""
-    said = call(capsys, name, "--help")
+    said = call(name, "--help")
     assert said.code == 0
     words = [word for word in COMMANDS[name].split() if word.isalpha()][:3]
     assert all(word in said.out for word in words)
 
 
-def test_no_arguments_show_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_arguments_show_the_help(call: Call) -> None:
     """`rlxweb` alone is a usage error that shows how to go on."""
-    said = call(capsys)
+    said = call()
     assert said.code == 2
     assert "Commands:" in said.err
 
 
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    said = call(capsys, "--version")
+def test_version(call: Call) -> None:
+    said = call("--version")
     assert said.code == 0
     assert said.out.startswith("rlxweb, version ")
 
@@ -103,19 +95,9 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 def test_interrupted_work_ends_with_130(recording: Path, tmp_path: Path) -> None:
     """Ctrl-C in the middle of the work: one line, 130, and no file."""
     out = tmp_path / "out.csv"
-    done = subprocess.run(
-        [sys.executable, "-c", STOP, "welch", recording, "--fs", "9", "--csv", out],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 130
-    assert done.stderr.split("\n") in (
-        ["rlxweb: stopped", ""],
-        ["", "rlxweb: stopped", ""],
-    )
+    said = python("-c", STOP, "welch", recording, "--fs", 9, "--csv", out)
+    assert said.code == 130
+    assert said.err.removeprefix("\n") == "rlxweb: stopped\n"
     assert not out.exists()
 
 
@@ -191,8 +173,7 @@ def test_a_terminal_without_unicode_still_gets_its_table(tmp_path: Path) -> None
     assert said.code == 0
     assert "?V" in said.out
     said = spawn("welch", path, "--array", "x", "--json", "-", PYTHONIOENCODING="ascii")
-    channels = said.record["files"][0]["groups"][0]["channels"]
-    assert [c["name"] for c in channels] == ["µV", "Ωhm"]
+    assert [c["name"] for c in said.group["channels"]] == ["µV", "Ωhm"]
 
 
 def test_a_file_name_that_is_no_text_is_shown_as_well_as_can_be(tmp_path: Path) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import struct
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.command_line import environment
+from tests.command_line import python
 
 NBYTES = 400 << 20
 MOST_MB = 150
@@ -58,14 +57,8 @@ def test_a_file_of_400_mb_is_walked_in_blocks(
     """At most 150 MB more than the imports took, and every sample was seen."""
     path = tmp_path / f"long.{kind}"
     samples = {"npy": sparse_npy, "wav": sparse_wav}[kind](path)
-    done = subprocess.run(
-        [sys.executable, "-c", RUN, path, str(fs)],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=600,
-    )
-    grown, seen = map(int, done.stdout.split())
+    said = python("-c", RUN, path, fs, timeout=600)
+    assert said.code == 0, said.err
+    grown, seen = map(int, said.out.split())
     assert seen == samples
     assert grown <= MOST_MB

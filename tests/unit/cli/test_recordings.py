@@ -11,14 +11,11 @@ import numpy as np
 import pytest
 import soundfile
 
-from tests.command_line import RECORDINGS, Said, call
+from tests.command_line import RECORDINGS, Call, Said, recordings_there
 
 FS = 512
 SECONDS = 20
 TONES = (11.0, 37.5, 120.0)
-there = pytest.mark.skipif(
-    not RECORDINGS.is_dir(), reason="the recordings do not lie beside this checkout"
-)
 
 
 def tones() -> np.ndarray:
@@ -93,30 +90,26 @@ WRITERS: dict[str, Callable[[Path], None]] = {
 
 
 def peaks_of(said: Said) -> list[list[float]]:
-    (group,) = said.record["files"][0]["groups"]
-    return [[peak["hz"] for peak in c["peaks"]] for c in group["channels"]]
+    return [[peak["hz"] for peak in c["peaks"]] for c in said.group["channels"]]
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_the_tones_put_in_come_out(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
-) -> None:
+def test_the_tones_put_in_come_out(tmp_path: Path, call: Call, name: str) -> None:
     """The strongest peak of each channel is its tone, the next the common one."""
     path = tmp_path / name
     WRITERS[name](path)
     fs = ["--fs", FS] if name == "x.npy" else []
     said = call(
-        capsys,
         *("welch", path, *fs, "--nperseg", 1024, "--k", 2, "--preset", "scipy"),
         *("--mode", "peaks", "--json", "-"),
     )
     assert said.code == 0, said.err
     np.testing.assert_allclose(peaks_of(said), [[hz, 60.0] for hz in TONES], atol=0.02)
-    bins = call(capsys, "welch", path, *fs, "--nperseg", 1024, "--k", 1, "--json", "-")
+    bins = call("welch", path, *fs, "--nperseg", 1024, "--k", 1, "--json", "-")
     assert peaks_of(bins) == [[hz] for hz in TONES]
 
 
-@there
+@recordings_there
 @pytest.mark.parametrize(
     ("name", "channels", "rate", "left_out"),
     [
@@ -125,23 +118,16 @@ def test_the_tones_put_in_come_out(
     ],
 )
 def test_recordings_of_strangers(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    name: str,
-    channels: int,
-    rate: int,
-    left_out: list[str],
+    tmp_path: Path, call: Call, name: str, channels: int, rate: int, left_out: list[str]
 ) -> None:
     """Table, heatmap and record of a real EEG; mains hum stands out in one of them."""
     picture = tmp_path / "p.png"
     said = call(
-        capsys,
         *("welch", RECORDINGS / name, "--nperseg", rate, "--preset", "scipy"),
         *("--mode", "peaks", "--k", 40, "--json", "-", "--plot", picture),
     )
     assert said.code == 0, said.err
-    (file,) = said.record["files"]
-    (group,) = file["groups"]
+    (file,), group = said.record["files"], said.group
     assert [one["channel"] for one in file["left_out"]] == left_out
     assert (len(group["channels"]), group["fs"]) == (channels, rate)
     assert {c["power_unit"] for c in group["channels"]} == {"µV²/Hz"}

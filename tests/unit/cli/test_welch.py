@@ -6,7 +6,6 @@ import csv
 import json
 import wave
 from pathlib import Path
-from typing import Any
 
 import edfio
 import numpy as np
@@ -16,7 +15,8 @@ import scipy.signal
 from rlxweb.cli import job
 from rlxweb.cli.outputs import COLUMNS
 from rlxweb.gpu.native import adapters
-from tests.command_line import call
+from tests.command_line import Call
+from tests.recordings import written
 
 RNG = np.random.default_rng(5)
 X = RNG.standard_normal((3, 5000)) + 0.3
@@ -28,23 +28,15 @@ def npy(tmp_path: Path) -> Path:
     return tmp_path / "x.npy"
 
 
-def group_of(record: dict[str, Any]) -> dict[str, Any]:
-    (file,) = record["files"]
-    (group,) = file["groups"]
-    return group
-
-
-def test_json_on_stdout_is_the_record_and_nothing_else(
-    npy: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_json_on_stdout_is_the_record_and_nothing_else(npy: Path, call: Call) -> None:
     """The table moves to stderr, so that a pipe gets one document with its schema."""
-    said = call(capsys, "welch", npy, "--fs", 250, "--json", "-", "--explain")
+    said = call("welch", npy, "--fs", 250, "--json", "-", "--explain")
     assert said.code == 0
     record = said.record
     assert record["schema"] == "rlxweb.welch/1"
     assert {"rlxweb", "versions", "settings", "files"} <= set(record)
     assert record["settings"]["nperseg"] == 256
-    group = group_of(record)
+    group = said.group
     assert (group["fs"], group["n_samples"], group["n_segments"]) == (250, 5000, 38)
     assert group["device"] == "cpu"
     assert group["engine"].startswith("NumPy")
@@ -56,12 +48,11 @@ def test_json_on_stdout_is_the_record_and_nothing_else(
 
 @pytest.mark.parametrize("preset", ["scipy", "mne"])
 def test_the_spectra_are_those_of_scipy(
-    npy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], preset: str
+    npy: Path, tmp_path: Path, call: Call, preset: str
 ) -> None:
     """NPZ holds the whole spectra; CSV and JSON the peaks of the same numbers."""
     files = {n: tmp_path / f"o.{n}" for n in ("npz", "csv", "json")}
     said = call(
-        capsys,
         *("welch", npy, "--fs", 250, "--nperseg", 400, "--preset", preset, "--k", 7),
         *(arg for n, path in files.items() for arg in (f"--{n}", path)),
     )
@@ -86,17 +77,16 @@ def test_the_spectra_are_those_of_scipy(
     assert [float(row["power"]) for row in rows] == top.ravel().tolist()
     assert [int(row["bin"]) for row in rows] == strongest.ravel().tolist()
     assert [int(row["rank"]) for row in rows] == list(range(1, 8)) * 3
-    peaks = [
-        c["peaks"] for c in group_of(json.loads(files["json"].read_text()))["channels"]
-    ]
-    assert [[p["power"] for p in each] for each in peaks] == top.tolist()
+    (group,) = json.loads(files["json"].read_text())["files"][0]["groups"]
+    powers = [[p["power"] for p in c["peaks"]] for c in group["channels"]]
+    assert powers == top.tolist()
 
 
 def test_the_rlx_preset_is_the_plain_mean_of_squares(
-    npy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    npy: Path, tmp_path: Path, call: Call
 ) -> None:
     """Symmetric Hann, half overlap, one-sided |X|² averaged, nothing scaled."""
-    call(capsys, "welch", npy, "--fs", 1, "--npz", tmp_path / "o.npz")
+    call("welch", npy, "--fs", 1, "--npz", tmp_path / "o.npz")
     window = scipy.signal.get_window("hann", 256, fftbins=False)
     frames = np.lib.stride_tricks.sliding_window_view(X, 256, axis=1)[:, ::128]
     power = (np.abs(np.fft.rfft(frames * window)) ** 2).mean(axis=1)
@@ -106,32 +96,27 @@ def test_the_rlx_preset_is_the_plain_mean_of_squares(
 
 
 def test_peaks_mode_gives_refined_frequency_and_prominence(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, call: Call
 ) -> None:
     """Between two bins the parabola finds the tone; weak maxima can be kept out."""
     t = np.arange(8000) / 100
     np.save(tmp_path / "x.npy", np.sin(2 * np.pi * 12.34 * t))
     args = "welch", tmp_path / "x.npy", "--fs", 100, "--preset", "scipy", "--json", "-"
-    said = call(capsys, *args, "--mode", "peaks", "--k", 3, "--prominence", 0.01)
-    ((peak,),) = [c["peaks"] for c in group_of(said.record)["channels"]]
+    said = call(*args, "--mode", "peaks", "--k", 3, "--prominence", 0.01)
+    ((peak,),) = [c["peaks"] for c in said.group["channels"]]
     assert peak["hz"] == pytest.approx(12.34, abs=0.01)
     assert peak["prominence"] > 0.01
 
 
 def test_rates_are_groups_and_equal_labels_are_told_apart(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, call: Call
 ) -> None:
     """Each rate has its own axis; the annotation channel is named as left out."""
-    signals = [
-        edfio.EdfSignal(RNG.normal(0, 9, 10 * fs), fs, label=label)
-        for label, fs in (("EEG", 100), ("EEG", 100), ("ECG", 500))
-    ]
+    rates = ("EEG", 100), ("EEG", 100), ("ECG", 500)
     note = edfio.EdfAnnotation(0, None, "x")
-    edfio.Edf(signals, annotations=[note]).write(tmp_path / "x.edf")
+    written(tmp_path / "x.edf", *rates, seconds=10, annotations=[note])
     out = tmp_path / "o.npz"
-    said = call(
-        capsys, "welch", tmp_path / "x.edf", "--json", "-", "--npz", out, "--k", 2
-    )
+    said = call("welch", tmp_path / "x.edf", "--json", "-", "--npz", out, "--k", 2)
     (file,) = said.record["files"]
     names = [[c["name"] for c in g["channels"]] for g in file["groups"]]
     assert names == [["EEG", "EEG (2)"], ["ECG"]]
@@ -143,25 +128,19 @@ def test_rates_are_groups_and_equal_labels_are_told_apart(
         assert arrays["f0_g1_freqs"][-1] == 250
 
 
-def test_channels_are_picked_by_name_and_pattern(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_channels_are_picked_by_name_and_pattern(tmp_path: Path, call: Call) -> None:
     labels = "EEG Fp1", "EEG Cz", "EOG", "ECG"
-    signals = [edfio.EdfSignal(RNG.normal(0, 9, 900), 100, label=n) for n in labels]
-    edfio.Edf(signals).write(tmp_path / "x.edf")
+    written(tmp_path / "x.edf", *((label, 100) for label in labels), seconds=9)
     args = "welch", tmp_path / "x.edf", "--json", "-", "-c", "ecg, EEG*", "-c", "EOG"
-    names = [c["name"] for c in group_of(call(capsys, *args).record)["channels"]]
+    names = [c["name"] for c in call(*args).group["channels"]]
     assert names == ["ECG", "EEG Fp1", "EEG Cz", "EOG"]
 
 
-def test_several_files_are_one_record(
-    npy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_several_files_are_one_record(npy: Path, tmp_path: Path, call: Call) -> None:
     """One record, one table each, and a picture per file with its stem in the name."""
     np.save(tmp_path / "y.npy", X[0])
     plot, out = tmp_path / "p.png", tmp_path / "o.npz"
     said = call(
-        capsys,
         *("welch", npy, tmp_path / "y.npy", "--fs", 100),
         *("--json", "-", "--plot", plot, "--npz", out),
     )
@@ -172,20 +151,16 @@ def test_several_files_are_one_record(
         np.testing.assert_allclose(arrays["f0_g0_psd"][0], arrays["f1_g0_psd"][0])
 
 
-def test_not_finite_samples_pass_on_request(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_not_finite_samples_pass_on_request(tmp_path: Path, call: Call) -> None:
     """The bad row is null in the record and empty in the CSV; the other is whole."""
     x = X[:2].copy()
     x[1, 30] = np.nan
     np.save(tmp_path / "x.npy", x)
     args = "welch", tmp_path / "x.npy", "--fs", 9, "--nan", "propagate", "--k", 2
-    said = call(
-        capsys, *args, "--json", "-", "--csv", tmp_path / "o.csv", "--plot",
-        tmp_path / "p.png",
-    )  # fmt: skip
+    outputs = "--csv", tmp_path / "o.csv", "--plot", tmp_path / "p.png"
+    said = call(*args, "--json", "-", *outputs)
     assert said.code == 0
-    good, bad = group_of(said.record)["channels"]
+    good, bad = said.group["channels"]
     assert [p["power"] for p in bad["peaks"]] == [None, None]
     assert all(p["power"] > 0 for p in good["peaks"])
     assert (tmp_path / "p.png").exists()
@@ -193,58 +168,52 @@ def test_not_finite_samples_pass_on_request(
 
 @pytest.mark.parametrize("nbytes", [1, 1 << 13, 1 << 17])
 def test_small_blocks_give_the_same_spectra(
-    tmp_path: Path,
-    npy: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    nbytes: int,
+    tmp_path: Path, npy: Path, call: Call, monkeypatch: pytest.MonkeyPatch, nbytes: int
 ) -> None:
     """Blocks, and channels a few at a time, change the numbers by rounding at most."""
     args = "welch", npy, "--fs", 9, "--nperseg", 300, "--noverlap", 111, "--npz"
-    call(capsys, *args, tmp_path / "whole.npz")
+    call(*args, tmp_path / "whole.npz")
     monkeypatch.setattr(job, "BLOCK_BYTES", nbytes)
-    call(capsys, *args, tmp_path / "parts.npz")
+    call(*args, tmp_path / "parts.npz")
     with np.load(tmp_path / "whole.npz") as a, np.load(tmp_path / "parts.npz") as b:
         np.testing.assert_allclose(a["psd"], b["psd"], rtol=1e-12)
         np.testing.assert_array_equal(a["bins"], b["bins"])
 
 
 def test_only_the_first_segments_are_read(
-    tmp_path: Path, npy: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, npy: Path, call: Call
 ) -> None:
     """`--nsegments` averages the beginning of the recording and stops there."""
     args = "welch", npy, "--fs", 9, "--preset", "scipy", "--nsegments", 3
-    said = call(capsys, *args, "--json", "-", "--npz", tmp_path / "o.npz")
-    assert group_of(said.record)["n_segments"] == 3
+    said = call(*args, "--json", "-", "--npz", tmp_path / "o.npz")
+    assert said.group["n_segments"] == 3
     _, power = scipy.signal.welch(X[:, : 256 + 2 * 128], 9, nperseg=256)
     with np.load(tmp_path / "o.npz") as arrays:
         np.testing.assert_allclose(arrays["psd"], power, rtol=1e-9)
 
 
-def test_single_precision_files_stay_single(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_single_precision_files_stay_single(tmp_path: Path, call: Call) -> None:
     """float32 in, float32 out, unless float64 is asked for."""
     np.save(tmp_path / "x.npy", X.astype(np.float32))
     args = "welch", tmp_path / "x.npy", "--fs", 9, "--json", "-", "--device", "cpu"
-    assert group_of(call(capsys, *args).record)["dtype"] == "float32"
-    wide = call(capsys, *args, "--precision", "f64")
-    assert group_of(wide.record)["dtype"] == "float64"
+    assert call(*args).group["dtype"] == "float32"
+    wide = call(*args, "--precision", "f64")
+    assert wide.group["dtype"] == "float64"
 
 
 @pytest.mark.requires_wgpu
 @pytest.mark.parametrize("mode", ["bins", "peaks"])
 def test_a_device_gives_the_same_peaks(
-    tmp_path: Path, npy: Path, capsys: pytest.CaptureFixture[str], mode: str
+    tmp_path: Path, npy: Path, call: Call, mode: str
 ) -> None:
     """The device that was asked for computes, and says its name."""
     args = "welch", npy, "--fs", 9, "--k", 5, "--mode", mode, "--npz"
     name = adapters()[0].name
     gpu = "--device", "GPU", "--adapter", name, "--json", "-"
-    call(capsys, *args, tmp_path / "cpu.npz")
-    said = call(capsys, *args, tmp_path / "gpu.npz", *gpu)
+    call(*args, tmp_path / "cpu.npz")
+    said = call(*args, tmp_path / "gpu.npz", *gpu)
     assert said.code == 0, said.err
-    group = group_of(said.record)
+    group = said.group
     assert (group["device"], group["dtype"]) == ("gpu", "float32")
     assert name in group["engine"]
     assert group["decision"]["why"] == "it was asked for"
@@ -254,29 +223,25 @@ def test_a_device_gives_the_same_peaks(
 
 
 @pytest.mark.requires_wgpu
-def test_naming_an_adapter_asks_for_a_gpu(
-    npy: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_naming_an_adapter_asks_for_a_gpu(npy: Path, call: Call) -> None:
     name = adapters()[0].name
     args = "welch", npy, "--fs", 9, "--json", "-", "--adapter", name
-    assert group_of(call(capsys, *args).record)["device"] == "gpu"
+    assert call(*args).group["device"] == "gpu"
 
 
-def test_the_summary_lines_say_where_it_ran(
-    npy: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_summary_lines_say_where_it_ran(npy: Path, call: Call) -> None:
     """`--explain` gives the reason and every way, `--quiet` leaves the table out."""
-    said = call(capsys, "welch", npy, "--fs", 9, "--explain", "-q")
+    said = call("welch", npy, "--fs", 9, "--explain", "-q")
     first, second, *rest = said.out.splitlines()
     assert first.startswith(f"{npy} at 9 Hz ran on NumPy")
     assert second.startswith("fast on NumPy")
     assert "predicted" in second
     assert any("launch" in line and "compute" in line for line in rest)
-    assert call(capsys, "welch", npy, "--fs", 9, "-q").out == ""
+    assert call("welch", npy, "--fs", 9, "-q").out == ""
 
 
 def test_integers_of_a_wav_file_are_parts_of_full_scale(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, call: Call
 ) -> None:
     """A sine of half amplitude has the power of a half, whatever the bits."""
     path = tmp_path / "x.wav"
@@ -285,9 +250,6 @@ def test_integers_of_a_wav_file_are_parts_of_full_scale(
         file.setparams((1, 2, 1000, 0, "NONE", ""))
         file.writeframes(np.round(tone * 2**14).astype("<i2").tobytes())
     args = "welch", path, "--preset", "scipy", "--window", "boxcar", "--k", 1
-    ((peak,),) = [
-        c["peaks"]
-        for c in group_of(call(capsys, *args, "--json", "-").record)["channels"]
-    ]
+    ((peak,),) = [c["peaks"] for c in call(*args, "--json", "-").group["channels"]]
     assert peak["hz"] == 125
     assert peak["power"] * 1000 / 256 == pytest.approx(0.5**2 / 2, rel=1e-3)

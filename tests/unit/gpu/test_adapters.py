@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import fields, replace
 from types import SimpleNamespace
 
@@ -12,6 +10,7 @@ import pytest
 from rlxweb.gpu import adapters as choice
 from rlxweb.gpu.port import Want
 from rlxweb.limits import Limits, shrunk
+from tests.command_line import python
 
 
 def adapter(
@@ -145,23 +144,15 @@ for call in (adapters, lambda: drive(NativePort().open(Want()))):
 
 
 def test_without_wgpu_the_reason_is_said() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_WGPU],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    said = done.stdout.splitlines()
-    assert len(said) == 2
-    for line in said:
+    said = python("-c", WITHOUT_WGPU)
+    assert said.code == 0, said.err
+    lines = said.out.splitlines()
+    assert len(lines) == 2
+    for line in lines:
         assert "wgpu cannot be used (ModuleNotFoundError" in line
         assert "pip install wgpu" in line
 
 
 def test_importing_the_port_loads_no_wgpu() -> None:
     code = "import sys, rlxweb.gpu.native; sys.exit('wgpu' in sys.modules)"
-    assert (
-        subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode
-        == 0
-    )
+    assert python("-c", code).code == 0

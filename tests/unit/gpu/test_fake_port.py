@@ -13,23 +13,17 @@ from rlxweb.errors import (
     DeviceLost,
     GpuTimeout,
     LimitExceeded,
-    OutOfMemory,
     SessionClosed,
     ShaderRejected,
     UsageError,
 )
 from rlxweb.gpu.drive import drive
-from rlxweb.gpu.fake import KINDS, STRIKES, Failure, FakePort
+from rlxweb.gpu.fake import KINDS, STRIKES, Failure, FakePort, Kind
 from rlxweb.gpu.port import Clear, Copy, Dispatch, Range, Want
 from rlxweb.limits import shrunk
+from tests.ports import TELLS, fake
 
 SOURCE = "@compute @workgroup_size(1) fn main() {}"
-
-
-def opened(*fail: Failure, **options: object) -> FakePort:
-    port = FakePort(fail, **options)  # type: ignore[arg-type]
-    drive(port.open(Want()))
-    return port
 
 
 def add(
@@ -43,7 +37,7 @@ def add(
 
 
 def test_bytes_come_back_as_written_and_padded_with_zeros() -> None:
-    port = opened()
+    port = fake()
     handle = port.buffer(6, "storage")
     port.write(handle, 0, memoryview(b"\xff" * 8))
     port.write(handle, 4, memoryview(b"ab"))
@@ -53,7 +47,7 @@ def test_bytes_come_back_as_written_and_padded_with_zeros() -> None:
 
 
 def test_what_is_read_is_a_copy() -> None:
-    port = opened()
+    port = fake()
     handle = port.buffer(4, "storage")
     before = drive(port.read(handle, 0, 4))
     port.write(handle, 0, memoryview(b"1234"))
@@ -61,7 +55,7 @@ def test_what_is_read_is_a_copy() -> None:
 
 
 def test_copies_clears_and_kernels_run_in_order() -> None:
-    port = opened(kernels={SOURCE: add})
+    port = fake(kernels={SOURCE: add})
     x, y, back = (port.buffer(16, u) for u in ("storage", "storage", "readback"))
     port.write(x, 0, memoryview(np.arange(4, dtype=np.float32)))
     kernel = drive(port.pipeline(SOURCE, ("read", "write"), {"K": 2.0}))
@@ -83,7 +77,7 @@ def test_a_kernel_cannot_write_what_it_reads() -> None:
     def bad(views: Sequence[memoryview], *_: object) -> None:
         views[0][0] = 1
 
-    port = opened(kernels={SOURCE: bad})
+    port = fake(kernels={SOURCE: bad})
     x, y = port.buffer(4, "storage"), port.buffer(4, "storage")
     kernel = drive(port.pipeline(SOURCE, ("read", "write"), {}))
     with pytest.raises(TypeError, match="read-only"):
@@ -91,7 +85,7 @@ def test_a_kernel_cannot_write_what_it_reads() -> None:
 
 
 def test_nothing_runs_when_one_command_is_refused() -> None:
-    port = opened()
+    port = fake()
     x = port.buffer(4, "storage")
     port.write(x, 0, memoryview(b"1234"))
     with pytest.raises(DeviceError):
@@ -101,7 +95,7 @@ def test_nothing_runs_when_one_command_is_refused() -> None:
 
 
 def test_bind_groups_are_counted_once_until_a_buffer_goes() -> None:
-    port = opened()
+    port = fake()
     x, y = port.buffer(4, "storage"), port.buffer(4, "storage")
     kernel = drive(port.pipeline(SOURCE, ("read", "write"), {}))
     run = Dispatch(kernel, (Range(x, 0, 4), Range(y, 0, 4)), (1, 1, 1))
@@ -139,12 +133,12 @@ def test_another_backend_is_not_here() -> None:
 
 def test_a_shader_without_main_is_refused_with_its_source() -> None:
     with pytest.raises(ShaderRejected, match="main") as caught:
-        drive(opened().pipeline("fn other() {}", (), {}))
+        drive(fake().pipeline("fn other() {}", (), {}))
     assert caught.value.source == "fn other() {}"
 
 
 def test_handles_live_until_destroyed() -> None:
-    port = opened()
+    port = fake()
     x = port.buffer(4, "storage")
     kernel = drive(port.pipeline(SOURCE, ("write",), {}))
     assert port.live == {x, kernel}
@@ -158,7 +152,7 @@ def test_handles_live_until_destroyed() -> None:
 
 
 def test_closing_twice_is_fine_and_using_it_after_is_not() -> None:
-    port = opened()
+    port = fake()
     handle = port.buffer(4, "storage")
     drive(port.close())
     drive(port.close())
@@ -184,18 +178,6 @@ def test_before_open_every_verb_says_so() -> None:
         _ = port.facts
 
 
-RAISES = {
-    "no-adapter": AdapterMissing,
-    "lost-at-birth": DeviceLost,
-    "lost": DeviceLost,
-    "timeout": GpuTimeout,
-    "out-of-memory": OutOfMemory,
-    "shader-refused": ShaderRejected,
-    "map-rejected": DeviceLost,
-    "short-read": DeviceLost,
-}
-
-
 CALLS: dict[str, Callable[[FakePort], object]] = {
     "open": lambda port: drive(port.open(Want())),
     "buffer": lambda port: port.buffer(4, "storage"),
@@ -207,20 +189,21 @@ CALLS: dict[str, Callable[[FakePort], object]] = {
 
 
 @pytest.mark.parametrize(
-    ("kind", "verb"), [(k, v) for k in RAISES for v in STRIKES[k]], ids=str
+    ("kind", "verb"),
+    [(k, v) for k in TELLS if k != "lost-unseen" for v in STRIKES[k]],
+    ids=str,
 )
-def test_a_failure_strikes_once_with_its_error(kind: str, verb: str) -> None:
+def test_a_failure_strikes_once_with_its_error(kind: Kind, verb: str) -> None:
     """After a loss everything but destroy and close tells of it; else all is well."""
-    port = FakePort([Failure(verb, kind)])  # type: ignore[arg-type]
-
+    port = FakePort([Failure(verb, kind)])
     if verb != "open":
         CALLS["open"](port)
     if verb in ("write", "read"):
         CALLS["buffer"](port)
-    with pytest.raises(RAISES[kind]) as caught:
+    with pytest.raises(TELLS[kind]) as caught:
         CALLS[verb](port)
-    assert type(caught.value) is RAISES[kind]
-    if RAISES[kind] in (DeviceLost, GpuTimeout):
+    assert type(caught.value) is TELLS[kind]
+    if TELLS[kind] in (DeviceLost, GpuTimeout):
         assert port.lost
         for handle in list(port.live):
             port.destroy(handle)
@@ -233,11 +216,11 @@ def test_a_failure_strikes_once_with_its_error(kind: str, verb: str) -> None:
 
 
 def test_every_kind_of_failure_is_tested_here() -> None:
-    assert {*RAISES, "lost-unseen"} == set(KINDS) == set(STRIKES)
+    assert set(TELLS) == set(KINDS) == set(STRIKES)
 
 
 def test_a_loss_unseen_shows_at_the_next_read_and_never_as_data() -> None:
-    port = opened(Failure("submit", "lost-unseen"))
+    port = fake(Failure("submit", "lost-unseen"))
     handle = port.buffer(4, "storage")
     port.submit([])
     port.write(handle, 0, memoryview(b"1234"))
@@ -247,15 +230,14 @@ def test_a_loss_unseen_shows_at_the_next_read_and_never_as_data() -> None:
 
 def test_a_failure_waits_for_a_call_it_can_strike() -> None:
     """Number 2 is a buffer; a refused shader strikes the next pipeline instead."""
-    port = FakePort([Failure(2, "shader-refused")])
-    drive(port.open(Want()))
+    port = fake(Failure(2, "shader-refused"))
     port.buffer(4, "storage")
     with pytest.raises(ShaderRejected):
         drive(port.pipeline(SOURCE, (), {}))
 
 
 def test_a_timeout_takes_pretended_time_only() -> None:
-    port = opened(Failure("read", "timeout"), deadline_s=500.0)
+    port = fake(Failure("read", "timeout"), deadline_s=500.0)
     handle = port.buffer(4, "storage")
     with pytest.raises(GpuTimeout, match="deadline 500 s"):
         drive(port.read(handle, 0, 4))

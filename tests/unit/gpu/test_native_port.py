@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -23,6 +21,8 @@ from rlxweb.gpu.drive import drive
 from rlxweb.gpu.native import NativePort, adapters
 from rlxweb.gpu.port import Clear, Command, Copy, Dispatch, Range, Want
 from rlxweb.limits import Limits, shrunk
+from tests.command_line import python
+from tests.ports import native
 from tests.threads import at_once
 
 ADD = """
@@ -68,11 +68,9 @@ def test_the_adapter_is_the_one_that_was_asked_for(
 @pytest.fixture(scope="module")
 def port(adapter: Want) -> Iterator[NativePort]:
     """One open port per adapter; each test leaves it as it found it."""
-    made = NativePort()
-    drive(made.open(adapter))
-    assert made.created == {"buffers": 0, "pipelines": 0, "bind_groups": 0}
-    yield made
-    drive(made.close())
+    with native(adapter) as made:
+        assert made.created == {"buffers": 0, "pipelines": 0, "bind_groups": 0}
+        yield made
 
 
 @pytest.fixture
@@ -89,6 +87,12 @@ def put(port: NativePort, values: np.ndarray) -> Range:
     whole = Range(port.buffer(values.nbytes, "storage"), 0, values.nbytes)
     port.write(whole.handle, 0, memoryview(values))
     return whole
+
+
+def numbers(port: NativePort, span: Range, dtype: str = "u4") -> np.ndarray:
+    """What lies in the range."""
+    got = drive(port.read(span.handle, span.offset, span.nbytes))
+    return np.frombuffer(got, dtype)
 
 
 def uniform(port: NativePort, count: int, step: float) -> Range:
@@ -159,7 +163,7 @@ def test_constants_and_a_uniform_in_group_one_reach_the_shader(
 ) -> None:
     commands, back = workload(clean)
     clean.submit(commands)
-    got = np.frombuffer(drive(clean.read(back, 0, SIZE)), np.float32)
+    got = numbers(clean, Range(back, 0, SIZE), "f4")
     np.testing.assert_array_equal(got, np.arange(COUNT, dtype=np.float32) + 2.75)
 
 
@@ -167,8 +171,7 @@ def test_an_override_may_size_a_workgroup_array(clean: NativePort) -> None:
     span = put(clean, np.arange(16, dtype=np.uint32))
     kernel = drive(clean.pipeline(REVERSE, ("write",), {"N": 16}))
     clean.submit([Dispatch(kernel, (span,), (1, 1, 1))])
-    got = np.frombuffer(drive(clean.read(span.handle, 0, 64)), np.uint32)
-    assert got.tolist() == list(range(15, -1, -1))
+    assert numbers(clean, span).tolist() == list(range(15, -1, -1))
 
 
 def test_dispatches_copies_and_clears_keep_their_order(clean: NativePort) -> None:
@@ -178,19 +181,12 @@ def test_dispatches_copies_and_clears_keep_their_order(clean: NativePort) -> Non
     kernel = drive(clean.pipeline(REVERSE, ("write",), {"N": 4}))
     turn = Dispatch(kernel, (span,), (1, 1, 1))
     clean.submit(
-        [
-            turn,
-            turn,
-            turn,
-            Copy(span, other.handle),
-            Clear(Range(span.handle, 4, 8)),
-            turn,
-        ]
+        [*[turn] * 3, Copy(span, other.handle), Clear(Range(span.handle, 4, 8)), turn]
     )
-    got = [
-        np.frombuffer(drive(clean.read(s.handle, 0, 16)), "u4") for s in (span, other)
+    assert [numbers(clean, s).tolist() for s in (span, other)] == [
+        [0, 0, 0, 3],
+        [3, 2, 1, 0],
     ]
-    assert [g.tolist() for g in got] == [[0, 0, 0, 3], [3, 2, 1, 0]]
 
 
 def test_a_thousand_runs_make_nothing_new(clean: NativePort) -> None:
@@ -202,7 +198,7 @@ def test_a_thousand_runs_make_nothing_new(clean: NativePort) -> None:
     for _ in range(20):
         clean.submit(list(commands))
         drive(clean.read(back, 0, 4))
-    got = np.frombuffer(drive(clean.read(back, 0, SIZE)), np.float32)
+    got = numbers(clean, Range(back, 0, SIZE), "f4")
     assert got[-1] == COUNT + 1.75
     assert clean.live == live
     assert clean.created == made
@@ -294,7 +290,7 @@ def test_threads_share_a_port(clean: NativePort) -> None:
         values = np.full(64, seed, np.uint32)
         for _ in range(20):
             span = put(clean, values)
-            got = np.frombuffer(drive(clean.read(span.handle, 0, 256)), np.uint32)
+            got = numbers(clean, span)
             if not np.array_equal(got, values):
                 wrong.append(got)
             clean.destroy(span.handle)
@@ -322,11 +318,9 @@ def test_shrunk_limits_bind_the_plan_and_not_the_driver(adapter: Want) -> None:
 
 
 def test_default_limits_are_the_least_that_is_asked(adapter: Want) -> None:
-    port = NativePort()
-    facts = drive(port.open(Want(adapter.backends, adapter.name, (), Limits())))
-    assert facts.features == frozenset()
-    assert facts.limits.max_compute_invocations_per_workgroup == 256
-    drive(port.close())
+    with native(Want(adapter.backends, adapter.name, (), Limits())) as port:
+        assert port.facts.features == frozenset()
+        assert port.facts.limits.max_compute_invocations_per_workgroup == 256
 
 
 def test_closing_twice_is_fine_and_using_it_after_is_not(adapter: Want) -> None:
@@ -385,12 +379,6 @@ def test_looking_for_adapters_prints_nothing() -> None:
         "import os; os.environ.pop('XDG_RUNTIME_DIR', None);"
         "from rlxweb.gpu.native import adapters; print(len(adapters()))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    assert int(done.stdout) >= 1
-    assert done.stderr == ""
+    said = python("-c", code)
+    assert (said.code, said.err) == (0, "")
+    assert int(said.out) >= 1

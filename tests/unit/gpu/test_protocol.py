@@ -11,11 +11,7 @@ from pathlib import Path
 import pytest
 
 GPU = Path(__file__).resolve().parents[3] / "rlxweb" / "gpu"
-PORTS = {
-    "native.py": "NativePort",
-    "fake.py": "FakePort",
-    "browser.py": "BrowserPort",
-}
+PORTS = {"native.py": "NativePort", "fake.py": "FakePort", "browser.py": "BrowserPort"}
 
 
 def public_methods(path: Path, name: str) -> dict[str, str]:

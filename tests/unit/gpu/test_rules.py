@@ -38,6 +38,10 @@ def check(command: Command) -> None:
     rules.check_command(command, BUFFERS, LAYOUTS, LIMITS)  # type: ignore[arg-type]
 
 
+def at(buffer: int, offset: int = 0, nbytes: int = 4) -> Range:
+    return Range(buffer, offset, nbytes)
+
+
 def run(
     pipeline: int, *spans: Range, grid: tuple[int, int, int] = (1, 1, 1)
 ) -> Dispatch:
@@ -45,67 +49,59 @@ def run(
 
 
 GOOD = [
-    run(ADD, Range(OTHER, 0, 1024), Range(BIG, 256, 4096)),
-    run(SCALE, Range(BIG, 0, 4), Range(UNIFORM, 256, 64)),
-    run(PAIR, Range(BIG, 0, 256), Range(BIG, 256, 256)),
-    run(ADD, Range(OTHER, 0, 4), Range(BIG, 0, 4), grid=(7, 7, 7)),
-    run(ADD, Range(OTHER, 0, 4), Range(BIG, 0, 4), grid=(0, 1, 1)),
-    Copy(Range(BIG, 4, 1024), BACK, 0),
-    Copy(Range(BIG, 0, 256), UNIFORM, 256),
-    Clear(Range(BACK, 4, 8)),
+    run(ADD, at(OTHER, 0, 1024), at(BIG, 256, 4096)),
+    run(SCALE, at(BIG), at(UNIFORM, 256, 64)),
+    run(PAIR, at(BIG, 0, 256), at(BIG, 256, 256)),
+    run(ADD, at(OTHER), at(BIG), grid=(7, 7, 7)),
+    run(ADD, at(OTHER), at(BIG), grid=(0, 1, 1)),
+    Copy(at(BIG, 4, 1024), BACK, 0),
+    Copy(at(BIG, 0, 256), UNIFORM, 256),
+    Clear(at(BACK, 4, 8)),
 ]
 
 REFUSED: list[tuple[Command, type[DeviceError], str]] = [
-    (run(GONE, Range(BIG, 0, 4)), DeviceError, "99 is no live pipeline"),
-    (run(ADD, Range(BIG, 0, 4)), DeviceError, "1 bindings were given.*takes 2"),
-    (run(ADD, Range(GONE, 0, 4), Range(BIG, 0, 4)), DeviceError, "99 is no live buf"),
-    (run(ADD, Range(UNIFORM, 0, 4), Range(BIG, 0, 4)), DeviceError, "uniform buffer"),
-    (run(ADD, Range(BACK, 0, 4), Range(BIG, 0, 4)), DeviceError, "readback buffer"),
-    (run(SCALE, Range(BIG, 0, 4), Range(OTHER, 0, 4)), DeviceError, "takes uniform"),
-    (run(ADD, Range(OTHER, 0, 0), Range(BIG, 0, 4)), DeviceError, "0 bytes"),
-    (run(ADD, Range(OTHER, 0, 6), Range(BIG, 0, 4)), DeviceError, "size 6.*of 4"),
-    (run(ADD, Range(OTHER, 128, 4), Range(BIG, 0, 4)), DeviceError, "128.*is 256"),
-    (run(ADD, Range(OTHER, -256, 4), Range(BIG, 0, 4)), DeviceError, "holds 1024"),
-    (run(ADD, Range(OTHER, 1024, 4), Range(BIG, 0, 4)), DeviceError, "1028.*1024"),
-    (run(ADD, Range(OTHER, 0, 4), Range(BIG, 0, 4100)), LimitExceeded, "4100.*4096"),
-    (run(SCALE, Range(BIG, 0, 4), Range(UNIFORM, 0, 68)), LimitExceeded, "68.* 64"),
+    (run(GONE, at(BIG)), DeviceError, "99 is no live pipeline"),
+    (run(ADD, at(BIG)), DeviceError, "1 bindings were given.*takes 2"),
+    (run(ADD, at(GONE), at(BIG)), DeviceError, "99 is no live buf"),
+    (run(ADD, at(UNIFORM), at(BIG)), DeviceError, "uniform buffer"),
+    (run(ADD, at(BACK), at(BIG)), DeviceError, "readback buffer"),
+    (run(SCALE, at(BIG), at(OTHER)), DeviceError, "takes uniform"),
+    (run(ADD, at(OTHER, 0, 0), at(BIG)), DeviceError, "0 bytes"),
+    (run(ADD, at(OTHER, 0, 6), at(BIG)), DeviceError, "size 6.*of 4"),
+    (run(ADD, at(OTHER, 128, 4), at(BIG)), DeviceError, "128.*is 256"),
+    (run(ADD, at(OTHER, -256, 4), at(BIG)), DeviceError, "holds 1024"),
+    (run(ADD, at(OTHER, 1024, 4), at(BIG)), DeviceError, "1028.*1024"),
+    (run(ADD, at(OTHER), at(BIG, 0, 4100)), LimitExceeded, "4100.*4096"),
+    (run(SCALE, at(BIG), at(UNIFORM, 0, 68)), LimitExceeded, "68.* 64"),
     (
-        run(SCALE, Range(BIG, 0, 4), Range(UNIFORM, 16, 4)),
+        run(SCALE, at(BIG), at(UNIFORM, 16, 4)),
         DeviceError,
         "16.*min_uniform_buffer_offset_alignment is 256",
     ),
     (
-        run(ADD, Range(BIG, 0, 256), Range(BIG, 256, 256)),
+        run(ADD, at(BIG, 0, 256), at(BIG, 256, 256)),
         DeviceError,
         "buffer 1 is bound to read and to write",
     ),
+    (run(PAIR, at(BIG, 256, 256), at(BIG, 0, 260)), DeviceError, "overlap.*260.*256"),
     (
-        run(PAIR, Range(BIG, 256, 256), Range(BIG, 0, 260)),
-        DeviceError,
-        "overlap.*260.*256",
-    ),
-    (
-        run(ADD, Range(OTHER, 0, 4), Range(BIG, 0, 4), grid=(8, 1, 1)),
+        run(ADD, at(OTHER), at(BIG), grid=(8, 1, 1)),
         LimitExceeded,
         "needs 8, max_compute_workgroups_per_dimension is 7",
     ),
-    (
-        run(ADD, Range(OTHER, 0, 4), Range(BIG, 0, 4), grid=(1, -1, 1)),
-        DeviceError,
-        "counts >= 0",
-    ),
-    (Copy(Range(GONE, 0, 4), BACK), DeviceError, "99 is no live buffer"),
-    (Copy(Range(BIG, 0, 4), GONE), DeviceError, "99 is no live buffer"),
-    (Copy(Range(BACK, 0, 4), BIG), DeviceError, "readback buffer.*takes storage"),
-    (Copy(Range(UNIFORM, 0, 4), BIG), DeviceError, "uniform buffer.*takes storage"),
-    (Copy(Range(BIG, 2, 4), BACK), DeviceError, "offset 2"),
-    (Copy(Range(BIG, 0, 4), BACK, 2), DeviceError, "offset 2"),
-    (Copy(Range(BIG, 0, 0), BACK), DeviceError, "0 bytes"),
-    (Copy(Range(BIG, 0, 1024), BACK, 4), DeviceError, "1028.*1024"),
-    (Copy(Range(BIG, 0, 4), BIG, 256), DeviceError, "two buffers"),
-    (Clear(Range(GONE, 0, 4)), DeviceError, "99 is no live buffer"),
-    (Clear(Range(BIG, 0, 3)), DeviceError, "size 3"),
-    (Clear(Range(BIG, 16384, 4)), DeviceError, "16388.*16384"),
+    (run(ADD, at(OTHER), at(BIG), grid=(1, -1, 1)), DeviceError, "counts >= 0"),
+    (Copy(at(GONE), BACK), DeviceError, "99 is no live buffer"),
+    (Copy(at(BIG), GONE), DeviceError, "99 is no live buffer"),
+    (Copy(at(BACK), BIG), DeviceError, "readback buffer.*takes storage"),
+    (Copy(at(UNIFORM), BIG), DeviceError, "uniform buffer.*takes storage"),
+    (Copy(at(BIG, 2, 4), BACK), DeviceError, "offset 2"),
+    (Copy(at(BIG), BACK, 2), DeviceError, "offset 2"),
+    (Copy(at(BIG, 0, 0), BACK), DeviceError, "0 bytes"),
+    (Copy(at(BIG, 0, 1024), BACK, 4), DeviceError, "1028.*1024"),
+    (Copy(at(BIG), BIG, 256), DeviceError, "two buffers"),
+    (Clear(at(GONE)), DeviceError, "99 is no live buffer"),
+    (Clear(at(BIG, 0, 3)), DeviceError, "size 3"),
+    (Clear(at(BIG, 16384, 4)), DeviceError, "16388.*16384"),
     ("draw", DeviceError, "str is no command"),  # type: ignore[list-item]
 ]
 

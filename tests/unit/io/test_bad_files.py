@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from rlxweb.errors import RecordingError, RlxError
 from rlxweb.io import open_recording
+from tests.recordings import KINDS
 
 SUFFIXES = ["edf", "bdf", "wav", "npy", "npz", "csv"]
 
@@ -24,9 +25,8 @@ def small_file(folder: Path, suffix: str) -> Path:
     path = folder / f"small.{suffix}"
     x = np.linspace(-1, 1, 40).reshape(2, 20)
     if suffix in ("edf", "bdf"):
-        signal = edfio.EdfSignal if suffix == "edf" else edfio.BdfSignal
+        signal, whole, _ = KINDS[path.suffix]
         note = edfio.EdfAnnotation(0, None, "x")
-        whole = edfio.Edf if suffix == "edf" else edfio.Bdf
         whole([signal(row, 10) for row in x], annotations=[note]).write(path)
     elif suffix == "wav":
         soundfile.write(path, x.T, 100, subtype="PCM_24", format="WAVEX")

@@ -97,27 +97,24 @@ def test_an_even_clock_column_gives_the_rate(tmp_path: Path, name: str) -> None:
         assert group.read(0, 9).tolist() == [[0.0, 1, 2, 3, 4, 5, 6, 0, 1]]
 
 
-def test_a_clock_in_milliseconds_is_scaled(tmp_path: Path) -> None:
-    """The unit in the column's name counts."""
-    rows = "\n".join(f"{i * 4},{i}" for i in range(100))
-    with opened(tmp_path / "a.csv", f"time_ms,Fz\n{rows}\n") as recording:
-        assert recording.groups[0].fs == 250.0
-
-
-def test_a_rounded_clock_gives_the_whole_rate_it_was_rounded_from(
-    tmp_path: Path,
+@pytest.mark.parametrize(
+    ("name", "clock", "fs"),
+    [
+        ("time_ms", [f"{i * 4}" for i in range(100)], 250.0),
+        ("time", [f"{i / 256:.3f}" for i in range(2000)], 256.0),
+        ("timestamp", [f"{1.7e9 + i / 128:.6f}" for i in range(1000)], 128.0),
+    ],
+    ids=["milliseconds", "rounded", "since 1970"],
+)
+def test_a_clock_of_another_make_gives_the_rate(
+    tmp_path: Path, name: str, clock: list[str], fs: float
 ) -> None:
-    """256 Hz printed in milliseconds is uneven by its last digit only."""
-    rows = "\n".join(f"{i / 256:.3f},{i}" for i in range(2000))
-    with opened(tmp_path / "a.csv", f"time,Fz\n{rows}\n") as recording:
-        assert recording.groups[0].fs == 256.0
-
-
-def test_an_epoch_clock_gives_the_rate(tmp_path: Path) -> None:
-    """Seconds since 1970 leave few digits for the spacing; enough of them."""
-    rows = "\n".join(f"{1.7e9 + i / 128:.6f},{i}" for i in range(1000))
-    with opened(tmp_path / "a.csv", f"timestamp,Fz\n{rows}\n") as recording:
-        assert recording.groups[0].fs == 128.0
+    """The unit in the column's name counts; 256 Hz printed in milliseconds is uneven
+    by its last digit only; seconds since 1970 leave digits enough for the spacing.
+    """
+    rows = "\n".join(f"{at},{i}" for i, at in enumerate(clock))
+    with opened(tmp_path / "a.csv", f"{name},Fz\n{rows}\n") as recording:
+        assert recording.groups[0].fs == fs
 
 
 @pytest.mark.parametrize(

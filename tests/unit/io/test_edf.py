@@ -12,49 +12,40 @@ import pytest
 from rlxweb.errors import RecordingError, UsageError
 from rlxweb.io import edf as edf_module
 from rlxweb.io import open_recording
+from tests.recordings import by_edfio, written
 
 RNG = np.random.default_rng(3)
 
 
-def edf_signal(label: str, fs: float, seconds: int = 4, **more: object):
-    data = RNG.normal(0, 50, round(fs * seconds))
-    return edfio.EdfSignal(
-        data,
-        fs,
-        label=label,
-        physical_dimension="uV",
-        physical_range=(-500, 500),
-        **more,
-    )
+def patched(path: Path, *fields: tuple[int, bytes]) -> Path:
+    """The file with these bytes at these places."""
+    raw = bytearray(path.read_bytes())
+    for at, field in fields:
+        raw[at : at + len(field)] = field
+    path.write_bytes(bytes(raw))
+    return path
 
 
-def bdf_signal(label: str, fs: float, seconds: int = 4):
-    data = RNG.normal(0, 50, round(fs * seconds))
-    return edfio.BdfSignal(
-        data, fs, label=label, physical_dimension="uV", physical_range=(-500, 500)
-    )
+@pytest.fixture
+def one(tmp_path: Path) -> Path:
+    """One channel, Fz, of 4 s at 64 Hz."""
+    return written(tmp_path / "a.edf", ("Fz", 64))
 
 
 def write_discontinuous(path: Path, onsets: list[str]) -> None:
     """An EDF+D file of one-second records that begin at `onsets`."""
     note = edfio.EdfAnnotation(0, None, "begin")
-    records = len(onsets)
-    edfio.Edf([edf_signal("Fz", 32, records)], annotations=[note]).write(path)
-    raw = bytearray(path.read_bytes())
-    raw[192:197] = b"EDF+D"
-    nbytes = (len(raw) - 768) // records
-    for record, onset in enumerate(onsets):
-        at = 768 + record * nbytes + 64
-        tal = f"+{onset}\x14\x14\x00".encode()
-        raw[at : at + len(tal)] = tal
-    path.write_bytes(bytes(raw))
+    written(path, ("Fz", 32), seconds=len(onsets), annotations=[note])
+    nbytes = (path.stat().st_size - 768) // len(onsets)
+    tals = [f"+{onset}\x14\x14\x00".encode() for onset in onsets]
+    places = [768 + record * nbytes + 64 for record in range(len(onsets))]
+    patched(path, (192, b"EDF+D"), *zip(places, tals, strict=True))
 
 
 def test_edf_values_equal_those_of_edfio(tmp_path: Path) -> None:
     """Physical values are bit for bit what edfio computes, with label and unit."""
-    path = tmp_path / "a.edf"
-    edfio.Edf([edf_signal("EEG Fp1", 100), edf_signal("EEG Cz", 100)]).write(path)
-    expected = np.array([s.data for s in edfio.read_edf(path).signals])
+    path = written(tmp_path / "a.edf", ("EEG Fp1", 100), ("EEG Cz", 100))
+    expected = np.array([*by_edfio(path).values()])
     with open_recording(path) as recording:
         (group,) = recording.groups
         assert recording.format == "EDF"
@@ -70,24 +61,20 @@ def test_edf_values_equal_those_of_edfio(tmp_path: Path) -> None:
 
 def test_bdf_values_equal_those_of_edfio(tmp_path: Path) -> None:
     """24-bit values, negative ones too, are what edfio computes."""
-    path = tmp_path / "a.bdf"
-    edfio.Bdf([bdf_signal("A1", 128), bdf_signal("A2", 128)]).write(path)
-    expected = np.array([s.data for s in edfio.read_bdf(path).signals])
+    path = written(tmp_path / "a.bdf", ("A1", 128), ("A2", 128))
+    expected = np.array([*by_edfio(path).values()])
     assert expected.min() < 0 < expected.max()
     with open_recording(path) as recording:
+        (group,) = recording.groups
         assert recording.format == "BDF"
-        np.testing.assert_array_equal(recording.groups[0].read(), expected)
-        np.testing.assert_array_equal(
-            recording.groups[0].read(127, 130), expected[:, 127:130]
-        )
+        np.testing.assert_array_equal(group.read(), expected)
+        np.testing.assert_array_equal(group.read(127, 130), expected[:, 127:130])
 
 
 def test_channels_of_several_rates_are_grouped(tmp_path: Path) -> None:
     """Channels of one file that differ in rate come in groups, each whole."""
-    path = tmp_path / "mixed.edf"
-    signals = [edf_signal("Fz", 200), edf_signal("Resp", 25), edf_signal("Cz", 200)]
-    edfio.Edf(signals).write(path)
-    expected = {s.label: s.data for s in edfio.read_edf(path).signals}
+    path = written(tmp_path / "mixed.edf", ("Fz", 200), ("Resp", 25), ("Cz", 200))
+    expected = by_edfio(path)
     with open_recording(path) as recording:
         fast, slow = recording.groups
         assert (fast.fs, fast.names, fast.n_samples) == (200.0, ("Fz", "Cz"), 800)
@@ -109,14 +96,9 @@ def test_a_fractional_rate_is_kept(tmp_path: Path) -> None:
 
 def test_annotation_and_status_channels_are_left_out_and_told(tmp_path: Path) -> None:
     """What is not a signal is not taken, and the recording says what and why."""
-    path = tmp_path / "plus.edf"
     note = edfio.EdfAnnotation(1, None, "eyes closed")
-    signals = [
-        edf_signal("Fz", 64),
-        edf_signal("Status", 64),
-        edf_signal("STI 014", 64),
-    ]
-    edfio.Edf(signals, annotations=[note]).write(path)
+    labels = [(label, 64) for label in ("Fz", "Status", "STI 014")]
+    path = written(tmp_path / "plus.edf", *labels, annotations=[note])
     with open_recording(path) as recording:
         assert recording.format == "EDF+C"
         assert recording.groups[0].names == ("Fz",)
@@ -131,46 +113,37 @@ def test_annotation_and_status_channels_are_left_out_and_told(tmp_path: Path) ->
 
 def test_samples_lie_where_an_annotation_channel_comes_first(tmp_path: Path) -> None:
     """BDF annotation bytes between signals do not shift the samples."""
-    path = tmp_path / "plus.bdf"
     note = edfio.EdfAnnotation(0.5, 1, "spike")
-    edfio.Bdf([bdf_signal("A1", 64), bdf_signal("A2", 64)], annotations=[note]).write(
-        path
-    )
-    expected = np.array([s.data for s in edfio.read_bdf(path).signals])
+    both = ("A1", 64), ("A2", 64)
+    path = written(tmp_path / "plus.bdf", *both, annotations=[note])
     with open_recording(path, channels=["A2"]) as recording:
         assert recording.format == "BDF+C"
-        np.testing.assert_array_equal(recording.groups[0].read(), expected[1:])
+        (got,) = recording.groups[0].read()
+        np.testing.assert_array_equal(got, by_edfio(path)["A2"])
 
 
-def test_a_latin_1_unit_is_read(tmp_path: Path) -> None:
-    """The micro sign many devices write in the unit survives."""
-    path = tmp_path / "mu.edf"
-    edfio.Edf([edf_signal("Fz", 64)]).write(path)
-    path.write_bytes(path.read_bytes().replace(b"uV", b"\xb5V"))
-    with open_recording(path) as recording:
+@pytest.mark.parametrize(
+    ("ascii_", "micro"),
+    [(b"uV", b"\xb5V"), (b"uV ", "\xb5V".encode())],
+    ids=["latin-1", "utf-8"],
+)
+def test_a_unit_with_a_micro_sign_is_read(
+    one: Path, ascii_: bytes, micro: bytes
+) -> None:
+    """The standard asks for ASCII; many devices write Latin-1, newer ones UTF-8."""
+    one.write_bytes(one.read_bytes().replace(ascii_, micro, 1))
+    with open_recording(one) as recording:
         assert recording.groups[0].channels[0].unit == "\xb5V"
 
 
-def test_an_utf_8_unit_is_read(tmp_path: Path) -> None:
-    """The standard asks for ASCII; newer recorders write UTF-8."""
-    path = tmp_path / "mu.edf"
-    edfio.Edf([edf_signal("Fz", 64)]).write(path)
-    path.write_bytes(path.read_bytes().replace(b"uV ", "\xb5V".encode(), 1))
-    with open_recording(path) as recording:
-        assert recording.groups[0].channels[0].unit == "\xb5V"
-
-
-def test_fields_padded_with_zero_bytes_are_read(tmp_path: Path) -> None:
+def test_fields_padded_with_zero_bytes_are_read(one: Path) -> None:
     """Some recorders fill a field with zero bytes where spaces belong."""
-    path = tmp_path / "zeros.edf"
-    edfio.Edf([edf_signal("Fz", 64)]).write(path)
-    (expected,) = edfio.read_edf(path).signals
-    raw = path.read_bytes()
-    path.write_bytes(raw[:256] + raw[256:512].replace(b" ", b"\0") + raw[512:])
-    with open_recording(path) as recording:
+    expected = by_edfio(one)["Fz"]
+    patched(one, (256, one.read_bytes()[256:512].replace(b" ", b"\0")))
+    with open_recording(one) as recording:
         (group,) = recording.groups
         assert (group.names, group.channels[0].unit) == (("Fz",), "uV")
-        np.testing.assert_array_equal(group.read()[0], expected.data)
+        np.testing.assert_array_equal(group.read()[0], expected)
 
 
 @pytest.mark.parametrize(
@@ -180,27 +153,22 @@ def test_a_window_is_cut_out_of_the_records(
     tmp_path: Path, start: int, stop: int
 ) -> None:
     """Whatever record it begins and ends in."""
-    path = tmp_path / "a.edf"
-    edfio.Edf([edf_signal("Fz", 100), edf_signal("Resp", 20)]).write(path)
+    path = written(tmp_path / "a.edf", ("Fz", 100), ("Resp", 20))
     with open_recording(path) as recording:
-        group = recording.groups[0]
-        np.testing.assert_array_equal(
-            group.read(start, stop), group.read()[:, start:stop]
-        )
+        read = recording.groups[0].read
+        np.testing.assert_array_equal(read(start, stop), read()[:, start:stop])
 
 
 def test_records_longer_than_a_chunk_are_read_in_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file whose data records are huge gives the same samples."""
-    path = tmp_path / "a.bdf"
-    edfio.Bdf([bdf_signal("A1", 128), bdf_signal("A2", 128)]).write(path)
+    path = written(tmp_path / "a.bdf", ("A1", 128), ("A2", 128))
     with open_recording(path) as recording:
-        expected = recording.groups[0].read()
+        read = recording.groups[0].read
+        expected = read()
         monkeypatch.setattr(edf_module, "_CHUNK_NBYTES", 100)
-        np.testing.assert_array_equal(
-            recording.groups[0].read(100, 400), expected[:, 100:400]
-        )
+        np.testing.assert_array_equal(read(100, 400), expected[:, 100:400])
 
 
 def test_a_contiguous_edf_plus_d_file_is_read(tmp_path: Path) -> None:
@@ -220,15 +188,10 @@ def test_a_gap_in_edf_plus_d_is_refused(tmp_path: Path) -> None:
         open_recording(path)
 
 
-def test_an_edf_plus_d_file_without_times_is_refused(tmp_path: Path) -> None:
+def test_an_edf_plus_d_file_without_times_is_refused(one: Path) -> None:
     """The annotation channel is where they would be."""
-    path = tmp_path / "d.edf"
-    edfio.Edf([edf_signal("Fz", 64)]).write(path)
-    raw = bytearray(path.read_bytes())
-    raw[192:197] = b"EDF+D"
-    path.write_bytes(bytes(raw))
     with pytest.raises(RecordingError, match="without an annotation channel"):
-        open_recording(path)
+        open_recording(patched(one, (192, b"EDF+D")))
 
 
 def test_an_edf_plus_d_record_without_time_is_refused(tmp_path: Path) -> None:
@@ -240,29 +203,21 @@ def test_an_edf_plus_d_record_without_time_is_refused(tmp_path: Path) -> None:
         open_recording(path)
 
 
-def test_an_unclosed_file_holds_the_records_that_are_there(tmp_path: Path) -> None:
+def test_an_unclosed_file_holds_the_records_that_are_there(one: Path) -> None:
     """-1 records, written while recording, means as many as the file has."""
-    path = tmp_path / "open.edf"
-    edfio.Edf([edf_signal("Fz", 64)]).write(path)
-    raw = bytearray(path.read_bytes())
-    raw[236:244] = b"-1      "
-    path.write_bytes(bytes(raw))
-    with open_recording(path) as recording:
+    with open_recording(patched(one, (236, b"-1      "))) as recording:
         assert recording.groups[0].n_samples == 256
-    path.write_bytes(bytes(raw[:-5]))
+    one.write_bytes(one.read_bytes()[:-5])
     with pytest.raises(RecordingError, match="cut short"):
-        open_recording(path)
+        open_recording(one)
 
 
 def test_an_uncalibrated_channel_is_left_out_not_guessed(tmp_path: Path) -> None:
     """Equal digital limits give no physical value; the rest of the file is read."""
-    path = tmp_path / "a.edf"
-    edfio.Edf([edf_signal("Fz", 64), edf_signal("Cz", 64)]).write(path)
-    raw = bytearray(path.read_bytes())
+    path = written(tmp_path / "a.edf", ("Fz", 64), ("Cz", 64))
     low = 256 + 2 * (16 + 80 + 8 + 8 + 8)
-    raw[low : low + 8] = raw[low + 16 : low + 24]
-    path.write_bytes(bytes(raw))
-    with open_recording(path) as recording:
+    high = path.read_bytes()[low + 16 : low + 24]
+    with open_recording(patched(path, (low, high))) as recording:
         assert recording.groups[0].names == ("Cz",)
         assert recording.left_out == (("Fz", "has no valid calibration"),)
 
@@ -285,19 +240,15 @@ def test_an_uncalibrated_channel_is_left_out_not_guessed(tmp_path: Path) -> None
     ],
 )
 def test_a_broken_header_field_is_refused(
-    tmp_path: Path, at: int, field: bytes, match: str
+    one: Path, at: int, field: bytes, match: str
 ) -> None:
     """Each field that places samples is checked, and the message names it."""
-    path = tmp_path / "bad.edf"
-    edfio.Edf([edf_signal("Fz", 64)]).write(path)
-    raw = bytearray(path.read_bytes())
-    raw[at : at + len(field)] = field
+    bad = patched(one.rename(one.with_name("bad.edf")), (at, field))
     if field == b"-1":
-        raw[236:244] = b"-1      "
-        raw = raw[:-1]
-    path.write_bytes(bytes(raw))
+        patched(bad, (at, b"-1      "))
+        bad.write_bytes(bad.read_bytes()[:-1])
     with pytest.raises(RecordingError, match=match) as caught:
-        open_recording(path)
+        open_recording(bad)
     assert "bad.edf" in str(caught.value)
 
 
@@ -309,47 +260,36 @@ def test_a_file_of_annotations_only_is_refused(tmp_path: Path) -> None:
         open_recording(path)
 
 
-def test_a_header_that_was_cut_is_refused(tmp_path: Path) -> None:
+def test_a_header_that_was_cut_is_refused(one: Path) -> None:
     """With both sizes, before any field behind the cut is looked at."""
-    path = tmp_path / "cut.edf"
-    edfio.Edf([edf_signal("Fz", 64)]).write(path)
-    raw = path.read_bytes()
+    raw = one.read_bytes()
     for length, needs in ((100, 256), (300, 512)):
-        path.write_bytes(raw[:length])
-        with pytest.raises(
-            RecordingError, match=f"header is cut short; {needs} .*{length} are there"
-        ):
-            open_recording(path)
+        one.write_bytes(raw[:length])
+        said = f"header is cut short; {needs} .*{length} are there"
+        with pytest.raises(RecordingError, match=said):
+            open_recording(one)
 
 
-def test_a_file_without_records_is_refused(tmp_path: Path) -> None:
+def test_a_file_without_records_is_refused(one: Path) -> None:
     """A header alone holds nothing to analyse."""
-    path = tmp_path / "empty.edf"
-    edfio.Edf([edf_signal("Fz", 64)]).write(path)
-    raw = bytearray(path.read_bytes()[:512])
-    raw[236:244] = b"0       "
-    path.write_bytes(bytes(raw))
+    one.write_bytes(one.read_bytes()[:512])
     with pytest.raises(RecordingError, match="it holds no samples"):
-        open_recording(path)
+        open_recording(patched(one, (236, b"0       ")))
 
 
 def test_edfio_is_not_needed_to_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    one: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a tab it is not to be had."""
-    path = tmp_path / "a.edf"
-    edfio.Edf([edf_signal("Fz", 64)]).write(path)
-    (expected,) = edfio.read_edf(path).signals
+    expected = by_edfio(one)["Fz"]
     monkeypatch.setitem(sys.modules, "edfio", None)
-    with open_recording(path) as recording:
-        np.testing.assert_array_equal(recording.groups[0].read()[0], expected.data)
+    with open_recording(one) as recording:
+        np.testing.assert_array_equal(recording.groups[0].read()[0], expected)
 
 
-def test_a_rate_that_contradicts_the_header_is_refused(tmp_path: Path) -> None:
+def test_a_rate_that_contradicts_the_header_is_refused(one: Path) -> None:
     """The file's own rate is never overruled; the same rate is accepted."""
-    path = tmp_path / "a.edf"
-    edfio.Edf([edf_signal("Fz", 64)]).write(path)
-    with open_recording(path, fs=64) as recording:
+    with open_recording(one, fs=64) as recording:
         assert recording.groups[0].fs == 64.0
     with pytest.raises(RecordingError, match=r"fs=128 was given.*64 Hz"):
-        open_recording(path, fs=128)
+        open_recording(one, fs=128)

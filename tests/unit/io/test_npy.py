@@ -15,21 +15,7 @@ from rlxweb.errors import RecordingError, UnknownName, UsageError
 from rlxweb.io import npz, open_recording
 
 RNG = np.random.default_rng(7)
-DTYPES = [
-    "i1",
-    "u1",
-    "<i2",
-    ">i2",
-    "<u2",
-    ">i4",
-    "u4",
-    "i8",
-    "u8",
-    "f4",
-    ">f4",
-    "f8",
-    ">f8",
-]
+DTYPES = "i1 u1 <i2 >i2 <u2 >i4 u4 i8 u8 f4 >f4 f8 >f8".split()
 
 
 @given(
@@ -162,9 +148,6 @@ def test_a_forged_header_is_refused(tmp_path: Path, shape: str) -> None:
     (tmp_path / "a.npy").write_bytes(raw + b"\0" * 32)
     with pytest.raises(RecordingError, match="header"):
         open_recording(tmp_path / "a.npy", fs=1)
-
-
-# --- NPZ ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])

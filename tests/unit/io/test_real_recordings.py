@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import edfio
 import numpy as np
-import pytest
 
 from rlxweb.io import open_recording
+from tests.command_line import RECORDINGS, recordings_there
 
-FOLDER = Path(__file__).resolve().parents[4] / "shared" / "recordings"
-there = pytest.mark.skipif(
-    not FOLDER.is_dir(), reason="the recordings do not lie beside this checkout"
-)
+pytestmark = recordings_there
 
 
-@there
 def test_the_edf_file_of_139_channels() -> None:
     """All but the status and annotation channels, at 512 Hz, in microvolts."""
-    path = FOLDER / "test.edf"
+    path = RECORDINGS / "test.edf"
     signals = [s for s in edfio.read_edf(path).signals if s.label != "Status"]
     with open_recording(path) as recording:
         (group,) = recording.groups
@@ -33,10 +27,9 @@ def test_the_edf_file_of_139_channels() -> None:
         np.testing.assert_array_equal(walked, expected)
 
 
-@there
 def test_the_bdf_file_of_73_channels() -> None:
     """All but the status channel, at 2,048 Hz; the status channel by its name."""
-    path = FOLDER / "test.bdf"
+    path = RECORDINGS / "test.bdf"
     signals = edfio.read_bdf(path).signals
     with open_recording(path) as recording:
         (group,) = recording.groups

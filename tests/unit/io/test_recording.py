@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-import edfio
 import numpy as np
 import pytest
 import soundfile
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from rlxweb.errors import NotFinite, RecordingError, UsageError
 from rlxweb.io import check_finite, open_recording
+from tests.recordings import KINDS
 
 MEBI = 1 << 20
 
@@ -22,6 +24,12 @@ MEBI = 1 << 20
 def saved(path: Path, x: np.ndarray) -> Path:
     np.save(path, x)
     return path
+
+
+@pytest.fixture
+def zeros(tmp_path: Path) -> Path:
+    """One channel of nine samples."""
+    return saved(tmp_path / "a.npy", np.zeros(9))
 
 
 @given(samples=st.integers(1, 60), block=st.integers(1, 70), data=st.data())
@@ -73,30 +81,27 @@ def test_windows_are_seen_once_each(
 
 @pytest.mark.parametrize(("block", "overlap"), [(0, 0), (-1, 0), (4, 4), (4, -1)])
 def test_blocks_that_would_not_advance_are_refused(
-    tmp_path: Path, block: int, overlap: int
+    zeros: Path, block: int, overlap: int
 ) -> None:
     """The refusal comes with the call, not with the first block."""
-    path = saved(tmp_path / "a.npy", np.zeros(9))
-    with open_recording(path, fs=1) as recording, pytest.raises(UsageError):
+    with open_recording(zeros, fs=1) as recording, pytest.raises(UsageError):
         recording.groups[0].blocks(block, overlap)
 
 
 @pytest.mark.parametrize(("start", "stop"), [(-1, 3), (3, 2), (0, 10)])
 def test_a_range_outside_the_recording_is_refused(
-    tmp_path: Path, start: int, stop: int
+    zeros: Path, start: int, stop: int
 ) -> None:
     """No wrap-around and no silent shortening."""
-    path = saved(tmp_path / "a.npy", np.zeros(9))
-    with open_recording(path, fs=1) as recording:
+    with open_recording(zeros, fs=1) as recording:
         assert recording.groups[0].read(4, 4).shape == (1, 0)
         with pytest.raises(UsageError, match="<= 9"):
             recording.groups[0].read(start, stop)
 
 
-def test_a_closed_recording_is_not_read(tmp_path: Path) -> None:
+def test_a_closed_recording_is_not_read(zeros: Path) -> None:
     """Reading after `close` is one clear error."""
-    path = saved(tmp_path / "a.npy", np.zeros(9))
-    recording = open_recording(path, fs=1)
+    recording = open_recording(zeros, fs=1)
     recording.close()
     recording.close()
     with pytest.raises(RecordingError, match="closed"):
@@ -137,20 +142,26 @@ def test_integers_are_always_finite(tmp_path: Path) -> None:
         check_finite(group.read(), group)
 
 
-# --- files larger than the memory allowed ------------------------------------------
-
-
-def peak_of_walk(path: Path, block: int, **options: object) -> tuple[int, int]:
-    """Peak bytes allocated while a file is opened and walked; samples seen."""
+@contextmanager
+def peak() -> Iterator[list[int]]:
+    """Holds, when the block has ended, the peak bytes allocated in it."""
+    found: list[int] = []
     tracemalloc.start()
     try:
-        seen = 0
-        with open_recording(path, **options) as recording:
-            for piece in recording.groups[0].blocks(block):
-                seen += piece.data.shape[1]
-        return tracemalloc.get_traced_memory()[1], seen
+        yield found
+        found.append(tracemalloc.get_traced_memory()[1])
     finally:
         tracemalloc.stop()
+
+
+def check_walk(
+    path: Path, block: int, samples: int, *, most: float = 30 * MEBI, **options: object
+) -> None:
+    """Opened and walked, the file shows every sample and takes little memory."""
+    with peak() as held, open_recording(path, **options) as recording:
+        blocks = recording.groups[0].blocks(block)
+        assert sum(piece.data.shape[1] for piece in blocks) == samples
+    assert held[0] < most
 
 
 @pytest.mark.parametrize("layout", ["channels-first", "samples-first"])
@@ -164,9 +175,7 @@ def test_a_large_npy_file_is_walked_in_little_memory(
     with path.open("wb") as file:
         np.lib.format.write_array_header_1_0(file, header)
         file.truncate(file.tell() + 400_000_000)
-    peak, seen = peak_of_walk(path, 100_000, fs=1000, layout=layout)
-    assert seen == 10_000_000
-    assert peak < 30 * MEBI
+    check_walk(path, 100_000, 10_000_000, fs=1000, layout=layout)
 
 
 def test_a_large_wav_file_is_walked_in_little_memory(tmp_path: Path) -> None:
@@ -179,18 +188,13 @@ def test_a_large_wav_file_is_walked_in_little_memory(tmp_path: Path) -> None:
     path.write_bytes(bytes(raw[: at + 4]))
     with path.open("rb+") as file:
         file.truncate(at + 4 + 200_000_004)
-    peak, seen = peak_of_walk(path, 500_000)
-    assert seen == 33_333_334
-    assert peak < 30 * MEBI
+    check_walk(path, 500_000, 33_333_334)
 
 
 def big_edf(folder: Path, kind: str) -> Path:
     """64 channels at 512 Hz for 1500 s; all but the first second lies in a hole."""
     path = folder / f"big.{kind}"
-    signal, whole = {
-        "edf": (edfio.EdfSignal, edfio.Edf),
-        "bdf": (edfio.BdfSignal, edfio.Bdf),
-    }[kind]
+    signal, whole, _ = KINDS[path.suffix]
     whole([signal(np.arange(512.0), 512, label=f"E{i}") for i in range(64)]).write(path)
     raw = bytearray(path.read_bytes())
     record = len(raw) - 256 * 65
@@ -205,9 +209,7 @@ def big_edf(folder: Path, kind: str) -> Path:
 @pytest.mark.parametrize("kind", ["edf", "bdf"])
 def test_a_large_edf_file_is_walked_in_little_memory(tmp_path: Path, kind: str) -> None:
     """Where edfio alone would load a BDF file whole."""
-    peak, seen = peak_of_walk(big_edf(tmp_path, kind), 20_000)
-    assert seen == 1500 * 512
-    assert peak < 30 * MEBI
+    check_walk(big_edf(tmp_path, kind), 20_000, 1500 * 512)
 
 
 def test_one_channel_of_a_large_edf_file_is_read_in_little_memory(
@@ -215,28 +217,20 @@ def test_one_channel_of_a_large_edf_file_is_read_in_little_memory(
 ) -> None:
     """A window of one channel lies in the records of all; few are held at a time."""
     with open_recording(big_edf(tmp_path, "edf"), channels=["E63"]) as recording:
-        tracemalloc.start()
-        try:
+        with peak() as held:
             x = recording.groups[0].read()
-            peak = tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
-    assert peak < x.nbytes + 10 * MEBI
+    assert held[0] < x.nbytes + 10 * MEBI
 
 
 def test_a_large_compressed_npz_file_is_walked_in_little_memory(tmp_path: Path) -> None:
     """The unpacked array lies in a temporary file, not in memory."""
     path = tmp_path / "big.npz"
     np.savez_compressed(path, x=np.zeros((2, 10_000_000), np.float32))
-    peak, seen = peak_of_walk(path, 100_000, fs=1000)
-    assert seen == 10_000_000
-    assert peak < 30 * MEBI
+    check_walk(path, 100_000, 10_000_000, fs=1000)
 
 
 def test_a_long_csv_file_is_walked_in_little_memory(tmp_path: Path) -> None:
     """A tenth of the table's own size is enough."""
     path = tmp_path / "big.csv"
     path.write_bytes(b"1.250000000000,2.50000000000,3.750000000000,5.00\n" * 500_000)
-    peak, seen = peak_of_walk(path, 10_000, fs=1000)
-    assert seen == 500_000
-    assert peak < path.stat().st_size / 4
+    check_walk(path, 10_000, 500_000, most=path.stat().st_size / 4, fs=1000)

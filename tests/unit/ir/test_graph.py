@@ -102,9 +102,6 @@ def test_leaves_are_not_added_by_name() -> None:
         Graph().apply("input", name="x")
 
 
-# --- constants --------------------------------------------------------------------
-
-
 def test_constants_take_the_small_types() -> None:
     """Python numbers become f32 and i32; NumPy arrays keep what they are."""
     graph = Graph()
@@ -151,9 +148,6 @@ def test_constants_compare_by_content_and_type() -> None:
     assert hash(zeros) == hash(Constant(np.zeros(4, np.float32)))
     for other in (np.zeros(4, np.int32), np.zeros((2, 2), np.float32), -np.zeros(4)):
         assert zeros != Constant(other)
-
-
-# --- operators --------------------------------------------------------------------
 
 
 def test_operators_mean_what_they_mean_on_arrays() -> None:
@@ -232,9 +226,6 @@ def test_a_graph_prints_every_node() -> None:
         "  return %1",
         "}",
     ]
-
-
-# --- verify -----------------------------------------------------------------------
 
 
 def broken(*nodes: Node, outputs: tuple[int, ...]) -> Graph:

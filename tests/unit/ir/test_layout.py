@@ -104,9 +104,7 @@ def test_reshape_of_a_view_is_numpys(
         return
     base = np.arange(size)
     strided = np.lib.stride_tricks.as_strided(
-        base[layout.offset :],
-        layout.shape,
-        [s * base.itemsize for s in layout.strides],
+        base[layout.offset :], layout.shape, [s * base.itemsize for s in layout.strides]
     )
     # A fresh attempt without a copy must be refused by NumPy too.
     with pytest.raises(ValueError, match="Unable to avoid"):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import inspect
 import string
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -15,25 +13,16 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Expr, Leaf
 from rlxweb.ir.op import Attr, Op, Registry, TensorType, registry
 from rlxweb.ir.sample import Drawn, Sample
+from tests.command_line import python
+from tests.made_op import made_op
 
 OPS = sorted(registry, key=lambda op: op.name)
-
-
-def simple(name: str, **changes: object) -> Op:
-    settings: dict[str, object] = {
-        "name": name,
-        "arity": 1,
-        "infer": lambda types, attrs: types[0],
-        "reference": lambda xp, attrs, x: x,
-        "lower": Expr("x"),
-    }
-    return Op(**(settings | changes))  # type: ignore[arg-type]
 
 
 def test_a_registry_finds_ops_by_name_and_alias() -> None:
     """Both lead to the same record, until it is removed."""
     here = Registry()
-    op = here.register(simple("twice", aliases=("double",)))
+    op = here.register(made_op("twice", aliases=("double",)))
     assert here.get("double") is here.get("twice") is op
     assert "double" in here
     assert len(here) == 1
@@ -46,17 +35,17 @@ def test_a_registry_finds_ops_by_name_and_alias() -> None:
 def test_a_taken_name_is_refused_unless_replaced(name: str) -> None:
     """By name or alias; `replace=True` puts the new record in place."""
     here = Registry()
-    here.register(simple("twice", aliases=("double",)))
+    here.register(made_op("twice", aliases=("double",)))
     with pytest.raises(GraphError, match=f"the name '{name}' is taken"):
-        here.register(simple(name))
-    again = here.register(simple("twice"), replace=True)
+        here.register(made_op(name))
+    again = here.register(made_op("twice"), replace=True)
     assert here.get("twice") is again
 
 
 def test_an_unknown_name_gets_near_matches() -> None:
     """Aliases count as names; without a near one there is no guess."""
     here = Registry()
-    here.register(simple("twice", aliases=("double",)))
+    here.register(made_op("twice", aliases=("double",)))
     with pytest.raises(UnknownOp, match="did you mean 'double'"):
         here.get("doubel")
     with pytest.raises(UnknownOp) as caught:
@@ -110,17 +99,14 @@ def test_attributes_of_the_wrong_kind_are_refused(attr: Attr, value: object) -> 
 def test_arity_may_be_a_range() -> None:
     """Too few and too many; None means any number."""
     kind = TensorType((2,), DType.F32)
-    some = simple("some", arity=(2, 3))
+    some = made_op("some", arity=(2, 3))
     for count in (1, 4):
         with pytest.raises(GraphError, match=f"takes 2 to 3 inputs, got {count}"):
             some.output_type([kind] * count, {})
-    many = simple("many", arity=(1, None))
+    many = made_op("many", arity=(1, None))
     assert many.output_type([kind] * 9, {}) == kind
     with pytest.raises(GraphError, match="takes 1 to any inputs, got 0"):
         many.output_type([], {})
-
-
-# --- every record of the vocabulary -----------------------------------------------
 
 
 @pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
@@ -176,8 +162,6 @@ def test_drawn_values_keep_their_range() -> None:
     np.testing.assert_array_equal(whole, np.round(whole))
 
 
-# --- the vocabulary ---------------------------------------------------------------
-
 FROM_THREADS = """
 import sys, threading
 from rlxweb.ir.graph import Graph
@@ -214,10 +198,9 @@ print(len(seen), len(set(seen)), len(registry), *errors)
 
 def test_the_vocabulary_is_loaded_on_demand_by_any_thread() -> None:
     """Whoever asks first loads it; the others wait until all of it is there."""
-    said = subprocess.run(
-        [sys.executable, "-c", FROM_THREADS], capture_output=True, text=True, check=True
-    )
-    assert said.stdout.split() == ["8", "1", str(len(OPS))]
+    said = python("-c", FROM_THREADS)
+    assert said.code == 0, said.err
+    assert said.out.split() == ["8", "1", str(len(OPS))]
 
 
 def test_a_vocabulary_is_asked_for_once_and_again_if_it_failed() -> None:
@@ -230,11 +213,11 @@ def test_a_vocabulary_is_asked_for_once_and_again_if_it_failed() -> None:
         if len(asked) == 1:
             raise ImportError("not today")
         assert "twice" not in here  # asking while it loads sees what is there so far
-        here.register_all([simple("twice")])
+        here.register_all([made_op("twice")])
 
     here.vocabulary = vocabulary
     with pytest.raises(ImportError, match="not today"):
         here.get("twice")
     with pytest.raises(GraphError, match="the name 'twice' is taken"):
-        here.register(simple("twice"))
+        here.register(made_op("twice"))
     assert (len(here), asked) == (1, [0, 0])

@@ -15,9 +15,10 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.layout import Layout
 from rlxweb.ir.lowering import Expr
-from rlxweb.ir.op import Attr, Op, registry
+from rlxweb.ir.op import Attr, registry
 from rlxweb.kernels.expression import copy_call, decimal, literal, region_call
 from tests.agreement import engine
+from tests.made_op import made_op
 
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
 HOSTILE = (
@@ -87,9 +88,6 @@ def test_a_subnormal_literal_compiles(adapter: Want) -> None:
     np.testing.assert_allclose(out, [0, 1, -1], atol=2e-45)
 
 
-# --- regions ----------------------------------------------------------------------
-
-
 def region_of(graph: Graph, last: int, *reads: int) -> str:
     """The source of the region of all elementwise nodes up to `last`."""
     ids = [
@@ -146,77 +144,44 @@ def test_shapes_and_strides_stay_out_of_the_text() -> None:
     assert source(3, 5) == source(30, 50)
 
 
-# --- hostile text -----------------------------------------------------------------
+def region_of_op(text: str, *attrs: Attr, name: str = "", **given: object) -> str:
+    """The source of an op of one operand whose expression is `text`.
+
+    name   of the graph, the input and the node
+    """
+    op = made_op(lower=Expr(text), attrs=attrs)
+    registry.register(op, replace=op.name in registry)
+    graph = Graph(name)
+    y = graph.apply(op.name, graph.input(name or "x", (6,)), name=name, **given)
+    return region_of(graph, y.id, 0)
 
 
-@pytest.fixture
-def scaled() -> Op:
-    """An op with a float and a text attribute, both within reach of its shader."""
-    op = registry.register(
-        Op(
-            name="scaled_for_test",
-            arity=1,
-            infer=lambda types, attrs: types[0],
-            reference=lambda xp, attrs, x: x * attrs["by"],
-            lower=Expr("x * F({by})"),
-            attrs=(Attr("by", "float"), Attr("tag", "str", "")),
-        )
-    )
-    return op
+SCALED = "x * F({by})", Attr("by", "float"), Attr("tag", "str", "")
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_names_never_reach_the_shader(scaled: Op, text: str) -> None:
+def test_names_never_reach_the_shader(text: str) -> None:
     """Graph, input and node names full of WGSL leave the source as it was."""
-
-    def source(name: str) -> str:
-        graph = Graph(name)
-        x = graph.input(name or "x", (6,))
-        y = graph.apply(scaled.name, x, by=2.0, tag=name, name=name)
-        return region_of(graph, y.id, 0)
-
-    assert source(text) == source("")
+    named, plain = (
+        region_of_op(*SCALED, by=2.0, tag=name, name=name) for name in (text, "")
+    )
+    assert named == plain
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("nan"), -float("inf")])
-def test_an_attribute_that_is_no_number_is_not_printed(
-    scaled: Op, value: float
-) -> None:
+def test_an_attribute_that_is_no_number_is_not_printed(value: float) -> None:
     """Infinity and NaN have no WGSL literal; the op and attribute are named."""
-    graph = Graph()
-    y = graph.apply(scaled.name, graph.input("x", (6,)), by=value)
     with pytest.raises(GraphError, match=r"by=(nan|-?inf); only finite numbers"):
-        region_of(graph, y.id, 0)
+        region_of_op(*SCALED, by=value)
 
 
 def test_a_text_attribute_is_not_printed() -> None:
     """An expression that asks for text is refused, whatever the text is."""
-    op = Op(
-        name="tagged_for_test",
-        arity=1,
-        infer=lambda types, attrs: types[0],
-        reference=lambda xp, attrs, x: x,
-        lower=Expr("x + {tag}"),
-        attrs=(Attr("tag", "str"),),
-    )
-    registry.register(op)
-    graph = Graph()
-    y = graph.apply(op.name, graph.input("x", (6,)), tag=HOSTILE[0])
     with pytest.raises(GraphError, match="only finite numbers and booleans"):
-        region_of(graph, y.id, 0)
+        region_of_op("x + {tag}", Attr("tag", "str"), tag=HOSTILE[0])
 
 
 def test_an_operand_the_op_has_not_is_refused() -> None:
     """A record whose text names y with one operand says so itself."""
-    op = Op(
-        name="lopsided_for_test",
-        arity=1,
-        infer=lambda types, attrs: types[0],
-        reference=lambda xp, attrs, x: x,
-        lower=Expr("x + y"),
-    )
-    registry.register(op)
-    graph = Graph()
-    y = graph.apply(op.name, graph.input("x", (6,)))
     with pytest.raises(GraphError, match="names operand 'y'; the op has 1"):
-        region_of(graph, y.id, 0)
+        region_of_op("x + y")

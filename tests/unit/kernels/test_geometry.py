@@ -166,14 +166,6 @@ def test_long_loops_are_cut(size: int, turns: float) -> None:
     assert sum(p.size[1] for p in pieces if p.start[0] == 0) == size
 
 
-def test_a_long_loop_over_a_whole_axis_is_refused_with_both_numbers() -> None:
-    """Nothing can be cut, so the op's composition has to be used."""
-    axes = (Axis("rows", 3), Axis("n", 70_000, "whole"))
-    call = Call("row", axes, (Access(Ref("in"), (0, 0)),), (("rows", 1),), turns=1.0)
-    with pytest.raises(LimitExceeded, match=r"70,000 loop turns; .* at 65,000"):
-        list(geometry(call, Limits()).pieces())
-
-
 @given(st.integers(1, 2000), st.integers(1, 13))
 def test_fold_covers_the_groups_within_the_side(groups: int, side: int) -> None:
     """Enough workgroups, no dimension over the limit, fewer than twice too many."""
@@ -239,18 +231,37 @@ def test_a_call_with_too_many_writes_is_refused() -> None:
         merged_reads(call, shrunk())
 
 
-def test_a_whole_axis_over_the_limit_is_refused_with_both_numbers() -> None:
-    """What one piece needs and what the device allows."""
-    axes = (Axis("n", 2000, "whole"),)
-    call = Call("rows", axes, (Access(Ref("out"), (1,), "write"),), ())
-    with pytest.raises(LimitExceeded, match=r"8,000 bytes; this device allows 4,096"):
-        list(geometry(call, shrunk()).pieces())
+LONG = Call(
+    "row",
+    (Axis("rows", 3), Axis("n", 70_000, "whole")),
+    (Access(Ref("in"), (0, 0)),),
+    (("rows", 1),),
+    turns=1.0,
+)
+WIDE = Call(
+    "rows", (Axis("n", 2000, "whole"),), (Access(Ref("out"), (1,), "write"),), ()
+)
+MANY = Call(
+    "spin",
+    (Axis("n", 1000, "whole"),),
+    (Access(Ref("out"), (0,), "write"),),
+    (("n", 1),),
+    per="workgroup",
+)
 
 
-def test_too_many_groups_on_a_whole_axis_are_refused() -> None:
-    """A grid that cannot be cut names the workgroups and the limit."""
-    axes = (Axis("n", 1000, "whole"),)
-    access = Access(Ref("out"), (0,), "write")
-    call = Call("spin", axes, (access,), (("n", 1),), per="workgroup")
-    with pytest.raises(LimitExceeded, match=r"1,000 workgroups .* 7 per dimension"):
-        list(geometry(call, shrunk()).pieces())
+@pytest.mark.parametrize(
+    ("call", "limits", "words"),
+    [
+        (LONG, Limits(), r"70,000 loop turns; .* at 65,000"),
+        (WIDE, shrunk(), r"8,000 bytes; this device allows 4,096"),
+        (MANY, shrunk(), r"1,000 workgroups .* 7 per dimension"),
+    ],
+    ids=["loop turns", "bytes", "workgroups"],
+)
+def test_a_whole_axis_over_a_limit_is_refused_with_both_numbers(
+    call: Call, limits: Limits, words: str
+) -> None:
+    """Nothing can be cut, so the op's composition has to be used."""
+    with pytest.raises(LimitExceeded, match=words):
+        list(geometry(call, limits).pieces())

@@ -31,6 +31,12 @@ def row_call(rows: int = 6, columns: int = 10, **changes: object) -> Call:
     return Call(**(settings | changes))  # type: ignore[arg-type]
 
 
+def joined(reads: int, **changes: object) -> Call:
+    """A row call with more than one read, and a write."""
+    read = tuple(Access(Ref("in", k), (10, 1)) for k in range(reads))
+    return row_call(accesses=(*read, Access(Ref("out"), (10, 1), "write")), **changes)
+
+
 def words(launch: Launch) -> list[int]:
     return np.frombuffer(launch.uniforms, np.uint32).tolist()
 
@@ -84,9 +90,7 @@ def test_halves_bind_whole_words() -> None:
 
 def test_merged_reads_lie_one_after_the_other() -> None:
     """Three reads and a write on three bindings: two reads are gathered."""
-    reads = tuple(Access(Ref("in", k), (10, 1)) for k in range(3))
-    call = row_call(accesses=(*reads, Access(Ref("out"), (10, 1), "write")))
-    (one,) = launches(call, [F32] * 4, shrunk())
+    (one,) = launches(joined(3), [F32] * 4, shrunk())
     first, *rest = one.bindings
     assert isinstance(first, Gathered)
     assert first.nbytes == 480
@@ -101,10 +105,8 @@ def test_merged_reads_lie_one_after_the_other() -> None:
 
 def test_merged_reads_do_not_mix_with_vec4() -> None:
     """The scalar form of the text must be asked for instead."""
-    reads = tuple(Access(Ref("in", k), (10, 1)) for k in range(3))
-    call = row_call(accesses=(*reads, Access(Ref("out"), (10, 1), "write")))
     with pytest.raises(LimitExceeded, match="vec4"):
-        launches(call, [F32] * 4, shrunk(), (True,) * 4)
+        launches(joined(3), [F32] * 4, shrunk(), (True,) * 4)
 
 
 def test_an_empty_box_is_no_launch() -> None:
@@ -150,11 +152,7 @@ def test_a_faulting_call_binds_its_flag() -> None:
 
 def test_the_flag_counts_as_a_binding() -> None:
     """Two reads, a write and the flag do not fit three bindings unmerged."""
-    reads = tuple(Access(Ref("in", k), (10, 1)) for k in range(2))
-    call = row_call(
-        accesses=(*reads, Access(Ref("out"), (10, 1), "write")), faults=True
-    )
-    (one,) = launches(call, [F32] * 3, shrunk())
+    (one,) = launches(joined(2, faults=True), [F32] * 3, shrunk())
     assert isinstance(one.bindings[0], Gathered)
     assert len(one.bindings) == 2
 

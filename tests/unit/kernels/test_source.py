@@ -18,6 +18,7 @@ from rlxweb.kernels.source import (
 )
 
 BODY = "fn main() {}"
+READ, WRITE = Binding(DType.F32, "read"), Binding(DType.F32, "write")
 
 
 def call(accesses: int = 2, **changes: object) -> Call:
@@ -66,7 +67,7 @@ def test_update_both_loads_and_stores() -> None:
 
 def test_read_only_and_write_only_have_one_function() -> None:
     """A kernel cannot write an input or read an output that is not filled."""
-    text = module(call(), [Binding(DType.F32, "read"), Binding(DType.F32, "write")])
+    text = module(call(), [READ, WRITE])
     assert "fn st0(" not in text
     assert "fn ld1(" not in text
 
@@ -89,9 +90,7 @@ def test_merged_reads_share_binding_zero_as_words() -> None:
 
 def test_wide_bindings_move_vec4s() -> None:
     """Four elements a load, addressed in fours."""
-    text = module(
-        call(), [Binding(DType.BOOL, "read", wide=True), Binding(DType.F32, "write")], 4
-    )
+    text = module(call(), [Binding(DType.BOOL, "read", wide=True), WRITE], 4)
     assert "alias F = vec4<f32>;" in text
     assert "array<vec4<u32>>" in text
     assert "a0[u.base0 / 4u + i] != vec4<u32>(0u)" in text
@@ -99,9 +98,7 @@ def test_wide_bindings_move_vec4s() -> None:
 
 def test_a_call_that_faults_gets_a_flag_after_its_bindings() -> None:
     """The flag is the last storage binding and an atomic."""
-    text = module(
-        call(faults=True), [Binding(DType.F32, "read"), Binding(DType.F32, "write")]
-    )
+    text = module(call(faults=True), [READ, WRITE])
     assert "@binding(2) var<storage, read_write> faulted: atomic<u32>;" in text
     assert "fn fault(code: u32)" in text
 
@@ -109,29 +106,16 @@ def test_a_call_that_faults_gets_a_flag_after_its_bindings() -> None:
 def test_uniform_fields_list_everything_once() -> None:
     """Items, bases, axes with their starts, then the call's own values by type."""
     one = call(values={"stride": 7, "eps": 1e-5})
-    assert uniform_fields(one) == (
-        ("items", "u32"),
-        ("base0", "u32"),
-        ("base1", "u32"),
-        ("n", "u32"),
-        ("at_n", "u32"),
-        ("stride", "u32"),
-        ("eps", "f32"),
-    )
+    whole = ("items", "base0", "base1", "n", "at_n", "stride")
+    assert uniform_fields(one) == (*((name, "u32") for name in whole), ("eps", "f32"))
 
 
 def test_includes_bring_what_they_need_once_and_first() -> None:
     """A file's `// needs:` line is followed, however often it is asked for."""
-    names = re.findall(
-        r"^// needs: (.+)$", shader_text("include/sigmoid"), re.MULTILINE
-    )
-    bindings = [Binding(DType.F32, "read"), Binding(DType.F32, "write")]
-    text = module(call(uses=("sigmoid", "erf", "sigmoid")), bindings)
-    for name in [
-        "sigmoid",
-        "erf",
-        *(n.strip() for line in names for n in line.split(",")),
-    ]:
+    lines = re.findall(r"^// needs: (.+)$", shader_text("include/sigmoid"), re.M)
+    needed = [name.strip() for line in lines for name in line.split(",")]
+    text = module(call(uses=("sigmoid", "erf", "sigmoid")), [READ, WRITE])
+    for name in ["sigmoid", "erf", *needed]:
         assert text.count(shader_text(f"include/{name}")) == 1
     assert text.endswith(BODY)
 
@@ -150,7 +134,6 @@ def test_only_declared_overrides_are_set() -> None:
 
 def test_text_depends_on_structure_only() -> None:
     """Two sizes of one call share their text, and so their pipeline."""
-    bindings = [Binding(DType.F32, "read"), Binding(DType.F32, "write")]
-    small = module(call(axes=(Axis("n", 8),), values={"stride": 1}), bindings)
-    large = module(call(axes=(Axis("n", 800),), values={"stride": 9}), bindings)
+    small = module(call(axes=(Axis("n", 8),), values={"stride": 1}), [READ, WRITE])
+    large = module(call(axes=(Axis("n", 800),), values={"stride": 9}), [READ, WRITE])
     assert small == large

@@ -153,9 +153,6 @@ def test_an_empty_list_has_any_type(dtype: str) -> None:
     assert feed([], (0,), dtype).shape == (0,)
 
 
-# --- names ------------------------------------------------------------------------
-
-
 def check(feeds: object) -> dict[str, Array]:
     graph = graph_of()
     return check_feeds(graph, graph.named("input"), feeds)

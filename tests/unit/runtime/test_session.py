@@ -94,9 +94,6 @@ def test_a_graph_without_inputs_needs_none() -> None:
     np.testing.assert_array_equal(Session("cpu").compile(graph).run()[0], [2, 4])
 
 
-# --- ownership --------------------------------------------------------------------
-
-
 def test_results_share_memory_with_nothing() -> None:
     """Not with inputs, params, constants or each other, however they overlap."""
     graph = Graph()
@@ -132,9 +129,6 @@ def test_rank_is_kept_down_to_zero(shape: tuple[int, ...]) -> None:
     assert out.shape == shape
 
 
-# --- ends -------------------------------------------------------------------------
-
-
 def test_a_closed_graph_says_so(compiled: CompiledGraph) -> None:
     """Running and setting are refused; closing twice is not an error."""
     compiled.close()
@@ -167,9 +161,6 @@ def test_sessions_and_graphs_are_not_copied(
         copied(compiled)  # type: ignore[operator]
     with pytest.raises(Unsupported, match="make a Session where"):
         copied(Session("cpu"))  # type: ignore[operator]
-
-
-# --- choices ----------------------------------------------------------------------
 
 
 def test_auto_says_what_it_chose_and_why() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,6 +59,13 @@ class Small:
     @property
     def lock(self) -> dict[str, Any]:
         return json.loads((self.folder / "pyodide-lock.json").read_text("utf-8"))
+
+    @contextmanager
+    def relocked(self) -> Iterator[dict[str, Any]]:
+        """The lock, which is written back with the changes of the block."""
+        lock = self.lock
+        yield lock
+        self.rewrite(lock)
 
     def rewrite(self, lock: dict[str, Any]) -> None:
         (self.folder / "pyodide-lock.json").write_text(json.dumps(lock), "utf-8")

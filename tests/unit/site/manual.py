@@ -88,8 +88,6 @@ def _built() -> Built:
     return Built(folder, (done.stdout + done.stderr).strip(), done.returncode)
 
 
-# --- pages as they are read -----------------------------------------------------------
-
 LOADS = {
     "script": "src",
     "img": "src",

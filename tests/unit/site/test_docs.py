@@ -44,9 +44,6 @@ def test_the_build_is_strict_and_says_nothing() -> None:
     assert (made.code, made.said) == (0, "")
 
 
-# --- programs ---------------------------------------------------------------------
-
-
 def blocks(path: Path) -> Iterator[tuple[str, str, str]]:
     """(where, mark, code) of every Python block of a page."""
     text = path.read_text("utf-8")
@@ -95,9 +92,6 @@ def test_the_page_of_ones_own_is_short_and_stands_alone() -> None:
     assert len(lines) <= 20
     assert '"./runtime/pyodide.mjs"' in found[1]
     assert "//" not in found[1].replace('"./runtime', "")
-
-
-# --- the built folder ----------------------------------------------------------------
 
 
 def test_nothing_is_loaded_from_another_host() -> None:

@@ -11,7 +11,6 @@ import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from assembly import pins, registry
@@ -42,10 +41,9 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def pinned(small: Small, monkeypatch: pytest.MonkeyPatch) -> Small:
     """The small Pyodide as the pinned one, which npm and PyPI have."""
-    lock = small.lock
-    lock["info"]["version"] = pins.PYODIDE
-    lock["packages"]["numpy"]["depends"] = []
-    small.rewrite(lock)
+    with small.relocked() as lock:
+        lock["info"]["version"] = pins.PYODIDE
+        lock["packages"]["numpy"]["depends"] = []
     hashes = {
         name: digest((small.folder / name).read_bytes()) for name in pins.CORE_SHA256
     }
@@ -145,9 +143,8 @@ def test_an_incomplete_folder_is_refused_by_what_it_lacks(
 def test_the_module_script_of_later_versions_counts(small: Small) -> None:
     """Pyodide 314 has pyodide.asm.mjs, and its version in package.json."""
     (small.folder / "pyodide.asm.js").rename(small.folder / "pyodide.asm.mjs")
-    lock = small.lock
-    del lock["info"]["version"]
-    small.rewrite(lock)
+    with small.relocked() as lock:
+        del lock["info"]["version"]
     (small.folder / "package.json").write_text('{"version": "314.0.7"}', "utf-8")
     core = read_core(small.folder)
     assert core.version == "314.0.7"
@@ -157,9 +154,8 @@ def test_the_module_script_of_later_versions_counts(small: Small) -> None:
 @pytest.mark.parametrize("version", ["0.26.4", "315.0.0", "dev", None])
 def test_an_unsupported_version_is_refused(small: Small, version: str | None) -> None:
     """With the range that is supported."""
-    lock = small.lock
-    lock["info"]["version"] = version
-    small.rewrite(lock)
+    with small.relocked() as lock:
+        lock["info"]["version"] = version
     with pytest.raises(SiteError, match=r"0\.27 to 314"):
         read_core(small.folder)
 
@@ -174,9 +170,8 @@ def test_what_is_no_lock_file_is_refused(small: Small, text: str) -> None:
 
 def test_a_lock_file_cannot_name_a_file_elsewhere(small: Small, tmp_path: Path) -> None:
     """A name with a folder in it is refused."""
-    lock = small.lock
-    lock["packages"]["numpy"]["file_name"] = "../numpy.whl"
-    small.rewrite(lock)
+    with small.relocked() as lock:
+        lock["packages"]["numpy"]["file_name"] = "../numpy.whl"
     where = places(tmp_path, small.folder)
     with pytest.raises(SiteError, match="not a plain file name"):
         find_packages(find_core(where), ["numpy"], where)
@@ -195,9 +190,8 @@ def test_the_pinned_version_is_held_to_its_hashes(pinned: Small, name: str) -> N
     """Every file of the core, and the lock file's word on NumPy."""
     assert read_core(pinned.folder).version == pins.PYODIDE
     if name == "numpy":
-        lock: dict[str, Any] = pinned.lock
-        lock["packages"]["numpy"]["sha256"] = wrong = "0" * 64
-        pinned.rewrite(lock)
+        with pinned.relocked() as lock:
+            lock["packages"]["numpy"]["sha256"] = wrong = "0" * 64
     else:
         (pinned.folder / name).write_bytes(b"changed")
         wrong = digest(b"changed")
@@ -302,15 +296,9 @@ def test_without_npm_and_network_it_says_what_to_install(
 
 def test_a_client_that_fails_is_quoted() -> None:
     """The line that says why, not the last line of its log."""
+    script = "echo npm error ENOTFOUND >&2; echo A complete log: x >&2; false"
     with pytest.raises(Unreachable, match="npm pack x: npm error ENOTFOUND"):
-        registry.client(
-            [
-                "sh",
-                "-c",
-                "echo npm error ENOTFOUND >&2; echo A complete log: x >&2; false",
-            ],
-            "npm pack x",
-        )
+        registry.client(["sh", "-c", script], "npm pack x")
 
 
 def test_the_pins_are_hashes() -> None:

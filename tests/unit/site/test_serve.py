@@ -108,10 +108,7 @@ def test_a_taken_port_gives_way_unless_it_was_asked_for(
     ("what", "said"), [(ConnectionResetError(), False), (ValueError("a bug"), True)]
 )
 def test_a_browser_that_hangs_up_is_no_news(
-    server: Server,
-    what: Exception,
-    said: bool,
-    capsys: pytest.CaptureFixture[str],
+    server: Server, what: Exception, said: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It leaves no traceback; a mistake of ours does."""
     try:

@@ -1,0 +1,87 @@
+"""Ports for tests: a fake that is open, a native one that is closed, and one shader.
+
+`scaled` is the graph X * 2 + w, `source_of` the one shader it becomes, and `compute`
+what the fake runs in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from rlxweb import Graph
+from rlxweb.backends.webgpu import WebGpuBackend
+from rlxweb.compile.pipeline import compile_graph
+from rlxweb.errors import (
+    AdapterMissing,
+    DeviceError,
+    DeviceLost,
+    GpuTimeout,
+    OutOfMemory,
+    ShaderRejected,
+)
+from rlxweb.gpu.drive import drive
+from rlxweb.gpu.fake import Failure, FakePort, Kind
+from rlxweb.gpu.native import NativePort
+from rlxweb.gpu.port import Want
+
+TELLS: dict[Kind, type[DeviceError]] = {
+    "no-adapter": AdapterMissing,
+    "lost-at-birth": DeviceLost,
+    "lost": DeviceLost,
+    "lost-unseen": DeviceLost,
+    "timeout": GpuTimeout,
+    "out-of-memory": OutOfMemory,
+    "shader-refused": ShaderRejected,
+    "map-rejected": DeviceLost,
+    "short-read": DeviceLost,
+}
+"""What each kind of failure must look like to the caller."""
+
+
+def fake(*fail: Failure, **options: Any) -> FakePort:
+    """An open fake that fails as told."""
+    port = FakePort(fail, **options)
+    drive(port.open(Want()))
+    return port
+
+
+@contextmanager
+def native(adapter: Want, **options: Any) -> Iterator[NativePort]:
+    """An open port on a real adapter, closed with the block."""
+    port = NativePort(**options)
+    drive(port.open(adapter))
+    yield port
+    drive(port.close())
+
+
+def scaled(shape: tuple[int, ...] = (4, 3)) -> Graph:
+    """X * 2 + w, as one region."""
+    graph = Graph("scaled")
+    x, w = graph.input("x", shape), graph.param("w", shape)
+    graph.set_outputs([x * 2.0 + w])
+    return graph
+
+
+def compute(
+    views: Sequence[memoryview], constants: Mapping[str, float], grid: tuple[int, ...]
+) -> None:
+    """What the region of `scaled` computes; its reads lie dense, outermost first."""
+    w, x, out = (np.frombuffer(v, np.float32) for v in views[:3])
+    out[:] = x * 2 + w
+
+
+def prepared(backend: Any, graph: Graph) -> Any:
+    """The graph as a program of the backend."""
+    return drive(backend.prepare(compile_graph(graph, backend.target)))
+
+
+def source_of(graph: Graph, port: FakePort | None = None) -> str:
+    """The one shader that a graph needs."""
+    port = port or fake()
+    prepared(WebGpuBackend(port), graph)
+    (made,) = port.pipelines.values()
+    return made.source

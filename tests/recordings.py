@@ -1,0 +1,35 @@
+"""EDF and BDF files of noise, written and read back by edfio."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import edfio
+import numpy as np
+
+KINDS: dict[str, tuple[Any, Any, Any]] = {
+    ".edf": (edfio.EdfSignal, edfio.Edf, edfio.read_edf),
+    ".bdf": (edfio.BdfSignal, edfio.Bdf, edfio.read_bdf),
+}
+RNG = np.random.default_rng(3)
+
+
+def written(
+    path: Path, *channels: tuple[str, float], seconds: int = 4, **more: Any
+) -> Path:
+    """Noise in microvolts: (label, rate) for each channel; `more` is edfio's."""
+    signal, whole, _ = KINDS[path.suffix]
+    span = {"physical_dimension": "uV", "physical_range": (-500, 500)}
+    signals = [
+        signal(RNG.normal(0, 50, round(fs * seconds)), fs, label=label, **span)
+        for label, fs in channels
+    ]
+    whole(signals, **more).write(path)
+    return path
+
+
+def by_edfio(path: Path) -> dict[str, np.ndarray]:
+    """What edfio itself reads: samples by label."""
+    signals = KINDS[path.suffix][2](path).signals
+    return {signal.label: signal.data for signal in signals}
