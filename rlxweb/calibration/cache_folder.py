@@ -53,7 +53,7 @@ def write_json(path: Path, document: Any) -> bool:
     Readers see the old file or the new one, whoever else writes at the same time.
     """
     # Written seldom, and never in a tab: not worth its place in every import.
-    from rlxweb.io.writers import atomic_path
+    from rlxweb.whole_file import atomic_path
 
     text = json.dumps(document, indent=1, allow_nan=False)
     try:

@@ -8,7 +8,8 @@ an output file appears whole or not at all. Knows no graph, no device and no spe
 from rlxweb.io.demo import DemoTruth, Rhythm, write_demo_recording
 from rlxweb.io.dispatch import open_recording
 from rlxweb.io.recording import Block, Channel, Group, Recording, check_finite
-from rlxweb.io.writers import atomic_path, write_csv, write_json, write_npz
+from rlxweb.io.writers import write_csv, write_json, write_npz
+from rlxweb.whole_file import atomic_path
 
 __all__ = [
     "Block",

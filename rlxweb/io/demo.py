@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlxweb.errors import RecordingError, UsageError
-from rlxweb.io.writers import atomic_path
+from rlxweb.whole_file import atomic_path
 
 _SEED = 20
 _NOISE_UV = 4.0

@@ -12,7 +12,7 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
-from rlxweb.errors import RecordingError
+from rlxweb.errors import RecordingError, reason
 
 
 class ByteSource:
@@ -94,12 +94,6 @@ def open_source(path: str | os.PathLike[str]) -> ByteSource:
             doing, "the file is empty", "0 bytes", "record or copy it again"
         )
     return ByteSource(file, name, nbytes)
-
-
-def reason(error: BaseException) -> str:
-    """The system's own words for `error`, without its number and path."""
-    text = error.strerror if isinstance(error, OSError) else None
-    return text or str(error) or type(error).__name__
 
 
 def _where(name: str) -> str:

@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rlxweb import whole_file
 from rlxweb.errors import RecordingError, UsageError
-from rlxweb.io import atomic_path, write_csv, write_json, write_npz, writers
+from rlxweb.io import atomic_path, write_csv, write_json, write_npz
 
 
 def test_a_file_appears_only_when_the_block_ends(tmp_path: Path) -> None:
@@ -65,7 +66,7 @@ def test_a_failed_flush_leaves_nothing(
     def broken(handle: int) -> None:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(writers.os, "fsync", broken)
+    monkeypatch.setattr(whole_file.os, "fsync", broken)
     with pytest.raises(RecordingError, match="Input/output error"):
         write_json(tmp_path / "out.json", {})
     assert os.listdir(tmp_path) == []
@@ -90,7 +91,7 @@ def test_a_write_protected_file_is_not_replaced(
     """A rename would get around the protection (root is never refused by access)."""
     target = tmp_path / "out.json"
     target.write_text("old")
-    monkeypatch.setattr(writers.os, "access", lambda path, mode: False)
+    monkeypatch.setattr(whole_file.os, "access", lambda path, mode: False)
     with pytest.raises(RecordingError, match="write-protected"):
         write_json(target, {})
     assert target.read_text() == "old"
@@ -123,7 +124,7 @@ def test_a_place_that_cannot_be_written_is_named(
     def denied(*args: object) -> int:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(writers.os, "open", denied)
+    monkeypatch.setattr(whole_file.os, "open", denied)
     with pytest.raises(RecordingError, match="may not write there"):
         write_csv(tmp_path / "a.csv", ["a"], [])
 
