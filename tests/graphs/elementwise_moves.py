@@ -16,8 +16,6 @@ def is_float(v: Value) -> bool:
     return v.is_float
 
 
-# --- one operand, element by element ----------------------------------------------
-
 INF = math.inf
 UNARY: dict[str, tuple[float, float, Bound]] = {
     "neg": (-INF, INF, lambda a, b: (-b, -a, 1)),
@@ -60,9 +58,6 @@ def rounded(grown: Grown) -> Value | None:
     low, high = math.floor(halves.low), math.ceil(halves.high)
     made = grown.add("round", (halves,), low, high, 0.0)
     return Value(made.tensor, low, high, 0.0, True)
-
-
-# --- two operands -----------------------------------------------------------------
 
 
 def _partner(grown: Grown, value: Value, *wanted: object) -> Value:

@@ -37,9 +37,6 @@ def _ranked(v: Value) -> bool:
     return bool(v.shape) and _filled(v)
 
 
-# --- movement ---------------------------------------------------------------------
-
-
 def reshaped(grown: Grown) -> Value | None:
     value = grown.pick(_filled)
     if value is None:
@@ -132,9 +129,6 @@ def gathered(grown: Grown) -> Value | None:
     return Value(made.tensor, made.low, made.high, made.error, table.whole)
 
 
-# --- along an axis ----------------------------------------------------------------
-
-
 def reduced(grown: Grown) -> Value | None:
     value = grown.pick(_ranked, lambda v: v.dtype is not DType.BOOL)
     if value is None:
@@ -207,9 +201,6 @@ def top(grown: Grown) -> Value | None:
     # The list of the k best is never cut, and a tiny binding holds 1,024 elements.
     k = grown.integer(1, min(n, 700))
     return grown.add("topk", (value,), 0, n - 1, 0.0, k=k)
-
-
-# --- sums of products -------------------------------------------------------------
 
 
 def multiplied(grown: Grown) -> Value | None:

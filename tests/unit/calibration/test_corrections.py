@@ -42,9 +42,6 @@ def noted(folder: Path, ratio: float, runs: int = 1) -> Corrections:
     return made
 
 
-# --- what is learned --------------------------------------------------------------
-
-
 def test_a_bucket_never_seen_is_not_corrected(tmp_path: Path) -> None:
     made = Corrections(tmp_path)
     assert (made.factor(BUCKET), made.runs(BUCKET)) == (1.0, 0)
@@ -134,9 +131,6 @@ def test_octaves_of_small_numbers() -> None:
     assert [octave(n) for n in (-5, 0, 1, 2, 3, 4, 5, 6, 8, 1000)] == [
         *(0, 0, 0, 1, 2, 2, 2, 3, 3, 10)
     ]
-
-
-# --- what is kept -----------------------------------------------------------------
 
 
 def test_it_outlives_the_process(tmp_path: Path) -> None:
@@ -273,9 +267,6 @@ def test_it_goes_where_the_environment_says(
     assert made.path.exists()
 
 
-# --- where nothing can be kept ----------------------------------------------------
-
-
 def test_a_folder_that_cannot_be_written_is_warned_about_once(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     clock = Seconds()
@@ -314,9 +305,6 @@ def test_no_folder_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     made.write()
     assert made.path is None
     assert made.runs(BUCKET) == 1
-
-
-# --- threads ----------------------------------------------------------------------
 
 
 def test_threads_lose_no_run(tmp_path: Path) -> None:

@@ -197,9 +197,6 @@ def test_a_lost_device_ends_it(lab: Lab, error: BaseException) -> None:
         lab.calibrate()
 
 
-# --- the second look --------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("second", "kept"), [(50, 50.0), (149, 149.0), (150, 150.0), (900, 150.0)]
 )
@@ -237,15 +234,10 @@ def test_a_device_lost_at_the_second_look_ends_it(lab: Lab) -> None:
     assert lab.closed == ["run", "call", "sort", "sort"]
 
 
-# --- devices that are not there ---------------------------------------------------
-
-
 def test_a_device_that_is_not_there_is_an_error() -> None:
     with pytest.raises(AdapterMissing, match="tpu"):
         calibrate(Place(Device.TPU))
 
-
-# --- real engines -----------------------------------------------------------------
 
 MEASURED = {"run", *KERNELS}
 

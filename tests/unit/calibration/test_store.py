@@ -31,8 +31,6 @@ OURS = Calibration("gpu", "A card", "vulkan", "550.1", "0.1.0", "x86", POINTS, "
 PARTS = ("engine", "backend", "driver", "rlxweb", "machine")
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=80)
 
-# --- files, whole or not at all ---------------------------------------------------
-
 
 def leftovers(folder: Path) -> list[str]:
     return sorted(p.name for p in folder.iterdir())
@@ -125,9 +123,6 @@ def test_no_file_no_folder_and_too_large_a_file_read_as_nothing(tmp_path: Path) 
     assert read_json(path) is None
 
 
-# --- the folder -------------------------------------------------------------------
-
-
 def test_the_folder_is_the_environments_or_the_platforms(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -168,9 +163,6 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path, below: str) -> None:
     assert len(store.stored()) == 2
     assert CalibrationStore(folder).load(OURS.identity) is None
     assert CalibrationStore(folder).stored() == []
-
-
-# --- records by identity ----------------------------------------------------------
 
 
 def test_a_record_is_found_by_the_next_process(tmp_path: Path) -> None:

@@ -100,9 +100,6 @@ def gates_word(plan: Plan) -> list[Decision]:
 TOGETHER, TWO = ["welch_row_peaks"], ["welch_power", "power_peaks"]
 
 
-# --- the gates --------------------------------------------------------------------
-
-
 @given(
     name=st.sampled_from(sorted(SEED)),
     rows=st.integers(1, 4000),
@@ -254,9 +251,6 @@ def test_a_kernel_for_one_size_is_none_for_another(
     assert words[64].why == "made up has no kernel for it at this size"
 
 
-# --- which sites there are --------------------------------------------------------
-
-
 def test_each_site_is_settled_on_its_own() -> None:
     """A large one fused and a small one apart, in one graph, in both orders."""
     for first, second in ((4, 9999), (9999, 4)):
@@ -323,9 +317,6 @@ def test_where_neither_runs_the_graph_is_refused(spelling: Spelling) -> None:
     nothing = target(measured(), without=("power_peaks", "welch_row_peaks"))
     with pytest.raises(Unsupported, match=r"power_peaks.* on made up"):
         compile_graph(graph_of(spelling), nothing)
-
-
-# --- on engines -------------------------------------------------------------------
 
 
 @pytest.mark.requires_wgpu

@@ -27,9 +27,6 @@ def ops(graph: Graph) -> list[str]:
     return [node.op for node in graph.nodes()]
 
 
-# --- dead nodes -------------------------------------------------------------------
-
-
 def test_dead_nodes_go_and_leaves_stay() -> None:
     """Inputs and params keep their names whatever the outputs need."""
     graph = Graph()
@@ -59,9 +56,6 @@ def test_a_long_chain_needs_no_recursion() -> None:
     graph.set_outputs([x])
     graph.exp(x)
     assert len(drop_dead(graph)) == 3001
-
-
-# --- common subexpressions --------------------------------------------------------
 
 
 def test_equal_nodes_become_one() -> None:
@@ -118,9 +112,6 @@ def test_attributes_that_cannot_be_compared_are_left_alone(picky: str) -> None:
     assert ops(share_common(graph)) == ["input", picky, picky]
 
 
-# --- folding ----------------------------------------------------------------------
-
-
 def test_arithmetic_on_constants_is_done_once() -> None:
     """A chain over constants becomes the constant it computes."""
     graph = Graph()
@@ -153,9 +144,6 @@ def test_folding_keeps_dtypes() -> None:
     kinds = [str(after.node(i).type) for i in after.outputs]
     assert kinds == ["[2] bool", "[] f32"]
     verify(after)
-
-
-# --- decomposition ----------------------------------------------------------------
 
 
 def target(native: object, refusal: object = None) -> Target:

@@ -48,9 +48,6 @@ def x_of(g: Graph, *shape: int) -> Tensor:
     return g.input("x", shape)
 
 
-# --- by hand ----------------------------------------------------------------------
-
-
 @given(rows=st.integers(1, 50), width=st.integers(1, 50), links=st.integers(1, 9))
 def test_a_chain_is_one_pass(rows: int, width: int, links: int) -> None:
     """Read once, written once, however many links; on the CPU each is a call."""
@@ -189,9 +186,6 @@ def test_bools_are_as_wide_as_the_target_holds_them(width: int, target: Target) 
     moved = 40 + 10 * width + 10 * width
     if target is DEVICE:
         assert sum(i.nbytes for i in found.items) == moved
-
-
-# --- as it is dispatched ----------------------------------------------------------
 
 
 def both(g: Graph) -> Tensor:

@@ -64,9 +64,6 @@ KERNELS = (
 )
 
 
-# --- the fit ----------------------------------------------------------------------
-
-
 @given(
     weights=st.lists(st.sampled_from([0.0, 0.5, 3.0, 40.0]), min_size=2, max_size=4),
     seed=st.integers(0, 99),
@@ -108,9 +105,6 @@ def test_the_error_is_that_of_points_left_out() -> None:
     assert 0.05 < fit_relative(table, values).error < 0.2
 
 
-# --- curves -----------------------------------------------------------------------
-
-
 def test_transfers_between_and_beyond_the_measured_sizes() -> None:
     curve = curve_of(p for p in TRIPS if p.what == "upload")
     assert curve.at(0) == 0.0
@@ -133,9 +127,6 @@ def test_rates_are_straight_in_log_log_and_flat_outside() -> None:
     line = interpolated([(1000, 100.0), (10, 0.5), (10, 1.0)])
     assert line.at(100) == pytest.approx(10.0)
     assert (line.at(1), line.at(10**9)) == (1.0, 100.0)
-
-
-# --- models of records ------------------------------------------------------------
 
 
 def test_attributes_of_a_measured_device() -> None:
@@ -174,9 +165,6 @@ def test_flops_in_place_of_gigaflops_are_refused() -> None:
     bad = record(Point("matmul", {"m": 1000, "k": 1000, "n": 1000}, 1.0))
     with pytest.raises(InputError, match="nothing passes 1e"):
         WgpuCostModel.from_record(bad, Device.GPU)
-
-
-# --- prices of works --------------------------------------------------------------
 
 
 def test_each_term_is_what_its_points_say() -> None:
@@ -244,9 +232,6 @@ def test_a_calibrated_gate_takes_any_gain() -> None:
     assert gate.dispatch_ns == 2_000.0
     assert not gate.unified_memory
     assert gate.source == "calibrated"
-
-
-# --- Welch ------------------------------------------------------------------------
 
 
 def made_up(how: str, weights: dict[str, float], *fixed: Point) -> Calibration:
@@ -323,9 +308,6 @@ def test_assumed_records_are_sane() -> None:
 
     assert ns(gpu, 1) > ns(cpu, 1)
     assert ns(gpu, 4096) < ns(cpu, 4096)
-
-
-# --- candidates and records -------------------------------------------------------
 
 
 def test_candidates_are_ranked_by_corrected_predictions() -> None:

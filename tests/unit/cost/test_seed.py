@@ -57,9 +57,6 @@ def product(m: int = 4, k: int = 4, n: int = 4) -> Graph:
     return graph
 
 
-# --- models -----------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("model", "gflops", "dispatch", "trip", "bw", "back", "unified"), CONSTANTS
 )
@@ -110,9 +107,6 @@ def test_bad_constants_are_refused() -> None:
         CpuCostModel(sgemm_gflops=-3)
     with pytest.raises(UsageError, match="has no value"):
         BackendCostModel()
-
-
-# --- estimates --------------------------------------------------------------------
 
 
 def test_golden_numbers_of_a_small_product() -> None:
@@ -189,9 +183,6 @@ def test_the_first_of_equals_wins_and_nan_never() -> None:
     assert pick_best_device(graph, [odd, twins[0]]) is Device.VULKAN
 
 
-# --- IO profiles ------------------------------------------------------------------
-
-
 def test_the_fft_scenario() -> None:
     """X [8, 512]: x - x, concat, fft; what RLX counts for it."""
     graph = Graph()
@@ -257,8 +248,6 @@ def test_ops_that_wait_for_the_host() -> None:
     graph.set_outputs([graph.apply("thrice", graph.input("x", (2,)))])
     assert profile_graph_io(graph).sync_points == 1
 
-
-# --- gates ------------------------------------------------------------------------
 
 BEFORE = GraphIoProfile(3, 0, 33_554_432, 184_549_376)
 AFTER = GraphIoProfile(4, 1, 1_048_576, 219_152_384)

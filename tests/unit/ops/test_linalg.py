@@ -32,9 +32,6 @@ def shape_of(x: Shape, y: Shape) -> Shape:
     return out.shape
 
 
-# --- shape rule ---------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("x", "y", "out"),
     [
@@ -95,9 +92,6 @@ def test_flops_are_two_per_product() -> None:
     out = op.output_type(inputs[:2], {})
     assert op.flops(inputs[:2], out, {}) == 2 * 5 * 2 * 3 * 4
     assert fused.flops(inputs, out, {}) == 2 * 5 * 2 * 3 * 4 + 5 * 2 * 4
-
-
-# --- recipe -------------------------------------------------------------------------
 
 
 def walked(call: Call, access: Access, flat: Array, names: str) -> Array:
@@ -233,9 +227,6 @@ def test_the_shader_computes_in_the_type_of_the_operands(
     """f16 is storage only: its sums are f32."""
     (call,) = recipe_of((3, 4), (4, 5), dtype).calls
     assert include in call.uses
-
-
-# --- meaning ------------------------------------------------------------------------
 
 
 def test_half_precision_is_summed_in_single() -> None:

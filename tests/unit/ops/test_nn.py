@@ -193,9 +193,6 @@ def test_no_constant_grows_with_queries_times_keys() -> None:
     assert max(sizes) == 70
 
 
-# --- refusals -----------------------------------------------------------------------
-
-
 def attend(*shapes: Shape, dtype: str = "f32", **attrs: Any) -> Shape:
     g = Graph()
     tensors = [g.input(f"i{k}", s, dtype) for k, s in enumerate(shapes)]

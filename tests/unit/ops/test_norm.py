@@ -148,9 +148,6 @@ def test_an_eps_that_makes_no_sense_is_refused(eps: float) -> None:
         g.rms_norm(x, one, one, eps=eps)
 
 
-# --- recipe -------------------------------------------------------------------------
-
-
 def call_of(name: str, shape: Shape, axis: int) -> Call:
     lower = registry.get(name).lower
     assert isinstance(lower, Kernel)

@@ -123,9 +123,6 @@ def test_bools_and_integer_means_are_refused() -> None:
         added("mean", (2,), "i32", axes=0)
 
 
-# --- the passes ---------------------------------------------------------------------
-
-
 def places(access: Access, index: tuple[int, ...]) -> int:
     return access.offset + sum(
         i * s for i, s in zip(index, access.strides, strict=True)

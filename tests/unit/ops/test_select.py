@@ -37,9 +37,6 @@ def added(name: str, *types: tuple[tuple[int, ...], str], **attrs: Any) -> Tenso
     return made
 
 
-# --- gather -------------------------------------------------------------------------
-
-
 @given(
     shape=hnp.array_shapes(min_dims=1, max_dims=3, min_side=1, max_side=4),
     taken=hnp.array_shapes(min_dims=0, max_dims=2, min_side=0, max_side=4),
@@ -94,9 +91,6 @@ def test_gather_wants_integers_and_an_axis() -> None:
         added("gather", ((3,), "f32"), ((2,), "i32"), axis=1)
 
 
-# --- topk ---------------------------------------------------------------------------
-
-
 def largest(row: Any, k: int) -> list[int]:
     return sorted(range(len(row)), key=lambda i: (-float(row[i]), i))[:k]
 
@@ -137,9 +131,6 @@ def test_topk_wants_numbers_in_a_row() -> None:
         added("topk", ((), "f32"), k=1)
 
 
-# --- cumsum -------------------------------------------------------------------------
-
-
 @given(
     shape=hnp.array_shapes(min_dims=1, max_dims=4, min_side=0, max_side=5),
     exclusive=st.booleans(),
@@ -173,9 +164,6 @@ def test_cumsum_wants_numbers_along_an_axis() -> None:
         added("cumsum", ((), "f32"))
     with pytest.raises(ShapeError, match="axis 3 is outside rank 1"):
         added("cumsum", ((5,), "f32"), axis=3)
-
-
-# --- the passes ---------------------------------------------------------------------
 
 
 def longest_walk(recipe: Recipe) -> int:

@@ -46,9 +46,6 @@ def drawn(*shape: int, seed: int = 0) -> Array:
     return np.random.default_rng(seed).normal(size=shape)
 
 
-# --- meaning ----------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("inverse", [False, True])
 def test_fft_is_numpys(norm: str, inverse: bool) -> None:
@@ -139,9 +136,6 @@ def test_stft_puts_frames_first() -> None:
     np.testing.assert_allclose(got[2, 1], blocks(np.fft.rfft(x[1, 16:32])))
 
 
-# --- composition ------------------------------------------------------------------
-
-
 def composed(build: Any, x: Array, **attrs: Any) -> Array:
     """What the fallback of an op gives, in float64."""
     g = Graph()
@@ -178,9 +172,6 @@ def test_matrices_stay_small() -> None:
     sides = {shape for shape in square if shape[0] == shape[1]}
     assert sides
     assert max(a * b for a, b in sides) * 4 <= 4096
-
-
-# --- refusals ---------------------------------------------------------------------
 
 
 def test_odd_blocks_are_refused() -> None:

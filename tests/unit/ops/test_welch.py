@@ -95,9 +95,6 @@ def test_fewer_segments_are_the_first_ones() -> None:
     np.testing.assert_allclose(got, want)
 
 
-# --- peaks ------------------------------------------------------------------------
-
-
 @given(
     hnp.arrays(
         np.float32,
@@ -148,9 +145,6 @@ def test_welch_peaks_is_rlxs(n: int) -> None:
         np.testing.assert_allclose(got[b, 1::2], power[order])
     same = decomposed("welch_peaks", spectra, k=2, n_segments=segments)
     np.testing.assert_allclose(same, got, rtol=1e-12)
-
-
-# --- refusals ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

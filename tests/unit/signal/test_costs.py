@@ -24,9 +24,6 @@ def same(got: float, printed: float, digits: int = 2) -> bool:
     return abs(got - printed) <= 0.5000001 * 10**-digits
 
 
-# --- golden tables ----------------------------------------------------------------
-
-
 @pytest.mark.parametrize("batch", [256, 1024, 2048, 4096, 8192])
 def test_profiles_per_row(batch: int) -> None:
     """The graphs themselves move what the table says, n 256, S 2, k 16."""
@@ -237,9 +234,6 @@ def test_the_round_trip_at_which_metal_fuses(batch: int, us: float) -> None:
         )
 
 
-# --- the seeds' own tests ---------------------------------------------------------
-
-
 def test_small_batches_and_the_cpu_take_ultra() -> None:
     ultra = WelchPeaksStrategy.ULTRA_FAST
     for device in Device:
@@ -294,9 +288,6 @@ def test_presets() -> None:
     assert (one.n_segments, two.n_segments, all_.n_segments) == (1, 2, 8)
     assert [p.frame_length for p in (one, two, all_)] == [256, 384, 1152]
     assert (one.k, two.hop, two.n_bins) == (1, 128, 129)
-
-
-# --- words ------------------------------------------------------------------------
 
 
 def test_strategy_names() -> None:

@@ -42,9 +42,6 @@ def ways_of(job: WelchJob) -> dict[str, Candidate]:
     return by_name(welch_candidates(job, BOTH))
 
 
-# --- candidates -------------------------------------------------------------------
-
-
 def test_every_way_is_a_candidate(two: PretendGpu) -> None:
     """Strategies of every engine, open ones first, predictions as they were put in."""
     found = welch_candidates(job_of(32), BOTH)
@@ -182,9 +179,6 @@ def test_only_ultra_computes_another_estimate() -> None:
     assert job.by(Candidate(Device.CPU, "e", "ultra")).spec.n_segments == 1
     for strategy in ("fast", "fused"):
         assert job.by(Candidate(Device.CPU, "e", strategy)) is job
-
-
-# --- the pick ---------------------------------------------------------------------
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

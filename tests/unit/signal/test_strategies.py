@@ -75,9 +75,6 @@ def at(want: Want) -> dict[str, str]:
     return {"device": want.backends[0], "adapter": want.name}
 
 
-# --- on the CPU -------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", ["fast", "streaming", "Fast-Streaming", "2seg"])
 @pytest.mark.parametrize("segments", [1, 2, 5, None])
 def test_fast_averages_the_segments_asked_for(name: str, segments: int | None) -> None:
@@ -209,9 +206,6 @@ def test_scipys_estimate_by_each_strategy(strategy: str) -> None:
     check(found, power, SHARP)
 
 
-# --- on devices -------------------------------------------------------------------
-
-
 @pytest.mark.requires_wgpu
 @pytest.mark.parametrize(
     ("rows", "samples", "n", "k", "segments"),
@@ -317,9 +311,6 @@ def test_a_lost_device_is_opened_anew(gpu: PretendGpu, kind: Any) -> None:
     found = rlx.welch_peaks(x, device=LABEL)
     assert found.device is Device.TPU
     assert len(gpu.ports) == 2
-
-
-# --- the jobs of a calibration ----------------------------------------------------
 
 
 def test_a_calibration_runs_the_engines_that_serve_callers(
