@@ -146,12 +146,6 @@ def test_software_that_was_not_measured_is_not_guessed_at() -> None:
     assert (job.bucket(candidate) or ("",))[0] == candidate.engine
 
 
-def test_the_seed_gate_is_rlx_s() -> None:
-    gate = gate_of(CPU, "seed")
-    assert gate is not None
-    assert (gate.dispatch_ns, gate.source) == (50.0, "seed")
-
-
 def test_the_environment_chooses_for_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLX_DEVICE", "cpu")
     made = Session("auto").compile(exponential())

@@ -148,7 +148,7 @@ def test_gates_of_engines(records: CalibrationStore) -> None:
     assert (gate.dispatch_ns, gate.source) == (CALL_NS, "calibrated")
     seed = gate_of(CPU, "seed")
     assert seed is not None
-    assert seed.source == "seed"
+    assert (seed.dispatch_ns, seed.source) == (50.0, "seed")
     with pytest.raises(UsageError, match=r"'fast'.*'seed' or 'calibrated'"):
         gate_of(CPU, "fast")
 

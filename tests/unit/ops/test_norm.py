@@ -102,7 +102,6 @@ def test_an_axis_outside_the_rank_is_refused(
 
 @pytest.mark.parametrize("name", NAMES)
 def test_integers_are_refused(name: str) -> None:
-    """Nothing is cast on the sly."""
     with pytest.raises(DTypeError, match="floats only"):
         added(name, *((s, "i32") for s in shapes_of(name, (3, 5), 1)))
 
@@ -116,7 +115,6 @@ def test_gamma_and_beta_have_one_value_per_element(gamma: Shape, beta: Shape) ->
 
 @pytest.mark.parametrize("eps", [-1e-5, float("nan"), float("inf")])
 def test_an_eps_that_makes_no_sense_is_refused(eps: float) -> None:
-    """Eps is finite and not negative."""
     with pytest.raises(AttributeRefused, match="finite and >= 0"):
         added("rms_norm", (3, 5), (5,), (5,), eps=eps)
 
@@ -160,7 +158,6 @@ def test_scale_and_shift_follow_the_line(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_flops_grow_with_the_elements(name: str) -> None:
-    """A norm costs some operations for each element."""
     op = registry.get(name)
     kinds = [TensorType((3, n), DType.F32) for n in (5, 10)]
     small, large = (op.flops((k,), k, {"axis": -1}) for k in kinds)
