@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from rlxweb import DevicePolicy, Graph, GraphDevices
-from rlxweb.choose import resolve
 from rlxweb.device import Device
 from rlxweb.errors import (
     DeviceFallbackError,
@@ -19,7 +18,7 @@ from rlxweb.errors import (
 )
 from rlxweb.runners import graph_devices
 from rlxweb.runners.programs import graph_param_names
-from tests.unit.runners.fakes import FakeMachine, adding
+from tests.unit.runners.fakes import FakeMachine, adding, only_there
 from tests.unit.signal.pretend_gpu import PretendGpu
 
 X = {"x": np.array([1, 2], np.float32)}
@@ -28,16 +27,8 @@ THREE = (Device.CPU, Device.VULKAN, Device.OPENGL)
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
-    """Three devices that can run everything the policy allows; no variables set."""
-
-    def viable(graph: Graph, policy: DevicePolicy, adapters: object = None) -> tuple:
-        return tuple(d for d in (policy or DevicePolicy.all()).apply(THREE))
-
-    monkeypatch.setattr(graph_devices, "devices_for", viable)
-    monkeypatch.setattr(resolve, "devices_for", viable)
+    only_there(monkeypatch, *THREE)
     monkeypatch.setattr(graph_devices, "is_available", lambda d: d in THREE)
-    for name in ("DEVICE", "DEVICE_CHAIN", "DEVICES"):
-        monkeypatch.delenv(f"RLX_{name}", raising=False)
     return FakeMachine()
 
 
