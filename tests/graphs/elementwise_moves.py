@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from rlxweb.ir.dtype import DType
-from tests.graphs.grown import Grown, Value
+from tests.graphs.grown import Grown, Value, of
 
 Bound = Callable[[float, float], tuple[float, float, float]]
 """(low, high) of the operand → low, high of the result, Lipschitz constant."""
@@ -15,8 +15,6 @@ Bound = Callable[[float, float], tuple[float, float, float]]
 def is_float(v: Value) -> bool:
     return v.is_float
 
-
-# --- one operand, element by element ----------------------------------------------
 
 INF = math.inf
 UNARY: dict[str, tuple[float, float, Bound]] = {
@@ -39,10 +37,8 @@ UNARY: dict[str, tuple[float, float, Bound]] = {
 }
 
 
-def unary(grown: Grown) -> Value | None:
-    value = grown.pick(is_float)
-    if value is None:
-        return None
+@of(is_float)
+def unary(grown: Grown, value: Value) -> Value | None:
     name = grown.one_of(*UNARY)
     low, high, bound = UNARY[name]
     value = grown.clamped(value, low, high)
@@ -50,19 +46,14 @@ def unary(grown: Grown) -> Value | None:
     return grown.add(name, (value,), least, most, steep * value.error)
 
 
-def rounded(grown: Grown) -> Value | None:
+@of(is_float, lambda v: v.whole)
+def rounded(grown: Grown, value: Value) -> Value | None:
     """Halves of whole numbers, so that every tie occurs and none is near."""
-    value = grown.pick(is_float, lambda v: v.whole)
-    if value is None:
-        return None
     half = grown.constant(0.5, value)
     halves = grown.add("mul", (value, half), value.low / 2, value.high / 2, 0.0)
     low, high = math.floor(halves.low), math.ceil(halves.high)
     made = grown.add("round", (halves,), low, high, 0.0)
     return Value(made.tensor, low, high, 0.0, True)
-
-
-# --- two operands -----------------------------------------------------------------
 
 
 def _partner(grown: Grown, value: Value, *wanted: object) -> Value:
@@ -80,10 +71,8 @@ def _partner(grown: Grown, value: Value, *wanted: object) -> Value:
     return found
 
 
-def arithmetic(grown: Grown) -> Value | None:
-    x = grown.pick(lambda v: v.dtype is not DType.BOOL)
-    if x is None:
-        return None
+@of(lambda v: v.dtype is not DType.BOOL)
+def arithmetic(grown: Grown, x: Value) -> Value | None:
     y = _partner(grown, x)
     if grown.integer(0, 1):
         x, y = y, x
@@ -106,38 +95,30 @@ def arithmetic(grown: Grown) -> Value | None:
     return grown.add(name, (x, y), low, high, carried)
 
 
-def divided(grown: Grown) -> Value | None:
-    x = grown.pick(is_float)
-    if x is None:
-        return None
+@of(is_float)
+def divided(grown: Grown, x: Value) -> Value | None:
     y = grown.clamped(_partner(grown, x), 0.5, INF)
     size = x.size / y.low
     carried = x.error / y.low + size / y.low * y.error
     return grown.add("div", (x, y), -size, size, carried)
 
 
-def powered(grown: Grown) -> Value | None:
-    x = grown.pick(is_float)
-    if x is None:
-        return None
+@of(is_float)
+def powered(grown: Grown, x: Value) -> Value | None:
     y = grown.clamped(_partner(grown, x), -2, 2)
     x = grown.clamped(x, 0.5, 4)
     return grown.add("pow", (x, y), 0, 16, 16 * x.error + 23 * y.error)
 
 
-def compared(grown: Grown) -> Value | None:
-    x = grown.pick(lambda v: v.whole and v.dtype is not DType.BOOL)
-    if x is None:
-        return None
+@of(lambda v: v.whole and v.dtype is not DType.BOOL)
+def compared(grown: Grown, x: Value) -> Value | None:
     y = _partner(grown, x, lambda v: v.whole)
     name = grown.one_of("eq", "ne", "lt", "le", "gt", "ge")
     return grown.add(name, (x, y), 0, 1, 0.0)
 
 
-def chosen(grown: Grown) -> Value | None:
-    condition = grown.pick(lambda v: v.dtype is DType.BOOL)
-    if condition is None:
-        return None
+@of(lambda v: v.dtype is DType.BOOL)
+def chosen(grown: Grown, condition: Value) -> Value | None:
 
     def fits(v: Value) -> bool:
         both = zip(v.shape[::-1], condition.shape[::-1], strict=False)
@@ -151,10 +132,8 @@ def chosen(grown: Grown) -> Value | None:
     return grown.add("where", (condition, x, y), low, high, x.error)
 
 
-def converted(grown: Grown) -> Value | None:
-    value = grown.pick(lambda v: v.whole)
-    if value is None:
-        return None
+@of(lambda v: v.whole)
+def converted(grown: Grown, value: Value) -> Value | None:
     to = grown.one_of(*(["f32", "i32"] + ["u32"] * (value.low >= 0) + ["bool"]))
     low, high = (0, 1) if to == "bool" else (value.low, value.high)
     return grown.add("cast", (value,), low, high, 0.0, to=to)

@@ -8,6 +8,7 @@ ops there are is `moves.py`; how a graph is drawn is `strategy.py`.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -178,6 +179,22 @@ class Grown:
             )
         if value.size <= WHOLE and value.error <= LOOSEST:
             self.values.append(value)
+
+
+Move = Callable[[Grown], Value | None]
+
+
+def of(*wanted: Any) -> Callable[[Callable[[Grown, Value], Value | None]], Move]:
+    """A move that starts from a value that fulfils these; None where there is none."""
+
+    def starting(move: Callable[[Grown, Value], Value | None]) -> Move:
+        def whole(grown: Grown) -> Value | None:
+            value = grown.pick(*wanted)
+            return None if value is None else move(grown, value)
+
+        return whole
+
+    return starting
 
 
 KEEPS_WHOLE = frozenset(

@@ -8,7 +8,7 @@ over the domain). It answers None when nothing fits.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -24,9 +24,7 @@ from tests.graphs.elementwise_moves import (
     rounded,
     unary,
 )
-from tests.graphs.grown import ROUNDING, WHOLE, Grown, Value
-
-Move = Callable[[Grown], Value | None]
+from tests.graphs.grown import ROUNDING, WHOLE, Grown, Move, Value, of
 
 
 def _filled(v: Value) -> bool:
@@ -37,13 +35,8 @@ def _ranked(v: Value) -> bool:
     return bool(v.shape) and _filled(v)
 
 
-# --- movement ---------------------------------------------------------------------
-
-
-def reshaped(grown: Grown) -> Value | None:
-    value = grown.pick(_filled)
-    if value is None:
-        return None
+@of(_filled)
+def reshaped(grown: Grown, value: Value) -> Value | None:
     dims = list(value.shape)
     if len(dims) >= 2 and grown.integer(0, 1):
         at = grown.integer(0, len(dims) - 2)
@@ -57,38 +50,30 @@ def reshaped(grown: Grown) -> Value | None:
     return grown.moved("reshape", value, shape=tuple(dims))
 
 
-def transposed(grown: Grown) -> Value | None:
-    value = grown.pick(lambda v: len(v.shape) >= 2)
-    if value is None:
-        return None
+@of(lambda v: len(v.shape) >= 2)
+def transposed(grown: Grown, value: Value) -> Value | None:
     perm = list(range(len(value.shape)))
     grown.rng.shuffle(perm)
     return grown.moved("transpose", value, perm=tuple(perm))
 
 
-def narrowed(grown: Grown) -> Value | None:
-    value = grown.pick(_ranked)
-    if value is None:
-        return None
+@of(_ranked)
+def narrowed(grown: Grown, value: Value) -> Value | None:
     axis = grown.integer(0, len(value.shape) - 1)
     start = grown.integer(0, value.shape[axis] - 1)
     length = grown.integer(1, value.shape[axis] - start)
     return grown.moved("narrow", value, axis=axis, start=start, length=length)
 
 
-def expanded(grown: Grown) -> Value | None:
-    value = grown.pick(lambda v: len(v.shape) < 5)
-    if value is None:
-        return None
+@of(lambda v: len(v.shape) < 5)
+def expanded(grown: Grown, value: Value) -> Value | None:
     wide = [d if d != 1 else grown.integer(1, 4) for d in value.shape]
     lead = [grown.integer(1, 3)] if grown.integer(0, 1) else []
     return grown.moved("expand", value, shape=(*lead, *wide))
 
 
-def joined(grown: Grown) -> Value | None:
-    first = grown.pick(_ranked)
-    if first is None:
-        return None
+@of(_ranked)
+def joined(grown: Grown, first: Value) -> Value | None:
     axis = grown.integer(0, len(first.shape) - 1)
 
     def fits(v: Value) -> bool:
@@ -110,15 +95,11 @@ def joined(grown: Grown) -> Value | None:
         max(p.error for p in parts),
         axis=axis,
     )
-    return Value(
-        made.tensor, made.low, made.high, made.error, all(p.whole for p in parts)
-    )
+    return replace(made, whole=all(p.whole for p in parts))
 
 
-def gathered(grown: Grown) -> Value | None:
-    table = grown.pick(_ranked)
-    if table is None:
-        return None
+@of(_ranked)
+def gathered(grown: Grown, table: Value) -> Value | None:
     axis = grown.integer(0, len(table.shape) - 1)
     shape = grown.one_of((), (3,), (2, 2))
     if len(table.shape) - 1 + len(shape) > 5:
@@ -129,16 +110,11 @@ def gathered(grown: Grown) -> Value | None:
     made = grown.add(
         "gather", (table, indices), table.low, table.high, table.error, axis=axis
     )
-    return Value(made.tensor, made.low, made.high, made.error, table.whole)
+    return replace(made, whole=table.whole)
 
 
-# --- along an axis ----------------------------------------------------------------
-
-
-def reduced(grown: Grown) -> Value | None:
-    value = grown.pick(_ranked, lambda v: v.dtype is not DType.BOOL)
-    if value is None:
-        return None
+@of(_ranked, lambda v: v.dtype is not DType.BOOL)
+def reduced(grown: Grown, value: Value) -> Value | None:
     rank = len(value.shape)
     axes = tuple(sorted({grown.integer(0, rank - 1) for _ in range(2)}))
     n = math.prod(value.shape[a] for a in axes)
@@ -161,10 +137,8 @@ def reduced(grown: Grown) -> Value | None:
     )
 
 
-def accumulated(grown: Grown) -> Value | None:
-    value = grown.pick(_ranked, is_float)
-    if value is None:
-        return None
+@of(_ranked, is_float)
+def accumulated(grown: Grown, value: Value) -> Value | None:
     axis = grown.integer(0, len(value.shape) - 1)
     n = value.shape[axis]
     low, high = min(n * value.low, 0), max(n * value.high, 0)
@@ -174,19 +148,15 @@ def accumulated(grown: Grown) -> Value | None:
     )
 
 
-def softmaxed(grown: Grown) -> Value | None:
-    value = grown.pick(_ranked, is_float)
-    if value is None:
-        return None
+@of(_ranked, is_float)
+def softmaxed(grown: Grown, value: Value) -> Value | None:
     axis = grown.integer(-1, len(value.shape) - 1)
     return grown.add("softmax", (value,), 0, 1, 2 * value.error, axis=axis)
 
 
-def normed(grown: Grown) -> Value | None:
+@of(_ranked, is_float)
+def normed(grown: Grown, value: Value) -> Value | None:
     """With an eps of one, so that no row amplifies its rounding without end."""
-    value = grown.pick(_ranked, is_float)
-    if value is None:
-        return None
     axis = grown.integer(0, len(value.shape) - 1)
     n = value.shape[axis]
     gamma = grown.leaf((n,), "real", keep=False)
@@ -199,23 +169,16 @@ def normed(grown: Grown) -> Value | None:
     return grown.add(name, inputs, -size, size, carried, axis=axis, eps=1.0)
 
 
-def top(grown: Grown) -> Value | None:
-    value = grown.pick(_ranked, is_float, lambda v: v.whole)
-    if value is None:
-        return None
+@of(_ranked, is_float, lambda v: v.whole)
+def top(grown: Grown, value: Value) -> Value | None:
     n = value.shape[-1]
     # The list of the k best is never cut, and a tiny binding holds 1,024 elements.
     k = grown.integer(1, min(n, 700))
     return grown.add("topk", (value,), 0, n - 1, 0.0, k=k)
 
 
-# --- sums of products -------------------------------------------------------------
-
-
-def multiplied(grown: Grown) -> Value | None:
-    x = grown.pick(is_float, lambda v: len(v.shape) >= 2 and _filled(v))
-    if x is None:
-        return None
+@of(is_float, lambda v: len(v.shape) >= 2 and _filled(v))
+def multiplied(grown: Grown, x: Value) -> Value | None:
     inner = x.shape[-1]
 
     def fits(v: Value) -> bool:
@@ -234,10 +197,8 @@ def multiplied(grown: Grown) -> Value | None:
     )
 
 
-def attended(grown: Grown) -> Value | None:
-    x = grown.pick(is_float, lambda v: len(v.shape) == 3 and _filled(v))
-    if x is None:
-        return None
+@of(is_float, lambda v: len(v.shape) == 3 and _filled(v))
+def attended(grown: Grown, x: Value) -> Value | None:
     x = grown.clamped(x, -4, 4)
     wide = x.shape[-1]
     heads = 2 if wide % 2 == 0 else 1
@@ -258,20 +219,16 @@ def attended(grown: Grown) -> Value | None:
     )
 
 
-def transformed(grown: Grown) -> Value | None:
-    value = grown.pick(_ranked, is_float)
-    if value is None:
-        return None
+@of(_ranked, is_float)
+def transformed(grown: Grown, value: Value) -> Value | None:
     n = value.shape[-1]
     name = "fft" if n % 2 == 0 and grown.integer(0, 1) else "rfft"
     size = 2 * n * value.size
     return grown.add(name, (value,), -size, size, 2 * n * value.error)
 
 
-def framed(grown: Grown) -> Value | None:
-    value = grown.pick(_ranked, lambda v: len(v.shape) < 5)
-    if value is None:
-        return None
+@of(_ranked, lambda v: len(v.shape) < 5)
+def framed(grown: Grown, value: Value) -> Value | None:
     length = grown.integer(1, value.shape[-1])
     return grown.moved("frame", value, length=length, hop=grown.integer(1, 3))
 

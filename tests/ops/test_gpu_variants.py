@@ -15,8 +15,9 @@ from rlxweb.gpu.port import Want
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import registry
 from rlxweb.recipes.variants import VARIANTS
-from tests.agreement import Engine, _port, judge, oracle
-from tests.ops.ways import plain
+from tests.agreement import Engine, _port
+from tests.ops.test_agreement import told
+from tests.ops.ways import Case, plain
 
 OPS = sorted({variant.op for variant in VARIANTS})
 
@@ -28,20 +29,18 @@ def as_hardware(want: Want) -> Engine:
     return Engine(f"{backend.name} taken for a GPU", backend)
 
 
+def singles(name: str) -> list[Case]:
+    """The op's cases in float32 alone."""
+    return [case for case in plain(name) if case.dtypes == {DType.F32}]
+
+
 @pytest.mark.requires_wgpu
 @pytest.mark.parametrize("name", OPS)
 def test_gpu_kernels_agree(name: str, adapter: Want) -> None:
     """Every sample of every op that has a variant, by the variant for GPUs."""
-    one, op, said = as_hardware(adapter), registry.get(name), []
-    for case in plain(name):
-        if case.dtypes != {DType.F32}:
-            continue
-        got, want = (
-            one.run(case.graph, case.feeds)[0],
-            oracle(case.graph, case.feeds)[0],
-        )
-        why = judge(got, want, case.out, op.tolerance)
-        said += [f"{case.label} on {one.name}: {why}"] if why else []
+    one, said = as_hardware(adapter), []
+    for case in singles(name):
+        said += told(one, case, one.run(case.graph, case.feeds)[0])
     assert said == []
 
 
@@ -52,9 +51,7 @@ def test_the_gates_for_gpus_were_open(adapter: Want) -> None:
     taken = set()
     for name in OPS:
         op = registry.get(name)
-        for case in plain(name):
-            if case.dtypes != {DType.F32}:
-                continue
+        for case in singles(name):
             node = case.graph.node(case.graph.outputs[0])
             inputs = tuple(case.graph.node(i).type for i in node.inputs)
             chosen = one.backend.recipes.choose(op, inputs, node.type, node.attrs)

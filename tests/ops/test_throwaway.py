@@ -6,7 +6,7 @@ tests below are the ones every op of the vocabulary gets; nothing else was edite
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -34,32 +34,19 @@ def softsign(xp: object, attrs: dict[str, float], x: np.ndarray) -> np.ndarray: 
     return x / (1 + attrs["slope"] * abs(x))
 
 
-def expression() -> Op:
+TRAITS = frozenset({"elementwise", "floats_only"})
+
+
+def said_as(lower: Expr | Compose | Kernel) -> Op:
     return registry.register(
         Op(
             name="softsign",
             arity=1,
             infer=lambda types, attrs: types[0],
             reference=softsign,
-            lower=Expr("x / (F(1) + F({slope}) * abs(x))"),
+            lower=lower,
             attrs=(Attr("slope", "float", 1.0),),
-            traits=frozenset({"elementwise", "floats_only"}),
-            tolerance=Tolerance(rtol=1e-6),
-            samples=SAMPLES,
-        )
-    )
-
-
-def composition() -> Op:
-    return registry.register(
-        Op(
-            name="softsign",
-            arity=1,
-            infer=lambda types, attrs: types[0],
-            reference=softsign,
-            lower=Compose(lambda g, attrs, x: x / (abs(x) * attrs["slope"] + 1.0)),
-            attrs=(Attr("slope", "float", 1.0),),
-            traits=frozenset({"floats_only"}),
+            traits=TRAITS if isinstance(lower, Expr) else TRAITS - {"elementwise"},
             tolerance=Tolerance(rtol=1e-6),
             samples=SAMPLES,
         )
@@ -97,27 +84,17 @@ def call_of(
     )
 
 
-def kernel() -> Op:
-    return registry.register(
-        Op(
-            name="softsign",
-            arity=1,
-            infer=lambda types, attrs: types[0],
-            reference=softsign,
-            lower=Kernel(call_of),  # type: ignore[arg-type]
-            attrs=(Attr("slope", "float", 1.0),),
-            traits=frozenset({"floats_only"}),
-            tolerance=Tolerance(rtol=1e-6),
-            samples=SAMPLES,
-        )
-    )
+WAYS = {
+    "expression": Expr("x / (F(1) + F({slope}) * abs(x))"),
+    "composition": Compose(lambda g, attrs, x: x / (abs(x) * attrs["slope"] + 1.0)),
+    "kernel": Kernel(call_of),  # type: ignore[arg-type]
+}
 
 
-@pytest.fixture(params=[expression, composition, kernel])
+@pytest.fixture(params=WAYS)
 def op(request: pytest.FixtureRequest) -> Iterator[Op]:
     """The same function, said in one of three ways."""
-    make: Callable[[], Op] = request.param
-    made = make()
+    made = said_as(WAYS[request.param])
     ways.plain.cache_clear()
     ways.through_views.cache_clear()
     yield made

@@ -68,8 +68,6 @@ def plain(name: str) -> tuple[Case, ...]:
     return tuple(made)
 
 
-# --- through views ----------------------------------------------------------------
-
 Way = Callable[[Graph, str, Array], tuple[Tensor, Array]]
 """(graph, input name, array) → the tensor the op reads, the array to feed."""
 

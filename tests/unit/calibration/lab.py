@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import pytest
-
 from rlxweb.calibration.kernels import Job
 from rlxweb.calibration.measure import calibrate
 from rlxweb.calibration.stopwatch import Stopwatch
@@ -77,14 +75,3 @@ class Lab:
     def calibrate(self, *jobs: Job, **more: Any) -> Calibration:
         """Measure the CPU with these jobs besides its own."""
         return calibrate(CPU, jobs=lambda place: jobs, watch=self.watch, **more)
-
-
-def lab_on(monkeypatch: pytest.MonkeyPatch) -> Lab:
-    """In place of an engine's own jobs: a run takes 10 ns, a call of NumPy's 20."""
-    made, module = Lab(), "rlxweb.calibration.measure"
-    monkeypatch.setattr(f"{module}.empty_run", lambda place: made.job("run", 10))
-    monkeypatch.setattr(f"{module}.call_job", lambda place: made.job("call", 20))
-    monkeypatch.setattr(f"{module}.compile_job", lambda place: made.job("compile", 70))
-    monkeypatch.setattr(f"{module}.kernel_jobs", lambda place: made.named())
-    monkeypatch.setattr(f"{module}.TELLING", 0)
-    return made

@@ -42,9 +42,6 @@ def noted(folder: Path, ratio: float, runs: int = 1) -> Corrections:
     return made
 
 
-# --- what is learned --------------------------------------------------------------
-
-
 def test_a_bucket_never_seen_is_not_corrected(tmp_path: Path) -> None:
     made = Corrections(tmp_path)
     assert (made.factor(BUCKET), made.runs(BUCKET)) == (1.0, 0)
@@ -136,9 +133,6 @@ def test_octaves_of_small_numbers() -> None:
     ]
 
 
-# --- what is kept -----------------------------------------------------------------
-
-
 def test_it_outlives_the_process(tmp_path: Path) -> None:
     """Other interpreters find it, and go on from there."""
     made = noted(tmp_path, 3.0, 5)
@@ -221,9 +215,8 @@ def test_forgetting_goes_back_to_the_file(tmp_path: Path) -> None:
     assert made.factor(BUCKET) == 1.0
 
 
-def row(*cells: object) -> bytes:
-    rows = [[json.dumps(BUCKET), *cells]]
-    return json.dumps({"schema": SCHEMA, "buckets": rows}).encode()
+def document(**fields: object) -> bytes:
+    return json.dumps({"schema": SCHEMA} | fields).encode()
 
 
 BAD = {
@@ -233,22 +226,25 @@ BAD = {
     "deep": b"[" * 100_000,
     "null": b"null",
     "a list": b"[1]",
-    "another schema": json.dumps({"schema": "x/1", "buckets": []}).encode(),
-    "no buckets": json.dumps({"schema": SCHEMA}).encode(),
-    "buckets of numbers": json.dumps({"schema": SCHEMA, "buckets": [1]}).encode(),
-    "a short row": row(0.5),
-    "a long row": row(0.5, 1, 2),
-    "beyond the bound": row(9.0, 5),
-    "below the bound": row(-9.0, 5),
-    "no number": row(math.nan, 5),
-    "words": row("much", 5),
-    "a huge ratio": row(10**400, 5),
-    "no runs": row(0.5, 0),
-    "endless runs": row(0.5, math.inf),
-    "more runs than can be": row(0.5, 10**400),
-    "a bucket that is none": json.dumps(
-        {"schema": SCHEMA, "buckets": [[["a"], 0.5, 1]]}
-    ).encode(),
+    "another schema": document(schema="x/1", buckets=[]),
+    "no buckets": document(),
+    "buckets of numbers": document(buckets=[1]),
+    "a bucket that is none": document(buckets=[[["a"], 0.5, 1]]),
+    **{
+        name: document(buckets=[[json.dumps(BUCKET), *cells]])
+        for name, cells in {
+            "a short row": (0.5,),
+            "a long row": (0.5, 1, 2),
+            "beyond the bound": (9.0, 5),
+            "below the bound": (-9.0, 5),
+            "no number": (math.nan, 5),
+            "words": ("much", 5),
+            "a huge ratio": (10**400, 5),
+            "no runs": (0.5, 0),
+            "endless runs": (0.5, math.inf),
+            "more runs than can be": (0.5, 10**400),
+        }.items()
+    },
 }
 
 
@@ -271,9 +267,6 @@ def test_it_goes_where_the_environment_says(
     made.note(BUCKET, 1e6, 2e6)
     assert made.path == tmp_path / "here" / FILE
     assert made.path.exists()
-
-
-# --- where nothing can be kept ----------------------------------------------------
 
 
 def test_a_folder_that_cannot_be_written_is_warned_about_once(tmp_path: Path) -> None:
@@ -314,9 +307,6 @@ def test_no_folder_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     made.write()
     assert made.path is None
     assert made.runs(BUCKET) == 1
-
-
-# --- threads ----------------------------------------------------------------------
 
 
 def test_threads_lose_no_run(tmp_path: Path) -> None:

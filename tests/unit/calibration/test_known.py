@@ -175,9 +175,6 @@ def test_measuring_works_where_nothing_can_be_kept(
     assert len(measured.calls) == 2
 
 
-# --- points that a caller asks for ------------------------------------------------
-
-
 def test_a_record_without_the_points_asked_for_is_made_anew(
     measured: Counting, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

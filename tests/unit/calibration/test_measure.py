@@ -25,17 +25,12 @@ from rlxweb.errors import (
     OutOfMemory,
     ShaderRejected,
 )
-from tests.unit.calibration.lab import Lab, lab_on
+from tests.unit.calibration.lab import Lab
 
 MS = 1_000_000
 MODULE = "rlxweb.calibration.measure"
 GPU = Place(Device.GPU)
 KERNELS = {kind.name for kind in KINDS.values() if kind.probes}
-
-
-@pytest.fixture
-def lab(monkeypatch: pytest.MonkeyPatch) -> Lab:
-    return lab_on(monkeypatch)
 
 
 def times(record: Calibration) -> dict[str, float]:
@@ -197,9 +192,6 @@ def test_a_lost_device_ends_it(lab: Lab, error: BaseException) -> None:
         lab.calibrate()
 
 
-# --- the second look --------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("second", "kept"), [(50, 50.0), (149, 149.0), (150, 150.0), (900, 150.0)]
 )
@@ -221,31 +213,29 @@ def test_a_second_look_needs_time_for_all_of_it(lab: Lab) -> None:
         assert (got.left_out, len(got.points)) == ((), 3)
 
 
-def test_a_second_look_that_fails_leaves_the_first(lab: Lab) -> None:
-    broken = lab.failing("sort", OutOfMemory("buffer", "no memory"))
-    looks = iter([[lab.job("sort", 30)], [broken]])
-    got = calibrate(CPU, jobs=lambda place: next(looks), watch=lab.watch)
-    assert times(got)["sort"] == 30.0
+@pytest.mark.parametrize(
+    ("error", "ends"),
+    [(OutOfMemory("buffer", "no memory"), False), (DeviceLost("read", "gone"), True)],
+    ids=lambda e: type(e).__name__,
+)
+def test_a_second_look_that_fails_leaves_the_first(
+    lab: Lab, error: Exception, ends: bool
+) -> None:
+    """Unless the device is lost: that ends it."""
+    looks = iter([[lab.job("sort", 30)], [lab.failing("sort", error)]])
+    measure = partial(calibrate, CPU, jobs=lambda place: next(looks), watch=lab.watch)
+    if ends:
+        with pytest.raises(DeviceLost, match="gone"):
+            measure()
+    else:
+        assert times(measure())["sort"] == 30.0
     assert lab.closed == ["run", "call", "sort", "sort"]
-
-
-def test_a_device_lost_at_the_second_look_ends_it(lab: Lab) -> None:
-    broken = lab.failing("sort", DeviceLost("read", "gone"))
-    looks = iter([[lab.job("sort", 30)], [broken]])
-    with pytest.raises(DeviceLost, match="gone"):
-        calibrate(CPU, jobs=lambda place: next(looks), watch=lab.watch)
-    assert lab.closed == ["run", "call", "sort", "sort"]
-
-
-# --- devices that are not there ---------------------------------------------------
 
 
 def test_a_device_that_is_not_there_is_an_error() -> None:
     with pytest.raises(AdapterMissing, match="tpu"):
         calibrate(Place(Device.TPU))
 
-
-# --- real engines -----------------------------------------------------------------
 
 MEASURED = {"run", *KERNELS}
 

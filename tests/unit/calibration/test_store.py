@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
+import math
 import os
 import re
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,15 +24,14 @@ from rlxweb.calibration.cache_folder import (
 )
 from rlxweb.calibration.store import CalibrationStore, file_name
 from rlxweb.cost.record import Calibration, Point
-from rlxweb.errors import CalibrationWarning
+from rlxweb.cost.record_json import from_json
+from rlxweb.errors import CalibrationWarning, InputError
 from tests.threads import at_once, begin
 
 POINTS = (Point("call", {}, 1_500.0, 0.1, 7), Point("copy", {"bytes": 64}, 9.0))
 OURS = Calibration("gpu", "A card", "vulkan", "550.1", "0.1.0", "x86", POINTS, "now")
 PARTS = ("engine", "backend", "driver", "rlxweb", "machine")
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=80)
-
-# --- files, whole or not at all ---------------------------------------------------
 
 
 def leftovers(folder: Path) -> list[str]:
@@ -125,9 +125,6 @@ def test_no_file_no_folder_and_too_large_a_file_read_as_nothing(tmp_path: Path) 
     assert read_json(path) is None
 
 
-# --- the folder -------------------------------------------------------------------
-
-
 def test_the_folder_is_the_environments_or_the_platforms(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -145,7 +142,7 @@ def test_the_folder_is_the_environments_or_the_platforms(
     assert "rlxweb" in folder.parts
     monkeypatch.setitem(sys.modules, "platformdirs", None)
     assert cache_folder() is None
-    assert store.save(dataclasses.replace(OURS, driver="2")) is None
+    assert store.save(replace(OURS, driver="2")) is None
     assert store.load(OURS.identity) == OURS
     assert len(store.stored()) == 2
     assert CalibrationStore().load(OURS.identity) is None
@@ -159,7 +156,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path, below: str) -> None:
     store = CalibrationStore(folder)
     with pytest.warns(CalibrationWarning) as found:
         assert store.save(OURS) is None
-    assert store.save(dataclasses.replace(OURS, driver="2")) is None
+    assert store.save(replace(OURS, driver="2")) is None
     (said,) = [str(w.message) for w in found]
     assert said.startswith(f"measurements cannot be kept in {folder} (")
     assert "as long as this process" in said
@@ -168,9 +165,6 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path, below: str) -> None:
     assert len(store.stored()) == 2
     assert CalibrationStore(folder).load(OURS.identity) is None
     assert CalibrationStore(folder).stored() == []
-
-
-# --- records by identity ----------------------------------------------------------
 
 
 def test_a_record_is_found_by_the_next_process(tmp_path: Path) -> None:
@@ -183,7 +177,7 @@ def test_a_record_is_found_by_the_next_process(tmp_path: Path) -> None:
 @pytest.mark.parametrize("part", PARTS)
 def test_another_identity_is_not_ours(tmp_path: Path, part: str) -> None:
     """Neither in memory, nor on disk, nor when a file lies under our name."""
-    other = dataclasses.replace(OURS, **{part: "another"})
+    other = replace(OURS, **{part: "another"})
     store = CalibrationStore(tmp_path)
     store.save(other)
     assert store.load(OURS.identity) is None
@@ -195,38 +189,56 @@ def test_another_identity_is_not_ours(tmp_path: Path, part: str) -> None:
     assert CalibrationStore(tmp_path).load(OURS.identity) == OURS
 
 
-def point(**changes: Any) -> dict[str, Any]:
-    return {"what": "x", "size": {"n": 1}, "ns": 5.0, "spread": 0, "samples": 1} | (
-        changes
-    )
-
-
+POINT = {"what": "x", "size": {"n": 1}, "ns": 5.0, "spread": 0, "samples": 1}
+WRONG_POINTS: dict[str, dict[str, Any]] = {
+    "size a list": {"size": [1]},
+    "size endless": {"size": {"n": math.inf}},
+    "no time": {"ns": 0},
+    "less than no time": {"ns": -1},
+    "time in words": {"ns": "nan"},
+    "endless": {"ns": math.inf},
+    "huge": {"ns": 10**400},
+    "spread below 0": {"spread": -0.1},
+    "nothing moved": {"what": "copy"},
+    "0 bytes": {"what": "upload", "size": {"bytes": 0}},
+    "no rows": {"what": "fft"},
+    "no samples": {"samples": 0},
+    "samples endless": {"samples": math.inf},
+}
+CHANGED: dict[str, dict[str, Any]] = {
+    "schema": {"schema": "rlxweb.calibration/2"},
+    "schema before the first": {"schema": "rlxweb.calibration/0"},
+    "engine a number": {"engine": 7},
+    "engine null": {"engine": None},
+    "points null": {"points": None},
+    "points a number": {"points": 5},
+    "points of text": {"points": ["submit"]},
+    "a point of one word": {"points": [{"what": "submit"}]},
+    "left_out a number": {"left_out": 3},
+    "took nan": {"took_s": math.nan},
+    "took long": {"took_s": "long"},
+    **{name: {"points": [POINT | one]} for name, one in WRONG_POINTS.items()},
+}
 FOREIGN: dict[str, Any] = {
     "nothing": None,
     "a list": [],
     "text": "calibration",
     "a number": 5,
     "empty": {},
-    "schema": OURS.as_json() | {"schema": "rlxweb.calibration/2"},
-    "no schema": {k: v for k, v in OURS.as_json().items() if k != "schema"},
-    "no machine": {k: v for k, v in OURS.as_json().items() if k != "machine"},
-    "engine a number": OURS.as_json() | {"engine": 7},
-    "points null": OURS.as_json() | {"points": None},
-    "points of text": OURS.as_json() | {"points": ["submit"]},
-    "left_out a number": OURS.as_json() | {"left_out": 3},
-    "size a list": OURS.as_json() | {"points": [point(size=[1])]},
-    "size endless": OURS.as_json() | {"points": [point(size={"n": float("inf")})]},
-    "no time": OURS.as_json() | {"points": [point(ns=0)]},
-    "endless": OURS.as_json() | {"points": [point(ns=float("inf"))]},
-    "huge": OURS.as_json() | {"points": [point(ns=10**400)]},
-    "spread below 0": OURS.as_json() | {"points": [point(spread=-0.1)]},
-    "nothing moved": OURS.as_json() | {"points": [point(what="copy")]},
-    "0 bytes": OURS.as_json() | {"points": [point(what="upload", size={"bytes": 0})]},
-    "no rows": OURS.as_json() | {"points": [point(what="fft")]},
-    "took nan": OURS.as_json() | {"took_s": float("nan")},
-    "no samples": OURS.as_json() | {"points": [point(samples=0)]},
-    "samples endless": OURS.as_json() | {"points": [point(samples=float("inf"))]},
+    **{
+        f"no {key}": {k: v for k, v in OURS.as_json().items() if k != key}
+        for key in ("schema", "machine")
+    },
+    **{name: OURS.as_json() | change for name, change in CHANGED.items()},
 }
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_foreign_documents_are_no_records(name: str) -> None:
+    with pytest.raises(InputError, match="not one of ours"):
+        from_json(FOREIGN[name])
+
+
 BAD = NO_JSON | {name: json.dumps(one).encode() for name, one in FOREIGN.items()}
 
 
@@ -245,14 +257,14 @@ def test_a_corrupt_or_foreign_file_is_as_good_as_none(
 
 def test_everything_stored_is_listed(tmp_path: Path) -> None:
     """Of any version, memory before files, other files left alone."""
-    old = dataclasses.replace(OURS, rlxweb="0.0.1")
+    old = replace(OURS, rlxweb="0.0.1")
     CalibrationStore(tmp_path).save(old)
     CalibrationStore(tmp_path).save(OURS)
     (tmp_path / "corrections.json").write_text("{}")
     (tmp_path / "calibration-broken.json").write_text("{")
     store = CalibrationStore(tmp_path)
     assert {r.rlxweb for r in store.stored()} == {"0.0.1", "0.1.0"}
-    newer = dataclasses.replace(OURS, made="later")
+    newer = replace(OURS, made="later")
     store.save(newer)
     CalibrationStore(tmp_path).save(OURS)
     assert newer in store.stored()
@@ -273,7 +285,7 @@ def test_forgetting_drops_memory_and_looks_again(tmp_path: Path) -> None:
 
 def test_threads_may_save_and_load_at_once(tmp_path: Path) -> None:
     store = CalibrationStore(tmp_path)
-    records = [dataclasses.replace(OURS, driver=str(n)) for n in range(8)]
+    records = [replace(OURS, driver=str(n)) for n in range(8)]
     wrong: list[object] = []
 
     def work(record: Calibration) -> None:

@@ -13,14 +13,9 @@ from rlxweb.cost.record import Calibration
 from rlxweb.device import Device
 from rlxweb.devices.place import Place
 from rlxweb.errors import DeviceLost
-from tests.unit.calibration.lab import Clock, Lab, lab_on
+from tests.unit.calibration.lab import Clock, Lab
 
 GPU = Place(Device.GPU)
-
-
-@pytest.fixture
-def lab(monkeypatch: pytest.MonkeyPatch) -> Lab:
-    return lab_on(monkeypatch)
 
 
 class FakeTrips:

@@ -108,9 +108,6 @@ def labels(pick: Pick[Errand]) -> list[str]:
     return [c.engine for c in pick.decision.candidates]
 
 
-# --- 1: the caller named a place --------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("asked", "place", "why"),
     [
@@ -158,9 +155,6 @@ def test_a_named_place_that_nobody_measured_is_open(three: list[Any]) -> None:
     assert pick.decision.why == "it was asked for"
     assert pick.decision.candidates == (pick.candidate,)
     assert pick.candidate.blocker == ""
-
-
-# --- 2: RLX_DEVICE does -----------------------------------------------------------
 
 
 def test_rlx_device_is_followed(
@@ -219,9 +213,6 @@ def test_a_mistake_of_the_job_is_no_refusal(
         choose(broken)
 
 
-# --- 3: it was settled lately -----------------------------------------------------
-
-
 def test_a_job_that_comes_again_is_not_asked_again(three: list[Any]) -> None:
     """Under the same policy and adapters, until something was measured.
 
@@ -246,9 +237,6 @@ def test_a_job_that_comes_again_is_not_asked_again(three: list[Any]) -> None:
     SLOW.give_to(CPU)  # what was measured since counts
     assert choose(Errand(costs, "a")) is not first
     assert choose(Errand(costs)) is not choose(Errand(costs))
-
-
-# --- 4: too small -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -289,9 +277,6 @@ def test_what_the_cpu_cannot_run_is_worth_opening_devices_for(three: list[Any]) 
     pick = choose(Errand({"vulkan": 0.001}))
     assert (pick.device, pick.cpu_ns) == (Device.VULKAN, 0.0)
     assert worth.spent_ns == 0.0
-
-
-# --- 5: every way there is --------------------------------------------------------
 
 
 def test_the_fastest_prediction_wins(three: list[Any]) -> None:
@@ -368,9 +353,6 @@ def test_engines_are_measured_for_what_the_job_asks(
     points = [("cpu", ("errand on cpu",)), ("vulkan", ("errand on vulkan",))]
     assert seen == [(points, 40.0 * MS, mine)]
     assert mine.spent_ns == 80.0 * MS
-
-
-# --- awaited, and learned from ----------------------------------------------------
 
 
 def test_it_can_be_awaited(three: list[Any]) -> None:

@@ -43,9 +43,6 @@ def exponential(n: int = 4, dtype: str = "f32") -> Graph:
     return graph
 
 
-# --- places -----------------------------------------------------------------------
-
-
 def test_places_are_written_and_read() -> None:
     assert parse_place("vulkan:SwiftShader") == Place(Device.VULKAN, "SwiftShader")
     assert parse_place(" GL ").label == "opengl"
@@ -67,9 +64,6 @@ def test_an_engine_is_listed_once() -> None:
     assert available_places([Device.CPU]) == (CPU,)
 
 
-# --- RLX's own rule ---------------------------------------------------------------
-
-
 def test_seed_pick() -> None:
     """Two models are compared; one wins unseen; none leaves the priority."""
     graph = exponential()
@@ -89,9 +83,6 @@ def test_a_small_product_runs_where_it_may() -> None:
         assert device in devices_for(graph)
         assert supports_graph(device, graph)
     assert fastest_device_for(graph) is Device.CPU
-
-
-# --- calibrated picks -------------------------------------------------------------
 
 
 def way(graph: Graph, place: Place) -> Candidate:
@@ -155,12 +146,6 @@ def test_software_that_was_not_measured_is_not_guessed_at() -> None:
     assert (job.bucket(candidate) or ("",))[0] == candidate.engine
 
 
-def test_the_seed_gate_is_rlx_s() -> None:
-    gate = gate_of(CPU, "seed")
-    assert gate is not None
-    assert (gate.dispatch_ns, gate.source) == (50.0, "seed")
-
-
 def test_the_environment_chooses_for_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLX_DEVICE", "cpu")
     made = Session("auto").compile(exponential())
@@ -201,9 +186,6 @@ def test_the_plan_that_is_priced_is_the_one_that_runs(
     made.close()
 
 
-# --- reports ----------------------------------------------------------------------
-
-
 def test_the_report_tells_blockers_in_order() -> None:
     """Not there, not lowered, denied, not allowed, and who is recommended."""
     graph = exponential()
@@ -230,9 +212,6 @@ def test_an_op_that_cannot_be_lowered_is_named() -> None:
     assert not rows["vulkan"].supports_graph
     assert not supports_graph("vulkan", graph)
     assert Device.VULKAN not in devices_for(graph)
-
-
-# --- functions over devices -------------------------------------------------------
 
 
 def test_benchmark_devices_counts_no_first_run() -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import add
+
 from rlxweb.backends.cpu import CpuBackend
 from rlxweb.compile.schedule import MAX_NODES, regions
 from rlxweb.compile.target import Target
 from rlxweb.ir.graph import Graph
+from tests.unit.compile.made import made
 
 
 def target(operands: int = 8) -> Target:
@@ -20,36 +24,25 @@ def nodes_of(graph: Graph, operands: int = 8, fuse: bool = True) -> list[list[in
 
 def test_a_chain_becomes_one_region() -> None:
     """Elementwise nodes in a row cost one pass over memory."""
-    graph = Graph()
-    x = graph.input("x", (4,))
-    graph.set_outputs([graph.exp(graph.neg(graph.abs(x)))])
+    graph = made(lambda g, x: g.exp(g.neg(g.abs(x))), (4,))
     assert nodes_of(graph) == [[1, 2, 3]]
     assert nodes_of(graph, fuse=False) == [[1], [2], [3]]
 
 
 def test_a_value_used_twice_is_computed_once() -> None:
     """Its producer stays a region of its own when another needs it."""
-    graph = Graph()
-    x = graph.input("x", (4,))
-    shared = graph.exp(x)
-    graph.set_outputs([graph.neg(shared), graph.abs(shared)])
+    graph = made(lambda g, x: [g.neg(y := g.exp(x)), g.abs(y)], (4,))
     assert nodes_of(graph) == [[1], [2], [3]]
 
 
 def test_an_output_is_never_swallowed() -> None:
-    """A value the caller wants is stored."""
-    graph = Graph()
-    x = graph.input("x", (4,))
-    y = graph.exp(x)
-    graph.set_outputs([y, graph.neg(y)])
+    graph = made(lambda g, x: [y := g.exp(x), g.neg(y)], (4,))
     assert nodes_of(graph) == [[1], [2]]
 
 
 def test_both_operands_may_be_the_same_producer() -> None:
     """`y * y` takes y into its region once."""
-    graph = Graph()
-    y = graph.exp(graph.input("x", (4,)))
-    graph.set_outputs([y * y])
+    graph = made(lambda g, x: (y := g.exp(x)) * y, (4,))
     (region,) = regions(graph, target(), True).values()
     assert region.nodes == [1, 2]
     assert region.reads == [0]
@@ -57,19 +50,13 @@ def test_both_operands_may_be_the_same_producer() -> None:
 
 def test_another_shape_does_not_join() -> None:
     """Computing a small operand once per row would repeat work."""
-    graph = Graph()
-    row = graph.exp(graph.input("row", (1, 4)))
-    graph.set_outputs([row + graph.input("x", (3, 4))])
-    assert nodes_of(graph) == [[1], [3]]
+    graph = made(lambda g, row, x: g.exp(row) + x, (1, 4), (3, 4))
+    assert nodes_of(graph) == [[2], [3]]
 
 
 def test_reads_never_pass_the_bindings() -> None:
     """Inputs and the output together stay within what the device binds."""
-    graph = Graph()
-    total = graph.input("x0", (4,))
-    for k in range(1, 12):
-        total = total + graph.input(f"x{k}", (4,))
-    graph.set_outputs([total])
+    graph = made(lambda g, *xs: reduce(add, xs), *[(4,)] * 12)
     for operands in (3, 4, 8, 16):
         found = regions(graph, target(operands), True).values()
         assert all(len(r.reads) + 1 <= operands for r in found)

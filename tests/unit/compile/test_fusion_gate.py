@@ -26,22 +26,14 @@ from rlxweb.cost.fusion_gate import (
 )
 from rlxweb.cost.model import WgpuCostModel
 from rlxweb.decision.decision import Decision
+from rlxweb.device import Device
 from rlxweb.errors import Unsupported, UsageError
 from rlxweb.gpu.port import Want
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.tensor import Tensor
+from tests.unit.rlx.restated_costs import GATES, score_ns
 
 NAMES = ("welch_power", "power_peaks", "welch_row_peaks")
-# dispatch, bandwidth, least gain of RLX's gates
-SEED = {
-    "metal": (500.0, 200.0, 1e3),
-    "mlx": (500.0, 200.0, 1e3),
-    "cuda": (2e3, 800.0, 5e3),
-    "rocm": (2e3, 800.0, 5e3),
-    "wgpu": (3e3, 100.0, 1e4),
-    "tpu": (3e3, 100.0, 1e4),
-    "cpu": (50.0, 50.0, 0.0),
-}
 
 
 def target(gate: IoFusionGate | None = None, without: tuple[str, ...] = ()) -> Target:
@@ -100,25 +92,34 @@ def gates_word(plan: Plan) -> list[Decision]:
 TOGETHER, TWO = ["welch_row_peaks"], ["welch_power", "power_peaks"]
 
 
-# --- the gates --------------------------------------------------------------------
+def settled(
+    graph: Graph,
+    how: Target | IoFusionGate | None = None,
+    without: tuple[str, ...] = (),
+) -> tuple[list[str], Decision]:
+    """The kernels of a graph with one site, and the word on it."""
+    on = how if isinstance(how, Target) else target(how, without)
+    plan = compile_graph(graph, on)
+    (decision,) = gates_word(plan)
+    return kernels(plan), decision
 
 
 @given(
-    name=st.sampled_from(sorted(SEED)),
+    device=st.sampled_from(Device),
     rows=st.integers(1, 4000),
     n=st.sampled_from([4, 16, 100, 256]),
     spelling=st.sampled_from([fused, apart]),
 )
 def test_rlxs_gates_by_their_formula(
-    name: str, rows: int, n: int, spelling: Spelling
+    device: Device, rows: int, n: int, spelling: Spelling
 ) -> None:
     """One launch is saved, and the spectrum's way out and in again."""
-    dispatch, bandwidth, least = SEED[name]
+    least = GATES[device.label][6]
     traffic = 2 * 4 * rows * (n // 2 + 1)
-    score = dispatch + traffic / bandwidth
-    plan = compile_graph(graph_of(spelling, rows, n), target(seed(name)))
-    assert kernels(plan) == (TOGETHER if score >= least else TWO)
-    (decision,) = gates_word(plan)
+    score = score_ns(device.label, 1, 0, 0, traffic)
+    gate = io_fusion_gate_for_target(FusionTarget.of(device))
+    found, decision = settled(graph_of(spelling, rows, n), gate)
+    assert found == (TOGETHER if score >= least else TWO)
     assert decision.what.endswith("fused" if score >= least else "apart")
     assert decision.numbers == {
         "score_ns": round(score, 2),
@@ -136,13 +137,12 @@ def test_rlxs_gates_by_their_formula(
 def test_a_measured_gate_takes_any_gain(spelling: Spelling, rows: int) -> None:
     """Where RLX's keeps small ones apart."""
     graph = graph_of(spelling, rows)
-    plan = compile_graph(graph, target(measured()))
-    assert kernels(plan) == TOGETHER
-    (decision,) = gates_word(plan)
-    assert decision.numbers["score_ns"] == 2000 + 8 * rows * 9 / 50
-    assert decision.why == (
-        f"the calibrated gate scores it {2000 + 8 * rows * 9 / 50:,.0f} ns, "
-        "at least 0 ns"
+    found, decision = settled(graph, measured())
+    assert found == TOGETHER
+    score = 2000 + 8 * rows * 9 / 50
+    assert decision.numbers["score_ns"] == score
+    assert (
+        decision.why == f"the calibrated gate scores it {score:,.0f} ns, at least 0 ns"
     )
     if rows == 1:
         assert kernels(compile_graph(graph, target(seed("wgpu")))) == TWO
@@ -155,9 +155,8 @@ def test_a_fused_kernel_that_costs_more_is_left(spelling: Spelling) -> None:
         target(measured(bandwidth=1e9)),
         launches=lambda op, *rest: 3 if op.name == "welch_row_peaks" else 1,
     )
-    plan = compile_graph(graph_of(spelling), costly)
-    assert kernels(plan) == TWO
-    (decision,) = gates_word(plan)
+    found, decision = settled(graph_of(spelling), costly)
+    assert found == TWO
     assert decision.what == "welch_row_peaks apart"
     assert decision.numbers["launches_saved"] == -1
     assert decision.numbers["score_ns"] == pytest.approx(-2000)
@@ -166,9 +165,8 @@ def test_a_fused_kernel_that_costs_more_is_left(spelling: Spelling) -> None:
 
 @SPELLINGS
 def test_without_a_gate_a_kernel_is_used(spelling: Spelling) -> None:
-    plan = compile_graph(graph_of(spelling), target())
-    assert kernels(plan) == TOGETHER
-    (decision,) = gates_word(plan)
+    found, decision = settled(graph_of(spelling))
+    assert found == TOGETHER
     assert decision.why == "the target has no gate to ask"
     assert decision.numbers["launches_saved"] == 1
 
@@ -179,11 +177,8 @@ def test_what_has_no_kernel_is_never_fused(
     spelling: Spelling, gate: IoFusionGate | None
 ) -> None:
     """Whatever the gate would say."""
-    plan = compile_graph(
-        graph_of(spelling, 4000), target(gate, without=("welch_row_peaks",))
-    )
-    assert kernels(plan) == TWO
-    (decision,) = gates_word(plan)
+    found, decision = settled(graph_of(spelling, 4000), gate, ("welch_row_peaks",))
+    assert found == TWO
     assert decision.what == "welch_row_peaks apart"
     assert decision.why == "made up has no kernel for it at this size"
 
@@ -225,9 +220,8 @@ def test_a_gain_that_is_just_enough_will_do(
 ) -> None:
     """And the decision says what was done."""
     gate = replace(measured(1000.0, 1.0), min_gain_ns=1000.0 + 8 * 4 * 9 + more)
-    plan = compile_graph(graph_of(spelling), target(gate))
-    assert kernels(plan) == kept
-    (decision,) = gates_word(plan)
+    found, decision = settled(graph_of(spelling), gate)
+    assert found == kept
     assert decision.what.split()[1] == ("fused" if kept is TOGETHER else "apart")
 
 
@@ -252,9 +246,6 @@ def test_a_kernel_for_one_size_is_none_for_another(
     assert words[16].what == "welch_row_peaks fused"
     assert words[64].what == "welch_row_peaks apart"
     assert words[64].why == "made up has no kernel for it at this size"
-
-
-# --- which sites there are --------------------------------------------------------
 
 
 def test_each_site_is_settled_on_its_own() -> None:
@@ -310,9 +301,8 @@ def test_unoptimised_graphs_are_run_as_they_are_written(spelling: Spelling) -> N
 def test_a_spelling_that_is_refused_is_not_taken(spelling: Spelling) -> None:
     """A device that cannot search a spectrum can still run the fused kernel."""
     never = replace(measured(), min_gain_ns=float("inf"))
-    plan = compile_graph(graph_of(spelling), target(never, without=("power_peaks",)))
-    assert kernels(plan) == TOGETHER
-    (decision,) = gates_word(plan)
+    found, decision = settled(graph_of(spelling), never, ("power_peaks",))
+    assert found == TOGETHER
     assert decision.what == "welch_row_peaks"
     assert decision.why.startswith("the other spelling is refused: %")
     assert "power_peaks" in decision.why
@@ -323,9 +313,6 @@ def test_where_neither_runs_the_graph_is_refused(spelling: Spelling) -> None:
     nothing = target(measured(), without=("power_peaks", "welch_row_peaks"))
     with pytest.raises(Unsupported, match=r"power_peaks.* on made up"):
         compile_graph(graph_of(spelling), nothing)
-
-
-# --- on engines -------------------------------------------------------------------
 
 
 @pytest.mark.requires_wgpu

@@ -21,13 +21,11 @@ from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose, HostOnly
 from rlxweb.ir.op import Attr, Op, registry
 from rlxweb.ir.verify import verify
+from tests.unit.compile.made import made
 
 
 def ops(graph: Graph) -> list[str]:
     return [node.op for node in graph.nodes()]
-
-
-# --- dead nodes -------------------------------------------------------------------
 
 
 def test_dead_nodes_go_and_leaves_stay() -> None:
@@ -44,9 +42,7 @@ def test_dead_nodes_go_and_leaves_stay() -> None:
 
 
 def test_a_live_graph_is_returned_as_it_is() -> None:
-    """Nothing dead, nothing rebuilt."""
-    graph = Graph()
-    graph.set_outputs([graph.relu(graph.input("x", (4,)))])
+    graph = made(lambda g, x: g.relu(x), (4,))
     assert drop_dead(graph) is graph
 
 
@@ -61,36 +57,25 @@ def test_a_long_chain_needs_no_recursion() -> None:
     assert len(drop_dead(graph)) == 3001
 
 
-# --- common subexpressions --------------------------------------------------------
-
-
 def test_equal_nodes_become_one() -> None:
     """Same op, operands and attributes; repeatedly, from the inside out."""
-    graph = Graph()
-    x = graph.input("x", (4, 3))
-    left = graph.exp(graph.sum(x, 0))
-    right = graph.exp(graph.sum(x, 0))
-    graph.set_outputs([left, right])
+    graph = made(lambda g, x: [g.exp(g.sum(x, 0)), g.exp(g.sum(x, 0))], (4, 3))
     after = share_common(graph)
     assert ops(after) == ["input", "sum", "exp"]
     assert after.outputs == (2, 2)
 
 
 def test_other_attributes_operands_or_inputs_stay_apart() -> None:
-    """Nothing is shared that only looks alike."""
-    graph = Graph()
-    x, y = graph.input("x", (3, 3)), graph.input("y", (3, 3))
-    outs = [graph.sum(x, 0), graph.sum(x, 1), graph.sum(y, 0), x - y, y - x]
-    graph.set_outputs(outs)
+    graph = made(
+        lambda g, x, y: [g.sum(x, 0), g.sum(x, 1), g.sum(y, 0), x - y, y - x],
+        *[(3, 3)] * 2,
+    )
     assert len(share_common(graph)) == len(graph)
 
 
 def test_constants_are_shared_by_content_and_type() -> None:
     """1.0 twice is one constant; 1.0 and integer 1 are two."""
-    graph = Graph()
-    a, b = graph.constant(1.0), graph.constant(1.0)
-    c = graph.constant(1)
-    graph.set_outputs([a, b, c])
+    graph = made(lambda g: [g.constant(one) for one in (1.0, 1.0, 1)])
     assert len(share_common(graph)) == 2
 
 
@@ -112,50 +97,38 @@ def picky() -> str:
 
 def test_attributes_that_cannot_be_compared_are_left_alone(picky: str) -> None:
     """A custom op with a list as attribute is simply not shared."""
-    graph = Graph()
-    x = graph.input("x", (3,))
-    graph.set_outputs([graph.apply(picky, x, table=[1]) for _ in range(2)])
+    graph = made(lambda g, x: [g.apply(picky, x, table=[1]) for _ in "ab"], (3,))
     assert ops(share_common(graph)) == ["input", picky, picky]
-
-
-# --- folding ----------------------------------------------------------------------
 
 
 def test_arithmetic_on_constants_is_done_once() -> None:
     """A chain over constants becomes the constant it computes."""
-    graph = Graph()
-    x = graph.input("x", (2,))
-    scale = graph.sqrt(graph.constant([4.0, 9.0])) * 2.0
-    graph.set_outputs([x * scale])
+    graph = made(lambda g, x: x * (g.sqrt(g.constant([4.0, 9.0])) * 2.0), (2,))
     after = drop_dead(fold_constants(graph))
     assert sorted(ops(after)) == ["constant", "input", "mul"]
-    (out,) = evaluate(after, {"x": np.ones(2, np.float32)})
+    (out,) = evaluate(after, {"x0": np.ones(2, np.float32)})
     np.testing.assert_array_equal(out, [4, 6])
 
 
 def test_large_results_are_not_folded() -> None:
     """A broadcast constant must not become megabytes inside the plan."""
-    graph = Graph()
-    wide = graph.expand(graph.constant(1.0), (FOLD_ELEMENTS + 1,))
-    graph.set_outputs([graph.neg(wide)])
+    wide = (FOLD_ELEMENTS + 1,)
+    graph = made(lambda g: g.neg(g.expand(g.constant(1.0), wide)))
     assert "expand" in ops(fold_constants(graph))
 
 
 def test_folding_keeps_dtypes() -> None:
     """An i32 comparison folds to bool, an f32 sum to f32."""
-    graph = Graph()
-    outs = [
-        graph.lt(graph.constant([1, 5]), graph.constant([2, 2])),
-        graph.sum(graph.constant([1.5, 2.0])),
-    ]
-    graph.set_outputs(outs)
+    graph = made(
+        lambda g: [
+            g.lt(g.constant([1, 5]), g.constant([2, 2])),
+            g.sum(g.constant([1.5, 2.0])),
+        ]
+    )
     after = fold_constants(graph)
     kinds = [str(after.node(i).type) for i in after.outputs]
     assert kinds == ["[2] bool", "[] f32"]
     verify(after)
-
-
-# --- decomposition ----------------------------------------------------------------
 
 
 def target(native: object, refusal: object = None) -> Target:
@@ -193,31 +166,27 @@ def only_exp(op: Op, *rest: object) -> bool:
 
 def test_compositions_are_taken_apart_to_the_bottom(nested: list[str]) -> None:
     """Until every node is one the target runs itself."""
-    graph = Graph()
-    graph.set_outputs([graph.apply("outer_for_test", graph.input("x", (3,)))])
+    graph = made(lambda g, x: g.apply("outer_for_test", x), (3,))
     after = decompose(graph, target(only_exp))
     assert ops(after) == ["input", "exp"]
 
 
 def test_what_the_target_runs_is_left_whole(nested: list[str]) -> None:
     """A composition is for those who need it."""
-    graph = Graph()
-    graph.set_outputs([graph.apply("outer_for_test", graph.input("x", (3,)))])
+    graph = made(lambda g, x: g.apply("outer_for_test", x), (3,))
     assert decompose(graph, target(lambda *a: True)) is graph
 
 
 def test_an_endless_composition_is_stopped(nested: list[str]) -> None:
     """With the number of rounds and where to look."""
-    graph = Graph("loop")
-    graph.set_outputs([graph.apply("endless_for_test", graph.input("x", (3,)))])
+    graph = made(lambda g, x: g.apply("endless_for_test", x), (3,))
     with pytest.raises(Unsupported, match=rf"{MAX_ROUNDS} rounds; check the comp"):
         decompose(graph, target(only_exp))
 
 
 def test_an_op_the_device_cannot_run_is_named(nested: list[str]) -> None:
     """The node, the device, and that the CPU can."""
-    graph = Graph()
-    graph.set_outputs([graph.apply("lonely_for_test", graph.input("x", (3,)))])
+    graph = made(lambda g, x: g.apply("lonely_for_test", x), (3,))
     with pytest.raises(Unsupported, match=r"lonely_for_test.*test device.*'cpu'"):
         decompose(graph, target(only_exp))
 
@@ -228,8 +197,7 @@ def test_a_limit_that_keeps_an_op_away_is_told(nested: list[str]) -> None:
     def refusal(*rest: object) -> LimitExceeded:
         return LimitExceeded("kernel 'k'", "needs 9", "this device has 3")
 
-    graph = Graph()
-    graph.set_outputs([graph.apply("lonely_for_test", graph.input("x", (3,)))])
+    graph = made(lambda g, x: g.apply("lonely_for_test", x), (3,))
     with pytest.raises(LimitExceeded, match="needs 9; this device has 3") as caught:
         decompose(graph, target(only_exp, refusal))
     assert "lonely_for_test" in caught.value.doing

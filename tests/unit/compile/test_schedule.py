@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -13,13 +16,15 @@ from rlxweb.decision.decision import Decision
 from rlxweb.errors import DTypeError, VerifyError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
+from tests.unit.compile.made import made
 
 DEVICE = Target("test", frozenset({DType.F32, DType.BOOL, DType.I32}), lambda *a: True)
 
 
-def plan_of(graph: Graph, *outputs: object, optimise: bool = True) -> Plan:
-    graph.set_outputs(outputs)  # type: ignore[arg-type]
-    return compile_graph(graph, DEVICE, optimise=optimise)
+def plan_of(
+    build: Callable[..., Any], *shapes: tuple[int, ...], optimise: bool = True
+) -> Plan:
+    return compile_graph(made(build, *shapes), DEVICE, optimise=optimise)
 
 
 def kinds(plan: Plan) -> list[str]:
@@ -28,9 +33,9 @@ def kinds(plan: Plan) -> list[str]:
 
 def test_views_before_elementwise_cost_nothing() -> None:
     """Transpose and narrow are read through; one region remains."""
-    graph = Graph()
-    x = graph.input("x", (6, 4))
-    plan = plan_of(graph, graph.exp(graph.narrow(graph.transpose(x, (1, 0)), 1, 2, 3)))
+    plan = plan_of(
+        lambda g, x: g.exp(g.narrow(g.transpose(x, (1, 0)), 1, 2, 3)), (6, 4)
+    )
     assert kinds(plan) == ["region"]
     (operand,) = plan.steps[0].inputs
     assert operand.layout.strides == (1, 4)
@@ -39,9 +44,9 @@ def test_views_before_elementwise_cost_nothing() -> None:
 
 def test_a_kernel_gets_dense_operands() -> None:
     """A transposed operand of a kernel is copied, once for all its readers."""
-    graph = Graph()
-    turned = graph.transpose(graph.input("x", (6, 4)), (1, 0))
-    plan = plan_of(graph, graph.cumsum(turned, 1), graph.cumsum(turned, 0))
+    plan = plan_of(
+        lambda g, x: [g.cumsum(y := g.transpose(x, (1, 0)), 1), g.cumsum(y, 0)], (6, 4)
+    )
     assert kinds(plan) == ["copy", "kernel", "kernel"]
     copied = plan.steps[0].output
     assert all(s.inputs[0].value == copied for s in plan.steps[1:])
@@ -49,67 +54,58 @@ def test_a_kernel_gets_dense_operands() -> None:
 
 def test_an_aligned_row_is_bound_where_it_lies() -> None:
     """A dense part that starts on an alignment needs no copy; others do."""
-    graph = Graph()
-    x = graph.input("x", (4, 128))
-    aligned = graph.cumsum(graph.narrow(x, 0, 2, 1))
-    assert kinds(plan_of(graph, aligned)) == ["kernel"]
-    graph = Graph()
-    x = graph.input("x", (4, 100))
-    odd = graph.cumsum(graph.narrow(x, 0, 1, 1))
-    assert kinds(plan_of(graph, odd)) == ["copy", "kernel"]
+    aligned = plan_of(lambda g, x: g.cumsum(g.narrow(x, 0, 2, 1)), (4, 128))
+    assert kinds(aligned) == ["kernel"]
+    odd = plan_of(lambda g, x: g.cumsum(g.narrow(x, 0, 1, 1)), (4, 100))
+    assert kinds(odd) == ["copy", "kernel"]
 
 
 def test_outputs_come_back_dense() -> None:
     """A view as output is one copy; an input as output is none."""
-    graph = Graph()
-    x = graph.input("x", (6, 4))
-    plan = plan_of(graph, graph.transpose(x, (1, 0)), x, graph.reshape(x, (24,)))
+    plan = plan_of(
+        lambda g, x: [g.transpose(x, (1, 0)), x, g.reshape(x, (24,))], (6, 4)
+    )
     assert kinds(plan) == ["copy"]
     assert all(o.layout.strides[-1] == 1 for o in plan.outputs)
 
 
 def test_a_reshape_of_a_view_copies_only_if_it_must() -> None:
     """Merging a transposed pair of axes needs a copy; merging others does not."""
-    graph = Graph()
-    x = graph.input("x", (2, 3, 4))
-    turned = graph.transpose(x, (1, 0, 2))
-    free = graph.exp(graph.reshape(x, (6, 4)))
-    forced = graph.exp(graph.reshape(turned, (6, 4)))
-    assert kinds(plan_of(graph, free)) == ["region"]
-    assert kinds(plan_of(graph, forced)) == ["copy", "region"]
+    free = plan_of(lambda g, x: g.exp(g.reshape(x, (6, 4))), (2, 3, 4))
+    assert kinds(free) == ["region"]
+    forced = plan_of(
+        lambda g, x: g.exp(g.reshape(g.transpose(x, (1, 0, 2)), (6, 4))), (2, 3, 4)
+    )
+    assert kinds(forced) == ["copy", "region"]
 
 
 def test_numpy_keeps_its_views() -> None:
     """A target that makes its own views gets them as steps."""
-    graph = Graph()
-    graph.set_outputs([graph.exp(graph.transpose(graph.input("x", (2, 3)), (1, 0)))])
+    graph = made(lambda g, x: g.exp(g.transpose(x, (1, 0))), (2, 3))
     assert kinds(compile_graph(graph, CpuBackend.target)) == ["view", "region"]
 
 
 def test_broadcast_operands_are_read_with_stride_zero() -> None:
     """No operand is spread out in memory."""
-    graph = Graph()
-    x, row = graph.input("x", (5, 4)), graph.input("row", (4,))
-    plan = plan_of(graph, x + row)
+    plan = plan_of(lambda g, x, row: x + row, (5, 4), (4,))
     assert [o.layout.strides for o in plan.steps[0].inputs] == [(4, 1), (0, 1)]
 
 
 def test_unoptimised_plans_keep_every_step_and_slot() -> None:
     """What is compared against when a rewrite is suspected."""
-    graph = Graph()
-    x = graph.input("x", (8,))
-    y = graph.exp(graph.neg(graph.abs(x)))
-    small, large = plan_of(graph, y), plan_of(graph, y, optimise=False)
+    small, large = (
+        plan_of(lambda g, x: g.exp(g.neg(g.abs(x))), (8,), optimise=optimise)
+        for optimise in (True, False)
+    )
     assert (kinds(small), kinds(large)) == (["region"], ["region"] * 3)
     assert (len(small.slot_bytes), len(large.slot_bytes)) == (1, 3)
 
 
 def test_a_plan_prints_its_steps_and_memory() -> None:
     """Steps with types and slots, what is returned, and the bytes."""
-    graph = Graph("small")
-    text = str(plan_of(graph, graph.exp(graph.input("x", (64,)))))
+    text = str(plan_of(lambda g, x: g.exp(x), (64,)))
     assert text.splitlines() == [
-        "plan of 'small'",
+        "plan of 'made'",
         "  v1 = region exp(v0) : [64] f32 @0",
         "  return v1",
         "  1 slots, 256 bytes",

@@ -41,9 +41,6 @@ def through_json(record: Calibration) -> Calibration:
     return from_json(json.loads(json.dumps(record.as_json())))
 
 
-# --- every record -----------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", [op.name for op in registry if op.work is not None])
 def test_the_kind_an_op_names_is_in_the_table(name: str) -> None:
     """And the op says all that a size of it must have."""
@@ -108,8 +105,6 @@ def test_a_size_below_the_least_is_refused(what: str) -> None:
             with pytest.raises(InputError, match="not one of ours"):
                 through_json(spoiled)
 
-
-# --- one more kind ----------------------------------------------------------------
 
 SCAN = WorkKind(
     "scan",

@@ -88,9 +88,6 @@ def pick_of(graph: Graph, *places: Place) -> Pick[GraphJob]:
     return decide(GraphJob(graph), places=places or None)
 
 
-# --- measured or assumed ----------------------------------------------------------
-
-
 def test_a_record_is_used_when_there_is_one(records: CalibrationStore) -> None:
     """Else the assumptions, and every place that shows a price says which."""
     graph = graph_of()
@@ -151,7 +148,7 @@ def test_gates_of_engines(records: CalibrationStore) -> None:
     assert (gate.dispatch_ns, gate.source) == (CALL_NS, "calibrated")
     seed = gate_of(CPU, "seed")
     assert seed is not None
-    assert seed.source == "seed"
+    assert (seed.dispatch_ns, seed.source) == (50.0, "seed")
     with pytest.raises(UsageError, match=r"'fast'.*'seed' or 'calibrated'"):
         gate_of(CPU, "fast")
 
@@ -165,8 +162,6 @@ def test_prices_stay_with_their_record() -> None:
         assert fitted(other, Prices).record is other
     assert fitted(one, Prices).record is one
 
-
-# --- terms ------------------------------------------------------------------------
 
 NS = (
     *("dispatch_ns", "sync_ns", "upload_ns", "compute_ns"),
@@ -325,9 +320,6 @@ def test_arithmetic_that_hides_behind_its_traffic_costs_nothing_more() -> None:
     prices = Prices(Calibration("gpu", "a", "b", "c", "d", "e", points))
     work = Work((Item("elementwise", "it", 1, 1e9, 1_000),), 0, 0)
     assert terms_of(work, prices).compute_ns == 0.0
-
-
-# --- graphs as work ---------------------------------------------------------------
 
 
 def test_leaves_and_views_ask_for_nothing() -> None:

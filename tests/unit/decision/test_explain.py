@@ -47,9 +47,6 @@ SHUT = Candidate(Device.CUDA, "cuda", "fused", blocker="no backend", terms=Terms
 ALL = (GPU, CPU, SHUT)
 
 
-# --- times ------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("ns", "text"),
     [
@@ -87,9 +84,6 @@ def test_times_keep_three_digits(ns: float) -> None:
     assert unit == "s" or float(number) < 1000
 
 
-# --- candidates -------------------------------------------------------------------
-
-
 def test_names_of_candidates() -> None:
     assert candidate_name(CPU) == "fast on NumPy 2"
     assert candidate_name(GPU) == "fused (fused_op) on a card (vulkan)"
@@ -118,9 +112,6 @@ def test_terms_that_are_nothing_are_left_out() -> None:
 def test_no_term_is_forgotten(name: str) -> None:
     """A term of any name shows, so that the parts a person reads add up."""
     assert terms_text(Terms(**{name: 3e6})).endswith(" 3.00 ms")
-
-
-# --- prose ------------------------------------------------------------------------
 
 
 def test_a_bare_decision_is_one_line() -> None:
@@ -184,9 +175,6 @@ def test_a_measured_time_needs_no_prediction() -> None:
 def test_a_prediction_without_a_source_says_so() -> None:
     bare = Candidate(Device.CPU, "e", terms=Terms(compute_ns=1.0))
     assert "(unsourced)" in explain_decision(Decision("x", "y", {}, (bare,)))
-
-
-# --- data -------------------------------------------------------------------------
 
 
 def test_the_same_as_data() -> None:

@@ -67,9 +67,6 @@ def test_apply_keeps_what_is_permitted_in_order(
     assert policy.apply(given_) == (*wished, *rest)
 
 
-# --- the environment --------------------------------------------------------------
-
-
 @pytest.fixture
 def env(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     for prefix in ("RLX", "APP"):

@@ -16,7 +16,6 @@ from rlxweb.host.row_blocks import run_tasks, usable_cpus
 @pytest.mark.parametrize("threads", [1, 2, 7, None])
 @pytest.mark.parametrize("n_tasks", [0, 1, 2, 300])
 def test_every_task_runs_once(threads: int | None, n_tasks: int) -> None:
-    """No task is left out or done twice."""
     done = np.zeros(n_tasks, np.int64)
 
     def work(task: int) -> None:
@@ -27,7 +26,6 @@ def test_every_task_runs_once(threads: int | None, n_tasks: int) -> None:
 
 
 def test_scratch_belongs_to_one_thread() -> None:
-    """A worker made on a thread is used on that thread only."""
     strangers = []
 
     def make_worker() -> Callable[[int], None]:

@@ -54,7 +54,6 @@ def check(x: np.ndarray, fs: float = 1.0, **arguments: Any) -> None:
 def test_windows_detrends_averages(
     dtype: str, window: object, detrend: object, average: str
 ) -> None:
-    """Each combination agrees with scipy."""
     x = noise(3, 700, dtype=dtype)
     check(x, 10.0, window=window, detrend=detrend, average=average, nperseg=64)
 
@@ -83,7 +82,6 @@ def test_lengths_sides_scalings(
 @pytest.mark.parametrize("noverlap", [0, 1, 31, 63])
 @pytest.mark.parametrize("average", ["mean", "median"])
 def test_overlaps(noverlap: int, average: str) -> None:
-    """Any overlap short of the segment agrees with scipy."""
     check(noise(2, 500), nperseg=64, noverlap=noverlap, average=average)
 
 
@@ -227,7 +225,6 @@ def test_nan_and_infinity_stay_in_their_row(bad: float, detrend: str | None) -> 
 
 
 def test_no_rows() -> None:
-    """Zero rows give zero spectra of the right width."""
     assert welch_power(np.empty((0, 500)), resolve(500)).shape == (0, 129)
 
 

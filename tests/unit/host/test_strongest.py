@@ -94,7 +94,6 @@ def test_strided_power_is_not_changed() -> None:
 
 
 def test_no_rows() -> None:
-    """Zero rows have zero bins, k wide."""
     bins, top = strongest_bins(np.empty((0, 9)), 4)
     assert bins.shape == top.shape == (0, 4)
 

@@ -126,7 +126,6 @@ def test_operands_are_checked_like_any_ops() -> None:
 
 
 def test_an_unknown_name_is_an_error_with_the_nearest_ones() -> None:
-    """A typing mistake is pointed out."""
     register()
     with pytest.raises(UnknownOp, match=f"did you mean '{NAME}'"):
         one_op(NAME + "s")
@@ -168,7 +167,6 @@ def test_an_expression_has_three_operands_at_most(arity: Any) -> None:
 
 
 def test_cost_is_declared_or_one_per_element() -> None:
-    """The flops rule given is the record's."""
     register()
     kind = one_op().node(1).type
     assert registry.get(NAME).flops((kind,), kind, {}) == 6

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import rlxweb.ops  # noqa: F401  registers the vocabulary
 from rlxweb.errors import AttributeRefused, DTypeError, ShapeError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
-from rlxweb.ir.lowering import Access, Call, Kernel, Recipe
+from rlxweb.ir.lowering import Access, Call, Recipe
 from rlxweb.ir.op import TensorType, registry
 from rlxweb.ir.shape import Shape, numel
 from rlxweb.ops.linalg import ACTIVATIONS, matmul_recipe
+from tests.unit.ops.alone import added, composed, composition, run
 
 Array = npt.NDArray[Any]
 
@@ -28,11 +28,7 @@ def types(*shapes: Shape, dtype: DType = DType.F32) -> tuple[TensorType, ...]:
 
 
 def shape_of(x: Shape, y: Shape) -> Shape:
-    out = registry.get("matmul").output_type(types(x, y), {})
-    return out.shape
-
-
-# --- shape rule ---------------------------------------------------------------------
+    return added("matmul", x, y).shape
 
 
 @pytest.mark.parametrize(
@@ -51,41 +47,28 @@ def test_batch_axes_broadcast(x: Shape, y: Shape, out: Shape) -> None:
     assert np.matmul(np.zeros(x), np.zeros(y)).shape == out
 
 
-def test_a_vector_is_refused() -> None:
-    """Both operands have rows and columns; the message says the ranks."""
-    g = Graph()
-    x, y = g.input("x", (3,)), g.input("y", (3, 4))
-    with pytest.raises(ShapeError, match="matmul requires rank >= 2, got 1 and 2"):
-        g.matmul(x, y)
-
-
-def test_inner_sizes_must_agree() -> None:
-    """The message holds both sizes and both operands."""
-    g = Graph()
-    x, y = g.input("x", (2, 3)), g.input("y", (4, 5))
-    with pytest.raises(ShapeError, match="matmul K mismatch: 3 vs 4") as info:
-        g.matmul(x, y)
-    assert "[2, 3] f32, [4, 5] f32" in str(info.value)
-
-
-def test_batches_that_do_not_broadcast_are_refused() -> None:
-    """Two batches beside three are an error, not a guess."""
-    with pytest.raises(ShapeError, match="cannot broadcast"):
-        shape_of((2, 3, 4), (3, 4, 5))
-
-
-@pytest.mark.parametrize("pair", [(DType.F32, DType.F64), (DType.I32, DType.F32)])
-def test_types_are_not_promoted(pair: tuple[DType, DType]) -> None:
-    """Operands of two types are refused."""
-    both = tuple(TensorType((2, 2), dtype) for dtype in pair)
-    with pytest.raises(DTypeError, match="operands are"):
-        registry.get("matmul").output_type(both, {})
-
-
-def test_bools_are_refused() -> None:
-    """There is no product of bools."""
-    with pytest.raises(DTypeError, match="bool"):
-        registry.get("matmul").output_type(types((2, 2), (2, 2), dtype=DType.BOOL), {})
+@pytest.mark.parametrize(
+    ("x", "y", "error", "said"),
+    [
+        ((3,), (3, 4), ShapeError, "matmul requires rank >= 2, got 1 and 2"),
+        (
+            (2, 3),
+            (4, 5),
+            ShapeError,
+            r"\[2, 3\] f32, \[4, 5\] f32: .*K mismatch: 3 vs 4",
+        ),
+        ((2, 3, 4), (3, 4, 5), ShapeError, "cannot broadcast"),
+        (((2, 2), "f32"), ((2, 2), "f64"), DTypeError, "operands are"),
+        (((2, 2), "i32"), ((2, 2), "f32"), DTypeError, "operands are"),
+        (((2, 2), "bool"), ((2, 2), "bool"), DTypeError, "bool"),
+    ],
+)
+def test_operands_that_do_not_fit_are_refused(
+    x: Any, y: Any, error: type[Exception], said: str
+) -> None:
+    """Rank, inner size, batches; nothing is promoted."""
+    with pytest.raises(error, match=said):
+        added("matmul", x, y)
 
 
 def test_flops_are_two_per_product() -> None:
@@ -95,9 +78,6 @@ def test_flops_are_two_per_product() -> None:
     out = op.output_type(inputs[:2], {})
     assert op.flops(inputs[:2], out, {}) == 2 * 5 * 2 * 3 * 4
     assert fused.flops(inputs, out, {}) == 2 * 5 * 2 * 3 * 4 + 5 * 2 * 4
-
-
-# --- recipe -------------------------------------------------------------------------
 
 
 def walked(call: Call, access: Access, flat: Array, names: str) -> Array:
@@ -235,13 +215,10 @@ def test_the_shader_computes_in_the_type_of_the_operands(
     assert include in call.uses
 
 
-# --- meaning ------------------------------------------------------------------------
-
-
 def test_half_precision_is_summed_in_single() -> None:
     """3,000 ones add up to 3,000; a sum kept in f16 would stop at 2,048."""
     x, y = np.ones((1, 3000), np.float16), np.ones((3000, 1), np.float16)
-    got = registry.get("matmul").reference(np, {}, x, y)
+    got = run("matmul", x, y)
     assert got.dtype == np.float16
     assert float(got[0, 0]) == 3000.0
 
@@ -251,38 +228,33 @@ def test_the_fused_layer_is_its_parts(kind: str | None) -> None:
     """activation(x · w + bias), by reference and by composition."""
     rng = np.random.default_rng(1)
     x, w, b = (rng.standard_normal(s) for s in ((5, 7), (7, 3), (3,)))
-    op = registry.get("fused_matmul_bias_act")
     want = np.einsum("mk,kn->mn", x, w) + b
     if kind is not None:
         want = registry.get(kind).reference(np, {}, want)
-    got = op.reference(np, {"activation": kind}, x, w, b)
-    np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-14)
+    for way in (run, composed):
+        got = way("fused_matmul_bias_act", x, w, b, activation=kind)
+        np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-14)
 
 
 def test_the_fused_layer_lowers_to_its_parts() -> None:
     """Its composition holds the product, the sum and the activation, nothing else."""
     g = Graph()
     tensors = (g.input("x", (5, 7)), g.input("w", (7, 3)), g.input("b", (3,)))
-    lower = registry.get("fused_matmul_bias_act").lower
-    assert not isinstance(lower, Kernel)
-    lower.build(g, {"activation": "silu"}, *tensors)  # type: ignore[union-attr]
+    composition("fused_matmul_bias_act").build(g, {"activation": "silu"}, *tensors)
     assert [n.op for n in g.nodes()[3:]] == ["matmul", "add", "silu"]
 
 
 @pytest.mark.parametrize("bias", [(5,), (5, 3), (1, 3)])
 def test_a_bias_is_one_value_per_column(bias: Shape) -> None:
     """A bias of another shape is refused with the size it should have."""
-    op = registry.get("fused_matmul_bias_act")
     with pytest.raises(ShapeError, match="one value for each of 3 columns"):
-        op.output_type(types((5, 7), (7, 3), bias), {"activation": None})
+        added("fused_matmul_bias_act", (5, 7), (7, 3), bias)
 
 
 def test_an_unknown_activation_is_refused() -> None:
     """The message lists the known ones."""
-    g = Graph()
-    x = g.input("x", (2, 2))
     with pytest.raises(AttributeRefused, match="gelu_approx"):
-        g.fused_matmul_bias_act(x, x, g.input("b", (2,)), "softplus")
+        added("fused_matmul_bias_act", (2, 2), (2, 2), (2,), activation="softplus")
 
 
 def test_samples_cover_every_type_and_edge() -> None:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
-import rlxweb.ops  # noqa: F401  registers the vocabulary
-from rlxweb.backends.array import evaluate
 from rlxweb.errors import AttributeRefused, DTypeError, GraphError, ShapeError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
-from rlxweb.ir.lowering import Compose
 from rlxweb.ir.op import TensorType, registry
 from rlxweb.ir.shape import Shape
+from tests.unit.ops.alone import added, composition, run
+from tests.unit.ops.alone import composed as by_composition
 
 Array = npt.NDArray[Any]
 B, H, SQ, SK, D = 2, 4, 3, 5, 6
@@ -62,27 +62,15 @@ def drawn(*shapes: Shape) -> list[Array]:
     return [rng.uniform(-2, 2, s) for s in shapes]
 
 
-def attrs_of(**attrs: Any) -> dict[str, Any]:
-    named = {"num_heads": H, "head_dim": D, **attrs}
-    return registry.get("attention").check_attrs(named)
+HEADS = {"num_heads": H, "head_dim": D}
 
 
 def reference(arrays: list[Array], **attrs: Any) -> Array:
-    made = registry.get("attention").reference(np, attrs_of(**attrs), *arrays)
-    assert isinstance(made, np.ndarray)
-    return made
+    return run("attention", *arrays, **HEADS, **attrs)
 
 
 def composed(arrays: list[Array], **attrs: Any) -> Array:
-    """What the composition computes, evaluated op by op."""
-    g = Graph()
-    tensors = [g.input(f"i{k}", a.shape, a.dtype) for k, a in enumerate(arrays)]
-    lower = registry.get("attention").lower
-    assert isinstance(lower, Compose)
-    g.set_outputs([lower.build(g, attrs_of(**attrs), *tensors)])
-    (made,) = evaluate(g, {f"i{k}": a for k, a in enumerate(arrays)})
-    assert isinstance(made, np.ndarray)
-    return made
+    return by_composition("attention", *arrays, **HEADS, **attrs)
 
 
 MASKS: dict[str, tuple[dict[str, Any], Array | None]] = {
@@ -113,8 +101,8 @@ def test_attention_is_what_the_loops_say(
     arrays = drawn((B, H, SQ, D), (B, key_heads, SK, D), (B, key_heads, SK, 7))
     want = by_loops(*arrays, mask, attrs)  # type: ignore[misc]
     given = arrays if mask is None else [*arrays, mask]
-    np.testing.assert_allclose(reference(given, **attrs), want, rtol=1e-10, atol=1e-12)
-    np.testing.assert_allclose(composed(given, **attrs), want, rtol=1e-10, atol=1e-12)
+    for way in (reference, composed):
+        np.testing.assert_allclose(way(given, **attrs), want, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -125,9 +113,9 @@ def test_the_three_layouts_are_one_computation(causal: bool) -> None:
     want = reference(arrays, **attrs)
     rows = [np.ascontiguousarray(a.swapaxes(1, 2)) for a in arrays]
     flat = [a.reshape(*a.shape[:2], -1) for a in rows]
-    for run in (reference, composed):
-        np.testing.assert_allclose(run(rows, **attrs).swapaxes(1, 2), want, rtol=1e-12)
-        got = run(flat, **attrs).reshape(B, SQ, H, D).swapaxes(1, 2)
+    for way in (reference, composed):
+        np.testing.assert_allclose(way(rows, **attrs).swapaxes(1, 2), want, rtol=1e-12)
+        got = way(flat, **attrs).reshape(B, SQ, H, D).swapaxes(1, 2)
         np.testing.assert_allclose(got, want, rtol=1e-12)
 
 
@@ -145,16 +133,16 @@ def test_a_fully_masked_row_is_the_mean_of_all_values(mask: Array) -> None:
     """All scores are -1e9, so all weights are equal: defined, not NaN."""
     arrays = drawn((B, H, SQ, D), (B, H, SK, D), (B, H, SK, D))
     want = np.broadcast_to(arrays[2].mean(2, keepdims=True), (B, H, SQ, D))
-    for run in (reference, composed):
-        got = run([*arrays, mask], mask_kind="custom")
+    for way in (reference, composed):
+        got = way([*arrays, mask], mask_kind="custom")
         np.testing.assert_allclose(got, want, rtol=1e-12)
 
 
 def test_a_query_before_the_first_key_averages_all_values() -> None:
     """Causal with fewer keys than queries: the first rows see nothing."""
     arrays = drawn((1, H, 4, D), (1, H, 2, D), (1, H, 2, D))
-    for run in (reference, composed):
-        got = run(arrays, mask_kind="causal")
+    for way in (reference, composed):
+        got = way(arrays, mask_kind="causal")
         want = arrays[2].mean(2)
         np.testing.assert_allclose(got[:, :, 0], want, rtol=1e-12)
         np.testing.assert_allclose(got[:, :, 1], want, rtol=1e-12)
@@ -169,8 +157,8 @@ def test_bool_and_number_masks_agree() -> None:
     )
     want = reference([*arrays, keep], mask_kind="custom")
     for mask in (keep.astype(np.float64), keep.astype(np.int32), keep * 0.5):
-        for run in (reference, composed):
-            got = run([*arrays, mask], mask_kind="custom")
+        for way in (reference, composed):
+            got = way([*arrays, mask], mask_kind="custom")
             np.testing.assert_allclose(got, want, rtol=1e-12)
 
 
@@ -185,25 +173,19 @@ def test_no_constant_grows_with_queries_times_keys() -> None:
     """Positions are two vectors; the mask is compared on the fly."""
     g = Graph()
     q, k = g.input("q", (1, 1, 50, 4)), g.input("k", (1, 1, 70, 4))
-    lower = registry.get("attention").lower
-    assert isinstance(lower, Compose)
     attrs = {"num_heads": 1, "head_dim": 4, "mask_kind": "sliding_window", "window": 3}
-    lower.build(g, registry.get("attention").check_attrs(attrs), q, k, k)
+    given = registry.get("attention").check_attrs(attrs)
+    composition("attention").build(g, given, q, k, k)
     sizes = [n.type.numel for n in g.nodes() if n.op == "constant"]
     assert max(sizes) == 70
 
 
-# --- refusals -----------------------------------------------------------------------
-
-
-def attend(*shapes: Shape, dtype: str = "f32", **attrs: Any) -> Shape:
-    g = Graph()
-    tensors = [g.input(f"i{k}", s, dtype) for k, s in enumerate(shapes)]
-    made = g.attention(*tensors, **{"num_heads": 2, "head_dim": 4, **attrs})
-    return made.shape
+def attend(*types: Shape | tuple[Shape, str], **attrs: Any) -> Shape:
+    return added("attention", *types, **{"num_heads": 2, "head_dim": 4, **attrs}).shape
 
 
 Q, K = (3, 2, 5, 4), (3, 2, 7, 4)
+WINDOW = {"mask_kind": "sliding_window"}
 
 
 def test_the_output_has_the_queries_rows_and_the_values_size() -> None:
@@ -214,79 +196,54 @@ def test_the_output_has_the_queries_rows_and_the_values_size() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shapes", "attrs", "text"),
+    ("shapes", "attrs", "error", "text"),
     [
-        ((Q, K, (3, 2, 6, 4)), {}, "same heads and length"),
-        ((Q, (2, 2, 7, 4), (2, 2, 7, 4)), {}, "3 batches"),
-        ((Q, (3, 2, 7, 5), K), {}, "k has head size 4"),
-        ((Q, K, K), {"head_dim": 5}, "head_dim 5"),
-        ((Q, K, K), {"num_heads": 3}, "num_heads is 3"),
-        ((Q, (3, 7, 8), (3, 7, 8)), {}, "ranks 4, 3 and 3"),
-        (((3, 5), (3, 5), (3, 5)), {}, "ranks 2, 2 and 2"),
-        (((3, 5, 9), (3, 7, 8), (3, 7, 8)), {}, "multiple of head_dim"),
-        (((3, 2, 5, 4), (3, 3, 7, 4), (3, 3, 7, 4)), {}, "divide the query heads"),
+        ((Q, K, (3, 2, 6, 4)), {}, ShapeError, "same heads and length"),
+        ((Q, (2, 2, 7, 4), (2, 2, 7, 4)), {}, ShapeError, "3 batches"),
+        ((Q, (3, 2, 7, 5), K), {}, ShapeError, "k has head size 4"),
+        ((Q, K, K), {"head_dim": 5}, ShapeError, "head_dim 5"),
+        ((Q, K, K), {"num_heads": 3}, ShapeError, "num_heads is 3"),
+        ((Q, (3, 7, 8), (3, 7, 8)), {}, ShapeError, "ranks 4, 3 and 3"),
+        (((3, 5), (3, 5), (3, 5)), {}, ShapeError, "ranks 2, 2 and 2"),
+        (((3, 5, 9), (3, 7, 8), (3, 7, 8)), {}, ShapeError, "multiple of head_dim"),
+        ((Q, *[(3, 3, 7, 4)] * 2), {}, ShapeError, "divide the query heads"),
+        ((Q, K, K), {"num_heads": 0}, AttributeRefused, "num_heads is at least 1"),
+        ((Q, K, K), {"head_dim": 0}, AttributeRefused, "head_dim is at least 1"),
+        ((Q, K, K), {"window": 2}, AttributeRefused, "to mask_kind='sliding_window'"),
+        ((Q, K, K), WINDOW | {"window": -1}, AttributeRefused, "window is >= 0"),
+        ((Q, K, K), {"mask_kind": "diagonal"}, AttributeRefused, "sliding_window"),
+        ((Q, K, K), {"softcap": 0.0}, AttributeRefused, "finite and > 0"),
+        ((Q, K, K), {"score_scale": math.nan}, AttributeRefused, "finite"),
+        ((Q, K, K, (3, 7)), {"mask_kind": "causal"}, GraphError, "it takes 0"),
+        ((Q, K, K), {"mask_kind": "custom"}, GraphError, "it takes 1"),
+        *(
+            ((Q, K, K, mask), {"mask_kind": kind}, ShapeError, rf"is \[{wanted}\] here")
+            for mask, kind, wanted in [
+                ((7, 3), "custom", "3, 7"),
+                ((7,), "custom", "3, 7"),
+                ((3, 2, 5, 6), "bias", "3, 2, 5, 7"),
+                ((4, 3, 2, 5, 7), "bias", "3, 2, 5, 7"),
+            ]
+        ),
     ],
 )
-def test_operands_that_do_not_fit_are_refused(
-    shapes: tuple[Shape, ...], attrs: dict[str, Any], text: str
+def test_what_does_not_fit_is_refused(
+    shapes: tuple[Shape, ...], attrs: dict[str, Any], error: type[Exception], text: str
 ) -> None:
-    """The message names the sizes."""
-    with pytest.raises(ShapeError, match=text):
+    """Operands, attributes and masks: the message names the sizes, nothing is ignored.
+
+    A mask comes exactly with the kinds that take one.
+    """
+    with pytest.raises(error, match=text):
         attend(*shapes, **attrs)
-
-
-@pytest.mark.parametrize(
-    ("attrs", "text"),
-    [
-        ({"num_heads": 0}, "num_heads is at least 1"),
-        ({"head_dim": 0}, "head_dim is at least 1"),
-        ({"window": 2}, "belongs to mask_kind='sliding_window'"),
-        ({"mask_kind": "sliding_window", "window": -1}, "window is >= 0"),
-        ({"mask_kind": "diagonal"}, "sliding_window"),
-        ({"softcap": 0.0}, "finite and > 0"),
-        ({"score_scale": float("nan")}, "finite"),
-    ],
-)
-def test_attributes_outside_their_domain_are_refused(
-    attrs: dict[str, Any], text: str
-) -> None:
-    """Nothing is ignored."""
-    with pytest.raises(AttributeRefused, match=text):
-        attend(Q, K, K, **attrs)
-
-
-def test_a_mask_comes_exactly_with_the_kinds_that_take_one() -> None:
-    """A mask beside "causal" is an error; so is "custom" without one."""
-    with pytest.raises(GraphError, match="it takes 0"):
-        attend(Q, K, K, (3, 7), mask_kind="causal")
-    with pytest.raises(GraphError, match="it takes 1"):
-        attend(Q, K, K, mask_kind="custom")
-
-
-@pytest.mark.parametrize(
-    ("mask", "kind"),
-    [
-        ((7, 3), "custom"),
-        ((7,), "custom"),
-        ((3, 2, 5, 6), "bias"),
-        ((4, 3, 2, 5, 7), "bias"),
-    ],
-)
-def test_a_mask_of_another_shape_is_refused(mask: Shape, kind: str) -> None:
-    """The message says the shape that is wanted, with numbers."""
-    with pytest.raises(ShapeError, match=r"is \[3, (7|2, 5, 7)\] here"):
-        attend(Q, K, K, mask, mask_kind=kind)
 
 
 def test_types_must_be_floats_and_alike() -> None:
     """Integers are refused, and a bias of another type than q."""
     with pytest.raises(DTypeError, match="f16, f32 or f64"):
-        attend(Q, K, K, dtype="i32")
-    g = Graph()
-    q, k = g.input("q", Q), g.input("k", K)
-    bias = g.input("bias", (3, 2, 5, 7), "f64")
+        attend((Q, "i32"), (K, "i32"), (K, "i32"))
     with pytest.raises(DTypeError, match="bias is f64"):
-        g.attention(q, k, k, bias, num_heads=2, head_dim=4, mask_kind="bias")
+        attend(Q, K, K, ((3, 2, 5, 7), "f64"), mask_kind="bias")
 
 
 def test_flops_are_four_per_score_and_size() -> None:

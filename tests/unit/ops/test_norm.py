@@ -8,14 +8,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-import rlxweb.ops  # noqa: F401  registers the vocabulary
-from rlxweb.backends.array import evaluate
 from rlxweb.errors import AttributeRefused, DTypeError, ShapeError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Call, Kernel
 from rlxweb.ir.op import TensorType, registry
 from rlxweb.ir.shape import Shape
+from tests.unit.ops.alone import added, composed, composition, run
 
 Array = npt.NDArray[Any]
 NAMES = ("softmax", "layer_norm", "rms_norm")
@@ -30,11 +29,15 @@ def along(name: str, x: Array, gamma: Array, beta: Array, eps: float) -> Array:
     return x / np.sqrt((x**2).mean() + eps) * gamma + beta
 
 
+def shapes_of(name: str, shape: Shape, axis: int) -> list[Shape]:
+    """Of the rows and, where the op has them, of its scale and shift."""
+    n = (shape[axis],)
+    return [shape] if name == "softmax" else [shape, n, n]
+
+
 def operands(name: str, shape: Shape, axis: int) -> list[Array]:
     rng = np.random.default_rng(3)
-    n = shape[axis]
-    x, gamma, beta = (rng.uniform(-2, 2, s) for s in (shape, (n,), (n,)))
-    return [x] if name == "softmax" else [x, gamma, beta]
+    return [rng.uniform(-2, 2, s) for s in shapes_of(name, shape, axis)]
 
 
 def attrs_of(name: str, axis: int, eps: float = 1e-3) -> dict[str, Any]:
@@ -48,46 +51,24 @@ def attrs_of(name: str, axis: int, eps: float = 1e-3) -> dict[str, Any]:
 def test_each_line_along_the_axis_is_normalised(
     name: str, shape: Shape, axis: int
 ) -> None:
-    """The reference is the formula applied to every line by itself."""
-    arrays = operands(name, shape, axis)
-    attrs = attrs_of(name, axis)
-    gamma, beta = arrays[1:] or (None, None)
+    """By the formula, in the reference and in what stands in for the shader."""
+    x, *scale = operands(name, shape, axis)
+    gamma, beta = scale or (np.ones(1), np.zeros(1))
     want = np.apply_along_axis(
-        lambda line: along(name, line, gamma, beta, 1e-3),  # type: ignore[arg-type]
-        axis,
-        arrays[0],
+        lambda line: along(name, line, gamma, beta, 1e-3), axis, x
     )
-    got = registry.get(name).reference(np, attrs, *arrays)
-    np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-14)
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize(("shape", "axis"), [((3, 5), 1), ((3, 5), 0), ((2, 3, 5), -2)])
-def test_the_composition_means_the_same(name: str, shape: Shape, axis: int) -> None:
-    """What takes over where the shader does not fit agrees in float64."""
-    arrays = operands(name, shape, axis)
-    lower = registry.get(name).lower
-    assert isinstance(lower, Kernel)
-    assert lower.otherwise is not None
-    g = Graph()
-    tensors = [g.input(f"i{k}", a.shape, "f64") for k, a in enumerate(arrays)]
-    attrs = attrs_of(name, axis)
-    g.set_outputs([lower.otherwise.build(g, attrs, *tensors)])
-    (got,) = evaluate(g, {f"i{k}": a for k, a in enumerate(arrays)})
-    want = registry.get(name).reference(np, attrs, *arrays)
-    np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-14)
+    for way in (run, composed):
+        got = way(name, x, *scale, **attrs_of(name, axis))
+        np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_composition_of_halves_keeps_no_half_inside(name: str) -> None:
     """f16 operands are cast once on the way in and once on the way out."""
-    lower = registry.get(name).lower
-    assert isinstance(lower, Kernel)
-    assert lower.otherwise is not None
     g = Graph()
-    shapes: list[Shape] = [(3, 5)] if name == "softmax" else [(3, 5), (5,), (5,)]
-    tensors = [g.input(f"i{k}", s, "f16") for k, s in enumerate(shapes)]
-    out = lower.otherwise.build(g, attrs_of(name, 1), *tensors)
+    shapes = shapes_of(name, (3, 5), 1)
+    tensors = [g.input(f"x{k}", s, "f16") for k, s in enumerate(shapes)]
+    out = composition(name).build(g, attrs_of(name, 1), *tensors)
     assert out.dtype is DType.F16
     inside = [n for n in g.nodes() if n.op != "input" and n.id != out.id]
     assert {n.type.dtype for n in inside} == {DType.F32}
@@ -96,7 +77,7 @@ def test_a_composition_of_halves_keeps_no_half_inside(name: str) -> None:
 def test_probabilities_add_up_however_large_the_scores() -> None:
     """Scores near the ends of float32 give a one-hot row, not NaN."""
     x = np.array([[1e38, -1e38, 0], [-3e38, -3e38, -3e38]], np.float32)
-    got = registry.get("softmax").reference(np, {"axis": -1}, x)
+    got = run("softmax", x, axis=-1)
     np.testing.assert_allclose(got, [[1, 0, 0], [1 / 3] * 3], rtol=1e-6)
 
 
@@ -104,60 +85,45 @@ def test_values_far_from_zero_keep_their_spread() -> None:
     """The variance is taken around the mean: 1e6 + {0, 1} is told apart in float32."""
     x = np.array([[1e6, 1e6 + 1.0]], np.float32)
     one, zero = np.ones(2, np.float32), np.zeros(2, np.float32)
-    attrs = {"axis": -1, "eps": 1e-5}
-    got = registry.get("layer_norm").reference(np, attrs, x, one, zero)
+    got = run("layer_norm", x, one, zero, axis=-1, eps=1e-5)
     np.testing.assert_allclose(got, [[-1, 1]], rtol=1e-4)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_axis_outside_the_rank_is_refused(name: str) -> None:
+@pytest.mark.parametrize(("shape", "axis"), [((3, 5), 2), ((3, 5), -3), ((), 0)])
+def test_an_axis_outside_the_rank_is_refused(
+    name: str, shape: Shape, axis: int
+) -> None:
     """Axis 2 of two, and any axis of a scalar."""
-    op = registry.get(name)
-    for shape, axis in (((3, 5), 2), ((3, 5), -3), ((), 0)):
-        inputs = (TensorType(shape, DType.F32), *[TensorType((5,), DType.F32)] * 2)
-        used = inputs[:1] if name == "softmax" else inputs
-        with pytest.raises(ShapeError, match="outside rank"):
-            op.output_type(used, attrs_of(name, axis))
+    scale = shapes_of(name, (3, 5), 1)[1:]
+    with pytest.raises(ShapeError, match="outside rank"):
+        added(name, shape, *scale, **attrs_of(name, axis))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_integers_are_refused(name: str) -> None:
-    """Nothing is cast on the sly."""
-    g = Graph()
-    x, one = g.input("x", (3, 5), "i32"), g.input("one", (5,), "i32")
-    tensors = [x] if name == "softmax" else [x, one, one]
     with pytest.raises(DTypeError, match="floats only"):
-        g.apply(name, *tensors)
+        added(name, *((s, "i32") for s in shapes_of(name, (3, 5), 1)))
 
 
 @pytest.mark.parametrize(("gamma", "beta"), [((4,), (5,)), ((5,), (1,)), ((), (5,))])
 def test_gamma_and_beta_have_one_value_per_element(gamma: Shape, beta: Shape) -> None:
     """The message says which of the two, and the size it should have."""
-    g = Graph()
-    x = g.input("x", (3, 5))
     with pytest.raises(ShapeError, match=r"wants \[5\]"):
-        g.layer_norm(x, g.input("gamma", gamma), g.input("beta", beta))
+        added("layer_norm", (3, 5), gamma, beta)
 
 
 @pytest.mark.parametrize("eps", [-1e-5, float("nan"), float("inf")])
 def test_an_eps_that_makes_no_sense_is_refused(eps: float) -> None:
-    """Eps is finite and not negative."""
-    g = Graph()
-    x, one = g.input("x", (3, 5)), g.input("one", (5,))
     with pytest.raises(AttributeRefused, match="finite and >= 0"):
-        g.rms_norm(x, one, one, eps=eps)
-
-
-# --- recipe -------------------------------------------------------------------------
+        added("rms_norm", (3, 5), (5,), (5,), eps=eps)
 
 
 def call_of(name: str, shape: Shape, axis: int) -> Call:
     lower = registry.get(name).lower
     assert isinstance(lower, Kernel)
-    n = shape[axis]
-    inputs = [TensorType(s, DType.F32) for s in (shape, (n,), (n,))]
-    used = tuple(inputs[:1] if name == "softmax" else inputs)
-    recipe = lower.recipe(used, inputs[0], attrs_of(name, axis))
+    inputs = tuple(TensorType(s, DType.F32) for s in shapes_of(name, shape, axis))
+    recipe = lower.recipe(inputs, inputs[0], attrs_of(name, axis))
     assert recipe is not None
     (call,) = recipe.calls
     return call
@@ -192,7 +158,6 @@ def test_scale_and_shift_follow_the_line(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_flops_grow_with_the_elements(name: str) -> None:
-    """A norm costs some operations for each element."""
     op = registry.get(name)
     kinds = [TensorType((3, n), DType.F32) for n in (5, 10)]
     small, large = (op.flops((k,), k, {"axis": -1}) for k in kinds)

@@ -10,32 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlxweb.backends.array import evaluate
 from rlxweb.errors import AttributeRefused, DTypeError, ShapeError
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
 from rlxweb.ops import fft_compose as compose
+from tests.unit.ops.alone import added, composed, run
 
 Array = npt.NDArray[Any]
 NORMS = ("backward", "ortho", "forward")
+ALLOWED = ("allowed: backward", *NORMS[1:], "none")
+FRAMES = ("length", "hop", "count")
 LENGTHS = (*range(1, 40), 61, 64, 67, 97, 100, 127, 131, 134, 200, 256)
-
-
-def run(op: str, *arrays: Array, **attrs: Any) -> Array:
-    """One op through a graph, by its reference."""
-    g = Graph()
-    xs = [g.input(f"x{k}", a.shape, a.dtype) for k, a in enumerate(arrays)]
-    g.set_outputs([g.apply(op, *xs, **attrs)])
-    result = evaluate(g, {f"x{k}": a for k, a in enumerate(arrays)})[0]
-    assert result.shape == g.node(g.outputs[0]).type.shape
-    assert result.dtype == g.node(g.outputs[0]).type.dtype.numpy
-    return np.asarray(result)
-
-
-def refusal(op: str, *shapes: tuple[int, ...], **attrs: Any) -> None:
-    g = Graph()
-    xs = [g.input(f"x{k}", shape) for k, shape in enumerate(shapes)]
-    g.apply(op, *xs, **attrs)
 
 
 def blocks(z: Array) -> Array:
@@ -44,9 +29,6 @@ def blocks(z: Array) -> Array:
 
 def drawn(*shape: int, seed: int = 0) -> Array:
     return np.random.default_rng(seed).normal(size=shape)
-
-
-# --- meaning ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("norm", NORMS)
@@ -139,14 +121,9 @@ def test_stft_puts_frames_first() -> None:
     np.testing.assert_allclose(got[2, 1], blocks(np.fft.rfft(x[1, 16:32])))
 
 
-# --- composition ------------------------------------------------------------------
-
-
-def composed(build: Any, x: Array, **attrs: Any) -> Array:
-    """What the fallback of an op gives, in float64."""
-    g = Graph()
-    g.set_outputs([build(g, attrs, g.input("x", x.shape, "f64"))])
-    return np.asarray(evaluate(g, {"x": x})[0])
+def both_ways(op: str, x: Array, near: float, **attrs: Any) -> None:
+    got = composed(op, x, **attrs)
+    np.testing.assert_allclose(got, run(op, x, **attrs), atol=near)
 
 
 @pytest.mark.parametrize("n", LENGTHS)
@@ -154,16 +131,9 @@ def test_matrix_products_compose_any_transform(n: int) -> None:
     """Every length by DFT matrices, twiddles and, for large primes, a chirp."""
     block, real, half = drawn(2, 3, 2 * n), drawn(2, n), drawn(2, 2 * (n // 2 + 1))
     for inverse in (False, True):
-        attrs = {"inverse": inverse, "norm": "ortho"}
-        got, want = (
-            composed(compose.build_fft, block, **attrs),
-            run("fft", block, **attrs),
-        )
-        np.testing.assert_allclose(got, want, atol=1e-12)
-    got = composed(compose.build_rfft, real, norm="forward")
-    np.testing.assert_allclose(got, run("rfft", real, norm="forward"), atol=1e-12)
-    got = composed(compose.build_irfft, half, n=n, norm="none")
-    np.testing.assert_allclose(got, run("irfft", half, n=n, norm="none"), atol=1e-10)
+        both_ways("fft", block, 1e-12, inverse=inverse, norm="ortho")
+    both_ways("rfft", real, 1e-12, norm="forward")
+    both_ways("irfft", half, 1e-10, n=n, norm="none")
 
 
 def test_matrices_stay_small() -> None:
@@ -180,58 +150,34 @@ def test_matrices_stay_small() -> None:
     assert max(a * b for a, b in sides) * 4 <= 4096
 
 
-# --- refusals ---------------------------------------------------------------------
-
-
-def test_odd_blocks_are_refused() -> None:
-    with pytest.raises(ShapeError, match="even last axis, got 7"):
-        refusal("fft", (2, 7))
-
-
-@pytest.mark.parametrize("op", ["fft", "rfft"])
-@pytest.mark.parametrize("shape", [(), (3, 0)])
-def test_empty_rows_are_refused(op: str, shape: tuple[int, ...]) -> None:
-    with pytest.raises(ShapeError, match="last axis of at least 1"):
-        refusal(op, shape)
-
-
-def test_unknown_norms_are_refused() -> None:
-    with pytest.raises(
-        AttributeRefused, match="allowed: backward, ortho, forward, none"
-    ):
-        refusal("fft", (2, 8), norm="Ortho")
-
-
-def test_integers_are_refused() -> None:
-    g = Graph()
-    with pytest.raises(DTypeError, match="takes floats only"):
-        g.fft(g.input("x", (2, 8), "i32"))
-
-
-def test_irfft_says_which_lengths_its_bins_make() -> None:
-    with pytest.raises(ShapeError, match="5 bins make rows of 8 or 9"):
-        refusal("irfft", (2, 10), n=10)
-    with pytest.raises(AttributeRefused, match="n = 0"):
-        refusal("irfft", (2, 2), n=0)
-
-
-def test_psd_needs_two_parts_alike() -> None:
-    with pytest.raises(ShapeError, match="the parts differ"):
-        refusal("psd", (2, 4), (2, 5))
-
-
 @pytest.mark.parametrize(
-    ("attrs", "error", "said"),
+    ("op", "types", "attrs", "error", "said"),
     [
-        ({"length": 11, "hop": 1}, ShapeError, "11 > 10"),
-        ({"length": 4, "hop": 3, "count": 4}, ShapeError, "they need 13 values; 3"),
-        ({"length": 0, "hop": 1}, AttributeRefused, "length = 0"),
-        ({"length": 4, "hop": 0}, AttributeRefused, "hop = 0"),
-        ({"length": 4, "hop": 1, "count": -1}, AttributeRefused, "count = -1"),
+        ("fft", [(2, 7)], {}, ShapeError, "even last axis, got 7"),
+        *(
+            (op, [shape], {}, ShapeError, "last axis of at least 1")
+            for op in ("fft", "rfft")
+            for shape in ((), (3, 0))
+        ),
+        ("fft", [(2, 8)], {"norm": "Ortho"}, AttributeRefused, ", ".join(ALLOWED)),
+        ("fft", [((2, 8), "i32")], {}, DTypeError, "takes floats only"),
+        ("irfft", [(2, 10)], {"n": 10}, ShapeError, "5 bins make rows of 8 or 9"),
+        ("irfft", [(2, 2)], {"n": 0}, AttributeRefused, "n = 0"),
+        ("psd", [(2, 4), (2, 5)], {}, ShapeError, "the parts differ"),
+        *(
+            ("frame", [(2, 10)], dict(zip(FRAMES, cut, strict=False)), error, said)
+            for cut, error, said in [
+                ((11, 1), ShapeError, "11 > 10"),
+                ((4, 3, 4), ShapeError, "they need 13 values; 3"),
+                ((0, 1), AttributeRefused, "length = 0"),
+                ((4, 0), AttributeRefused, "hop = 0"),
+                ((4, 1, -1), AttributeRefused, "count = -1"),
+            ]
+        ),
     ],
 )
-def test_frames_that_do_not_fit_are_refused(
-    attrs: dict[str, int], error: type[Exception], said: str
+def test_what_does_not_fit_is_refused(
+    op: str, types: list[Any], attrs: dict[str, Any], error: type[Exception], said: str
 ) -> None:
     with pytest.raises(error, match=said):
-        refusal("frame", (2, 10), **attrs)
+        added(op, *types, **attrs)

@@ -12,30 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from rlxweb.backends.array import evaluate
 from rlxweb.errors import AttributeRefused, DTypeError, ShapeError
-from rlxweb.ir.graph import Graph
-from rlxweb.ir.op import registry
+from tests.unit.ops.alone import added, composed, run
 
 Array = npt.NDArray[Any]
-
-
-def run(op: str, *arrays: Array, **attrs: Any) -> Array:
-    """One op through a graph, by its reference."""
-    g = Graph()
-    xs = [g.input(f"x{k}", a.shape, a.dtype) for k, a in enumerate(arrays)]
-    g.set_outputs([g.apply(op, *xs, **attrs)])
-    return np.asarray(evaluate(g, {f"x{k}": a for k, a in enumerate(arrays)})[0])
-
-
-def decomposed(op: str, *arrays: Array, **attrs: Any) -> Array:
-    """The same by the op's composition."""
-    g = Graph()
-    xs = [g.input(f"x{k}", a.shape, a.dtype) for k, a in enumerate(arrays)]
-    record = registry.get(op)
-    build = record.lower.build  # type: ignore[union-attr]
-    g.set_outputs([build(g, record.check_attrs(attrs), *xs)])
-    return np.asarray(evaluate(g, {f"x{k}": a for k, a in enumerate(arrays)})[0])
 
 
 def signal(rows: int, width: int) -> Array:
@@ -71,7 +51,7 @@ def test_welch_power_is_scipys(n: int, overlap: int, nfft: int, detrend: str) ->
         "scale": 1.0 / (fs * (window**2).sum()),
     }
     np.testing.assert_allclose(run("welch_power", x, window, **attrs), want, rtol=1e-9)
-    got = decomposed("welch_power", x, window, **attrs)
+    got = composed("welch_power", x, window, **attrs)
     np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-9 * want.max())
 
 
@@ -95,7 +75,9 @@ def test_fewer_segments_are_the_first_ones() -> None:
     np.testing.assert_allclose(got, want)
 
 
-# --- peaks ------------------------------------------------------------------------
+def strongest(power: Array, k: int) -> list[int]:
+    """Bins by power falling, ties to the smaller bin."""
+    return sorted(range(power.size), key=lambda i: (-power[i], i))[:k]
 
 
 @given(
@@ -115,8 +97,7 @@ def test_peaks_are_the_strongest_with_ties_to_the_smaller_bin(
         return
     got = run("power_peaks", power, k=k)
     for row, found in zip(power, got, strict=True):
-        order = sorted(range(row.size), key=lambda i: (-row[i], i))[:k]
-        want = [v for i in order for v in (float(i), float(row[i]))]
+        want = [v for i in strongest(row, k) for v in (float(i), float(row[i]))]
         assert found.tolist() == want
 
 
@@ -126,7 +107,7 @@ def test_row_peaks_are_the_peaks_of_the_power() -> None:
     power = run("welch_power", x, window, **attrs)
     want = run("power_peaks", power, k=6)
     np.testing.assert_array_equal(run("welch_row_peaks", x, window, k=6, **attrs), want)
-    got = decomposed("welch_row_peaks", x, window, k=6, **attrs)
+    got = composed("welch_row_peaks", x, window, k=6, **attrs)
     np.testing.assert_allclose(got, want, rtol=1e-9)
 
 
@@ -143,14 +124,11 @@ def test_welch_peaks_is_rlxs(n: int) -> None:
             each = row[:bins] ** 2 + row[n : n + bins] ** 2
             each[1 : bins - 1] *= 2
             power += each / segments
-        order = sorted(range(bins), key=lambda i: (-power[i], i))[:2]
+        order = strongest(power, 2)
         assert got[b, ::2].tolist() == order
         np.testing.assert_allclose(got[b, 1::2], power[order])
-    same = decomposed("welch_peaks", spectra, k=2, n_segments=segments)
+    same = composed("welch_peaks", spectra, k=2, n_segments=segments)
     np.testing.assert_allclose(same, got, rtol=1e-12)
-
-
-# --- refusals ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -171,38 +149,29 @@ def test_welch_cases_that_do_not_fit_are_refused(
     error: type[Exception],
     said: str,
 ) -> None:
-    g = Graph()
-    x, window = (g.input(f"x{k}", shape) for k, shape in enumerate(shapes))
     with pytest.raises(error, match=said):
-        g.apply("welch_power", x, window, **attrs)
+        added("welch_power", *shapes, **attrs)
 
 
 @pytest.mark.parametrize(
-    ("attrs", "said"),
+    ("rows", "k", "n_segments", "error", "said"),
     [
-        ({"k": 0, "n_segments": 2}, "k = 0"),
-        ({"k": 6, "n_segments": 2}, "number of bins, 5"),
-        ({"k": 1, "n_segments": 0}, "n_segments = 0"),
+        (4, 0, 2, AttributeRefused, "k = 0"),
+        (4, 6, 2, AttributeRefused, "number of bins, 5"),
+        (4, 1, 0, AttributeRefused, "n_segments = 0"),
+        (5, 1, 2, ShapeError, "5 spectra are not whole rows of 2"),
     ],
 )
 def test_welch_peaks_refuses_what_rlx_leaves_open(
-    attrs: dict[str, int], said: str
+    rows: int, k: int, n_segments: int, error: type[Exception], said: str
 ) -> None:
-    g = Graph()
-    with pytest.raises(AttributeRefused, match=said):
-        g.welch_peaks(g.input("x", (4, 16)), **attrs)
-
-
-def test_spectra_that_are_no_whole_rows_are_refused() -> None:
-    g = Graph()
-    with pytest.raises(ShapeError, match="5 spectra are not whole rows of 2"):
-        g.welch_peaks(g.input("x", (5, 16)), 1, 2)
+    with pytest.raises(error, match=said):
+        added("welch_peaks", (rows, 16), k=k, n_segments=n_segments)
 
 
 def test_powers_need_room() -> None:
     """float16 powers overflow at 256: refused, not silently infinite."""
-    g = Graph()
     with pytest.raises(DTypeError, match="powers overflow f16"):
-        g.apply("power_peaks", g.input("x", (2, 8), "f16"), k=1)
+        added("power_peaks", ((2, 8), "f16"), k=1)
     with pytest.raises(DTypeError, match="operands differ"):
-        g.apply("welch_power", g.input("y", (2, 8)), g.input("w", (4,), "f64"), hop=2)
+        added("welch_power", (2, 8), ((4,), "f64"), hop=2)

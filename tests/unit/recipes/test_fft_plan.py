@@ -101,9 +101,6 @@ def test_norms_scale_as_numpy_does(inverse: bool, norm: str, want: float) -> Non
     assert plan.norm_scale(4, inverse, norm) == want
 
 
-# --- text -------------------------------------------------------------------------
-
-
 def run(lines: list[str], known: dict[str, float]) -> dict[str, float]:
     """The `let` lines of an emitter as Python statements."""
     scope = {"fma": lambda a, b, c: a * b + c, "f32": float, **known}
@@ -154,9 +151,6 @@ def test_powers_are_read_or_multiplied() -> None:
     values = [complex(scope[re], scope[im]) for re, im in found]
     assert read == [1, 2, 3, 4, 8, 12]
     np.testing.assert_allclose(values, w, atol=1e-15)
-
-
-# --- recipes ----------------------------------------------------------------------
 
 
 def types_of(*shapes: tuple[int, ...]) -> tuple[TensorType, ...]:

@@ -21,6 +21,14 @@ MODELS = {
     "cuda": (3000.0, 35000.0, 900.0, 900.0, False),
     "rocm": (3000.0, 40000.0, 800.0, 800.0, False),
 }
+SCALE = (
+    dict.fromkeys(APPLE, 7.5) | dict.fromkeys(NVAMD, 0.43) | dict.fromkeys(WGPU, 2.2)
+)
+ADJUST = {
+    **dict.fromkeys(APPLE, (0.22, 1.15)),
+    **dict.fromkeys(NVAMD, (0.15, 0.85)),
+    **dict.fromkeys(WGPU, (0.12, 0.0)),
+}
 DISCRETE = (2000.0, 20000.0, 800.0, 50.0, False)
 # dispatch, round trip, bandwidth, read-back, unified, penalty, least gain
 GATES = {
@@ -64,9 +72,9 @@ def fused(batch: int, n: int, segments: int, k: int) -> tuple[int, int, int, int
     return launches + 1, 1, 4 * pairs, traffic, [*writes, pairs]
 
 
-def with_device(counts: tuple, device: str, cpu: tuple, models: dict) -> float:
+def with_device(counts: tuple, device: str, cpu: tuple) -> float:
     launches, sync, host, traffic, writes = counts
-    model = cpu if device == "cpu" else models.get(device)
+    model = cpu if device == "cpu" else MODELS.get(device)
     if model is None:
         return ayala(launches, sync, host, traffic, DISCRETE) + len(writes) * 2000.0
     disp, rt, bw, rb, unified = model
@@ -76,40 +84,26 @@ def with_device(counts: tuple, device: str, cpu: tuple, models: dict) -> float:
 
 
 def fused_ns(
-    batch: int,
-    n: int,
-    segments: int,
-    k: int,
-    device: str,
-    cs: float = 1.0,
-    cpu: tuple = CPU_OTHER,
-    models: dict = MODELS,
+    batch: int, n: int, segments: int, k: int, device: str, cs: float, cpu: tuple
 ) -> float:
-    only = with_device(fused(batch, n, segments, k), device, cpu, models)
-    scale = 1.0
-    if device in APPLE:
-        scale = 7.5
-    if device in NVAMD:
-        scale = 0.43
-    if device in WGPU:
-        scale = 2.2
-    scale *= min(max(cs, 0.25), 1.0)
+    only = with_device(fused(batch, n, segments, k), device, cpu)
+    scale = SCALE.get(device, 1.0) * min(max(cs, 0.25), 1.0)
     floor = 400_000.0 if device != "cpu" and batch < 512 else 0.0
     if scale >= 1:
         return max(only * scale, only + floor)
     return max(only * scale, floor)
 
 
-def block_ns(
-    batch: int,
-    n: int,
-    k: int,
-    device: str,
-    cpu: tuple = CPU_OTHER,
-    models: dict = MODELS,
-) -> float:
-    whole = with_device(fft_only(batch, n, 2), device, cpu, models)
+def block_ns(batch: int, n: int, k: int, device: str, cpu: tuple) -> float:
+    whole = with_device(fft_only(batch, n, 2), device, cpu)
     return whole if device == "cpu" else whole * 0.72 + batch * max(k, 1) * 80.0
+
+
+def score_ns(device: str, launches: int, waits: int, host: int, traffic: int) -> float:
+    """What saving so much is worth to a device's gate."""
+    disp, rt, bw, rb, unified, penalty, _ = GATES[device]
+    score = launches * disp + waits * rt + traffic / bw + host / (1 if unified else rb)
+    return score - max(0, -waits) * penalty
 
 
 def io_score(device: str, batch: int, n: int, k: int) -> tuple[float, int, int]:
@@ -118,37 +112,19 @@ def io_score(device: str, batch: int, n: int, k: int) -> tuple[float, int, int]:
     l1, s1, h1, t1, _ = fused(batch, n, 2, k)
     if batch >= 2048 and device in (*WGPU, *NVAMD):
         s1 = max(s1 - 1, 0)
-    disp, rt, bw, rb, unified, penalty, _ = GATES[device]
-    score = (l0 - l1) * disp + (s0 - s1) * rt + (t0 - t1) / max(bw, 1)
-    score += (h0 - h1) / max(0 if unified else rb, 1)
-    if s0 - s1 < 0:
-        score -= (s1 - s0) * penalty
-    return score, h0 - h1, s0 - s1
+    return score_ns(device, l0 - l1, s0 - s1, h0 - h1, t0 - t1), h0 - h1, s0 - s1
 
 
-def floor_ok(
-    device: str,
-    batch: int,
-    n: int,
-    k: int,
-    cpu: tuple = CPU_OTHER,
-    models: dict = MODELS,
-) -> bool:
+def floor_ok(device: str, batch: int, n: int, k: int, cpu: tuple) -> bool:
     if device in ("cpu", "tpu") or batch < 2048:
         return True
     slack = 1.15 if device in NVAMD and batch >= 8192 else 1.10
-    whole = fused_ns(batch, n, 2, k, device, 1.0, cpu, models)
-    return whole <= block_ns(batch, n, k, device, cpu, models) * slack
+    whole = fused_ns(batch, n, 2, k, device, 1.0, cpu)
+    return whole <= block_ns(batch, n, k, device, cpu) * slack
 
 
 def adjust(device: str, batch: int) -> float:
-    a, b = 0.0, 0.0
-    if device in APPLE:
-        a, b = 0.22, 1.15
-    if device in NVAMD:
-        a, b = 0.15, 0.85
-    if device in WGPU:
-        a = 0.12
+    a, b = ADJUST.get(device, (0.0, 0.0))
     factor = 1.0
     if batch >= 512:
         factor = 1 + a * math.log(batch / 512)
@@ -163,7 +139,6 @@ def costs(
     n: int,
     k: int,
     cpu: tuple = CPU_OTHER,
-    models: dict = MODELS,
     learned: tuple[bool, int | None, int] = (False, None, 0),
 ) -> tuple[float, float, float, float]:
     """ultra, fast, rlx, learned."""
@@ -174,12 +149,12 @@ def costs(
         ultra = math.inf
     fast = host_ns(batch, n, k, 2, cpu) * factor
     gate = io_score(device, batch, n, k)[0] >= GATES[device][6]
-    gate = gate and floor_ok(device, batch, n, k, cpu, models)
+    gate = gate and floor_ok(device, batch, n, k, cpu)
     rlx = sparse = math.inf
     if gpu and device != "tpu" and gate:
-        rlx = fused_ns(batch, n, 2, k, device, 1.0, cpu, models)
+        rlx = fused_ns(batch, n, 2, k, device, 1.0, cpu)
         there, active, total = learned
         if there and active is not None and active * 4 < total:
             cs = 0.30 + 0.70 * active / total if total else 1.0
-            sparse = fused_ns(batch, n, 2, k, device, cs, cpu, models)
+            sparse = fused_ns(batch, n, 2, k, device, cs, cpu)
     return ultra, fast, rlx, sparse

@@ -46,10 +46,11 @@ def test_graphs_agree_with_the_restatement(
 ) -> None:
     params = WelchPeakParams(n, k, segments)
     got = costs.estimate_fused_graph_ns(batch, params, device, cs)
-    want = plain.fused_ns(batch, n, segments, k, device, cs)
+    want = plain.fused_ns(batch, n, segments, k, device, cs, plain.CPU_OTHER)
     assert got == pytest.approx(want, rel=1e-12)
     got = costs.estimate_block_welch_ns(batch, n, k, device)
-    assert got == pytest.approx(plain.block_ns(batch, n, k, device), rel=1e-12)
+    want = plain.block_ns(batch, n, k, device, plain.CPU_OTHER)
+    assert got == pytest.approx(want, rel=1e-12)
 
 
 @given(**SHAPES, device=DEVICE)
@@ -60,7 +61,7 @@ def test_gates_agree_with_the_restatement(
     got = costs.welch_peaks_fusion_gate_breakdown(device, batch, n, k)
     assert got.score_ns == pytest.approx(score, rel=1e-12, abs=1e-6)
     assert (got.readback_saved_bytes, got.sync_points_saved) == (saved, waits)
-    floor = plain.floor_ok(device, batch, n, k)
+    floor = plain.floor_ok(device, batch, n, k, plain.CPU_OTHER)
     assert costs.welch_peaks_fusion_compute_floor_ok(device, batch, n, k) is floor
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,7 +14,7 @@ from rlxweb.device import Device
 from rlxweb.errors import UnknownDevice
 from rlxweb.ir.tensor import Tensor
 from rlxweb.rlx.peaks_only import select_peaks_only_outputs
-from tests.unit.rlx.restated_costs import GATES
+from tests.unit.rlx.restated_costs import GATES, score_ns
 
 DEVICES = [d for d in Device if d is not Device.CPU]
 
@@ -29,11 +31,8 @@ def spectrum_and_peaks(
 
 def least_batch(device: Device, row_bytes: int) -> int:
     """The first batch whose saved bytes are worth the gate's least gain."""
-    _, _, _, readback, unified, _, least = GATES[device.label]
-    batch = 1
-    while batch * row_bytes / (1.0 if unified else readback) < least:
-        batch += 1
-    return batch
+    worth = score_ns(device.label, 0, 0, row_bytes, 0)
+    return max(1, math.ceil(GATES[device.label][6] / worth))
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -69,8 +68,7 @@ def test_the_gate_decides_whether_peaks_take_its_place(
         found, (decision,) = select_peaks_only_outputs(graph, device)
         gains = batch >= least
         assert found.outputs == ((peaks if gains else spectrum).id,)
-        _, _, _, readback, unified, _, _ = GATES[device.label]
-        want = batch * row / (1.0 if unified else readback)
+        want = score_ns(device.label, 0, 0, batch * row, 0)
         assert decision.numbers["score_ns"] == pytest.approx(want)
         assert decision.why == (
             "peaks in place of the spectrum" if gains else "the gate keeps the spectrum"

@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pytest
 
-from rlxweb import Graph
+from rlxweb import DevicePolicy, Graph
+from rlxweb.choose import resolve
 from rlxweb.device import Device
+from rlxweb.runners import graph_devices
 
 
 @dataclass
@@ -63,3 +66,15 @@ def adding() -> Graph:
     graph = Graph("adding")
     graph.set_outputs([graph.input("x", (2,)) + graph.param("w", (2,))])
     return graph
+
+
+def only_there(monkeypatch: pytest.MonkeyPatch, *devices: Device) -> None:
+    """These can run everything the policy allows, and no variable names another."""
+
+    def viable(graph: Graph, policy: Any = None, adapters: object = None) -> tuple:
+        return (policy or DevicePolicy.all()).apply(devices)
+
+    for room in (graph_devices, resolve):
+        monkeypatch.setattr(room, "devices_for", viable)
+    for name in ("DEVICE", "DEVICE_CHAIN", "DEVICES"):
+        monkeypatch.delenv(f"RLX_{name}", raising=False)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from rlxweb import DevicePolicy, Graph, GraphDevices
-from rlxweb.choose import resolve
 from rlxweb.device import Device
 from rlxweb.errors import (
     DeviceFallbackError,
@@ -19,7 +18,7 @@ from rlxweb.errors import (
 )
 from rlxweb.runners import graph_devices
 from rlxweb.runners.programs import graph_param_names
-from tests.unit.runners.fakes import FakeMachine, adding
+from tests.unit.runners.fakes import FakeMachine, adding, only_there
 from tests.unit.signal.pretend_gpu import PretendGpu
 
 X = {"x": np.array([1, 2], np.float32)}
@@ -28,16 +27,8 @@ THREE = (Device.CPU, Device.VULKAN, Device.OPENGL)
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
-    """Three devices that can run everything the policy allows; no variables set."""
-
-    def viable(graph: Graph, policy: DevicePolicy, adapters: object = None) -> tuple:
-        return tuple(d for d in (policy or DevicePolicy.all()).apply(THREE))
-
-    monkeypatch.setattr(graph_devices, "devices_for", viable)
-    monkeypatch.setattr(resolve, "devices_for", viable)
+    only_there(monkeypatch, *THREE)
     monkeypatch.setattr(graph_devices, "is_available", lambda d: d in THREE)
-    for name in ("DEVICE", "DEVICE_CHAIN", "DEVICES"):
-        monkeypatch.delenv(f"RLX_{name}", raising=False)
     return FakeMachine()
 
 
@@ -45,9 +36,6 @@ def runner(machine: FakeMachine, policy: DevicePolicy | None = None) -> GraphDev
     made = GraphDevices(adding(), policy, compile_with=machine.compile)
     made.set_param("w", np.array([3, 4], np.float32))
     return made
-
-
-# --- the seeds' own tests, on real devices ----------------------------------------
 
 
 def test_a_param_set_before_the_first_compile_is_applied() -> None:
@@ -74,9 +62,6 @@ def test_run_try_goes_from_cuda_to_the_cpu() -> None:
         "cuda: not viable for this graph under policy",
         "cpu: succeeded",
     ]
-
-
-# --- params -----------------------------------------------------------------------
 
 
 def test_params_reach_every_device(machine: FakeMachine) -> None:
@@ -111,9 +96,6 @@ def test_a_param_is_kept_by_value(machine: FakeMachine) -> None:
     w[:] = 9
     (got,) = made.run("cpu", X)
     np.testing.assert_array_equal(got, [2, 3])
-
-
-# --- resolving --------------------------------------------------------------------
 
 
 def test_a_hint_is_used_or_refused(machine: FakeMachine) -> None:
@@ -166,9 +148,6 @@ def test_the_fastest_by_prediction_and_its_explanation(machine: FakeMachine) -> 
     assert "launch" in text
 
 
-# --- compiling --------------------------------------------------------------------
-
-
 def test_each_device_is_compiled_once(machine: FakeMachine) -> None:
     made = runner(machine)
     assert made.compile("vulkan") is made.compile(Device.VULKAN)
@@ -192,9 +171,6 @@ def test_the_first_error_ends_warm_all(machine: FakeMachine) -> None:
     machine.refuses[Device.VULKAN] = Unsupported("compile", "no")
     with pytest.raises(Unsupported, match="no"):
         runner(machine).warm_all()
-
-
-# --- running ----------------------------------------------------------------------
 
 
 def test_every_way_to_run(machine: FakeMachine) -> None:
@@ -233,9 +209,6 @@ def test_run_chain_follows_the_environment(
     made = runner(machine)
     assert made.run_chain(X)[0] is Device.OPENGL
     assert [a.device for a in made.attempts] == [Device.TPU, Device.OPENGL]
-
-
-# --- benchmarks -------------------------------------------------------------------
 
 
 def clocked(machine: FakeMachine, took: dict[Device, list[int]]) -> GraphDevices:
@@ -290,9 +263,6 @@ def test_a_device_that_fails_the_benchmark_comes_last(machine: FakeMachine) -> N
     assert rows[-1].device is Device.CPU
     assert rows[-1].error == "a driver fell over"
     assert all(not r.error for r in rows[:2])
-
-
-# --- upkeep -----------------------------------------------------------------------
 
 
 def test_invalidating_keeps_params(machine: FakeMachine) -> None:

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from rlxweb import DeviceRouter, Graph
-from rlxweb.choose import resolve
+from rlxweb import DevicePolicy, DeviceRouter, Graph
 from rlxweb.device import Device
 from rlxweb.errors import ShaderRejected, UnknownName
-from rlxweb.runners import graph_devices, router
-from tests.unit.runners.fakes import FakeMachine, adding
+from rlxweb.runners import router
+from tests.unit.runners.fakes import FakeMachine, adding, only_there
 
 X = {"x": np.array([1, 2], np.float32)}
 TWO = (Device.CPU, Device.VULKAN)
@@ -44,16 +43,13 @@ class Lab:
 
 @pytest.fixture
 def lab(monkeypatch: pytest.MonkeyPatch) -> Lab:
-    for room in (graph_devices, resolve):
-        monkeypatch.setattr(room, "devices_for", lambda g, p=None, a=None: TWO)
-    monkeypatch.delenv("RLX_DEVICE", raising=False)
-    monkeypatch.delenv("RLX_DEVICE_CHAIN", raising=False)
+    only_there(monkeypatch, *TWO)
     return Lab(takes={Device.CPU: 0.010, Device.VULKAN: 0.020})
 
 
 def test_every_device_is_compiled_at_once(lab: Lab) -> None:
     made = lab.router()
-    assert made.devices() == ("cpu", "vulkan")
+    assert made.devices() == ("vulkan", "cpu")
     assert len(lab.machine.made) == 2
     device, (got,) = made.run(X, "vulkan")
     assert device is Device.VULKAN
@@ -130,8 +126,6 @@ def test_unknown_names_are_refused(lab: Lab) -> None:
 
 
 def test_on_the_real_cpu() -> None:
-    from rlxweb import DevicePolicy
-
     graph = Graph("double")
     graph.set_outputs([graph.input("x", (2,)) * 2.0])
     made = DeviceRouter(graph, DevicePolicy.only(["cpu"]))

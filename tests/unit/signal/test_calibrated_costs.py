@@ -97,9 +97,8 @@ def test_the_gate_is_the_difference_of_the_times(gpu: PretendGpu) -> None:
     for batch in (100, 3000):
         fused = costs.estimate_fused_graph_ns(batch, FAST, "tpu", **MEASURED)
         block = costs.estimate_block_welch_ns(batch, 256, 16, "tpu", **MEASURED)
-        gate = costs.welch_peaks_fusion_gate_breakdown(
-            "tpu", batch, 256, 16, **MEASURED
-        )
+        size = ("tpu", batch, 256, 16)
+        gate = costs.welch_peaks_fusion_gate_breakdown(*size, **MEASURED)
         assert gate.score_ns == pytest.approx(block - fused)
         assert gate.readback_saved_bytes == batch * (4 * 129 - 8 * 16)
         assert gate.score_ns > gate.readback_saved_bytes * 0.99
@@ -107,10 +106,8 @@ def test_the_gate_is_the_difference_of_the_times(gpu: PretendGpu) -> None:
         for verdict in (
             gate.should_fuse,
             gate.should_fuse_io,
-            costs.welch_peaks_io_fusion_gate("tpu", batch, 256, 16, **MEASURED),
-            costs.welch_peaks_fusion_compute_floor_ok(
-                "tpu", batch, 256, 16, **MEASURED
-            ),
+            costs.welch_peaks_io_fusion_gate(*size, **MEASURED),
+            costs.welch_peaks_fusion_compute_floor_ok(*size, **MEASURED),
         ):
             assert verdict is True
 
@@ -164,29 +161,26 @@ def test_software_is_not_priced_unmeasured(adapter: Any) -> None:
         )
 
 
-ALL: dict[str, Callable[..., object]] = {
-    "io_cost_ns": lambda **m: costs.io_cost_ns(
-        GraphIoProfile(), CpuCostModel.seed(), **m
-    ),
-    "viable": lambda **m: costs.fused_welch_peaks_auto_viable("cpu", **m),
-    "fused": lambda **m: costs.estimate_fused_graph_ns(1, FAST, "cpu", **m),
-    "block": lambda **m: costs.estimate_block_welch_ns(1, 256, 16, "cpu", **m),
-    "breakdown": lambda **m: costs.welch_peaks_fusion_gate_breakdown(
-        "cpu", 1, 256, 16, **m
-    ),
-    "gate": lambda **m: costs.welch_peaks_io_fusion_gate("cpu", 1, 256, 16, **m),
-    "floor": lambda **m: costs.welch_peaks_fusion_compute_floor_ok(
-        "cpu", 1, 256, 16, **m
-    ),
-    "costs": lambda **m: costs.estimate_welch_peaks_costs("cpu", 1, 256, 16, **m),
-    "pick": lambda **m: costs.pick_welch_peaks_strategy("cpu", 1, 256, 16, **m),
+SIZE = ("cpu", 1, 256, 16)
+ALL: dict[Callable[..., object], tuple[object, ...]] = {
+    costs.io_cost_ns: (GraphIoProfile(), CpuCostModel.seed()),
+    costs.fused_welch_peaks_auto_viable: ("cpu",),
+    costs.estimate_fused_graph_ns: (1, FAST, "cpu"),
+    costs.estimate_block_welch_ns: (1, 256, 16, "cpu"),
+    costs.welch_peaks_fusion_gate_breakdown: SIZE,
+    costs.welch_peaks_io_fusion_gate: SIZE,
+    costs.welch_peaks_fusion_compute_floor_ok: SIZE,
+    costs.estimate_welch_peaks_costs: SIZE,
+    costs.pick_welch_peaks_strategy: SIZE,
 }
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("function", ALL, ids=lambda function: function.__name__)
 @pytest.mark.parametrize("mode", ["", "measured", "SEED", None])
-def test_unknown_modes_are_refused_everywhere(name: str, mode: Any) -> None:
+def test_unknown_modes_are_refused_everywhere(
+    function: Callable[..., object], mode: Any
+) -> None:
     said = rf"cost_mode: {mode!r}; it is 'seed' or 'calibrated'"
     with pytest.raises(UsageError, match=said):
-        ALL[name](cost_mode=mode)
-    ALL[name](cost_mode="seed")
+        function(*ALL[function], cost_mode=mode)
+    function(*ALL[function], cost_mode="seed")

@@ -44,9 +44,6 @@ SMALL = np.zeros((4, 1152), np.float32)
 LARGE = np.zeros((3000, 1152), np.float32)
 
 
-# --- what is asked for ------------------------------------------------------------
-
-
 def test_a_device_asked_for_is_used(two: PretendGpu) -> None:
     """However slow it is predicted to be; the decision says both."""
     found = rlx.welch_peaks(SMALL, device="tpu")
@@ -122,9 +119,6 @@ def test_estimates_without_a_kernel_are_refused(
 def test_complex_rows_are_refused_on_devices(gpu: PretendGpu) -> None:
     with pytest.raises(Unsupported, match="complex64 and devices compute float32"):
         rlx.welch(SMALL + 1j, device="tpu")
-
-
-# --- the environment --------------------------------------------------------------
 
 
 def test_rlx_device_is_followed(
@@ -223,9 +217,6 @@ def test_an_allowed_device_is_found_under_its_name(
     assert rlx.welch_peaks(SMALL).device is Device(name)
 
 
-# --- what runs teach --------------------------------------------------------------
-
-
 def test_runs_teach_the_next_pick(two: PretendGpu) -> None:
     """A GPU that is slower than its model loses the jobs it was wrong about."""
     job = job_of(3000)
@@ -303,9 +294,6 @@ def test_threads_use_a_pick_as_often_as_one_would() -> None:
     with ThreadPoolExecutor(4) as threads:
         got = [threads.submit(ask) for _ in range(4)]
     assert sum(g.result() for g in got) == 100
-
-
-# --- decisions --------------------------------------------------------------------
 
 
 def test_a_decision_as_prose(two: PretendGpu) -> None:

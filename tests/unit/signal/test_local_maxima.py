@@ -126,7 +126,6 @@ def test_nan_is_no_maximum_and_stops_a_walk() -> None:
 
 
 def test_no_rows() -> None:
-    """Zero rows give zero lists."""
     assert local_maxima(np.empty((0, 9)), np.arange(9.0), 4).hz.shape == (0, 4)
 
 

@@ -42,9 +42,6 @@ def ways_of(job: WelchJob) -> dict[str, Candidate]:
     return by_name(welch_candidates(job, BOTH))
 
 
-# --- candidates -------------------------------------------------------------------
-
-
 def test_every_way_is_a_candidate(two: PretendGpu) -> None:
     """Strategies of every engine, open ones first, predictions as they were put in."""
     found = welch_candidates(job_of(32), BOTH)
@@ -184,9 +181,6 @@ def test_only_ultra_computes_another_estimate() -> None:
         assert job.by(Candidate(Device.CPU, "e", strategy)) is job
 
 
-# --- the pick ---------------------------------------------------------------------
-
-
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     rows=st.integers(1, 5000),
@@ -208,16 +202,12 @@ def test_the_smallest_prediction_is_picked(
 
 
 def test_the_decision_says_what_and_why(two: PretendGpu) -> None:
-    pick = decide(job_of(3000), places=BOTH, worthwhile=Worth())
-    decision = pick.decision
+    decision = decide(job_of(3000), places=BOTH, worthwhile=Worth()).decision
     assert decision.what == f"fused on {NAME}"
     assert decision.why.startswith("predicted ")
     assert "(calibrated); next, " in decision.why
-    assert decision.numbers["rows"] == 3000
-    assert decision.numbers["n_fft"] == 256
-    assert decision.numbers["segments"] == 8
-    assert decision.numbers["k"] == 16
-    assert decision.numbers["source"] == "calibrated"
+    size = {"rows": 3000, "n_fft": 256, "segments": 8, "k": 16, "source": "calibrated"}
+    assert size.items() <= decision.numbers.items()
     predicted = QUICK.ns(256, 8, 3000) / 1e6
     assert decision.numbers["predicted_ms"] == pytest.approx(predicted, rel=0.01)
     assert len(decision.candidates) == 5
@@ -239,18 +229,6 @@ def test_small_jobs_open_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     for asked in (job_of(9999), job_of(1, strategy="fused")):
         with pytest.raises(AssertionError, match="were looked for"):
             decide(asked, worthwhile=Worth())
-
-
-def test_work_that_adds_up_opens_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every job that was left open counts, trivial ones never ask."""
-    monkeypatch.setattr(chooser, "available_places", never)
-    seen = Worth()
-    before = decide(job_of(60), worthwhile=seen).cpu_ns
-    assert seen.spent_ns == before > 0
-    seen.add(0.5e9)
-    decide(job_of(1), worthwhile=seen)
-    with pytest.raises(AssertionError, match="were looked for"):
-        decide(job_of(60), worthwhile=seen)
 
 
 def test_large_jobs_measure_with_the_very_jobs(
@@ -281,20 +259,6 @@ def test_nothing_left_is_an_error_with_every_reason(gpu: PretendGpu) -> None:
         decide(job_of(strategy="fast"), places=[PLACE])
     with pytest.raises(UsageError, match=r"learned on fake \(fake\): it needs a train"):
         decide(job_of(strategy="learned"), places=[PLACE])
-
-
-@pytest.mark.parametrize(("gpu_call", "taken"), [(1.05, True), (1.2, False)])
-def test_a_preferred_device_wins_a_near_tie(
-    gpu: PretendGpu, gpu_call: float, taken: bool
-) -> None:
-    """Within ten percent it is taken, beyond it is not."""
-    Speed(1e6, 0.0001).give_to(CPU)
-    Speed(gpu_call * 1e6, 0.0001).give_to(PLACE)
-    job = job_of(4)
-    assert decide(job, places=BOTH).device is Device.CPU
-    pick = decide(job, places=BOTH, prefer=(Device.MLX, Device.TPU))
-    assert (pick.device is Device.TPU) == taken
-    assert ("preferred, being within 10%" in pick.decision.why) == taken
 
 
 def test_the_crossover_in_words(two: PretendGpu) -> None:

@@ -34,6 +34,7 @@ from rlxweb.host.strongest import strongest_bins
 from rlxweb.signal import engine
 from rlxweb.signal.engine import device_engine
 from rlxweb.signal.result import WelchPeaks
+from tests.unit.signal.estimate import estimate
 from tests.unit.signal.pretend_gpu import LABEL, PretendGpu, Speed
 
 SHARP = 1e-9
@@ -46,17 +47,6 @@ def noise(rows: int, samples: int, dtype: str = "float32") -> np.ndarray:
     x = draw.standard_normal((rows, samples)).cumsum(axis=-1) * 0.1
     pitch = 0.05 + 0.3 * np.arange(rows)[:, None] / rows
     return (x + 3 * np.sin(2 * np.pi * pitch * np.arange(samples))).astype(dtype)
-
-
-def estimate(x: np.ndarray, n: int, segments: int | None = None) -> np.ndarray:
-    """RLX's estimate in float64: symmetric Hann, half overlapping, |X|² doubled."""
-    x, hop = x.astype(np.float64), max(1, n // 2)
-    most = 1 + (x.shape[-1] - n) // hop
-    starts = range(0, hop * (segments or most), hop)
-    cut = np.stack([x[..., s : s + n] for s in starts], axis=-2)
-    power = (np.abs(np.fft.rfft(cut * np.hanning(n))) ** 2).mean(axis=-2)
-    power[..., 1 : (n + 1) // 2] *= 2
-    return power
 
 
 def check(found: WelchPeaks, power: np.ndarray, within: float) -> None:
@@ -73,9 +63,6 @@ def check(found: WelchPeaks, power: np.ndarray, within: float) -> None:
 def at(want: Want) -> dict[str, str]:
     """An adapter as the arguments that ask for it."""
     return {"device": want.backends[0], "adapter": want.name}
-
-
-# --- on the CPU -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["fast", "streaming", "Fast-Streaming", "2seg"])
@@ -209,9 +196,6 @@ def test_scipys_estimate_by_each_strategy(strategy: str) -> None:
     check(found, power, SHARP)
 
 
-# --- on devices -------------------------------------------------------------------
-
-
 @pytest.mark.requires_wgpu
 @pytest.mark.parametrize(
     ("rows", "samples", "n", "k", "segments"),
@@ -317,9 +301,6 @@ def test_a_lost_device_is_opened_anew(gpu: PretendGpu, kind: Any) -> None:
     found = rlx.welch_peaks(x, device=LABEL)
     assert found.device is Device.TPU
     assert len(gpu.ports) == 2
-
-
-# --- the jobs of a calibration ----------------------------------------------------
 
 
 def test_a_calibration_runs_the_engines_that_serve_callers(

@@ -85,6 +85,5 @@ def test_a_wrong_window_is_refused(window: object, said: str) -> None:
 
 
 def test_no_samples_is_refused() -> None:
-    """A window has at least one sample."""
     with pytest.raises(UsageError, match="the length is 0; it must be at least 1"):
         get_window("hann", 0)
