@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from rlxweb.io import writers
+from rlxweb import whole_file
 from tests.command_line import Call, check_refused, spawn
 from tests.recordings import written
 
@@ -284,7 +284,7 @@ def test_a_disk_that_fills_up_leaves_the_old_file(
     def full(path: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(writers, "_flush", full)
+    monkeypatch.setattr(whole_file, "_flush", full)
     refused([path, option, out], 2, "No space left", "out.png")
 
 
