@@ -91,6 +91,7 @@ def modules_after(code: str) -> set[str]:
         capture_output=True,
         text=True,
         check=True,
+        timeout=60,
     )
     return set(said.stdout.split())
 
