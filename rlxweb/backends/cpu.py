@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rlxweb.backends.array import ArrayBackend, array_target
-from rlxweb.backends.registry import CPU_ENGINE
+from rlxweb.backends.protocol import CPU_ENGINE
 from rlxweb.host.variants import VARIANTS, Variant
 from rlxweb.ir.dtype import DType
 

@@ -8,6 +8,7 @@ host's memory. Arrays that reach it have been checked: dtype, shape and names ar
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
@@ -24,6 +25,13 @@ if TYPE_CHECKING:  # an engine says what it is before anybody compiles for it
     from rlxweb.limits import Limits
 
 Array: TypeAlias = "npt.NDArray[Any]"
+
+CPU_ENGINE = (
+    f"NumPy {np.__version__}",
+    "numpy",
+    f"Python {sys.version_info[0]}.{sys.version_info[1]}",
+)
+"""Adapter, API and driver of the one engine that is known without opening it."""
 
 
 class Program:

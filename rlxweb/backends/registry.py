@@ -11,21 +11,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from rlxweb.backends.protocol import Backend
 
 if TYPE_CHECKING:
     from rlxweb.gpu.port import BackendType
 
 Open = Callable[[str], Awaitable[Backend]]
-
-CPU_ENGINE = (
-    f"NumPy {np.__version__}",
-    "numpy",
-    f"Python {sys.version_info[0]}.{sys.version_info[1]}",
-)
-"""Adapter, API and driver of the one engine that is known without opening it."""
 
 
 @dataclass(frozen=True, slots=True)

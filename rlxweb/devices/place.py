@@ -14,7 +14,8 @@ from functools import cache
 from pathlib import Path
 
 from rlxweb.backends.pool import pool
-from rlxweb.backends.registry import CPU_ENGINE, ROWS
+from rlxweb.backends.protocol import CPU_ENGINE
+from rlxweb.backends.registry import ROWS
 from rlxweb.device import PRIORITY, Device, DeviceLike, parse_device
 from rlxweb.errors import DeviceError
 

@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.backends.pool import pool
-from rlxweb.backends.protocol import Backend
-from rlxweb.backends.registry import CPU_ENGINE
+from rlxweb.backends.protocol import CPU_ENGINE, Backend
 from rlxweb.device import Device
 from rlxweb.host.spec import WelchSpec
 from rlxweb.host.spectrum import welch_power
