@@ -50,12 +50,6 @@ def did_you_mean(
     return f"did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
-def reason(error: BaseException) -> str:
-    """The system's own words for `error`, without its number and path."""
-    text = error.strerror if isinstance(error, OSError) else None
-    return text or str(error) or type(error).__name__
-
-
 # --- what the caller handed us --------------------------------------------------
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from rlxweb.errors import RecordingError, RlxError, reason
+from rlxweb.errors import RecordingError, RlxError
 
 
 @contextmanager
@@ -96,3 +96,9 @@ def _refused(doing: str, error: OSError | ValueError) -> RecordingError:
             doing, "this user may not write there", hint="choose another folder"
         )
     return RecordingError(doing, f"the system refused ({reason(error)})")
+
+
+def reason(error: BaseException) -> str:
+    """The system's own words for `error`, without its number and path."""
+    text = error.strerror if isinstance(error, OSError) else None
+    return text or str(error) or type(error).__name__

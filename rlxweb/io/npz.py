@@ -19,10 +19,11 @@ from typing import BinaryIO, cast
 
 import numpy as np
 
-from rlxweb.errors import RecordingError, UnknownName, did_you_mean, reason
+from rlxweb.errors import RecordingError, UnknownName, did_you_mean
 from rlxweb.io.contents import Contents, Layout, Samples
 from rlxweb.io.npy import NpyHeader, is_sample_dtype, parse_header, read_npy
 from rlxweb.io.source import ByteSource
+from rlxweb.whole_file import reason
 
 _IN_MEMORY_NBYTES = 8 << 20
 _PIECE_NBYTES = 1 << 20

@@ -12,7 +12,8 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
-from rlxweb.errors import RecordingError, reason
+from rlxweb.errors import RecordingError
+from rlxweb.whole_file import reason
 
 
 class ByteSource:

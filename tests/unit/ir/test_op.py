@@ -213,7 +213,7 @@ def test_a_vocabulary_is_asked_for_once_and_again_if_it_failed() -> None:
         if len(asked) == 1:
             raise ImportError("not today")
         assert "twice" not in here  # asking while it loads sees what is there so far
-        here.register_all([made_op("twice")])
+        here.register_all(made_op("twice"))
 
     here.vocabulary = vocabulary
     with pytest.raises(ImportError, match="not today"):
