@@ -13,6 +13,7 @@ from rlxweb.ir.op import registry
 
 def verify(graph: Graph) -> None:
     """Raise VerifyError (or the op's own error) for the first rule a graph breaks."""
+    _must_be_graph(graph)
     nodes = graph.nodes()
     where = f"graph '{graph.name}'"
     if not graph.outputs:
@@ -43,3 +44,12 @@ def verify(graph: Graph) -> None:
     for i in graph.outputs:
         if not 0 <= i < len(nodes):
             raise VerifyError(where, f"output %{i} does not exist")
+
+
+def _must_be_graph(given: object) -> None:
+    if not isinstance(given, Graph):
+        raise VerifyError(
+            "compile",
+            f"{type(given).__name__} was given",
+            "a Graph is wanted",
+        )

@@ -270,6 +270,11 @@ def test_verify_checks_ops_and_attributes_again() -> None:
         verify(broken(X, Node(1, "exp", (0,), {"q": 1}, VECTOR), outputs=(1,)))
 
 
+def test_what_is_no_graph_is_refused_by_name() -> None:
+    with pytest.raises(VerifyError, match="int was given; a Graph is wanted"):
+        verify(3)  # type: ignore[arg-type]
+
+
 def test_a_built_graph_verifies() -> None:
     """What `apply` let in, the verifier accepts."""
     graph = Graph()
