@@ -74,11 +74,6 @@ class Pool:
                 self._opening_ns[key] = perf_counter_ns() - begun
             return self._open[key]
 
-    def is_open(self, label: str, adapter: str = "") -> bool:
-        """Has the backend been opened and not been lost since?"""
-        backend = self._open.get(_key(label, adapter))
-        return backend is not None and not backend.lost
-
     def opening_ns(self, label: str, adapter: str = "") -> int:
         """How long opening the backend took, when it was opened last; 0 before that."""
         return self._opening_ns.get(_key(label, adapter), 0)

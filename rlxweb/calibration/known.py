@@ -22,7 +22,7 @@ from rlxweb.calibration.worth import Worth
 from rlxweb.cost.assumed import assumed_cpu, assumed_gpu
 from rlxweb.cost.record import Calibration
 from rlxweb.device import Device, DeviceLike, parse_device
-from rlxweb.devices.place import Place, identity_of
+from rlxweb.devices.place import CPU, Place, identity_of
 from rlxweb.devices.policy import calibration_mode_from_env
 from rlxweb.errors import CalibrationWarning, DeviceError, Unsupported
 from rlxweb.gpu.drive import can_block, can_wait, in_a_tab
@@ -53,16 +53,28 @@ def priced(place: Place, points: Points) -> Priced | str:
 
     Errors   DeviceError when the place cannot be opened.
     """
-    if place.device is not Device.CPU and not can_wait():
-        return CANNOT_WAIT
-    known = known_record(place.device, place.adapter)
-    if known is not None and _has(known, points):
-        return Priced(known, "calibrated")
     if place.device is Device.CPU:
-        return Priced(assumed_cpu(in_a_tab()), "assumed")
+        return priced_cpu(points)
+    if not can_wait():
+        return CANNOT_WAIT
+    measured = _measured(place, points)
+    if measured is not None:
+        return measured
     if pool.backend(place.device.label, place.adapter).software:
         return UNMEASURED
     return Priced(assumed_gpu(), "assumed")
+
+
+def priced_cpu(points: Points) -> Priced:
+    """The same of the CPU, of which something can always be said."""
+    return _measured(CPU, points) or Priced(assumed_cpu(in_a_tab()), "assumed")
+
+
+def _measured(place: Place, points: Points) -> Priced | None:
+    known = known_record(place)
+    if known is None or not _has(known, points):
+        return None
+    return Priced(known, "calibrated")
 
 
 def _has(record: Calibration, points: Points) -> bool:
@@ -89,12 +101,12 @@ def may_measure() -> bool:
     return calibration_mode_from_env() == "lazy"
 
 
-def known_record(device: DeviceLike, adapter: str = "") -> Calibration | None:
+def known_record(place: Place) -> Calibration | None:
     """The record of an engine if there is one; never measures.
 
-    Errors   DeviceError when the device cannot be opened.
+    Errors   DeviceError when the place cannot be opened.
     """
-    return store.load(identity_of(Place(parse_device(device), adapter)))
+    return store.load(identity_of(place))
 
 
 def record_for(
@@ -158,7 +170,7 @@ def measure_if_worth_it(
         if place.device is not Device.CPU and not can_block():
             continue  # measuring blocks
         kinds = points(place)
-        known = known_record(place.device, place.adapter)
+        known = known_record(place)
         # Where it did not work out once, it would cost seconds again.
         if (known and _has(known, kinds)) or (place, kinds) in worthwhile.tried:
             continue

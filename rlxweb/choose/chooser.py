@@ -20,7 +20,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
@@ -28,7 +28,12 @@ from rlxweb.calibration.corrections import Bucket, corrections
 from rlxweb.calibration.known import UNMEASURED, measure_if_worth_it
 from rlxweb.calibration.store import store
 from rlxweb.calibration.worth import Worth, worth
-from rlxweb.decision.candidate import Candidate, comparison, ranked
+from rlxweb.decision.candidate import (
+    Candidate,
+    candidate_name,
+    comparison,
+    ranked,
+)
 from rlxweb.decision.decision import Decision
 from rlxweb.device import Device, DeviceLike, parse_device
 from rlxweb.devices.availability import open_async
@@ -213,18 +218,22 @@ def choose(job: J, asked: Asked = OPEN) -> Pick[J]:
     named = _by_environment(job, policy, asked)  # 2
     if named is not None:
         return named
-    adapters = frozenset(asked.adapters.items())
-    key = (job.key, policy, adapters, store.changes)
-    known = None if job.key is None else recent.get(key)  # 3
-    if known is not None:
-        return known
+    about = policy, frozenset(asked.adapters.items())
+    return _lately(job, about, lambda: predicted(job, policy, asked.adapters))
+
+
+def predicted(
+    job: J, policy: DevicePolicy, adapters: Mapping[Device, str] | None = None
+) -> Pick[J]:
+    """Cases 4 and 5 alone: who is predicted to be fastest, whatever RLX_DEVICE says.
+
+    adapters   part of an adapter's name by device
+    Errors     those of `job.nobody`.
+    """
     places = None
-    if policy != DevicePolicy.all() or asked.adapters:
-        places = available_places(policy.apply(tuple(Device)), asked.adapters)
-    pick = decide(job, places=places, prefer=policy.prefer)  # 4, 5
-    if job.key is not None:
-        recent.keep(key, pick)
-    return pick
+    if policy != DevicePolicy.all() or adapters:
+        places = available_places(policy.apply(tuple(Device)), adapters)
+    return decide(job, places=places, prefer=policy.prefer)
 
 
 async def choose_async(job: J, asked: Asked = OPEN) -> Pick[J]:
@@ -241,13 +250,7 @@ async def choose_async(job: J, asked: Asked = OPEN) -> Pick[J]:
 
 def _named(job: J, place: Place, why: str) -> Pick[J]:
     """The best way there. Unmeasured ones stay open: the place was asked for."""
-    key = (job.key, place, why, store.changes)
-    pick = None if job.key is None else recent.get(key)
-    if pick is None:
-        pick = best_of(job, job.asked(place), why)
-        if job.key is not None:
-            recent.keep(key, pick)
-    return pick
+    return _lately(job, (place, why), lambda: best_of(job, job.asked(place), why))
 
 
 def best_of(job: J, ways: Sequence[Candidate], why: str) -> Pick[J]:
@@ -284,6 +287,23 @@ def _by_environment(job: J, policy: DevicePolicy, asked: Asked) -> Pick[J] | Non
         stacklevel=4,
     )
     return None
+
+
+# --- 3: it was settled lately -----------------------------------------------------
+
+
+def _lately(
+    job: J, about: tuple[Hashable, ...], make: Callable[[], Pick[J]]
+) -> Pick[J]:
+    """The pick made lately for the job under the same circumstances, or a new one."""
+    if job.key is None:
+        return make()
+    key = (job.key, about, store.changes)
+    pick = recent.get(key)
+    if pick is None:
+        pick = make()
+        recent.keep(key, pick)
+    return pick
 
 
 # --- 4 and 5: nobody did ----------------------------------------------------------
@@ -348,7 +368,7 @@ def _first(
     """The first way that is open, or a preferred one near it, and why."""
     open_ = [c for c in found if not c.blocker]
     if not open_:
-        blocked = (f"{_title(c)}: {c.blocker}" for c in found)
+        blocked = (f"{candidate_name(c, with_how=False)}: {c.blocker}" for c in found)
         raise job.nobody("; ".join(blocked), places)
     near = [c for c in open_ if c.predicted_ns <= PREFER_WITHIN * open_[0].predicted_ns]
     wanted = (c for device in prefer for c in near if c.device is device)
@@ -360,12 +380,7 @@ def _first(
     if picked.terms is not None:
         numbers["predicted_ms"] = round(picked.predicted_ns / 1e6, 4)
         numbers["source"] = picked.source
-    what = ("device " if picked.strategy == "graph" else "") + _title(picked)
+    kind = "device " if picked.strategy == "graph" else ""
+    what = kind + candidate_name(picked, with_how=False)
     said = "; ".join([*why, *([note] if note else [])])
     return Pick(job, picked, Decision(what, said, numbers, tuple(found)))
-
-
-def _title(candidate: Candidate) -> str:
-    if candidate.strategy == "graph":
-        return candidate.engine
-    return f"{candidate.strategy} on {candidate.engine}"

@@ -49,7 +49,7 @@ def gate_of(place: Place, cost_mode: str = "calibrated") -> IoFusionGate | None:
         return io_fusion_gate_for_target(FusionTarget.of(place.device))
     if cost_mode != "calibrated":
         raise UsageError("cost_mode", repr(cost_mode), "it is 'seed' or 'calibrated'")
-    record = known_record(place.device, place.adapter)
+    record = known_record(place)
     if record is None:
         return None
     model = CpuCostModel if place.device is Device.CPU else WgpuCostModel

@@ -10,14 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from rlxweb.backends.pool import pool
-from rlxweb.choose.chooser import Asked, Pick, choose, decide
+from rlxweb.choose.chooser import Asked, Pick, choose, predicted
 from rlxweb.choose.graphs import NOBODY, GraphJob
 from rlxweb.compile.pipeline import compile_graph
 from rlxweb.decision.candidate import Candidate
 from rlxweb.decision.decision import Decision
 from rlxweb.device import Device, DeviceLike, parse_device
 from rlxweb.devices.availability import available_devices, is_available
-from rlxweb.devices.place import available_places
 from rlxweb.devices.policy import DevicePolicy, device_from_env
 from rlxweb.errors import DeviceError, DTypeError, Unsupported, UsageError
 from rlxweb.ir.graph import Graph
@@ -102,11 +101,7 @@ def fastest(
     graph: Graph, policy: DevicePolicy | None = None, adapters: Adapters | None = None
 ) -> Pick[GraphJob]:
     """The prediction's pick, whatever RLX_DEVICE says. Errors  Unsupported."""
-    policy = policy or DevicePolicy.all()
-    places = None
-    if policy != DevicePolicy.all() or adapters:
-        places = available_places(policy.apply(tuple(Device)), adapters)
-    return decide(GraphJob(graph), places=places, prefer=policy.prefer)
+    return predicted(GraphJob(graph), policy or DevicePolicy.all(), adapters)
 
 
 def resolve_device(

@@ -98,7 +98,7 @@ def _known(places: Sequence[Place] | None) -> list[Measured]:
     if places is None:
         records = store.stored()
     else:
-        known = [known_record(p.device, p.adapter) for p in places]
+        known = [known_record(p) for p in places]
         records = [record for record in known if record is not None]
     found: list[Measured] = []
     folder = store.folder

@@ -74,11 +74,12 @@ def ranked(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
     return tuple(sorted(candidates, key=lambda c: c.predicted_ns))
 
 
-def candidate_name(candidate: Candidate) -> str:
+def candidate_name(candidate: Candidate, with_how: bool = True) -> str:
     """How and where: "fused (block_fft_host) on llvmpipe (vulkan)"."""
     if candidate.strategy == "graph":
         return candidate.engine
-    how = f" ({candidate.how})" if candidate.how not in ("", "host") else ""
+    said = with_how and candidate.how not in ("", "host")
+    how = f" ({candidate.how})" if said else ""
     return f"{candidate.strategy}{how} on {candidate.engine}"
 
 

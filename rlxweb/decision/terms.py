@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 
@@ -35,6 +35,16 @@ class Terms:
     def total_ns(self) -> float:
         """The predicted time."""
         return float(sum(getattr(self, name) for name in TIMES))
+
+    def plus(self, other: Terms, times: int = 1) -> Terms:
+        """These and `times` of the others, term by term."""
+        mine, theirs = asdict(self), asdict(other)
+        return Terms(**{name: mine[name] + times * theirs[name] for name in mine})
+
+    def slowed(self, factor: float) -> Terms:
+        """Compute and traffic times a factor."""
+        compute, traffic = factor * self.compute_ns, factor * self.traffic_ns
+        return replace(self, compute_ns=compute, traffic_ns=traffic)
 
     def as_json(self) -> dict[str, Any]:
         return {**asdict(self), "total_ns": self.total_ns}

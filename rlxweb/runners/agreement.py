@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlxweb.backends.array import evaluate
-from rlxweb.backends.protocol import Array
+from rlxweb.backends.protocol import Array, Backend
 from rlxweb.compile.pipeline import compile_graph
 from rlxweb.errors import DTypeError, Unsupported
 from rlxweb.ir.dtype import DType
@@ -185,7 +185,7 @@ class Verdict:
 
 
 async def check_case(
-    case: Case, backend: Any, spoil: Callable[[Array], Array] | None = None
+    case: Case, backend: Backend, spoil: Callable[[Array], Array] | None = None
 ) -> Verdict:
     """Run a case on an open backend and judge the result.
 
@@ -208,7 +208,7 @@ async def check_case(
     return Verdict(word, found.why, None, found, prepare_ns, run_ns)
 
 
-async def _computed(case: Case, backend: Any) -> tuple[Array, int, int]:
+async def _computed(case: Case, backend: Backend) -> tuple[Array, int, int]:
     """The result, and how long making the program and running it took."""
     begun = perf_counter_ns()
     program = await backend.prepare(compile_graph(case.graph, backend.target))

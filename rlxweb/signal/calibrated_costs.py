@@ -17,7 +17,7 @@ from rlxweb.cost.io_profile import GraphIoProfile
 from rlxweb.cost.model import BackendCostModel
 from rlxweb.decision.candidate import Candidate
 from rlxweb.device import Device
-from rlxweb.devices.place import CPU, Place
+from rlxweb.devices.place import Place
 from rlxweb.errors import DeviceError, Unsupported
 from rlxweb.rlx.seed_costs import GateBreakdown, Learned, WelchPeaksCosts
 from rlxweb.rlx.welch_params import WelchPeakParams
@@ -94,8 +94,8 @@ class MeasuredCosts:
         if device is not Device.CPU:
             block = self.block_ns(device, batch, n_fft, k)
             rlx = min(self.fused_ns(device, batch, fast), block)
-        ultra = _host_ns(batch, WelchPeakParams.ultra_fast(n_fft, k))
-        return WelchPeaksCosts(ultra, _host_ns(batch, fast), rlx, math.inf)
+        ultra = _job(batch, WelchPeakParams.ultra_fast(n_fft, k)).cpu_ns()
+        return WelchPeaksCosts(ultra, _job(batch, fast).cpu_ns(), rlx, math.inf)
 
     def _way(
         self, device: Device, batch: int, params: WelchPeakParams, how: str
@@ -117,9 +117,3 @@ def _job(batch: int, params: WelchPeakParams) -> WelchJob:
         "rlx", params.frame_length, nperseg=params.n_fft, dtype=np.float32
     )
     return WelchJob(spec, batch, params.frame_length, params.k)
-
-
-def _host_ns(batch: int, params: WelchPeakParams) -> float:
-    return next(
-        c.predicted_ns for c in _job(batch, params).offers(CPU) if c.strategy == "fast"
-    )

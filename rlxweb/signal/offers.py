@@ -10,24 +10,22 @@ for several only where the caller said `min_segments=1`. Which way is taken is
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
 
 from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import Backend
 from rlxweb.calibration.corrections import Bucket, corrections, octave
-from rlxweb.calibration.known import Priced, fitted, priced
+from rlxweb.calibration.known import Priced, fitted, priced, priced_cpu
 from rlxweb.choose.chooser import Reach
-from rlxweb.cost.assumed import assumed_cpu
 from rlxweb.cost.welch_model import WelchModel, WelchSize, block_terms
 from rlxweb.decision.candidate import Candidate
 from rlxweb.decision.strategy import WelchPeaksStrategy, parse_welch_peaks_strategy
 from rlxweb.decision.terms import Terms
 from rlxweb.device import Device
-from rlxweb.devices.place import CPU, Place
+from rlxweb.devices.place import Place
 from rlxweb.errors import DeviceError, DTypeError, RlxError, Unsupported, UsageError
-from rlxweb.gpu.drive import in_a_tab
 from rlxweb.host.spec import WelchSpec
 from rlxweb.signal.engine import NUMPY, Engine, How, batch_rows, device_engine
 
@@ -85,8 +83,7 @@ class WelchJob:
         return "cpu" if self.strategy in ON_HOST else "devices"
 
     def cpu_ns(self) -> float:
-        ways = _on_cpu(replace(self, strategy="fast"))
-        return next(way.predicted_ns for way in ways)
+        return next(_on_cpu(self)).predicted_ns  # "fast" comes first
 
     def offers(self, place: Place) -> Iterator[Candidate]:
         ways = _on_cpu(self) if place.device is Device.CPU else _on_device(self, place)
@@ -225,9 +222,7 @@ device_model = partial(WelchModel, how="welch_fused")
 
 
 def _host_model() -> tuple[WelchModel, str]:
-    have = priced(CPU, ("welch_host",))
-    if isinstance(have, str):
-        have = Priced(assumed_cpu(in_a_tab()), "assumed")
+    have = priced_cpu(("welch_host",))
     return fitted(have.record, host_model), have.source
 
 
@@ -246,23 +241,12 @@ def _on_cpu(job: WelchJob) -> Iterator[Candidate]:
             blocker="" if allowed else NOT_ONE_SEGMENT,
         )
         terms = model.terms(size_of(job.by(blank)))
-        yield _corrected(job, blank, scaled(terms, _WIDER[job.spec.dtype]))
+        yield _corrected(job, blank, terms.slowed(_WIDER[job.spec.dtype]))
 
 
 def _corrected(job: WelchJob, blank: Candidate, terms: Terms) -> Candidate:
     factor = corrections.factor(job.bucket(blank))
     return replace(blank, terms=terms, correction=factor)
-
-
-def scaled(terms: Terms, factor: float) -> Terms:
-    """Compute and traffic times a factor."""
-    if factor == 1.0:
-        return terms
-    return replace(
-        terms,
-        compute_ns=terms.compute_ns * factor,
-        traffic_ns=terms.traffic_ns * factor,
-    )
 
 
 def _on_device(job: WelchJob, place: Place) -> Iterator[Candidate]:
@@ -329,14 +313,5 @@ def _in_batches(
             one = model.terms(size)
         else:
             one = block_terms(model, _host_model()[0], size)
-        total = add(total, one if is_native else scaled(one, _COMPOSED), times)
+        total = total.plus(one if is_native else one.slowed(_COMPOSED), times)
     return total
-
-
-def add(one: Terms, other: Terms, times: int = 1) -> Terms:
-    """One plus `times` of the other, term by term."""
-    sums = {
-        f.name: getattr(one, f.name) + times * getattr(other, f.name)
-        for f in fields(Terms)
-    }
-    return Terms(**sums)

@@ -25,7 +25,7 @@ DOING = "welch over a stream"
 class WelchStream:
     """Average power of C channels over blocks of any length, fed in order.
 
-    spec     resolved for a stream (`resolve(None, …)`); average="median" needs all
+    spec     made for a stream (`WelchRequest.spec(None)`); average="median" needs all
              segments at once and is refused
     engine   where blocks are transformed; NumPy by default
     """

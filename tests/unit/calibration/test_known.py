@@ -132,10 +132,10 @@ def test_nonsense_about_calibration_is_named_and_measures(
 
 
 def test_looking_does_not_measure(measured: Counting) -> None:
-    assert known_record("cpu") is None
+    assert known_record(CPU) is None
     assert measured.calls == []
     record = record_for("cpu")
-    assert known_record("cpu") is record
+    assert known_record(CPU) is record
 
 
 def test_a_corrupt_file_is_measured_anew(measured: Counting, tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_a_device_lost_while_measured_leaves_no_record(measured: Counting) -> No
     measured.error = DeviceLost("read", "the device went away")
     with pytest.raises(DeviceLost):
         record_for("cpu")
-    assert known_record("cpu") is None
+    assert known_record(CPU) is None
     measured.error = None
     assert record_for("cpu").points == POINTS
 
