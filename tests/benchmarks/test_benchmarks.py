@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +11,7 @@ import pytest
 from tests.benchmarks import hand_welch, welch_cells
 from tests.benchmarks.cells import QUICK, Cell, Entry, Goal, Work, run
 from tests.benchmarks.report import SCHEMA, document
-from tests.command_line import ROOT, environment
+from tests.command_line import python
 
 
 def work(ours: int, other: int, check: object = None) -> Work:
@@ -77,16 +75,8 @@ def test_the_straight_line_transform_is_a_dft() -> None:
 def test_a_quick_run_writes_its_record(tmp_path: Path, only: str) -> None:
     """Right answers from every peer, all rows kept, and nothing made by later runs."""
     args = "--quick", "--only", only, "--json", tmp_path / "r.json"
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.benchmarks", *args],
-        cwd=ROOT,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = python("-m", "tests.benchmarks", *args, timeout=300)
+    assert done.code == 0, done.out + done.err
     record = json.loads((tmp_path / "r.json").read_text("utf-8"))
     assert record["wrong"] == []
     (cell,) = record["cells"]

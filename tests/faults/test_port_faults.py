@@ -9,8 +9,6 @@ from __future__ import annotations
 import gc
 import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,6 +23,7 @@ from rlxweb.gpu.drive import drive
 from rlxweb.gpu.fake import KINDS, STRIKES, Failure, FakePort, Kind
 from rlxweb.gpu.native import NativePort
 from rlxweb.gpu.port import Copy, Dispatch, Range, Want
+from tests.command_line import python
 from tests.ports import TELLS, native
 from tests.threads import at_once
 
@@ -253,17 +252,11 @@ print("closed" if time.monotonic() - start < 1.3 + 5 else "late")
 
 def test_a_hung_device_times_out_and_the_process_can_exit(adapter: Want) -> None:
     """In a process of its own, since the driver goes on computing until it ends."""
-    groups = str(40 * SPINS[adapter.name])
-    command = [sys.executable, "-c", HANGS, adapter.backends[0], adapter.name]
-    done = subprocess.run(
-        [*command, groups, SPIN],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.stdout.split() == ["timeout", "lost", "closed"], done.stderr
-    assert done.returncode == 0
+    groups = 40 * SPINS[adapter.name]
+    args = adapter.backends[0], adapter.name, groups, SPIN
+    done = python("-c", HANGS, *args, timeout=60)
+    assert done.out.split() == ["timeout", "lost", "closed"], done.err
+    assert done.code == 0
 
 
 @contextmanager

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import signal
 from pathlib import Path
 
 import pytest
 
-from tests.command_line import ROOT, environment
+from tests.command_line import ROOT, Said, python
 
 pytestmark = pytest.mark.slow
 
@@ -31,18 +30,9 @@ def test_beside_it():
 PLUGIN = ("-p", "tests.deadlines", "-p", "no:cacheprovider", "-p", "no:randomly")
 
 
-def run_pytest(*args: object, before: str = "") -> subprocess.CompletedProcess[str]:
-    """Pytest in a process of its own; `before` is what a shell does first."""
-    command = [sys.executable, "-m", "pytest", *PLUGIN, *map(str, args)]
-    return subprocess.run(
-        ["sh", "-c", f'{before}\nexec "$@"', "sh", *command],
-        cwd=ROOT,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=100,
-    )
+def run_pytest(*args: object) -> Said:
+    """Pytest in a process of its own."""
+    return python("-m", "pytest", *PLUGIN, *args, cwd=ROOT, timeout=100)
 
 
 @pytest.mark.parametrize(
@@ -61,8 +51,8 @@ def test_a_test_that_hangs_fails_with_its_stack(
     suite = tmp_path / "test_suite.py"
     suite.write_text(SUITE.format(hangs=hangs, method=method))
     done = run_pytest(suite, "-n", n)
-    said = done.stdout + done.stderr
-    assert done.returncode == 1, said
+    said = done.out + done.err
+    assert done.code == 1, said
     assert says in said
     assert "test_that_hangs" in said
     assert f'{suite}", line 9 in test_that_hangs' in said or f"{suite}:9:" in said
@@ -74,17 +64,20 @@ def test_a_session_that_takes_too_long_is_ended(tmp_path: Path, n: int) -> None:
     suite = tmp_path / "test_suite.py"
     suite.write_text("import time\ndef test_one():\n    time.sleep(60)\n")
     done = run_pytest(suite, "-n", n, "--session-timeout", 4)
-    assert done.returncode == 1
-    assert "the session took over 4 s" in done.stderr
-    assert "most recent call first" in done.stderr
+    assert done.code == 1
+    assert "the session took over 4 s" in done.err
+    assert "most recent call first" in done.err
 
 
 def test_ctrl_c_is_heard_in_the_background() -> None:
-    """A shell starts what it puts there with SIGINT ignored."""
-    done = run_pytest(
-        *("tests/unit/site/test_serve.py", "tests/unit/cli/test_main.py", "-n0"),
-        *("-q", "-k", "ctrl_c or interrupted"),
-        before="trap '' INT",
-    )
-    assert done.returncode == 0, done.stdout
-    assert "2 passed" in done.stdout
+    """A shell starts what it puts there with SIGINT ignored, which children inherit."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        done = run_pytest(
+            *("tests/unit/site/test_serve.py", "tests/unit/cli/test_main.py", "-n0"),
+            *("-q", "-k", "ctrl_c or interrupted"),
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert done.code == 0, done.out
+    assert "2 passed" in done.out

@@ -7,7 +7,6 @@ looks at a fresh interpreter.
 from __future__ import annotations
 
 import ast
-import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.command_line import python
 from tests.unit.floors import FLOORS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -260,12 +260,5 @@ def test_import_of_the_package_loads_no_heavy_library() -> None:
         "import sys, rlxweb\n"
         f"print(*(m for m in {NOT_AT_IMPORT!r} if m in sys.modules))"
     )
-    said = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    assert said.stdout.split() == []
+    said = python("-c", code)
+    assert (said.code, said.out.split()) == (0, []), said.err

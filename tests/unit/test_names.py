@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import os
-import subprocess
 import sys
 import types
 from importlib import import_module
@@ -15,6 +14,7 @@ import pytest
 import rlxweb
 from rlxweb import names
 from rlxweb.names import found, from_above, hand_down, publish, published
+from tests.command_line import python
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = [import_module(m) for m in ("rlxweb", "rlxweb.devices", "rlxweb.cost")]
@@ -85,15 +85,9 @@ def test_type_checkers_see_the_names_that_are_published(of: str) -> None:
 def modules_after(code: str) -> set[str]:
     """Our modules that a fresh interpreter has loaded after some code."""
     more = "; import sys; print(*(m for m in sys.modules if m.startswith('rlxweb')))"
-    said = subprocess.run(
-        [sys.executable, "-c", code + more],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    return set(said.stdout.split())
+    said = python("-c", code + more)
+    assert said.code == 0, said.err
+    return set(said.out.split())
 
 
 def test_import_of_the_package_loads_names_alone() -> None:

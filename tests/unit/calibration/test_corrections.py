@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
 import sys
 from functools import partial
 from pathlib import Path
@@ -16,7 +15,7 @@ from hypothesis import strategies as st
 from rlxweb.calibration import corrections as module
 from rlxweb.calibration.corrections import BOUND, FILE, SCHEMA, Corrections, octave
 from rlxweb.errors import CalibrationWarning
-from tests.command_line import environment
+from tests.command_line import python
 from tests.threads import at_once
 
 BUCKET = ("NumPy", "graph", 20, 22, 3, 12)
@@ -149,12 +148,8 @@ def test_the_end_of_a_process_writes_what_was_seen(tmp_path: Path) -> None:
         "from rlxweb.calibration.corrections import corrections\n"
         f"for _ in range(3): corrections.note({BUCKET!r}, 1e6, 2e6)"
     )
-    subprocess.run(
-        [sys.executable, "-c", program],
-        env=environment(RLX_CACHE_DIR=str(tmp_path / "cache")),
-        check=True,
-        timeout=60,
-    )
+    said = python("-c", program, RLX_CACHE_DIR=str(tmp_path / "cache"))
+    assert said.code == 0, said.err
     assert Corrections(tmp_path / "cache").runs(BUCKET) == 3
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +20,7 @@ from rlxweb.errors import (
     EnvironmentWarning,
     Unsupported,
 )
-from tests.command_line import environment
+from tests.command_line import python
 from tests.threads import at_once
 
 POINTS = (Point("call", {}, 1_500.0, 0.1, 7), Point("copy", {"bytes": 64}, 9.0))
@@ -207,20 +207,9 @@ def test_a_process_measures_and_the_next_one_reads(tmp_path: Path) -> None:
         "record_for('cpu'); print(len(record_for('cpu').points))"
     )
     more = {"RLX_CACHE_DIR": str(tmp_path / "cache"), "RLX_CALIBRATION": "lazy"}
-    runs = [
-        subprocess.run(
-            [sys.executable, "-c", program],
-            env=environment(**more),
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=120,
-        )
-        for _ in range(2)
-    ]
-    lines = runs[0].stderr.splitlines()
-    assert len(lines) == 1
-    assert lines[0].startswith("rlxweb: measuring NumPy")
-    assert runs[1].stderr == ""
-    assert runs[0].stdout == runs[1].stdout
+    first, second = (python("-c", program, **more) for _ in range(2))
+    (line,) = first.errors
+    assert line.startswith("rlxweb: measuring NumPy")
+    assert second == replace(first, err="")
+    assert first.code == 0
     assert len(CalibrationStore(tmp_path / "cache").stored()) == 1
