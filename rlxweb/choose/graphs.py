@@ -7,7 +7,7 @@ run, if the place is taken.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -26,20 +26,25 @@ from rlxweb.cost.fusion_gate import (
 )
 from rlxweb.cost.model import CpuCostModel, WgpuCostModel
 from rlxweb.cost.price import Prices, terms_of
+from rlxweb.cost.record import Calibration
 from rlxweb.cost.work import Work
 from rlxweb.decision.candidate import Candidate
 from rlxweb.device import Device
 from rlxweb.devices.place import CPU, Place
 from rlxweb.errors import RlxError, Unsupported, UsageError
 from rlxweb.ir.graph import Graph
+from rlxweb.ir.verify import must_be_graph
 
+# A remembered graph keeps its constants alive; larger ones are compiled each time.
+KEPT_BYTES = 1 << 20
+Gate = IoFusionGate | None
 NOBODY = (
     "no backend can lower this graph under the current policy — widen DevicePolicy or "
     "install an extra that brings a device"
 )
 
 
-def gate_of(place: Place, cost_mode: str = "calibrated") -> IoFusionGate | None:
+def gate_of(place: Place, cost_mode: str = "calibrated") -> Gate:
     """What fusing must gain on an engine: measured prices, or RLX's constants.
 
     None where nothing was measured: the engine's own assumptions stand then.
@@ -52,13 +57,20 @@ def gate_of(place: Place, cost_mode: str = "calibrated") -> IoFusionGate | None:
     record = known_record(place)
     if record is None:
         return None
-    model = CpuCostModel if place.device is Device.CPU else WgpuCostModel
-    return IoFusionGate.calibrated(model.from_record(record, place.device))
+    return fitted(record, _cpu_gate if place.device is Device.CPU else _gpu_gate)
+
+
+def _cpu_gate(record: Calibration) -> IoFusionGate:
+    return IoFusionGate.calibrated(CpuCostModel.from_record(record, Device.CPU))
+
+
+def _gpu_gate(record: Calibration) -> IoFusionGate:
+    return IoFusionGate.calibrated(WgpuCostModel.from_record(record, Device.GPU))
 
 
 @dataclass(slots=True)
 class GraphJob:
-    """See `chooser.Job`.
+    """See `chooser.Job`. It has a copy of the graph, which may be remembered with it.
 
     optimise, cost_mode   as `Session` has them
     """
@@ -66,15 +78,31 @@ class GraphJob:
     graph: Graph
     optimise: bool = True
     cost_mode: str = "calibrated"
-    _plans: dict[tuple[int, IoFusionGate | None], Plan] = field(default_factory=dict)
+    _plans: list[tuple[Backend, Gate, Plan]] = field(default_factory=list)
     _works: dict[Place, Work] = field(default_factory=dict)
 
-    key: None = field(default=None, init=False)
     reach: Literal["anywhere"] = field(default="anywhere", init=False)
+
+    def __post_init__(self) -> None:
+        must_be_graph(self.graph)
+        self.graph = self.graph.copy()
 
     @property
     def title(self) -> str:
         return f"graph '{self.graph.name}'"
+
+    @property
+    def key(self) -> Hashable:
+        """None for a graph too large to be kept, or one that cannot be looked up."""
+        nodes = self.graph.nodes()
+        if sum(n.type.nbytes for n in nodes if n.op == "constant") > KEPT_BYTES:
+            return None
+        key = self.graph.key, self.optimise, self.cost_mode
+        try:
+            hash(key)
+        except TypeError:  # an attribute of a custom op
+            return None
+        return key
 
     def plan_on(self, backend: Backend, place: Place) -> Plan:
         """The plan of the graph on an open engine, made once.
@@ -82,17 +110,14 @@ class GraphJob:
         Errors   those of `compile_graph`.
         """
         gate = gate_of(place, self.cost_mode)
-        plan = self._plans.get((id(backend), gate))
-        if plan is None:
-            target = backend.target
-            target = target if gate is None else replace(target, gate=gate)
-            plan = compile_graph(self.graph, target, optimise=self.optimise)
-            self._plans[id(backend), gate] = plan
+        for engine, its_gate, plan in self._plans:
+            if engine is backend and its_gate == gate:
+                return plan
+        target = backend.target
+        target = target if gate is None else replace(target, gate=gate)
+        plan = compile_graph(self.graph, target, optimise=self.optimise)
+        self._plans.append((backend, gate, plan))
         return plan
-
-    def drop_plans(self) -> None:
-        """Forget the plans: the one that runs is with its program."""
-        self._plans.clear()
 
     def cpu_ns(self) -> float:
         return self._way(CPU).predicted_ns

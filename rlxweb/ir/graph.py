@@ -8,8 +8,8 @@ Named builder methods (matmul, softmax …) live in `builder.py`; ops in `rlxweb
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -219,6 +219,21 @@ class Graph(Builder):
         """Inputs (`named("input")`) or params (`named("param")`) by name."""
         return {n.name: n for n in self._all.nodes if n.op == op}
 
+    def copy(self) -> Graph:
+        """The same nodes and outputs; what is added to one is not in the other."""
+        out, now = Graph(self.name), self._all
+        out._all = replace(now, nodes=list(now.nodes), names=dict(now.names))
+        return out
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for graphs of equal nodes, names and outputs, by the ops of today."""
+        nodes = tuple(
+            (n.op, n.inputs, n.type, n.name, tuple(map(_told_apart, n.attrs.items())))
+            for n in self._all.nodes
+        )
+        return self.name, registry.changes, nodes, self.outputs
+
     def users(self, at: int) -> tuple[int, ...]:
         """Nodes that read node `at`, once per operand they read it as."""
         return tuple(n.id for n in self._all.nodes for i in n.inputs if i == at)
@@ -230,6 +245,12 @@ class Graph(Builder):
         lines = [f"  {n}" for n in self._all.nodes]
         back = ", ".join(f"%{i}" for i in self.outputs)
         return "\n".join([f"graph @{self.name} {{", *lines, f"  return {back}", "}"])
+
+
+def _told_apart(attr: tuple[str, Any]) -> Hashable:
+    """What 0.0 and -0.0, or 1 and True, do not share."""
+    name, value = attr
+    return name, type(value), repr(value) if isinstance(value, float) else value
 
 
 def typed(

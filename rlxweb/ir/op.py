@@ -239,9 +239,11 @@ class Registry:
 
     vocabulary  called once, when the first op is asked for; it registers the ops that
                 come with rlxweb, so that whoever needs none does not load them
+    changes     how often a record came or went: what was made of them is out of date
     """
 
     vocabulary: Callable[[], object] | None = None
+    changes: int = 0
     _ops: dict[str, Op] = field(default_factory=dict)
     _aliases: dict[str, str] = field(default_factory=dict)
 
@@ -274,6 +276,7 @@ class Registry:
                     f"the name {name!r} is taken",
                     hint="pass replace=True to put this record in its place",
                 )
+        self.changes += 1
         self._ops[op.name] = op
         self._aliases.update({alias: op.name for alias in op.aliases})
         return op
@@ -285,6 +288,7 @@ class Registry:
 
     def unregister(self, name: str) -> None:
         op = self.get(name)
+        self.changes += 1
         del self._ops[op.name]
         for alias in op.aliases:
             del self._aliases[alias]

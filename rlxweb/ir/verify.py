@@ -13,7 +13,7 @@ from rlxweb.ir.op import registry
 
 def verify(graph: Graph) -> None:
     """Raise VerifyError (or the op's own error) for the first rule a graph breaks."""
-    _must_be_graph(graph)
+    must_be_graph(graph)
     nodes = graph.nodes()
     where = f"graph '{graph.name}'"
     if not graph.outputs:
@@ -46,7 +46,8 @@ def verify(graph: Graph) -> None:
             raise VerifyError(where, f"output %{i} does not exist")
 
 
-def _must_be_graph(given: object) -> None:
+def must_be_graph(given: object) -> None:
+    """Errors  VerifyError naming the type of what is none."""
     if not isinstance(given, Graph):
         raise VerifyError(
             "compile",

@@ -343,7 +343,6 @@ class GraphDevices:
 
     def _picked(self, pick: Pick[GraphJob]) -> Device:
         self.decision = pick.decision
-        pick.job.drop_plans()
         if pick.decision.candidates:
             self._pick = pick
         return pick.device

@@ -109,8 +109,8 @@ class Session:
         self, device: Device, job: GraphJob, pick: Pick[GraphJob] | None
     ) -> CompiledGraph:
         backend = self._backend(device)
+        job = job if pick is None else pick.job
         plan = job.plan_on(backend, Place(device, self.adapter))
-        job.drop_plans()
         program = await backend.prepare(plan)
         return CompiledGraph(job.graph, device, backend, program, pick)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from functools import partial
+from contextlib import suppress
+from functools import lru_cache, partial
 from inspect import signature
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,6 +22,7 @@ from rlxweb.signal.samples import as_rows, refuse_nonfinite
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
     from rlxweb.choose.chooser import Pick
@@ -104,35 +106,51 @@ async def welch_peaks_async(
 
 def _called(
     x: ArrayLike,
-    k: int,
-    mode: Mode,
     axis: int,
     prominence: float | None,
     device: DeviceLike | None,
     adapter: str,
-    strategy: Strategy,
-    min_segments: int | None,
     precision: Precision | None,
     nan: NanPolicy,
-    **estimate: Any,
+    **wanted: Any,
 ) -> tuple[WelchJob, Asked, Run]:
     """The job that checked arguments make, who is asked, and how a pick is run."""
     rows, batch = as_rows(x, axis, precision, DOING)
-    n_rows, n_samples = rows.shape
-    if not n_rows:
+    if not rows.shape[0]:
         raise UsageError(DOING, f"the batch {list(batch)} has no rows", "rows >= 1")
+    job: WelchJob | None = None
+    with suppress(TypeError):  # samples of a window cannot be looked up
+        job = _known_job(rows.shape, rows.dtype, **wanted)
+    if job is None:
+        job = _job(rows.shape, rows.dtype, **wanted)
+    refuse_nonfinite(rows, batch, nan, DOING)
+    run = partial(_run, rows, batch, float(wanted["fs"]), prominence)
+    return job, Asked(device, adapter), run
+
+
+def _job(
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    k: int,
+    mode: Mode,
+    strategy: Strategy,
+    min_segments: int | None,
+    **estimate: Any,
+) -> WelchJob:
+    n_rows, n_samples = shape
     try:
-        spec = WelchRequest(**estimate).spec(n_samples, rows.dtype)
+        spec = WelchRequest(**estimate).spec(n_samples, dtype)
     except UsageError as error:
         error.doing = DOING if error.doing == "welch" else error.doing
         raise
     count = checked_k(k, spec.n_freqs, mode)
-    refuse_nonfinite(rows, batch, nan, DOING)
     least = checked_min_segments(min_segments, spec.segments_of(n_samples))
     how = checked_strategy(strategy, least)
-    job = WelchJob(spec, n_rows, n_samples, count, mode, least, how)
-    run = partial(_run, rows, batch, float(estimate["fs"]), prominence)
-    return job, Asked(device, adapter), run
+    return WelchJob(spec, n_rows, n_samples, count, mode, least, how)
+
+
+# Small batches feel the time it takes to settle the arguments. 0 is not False there.
+_known_job = lru_cache(maxsize=128, typed=True)(_job)
 
 
 async def _run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from rlxweb.devices.place import (
 )
 from rlxweb.errors import EnvironmentWarning, UnknownDevice, Unsupported
 from rlxweb.gpu.fake import Failure
+from rlxweb.ir.op import Attr, registry
 from rlxweb.rlx.seed_pick import fastest_among, seed_pick
 from rlxweb.runners.benchmark import benchmark_devices, warm_all
 from tests.unit.runners.fakes import FakeMachine, adding
@@ -183,7 +185,55 @@ def test_the_plan_that_is_priced_is_the_one_that_runs(
     made = Session("auto").compile(exponential(n))
     assert len(plans) == engines
     assert any(plan is made.plan for plan in plans)
+    again = Session("auto").compile(exponential(n))
+    assert len(plans) == engines, "an equal graph was compiled anew"
+    assert again.plan is made.plan
     made.close()
+    again.close()
+
+
+def like_relu(of: Any = 0.0, name: str = "odd") -> Graph:
+    """One node of a made-up op with an attribute."""
+    if "odd" not in registry:
+        attrs = (Attr("of", "any"),)
+        odd = replace(registry.get("relu"), name="odd", aliases=(), attrs=attrs)
+        registry.register(odd)
+    graph = Graph(name)
+    graph.set_outputs([graph.apply("odd", graph.input("x", (4,)), of=of)])
+    return graph
+
+
+def test_a_remembered_graph_is_told_from_those_like_it() -> None:
+    """By name, nodes, the sign of zero, options, and the ops as they are now."""
+    first = GraphJob(like_relu()).key
+    assert GraphJob(like_relu()).key == first
+    others = [like_relu(of) for of in (-0.0, 0.5, 0, False, None)]
+    for other in (*others, like_relu(name="other"), exponential()):
+        assert GraphJob(other).key != first
+    assert GraphJob(like_relu(), optimise=False).key != first
+    assert GraphJob(like_relu(), cost_mode="seed").key != first
+    registry.register(replace(registry.get("odd"), doc="another"), replace=True)
+    assert GraphJob(like_relu()).key != first
+
+
+def test_a_graph_that_holds_much_is_not_remembered() -> None:
+    """Nor one with an attribute that cannot be looked up."""
+    assert GraphJob(like_relu([1])).key is None
+    graph = Graph("large")
+    cells = graphs.KEPT_BYTES // 4 + 1
+    graph.set_outputs([graph.constant(np.zeros(cells, np.float32)) * 2.0])
+    assert GraphJob(graph).key is None
+
+
+def test_what_is_added_to_a_graph_later_is_not_in_what_was_compiled() -> None:
+    """The job has a copy; compiled again, the graph as it is now runs."""
+    graph = exponential()
+    first = Session("auto").compile(graph)
+    graph.set_outputs([graph.tensor(0) * 3.0])
+    x = np.array([0, 1, 2, 3], np.float32)
+    (was,), (now,) = (c.run({"x": x}) for c in (first, Session("auto").compile(graph)))
+    np.testing.assert_allclose(was, np.exp(x), rtol=1e-6)
+    np.testing.assert_array_equal(now, 3 * x)
 
 
 def test_the_report_tells_blockers_in_order() -> None:
