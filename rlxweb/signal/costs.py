@@ -3,11 +3,12 @@
 Every function answers in two modes. "seed" is RLX's published arithmetic, digit for
 digit, on models the caller may replace; "calibrated" is what this machine measured.
 Times are nanoseconds unless a name says otherwise; batch, n_fft and k are at least 1.
+Keywords beyond those of a function are those of `Mode`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from rlxweb.cost.io_profile import GraphIoProfile
 from rlxweb.cost.model import BackendCostModel, CpuCostModel
@@ -56,8 +57,24 @@ __all__ = [
 ]
 
 
+class Mode(TypedDict, total=False):
+    """Whose figures answer: the keywords that the functions below share.
+
+    cost_mode  "seed", the default, or "calibrated"
+    cpu_model  in place of RLX's constants of the CPU; "seed" only, as models
+    models     the same by device; None as a value: the device has no model and RLX's
+               discrete fallback is used
+    adapter    part of an adapter's name; "calibrated" only
+    """
+
+    cost_mode: str
+    cpu_model: BackendCostModel | None
+    models: Models | None
+    adapter: str
+
+
 def _costs(
-    cost_mode: str,
+    cost_mode: str = "seed",
     cpu_model: BackendCostModel | None = None,
     models: Models | None = None,
     adapter: str = "",
@@ -103,21 +120,14 @@ def estimate_fused_graph_ns(
     params: WelchPeakParams,
     device: DeviceLike,
     compute_scale: float = 1.0,
-    *,
-    cost_mode: str = "seed",
-    cpu_model: BackendCostModel | None = None,
-    models: Models | None = None,
-    adapter: str = "",
+    **mode: Unpack[Mode],
 ) -> float:
     """Time of the fused graph.
 
     compute_scale  of a pruned transform; RLX holds it to 0.25 … 1
-    models         in place of RLX's constants by device; None as a value: the device
-                   has no model and RLX's discrete fallback is used
     """
     which = _checked(device, batch, params.n_fft)
-    costs = _costs(cost_mode, cpu_model, models, adapter)
-    return costs.fused_ns(which, batch, params, compute_scale)
+    return _costs(**mode).fused_ns(which, batch, params, compute_scale)
 
 
 def estimate_block_welch_ns(
@@ -125,16 +135,11 @@ def estimate_block_welch_ns(
     n_fft: int,
     k: int,
     device: DeviceLike,
-    *,
-    cost_mode: str = "seed",
-    cpu_model: BackendCostModel | None = None,
-    models: Models | None = None,
-    adapter: str = "",
+    **mode: Unpack[Mode],
 ) -> float:
     """Time of 2 segments with the spectrum read back and searched on the host."""
     which = _checked(device, batch, n_fft)
-    costs = _costs(cost_mode, cpu_model, models, adapter)
-    return costs.block_ns(which, batch, n_fft, k)
+    return _costs(**mode).block_ns(which, batch, n_fft, k)
 
 
 def welch_peaks_fusion_gate_breakdown(
@@ -142,25 +147,17 @@ def welch_peaks_fusion_gate_breakdown(
     batch: int,
     n_fft: int,
     k: int,
-    *,
-    cost_mode: str = "seed",
-    cpu_model: BackendCostModel | None = None,
-    models: Models | None = None,
-    adapter: str = "",
+    **mode: Unpack[Mode],
 ) -> GateBreakdown:
     """What the fusion gate of the device sees, and what it says."""
     which = _checked(device, batch, n_fft)
-    costs = _costs(cost_mode, cpu_model, models, adapter)
-    return costs.gate(which, batch, n_fft, k)
+    return _costs(**mode).gate(which, batch, n_fft, k)
 
 
 def welch_peaks_io_fusion_gate(
-    device: DeviceLike, batch: int, n_fft: int, k: int, **mode: Any
+    device: DeviceLike, batch: int, n_fft: int, k: int, **mode: Unpack[Mode]
 ) -> bool:
-    """Does the gate let the fused graph take the block's place?
-
-    mode   the keywords of `welch_peaks_fusion_gate_breakdown`
-    """
+    """Does the gate let the fused graph take the block's place?"""
     seen = welch_peaks_fusion_gate_breakdown(device, batch, n_fft, k, **mode)
     return seen.should_fuse
 
@@ -170,16 +167,11 @@ def welch_peaks_fusion_compute_floor_ok(
     batch: int,
     n_fft: int,
     k: int,
-    *,
-    cost_mode: str = "seed",
-    cpu_model: BackendCostModel | None = None,
-    models: Models | None = None,
-    adapter: str = "",
+    **mode: Unpack[Mode],
 ) -> bool:
     """Is the fused graph not much slower than the block, from batch 2,048 on?"""
     which = _checked(device, batch, n_fft)
-    costs = _costs(cost_mode, cpu_model, models, adapter)
-    return costs.floor_ok(which, batch, n_fft, k)
+    return _costs(**mode).floor_ok(which, batch, n_fft, k)
 
 
 def estimate_welch_peaks_costs(
@@ -190,11 +182,7 @@ def estimate_welch_peaks_costs(
     learned_available: bool = False,
     learned_active_gates: int | None = None,
     learned_total_gates: int = 0,
-    *,
-    cost_mode: str = "seed",
-    cpu_model: BackendCostModel | None = None,
-    models: Models | None = None,
-    adapter: str = "",
+    **mode: Unpack[Mode],
 ) -> WelchPeaksCosts:
     """The four strategies' times; infinite where one cannot or should not run.
 
@@ -202,8 +190,7 @@ def estimate_welch_peaks_costs(
     """
     which = _checked(device, batch, n_fft)
     learned = Learned(learned_available, learned_active_gates, learned_total_gates)
-    costs = _costs(cost_mode, cpu_model, models, adapter)
-    return costs.strategies(which, batch, n_fft, k, learned)
+    return _costs(**mode).strategies(which, batch, n_fft, k, learned)
 
 
 def pick_welch_peaks_strategy(
@@ -216,12 +203,11 @@ def pick_welch_peaks_strategy(
     learned_total_gates: int = 0,
     *,
     legacy: bool = False,
-    **mode: Any,
+    **mode: Unpack[Mode],
 ) -> WelchPeaksStrategy:
     """The strategy with the smallest time, the first of ultra, fast, rlx, learned.
 
     legacy  RLX's older rule, by batch alone
-    mode    cost_mode and the other keywords of `estimate_welch_peaks_costs`
     """
     learned = learned_available, learned_active_gates, learned_total_gates
     if legacy:
