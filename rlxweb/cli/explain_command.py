@@ -28,7 +28,7 @@ from rlxweb.host.spec import WelchSpec
 from rlxweb.io import open_recording, write_json
 from rlxweb.rlx.seed_candidates import seed_candidates
 from rlxweb.signal.crossover import crossover, welch_candidates
-from rlxweb.signal.offers import ON_HOST, WelchJob, engine_for
+from rlxweb.signal.offers import STRATEGIES, WelchJob, engine_for
 from rlxweb.signal.welch_peaks import checked_k, checked_min_segments
 
 SCHEMA = "rlxweb.explain_command/1"
@@ -180,7 +180,8 @@ def _check_memory(job: WelchJob) -> None:
 
 def _measured(candidate: Any, job: WelchJob) -> Any:
     """The candidate with the median time of real runs; blocked ones as they are."""
-    elsewhere = candidate.strategy in ON_HOST and candidate.device is not Device.CPU
+    on_host = STRATEGIES[candidate.strategy].on_host
+    elsewhere = on_host and candidate.device is not Device.CPU
     if candidate.blocker or elsewhere:
         return candidate
     spec = job.by(candidate).spec

@@ -21,7 +21,8 @@ from rlxweb.devices.place import Place
 from rlxweb.errors import DeviceError, Unsupported
 from rlxweb.rlx.seed_costs import GateBreakdown, Learned, WelchPeaksCosts
 from rlxweb.rlx.welch_params import WelchPeakParams
-from rlxweb.signal.offers import WelchJob, fits
+from rlxweb.signal.offers import WelchJob
+from rlxweb.signal.on_device import fits
 from rlxweb.signal.presets import from_preset
 
 

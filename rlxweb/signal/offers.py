@@ -1,72 +1,38 @@
-"""A Welch estimate as a job: its ways at every place, and what each would cost there.
+"""A Welch estimate as a job: the table of strategies, and what they offer at a place.
 
-"fast" averages on the CPU, "ultra" its first segment alone; "fused" averages on a
-device, which searches the peaks as well ("fused_op") or leaves that to the host
-("block_fft_host"). The statistic asked for is the one computed: a single segment stands
-for several only where the caller said `min_segments=1`. Which way is taken is
-`choose/chooser.py`'s business.
+The statistic asked for is the one computed: a single segment stands for several only
+where the caller said `min_segments=1`. Which way is taken is `choose/chooser.py`'s
+business.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
 from typing import Any
 
 from rlxweb.backends.pool import pool
-from rlxweb.backends.protocol import Backend
 from rlxweb.calibration.corrections import Bucket, corrections, octave
-from rlxweb.calibration.known import Priced, fitted, priced, priced_cpu
 from rlxweb.choose.chooser import Reach
-from rlxweb.cost.welch_model import WelchModel, WelchSize, block_terms
 from rlxweb.decision.candidate import Candidate
 from rlxweb.decision.strategy import WelchPeaksStrategy, parse_welch_peaks_strategy
-from rlxweb.decision.terms import Terms
 from rlxweb.device import Device
-from rlxweb.devices.place import Place
-from rlxweb.errors import DeviceError, DTypeError, RlxError, Unsupported, UsageError
+from rlxweb.devices.place import CPU, Place
+from rlxweb.errors import DTypeError, RlxError, Unsupported, UsageError
 from rlxweb.host.spec import WelchSpec
-from rlxweb.signal.engine import NUMPY, Engine, How, batch_rows, device_engine
+from rlxweb.signal.engine import Engine
+from rlxweb.signal.on_device import FUSED, LEARNED, POINTS
+from rlxweb.signal.on_host import FAST, ULTRA
+from rlxweb.signal.ways import Strategy, WelchEstimate
 
-Strategy = str | WelchPeaksStrategy
-
-NO_MODEL = "it needs a trained model of the transform, and rlxweb has none yet"
-NOT_ONE_SEGMENT = "it averages 1 segment only; min_segments=1 allows that"
-PEAKS_ON_HOST = "local maxima are searched on the host"
-ON_HOST = ("ultra", "fast")
-"""The strategies that average on the CPU, whatever device they are compared with."""
-
-_OURS = {
-    WelchPeaksStrategy.AUTO: "auto",
-    WelchPeaksStrategy.ULTRA_FAST: "ultra",
-    WelchPeaksStrategy.FAST_STREAMING: "fast",
-    WelchPeaksStrategy.RLX_COMPILED: "fused",
-    WelchPeaksStrategy.LEARNED_COMPILED: "learned",
-}
-# NumPy's time against float32 samples, where a record has no points of its own.
-_WIDER = {"float32": 1.0, "float64": 1.4, "complex64": 2.0, "complex128": 2.8}
-# A size without a fused kernel is composed: more passes over memory, more launches.
-_COMPOSED, _COMPOSED_LAUNCHES = 4.0, 8
+STRATEGIES = {s.name: s for s in (FAST, ULTRA, FUSED, LEARNED)}
+"""The first is what the CPU does when nobody asks for another."""
+_BY_LABEL = {s.label: s.name for s in STRATEGIES.values()}
 
 
 @dataclass(frozen=True, slots=True)
-class WelchJob:
-    """What is to be run: the estimate, rows [n_rows, n_samples] and k peaks of each.
-
-    k             0 asks for the spectrum itself
-    mode          "bins" or "peaks", as `welch_peaks` has them
-    min_segments  1 where the caller allows a single segment to stand for all
-    strategy      "auto", or the one of "ultra", "fast", "fused", "learned" to be used
-    """
-
-    spec: WelchSpec
-    n_rows: int
-    n_samples: int
-    k: int
-    mode: str = "bins"
-    min_segments: int | None = None
-    strategy: str = "auto"
+class WelchJob(WelchEstimate):
+    """See `chooser.Job`."""
 
     @property
     def title(self) -> str:
@@ -80,14 +46,20 @@ class WelchJob:
     def reach(self) -> Reach:
         if self.strategy == "auto":
             return "anywhere"
-        return "cpu" if self.strategy in ON_HOST else "devices"
+        return "cpu" if STRATEGIES[self.strategy].on_host else "devices"
 
     def cpu_ns(self) -> float:
-        return next(_on_cpu(self)).predicted_ns  # "fast" comes first
+        return self._corrected(next(FAST.ways(self, CPU))).predicted_ns
 
     def offers(self, place: Place) -> Iterator[Candidate]:
-        ways = _on_cpu(self) if place.device is Device.CPU else _on_device(self, place)
-        return (w for w in ways if self.strategy in ("auto", w.strategy))
+        wanted = (s for s in _at(place) if self.strategy in ("auto", s.name))
+        return (self._corrected(w) for s in wanted for w in s.ways(self, place))
+
+    def _corrected(self, way: Candidate) -> Candidate:
+        """With what observed runs make of its prediction."""
+        if way.terms is None:
+            return way
+        return replace(way, correction=corrections.factor(self.bucket(way)))
 
     def asked(self, place: Place) -> Sequence[Candidate]:
         """See `Job`.
@@ -106,7 +78,7 @@ class WelchJob:
             )
         if not is_cpu:
             _refuse(self.spec, place)
-        has = ON_HOST if is_cpu else ("fused",)
+        has = {one.name: one for one in _at(place) if not one.blocker}
         if self.strategy not in ("auto", *has):
             raise UsageError(
                 where,
@@ -114,18 +86,16 @@ class WelchJob:
                 f"it has {' and '.join(has)}",
                 "leave the device or the strategy open",
             )
-        wanted = has if self.min_segments == 1 else has[-1:]
-        return [
-            way
-            for way in self.offers(place)
-            if way.strategy in (wanted if self.strategy == "auto" else has)
-        ]
+        if self.strategy == "auto":
+            all_ = (0, self.min_segments)
+            has = {name: one for name, one in has.items() if one.segments in all_}
+        return [way for way in self.offers(place) if way.strategy in has]
 
     def points(self, place: Place) -> tuple[str, ...]:
-        return ("welch_host",) if place.device is Device.CPU else ("welch_fused",)
+        return ("welch_host",) if place.device is Device.CPU else POINTS
 
     def bucket(self, candidate: Candidate) -> Bucket:
-        size = size_of(self.by(candidate))
+        size = self.by(candidate).size
         return (
             candidate.engine,
             f"welch {candidate.strategy} {candidate.how}".strip(),
@@ -141,7 +111,7 @@ class WelchJob:
             "rows": self.n_rows,
             "n_fft": self.spec.nfft,
             "n_samples": self.n_samples,
-            "segments": size_of(self.by(candidate)).segments,
+            "segments": self.by(candidate).size.segments,
             "k": self.k,
         }
 
@@ -158,30 +128,37 @@ class WelchJob:
 
     def by(self, candidate: Candidate) -> WelchJob:
         """The job a way computes: "ultra" averages the first segment alone."""
-        if candidate.strategy != "ultra":
-            return self
-        return replace(self, spec=replace(self.spec, n_segments=1))
+        return self.averaging(STRATEGIES[candidate.strategy].segments)
 
 
-def checked_strategy(strategy: Strategy, min_segments: int | None) -> str:
+def _at(place: Place) -> Iterator[Strategy]:
+    is_cpu = place.device is Device.CPU
+    return (one for one in STRATEGIES.values() if one.on_host == is_cpu)
+
+
+def checked_strategy(
+    strategy: str | WelchPeaksStrategy, min_segments: int | None
+) -> str:
     """Our name of a strategy.
 
-    Errors   UsageError for an unknown one, and for "ultra" where more segments than its
-    one are asked for; Unsupported for "learned".
+    Errors   UsageError for an unknown one, and for one that averages fewer segments
+    than are asked for; Unsupported for one that nobody can take yet.
     """
-    how = _OURS[parse_welch_peaks_strategy(strategy)]
-    if how == "learned":
-        raise Unsupported(
-            "welch_peaks with strategy='learned'", NO_MODEL, hint="use strategy='fused'"
-        )
-    if how == "ultra" and (min_segments or 1) > 1:
+    label = parse_welch_peaks_strategy(strategy)
+    if label is WelchPeaksStrategy.AUTO:
+        return "auto"
+    one = STRATEGIES[_BY_LABEL[label]]
+    doing = f"welch_peaks with strategy='{one.name}'"
+    if one.blocker:
+        raise Unsupported(doing, one.blocker, hint=f"use strategy='{FUSED.name}'")
+    if one.segments and (min_segments or 1) > one.segments:
         raise UsageError(
-            "welch_peaks with strategy='ultra'",
-            "it averages 1 segment",
+            doing,
+            f"it averages {one.segments} segment",
             f"min_segments is {min_segments}",
-            "leave min_segments out, or use strategy='fast'",
+            f"leave min_segments out, or use strategy='{FAST.name}'",
         )
-    return how
+    return one.name
 
 
 def engine_for(candidate: Candidate) -> Engine:
@@ -190,10 +167,7 @@ def engine_for(candidate: Candidate) -> Engine:
         raise UsageError(
             f"{candidate.strategy} on {candidate.engine}", candidate.blocker
         )
-    if candidate.device is Device.CPU or candidate.strategy in ON_HOST:
-        return NUMPY
-    how: How = "block_fft_host" if candidate.how == "block_fft_host" else "fused_op"
-    return device_engine(candidate.device, candidate.adapter, how)
+    return STRATEGIES[candidate.strategy].engine(candidate)
 
 
 def _refuse(spec: WelchSpec, place: Place) -> None:
@@ -209,109 +183,3 @@ def _refuse(spec: WelchSpec, place: Place) -> None:
         )
     if reason:
         raise Unsupported(where, reason, hint="use device='cpu'")
-
-
-def size_of(job: WelchJob) -> WelchSize:
-    """The job as the model sees it."""
-    segments = job.spec.segments_of(job.n_samples)
-    return WelchSize(job.spec.nfft, segments, job.n_rows, job.k, job.n_samples)
-
-
-host_model = partial(WelchModel, how="welch_host")
-device_model = partial(WelchModel, how="welch_fused")
-
-
-def _host_model() -> tuple[WelchModel, str]:
-    have = priced_cpu(("welch_host",))
-    return fitted(have.record, host_model), have.source
-
-
-def _on_cpu(job: WelchJob) -> Iterator[Candidate]:
-    model, source = _host_model()
-    for strategy in ("fast", "ultra"):
-        # Naming the strategy allows its single segment.
-        allowed = strategy == "fast" or 1 == job.min_segments or job.strategy == "ultra"
-        blank = Candidate(
-            Device.CPU,
-            NUMPY.name,
-            strategy,
-            "host",
-            error=model.error,
-            source=source,
-            blocker="" if allowed else NOT_ONE_SEGMENT,
-        )
-        terms = model.terms(size_of(job.by(blank)))
-        yield _corrected(job, blank, terms.slowed(_WIDER[job.spec.dtype]))
-
-
-def _corrected(job: WelchJob, blank: Candidate, terms: Terms) -> Candidate:
-    factor = corrections.factor(job.bucket(blank))
-    return replace(blank, terms=terms, correction=factor)
-
-
-def _on_device(job: WelchJob, place: Place) -> Iterator[Candidate]:
-    blank = Candidate(place.device, place.label, "fused", adapter=place.adapter)
-    try:
-        backend = pool.backend(place.device.label, place.adapter)
-    except DeviceError as error:
-        yield replace(blank, blocker=str(error))
-        return
-    blank = replace(blank, engine=backend.name)
-    have = priced(place, job.points(place))
-    reason = job.spec.only_on_host or (have if isinstance(have, str) else "")
-    for how in ("fused_op", "block_fft_host") if job.k else ("block_fft_host",):
-        one = replace(blank, how=how, blocker=reason)
-        if not reason and not isinstance(have, str):
-            one = _priced_way(job, one, have, backend)
-        yield one
-    if job.k:
-        yield replace(blank, strategy="learned", blocker=NO_MODEL)
-
-
-def _priced_way(
-    job: WelchJob, blank: Candidate, have: Priced, backend: Backend
-) -> Candidate:
-    fused = blank.how == "fused_op"
-    if fused and job.mode == "peaks":
-        return replace(blank, blocker=PEAKS_ON_HOST)
-    model = fitted(have.record, device_model)
-    terms = _in_batches(job, model, fused=fused, is_native=fits(backend, job, fused))
-    return _corrected(job, replace(blank, error=model.error, source=have.source), terms)
-
-
-@lru_cache(maxsize=512)
-def _op_of(shape: tuple[int, int], spec: WelchSpec, k: int) -> tuple[Any, ...]:
-    """The op that computes it with its types and attributes, as a target is asked."""
-    from rlxweb.cost.graph_work import asked_of  # none is made for the CPU
-    from rlxweb.host.welch_graph import welch_graph
-
-    graph = welch_graph(shape, spec, k)
-    return asked_of(graph, graph.node(graph.outputs[0]))
-
-
-def fits(backend: Backend, job: WelchJob, fused: bool) -> bool:
-    """Has the device a kernel of its own for this size?"""
-    shape = (min(job.n_rows, batch_rows(job.spec, job.n_samples)), job.n_samples)
-    return backend.target.native(*_op_of(shape, job.spec, job.k if fused else 0))
-
-
-def _in_batches(
-    job: WelchJob, model: WelchModel, *, fused: bool, is_native: bool
-) -> Terms:
-    """The rows go up in batches; each is submitted and waited for."""
-    step = batch_rows(job.spec, job.n_samples)
-    full, rest = divmod(job.n_rows, step)
-    whole = size_of(job)
-    if not is_native:
-        whole = replace(whole, launches=_COMPOSED_LAUNCHES)
-    total = Terms()
-    for rows, times in ((step, full), (rest, 1)):
-        if not rows or not times:
-            continue
-        size = replace(whole, rows=rows)
-        if fused or not job.k:
-            one = model.terms(size)
-        else:
-            one = block_terms(model, _host_model()[0], size)
-        total = total.plus(one if is_native else one.slowed(_COMPOSED), times)
-    return total

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from rlxweb.choose.chooser import Pick
+    from rlxweb.decision.strategy import WelchPeaksStrategy
     from rlxweb.device import DeviceLike
-    from rlxweb.signal.offers import Strategy
     from rlxweb.signal.samples import NanPolicy, Precision
     from rlxweb.signal.windows import WindowLike
 
@@ -53,7 +53,7 @@ def welch_peaks(
     prominence: float | None = None,
     device: DeviceLike | None = None,
     adapter: str = "",
-    strategy: Strategy = "auto",
+    strategy: str | WelchPeaksStrategy = "auto",
     min_segments: int | None = None,
     precision: Precision | None = None,
     nan: NanPolicy = "raise",
@@ -133,7 +133,7 @@ def _job(
     dtype: np.dtype[Any],
     k: int,
     mode: Mode,
-    strategy: Strategy,
+    strategy: str | WelchPeaksStrategy,
     min_segments: int | None,
     **estimate: Any,
 ) -> WelchJob:

@@ -4,7 +4,9 @@ asked for, each against an estimate in plain NumPy or scipy's.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,10 @@ from hypothesis import strategies as st
 
 import rlxweb as rlx
 from rlxweb.calibration.welch_jobs import GRID, welch_jobs
+from rlxweb.calibration.worth import worth
 from rlxweb.cost.welch_model import WelchSize, columns
+from rlxweb.decision.candidate import Candidate
+from rlxweb.decision.terms import Terms
 from rlxweb.device import Device
 from rlxweb.devices.place import CPU, Place
 from rlxweb.errors import (
@@ -31,9 +36,11 @@ from rlxweb.gpu.port import Want
 from rlxweb.host.spec import WelchSpec
 from rlxweb.host.spectrum import welch_power
 from rlxweb.host.strongest import strongest_bins
-from rlxweb.signal import engine
+from rlxweb.signal import engine, offers
 from rlxweb.signal.engine import device_engine
+from rlxweb.signal.on_device import LEARNED
 from rlxweb.signal.result import WelchPeaks
+from rlxweb.signal.ways import WelchEstimate
 from tests.unit.signal.estimate import estimate
 from tests.unit.signal.pretend_gpu import LABEL, PretendGpu, Speed
 
@@ -179,11 +186,34 @@ def test_strategies_stay_on_their_side(gpu: PretendGpu) -> None:
     x = noise(1, 300)
     with pytest.raises(UsageError, match="on CPU: strategy 'fused' does not run") as no:
         rlx.welch_peaks(x, device="cpu", strategy="rlx")
-    assert no.value.rule == "it has ultra and fast"
+    assert no.value.rule == "it has fast and ultra"
     for name in ("ultra", "fast"):
         said = f"on TPU: strategy '{name}' does not run there; it has fused; leave"
         with pytest.raises(UsageError, match=said):
             rlx.welch_peaks(x, device=LABEL, strategy=name)
+
+
+def test_a_strategy_is_one_record(
+    two: PretendGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A made-up one is offered, priced, picked, run and told of like the others."""
+
+    def ways(estimate: WelchEstimate, place: Place) -> Iterator[Candidate]:
+        yield Candidate(place.device, "a model", "learned", terms=Terms(compute_ns=1.0))
+
+    made = replace(LEARNED, ways=ways, engine=lambda way: engine.NUMPY, blocker="")
+    monkeypatch.setitem(offers.STRATEGIES, "learned", made)
+    worth.add(1e9)  # work enough to look at other devices
+    x = noise(60, 1152)
+    for asked in ("auto", "learned"):
+        found = rlx.welch_peaks(x, strategy=asked, k=5)
+        assert found.decision.what == "learned on a model"
+        assert found.decision.candidates[0].terms == Terms(compute_ns=1.0)
+        check(found, estimate(x, 256), SINGLE)
+    there = rlx.welch_peaks(x, strategy="learned", device=LABEL)
+    assert there.decision.what == "learned on a model"
+    with pytest.raises(UsageError, match="on CPU: strategy 'learned' does not run"):
+        rlx.welch_peaks(x, strategy="learned", device="cpu")
 
 
 @pytest.mark.parametrize("strategy", ["ultra", "fast"])

@@ -1,0 +1,124 @@
+"""The strategies that average on a device: "fused", and "learned", without a model yet.
+
+"fused" searches the peaks there as well ("fused_op") or leaves that to the host
+("block_fft_host").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache, partial
+from typing import Any
+
+from rlxweb.backends.pool import pool
+from rlxweb.backends.protocol import Backend
+from rlxweb.calibration.known import Priced, fitted, priced
+from rlxweb.cost.welch_model import WelchModel, block_terms
+from rlxweb.decision.candidate import Candidate
+from rlxweb.decision.strategy import WelchPeaksStrategy
+from rlxweb.decision.terms import Terms
+from rlxweb.devices.place import Place
+from rlxweb.errors import DeviceError
+from rlxweb.host.spec import WelchSpec
+from rlxweb.signal.engine import GraphEngine, batch_rows, device_engine
+from rlxweb.signal.on_host import host_model
+from rlxweb.signal.ways import Strategy, WelchEstimate
+
+POINTS = ("welch_fused",)
+"""The measured points its prices rest on."""
+NO_MODEL = "it needs a trained model of the transform, and rlxweb has none yet"
+PEAKS_ON_HOST = "local maxima are searched on the host"
+# A size without a fused kernel is composed: more passes over memory, more launches.
+_COMPOSED, _COMPOSED_LAUNCHES = 4.0, 8
+_model = partial(WelchModel, how="welch_fused")
+
+
+def _fused(estimate: WelchEstimate, place: Place) -> Iterator[Candidate]:
+    blank = Candidate(place.device, place.label, "fused", adapter=place.adapter)
+    try:
+        backend = pool.backend(place.device.label, place.adapter)
+    except DeviceError as error:
+        yield replace(blank, blocker=str(error))
+        return
+    blank = replace(blank, engine=backend.name)
+    have = priced(place, POINTS)
+    reason = estimate.spec.only_on_host or (have if isinstance(have, str) else "")
+    for how in ("fused_op", "block_fft_host") if estimate.k else ("block_fft_host",):
+        one = replace(blank, how=how, blocker=reason)
+        if not reason and not isinstance(have, str):
+            one = _priced_way(estimate, one, have, backend)
+        yield one
+
+
+def _priced_way(
+    estimate: WelchEstimate, blank: Candidate, have: Priced, backend: Backend
+) -> Candidate:
+    fused = blank.how == "fused_op"
+    if fused and estimate.mode == "peaks":
+        return replace(blank, blocker=PEAKS_ON_HOST)
+    model = fitted(have.record, _model)
+    is_native = fits(backend, estimate, fused)
+    terms = _in_batches(estimate, model, fused=fused, is_native=is_native)
+    return replace(blank, terms=terms, error=model.error, source=have.source)
+
+
+@lru_cache(maxsize=512)
+def _op_of(shape: tuple[int, int], spec: WelchSpec, k: int) -> tuple[Any, ...]:
+    """The op that computes it with its types and attributes, as a target is asked."""
+    from rlxweb.cost.graph_work import asked_of  # none is made for the CPU
+    from rlxweb.host.welch_graph import welch_graph
+
+    graph = welch_graph(shape, spec, k)
+    return asked_of(graph, graph.node(graph.outputs[0]))
+
+
+def fits(backend: Backend, estimate: WelchEstimate, fused: bool) -> bool:
+    """Has the device a kernel of its own for this size?"""
+    spec, n_samples = estimate.spec, estimate.n_samples
+    shape = (min(estimate.n_rows, batch_rows(spec, n_samples)), n_samples)
+    return backend.target.native(*_op_of(shape, spec, estimate.k if fused else 0))
+
+
+def _in_batches(
+    estimate: WelchEstimate, model: WelchModel, *, fused: bool, is_native: bool
+) -> Terms:
+    """The rows go up in batches; each is submitted and waited for."""
+    step = batch_rows(estimate.spec, estimate.n_samples)
+    full, rest = divmod(estimate.n_rows, step)
+    whole = estimate.size
+    if not is_native:
+        whole = replace(whole, launches=_COMPOSED_LAUNCHES)
+    total = Terms()
+    for rows, times in ((step, full), (rest, 1)):
+        if not rows or not times:
+            continue
+        size = replace(whole, rows=rows)
+        if fused or not estimate.k:
+            one = model.terms(size)
+        else:
+            one = block_terms(model, host_model()[0], size)
+        total = total.plus(one if is_native else one.slowed(_COMPOSED), times)
+    return total
+
+
+def _learned(estimate: WelchEstimate, place: Place) -> Iterator[Candidate]:
+    try:
+        engine = pool.backend(place.device.label, place.adapter).name
+    except DeviceError:
+        return  # "fused" says why
+    if estimate.k:
+        blank = Candidate(place.device, engine, "learned", adapter=place.adapter)
+        yield replace(blank, blocker=NO_MODEL)
+
+
+def _engine(candidate: Candidate) -> GraphEngine:
+    searched = "block_fft_host" if candidate.how == "block_fft_host" else "fused_op"
+    return device_engine(candidate.device, candidate.adapter, searched)
+
+
+_DEVICE = partial(Strategy, on_host=False, engine=_engine)
+FUSED = _DEVICE("fused", WelchPeaksStrategy.RLX_COMPILED, ways=_fused)
+LEARNED = _DEVICE(
+    "learned", WelchPeaksStrategy.LEARNED_COMPILED, ways=_learned, blocker=NO_MODEL
+)

@@ -1,0 +1,51 @@
+"""The strategies that average on the CPU: "fast", and "ultra", one segment alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from rlxweb.calibration.known import fitted, priced_cpu
+from rlxweb.cost.welch_model import WelchModel
+from rlxweb.decision.candidate import Candidate
+from rlxweb.decision.strategy import WelchPeaksStrategy
+from rlxweb.device import Device
+from rlxweb.devices.place import Place
+from rlxweb.signal.engine import NUMPY
+from rlxweb.signal.ways import Strategy, WelchEstimate
+
+NOT_ONE_SEGMENT = "it averages 1 segment only; min_segments=1 allows that"
+# NumPy's time against float32 samples, where a record has no points of its own.
+_WIDER = {"float32": 1.0, "float64": 1.4, "complex64": 2.0, "complex128": 2.8}
+_model = partial(WelchModel, how="welch_host")
+
+
+def host_model() -> tuple[WelchModel, str]:
+    """The CPU's prices, and where they come from."""
+    have = priced_cpu(("welch_host",))
+    return fitted(have.record, _model), have.source
+
+
+def _way(name: str, estimate: WelchEstimate, place: Place) -> Iterator[Candidate]:
+    model, source = host_model()
+    single = name == ULTRA.name
+    # Naming the strategy allows its single segment.
+    allowed = not single or estimate.min_segments == 1 or estimate.strategy == name
+    own = estimate.averaging(ULTRA.segments if single else 0)
+    yield Candidate(
+        Device.CPU,
+        NUMPY.name,
+        name,
+        "host",
+        terms=model.terms(own.size).slowed(_WIDER[own.spec.dtype]),
+        error=model.error,
+        source=source,
+        blocker="" if allowed else NOT_ONE_SEGMENT,
+    )
+
+
+_HOST = partial(Strategy, on_host=True, engine=lambda candidate: NUMPY)
+FAST = _HOST("fast", WelchPeaksStrategy.FAST_STREAMING, ways=partial(_way, "fast"))
+ULTRA = _HOST(
+    "ultra", WelchPeaksStrategy.ULTRA_FAST, ways=partial(_way, "ultra"), segments=1
+)

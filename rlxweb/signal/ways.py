@@ -1,0 +1,71 @@
+"""A strategy as one record: where it averages, its ways there, and what runs them.
+
+A new one is a record in a file of its own (`on_host.py` and `on_device.py` are the
+examples) and a row of the table in `offers.py`. Knows none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Self
+
+from rlxweb.cost.welch_model import WelchSize
+from rlxweb.decision.candidate import Candidate
+from rlxweb.decision.strategy import WelchPeaksStrategy
+from rlxweb.devices.place import Place
+from rlxweb.host.spec import WelchSpec
+from rlxweb.signal.engine import Engine
+
+
+@dataclass(frozen=True, slots=True)
+class WelchEstimate:
+    """What is to be run: the estimate, rows [n_rows, n_samples] and k peaks of each.
+
+    k             0 asks for the spectrum itself
+    mode          "bins" or "peaks", as `welch_peaks` has them
+    min_segments  1 where the caller allows a single segment to stand for all
+    strategy      "auto", or the name of the one to be used
+    """
+
+    spec: WelchSpec
+    n_rows: int
+    n_samples: int
+    k: int
+    mode: str = "bins"
+    min_segments: int | None = None
+    strategy: str = "auto"
+
+    @property
+    def size(self) -> WelchSize:
+        """The job as the model sees it."""
+        segments = self.spec.segments_of(self.n_samples)
+        return WelchSize(self.spec.nfft, segments, self.n_rows, self.k, self.n_samples)
+
+    def averaging(self, segments: int) -> Self:
+        """The same over the first so many segments; 0: as many as were asked for."""
+        if not segments:
+            return self
+        return replace(self, spec=replace(self.spec, n_segments=segments))
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """One way to estimate peaks.
+
+    name      ours: "fast"
+    label     RLX's
+    on_host   averages on the CPU, whatever device it is compared with; else on a device
+    ways      (estimate, place) → candidates at a place of its kind; none raises
+    engine    what runs a candidate
+    segments  how many it averages; 0: all that are asked for
+    blocker   why nobody can take it yet; "" when one can
+    """
+
+    name: str
+    label: WelchPeaksStrategy
+    on_host: bool
+    ways: Callable[[WelchEstimate, Place], Iterator[Candidate]]
+    engine: Callable[[Candidate], Engine]
+    segments: int = 0
+    blocker: str = ""
