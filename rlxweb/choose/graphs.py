@@ -36,7 +36,7 @@ from rlxweb.ir.graph import Graph
 from rlxweb.ir.verify import must_be_graph
 
 # A remembered graph keeps its constants alive; larger ones are compiled each time.
-KEPT_BYTES = 1 << 20
+KEPT_BYTES = 1 << 16
 Gate = IoFusionGate | None
 NOBODY = (
     "no backend can lower this graph under the current policy — widen DevicePolicy or "
