@@ -1,8 +1,7 @@
 """Recordings in, results out: EDF/BDF, WAV, NPY/NPZ and CSV as groups of channels.
 
-Owns files and nothing else: what a rate, a channel and a block of samples are, and how
-an output file appears whole or not at all. Knows no graph, no device and no spectrum.
-`edfio` is loaded only to write the demo file.
+Owns files and nothing else: what a rate, a channel and a block of samples are. Knows no
+graph, no device and no spectrum. `edfio` is loaded only to write the demo file.
 """
 
 from rlxweb.io.demo import DemoTruth, Rhythm, write_demo_recording

@@ -2,7 +2,7 @@
 
 The seam between the formats (edf, wav, npy, csv_table) and the recording the user sees.
 A format says what is in the file; which channels are taken, what they are called and
-what rate holds is decided above, in `choose` and `dispatch`.
+what rate holds is decided above, in `channels` and `dispatch`.
 """
 
 from __future__ import annotations

@@ -69,70 +69,53 @@ def open_recording(
     """
     _check_arguments(fs, layout)
     source = open_source(path)
-    opened = source
     try:
-        kind = _detect(source)
-        _check_applies(source, kind, array, layout)
-        contents, opened = _read(source, kind, array, layout or "channels-first")
-        if opened is not source:
-            source.close()
+        contents = _read(source, array, layout)
         wanted = [channels] if isinstance(channels, str) else channels
-        return _assemble(opened, contents, fs, wanted)
+        return _assemble(source, contents, fs, wanted)
     except BaseException:
         source.close()
-        opened.close()
         raise
 
 
-def _read(
-    source: ByteSource, kind: str, array: str | None, layout: Layout
-) -> tuple[Contents, ByteSource]:
-    """What is in it and the file to read from; loads that format's reader alone."""
+def _read(source: ByteSource, array: str | None, layout: Layout | None) -> Contents:
+    """What is in the file; loads the reader of its format alone."""
+    kind = _detect(source)
+    for name, value, kinds in (
+        ("array", array, ("NPZ",)),
+        ("layout", layout, ("NPY", "NPZ")),
+    ):
+        if value is not None and kind not in kinds:
+            raise UsageError(
+                source.doing,
+                f"{name}={value!r} was given for {kind}",
+                f"{' and '.join(kinds)} files only",
+            )
     if kind == "NPZ":
         from rlxweb.io.npz import read_npz
 
-        return read_npz(source, array, layout)
+        return read_npz(source, array, layout or "channels-first")
     if kind == "NPY":
         from rlxweb.io.npy import read_npy
 
-        return read_npy(source, layout), source
+        return read_npy(source, layout or "channels-first")
     if kind == "WAV":
         from rlxweb.io.wav import read_wav as read
     elif kind == "CSV":
         from rlxweb.io.csv_table import read_csv as read
     else:
         from rlxweb.io.edf import read_edf as read
-    return read(source), source
+    return read(source)
 
 
 def _check_arguments(fs: float | None, layout: Layout | None) -> None:
+    doing = "opening a recording"
     if fs is not None and not (
         isinstance(fs, int | float) and math.isfinite(fs) and fs > 0
     ):
-        raise UsageError(
-            "opening a recording", f"fs is {fs!r}", "a finite rate above 0 Hz"
-        )
+        raise UsageError(doing, f"fs is {fs!r}", "a finite rate above 0 Hz")
     if layout is not None and layout not in LAYOUTS:
-        raise UsageError(
-            "opening a recording",
-            f"layout is {layout!r}",
-            f"one of {', '.join(LAYOUTS)}",
-        )
-
-
-def _check_applies(
-    source: ByteSource, kind: str, array: str | None, layout: str | None
-) -> None:
-    if array is not None and kind != "NPZ":
-        raise UsageError(
-            source.doing, f"array={array!r} was given for {kind}", "NPZ files only"
-        )
-    if layout is not None and kind not in ("NPY", "NPZ"):
-        raise UsageError(
-            source.doing,
-            f"layout={layout!r} was given for {kind}",
-            "NPY and NPZ files only",
-        )
+        raise UsageError(doing, f"layout is {layout!r}", f"one of {', '.join(LAYOUTS)}")
 
 
 def _detect(source: ByteSource) -> str:

@@ -16,18 +16,16 @@ from rlxweb.io.source import ByteSource
 BDF_MAGIC = b"\xffBIOSEMI"
 _MOST_SIGNALS = 9999
 _SHORTEST_S = 1e-6
-# Widths of the signal fields, in their order; each column has one entry per signal.
+# The signal fields that are used: the bytes before each, per signal, and its width. A
+# column has one entry per signal.
 _COLUMNS = {
-    "label": 16,
-    "transducer": 80,
-    "unit": 8,
-    "physical minimum": 8,
-    "physical maximum": 8,
-    "digital minimum": 8,
-    "digital maximum": 8,
-    "filters": 80,
-    "samples per record": 8,
-    "reserved": 32,
+    "label": (0, 16),
+    "unit": (96, 8),
+    "physical minimum": (104, 8),
+    "physical maximum": (112, 8),
+    "digital minimum": (120, 8),
+    "digital maximum": (128, 8),
+    "samples per record": (216, 8),
 }
 
 
@@ -89,8 +87,14 @@ def parse_header(source: ByteSource) -> Header:
     plus = head[192:197].decode("latin-1")
     version = plus if plus in (f"{kind}+C", f"{kind}+D") else kind
     record_s = _seconds(source, head[244:252])
+    # Records of annotations alone may last 0 s, records of signals may not.
+    has_signal = any(s.samples and not s.is_annotation for s in signals)
+    if has_signal and record_s < _SHORTEST_S:
+        raise source.error(
+            f"its data records last {record_s:g} s",
+            f"at least {_SHORTEST_S:g} s when there are signals",
+        )
     header = Header(version, nbytes, n_records, record_s, width, signals)
-    _check_duration(source, header)
     _check_size(source, header)
     return header
 
@@ -98,12 +102,6 @@ def parse_header(source: ByteSource) -> Header:
 def _signals(
     source: ByteSource, columns: bytes, count: int, kind: str, width: int
 ) -> tuple[Signal, ...]:
-    fields: dict[str, list[bytes]] = {}
-    first = 0
-    for name, nbytes in _COLUMNS.items():
-        last = first + count * nbytes
-        fields[name] = [columns[at : at + nbytes] for at in range(first, last, nbytes)]
-        first = last
     try:
         columns.decode("utf-8")
         encoding = "utf-8"
@@ -111,8 +109,11 @@ def _signals(
         encoding = "latin-1"
     signals = []
     at = 0
-    for row in zip(*fields.values(), strict=True):
-        own = dict(zip(fields, row, strict=True))
+    for row in range(count):
+        own = {}
+        for name, (before, nbytes) in _COLUMNS.items():
+            first = count * before + row * nbytes
+            own[name] = columns[first : first + nbytes]
         label, unit = (
             own[name].decode(encoding, "replace").rstrip(" \0")
             for name in ("label", "unit")
@@ -144,16 +145,6 @@ def _gain_and_offset(own: dict[str, bytes]) -> tuple[float, float]:
 
 def _text(field: bytes) -> str:
     return field.decode("latin-1").strip(" \0")
-
-
-def _check_duration(source: ByteSource, header: Header) -> None:
-    """Records of annotations alone may last 0 s, records of signals may not."""
-    has_signal = any(s.samples and not s.is_annotation for s in header.signals)
-    if has_signal and header.record_s < _SHORTEST_S:
-        raise source.error(
-            f"its data records last {header.record_s:g} s",
-            f"at least {_SHORTEST_S:g} s when there are signals",
-        )
 
 
 def _short_header(source: ByteSource, kind: str, needs: int) -> RecordingError:

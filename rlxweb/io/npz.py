@@ -14,7 +14,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import BinaryIO, cast
 
 import numpy as np
@@ -41,10 +41,8 @@ _BROKEN = (
 )
 
 
-def read_npz(
-    source: ByteSource, array: str | None, layout: Layout
-) -> tuple[Contents, ByteSource]:
-    """What one array of an NPZ file holds, and the unpacked file it is read from.
+def read_npz(source: ByteSource, array: str | None, layout: Layout) -> Contents:
+    """What one array of an NPZ file holds; `source` is the unpacked array from then on.
 
     Errors   RecordingError for a broken archive or when several arrays could be
              meant; UnknownName when `array` is not in it.
@@ -52,13 +50,9 @@ def read_npz(
     with _open(source) as archive:
         name = archive.pick(array)
         fs, labels = archive.rate(), archive.labels()
-        unpacked = archive.unpack(name)
-    try:
-        contents = read_npy(unpacked, layout, labels, fs)
-    except RecordingError:
-        unpacked.close()
-        raise
-    return Contents("NPZ", contents.channels, contents.streams), unpacked
+        unpacked, nbytes = archive.unpack(name)
+    source.become(unpacked, nbytes)
+    return replace(read_npy(source, layout, labels, fs), format="NPZ")
 
 
 @contextmanager
@@ -128,7 +122,8 @@ class _Archive:
             return None
         return tuple(map(str, value))
 
-    def unpack(self, name: str) -> ByteSource:
+    def unpack(self, name: str) -> tuple[BinaryIO, int]:
+        """The member in a temporary file, and its length."""
         info = self.members[name]
         if info.compress_type not in _READABLE:
             raise self.source.error(
@@ -146,7 +141,7 @@ class _Archive:
         except BaseException:
             spool.close()
             raise
-        return ByteSource(cast(BinaryIO, spool), self.source.name, nbytes)
+        return cast(BinaryIO, spool), nbytes
 
     def _header(self, name: str) -> NpyHeader:
         with self.file.open(self.members[name]) as member:

@@ -53,6 +53,11 @@ class ByteSource:
         """The first `nbytes` bytes, or the whole file when it is shorter."""
         return self.read(0, min(nbytes, self.nbytes))
 
+    def become(self, file: BinaryIO, nbytes: int) -> None:
+        """Read `file` from now on, under the same name; the one before is closed."""
+        self.file.close()
+        self.file, self.nbytes = file, nbytes
+
     def close(self) -> None:
         self.file.close()
 

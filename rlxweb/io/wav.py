@@ -127,7 +127,13 @@ def _find_data(source: ByteSource) -> tuple[_Format, int, int]:
                 raise source.error("its samples come before their format")
             if nbytes == _IN_DS64 and long_size is not None:
                 nbytes = long_size
-            _check_room(source, at, nbytes)
+            there = source.nbytes - at
+            if nbytes > there:
+                raise source.error(
+                    "the file is cut short",
+                    f"its header says {nbytes} bytes of samples, {there} are there",
+                    "copy it again, or let an audio tool repair its header",
+                )
             return wave, at, nbytes
         at += nbytes + nbytes % 2
 
@@ -153,16 +159,6 @@ def _chunk(source: ByteSource, at: int, nbytes: int, least: int) -> bytes:
             "a header of the WAV file is too short", f"{nbytes} bytes, needs {least}"
         )
     return source.read(at, min(nbytes, 64))
-
-
-def _check_room(source: ByteSource, at: int, nbytes: int) -> None:
-    there = source.nbytes - at
-    if nbytes > there:
-        raise source.error(
-            "the file is cut short",
-            f"its header says {nbytes} bytes of samples, {there} are there",
-            "copy it again, or let an audio tool repair its header",
-        )
 
 
 def _parse_format(source: ByteSource, body: bytes) -> _Format:
