@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import os
 import platform
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,7 @@ from rlxweb.cli.bench_plot import save_picker_plot
 from rlxweb.cli.outputs import check_outputs
 from rlxweb.cli.plot import check_plot
 from rlxweb.cli.record import document, versions
-from rlxweb.cli.screen import bar_on, counted, say
+from rlxweb.cli.screen import counted, progress_on, say
 from rlxweb.decision.terms import human_ns
 from rlxweb.devices.place import Place, available_places, engine_key
 from rlxweb.errors import UsageError
@@ -159,36 +158,23 @@ def _run(
     sweep: Sweep, cells: Sequence[Cell], err: Console
 ) -> tuple[list[Measured], bool]:
     """What was measured, and whether Ctrl-C ended it."""
+
+    def work(cell: Cell) -> float:
+        return 1.0 + cell.n_fft * cell.batch * cell.segments / 1e5
+
     found: list[Measured] = []
-    with _progress(cells, err) as advance:
+    with progress_on(err) as bar:
+        task = bar.add_task("cells", total=sum(map(work, cells)))
         try:
             for one in sweep.run(cells):
                 found.append(one)
-                advance(one.cell)
+                bar.update(task, advance=work(one.cell), description=str(one.cell))
         except KeyboardInterrupt:
             sweep.left_out.append(
                 f"{len(cells) - len(found) - len(sweep.left_out)} cells: stopped"
             )
             return found, True
     return found, False
-
-
-@contextmanager
-def _progress(cells: Sequence[Cell], console: Console) -> Iterator[Any]:
-    if not console.is_terminal:
-        yield lambda cell: None
-        return
-
-    def work(cell: Cell) -> float:
-        return 1.0 + cell.n_fft * cell.batch * cell.segments / 1e5
-
-    with bar_on(console) as bar:
-        task = bar.add_task("cells", total=sum(work(c) for c in cells))
-
-        def advance(cell: Cell) -> None:
-            bar.update(task, advance=work(cell), description=str(cell))
-
-        yield advance
 
 
 def _finish(

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from rlxweb.calibration.known import known_record, measure_now
-from rlxweb.calibration.measure import BUDGET_S, no_progress
-from rlxweb.calibration.measure import Progress as Step
+from rlxweb.calibration.measure import BUDGET_S
 from rlxweb.calibration.store import file_name, store
 from rlxweb.cli import options
 from rlxweb.cli.record import document
-from rlxweb.cli.screen import say
+from rlxweb.cli.screen import progress_on, say
 from rlxweb.cost.kinds import rate_of
 from rlxweb.cost.record import Calibration, Point
 from rlxweb.decision.terms import human_ns
@@ -110,24 +108,15 @@ def _known(places: Sequence[Place] | None) -> list[Measured]:
 
 
 def _measure(place: Place, budget_s: float, err: Console) -> Measured:
-    with _progress(place, err) as step:
-        return measure_now(place, budget_s=budget_s, progress=step)
-
-
-@contextmanager
-def _progress(place: Place, console: Console) -> Iterator[Step]:
-    """What is being measured and for how long, on a terminal."""
-    if not console.is_terminal:
-        yield no_progress
-        return
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}", markup=False),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console, transient=True) as bar:
+    """Measured now; what is being measured and for how long is shown on a terminal."""
+    name = TextColumn("{task.description}", markup=False)
+    with progress_on(err, SpinnerColumn(), name, TimeElapsedColumn()) as bar:
         task = bar.add_task(f"{place}: opening", total=None)
-        yield lambda name: bar.update(task, description=f"{place}: {name}")
+
+        def step(said: str) -> None:
+            bar.update(task, description=f"{place}: {said}")
+
+        return measure_now(place, budget_s=budget_s, progress=step)
 
 
 def _print(console: Console, record: Calibration, path: Path | None) -> None:

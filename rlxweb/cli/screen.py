@@ -1,9 +1,15 @@
-"""How commands speak to people: plain lines and a bar. rich does the drawing."""
+"""How commands speak to people: plain lines and progress. rich does the drawing."""
 
 from __future__ import annotations
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 
 def say(console: Console, text: str, style: str | None = None) -> None:
@@ -16,13 +22,24 @@ def counted(n: int, noun: str) -> str:
     return f"{n} {noun}{'s' * (n != 1)}"
 
 
-def bar_on(console: Console) -> Progress:
-    """A bar with the share done and the time left; it goes when it ends."""
-    return Progress(
+def progress_on(
+    console: Console, *columns: ProgressColumn, shown: bool = True
+) -> Progress:
+    """Progress on a terminal, and silence elsewhere; it goes when it ends.
+
+    Without `columns`: a bar with the share done and the time left.
+    """
+    shown = shown and console.is_terminal
+    bar = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         TextColumn("{task.percentage:3.0f} %"),
         TimeRemainingColumn(),
-        console=console,
+    )
+    return Progress(
+        *columns or bar,
+        # rich 13 ends even a disabled one with an empty line.
+        console=console if shown else Console(quiet=True),
+        disable=not shown,
         transient=True,
     )

@@ -6,9 +6,9 @@ the files, print. Standard output comes last, so a reader that leaves loses no f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from rlxweb.cli.explain_command import print_decision
 from rlxweb.cli.job import FileResult, Settings, analyse
 from rlxweb.cli.outputs import check_outputs, save_csv, save_json, save_npz
 from rlxweb.cli.plot import check_plot, save_plot
-from rlxweb.cli.screen import bar_on, say
+from rlxweb.cli.screen import progress_on, say
 from rlxweb.cli.table import print_peaks
 from rlxweb.errors import UsageError
 from rlxweb.io import Recording, open_recording
@@ -134,8 +134,10 @@ def run_job(
     for file in files:
         with _open(file, settings) as recording:
             _tell_left_out(err, recording)
-            with _progress(recording, err) as advance:
-                results.append(analyse(recording, settings, advance))
+            work = sum(g.n_samples * len(g.channels) for g in recording.groups)
+            with progress_on(err, shown=work >= BAR_FROM_SAMPLES) as bar:
+                task = bar.add_task(Path(file).name, total=work)
+                results.append(analyse(recording, settings, partial(bar.advance, task)))
     _save(results, settings, wanted, err)
     out = err if wanted.json == "-" else Console()
     if not wanted.quiet:
@@ -166,20 +168,6 @@ def _tell_left_out(console: Console, recording: Recording) -> None:
         rest = f" and {len(names) - 6} more" if len(names) > 6 else ""
         listed = ", ".join(f"'{name}'" for name in names[:6])
         say(console, f"left out {listed}{rest}: {why}", style="dim")
-
-
-@contextmanager
-def _progress(
-    recording: Recording, console: Console
-) -> Iterator[Callable[[int], None] | None]:
-    """A bar on a terminal, for long recordings; None otherwise."""
-    work = sum(g.n_samples * len(g.channels) for g in recording.groups)
-    if not console.is_terminal or work < BAR_FROM_SAMPLES:
-        yield None
-        return
-    with bar_on(console) as bar:
-        task = bar.add_task(Path(recording.path).name, total=work)
-        yield lambda n: bar.advance(task, n)
 
 
 def _explain(console: Console, results: Sequence[FileResult]) -> None:
