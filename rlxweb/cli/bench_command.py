@@ -103,25 +103,35 @@ def picker(
     Regret is the time of the pick over the time of the best: 1 is perfect. Losing cells
     are listed. Ctrl-C ends the sweep and keeps what was measured; the exit code is 130.
     """
-    _check_outputs(json_path, plot_path)
+    if plot_path is not None:
+        check_plot(Path(plot_path))
+    check_outputs([], [("--json", json_path), ("--plot", plot_path)])
     grid = QUICK if quick else FULL
     axes = [
         _numbers(name.replace("_", "-"), asked[name]) or usual
         for name, usual in grid.items()
     ]
     cells = cells_of(*axes)
-    too_many = [c for c in cells if c.k > c.n_fft // 2 + 1]
-    if too_many:
-        cell = too_many[0]
-        raise UsageError(
-            "--k",
-            f"k is {cell.k}",
-            f"n_fft {cell.n_fft} has {cell.n_fft // 2 + 1} bins",
-        )
+    for cell in cells:
+        bins = cell.n_fft // 2 + 1
+        if cell.k > bins:
+            raise UsageError(
+                "--k", f"k is {cell.k}", f"n_fft {cell.n_fft} has {bins} bins"
+            )
     named = options.places_of(asked["devices"])
-    _check_least(asked["min_segments"], axes[3])
+    least, fewest = asked["min_segments"], min(axes[3])
+    if least is not None and least > fewest:
+        raise UsageError(
+            "--min-segments",
+            f"it is {least}",
+            f"at most {fewest}, the fewest of --segments",
+        )
     places = named or list(available_places())
-    _calibrate(places)
+    # Every engine is measured before the sweep, now if it never was.
+    for place in places:
+        engine_key(place)
+        if may_measure():
+            record_for(place.device, place.adapter)
     limits = {name: asked[name] for name in ("budget_s", "max_gib", "min_segments")}
     sweep = Sweep(places, rounds=asked["rounds"] or (3 if quick else 7), **limits)
     err = Console(stderr=True)
@@ -129,29 +139,6 @@ def picker(
     _finish(found, sweep, places, json_path, plot_path, err)
     if stopped:
         raise KeyboardInterrupt
-
-
-def _check_least(least: int | None, segments: Sequence[int]) -> None:
-    if least is not None and least > min(segments):
-        raise UsageError(
-            "--min-segments",
-            f"it is {least}",
-            f"at most {min(segments)}, the fewest of --segments",
-        )
-
-
-def _check_outputs(json_path: str | None, plot_path: str | None) -> None:
-    if plot_path is not None:
-        check_plot(Path(plot_path))
-    check_outputs([], [("--json", json_path), ("--plot", plot_path)])
-
-
-def _calibrate(places: Sequence[Place]) -> None:
-    """Every engine measured before the sweep; what is not known is measured now."""
-    for place in places:
-        engine_key(place)
-        if may_measure():
-            record_for(place.device, place.adapter)
 
 
 def _run(
@@ -213,7 +200,7 @@ def _print_cells(console: Console, found: Sequence[Measured]) -> None:
     for one in found:
         cell = one.cell
         sizes = [f"{size:,}" for size in astuple(cell)]
-        if all(r.error for r in one.rows):
+        if not one.ran:
             table.add_row(*sizes, "nothing ran", "", "", "", "", "")
             continue
         pick, best = one.pick, one.best

@@ -58,9 +58,9 @@ class Cell:
         return f"n {self.n_fft} batch {self.batch} k {self.k} segments {self.segments}"
 
     def job(self, min_segments: int | None) -> WelchJob:
-        spec = from_preset("rlx", self.n_samples, nperseg=self.n_fft, dtype=np.float32)
-        least = min_segments
-        return WelchJob(spec, self.batch, self.n_samples, self.k, "bins", least)
+        n, length = self.n_fft, self.n_samples
+        spec = from_preset("rlx", length, nperseg=n, dtype=np.float32)
+        return WelchJob(spec, self.batch, length, self.k, "bins", min_segments)
 
 
 def cells_of(
@@ -98,15 +98,6 @@ class Row:
     first_ns: float = 0.0
     error: str = ""
 
-    @property
-    def on_device(self) -> bool:
-        return self.candidate.device is not Device.CPU
-
-    @property
-    def ratio(self) -> float:
-        """Predicted over measured."""
-        return self.candidate.predicted_ns / self.measured_ns
-
 
 @dataclass(frozen=True, slots=True)
 class Measured:
@@ -115,29 +106,29 @@ class Measured:
     cell: Cell
     rows: tuple[Row, ...]
 
-    def regret(self, rows: Sequence[Row]) -> float:
-        """Time of the pick over time of the best, among these rows; 1 is perfect."""
-        ran = [r for r in rows if not r.error]
-        if not ran:
-            return math.nan
-        return ran[0].measured_ns / min(r.measured_ns for r in ran)
+    @property
+    def ran(self) -> list[Row]:
+        return [r for r in self.rows if not r.error]
 
     @property
     def pick(self) -> Row:
-        return next(r for r in self.rows if not r.error)
+        return self.ran[0]
 
     @property
     def best(self) -> Row:
-        return min((r for r in self.rows if not r.error), key=lambda r: r.measured_ns)
+        return min(self.ran, key=lambda r: r.measured_ns)
 
     @property
     def overall_regret(self) -> float:
-        return self.regret(self.rows)
+        """Time of the pick over time of the best: 1 is perfect, NaN if nothing ran."""
+        ran = [r.measured_ns for r in self.ran]
+        return ran[0] / min(ran) if ran else math.nan
 
     @property
     def device_regret(self) -> float:
         """The same with the CPU left out: how well the device models rank."""
-        return self.regret([r for r in self.rows if r.on_device])
+        rows = (r for r in self.rows if r.candidate.device is not Device.CPU)
+        return Measured(self.cell, tuple(rows)).overall_regret
 
 
 @dataclass(slots=True)
@@ -186,11 +177,6 @@ class Sweep:
         found.sort(key=lambda c: c.predicted_ns)
         draw = np.random.default_rng(cell.n_fft + cell.batch)
         x = draw.standard_normal((cell.batch, cell.n_samples), np.float32)
-        return Measured(cell, tuple(self._timed(found, job, x)))
-
-    def _timed(
-        self, found: Sequence[Candidate], job: WelchJob, x: Rows
-    ) -> Iterator[Row]:
         watch = Stopwatch(
             samples=self.rounds,
             least=self.least,
@@ -199,13 +185,14 @@ class Sweep:
             slow_ns=SLOW_NS,
         )
         tries = [_Try(partial(self.runner, c, job, x)) for c in found]
-        for one, tried, took in zip(
-            found, tries, watch.interleaved(tries), strict=True
-        ):
-            if tried.error:
-                yield Row(one, error=tried.error)
-            else:
-                yield Row(one, took.ns, took.spread, took.samples, took.first_ns)
+        timed = zip(found, tries, watch.interleaved(tries), strict=True)
+        rows = (
+            Row(one, error=tried.error)
+            if tried.error
+            else Row(one, took.ns, took.spread, took.samples, took.first_ns)
+            for one, tried, took in timed
+        )
+        return Measured(cell, tuple(rows))
 
 
 @dataclass(slots=True)
@@ -257,30 +244,32 @@ LOSING = 1.05
 
 def summary_of(found: Sequence[Measured]) -> Summary:
     """Median, 90th percentile and worst regret, and each engine's typical miss."""
-    good = [m for m in found if any(not r.error for r in m.rows)]
-    overall = [m.overall_regret for m in good]
-    devices = [r for r in (m.device_regret for m in good) if not math.isnan(r)]
+    good = [m for m in found if m.ran]
     misses: dict[str, list[float]] = {}
-    for one in good:
-        for row in one.rows:
-            if not row.error:
-                engine = f"{row.candidate.engine} {row.candidate.how}".strip()
-                misses.setdefault(engine, []).append(abs(math.log(row.ratio)))
+    for row in (row for one in good for row in one.ran):
+        engine = f"{row.candidate.engine} {row.candidate.how}".strip()
+        ratio = row.candidate.predicted_ns / row.measured_ns
+        misses.setdefault(engine, []).append(abs(math.log(ratio)))
     losing = [m for m in good if m.overall_regret > LOSING]
     return Summary(
         len(good),
-        _spots(overall),
-        _spots(devices),
+        _spots(not_nan(m.overall_regret for m in good)),
+        _spots(not_nan(m.device_regret for m in good)),
         {e: math.exp(float(np.median(v))) - 1.0 for e, v in misses.items()},
         tuple(sorted(losing, key=lambda m: -m.overall_regret)),
     )
+
+
+def not_nan(values: Iterable[float]) -> list[float]:
+    """Without NaN, in rising order."""
+    return sorted(value for value in values if not math.isnan(value))
 
 
 def _spots(values: Sequence[float]) -> Spots:
     if not values:
         return Spots()
     middle, high = np.percentile(values, [50, 90])
-    return Spots(float(middle), float(high), float(max(values)))
+    return Spots(float(middle), float(high), values[-1])
 
 
 def as_json(found: Sequence[Measured], summary: Summary) -> dict[str, Any]:

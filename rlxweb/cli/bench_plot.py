@@ -5,12 +5,11 @@ matplotlib is loaded here, only when a picture is asked for.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rlxweb.cli.bench_picker import Measured, Row
+from rlxweb.cli.bench_picker import Measured, Row, not_nan
 from rlxweb.cli.plot import check_plot, new_figure, save_figure
 
 
@@ -32,10 +31,9 @@ def _name(row: Row) -> str:
 def _scatter(axis: Any, found: Sequence[Measured]) -> None:
     points: dict[str, list[tuple[float, float]]] = {}
     for one in found:
-        for row in one.rows:
-            if not row.error:
-                spot = (row.measured_ns / 1e6, row.candidate.predicted_ns / 1e6)
-                points.setdefault(_name(row), []).append(spot)
+        for row in one.ran:
+            spot = (row.measured_ns / 1e6, row.candidate.predicted_ns / 1e6)
+            points.setdefault(_name(row), []).append(spot)
     marks = "osD^v<>P*X"
     for at, (name, spots) in enumerate(sorted(points.items())):
         xs, ys = zip(*spots, strict=True)
@@ -56,8 +54,8 @@ def _scatter(axis: Any, found: Sequence[Measured]) -> None:
 
 
 def _regrets(axis: Any, found: Sequence[Measured]) -> None:
-    overall = sorted(r for r in (m.overall_regret for m in found) if not math.isnan(r))
-    devices = sorted(r for r in (m.device_regret for m in found) if not math.isnan(r))
+    overall = not_nan(m.overall_regret for m in found)
+    devices = not_nan(m.device_regret for m in found)
     for values, label, mark in (
         (overall, "every way", "o"),
         (devices, "devices alone, CPU left out", "^"),

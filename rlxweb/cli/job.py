@@ -155,7 +155,7 @@ def _group(
     # Peaks are searched in the whole recording's average, so blocks give spectra.
     job = WelchJob(spec, len(group.channels), group.n_samples, 0)
     pick = choose(job, Asked(settings.asked_device, settings.adapter))
-    engine, decision = engine_for(pick.candidate), pick.decision
+    engine = engine_for(pick.candidate)
     hz = frequencies(spec, group.fs)
     power, n_segments = _power(group, spec, engine, settings, progress)
     return GroupResult(
@@ -172,7 +172,7 @@ def _group(
         peaks=peaks_of_power(power, hz, k, settings.prominence, settings.mode),
         device=engine.device.label,
         engine=engine.name,
-        decision=decision,
+        decision=pick.decision,
     )
 
 
@@ -205,34 +205,23 @@ def _power(
     """Power (C, F) of the whole group, and the segments averaged."""
     power = np.empty((len(group.channels), spec.n_freqs), spec.power_dtype)
     n_segments = 0
+    streamed = replace(spec, n_segments=settings.nsegments or 0)
     # As many channels at a time as one block can hold.
     most = max(1, BLOCK_BYTES // (8 * spec.nperseg))
     for at in range(0, len(group.channels), most):
         part = replace(group, channels=group.channels[at : at + most])
-        stream = _walk(part, spec, engine, settings, progress)
+        stream = WelchStream(streamed, len(part.channels), engine)
+        wide = max(1, BLOCK_BYTES // (8 * len(part.channels)))
+        # Whole hops per block keep every block but the last the same shape on a device.
+        size = max(spec.nperseg, wide // spec.hop * spec.hop)
+        for block in part.blocks(min(size, group.n_samples)):
+            if settings.nan == "raise":
+                check_finite(block.data, part, block.start)
+            stream.feed(block.data)
+            if progress is not None:
+                progress(block.data.size)
+            if stream.is_full:
+                break
         power[at : at + most] = stream.result()
         n_segments = stream.n_segments
     return power, n_segments
-
-
-def _walk(
-    group: Group,
-    spec: WelchSpec,
-    engine: Engine,
-    settings: Settings,
-    progress: Progress | None,
-) -> WelchStream:
-    asked = settings.nsegments or 0
-    stream = WelchStream(replace(spec, n_segments=asked), len(group.channels), engine)
-    wide = max(1, BLOCK_BYTES // (8 * len(group.channels)))
-    # Whole hops per block keep every block but the last the same shape on a device.
-    size = max(spec.nperseg, wide // spec.hop * spec.hop)
-    for block in group.blocks(min(size, group.n_samples)):
-        if settings.nan == "raise":
-            check_finite(block.data, group, block.start)
-        stream.feed(block.data)
-        if progress is not None:
-            progress(block.data.size)
-        if stream.is_full:
-            break
-    return stream

@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -20,18 +21,8 @@ from rlxweb.errors import UsageError
 from rlxweb.io import atomic_path, write_csv, write_json, write_npz
 
 SCHEMA = "rlxweb.welch/1"
-COLUMNS = (
-    "file",
-    "channel",
-    "unit",
-    "fs",
-    "rank",
-    "bin",
-    "hz",
-    "power",
-    "prominence",
-    "device",
-)
+_OF_PEAK = ("bin", "hz", "power", "prominence")
+COLUMNS = ("file", "channel", "unit", "fs", "rank", *_OF_PEAK, "device")
 
 
 class _OnlyLooking(Exception):
@@ -69,26 +60,6 @@ def check_outputs(
             raise _OnlyLooking
 
 
-def csv_rows(results: Sequence[FileResult]) -> Iterator[tuple[Any, ...]]:
-    """One row per peak, strongest first in each channel."""
-    for result in results:
-        for group in result.groups:
-            for at, name in enumerate(group.names):
-                for rank, peak in enumerate(_peaks(group, at), 1):
-                    yield (
-                        _text(result.path),
-                        name,
-                        group.units[at],
-                        group.fs,
-                        rank,
-                        peak["bin"],
-                        peak["hz"],
-                        peak["power"],
-                        peak.get("prominence", ""),
-                        group.device,
-                    )
-
-
 def _text(path: str) -> str:
     """A path as text that every encoding can hold."""
     return os.fsencode(path).decode("utf-8", "replace")
@@ -106,22 +77,6 @@ def _peaks(group: GroupResult, at: int) -> list[dict[str, Any]]:
             one["prominence"] = finite(peaks.prominence[at, n])
         out.append(one)
     return out
-
-
-def as_json(results: Sequence[FileResult], settings: Settings) -> dict[str, Any]:
-    """The run record: settings, versions, device, decision and every peak."""
-    said = {n: getattr(settings, n) for n in settings.__slots__}
-    files = [_file_json(result) for result in results]
-    return document(SCHEMA, versions=versions(), settings=said, files=files)
-
-
-def _file_json(result: FileResult) -> dict[str, Any]:
-    return {
-        "path": _text(result.path),
-        "format": result.format,
-        "left_out": [{"channel": name, "reason": why} for name, why in result.left_out],
-        "groups": [_group_json(group) for group in result.groups],
-    }
 
 
 def _group_json(group: GroupResult) -> dict[str, Any]:
@@ -152,16 +107,36 @@ def _group_json(group: GroupResult) -> dict[str, Any]:
 
 
 def save_json(path: str, results: Sequence[FileResult], settings: Settings) -> None:
-    """The run record, as UTF-8 wherever it goes."""
+    """The run record: settings, versions, decisions and every peak, as UTF-8."""
     reconfigure = getattr(sys.stdout, "reconfigure", None)
     if path == "-" and reconfigure is not None:
         reconfigure(encoding="utf-8")
-    write_json(path, as_json(results, settings))
+    said = asdict(settings)
+    files = [
+        {
+            "path": _text(result.path),
+            "format": result.format,
+            "left_out": [{"channel": n, "reason": why} for n, why in result.left_out],
+            "groups": [_group_json(group) for group in result.groups],
+        }
+        for result in results
+    ]
+    write_json(path, document(SCHEMA, versions=versions(), settings=said, files=files))
 
 
 def save_csv(path: str, results: Sequence[FileResult]) -> None:
-    """One line per peak."""
-    write_csv(path, COLUMNS, csv_rows(results))
+    """One line per peak, strongest first in each channel."""
+    write_csv(path, COLUMNS, _rows(results))
+
+
+def _rows(results: Sequence[FileResult]) -> Iterator[tuple[Any, ...]]:
+    for result in results:
+        for group in result.groups:
+            for at, name in enumerate(group.names):
+                where = _text(result.path), name, group.units[at], group.fs
+                for rank, peak in enumerate(_peaks(group, at), 1):
+                    found = (peak.get(column, "") for column in _OF_PEAK)
+                    yield *where, rank, *found, group.device
 
 
 def save_npz(path: str, results: Sequence[FileResult]) -> None:
