@@ -79,10 +79,8 @@ def command(
 
 def _places(devices: Sequence[str], adapter: str) -> tuple[Place, ...]:
     if not devices:
-        if adapter:
-            return (parse_place(f"gpu:{adapter}"),)
-        return available_places()
-    places = [parse_place(text) for text in devices]
+        return (parse_place(f"gpu:{adapter}"),) if adapter else available_places()
+    places = options.places_of(devices)
     if adapter and any(p.adapter for p in places):
         raise UsageError(
             "--adapter", "a device names its adapter already", hint="leave it out"
@@ -93,17 +91,11 @@ def _places(devices: Sequence[str], adapter: str) -> tuple[Place, ...]:
 
 def _known(places: Sequence[Place] | None) -> list[Measured]:
     """What is kept of these places, or all that is kept, with its files."""
-    if places is None:
-        records = store.stored()
-    else:
-        known = [known_record(p) for p in places]
-        records = [record for record in known if record is not None]
+    records = store.stored() if places is None else map(known_record, places)
     found: list[Measured] = []
-    folder = store.folder
-    for record in records:
-        path = None if folder is None else folder / file_name(record.identity)
-        kept = path if path is not None and path.is_file() else None
-        found.append((record, kept))
+    for record in filter(None, records):
+        path = store.folder and store.folder / file_name(record.identity)
+        found.append((record, path if path and path.is_file() else None))
     return found
 
 

@@ -100,10 +100,8 @@ def columns(
     out, having no place there.
     """
     n_freqs, first = level.shape[1], 1 if is_log else 0
-    if is_log:
-        wanted = np.geomspace(first, n_freqs, min(n_freqs, COLUMNS) + 1)
-    else:
-        wanted = np.linspace(first, n_freqs, min(n_freqs, COLUMNS) + 1)
+    spaced = np.geomspace if is_log else np.linspace
+    wanted = spaced(first, n_freqs, min(n_freqs, COLUMNS) + 1)
     starts = np.unique(np.round(wanted).astype(np.int64))
     cells: NDArray[np.float64] = np.fmax.reduceat(level, starts[:-1], axis=1)
     return cells, np.asarray((starts - 0.5) * step, np.float64)

@@ -132,7 +132,13 @@ def run_job(
     err = Console(stderr=True)
     results = []
     for file in files:
-        with _open(file, settings) as recording:
+        with open_recording(
+            file,
+            fs=settings.fs,
+            channels=settings.channels or None,
+            array=settings.array,
+            layout=settings.layout,  # type: ignore[arg-type]
+        ) as recording:
             _tell_left_out(err, recording)
             work = sum(g.n_samples * len(g.channels) for g in recording.groups)
             with progress_on(err, shown=work >= BAR_FROM_SAMPLES) as bar:
@@ -142,21 +148,14 @@ def run_job(
     out = err if wanted.json == "-" else Console()
     if not wanted.quiet:
         print_peaks(out, results)
-    if wanted.explain:
-        _explain(out, results)
+    for result in results if wanted.explain else ():
+        for group in result.groups:
+            where = f"{group.engine} in {group.spec.dtype}"
+            title = f"{result.path} at {group.fs:g} Hz ran on {where}"
+            print_decision(out, group.decision, title)
     if wanted.json == "-":
         save_json("-", results, settings)
     return results
-
-
-def _open(file: str, settings: Settings) -> Recording:
-    return open_recording(
-        file,
-        fs=settings.fs,
-        channels=settings.channels or None,
-        array=settings.array,
-        layout=settings.layout,  # type: ignore[arg-type]
-    )
 
 
 def _tell_left_out(console: Console, recording: Recording) -> None:
@@ -168,14 +167,6 @@ def _tell_left_out(console: Console, recording: Recording) -> None:
         rest = f" and {len(names) - 6} more" if len(names) > 6 else ""
         listed = ", ".join(f"'{name}'" for name in names[:6])
         say(console, f"left out {listed}{rest}: {why}", style="dim")
-
-
-def _explain(console: Console, results: Sequence[FileResult]) -> None:
-    for result in results:
-        for group in result.groups:
-            where = f"{group.engine} in {group.spec.dtype}"
-            title = f"{result.path} at {group.fs:g} Hz ran on {where}"
-            print_decision(console, group.decision, title)
 
 
 def _save(

@@ -62,9 +62,9 @@ def choose_channels(
     if wanted is None:
         taken = [at for at, channel in enumerate(found) if not channel.why_not]
         if not taken:
-            raise RecordingError(
-                doing, "no signal channel in it", _why_none(found, names)
-            )
+            listed = list(zip(names, found, strict=True))[:4]
+            why = "; ".join(f"{name!r} {channel.why_not}" for name, channel in listed)
+            raise RecordingError(doing, "no signal channel in it", why or "0 channels")
         return tuple(taken)
     if not wanted:
         raise UsageError(doing, "no channel was asked for", hint="name at least one")
@@ -128,12 +128,3 @@ def _nearest(folded: str, names: Sequence[str]) -> str:
 def _some(names: Sequence[str], most: int = 12) -> str:
     text = ", ".join(names[:most])
     return text + (f", … and {len(names) - most} more" if len(names) > most else "")
-
-
-def _why_none(found: Sequence[Found], names: Sequence[str]) -> str:
-    if not found:
-        return "0 channels"
-    return "; ".join(
-        f"{name!r} {channel.why_not}"
-        for name, channel in list(zip(names, found, strict=True))[:4]
-    )

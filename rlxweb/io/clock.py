@@ -119,13 +119,9 @@ def _whole(fs: float, error: float) -> float:
 
 def _resolution(texts: list[str]) -> float | None:
     """The smallest last digit printed in `texts`; None when one is no number."""
-    exponents = []
-    for text in texts:
-        try:
-            exponent = Decimal(text.strip()).as_tuple().exponent
-        except InvalidOperation:
-            return None
-        if not isinstance(exponent, int):
-            return None
-        exponents.append(exponent)
-    return float(10.0 ** min(exponents))
+    try:
+        found = [Decimal(text.strip()).as_tuple().exponent for text in texts]
+    except InvalidOperation:
+        return None
+    exponents = [exponent for exponent in found if isinstance(exponent, int)]
+    return float(10.0 ** min(exponents)) if exponents == found else None

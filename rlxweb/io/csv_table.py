@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.errors import RecordingError
 from rlxweb.io.channels import TRIGGER_REASON, is_trigger
 from rlxweb.io.clock import Clock, clock_scale, find_rate
 from rlxweb.io.contents import Contents, Found, Stream
@@ -104,17 +103,16 @@ class _Table:
             for place, column in enumerate(columns):
                 value = number(cells[column])
                 if value is None:
-                    raise self._bad_cell(where, column, cells[column])
+                    text = cells[column]
+                    comma = self.delimiter != "," and _is_row([text.replace(",", ".")])
+                    raise self.source.error(
+                        f"{where}, column {column + 1}: {text.strip()[:40]!r} is no "
+                        "number",
+                        "cells of a channel are numbers",
+                        _POINTS if comma else "write nan for a missing value",
+                    )
                 out[row, place] = value
         return out
-
-    def _bad_cell(self, where: str, column: int, text: str) -> RecordingError:
-        comma = self.delimiter != "," and number(text.replace(",", ".")) is not None
-        return self.source.error(
-            f"{where}, column {column + 1}: {text.strip()[:40]!r} is no number",
-            "cells of a channel are numbers",
-            _POINTS if comma else "write nan for a missing value",
-        )
 
 
 def read_csv(source: ByteSource) -> Contents:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,8 +22,6 @@ from rlxweb.io.pcm import decode_int24
 from rlxweb.io.source import ByteSource
 
 _CHUNK_NBYTES = 4 << 20
-# A row of the result, its first sample, and the file's integers.
-_Piece = tuple[int, int, npt.NDArray[np.signedinteger]]
 _ONSET = re.compile(rb"([+-]\d+(?:\.\d*)?)\x14")
 
 
@@ -75,54 +72,36 @@ class _EdfReader:
     header: Header
 
     def read(self, channels: tuple[int, ...], start: int, stop: int) -> Samples:
-        """Samples [start, stop) in physical units; all channels share a rate."""
-        out = np.empty((len(channels), stop - start), np.float64)
-        signals = [self.header.signals[at] for at in channels]
-        walk = (
-            self._by_records
-            if self.header.record_nbytes <= _CHUNK_NBYTES
-            else self._inside_records
-        )
-        for row, at, digital in walk(signals, start, stop):
-            piece = out[row, at - start : at - start + len(digital)]
-            np.add(digital, signals[row].offset, out=piece)
-            piece *= signals[row].gain
-        return out
+        """Samples [start, stop) in physical units; all channels share a rate.
 
-    def _by_records(
-        self, signals: list[Signal], start: int, stop: int
-    ) -> Iterator[_Piece]:
-        """(row, first sample, digital values), several whole records at a time."""
-        header, samples = self.header, signals[0].samples
+        Several whole records at a time, or of a record too long to hold only the bytes
+        that are wanted.
+        """
+        header, width = self.header, self.header.width
+        out = np.empty((len(channels), stop - start), np.float64)
+        signals = [header.signals[at] for at in channels]
+        samples = signals[0].samples
         most = _CHUNK_NBYTES // header.record_nbytes
         last = -(-stop // samples)
-        for record in range(start // samples, last, most):
-            count = min(most, last - record)
-            raw = self.source.read(
-                header.nbytes + record * header.record_nbytes,
-                count * header.record_nbytes,
-            )
-            records = np.frombuffer(raw, np.uint8).reshape(count, -1)
+        for record in range(start // samples, last, max(most, 1)):
+            count = min(max(most, 1), last - record)
             at = record * samples
             low, high = max(start - at, 0), min(stop - at, count * samples)
-            for row, signal in enumerate(signals):
-                own = records[:, signal.at : signal.at + samples * header.width]
-                yield row, at + low, self._decode(own)[low:high]
-
-    def _inside_records(
-        self, signals: list[Signal], start: int, stop: int
-    ) -> Iterator[_Piece]:
-        """The same for records too long to hold: only the wanted bytes of each."""
-        header, samples = self.header, signals[0].samples
-        for record in range(start // samples, -(-stop // samples)):
-            at = record * samples
-            low, high = max(start - at, 0), min(stop - at, samples)
             here = header.nbytes + record * header.record_nbytes
+            raw = self.source.read(here, count * header.record_nbytes) if most else b""
+            records = np.frombuffer(raw, np.uint8).reshape(count, -1)
             for row, signal in enumerate(signals):
-                raw = self.source.read(
-                    here + signal.at + low * header.width, (high - low) * header.width
-                )
-                yield row, at + low, self._decode(np.frombuffer(raw, np.uint8))
+                if most:
+                    own = records[:, signal.at : signal.at + samples * width]
+                    digital = self._decode(own)[low:high]
+                else:
+                    first = here + signal.at + low * width
+                    raw = self.source.read(first, (high - low) * width)
+                    digital = self._decode(np.frombuffer(raw, np.uint8))
+                piece = out[row, at + low - start : at + high - start]
+                np.add(digital, signal.offset, out=piece)
+                piece *= signal.gain
+        return out
 
     def _decode(self, raw: npt.NDArray[np.uint8]) -> npt.NDArray[np.signedinteger]:
         raw = np.ascontiguousarray(raw).reshape(-1)
