@@ -19,7 +19,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from assembly.elsewhere import refuse_elsewhere
-from assembly.errors import SiteError
 from assembly.pages import add_folder, build_manual
 from assembly.pins import PYODIDE, ROOT
 from assembly.progress import say, shown, size
@@ -28,6 +27,8 @@ from assembly.pyodide import Places, find_core
 from assembly.runtime import fill_runtime
 from assembly.serve import serve
 from assembly.wheel import build_wheel
+
+from rlxweb.errors import RlxError
 
 STOPPED = 130
 
@@ -122,7 +123,7 @@ def main(words: Sequence[str] | None = None) -> int:
         assemble(ROOT, asked.out.resolve(), places)
         if asked.serve is not None:
             serve(asked.out.resolve(), None if asked.serve < 0 else asked.serve)
-    except SiteError as error:
+    except RlxError as error:  # also one of a file that cannot be written
         print(f"site: {error}", file=sys.stderr)
         return 1
     except OSError as error:

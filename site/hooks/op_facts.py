@@ -26,8 +26,8 @@ from rlxweb.ir.sample import Sample
 from rlxweb.ir.tensor import Tensor
 from rlxweb.kernels.expression import expression
 from rlxweb.kernels.source import STORED
-from rlxweb.limits import Limits
 from rlxweb.recipes.variants import Hardware
+from rlxweb.runners.agreement import one_op
 
 Types = tuple[TensorType, ...]
 
@@ -198,12 +198,10 @@ def wgsl(op: Op) -> dict[str, str]:
 
 
 def _expression(op: Op, lower: Expr, case: Case) -> str:
-    g = Graph()
-    xs = [g.input(f"x{k}", t.shape, t.dtype) for k, t in enumerate(case.inputs)]
-    node = g.node(g.apply(op.name, *xs, **case.sample.attrs).id)
-    names = "xyz"[: len(xs)]
+    graph = one_op(op, case.sample, case.sample.inputs)
+    node = graph.node(graph.outputs[0])
     kinds = [t.dtype for t in case.inputs]
-    return expression(lower, names, kinds, node, (case.inputs, case.out))
+    return expression(lower, "xyz"[: len(kinds)], kinds, node, (case.inputs, case.out))
 
 
 def _arrow(case: Case) -> str:
@@ -223,7 +221,8 @@ def ways(op: Op, software: bool) -> tuple[Way, ...]:
     """The ways taken for its samples, on a GPU or on a software driver."""
     if not isinstance(op.lower, Kernel | Compose):
         return ()
-    recipes = Recipes(Hardware(software, frozenset(), _granted()))
+    # a usual GPU grants what we ask for
+    recipes = Recipes(Hardware(software, frozenset(), Want().limits))
     found: dict[str, list[str]] = {}
     for case in cases(op):
         if not all(t.dtype in STORED for t in (*case.inputs, case.out)):
@@ -237,11 +236,6 @@ def ways(op: Op, software: bool) -> tuple[Way, ...]:
             if name not in shaders:
                 shaders.append(name)
     return tuple(Way(name, tuple(shaders)) for name, shaders in found.items())
-
-
-def _granted() -> Limits:
-    """What a usual GPU grants of what we ask for."""
-    return Want().limits
 
 
 def parts(op: Op) -> tuple[str, ...]:

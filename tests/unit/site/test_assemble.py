@@ -12,6 +12,7 @@ import pytest
 from assembly import bytecode
 from assembly.bytecode import BYTECODE
 from assembly.errors import SiteError
+from assembly.hashing import place
 from assembly.pages import add_folder, build_manual
 from assembly.pyodide import Places
 from assembly.wheel import build_wheel, tagged
@@ -158,6 +159,21 @@ def test_an_error_is_told_without_a_traceback(
     assert builder.main(words) == 1
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith(f"site: reading Pyodide from {tmp_path}: there is no")
+
+
+def test_a_file_that_cannot_be_written_is_named(
+    builder: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Like any error of ours: what was being done, and what to do about it."""
+    taken = tmp_path / "taken"
+    taken.mkdir()
+    monkeypatch.setattr(builder, "assemble", lambda *_: place(Path(__file__), taken))
+    assert builder.main([]) == 1
+    said = f"site: writing '{taken}': it is a folder; name a file\n"
+    assert capsys.readouterr().err == said
 
 
 @pytest.mark.parametrize("words", [["--serve", "70000"], ["--serve", "x"], ["more"]])
