@@ -66,12 +66,18 @@ def welch(
 
 
 async def welch_async(
-    x: ArrayLike, fs: float = 1.0, *arguments: Any, **options: Any
+    x: ArrayLike,
+    fs: float = 1.0,
+    *arguments: Any,
+    device: DeviceLike | None = None,
+    adapter: str = "",
+    **options: Any,
 ) -> tuple[NDArray[np.float64], NDArray[Any]]:
     """`welch` where the GPU must be awaited: a browser without JSPI.
 
     Takes the same arguments and gives the same result, and the same errors.
     """
+    options |= {"device": device, "adapter": adapter}
     given = signature(welch).bind(x, fs, *arguments, **options)
     given.apply_defaults()
     job, asked, run = _called(**given.arguments)

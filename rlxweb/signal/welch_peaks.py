@@ -92,12 +92,17 @@ async def welch_peaks_async(
     fs: float = 1.0,
     nperseg: int = 256,
     k: int = 16,
+    *,
+    device: DeviceLike | None = None,
+    adapter: str = "",
+    strategy: Strategy = "auto",
     **options: Any,
 ) -> WelchPeaks:
     """`welch_peaks` where the GPU must be awaited: a browser without JSPI.
 
     Takes the same arguments and gives the same result, and the same errors.
     """
+    options |= {"device": device, "adapter": adapter, "strategy": strategy}
     given = signature(welch_peaks).bind(x, fs, nperseg, k, **options)
     given.apply_defaults()
     job, asked, run = _called(**given.arguments)

@@ -8,6 +8,7 @@ import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,16 @@ def test_a_device_asked_for_is_used(two: PretendGpu) -> None:
     assert found.device is Device.CPU
     assert found.decision.why.startswith("it was asked for; predicted ")
     assert {c.device for c in found.decision.candidates} == {Device.CPU}
+
+
+@pytest.mark.parametrize("name", ["welch", "welch_peaks"])
+def test_where_to_run_stands_in_the_awaited_calls_too(name: str) -> None:
+    """Editors, type checkers and the manual read it from the signature."""
+    called, awaited = (
+        signature(getattr(rlx, n)).parameters for n in (name, f"{name}_async")
+    )
+    for where in {"device", "adapter", "strategy"} & called.keys():
+        assert awaited[where] == called[where]
 
 
 @pytest.mark.parametrize("name", ["abacus", "", "cpu,tpu", 3])
