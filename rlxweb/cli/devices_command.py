@@ -29,7 +29,12 @@ FACTS = ("name", "vendor", "backend", "driver", "software")
 def command(as_json: bool, verbose: bool) -> None:
     """List every device: available or not, and why."""
     rows = device_report()
-    found, why_none = _adapters()
+    found: tuple[DeviceFacts, ...] = ()
+    why_none = ""
+    try:
+        found = adapters()
+    except AdapterMissing as error:
+        why_none = str(error)
     if as_json:
         record = document(
             SCHEMA,
@@ -43,23 +48,12 @@ def command(as_json: bool, verbose: bool) -> None:
     console = Console()
     _print_devices(console, rows, verbose)
     for one in found if verbose else ():
-        console.print(f"adapter: {_words(one)}", markup=False, soft_wrap=True)
+        kind = "software" if one.software else "hardware"
+        said = f"{one.name}, {one.backend}, {kind}, driver {one.driver or 'unnamed'}"
+        console.print(f"adapter: {said}", markup=False, soft_wrap=True)
     if not any(r.available for r in rows if r.device is not Device.CPU):
         why = f": {why_none}" if why_none else "; no GPU driver was found"
         console.print(f"NumPy only{why}", markup=False, soft_wrap=True)
-
-
-def _adapters() -> tuple[tuple[DeviceFacts, ...], str]:
-    """Every adapter of the machine, or why they cannot be listed."""
-    try:
-        return adapters(), ""
-    except AdapterMissing as error:
-        return (), str(error)
-
-
-def _words(one: DeviceFacts) -> str:
-    kind = "software" if one.software else "hardware"
-    return f"{one.name}, {one.backend}, {kind}, driver {one.driver or 'unnamed'}"
 
 
 def _print_devices(console: Console, rows: Sequence[DeviceRow], verbose: bool) -> None:

@@ -21,7 +21,7 @@ from rlxweb.decision.candidate import comparison, ranked
 from rlxweb.decision.decision import Decision
 from rlxweb.decision.explain import explain_decision, explain_json
 from rlxweb.device import Device
-from rlxweb.devices.place import Place, available_places, engine_key, parse_place
+from rlxweb.devices.place import Place, available_places, engine_key
 from rlxweb.errors import RlxError, UsageError
 from rlxweb.gpu.drive import drive
 from rlxweb.host.spec import WelchSpec
@@ -73,7 +73,8 @@ def command(file: str | None, as_json: bool, **asked: Any) -> None:
             engine_key(place)  # raises where it cannot be opened
     places = named or list(available_places())
     found = [
-        (title, _decision(job, places, asked)) for title, job in _jobs(file, asked)
+        (title, _decision(job, places, asked))
+        for title, job in _jobs(file, named, asked)
     ]
     if as_json:
         jobs = [{"job": title, **explain_json(d)} for title, d in found]
@@ -90,17 +91,21 @@ def print_decision(console: Console, decision: Decision, title: str = "") -> Non
     say(console, head + explain_decision(decision))
 
 
-def _jobs(file: str | None, asked: dict[str, Any]) -> list[tuple[str, WelchJob]]:
+def _jobs(
+    file: str | None, named: Sequence[Place], asked: dict[str, Any]
+) -> list[tuple[str, WelchJob]]:
     if file is None:
         return [_job_of_numbers(asked)]
     if asked["batch"]:
         raise UsageError("--batch", "the file says how many rows there are")
+    devices = [place.device for place in named]
     settings = Settings(
         fs=asked["fs"],
         nperseg=asked["n_fft"],
         k=asked["k"],
         nsegments=asked["segments"],
-        device=_asked_device(asked["devices"]),
+        # As `rlxweb welch --device` would have it: devices alone compute float32.
+        device=devices[0].label if devices and Device.CPU not in devices else "auto",
     )
     jobs = []
     with open_recording(file, fs=asked["fs"]) as recording:
@@ -130,12 +135,6 @@ def _job(
     segments = spec.segments_of(n_samples)
     least = checked_min_segments(asked["min_segments"], segments)
     return WelchJob(spec, n_rows, n_samples, k, "bins", least)
-
-
-def _asked_device(devices: Sequence[str]) -> str:
-    """As `rlxweb welch --device` would have it: devices alone compute float32."""
-    found = [parse_place(d).device for d in devices]
-    return found[0].label if found and Device.CPU not in found else "auto"
 
 
 def _decision(

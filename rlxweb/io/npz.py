@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import math
+import shutil
 import tempfile
 import zipfile
 import zlib
@@ -26,7 +27,6 @@ from rlxweb.io.source import ByteSource
 from rlxweb.whole_file import reason
 
 _IN_MEMORY_NBYTES = 8 << 20
-_PIECE_NBYTES = 1 << 20
 _SMALL_NBYTES = 1 << 20
 _BESIDE = ("fs", "channels")
 _READABLE = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
@@ -133,15 +133,12 @@ class _Archive:
             )
         spool = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_NBYTES)
         try:
-            nbytes = 0
             with self.file.open(info) as member:
-                while piece := member.read(_PIECE_NBYTES):
-                    spool.write(piece)
-                    nbytes += len(piece)
+                shutil.copyfileobj(member, spool)
         except BaseException:
             spool.close()
             raise
-        return cast(BinaryIO, spool), nbytes
+        return cast(BinaryIO, spool), spool.tell()
 
     def _header(self, name: str) -> NpyHeader:
         with self.file.open(self.members[name]) as member:

@@ -104,10 +104,6 @@ def open_source(path: str | os.PathLike[str]) -> ByteSource:
 
 def _where(name: str) -> str:
     folder = os.path.dirname(name) or os.curdir
-    try:
-        known = os.path.isdir(folder)
-    except ValueError:
-        known = False
-    if known:
+    if os.path.isdir(folder):
         return "check the name and the folder you are in"
     return f"the folder {folder!r} is not there either"
