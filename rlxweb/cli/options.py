@@ -37,10 +37,8 @@ def places_of(named: Iterable[str]) -> list[Place]:
 
 def valued(flag: str, kind: Any, text: str, default: object = None) -> Decorator:
     """An option of one value; a default is shown in the help."""
-    shown: dict[str, Any] = (
-        {} if default is None else {"default": default, "show_default": True}
-    )
-    return click.option(flag, type=kind, help=text, **shown)
+    shown = default is not None
+    return click.option(flag, type=kind, help=text, default=default, show_default=shown)
 
 
 def one_of(

@@ -25,6 +25,7 @@ from rlxweb.cli.scales import (
     ticks_of,
     wants_log,
 )
+from rlxweb.cli.screen import counted
 from rlxweb.cli.table import decimals
 from rlxweb.errors import Unsupported, UsageError
 from rlxweb.io import atomic_path
@@ -99,9 +100,9 @@ def _figure(result: FileResult) -> Any:
 
 
 def _title(result: FileResult, group: GroupResult) -> str:
-    n = len(group.names)
+    channels = counted(len(group.names), "channel")
     return (
-        f"{Path(result.path).name} · {n} channel{'s' * (n > 1)} at {group.fs:g} Hz · "
+        f"{Path(result.path).name} · {channels} at {group.fs:g} Hz · "
         f"{group.n_segments} × {group.spec.nperseg} samples, "
         f"{group.resolution:.3g} Hz per bin · {group.engine}"
     )
@@ -230,10 +231,9 @@ def _mark_peaks(axis: Any, group: GroupResult) -> None:
 def _extend(level: NDArray[Any], low: float, high: float) -> str:
     """Which ends of the colour bar stand for values beyond it."""
     finite = level[np.isfinite(level)]
-    below, above = bool((finite < low).any()), bool((finite > high).any())
-    return {(0, 0): "neither", (1, 0): "min", (0, 1): "max", (1, 1): "both"}[
-        int(below), int(above)
-    ]
+    beyond = bool((finite < low).any()), bool((finite > high).any())
+    names = {(0, 0): "neither", (1, 0): "min", (0, 1): "max", (1, 1): "both"}
+    return names[beyond]
 
 
 def _plain(name: str) -> str:

@@ -109,10 +109,11 @@ def _matches(
     ]
     if pattern:
         return pattern
+    rest = f", … and {len(names) - 12} more" if len(names) > 12 else ""
     raise UnknownName(
         doing,
         f"there is no channel {entry!r}",
-        f"{len(names)} channels: {_some(names)}",
+        f"{len(names)} channels: {', '.join(names[:12])}{rest}",
         _nearest(folded, names),
     )
 
@@ -123,8 +124,3 @@ def _nearest(folded: str, names: Sequence[str]) -> str:
     if not close:
         return "choose one of them, or a pattern such as 'EEG*'"
     return "did you mean " + " or ".join(repr(name) for name in close[:3]) + "?"
-
-
-def _some(names: Sequence[str], most: int = 12) -> str:
-    text = ", ".join(names[:most])
-    return text + (f", … and {len(names) - most} more" if len(names) > most else "")

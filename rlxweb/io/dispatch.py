@@ -11,7 +11,7 @@ import os
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from rlxweb.errors import RecordingError, UsageError
+from rlxweb.errors import UsageError
 from rlxweb.io.channels import choose_channels, unique_names
 from rlxweb.io.contents import LAYOUTS, Contents, Layout, Stream
 from rlxweb.io.recording import Channel, Group, Recording
@@ -67,7 +67,13 @@ def open_recording(
     Errors    RecordingError for anything wrong with the file; UnknownName for a channel
               or array that is not in it; UsageError for an argument that cannot apply
     """
-    _check_arguments(fs, layout)
+    doing = "opening a recording"
+    if fs is not None and not (
+        isinstance(fs, int | float) and math.isfinite(fs) and fs > 0
+    ):
+        raise UsageError(doing, f"fs is {fs!r}", "a finite rate above 0 Hz")
+    if layout is not None and layout not in LAYOUTS:
+        raise UsageError(doing, f"layout is {layout!r}", f"one of {', '.join(LAYOUTS)}")
     source = open_source(path)
     try:
         contents = _read(source, array, layout)
@@ -108,37 +114,25 @@ def _read(source: ByteSource, array: str | None, layout: Layout | None) -> Conte
     return read(source)
 
 
-def _check_arguments(fs: float | None, layout: Layout | None) -> None:
-    doing = "opening a recording"
-    if fs is not None and not (
-        isinstance(fs, int | float) and math.isfinite(fs) and fs > 0
-    ):
-        raise UsageError(doing, f"fs is {fs!r}", "a finite rate above 0 Hz")
-    if layout is not None and layout not in LAYOUTS:
-        raise UsageError(doing, f"layout is {layout!r}", f"one of {', '.join(LAYOUTS)}")
-
-
 def _detect(source: ByteSource) -> str:
     """The format, by the first bytes; text is taken for a table."""
     head = source.head(_SNIFF_NBYTES)
     for magic, kind in _MAGIC:
         if head.startswith(magic):
             return kind
-    for magic, what in _FOREIGN:
-        if head.startswith(magic):
-            raise _unknown(source, f"it is {what}")
+    foreign = [what for magic, what in _FOREIGN if head.startswith(magic)]
     suffix = PurePath(source.name).suffix.lower()
-    if suffix in _BY_SUFFIX:
-        problem = f"it is named {suffix} but does not begin like {_BY_SUFFIX[suffix]}"
+    begins = f"(first bytes {head[:8]!r})"
+    if foreign:
+        problem = f"it is {foreign[0]}"
+    elif suffix in _BY_SUFFIX:
+        kind = _BY_SUFFIX[suffix]
+        problem = f"it is named {suffix} but does not begin like {kind} {begins}"
     elif not _CONTROL.isdisjoint(head):
-        problem = "it is no format rlxweb reads"
+        problem = f"it is no format rlxweb reads {begins}"
     else:
         return "CSV"
-    raise _unknown(source, f"{problem} (first bytes {head[:8]!r})")
-
-
-def _unknown(source: ByteSource, problem: str) -> RecordingError:
-    return source.error(
+    raise source.error(
         problem, "rlxweb reads EDF, BDF, WAV, NPY, NPZ and CSV", "convert it first"
     )
 

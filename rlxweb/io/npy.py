@@ -88,7 +88,15 @@ def read_npy(
     """
     header = parse_header(source.head(_HEADER_NBYTES), source)
     _check_dtype(source, header.dtype)
-    _check_size(source, header)
+    there = source.nbytes - header.offset
+    if there != header.nbytes:
+        cut = there < header.nbytes
+        raise source.error(
+            "the file is cut short" if cut else "the file is too long",
+            f"shape {list(header.shape)} of {header.dtype} needs {header.nbytes} "
+            f"bytes, {there} are there",
+            "write it again with numpy.save",
+        )
     n_channels, n_samples, channel_major = _orient(source, header, layout)
     if labels is not None and len(labels) != n_channels:
         raise source.error(
@@ -172,16 +180,3 @@ def _check_dtype(source: ByteSource, dtype: np.dtype[np.generic]) -> None:
     else:
         problem, hint = f"its array holds {dtype}", "cast it before saving"
     raise source.error(problem, "samples are int8 to int64 or float16 to float64", hint)
-
-
-def _check_size(source: ByteSource, header: NpyHeader) -> None:
-    there = source.nbytes - header.offset
-    if there == header.nbytes:
-        return
-    cut = there < header.nbytes
-    raise source.error(
-        "the file is cut short" if cut else "the file is too long",
-        f"shape {list(header.shape)} of {header.dtype} needs {header.nbytes} bytes, "
-        f"{there} are there",
-        "write it again with numpy.save",
-    )

@@ -31,14 +31,7 @@ _SMALL_NBYTES = 1 << 20
 _BESIDE = ("fs", "channels")
 _READABLE = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 # An encrypted member is a RuntimeError, an unknown method NotImplementedError.
-_BROKEN = (
-    zipfile.BadZipFile,
-    zlib.error,
-    EOFError,
-    OSError,
-    RuntimeError,
-    ValueError,
-)
+_BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError)
 
 
 def read_npz(source: ByteSource, array: str | None, layout: Layout) -> Contents:
