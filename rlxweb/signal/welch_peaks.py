@@ -95,7 +95,7 @@ async def welch_peaks_async(
     *,
     device: DeviceLike | None = None,
     adapter: str = "",
-    strategy: Strategy = "auto",
+    strategy: str | WelchPeaksStrategy = "auto",
     **options: Any,
 ) -> WelchPeaks:
     """`welch_peaks` where the GPU must be awaited: a browser without JSPI.
