@@ -7,6 +7,8 @@ functions are in `activation.py`. No device is known here.
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -250,33 +252,25 @@ _SATURATING = (
     (DType.U32, DType.F32, 4e9),
 )
 _GPU_TYPES = (DType.F32, DType.I32, DType.U32, DType.BOOL)
-_COMPARED = {
-    "eq": ("==", lambda xp, a, x, y: x == y),
-    "ne": ("!=", lambda xp, a, x, y: x != y),
-    "lt": ("<", lambda xp, a, x, y: x < y),
-    "le": ("<=", lambda xp, a, x, y: x <= y),
-    "gt": (">", lambda xp, a, x, y: x > y),
-    "ge": (">=", lambda xp, a, x, y: x >= y),
-}
+# Python's name of an operator that NumPy and WGSL write alike.
+_COMPUTED = {"add": "+", "sub": "-", "mul": "*"}
+_COMPARED = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+
+
+def _operator(name: str) -> Callable[..., Any]:
+    how = getattr(operator, name)
+    return lambda xp, attrs, x, y: how(x, y)
+
 
 registry.register_all(
-    _arithmetic(
-        name="add",
-        reference=lambda xp, a, x, y: x + y,
-        lower=Expr("x + y"),
-        doc="x + y; integers wrap.",
-    ),
-    _arithmetic(
-        name="sub",
-        reference=lambda xp, a, x, y: x - y,
-        lower=Expr("x - y"),
-        doc="x - y; integers wrap.",
-    ),
-    _arithmetic(
-        name="mul",
-        reference=lambda xp, a, x, y: x * y,
-        lower=Expr("x * y"),
-        doc="x * y; integers wrap.",
+    *(
+        _arithmetic(
+            name=name,
+            reference=_operator(name),
+            lower=Expr(f"x {sign} y"),
+            doc=f"x {sign} y; integers wrap.",
+        )
+        for name, sign in _COMPUTED.items()
     ),
     _arithmetic(
         name="div",
@@ -316,13 +310,13 @@ registry.register_all(
             name=name,
             arity=2,
             infer=_truth if name in ("eq", "ne") else _ordered,
-            reference=reference,
+            reference=_operator(name),
             lower=Expr(f"x {sign} y"),
             traits=frozenset({"elementwise"}),
             samples=_COMPARISONS + (_TRUTHS if name in ("eq", "ne") else ()),
             doc=f"Whether x {sign} y, as bool.",
         )
-        for name, (sign, reference) in _COMPARED.items()
+        for name, sign in _COMPARED.items()
     ),
     Op(
         name="where",

@@ -19,6 +19,7 @@ from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.shape import Shape, bad_shape, broadcast, numel, show
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.elementwise import NUMBERS, need, same_dtype
+from rlxweb.recipes.reduce_calls import scalar_of
 
 ACTIVATIONS = ("gelu", "gelu_approx", "silu", "relu", "sigmoid", "tanh")
 
@@ -142,26 +143,20 @@ def _call(box: _Box, offsets: list[int], dtype: DType) -> Call:
             ("n", COLUMNS),
         ),
         values=values | {"x_row": k, "y_row": n, "z_row": n},
-        uses=("matmul_tile", f"matmul_{_computed(dtype)}"),
+        uses=("matmul_tile", f"matmul_{scalar_of(dtype)}"),
         turns=1.0,
     )
-
-
-def _computed(dtype: DType) -> str:
-    return "f32" if dtype.is_float else dtype.label
 
 
 def _matmul(xp: Any, attrs: Attrs, x: Any, y: Any) -> Any:
     return xp.matmul(widened(xp, x), widened(xp, y)).astype(x.dtype)
 
 
-def _activated(xp: Any, kind: str | None, x: Any) -> Any:
-    return x if kind is None else registry.get(kind).reference(xp, {}, x)
-
-
 def _fused(xp: Any, attrs: Attrs, x: Any, w: Any, bias: Any) -> Any:
     made = xp.matmul(widened(xp, x), widened(xp, w)) + widened(xp, bias)
-    return _activated(xp, attrs["activation"], made).astype(x.dtype)
+    kind = attrs["activation"]
+    made = made if kind is None else registry.get(kind).reference(xp, {}, made)
+    return made.astype(x.dtype)
 
 
 def _build_fused(g: Graph, attrs: Attrs, x: Tensor, w: Tensor, bias: Tensor) -> Tensor:

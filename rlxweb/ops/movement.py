@@ -132,26 +132,17 @@ def _case(shape: Shape, dtype: DType = DType.F32, /, **attrs: Any) -> Sample:
     return Sample((Drawn(shape, dtype, -9, 9, whole=True),), attrs)
 
 
-def _cases(attr: str, table: str) -> tuple[Sample, ...]:
-    """Each (shape, value of `attr`) in f32, the last one in every type."""
-    rows = spelled(table)
-    shape, value = rows[-1]
+def _cases(table: str, *attrs: str) -> tuple[Sample, ...]:
+    """Each (shape, values of `attrs`) in f32, the last one in every type."""
+    rows = [
+        (shape, dict(zip(attrs, value if len(attrs) > 1 else (value,), strict=True)))
+        for shape, value in spelled(table)
+    ]
+    shape, last = rows[-1]
     return (
-        *(_case(s, **{attr: v}) for s, v in rows),
-        *(_case(shape, dtype, **{attr: value}) for dtype in _TYPES),
+        *(_case(s, **a) for s, a in rows),
+        *(_case(shape, dtype, **last) for dtype in _TYPES),
     )
-
-
-def _narrow_case(shape: Shape, place: Shape, dtype: DType = DType.F32) -> Sample:
-    return _case(
-        shape, dtype, **dict(zip(("axis", "start", "length"), place, strict=True))
-    )
-
-
-_NARROWS = spelled(
-    "1@0x0x1 5@0x0x5 5@0x2x2 5@-1x5x0 4x7x3@1x3x4 4x7x3@-1x1x1 0x4@1x1x2 "
-    "65539x2@0x1x65537"
-)
 
 
 def _side_by_side(
@@ -177,7 +168,7 @@ registry.register_all(
         lower=View(lambda layout, out, attrs: layout.reshape(out)),
         attrs=(Attr("shape", "ints"),),
         samples=_cases(
-            "shape", "()@1x1 1x1@() 6@2x3 0x3@3x0x5 65537x2@2x65537 4x6@-1x8 2x3x4@6x-1"
+            "()@1x1 1x1@() 6@2x3 0x3@3x0x5 65537x2@2x65537 4x6@-1x8 2x3x4@6x-1", "shape"
         ),
         doc="The same elements, row-major, under another shape; one -1 is solved.",
     ),
@@ -194,7 +185,7 @@ registry.register_all(
         ),
         attrs=(Attr("perm", "ints"),),
         samples=_cases(
-            "perm", "()@() 5@0 0x3@1x0 65537x2@1x0 2x3x4x5@3x1x0x2 3x4@-1x0 2x3x5@2x0x1"
+            "()@() 5@0 0x3@1x0 65537x2@1x0 2x3x4x5@3x1x0x2 3x4@-1x0 2x3x5@2x0x1", "perm"
         ),
         doc="The axes in the order `perm` lists them.",
     ),
@@ -208,9 +199,10 @@ registry.register_all(
             )
         ),
         attrs=(_AXIS, Attr("start", "int"), Attr("length", "int")),
-        samples=(
-            *(_narrow_case(shape, place) for shape, place in _NARROWS),
-            *(_narrow_case((3, 8), (1, 3, 4), dtype) for dtype in _TYPES),
+        samples=_cases(
+            "1@0x0x1 5@0x0x5 5@0x2x2 5@-1x5x0 4x7x3@1x3x4 4x7x3@-1x1x1 0x4@1x1x2 "
+            "65539x2@0x1x65537 3x8@1x3x4",
+            *("axis", "start", "length"),
         ),
         doc="`length` elements of one axis from `start` on.",
     ),
@@ -221,7 +213,7 @@ registry.register_all(
         lower=View(lambda layout, out, attrs: layout.expand(out)),
         attrs=(Attr("shape", "ints"),),
         samples=_cases(
-            "shape", "()@() ()@3 1@0 0x1@0x3 4x1@4x6 2@65537x2 3x1x5@2x3x4x5"
+            "()@() ()@3 1@0 0x1@0x3 4x1@4x6 2@65537x2 3x1x5@2x3x4x5", "shape"
         ),
         doc="Broadcast to a shape: axes of size 1 are repeated, new ones lead.",
     ),

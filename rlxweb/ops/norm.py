@@ -92,34 +92,29 @@ def _softmax(xp: Any, attrs: Attrs, x: Any) -> Any:
     return (e / xp.sum(e, axis=axis, keepdims=True)).astype(x.dtype)
 
 
-def _along(x: Any, axis: int, one: Any) -> Any:
-    """`one` [n] shaped to broadcast along an axis of x."""
-    shape = [1] * len(x.shape)
-    shape[axis] = one.shape[0]
-    return one.reshape(shape)
+def _along(rank: int, axis: int, n: int) -> list[int]:
+    """The shape in which n values broadcast along an axis."""
+    shape = [1] * rank
+    shape[axis] = n
+    return shape
 
 
-def _scaled(xp: Any, attrs: Attrs, x: Any, made: Any, gamma: Any, beta: Any) -> Any:
-    axis = attrs["axis"]
-    g = _along(x, axis, widened(xp, gamma))
-    return (made * g + _along(x, axis, widened(xp, beta))).astype(x.dtype)
+def _normed(centred: bool) -> Callable[..., Any]:
+    """The meaning of layer norm, or of rms norm, which does not centre."""
 
+    def reference(xp: Any, attrs: Attrs, x: Any, gamma: Any, beta: Any) -> Any:
+        axis, wide = attrs["axis"], widened(xp, x)
+        if 0 in x.shape:
+            return x
+        if centred:
+            wide = wide - xp.mean(wide, axis=axis, keepdims=True)
+        square = xp.mean(wide * wide, axis=axis, keepdims=True)
+        shape = _along(x.ndim, axis, x.shape[axis])
+        scale, shift = (widened(xp, one).reshape(shape) for one in (gamma, beta))
+        made = wide / xp.sqrt(square + attrs["eps"]) * scale + shift
+        return made.astype(x.dtype)
 
-def _layer_norm(xp: Any, attrs: Attrs, x: Any, gamma: Any, beta: Any) -> Any:
-    axis, wide = attrs["axis"], widened(xp, x)
-    if 0 in x.shape:
-        return x
-    far = wide - xp.mean(wide, axis=axis, keepdims=True)
-    variance = xp.mean(far * far, axis=axis, keepdims=True)
-    return _scaled(xp, attrs, x, far / xp.sqrt(variance + attrs["eps"]), gamma, beta)
-
-
-def _rms_norm(xp: Any, attrs: Attrs, x: Any, gamma: Any, beta: Any) -> Any:
-    axis, wide = attrs["axis"], widened(xp, x)
-    if 0 in x.shape:
-        return x
-    square = xp.mean(wide * wide, axis=axis, keepdims=True)
-    return _scaled(xp, attrs, x, wide / xp.sqrt(square + attrs["eps"]), gamma, beta)
+    return reference
 
 
 def in_f32(g: Graph, *tensors: Tensor) -> tuple[Tensor, ...]:
@@ -142,8 +137,7 @@ def _compose_norm(centred: bool) -> Compose:
         if centred:
             wide = wide - g.mean(wide, axis, keep_dim=True)
         square = g.mean(wide * wide, axis, keep_dim=True)
-        shape = [1] * x.rank
-        shape[axis] = x.shape[axis]
+        shape = _along(x.rank, axis, x.shape[axis])
         made = wide * g.rsqrt(square + attrs["eps"]) * g.reshape(scale, shape)
         made = made + g.reshape(shift, shape)
         return made if made.dtype is x.dtype else g.cast(made, x.dtype)
@@ -238,7 +232,7 @@ registry.register_all(
     ),
     _norm(
         name="layer_norm",
-        reference=_layer_norm,
+        reference=_normed(centred=True),
         lower=Kernel(_lines("layer_norm", 0.75, _eps), _compose_norm(centred=True)),
         flops=lambda inputs, out, attrs: 8.0 * out.numel,
         doc="(x - mean) / sqrt(variance + eps) · gamma + beta along an axis; the "
@@ -246,7 +240,7 @@ registry.register_all(
     ),
     _norm(
         name="rms_norm",
-        reference=_rms_norm,
+        reference=_normed(centred=False),
         lower=Kernel(_lines("rms_norm", 0.5, _eps), _compose_norm(centred=False)),
         flops=lambda inputs, out, attrs: 6.0 * out.numel,
         doc="x / sqrt(mean of x² + eps) · gamma + beta along an axis.",

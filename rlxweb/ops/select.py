@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from rlxweb.errors import IndexRefused, Unsupported
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Compose, Kernel, Recipe
@@ -60,9 +62,10 @@ def _gather(xp: Any, attrs: Attrs, table: Any, indices: Any) -> Any:
     outside = (flat < 0) | (flat >= rows)
     if bool(xp.any(outside)):
         first = int(xp.argmax(outside))
+        position = show([int(i) for i in np.unravel_index(first, indices.shape)])
         raise IndexRefused(
             "gather",
-            f"index {int(flat[first])} at position {_position(first, indices.shape)}",
+            f"index {int(flat[first])} at position {position}",
             f"0 <= index < {rows} on axis {axis} of {show(table.shape)}",
             "check the index array",
         )
@@ -70,14 +73,6 @@ def _gather(xp: Any, attrs: Attrs, table: Any, indices: Any) -> Any:
     # A tab's pointers have 32 bits, and NumPy there takes no wider index.
     flat = flat.astype(xp.int32 if rows < 1 << 31 else xp.int64)
     return xp.reshape(xp.take(table, flat, axis=axis), shape)
-
-
-def _position(flat: int, shape: Shape) -> str:
-    at = []
-    for size in reversed(shape):
-        flat, place = divmod(flat, size)
-        at.append(place)
-    return show(at[::-1])
 
 
 def _gather_calls(types: Types, out: TensorType, attrs: Attrs) -> Recipe:
