@@ -53,7 +53,7 @@ def _hardware(facts: DeviceFacts, limits: Limits) -> Hardware:
     """
     if facts.software and facts.backend == "webgpu":
         limits = replace(limits, max_compute_workgroup_storage_size=0)
-    return Hardware(facts.software, facts.features, limits)
+    return Hardware(facts.software, limits)
 
 
 class WebGpuBackend(Backend):

@@ -76,7 +76,7 @@ class Recipes:
         self, op: Op, inputs: Types, out: TensorType, attrs: Attrs
     ) -> Chosen | None:
         for variant in variants_of(op.name) if self.use_variants else ():
-            if variant.gate(self.hardware, inputs, out, attrs):
+            if variant.gate(self.hardware):
                 recipe = variant.recipe(inputs, out, attrs, self.limits)
                 found = self._fit(recipe, inputs, out, variant.name)
                 if found is not None:

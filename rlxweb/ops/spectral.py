@@ -8,6 +8,7 @@ geometry lives in `rlxweb.recipes.fft_calls`; no device is known here.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,7 @@ from rlxweb.ir.lowering import Compose, Expr, Kernel, Recipe
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Types, registry
 from rlxweb.ir.sample import Drawn, Sample, spelled
 from rlxweb.ir.shape import bad_attribute, bad_dtype, bad_shape, numel, show
+from rlxweb.ir.tensor import Tensor
 from rlxweb.ops import fft_compose as compose
 from rlxweb.recipes import fft_calls as calls
 
@@ -96,13 +98,6 @@ def _fft(xp: Any, attrs: Attrs, x: Any) -> Any:
     return block_of(xp, z, x.dtype)
 
 
-def _fft_recipe(types: Types, out: TensorType, attrs: Attrs) -> Recipe:
-    shape = types[0].shape
-    return calls.complex_recipe(
-        numel(shape[:-1]), shape[-1] // 2, attrs["inverse"], attrs["norm"]
-    )
-
-
 def _infer_rfft(types: Types, attrs: Attrs) -> TensorType:
     n = row_length(types[0])
     return TensorType((*types[0].shape[:-1], 2 * (n // 2 + 1)), types[0].dtype)
@@ -111,11 +106,6 @@ def _infer_rfft(types: Types, attrs: Attrs) -> TensorType:
 def _rfft(xp: Any, attrs: Attrs, x: Any) -> Any:
     z = xp.fft.rfft(x, axis=-1, norm=numpy_norm(False, attrs["norm"]))
     return block_of(xp, z, x.dtype)
-
-
-def _rfft_recipe(types: Types, out: TensorType, attrs: Attrs) -> Recipe:
-    shape = types[0].shape
-    return calls.real_recipe(numel(shape[:-1]), shape[-1], attrs["norm"])
 
 
 def _infer_irfft(types: Types, attrs: Attrs) -> TensorType:
@@ -137,9 +127,11 @@ def _irfft(xp: Any, attrs: Attrs, x: Any) -> Any:
     return z.astype(x.dtype)
 
 
-def _irfft_recipe(types: Types, out: TensorType, attrs: Attrs) -> Recipe:
-    rows = numel(out.shape[:-1])
-    return calls.inverse_real_recipe(rows, attrs["n"], attrs["norm"])
+def _kernel(op: str, build: Callable[..., Tensor]) -> Kernel:
+    def recipe(types: Types, out: TensorType, attrs: Attrs) -> Recipe:
+        return calls.recipe_of(op, types[0].shape, attrs)
+
+    return Kernel(recipe, Compose(build))
 
 
 def _infer_psd(types: Types, attrs: Attrs) -> TensorType:
@@ -224,7 +216,7 @@ registry.register_all(
         name="fft",
         infer=_infer_fft,
         reference=_fft,
-        lower=Kernel(_fft_recipe, Compose(compose.build_fft)),
+        lower=_kernel("fft", compose.build_fft),
         attrs=(Attr("inverse", "bool", False), NORM),
         samples=_FFT_SAMPLES,
         doc="Complex FFT of the last axis, block layout [..., 2N], any N.",
@@ -233,7 +225,7 @@ registry.register_all(
         name="rfft",
         infer=_infer_rfft,
         reference=_rfft,
-        lower=Kernel(_rfft_recipe, Compose(compose.build_rfft)),
+        lower=_kernel("rfft", compose.build_rfft),
         attrs=(NORM,),
         samples=_RFFT_SAMPLES,
         doc="Half spectrum of real rows: [..., n] to block [..., 2 (n // 2 + 1)].",
@@ -242,7 +234,7 @@ registry.register_all(
         name="irfft",
         infer=_infer_irfft,
         reference=_irfft,
-        lower=Kernel(_irfft_recipe, Compose(compose.build_irfft)),
+        lower=_kernel("irfft", compose.build_irfft),
         attrs=(Attr("n", "int"), NORM),
         samples=_IRFFT_SAMPLES,
         doc="Real rows [..., n] of a half spectrum; imaginary ends are ignored.",

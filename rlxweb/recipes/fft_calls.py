@@ -15,6 +15,7 @@ from typing import Any
 import numpy.typing as npt
 
 from rlxweb.ir.lowering import Access, Axis, Call, Recipe, Ref, Scratch
+from rlxweb.ir.shape import Shape, numel
 from rlxweb.recipes import fft_plan as plan
 
 IN, OUT = Ref("in"), Ref("out")
@@ -87,6 +88,10 @@ class Work:
             self._known[name] = Ref("table", len(self.tables) - 1)
         return Access(self._known[name], (0, 0), span=width)
 
+    def roots(self, n: int) -> Access:
+        """The table of the n roots of unity."""
+        return self.table(f"roots {n}", lambda: plan.roots(n), 2 * n)
+
     def spare(self, numel: int) -> Access:
         """Scratch of `numel` elements that every piece of a call uses anew."""
         self.scratch.append(Scratch(numel))
@@ -137,7 +142,7 @@ def stockham(
 ) -> None:
     """Self-sorting passes of `fft_pass.wgsl`, back and forth between two scratches."""
     done, factors = 1, plan.radices(n, 4)
-    table = work.table(f"roots {n}", lambda: plan.roots(n), 2 * n)
+    table = work.roots(n)
     for at, radix in enumerate(factors):
         last = at == len(factors) - 1
         into = target if last else work.room(n, "ab"[at % 2])
@@ -281,6 +286,22 @@ def inverse_real_recipe(
 def _half_turn(work: Work, n: int) -> Access:
     bins = n // 2 + 1
     return work.table(f"half turn {n}", lambda: plan.roots(n, bins), 2 * bins)
+
+
+def length_of(op: str, width: int, attrs: Mapping[str, Any]) -> int:
+    """Length of the transform that fft, rfft or irfft makes of rows of `width`."""
+    return int(attrs["n"] if op == "irfft" else width // 2 if op == "fft" else width)
+
+
+def recipe_of(
+    op: str, shape: Shape, attrs: Mapping[str, Any], smooth: Smooth = stockham
+) -> Recipe:
+    """The recipe of fft, rfft or irfft along the last axis."""
+    rows, n = numel(shape[:-1]), length_of(op, shape[-1], attrs)
+    if op == "fft":
+        return complex_recipe(rows, n, attrs["inverse"], attrs["norm"], smooth)
+    real = real_recipe if op == "rfft" else inverse_real_recipe
+    return real(rows, n, attrs["norm"], smooth)
 
 
 def smooth_lengths(n: int, real: bool) -> tuple[int, ...]:

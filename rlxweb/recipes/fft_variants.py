@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from rlxweb.ir.lowering import Recipe
@@ -30,6 +31,7 @@ LANES = 8
 """Rows a workgroup walks side by side: the vector width of the CPU drivers."""
 SLOTS = 32 * LANES
 """Rows in flight when rows live in a scratch buffer: bounds the scratch."""
+_ARRAYS = ("re", "im", "sum")
 LANE_RADIX = 32
 PASS_RADIX = 16
 MAX_LANE = 1 << 13
@@ -105,8 +107,8 @@ def lane_rows(shared_limit: int) -> Smooth:
         shared = 2 * 4 * n * LANES
         in_registers, in_shared = len(radices) == 1, shared <= shared_limit
         in_scratch = not (in_registers or in_shared)
-        cells = LaneCells(n, "scratch" if in_scratch else "workgroup", 2)
-        accesses = [source.access(), work.table(f"roots {n}", _roots(n), 2 * n)]
+        cells = LaneCells(n, in_scratch, 2)
+        accesses = [source.access(), work.roots(n)]
         if in_scratch:
             accesses.append(work.spare(cells.numel))
         accesses.append(target.access("write"))
@@ -176,11 +178,10 @@ def group_rows(
         f"\n{MAIN}  let row_in = item * u.in_pitch;\n"
         f"  let row_out = item * u.out_pitch;\n{body}\n}}\n"
     )
-    table = work.table(f"roots {n}", _roots(n), 2 * n)
     work.call(
         f"fft_group_{n}",
         1,
-        (source.access(), table, target.access("write")),
+        (source.access(), work.roots(n), target.access("write")),
         _values(source, target, scale),
         grid=(("rows", 1),),
         per="workgroup",
@@ -196,7 +197,7 @@ def unrolled_passes(
 ) -> None:
     """Stockham passes, one butterfly an invocation."""
     radices, done = plan.radices(n, PASS_RADIX), 1
-    table = work.table(f"roots {n}", _roots(n), 2 * n)
+    table = work.roots(n)
     for at, radix in enumerate(radices):
         last = at == len(radices) - 1
         into = target if last else work.room(n, "ab"[at % 2])
@@ -235,27 +236,23 @@ def _pass_text(radix: int, source: Rows, target: Rows, keep: int, n: int) -> str
 """
 
 
-def _roots(n: int) -> Callable[[], Any]:
-    return lambda: plan.roots(n)
-
-
 def group_size(wanted: int) -> int:
     """A power of two of invocations near `wanted`, 32 to 256."""
     return min(256, max(32, 1 << max(0, wanted - 1).bit_length()))
 
 
+@dataclass(frozen=True, slots=True)
 class LaneCells:
     """Where the rows of a lane kernel lie between passes, and the kernel around them.
 
     `arrays` arrays of n cells a row: in workgroup memory, lane by lane, or in the
-    scratch buffer of access 2, where a lane walks several rows one after the other.
+    scratch buffer of `access`, where a lane walks several rows one after the other.
     """
 
-    NAMES = ("re", "im", "sum")
-
-    def __init__(self, n: int, where: str, arrays: int, access: int = 2) -> None:
-        self.n, self.in_scratch, self.arrays = n, where == "scratch", arrays
-        self.access = access
+    n: int
+    in_scratch: bool
+    arrays: int
+    access: int = 2
 
     @property
     def numel(self) -> int:
@@ -278,7 +275,7 @@ class LaneCells:
     def get(self, array: int, cell: str) -> str:
         if self.in_scratch:
             return f"ld{self.access}({self._at(array, cell)})"
-        return f"{self.NAMES[array]}[({cell}) * {LANES}u + lid]"
+        return f"{_ARRAYS[array]}[({cell}) * {LANES}u + lid]"
 
     def put(self, array: int, cell: str, value: str) -> str:
         if self.in_scratch:
@@ -302,7 +299,7 @@ class LaneCells:
                 "  for (var row = item; row < u.rows; row += u.items) {\n"
                 f"{body}\n  }}\n}}\n"
             )
-        names = self.NAMES[: self.arrays] if declare else ()
+        names = _ARRAYS[: self.arrays] if declare else ()
         room = "".join(
             f"var<workgroup> {name}: array<f32, {self.n * LANES}>;\n" for name in names
         )
@@ -310,59 +307,49 @@ class LaneCells:
 
 
 def _rule(
-    op: str, choose: Callable[[Types, tuple[int, ...], Limits], Smooth | None]
-) -> RecipeFor:
-    """The recipe of fft, rfft or irfft by what `choose` gives for the lengths."""
+    choose: Callable[[int, tuple[int, ...], int], Smooth | None],
+) -> Callable[[str], RecipeFor]:
+    """Recipes of fft, rfft and irfft by what `choose` gives for rows and lengths.
 
-    def recipe(
-        types: Types, out: TensorType, attrs: Mapping[str, Any], limits: Limits
-    ) -> Recipe | None:
-        *lead, width = types[0].shape
-        n = attrs["n"] if op == "irfft" else width // 2 if op == "fft" else width
-        smooth = choose(types, calls.smooth_lengths(n, op != "fft"), limits)
-        if smooth is None:
-            return None
-        rows, norm = math.prod(lead), attrs["norm"]
-        if op == "fft":
-            return calls.complex_recipe(rows, n, attrs["inverse"], norm, smooth)
-        if op == "rfft":
-            return calls.real_recipe(rows, n, norm, smooth)
-        return calls.inverse_real_recipe(rows, n, norm, smooth)
+    Its last argument is the workgroup memory there is.
+    """
 
-    return recipe
+    def of(op: str) -> RecipeFor:
+        def recipe(
+            types: Types, out: TensorType, attrs: Mapping[str, Any], limits: Limits
+        ) -> Recipe | None:
+            shape = types[0].shape
+            n = calls.length_of(op, shape[-1], attrs)
+            lengths = calls.smooth_lengths(n, op != "fft")
+            room = limits.max_compute_workgroup_storage_size
+            smooth = choose(math.prod(shape[:-1]), lengths, room)
+            return smooth and calls.recipe_of(op, shape, attrs, smooth)
+
+        return recipe
+
+    return of
 
 
-def lane_recipe(op: str) -> RecipeFor:
-    """Recipe of fft, rfft or irfft with a lane a row: for software adapters.
+@_rule
+def lane_recipe(rows: int, lengths: tuple[int, ...], room: int) -> Smooth | None:
+    """A lane a row: for software adapters.
 
     Few long rows are left to the passes, which spread a row over all lanes.
     """
-
-    def choose(types: Types, lengths: tuple[int, ...], limits: Limits) -> Smooth | None:
-        if not all(unrolls(n, LANE_RADIX) and n <= MAX_LANE_ALONE for n in lengths):
-            return None
-        if math.prod(types[0].shape[:-1]) < LANES and max(lengths) > LANE_RADIX:
-            return None
-        return lane_rows(limits.max_compute_workgroup_storage_size)
-
-    return _rule(op, choose)
+    if not all(unrolls(n, LANE_RADIX) and n <= MAX_LANE_ALONE for n in lengths):
+        return None
+    few = rows < LANES and max(lengths) > LANE_RADIX
+    return None if few else lane_rows(room)
 
 
-def group_recipe(op: str) -> RecipeFor:
-    """Recipe of fft, rfft or irfft with a workgroup a row: for GPUs."""
-
-    def choose(types: Types, lengths: tuple[int, ...], limits: Limits) -> Smooth | None:
-        room = limits.max_compute_workgroup_storage_size
-        fits = (max(group_radices(n)) <= LANE_RADIX and 8 * n <= room for n in lengths)
-        return group_rows if all(fits) else None
-
-    return _rule(op, choose)
+@_rule
+def group_recipe(rows: int, lengths: tuple[int, ...], room: int) -> Smooth | None:
+    """A workgroup a row: for GPUs."""
+    fits = (max(group_radices(n)) <= LANE_RADIX and 8 * n <= room for n in lengths)
+    return group_rows if all(fits) else None
 
 
-def pass_recipe(op: str) -> RecipeFor:
-    """Recipe of fft, rfft or irfft by unrolled passes: for rows of any length."""
-
-    def choose(types: Types, lengths: tuple[int, ...], limits: Limits) -> Smooth | None:
-        return unrolled_passes if all(unrolls(n, PASS_RADIX) for n in lengths) else None
-
-    return _rule(op, choose)
+@_rule
+def pass_recipe(rows: int, lengths: tuple[int, ...], room: int) -> Smooth | None:
+    """Unrolled passes: for rows of any length."""
+    return unrolled_passes if all(unrolls(n, PASS_RADIX) for n in lengths) else None

@@ -7,7 +7,7 @@ Deleting any of them changes no result.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from rlxweb.ir.lowering import Call, Kernel, Recipe
 from rlxweb.ir.op import TensorType, Types, registry
 from rlxweb.ir.shape import normal_axis
 from rlxweb.limits import Limits
+from rlxweb.recipes.fft_variants import RecipeFor
 
 # shaders/include/group_reduce.wgsl has room for this many invocations, 4 bytes each.
 MOST = 256
@@ -22,9 +23,7 @@ MOST = 256
 LEAST = 128
 
 
-def group_recipe(
-    op: str,
-) -> Callable[[Types, TensorType, Mapping[str, Any], Limits], Recipe | None]:
+def group_recipe(op: str) -> RecipeFor:
     """The recipe of an op over lines with a workgroup for every line.
 
     None for short lines, and where neighbours in a line are not so in memory.

@@ -7,20 +7,17 @@ resort.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-from rlxweb.ir.lowering import Recipe
-from rlxweb.ir.op import TensorType, Types
 from rlxweb.limits import Limits
 from rlxweb.recipes import fft_variants as fft
 from rlxweb.recipes import line_variants as line
 from rlxweb.recipes import welch_variants as welch
+from rlxweb.recipes.fft_variants import RecipeFor
 from rlxweb.recipes.matmul_variants import matmul_rows, matmul_tiled
 
-Gate = Callable[["Hardware", Types, TensorType, Mapping[str, Any]], bool]
-RecipeFor = Callable[[Types, TensorType, Mapping[str, Any], Limits], Recipe | None]
+Gate = Callable[["Hardware"], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +25,6 @@ class Hardware:
     """What a gate may look at: adapters on the CPU like other shapes than GPUs do."""
 
     software: bool
-    features: frozenset[str]
     limits: Limits
 
 
@@ -42,23 +38,17 @@ class Variant:
     recipe: RecipeFor
 
 
-def on_software(
-    hardware: Hardware, inputs: Types, out: TensorType, attrs: Mapping[str, Any]
-) -> bool:
+def on_software(hardware: Hardware) -> bool:
     """Adapters that run on the CPU: a lane per row, no barriers."""
     return hardware.software
 
 
-def on_hardware(
-    hardware: Hardware, inputs: Types, out: TensorType, attrs: Mapping[str, Any]
-) -> bool:
+def on_hardware(hardware: Hardware) -> bool:
     """GPUs: a workgroup per row, shared memory."""
     return not hardware.software
 
 
-def always(
-    hardware: Hardware, inputs: Types, out: TensorType, attrs: Mapping[str, Any]
-) -> bool:
+def always(hardware: Hardware) -> bool:
     """The gate that is never shut."""
     return True
 

@@ -262,7 +262,7 @@ def _operands(work: Work, case: WelchPlan) -> tuple[Access, ...]:
     return (
         Access(Ref("in", 0), (case.width, 0), span=case.width),
         Access(Ref("in", 1), (0, 0), span=case.n),
-        work.table("roots", lambda: plan.roots(case.nfft), 2 * case.nfft),
+        work.roots(case.nfft),
     )
 
 
@@ -270,9 +270,7 @@ def _add_lane(work: Work, case: WelchPlan, out: Ref, k: int, limits: Limits) -> 
     arrays = 2 if case.segments <= 2 else 3
     shared = 4 * arrays * case.nfft * LANES
     in_scratch = shared > limits.max_compute_workgroup_storage_size
-    cells = LaneCells(
-        case.nfft, "scratch" if in_scratch else "workgroup", arrays, access=3
-    )
+    cells = LaneCells(case.nfft, in_scratch, arrays, access=3)
     accesses = list(_operands(work, case))
     if in_scratch:
         accesses.append(work.spare(cells.numel))

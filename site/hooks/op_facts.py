@@ -222,7 +222,7 @@ def ways(op: Op, software: bool) -> tuple[Way, ...]:
     if not isinstance(op.lower, Kernel | Compose):
         return ()
     # a usual GPU grants what we ask for
-    recipes = Recipes(Hardware(software, frozenset(), Want().limits))
+    recipes = Recipes(Hardware(software, Want().limits))
     found: dict[str, list[str]] = {}
     for case in cases(op):
         if not all(t.dtype in STORED for t in (*case.inputs, case.out)):
