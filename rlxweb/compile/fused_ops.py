@@ -33,15 +33,6 @@ class Site:
     is_fused: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Spelling:
-    """One way to write a site: the graph and what its plan moves, or why none."""
-
-    graph: Graph
-    profile: GraphIoProfile | None
-    refused: str = ""
-
-
 def choose_fusions(
     graph: Graph, target: Target, profile: Profile
 ) -> tuple[Graph, tuple[Decision, ...]]:
@@ -79,20 +70,21 @@ def _settle(
 ) -> tuple[Graph, Decision]:
     other = _respelled(graph, site)
     apart, fused = (other, graph) if site.is_fused else (graph, other)
-    before, after = _profiled(apart, profile), _profiled(fused, profile)
+    (before, why_apart), (after, why_fused) = (
+        _profiled(one, profile) for one in (apart, fused)
+    )
     name = site.fused.name
     if not _is_native(graph, site, target):
         why = f"{target.name} has no kernel for it at this size"
-        kept = graph if before.profile is None else apart
+        kept = graph if before is None else apart
         return kept, Decision(f"{name} apart", why)
-    if before.profile is None or after.profile is None:
-        kept = fused if after.profile is not None else graph
-        why = f"the other spelling is refused: {before.refused or after.refused}"
+    if before is None or after is None:
+        kept = fused if after is not None else graph
+        why = f"the other spelling is refused: {why_apart or why_fused}"
         return kept, Decision(name, why)
     gate = target.gate
-    decision = _decision(name, gate, before.profile, after.profile)
-    fuses = gate is None or gate.should_fuse(before.profile, after.profile)
-    return (fused if fuses else apart), decision
+    fuses = gate is None or gate.should_fuse(before, after)
+    return (fused if fuses else apart), _decision(name, gate, before, after)
 
 
 def _decision(
@@ -118,11 +110,12 @@ def _decision(
     return Decision(what, why, {"score_ns": round(score, 2), **numbers})
 
 
-def _profiled(graph: Graph, profile: Profile) -> Spelling:
+def _profiled(graph: Graph, profile: Profile) -> tuple[GraphIoProfile | None, str]:
+    """What the plan of a spelling moves, or why there is none."""
     try:
-        return Spelling(graph, profile(graph))
+        return profile(graph), ""
     except DeviceError as error:
-        return Spelling(graph, None, str(error))
+        return None, str(error)
 
 
 def _is_native(graph: Graph, site: Site, target: Target) -> bool:

@@ -8,6 +8,7 @@ falling, ties to the smaller bin. Fused kernels are variants, in `rlxweb.recipes
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 from rlxweb.ir.dtype import DType
@@ -96,15 +97,13 @@ def _build_long(
     cut = g.frame(x, span, each * plan.hop, count)
     cut = g.reshape(cut, (plan.rows * count, span))
     short = {**attrs, "segments": each}
-    power: Tensor = g.apply("welch_power", cut, window, **short)
+    power = g.apply("welch_power", cut, window, **short)
     power = g.sum(g.reshape(power, (plan.rows, count, plan.bins)), 1)
     power = power * (each / plan.segments)
     if rest:
         start = count * each * plan.hop
         tail = g.narrow(x, 1, start, plan.n + (rest - 1) * plan.hop)
-        last: Tensor = g.apply(
-            "welch_power", tail, window, **short | {"segments": rest}
-        )
+        last = g.apply("welch_power", tail, window, **short | {"segments": rest})
         power = power + last * (rest / plan.segments)
     return power
 
@@ -139,16 +138,12 @@ def _infer_peaks(types: Types, attrs: Attrs) -> TensorType:
     return TensorType((rows, 2 * attrs["k"]), types[0].dtype)
 
 
-def packed_peaks(xp: Any, power: Any, k: int) -> Any:
+def _peaks(xp: Any, attrs: Attrs, power: Any) -> Any:
     """[B, 2k] (bin, power) pairs of power [B, F]."""
-    found = xp.argsort(-power, axis=-1, stable=True)[:, :k]
+    found = xp.argsort(-power, axis=-1, stable=True)[:, : attrs["k"]]
     kept = xp.take_along_axis(power, found, axis=-1)
     pairs = xp.stack([found.astype(power.dtype), kept], axis=-1)
-    return pairs.reshape(power.shape[0], 2 * k)
-
-
-def _peaks(xp: Any, attrs: Attrs, power: Any) -> Any:
-    return packed_peaks(xp, power, attrs["k"])
+    return pairs.reshape(power.shape[0], 2 * attrs["k"])
 
 
 def _peaks_recipe(types: Types, out: TensorType, attrs: Attrs) -> Recipe:
@@ -163,14 +158,13 @@ def _infer_row_peaks(types: Types, attrs: Attrs) -> TensorType:
 
 
 def _row_peaks(xp: Any, attrs: Attrs, x: Any, window: Any) -> Any:
-    return packed_peaks(xp, _power(xp, attrs, x, window), attrs["k"])
+    return _peaks(xp, attrs, _power(xp, attrs, x, window))
 
 
 def _build_row_peaks(g: Graph, attrs: Attrs, x: Tensor, window: Tensor) -> Tensor:
     own = {name: value for name, value in attrs.items() if name != "k"}
     power = g.apply("welch_power", x, window, **own)
-    result: Tensor = g.apply("power_peaks", power, k=attrs["k"])
-    return result
+    return g.apply("power_peaks", power, k=attrs["k"])
 
 
 def _infer_welch_peaks(types: Types, attrs: Attrs) -> TensorType:
@@ -194,7 +188,7 @@ def _welch_peaks(xp: Any, attrs: Attrs, spectrum: Any) -> Any:
     re, im = spectrum[:, :bins], spectrum[:, n : n + bins]
     power = (re * re + im * im).reshape(spectrum.shape[0] // segments, segments, bins)
     weights = xp.asarray(rlx_weights(bins, segments), dtype=spectrum.dtype)
-    return packed_peaks(xp, xp.sum(power, axis=1) * weights, attrs["k"])
+    return _peaks(xp, attrs, xp.sum(power, axis=1) * weights)
 
 
 def _build_welch_peaks(g: Graph, attrs: Attrs, spectrum: Tensor) -> Tensor:
@@ -204,19 +198,14 @@ def _build_welch_peaks(g: Graph, attrs: Attrs, spectrum: Tensor) -> Tensor:
     rows = spectrum.shape[0] // segments
     power = g.sum(g.reshape(re * re + im * im, (rows, segments, bins)), 1)
     power = power * constant(g, rlx_weights(bins, segments), spectrum.dtype)
-    result: Tensor = g.apply("power_peaks", power, k=attrs["k"])
-    return result
+    return g.apply("power_peaks", power, k=attrs["k"])
 
 
-def _power_flops(inputs: Types, out: TensorType, attrs: Attrs) -> float:
+def _flops(inputs: Types, out: TensorType, attrs: Attrs) -> float:
     plan = welch_plan(inputs[0].shape, inputs[1].shape[0], attrs)
     each = 2.5 * plan.nfft * math.log2(max(2, plan.nfft)) + plan.n + 4.0 * plan.bins
-    return each * plan.rows * plan.segments
-
-
-def _row_peaks_flops(inputs: Types, out: TensorType, attrs: Attrs) -> float:
-    plan = welch_plan(inputs[0].shape, inputs[1].shape[0], attrs)
-    return _power_flops(inputs, out, attrs) + float(plan.rows * plan.bins)
+    ranked = plan.rows * plan.bins if "k" in attrs else 0
+    return each * plan.rows * plan.segments + ranked
 
 
 def _work(inputs: Types, out: TensorType, attrs: Attrs) -> tuple[str, dict[str, int]]:
@@ -235,19 +224,17 @@ _WELCH = (
 )
 _SPECTRAL: frozenset[Trait] = frozenset({"spectral", "floats_only"})
 _CLOSE = Tolerance(rtol=2e-6, atol=4e-6, relative_to_peak=True)
+_estimate = partial(
+    Op, arity=2, traits=_SPECTRAL, flops=_flops, work=_work, tolerance=_CLOSE
+)
 
 registry.register_all(
-    Op(
+    _estimate(
         name="welch_power",
-        arity=2,
         infer=_infer_power,
         reference=_power,
         lower=Compose(_build_power),
         attrs=_WELCH,
-        traits=_SPECTRAL,
-        flops=_power_flops,
-        work=_work,
-        tolerance=_CLOSE,
         samples=power_cases(None),
         doc="Welch estimate [B, F] of rows [B, T] under a window [n].",
     ),
@@ -262,18 +249,13 @@ registry.register_all(
         samples=PEAK_SAMPLES,
         doc="The k strongest bins [B, 2k] of power [B, F] as (bin, power) pairs.",
     ),
-    Op(
+    _estimate(
         name="welch_row_peaks",
-        arity=2,
         infer=_infer_row_peaks,
         reference=_row_peaks,
         lower=Compose(_build_row_peaks),
         attrs=(*_WELCH, Attr("k", "int")),
-        traits=_SPECTRAL,
-        flops=_row_peaks_flops,
-        work=_work,
         fused_from=("power_peaks", "welch_power"),
-        tolerance=_CLOSE,
         samples=power_cases(4),
         doc="power_peaks of welch_power, [B, 2k], as one op.",
     ),

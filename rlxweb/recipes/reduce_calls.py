@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from rlxweb.ir.dtype import DType
@@ -133,33 +133,6 @@ def lanes_for(outputs: int, reduced: Sequence[Reduced]) -> int:
     return 1 << (room.bit_length() - 1) if room >= 2 else 1
 
 
-@dataclass(slots=True)
-class Stages:
-    """Collects the passes of one reduction and the scratch between them."""
-
-    kind: Kind
-    dtype: DType
-    calls: list[Call] = field(default_factory=list)
-    scratch: list[Scratch] = field(default_factory=list)
-
-    def add(self, one: Pass) -> None:
-        """A pass, cut into lanes as long as that pays."""
-        lanes = lanes_for(one.outputs, one.reduced)
-        if lanes == 1:
-            self.calls.append(pass_call(self.kind, one, type_include(self.dtype)))
-            return
-        partial = Ref("scratch", len(self.scratch))
-        self.scratch.append(Scratch(one.outputs * lanes, scalar_of(self.dtype)))
-        for piece in _interleaved(one, lanes, partial):
-            self.calls.append(pass_call(self.kind, piece, type_include(self.dtype)))
-        flat = math.prod(k.size for k in one.kept)
-        rest = Pass(partial, one.target, (Kept(flat, lanes, 1),), (Reduced(lanes, 1),))
-        self.add(rest)
-
-    def recipe(self) -> Recipe:
-        return Recipe(tuple(self.calls), tuple(self.scratch))
-
-
 def _interleaved(one: Pass, lanes: int, partial: Ref) -> list[Pass]:
     """Lane l takes elements l, l + lanes, …; a second pass adds what is left over."""
     at = max(range(len(one.reduced)), key=lambda i: one.reduced[i].size)
@@ -198,9 +171,17 @@ def reduction(kind: Kind, dtype: DType, shape: Shape, axes: Sequence[int]) -> Re
     kept, reduced = grouped(shape, axes)
     if any(shape[a] == 0 for a in axes):
         return _filled(dtype, math.prod(k.size for k in kept), int(kind == "prod"))
-    stages = Stages(kind, dtype)
-    stages.add(Pass(Ref("in"), Ref("out"), kept, reduced))
-    return stages.recipe()
+    one, passes = Pass(Ref("in"), Ref("out"), kept, reduced), list[Pass]()
+    scratch: list[Scratch] = []
+    while (lanes := lanes_for(one.outputs, one.reduced)) > 1:
+        partial = Ref("scratch", len(scratch))
+        scratch.append(Scratch(one.outputs * lanes, scalar_of(dtype)))
+        passes += _interleaved(one, lanes, partial)
+        rest = (Kept(one.outputs, lanes, 1),), (Reduced(lanes, 1),)
+        one = Pass(partial, one.target, *rest)
+    include = type_include(dtype)
+    calls = tuple(pass_call(kind, each, include) for each in [*passes, one])
+    return Recipe(calls, tuple(scratch))
 
 
 def _filled(dtype: DType, count: int, value: int) -> Recipe:

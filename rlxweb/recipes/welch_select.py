@@ -1,14 +1,14 @@
 """How a fused Welch kernel ends: power written out, or the strongest bins picked.
 
 Each ending gets the bins in a loop whose text defines `p`, the power of bin `i`, and
-knows the store function of the output. Peaks are (bin, power) pairs, strongest first,
-ties to the smaller bin. Knows no transform.
+knows the store function of the output: `scan` is the text over all bins, given the
+lines that define `p`, and `room` declares a workgroup's memory for it. Peaks are (bin,
+power) pairs, strongest first, ties to the smaller bin. Knows no transform.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 from rlxweb.recipes.fft_rows import ONE_LANE, WORKGROUP, Loop
 
@@ -26,23 +26,6 @@ SHARED_SUM = """    parts[lid] = part;
     }
     part = parts[0];
 """
-
-
-class Finish(Protocol):
-    """The end of a lane kernel."""
-
-    def scan(self, bins: int, power: str) -> str:
-        """Text over all bins; `power` are the lines that define p for bin i."""
-
-
-class GroupFinish(Finish, Protocol):
-    """The end of a group kernel; `room` declares its workgroup memory."""
-
-    @property
-    def room(self) -> str: ...
-
-    @property
-    def shared_bytes(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,3 +159,7 @@ class Ranking:
     }}
   }}
 """
+
+
+LaneFinish = Plain | Insertion
+GroupFinish = Plain | Ranking

@@ -189,7 +189,7 @@ def _turns(case: WelchPlan) -> int:
     return pairs * (lane_turns(case.nfft, radices) + trend + 1) + case.bins
 
 
-def _lane_text(case: WelchPlan, cells: LaneCells, finish: select.Finish) -> str:
+def _lane_text(case: WelchPlan, cells: LaneCells, finish: select.LaneFinish) -> str:
     segments, n = Segments(case), case.nfft
     radices = plan.radices(n, LANE_RADIX)
     total = 0 if segments.pairs == 1 else 2
