@@ -21,9 +21,9 @@ from rlxweb.errors import LimitExceeded, RlxError, Unsupported
 from rlxweb.gpu.port import Clear, Command, Copy, Dispatch, Port, Range, Usage
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.layout import Layout
-from rlxweb.ir.lowering import Join, Ref
+from rlxweb.ir.lowering import Call, Join, Ref
 from rlxweb.ir.op import TensorType, registry
-from rlxweb.kernels.expression import Generated, copy_call, region_call
+from rlxweb.kernels.expression import copy_call, region_call
 from rlxweb.kernels.launch import Bound, Gathered, Launch, Shader, launches, width_of
 from rlxweb.limits import Limits
 
@@ -105,7 +105,6 @@ class ProgramBuilder:
     pending: list[_Pending] = field(default_factory=list)
     commands: list[Command] = field(default_factory=list)
     fault: int | None = None
-    gather_bytes: int = 0
 
     def _buffer(self, nbytes: int, usage: Usage, what: str) -> int:
         nbytes = max(16, -(-nbytes // 4) * 4)
@@ -166,20 +165,17 @@ class ProgramBuilder:
         if step.kind == "kernel":
             await self._kernel(step)
         elif step.kind == "region":
-            await self._generated(step, self._region(step), step.inputs)
+            layouts = (o.layout for o in step.inputs)
+            reads = list(zip(step.reads, layouts, strict=True))
+            fits = len(reads) < self.limits.max_storage_buffers_per_shader_stage
+            made = region_call(self.plan.graph, step.nodes, reads, allow_wide=fits)
+            await self._generated(step, made, step.inputs)
         elif step.kind == "copy":
             layout = Layout.dense(out.shape)
             made = copy_call(step.inputs[0].layout, layout, out.dtype)
             await self._generated(step, made, step.inputs)
         else:
             await self._join(step)
-
-    def _region(self, step: Step) -> Generated:
-        graph = self.plan.graph
-        layouts = [o.layout for o in step.inputs]
-        pairs = list(zip(step.reads, layouts, strict=True))
-        fits = len(pairs) + 1 <= self.limits.max_storage_buffers_per_shader_stage
-        return region_call(graph, step.nodes, pairs, allow_wide=fits)
 
     async def _join(self, step: Step) -> None:
         node = self.plan.graph.node(step.nodes[0])
@@ -194,10 +190,7 @@ class ProgramBuilder:
                 await self._generated(step, made, (operand,))
 
     async def _generated(
-        self,
-        step: Step,
-        made: Generated,
-        operands: Sequence[Operand],
+        self, step: Step, made: Call, operands: Sequence[Operand]
     ) -> None:
         dtypes = [self.plan.types[o.value].dtype for o in operands]
         dtypes.append(self.plan.types[step.output].dtype)
@@ -206,7 +199,7 @@ class ProgramBuilder:
             at = step.output if ref.kind == "out" else operands[ref.index].value
             return self.values[at], 0
 
-        for launch in launches(made.call, dtypes, self.limits, made.wide):
+        for launch in launches(made, dtypes, self.limits):
             await self._queue(launch, find, step.label)
 
     async def _kernel(self, step: Step) -> None:
@@ -225,7 +218,7 @@ class ProgramBuilder:
             if ref.kind == "table":
                 return tables[ref.index], 0
             if ref.kind == "scratch":
-                return -1 - ref.index, 0
+                return self.scratch[ref.index], 0  # made when all sizes are known
             if ref.kind == "out":
                 return self.values[step.output], 0
             operand = step.inputs[ref.index]
@@ -243,33 +236,27 @@ class ProgramBuilder:
     ) -> None:
         handle = await self.pipeline(launch.shader)
         self.pending.append(_Pending(launch, handle, find, label))
-        for bound in launch.bindings:
-            if isinstance(bound, Gathered):
-                self.gather_bytes = max(self.gather_bytes, bound.nbytes)
 
     def _encode(self) -> None:
         for nbytes in self.scratch_bytes:
             self.scratch.append(self._buffer(nbytes, "storage", "scratch"))
-        gather = 0
-        if self.gather_bytes:
-            gather = self._buffer(self.gather_bytes, "storage", "merged operands")
+        every = (bound for one in self.pending for bound in one.launch.bindings)
+        most = max((b.nbytes for b in every if isinstance(b, Gathered)), default=0)
+        gather = self._buffer(most, "storage", "merged operands") if most else 0
         if any(p.launch.faults for p in self.pending):
             self.fault = self._buffer(4, "storage", "fault flag")
             self.commands.append(Clear(Range(self.fault, 0, 4)))
         align = self.limits.min_uniform_buffer_offset_alignment
-        starts, filled = [], 0
+        packed, spans = bytearray(), []
         for one in self.pending:
-            starts.append(filled)
-            filled += -(-len(one.launch.uniforms) // align) * align
+            spans.append((len(packed), len(one.launch.uniforms)))
+            packed += one.launch.uniforms
+            packed += bytes(-len(packed) % align)
         if not self.pending:
             return
-        uniforms = self._buffer(filled, "uniform", "uniforms")
-        packed = bytearray(filled)
-        for one, start in zip(self.pending, starts, strict=True):
-            packed[start : start + len(one.launch.uniforms)] = one.launch.uniforms
-            self._dispatch(
-                one, Range(uniforms, start, len(one.launch.uniforms)), gather
-            )
+        uniforms = self._buffer(len(packed), "uniform", "uniforms")
+        for one, span in zip(self.pending, spans, strict=True):
+            self._dispatch(one, Range(uniforms, *span), gather)
         self.port.write(uniforms, 0, memoryview(packed))
 
     def _dispatch(self, one: _Pending, uniform: Range, gather: int) -> None:
@@ -289,7 +276,6 @@ class ProgramBuilder:
 
     def _range(self, one: _Pending, bound: Bound) -> Range:
         handle, offset = one.find(bound.ref)
-        handle = self.scratch[-1 - handle] if handle < 0 else handle
         start = offset + bound.offset
         # A piece's span may reach past the last element; never past the buffer.
         return Range(handle, start, min(bound.nbytes, self.sizes[handle] - start))

@@ -121,11 +121,8 @@ def decompose(graph: Graph, target: Target) -> Graph:
     Errors   Unsupported when such an op has no composition.
     """
 
-    def needs(node: Node) -> bool:
-        return not target.native(*asked_of(graph, node))
-
     def rewrite(out: Graph, node: Node, operands: tuple[Tensor, ...]) -> Tensor:
-        if not needs(node):
+        if node.id not in foreign:
             return out.copied(node, operands)
         op = registry.get(node.op)
         how = composition(op)
@@ -143,7 +140,9 @@ def decompose(graph: Graph, target: Target) -> Graph:
         raise Unsupported(doing, why, hint="run it on device='cpu'")
 
     for _ in range(MAX_ROUNDS):
-        if not any(needs(n) for n in graph.nodes()):
+        every = graph.nodes()
+        foreign = {n.id for n in every if not target.native(*asked_of(graph, n))}
+        if not foreign:
             return graph
         graph = rebuild(graph, rewrite)
     raise Unsupported(

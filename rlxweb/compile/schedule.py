@@ -52,16 +52,12 @@ class Schedule:
         if run.is_dense and layout.offset % ALIGN_ELEMENTS == 0:
             return operand
         if operand not in self.copies:
-            value = self._new_value(operand)
+            value = len(self.graph) + len(self.copies)
+            dtype = self.types[operand.value].dtype
+            self.types[value] = TensorType(layout.shape, dtype)
             self.steps.append(Step("copy", (), (operand,), value, "copy"))
             self.copies[operand] = Operand(value, Layout.dense(layout.shape))
         return self.copies[operand]
-
-    def _new_value(self, operand: Operand) -> int:
-        value = len(self.graph) + len(self.copies)
-        dtype = self.types[operand.value].dtype
-        self.types[value] = TensorType(operand.layout.shape, dtype)
-        return value
 
     def place(self, node: Node, region: Region | None) -> None:
         """Add the step of one node and note where its value lies."""
@@ -86,36 +82,26 @@ class Schedule:
         return Operand(source.value, layout)
 
     def _step(self, node: Node, region: Region | None, lower: object) -> None:
-        kind: StepKind
-        nodes: tuple[int, ...] = (node.id,)
+        kind: StepKind = "kernel"
+        one = region or Region([node.id])
         label = f"{node.op} '{node.name}'" if node.name else node.op
-        sources = node.inputs if region is None else region.reads
-        reads = [self.at[i] for i in sources]
-        if region is not None:
-            kind, nodes = "region", tuple(region.nodes)
-            reads = [self._spread(r, node) for r in reads]
-            names = [self.graph.node(i).op for i in nodes]
+        reads = [self.at[i] for i in (region.reads if region else node.inputs)]
+        if region:
+            kind = "region"
+            names = [self.graph.node(i).op for i in region.nodes]
             label = "+".join(names[:4]) + ("…" if len(names) > 4 else "")
+            if not self.target.keeps_views:
+                shape = node.type.shape
+                reads = [Operand(r.value, r.layout.expand(shape)) for r in reads]
         elif isinstance(lower, View):
             kind = "view"
         elif isinstance(lower, Join):
             kind = "join"
-        else:
-            kind = "kernel"
-            if not self.target.keeps_views:
-                reads = [self.dense(r) for r in reads]
-        held = () if region is None else tuple(region.reads)
-        self.steps.append(Step(kind, nodes, tuple(reads), node.id, label, held))
-
-    def _spread(self, operand: Operand, node: Node) -> Operand:
-        if self.target.keeps_views:
-            return operand
-        return Operand(operand.value, operand.layout.expand(node.type.shape))
-
-
-def is_elementwise(node: Node) -> bool:
-    """True when one element of the result needs one element of each operand."""
-    return isinstance(registry.get(node.op).lower, Expr)
+        elif not self.target.keeps_views:
+            reads = [self.dense(r) for r in reads]
+        self.steps.append(
+            Step(kind, tuple(one.nodes), tuple(reads), node.id, label, tuple(one.reads))
+        )
 
 
 def regions(graph: Graph, target: Target, fuse: bool) -> dict[int, Region]:
@@ -124,7 +110,7 @@ def regions(graph: Graph, target: Target, fuse: bool) -> dict[int, Region]:
     uses.update(graph.outputs)
     found: dict[int, Region] = {}
     for node in graph.nodes():
-        if not is_elementwise(node):
+        if not isinstance(registry.get(node.op).lower, Expr):
             continue
         outside = [i for i in node.inputs if not graph.node(i).is_literal]
         region = Region([node.id], list(dict.fromkeys(outside)))

@@ -101,7 +101,8 @@ class Access:
 
     `strides` are in box-axis order, in elements; an axis the operand does not depend on
     has 0. `span` is how many elements beyond the walked ones a piece touches (≥ 1: the
-    element itself), for operands read in runs the axes do not describe.
+    element itself), for operands read in runs the axes do not describe. A `wide` access
+    moves four neighbours at once, as a vec4.
     """
 
     ref: Ref
@@ -109,6 +110,7 @@ class Access:
     mode: Literal["read", "write", "update"] = "read"
     offset: int = 0
     span: int = 1
+    wide: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,18 +23,6 @@ from rlxweb.kernels.source import ALIAS
 
 _OPERANDS = "xyz"
 _WORD = re.compile(r"\{(\w+)\}|\b([xyzXYZ])\b")
-
-
-@dataclass(frozen=True, slots=True)
-class Generated:
-    """A generated call and whether its accesses move four elements at a time."""
-
-    call: Call
-    wide: tuple[bool, ...]
-
-    @property
-    def lanes(self) -> int:
-        return 4 if any(self.wide) else 1
 
 
 def literal(value: Any, dtype: DType) -> str:
@@ -132,7 +119,7 @@ def region_call(
     ids: Sequence[int],
     reads: Sequence[tuple[int, Layout]],
     allow_wide: bool = True,
-) -> Generated:
+) -> Call:
     """The pass over a fused region; the output is dense.
 
     `reads` pairs each outside node with the layout it is read through, already spread
@@ -158,7 +145,7 @@ def region_call(
     )
 
 
-def copy_call(source: Layout, target: Layout, dtype: DType) -> Generated:
+def copy_call(source: Layout, target: Layout, dtype: DType) -> Call:
     """Element by element from one layout to another of the same shape."""
     out, read = target.coalesced(source)
     return _walk(out, [read], [dtype, dtype], [], "r0", ())
@@ -172,7 +159,7 @@ def _walk(
     result: str,
     uses: tuple[str, ...],
     allow_wide: bool = True,
-) -> Generated:
+) -> Call:
     """Loads, body and store around the index arithmetic of a strided walk."""
     shape, k_out = out.shape, len(reads)
     every = [*reads, out]
@@ -191,6 +178,7 @@ def _walk(
             layout.strides,
             "write" if k == k_out else "read",
             layout.offset,
+            wide=wide[k],
         )
         for k, layout in enumerate(every)
     )
@@ -212,7 +200,7 @@ def _walk(
     grid = tuple(
         (axis.name, lanes if n == len(axes) - 1 else 1) for n, axis in enumerate(axes)
     )
-    call = Call(
+    return Call(
         shader="generated",
         axes=axes,
         accesses=accesses,
@@ -221,7 +209,6 @@ def _walk(
         uses=uses,
         source="\n".join(lines),
     )
-    return Generated(call, wide)
 
 
 def _wide(every: Sequence[Layout], dtypes: Sequence[DType]) -> tuple[bool, ...]:

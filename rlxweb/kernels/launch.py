@@ -83,29 +83,23 @@ def geometry_of(call: Call, dtypes: Sequence[DType], limits: Limits) -> Geometry
     return Geometry(call, widths, merged_reads(call, limits), limits)
 
 
-def launches(
-    call: Call, dtypes: Sequence[DType], limits: Limits, wide: Sequence[bool] = ()
-) -> list[Launch]:
+def launches(call: Call, dtypes: Sequence[DType], limits: Limits) -> list[Launch]:
     """Every dispatch of a call. `dtypes` are those of its accesses, in order."""
     if any(axis.size == 0 and axis.kind != "serial" for axis in call.axes):
         return []
     geometry = geometry_of(call, dtypes, limits)
-    wide = tuple(wide) or (False,) * len(dtypes)
     # Merged reads are plain u32 words; the vec4 form cannot be mixed with them.
-    if geometry.merged and any(wide):
+    if geometry.merged and any(access.wide for access in call.accesses):
         raise LimitExceeded(f"kernel '{call.shader}'", "merged reads in a vec4 shader")
     bindings = [
-        Binding(dtype, access.mode, k in geometry.merged, wide[k])
+        Binding(dtype, access.mode, k in geometry.merged, access.wide)
         for k, (dtype, access) in enumerate(zip(dtypes, call.accesses, strict=True))
     ]
-    text = module(call, bindings, 4 if any(wide) else 1)
+    text = module(call, bindings)
     constants = {**call.constants, "WG": geometry.workgroup}
-    shader = Shader(text, _layout(bindings, call.faults), _overrides(text, constants))
+    overrides = tuple(sorted(declared_overrides(text, constants).items()))
+    shader = Shader(text, _layout(bindings, call.faults), overrides)
     return [_launch(shader, geometry, piece) for piece in geometry.pieces()]
-
-
-def _overrides(text: str, constants: dict[str, int]) -> tuple[tuple[str, int], ...]:
-    return tuple(sorted(declared_overrides(text, constants).items()))
 
 
 def _layout(bindings: Sequence[Binding], faults: bool) -> tuple[str, ...]:
@@ -138,15 +132,14 @@ def _launch(shader: Shader, geometry: Geometry, piece: Piece) -> Launch:
         bound.append(Bound(access.ref, start, -(-(first + nbytes - start) // 4) * 4))
     if parts:
         bound.insert(0, Gathered(tuple(parts), filled))
-    uniforms = _uniform_bytes(call, geometry, piece, bases)
+    uniforms = _uniform_bytes(geometry, piece, bases)
     side = limits.max_compute_workgroups_per_dimension
     grid = fold(geometry.groups(piece), side)
     return Launch(shader, tuple(bound), uniforms, grid, call.faults)
 
 
-def _uniform_bytes(
-    call: Call, geometry: Geometry, piece: Piece, bases: Sequence[int]
-) -> bytes:
+def _uniform_bytes(geometry: Geometry, piece: Piece, bases: Sequence[int]) -> bytes:
+    call = geometry.call
     known: dict[str, int | float] = {"items": geometry.items(piece)}
     known |= {f"base{k}": base for k, base in enumerate(bases)}
     for axis, start, size in zip(call.axes, piece.start, piece.size, strict=True):

@@ -134,12 +134,13 @@ ITEM_OF = {
 }
 
 
-def module(call: Call, bindings: Sequence[Binding], lanes: int = 1) -> str:
-    """The whole WGSL module of a call. `lanes` 4 gives the vec4 aliases."""
+def module(call: Call, bindings: Sequence[Binding]) -> str:
+    """The whole WGSL module of a call; a wide binding makes the aliases vec4s."""
     half = any(b.dtype is DType.F16 and not b.merged for b in bindings)
     lines = ["enable f16;"] if half else []
+    wide = any(b.wide for b in bindings)
     for alias, scalar in SCALARS.items():
-        kind = scalar if lanes == 1 else f"vec{lanes}<{scalar}>"
+        kind = f"vec4<{scalar}>" if wide else scalar
         lines.append(f"alias {alias} = {kind};")
     lines.append("override WG: u32 = 64u;")
     fields = ", ".join(f"{n}: {t}" for n, t in uniform_fields(call))

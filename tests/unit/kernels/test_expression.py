@@ -97,7 +97,7 @@ def region_of(graph: Graph, last: int, *reads: int) -> str:
     ]
     shape = graph.node(last).type.shape
     pairs = [(i, Layout.dense(graph.node(i).type.shape).expand(shape)) for i in reads]
-    return region_call(graph, ids, pairs).call.source or ""
+    return region_call(graph, ids, pairs).source or ""
 
 
 def test_operands_take_the_place_of_their_letters() -> None:
@@ -116,8 +116,8 @@ def test_scalars_are_printed_not_bound() -> None:
     graph = Graph()
     out = graph.input("x", (8,)) * 0.25
     made = region_call(graph, [out.id], [(0, Layout.dense((8,)))])
-    assert len(made.call.accesses) == 2
-    assert "F(0.25)" in (made.call.source or "")
+    assert len(made.accesses) == 2
+    assert "F(0.25)" in (made.source or "")
 
 
 def test_dense_regions_use_vec4_and_strided_ones_do_not() -> None:
@@ -125,12 +125,13 @@ def test_dense_regions_use_vec4_and_strided_ones_do_not() -> None:
     graph = Graph()
     out = graph.exp(graph.input("x", (4, 8)))
     dense = region_call(graph, [out.id], [(0, Layout.dense((4, 8)))])
-    assert (dense.lanes, dense.call.grid) == (4, (("d0", 4),))
+    assert all(access.wide for access in dense.accesses)
+    assert dense.grid == (("d0", 4),)
     turned = Layout.dense((8, 4)).transpose((1, 0))
     strided = region_call(graph, [out.id], [(0, turned)])
-    assert strided.lanes == 1
+    assert not any(access.wide for access in strided.accesses)
     odd = copy_call(Layout.dense((7,)), Layout.dense((7,)), DType.F32)
-    assert odd.lanes == 1
+    assert not any(access.wide for access in odd.accesses)
 
 
 def test_shapes_and_strides_stay_out_of_the_text() -> None:
@@ -139,7 +140,7 @@ def test_shapes_and_strides_stay_out_of_the_text() -> None:
     def source(rows: int, columns: int) -> str:
         layout = Layout.dense((columns, rows)).transpose((1, 0))
         made = copy_call(layout, Layout.dense((rows, columns)), DType.F32)
-        return made.call.source or ""
+        return made.source or ""
 
     assert source(3, 5) == source(30, 50)
 

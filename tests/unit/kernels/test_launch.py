@@ -105,8 +105,10 @@ def test_merged_reads_lie_one_after_the_other() -> None:
 
 def test_merged_reads_do_not_mix_with_vec4() -> None:
     """The scalar form of the text must be asked for instead."""
+    call = joined(3)
+    wide = tuple(replace(access, wide=True) for access in call.accesses)
     with pytest.raises(LimitExceeded, match="vec4"):
-        launches(joined(3), [F32] * 4, shrunk(), (True,) * 4)
+        launches(replace(call, accesses=wide), [F32] * 4, shrunk())
 
 
 def test_an_empty_box_is_no_launch() -> None:

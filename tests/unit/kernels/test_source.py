@@ -90,7 +90,7 @@ def test_merged_reads_share_binding_zero_as_words() -> None:
 
 def test_wide_bindings_move_vec4s() -> None:
     """Four elements a load, addressed in fours."""
-    text = module(call(), [Binding(DType.BOOL, "read", wide=True), WRITE], 4)
+    text = module(call(), [Binding(DType.BOOL, "read", wide=True), WRITE])
     assert "alias F = vec4<f32>;" in text
     assert "array<vec4<u32>>" in text
     assert "a0[u.base0 / 4u + i] != vec4<u32>(0u)" in text
