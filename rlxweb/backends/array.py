@@ -221,8 +221,6 @@ def _value(
         if node.name not in feeds:
             raise InputError(f"evaluate {node}", "no value was given for it")
         value = xp.asarray(feeds[node.name])
-    elif node.op == "constant":
-        value = xp.asarray(node.attrs["value"].array)
     else:
         attrs = dict(node.attrs)
         if promote and attrs.get("to") in (DType.F16, DType.F32):
@@ -236,12 +234,8 @@ def _value(
 
 def order_of_release(steps: Sequence[Sequence[int]], keep: set[int]) -> list[list[int]]:
     """For each step (ids it reads), the values no later step needs."""
-    last: dict[int, int] = {}
-    for at, reads in enumerate(steps):
-        for value in reads:
-            last[value] = at
-    out: list[list[int]] = [[] for _ in steps]
-    for value, at in last.items():
-        if value not in keep:
-            out[at].append(value)
-    return out
+    last = {value: at for at, reads in enumerate(steps) for value in reads}
+    return [
+        [i for i in dict.fromkeys(reads) if last[i] == at and i not in keep]
+        for at, reads in enumerate(steps)
+    ]

@@ -81,7 +81,7 @@ class Recipes:
                 found = self._fit(recipe, inputs, out, variant.name)
                 if found is not None:
                     return found
-        return self._fit(_own_recipe(op, inputs, out, attrs), inputs, out, op.name)
+        return self._fit(op.recipe(inputs, out, attrs), inputs, out, op.name)
 
     def _fit(
         self, recipe: Recipe | None, inputs: Types, out: TensorType, name: str
@@ -104,17 +104,13 @@ class Recipes:
         self, op: Op, inputs: Types, out: TensorType, attrs: Attrs
     ) -> LimitExceeded | None:
         """The limit that keeps the op's own kernel off this device, if one does."""
-        recipe = _own_recipe(op, inputs, out, attrs)
+        recipe = op.recipe(inputs, out, attrs)
         try:
             if recipe is not None:
                 self._launched(recipe, inputs, out, op.name)
         except LimitExceeded as error:
             return error
         return None
-
-
-def _own_recipe(op: Op, inputs: Types, out: TensorType, attrs: Attrs) -> Recipe | None:
-    return op.lower.recipe(inputs, out, attrs) if isinstance(op.lower, Kernel) else None
 
 
 def _dtype(

@@ -7,7 +7,6 @@ ones (`mm`, `sm`, `ln`) are RLX's. Nothing here knows what an op computes.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from inspect import Signature, signature
 from typing import Any, Concatenate, ParamSpec
@@ -39,11 +38,8 @@ def adding(
     return method
 
 
-class Builder(SpectralBuilder, ABC):
+class Builder(SpectralBuilder):
     """Builder methods over `apply`; mixed into Graph."""
-
-    @abstractmethod
-    def constant(self, value: Any, dtype: DTypeLike | None = None) -> Tensor: ...
 
     def _pair(self, x: Tensor | Number, y: Tensor | Number) -> tuple[Tensor, Tensor]:
         """Numbers become constants of the other operand's dtype."""

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from rlxweb.errors import GraphError, UnknownOp, did_you_mean
 from rlxweb.ir.dtype import DType, as_dtype
-from rlxweb.ir.lowering import Lowering
+from rlxweb.ir.lowering import Kernel, Lowering, Recipe
 from rlxweb.ir.sample import Sample
 from rlxweb.ir.shape import Shape, bad_attribute, numel, show
 from rlxweb.names import from_above
@@ -231,6 +231,11 @@ class Op:
             wanted = str(least) if least == most else f"{least} to {most or 'any'}"
             raise GraphError("", f"takes {wanted} inputs, got {len(inputs)}")
         return self.infer(tuple(inputs), attrs)
+
+    def recipe(self, inputs: Types, out: TensorType, attrs: Attrs) -> Recipe | None:
+        """The calls of its own kernel, if it has one that runs this."""
+        kernel = self.lower
+        return kernel.recipe(inputs, out, attrs) if isinstance(kernel, Kernel) else None
 
 
 @dataclass(slots=True)

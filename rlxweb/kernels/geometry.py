@@ -97,14 +97,11 @@ class Geometry:
         cap = min(
             self.limits.max_storage_buffer_binding_size, self.limits.max_buffer_size
         )
-        worst, most = None, cap
-        together = sum(self.bound_bytes(k, piece) + 4 for k in self.merged)
-        for k in range(len(self.call.accesses)):
-            size = self.bound_bytes(k, piece)
-            over = together if k in self.merged else size
-            if over > cap and size >= (most if worst is not None else 0):
-                worst, most = k, size
-        return worst
+        sizes = [self.bound_bytes(k, piece) for k in range(len(self.call.accesses))]
+        together = sum(sizes[k] + 4 for k in self.merged)
+        bound = [together if k in self.merged else n for k, n in enumerate(sizes)]
+        over = [k for k, nbytes in enumerate(bound) if nbytes > cap]
+        return max(reversed(over), key=lambda k: sizes[k], default=None)
 
     def pieces(self) -> Iterator[Piece]:
         """All pieces, in an order that respects serial axes.
@@ -150,14 +147,12 @@ class Geometry:
     def _widest(self, piece: Piece, weights: Sequence[int], access: int | None) -> int:
         # Whole tiles first; inside a tile only when nothing else helps, because the
         # shader's bounds checks then idle most of it.
+        gains = [(size - 1) * w for size, w in zip(piece.size, weights, strict=True)]
+        cuttable = [n for n, a in enumerate(self.call.axes) if a.kind != "whole"]
         for least in (self._tile, lambda n: 1):
-            best, most = None, 0
-            for n, axis in enumerate(self.call.axes):
-                gain = (piece.size[n] - 1) * weights[n]
-                if axis.kind != "whole" and piece.size[n] > least(n) and gain > most:
-                    best, most = n, gain
-            if best is not None:
-                return best
+            found = [n for n in cuttable if gains[n] > 0 and piece.size[n] > least(n)]
+            if found:
+                return max(found, key=lambda n: gains[n])
         raise self._refusal(piece, access)
 
     def _tile(self, axis: int) -> int:

@@ -63,7 +63,7 @@ def register_custom(
             f"{name!r} is another name of op {registry.get(name).name!r}",
             hint="choose another name",
         )
-    lower = _lowering(doing, arity, wgsl)
+    lower: Lowering = Expr(wgsl) if isinstance(wgsl, str) else wgsl or HostOnly()
     fused = isinstance(lower, Expr)
     record = Op(
         name=name,
@@ -77,23 +77,14 @@ def register_custom(
         samples=tuple(samples),
         doc=doc,
     )
-    if flops is not None:
-        record = changed(record, flops=flops)
-    return registry.register(record, replace=replace)
-
-
-def _lowering(
-    doing: str, arity: Arity, wgsl: str | Expr | Kernel | Compose | None
-) -> Lowering:
-    if wgsl is None:
-        return HostOnly()
-    lower = Expr(wgsl) if isinstance(wgsl, str) else wgsl
-    least, most = arity if isinstance(arity, tuple) else (arity, arity)
-    if isinstance(lower, Expr) and not 1 <= least <= (most or 99) <= EXPR_OPERANDS:
+    least, most = record.arity_range()
+    if fused and not 1 <= least <= (most or 99) <= EXPR_OPERANDS:
         raise GraphError(
             doing,
             f"an expression over {least} to {most or 'any'} operands",
             f"it can name {EXPR_OPERANDS}: x, y and z",
             "give a Compose or a Kernel",
         )
-    return lower
+    if flops is not None:
+        record = changed(record, flops=flops)
+    return registry.register(record, replace=replace)

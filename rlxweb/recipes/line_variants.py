@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from rlxweb.ir.lowering import Call, Kernel, Recipe
+from rlxweb.ir.lowering import Call, Recipe
 from rlxweb.ir.op import TensorType, Types, registry
 from rlxweb.ir.shape import normal_axis
 from rlxweb.limits import Limits
@@ -34,10 +34,9 @@ def group_recipe(op: str) -> RecipeFor:
     ) -> Recipe | None:
         axis = normal_axis(attrs["axis"], out.rank)
         n, dense = out.shape[axis], all(d == 1 for d in out.shape[axis + 1 :])
-        lower = registry.get(op).lower
-        if n < LEAST or not dense or not isinstance(lower, Kernel):
+        if n < LEAST or not dense:
             return None
-        made = lower.recipe(inputs, out, attrs)
+        made = registry.get(op).recipe(inputs, out, attrs)
         return made and Recipe(tuple(_per_line(call, n) for call in made.calls))
 
     return recipe

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from rlxweb.ir.lowering import Access, Call, Kernel, Recipe
-from rlxweb.ir.op import TensorType, Types, registry
+from rlxweb.ir.lowering import Access, Call, Recipe
+from rlxweb.ir.op import Attrs, TensorType, Types, registry
 from rlxweb.limits import Limits
 
 # One invocation's tile in shaders/matmul_rows.wgsl; one lane group of a CPU's vectors.
@@ -28,11 +28,11 @@ def matmul_rows(
 
     None for products with fewer than 16 rows or columns. The shader sums whole axes.
     """
-    grid = {"m": ROWS, "n": COLUMNS}
-    made = _reshaped(inputs, out, attrs, "matmul_rows", grid, LANES)
-    if made is None or min(out.shape[-2:]) < ROWS:
+    if min(out.shape[-2:]) < ROWS:
         return None
-    return Recipe(tuple(_whole_sum(call) for call in made.calls))
+    grid = {"m": ROWS, "n": COLUMNS}
+    made = _reshaped(inputs, out, attrs, grid, shader="matmul_rows", workgroup=LANES)
+    return made and Recipe(tuple(_whole_sum(call) for call in made.calls))
 
 
 def matmul_tiled(
@@ -48,41 +48,29 @@ def matmul_tiled(
     )
     if most < GROUP or min(out.shape[-2:]) < TILE or inputs[0].shape[-1] < SLICE:
         return None
-    grid = {"m": TILE, "n": TILE}
-    made = _reshaped(inputs, out, attrs, "matmul_tiled", grid, GROUP)
-    if made is None:
-        return None
-    shared = 2 * TILE * SLICE * 4
-    return Recipe(
-        tuple(
-            replace(call, per="workgroup", shared_bytes=shared, turns=1.75)
-            for call in made.calls
-        )
+    return _reshaped(
+        inputs,
+        out,
+        attrs,
+        {"m": TILE, "n": TILE},
+        shader="matmul_tiled",
+        per="workgroup",
+        workgroup=GROUP,
+        shared_bytes=2 * TILE * SLICE * 4,
+        turns=1.75,
     )
 
 
 def _reshaped(
-    inputs: Types,
-    out: TensorType,
-    attrs: Mapping[str, Any],
-    shader: str,
-    tiles: Mapping[str, int],
-    workgroup: int,
+    inputs: Types, out: TensorType, attrs: Attrs, tiles: Mapping[str, int], **new: Any
 ) -> Recipe | None:
-    lower = registry.get("matmul").lower
-    made = lower.recipe(inputs, out, attrs) if isinstance(lower, Kernel) else None
+    """The op's own recipe with other tiles and whatever else is new in its calls."""
+    made = registry.get("matmul").recipe(inputs, out, attrs)
     if made is None:
         return None
-    calls = (
-        replace(
-            call,
-            shader=shader,
-            grid=tuple((name, tiles.get(name, tile)) for name, tile in call.grid),
-            workgroup=workgroup,
-        )
-        for call in made.calls
-    )
-    return Recipe(tuple(calls))
+    grids = (((name, tiles.get(name, n)) for name, n in c.grid) for c in made.calls)
+    calls = zip(made.calls, grids, strict=True)
+    return Recipe(tuple(replace(call, grid=tuple(g), **new) for call, g in calls))
 
 
 def _whole_sum(call: Call) -> Call:
