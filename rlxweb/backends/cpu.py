@@ -23,7 +23,6 @@ class CpuBackend(ArrayBackend):
             np,
             self.target,
             name=adapter,
-            adapter=adapter,
             api=api,
             driver=driver,
             to_device=np.asarray,

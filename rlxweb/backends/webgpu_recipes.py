@@ -79,38 +79,32 @@ class Recipes:
             if variant.gate(self.hardware):
                 recipe = variant.recipe(inputs, out, attrs, self.limits)
                 found = self._fit(recipe, inputs, out, variant.name)
-                if found is not None:
+                if isinstance(found, Chosen):
                     return found
-        return self._fit(op.recipe(inputs, out, attrs), inputs, out, op.name)
+        found = self._fit(op.recipe(inputs, out, attrs), inputs, out, op.name)
+        return found if isinstance(found, Chosen) else None
 
     def _fit(
         self, recipe: Recipe | None, inputs: Types, out: TensorType, name: str
-    ) -> Chosen | None:
-        try:
-            return self._launched(recipe, inputs, out, name) if recipe else None
-        except LimitExceeded:
+    ) -> Chosen | LimitExceeded | None:
+        """The launches of a recipe, or the limit that keeps it off this device."""
+        if recipe is None:
             return None
-
-    def _launched(
-        self, recipe: Recipe, inputs: Types, out: TensorType, name: str
-    ) -> Chosen:
         found: list[Launch] = []
-        for call in recipe.calls:
-            dtypes = [_dtype(a.ref, recipe, inputs, out) for a in call.accesses]
-            found += launches(call, dtypes, self.limits)
+        try:
+            for call in recipe.calls:
+                dtypes = [_dtype(a.ref, recipe, inputs, out) for a in call.accesses]
+                found += launches(call, dtypes, self.limits)
+        except LimitExceeded as error:
+            return error
         return Chosen(recipe, tuple(found), name)
 
     def refusal(
         self, op: Op, inputs: Types, out: TensorType, attrs: Attrs
     ) -> LimitExceeded | None:
         """The limit that keeps the op's own kernel off this device, if one does."""
-        recipe = op.recipe(inputs, out, attrs)
-        try:
-            if recipe is not None:
-                self._launched(recipe, inputs, out, op.name)
-        except LimitExceeded as error:
-            return error
-        return None
+        found = self._fit(op.recipe(inputs, out, attrs), inputs, out, op.name)
+        return found if isinstance(found, LimitExceeded) else None
 
 
 def _dtype(

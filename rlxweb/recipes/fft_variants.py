@@ -104,10 +104,10 @@ def lane_rows(shared_limit: int) -> Smooth:
         work: Work, n: int, source: Rows, target: Rows, keep: int, scale: float
     ) -> None:
         radices = plan.radices(n, LANE_RADIX)
-        shared = 2 * 4 * n * LANES
-        in_registers, in_shared = len(radices) == 1, shared <= shared_limit
-        in_scratch = not (in_registers or in_shared)
-        cells = LaneCells(n, in_scratch, 2)
+        arrays = 0 if len(radices) == 1 else 2  # a single pass stays in registers
+        shared = 4 * arrays * n * LANES
+        in_scratch = shared > shared_limit
+        cells = LaneCells(n, in_scratch, arrays)
         accesses = [source.access(), work.roots(n)]
         if in_scratch:
             accesses.append(work.spare(cells.numel))
@@ -133,9 +133,9 @@ def lane_rows(shared_limit: int) -> Smooth:
             most_rows=cells.most_rows(work.rows, turns),
             turns=float(tile * (turns + 1)),
             grid=(("rows", tile),),
-            workgroup=LANES if not in_registers else 64,
-            source=cells.module(rows + body, declare=in_shared and not in_registers),
-            shared_bytes=shared if in_shared and not in_registers else 0,
+            workgroup=LANES if arrays else 64,
+            source=cells.module(rows + body),
+            shared_bytes=0 if in_scratch else shared,
         )
 
     return smooth
@@ -290,7 +290,7 @@ class LaneCells:
         e.do(self.put(0, cell, y[0]))
         e.do(self.put(1, cell, y[1]))
 
-    def module(self, body: str, declare: bool = True) -> str:
+    def module(self, body: str) -> str:
         """The whole kernel around what is done to row `row`."""
         if self.in_scratch:
             each = self.arrays * self.n * LANES
@@ -299,9 +299,9 @@ class LaneCells:
                 "  for (var row = item; row < u.rows; row += u.items) {\n"
                 f"{body}\n  }}\n}}\n"
             )
-        names = _ARRAYS[: self.arrays] if declare else ()
         room = "".join(
-            f"var<workgroup> {name}: array<f32, {self.n * LANES}>;\n" for name in names
+            f"var<workgroup> {name}: array<f32, {self.n * LANES}>;\n"
+            for name in _ARRAYS[: self.arrays]
         )
         return f"{room}{MAIN}  let row = item;\n{body}\n}}\n"
 

@@ -116,17 +116,8 @@ def welch_plan(shape: tuple[int, ...], n: int, attrs: Mapping[str, Any]) -> Welc
         raise bad_attribute(
             f"nfft = {nfft}", f"nfft is at least the window's length, {n}"
         )
-    return WelchPlan(
-        rows,
-        width,
-        n,
-        attrs["hop"],
-        segments,
-        nfft,
-        attrs["detrend"],
-        attrs["doubling"],
-        attrs["scale"],
-    )
+    own = {name: attrs[name] for name in ("hop", "detrend", "doubling", "scale")}
+    return WelchPlan(rows, width, n, segments=segments, nfft=nfft, **own)
 
 
 def check_k(k: int, bins: int) -> None:

@@ -9,6 +9,7 @@ power) pairs, strongest first, ties to the smaller bin. Knows no transform.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from rlxweb.recipes.fft_rows import ONE_LANE, WORKGROUP, Loop
 
@@ -32,11 +33,11 @@ SHARED_SUM = """    parts[lid] = part;
 class Plain:
     """Every power is written, by a lane or by a workgroup."""
 
+    room: ClassVar = ""
+    shared_bytes: ClassVar = 0
     store: str
     pitch: int
     loop: Loop = ONE_LANE
-    room: str = ""
-    shared_bytes: int = 0
 
     def scan(self, bins: int, power: str) -> str:
         line = f"    {self.store}(row * {self.pitch}u + i, p);"
@@ -87,22 +88,16 @@ class Ranking:
     Needs the arrays `re`, `im` (free by now) and `total`.
     """
 
+    room: ClassVar = (
+        f"var<workgroup> best_power: array<f32, {MOST_LANES}>;\n"
+        f"var<workgroup> best_bin: array<u32, {MOST_LANES}>;\n"
+        "var<workgroup> floor_power: f32;\n"
+        "var<workgroup> floor_bin: u32;\n"
+        "var<workgroup> found: atomic<u32>;\n"
+    )
+    shared_bytes: ClassVar = 8 * MOST_LANES + 12
     store: str
     k: int
-
-    @property
-    def room(self) -> str:
-        return (
-            f"var<workgroup> best_power: array<f32, {MOST_LANES}>;\n"
-            f"var<workgroup> best_bin: array<u32, {MOST_LANES}>;\n"
-            "var<workgroup> floor_power: f32;\n"
-            "var<workgroup> floor_bin: u32;\n"
-            "var<workgroup> found: atomic<u32>;\n"
-        )
-
-    @property
-    def shared_bytes(self) -> int:
-        return 8 * MOST_LANES + 12
 
     def scan(self, bins: int, power: str) -> str:
         best = WORKGROUP.over(
