@@ -50,7 +50,13 @@ class Pool:
         with self._lock:
             if key in self._failed:
                 raise self._failed[key]
-            self._let_go_if_lost(key)
+            backend = self._open.get(key)
+            if backend is not None and backend.lost:
+                # Its device went away: it is closed, and opened anew.
+                del self._open[key]
+                for known in [k for k in self._limited if k[:2] == key]:
+                    drive(self._limited.pop(known).close())
+                drive(backend.close())
             return self._open.get(key)
 
     async def _opened(self, label: str, adapter: str) -> Backend:
@@ -77,15 +83,6 @@ class Pool:
     def opening_ns(self, label: str, adapter: str = "") -> int:
         """How long opening the backend took, when it was opened last; 0 before that."""
         return self._opening_ns.get(_key(label, adapter), 0)
-
-    def _let_go_if_lost(self, key: Key) -> None:
-        """Close a backend whose device went away, so that it is opened anew."""
-        backend = self._open.get(key)
-        if backend is not None and backend.lost:
-            del self._open[key]
-            for known in [k for k in self._limited if k[:2] == key]:
-                drive(self._limited.pop(known).close())
-            drive(backend.close())
 
     def limited(self, label: str, adapter: str, limits: Limits) -> Backend:
         """The backend under stricter limits, on the same device.

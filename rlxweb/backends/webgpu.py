@@ -152,23 +152,15 @@ class WebGpuBackend(Backend):
             raw = await self.port.read(program.readback, 0, program.readback_bytes)
         finally:
             program.busy.release()
-        self._check_faults(doing, program, raw)
-        return [spot.take(raw) for spot in program.outputs]
-
-    def _check_faults(
-        self, doing: str, program: WebGpuProgram, raw: memoryview
-    ) -> None:
-        if program.fault_at is None:
-            return
-        word = raw[program.fault_at : program.fault_at + 4]
-        code = int(np.frombuffer(word, np.uint32)[0])
-        if code:
+        fault_at = program.fault_at
+        if fault_at is not None and np.frombuffer(raw, np.uint32, 1, fault_at)[0]:
             raise IndexRefused(
                 doing,
                 "an index lies outside its table",
                 "0 <= index < rows of the table",
                 "check the index array; device='cpu' names the position",
             )
+        return [spot.take(raw) for spot in program.outputs]
 
     async def release(self, program: Program) -> None:
         if not self.closed:

@@ -57,7 +57,8 @@ class Recipes:
         self, op: Op, inputs: Types, out: TensorType, attrs: Attrs
     ) -> Chosen | None:
         """The launches of an op, or None when nothing fits the device."""
-        key = (op.name, id(op), inputs, out, _frozen(attrs))
+        frozen = tuple(sorted((name, _text(value)) for name, value in attrs.items()))
+        key = (op.name, id(op), inputs, out, frozen)
         if key not in self._known:
             self._known[key] = (op, self._search(op, inputs, out, attrs))
             if len(self._known) > CAPACITY:
@@ -117,10 +118,6 @@ def _dtype(
     if ref.kind == "scratch":
         return as_dtype(recipe.scratch[ref.index].scalar)
     return as_dtype(recipe.tables[ref.index].dtype)
-
-
-def _frozen(attrs: Attrs) -> tuple[tuple[str, Any], ...]:
-    return tuple(sorted((k, _text(v)) for k, v in attrs.items()))
 
 
 def _text(value: Any) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Coroutine, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import coroutine
 from typing import Any
 
 import numpy as np
@@ -101,14 +102,10 @@ def _step(
         _stepping.how = before
 
 
-class _Handed:
+@coroutine
+def _handed(promise: Any) -> Generator[Any, Any, Any]:
     """A promise for `block_on` to wait for."""
-
-    def __init__(self, promise: Any) -> None:
-        self._promise = promise
-
-    def __await__(self) -> Generator[Any, Any, Any]:
-        return (yield self._promise)
+    return (yield promise)
 
 
 def must_await(doing: str, instead: str) -> MustAwait:
@@ -122,7 +119,7 @@ def must_await(doing: str, instead: str) -> MustAwait:
 
 
 def _wait(promise: Any) -> Awaitable[Any]:
-    return _Handed(promise) if _stepping.how == "block" else promise
+    return _handed(promise) if _stepping.how == "block" else promise
 
 
 def js_objects(port: BrowserPort) -> int:

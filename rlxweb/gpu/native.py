@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from functools import cache
@@ -227,25 +227,26 @@ class NativePort(Books):
         self._adapter = native
         features = facts.features & frozenset(want.features)
         asked = choice.limits_to_ask(want.limits, facts.limits)
+
+        def request() -> None:
+            self._device = native.request_device_sync(
+                required_features=sorted(features),
+                required_limits={
+                    f.name.replace("_", "-"): getattr(asked, f.name)
+                    for f in fields(Limits)
+                },
+            )
+
         with self._ours(f"open {facts.name} ({facts.backend})"):
             # Under the deadline too: wgpu polls every device of the process here, and
             # one of them may hang.
-            self._waits.call(lambda: self._request(native, features, asked))
+            self._waits.call(request)
             granted = choice.limits_of(self._device.limits)
         self._reader = Reader(
             self._device, self._waits, lambda c: self._queue(c, _STAGED)
         )
         self._binder = Binder(self._device, self._tables, self.created)
         return await self._proven(facts, features, granted, want)
-
-    def _request(self, native: Any, features: Set[str], limits: Limits) -> None:
-        self._device = native.request_device_sync(
-            required_features=sorted(features),
-            required_limits={
-                f.name.replace("_", "-"): getattr(limits, f.name)
-                for f in fields(Limits)
-            },
-        )
 
     def _drop(self) -> None:
         """Let go of every native object; of a device that hangs, without freeing it."""

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
 import numpy.typing as npt
 
 from rlxweb.ir.layout import Layout
@@ -154,16 +153,14 @@ class Scratch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Everything one op costs on a device: calls in order, temporaries, host tables."""
+    """Everything one op costs on a device: calls in order, temporaries, host tables.
+
+    Tables lie contiguous, in the element type that the shader reads.
+    """
 
     calls: tuple[Call, ...]
     scratch: tuple[Scratch, ...] = ()
     tables: tuple[npt.NDArray[Any], ...] = ()
-
-    @staticmethod
-    def table(values: npt.ArrayLike) -> npt.NDArray[np.float32]:
-        """A host table as the float32 a shader will read."""
-        return np.ascontiguousarray(values, dtype=np.float32)
 
 
 RecipeRule = Callable[[Any, Any, Mapping[str, Any]], Recipe | None]

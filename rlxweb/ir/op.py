@@ -84,7 +84,7 @@ class _Required:
 
 REQUIRED = _Required()
 
-AttrKind = Literal["int", "float", "bool", "str", "ints", "dtype", "array", "any"]
+AttrKind = Literal["int", "float", "bool", "str", "ints", "dtype", "any"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,6 @@ _CANONICAL: dict[str, Callable[[Any], Any]] = {
     "str": _text,
     "ints": _integers,
     "dtype": as_dtype,
-    "array": lambda v: v,
     "any": lambda v: v,
 }
 
@@ -163,10 +162,6 @@ def one_type(types: Types, attrs: Attrs) -> TensorType:
 def no_flops(inputs: Types, out: TensorType, attrs: Attrs) -> float:
     """The arithmetic of an op that only moves values."""
     return 0.0
-
-
-def _one_flop_per_element(inputs: Types, out: TensorType, attrs: Attrs) -> float:
-    return float(out.numel)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,7 +186,7 @@ class Op:
     lower: Lowering
     attrs: tuple[Attr, ...] = ()
     traits: frozenset[Trait] = frozenset()
-    flops: FlopsRule = _one_flop_per_element
+    flops: FlopsRule = lambda inputs, out, attrs: float(out.numel)
     work: WorkRule | None = None
     fused_from: tuple[str, str] | None = None
     tolerance: Tolerance = EXACT

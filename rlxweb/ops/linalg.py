@@ -222,9 +222,7 @@ _FUSED_SAMPLES = (
 )
 
 
-def _work(
-    inputs: tuple[TensorType, ...], out: TensorType, attrs: Attrs
-) -> tuple[str, dict[str, int]]:
+def _work(inputs: Types, out: TensorType, attrs: Attrs) -> tuple[str, dict[str, int]]:
     m, n = out.shape[-2:]
     size = {"batch": numel(out.shape[:-2]), "m": m, "k": inputs[0].shape[-1], "n": n}
     return "matmul", size

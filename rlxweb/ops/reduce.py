@@ -41,26 +41,21 @@ def reduced_shape(shape: Shape, axes: Sequence[int], keep_dim: bool) -> Shape:
     return tuple(d for a, d in enumerate(shape) if a not in gone)
 
 
-def _infer(types: Types, attrs: Attrs) -> TensorType:
-    need(types, NUMBERS)
+def _infer(
+    types: Types,
+    attrs: Attrs,
+    allowed: frozenset[DType] = NUMBERS,
+    may_be_empty: bool = False,
+) -> TensorType:
+    need(types, allowed)
     shape = reduced_shape(types[0].shape, attrs["axes"], attrs["keep_dim"])
-    return TensorType(shape, types[0].dtype)
-
-
-def _infer_nonempty(types: Types, attrs: Attrs) -> TensorType:
-    found = _infer(types, attrs)
-    if count_of(types[0].shape, attrs["axes"]) == 0:
+    if not may_be_empty and count_of(types[0].shape, attrs["axes"]) == 0:
         raise bad_shape(
             f"nothing to reduce: axes {attrs['axes']} of {show(types[0].shape)}",
             "the reduced axes hold 0 elements; at least 1 is needed",
             "leave the empty case out, or use sum or prod",
         )
-    return found
-
-
-def _infer_mean(types: Types, attrs: Attrs) -> TensorType:
-    need(types, FLOATS)
-    return _infer_nonempty(types, attrs)
+    return TensorType(shape, types[0].dtype)
 
 
 def accumulator(xp: Any, x: Any, count: int) -> Any:
@@ -149,7 +144,7 @@ _FLOAT_SAMPLES = (*_of(_SHORT), *_of(_LONG), *_HALF, *_DOUBLE)
 
 _reduce = partial(
     Op,
-    infer=_infer_nonempty,
+    infer=_infer,
     attrs=(Attr("axes", "ints"), Attr("keep_dim", "bool", False)),
     traits=frozenset({"reduction"}),
     flops=lambda inputs, out, attrs: float(inputs[0].numel),
@@ -159,7 +154,7 @@ _reduce = partial(
 registry.register_all(
     _reduce(
         name="sum",
-        infer=_infer,
+        infer=partial(_infer, may_be_empty=True),
         reference=_reducer("sum", wider=True),
         lower=_recipe("sum"),
         tolerance=SUMMED,
@@ -168,7 +163,7 @@ registry.register_all(
     ),
     _reduce(
         name="mean",
-        infer=_infer_mean,
+        infer=partial(_infer, allowed=FLOATS),
         reference=_reducer("mean", wider=True),
         lower=Compose(_build_mean),
         traits=frozenset({"reduction", "floats_only"}),
@@ -190,7 +185,7 @@ registry.register_all(
     ),
     _reduce(
         name="prod",
-        infer=_infer,
+        infer=partial(_infer, may_be_empty=True),
         reference=_reducer("prod", wider=True),
         lower=_recipe("prod"),
         tolerance=MULTIPLIED,

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from rlxweb.ir.lowering import Access, Axis, Call, Recipe, Ref, Scratch
@@ -84,7 +85,7 @@ class Work:
     ) -> Access:
         """A host table of `width` numbers, made once a name, read as a whole."""
         if name not in self._known:
-            self.tables.append(Recipe.table(values()))
+            self.tables.append(np.ascontiguousarray(values(), np.float32))
             self._known[name] = Ref("table", len(self.tables) - 1)
         return Access(self._known[name], (0, 0), span=width)
 
