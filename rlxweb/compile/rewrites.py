@@ -10,7 +10,6 @@ set never depend on optimisation.
 from __future__ import annotations
 
 from collections.abc import Callable
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -56,13 +55,10 @@ def rebuild(graph: Graph, rewrite: Rewrite, keep: set[int] | None = None) -> Gra
 
 def drop_dead(graph: Graph) -> Graph:
     """Without the nodes no output depends on; inputs and params stay."""
-    alive = {n.id for n in graph.nodes() if n.op in ("input", "param")}
-    todo = list(graph.outputs)
-    while todo:
-        at = todo.pop()
-        if at not in alive or graph.node(at).op in ("input", "param"):
-            alive.add(at)
-            todo.extend(i for i in graph.node(at).inputs if i not in alive)
+    alive = set(graph.outputs)
+    for node in reversed(graph.nodes()):
+        if node.id in alive or node.op in ("input", "param"):
+            alive.update((node.id, *node.inputs))
     return graph if len(alive) == len(graph) else rebuild(graph, Graph.copied, alive)
 
 
@@ -71,12 +67,9 @@ def share_common(graph: Graph) -> Graph:
     seen: dict[Any, Tensor] = {}
 
     def rewrite(out: Graph, node: Node, operands: tuple[Tensor, ...]) -> Tensor:
-        if node.op in ("input", "param"):
-            return out.copied(node, operands)
         ids = tuple(t.id for t in operands)
         try:
-            by_name = sorted(node.attrs.items(), key=itemgetter(0))
-            key = (node.op, ids, tuple(by_name))
+            key = (node.op, ids, frozenset(node.attrs.items()))
             if key not in seen:
                 seen[key] = out.copied(node, operands)
         except TypeError:  # an attribute of a custom op that cannot be hashed
@@ -88,22 +81,16 @@ def share_common(graph: Graph) -> Graph:
 
 def fold_constants(graph: Graph) -> Graph:
     """Small nodes over constants alone become constants."""
-    known: dict[int, Any] = {}
 
     def rewrite(out: Graph, node: Node, operands: tuple[Tensor, ...]) -> Tensor:
-        if node.op == "constant":
-            made = out.copied(node, operands)
-            known[made.id] = node.attrs["value"].array
-            return made
-        ready = bool(operands) and all(t.id in known for t in operands)
-        if not ready or node.type.numel > FOLD_ELEMENTS:
+        given = [out.node(t.id) for t in operands]
+        known = bool(given) and all(n.op == "constant" for n in given)
+        if not known or node.type.numel > FOLD_ELEMENTS:
             return out.copied(node, operands)
-        op = registry.get(node.op)
+        values = (n.attrs["value"].array for n in given)
         with np.errstate(all="ignore"):
-            value = op.reference(np, node.attrs, *(known[t.id] for t in operands))
-        made = out.constant(np.asarray(value, dtype=node.type.dtype.numpy))
-        known[made.id] = out.node(made.id).attrs["value"].array
-        return made
+            value = registry.get(node.op).reference(np, node.attrs, *values)
+        return out.constant(np.asarray(value, dtype=node.type.dtype.numpy))
 
     return rebuild(graph, rewrite)
 

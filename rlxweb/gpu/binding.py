@@ -74,24 +74,23 @@ class Binder:
         Neighbouring dispatches share a pass.
         """
         encoder = self._device.create_command_encoder()
-        compute = None
-        last = _NOTHING
+        compute = bound = None
         ready = self._ready_of(commands, limits)
         for step in ready.steps:
             if isinstance(step, _Call):
                 if compute is not None:
                     compute.end()
-                    compute, last = None, _NOTHING
+                    compute = bound = None
                 getattr(encoder, step.method)(*step.arguments)
                 continue
             if compute is None:
                 compute = encoder.begin_compute_pass()
-            if step.pipeline is not last.pipeline:
-                compute.set_pipeline(step.pipeline)
+            if step.pipeline is not bound:
+                bound = step.pipeline
+                compute.set_pipeline(bound)
             for index, group in enumerate(step.groups):
                 compute.set_bind_group(index, group)
             compute.dispatch_workgroups(*step.grid)
-            last = step
         if compute is not None:
             compute.end()
         return encoder.finish(), ready.handles
@@ -176,6 +175,3 @@ def _parts(layout: tuple[Access, ...]) -> tuple[tuple[Access, ...], ...]:
     if layout and layout[-1] == "uniform":
         return layout[:-1], layout[-1:]
     return (layout,)
-
-
-_NOTHING = _Run(None, (), (0, 0, 0))

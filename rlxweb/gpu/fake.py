@@ -241,11 +241,8 @@ class FakePort(Books):
 
     def _due(self, verb: str) -> Kind | None:
         for failure in self._pending:
-            due = (
-                failure.at == verb
-                if isinstance(failure.at, str)
-                else len(self.calls) >= failure.at
-            )
+            at = failure.at
+            due = at == verb if isinstance(at, str) else at <= len(self.calls)
             if due and verb in STRIKES[failure.kind]:
                 self._pending.remove(failure)
                 return failure.kind

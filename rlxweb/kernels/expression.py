@@ -213,15 +213,14 @@ def _walk(
 
 def _wide(every: Sequence[Layout], dtypes: Sequence[DType]) -> tuple[bool, ...]:
     """Which accesses can move vec4s: all dense or single-element, lengths by four."""
-    none = (False,) * len(every)
     out = every[-1]
-    if len(out.shape) != 1 or out.shape[0] % 4 or DType.F16 in dtypes:
-        return none
-    if any(lay.strides[0] not in (0, 1) for lay in every) or out.strides[0] != 1:
-        return none
-    if any(lay.offset % 4 and lay.strides[0] for lay in every):
-        return none
-    return tuple(lay.strides[0] == 1 for lay in every)
+    can = len(out.shape) == 1 and out.shape[0] % 4 == 0 and DType.F16 not in dtypes
+    can = can and out.strides[0] == 1
+    can = can and all(
+        lay.strides[0] == 0 or (lay.strides[0] == 1 and lay.offset % 4 == 0)
+        for lay in every
+    )
+    return tuple(can and lay.strides[0] == 1 for lay in every)
 
 
 def _implied(layout: Layout, axis: int) -> bool:

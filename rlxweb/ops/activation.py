@@ -147,7 +147,6 @@ def _exact(
 
 
 _GELU = Tolerance(rtol=2e-6, atol=1.5e-6)
-_TURNS = ((-100, 100), (-1e4, 1e4))
 
 registry.register_all(
     _smooth(
@@ -237,19 +236,15 @@ registry.register_all(
         Tolerance(rtol=5e-7),
         each=3.0,
     ),
-    _smooth(
-        "sin",
-        "reduced_sin(x)",
-        "The sine; full accuracy for |x| <= 10,000.",
-        _drawn(-4, 4, *_TURNS),
-        uses=("trigonometry",),
-    ),
-    _smooth(
-        "cos",
-        "reduced_cos(x)",
-        "The cosine; full accuracy for |x| <= 10,000.",
-        _drawn(-4, 4, *_TURNS),
-        uses=("trigonometry",),
+    *(
+        _smooth(
+            name,
+            f"reduced_{name}(x)",
+            f"The {word}; full accuracy for |x| <= 10,000.",
+            _drawn(-4, 4, (-100, 100), (-1e4, 1e4)),
+            uses=("trigonometry",),
+        )
+        for name, word in (("sin", "sine"), ("cos", "cosine"))
     ),
     _smooth(
         "tan",

@@ -53,9 +53,7 @@ def _infer_norm(types: Types, attrs: Attrs) -> TensorType:
     return x
 
 
-def _lines(
-    shader: str, turns: float, values: Callable[[Attrs], dict[str, float]]
-) -> RecipeRule:
+def _lines(shader: str, turns: float) -> RecipeRule:
     """A recipe rule: `shader` once for every line along `axis`.
 
     turns    loop turns of the shader for each element of a line
@@ -67,6 +65,7 @@ def _lines(
         n = out.shape[axis]
         outer, inner = math.prod(out.shape[:axis]), math.prod(out.shape[axis + 1 :])
         walk = (n * inner, 1, inner)
+        own = {"eps": attrs["eps"]} if "eps" in attrs else {}
         call = Call(
             shader,
             axes=(Axis("outer", outer), Axis("inner", inner), Axis("n", n, "whole")),
@@ -76,7 +75,7 @@ def _lines(
                 Access(Ref("out"), walk, "write"),
             ),
             grid=(("outer", 1), ("inner", 1)),
-            values={"outer_step": n * inner, "step": inner, **values(attrs)},
+            values={"outer_step": n * inner, "step": inner, **own},
             turns=turns,
         )
         return Recipe((call,))
@@ -195,10 +194,6 @@ NORMED = Tolerance(rtol=1e-5, atol=4e-5, relative_to_peak=True)
 _AXIS = Attr("axis", "int", -1)
 
 
-def _eps(attrs: Attrs) -> dict[str, float]:
-    return {"eps": float(attrs["eps"])}
-
-
 _norm = partial(
     Op,
     arity=3,
@@ -220,9 +215,7 @@ registry.register_all(
         name="softmax",
         infer=_infer_softmax,
         reference=_softmax,
-        lower=Kernel(
-            _lines("softmax", 0.375, lambda attrs: {}), Compose(_compose_softmax)
-        ),
+        lower=Kernel(_lines("softmax", 0.375), Compose(_compose_softmax)),
         attrs=(_AXIS,),
         traits=frozenset({"reduction", "floats_only"}),
         flops=lambda inputs, out, attrs: 5.0 * out.numel,
@@ -233,7 +226,7 @@ registry.register_all(
     _norm(
         name="layer_norm",
         reference=_normed(centred=True),
-        lower=Kernel(_lines("layer_norm", 0.75, _eps), _compose_norm(centred=True)),
+        lower=Kernel(_lines("layer_norm", 0.75), _compose_norm(centred=True)),
         flops=lambda inputs, out, attrs: 8.0 * out.numel,
         doc="(x - mean) / sqrt(variance + eps) · gamma + beta along an axis; the "
         "variance divides by n.",
@@ -241,7 +234,7 @@ registry.register_all(
     _norm(
         name="rms_norm",
         reference=_normed(centred=False),
-        lower=Kernel(_lines("rms_norm", 0.5, _eps), _compose_norm(centred=False)),
+        lower=Kernel(_lines("rms_norm", 0.5), _compose_norm(centred=False)),
         flops=lambda inputs, out, attrs: 6.0 * out.numel,
         doc="x / sqrt(mean of x² + eps) · gamma + beta along an axis.",
     ),

@@ -125,10 +125,8 @@ def pass_call(kind: Kind, one: Pass, include: str) -> Call:
 
 def lanes_for(outputs: int, reduced: Sequence[Reduced]) -> int:
     """How many lanes share the longest reduced group; a power of two, 1 for none."""
-    if not reduced:
-        return 1
     total = math.prod(r.size for r in reduced)
-    longest = max(r.size for r in reduced)
+    longest = max((r.size for r in reduced), default=1)
     room = min(total // _EACH, _ENOUGH // max(1, outputs), longest)
     return 1 << (room.bit_length() - 1) if room >= 2 else 1
 

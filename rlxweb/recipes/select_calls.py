@@ -68,26 +68,26 @@ def gather_recipe(table: tuple[int, int, int], count: int) -> Recipe:
 class Ranking:
     """A walk over lines that keeps a sorted list of k (value, index) for each.
 
-    strides  of the candidates, per row and per chunk
-    lists    strides of the lists, per row and per chunk
+    sizes    rows, chunks of each row, candidates of each chunk
+    pitch    candidates from one row to the next
     index    where the candidates' indices are; None when they are positions
     before   list entries an earlier walk has left
     """
 
     sizes: tuple[int, int, int]
+    pitch: int
     k: int
     dtype: DType
     source: Ref
     values: Ref
     indices: Ref
-    strides: tuple[int, int]
-    lists: tuple[int, int]
     index: Ref | None = None
     offset: int = 0
     before: int = 0
 
     def call(self) -> Call:
-        x, kept = (*self.strides, 1), (*self.lists, 0)
+        rows, chunks, n = self.sizes
+        x, kept = (self.pitch, n, 1), (chunks * self.k, self.k, 0)
         accesses = [
             Access(self.source, x, "read", self.offset),
             Access(self.values, kept, "update", span=self.k),
@@ -95,7 +95,6 @@ class Ranking:
         ]
         if self.index is not None:
             accesses.append(Access(self.index, x))
-        rows, chunks, n = self.sizes
         origin = "topk_direct" if self.index is None else "topk_merge"
         return Call(
             shader="topk",
@@ -104,10 +103,10 @@ class Ranking:
             grid=(("row", 1), ("chunk", 1)),
             values={
                 "k": self.k,
-                "x_row": self.strides[0],
-                "x_chunk": self.strides[1],
-                "y_row": self.lists[0],
-                "y_chunk": self.lists[1],
+                "x_row": x[0],
+                "x_chunk": x[1],
+                "y_row": kept[0],
+                "y_chunk": kept[1],
                 "start": self.offset,
                 "before": self.before,
             },
@@ -123,7 +122,7 @@ def topk_recipe(rows: int, n: int, k: int, dtype: DType) -> Recipe:
     best = Ref("scratch", 0)
     chunks = _power_of_two(math.sqrt(n / k)) if rows < _FEW else 1
     length = n // chunks
-    row = Ranking((rows, 1, n), k, dtype, _IN, best, _OUT, (n, 0), (k, 0))
+    row = Ranking((rows, 1, n), n, k, dtype, _IN, best, _OUT)
     if n <= _LONG or chunks < 2 or length < k:
         return Recipe((row.call(),), (Scratch(rows * k, kind),))
     width, left = chunks * k, n - chunks * length
@@ -132,14 +131,12 @@ def topk_recipe(rows: int, n: int, k: int, dtype: DType) -> Recipe:
         sizes=(rows, chunks, length),
         values=Ref("scratch", 1),
         indices=Ref("scratch", 2),
-        strides=(n, length),
-        lists=(width, k),
     )
     merge = replace(
         row,
         sizes=(rows, 1, width),
+        pitch=width,
         source=part.values,
-        strides=(width, 0),
         index=part.indices,
     )
     walks = [part, merge]
@@ -170,26 +167,25 @@ def peaks_call(power: Ref, rows: int, bins: int, k: int) -> Call:
 class Running:
     """Running sums of (outer, chunk, n, inner) lines; input and output lie alike.
 
-    strides  of outer, chunk and n; inner has 1
-    carries  strides of the carries for outer and chunk; inner has 1
+    whole    elements of a whole line, and its chunks, each of which has a carry
     fresh    whether a line starts at zero; else at its carry
     """
 
     sizes: tuple[int, int, int, int]
+    whole: tuple[int, int]
     dtype: DType
     source: Ref
     target: Ref
     carry: Ref
-    strides: tuple[int, int, int]
-    carries: tuple[int, int]
     exclusive: bool
-    fresh: bool
+    fresh: bool = True
     offset: int = 0
     carry_offset: int = 0
 
     def call(self) -> Call:
         outer, chunks, n, inner = self.sizes
-        x, kept = (*self.strides, 1), (*self.carries, 0, 1)
+        line, carries = self.whole
+        x, kept = (line * inner, n * inner, inner, 1), (carries * inner, inner, 0, 1)
         return Call(
             shader="cumsum",
             axes=(
@@ -205,11 +201,11 @@ class Running:
             ),
             grid=(("outer", 1), ("chunk", 1), ("inner", 1)),
             values={
-                "x_outer": self.strides[0],
-                "x_chunk": self.strides[1],
-                "x_n": self.strides[2],
-                "c_outer": self.carries[0],
-                "c_chunk": self.carries[1],
+                "x_outer": x[0],
+                "x_chunk": x[1],
+                "x_n": x[2],
+                "c_outer": kept[0],
+                "c_chunk": kept[1],
                 "exclusive": int(self.exclusive),
                 "fresh": int(self.fresh),
             },
@@ -225,64 +221,37 @@ def scan_recipe(sizes: tuple[int, int, int], dtype: DType, exclusive: bool) -> R
     """
     outer, n, inner = sizes
     carry = Scratch(outer * inner, scalar_of(dtype))
+    only = Ref("scratch", 0)
+    row = Running((outer, 1, n, inner), (n, 1), dtype, _IN, _OUT, only, exclusive)
     if n <= _LONG or outer * inner >= _FEW:
-        only = _lines(sizes, dtype, _IN, _OUT, exclusive)
-        return Recipe((only.call(),), (carry,))
+        return Recipe((row.call(),), (carry,))
     length = _power_of_two(math.sqrt(n))
     chunks, left = divmod(n, length)
     sums, starts = Ref("scratch", 1), Ref("scratch", 2)
     line, step, width = n * inner, length * inner, chunks * inner
     kept = (Kept(outer, line, width), Kept(chunks, step, inner), Kept(inner, 1, 1))
     whole = Pass(_IN, sums, kept, (Reduced(length, inner),))
-    inside = Running(
-        (outer, chunks, length, inner),
-        dtype,
-        _IN,
-        _OUT,
-        starts,
-        (line, step, inner),
-        (width, inner),
-        exclusive,
+    across = replace(
+        row,
+        sizes=(outer, 1, chunks, inner),
+        whole=(chunks, 1),
+        source=sums,
+        target=starts,
+        exclusive=True,
+    )
+    inside = replace(
+        row,
+        sizes=(outer, chunks, length, inner),
+        whole=(n, chunks),
+        carry=starts,
         fresh=False,
     )
-    calls = [
-        pass_call("sum", whole, type_include(dtype)),
-        _lines((outer, chunks, inner), dtype, sums, starts, True).call(),
-        inside.call(),
-    ]
+    walks = [across, inside]
     if left:
-        calls.append(_tail(inside, chunks, left).call())
+        # Behind the last whole chunk, whose carry by then holds all before.
+        size, at = (outer, 1, left, inner), (chunks - 1) * inner
+        tail = replace(inside, sizes=size, offset=chunks * step, carry_offset=at)
+        walks.append(tail)
+    calls = (pass_call("sum", whole, type_include(dtype)), *(w.call() for w in walks))
     part = Scratch(outer * width, scalar_of(dtype))
-    return Recipe(tuple(calls), (carry, part, part))
-
-
-def _lines(
-    sizes: tuple[int, int, int], dtype: DType, source: Ref, target: Ref, exclusive: bool
-) -> Running:
-    """Whole lines from zero, carried in scratch 0 where the axis is cut."""
-    outer, n, inner = sizes
-    return Running(
-        (outer, 1, n, inner),
-        dtype,
-        source,
-        target,
-        Ref("scratch", 0),
-        (n * inner, 0, inner),
-        (inner, 0),
-        exclusive,
-        fresh=True,
-    )
-
-
-def _tail(inside: Running, chunks: int, left: int) -> Running:
-    """What is left behind the last whole chunk; its carry now holds all before."""
-    outer, _, _, inner = inside.sizes
-    line, step, _ = inside.strides
-    return replace(
-        inside,
-        sizes=(outer, 1, left, inner),
-        strides=(line, 0, inner),
-        carries=(inside.carries[0], 0),
-        offset=chunks * step,
-        carry_offset=(chunks - 1) * inner,
-    )
+    return Recipe(calls, (carry, part, part))
