@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import numpy as np
+
 from rlxweb.errors import GraphError, UnknownOp, did_you_mean
 from rlxweb.ir.dtype import DType, as_dtype
 from rlxweb.ir.lowering import Kernel, Lowering, Recipe
@@ -122,7 +124,7 @@ def _integer(value: Any) -> int:
 
 
 def _boolean(value: Any) -> bool:
-    if str(value) not in ("True", "False"):
+    if not isinstance(value, bool | np.bool_):
         raise TypeError
     return bool(value)
 

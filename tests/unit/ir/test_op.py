@@ -83,6 +83,7 @@ def test_attributes_become_canonical(
         (Attr("a", "int"), None),
         (Attr("a", "float"), "wide"),
         (Attr("a", "bool"), 1),
+        (Attr("a", "bool"), "False"),
         (Attr("a", "str"), 3),
         (Attr("a", "ints"), (1, 2.5)),
         (Attr("a", "ints"), 1.5),
