@@ -97,7 +97,6 @@ class ProgramBuilder:
     pipeline: Callable[[Shader], Awaitable[int]]
     inputs: dict[str, int] = field(default_factory=dict)
     params: dict[str, int] = field(default_factory=dict)
-    owned: list[int] = field(default_factory=list)
     values: dict[int, int] = field(default_factory=dict)
     sizes: dict[int, int] = field(default_factory=dict)
     scratch: list[int] = field(default_factory=list)
@@ -116,7 +115,6 @@ class ProgramBuilder:
                 "split the batch, or use device='cpu'",
             )
         handle = self.port.buffer(nbytes, usage)
-        self.owned.append(handle)
         self.sizes[handle] = nbytes
         return handle
 
@@ -309,7 +307,7 @@ class ProgramBuilder:
             inputs=self.inputs,
             params=self.params,
             pipelines=frozenset(one.pipeline for one in self.pending),
-            owned=self.owned,
+            owned=list(self.sizes),
             readback=readback,
             readback_bytes=filled,
             outputs=tuple(spots),
@@ -318,4 +316,4 @@ class ProgramBuilder:
 
     def abandon(self) -> None:
         """Free what was made before building broke."""
-        free(self.port, self.owned)
+        free(self.port, list(self.sizes))

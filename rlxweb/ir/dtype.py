@@ -6,6 +6,7 @@ does) or which device has it (the backend's target does).
 
 from __future__ import annotations
 
+from contextlib import suppress
 from enum import Enum
 from typing import Any
 
@@ -77,10 +78,8 @@ def as_dtype(value: DTypeLike) -> DType:
         # NumPy's short codes are not read: its "f4" and "i8" count bytes, ours bits.
         found = next((d for d in DType if value in (d.value, d.numpy.name)), None)
     elif value is not None:  # NumPy reads None as float64
-        try:
+        with suppress(TypeError):
             found = _BY_NUMPY.get(np.dtype(value).newbyteorder("="))
-        except TypeError:
-            found = None
     if found is None:
         raise DTypeError(
             "dtype",

@@ -32,6 +32,7 @@ from rlxweb.recipes.fft_variants import (
     lane_turns,
     shared_load,
     shared_store,
+    unrolls,
 )
 from rlxweb.recipes.select_calls import peaks_call
 from rlxweb.recipes.welch_plan import WelchPlan, welch_plan
@@ -185,8 +186,8 @@ def _turns(case: WelchPlan) -> int:
     """Loop turns of one lane for one row."""
     radices = plan.radices(case.nfft, LANE_RADIX)
     trend = 0 if case.detrend == "none" else case.n + case.n // RUN + 1
-    pairs = -(-case.segments // 2)
-    return pairs * (lane_turns(case.nfft, radices) + trend + 1) + case.bins
+    each = lane_turns(case.nfft, radices) + trend + 1
+    return Segments(case).pairs * each + case.bins
 
 
 def _lane_text(case: WelchPlan, cells: LaneCells, finish: select.LaneFinish) -> str:
@@ -251,11 +252,9 @@ def _group_text(case: WelchPlan, finish: select.GroupFinish) -> str:
 def _case(types: Types, attrs: Mapping[str, Any]) -> WelchPlan | None:
     if any(t.dtype is not DType.F32 for t in types):
         return None
-    (rows, width), (n,) = types[0].shape, types[1].shape
-    case = welch_plan((rows, width), n, attrs)
-    if case.segments > MOST_SEGMENTS:
-        return None
-    return case if rows * width < 1 << 31 else None
+    case = welch_plan(types[0].shape, types[1].shape[0], attrs)
+    fits = case.segments <= MOST_SEGMENTS and case.rows * case.width < 1 << 31
+    return case if fits else None
 
 
 def _operands(work: Work, case: WelchPlan) -> tuple[Access, ...]:
@@ -324,7 +323,7 @@ def lane_recipe(
     case, k = _case(types, attrs), attrs.get("k", 0)
     if case is None or case.nfft > MAX_LANE or _turns(case) > MAX_TURNS:
         return None
-    if max(plan.radices(case.nfft, LANE_RADIX)) > LANE_RADIX:
+    if not unrolls(case.nfft, LANE_RADIX):
         return None
     work = Work(case.rows)
     if k <= select.MOST_INSERTED:
