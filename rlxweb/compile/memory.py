@@ -1,8 +1,8 @@
 """Gives every produced value a slot, and lets values share one when their lives do not
 overlap.
 
-First free slot that is large enough, else the largest free one grown, else a new one.
-Outputs live to the end of the run; a step's output never shares with its own inputs.
+The smallest free slot that is large enough, else the largest free one grown, else a new
+one. Outputs live to the end of the run; a step's output never shares with its inputs.
 """
 
 from __future__ import annotations

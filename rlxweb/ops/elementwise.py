@@ -201,10 +201,6 @@ _CHOICES = spelled("()@()@() 1@1@1 8x4@8x4@8x4 5x1@7@() 0x2@2@1x1 2@65537x2@1x2"
 _CHOSEN_TYPES = (DType.I32, DType.U32, DType.BOOL, DType.F16, DType.F64, DType.I64)
 
 
-def _converted(types: Types, attrs: Attrs) -> TensorType:
-    return TensorType(types[0].shape, attrs["to"])
-
-
 def convert(xp: Any, attrs: Attrs, x: Any) -> Any:
     """Another dtype; float to integer truncates and saturates, NaN gives 0."""
     to: DType = attrs["to"]
@@ -333,7 +329,7 @@ registry.register_all(
     ),
     Op(
         name="cast",
-        infer=_converted,
+        infer=lambda types, attrs: TensorType(types[0].shape, attrs["to"]),
         reference=convert,
         lower=Expr(_conversion, ("saturate",)),
         attrs=(Attr("to", "dtype"),),

@@ -10,11 +10,9 @@ from typing import Any
 
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
-from rlxweb.ir.layout import Layout
 from rlxweb.ir.lowering import Compose, View
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, no_flops, registry
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ir.shape import Shape
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.spectral import TRANSFORM, block_of, cases, fft_flops, row_length
 from rlxweb.recipes.welch_plan import frame_count
@@ -38,10 +36,6 @@ def _frame(xp: Any, attrs: Attrs, x: Any) -> Any:
     size, hop = attrs["length"], attrs["hop"]
     count = frame_count(x.shape[-1], size, hop, attrs["count"])
     return frames_of(xp, x, size, hop, count)
-
-
-def _frame_layout(layout: Layout, out: Shape, attrs: Attrs) -> Layout:
-    return layout.frame(attrs["length"], attrs["hop"], out[-2])
 
 
 def _infer_stft(types: Types, attrs: Attrs) -> TensorType:
@@ -84,7 +78,11 @@ registry.register_all(
         name="frame",
         infer=_infer_frame,
         reference=_frame,
-        lower=View(_frame_layout),
+        lower=View(
+            lambda layout, out, attrs: layout.frame(
+                attrs["length"], attrs["hop"], out[-2]
+            )
+        ),
         attrs=(Attr("length", "int"), Attr("hop", "int"), Attr("count", "int", 0)),
         traits=frozenset({"view"}),
         flops=no_flops,

@@ -167,11 +167,10 @@ def _flops(inputs: Types, out: TensorType, attrs: Attrs) -> float:
 
 def _reference(xp: Any, attrs: Attrs, q: Any, k: Any, v: Any, mask: Any = None) -> Any:
     s = _sizes(q.shape, k.shape, v.shape, attrs)
-    heads = (
+    qh, kh, vh = (
         _heads(s, widened(xp, x), n, size)
         for x, n, size in ((q, s.H, s.D), (k, s.HK, s.D), (v, s.HK, s.DV))
     )
-    qh, kh, vh = heads
     kh, vh = (xp.repeat(x, s.H // s.HK, axis=1) for x in (kh, vh))
     scale = attrs["score_scale"]
     scores = (qh @ xp.swapaxes(kh, 2, 3)) * (s.D**-0.5 if scale is None else scale)

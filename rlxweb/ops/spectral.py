@@ -149,10 +149,6 @@ def _infer_psd(types: Types, attrs: Attrs) -> TensorType:
     return re
 
 
-def _psd(xp: Any, attrs: Attrs, re: Any, im: Any) -> Any:
-    return (re * re + im * im) / re.shape[-1]
-
-
 def _psd_text(types: Types, out: TensorType, attrs: Attrs) -> str:
     return f"(x * x + y * y) * F({1.0 / out.shape[-1]!r})"
 
@@ -243,7 +239,7 @@ registry.register_all(
         name="psd",
         arity=2,
         infer=_infer_psd,
-        reference=_psd,
+        reference=lambda xp, attrs, re, im: (re * re + im * im) / re.shape[-1],
         lower=Expr(_psd_text),
         traits=frozenset({"elementwise", "floats_only"}),
         flops=lambda inputs, out, attrs: 4.0 * out.numel,

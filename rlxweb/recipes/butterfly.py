@@ -66,6 +66,14 @@ class Emitter:
             return self.let(f"-{x[1]}"), x[0]
         return self.times(x, number(re), number(im))
 
+    def _scaled(self, x: Pair, factor: str, plus: Pair) -> Pair:
+        """Both parts times one number, and what is there already added."""
+        re, im = (
+            self.let(f"fma({v}, {factor}, {p})" if p else f"{v} * {factor}")
+            for v, p in zip(x, plus, strict=True)
+        )
+        return re, im
+
     def power(self, x: Pair) -> str:
         return self.let(f"fma({x[0]}, {x[0]}, {x[1]} * {x[1]})")
 
@@ -106,14 +114,7 @@ class Emitter:
             odd: Pair = ("", "")
             for turn, s, d in zip(turns, sums, diffs, strict=True):
                 c, w = number(cmath.cos(turn).real), number(cmath.sin(turn).real)
-                even = tuple(
-                    self.let(f"fma({v}, {c}, {e})")
-                    for v, e in zip(s, even, strict=True)
-                )  # type: ignore[assignment]
-                odd = tuple(
-                    self.let(f"fma({v}, {w}, {o})" if o else f"{v} * {w}")
-                    for v, o in zip(d, odd, strict=True)
-                )  # type: ignore[assignment]
+                even, odd = self._scaled(s, c, even), self._scaled(d, w, odd)
             out[k] = (
                 self.let(f"{even[0]} + {odd[1]}"),
                 self.let(f"{even[1]} - {odd[0]}"),

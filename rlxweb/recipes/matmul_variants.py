@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from rlxweb.ir.lowering import Access, Call, Recipe
+from rlxweb.ir.lowering import Call, Recipe
 from rlxweb.ir.op import Attrs, TensorType, Types, registry
 from rlxweb.limits import Limits
 
@@ -75,11 +75,7 @@ def _reshaped(
 
 def _whole_sum(call: Call) -> Call:
     """The call with an uncut sum axis, so that its output is written once."""
-
-    def only_written(access: Access) -> Access:
-        return replace(access, mode="write") if access.mode == "update" else access
-
     axes = (replace(a, kind="whole") if a.name == "k" else a for a in call.axes)
-    return replace(
-        call, axes=tuple(axes), accesses=tuple(only_written(a) for a in call.accesses)
-    )
+    *reads, out = call.accesses
+    accesses = (*reads, replace(out, mode="write"))
+    return replace(call, axes=tuple(axes), accesses=accesses)
