@@ -31,13 +31,11 @@ class Pool:
 
     def backend(self, label: str, adapter: str = "") -> Backend:
         """The open backend. Errors  AdapterMissing, DeviceLost, with the reason."""
-        known = self._known(label, adapter)
-        return known if known is not None else drive(self._opened(label, adapter))
+        return self._known(label, adapter) or drive(self._opened(label, adapter))
 
     async def backend_async(self, label: str, adapter: str = "") -> Backend:
         """`backend` for hosts that must be awaited."""
-        known = self._known(label, adapter)
-        return known if known is not None else await self._opened(label, adapter)
+        return self._known(label, adapter) or await self._opened(label, adapter)
 
     def _known(self, label: str, adapter: str) -> Backend | None:
         """The backend if it is open. Errors  AdapterMissing; what opening it raised."""

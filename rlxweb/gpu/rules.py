@@ -304,8 +304,6 @@ def _check_aliasing(
     # both to read and to write even where the ranges are disjoint. Several writable
     # bindings of one buffer are fine as long as they do not overlap.
     written = [s for s, a in zip(bindings, layout, strict=True) if a == "write"]
-    if not written:
-        return
     handles = {s.handle for s in written}
     for span, access in zip(bindings, layout, strict=True):
         if access != "write" and span.handle in handles:

@@ -128,10 +128,8 @@ def region_call(
     last = graph.node(ids[-1])
     out, *spread = Layout.dense(last.type.shape).coalesced(*(lay for _, lay in reads))
     kinds = [graph.node(i).type.dtype for i, _ in reads]
-    uses: list[str] = []
-    for at in ids:
-        lower = registry.get(graph.node(at).op).lower
-        uses += [u for u in getattr(lower, "uses", ()) if u not in uses]
+    lowers = [registry.get(graph.node(at).op).lower for at in ids]
+    uses = dict.fromkeys(u for one in lowers for u in getattr(one, "uses", ()))
     loads = {i: f"r{k}" for k, (i, _) in enumerate(reads)}
     body = _let(graph, ids, loads)
     return _walk(

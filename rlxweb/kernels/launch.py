@@ -67,11 +67,13 @@ def width_of(dtype: DType) -> int:
     return 2 if STORED[dtype] == "f16" else 4
 
 
-def geometry_of(call: Call, dtypes: Sequence[DType], limits: Limits) -> Geometry:
-    """The geometry of a call on a device, buffers counted and merged.
+def launches(call: Call, dtypes: Sequence[DType], limits: Limits) -> list[Launch]:
+    """Every dispatch of a call. `dtypes` are those of its accesses, in order.
 
     Errors   LimitExceeded when buffers or workgroup memory cannot be brought under.
     """
+    if any(axis.size == 0 and axis.kind != "serial" for axis in call.axes):
+        return []
     if call.shared_bytes > limits.max_compute_workgroup_storage_size:
         raise LimitExceeded(
             f"kernel '{call.shader}'",
@@ -80,14 +82,7 @@ def geometry_of(call: Call, dtypes: Sequence[DType], limits: Limits) -> Geometry
             "use device='cpu'",
         )
     widths = tuple(width_of(d) for d in dtypes)
-    return Geometry(call, widths, merged_reads(call, limits), limits)
-
-
-def launches(call: Call, dtypes: Sequence[DType], limits: Limits) -> list[Launch]:
-    """Every dispatch of a call. `dtypes` are those of its accesses, in order."""
-    if any(axis.size == 0 and axis.kind != "serial" for axis in call.axes):
-        return []
-    geometry = geometry_of(call, dtypes, limits)
+    geometry = Geometry(call, widths, merged_reads(call, limits), limits)
     # Merged reads are plain u32 words; the vec4 form cannot be mixed with them.
     if geometry.merged and any(access.wide for access in call.accesses):
         raise LimitExceeded(f"kernel '{call.shader}'", "merged reads in a vec4 shader")

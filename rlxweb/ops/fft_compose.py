@@ -27,21 +27,16 @@ def joined(g: Graph, re: Tensor, im: Tensor) -> Tensor:
     return g.concat([re, im], axis=re.rank - 1)
 
 
-def constant(g: Graph, values: npt.ArrayLike, dtype: DType) -> Tensor:
-    """Host numbers in the element type the transform runs in."""
-    return g.constant(np.asarray(values), dtype)
-
-
 def zeros(g: Graph, shape: tuple[int, ...], dtype: DType) -> Tensor:
     """A tensor of zeros that is stored as one number."""
-    one = g.reshape(constant(g, 0.0, dtype), (1,) * len(shape))
+    one = g.reshape(g.constant(0.0, dtype), (1,) * len(shape))
     return g.expand(one, shape)
 
 
 def times(g: Graph, x: Tensor, factor: npt.NDArray[np.complex128]) -> Tensor:
     """Block tensor times complex constants that broadcast against its halves."""
     re, im = g.split_block(x)
-    c, s = (constant(g, part, x.dtype) for part in (factor.real, factor.imag))
+    c, s = (g.constant(part, x.dtype) for part in (factor.real, factor.imag))
     return joined(g, re * c - im * s, re * s + im * c)
 
 
@@ -80,10 +75,10 @@ def _mixed(g: Graph, x: Tensor, factors: tuple[int, ...]) -> Tensor:
     n1 = factors[0]
     n2 = n // n1
     if n2 == 1:
-        return g.matmul(x, constant(g, matrix(n), x.dtype))
+        return g.matmul(x, g.constant(matrix(n), x.dtype))
     x = g.transpose(g.reshape(x, (rows, 2, n1, n2)), (0, 3, 1, 2))
     x = g.reshape(x, (rows * n2, 2 * n1))
-    x = g.matmul(x, constant(g, matrix(n1), x.dtype))
+    x = g.matmul(x, g.constant(matrix(n1), x.dtype))
     x = g.reshape(x, (rows, n2, 2 * n1))
     turns = np.outer(np.arange(n2), np.arange(n1)) % n
     x = times(g, x, plan.complex_roots(n)[turns])
@@ -153,6 +148,6 @@ def _mirrored(g: Graph, half: Tensor, n: int, sign: int) -> Tensor:
     inner = (n - 1) // 2
     if inner == 0:
         return half
-    index = constant(g, np.arange(inner, 0, -1), DType.I32)
+    index = g.constant(np.arange(inner, 0, -1), DType.I32)
     back = g.gather(half, index, axis=1)
     return g.concat([half, back if sign > 0 else -back], axis=1)

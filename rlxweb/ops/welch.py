@@ -17,7 +17,7 @@ from rlxweb.ir.lowering import Compose, Kernel, Recipe, Ref
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Trait, Types, registry
 from rlxweb.ir.shape import bad_attribute, bad_dtype, bad_shape, show
 from rlxweb.ir.tensor import Tensor
-from rlxweb.ops.fft_compose import constant, zeros
+from rlxweb.ops.fft_compose import zeros
 from rlxweb.ops.frames import frames_of
 from rlxweb.ops.reduce import accumulator
 from rlxweb.ops.spectral import block_length
@@ -118,7 +118,7 @@ def _build_power(g: Graph, attrs: Attrs, x: Tensor, window: Tensor) -> Tensor:
         frames = frames - g.narrow(frames, 2, 0, 1)
         frames = frames - g.mean(frames, 2, keep_dim=True)
     if plan.detrend == "linear":
-        ramp = constant(g, centred_ramp(plan.n), x.dtype)
+        ramp = g.constant(centred_ramp(plan.n), x.dtype)
         frames = frames - g.sum(frames * ramp, 2, keep_dim=True) * ramp
     frames = frames * window
     if plan.nfft > plan.n:
@@ -127,7 +127,7 @@ def _build_power(g: Graph, attrs: Attrs, x: Tensor, window: Tensor) -> Tensor:
         frames = g.concat([frames, pad], axis=2)
     re, im = g.rfft(frames)
     power = g.sum(re * re + im * im, 1)
-    return power * constant(g, plan.weights(), x.dtype)
+    return power * g.constant(plan.weights(), x.dtype)
 
 
 def _infer_peaks(types: Types, attrs: Attrs) -> TensorType:
@@ -197,7 +197,7 @@ def _build_welch_peaks(g: Graph, attrs: Attrs, spectrum: Tensor) -> Tensor:
     re, im = g.narrow(spectrum, 1, 0, bins), g.narrow(spectrum, 1, n, bins)
     rows = spectrum.shape[0] // segments
     power = g.sum(g.reshape(re * re + im * im, (rows, segments, bins)), 1)
-    power = power * constant(g, rlx_weights(bins, segments), spectrum.dtype)
+    power = power * g.constant(rlx_weights(bins, segments), spectrum.dtype)
     return g.apply("power_peaks", power, k=attrs["k"])
 
 

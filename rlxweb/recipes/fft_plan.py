@@ -2,7 +2,7 @@
 
 Pure arithmetic, computed in float64 on the host because shader trigonometry is only
 good to 2^-11. Used by the declared transforms (`rlxweb.ops`) and by the faster variants
-(`rlxweb.kernels`), which may not import each other. Knows no shader and no device.
+beside it. Knows no shader and no device.
 """
 
 from __future__ import annotations
