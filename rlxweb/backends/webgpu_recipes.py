@@ -17,7 +17,6 @@ from rlxweb.ir.dtype import DType, as_dtype
 from rlxweb.ir.lowering import Compose, HostOnly, Kernel, Recipe, Ref
 from rlxweb.ir.op import Attrs, Op, TensorType, Types
 from rlxweb.kernels.launch import Launch, launches
-from rlxweb.limits import Limits
 from rlxweb.recipes.variants import Hardware, variants_of
 
 CAPACITY = 1024
@@ -40,10 +39,6 @@ class Recipes:
         self.use_variants = use_variants
         # The op is kept beside its answer: its id is in the key and must stay taken.
         self._known: OrderedDict[Any, tuple[Op, Chosen | None]] = OrderedDict()
-
-    @property
-    def limits(self) -> Limits:
-        return self.hardware.limits
 
     def native(self, op: Op, inputs: Types, out: TensorType, attrs: Attrs) -> bool:
         """The compiler's question: may this node stay one step?"""
@@ -78,7 +73,7 @@ class Recipes:
     ) -> Chosen | None:
         for variant in variants_of(op.name) if self.use_variants else ():
             if variant.gate(self.hardware):
-                recipe = variant.recipe(inputs, out, attrs, self.limits)
+                recipe = variant.recipe(inputs, out, attrs, self.hardware.limits)
                 found = self._fit(recipe, inputs, out, variant.name)
                 if isinstance(found, Chosen):
                     return found
@@ -95,7 +90,7 @@ class Recipes:
         try:
             for call in recipe.calls:
                 dtypes = [_dtype(a.ref, recipe, inputs, out) for a in call.accesses]
-                found += launches(call, dtypes, self.limits)
+                found += launches(call, dtypes, self.hardware.limits)
         except LimitExceeded as error:
             return error
         return Chosen(recipe, tuple(found), name)

@@ -63,13 +63,12 @@ class Schedule:
         """Add the step of one node and note where its value lies."""
         self.types[node.id] = node.type
         lower = registry.get(node.op).lower
-        if isinstance(lower, Leaf):
-            self.at[node.id] = Operand(node.id, Layout.dense(node.type.shape))
-        elif isinstance(lower, View) and not self.target.keeps_views:
+        if isinstance(lower, View) and not self.target.keeps_views:
             self.at[node.id] = self._view(node, lower)
-        else:
+            return
+        if not isinstance(lower, Leaf):
             self._step(node, region, lower)
-            self.at[node.id] = Operand(node.id, Layout.dense(node.type.shape))
+        self.at[node.id] = Operand(node.id, Layout.dense(node.type.shape))
 
     def _view(self, node: Node, view: View) -> Operand:
         source = self.at[node.inputs[0]]

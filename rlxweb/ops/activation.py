@@ -92,10 +92,6 @@ def _drawn(low: float, high: float, *wide: tuple[float, float]) -> tuple[Sample,
     )
 
 
-def _integers(*dtypes: DType) -> tuple[Sample, ...]:
-    return tuple(Sample((Drawn((9, 5), d, -1000, 1000),)) for d in dtypes)
-
-
 def _smooth(
     name: str,
     text: str,
@@ -129,6 +125,7 @@ def _exact(
     name: str, text: str, function: Unary, doc: str, allowed: frozenset[DType]
 ) -> Op:
     """A function of numbers that rounds nothing."""
+    whole = allowed & INTEGERS
 
     def infer(types: Types, attrs: Attrs) -> TensorType:
         need(types, allowed)
@@ -140,8 +137,10 @@ def _exact(
         reference=lambda xp, attrs, x: function(xp, x),
         lower=Expr(text),
         traits=frozenset({"elementwise"}),
-        samples=_drawn(-3, 3, (-1e9, 1e9))
-        + _integers(*(d for d in DType if d in allowed & INTEGERS)),
+        samples=(
+            *_drawn(-3, 3, (-1e9, 1e9)),
+            *(Sample((Drawn((9, 5), d, -1000, 1000),)) for d in DType if d in whole),
+        ),
         doc=doc,
     )
 
