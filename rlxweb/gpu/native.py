@@ -223,7 +223,6 @@ class NativePort(Books):
                 self._drop()
 
     async def _take(self, facts: DeviceFacts, native: Any, want: Want) -> DeviceFacts:
-        """Open one adapter and prove it."""
         self._adapter = native
         features = facts.features & frozenset(want.features)
         asked = choice.limits_to_ask(want.limits, facts.limits)

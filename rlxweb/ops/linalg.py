@@ -169,11 +169,8 @@ def _pair(
     x: Shape, y: Shape, dtype: DType = DType.F32, high: float = 2.0, note: str = ""
 ) -> Sample:
     low = 0.0 if dtype is DType.U32 else -high
-    whole = dtype is DType.F16
-    return Sample(
-        (Drawn(x, dtype, low, high, whole), Drawn(y, dtype, low, high, whole)),
-        note=note,
-    )
+    drawn = (Drawn(s, dtype, low, high, whole=dtype is DType.F16) for s in (x, y))
+    return Sample(tuple(drawn), note=note)
 
 
 _SAMPLES = (
