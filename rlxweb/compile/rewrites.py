@@ -17,7 +17,7 @@ import numpy as np
 from rlxweb.compile.target import Target
 from rlxweb.cost.graph_work import asked_of
 from rlxweb.errors import Unsupported, VerifyError
-from rlxweb.ir.graph import Graph, Node
+from rlxweb.ir.graph import Graph, Node, told_apart
 from rlxweb.ir.lowering import Compose, HostOnly, Kernel
 from rlxweb.ir.op import Op, registry
 from rlxweb.ir.tensor import Tensor
@@ -69,7 +69,7 @@ def share_common(graph: Graph) -> Graph:
     def rewrite(out: Graph, node: Node, operands: tuple[Tensor, ...]) -> Tensor:
         ids = tuple(t.id for t in operands)
         try:
-            key = (node.op, ids, frozenset(node.attrs.items()))
+            key = (node.op, ids, frozenset(map(told_apart, node.attrs.items())))
             if key not in seen:
                 seen[key] = out.copied(node, operands)
         except TypeError:  # an attribute of a custom op that cannot be hashed

@@ -229,7 +229,7 @@ class Graph(Builder):
     def key(self) -> Hashable:
         """Equal for graphs of equal nodes, names and outputs, by the ops of today."""
         nodes = tuple(
-            (n.op, n.inputs, n.type, n.name, tuple(map(_told_apart, n.attrs.items())))
+            (n.op, n.inputs, n.type, n.name, tuple(map(told_apart, n.attrs.items())))
             for n in self._all.nodes
         )
         return self.name, registry.changes, nodes, self.outputs
@@ -247,7 +247,7 @@ class Graph(Builder):
         return "\n".join([f"graph @{self.name} {{", *lines, f"  return {back}", "}"])
 
 
-def _told_apart(attr: tuple[str, Any]) -> Hashable:
+def told_apart(attr: tuple[str, Any]) -> Hashable:
     """What 0.0 and -0.0, or 1 and True, do not share."""
     name, value = attr
     return name, type(value), repr(value) if isinstance(value, float) else value

@@ -73,6 +73,16 @@ def test_other_attributes_operands_or_inputs_stay_apart() -> None:
     assert len(share_common(graph)) == len(graph)
 
 
+def test_attributes_of_either_sign_of_zero_stay_apart() -> None:
+    """They compare equal, but 1 / 0.0 and 1 / -0.0 are not."""
+    graph = made(
+        lambda g, x, w: [g.rms_norm(x, w, w, eps=eps) for eps in (0.0, -0.0)],
+        (2, 3),
+        (3,),
+    )
+    assert len(share_common(graph)) == len(graph)
+
+
 def test_constants_are_shared_by_content_and_type() -> None:
     """1.0 twice is one constant; 1.0 and integer 1 are two."""
     graph = made(lambda g: [g.constant(one) for one in (1.0, 1.0, 1)])
