@@ -10,12 +10,14 @@ import errno
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import soundfile
 
 from rlxweb import whole_file
+from rlxweb.errors import DeviceLost
 from tests.command_line import Call, check_refused, spawn
 from tests.recordings import written
 
@@ -207,14 +209,11 @@ def test_a_file_this_user_may_not_read(
     path = edf(tmp_path)
     path.chmod(0)
     if os.access(path, os.R_OK):  # root may: then the system's answer is made
-        monkeypatch.setattr(Path, "open", _denied)
+        denied = PermissionError(errno.EACCES, "Permission denied", str(path))
+        monkeypatch.setattr(Path, "open", Mock(side_effect=denied))
     said = call("welch", path)
     path.chmod(0o600)
     check_refused(said, 2, "x.edf", "may not read")
-
-
-def _denied(path: Path, *args: object) -> None:
-    raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
 
 @pytest.mark.parametrize("option", ["--csv", "--npz", "--json", "--plot"])
@@ -280,11 +279,8 @@ def test_a_disk_that_fills_up_leaves_the_old_file(
     """A write that breaks off half way is an error line, and the old file stays."""
     path, out = edf(tmp_path), tmp_path / "out.png"
     out.write_text("old")
-
-    def full(path: Path) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(whole_file, "_flush", full)
+    full = OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr(whole_file, "_flush", Mock(side_effect=full))
     refused([path, option, out], 2, "No space left", "out.png")
 
 
@@ -314,7 +310,6 @@ def test_bad_input_to_the_other_commands(
     args: list[str],
     words: tuple[str, ...],
 ) -> None:
-    """The other commands keep the same manners."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("taken")
     said = call(*args)
@@ -327,10 +322,6 @@ def test_a_driver_with_much_to_say_still_gets_one_line(
     call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Lines inside a driver's message are joined; a lost device is exit code 75."""
-    from rlxweb.errors import DeviceLost
-
-    def lose(*args: object) -> None:
-        raise DeviceLost("run", "the device is lost\n  caused by\n  a cable")
-
-    monkeypatch.setattr("rlxweb.cli.welch_command.analyse", lose)
+    lost = DeviceLost("run", "the device is lost\n  caused by\n  a cable")
+    monkeypatch.setattr("rlxweb.cli.welch_command.analyse", Mock(side_effect=lost))
     check_refused(call("welch", edf(tmp_path)), 75, "a cable")

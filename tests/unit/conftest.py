@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from unittest.mock import Mock
 
 import pytest
 
@@ -28,3 +29,10 @@ def two(gpu: PretendGpu) -> PretendGpu:
     SLOW.give_to(CPU)
     QUICK.give_to(PLACE)
     return gpu
+
+
+@pytest.fixture
+def nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever looks for other devices fails."""
+    never = Mock(side_effect=AssertionError("other devices were looked for"))
+    monkeypatch.setattr("rlxweb.choose.chooser.available_places", never)

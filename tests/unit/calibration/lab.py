@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
+from unittest.mock import Mock
 
 from rlxweb.calibration.kernels import Job
 from rlxweb.calibration.measure import calibrate
@@ -62,10 +63,7 @@ class Lab:
 
     def failing(self, what: str, error: BaseException) -> Job:
         """A job that raises when it runs."""
-
-        def run() -> None:
-            raise error
-
+        run = Mock(side_effect=error)
         return Job(what, {}, run, close=lambda: self.closed.append(what))
 
     def named(self) -> Iterator[tuple[str, Callable[[], Job]]]:

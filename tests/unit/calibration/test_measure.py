@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
+from unittest.mock import Mock
 
 import pytest
 
@@ -35,13 +36,6 @@ KERNELS = {kind.name for kind in KINDS.values() if kind.probes}
 
 def times(record: Calibration) -> dict[str, float]:
     return {p.what: p.ns for p in record.points}
-
-
-def raising(error: BaseException) -> Callable[[], Job]:
-    def make() -> Job:
-        raise error
-
-    return make
 
 
 def test_every_job_becomes_a_point(lab: Lab) -> None:
@@ -92,7 +86,8 @@ def test_a_first_call_can_be_a_point_of_its_own(lab: Lab) -> None:
 
 def test_what_the_time_does_not_allow_is_left_out_by_name(lab: Lab) -> None:
     """One may run over by its own length; none is begun or even made after that."""
-    lab.kernels.append(raising(AssertionError("made when the time was over")))
+    late = AssertionError("made when the time was over")
+    lab.kernels.append(Mock(side_effect=late))
     jobs = [lab.job(f"job {n}", 20 * MS, size={"n": 1_000 * n}) for n in (1, 2, 3)]
     got = lab.calibrate(*jobs, budget_s=0.15)
     assert list(times(got)) == ["run", "call", "job 1", "job 2"]
@@ -163,7 +158,7 @@ def test_a_job_that_fails_is_noted_and_the_others_go_on(
     lab: Lab, error: BaseException, said: str
 ) -> None:
     """Whether it fails when it is made or when it runs."""
-    lab.kernels += [raising(error), lambda: lab.job("copy", 50)]
+    lab.kernels += [Mock(side_effect=error), lambda: lab.job("copy", 50)]
     got = lab.calibrate(lab.failing("mine", error))
     assert list(times(got)) == ["run", "call", "copy"]
     assert got.left_out[0] == f"mine: {said}"
@@ -187,7 +182,7 @@ def test_a_lost_device_ends_it(lab: Lab, error: BaseException) -> None:
     assert found.value is error
     assert lab.closed == ["run", "call", "mine"]
     assert "next" not in lab.begun
-    lab.kernels.append(raising(error))
+    lab.kernels.append(Mock(side_effect=error))
     with pytest.raises(type(error)):
         lab.calibrate()
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import example, given
@@ -55,12 +56,8 @@ def test_a_write_that_fails_leaves_the_old_file(
     """A full disk is warned about once; an interrupt is passed on; no litter."""
     path = tmp_path / "one.json"
     assert write_json(path, "old")
-
-    def fail(*args: object) -> None:
-        raise error
-
     with monkeypatch.context() as patch:
-        patch.setattr(os, "replace", fail)
+        patch.setattr(os, "replace", Mock(side_effect=error))
         if isinstance(error, OSError):
             with pytest.warns(CalibrationWarning, match="No space left"):
                 assert write_json(path, "new") is False

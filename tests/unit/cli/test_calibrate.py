@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -34,10 +35,6 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> tuple[Said, Path]:
     place = tmp_path_factory.mktemp("calibrated")
     args = "calibrate", "--device", "cpu", "--budget-s", 60, "--json"
     return spawn(*args, RLX_CACHE_DIR=str(place)), place
-
-
-def refuse_to_measure(*_: object, **__: object) -> None:
-    raise AssertionError("nothing should be measured")
 
 
 def test_a_real_run_is_one_document(real: tuple[Said, Path]) -> None:
@@ -122,7 +119,8 @@ def test_show_measures_nothing(
     call: Call, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It tells what the files hold, also those of other versions and machines."""
-    monkeypatch.setattr(calibrate_command, "measure_now", refuse_to_measure)
+    never = Mock(side_effect=AssertionError("nothing should be measured"))
+    monkeypatch.setattr(calibrate_command, "measure_now", never)
     other = cpu_record(rlxweb="0.0.1", left_out=("fft: no time",))
     keep(cpu_record(), other)
     said = call("calibrate", "--show")

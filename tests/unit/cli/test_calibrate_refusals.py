@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -92,26 +92,17 @@ def test_an_adapter_that_is_not_there_is_named(call: Call) -> None:
     check_refused(call("calibrate", "--adapter", "abacus 3000"), 3, "abacus 3000")
 
 
-def add_job(
-    monkeypatch: pytest.MonkeyPatch, run: Callable[[], object], what: str = "extra"
-) -> None:
-    jobs = [Job(what, {"rows": 2}, run)]
+def add_failing_job(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    jobs = [Job("extra", {"rows": 2}, Mock(side_effect=error))]
     with_it = partial(measure_now, jobs=lambda place: jobs)
     monkeypatch.setattr(calibrate_command, "measure_now", with_it)
-
-
-def failing(error: BaseException) -> Callable[[], object]:
-    def run() -> object:
-        raise error
-
-    return run
 
 
 def test_a_job_that_fails_is_left_out_by_name(
     call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One kernel too much for an engine does not cost the others."""
-    add_job(monkeypatch, failing(OutOfMemory("run", "no room for 5 GiB")))
+    add_failing_job(monkeypatch, OutOfMemory("run", "no room for 5 GiB"))
     monkeypatch.setattr(calibrate, "kernel_jobs", lambda place: ())
     args = "calibrate", "--device", "cpu", "--budget-s", 300, "--json"
     (record,) = call(*args).record["records"]
@@ -124,7 +115,7 @@ def test_a_device_that_is_lost_leaves_what_was_known(
 ) -> None:
     """The exit code says so, and half a measurement is not kept."""
     keep(cpu_record())
-    add_job(monkeypatch, failing(DeviceLost("run", "the adapter went away")))
+    add_failing_job(monkeypatch, DeviceLost("run", "the adapter went away"))
     said = call("calibrate", "--device", "cpu", "--json")
     lost = "rlxweb: run: the adapter went away\n"
     assert (said.code, said.out, said.err) == (75, "", lost)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from unittest.mock import Mock
 
 import pytest
 
@@ -57,11 +58,8 @@ def test_a_machine_without_wgpu_is_not_an_error(
     call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The list is what was asked for, and NumPy is always there."""
-
-    def none() -> None:
-        raise AdapterMissing("looking for a GPU", "wgpu cannot be used")
-
-    monkeypatch.setattr("rlxweb.cli.devices_command.adapters", none)
+    none = AdapterMissing("looking for a GPU", "wgpu cannot be used")
+    monkeypatch.setattr("rlxweb.cli.devices_command.adapters", Mock(side_effect=none))
     monkeypatch.setattr("rlxweb.devices.availability.pool.backend", _only_cpu)
     said = call("devices", "-v")
     assert said.code == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import time
+from unittest.mock import Mock
 
 import pytest
 
@@ -35,12 +36,8 @@ def test_a_call_runs_on_another_thread_and_hands_errors_back() -> None:
     seen = []
     waits.call(lambda: seen.append(threading.current_thread().name))
     assert seen == ["rlxweb-submit"]
-
-    def fails() -> None:
-        raise KeyError("from the driver")
-
     with pytest.raises(KeyError, match="from the driver"):
-        waits.call(fails)
+        waits.call(Mock(side_effect=KeyError("from the driver")))
     waits.call(lambda: seen.append("still serving"))
     assert seen[-1] == "still serving"
 
@@ -57,12 +54,8 @@ def test_an_interrupted_wait_is_finished_before_it_is_undone(
 ) -> None:
     """Ctrl-C leaves the wait open; `finish` waits for the event, undoes it once."""
     waits, event, undone = Waits(lambda: 10.0), threading.Event(), []
-
-    def interrupted(*_: object) -> bool:
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
-        patch.setattr(waiting, "happened", interrupted)
+        patch.setattr(waiting, "happened", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             waits.until(event, lambda: undone.append(event.is_set()))
     assert undone == []

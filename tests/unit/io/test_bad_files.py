@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import struct
 from pathlib import Path
+from unittest.mock import Mock
 
 import edfio
 import numpy as np
@@ -98,11 +99,8 @@ def test_an_unreadable_file_is_refused(
 ) -> None:
     """The permission error of the system becomes ours (root may read anything)."""
     path = small_file(tmp_path, "wav")
-
-    def denied(*args: object, **more: object) -> None:
-        raise PermissionError(13, "Permission denied", str(path))
-
-    monkeypatch.setattr(Path, "open", denied)
+    denied = PermissionError(13, "Permission denied", str(path))
+    monkeypatch.setattr(Path, "open", Mock(side_effect=denied))
     with pytest.raises(RecordingError, match=r"small\.wav.*may not read it"):
         open_recording(path)
 

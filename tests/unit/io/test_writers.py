@@ -7,6 +7,7 @@ import json
 import os
 import stat
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -62,11 +63,8 @@ def test_a_failed_flush_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The file is not renamed unless it is on the disk."""
-
-    def broken(handle: int) -> None:
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr(whole_file.os, "fsync", broken)
+    broken = OSError(5, "Input/output error")
+    monkeypatch.setattr(whole_file.os, "fsync", Mock(side_effect=broken))
     with pytest.raises(RecordingError, match="Input/output error"):
         write_json(tmp_path / "out.json", {})
     assert os.listdir(tmp_path) == []
@@ -120,11 +118,8 @@ def test_a_place_that_cannot_be_written_is_named(
     ):
         with pytest.raises(RecordingError, match=match):
             write_csv(path, ["a"], [])
-
-    def denied(*args: object) -> int:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(whole_file.os, "open", denied)
+    denied = PermissionError(13, "Permission denied")
+    monkeypatch.setattr(whole_file.os, "open", Mock(side_effect=denied))
     with pytest.raises(RecordingError, match="may not write there"):
         write_csv(tmp_path / "a.csv", ["a"], [])
 

@@ -12,7 +12,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rlxweb.calibration.worth import Worth
-from rlxweb.choose import chooser
 from rlxweb.choose.chooser import decide
 from rlxweb.cost.record import Point
 from rlxweb.decision.candidate import Candidate
@@ -213,13 +212,9 @@ def test_the_decision_says_what_and_why(two: PretendGpu) -> None:
     assert len(decision.candidates) == 5
 
 
-def never(*_: object) -> tuple[Place, ...]:
-    raise AssertionError("other devices were looked for")
-
-
-def test_small_jobs_open_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("nowhere_else")
+def test_small_jobs_open_nothing() -> None:
     """Nor do strategies that run on the CPU alone; large jobs do."""
-    monkeypatch.setattr(chooser, "available_places", never)
     tiny = decide(job_of(1), worthwhile=Worth())
     assert "too small to pay for a trip to any device" in tiny.decision.why
     middle = decide(job_of(60), worthwhile=Worth())

@@ -11,6 +11,7 @@ import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from assembly import pins, registry
@@ -22,20 +23,16 @@ from tests.unit.site.conftest import NUMPY, Small, digest
 Client = Callable[[list[str], str], None]
 
 
-def refuse_network(command: list[str], doing: str) -> None:
-    """A client that nobody may call."""
-    raise AssertionError(f"the network was asked: {doing}")
-
-
-def dead_network(command: list[str], doing: str) -> None:
-    """A client that gets no answer."""
-    raise Unreachable(doing, "no route to host")
+REFUSE_NETWORK = Mock(side_effect=AssertionError("the network was asked"))
+"""A client that nobody may call."""
+DEAD_NETWORK = Mock(side_effect=Unreachable("fetching", "no route to host"))
+"""A client that gets no answer."""
 
 
 @pytest.fixture
 def offline(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever asks a registry fails the test."""
-    monkeypatch.setattr(registry, "client", refuse_network)
+    monkeypatch.setattr(registry, "client", REFUSE_NETWORK)
 
 
 @pytest.fixture
@@ -241,7 +238,7 @@ def test_a_second_build_asks_no_registry(
 ) -> None:
     """The cache has all of it."""
     fetched(pinned, places(tmp_path))
-    monkeypatch.setattr(registry, "client", refuse_network)
+    monkeypatch.setattr(registry, "client", REFUSE_NETWORK)
     assert fetched(pinned, places(tmp_path)) == b"this is NumPy"
 
 
@@ -286,7 +283,7 @@ def test_without_npm_and_network_it_says_what_to_install(
 ) -> None:
     """Both failures, the packages by name, and the way without a network."""
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    monkeypatch.setattr(registry, "client", dead_network)
+    monkeypatch.setattr(registry, "client", DEAD_NETWORK)
     with pytest.raises(SiteError) as caught:
         find_core(places(tmp_path))
     for word in ("npm is not installed", "no route to host", "apt-get install npm"):
