@@ -6,17 +6,13 @@ the declared shader passes and, for a spread of lengths, by every faster variant
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 from rlxweb.gpu.port import Want
 from rlxweb.ir.graph import Graph
-from tests.agreement import Engine, engine
+from tests.agreement import Array, Engine, engine
 
-Array = npt.NDArray[Any]
 WORST = 2e-6
 SHORT = tuple(range(1, 513))
 PRIMES = (521, 1009, 2053, 4099, 8191, 65_537)

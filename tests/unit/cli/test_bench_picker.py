@@ -27,6 +27,7 @@ from rlxweb.decision.candidate import Candidate
 from rlxweb.device import Device
 from rlxweb.devices.place import CPU
 from rlxweb.errors import DeviceLost, OutOfMemory
+from tests.oracles import estimate, strongest_first
 from tests.unit.cli.picker_bench import MS, Cost, Machine, S, measured, row, way
 
 CELL = Cell(64, 3, 4, 2)
@@ -364,23 +365,5 @@ def test_a_candidate_is_run_as_what_it_is(strategy: str) -> None:
     job = Cell(64, 3, 4, 8).job(1)
     x = np.random.default_rng(0).standard_normal((3, job.n_samples), np.float32)
     part = x[:, :64] if strategy == "ultra" else x
-    window = job.spec.window_array
-    starts = range(0, part.shape[1] - 63, 32)
-    power = np.mean(
-        [abs(np.fft.rfft(part[:, s : s + 64] * window)) ** 2 for s in starts], axis=0
-    )
-    power[:, 1:-1] *= 2
     bins, _ = run_candidate(Candidate(Device.CPU, "NumPy", strategy), job, x)
-    np.testing.assert_array_equal(bins, np.argsort(-power, axis=1)[:, :4])
-
-
-def test_a_real_sweep_of_the_cpu() -> None:
-    """Both NumPy ways, timed by the machine's clock."""
-    sweep = Sweep([CPU], rounds=3, min_segments=1)
-    (found,) = sweep.run([Cell(64, 2, 4, 8)])
-    assert {r.candidate.strategy for r in found.rows} == {"fast", "ultra"}
-    for one in found.rows:
-        assert one.error == ""
-        assert one.samples == 3
-        assert one.first_ns > 0
-        assert 0 < one.measured_ns < S
+    np.testing.assert_array_equal(bins, strongest_first(estimate(part, 64), 4))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,17 +11,7 @@ from hypothesis.extra import numpy as hnp
 from rlxweb.errors import DTypeError, UsageError
 from rlxweb.host import strongest as peak_search
 from rlxweb.host.strongest import strongest_bins
-
-
-def by_the_rule(power: np.ndarray, k: int) -> np.ndarray:
-    """Power falling, NaN last, then the smaller bin: as plain as it can be said."""
-
-    def key(row: np.ndarray, b: int) -> tuple[bool, float, int]:
-        missing = bool(np.isnan(row[b]))
-        return missing, 0.0 if missing else -row[b], b
-
-    best = [sorted(range(len(row)), key=partial(key, row))[:k] for row in power]
-    return np.array(best, np.int64).reshape(len(power), k)
+from tests.oracles import strongest_first
 
 
 @settings(max_examples=150, deadline=None)
@@ -36,7 +24,7 @@ def test_ties_and_nan(data: st.DataObject) -> None:
     power = data.draw(hnp.arrays(dtype, shape, elements=values))
     k = data.draw(st.integers(1, shape[1]))
     bins, top = strongest_bins(power, k)
-    np.testing.assert_array_equal(bins, by_the_rule(power, k))
+    np.testing.assert_array_equal(bins, strongest_first(power, k))
     np.testing.assert_array_equal(top, np.take_along_axis(power, bins, axis=1))
 
 
@@ -79,7 +67,7 @@ def test_one_tied_row_among_many(monkeypatch: pytest.MonkeyPatch) -> None:
         lambda p, b, t: (slow.append(len(p)), outright(p, b, t)),
     )
     bins, _ = strongest_bins(power, 4)
-    np.testing.assert_array_equal(bins, by_the_rule(power, 4))
+    np.testing.assert_array_equal(bins, strongest_first(power, 4))
     assert slow == [3]
 
 
@@ -89,7 +77,7 @@ def test_strided_power_is_not_changed() -> None:
     power.flags.writeable = False
     before = power.copy()
     bins, _ = strongest_bins(power, 5)
-    np.testing.assert_array_equal(bins, by_the_rule(before, 5))
+    np.testing.assert_array_equal(bins, strongest_first(before, 5))
     np.testing.assert_array_equal(power, before)
 
 

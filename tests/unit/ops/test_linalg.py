@@ -6,7 +6,6 @@ import itertools
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,9 +17,8 @@ from rlxweb.ir.lowering import Access, Call, Recipe
 from rlxweb.ir.op import TensorType, registry
 from rlxweb.ir.shape import Shape, numel
 from rlxweb.ops.linalg import ACTIVATIONS, matmul_recipe
+from tests.agreement import Array
 from tests.unit.ops.alone import added, composed, composition, run
-
-Array = npt.NDArray[Any]
 
 
 def types(*shapes: Shape, dtype: DType = DType.F32) -> tuple[TensorType, ...]:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 from rlxweb.errors import DTypeError, ShapeError
+from tests.agreement import Array
 from tests.unit.ops.alone import added, run
-
-Array = npt.NDArray[Any]
 
 
 def parts(frames: int, n: int, mels: int) -> tuple[Array, Array]:

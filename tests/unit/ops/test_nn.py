@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 from rlxweb.errors import AttributeRefused, DTypeError, GraphError, ShapeError
@@ -14,10 +13,10 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import TensorType, registry
 from rlxweb.ir.shape import Shape
+from tests.agreement import Array
 from tests.unit.ops.alone import added, composition, run
 from tests.unit.ops.alone import composed as by_composition
 
-Array = npt.NDArray[Any]
 B, H, SQ, SK, D = 2, 4, 3, 5, 6
 
 

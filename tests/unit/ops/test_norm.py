@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 from rlxweb.errors import AttributeRefused, DTypeError, ShapeError
@@ -14,9 +13,9 @@ from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Call, Kernel
 from rlxweb.ir.op import TensorType, registry
 from rlxweb.ir.shape import Shape
+from tests.agreement import Array
 from tests.unit.ops.alone import added, composed, composition, run
 
-Array = npt.NDArray[Any]
 NAMES = ("softmax", "layer_norm", "rms_norm")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,9 +13,9 @@ from rlxweb.errors import AttributeRefused, DTypeError, ShapeError
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
 from rlxweb.ops import fft_compose as compose
+from tests.agreement import Array
 from tests.unit.ops.alone import added, composed, run
 
-Array = npt.NDArray[Any]
 NORMS = ("backward", "ortho", "forward")
 ALLOWED = ("allowed: backward", *NORMS[1:], "none")
 FRAMES = ("length", "hop", "count")

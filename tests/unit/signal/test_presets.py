@@ -11,7 +11,7 @@ from rlxweb.errors import UsageError
 from rlxweb.host.spectrum import frequencies, welch_power
 from rlxweb.signal.presets import from_preset
 from rlxweb.signal.request import PRESETS
-from tests.unit.signal.estimate import estimate
+from tests.oracles import estimate
 
 X = np.random.default_rng(5).standard_normal((3, 2000)) + 3.0
 

@@ -41,7 +41,7 @@ from rlxweb.signal.engine import device_engine
 from rlxweb.signal.on_device import LEARNED
 from rlxweb.signal.result import WelchPeaks
 from rlxweb.signal.ways import WelchEstimate
-from tests.unit.signal.estimate import estimate
+from tests.oracles import estimate
 from tests.unit.signal.pretend_gpu import LABEL, PretendGpu, Speed
 
 SHARP = 1e-9
