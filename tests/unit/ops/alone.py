@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from rlxweb.backends.array import evaluate
+from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
-from rlxweb.ir.lowering import Compose, Kernel
-from rlxweb.ir.op import registry
+from rlxweb.ir.lowering import Compose, Kernel, Recipe
+from rlxweb.ir.op import TensorType, registry
 from rlxweb.ir.shape import Shape
 from rlxweb.ir.tensor import Tensor
 from tests.agreement import Array, feeds_of
@@ -36,6 +38,21 @@ def run(op: str, *arrays: Any, **attrs: Any) -> Array:
     g.set_outputs([out])
     made = np.asarray(evaluate(g, feeds_of(arrays))[0])
     assert (made.shape, made.dtype) == (out.shape, out.dtype.numpy)
+    return made
+
+
+def types_of(*shapes: Shape, dtype: DType = DType.F32) -> tuple[TensorType, ...]:
+    return tuple(TensorType(shape, dtype) for shape in shapes)
+
+
+def recipe_of(
+    op: str, inputs: tuple[TensorType, ...], out: TensorType, attrs: Mapping[str, Any]
+) -> Recipe:
+    """What the op's own kernel is called with."""
+    lower = registry.get(op).lower
+    assert isinstance(lower, Kernel)
+    made = lower.recipe(inputs, out, attrs)
+    assert made is not None
     return made
 
 

@@ -18,11 +18,7 @@ from rlxweb.ir.op import TensorType, registry
 from rlxweb.ir.shape import Shape, numel
 from rlxweb.ops.linalg import ACTIVATIONS, matmul_recipe
 from tests.agreement import Array
-from tests.unit.ops.alone import added, composed, composition, run
-
-
-def types(*shapes: Shape, dtype: DType = DType.F32) -> tuple[TensorType, ...]:
-    return tuple(TensorType(shape, dtype) for shape in shapes)
+from tests.unit.ops.alone import added, composed, composition, run, types_of
 
 
 def shape_of(x: Shape, y: Shape) -> Shape:
@@ -72,7 +68,7 @@ def test_operands_that_do_not_fit_are_refused(
 def test_flops_are_two_per_product() -> None:
     """2 · batches · M · K · N, and one more per element for a bias."""
     op, fused = registry.get("matmul"), registry.get("fused_matmul_bias_act")
-    inputs = types((5, 2, 3), (3, 4), (4,))
+    inputs = types_of((5, 2, 3), (3, 4), (4,))
     out = op.output_type(inputs[:2], {})
     assert op.flops(inputs[:2], out, {}) == 2 * 5 * 2 * 3 * 4
     assert fused.flops(inputs, out, {}) == 2 * 5 * 2 * 3 * 4 + 5 * 2 * 4
@@ -130,8 +126,7 @@ def test_the_box_is_the_product(x: Shape, y: Shape) -> None:
     rng = np.random.default_rng(0)
     a, b = rng.integers(-9, 9, x), rng.integers(-9, 9, y)
     out = shape_of(x, y)
-    kind = TensorType(out, DType.F32)
-    got = run_recipe(matmul_recipe(types(x, y), kind, {}), a, b, out)
+    got = run_recipe(recipe_of(x, y), a, b, out)
     np.testing.assert_array_equal(got, np.matmul(a, b))
 
 
@@ -159,7 +154,7 @@ def test_any_broadcast_is_the_product(pair: tuple[Shape, Shape]) -> None:
 
 def recipe_of(x: Shape, y: Shape, dtype: DType = DType.F32) -> Recipe:
     out = TensorType(shape_of(x, y), dtype)
-    return matmul_recipe(types(x, y, dtype=dtype), out, {})
+    return matmul_recipe(types_of(x, y, dtype=dtype), out, {})
 
 
 def test_batches_of_one_right_matrix_become_rows() -> None:

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 
 from rlxweb.errors import AttributeRefused, DTypeError, GraphError, ShapeError
-from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
-from rlxweb.ir.op import TensorType, registry
+from rlxweb.ir.op import registry
 from rlxweb.ir.shape import Shape
 from tests.agreement import Array
-from tests.unit.ops.alone import added, composition, run
+from tests.unit.ops.alone import added, composition, run, types_of
 from tests.unit.ops.alone import composed as by_composition
 
 B, H, SQ, SK, D = 2, 4, 3, 5, 6
@@ -248,7 +247,6 @@ def test_types_must_be_floats_and_alike() -> None:
 def test_flops_are_four_per_score_and_size() -> None:
     """4 · B · H · Sq · Sk · D when keys and values have one size."""
     op = registry.get("attention")
-    inputs = tuple(TensorType(s, DType.F32) for s in (Q, K, K))
-    out = TensorType(Q, DType.F32)
+    inputs = types_of(Q, K, K)
     attrs = op.check_attrs({"num_heads": 2, "head_dim": 4})
-    assert op.flops(inputs, out, attrs) == 4 * 3 * 2 * 5 * 7 * 4
+    assert op.flops(inputs, inputs[0], attrs) == 4 * 3 * 2 * 5 * 7 * 4

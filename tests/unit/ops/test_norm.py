@@ -10,11 +10,18 @@ import pytest
 from rlxweb.errors import AttributeRefused, DTypeError, ShapeError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
-from rlxweb.ir.lowering import Call, Kernel
-from rlxweb.ir.op import TensorType, registry
+from rlxweb.ir.lowering import Call
+from rlxweb.ir.op import registry
 from rlxweb.ir.shape import Shape
 from tests.agreement import Array
-from tests.unit.ops.alone import added, composed, composition, run
+from tests.unit.ops.alone import (
+    added,
+    composed,
+    composition,
+    recipe_of,
+    run,
+    types_of,
+)
 
 NAMES = ("softmax", "layer_norm", "rms_norm")
 
@@ -119,12 +126,8 @@ def test_an_eps_that_makes_no_sense_is_refused(eps: float) -> None:
 
 
 def call_of(name: str, shape: Shape, axis: int) -> Call:
-    lower = registry.get(name).lower
-    assert isinstance(lower, Kernel)
-    inputs = tuple(TensorType(s, DType.F32) for s in shapes_of(name, shape, axis))
-    recipe = lower.recipe(inputs, inputs[0], attrs_of(name, axis))
-    assert recipe is not None
-    (call,) = recipe.calls
+    inputs = types_of(*shapes_of(name, shape, axis))
+    (call,) = recipe_of(name, inputs, inputs[0], attrs_of(name, axis)).calls
     return call
 
 
@@ -158,6 +161,6 @@ def test_scale_and_shift_follow_the_line(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_flops_grow_with_the_elements(name: str) -> None:
     op = registry.get(name)
-    kinds = [TensorType((3, n), DType.F32) for n in (5, 10)]
+    kinds = types_of((3, 5), (3, 10))
     small, large = (op.flops((k,), k, {"axis": -1}) for k in kinds)
     assert large == 2 * small > 0

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Recipe
-from rlxweb.ir.op import TensorType, registry
+from rlxweb.ir.op import registry
 from rlxweb.kernels.launch import launches
 from rlxweb.limits import Limits, shrunk
 from rlxweb.recipes import fft_calls as calls
@@ -24,6 +24,7 @@ from rlxweb.recipes import fft_variants as fft
 from rlxweb.recipes import welch_variants as welch
 from rlxweb.recipes.butterfly import Emitter
 from rlxweb.recipes.fft_rows import place, powers
+from tests.unit.ops.alone import types_of
 
 
 @given(st.integers(1, 5000))
@@ -151,10 +152,6 @@ def test_powers_are_read_or_multiplied() -> None:
     values = [complex(scope[re], scope[im]) for re, im in found]
     assert read == [1, 2, 3, 4, 8, 12]
     np.testing.assert_allclose(values, w, atol=1e-15)
-
-
-def types_of(*shapes: tuple[int, ...]) -> tuple[TensorType, ...]:
-    return tuple(TensorType(shape, DType.F32) for shape in shapes)
 
 
 def declared_bytes(source: str) -> int:

@@ -2,39 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-import rlxweb.ops  # noqa: F401  registers the vocabulary
 from rlxweb.ir.dtype import DType
-from rlxweb.ir.lowering import Kernel, Recipe
 from rlxweb.ir.op import TensorType, registry
 from rlxweb.ir.shape import Shape
 from rlxweb.kernels.launch import launches
 from rlxweb.limits import Limits, shrunk
 from rlxweb.recipes.line_variants import group_recipe
 from rlxweb.recipes.matmul_variants import matmul_rows, matmul_tiled
+from tests.unit.ops.alone import recipe_of, types_of
 
 NORMS = {op: group_recipe(op) for op in ("softmax", "layer_norm", "rms_norm")}
 
 
 def product(x: Shape, y: Shape) -> tuple[tuple[TensorType, ...], TensorType]:
-    inputs = (TensorType(x, DType.F32), TensorType(y, DType.F32))
+    inputs = types_of(x, y)
     return inputs, registry.get("matmul").output_type(inputs, {})
-
-
-def own(
-    op: str, inputs: tuple[TensorType, ...], out: TensorType, attrs: Mapping[str, Any]
-) -> Recipe:
-    lower = registry.get(op).lower
-    assert isinstance(lower, Kernel)
-    made = lower.recipe(inputs, out, attrs)
-    assert made is not None
-    return made
 
 
 @pytest.mark.parametrize("variant", [matmul_rows, matmul_tiled])
@@ -42,7 +30,7 @@ def test_a_product_keeps_its_strides(variant: Any) -> None:
     """Only shader and tile differ from the op's own recipe, batch by batch."""
     inputs, out = product((2, 1, 3, 1, 40, 50), (3, 1, 2, 50, 60))
     made = variant(inputs, out, {}, Limits())
-    plain = own("matmul", inputs, out, {})
+    plain = recipe_of("matmul", inputs, out, {})
     assert len(made.calls) == len(plain.calls) == 2
     for mine, theirs in zip(made.calls, plain.calls, strict=True):
         assert mine.values == theirs.values
@@ -89,7 +77,7 @@ def test_shared_tiles_need_their_sixty_four_invocations() -> None:
 def line(
     op: str, shape: Shape, axis: int
 ) -> tuple[tuple[TensorType, ...], TensorType, dict[str, Any]]:
-    x, n = TensorType(shape, DType.F32), TensorType((shape[axis],), DType.F32)
+    x, n = types_of(shape, (shape[axis],))
     attrs = {"axis": axis} if op == "softmax" else {"axis": axis, "eps": 1e-5}
     return ((x,) if op == "softmax" else (x, n, n)), x, attrs
 
@@ -100,7 +88,7 @@ def test_a_workgroup_for_every_line(op: str) -> None:
     inputs, out, attrs = line(op, (5, 3, 1000), -1)
     made = NORMS[op](inputs, out, attrs, Limits())
     assert made is not None
-    (call,), (plain,) = made.calls, own(op, inputs, out, attrs).calls
+    (call,), (plain,) = made.calls, recipe_of(op, inputs, out, attrs).calls
     assert (call.axes, call.accesses, call.values) == (
         plain.axes,
         plain.accesses,
