@@ -1,4 +1,5 @@
-"""Ports for tests: a fake that is open, a native one that is closed, and one shader.
+"""Ports for tests: a fake that is open, a native one that is closed, what holds of
+every port before and after its life, and one shader.
 
 `scaled` is the graph X * 2 + w, `source_of` the one shader it becomes, and `compute`
 what the fake runs in its place.
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import pytest
 
 from rlxweb import Graph
 from rlxweb.backends.webgpu import WebGpuBackend
@@ -21,6 +23,7 @@ from rlxweb.errors import (
     DeviceLost,
     GpuTimeout,
     OutOfMemory,
+    SessionClosed,
     ShaderRejected,
 )
 from rlxweb.gpu.drive import drive
@@ -56,6 +59,34 @@ def native(adapter: Want, **options: Any) -> Iterator[NativePort]:
     drive(port.open(adapter))
     yield port
     drive(port.close())
+
+
+def check_not_open(port: Any) -> None:
+    """Before it is opened, a port says so; it can be closed all the same."""
+    with pytest.raises(DeviceError, match="not open"):
+        port.buffer(4, "storage")
+    with pytest.raises(DeviceError, match="not open"):
+        _ = port.facts
+    drive(port.close())
+
+
+def check_closes(port: Any) -> None:
+    """Closing twice is fine and frees everything; every other verb is refused then."""
+    handle = port.buffer(4, "storage")
+    drive(port.close())
+    drive(port.close())
+    assert port.live == set()
+    for verb in (
+        lambda: port.buffer(4, "storage"),
+        lambda: port.write(handle, 0, memoryview(b"1234")),
+        lambda: port.submit([]),
+        lambda: port.destroy(handle),
+        lambda: drive(port.read(handle, 0, 4)),
+        lambda: drive(port.pipeline("fn main() {}", (), {})),
+        lambda: drive(port.open(Want())),
+    ):
+        with pytest.raises(SessionClosed, match="was closed"):
+            verb()
 
 
 def scaled(shape: tuple[int, ...] = (4, 3)) -> Graph:
