@@ -17,9 +17,8 @@ from rlxweb.errors import (
     ShaderRejected,
     Unsupported,
 )
-from rlxweb.runners import graph_devices
 from rlxweb.runners.fallback import run_with_fallback
-from tests.unit.runners.fakes import FakeMachine, adding
+from tests.unit.runners.fakes import FakeMachine, adding, only_there
 
 pytestmark = pytest.mark.fault
 
@@ -42,9 +41,7 @@ IN_COMPILE = [
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
-    monkeypatch.setattr(graph_devices, "devices_for", lambda g, p=None, a=None: TWO)
-    for name in ("DEVICE", "DEVICE_CHAIN"):
-        monkeypatch.delenv(f"RLX_{name}", raising=False)
+    only_there(monkeypatch, *TWO)
     return FakeMachine()
 
 
@@ -136,10 +133,7 @@ def test_run_chain_goes_on_by_itself(
     assert [a.device for a in made.attempts] == [Device.VULKAN, Device.CPU]
 
 
-def test_a_policy_without_devices_is_an_attempt(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.delenv("RLX_DEVICE_CHAIN", raising=False)
+def test_a_policy_without_devices_is_an_attempt() -> None:
     made = GraphDevices(adding(), DevicePolicy.only([]))
     made.set_param("w", np.zeros(2, np.float32))
     with pytest.raises(DeviceFallbackError, match=r"cpu: .*no backend can lower"):

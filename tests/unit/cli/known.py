@@ -24,15 +24,13 @@ def place_of(adapter: Want) -> Place:
 
 def know(place: Place, figures: Calibration) -> None:
     """As if the place had been measured and these were its figures."""
-    names = ("engine", "backend", "driver", "rlxweb", "machine")
-    identity = dict(zip(names, identity_of(place), strict=True))
-    store.save(replace(figures, device=place.device.label, **identity))
+    known = Calibration(place.device.label, *identity_of(place), figures.points)
+    store.save(known)
 
 
 def cpu_record(**more: Any) -> Calibration:
     """A record of the CPU, as this process would look for it."""
-    engine, backend, driver, version, machine = identity_of(CPU)
-    one = Calibration("cpu", engine, backend, driver, version, machine, POINTS)
+    one = Calibration("cpu", *identity_of(CPU), POINTS)
     return replace(one, made="2024-05-06T07:08:09+00:00", took_s=3.25, **more)
 
 

@@ -98,6 +98,7 @@ def check_candidates(found: list[dict[str, Any]]) -> None:
             whole = one["terms"]["total_ns"] * one["correction"]
             assert one["predicted_ns"] == pytest.approx(whole)
             assert one["predicted_ns"] > 0
+            assert (one["error"] or 0.0) >= 0
     times = [
         math.inf if c["predicted_ns"] is None else c["predicted_ns"] for c in found
     ]

@@ -69,12 +69,10 @@ def adding() -> Graph:
 
 
 def only_there(monkeypatch: pytest.MonkeyPatch, *devices: Device) -> None:
-    """These can run everything the policy allows, and no variable names another."""
+    """These can run everything the policy allows."""
 
     def viable(graph: Graph, policy: Any = None, adapters: object = None) -> tuple:
         return (policy or DevicePolicy.all()).apply(devices)
 
     for room in (graph_devices, resolve):
         monkeypatch.setattr(room, "devices_for", viable)
-    for name in ("DEVICE", "DEVICE_CHAIN", "DEVICES"):
-        monkeypatch.delenv(f"RLX_{name}", raising=False)
