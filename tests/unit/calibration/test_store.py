@@ -224,7 +224,7 @@ FOREIGN: dict[str, Any] = {
     "empty": {},
     **{
         f"no {key}": {k: v for k, v in OURS.as_json().items() if k != key}
-        for key in ("schema", "machine")
+        for key in ("schema", "machine", "made")
     },
     **{name: OURS.as_json() | change for name, change in CHANGED.items()},
 }

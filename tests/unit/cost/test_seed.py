@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -309,9 +308,3 @@ def test_every_device_has_a_target() -> None:
         **dict.fromkeys(("gpu", "vulkan", "opengl", "directx", "webgpu"), "wgpu"),
     }
     assert {d.label: FusionTarget.of(d).value for d in Device} == wanted
-
-
-def test_numpy_integers_do_no_harm() -> None:
-    """Shapes come from arrays at times."""
-    graph = product(int(np.int64(4)))
-    assert estimate_graph_cost(graph, CpuCostModel.seed()) > 0

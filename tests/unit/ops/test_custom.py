@@ -18,7 +18,6 @@ from rlxweb.errors import (
     DTypeError,
     GraphError,
     ShapeError,
-    UnknownOp,
     Unsupported,
 )
 from rlxweb.gpu.port import Want
@@ -123,12 +122,6 @@ def test_operands_are_checked_like_any_ops() -> None:
         g.custom_op(NAME, x, x, slope=1.0)
     with pytest.raises(DTypeError, match="operands are f32 and i32"):
         g.custom_op(NAME, x, n)
-
-
-def test_an_unknown_name_is_an_error_with_the_nearest_ones() -> None:
-    register()
-    with pytest.raises(UnknownOp, match=f"did you mean '{NAME}'"):
-        one_op(NAME + "s")
 
 
 def test_a_name_is_replaced_only_on_request() -> None:

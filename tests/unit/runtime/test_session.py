@@ -24,7 +24,6 @@ from rlxweb.errors import (
     UnknownDevice,
     UnknownName,
     Unsupported,
-    UsageError,
 )
 from rlxweb.limits import shrunk
 from rlxweb.runtime.session import CompiledGraph
@@ -193,14 +192,6 @@ def test_bad_choices_are_refused() -> None:
         Session("cpu", "f64")  # type: ignore[arg-type]
     with pytest.raises(Unsupported, match="wgpu devices only"):
         Session("cpu", limits=shrunk()).compile(layer())
-
-
-def test_a_result_has_no_truth_in_the_graph() -> None:
-    """A mistake while building is told while building."""
-    graph = Graph()
-    x = graph.input("x", (4,))
-    with pytest.raises(UsageError):
-        max(x, x * 2.0)  # type: ignore[type-var]
 
 
 def test_threads_may_share_a_compiled_graph(compiled: CompiledGraph) -> None:

@@ -274,5 +274,3 @@ def test_nonsense_is_refused() -> None:
         costs.estimate_welch_peaks_costs("gpu", 0, 256, 16)
     with pytest.raises(UsageError, match="n_fft is 0"):
         costs.estimate_block_welch_ns(8, 0, 16, "gpu")
-    with pytest.raises(UsageError, match="'seed' or 'calibrated'"):
-        costs.estimate_welch_peaks_costs("gpu", 1, 256, 16, cost_mode="guess")
