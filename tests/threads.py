@@ -18,11 +18,13 @@ def begin(works: Sequence[Callable[[], object]]) -> list[threading.Thread]:
 
 
 def at_once(works: Sequence[Callable[[], object]]) -> None:
-    """Each in a thread of its own, all to their end; raises the first error of any."""
+    """Each in a thread of its own, begun together; raises the first error of any."""
     raised: list[BaseException] = []
+    ready = threading.Barrier(len(works))
 
     def guarded(work: Callable[[], object]) -> None:
         try:
+            ready.wait(WAIT_S)
             work()
         except BaseException as error:
             raised.append(error)
