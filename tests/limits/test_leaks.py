@@ -189,11 +189,8 @@ def test_python_memory_does_not_grow(backend: WebGpuBackend) -> None:
     drive(backend.release(program))
 
 
-def test_close_leaves_no_handle(adapter: Want) -> None:
+def test_close_leaves_no_handle(backend: WebGpuBackend, port: NativePort) -> None:
     """With programs still prepared, one of them run."""
-    port = NativePort()
-    drive(port.open(adapter))
-    backend = WebGpuBackend(port)
     program = network_on(backend)
     drive(backend.run(program, feeds()))
     network_on(backend, 17)

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from rlxweb.gpu.drive import drive
-from rlxweb.gpu.fake import FakePort
-from rlxweb.gpu.port import Want
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import EXACT, Tolerance
 from tests.agreement import PoisonedPort, judge, strided
+from tests.ports import fake
 
 WANT = np.array([[1.0, -2.0], [0.0, 1e3]])
 LOOSE = Tolerance(rtol=1e-6, atol=1e-6)
@@ -78,8 +77,7 @@ def test_a_tolerance_may_be_relative_to_the_peak() -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_memory_nobody_wrote_reads_as_nan(dtype: type) -> None:
     """Before every submission anew, unless the host wrote the buffer."""
-    port = FakePort()
-    drive(port.open(Want()))
+    port = fake()
     poisoned = PoisonedPort(port)
     fresh, fed = poisoned.buffer(10, "storage"), poisoned.buffer(8, "storage")
     poisoned.write(fed, 0, memoryview(bytes(8)))

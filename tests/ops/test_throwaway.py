@@ -21,6 +21,7 @@ from rlxweb.ir.op import Attr, Op, TensorType, Tolerance, registry
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.limits import shrunk
 from tests.agreement import engine
+from tests.made_op import made_op
 from tests.ops import ways
 from tests.ops.test_agreement import wrong
 
@@ -158,15 +159,8 @@ def test_a_shape_rule_of_its_own_is_kept() -> None:
             raise ShapeError("", "it takes a vector of even length")
         return TensorType((types[0].shape[0] // 2, 2), DType.F32)
 
-    made = registry.register(
-        Op(
-            name="paired_for_test",
-            arity=1,
-            infer=pairs,
-            reference=lambda xp, attrs, x: xp.reshape(x, (-1, 2)),
-            lower=Compose(lambda g, attrs, x: g.reshape(x, (x.shape[0] // 2, 2))),
-        )
-    )
+    lower = Compose(lambda g, attrs, x: g.reshape(x, (x.shape[0] // 2, 2)))
+    made = registry.register(made_op("paired_for_test", infer=pairs, lower=lower))
     graph = Graph()
     assert graph.apply(made.name, graph.input("x", (6,))).shape == (3, 2)
     with pytest.raises(ShapeError, match=r"paired_for_test of \[5\] f32: it takes"):

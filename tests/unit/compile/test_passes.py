@@ -21,6 +21,7 @@ from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose, HostOnly
 from rlxweb.ir.op import Attr, Op, registry
 from rlxweb.ir.verify import verify
+from tests.made_op import made_op
 from tests.unit.compile.made import made
 
 
@@ -89,24 +90,11 @@ def test_constants_are_shared_by_content_and_type() -> None:
     assert len(share_common(graph)) == 2
 
 
-@pytest.fixture
-def picky() -> str:
-    """An op whose attribute cannot be hashed."""
-    registry.register(
-        Op(
-            name="picky_for_test",
-            arity=1,
-            infer=lambda types, attrs: types[0],
-            reference=lambda xp, attrs, x: x,
-            lower=HostOnly(),
-            attrs=(Attr("table", "any"),),
-        )
-    )
-    return "picky_for_test"
-
-
-def test_attributes_that_cannot_be_compared_are_left_alone(picky: str) -> None:
+def test_attributes_that_cannot_be_compared_are_left_alone() -> None:
     """A custom op with a list as attribute is simply not shared."""
+    picky = "picky_for_test"
+    table = Attr("table", "any")
+    registry.register(made_op(picky, lower=HostOnly(), attrs=(table,)))
     graph = made(lambda g, x: [g.apply(picky, x, table=[1]) for _ in "ab"], (3,))
     assert ops(share_common(graph)) == ["input", picky, picky]
 
@@ -147,67 +135,52 @@ def target(native: object, refusal: object = None) -> Target:
 
 
 @pytest.fixture
-def nested() -> list[str]:
-    """Outer → inner → exp, and one that is made of itself."""
-
-    def op(name: str, lower: object) -> Op:
-        return registry.register(
-            Op(
-                name=name,
-                arity=1,
-                infer=lambda types, attrs: types[0],
-                reference=lambda xp, attrs, x: xp.exp(x),
-                lower=lower,  # type: ignore[arg-type]
-            )
-        )
-
-    made = [
-        op("inner_for_test", Compose(lambda g, a, x: g.exp(x))),
-        op("outer_for_test", Compose(lambda g, a, x: g.apply("inner_for_test", x))),
-        op("endless_for_test", Compose(lambda g, a, x: g.apply("endless_for_test", x))),
-        op("lonely_for_test", HostOnly()),
-    ]
-    return [one.name for one in made]
+def nested() -> None:
+    """Outer → inner → exp, one that is made of itself, and one for the CPU alone."""
+    for name, lower in (
+        ("inner_for_test", Compose(lambda g, a, x: g.exp(x))),
+        ("outer_for_test", Compose(lambda g, a, x: g.apply("inner_for_test", x))),
+        ("endless_for_test", Compose(lambda g, a, x: g.apply("endless_for_test", x))),
+        ("lonely_for_test", HostOnly()),
+    ):
+        registry.register(made_op(name, lower=lower))
 
 
 def only_exp(op: Op, *rest: object) -> bool:
     return op.name in ("exp", "input")
 
 
-def test_compositions_are_taken_apart_to_the_bottom(nested: list[str]) -> None:
+def test_compositions_are_taken_apart_to_the_bottom(nested: None) -> None:
     """Until every node is one the target runs itself."""
     graph = made(lambda g, x: g.apply("outer_for_test", x), (3,))
     after = decompose(graph, target(only_exp))
     assert ops(after) == ["input", "exp"]
 
 
-def test_what_the_target_runs_is_left_whole(nested: list[str]) -> None:
+def test_what_the_target_runs_is_left_whole(nested: None) -> None:
     """A composition is for those who need it."""
     graph = made(lambda g, x: g.apply("outer_for_test", x), (3,))
     assert decompose(graph, target(lambda *a: True)) is graph
 
 
-def test_an_endless_composition_is_stopped(nested: list[str]) -> None:
+def test_an_endless_composition_is_stopped(nested: None) -> None:
     """With the number of rounds and where to look."""
     graph = made(lambda g, x: g.apply("endless_for_test", x), (3,))
     with pytest.raises(Unsupported, match=rf"{MAX_ROUNDS} rounds; check the comp"):
         decompose(graph, target(only_exp))
 
 
-def test_an_op_the_device_cannot_run_is_named(nested: list[str]) -> None:
+def test_an_op_the_device_cannot_run_is_named(nested: None) -> None:
     """The node, the device, and that the CPU can."""
     graph = made(lambda g, x: g.apply("lonely_for_test", x), (3,))
     with pytest.raises(Unsupported, match=r"lonely_for_test.*test device.*'cpu'"):
         decompose(graph, target(only_exp))
 
 
-def test_a_limit_that_keeps_an_op_away_is_told(nested: list[str]) -> None:
+def test_a_limit_that_keeps_an_op_away_is_told(nested: None) -> None:
     """Not "unsupported" but which limit, wanted and granted."""
-
-    def refusal(*rest: object) -> LimitExceeded:
-        return LimitExceeded("kernel 'k'", "needs 9", "this device has 3")
-
+    refusal = LimitExceeded("kernel 'k'", "needs 9", "this device has 3")
     graph = made(lambda g, x: g.apply("lonely_for_test", x), (3,))
     with pytest.raises(LimitExceeded, match="needs 9; this device has 3") as caught:
-        decompose(graph, target(only_exp, refusal))
+        decompose(graph, target(only_exp, lambda *rest: refusal))
     assert "lonely_for_test" in caught.value.doing

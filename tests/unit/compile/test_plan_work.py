@@ -17,11 +17,11 @@ from rlxweb.compile.target import Target
 from rlxweb.cost.io_profile import GraphIoProfile
 from rlxweb.cost.work import Work
 from rlxweb.gpu.drive import drive
-from rlxweb.gpu.fake import FakePort
-from rlxweb.gpu.port import Dispatch, Want
+from rlxweb.gpu.port import Dispatch
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import TensorType, registry
 from rlxweb.ir.tensor import Tensor
+from tests.ports import fake
 
 DEVICE = Target(
     "test", frozenset({DType.F32, DType.BOOL, DType.I32}), lambda *rest: True
@@ -224,9 +224,7 @@ GRAPHS: dict[str, Build] = {
 @pytest.mark.parametrize("name", GRAPHS)
 def test_launches_are_dispatches(name: str) -> None:
     """As many as the program's command list has, and the bytes it reads back."""
-    port = FakePort()
-    drive(port.open(Want()))
-    backend = WebGpuBackend(port)
+    backend = WebGpuBackend(fake())
     plan = compile_graph(graph_of(GRAPHS[name]), backend.target)
     program = drive(backend.prepare(plan))
     dispatches = sum(isinstance(c, Dispatch) for c in program.commands)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -299,21 +300,18 @@ def test_threads_share_a_port(clean: NativePort) -> None:
 
 
 def test_shrunk_limits_bind_the_plan_and_not_the_driver(adapter: Want) -> None:
-    port = NativePort()
-    limits = drive(
-        port.open(Want(adapter.backends, adapter.name, limits=shrunk()))
-    ).limits
-    assert limits.max_compute_workgroups_per_dimension == 7
-    assert limits.max_storage_buffers_per_shader_stage == 3
-    assert limits.min_storage_buffer_offset_alignment == 256
-    assert port._device.limits["max-storage-buffer-binding-size"] >= 128 << 20
-    span = put(port, np.zeros(2048, np.uint32))
-    kernel = drive(port.pipeline(REVERSE, ("write",), {}))
-    with pytest.raises(LimitExceeded, match=r"needs 8192 bytes.*is 4096"):
-        port.submit([Dispatch(kernel, (span,), (1, 1, 1))])
-    with pytest.raises(LimitExceeded, match="needs 4, max_storage"):
-        drive(port.pipeline(REVERSE, ("write",) * 4, {}))
-    drive(port.close())
+    with native(replace(adapter, limits=shrunk())) as port:
+        limits = port.facts.limits
+        assert limits.max_compute_workgroups_per_dimension == 7
+        assert limits.max_storage_buffers_per_shader_stage == 3
+        assert limits.min_storage_buffer_offset_alignment == 256
+        assert port._device.limits["max-storage-buffer-binding-size"] >= 128 << 20
+        span = put(port, np.zeros(2048, np.uint32))
+        kernel = drive(port.pipeline(REVERSE, ("write",), {}))
+        with pytest.raises(LimitExceeded, match=r"needs 8192 bytes.*is 4096"):
+            port.submit([Dispatch(kernel, (span,), (1, 1, 1))])
+        with pytest.raises(LimitExceeded, match="needs 4, max_storage"):
+            drive(port.pipeline(REVERSE, ("write",) * 4, {}))
 
 
 def test_default_limits_are_the_least_that_is_asked(adapter: Want) -> None:

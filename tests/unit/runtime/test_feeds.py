@@ -30,34 +30,23 @@ def feed(value: object, shape: tuple[int, ...] = (2, 3), dtype: str = "f32") -> 
 ARRAY = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        ARRAY,
-        ARRAY.astype(">f4"),
-        np.asfortranarray(ARRAY),
-        strided(ARRAY, 0),
-        strided(ARRAY, 1),
-        ARRAY.tolist(),
-        tuple(map(tuple, ARRAY.tolist())),
-        [[0, 1, 2], [3, 4, 5]],
-        memoryview(ARRAY),
-    ],
-    ids=[
-        "plain",
-        "byte-swapped",
-        "column-major",
-        "strided",
-        "reversed",
-        "list",
-        "tuple",
-        "list of ints",
-        "buffer",
-    ],
-)
-def test_equal_values_are_equal_however_they_lie(value: object) -> None:
+LAID = {
+    "plain": ARRAY,
+    "byte-swapped": ARRAY.astype(">f4"),
+    "column-major": np.asfortranarray(ARRAY),
+    "strided": strided(ARRAY, 0),
+    "reversed": strided(ARRAY, 1),
+    "list": ARRAY.tolist(),
+    "tuple": tuple(map(tuple, ARRAY.tolist())),
+    "list of ints": [[0, 1, 2], [3, 4, 5]],
+    "buffer": memoryview(ARRAY),
+}
+
+
+@pytest.mark.parametrize("how", LAID)
+def test_equal_values_are_equal_however_they_lie(how: str) -> None:
     """Any strides, byte order and container; the result is in native order."""
-    made = feed(value)
+    made = feed(LAID[how])
     assert made.dtype == np.float32
     assert made.dtype.isnative
     np.testing.assert_array_equal(made, ARRAY)
