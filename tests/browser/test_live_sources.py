@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import wave
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+import soundfile
 from playwright.sync_api import Browser, Page
 
 from tests.browser.demo_page import NO_GPU, OpenPage, changed
@@ -61,10 +61,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     wide = {"physical_dimension": "uV", "physical_range": (-262144, 262143)}
     bdf = [edfio.BdfSignal(50 * tone(12), FS, label="C3", **wide)]
     edfio.Bdf(bdf, data_record_duration=1).write(folder / "one.bdf")
-    with wave.open(str(folder / "tones.wav"), "wb") as out:
-        out.setparams((2, 2, 8000, 0, "NONE", "not compressed"))
-        both = np.stack([tone(440, 8000, 5), tone(1000, 8000, 5)], 1)
-        out.writeframes((20_000 * both).astype("<i2").tobytes())
+    both = np.stack([tone(440, 8000, 5), tone(1000, 8000, 5)], 1)
+    soundfile.write(folder / "tones.wav", (20_000 * both).astype(np.int16), 8000)
     np.save(folder / "x.npy", np.stack([tone(15), tone(31)]).astype(np.float32))
     write_table(folder / "table.csv", tone(8, 100), tone(20, 100))
     (folder / "cut.edf").write_bytes((folder / "two.edf").read_bytes()[:9000])

@@ -262,9 +262,7 @@ def test_an_op_that_cannot_be_lowered_is_named() -> None:
 
 def test_benchmark_devices_counts_no_first_run() -> None:
     """And says why a device failed."""
-    machine, now = FakeMachine(), [0]
-    steps = iter([1000, 7, 5, 6, 1000])
-    machine.on_run[Device.CPU] = lambda: now.__setitem__(0, now[0] + next(steps))
+    machine = FakeMachine(takes={Device.CPU: iter([1000, 7, 5, 6, 1000])})
     machine.refuses[Device.GPU] = RuntimeError("no")
     rows = benchmark_devices(
         adding(),
@@ -273,7 +271,7 @@ def test_benchmark_devices_counts_no_first_run() -> None:
         params={"w": np.ones(2, np.float32)},
         devices=[Device.GPU, Device.CPU],
         compile_with=machine.compile,
-        clock=lambda: now[0],
+        clock=machine.clock,
     )
     assert [(r.label, r.median_exec_ns, r.error) for r in rows] == [
         ("cpu", 6.0, ""),

@@ -153,10 +153,7 @@ def test_no_color_is_obeyed_on_a_terminal() -> None:
 def test_long_work_shows_a_bar_on_a_terminal_only(tmp_path: Path) -> None:
     """A per cent sign for people, none for pipes."""
     path = tmp_path / "long.npy"
-    with path.open("wb") as file:
-        head = {"descr": "|i1", "fortran_order": False, "shape": (2, 12_000_000)}
-        np.lib.format.write_array_header_1_0(file, head)
-        file.truncate(file.tell() + 24_000_000)
+    np.lib.format.open_memmap(path, "w+", "i1", (2, 12_000_000))
     args = "welch", path, "--fs", "100", "-q"
     code, shown = in_terminal(*args, TERM="xterm")
     assert code == 0

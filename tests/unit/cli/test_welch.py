@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
-import wave
 from pathlib import Path
 
 import edfio
 import numpy as np
 import pytest
 import scipy.signal
+import soundfile
 
 from rlxweb.cli import job
 from rlxweb.cli.outputs import COLUMNS
@@ -243,9 +243,7 @@ def test_integers_of_a_wav_file_are_parts_of_full_scale(
     """A sine of half amplitude has the power of a half, whatever the bits."""
     path = tmp_path / "x.wav"
     tone = np.sin(2 * np.pi * 125 * np.arange(8000) / 1000)
-    with wave.open(str(path), "wb") as file:
-        file.setparams((1, 2, 1000, 0, "NONE", ""))
-        file.writeframes(np.round(tone * 2**14).astype("<i2").tobytes())
+    soundfile.write(path, np.round(tone * 2**14).astype(np.int16), 1000)
     args = "welch", path, "--preset", "scipy", "--window", "boxcar", "--k", 1
     ((peak,),) = [c["peaks"] for c in call(*args, "--json", "-").group["channels"]]
     assert peak["hz"] == 125

@@ -171,10 +171,7 @@ def test_a_large_npy_file_is_walked_in_little_memory(
     """400 MB, sparse on disk, in either order of axes."""
     path = tmp_path / "big.npy"
     shape = (10, 10_000_000) if layout == "channels-first" else (10_000_000, 10)
-    header = {"descr": "<f4", "fortran_order": False, "shape": shape}
-    with path.open("wb") as file:
-        np.lib.format.write_array_header_1_0(file, header)
-        file.truncate(file.tell() + 400_000_000)
+    np.lib.format.open_memmap(path, "w+", "<f4", shape)
     check_walk(path, 100_000, 10_000_000, fs=1000, layout=layout)
 
 

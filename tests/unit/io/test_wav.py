@@ -34,9 +34,7 @@ def pcm(bits: int, channels: int = 1, fs: int = 8000, tag: int = 1) -> bytes:
 
 def write_wave(path: Path, raw: bytes, channels: int, width: int, fs: int) -> None:
     with wave.open(str(path), "wb") as file:
-        file.setnchannels(channels)
-        file.setsampwidth(width)
-        file.setframerate(fs)
+        file.setparams((channels, width, fs, 0, "NONE", ""))
         file.writeframes(raw)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -24,14 +26,14 @@ class FakeCompiled:
     params: dict[str, Any] = field(default_factory=dict)
     runs: int = 0
     closed: bool = False
-    on_run: Callable[[], None] = lambda: None
+    wait: Callable[[], None] = lambda: None
 
     def set_param(self, name: str, value: Any) -> None:
         self.params[name] = np.array(value)
 
     def run(self, inputs: Mapping[str, Any] | None = None) -> list[Any]:
         self.runs += 1
-        self.on_run()
+        self.wait()
         if self.fail is not None:
             raise self.fail
         return [np.asarray((inputs or {})["x"]) + self.params.get("w", 0)]
@@ -42,20 +44,30 @@ class FakeCompiled:
 
 @dataclass
 class FakeMachine:
-    """Compiles for any device; remembers what it made."""
+    """Compiles for any device; remembers what it made.
+
+    takes  how long each run on a device is, by the machine's own clock
+    """
 
     broken: dict[Device, BaseException] = field(default_factory=dict)
     refuses: dict[Device, BaseException] = field(default_factory=dict)
     made: list[FakeCompiled] = field(default_factory=list)
-    on_run: dict[Device, Callable[[], None]] = field(default_factory=dict)
+    takes: dict[Device, Iterator[float]] = field(default_factory=dict)
+    now: float = 0.0
 
     def compile(self, device: Device, graph: Graph) -> FakeCompiled:
         if device in self.refuses:
             raise self.refuses[device]
         one = FakeCompiled(device, self.broken.get(device))
-        one.on_run = self.on_run.get(device, lambda: None)
+        one.wait = partial(self.wait, device)
         self.made.append(one)
         return one
+
+    def wait(self, device: Device) -> None:
+        self.now += next(self.takes.get(device, repeat(0.0)))
+
+    def clock(self) -> float:
+        return self.now
 
     def of(self, device: Device) -> list[FakeCompiled]:
         return [one for one in self.made if one.device is device]

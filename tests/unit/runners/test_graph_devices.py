@@ -213,13 +213,8 @@ def test_run_chain_follows_the_environment(
 
 def clocked(machine: FakeMachine, took: dict[Device, list[int]]) -> GraphDevices:
     """A runner whose clock moves by what each run is told to take."""
-    now = [0]
-    for device, times in took.items():
-        left = iter(times)
-        machine.on_run[device] = lambda left=left: now.__setitem__(
-            0, now[0] + next(left)
-        )
-    made = GraphDevices(adding(), compile_with=machine.compile, clock=lambda: now[0])
+    machine.takes = {device: iter(times) for device, times in took.items()}
+    made = GraphDevices(adding(), compile_with=machine.compile, clock=machine.clock)
     made.set_param("w", np.zeros(2, np.float32))
     return made
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from itertools import repeat
 
 import numpy as np
 import pytest
@@ -17,40 +17,24 @@ X = {"x": np.array([1, 2], np.float32)}
 TWO = (Device.CPU, Device.VULKAN)
 
 
-@dataclass
-class Lab:
-    """Two devices, a clock, and how long a run takes on each."""
-
-    now: float = 0.0
-    takes: dict[Device, float] = field(default_factory=dict)
-    machine: FakeMachine = field(default_factory=FakeMachine)
-
-    def router(self, **options: object) -> DeviceRouter:
-        for device in TWO:
-            self.machine.on_run[device] = lambda device=device: self._wait(device)
-        made = DeviceRouter(
-            adding(),
-            compile_with=self.machine.compile,
-            clock=lambda: self.now,
-            **options,
-        )
-        made.set_param("w", np.zeros(2, np.float32))
-        return made
-
-    def _wait(self, device: Device) -> None:
-        self.now += self.takes[device]
-
-
 @pytest.fixture
-def lab(monkeypatch: pytest.MonkeyPatch) -> Lab:
+def machine(monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
     only_there(monkeypatch, *TWO)
-    return Lab(takes={Device.CPU: 0.010, Device.VULKAN: 0.020})
+    return FakeMachine(takes={Device.CPU: repeat(0.010), Device.VULKAN: repeat(0.020)})
 
 
-def test_every_device_is_compiled_at_once(lab: Lab) -> None:
-    made = lab.router()
+def router_of(machine: FakeMachine, **options: object) -> DeviceRouter:
+    made = DeviceRouter(
+        adding(), compile_with=machine.compile, clock=machine.clock, **options
+    )
+    made.set_param("w", np.zeros(2, np.float32))
+    return made
+
+
+def test_every_device_is_compiled_at_once(machine: FakeMachine) -> None:
+    made = router_of(machine)
     assert made.devices() == ("vulkan", "cpu")
-    assert len(lab.machine.made) == 2
+    assert len(machine.made) == 2
     device, (got,) = made.run(X, "vulkan")
     assert device is Device.VULKAN
     np.testing.assert_array_equal(got, X["x"])
@@ -58,58 +42,58 @@ def test_every_device_is_compiled_at_once(lab: Lab) -> None:
     assert made.run_chain(X, ["vulkan", "cpu"])[0] is Device.VULKAN
 
 
-def test_an_error_of_any_device_ends_construction(lab: Lab) -> None:
-    lab.machine.refuses[Device.VULKAN] = ShaderRejected("pipeline", "line 3")
+def test_an_error_of_any_device_ends_construction(machine: FakeMachine) -> None:
+    machine.refuses[Device.VULKAN] = ShaderRejected("pipeline", "line 3")
     with pytest.raises(ShaderRejected):
-        lab.router()
+        router_of(machine)
 
 
-def test_steady_runs_compile_and_time_nothing_anew(lab: Lab) -> None:
-    made = lab.router()
+def test_steady_runs_compile_and_time_nothing_anew(machine: FakeMachine) -> None:
+    made = router_of(machine)
     for _ in range(100):
         made.run(X, "cpu")
-    assert len(lab.machine.made) == 2
-    assert lab.machine.of(Device.VULKAN)[0].runs == 0
+    assert len(machine.made) == 2
+    assert machine.of(Device.VULKAN)[0].runs == 0
 
 
-def test_a_slower_device_is_noticed_once_in_a_while(lab: Lab) -> None:
+def test_a_slower_device_is_noticed_once_in_a_while(machine: FakeMachine) -> None:
     """Half as slow again: the devices are timed, none compiled; then peace for 30 s."""
-    made = lab.router()
+    made = router_of(machine)
     for _ in range(20):
         made.run(X, "cpu")
     assert not made.is_throttled(Device.CPU)
-    lab.now += 60
-    lab.takes[Device.CPU] = 0.030
+    machine.now += 60
+    machine.takes[Device.CPU] = repeat(0.030)
     while not made.is_throttled(Device.CPU):
         made.run(X, "cpu")
-    other = lab.machine.of(Device.VULKAN)[0]
+    other = machine.of(Device.VULKAN)[0]
     assert other.runs == 0
     assert made.run(X)[0] is Device.VULKAN  # by now the faster one
     assert other.runs == 1 + router.REBENCH_RUNS + 1
-    assert len(lab.machine.made) == 2
+    assert len(machine.made) == 2
     runs = other.runs
-    lab.takes[Device.VULKAN] = 0.500
+    machine.takes[Device.VULKAN] = repeat(0.500)
     for _ in range(12):
         made.run(X, "vulkan")
     assert made.is_throttled(Device.VULKAN)
     assert other.runs == runs + 12  # the half minute is not over
-    lab.now += router.REBENCH_EVERY_S
+    machine.now += router.REBENCH_EVERY_S
     assert made.run(X)[0] is Device.CPU
 
 
-def test_it_can_be_switched_off(lab: Lab) -> None:
-    made = lab.router(rebench_on_throttle=False)
+def test_it_can_be_switched_off(machine: FakeMachine) -> None:
+    made = router_of(machine, rebench_on_throttle=False)
     for took in [0.01] * 20 + [0.1] * 20:
-        lab.takes[Device.CPU] = took
+        machine.takes[Device.CPU] = repeat(took)
         made.run(X, "cpu")
     assert made.is_throttled(Device.CPU)
-    assert lab.machine.of(Device.VULKAN)[0].runs == 0
+    assert machine.of(Device.VULKAN)[0].runs == 0
 
 
-def test_time_lost_on_others_is_not_held_against_a_device(lab: Lab) -> None:
-    lab.machine.broken[Device.VULKAN] = RuntimeError("down")
-    lab.takes[Device.VULKAN] = 5.0
-    made = lab.router()
+def test_time_lost_on_others_is_not_held_against_a_device(machine: FakeMachine) -> None:
+    machine.broken[Device.VULKAN] = RuntimeError("down")
+    machine.takes[Device.VULKAN] = repeat(5.0)
+    made = router_of(machine)
     for _ in range(20):
         made.run(X, "cpu")
     for _ in range(20):
@@ -117,8 +101,8 @@ def test_time_lost_on_others_is_not_held_against_a_device(lab: Lab) -> None:
     assert not made.is_throttled(Device.CPU)
 
 
-def test_unknown_names_are_refused(lab: Lab) -> None:
-    made = lab.router()
+def test_unknown_names_are_refused(machine: FakeMachine) -> None:
+    made = router_of(machine)
     with pytest.raises(UnknownName):
         made.set_param("v", np.zeros(2, np.float32))
     with pytest.raises(UnknownName):
