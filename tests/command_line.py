@@ -89,12 +89,17 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def python(
-    *args: object, cwd: Path | None = None, timeout: float = 120, **more: str
+    *args: object,
+    cwd: Path | None = None,
+    timeout: float = 120,
+    stdin: str | None = None,
+    **more: str,
 ) -> Said:
     """Run `python ARGS` in a process of its own; `more` is environment."""
     done = subprocess.run(
         [sys.executable, *map(str, args)],
         cwd=cwd,
+        input=stdin,
         env=environment(**more),
         capture_output=True,
         text=True,

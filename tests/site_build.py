@@ -13,7 +13,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +22,8 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests.command_line import ROOT, Said, python
+
 ASSEMBLE = ROOT / "site" / "assemble.py"
 
 if str(ASSEMBLE.parent) not in sys.path:
@@ -57,16 +57,9 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
-def assemble(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def assemble(*words: str, **environment: str) -> Said:
     """The builder, run to its end."""
-    return subprocess.run(
-        [sys.executable, str(ASSEMBLE), *words],
-        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=900,
-    )
+    return python(ASSEMBLE, *words, timeout=900, **environment)
 
 
 def build_once(base: Path) -> tuple[int, str]:
@@ -75,7 +68,7 @@ def build_once(base: Path) -> tuple[int, str]:
         outcome = base / "site-outcome.json"
         if not outcome.exists():
             done = assemble("--out", str(base / "site"))
-            outcome.write_text(json.dumps([done.returncode, done.stderr]), "utf-8")
+            outcome.write_text(json.dumps([done.code, done.err]), "utf-8")
         code, said = json.loads(outcome.read_text("utf-8"))
     return code, said
 

@@ -10,16 +10,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
-from rlxweb.ir.op import registry
+from rlxweb.ir.op import Tolerance, registry
 from rlxweb.ir.tensor import Tensor
-from tests.agreement import Array
+from tests.agreement import Array, judge, oracle, rounding
 
+KINDS = ("real", "real", "real", "whole", "whole", "i32", "u32", "bool")
 MOST_ELEMENTS = 4096
 MOST_NODES = 28
 WHOLE = float(1 << 20)
@@ -60,6 +62,38 @@ class Value:
     @property
     def is_float(self) -> bool:
         return self.dtype is DType.F32
+
+
+@dataclass(frozen=True)
+class Case:
+    """A graph to run, what to feed it, and what is known of its outputs."""
+
+    graph: Graph
+    feeds: dict[str, Array]
+    outputs: list[Value]
+
+    def __repr__(self) -> str:
+        errors = [value.error for value in self.outputs]
+        return f"{self.graph}\nfeeds {sorted(self.feeds)}, errors {errors}"
+
+    @cached_property
+    def truth(self) -> tuple[list[Array], list[Array]]:
+        """The outputs in float64, and how far off NumPy is in float32."""
+        return oracle(self.graph, self.feeds), rounding(self.graph, self.feeds)
+
+    def misses(self, outs: list[Array]) -> list[str]:
+        """What is wrong with each output that an engine gave; integers are exact.
+
+        Floats may be off by what the ops' own tolerances add up to along the graph, or
+        by eight times what NumPy in float32 is off, whichever is more.
+        """
+        found = []
+        known = zip(outs, *self.truth, self.outputs, strict=True)
+        for at, (got, want, off, value) in enumerate(known):
+            bound = Tolerance(rtol=1e-6, atol=2 * value.error)
+            why = judge(got, want, value.dtype, bound, 8 * off)
+            found += [f"output {at}: {why}"] if why else []
+        return found
 
 
 @dataclass(slots=True)
@@ -179,6 +213,12 @@ class Grown:
             )
         if value.size <= WHOLE and value.error <= LOOSEST:
             self.values.append(value)
+
+    def case(self, *at: int) -> Case:
+        """The graph with the values at these places as its outputs."""
+        outputs = [self.values[k] for k in at]
+        self.graph.set_outputs([value.tensor for value in outputs])
+        return Case(self.graph, self.feeds, outputs)
 
 
 Move = Callable[[Grown], Value | None]

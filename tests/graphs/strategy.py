@@ -2,29 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from hypothesis import strategies as st
 
-from rlxweb.ir.graph import Graph
-from tests.agreement import Array
-from tests.graphs.grown import MOST_NODES, Grown
+from tests.graphs.grown import KINDS, MOST_NODES, Case, Grown
 from tests.graphs.moves import MOVES
-
-KINDS = ("real", "real", "real", "whole", "whole", "i32", "u32", "bool")
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """A graph to run, what to feed it, and how far each output may be off."""
-
-    graph: Graph
-    feeds: dict[str, Array]
-    errors: tuple[float, ...]
-
-    def __repr__(self) -> str:
-        return f"{self.graph}\nfeeds {sorted(self.feeds)}, errors {self.errors}"
 
 
 @st.composite
@@ -55,6 +37,4 @@ def cases(draw: st.DrawFn) -> Case:
             grown.keep(grown.one_of(*MOVES)(grown))
     most = min(len(grown.values), 12)
     others = draw(st.lists(st.integers(1, most), max_size=3))
-    outputs = [grown.values[-1], *(grown.values[-k] for k in others)]
-    grown.graph.set_outputs([v.tensor for v in outputs])
-    return Case(grown.graph, grown.feeds, tuple(v.error for v in outputs))
+    return grown.case(-1, *(-k for k in others))

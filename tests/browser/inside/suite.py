@@ -15,16 +15,14 @@ from rlxweb.backends.pool import pool
 from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.compile.pipeline import compile_graph
 from rlxweb.gpu.browser import js_objects
-from rlxweb.ir.op import Tolerance
+from rlxweb.ir.op import registry
 from rlxweb.ir.verify import verify
 from rlxweb.limits import Limits, shrunk
 from rlxweb.runtime.feeds import as_input
 from tests.agreement import judge, oracle, rounding
-from tests.graphs.grown import MOST_NODES, Grown
+from tests.graphs.grown import KINDS, MOST_NODES, Case, Grown
 from tests.graphs.moves import MOVES
 from tests.ops.ways import names, plain
-
-KINDS = ("real", "real", "real", "whole", "whole", "i32", "u32", "bool")
 
 
 def backend(limits: Limits | None = None) -> WebGpuBackend:
@@ -57,8 +55,8 @@ async def agreement() -> str:
         for case in plain(name):
             if not case.dtypes <= one.target.dtypes:
                 continue
-            tolerance = case.graph.node(case.graph.outputs[0])
-            bound = _tolerance(tolerance.op)
+            op = case.graph.node(case.graph.outputs[0]).op
+            bound = registry.get(op).tolerance
             (got,) = await outputs(one, case.graph, case.feeds)
             (want,) = oracle(case.graph, case.feeds)
             (off,) = rounding(case.graph, case.feeds)
@@ -68,33 +66,21 @@ async def agreement() -> str:
     return json.dumps({"right": right, "wrong": wrong})
 
 
-def _tolerance(op: str) -> Tolerance:
-    from rlxweb.ir.op import registry
-
-    return registry.get(op).tolerance
-
-
 async def random_graphs(first: int, count: int) -> str:
     """Grown graphs number `first` and on, at full limits and at tiny ones."""
     await rlx.open_async("webgpu")
     wrong, nodes = [], 0
     for seed in range(first, first + count):
-        grown = _grown(seed)
-        graph = grown.graph
-        verify(graph)
-        nodes += len(graph)
-        wants = oracle(graph, grown.feeds)
-        offs = rounding(graph, grown.feeds)
+        case = _case(seed)
+        verify(case.graph)
+        nodes += len(case.graph)
         for limits in (None, shrunk()):
-            outs = await outputs(backend(limits), graph, grown.feeds)
-            for at, value in enumerate((grown.values[-1], grown.values[0])):
-                bound = Tolerance(rtol=1e-6, atol=2 * value.error)
-                why = judge(outs[at], wants[at], value.dtype, bound, 8 * offs[at])
-                wrong += [f"graph {seed} output {at}: {why}"] if why else []
+            outs = await outputs(backend(limits), case.graph, case.feeds)
+            wrong += [f"graph {seed} {why}" for why in case.misses(outs)]
     return json.dumps({"nodes": nodes, "wrong": wrong})
 
 
-def _grown(seed: int) -> Grown:
+def _case(seed: int) -> Case:
     grown = Grown(np.random.default_rng(seed))
     for _ in range(grown.integer(1, 3)):
         shape = tuple(int(n) for n in grown.rng.integers(1, 7, grown.integer(0, 4)))
@@ -102,8 +88,7 @@ def _grown(seed: int) -> Grown:
     for _ in range(grown.integer(3, 30)):
         if len(grown.graph) < MOST_NODES:
             grown.keep(grown.one_of(*MOVES)(grown))
-    grown.graph.set_outputs([grown.values[-1].tensor, grown.values[0].tensor])
-    return grown
+    return grown.case(-1, 0)
 
 
 def layer(rows: int = 16) -> rlx.Graph:

@@ -26,14 +26,14 @@ class FakeCompiled:
     params: dict[str, Any] = field(default_factory=dict)
     runs: int = 0
     closed: bool = False
-    wait: Callable[[], None] = lambda: None
+    on_run: Callable[[], None] = lambda: None
 
     def set_param(self, name: str, value: Any) -> None:
         self.params[name] = np.array(value)
 
     def run(self, inputs: Mapping[str, Any] | None = None) -> list[Any]:
         self.runs += 1
-        self.wait()
+        self.on_run()
         if self.fail is not None:
             raise self.fail
         return [np.asarray((inputs or {})["x"]) + self.params.get("w", 0)]
@@ -59,11 +59,11 @@ class FakeMachine:
         if device in self.refuses:
             raise self.refuses[device]
         one = FakeCompiled(device, self.broken.get(device))
-        one.wait = partial(self.wait, device)
+        one.on_run = partial(self.let_pass, device)
         self.made.append(one)
         return one
 
-    def wait(self, device: Device) -> None:
+    def let_pass(self, device: Device) -> None:
         self.now += next(self.takes.get(device, repeat(0.0)))
 
     def clock(self) -> float:

@@ -11,7 +11,6 @@ import html
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass, field
@@ -23,7 +22,8 @@ from types import ModuleType
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[3]
+from tests.command_line import ROOT, python
+
 SITE = ROOT / "site"
 PAGES = SITE / "pages"
 WRITTEN = sorted([*PAGES.rglob("*.md"), ROOT / "README.md"])
@@ -76,16 +76,9 @@ def _built() -> Built:
     folder = Path(tempfile.mkdtemp(prefix="rlxweb-manual-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     where = ("-f", str(SITE / "mkdocs.yml"), "-d", str(folder))
-    done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", *where],
-        cwd=ROOT,
-        env={**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    return Built(folder, (done.stdout + done.stderr).strip(), done.returncode)
+    mkdocs = "-m", "mkdocs", "build", "--strict", "--quiet", *where
+    done = python(*mkdocs, cwd=ROOT, timeout=300, NO_MKDOCS_2_WARNING="1")
+    return Built(folder, (done.out + done.err).strip(), done.code)
 
 
 LOADS = {

@@ -7,10 +7,7 @@ from __future__ import annotations
 
 import ast
 import json
-import os
 import re
-import subprocess
-import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from tests.command_line import python
 from tests.unit.site.manual import PAGES, ROOT, SITE, WRITTEN, Built, Facts, built
 
 FENCE = re.compile(
@@ -57,17 +55,9 @@ def blocks(path: Path) -> Iterator[tuple[str, str, str]]:
 def test_the_programs_of_a_page_run(path: Path, tmp_path: Path) -> None:
     """In order, one after the other, as a reader would type them."""
     wanted = [(w, code) for w, mark, code in blocks(path) if not NOT_RUN.search(mark)]
-    done = subprocess.run(
-        [sys.executable, "-c", RUN],
-        input=json.dumps(wanted),
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "RLX_CALIBRATION": "off"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
+    stdin, off = json.dumps(wanted), {"RLX_CALIBRATION": "off"}
+    done = python("-c", RUN, cwd=tmp_path, timeout=300, stdin=stdin, **off)
+    assert done.code == 0, done.err
 
 
 def test_blocks_that_do_not_run_say_why() -> None:
