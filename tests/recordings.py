@@ -1,4 +1,4 @@
-"""EDF and BDF files of noise, written and read back by edfio."""
+"""EDF and BDF files of noise, written and read back by edfio; files refused."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ from typing import Any
 
 import edfio
 import numpy as np
+import pytest
+
+from rlxweb.errors import RecordingError
+from rlxweb.io import open_recording
 
 KINDS: dict[str, tuple[Any, Any, Any]] = {
     ".edf": (edfio.EdfSignal, edfio.Edf, edfio.read_edf),
@@ -33,3 +37,10 @@ def by_edfio(path: Path) -> dict[str, np.ndarray]:
     """What edfio itself reads: samples by label."""
     signals = KINDS[path.suffix][2](path).signals
     return {signal.label: signal.data for signal in signals}
+
+
+def check_unreadable(path: Path, match: str, **how: Any) -> None:
+    """No recording: the message says why, and names the file."""
+    with pytest.raises(RecordingError, match=match) as caught:
+        open_recording(path, **how)
+    assert path.name in str(caught.value)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.browser.live_page import live, opened
 from tests.browser.watch import FLAGS, START_MS, Watch
@@ -139,26 +139,17 @@ def watch(site_url: str) -> Iterator[Watch]:
 
 
 @pytest.fixture
-def open_page(
-    browser: Browser, site_url: str, watch: Watch
-) -> Iterator[Callable[..., Page]]:
-    """`open_page(path, **context)`: a page of the site in a context of its own.
-
-    context   Playwright's own words: viewport, color_scheme, permissions …
-    """
-    contexts: list[BrowserContext] = []
+def open_page(browser: Browser, watch: Watch) -> Iterator[Callable[..., Page]]:
+    """`open_page(path, **context)`: a page of the site, open as long as the test."""
+    pages: list[Page] = []
 
     def open_(path: str, **context: Any) -> Page:
-        made = browser.new_context(**context)
-        contexts.append(made)
-        watch.on(made)
-        page = made.new_page()
-        page.goto(site_url + path.lstrip("/"))
-        return page
+        pages.append(watch.page(browser, path, **context))
+        return pages[-1]
 
     yield open_
-    for one in contexts:
-        one.close()
+    for page in pages:
+        page.context.close()
 
 
 PRELUDE = """\
@@ -198,30 +189,25 @@ class Tab:
         return json.loads(said) if said not in ("undefined", "None") else None
 
 
-def python_tab(browser: Browser, site_url: str, where: str) -> Iterator[Tab]:
-    """A tab with Python ready in it, closed at the end."""
-    watch = Watch(site_url)
-    context = browser.new_context()
-    watch.on(context)
-    page = context.new_page()
-    page.goto(f"{site_url}_tests/python.html?where={where}")
+def python_tab(browser: Browser, watch: Watch, where: str, first: str = "") -> Tab:
+    """A tab with Python ready in it, open as long as the browser."""
+    page = watch.page(browser, f"_tests/python.html?where={where}", first)
     page.wait_for_function("globalThis.isReady", timeout=START_MS)
     tab = Tab(page, watch)
     tab.run(PRELUDE + "None")
-    yield tab
-    context.close()
+    return tab
 
 
 @pytest.fixture(scope="session")
-def worker_tab(browser: Browser, site_url: str) -> Iterator[Tab]:
+def worker_tab(browser: Browser, site_url: str) -> Tab:
     """Python in a Worker, shared by all tests of this process."""
-    yield from python_tab(browser, site_url, "worker")
+    return python_tab(browser, Watch(site_url), "worker")
 
 
 @pytest.fixture(scope="session")
-def page_tab(browser: Browser, site_url: str) -> Iterator[Tab]:
+def page_tab(browser: Browser, site_url: str) -> Tab:
     """Python on a page's own thread, shared likewise."""
-    yield from python_tab(browser, site_url, "page")
+    return python_tab(browser, Watch(site_url), "page")
 
 
 @pytest.fixture(params=["worker", "page"])

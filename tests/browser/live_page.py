@@ -50,13 +50,9 @@ def started(page: Page) -> Page:
 def opened(browser: Browser, site_url: str) -> Iterator[tuple[Page, Watch]]:
     """One live page for the tests of this file."""
     watch = Watch(site_url)
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
-    context.add_init_script(SPY)
-    watch.on(context)
-    page = context.new_page()
-    page.goto(site_url + PATH)
+    page = watch.page(browser, PATH, SPY, viewport={"width": 1280, "height": 900})
     yield started(page), watch
-    context.close()
+    page.context.close()
 
 
 @pytest.fixture

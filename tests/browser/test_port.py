@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser
 
-from tests.browser.conftest import FLAGS, PRELUDE, START_MS, Tab, Watch
+from tests.browser.conftest import FLAGS, Tab, Watch, python_tab
 
 pytestmark = pytest.mark.requires_browser
 
@@ -54,9 +54,7 @@ def test_a_loss_while_a_run_waits_is_raised(tab: Tab) -> None:
     """
     said, is_old = tab.run(
         """
-feeds, w = suite.layer_feeds()
-compiled = await rlx.Session("webgpu").compile_async(suite.layer())
-await compiled.set_param_async("w", w)
+compiled, feeds = await suite.compiled_layer()
 await compiled.run_async(feeds)
 task = asyncio.ensure_future(compiled.run_async(feeds))
 await asyncio.sleep(0)
@@ -219,25 +217,15 @@ json.dumps([
 
 
 @pytest.fixture
-def without_gpu(launch: Callable[..., Browser], site_url: str, watch: Watch) -> Page:
-    """A page of a browser that has no WebGPU."""
+def without_gpu(launch: Callable[..., Browser], watch: Watch) -> Iterator[Tab]:
+    """Python on a page of a browser that has no WebGPU."""
     started = launch(only=tuple(f for f in FLAGS if "webgpu" not in f))
-    context = started.new_context()
-    watch.on(context)
-    context.add_init_script("delete Navigator.prototype.gpu")
-    page = context.new_page()
-    page.goto(f"{site_url}_tests/python.html?where=page")
-    page.wait_for_function("globalThis.isReady", timeout=START_MS)
-    yield page
+    yield python_tab(started, watch, "page", "delete Navigator.prototype.gpu")
     started.close()
 
 
-def test_without_webgpu_numpy_works_and_the_report_says_why(
-    without_gpu: Page, watch: Watch
-) -> None:
-    tab = Tab(without_gpu, watch)
-    tab.run(PRELUDE + "None")
-    row, label = tab.run(
+def test_without_webgpu_numpy_works_and_the_report_says_why(without_gpu: Tab) -> None:
+    row, label = without_gpu.run(
         """
 row = await rlx.open_async("webgpu")
 p = rlx.welch_peaks(np.ones((2, 512), np.float32), k=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from playwright.sync_api import BrowserContext, expect
+from playwright.sync_api import Browser, Page, expect
 
 FLAGS = (
     "--no-sandbox",
@@ -28,12 +28,21 @@ class Watch:
     site: str
     wrong: list[str] = field(default_factory=list)
 
-    def on(self, context: BrowserContext) -> None:
-        """Listen to every page of a context, and keep it off other hosts."""
+    def page(self, browser: Browser, path: str, first: str = "", **more: Any) -> Page:
+        """A page of the site in a context of its own, which is kept off other hosts.
+
+        first   JavaScript to run before the page's own
+        more    Playwright's own words: viewport, color_scheme, permissions …
+        """
+        context = browser.new_context(**more)
         context.set_default_timeout(WAIT_MS)
         context.on("console", self._console)
         context.on("weberror", lambda e: self.wrong.append(f"page error: {e.error}"))
         context.route(lambda url: not self._is_ours(url), self._refuse)
+        context.add_init_script(first)
+        page = context.new_page()
+        page.goto(self.site + path.lstrip("/"))
+        return page
 
     def _is_ours(self, url: str) -> bool:
         return url.startswith((self.site, "data:", "blob:", "about:"))

@@ -91,10 +91,10 @@ def _case(seed: int) -> Case:
     return grown.case(-1, 0)
 
 
-def layer(rows: int = 16) -> rlx.Graph:
+def layer() -> rlx.Graph:
     """A small graph with a param: gelu(x @ w)."""
     g = rlx.Graph("layer")
-    x, w = g.input("x", (rows, 8)), g.param("w", (8, 4))
+    x, w = g.input("x", (16, 8)), g.param("w", (8, 4))
     g.set_outputs([g.gelu(x @ w)])
     return g
 
@@ -109,35 +109,47 @@ def unseen() -> rlx.Graph:
     return g
 
 
-def layer_feeds(rows: int = 16) -> tuple[dict[str, Any], Any]:
+def layer_feeds() -> tuple[dict[str, Any], Any]:
     """Inputs and the param of `layer`."""
     draw = np.random.default_rng(0)
-    x = draw.standard_normal((rows, 8)).astype(np.float32)
+    x = draw.standard_normal((16, 8)).astype(np.float32)
     return {"x": x}, draw.standard_normal((8, 4)).astype(np.float32)
 
 
-def right_layer(feeds: dict[str, Any], w: Any) -> Any:
+async def compiled_layer() -> tuple[Any, dict[str, Any]]:
+    """`layer` on the GPU, ready to run, and what to run it on."""
+    feeds, w = layer_feeds()
+    compiled = await rlx.Session("webgpu").compile_async(layer())
+    await compiled.set_param_async("w", w)
+    return compiled, feeds
+
+
+def right_layer() -> Any:
     """What NumPy makes of `layer`."""
-    compiled = rlx.Session("cpu").compile(layer(len(feeds["x"])))
+    feeds, w = layer_feeds()
+    compiled = rlx.Session("cpu").compile(layer())
     compiled.set_param("w", w)
     return compiled.run(feeds)[0]
+
+
+def off(y: Any) -> float:
+    """How far an output of `layer` is from NumPy's."""
+    return float(abs(y - right_layer()).max())
 
 
 async def leaks(runs: int) -> str:
     """JavaScript objects and handles held after the first run and after many."""
     await rlx.open_async("webgpu")
-    feeds, w = layer_feeds()
     port = backend().port
     before, pipelines = js_objects(port), port.created["pipelines"]
-    compiled = await rlx.Session("webgpu").compile_async(layer())
-    await compiled.set_param_async("w", w)
+    compiled, feeds = await compiled_layer()
     await compiled.run_async(feeds)
     first = (js_objects(port), len(port.live), dict(port.created))
     for _ in range(runs):
         outs = await compiled.run_async(feeds)
     last = (js_objects(port), len(port.live), dict(port.created))
     compiled.close()
-    near = bool(np.allclose(outs[0], right_layer(feeds, w), rtol=1e-5, atol=1e-6))
+    near = bool(np.allclose(outs[0], right_layer(), rtol=1e-5, atol=1e-6))
     # Pipelines are kept for other programs.
     kept = js_objects(port) - before - (port.created["pipelines"] - pipelines)
     return json.dumps({"first": first, "last": last, "kept": kept, "right": near})

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from rlxweb.errors import RecordingError, RlxError
 from rlxweb.io import open_recording
-from tests.recordings import KINDS
+from tests.recordings import KINDS, check_unreadable
 
 SUFFIXES = ["edf", "bdf", "wav", "npy", "npz", "csv"]
 
@@ -57,10 +57,10 @@ def attempt(path: Path) -> list[np.ndarray] | RlxError:
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_a_missing_file_is_named(tmp_path: Path, suffix: str) -> None:
     """Missing file and missing folder differ in what they tell to do."""
-    with pytest.raises(RecordingError, match=rf"gone\.{suffix}.*no such file"):
-        open_recording(tmp_path / f"gone.{suffix}")
-    with pytest.raises(RecordingError, match=r"folder .* is not there either"):
-        open_recording(tmp_path / "nowhere" / f"gone.{suffix}")
+    check_unreadable(tmp_path / f"gone.{suffix}", rf"gone\.{suffix}.*no such file")
+    check_unreadable(
+        tmp_path / "nowhere" / f"gone.{suffix}", r"folder .* is not there either"
+    )
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
@@ -68,14 +68,12 @@ def test_an_empty_file_is_refused(tmp_path: Path, suffix: str) -> None:
     """No bytes, no recording, whatever the name promises."""
     path = tmp_path / f"nothing.{suffix}"
     path.touch()
-    with pytest.raises(RecordingError, match=r"nothing\..*is empty; 0 bytes"):
-        open_recording(path)
+    check_unreadable(path, r"nothing\..*is empty; 0 bytes")
 
 
 def test_a_folder_is_refused(tmp_path: Path) -> None:
     """A folder is told from a file."""
-    with pytest.raises(RecordingError, match="it is a folder"):
-        open_recording(tmp_path)
+    check_unreadable(tmp_path, "it is a folder")
 
 
 def test_a_file_below_a_file_is_refused(tmp_path: Path) -> None:
@@ -90,8 +88,7 @@ def test_a_file_below_a_file_is_refused(tmp_path: Path) -> None:
 def test_a_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
     """A named pipe would block for ever."""
     os.mkfifo(tmp_path / "pipe.wav")
-    with pytest.raises(RecordingError, match="not a regular file"):
-        open_recording(tmp_path / "pipe.wav")
+    check_unreadable(tmp_path / "pipe.wav", "not a regular file")
 
 
 def test_an_unreadable_file_is_refused(
@@ -101,8 +98,7 @@ def test_an_unreadable_file_is_refused(
     path = small_file(tmp_path, "wav")
     denied = PermissionError(13, "Permission denied", str(path))
     monkeypatch.setattr(Path, "open", Mock(side_effect=denied))
-    with pytest.raises(RecordingError, match=r"small\.wav.*may not read it"):
-        open_recording(path)
+    check_unreadable(path, r"small\.wav.*may not read it")
 
 
 @pytest.mark.parametrize("suffix", [s for s in SUFFIXES if s != "csv"])
@@ -112,8 +108,7 @@ def test_a_name_that_promises_another_format_is_refused(
     """The bytes decide; the message says what was expected and what is there."""
     path = tmp_path / f"text.{suffix}"
     path.write_text("hello, world\n")
-    with pytest.raises(RecordingError, match=rf"named \.{suffix}.*hello"):
-        open_recording(path)
+    check_unreadable(path, rf"named \.{suffix}.*hello")
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
@@ -144,8 +139,7 @@ def test_a_foreign_format_is_named(tmp_path: Path, head: bytes, what: str) -> No
     """Files people try are recognised, and the formats that work are listed."""
     path = tmp_path / "other.dat"
     path.write_bytes(head + bytes(100))
-    with pytest.raises(RecordingError, match=rf"{what}.*EDF, BDF, WAV"):
-        open_recording(path)
+    check_unreadable(path, rf"{what}.*EDF, BDF, WAV")
 
 
 @pytest.mark.parametrize("suffix", ["edf", "bdf", "wav", "npy", "npz"])

@@ -9,10 +9,10 @@ import edfio
 import numpy as np
 import pytest
 
-from rlxweb.errors import RecordingError, UsageError
+from rlxweb.errors import UsageError
 from rlxweb.io import edf as edf_module
 from rlxweb.io import open_recording
-from tests.recordings import by_edfio, written
+from tests.recordings import by_edfio, check_unreadable, written
 
 RNG = np.random.default_rng(3)
 
@@ -184,14 +184,12 @@ def test_a_gap_in_edf_plus_d_is_refused(tmp_path: Path) -> None:
     """A gap names the record and both times."""
     path = tmp_path / "d.edf"
     write_discontinuous(path, ["0", "1", "7"])
-    with pytest.raises(RecordingError, match=r"gap.*record 2.*7 s.*2 s"):
-        open_recording(path)
+    check_unreadable(path, r"gap.*record 2.*7 s.*2 s")
 
 
 def test_an_edf_plus_d_file_without_times_is_refused(one: Path) -> None:
     """The annotation channel is where they would be."""
-    with pytest.raises(RecordingError, match="without an annotation channel"):
-        open_recording(patched(one, (192, b"EDF+D")))
+    check_unreadable(patched(one, (192, b"EDF+D")), "without an annotation channel")
 
 
 def test_an_edf_plus_d_record_without_time_is_refused(tmp_path: Path) -> None:
@@ -199,8 +197,7 @@ def test_an_edf_plus_d_record_without_time_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "d.edf"
     write_discontinuous(path, ["0", "1"])
     path.write_bytes(path.read_bytes().replace(b"+1\x14", b"???"))
-    with pytest.raises(RecordingError, match="carries no time"):
-        open_recording(path)
+    check_unreadable(path, "carries no time")
 
 
 def test_an_unclosed_file_holds_the_records_that_are_there(one: Path) -> None:
@@ -208,8 +205,7 @@ def test_an_unclosed_file_holds_the_records_that_are_there(one: Path) -> None:
     with open_recording(patched(one, (236, b"-1      "))) as recording:
         assert recording.groups[0].n_samples == 256
     one.write_bytes(one.read_bytes()[:-5])
-    with pytest.raises(RecordingError, match="cut short"):
-        open_recording(one)
+    check_unreadable(one, "cut short")
 
 
 def test_an_uncalibrated_channel_is_left_out_not_guessed(tmp_path: Path) -> None:
@@ -247,17 +243,14 @@ def test_a_broken_header_field_is_refused(
     if field == b"-1":
         patched(bad, (at, b"-1      "))
         bad.write_bytes(bad.read_bytes()[:-1])
-    with pytest.raises(RecordingError, match=match) as caught:
-        open_recording(bad)
-    assert "bad.edf" in str(caught.value)
+    check_unreadable(bad, match)
 
 
 def test_a_file_of_annotations_only_is_refused(tmp_path: Path) -> None:
     """Text alone is no recording."""
     path = tmp_path / "notes.edf"
     edfio.Edf([], annotations=[edfio.EdfAnnotation(0, None, "x")]).write(path)
-    with pytest.raises(RecordingError, match="no signal channel"):
-        open_recording(path)
+    check_unreadable(path, "no signal channel")
 
 
 def test_a_header_that_was_cut_is_refused(one: Path) -> None:
@@ -266,15 +259,13 @@ def test_a_header_that_was_cut_is_refused(one: Path) -> None:
     for length, needs in ((100, 256), (300, 512)):
         one.write_bytes(raw[:length])
         said = f"header is cut short; {needs} .*{length} are there"
-        with pytest.raises(RecordingError, match=said):
-            open_recording(one)
+        check_unreadable(one, said)
 
 
 def test_a_file_without_records_is_refused(one: Path) -> None:
     """A header alone holds nothing to analyse."""
     one.write_bytes(one.read_bytes()[:512])
-    with pytest.raises(RecordingError, match="it holds no samples"):
-        open_recording(patched(one, (236, b"0       ")))
+    check_unreadable(patched(one, (236, b"0       ")), "it holds no samples")
 
 
 def test_edfio_is_not_needed_to_read(
@@ -291,5 +282,4 @@ def test_a_rate_that_contradicts_the_header_is_refused(one: Path) -> None:
     """The file's own rate is never overruled; the same rate is accepted."""
     with open_recording(one, fs=64) as recording:
         assert recording.groups[0].fs == 64.0
-    with pytest.raises(RecordingError, match=r"fs=128 was given.*64 Hz"):
-        open_recording(one, fs=128)
+    check_unreadable(one, r"fs=128 was given.*64 Hz", fs=128)
