@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rlxweb.names import found, hand_down, publish
+from rlxweb.names import found, hand_down, publish, published
 
 if TYPE_CHECKING:  # for people's editors and type checkers; a test holds it to _OWN
     from rlxweb.device import Device as Device
@@ -34,51 +34,36 @@ if TYPE_CHECKING:  # for people's editors and type checkers; a test holds it to 
     from rlxweb.signal.welch_peaks import welch_peaks_async as welch_peaks_async
 
 _OWN = {
-    "CompiledGraph": "rlxweb.runtime.session",
-    "Device": "rlxweb.device",
-    "DevicePolicy": "rlxweb.devices.policy",
-    "DeviceRouter": "rlxweb.runners.router",
-    "Graph": "rlxweb.ir.graph",
-    "GraphDevices": "rlxweb.runners.graph_devices",
-    "RlxError": "rlxweb.errors",
-    "Session": "rlxweb.runtime.session",
-    "Tensor": "rlxweb.ir.tensor",
-    "WelchPeaks": "rlxweb.signal.result",
-    "available_devices": "rlxweb.devices.availability",
-    "device_report": "rlxweb.runners.report",
-    "is_available": "rlxweb.devices.availability",
-    "open_async": "rlxweb.devices.availability",
-    "parse_device": "rlxweb.device",
-    "parse_device_list": "rlxweb.device",
-    "register_custom": "rlxweb.ops.custom",
-    "welch": "rlxweb.signal.welch",
-    "welch_async": "rlxweb.signal.welch",
-    "welch_peaks": "rlxweb.signal.welch_peaks",
-    "welch_peaks_async": "rlxweb.signal.welch_peaks",
+    "rlxweb.device": "Device parse_device parse_device_list",
+    "rlxweb.devices.availability": "available_devices is_available open_async",
+    "rlxweb.devices.policy": "DevicePolicy",
+    "rlxweb.errors": "RlxError",
+    "rlxweb.ir.graph": "Graph",
+    "rlxweb.ir.tensor": "Tensor",
+    "rlxweb.ops.custom": "register_custom",
+    "rlxweb.runners.graph_devices": "GraphDevices",
+    "rlxweb.runners.report": "device_report",
+    "rlxweb.runners.router": "DeviceRouter",
+    "rlxweb.runtime.session": "CompiledGraph Session",
+    "rlxweb.signal.result": "WelchPeaks",
+    "rlxweb.signal.welch": "welch welch_async",
+    "rlxweb.signal.welch_peaks": "welch_peaks welch_peaks_async",
 }
 _OF_DEVICES = {
-    "Device": "rlxweb.device",
-    "DeviceBenchResult": "rlxweb.runners.benchmark",
-    "DeviceFallbackError": "rlxweb.errors",
-    "DevicePolicy": "rlxweb.devices.policy",
-    "DeviceRouter": "rlxweb.runners.router",
-    "GraphDevices": "rlxweb.runners.graph_devices",
-    "available_devices": "rlxweb.devices.availability",
-    "benchmark_devices": "rlxweb.runners.benchmark",
-    "device_chain_from_env": "rlxweb.devices.policy",
-    "device_from_env": "rlxweb.devices.policy",
-    "device_report": "rlxweb.runners.report",
-    "devices_for": "rlxweb.choose.resolve",
-    "fastest_device_for": "rlxweb.choose.resolve",
-    "graph_param_names": "rlxweb.runners.programs",
-    "is_available": "rlxweb.devices.availability",
-    "parse_device": "rlxweb.device",
-    "parse_device_list": "rlxweb.device",
-    "resolve_device": "rlxweb.choose.resolve",
-    "resolve_device_chain": "rlxweb.choose.resolve",
-    "run_with_fallback": "rlxweb.runners.fallback",
-    "supports_graph": "rlxweb.choose.resolve",
-    "warm_all": "rlxweb.runners.benchmark",
+    "rlxweb.choose.resolve": (
+        "devices_for fastest_device_for resolve_device resolve_device_chain "
+        "supports_graph"
+    ),
+    "rlxweb.device": "Device parse_device parse_device_list",
+    "rlxweb.devices.availability": "available_devices is_available",
+    "rlxweb.devices.policy": "DevicePolicy device_chain_from_env device_from_env",
+    "rlxweb.errors": "DeviceFallbackError",
+    "rlxweb.runners.benchmark": "DeviceBenchResult benchmark_devices warm_all",
+    "rlxweb.runners.fallback": "run_with_fallback",
+    "rlxweb.runners.graph_devices": "GraphDevices",
+    "rlxweb.runners.programs": "graph_param_names",
+    "rlxweb.runners.report": "device_report",
+    "rlxweb.runners.router": "DeviceRouter",
 }
 publish(__name__, _OWN)
 publish("rlxweb.devices", _OF_DEVICES)
@@ -90,7 +75,7 @@ hand_down(
     }
 )
 
-__all__ = [*_OWN]
+__all__ = published(__name__)
 
 
 def __getattr__(name: str) -> Any:

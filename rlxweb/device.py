@@ -35,20 +35,16 @@ class Device(Enum):
     @property
     def display(self) -> str:
         """The name used in messages."""
-        return _DISPLAY.get(self, self.value)
+        return _DISPLAY.get(self, self.value.upper())
 
     def __str__(self) -> str:
         return self.display
 
 
+# The others are abbreviations.
 _DISPLAY = {
-    Device.CPU: "CPU",
     Device.METAL: "Metal",
-    Device.MLX: "MLX",
-    Device.ANE: "ANE",
-    Device.CUDA: "CUDA",
     Device.ROCM: "ROCm",
-    Device.TPU: "TPU",
     Device.GPU: "GPU (wgpu)",
     Device.VULKAN: "Vulkan",
     Device.OPENGL: "OpenGL",

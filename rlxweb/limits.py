@@ -6,12 +6,14 @@ tests run every splitting path over small data.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 # llvmpipe ends every loop, silently, once one invocation has made 65,535 turns in all
 # its loops together (seen with Mesa 22.3 on Vulkan and OpenGL), and browsers lose the
 # device over long dispatches: longer loops are cut into several dispatches everywhere.
 MAX_TURNS = 65_000
+Of = Callable[[int, int], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +33,7 @@ class Limits:
 
     def lowest(self, other: Limits) -> Limits:
         """The stricter of two records, field by field (alignments: the larger)."""
-        return Limits(
-            **{
-                f.name: (max if f.name.startswith("min_") else min)(
-                    getattr(self, f.name), getattr(other, f.name)
-                )
-                for f in fields(self)
-            }
-        )
+        return self._with(other, alignment=max, most=min)
 
     def at_least_core(self) -> Limits:
         """The same, with whatever is below WebGPU's own defaults raised to them.
@@ -46,14 +41,14 @@ class Limits:
         A wish below the defaults (a shrunk device in a test) bounds what a plan uses;
         it must not change what the driver itself validates.
         """
-        return Limits(
-            **{
-                f.name: (min if f.name.startswith("min_") else max)(
-                    getattr(self, f.name), f.default
-                )
-                for f in fields(self)
-            }
-        )
+        return self._with(Limits(), alignment=min, most=max)
+
+    def _with(self, other: Limits, *, alignment: Of, most: Of) -> Limits:
+        def settled(name: str) -> int:
+            of = alignment if name.startswith("min_") else most
+            return of(getattr(self, name), getattr(other, name))
+
+        return Limits(*(settled(field.name) for field in fields(self)))
 
 
 def shrunk() -> Limits:

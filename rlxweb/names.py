@@ -18,8 +18,8 @@ _answers: dict[str, str] = {}
 
 
 def publish(module: str, homes: Mapping[str, str]) -> None:
-    """Names of a module and, for each, the module that defines it."""
-    _published[module] = dict(homes)
+    """Names of a module: modules and, for each, the names it defines, by spaces."""
+    _published[module] = {n: home for home, all_ in homes.items() for n in all_.split()}
 
 
 def published(module: str) -> list[str]:

@@ -45,7 +45,9 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
-    _flush_folder(target.parent)
+    # Without it a power cut may forget the rename; not every system has it.
+    with suppress(OSError):
+        _flush(target.parent)
 
 
 def _create(target: Path, doing: str) -> Path:
@@ -72,18 +74,11 @@ def _create(target: Path, doing: str) -> Path:
 
 
 def _flush(path: Path) -> None:
-    with path.open("rb+") as file:
-        os.fsync(file.fileno())
-
-
-def _flush_folder(folder: Path) -> None:
-    # Without it a power cut may forget the rename; not every system has it.
-    with suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _refused(doing: str, error: OSError | ValueError) -> RecordingError:

@@ -11,12 +11,12 @@ import itertools
 import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 
 from rlxweb.backends.pool import pool
-from rlxweb.backends.protocol import Array
+from rlxweb.backends.protocol import Array, Backend, Program
 from rlxweb.compile.pipeline import compile_graph
 from rlxweb.cost.kinds import KINDS, Probe
 from rlxweb.device import Device
@@ -56,25 +56,35 @@ class Job:
     close: Callable[[], None] = _nothing
 
 
+@dataclass
 class Prepared:
-    """A graph compiled for the engine of a place: what a session does, without one.
+    """A graph for the engine of a place, compiled when it is first used.
 
-    Sessions are above: they ask the models that this file measures for.
+    What a session does, without one: they are above, and ask the models that this file
+    measures for.
     """
 
-    def __init__(self, place: Place, graph: Graph) -> None:
-        self._backend = pool.backend(place.device.label, place.adapter)
-        plan = compile_graph(graph, self._backend.target)
-        self._program = drive(self._backend.prepare(plan))
+    place: Place
+    graph: Graph
+
+    @cached_property
+    def _compiled(self) -> tuple[Backend, Program]:
+        backend = pool.backend(self.place.device.label, self.place.adapter)
+        plan = compile_graph(self.graph, backend.target)
+        return backend, drive(backend.prepare(plan))
 
     def set_param(self, name: str, value: Array) -> None:
-        drive(self._backend.set_param(self._program, name, value))
+        backend, program = self._compiled
+        drive(backend.set_param(program, name, value))
 
     def run(self, feeds: Mapping[str, Array] | None = None) -> None:
-        drive(self._backend.run(self._program, feeds or {}))
+        backend, program = self._compiled
+        drive(backend.run(program, feeds or {}))
 
     def close(self) -> None:
-        drive(self._backend.release(self._program))
+        if "_compiled" in vars(self):
+            backend, program = self._compiled
+            drive(backend.release(program))
 
 
 def graph_job(place: Place, what: str, probe: Probe, per: int = 1) -> Job:

@@ -47,8 +47,9 @@ def welch_jobs(place: Place) -> Iterator[Job]:
             if place.device is Device.CPU:
                 yield Job(what, size, partial(_on_host, x, spec, k))
             else:
-                run = _OnDevice(place, x, spec, k)
-                yield Job(what, size, run, close=run.close)
+                # The first call of a job, in which this compiles, is not counted.
+                graph = Prepared(place, welch_graph(x.shape, spec, k))
+                yield Job(what, size, partial(graph.run, {"x": x}), close=graph.close)
 
 
 def plain_spec(n: int) -> WelchSpec:
@@ -71,21 +72,3 @@ def _on_host(x: np.ndarray, spec: WelchSpec, k: int) -> None:
     power = welch_power(x, spec)
     if k:
         strongest_bins(power, k)
-
-
-class _OnDevice:
-    """Compiled when it first runs: the first call of a job is not counted."""
-
-    def __init__(self, place: Place, x: np.ndarray, spec: WelchSpec, k: int) -> None:
-        self._asked = (place, x, spec, k)
-        self._prepared: Prepared | None = None
-
-    def __call__(self) -> None:
-        place, x, spec, k = self._asked
-        if self._prepared is None:
-            self._prepared = Prepared(place, welch_graph(x.shape, spec, k))
-        self._prepared.run({"x": x})
-
-    def close(self) -> None:
-        if self._prepared is not None:
-            self._prepared.close()

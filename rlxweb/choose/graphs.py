@@ -57,15 +57,13 @@ def gate_of(place: Place, cost_mode: str = "calibrated") -> Gate:
     record = known_record(place)
     if record is None:
         return None
-    return fitted(record, _cpu_gate if place.device is Device.CPU else _gpu_gate)
+    return fitted(record, _measured_gate)
 
 
-def _cpu_gate(record: Calibration) -> IoFusionGate:
-    return IoFusionGate.calibrated(CpuCostModel.from_record(record, Device.CPU))
-
-
-def _gpu_gate(record: Calibration) -> IoFusionGate:
-    return IoFusionGate.calibrated(WgpuCostModel.from_record(record, Device.GPU))
+def _measured_gate(record: Calibration) -> IoFusionGate:
+    is_cpu = record.device == Device.CPU.label
+    model = CpuCostModel if is_cpu else WgpuCostModel
+    return IoFusionGate.calibrated(model.from_record(record, model.SEED["device"]))
 
 
 @dataclass(slots=True)

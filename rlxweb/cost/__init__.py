@@ -66,7 +66,7 @@ _HOMES = {
     "rlxweb.decision.candidate": "Candidate",
     "rlxweb.decision.terms": "Terms",
 }
-publish(__name__, {n: home for home, names in _HOMES.items() for n in names.split()})
+publish(__name__, _HOMES)
 __all__ = published(__name__)
 
 

@@ -28,19 +28,14 @@ class WelchPeaksStrategy(Enum):
 
 
 _NAMES = {
-    WelchPeaksStrategy.AUTO: ("", "auto"),
-    WelchPeaksStrategy.ULTRA_FAST: ("ultra", "ultra_fast", "1seg"),
-    WelchPeaksStrategy.FAST_STREAMING: (
-        "fast",
-        "streaming",
-        "fast_streaming",
-        "rustfft",
-        "2seg",
-    ),
-    WelchPeaksStrategy.RLX_COMPILED: ("rlx", "compiled", "gpu", "fused"),
-    WelchPeaksStrategy.LEARNED_COMPILED: ("learned",),
+    WelchPeaksStrategy.AUTO: "auto",
+    WelchPeaksStrategy.ULTRA_FAST: "ultra ultra_fast 1seg",
+    WelchPeaksStrategy.FAST_STREAMING: "fast streaming fast_streaming rustfft 2seg",
+    WelchPeaksStrategy.RLX_COMPILED: "rlx compiled gpu fused",
+    WelchPeaksStrategy.LEARNED_COMPILED: "learned",
 }
-_BY_NAME = {name: s for s, names in _NAMES.items() for name in (*names, s.value)}
+_BY_NAME = {n: s for s, names in _NAMES.items() for n in (*names.split(), s.value)}
+_BY_NAME[""] = WelchPeaksStrategy.AUTO
 
 
 def parse_welch_peaks_strategy(text: str | WelchPeaksStrategy) -> WelchPeaksStrategy:

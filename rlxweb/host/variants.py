@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from rlxweb.host.spec import WelchSpec
 from rlxweb.host.spectrum import frames, welch_power
 from rlxweb.host.strongest import strongest_bins
-from rlxweb.ir.op import Attrs, TensorType
+from rlxweb.ir.op import Attrs, TensorType, Types
 from rlxweb.recipes.welch_plan import (
     doubled_bins,
     rlx_weights,
@@ -26,7 +26,6 @@ from rlxweb.recipes.welch_plan import (
 )
 
 Array = NDArray[Any]
-Types = tuple[TensorType, ...]
 
 
 @dataclass(frozen=True, slots=True)

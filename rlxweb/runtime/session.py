@@ -96,20 +96,19 @@ class Session:
             return await self._compile_on(self.device, job, None)
         pick = await choose_async(job, Asked(adapter=self.adapter))
         try:
-            return await self._compile_on(pick.device, job, pick)
+            return await self._compile_on(pick.device, pick.job, pick)
         except (Unsupported, DTypeError, LimitExceeded, ShaderRejected) as error:
             if pick.device is Device.CPU or self.adapter:
                 raise
             why = f"{pick.decision.what} was chosen but refused the graph: {error}"
             decision = replace(pick.decision, what="device CPU", why=why)
             fallen = replace(pick, decision=decision)
-            return await self._compile_on(Device.CPU, job, fallen)
+            return await self._compile_on(Device.CPU, pick.job, fallen)
 
     async def _compile_on(
         self, device: Device, job: GraphJob, pick: Pick[GraphJob] | None
     ) -> CompiledGraph:
         backend = self._backend(device)
-        job = job if pick is None else pick.job
         plan = job.plan_on(backend, Place(device, self.adapter))
         program = await backend.prepare(plan)
         return CompiledGraph(job.graph, device, backend, program, pick)

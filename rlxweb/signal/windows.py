@@ -45,18 +45,6 @@ def _cosine_sum(*weights: float) -> Formula:
 _hann = _cosine_sum(0.5, 0.5)
 
 
-def _general_cosine(n: int, weights: object) -> Window:
-    return _cosine_sum(*(float(w) for w in np.asarray(weights, np.float64)))(n)
-
-
-def _general_hamming(n: int, alpha: float) -> Window:
-    return _cosine_sum(alpha, 1.0 - alpha)(n)
-
-
-def _bartlett(n: int) -> Window:
-    return 1.0 - np.abs(_centred(n)) / ((n - 1) / 2.0)
-
-
 def _triang(n: int) -> Window:
     width = n if n % 2 == 0 else n + 1
     return 1.0 - np.abs(_centred(n)) / (width / 2.0)
@@ -81,14 +69,6 @@ def _parzen(n: int) -> Window:
     return np.where(np.abs(_centred(n)) <= (n - 1) / 4.0, inner, outer)
 
 
-def _cosine(n: int) -> Window:
-    return np.sin(np.pi / n * (_steps(n) + 0.5))
-
-
-def _lanczos(n: int) -> Window:
-    return np.sinc(np.abs(_centred(n)) / ((n - 1) / 2.0))
-
-
 def _tukey(n: int, alpha: float = 0.5) -> Window:
     if alpha <= 0:
         return np.ones(n)
@@ -103,14 +83,6 @@ def _tukey(n: int, alpha: float = 0.5) -> Window:
 def _kaiser(n: int, beta: float) -> Window:
     x = _centred(n) / ((n - 1) / 2.0)
     return np.i0(beta * np.sqrt(np.maximum(1 - x**2, 0.0))) / np.i0(beta)
-
-
-def _gaussian(n: int, std: float) -> Window:
-    return np.exp(-0.5 * (_centred(n) / std) ** 2)
-
-
-def _general_gaussian(n: int, p: float, sig: float) -> Window:
-    return np.exp(-0.5 * np.abs(_centred(n) / sig) ** (2 * p))
 
 
 def _exponential(n: int, center: float | None = None, tau: float = 1.0) -> Window:
@@ -158,25 +130,29 @@ def _chebwin(n: int, at: float) -> Window:
 # Each takes the length of the symmetric form, and then the window's own parameters.
 _FORMULAS: dict[str, Formula] = {
     "barthann brthan bth": _barthann,
-    "bartlett bart brt": _bartlett,
+    "bartlett bart brt": lambda n: 1.0 - np.abs(_centred(n)) / ((n - 1) / 2.0),
     "blackman black blk": _cosine_sum(0.42, 0.50, 0.08),
     "blackmanharris blackharr bkh": _cosine_sum(0.35875, 0.48829, 0.14128, 0.01168),
     "bohman bman bmn": _bohman,
     "boxcar box ones rect rectangular": lambda n: np.ones(n),
     "chebwin cheb": _chebwin,
-    "cosine halfcosine": _cosine,
+    "cosine halfcosine": lambda n: np.sin(np.pi / n * (_steps(n) + 0.5)),
     "exponential poisson": _exponential,
     "flattop flat flt": _cosine_sum(
         0.21557895, 0.41663158, 0.277263158, 0.083578947, 0.006947368
     ),
-    "gaussian gauss gss": _gaussian,
-    "general_cosine": _general_cosine,
-    "general_gaussian general_gauss ggs": _general_gaussian,
-    "general_hamming": _general_hamming,
+    "gaussian gauss gss": lambda n, std: np.exp(-0.5 * (_centred(n) / std) ** 2),
+    "general_cosine": lambda n, weights: _cosine_sum(*np.asarray(weights, np.float64))(
+        n
+    ),
+    "general_gaussian general_gauss ggs": lambda n, p, sig: np.exp(
+        -0.5 * np.abs(_centred(n) / sig) ** (2 * p)
+    ),
+    "general_hamming": lambda n, alpha: _cosine_sum(alpha, 1.0 - alpha)(n),
     "hamming hamm ham": _cosine_sum(0.54, 0.46),
     "hann han": _hann,
     "kaiser ksr": _kaiser,
-    "lanczos sinc": _lanczos,
+    "lanczos sinc": lambda n: np.sinc(np.abs(_centred(n)) / ((n - 1) / 2.0)),
     "nuttall nutl nut": _cosine_sum(0.3635819, 0.4891775, 0.1365995, 0.0106411),
     "parzen parz par": _parzen,
     "taylor taylorwin": _taylor,

@@ -33,7 +33,7 @@ def module(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
 
 def test_a_published_name_is_loaded_once(module: types.ModuleType) -> None:
     """And is an attribute from then on; unknown ones are missing as usual."""
-    publish("made_for_test", {"pi": "math", "Path": "pathlib"})
+    publish("made_for_test", {"math": "pi", "pathlib": "Path"})
     assert published("made_for_test") == ["Path", "pi"]
     assert not hasattr(module, "Path")
     assert found("made_for_test", "Path") is Path
