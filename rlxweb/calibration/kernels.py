@@ -43,7 +43,6 @@ class Job:
     run         does it once and waits for the end
     less        which earlier point's time is part of it and not meant: "" or "run"
     per         how many of the thing one run does
-    first_is    what the first call measures, besides: "" or "compile"
     close       frees what `run` holds
     """
 
@@ -52,7 +51,6 @@ class Job:
     run: Callable[[], object]
     less: str = ""
     per: int = 1
-    first_is: str = ""
     close: Callable[[], None] = _nothing
 
 

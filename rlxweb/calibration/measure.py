@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -25,7 +26,7 @@ from rlxweb.calibration.kernels import (
     empty_run,
     kernel_jobs,
 )
-from rlxweb.calibration.stopwatch import Stopwatch, Timing
+from rlxweb.calibration.stopwatch import Stopwatch
 from rlxweb.calibration.welch_jobs import welch_jobs
 from rlxweb.cost.kinds import MOST, rate_of
 from rlxweb.cost.record import Calibration, Point
@@ -79,11 +80,8 @@ class Calibrator:
     def _measure(self, name: str, make: JobMaker) -> None:
         self.progress(name)
         try:
-            job = make()
-            try:
+            with closing(make()) as job:
                 self._time(job)
-            finally:
-                job.close()
         except (DeviceLost, GpuTimeout):
             raise
         except (RlxError, MemoryError) as error:
@@ -92,28 +90,24 @@ class Calibrator:
     def look_again(self, job: Job) -> None:
         """Time a job once more, later; the faster figure stays, as noise only adds."""
         try:
-            again = self._point(job, self.watch.time(job.run))
+            with closing(job):
+                again = self._point(job)
         except (DeviceLost, GpuTimeout):
             raise
         except (RlxError, MemoryError):
             return  # the first look stands
-        finally:
-            job.close()
         for at, known in enumerate(self.points):
             if (known.what, known.size) == (again.what, again.size):
                 self.points[at] = min(known, again, key=lambda p: p.ns)
 
     def _time(self, job: Job) -> None:
-        timing = self.watch.time(job.run)
-        point = self._point(job, timing)
+        point = self._point(job)
         if rate_of(point)[0] > MOST:
             raise InputError("timing it", "it took no time that the clock can tell")
         self.points.append(point)
-        if job.first_is:
-            first = max(1.0, timing.first_ns - timing.ns)
-            self.points.append(Point(job.first_is, dict(job.size), first))
 
-    def _point(self, job: Job, timing: Timing) -> Point:
+    def _point(self, job: Job) -> Point:
+        timing = self.watch.time(job.run)
         # The part that is not meant was measured on its own; noise may make it larger
         # than the whole, and a time of nothing is not believed.
         rest = max(timing.ns - self.ns_of(job.less), 0.02 * timing.ns) / job.per

@@ -67,40 +67,31 @@ class Job(Protocol):
     @property
     def key(self) -> Hashable:
         """What a pick is remembered under; None where it is not."""
-        ...
 
     @property
     def reach(self) -> Reach:
         """Where any of its ways runs at all."""
-        ...
 
     def cpu_ns(self) -> float:
         """What the CPU is predicted to take; infinite where it cannot run it."""
-        ...
 
     def offers(self, place: Place) -> Iterable[Candidate]:
         """Its ways at a place, priced or blocked with the reason; none raises."""
-        ...
 
     def asked(self, place: Place) -> Sequence[Candidate]:
         """The same at a place that was named. Errors  why it cannot be used."""
-        ...
 
     def points(self, place: Place) -> tuple[str, ...]:
         """The kinds of measured points a price rests on there; any one will do."""
-        ...
 
     def bucket(self, candidate: Candidate) -> Bucket | None:
         """Where observed runs of such a job by this way are kept."""
-        ...
 
     def numbers(self, candidate: Candidate) -> dict[str, Any]:
         """What a decision says of the job itself."""
-        ...
 
     def nobody(self, reasons: str, places: Sequence[Place]) -> RlxError:
         """The error where no way is open; `reasons` of all that are blocked."""
-        ...
 
 
 J = TypeVar("J", bound=Job)

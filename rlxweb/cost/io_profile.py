@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
 from rlxweb.errors import GraphError
-from rlxweb.ir.graph import Graph, Node
+from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
 
 METADATA = frozenset({"input", "param", "constant", "reshape", "transpose", "narrow"})
@@ -55,37 +55,26 @@ def host_sync_op_kinds() -> tuple[str, ...]:
     return (*named, "custom")
 
 
-def _waits(node: Node, options: GraphIoOptions) -> int:
-    op = registry.get(node.op)
-    waits = int(op.has("host_sync") or op.has("custom"))
-    return waits + int(options.fft_host_sync and node.op in TRANSFORMS)
-
-
-def traffic_of(graph: Graph, node: Node) -> int:
-    """Bytes of every input, repeated ones repeatedly, and of the output."""
-    read = sum(graph.node(i).type.nbytes for i in node.inputs)
-    return read + node.type.nbytes
-
-
 def profile_graph_io(
     graph: Graph, options: GraphIoOptions | None = None
 ) -> GraphIoProfile:
     """RLX's profile of a graph.
 
-    Every node that is not metadata is one launch, moves its inputs and its output, and
-    comes back to the host if it is an output; a repeated output counts once.
+    Every node that is not metadata is one launch, moves its inputs (repeated ones
+    repeatedly) and its output, and comes back to the host if it is an output; a
+    repeated output counts once.
     """
-    options = options or GraphIoOptions()
+    syncs = TRANSFORMS if options and options.fft_host_sync else frozenset()
     outputs = set(graph.outputs)
-    launches = syncs = back = traffic = 0
-    for node in graph.nodes():
-        if node.op in METADATA:
-            continue
-        launches += 1
-        traffic += traffic_of(graph, node)
-        syncs += _waits(node, options)
+    waits = back = traffic = 0
+    kernels = [node for node in graph.nodes() if node.op not in METADATA]
+    for node in kernels:
+        op = registry.get(node.op)
+        waits += (op.has("host_sync") or op.has("custom")) + (node.op in syncs)
+        traffic += sum(graph.node(i).type.nbytes for i in node.inputs)
+        traffic += node.type.nbytes
         back += node.type.nbytes if node.id in outputs else 0
-    return GraphIoProfile(launches, syncs, back, traffic)
+    return GraphIoProfile(len(kernels), waits, back, traffic)
 
 
 def profile_graph_io_outputs(

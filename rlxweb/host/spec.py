@@ -82,6 +82,16 @@ class WelchSpec:
             return "two-sided spectra are computed by NumPy only"
         return ""
 
+    def must_cover(self, dtype: np.dtype[Any], doing: str = _DOING) -> None:
+        """DTypeError for complex samples where the estimate is one of real ones."""
+        if dtype.kind == "c" and not self.is_complex:
+            raise DTypeError(
+                doing,
+                f"the samples are {dtype}",
+                f"the estimate was resolved for {self.dtype}",
+                "resolve it with the samples' dtype",
+            )
+
     def segments_of(self, n_samples: int) -> int:
         """Segments averaged from a row of n_samples; UsageError if it is too short."""
         available = segment_count(n_samples, self.nperseg, self.hop)

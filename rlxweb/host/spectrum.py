@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.errors import DTypeError, UsageError
+from rlxweb.errors import UsageError
 from rlxweb.host.row_blocks import Task, run_tasks
 from rlxweb.host.segment_power import SegmentPower, half_bins, scratch_for
 from rlxweb.host.spec import WelchSpec, sample_dtype
@@ -103,13 +103,8 @@ def _checked(x: NDArray[Any], spec: WelchSpec) -> int:
         raise UsageError(
             _DOING, f"the samples have shape {x.shape}", "2 axes are wanted: rows, time"
         )
-    if sample_dtype(x.dtype).startswith("complex") and not spec.is_complex:
-        raise DTypeError(
-            _DOING,
-            f"the samples are {x.dtype}",
-            f"the estimate was resolved for {spec.dtype}",
-            "resolve it with the samples' dtype",
-        )
+    sample_dtype(x.dtype)  # refuses what nobody takes
+    spec.must_cover(x.dtype)
     return spec.segments_of(x.shape[1])
 
 

@@ -7,13 +7,11 @@ done unasked.
 
 from __future__ import annotations
 
-from rlxweb.compile.rewrites import rebuild
 from rlxweb.cost.fusion_gate import FusionTarget, io_fusion_gate_for_target
 from rlxweb.cost.io_profile import profile_graph_io
 from rlxweb.decision.decision import Decision
 from rlxweb.device import Device, DeviceLike, parse_device
-from rlxweb.ir.graph import Graph, Node
-from rlxweb.ir.tensor import Tensor
+from rlxweb.ir.graph import Graph
 
 
 def select_peaks_only_outputs(
@@ -59,13 +57,6 @@ def _settled(
 
 
 def _with_outputs(graph: Graph, outputs: list[int]) -> Graph:
-    """The same nodes, other outputs."""
-    made: dict[int, Tensor] = {}
-
-    def keep(out: Graph, node: Node, operands: tuple[Tensor, ...]) -> Tensor:
-        made[node.id] = out.copied(node, operands)
-        return made[node.id]
-
-    copy = rebuild(graph, keep)
-    copy.set_outputs([made[i] for i in outputs])
+    copy = graph.copy()
+    copy.set_outputs([copy.tensor(i) for i in outputs])
     return copy

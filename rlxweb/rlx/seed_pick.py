@@ -49,7 +49,5 @@ def seed_pick(
 
 def fastest_among(devices: Sequence[Device]) -> Device:
     """The first of RLX's priority order in the list; else its first; else the CPU."""
-    for device in PRIORITY:
-        if device in devices:
-            return device
-    return devices[0] if devices else Device.CPU
+    known = (d for d in PRIORITY if d in devices)
+    return next(known, devices[0] if devices else Device.CPU)

@@ -44,21 +44,23 @@ def try_in_order(
     chain: Sequence[Device],
     viable: Sequence[Device],
     fn: Callable[[Device], T],
-    strict: bool = False,
-) -> tuple[Device, T, tuple[Attempt, ...]]:
-    """(the device that succeeded, its result, every attempt up to it).
+    attempts: list[Attempt],
+    strict: bool,
+) -> tuple[Device, T]:
+    """(the device that succeeded, its result).
 
-    strict   the first device must do it; nothing else is tried
-    Errors   DeviceFallbackError with the attempts.
+    attempts  gets every one that was made, whatever comes of it
+    strict    the first device must do it; nothing else is tried
+    Errors    DeviceFallbackError with the attempts.
     """
-    attempts: list[Attempt] = []
     for device in chain:
         if device not in viable:
             attempts.append(Attempt(device, NOT_VIABLE))
         else:
             try:
                 result = fn(device)
-                return device, result, (*attempts, Attempt(device, ""))
+                attempts.append(Attempt(device, ""))
+                return device, result
             except Exception as error:
                 said = str(error) or type(error).__name__
                 attempts.append(Attempt(device, said, error))
@@ -86,4 +88,4 @@ def run_with_fallback(
     wanted = [parse_device(d) for d in chain]
     viable = devices_for(graph, policy)
     doing = f"run '{graph.name}' with fallback"
-    return try_in_order(doing, wanted, viable, fn, strict)[:2]
+    return try_in_order(doing, wanted, viable, fn, [], strict)

@@ -38,11 +38,9 @@ from rlxweb.runners.benchmark import (
     timed_runs,
 )
 from rlxweb.runners.fallback import Attempt, failed, try_in_order
-from rlxweb.runners.programs import LOST, Programs, graph_param_names
+from rlxweb.runners.programs import LOST, Programs
 from rlxweb.runners.report import device_report
 from rlxweb.runtime.session import Session
-
-__all__ = ["GraphDevices", "graph_param_names"]
 
 Inputs = Mapping[str, Any]
 
@@ -281,16 +279,18 @@ class GraphDevices:
         given = inputs or {}
         self._programs.check(given)
         doing = f"run_try of '{self._graph.name}'"
-        self.attempts = ()
+        attempts: list[Attempt] = []
         try:
-            device, outs, self.attempts = try_in_order(
-                doing, wanted, self._supported, lambda d: self._run_on(d, given), strict
+            return try_in_order(
+                doing,
+                wanted,
+                self._supported,
+                lambda d: self._run_on(d, given),
+                attempts,
+                strict,
             )
-        except Exception as error:
-            tried = getattr(error, "attempts", ())
-            self.attempts = tuple(Attempt(d, str(e)) for d, e in tried)
-            raise
-        return device, outs
+        finally:
+            self.attempts = tuple(attempts)
 
     def run_chain(
         self,

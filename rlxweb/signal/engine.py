@@ -50,17 +50,14 @@ class Engine(Protocol):
 
     async def power(self, x: Rows, spec: WelchSpec) -> Rows:
         """Average power [B, F]."""
-        ...
 
     async def strongest(
         self, x: Rows, spec: WelchSpec, k: int
     ) -> tuple[NDArray[np.int64], Rows]:
         """(bins [B, k] int64, power [B, k]), strongest first, ties to the smaller."""
-        ...
 
     def is_ready(self, shape: tuple[int, ...], spec: WelchSpec, k: int) -> bool:
         """True when a run of this shape needs no compiling first."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isnan
 from typing import Any
 
 import numpy as np
@@ -81,20 +82,18 @@ class WelchPeaks:
 
     def as_json(self, names: Sequence[str] | None = None) -> dict[str, Any]:
         """Plain lists and numbers, one entry per row; NaN becomes None."""
-        k = self.k
-        bins = self.bins.reshape(-1, k)
-        hz, power = self.hz.reshape(-1, k), self.power.reshape(-1, k)
+        of_rows = {
+            name: values.reshape(-1, self.k)
+            for name in ("bins", "hz", "power", "prominence")
+            if (values := getattr(self, name)) is not None
+        }
         rows = []
-        for at in range(bins.shape[0]):
-            n = int(self.count.reshape(-1)[at])
-            row: dict[str, Any] = {
-                "bins": bins[at, :n].tolist(),
-                "hz": hz[at, :n].tolist(),
-                "power": power[at, :n].tolist(),
-            }
-            if self.prominence is not None:
-                row["prominence"] = self.prominence.reshape(-1, k)[at, :n].tolist()
-            rows.append({"name": names[at], **row} if names else row)
+        for at, n in enumerate(self.count.reshape(-1)):
+            row: dict[str, Any] = {"name": names[at]} if names else {}
+            for name, values in of_rows.items():
+                found = values[at, :n].tolist()
+                row[name] = [None if isnan(value) else value for value in found]
+            rows.append(row)
         return {
             "fs": self.fs,
             "mode": self.mode,

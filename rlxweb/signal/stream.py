@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.errors import DTypeError, UsageError
+from rlxweb.errors import UsageError
 from rlxweb.gpu.drive import drive
 from rlxweb.host.spec import WelchSpec
 from rlxweb.recipes.welch_plan import samples_needed, segment_count
@@ -67,13 +67,7 @@ class WelchStream:
                 f"a block of shape {block.shape}",
                 f"{self._sum.shape[0]} channels were announced",
             )
-        if block.dtype.kind == "c" and not self.spec.is_complex:
-            raise DTypeError(
-                DOING,
-                f"the samples are {block.dtype}",
-                f"the estimate was resolved for {self.spec.dtype}",
-                "resolve it with the samples' dtype",
-            )
+        self.spec.must_cover(block.dtype, DOING)
         if self.is_full:
             return
         # A hop longer than a segment leaves gaps: samples nobody will read.

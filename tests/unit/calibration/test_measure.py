@@ -77,13 +77,6 @@ def test_what_is_not_meant_is_taken_off(lab: Lab) -> None:
     }
 
 
-def test_a_first_call_can_be_a_point_of_its_own(lab: Lab) -> None:
-    quick = lab.job("other", 40, 50, first_is="warm-up")
-    got = lab.calibrate(lab.job("kernel", 900, 100, first_is="compile"), quick)
-    assert times(got)["compile"] == 800.0
-    assert times(got)["warm-up"] == 1.0  # no time of nothing, nor less
-
-
 def test_what_the_time_does_not_allow_is_left_out_by_name(lab: Lab) -> None:
     """One may run over by its own length; none is begun or even made after that."""
     late = AssertionError("made when the time was over")

@@ -307,6 +307,16 @@ def test_a_result_carries_its_decision(two: PretendGpu) -> None:
     assert found.explain().startswith(f"ran on {found.engine}: ")
 
 
+def test_what_is_no_number_is_null_in_json() -> None:
+    """JSON has no NaN; rows without one keep their numbers."""
+    x = np.ones((2, 64), np.float32)
+    x[0] = np.nan
+    found = rlx.welch_peaks(x, nperseg=64, k=2, nan="propagate", device="cpu")
+    first, second = json.loads(json.dumps(found.as_json(), allow_nan=False))["rows"]
+    assert first == {"bins": [0, 1], "hz": found.hz[0].tolist(), "power": [None] * 2}
+    assert second["power"] == found.power[1].tolist()
+
+
 @pytest.mark.fault
 def test_a_device_lost_in_a_run_is_not_hidden(two: PretendGpu) -> None:
     """A call that was left open fails too; nothing is computed elsewhere unsaid."""
