@@ -30,6 +30,8 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     try:
         target = Path(os.path.realpath(path))
         temporary = _create(target, doing)
+    except RecordingError:
+        raise
     except (OSError, ValueError) as error:
         raise _refused(doing, error) from error
     try:
@@ -82,8 +84,6 @@ def _flush(path: Path) -> None:
 
 
 def _refused(doing: str, error: OSError | ValueError) -> RecordingError:
-    if isinstance(error, RecordingError):
-        return error
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         return RecordingError(doing, "there is no such folder", hint="create it first")
     if isinstance(error, PermissionError):

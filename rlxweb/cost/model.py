@@ -56,12 +56,8 @@ class MeasuredRate:
         return self.curve.at(volume) if volume else 0.0
 
 
-class _FromSeed:
-    def __repr__(self) -> str:
-        return "seed"
-
-
-_SEED: Any = _FromSeed()
+_SEED: Any = ...
+"""A default: the class's seed has the value."""
 
 
 @dataclass(frozen=True)
@@ -211,16 +207,12 @@ class CpuCostModel(BackendCostModel):
     """The host. RLX has one row for Apple silicon and one for everything else."""
 
     SEED = _row(Device.CPU, 200.0, 300.0, 3_000.0, 30.0, num_threads=pool_threads())
+    APPLE = _row(Device.CPU, 1_000.0, 500.0, 5_000.0, 50.0, num_threads=pool_threads())
 
     @classmethod
     def seed(cls, apple: bool = False) -> Self:
         """RLX's constants, of Apple silicon on request."""
-        if not apple:
-            return cls()
-        threads = pool_threads()
-        return cls(
-            **_row(Device.CPU, 1_000.0, 500.0, 5_000.0, 50.0, num_threads=threads)
-        )
+        return cls(**(cls.APPLE if apple else cls.SEED))
 
 
 class MetalCostModel(BackendCostModel):

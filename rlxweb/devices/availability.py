@@ -21,7 +21,6 @@ from rlxweb.errors import DeviceError
 class DeviceRow:
     """One line of the report: is the device there, what is it, if not why.
 
-    registered      rlxweb has a backend for it
     supports_graph  it can run the graph that was asked about; None without a graph
     recommended     it is the one the prediction picks for that graph
     """
@@ -31,13 +30,17 @@ class DeviceRow:
     engine: str
     blocker: str
     facts: Mapping[str, Any]
-    registered: bool = True
     supports_graph: bool | None = None
     recommended: bool = False
 
     @property
     def label(self) -> str:
         return self.device.label
+
+    @property
+    def registered(self) -> bool:
+        """Has rlxweb a backend for it?"""
+        return self.device.label in ROWS
 
     def as_json(self) -> dict[str, Any]:
         document = {

@@ -68,11 +68,11 @@ class DevicePolicy:
 
     def with_deny(self, devices: Iterable[DeviceLike] | str) -> DevicePolicy:
         """The same without these; denying adds up over calls."""
-        return replace(self, deny=_joined(self.deny, _devices(devices)))
+        return replace(self, deny=_devices((*self.deny, *_devices(devices))))
 
     def with_prefer(self, devices: Iterable[DeviceLike] | str) -> DevicePolicy:
         """The same with these preferred, after those already preferred."""
-        return replace(self, prefer=_joined(self.prefer, _devices(devices)))
+        return replace(self, prefer=_devices((*self.prefer, *_devices(devices))))
 
     def with_benchmark_pick(self, runs: int) -> DevicePolicy:
         """The same, but the fastest is found by running: at least once."""
@@ -181,7 +181,3 @@ def _devices(devices: Iterable[DeviceLike] | str) -> tuple[Device, ...]:
     if isinstance(devices, str):
         return parse_device_list(devices)
     return tuple(dict.fromkeys(parse_device(d) for d in devices))
-
-
-def _joined(first: tuple[Device, ...], then: tuple[Device, ...]) -> tuple[Device, ...]:
-    return tuple(dict.fromkeys((*first, *then)))

@@ -6,7 +6,7 @@ Owns that one search. It must not know where power comes from; true local maxima
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,11 +18,11 @@ _BLOCK_BINS = 32_768
 _THREADED_BINS = 524_288
 
 _DOING = "strongest bins"
+Found: TypeAlias = tuple[NDArray[np.int64], NDArray[Any]]
+"""Bins of each row and their power, strongest first."""
 
 
-def strongest_bins(
-    power: NDArray[Any], k: int, *, threads: int | None = None
-) -> tuple[NDArray[np.int64], NDArray[Any]]:
+def strongest_bins(power: NDArray[Any], k: int, *, threads: int | None = None) -> Found:
     """The k strongest bins of each row, strongest first.
 
     Shapes   power (B, F) → bins (B, k) int64, power (B, k) of the same dtype
@@ -52,7 +52,7 @@ def strongest_bins(
     def make_worker() -> Task:
         def work(task: int) -> None:
             mine = slice(task * rows, (task + 1) * rows)
-            _search(np.ascontiguousarray(power[mine]), bins[mine], top[mine])
+            bins[mine], top[mine] = _search(np.ascontiguousarray(power[mine]), k)
 
         return work
 
@@ -62,12 +62,10 @@ def strongest_bins(
     return bins, top
 
 
-def _search(power: NDArray[Any], bins: NDArray[np.int64], top: NDArray[Any]) -> None:
+def _search(power: NDArray[Any], k: int) -> Found:
     n_rows, n_bins = power.shape
-    k = bins.shape[1]
     if 2 * k > n_bins:
-        _sorted_outright(power, bins, top)
-        return
+        return _sorted_outright(power, k)
     parted = power.copy()
     parted.partition(n_bins - k, axis=1)
     reached = power >= parted[:, n_bins - k, None]
@@ -79,17 +77,11 @@ def _search(power: NDArray[Any], bins: NDArray[np.int64], top: NDArray[Any]) -> 
         # In ascending order, k per row on average: k in each row if none is astray,
         # neither behind its row nor before it (a negative number, unsigned, is huge).
         if columns.view(np.uintp).max() < n_bins:
-            _ordered(columns, values, bins, top)
-            return
-    _repaired(power, reached, bins, top)
+            return _ordered(columns, values)
+    return _repaired(power, reached, k)
 
 
-def _ordered(
-    columns: NDArray[np.int64],
-    values: NDArray[Any],
-    bins: NDArray[np.int64],
-    top: NDArray[Any],
-) -> None:
+def _ordered(columns: NDArray[np.int64], values: NDArray[Any]) -> Found:
     """Sort the chosen bins, given in ascending order, strongest first.
 
     The fast sort may shuffle equal powers; only then is the slower, stable one run.
@@ -100,37 +92,25 @@ def _ordered(
     for kind in kinds:
         order = falling.argsort(axis=1, kind=kind)
         order += starts
-        top[...] = values.ravel()[order]
+        top = values.ravel()[order]
         if kind == "stable" or not (top[:, 1:] == top[:, :-1]).any():
             break
-    bins[...] = columns.ravel()[order]
+    return columns.ravel()[order], top
 
 
-def _repaired(
-    power: NDArray[Any],
-    reached: NDArray[np.bool_],
-    bins: NDArray[np.int64],
-    top: NDArray[Any],
-) -> None:
+def _repaired(power: NDArray[Any], reached: NDArray[np.bool_], k: int) -> Found:
     """Rows where a tie or a NaN lies on the edge are sorted outright."""
-    k = bins.shape[1]
+    bins = np.empty((len(power), k), np.int64)
+    top = np.empty(bins.shape, power.dtype)
     exact = np.count_nonzero(reached, axis=1) == k
     if exact.any():
         columns = np.nonzero(reached[exact])[1].reshape(-1, k)
         values = np.take_along_axis(power[exact], columns, axis=1)
-        some_bins = np.empty(columns.shape, np.int64)
-        some_top = np.empty(columns.shape, power.dtype)
-        _ordered(columns, values, some_bins, some_top)
-        bins[exact], top[exact] = some_bins, some_top
-    rest = ~exact
-    some_bins = np.empty((np.count_nonzero(rest), k), np.int64)
-    some_top = np.empty(some_bins.shape, power.dtype)
-    _sorted_outright(power[rest], some_bins, some_top)
-    bins[rest], top[rest] = some_bins, some_top
+        bins[exact], top[exact] = _ordered(columns, values)
+    bins[~exact], top[~exact] = _sorted_outright(power[~exact], k)
+    return bins, top
 
 
-def _sorted_outright(
-    power: NDArray[Any], bins: NDArray[np.int64], top: NDArray[Any]
-) -> None:
-    bins[...] = np.argsort(-power, axis=1, kind="stable")[:, : bins.shape[1]]
-    top[...] = np.take_along_axis(power, bins, axis=1)
+def _sorted_outright(power: NDArray[Any], k: int) -> Found:
+    bins = np.argsort(-power, axis=1, kind="stable")[:, :k]
+    return bins, np.take_along_axis(power, bins, axis=1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rlxweb.backends.registry import ROWS
 from rlxweb.choose.resolve import (
     NOT_THERE,
     Adapters,
@@ -37,9 +36,7 @@ def device_report(
     policy = policy or DevicePolicy.all()
     names = adapters or {}
     wanted = policy.probe_set if graph is None else tuple(Device)
-    rows = [
-        replace(probe(d, names.get(d, "")), registered=d.label in ROWS) for d in wanted
-    ]
+    rows = [probe(d, names.get(d, "")) for d in wanted]
     if graph is None:
         return tuple(rows)
     rows = [_with_graph(row, graph, policy, names) for row in rows]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
 
 from rlxweb.decision.candidate import Candidate, ranked
 from rlxweb.device import Device
@@ -27,25 +29,23 @@ def welch_candidates(
 def crossover(job: WelchJob, places: Sequence[Place] | None = None) -> str:
     """From which batch on another engine is predicted to win, in words."""
     at = available_places() if places is None else tuple(places)
-    previous, said = "", []
-    batch = 1
-    while batch <= LARGEST_BATCH:
-        found = welch_candidates(replace(job, n_rows=batch), at)
-        name = _name(found[0]) if found and not found[0].blocker else ""
-        if name != previous:
-            said.append((batch, name))
-            previous = name
-        batch *= 2
-    if not said or not said[0][1]:
+    batches = [1 << power for power in range(LARGEST_BATCH.bit_length())]
+    winners = [_winner(replace(job, n_rows=batch), at) for batch in batches]
+    stretches = groupby(zip(winners, batches, strict=True), itemgetter(0))
+    (first, _), *others = (next(stretch) for _, stretch in stretches)
+    if not first:
         return "no engine can run it"
-    if len(said) == 1:
-        return f"{said[0][1]} at every batch up to {LARGEST_BATCH:,} on this machine"
-    parts = [f"{said[0][1]} below batch {said[1][0]:,}"]
-    parts += [f"{name} from batch {batch:,}" for batch, name in said[1:]]
+    if not others:
+        return f"{first} at every batch up to {LARGEST_BATCH:,} on this machine"
+    parts = [f"{first} below batch {others[0][1]:,}"]
+    parts += [f"{name} from batch {batch:,}" for name, batch in others]
     return ", ".join(parts) + " on this machine"
 
 
-def _name(candidate: Candidate) -> str:
-    if candidate.device is Device.CPU:
-        return "CPU"
-    return f"{candidate.strategy} on {candidate.engine}"
+def _winner(job: WelchJob, places: Sequence[Place]) -> str:
+    """The fastest way in a few words; "" where nobody can run it."""
+    found = welch_candidates(job, places)
+    if not found or found[0].blocker:
+        return ""
+    best = found[0]
+    return "CPU" if best.device is Device.CPU else f"{best.strategy} on {best.engine}"
