@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rlxweb.devices.policy import cache_dir_from_env
-from rlxweb.errors import CalibrationWarning, RecordingError
+from rlxweb.errors import CalibrationWarning
 from rlxweb.gpu.drive import in_a_tab
 
 # A calibration is some 20 KB; what is larger is not one of ours.
@@ -53,7 +53,7 @@ def write_json(path: Path, document: Any) -> bool:
     Readers see the old file or the new one, whoever else writes at the same time.
     """
     # Written seldom, and never in a tab: not worth its place in every import.
-    from rlxweb.whole_file import atomic_path
+    from rlxweb.whole_file import atomic_path, reason
 
     text = json.dumps(document, indent=1, allow_nan=False)
     try:
@@ -61,10 +61,8 @@ def write_json(path: Path, document: Any) -> bool:
         with atomic_path(path) as temporary:
             temporary.write_text(text, encoding="utf-8")
         return True
-    except OSError as error:
-        _say_once(path.parent, error.strerror or str(error))
-    except RecordingError as error:
-        _say_once(path.parent, error.problem)
+    except OSError as error:  # a RecordingError is one
+        _say_once(path.parent, reason(error))
     return False
 
 

@@ -153,17 +153,14 @@ def _parsed(document: Any) -> OrderedDict[str, Seen]:
     found: OrderedDict[str, Seen] = OrderedDict()
     limit = math.log(BOUND) + 1e-9
     try:
-        if document is None or document["schema"] != SCHEMA:
-            return found
+        ours = document["schema"] == SCHEMA
         for key, log_ratio, runs in document["buckets"]:
-            ratio, count = float(log_ratio), int(runs)
-            fits = -limit <= ratio <= limit and 1 <= count <= MOST_RUNS
-            if not isinstance(key, str) or not fits:
-                return OrderedDict()
-            found[key] = Seen(ratio, count)
+            found[key] = seen = Seen(float(log_ratio), int(runs))
+            fits = abs(seen.log_ratio) <= limit and 1 <= seen.runs <= MOST_RUNS
+            ours = ours and fits and isinstance(key, str)
     except (KeyError, TypeError, ValueError, OverflowError):
-        return OrderedDict()
-    return found
+        ours = False
+    return found if ours else OrderedDict()
 
 
 corrections = Corrections()

@@ -315,8 +315,8 @@ def decide(
     Errors    those of `job.nobody`.
     """
     cpu_ns = job.cpu_ns()
-    if cpu_ns < float("inf"):
-        worthwhile.add(cpu_ns)
+    spent_ns = cpu_ns if cpu_ns < float("inf") else 0.0
+    worthwhile.add(spent_ns)
     note = ""
     if places is None:
         places, note = _places_worth_it(job, cpu_ns, worthwhile)
@@ -326,7 +326,7 @@ def decide(
     if all(c.blocker for c in found):
         found = tuple(_unmeasured(found))
     pick = _first(job, found, prefer, note, places)
-    return replace(pick, cpu_ns=cpu_ns if cpu_ns < float("inf") else 0.0)
+    return replace(pick, cpu_ns=spent_ns)
 
 
 def _places_worth_it(

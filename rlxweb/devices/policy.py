@@ -19,7 +19,7 @@ from rlxweb.device import (
     parse_device,
     parse_device_list,
 )
-from rlxweb.errors import EnvironmentWarning, UnknownDevice, UsageError
+from rlxweb.errors import EnvironmentWarning
 
 T = TypeVar("T")
 CalibrationMode = Literal["lazy", "off"]
@@ -97,7 +97,7 @@ class DevicePolicy:
 
     def _rank(self, device: Device) -> tuple[int, int]:
         wish = self.prefer.index(device) if device in self.prefer else _LAST
-        return wish, PRIORITY.index(device) if device in PRIORITY else _LAST
+        return wish, PRIORITY.index(device)
 
     @classmethod
     def from_env(cls) -> DevicePolicy:
@@ -154,7 +154,7 @@ def _read(name: str, parse: Callable[[str], T]) -> T | None:
         return None
     try:
         return parse(text)
-    except (UnknownDevice, UsageError, ValueError) as error:
+    except ValueError as error:
         warnings.warn(
             f"{name}={text!r} is ignored: {error}", EnvironmentWarning, stacklevel=4
         )

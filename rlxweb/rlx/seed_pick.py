@@ -28,18 +28,13 @@ MODEL_ORDER: Mapping[Device, type[BackendCostModel]] = {
 }
 
 
-def seed_pick(
-    graph: Graph,
-    candidates: Sequence[Device],
-    models: Mapping[Device, BackendCostModel] | None = None,
-) -> Device:
+def seed_pick(graph: Graph, candidates: Sequence[Device]) -> Device:
     """RLX's pick among candidates: by its models where at least two have one.
 
     With a single model that device wins, even over candidates that have none (a flaw of
     RLX's that its own rule keeps); with none the priority order decides.
     """
-    known = models or {d: cls.seed() for d, cls in MODEL_ORDER.items()}
-    found = [known[d] for d in MODEL_ORDER if d in candidates and d in known]
+    found = [cls.seed() for d, cls in MODEL_ORDER.items() if d in candidates]
     if len(found) >= 2:
         return pick_best_device(graph, found)
     if found:

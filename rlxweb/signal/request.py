@@ -168,18 +168,15 @@ def _preset(name: str) -> Preset:
     )
 
 
-def whole(name: str, value: object, least: int | None = None) -> int:
+def whole(name: str, value: object) -> int:
     """A whole number, also from 256.0 or numpy's own; UsageError otherwise."""
     try:
         if isinstance(value, float) and value.is_integer():
             value = int(value)
-        number = operator.index(value)  # type: ignore[arg-type]
+        return operator.index(value)  # type: ignore[arg-type]
     except TypeError as why:
         rule = "it must be a whole number"
         raise UsageError(_DOING, f"{name} is {value!r}", rule) from why
-    if least is not None and number < least:
-        raise UsageError(_DOING, f"{name} is {number}", f"it must be at least {least}")
-    return number
 
 
 def _whole_or_none(name: str, value: object) -> int | None:
