@@ -27,8 +27,8 @@ from rlxweb.backends.webgpu_recipes import Recipes
 from rlxweb.backends.webgpu_trips import WebGpuTrips
 from rlxweb.compile.plan import Plan
 from rlxweb.compile.target import Target
-from rlxweb.cost.assumed import assumed_gpu
 from rlxweb.cost.fusion_gate import IoFusionGate
+from rlxweb.cost.kinds import assumed_gpu
 from rlxweb.cost.model import WgpuCostModel
 from rlxweb.device import Device
 from rlxweb.errors import IndexRefused, SessionBusy, SessionClosed

@@ -31,7 +31,7 @@ CALLS = 32
 """NumPy calls timed as one."""
 
 
-def _nothing() -> None:
+def do_nothing() -> None:
     """Most jobs hold nothing."""
 
 
@@ -51,7 +51,7 @@ class Job:
     run: Callable[[], object]
     less: str = ""
     per: int = 1
-    close: Callable[[], None] = _nothing
+    close: Callable[[], None] = do_nothing
 
 
 @dataclass

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from rlxweb.backends.pool import pool
 from rlxweb.calibration.store import store
 from rlxweb.calibration.worth import Worth
-from rlxweb.cost.assumed import assumed_cpu, assumed_gpu
+from rlxweb.cost.kinds import assumed_cpu, assumed_gpu
 from rlxweb.cost.record import Calibration
 from rlxweb.device import Device, DeviceLike, parse_device
 from rlxweb.devices.place import CPU, Place, identity_of

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 
@@ -23,6 +23,7 @@ from rlxweb.calibration.kernels import (
     Job,
     call_job,
     compile_job,
+    do_nothing,
     empty_run,
     kernel_jobs,
 )
@@ -60,28 +61,16 @@ class Calibrator:
 
     def measure(self, name: str, make: JobMaker) -> None:
         """Make a job, time it, keep its point; or note why not."""
-        if not self._is_over(name):
-            self._measure(name, make)
-
-    def measure_made(self, job: Job, name: str = "") -> None:
-        """The same for a job that is there already; it is closed in any case."""
-        name = name or _name(job)
-        if self._is_over(name):
-            job.close()
-        else:
-            self._measure(name, lambda: job)
-
-    def _is_over(self, name: str) -> bool:
-        late = self.watch.clock() >= self.deadline_ns
-        if late:
+        if self.watch.clock() >= self.deadline_ns:
             self.left_out.append(f"{name}: the time was over")
-        return late
-
-    def _measure(self, name: str, make: JobMaker) -> None:
+            return
         self.progress(name)
         try:
             with closing(make()) as job:
-                self._time(job)
+                point = self._point(job)
+            if rate_of(point)[0] > MOST:
+                raise InputError("timing it", "it took no time that the clock can tell")
+            self.points.append(point)
         except (DeviceLost, GpuTimeout):
             raise
         except (RlxError, MemoryError) as error:
@@ -99,12 +88,6 @@ class Calibrator:
         for at, known in enumerate(self.points):
             if (known.what, known.size) == (again.what, again.size):
                 self.points[at] = min(known, again, key=lambda p: p.ns)
-
-    def _time(self, job: Job) -> None:
-        point = self._point(job)
-        if rate_of(point)[0] > MOST:
-            raise InputError("timing it", "it took no time that the clock can tell")
-        self.points.append(point)
 
     def _point(self, job: Job) -> Point:
         timing = self.watch.time(job.run)
@@ -169,7 +152,7 @@ def _measure_trips(
             ("1 dispatch", "one", one),
             (f"{DISPATCHES} dispatches", "many", many),
         ):
-            work.measure_made(_trip_job(what, trip), name)
+            work.measure(name, partial(_trip_job, what, trip))
         _settle_dispatch(work)
         for nbytes in (64 << 10, MIB, 16 * MIB):
             for what, make in (("upload", trips.upload), ("readback", trips.readback)):
@@ -206,7 +189,9 @@ def _measure_kernels(work: Calibrator, place: Place, jobs: JobsOf) -> None:
         work.measure(name, make)
     begun = work.watch.clock()
     for job in jobs(place):
-        work.measure_made(job)
+        # Closed whether there is time for it or not.
+        with closing(job):
+            work.measure(_name(job), partial(replace, job, close=do_nothing))
     took_ns = work.watch.clock() - begun
     for name, make in kernels[TELLING:]:
         work.measure(name, make)

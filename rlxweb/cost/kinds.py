@@ -2,8 +2,8 @@
 
 What a size of it is, which sizes a calibration measures and by which graph, what the
 points of a calibration say of other sizes, and what is assumed while there are none.
-Adding a kind is adding a record to the table at the end. Knows graphs and points; no
-device, and no op but those that the measured graphs are made of.
+Adding a kind is adding a record to the table. Knows graphs and points; no device, and
+no op but those that the measured graphs are made of.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Literal
 
 from rlxweb.cost.curve import Curve, Interpolated, interpolated
@@ -277,3 +278,24 @@ _TABLE = (
     WorkKind("welch_fused", _WELCH, assumed={"gpu": _WELCH_FUSED}),
 )
 KINDS: Mapping[str, WorkKind] = {kind.name: kind for kind in _TABLE}
+
+
+@cache
+def assumed_cpu(in_a_tab: bool = False) -> Calibration:
+    """NumPy on an ordinary machine, or compiled to WebAssembly on the same one."""
+    return _assumed("cpu", "NumPy", "tab" if in_a_tab else "cpu")
+
+
+@cache
+def assumed_gpu() -> Calibration:
+    """A small GPU of its own hardware."""
+    return _assumed("gpu", "a GPU", "gpu")
+
+
+def _assumed(device: str, engine: str, which: Assumed) -> Calibration:
+    points = tuple(
+        Point(kind.name, dict(zip(kind.fields, size, strict=True)), ns)
+        for kind in KINDS.values()
+        for size, ns in kind.assumed.get(which, {}).items()
+    )
+    return Calibration(device, engine, "assumed", "", "", "", points)

@@ -155,7 +155,6 @@ _MEASURED = (
 
 
 def _measured(record: Calibration, *, is_cpu: bool) -> dict[str, Any]:
-    """The attributes that a record has."""
     rate, band = rates(record, "matmul"), rates(record, "copy")
     found: dict[str, Any] = {
         "sgemm_gflops": rate and MeasuredRate(rate),

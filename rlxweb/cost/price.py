@@ -12,9 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from rlxweb.cost.assumed import assumed_cpu
 from rlxweb.cost.curve import Interpolated
-from rlxweb.cost.kinds import KINDS, Price, rates
+from rlxweb.cost.kinds import KINDS, Price, assumed_cpu, rates
 from rlxweb.cost.record import Calibration
 from rlxweb.cost.trips import TripPrices
 from rlxweb.cost.work import Item, Work

@@ -146,7 +146,6 @@ def compare(
 
 
 def _allowed(right: Array, tolerance: Tolerance, extra: Any) -> Array:
-    """The allowance of each element."""
     peak = 1.0
     if tolerance.relative_to_peak:
         peak = float(np.abs(right[np.isfinite(right)]).max(initial=0.0))

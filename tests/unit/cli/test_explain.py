@@ -15,7 +15,7 @@ from rlxweb.calibration.corrections import corrections
 from rlxweb.calibration.stopwatch import Stopwatch
 from rlxweb.cli import explain_command
 from rlxweb.cost import Terms
-from rlxweb.cost.assumed import assumed_cpu, assumed_gpu
+from rlxweb.cost.kinds import assumed_cpu, assumed_gpu
 from rlxweb.devices.place import CPU
 from rlxweb.errors import OutOfMemory
 from rlxweb.gpu.port import Want

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rlxweb.cost.assumed import assumed_cpu, assumed_gpu
+from rlxweb.cost.kinds import assumed_cpu, assumed_gpu
 from rlxweb.devices.place import CPU
 from rlxweb.gpu.port import Want
 from tests.command_line import Call, Said, check_refused

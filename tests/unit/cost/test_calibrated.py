@@ -21,9 +21,9 @@ from rlxweb.cost import (
     WgpuCostModel,
     estimate_graph_cost,
 )
-from rlxweb.cost.assumed import assumed_cpu, assumed_gpu
 from rlxweb.cost.curve import curve_of, interpolated
 from rlxweb.cost.fit import fit_relative
+from rlxweb.cost.kinds import assumed_cpu, assumed_gpu
 from rlxweb.cost.price import Prices, terms_of
 from rlxweb.cost.record import Calibration, Point
 from rlxweb.cost.record_json import from_json

@@ -14,9 +14,8 @@ from rlxweb.calibration.kernels import TELLING, kernel_jobs
 from rlxweb.calibration.measure import Calibrator
 from rlxweb.calibration.stopwatch import Stopwatch
 from rlxweb.cli.calibrate_command import rate
-from rlxweb.cost.assumed import assumed_cpu, assumed_gpu
 from rlxweb.cost.graph_work import item_of, work_of_graph
-from rlxweb.cost.kinds import KINDS, Probe, WorkKind, by_rate
+from rlxweb.cost.kinds import KINDS, Probe, WorkKind, assumed_cpu, assumed_gpu, by_rate
 from rlxweb.cost.price import Prices, terms_of
 from rlxweb.cost.record import Calibration, Point
 from rlxweb.cost.record_json import from_json

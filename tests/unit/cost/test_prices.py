@@ -19,8 +19,8 @@ from rlxweb.calibration.known import Priced, fitted, priced
 from rlxweb.calibration.store import CalibrationStore
 from rlxweb.choose.chooser import Pick, decide
 from rlxweb.choose.graphs import GraphJob, gate_of
-from rlxweb.cost.assumed import assumed_cpu, assumed_gpu
 from rlxweb.cost.graph_work import bytes_of, flops_of, is_free, item_of, work_of_graph
+from rlxweb.cost.kinds import assumed_cpu, assumed_gpu
 from rlxweb.cost.price import Prices, terms_of
 from rlxweb.cost.record import Calibration, Point
 from rlxweb.cost.work import Item, Work
