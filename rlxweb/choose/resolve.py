@@ -16,7 +16,7 @@ from rlxweb.compile.pipeline import compile_graph
 from rlxweb.decision.candidate import Candidate
 from rlxweb.decision.decision import Decision
 from rlxweb.device import Device, DeviceLike, parse_device
-from rlxweb.devices.availability import available_devices, is_available
+from rlxweb.devices.availability import is_available
 from rlxweb.devices.policy import DevicePolicy, device_from_env
 from rlxweb.errors import DeviceError, DTypeError, Unsupported, UsageError
 from rlxweb.ir.graph import Graph
@@ -66,9 +66,8 @@ def devices_for(
     """The available devices that can run a graph, as the policy orders them."""
     policy = policy or DevicePolicy.all()
     names = adapters or {}
-    there = [d for d in policy.probe_set if d in available_devices()]
-    can = [d for d in there if not lowering_blocker(d, graph, names.get(d, ""))]
-    return policy.apply(can)
+    allowed = policy.apply(policy.probe_set)  # a denied device is not even opened
+    return tuple(d for d in allowed if supports_graph(d, graph, names.get(d, "")))
 
 
 # --- who runs it ------------------------------------------------------------------

@@ -23,10 +23,6 @@ class Fit:
     weights: tuple[float, ...]
     error: float
 
-    def at(self, row: npt.ArrayLike) -> float:
-        """The fitted value of one row of columns [P]."""
-        return float(np.dot(np.asarray(row, np.float64), self.weights))
-
 
 def fit_relative(
     columns: npt.ArrayLike, values: npt.ArrayLike, known: npt.ArrayLike = 0.0

@@ -55,12 +55,8 @@ class WelchSize:
         return 4 * self.rows * self.samples
 
     @property
-    def spectrum_bytes(self) -> int:
-        return 4 * self.rows * self.n_bins
-
-    @property
     def output_bytes(self) -> int:
-        return 8 * self.rows * self.k if self.k else self.spectrum_bytes
+        return self.rows * (8 * self.k if self.k else 4 * self.n_bins)
 
 
 @lru_cache(maxsize=512)

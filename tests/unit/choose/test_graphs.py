@@ -12,7 +12,7 @@ from rlxweb import DevicePolicy, Graph, Session, device_report
 from rlxweb.calibration.known import UNMEASURED, priced
 from rlxweb.calibration.store import store
 from rlxweb.calibration.worth import Worth
-from rlxweb.choose import graphs
+from rlxweb.choose import graphs, resolve
 from rlxweb.choose.chooser import decide
 from rlxweb.choose.graphs import GraphJob, gate_of
 from rlxweb.choose.resolve import devices_for, fastest, supports_graph
@@ -64,6 +64,15 @@ def test_an_engine_is_listed_once() -> None:
     )
     assert len(again) == len(found)
     assert available_places([Device.CPU]) == (CPU,)
+
+
+def test_a_denied_device_is_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever denies a device may do so because opening it hangs."""
+    asked = []
+    monkeypatch.setattr(resolve, "is_available", lambda d: not asked.append(d))
+    policy = DevicePolicy.only("vulkan cpu").with_deny("vulkan")
+    assert devices_for(exponential(), policy) == (Device.CPU,)
+    assert asked == [Device.CPU]
 
 
 def test_seed_pick() -> None:
