@@ -287,9 +287,10 @@ def _lately(
     job: J, about: tuple[Hashable, ...], make: Callable[[], Pick[J]]
 ) -> Pick[J]:
     """The pick made lately for the job under the same circumstances, or a new one."""
-    if job.key is None:
+    own = job.key  # a walk over all nodes of a graph
+    if own is None:
         return make()
-    key = (job.key, about, store.changes)
+    key = (own, about, store.changes)
     pick = recent.get(key)
     if pick is None:
         pick = make()
