@@ -1,7 +1,7 @@
 """The k strongest bins of every row, exactly: ties go to the smaller bin.
 
 Owns that one search. It must not know where power comes from; true local maxima are in
-`local_maxima.py`.
+`signal/local_maxima.py`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Factors fitted to other people's machines, a floor, a step at a batch of 2,048: all of
 it is kept, so that decisions can be compared with RLX's. What this machine measured is
-in `calibrated_costs.py`; `costs.py` gives both under one name. Times in nanoseconds.
+in `signal/calibrated_costs.py`; `signal/costs.py` gives both under one name. Times in
+nanoseconds.
 """
 
 from __future__ import annotations

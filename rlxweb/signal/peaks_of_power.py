@@ -1,7 +1,7 @@
 """Peaks of finished spectra in one shape, whichever of the two searches finds them.
 
 What the command line, `welch_peaks` and any stream ask; the searches themselves are in
-`strongest.py` and `local_maxima.py`. It must not know devices.
+`host/strongest.py` and `local_maxima.py`. It must not know devices.
 """
 
 from __future__ import annotations
