@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from rlxweb.decision.terms import Terms, human_ns
@@ -53,19 +53,10 @@ class Candidate:
     def as_json(self) -> dict[str, Any]:
         """Plain data; a blocked candidate's prediction is null, not infinite."""
         blocked = self.terms is None or bool(self.blocker)
-        return {
+        return {field.name: getattr(self, field.name) for field in fields(self)} | {
             "device": self.device.label,
-            "engine": self.engine,
-            "adapter": self.adapter,
-            "strategy": self.strategy,
-            "how": self.how,
             "predicted_ns": None if blocked else self.predicted_ns,
             "terms": None if self.terms is None else self.terms.as_json(),
-            "correction": self.correction,
-            "error": self.error,
-            "measured_ns": self.measured_ns,
-            "source": self.source,
-            "blocker": self.blocker,
         }
 
 
