@@ -27,9 +27,9 @@ from rlxweb.errors import (
     ShaderRejected,
 )
 from rlxweb.gpu.drive import drive
-from rlxweb.gpu.fake import Failure, FakePort, Kind
 from rlxweb.gpu.native import NativePort
 from rlxweb.gpu.port import Want
+from tests.fake_port import Failure, FakePort, Kind
 
 TELLS: dict[Kind, type[DeviceError]] = {
     "no-adapter": AdapterMissing,

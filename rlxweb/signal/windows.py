@@ -142,9 +142,7 @@ _FORMULAS: dict[str, Formula] = {
         0.21557895, 0.41663158, 0.277263158, 0.083578947, 0.006947368
     ),
     "gaussian gauss gss": lambda n, std: np.exp(-0.5 * (_centred(n) / std) ** 2),
-    "general_cosine": lambda n, weights: _cosine_sum(*np.asarray(weights, np.float64))(
-        n
-    ),
+    "general_cosine": lambda n, w: _cosine_sum(*np.asarray(w, np.float64))(n),
     "general_gaussian general_gauss ggs": lambda n, p, sig: np.exp(
         -0.5 * np.abs(_centred(n) / sig) ** (2 * p)
     ),

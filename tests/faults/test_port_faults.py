@@ -21,10 +21,10 @@ from rlxweb.errors import AdapterMissing, DeviceLost, GpuTimeout, RlxError
 from rlxweb.gpu import native as native_port
 from rlxweb.gpu import waiting
 from rlxweb.gpu.drive import drive
-from rlxweb.gpu.fake import KINDS, STRIKES, Failure, FakePort, Kind
 from rlxweb.gpu.native import NativePort
 from rlxweb.gpu.port import Copy, Dispatch, Range, Want
 from tests.command_line import python
+from tests.fake_port import KINDS, STRIKES, Failure, FakePort, Kind
 from tests.ports import TELLS, native
 from tests.threads import at_once
 

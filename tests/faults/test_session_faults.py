@@ -18,8 +18,8 @@ from rlxweb.backends.pool import Pool
 from rlxweb.backends.registry import ROWS, Row
 from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.errors import DeviceLost, OutOfMemory, ShaderRejected
-from rlxweb.gpu.fake import KINDS, STRIKES, Failure, FakePort, Kind
 from rlxweb.gpu.port import Want
+from tests.fake_port import KINDS, STRIKES, Failure, FakePort, Kind
 from tests.ports import TELLS, compute, source_of
 
 pytestmark = pytest.mark.fault

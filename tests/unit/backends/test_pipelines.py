@@ -7,8 +7,8 @@ import pytest
 from rlxweb.backends.webgpu_pipelines import Pipelines
 from rlxweb.errors import ShaderRejected
 from rlxweb.gpu.drive import drive
-from rlxweb.gpu.fake import Failure, FakePort
 from rlxweb.kernels.launch import Shader
+from tests.fake_port import Failure, FakePort
 from tests.ports import fake
 
 

@@ -11,9 +11,9 @@ from rlxweb.backends.pool import Pool
 from rlxweb.backends.registry import ROWS, Row, blocker
 from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.errors import AdapterMissing, Unsupported
-from rlxweb.gpu.fake import Failure, FakePort
 from rlxweb.gpu.port import Want
 from rlxweb.limits import shrunk
+from tests.fake_port import Failure, FakePort
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.compile.plan import Plan
 from rlxweb.errors import GraphError, Unsupported
 from rlxweb.gpu.drive import drive
-from rlxweb.gpu.fake import FakePort
 from rlxweb.limits import shrunk
+from tests.fake_port import FakePort
 from tests.ports import fake, prepared
 
 

@@ -24,12 +24,12 @@ from rlxweb.errors import (
     SessionClosed,
 )
 from rlxweb.gpu.drive import drive
-from rlxweb.gpu.fake import Failure
 from rlxweb.gpu.port import Copy
 from rlxweb.host.welch_graph import welch_graph
 from rlxweb.ir.graph import Graph
 from rlxweb.limits import Limits, shrunk
 from rlxweb.signal.presets import from_preset
+from tests.fake_port import Failure
 from tests.ports import compute, fake, prepared, scaled, source_of
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3)

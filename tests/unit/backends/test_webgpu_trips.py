@@ -8,8 +8,8 @@ from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.backends.webgpu_trips import TOUCH, WebGpuTrips
 from rlxweb.errors import DeviceError, OutOfMemory
 from rlxweb.gpu.drive import drive
-from rlxweb.gpu.fake import Failure, FakePort
 from rlxweb.gpu.port import Copy, Dispatch
+from tests.fake_port import Failure, FakePort
 from tests.ports import fake
 
 

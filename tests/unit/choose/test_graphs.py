@@ -31,10 +31,10 @@ from rlxweb.devices.place import (
     parse_place,
 )
 from rlxweb.errors import EnvironmentWarning, UnknownDevice, Unsupported
-from rlxweb.gpu.fake import Failure
 from rlxweb.ir.op import Attr, registry
 from rlxweb.rlx.seed_pick import fastest_among, seed_pick
 from rlxweb.runners.benchmark import benchmark_devices, warm_all
+from tests.fake_port import Failure
 from tests.unit.runners.fakes import FakeMachine, adding
 from tests.unit.signal.pretend_gpu import PLACE, PretendGpu
 

@@ -18,9 +18,9 @@ from rlxweb.errors import (
     UsageError,
 )
 from rlxweb.gpu.drive import drive
-from rlxweb.gpu.fake import KINDS, STRIKES, Failure, FakePort, Kind
 from rlxweb.gpu.port import Clear, Copy, Dispatch, Range, Want
 from rlxweb.limits import shrunk
+from tests.fake_port import KINDS, STRIKES, Failure, FakePort, Kind
 from tests.ports import TELLS, check_closes, check_not_open, fake
 
 SOURCE = "@compute @workgroup_size(1) fn main() {}"

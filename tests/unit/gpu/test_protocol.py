@@ -10,8 +10,13 @@ from pathlib import Path
 
 import pytest
 
-GPU = Path(__file__).resolve().parents[3] / "rlxweb" / "gpu"
-PORTS = {"native.py": "NativePort", "fake.py": "FakePort", "browser.py": "BrowserPort"}
+ROOT = Path(__file__).resolve().parents[3]
+GPU = ROOT / "rlxweb" / "gpu"
+PORTS = {
+    "NativePort": GPU / "native.py",
+    "BrowserPort": GPU / "browser.py",
+    "FakePort": ROOT / "tests" / "fake_port.py",
+}
 
 
 def public_methods(path: Path, name: str) -> dict[str, str]:
@@ -33,11 +38,11 @@ def public_methods(path: Path, name: str) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("file", PORTS)
-def test_a_port_defines_exactly_the_protocol(file: str) -> None:
+@pytest.mark.parametrize("name", PORTS)
+def test_a_port_defines_exactly_the_protocol(name: str) -> None:
     """Its verbs are its own; what it tells of its state is the same in all of them."""
     told = public_methods(GPU / "books.py", "Books")
-    verbs = public_methods(GPU / file, PORTS[file])
+    verbs = public_methods(PORTS[name], name)
     assert told | verbs == public_methods(GPU / "port.py", "Port")
 
 

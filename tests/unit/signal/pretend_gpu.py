@@ -18,11 +18,11 @@ from rlxweb.decision.candidate import Candidate
 from rlxweb.device import Device
 from rlxweb.devices.place import CPU, Place, identity_of
 from rlxweb.gpu.drive import drive
-from rlxweb.gpu.fake import Failure, FakePort
 from rlxweb.gpu.port import DeviceFacts, Want
 from rlxweb.signal.engine import Engine, device_engine
 from rlxweb.signal.offers import WelchJob, engine_for
 from rlxweb.signal.presets import from_preset
+from tests.fake_port import Failure, FakePort
 
 LABEL = "tpu"
 PLACE = Place(Device.TPU)

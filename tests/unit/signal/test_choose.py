@@ -25,9 +25,9 @@ from rlxweb.errors import (
     Unsupported,
     UsageError,
 )
-from rlxweb.gpu.fake import Failure
 from rlxweb.gpu.port import Want
 from rlxweb.signal.crossover import welch_candidates
+from tests.fake_port import Failure
 from tests.threads import at_once
 from tests.unit.signal.pretend_gpu import (
     BOTH,

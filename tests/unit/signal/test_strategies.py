@@ -31,7 +31,6 @@ from rlxweb.errors import (
     UsageError,
 )
 from rlxweb.gpu.drive import drive
-from rlxweb.gpu.fake import Failure
 from rlxweb.gpu.port import Want
 from rlxweb.host.spec import WelchSpec
 from rlxweb.host.spectrum import welch_power
@@ -41,6 +40,7 @@ from rlxweb.signal.engine import device_engine
 from rlxweb.signal.on_device import LEARNED
 from rlxweb.signal.result import WelchPeaks
 from rlxweb.signal.ways import WelchEstimate
+from tests.fake_port import Failure
 from tests.oracles import estimate
 from tests.unit.signal.pretend_gpu import LABEL, PretendGpu, Speed
 
