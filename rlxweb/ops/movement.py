@@ -200,8 +200,8 @@ registry.register_all(
         ),
         attrs=(_AXIS, Attr("start", "int"), Attr("length", "int")),
         samples=_cases(
-            "1@0x0x1 5@0x0x5 5@0x2x2 5@-1x5x0 4x7x3@1x3x4 4x7x3@-1x1x1 0x4@1x1x2 "
-            "65539x2@0x1x65537 3x8@1x3x4",
+            "1@0x0x1 5@0x0x5 5@0x2x2 5@-1x5x0 4x7x3@-1x1x1 0x4@1x1x2 "
+            "65539x2@0x1x65537 4x7x3@1x3x4",
             *("axis", "start", "length"),
         ),
         doc="`length` elements of one axis from `start` on.",

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "GateBreakdown",
+    "Mode",
     "WelchPeakParams",
     "WelchPeaksCosts",
     "WelchPeaksStrategy",
