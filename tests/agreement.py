@@ -24,7 +24,7 @@ from rlxweb.gpu.native import NativePort
 from rlxweb.gpu.port import Command, Usage, Want
 from rlxweb.ir.graph import Graph
 from rlxweb.limits import Limits
-from rlxweb.runners.agreement import dtypes_of, feeds_of, judge, one_op, oracle
+from rlxweb.runners.agreement import compare, dtypes_of, feeds_of, one_op, oracle
 from rlxweb.runtime.feeds import as_input, check_feeds
 
 Array = npt.NDArray[Any]
@@ -41,6 +41,12 @@ __all__ = [
     "rounding",
     "strided",
 ]
+
+
+def judge(*arguments: Any) -> str:
+    """Why a result is not the right one, or ""; see `compare`."""
+    return compare(*arguments).why
+
 
 # As float32 a NaN, as float16 two of them, as an integer far from any answer.
 POISON = np.uint32(0x7FE0_7FE1).tobytes()

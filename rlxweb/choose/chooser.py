@@ -22,6 +22,7 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from rlxweb.calibration.corrections import Bucket, corrections
@@ -125,7 +126,7 @@ class Asked:
 OPEN = Asked()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Pick(Generic[J]):
     """What was picked for a job, and what is needed to learn from its runs.
 
@@ -141,6 +142,12 @@ class Pick(Generic[J]):
     def device(self) -> Device:
         return self.candidate.device
 
+    @cached_property
+    def _expected(self) -> tuple[Bucket | None, float]:
+        """Where runs by the way that was picked are kept, and their predicted time."""
+        bucket, terms = self.job.bucket(self.candidate), self.candidate.terms
+        return (None, 0.0) if terms is None else (bucket, terms.total_ns)
+
     def observe(self, took_ns: float, device: Device | None = None) -> None:
         """Let a warm run of this very job correct the model of the way that ran.
 
@@ -148,13 +155,13 @@ class Pick(Generic[J]):
         """
         if worth.is_trivial(took_ns):
             return
-        ran = [self.candidate]
+        ran = [self]
         if device not in (None, self.device):
-            ran = [c for c in self.decision.candidates if c.device is device]
-        for one in ran:
-            bucket = self.job.bucket(one)
-            if one.terms is not None and bucket is not None:
-                corrections.note(bucket, one.terms.total_ns, took_ns)
+            ways = (c for c in self.decision.candidates if c.device is device)
+            ran = [replace(self, candidate=way) for way in ways]
+        for bucket, predicted_ns in (pick._expected for pick in ran):
+            if bucket is not None:
+                corrections.note(bucket, predicted_ns, took_ns)
 
 
 @dataclass(slots=True)

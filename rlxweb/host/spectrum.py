@@ -82,8 +82,12 @@ def welch_power(
     Errors   UsageError unless x is 2-D and long enough; DTypeError for a dtype that
              the spec does not cover
     """
-    n_segments = _checked(x, spec)
-    power = np.empty((x.shape[0], spec.n_freqs), spec.power_dtype)
+    if x.ndim != 2:
+        raise UsageError(
+            _DOING, f"the samples have shape {x.shape}", "2 axes are wanted: rows, time"
+        )
+    n_segments, n_freqs, dtype = _answer(spec, x.dtype, x.shape[1])
+    power = np.empty((x.shape[0], n_freqs), dtype)
     if not power.size:
         return power
     view = frames(x, spec.nperseg, spec.hop, n_segments)
@@ -98,14 +102,14 @@ def welch_power(
     return power
 
 
-def _checked(x: NDArray[Any], spec: WelchSpec) -> int:
-    if x.ndim != 2:
-        raise UsageError(
-            _DOING, f"the samples have shape {x.shape}", "2 axes are wanted: rows, time"
-        )
-    sample_dtype(x.dtype)  # refuses what nobody takes
-    spec.must_cover(x.dtype)
-    return spec.segments_of(x.shape[1])
+@lru_cache(maxsize=128)
+def _answer(
+    spec: WelchSpec, dtype: np.dtype[Any], n_samples: int
+) -> tuple[int, int, np.dtype[Any]]:
+    """Segments of a row, and the answer's bins and dtype; refuses what does not fit."""
+    sample_dtype(dtype)  # refuses what nobody takes
+    spec.must_cover(dtype)
+    return spec.segments_of(n_samples), spec.n_freqs, spec.power_dtype
 
 
 def _whole_rows(

@@ -99,13 +99,6 @@ class Agreement:
     first: tuple[tuple[int, ...], Any, Any] | None = None
 
 
-def judge(
-    got: Any, want: Array, dtype: DType, tolerance: Tolerance, extra: Any = 0.0
-) -> str:
-    """Why `got` is not `want`, or ""; see `compare`."""
-    return compare(got, want, dtype, tolerance, extra).why
-
-
 def compare(
     got: Any, want: Array, dtype: DType, tolerance: Tolerance, extra: Any = 0.0
 ) -> Agreement:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from rlxweb.backends.pool import pool
 from rlxweb.calibration.corrections import Bucket, corrections, octave
@@ -34,9 +34,7 @@ _BY_LABEL = {s.label: s.name for s in STRATEGIES.values()}
 class WelchJob(WelchEstimate):
     """See `chooser.Job`."""
 
-    @property
-    def title(self) -> str:
-        return "this job"
+    title: ClassVar[str] = "this job"
 
     @property
     def key(self) -> WelchJob:

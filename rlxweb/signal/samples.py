@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from rlxweb.errors import NotFinite, ShapeError, UsageError
 from rlxweb.host.spec import sample_dtype
 
+_taken = lru_cache(maxsize=64)(sample_dtype)
 NanPolicy = Literal["raise", "propagate"]
 Precision = Literal["f32", "f64"]
 
@@ -31,7 +33,7 @@ def as_rows(
         raise ShapeError(
             doing, f"axis {axis} is outside rank {array.ndim}", hint="axis=-1 is last"
         )
-    dtype = _wanted(sample_dtype(array.dtype), precision, doing)
+    dtype = _wanted(_taken(array.dtype), precision, doing)
     if axis not in (-1, array.ndim - 1):
         array = np.moveaxis(array, axis, -1)
     batch = array.shape[:-1]

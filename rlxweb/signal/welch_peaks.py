@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from rlxweb.choose.chooser import Pick
     from rlxweb.decision.strategy import WelchPeaksStrategy
     from rlxweb.device import DeviceLike
+    from rlxweb.signal.engine import Engine
     from rlxweb.signal.samples import NanPolicy, Precision
     from rlxweb.signal.windows import WindowLike
 
@@ -126,8 +127,7 @@ def _called(
     job: WelchJob | None = None
     with suppress(TypeError):  # samples of a window cannot be looked up
         job = _known_job(rows.shape, rows.dtype, **wanted)
-    if job is None:
-        job = _job(rows.shape, rows.dtype, **wanted)
+    job = job or _job(rows.shape, rows.dtype, **wanted)
     refuse_nonfinite(rows, batch, nan, DOING)
     run = partial(_run, rows, batch, float(wanted["fs"]), prominence)
     return job, Asked(device, adapter), run
@@ -158,6 +158,12 @@ def _job(
 _known_job = lru_cache(maxsize=128, typed=True)(_job)
 
 
+@lru_cache(maxsize=128)
+def _ready(pick: Pick[WelchJob]) -> tuple[WelchJob, Engine]:
+    """The job as the way that was picked computes it, and what runs it."""
+    return pick.job.by(pick.candidate), engine_for(pick.candidate)
+
+
 async def _run(
     rows: NDArray[Any],
     batch: tuple[int, ...],
@@ -166,7 +172,7 @@ async def _run(
     pick: Pick[WelchJob],
 ) -> WelchPeaks:
     """Run the pick; a warm run's time goes back to the model that picked it."""
-    job, engine = pick.job.by(pick.candidate), engine_for(pick.candidate)
+    job, engine = _ready(pick)
     hz = frequencies(job.spec, fs)
     warm = engine.is_ready(rows.shape, job.spec, job.k if job.mode == "bins" else 0)
     begun = perf_counter_ns()
