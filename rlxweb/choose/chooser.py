@@ -63,11 +63,11 @@ class Job(Protocol):
     @property
     def title(self) -> str:
         """The job in an error or a warning: "graph 'mlp'"."""
-        ...
 
     @property
     def key(self) -> Hashable:
-        """What a pick is remembered under; None where it is not."""
+        """What a pick is remembered under, the job itself; None where it is not."""
+        return self  # type: ignore[return-value]  # frozen, or it says otherwise
 
     @property
     def reach(self) -> Reach:

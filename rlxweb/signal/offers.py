@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 from rlxweb.backends.pool import pool
 from rlxweb.calibration.corrections import Bucket, corrections, octave
-from rlxweb.choose.chooser import Reach
+from rlxweb.choose.chooser import Job, Reach
 from rlxweb.decision.candidate import Candidate
 from rlxweb.decision.strategy import WelchPeaksStrategy, parse_welch_peaks_strategy
 from rlxweb.device import Device
@@ -31,14 +31,10 @@ _BY_LABEL = {s.label: s.name for s in STRATEGIES.values()}
 
 
 @dataclass(frozen=True, slots=True)
-class WelchJob(WelchEstimate):
+class WelchJob(WelchEstimate, Job):
     """See `chooser.Job`."""
 
-    title: ClassVar[str] = "this job"
-
-    @property
-    def key(self) -> WelchJob:
-        return self
+    title = "this job"
 
     @property
     def reach(self) -> Reach:

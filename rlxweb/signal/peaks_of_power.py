@@ -35,7 +35,9 @@ def peaks_of_power(
     """
     check_prominence(prominence, mode)
     if mode == "bins":
-        return as_peaks(*strongest_bins(power, k), hz)
+        bins, top = strongest_bins(power, k)
+        count = np.full(len(bins), k, np.int64)
+        return PeaksOfPower(bins, hz[bins], top, count, None)
     return local_maxima(power, hz, k, prominence=prominence)
 
 
@@ -61,11 +63,3 @@ def check_mode(doing: str, mode: str) -> None:
     """Refuse a mode there is not."""
     if mode not in ("bins", "peaks"):
         raise UsageError(doing, f"mode={mode!r}", "it is 'bins' or 'peaks'")
-
-
-def as_peaks(
-    bins: NDArray[np.int64], power: NDArray[Any], hz: NDArray[np.float64]
-) -> PeaksOfPower:
-    """The strongest bins (B, k) of a search done elsewhere, on a device say."""
-    count = np.full(len(bins), bins.shape[1], np.int64)
-    return PeaksOfPower(bins, hz[bins], power, count, None)
