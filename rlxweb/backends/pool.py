@@ -31,11 +31,13 @@ class Pool:
 
     def backend(self, label: str, adapter: str = "") -> Backend:
         """The open backend. Errors  AdapterMissing, DeviceLost, with the reason."""
-        return self._known(label, adapter) or drive(self._opened(label, adapter))
+        known = self._known(label, adapter)
+        return drive(self._opened(label, adapter)) if known is None else known
 
     async def backend_async(self, label: str, adapter: str = "") -> Backend:
         """`backend` for hosts that must be awaited."""
-        return self._known(label, adapter) or await self._opened(label, adapter)
+        known = self._known(label, adapter)
+        return await self._opened(label, adapter) if known is None else known
 
     def _known(self, label: str, adapter: str) -> Backend | None:
         """The backend if it is open. Errors  AdapterMissing; what opening it raised."""

@@ -29,12 +29,7 @@ from rlxweb.calibration.corrections import Bucket, corrections
 from rlxweb.calibration.known import UNMEASURED, measure_if_worth_it
 from rlxweb.calibration.store import store
 from rlxweb.calibration.worth import Worth, worth
-from rlxweb.decision.candidate import (
-    Candidate,
-    candidate_name,
-    comparison,
-    ranked,
-)
+from rlxweb.decision.candidate import Candidate, candidate_name, comparison, ranked
 from rlxweb.decision.decision import Decision
 from rlxweb.device import Device, DeviceLike, parse_device
 from rlxweb.devices.availability import open_async

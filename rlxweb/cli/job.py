@@ -19,9 +19,9 @@ from rlxweb.device import Device, parse_device
 from rlxweb.errors import UsageError
 from rlxweb.host.spec import WelchSpec
 from rlxweb.host.spectrum import frequencies
+from rlxweb.host.strongest import PeaksOfPower
 from rlxweb.io import Group, Recording, check_finite
 from rlxweb.signal.engine import Engine
-from rlxweb.signal.local_maxima import PeaksOfPower
 from rlxweb.signal.offers import WelchJob, engine_for
 from rlxweb.signal.peaks_of_power import check_prominence, peaks_of_power
 from rlxweb.signal.presets import from_preset

@@ -1,11 +1,12 @@
 """The k strongest bins of every row, exactly: ties go to the smaller bin.
 
-Owns that one search. It must not know where power comes from; true local maxima are in
-`signal/local_maxima.py`.
+Owns that search, and the record that any search for peaks fills. It must not know where
+power comes from; true local maxima are in `signal/local_maxima.py`.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -20,6 +21,25 @@ _THREADED_BINS = 524_288
 _DOING = "strongest bins"
 Found: TypeAlias = tuple[NDArray[np.int64], NDArray[Any]]
 """Bins of each row and their power, strongest first."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PeaksOfPower:
+    """The strongest peaks of each row, strongest first; (B, k) but for `count`.
+
+    bins        bin index; -1 where a row has fewer than k peaks
+    hz          frequency, refined for a local maximum; NaN there
+    power       power at that frequency; NaN there
+    count       how many of the k places are filled, (B,)
+    prominence  height above the higher of the two surrounding valleys, NaN there; None
+                for strongest bins, which have none
+    """
+
+    bins: NDArray[np.int64]
+    hz: NDArray[np.float64]
+    power: NDArray[Any]
+    count: NDArray[np.int64]
+    prominence: NDArray[Any] | None
 
 
 def strongest_bins(power: NDArray[Any], k: int, *, threads: int | None = None) -> Found:
@@ -60,6 +80,12 @@ def strongest_bins(power: NDArray[Any], k: int, *, threads: int | None = None) -
         threads = 1
     run_tasks(-(-n_rows // rows), make_worker, threads=threads)
     return bins, top
+
+
+def as_peaks(bins: NDArray[np.int64], power: NDArray[Any], hz: Any) -> PeaksOfPower:
+    """The strongest bins (B, k) and their power, found here or on a device; hz (F,)."""
+    count = np.full(len(bins), bins.shape[1], np.int64)
+    return PeaksOfPower(bins, hz[bins], power, count, None)
 
 
 def _search(power: NDArray[Any], k: int) -> Found:

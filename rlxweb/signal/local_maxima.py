@@ -7,13 +7,13 @@ where power comes from, nor how it is shown.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from rlxweb.errors import DTypeError, UsageError
+from rlxweb.host.strongest import PeaksOfPower
 
 _Index: TypeAlias = NDArray[np.int64]
 
@@ -21,25 +21,6 @@ _DOING = "local maxima"
 # A table of log2(F) levels is built for some rows at a time; this many values keep it
 # in the cache.
 _TABLE_VALUES = 1 << 17
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PeaksOfPower:
-    """The strongest peaks of each row, strongest first; (B, k) but for `count`.
-
-    bins        bin index; -1 where a row has fewer than k peaks
-    hz          frequency, refined for a local maximum; NaN there
-    power       power at that frequency; NaN there
-    count       how many of the k places are filled, (B,)
-    prominence  height above the higher of the two surrounding valleys, NaN there; None
-                for strongest bins, which have none
-    """
-
-    bins: NDArray[np.int64]
-    hz: NDArray[np.float64]
-    power: NDArray[Any]
-    count: NDArray[np.int64]
-    prominence: NDArray[Any] | None
 
 
 def local_maxima(

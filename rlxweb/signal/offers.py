@@ -21,12 +21,12 @@ from rlxweb.devices.place import CPU, Place
 from rlxweb.errors import DTypeError, RlxError, Unsupported, UsageError
 from rlxweb.host.spec import WelchSpec
 from rlxweb.signal.engine import Engine
-from rlxweb.signal.on_device import FUSED, LEARNED, POINTS
+from rlxweb.signal.on_device import FUSED, LEARNED
 from rlxweb.signal.on_host import FAST, ULTRA
 from rlxweb.signal.ways import Strategy, WelchEstimate
 
 STRATEGIES = {s.name: s for s in (FAST, ULTRA, FUSED, LEARNED)}
-"""The first is what the CPU does when nobody asks for another."""
+"""By our names; where two are predicted to be as fast, the first is taken."""
 _BY_LABEL = {s.label: s.name for s in STRATEGIES.values()}
 
 
@@ -86,7 +86,7 @@ class WelchJob(WelchEstimate, Job):
         return [way for way in self.offers(place) if way.strategy in has]
 
     def points(self, place: Place) -> tuple[str, ...]:
-        return ("welch_host",) if place.device is Device.CPU else POINTS
+        return tuple(dict.fromkeys(kind for s in _at(place) for kind in s.points))
 
     def bucket(self, candidate: Candidate) -> Bucket:
         size = self.by(candidate).size

@@ -26,7 +26,6 @@ from rlxweb.signal.on_host import host_model
 from rlxweb.signal.ways import Strategy, WelchEstimate
 
 POINTS = ("welch_fused",)
-"""The measured points its prices rest on."""
 NO_MODEL = "it needs a trained model of the transform, and rlxweb has none yet"
 PEAKS_ON_HOST = "local maxima are searched on the host"
 # A size without a fused kernel is composed: more passes over memory, more launches.
@@ -118,7 +117,7 @@ def _engine(candidate: Candidate) -> GraphEngine:
 
 
 _DEVICE = partial(Strategy, on_host=False, engine=_engine)
-FUSED = _DEVICE("fused", WelchPeaksStrategy.RLX_COMPILED, ways=_fused)
+FUSED = _DEVICE("fused", WelchPeaksStrategy.RLX_COMPILED, ways=_fused, points=POINTS)
 LEARNED = _DEVICE(
     "learned", WelchPeaksStrategy.LEARNED_COMPILED, ways=_learned, blocker=NO_MODEL
 )

@@ -14,6 +14,7 @@ from rlxweb.devices.place import Place
 from rlxweb.signal.engine import NUMPY
 from rlxweb.signal.ways import Strategy, WelchEstimate
 
+POINTS = ("welch_host",)
 NOT_ONE_SEGMENT = "it averages 1 segment only; min_segments=1 allows that"
 # NumPy's time against float32 samples, where a record has no points of its own.
 _WIDER = {"float32": 1.0, "float64": 1.4, "complex64": 2.0, "complex128": 2.8}
@@ -22,16 +23,17 @@ _model = partial(WelchModel, how="welch_host")
 
 def host_model() -> tuple[WelchModel, str]:
     """The CPU's prices, and where they come from."""
-    have = priced_cpu(("welch_host",))
+    have = priced_cpu(POINTS)
     return fitted(have.record, _model), have.source
 
 
-def _way(name: str, estimate: WelchEstimate, place: Place) -> Iterator[Candidate]:
+def _way(
+    name: str, segments: int, estimate: WelchEstimate, place: Place
+) -> Iterator[Candidate]:
     model, source = host_model()
-    single = name == ULTRA.name
     # Naming the strategy allows its single segment.
-    allowed = not single or estimate.min_segments == 1 or estimate.strategy == name
-    own = estimate.averaging(ULTRA.segments if single else 0)
+    allowed = segments in (0, estimate.min_segments) or estimate.strategy == name
+    own = estimate.averaging(segments)
     yield Candidate(
         Device.CPU,
         NUMPY.name,
@@ -44,8 +46,10 @@ def _way(name: str, estimate: WelchEstimate, place: Place) -> Iterator[Candidate
     )
 
 
-_HOST = partial(Strategy, on_host=True, engine=lambda candidate: NUMPY)
-FAST = _HOST("fast", WelchPeaksStrategy.FAST_STREAMING, ways=partial(_way, "fast"))
-ULTRA = _HOST(
-    "ultra", WelchPeaksStrategy.ULTRA_FAST, ways=partial(_way, "ultra"), segments=1
-)
+def _strategy(name: str, label: WelchPeaksStrategy, segments: int) -> Strategy:
+    ways = partial(_way, name, segments)
+    return Strategy(name, label, True, ways, lambda way: NUMPY, POINTS, segments)
+
+
+FAST = _strategy("fast", WelchPeaksStrategy.FAST_STREAMING, 0)
+ULTRA = _strategy("ultra", WelchPeaksStrategy.ULTRA_FAST, 1)

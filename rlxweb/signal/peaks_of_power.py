@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.errors import UsageError
-from rlxweb.host.strongest import strongest_bins
-from rlxweb.signal.local_maxima import PeaksOfPower, local_maxima
+from rlxweb.host.strongest import PeaksOfPower, as_peaks, strongest_bins
+from rlxweb.signal.local_maxima import local_maxima
 
 _DOING = "peaks"
 
@@ -35,9 +35,7 @@ def peaks_of_power(
     """
     check_prominence(prominence, mode)
     if mode == "bins":
-        bins, top = strongest_bins(power, k)
-        count = np.full(len(bins), k, np.int64)
-        return PeaksOfPower(bins, hz[bins], top, count, None)
+        return as_peaks(*strongest_bins(power, k), hz)
     return local_maxima(power, hz, k, prominence=prominence)
 
 

@@ -58,6 +58,7 @@ class Strategy:
     on_host   averages on the CPU, whatever device it is compared with; else on a device
     ways      (estimate, place) → candidates at a place of its kind; none raises
     engine    what runs a candidate
+    points    the kinds of measured points its prices rest on; any one will do
     segments  how many it averages; 0: all that are asked for
     blocker   why nobody can take it yet; "" when one can
     """
@@ -67,5 +68,6 @@ class Strategy:
     on_host: bool
     ways: Callable[[WelchEstimate, Place], Iterator[Candidate]]
     engine: Callable[[Candidate], Engine]
+    points: tuple[str, ...] = ()
     segments: int = 0
     blocker: str = ""

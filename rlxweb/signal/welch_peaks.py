@@ -9,13 +9,11 @@ from inspect import signature
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-
 from rlxweb.choose.chooser import Asked, choose, choose_async
 from rlxweb.errors import UsageError
 from rlxweb.gpu.drive import drive
 from rlxweb.host.spectrum import frequencies
-from rlxweb.signal.local_maxima import PeaksOfPower
+from rlxweb.host.strongest import as_peaks
 from rlxweb.signal.offers import WelchJob, checked_strategy, engine_for
 from rlxweb.signal.peaks_of_power import check_mode, peaks_of_power
 from rlxweb.signal.request import OF_PRESET, WelchRequest
@@ -25,6 +23,7 @@ from rlxweb.signal.samples import as_rows, refuse_nonfinite
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
     from rlxweb.choose.chooser import Pick
@@ -180,8 +179,7 @@ async def _run(
     begun = perf_counter_ns()
     if job.mode == "bins":
         bins, power = await engine.strongest(rows, job.spec, job.k)
-        count = np.full(len(bins), job.k, np.int64)
-        found = PeaksOfPower(bins, hz[bins], power, count, None)
+        found = as_peaks(bins, power, hz)
     else:
         power = await engine.power(rows, job.spec)
         found = peaks_of_power(power, hz, job.k, prominence)
