@@ -20,7 +20,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "rlxweb"
 
 _WIDTH, _ROOM_HEIGHT, _GAP = 720, 44, 8
-_LEAST = 74.0
+# The longest name of a short room fits in.
+_LEAST = 98.0
 
 
 @dataclass(frozen=True, slots=True)
