@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlxweb.errors import DTypeError, GraphError, RlxError
+from rlxweb.given import array_of
 from rlxweb.ir.builder import Builder
 from rlxweb.ir.dtype import DType, DTypeLike, as_dtype, cast_whole
 from rlxweb.ir.op import Op, TensorType, registry
@@ -128,14 +129,15 @@ class Graph(Builder):
         Python floats and float64 lists become f32 unless `dtype` says otherwise; NumPy
         arrays keep their dtype. Errors  DTypeError for a value the dtype cannot hold.
         """
-        array = np.asarray(value)
+        doing = f"constant of graph '{self.name}'"
+        array = array_of(value, doing)
         want = None if dtype is None else as_dtype(dtype)
-        if want is None and not isinstance(value, (np.ndarray, np.generic)):
+        if want is None and not hasattr(value, "dtype"):
             want = {"f": DType.F32, "i": DType.I32}.get(array.dtype.kind)
         try:
             array = array if want is None else cast_whole(array, want)
         except DTypeError as error:
-            error.doing = f"constant of graph '{self.name}'"
+            error.doing = doing
             raise
         kind = TensorType(as_shape(array.shape), as_dtype(array.dtype))
         return self._append("constant", (), {"value": Constant(array)}, kind, "")

@@ -1,13 +1,11 @@
 """Checks the arrays a caller hands in against what the graph asks for.
 
-Accepts anything NumPy can view (`__array__`, `__dlpack__`, the buffer protocol), any
-strides and byte order; Python lists take the declared dtype. Never narrows an array's
-dtype and never guesses a name.
+Accepts what `rlxweb.given` reads, any strides and byte order; Python lists take the
+declared dtype. Never narrows an array's dtype and never guesses a name.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,6 +20,7 @@ from rlxweb.errors import (
     UnknownName,
     did_you_mean,
 )
+from rlxweb.given import array_of
 from rlxweb.ir.dtype import DType, cast_whole
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.shape import show
@@ -77,8 +76,6 @@ def as_input(doing: str, node: Node, value: Any) -> Array:
     except RlxError as error:
         error.doing = doing
         raise
-    except (TypeError, ValueError, BufferError, OverflowError) as error:
-        raise DTypeError(doing, f"it cannot be read as an array: {error}") from None
     if array.dtype.newbyteorder("=") != want.dtype.numpy:
         raise DTypeError(
             doing,
@@ -97,25 +94,12 @@ def as_input(doing: str, node: Node, value: Any) -> Array:
 
 
 def _as_array(value: Any, dtype: DType) -> Array:
-    if type(value) is np.ndarray:
-        return value
-    # numpy.ma is slow to import, and whoever has a masked array has imported it.
-    if "numpy.ma" in sys.modules and isinstance(value, np.ma.MaskedArray):
-        raise DTypeError(
-            "",
-            "it is a masked array, and a graph has no masks",
-            hint="fill it: array.filled(value)",
-        )
-    if isinstance(value, np.ndarray):
-        return value
+    array = array_of(value)
     if isinstance(value, bool | int | float | list | tuple):
-        array = np.asarray(value)
         # A list has no dtype of its own; a change of kind or of value is refused.
         fits = not array.size or _kind_fits(array.dtype, dtype.numpy)
         return cast_whole(array, dtype) if fits else array
-    if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
-        return np.from_dlpack(value)
-    return np.asarray(value)
+    return array
 
 
 def _kind_fits(have: np.dtype[Any], want: np.dtype[Any]) -> bool:

@@ -206,7 +206,7 @@ def test_slices_that_are_no_views_are_refused() -> None:
 
 @pytest.mark.parametrize(
     ("value", "dtype"),
-    [(0.5, "i32"), (2**31, "i32"), (-1, "u32"), ("a", "f32"), (1j, "f32")],
+    [(0.5, "i32"), (2**31, "i32"), (-1, "u32"), (1j, "f32")],
 )
 def test_a_number_beside_a_tensor_must_fit_its_type(value: object, dtype: str) -> None:
     """`ints + 0.5` is refused: nothing is promoted and nothing is truncated."""

@@ -1,0 +1,199 @@
+"""From what a caller hands in to an ndarray of numbers, or an error that names it.
+
+Every door through which arrays come (a run's inputs, params, constants, operands of a
+graph; the samples of a signal function) asks here first, so that what is taken and what
+is refused is the same everywhere. Taken: real and complex numbers and bools in an
+ndarray or a subclass of it (a matrix is its 2-D array), in anything with `__array__`,
+`__dlpack__` or the buffer protocol, in lists, tuples and other sequences. A masked
+array is taken when nothing in it is masked. What dtype and shape must be is the door's
+own business. Imports nothing of ours but the errors.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rlxweb.errors import DTypeError, RlxError
+
+Array = npt.NDArray[Any]
+
+NUMBERS = frozenset("biufc")
+_WANTED = "an array of numbers is wanted"
+_GIVES_ARRAY = ("__array__", "__dlpack__", "__array_interface__")
+_ONE_SHAPE = "pad or cut them to one shape, or pass each by itself"
+_HOLDS = {"M": "dates", "m": "time differences", "S": "bytes", "U": "text", "T": "text"}
+_INSTEAD = {
+    "M": "pass numbers: (t - t[0]) / np.timedelta64(1, 's') is in seconds",
+    "m": "pass numbers: t / np.timedelta64(1, 's') is in seconds",
+    "S": "read numbers from bytes with np.frombuffer(data, dtype)",
+    "U": "read numbers from text with np.asarray(x, float)",
+    "T": "read numbers from text with np.asarray(x, float)",
+}
+
+
+def array_of(given: Any, doing: str = "") -> Array:
+    """The numbers of `given` as an ndarray; a view where NumPy can make one.
+
+    doing    what the array is wanted for ("welch", "run 'net', input 'x'")
+    returns  any shape, dtype kind b, i, u, f or c, any byte order and strides
+
+    Errors   DTypeError for a masked array, ragged rows, text, dates, objects, None, a
+    dict, a file's name and everything else that is no array, with what to do.
+    """
+    if type(given) is np.ndarray and given.dtype.kind in NUMBERS:
+        return given
+    try:
+        array = _read(given)
+        if array.dtype.kind not in NUMBERS:
+            raise _not_numbers(given, array)
+    except RlxError as error:
+        error.doing = error.doing or doing
+        raise
+    except Exception as error:  # whatever another library's __array__ raises
+        ragged, said = _ragged(given), " ".join(str(error).split())
+        problem = f"{named(given)} cannot be read as an array"
+        hint = _ONE_SHAPE if ragged else _way_out(given)
+        raise DTypeError(doing, problem, ragged or said, hint) from None
+    return array
+
+
+def named(given: object) -> str:
+    """A thing and its type in words: `a list`, `a pandas.DataFrame`, `None`."""
+    if given is None:
+        return "None"
+    kind = type(given)
+    home = kind.__module__.split(".")[0]
+    name = kind.__qualname__ if home == "builtins" else f"{home}.{kind.__qualname__}"
+    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
+
+
+def _read(given: Any) -> Array:
+    refused = _masked(given) or _no_array(given)
+    if refused is not None:
+        raise refused
+    if isinstance(given, np.ndarray):
+        return given.view(np.ndarray)
+    if hasattr(given, "__dlpack__") and not hasattr(given, "__array__"):
+        return np.from_dlpack(given)
+    return np.asarray(given)
+
+
+def _refused(problem: str, hint: str = "", rule: str = _WANTED) -> DTypeError:
+    return DTypeError("", problem, rule, hint)
+
+
+def _masked(given: Any) -> DTypeError | None:
+    # numpy.ma is slow to import, and whoever has a masked array has imported it.
+    if "numpy.ma" not in sys.modules:
+        return None
+    if isinstance(given, list | tuple):
+        if set(map(type, given)) <= {int, float}:
+            return None
+        return next((found for row in given if (found := _masked(row))), None)
+    if not isinstance(given, np.ma.MaskedArray):
+        return None
+    if not (count := int(np.ma.getmaskarray(given).sum())):
+        return None
+    return _refused(
+        f"it is a masked array with {count} of {given.size} values masked",
+        "fill or repair them: x.filled(value)",
+        "a mask would be lost here",
+    )
+
+
+def _no_array(given: Any) -> DTypeError | None:
+    """The refusal of what NumPy would wrap whole or take in a sense nobody means."""
+    if given is None or isinstance(given, type):
+        return _refused(f"{named(given)} was given")
+    if isinstance(given, str | os.PathLike):
+        return _refused(
+            f"{named(given)} was given: {str(given)[:60]!r}",
+            "if it names a file, read it first: rlxweb.io.open_recording, np.load",
+        )
+    if isinstance(given, bytes | bytearray):
+        return _refused(f"{len(given)} bytes were given", _INSTEAD["S"])
+    if isinstance(given, Mapping):
+        keys = ", ".join(repr(k) for k in islice(given, 4))
+        hint = f"pass one of its values; its keys: {keys}" if keys else ""
+        return _refused(f"{named(given)} was given", hint)
+    if not _is_array_like(given):
+        return _refused(f"{named(given)} was given", _way_out(given))
+    return None
+
+
+def _is_array_like(given: Any) -> bool:
+    if isinstance(given, bool | int | float | complex | list | tuple):
+        return True
+    if any(hasattr(given, name) for name in _GIVES_ARRAY):
+        return True
+    if hasattr(given, "__getitem__") and hasattr(given, "__len__"):
+        # A recording is a sequence too, of something else than its samples.
+        return not _hands_out(given)
+    try:
+        memoryview(given)
+    except TypeError:
+        return False
+    return True
+
+
+def _hands_out(given: Any) -> str:
+    """The method by which an object of another library gives its numbers."""
+    for name in ("get_data", "get_fdata", "toarray"):  # MNE, NiBabel, SciPy's sparse
+        if callable(getattr(given, name, None)):
+            return f"pass its numbers: x.{name}()"
+    return ""
+
+
+def _way_out(given: Any) -> str:
+    if how := _hands_out(given):
+        return how
+    once = hasattr(given, "__iter__") and not hasattr(given, "__getitem__")
+    return "collect its values first: list(x)" if once else ""
+
+
+def _not_numbers(given: Any, array: Array) -> DTypeError:
+    kind = array.dtype.kind
+    if kind in _HOLDS:
+        return _refused(f"{named(given)} of {_HOLDS[kind]} was given", _INSTEAD[kind])
+    if array.dtype.names:
+        first = array.dtype.names[0]
+        problem = f"it has {len(array.dtype.names)} fields"
+        return _refused(problem, f"pass one of them: x[{first!r}]")
+    if kind != "O":
+        return _refused(f"it is of dtype {array.dtype}", "x.astype('float32')")
+    if ragged := _ragged(array.tolist()):
+        return _refused("it is an array of objects", _ONE_SHAPE, ragged)
+    odd = [v for v in array.flat if not isinstance(v, int | float)] or [*array.flat]
+    such = f": {named(odd[0])}, {str(odd[0])[:40]}" if odd else ""
+    problem = f"{named(given)} of objects was given{such}"
+    return _refused(problem, "make numbers of them: np.asarray(x, float)")
+
+
+def _ragged(rows: Any) -> str:
+    """Which rows of nested sequences differ in shape; "" where none do."""
+    if not isinstance(rows, list | tuple | np.ndarray):
+        return ""
+    shapes = [_shape(row) for row in rows]
+    for at, shape in enumerate(shapes):
+        if shape != shapes[0]:
+            return f"{_worded(0, shapes[0])}, {_worded(at, shape)}"
+    return next((found for row in rows if (found := _ragged(row))), "")
+
+
+def _shape(row: Any) -> tuple[int, ...]:
+    if isinstance(row, np.ndarray):
+        return tuple(row.shape)
+    return (len(row),) if isinstance(row, Sequence) and not isinstance(row, str) else ()
+
+
+def _worded(at: int, shape: tuple[int, ...]) -> str:
+    if len(shape) == 1:
+        return f"row {at} has {shape[0]} value{'s' * (shape[0] != 1)}"
+    return f"row {at} has shape {list(shape)}" if shape else f"row {at} is one value"
