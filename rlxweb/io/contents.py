@@ -8,7 +8,7 @@ what rate holds is decided above, in `channels` and `dispatch`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,10 @@ class SampleReader(Protocol):
     """Reads a range of samples of some channels of one stream."""
 
     def read(self, channels: tuple[int, ...], start: int, stop: int) -> Samples:
-        """Samples [start, stop) of the channels with these file indices, (C, T)."""
+        """Samples [start, stop) of the channels with these file indices, (C, T).
+
+        As the stream says: integers of `digital`, or else values of `dtype`.
+        """
         ...
 
 
@@ -35,12 +38,15 @@ class Found:
     label    the file's own label, may be empty or shared
     why_not  why it is not taken by default; empty for an ordinary channel
     nameable False when it holds no samples that could be taken even by name
+    gain     a digital sample stands for gain · (sample + offset), in `unit`
     """
 
     label: str
     unit: str = ""
     why_not: str = ""
     nameable: bool = True
+    gain: float = 1.0
+    offset: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +55,10 @@ class Stream:
 
     members   indices into `Contents.channels`
     fs        samples per second, None when the file does not say
+    dtype     of the samples in physical units
     tolerance how far a rate the caller gives may lie from `fs`, relative
+    digital   of the integers its reader gives, where none has more than 24 bits; None
+              where it gives physical values
     """
 
     members: tuple[int, ...]
@@ -58,6 +67,7 @@ class Stream:
     dtype: np.dtype[np.generic]
     reader: SampleReader
     tolerance: float = 1e-9
+    digital: np.dtype[Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

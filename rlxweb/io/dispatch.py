@@ -13,7 +13,7 @@ from pathlib import PurePath
 
 from rlxweb.errors import UsageError
 from rlxweb.io.channels import choose_channels, unique_names
-from rlxweb.io.contents import LAYOUTS, Contents, Layout, Stream
+from rlxweb.io.contents import LAYOUTS, Contents, Found, Layout, Stream
 from rlxweb.io.recording import Channel, Group, Recording
 from rlxweb.io.source import ByteSource, open_source
 
@@ -160,12 +160,11 @@ def _assemble(
             Group(
                 source.name,
                 _rate(source, contents, stream, fs),
-                tuple(
-                    Channel(names[i], found[i].label, found[i].unit, i) for i in mine
-                ),
+                tuple(_channel(names[i], found[i], i) for i in mine),
                 stream.n_samples,
                 stream.dtype,
                 stream.reader,
+                stream.digital,
             )
         )
     left_out = tuple(
@@ -174,6 +173,10 @@ def _assemble(
         if channel.why_not and at not in taken
     )
     return Recording(source.name, contents.format, tuple(groups), left_out, source)
+
+
+def _channel(name: str, found: Found, index: int) -> Channel:
+    return Channel(name, found.label, found.unit, index, found.gain, found.offset)
 
 
 def _rate(

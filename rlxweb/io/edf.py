@@ -1,9 +1,9 @@
 """The samples of EDF and BDF files, on NumPy alone, straight from the file.
 
-Owns reading and scaling of data records, and the EDF+D rule. A window is read a few
-records at a time, so a file may be larger than memory; a file that is cut while it is
-read is an error, where a memory map would end the process. Nothing is averaged over a
-gap: a discontinuous file is taken only when its records prove contiguous.
+Owns the reading of data records, as integers, and the EDF+D rule. A window is read a
+few records at a time, so a file may be larger than memory; a file that is cut while it
+is read is an error, where a memory map would end the process. Nothing is averaged over
+a gap: a discontinuous file is taken only when its records prove contiguous.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ def read_edf(source: ByteSource) -> Contents:
             samples * header.n_records,
             np.dtype(np.float64),
             reader,
+            digital=header.digital,
         )
         for samples, group in members.items()
     )
@@ -63,7 +64,8 @@ def _found(signal: Signal) -> Found:
         if applies:
             return Found(signal.label, signal.unit, why_not, False)
     why_not = TRIGGER_REASON if is_trigger(signal.label) else ""
-    return Found(signal.label, signal.unit, why_not)
+    scale = signal.gain, signal.offset
+    return Found(signal.label, signal.unit, why_not, True, *scale)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +74,13 @@ class _EdfReader:
     header: Header
 
     def read(self, channels: tuple[int, ...], start: int, stop: int) -> Samples:
-        """Samples [start, stop) in physical units; all channels share a rate.
+        """Samples [start, stop) as stored; all channels share a rate.
 
         Several whole records at a time, or of a record too long to hold only the bytes
         that are wanted.
         """
         header, width = self.header, self.header.width
-        out = np.empty((len(channels), stop - start), np.float64)
+        out = np.empty((len(channels), stop - start), header.digital)
         signals = [header.signals[at] for at in channels]
         samples = signals[0].samples
         most = _CHUNK_NBYTES // header.record_nbytes
@@ -98,9 +100,7 @@ class _EdfReader:
                     first = here + signal.at + low * width
                     raw = self.source.read(first, (high - low) * width)
                     digital = self._decode(np.frombuffer(raw, np.uint8))
-                piece = out[row, at + low - start : at + high - start]
-                np.add(digital, signal.offset, out=piece)
-                piece *= signal.gain
+                out[row, at + low - start : at + high - start] = digital
         return out
 
     def _decode(self, raw: npt.NDArray[np.uint8]) -> npt.NDArray[np.signedinteger]:

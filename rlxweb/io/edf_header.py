@@ -10,6 +10,8 @@ import math
 import re
 from dataclasses import dataclass
 
+import numpy as np
+
 from rlxweb.errors import RecordingError
 from rlxweb.io.source import ByteSource
 
@@ -57,6 +59,11 @@ class Header:
     record_s: float
     width: int
     signals: tuple[Signal, ...]
+
+    @property
+    def digital(self) -> np.dtype[np.signedinteger]:
+        """Of the samples as stored; NumPy has no type of 24 bits."""
+        return np.dtype(np.int32 if self.width == 3 else np.int16)
 
     @property
     def record_nbytes(self) -> int:

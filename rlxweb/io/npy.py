@@ -15,6 +15,7 @@ from tokenize import TokenError
 
 import numpy as np
 
+from rlxweb.digital import is_digital
 from rlxweb.io.contents import Contents, Found, Layout, Samples, Stream
 from rlxweb.io.source import ByteSource
 
@@ -106,8 +107,14 @@ def read_npy(
         )
     reader = _NpyReader(source, header, n_channels, n_samples, channel_major)
     found = tuple(Found(label) for label in labels or ("",) * n_channels)
+    dtype = native(header.dtype)
     stream = Stream(
-        tuple(range(n_channels)), fs, n_samples, native(header.dtype), reader
+        tuple(range(n_channels)),
+        fs,
+        n_samples,
+        dtype,
+        reader,
+        digital=dtype if is_digital(dtype) else None,
     )
     return Contents("NPY", found, (stream,))
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from rlxweb.digital import Digital
 from rlxweb.errors import NotFinite, UsageError
 from rlxweb.io.contents import SampleReader, Samples
 from rlxweb.io.source import ByteSource
@@ -22,20 +24,26 @@ class Channel:
 
     unit   of the samples as read ("uV"), empty when the file has none
     index  place in the file, annotation channels counted too
+    gain   a digital sample of it stands for gain · (sample + offset), in `unit`
     """
 
     name: str
     label: str
     unit: str
     index: int
+    gain: float = 1.0
+    offset: float = 0.0
+
+
+S = TypeVar("S", bound=Samples | Digital, covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class Block(Generic[S]):
     """Samples [start, start + T) of a group: `data` is (C, T)."""
 
     start: int
-    data: Samples
+    data: S
 
     @property
     def stop(self) -> int:
@@ -48,6 +56,8 @@ class Group:
 
     recording  path of the file, for messages
     dtype      of what `read` gives; the values are those of the file, exactly
+    digital    of the integers the file stores, where none has more than 24 bits; else
+               None
     """
 
     recording: str
@@ -56,6 +66,7 @@ class Group:
     n_samples: int
     dtype: np.dtype[np.generic]
     reader: SampleReader = field(repr=False, compare=False)
+    digital: np.dtype[Any] | None = None
 
     @property
     def seconds(self) -> float:
@@ -66,10 +77,22 @@ class Group:
         return tuple(channel.name for channel in self.channels)
 
     def read(self, start: int = 0, stop: int | None = None) -> Samples:
-        """Samples [start, stop) of every channel, a fresh array (C, T).
+        """Samples [start, stop) of every channel, in its unit: a fresh array (C, T).
 
         Errors   UsageError outside 0 <= start <= stop <= n_samples; RecordingError
                  when the file gives no samples there.
+        """
+        samples = self.read_stored(start, stop)
+        if not isinstance(samples, Digital):
+            return samples
+        if self.digital == self.dtype:
+            return samples.counts
+        return samples.physical(self.dtype)
+
+    def read_stored(self, start: int = 0, stop: int | None = None) -> Samples | Digital:
+        """The same as the file has them: integers of at most 24 bits stay integers.
+
+        So nothing is lost on a device that computes in float32.
         """
         stop = self.n_samples if stop is None else stop
         if not 0 <= start <= stop <= self.n_samples:
@@ -80,11 +103,16 @@ class Group:
                 "ask for a range inside it",
             )
         if start == stop:
-            return np.empty((len(self.channels), 0), self.dtype)
-        indices = tuple(channel.index for channel in self.channels)
-        return self.reader.read(indices, start, stop)
+            samples = np.empty((len(self.channels), 0), self.digital or self.dtype)
+        else:
+            indices = tuple(channel.index for channel in self.channels)
+            samples = self.reader.read(indices, start, stop)
+        if self.digital is None:
+            return samples
+        gains = [channel.gain for channel in self.channels]
+        return Digital(samples, gains, [channel.offset for channel in self.channels])
 
-    def blocks(self, n_samples: int, overlap: int = 0) -> Iterator[Block]:
+    def blocks(self, n_samples: int, overlap: int = 0) -> Iterator[Block[Samples]]:
         """Walk the group in blocks of `n_samples`; each repeats the last `overlap`.
 
         The last block may be shorter. Windows of `nperseg` samples every `hop` are
@@ -92,6 +120,16 @@ class Group:
 
         Errors   UsageError unless n_samples >= 1 and 0 <= overlap < n_samples.
         """
+        return (Block(a, self.read(a, b)) for a, b in self._spans(n_samples, overlap))
+
+    def stored_blocks(
+        self, n_samples: int, overlap: int = 0
+    ) -> Iterator[Block[Samples | Digital]]:
+        """`blocks` of what `read_stored` gives."""
+        spans = self._spans(n_samples, overlap)
+        return (Block(a, self.read_stored(a, b)) for a, b in spans)
+
+    def _spans(self, n_samples: int, overlap: int) -> Iterator[tuple[int, int]]:
         if n_samples < 1 or not 0 <= overlap < n_samples:
             raise UsageError(
                 f"reading {self.recording!r} in blocks",
@@ -101,11 +139,11 @@ class Group:
             )
         return self._walk(n_samples, overlap)
 
-    def _walk(self, n_samples: int, overlap: int) -> Iterator[Block]:
+    def _walk(self, n_samples: int, overlap: int) -> Iterator[tuple[int, int]]:
         start = 0
         while True:
             stop = min(start + n_samples, self.n_samples)
-            yield Block(start, self.read(start, stop))
+            yield start, stop
             if stop == self.n_samples:
                 return
             start = stop - overlap

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from rlxweb.digital import BITS
 from rlxweb.io.contents import Contents, Found, Samples, Stream
 from rlxweb.io.pcm import decode_int24
 from rlxweb.io.source import ByteSource
@@ -48,6 +49,18 @@ class _Format:
         wide = self.bits == 64 or (self.tag == _PCM and self.bits == 32)
         return np.dtype(np.float64 if wide else np.float32)
 
+    @property
+    def digital(self) -> np.dtype[np.signedinteger] | None:
+        """Of PCM of up to 24 bits as it is read."""
+        if self.tag != _PCM or self.bits > BITS:
+            return None
+        return np.dtype(np.int32 if self.bits == 24 else np.int16)
+
+    @property
+    def gain(self) -> float:
+        """A power of two that brings integers into [-1, 1)."""
+        return 2.0 ** (1 - self.bits) if self.tag == _PCM else 1.0
+
 
 def read_wav(source: ByteSource) -> Contents:
     """What a WAV file holds.
@@ -68,8 +81,10 @@ def read_wav(source: ByteSource) -> Contents:
         nbytes // wave.frame_nbytes,
         wave.dtype,
         reader,
+        digital=wave.digital,
     )
-    return Contents("WAV", (Found(""),) * wave.channels, (stream,))
+    found = Found("", gain=wave.gain)
+    return Contents("WAV", (found,) * wave.channels, (stream,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +103,7 @@ class _WavReader:
 
 
 def _decode(raw: npt.NDArray[np.uint8], wave: _Format) -> Samples:
-    """Samples (C, T) from their bytes (C, T, width)."""
+    """Samples (C, T) from their bytes (C, T, width): PCM of up to 24 bits as it is."""
     raw = raw.reshape(raw.shape[0], -1)
     if wave.tag == _FLOAT:
         return raw.view(f"<f{wave.bits // 8}").astype(wave.dtype, copy=False)
@@ -99,9 +114,9 @@ def _decode(raw: npt.NDArray[np.uint8], wave: _Format) -> Samples:
         whole = decode_int24(raw)
     else:
         whole = raw.view(f"<i{wave.bits // 8}")
-    out = whole.astype(wave.dtype)
-    out *= 2.0 ** (1 - wave.bits)
-    return out
+    if wave.digital is not None:
+        return whole.astype(wave.digital, copy=False)
+    return whole.astype(wave.dtype) * wave.gain
 
 
 def _find_data(source: ByteSource) -> tuple[_Format, int, int]:

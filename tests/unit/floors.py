@@ -9,7 +9,7 @@ from __future__ import annotations
 
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("errors", "limits", "names"),
-    ("device", "given", "whole_file"),
+    ("device", "digital", "given", "whole_file"),
     ("ir", "decision", "io"),
     ("recipes",),
     ("ops", "cost", "kernels", "host"),
