@@ -20,6 +20,7 @@ from rlxweb.devices.availability import is_available
 from rlxweb.devices.policy import DevicePolicy, device_from_env
 from rlxweb.errors import DeviceError, DTypeError, Unsupported, UsageError
 from rlxweb.ir.graph import Graph
+from rlxweb.ir.verify import must_be_graph
 from rlxweb.rlx.seed_pick import seed_pick
 
 Adapters = Mapping[Device, str]
@@ -129,6 +130,7 @@ def decide_device(
     adapters: Adapters | None = None,
 ) -> Pick[GraphJob]:
     """`resolve_device` with the decision that says why."""
+    must_be_graph(graph)
     doing = f"resolve a device for '{graph.name}'"
     found = devices_for(graph, policy, adapters) if viable is None else tuple(viable)
     if not found:
@@ -165,6 +167,7 @@ def resolve_device_chain(
 
     Errors   Unsupported naming the chain and what is viable; UnknownDevice.
     """
+    must_be_graph(graph)
     found = devices_for(graph, policy) if viable is None else tuple(viable)
     wanted = [parse_device(d) for d in chain]
     for device in wanted:

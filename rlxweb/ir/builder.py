@@ -14,9 +14,11 @@ from typing import Any, Concatenate, ParamSpec
 import numpy as np
 
 from rlxweb.errors import DTypeError, GraphError
+from rlxweb.given import array_of
 from rlxweb.ir.dtype import DType, DTypeLike
+from rlxweb.ir.shape import short
 from rlxweb.ir.spectral_builder import SpectralBuilder
-from rlxweb.ir.tensor import Number, Tensor
+from rlxweb.ir.tensor import Operand, Tensor, listed
 
 Axes = int | Sequence[int] | None
 P = ParamSpec("P")
@@ -41,30 +43,37 @@ def adding(
 class Builder(SpectralBuilder):
     """Builder methods over `apply`; mixed into Graph."""
 
-    def _pair(self, x: Tensor | Number, y: Tensor | Number) -> tuple[Tensor, Tensor]:
-        """Numbers become constants of the other operand's dtype."""
+    def _pair(self, x: Tensor | Operand, y: Tensor | Operand) -> tuple[Tensor, Tensor]:
+        """Numbers and arrays become constants beside the other operand."""
         if isinstance(x, Tensor) and isinstance(y, Tensor):
             return x, y
         if isinstance(x, Tensor):
-            return x, self._scalar(y, x.dtype)
+            return x, self.operand(y, x.dtype)
         if isinstance(y, Tensor):
-            return self._scalar(x, y.dtype), y
-        raise GraphError("binary op", f"neither {x!r} nor {y!r} is a tensor")
+            return self.operand(x, y.dtype), y
+        given = f"neither {short(x)} nor {short(y)} is a tensor"
+        raise GraphError("binary op", given)
 
-    def _scalar(self, value: Any, dtype: DType) -> Tensor:
+    def operand(self, value: Any, dtype: DType) -> Tensor:
+        """A constant to stand beside a tensor of `dtype`.
+
+        A number and a list have no type of their own: they take the tensor's, if it
+        holds their values. An array keeps its dtype, as `constant` does.
+        Errors   DTypeError.
+        """
+        doing = f"operand {short(value)} beside a {dtype} tensor"
+        array = array_of(value, doing)
+        if array.ndim and hasattr(value, "dtype"):
+            return self.constant(array)
         # A whole number is exact in every type; a fraction in an int tensor is not.
-        array = np.asarray(value)
-        fits = array.ndim == 0 and (
-            dtype.is_float
-            or (array.dtype.kind in "iu" and dtype.is_integer)
-            or array.dtype.kind == "b"
-        )
-        if fits and dtype.is_integer:
+        kinds = "biuf" if dtype.is_float else "biu" if dtype.is_integer else "b"
+        fits = not array.size or array.dtype.kind in kinds
+        if fits and dtype.is_integer and array.size:
             bounds = np.iinfo(dtype.numpy)
-            fits = bounds.min <= int(array) <= bounds.max
+            fits = bounds.min <= int(array.min()) and int(array.max()) <= bounds.max
         if not fits:
             raise DTypeError(
-                f"operand {value!r} beside a {dtype} tensor",
+                doing,
                 f"it is not a {dtype} number",
                 hint="cast the tensor, or pass a value its type can hold",
             )
@@ -73,7 +82,7 @@ class Builder(SpectralBuilder):
     def _unary(self, op: str, x: Tensor) -> Tensor:
         return self.apply(op, x)
 
-    def _binary(self, op: str, x: Tensor | Number, y: Tensor | Number) -> Tensor:
+    def _binary(self, op: str, x: Tensor | Operand, y: Tensor | Operand) -> Tensor:
         return self.apply(op, *self._pair(x, y))
 
     def _reduction(
@@ -97,7 +106,7 @@ class Builder(SpectralBuilder):
     ge = adding("ge", _binary)
 
     def where(
-        self, condition: Tensor, x: Tensor | Number, y: Tensor | Number
+        self, condition: Tensor, x: Tensor | Operand, y: Tensor | Operand
     ) -> Tensor:
         """`x` where `condition` (bool) holds, else `y`; all three broadcast."""
         return self.apply("where", condition, *self._pair(x, y))
@@ -128,19 +137,19 @@ class Builder(SpectralBuilder):
     round = adding("round", _unary, "To the nearest whole number, halves to even.")
 
     def reshape(self, x: Tensor, shape: Sequence[int]) -> Tensor:
-        return self.apply("reshape", x, shape=tuple(shape))
+        return self.apply("reshape", x, shape=shape)
 
     def transpose(self, x: Tensor, perm: Sequence[int]) -> Tensor:
-        return self.apply("transpose", x, perm=tuple(perm))
+        return self.apply("transpose", x, perm=perm)
 
     def narrow(self, x: Tensor, axis: int, start: int, length: int) -> Tensor:
         return self.apply("narrow", x, axis=axis, start=start, length=length)
 
     def concat(self, xs: Sequence[Tensor], axis: int = 0) -> Tensor:
-        return self.apply("concat", *xs, axis=axis)
+        return self.apply("concat", *listed(xs, "concat", "concat([a, b])"), axis=axis)
 
     def expand(self, x: Tensor, shape: Sequence[int]) -> Tensor:
-        return self.apply("expand", x, shape=tuple(shape))
+        return self.apply("expand", x, shape=shape)
 
     def gather(self, table: Tensor, indices: Tensor, axis: int = 0) -> Tensor:
         """`table.dims[:axis] ++ indices.dims ++ table.dims[axis+1:]`, as np.take."""
@@ -162,8 +171,7 @@ class Builder(SpectralBuilder):
         """Indices (i32) of the k largest along the last axis, ties to the smaller."""
         return self.apply("topk", x, k=k)
 
-    def matmul(self, x: Tensor, y: Tensor) -> Tensor:
-        return self.apply("matmul", x, y)
+    matmul = adding("matmul", _binary)
 
     def fused_matmul_bias_act(
         self, x: Tensor, w: Tensor, bias: Tensor, activation: str | None = None

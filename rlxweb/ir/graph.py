@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.errors import DTypeError, GraphError, RlxError
+from rlxweb.errors import GraphError, RlxError
 from rlxweb.given import array_of
 from rlxweb.ir.builder import Builder
 from rlxweb.ir.dtype import DType, DTypeLike, as_dtype, cast_whole
 from rlxweb.ir.op import Op, TensorType, registry
-from rlxweb.ir.shape import as_shape, bad_dtype, show
-from rlxweb.ir.tensor import Tensor
+from rlxweb.ir.shape import as_shape, bad_dtype, short, show
+from rlxweb.ir.tensor import Tensor, listed
 
 
 class Constant:
@@ -112,13 +112,18 @@ class Graph(Builder):
     def _leaf(
         self, op: str, name: str, shape: Sequence[int] | int, dtype: DTypeLike
     ) -> Tensor:
+        doing = f"{op} {name!r} of graph '{self.name}'"
         if not isinstance(name, str) or not name or name in self._all.names:
             raise GraphError(
-                f"{op} {name!r} of graph '{self.name}'",
+                doing,
                 "the name is taken" if name in self._all.names else "a name is needed",
                 hint="inputs and params of a graph have distinct names",
             )
-        kind = TensorType(as_shape(shape), as_dtype(dtype))
+        try:
+            kind = TensorType(as_shape(shape), as_dtype(dtype))
+        except GraphError as error:
+            error.doing = doing
+            raise
         node = self._append(op, (), {"name": name}, kind, name)
         self._all.names[name] = node.id
         return node
@@ -131,15 +136,15 @@ class Graph(Builder):
         """
         doing = f"constant of graph '{self.name}'"
         array = array_of(value, doing)
-        want = None if dtype is None else as_dtype(dtype)
-        if want is None and not hasattr(value, "dtype"):
-            want = {"f": DType.F32, "i": DType.I32}.get(array.dtype.kind)
         try:
+            want = None if dtype is None else as_dtype(dtype)
+            if want is None and not hasattr(value, "dtype"):
+                want = {"f": DType.F32, "i": DType.I32}.get(array.dtype.kind)
             array = array if want is None else cast_whole(array, want)
-        except DTypeError as error:
+            kind = TensorType(as_shape(array.shape), as_dtype(array.dtype))
+        except GraphError as error:
             error.doing = doing
             raise
-        kind = TensorType(as_shape(array.shape), as_dtype(array.dtype))
         return self._append("constant", (), {"value": Constant(array)}, kind, "")
 
     def apply(
@@ -155,7 +160,7 @@ class Graph(Builder):
             if not isinstance(tensor, Tensor) or tensor.graph is not self:
                 raise GraphError(
                     f"op '{op.name}' in graph '{self.name}'",
-                    f"operand {tensor!r} is not a tensor of this graph",
+                    f"operand {short(tensor)} is not a tensor of this graph",
                     hint="make it with this graph's input, param or constant",
                 )
         types = tuple(self.node(t.id).type for t in inputs)
@@ -188,13 +193,14 @@ class Graph(Builder):
 
     def set_outputs(self, outputs: Sequence[Tensor]) -> None:
         """Name the results, in the order `run` will return them."""
-        for tensor in outputs:
+        doing = f"outputs of graph '{self.name}'"
+        found = listed(outputs, doing, "set_outputs([t])")
+        for tensor in found:
             if not isinstance(tensor, Tensor) or tensor.graph is not self:
                 raise GraphError(
-                    f"outputs of graph '{self.name}'",
-                    f"{tensor!r} is not a tensor of this graph",
+                    doing, f"{short(tensor)} is not a tensor of this graph"
                 )
-        self._all.outputs = tuple(t.id for t in outputs)
+        self._all.outputs = tuple(t.id for t in found)
 
     @property
     def is_checked(self) -> bool:

@@ -19,7 +19,7 @@ from rlxweb.errors import GraphError, UnknownOp, did_you_mean
 from rlxweb.ir.dtype import DType, as_dtype
 from rlxweb.ir.lowering import Kernel, Lowering, Recipe
 from rlxweb.ir.sample import Sample
-from rlxweb.ir.shape import Shape, bad_attribute, numel, show
+from rlxweb.ir.shape import Shape, bad_attribute, many, numel, short, show
 from rlxweb.names import from_above
 
 Attrs = Mapping[str, Any]
@@ -107,7 +107,8 @@ class Attr:
             value = _CANONICAL[self.kind](value)
         except (TypeError, ValueError, GraphError):
             raise bad_attribute(
-                f"attribute {self.name}={value!r} is not of kind {self.kind}"
+                f"attribute {self.name}={short(value)} is not of kind {self.kind}",
+                f"{_KINDS[self.kind]} wanted",
             ) from None
         if self.allowed and value not in self.allowed:
             raise bad_attribute(
@@ -118,9 +119,18 @@ class Attr:
 
 
 def _integer(value: Any) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
+    if isinstance(value, bool | np.bool_) or not hasattr(value, "__index__"):
         raise TypeError
     return int(value.__index__())
+
+
+def _number(value: Any) -> float:
+    # Text would do for float(), and so would True.
+    if isinstance(
+        value, str | bytes | bool | np.bool_ | np.ndarray | np.complexfloating
+    ):
+        raise TypeError
+    return float(value)
 
 
 def _boolean(value: Any) -> bool:
@@ -136,18 +146,30 @@ def _text(value: Any) -> str:
 
 
 def _integers(value: Any) -> tuple[int, ...]:
-    every = (value,) if hasattr(value, "__index__") else value
+    every = many(value)
+    if every is None:
+        raise TypeError
     return tuple(_integer(v) for v in every)
 
 
 _CANONICAL: dict[str, Callable[[Any], Any]] = {
     "int": _integer,
-    "float": float,
+    "float": _number,
     "bool": _boolean,
     "str": _text,
     "ints": _integers,
     "dtype": as_dtype,
     "any": lambda v: v,
+}
+
+_KINDS: dict[str, str] = {
+    "int": "an integer is",
+    "float": "a number is",
+    "bool": "True or False is",
+    "str": "text is",
+    "ints": "an integer or a sequence of integers is",
+    "dtype": "an element type such as 'f32' is",
+    "any": "anything is",
 }
 
 InferRule = Callable[[Types, Attrs], TensorType]
@@ -298,12 +320,13 @@ class Registry:
     def get(self, name: str) -> Op:
         """The record of a name or alias. Errors  UnknownOp with near matches."""
         self._filled()
-        found = self._ops.get(self._aliases.get(name, name))
+        known = isinstance(name, str)  # an array could not even be looked up
+        found = self._ops.get(self._aliases.get(name, name)) if known else None
         if found is None:
             raise UnknownOp(
-                f"op {name!r}",
+                f"op {short(name)}",
                 "no such op is registered",
-                hint=did_you_mean(name, (*self._ops, *self._aliases)),
+                hint=did_you_mean(str(name), (*self._ops, *self._aliases)),
             )
         return found
 

@@ -10,12 +10,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from functools import partial
+from typing import Any, SupportsIndex
+
+import numpy as np
 
 from rlxweb.errors import AttributeRefused, DTypeError, ShapeError
 
 Shape = tuple[int, ...]
 
 MAX_RANK = 8
+SHOWN = 60
+"""Characters of a bad value that an error repeats."""
 
 # What a rule refuses with: `doing` is filled in by `Graph.apply`.
 bad_shape = partial(ShapeError, "")
@@ -33,19 +38,45 @@ def show(shape: Sequence[int]) -> str:
     return "[" + ", ".join(str(d) for d in shape) + "]"
 
 
-def as_shape(value: int | Iterable[int]) -> Shape:
+def as_integer(value: object, what: str) -> int:
+    """Any integer, NumPy's too. Errors  ShapeError naming what was given."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, SupportsIndex):
+        raise bad_shape(f"{what} must be an integer, got {short(value)}")
+    try:
+        return value.__index__()
+    except TypeError:  # an array of several
+        raise bad_shape(f"{what} must be an integer, got {short(value)}") from None
+
+
+def short(value: object) -> str:
+    """repr, cut: an array given in place of a number is not printed whole."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}… ({type(value).__name__})"
+
+
+def as_shape(value: SupportsIndex | Iterable[SupportsIndex]) -> Shape:
     """A checked shape: non-negative ints, rank at most 8."""
-    dims = (value,) if isinstance(value, int) else tuple(value)
-    out = []
-    for dim in dims:
-        if isinstance(dim, bool) or not hasattr(dim, "__index__"):
-            raise bad_shape(f"a dimension must be an integer, got {dim!r}")
-        if dim.__index__() < 0:
-            raise bad_shape(f"a dimension must be >= 0, got {dim} in {dims}")
-        out.append(dim.__index__())
-    if len(out) > MAX_RANK:
-        raise bad_shape(f"rank {len(out)}", f"rank is at most {MAX_RANK}")
-    return tuple(out)
+    every = many(value)
+    if every is None:
+        raise bad_shape(f"a shape is integers, got {short(value)}")
+    dims = tuple(as_integer(d, "a dimension") for d in every)
+    negative = [d for d in dims if d < 0]
+    if negative:
+        raise bad_shape(f"a dimension must be >= 0, got {negative[0]} in {dims}")
+    if len(dims) > MAX_RANK:
+        raise bad_shape(f"rank {len(dims)}", f"rank is at most {MAX_RANK}")
+    return dims
+
+
+def many(value: object) -> tuple[Any, ...] | None:
+    """One value or several as a tuple; None for text and what is no collection."""
+    if isinstance(value, np.ndarray):
+        return (value[()],) if value.ndim == 0 else tuple(value)
+    if isinstance(value, SupportsIndex):
+        return (value,)
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        return None
+    return tuple(value)
 
 
 def normal_axis(axis: int, rank: int) -> int:

@@ -12,11 +12,22 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.errors import AttributeRefused
+from rlxweb.errors import AttributeRefused, ShapeError
+from rlxweb.ir.shape import as_integer
 from rlxweb.ir.tensor import Tensor
 
 # RLX's norm names are shifted against NumPy's (semantics §A.9, §I.2 item 34).
 _RLX_NORMS = {"backward": "none", "forward": "backward", "ortho": "ortho"}
+
+
+def _bins(n: int, doing: str) -> int:
+    try:
+        if (n := as_integer(n, "n")) >= 1:
+            return n
+    except ShapeError as error:
+        error.doing = doing
+        raise
+    raise ShapeError(doing, f"n is {n}", "n >= 1")
 
 
 class SpectralBuilder(ABC):
@@ -67,11 +78,11 @@ class SpectralBuilder(ABC):
 
     def fftfreq(self, n: int, d: float = 1.0) -> Tensor:
         """Bin frequencies [n] as a constant, as numpy.fft.fftfreq."""
-        return self.constant(np.fft.fftfreq(n, d), "f32")
+        return self.constant(np.fft.fftfreq(_bins(n, "fftfreq"), d), "f32")
 
     def rfftfreq(self, n: int, d: float = 1.0) -> Tensor:
         """Bin frequencies [n // 2 + 1] as a constant, as numpy.fft.rfftfreq."""
-        return self.constant(np.fft.rfftfreq(n, d), "f32")
+        return self.constant(np.fft.rfftfreq(_bins(n, "rfftfreq"), d), "f32")
 
     def psd(self, re: Tensor, im: Tensor) -> Tensor:
         """(re² + im²) / F with F the length of the last axis, as RLX's psd."""

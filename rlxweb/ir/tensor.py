@@ -6,26 +6,32 @@ shape and dtype errors appear at the line that wrote the expression.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
-from rlxweb.errors import ShapeError, UsageError
+import numpy as np
+import numpy.typing as npt
+
+from rlxweb.errors import GraphError, ShapeError, UsageError
+from rlxweb.given import named
 from rlxweb.ir.dtype import DType, DTypeLike
-from rlxweb.ir.shape import Shape, normal_axis
+from rlxweb.ir.shape import Shape, as_integer, normal_axis
 
 if TYPE_CHECKING:
     from rlxweb.ir.graph import Graph
 
 Number = int | float | bool
+Operand = Number | npt.NDArray[Any] | np.generic
+"""What becomes a constant beside a tensor; see `Builder.operand`."""
 
 
 def _operator(
     method: str, turned: bool = False
-) -> Callable[[Tensor, Tensor | Number], Tensor]:
+) -> Callable[[Tensor, Tensor | Operand], Tensor]:
     """The builder's method over (self, other), or (other, self) when turned."""
 
-    def operator(self: Tensor, other: Tensor | Number) -> Tensor:
+    def operator(self: Tensor, other: Tensor | Operand) -> Tensor:
         add: Callable[..., Tensor] = getattr(self.graph, method)
         return add(other, self) if turned else add(self, other)
 
@@ -35,10 +41,18 @@ def _operator(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tensor:
-    """A value in a graph. `==` compares identity; use `.eq()` for element-wise."""
+    """A value in a graph. `==` compares identity; use `.eq()` for element-wise.
+
+    It has no values until the graph is run: what needs them (NumPy's functions, `if`,
+    `for`, `len`, `in`) is refused with what to do instead.
+    """
 
     graph: Graph
     id: int
+
+    # NumPy leaves `array + tensor` to the tensor, where it would make an object array.
+    __array_ufunc__: ClassVar[None] = None
+    __hash__ = object.__hash__
 
     @property
     def shape(self) -> Shape:
@@ -55,12 +69,48 @@ class Tensor:
     def __repr__(self) -> str:
         return f"Tensor(%{self.id} {self.graph.node(self.id).type})"
 
-    def __bool__(self) -> bool:
+    def _has_no_values(self, wanted: str, hint: str) -> NoReturn:
         raise UsageError(
-            repr(self),
-            "a tensor has no truth value while the graph is being built",
-            hint="use graph.where(condition, a, b)",
+            f"{wanted} of {self!r}",
+            "a tensor of a graph has no values until the graph is run",
+            hint=hint,
         )
+
+    def __bool__(self) -> bool:
+        self._has_no_values("the truth value", "use graph.where(condition, a, b)")
+
+    def __iter__(self) -> NoReturn:
+        rows = (
+            f"t[i] for i in range({self.shape[0]})" if self.rank else "it is a scalar"
+        )
+        self._has_no_values("a loop over the values", f"its parts are tensors: {rows}")
+
+    def __len__(self) -> int:
+        self._has_no_values("len()", f"its shape is known: t.shape is {self.shape}")
+
+    def __contains__(self, value: object) -> bool:
+        self._has_no_values("`in`", "compare element by element: graph.eq(t, value)")
+
+    def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
+        hint = "set_outputs([t]), compile, and take the array that run() returns"
+        self._has_no_values("a NumPy array", hint)
+
+    def __array_function__(
+        self, function: Any, types: object, args: object, kwargs: object
+    ) -> NoReturn:
+        name = _GRAPH_NAMES.get(function.__name__, function.__name__)
+        known = callable(getattr(self.graph, name, None))
+        hint = f"use graph.{name}" if known else "build it from methods of the graph"
+        self._has_no_values(f"np.{function.__name__}", hint)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, int | float | np.ndarray | np.generic):
+            raise UsageError(
+                f"{self!r} == {named(other)}",
+                "`==` asks whether two names mean the same tensor",
+                hint="compare element by element with t.eq(value) or t.ne(value)",
+            )
+        return self is other
 
     __add__ = _operator("add")
     __radd__ = _operator("add", turned=True)
@@ -73,8 +123,8 @@ class Tensor:
     __pow__ = _operator("pow")
     __rpow__ = _operator("pow", turned=True)
 
-    def __matmul__(self, other: Tensor) -> Tensor:
-        return self.graph.matmul(self, other)
+    __matmul__ = _operator("matmul")
+    __rmatmul__ = _operator("matmul", turned=True)
 
     def __neg__(self) -> Tensor:
         return self.graph.neg(self)
@@ -89,11 +139,16 @@ class Tensor:
     eq = _operator("eq")
     ne = _operator("ne")
 
-    def reshape(self, *shape: int) -> Tensor:
-        return self.graph.reshape(self, shape)
+    def reshape(self, *shape: int | Sequence[int]) -> Tensor:
+        """The dims one by one, or all of them as one sequence."""
+        dims: Any = shape[0] if len(shape) == 1 else shape
+        return self.graph.reshape(self, dims)
 
-    def transpose(self, *perm: int) -> Tensor:
-        return self.graph.transpose(self, perm or tuple(range(self.rank))[::-1])
+    def transpose(self, *perm: int | Sequence[int]) -> Tensor:
+        """The axes in their new order, one by one or as one sequence; none reverses."""
+        every = tuple(range(self.rank))[::-1]
+        order: Any = perm[0] if len(perm) == 1 else perm or every
+        return self.graph.transpose(self, order)
 
     def cast(self, dtype: DTypeLike) -> Tensor:
         return self.graph.cast(self, dtype)
@@ -115,18 +170,12 @@ class Tensor:
         out, dropped = self, []
         for axis, one in enumerate(keys):
             size = self.shape[axis]
-            if isinstance(one, slice):
-                start, stop, step = one.indices(size)
-                if step != 1:
-                    raise ShapeError(
-                        repr(self),
-                        f"slice step {step}",
-                        "only step 1 is a view",
-                        "gather the wanted rows",
-                    )
-                length = max(0, stop - start)
-            else:
-                start, length = normal_axis(one, size), 1
+            try:
+                start, length = _part(one, size)
+            except ShapeError as error:
+                error.doing = repr(self)
+                raise
+            if not isinstance(one, slice):
                 dropped.append(axis)
             if (start, length) != (0, size):
                 out = self.graph.narrow(out, axis, start, length)
@@ -134,3 +183,39 @@ class Tensor:
             keep = tuple(d for a, d in enumerate(out.shape) if a not in dropped)
             out = self.graph.reshape(out, keep)
         return out
+
+
+def _part(one: int | slice, size: int) -> tuple[int, int]:
+    """(start, length) of an index or a slice of one axis. Errors  ShapeError."""
+    if not isinstance(one, slice):
+        return normal_axis(as_integer(one, "an index"), size), 1
+    for bound in (one.start, one.stop, one.step):
+        if bound is not None:
+            as_integer(bound, "a bound of a slice")
+    if one.step not in (None, 1):
+        problem = f"slice step {one.step}"
+        raise ShapeError("", problem, "only step 1 is a view", "gather the wanted rows")
+    start, stop, _ = one.indices(size)
+    return start, max(0, stop - start)
+
+
+def listed(given: object, doing: str, so: str) -> tuple[Any, ...]:
+    """The members of a list of tensors. Errors  GraphError for what is no list."""
+    if isinstance(given, Tensor) or not isinstance(given, Iterable):
+        raise GraphError(doing, f"{named(given)} was given", "a list is wanted", so)
+    return tuple(given)
+
+
+# NumPy's names of what a graph calls otherwise.
+_GRAPH_NAMES = {
+    "stack": "concat",
+    "concatenate": "concat",
+    "vstack": "concat",
+    "hstack": "concat",
+    "take": "gather",
+    "broadcast_to": "expand",
+    "amax": "max",
+    "amin": "min",
+    "swapaxes": "transpose",
+    "dot": "matmul",
+}

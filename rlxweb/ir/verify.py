@@ -7,8 +7,10 @@ compared, never believed, so a graph built by hand is held to the same rules.
 from __future__ import annotations
 
 from rlxweb.errors import VerifyError
+from rlxweb.given import named
 from rlxweb.ir.graph import Graph, typed
 from rlxweb.ir.op import registry
+from rlxweb.ir.tensor import Tensor
 
 
 def verify(graph: Graph) -> None:
@@ -47,10 +49,14 @@ def verify(graph: Graph) -> None:
 
 
 def must_be_graph(given: object) -> None:
-    """Errors  VerifyError naming the type of what is none."""
-    if not isinstance(given, Graph):
-        raise VerifyError(
-            "compile",
-            f"{type(given).__name__} was given",
-            "a Graph is wanted",
-        )
+    """Errors  VerifyError naming what was given in place of a Graph."""
+    if isinstance(given, Graph):
+        return
+    hint = "build one: g = rlxweb.Graph(); …; g.set_outputs([…])"
+    if isinstance(given, Tensor):
+        hint = "its graph is t.graph; name it as a result with t.graph.set_outputs([t])"
+    elif isinstance(given, type) and issubclass(given, Graph):
+        hint = "make one of it: Graph()"
+    elif isinstance(getattr(given, "graph", None), Graph):
+        hint = "it was compiled from its .graph"
+    raise VerifyError("compile", f"{named(given)} was given", "a Graph is wanted", hint)

@@ -17,6 +17,8 @@ from rlxweb.choose.resolve import devices_for
 from rlxweb.device import Device
 from rlxweb.devices.policy import DevicePolicy
 from rlxweb.ir.graph import Graph
+from rlxweb.ir.verify import must_be_graph
+from rlxweb.runtime.feeds import check_feeds
 from rlxweb.runtime.session import Session
 
 
@@ -70,7 +72,10 @@ def benchmark_devices(
     runs     timed runs, at least 1, after one that is not counted
     params   values of the graph's params
     devices  which to time; all that can run the graph under the policy when left out
+    Errors   those of the inputs, before anything is timed
     """
+    must_be_graph(graph)
+    check_feeds(graph, graph.named("input"), inputs)
 
     def bench(device: Device) -> DeviceBenchResult:
         begun = clock()

@@ -160,7 +160,11 @@ class GraphDevices:
         if hint is not None or not isinstance(pick, BenchmarkPick):
             return self.resolve(hint)
         if self._winner is None:
-            rows = [r for r in self.benchmark(inputs or {}, pick.runs) if r.error == ""]
+            rows = [
+                r
+                for r in self.benchmark({} if inputs is None else inputs, pick.runs)
+                if r.error == ""
+            ]
             self._winner = rows[0].device if rows else self.fastest()
         self.decision = Decision(
             f"device {self._winner.label}", "it won the benchmark of this graph"
@@ -240,7 +244,7 @@ class GraphDevices:
         """
         which = parse_device(device)
         self.attempts = ()
-        outs = self._run_on(which, inputs or {})
+        outs = self._run_on(which, {} if inputs is None else inputs)
         self.attempts = (Attempt(which, ""),)
         return outs
 
@@ -276,7 +280,7 @@ class GraphDevices:
         Errors   DeviceFallbackError with every attempt; those of the inputs.
         """
         wanted = [parse_device(d) for d in chain]
-        given = inputs or {}
+        given = {} if inputs is None else inputs
         self._programs.check(given)
         doing = f"run_try of '{self._graph.name}'"
         attempts: list[Attempt] = []

@@ -12,6 +12,7 @@ from rlxweb.backends.protocol import Array
 from rlxweb.device import Device
 from rlxweb.errors import DeviceLost, GpuTimeout, InputError
 from rlxweb.ir.graph import Graph
+from rlxweb.ir.verify import must_be_graph
 from rlxweb.runners.benchmark import Compile, Compiled
 from rlxweb.runtime.feeds import as_input, check_feeds, unknown
 
@@ -20,6 +21,7 @@ LOST = (DeviceLost, GpuTimeout)
 
 def graph_param_names(graph: Graph) -> tuple[str, ...]:
     """The names of a graph's params, in node order."""
+    must_be_graph(graph)
     return tuple(graph.named("param"))
 
 

@@ -81,14 +81,14 @@ class DeviceRouter:
         self, inputs: Inputs | None = None, hint: DeviceLike | None = None
     ) -> tuple[Device, list[Array]]:
         """(device, outputs) on the hint, else where runs are fastest by now."""
-        self._rebench_if_throttled(inputs or {})
+        self._rebench_if_throttled({} if inputs is None else inputs)
         device = self._winner if hint is None else None
         device = device or self.runner.resolve(hint)
         return device, self._timed_run(device, inputs)
 
     def run_on(self, device: DeviceLike, inputs: Inputs | None = None) -> list[Array]:
         """The outputs, computed on one device and no other."""
-        self._rebench_if_throttled(inputs or {})
+        self._rebench_if_throttled({} if inputs is None else inputs)
         return self._timed_run(self.runner.resolve(device), inputs)
 
     def run_chain(
@@ -99,7 +99,7 @@ class DeviceRouter:
         strict: bool = False,
     ) -> tuple[Device, list[Array]]:
         """(device, outputs) along a chain, or as `GraphDevices.run_chain` orders it."""
-        self._rebench_if_throttled(inputs or {})
+        self._rebench_if_throttled({} if inputs is None else inputs)
         begun = self._clock()
         if chain is None:
             device, outs = self.runner.run_chain(inputs, strict=strict)

@@ -20,7 +20,7 @@ from rlxweb.errors import (
     UnknownName,
     did_you_mean,
 )
-from rlxweb.given import array_of
+from rlxweb.given import array_of, named
 from rlxweb.ir.dtype import DType, cast_whole
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.shape import show
@@ -31,17 +31,21 @@ Array = npt.NDArray[Any]
 def check_feeds(
     graph: Graph, inputs: Mapping[str, Node], feeds: Any
 ) -> dict[str, Array]:
-    """Arrays by input name, dtype and shape right.
+    """Arrays by input name, dtype and shape right; None stands for none.
 
     Errors   InputError for a missing input, UnknownName for one the graph has not,
     DTypeError and ShapeError for arrays that do not fit.
     """
     doing = f"run '{graph.name}'"
+    if feeds is None:
+        feeds = {}
     if not isinstance(feeds, Mapping):
+        given = ", ".join(f"{name!r}: …" for name in inputs)
         raise InputError(
             doing,
-            f"inputs must be a dict of arrays by name, got {type(feeds).__name__}",
-            hint="run({'x': array})",
+            f"{named(feeds)} was given",
+            "inputs are given by name, in a dict",
+            f"pass {{{given}}}",
         )
     for name in feeds:
         if name not in inputs:

@@ -188,7 +188,7 @@ class CompiledGraph:
         """`run` for hosts that must be awaited (a browser without stack switching)."""
         doing = f"run '{self.graph.name}'"
         self._check_open(doing)
-        feeds = check_feeds(self.graph, self._inputs, inputs or {})
+        feeds = check_feeds(self.graph, self._inputs, inputs)
         if self._unset:
             names = ", ".join(repr(n) for n in sorted(self._unset))
             raise InputError(

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlxweb import Graph, Session
-from rlxweb.errors import DTypeError
+from rlxweb import DevicePolicy, DeviceRouter, Graph, GraphDevices, Session
+from rlxweb.devices import benchmark_devices
+from rlxweb.errors import DTypeError, InputError
 from rlxweb.given import array_of
 from tests.agreement import Array
 
@@ -137,3 +138,30 @@ def test_every_door_of_a_graph_refuses_the_same(door: str, what: str) -> None:
     value, words = REFUSED[what]
     with pytest.raises(DTypeError, match=f"(?s)'net'.*{words}"):
         DOORS[door](value)
+
+
+def net() -> Graph:
+    graph = Graph("net")
+    graph.set_outputs([graph.neg(graph.input("x", 3))])
+    return graph
+
+
+CPU = DevicePolicy.only(["cpu"])
+RUNS: dict[str, Callable[[Any], object]] = {
+    "run": lambda given: Session("cpu").compile(net()).run(given),
+    "on a device": lambda given: GraphDevices(net(), CPU).run("cpu", given),
+    "resolved": lambda given: GraphDevices(net(), CPU).run_resolved(given),
+    "chain": lambda given: GraphDevices(net(), CPU).run_chain(given),
+    "benchmark": lambda given: GraphDevices(net(), CPU).benchmark(given),
+    "benchmark_devices": lambda given: benchmark_devices(net(), given, policy=CPU),
+    "router": lambda given: DeviceRouter(net(), CPU).run(given),
+    "router's chain": lambda given: DeviceRouter(net(), CPU).run_chain(given),
+}
+
+
+@pytest.mark.parametrize("door", RUNS)
+@pytest.mark.parametrize("given", [ROW, ROW[:0], [ROW], [], 0, "x"], ids=repr)
+def test_inputs_without_names_are_shown_how_to_be_named(door: str, given: Any) -> None:
+    """Also where what was given is empty or has no single truth."""
+    with pytest.raises(InputError, match=r"was given; .* pass \{'x': …\}"):
+        RUNS[door](given)

@@ -168,8 +168,10 @@ def test_an_unknown_name_gets_near_matches() -> None:
         check({7: ARRAY})
 
 
-@pytest.mark.parametrize("feeds", [[ARRAY], ARRAY, None, "signal"])
+@pytest.mark.parametrize("feeds", [[ARRAY], ARRAY, [], "signal"])
 def test_anything_but_a_dict_is_refused(feeds: object) -> None:
     """With the spelling that is meant."""
-    with pytest.raises(InputError, match=r"run\(\{'x': array\}\)"):
+    with pytest.raises(
+        InputError, match=r"was given; .* pass \{'signal': …, 'scale': …\}"
+    ):
         check(feeds)

@@ -1,0 +1,222 @@
+"""A tensor among NumPy's arrays, in Python's statements, and under bad arguments."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlxweb import Graph, Session, Tensor
+from rlxweb.errors import (
+    AttributeRefused,
+    DTypeError,
+    GraphError,
+    RlxError,
+    ShapeError,
+    UnknownOp,
+    UsageError,
+    VerifyError,
+)
+from tests.agreement import Array
+
+X = np.array([[0.5, -1.5, 2.0], [3.0, 0.25, -4.0]], np.float32)
+ARRAY = np.array([2.0, 0.5, 4.0], np.float32)
+ARITHMETIC = (operator.add, operator.sub, operator.mul, operator.truediv, operator.lt)
+
+
+def answer(build: Callable[[Tensor], Tensor]) -> Array:
+    """What the graph of one expression over X gives."""
+    graph = Graph()
+    graph.set_outputs([build(graph.input("x", X.shape))])
+    return Session("cpu").compile(graph).run({"x": X})[0]
+
+
+@pytest.mark.parametrize("how", ARITHMETIC, ids=lambda how: str(how.__name__))
+@pytest.mark.parametrize(
+    "beside",
+    [
+        ARRAY,
+        ARRAY.view(np.matrix),
+        np.float32(2),
+        np.float64(2),
+        np.int64(2),
+        np.array(3),
+    ],
+    ids=["array", "matrix", "float32", "float64", "int64", "0-d"],
+)
+def test_arrays_and_scalars_of_numpy_stand_on_either_side(
+    how: Any, beside: Any
+) -> None:
+    """They become constants; NumPy does not make an array of tensors out of it."""
+    plain = np.asarray(beside)
+    with np.errstate(all="ignore"):
+        right, left = how(X, plain), how(plain, X)
+    np.testing.assert_allclose(answer(lambda t: how(t, beside)), right, rtol=1e-6)
+    np.testing.assert_allclose(answer(lambda t: how(beside, t)), left, rtol=1e-6)
+
+
+def test_a_matrix_stands_on_either_side_of_matmul() -> None:
+    """`x @ W` with W an array."""
+    w = np.arange(6, dtype=np.float32).reshape(3, 2)
+    np.testing.assert_allclose(answer(lambda t: t @ w), X @ w)
+    np.testing.assert_allclose(answer(lambda t: w @ t), w @ X)
+
+
+def test_an_array_of_another_type_is_not_narrowed() -> None:
+    """float64 beside f32 is refused as two tensors would be; a list takes the type."""
+    x = Graph().input("x", (3,))
+    with pytest.raises(DTypeError, match="f64 and f32"):
+        np.ones(3) + x
+    row = [1, 2, 3]
+    np.testing.assert_array_equal(answer(lambda t: t + row), X + np.array(row))
+
+
+NO_VALUES: dict[str, tuple[Callable[[Any], object], str]] = {
+    "for": (lambda t: [v for v in t], r"t\[i\] for i in range\(3\)"),
+    "unpacked": (lambda t: (lambda a, b, c: a)(*t), "no values until the graph is run"),
+    "len": (len, r"t\.shape is \(3,\)"),
+    "if": (bool, r"use graph\.where"),
+    "in": (lambda t: 1.0 in t, r"use|graph\.eq"),
+    "==": (lambda t: t == 1.0, r"t\.eq\(value\)"),
+    "!=": (lambda t: t != ARRAY, r"t\.eq\(value\) or t\.ne"),
+    "array ==": (lambda t: ARRAY == t, "ndarray"),
+    "asarray": (np.asarray, "the array that run"),
+    "array of a list": (lambda t: np.array([t, t]), "the array that run"),
+    "stack": (lambda t: np.stack([t]), r"np\.stack .*graph\.concat"),
+    "np.mean": (np.mean, r"np\.mean .*graph\.mean"),
+    "np.dot": (lambda t: np.dot(ARRAY, t), r"graph\.matmul"),
+    "np.median": (np.median, "methods of the graph"),
+}
+
+
+@pytest.mark.parametrize("what", NO_VALUES)
+def test_what_wants_values_is_told_that_there_are_none(what: str) -> None:
+    """Says what the thing is and what to write instead."""
+    use, words = NO_VALUES[what]
+    with pytest.raises(UsageError, match=rf"(?s){words}") as refused:
+        use(Graph().input("x", (3,)))
+    assert "Tensor(%0 [3] f32)" in str(refused.value)
+
+
+@pytest.mark.parametrize("use", [np.exp, lambda t: np.add(ARRAY, t)])
+def test_ufuncs_leave_tensors_alone(use: Callable[[Any], object]) -> None:
+    """No object array is made."""
+    with pytest.raises(TypeError, match="'Tensor' does not support ufuncs"):
+        use(Graph().input("x", (3,)))
+
+
+def test_a_tensor_is_itself() -> None:
+    """`==` between tensors asks for identity, so that they can be found and hashed."""
+    x = Graph().input("x", (3,))
+    assert x == x
+    assert x != x + 1
+    assert x in [x + 1, x]
+    assert {x: "x"}[x] == "x"
+
+
+@pytest.mark.parametrize(
+    "key", [0.5, None, ..., "a", True, np.array([0, 1]), slice(0.5, 2), slice(0, 2, 0)]
+)
+def test_an_index_is_an_integer_or_a_slice(key: Any) -> None:
+    """Anything else is named, with the tensor it was asked of."""
+    x = Graph().input("x", (3,))
+    with pytest.raises(ShapeError, match=r"^Tensor\(%0 \[3\] f32\): "):
+        x[key]
+
+
+BUILT: dict[str, tuple[Callable[[Graph, Tensor], Any], type[RlxError], str]] = {
+    "axis 0.0": (lambda g, x: g.softmax(x, axis=0.0), AttributeRefused, "axis=0.0"),
+    "axis True": (lambda g, x: g.cumsum(x, axis=True), AttributeRefused, "axis=True"),
+    "axis np.True_": (
+        lambda g, x: g.cumsum(x, np.True_),
+        AttributeRefused,
+        "an integer",
+    ),
+    "axes text": (lambda g, x: g.sum(x, axes="0"), AttributeRefused, "axes='0'"),
+    "axes of floats": (
+        lambda g, x: g.sum(x, axes=np.array([0.0])),
+        AttributeRefused,
+        "sequence of integers is wanted",
+    ),
+    "keep_dim 1": (
+        lambda g, x: g.sum(x, keep_dim=1),
+        AttributeRefused,
+        "True or False",
+    ),
+    "eps text": (
+        lambda g, x: g.rms_norm(x, x, x, eps="1e-5"),
+        AttributeRefused,
+        "a number is wanted",
+    ),
+    "eps True": (lambda g, x: g.rms_norm(x, x, x, eps=True), AttributeRefused, "True"),
+    "shape of floats": (lambda g, x: g.reshape(x, (3.0,)), AttributeRefused, "3.0"),
+    "no shape": (lambda g, x: g.reshape(x, None), AttributeRefused, "shape=None"),
+    "a long array": (
+        lambda g, x: g.softmax(x, axis=[*range(9000)]),
+        AttributeRefused,
+        r"^.{,130}… \(list\) is not",
+    ),
+    "input of text": (
+        lambda g, x: g.input("y", "ab"),
+        ShapeError,
+        "input 'y' of graph",
+    ),
+    "input of float": (lambda g, x: g.input("y", 3.0), ShapeError, "integers, got 3.0"),
+    "input of nothing": (lambda g, x: g.input("y", None), ShapeError, "got None"),
+    "input of bool": (lambda g, x: g.input("y", (True,)), ShapeError, "got True"),
+    "dtype": (lambda g, x: g.param("w", 3, "f99"), DTypeError, "param 'w' of graph"),
+    "complex": (lambda g, x: g.constant(1j), DTypeError, "constant of graph 'graph'"),
+    "no list": (lambda g, x: g.concat(x), GraphError, "a rlxweb.Tensor was given"),
+    "one output": (lambda g, x: g.set_outputs(x), GraphError, r"set_outputs\(\[t\]\)"),
+    "no op": (lambda g, x: g.apply(None, x), UnknownOp, "op None"),
+    "an array for an op": (lambda g, x: g.apply(ARRAY, x), UnknownOp, "no such op"),
+    "an array alone": (
+        lambda g, x: g.relu(X),
+        GraphError,
+        "not a tensor of this graph",
+    ),
+    "no bins": (lambda g, x: g.fftfreq(0), ShapeError, "n is 0; n >= 1"),
+    "half a bin": (lambda g, x: g.rfftfreq(2.5), ShapeError, "rfftfreq: n must be"),
+}
+
+
+@pytest.mark.parametrize("what", BUILT)
+def test_a_bad_argument_is_named(what: str) -> None:
+    """With the op, the argument and what is wanted; never a traceback of Python's."""
+    build, error, words = BUILT[what]
+    graph = Graph()
+    with pytest.raises(error, match=words):
+        build(graph, graph.input("x", (3,)))
+
+
+def test_integers_of_numpy_are_integers() -> None:
+    """Scalars and arrays of them, where one or several are wanted."""
+    graph = Graph()
+    x = graph.input("x", np.array([2, 3]))
+    assert graph.input("row", np.int32(5)).shape == (5,)
+    assert graph.sum(x, axes=np.array([0, 1])).shape == ()
+    assert graph.softmax(x, axis=np.int8(-1)).shape == (2, 3)
+    assert graph.sum(x, axes=np.array(1)).shape == (2,)
+    assert graph.reshape(x, np.int64(6)).shape == (6,)
+    assert graph.reshape(x, np.array([3, 2])).shape == x.reshape([3, 2]).shape == (3, 2)
+    assert graph.transpose(x, np.array([1, 0])).shape == x.transpose((1, 0)).shape
+    assert x[np.uint8(1)].shape == (3,)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (None, "None was given; a Graph is wanted"),
+        (Graph, r"make one of it: Graph\(\)"),
+        ([Graph()], "a list was given"),
+        (ARRAY, "a numpy.ndarray was given"),
+        (Graph().input("x", 3), r"its graph is t\.graph"),
+    ],
+)
+def test_only_a_graph_is_compiled(given: Any, words: str) -> None:
+    """What was given instead is named."""
+    with pytest.raises(VerifyError, match=words):
+        Session("cpu").compile(given)
