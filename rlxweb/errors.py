@@ -221,3 +221,7 @@ class EnvironmentWarning(UserWarning):
 
 class CalibrationWarning(UserWarning):
     """A calibration that could not be made, read or kept."""
+
+
+class RecordingWarning(UserWarning):
+    """A recording that is read although something is wrong with its file."""

@@ -9,7 +9,7 @@ import edfio
 import numpy as np
 import pytest
 
-from rlxweb.errors import RecordingError
+from rlxweb.errors import RecordingError, RecordingWarning
 from rlxweb.io import open_recording
 
 KINDS: dict[str, tuple[Any, Any, Any]] = {
@@ -37,6 +37,19 @@ def by_edfio(path: Path) -> dict[str, np.ndarray]:
     """What edfio itself reads: samples by label."""
     signals = KINDS[path.suffix][2](path).signals
     return {signal.label: signal.data for signal in signals}
+
+
+def read_with_warning(path: Path, match: str, **how: Any) -> list[np.ndarray]:
+    """The samples of each group of a file that is read although something is wrong.
+
+    Told twice: as a warning that names the file, and in the recording itself.
+    """
+    with pytest.warns(RecordingWarning, match=match) as caught:
+        recording = open_recording(path, **how)
+    with recording:
+        told = [str(w.message) for w in caught]
+        assert told == [f"reading {str(path)!r}: {text}" for text in recording.warnings]
+        return [group.read() for group in recording.groups]
 
 
 def check_unreadable(path: Path, match: str, **how: Any) -> None:

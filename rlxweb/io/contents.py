@@ -59,6 +59,7 @@ class Stream:
     tolerance how far a rate the caller gives may lie from `fs`, relative
     digital   of the integers its reader gives, where none has more than 24 bits; None
               where it gives physical values
+    guess     why `fs` is a guess, which a rate the caller gives replaces
     """
 
     members: tuple[int, ...]
@@ -68,6 +69,7 @@ class Stream:
     reader: SampleReader
     tolerance: float = 1e-9
     digital: np.dtype[Any] | None = None
+    guess: str = ""
 
 
 @dataclass(frozen=True, slots=True)

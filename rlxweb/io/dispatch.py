@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from rlxweb.errors import UsageError
+from rlxweb.errors import RecordingWarning, UsageError
 from rlxweb.io.channels import choose_channels, unique_names
 from rlxweb.io.contents import LAYOUTS, Contents, Found, Layout, Stream
 from rlxweb.io.recording import Channel, Group, Recording
@@ -66,6 +67,8 @@ def open_recording(
 
     Errors    RecordingError for anything wrong with the file; UnknownName for a channel
               or array that is not in it; UsageError for an argument that cannot apply
+    Warns     RecordingWarning for each fault of the file that is passed over, such as
+              an end that is missing; they stand in `Recording.warnings` as well
     """
     doing = "opening a recording"
     if fs is not None and not (
@@ -78,7 +81,11 @@ def open_recording(
     try:
         contents = _read(source, array, layout)
         wanted = [channels] if isinstance(channels, str) else channels
-        return _assemble(source, contents, fs, wanted)
+        recording = _assemble(source, contents, fs, wanted)
+        for text in recording.warnings:
+            said = RecordingWarning(f"{source.doing}: {text}")
+            warnings.warn(said, stacklevel=2)
+        return recording
     except BaseException:
         source.close()
         raise
@@ -154,7 +161,9 @@ def _assemble(
             continue
         if stream.n_samples == 0:
             raise source.error(
-                "it holds no samples", f"{len(mine)} channels, 0 samples"
+                "it holds no samples",
+                f"{len(mine)} channels, 0 samples",
+                "; ".join(source.warnings),
             )
         groups.append(
             Group(
@@ -172,7 +181,10 @@ def _assemble(
         for at, (name, channel) in enumerate(zip(names, found, strict=True))
         if channel.why_not and at not in taken
     )
-    return Recording(source.name, contents.format, tuple(groups), left_out, source)
+    told = tuple(source.warnings)
+    return Recording(
+        source.name, contents.format, tuple(groups), left_out, told, source
+    )
 
 
 def _channel(name: str, found: Found, index: int) -> Channel:
@@ -191,7 +203,14 @@ def _rate(
                 "give it: --fs HZ (fs= in Python)",
             )
         return float(fs)
-    if fs is not None and not math.isclose(fs, stream.fs, rel_tol=stream.tolerance):
+    if stream.guess and fs is None:
+        source.warn(
+            f"{stream.guess}, so the rate may be wrong ({stream.fs:.10g} Hz); if you "
+            "know it, give it: --fs HZ (fs= in Python)"
+        )
+    elif stream.guess and fs is not None and len(contents.streams) == 1:
+        return float(fs)
+    elif fs is not None and not math.isclose(fs, stream.fs, rel_tol=stream.tolerance):
         raise source.error(
             f"fs={fs:g} was given, the file says {stream.fs:.10g} Hz",
             "a file's own rate is never overruled",

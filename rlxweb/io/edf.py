@@ -8,7 +8,6 @@ a gap: a discontinuous file is taken only when its records prove contiguous.
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
 
@@ -22,13 +21,14 @@ from rlxweb.io.pcm import decode_int24
 from rlxweb.io.source import ByteSource
 
 _CHUNK_NBYTES = 4 << 20
+_GUESS = "its header says that a data record lasts 0 s; 1 s is taken, as MNE does"
 _ONSET = re.compile(rb"([+-]\d+(?:\.\d*)?)\x14")
 
 
 def read_edf(source: ByteSource) -> Contents:
     """What an EDF, EDF+, BDF or BDF+ file holds.
 
-    Errors   RecordingError for a broken or cut file and for gaps.
+    Errors   RecordingError for a broken header and for gaps.
     """
     header = parse_header(source)
     if header.version.endswith("+D"):
@@ -48,6 +48,7 @@ def read_edf(source: ByteSource) -> Contents:
             np.dtype(np.float64),
             reader,
             digital=header.digital,
+            guess=_GUESS if header.is_guess else "",
         )
         for samples, group in members.items()
     )
@@ -59,7 +60,7 @@ def _found(signal: Signal) -> Found:
     for why_not, applies in (
         ("holds annotations (text)", signal.is_annotation),
         ("holds no samples", signal.samples == 0),
-        ("has no valid calibration", math.isnan(signal.gain)),
+        (signal.why_not, bool(signal.why_not)),
     ):
         if applies:
             return Found(signal.label, signal.unit, why_not, False)

@@ -16,8 +16,11 @@ from rlxweb.errors import RecordingError
 from rlxweb.io.source import ByteSource
 
 BDF_MAGIC = b"\xffBIOSEMI"
-_MOST_SIGNALS = 9999
+_MOST_SIGNALS = 9999  # what its four digits can say
+_MOST_RECORDS = 99_999_999
 _SHORTEST_S = 1e-6
+# Some write the comma of their country.
+_NUMBER = re.compile(r"[+-]?([0-9]+[.,]?[0-9]*|[.,][0-9]+)([eE][+-]?[0-9]+)?")
 # The signal fields that are used: the bytes before each, per signal, and its width. A
 # column has one entry per signal.
 _COLUMNS = {
@@ -38,6 +41,7 @@ class Signal:
     samples       per record
     at            its first byte inside a record
     gain, offset  both NaN where the header gives no valid calibration
+    why_not       then what the header says instead
     """
 
     label: str
@@ -47,16 +51,23 @@ class Signal:
     gain: float
     offset: float
     is_annotation: bool
+    why_not: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What the file is and where its records lie; `version` is "EDF", "BDF+D" …"""
+    """What the file is and where its records lie.
+
+    version     "EDF", "BDF+D" …
+    n_records   those that are there, whole
+    is_guess    True when the header gave no length of a record
+    """
 
     version: str
     nbytes: int
     n_records: int
     record_s: float
+    is_guess: bool
     width: int
     signals: tuple[Signal, ...]
 
@@ -73,7 +84,10 @@ class Header:
 def parse_header(source: ByteSource) -> Header:
     """The header, proved against the length of the file.
 
-    Errors   RecordingError for a field that cannot be, a file cut short or too long.
+    A file that is longer or shorter than its header says holds the whole data records
+    that are there, as MNE reads it, with a warning.
+
+    Errors   RecordingError for a header that is cut and a field that cannot be.
     """
     head = source.head(256 * (_MOST_SIGNALS + 1))
     kind = "BDF" if head.startswith(BDF_MAGIC) else "EDF"
@@ -86,24 +100,56 @@ def parse_header(source: ByteSource) -> Header:
     _int(source, "header length", head[184:192], nbytes, nbytes)
     width = 3 if kind == "BDF" else 2
     signals = _signals(source, head[256:nbytes], count, kind, width)
-    n_records = _int(source, "number of data records", head[236:244], -1, 99_999_999)
-    if n_records == -1:
-        # Written while recording and never closed: whole records are what there is.
-        record_nbytes = width * sum(signal.samples for signal in signals)
-        n_records = -(-(source.nbytes - nbytes) // max(1, record_nbytes))
+    said = _int(source, "number of data records", head[236:244], -1, _MOST_RECORDS)
     plus = head[192:197].decode("latin-1")
     version = plus if plus in (f"{kind}+C", f"{kind}+D") else kind
-    record_s = _seconds(source, head[244:252])
+    record_s, guessed = _record_seconds(source, head[244:252], signals)
+    record_nbytes = width * sum(signal.samples for signal in signals)
+    n_records = _count_records(source, said, nbytes, record_nbytes, record_s)
+    return Header(version, nbytes, n_records, record_s, guessed, width, signals)
+
+
+def _record_seconds(
+    source: ByteSource, field: bytes, signals: tuple[Signal, ...]
+) -> tuple[float, bool]:
+    """Seconds of a data record, and whether that is a guess: MNE's, for 0 s."""
+    record_s = _seconds(source, field)
     # Records of annotations alone may last 0 s, records of signals may not.
-    has_signal = any(s.samples and not s.is_annotation for s in signals)
-    if has_signal and record_s < _SHORTEST_S:
+    if record_s >= _SHORTEST_S or all(
+        s.is_annotation or not s.samples for s in signals
+    ):
+        return record_s, False
+    if record_s:
         raise source.error(
             f"its data records last {record_s:g} s",
             f"at least {_SHORTEST_S:g} s when there are signals",
         )
-    header = Header(version, nbytes, n_records, record_s, width, signals)
-    _check_size(source, header)
-    return header
+    return 1.0, True
+
+
+def _count_records(
+    source: ByteSource, said: int, begin: int, record_nbytes: int, record_s: float
+) -> int:
+    """The whole data records that are there; a warning where the header says else."""
+    there, rest = divmod(source.nbytes - begin, max(1, record_nbytes))
+    if record_nbytes == 0:
+        return max(said, 0)
+    left = f", and {rest} bytes of one more are left out" if rest else ""
+    if said == -1:
+        # Written while recording and never closed: whole records are what there is.
+        if rest:
+            source.warn(f"the file was never closed: {there} data records{left}")
+    elif there < said:
+        source.warn(
+            f"the file is cut short: its header says {said} data records, {there} are "
+            f"there{left}; the last {(said - there) * record_s:.6g} s are missing"
+        )
+    elif there > said or rest:
+        source.warn(
+            f"the file is longer than its header says: {said} data records, {there} "
+            f"are there and read{left}"
+        )
+    return there
 
 
 def _signals(
@@ -129,25 +175,45 @@ def _signals(
             source, "samples per record", own["samples per record"], 0, 99_999_999
         )
         is_annotation = label == f"{kind} Annotations"
-        scale = _gain_and_offset(own)
-        signals.append(Signal(label, unit, samples, at, *scale, is_annotation))
+        gain, offset = _gain_and_offset(own)
+        why_not = _no_calibration(own) if math.isnan(gain) else ""
+        signals.append(
+            Signal(label, unit, samples, at, gain, offset, is_annotation, why_not)
+        )
         at += samples * width
     return tuple(signals)
 
 
 def _gain_and_offset(own: dict[str, bytes]) -> tuple[float, float]:
+    """Both NaN where the four limits give no scale."""
     try:
         low, high, bottom, top = (
-            float(_text(own[f"{kind} {end}"]))
+            _number(own[f"{kind} {end}"])
             for kind in ("digital", "physical")
             for end in ("minimum", "maximum")
         )
         gain = (top - bottom) / (high - low)
         offset = top / gain - high
-    except (ValueError, ArithmeticError):
+    except ArithmeticError:
         return math.nan, math.nan
     valid = math.isfinite(gain) and math.isfinite(offset)
     return (gain, offset) if valid else (math.nan, math.nan)
+
+
+def _no_calibration(own: dict[str, bytes]) -> str:
+    """Why a signal has none, with what its four fields say."""
+    physical, digital = (
+        " to ".join(
+            _text(own[f"{kind} {end}"]) or "?" for end in ("minimum", "maximum")
+        )
+        for kind in ("physical", "digital")
+    )
+    return f"has no valid calibration (physical {physical}, digital {digital})"
+
+
+def _number(field: bytes) -> float:
+    text = _text(field)
+    return float(text.replace(",", ".")) if _NUMBER.fullmatch(text) else math.nan
 
 
 def _text(field: bytes) -> str:
@@ -172,25 +238,9 @@ def _int(source: ByteSource, what: str, field: bytes, low: int, high: int) -> in
 
 
 def _seconds(source: ByteSource, field: bytes) -> float:
-    text = _text(field)
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
+    value = _number(field)
     if not math.isfinite(value) or value < 0:
-        raise source.error(f"its header gives {text!r} as the length of a data record")
+        raise source.error(
+            f"its header gives {_text(field)!r} as the length of a data record"
+        )
     return value
-
-
-def _check_size(source: ByteSource, header: Header) -> None:
-    """Refuse a file whose length is not what its header says."""
-    needs = header.nbytes + header.n_records * header.record_nbytes
-    if source.nbytes == needs:
-        return
-    cut = source.nbytes < needs
-    raise source.error(
-        "the file is cut short" if cut else "the file is longer than its header says",
-        f"{header.n_records} data records need {needs} bytes, {source.nbytes} are "
-        "there",
-        "copy it again" if cut else "repair the number of records in its header",
-    )

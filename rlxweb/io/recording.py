@@ -156,12 +156,14 @@ class Recording:
     format    what the file proved to be ("EDF+C", "WAV", "NPY", "CSV" …)
     groups    one per rate, in the order the rates appear in the file
     left_out  (name, reason) of every channel that was not taken
+    warnings  what is wrong with the file, where that did not keep it from being read
     """
 
     path: str
     format: str
     groups: tuple[Group, ...]
     left_out: tuple[tuple[str, str], ...]
+    warnings: tuple[str, ...]
     _source: ByteSource = field(repr=False, compare=False)
 
     def close(self) -> None:

@@ -12,14 +12,18 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
-from rlxweb.errors import RecordingError
+from rlxweb.errors import RecordingError, UsageError
 from rlxweb.whole_file import reason
 
 
 class ByteSource:
-    """One open file; `read` gives exactly the bytes asked for or raises."""
+    """One open file; `read` gives exactly the bytes asked for or raises.
 
-    __slots__ = ("doing", "file", "name", "nbytes")
+    warnings  what is wrong with the file and does not keep it from being read, each a
+              sentence; readers add to it while they open the file
+    """
+
+    __slots__ = ("doing", "file", "name", "nbytes", "warnings")
 
     def __init__(self, file: BinaryIO, name: str, nbytes: int) -> None:
         # For readers that need more than `read` (zip).
@@ -27,10 +31,20 @@ class ByteSource:
         self.name = name
         self.doing = f"reading {name!r}"
         self.nbytes = nbytes
+        self.warnings: list[str] = []
 
     def error(self, problem: str, rule: str = "", hint: str = "") -> RecordingError:
         """What is wrong with this file."""
         return RecordingError(self.doing, problem, rule, hint)
+
+    def warn(self, text: str) -> None:
+        """Note a fault that is passed over; the user is told when the file is open."""
+        self.warnings.append(text)
+
+    def at_most(self, what: str, number: int, most: int, hint: str = "") -> None:
+        """Refuse a file that claims more of something than one of `bounds` allows."""
+        if number > most:
+            raise self.error(f"it claims {number} {what}", f"at most {most}", hint)
 
     def read(self, offset: int, nbytes: int) -> bytes:
         """Bytes [offset, offset + nbytes); RecordingError when the file ends early."""
@@ -49,6 +63,11 @@ class ByteSource:
             )
         return data
 
+    def peek(self, offset: int, nbytes: int) -> bytes:
+        """Up to `nbytes` bytes from `offset`, fewer where the file ends."""
+        there = max(0, min(nbytes, self.nbytes - offset))
+        return self.read(offset, there) if there else b""
+
     def head(self, nbytes: int) -> bytes:
         """The first `nbytes` bytes, or the whole file when it is shorter."""
         return self.read(0, min(nbytes, self.nbytes))
@@ -65,9 +84,20 @@ class ByteSource:
 def open_source(path: str | os.PathLike[str]) -> ByteSource:
     """Open a regular file for reading.
 
-    Errors   RecordingError for a missing, empty, unreadable or special file.
+    A name given as bytes is what the system makes of them.
+
+    Errors   RecordingError for a missing, empty, unreadable or special file; UsageError
+             for what is no path.
     """
-    name = os.fspath(path)
+    try:
+        name = os.fsdecode(path)
+    except TypeError as error:
+        raise UsageError(
+            "opening a recording",
+            f"a {type(path).__name__} is no path",
+            "a file's name, as str or pathlib.Path",
+            "arrays go to rlxweb.welch_peaks as they are",
+        ) from error
     doing = f"reading {name!r}"
     try:
         # A FIFO would block in open, so its kind is asked first.

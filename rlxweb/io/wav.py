@@ -1,207 +1,119 @@
-"""WAV files: integer PCM of 8 to 32 bits and float, plain, extensible and RF64.
+"""The samples of WAV files: integers of 1 to 64 bits, float, mu-law and A-law.
 
-Owns the RIFF chunks and the scale: integers become [-1, 1) by a power of two, exactly,
-float32 up to 24 bits and float64 for 32. The standard library's `wave` cannot read
-float or extensible files, hence a small strict reader of our own.
+Owns the scale: integers become [-1, 1) by a power of two, exactly, float32 up to 24
+bits and float64 above. The standard library's `wave` reads neither float nor extensible
+nor big-endian files, hence a small strict reader of our own.
 """
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from rlxweb.digital import BITS
+from rlxweb.io import g711
 from rlxweb.io.contents import Contents, Found, Samples, Stream
-from rlxweb.io.pcm import decode_int24
+from rlxweb.io.pcm import decode_int24, decode_wide
 from rlxweb.io.source import ByteSource
+from rlxweb.io.wav_header import A_LAW, FLOAT, MU_LAW, WavFormat, find_samples
 
-_PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
-_IN_DS64 = 0xFFFFFFFF
-# A subformat is its format tag followed by this fixed tail.
-_SUBFORMAT_TAIL = bytes.fromhex("000000001000800000aa00389b71")
-_OTHER = {
-    2: "Microsoft ADPCM",
-    6: "A-law",
-    7: "mu-law",
-    17: "IMA ADPCM",
-    49: "GSM",
-    85: "MP3",
-}
-_BITS = {_PCM: (8, 16, 24, 32), _FLOAT: (32, 64)}
-
-
-@dataclass(frozen=True, slots=True)
-class _Format:
-    tag: int
-    bits: int
-    channels: int
-    fs: int
-
-    @property
-    def frame_nbytes(self) -> int:
-        return self.channels * self.bits // 8
-
-    @property
-    def dtype(self) -> np.dtype[np.generic]:
-        wide = self.bits == 64 or (self.tag == _PCM and self.bits == 32)
-        return np.dtype(np.float64 if wide else np.float32)
-
-    @property
-    def digital(self) -> np.dtype[np.signedinteger] | None:
-        """Of PCM of up to 24 bits as it is read."""
-        if self.tag != _PCM or self.bits > BITS:
-            return None
-        return np.dtype(np.int32 if self.bits == 24 else np.int16)
-
-    @property
-    def gain(self) -> float:
-        """A power of two that brings integers into [-1, 1)."""
-        return 2.0 ** (1 - self.bits) if self.tag == _PCM else 1.0
+_PIECE_NBYTES = 4 << 20
 
 
 def read_wav(source: ByteSource) -> Contents:
-    """What a WAV file holds.
+    """What a WAV file holds; a file that was cut holds what is left of it.
 
-    Errors   RecordingError for a broken, cut or compressed file.
+    Errors   RecordingError for a broken header and for samples of an unknown coding.
     """
-    wave, offset, nbytes = _find_data(source)
-    if nbytes % wave.frame_nbytes:
-        raise source.error(
-            "its samples end in the middle of a frame",
-            f"{nbytes} bytes of samples, {wave.frame_nbytes} bytes in a frame",
-            "write the file again",
-        )
-    reader = _WavReader(source, wave, offset)
+    wave, offset, n_samples = find_samples(source)
+    digital = _digital(wave)
     stream = Stream(
         tuple(range(wave.channels)),
         float(wave.fs),
-        nbytes // wave.frame_nbytes,
-        wave.dtype,
-        reader,
-        digital=wave.digital,
+        n_samples,
+        _dtype(wave),
+        _WavReader(source, wave, offset),
+        digital=digital,
     )
-    found = Found("", gain=wave.gain)
-    return Contents("WAV", (found,) * wave.channels, (stream,))
+    gain = 1.0 if digital is None else _gain(wave)
+    return Contents("WAV", (Found("", gain=gain),) * wave.channels, (stream,))
+
+
+def _dtype(wave: WavFormat) -> np.dtype[np.generic]:
+    """Of the values: the narrower float that holds them exactly."""
+    wide = wave.width > (4 if wave.tag == FLOAT else 3)
+    return np.dtype(np.float64 if wide else np.float32)
+
+
+def _digital(wave: WavFormat) -> np.dtype[np.signedinteger] | None:
+    """Of integers of up to 24 bits, which are given as they are read."""
+    if wave.tag == FLOAT or 8 * wave.width > BITS:
+        return None
+    return np.dtype(np.int32 if wave.width == 3 else np.int16)
+
+
+def _gain(wave: WavFormat) -> float:
+    """A power of two that brings integers into [-1, 1)."""
+    return 2.0 ** (1 - _full_bits(wave))
+
+
+def _full_bits(wave: WavFormat) -> int:
+    """Bits of the full scale of the integers that a sample is decoded to."""
+    if wave.tag in (MU_LAW, A_LAW):
+        return 16
+    return 8 * wave.width if wave.width <= 4 else 64
 
 
 @dataclass(frozen=True, slots=True)
 class _WavReader:
     source: ByteSource
-    wave: _Format
+    wave: WavFormat
     offset: int
 
     def read(self, channels: tuple[int, ...], start: int, stop: int) -> Samples:
-        wave = self.wave
-        step = wave.frame_nbytes
+        """Samples [start, stop) as stored, a few at a time: frames may be long."""
+        out = np.empty(
+            (len(channels), stop - start), _digital(self.wave) or _dtype(self.wave)
+        )
+        most = max(1, _PIECE_NBYTES // self.wave.frame_nbytes)
+        for at in range(start, stop, most):
+            past = min(at + most, stop)
+            out[:, at - start : past - start] = self._piece(channels, at, past)
+        return out
+
+    def _piece(self, channels: tuple[int, ...], start: int, stop: int) -> Samples:
+        wave, step = self.wave, self.wave.frame_nbytes
         raw = self.source.read(self.offset + start * step, (stop - start) * step)
         # Taken from the bytes first: only the wanted channels are widened.
         frames = np.frombuffer(raw, np.uint8).reshape(stop - start, wave.channels, -1)
-        return _decode(np.ascontiguousarray(frames[:, channels].swapaxes(0, 1)), wave)
+        mine = frames[:, channels].swapaxes(0, 1)
+        if wave.order == ">":
+            mine = mine[..., ::-1]
+        return _decode(np.ascontiguousarray(mine), wave)
 
 
-def _decode(raw: npt.NDArray[np.uint8], wave: _Format) -> Samples:
-    """Samples (C, T) from their bytes (C, T, width): PCM of up to 24 bits as it is."""
-    raw = raw.reshape(raw.shape[0], -1)
-    if wave.tag == _FLOAT:
-        return raw.view(f"<f{wave.bits // 8}").astype(wave.dtype, copy=False)
-    whole: npt.NDArray[np.signedinteger]
-    if wave.bits == 8:
-        whole = raw.astype(np.int16) - 128
-    elif wave.bits == 24:
-        whole = decode_int24(raw)
-    else:
-        whole = raw.view(f"<i{wave.bits // 8}")
-    if wave.digital is not None:
-        return whole.astype(wave.digital, copy=False)
-    return whole.astype(wave.dtype) * wave.gain
+def _decode(raw: npt.NDArray[np.uint8], wave: WavFormat) -> Samples:
+    """Samples (C, T) from their bytes (C, T, width), the lowest first."""
+    if wave.tag == FLOAT:
+        return raw.view(f"<f{wave.width}")[..., 0]
+    digital = _digital(wave)
+    if digital is None:
+        return _integers(raw, wave).astype(np.float64) * _gain(wave)
+    return _integers(raw, wave).astype(digital, copy=False)
 
 
-def _find_data(source: ByteSource) -> tuple[_Format, int, int]:
-    """Format, offset and length of the samples, by walking the chunks."""
-    kind = _check_riff(source)
-    at, wave, long_size = 12, None, None
-    while True:
-        if at + 8 > source.nbytes:
-            missing = "samples ('data')" if wave else "format ('fmt ')"
-            raise source.error(
-                f"the file ends before its {missing}",
-                f"{source.nbytes} bytes",
-                "copy the file again from where it came",
-            )
-        name, nbytes = struct.unpack("<4sI", source.read(at, 8))
-        at += 8
-        if name == b"ds64" and kind != b"RIFF":
-            long_size = struct.unpack("<Q", _chunk(source, at, nbytes, 28)[8:16])[0]
-        elif name == b"fmt ":
-            wave = _parse_format(source, _chunk(source, at, nbytes, 16))
-        elif name == b"data":
-            if wave is None:
-                raise source.error("its samples come before their format")
-            if nbytes == _IN_DS64 and long_size is not None:
-                nbytes = long_size
-            there = source.nbytes - at
-            if nbytes > there:
-                raise source.error(
-                    "the file is cut short",
-                    f"its header says {nbytes} bytes of samples, {there} are there",
-                    "copy it again, or let an audio tool repair its header",
-                )
-            return wave, at, nbytes
-        at += nbytes + nbytes % 2
-
-
-def _check_riff(source: ByteSource) -> bytes:
-    head = source.head(12)
-    kind = head[:4]
-    if kind == b"RIFX":
-        raise source.error(
-            "a big-endian WAV file (RIFX)",
-            "rlxweb reads RIFF and RF64",
-            "convert it to a plain WAV file",
-        )
-    if len(head) < 12 or head[8:] != b"WAVE":
-        raise source.error("the file begins like a WAV file but is none")
-    return kind
-
-
-def _chunk(source: ByteSource, at: int, nbytes: int, least: int) -> bytes:
-    """The first bytes of a small chunk, at most 64 of them."""
-    if nbytes < least:
-        raise source.error(
-            "a header of the WAV file is too short", f"{nbytes} bytes, needs {least}"
-        )
-    return source.read(at, min(nbytes, 64))
-
-
-def _parse_format(source: ByteSource, body: bytes) -> _Format:
-    tag, channels, fs, _, frame, bits = struct.unpack("<HHIIHH", body[:16])
-    if tag == _EXTENSIBLE:
-        if len(body) < 40 or body[26:40] != _SUBFORMAT_TAIL:
-            raise source.error("an extensible WAV file of an unknown subformat")
-        tag = struct.unpack("<H", body[24:26])[0]
-    if tag not in _BITS:
-        raise source.error(
-            f"its samples are compressed ({_OTHER.get(tag, f'format {tag}')})",
-            "rlxweb reads integer PCM and float",
-            "convert it to PCM first",
-        )
-    if bits not in _BITS[tag]:
-        allowed = ", ".join(map(str, _BITS[tag]))
-        raise source.error(
-            f"samples of {bits} bits",
-            f"{'PCM' if tag == _PCM else 'float'} has {allowed} bits here",
-            "convert it first",
-        )
-    if not channels or not fs:
-        raise source.error(f"its header says {channels} channels at {fs} Hz")
-    wave = _Format(tag, bits, channels, fs)
-    if frame != wave.frame_nbytes:
-        raise source.error(
-            "its header contradicts itself",
-            f"{frame} bytes in a frame, {channels} channels of {bits} bits need "
-            f"{wave.frame_nbytes}",
-        )
-    return wave
+def _integers(
+    raw: npt.NDArray[np.uint8], wave: WavFormat
+) -> npt.NDArray[np.signedinteger]:
+    if wave.tag in (MU_LAW, A_LAW):
+        return (g711.mu_law() if wave.tag == MU_LAW else g711.a_law())[raw[..., 0]]
+    if wave.width == 1:
+        # Samples of 8 bits and fewer have no sign.
+        return raw[..., 0].astype(np.int16) - 128
+    if wave.width == 3:
+        return decode_int24(raw)[..., 0]
+    if wave.width > 4:
+        return decode_wide(raw)
+    return raw.view(f"<i{wave.width}")[..., 0]

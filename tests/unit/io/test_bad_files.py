@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+import warnings
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -14,9 +15,9 @@ import soundfile
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlxweb.errors import RecordingError, RlxError
+from rlxweb.errors import RecordingError, RecordingWarning, RlxError
 from rlxweb.io import open_recording
-from tests.recordings import KINDS, check_unreadable
+from tests.recordings import KINDS, check_unreadable, read_with_warning
 
 SUFFIXES = ["edf", "bdf", "wav", "npy", "npz", "csv"]
 
@@ -142,22 +143,44 @@ def test_a_foreign_format_is_named(tmp_path: Path, head: bytes, what: str) -> No
     check_unreadable(path, rf"{what}.*EDF, BDF, WAV")
 
 
-@pytest.mark.parametrize("suffix", ["edf", "bdf", "wav", "npy", "npz"])
-def test_a_file_cut_at_any_byte_is_refused(tmp_path: Path, suffix: str) -> None:
-    """No cut gives wrong samples: an error each time, or (a pad byte) the whole."""
+@pytest.mark.parametrize("suffix", ["npy", "npz"])
+def test_an_array_cut_at_any_byte_is_refused(tmp_path: Path, suffix: str) -> None:
+    """Arrays are written whole: what is left of one is no recording."""
     path = small_file(tmp_path, suffix)
     raw = path.read_bytes()
-    expected = read_all(path)
-    refused = 0
     for length in range(len(raw)):
         path.write_bytes(raw[:length])
         got = attempt(path)
+        assert isinstance(got, RecordingError)
+        assert path.name in str(got)
+
+
+@pytest.mark.parametrize("suffix", ["edf", "bdf", "wav"])
+def test_a_file_cut_at_any_byte_holds_its_whole_samples(
+    tmp_path: Path, suffix: str
+) -> None:
+    """No cut gives wrong samples: what is whole is read with a warning that says how
+    much is missing, a cut header is an error.
+    """
+    path = small_file(tmp_path, suffix)
+    raw = path.read_bytes()
+    (expected,) = read_all(path)
+    lengths = []
+    for length in range(len(raw)):
+        path.write_bytes(raw[:length])
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            got = attempt(path)
         if isinstance(got, RecordingError):
-            refused += 1
+            lengths.append(0)
             assert path.name in str(got)
-        else:
-            np.testing.assert_array_equal(got, expected)
-    assert refused >= len(raw) - 1
+            continue
+        assert [w.category for w in told] == [RecordingWarning]
+        assert "missing" in str(told[0].message)
+        lengths.append(got[0].shape[1])
+        np.testing.assert_array_equal(got[0], expected[:, : lengths[-1]])
+    assert lengths == sorted(lengths)
+    assert 0 < lengths[-1] < expected.shape[1]
 
 
 def test_a_table_cut_anywhere_is_refused_or_its_whole_rows(tmp_path: Path) -> None:
@@ -174,6 +197,7 @@ def test_a_table_cut_anywhere_is_refused_or_its_whole_rows(tmp_path: Path) -> No
             np.testing.assert_array_equal(got[0][:, :whole], expected[:, :whole])
 
 
+@pytest.mark.filterwarnings("ignore::rlxweb.errors.RecordingWarning")
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @given(data=st.data())
 def test_a_file_with_any_bytes_changed_never_escapes_the_error_tree(
@@ -193,6 +217,7 @@ def test_a_file_with_any_bytes_changed_never_escapes_the_error_tree(
         assert all(x.size for x in got)
 
 
+@pytest.mark.filterwarnings("ignore::rlxweb.errors.RecordingWarning")
 @given(
     head=st.sampled_from(
         [b"", b"RIFF", b"PK\x03\x04", b"\x93NUMPY\x01\0", b"0       "]
@@ -219,7 +244,5 @@ def test_a_wav_chunk_that_claims_gigabytes_takes_no_memory(tmp_path: Path) -> No
         + b"data\xff\xff\xff\x7f"
         + b"\0\0"
     )
-    with pytest.raises(
-        RecordingError, match="2147483647 bytes of samples, 2 are there"
-    ):
-        open_recording(path)
+    (got,) = read_with_warning(path, "2147483647 bytes of samples, 2 are there")
+    assert got.shape == (1, 1)

@@ -6,13 +6,19 @@ import sys
 from pathlib import Path
 
 import edfio
+import mne
 import numpy as np
 import pytest
 
 from rlxweb.errors import UsageError
 from rlxweb.io import edf as edf_module
 from rlxweb.io import open_recording
-from tests.recordings import by_edfio, check_unreadable, written
+from tests.recordings import (
+    by_edfio,
+    check_unreadable,
+    read_with_warning,
+    written,
+)
 
 RNG = np.random.default_rng(3)
 
@@ -200,22 +206,82 @@ def test_an_edf_plus_d_record_without_time_is_refused(tmp_path: Path) -> None:
     check_unreadable(path, "carries no time")
 
 
-def test_an_unclosed_file_holds_the_records_that_are_there(one: Path) -> None:
-    """-1 records, written while recording, means as many as the file has."""
-    with open_recording(patched(one, (236, b"-1      "))) as recording:
-        assert recording.groups[0].n_samples == 256
-    one.write_bytes(one.read_bytes()[:-5])
-    check_unreadable(one, "cut short")
+@pytest.mark.parametrize(
+    ("said", "cut", "whole", "match"),
+    [
+        (b"-1      ", 0, 4, None),
+        (b"-1      ", 5, 3, "never closed: 3 data records, and 123 bytes of one more"),
+        (b"4       ", 5, 3, "says 4 data records, 3 are.*123 bytes.*last 1 s are miss"),
+        (b"9       ", 0, 4, "says 9 data records, 4 are there; the last 5 s are miss"),
+        (b"2       ", 0, 4, "longer than its header says: 2 data records, 4 are"),
+        (b"3       ", 5, 3, "longer .* 3 data records, 3 are .*123 bytes of one more"),
+    ],
+)
+def test_the_whole_data_records_that_are_there_are_read(
+    one: Path, said: bytes, cut: int, whole: int, match: str | None
+) -> None:
+    """Whatever number the header gives, as MNE reads it, with a warning."""
+    expected = by_edfio(one)["Fz"][: 64 * whole]
+    path = patched(one, (236, said))
+    path.write_bytes(path.read_bytes()[: -cut or None])
+    if match is None:
+        with open_recording(path) as recording:
+            got = recording.groups[0].read()
+    else:
+        (got,) = read_with_warning(path, match)
+        raw = mne.io.read_raw_edf(path, verbose="error")
+        np.testing.assert_allclose(raw.get_data() * 1e6, got, rtol=1e-12)
+    np.testing.assert_array_equal(got, [expected])
 
 
-def test_an_uncalibrated_channel_is_left_out_not_guessed(tmp_path: Path) -> None:
-    """Equal digital limits give no physical value; the rest of the file is read."""
-    path = written(tmp_path / "a.edf", ("Fz", 64), ("Cz", 64))
-    low = 256 + 2 * (16 + 80 + 8 + 8 + 8)
-    high = path.read_bytes()[low + 16 : low + 24]
-    with open_recording(patched(path, (low, high))) as recording:
-        assert recording.groups[0].names == ("Cz",)
-        assert recording.left_out == (("Fz", "has no valid calibration"),)
+def test_a_channel_without_calibration_is_left_out_not_guessed(tmp_path: Path) -> None:
+    """Equal limits give no physical value: the channel is named with what its header
+    says, the rest of the file is read.
+    """
+    path = written(tmp_path / "a.edf", ("Fz", 64), ("Cz", 64), ("Pz", 64))
+    raw = path.read_bytes()
+    columns = 256 + 3 * (16 + 80 + 8)  # physical minimum and maximum, digital ones
+    same = columns, raw[columns + 24 : columns + 32]
+    flat = columns + 56, raw[columns + 80 : columns + 88]
+    physical = "has no valid calibration (physical 500 to 500, digital -32768 to 32767)"
+    digital = "has no valid calibration (physical -500 to 500, digital 32767 to 32767)"
+    with open_recording(patched(path, same, flat)) as recording:
+        assert recording.groups[0].names == ("Pz",)
+        assert recording.left_out == (("Fz", physical), ("Cz", digital))
+    with pytest.raises(UsageError, match=r"'Fz' cannot be taken.*physical 500 to"):
+        open_recording(path, channels="Fz")
+
+
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [(b"-500,25 ", b"500,75  "), (b"500     ", b"-500    "), (b"-5e2", b"+,5E3   ")],
+    ids=["commas", "turned", "exponents"],
+)
+def test_limits_of_any_make_scale_as_in_mne(one: Path, low: bytes, high: bytes) -> None:
+    """Decimal commas, a maximum below the minimum, exponents."""
+    path = patched(one, (256 + 104, low.ljust(8)), (256 + 112, high))
+    with open_recording(path) as recording:
+        got = recording.groups[0].read()
+    raw = mne.io.read_raw_edf(path, verbose="error")
+    np.testing.assert_allclose(got, raw.get_data() * 1e6, rtol=1e-9, atol=1e-9)
+
+
+def test_a_data_record_of_0_s_is_taken_for_1_s(one: Path) -> None:
+    """As MNE does, with a warning; the caller's rate is taken instead, unasked none."""
+    expected = [by_edfio(one)["Fz"]]
+    path = patched(one, (244, b"0       "))
+    (got,) = read_with_warning(path, r"lasts 0 s.*may be wrong \(64 Hz\).*--fs HZ")
+    np.testing.assert_array_equal(got, expected)
+    with open_recording(path, fs=200) as recording:
+        assert recording.warnings == ()
+        assert recording.groups[0].fs == 200
+
+
+def test_one_rate_cannot_stand_for_two_guessed_ones(tmp_path: Path) -> None:
+    """Two groups of a file without a length of records: which is meant is not known."""
+    path = written(tmp_path / "a.edf", ("Fz", 64), ("Resp", 16))
+    patched(path, (244, b"0       "))
+    check_unreadable(path, "fs=100 was given, the file says 64 Hz", fs=100)
 
 
 @pytest.mark.parametrize(
@@ -225,25 +291,21 @@ def test_an_uncalibrated_channel_is_left_out_not_guessed(tmp_path: Path) -> None
         (252, b"-2  ", "number of signals"),
         (184, b"768     ", "header length"),
         (236, b"4x      ", "number of data records"),
-        (236, b"9       ", "cut short"),
-        (236, b"2       ", "longer than its header"),
-        (236, b"-1", "cut short|number of data"),
-        (244, b"0       ", "data records last 0"),
+        (236, b"-2      ", "number of data records"),
+        (244, b"1e-7    ", "data records last 1e-07 s; at least 1e-06 s"),
         (244, b"nan     ", "length of a data record"),
         (244, b"-1      ", "length of a data record"),
+        (244, b"1_0     ", "length of a data record"),
         (256 + 216, b"1e3     ", "samples per record"),
-        (256 + 216, b"0       ", "longer than its header"),
+        (256 + 216, b"0       ", "no signal channel.*'Fz' holds no samples"),
+        (256 + 216, b"9999999 ", "no samples.*says 4 data records, 0 are there"),
     ],
 )
 def test_a_broken_header_field_is_refused(
     one: Path, at: int, field: bytes, match: str
 ) -> None:
     """Each field that places samples is checked, and the message names it."""
-    bad = patched(one.rename(one.with_name("bad.edf")), (at, field))
-    if field == b"-1":
-        patched(bad, (at, b"-1      "))
-        bad.write_bytes(bad.read_bytes()[:-1])
-    check_unreadable(bad, match)
+    check_unreadable(patched(one, (at, field)), match)
 
 
 def test_a_file_of_annotations_only_is_refused(tmp_path: Path) -> None:

@@ -1,0 +1,32 @@
+"""What a file may ask for before it is refused: the limits of all readers.
+
+A header is judged against these before anything is allocated for it, so that a small
+file which claims to be a large one costs neither memory nor time. Messages name both
+numbers; the manual's page on files lists them.
+"""
+
+from __future__ import annotations
+
+CHANNELS = 65_536
+"""Most channels of a recording."""
+
+NAME_CHARS = 1_000
+"""Longest name of a channel or a unit."""
+
+WAV_CHUNKS = 10_000
+"""Most chunks of a WAV file before its samples."""
+
+LINE_NBYTES = 1 << 20
+"""Longest line of a CSV table."""
+
+NPY_HEADER_NBYTES = 1 << 16
+"""Longest header of an NPY file; NumPy itself parses 10,000 characters at most."""
+
+ARCHIVE_INDEX_NBYTES = 1 << 20
+"""Longest list of members of an NPZ file, as it stands at its end."""
+
+UNPACKED_NBYTES = 2 << 30
+"""Largest compressed array of an NPZ file, unpacked; a stored one is read in place."""
+
+NOTE_NBYTES = 1 << 20
+"""Largest `fs`, `channels` or `units` beside the array of an NPZ file."""
