@@ -9,6 +9,10 @@ and the command line can print them. Nothing below this file may be imported her
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
+
+_COMPARED_CHARS = 100
+_COMPARED_NAMES = 2000
 
 
 class RlxError(Exception):
@@ -41,13 +45,21 @@ def did_you_mean(
 ) -> str:
     """A hint that names the nearest matches; "" when nothing is near.
 
+    Upper and lower case are alike. Very long names, and what comes after the first
+    thousands of them, are not compared: a hint is not worth seconds.
+
     most   how many are named
     least  how alike they must be (difflib's ratio, 0 to 1)
     """
     from difflib import get_close_matches  # of no use until something is wrong
 
-    near = get_close_matches(name, list(known), most, least)
-    return f"did you mean {' or '.join(map(repr, near))}?" if near else ""
+    if len(name) > _COMPARED_CHARS:
+        return ""
+    first = islice(known, _COMPARED_NAMES)
+    folded = {one.casefold(): one for one in first if len(one) <= _COMPARED_CHARS}
+    near = get_close_matches(name.casefold(), list(folded), most, least)
+    listed = " or ".join(repr(folded[one]) for one in near)
+    return f"did you mean {listed}?" if near else ""
 
 
 # --- what the caller handed us --------------------------------------------------

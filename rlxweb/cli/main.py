@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from rlxweb.cli.record import rlxweb_version
-from rlxweb.errors import RlxError
+from rlxweb.errors import RecordingWarning, RlxError
 
 # Name → the first line of its help, so that listing loads none of their modules.
 COMMANDS = {
@@ -70,6 +70,7 @@ def main(args: list[str] | None = None) -> None:
     _print_anything()
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
+        warnings.simplefilter("always", RecordingWarning)
         code = _run(args)
     sys.exit(_flushed(code))
 

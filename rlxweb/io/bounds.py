@@ -10,6 +10,9 @@ from __future__ import annotations
 CHANNELS = 65_536
 """Most channels of a recording."""
 
+LEAST_HZ, MOST_HZ = 1e-15, 1e15
+"""Sampling rates: from a sample in 30 million years to one per femtosecond."""
+
 NAME_CHARS = 1_000
 """Longest name of a channel or a unit."""
 
@@ -19,11 +22,14 @@ WAV_CHUNKS = 10_000
 LINE_NBYTES = 1 << 20
 """Longest line of a CSV table."""
 
-NPY_HEADER_NBYTES = 1 << 16
-"""Longest header of an NPY file; NumPy itself parses 10,000 characters at most."""
+NPY_HEADER_CHARS = 10_000
+"""Longest header of an NPY file; NumPy itself parses no longer one."""
 
 ARCHIVE_INDEX_NBYTES = 1 << 20
-"""Longest list of members of an NPZ file, as it stands at its end."""
+"""Longest list of members of an NPZ file, which stands at its end."""
+
+ARRAYS = 4_096
+"""Most arrays of an NPZ file."""
 
 UNPACKED_NBYTES = 2 << 30
 """Largest compressed array of an NPZ file, unpacked; a stored one is read in place."""

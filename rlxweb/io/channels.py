@@ -6,18 +6,21 @@ wants in a spectrum, and picking by name, label or pattern. Opens nothing.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from rlxweb.errors import RecordingError, UnknownName, UsageError
+from rlxweb.errors import RecordingError, UnknownName, UsageError, did_you_mean
 from rlxweb.io.contents import Found
 
 _TRIGGER = re.compile(
     r"status|sti ?\d+|(stim(ulus)?|trig(ger)?s?)([ _-]\w+|\d+)?|events?|markers?",
     re.IGNORECASE,
 )
+_WILD = re.compile(r"[*?\[]")
+_FIRST = " (1)"
+_LONGEST = 60  # of a name in a message
 TRIGGER_REASON = "holds triggers or status bits, not a signal"
 
 
@@ -34,12 +37,14 @@ def unique_names(labels: Sequence[str]) -> tuple[str, ...]:
     wanted = [label.strip() or f"ch{at + 1}" for at, label in enumerate(labels)]
     taken = set(wanted)
     seen: set[str] = set()
+    # How far the numbers of a label are used up, so that no number is tried twice.
+    used: dict[str, int] = {}
     names = []
     for want in wanted:
-        name, count = want, 1
-        while name in seen or (count > 1 and name in taken):
-            count += 1
-            name = f"{want} ({count})"
+        name = want
+        while name in seen or (want in used and name in taken):
+            used[want] = used.get(want, 1) + 1
+            name = f"{want} ({used[want]})"
         seen.add(name)
         names.append(name)
     return tuple(names)
@@ -53,21 +58,27 @@ def choose_channels(
 ) -> tuple[int, ...]:
     """Indices of the channels taken: all ordinary ones, or those `wanted` names.
 
-    Each entry is a unique name, a label (upper or lower case alike), or a pattern such
-    as "EEG*" over the ordinary channels. The order asked for is kept.
+    Each entry is a unique name, a label (upper or lower case alike) that one channel
+    carries, or a pattern such as "EEG*" over the ordinary channels. The order asked for
+    is kept. Of channels that share a label each is picked by its number, the first as
+    ` (1)`, and all of them by a pattern.
 
-    Errors   UnknownName with the nearest names; UsageError for an empty list or a
-             channel that holds no samples; RecordingError when nothing is left.
+    Errors   UnknownName with the nearest names; UsageError for an empty list, a label
+             of several channels or a channel that holds no samples; RecordingError when
+             nothing is left.
     """
     if wanted is None:
         taken = [at for at, channel in enumerate(found) if not channel.why_not]
         if not taken:
             listed = list(zip(names, found, strict=True))[:4]
-            why = "; ".join(f"{name!r} {channel.why_not}" for name, channel in listed)
+            why = "; ".join(
+                f"{_short(name)} {channel.why_not}" for name, channel in listed
+            )
             raise RecordingError(doing, "no signal channel in it", why or "0 channels")
         return tuple(taken)
     if not wanted:
         raise UsageError(doing, "no channel was asked for", hint="name at least one")
+    index = _index(found, names)
     picked: dict[int, None] = {}
     for entry in wanted:
         if not isinstance(entry, str):
@@ -77,50 +88,105 @@ def choose_channels(
                 "channels are picked by name",
                 "give strings such as 'Fp1' or 'EEG*'",
             )
-        for at in _matches(doing, entry.strip(), found, names):
+        for at in _matches(doing, entry.strip(), found, names, index):
             if not found[at].nameable:
                 raise UsageError(
                     doing,
-                    f"channel {names[at]!r} cannot be taken: it {found[at].why_not}",
+                    f"channel {_short(names[at])} cannot be taken: it "
+                    f"{found[at].why_not}",
                 )
             picked[at] = None
     return tuple(picked)
 
 
+@dataclass(frozen=True, slots=True)
+class _Index:
+    """Channels by what they may be called: as written, and with letters made small."""
+
+    names: dict[str, int]
+    labels: dict[str, list[int]]
+    folded: dict[str, list[int]]
+
+
+def _index(found: Sequence[Found], names: Sequence[str]) -> _Index:
+    labels: dict[str, list[int]] = {}
+    folded: dict[str, list[int]] = {}
+    for at, (name, channel) in enumerate(zip(names, found, strict=True)):
+        label = channel.label.strip()
+        labels.setdefault(label, []).append(at)
+        for text in {name.casefold(), label.casefold()}:
+            folded.setdefault(text, []).append(at)
+    return _Index({name: at for at, name in enumerate(names)}, labels, folded)
+
+
 def _matches(
-    doing: str, entry: str, found: Sequence[Found], names: Sequence[str]
+    doing: str,
+    entry: str,
+    found: Sequence[Found],
+    names: Sequence[str],
+    index: _Index,
 ) -> list[int]:
-    """Indices `entry` stands for: exact, then without case, then as a pattern."""
-    if entry in names:
-        return [names.index(entry)]
-    folded = entry.casefold()
-    both = [
-        (name.casefold(), channel.label.strip().casefold())
-        for name, channel in zip(names, found, strict=True)
-    ]
-    exact = [at for at, pair in enumerate(both) if folded in pair]
-    if exact:
-        return exact
+    """Indices `entry` stands for: as written, then in any case, then as a pattern."""
+    shared = _able(found, index.labels.get(entry, []))
+    if len(shared) > 1:
+        raise _ambiguous(doing, entry, shared, names, index)
+    if entry in index.names:
+        return [index.names[entry]]
+    first = _able(found, index.labels.get(entry.removesuffix(_FIRST), []))
+    if entry.endswith(_FIRST) and len(first) > 1:
+        return first[:1]
+    folded = index.folded.get(entry.casefold(), [])
+    if len(_able(found, folded)) > 1:
+        raise _ambiguous(doing, entry, folded, names, index)
+    if folded:
+        return _able(found, folded) or folded
     # A pattern asks for signals; a trigger channel is taken only by its own name.
+    wanted = entry.casefold()
     pattern = [
         at
-        for at, pair in enumerate(both)
-        if not found[at].why_not and any(fnmatchcase(text, folded) for text in pair)
+        for at, name in enumerate(names if _WILD.search(entry) else ())
+        if not found[at].why_not
+        and (
+            fnmatchcase(name.casefold(), wanted)
+            or fnmatchcase(found[at].label.strip().casefold(), wanted)
+        )
     ]
     if pattern:
         return pattern
     rest = f", … and {len(names) - 12} more" if len(names) > 12 else ""
     raise UnknownName(
         doing,
-        f"there is no channel {entry!r}",
-        f"{len(names)} channels: {', '.join(names[:12])}{rest}",
-        _nearest(folded, names),
+        f"there is no channel {_short(entry)}",
+        f"{len(names)} channels: {', '.join(_cut(n) for n in names[:12])}{rest}",
+        did_you_mean(entry, names) or "choose one of them, or a pattern such as 'EEG*'",
     )
 
 
-def _nearest(folded: str, names: Sequence[str]) -> str:
-    near = difflib.get_close_matches(folded, [n.casefold() for n in names], n=3)
-    close = [name for name in names if name.casefold() in near]
-    if not close:
-        return "choose one of them, or a pattern such as 'EEG*'"
-    return "did you mean " + " or ".join(repr(name) for name in close[:3]) + "?"
+def _able(found: Sequence[Found], places: list[int]) -> list[int]:
+    """Those of the channels that could be taken."""
+    return [at for at in places if found[at].nameable]
+
+
+def _ambiguous(
+    doing: str, entry: str, places: list[int], names: Sequence[str], index: _Index
+) -> UsageError:
+    # The first of several carries the bare label, which is what could not be decided.
+    said = [
+        name + _FIRST if len(index.labels.get(name, ())) > 1 else name
+        for name in (names[at] for at in places[:3])
+    ]
+    return UsageError(
+        doing,
+        f"{len(places)} channels are called {_short(entry)}",
+        "a name picks one channel",
+        f"say which: {', '.join(map(_short, said))}{' …' * (len(places) > 3)}; or all "
+        f"that begin so: {_short(entry + '*')}",
+    )
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= _LONGEST else f"{name[:_LONGEST]}…"
+
+
+def _short(name: str) -> str:
+    return repr(_cut(name))

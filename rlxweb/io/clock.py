@@ -7,6 +7,7 @@ that a whole number explains as well is taken to be that number.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Protocol
@@ -14,18 +15,20 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from rlxweb.io import bounds
 from rlxweb.io.contents import SampleReader
 
 _NAMES = ("time", "t", "timestamp", "timestamps", "seconds")
 _UNITS = {"": 1.0, "s": 1.0, "sec": 1.0, "seconds": 1.0, "ms": 1e-3, "us": 1e-6}
 _ROWS = 4096
+_MOST_EXPONENT = 300  # float64 holds no power of ten much beyond
 
 
 class Rows(SampleReader, Protocol):
     """What the clock needs of a table; its samples are float64."""
 
-    def cell(self, row: int, column: int) -> str:
-        """The text of one cell."""
+    def texts(self, rows: Sequence[int], column: int) -> list[str]:
+        """Cells of one column as they are printed, with a decimal point."""
         ...
 
 
@@ -58,15 +61,17 @@ def find_rate(rows: Rows, column: int, scale: float, n_rows: int) -> Clock:
     if n_rows < 2:
         return Clock(problem="has a single row")
     probe = [*range(min(32, n_rows)), n_rows - 1]
-    digits = _resolution([rows.cell(row, column) for row in probe])
+    digits = _resolution(rows.texts(probe, column))
     if digits is None:
         return Clock(problem="is not a number of seconds")
     first = float(rows.read((column,), 0, 1)[0, 0])
     last = float(rows.read((column,), n_rows - 1, n_rows)[0, 0])
-    step = (last - first) / (n_rows - 1)
+    span = last - first
+    step = span / (n_rows - 1)
     if not np.isfinite(step) or step <= 0:
         return Clock(problem="does not rise")
-    span = last - first
+    if not 1 / bounds.MOST_HZ <= step * scale <= 1 / bounds.LEAST_HZ:
+        return Clock(problem=f"rises by {step:.3g} a row, which is no rate")
     grain = float(8 * np.spacing(max(abs(first), abs(last))))
     fs = 1 / (step * scale)
     rounded = _whole(fs, max(digits, grain) / span)
@@ -100,7 +105,8 @@ def _follow(
     for at in range(0, n_rows, _ROWS):
         times = rows.read((column,), at, min(at + _ROWS, n_rows))[0]
         first = first if at else float(times[0])
-        off = times - first - lines[:, None] * np.arange(at, at + len(times))
+        with np.errstate(over="ignore", invalid="ignore"):
+            off = times - first - lines[:, None] * np.arange(at, at + len(times))
         lowest = np.minimum(low[:, None], np.minimum.accumulate(off, axis=1))
         highest = np.maximum(high[:, None], np.maximum.accumulate(off, axis=1))
         # NaN compares false and so ends the walk as well.
@@ -118,10 +124,12 @@ def _whole(fs: float, error: float) -> float:
 
 
 def _resolution(texts: list[str]) -> float | None:
-    """The smallest last digit printed in `texts`; None when one is no number."""
+    """The smallest last digit printed in `texts`; None when one is no time."""
     try:
         found = [Decimal(text.strip()).as_tuple().exponent for text in texts]
     except InvalidOperation:
         return None
     exponents = [exponent for exponent in found if isinstance(exponent, int)]
-    return float(10.0 ** min(exponents)) if exponents == found else None
+    if exponents != found or min(exponents) > _MOST_EXPONENT:
+        return None
+    return float(10.0 ** max(min(exponents), -_MOST_EXPONENT))

@@ -10,9 +10,14 @@ import math
 import os
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import PurePath
+from typing import Any
+
+import numpy as np
 
 from rlxweb.errors import RecordingWarning, UsageError
+from rlxweb.io import bounds
 from rlxweb.io.channels import choose_channels, unique_names
 from rlxweb.io.contents import LAYOUTS, Contents, Found, Layout, Stream
 from rlxweb.io.recording import Channel, Group, Recording
@@ -71,10 +76,8 @@ def open_recording(
               an end that is missing; they stand in `Recording.warnings` as well
     """
     doing = "opening a recording"
-    if fs is not None and not (
-        isinstance(fs, int | float) and math.isfinite(fs) and fs > 0
-    ):
-        raise UsageError(doing, f"fs is {fs!r}", "a finite rate above 0 Hz")
+    if fs is not None:
+        fs = _given_rate(doing, fs)
     if layout is not None and layout not in LAYOUTS:
         raise UsageError(doing, f"layout is {layout!r}", f"one of {', '.join(LAYOUTS)}")
     source = open_source(path)
@@ -144,21 +147,36 @@ def _detect(source: ByteSource) -> str:
     )
 
 
+def _given_rate(doing: str, fs: Any) -> float:
+    """The rate of the caller as a number, or an error that says what was given."""
+    number = isinstance(fs, int | float | np.integer | np.floating)
+    if number and not isinstance(fs, bool) and bounds.LEAST_HZ <= fs <= bounds.MOST_HZ:
+        return float(fs)
+    # Python does not print integers of thousands of digits.
+    endless = isinstance(fs, int) and fs.bit_length() > 64
+    raise UsageError(
+        doing,
+        f"fs is {'an integer too long to print' if endless else repr(fs)[:60]}",
+        f"a rate of {bounds.LEAST_HZ:g} to {bounds.MOST_HZ:g} Hz",
+    )
+
+
 def _assemble(
     source: ByteSource,
     contents: Contents,
     fs: float | None,
     wanted: Sequence[str] | None,
 ) -> Recording:
-    found = contents.channels
+    found = _tidied(source, contents.channels)
     names = unique_names([channel.label for channel in found])
     taken = choose_channels(source.doing, found, names, wanted)
+    stream_of = {at: n for n, one in enumerate(contents.streams) for at in one.members}
+    members: dict[int, list[int]] = {}
+    for at in taken:
+        members.setdefault(stream_of[at], []).append(at)
     groups = []
-    for stream in contents.streams:
-        members = set(stream.members)
-        mine = [at for at in taken if at in members]
-        if not mine:
-            continue
+    for n, mine in sorted(members.items()):
+        stream = contents.streams[n]
         if stream.n_samples == 0:
             raise source.error(
                 "it holds no samples",
@@ -176,15 +194,36 @@ def _assemble(
                 stream.digital,
             )
         )
+    chosen = set(taken)
     left_out = tuple(
         (name, channel.why_not)
         for at, (name, channel) in enumerate(zip(names, found, strict=True))
-        if channel.why_not and at not in taken
+        if channel.why_not and at not in chosen
     )
     told = tuple(source.warnings)
     return Recording(
         source.name, contents.format, tuple(groups), left_out, told, source
     )
+
+
+def _tidied(source: ByteSource, found: Sequence[Found]) -> list[Found]:
+    """The channels with names that can be told: none endless, none half a character."""
+    source.at_most("channels", len(found), bounds.CHANNELS)
+    for at, channel in enumerate(found):
+        longest = max(len(channel.label), len(channel.unit))
+        what = f"characters in the name or the unit of channel {at + 1}"
+        source.at_most(what, longest, bounds.NAME_CHARS)
+    return [
+        channel
+        if channel.label.isascii() and channel.unit.isascii()
+        else replace(channel, label=_whole(channel.label), unit=_whole(channel.unit))
+        for channel in found
+    ]
+
+
+def _whole(text: str) -> str:
+    """The text with a replacement character for each half of a surrogate pair."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _channel(name: str, found: Found, index: int) -> Channel:
@@ -202,14 +241,14 @@ def _rate(
                 contents.rate_note or f"{contents.format} files carry none",
                 "give it: --fs HZ (fs= in Python)",
             )
-        return float(fs)
+        return fs
     if stream.guess and fs is None:
         source.warn(
             f"{stream.guess}, so the rate may be wrong ({stream.fs:.10g} Hz); if you "
             "know it, give it: --fs HZ (fs= in Python)"
         )
     elif stream.guess and fs is not None and len(contents.streams) == 1:
-        return float(fs)
+        return fs
     elif fs is not None and not math.isclose(fs, stream.fs, rel_tol=stream.tolerance):
         raise source.error(
             f"fs={fs:g} was given, the file says {stream.fs:.10g} Hz",
@@ -217,4 +256,10 @@ def _rate(
             "leave fs out",
         )
     # Within the tolerance the caller may know it better than rounded times do.
-    return stream.fs if fs is None else float(fs)
+    rate = stream.fs if fs is None else fs
+    if not bounds.LEAST_HZ <= rate <= bounds.MOST_HZ:
+        raise source.error(
+            f"its header says {rate:g} Hz",
+            f"{bounds.LEAST_HZ:g} to {bounds.MOST_HZ:g} Hz are read",
+        )
+    return rate

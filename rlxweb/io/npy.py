@@ -16,12 +16,15 @@ from tokenize import TokenError
 import numpy as np
 
 from rlxweb.digital import is_digital
+from rlxweb.io import bounds
 from rlxweb.io.contents import Contents, Found, Layout, Samples, Stream
 from rlxweb.io.source import ByteSource
 
 _DTYPES = ("i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8")
-# NumPy itself refuses longer headers than 10,000 characters.
-_HEADER_NBYTES = 1 << 16
+_PIECE_NBYTES = 4 << 20
+HEAD_NBYTES = 12 + bounds.NPY_HEADER_CHARS
+"""What must be read of a file to parse its header: mark, version, length, text."""
+
 # The header is a Python literal; NumPy passes on whatever a broken one provokes.
 _PARSER_ERRORS = (
     ValueError,
@@ -48,20 +51,34 @@ class NpyHeader:
         return math.prod(self.shape) * self.dtype.itemsize
 
 
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """What an NPZ file says beside its array; None or empty where it says nothing.
+
+    units   one per channel, or a single one for all
+    """
+
+    fs: float | None = None
+    channels: tuple[str, ...] = ()
+    units: tuple[str, ...] = ()
+
+
 def parse_header(head: bytes, source: ByteSource) -> NpyHeader:
     """The header in the first bytes of an NPY file; `source` is what errors name.
 
-    Errors   RecordingError when it is cut, broken or of an unknown version.
+    Errors   RecordingError when it is cut, broken, overlong or of an unknown version.
     """
     stream = io.BytesIO(head)
     try:
         version = np.lib.format.read_magic(stream)
-        parse = {
-            (1, 0): np.lib.format.read_array_header_1_0,
-            (2, 0): np.lib.format.read_array_header_2_0,
-        }.get(version)
+        parse, length = {
+            (1, 0): (np.lib.format.read_array_header_1_0, head[8:10]),
+            (2, 0): (np.lib.format.read_array_header_2_0, head[8:12]),
+        }.get(version, (None, b""))
         if parse is None:
             raise ValueError(f"version {version[0]}.{version[1]} of the format")
+        claimed = int.from_bytes(length, "little")
+        source.at_most("bytes of header", claimed, bounds.NPY_HEADER_CHARS)
         with warnings.catch_warnings():
             # Headers by Python 2 are read all the same.
             warnings.simplefilter("ignore")
@@ -73,50 +90,85 @@ def parse_header(head: bytes, source: ByteSource) -> NpyHeader:
             hint="write it again with numpy.save",
         ) from error
     if any(not 0 <= dim < 1 << 60 for dim in shape):
-        raise source.error(f"its NPY header says shape {shape}")
+        raise source.error(f"its NPY header says {_shape(shape)}")
     return NpyHeader(tuple(map(int, shape)), bool(is_fortran), dtype, stream.tell())
 
 
 def read_npy(
-    source: ByteSource,
-    layout: Layout,
-    labels: tuple[str, ...] | None = None,
-    fs: float | None = None,
+    source: ByteSource, layout: Layout, notes: Notes | None = None
 ) -> Contents:
-    """What an NPY file holds; `labels` and `fs` are an NPZ file's own words on it.
+    """What an NPY file holds; `notes` are an NPZ file's own words on it.
 
     Errors   RecordingError for a cut file, a dtype without samples, a rank above 2.
     """
-    header = parse_header(source.head(_HEADER_NBYTES), source)
-    _check_dtype(source, header.dtype)
-    there = source.nbytes - header.offset
-    if there != header.nbytes:
-        cut = there < header.nbytes
-        raise source.error(
-            "the file is cut short" if cut else "the file is too long",
-            f"shape {list(header.shape)} of {header.dtype} needs {header.nbytes} "
-            f"bytes, {there} are there",
-            "write it again with numpy.save",
-        )
-    n_channels, n_samples, channel_major = _orient(source, header, layout)
-    if labels is not None and len(labels) != n_channels:
-        raise source.error(
-            "its 'channels' do not fit its array",
-            f"{len(labels)} names for {n_channels} channels",
-            "write as many names as channels",
-        )
+    notes = notes or Notes()
+    header = parse_header(source.head(HEAD_NBYTES), source)
+    n_channels, n_samples, channel_major = judge(source, header, layout, source.nbytes)
     reader = _NpyReader(source, header, n_channels, n_samples, channel_major)
-    found = tuple(Found(label) for label in labels or ("",) * n_channels)
     dtype = native(header.dtype)
     stream = Stream(
         tuple(range(n_channels)),
-        fs,
+        notes.fs,
         n_samples,
         dtype,
         reader,
         digital=dtype if is_digital(dtype) else None,
     )
-    return Contents("NPY", found, (stream,))
+    labels = (
+        _fitted(source, "channels", notes.channels, n_channels) or [""] * n_channels
+    )
+    units = notes.units * n_channels if len(notes.units) == 1 else notes.units
+    units = _fitted(source, "units", units, n_channels) or ("",) * n_channels
+    return Contents("NPY", tuple(map(Found, labels, units)), (stream,))
+
+
+def judge(
+    source: ByteSource, header: NpyHeader, layout: Layout, nbytes: int
+) -> tuple[int, int, bool]:
+    """Channels, samples, and whether each channel's samples lie together.
+
+    nbytes   that the array takes on disk, its header included
+    Errors   RecordingError for a header that is no recording's or does not fit.
+    """
+    _check_dtype(source, header.dtype)
+    n_channels, n_samples, channel_major = _orient(source, header, layout)
+    turned = "samples-first" if layout == "channels-first" else "channels-first"
+    source.at_most(
+        f"channels ({_shape(header.shape)} is read {layout})",
+        n_channels,
+        bounds.CHANNELS,
+        f"is it {turned}? then say so: --layout {turned} (layout= in Python)",
+    )
+    there = nbytes - header.offset
+    if there != header.nbytes:
+        cut = there < header.nbytes
+        raise source.error(
+            "the file is cut short" if cut else "the file is too long",
+            f"{_shape(header.shape)} of {header.dtype} needs {header.nbytes} bytes, "
+            f"{there} are there",
+            "write it again with numpy.save",
+        )
+    return n_channels, n_samples, channel_major
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    """A shape as it stands in messages, where it may be anything."""
+    # Python does not print integers of thousands of digits.
+    listed = ", ".join(str(n) if abs(n) < 1 << 64 else "…" for n in shape[:6])
+    return f"shape [{listed}{', …' * (len(shape) > 6)}]"
+
+
+def _fitted(
+    source: ByteSource, what: str, texts: tuple[str, ...], n_channels: int
+) -> tuple[str, ...]:
+    """`texts`, one per channel or none at all."""
+    if texts and len(texts) != n_channels:
+        raise source.error(
+            f"its '{what}' do not fit its array",
+            f"{len(texts)} for {n_channels} channels",
+            "write as many as there are channels",
+        )
+    return texts
 
 
 def native(dtype: np.dtype[np.generic]) -> np.dtype[np.generic]:
@@ -141,10 +193,14 @@ class _NpyReader:
             for row, channel in enumerate(channels):
                 first = (channel * self.n_samples + start) * width
                 out[row] = self._elements(first, stop - start)
-        else:
-            first = start * self.n_channels * width
-            frames = self._elements(first, (stop - start) * self.n_channels)
-            out[:] = frames.reshape(stop - start, -1)[:, channels].T
+            return out
+        most = max(1, _PIECE_NBYTES // (self.n_channels * width))
+        for at in range(start, stop, most):
+            past = min(at + most, stop)
+            first = at * self.n_channels * width
+            frames = self._elements(first, (past - at) * self.n_channels)
+            piece = frames.reshape(past - at, -1)[:, channels].T
+            out[:, at - start : past - start] = piece
         return out
 
     def _elements(self, first: int, count: int) -> Samples:
@@ -160,7 +216,7 @@ def _orient(
     shape = header.shape
     if len(shape) not in (1, 2):
         raise source.error(
-            f"its array has {len(shape)} axes, shape {list(shape)}",
+            f"its array has {len(shape)} axes, {_shape(shape)}",
             "1 axis (one channel) or 2 (channels, samples)",
             "reshape it, or save each part as a file",
         )

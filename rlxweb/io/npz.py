@@ -1,8 +1,9 @@
-"""NPZ files: one array of a zip archive, unpacked once into a spooled file.
+"""NPZ files: one array of a zip archive and what stands beside it.
 
-Owns which member is the recording and what its neighbours `fs` and `channels` say about
-it. A zip member cannot be read by ranges, so it is copied out first: small ones stay in
-memory, large ones go to the temporary folder, and the archive's checksum is checked.
+Owns which member is the recording, and what `fs`, `channels` and `units` say about it.
+A stored member is read in place. A compressed one cannot be read by ranges, so it is
+unpacked first: small ones stay in memory, large ones go to the temporary folder, none
+gets larger than its own header says. The archive's checksum is checked either way.
 """
 
 from __future__ import annotations
@@ -10,61 +11,108 @@ from __future__ import annotations
 import io
 import math
 import shutil
+import struct
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import BinaryIO, cast
+from typing import IO, BinaryIO, cast
 
 import numpy as np
 
 from rlxweb.errors import RecordingError, UnknownName, did_you_mean
+from rlxweb.io import bounds
 from rlxweb.io.contents import Contents, Layout, Samples
-from rlxweb.io.npy import NpyHeader, is_sample_dtype, parse_header, read_npy
+from rlxweb.io.npy import (
+    HEAD_NBYTES,
+    Notes,
+    NpyHeader,
+    is_sample_dtype,
+    judge,
+    parse_header,
+    read_npy,
+)
 from rlxweb.io.source import ByteSource
 from rlxweb.whole_file import reason
 
 _IN_MEMORY_NBYTES = 8 << 20
-_SMALL_NBYTES = 1 << 20
-_BESIDE = ("fs", "channels")
+_PIECE_NBYTES = 1 << 16
+_BESIDE = ("fs", "channels", "units")
 _READABLE = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_LOCAL_HEADER = struct.Struct("<4s22x2H")
+_REPAIR = "write it again with numpy.savez"
 # An encrypted member is a RuntimeError, an unknown method NotImplementedError.
 _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError)
 
 
 def read_npz(source: ByteSource, array: str | None, layout: Layout) -> Contents:
-    """What one array of an NPZ file holds; `source` is the unpacked array from then on.
+    """What one array of an NPZ file holds; `source` is that array alone from then on.
 
-    Errors   RecordingError for a broken archive or when several arrays could be
-             meant; UnknownName when `array` is not in it.
+    Errors   RecordingError for a broken archive, for one that would unpack to more than
+             is allowed, or when several arrays could be meant; UnknownName when `array`
+             is not in it.
     """
     with _open(source) as archive:
         name = archive.pick(array)
-        fs, labels = archive.rate(), archive.labels()
-        unpacked, nbytes = archive.unpack(name)
-    source.become(unpacked, nbytes)
-    return replace(read_npy(source, layout, labels, fs), format="NPZ")
+        info = archive.members[name]
+        judge(source, archive.header(name), layout, info.file_size)
+        notes = archive.notes(name)
+        if info.compress_type == zipfile.ZIP_STORED:
+            archive.check_stored(info)
+            place = archive.place(info)
+            unpacked = None
+        else:
+            unpacked = archive.unpack(info)
+    if unpacked is None:
+        source.narrow(place, info.file_size)
+    else:
+        source.become(unpacked, info.file_size)
+    return replace(read_npy(source, layout, notes), format="NPZ")
+
+
+class _Judged(io.RawIOBase):
+    """The archive's file as zipfile sees it: long reads are refused, not allocated.
+
+    zipfile reads the list of members in one piece, as long as the archive says it is.
+    """
+
+    def __init__(self, source: ByteSource) -> None:
+        self._source = source
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return self._source.file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._source.file.tell()
+
+    def read(self, size: int = -1) -> bytes:
+        there = self._source.nbytes - self.tell()
+        size = there if size < 0 else size
+        self._source.at_most(
+            "bytes of members' names", size, bounds.ARCHIVE_INDEX_NBYTES
+        )
+        return self._source.file.read(size)
 
 
 @contextmanager
 def _open(source: ByteSource) -> Iterator[_Archive]:
     """The open archive; whatever zip makes of broken bytes is a RecordingError."""
     try:
-        with zipfile.ZipFile(source.file) as file:
-            members = {
-                info.filename.removesuffix(".npy"): info
-                for info in file.infolist()
-                if info.filename.endswith(".npy")
-            }
+        with zipfile.ZipFile(cast(BinaryIO, _Judged(source))) as file:
+            infos = [i for i in file.infolist() if i.filename.endswith(".npy")]
+            source.at_most("arrays", len(infos), bounds.ARRAYS)
+            members = {info.filename.removesuffix(".npy"): info for info in infos}
             yield _Archive(source, file, members)
     except (RecordingError, UnknownName):
         raise
     except _BROKEN as error:
         raise source.error(
-            f"the archive is broken or cut short ({reason(error)})",
-            hint="write it again with numpy.savez",
+            f"the archive is broken or cut short ({reason(error)})", hint=_REPAIR
         ) from error
 
 
@@ -78,14 +126,13 @@ class _Archive:
 
     def pick(self, array: str | None) -> str:
         """The member that is the recording."""
-        listed = ", ".join(map(repr, self.members)) or "none"
         if array is not None:
             if array in self.members:
                 return array
             raise UnknownName(
                 self.source.doing,
                 f"there is no array {array!r}",
-                f"arrays: {listed}",
+                f"arrays: {_listed(self.members)}",
                 did_you_mean(array, self.members),
             )
         able = [n for n in self.members if n not in _BESIDE and self._could_be(n)]
@@ -94,57 +141,141 @@ class _Archive:
         if not able:
             raise self.source.error(
                 "no array in it could be a recording",
-                f"arrays: {listed}; wanted: numbers, 1 or 2 axes",
+                f"arrays: {_listed(self.members)}; wanted: numbers, 1 or 2 axes",
             )
         raise self.source.error(
-            f"{len(able)} arrays could be the recording: {', '.join(map(repr, able))}",
+            f"{len(able)} arrays could be the recording: {_listed(able)}",
             "one is read at a time",
             "name it (array=, --array)",
         )
 
-    def rate(self) -> float | None:
-        value = self._small("fs")
-        if value is None or value.size != 1 or value.dtype.kind not in "iuf":
-            return None
-        fs = float(value.item())
-        return fs if math.isfinite(fs) and fs > 0 else None
+    def notes(self, name: str) -> Notes:
+        """What stands beside an array: `fs`, or `a_fs` for an array `a_b`; and so on.
 
-    def labels(self) -> tuple[str, ...] | None:
-        value = self._small("channels")
-        if value is None or value.dtype.kind != "U" or value.ndim != 1:
-            return None
-        return tuple(map(str, value))
+        What does not mean anything is told and passed over.
+        """
+        return Notes(
+            self._rate(self._beside(name, "fs")),
+            self._texts(self._beside(name, "channels")),
+            self._texts(self._beside(name, "units")),
+        )
 
-    def unpack(self, name: str) -> tuple[BinaryIO, int]:
-        """The member in a temporary file, and its length."""
-        info = self.members[name]
+    def check_stored(self, info: zipfile.ZipInfo) -> None:
+        """Read a member through once: zipfile compares its checksum at the end."""
+        if info.compress_size != info.file_size:
+            raise zipfile.BadZipFile(
+                f"a stored array of {info.file_size} bytes takes {info.compress_size}"
+            )
+        with self.file.open(info) as member:
+            while member.read(_PIECE_NBYTES):
+                pass
+
+    def place(self, info: zipfile.ZipInfo) -> int:
+        """Where the bytes of a stored member begin in the file."""
+        head = self.source.read(info.header_offset, _LOCAL_HEADER.size)
+        _, name_nbytes, extra_nbytes = _LOCAL_HEADER.unpack(head)
+        return info.header_offset + len(head) + int(name_nbytes) + int(extra_nbytes)
+
+    def unpack(self, info: zipfile.ZipInfo) -> BinaryIO:
+        """A compressed member in a temporary file."""
+        self._check_unpackable(info)
+        spool = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_NBYTES)
+        try:
+            with self.file.open(info) as member:
+                while piece := member.read(_PIECE_NBYTES):
+                    _store(self.source, spool, piece)
+            if spool.tell() != info.file_size:
+                raise zipfile.BadZipFile(
+                    f"its array has {spool.tell()} bytes, {info.file_size} are claimed"
+                )
+        except BaseException:
+            spool.close()
+            raise
+        return cast(BinaryIO, spool)
+
+    def header(self, name: str) -> NpyHeader:
+        with self.file.open(self.members[name]) as member:
+            return parse_header(member.read(HEAD_NBYTES), self.source)
+
+    def _check_unpackable(self, info: zipfile.ZipInfo) -> None:
         if info.compress_type not in _READABLE:
             raise self.source.error(
                 f"its array is packed by zip method {info.compress_type}",
                 "stored and deflated members are read",
                 "write it with numpy.savez or savez_compressed",
             )
-        spool = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_NBYTES)
-        try:
-            with self.file.open(info) as member:
-                shutil.copyfileobj(member, spool)
-        except BaseException:
-            spool.close()
-            raise
-        return cast(BinaryIO, spool), spool.tell()
-
-    def _header(self, name: str) -> NpyHeader:
-        with self.file.open(self.members[name]) as member:
-            return parse_header(member.read(_SMALL_NBYTES), self.source)
+        stored = "write it with numpy.savez: what is not packed is read in place"
+        self.source.at_most(
+            "bytes of unpacked array", info.file_size, bounds.UNPACKED_NBYTES, stored
+        )
+        if info.file_size <= _IN_MEMORY_NBYTES:
+            return
+        free = shutil.disk_usage(tempfile.gettempdir()).free
+        if info.file_size > free:
+            raise self.source.error(
+                "its array does not fit into the temporary folder",
+                f"{info.file_size} bytes unpacked, {free} are free",
+                stored,
+            )
 
     def _could_be(self, name: str) -> bool:
-        header = self._header(name)
+        header = self.header(name)
         return is_sample_dtype(header.dtype) and len(header.shape) in (1, 2)
 
+    def _beside(self, name: str, what: str) -> str:
+        own = name[: name.rfind("_") + 1] + what
+        return own if own in self.members else what
+
+    def _rate(self, name: str) -> float | None:
+        value = self._small(name)
+        if value is None:
+            return None
+        fs = float(value.item()) if value.size == 1 and value.dtype.kind in "iuf" else 0
+        if math.isfinite(fs) and fs > 0:
+            return fs
+        self.source.warn(f"its {name!r} is no rate and is passed over")
+        return None
+
+    def _texts(self, name: str) -> tuple[str, ...]:
+        value = self._small(name)
+        if value is None:
+            return ()
+        if value.dtype.kind == "S":
+            value = np.char.decode(value.astype(np.bytes_), "utf-8", "replace")
+        if value.dtype.kind == "U" and value.ndim <= 1:
+            return tuple(map(str, value.reshape(-1)))
+        self.source.warn(f"its {name!r} are no names and are passed over")
+        return ()
+
     def _small(self, name: str) -> Samples | None:
-        """A short member as an array; None for none, a long one or one of objects."""
-        header = self._header(name) if name in self.members else None
-        if header is None or header.dtype.hasobject or header.nbytes > _SMALL_NBYTES:
+        """A short member as an array; None where there is none or it is not short."""
+        if name not in self.members:
+            return None
+        header, nbytes = self.header(name), self.members[name].file_size
+        why = ""
+        if header.dtype.hasobject:
+            why = "holds Python objects"
+        elif nbytes > bounds.NOTE_NBYTES:
+            why = f"takes {nbytes} bytes, {bounds.NOTE_NBYTES} at most are read"
+        if why:
+            self.source.warn(f"its {name!r} {why} and is passed over")
             return None
         raw = io.BytesIO(self.file.read(self.members[name]))
         return np.asarray(np.load(raw, allow_pickle=False))
+
+
+def _listed(names: Iterable[str]) -> str:
+    """Names in a message: the first few."""
+    some = [*names]
+    rest = f", … and {len(some) - 12} more" if len(some) > 12 else ""
+    return (", ".join(repr(name[:60]) for name in some[:12]) or "none") + rest
+
+
+def _store(source: ByteSource, spool: IO[bytes], piece: bytes) -> None:
+    try:
+        spool.write(piece)
+    except OSError as error:
+        raise source.error(
+            f"it cannot be unpacked to the temporary folder ({reason(error)})",
+            hint="make room there, or name another (TMPDIR)",
+        ) from error

@@ -23,7 +23,7 @@ class ByteSource:
               sentence; readers add to it while they open the file
     """
 
-    __slots__ = ("doing", "file", "name", "nbytes", "warnings")
+    __slots__ = ("_start", "doing", "file", "name", "nbytes", "warnings")
 
     def __init__(self, file: BinaryIO, name: str, nbytes: int) -> None:
         # For readers that need more than `read` (zip).
@@ -31,6 +31,7 @@ class ByteSource:
         self.name = name
         self.doing = f"reading {name!r}"
         self.nbytes = nbytes
+        self._start = 0
         self.warnings: list[str] = []
 
     def error(self, problem: str, rule: str = "", hint: str = "") -> RecordingError:
@@ -44,21 +45,26 @@ class ByteSource:
     def at_most(self, what: str, number: int, most: int, hint: str = "") -> None:
         """Refuse a file that claims more of something than one of `bounds` allows."""
         if number > most:
-            raise self.error(f"it claims {number} {what}", f"at most {most}", hint)
+            raise self.error(f"it has {number} {what}", f"at most {most}", hint)
 
     def read(self, offset: int, nbytes: int) -> bytes:
         """Bytes [offset, offset + nbytes); RecordingError when the file ends early."""
         if self.file.closed:
             raise self.error("the recording is closed", hint="open it again")
-        try:
-            self.file.seek(offset)
-            data = self.file.read(nbytes)
-        except OSError as error:
-            raise self.error(f"the system cannot read it ({reason(error)})") from error
-        if len(data) != nbytes:
+        there = min(nbytes, self.nbytes - offset)
+        if there == nbytes:  # else nothing is allocated for what cannot be there
+            try:
+                self.file.seek(self._start + offset)
+                data = self.file.read(nbytes)
+            except OSError as error:
+                raise self.error(
+                    f"the system cannot read it ({reason(error)})"
+                ) from error
+            there = len(data)
+        if there != nbytes:
             raise self.error(
                 "the file ends early",
-                f"{nbytes} bytes wanted at offset {offset}, {len(data)} there",
+                f"{nbytes} bytes wanted at offset {offset}, {max(there, 0)} there",
                 "copy the file again from where it came",
             )
         return data
@@ -72,10 +78,15 @@ class ByteSource:
         """The first `nbytes` bytes, or the whole file when it is shorter."""
         return self.read(0, min(nbytes, self.nbytes))
 
+    def narrow(self, start: int, nbytes: int) -> None:
+        """Read only these bytes of the file from now on, as a file of their own."""
+        self._start += start
+        self.nbytes = nbytes
+
     def become(self, file: BinaryIO, nbytes: int) -> None:
         """Read `file` from now on, under the same name; the one before is closed."""
         self.file.close()
-        self.file, self.nbytes = file, nbytes
+        self.file, self.nbytes, self._start = file, nbytes, 0
 
     def close(self) -> None:
         self.file.close()

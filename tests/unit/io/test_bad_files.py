@@ -183,6 +183,7 @@ def test_a_file_cut_at_any_byte_holds_its_whole_samples(
     assert 0 < lengths[-1] < expected.shape[1]
 
 
+@pytest.mark.filterwarnings("ignore::rlxweb.errors.RecordingWarning")
 def test_a_table_cut_anywhere_is_refused_or_its_whole_rows(tmp_path: Path) -> None:
     """Text tells no length: whole rows are read, half a row is not."""
     path = small_file(tmp_path, "csv")

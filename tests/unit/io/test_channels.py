@@ -70,15 +70,39 @@ def test_by_default_all_but_the_triggers_are_taken() -> None:
 
 def test_a_unique_name_picks_its_channel() -> None:
     """The exact name comes first, whatever else it could mean."""
-    assert pick("EEG Fp1") == ["EEG Fp1"]
+    assert pick("EEG Fp2") == ["EEG Fp2"]
     assert pick("EEG Fp1 (2)") == ["EEG Fp1 (2)"]
     assert pick("X [1]") == ["X [1]"]
-
-
-def test_case_does_not_matter_and_a_label_picks_all_its_channels() -> None:
-    """Without an exact name every channel of that label is meant."""
     assert pick("ecg") == ["ECG"]
-    assert pick("eeg fp1") == ["EEG Fp1", "EEG Fp1 (2)"]
+
+
+@pytest.mark.parametrize("wanted", ["EEG Fp1", "eeg fp1", " EEG Fp1 "])
+def test_a_label_of_two_channels_picks_none_silently(wanted: str) -> None:
+    """The message says how each is picked; a pattern picks both."""
+    with pytest.raises(
+        UsageError, match=r"2 channels are called 'EEG Fp1'|'eeg fp1'"
+    ) as e:
+        pick(wanted)
+    assert "'EEG Fp1 (1)', 'EEG Fp1 (2)'; or all that begin so" in str(e.value)
+    assert pick("EEG Fp1 (1)") == ["EEG Fp1"]
+    assert pick("EEG Fp1*") == ["EEG Fp1", "EEG Fp1 (2)"]
+
+
+def test_labels_that_differ_in_case_are_two() -> None:
+    """As written each is one channel; in any other case it is not known which."""
+    found = [Found("fz"), Found("Fz"), Found("Fz (1)")]
+    names = unique_names([channel.label for channel in found])
+    assert choose_channels("", found, names, ["Fz", "fz", "Fz (1)"]) == (1, 0, 2)
+    with pytest.raises(UsageError, match="say which: 'fz', 'Fz';"):
+        choose_channels("", found, names, ["FZ"])
+
+
+def test_a_channel_that_cannot_be_taken_is_in_nobodys_way() -> None:
+    """Of two equal labels only one is a signal: that one is meant."""
+    found = [Found("Fz", "", "has no calibration", nameable=False), Found("Fz")]
+    names = unique_names(["Fz", "Fz"])
+    assert choose_channels("", found, names, ["fz"]) == (1,)
+    assert choose_channels("", found, names, ["Fz (2)"]) == (1,)
 
 
 def test_a_pattern_picks_signals_only() -> None:

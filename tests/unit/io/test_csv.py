@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from rlxweb.errors import RecordingError, UsageError
 from rlxweb.io import open_recording
+from tests.recordings import read_with_warning
 
 RNG = np.random.default_rng(9)
 
@@ -67,6 +68,53 @@ def test_a_table_by_numpy_savetxt_is_read(tmp_path: Path) -> None:
     with open_recording(path, fs=10) as recording:
         assert recording.groups[0].names == ("left", "right")
         np.testing.assert_allclose(recording.groups[0].read(), x.T)
+
+
+@pytest.mark.parametrize(
+    ("between", "comma"),
+    [(";", True), ("\t", True), ("  ", True), ("|", True), (" ", False), ("|", False)],
+)
+def test_decimal_commas_and_other_delimiters(
+    tmp_path: Path, between: str, comma: bool
+) -> None:
+    """What spreadsheets of other countries and numpy.savetxt write."""
+    x = RNG.normal(size=(3000, 3))
+    lines = [between.join(map(repr, row)) for row in x.tolist()]
+    text = "\n".join([between.join("abc"), *lines, ""])
+    path = tmp_path / "a.csv"
+    text = text.replace(".", ",") if comma else text
+    with opened(path, text, fs=10) as recording:
+        assert recording.groups[0].names == ("a", "b", "c")
+        np.testing.assert_array_equal(recording.groups[0].read(), x.T)
+
+
+def test_a_clock_with_decimal_commas_gives_the_rate(tmp_path: Path) -> None:
+    """Its last digit is found behind the comma."""
+    rows = "\n".join(f"{i / 256:.4f};{i % 5}".replace(".", ",") for i in range(2000))
+    with opened(tmp_path / "a.csv", f"time;Fz\n{rows}\n") as recording:
+        assert recording.groups[0].fs == 256.0
+
+
+def test_savetxt_writes_blanks(tmp_path: Path) -> None:
+    """NumPy's default for a table."""
+    x = RNG.normal(size=(50, 2))
+    np.savetxt(tmp_path / "a.txt", x, header="left right")
+    with open_recording(tmp_path / "a.txt", fs=10) as recording:
+        assert recording.groups[0].names == ("left", "right")
+        np.testing.assert_allclose(recording.groups[0].read(), x.T)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("rows", [2, 20_000])
+def test_a_last_row_that_was_cut_is_left_out_and_told(
+    tmp_path: Path, end: str, rows: int
+) -> None:
+    """A row without its last cells and without a line end was being written."""
+    path = tmp_path / "a.csv"
+    path.write_bytes(end.join(["a,b", *["1,2"] * rows, "3"]).encode())
+    match = f"last row, line {rows + 2}, has 1 of 2 cells"
+    (got,) = read_with_warning(path, match, fs=1)
+    np.testing.assert_array_equal(got, np.tile([[1.0], [2.0]], rows))
 
 
 def test_a_remark_is_no_header(tmp_path: Path) -> None:
@@ -126,6 +174,13 @@ def test_a_clock_of_another_make_gives_the_rate(
         ("5 4 3 2 1", "does not rise"),
         ("0 0 0 1 1", "not evenly spaced"),
         ("10:01 10:02 10:03 10:04 10:05", "not a number"),
+        ("0 1e999999999 2 3 4", "not evenly spaced"),
+        ("0 1 2 3 1e999999999", "does not rise"),
+        ("1e999 2e999 3e999 4e999 5e999", "not a number"),
+        ("0 1 2 3 nan", "not a number"),
+        ("-1e308 0 1 2 1e308", "does not rise"),
+        ("0 1e-323 2e-323 3e-323 4e-323", "no rate"),
+        ("0 1e300 2e300 3e300 4e300", "no rate"),
     ],
 )
 def test_a_clock_that_gives_no_rate_says_why(
@@ -170,7 +225,12 @@ def test_columns_that_are_no_signals_are_left_out(tmp_path: Path) -> None:
         ("a,b\n1,2\n3,\n5,6\n", "line 3, column 2: '' is no number.*nan"),
         ("a,b\n1,2\n\n3,4\n", "line 3 has 0 cells"),
         ("1\n2\n\n3\n", "line 3 has 0 cells"),
-        ("a;b\n1;2\n1,5;2\n", "line 3, column 1: '1,5'.*decimal points"),
+        ("a;b\n1.0;2\n1,5;2\n", "line 3, column 1: '1,5'.*decimal points"),
+        ("a;b\n" + "1,0;2\n" * 300 + "1.500;2\n", r"line 302, .*'1\.500'.*commas"),
+        ("a;b\n1,0;2\n1.234,5;2\n", r"line 3, column 1: '1\.234,5'.*decimal commas"),
+        ('a,b\n1,2\n3,"' + "x" * 200_000 + '"\n', "line 3 .*field larger than"),
+        ("a,b\n" + "1,2\n" * 2000 + "3,\0\n", r"line 2002.*'\\x00' is no number"),
+        ("a b\n1 2\n3 4 5\n", "line 3 has 3 cells"),
         ("a,b\n1,2\n1_000,4\n", "'1_000' is no number"),
     ],
 )
@@ -189,7 +249,9 @@ def test_a_bad_row_is_named_by_its_line(tmp_path: Path, text: str, match: str) -
         ("hello\nworld\n", "no row of numbers"),
         ("a,b\n", "no row of numbers"),
         ("\n\n\n", "no row of numbers"),
-        ("a;b\n1,5;2,5\n3,5;4,5\n", "no row of numbers.*decimal points"),
+        ("a;b\nx,5;y\n3,z;w\n", "no row of numbers"),
+        ("a\n1\n" + "\0\0\0\0", "no format"),
+        ("\ufeff\n", "no row of numbers"),
         ("1,2\r3,4\r", "does not end"),
         ("a,b\nx,1\ny,2\n", None),
     ],

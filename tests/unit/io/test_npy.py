@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlxweb.errors import UnknownName, UsageError
-from rlxweb.io import npz, open_recording
-from tests.recordings import check_unreadable
+from rlxweb.io import npy, npz, open_recording
+from tests.recordings import check_unreadable, read_with_warning
 
 RNG = np.random.default_rng(7)
 DTYPES = "i1 u1 <i2 >i2 <u2 >i4 u4 i8 u8 f4 >f4 f8 >f8".split()
@@ -85,7 +85,11 @@ def test_the_second_version_of_the_format_is_read(tmp_path: Path) -> None:
         assert recording.groups[0].read().tolist() == [[0.0, 1.0, 2.0, 3.0, 4.0]]
 
 
-@pytest.mark.parametrize("fs", [0, -1, float("nan"), float("inf"), "256"])
+@pytest.mark.parametrize(
+    "fs",
+    [0, -1, float("nan"), float("inf"), "256", True, 2**2000, 10**5000, 1e300, [1]],
+    ids=range(10),
+)
 def test_a_rate_that_is_none_is_refused(tmp_path: Path, fs: object) -> None:
     """A rate is a finite number above zero."""
     np.save(tmp_path / "a.npy", np.zeros(4))
@@ -99,6 +103,7 @@ def test_a_rate_that_is_none_is_refused(tmp_path: Path, fs: object) -> None:
         (np.zeros((2, 3, 4)), r"3 axes, shape \[2, 3, 4\]"),
         (np.array(3.0), "0 axes"),
         (np.zeros((0, 5)), "no signal channel"),
+        (np.zeros((70_000, 1), "i1"), "70000 channels .* at most 65536.*samples-first"),
         (np.zeros((3, 0)), "no samples"),
         (np.zeros(0), "no samples"),
         (np.zeros(4, complex), "complex"),
@@ -146,16 +151,73 @@ def test_a_forged_header_is_refused(tmp_path: Path, shape: str) -> None:
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_an_npz_array_is_read_with_its_rate_and_names(tmp_path: Path, save) -> None:
-    """`fs` and `channels` beside the array serve as rate and names."""
+def test_an_npz_array_is_read_with_its_rate_names_and_units(
+    tmp_path: Path, save
+) -> None:
+    """What stands beside the array serves as rate, names and units of its channels."""
     x = RNG.normal(size=(2, 100)).astype(np.float32)
     path = tmp_path / "a.npz"
-    save(path, eeg=x, fs=250.0, channels=np.array(["Fz", "Fz"]))
+    save(path, eeg=x, fs=250.0, channels=np.array(["Fz", "Fz"]), units=["uV", "mV"])
     with open_recording(path) as recording:
         (group,) = recording.groups
         assert recording.format == "NPZ"
         assert (group.fs, group.names) == (250.0, ("Fz", "Fz (2)"))
+        assert [channel.unit for channel in group.channels] == ["uV", "mV"]
         np.testing.assert_array_equal(group.read(20, 60), x[:, 20:60])
+
+
+def test_notes_may_be_bytes_single_and_of_one_array(tmp_path: Path) -> None:
+    """One unit serves all channels; `a_fs` belongs to arrays that begin with `a_`."""
+    path = tmp_path / "a.npz"
+    beside = {"fs": 100, "a_fs": [50], "channels": [b"F\xc3\xa9", b"b"], "units": "uV"}
+    np.savez(path, a_x=np.zeros((2, 9)), x=np.zeros((2, 9)), **beside)
+    for name, fs in (("a_x", 50), ("x", 100)):
+        with open_recording(path, array=name) as recording:
+            (group,) = recording.groups
+            assert (group.fs, group.names) == (fs, ("Fé", "b"))
+            assert {channel.unit for channel in group.channels} == {"uV"}
+
+
+@pytest.mark.parametrize(
+    ("note", "match"),
+    [
+        ({"fs": -1.0}, "'fs' is no rate"),
+        ({"fs": np.array(["256"])}, "'fs' is no rate"),
+        ({"fs": np.array([1.0, 2.0])}, "'fs' is no rate"),
+        ({"channels": np.arange(1)}, "'channels' are no names"),
+        ({"channels": np.array([["a"]])}, "'channels' are no names"),
+        ({"units": np.array([None])}, "'units' holds Python objects"),
+        (
+            {"units": np.array(["u" * 300_000])},
+            "'units' takes 1200128 bytes, 1048576 at",
+        ),
+    ],
+)
+def test_notes_without_meaning_are_told_and_passed_over(
+    tmp_path: Path, note: dict, match: str
+) -> None:
+    """Nothing that a file says about itself is dropped in silence."""
+    path = tmp_path / "a.npz"
+    np.savez(path, x=np.zeros((1, 9)), **note)
+    (got,) = read_with_warning(path, match, fs=1)
+    assert got.shape == (1, 9)
+
+
+def test_a_stored_member_is_read_in_place(tmp_path: Path) -> None:
+    """No copy of it is made, wherever in the archive it lies."""
+    path = tmp_path / "a.npz"
+    x = RNG.normal(size=(3, 50))
+    with path.open("wb") as file:
+        file.write(b"PK\3\4 begins like an archive, which begins behind it")
+    with zipfile.ZipFile(path, "a") as archive:
+        for name, value in (("fs", np.array(8)), ("x", x), ("y", np.ones(3))):
+            buffer = io.BytesIO()
+            np.save(buffer, value)
+            archive.writestr(f"{name}.npy", buffer.getvalue())
+    with open_recording(path, array="x") as recording:
+        assert recording._source.file.name == str(path)
+        assert recording.groups[0].fs == 8
+        np.testing.assert_array_equal(recording.groups[0].read(), x)
 
 
 def test_a_large_member_is_unpacked_to_a_file(
@@ -164,10 +226,23 @@ def test_a_large_member_is_unpacked_to_a_file(
     """Beyond the size kept in memory the member spills to disk, with equal values."""
     monkeypatch.setattr(npz, "_IN_MEMORY_NBYTES", 1000)
     x = RNG.normal(size=(3, 5000))
-    np.savez(tmp_path / "a.npz", x)
+    np.savez_compressed(tmp_path / "a.npz", x)
     with open_recording(tmp_path / "a.npz", fs=1) as recording:
         assert recording._source.file._rolled
         np.testing.assert_array_equal(recording.groups[0].read(), x)
+
+
+def test_samples_first_arrays_are_read_a_few_samples_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One channel of very many takes no memory for the others."""
+    monkeypatch.setattr(npy, "_PIECE_NBYTES", 100)
+    x = RNG.normal(size=(40, 5))
+    np.save(tmp_path / "a.npy", x)
+    how = {"fs": 1, "layout": "samples-first", "channels": ["ch4", "ch2"]}
+    with open_recording(tmp_path / "a.npy", **how) as recording:
+        got = recording.groups[0].read(3, 38)
+    np.testing.assert_array_equal(got, x[3:38, [3, 1]].T)
 
 
 def test_one_of_several_arrays_must_be_named(tmp_path: Path) -> None:
@@ -194,7 +269,7 @@ def test_names_that_do_not_fit_the_array_are_refused(tmp_path: Path) -> None:
     """Three names for two channels is a mistake someone should see."""
     path = tmp_path / "a.npz"
     np.savez(path, x=np.zeros((2, 9)), channels=np.array(["a", "b", "c"]))
-    check_unreadable(path, "3 names for 2 channels", fs=1)
+    check_unreadable(path, "3 for 2 channels", fs=1)
 
 
 def test_a_contradicting_rate_in_an_npz_is_refused(tmp_path: Path) -> None:

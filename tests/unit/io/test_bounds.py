@@ -1,0 +1,244 @@
+"""A small file that claims to be a large one is refused, and nothing is allocated."""
+
+from __future__ import annotations
+
+import io
+import struct
+import tempfile
+import tracemalloc
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from unittest.mock import Mock
+
+import numpy as np
+import pytest
+
+from rlxweb.errors import RecordingError, RlxError
+from rlxweb.io import bounds, open_recording
+from rlxweb.io.channels import unique_names
+from tests.recordings import check_unreadable
+
+MOST_NBYTES = 50 << 20
+
+
+def npy(shape: str, dtype: str = "<f8", data: bytes = b"", version: int = 1) -> bytes:
+    """An NPY file with this text for its shape."""
+    text = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}, }}"
+    raw = text.encode() + b"\n"
+    return (
+        b"\x93NUMPY"
+        + bytes([version, 0])
+        + len(raw).to_bytes(2 if version == 1 else 4, "little")
+        + raw
+        + data
+    )
+
+
+def length_of(shape: str, nbytes: int) -> int:
+    """Bytes of the member that `npy(shape)` begins."""
+    return len(npy(shape)) + nbytes
+
+
+def archive(*, claimed: int | None = None, **members: bytes) -> bytes:
+    """A compressed NPZ file; its list of members says `claimed` for each length."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, raw in members.items():
+            file.writestr(f"{name}.npy", raw)
+    raw = bytearray(buffer.getvalue())
+    at = raw.find(b"PK\1\2")
+    while claimed is not None and at >= 0:
+        raw[at + 24 : at + 28] = struct.pack("<I", claimed)
+        at = raw.find(b"PK\1\2", at + 1)
+    return bytes(raw)
+
+
+def names_of(count: int, length: int) -> bytes:
+    """The `channels` of an NPZ file."""
+    buffer = io.BytesIO()
+    np.save(buffer, np.array(["a" * length] * count))
+    return buffer.getvalue()
+
+
+def edf_of_many_signals(count: int) -> bytes:
+    """A header of `count` signals, each at a rate of its own, and no data."""
+    fields = [b"0".ljust(8), b" " * 80, b" " * 80, b"01.01.01", b"01.01.01"]
+    fields += [str(256 * (count + 1)).encode().ljust(8), b" " * 44]
+    fields += [b"1".ljust(8), b"1".ljust(8), str(count).encode().ljust(4)]
+    columns = [b"x" * 16, b" " * 80, b"uV".ljust(8), b"-1".ljust(8), b"1".ljust(8)]
+    columns += [b"-9".ljust(8), b"9".ljust(8), b" " * 80]
+    fields += [column * count for column in columns]
+    fields += [str(at + 1).encode().ljust(8) for at in range(count)]
+    return b"".join([*fields, b" " * 32 * count])
+
+
+def wav_of_many_channels(channels: int) -> bytes:
+    """One frame of 8 bits."""
+    frame = channels
+    fmt = struct.pack("<HHIIHH", 1, channels, 8000, 0, frame, 8)
+    head = b"RIFF\0\0\0\0WAVEfmt " + struct.pack("<I", 16) + fmt
+    return head + b"data" + struct.pack("<I", frame) + bytes(frame)
+
+
+BOMB = "(402653180,)"  # 3 GiB
+HOSTILE: dict[str, tuple[str, bytes, str]] = {
+    "no samples of 1e9 channels": (
+        "npy",
+        npy("(1000000000, 0)"),
+        r"1000000000 channels \(shape \[1000000000, 0\] is read channels-first\); at "
+        "most 65536.*--layout samples-first",
+    ),
+    "2 million channels": (
+        "npy",
+        npy("(2000000, 1)", "|i1", bytes(2_000_000)),
+        "2000000 channels.*at most 65536",
+    ),
+    "more samples than atoms": ("npy", npy("(3, 1152921504606846975)"), "cut short"),
+    "3,000 axes": ("npy", npy("(" + "9, " * 3000 + ")"), r"3000 axes.*9, …\]"),
+    "endless axes": ("npy", npy(f"({'9' * 4000},)"), "shape"),
+    "a header of 4 GB": (
+        "npy",
+        npy("(3,)", version=2)[:8] + b"\xff" * 400,
+        "4294967295 bytes of header; at most 10000",
+    ),
+    "a header of brackets": ("npy", npy("(" * 4000), "header cannot be read"),
+    "a header of signs": ("npy", npy("(" + "-" * 9000 + "1,)"), "header cannot|says"),
+    "objects": ("npy", npy("(3,)", "|O", bytes(24)), "Python objects"),
+    "an array of 3 GB": (
+        "npz",
+        archive(x=npy(BOMB), claimed=length_of(BOMB, 8 * 402653180)),
+        "bytes of unpacked array; at most 2147483648.*numpy.savez:",
+    ),
+    "an array that is longer than it says": (
+        "npz",
+        archive(x=npy("(2,)", data=bytes(30 << 20)), claimed=length_of("(2,)", 16)),
+        "broken",
+    ),
+    "an array that is shorter than it says": (
+        "npz",
+        archive(x=npy("(99999999,)"), claimed=length_of("(99999999,)", 8 * 99999999)),
+        "broken|temporary folder",
+    ),
+    "5,000 arrays": (
+        "npz",
+        archive(**{f"a{at}": npy("()") for at in range(5000)}),
+        "5000 arrays; at most 4096",
+    ),
+    "a long list of members": (
+        "npz",
+        archive(**{f"{at:04}{'a' * 1000}": b"" for at in range(1100)}),
+        r"\d{7} bytes of members' names; at most 1048576",
+    ),
+    "a name of 200,000 characters": (
+        "npz",
+        archive(x=npy("(1, 9)", data=bytes(72)), fs=npy("()", data=struct.pack("d", 8)),
+                channels=names_of(1, 200_000)),
+        "200000 characters in the name .* of channel 1; at most 1000",
+    ),
+    "9,999 rates": ("edf", edf_of_many_signals(9999), "no samples.*0 are there"),
+    "65,535 channels": ("wav", wav_of_many_channels(65535), ""),
+    "a million columns": (
+        "csv", b"," * 1_000_000 + b"\n1\n", "1000001 columns; at most 65536"
+    ),
+    "a line without end": ("csv", b"1\n" + b"2" * 3_000_000, "line 2; at most 1048576"),
+    "a name of a megabyte": ("csv", b"a" * 1_000_000 + b"\n1\n", "1000000 characters"),
+    "a field beyond csv's limit": (
+        "csv", b'"' + b"1" * 200_000 + b'"\n2\n', "first lines cannot .*field limit"
+    ),
+    "nothing but lines": ("csv", b"1\n" + b"\n" * 5_000_000, ""),
+    "nothing but blanks": ("csv", b" " * 5_000_000, "does not end"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_small_file_never_costs_much_memory(tmp_path: Path, name: str) -> None:
+    """Whatever its header claims; refusals name both numbers."""
+    suffix, raw, match = HOSTILE[name]
+    path = tmp_path / f"hostile.{suffix}"
+    path.write_bytes(raw)
+    tracemalloc.start()
+    try:
+        if match:
+            check_unreadable(path, match, fs=None if suffix in ("wav", "npz") else 1)
+        else:
+            open_recording(path, fs=None if suffix == "wav" else 1).close()
+        assert tracemalloc.get_traced_memory()[1] < MOST_NBYTES
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_compressed_array_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is refused for its size is not unpacked; a full folder is told as such."""
+    path = tmp_path / "a.npz"
+    path.write_bytes(HOSTILE["an array of 3 GB"][1])
+    spool = Mock(side_effect=AssertionError("unpacked"))
+    monkeypatch.setattr(tempfile, "SpooledTemporaryFile", spool)
+    check_unreadable(path, "unpacked array", fs=1)
+    np.savez_compressed(path, x=np.zeros(9))
+    spool.side_effect = None
+    spool.return_value.write.side_effect = OSError(28, "No space left on device")
+    check_unreadable(path, r"temporary folder \(No space left.*TMPDIR", fs=1)
+    spool.return_value.close.assert_called_once()
+
+
+def test_an_array_larger_than_the_free_space_is_not_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The temporary folder is asked first."""
+    path = tmp_path / "a.npz"
+    np.savez_compressed(path, x=np.zeros(2 << 20))
+    free = Mock(return_value=Mock(free=1000))
+    monkeypatch.setattr("rlxweb.io.npz.shutil.disk_usage", free)
+    check_unreadable(path, "16777344 bytes unpacked, 1000 are free", fs=1)
+
+
+def test_channels_may_be_as_many_as_allowed(tmp_path: Path) -> None:
+    """The limit itself is still read."""
+    np.save(tmp_path / "a.npy", np.zeros((bounds.CHANNELS, 1), np.int8))
+    with open_recording(tmp_path / "a.npy", fs=1) as recording:
+        assert len(recording.groups[0].channels) == bounds.CHANNELS
+
+
+def test_names_are_made_unique_in_linear_time() -> None:
+    """Equal labels by the ten thousand, and names that are in their way."""
+    equal = unique_names(["a"] * 60_000)
+    assert equal[-1] == "a (60000)"
+    taken = unique_names(["a"] * 30_000 + [f"a ({at})" for at in range(2, 30_002)])
+    assert taken[29_999] == "a (60000)"
+    assert len(set(taken)) == 60_000
+
+
+@pytest.mark.parametrize("hint_for", ["zzz", "a" * 5000])
+def test_a_wrong_name_among_many_is_told_soon(tmp_path: Path, hint_for: str) -> None:
+    """Near names are looked for among the first thousands only."""
+    path = tmp_path / "a.csv"
+    names = [f"{'x' * 900}{at}" for at in range(1000)]
+    path.write_text(",".join(names) + "\n" + ",".join("1" * 1000) + "\n")
+    with pytest.raises(RlxError, match="there is no channel") as caught:
+        open_recording(path, fs=1, channels=hint_for)
+    assert len(str(caught.value)) < 2000
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda raw: raw[: len(raw) // 2],
+        lambda raw: raw.replace(b"\n", b" "),
+        lambda raw: raw.replace(b"1", b"x"),
+        lambda raw: b"",
+    ],
+)
+def test_a_table_that_changes_while_it_is_read_is_an_error(
+    tmp_path: Path, change: Callable[[bytes], bytes]
+) -> None:
+    """Never a traceback, never a row twice."""
+    path = tmp_path / "a.csv"
+    raw = b"1,2\n" * 50_000
+    path.write_bytes(raw)
+    with open_recording(path, fs=1) as recording:
+        path.write_bytes(change(raw))
+        with pytest.raises(RecordingError, match=r"changed|ends early|is no number"):
+            recording.groups[0].read()
