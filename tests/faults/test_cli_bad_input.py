@@ -89,7 +89,7 @@ CASES: dict[str, Case] = {
     ),
     "no channel named": (lambda d: [edf(d), "-c", " , "], 2, ("--channels",)),
     "fs missing": (lambda d: [npy(d)], 2, ("x.npy", "--fs HZ")),
-    "fs zero": (lambda d: [npy(d), "--fs", 0], 2, ("fs is 0", "above 0 Hz")),
+    "fs zero": (lambda d: [npy(d), "--fs", 0], 2, ("fs is 0", "1e-15 to 1e+15 Hz")),
     "fs negative": (lambda d: [npy(d), "--fs", -2], 2, ("fs is -2",)),
     "fs too large": (
         lambda d: [npy(d), "--fs", "1e300"],

@@ -159,6 +159,7 @@ def open_path(args, buffers):
         "format": opened.format,
         "groups": [described(group) for group in opened.groups],
         "left_out": [list(one) for one in opened.left_out],
+        "warnings": list(opened.warnings),
     }
 
 

@@ -33,12 +33,13 @@ export function inBytes(count) {
 }
 
 class Recording {
-  constructor(name, path, { format, groups, left_out: leftOut }) {
+  constructor(name, path, { format, groups, left_out: leftOut, warnings }) {
     this.title = name;
     this.path = path;
     this.format = format;
     this.groups = groups;
     this.leftOut = leftOut;
+    this.warnings = warnings;
     this.bands = /^[EB]DF/.test(format);
     this.choose(0);
   }

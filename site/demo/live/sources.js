@@ -112,13 +112,15 @@ export class Sources {
 
   describe() {
     const { file, recording } = this;
-    const { format, groups, leftOut } = recording;
+    const { format, groups, leftOut, warnings } = recording;
     byId("opened").hidden = false;
     byId("file-name").textContent = file.name;
     byId("group").replaceChildren(...groups.map(({ fs, channels }, at) =>
       make("option", { value: String(at) }, [`${counted(channels)} at ${Number(fs.toPrecision(6))} Hz`])));
     byId("group-field").hidden = groups.length < 2;
     byId("layout-field").hidden = format !== "NPY" && format !== "NPZ";
+    byId("file-warnings").hidden = warnings.length === 0;
+    byId("file-warnings").replaceChildren(...warnings.map((text) => make("li", {}, [text])));
     byId("left-out").hidden = leftOut.length === 0;
     byId("left-out-list").replaceChildren(...leftOut.map(([name, why]) => make("li", {}, [`${name}: ${why}`])));
     this.facts();
