@@ -10,25 +10,32 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 
 from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import Array, Backend, Program
 from rlxweb.compile.pipeline import compile_graph
+from rlxweb.cost.graph_work import item_of
 from rlxweb.cost.kinds import KINDS, Probe
 from rlxweb.device import Device
 from rlxweb.devices.place import Place
 from rlxweb.gpu.drive import drive
 from rlxweb.ir.graph import Graph
+from rlxweb.ir.lowering import Expr, Join, Kernel
+from rlxweb.ir.op import Op, registry
+from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.tensor import Tensor
 
 MIB = 1 << 20
 DISPATCHES = 64
 CALLS = 32
 """NumPy calls timed as one."""
+SMALL, LARGE = 64, 1 << 17
+"""Elements of elementwise ops: what a call costs, and what its elements do."""
 
 
 def do_nothing() -> None:
@@ -43,6 +50,7 @@ class Job:
     run         does it once and waits for the end
     less        which earlier point's time is part of it and not meant: "" or "run"
     per         how many of the thing one run does
+    brief       one of many: fewer samples do
     close       frees what `run` holds
     """
 
@@ -51,6 +59,7 @@ class Job:
     run: Callable[[], object]
     less: str = ""
     per: int = 1
+    brief: bool = False
     close: Callable[[], None] = do_nothing
 
 
@@ -91,16 +100,21 @@ def graph_job(place: Place, what: str, probe: Probe, per: int = 1) -> Job:
     Errors   those of compiling: LimitExceeded, ShaderRejected, OutOfMemory …
     """
     graph = Graph(f"calibrate {what}")
-    params = [graph.param(name, shape) for name, shape in probe.shapes.items()]
+    drawn = {
+        name: one if isinstance(one, Drawn) else Drawn(one)
+        for name, one in probe.shapes.items()
+    }
+    params = [graph.param(name, one.shape, one.dtype) for name, one in drawn.items()]
     result = probe.build(graph, *params)
     for axis in range(result.rank):
         result = graph.narrow(result, axis, 0, 1)
     graph.set_outputs([result])
     compiled = Prepared(place, graph)
     draw = np.random.default_rng(0)
-    for name, shape in probe.shapes.items():
-        compiled.set_param(name, draw.standard_normal(shape, np.float32))
-    return Job(what, probe.size, compiled.run, "run", per, close=compiled.close)
+    for name, one in drawn.items():
+        compiled.set_param(name, one.draw(draw))
+    brief = probe.turn > 2
+    return Job(what, probe.size, compiled.run, "run", per, brief, compiled.close)
 
 
 def empty_run(place: Place) -> Job:
@@ -121,8 +135,53 @@ def kernel_jobs(place: Place) -> Iterator[tuple[str, Callable[[], Job]]]:
     is_cpu = place.device is Device.CPU
     kinds = ((k.name, k.probes) for k in KINDS.values() if k.probes is not None)
     found = [(what, probe) for what, probes in kinds for probe in probes(is_cpu)]
+    found += op_probes(is_cpu)
     for what, probe in sorted(found, key=lambda pair: pair[1].turn):
         yield probe.name, partial(graph_job, place, what, probe)
+
+
+def op_probes(is_cpu: bool) -> Iterator[tuple[str, Probe]]:
+    """Ops whose price neither a kind nor a composition tells, at sizes that do.
+
+    NumPy runs every op by a call of its own; elsewhere elementwise ops are parts of
+    regions, and a large size tells what a kernel takes.
+    """
+    for op in registry:
+        kinds = (Expr, Join, Kernel) if is_cpu else Kernel
+        if op.work is not None or not isinstance(op.lower, kinds):
+            continue
+        telling = op.telling or _elementwise_sizes(op)
+        for sample in telling if is_cpu else telling[-1:]:
+            graph = Graph(op.name)
+            shapes = {f"x{at}": one for at, one in enumerate(sample.inputs)}
+            given = [graph.input(n, one.shape, one.dtype) for n, one in shapes.items()]
+            made = graph.apply(op.name, *given, **sample.attrs)
+            item = item_of(graph, graph.node(made.id))
+            size = {"cells": item.size["cells"], "bytes": item.nbytes}
+            build = partial(_applied, op.name, sample.attrs)
+            name = f"{op.name} {size['cells']:,}"
+            yield op.name, Probe(name, size, shapes, build, turn=3)
+
+
+def _applied(name: str, attrs: Mapping[str, Any], g: Graph, *x: Tensor) -> Tensor:
+    made: Tensor = g.apply(name, *x, **attrs)
+    return made
+
+
+def _elementwise_sizes(op: Op) -> tuple[Sample, ...]:
+    """The first sample whose operands have one shape, small and large."""
+    if not isinstance(op.lower, Expr) or op.has("custom"):
+        return ()
+    for sample in op.samples:
+        first = sample.inputs[0]
+        if first.shape and all(one.shape == first.shape for one in sample.inputs):
+            return tuple(
+                replace(
+                    sample, inputs=tuple(replace(i, shape=s) for i in sample.inputs)
+                )
+                for s in ((SMALL,), (LARGE,))
+            )
+    return ()
 
 
 def call_job(place: Place) -> Job:

@@ -32,9 +32,11 @@ Points = tuple[str, ...]
 """Kinds of measured points, any one of which will do."""
 _measuring = threading.RLock()
 
-UNMEASURED = "software on the CPU's own cores and not measured; " + (
-    "enough work measures it" if in_a_tab() else "`rlxweb calibrate` measures it"
+UNMEASURED = "software on the CPU's own cores and not measured" + (
+    "" if in_a_tab() else "; `rlxweb calibrate` measures it"
 )
+UNASKED_S = 4.0
+"""Seconds after which no further measurement is begun where nobody asked for any."""
 CANNOT_WAIT = (
     "blocking code cannot wait for a GPU here (no JSPI); call the _async variant"
 )
@@ -60,9 +62,14 @@ def priced(place: Place, points: Points) -> Priced | str:
     measured = _measured(place, points)
     if measured is not None:
         return measured
-    if pool.backend(place.device.label, place.adapter).software:
+    if _is_software(place):
         return UNMEASURED
     return Priced(assumed_gpu(), "assumed")
+
+
+def _is_software(place: Place) -> bool:
+    on_cpu = place.device is Device.CPU
+    return not on_cpu and pool.backend(place.device.label, place.adapter).software
 
 
 def priced_cpu(points: Points) -> Priced:
@@ -110,12 +117,13 @@ def known_record(place: Place) -> Calibration | None:
 
 
 def record_for(
-    device: DeviceLike, adapter: str = "", points: Points = ()
+    device: DeviceLike, adapter: str = "", points: Points = (), **how: Any
 ) -> Calibration:
     """The record of an engine, measured and kept if there was none.
 
     points   what the caller needs; a record that lacks it (it was cut short when it was
              made) is made anew, where that is allowed
+    how      the keywords of `calibrate`
     Errors   DeviceError when the device cannot be opened or is lost; Unsupported when
              there is no record and measuring unasked is forbidden.
     """
@@ -138,7 +146,7 @@ def record_for(
             file=sys.stderr,
             flush=True,
         )
-        return measure_now(place)[0]
+        return measure_now(place, **how)[0]
 
 
 def measure_now(place: Place, **how: Any) -> tuple[Calibration, Path | None]:
@@ -162,7 +170,9 @@ def measure_if_worth_it(
 
     points  what a place must have
     cpu_ns  what the job at hand would take on the CPU
-    An engine that cannot be measured is warned about once and stays what it was.
+    An engine that cannot be measured is warned about once and stays what it was. A
+    software driver is left alone: it shares the CPU's cores, seldom wins against them,
+    and would keep everybody waiting for many seconds.
     """
     if not worthwhile.measuring(cpu_ns) or not may_measure():
         return
@@ -176,7 +186,9 @@ def measure_if_worth_it(
             continue
         worthwhile.tried.add((place, kinds))
         try:
-            record_for(place.device, place.adapter, kinds)
+            if _is_software(place):
+                continue
+            record_for(place.device, place.adapter, kinds, budget_s=UNASKED_S)
         except DeviceError as error:
             said = f"{place} could not be measured: {error}"
             warnings.warn(said, CalibrationWarning, stacklevel=3)

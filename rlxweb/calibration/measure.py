@@ -36,6 +36,8 @@ from rlxweb.errors import DeviceError, DeviceLost, GpuTimeout, InputError, RlxEr
 from rlxweb.gpu.drive import drive
 
 BUDGET_S = 10.0
+BRIEFLY = 5
+"""Samples of a job that is one of many."""
 Progress = Callable[[str], None]
 JobMaker = Callable[[], Job]
 JobsOf = Callable[[Place], Iterable[Job]]
@@ -90,7 +92,10 @@ class Calibrator:
                 self.points[at] = min(known, again, key=lambda p: p.ns)
 
     def _point(self, job: Job) -> Point:
-        timing = self.watch.time(job.run)
+        watch = self.watch
+        if job.brief:
+            watch = replace(watch, samples=BRIEFLY, sample_ns=watch.sample_ns / 2)
+        timing = watch.time(job.run)
         # The part that is not meant was measured on its own; noise may make it larger
         # than the whole, and a time of nothing is not believed.
         rest = max(timing.ns - self.ns_of(job.less), 0.02 * timing.ns) / job.per

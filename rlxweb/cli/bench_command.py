@@ -6,7 +6,6 @@ import math
 import os
 import platform
 from collections.abc import Sequence
-from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from rich.table import Table
 from rlxweb.calibration.known import may_measure, record_for
 from rlxweb.cli import options
 from rlxweb.cli.bench_picker import (
-    Cell,
+    AnyCell,
     Measured,
     Summary,
     Sweep,
@@ -43,7 +42,9 @@ FULL = {
     "k": (4, 16),
     "segments": (2, 8),
 }
-HEADS = "n batch k S pick predicted measured best regret devices".split()
+FIGURES = "pick predicted measured best regret devices".split()
+HEADS = ["n", "batch", "k", "S", *FIGURES]
+GRAPH_HEADS = ["graph", "shape", *FIGURES]
 LARGEST = 1 << 40
 WIDEST = 1000
 QUICK = {"n_fft": (64, 1024), "batch": (1, 32, 256), "k": (4,), "segments": (2, 8)}
@@ -118,7 +119,6 @@ def picker(
             raise UsageError(
                 "--k", f"k is {cell.k}", f"n_fft {cell.n_fft} has {bins} bins"
             )
-    named = options.places_of(asked["devices"])
     least, fewest = asked["min_segments"], min(axes[3])
     if least is not None and least > fewest:
         raise UsageError(
@@ -126,36 +126,85 @@ def picker(
             f"it is {least}",
             f"at most {fewest}, the fewest of --segments",
         )
-    places = named or list(available_places())
-    # Every engine is measured before the sweep, now if it never was.
+    places = _measured_places(asked["devices"])
+    limits = {name: asked[name] for name in ("budget_s", "max_gib", "min_segments")}
+    sweep = Sweep(places, rounds=asked["rounds"] or (3 if quick else 7), **limits)
+    _sweep(sweep, cells, HEADS, json_path, plot_path)
+
+
+@command.command(name="graphs")
+@click.option("-k", "pattern", default="", help="Families with this in their name.")
+@options.devices("all")
+@click.option(
+    "--rounds", type=click.IntRange(3), help="Samples per way [7; 3 with --quick]."
+)
+@_above_0("--budget-s", 20.0, "Seconds per cell [20].")
+@_above_0("--max-gib", 1.5, "Memory per cell [1.5].")
+@click.option("--quick", is_flag=True, help="Without the largest graphs.")
+@options.file_path("json", "All of it; - is stdout.")
+@options.file_path("plot", "A picture (.png, .svg, .pdf).")
+def graphs(
+    json_path: str | None, plot_path: str | None, quick: bool, **asked: Any
+) -> None:
+    """Run graphs of every family of ops at every place and compare with the prices.
+
+    From single ops to whole layers, small to large. Regret is the time of the pick over
+    the time of the best: 1 is perfect. Ctrl-C ends the sweep and keeps what was
+    measured; the exit code is 130.
+    """
+    from rlxweb.cli.bench_graphs import FAMILIES, graph_cells  # loads the vocabulary
+
+    if plot_path is not None:
+        check_plot(Path(plot_path))
+    check_outputs([], [("--json", json_path), ("--plot", plot_path)])
+    cells = graph_cells(asked["pattern"], quick)
+    if not cells:
+        raise UsageError(
+            "-k",
+            f"no family has {asked['pattern']!r} in its name",
+            ", ".join(FAMILIES),
+        )
+    places = _measured_places(asked["devices"])
+    limits = {name: asked[name] for name in ("budget_s", "max_gib")}
+    sweep = Sweep(places, rounds=asked["rounds"] or (3 if quick else 7), **limits)
+    _sweep(sweep, cells, GRAPH_HEADS, json_path, plot_path)
+
+
+def _measured_places(devices: Sequence[str]) -> list[Place]:
+    """Every engine is measured before the sweep, now if it never was."""
+    places = options.places_of(devices) or list(available_places())
     for place in places:
         engine_key(place)
         if may_measure():
             record_for(place.device, place.adapter)
-    limits = {name: asked[name] for name in ("budget_s", "max_gib", "min_segments")}
-    sweep = Sweep(places, rounds=asked["rounds"] or (3 if quick else 7), **limits)
+    return places
+
+
+def _sweep(
+    sweep: Sweep,
+    cells: Sequence[AnyCell],
+    heads: Sequence[str],
+    json_path: str | None,
+    plot_path: str | None,
+) -> None:
     err = Console(stderr=True)
     found, stopped = _run(sweep, cells, err)
-    _finish(found, sweep, places, json_path, plot_path, err)
+    _finish(found, sweep, heads, json_path, plot_path, err)
     if stopped:
         raise KeyboardInterrupt
 
 
 def _run(
-    sweep: Sweep, cells: Sequence[Cell], err: Console
+    sweep: Sweep, cells: Sequence[AnyCell], err: Console
 ) -> tuple[list[Measured], bool]:
     """What was measured, and whether Ctrl-C ended it."""
-
-    def work(cell: Cell) -> float:
-        return 1.0 + cell.n_fft * cell.batch * cell.segments / 1e5
-
     found: list[Measured] = []
     with progress_on(err) as bar:
-        task = bar.add_task("cells", total=sum(map(work, cells)))
+        task = bar.add_task("cells", total=sum(c.effort for c in cells))
         try:
             for one in sweep.run(cells):
                 found.append(one)
-                bar.update(task, advance=work(one.cell), description=str(one.cell))
+                bar.update(task, advance=one.cell.effort, description=str(one.cell))
         except KeyboardInterrupt:
             sweep.left_out.append(
                 f"{len(cells) - len(found) - len(sweep.left_out)} cells: stopped"
@@ -167,7 +216,7 @@ def _run(
 def _finish(
     found: Sequence[Measured],
     sweep: Sweep,
-    places: Sequence[Place],
+    heads: Sequence[str],
     json_path: str | None,
     plot_path: str | None,
     err: Console,
@@ -178,7 +227,7 @@ def _finish(
             SCHEMA,
             versions=versions(),
             machine=f"{platform.machine()}, {os.cpu_count()} cores",
-            engines=[" ".join(engine_key(p)) for p in places],
+            engines=[" ".join(engine_key(p)) for p in sweep.places],
             rounds=sweep.rounds,
             left_out=sweep.left_out,
             **as_json(found, summary),
@@ -188,18 +237,19 @@ def _finish(
         save_picker_plot(Path(plot_path), found)
         say(err, f"picture: {plot_path}")
     out = err if json_path == "-" else Console()
-    _print_cells(out, found)
+    _print_cells(out, found, heads)
     _print_summary(out, summary, sweep)
 
 
-def _print_cells(console: Console, found: Sequence[Measured]) -> None:
+def _print_cells(
+    console: Console, found: Sequence[Measured], heads: Sequence[str]
+) -> None:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for head in HEADS:
-        named = head in ("pick", "best")
+    for head in heads:
+        named = head in ("graph", "pick", "best")
         table.add_column(head, justify="left" if named else "right", no_wrap=True)
     for one in found:
-        cell = one.cell
-        sizes = [f"{size:,}" for size in astuple(cell)]
+        sizes = one.cell.labels
         if not one.ran:
             table.add_row(*sizes, "nothing ran", "", "", "", "", "")
             continue

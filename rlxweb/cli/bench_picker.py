@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, astuple, dataclass, field, replace
 from functools import partial
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,8 @@ from rlxweb.signal.offers import WelchJob, engine_for
 from rlxweb.signal.presets import from_preset
 
 Rows = NDArray[np.float32]
+Way = tuple[Candidate, Callable[[], object]]
+"""One way to do the job of a cell, with its price, and what runs it."""
 
 # Ways slower than this get fewer rounds, and their count stands beside the figure.
 SLOW_NS = 1e9
@@ -36,9 +38,28 @@ SLOW_NS = 1e9
 FAILURES = (RlxError, MemoryError)
 
 
+class AnyCell(Protocol):
+    """One job of a sweep, of whatever kind; its fields go into the record."""
+
+    @property
+    def gib(self) -> float:
+        """Memory it takes to run."""
+
+    @property
+    def effort(self) -> float:
+        """Its share of a progress bar."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What the table says of it, left of the figures."""
+
+    def ways(self, sweep: Sweep) -> Iterable[Way]:
+        """Every way that is not blocked, each with its price."""
+
+
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One job of the sweep."""
+    """One Welch job of the sweep."""
 
     n_fft: int
     batch: int
@@ -56,6 +77,22 @@ class Cell:
 
     def __str__(self) -> str:
         return f"n {self.n_fft} batch {self.batch} k {self.k} segments {self.segments}"
+
+    @property
+    def effort(self) -> float:
+        return 1.0 + self.n_fft * self.batch * self.segments / 1e5
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(f"{size:,}" for size in astuple(self))
+
+    def ways(self, sweep: Sweep) -> Iterator[Way]:
+        job = self.job(sweep.min_segments)
+        draw = np.random.default_rng(self.n_fft + self.batch)
+        x = draw.standard_normal((self.batch, self.n_samples), np.float32)
+        for one in welch_candidates(job, sweep.places):
+            if not one.blocker and one.terms is not None:
+                yield one, partial(sweep.runner, one, job, x)
 
     def job(self, min_segments: int | None) -> WelchJob:
         n, length = self.n_fft, self.n_samples
@@ -103,7 +140,7 @@ class Row:
 class Measured:
     """A cell with its rows, fastest prediction first."""
 
-    cell: Cell
+    cell: AnyCell
     rows: tuple[Row, ...]
 
     @property
@@ -149,12 +186,12 @@ class Sweep:
     clock: Clock = time.perf_counter_ns
     left_out: list[str] = field(default_factory=list)
 
-    def run(self, cells: Sequence[Cell]) -> Iterator[Measured]:
+    def run(self, cells: Sequence[AnyCell]) -> Iterator[Measured]:
         """Cell after cell; what does not fit into memory is left out by name."""
         for cell in cells:
             if cell.gib > self.max_gib:
                 self.left_out.append(
-                    f"{cell}: its rows take {cell.gib:.2f} GiB, --max-gib allows "
+                    f"{cell}: it takes {cell.gib:.2f} GiB, --max-gib allows "
                     f"{self.max_gib:g}"
                 )
                 continue
@@ -165,18 +202,14 @@ class Sweep:
                 continue
             yield one
 
-    def measure(self, cell: Cell) -> Measured:
+    def measure(self, cell: AnyCell) -> Measured:
         """Predict, then run every way that is not blocked."""
-        job = cell.job(self.min_segments)
         found = [
             # Factors that earlier runs taught are left out: the model stands alone.
-            replace(c, correction=1.0)
-            for c in welch_candidates(job, self.places)
-            if not c.blocker and c.terms is not None
+            (replace(one, correction=1.0), run)
+            for one, run in cell.ways(self)
         ]
-        found.sort(key=lambda c: c.predicted_ns)
-        draw = np.random.default_rng(cell.n_fft + cell.batch)
-        x = draw.standard_normal((cell.batch, cell.n_samples), np.float32)
+        found.sort(key=lambda way: way[0].predicted_ns)
         watch = Stopwatch(
             samples=self.rounds,
             least=self.least,
@@ -184,13 +217,13 @@ class Sweep:
             clock=self.clock,
             slow_ns=SLOW_NS,
         )
-        tries = [_Try(partial(self.runner, c, job, x)) for c in found]
+        tries = [_Try(run) for _, run in found]
         timed = zip(found, tries, watch.interleaved(tries), strict=True)
         rows = (
             Row(one, error=tried.error)
             if tried.error
             else Row(one, took.ns, took.spread, took.samples, took.first_ns)
-            for one, tried, took in timed
+            for (one, _), tried, took in timed
         )
         return Measured(cell, tuple(rows))
 
@@ -277,7 +310,7 @@ def as_json(found: Sequence[Measured], summary: Summary) -> dict[str, Any]:
     return {
         "cells": [
             {
-                **asdict(m.cell),
+                **asdict(m.cell),  # type: ignore[call-overload]  # cells are dataclasses
                 "regret": finite(m.overall_regret),
                 "device_regret": finite(m.device_regret),
                 "rows": [_row_json(r) for r in m.rows],

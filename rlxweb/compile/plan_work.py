@@ -1,17 +1,22 @@
 """What a compiled plan asks of its device, step by step: kernels, flops, bytes.
 
 Counted from the steps that will run, so fused regions count once and views not at all.
-Prices are not known here.
+Operands that lie across the order in which they are read are told apart. Prices are not
+known here.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rlxweb.compile.plan import Plan, Step
 from rlxweb.compile.target import Target
-from rlxweb.cost.graph_work import asked_of, flops_of, item_of
+from rlxweb.cost.graph_work import asked_of, flops_of, item_of, items_of
 from rlxweb.cost.io_profile import GraphIoProfile
 from rlxweb.cost.work import Item, Work
-from rlxweb.ir.op import TensorType
+from rlxweb.ir.layout import Layout
+from rlxweb.ir.lowering import View
+from rlxweb.ir.op import TensorType, registry
 from rlxweb.ir.shape import numel
 
 
@@ -23,14 +28,59 @@ def work_of(plan: Plan, target: Target) -> Work:
     for operand in plan.outputs:
         dtype = plan.types[operand.value].dtype
         back += target.nbytes(TensorType(operand.layout.shape, dtype))
+    if target.keeps_views:
+        return Work(_calls(plan), given, back)
+    steps = (step for step in plan.steps if step.kind != "view")
+    return Work(tuple(_item(plan, step, target) for step in steps), given, back)
+
+
+def _calls(plan: Plan) -> tuple[Item, ...]:
+    """Steps of a library of arrays: a region node by node, an op by its composition."""
+    graph = plan.graph
+    lies = _layouts(plan)
     items: list[Item] = []
-    for step in plan.steps:
-        if step.kind == "region" and target.keeps_views:
-            # NumPy runs a region node by node, each through memory.
-            items += [item_of(graph, graph.node(i)) for i in step.nodes]
-        elif step.kind != "view":
-            items.append(_item(plan, step, target))
-    return Work(tuple(items), given, back)
+    for node in (graph.node(i) for step in plan.steps for i in step.nodes):
+        op = registry.get(node.op)
+        if op.has("view"):
+            continue
+        made = items_of(graph, node)
+        # A product takes its operands either way.
+        across = 0
+        if not op.has("blas"):
+            across = sum(_across(lies[i], graph.node(i).type) for i in node.inputs)
+        items += [
+            replace(one, turned=across if at == 0 else 0) for at, one in enumerate(made)
+        ]
+    for i in graph.outputs:
+        kind = graph.node(i).type
+        if not lies[i].is_dense:  # handed out dense
+            across = _across(lies[i], kind)
+            items.append(Item("copy", "output", 1, 0.0, 2 * kind.nbytes, turned=across))
+    return tuple(items)
+
+
+def _layouts(plan: Plan) -> dict[int, Layout]:
+    """How every value lies where views are made by the library itself.
+
+    What an op makes counts as dense: NumPy may keep the order of the operands, and then
+    whoever needs it dense pays what is counted here for reading them.
+    """
+    graph = plan.graph
+    lies: dict[int, Layout] = {}
+    for node in graph.nodes():
+        lower = registry.get(node.op).lower
+        found: Layout | None = None
+        if isinstance(lower, View):
+            found = lower.layout(lies[node.inputs[0]], node.type.shape, node.attrs)
+        lies[node.id] = found or Layout.dense(node.type.shape)
+    return lies
+
+
+def _across(layout: Layout, kind: TensorType) -> int:
+    """Bytes of an operand whose neighbours in memory are not neighbours in its rows."""
+    (merged,) = layout.coalesced()
+    inner = merged.strides[-1] if merged.strides else 1
+    return kind.nbytes if inner > 1 else 0
 
 
 def profile_plan(plan: Plan, target: Target) -> GraphIoProfile:
@@ -53,13 +103,15 @@ def _item(plan: Plan, step: Step, target: Target) -> Item:
         node = graph.node(step.nodes[0])
         starts = target.launches(*asked_of(graph, node))
         one = item_of(graph, node, starts)
+        nbytes = one.size.get("bytes", nbytes)
         return Item(one.kind, step.label, starts, one.flops, nbytes, one.size)
     flops = sum(flops_of(graph, graph.node(i)) for i in step.nodes)
     kind = "elementwise" if step.kind == "region" else "copy"
     # Side by side, each part is copied to its place by a kernel of its own.
     parts = sum(0 not in o.layout.shape for o in step.inputs)
     starts = parts if step.kind == "join" and not target.keeps_views else 1
-    return Item(kind, step.label, starts, flops, nbytes)
+    across = sum(_across(o.layout, plan.types[o.value]) for o in set(step.inputs))
+    return Item(kind, step.label, starts, flops, nbytes, turned=across)
 
 
 def _moved(plan: Plan, step: Step, target: Target) -> int:

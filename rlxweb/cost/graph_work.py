@@ -1,11 +1,18 @@
-"""Nodes as items of work: kind and size by the op's own record. Names no op."""
+"""Nodes as items of work: kind and size by the op's own record. Names no op.
+
+An op that a device cannot be asked about as a whole is the items of its composition, so
+that attention costs what its products and its softmax cost.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
 
 from rlxweb.cost.work import Item, Work
 from rlxweb.ir.graph import Graph, Node
+from rlxweb.ir.lowering import Compose
 from rlxweb.ir.op import Attrs, Op, TensorType, Types, registry
 
 
@@ -34,20 +41,68 @@ def bytes_of(graph: Graph, node: Node) -> int:
 
 
 def item_of(graph: Graph, node: Node, launches: int = 1) -> Item:
-    """One node as one step."""
+    """One node as one step.
+
+    The kind is the measured one its op names, or else the op itself, whose size is the
+    elements of its largest operand or result.
+    """
     op, inputs, out, attrs = asked_of(graph, node)
-    kind = "elementwise" if op.has("elementwise") else "other"
-    size: Mapping[str, int] = {}
+    kind, size = op.name, {"cells": max(t.numel for t in (*inputs, out))}
     if op.work is not None:
-        kind, size = op.work(inputs, out, attrs)
+        kind, given = op.work(inputs, out, attrs)
+        size = dict(given)
     label = f"{node.op} '{node.name}'" if node.name else node.op
-    flops = flops_of(graph, node)
-    return Item(kind, label, launches, flops, bytes_of(graph, node), dict(size))
+    nbytes = size.get("bytes", bytes_of(graph, node))
+    return Item(kind, label, launches, flops_of(graph, node), nbytes, size)
+
+
+def items_of(graph: Graph, node: Node) -> tuple[Item, ...]:
+    """One node as the steps it takes where each op is one: NumPy, or nobody yet."""
+    op, inputs, _, attrs = asked_of(graph, node)
+    if op.work is not None or not isinstance(op.lower, Compose):
+        return (item_of(graph, node),)
+    try:
+        key = tuple(sorted(attrs.items()))
+        return _composed(op, inputs, key, registry.changes)
+    except TypeError:  # an attribute of a custom op that cannot be looked up
+        return _items_of_composition(op, inputs, attrs)
+
+
+@lru_cache(maxsize=512)
+def _composed(
+    op: Op, inputs: Types, attrs: tuple[tuple[str, Any], ...], changes: int
+) -> tuple[Item, ...]:
+    return _items_of_composition(op, inputs, dict(attrs))
+
+
+def _items_of_composition(
+    op: Op, inputs: Types, attrs: Mapping[str, Any]
+) -> tuple[Item, ...]:
+    assert isinstance(op.lower, Compose)
+    graph = Graph(op.name)
+    given = [graph.input(f"x{at}", t.shape, t.dtype) for at, t in enumerate(inputs)]
+    graph.set_outputs([op.lower.build(graph, attrs, *given)])
+    return all_items(graph)
+
+
+def all_items(graph: Graph) -> tuple[Item, ...]:
+    """The steps of every node that some output needs and that is not free."""
+    needed = set(graph.outputs)
+    nodes = []
+    for node in reversed(graph.nodes()):
+        if node.id in needed:
+            needed.update(node.inputs)
+            nodes.append(node)
+    return tuple(
+        item
+        for node in reversed(nodes)
+        if not is_free(node)
+        for item in items_of(graph, node)
+    )
 
 
 def work_of_graph(graph: Graph) -> Work:
-    """The graph as it is written: one kernel a node, views free, nothing fused."""
-    nodes = [node for node in graph.nodes() if not is_free(node)]
+    """The graph as it is written: one kernel a step, views free, nothing fused."""
     given = sum(n.type.nbytes for n in graph.nodes() if n.op == "input")
     back = sum(graph.node(i).type.nbytes for i in graph.outputs)
-    return Work(tuple(item_of(graph, node) for node in nodes), given, back)
+    return Work(all_items(graph), given, back)

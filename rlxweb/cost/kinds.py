@@ -9,8 +9,8 @@ no op but those that the measured graphs are made of.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Literal
 
@@ -22,6 +22,7 @@ from rlxweb.errors import InputError
 
 if TYPE_CHECKING:  # who only prices a Welch job loads no graph
     from rlxweb.ir.graph import Graph
+    from rlxweb.ir.sample import Drawn
     from rlxweb.ir.tensor import Tensor
 
 Size = Mapping[str, int]
@@ -42,15 +43,15 @@ class Probe:
     """One size that a calibration measures, and the graph that is so much work.
 
     name    what progress, and the list of what was left out, call it
-    shapes  params of the graph by name
+    shapes  params of the graph by name: a shape of float32, or what is to be drawn
     build   (graph, *params) → what is computed
     turn    0 for the one that tells most, one of each kind: no graph can be priced
-            without it, and it is measured before everything else
+            without it, and it is measured before everything else; 3 for one of many
     """
 
     name: str
     size: Size
-    shapes: Mapping[str, tuple[int, ...]]
+    shapes: Mapping[str, tuple[int, ...] | Drawn]
     build: Callable[..., Tensor]
     turn: int = 0
 
@@ -122,6 +123,43 @@ def by_rate(record: Calibration, kind: WorkKind) -> Price | None:
     return None if rate is None else price
 
 
+def _product_price(record: Calibration, kind: WorkKind) -> Price | None:
+    """Its operations, or the reading of its operands where that takes longer.
+
+    A device works on all matrices of a batch at a time, NumPy on one after the other.
+    """
+    by_size, reading = by_rate(record, kind), rates(record, "matvec")
+    is_host = not record.of("submit")
+
+    def price(item: Item) -> float:
+        if by_size is None:
+            return 0.0
+        size = {n: v for n, v in item.size.items() if n != "batch" or not is_host}
+        ns = by_size(replace(item, size=size))
+        return ns if reading is None else max(ns, item.nbytes / reading.at(1.0))
+
+    return None if by_size is None else price
+
+
+def measured_step(points: Sequence[Point], moving: Callable[[float], float]) -> Price:
+    """The price of an op that a calibration timed at these sizes, smallest first.
+
+    The smallest is what it costs to call it; the largest says what its elements take
+    beyond the moving of their bytes, or how much less than that.
+    moving   ns of so many bytes through memory
+    """
+    small, large = points[0], points[-1]
+    fixed = small.ns if len(points) > 1 else 0.0
+    ns, moved = max(large.ns - fixed, 0.02 * large.ns), moving(large.size["bytes"])
+    share = min(1.0, ns / moved) if moved else 0.0
+    each = max(0.0, ns - moved) / large.size["cells"]
+
+    def price(item: Item) -> float:
+        return fixed + share * moving(item.nbytes) + each * item.size.get("cells", 0)
+
+    return price
+
+
 def _by_welch_model(record: Calibration, kind: WorkKind) -> Price | None:
     how: How = "welch_fused" if record.of("welch_fused") else "welch_host"
     model = WelchModel(record, how)
@@ -140,6 +178,23 @@ def _products(is_cpu: bool) -> Iterator[Probe]:
         yield Probe(f"matmul {n}", size, shapes, lambda g, a, b: a @ b, turn)
 
 
+def _readings(is_cpu: bool) -> Iterator[Probe]:
+    """A product that is over when its matrix was read once."""
+    n = 2048
+    size = {"bytes": 4 * (n * n + 2 * n)}
+    shapes = {"a": (1, n), "b": (n, n)}
+    yield Probe(f"matvec {n}", size, shapes, lambda g, a, b: a @ b)
+
+
+def _turnings(is_cpu: bool) -> Iterator[Probe]:
+    """Columns read as rows beside rows that are written."""
+    n = 1000  # a power of two would be the worst there is
+    size = {"bytes": 4 * n * n}
+    shapes = {"x": (n, n), "y": (n, n)}
+    build = lambda g, x, y: x + g.transpose(y, (1, 0))  # noqa: E731
+    yield Probe(f"turned {n}", size, shapes, build)
+
+
 def _transforms(is_cpu: bool) -> Iterator[Probe]:
     for turn, (n, rows) in enumerate(((2048, 64), (128, 256))):
         size, shapes = {"n": n, "rows": rows}, {"x": (rows, 2 * n)}
@@ -148,7 +203,7 @@ def _transforms(is_cpu: bool) -> Iterator[Probe]:
 
 
 def _copies(is_cpu: bool) -> Iterator[Probe]:
-    for nbytes, turn in ((2 << 20, 0), (64 << 10, 2), (64 << 20, 2)):
+    for nbytes, turn in ((2 << 20, 0), (64 << 10, 2), (8 << 20, 2), (64 << 20, 2)):
         size = {"bytes": 2 * nbytes}  # read and written
         shapes = {"x": (nbytes // 4,)}
         yield Probe(f"copy {nbytes:,}", size, shapes, lambda g, x: x * 1.5, turn)
@@ -229,7 +284,7 @@ _TABLE = (
         flops=lambda s: 2.0 * s["m"] * s["k"] * s["n"],
         over=lambda s: float(s["m"] * s.get("batch", 1) * s["k"] * s["n"]),
         probes=_products,
-        price=by_rate,
+        price=_product_price,
         assumed={
             "cpu": {(64, 64, 64): 18 * US, (512, 512, 512): 3_300 * US},
             "tab": {(64, 64, 64): 150 * US, (512, 512, 512): 250_000 * US},
@@ -249,7 +304,29 @@ _TABLE = (
             "gpu": {(128, 256): 20 * US, (2048, 256): 60 * US},
         },
     ),
-    # The bytes of anything are priced by copies, other operations by elementwise.
+    # A matrix that is read once; what is read across its rows, besides the rest.
+    WorkKind(
+        "matvec",
+        _BYTES,
+        probes=_readings,
+        assumed={
+            "cpu": {(16_793_600,): 400 * US},
+            "tab": {(16_793_600,): 10_000 * US},
+            "gpu": {(16_793_600,): 120 * US},
+        },
+    ),
+    WorkKind(
+        "turned",
+        _BYTES,
+        probes=_turnings,
+        assumed={
+            "cpu": {(4_000_000,): 2_500 * US},
+            "tab": {(4_000_000,): 8_000 * US},
+            "gpu": {(4_000_000,): 200 * US},
+        },
+    ),
+    # The bytes of anything are priced by copies, other operations by elementwise; an op
+    # whose own points there are, by these.
     WorkKind(
         "copy",
         _BYTES,
@@ -271,7 +348,6 @@ _TABLE = (
             "gpu": {(8_388_608, 33_554_432): 120 * US},
         },
     ),
-    WorkKind("other"),
     # What an op asks for, and the points of the two ways to do it.
     WorkKind("welch", _WELCH, price=_by_welch_model),
     WorkKind("welch_host", _WELCH, assumed={"cpu": _WELCH_HOST, "tab": _WELCH_TAB}),

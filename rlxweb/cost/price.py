@@ -1,8 +1,8 @@
 """What a Work costs on a calibrated device, term by term.
 
-One traffic term, nothing for views, real arithmetic. Kinds that were measured as a
-whole are priced by their own record in the table of kinds; the rest by bytes through
-memory and operations. Numbers only.
+One traffic term, nothing for views, real arithmetic. Kinds and ops that were measured
+as a whole are priced by their own points; the rest by bytes through memory and
+operations. Numbers only.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from rlxweb.cost.curve import Interpolated
-from rlxweb.cost.kinds import KINDS, Price, assumed_cpu, rates
+from rlxweb.cost.kinds import KINDS, Price, assumed_cpu, measured_step, rates
 from rlxweb.cost.record import Calibration
 from rlxweb.cost.trips import TripPrices
 from rlxweb.cost.work import Item, Work
@@ -49,6 +49,39 @@ class Prices:
         return self.record.ns_of("call") if trips.is_host else trips.dispatch_ns
 
     @cached_property
+    def run_ns(self) -> float:
+        """What NumPy's run of a plan takes besides its calls; in `submit` elsewhere."""
+        if not self.trips.is_host:
+            return 0.0
+        return max(0.0, self.record.ns_of("run") - self.start_ns)
+
+    @cached_property
+    def _steps(self) -> dict[str, Price | None]:
+        return {}
+
+    def _step(self, op: str) -> Price | None:
+        """The price of an op that was timed itself."""
+        if op not in self._steps:
+            sized = (p for p in self.record.of(op) if op not in KINDS)
+            points = [
+                p
+                for p in sized
+                if p.size.get("cells", 0) > 0 and p.size.get("bytes", 0) > 0
+            ]
+            points.sort(key=lambda p: p.size["cells"])
+            price = measured_step(points, self.moving_ns) if points else None
+            self._steps[op] = price
+        return self._steps[op]
+
+    @cached_property
+    def _turned(self) -> float:
+        """Ns per byte that is read across rows, besides the moving of it."""
+        for point in self.record.of("turned"):
+            nbytes = point.size["bytes"]
+            return max(0.0, point.ns - self.moving_ns(3 * nbytes)) / nbytes
+        return 0.0
+
+    @cached_property
     def bandwidth(self) -> Interpolated | None:
         """Bytes/ns over the bytes of a copy: caches make small ones fast."""
         return rates(self.kernels, "copy")
@@ -70,8 +103,12 @@ class Prices:
 
     def compute_ns(self, item: Item) -> float | None:
         """Time of a kind that was measured, its traffic included; None otherwise."""
-        price = self.measured.get(item.kind)
+        price = self.measured.get(item.kind) or self._step(item.kind)
         return None if price is None else price(item)
+
+    def turning_ns(self, item: Item) -> float:
+        """What it costs besides that some of its operands lie across."""
+        return self._turned * item.turned
 
     def moving_ns(self, nbytes: float) -> float:
         """Bytes through the device's memory."""
@@ -96,8 +133,9 @@ def terms_of(work: Work, prices: Prices) -> Terms:
         else:
             traffic += prices.moving_ns(item.nbytes)
             compute += _beyond_moving(item.flops, item.nbytes) / prices.elementwise
+        traffic += prices.turning_ns(item)
     trips = prices.trips.terms(
         launches, work.upload_bytes, work.readback_bytes, 1 + work.syncs
     )
-    dispatch = launches * prices.start_ns
+    dispatch = prices.run_ns + launches * prices.start_ns
     return replace(trips, dispatch_ns=dispatch, compute_ns=compute, traffic_ns=traffic)

@@ -17,7 +17,8 @@ SCHEMA = "rlxweb.calibration/1"
 class Point:
     """One measured thing.
 
-    what     a name of the table in `cost/kinds.py`, which says what its size has
+    what     a name of the table in `cost/kinds.py`, which says what its size has; or
+             the name of an op, of so many "cells" and "bytes"
     ns       median over `samples`, per call; spread is interquartile range / median
     """
 

@@ -2,7 +2,7 @@
 
 The compiler fills it in from the steps it made (`compile/plan_work.py`); a calibrated
 model prices it (`cost/price.py`). It names no op: kinds are those of the table in
-`cost/kinds.py`, "other" where none of them is meant.
+`cost/kinds.py`, or ops by name, which it passes on.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ class Item:
     flops     arithmetic operations, by the ops' own counts
     nbytes    bytes read and written by it
     size      the fields of its kind, and what an op says besides
+    turned    bytes of operands that are read across their rows
     """
 
     kind: str
@@ -27,6 +28,7 @@ class Item:
     flops: float
     nbytes: int
     size: Mapping[str, int] = field(default_factory=dict)
+    turned: int = 0
 
 
 @dataclass(frozen=True, slots=True)

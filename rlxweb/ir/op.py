@@ -201,6 +201,8 @@ class Op:
     fused_from (outer, inner): this op is outer(inner(…)) with the attributes of both
     tolerance  against NumPy in float64, for float results; integers are exact
     samples    cases that every backend must get right
+    telling    sizes, small to large, that a calibration times; left out for ops whose
+               price follows from `work` or a composition
     """
 
     name: str
@@ -215,6 +217,7 @@ class Op:
     fused_from: tuple[str, str] | None = None
     tolerance: Tolerance = EXACT
     samples: tuple[Sample, ...] = ()
+    telling: tuple[Sample, ...] = ()
     doc: str = ""
     aliases: tuple[str, ...] = ()
 

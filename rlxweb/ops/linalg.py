@@ -254,7 +254,6 @@ registry.register_all(
         attrs=(Attr("activation", "str", None, allowed=ACTIVATIONS, optional=True),),
         traits=frozenset({"blas", "floats_only"}),
         flops=lambda inputs, out, attrs: _flops(inputs, out, attrs) + out.numel,
-        work=_work,
         tolerance=ACTIVATED,
         samples=_FUSED_SAMPLES,
         doc="activation(x · w + bias): a dense layer in one op.",

@@ -230,6 +230,7 @@ registry.register_all(
             _side_by_side(0, *[(2,)] * 12, note="more operands than bindings"),
             *(_side_by_side(1, (3, 3), (3, 4), dtype=d) for d in _TYPES),
         ),
+        telling=tuple(_side_by_side(0, s, s) for s in ((8, 8), (256, 256))),
         doc="The operands one after the other along an axis; the rest must agree.",
     ),
 )

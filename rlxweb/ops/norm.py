@@ -208,6 +208,7 @@ _norm = partial(
         _norm_sample((4, 9), dtype=DType.F16),
         _norm_sample((4, 9), 0, DType.F64),
     ),
+    telling=(_norm_sample((4, 16), -1), _norm_sample((256, 512), -1)),
 )
 
 registry.register_all(
@@ -221,6 +222,7 @@ registry.register_all(
         flops=lambda inputs, out, attrs: 5.0 * out.numel,
         tolerance=EXPONENTIAL,
         samples=_SOFTMAX_SAMPLES,
+        telling=tuple(Sample((Drawn(s),)) for s in ((4, 16), (256, 512))),
         doc="exp(x - max) / sum of exp(x - max) along an axis.",
     ),
     _norm(

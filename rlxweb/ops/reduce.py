@@ -149,6 +149,7 @@ _reduce = partial(
     traits=frozenset({"reduction"}),
     flops=lambda inputs, out, attrs: float(inputs[0].numel),
     samples=(*_FLOAT_SAMPLES, *_INTS, *_WRAPPING),
+    telling=(_case((4, 16), (1,)), _case((256, 512), (1,))),
 )
 
 registry.register_all(

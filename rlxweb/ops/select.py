@@ -125,6 +125,7 @@ _GATHER = Op(
         _gathering((7, 3), (4,), 0, index=DType.I64),
         *(_gathering((4, 6), (5,), 1, d) for d in DType if d is not DType.F32),
     ),
+    telling=(_gathering((16, 4), (16,), 0), _gathering((1024, 128), (1024,), 0)),
     doc="Rows of a table by index along one axis, in the order the indices give. "
     "An index outside the table is refused.",
 )
@@ -188,6 +189,7 @@ _TOPK = Op(
         _ranking((4, 33), 5, DType.F64),
         _ranking((4, 33), 5, DType.I64),
     ),
+    telling=tuple(_ranking(s, 8, whole=False) for s in ((4, 16), (128, 1024))),
     doc="Indices (i32) of the k largest values of each row, largest first; of equal "
     "values the smaller index comes first.",
 )
@@ -252,6 +254,7 @@ _CUMSUM = Op(
         _scanning((4, 33), 1, False, DType.F64),
         _scanning((4, 33), 1, False, DType.I64, -9, 9),
     ),
+    telling=(_scanning((4, 16)), _scanning((256, 512))),
     doc="Running sums along an axis; `exclusive` leaves each element's own value out.",
 )
 

@@ -15,6 +15,7 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose, Kernel, Recipe, Ref
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Trait, Types, registry
+from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.shape import bad_attribute, bad_dtype, bad_shape, show
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.fft_compose import zeros
@@ -247,6 +248,9 @@ registry.register_all(
         traits=frozenset({"reduction", "floats_only"}),
         flops=lambda inputs, out, attrs: float(inputs[0].numel),
         samples=PEAK_SAMPLES,
+        telling=tuple(
+            Sample((Drawn(s, low=0.0),), {"k": 4}) for s in ((4, 16), (256, 513))
+        ),
         doc="The k strongest bins [B, 2k] of power [B, F] as (bin, power) pairs.",
     ),
     _estimate(

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rlxweb.calibration.known import Points, measure_if_worth_it
+from rlxweb.calibration.measure import BUDGET_S
 from rlxweb.calibration.store import CalibrationStore
 from rlxweb.calibration.worth import MS, S, Worth
 from rlxweb.cost.record import Calibration, Point
@@ -60,7 +61,10 @@ class Measurer:
     broken: tuple[Place, ...] = ()
     asked: list[Place] = field(default_factory=list)
 
-    def __call__(self, device: Device, adapter: str, points: Points) -> None:
+    def __call__(
+        self, device: Device, adapter: str, points: Points, budget_s: float
+    ) -> None:
+        assert budget_s < BUDGET_S, "nobody asked for it"
         place = Place(device, adapter)
         self.asked.append(place)
         if place in self.broken:
@@ -105,6 +109,7 @@ def test_an_engine_that_breaks_does_not_stop_the_others(
 ) -> None:
     """It is warned about by name and reason."""
     monkeypatch.setattr("rlxweb.calibration.known.known_record", lambda d, a="": None)
+    monkeypatch.setattr("rlxweb.calibration.known._is_software", lambda place: False)
     other = Place(Device.VULKAN, "llvmpipe")
     measurer.broken = (other,)
     with pytest.warns(CalibrationWarning) as found:
@@ -126,3 +131,12 @@ def test_an_engine_that_cannot_be_measured_is_tried_once(
             warnings.simplefilter("ignore", CalibrationWarning)
             measure_if_worth_it([CPU], lambda place, k=kinds: k, 1 * S, seen)
         assert len(measurer.asked) == tries
+
+
+@pytest.mark.requires_wgpu
+def test_nobody_waits_for_a_software_driver_to_be_measured(measurer: Measurer) -> None:
+    """However large the work; the CPU whose cores it uses is measured."""
+    lavapipe = Place(Device.VULKAN, "llvmpipe")
+    lack = Worth(spent_ns=100 * S)
+    measure_if_worth_it([lavapipe, CPU], lambda place: ("sort",), 100 * S, lack)
+    assert measurer.asked == [CPU]

@@ -142,7 +142,7 @@ def test_what_does_not_fit_is_left_out_by_name(call: Call, bench: Bench) -> None
     said = call(*args)
     assert [c["batch"] for c in said.record["cells"]] == [1, 2]
     (why,) = said.record["left_out"]
-    assert why.startswith("n 64 batch 4 k 4 segments 2: its rows take ")
+    assert why.startswith("n 64 batch 4 k 4 segments 2: it takes ")
     assert f"left out: {why}" in said.err.splitlines()
     assert {x.shape[0] for _, x in machine.seen} == {1, 2}
     said = call(*SMALL, "--max-gib", 1e-9, "--json", "-")

@@ -315,7 +315,7 @@ def test_cells_that_do_not_fit_are_left_out_by_name(ways: Ways) -> None:
     sweep = sweep_on(machine, max_gib=cells[1].gib)
     assert [m.cell for m in sweep.run(cells)] == [cells[1]]
     first, second = sweep.left_out
-    assert first.startswith("n 4096 batch 8192 k 4 segments 8: its rows take 0.56 GiB")
+    assert first.startswith("n 4096 batch 8192 k 4 segments 8: it takes 0.56 GiB")
     assert first.endswith(f"--max-gib allows {cells[1].gib:g}")
     assert second.startswith("n 4096 batch 1000000000 ")
 

@@ -203,10 +203,13 @@ def test_a_graph_of_views_alone_costs_the_cpu_nothing(
 ) -> None:
     """And can still be decided about."""
     graph = Graph("views")
-    graph.set_outputs([graph.transpose(graph.input("x", (512, 512)), (1, 0))])
+    graph.set_outputs([graph.reshape(graph.input("x", (512, 512)), (4, -1))])
     pick = pick_of(graph)
     assert pick.device is Device.CPU
     assert pick.candidate.predicted_ns == 0.0
+    turned = Graph("turned")
+    turned.set_outputs([turned.transpose(turned.input("x", (512, 512)), (1, 0))])
+    assert pick_of(turned).candidate.predicted_ns > 0.0  # it is handed out dense
 
 
 SIZES = (16, 64, 256, 1024)
@@ -346,4 +349,5 @@ def test_an_operand_that_is_used_twice_is_read_once() -> None:
     both = graph.node((x + x).id)
     assert bytes_of(graph, both) == 4 * (10 + 10)
     item = item_of(graph, both, launches=3)
-    assert (item.kind, item.launches, item.flops) == ("elementwise", 3, 10.0)
+    assert (item.kind, item.launches, item.flops) == ("add", 3, 10.0)
+    assert (item.size, item.nbytes) == ({"cells": 10}, 80)

@@ -232,7 +232,7 @@ def test_large_jobs_measure_with_the_very_jobs(
     """Once each, by Welch jobs, and not where it is forbidden or known."""
     asked: list[tuple[Place, Any]] = []
 
-    def measure(device: Device, adapter: str, points: Any) -> None:
+    def measure(device: Device, adapter: str, points: Any, budget_s: float) -> None:
         asked.append((Place(device, adapter), points))
 
     monkeypatch.setattr("rlxweb.calibration.known.record_for", measure)

@@ -1,0 +1,264 @@
+"""Graphs for the picker's benchmark: every family of ops, from small to large.
+
+Each cell is one graph; its ways are the places it can run at, priced as a session
+prices them and run as a session runs them. Built from the public graph calls alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rlxweb.backends.pool import pool
+from rlxweb.choose.graphs import GraphJob
+from rlxweb.cli.bench_picker import Sweep, Way
+from rlxweb.devices.place import Place
+from rlxweb.gpu.drive import drive
+from rlxweb.ir.dtype import DType
+from rlxweb.ir.graph import Graph
+from rlxweb.ir.shape import Shape, numel
+from rlxweb.ir.tensor import Tensor
+
+Build = Callable[[Graph, Shape], Tensor]
+
+FLAT = ((1 << 10,), (1 << 15,), (1 << 21,))
+ROWS = ((16, 64), (64, 1024), (1024, 256), (4096, 512))
+PRODUCTS = ((16, 16, 16), (128, 768, 768), (1, 2048, 2048), (512, 512, 512))
+HEADS = ((1, 2, 16, 8), (2, 8, 300, 48), (4, 12, 256, 64), (1, 8, 1024, 64))
+SIGNALS = ((4, 1024), (64, 4096), (512, 16384))
+LAYERS = ((8, 64), (128, 256), (512, 768))
+"""(rows, width) of whole layers."""
+
+
+def _unary(name: str) -> Build:
+    return lambda g, s: g.apply(name, g.input("x", s))
+
+
+def _binary(name: str) -> Build:
+    return lambda g, s: g.apply(name, g.input("x", s), g.input("y", s))
+
+
+def _where(g: Graph, s: Shape) -> Tensor:
+    x, y = g.input("x", s), g.input("y", s)
+    return g.where(g.lt(x, y), x, y)
+
+
+def _reduction(name: str, axis: int) -> Build:
+    return lambda g, s: g.apply(name, g.input("x", s), axes=(axis,))
+
+
+def _norm(name: str) -> Build:
+    def build(g: Graph, s: Shape) -> Tensor:
+        w, b = g.input("w", s[-1:]), g.input("b", s[-1:])
+        return g.apply(name, g.input("x", s), w, b)
+
+    return build
+
+
+def _gather(g: Graph, s: Shape) -> Tensor:
+    order = np.arange(s[0], dtype=np.int32)[::-1].copy()
+    return g.gather(g.input("x", s), g.constant(order), 0)
+
+
+def _pieces(g: Graph, s: Shape) -> Tensor:
+    """Views of every kind, then one pass over what they show."""
+    x = g.narrow(g.input("x", s), 1, 0, s[1] // 2)
+    x = g.reshape(g.frame(x, s[1] // 4, s[1] // 4), (s[0], s[1] // 2))
+    flat = g.reshape(x, (s[0] * (s[1] // 2),))
+    return g.expand(g.reshape(flat, (1, s[0], s[1] // 2)), (2, s[0], s[1] // 2)) * 2.0
+
+
+def _product(g: Graph, s: Shape) -> Tensor:
+    m, k, n = s
+    return g.input("a", (m, k)) @ g.input("b", (k, n))
+
+
+def _attention(kind: str) -> Build:
+    def build(g: Graph, s: Shape) -> Tensor:
+        q, k, v = (g.input(name, s) for name in "qkv")
+        return g.attention(q, k, v, num_heads=s[1], head_dim=s[3], mask_kind=kind)
+
+    return build
+
+
+def _fft(g: Graph, s: Shape) -> Tensor:
+    return g.fft(g.input("x", (s[0], 2 * s[1])))
+
+
+def _irfft(g: Graph, s: Shape) -> Tensor:
+    rows, n = s
+    shape = (rows, n // 2 + 1)
+    return g.irfft(g.input("re", shape), g.input("im", shape), n)
+
+
+def _log_mel(g: Graph, s: Shape) -> Tensor:
+    rows, n = s
+    return g.log_mel(g.input("x", (rows, 2 * n)), g.input("mel", (80, n // 2 + 1)))
+
+
+def _log_mel_backward(g: Graph, s: Shape) -> Tensor:
+    rows, n = s
+    spectrum, filters = g.input("x", (rows, 2 * n)), g.input("mel", (80, n // 2 + 1))
+    return g.log_mel_backward(spectrum, filters, g.input("grad", (rows, 80)))
+
+
+def _welch(name: str, **attrs: Any) -> Build:
+    def build(g: Graph, s: Shape) -> Tensor:
+        window = g.constant(np.hanning(256).astype(np.float32))
+        return g.apply(name, g.input("x", s), window, hop=128, **attrs)
+
+    return build
+
+
+def _fused_dense(g: Graph, s: Shape) -> Tensor:
+    n = s[1]
+    w, b = g.input("w", (n, n)), g.input("b", (n,))
+    return g.fused_matmul_bias_act(g.input("x", s), w, b, "gelu")
+
+
+def _dense(g: Graph, s: Shape) -> Tensor:
+    n = s[1]
+    w, b = g.input("w", (n, 4 * n)), g.input("b", (4 * n,))
+    return g.gelu(g.input("x", s) @ w + b) @ g.input("v", (4 * n, n))
+
+
+def _block(g: Graph, s: Shape) -> Tensor:
+    """A transformer layer: attention and a dense pair, each normed and added."""
+    rows, n = s
+    x, one, zero = g.input("x", s), g.input("one", (n,)), g.input("zero", (n,))
+    normed = g.layer_norm(x, one, zero)
+    heads = max(1, n // 64)
+    q, k, v = (
+        g.reshape(normed @ g.input(f"w{name}", (n, n)), (1, rows, n)) for name in "qkv"
+    )
+    seen = g.attention(q, k, v, num_heads=heads, head_dim=n // heads)
+    x = x + g.reshape(seen, s)
+    up, down = g.input("up", (n, 4 * n)), g.input("down", (4 * n, n))
+    return x + g.gelu(g.layer_norm(x, one, zero) @ up) @ down
+
+
+def _chain(g: Graph, s: Shape) -> Tensor:
+    x = g.input("x", s)
+    for _ in range(8):
+        x = g.gelu(x * 1.01 + 0.1)
+    return x
+
+
+UNARY = (
+    "gelu gelu_approx silu relu sigmoid tanh exp log sqrt rsqrt sin cos tan atan neg "
+    "abs round"
+).split()
+BINARY = "add sub mul div maximum minimum pow eq ne lt le gt ge psd".split()
+FAMILIES: Mapping[str, tuple[Build, tuple[Shape, ...]]] = {
+    **{name: (_unary(name), FLAT) for name in UNARY},
+    **{name: (_binary(name), FLAT) for name in BINARY},
+    "where": (_where, FLAT),
+    "cast": (lambda g, s: g.cast(g.input("x", s), DType.I32), FLAT),
+    "gelu chain": (_chain, FLAT),
+    **{
+        f"{name}, {where}": (_reduction(name, axis), ROWS)
+        for name in ("sum", "mean", "max", "min", "prod")
+        for where, axis in (("rows", 1), ("columns", 0))
+    },
+    "softmax": (_unary("softmax"), ROWS),
+    "layer_norm": (_norm("layer_norm"), ROWS),
+    "rms_norm": (_norm("rms_norm"), ROWS),
+    "cumsum": (_unary("cumsum"), ROWS),
+    "topk": (lambda g, s: g.topk(g.input("x", s), 8), ROWS),
+    "gather": (_gather, ROWS),
+    "concat": (lambda g, s: g.concat([g.input("x", s), g.input("y", s)], 0), ROWS),
+    "transpose": (lambda g, s: g.transpose(g.input("x", s), (1, 0)) * 2.0, ROWS),
+    "views": (_pieces, ROWS),
+    "matmul": (_product, PRODUCTS),
+    "attention": (_attention("none"), HEADS),
+    "causal attention": (_attention("causal"), HEADS),
+    "fft": (_fft, SIGNALS),
+    "rfft": (lambda g, s: g.rfft(g.input("x", s))[0], SIGNALS),
+    "irfft": (_irfft, SIGNALS),
+    "stft": (lambda g, s: g.stft(g.input("x", s), 256, 128), SIGNALS),
+    "log_mel": (_log_mel, SIGNALS),
+    "log_mel_backward": (_log_mel_backward, SIGNALS),
+    "welch_power": (_welch("welch_power"), SIGNALS),
+    "welch_row_peaks": (_welch("welch_row_peaks", k=4), SIGNALS),
+    "power_peaks": (lambda g, s: g.apply("power_peaks", g.input("x", s), k=4), SIGNALS),
+    "welch_peaks": (lambda g, s: g.welch_peaks(g.input("x", s), 4, 2), SIGNALS),
+    "dense": (_fused_dense, LAYERS),
+    "dense pair": (_dense, LAYERS),
+    "transformer layer": (_block, LAYERS),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GraphCell:
+    """One graph of the sweep: a family and the shape it is built for."""
+
+    family: str
+    shape: Shape
+
+    def graph(self) -> Graph:
+        graph = Graph(str(self))
+        build, _ = FAMILIES[self.family]
+        graph.set_outputs([build(graph, self.shape)])
+        return graph
+
+    @property
+    def gib(self) -> float:
+        """Memory of all values of the graph."""
+        return sum(n.type.nbytes for n in self.graph().nodes()) / 2**30
+
+    @property
+    def effort(self) -> float:
+        return 1.0 + numel(self.shape) / 1e6
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return self.family, "×".join(str(size) for size in self.shape)
+
+    def __str__(self) -> str:
+        return " ".join(self.labels)
+
+    def ways(self, sweep: Sweep) -> Iterator[Way]:
+        """Every place that can run it, at its price there."""
+        graph = self.graph()
+        job = GraphJob(graph)
+        draw = np.random.default_rng(numel(self.shape))
+        feeds = {
+            name: draw.uniform(0.5, 2.0, node.type.shape).astype(np.float32)
+            for name, node in graph.named("input").items()
+        }
+        for place in sweep.places:
+            for one in job.offers(place):
+                if not one.blocker and one.terms is not None:
+                    yield one, _runner(job, place, feeds)
+
+
+def _runner(
+    job: GraphJob, place: Place, feeds: Mapping[str, np.ndarray]
+) -> Callable[[], object]:
+    backend = pool.backend(place.device.label, place.adapter)
+    program = None
+
+    def run() -> object:
+        nonlocal program
+        if program is None:
+            program = drive(backend.prepare(job.plan_on(backend, place)))
+        return drive(backend.run(program, feeds))
+
+    return run
+
+
+def graph_cells(pattern: str = "", quick: bool = False) -> list[GraphCell]:
+    """Every family with a name that has `pattern` in it; small ones first.
+
+    quick   without the largest shape of each
+    """
+    found = [
+        GraphCell(family, shape)
+        for family, (_, shapes) in FAMILIES.items()
+        if pattern.lower() in family
+        for shape in (shapes[:-1] if quick else shapes)
+    ]
+    return sorted(found, key=lambda cell: (numel(cell.shape), cell.family))
