@@ -197,7 +197,8 @@ class Op:
     reference  (xp, attrs, *arrays) → array, in the dtype of its arrays: the meaning
     lower      Expr, View, Compose, Kernel or Leaf (`ir/lowering.py`)
     flops      (input types, output type, attrs) → arithmetic operations
-    work       which measured kind of work it is and how much; None: flops and bytes say
+    work       which measured kind of work it is and how much, or its own name and the
+               cells and bytes it touches; None: its operands and its result say
     fused_from (outer, inner): this op is outer(inner(…)) with the attributes of both
     tolerance  against NumPy in float64, for float results; integers are exact
     samples    cases that every backend must get right

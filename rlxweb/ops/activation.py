@@ -100,7 +100,7 @@ def _smooth(
     function: Unary | None = None,
     tolerance: Tolerance = SMOOTH,
     uses: tuple[str, ...] = (),
-    each: float = 8.0,
+    each: float = 2.0,
 ) -> Op:
     """A function of floats only.
 
@@ -167,7 +167,7 @@ registry.register_all(
         gelu_approx,
         _GELU,
         ("tanh",),
-        each=25.0,
+        each=9.0,
     ),
     _smooth(
         "silu",
@@ -176,7 +176,7 @@ registry.register_all(
         _drawn(-4, 4, (-60, 60)),
         lambda xp, x: x * sigmoid(xp, x),
         uses=("sigmoid",),
-        each=15.0,
+        each=11.0,
     ),
     _exact(
         "relu",
@@ -192,7 +192,7 @@ registry.register_all(
         _drawn(-4, 4, (-200, 200)),
         sigmoid,
         uses=("sigmoid",),
-        each=12.0,
+        each=10.0,
     ),
     _smooth(
         "tanh",
@@ -200,7 +200,6 @@ registry.register_all(
         "The hyperbolic tangent.",
         _drawn(-4, 4, (-1e4, 1e4), (-0.01, 0.01)),
         uses=("tanh",),
-        each=12.0,
     ),
     _smooth(
         "exp",
@@ -224,7 +223,7 @@ registry.register_all(
         "The square root, for x >= 0.",
         _drawn(0, 4, (0, 1e30)),
         tolerance=Tolerance(rtol=6e-7, atol=1e-18),
-        each=2.0,
+        each=1.0,
     ),
     _smooth(
         "rsqrt",
@@ -233,7 +232,6 @@ registry.register_all(
         _drawn(0.0625, 4, (1e-20, 1e-10), (1, 1e30)),
         lambda xp, x: 1.0 / xp.sqrt(x),
         Tolerance(rtol=5e-7),
-        each=3.0,
     ),
     *(
         _smooth(
@@ -251,7 +249,6 @@ registry.register_all(
         "The tangent; full accuracy for |x| <= 10,000 away from its poles.",
         _drawn(-1.25, 1.25, (1.75, 4.5)),
         uses=("trigonometry",),
-        each=16.0,
     ),
     _smooth(
         "atan",

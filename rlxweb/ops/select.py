@@ -107,6 +107,12 @@ def _gathering(
     )
 
 
+def _taken(inputs: Types, out: TensorType, attrs: Attrs) -> tuple[str, dict[str, int]]:
+    """The rows that are taken, not the table they come from."""
+    moved = 2 * out.nbytes + inputs[1].nbytes
+    return "gather", {"cells": out.numel, "bytes": moved}
+
+
 _GATHERED = spelled(
     "5@()@0 1@1@0 7x3@4@0 7x3@2x5@0 4x7x3@5@1 4x7x3@2x2@-1 4x7@0@0 0x7@3@1 "
     "65537x2@11@0 3x2@65537@0 65537x2@3@1"
@@ -125,6 +131,7 @@ _GATHER = Op(
         _gathering((7, 3), (4,), 0, index=DType.I64),
         *(_gathering((4, 6), (5,), 1, d) for d in DType if d is not DType.F32),
     ),
+    work=_taken,
     telling=(_gathering((16, 4), (16,), 0), _gathering((1024, 128), (1024,), 0)),
     doc="Rows of a table by index along one axis, in the order the indices give. "
     "An index outside the table is refused.",
