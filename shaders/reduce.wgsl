@@ -9,8 +9,8 @@ override BLOCK: u32 = 64u;
 fn combined(a: E, b: E) -> E {
   if (KIND == 0u) { return a + b; }
   if (KIND == 1u) { return a * b; }
-  if (KIND == 2u) { return max(a, b); }
-  return min(a, b);
+  if (KIND == 2u) { return larger_of(a, b); }
+  return smaller_of(a, b);
 }
 
 @compute @workgroup_size(WG)

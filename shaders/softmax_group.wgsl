@@ -5,7 +5,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   let item = item_of(wid, nwg, lid);
   if (item >= u.items) { return; }
   let line = item / u.inner * u.outer_step + item % u.inner;
-  var top = ld0(line);
+  var top = -3.4028234e38;
   for (var i = lid; i < u.n; i += WG) { top = max(top, ld0(line + i * u.step)); }
   top = group_max(lid, top);
   var total = 0.0;
@@ -19,5 +19,5 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
 
 // exp of -104 is 0 in f32; anything lower might overflow inside a driver's exp.
 fn weight(v: f32) -> f32 {
-  return exp(max(v, -104.0));
+  return keeps_nan(v, exp(max(v, -104.0)));
 }

@@ -1,8 +1,8 @@
 // The k largest of each line as sorted lists of values (access 1) and indices (2).
 //
 // Candidates come in the order of their indices and a newcomer stands behind its equals,
-// so of equal values the smaller index comes first. `before` lists entries are there
-// already when a walk continues another one.
+// so of equal values the smaller index comes first; NaN stands last. `before` entries
+// are there already when a walk continues another one.
 @compute @workgroup_size(WG)
 fn main(@builtin(workgroup_id) wid: vec3<u32>,
         @builtin(num_workgroups) nwg: vec3<u32>,
@@ -18,14 +18,14 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>,
     let value = ld0(line + j);
     var free = filled;
     if (filled == u.k) {
-      if (value <= ld1(list + u.k - 1u)) { continue; }
+      if (!beats(value, ld1(list + u.k - 1u))) { continue; }
       free = u.k - 1u;
     } else {
       filled += 1u;
     }
     while (free > 0u) {
       let above = ld1(list + free - 1u);
-      if (above >= value) { break; }
+      if (!beats(value, above)) { break; }
       st1(list + free, above);
       st2(list + free, ld2(list + free - 1u));
       free -= 1u;

@@ -98,13 +98,7 @@ def _welch_peaks(attrs: Attrs, spectrum: Array) -> Array:
 
 def _topk(attrs: Attrs, x: Array) -> Array:
     n, k = x.shape[-1], attrs["k"]
-    lines = x.reshape(-1, n)
-    found, _ = strongest_bins(lines, k)
-    if lines.size and np.isnan(lines.max()):
-        # NaN counts as the largest here and as the smallest in a search for power.
-        odd = np.isnan(lines).any(axis=1)
-        order = np.argsort(lines[odd, ::-1], axis=1, kind="stable")[:, ::-1]
-        found[odd] = n - 1 - order[:, :k]
+    found, _ = strongest_bins(x.reshape(-1, n), k)
     return found.reshape(*x.shape[:-1], k).astype(np.int32)
 
 

@@ -60,7 +60,7 @@ class Node:
 
     @property
     def is_literal(self) -> bool:
-        """A constant of one finite element: printed into a shader, not bound to it."""
+        """A constant of one finite element: handed to a shader as a number, unbound."""
         return (
             self.op == "constant"
             and self.type.numel == 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -84,9 +85,12 @@ def _attribute(node: Node, name: str) -> str:
     )
 
 
-def _let(graph: Graph, ids: Sequence[int], loads: Mapping[int, str]) -> list[str]:
-    """One `let` per node of a region."""
+def _let(
+    graph: Graph, ids: Sequence[int], loads: Mapping[int, str]
+) -> tuple[list[str], dict[str, int | float]]:
+    """One `let` per node of a region, and the uniforms they read."""
     lines: list[str] = []
+    values: dict[str, int | float] = {}
     named = dict(loads)
     for at in ids:
         node = graph.node(at)
@@ -96,9 +100,14 @@ def _let(graph: Graph, ids: Sequence[int], loads: Mapping[int, str]) -> list[str
         for i in node.inputs:
             one = graph.node(i)
             if i not in named and one.is_literal:
+                value = one.attrs["value"].array.reshape(-1)[0]
+                if one.type.dtype.is_float:
+                    # A driver that sees the number takes x * 0.0 for 0 and x / 0.0 too.
+                    values[f"c{i}"] = float(value)
+                    named[i] = f"F(u.c{i})"
+                    continue
                 # A variable, because a module is refused when an expression of
                 # literals alone overflows or divides by zero (naga sees through let).
-                value = one.attrs["value"].array.reshape(-1)[0]
                 lines.append(f"  var c{i} = {literal(value, one.type.dtype)};")
                 named[i] = f"c{i}"
         kinds = tuple(graph.node(i).type for i in node.inputs)
@@ -111,7 +120,7 @@ def _let(graph: Graph, ids: Sequence[int], loads: Mapping[int, str]) -> list[str
         )
         named[at] = f"v{at}"
         lines.append(f"  let v{at} = {text};")
-    return lines
+    return lines, values
 
 
 def region_call(
@@ -131,7 +140,7 @@ def region_call(
     lowers = [registry.get(graph.node(at).op).lower for at in ids]
     uses = dict.fromkeys(u for one in lowers for u in getattr(one, "uses", ()))
     loads = {i: f"r{k}" for k, (i, _) in enumerate(reads)}
-    body = _let(graph, ids, loads)
+    body, constants = _let(graph, ids, loads)
     return _walk(
         out,
         spread,
@@ -140,6 +149,7 @@ def region_call(
         f"v{ids[-1]}",
         tuple(uses),
         allow_wide,
+        constants,
     )
 
 
@@ -157,6 +167,7 @@ def _walk(
     result: str,
     uses: tuple[str, ...],
     allow_wide: bool = True,
+    constants: Mapping[str, int | float] = MappingProxyType({}),
 ) -> Call:
     """Loads, body and store around the index arithmetic of a strided walk."""
     shape, k_out = out.shape, len(reads)
@@ -164,7 +175,7 @@ def _walk(
     wide = _wide(every, dtypes) if allow_wide else (False,) * len(every)
     lanes = 4 if any(wide) else 1
     axes = tuple(Axis(f"d{a}", size) for a, size in enumerate(shape))
-    values = {
+    values = dict(constants) | {
         f"s{k}_{a}": stride
         for k, layout in enumerate(every)
         for a, stride in enumerate(layout.strides)

@@ -18,6 +18,7 @@ from rlxweb.ir.sample import Drawn, Sample, spelled
 from rlxweb.ops.elementwise import INTEGERS, NUMBERS, need
 
 Unary = Callable[[Any, Any], Any]
+ExprText = Callable[[Types, TensorType, Attrs], str]
 
 SMOOTH = Tolerance(rtol=2e-6, atol=6e-7)
 
@@ -42,7 +43,7 @@ _ERFC_SINGLE = 12
 def erfc(xp: Any, x: Any) -> Any:
     """The complementary error function, to the precision of x."""
     terms = _ERFC if x.dtype == xp.float64 else _ERFC[:_ERFC_SINGLE]
-    z = xp.abs(x)
+    z = xp.minimum(xp.abs(x), 40.0 * xp.ones_like(x))  # erfc(28) is 0 in float64
     at = (z - 3.0) / (z + 3.0)
     last, sum_ = terms[-1] * xp.ones_like(at), xp.zeros_like(at)
     for c in reversed(terms[1:-1]):
@@ -51,13 +52,20 @@ def erfc(xp: Any, x: Any) -> Any:
     return xp.where(x < 0, 2.0 - tail, tail)
 
 
+def _bounded(xp: Any, x: Any) -> Any:
+    """Not below where the function of it is 0 anyway: no -infinity times 0."""
+    return xp.maximum(x, -1000.0 * xp.ones_like(x))
+
+
 def gelu(xp: Any, x: Any) -> Any:
     """The erf form: x times the normal distribution function."""
+    x = _bounded(xp, x)
     return 0.5 * x * erfc(xp, x * -math.sqrt(0.5))
 
 
 def gelu_approx(xp: Any, x: Any) -> Any:
     """The tanh form of gelu."""
+    x = _bounded(xp, x)
     inner = math.sqrt(2.0 / math.pi) * (x + 0.044715 * x * x * x)
     return 0.5 * x * (1.0 + xp.tanh(inner))
 
@@ -113,7 +121,7 @@ def _smooth(
         infer=one_type,
         reference=_in_single(function or (lambda xp, x: getattr(xp, name)(x))),
         flops=lambda inputs, out, attrs: each * float(out.numel),
-        lower=Expr(text, uses),
+        lower=Expr(f"keeps_nan(x, {text})", ("nan", *uses)),
         traits=frozenset({"elementwise", "floats_only"}),
         tolerance=tolerance,
         samples=samples,
@@ -121,8 +129,16 @@ def _smooth(
     )
 
 
+def _positive(types: Types, out: TensorType, attrs: Attrs) -> str:
+    return "larger(x, F(0))" if out.dtype.is_float else "max(x, X(0))"
+
+
 def _exact(
-    name: str, text: str, function: Unary, doc: str, allowed: frozenset[DType]
+    name: str,
+    text: str | ExprText,
+    function: Unary,
+    doc: str,
+    allowed: frozenset[DType],
 ) -> Op:
     """A function of numbers that rounds nothing."""
     whole = allowed & INTEGERS
@@ -135,7 +151,7 @@ def _exact(
         name=name,
         infer=infer,
         reference=lambda xp, attrs, x: function(xp, x),
-        lower=Expr(text),
+        lower=Expr(text, ("nan",)),
         traits=frozenset({"elementwise"}),
         samples=(
             *_drawn(-3, 3, (-1e9, 1e9)),
@@ -150,7 +166,7 @@ _GELU = Tolerance(rtol=2e-6, atol=1.5e-6)
 registry.register_all(
     _smooth(
         "gelu",
-        "F(0.5) * x * erfc(x * F(-0.70710678))",
+        "F(0.5) * max(x, F(-100)) * erfc(max(x, F(-100)) * F(-0.70710678))",
         "x times the normal distribution function (the erf form).",
         _drawn(-4, 4, (-30, 30)),
         gelu,
@@ -160,8 +176,9 @@ registry.register_all(
     ),
     _smooth(
         "gelu_approx",
-        "F(0.5) * x * (F(1) + stable_tanh(F(0.79788456) * clamp(x, F(-20), F(20)) "
-        "* (F(1) + F(0.044715) * clamp(x, F(-20), F(20)) * clamp(x, F(-20), F(20)))))",
+        "F(0.5) * max(x, F(-100)) * (F(1) + stable_tanh("
+        "F(0.79788456) * clamp(x, F(-20), F(20)) * (F(1) + F(0.044715) "
+        "* clamp(x, F(-20), F(20)) * clamp(x, F(-20), F(20)))))",
         "gelu by 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).",
         _drawn(-4, 4, (-30, 30)),
         gelu_approx,
@@ -171,16 +188,16 @@ registry.register_all(
     ),
     _smooth(
         "silu",
-        "x * sigmoid(x)",
+        "max(x, F(-200)) * sigmoid(x)",
         "x times sigmoid(x).",
         _drawn(-4, 4, (-60, 60)),
-        lambda xp, x: x * sigmoid(xp, x),
+        lambda xp, x: _bounded(xp, x) * sigmoid(xp, x),
         uses=("sigmoid",),
         each=11.0,
     ),
     _exact(
         "relu",
-        "max(x, X(0))",
+        _positive,
         lambda xp, x: xp.maximum(x, xp.zeros_like(x)),
         "The larger of x and 0.",
         NUMBERS,
@@ -210,17 +227,17 @@ registry.register_all(
     ),
     _smooth(
         "log",
-        # A driver is known that says log(0) = -88.
-        "select(log(x), F(-1) / abs(x), x == F(0))",
-        "The natural logarithm, for x > 0. WGSL promises 2^-21 near 1. Of 0 it is "
-        "-infinity where the device has one; of a negative x it is unspecified.",
+        "whole_log(x)",
+        "The natural logarithm. WGSL promises 2^-21 near 1. Of 0 it is -infinity, of a "
+        "negative x NaN.",
         _drawn(0.25, 4, (1e-30, 1e-20), (1, 1e30)),
         tolerance=Tolerance(rtol=1e-6, atol=6e-7),
+        uses=("log",),
     ),
     _smooth(
         "sqrt",
         "sqrt(x)",
-        "The square root, for x >= 0.",
+        "The square root; NaN of a negative x.",
         _drawn(0, 4, (0, 1e30)),
         tolerance=Tolerance(rtol=6e-7, atol=1e-18),
         each=1.0,
@@ -228,7 +245,7 @@ registry.register_all(
     _smooth(
         "rsqrt",
         "inverseSqrt(x)",
-        "1 / sqrt(x), for x > 0.",
+        "1 / sqrt(x); infinity of 0, NaN of a negative x.",
         _drawn(0.0625, 4, (1e-20, 1e-10), (1, 1e30)),
         lambda xp, x: 1.0 / xp.sqrt(x),
         Tolerance(rtol=5e-7),
@@ -237,8 +254,8 @@ registry.register_all(
         _smooth(
             name,
             f"reduced_{name}(x)",
-            f"The {word}; full accuracy for |x| <= 10,000.",
-            _drawn(-4, 4, (-100, 100), (-1e4, 1e4)),
+            f"The {word}; NaN of infinity.",
+            _drawn(-4, 4, (-100, 100), (-1e4, 1e4), (-1e6, 1e6), (-3e38, 3e38)),
             uses=("trigonometry",),
         )
         for name, word in (("sin", "sine"), ("cos", "cosine"))
@@ -246,7 +263,7 @@ registry.register_all(
     _smooth(
         "tan",
         "reduced_tan(x)",
-        "The tangent; full accuracy for |x| <= 10,000 away from its poles.",
+        "The tangent, to full accuracy away from its poles; NaN of infinity.",
         _drawn(-1.25, 1.25, (1.75, 4.5)),
         uses=("trigonometry",),
     ),

@@ -142,7 +142,7 @@ _arithmetic = partial(
 def _quotient(types: Types, out: TensorType, attrs: Attrs) -> str:
     # WGSL gives x for an integer x / 0.
     if out.dtype.is_float:
-        return "x / y"
+        return "opaque(x / y)"
     return "select(x / select(y, X(1), y == X(0)), X(0), y == X(0))"
 
 
@@ -161,6 +161,40 @@ _POWERS = (
     + _one(_whole(DType.F32, 0, 2), _whole(DType.F32, 0, 3), "zeros and ones")
     + _one(_of(DType.F64, 0.5, 2), _of(DType.F64, -3, 3))
 )
+
+
+def _sign(sign: str) -> Expr:
+    """+, - or *: each rounded by itself, whatever stands beside it in a region."""
+    second = "opaque(y)" if sign == "-" else "y"
+
+    def text(types: Types, out: TensorType, attrs: Attrs) -> str:
+        return f"opaque(x {sign} {second})" if out.dtype.is_float else f"x {sign} y"
+
+    return Expr(text, ("opaque",))
+
+
+def _extreme(name: str) -> Expr:
+    """The larger or the smaller, in which a NaN stays one."""
+    kept = {"max": "larger", "min": "smaller"}[name]
+
+    def text(types: Types, out: TensorType, attrs: Attrs) -> str:
+        return f"{kept if out.dtype.is_float else name}(x, y)"
+
+    return Expr(text, ("nan",))
+
+
+def _comparison(name: str) -> Expr:
+    """False beside a NaN, but for `ne`: told by bits, as a driver may see none."""
+    sign = _COMPARED[name]
+
+    def text(types: Types, out: TensorType, attrs: Attrs) -> str:
+        if not types[0].dtype.is_float:
+            return f"x {sign} y"
+        if name == "ne":
+            return "!(ordered(x, y) & (x == y))"
+        return f"ordered(x, y) & (x {sign} y)"
+
+    return Expr(text, ("nan",))
 
 
 def _truth(types: Types, attrs: Attrs) -> TensorType:
@@ -225,7 +259,7 @@ def _conversion(types: Types, out: TensorType, attrs: Attrs) -> str:
     if source is to:
         return "x"
     if to is DType.BOOL:
-        return "x != X(0)"
+        return "(x != X(0)) | is_nan(x)" if source.is_float else "x != X(0)"
     if to is DType.F16:
         return "quantizeToF16(F(x))"
     if to is DType.F32:
@@ -263,7 +297,7 @@ registry.register_all(
         _arithmetic(
             name=name,
             reference=_operator(name),
-            lower=Expr(f"x {sign} y"),
+            lower=_sign(sign),
             doc=f"x {sign} y; integers wrap.",
         )
         for name, sign in _COMPUTED.items()
@@ -271,7 +305,7 @@ registry.register_all(
     _arithmetic(
         name="div",
         reference=divide,
-        lower=Expr(_quotient),
+        lower=Expr(_quotient, ("opaque",)),
         tolerance=DIVIDED,
         samples=_DIVISIONS,
         doc="x / y. Integers truncate toward zero; an integer divided by 0 is 0.",
@@ -279,16 +313,16 @@ registry.register_all(
     _arithmetic(
         name="maximum",
         reference=lambda xp, a, x, y: xp.maximum(x, y),
-        lower=Expr("max(x, y)"),
+        lower=_extreme("max"),
         tolerance=EXACT,
-        doc="The larger of x and y.",
+        doc="The larger of x and y; NaN where either is.",
     ),
     _arithmetic(
         name="minimum",
         reference=lambda xp, a, x, y: xp.minimum(x, y),
-        lower=Expr("min(x, y)"),
+        lower=_extreme("min"),
         tolerance=EXACT,
-        doc="The smaller of x and y.",
+        doc="The smaller of x and y; NaN where either is.",
     ),
     _arithmetic(
         name="pow",
@@ -297,9 +331,9 @@ registry.register_all(
         traits=frozenset({"elementwise", "floats_only"}),
         tolerance=POWER,
         samples=_POWERS,
-        doc="x to the power y, floats only; x ** 0 = 1 and a negative x takes whole "
-        "powers. A negative x to a fraction and 0 to a negative power are NaN and "
-        "infinity on the CPU and unspecified on a GPU.",
+        doc="x to the power y, floats only, with the edges of C's pow: x ** 0 and "
+        "1 ** y are 1 whatever the other is, 0 to a negative power is infinity, and a "
+        "finite negative x to a fraction is NaN.",
     ),
     *(
         Op(
@@ -307,10 +341,10 @@ registry.register_all(
             arity=2,
             infer=_truth if name in ("eq", "ne") else _ordered,
             reference=_operator(name),
-            lower=Expr(f"x {sign} y"),
+            lower=_comparison(name),
             traits=frozenset({"elementwise"}),
             samples=_COMPARISONS + (_TRUTHS if name in ("eq", "ne") else ()),
-            doc=f"Whether x {sign} y, as bool.",
+            doc=f"Whether x {sign} y, as bool; {name == 'ne'} beside a NaN.",
         )
         for name, sign in _COMPARED.items()
     ),

@@ -53,7 +53,7 @@ def _infer_norm(types: Types, attrs: Attrs) -> TensorType:
     return x
 
 
-def _lines(shader: str, turns: float) -> RecipeRule:
+def _lines(shader: str, turns: float, uses: tuple[str, ...] = ()) -> RecipeRule:
     """A recipe rule: `shader` once for every line along `axis`.
 
     turns    loop turns of the shader for each element of a line
@@ -76,6 +76,7 @@ def _lines(shader: str, turns: float) -> RecipeRule:
             ),
             grid=(("outer", 1), ("inner", 1)),
             values={"outer_step": n * inner, "step": inner, **own},
+            uses=uses,
             turns=turns,
         )
         return Recipe((call,))
@@ -216,7 +217,7 @@ registry.register_all(
         name="softmax",
         infer=_infer_softmax,
         reference=_softmax,
-        lower=Kernel(_lines("softmax", 0.375), Compose(_compose_softmax)),
+        lower=Kernel(_lines("softmax", 0.375, ("nan",)), Compose(_compose_softmax)),
         attrs=(_AXIS,),
         traits=frozenset({"reduction", "floats_only"}),
         flops=lambda inputs, out, attrs: 5.0 * out.numel,

@@ -25,7 +25,7 @@ from rlxweb.ir.shape import (
     numel,
     show,
 )
-from rlxweb.ops.elementwise import INTEGERS, NUMBERS, need
+from rlxweb.ops.elementwise import INTEGERS, NUMBERS, is_float, need
 from rlxweb.ops.reduce import SUMMED, accumulator
 from rlxweb.recipes.select_calls import gather_recipe, scan_recipe, topk_recipe
 
@@ -150,9 +150,17 @@ def _top(types: Types, attrs: Attrs) -> TensorType:
     return TensorType((*shape[:-1], k), DType.I32)
 
 
+def _ranked(xp: Any, x: Any) -> Any:
+    """Indices of floats, largest first, equal ones in order, NaN last."""
+    return xp.argsort(-x, axis=-1, kind="stable")
+
+
 def _topk(xp: Any, attrs: Attrs, x: Any) -> Any:
     # Sorting the reversed line and reversing the result keeps equal values in order.
     n = x.shape[-1]
+    if is_float(xp, x):
+        # NumPy sorts NaN above every number; here it stands behind, as in power_peaks.
+        return _ranked(xp, x)[..., : attrs["k"]].astype(xp.int32)
     order = xp.argsort(x[..., ::-1], axis=-1, kind="stable")[..., ::-1]
     return (n - 1 - order[..., : attrs["k"]]).astype(xp.int32)
 
@@ -198,7 +206,7 @@ _TOPK = Op(
     ),
     telling=tuple(_ranking(s, 8, whole=False) for s in ((4, 16), (128, 1024))),
     doc="Indices (i32) of the k largest values of each row, largest first; of equal "
-    "values the smaller index comes first.",
+    "values the smaller index comes first, and NaN comes after every number.",
 )
 
 
@@ -213,10 +221,13 @@ def _running(types: Types, attrs: Attrs) -> TensorType:
 def _cumsum(xp: Any, attrs: Attrs, x: Any) -> Any:
     axis = normal_axis(attrs["axis"], x.ndim)
     wide = accumulator(xp, x, x.shape[axis])
-    total = xp.cumsum(x, axis=axis, dtype=wide)
-    if attrs["exclusive"]:
-        total = total - x.astype(wide)
-    return total.astype(x.dtype)
+    total = xp.cumsum(x, axis=axis, dtype=wide).astype(x.dtype)
+    if not attrs["exclusive"]:
+        return total
+    # Moved on by one: to take x away again would lose what is small beside it.
+    lead = (slice(None),) * axis
+    first = xp.zeros_like(total[(*lead, slice(0, 1))])
+    return xp.concatenate([first, total[(*lead, slice(0, -1))]], axis=axis)
 
 
 def _cumsum_calls(types: Types, out: TensorType, attrs: Attrs) -> Recipe:

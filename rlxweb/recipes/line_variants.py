@@ -49,7 +49,7 @@ def _per_line(call: Call, n: int) -> Call:
         shader=f"{call.shader}_group",
         per="workgroup",
         workgroup=group,
-        uses=("group_reduce",),
+        uses=(*call.uses, "group_reduce"),
         shared_bytes=4 * MOST,
         # Three passes by at least 32 invocations.
         turns=0.1,

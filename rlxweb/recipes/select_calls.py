@@ -159,6 +159,7 @@ def peaks_call(power: Ref, rows: int, bins: int, k: int) -> Call:
         (Access(power, (bins, 1)), Access(_OUT, (2 * k, 0), "update", span=2 * k)),
         (("rows", 1),),
         values={"pitch": bins, "k": k},
+        uses=(type_include(DType.F32),),
         turns=2.0 * (k + 1),
     )
 

@@ -3,7 +3,9 @@
 Each ending gets the bins in a loop whose text defines `p`, the power of bin `i`, and
 knows the store function of the output: `scan` is the text over all bins, given the
 lines that define `p`, and `room` declares a workgroup's memory for it. Peaks are (bin,
-power) pairs, strongest first, ties to the smaller bin. Knows no transform.
+power) pairs, strongest first, ties to the smaller bin. A power that is NaN is passed
+over; places that no number took are NaN, as in a row without numbers every place is.
+Knows no transform.
 """
 
 from __future__ import annotations
@@ -60,8 +62,9 @@ class Insertion:
         body = f"{power}\n    if (p > p{k - 1}) {{\n{self._insert()}\n    }}"
         walk = ONE_LANE.over(bins, body, "i")
         ends = "".join(
-            f"  {self.store}(list + {2 * q}u, f32(b{q}));\n"
-            f"  {self.store}(list + {2 * q + 1}u, p{q});\n"
+            f"  let n{q} = p{q} == {NOTHING};\n"
+            f"  {self.store}(list + {2 * q}u, select(f32(b{q}), {q}.0, n{q}));\n"
+            f"  {self.store}(list + {2 * q + 1}u, nan_where(n{q}, p{q}));\n"
             for q in range(k)
         )
         return f"{lists}{walk}\n  let list = row * {2 * k}u;\n{ends}"
@@ -152,6 +155,10 @@ class Ranking:
       {self.store}(row * {2 * self.k}u + 2u * rank, bin);
       {self.store}(row * {2 * self.k}u + 2u * rank + 1u, p);
     }}
+  }}
+  for (var c = count + lid; c < {self.k}u; c += WG) {{
+    {self.store}(row * {2 * self.k}u + 2u * c, f32(c));
+    {self.store}(row * {2 * self.k}u + 2u * c + 1u, nan_where(true, 0.0));
   }}
 """
 

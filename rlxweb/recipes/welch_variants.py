@@ -289,6 +289,7 @@ def _add_lane(work: Work, case: WelchPlan, out: Ref, k: int, limits: Limits) -> 
         grid=(("rows", tile),),
         workgroup=LANES,
         source=_lane_text(case, cells, finish),
+        uses=("nan",),
         shared_bytes=0 if in_scratch else shared,
     )
 
@@ -311,6 +312,7 @@ def _add_group(work: Work, case: WelchPlan, out: Ref, k: int) -> int:
         per="workgroup",
         workgroup=group_size(case.nfft // max(group_radices(case.nfft))),
         source=_group_text(case, finish),
+        uses=("nan",),
         shared_bytes=shared,
     )
     return shared

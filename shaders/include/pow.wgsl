@@ -1,15 +1,17 @@
-// x to the power y, for F of any width.
+// needs: nan
+// x to the power y, for F of any width, with the edges of C's pow.
 //
 // |x|^y = 2^(y * (e + log2 m)) with x = m * 2^e and m in [sqrt(1/2), sqrt(2)). The product
 // y * e is formed in two exact halves, so the error grows with |y| only: about
 // (1 + |y|) * 1e-7 relative, where WGSL's own pow grows with |y * log2 x|.
-// x^0 = 1; 0^y = 0 for y > 0; a negative x needs a whole y, whose oddness gives the sign.
-// A negative x with a fractional y, and 0 to a negative power, are not specified.
 fn two_to(n: I) -> F {
   return bitcast<F>(U(n + I(127)) << U(23u));
 }
 
-fn magnitude_pow(a: F, y: F) -> F {
+// Of a positive, finite a that is not denormal.
+fn magnitude_pow(a: F, power: F) -> F {
+  // Beyond this a power of any a but 1 is 0 or infinity, and no product overflows.
+  let y = clamp(power, F(-4.0e9), F(4.0e9));
   let bits = bitcast<U>(a);
   let e = I(bits - U(0x3f3504f3u)) >> U(23u);
   let f = bitcast<F>(bits - (U(e) << U(23u))) - F(1.0);
@@ -24,17 +26,25 @@ fn magnitude_pow(a: F, y: F) -> F {
   let l = (f - f * f * (F(0.5) - f * p)) * F(1.44269504);
   // The upper 16 bits of y times an exponent of at most 8 bits is exact in 24.
   let y_high = bitcast<F>(bitcast<U>(y) & U(0xffff0000u));
-  let whole = clamp(y_high * F(e), F(-1.0e6), F(1.0e6));
+  let whole = y_high * F(e);
   let part = (y - y_high) * F(e) + y * l;
   let n = round(clamp(whole + part, F(-252.0), F(252.0)));
-  let power = clamp((whole - n) + part, F(-1.0), F(1.0));
+  let rest = clamp((whole - n) + part, F(-1.0), F(1.0));
   let half = I(n) >> U(1u);
-  return exp2(power) * two_to(half) * two_to(I(n) - half);
+  return exp2(rest) * two_to(half) * two_to(I(n) - half);
 }
 
 fn signed_pow(x: F, y: F) -> F {
-  let v = select(magnitude_pow(abs(x), y), F(0.0), (x == F(0.0)) & (y > F(0.0)));
-  let w = select(v, F(1.0), y == F(0.0));
+  let a = abs(x);
+  let none = a < F(1.17549435e-38);
+  let endless = a > F(3.4028234e38);
+  let up = y > F(0.0);
+  let v = select(magnitude_pow(a, y), F(0.0), (none & up) | (endless & !up));
+  let w = inf_where((none & !up) | (endless & up), v);
+  let negative = (bitcast<U>(x) >> U(31u)) == U(1u);
   let odd = abs(y - F(2.0) * round(y * F(0.5))) == F(1.0);
-  return select(w, -w, (x < F(0.0)) & odd);
+  let signed = select(w, -w, negative & odd);
+  let rootless = negative & !none & !endless & !not_finite(y) & (y != round(y));
+  let all = keeps_nan(y, keeps_nan(x, nan_where(rootless, signed)));
+  return select(all, F(1.0), (y == F(0.0)) | (x == F(1.0)));
 }

@@ -1,0 +1,261 @@
+"""NaN, infinity, zeros and the largest numbers: every engine gives what NumPy gives.
+
+Transforms are apart: a value that is not finite spreads over its row there, and which
+bins become NaN and which infinite is the algorithm's own affair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlxweb.gpu.port import Want
+from rlxweb.ir.dtype import DType
+from rlxweb.ir.graph import Graph
+from rlxweb.ir.lowering import Expr
+from rlxweb.ir.op import Op, registry
+from rlxweb.ir.sample import Sample
+from tests.agreement import Array, Engine, engine, oracle
+
+NAN, INF, MOST = np.nan, np.inf, 3.4028234e38
+_TEXT = """nan -nan inf -inf 0 -0 1 -1 .5 -.5 2 3 -3 7 3.4028234e38 -3.4028234e38 3e6
+-3e6 16777218 88 -88 100 -104 150 1e10 -1e10 1e20 -1e20 .99999994 1.0000001 1e-30
+12345.678 8192.5"""
+SPECIAL = np.array(_TEXT.split(), np.float32)
+FLOATS = (DType.F32, DType.F16)
+# Relative, and below this a GPU may write 0: what is denormal in a step is flushed.
+CLOSE, TINY = 3e-5, 1.2e-38
+
+
+def same(got: Array, want: Array, peak: float = 0.0) -> Array:
+    """Elementwise: near where finite in float32, else the same infinity or NaN."""
+    with np.errstate(all="ignore"):
+        want32, wide = want.astype(got.dtype), want.astype(np.float64)
+        off = np.abs(got.astype(np.float64) - wide)
+        near = off <= CLOSE * np.maximum(np.abs(wide), peak) + TINY
+    return (got == want32) | (np.isnan(got) & np.isnan(want32)) | near
+
+
+def elementwise() -> list[str]:
+    """Every op of floats alone whose kernel is one expression."""
+    return sorted(
+        op.name
+        for op in registry
+        if isinstance(op.lower, Expr) and op.name not in ("where", "cast", "psd")
+    )
+
+
+@pytest.mark.parametrize("width", [0, 1], ids=["by fours", "one by one"])
+@pytest.mark.parametrize("name", elementwise())
+@pytest.mark.parametrize("on", ["cpu", "gpu"])
+def test_elementwise_ops(name: str, width: int, on: str, adapter: Want) -> None:
+    """Every special value, and every pair of them."""
+    arity = registry.get(name).arity
+    assert arity in (1, 2)
+    grid = np.meshgrid(*[SPECIAL] * int(str(arity)), indexing="ij")
+    arrays = [axis.reshape(-1) for axis in grid]
+    size = arrays[0].size // 4 * 4 + width
+    feeds = {f"x{k}": np.resize(array, size) for k, array in enumerate(arrays)}
+    graph = Graph(name)
+    graph.set_outputs([graph.apply(name, *(graph.input(k, size) for k in feeds))])
+    got = engine(None if on == "cpu" else adapter).run(graph, feeds)[0]
+    want = oracle(graph, feeds)[0]
+    right = got == want if want.dtype == bool else same(got, want, ATOL.get(name, 0))
+    said = [(*(f[~right][:5] for f in feeds.values()), got[~right][:5])]
+    assert right.all(), (said, want[~right][:5])
+
+
+# These are near 0 at a value that is not: an absolute error beside 1.
+ATOL = dict.fromkeys(["sin", "cos", "log", "gelu", "gelu_approx", "silu"], 0.02)
+
+
+@pytest.mark.parametrize("to", ["i32", "u32", "bool", "f32"])
+def test_casts(to: str, adapter: Want) -> None:
+    """They saturate; NaN becomes 0, and true."""
+    graph = Graph("cast")
+    graph.set_outputs([graph.cast(graph.input("x", SPECIAL.size), to)])
+    cpu, gpu = (engine(e).run(graph, {"x": SPECIAL})[0] for e in (None, adapter))
+    np.testing.assert_array_equal(gpu, cpu)
+
+
+FOLDED: dict[str, Callable[[Any], Any]] = {
+    "x * 0": lambda x: x * 0.0,
+    "0 * x": lambda x: 0.0 * x,
+    "x / 0": lambda x: x / 0.0,
+    "x / -0": lambda x: x / -0.0,
+    "0 / x": lambda x: 0.0 / x,
+    "x - x": lambda x: x - x,
+    "x / x": lambda x: x / x,
+    "x + inf": lambda x: x + float("inf"),
+    "x * nan": lambda x: x * float("nan"),
+    "(x + a) - a": lambda x: (x + 3e38) - 3e38,
+    "(x - a) + a": lambda x: (x - 1e10) + 1e10,
+    "a - (a - x)": lambda x: 1e10 - (1e10 - x),
+    "(x * a) / a": lambda x: (x * 4.0) / 4.0,
+    "(x / a) * a": lambda x: (x / 1e30) * 1e30,
+    "|x| - |x|": lambda x: abs(x) - abs(x),
+}
+
+
+@pytest.mark.parametrize("way", FOLDED)
+def test_no_driver_simplifies_what_was_written(way: str, adapter: Want) -> None:
+    """A shader compiler may take x - x for 0 and (x + a) - a for x; NumPy does not."""
+    graph = Graph("algebra")
+    graph.set_outputs([FOLDED[way](graph.input("x", SPECIAL.size))])
+    got = engine(adapter).run(graph, {"x": SPECIAL})[0]
+    with np.errstate(all="ignore"):
+        want = FOLDED[way](SPECIAL)
+    assert same(got, want).all(), (SPECIAL, got, want)
+
+
+def spoiled(sample: Sample, at: int, value: float) -> dict[str, Array]:
+    """The sample's inputs with `value` somewhere in input `at`."""
+    arrays = [a.copy() for a in sample.draw(1)]
+    place = np.random.default_rng(at).integers(0, arrays[at].size)
+    arrays[at].reshape(-1)[place] = value
+    return {f"x{k}": array for k, array in enumerate(arrays)}
+
+
+def moving() -> Iterator[tuple[Op, Sample]]:
+    """Up to five small float samples of every op that is no transform of a row."""
+    for op in registry:
+        if op.has("leaf") or op.has("elementwise") or op.has("spectral"):
+            continue
+        fit = [
+            sample
+            for sample in op.samples
+            if all(0 < np.prod(d.shape) < 4096 for d in sample.inputs)
+            and all(d.dtype not in (DType.F64, DType.I64) for d in sample.inputs)
+            and any(d.dtype is DType.F32 for d in sample.inputs)
+        ]
+        for sample in fit[:: max(1, len(fit) // 5)]:
+            yield op, sample
+
+
+def wrong(one: Engine, cpu: Engine, op: Op, sample: Sample, value: float) -> list[str]:
+    said = []
+    for at, drawn in enumerate(sample.inputs):
+        if drawn.dtype not in FLOATS:
+            continue
+        feeds = spoiled(sample, at, value)
+        graph = Graph(op.name)
+        xs = [graph.input(k, a.shape, a.dtype) for k, a in feeds.items()]
+        graph.set_outputs([graph.apply(op.name, *xs, **sample.attrs)])
+        want, got = (engine.run(graph, feeds)[0] for engine in (cpu, one))
+        finite = np.abs(want[np.isfinite(want)])
+        right = same(got, want, 40 * float(finite.max(initial=0.0)))
+        if not right.all():
+            said.append(f"{op.name} {sample} input {at}: {got[~right]}, {want[~right]}")
+    return said
+
+
+@pytest.mark.parametrize("value", [NAN, INF, -INF])
+def test_ops_that_bring_values_together(value: float, adapter: Want) -> None:
+    """Sums, products, norms, softmax, rankings: one odd value in each input in turn."""
+    one, cpu = engine(adapter), engine(None)
+    cases = [*moving()]
+    assert {op.name for op, _ in cases} > {"max", "softmax", "topk", "attention"}
+    said = [w for op, sample in cases for w in wrong(one, cpu, op, sample, value)]
+    assert said == []
+
+
+@pytest.mark.parametrize("n", [1, 2, 15, 16, 37, 64, 1009, 2048])
+@pytest.mark.parametrize("op", ["fft", "rfft", "irfft"])
+def test_a_transform_keeps_odd_values_in_their_rows(
+    op: str, n: int, adapter: Want
+) -> None:
+    """The other rows are what they would be; the row itself does not look finite."""
+    width = {"fft": 2 * n, "rfft": n, "irfft": 2 * (n // 2 + 1)}[op]
+    x = np.random.default_rng(n).normal(size=(6, width)).astype(np.float32)
+    odd = x.copy()
+    odd[1, 0], odd[4, width // 4] = NAN, INF
+    graph = Graph(op)
+    attrs: dict[str, Any] = {"n": n} if op == "irfft" else {}
+    graph.set_outputs([graph.apply(op, graph.input("x", x.shape), **attrs)])
+    clean, got = (engine(adapter).run(graph, {"x": a})[0] for a in (x, odd))
+    rows = [0, 2, 3, 5]
+    np.testing.assert_allclose(got[rows], clean[rows], atol=1e-4)
+    assert not np.isfinite(got[[1, 4]]).all(axis=1).any()
+
+
+def peaks(x: Array, window: Array, k: int) -> Graph:
+    graph = Graph("peaks")
+    x_in, w_in = graph.input("x", x.shape), graph.input("w", window.shape)
+    graph.set_outputs([graph.apply("welch_row_peaks", x_in, w_in, hop=32, k=k)])
+    return graph
+
+
+@pytest.mark.parametrize("k", [1, 4, 33])
+def test_peaks_of_a_row_without_numbers(k: int, adapter: Want) -> None:
+    """Bins 0 … k - 1 with a power that is NaN, as on the CPU; other rows as ever."""
+    window = np.hanning(64).astype(np.float32)
+    x = np.random.default_rng(k).normal(size=(3, 320)).astype(np.float32)
+    odd = x.copy()
+    odd[1, 100:160] = NAN
+    graph = peaks(x, window, k)
+    cpu, one = engine(None), engine(adapter)
+    want, got = (e.run(graph, {"x": odd, "w": window})[0] for e in (cpu, one))
+    np.testing.assert_array_equal(got[1, ::2], np.arange(k))
+    assert np.isnan(got[1, 1::2]).all()
+    np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["gelu", "gelu_approx", "silu"])
+@pytest.mark.parametrize("dtype", ["f16", "f32", "f64"])
+def test_gates_close_and_open_at_infinity(name: str, dtype: str) -> None:
+    """Of -infinity 0, of infinity infinity; -infinity times 0 is not met."""
+    graph = Graph(name)
+    graph.set_outputs([graph.apply(name, graph.input("x", 4, dtype))])
+    most = float(np.finfo(DType(dtype).numpy).max)
+    x = np.array([-INF, -most, most, INF], DType(dtype).numpy)
+    assert engine(None).run(graph, {"x": x})[0].tolist() == [0, 0, most, INF]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_an_exclusive_running_sum_keeps_its_digits(dtype: Any, adapter: Want) -> None:
+    """What is small before a large value is not lost in it; infinity stands alone."""
+    x = np.array([0.1, 1e8, 0.1, 1e30, INF, 1.0], dtype)
+    graph = Graph("sum")
+    out = graph.cumsum(graph.input("x", x.shape, x.dtype), exclusive=True)
+    graph.set_outputs([out])
+    want = np.concatenate([[0], np.cumsum(x)[:-1]])
+    np.testing.assert_array_equal(engine(None).run(graph, {"x": x})[0], want)
+    if dtype is np.float32:
+        np.testing.assert_array_equal(engine(adapter).run(graph, {"x": x})[0], want)
+
+
+@pytest.mark.parametrize("shape", [(5,), (3, 40), (2, 5003)])
+def test_nan_is_ranked_last(shape: tuple[int, ...], adapter: Want) -> None:
+    """By topk as by power_peaks, on every engine and by every way of the CPU."""
+    x = np.random.default_rng(1).normal(size=shape).astype(np.float32)
+    x[..., 1] = NAN
+    x[..., 3] = -INF
+    n = shape[-1]
+    graph = Graph("ranks")
+    at = graph.input("x", shape)
+    graph.set_outputs([graph.topk(at, min(n, 40))])
+    want = np.argsort(-x, axis=-1, kind="stable")[..., : min(n, 40)]
+    for one in (engine(None), engine(None, variants=False), engine(adapter)):
+        np.testing.assert_array_equal(one.run(graph, {"x": x})[0], want)
+    if n <= 40:
+        assert (want[..., -1] == 1).all()
+        assert (want[..., -2] == 3).all()
+
+
+def test_angles_of_any_size(adapter: Want) -> None:
+    """Also beside multiples of pi / 2, where few digits of the angle are left."""
+    rng = np.random.default_rng(3)
+    any_size = rng.uniform(-1, 1, 4000) * 10.0 ** rng.uniform(3, 38, 4000)
+    turns = np.arange(6_000, 9_000) * (np.pi / 2)
+    x = np.concatenate([any_size, turns]).astype(np.float32)
+    graph = Graph("angles")
+    at = graph.input("x", x.size)
+    graph.set_outputs([graph.sin(at), graph.cos(at), graph.tan(at)])
+    sin, cos, tan = engine(adapter).run(graph, {"x": x})
+    wide = x.astype(np.float64)
+    np.testing.assert_allclose(sin, np.sin(wide), atol=2e-7)
+    np.testing.assert_allclose(cos, np.cos(wide), atol=2e-7)
+    np.testing.assert_allclose(tan, np.tan(wide), rtol=1e-4)
