@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # for people's editors and type checkers; a test holds it to 
     from rlxweb.devices.availability import is_available as is_available
     from rlxweb.devices.availability import open_async as open_async
     from rlxweb.devices.policy import DevicePolicy as DevicePolicy
+    from rlxweb.digital import Digital as Digital
     from rlxweb.errors import RlxError as RlxError
     from rlxweb.ir.graph import Graph as Graph
     from rlxweb.ir.tensor import Tensor as Tensor
@@ -37,6 +38,7 @@ _OWN = {
     "rlxweb.device": "Device parse_device parse_device_list",
     "rlxweb.devices.availability": "available_devices is_available open_async",
     "rlxweb.devices.policy": "DevicePolicy",
+    "rlxweb.digital": "Digital",
     "rlxweb.errors": "RlxError",
     "rlxweb.ir.graph": "Graph",
     "rlxweb.ir.tensor": "Tensor",

@@ -53,6 +53,10 @@ class Digital:
     def ndim(self) -> int:
         return self.counts.ndim
 
+    def rows(self, which: slice) -> Digital:
+        """Some of the rows (C, T)."""
+        return Digital(self.counts[which], self.gain[which], self.offset[which])
+
     def physical(self, dtype: DTypeLike = np.float64) -> NDArray[Any]:
         """The values in physical units; computed in float64, then rounded to dtype."""
         out = np.empty(self.counts.shape, dtype)

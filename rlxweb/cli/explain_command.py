@@ -14,7 +14,7 @@ from rlxweb.calibration.stopwatch import Stopwatch
 from rlxweb.choose.chooser import best_of
 from rlxweb.cli import options
 from rlxweb.cli.bench_picker import Cell
-from rlxweb.cli.job import Settings, group_spec
+from rlxweb.cli.job import Settings, group_spec, group_taken
 from rlxweb.cli.record import document
 from rlxweb.cli.screen import counted, say
 from rlxweb.decision.candidate import comparison, ranked
@@ -51,6 +51,7 @@ MEASURE = Stopwatch(samples=9, least=7, budget_ns=2e9)
 @click.option("--k", type=SIZE, default=16, show_default=True)
 @click.option("--segments", type=SIZE, help="Segments per row [8].")
 @options.FS
+@options.PRECISION
 @options.devices("all")
 @options.MIN_SEGMENTS
 @options.one_of(
@@ -73,8 +74,7 @@ def command(file: str | None, as_json: bool, **asked: Any) -> None:
             engine_key(place)  # raises where it cannot be opened
     places = named or list(available_places())
     found = [
-        (title, _decision(job, places, asked))
-        for title, job in _jobs(file, named, asked)
+        (title, _decision(job, places, asked)) for title, job in _jobs(file, asked)
     ]
     if as_json:
         jobs = [{"job": title, **explain_json(d)} for title, d in found]
@@ -91,21 +91,17 @@ def print_decision(console: Console, decision: Decision, title: str = "") -> Non
     say(console, head + explain_decision(decision))
 
 
-def _jobs(
-    file: str | None, named: Sequence[Place], asked: dict[str, Any]
-) -> list[tuple[str, WelchJob]]:
+def _jobs(file: str | None, asked: dict[str, Any]) -> list[tuple[str, WelchJob]]:
     if file is None:
         return [_job_of_numbers(asked)]
     if asked["batch"]:
         raise UsageError("--batch", "the file says how many rows there are")
-    devices = [place.device for place in named]
     settings = Settings(
         fs=asked["fs"],
         nperseg=asked["n_fft"],
         k=asked["k"],
         nsegments=asked["segments"],
-        # As `rlxweb welch --device` would have it: devices alone compute float32.
-        device=devices[0].label if devices and Device.CPU not in devices else "auto",
+        precision=asked["precision"],
     )
     jobs = []
     with open_recording(file, fs=asked["fs"]) as recording:
@@ -113,7 +109,8 @@ def _jobs(
             spec = group_spec(settings, group, settings.nperseg_of(group))
             n_rows = len(group.channels)
             title = f"{file}: {counted(n_rows, 'channel')} at {group.fs:g} Hz"
-            jobs.append((title, _job(spec, n_rows, group.n_samples, asked)))
+            job = _job(spec, n_rows, group.n_samples, asked)
+            jobs.append((title, replace(job, taken=group_taken(settings, group))))
     return jobs
 
 
@@ -185,7 +182,8 @@ def _measured(candidate: Any, job: WelchJob) -> Any:
         return candidate
     spec = job.by(candidate).spec
     shape = (job.n_rows, job.n_samples)
-    x = np.random.default_rng(0).standard_normal(shape).astype(spec.dtype)
+    x = np.random.default_rng(0).standard_normal(shape)
+    x = (1000 * x).astype(np.int16) if spec.is_digital else x.astype(spec.dtype)
     try:
         engine = engine_for(candidate)
         timing = MEASURE.time(lambda: drive(engine.strongest(x, spec, job.k)))

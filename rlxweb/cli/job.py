@@ -6,6 +6,7 @@ time where one segment of all of them would not fit.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,13 +18,14 @@ from rlxweb.choose.chooser import Asked, choose
 from rlxweb.decision.decision import Decision
 from rlxweb.device import Device, parse_device
 from rlxweb.errors import UsageError
-from rlxweb.host.spec import WelchSpec
+from rlxweb.host.spec import DIGITAL, WelchSpec
 from rlxweb.host.spectrum import frequencies
 from rlxweb.host.strongest import PeaksOfPower
 from rlxweb.io import Group, Recording, check_finite
 from rlxweb.signal.engine import Engine
 from rlxweb.signal.offers import WelchJob, engine_for
 from rlxweb.signal.peaks_of_power import check_prominence, peaks_of_power
+from rlxweb.signal.precision import Precision, Taken, taken
 from rlxweb.signal.presets import from_preset
 from rlxweb.signal.request import OF_PRESET
 from rlxweb.signal.stream import WelchStream
@@ -59,7 +61,7 @@ class Settings:
     layout: str | None = None
     device: str = "auto"
     adapter: str = ""
-    precision: str = "auto"
+    precision: Precision = "auto"
     nan: str = "raise"
     prominence: float | None = None
 
@@ -97,6 +99,12 @@ class GroupResult:
     device: str
     engine: str
     decision: Decision
+
+    @property
+    def dtype(self) -> str:
+        """Of the arithmetic; a device's is always float32."""
+        on_host = self.device == Device.CPU.label
+        return self.spec.power_dtype.name if on_host else "float32"
 
     @property
     def resolution(self) -> float:
@@ -153,7 +161,8 @@ def _group(
     k = checked_k(settings.k, spec.n_freqs, settings.mode)
     check_prominence(settings.prominence, settings.mode)
     # Peaks are searched in the whole recording's average, so blocks give spectra.
-    job = WelchJob(spec, len(group.channels), group.n_samples, 0)
+    how = group_taken(settings, group)
+    job = WelchJob(spec, len(group.channels), group.n_samples, 0, taken=how)
     pick = choose(job, Asked(settings.asked_device, settings.adapter))
     engine = engine_for(pick.candidate)
     hz = frequencies(spec, group.fs)
@@ -176,12 +185,14 @@ def _group(
     )
 
 
+def group_taken(settings: Settings, group: Group) -> Taken:
+    """How the group's samples are taken."""
+    stored = group.dtype if group.digital is None else DIGITAL
+    return taken(stored, settings.precision)
+
+
 def group_spec(settings: Settings, group: Group, nperseg: int) -> WelchSpec:
-    """Resolved for the group's length; the dtype follows device and precision."""
-    on_device = settings.asked_device not in ("auto", Device.CPU.label)
-    single = settings.precision == "f32" or (
-        settings.precision == "auto" and (on_device or group.dtype == np.float32)
-    )
+    """Resolved for the group's length."""
     return from_preset(
         settings.preset,
         group.n_samples,
@@ -191,7 +202,7 @@ def group_spec(settings: Settings, group: Group, nperseg: int) -> WelchSpec:
         nsegments=settings.nsegments,
         window=settings.window,
         detrend=_DETREND.get(settings.detrend, settings.detrend),
-        dtype=np.float32 if single else np.float64,
+        dtype=group_taken(settings, group).kind,
     )
 
 
@@ -214,12 +225,12 @@ def _power(
         wide = max(1, BLOCK_BYTES // (8 * len(part.channels)))
         # Whole hops per block keep every block but the last the same shape on a device.
         size = max(spec.nperseg, wide // spec.hop * spec.hop)
-        for block in part.blocks(min(size, group.n_samples)):
+        for block in part.stored_blocks(min(size, group.n_samples)):
             if settings.nan == "raise":
                 check_finite(block.data, part, block.start)
             stream.feed(block.data)
             if progress is not None:
-                progress(block.data.size)
+                progress(math.prod(block.data.shape))
             if stream.is_full:
                 break
         power[at : at + most] = stream.result()

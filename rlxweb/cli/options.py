@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import click
 
 from rlxweb.devices.place import Place, parse_place
+from rlxweb.signal.precision import Precision
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -46,6 +47,14 @@ def one_of(
 ) -> Decorator:
     """An option with a few words to choose from."""
     return valued(flag, click.Choice(words), text, default)
+
+
+PRECISION = one_of(
+    "--precision",
+    get_args(Precision),
+    "auto: nothing is lost; f32: narrow; f64: float64 throughout.",
+    "auto",
+)
 
 
 def file_path(flag: str, text: str) -> Decorator:

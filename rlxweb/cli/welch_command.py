@@ -89,12 +89,7 @@ class Wanted:
 )
 @options.AUTO_DEVICE
 @click.option("--adapter", default="", help="Part of an adapter's name; implies a GPU.")
-@options.one_of(
-    "--precision",
-    ["auto", "f32", "f64"],
-    "auto: the file's on the CPU, float32 on a device asked for by name.",
-    "auto",
-)
+@options.PRECISION
 @options.one_of(
     "--nan",
     ["raise", "propagate"],
@@ -150,7 +145,7 @@ def run_job(
         print_peaks(out, results)
     for result in results if wanted.explain else ():
         for group in result.groups:
-            where = f"{group.engine} in {group.spec.dtype}"
+            where = f"{group.engine} in {group.dtype}"
             title = f"{result.path} at {group.fs:g} Hz ran on {where}"
             print_decision(out, group.decision, title)
     if wanted.json == "-":

@@ -22,6 +22,8 @@ from rlxweb.cost.trips import TripPrices
 from rlxweb.decision.terms import Terms
 
 How = Literal["welch_host", "welch_fused"]
+# A walk over all samples, as a part of what the host's own estimate of them takes.
+_WALK = 0.12
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +153,13 @@ class WelchModel:
             compute_ns=sum(shares[1:4]) + sum(shares[5:]),
             traffic_ns=shares[4],
         )
+
+
+def level_terms(host: WelchModel, size: WelchSize, has_level: bool) -> Terms:
+    """What integers on a device cost the host: the way to float32, and their level."""
+    whole = host.terms(replace(size, k=0)).total_ns
+    walks, transforms = (2, 1) if has_level else (1, 0)
+    return Terms(host_ns=whole * (_WALK * walks + transforms / size.segments))
 
 
 def block_terms(device: WelchModel, host: WelchModel, size: WelchSize) -> Terms:

@@ -8,16 +8,19 @@ form and the graph of a device all read this one record.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from rlxweb.digital import is_digital
 from rlxweb.errors import DTypeError, UsageError
 from rlxweb.recipes.welch_plan import samples_needed, segment_count
 
 Detrend: TypeAlias = Literal["constant", "linear"]
 Average: TypeAlias = Literal["mean", "median"]
+
+DIGITAL: Final = "int24"
 
 _DOING = "welch"
 
@@ -36,7 +39,9 @@ class WelchSpec:
                 otherwise all nfft bins in numpy.fft.fftfreq's order
     scale       the factor on |X|² before that doubling
     average     mean, or median divided by scipy's bias
-    dtype       of the samples: float32, float64, complex64 or complex128
+    dtype       how the samples are taken: float32, float64, complex64, complex128, or
+                "int24", integers of at most 24 bits: computed in float64 by NumPy and
+                exact in the float32 of a device, the answer in float64 either way
     """
 
     nperseg: int
@@ -66,6 +71,16 @@ class WelchSpec:
         return self.dtype.startswith("complex")
 
     @property
+    def is_digital(self) -> bool:
+        """Samples are integers that float32 holds."""
+        return self.dtype == DIGITAL
+
+    @property
+    def has_level(self) -> bool:
+        """The level of digital rows belongs to the answer; a device is not given it."""
+        return self.is_digital and self.detrend is None
+
+    @property
     def power_dtype(self) -> np.dtype[Any]:
         """The dtype of the answer: float32 for single precision, else float64."""
         single = self.dtype in ("float32", "complex64")
@@ -74,7 +89,7 @@ class WelchSpec:
     @property
     def only_on_host(self) -> str:
         """Why no device op computes this estimate; "" when one does."""
-        if self.dtype != "float32":
+        if self.dtype not in ("float32", DIGITAL):
             return f"the samples are {self.dtype} and devices compute float32"
         if self.average != "mean":
             return f"average='{self.average}' is computed by NumPy only"
@@ -108,9 +123,13 @@ class WelchSpec:
 
 
 def sample_dtype(dtype: DTypeLike) -> str:
-    """The dtype samples are taken as; integers and bool count as float64."""
+    """How samples are taken (see `WelchSpec.dtype`); wide integers count as float64."""
+    if isinstance(dtype, str) and dtype == DIGITAL:
+        return DIGITAL
     given = np.dtype(dtype)
-    if given.kind in "biu":
+    if is_digital(given):
+        return DIGITAL
+    if given.kind in "iu":
         return "float64"
     if given.kind == "f" and given.itemsize <= 8:
         return "float64" if given.itemsize == 8 else "float32"

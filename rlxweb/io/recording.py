@@ -177,12 +177,12 @@ class Recording:
         self.close()
 
 
-def check_finite(data: Samples, group: Group, start: int = 0) -> None:
+def check_finite(data: Samples | Digital, group: Group, start: int = 0) -> None:
     """Refuse NaN and infinity in samples (C, T) that begin at sample `start`.
 
     Errors   NotFinite naming the channel and the index of its first bad sample.
     """
-    if data.dtype.kind != "f":
+    if isinstance(data, Digital) or data.dtype.kind != "f":
         return
     finite = np.isfinite(data)
     if finite.all():

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,14 +18,18 @@ from numpy.typing import NDArray
 from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import CPU_ENGINE, Backend
 from rlxweb.device import Device
+from rlxweb.digital import Digital
 from rlxweb.host.spec import WelchSpec
 from rlxweb.host.spectrum import welch_power
 from rlxweb.host.strongest import strongest_bins
+from rlxweb.signal.levels import level_rows
 
 if TYPE_CHECKING:  # a job on the CPU loads no compiler
     from rlxweb.runtime.session import CompiledGraph
 
-Rows = NDArray[Any]
+Power = NDArray[Any]
+Rows: TypeAlias = NDArray[Any] | Digital
+"""Samples [B, T] as the spec's dtype says; where that is "int24", integers."""
 
 # Rows go to the device in batches of at most this many bytes, so that a batch of any
 # size runs in bounded device memory and no dispatch takes long.
@@ -37,7 +41,7 @@ How = Literal["fused_op", "block_fft_host"]
 
 
 class Engine(Protocol):
-    """Runs one spec over rows x [B, T] of the spec's dtype.
+    """Runs one spec over rows x [B, T].
 
     Coroutines, for hosts that must be awaited; elsewhere `drive` runs them to the end.
     """
@@ -48,12 +52,12 @@ class Engine(Protocol):
     @property
     def name(self) -> str: ...
 
-    async def power(self, x: Rows, spec: WelchSpec) -> Rows:
-        """Average power [B, F]."""
+    async def power(self, x: Rows, spec: WelchSpec) -> Power:
+        """Average power [B, F] of the spec's `power_dtype`."""
 
     async def strongest(
         self, x: Rows, spec: WelchSpec, k: int
-    ) -> tuple[NDArray[np.int64], Rows]:
+    ) -> tuple[NDArray[np.int64], Power]:
         """(bins [B, k] int64, power [B, k]), strongest first, ties to the smaller."""
 
     def is_ready(self, shape: tuple[int, ...], spec: WelchSpec, k: int) -> bool:
@@ -67,13 +71,21 @@ class NumpyEngine:
     device: Device = Device.CPU
     name: str = CPU_ENGINE[0]
 
-    async def power(self, x: Rows, spec: WelchSpec) -> Rows:
-        return welch_power(x, spec)
+    async def power(self, x: Rows, spec: WelchSpec) -> Power:
+        if not isinstance(x, Digital):
+            return welch_power(x, spec)
+        # Physical values take several times the memory of what was recorded.
+        step = max(1, BATCH_BYTES // (8 * x.shape[1]))
+        parts = [
+            welch_power(x.rows(slice(at, at + step)).physical(), spec)
+            for at in range(0, x.shape[0], step)
+        ]
+        return np.concatenate(parts) if parts else welch_power(x.physical(), spec)
 
     async def strongest(
         self, x: Rows, spec: WelchSpec, k: int
-    ) -> tuple[NDArray[np.int64], Rows]:
-        return strongest_bins(welch_power(x, spec), k)
+    ) -> tuple[NDArray[np.int64], Power]:
+        return strongest_bins(await self.power(x, spec), k)
 
     def is_ready(self, shape: tuple[int, ...], spec: WelchSpec, k: int) -> bool:
         return True
@@ -103,36 +115,55 @@ class GraphEngine:
     def name(self) -> str:
         return pool.backend(self.device.label, self.adapter).name
 
-    async def power(self, x: Rows, spec: WelchSpec) -> Rows:
+    async def power(self, x: Rows, spec: WelchSpec) -> Power:
         return await self._rows(x, spec, 0)
 
     async def strongest(
         self, x: Rows, spec: WelchSpec, k: int
-    ) -> tuple[NDArray[np.int64], Rows]:
-        if self.how == "block_fft_host":
+    ) -> tuple[NDArray[np.int64], Power]:
+        if not self._searched(spec, k):
             return strongest_bins(await self._rows(x, spec, 0), k)
         pairs = await self._rows(x, spec, k)
         return pairs[:, 0::2].astype(np.int64), np.ascontiguousarray(pairs[:, 1::2])
 
-    async def _rows(self, x: Rows, spec: WelchSpec, k: int) -> Rows:
+    def _searched(self, spec: WelchSpec, k: int) -> int:
+        """The k that the device searches for."""
+        return 0 if self.how == "block_fft_host" or spec.has_level else k
+
+    async def _rows(self, x: Rows, spec: WelchSpec, k: int) -> Power:
         """All rows through the device, in batches; [B, F], or pairs [B, 2k]."""
         n_rows, n_samples = x.shape
         width = 2 * k if k else spec.n_freqs
-        out = np.empty((n_rows, width), np.float32)
+        out = np.empty((n_rows, width), spec.power_dtype)
         step = batch_rows(spec, n_samples)
         with self._turn:
             for at in range(0, n_rows, step):
-                batch = x[at : at + step]
-                program = await self._program(batch.shape, spec, k)
-                (out[at : at + step],) = await program.run_async({"x": batch})
+                mine = slice(at, at + step)
+                part = x.rows(mine) if isinstance(x, Digital) else x[mine]
+                out[mine] = await self._batch(part, spec, k)
         return out
 
+    async def _batch(self, x: Rows, spec: WelchSpec, k: int) -> Power:
+        """What the device finds in a few rows, in their own units."""
+        own = level_rows(x) if spec.is_digital else None
+        rows = np.asarray(x) if own is None else own.x
+        program = await self._program(rows.shape, _single(spec), k)
+        (found,) = await program.run_async({"x": rows})
+        if own is None:
+            return found
+        if not k:
+            return own.power(found, spec)
+        pairs = found.astype(np.float64)
+        pairs[:, 1::2] = own.scaled(found[:, 1::2])
+        return pairs
+
     def is_ready(self, shape: tuple[int, ...], spec: WelchSpec, k: int) -> bool:
-        k = 0 if self.how == "block_fft_host" else k
+        k = self._searched(spec, k)
         n_rows, n_samples = shape
         step = batch_rows(spec, n_samples)
         sizes = {min(step, n_rows), n_rows % step or min(step, n_rows)}
-        return all(((n, n_samples), spec, k) in self._programs for n in sizes)
+        own = _single(spec)
+        return all(((n, n_samples), own, k) in self._programs for n in sizes)
 
     async def _program(
         self, shape: tuple[int, ...], spec: WelchSpec, k: int
@@ -153,6 +184,12 @@ class GraphEngine:
                 self._programs.popitem(last=False)[1].close()
         self._programs.move_to_end(key)
         return self._programs[key]
+
+
+@lru_cache(maxsize=128)
+def _single(spec: WelchSpec) -> WelchSpec:
+    """The estimate as a device computes it."""
+    return replace(spec, dtype="float32") if spec.is_digital else spec
 
 
 @lru_cache(maxsize=32)

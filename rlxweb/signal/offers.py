@@ -18,8 +18,7 @@ from rlxweb.decision.candidate import Candidate
 from rlxweb.decision.strategy import WelchPeaksStrategy, parse_welch_peaks_strategy
 from rlxweb.device import Device
 from rlxweb.devices.place import CPU, Place
-from rlxweb.errors import DTypeError, RlxError, Unsupported, UsageError
-from rlxweb.host.spec import WelchSpec
+from rlxweb.errors import RlxError, Unsupported, UsageError
 from rlxweb.signal.engine import Engine
 from rlxweb.signal.on_device import FUSED, LEARNED
 from rlxweb.signal.on_host import FAST, ULTRA
@@ -71,7 +70,7 @@ class WelchJob(WelchEstimate, Job):
                 "leave the adapter out, or name a GPU",
             )
         if not is_cpu:
-            _refuse(self.spec, place)
+            _refuse(self, place)
         has = {one.name: one for one in _at(place) if not one.blocker}
         if self.strategy not in ("auto", *has):
             raise UsageError(
@@ -110,6 +109,8 @@ class WelchJob(WelchEstimate, Job):
         }
 
     def nobody(self, reasons: str, places: Sequence[Place]) -> RlxError:
+        if reasons and self.spec.dtype == "float64" and self.strategy == "auto":
+            return self.wide.refused("welch_peaks")
         if not reasons and places:
             named = ", ".join(map(str, places))
             reasons = f"none of {named} has the strategy {self.strategy!r}"
@@ -164,16 +165,11 @@ def engine_for(candidate: Candidate) -> Engine:
     return STRATEGIES[candidate.strategy].engine(candidate)
 
 
-def _refuse(spec: WelchSpec, place: Place) -> None:
+def _refuse(job: WelchJob, place: Place) -> None:
     pool.backend(place.device.label, place.adapter)
-    reason = spec.only_on_host
+    reason = job.only_on_host
     where = f"welch on {place.device.display}"
-    if reason and spec.dtype == "float64":
-        raise DTypeError(
-            where,
-            reason,
-            "nothing is narrowed unasked",
-            "pass precision='f32', give float32 samples, or use device='cpu'",
-        )
+    if reason and job.spec.dtype == "float64":
+        raise job.wide.refused(where)
     if reason:
         raise Unsupported(where, reason, hint="use device='cpu'")

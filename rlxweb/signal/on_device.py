@@ -14,7 +14,7 @@ from typing import Any
 from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import Backend
 from rlxweb.calibration.known import Priced, fitted, priced
-from rlxweb.cost.welch_model import WelchModel, block_terms
+from rlxweb.cost.welch_model import WelchModel, block_terms, level_terms
 from rlxweb.decision.candidate import Candidate
 from rlxweb.decision.strategy import WelchPeaksStrategy
 from rlxweb.decision.terms import Terms
@@ -28,6 +28,7 @@ from rlxweb.signal.ways import Strategy, WelchEstimate
 POINTS = ("welch_fused",)
 NO_MODEL = "it needs a trained model of the transform, and rlxweb has none yet"
 PEAKS_ON_HOST = "local maxima are searched on the host"
+LEVEL_ON_HOST = "the level of integers belongs to the power, and the host adds it"
 # A size without a fused kernel is composed: more passes over memory, more launches.
 _COMPOSED, _COMPOSED_LAUNCHES = 4.0, 8
 _model = partial(WelchModel, how="welch_fused")
@@ -42,20 +43,28 @@ def _fused(estimate: WelchEstimate, place: Place) -> Iterator[Candidate]:
         return
     blank = replace(blank, engine=backend.name)
     have = priced(place, POINTS)
-    reason = estimate.spec.only_on_host or (have if isinstance(have, str) else "")
     for how in ("fused_op", "block_fft_host") if estimate.k else ("block_fft_host",):
-        one = replace(blank, how=how, blocker=reason)
+        one = replace(blank, how=how)
+        reason = estimate.only_on_host or _left_to_the_host(estimate, how)
         if not reason and not isinstance(have, str):
-            one = _priced_way(estimate, one, have, backend)
-        yield one
+            yield _priced_way(estimate, one, have, backend)
+            continue
+        yield replace(one, blocker=reason or str(have))
+
+
+def _left_to_the_host(estimate: WelchEstimate, how: str) -> str:
+    """Why the device does not search the peaks; "" where it may."""
+    if how != "fused_op":
+        return ""
+    if estimate.mode == "peaks":
+        return PEAKS_ON_HOST
+    return LEVEL_ON_HOST if estimate.spec.has_level else ""
 
 
 def _priced_way(
     estimate: WelchEstimate, blank: Candidate, have: Priced, backend: Backend
 ) -> Candidate:
     fused = blank.how == "fused_op"
-    if fused and estimate.mode == "peaks":
-        return replace(blank, blocker=PEAKS_ON_HOST)
     model = fitted(have.record, _model)
     is_native = fits(backend, estimate, fused)
     terms = _in_batches(estimate, model, fused=fused, is_native=is_native)
@@ -97,6 +106,9 @@ def _in_batches(
             one = model.terms(size)
         else:
             one = block_terms(model, host_model()[0], size)
+        if estimate.spec.is_digital:
+            has_level = estimate.spec.has_level
+            one = one.plus(level_terms(host_model()[0], size, has_level))
         total = total.plus(one if is_native else one.slowed(_COMPOSED), times)
     return total
 

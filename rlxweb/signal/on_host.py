@@ -17,7 +17,13 @@ from rlxweb.signal.ways import Strategy, WelchEstimate
 POINTS = ("welch_host",)
 NOT_ONE_SEGMENT = "it averages 1 segment only; min_segments=1 allows that"
 # NumPy's time against float32 samples, where a record has no points of its own.
-_WIDER = {"float32": 1.0, "float64": 1.4, "complex64": 2.0, "complex128": 2.8}
+_WIDER = {
+    "float32": 1.0,
+    "int24": 1.4,
+    "float64": 1.4,
+    "complex64": 2.0,
+    "complex128": 2.8,
+}
 _model = partial(WelchModel, how="welch_host")
 
 

@@ -2,38 +2,39 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from rlxweb.digital import Digital
 from rlxweb.errors import NotFinite, ShapeError, UsageError
-from rlxweb.host.spec import sample_dtype
+from rlxweb.host.spec import DIGITAL
+from rlxweb.signal.engine import Rows
+from rlxweb.signal.precision import Precision, Taken, taken
 
-_taken = lru_cache(maxsize=64)(sample_dtype)
 NanPolicy = Literal["raise", "propagate"]
-Precision = Literal["f32", "f64"]
 
 
 def as_rows(
-    x: ArrayLike, axis: int, precision: Precision | None, doing: str
-) -> tuple[NDArray[Any], tuple[int, ...]]:
-    """(rows [B, T], batch shape): the time axis last, all others flattened.
-
-    float32 and complex64 stay single; everything else is taken as double unless
-    `precision` is "f32". "f64" widens float32.
+    x: ArrayLike | Digital, axis: int, precision: Precision | None, doing: str
+) -> tuple[Rows, tuple[int, ...], Taken]:
+    """(rows [B, T], batch shape, how they are taken): the time axis last.
 
     Errors   ShapeError for rank 0 or a bad axis; DTypeError; UsageError.
     """
-    array = x if isinstance(x, np.ndarray) else np.asarray(x)
+    if isinstance(x, Digital):
+        how = taken(DIGITAL, precision, doing)
+        array = x.counts if how.kind == DIGITAL else x.physical(how.kind)
+    else:
+        array = x if isinstance(x, np.ndarray) else np.asarray(x)
+        how = taken(array.dtype, precision, doing)
     if array.ndim == 0:
         raise ShapeError(doing, "the signal is a single number", "rank >= 1")
     if not -array.ndim <= axis < array.ndim:
         raise ShapeError(
             doing, f"axis {axis} is outside rank {array.ndim}", hint="axis=-1 is last"
         )
-    dtype = _wanted(_taken(array.dtype), precision, doing)
     if axis not in (-1, array.ndim - 1):
         array = np.moveaxis(array, axis, -1)
     batch = array.shape[:-1]
@@ -42,26 +43,27 @@ def as_rows(
             doing, "the signal has no samples", f"shape {array.shape}", "give T >= 1"
         )
     rows = array.reshape(-1, array.shape[-1])
-    return rows.astype(dtype, copy=False), batch
-
-
-def _wanted(dtype: str, precision: Precision | None, doing: str) -> str:
-    if precision is None:
-        return dtype
-    if precision not in ("f32", "f64"):
-        raise UsageError(doing, f"precision={precision!r}", "it is 'f32' or 'f64'")
-    pairs = {"f32": ("float32", "complex64"), "f64": ("float64", "complex128")}
-    return pairs[precision][dtype.startswith("complex")]
+    if how.kind != DIGITAL:
+        return rows.astype(how.kind, copy=False), batch, how
+    if not isinstance(x, Digital):
+        return rows, batch, how
+    if axis not in (-1, x.ndim - 1):
+        raise ShapeError(
+            doing, f"axis {axis} of digital samples", "their time axis is the last"
+        )
+    return Digital(rows, x.gain.reshape(-1), x.offset.reshape(-1)), batch, how
 
 
 def refuse_nonfinite(
-    rows: NDArray[Any], batch: tuple[int, ...], nan: NanPolicy, doing: str
+    rows: Rows, batch: tuple[int, ...], nan: NanPolicy, doing: str
 ) -> None:
     """NotFinite naming row and sample of the first NaN or infinity, on "raise"."""
     if nan == "propagate":
         return
     if nan != "raise":
         raise UsageError(doing, f"nan={nan!r}", "it is 'raise' or 'propagate'")
+    if isinstance(rows, Digital) or rows.dtype.kind in "biu":
+        return
     # A sum of squares is far cheaper than a mask; only a suspicious one is looked into.
     with np.errstate(all="ignore"):
         if rows.flags.c_contiguous:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rlxweb.digital import Digital
 from rlxweb.errors import UsageError
 from rlxweb.gpu.drive import drive
 from rlxweb.host.spec import WelchSpec
@@ -45,7 +46,9 @@ class WelchStream:
         self.n_segments = 0
         self._wanted = spec.n_segments
         self._sum = np.zeros((n_rows, spec.n_freqs))
-        self._tail: NDArray[Any] = np.empty((n_rows, 0), spec.dtype)
+        self._tail = np.empty((n_rows, 0), np.int8 if spec.is_digital else spec.dtype)
+        # Gain and offset of each channel of integers.
+        self._scale: tuple[NDArray[Any], NDArray[Any]] | None = None
         self._skip = 0
 
     @property
@@ -53,13 +56,14 @@ class WelchStream:
         """The segments asked for (`nsegments`) have all been seen."""
         return bool(self._wanted) and self.n_segments >= self._wanted
 
-    def feed(self, block: NDArray[Any]) -> None:
+    def feed(self, block: NDArray[Any] | Digital) -> None:
         """The next samples [C, t] of every channel, t >= 0.
 
         What comes after the segments asked for is ignored.
 
-        Errors   UsageError when the block has another number of channels; DTypeError
-        for complex samples in a stream of real ones.
+        Errors   UsageError when the block has another number of channels, or digital
+        samples another gain or offset than before; DTypeError for complex samples in a
+        stream of real ones, and for others than integers in a stream of these.
         """
         if block.ndim != 2 or block.shape[0] != self._sum.shape[0]:
             raise UsageError(
@@ -67,15 +71,13 @@ class WelchStream:
                 f"a block of shape {block.shape}",
                 f"{self._sum.shape[0]} channels were announced",
             )
-        self.spec.must_cover(block.dtype, DOING)
         if self.is_full:
             return
+        own = self._taken(block)
         # A hop longer than a segment leaves gaps: samples nobody will read.
         skipped = min(self._skip, block.shape[1])
         self._skip -= skipped
-        rows = np.concatenate(
-            [self._tail, block[:, skipped:].astype(self.spec.dtype, copy=False)], axis=1
-        )
+        rows = np.concatenate([self._tail, own[:, skipped:]], axis=1)
         spec = self.spec
         count = segment_count(rows.shape[1], spec.nperseg, spec.hop)
         if self._wanted:
@@ -87,11 +89,33 @@ class WelchStream:
         # A copy, or the tail would keep the whole block alive.
         self._tail = rows[:, min(used, rows.shape[1]) :].copy()
 
-    def _add(self, rows: NDArray[Any], count: int) -> None:
+    def _taken(self, block: NDArray[Any] | Digital) -> NDArray[Any]:
+        """The block as the spec takes it; what its integers stand for is kept apart."""
         spec = self.spec
-        part = np.ascontiguousarray(
+        if not spec.is_digital:
+            samples = np.asarray(block)
+            spec.must_cover(samples.dtype, DOING)
+            return samples.astype(spec.dtype, copy=False)
+        own = block if isinstance(block, Digital) else Digital(block)
+        scale = own.gain, own.offset
+        if self._scale is None:
+            self._scale = scale
+        elif not all(map(np.array_equal, scale, self._scale)):
+            raise UsageError(
+                DOING,
+                "the gain or the offset of a channel changed",
+                "an average is of one scale",
+                "feed the physical values, in float64",
+            )
+        return own.counts
+
+    def _add(self, rows: NDArray[Any], count: int) -> None:
+        spec, scale = self.spec, self._scale
+        part: NDArray[Any] | Digital = np.ascontiguousarray(
             rows[:, : samples_needed(count, spec.nperseg, spec.hop)]
         )
+        if scale is not None:
+            part = Digital(part, *scale)
         power = drive(self.engine.power(part, replace(spec, n_segments=count)))
         self._sum += power.astype(np.float64) * count
         self.n_segments += count

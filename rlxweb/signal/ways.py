@@ -16,6 +16,7 @@ from rlxweb.decision.strategy import WelchPeaksStrategy
 from rlxweb.devices.place import Place
 from rlxweb.host.spec import WelchSpec
 from rlxweb.signal.engine import Engine
+from rlxweb.signal.precision import Taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,7 @@ class WelchEstimate:
     mode          "bins" or "peaks", as `welch_peaks` has them
     min_segments  1 where the caller allows a single segment to stand for all
     strategy      "auto", or the name of the one to be used
+    taken         how the samples came to be of the spec's dtype
     """
 
     spec: WelchSpec
@@ -35,6 +37,19 @@ class WelchEstimate:
     mode: str = "bins"
     min_segments: int | None = None
     strategy: str = "auto"
+    taken: Taken | None = None
+
+    @property
+    def only_on_host(self) -> str:
+        """Why no device computes it; "" when one does."""
+        if self.spec.dtype == "float64":
+            return self.wide.only_on_host
+        return self.spec.only_on_host
+
+    @property
+    def wide(self) -> Taken:
+        """How the samples came to be float64."""
+        return self.taken or Taken(self.spec.dtype, self.spec.dtype)
 
     @property
     def size(self) -> WelchSize:

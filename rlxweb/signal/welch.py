@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
     from rlxweb.choose.chooser import Pick
     from rlxweb.device import DeviceLike
-    from rlxweb.signal.samples import NanPolicy, Precision
+    from rlxweb.digital import Digital
+    from rlxweb.signal.engine import Rows
+    from rlxweb.signal.precision import Precision
+    from rlxweb.signal.samples import NanPolicy
     from rlxweb.signal.windows import WindowLike
 
     Spectrum = tuple[NDArray[np.float64], NDArray[Any]]
@@ -32,7 +35,7 @@ DOING = "welch"
 
 
 def welch(
-    x: ArrayLike,
+    x: ArrayLike | Digital,
     fs: float = 1.0,
     window: WindowLike | ArrayLike = "hann",
     nperseg: int | None = None,
@@ -53,8 +56,10 @@ def welch(
 
     Shapes   x (…, T, …) with time on `axis` → freqs (F,), power with F in its place
     Units    x in U, fs in Hz → freqs in Hz, power in U²/Hz ("density") or U²
-    Numerics float32 in → float32 out; all else in float64 on the CPU, unless
-             precision="f32"; a device is never asked to narrow silently
+    Numerics float32 in → float32 out, on any engine; integers of at most 24 bits (int8
+             to uint16, or a `Digital` of counts with gain and offset) are exact on any
+             engine and give float64; all else is float64 on the CPU, unless
+             precision="f32" narrows it. precision="f64" asks for float64 throughout
     Errors   UsageError for arguments outside their domain (an explicit nperseg longer
              than the signal is refused, where scipy warns and shrinks it);
              NotFinite for NaN or infinity unless nan="propagate"; DTypeError,
@@ -66,7 +71,7 @@ def welch(
 
 
 async def welch_async(
-    x: ArrayLike,
+    x: ArrayLike | Digital,
     fs: float = 1.0,
     *arguments: Any,
     device: DeviceLike | None = None,
@@ -85,7 +90,7 @@ async def welch_async(
 
 
 def _called(
-    x: ArrayLike,
+    x: ArrayLike | Digital,
     axis: int,
     device: DeviceLike | None,
     adapter: str,
@@ -94,15 +99,15 @@ def _called(
     **estimate: Any,
 ) -> tuple[WelchJob, Asked, Run]:
     """The job that checked arguments make, who is asked, and how a pick is run."""
-    rows, batch = as_rows(x, axis, precision, DOING)
-    spec = WelchRequest(**estimate).spec(rows.shape[1], rows.dtype)
+    rows, batch, how = as_rows(x, axis, precision, DOING)
+    spec = WelchRequest(**estimate).spec(rows.shape[1], how.kind)
     refuse_nonfinite(rows, batch, nan, DOING)
-    job = WelchJob(spec, rows.shape[0], rows.shape[1], 0)
+    job = WelchJob(spec, rows.shape[0], rows.shape[1], 0, taken=how)
     return job, Asked(device, adapter), partial(_run, rows, batch, estimate["fs"], axis)
 
 
 async def _run(
-    rows: NDArray[Any],
+    rows: Rows,
     batch: tuple[int, ...],
     fs: float,
     axis: int,

@@ -23,14 +23,15 @@ from rlxweb.signal.samples import as_rows, refuse_nonfinite
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    import numpy as np
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
     from rlxweb.choose.chooser import Pick
     from rlxweb.decision.strategy import WelchPeaksStrategy
     from rlxweb.device import DeviceLike
-    from rlxweb.signal.engine import Engine
-    from rlxweb.signal.samples import NanPolicy, Precision
+    from rlxweb.digital import Digital
+    from rlxweb.signal.engine import Engine, Rows
+    from rlxweb.signal.precision import Precision, Taken
+    from rlxweb.signal.samples import NanPolicy
     from rlxweb.signal.windows import WindowLike
 
     Run = Callable[[Pick[WelchJob]], Coroutine[Any, Any, WelchPeaks]]
@@ -40,7 +41,7 @@ Mode = Literal["bins", "peaks"]
 
 
 def welch_peaks(
-    x: ArrayLike,
+    x: ArrayLike | Digital,
     fs: float = 1.0,
     nperseg: int = 256,
     k: int = 16,
@@ -90,7 +91,7 @@ def welch_peaks(
 
 
 async def welch_peaks_async(
-    x: ArrayLike,
+    x: ArrayLike | Digital,
     fs: float = 1.0,
     nperseg: int = 256,
     k: int = 16,
@@ -112,7 +113,7 @@ async def welch_peaks_async(
 
 
 def _called(
-    x: ArrayLike,
+    x: ArrayLike | Digital,
     axis: int,
     prominence: float | None,
     device: DeviceLike | None,
@@ -122,13 +123,13 @@ def _called(
     **wanted: Any,
 ) -> tuple[WelchJob, Asked, Run]:
     """The job that checked arguments make, who is asked, and how a pick is run."""
-    rows, batch = as_rows(x, axis, precision, DOING)
+    rows, batch, how = as_rows(x, axis, precision, DOING)
     if not rows.shape[0]:
         raise UsageError(DOING, f"the batch {list(batch)} has no rows", "rows >= 1")
     job: WelchJob | None = None
     with suppress(TypeError):  # samples of a window cannot be looked up
-        job = _known_job(rows.shape, rows.dtype, **wanted)
-    job = job or _job(rows.shape, rows.dtype, **wanted)
+        job = _known_job(rows.shape, how, **wanted)
+    job = job or _job(rows.shape, how, **wanted)
     refuse_nonfinite(rows, batch, nan, DOING)
     run = partial(_run, rows, batch, float(wanted["fs"]), prominence)
     return job, Asked(device, adapter), run
@@ -136,7 +137,7 @@ def _called(
 
 def _job(
     shape: tuple[int, ...],
-    dtype: np.dtype[Any],
+    how: Taken,
     k: int,
     mode: Mode,
     strategy: str | WelchPeaksStrategy,
@@ -145,14 +146,14 @@ def _job(
 ) -> WelchJob:
     n_rows, n_samples = shape
     try:
-        spec = WelchRequest(**estimate).spec(n_samples, dtype)
+        spec = WelchRequest(**estimate).spec(n_samples, how.kind)
     except UsageError as error:
         error.doing = DOING if error.doing == "welch" else error.doing
         raise
     count = checked_k(k, spec.n_freqs, mode)
     least = checked_min_segments(min_segments, spec.segments_of(n_samples))
-    how = checked_strategy(strategy, least)
-    return WelchJob(spec, n_rows, n_samples, count, mode, least, how)
+    way = checked_strategy(strategy, least)
+    return WelchJob(spec, n_rows, n_samples, count, mode, least, way, how)
 
 
 # Small batches feel the time it takes to settle the arguments. 0 is not False there.
@@ -166,7 +167,7 @@ def _ready(pick: Pick[WelchJob]) -> tuple[WelchJob, Engine]:
 
 
 async def _run(
-    rows: NDArray[Any],
+    rows: Rows,
     batch: tuple[int, ...],
     fs: float,
     prominence: float | None,

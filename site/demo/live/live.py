@@ -68,17 +68,20 @@ def pushed(args, buffers):
 
 
 def stretch(args):
-    """Samples [start, start + count) of some channels of the open recording."""
+    """Samples [start, start + count) of some channels of the open recording.
+
+    Integers as they are, for any device; other numbers as float32.
+    """
     group = open_file.groups[args["group"]]
     chosen = tuple(group.channels[at] for at in args["channels"])
     some = replace(group, channels=chosen)
     try:
-        x = some.read(args["start"], args["start"] + args["count"])
+        x = some.read_stored(args["start"], args["start"] + args["count"])
     except RecordingError as error:
         error.hint = error.hint or "it may have changed since: choose it again"
         raise
     check_finite(x, some, args["start"])
-    return x.astype(np.float32)
+    return x if isinstance(x, rlx.Digital) else x.astype(np.float32)
 
 
 async def on_some_device(x, args):

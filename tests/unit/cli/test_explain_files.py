@@ -71,16 +71,19 @@ def test_the_file_says_rows_and_length_and_options_the_rest(
 
 
 @pytest.mark.parametrize("options", [(), ("--json",)])
-def test_a_device_computes_float32_whatever_the_file_holds(
-    call: Call, npy: Path, options: tuple[str, ...], adapter: Want
+def test_a_device_is_not_handed_what_float32_does_not_hold(
+    call: Call, npy: Path, edf: Path, options: tuple[str, ...], adapter: Want
 ) -> None:
-    """As `rlxweb welch --device` does; beside the CPU the file's precision stays."""
-    args = "explain", npy, "--fs", 100, "--device", place_of(adapter), *options
-    said = call(*args)
-    assert (said.code, said.err) == (0, "")
-    assert "float64" not in said.out
-    said = call(*args, *CPU_ONLY)
-    assert "the samples are float64 and devices compute float32" in said.out
+    """As `rlxweb welch` refuses it; narrowed on request, and integers as they are."""
+    device = "--device", place_of(adapter), *options
+    args = "explain", npy, "--fs", 100, *device
+    reason = "the samples are float64 and devices compute float32"
+    assert reason in call(*args, *CPU_ONLY).out
+    check_refused(call(*args), 2, reason, "nothing is narrowed unasked")
+    for fine in ((*args, "--precision", "f32"), ("explain", edf, *device)):
+        said = call(*fine)
+        assert (said.code, said.err) == (0, "")
+        assert "float64" not in said.out
 
 
 REFUSED = {

@@ -206,7 +206,7 @@ def test_a_device_gives_the_same_peaks(
     """The device that was asked for computes, and says its name."""
     args = "welch", npy, "--fs", 9, "--k", 5, "--mode", mode, "--npz"
     name = adapters()[0].name
-    gpu = "--device", "GPU", "--adapter", name, "--json", "-"
+    gpu = "--device", "GPU", "--adapter", name, "--precision", "f32", "--json", "-"
     call(*args, tmp_path / "cpu.npz")
     said = call(*args, tmp_path / "gpu.npz", *gpu)
     assert said.code == 0, said.err
@@ -223,7 +223,7 @@ def test_a_device_gives_the_same_peaks(
 def test_naming_an_adapter_asks_for_a_gpu(npy: Path, call: Call) -> None:
     name = adapters()[0].name
     args = "welch", npy, "--fs", 9, "--json", "-", "--adapter", name
-    assert call(*args).group["device"] == "gpu"
+    assert call(*args, "--precision", "f32").group["device"] == "gpu"
 
 
 def test_the_summary_lines_say_where_it_ran(npy: Path, call: Call) -> None:

@@ -98,8 +98,11 @@ def test_a_row_shorter_than_the_spec_is_refused() -> None:
 @pytest.mark.parametrize(
     ("given", "taken"),
     [
-        ("bool", "float64"),
-        ("int8", "float64"),
+        ("bool", "int24"),
+        ("int8", "int24"),
+        (">u2", "int24"),
+        ("int24", "int24"),
+        ("int32", "float64"),
         ("uint64", "float64"),
         ("float16", "float32"),
         (">f4", "float32"),
@@ -109,7 +112,7 @@ def test_a_row_shorter_than_the_spec_is_refused() -> None:
     ],
 )
 def test_sample_dtypes(given: str, taken: str) -> None:
-    """Single precision stays single, everything else real is double."""
+    """Single precision stays single, short integers whole; all else real is double."""
     assert sample_dtype(given) == taken
 
 
