@@ -15,6 +15,8 @@ from pathlib import Path
 
 from rlxweb.errors import RecordingError, RlxError
 
+_LONGEST = 200  # characters of somebody else's message
+
 
 @contextmanager
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
@@ -94,6 +96,10 @@ def _refused(doing: str, error: OSError | ValueError) -> RecordingError:
 
 
 def reason(error: BaseException) -> str:
-    """The system's own words for `error`, without its number and path."""
+    """The system's own words for `error`, without its number and path, in one line.
+
+    Libraries quote what they stumbled over, be it a whole file: no more than a line.
+    """
     text = error.strerror if isinstance(error, OSError) else None
-    return text or str(error) or type(error).__name__
+    first, *_ = (text or str(error) or type(error).__name__).splitlines()
+    return first if len(first) <= _LONGEST else f"{first[:_LONGEST]}…"

@@ -19,6 +19,7 @@ from rlxweb.digital import is_digital
 from rlxweb.io import bounds
 from rlxweb.io.contents import Contents, Found, Layout, Samples, Stream
 from rlxweb.io.source import ByteSource
+from rlxweb.whole_file import reason
 
 _DTYPES = ("i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8")
 _PIECE_NBYTES = 4 << 20
@@ -84,9 +85,8 @@ def parse_header(head: bytes, source: ByteSource) -> NpyHeader:
             warnings.simplefilter("ignore")
             shape, is_fortran, dtype = parse(stream)
     except _PARSER_ERRORS as error:
-        first = (str(error) or "it is cut short").splitlines()[0]
         raise source.error(
-            f"its NPY header cannot be read ({first})",
+            f"its NPY header cannot be read ({reason(error)})",
             hint="write it again with numpy.save",
         ) from error
     if any(not 0 <= dim < 1 << 60 for dim in shape):

@@ -257,11 +257,13 @@ class _Archive:
             why = "holds Python objects"
         elif nbytes > bounds.NOTE_NBYTES:
             why = f"takes {nbytes} bytes, {bounds.NOTE_NBYTES} at most are read"
+        elif header.offset + header.nbytes != nbytes or not header.nbytes:
+            why = f"takes {nbytes} bytes, its header says {header.nbytes}"
         if why:
             self.source.warn(f"its {name!r} {why} and is passed over")
             return None
-        raw = io.BytesIO(self.file.read(self.members[name]))
-        return np.asarray(np.load(raw, allow_pickle=False))
+        raw = self.file.read(self.members[name])
+        return np.frombuffer(raw, header.dtype, -1, header.offset).reshape(header.shape)
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -65,7 +65,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     soundfile.write(folder / "tones.wav", (20_000 * both).astype(np.int16), 8000)
     np.save(folder / "x.npy", np.stack([tone(15), tone(31)]).astype(np.float32))
     write_table(folder / "table.csv", tone(8, 100), tone(20, 100))
-    (folder / "cut.edf").write_bytes((folder / "two.edf").read_bytes()[:9000])
+    (folder / "cut.edf").write_bytes((folder / "two.edf").read_bytes()[:-1000])
     (folder / "named.edf").write_bytes(b"this is no EDF file")
     (folder / "page.pdf").write_bytes(b"%PDF-1.7\n\0\1\2" + bytes(range(256)))
     (folder / "empty.wav").write_bytes(b"")

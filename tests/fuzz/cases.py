@@ -1,0 +1,72 @@
+"""One mutated file per number: which seed, which damage, which options.
+
+A case follows from the seed of the run and its number alone, so that any of them can be
+made again.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.fuzz.damage import DAMAGE
+from tests.fuzz.mutate import ANY, MOST_NBYTES, splice
+from tests.fuzz.seeds import rate_of
+
+KINDS = ("edf", "bdf", "wav", "npy", "npz", "csv")
+# Of so many cases one also goes through the command line; a picture takes longest.
+_CLI_EVERY, _PLOT_EVERY = 8, 150
+_RATES = (None, 64.0, 1e-9, 1e9)
+_CHANNELS = ("EEG*", "ch1", "*", "EEG Fp1", "time", "F\xe9", "[", "(1)", "", "x" * 999)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A file and how it is to be opened.
+
+    cli   "" for Python alone, "tables" for every file the command line writes, "plot"
+          for a picture as well
+    """
+
+    kind: str
+    origin: str
+    raw: bytes
+    fs: float | None
+    channels: str | None
+    layout: str | None
+    cli: str
+
+
+def make_case(seed: int, at: int, seeds: Mapping[str, Sequence[Path]]) -> Case:
+    """Case `at` of a run."""
+    chance = random.Random(f"{seed}:{at}")
+    kind = KINDS[at % len(KINDS)]
+    origin = chance.choice(seeds[kind])
+    raw = bytearray(origin.read_bytes())
+    for _ in range(chance.choice((1, 1, 1, 2, 3))):
+        draw = chance.random()
+        if draw < 0.55:
+            DAMAGE[kind](raw, chance)
+        elif draw < 0.92:
+            chance.choice(ANY)(raw, chance)
+        else:
+            other = chance.choice(seeds[chance.choice((kind, kind, *KINDS))])
+            splice(raw, other.read_bytes(), chance)
+    layout = chance.choice((None, None, "samples-first"))
+    return Case(
+        kind,
+        origin.name,
+        bytes(raw[:MOST_NBYTES]),
+        rate_of(origin.name) if chance.random() < 0.9 else chance.choice(_RATES),
+        chance.choice(_CHANNELS) if chance.random() < 0.15 else None,
+        layout if kind in ("npy", "npz") else None,
+        _cli(at // len(KINDS)),
+    )
+
+
+def _cli(turn: int) -> str:
+    if turn % _PLOT_EVERY == 0:
+        return "plot"
+    return "tables" if turn % _CLI_EVERY == 0 else ""

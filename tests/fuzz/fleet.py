@@ -1,0 +1,160 @@
+"""Workers that judge cases, each with a deadline, replaced when they fail.
+
+A worker that answers too late is a hang, one that ends is a crash, one that grew is
+asked for no more. The thread of a worker is all that waits for it.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.fuzz.seeds import rate_of
+
+ROOT = Path(__file__).resolve().parents[2]
+DEADLINE_S = 20.0
+"""For one file: a hundred times what a busy machine needs."""
+
+START_S = 120.0
+REFUSAL_NBYTES = 100 << 20
+READ_NBYTES = 400 << 20
+"""What a refusal and a reading may add to the memory of a process."""
+
+TIRED_NBYTES = 50 << 20
+"""A worker that grew by so much hides the growth of later files: it is replaced."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What became of a case; `broken` says what is wrong, empty where all is well."""
+
+    asked: dict[str, Any]
+    kind: str = "?"
+    origin: str = ""
+    outcome: str = "broken"
+    broken: str = ""
+    how: dict[str, Any] = field(default_factory=dict)
+    raw: bytes = b""
+
+
+class Worker:
+    """One process and the folder it works in."""
+
+    def __init__(self, shared: Path, *command: str) -> None:
+        command = command or (sys.executable, "-m", "tests.fuzz.worker")
+        self.home = Path(tempfile.mkdtemp(prefix="worker-", dir=shared))
+        self._grown = 0
+        self._answers: queue.Queue[str] = queue.Queue()
+        self._process = subprocess.Popen(
+            [*command, str(shared), str(self.home)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd=ROOT,
+            text=True,
+        )
+        threading.Thread(target=self._hear, daemon=True).start()
+
+    def ask(self, asked: dict[str, Any], timeout: float = DEADLINE_S) -> Finding:
+        """What becomes of a case; a worker is of no use after one that hangs."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(asked) + "\n")
+            self._process.stdin.flush()
+            said = json.loads(self._answers.get(timeout=timeout) or "null")
+        except queue.Empty:
+            return self._failed(asked, f"no answer in {timeout:g} s")
+        except OSError:
+            said = None
+        if said is None:
+            return self._failed(asked, f"the process ended: {self._process.poll()}")
+        grown = said.pop("grown")
+        self._grown += grown
+        most = REFUSAL_NBYTES if said["outcome"] == "refused" else READ_NBYTES
+        if not said["broken"] and grown > most:
+            said |= {"outcome": "broken", "broken": f"grew by {grown >> 20} MiB"}
+        raw = next(self.home.glob("case.*")).read_bytes() if said["broken"] else b""
+        return Finding(asked, raw=raw, **said)
+
+    @property
+    def is_tired(self) -> bool:
+        return self._grown > TIRED_NBYTES or self._process.poll() is not None
+
+    def close(self) -> None:
+        """End the process and take its folder away."""
+        self._process.kill()
+        self._process.wait(timeout=30)
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        shutil.rmtree(self.home, ignore_errors=True)
+
+    def _hear(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as lines:
+            for line in lines:
+                self._answers.put(line)
+        self._answers.put("")  # the process ended
+
+    def _failed(self, asked: dict[str, Any], why: str) -> Finding:
+        path = max(
+            self.home.glob("case.*"), key=lambda p: p.stat().st_mtime, default=None
+        )
+        kind = path.suffix[1:] if path else "?"
+        raw = path.read_bytes() if path else b""
+        self._process.kill()
+        return Finding(asked, kind, broken=why, raw=raw)
+
+
+def run_fleet(
+    shared: Path,
+    work: Iterator[dict[str, Any]],
+    heard: Callable[[Finding], None],
+    workers: int,
+) -> None:
+    """Judge all of `work`, by so many workers at a time; `heard` is called in turn."""
+    lock = threading.Lock()
+
+    def serve() -> None:
+        worker = None
+        try:
+            while True:
+                with lock:
+                    asked = next(work, None)
+                if asked is None:
+                    return
+                if worker is None:
+                    worker = Worker(shared)
+                    warm_up(worker, shared)
+                finding = worker.ask(asked)
+                if worker.is_tired:
+                    worker.close()
+                    worker = None
+                with lock:
+                    heard(finding)
+        finally:
+            if worker is not None:
+                worker.close()
+
+    threads = [threading.Thread(target=serve) for _ in range(workers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        while thread.is_alive():  # so that Ctrl-C is heard
+            thread.join(timeout=0.5)
+
+
+def warm_up(worker: Worker, shared: Path) -> None:
+    """Let it load all that reading, tables and pictures need, which is no growth."""
+    for path in sorted(shared.glob("seeds/*")):
+        how = {"fs": rate_of(path.name), "cli": "plot" if path.stem == "plain" else ""}
+        worker.ask({"path": str(path), **how}, START_S)
+    worker._grown = 0

@@ -1,0 +1,191 @@
+"""Good files to begin with, each by a writer that others made.
+
+All are small, a few seconds of a few channels, so that thousands of them are read a
+minute. The same call makes the same files.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import edfio
+import numpy as np
+import numpy.typing as npt
+import soundfile
+from scipy.io import wavfile
+
+FS = 64.0
+_WITHOUT_RATE = ("bare", "many", "remark", "commas", "mark")
+LABELS = ("EEG Fp1", "EEG Fp2", "EEG Fp1", "Status")
+
+Maker = Callable[[Path], None]
+
+
+def write_seeds(folder: Path) -> dict[str, list[Path]]:
+    """Every seed, by format; the folder must be empty."""
+    makers: dict[str, Iterator[tuple[str, Maker]]] = {
+        "edf": _edf(),
+        "bdf": _bdf(),
+        "wav": _wav(),
+        "npy": _npy(),
+        "npz": _npz(),
+        "csv": _csv(),
+    }
+    seeds: dict[str, list[Path]] = {}
+    for kind, named in makers.items():
+        for name, make in named:
+            path = folder / f"{name}.{kind}"
+            make(path)
+            seeds.setdefault(kind, []).append(path)
+    return seeds
+
+
+def rate_of(name: str) -> float | None:
+    """The rate to give with a seed of that name, where it carries none."""
+    stem, _, kind = name.partition(".")
+    return FS if kind == "npy" or stem in _WITHOUT_RATE else None
+
+
+def _noise(rows: int, samples: int) -> npt.NDArray[np.float64]:
+    return np.random.default_rng(1).uniform(-0.9, 0.9, (rows, samples))
+
+
+# --- EDF and BDF ----------------------------------------------------------------------
+
+
+def _edf() -> Iterator[tuple[str, Maker]]:
+    yield "plain", lambda path: _write_edf(path)
+    yield "plus", lambda path: _write_edf(path, notes=2)
+    yield "rates", lambda path: _write_edf(path, rates=(64, 16, 8, 64))
+    yield "mne", _write_by_mne
+    yield "gaps", _write_edf_d
+
+
+def _bdf() -> Iterator[tuple[str, Maker]]:
+    yield "plain", lambda path: _write_edf(path)
+    yield "plus", lambda path: _write_edf(path, notes=2)
+
+
+def _write_edf(
+    path: Path, rates: tuple[int, ...] = (64, 64, 64, 64), notes: int = 0
+) -> None:
+    is_bdf = path.suffix == ".bdf"
+    signal = edfio.BdfSignal if is_bdf else edfio.EdfSignal
+    rows = _noise(len(rates), 5 * int(FS))
+    signals = [
+        signal(row[: 5 * fs] * 100, fs, label=label, physical_dimension="uV")
+        for row, fs, label in zip(rows, rates, LABELS, strict=True)
+    ]
+    texts = [edfio.EdfAnnotation(at, None, "blink") for at in range(notes)]
+    (edfio.Bdf if is_bdf else edfio.Edf)(signals, annotations=texts).write(path)
+
+
+def _write_edf_d(path: Path) -> None:
+    """Marked as discontinuous, though every record follows the one before."""
+    _write_edf(path, notes=1)
+    raw = path.read_bytes()
+    path.write_bytes(raw[:192] + b"EDF+D" + raw[197:])
+
+
+def _write_by_mne(path: Path) -> None:
+    import mne
+
+    mne.set_log_level("ERROR")
+    info = mne.create_info(["Fz", "Cz"], FS, "eeg")
+    raw = mne.io.RawArray(_noise(2, 5 * int(FS)) * 1e-4, info)
+    mne.export.export_raw(path, raw, fmt="edf", overwrite=True)
+
+
+# --- WAV ------------------------------------------------------------------------------
+
+
+def _wav() -> Iterator[tuple[str, Maker]]:
+    for subtype in ("PCM_U8", "PCM_16", "PCM_24", "PCM_32", "FLOAT", "DOUBLE"):
+        for container in ("WAV", "WAVEX", "RF64"):
+            yield f"{subtype}-{container}", _by_soundfile(subtype, container, "FILE")
+        yield f"{subtype}-BIG", _by_soundfile(subtype, "WAV", "BIG")
+    for law in ("ULAW", "ALAW"):
+        yield law, _by_soundfile(law, "WAV", "FILE")
+    yield "adpcm", _by_soundfile("MS_ADPCM", "WAV", "FILE")
+    for dtype in (np.uint8, np.int16, np.int32, np.float32, np.float64):
+        yield f"scipy-{np.dtype(dtype).name}", _by_scipy(dtype)
+
+
+def _by_soundfile(subtype: str, container: str, endian: str) -> Maker:
+    def make(path: Path) -> None:
+        soundfile.write(
+            path,
+            _noise(2, 300).T,
+            8000,
+            subtype=subtype,
+            format=container,
+            endian=endian,
+        )
+
+    return make
+
+
+def _by_scipy(dtype: type) -> Maker:
+    return lambda path: wavfile.write(path, 1000, (_noise(3, 200).T * 99).astype(dtype))
+
+
+# --- NPY and NPZ ----------------------------------------------------------------------
+
+
+def _npy() -> Iterator[tuple[str, Maker]]:
+    for dtype in ("i1", "<i2", ">i4", "u8", "f2", "f4", ">f8"):
+        x = (_noise(3, 200) * 100).astype(dtype)
+        yield dtype.strip("<>"), lambda path, x=x: np.save(path, x)
+    yield "fortran", lambda path: np.save(path, np.asfortranarray(_noise(3, 200)))
+    yield "one", lambda path: np.save(path, _noise(1, 300)[0])
+    yield "tall", lambda path: np.save(path, _noise(3, 200).T.copy())
+    yield "second", _second_version
+    yield "objects", lambda path: np.save(path, np.array([None, 1]), allow_pickle=True)
+
+
+def _second_version(path: Path) -> None:
+    with path.open("wb") as file:
+        np.lib.format.write_array(file, _noise(2, 100), version=(2, 0))
+
+
+def _npz() -> Iterator[tuple[str, Maker]]:
+    x = _noise(3, 200)
+    notes = {"fs": 64.0, "channels": np.array(["Fz", "Fz", "Cz"]), "units": ["uV"] * 3}
+    yield "bare", lambda path: np.savez(path, x)
+    yield "noted", lambda path: np.savez(path, x=x, **notes)
+    yield "packed", lambda path: np.savez_compressed(path, x=x, **notes)
+    yield "many", lambda path: np.savez_compressed(path, a=x, b=x[0], c=np.array("x"))
+
+
+# --- CSV ------------------------------------------------------------------------------
+
+
+def _csv() -> Iterator[tuple[str, Maker]]:
+    x = _noise(2, 200).T
+    clock = np.column_stack([np.arange(200) / FS, x])
+    named = {"header": "time,Fz,Cz", "comments": ""}
+    yield "bare", lambda path: np.savetxt(path, x)
+    yield "clock", lambda path: np.savetxt(path, clock, "%.6f", ",", **named)
+    yield "remark", lambda path: np.savetxt(path, x, "%.4f", ",", header="Fz,Cz")
+    yield "quoted", _quoted
+    yield "commas", _with_commas
+    yield (
+        "mark",
+        lambda path: path.write_bytes(b"\xef\xbb\xbfa\tb\r\n" + b"1\t2\r\n" * 99),
+    )
+
+
+def _quoted(path: Path) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, quoting=csv.QUOTE_ALL)
+        writer.writerow(["time (ms)", "F\xe9", "note, of a kind"])
+        writer.writerows([[at * 4, at % 7, "rest"] for at in range(200)])
+
+
+def _with_commas(path: Path) -> None:
+    text = io.StringIO()
+    np.savetxt(text, _noise(2, 200).T, "%.5f", ";", header="a;b", comments="")
+    path.write_text(text.getvalue().replace(".", ","))
