@@ -10,8 +10,11 @@ from __future__ import annotations
 CHANNELS = 65_536
 """Most channels of a recording."""
 
-LEAST_HZ, MOST_HZ = 1e-15, 1e15
-"""Sampling rates: from a sample in 30 million years to one per femtosecond."""
+LEAST_HZ = 1e-15
+"""Lowest sampling rate: a sample in 30 million years."""
+
+MOST_HZ = 1e15
+"""Highest sampling rate: a sample per femtosecond."""
 
 NAME_CHARS = 1_000
 """Longest name of a channel or a unit."""

@@ -25,6 +25,7 @@ from rlxweb.io.source import ByteSource, open_source
 
 _MAGIC = (
     (b"0       ", "EDF"),
+    (b"0\0\0\0\0\0\0\0", "EDF"),
     (b"\xffBIOSEMI", "BDF"),
     (b"RIFF", "WAV"),
     (b"RF64", "WAV"),

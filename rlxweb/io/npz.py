@@ -12,6 +12,7 @@ import io
 import math
 import shutil
 import struct
+import sys
 import tempfile
 import zipfile
 import zlib
@@ -242,7 +243,7 @@ class _Archive:
             return ()
         if value.dtype.kind == "S":
             value = np.char.decode(value.astype(np.bytes_), "utf-8", "replace")
-        if value.dtype.kind == "U" and value.ndim <= 1:
+        if value.dtype.kind == "U" and value.ndim <= 1 and _is_text(value):
             return tuple(map(str, value.reshape(-1)))
         self.source.warn(f"its {name!r} are no names and are passed over")
         return ()
@@ -264,6 +265,12 @@ class _Archive:
             return None
         raw = self.file.read(self.members[name])
         return np.frombuffer(raw, header.dtype, -1, header.offset).reshape(header.shape)
+
+
+def _is_text(value: Samples) -> bool:
+    """True when all its characters exist: NumPy gives no text for others."""
+    number = np.dtype(np.uint32).newbyteorder(value.dtype.byteorder)
+    return bool(value.reshape(-1).view(number).max() <= sys.maxunicode)
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -67,7 +67,7 @@ def find_samples(source: ByteSource) -> tuple[WavFormat, int, int]:
     wave, long_size = None, None
     for chunk in _chunks(source, order):
         if chunk.name == b"ds64" and kind in (b"RF64", b"BW64"):
-            long_size = struct.unpack("<Q", _body(source, chunk, 28)[8:16])[0]
+            long_size = struct.unpack("<Q", _body(source, chunk, 16)[8:16])[0]
         elif chunk.name == b"fmt ":
             wave = _parse_format(source, order, _body(source, chunk, 16))
         elif chunk.name == b"data":
@@ -121,7 +121,7 @@ def _body(source: ByteSource, chunk: _Chunk, least: int) -> bytes:
 
 
 def _parse_format(source: ByteSource, order: str, body: bytes) -> WavFormat:
-    tag, channels, fs, _, frame, bits = struct.unpack(f"{order}HHIIHH", body[:16])
+    tag, channels, fs, rate, frame, bits = struct.unpack(f"{order}HHIIHH", body[:16])
     if tag == _EXTENSIBLE:
         tag = _subformat(source, order, body)
     if tag not in _BITS:
@@ -130,26 +130,42 @@ def _parse_format(source: ByteSource, order: str, body: bytes) -> WavFormat:
             "rlxweb reads integer PCM, float, mu-law and A-law",
             "convert it to PCM first",
         )
-    allowed = _BITS[tag]
-    if bits not in allowed:
-        raise source.error(
-            f"samples of {bits} bits",
-            f"{'PCM' if tag == PCM else 'this format'} has {allowed[0]} to "
-            f"{allowed[-1]} bits",
-            "convert it first",
-        )
     if not channels or not fs:
         raise source.error(f"its header says {channels} channels at {fs} Hz")
+    if tag in (A_LAW, MU_LAW):
+        bits = 8  # there is no other; some write the bits that they stand for
+    if bits not in _BITS[tag]:
+        name, allowed = "PCM" if tag == PCM else "float", _BITS[tag]
+        raise source.error(
+            f"samples of {bits} bits",
+            f"{name} has {allowed[0]} to {allowed[-1]} bits",
+            "convert it first",
+        )
+    width = _width(source, tag, channels, bits, frame, rate == fs * frame)
+    return WavFormat(order, tag, width, channels, fs)
+
+
+def _width(
+    source: ByteSource, tag: int, channels: int, bits: int, frame: int, confirmed: bool
+) -> int:
+    """Bytes of one sample, by its bits and by the bytes of a frame.
+
+    Integers may lie in wider containers than they need, the upper bits in use. Where
+    the two disagree the bytes of a second decide: `confirmed` when they fit the frame.
+    """
     least = -(-bits // 8)
     width, rest = divmod(frame, channels)
-    # Integers may lie in wider containers than they need, the upper bits in use.
-    if rest or not (least <= width <= 8 if tag == PCM else width == least):
-        source.warn(
-            f"its header gives {frame} bytes to a frame, {channels} channels of {bits} "
-            f"bits need {channels * least}; the latter is taken"
-        )
-        width = least
-    return WavFormat(order, tag, width, channels, fs)
+    if width == least and not rest:
+        return width
+    by_frame = tag == PCM and confirmed and not rest and 1 <= width <= 8
+    if by_frame and width > least:
+        return width
+    source.warn(
+        f"its header gives {frame} bytes to a frame, {channels} channels of {bits} "
+        f"bits need {channels * least}; the {'former' if by_frame else 'latter'} is "
+        "taken"
+    )
+    return width if by_frame else least
 
 
 def _subformat(source: ByteSource, order: str, body: bytes) -> int:

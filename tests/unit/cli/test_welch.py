@@ -15,6 +15,7 @@ import soundfile
 from rlxweb.cli import job
 from rlxweb.cli.outputs import COLUMNS
 from rlxweb.gpu.native import adapters
+from rlxweb.io import open_recording
 from tests.command_line import Call
 from tests.oracles import estimate
 from tests.recordings import written
@@ -123,6 +124,29 @@ def test_rates_are_groups_and_equal_labels_are_told_apart(
     with np.load(out) as arrays:
         assert arrays["f0_g0_psd"].shape == (2, 129)
         assert arrays["f0_g1_freqs"][-1] == 250
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_what_is_written_as_npz_is_read_back(
+    tmp_path: Path, call: Call, many: bool
+) -> None:
+    """Rate, names and units of the recording, beside each of the results."""
+    rates = [("EEG", 100), ("EOG", 100), *[("ECG", 500)] * many]
+    out = tmp_path / "o.npz"
+    call("welch", written(tmp_path / "x.edf", *rates, seconds=10), "--npz", out)
+    head = "f0_g0_" if many else ""
+    for name in ("psd", "hz", "power"):
+        with open_recording(out, array=head + name) as recording:
+            (group,) = recording.groups
+            assert (group.fs, group.names) == (100, ("EEG", "EOG"))
+            assert {channel.unit for channel in group.channels} == {"uV"}
+            with np.load(out) as arrays:
+                np.testing.assert_array_equal(group.read(), arrays[head + name])
+    assert call("welch", out, "--array", f"{head}psd", "--nperseg", 64).code == 0
+    said = call("welch", out)
+    assert said.code == 2
+    assert "arrays could be the recording" in said.err
+    assert "--array" in said.err
 
 
 def test_channels_are_picked_by_name_and_pattern(tmp_path: Path, call: Call) -> None:

@@ -15,7 +15,7 @@ import soundfile
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlxweb.errors import RecordingError, RecordingWarning, RlxError
+from rlxweb.errors import RecordingError, RecordingWarning, RlxError, UsageError
 from rlxweb.io import open_recording
 from tests.recordings import KINDS, check_unreadable, read_with_warning
 
@@ -70,6 +70,29 @@ def test_an_empty_file_is_refused(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"nothing.{suffix}"
     path.touch()
     check_unreadable(path, r"nothing\..*is empty; 0 bytes")
+
+
+@pytest.mark.parametrize("given", [3, None, True, [1.0], {}, np.zeros(3), object()])
+def test_what_is_no_path_is_named(given: object) -> None:
+    """Arrays above all: they need no file."""
+    what = f"a {type(given).__name__} is no path.*welch_peaks"
+    with pytest.raises(UsageError, match=what):
+        open_recording(given)
+
+
+def test_a_name_may_be_bytes_and_need_not_be_text(tmp_path: Path) -> None:
+    """The recording tells its name as the system writes it, messages in any case."""
+    path = small_file(tmp_path, "wav")
+    for name in (os.fsencode(path), os.fsencode(path) + b"\xff"):
+        Path(os.fsdecode(name)).write_bytes(path.read_bytes())
+        with open_recording(name) as recording:
+            assert recording.path == os.fsdecode(name)
+            assert recording.groups[0].n_samples == 20
+        Path(os.fsdecode(name)).write_bytes(path.read_bytes()[:30])
+        with pytest.raises(RecordingError) as caught:
+            open_recording(name)
+        assert path.name in str(caught.value)
+        path = small_file(tmp_path, "wav")
 
 
 def test_a_folder_is_refused(tmp_path: Path) -> None:

@@ -146,6 +146,7 @@ def test_fields_padded_with_zero_bytes_are_read(one: Path) -> None:
     """Some recorders fill a field with zero bytes where spaces belong."""
     expected = by_edfio(one)["Fz"]
     patched(one, (256, one.read_bytes()[256:512].replace(b" ", b"\0")))
+    patched(one, (0, b"0\0\0\0\0\0\0\0"))
     with open_recording(one) as recording:
         (group,) = recording.groups
         assert (group.names, group.channels[0].unit) == (("Fz",), "uV")

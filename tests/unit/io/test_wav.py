@@ -192,6 +192,25 @@ def test_integers_may_lie_in_wider_containers(tmp_path: Path) -> None:
         np.testing.assert_array_equal(recording.groups[0].read() * 2.0**31, x)
 
 
+def test_of_bits_frame_and_rate_two_decide(tmp_path: Path) -> None:
+    """47 bits cannot lie in the 2 bytes that the frame and the rate agree upon."""
+    path = tmp_path / "a.wav"
+    path.write_bytes(riff(pcm(47, width=2), struct.pack("<2h", 5, -5)))
+    (got,) = read_with_warning(path, "2 bytes to a frame, .* need 6; the former is")
+    assert (got * 32768).tolist() == [[5.0, -5.0]]
+
+
+@pytest.mark.parametrize("bits", [0, 8, 16])
+def test_the_bits_of_a_law_do_not_matter(tmp_path: Path, bits: int) -> None:
+    """Some write 0 or 16; a byte stands for a sample all the same."""
+    path = tmp_path / "a.wav"
+    path.write_bytes(riff(pcm(bits, tag=7, width=1), bytes(range(256))))
+    with open_recording(path) as recording:
+        (got,) = recording.groups[0].read()
+    path.write_bytes(riff(pcm(8, tag=7), bytes(range(256))))
+    np.testing.assert_array_equal(got, soundfile.read(path)[0])
+
+
 def test_an_ambisonic_file_is_read(tmp_path: Path) -> None:
     """Its subformat has a GUID of its own."""
     path = tmp_path / "a.wav"
@@ -236,8 +255,13 @@ NOTE_AFTER = b"LIST" + struct.pack("<I", 4) + b"adtl"
         (riff(pcm(16), b"\1\0\2\0\3", size=8), "8 bytes of samples, 5 are", [1, 2]),
         (
             riff(pcm(16)[:12] + struct.pack("<HH", 1, 16), b"\1\0\2\0"),
-            "gives 1 bytes to a frame, 1 channels of 16 bits need 2",
+            "gives 1 bytes to a frame, 1 channels of 16 bits need 2; the latter",
             [1, 2],
+        ),
+        (
+            riff(pcm(16)[:12] + struct.pack("<HH", 6, 16), b"\1\0\2\0\3\0"),
+            "gives 6 bytes to a frame, 1 channels of 16 bits need 2; the latter",
+            [1, 2, 3],
         ),
     ],
 )
@@ -264,7 +288,7 @@ def test_what_is_left_of_a_file_is_read_with_a_warning(
         (riff(pcm(16, tag=999), b"\0" * 8), "format 999"),
         (riff(pcm(0, width=2), b"\0" * 8), "0 bits; PCM has 1 to 64"),
         (riff(pcm(65, width=9), b"\0" * 8), "65 bits"),
-        (riff(pcm(16, tag=3), b"\0" * 8), "has 32 to 64 bits"),
+        (riff(pcm(16, tag=3), b"\0" * 8), "float has 32 to 64 bits"),
         (riff(pcm(16, channels=0), b"\0" * 8), "0 channels"),
         (riff(pcm(16, fs=0), b"\0" * 8), "0 Hz"),
         (riff(pcm(16)[:10], b""), "too short"),
