@@ -160,6 +160,10 @@ class Unsupported(DeviceError):
     exit_code = 4
 
 
+class Disagrees(Unsupported):
+    """The device gives other numbers for a custom op than the op's reference."""
+
+
 class LimitExceeded(DeviceError):
     """A device limit that no split could bring the work under."""
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rlxweb.backends.agreement import compare, dtypes_of, feeds_of, one_op, oracle
 from rlxweb.backends.array import evaluate
 from rlxweb.backends.cpu import CpuBackend
 from rlxweb.backends.webgpu import WebGpuBackend
@@ -24,7 +25,6 @@ from rlxweb.gpu.native import NativePort
 from rlxweb.gpu.port import Command, Usage, Want
 from rlxweb.ir.graph import Graph
 from rlxweb.limits import Limits
-from rlxweb.runners.agreement import compare, dtypes_of, feeds_of, one_op, oracle
 from rlxweb.runtime.feeds import as_input, check_feeds
 
 Array = npt.NDArray[Any]

@@ -17,12 +17,13 @@ import numpy as np
 from rlxweb.backends.protocol import Array, Backend, Program, own
 from rlxweb.compile.plan import Plan
 from rlxweb.compile.target import Target
-from rlxweb.errors import GraphError, InputError
+from rlxweb.errors import InputError
 from rlxweb.host.variants import Variant
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.lowering import Leaf
 from rlxweb.ir.op import registry
+from rlxweb.ir.verify import wrong_result
 
 
 class DeviceArray(Protocol):
@@ -166,14 +167,8 @@ class ArrayBackend(Backend):
     def _checked(self, call: _Call, made: object) -> DeviceArray:
         """The array, or GraphError when a reference breaks its own shape rule."""
         array: DeviceArray = self._xp.asarray(made)
-        want = call.node.type
-        if array.dtype != call.dtype or tuple(array.shape) != want.shape:
-            raise GraphError(
-                str(call.node),
-                f"its reference returned {list(array.shape)} {array.dtype}",
-                f"its shape rule says {want}",
-                "mend the op's record",
-            )
+        if array.dtype != call.dtype or tuple(array.shape) != call.node.type.shape:
+            raise wrong_result(call.node, array.shape, array.dtype)
         return array
 
     async def release(self, program: Program) -> None:

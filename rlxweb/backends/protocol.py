@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Hashable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -95,6 +95,12 @@ class Backend(ABC):
     """Who made the hardware; "" where that says nothing."""
     software: bool = False
     """Does it pretend to be a device and compute on the CPU's own cores?"""
+
+    @property
+    def tried(self) -> dict[Hashable, object]:
+        """The custom ops that were compared here with their references."""
+        tried: dict[Hashable, object] = self.__dict__.setdefault("_tried", {})
+        return tried
 
     @property
     def lost(self) -> str:

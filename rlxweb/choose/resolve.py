@@ -6,6 +6,7 @@ is warned about and passed over; RLX passes over it in silence.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -26,6 +27,7 @@ from rlxweb.rlx.seed_pick import seed_pick
 Adapters = Mapping[Device, str]
 """Part of an adapter's name by device, where a machine has several."""
 
+_ID = re.compile(r"%\d+")
 NOT_THERE = "not available on this host or in this build"
 
 
@@ -45,8 +47,9 @@ def unsupported_node(device: Device, graph: Graph, adapter: str = "") -> str:
     """The blocker in RLX's words, "unsupported op at node 3: topk", and why."""
     whole = lowering_blocker(device, graph, adapter)
     for node in graph.nodes() if whole else ():
-        # The compiler's errors begin with the node they stopped at.
-        if whole.startswith(str(node)):
+        # The compiler's errors begin with the node they stopped at, as it stands in the
+        # rewritten graph, where nodes are counted anew.
+        if _ID.sub("%", whole).startswith(_ID.sub("%", str(node))):
             return f"unsupported op at node {node.id}: {node.op} ({whole})"
     return whole
 

@@ -8,7 +8,12 @@ from rlxweb.compile.fused_ops import choose_fusions
 from rlxweb.compile.memory import assign
 from rlxweb.compile.plan import Plan
 from rlxweb.compile.plan_work import profile_plan
-from rlxweb.compile.rewrites import decompose, drop_dead, fold_constants, share_common
+from rlxweb.compile.rewrites import (
+    decompose,
+    drop_dead,
+    share_common,
+    without_needless_types,
+)
 from rlxweb.compile.schedule import schedule
 from rlxweb.compile.target import Target
 from rlxweb.decision.decision import Decision
@@ -27,11 +32,12 @@ def compile_graph(graph: Graph, target: Target, *, optimise: bool = True) -> Pla
     type the device has not; Unsupported for an op it cannot run.
     """
     verify(graph)
-    check_dtypes(graph, target)
     before = len(graph)
     chosen: tuple[Decision, ...] = ()
+    if optimise or not target.holds(graph):
+        graph = without_needless_types(graph, target)
+    check_dtypes(graph, target)
     if optimise:
-        graph = fold_constants(drop_dead(graph))
         graph, chosen = choose_fusions(
             graph, target, lambda one: profile_plan(_placed(one, target, True), target)
         )
@@ -54,9 +60,11 @@ def compile_graph(graph: Graph, target: Target, *, optimise: bool = True) -> Pla
 def _placed(graph: Graph, target: Target, optimise: bool) -> Plan:
     """The steps of a graph, without a place in memory yet."""
     graph = decompose(drop_dead(graph) if optimise else graph, target)
-    check_dtypes(graph, target)
     if optimise:
-        graph = drop_dead(share_common(fold_constants(graph)))
+        graph = share_common(graph)
+    if optimise or not target.holds(graph):
+        graph = without_needless_types(graph, target)
+    check_dtypes(graph, target)
     placed = schedule(graph, target, fuse=optimise)
     outputs = tuple(placed.at[i] for i in graph.outputs)
     return Plan(graph, tuple(placed.steps), placed.types, {}, (), outputs)

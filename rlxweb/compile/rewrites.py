@@ -1,4 +1,4 @@
-"""Graph → graph, one mechanism and four rewrites; the answer stays the same.
+"""Graph → graph, one mechanism and five rewrites; the answer stays the same.
 
 A rewrite is a function that is shown each node with its already rewritten operands and
 answers with the tensor that takes its place: dead nodes go, equal ones become one,
@@ -16,14 +16,21 @@ import numpy as np
 
 from rlxweb.compile.target import Target
 from rlxweb.cost.graph_work import asked_of
-from rlxweb.errors import Unsupported, VerifyError
+from rlxweb.errors import RlxError, Unsupported, VerifyError
+from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph, Node, told_apart
 from rlxweb.ir.lowering import Compose, HostOnly, Kernel
-from rlxweb.ir.op import Op, registry
+from rlxweb.ir.op import Op, TensorType, registry
 from rlxweb.ir.tensor import Tensor
+from rlxweb.ir.verify import check_result
 
-# Folding trades device work for buffer space; beyond this it stops being a bargain.
+# Folding trades device work for buffer space; beyond this it stops being a bargain,
+# unless the result is smaller than what it is made of.
 FOLD_ELEMENTS = 1 << 14
+# What the device has no type for is folded up to here: the other choice is a refusal.
+FOLD_UNHELD = 1 << 22
+# Arithmetic that is not done while compiling, some tenths of a second.
+FOLD_FLOPS = 1 << 28
 # A Compose that produces itself would never end; real nesting is below ten.
 MAX_ROUNDS = 32
 
@@ -79,20 +86,91 @@ def share_common(graph: Graph) -> Graph:
     return rebuild(graph, rewrite)
 
 
-def fold_constants(graph: Graph) -> Graph:
-    """Small nodes over constants alone become constants."""
+def fold_constants(graph: Graph, target: Target | None = None) -> Graph:
+    """Nodes over constants alone become constants, by the ops' references.
+
+    Small ones, those smaller than what they are made of, and those of a type that the
+    target has not. Errors  GraphError for a reference that breaks its shape rule.
+    """
 
     def rewrite(out: Graph, node: Node, operands: tuple[Tensor, ...]) -> Tensor:
         given = [out.node(t.id) for t in operands]
         known = bool(given) and all(n.op == "constant" for n in given)
-        if not known or node.type.numel > FOLD_ELEMENTS:
+        if not known or not _worth_folding(node, given, target):
             return out.copied(node, operands)
+        op = registry.get(node.op)
         values = (n.attrs["value"].array for n in given)
-        with np.errstate(all="ignore"):
-            value = registry.get(node.op).reference(np, node.attrs, *values)
-        return out.constant(np.asarray(value, dtype=node.type.dtype.numpy))
+        try:
+            with np.errstate(all="ignore"):
+                made = np.asarray(op.reference(np, node.attrs, *values))
+        except RlxError:
+            raise
+        except Exception:  # a custom op's own: the run will say it
+            return out.copied(node, operands)
+        check_result(node, made)
+        return out.constant(made)
 
     return rebuild(graph, rewrite)
+
+
+def _worth_folding(node: Node, given: list[Node], target: Target | None) -> bool:
+    types = tuple(n.type for n in given)
+    if registry.get(node.op).flops(types, node.type, node.attrs) > FOLD_FLOPS:
+        return False
+    smaller = node.type.nbytes <= sum(t.nbytes for t in types)
+    unheld = target is not None and node.type.dtype not in target.dtypes
+    return smaller or node.type.numel <= (FOLD_UNHELD if unheld else FOLD_ELEMENTS)
+
+
+def narrow_constants(graph: Graph, target: Target) -> Graph:
+    """Constants of a wide integer type as i32, where that is all the device has.
+
+    Only where all values fit and the reader's result is of the same type with either,
+    as of indices and casts. Of a custom op nothing of that kind is known.
+    """
+
+    def rewrite(out: Graph, node: Node, operands: tuple[Tensor, ...]) -> Tensor:
+        given = [out.node(t.id) for t in operands]
+        wide = [_is_wide(n, target) for n in given]
+        op = registry.get(node.op)
+        if not any(wide) or op.has("custom"):
+            return out.copied(node, operands)
+        types = [n.type for n in given]
+        types = [
+            TensorType(t.shape, DType.I32) if w else t
+            for t, w in zip(types, wide, strict=True)
+        ]
+        try:
+            same = op.output_type(types, node.attrs) == node.type
+        except RlxError:
+            same = False
+        if not same:
+            return out.copied(node, operands)
+        pairs = zip(operands, given, wide, strict=True)
+        narrow = [
+            out.constant(n.attrs["value"].array.astype(np.int32)) if w else t
+            for t, n, w in pairs
+        ]
+        return out.copied(node, narrow)
+
+    return rebuild(graph, rewrite)
+
+
+def _is_wide(node: Node, target: Target) -> bool:
+    """An integer constant of a type the device has not, whose values i32 holds."""
+    dtype = node.type.dtype
+    if node.op != "constant" or dtype in target.dtypes or not dtype.is_integer:
+        return False
+    array, bounds = node.attrs["value"].array, np.iinfo(np.int32)
+    return bool(((array >= bounds.min) & (array <= bounds.max)).all())
+
+
+def without_needless_types(graph: Graph, target: Target) -> Graph:
+    """Without what a device would be refused for, though it need never see it."""
+    graph = drop_dead(fold_constants(drop_dead(graph), target))
+    if target.holds(graph):
+        return graph
+    return drop_dead(narrow_constants(graph, target))
 
 
 def composition(op: Op) -> Compose | None:

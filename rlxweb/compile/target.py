@@ -9,6 +9,7 @@ from typing import TypeVar
 from rlxweb.cost.fusion_gate import IoFusionGate
 from rlxweb.errors import RlxError
 from rlxweb.ir.dtype import DType
+from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import Attrs, Op, TensorType, Types
 from rlxweb.limits import Limits
 
@@ -47,6 +48,10 @@ class Target:
     gate: IoFusionGate | None = None
     limits: Limits | None = None
     features: frozenset[str] = frozenset()
+
+    def holds(self, graph: Graph) -> bool:
+        """Has the device the element types of all nodes?"""
+        return all(node.type.dtype in self.dtypes for node in graph.nodes())
 
     def nbytes(self, kind: TensorType) -> int:
         """Bytes a value takes in this device's memory."""

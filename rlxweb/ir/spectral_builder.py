@@ -13,11 +13,22 @@ from typing import Any
 import numpy as np
 
 from rlxweb.errors import AttributeRefused, ShapeError
-from rlxweb.ir.shape import as_integer
+from rlxweb.ir.shape import as_integer, short
 from rlxweb.ir.tensor import Tensor
 
 # RLX's norm names are shifted against NumPy's (semantics §A.9, §I.2 item 34).
-_RLX_NORMS = {"backward": "none", "forward": "backward", "ortho": "ortho"}
+_RLX_NORMS = {
+    "backward": "none",
+    "none": "none",
+    "forward": "backward",
+    "ortho": "ortho",
+    "orthonormal": "ortho",
+}
+
+
+def _numpys(norm: str | None) -> str:
+    """NumPy's default norm may be given as None."""
+    return "backward" if norm is None else norm
 
 
 def _bins(n: int, doing: str) -> int:
@@ -43,25 +54,45 @@ class SpectralBuilder(ABC):
     def constant(self, value: Any, dtype: Any = None) -> Tensor:
         """Add an array; see Graph.constant."""
 
-    def fft(self, x: Tensor, inverse: bool = False, norm: str = "backward") -> Tensor:
-        """Complex FFT of the last axis, block layout [..., 2N] → [..., 2N], any N."""
-        return self.apply("fft", x, inverse=inverse, norm=norm)
+    def fft(
+        self, x: Tensor, inverse: bool = False, norm: str | None = "backward"
+    ) -> Tensor:
+        """Complex FFT of the last axis, block layout [..., 2N] → [..., 2N], any N.
+
+        norm   NumPy's names, None as there for "backward": the inverse divides by N,
+               so that `g.fft(g.fft(x), True)` is x. "none" divides nowhere, as RLX's
+               `fft`, where that is N · x; RLX's names are for `fft_norm`
+        """
+        return self.apply("fft", x, inverse=inverse, norm=_numpys(norm))
+
+    def ifft(self, x: Tensor, norm: str | None = "backward") -> Tensor:
+        """`fft` with inverse=True, as numpy.fft.ifft."""
+        return self.fft(x, True, norm)
 
     def fft_norm(
         self, x: Tensor, inverse: bool = False, norm: str = "Backward"
     ) -> Tensor:
-        """`fft` under RLX's norm names Backward (no scaling), Forward, Ortho."""
-        if norm.lower() not in _RLX_NORMS:
+        """`fft` under RLX's norm names, in any case.
+
+        norm   Backward or none: no scaling; Forward: 1/N on the inverse, which is
+               NumPy's "backward"; Ortho or orthonormal: 1/√N both ways
+        Errors   AttributeRefused for another name.
+        """
+        known = norm.strip().lower() if isinstance(norm, str) else ""
+        if known not in _RLX_NORMS:
             raise AttributeRefused(
-                "fft_norm", f"norm {norm!r}", "allowed: Backward, Forward, Ortho"
+                "fft_norm",
+                f"norm {short(norm)}",
+                "RLX's norms: Backward (or none), Forward, Ortho (or orthonormal)",
+                "NumPy's names are for g.fft(x, inverse, norm)",
             )
-        return self.fft(x, inverse, _RLX_NORMS[norm.lower()])
+        return self.fft(x, inverse, _RLX_NORMS[known])
 
-    def rfft_block(self, x: Tensor, norm: str = "backward") -> Tensor:
+    def rfft_block(self, x: Tensor, norm: str | None = "backward") -> Tensor:
         """Spectrum of real rows [..., n] as one block [..., 2F], F = n // 2 + 1."""
-        return self.apply("rfft", x, norm=norm)
+        return self.apply("rfft", x, norm=_numpys(norm))
 
-    def rfft(self, x: Tensor, norm: str = "backward") -> tuple[Tensor, Tensor]:
+    def rfft(self, x: Tensor, norm: str | None = "backward") -> tuple[Tensor, Tensor]:
         """Spectrum of real rows [..., n] as (re, im), each [..., n // 2 + 1]."""
         return self.split_block(self.rfft_block(x, norm))
 
@@ -71,10 +102,12 @@ class SpectralBuilder(ABC):
         re = self.apply("narrow", x, axis=axis, start=0, length=half)
         return re, self.apply("narrow", x, axis=axis, start=half, length=half)
 
-    def irfft(self, re: Tensor, im: Tensor, n: int, norm: str = "backward") -> Tensor:
+    def irfft(
+        self, re: Tensor, im: Tensor, n: int, norm: str | None = "backward"
+    ) -> Tensor:
         """Real rows [..., n] of a half spectrum; numpy.fft.irfft's meaning."""
         block = self.apply("concat", re, im, axis=re.rank - 1)
-        return self.apply("irfft", block, n=n, norm=norm)
+        return self.apply("irfft", block, n=n, norm=_numpys(norm))
 
     def fftfreq(self, n: int, d: float = 1.0) -> Tensor:
         """Bin frequencies [n] as a constant, as numpy.fft.fftfreq."""

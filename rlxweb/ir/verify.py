@@ -6,9 +6,14 @@ compared, never believed, so a graph built by hand is held to the same rules.
 
 from __future__ import annotations
 
-from rlxweb.errors import VerifyError
+from collections.abc import Sequence
+from typing import Any
+
+import numpy.typing as npt
+
+from rlxweb.errors import GraphError, VerifyError
 from rlxweb.given import named
-from rlxweb.ir.graph import Graph, typed
+from rlxweb.ir.graph import Graph, Node, typed
 from rlxweb.ir.op import registry
 from rlxweb.ir.tensor import Tensor
 
@@ -46,6 +51,25 @@ def verify(graph: Graph) -> None:
     for i in graph.outputs:
         if not 0 <= i < len(nodes):
             raise VerifyError(where, f"output %{i} does not exist")
+
+
+def wrong_result(node: Node, shape: Sequence[int], dtype: object) -> GraphError:
+    """The error of an op whose reference makes another type than its shape rule says.
+
+    dtype   in the words of the library that made the result
+    """
+    return GraphError(
+        str(node),
+        f"its reference returned {list(shape)} {dtype}",
+        f"its shape rule says {node.type}",
+        "mend the op's record",
+    )
+
+
+def check_result(node: Node, made: npt.NDArray[Any]) -> None:
+    """Errors  GraphError of `wrong_result`, if it is one."""
+    if made.shape != node.type.shape or made.dtype != node.type.dtype.numpy:
+        raise wrong_result(node, made.shape, made.dtype)
 
 
 def must_be_graph(given: object) -> None:

@@ -12,16 +12,30 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace as changed
 from typing import Any
 
+import numpy as np
+
 from rlxweb.errors import GraphError
+from rlxweb.ir.graph import Node, typed
 from rlxweb.ir.lowering import Compose, Expr, HostOnly, Kernel, Lowering
-from rlxweb.ir.op import Attr, FlopsRule, InferRule, Op, Tolerance, registry
+from rlxweb.ir.op import (
+    Attr,
+    FlopsRule,
+    InferRule,
+    Op,
+    TensorType,
+    Tolerance,
+    registry,
+)
 from rlxweb.ir.sample import Sample
+from rlxweb.ir.verify import check_result
 from rlxweb.ops.elementwise import same_shape
 
 Arity = int | tuple[int, int | None]
 
 # The operands an Expr can name: x, y, z.
 EXPR_OPERANDS = 3
+# A sample larger than this is left to the device that first runs the op.
+CHECKED_ELEMENTS = 1 << 16
 CUSTOM = Tolerance(rtol=1e-5, atol=1e-6)
 
 
@@ -45,11 +59,15 @@ def register_custom(
     infer      (input types, attrs) → output type; elementwise when left out
     wgsl       a scalar expression in x, y, z and {attr}; or an Expr, Kernel or Compose;
                None: the op runs on the CPU only, and a GPU says so
-    samples    cases on which every backend is tested against the reference
+    samples    cases on which the WGSL is compared with the reference where it first
+               runs, beside arrays drawn in the types of the graph at hand
+    tolerance  what it may be off by there, and in tests
     replace    put this record in the place of one of the same name
 
-    Errors   GraphError when the name is taken or no identifier, or when an expression
-    is given more operands than x, y, z.
+    Errors   GraphError when the name is taken or no identifier, when an expression is
+    given more operands than x, y, z, or when the reference makes another shape or dtype
+    of a sample than `infer` says. WGSL that gives other numbers than the reference is
+    refused, as Disagrees, by the first device that should run it.
 
     >>> halve = lambda xp, attrs, x: x / 2
     >>> register_custom("halve", arity=1, reference=halve, wgsl="x / F(2)")
@@ -87,4 +105,18 @@ def register_custom(
         )
     if flops is not None:
         record = changed(record, flops=flops)
+    for sample in record.samples:
+        _check(record, sample)
     return registry.register(record, replace=replace)
+
+
+def _check(op: Op, sample: Sample) -> None:
+    """Errors  GraphError where the reference breaks the shape rule; the op's own."""
+    types = tuple(TensorType(d.shape, d.dtype) for d in sample.inputs)
+    attrs, kind = typed(op, types, sample.attrs)
+    if max((t.numel for t in (*types, kind)), default=0) > CHECKED_ELEMENTS:
+        return
+    with np.errstate(all="ignore"):
+        made = np.asarray(op.reference(np, attrs, *sample.draw()))
+    node = Node(0, op.name, tuple(range(len(types))), attrs, kind)
+    check_result(node, made)

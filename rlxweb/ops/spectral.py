@@ -22,6 +22,7 @@ from rlxweb.ops import fft_compose as compose
 from rlxweb.recipes import fft_calls as calls
 
 NORM = Attr("norm", "str", "backward", ("backward", "ortho", "forward", "none"))
+_SAYS = "`norm` has NumPy's names: `backward`, the default, divides the inverse by N"
 TRANSFORM = Tolerance(rtol=0.0, atol=2e-6, relative_to_peak=True)
 
 
@@ -215,7 +216,11 @@ registry.register_all(
         lower=_kernel("fft", compose.build_fft),
         attrs=(Attr("inverse", "bool", False), NORM),
         samples=_FFT_SAMPLES,
-        doc="Complex FFT of the last axis, block layout [..., 2N], any N.",
+        doc="Complex FFT of the last axis, block layout [..., 2N], any N. "
+        f"{_SAYS}, so that g.fft(g.fft(x), inverse=True) is x. RLX's `fft` divides "
+        "nowhere and gives N · x: that is norm='none', or `g.fft_norm`, which takes "
+        "RLX's names (Backward or none: no scaling; Forward: 1/N on the inverse, "
+        "NumPy's backward; Ortho or orthonormal).",
     ),
     _transform(
         name="rfft",
@@ -224,7 +229,8 @@ registry.register_all(
         lower=_kernel("rfft", compose.build_rfft),
         attrs=(NORM,),
         samples=_RFFT_SAMPLES,
-        doc="Half spectrum of real rows: [..., n] to block [..., 2 (n // 2 + 1)].",
+        doc="Half spectrum of real rows: [..., n] to block [..., 2 (n // 2 + 1)]. "
+        f"{_SAYS} and this by nothing, as RLX's; `forward` divides this by n.",
     ),
     _transform(
         name="irfft",
@@ -233,7 +239,8 @@ registry.register_all(
         lower=_kernel("irfft", compose.build_irfft),
         attrs=(Attr("n", "int"), NORM),
         samples=_IRFFT_SAMPLES,
-        doc="Real rows [..., n] of a half spectrum; imaginary ends are ignored.",
+        doc="Real rows [..., n] of a half spectrum; imaginary ends are ignored. "
+        f"{_SAYS}, which here is n; RLX's divides by nothing (norm='none').",
     ),
     Op(
         name="psd",

@@ -11,6 +11,7 @@ from dataclasses import replace
 from time import perf_counter_ns
 from typing import Any, Literal
 
+from rlxweb.backends.custom_ops import try_custom_ops
 from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import Array, Backend, Program
 from rlxweb.choose.chooser import Asked, Pick, choose_async
@@ -109,6 +110,7 @@ class Session:
         self, device: Device, job: GraphJob, pick: Pick[GraphJob] | None
     ) -> CompiledGraph:
         backend = self._backend(device)
+        await try_custom_ops(job.graph, backend)
         plan = job.plan_on(backend, Place(device, self.adapter))
         program = await backend.prepare(plan)
         return CompiledGraph(job.graph, device, backend, program, pick)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from rlxweb.backends.agreement import one_op
 from rlxweb.backends.webgpu_recipes import Recipes
 from rlxweb.compile.rewrites import composition
 from rlxweb.errors import RlxError
@@ -27,7 +28,6 @@ from rlxweb.ir.tensor import Tensor
 from rlxweb.kernels.expression import expression
 from rlxweb.kernels.source import STORED
 from rlxweb.recipes.variants import Hardware
-from rlxweb.runners.agreement import one_op
 
 Types = tuple[TensorType, ...]
 

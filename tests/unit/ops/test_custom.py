@@ -9,12 +9,15 @@ import numpy as np
 import pytest
 
 import rlxweb.ops  # noqa: F401  registers the vocabulary
+from rlxweb import GraphDevices, Session
+from rlxweb.backends import custom_ops
 from rlxweb.backends.array import evaluate
 from rlxweb.backends.webgpu_recipes import Recipes
 from rlxweb.compile.rewrites import decompose
 from rlxweb.compile.target import Target
 from rlxweb.errors import (
     AttributeRefused,
+    Disagrees,
     DTypeError,
     GraphError,
     ShapeError,
@@ -24,7 +27,8 @@ from rlxweb.gpu.port import Want
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose, Expr, HostOnly
-from rlxweb.ir.op import Attr, registry
+from rlxweb.ir.op import Attr, Tolerance, registry
+from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.limits import Limits
 from rlxweb.ops.custom import register_custom
 from rlxweb.recipes.variants import Hardware
@@ -165,3 +169,131 @@ def test_cost_is_declared_or_one_per_element() -> None:
     assert registry.get(NAME).flops((kind,), kind, {}) == 6
     register(flops=lambda inputs, out, attrs: 100.0, replace=True)
     assert registry.get(NAME).flops((kind,), kind, {}) == 100
+
+
+LONG = (Drawn((2, 5)),)
+WRONG: dict[str, tuple[dict[str, Any], tuple[int, ...], str]] = {
+    "everywhere": ({"wgsl": "x * F(3)"}, (4,), r"x0|\[8\] float32"),
+    "below zero only": ({"wgsl": "select(x * F(2), x, x < F(0))"}, (4,), "wrong"),
+    "a little": ({"wgsl": "x * F(2.0001)"}, (4,), "worst error is 0.000"),
+    "by its samples": (
+        {"wgsl": "x * F(3)", "samples": [Sample(LONG)]},
+        (2, 5),
+        r"\[2, 5\] float32",
+    ),
+    "in a composition": (
+        {"wgsl": Compose(lambda g, attrs, x: x * 2.0 + 0.5)},
+        (3, 7),
+        r"\[3, 7\] float32",
+    ),
+    "in what is large": (
+        {"wgsl": Compose(lambda g, attrs, x: g.exp(x))},
+        (3000, 100),
+        r"\[19, 19\] float32",
+    ),
+}
+
+
+def twice(**more: Any) -> None:
+    register_custom(NAME, arity=1, reference=lambda xp, a, x: x * 2, **more)
+
+
+def of_shape(*shape: int) -> Graph:
+    graph = Graph("net")
+    graph.set_outputs([graph.custom_op(NAME, graph.input("x", shape))])
+    return graph
+
+
+@pytest.mark.parametrize("how", WRONG)
+def test_wgsl_that_disagrees_is_refused_where_it_first_runs(
+    how: str, adapter: Want
+) -> None:
+    """With the worst error, the first wrong element, and both numbers."""
+    more, shape, words = WRONG[how]
+    twice(**more)
+    words = rf"custom op '{NAME}' of .*gives other numbers.*instead of.*{words}|{words}"
+    device = adapter.backends[0]
+    for _ in range(2):  # also the second time
+        with pytest.raises(Disagrees, match=words) as refused:
+            Session(device, adapter=adapter.name).compile(of_shape(*shape))
+    assert "elements are wrong, first at (" in refused.value.rule
+    assert "the worst error is" in refused.value.rule
+    assert Session("cpu").compile(of_shape(*shape)).device.label == "cpu"
+
+
+def test_another_device_takes_over_and_says_why(adapter: Want) -> None:
+    """A chain goes on to the CPU, with the attempt on record."""
+    twice(wgsl="x * F(3)")
+    device = adapter.backends[0]
+    runner = GraphDevices(of_shape(4), adapters={device: adapter.name})
+    x = np.arange(4, dtype=np.float32)
+    found, (out,) = runner.run_try([device, "cpu"], {"x": x})
+    assert found.label == "cpu"
+    np.testing.assert_array_equal(out, 2 * x)
+    assert "gives other numbers than its reference" in runner.attempts[0].error
+
+
+def test_a_right_op_is_tried_once(
+    adapter: Want, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Later graphs of the same types pay nothing; other attributes are tried anew."""
+    register(wgsl="select(x * F({slope}), x, x > F(0))", replace=True)
+    tried: list[str] = []
+    real = custom_ops.compare
+
+    def counted(*arguments: Any) -> Any:
+        tried.append("once")
+        return real(*arguments)
+
+    monkeypatch.setattr(custom_ops, "compare", counted)
+    session = Session(adapter.backends[0], adapter=adapter.name)
+    (got,) = session.compile(one_op(slope=0.25)).run({"x": X})
+    np.testing.assert_array_equal(got, np.where(X > 0, X, X * 0.25))
+    once = len(tried)
+    assert once == 2
+    session.compile(one_op(slope=0.25))
+    assert len(tried) == once
+    session.compile(one_op(slope=0.75))
+    assert len(tried) == 2 * once
+    register(wgsl="select(x * F({slope}), x, x > F(0)) * F(2)", replace=True)
+    with pytest.raises(Disagrees):
+        session.compile(one_op(slope=0.25))
+
+
+def test_what_is_outside_its_domain_is_not_held_against_an_op(adapter: Want) -> None:
+    """Drawn arrays may be where the reference is not finite; a tolerance counts."""
+    session = Session(adapter.backends[0], adapter=adapter.name)
+    log = {"arity": 1, "reference": lambda xp, a, x: xp.log(x), "replace": True}
+    register_custom(NAME, wgsl="log(max(x, F(1e-30)))", **log)
+    session.compile(of_shape(4))
+    twice(wgsl="x * F(2.0001)", tolerance=Tolerance(rtol=1e-3), replace=True)
+    session.compile(of_shape(4))
+
+
+@pytest.mark.parametrize(
+    ("reference", "words"),
+    [
+        (lambda xp, a, x: x.sum(), r"returned \[\] float32; its shape rule says \[2"),
+        (lambda xp, a, x: x.astype(xp.float64), "returned .* float64"),
+        (lambda xp, a, x: x[:1], r"returned \[1, 5\]"),
+    ],
+)
+def test_a_reference_that_breaks_its_shape_rule_is_refused(
+    reference: Any, words: str, adapter: Want
+) -> None:
+    """When it is registered, if there are samples; else wherever it first runs."""
+    op: dict[str, Any] = {"arity": 1, "reference": reference, "wgsl": "x"}
+    with pytest.raises(GraphError, match=words):
+        register_custom(NAME, **op, samples=[Sample(LONG)])
+    assert NAME not in registry
+    register_custom(NAME, **op)
+    graph = of_shape(2, 5)
+    x = np.ones((2, 5), np.float32)
+    with pytest.raises(GraphError, match="its reference returned"):
+        Session("cpu").compile(graph).run({"x": x})
+    with pytest.raises(GraphError, match="its reference returned"):
+        Session(adapter.backends[0], adapter=adapter.name).compile(graph)
+    constant = Graph("folded")
+    constant.set_outputs([constant.custom_op(NAME, constant.constant(x))])
+    with pytest.raises(GraphError, match="its reference returned"):
+        Session("cpu").compile(constant).run()

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlxweb.errors import AttributeRefused, DTypeError, ShapeError
+from rlxweb.gpu.port import Want
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
 from rlxweb.ops import fft_compose as compose
-from tests.agreement import Array
+from tests.agreement import Array, engine
 from tests.unit.ops.alone import added, composed, run
 
 NORMS = ("backward", "ortho", "forward")
@@ -48,13 +49,66 @@ def test_norm_none_scales_nothing() -> None:
     np.testing.assert_allclose(back, 7 * x)
 
 
-@pytest.mark.parametrize(
-    ("name", "ours"), [("Backward", "none"), ("Forward", "backward")]
-)
-def test_rlx_norm_names_are_numpys_shifted_by_one(name: str, ours: str) -> None:
+RLX_NORMS = {
+    "Backward": "none",
+    "none": "none",
+    " BACKWARD ": "none",
+    "Forward": "backward",
+    "forward": "backward",
+    "Ortho": "ortho",
+    "orthonormal": "ortho",
+}
+
+
+@pytest.mark.parametrize("name", RLX_NORMS)
+def test_rlx_norm_names_are_numpys_shifted_by_one(name: str) -> None:
+    """Every name that pyrlx knows, and in any case."""
     g = Graph()
     g.fft_norm(g.input("x", (2, 8)), inverse=True, norm=name)
-    assert g.nodes()[-1].attrs["norm"] == ours
+    assert g.nodes()[-1].attrs["norm"] == RLX_NORMS[name]
+
+
+@pytest.mark.parametrize("name", ["unitary", "", None, 1])
+def test_other_norms_are_refused(name: Any) -> None:
+    """With RLX's names by `fft_norm`, with NumPy's by `fft`."""
+    g = Graph()
+    x = g.input("x", (2, 8))
+    with pytest.raises(AttributeRefused, match=r"RLX's norms: Backward \(or none\)"):
+        g.fft_norm(x, norm=name)
+    if name is not None:
+        with pytest.raises(AttributeRefused, match=r"norm="):
+            g.fft(x, norm=name)
+
+
+@pytest.mark.parametrize("on_cpu", [True, False])
+def test_there_and_back_by_every_norm(on_cpu: bool, adapter: Want) -> None:
+    """NumPy's give x again, and so do RLX's Forward and Ortho; RLX's Backward N · x."""
+    x = drawn(2, 24).astype(np.float32)
+    g = Graph()
+    at = g.input("x", x.shape)
+    ways: list[Any] = [g.fft(g.fft(at), True), g.ifft(g.fft(at, norm=None), None)]
+    ways += [g.ifft(g.fft(at, norm=n), n) for n in ("ortho", "forward")]
+    ways += [
+        g.fft_norm(g.fft_norm(at, norm=n), True, n) for n in ("Forward", "orthonormal")
+    ]
+    unscaled = [
+        g.fft_norm(g.fft_norm(at), True),
+        g.ifft(g.fft(at, norm="none"), "none"),
+    ]
+    g.set_outputs([*ways, *unscaled])
+    outs = engine(None if on_cpu else adapter).run(g, {"x": x})
+    for out in outs[: len(ways)]:
+        np.testing.assert_allclose(out, x, atol=1e-5)
+    for out in outs[len(ways) :]:
+        np.testing.assert_allclose(out, 12 * x, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["fft", "rfft", "irfft"])
+def test_the_page_of_a_transform_says_which_norms_in_its_first_lines(name: str) -> None:
+    """A user of RLX reads there what is different."""
+    said = registry.get(name).doc
+    assert "divides the inverse by N" in said
+    assert "RLX's" in said
 
 
 @pytest.mark.parametrize("norm", NORMS)

@@ -1,0 +1,143 @@
+"""A caller's own op is tried before it is trusted: its shader against its reference.
+
+The ops that come with rlxweb are held to NumPy by the tests; a registered one is not,
+so the first graph that brings it to an engine that runs its WGSL has it computed on its
+samples, and on drawn arrays of the graph's own types, and compared. Once per engine,
+record, types and attributes. Where only the reference runs there is nothing to compare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlxweb.backends.agreement import Agreement, compare, feeds_of, one_op, oracle
+from rlxweb.backends.array import ArrayBackend
+from rlxweb.backends.protocol import Array, Backend
+from rlxweb.compile.pipeline import compile_graph
+from rlxweb.errors import Disagrees, RlxError
+from rlxweb.ir.graph import Graph, Node
+from rlxweb.ir.lowering import Expr, HostOnly
+from rlxweb.ir.op import Op, TensorType, Types, registry
+from rlxweb.ir.sample import Drawn, Sample
+from rlxweb.ir.verify import check_result
+
+# Arrays of a graph's own types that are drawn to try an op on; larger ones are cut.
+DRAWN_ELEMENTS = 1 << 16
+CUT = 19
+# An expression has a text for four lanes and one for a single one.
+LENGTHS = (8, 3)
+# What float32 itself is off by, times this, is allowed beside the tolerance.
+ROUNDING = 8.0
+
+
+async def try_custom_ops(graph: Graph, backend: Backend) -> None:
+    """Run every registered op of a graph that was not yet tried on this engine.
+
+    Errors   Disagrees with the worst error and the first wrong element; GraphError for
+    a reference that breaks its own shape rule; those of compiling and running.
+    """
+    ops = {name: registry.get(name) for name in {n.op for n in graph.nodes()}}
+    if isinstance(backend, ArrayBackend):
+        return
+    own = {
+        name
+        for name, op in ops.items()
+        if op.has("custom") and not isinstance(op.lower, HostOnly)
+    }
+    for node in graph.nodes() if own else ():
+        if node.op not in own:
+            continue
+        op, types = ops[node.op], tuple(graph.node(i).type for i in node.inputs)
+        if backend.tried.get(op.name) is not op:
+            for at, sample in enumerate(op.samples):
+                await _compared(op, sample, at, backend, drawn=False)
+            backend.tried[op.name] = op
+        key = _key(op, types, node)
+        if backend.tried.get(key) is not op:
+            for at, sample in enumerate(_drawn(op, types, node)):
+                await _compared(op, sample, at, backend, drawn=True)
+            backend.tried[key] = op
+
+
+def _key(op: Op, types: Types, node: Node) -> Hashable:
+    shapes = () if isinstance(op.lower, Expr) else tuple(t.shape for t in types)
+    attrs = frozenset((name, repr(value)) for name, value in node.attrs.items())
+    return op.name, tuple(t.dtype for t in types), shapes, attrs
+
+
+def _drawn(op: Op, types: Types, node: Node) -> Iterator[Sample]:
+    """Arrays of the node's types, or of smaller shapes that the op takes as well."""
+    if isinstance(op.lower, Expr):
+        for n in LENGTHS:
+            yield Sample(tuple(Drawn((n,), t.dtype) for t in types), node.attrs)
+        return
+    small = sum(t.numel for t in types) <= DRAWN_ELEMENTS
+    cut = tuple(TensorType(tuple(min(d, CUT) for d in t.shape), t.dtype) for t in types)
+    try:
+        op.output_type(cut, node.attrs)
+    except RlxError:
+        small = True
+    kept = types if small else cut
+    yield Sample(tuple(Drawn(t.shape, t.dtype) for t in kept), node.attrs)
+
+
+async def _compared(
+    op: Op, sample: Sample, at: int, backend: Backend, drawn: bool
+) -> None:
+    arrays = sample.draw(at)
+    graph = one_op(op, sample, arrays)
+    if not {n.type.dtype for n in graph.nodes()} <= backend.target.dtypes:
+        return
+    want, rounding = _wanted(op, graph, arrays, drawn)
+    if want is None:
+        return
+    program = await backend.prepare(compile_graph(graph, backend.target))
+    try:
+        (got,) = await backend.run(program, feeds_of(arrays))
+    finally:
+        await backend.release(program)
+    out = graph.node(graph.outputs[0]).type
+    if drawn and out.dtype.is_float:  # outside its domain nothing is promised
+        got = np.where(np.isfinite(want), got, want).astype(got.dtype)
+    found = compare(got, want, out.dtype, op.tolerance, rounding)
+    if found.why:
+        raise _disagreement(op, arrays, backend, found)
+
+
+def _wanted(
+    op: Op, graph: Graph, arrays: Sequence[Array], drawn: bool
+) -> tuple[Array | None, Any]:
+    """The result in float64, and what float32 may be off by; None: cannot be said.
+
+    What the caller gave as a sample must work; what is drawn may be outside the domain.
+    """
+    node = graph.node(graph.outputs[0])
+    try:
+        with np.errstate(all="ignore"):
+            single = np.asarray(op.reference(np, node.attrs, *arrays))
+    except Exception:
+        if drawn:
+            return None, 0.0
+        raise
+    check_result(node, single)
+    if not node.type.dtype.is_float:
+        return single, 0.0
+    with np.errstate(all="ignore"):
+        want = oracle(graph, feeds_of(arrays))[0]
+        off = ROUNDING * np.abs(single.astype(np.float64) - want)
+    return want, np.where(np.isfinite(off), off, 0.0)
+
+
+def _disagreement(
+    op: Op, arrays: Sequence[Array], backend: Backend, found: Agreement
+) -> Disagrees:
+    types = ", ".join(f"{list(a.shape)} {a.dtype}" for a in arrays)
+    return Disagrees(
+        f"custom op '{op.name}' of {types} on {backend.name}",
+        "its WGSL gives other numbers than its reference",
+        f"{found.why}; the worst error is {found.max_error:.6g}",
+        "mend one of the two; where both are right, pass register_custom a `tolerance`",
+    )

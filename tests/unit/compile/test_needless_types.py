@@ -1,0 +1,123 @@
+"""A device is not refused for a type that it need never see."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from rlxweb import Device, DevicePolicy, Graph, GraphDevices, Session, Tensor
+from rlxweb.choose.graphs import GraphJob
+from rlxweb.choose.resolve import unsupported_node
+from rlxweb.compile.rewrites import FOLD_UNHELD
+from rlxweb.devices import devices_for, supports_graph
+from rlxweb.devices.place import Place
+from rlxweb.errors import DTypeError
+from rlxweb.gpu.port import Want
+from tests.agreement import engine
+
+X = np.linspace(-2, 2, 24, dtype=np.float32).reshape(4, 6)
+LONG = np.arange(100_000)
+
+
+def unused(g: Graph, x: Tensor) -> Tensor:
+    g.constant(np.arange(5)) * 2
+    g.sqrt(g.constant(np.ones(7)))
+    return g.exp(x)
+
+
+NEEDLESS: dict[str, Callable[[Graph, Tensor], Tensor]] = {
+    "dead i64 and f64": unused,
+    "i64 indices": lambda g, x: g.gather(x, g.constant(np.array([2, 0]))),
+    "indices that are computed": lambda g, x: g.gather(
+        x, g.reshape(g.constant(np.arange(6)) * 2 - 5 + 1, (2, 3))[1, :2], axis=1
+    ),
+    "many indices": lambda g, x: g.gather(x, g.constant(LONG % 4)),
+    "i64 cast to f32": lambda g, x: x + g.cast(g.constant(np.arange(6)), "f32"),
+    "a long one": lambda g, x: x + g.sum(g.cast(g.constant(LONG), "f32") * 1e-6),
+    "f64 cast to f32": lambda g, x: x * g.cast(g.constant(np.arange(6) / 7), "f32"),
+    "a large f64": lambda g, x: x + g.sum(g.cast(g.constant(LONG / 1e9), "f32")),
+    "f64 arithmetic": lambda g, x: (
+        x
+        * g.cast(g.sqrt(g.constant(np.arange(1.0, 7)) / g.constant(3.0, "f64")), "f32")
+    ),
+    "f64 in a reduction": lambda g, x: (
+        x + g.cast(g.mean(g.expand(g.constant(np.ones((300, 1))), (300, 400))), "f32")
+    ),
+    "a comparison of i64": lambda g, x: g.where(
+        g.lt(g.constant(np.arange(6)), 3), x, 0.0
+    ),
+}
+
+
+def built(how: Callable[[Graph, Tensor], Tensor]) -> Graph:
+    graph = Graph("net")
+    graph.set_outputs([how(graph, graph.input("x", X.shape))])
+    return graph
+
+
+@pytest.mark.parametrize("optimise", [True, False])
+@pytest.mark.parametrize("what", NEEDLESS)
+def test_it_runs_and_gives_what_the_cpu_gives(
+    what: str, optimise: bool, adapter: Want
+) -> None:
+    """Dead nodes go, constants are folded and indices narrowed before it is judged."""
+    graph = built(NEEDLESS[what])
+    want = engine(None).run(graph, {"x": X})[0]
+    got = engine(adapter, optimise=optimise).run(graph, {"x": X})[0]
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("what", ["dead i64 and f64", "i64 indices", "f64 arithmetic"])
+@pytest.mark.requires_wgpu
+def test_every_door_judges_the_same(what: str) -> None:
+    """Support, candidates and their prices, GraphDevices, a session."""
+    graph = built(NEEDLESS[what])
+    assert supports_graph("vulkan", graph)
+    assert Device.VULKAN in devices_for(graph)
+    assert Device.VULKAN in GraphDevices(graph, DevicePolicy.only(["vulkan"])).devices
+    (way,) = GraphJob(graph).offers(Place(Device.VULKAN, ""))
+    assert "has no" not in way.blocker
+    want, got = (Session(d).compile(graph).run({"x": X}) for d in ("cpu", "vulkan"))
+    np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
+def wide(g: Graph, x: Tensor) -> Tensor:
+    return g.cast(g.expand(g.constant(np.ones((1, 1))), (FOLD_UNHELD, 2)), "f32")
+
+
+REFUSED: dict[str, tuple[Callable[[Graph, Tensor], Tensor], str]] = {
+    "an f64 output": (lambda g, x: g.constant(np.ones(3)), "has no f64"),
+    "f64 that depends on x": (lambda g, x: g.sqrt(g.cast(x, "f64")), "has no f64"),
+    "i64 beyond i32": (
+        lambda g, x: g.cast(g.cast(x, "i64") + g.constant(1 << 40, "i64"), "f32"),
+        "has no i64",
+    ),
+    "a constant grown huge": (wide, "has no f64"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_it_must_see_is_refused(what: str, adapter: Want) -> None:
+    """And no constant is made that is much larger than what it is made of."""
+    how, words = REFUSED[what]
+    with pytest.raises(DTypeError, match=words):
+        engine(adapter).run(built(how), {"x": X})
+
+
+@pytest.mark.requires_wgpu
+def test_a_blocker_names_the_node_as_the_caller_counts_it() -> None:
+    """Also where nodes before it were folded or dropped."""
+    graph = built(lambda g, x: g.sqrt(g.cast(unused(g, x), "f64")))
+    said = unsupported_node(Device.VULKAN, graph)
+    node = next(n for n in graph.nodes() if n.op == "cast")
+    assert said.startswith(f"unsupported op at node {node.id}: cast (")
+
+
+def test_indices_beyond_the_table_are_refused_as_ever(adapter: Want) -> None:
+    """Narrowing never turns one index into another."""
+    for index in (1 << 32, -(1 << 33), 4):
+        graph = built(lambda g, x, at=index: g.gather(x, g.constant(np.array([0, at]))))
+        with pytest.raises((IndexError, DTypeError)):
+            engine(adapter).run(graph, {"x": X})
