@@ -32,7 +32,13 @@ HERE = Path(__file__).parent
 TESTS = HERE.parent
 SITE_PAGES = TESTS.parent / "site" / "pages"
 # What of the tests runs inside the tab: it needs nothing but NumPy.
-INSIDE = ("agreement.py", "graphs/*.py", "browser/inside/*.py", "ops/ways.py")
+INSIDE = (
+    "agreement.py",
+    "graphs/*.py",
+    "browser/inside/*.py",
+    "ops/ways.py",
+    "ops/special.py",
+)
 
 
 def tests_zip() -> bytes:

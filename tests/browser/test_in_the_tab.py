@@ -71,6 +71,13 @@ def test_every_op_is_right_on_the_gpu_of_the_tab(worker_tab: Tab) -> None:
     assert found["right"] > 300
 
 
+def test_special_values_are_numpys_on_the_gpu_of_the_tab(worker_tab: Tab) -> None:
+    """NaN, infinity, the largest numbers, and sums that could be simplified."""
+    found = worker_tab.run("await suite.special_values()")
+    assert found["wrong"] == []
+    assert found["cases"] > 70
+
+
 @pytest.mark.parametrize("part", range(PARTS))
 def test_random_graphs_are_right(worker_tab: Tab, part: int) -> None:
     """A hundred of them, at the adapter's limits and at tiny ones."""

@@ -6,7 +6,7 @@ bins become NaN and which infinite is the algorithm's own affair.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,61 +15,31 @@ import pytest
 from rlxweb.gpu.port import Want
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
-from rlxweb.ir.lowering import Expr
 from rlxweb.ir.op import Op, registry
 from rlxweb.ir.sample import Sample
-from tests.agreement import Array, Engine, engine, oracle
+from tests.agreement import Array, Engine, engine
+from tests.ops.special import (
+    FOLDED,
+    INF,
+    NAN,
+    SPECIAL,
+    elementwise,
+    missed,
+    of_op,
+    of_way,
+    same,
+)
 
-NAN, INF, MOST = np.nan, np.inf, 3.4028234e38
-_TEXT = """nan -nan inf -inf 0 -0 1 -1 .5 -.5 2 3 -3 7 3.4028234e38 -3.4028234e38 3e6
--3e6 16777218 88 -88 100 -104 150 1e10 -1e10 1e20 -1e20 .99999994 1.0000001 1e-30
-12345.678 8192.5"""
-SPECIAL = np.array(_TEXT.split(), np.float32)
 FLOATS = (DType.F32, DType.F16)
-# Relative, and below this a GPU may write 0: what is denormal in a step is flushed.
-CLOSE, TINY = 3e-5, 1.2e-38
-
-
-def same(got: Array, want: Array, peak: float = 0.0) -> Array:
-    """Elementwise: near where finite in float32, else the same infinity or NaN."""
-    with np.errstate(all="ignore"):
-        want32, wide = want.astype(got.dtype), want.astype(np.float64)
-        off = np.abs(got.astype(np.float64) - wide)
-        near = off <= CLOSE * np.maximum(np.abs(wide), peak) + TINY
-    return (got == want32) | (np.isnan(got) & np.isnan(want32)) | near
-
-
-def elementwise() -> list[str]:
-    """Every op of floats alone whose kernel is one expression."""
-    return sorted(
-        op.name
-        for op in registry
-        if isinstance(op.lower, Expr) and op.name not in ("where", "cast", "psd")
-    )
 
 
 @pytest.mark.parametrize("width", [0, 1], ids=["by fours", "one by one"])
 @pytest.mark.parametrize("name", elementwise())
-@pytest.mark.parametrize("on", ["cpu", "gpu"])
-def test_elementwise_ops(name: str, width: int, on: str, adapter: Want) -> None:
-    """Every special value, and every pair of them."""
-    arity = registry.get(name).arity
-    assert arity in (1, 2)
-    grid = np.meshgrid(*[SPECIAL] * int(str(arity)), indexing="ij")
-    arrays = [axis.reshape(-1) for axis in grid]
-    size = arrays[0].size // 4 * 4 + width
-    feeds = {f"x{k}": np.resize(array, size) for k, array in enumerate(arrays)}
-    graph = Graph(name)
-    graph.set_outputs([graph.apply(name, *(graph.input(k, size) for k in feeds))])
-    got = engine(None if on == "cpu" else adapter).run(graph, feeds)[0]
-    want = oracle(graph, feeds)[0]
-    right = got == want if want.dtype == bool else same(got, want, ATOL.get(name, 0))
-    said = [(*(f[~right][:5] for f in feeds.values()), got[~right][:5])]
-    assert right.all(), (said, want[~right][:5])
-
-
-# These are near 0 at a value that is not: an absolute error beside 1.
-ATOL = dict.fromkeys(["sin", "cos", "log", "gelu", "gelu_approx", "silu"], 0.02)
+def test_elementwise_ops(name: str, width: int, adapter: Want) -> None:
+    """Every special value, and every pair of them, on the CPU and on the adapter."""
+    graph, feeds = of_op(name, width)
+    for one in (engine(None), engine(adapter)):
+        assert missed(graph, feeds, one.run(graph, feeds)[0]) == ""
 
 
 @pytest.mark.parametrize("to", ["i32", "u32", "bool", "f32"])
@@ -81,34 +51,11 @@ def test_casts(to: str, adapter: Want) -> None:
     np.testing.assert_array_equal(gpu, cpu)
 
 
-FOLDED: dict[str, Callable[[Any], Any]] = {
-    "x * 0": lambda x: x * 0.0,
-    "0 * x": lambda x: 0.0 * x,
-    "x / 0": lambda x: x / 0.0,
-    "x / -0": lambda x: x / -0.0,
-    "0 / x": lambda x: 0.0 / x,
-    "x - x": lambda x: x - x,
-    "x / x": lambda x: x / x,
-    "x + inf": lambda x: x + float("inf"),
-    "x * nan": lambda x: x * float("nan"),
-    "(x + a) - a": lambda x: (x + 3e38) - 3e38,
-    "(x - a) + a": lambda x: (x - 1e10) + 1e10,
-    "a - (a - x)": lambda x: 1e10 - (1e10 - x),
-    "(x * a) / a": lambda x: (x * 4.0) / 4.0,
-    "(x / a) * a": lambda x: (x / 1e30) * 1e30,
-    "|x| - |x|": lambda x: abs(x) - abs(x),
-}
-
-
 @pytest.mark.parametrize("way", FOLDED)
 def test_no_driver_simplifies_what_was_written(way: str, adapter: Want) -> None:
     """A shader compiler may take x - x for 0 and (x + a) - a for x; NumPy does not."""
-    graph = Graph("algebra")
-    graph.set_outputs([FOLDED[way](graph.input("x", SPECIAL.size))])
-    got = engine(adapter).run(graph, {"x": SPECIAL})[0]
-    with np.errstate(all="ignore"):
-        want = FOLDED[way](SPECIAL)
-    assert same(got, want).all(), (SPECIAL, got, want)
+    graph, feeds = of_way(way)
+    assert missed(graph, feeds, engine(adapter).run(graph, feeds)[0]) == ""
 
 
 def spoiled(sample: Sample, at: int, value: float) -> dict[str, Array]:

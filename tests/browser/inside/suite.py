@@ -22,6 +22,7 @@ from rlxweb.runtime.feeds import as_input
 from tests.agreement import judge, oracle, rounding
 from tests.graphs.grown import KINDS, MOST_NODES, Case, Grown
 from tests.graphs.moves import MOVES
+from tests.ops.special import FOLDED, elementwise, missed, of_op, of_way
 from tests.ops.ways import names, plain
 
 
@@ -64,6 +65,18 @@ async def agreement() -> str:
             right += not why
             wrong += [f"{case.label}: {why}"] if why else []
     return json.dumps({"right": right, "wrong": wrong})
+
+
+async def special_values() -> str:
+    """What becomes of NaN, infinity and arithmetic that a compiler could simplify."""
+    await rlx.open_async("webgpu")
+    cases = [of_op(name, width) for name in elementwise() for width in (0, 1)]
+    cases += [of_way(way) for way in FOLDED]
+    wrong = []
+    for graph, feeds in cases:
+        (got,) = await outputs(backend(), graph, feeds)
+        wrong.append(missed(graph, feeds, got))
+    return json.dumps({"cases": len(cases), "wrong": [w for w in wrong if w]})
 
 
 async def random_graphs(first: int, count: int) -> str:
