@@ -1,5 +1,21 @@
-"""`python -m rlxweb`: the command line."""
+"""`rlxweb` and `python -m rlxweb`: the command line, stopped quietly at any moment."""
 
-from rlxweb.cli.main import main
+from __future__ import annotations
 
-main()
+from rlxweb.cli.signals import signals
+
+signals.take()  # before anything that takes time is imported
+
+
+def run() -> None:
+    """The command line, with the arguments of this process."""
+    try:
+        from rlxweb.cli.main import main
+
+        main()
+    finally:
+        signals.end()
+
+
+if __name__ == "__main__":
+    run()

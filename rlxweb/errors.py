@@ -3,13 +3,17 @@
 Every message has up to four parts, in this order: what was being done, what went
 wrong, the rule or limit with both numbers, what to do next. The parts stay on the
 exception as fields and the text is built from them, so a caller can read the pieces
-and the command line can print them. Nothing below this file may be imported here.
+and the command line can say an argument's flag where Python has its keyword. Names in a
+message are foreign text, so every message is shown through `printable`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import islice
+
+from rlxweb.advice import Advice
+from rlxweb.printable import printable
 
 _COMPARED_CHARS = 100
 _COMPARED_NAMES = 2000
@@ -21,7 +25,9 @@ class RlxError(Exception):
     doing    what was being done ("softmax 'probs' [8, 4096] f32")
     problem  what went wrong
     rule     the rule or limit, with both numbers
-    hint     what to do next
+    hint     what to do next; an `Advice` where it names arguments
+
+    Any part may be an `Advice`.
     """
 
     exit_code = 1
@@ -36,8 +42,19 @@ class RlxError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        said = "; ".join(p for p in (self.problem, self.rule, self.hint) if p)
-        return f"{self.doing}: {said}" if self.doing else said
+        return _message(self.doing, self.problem, self.rule, self.hint)
+
+    @property
+    def with_flags(self) -> str:
+        """The message for a command line: arguments are named by their flags."""
+        parts = (self.doing, self.problem, self.rule, self.hint)
+        return _message(*(p.as_flags if isinstance(p, Advice) else p for p in parts))
+
+
+def _message(doing: str, *parts: str) -> str:
+    said = "; ".join(part for part in parts if part)
+    # Attempts of a chain and notes of a shader compiler stand on lines of their own.
+    return printable(f"{doing}: {said}" if doing else said, keep="\n")
 
 
 def did_you_mean(
@@ -51,15 +68,22 @@ def did_you_mean(
     most   how many are named
     least  how alike they must be (difflib's ratio, 0 to 1)
     """
+    found = near(name, known, most, least)
+    return f"did you mean {' or '.join(map(repr, found))}?" if found else ""
+
+
+def near(
+    name: str, known: Iterable[str], most: int = 3, least: float = 0.6
+) -> list[str]:
+    """The names most like `name`, nearest first."""
     from difflib import get_close_matches  # of no use until something is wrong
 
     if len(name) > _COMPARED_CHARS:
-        return ""
+        return []
     first = islice(known, _COMPARED_NAMES)
     folded = {one.casefold(): one for one in first if len(one) <= _COMPARED_CHARS}
-    near = get_close_matches(name.casefold(), list(folded), most, least)
-    listed = " or ".join(repr(folded[one]) for one in near)
-    return f"did you mean {listed}?" if near else ""
+    found = get_close_matches(name.casefold(), list(folded), most, least)
+    return [folded[one] for one in found]
 
 
 # --- what the caller handed us --------------------------------------------------
@@ -122,6 +146,12 @@ class RecordingError(RlxError, OSError):
 
     exit_code = 2
     __str__ = RlxError.__str__
+
+
+class NotWritten(RecordingError):
+    """A result that the system would not take: the disk is full, say."""
+
+    exit_code = 1
 
 
 # --- the device -----------------------------------------------------------------

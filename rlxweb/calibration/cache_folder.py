@@ -7,6 +7,8 @@ read-only home) what was measured lives as long as the process, and that is said
 from __future__ import annotations
 
 import json
+import os
+import stat
 import threading
 import warnings
 from pathlib import Path
@@ -38,13 +40,29 @@ def cache_folder() -> Path | None:
 
 
 def read_json(path: Path) -> Any:
-    """What the file holds; None when it is missing, too large, or no JSON."""
+    """What the file holds; None when it is missing, too large, or no JSON.
+
+    Only figures are taken from it, so it does not matter whose file it is.
+    """
     try:
-        if path.stat().st_size > LARGEST_FILE:
-            return None
-        return json.loads(path.read_text(encoding="utf-8"))
+        text = _regular_file(path)
+        return None if text is None else json.loads(text)
     except (OSError, ValueError, RecursionError):
         return None
+
+
+def _regular_file(path: Path) -> bytes | None:
+    """The bytes of a regular file of a sensible size; a pipe would be waited for."""
+    how = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    handle = os.open(path, how)
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            return None
+        with open(handle, "rb", closefd=False) as file:
+            found = file.read(LARGEST_FILE + 1)
+        return found if len(found) <= LARGEST_FILE else None
+    finally:
+        os.close(handle)
 
 
 def write_json(path: Path, document: Any) -> bool:

@@ -6,13 +6,11 @@ import math
 import os
 import platform
 from collections.abc import Sequence
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import click
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
 from rlxweb.calibration.known import may_measure, record_for
 from rlxweb.cli import options
@@ -25,11 +23,11 @@ from rlxweb.cli.bench_picker import (
     cells_of,
     summary_of,
 )
-from rlxweb.cli.bench_plot import save_picker_plot
-from rlxweb.cli.outputs import check_outputs
-from rlxweb.cli.plot import check_plot
+from rlxweb.cli.bench_plot import put_picker_plot
+from rlxweb.cli.plot import check_plot, picture_format
 from rlxweb.cli.record import document, versions
-from rlxweb.cli.screen import counted, progress_on, say
+from rlxweb.cli.screen import counted, progress_on, say, screen, show_table
+from rlxweb.cli.targets import Put, check_targets, goes_to_stdout, write_all
 from rlxweb.decision.terms import human_ns
 from rlxweb.devices.place import Place, available_places, engine_key
 from rlxweb.errors import UsageError
@@ -46,7 +44,6 @@ FIGURES = "pick predicted measured best regret devices".split()
 HEADS = ["n", "batch", "k", "S", *FIGURES]
 GRAPH_HEADS = ["graph", "shape", *FIGURES]
 LARGEST = 1 << 40
-WIDEST = 1000
 QUICK = {"n_fft": (64, 1024), "batch": (1, 32, 256), "k": (4,), "segments": (2, 8)}
 
 
@@ -105,8 +102,8 @@ def picker(
     are listed. Ctrl-C ends the sweep and keeps what was measured; the exit code is 130.
     """
     if plot_path is not None:
-        check_plot(Path(plot_path))
-    check_outputs([], [("--json", json_path), ("--plot", plot_path)])
+        check_plot(plot_path)
+    check_targets([], [("--json", json_path), ("--plot", plot_path)])
     grid = QUICK if quick else FULL
     axes = [
         _numbers(name.replace("_", "-"), asked[name]) or usual
@@ -187,7 +184,7 @@ def _sweep(
     json_path: str | None,
     plot_path: str | None,
 ) -> None:
-    err = Console(stderr=True)
+    err = screen(stderr=True)
     found, stopped = _run(sweep, cells, err)
     _finish(found, sweep, heads, json_path, plot_path, err)
     if stopped:
@@ -222,6 +219,7 @@ def _finish(
     err: Console,
 ) -> None:
     summary = summary_of(found)
+    puts: list[tuple[str, Put]] = []
     if json_path is not None:
         record = document(
             SCHEMA,
@@ -232,11 +230,14 @@ def _finish(
             left_out=sweep.left_out,
             **as_json(found, summary),
         )
-        write_json(json_path, record)
+        puts.append((json_path, partial(write_json, obj=record)))
     if plot_path is not None and found:
-        save_picker_plot(Path(plot_path), found)
+        how = picture_format(plot_path)
+        puts.append((plot_path, partial(put_picker_plot, found=found, how=how)))
+    write_all(puts)
+    if plot_path is not None and found:
         say(err, f"picture: {plot_path}")
-    out = err if json_path == "-" else Console()
+    out = err if goes_to_stdout([json_path, plot_path]) else screen()
     _print_cells(out, found, heads)
     _print_summary(out, summary, sweep)
 
@@ -244,30 +245,26 @@ def _finish(
 def _print_cells(
     console: Console, found: Sequence[Measured], heads: Sequence[str]
 ) -> None:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for head in heads:
-        named = head in ("graph", "pick", "best")
-        table.add_column(head, justify="left" if named else "right", no_wrap=True)
+    rows = []
     for one in found:
         sizes = one.cell.labels
         if not one.ran:
-            table.add_row(*sizes, "nothing ran", "", "", "", "", "")
+            rows.append((*sizes, "nothing ran", "", "", "", "", ""))
             continue
         pick, best = one.pick, one.best
         better = f"{_short(best.candidate)} {human_ns(best.measured_ns)}"
-        table.add_row(
-            *sizes,
+        devices = one.device_regret
+        found_out = (
             _short(pick.candidate),
             human_ns(pick.candidate.predicted_ns),
             human_ns(pick.measured_ns),
             "the pick" if best is pick else better,
             f"{one.overall_regret:.2f}",
-            "" if math.isnan(one.device_regret) else f"{one.device_regret:.2f}",
+            "" if math.isnan(devices) else f"{devices:.2f}",
         )
-    # Wider than a narrow terminal, rather than with its figures cut off.
-    roomy = console.options.update(max_width=WIDEST)
-    width = console.measure(table, options=roomy).maximum
-    Console(file=console.file, width=max(width, console.width)).print(table)
+        rows.append((*sizes, *found_out))
+    numbers = [head for head in heads if head not in ("graph", "pick", "best")]
+    show_table(console, heads, rows, right=numbers, whole=heads)
 
 
 def _short(candidate: Any) -> str:

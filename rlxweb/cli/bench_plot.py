@@ -6,21 +6,19 @@ matplotlib is loaded here, only when a picture is asked for.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from rlxweb.cli.bench_picker import Measured, Row, not_nan
-from rlxweb.cli.plot import check_plot, new_figure, save_figure
+from rlxweb.cli.plot import new_figure, put_figure
 
 
-def save_picker_plot(path: Path, found: Sequence[Measured]) -> None:
-    """Two panels. Errors  those of `check_plot`; RecordingError when not writable."""
-    check_plot(path)
+def put_picker_plot(file: IO[bytes], found: Sequence[Measured], how: str) -> None:
+    """Two panels, in the format `how`."""
     figure = new_figure(13, 5.6)
     left, right = figure.subplots(1, 2)
     _scatter(left, found)
     _regrets(right, found)
-    save_figure(path, figure)
+    put_figure(file, figure, how)
 
 
 def _name(row: Row) -> str:

@@ -8,15 +8,14 @@ from pathlib import Path
 
 import click
 from rich.console import Console
-from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.progress import SpinnerColumn, TimeElapsedColumn
 
 from rlxweb.calibration.known import known_record, measure_now
 from rlxweb.calibration.measure import BUDGET_S
 from rlxweb.calibration.store import file_name, store
 from rlxweb.cli import options
 from rlxweb.cli.record import document
-from rlxweb.cli.screen import progress_on, say
+from rlxweb.cli.screen import Description, progress_on, say, screen, show_table
 from rlxweb.cost.kinds import rate_of
 from rlxweb.cost.record import Calibration, Point
 from rlxweb.decision.terms import human_ns
@@ -58,7 +57,7 @@ def command(
     The figures are kept per adapter, driver and rlxweb version, and decide from then on
     where jobs run.
     """
-    err = Console(stderr=True)
+    err = screen(stderr=True)
     if show:
         found = _known(_places(devices, adapter) if devices or adapter else None)
     else:
@@ -70,9 +69,9 @@ def command(
         ]
         write_json("-", document(SCHEMA, records=records))
         return
-    console = Console()
+    console = screen()
     if not found:
-        console.print("nothing was measured yet; `rlxweb calibrate` does it")
+        say(console, "nothing was measured yet; `rlxweb calibrate` does it")
     for record, path in found:
         _print(console, record, path)
 
@@ -101,8 +100,8 @@ def _known(places: Sequence[Place] | None) -> list[Measured]:
 
 def _measure(place: Place, budget_s: float, err: Console) -> Measured:
     """Measured now; what is being measured and for how long is shown on a terminal."""
-    name = TextColumn("{task.description}", markup=False)
-    with progress_on(err, SpinnerColumn(), name, TimeElapsedColumn()) as bar:
+    columns = SpinnerColumn(), Description(), TimeElapsedColumn()
+    with progress_on(err, *columns) as bar:
         task = bar.add_task(f"{place}: opening", total=None)
 
         def step(said: str) -> None:
@@ -118,16 +117,14 @@ def _print(console: Console, record: Calibration, path: Path | None) -> None:
         f"{record.engine} ({record.backend}) as '{record.device}': "
         f"{len(record.points)} figures in {record.took_s:.1f} s{kept}",
     )
-    table = Table(box=None, pad_edge=False)
-    table.add_column("what")
-    table.add_column("size")
-    for name in ("median", "spread", "rate"):
-        table.add_column(name, justify="right")
+    rows = []
     for point in record.points:
         size = ", ".join(f"{k} {v:,}" for k, v in point.size.items())
         spread = f"{point.spread:.0%}" if point.samples > 1 else ""
-        table.add_row(point.what, size, human_ns(point.ns), spread, rate(point))
-    console.print(table)
+        rows.append((point.what, size, human_ns(point.ns), spread, rate(point)))
+    numbers = ("median", "spread", "rate")
+    heads = ("what", "size", *numbers)
+    show_table(console, heads, rows, right=numbers, whole=numbers, frame=None)
     for why in record.left_out:
         say(console, f"left out: {why}")
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from rlxweb.cli import options
-from rlxweb.cli.job import Settings
-from rlxweb.cli.screen import say
+from rlxweb.cli.job import Settings, check_device
+from rlxweb.cli.screen import say, screen
+from rlxweb.cli.targets import goes_to_stdout
 from rlxweb.cli.welch_command import Wanted, run_job
 from rlxweb.errors import RecordingError
 from rlxweb.io import open_recording, write_demo_recording
+from rlxweb.whole_file import reason
 
 # Two seconds per segment: half a hertz per bin at any rate.
 SEGMENT_S = 2.0
@@ -32,28 +33,27 @@ def command(
 ) -> None:
     """Peaks of a made recording with known rhythms (or of FILE), table and picture."""
     folder = Path(out)
+    settings = Settings(
+        fs=fs, segment_s=SEGMENT_S, k=PEAKS, preset="scipy", mode="peaks", device=device
+    )
+    # What is wrong with the device or the file should not leave a folder behind.
+    check_device(settings)
     if file is not None:
-        # A bad file should not leave an empty folder behind.
         open_recording(file, fs=fs).close()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise RecordingError(
-            f"demo in {out!r}", f"the folder cannot be made ({error.strerror})"
+            f"demo in {out!r}", f"the folder cannot be made ({reason(error)})"
         ) from None
-    console = Console(stderr=json_path == "-")
+    console = screen(stderr=goes_to_stdout([json_path]))
     truth = None
     if file is None:
         file = str(folder / "demo.edf")
         truth = write_demo_recording(file)
         say(console, f"made {file}: {len(truth.rhythms)} EEG channels")
-    settings = Settings(
-        fs=fs, segment_s=SEGMENT_S, k=PEAKS, preset="scipy", mode="peaks", device=device
-    )
     picture = str(folder / f"{Path(file).stem}.png")
     run_job([file], settings, Wanted(json=json_path, plot=picture, explain=True))
     for name, rhythms in truth.rhythms.items() if truth is not None else ():
         put = ", ".join(f"{r.hz:g} Hz ({r.amplitude_uv:g} uV)" for r in rhythms)
-        console.print(
-            f"put into {name}: {put}", markup=False, highlight=False, style="dim"
-        )
+        say(console, f"put into {name}: {put}", style="dim")

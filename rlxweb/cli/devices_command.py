@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import click
-from rich import box
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from rlxweb.cli.record import document, versions
+from rlxweb.cli.screen import Cell, say, screen, show_table
 from rlxweb.device import Device
 from rlxweb.devices.availability import DeviceRow
 from rlxweb.errors import AdapterMissing
@@ -45,32 +43,31 @@ def command(as_json: bool, verbose: bool) -> None:
         )
         write_json("-", record)
         return
-    console = Console()
+    console = screen()
     _print_devices(console, rows, verbose)
     for one in found if verbose else ():
         kind = "software" if one.software else "hardware"
         said = f"{one.name}, {one.backend}, {kind}, driver {one.driver or 'unnamed'}"
-        console.print(f"adapter: {said}", markup=False, soft_wrap=True)
+        say(console, f"adapter: {said}")
     if not any(r.available for r in rows if r.device is not Device.CPU):
         why = f": {why_none}" if why_none else "; no GPU driver was found"
-        console.print(f"NumPy only{why}", markup=False, soft_wrap=True)
+        say(console, f"NumPy only{why}")
 
 
 def _print_devices(console: Console, rows: Sequence[DeviceRow], verbose: bool) -> None:
     """Every device of the enum: there or not, what it is, or why not."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for head in ("device", "", "available", "engine, or why not"):
-        table.add_column(head)
+    cells: list[Sequence[Cell]] = []
     for row in rows:
-        mark = "[green]yes[/green]" if row.available else "[dim]no[/dim]"
-        said = escape(row.engine if row.available else row.blocker)
-        table.add_row(row.device.label, f"[dim]{row.device.display}[/dim]", mark, said)
+        mark = ("yes", "green") if row.available else ("no", "dim")
+        said = row.engine if row.available else row.blocker
+        cells.append((row.device.label, (row.device.display, "dim"), mark, said))
         if verbose and row.available:
-            for name, value in row.facts.items():
-                table.add_row(
-                    "", "", "", escape(f"{name}: {_short(value)}"), style="dim"
-                )
-    console.print(table)
+            cells += [
+                ("", "", "", (f"{name}: {_short(value)}", "dim"))
+                for name, value in row.facts.items()
+            ]
+    heads = ("device", "", "available", "engine, or why not")
+    show_table(console, heads, cells, whole=heads[:3])
 
 
 def _short(value: object) -> str:

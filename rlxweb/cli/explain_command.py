@@ -16,7 +16,7 @@ from rlxweb.cli import options
 from rlxweb.cli.bench_picker import Cell
 from rlxweb.cli.job import Settings, group_spec, group_taken
 from rlxweb.cli.record import document
-from rlxweb.cli.screen import counted, say
+from rlxweb.cli.screen import counted, say, screen
 from rlxweb.decision.candidate import comparison, ranked
 from rlxweb.decision.decision import Decision
 from rlxweb.decision.explain import explain_decision, explain_json
@@ -80,7 +80,7 @@ def command(file: str | None, as_json: bool, **asked: Any) -> None:
         jobs = [{"job": title, **explain_json(d)} for title, d in found]
         write_json("-", document(SCHEMA, jobs=jobs))
         return
-    console = Console()
+    console = screen()
     for title, decision in found:
         print_decision(console, decision, title)
 

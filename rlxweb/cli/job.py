@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from rlxweb.choose.chooser import Asked, choose
 from rlxweb.decision.decision import Decision
 from rlxweb.device import Device, parse_device
+from rlxweb.devices.place import engine_key
 from rlxweb.errors import UsageError
 from rlxweb.host.spec import DIGITAL, WelchSpec
 from rlxweb.host.spectrum import frequencies
@@ -130,6 +131,16 @@ class FileResult:
 
 
 Progress = Callable[[int], None]
+
+
+def check_device(settings: Settings) -> None:
+    """Open the device that is asked for, before anything is read or written.
+
+    Errors   UnknownDevice; AdapterMissing, DeviceLost where it cannot be opened.
+    """
+    place, _ = Asked(settings.asked_device, settings.adapter).place()
+    if place is not None:
+        engine_key(place)
 
 
 def analyse(

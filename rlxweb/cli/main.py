@@ -9,6 +9,7 @@ and are imported when called, so `rlxweb --help` is quick.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import warnings
 from importlib import import_module
@@ -17,7 +18,10 @@ from typing import Any
 import click
 
 from rlxweb.cli.record import rlxweb_version
+from rlxweb.cli.signals import signals
+from rlxweb.cli.wording import told, told_by_click
 from rlxweb.errors import RecordingWarning, RlxError
+from rlxweb.printable import printable
 
 # Name → the first line of its help, so that listing loads none of their modules.
 COMMANDS = {
@@ -42,6 +46,7 @@ class LazyGroup(click.Group):
             return None
         module = import_module(f"rlxweb.cli.{cmd_name}_command")
         command: click.Command = module.command
+        signals.begin()
         return command
 
     def format_commands(
@@ -78,23 +83,29 @@ def main(args: list[str] | None = None) -> None:
 def _run(args: list[str] | None) -> int:
     try:
         code = cli.main(args, prog_name="rlxweb", standalone_mode=False)
-    except (KeyboardInterrupt, click.exceptions.Abort):
-        code = _say("stopped", STOPPED)
-    except click.exceptions.Exit as done:
-        code = done.exit_code
-    except click.exceptions.NoArgsIsHelpError as error:
-        error.show()
-        code = error.exit_code
-    except click.ClickException as error:
-        code = _say(_click_text(error), error.exit_code)
-    except RlxError as error:
-        code = _say(str(error), error.exit_code)
-    except OSError as error:
-        # Files are the business of rlxweb.io; what is left is our own output.
-        code = _unwritten(error)
-    except MemoryError:
-        code = _say("out of memory; use shorter segments, or fewer rows or channels", 1)
+    except BaseException as error:
+        return _told(error)
     return code if isinstance(code, int) else 0
+
+
+def _told(error: BaseException) -> int:
+    """Say what ended the run; its exit code. What we know nothing of is raised on."""
+    # Native code may make something else of a KeyboardInterrupt.
+    if signals.number or isinstance(error, KeyboardInterrupt | click.exceptions.Abort):
+        return _say("stopped", 128 + (signals.number or signal.SIGINT))
+    if isinstance(error, click.exceptions.Exit):
+        return error.exit_code
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        error.show()
+        return error.exit_code
+    if isinstance(error, click.ClickException):
+        return _say(told_by_click(error), error.exit_code)
+    if isinstance(error, RlxError | MemoryError):
+        return _say(told(error), getattr(error, "exit_code", 1))
+    if isinstance(error, OSError):
+        # Files are the business of rlxweb.io; what is left is our own output.
+        return _unwritten(error)
+    raise error
 
 
 def _show_warning(message: Warning | str, *where: Any, **more: Any) -> None:
@@ -104,15 +115,8 @@ def _show_warning(message: Warning | str, *where: Any, **more: Any) -> None:
 
 def _say(text: str, code: int) -> int:
     """One line on stderr, whatever a driver or a file name put into the text."""
-    click.echo("rlxweb: " + "; ".join(text.split("\n")), err=True)
+    click.echo("rlxweb: " + printable("; ".join(text.split("\n"))), err=True)
     return code
-
-
-def _click_text(error: click.ClickException) -> str:
-    where = getattr(error, "ctx", None)
-    name = where.command_path if where is not None else "rlxweb"
-    text = error.format_message().rstrip(".").replace("\n", " ")
-    return f"{text}; see {name} --help"
 
 
 def _print_anything() -> None:

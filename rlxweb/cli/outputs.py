@@ -1,63 +1,26 @@
-"""Result files: CSV rows, NPZ arrays, the JSON record. Written whole or not at all.
+"""What result files hold: CSV rows, NPZ arrays, the JSON record.
 
-Owns their columns, names and the schema, and the look at every output path before the
-work begins: hours of averaging must not end at a folder that is not there.
+Owns their columns, names and the schema. Which files they are, and that all appear or
+none, is the business of `targets`.
 """
 
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
-from rlxweb.cli.job import FileResult, GroupResult, Settings
+from rlxweb.cli.batch import Done
+from rlxweb.cli.job import FileResult, GroupResult
 from rlxweb.cli.record import document, finite, versions
-from rlxweb.errors import UsageError
-from rlxweb.io import atomic_path, write_csv, write_json, write_npz
+from rlxweb.io import write_csv, write_json, write_npz
 
 SCHEMA = "rlxweb.welch/1"
 _OF_PEAK = ("bin", "hz", "power", "prominence")
 COLUMNS = ("file", "channel", "unit", "fs", "rank", *_OF_PEAK, "device")
-
-
-class _OnlyLooking(Exception):
-    """Leaves `atomic_path` before anything is renamed."""
-
-
-def check_outputs(
-    inputs: Sequence[str], outputs: Iterable[tuple[str, str | None]]
-) -> None:
-    """Refuse outputs that cannot be written, or that would overwrite something asked.
-
-    outputs   (option, path), None where not asked for; the JSON record may be "-",
-              standard output
-    Errors    UsageError for two outputs of one name, an input named as output, or a "-"
-              that is not JSON; RecordingError where nothing can be written.
-    """
-    seen = {os.path.realpath(path): f"the recording {path!r}" for path in inputs}
-    for option, path in outputs:
-        if path is None:
-            continue
-        if path == "-":
-            if option != "--json":
-                raise UsageError(f"{option} -", "only --json writes to standard output")
-            continue
-        place = os.path.realpath(path)
-        if place in seen:
-            raise UsageError(
-                f"{option} {path!r}",
-                f"it names {seen[place]}",
-                "every output is a file of its own",
-                "choose another name",
-            )
-        seen[place] = f"the file of {option}"
-        with suppress(_OnlyLooking), atomic_path(path):
-            raise _OnlyLooking
 
 
 def _text(path: str) -> str:
@@ -107,12 +70,8 @@ def _group_json(group: GroupResult) -> dict[str, Any]:
     }
 
 
-def save_json(path: str, results: Sequence[FileResult], settings: Settings) -> None:
-    """The run record: settings, versions, decisions and every peak, as UTF-8."""
-    reconfigure = getattr(sys.stdout, "reconfigure", None)
-    if path == "-" and reconfigure is not None:
-        reconfigure(encoding="utf-8")
-    said = asdict(settings)
+def put_json(file: IO[bytes], done: Done) -> None:
+    """The run record: settings, versions, decisions, every peak, and what failed."""
     files = [
         {
             "path": _text(result.path),
@@ -120,14 +79,22 @@ def save_json(path: str, results: Sequence[FileResult], settings: Settings) -> N
             "left_out": [{"channel": n, "reason": why} for n, why in result.left_out],
             "groups": [_group_json(group) for group in result.groups],
         }
-        for result in results
+        for result in done.results
     ]
-    write_json(path, document(SCHEMA, versions=versions(), settings=said, files=files))
+    failed = [{"path": _text(one.path), "error": one.error} for one in done.failed]
+    record = document(
+        SCHEMA,
+        versions=versions(),
+        settings=asdict(done.settings),
+        files=files,
+        failed=failed,
+    )
+    write_json(file, record)
 
 
-def save_csv(path: str, results: Sequence[FileResult]) -> None:
+def put_csv(file: IO[bytes], results: Sequence[FileResult]) -> None:
     """One line per peak, strongest first in each channel."""
-    write_csv(path, COLUMNS, _rows(results))
+    write_csv(file, COLUMNS, _rows(results))
 
 
 def _rows(results: Sequence[FileResult]) -> Iterator[tuple[Any, ...]]:
@@ -140,7 +107,7 @@ def _rows(results: Sequence[FileResult]) -> Iterator[tuple[Any, ...]]:
                     yield *where, rank, *found, group.device
 
 
-def save_npz(path: str, results: Sequence[FileResult]) -> None:
+def put_npz(file: IO[bytes], results: Sequence[FileResult]) -> None:
     """Arrays per group, prefixed `f0_g0_` only when there is more than one group."""
     arrays: dict[str, Any] = {}
     many = sum(len(r.groups) for r in results) > 1
@@ -149,7 +116,7 @@ def save_npz(path: str, results: Sequence[FileResult]) -> None:
             head = f"f{f}_g{g}_" if many else ""
             for name, value in _arrays(result, group).items():
                 arrays[head + name] = value
-    write_npz(path, **arrays)
+    write_npz(file, **arrays)
 
 
 def _arrays(result: FileResult, group: GroupResult) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,7 @@ from rlxweb.cli.scales import (
 from rlxweb.cli.screen import counted
 from rlxweb.cli.table import decimals
 from rlxweb.errors import Unsupported, UsageError
-from rlxweb.io import atomic_path
+from rlxweb.streams import is_stream
 
 # More lines than this cannot be told apart in one panel; it is also how many colours
 # the default cycle has.
@@ -38,37 +38,43 @@ DPI = 130
 _PEAK = "#ff2d55"
 
 
-def check_plot(path: Path) -> None:
-    """Refuse what `save_plot` could not draw.
+def check_plot(path: str) -> None:
+    """Refuse what could not be drawn.
 
     Errors   UsageError for an unknown suffix; Unsupported when matplotlib is missing.
     """
-    if path.suffix.lower() not in FORMATS:
-        raise UsageError(
-            f"--plot {str(path)!r}",
-            f"the suffix is {path.suffix!r}",
-            "known: " + ", ".join(FORMATS),
-        )
+    picture_format(path)
     try:
         import matplotlib.figure  # noqa: F401  loading it is the question
     except ImportError:
         raise Unsupported(
-            f"--plot {str(path)!r}",
+            f"--plot {path!r}",
             "matplotlib is not installed",
             hint="pip install 'rlxweb[plot]'",
         ) from None
 
 
-def save_plot(path: Path, result: FileResult) -> None:
-    """One panel per group of equal rate.
+def picture_format(path: str) -> str:
+    """By the suffix; what goes into a stream without one is PNG.
 
-    Errors   those of `check_plot`; RecordingError when the file cannot be written.
+    Errors   UsageError for an unknown suffix.
     """
-    check_plot(path)
+    suffix = Path(path).suffix.lower()
+    if suffix in FORMATS:
+        return suffix[1:]
+    if is_stream(path):
+        return "png"
+    raise UsageError(
+        f"--plot {path!r}", f"the suffix is {suffix!r}", "known: " + ", ".join(FORMATS)
+    )
+
+
+def put_plot(file: IO[bytes], result: FileResult, how: str) -> None:
+    """One panel per group of equal rate, in the format `how`."""
     with warnings.catch_warnings():
-        # A letter the font lacks is drawn as a box; the warning helps nobody here.
+        # A letter that no font has is written out; the warning helps nobody here.
         warnings.simplefilter("ignore")
-        save_figure(path, _figure(result))
+        put_figure(file, _figure(result), how)
 
 
 def new_figure(width: float, height: float) -> Any:
@@ -81,11 +87,9 @@ def new_figure(width: float, height: float) -> Any:
     return figure
 
 
-def save_figure(path: Path, figure: Any) -> None:
-    """In the format of the suffix. Errors  RecordingError when not writable."""
-    with atomic_path(path) as temporary:
-        suffix = path.suffix.lower().lstrip(".")
-        figure.savefig(temporary, dpi=DPI, format=suffix)
+def put_figure(file: IO[bytes], figure: Any, how: str) -> None:
+    """The picture into an open file, in the format `how`."""
+    figure.savefig(file, dpi=DPI, format=how)
 
 
 def _figure(result: FileResult) -> Any:

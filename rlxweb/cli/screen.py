@@ -1,25 +1,101 @@
-"""How commands speak to people: plain lines and progress. rich does the drawing."""
+"""How commands speak to people: lines, tables and progress. rich does the drawing.
+
+The one door to the terminal: whatever is shown goes through here and is made printable
+here, so that no name and no driver's message can steer a terminal or forge a line. A
+reader of a pipe gets every table at its full width; on a terminal long cells wrap.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
+from rich.box import SIMPLE_HEAD, Box
 from rich.console import Console
 from rich.progress import (
     BarColumn,
     Progress,
     ProgressColumn,
+    Task,
     TextColumn,
     TimeRemainingColumn,
 )
+from rich.table import Table
+from rich.text import Text
+
+from rlxweb.printable import abridged, printable
+
+Cell = str | tuple[str, str]
+"""The text of a cell, or the text and its style."""
+
+# Wider than any table that a pipe is asked to hold.
+_WIDEST = 1 << 20
+# Beside a bar there is no room for more of a file's name.
+_MOST_NAME = 40
+
+
+def screen(stderr: bool = False) -> Console:
+    """Standard output, or standard error, where text is text: no markup, no emoji."""
+    return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
 
 
 def say(console: Console, text: str, style: str | None = None) -> None:
-    """One line as it stands: no markup, no colours of its own, not wrapped."""
-    console.print(text, markup=False, highlight=False, soft_wrap=True, style=style)
+    """Lines as they stand, not wrapped."""
+    lines = Text(printable(text, keep="\n"), style=style or "")
+    console.print(lines, soft_wrap=True)
 
 
 def counted(n: int, noun: str) -> str:
     """`1 row`, `2 rows`."""
     return f"{n} {noun}{'s' * (n != 1)}"
+
+
+def show_table(
+    console: Console,
+    heads: Sequence[str],
+    rows: Iterable[Sequence[Cell]],
+    *,
+    right: Sequence[str] = (),
+    whole: Sequence[str] = (),
+    frame: Box | None = SIMPLE_HEAD,
+) -> None:
+    """A table with nothing cut off.
+
+    right   heads of the columns that end on the right
+    whole   heads of the columns that are not wrapped, on however narrow a terminal
+    """
+    table = Table(box=frame, pad_edge=False)
+    for head in heads:
+        table.add_column(
+            head,
+            justify="right" if head in right else "left",
+            no_wrap=head in whole,
+            overflow="fold",
+        )
+    for row in rows:
+        table.add_row(*map(_text, row))
+    roomy = console.options.update(width=_WIDEST, max_width=_WIDEST)
+    need = console.measure(table, options=roomy)
+    width = console.width
+    try:
+        if console.is_terminal:
+            console.width = max(width, need.minimum)
+        else:
+            console.width = need.maximum
+        console.print(table, crop=False)
+    finally:
+        console.width = width
+
+
+def _text(cell: Cell) -> Text:
+    text, style = (cell, "") if isinstance(cell, str) else cell
+    return Text(printable(text), style=style)
+
+
+class Description(ProgressColumn):
+    """What is being worked on."""
+
+    def render(self, task: Task) -> Text:
+        return Text(abridged(task.description, _MOST_NAME))
 
 
 def progress_on(
@@ -31,7 +107,7 @@ def progress_on(
     """
     shown = shown and console.is_terminal
     bar = (
-        TextColumn("{task.description}", markup=False),
+        Description(),
         BarColumn(),
         TextColumn("{task.percentage:3.0f} %"),
         TimeRemainingColumn(),

@@ -1,37 +1,43 @@
 """`rlxweb welch FILE…`: spectra and peaks of recordings.
 
-Owns the options and the order of things: look at the outputs, read and average, write
-the files, print. Standard output comes last, so a reader that leaves loses no file.
+Owns the options and the order of things: look at the outputs and the device, read and
+average, write the files, print. Standard output comes last, so a reader that leaves
+loses no file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 from rich.console import Console
 
 from rlxweb.cli import options
+from rlxweb.cli.batch import Done, run_batch
 from rlxweb.cli.explain_command import print_decision
-from rlxweb.cli.job import FileResult, Settings, analyse
-from rlxweb.cli.outputs import check_outputs, save_csv, save_json, save_npz
-from rlxweb.cli.plot import check_plot, save_plot
-from rlxweb.cli.screen import progress_on, say
+from rlxweb.cli.inputs import recordings_of
+from rlxweb.cli.job import FileResult, Settings, check_device
+from rlxweb.cli.outputs import put_csv, put_json, put_npz
+from rlxweb.cli.plot import check_plot, picture_format, put_plot
+from rlxweb.cli.screen import say, screen
 from rlxweb.cli.table import print_peaks
+from rlxweb.cli.targets import Put, check_targets, goes_to_stdout, write_all
 from rlxweb.errors import UsageError
-from rlxweb.io import Recording, open_recording
-
-# Shorter work ends before a bar could be read.
-BAR_FROM_SAMPLES = 20_000_000
+from rlxweb.printable import printable
+from rlxweb.streams import is_stream
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a run should leave behind; paths are None where not asked for."""
+    """What a run should leave behind; paths are None where not asked for.
+
+    all_peaks   show every peak on a terminal, in as many blocks as it takes
+    """
 
     csv: str | None = None
     npz: str | None = None
@@ -39,14 +45,41 @@ class Wanted:
     plot: str | None = None
     explain: bool = False
     quiet: bool = False
+    all_peaks: bool = True
+    keep_going: bool = False
+
+    @property
+    def paths(self) -> tuple[str | None, ...]:
+        return self.csv, self.npz, self.json, self.plot
 
     def check(self, files: Sequence[str]) -> None:
         """Refuse now what would be refused after the work is done."""
         named = [("--csv", self.csv), ("--npz", self.npz), ("--json", self.json)]
         if self.plot is not None:
-            check_plot(Path(self.plot))
+            check_plot(self.plot)
             named += [("--plot", picture) for picture in pictures_of(self.plot, files)]
-        check_outputs(files, named)
+        check_targets(files, named)
+
+    def puts(self, files: Sequence[str], done: Done) -> Iterator[tuple[str, Put]]:
+        """Every file that is to be written, and what writes it."""
+        if self.csv is not None:
+            yield self.csv, partial(put_csv, results=done.results)
+        if self.npz is not None:
+            yield self.npz, partial(put_npz, results=done.results)
+        if self.json is not None:
+            yield self.json, partial(put_json, done=done)
+        for result, picture in self.pictures(files, done):
+            how = picture_format(picture)
+            yield picture, partial(put_plot, result=result, how=how)
+
+    def pictures(
+        self, files: Sequence[str], done: Done
+    ) -> list[tuple[FileResult, str]]:
+        """The result and the path of every picture."""
+        if self.plot is None:
+            return []
+        named = dict(zip(files, pictures_of(self.plot, files), strict=True))
+        return [(result, named[result.path]) for result in done.results]
 
 
 @click.command(name="welch")
@@ -96,94 +129,70 @@ class Wanted:
     "What to do about samples that are not finite.",
     "raise",
 )
-@options.file_path("csv", "Write the peaks as CSV.")
-@options.file_path("npz", "Write spectra and peaks as NPZ.")
+@options.file_path("csv", "Write the peaks as CSV; - is stdout.")
+@options.file_path("npz", "Write spectra and peaks as NPZ; - is stdout.")
 @options.file_path("json", "Write the run record; - is stdout.")
 @options.file_path(
     "plot", "Draw spectra with their peaks, or a heatmap (.png, .svg, .pdf)."
 )
 @click.option("--explain", is_flag=True, help="Say where it ran and why.")
 @click.option("--quiet", "-q", is_flag=True, help="No table.")
+@click.option(
+    "--keep-going",
+    is_flag=True,
+    help="Do the other files when one is bad; the exit code is 1 then.",
+)
 def command(files: tuple[str, ...], **asked: Any) -> None:
     """Welch spectra and their strongest peaks, per channel, of recordings.
 
     Reads EDF/EDF+/BDF, WAV, NPY/NPZ and CSV in blocks, so files may be larger than
-    memory.
+    memory. A folder stands for the recordings in it, a pattern ('night*/**/*.edf') for
+    the files it matches. Outputs are written all or none.
     """
     paths = {n: asked.pop(f"{n}_path") for n in ("csv", "npz", "json", "plot")}
-    wanted = Wanted(**paths, explain=asked.pop("explain"), quiet=asked.pop("quiet"))
+    flags = {n: asked.pop(n) for n in ("explain", "quiet", "keep_going")}
+    source = click.get_current_context().get_parameter_source("k")
+    wanted = Wanted(**paths, **flags, all_peaks=source != ParameterSource.DEFAULT)
     listed = asked.pop("channels")
     names = tuple(c.strip() for one in listed for c in one.split(",") if c.strip())
     if listed and not names:
         raise UsageError("--channels", "no channel is named", hint="leave it out")
-    run_job(files, Settings(channels=names, **asked), wanted)
+    done = run_job(files, Settings(channels=names, **asked), wanted)
+    click.get_current_context().exit(done.exit_code)
 
 
-def run_job(
-    files: Sequence[str], settings: Settings, wanted: Wanted
-) -> list[FileResult]:
+def run_job(named: Sequence[str], settings: Settings, wanted: Wanted) -> Done:
     """Analyse, save, print: what `welch` and `demo` share."""
+    err = screen(stderr=True)
+    outputs = [path for path in wanted.paths if path is not None]
+    files = recordings_of(named, outputs, partial(say, err, style="dim"))
     wanted.check(files)
-    err = Console(stderr=True)
-    results = []
-    for file in files:
-        with open_recording(
-            file,
-            fs=settings.fs,
-            channels=settings.channels or None,
-            array=settings.array,
-            layout=settings.layout,  # type: ignore[arg-type]
-        ) as recording:
-            _tell_left_out(err, recording)
-            work = sum(g.n_samples * len(g.channels) for g in recording.groups)
-            with progress_on(err, shown=work >= BAR_FROM_SAMPLES) as bar:
-                task = bar.add_task(Path(file).name, total=work)
-                results.append(analyse(recording, settings, partial(bar.advance, task)))
-    _save(results, settings, wanted, err)
-    out = err if wanted.json == "-" else Console()
+    check_device(settings)
+    done = run_batch(files, settings, err, wanted.keep_going)
+    # The table would stand between the lines of what goes to standard output.
+    out = err if goes_to_stdout(outputs) else screen()
+    write_all(wanted.puts(files, done))
+    for _, picture in wanted.pictures(files, done):
+        say(err, f"picture: {picture}")
     if not wanted.quiet:
-        print_peaks(out, results)
-    for result in results if wanted.explain else ():
+        print_peaks(out, done.results, wanted.all_peaks)
+    if wanted.explain:
+        _explain(out, done)
+    return done
+
+
+def _explain(out: Console, done: Done) -> None:
+    for result in done.results:
         for group in result.groups:
             where = f"{group.engine} in {group.dtype}"
-            title = f"{result.path} at {group.fs:g} Hz ran on {where}"
+            title = f"{printable(result.path)} at {group.fs:g} Hz ran on {where}"
             print_decision(out, group.decision, title)
-    if wanted.json == "-":
-        save_json("-", results, settings)
-    return results
-
-
-def _tell_left_out(console: Console, recording: Recording) -> None:
-    """One line per reason, so that 30 status channels are not 30 lines."""
-    reasons: dict[str, list[str]] = {}
-    for name, why in recording.left_out:
-        reasons.setdefault(why, []).append(name)
-    for why, names in reasons.items():
-        rest = f" and {len(names) - 6} more" if len(names) > 6 else ""
-        listed = ", ".join(f"'{name}'" for name in names[:6])
-        say(console, f"left out {listed}{rest}: {why}", style="dim")
-
-
-def _save(
-    results: Sequence[FileResult], settings: Settings, wanted: Wanted, err: Console
-) -> None:
-    if wanted.csv is not None:
-        save_csv(wanted.csv, results)
-    if wanted.npz is not None:
-        save_npz(wanted.npz, results)
-    if wanted.json not in (None, "-"):
-        save_json(str(wanted.json), results, settings)
-    if wanted.plot is not None:
-        pictures = pictures_of(wanted.plot, [r.path for r in results])
-        for result, picture in zip(results, pictures, strict=True):
-            save_plot(Path(picture), result)
-            say(err, f"picture: {picture}")
 
 
 def pictures_of(plot: str, files: Sequence[str]) -> list[str]:
     """One picture per file; several files get their stem put into the name."""
-    if len(files) == 1:
-        return [plot]
+    if len(files) == 1 or is_stream(plot):
+        return [plot] * len(files)
     target, stems = Path(plot), [Path(file).stem for file in files]
     if len(set(stems)) != len(stems):
         raise UsageError(

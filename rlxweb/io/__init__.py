@@ -5,12 +5,13 @@ graph, no device and no spectrum. `edfio` is loaded only to write the demo file.
 """
 
 from rlxweb.io.demo import DemoTruth, Rhythm, write_demo_recording
-from rlxweb.io.dispatch import open_recording
+from rlxweb.io.dispatch import SUFFIXES, open_recording
 from rlxweb.io.recording import Block, Channel, Group, Recording, check_finite
 from rlxweb.io.writers import write_csv, write_json, write_npz
 from rlxweb.whole_file import atomic_path
 
 __all__ = [
+    "SUFFIXES",
     "Block",
     "Channel",
     "DemoTruth",

@@ -50,6 +50,8 @@ _FOREIGN = (
     (b"\xfe\xff", "UTF-16 text"),
 )
 _BY_SUFFIX = {f".{kind.lower()}": kind for kind in ("EDF", "BDF", "WAV", "NPY", "NPZ")}
+SUFFIXES = frozenset({*_BY_SUFFIX, ".csv", ".tsv"})
+"""By which a recording is told from other files of its folder."""
 _SNIFF_NBYTES = 4096
 _CONTROL = frozenset(range(32)) - frozenset(b"\t\n\r\f")
 

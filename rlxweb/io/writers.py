@@ -1,52 +1,71 @@
 """Output files that appear whole or not at all: CSV, NPZ and JSON.
 
-Knows nothing of what the rows and arrays mean.
+Knows nothing of what the rows and arrays mean. Each takes a path, or an open file for
+bytes whose owner sees to the rest.
 """
 
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 import sys
 import zipfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import IO
 
 import numpy as np
 import numpy.typing as npt
 
 from rlxweb.errors import UsageError
-from rlxweb.whole_file import atomic_path
+from rlxweb.printable import is_hidden, printable
+from rlxweb.whole_file import WholeFiles
 
 Cell = str | int | float | bool | np.generic | None
+Target = str | os.PathLike[str] | IO[bytes]
+
+# A spreadsheet takes a cell that begins so for a formula and computes it.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def write_csv(
-    path: str | os.PathLike[str], columns: Sequence[str], rows: Iterable[Sequence[Cell]]
+    target: Target, columns: Sequence[str], rows: Iterable[Sequence[Cell]]
 ) -> None:
     """A table with a header line; floats are written so that they read back exactly.
+
+    Text is made printable, and text that a spreadsheet would compute (it begins with
+    =, +, -, @ or a tab) gets an apostrophe in front. Numbers are never touched.
 
     Errors   UsageError for a row that does not fit the columns; RecordingError when the
              file cannot be written.
     """
-    with atomic_path(path) as temporary:
-        with temporary.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(columns)
+    with _opened(target) as file:
+        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+        try:
+            writer = csv.writer(text, lineterminator="\n")
+            writer.writerow(map(_csv_cell, columns))
             for at, row in enumerate(rows):
                 if len(row) != len(columns):
                     raise UsageError(
-                        f"writing {os.fspath(path)!r}",
+                        f"writing {_name(target)}",
                         f"row {at} has {len(row)} cells",
                         f"{len(columns)} columns",
                     )
-                # Shortest form that reads back to the same float32 or float64.
-                writer.writerow(
-                    c.item() if isinstance(c, np.float64) else c for c in row
-                )
+                writer.writerow(map(_csv_cell, row))
+        finally:
+            text.detach()  # or it would close the file with itself
 
 
-def write_npz(path: str | os.PathLike[str], /, **arrays: npt.ArrayLike) -> None:
+def _csv_cell(cell: Cell) -> Cell:
+    if isinstance(cell, str):
+        return ("'" if cell.startswith(_FORMULA) else "") + printable(cell)
+    # Shortest form that reads back to the same float32 or float64.
+    return cell.item() if isinstance(cell, np.float64) else cell
+
+
+def write_npz(target: Target, /, **arrays: npt.ArrayLike) -> None:
     """Named arrays in one NPZ file, readable without unpickling.
 
     Errors   UsageError for an array of Python objects; RecordingError when the file
@@ -56,21 +75,22 @@ def write_npz(path: str | os.PathLike[str], /, **arrays: npt.ArrayLike) -> None:
     for name, value in ready.items():
         if value.dtype.hasobject:
             raise UsageError(
-                f"writing {os.fspath(path)!r}",
+                f"writing {_name(target)}",
                 f"array {name!r} holds Python objects",
                 "arrays of numbers or text can be saved",
             )
     # numpy.savez would take some names for its own arguments.
-    with atomic_path(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
+    with _opened(target) as file, zipfile.ZipFile(file, "w") as archive:
         for name, value in ready.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, value, allow_pickle=False)
 
 
-def write_json(path: str | os.PathLike[str], obj: object) -> None:
+def write_json(target: Target, obj: object) -> None:
     """`obj` as indented JSON; the path "-" is standard output.
 
-    NumPy numbers and arrays are written as numbers and lists.
+    NumPy numbers and arrays are written as numbers and lists, and what would steer a
+    terminal as an escape of JSON, which reads back as it was.
 
     Errors   UsageError for NaN, infinity or an object JSON has no form for;
              RecordingError when the file cannot be written.
@@ -81,15 +101,22 @@ def write_json(path: str | os.PathLike[str], obj: object) -> None:
         )
     except (TypeError, ValueError) as error:
         raise UsageError(
-            f"writing {os.fspath(path)!r}",
+            f"writing {_name(target)}",
             f"the result cannot be written as JSON ({error})",
             "JSON holds finite numbers, text, lists and mappings",
         ) from error
-    if os.fspath(path) == "-":
-        sys.stdout.write(text + "\n")
+    text = _escaped(text) + "\n"
+    if target == "-":
+        sys.stdout.write(text)
         return
-    with atomic_path(path) as temporary:
-        temporary.write_text(text + "\n", encoding="utf-8")
+    with _opened(target) as file:
+        file.write(text.encode("utf-8"))
+
+
+def _escaped(text: str) -> str:
+    r"""JSON whose strings hold only letters that can be seen, the rest as `\u`."""
+    hidden = {c for c in set(text) if is_hidden(c)} - {"\n"}
+    return text.translate({ord(c): json.dumps(c)[1:-1] for c in hidden})
 
 
 def _for_json(value: object) -> object:
@@ -98,3 +125,16 @@ def _for_json(value: object) -> object:
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def _name(target: Target) -> str:
+    return repr(os.fspath(target)) if isinstance(target, str | os.PathLike) else "it"
+
+
+@contextmanager
+def _opened(target: Target) -> Iterator[IO[bytes]]:
+    if isinstance(target, str | os.PathLike):
+        with WholeFiles() as files:
+            yield files.open(target)
+    else:
+        yield target

@@ -251,14 +251,14 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_work(
     """No sample is read when the results would have no place."""
     path = edf(tmp_path)
     (tmp_path / "a-folder.png").mkdir()
-    monkeypatch.setattr("rlxweb.cli.welch_command.open_recording", None)
+    monkeypatch.setattr("rlxweb.cli.batch.open_recording", None)
     refused([path, option, tmp_path / place], 2, words)
 
 
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["--csv", "-"], ("--csv -", "--json")),
+        (["--csv", "-", "--json", "/dev/stdout"], ("--json", "the file of --csv")),
         (["--plot", "x.jpeg"], (".jpeg", ".png")),
         (["--csv", "x.edf"], ("the recording",)),
         (["--csv", "o", "--npz", "./o"], ("--npz", "the file of --csv")),
@@ -295,8 +295,8 @@ def test_a_disk_that_fills_up_leaves_the_old_file(
     path, out = edf(tmp_path), tmp_path / "out.png"
     out.write_text("old")
     full = OSError(errno.ENOSPC, "No space left on device")
-    monkeypatch.setattr(whole_file, "_flush", Mock(side_effect=full))
-    refused([path, option, out], 2, "No space left", "out.png")
+    monkeypatch.setattr(whole_file.os, "fsync", Mock(side_effect=full))
+    refused([path, option, out], 1, "No space left", "out.png", "free some space")
 
 
 def test_a_picture_without_matplotlib(
@@ -338,5 +338,5 @@ def test_a_driver_with_much_to_say_still_gets_one_line(
 ) -> None:
     """Lines inside a driver's message are joined; a lost device is exit code 75."""
     lost = DeviceLost("run", "the device is lost\n  caused by\n  a cable")
-    monkeypatch.setattr("rlxweb.cli.welch_command.analyse", Mock(side_effect=lost))
+    monkeypatch.setattr("rlxweb.cli.batch.analyse", Mock(side_effect=lost))
     check_refused(call("welch", edf(tmp_path)), 75, "a cable")

@@ -39,7 +39,7 @@ def test_the_wheel_is_pure_and_complete(built: Built) -> None:
     licence = files[f"{name}.dist-info/licenses/LICENSE"]
     assert licence == (ROOT / "LICENSE").read_bytes()
     commands = files[f"{name}.dist-info/entry_points.txt"].decode()
-    assert "rlxweb = rlxweb.cli.main:main" in commands
+    assert "rlxweb = rlxweb.__main__:run" in commands
 
 
 def test_the_wheel_holds_the_package_and_nothing_else(built: Built) -> None:

@@ -8,7 +8,8 @@ it is a room of its own name. The manual draws the house from this table.
 from __future__ import annotations
 
 FLOORS: tuple[tuple[str, ...], ...] = (
-    ("errors", "limits", "names"),
+    ("advice", "limits", "names", "printable", "streams"),
+    ("errors",),
     ("device", "digital", "given", "whole_file"),
     ("ir", "decision", "io"),
     ("recipes",),

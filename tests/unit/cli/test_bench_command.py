@@ -278,7 +278,7 @@ REFUSED = {
     "an unknown option": (("--fast",), "No such option"),
     "an argument": (("x.npy",), "unexpected extra argument"),
     "a picture of no kind": (("--plot", "p.jpeg"), "known: .png, .svg, .pdf"),
-    "a picture on stdout": (("--plot", "-"), "--plot"),
+    "two on stdout": (("--plot", "-", "--json", "/dev/stdout"), "it names the file"),
     "a folder that is not there": (
         ("--json", "gone/o.json"),
         "there is no such folder",

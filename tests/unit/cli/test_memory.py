@@ -23,7 +23,8 @@ def mark():
         return int(re.search(r"VmHWM:\\s+(\\d+)", file.read())[1]) // 1024
 before = mark()
 fs = float(sys.argv[2]) or None
-(result,) = run_job([sys.argv[1]], Settings(fs=fs, device="cpu"), Wanted(quiet=True))
+wanted, settings = Wanted(quiet=True), Settings(fs=fs, device="cpu")
+(result,) = run_job([sys.argv[1]], settings, wanted).results
 print(mark() - before, sum(g.n_samples * len(g.names) for g in result.groups))
 """
 

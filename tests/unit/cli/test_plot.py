@@ -9,7 +9,7 @@ import pytest
 
 from rlxweb.cli import plot
 from rlxweb.cli.job import FileResult, GroupResult, Settings, analyse
-from rlxweb.cli.plot import LINES, save_plot
+from rlxweb.cli.plot import LINES, check_plot, picture_format, put_plot
 from rlxweb.cli.scales import (
     COLUMNS,
     columns,
@@ -42,6 +42,12 @@ def group_of(folder: Path, x: np.ndarray, **settings: object) -> GroupResult:
     return group
 
 
+def draw(path: Path, result: FileResult) -> None:
+    """As the command does."""
+    with path.open("wb") as file:
+        put_plot(file, result, picture_format(str(path)))
+
+
 def noise(rows: int, n_samples: int = 4000) -> np.ndarray:
     return np.random.default_rng(8).standard_normal((rows, n_samples))
 
@@ -71,7 +77,7 @@ STRANGE = {
 def test_a_picture_is_drawn_of_anything(tmp_path: Path, case: str) -> None:
     """No spectrum and no name can keep a picture from being drawn."""
     x, settings = STRANGE[case]
-    save_plot(tmp_path / "p.png", result_of(tmp_path, x, **settings))
+    draw(tmp_path / "p.png", result_of(tmp_path, x, **settings))
     assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["p.png", "x.npz"]
 
@@ -81,13 +87,13 @@ def test_a_picture_is_drawn_of_anything(tmp_path: Path, case: str) -> None:
 )
 def test_the_suffix_is_the_format(tmp_path: Path, suffix: str, magic: bytes) -> None:
     path = tmp_path / f"p.{suffix}"
-    save_plot(path, result_of(tmp_path, noise(2)))
+    draw(path, result_of(tmp_path, noise(2)))
     assert path.read_bytes().startswith(magic)
 
 
 def test_an_unknown_suffix_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"'\.jpeg'.*\.png, \.svg, \.pdf"):
-        save_plot(tmp_path / "p.jpeg", result_of(tmp_path, noise(2)))
+        check_plot(str(tmp_path / "p.jpeg"))
 
 
 def test_lines_carry_their_names_peaks_and_units(tmp_path: Path) -> None:

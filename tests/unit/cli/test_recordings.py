@@ -134,7 +134,7 @@ def test_recordings_of_strangers(
     every = [peak for c in group["channels"] for peak in c["peaks"]]
     assert all(0 < peak["hz"] < rate / 2 and peak["power"] > 0 for peak in every)
     assert picture.read_bytes().startswith(b"\x89PNG")
-    assert f"and {channels - 32} more channels" in said.err
+    assert "more channels" not in said.err
     if name == "test.edf":
         hum = [
             any(abs(p["hz"] - 50) < 0.5 for p in c["peaks"]) for c in group["channels"]

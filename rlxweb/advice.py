@@ -1,0 +1,52 @@
+"""What to do next, said in the words of the place where it is read.
+
+An argument is a keyword in Python and a flag on the command line: `precision="f32"` and
+`--precision f32`. Whoever gives the advice names the argument and its value once, and
+knows neither place.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Advice(str):
+    """A hint that names arguments: text with a `{}` for each, in their order.
+
+    As a string it is written for Python; `as_flags` is the same for a command line. A
+    value in capital letters stands for what the reader has to fill in.
+
+    Example  str(Advice("give it: {}", fs="HZ")) is "give it: fs=HZ"
+    """
+
+    __slots__ = ("arguments", "text")
+
+    text: str
+    arguments: dict[str, object]
+
+    def __new__(cls, text: str, /, **arguments: object) -> Advice:
+        said = super().__new__(cls, text.format(*map(_keyword, arguments.items())))
+        said.text, said.arguments = text, arguments
+        return said
+
+    def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return (self.text,), self.arguments
+
+    @property
+    def as_flags(self) -> str:
+        """The advice for a command line."""
+        return self.text.format(*map(_flag, self.arguments.items()))
+
+
+def _keyword(argument: tuple[str, object]) -> str:
+    name, value = argument
+    return f"{name}={value if _is_blank(value) else repr(value)}"
+
+
+def _flag(argument: tuple[str, object]) -> str:
+    name, value = argument
+    return f"--{name.replace('_', '-')} {value}"
+
+
+def _is_blank(value: object) -> bool:
+    return isinstance(value, str) and value.isupper()

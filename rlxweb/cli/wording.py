@@ -1,0 +1,75 @@
+"""Errors in the words of a command line: one line, and flags where Python has keywords.
+
+Owns what is suggested for an option that does not exist: what it means elsewhere comes
+before what it merely looks like.
+"""
+
+from __future__ import annotations
+
+import click
+
+from rlxweb.errors import RlxError, near
+
+OUT_OF_MEMORY = "out of memory; use shorter segments, or fewer rows or channels"
+
+# What other programs and libraries call it → what it is called here.
+_MEANT = {
+    "--average": "--preset",
+    "--channel": "--channels",
+    "--cpu": "--device",
+    "--fft": "--nperseg",
+    "--freq-max": "--fmax",
+    "--freq-min": "--fmin",
+    "--gpu": "--device",
+    "--highest": "--fmax",
+    "--ignore-errors": "--keep-going",
+    "--length": "--nperseg",
+    "--lowest": "--fmin",
+    "--max-freq": "--fmax",
+    "--min-freq": "--fmin",
+    "--n-overlap": "--noverlap",
+    "--n-per-seg": "--nperseg",
+    "--n-fft": "--nperseg",
+    "--nfft": "--nperseg",
+    "--number": "--k",
+    "--overlap": "--noverlap",
+    "--peaks": "--k",
+    "--picks": "--channels",
+    "--picture": "--plot",
+    "--rate": "--fs",
+    "--sample-rate": "--fs",
+    "--sampling-rate": "--fs",
+    "--scaling": "--preset",
+    "--sfreq": "--fs",
+    "--skip-errors": "--keep-going",
+    "--sr": "--fs",
+    "--top": "--k",
+    "--verbose": "--explain",
+    "--why": "--explain",
+}
+# `--fs` is six tenths of `--fmax`, and something else.
+_LEAST_LIKE = 0.7
+
+
+def told(error: RlxError | MemoryError) -> str:
+    """An error of ours, or of having no memory left."""
+    return error.with_flags if isinstance(error, RlxError) else OUT_OF_MEMORY
+
+
+def told_by_click(error: click.ClickException) -> str:
+    """A command line that makes no sense, and where its options are listed."""
+    where = getattr(error, "ctx", None)
+    name = where.command_path if where is not None else "rlxweb"
+    if isinstance(error, click.NoSuchOption) and where is not None:
+        meant = _suggested(error.option_name, where)
+        error = click.NoSuchOption(error.option_name, possibilities=meant, ctx=where)
+    text = error.format_message().rstrip(".")
+    return f"{text}; see {name} --help"
+
+
+def _suggested(option: str, context: click.Context) -> list[str]:
+    known = [flag for param in context.command.params for flag in param.opts]
+    meant = _MEANT.get(option.lower().replace("_", "-"))
+    if meant in known:
+        return [str(meant)]
+    return near(option, known, least=_LEAST_LIKE)
