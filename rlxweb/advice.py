@@ -10,13 +10,18 @@ from __future__ import annotations
 from typing import Any
 
 
+class Blank(str):
+    """Stands for a value that the reader has to fill in: `Blank("HZ")`."""
+
+    __slots__ = ()
+
+
 class Advice(str):
     """A hint that names arguments: text with a `{}` for each, in their order.
 
-    As a string it is written for Python; `as_flags` is the same for a command line. A
-    value in capital letters stands for what the reader has to fill in.
+    As a string it is written for Python; `as_flags` is the same for a command line.
 
-    Example  str(Advice("give it: {}", fs="HZ")) is "give it: fs=HZ"
+    Example  str(Advice("give {}", fs=Blank("HZ"))) is "give fs=HZ"
     """
 
     __slots__ = ("arguments", "text")
@@ -40,13 +45,12 @@ class Advice(str):
 
 def _keyword(argument: tuple[str, object]) -> str:
     name, value = argument
-    return f"{name}={value if _is_blank(value) else repr(value)}"
+    return f"{name}={value if isinstance(value, Blank) else repr(value)}"
 
 
 def _flag(argument: tuple[str, object]) -> str:
+    from shlex import quote  # of no use in a tab
+
     name, value = argument
-    return f"--{name.replace('_', '-')} {value}"
-
-
-def _is_blank(value: object) -> bool:
-    return isinstance(value, str) and value.isupper()
+    shown = value if isinstance(value, Blank) else quote(str(value))
+    return f"--{name.replace('_', '-')} {shown}"

@@ -271,3 +271,7 @@ class CalibrationWarning(UserWarning):
 
 class RecordingWarning(UserWarning):
     """A recording that is read although something is wrong with its file."""
+
+
+class PictureWarning(UserWarning):
+    """A picture that could not be drawn quite as it was meant."""

@@ -105,8 +105,8 @@ class WholeFiles:
             if error is None:
                 self._place()
             elif isinstance(error, OSError) and not isinstance(error, RlxError):
-                # Whoever is inside the block writes these files and does nothing else.
-                raise _unwritten(self._pending, error) from error
+                # Whoever is inside the block writes one file after the other.
+                raise _unwritten(self._pending[-1:], error) from error
         finally:
             for one in self._pending:
                 with suppress(OSError):  # a full disk is told when the file is flushed

@@ -6,13 +6,14 @@ file costs itself alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
+from rlxweb.cli.inputs import recordings_of
 from rlxweb.cli.job import FileResult, Settings, analyse
 from rlxweb.cli.screen import counted, progress_on, say
 from rlxweb.cli.wording import told
@@ -40,9 +41,14 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What came of a run."""
+    """What came of a run.
+
+    files   the recordings that were meant, done or failed
+    failed  with what stands for no recording at all
+    """
 
     settings: Settings
+    files: list[str] = field(default_factory=list)
     results: list[FileResult] = field(default_factory=list)
     failed: list[Failure] = field(default_factory=list)
 
@@ -52,28 +58,45 @@ class Done:
 
 
 def run_batch(
-    files: Sequence[str], settings: Settings, err: Console, keep_going: bool = False
+    named: Sequence[str],
+    settings: Settings,
+    err: Console,
+    *,
+    outputs: Sequence[str] = (),
+    keep_going: bool = False,
+    check: Callable[[Sequence[str]], object] = len,
 ) -> Done:
-    """Every file analysed.
+    """Every recording that is meant by a name, analysed.
 
-    keep_going  what is wrong with one file is told, kept, and the next one is done; a
-                device that is lost ends the run all the same
-    Errors      those of `open_recording` and `analyse`.
+    outputs     paths of results, which are no recordings
+    keep_going  what is wrong with one is told, kept, and the next one is done; a device
+                that is lost ends the run all the same
+    check       is handed the files before the first is opened, to refuse them
+    Errors      those of `recordings_of`, `check`, `open_recording` and `analyse`.
     """
     done = Done(settings)
-    for file in files:
+
+    def failed(name: str, error: RlxError | MemoryError) -> None:
+        if not keep_going or isinstance(error, DeviceLost):
+            raise error
+        failure = Failure(name, "; ".join(told(error).split("\n")))
+        say(err, f"rlxweb: {failure.error}")
+        done.failed.append(failure)
+
+    tell = partial(say, err, style="dim")
+    done.files.extend(recordings_of(named, outputs, tell, failed))
+    check(done.files)
+    for file in done.files:
         try:
             done.results.append(_analysed(file, settings, err))
         except (RlxError, MemoryError) as error:
-            if not keep_going or isinstance(error, DeviceLost):
-                raise
-            failure = Failure(file, "; ".join(told(error).split("\n")))
-            say(err, f"rlxweb: {failure.error}")
-            done.failed.append(failure)
+            failed(file, error)
     _tell_left_out(err, done.results)
     if done.failed:
-        failed = f"{len(done.failed)} of {counted(len(files), 'recording')} failed"
-        say(err, f"rlxweb: {failed}: {_listed([one.path for one in done.failed])}")
+        paths = [one.path for one in done.failed]
+        everything = len(paths) + len(done.results)
+        of = f"{len(paths)} of {counted(everything, 'recording')}"
+        say(err, f"rlxweb: {of} failed: {_listed(paths)}")
     return done
 
 

@@ -152,8 +152,8 @@ def graphs(
     from rlxweb.cli.bench_graphs import FAMILIES, graph_cells  # loads the vocabulary
 
     if plot_path is not None:
-        check_plot(Path(plot_path))
-    check_outputs([], [("--json", json_path), ("--plot", plot_path)])
+        check_plot(plot_path)
+    check_targets([], [("--json", json_path), ("--plot", plot_path)])
     cells = graph_cells(asked["pattern"], quick)
     if not cells:
         raise UsageError(

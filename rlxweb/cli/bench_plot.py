@@ -10,15 +10,20 @@ from typing import IO, Any
 
 from rlxweb.cli.bench_picker import Measured, Row, not_nan
 from rlxweb.cli.plot import new_figure, put_figure
+from rlxweb.printable import printable
 
 
 def put_picker_plot(file: IO[bytes], found: Sequence[Measured], how: str) -> None:
     """Two panels, in the format `how`."""
-    figure = new_figure(13, 5.6)
-    left, right = figure.subplots(1, 2)
-    _scatter(left, found)
-    _regrets(right, found)
-    put_figure(file, figure, how)
+
+    def draw() -> Any:
+        figure = new_figure(13, 5.6)
+        left, right = figure.subplots(1, 2)
+        _scatter(left, found)
+        _regrets(right, found)
+        return figure
+
+    put_figure(file, draw, how)
 
 
 def _name(row: Row) -> str:
@@ -35,7 +40,9 @@ def _scatter(axis: Any, found: Sequence[Measured]) -> None:
     marks = "osD^v<>P*X"
     for at, (name, spots) in enumerate(sorted(points.items())):
         xs, ys = zip(*spots, strict=True)
-        axis.plot(xs, ys, marks[at % len(marks)], ms=4, alpha=0.7, label=name)
+        axis.plot(
+            xs, ys, marks[at % len(marks)], ms=4, alpha=0.7, label=printable(name)
+        )
     every = [value for spots in points.values() for spot in spots for value in spot]
     if every:
         ends = [min(every) * 0.8, max(every) * 1.25]

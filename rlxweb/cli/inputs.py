@@ -13,27 +13,32 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from rlxweb.cli.screen import counted
-from rlxweb.errors import RecordingError, UsageError
+from rlxweb.errors import RecordingError, RlxError, UsageError
 from rlxweb.io import SUFFIXES
 
 Tell = Callable[[str], object]
 """Is told what was passed over."""
+Refuse = Callable[[str, RlxError], object]
+"""Is handed a name that stands for nothing, and why."""
 
 
 def recordings_of(
-    named: Iterable[str], outputs: Sequence[str], tell: Tell
+    named: Iterable[str], outputs: Sequence[str], tell: Tell, refuse: Refuse
 ) -> list[str]:
     """The files that are meant, each once, as they were named.
 
     outputs  paths of results: in a folder, those of the last run are no recordings
-    Errors   RecordingError for a folder without recordings; UsageError for a pattern
-             that no file matches.
+    refuse   handed a RecordingError for a folder without recordings, a UsageError for a
+             pattern that no file matches
     """
     results = {os.path.realpath(path) for path in outputs}
     found: dict[str, str] = {}
     for name in named:
-        for path in _meant_by(name, results, tell):
-            found.setdefault(os.path.realpath(path), path)
+        try:
+            for path in _meant_by(name, results, tell):
+                found.setdefault(os.path.realpath(path), path)
+        except (RecordingError, UsageError) as error:
+            refuse(name, error)
     return list(found.values())
 
 

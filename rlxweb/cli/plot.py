@@ -1,13 +1,15 @@
 """The picture: spectra with their peaks marked, or a channels × frequency heatmap.
 
 Owns panels, axes and colours; what they should show is decided in `scales.py`.
-matplotlib is loaded here, only when a picture is asked for, and its global state is
-never touched.
+matplotlib is loaded here, only when a picture is asked for, and its settings are left
+as they were.
 """
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -15,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.cli.job import FileResult, GroupResult
+from rlxweb.cli.lettering import LATIN, Lettering
 from rlxweb.cli.scales import (
     Ticks,
     columns,
@@ -22,12 +25,19 @@ from rlxweb.cli.scales import (
     level_range,
     offset_bins,
     peaks_to_name,
+    state_of,
     ticks_of,
     wants_log,
 )
 from rlxweb.cli.screen import counted
 from rlxweb.cli.table import decimals
-from rlxweb.errors import Unsupported, UsageError
+from rlxweb.errors import (
+    NotWritten,
+    PictureWarning,
+    RlxError,
+    Unsupported,
+    UsageError,
+)
 from rlxweb.streams import is_stream
 
 # More lines than this cannot be told apart in one panel; it is also how many colours
@@ -36,6 +46,9 @@ LINES = 10
 FORMATS = (".png", ".svg", ".pdf")
 DPI = 130
 _PEAK = "#ff2d55"
+# The room a name may take beside the axes, and in a title.
+_MOST_NAME = 24
+_MOST_FILE_NAME = 48
 
 
 def check_plot(path: str) -> None:
@@ -70,11 +83,26 @@ def picture_format(path: str) -> str:
 
 
 def put_plot(file: IO[bytes], result: FileResult, how: str) -> None:
-    """One panel per group of equal rate, in the format `how`."""
-    with warnings.catch_warnings():
-        # A letter that no font has is written out; the warning helps nobody here.
-        warnings.simplefilter("ignore")
-        put_figure(file, _figure(result), how)
+    """One panel per group of equal rate, in the format `how`.
+
+    Warns    PictureWarning for letters that no font of this machine has
+    Errors   NotWritten when the picture cannot be drawn.
+    """
+    doing = f"drawing {result.path!r}"
+    letters = lettering_of(result)
+    if letters.missing:
+        some = " ".join(sorted(letters.missing)[:8])
+        said = f"{doing}: no font here has {some}; they are written as numbers"
+        warnings.warn(PictureWarning(said), stacklevel=2)
+    put_figure(file, partial(_figure, result, letters), how, letters, doing)
+
+
+def lettering_of(result: FileResult) -> Lettering:
+    """Fonts for everything that the file says of itself."""
+    texts = [result.path]
+    for group in result.groups:
+        texts += [*group.names, *map(group.power_unit, group.units), group.engine]
+    return Lettering.of(texts)
 
 
 def new_figure(width: float, height: float) -> Any:
@@ -87,28 +115,52 @@ def new_figure(width: float, height: float) -> Any:
     return figure
 
 
-def put_figure(file: IO[bytes], figure: Any, how: str) -> None:
-    """The picture into an open file, in the format `how`."""
-    figure.savefig(file, dpi=DPI, format=how)
+def put_figure(
+    file: IO[bytes],
+    draw: Callable[[], Any],
+    how: str,
+    letters: Lettering = LATIN,
+    doing: str = "drawing the picture",
+) -> None:
+    """What `draw` makes into an open file, in the format `how`.
+
+    Errors   NotWritten for whatever the drawing library dies of.
+    """
+    import matplotlib
+
+    with (
+        warnings.catch_warnings(),
+        matplotlib.rc_context({"font.family": list(letters.families)}),
+    ):
+        warnings.simplefilter("ignore")  # about fonts; it would help nobody here
+        try:
+            draw().savefig(file, dpi=DPI, format=how)
+        except (RlxError, OSError, MemoryError):
+            raise
+        except Exception as error:
+            why = f"matplotlib failed ({type(error).__name__}: {error})"
+            raise NotWritten(doing, why) from error
 
 
-def _figure(result: FileResult) -> Any:
+def _figure(result: FileResult, letters: Lettering) -> Any:
     tall = [_height(group) for group in result.groups]
     figure = new_figure(11, sum(tall))
     axes = figure.subplots(len(tall), 1, squeeze=False, height_ratios=tall)
     for axis, group in zip(axes[:, 0], result.groups, strict=True):
         draw = _heatmap if len(group.names) > LINES else _spectra
-        draw(figure, axis, group)
-        axis.set_title(_title(result, group), fontsize=10, loc="left", parse_math=False)
+        draw(figure, axis, group, letters)
+        title = _title(result, group, letters)
+        axis.set_title(title, fontsize=10, loc="left")
     return figure
 
 
-def _title(result: FileResult, group: GroupResult) -> str:
+def _title(result: FileResult, group: GroupResult, letters: Lettering) -> str:
     channels = counted(len(group.names), "channel")
+    name = letters.shown(Path(result.path).name, _MOST_FILE_NAME)
     return (
-        f"{Path(result.path).name} · {channels} at {group.fs:g} Hz · "
+        f"{name} · {channels} at {group.fs:g} Hz · "
         f"{group.n_segments} × {group.spec.nperseg} samples, "
-        f"{group.resolution:.3g} Hz per bin · {group.engine}"
+        f"{group.resolution:.3g} Hz per bin · {letters.shown(group.engine)}"
     )
 
 
@@ -118,9 +170,9 @@ def _height(group: GroupResult) -> float:
     return min(17.0, max(4.5, 1.6 + 0.115 * len(group.names)))
 
 
-def _level_label(group: GroupResult) -> str:
+def _level_label(group: GroupResult, letters: Lettering) -> str:
     units = {group.power_unit(u) for u in group.units}
-    unit = units.pop() if len(units) == 1 else ""
+    unit = letters.shown(units.pop(), _MOST_NAME) if len(units) == 1 else ""
     one = "" if unit.startswith("1") else "1 "
     return f"power (dB re {one}{unit})" if unit else "power (dB)"
 
@@ -142,27 +194,53 @@ def _frequency_axis(axis: Any, group: GroupResult, is_log: bool, low: float) -> 
     axis.set_xlabel("frequency (Hz)" + (", log scale" if is_log else ""))
 
 
-def _spectra(figure: Any, axis: Any, group: GroupResult) -> None:
+def _spectra(figure: Any, axis: Any, group: GroupResult, letters: Lettering) -> None:
     level = decibels(group.power)
     is_log = wants_log(group)
     _frequency_axis(axis, group, is_log, 0.9)
     first = 1 if is_log else 0
-    for at, name in enumerate(group.names):
-        # A label that begins with "_" would be left out of the legend.
-        label = f" {name}" if name.startswith("_") else name
-        (line,) = axis.plot(
-            group.hz[first:], level[at, first:], lw=1, label=_plain(label)
-        )
-        n = int(group.peaks.count[at])
-        places = group.peaks.hz[at, :n], decibels(group.peaks.power[at, :n])
-        axis.plot(*places, "o", ms=3.5, color=line.get_color())
     low, high = level_range(level, offset_bins(group))
     limits = low - 0.05 * (high - low), high + 0.12 * (high - low)
+    for at, name in enumerate(group.names):
+        label = _row_label(group, at, letters)
+        # A label that begins with "_" would be left out of the legend.
+        label = f" {label}" if name.startswith("_") else label
+        if state_of(group.power[at]):
+            axis.plot([], [], color="0.7", lw=1, ls=":", label=label)
+            continue
+        (line,) = axis.plot(group.hz[first:], level[at, first:], lw=1, label=label)
+        _mark(axis, group, at, limits, line.get_color())
     axis.set_ylim(limits)
     _name_peaks(axis, group, is_log, limits)
-    axis.set_ylabel(_level_label(group), parse_math=False)
+    _name_beyond(axis, group, limits[1])
+    axis.set_ylabel(_level_label(group, letters))
     axis.grid(alpha=0.25)
     axis.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+
+
+def _row_label(group: GroupResult, at: int, letters: Lettering) -> str:
+    state = state_of(group.power[at])
+    named = letters.shown(group.names[at], _MOST_NAME)
+    return f"{named} ({state})" if state else named
+
+
+def _mark(
+    axis: Any, group: GroupResult, at: int, limits: tuple[float, float], color: str
+) -> None:
+    """The peaks of a row: dots, or arrows at the edge where they lie beyond it."""
+    n = int(group.peaks.count[at])
+    hz = np.maximum(group.peaks.hz[at, :n], axis.get_xlim()[0])
+    level = decibels(group.peaks.power[at, :n])
+    low, high = limits
+    beyond = {
+        "o": (level >= low) & (level <= high),
+        "^": level > high,
+        "v": level < low,
+    }
+    for marker, which in beyond.items():
+        if which.any():
+            shown = np.clip(level[which], low, high)
+            axis.plot(hz[which], shown, marker, ms=3.5, color=color, clip_on=False)
 
 
 def _name_peaks(
@@ -181,14 +259,36 @@ def _name_peaks(
         )
 
 
-def _heatmap(figure: Any, axis: Any, group: GroupResult) -> None:
+def _name_beyond(axis: Any, group: GroupResult, high: float) -> None:
+    """How far the strongest peak rises over the edge of the axis, if one does."""
+    peaks = group.peaks
+    taken = np.arange(peaks.bins.shape[1]) < peaks.count[:, None]
+    level, hz = decibels(peaks.power[taken]), peaks.hz[taken]
+    if not level.size or not np.nanmax(level) > high:
+        return
+    at = int(np.nanargmax(level))
+    axis.annotate(
+        f"{hz[at]:.{decimals(group.resolution)}f} Hz: {level[at]:.0f} dB",
+        (max(hz[at], axis.get_xlim()[0]), high),
+        textcoords="offset points",
+        xytext=(8, -4),
+        ha="left" if hz[at] < 0.8 * group.hz.max() else "right",
+        va="top",
+        fontsize=8,
+    )
+
+
+def _heatmap(figure: Any, axis: Any, group: GroupResult, letters: Lettering) -> None:
     is_log = wants_log(group)
     level = decibels(group.power)
     cells, edges = columns(level, group.resolution, is_log)
     low, high = level_range(level, offset_bins(group))
     rows = np.arange(len(group.names) + 1) - 0.5
+    states = [state_of(row) for row in group.power]
+    cells = np.maximum(cells, low)  # zero has a place on the scale: below its end
+    cells[[bool(state) for state in states]] = np.nan
     image = axis.pcolormesh(
-        edges, rows, cells, vmin=low, vmax=high, cmap="viridis", rasterized=True
+        edges, rows, cells, vmin=low, vmax=high, cmap=_colours(), rasterized=True
     )
     _frequency_axis(axis, group, is_log, 0.5)
     axis.set_ylim(rows[-1], rows[0])
@@ -196,7 +296,7 @@ def _heatmap(figure: Any, axis: Any, group: GroupResult) -> None:
     every = -(-len(group.names) // 150)
     axis.set_yticks(
         range(0, len(group.names), every),
-        [_plain(name) for name in group.names[::every]],
+        [_row_label(group, at, letters) for at in range(0, len(group.names), every)],
         fontsize=6 if len(group.names) > 40 else 8,
     )
     bar = figure.colorbar(
@@ -208,10 +308,17 @@ def _heatmap(figure: Any, axis: Any, group: GroupResult) -> None:
         extend=_extend(level, low, high),
         extendfrac=0.015,
     )
-    bar.set_label(_level_label(group), parse_math=False)
+    bar.set_label(_level_label(group, letters))
     axis.legend(
         fontsize=8, loc="lower right", bbox_to_anchor=(1.0, 1.0), frameon=False, ncols=2
     )
+
+
+def _colours() -> Any:
+    """Viridis, and grey for what has no level."""
+    import matplotlib
+
+    return matplotlib.colormaps["viridis"].with_extremes(bad="0.8")
 
 
 def _mark_peaks(axis: Any, group: GroupResult) -> None:
@@ -219,15 +326,17 @@ def _mark_peaks(axis: Any, group: GroupResult) -> None:
     peaks = group.peaks
     places = min(3 if group.mode == "peaks" else 1, peaks.bins.shape[1])
     noun = "peak" if group.mode == "peaks" else "bin"
+    alive = np.array([not state_of(row) for row in group.power])
     for rank in range(places):
-        found = np.flatnonzero(peaks.count > rank)
+        found = np.flatnonzero((peaks.count > rank) & alive)
         axis.plot(
-            peaks.hz[found, rank],
+            np.maximum(peaks.hz[found, rank], axis.get_xlim()[0]),
             found,
             "o" if rank == 0 else "x",
             ms=2.6,
             mew=0.7,
             color=_PEAK,
+            clip_on=False,
             label={0: f"strongest {noun}", 1: "next two"}.get(rank),
         )
 
@@ -238,8 +347,3 @@ def _extend(level: NDArray[Any], low: float, high: float) -> str:
     beyond = bool((finite < low).any()), bool((finite > high).any())
     names = {(0, 0): "neither", (1, 0): "min", (0, 1): "max", (1, 1): "both"}
     return names[beyond]
-
-
-def _plain(name: str) -> str:
-    """A name as text, where matplotlib would take dollar signs for a formula."""
-    return name.replace("$", r"\$")

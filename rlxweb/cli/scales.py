@@ -33,14 +33,18 @@ _SAME, _WIDE, _TALL = 0.015, 0.055, 0.045
 
 
 def decibels(power: NDArray[Any]) -> NDArray[np.float64]:
-    """10 log10; zeros become the lowest finite level, NaN and infinity NaN."""
+    """10 log10; zero is infinitely far below, NaN and infinity are NaN."""
     wide = np.asarray(power, np.float64)
-    out = np.full(wide.shape, np.nan)
+    out = np.where(wide == 0, -np.inf, np.nan)
     np.log10(wide, out=out, where=np.isfinite(wide) & (wide > 0))
-    out *= 10
-    known = out[np.isfinite(out)]
-    out[wide == 0] = known.min() if known.size else 0.0
-    return out
+    return out * 10
+
+
+def state_of(power: NDArray[Any]) -> str:
+    """Why a row of power has no line, "" where it has one."""
+    if not np.isfinite(power).any():
+        return "not finite"
+    return "" if (power > 0).any() else "flat"
 
 
 def offset_bins(group: GroupResult) -> int:

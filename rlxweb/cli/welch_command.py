@@ -20,7 +20,6 @@ from rich.console import Console
 from rlxweb.cli import options
 from rlxweb.cli.batch import Done, run_batch
 from rlxweb.cli.explain_command import print_decision
-from rlxweb.cli.inputs import recordings_of
 from rlxweb.cli.job import FileResult, Settings, check_device
 from rlxweb.cli.outputs import put_csv, put_json, put_npz
 from rlxweb.cli.plot import check_plot, picture_format, put_plot
@@ -60,7 +59,7 @@ class Wanted:
             named += [("--plot", picture) for picture in pictures_of(self.plot, files)]
         check_targets(files, named)
 
-    def puts(self, files: Sequence[str], done: Done) -> Iterator[tuple[str, Put]]:
+    def puts(self, done: Done) -> Iterator[tuple[str, Put]]:
         """Every file that is to be written, and what writes it."""
         if self.csv is not None:
             yield self.csv, partial(put_csv, results=done.results)
@@ -68,18 +67,17 @@ class Wanted:
             yield self.npz, partial(put_npz, results=done.results)
         if self.json is not None:
             yield self.json, partial(put_json, done=done)
-        for result, picture in self.pictures(files, done):
+        for result, picture in self.pictures(done):
             how = picture_format(picture)
             yield picture, partial(put_plot, result=result, how=how)
 
-    def pictures(
-        self, files: Sequence[str], done: Done
-    ) -> list[tuple[FileResult, str]]:
+    def pictures(self, done: Done) -> list[tuple[FileResult, str]]:
         """The result and the path of every picture."""
         if self.plot is None:
             return []
-        named = dict(zip(files, pictures_of(self.plot, files), strict=True))
-        return [(result, named[result.path]) for result in done.results]
+        named = pictures_of(self.plot, done.files)
+        picture = dict(zip(done.files, named, strict=True))
+        return [(result, picture[result.path]) for result in done.results]
 
 
 @click.command(name="welch")
@@ -165,14 +163,23 @@ def run_job(named: Sequence[str], settings: Settings, wanted: Wanted) -> Done:
     """Analyse, save, print: what `welch` and `demo` share."""
     err = screen(stderr=True)
     outputs = [path for path in wanted.paths if path is not None]
-    files = recordings_of(named, outputs, partial(say, err, style="dim"))
-    wanted.check(files)
-    check_device(settings)
-    done = run_batch(files, settings, err, wanted.keep_going)
+
+    def check(files: Sequence[str]) -> None:
+        wanted.check(files)
+        check_device(settings)
+
+    done = run_batch(
+        named,
+        settings,
+        err,
+        outputs=outputs,
+        keep_going=wanted.keep_going,
+        check=check,
+    )
     # The table would stand between the lines of what goes to standard output.
     out = err if goes_to_stdout(outputs) else screen()
-    write_all(wanted.puts(files, done))
-    for _, picture in wanted.pictures(files, done):
+    write_all(wanted.puts(done))
+    for _, picture in wanted.pictures(done):
         say(err, f"picture: {picture}")
     if not wanted.quiet:
         print_peaks(out, done.results, wanted.all_peaks)

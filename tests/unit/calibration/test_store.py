@@ -122,6 +122,25 @@ def test_no_file_no_folder_and_too_large_a_file_read_as_nothing(tmp_path: Path) 
     assert read_json(path) is None
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")
+def test_a_pipe_among_the_files_is_not_waited_for(tmp_path: Path) -> None:
+    """Nor is a terminal or a folder: only regular files are read, and written over."""
+    os.mkfifo(tmp_path / "calibration-x.json")
+    (tmp_path / "calibration-y.json").mkdir()
+    (tmp_path / "calibration-z.json").symlink_to(os.devnull)
+    known = CalibrationStore(tmp_path)
+    found: list[object] = []
+
+    def read() -> None:
+        found.append(known.stored())
+        found.extend(read_json(path) for path in tmp_path.iterdir())
+
+    at_once([read])
+    assert found == [[], None, None, None]
+    with pytest.warns(CalibrationWarning, match="not a regular file"):
+        assert not write_json(tmp_path / "calibration-x.json", {})
+
+
 def test_the_folder_is_the_environments_or_the_platforms(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

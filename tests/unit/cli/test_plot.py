@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rlxweb.cli import plot
+from rlxweb.cli import lettering, plot
 from rlxweb.cli.job import FileResult, GroupResult, Settings, analyse
+from rlxweb.cli.lettering import LATIN, Lettering
 from rlxweb.cli.plot import LINES, check_plot, picture_format, put_plot
 from rlxweb.cli.scales import (
     COLUMNS,
@@ -21,7 +22,7 @@ from rlxweb.cli.scales import (
     wants_log,
 )
 from rlxweb.cli.table import decimals
-from rlxweb.errors import UsageError
+from rlxweb.errors import PictureWarning, UsageError
 from rlxweb.io import open_recording
 
 T = np.arange(20_000) / 1000
@@ -74,6 +75,7 @@ STRANGE = {
 
 @pytest.mark.parametrize("case", STRANGE)
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore::rlxweb.errors.PictureWarning")
 def test_a_picture_is_drawn_of_anything(tmp_path: Path, case: str) -> None:
     """No spectrum and no name can keep a picture from being drawn."""
     x, settings = STRANGE[case]
@@ -101,7 +103,7 @@ def test_lines_carry_their_names_peaks_and_units(tmp_path: Path) -> None:
     x = np.stack([250 / hz * np.sin(2 * np.pi * hz * T) for hz in (125, 250)])
     x += 1e-3 * noise(2, len(T))
     result = result_of(tmp_path, x, mode="peaks", k=1, preset="scipy", names=["a", "b"])
-    figure = plot._figure(result)
+    figure = plot._figure(result, LATIN)
     (axis,) = figure.axes
     dots = [line for line in axis.lines if line.get_marker() == "o"]
     assert [round(float(line.get_xdata()[0])) for line in dots] == [125, 250]
@@ -115,7 +117,7 @@ def test_each_rate_has_a_panel(tmp_path: Path) -> None:
     many = result_of(tmp_path, noise(20))
     both = FileResult("x", "EDF", (), (*one.groups, *many.groups))
     # two panels and the colour bar of the second
-    assert len(plot._figure(both).axes) == 3
+    assert len(plot._figure(both, LATIN).axes) == 3
 
 
 def test_an_offset_does_not_eat_the_scale(tmp_path: Path) -> None:
@@ -171,9 +173,117 @@ def test_each_frequency_is_written_once(tmp_path: Path) -> None:
     assert named.level == pytest.approx(float(decibels(group.peaks.power[9, :1])[0]))
 
 
+def test_no_peak_that_is_marked_lies_outside_of_the_picture(tmp_path: Path) -> None:
+    """What rises over the axis stands at its edge as an arrow, with its level."""
+    x = noise(2)
+    x[1] += 5000
+    result = result_of(tmp_path, x, k=4)
+    (axis,) = plot._figure(result, LATIN).axes
+    low, high = axis.get_ylim()
+    marks = [line for line in axis.lines if line.get_marker() in ("o", "^", "v")]
+    shown = np.concatenate([line.get_ydata() for line in marks])
+    assert len(shown) == 8
+    assert ((shown >= low) & (shown <= high)).all()
+    (arrows,) = [line for line in marks if line.get_marker() == "^"]
+    assert arrows.get_xdata()[0] == 0
+    (peak,) = decibels(result.groups[0].peaks.power[1, :1])
+    assert f"0.0 Hz: {peak:.0f} dB" in [text.get_text() for text in axis.texts]
+
+
+@pytest.mark.parametrize("rows", [3, 14])
+def test_a_dead_channel_is_said_to_be_one_and_has_no_level(
+    tmp_path: Path, rows: int
+) -> None:
+    """No line, no colour and no peak; its name says why. So for one that is NaN."""
+    x = noise(rows)
+    x[1], x[2] = 0, np.nan
+    names = [f"c{n}" for n in range(rows)]
+    result = result_of(tmp_path, x, names=names, nan="propagate")
+    axis = plot._figure(result, LATIN).axes[0]
+    if rows == 3:
+        labels = [text.get_text() for text in axis.get_legend().get_texts()]
+        lines = [line for line in axis.lines if len(line.get_xdata())]
+        assert {line.get_color() for line in lines} == {lines[0].get_color()}
+    else:
+        labels = [text.get_text() for text in axis.get_yticklabels()]
+        cells = axis.collections[0].get_array()
+        assert np.ma.getmaskarray(cells)[1:3].all()
+        assert not np.ma.getmaskarray(cells)[[0, *range(3, rows)]].any()
+        (marks,) = axis.lines
+        assert list(marks.get_ydata()) == [0, *range(3, rows)]
+    assert labels[:3] == ["c0", "c1 (flat)", "c2 (not finite)"]
+
+
+def test_a_bin_without_power_does_not_pretend_to_have_some(tmp_path: Path) -> None:
+    """It is infinitely far below: the line ends there, the scale does not follow."""
+    result = result_of(tmp_path, noise(2))
+    before = plot._figure(result, LATIN).axes[0].get_ylim()
+    result.groups[0].power[:, 30:33] = 0
+    (axis,) = plot._figure(result, LATIN).axes
+    assert np.isneginf(axis.lines[0].get_ydata()[30:33]).all()
+    assert axis.get_ylim() == pytest.approx(before, abs=1)
+
+
+def test_a_long_name_leaves_the_picture_its_room(tmp_path: Path) -> None:
+    """The ends of the name are shown, and the axes are as wide as without it."""
+    widths = []
+    for name in ("a", "prefix " * 40 + "end"):
+        result = result_of(tmp_path, noise(2), names=[name, "b"])
+        figure = plot._figure(result, LATIN)
+        figure.draw_without_rendering()
+        widths.append(figure.axes[0].get_position().width)
+        label = figure.axes[0].get_legend().get_texts()[0].get_text()
+    assert len(label) == 24
+    assert (label[:6], label[-3:]) == ("prefix", "end")
+    assert widths[1] > 0.85 * widths[0]
+
+
+def test_letters_are_looked_for_in_every_font_of_the_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A font that has them is added; what none has is written out."""
+    has = {"ours": {"é"}, "other": {"脳", "波"}, "third": {"Ω", "脳"}}
+    monkeypatch.setattr(lettering, "_fonts", lambda: [(name, name) for name in has])
+    monkeypatch.setattr(lettering, "_letters", lambda path, wanted: has[path] & wanted)
+    letters = Lettering.of(["é脳波", "plain"])
+    assert letters.families == ("DejaVu Sans", "ours", "other")
+    assert letters.missing == set()
+    letters = Lettering.of(["Ω 脳\U00020000$"])
+    assert letters.families == ("DejaVu Sans", "other", "third")
+    assert letters.shown("Ω 脳\U00020000$") == r"Ω 脳\U00020000\$"
+
+
+def test_a_real_font_lends_a_letter(tmp_path: Path) -> None:
+    """One that DejaVu Sans lacks and another font of matplotlib's has."""
+    (_, ours), *others = lettering._fonts()
+    every = {chr(n) for n in range(0x2000, 0x3000)}
+    lacking = every - lettering._letters(ours, every)
+    letter, family = next(
+        (min(found), name)
+        for name, path in others
+        if (found := lettering._letters(path, lacking))
+    )
+    result = result_of(tmp_path, noise(2), names=[f"x{letter}", "b"])
+    letters = plot.lettering_of(result)
+    assert family in letters.families
+    assert not letters.missing
+    assert letters.shown(f"x{letter}") == f"x{letter}"
+    draw(tmp_path / "p.png", result)  # a letter that is drawn as a box would warn
+
+
+def test_letters_that_no_font_has_are_told(tmp_path: Path) -> None:
+    """Not drawn as boxes that all look alike."""
+    result = result_of(tmp_path, noise(2), names=["\U000e0101x", "\U0001fbff\ufdd0"])
+    letters = plot.lettering_of(result)
+    with pytest.warns(PictureWarning, match="no font here has"):
+        draw(tmp_path / "p.png", result)
+    assert letters.shown("\U000e0101x").endswith("x")
+    assert letters.shown("\U000e0101x") != "\U000e0101x"
+
+
 def test_small_matters() -> None:
     """Ticks, decibels and the digits a resolution deserves."""
     assert ticks_of(0.5, 100) == [0.5, 1, 2, 5, 10, 20, 50, 100]
-    np.testing.assert_allclose(decibels(np.array([100.0, 1.0, 0.0])), [20, 0, 0])
+    np.testing.assert_allclose(decibels(np.array([100.0, 1.0, 0.0])), [20, 0, -np.inf])
     assert np.isnan(decibels(np.array([np.nan, np.inf, 1.0]))[:2]).all()
     assert [decimals(hz) for hz in (8, 1, 0.5, 0.01, 1e-9)] == [1, 1, 2, 3, 6]

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
 import os
 import stat
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 from rlxweb import whole_file
-from rlxweb.errors import RecordingError, UsageError
+from rlxweb.errors import NotWritten, RecordingError, UsageError
 from rlxweb.io import atomic_path, write_csv, write_json, write_npz
+from rlxweb.whole_file import WholeFiles
+from tests.command_line import python
+from tests.threads import begin
 
 
 def test_a_file_appears_only_when_the_block_ends(tmp_path: Path) -> None:
@@ -182,3 +187,198 @@ def test_what_json_cannot_hold_is_refused(tmp_path: Path, obj: object) -> None:
     with pytest.raises(UsageError, match="cannot be written as JSON"):
         write_json(tmp_path / "a.json", obj)
     assert os.listdir(tmp_path) == []
+
+
+def test_a_private_file_is_private_from_the_start(tmp_path: Path) -> None:
+    """Nobody else could open what is being written, at any moment."""
+    target = tmp_path / "secret.csv"
+    target.write_text("old")
+    target.chmod(0o600)
+    old_mask = os.umask(0o022)
+    made: list[int] = []
+    really = os.open
+
+    def watched(path: Any, flags: int, mode: int = 0o777, **more: Any) -> int:
+        handle = really(path, flags, mode, **more)
+        if flags & os.O_CREAT:
+            made.append(stat.S_IMODE(os.fstat(handle).st_mode))
+        return handle
+
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(whole_file.os, "open", watched)
+            with WholeFiles() as files:
+                stands = files.temporary(target)
+                made.append(stat.S_IMODE(stands.stat().st_mode))
+    finally:
+        os.umask(old_mask)
+    assert made == [0o600, 0o600]
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
+
+
+@pytest.mark.skipif(not hasattr(os, "fchown"), reason="files have no group here")
+def test_owner_and_group_are_kept_or_the_group_loses_its_rights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was granted to one group is not granted to another."""
+    target = tmp_path / "shared.csv"
+    target.write_text("old")
+    target.chmod(0o660)
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(
+        whole_file.os, "fchown", lambda handle, *who: asked.append(who), raising=True
+    )
+    mine = target.stat()
+    write_json(target, {})
+    assert asked == [(mine.st_uid, -1), (-1, mine.st_gid)]
+    assert stat.S_IMODE(target.stat().st_mode) == 0o660
+    foreign = os.stat_result([*mine[:5], mine.st_gid + 1, *mine[6:]])
+    with target.open("rb") as file:
+        whole_file._make_like(file.fileno(), foreign)
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
+
+
+def write_together(*paths: Path) -> None:
+    with WholeFiles(streams=True) as files:
+        for path in paths:
+            files.open(path).write(b"new")
+
+
+def test_several_files_appear_together(tmp_path: Path) -> None:
+    """None is there before the end, whether or not it had a predecessor."""
+    old, new = tmp_path / "old.csv", tmp_path / "new.csv"
+    old.write_text("old")
+    with WholeFiles() as files:
+        files.open(old).write(b"1")
+        files.open(new).write(b"2")
+        assert (old.read_text(), new.exists()) == ("old", False)
+    assert (old.read_text(), new.read_text()) == ("1", "2")
+    assert sorted(os.listdir(tmp_path)) == ["new.csv", "old.csv"]
+
+
+@pytest.mark.parametrize("broken", [1, 2, 3])
+@pytest.mark.parametrize("has_links", [True, False])
+def test_a_rename_that_fails_takes_the_others_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: int, has_links: bool
+) -> None:
+    """Old files are as they were, new ones are gone, and nothing else is left."""
+    names = ["a.csv", "b.csv", "c.csv"]
+    for name in names[::2]:
+        (tmp_path / name).write_text(f"old {name}")
+    really, count = Path.replace, iter(range(1, 10))
+
+    def replace(path: Path, target: Path) -> Path:
+        if next(count) == broken:
+            raise OSError(errno.EBUSY, "Device or resource busy")
+        return really(path, target)
+
+    monkeypatch.setattr(Path, "replace", replace)
+    if not has_links:
+        refuse = Mock(side_effect=OSError(errno.EPERM, "no links here"))
+        monkeypatch.setattr(whole_file.os, "link", refuse)
+    with pytest.raises(NotWritten, match=f"{names[broken - 1]}.*resource busy"):
+        write_together(*(tmp_path / name for name in names))
+    found = {name: (tmp_path / name).read_text() for name in os.listdir(tmp_path)}
+    assert found == {"a.csv": "old a.csv", "c.csv": "old c.csv"}
+
+
+def test_a_file_that_is_too_large_for_the_system_leaves_nothing(tmp_path: Path) -> None:
+    """The system's own limit, hit in the middle of the second of two files."""
+    code = (
+        "import resource, sys\nfrom rlxweb.whole_file import WholeFiles\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
+        "with WholeFiles() as files:\n"
+        "    files.open('a.csv').write(b'x' * 100)\n"
+        "    files.open('b.csv').write(b'x' * 100_000)\n"
+    )
+    said = python("-c", code, cwd=tmp_path)
+    assert "NotWritten: writing 'b.csv'" in said.err
+    assert "File too large" in said.err
+    assert os.listdir(tmp_path) == []
+
+
+def test_what_is_unfinished_can_be_abandoned(tmp_path: Path) -> None:
+    """For a process that is ended from outside of its blocks."""
+    with WholeFiles() as files:
+        left = files.temporary(tmp_path / "a.csv")
+        whole_file.abandon()
+        assert not left.exists()
+        left.touch()
+    assert os.listdir(tmp_path) == ["a.csv"]
+    assert not whole_file._unfinished
+
+
+def test_streams_are_written_where_they_are_allowed(
+    tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """Standard output by any of its names, devices, and descriptors at their place."""
+    for name in ("-", "/dev/stdout", "/dev/fd/1"):
+        with WholeFiles(streams=True) as files:
+            files.open(name).write(b"to stdout\n")
+        assert capsysbinary.readouterr().out == b"to stdout\n"
+    with (tmp_path / "log").open("wb") as log:
+        log.write(b"before, ")
+        log.flush()
+        with WholeFiles(streams=True) as files:
+            files.open(f"/dev/fd/{log.fileno()}").write(b"ours, ")
+            files.open(os.devnull).write(b"nothing")
+        log.write(b"after")
+    assert (tmp_path / "log").read_bytes() == b"before, ours, after"
+    for name in (os.devnull, str(tmp_path)):
+        with pytest.raises(RecordingError, match=r"regular file|folder"):
+            write_json(name, {})
+
+
+def test_a_named_pipe_gets_everything_once_it_is_read(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    read: list[bytes] = []
+    (reader,) = begin([lambda: read.append(pipe.read_bytes())])
+    with WholeFiles(streams=True) as files:
+        files.open(pipe).write(b"x" * 1_000_000)
+    reader.join(60)
+    assert read == [b"x" * 1_000_000]
+    with pytest.raises(RecordingError, match="not a regular file"):
+        write_json(pipe, {})
+
+
+def test_a_stream_that_takes_nothing_costs_the_files_too(tmp_path: Path) -> None:
+    """A full device is an error; a reader that has left is none."""
+    if Path("/dev/full").exists():
+        with pytest.raises(NotWritten, match=r"/dev/full.*No space"):
+            write_together(tmp_path / "a.csv", Path("/dev/full"))
+        assert os.listdir(tmp_path) == []
+    reader, writer = os.pipe()
+    os.close(reader)
+    write_together(tmp_path / "a.csv", Path(f"/dev/fd/{writer}"))
+    os.close(writer)
+    assert os.listdir(tmp_path) == ["a.csv"]
+
+
+def test_cells_that_a_spreadsheet_would_compute_are_text(tmp_path: Path) -> None:
+    """Names that begin a formula get an apostrophe; numbers are left alone."""
+    path = tmp_path / "a.csv"
+    texts = ["=1+1", "+cmd|' /C calc'!A0", "-2", "@SUM(A1)", "\t=1", "\r=1", "x=1", ""]
+    write_csv(path, ["=head", "n"], [[text, -1.5] for text in texts])
+    with path.open(newline="", encoding="utf-8") as file:
+        head, *rows = csv.reader(file)
+    assert head == ["'=head", "n"]
+    assert [row[0] for row in rows] == [
+        *("'=1+1", "'+cmd|' /C calc'!A0", "'-2", "'@SUM(A1)", r"'\t=1", r"'\r=1"),
+        *("x=1", ""),
+    ]
+    assert {float(row[1]) for row in rows} == {-1.5}
+
+
+def test_text_that_steers_a_terminal_is_escaped(tmp_path: Path) -> None:
+    """In CSV written out, in JSON by its own escapes, which read back as it was."""
+    name = "\x1b[2J\u202e\x9b\x7f\ud800\nµ"
+    write_csv(tmp_path / "a.csv", ["n"], [[name]])
+    assert (tmp_path / "a.csv").read_text("utf-8") == (
+        "n\n\\x1b[2J\\u202e\\x9b\\x7f\\ud800\\nµ\n"
+    )
+    write_json(tmp_path / "a.json", {name: [name]})
+    text = (tmp_path / "a.json").read_text("utf-8")
+    assert all(c.isprintable() or c == "\n" for c in text)
+    assert "µ" in text
+    assert json.loads(text) == {name: [name]}

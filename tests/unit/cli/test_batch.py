@@ -1,0 +1,202 @@
+"""Several recordings: which are meant, and what one bad file among them costs."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from unittest.mock import Mock
+
+import numpy as np
+import pytest
+
+from rlxweb.cli import batch
+from rlxweb.errors import DeviceLost
+from tests.command_line import Call, Said, check_refused
+from tests.recordings import written
+
+FS = "--fs", 100
+RNG = np.random.default_rng(33)
+
+
+@pytest.fixture
+def night(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with two recordings, other files, hidden ones, and a folder below."""
+    folder = tmp_path / "night"
+    (folder / "deeper").mkdir(parents=True)
+    for name in ("b.npy", "a.npy", "deeper/c.npy", ".hidden.npy", "[x].npy"):
+        np.save(folder / name, RNG.standard_normal((2, 600)))
+    for name in ("notes.txt", "report.pdf", "README"):
+        (folder / name).write_text("no recording")
+    monkeypatch.chdir(tmp_path)
+    return folder
+
+
+def taken(said: Said) -> list[str]:
+    assert said.code == 0, said.err
+    return [file["path"] for file in said.record["files"]]
+
+
+@pytest.mark.parametrize(
+    ("named", "files"),
+    [
+        (["night"], ["night/[x].npy", "night/a.npy", "night/b.npy"]),
+        (["night/"], ["night/[x].npy", "night/a.npy", "night/b.npy"]),
+        (["night/?.npy"], ["night/a.npy", "night/b.npy"]),
+        (
+            ["night/**/*.npy"],
+            ["night/[x].npy", "night/a.npy", "night/b.npy", "night/deeper/c.npy"],
+        ),
+        (["night/[x].npy"], ["night/[x].npy"]),
+        (["night/b.npy", "night"], ["night/b.npy", "night/[x].npy", "night/a.npy"]),
+        (["night/a.npy", "./night/../night/a.npy"], ["night/a.npy"]),
+        (["night/deeper", "night/d*/c.npy"], ["night/deeper/c.npy"]),
+    ],
+)
+def test_folders_and_patterns_stand_for_files(
+    night: Path, call: Call, named: list[str], files: list[str]
+) -> None:
+    """In the order of names, every file once, and not those in folders below."""
+    assert taken(call("welch", *named, *FS, "--json", "-")) == files
+
+
+def test_what_a_folder_holds_besides_is_told(night: Path, call: Call) -> None:
+    said = call("welch", "night", *FS, "-q")
+    (line,) = said.err.splitlines()
+    assert line == (
+        "night: passed over 3 files of other kinds (.pdf, .txt, no suffix) and "
+        "1 folder ('night/**/*.edf' reaches down)"
+    )
+
+
+def test_results_of_the_last_run_are_no_recordings(night: Path, call: Call) -> None:
+    """`--csv` into the folder that is read works the second time as well."""
+    for _ in range(2):
+        said = call("welch", "night", *FS, "--csv", "night/all.csv", "-q")
+        assert said.code == 0, said.err
+
+
+@pytest.mark.parametrize(
+    ("named", "words"),
+    [
+        ("empty", ("empty", "no recording in it", "0 other files")),
+        ("texts", ("no recording in it", "1 other file", ".edf")),
+        ("above", ("no recording in it", "1 folder", "'above/**/*.edf' reaches down")),
+        ("night/*.edf", ("'night/*.edf'", "no file matches")),
+        ("nowhere/*.edf", ("'nowhere/*.edf'", "no file matches")),
+        ("nowhere", ("'nowhere'", "no such file")),
+    ],
+)
+def test_what_stands_for_nothing_is_refused(
+    night: Path, call: Call, named: str, words: tuple[str, ...]
+) -> None:
+    for folder in ("empty", "texts", "above/below"):
+        Path(folder).mkdir(parents=True)
+    Path("texts/x.txt").write_text("x")
+    check_refused(call("welch", named, *FS), 2, *words)
+
+
+BAD: dict[str, Callable[[Path], object]] = {
+    "missing": lambda path: None,
+    "empty": Path.touch,
+    "no samples": lambda path: np.save(path, np.ones((2, 0))),
+    "too short": lambda path: np.save(path, np.ones((2, 5))),
+    "not finite": lambda path: np.save(path, np.full((2, 600), np.nan)),
+    "a folder": Path.mkdir,
+    "no format": lambda path: path.write_bytes(bytes(range(256)) * 9),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_file_costs_itself_alone(night: Path, call: Call, case: str) -> None:
+    """The others are done and written; exit code 1, and why, also in the record."""
+    bad = night / "bad.npy"
+    BAD[case](bad)
+    named = "night/a.npy", "night/bad.npy", "night/b.npy"
+    kept = [word for out in ("csv", "npz", "png") for word in _output(out)]
+    said = call("welch", *named, *FS, "--keep-going", "--json", "-", *kept)
+    assert said.code == 1
+    assert [file["path"] for file in said.record["files"]] == [named[0], named[2]]
+    ((failed),) = said.record["failed"]
+    assert failed["path"] == "night/bad.npy"
+    assert "bad.npy" in failed["error"]
+    assert f"rlxweb: {failed['error']}" in said.err.splitlines()
+    told = [line for line in said.errors if line.startswith("rlxweb: ")]
+    assert told[-1] == "rlxweb: 1 of 3 recordings failed: 'night/bad.npy'"
+    assert sorted(p.name for p in Path().iterdir()) == [
+        *("night", "o-a.png", "o-b.png", "o.csv", "o.npz")
+    ]
+    assert "bad" not in Path("o.csv").read_text()
+    # Without the option nothing is done and nothing is written.
+    said = call("welch", *named, *FS, "--csv", "p.csv")
+    check_refused(said, 2, "bad.npy")
+    assert not Path("p.csv").exists()
+
+
+def _output(suffix: str) -> tuple[str, str]:
+    return "--plot" if suffix == "png" else f"--{suffix}", f"o.{suffix}"
+
+
+def test_when_everything_is_bad_the_report_is_written(night: Path, call: Call) -> None:
+    (night / "a.npy").write_bytes(b"")
+    said = call("welch", "night/a.npy", "gone.npy", *FS, "--keep-going", "--json", "o")
+    assert said.code == 1
+    record = json.loads(Path("o").read_text())
+    assert record["files"] == []
+    assert [one["path"] for one in record["failed"]] == ["night/a.npy", "gone.npy"]
+
+
+def test_no_memory_for_one_file_is_no_reason_to_end(
+    night: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But a device that is lost is lost for all."""
+    really = batch.analyse
+    for error, code in ((MemoryError(), 1), (DeviceLost("run", "it is gone"), 75)):
+        tries = Mock(side_effect=[error, None])
+
+        def analyse(*args: object, tries: Mock = tries) -> object:
+            return tries() or really(*args)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(batch, "analyse", analyse)
+        said = call("welch", "night/a.npy", "night/b.npy", *FS, "-q", "--keep-going")
+        assert said.code == code
+        assert ("out of memory" if code == 1 else "it is gone") in said.err
+
+
+def test_what_is_left_out_is_told_once_with_the_names(
+    tmp_path: Path, call: Call
+) -> None:
+    """One line for all files that share it, and one for a file of its own."""
+    names = [f"{n:02}.edf" for n in range(20)]
+    for name in names:
+        written(tmp_path / name, ("EEG Fp1", 100), seconds=10)
+    written(tmp_path / "z.edf", ("EEG Fp1", 100), ("Status", 100), seconds=10)
+    said = call("welch", tmp_path, "-q")
+    assert said.code == 0, said.err
+    lines = said.err.splitlines()
+    assert len(lines) == len(set(lines)) <= 2
+    (status,) = [line for line in lines if "'Status'" in line]
+    assert "z.edf" in status
+    for line in lines:
+        assert line.startswith("left out of '")
+
+
+def test_names_in_messages_cannot_forge_a_line(tmp_path: Path, call: Call) -> None:
+    """A file, a channel and an array by any name stay on the line that names them."""
+    evil = "x\nrlxweb: all is well\x1b[2J\u202e"
+    folder = tmp_path / evil
+    folder.mkdir()
+    said = call("welch", folder)
+    (line,) = said.err.splitlines()
+    assert line.isprintable()
+    np.savez(tmp_path / "x.npz", **{evil: np.ones(9), "y": np.ones(9)})
+    for args in ([], ["--array", evil + "z"], ["-c", evil]):
+        said = call("welch", tmp_path / "x.npz", *FS, *args)
+        (line,) = said.err.splitlines()
+        assert line.isprintable()
+    said = call("welch", tmp_path / "x.npz", f"--{evil}", 1)
+    assert all(line.isprintable() for line in said.err.splitlines())
+    said = call(evil)
+    assert all(line.isprintable() for line in said.err.splitlines())
+    assert os.path.isdir(folder)

@@ -1,0 +1,47 @@
+"""One piece of advice, in the words of Python and of a command line."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+
+from rlxweb.advice import Advice, Blank
+from rlxweb.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("advice", "python", "flags"),
+    [
+        (Advice("give {}", fs=Blank("HZ")), "give fs=HZ", "give --fs HZ"),
+        (
+            Advice("pass {}, or leave {} out", precision="f32", min_segments=3),
+            "pass precision='f32', or leave min_segments=3 out",
+            "pass --precision f32, or leave --min-segments 3 out",
+        ),
+        (
+            Advice("{}", adapter="RTX 4090"),
+            "adapter='RTX 4090'",
+            "--adapter 'RTX 4090'",
+        ),
+        (Advice("use more memory"), "use more memory", "use more memory"),
+    ],
+)
+def test_an_argument_is_a_keyword_here_and_a_flag_there(
+    advice: Advice, python: str, flags: str
+) -> None:
+    assert advice == python
+    assert advice.as_flags == flags
+    for same in (copy.copy(advice), pickle.loads(pickle.dumps(advice))):
+        assert (same, same.as_flags) == (python, flags)
+
+
+def test_a_message_is_said_in_the_words_of_its_place() -> None:
+    error = UsageError(
+        "reading", "no rate", "it needs one", Advice("{}", fs=Blank("HZ"))
+    )
+    for same in (error, pickle.loads(pickle.dumps(error))):
+        assert str(same) == "reading: no rate; it needs one; fs=HZ"
+        assert same.with_flags == "reading: no rate; it needs one; --fs HZ"
+    assert UsageError("reading", "no {} rate").with_flags == "reading: no {} rate"

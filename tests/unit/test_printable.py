@@ -1,0 +1,59 @@
+"""Foreign text is made fit to be shown, and stays readable."""
+
+from __future__ import annotations
+
+import os
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlxweb.errors import RecordingError, RlxError
+from rlxweb.printable import abridged, printable
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Fp1-O2 µV 脳波 Ωé", "Fp1-O2 µV 脳波 Ωé"),
+        ("\x1b[31mred\x1b[0m", r"\x1b[31mred\x1b[0m"),
+        ("a\nb\tc\r", r"a\nb\tc\r"),
+        ("\x9b2J\x7f\x85", r"\x9b2J\x7f\x85"),
+        ("\u202ea\u2066b\u200f", r"\u202ea\u2066b\u200f"),
+        ("\u2028\u200b\ufeff", r"\u2028\u200b\ufeff"),
+        (os.fsdecode(b"caf\xe9.edf"), r"caf\xe9.edf"),
+        ("\ud800", r"\ud800"),
+        ("wide\u3000space and\xa0hard", "wide\u3000space and\xa0hard"),
+        ("\u0646\u200c\u0647", "\u0646\u200c\u0647"),  # a joiner that is spelling
+        ("", ""),
+    ],
+)
+def test_what_would_steer_a_terminal_is_written_out(text: str, shown: str) -> None:
+    assert printable(text) == shown
+
+
+@given(st.text(st.characters(codec=None)))
+def test_nothing_shown_has_an_effect_and_it_encodes(text: str) -> None:
+    """No control, format, surrogate or separator is left but the two joiners."""
+    shown = printable(text)
+    shown.encode("utf-8")
+    hidden = {c for c in shown if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl")}
+    assert hidden <= {"\u200c", "\u200d"}
+    assert printable(shown) == shown
+
+
+@given(st.text(), st.integers(1, 30))
+def test_an_abridged_name_keeps_its_ends(text: str, most: int) -> None:
+    short, full = abridged(text, most), printable(text)
+    assert len(short) <= most
+    head, gap, tail = short.partition("…")
+    assert short == full or (gap and full.startswith(head) and full.endswith(tail))
+
+
+def test_messages_are_printable_and_keep_their_lines() -> None:
+    """Whatever part of an error the text got into; the fields keep it as it was."""
+    error = RlxError("a\x1b[2J", "b\u202e\nc", "d\x9b", "e\x07")
+    assert str(error) == "a\\x1b[2J: b\\u202e\nc; d\\x9b; e\\x07"
+    assert error.problem == "b\u202e\nc"
+    assert str(RecordingError("", os.fsdecode(b"\xff"))) == r"\xff"
