@@ -37,5 +37,8 @@ ARRAYS = 4_096
 UNPACKED_NBYTES = 2 << 30
 """Largest compressed array of an NPZ file, unpacked; a stored one is read in place."""
 
+SUMMED_NBYTES = 2 << 30
+"""Largest stored array of an NPZ file whose checksum is compared, by reading it."""
+
 NOTE_NBYTES = 1 << 20
 """Largest `fs`, `channels` or `units` beside the array of an NPZ file."""

@@ -3,7 +3,8 @@
 Owns which member is the recording, and what `fs`, `channels` and `units` say about it.
 A stored member is read in place. A compressed one cannot be read by ranges, so it is
 unpacked first: small ones stay in memory, large ones go to the temporary folder, none
-gets larger than its own header says. The archive's checksum is checked either way.
+gets larger than its own header says. Checksums are compared, but for very long stored
+members.
 """
 
 from __future__ import annotations
@@ -167,6 +168,8 @@ class _Archive:
             raise zipfile.BadZipFile(
                 f"a stored array of {info.file_size} bytes takes {info.compress_size}"
             )
+        if info.file_size > bounds.SUMMED_NBYTES:
+            return
         with self.file.open(info) as member:
             while member.read(_PIECE_NBYTES):
                 pass
@@ -180,19 +183,21 @@ class _Archive:
     def unpack(self, info: zipfile.ZipInfo) -> BinaryIO:
         """A compressed member in a temporary file."""
         self._check_unpackable(info)
-        spool = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_NBYTES)
+        is_small = info.file_size <= _IN_MEMORY_NBYTES
+        out = io.BytesIO() if is_small else tempfile.TemporaryFile()
         try:
             with self.file.open(info) as member:
                 while piece := member.read(_PIECE_NBYTES):
-                    _store(self.source, spool, piece)
-            if spool.tell() != info.file_size:
+                    _store(self.source, out, piece)
+            _store(self.source, out, b"")
+            if out.tell() != info.file_size:
                 raise zipfile.BadZipFile(
-                    f"its array has {spool.tell()} bytes, {info.file_size} are claimed"
+                    f"its array has {out.tell()} bytes, {info.file_size} are claimed"
                 )
         except BaseException:
-            spool.close()
+            out.close()
             raise
-        return cast(BinaryIO, spool)
+        return cast(BinaryIO, out)
 
     def header(self, name: str) -> NpyHeader:
         with self.file.open(self.members[name]) as member:
@@ -280,9 +285,13 @@ def _listed(names: Iterable[str]) -> str:
     return (", ".join(repr(name[:60]) for name in some[:12]) or "none") + rest
 
 
-def _store(source: ByteSource, spool: IO[bytes], piece: bytes) -> None:
+def _store(source: ByteSource, out: IO[bytes], piece: bytes) -> None:
+    """Write a piece; none is the end, from where on others may read the file."""
     try:
-        spool.write(piece)
+        if piece:
+            out.write(piece)
+        else:
+            out.flush()
     except OSError as error:
         raise source.error(
             f"it cannot be unpacked to the temporary folder ({reason(error)})",

@@ -7,13 +7,18 @@ cut while it is mapped kills the process, a short read is an error with a reason
 
 from __future__ import annotations
 
+import io
 import os
 import stat
+import sys
+import threading
 from pathlib import Path
 from typing import BinaryIO
 
 from rlxweb.errors import RecordingError, UsageError
 from rlxweb.whole_file import reason
+
+_HAS_PREAD = hasattr(os, "pread") and sys.platform != "emscripten"
 
 
 class ByteSource:
@@ -23,7 +28,7 @@ class ByteSource:
               sentence; readers add to it while they open the file
     """
 
-    __slots__ = ("_start", "doing", "file", "name", "nbytes", "warnings")
+    __slots__ = ("_lock", "_start", "doing", "file", "name", "nbytes", "warnings")
 
     def __init__(self, file: BinaryIO, name: str, nbytes: int) -> None:
         # For readers that need more than `read` (zip).
@@ -32,6 +37,7 @@ class ByteSource:
         self.doing = f"reading {name!r}"
         self.nbytes = nbytes
         self._start = 0
+        self._lock = threading.Lock()
         self.warnings: list[str] = []
 
     def error(self, problem: str, rule: str = "", hint: str = "") -> RecordingError:
@@ -54,8 +60,7 @@ class ByteSource:
         there = min(nbytes, self.nbytes - offset)
         if there == nbytes:  # else nothing is allocated for what cannot be there
             try:
-                self.file.seek(self._start + offset)
-                data = self.file.read(nbytes)
+                data = self._at(self._start + offset, nbytes)
             except OSError as error:
                 raise self.error(
                     f"the system cannot read it ({reason(error)})"
@@ -68,6 +73,19 @@ class ByteSource:
                 "copy the file again from where it came",
             )
         return data
+
+    def _at(self, place: int, nbytes: int) -> bytes:
+        """Bytes at a place; threads and forked processes share the file's position."""
+        if _HAS_PREAD and isinstance(self.file, io.BufferedReader | io.BufferedRandom):
+            handle, pieces = self.file.fileno(), []
+            # One call gives no more than 2 GiB.
+            while nbytes and (piece := os.pread(handle, nbytes, place)):
+                pieces.append(piece)
+                place, nbytes = place + len(piece), nbytes - len(piece)
+            return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        with self._lock:
+            self.file.seek(place)
+            return self.file.read(nbytes)
 
     def peek(self, offset: int, nbytes: int) -> bytes:
         """Up to `nbytes` bytes from `offset`, fewer where the file ends."""

@@ -18,6 +18,17 @@ from tests.fuzz.seeds import rate_of
 KINDS = ("edf", "bdf", "wav", "npy", "npz", "csv")
 # Of so many cases one also goes through the command line; a picture takes longest.
 _CLI_EVERY, _PLOT_EVERY = 8, 150
+_EXTRA = (
+    "",
+    "--mode peaks",
+    "--preset scipy --k 1",
+    "--preset mne --mode peaks --prominence 0.5",
+    "--nan propagate",
+    "--nan propagate --mode peaks --detrend linear",
+    "--precision f32 --noverlap 0",
+    "--nsegments 1 --window hamming",
+    "--explain",
+)
 _RATES = (None, 64.0, 1e-9, 1e9)
 _CHANNELS = ("EEG*", "ch1", "*", "EEG Fp1", "time", "F\xe9", "[", "(1)", "", "x" * 999)
 
@@ -26,8 +37,9 @@ _CHANNELS = ("EEG*", "ch1", "*", "EEG Fp1", "time", "F\xe9", "[", "(1)", "", "x"
 class Case:
     """A file and how it is to be opened.
 
-    cli   "" for Python alone, "tables" for every file the command line writes, "plot"
-          for a picture as well
+    cli    "" for Python alone, "tables" for every file the command line writes, "plot"
+           for a picture as well
+    extra  more options for the command line
     """
 
     kind: str
@@ -37,6 +49,7 @@ class Case:
     channels: str | None
     layout: str | None
     cli: str
+    extra: tuple[str, ...] = ()
 
 
 def make_case(seed: int, at: int, seeds: Mapping[str, Sequence[Path]]) -> Case:
@@ -63,6 +76,7 @@ def make_case(seed: int, at: int, seeds: Mapping[str, Sequence[Path]]) -> Case:
         chance.choice(_CHANNELS) if chance.random() < 0.15 else None,
         layout if kind in ("npy", "npz") else None,
         _cli(at // len(KINDS)),
+        tuple(chance.choice(_EXTRA).split()),
     )
 
 

@@ -94,6 +94,7 @@ def _through_cli(path: Path, case: Case) -> str:
     """Every output there is, into the folder of the file; "" where all is well."""
     outputs = [path.with_name(f"out.{kind}") for kind in ("csv", "npz", "json")]
     args = ["welch", str(path), "--nperseg", "64", "--device", "cpu", "--k", "3"]
+    args += case.extra
     if case.cli == "plot":
         outputs.append(path.with_name("plot.png"))
         args += ["--plot", str(outputs[-1])]

@@ -43,9 +43,10 @@ def answer(
     if "path" in asked:
         path = Path(asked["path"])
         kind = path.suffix[1:]
-        how = {"fs": None, "channels": None, "layout": None, "cli": "plot"}
+        how = {"fs": None, "channels": None, "layout": None, "cli": "plot", "extra": []}
         how |= {name: asked[name] for name in how if name in asked}
-        case = Case(kind, path.name, path.read_bytes(), **how)
+        extra = tuple(how.pop("extra"))
+        case = Case(kind, path.name, path.read_bytes(), **how, extra=extra)
     else:
         case = make_case(asked["seed"], asked["at"], seeds)
     path = home / f"case.{case.kind}"
@@ -63,6 +64,7 @@ def answer(
             "channels": case.channels,
             "layout": case.layout,
             "cli": case.cli,
+            "extra": case.extra,
         },
     }
 

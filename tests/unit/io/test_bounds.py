@@ -174,14 +174,14 @@ def test_a_compressed_array_leaves_nothing_behind(
     """What is refused for its size is not unpacked; a full folder is told as such."""
     path = tmp_path / "a.npz"
     path.write_bytes(HOSTILE["an array of 3 GB"][1])
-    spool = Mock(side_effect=AssertionError("unpacked"))
-    monkeypatch.setattr(tempfile, "SpooledTemporaryFile", spool)
+    made = Mock(side_effect=AssertionError("unpacked"))
+    monkeypatch.setattr(tempfile, "TemporaryFile", made)
     check_unreadable(path, "unpacked array", fs=1)
-    np.savez_compressed(path, x=np.zeros(9))
-    spool.side_effect = None
-    spool.return_value.write.side_effect = OSError(28, "No space left on device")
+    np.savez_compressed(path, x=np.zeros(2 << 20))
+    made.side_effect = None
+    made.return_value.write.side_effect = OSError(28, "No space left on device")
     check_unreadable(path, r"temporary folder \(No space left.*TMPDIR", fs=1)
-    spool.return_value.close.assert_called_once()
+    made.return_value.close.assert_called_once()
 
 
 def test_an_array_larger_than_the_free_space_is_not_unpacked(

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import os
+import sys
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlxweb.errors import NotFinite, RecordingError, UsageError
-from rlxweb.io import check_finite, open_recording
+from rlxweb.io import check_finite, npz, open_recording
 from tests.recordings import KINDS
 
 MEBI = 1 << 20
@@ -106,6 +109,69 @@ def test_a_closed_recording_is_not_read(zeros: Path) -> None:
     recording.close()
     with pytest.raises(RecordingError, match="closed"):
         recording.groups[0].read()
+
+
+@pytest.mark.parametrize("name", ["a.npy", "a.npz"])
+def test_threads_read_one_recording_at_once(tmp_path: Path, name: str) -> None:
+    """Each gets the samples it asked for, from a file and from an unpacked array."""
+    x = np.random.default_rng(4).normal(size=(3, 4000))
+    path = tmp_path / name
+    if name == "a.npy":
+        np.save(path, x)
+    else:
+        np.savez_compressed(path, x=x)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with open_recording(path, fs=1) as recording, ThreadPoolExecutor(8) as pool:
+            read = recording.groups[0].read
+            starts = [97 * at % 3900 for at in range(600)]
+            got = list(pool.map(lambda at: read(at, at + 100), starts, timeout=60))
+    finally:
+        sys.setswitchinterval(before)
+    for at, one in zip(starts, got, strict=True):
+        np.testing.assert_array_equal(one, x[:, at : at + 100])
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.parametrize("name", ["a.npy", "a.npz"])
+def test_a_forked_process_reads_beside_its_parent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Both have the file's position in common, which must not matter."""
+    x = np.random.default_rng(4).normal(size=(1, 200_000))
+    monkeypatch.setattr(npz, "_IN_MEMORY_NBYTES", 1000)
+    np.save(tmp_path / "a.npy", x)
+    np.savez_compressed(tmp_path / "a.npz", x=x)
+    with open_recording(tmp_path / name, fs=1) as recording:
+        read = recording.groups[0].read
+        read(0, 9)
+        with subprocess_that(lambda: walk_is_right(read, x)) as ended:
+            here = walk_is_right(read, x)
+    assert here
+    assert ended == [0]
+
+
+def walk_is_right(read: Callable[[int, int], np.ndarray], x: np.ndarray) -> bool:
+    starts = range(0, x.shape[1] - 50, 50)
+    return all(np.array_equal(read(at, at + 50), x[:, at : at + 50]) for at in starts)
+
+
+@contextmanager
+def subprocess_that(holds: Callable[[], bool]) -> Iterator[list[int]]:
+    """A forked process whose exit code, known at the end, is 0 when that holds."""
+    ended: list[int] = []
+    child = os.fork()
+    if child == 0:
+        code = 2
+        try:
+            code = int(not holds())
+        finally:
+            os._exit(code)
+    try:
+        yield ended
+    finally:
+        ended.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
 def test_a_file_cut_while_it_is_read_is_an_error(tmp_path: Path) -> None:
