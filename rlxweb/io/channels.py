@@ -68,14 +68,7 @@ def choose_channels(
              nothing is left.
     """
     if wanted is None:
-        taken = [at for at, channel in enumerate(found) if not channel.why_not]
-        if not taken:
-            listed = list(zip(names, found, strict=True))[:4]
-            why = "; ".join(
-                f"{_short(name)} {channel.why_not}" for name, channel in listed
-            )
-            raise RecordingError(doing, "no signal channel in it", why or "0 channels")
-        return tuple(taken)
+        return _ordinary(doing, found, names)
     if not wanted:
         raise UsageError(doing, "no channel was asked for", hint="name at least one")
     index = _index(found, names)
@@ -97,6 +90,18 @@ def choose_channels(
                 )
             picked[at] = None
     return tuple(picked)
+
+
+def _ordinary(
+    doing: str, found: Sequence[Found], names: Sequence[str]
+) -> tuple[int, ...]:
+    """All channels but those that say why not."""
+    taken = tuple(at for at, channel in enumerate(found) if not channel.why_not)
+    if not taken:
+        listed = list(zip(names, found, strict=True))[:4]
+        why = "; ".join(f"{_short(name)} {channel.why_not}" for name, channel in listed)
+        raise RecordingError(doing, "no signal channel in it", why or "0 channels")
+    return taken
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,23 +180,9 @@ def _assemble(
     groups = []
     for n, mine in sorted(members.items()):
         stream = contents.streams[n]
-        if stream.n_samples == 0:
-            raise source.error(
-                "it holds no samples",
-                f"{len(mine)} channels, 0 samples",
-                "; ".join(source.warnings),
-            )
-        groups.append(
-            Group(
-                source.name,
-                _rate(source, contents, stream, fs),
-                tuple(_channel(names[i], found[i], i) for i in mine),
-                stream.n_samples,
-                stream.dtype,
-                stream.reader,
-                stream.digital,
-            )
-        )
+        rate = _rate(source, contents, stream, fs)
+        channels = tuple(_channel(names[at], found[at], at) for at in mine)
+        groups.append(_group(source, stream, rate, channels))
     chosen = set(taken)
     left_out = tuple(
         (name, channel.why_not)
@@ -227,6 +213,26 @@ def _tidied(source: ByteSource, found: Sequence[Found]) -> list[Found]:
 def _whole(text: str) -> str:
     """The text with a replacement character for each half of a surrogate pair."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _group(
+    source: ByteSource, stream: Stream, fs: float, channels: tuple[Channel, ...]
+) -> Group:
+    if stream.n_samples == 0:
+        raise source.error(
+            "it holds no samples",
+            f"{len(channels)} channels, 0 samples",
+            "; ".join(source.warnings),
+        )
+    return Group(
+        source.name,
+        fs,
+        channels,
+        stream.n_samples,
+        stream.dtype,
+        stream.reader,
+        stream.digital,
+    )
 
 
 def _channel(name: str, found: Found, index: int) -> Channel:

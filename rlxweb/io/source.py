@@ -118,15 +118,7 @@ def open_source(path: str | os.PathLike[str]) -> ByteSource:
     Errors   RecordingError for a missing, empty, unreadable or special file; UsageError
              for what is no path.
     """
-    try:
-        name = os.fsdecode(path)
-    except TypeError as error:
-        raise UsageError(
-            "opening a recording",
-            f"a {type(path).__name__} is no path",
-            "a file's name, as str or pathlib.Path",
-            "arrays go to rlxweb.welch_peaks as they are",
-        ) from error
+    name = _name_of(path)
     doing = f"reading {name!r}"
     try:
         # A FIFO would block in open, so its kind is asked first.
@@ -159,6 +151,18 @@ def open_source(path: str | os.PathLike[str]) -> ByteSource:
             doing, "the file is empty", "0 bytes", "record or copy it again"
         )
     return ByteSource(file, name, nbytes)
+
+
+def _name_of(path: object) -> str:
+    try:
+        return os.fsdecode(path)  # type: ignore[arg-type]
+    except TypeError as error:
+        raise UsageError(
+            "opening a recording",
+            f"a {type(path).__name__} is no path",
+            "a file's name, as str or pathlib.Path",
+            "arrays go to rlxweb.welch_peaks as they are",
+        ) from error
 
 
 def _where(name: str) -> str:

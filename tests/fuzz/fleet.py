@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 20.0
 """For one file: a hundred times what a busy machine needs."""
 
+HANG = "no answer"
 START_S = 120.0
 REFUSAL_NBYTES = 100 << 20
 READ_NBYTES = 400 << 20
@@ -53,6 +54,7 @@ class Worker:
         command = command or (sys.executable, "-m", "tests.fuzz.worker")
         self.home = Path(tempfile.mkdtemp(prefix="worker-", dir=shared))
         self._grown = 0
+        self._is_over = False
         self._answers: queue.Queue[str] = queue.Queue()
         self._process = subprocess.Popen(
             [*command, str(shared), str(self.home)],
@@ -72,7 +74,7 @@ class Worker:
             self._process.stdin.flush()
             said = json.loads(self._answers.get(timeout=timeout) or "null")
         except queue.Empty:
-            return self._failed(asked, f"no answer in {timeout:g} s")
+            return self._failed(asked, f"{HANG} in {timeout:g} s")
         except OSError:
             said = None
         if said is None:
@@ -87,7 +89,11 @@ class Worker:
 
     @property
     def is_tired(self) -> bool:
-        return self._grown > TIRED_NBYTES or self._process.poll() is not None
+        return self._is_over or self._grown > TIRED_NBYTES
+
+    def rested(self) -> None:
+        """Forget how it grew: what was loaded is loaded."""
+        self._grown = 0
 
     def close(self) -> None:
         """End the process and take its folder away."""
@@ -110,8 +116,30 @@ class Worker:
         )
         kind = path.suffix[1:] if path else "?"
         raw = path.read_bytes() if path else b""
-        self._process.kill()
+        self._is_over = True
         return Finding(asked, kind, broken=why, raw=raw)
+
+
+class _Crew:
+    """One worker at a time, a new one when the old is of no more use."""
+
+    def __init__(self, shared: Path) -> None:
+        self._shared = shared
+        self._worker: Worker | None = None
+
+    def judge(self, asked: dict[str, Any]) -> Finding:
+        if self._worker is None:
+            self._worker = Worker(self._shared)
+            warm_up(self._worker, self._shared)
+        finding = self._worker.ask(asked)
+        if self._worker.is_tired:
+            self.close()
+        return finding
+
+    def close(self) -> None:
+        if self._worker is not None:
+            self._worker.close()
+        self._worker = None
 
 
 def run_fleet(
@@ -124,25 +152,21 @@ def run_fleet(
     lock = threading.Lock()
 
     def serve() -> None:
-        worker = None
+        crew = _Crew(shared)
         try:
             while True:
                 with lock:
                     asked = next(work, None)
                 if asked is None:
                     return
-                if worker is None:
-                    worker = Worker(shared)
-                    warm_up(worker, shared)
-                finding = worker.ask(asked)
-                if worker.is_tired:
-                    worker.close()
-                    worker = None
+                finding = crew.judge(asked)
+                if finding.broken.startswith(HANG):
+                    # A machine that stood still looks the same: a hang hangs again.
+                    finding = crew.judge(asked)
                 with lock:
                     heard(finding)
         finally:
-            if worker is not None:
-                worker.close()
+            crew.close()
 
     threads = [threading.Thread(target=serve) for _ in range(workers)]
     for thread in threads:
@@ -157,4 +181,4 @@ def warm_up(worker: Worker, shared: Path) -> None:
     for path in sorted(shared.glob("seeds/*")):
         how = {"fs": rate_of(path.name), "cli": "plot" if path.stem == "plain" else ""}
         worker.ask({"path": str(path), **how}, START_S)
-    worker._grown = 0
+    worker.rested()

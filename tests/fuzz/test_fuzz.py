@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from rlxweb.errors import RecordingError
-from tests.fuzz import demands
+from tests.fuzz import demands, fleet
 from tests.fuzz.__main__ import main
 from tests.fuzz.cases import KINDS, Case, make_case
 from tests.fuzz.demands import judge
-from tests.fuzz.fleet import Worker, run_fleet
+from tests.fuzz.fleet import HANG, Finding, Worker, run_fleet
 from tests.fuzz.seeds import rate_of, write_seeds
 
 CORPUS = sorted((Path(__file__).parent / "corpus").iterdir())
@@ -186,6 +186,36 @@ def test_a_hang_a_crash_and_growth_are_seen(
     assert words in finding.broken if words else finding.broken == ""
     assert finding.kind == "wav"
     assert finding.raw == (b"left" if words else b"")
+
+
+@pytest.mark.parametrize("hangs", [1, 2])
+def test_a_hang_is_one_that_hangs_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hangs: int
+) -> None:
+    """On a machine that stood still for a while the same file is read the next time."""
+    made: list[object] = []
+
+    class Slow:
+        is_tired = True
+
+        def __init__(self, shared: Path) -> None:
+            made.append(self)
+
+        def ask(self, asked: dict[str, int], timeout: float = 0.0) -> Finding:
+            return Finding(asked, broken=f"{HANG}!" if len(made) <= hangs else "")
+
+        def rested(self) -> None:
+            pass
+
+        close = rested
+
+    monkeypatch.setattr(fleet, "Worker", Slow)
+    findings: list[Finding] = []
+    run_fleet(tmp_path, iter([{"at": 1}]), findings.append, 1)
+    assert [finding.broken for finding in findings] == [
+        "" if hangs == 1 else f"{HANG}!"
+    ]
+    assert len(made) == 2
 
 
 def test_a_run_counts_its_files_and_what_failed_is_kept_and_replayed(
