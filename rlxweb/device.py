@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from enum import Enum
+from enum import StrEnum
 
 from rlxweb.errors import UnknownDevice, did_you_mean
 
 
-class Device(Enum):
-    """A kind of engine, in RLX's order. The value is its label."""
+class Device(StrEnum):
+    """A kind of engine, in RLX's order. The value is its label.
+
+    It equals its label, as pyrlx's devices are: `device == "cpu"`; printed it is the
+    name used in messages.
+    """
 
     CPU = "cpu"
     METAL = "metal"
@@ -39,6 +43,9 @@ class Device(Enum):
 
     def __str__(self) -> str:
         return self.display
+
+    def __format__(self, spec: str) -> str:
+        return format(self.display, spec)  # not the label, on every Python
 
 
 # The others are abbreviations.
@@ -94,7 +101,9 @@ def parse_device(name: DeviceLike) -> Device:
     if isinstance(name, Device):
         return name
     if not isinstance(name, str):
-        raise UnknownDevice("device", f"expected a name or a Device, got {name!r}")
+        raise UnknownDevice(
+            "device", f"expected a name or a Device, got {type(name).__name__}"
+        )
     text = name.strip().lower()
     if not text:
         raise UnknownDevice("device", "empty device name")

@@ -3,15 +3,20 @@
 A package that publishes names costs nothing until one is asked for. What a low room
 offers and only a higher one can answer (`rlxweb.cost.fastest_device_for`) is handed
 down: the package's top file, which knows every room, says where the answer is, so that
-no room imports upward. Knows no name itself.
+no room imports upward. A name that was changed is understood for a while. Knows no name
+itself.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
+from functools import wraps
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar, cast
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _published: dict[str, dict[str, str]] = {}
 _answers: dict[str, str] = {}
@@ -48,3 +53,25 @@ def hand_down(answers: Mapping[str, str]) -> None:
 def from_above(name: str) -> Any:
     """The object of a name that was handed down, loaded now."""
     return getattr(import_module(_answers[name]), name)
+
+
+def formerly(**now: str) -> Callable[[F], F]:
+    """Keywords a function is called with by older names, each with its name of now.
+
+    The old name works and is warned about (DeprecationWarning).
+    """
+
+    def renaming(function: F) -> F:
+        @wraps(function)
+        def call(*args: Any, **keywords: Any) -> Any:
+            for old in now.keys() & keywords.keys():
+                said = f"{function.__name__}: {old}= is called {now[old]}= here"
+                warnings.warn(said, DeprecationWarning, stacklevel=2)
+                if now[old] in keywords:
+                    raise TypeError(f"{said}, and both were given")
+                keywords[now[old]] = keywords.pop(old)
+            return function(*args, **keywords)
+
+        return cast(F, call)
+
+    return renaming

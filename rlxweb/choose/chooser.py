@@ -5,6 +5,7 @@ A job offers its ways at a place, each priced or blocked with a reason. Asked in
 1. The caller named a device or an adapter: its best way, or the error that says why
    not. Never swapped for another.
 2. RLX_DEVICE names one: the same, but what it cannot run is warned about and passed on.
+   RLX_FORCE_DEVICE names one: the same as 1, whatever the policy says.
 3. The very job was settled lately, under the same policy and with nothing measured
    since: that pick, for some uses.
 4. It is too small to pay for opening other devices: the CPU's best way.
@@ -34,7 +35,11 @@ from rlxweb.decision.decision import Decision
 from rlxweb.device import Device, DeviceLike, parse_device
 from rlxweb.devices.availability import open_async
 from rlxweb.devices.place import CPU, Place, available_places
-from rlxweb.devices.policy import DevicePolicy, device_from_env
+from rlxweb.devices.policy import (
+    DevicePolicy,
+    device_from_env,
+    forced_device_from_env,
+)
 from rlxweb.errors import (
     DeviceError,
     DTypeError,
@@ -208,7 +213,7 @@ def choose(job: J, asked: Asked = OPEN) -> Pick[J]:
     if place is not None:  # 1
         return _named(job, place, why)
     policy = DevicePolicy.from_env() if asked.policy is None else asked.policy
-    named = _by_environment(job, policy, asked)  # 2
+    named = by_environment(job, policy, asked)  # 2
     if named is not None:
         return named
     about = policy, frozenset(asked.adapters.items())
@@ -218,11 +223,16 @@ def choose(job: J, asked: Asked = OPEN) -> Pick[J]:
 def predicted(
     job: J, policy: DevicePolicy, adapters: Mapping[Device, str] | None = None
 ) -> Pick[J]:
-    """Cases 4 and 5 alone: who is predicted to be fastest, whatever RLX_DEVICE says.
+    """Who is predicted to be fastest (4, 5), whatever RLX_DEVICE says.
+
+    RLX_FORCE_DEVICE is followed.
 
     adapters   part of an adapter's name by device
     Errors     those of `job.nobody`.
     """
+    forced = by_force(job, adapters or {})
+    if forced is not None:
+        return forced
     places = None
     if policy != DevicePolicy.all() or adapters:
         places = available_places(policy.apply(tuple(Device)), adapters)
@@ -259,10 +269,29 @@ def best_of(job: J, ways: Sequence[Candidate], why: str) -> Pick[J]:
     return replace(pick, decision=replace(pick.decision, why=why))
 
 
-def _by_environment(job: J, policy: DevicePolicy, asked: Asked) -> Pick[J] | None:
-    device = device_from_env()
+def a_device_is_named() -> bool:
+    """Does the environment name a device?"""
+    return device_from_env() is not None or forced_device_from_env() is not None
+
+
+def by_force(job: J, adapters: Mapping[Device, str]) -> Pick[J] | None:
+    """The job on RLX_FORCE_DEVICE, if that is set. Errors  why it cannot run there."""
+    device = forced_device_from_env()
     if device is None:
         return None
+    place = Place(device, adapters.get(device, ""))
+    return _named(job, place, f"RLX_FORCE_DEVICE={device.label}")
+
+
+def by_environment(job: J, policy: DevicePolicy, asked: Asked) -> Pick[J] | None:
+    """The job on the device that a variable names, if one does and can run it.
+
+    RLX_DEVICE comes first. What it cannot run is warned about and passed on; where
+    RLX_FORCE_DEVICE cannot, that is an error.
+    """
+    device = device_from_env()
+    if device is None:
+        return by_force(job, asked.adapters)
     allowed = ", ".join(d.label for d in policy.apply(policy.probe_set))
     why_not = f"the policy allows {allowed or 'no device'}"
     if asked.policy is None:
@@ -279,7 +308,7 @@ def _by_environment(job: J, policy: DevicePolicy, asked: Asked) -> Pick[J] | Non
         EnvironmentWarning,
         stacklevel=4,
     )
-    return None
+    return by_force(job, asked.adapters)
 
 
 # --- 3: it was settled lately -----------------------------------------------------

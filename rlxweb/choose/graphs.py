@@ -44,16 +44,21 @@ NOBODY = (
 )
 
 
+def checked_mode(cost_mode: str) -> str:
+    """The mode as it is. Errors  UsageError for one there is not."""
+    if cost_mode not in ("calibrated", "seed"):
+        raise UsageError("cost_mode", repr(cost_mode), "it is 'seed' or 'calibrated'")
+    return cost_mode
+
+
 def gate_of(place: Place, cost_mode: str = "calibrated") -> Gate:
     """What fusing must gain on an engine: measured prices, or RLX's constants.
 
     None where nothing was measured: the engine's own assumptions stand then.
     Errors   UsageError for an unknown cost_mode.
     """
-    if cost_mode == "seed":
+    if checked_mode(cost_mode) == "seed":
         return io_fusion_gate_for_target(FusionTarget.of(place.device))
-    if cost_mode != "calibrated":
-        raise UsageError("cost_mode", repr(cost_mode), "it is 'seed' or 'calibrated'")
     record = known_record(place)
     if record is None:
         return None

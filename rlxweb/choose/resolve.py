@@ -1,7 +1,7 @@
 """What RLX's callers ask about a graph and devices: who can run it, who runs it best.
 
-A hint is used or refused, never swapped. What the environment names and cannot be used
-is warned about and passed over; RLX passes over it in silence.
+A device that is asked for is used or refused, never swapped. What the environment names
+and cannot be used is warned about and passed over; RLX passes over it in silence.
 """
 
 from __future__ import annotations
@@ -11,17 +11,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from rlxweb.backends.pool import pool
-from rlxweb.choose.chooser import Asked, Pick, choose, predicted
-from rlxweb.choose.graphs import NOBODY, GraphJob
+from rlxweb.choose.chooser import (
+    Asked,
+    Pick,
+    a_device_is_named,
+    by_environment,
+    by_force,
+    choose,
+    predicted,
+)
+from rlxweb.choose.graphs import NOBODY, GraphJob, checked_mode
 from rlxweb.compile.pipeline import compile_graph
 from rlxweb.decision.candidate import Candidate
 from rlxweb.decision.decision import Decision
 from rlxweb.device import Device, DeviceLike, parse_device
 from rlxweb.devices.availability import is_available
-from rlxweb.devices.policy import DevicePolicy, device_from_env
-from rlxweb.errors import DeviceError, DTypeError, Unsupported, UsageError
+from rlxweb.devices.policy import DevicePolicy
+from rlxweb.errors import DeviceError, DTypeError, Unsupported
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.verify import must_be_graph
+from rlxweb.names import formerly
 from rlxweb.rlx.seed_pick import seed_pick
 
 Adapters = Mapping[Device, str]
@@ -90,73 +99,114 @@ def fastest_device_for(
     cost_mode  "calibrated" or RLX's "seed"
     Errors     Unsupported when no allowed device can run it.
     """
-    if cost_mode == "calibrated":
-        return fastest(graph, policy, adapters).device
-    if cost_mode != "seed":
-        raise UsageError("cost_mode", repr(cost_mode), "it is 'seed' or 'calibrated'")
-    found = devices_for(graph, policy, adapters)
-    if not found:
-        raise Unsupported(f"graph '{graph.name}'", NOBODY)
-    return seed_pick(graph, found)
+    return fastest(graph, policy, adapters, cost_mode).device
 
 
 def fastest(
-    graph: Graph, policy: DevicePolicy | None = None, adapters: Adapters | None = None
+    graph: Graph,
+    policy: DevicePolicy | None = None,
+    adapters: Adapters | None = None,
+    cost_mode: str = "calibrated",
 ) -> Pick[GraphJob]:
-    """The prediction's pick, whatever RLX_DEVICE says. Errors  Unsupported."""
-    return predicted(GraphJob(graph), policy or DevicePolicy.all(), adapters)
+    """The prediction's pick, whatever RLX_DEVICE says; RLX_FORCE_DEVICE comes first.
+
+    Errors   Unsupported; UsageError for an unknown cost_mode.
+    """
+    job, policy = GraphJob(graph, cost_mode=cost_mode), policy or DevicePolicy.all()
+    if checked_mode(cost_mode) == "calibrated":
+        return predicted(job, policy, adapters)
+    forced = by_force(job, adapters or {})
+    return forced or _by_constants(job, devices_for(graph, policy, adapters))
 
 
+@formerly(hint="device")
 def resolve_device(
     graph: Graph,
-    hint: DeviceLike | None = None,
+    device: DeviceLike | None = None,
     policy: DevicePolicy | None = None,
     *,
     viable: Sequence[Device] | None = None,
     adapters: Adapters | None = None,
+    cost_mode: str = "calibrated",
 ) -> Device:
-    """The hint if it is viable, else RLX_DEVICE, else the fastest by prediction.
+    """The device asked for if it is viable, else RLX_DEVICE, else the fastest.
 
-    viable   the devices that can run the graph, where the caller knows them already
-    Errors   Unsupported when nothing can run the graph or the hint is not viable;
-             UnknownDevice.
+    viable     the devices that can run the graph, where the caller knows them already
+    cost_mode  what predicts the fastest: "calibrated" or RLX's "seed"
+    Errors     Unsupported when nothing can run the graph or the device asked for is not
+               viable; UnknownDevice.
     """
-    return decide_device(graph, hint, policy, viable=viable, adapters=adapters).device
+    pick = decide_device(
+        graph, device, policy, viable=viable, adapters=adapters, cost_mode=cost_mode
+    )
+    return pick.device
 
 
 def decide_device(
     graph: Graph,
-    hint: DeviceLike | None = None,
+    device: DeviceLike | None = None,
     policy: DevicePolicy | None = None,
     *,
     viable: Sequence[Device] | None = None,
     adapters: Adapters | None = None,
+    cost_mode: str = "calibrated",
 ) -> Pick[GraphJob]:
     """`resolve_device` with the decision that says why."""
     must_be_graph(graph)
     doing = f"resolve a device for '{graph.name}'"
+    job = GraphJob(graph, cost_mode=checked_mode(cost_mode))
     found = devices_for(graph, policy, adapters) if viable is None else tuple(viable)
     if not found:
         raise Unsupported(doing, NOBODY)
-    if hint is not None:
-        device = parse_device(hint)
-        if device not in found:
+    if device is not None:
+        which = parse_device(device)
+        if which not in found:
             raise Unsupported(
-                doing, f"hint requested {device} but viable backends are {_list(found)}"
+                doing, f"hint requested {which} but viable backends are {_list(found)}"
             )
-        return _only(graph, device, "it was asked for")
-    if len(found) == 1 and device_from_env() is None:
-        return _only(graph, found[0], "no other device can run it")
-    policy = policy or DevicePolicy.all()
-    if policy != DevicePolicy.all():
-        policy = replace(policy, allow=found)
-    return choose(GraphJob(graph), Asked(policy=policy, adapters=adapters or {}))
+        return _only(job, which, "it was asked for")
+    if len(found) == 1 and not a_device_is_named():
+        return _only(job, found[0], "no other device can run it")
+    policy = _among(found, policy)
+    asked = Asked(policy=policy, adapters=adapters or {})
+    if cost_mode == "calibrated":
+        return choose(job, asked)
+    return by_environment(job, policy, asked) or _by_constants(job, found)
 
 
-def _only(graph: Graph, device: Device, why: str) -> Pick[GraphJob]:
-    """A device that no prediction chose."""
+def decide_by_environment(
+    graph: Graph,
+    policy: DevicePolicy | None = None,
+    *,
+    viable: Sequence[Device],
+    adapters: Adapters | None = None,
+    cost_mode: str = "calibrated",
+) -> Pick[GraphJob] | None:
+    """The device a variable names, where one does and the graph can run on it."""
+    job = GraphJob(graph, cost_mode=checked_mode(cost_mode))
+    policy = _among(viable, policy)
+    asked = Asked(policy=policy, adapters=adapters or {})
+    return by_environment(job, policy, asked)
+
+
+def _among(found: Sequence[Device], policy: DevicePolicy | None) -> DevicePolicy:
+    """The policy, allowing those alone; one that allows all is left as it is."""
+    if policy is None or policy == DevicePolicy.all():
+        return DevicePolicy.all()
+    return replace(policy, allow=tuple(found))
+
+
+def _only(job: GraphJob, device: Device, why: str) -> Pick[GraphJob]:
+    """A device that no prediction of ours chose."""
     decision = Decision(f"device {device.label}", why)
-    return Pick(GraphJob(graph), Candidate(device, device.label), decision)
+    return Pick(job, Candidate(device, device.label), decision)
+
+
+def _by_constants(job: GraphJob, found: Sequence[Device]) -> Pick[GraphJob]:
+    """RLX's own pick among the devices that can run it. Errors  Unsupported."""
+    if not found:
+        raise Unsupported(job.title, NOBODY)
+    return _only(job, seed_pick(job.graph, found), "by RLX's published constants")
 
 
 def resolve_device_chain(

@@ -102,12 +102,16 @@ def calibrated_terms(graph: Graph, model: BackendCostModel) -> Terms:
     return terms_of(work_of_graph(graph), Prices(model.calibration))
 
 
-def fastest_device_for(graph: Graph, policy: Any = None) -> Device:
+def fastest_device_for(
+    graph: Graph, policy: Any = None, *, cost_mode: str = "calibrated"
+) -> Device:
     """The device a graph is predicted to run fastest on, under a DevicePolicy.
 
-    Errors   Unsupported when no allowed device can run it.
+    cost_mode  "calibrated", what was measured here, or "seed", RLX's constants
+    Errors     Unsupported when no allowed device can run it.
     """
-    answer: Device = from_above("fastest_device_for")(graph, policy)
+    ask = from_above("fastest_device_for")
+    answer: Device = ask(graph, policy, cost_mode=cost_mode)
     return answer
 
 

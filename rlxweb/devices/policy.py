@@ -101,7 +101,11 @@ class DevicePolicy:
 
     @classmethod
     def from_env(cls) -> DevicePolicy:
-        """RLX_DEVICES, RLX_DENY_DEVICES, RLX_PREFER_DEVICES, RLX_BENCHMARK_PICK."""
+        """RLX_DEVICES, RLX_DENY_DEVICES, RLX_PREFER_DEVICES, RLX_BENCHMARK_PICK.
+
+        The last is how many runs find the fastest; 0 and the words for no leave that to
+        the prediction.
+        """
         return cls.from_env_key("RLX")
 
     @classmethod
@@ -118,16 +122,28 @@ class DevicePolicy:
         prefer = _read(f"{prefix}_PREFER_DEVICES", parse_device_list)
         runs = _read(f"{prefix}_BENCHMARK_PICK", _runs)
         policy = cls(allow=allow, deny=deny or (), prefer=prefer or ())
-        return policy if runs is None else policy.with_benchmark_pick(runs)
+        return policy.with_benchmark_pick(runs) if runs else policy
 
 
 _VARIABLES = ("DEVICES", "DENY_DEVICES", "PREFER_DEVICES", "BENCHMARK_PICK")
 _DEFAULT = DevicePolicy()
+_NO = ("0", "false", "off", "no")
+_YES = ("true", "on", "yes")
+_BENCHMARK_RUNS = 3
+"""Runs on each device where RLX_BENCHMARK_PICK says no number but yes."""
 
 
 def device_from_env(prefix: str = "RLX") -> Device | None:
     """P_DEVICE: one device; None when unset or nonsense (which is warned about)."""
     return _read(f"{prefix}_DEVICE", parse_device)
+
+
+def forced_device_from_env(prefix: str = "RLX") -> Device | None:
+    """P_FORCE_DEVICE: the device that is predicted fastest, by order; None when unset.
+
+    Nonsense is warned about and ignored.
+    """
+    return _read(f"{prefix}_FORCE_DEVICE", parse_device)
 
 
 def device_chain_from_env(prefix: str = "RLX") -> tuple[Device, ...]:
@@ -148,6 +164,26 @@ def cache_dir_from_env() -> str | None:
     return os.environ.get("RLX_CACHE_DIR") or None
 
 
+def legacy_picker_from_env() -> bool:
+    """RLX_FFT_LEGACY_PICKER: RLX's strategy by batch alone, as before it had costs."""
+    return _flag("RLX_FFT_LEGACY_PICKER")
+
+
+def picker_trace_from_env() -> bool:
+    """RLX_FFT_PICKER_TRACE: what the picker of Welch strategies saw, on stderr."""
+    return _flag("RLX_FFT_PICKER_TRACE")
+
+
+def keeps_outputs_from_env() -> bool:
+    """RLX_NO_IO_PEAKS_OUTPUT: outputs stay as they are, also where peaks would do."""
+    return _flag("RLX_NO_IO_PEAKS_OUTPUT")
+
+
+def _flag(name: str) -> bool:
+    """RLX's rule: anything but an empty text and the words for no is a yes."""
+    return os.environ.get(name, "").strip().lower() not in ("", *_NO)
+
+
 def _read(name: str, parse: Callable[[str], T]) -> T | None:
     text = os.environ.get(name, "").strip()
     if not text:
@@ -162,18 +198,25 @@ def _read(name: str, parse: Callable[[str], T]) -> T | None:
 
 
 def _runs(text: str) -> int:
-    runs = int(text)
-    if runs < 1:
-        raise ValueError(f"{runs} runs; it is a whole number from 1")
+    """0 and the words for no: none."""
+    word = text.lower()
+    if word in _NO or word in _YES:
+        return 0 if word in _NO else _BENCHMARK_RUNS
+    try:
+        runs = int(text)
+    except ValueError:
+        runs = -1
+    if runs < 0:
+        raise ValueError("it is how many runs, a whole number, or 'off'")
     return runs
 
 
 def _mode(text: str) -> CalibrationMode:
-    name = text.lower()
-    if name == "lazy":
-        return "lazy"
-    if name in ("off", "0", "no", "false"):
+    word = text.lower()
+    if word in _NO:
         return "off"
+    if word == "lazy" or word in (*_YES, "1"):
+        return "lazy"
     raise ValueError("it is 'lazy' or 'off'")
 
 

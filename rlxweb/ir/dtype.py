@@ -62,32 +62,73 @@ _NUMPY: dict[DType, np.dtype[Any]] = {
     DType.F64: np.dtype(np.float64),
 }
 _BY_NUMPY = {v: k for k, v in _NUMPY.items()}
+_BY_NAME = (
+    {d.value: d for d in DType}
+    | {d.numpy.name: d for d in DType}
+    | {"half": DType.F16, "single": DType.F32, "double": DType.F64}
+)
+# RLX's types that rlxweb has none for, and what is said of each.
+_RLX_ONLY = {
+    "i8": "an integer of 8 bits",
+    "u8": "an unsigned integer of 8 bits",
+    "i16": "an integer of 16 bits",
+    "bf16": "the bfloat16 of 16 bits",
+    "c64": "a pair of f32",
+}
 
 DTypeLike = DType | str | np.dtype[Any] | type
 
 
 def as_dtype(value: DTypeLike) -> DType:
-    """The DType of a label (`"f32"`), a NumPy name, dtype or scalar type, or a DType.
+    """The DType of a name, a NumPy dtype or scalar type, or a DType.
+
+    A name is RLX's label ("f32", where 32 counts bits), NumPy's full name ("float32"),
+    or half, single, double; case and outer space do not matter. NumPy's short codes
+    count bytes where RLX counts bits ("f8" and "f16", "i8") and are refused.
 
     Errors   DTypeError for anything rlxweb has no type for.
     """
     if isinstance(value, DType):
         return value
-    found = None
     if isinstance(value, str):
-        # NumPy's short codes are not read: its "f4" and "i8" count bytes, ours bits.
-        found = next((d for d in DType if value in (d.value, d.numpy.name)), None)
-    elif value is not None:  # NumPy reads None as float64
-        with suppress(TypeError):
-            found = _BY_NUMPY.get(np.dtype(value).newbyteorder("="))
+        found = _BY_NAME.get(value.strip().lower())
+    else:
+        found = _of_numpy(value)
     if found is None:
         raise DTypeError(
             "dtype",
-            f"rlxweb has no element type for {value!r}",
+            f"rlxweb has no element type for {_shown(value)}",
             "types are " + ", ".join(d.value for d in DType),
-            "cast the array first",
+            _hint(value) or "cast the array first",
         )
     return found
+
+
+def _of_numpy(value: Any) -> DType | None:
+    """The type NumPy reads; in any byte order."""
+    if value is not None:  # NumPy reads None as float64
+        with suppress(TypeError, ValueError, SyntaxError):
+            return _BY_NUMPY.get(np.dtype(value).newbyteorder("="))
+    return None
+
+
+def _shown(value: object) -> str:
+    return repr(value) if len(repr(value)) <= 60 else type(value).__name__
+
+
+def _hint(value: object) -> str:
+    """What a name may have meant."""
+    if not isinstance(value, str):
+        return ""
+    name = value.strip()
+    said = []
+    if name.lower() in _RLX_ONLY:
+        what = _RLX_ONLY[name.lower()]
+        said.append(f"RLX's {name.lower()} is {what}, which rlxweb does not have")
+    meant = _of_numpy(name)
+    if meant is not None:
+        said.append(f"NumPy's {name!r} is '{meant.value}' here, counted in bits")
+    return "; ".join(said)
 
 
 def cast_whole(array: npt.NDArray[Any], dtype: DType) -> npt.NDArray[Any]:

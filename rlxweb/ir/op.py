@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 
-from rlxweb.errors import GraphError, UnknownOp, did_you_mean
+from rlxweb.errors import DTypeError, GraphError, UnknownOp, did_you_mean
 from rlxweb.ir.dtype import DType, as_dtype
 from rlxweb.ir.lowering import Kernel, Lowering, Recipe
 from rlxweb.ir.sample import Sample
@@ -100,11 +100,15 @@ class Attr:
     optional: bool = False
 
     def check(self, value: Any) -> Any:
-        """The value in its canonical type, or AttributeRefused."""
+        """The value in its canonical type. Errors  AttributeRefused, DTypeError."""
         if value is None and self.optional:
             return None
         try:
             value = _CANONICAL[self.kind](value)
+        except DTypeError as error:
+            error.doing = ""
+            error.problem = f"attribute {self.name}={value!r}: {error.problem}"
+            raise
         except (TypeError, ValueError, GraphError):
             raise bad_attribute(
                 f"attribute {self.name}={short(value)} is not of kind {self.kind}",
@@ -253,7 +257,9 @@ class Op:
         if len(inputs) < least or (most is not None and len(inputs) > most):
             wanted = str(least) if least == most else f"{least} to {most or 'any'}"
             raise GraphError("", f"takes {wanted} inputs, got {len(inputs)}")
-        return self.infer(tuple(inputs), attrs)
+        made = self.infer(tuple(inputs), attrs)
+        dtype = as_dtype(made.dtype)  # a caller's rule may name it
+        return made if dtype is made.dtype else replace(made, dtype=dtype)
 
     def recipe(self, inputs: Types, out: TensorType, attrs: Attrs) -> Recipe | None:
         """The calls of its own kernel, if it has one that runs this."""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.ir.dtype import DType
+from rlxweb.ir.dtype import DType, as_dtype
 from rlxweb.ir.shape import Shape
 
 
@@ -26,6 +26,9 @@ class Drawn:
     low: float = -2.0
     high: float = 2.0
     whole: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", as_dtype(self.dtype))
 
     def draw(self, rng: np.random.Generator) -> npt.NDArray[Any]:
         if self.dtype is DType.BOOL:

@@ -25,6 +25,9 @@ from rlxweb.runtime.session import Session
 class Compiled(Protocol):
     """What a session makes of a graph."""
 
+    @property
+    def device(self) -> Device: ...
+
     def set_param(self, name: str, value: Any) -> None: ...
 
     def run(self, inputs: Mapping[str, Any] | None = None) -> list[Array]: ...

@@ -1,7 +1,8 @@
 """GraphDevices: one graph, compiled once per device, run on any of them.
 
-Params are kept here and reach every device. Devices are resolved by hint, environment
-or predicted time; a chain goes on where one fails and keeps every attempt.
+Params are kept here and reach every device; a chain of devices goes on where one fails
+and keeps every attempt. What takes a device and inputs takes them in this order, or the
+inputs alone. Which device is meant is the resolver's.
 """
 
 from __future__ import annotations
@@ -10,26 +11,15 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
-import numpy as np
-
 from rlxweb.backends.protocol import Array
 from rlxweb.calibration.stopwatch import Clock
-from rlxweb.choose.chooser import Pick
-from rlxweb.choose.graphs import GraphJob
-from rlxweb.choose.resolve import (
-    Adapters,
-    decide_device,
-    devices_for,
-    fastest,
-    resolve_device_chain,
-)
 from rlxweb.decision.decision import Decision
-from rlxweb.decision.explain import explain_decision
 from rlxweb.device import Device, DeviceLike, parse_device
-from rlxweb.devices.availability import DeviceRow, is_available
 from rlxweb.devices.policy import BenchmarkPick, DevicePolicy, device_chain_from_env
 from rlxweb.errors import Unsupported
+from rlxweb.ir.dtype import DTypeLike
 from rlxweb.ir.graph import Graph
+from rlxweb.names import formerly
 from rlxweb.runners.benchmark import (
     Compile,
     Compiled,
@@ -37,19 +27,20 @@ from rlxweb.runners.benchmark import (
     fastest_first,
     timed_runs,
 )
+from rlxweb.runners.calling import Inputs, device_first
 from rlxweb.runners.fallback import Attempt, failed, try_in_order
 from rlxweb.runners.programs import LOST, Programs
-from rlxweb.runners.report import device_report
+from rlxweb.runners.resolver import GraphResolver
 from rlxweb.runtime.session import Session
 
-Inputs = Mapping[str, Any]
 
-
-class GraphDevices:
+class GraphDevices(GraphResolver):
     """A graph and the devices it may run on.
 
     policy     which devices are allowed, preferred, and how the fastest is found
     adapters   part of an adapter's name by device ("vulkan": "SwiftShader")
+    cost_mode  what predicts the fastest and decides fusions: "calibrated" or
+               RLX's "seed"
     compile_with  how a graph is compiled for a device; sessions by default
 
     The list of devices that can run the graph is made here and again by
@@ -66,22 +57,16 @@ class GraphDevices:
         policy: DevicePolicy | None = None,
         *,
         adapters: Mapping[DeviceLike, str] | None = None,
+        cost_mode: str = "calibrated",
         compile_with: Compile | None = None,
         clock: Clock = time.perf_counter_ns,
     ) -> None:
-        self._graph = graph
-        self._policy = policy or DevicePolicy.all()
-        self._adapters: Adapters = {
-            parse_device(d): name for d, name in (adapters or {}).items()
-        }
+        super().__init__(graph, policy, adapters, cost_mode)
         self._programs = Programs(graph, compile_with or self._session)
         self._clock = clock
         self._winner: Device | None = None
-        self._supported = devices_for(graph, self._policy, self._adapters)
         self.attempts: tuple[Attempt, ...] = ()
         self.last_device: Device | None = None
-        self.decision: Decision | None = None
-        self._pick: Pick[GraphJob] | None = None
 
     @classmethod
     def with_policy(cls, graph: Graph, policy: DevicePolicy) -> Self:
@@ -93,72 +78,36 @@ class GraphDevices:
         """With the policy that the RLX_ variables spell."""
         return cls(graph, DevicePolicy.from_env())
 
-    @property
-    def graph(self) -> Graph:
-        return self._graph
-
-    @property
-    def policy(self) -> DevicePolicy:
-        return self._policy
-
-    @property
-    def devices(self) -> tuple[Device, ...]:
-        """The devices that can run the graph under the policy, in its order."""
-        return self._supported
-
-    def report(self) -> tuple[DeviceRow, ...]:
-        """One row per device, made anew: what it makes of the graph, and blockers."""
-        return device_report(self._graph, self._policy, adapters=self._adapters)
-
-    def fastest(self) -> Device:
-        """The device predicted fastest, asked anew. Errors  Unsupported."""
-        return self._picked(fastest(self._graph, self._policy, self._adapters))
-
     def explain(self) -> str:
         """The last decision with every candidate, then what happened, as text."""
-        if self.decision is None:
-            self.resolve()
-        parts = [explain_decision(self.decision)] if self.decision else []
+        parts = [text for text in (super().explain(),) if text]
         if self.attempts:
             parts += ["attempts:", *(f"  {a}" for a in self.attempts)]
         return "\n".join(parts)
 
-    def resolve(self, hint: DeviceLike | None = None) -> Device:
-        """The hint, else RLX_DEVICE, else the fastest by prediction.
-
-        Errors   Unsupported when nothing can run the graph or the hint cannot.
-        """
-        pick = decide_device(
-            self._graph,
-            hint,
-            self._policy,
-            viable=self._supported,
-            adapters=self._adapters,
-        )
-        return self._picked(pick)
-
-    def resolve_chain(self, hint: DeviceLike | None = None) -> Device:
-        """The hint, else the first viable of RLX_DEVICE_CHAIN, else `resolve()`."""
-        chain = device_chain_from_env() if hint is None else ()
-        if not chain:
-            return self.resolve(hint)
-        device = resolve_device_chain(
-            self._graph, chain, self._policy, viable=self._supported
-        )
-        self.decision = Decision(f"device {device.label}", "RLX_DEVICE_CHAIN")
-        return device
-
+    @device_first
     def resolve_with_inputs(
-        self, hint: DeviceLike | None = None, inputs: Inputs | None = None
+        self, device: DeviceLike | None = None, inputs: Inputs | None = None
     ) -> Device:
-        """`resolve`, or by running on every device where the policy says so.
+        """`resolve`, but under `with_benchmark_pick` the fastest is found by running.
 
-        The benchmark's winner is remembered until `invalidate_cache`. RLX_DEVICE is
-        asked first in both cases (RLX's benchmark passes over it).
+        1. The device asked for; the inputs are not looked at.
+        2. The one the environment names and the graph can run on (RLX's benchmark
+           passes over it).
+        3. Where the policy says `with_benchmark_pick(runs)`: the first time the graph
+           runs on every device with these inputs, and the fastest is remembered until
+           `invalidate_cache` or `set_policy`, whatever inputs come later. Without
+           inputs it is asked what `benchmark({})` asks.
+        4. Otherwise the fastest by prediction; the inputs are not looked at.
+
+        Errors   those of `resolve`, and in 3 of `benchmark`.
         """
         pick = self._policy.pick_strategy()
-        if hint is not None or not isinstance(pick, BenchmarkPick):
-            return self.resolve(hint)
+        if device is not None or not isinstance(pick, BenchmarkPick):
+            return self.resolve(device)
+        named = self._named_outside()
+        if named is not None:
+            return named
         if self._winner is None:
             rows = [
                 r
@@ -178,9 +127,14 @@ class GraphDevices:
         """
         self._programs.set_param(name, value)
 
-    def set_param_typed(self, name: str, value: Any, dtype: Any = None) -> None:
-        """`set_param` with the value first made an array of `dtype`."""
-        self.set_param(name, np.asarray(value, dtype))
+    def set_param_typed(
+        self, name: str, value: Any, dtype: DTypeLike | None = None
+    ) -> None:
+        """`set_param` of raw bytes or of anything array-like, read as `dtype`.
+
+        See `CompiledGraph.set_param_typed`.
+        """
+        self._programs.set_param_typed(name, value, dtype)
 
     def sync_params_to_all(self) -> None:
         """Hand every stored param to every compiled device once more."""
@@ -194,23 +148,26 @@ class GraphDevices:
         """
         return self._programs.compile(self._ensure_supported(device))
 
-    def compile_fastest(self) -> Device:
-        """Compile for the device predicted fastest and say which it is."""
-        return self._compiled_for(self.fastest())
+    def compile_fastest(self) -> Compiled:
+        """The graph compiled for the fastest device; its `device` says which."""
+        return self.compile(self.fastest())
 
-    def compile_resolved(self, hint: DeviceLike | None = None) -> Device:
-        """Compile for `resolve(hint)` and say which it is."""
-        return self._compiled_for(self.resolve(hint))
+    @formerly(hint="device")
+    def compile_resolved(self, device: DeviceLike | None = None) -> Compiled:
+        """The graph compiled for `resolve(device)`."""
+        return self.compile(self.resolve(device))
 
-    def compile_chain(self, hint: DeviceLike | None = None) -> Device:
-        """Compile for `resolve_chain(hint)` and say which it is."""
-        return self._compiled_for(self.resolve_chain(hint))
+    @formerly(hint="device")
+    def compile_chain(self, device: DeviceLike | None = None) -> Compiled:
+        """The graph compiled for `resolve_chain(device)`."""
+        return self.compile(self.resolve_chain(device))
 
+    @device_first
     def compile_resolved_with_inputs(
-        self, hint: DeviceLike | None = None, inputs: Inputs | None = None
-    ) -> Device:
-        """Compile for `resolve_with_inputs` and say which it is."""
-        return self._compiled_for(self.resolve_with_inputs(hint, inputs))
+        self, device: DeviceLike | None = None, inputs: Inputs | None = None
+    ) -> Compiled:
+        """The graph compiled for `resolve_with_inputs`."""
+        return self.compile(self.resolve_with_inputs(device, inputs))
 
     def warm_all(self) -> tuple[Device, ...]:
         """Compile for every device; the first error ends it. The devices."""
@@ -237,6 +194,7 @@ class GraphDevices:
             self._programs.drop(device)
             raise
 
+    @device_first
     def run(self, device: DeviceLike, inputs: Inputs | None = None) -> list[Array]:
         """The outputs, computed on one device and no other.
 
@@ -248,8 +206,9 @@ class GraphDevices:
         self.attempts = (Attempt(which, ""),)
         return outs
 
+    @device_first
     def run_resolved(
-        self, inputs: Inputs | None = None, device: DeviceLike | None = None
+        self, device: DeviceLike | None = None, inputs: Inputs | None = None
     ) -> list[Array]:
         """The outputs, computed on `resolve(device)`; `last_device` says which."""
         return self.run(self.resolve(device), inputs)
@@ -258,8 +217,9 @@ class GraphDevices:
         """The outputs, computed on the device predicted fastest."""
         return self.run(self.fastest(), inputs)
 
+    @device_first
     def run_resolved_with_inputs(
-        self, inputs: Inputs | None = None, device: DeviceLike | None = None
+        self, device: DeviceLike | None = None, inputs: Inputs | None = None
     ) -> list[Array]:
         """The outputs, computed on `resolve_with_inputs`."""
         return self.run(self.resolve_with_inputs(device, inputs), inputs)
@@ -296,23 +256,25 @@ class GraphDevices:
         finally:
             self.attempts = tuple(attempts)
 
+    @device_first
     def run_chain(
         self,
+        device: DeviceLike | Sequence[DeviceLike] | None = None,
         inputs: Inputs | None = None,
-        hint: DeviceLike | None = None,
         *,
         strict: bool = False,
     ) -> tuple[Device, list[Array]]:
-        """(device, outputs): the hint alone; else RLX_DEVICE_CHAIN in order; else the
-        fastest by prediction, then the other devices in the policy's order.
+        """(device, outputs) on the device asked for alone, or the first of several that
+        succeeds; else along RLX_DEVICE_CHAIN; else on the fastest by prediction, then
+        the other devices in the policy's order.
 
         The last is more than RLX does: its chain without a list is one device.
 
         strict   the first device must do it
         Errors   DeviceFallbackError with every attempt; those of the inputs.
         """
-        chain = device_chain_from_env() if hint is None else (parse_device(hint),)
-        if not chain:
+        chain = device_chain_from_env() if device is None else _listed(device)
+        if device is None and not chain:
             try:
                 first = self.resolve()
             except Unsupported as error:
@@ -330,7 +292,7 @@ class GraphDevices:
         """
         self._programs.drop_all()
         self._winner = None
-        self._supported = devices_for(self._graph, self._policy, self._adapters)
+        self._look_around()
 
     def set_policy(self, policy: DevicePolicy) -> None:
         """Another policy from here on; what was resolved under the old is forgotten."""
@@ -343,31 +305,10 @@ class GraphDevices:
         self._programs.drop_all()
 
     def _session(self, device: Device, graph: Graph) -> Compiled:
-        return Session(device, adapter=self._adapters.get(device, "")).compile(graph)
-
-    def _picked(self, pick: Pick[GraphJob]) -> Device:
-        self.decision = pick.decision
-        if pick.decision.candidates:
-            self._pick = pick
-        return pick.device
-
-    def _compiled_for(self, device: Device) -> Device:
-        self.compile(device)
-        return device
-
-    def _ensure_supported(self, device: DeviceLike) -> Device:
-        which = parse_device(device)
-        if which in self._supported:
-            return which
-        problem = f"device {which} cannot lower this graph under the active policy"
-        hint = ""
-        if not is_available(which):
-            problem = f"device {which} is not available"
-            hint = (
-                "`rlxweb devices` says why; an extra may bring it: "
-                "pip install 'rlxweb[cuda]' or 'rlxweb[mlx]'"
-            )
-        raise Unsupported(f"compile '{self._graph.name}'", problem, hint=hint)
+        adapter = self._adapters.get(device, "")
+        return Session(device, adapter=adapter, cost_mode=self._cost_mode).compile(
+            graph
+        )
 
     def _run_on(self, device: Device, inputs: Inputs) -> list[Array]:
         self._ensure_supported(device)
@@ -382,3 +323,7 @@ class GraphDevices:
             self._pick.observe(self._clock() - begun, device)
         self.last_device = device
         return outs
+
+
+def _listed(device: DeviceLike | Sequence[DeviceLike]) -> Sequence[DeviceLike]:
+    return (device,) if isinstance(device, str) else device

@@ -11,10 +11,12 @@ from typing import Any
 from rlxweb.backends.protocol import Array
 from rlxweb.device import Device
 from rlxweb.errors import DeviceLost, GpuTimeout, InputError
+from rlxweb.ir.dtype import DTypeLike
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.verify import must_be_graph
 from rlxweb.runners.benchmark import Compile, Compiled
 from rlxweb.runtime.feeds import as_input, check_feeds, unknown
+from rlxweb.runtime.raw_bytes import as_typed
 
 LOST = (DeviceLost, GpuTimeout)
 
@@ -51,6 +53,19 @@ class Programs:
         self._params[name] = as_input(doing, params[name], value).copy()
         for compiled in self._compiled.values():
             compiled.set_param(name, self._params[name])
+
+    def set_param_typed(
+        self, name: str, value: Any, dtype: DTypeLike | None = None
+    ) -> None:
+        """`set_param` of raw bytes or an array-like read as `dtype`.
+
+        Errors   UnknownName, DTypeError, ShapeError.
+        """
+        doing = f"set_param_typed of '{self.graph.name}'"
+        params = self.graph.named("param")
+        if name not in params:
+            raise unknown(doing, "param", name, params)
+        self.set_param(name, as_typed(doing, params[name], value, dtype))
 
     def sync_params(self) -> None:
         """Hand every stored param to every compiled device once more."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from rlxweb.choose.graphs import checked_mode
 from rlxweb.choose.resolve import (
     NOT_THERE,
     Adapters,
@@ -25,6 +26,7 @@ def device_report(
     policy: DevicePolicy | None = None,
     *,
     adapters: Adapters | None = None,
+    cost_mode: str = "calibrated",
 ) -> tuple[DeviceRow, ...]:
     """One row per device: there or not and why; with a graph, whether it can run it.
 
@@ -32,6 +34,7 @@ def device_report(
              first blocker that applies: not available, an op it cannot run, denied, not
              allowed
     policy   whose devices are asked about; all of them when left out
+    cost_mode  what predicts the recommended one: "calibrated" or RLX's "seed"
     """
     policy = policy or DevicePolicy.all()
     names = adapters or {}
@@ -40,7 +43,7 @@ def device_report(
     if graph is None:
         return tuple(rows)
     rows = [_with_graph(row, graph, policy, names) for row in rows]
-    best = _recommended(graph, policy, adapters)
+    best = _recommended(graph, policy, adapters, cost_mode)
     return tuple(replace(row, recommended=row.device is best) for row in rows)
 
 
@@ -58,9 +61,10 @@ def _with_graph(
 
 
 def _recommended(
-    graph: Graph, policy: DevicePolicy, adapters: Adapters | None
+    graph: Graph, policy: DevicePolicy, adapters: Adapters | None, cost_mode: str
 ) -> Device | None:
+    checked_mode(cost_mode)
     try:
-        return fastest_device_for(graph, policy, adapters=adapters)
+        return fastest_device_for(graph, policy, adapters=adapters, cost_mode=cost_mode)
     except RlxError:
         return None

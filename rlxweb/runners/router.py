@@ -17,9 +17,11 @@ import numpy as np
 from rlxweb.backends.protocol import Array
 from rlxweb.device import Device, DeviceLike
 from rlxweb.devices.policy import DevicePolicy
+from rlxweb.ir.dtype import DTypeLike
 from rlxweb.ir.graph import Graph
 from rlxweb.runners.benchmark import Compile
-from rlxweb.runners.graph_devices import GraphDevices, Inputs
+from rlxweb.runners.calling import Inputs, device_first
+from rlxweb.runners.graph_devices import GraphDevices
 
 WINDOW = 8
 """Runs whose median is compared."""
@@ -32,6 +34,7 @@ REBENCH_RUNS = 3
 class DeviceRouter:
     """Every device compiled at construction; runs go to the one that is fastest now.
 
+    cost_mode            as `GraphDevices` has it
     rebench_on_throttle  time the devices anew when one has become slow
     clock                seconds, for the rate limit; run times are taken with it too
     Errors               those of compiling, for any device.
@@ -43,6 +46,7 @@ class DeviceRouter:
         policy: DevicePolicy | None = None,
         *,
         adapters: Mapping[DeviceLike, str] | None = None,
+        cost_mode: str = "calibrated",
         rebench_on_throttle: bool = True,
         compile_with: Compile | None = None,
         clock: Callable[[], float] = time.perf_counter,
@@ -51,6 +55,7 @@ class DeviceRouter:
             graph,
             policy,
             adapters=adapters,
+            cost_mode=cost_mode,
             compile_with=compile_with,
             clock=lambda: int(clock() * 1e9),
         )
@@ -70,6 +75,12 @@ class DeviceRouter:
         """Hand a param's value to every device."""
         self.runner.set_param(name, value)
 
+    def set_param_typed(
+        self, name: str, value: Any, dtype: DTypeLike | None = None
+    ) -> None:
+        """As `GraphDevices.set_param_typed`."""
+        self.runner.set_param_typed(name, value, dtype)
+
     def is_throttled(self, device: Device) -> bool:
         """Have the latest runs become much slower than the best ones?"""
         taken = self._taken.get(device, ())
@@ -77,37 +88,37 @@ class DeviceRouter:
             return False
         return float(np.median(taken)) > THROTTLED * self._best[device]
 
+    @device_first
     def run(
-        self, inputs: Inputs | None = None, hint: DeviceLike | None = None
+        self, device: DeviceLike | None = None, inputs: Inputs | None = None
     ) -> tuple[Device, list[Array]]:
-        """(device, outputs) on the hint, else where runs are fastest by now."""
+        """(device, outputs) where it was asked for, else where runs are fastest now."""
         self._rebench_if_throttled({} if inputs is None else inputs)
-        device = self._winner if hint is None else None
-        device = device or self.runner.resolve(hint)
-        return device, self._timed_run(device, inputs)
+        which = self._winner if device is None else None
+        which = which or self.runner.resolve(device)
+        return which, self._timed_run(which, inputs)
 
+    @device_first
     def run_on(self, device: DeviceLike, inputs: Inputs | None = None) -> list[Array]:
         """The outputs, computed on one device and no other."""
         self._rebench_if_throttled({} if inputs is None else inputs)
         return self._timed_run(self.runner.resolve(device), inputs)
 
+    @device_first
     def run_chain(
         self,
+        device: DeviceLike | Sequence[DeviceLike] | None = None,
         inputs: Inputs | None = None,
-        chain: Sequence[DeviceLike] | None = None,
         *,
         strict: bool = False,
     ) -> tuple[Device, list[Array]]:
-        """(device, outputs) along a chain, or as `GraphDevices.run_chain` orders it."""
+        """(device, outputs) as `GraphDevices.run_chain` orders devices."""
         self._rebench_if_throttled({} if inputs is None else inputs)
         begun = self._clock()
-        if chain is None:
-            device, outs = self.runner.run_chain(inputs, strict=strict)
-        else:
-            device, outs = self.runner.run_try(chain, inputs, strict=strict)
+        ran, outs = self.runner.run_chain(device, inputs, strict=strict)
         if len(self.runner.attempts) == 1:  # time that others lost is not its own
-            self._note(device, self._clock() - begun)
-        return device, outs
+            self._note(ran, self._clock() - begun)
+        return ran, outs
 
     def close(self) -> None:
         """Free what was compiled."""

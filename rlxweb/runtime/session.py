@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from time import perf_counter_ns
-from typing import Any, Literal
+from typing import Any
 
 from rlxweb.backends.custom_ops import try_custom_ops
 from rlxweb.backends.pool import pool
@@ -29,11 +29,11 @@ from rlxweb.errors import (
     Unsupported,
 )
 from rlxweb.gpu.drive import drive
+from rlxweb.ir.dtype import DType, DTypeLike, as_dtype
 from rlxweb.ir.graph import Graph
 from rlxweb.limits import Limits
 from rlxweb.runtime.feeds import as_input, check_feeds, unknown
-
-Precision = Literal["f32"]
+from rlxweb.runtime.raw_bytes import Typed, as_feeds, as_raw, as_typed
 
 
 class Session:
@@ -53,20 +53,21 @@ class Session:
     def __init__(
         self,
         device: DeviceLike = "auto",
-        precision: Precision = "f32",
+        precision: DTypeLike = "f32",
         *,
         adapter: str = "",
         limits: Limits | None = None,
         optimise: bool = True,
         cost_mode: str = "calibrated",
     ) -> None:
-        if precision != "f32":
+        if as_dtype(precision) is not DType.F32:
             raise DTypeError(
                 "Session",
                 f"precision {precision!r}",
                 "'f32' is the only one",
                 "declare f64 inputs in the graph for float64 on the CPU",
             )
+        self.precision = DType.F32.label
         self.device = None if device == "auto" else parse_device(device)
         self.adapter = adapter
         self.limits = limits
@@ -114,6 +115,10 @@ class Session:
         plan = job.plan_on(backend, Place(device, self.adapter))
         program = await backend.prepare(plan)
         return CompiledGraph(job.graph, device, backend, program, pick)
+
+    def __repr__(self) -> str:
+        where = "auto" if self.device is None else self.device.label
+        return f"Session({where!r}, {self.precision!r})"
 
     def close(self) -> None:
         """No more compiling; graphs already compiled stay usable."""
@@ -166,6 +171,21 @@ class CompiledGraph:
         """
         drive(self.set_param_async(name, value))
 
+    def set_param_typed(
+        self, name: str, value: Any, dtype: DTypeLike | None = None
+    ) -> None:
+        """`set_param` of raw bytes or of anything array-like, read as `dtype`.
+
+        dtype   RLX's name ("f32"), a DType or a NumPy dtype; the declared one when left
+                out. Bytes are little-endian, C order.
+        Errors  UnknownName; DTypeError, ShapeError for bytes of another dtype or length
+                than declared.
+        """
+        doing = f"set_param_typed of '{self.graph.name}'"
+        if name not in self._params:
+            raise unknown(doing, "param", name, self._params)
+        self.set_param(name, as_typed(doing, self._params[name], value, dtype))
+
     async def set_param_async(self, name: str, value: Any) -> None:
         """`set_param` for hosts that must be awaited."""
         doing = f"set_param of '{self.graph.name}'"
@@ -186,6 +206,15 @@ class CompiledGraph:
         """
         return drive(self.run_async(inputs))
 
+    def run_typed(self, inputs: Mapping[str, tuple[Any, DTypeLike]]) -> list[Typed]:
+        """`run` over bytes: {name: (bytes, dtype)} in, [(bytes, dtype's label)] out.
+
+        Errors   those of `run`; DTypeError, ShapeError for bytes of another dtype or
+        length than declared.
+        """
+        feeds = as_feeds(f"run '{self.graph.name}'", self._inputs, inputs)
+        return [as_raw(array) for array in self.run(feeds)]
+
     async def run_async(self, inputs: Mapping[str, Any] | None = None) -> list[Array]:
         """`run` for hosts that must be awaited (a browser without stack switching)."""
         doing = f"run '{self.graph.name}'"
@@ -205,6 +234,9 @@ class CompiledGraph:
             self._pick.observe(perf_counter_ns() - begun, self.device)
         self._is_warm = True
         return outs
+
+    def __repr__(self) -> str:
+        return f"CompiledGraph('{self.graph.name}' on {self.engine})"
 
     def explain(self) -> str:
         """What was decided and why, then the plan, as text."""

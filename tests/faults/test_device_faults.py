@@ -84,7 +84,7 @@ def test_strict_goes_nowhere_else(machine: FakeMachine, error: Exception) -> Non
     assert machine.of(Device.CPU) == []
     assert len(made.attempts) == 1
     with pytest.raises(DeviceFallbackError):
-        made.run_chain(X, "vulkan", strict=True)
+        made.run_chain("vulkan", X, strict=True)
 
 
 def test_when_all_fail_every_attempt_is_told(machine: FakeMachine) -> None:

@@ -13,7 +13,15 @@ from rlxweb.calibration.corrections import Bucket
 from rlxweb.calibration.known import UNMEASURED
 from rlxweb.calibration.worth import Worth, worth
 from rlxweb.choose import chooser
-from rlxweb.choose.chooser import Asked, Pick, Reach, choose, choose_async, decide
+from rlxweb.choose.chooser import (
+    Asked,
+    Pick,
+    Reach,
+    choose,
+    choose_async,
+    decide,
+    predicted,
+)
 from rlxweb.decision.candidate import Candidate
 from rlxweb.decision.terms import Terms
 from rlxweb.device import Device
@@ -162,6 +170,31 @@ def test_rlx_device_is_followed(
     assert (pick.device, pick.candidate.adapter) == (Device.VULKAN, "arc")
     assert pick.decision.why.startswith("RLX_DEVICE=vulkan; predicted 9.00 ms")
     assert three == []
+
+
+def test_a_forced_device_is_the_fastest_by_order(
+    three: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the policy; after RLX_DEVICE, also where that is passed over; what it
+    cannot run is an error. A pick remembered from before is not used.
+    """
+    lost = DeviceLost("open", "gone")
+    job = Errand({"cpu": 1.0, "vulkan": 9.0}, key="again", refuses={"mlx": lost})
+    only_cpu = DevicePolicy.only(["cpu"])
+    assert choose(job).device is Device.CPU
+    monkeypatch.setenv("RLX_FORCE_DEVICE", "vulkan")
+    for pick in (choose(job), predicted(job, only_cpu), choose(job, Asked(None))):
+        assert pick.device is Device.VULKAN
+        assert pick.decision.why.startswith("RLX_FORCE_DEVICE=vulkan")
+    assert choose(job, Asked("cpu")).device is Device.CPU
+    monkeypatch.setenv("RLX_DEVICE", "cpu")
+    assert choose(job).device is Device.CPU
+    monkeypatch.setenv("RLX_DEVICE", "mlx")
+    with pytest.warns(EnvironmentWarning, match="RLX_DEVICE=mlx"):
+        assert choose(job).device is Device.VULKAN
+    monkeypatch.delenv("RLX_DEVICE")
+    with pytest.raises(DeviceLost, match="gone"):
+        choose(Errand({"cpu": 1.0}, refuses={"vulkan": lost}))
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from rlxweb.devices.place import (
     identity_of,
     parse_place,
 )
-from rlxweb.errors import EnvironmentWarning, UnknownDevice, Unsupported
+from rlxweb.errors import EnvironmentWarning, UnknownDevice, Unsupported, UsageError
 from rlxweb.ir.op import Attr, registry
 from rlxweb.rlx.seed_pick import fastest_among, seed_pick
 from rlxweb.runners.benchmark import benchmark_devices, warm_all
@@ -94,6 +94,9 @@ def test_a_small_product_runs_where_it_may() -> None:
         assert device in devices_for(graph)
         assert supports_graph(device, graph)
     assert fastest_device_for(graph) is Device.CPU
+    assert fastest_device_for(graph, cost_mode="seed") is pick(graph, cost_mode="seed")
+    with pytest.raises(UsageError, match="'seed' or 'calibrated'"):
+        fastest_device_for(graph, cost_mode="guess")
 
 
 def way(graph: Graph, place: Place) -> Candidate:

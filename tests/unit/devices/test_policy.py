@@ -17,8 +17,18 @@ from rlxweb.devices.policy import (
     calibration_mode_from_env,
     device_chain_from_env,
     device_from_env,
+    forced_device_from_env,
+    keeps_outputs_from_env,
+    legacy_picker_from_env,
+    picker_trace_from_env,
 )
 from rlxweb.errors import EnvironmentWarning, UnknownDevice
+
+FLAGS = {
+    "RLX_FFT_LEGACY_PICKER": legacy_picker_from_env,
+    "RLX_FFT_PICKER_TRACE": picker_trace_from_env,
+    "RLX_NO_IO_PEAKS_OUTPUT": keeps_outputs_from_env,
+}
 
 DEVICES = st.lists(st.sampled_from(Device), unique=True)
 
@@ -111,7 +121,7 @@ def test_another_prefix_is_really_another(env: pytest.MonkeyPatch) -> None:
         ("RLX_DENY_DEVICES", "gpuu"),
         ("RLX_PREFER_DEVICES", ";;"),
         ("RLX_BENCHMARK_PICK", "often"),
-        ("RLX_BENCHMARK_PICK", "0"),
+        ("RLX_BENCHMARK_PICK", "-1"),
         ("RLX_BENCHMARK_PICK", "2.5"),
     ],
 )
@@ -124,10 +134,42 @@ def test_nonsense_is_named_and_ignored(
     assert policy == DevicePolicy.all()
 
 
+@pytest.mark.parametrize("no", ["0", "off", "False", " no ", "00"])
+def test_no_is_no_in_every_spelling(env: pytest.MonkeyPatch, no: str) -> None:
+    """And nothing is said about it."""
+    env.setenv("RLX_BENCHMARK_PICK", no)
+    assert DevicePolicy.from_env() == DevicePolicy.all()
+    env.setenv("RLX_CALIBRATION", no.replace("00", "0"))
+    assert calibration_mode_from_env() == "off"
+    for name, asked in FLAGS.items():
+        env.setenv(name, no.replace("00", ""))
+        assert not asked()
+
+
+@pytest.mark.parametrize("yes", ["1", "on", "TRUE", " yes "])
+def test_yes_is_yes_in_every_spelling(env: pytest.MonkeyPatch, yes: str) -> None:
+    """For a number of runs it is a few; by RLX's rule any other text is a yes too."""
+    env.setenv("RLX_BENCHMARK_PICK", yes)
+    runs = 1 if yes == "1" else 3
+    assert DevicePolicy.from_env().pick_strategy() == BenchmarkPick(runs)
+    env.setenv("RLX_CALIBRATION", yes)
+    assert calibration_mode_from_env() == "lazy"
+    for name, asked in FLAGS.items():
+        assert not asked()
+        for text in (yes, "please"):
+            env.setenv(name, text)
+            assert asked()
+
+
 def test_nonsense_in_the_single_variables(env: pytest.MonkeyPatch) -> None:
     env.setenv("RLX_DEVICE", "vulcan")
     with pytest.warns(EnvironmentWarning, match="RLX_DEVICE='vulcan'.*'vulkan'"):
         assert device_from_env() is None
+    env.setenv("RLX_FORCE_DEVICE", "vulcan")
+    with pytest.warns(EnvironmentWarning, match="RLX_FORCE_DEVICE='vulcan'"):
+        assert forced_device_from_env() is None
+    env.setenv("RLX_FORCE_DEVICE", "vk")
+    assert forced_device_from_env() is Device.VULKAN
     env.setenv("RLX_DEVICE_CHAIN", "cpu,abacus")
     with pytest.warns(EnvironmentWarning, match="RLX_DEVICE_CHAIN"):
         assert device_chain_from_env() == ()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import rlxweb
+from rlxweb import Graph
 from rlxweb.errors import DTypeError
 from rlxweb.ir.dtype import DType, as_dtype
 
@@ -14,6 +16,7 @@ def test_every_spelling_of_a_type_is_read(dtype: DType) -> None:
     """The enum, its label, NumPy's dtype, its scalar type and its name."""
     spellings = [dtype, dtype.label, dtype.numpy, dtype.numpy.type, dtype.numpy.name]
     assert {as_dtype(s) for s in spellings} == {dtype}
+    assert as_dtype(f" {dtype.label.upper()} ") is dtype
     assert as_dtype(dtype.numpy.newbyteorder(">")) is dtype
 
 
@@ -24,6 +27,51 @@ def test_anything_else_is_refused(bad: object) -> None:
     """With the list of types that do exist; NumPy's byte counts are not bit counts."""
     with pytest.raises(DTypeError, match="bool, f16, i32, u32, i64, f32, f64"):
         as_dtype(bad)  # type: ignore[arg-type]
+
+
+def test_bits_are_not_bytes() -> None:
+    """RLX's f16 is NumPy's f2. What only NumPy's counting of bytes has is refused with
+    its name here, and so is what RLX has and rlxweb has not.
+    """
+    assert as_dtype("f16").numpy == np.float16
+    for code, here in {"f8": "f64", "<f4": "f32", "u4": "u32", "?": "bool"}.items():
+        with pytest.raises(DTypeError, match=f"is '{here}' here, counted in bits"):
+            as_dtype(code)
+    with pytest.raises(DTypeError, match=r"RLX's i8 is an integer of 8 bits, .*'i64'"):
+        as_dtype("i8")
+    for name in ("u8", "i16", "bf16", "c64"):
+        with pytest.raises(DTypeError, match=f"RLX's {name} is .* does not have"):
+            as_dtype(name)
+
+
+@pytest.mark.parametrize("code", ["f8", "i8", "<f4", "bf16", "d"])
+def test_every_door_reads_names_in_the_same_way(code: str) -> None:
+    """Inputs, params, constants, casts, sessions: one error for one mistake."""
+    graph = Graph()
+    x = graph.input("x", (2,))
+    param = (
+        rlxweb.Session("cpu").compile(doubled(graph.param("w", (2,)))).set_param_typed
+    )
+    doors = [
+        lambda d: graph.input("y", (2,), d),
+        lambda d: graph.param("z", (2,), d),
+        lambda d: graph.constant([1.0, 2.0], d),
+        lambda d: graph.cast(x, d),
+        lambda d: x.cast(d),
+        lambda d: graph.apply("cast", x, to=d),
+        lambda d: param("w", np.ones(2), d),
+        lambda d: rlxweb.Session("cpu", d),
+    ]
+    for door in doors:
+        with pytest.raises(
+            DTypeError, match=r"no element type for .*here|does not have"
+        ):
+            door(code)
+
+
+def doubled(value: rlxweb.Tensor) -> Graph:
+    value.graph.set_outputs([value + value])
+    return value.graph
 
 
 def test_sizes_and_kinds() -> None:

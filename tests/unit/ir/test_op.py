@@ -8,7 +8,7 @@ import string
 import numpy as np
 import pytest
 
-from rlxweb.errors import AttributeRefused, GraphError, UnknownOp
+from rlxweb.errors import AttributeRefused, DTypeError, GraphError, UnknownOp
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Expr, Leaf
 from rlxweb.ir.op import Attr, Op, Registry, TensorType, registry
@@ -87,7 +87,6 @@ def test_attributes_become_canonical(
         (Attr("a", "str"), 3),
         (Attr("a", "ints"), (1, 2.5)),
         (Attr("a", "ints"), 1.5),
-        (Attr("a", "dtype"), "f31"),
         (Attr("a", "str", allowed=("x", "y")), "z"),
     ],
 )
@@ -95,6 +94,21 @@ def test_attributes_of_the_wrong_kind_are_refused(attr: Attr, value: object) -> 
     """With the name and the value; a closed set lists its values."""
     with pytest.raises(AttributeRefused, match=r"attribute a="):
         attr.check(value)
+
+
+def test_a_dtype_as_attribute_is_read_like_any_other() -> None:
+    """The same names, the same error."""
+    assert Attr("to", "dtype").check("float16") is DType.F16
+    with pytest.raises(DTypeError, match=r"attribute to='i8'.* NumPy's 'i8' is 'i64'"):
+        Attr("to", "dtype").check("i8")
+
+
+def test_a_shape_rule_may_name_its_dtype() -> None:
+    """Of an op of the user's own, where labels are at hand and DType is not."""
+    rule = made_op("named", infer=lambda types, attrs: TensorType((2,), "f16"))
+    kind = TensorType((2,), DType.F32)
+    assert rule.output_type([kind], {}) == TensorType((2,), DType.F16)
+    assert Drawn((2,), "i32").draw(np.random.default_rng(0)).dtype == np.int32
 
 
 def test_arity_may_be_a_range() -> None:

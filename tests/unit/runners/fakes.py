@@ -14,7 +14,7 @@ import pytest
 from rlxweb import DevicePolicy, Graph
 from rlxweb.choose import resolve
 from rlxweb.device import Device
-from rlxweb.runners import graph_devices
+from rlxweb.runners import resolver
 
 
 @dataclass
@@ -86,5 +86,5 @@ def only_there(monkeypatch: pytest.MonkeyPatch, *devices: Device) -> None:
     def viable(graph: Graph, policy: Any = None, adapters: object = None) -> tuple:
         return (policy or DevicePolicy.all()).apply(devices)
 
-    for room in (graph_devices, resolve):
+    for room in (resolver, resolve):
         monkeypatch.setattr(room, "devices_for", viable)

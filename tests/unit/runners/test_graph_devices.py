@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rlxweb import DevicePolicy, Graph, GraphDevices
+from rlxweb import DevicePolicy, DeviceRouter, Graph, GraphDevices
 from rlxweb.device import Device
 from rlxweb.errors import (
     DeviceFallbackError,
@@ -15,8 +15,9 @@ from rlxweb.errors import (
     UnknownDevice,
     UnknownName,
     Unsupported,
+    UsageError,
 )
-from rlxweb.runners import graph_devices
+from rlxweb.runners import resolver
 from rlxweb.runners.programs import graph_param_names
 from tests.unit.runners.fakes import FakeMachine, adding, only_there
 from tests.unit.signal.pretend_gpu import PretendGpu
@@ -28,7 +29,7 @@ THREE = (Device.CPU, Device.VULKAN, Device.OPENGL)
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
     only_there(monkeypatch, *THREE)
-    monkeypatch.setattr(graph_devices, "is_available", lambda d: d in THREE)
+    monkeypatch.setattr(resolver, "is_available", lambda d: d in THREE)
     return FakeMachine()
 
 
@@ -153,10 +154,26 @@ def test_each_device_is_compiled_once(machine: FakeMachine) -> None:
     assert made.compile("vulkan") is made.compile(Device.VULKAN)
     assert made.warm_all() == made.devices
     assert len(machine.made) == 3
-    assert made.compile_fastest() is Device.CPU
-    assert made.compile_resolved("opengl") is Device.OPENGL
-    assert made.compile_chain("vulkan") is Device.VULKAN
+    assert made.compile_fastest() is made.compile("cpu")
+    assert made.compile_resolved("opengl") is made.compile("opengl")
+    assert made.compile_chain("vulkan") is made.compile("vulkan")
+    assert made.compile_resolved_with_inputs("vulkan", X).device is Device.VULKAN
     assert len(machine.made) == 3
+
+
+def test_what_is_compiled_runs() -> None:
+    """On the real CPU, params included; each way of naming the device."""
+    made = GraphDevices(adding(), DevicePolicy.only("cpu"))
+    made.set_param("w", np.array([3, 4], np.float32))
+    for compiled in (
+        made.compile("cpu"),
+        made.compile_fastest(),
+        made.compile_resolved(),
+        made.compile_chain("cpu"),
+        made.compile_resolved_with_inputs(None, X),
+    ):
+        np.testing.assert_array_equal(compiled.run(X)[0], [4, 6])
+        assert compiled.device == "cpu"
 
 
 def test_devices_that_cannot_are_told_apart(machine: FakeMachine) -> None:
@@ -177,15 +194,33 @@ def test_every_way_to_run(machine: FakeMachine) -> None:
     made = runner(machine)
     for got in (
         made.run("vulkan", X),
-        made.run_resolved(X, "opengl"),
+        made.run_resolved("opengl", X),
         made.run_fastest(X),
-        made.run_resolved_with_inputs(X, "vulkan"),
-        made.run_chain(X, "cpu")[1],
+        made.run_resolved_with_inputs("vulkan", X),
+        made.run_chain("cpu", X)[1],
+        made.run_chain(["tpu", "cpu"], X)[1],
         made.run_chain(X)[1],
     ):
         np.testing.assert_array_equal(got[0], [4, 6])
     assert made.last_device is Device.CPU
-    assert made.compile_resolved_with_inputs("vulkan", X) is Device.VULKAN
+
+
+def test_seed_mode_picks_by_published_constants(
+    machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A product large enough for RLX's CUDA; the environment still comes first."""
+    only_there(monkeypatch, Device.CPU, Device.CUDA)
+    graph = Graph("product")
+    x = graph.input("x", (512, 512))
+    graph.set_outputs([x @ x])
+    made = GraphDevices(graph, cost_mode="seed", compile_with=machine.compile)
+    assert made.fastest() is made.resolve() is Device.CUDA
+    assert "RLX's published constants" in made.explain()
+    monkeypatch.setenv("RLX_DEVICE", "cpu")
+    assert made.resolve() is Device.CPU
+    for kind in (GraphDevices, DeviceRouter):
+        with pytest.raises(UsageError, match="'seed' or 'calibrated'"):
+            kind(graph, cost_mode="guess")
 
 
 def test_inputs_are_checked_before_any_device_is_tried(machine: FakeMachine) -> None:
@@ -238,7 +273,10 @@ def test_the_first_run_is_not_counted(machine: FakeMachine) -> None:
     assert all(r.runs == 3 for r in rows)
 
 
-def test_a_benchmark_policy_remembers_its_winner(machine: FakeMachine) -> None:
+def test_a_benchmark_policy_remembers_its_winner(
+    machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The environment comes before it; what it names and cannot run is passed over."""
     took = {d: [9, 10 + at] * 20 for at, d in enumerate(reversed(THREE))}
     made = clocked(machine, took)
     made.set_policy(DevicePolicy.all().with_benchmark_pick(1))
@@ -247,6 +285,12 @@ def test_a_benchmark_policy_remembers_its_winner(machine: FakeMachine) -> None:
     assert made.resolve_with_inputs(None, X) is Device.OPENGL
     assert [one.runs for one in machine.made] == runs
     assert made.resolve_with_inputs("cpu", X) is Device.CPU
+    monkeypatch.setenv("RLX_DEVICE", "cpu")
+    assert made.resolve_with_inputs(None, X) is Device.CPU
+    monkeypatch.setenv("RLX_DEVICE", "mlx")
+    with pytest.warns(EnvironmentWarning, match="RLX_DEVICE=mlx"):
+        assert made.resolve_with_inputs(None, X) is Device.OPENGL
+    monkeypatch.delenv("RLX_DEVICE")
     made.invalidate_cache()
     made.resolve_with_inputs(None, X)
     assert len(machine.made) > 3

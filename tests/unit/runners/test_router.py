@@ -35,11 +35,16 @@ def test_every_device_is_compiled_at_once(machine: FakeMachine) -> None:
     made = router_of(machine)
     assert made.devices() == ("vulkan", "cpu")
     assert len(machine.made) == 2
-    device, (got,) = made.run(X, "vulkan")
+    device, (got,) = made.run("vulkan", X)
     assert device is Device.VULKAN
     np.testing.assert_array_equal(got, X["x"])
     np.testing.assert_array_equal(made.run_on("cpu", X)[0], X["x"])
-    assert made.run_chain(X, ["vulkan", "cpu"])[0] is Device.VULKAN
+    assert made.run_chain(["vulkan", "cpu"], X)[0] is Device.VULKAN
+    assert made.run(X, "vulkan")[0] == made.run(X, device="vulkan")[0] == "vulkan"
+    with pytest.warns(DeprecationWarning, match="chain= is called device="):
+        assert made.run_chain(X, chain=["vulkan", "cpu"])[0] is Device.VULKAN
+    made.set_param_typed("w", np.array([1, 1], "<f4").tobytes(), "f32")
+    np.testing.assert_array_equal(made.run_on("cpu", X)[0], X["x"] + 1)
 
 
 def test_an_error_of_any_device_ends_construction(machine: FakeMachine) -> None:
@@ -51,7 +56,7 @@ def test_an_error_of_any_device_ends_construction(machine: FakeMachine) -> None:
 def test_steady_runs_compile_and_time_nothing_anew(machine: FakeMachine) -> None:
     made = router_of(machine)
     for _ in range(100):
-        made.run(X, "cpu")
+        made.run("cpu", X)
     assert len(machine.made) == 2
     assert machine.of(Device.VULKAN)[0].runs == 0
 
@@ -60,12 +65,12 @@ def test_a_slower_device_is_noticed_once_in_a_while(machine: FakeMachine) -> Non
     """Half as slow again: the devices are timed, none compiled; then peace for 30 s."""
     made = router_of(machine)
     for _ in range(20):
-        made.run(X, "cpu")
+        made.run("cpu", X)
     assert not made.is_throttled(Device.CPU)
     machine.now += 60
     machine.takes[Device.CPU] = repeat(0.030)
     while not made.is_throttled(Device.CPU):
-        made.run(X, "cpu")
+        made.run("cpu", X)
     other = machine.of(Device.VULKAN)[0]
     assert other.runs == 0
     assert made.run(X)[0] is Device.VULKAN  # by now the faster one
@@ -85,7 +90,7 @@ def test_it_can_be_switched_off(machine: FakeMachine) -> None:
     made = router_of(machine, rebench_on_throttle=False)
     for took in [0.01] * 20 + [0.1] * 20:
         machine.takes[Device.CPU] = repeat(took)
-        made.run(X, "cpu")
+        made.run("cpu", X)
     assert made.is_throttled(Device.CPU)
     assert machine.of(Device.VULKAN)[0].runs == 0
 
@@ -95,9 +100,9 @@ def test_time_lost_on_others_is_not_held_against_a_device(machine: FakeMachine) 
     machine.takes[Device.VULKAN] = repeat(5.0)
     made = router_of(machine)
     for _ in range(20):
-        made.run(X, "cpu")
+        made.run("cpu", X)
     for _ in range(20):
-        assert made.run_chain(X, ["vulkan", "cpu"])[0] is Device.CPU
+        assert made.run_chain(["vulkan", "cpu"], X)[0] is Device.CPU
     assert not made.is_throttled(Device.CPU)
 
 

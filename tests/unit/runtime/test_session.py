@@ -25,6 +25,7 @@ from rlxweb.errors import (
     UnknownName,
     Unsupported,
 )
+from rlxweb.ir.dtype import DType
 from rlxweb.limits import shrunk
 from rlxweb.runtime.session import CompiledGraph
 from tests.threads import at_once
@@ -189,9 +190,55 @@ def test_bad_choices_are_refused() -> None:
     with pytest.raises(AdapterMissing):
         Session("tpu")
     with pytest.raises(DTypeError, match="'f32' is the only one"):
-        Session("cpu", "f64")  # type: ignore[arg-type]
+        Session("cpu", "f64")
     with pytest.raises(Unsupported, match="wgpu devices only"):
         Session("cpu", limits=shrunk()).compile(layer())
+
+
+def test_typed_calls_take_and_give_bytes() -> None:
+    """RLX's shape, in every dtype there is: little-endian bytes and labels."""
+    for dtype in DType:
+        graph = Graph()
+        x, w = graph.input("x", (2,), dtype), graph.param("w", (2,), dtype)
+        twice = graph.where(graph.eq(x, w), x, w)
+        graph.set_outputs([twice, graph.eq(x, w)])
+        made = Session("cpu").compile(graph)
+        values = np.array([0, 1]).astype(dtype.numpy)
+        raw = values.astype(values.dtype.newbyteorder("<")).tobytes()
+        made.set_param_typed("w", raw, dtype.label)
+        same, equal = made.run_typed({"x": (raw, dtype.label)})
+        assert same == (raw, dtype.label)
+        assert equal == (b"\1\1", "bool")
+
+
+def test_typed_calls_refuse_what_does_not_fit(compiled: CompiledGraph) -> None:
+    """With both numbers; a bool is one byte and no other byte than 0 is false."""
+    w = np.ones((4, 3), np.float32)
+    with pytest.raises(ShapeError, match=r"'w'.* 47 bytes .*\[4, 3\] f32 takes 48"):
+        compiled.set_param_typed("w", w.tobytes()[:-1], "f32")
+    with pytest.raises(DTypeError, match=r"'w': the bytes are of i32; .* declares f32"):
+        compiled.set_param_typed("w", w.tobytes(), "i32")
+    with pytest.raises(DTypeError, match=r"'w': .* 'f8' is 'f64' here"):
+        compiled.set_param_typed("w", w, "f8")
+    with pytest.raises(UnknownName, match="no input 'y'"):
+        compiled.run_typed({"y": (b"", "f32")})
+    for wrong in (X, b"1234", "f32", (b"", "f32", 1)):
+        with pytest.raises(DTypeError, match="a pair of bytes and a dtype"):
+            compiled.run_typed({"x": wrong})
+    with pytest.raises(ShapeError, match=r"0 bytes .*\[2, 4\] f32 takes 32"):
+        compiled.run_typed({"x": (b"", "f32")})
+    graph = Graph()
+    graph.set_outputs([graph.cast(graph.input("b", (3,), "bool"), "i32")])
+    (got,) = Session("cpu").compile(graph).run_typed({"b": (b"\0\1\xff", "bool")})
+    assert got == (np.array([0, 1, 1], "<i4").tobytes(), "i32")
+
+
+def test_sessions_say_what_they_are(compiled: CompiledGraph) -> None:
+    session = Session("cpu", "float32")
+    assert repr(session) == "Session('cpu', 'f32')"
+    assert session.device == "cpu"
+    assert session.precision == "f32"
+    assert repr(compiled) == f"CompiledGraph('layer' on {compiled.engine})"
 
 
 def test_threads_may_share_a_compiled_graph(compiled: CompiledGraph) -> None:

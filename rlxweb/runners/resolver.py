@@ -1,0 +1,148 @@
+"""Which device one graph runs on: asked for by name, named outside, or predicted.
+
+Knows who can run the graph under a policy and keeps the last decision; compiles and
+runs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rlxweb.choose.chooser import Pick
+from rlxweb.choose.graphs import GraphJob, checked_mode
+from rlxweb.choose.resolve import (
+    Adapters,
+    decide_by_environment,
+    decide_device,
+    devices_for,
+    fastest,
+    resolve_device_chain,
+)
+from rlxweb.decision.decision import Decision
+from rlxweb.decision.explain import explain_decision
+from rlxweb.device import Device, DeviceLike, parse_device
+from rlxweb.devices.availability import DeviceRow, is_available
+from rlxweb.devices.policy import DevicePolicy, device_chain_from_env
+from rlxweb.errors import Unsupported
+from rlxweb.ir.graph import Graph
+from rlxweb.names import formerly
+from rlxweb.runners.report import device_report
+
+
+class GraphResolver:
+    """A graph and the devices it may run on; see `GraphDevices`."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        policy: DevicePolicy | None = None,
+        adapters: Mapping[DeviceLike, str] | None = None,
+        cost_mode: str = "calibrated",
+    ) -> None:
+        self._graph = graph
+        self._policy = policy or DevicePolicy.all()
+        self._adapters: Adapters = {
+            parse_device(d): name for d, name in (adapters or {}).items()
+        }
+        self._cost_mode = checked_mode(cost_mode)
+        self._supported: tuple[Device, ...] = ()
+        self.decision: Decision | None = None
+        self._pick: Pick[GraphJob] | None = None
+        self._look_around()
+
+    def _look_around(self) -> None:
+        """Ask anew which devices there are."""
+        self._supported = devices_for(self._graph, self._policy, self._adapters)
+
+    @property
+    def graph(self) -> Graph:
+        return self._graph
+
+    @property
+    def policy(self) -> DevicePolicy:
+        return self._policy
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """The devices that can run the graph under the policy, in its order."""
+        return self._supported
+
+    def report(self) -> tuple[DeviceRow, ...]:
+        """One row per device, made anew: what it makes of the graph, and blockers."""
+        return device_report(
+            self._graph,
+            self._policy,
+            adapters=self._adapters,
+            cost_mode=self._cost_mode,
+        )
+
+    def explain(self) -> str:
+        """The last decision with every candidate, as text."""
+        if self.decision is None:
+            self.resolve()
+        return explain_decision(self.decision) if self.decision else ""
+
+    def fastest(self) -> Device:
+        """The device predicted fastest, asked anew. Errors  Unsupported."""
+        about = self._graph, self._policy, self._adapters
+        return self._picked(fastest(*about, self._cost_mode))
+
+    @formerly(hint="device")
+    def resolve(self, device: DeviceLike | None = None) -> Device:
+        """The device asked for, else RLX_DEVICE, else the fastest by prediction.
+
+        Errors   Unsupported when nothing can run the graph or that device cannot.
+        """
+        graph, policy = self._graph, self._policy
+        return self._picked(decide_device(graph, device, policy, **self._told))
+
+    @formerly(hint="device")
+    def resolve_chain(self, device: DeviceLike | None = None) -> Device:
+        """The device asked for, else the first of RLX_DEVICE_CHAIN that can run the
+        graph, else `resolve()`.
+
+        Errors   those of `resolve`; Unsupported when none of the chain can.
+        """
+        chain = device_chain_from_env() if device is None else ()
+        if not chain:
+            return self.resolve(device)
+        found = resolve_device_chain(
+            self._graph, chain, self._policy, viable=self._supported
+        )
+        self.decision = Decision(f"device {found.label}", "RLX_DEVICE_CHAIN")
+        return found
+
+    @property
+    def _told(self) -> dict[str, Any]:
+        """What a question about the graph's devices is asked with."""
+        return {
+            "viable": self._supported,
+            "adapters": self._adapters,
+            "cost_mode": self._cost_mode,
+        }
+
+    def _named_outside(self) -> Device | None:
+        """The device that the environment names and the graph can run on."""
+        pick = decide_by_environment(self._graph, self._policy, **self._told)
+        return None if pick is None else self._picked(pick)
+
+    def _picked(self, pick: Pick[GraphJob]) -> Device:
+        self.decision = pick.decision
+        if pick.decision.candidates:
+            self._pick = pick
+        return pick.device
+
+    def _ensure_supported(self, device: DeviceLike) -> Device:
+        which = parse_device(device)
+        if which in self._supported:
+            return which
+        problem = f"device {which} cannot lower this graph under the active policy"
+        hint = ""
+        if not is_available(which):
+            problem = f"device {which} is not available"
+            hint = (
+                "`rlxweb devices` says why; an extra may bring it: "
+                "pip install 'rlxweb[cuda]' or 'rlxweb[mlx]'"
+            )
+        raise Unsupported(f"compile '{self._graph.name}'", problem, hint=hint)

@@ -1,0 +1,91 @@
+"""Values as RLX's typed calls take and give them: bytes and the name of a dtype.
+
+Bytes are little-endian and in C order, a bool is one byte. Nothing is guessed: the
+dtype must be the declared one and the length must fit the declared shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rlxweb.errors import DTypeError, RlxError, ShapeError
+from rlxweb.ir.dtype import DType, DTypeLike, as_dtype, cast_whole
+from rlxweb.ir.graph import Node
+from rlxweb.ir.shape import show
+
+Array = npt.NDArray[Any]
+Raw = bytes | bytearray | memoryview
+Typed = tuple[bytes, str]
+"""The bytes of an array and its dtype's label."""
+
+
+def as_typed(doing: str, node: Node, value: Any, dtype: DTypeLike | None) -> Array:
+    """A value, raw bytes or anything array-like, as an array of `dtype`.
+
+    Errors   DTypeError for an unknown dtype, bytes of another than the declared one, or
+    values that it cannot hold; ShapeError for bytes of the wrong length.
+    """
+    doing = f"{doing}, {node.op} '{node.name}'"
+    try:
+        want = node.type.dtype if dtype is None else as_dtype(dtype)
+        if isinstance(value, Raw):
+            return _from_bytes(node, memoryview(value), want)
+        return cast_whole(np.asarray(value), want)
+    except RlxError as error:
+        error.doing = doing
+        raise
+    except (TypeError, ValueError) as error:
+        raise DTypeError(doing, f"it cannot be read as an array: {error}") from None
+
+
+def _from_bytes(node: Node, value: memoryview, dtype: DType) -> Array:
+    declared = node.type
+    if dtype is not declared.dtype:
+        raise DTypeError(
+            "", f"the bytes are of {dtype}", f"the graph declares {declared.dtype}"
+        )
+    if value.nbytes != declared.nbytes:
+        raise ShapeError(
+            "",
+            f"{value.nbytes} bytes were given",
+            f"{show(declared.shape)} {dtype} takes {declared.nbytes}",
+        )
+    flat = np.frombuffer(value.tobytes(), _stored(dtype))
+    return (flat != 0 if dtype is DType.BOOL else flat).reshape(declared.shape)
+
+
+def _stored(dtype: DType) -> np.dtype[Any]:
+    return np.dtype(np.uint8) if dtype is DType.BOOL else dtype.numpy.newbyteorder("<")
+
+
+def as_feeds(
+    doing: str, inputs: Mapping[str, Node], given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Arrays by name of (value, dtype) pairs by name; unknown names are left as given.
+
+    Errors   those of `as_typed`; DTypeError for what is no such pair.
+    """
+    made: dict[str, Any] = {}
+    for name, pair in given.items():
+        match pair:
+            case _ if name not in inputs:
+                made[name] = pair  # refused by name with the rest
+            case (value, dtype):
+                made[name] = as_typed(doing, inputs[name], value, dtype)
+            case _:
+                raise DTypeError(
+                    f"{doing}, input '{name}'",
+                    f"a pair of bytes and a dtype is wanted, got {type(pair).__name__}",
+                    hint="pass {'x': (array.tobytes(), 'f32')}",
+                )
+    return made
+
+
+def as_raw(array: Array) -> Typed:
+    """The bytes of an array and its dtype's label."""
+    dtype = as_dtype(array.dtype)
+    return array.astype(_stored(dtype), copy=False).tobytes(), dtype.label

@@ -1,0 +1,104 @@
+"""How a device and inputs are named, and what typed params are read as."""
+
+from __future__ import annotations
+
+import inspect
+
+import numpy as np
+import pytest
+
+from rlxweb import DeviceRouter, GraphDevices
+from rlxweb.device import Device
+from rlxweb.errors import DTypeError, ShapeError, UnknownName
+from rlxweb.ir.dtype import DType, DTypeLike
+from rlxweb.runners.resolver import GraphResolver
+from tests.unit.runners.fakes import FakeMachine, adding, only_there
+
+X = {"x": np.array([1, 2], np.float32)}
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> GraphDevices:
+    """X + [3, 4] on three devices."""
+    only_there(monkeypatch, Device.CPU, Device.VULKAN, Device.OPENGL)
+    made = GraphDevices(adding(), compile_with=FakeMachine().compile)
+    made.set_param("w", np.array([3, 4], np.float32))
+    return made
+
+
+@pytest.mark.parametrize("kind", [GraphDevices, DeviceRouter, GraphResolver])
+def test_one_word_and_one_order_for_the_device_everywhere(kind: type) -> None:
+    """`device` before `inputs`, under no other name."""
+    seen = 0
+    for name, method in inspect.getmembers(kind, callable):
+        if name.startswith("_") or name == "run_try":  # its devices are a chain
+            continue
+        names = [n for n in inspect.signature(method).parameters if n != "self"]
+        assert "hint" not in names, name
+        if "device" in names and "inputs" in names:
+            assert names[:2] == ["device", "inputs"], name
+            seen += 1
+    assert seen or kind is GraphResolver
+
+
+def test_pyrlx_calls_with_the_inputs_first_mean_the_same(made: GraphDevices) -> None:
+    for call in (made.run_resolved, made.run_resolved_with_inputs, made.run):
+        call(X, "opengl")
+        assert made.last_device is Device.OPENGL
+        call(X, device="vulkan")
+        assert made.last_device is Device.VULKAN
+        call(inputs=X, device="cpu")
+        assert made.last_device is Device.CPU
+    assert made.run_chain(X, "vulkan")[0] == "vulkan"
+    assert made.run_chain(X, device=["tpu", "opengl"])[0] == "opengl"
+    assert made.resolve_with_inputs(X) == "cpu"
+    with pytest.raises(
+        TypeError, match="multiple values for keyword argument 'inputs'"
+    ):
+        made.run_chain(X, inputs=X)
+    with pytest.raises(TypeError, match="device"):
+        made.run(X)
+
+
+def test_the_older_word_for_a_device_is_warned_about(made: GraphDevices) -> None:
+    """RLX says hint; it works, once, and not beside the new word."""
+    for call in (made.resolve, made.resolve_chain, made.resolve_with_inputs):
+        with pytest.warns(DeprecationWarning, match="hint= is called device= here"):
+            assert call(hint="opengl") is Device.OPENGL
+    with pytest.warns(DeprecationWarning, match="run_chain: hint="):
+        assert made.run_chain(X, hint="vulkan")[0] is Device.VULKAN
+    with (
+        pytest.warns(DeprecationWarning, match="resolve: hint="),
+        pytest.raises(TypeError, match="both were given"),
+    ):
+        made.resolve(hint="cpu", device="vulkan")
+
+
+@pytest.mark.parametrize(
+    "dtype", ["f32", "F32", "float32", np.float32, DType.F32, None]
+)
+def test_typed_params_are_bytes_of_a_named_dtype(
+    made: GraphDevices, dtype: DTypeLike | None
+) -> None:
+    raw = np.array([7, 8], "<f4").tobytes()
+    for value in (raw, bytearray(raw), memoryview(raw), [7, 8], np.array([7.0, 8.0])):
+        made.set_param("w", [0, 0])
+        made.set_param_typed("w", value, dtype)
+        np.testing.assert_array_equal(made.run("vulkan", X)[0], [8, 10])
+
+
+def test_typed_params_that_do_not_fit_are_refused(made: GraphDevices) -> None:
+    """Both numbers are named, nothing is kept."""
+    with pytest.raises(ShapeError, match=r"7 bytes .* \[2\] f32 takes 8"):
+        made.set_param_typed("w", b"1234567", "f32")
+    with pytest.raises(DTypeError, match="bytes are of f16; the graph declares f32"):
+        made.set_param_typed("w", b"1234", "f16")
+    with pytest.raises(DTypeError, match="'f8' is 'f64' here"):
+        made.set_param_typed("w", np.zeros(2), "f8")
+    with pytest.raises(DTypeError, match="the graph declares f32"):
+        made.set_param_typed("w", np.zeros(2), "f64")
+    with pytest.raises(DTypeError, match=r"0.5.* is not a i32 number"):
+        made.set_param_typed("w", [0.5, 1], "i32")
+    with pytest.raises(UnknownName, match="no param 'W'"):
+        made.set_param_typed("W", b"", "f32")
+    np.testing.assert_array_equal(made.run("cpu", X)[0], [4, 6])
