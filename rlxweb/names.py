@@ -3,8 +3,7 @@
 A package that publishes names costs nothing until one is asked for. What a low room
 offers and only a higher one can answer (`rlxweb.cost.fastest_device_for`) is handed
 down: the package's top file, which knows every room, says where the answer is, so that
-no room imports upward. A name that was changed is understood for a while. Knows no name
-itself.
+no room imports upward. Keywords may have a second name. Knows no name itself.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from importlib import import_module
 from typing import Any, TypeVar, cast
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T", bound=type)
 
 _published: dict[str, dict[str, str]] = {}
 _answers: dict[str, str] = {}
@@ -56,22 +56,50 @@ def from_above(name: str) -> Any:
 
 
 def formerly(**now: str) -> Callable[[F], F]:
-    """Keywords a function is called with by older names, each with its name of now.
+    """Keywords a function was called with once, each with its name of now.
 
     The old name works and is warned about (DeprecationWarning).
     """
 
-    def renaming(function: F) -> F:
-        @wraps(function)
-        def call(*args: Any, **keywords: Any) -> Any:
-            for old in now.keys() & keywords.keys():
-                said = f"{function.__name__}: {old}= is called {now[old]}= here"
-                warnings.warn(said, DeprecationWarning, stacklevel=2)
-                if now[old] in keywords:
-                    raise TypeError(f"{said}, and both were given")
-                keywords[now[old]] = keywords.pop(old)
-            return function(*args, **keywords)
+    def named_anew(function: F) -> F:
+        def warn(old: str) -> None:
+            said = f"{function.__name__}: {old}= is called {now[old]}= here"
+            warnings.warn(said, DeprecationWarning, stacklevel=4)
 
-        return cast(F, call)
+        return _renaming(function, now, warn)
 
-    return renaming
+    return named_anew
+
+
+def also(**here: str) -> Callable[[F], F]:
+    """Keywords that a function takes under a second name: RLX's, where ours differs."""
+    return lambda function: _renaming(function, here)
+
+
+def also_made_with(**here: str) -> Callable[[T], T]:
+    """The same for the constructor of a class."""
+
+    def named_twice(kind: T) -> T:
+        kind.__init__ = _renaming(kind.__init__, here)  # type: ignore[misc]
+        return kind
+
+    return named_twice
+
+
+def _renaming(
+    function: F, names: Mapping[str, str], note: Callable[[str], None] | None = None
+) -> F:
+    """The function, called with other keywords than its own."""
+
+    @wraps(function)
+    def call(*args: Any, **keywords: Any) -> Any:
+        for other in names.keys() & keywords.keys():
+            if note is not None:
+                note(other)
+            if names[other] in keywords:
+                said = f"{other}= and {names[other]}= are one argument"
+                raise TypeError(f"{function.__name__}: {said}, and both were given")
+            keywords[names[other]] = keywords.pop(other)
+        return function(*args, **keywords)
+
+    return cast(F, call)

@@ -63,8 +63,18 @@ def estimate_graph_cost(graph: Graph, model: BackendCostModel) -> float:
     """
     if model.calibration is not None:
         return calibrated_terms(graph, model).total_ns
-    nodes = sum(node_cost_ns(graph, node, model) for node in graph.nodes())
-    return model.round_trip_overhead_ns + nodes
+    each = (node_cost_ns(graph, node, model) for node in graph.nodes())
+    return one_by_one(model.round_trip_overhead_ns, each)
+
+
+def one_by_one(start: float, amounts: Iterable[float]) -> float:
+    """The amounts added to `start` one after the other, as RLX's loop does.
+
+    Python's sum() rounds otherwise: it begins at 0, and from 3.12 on it compensates.
+    """
+    for amount in amounts:
+        start += amount
+    return start
 
 
 def estimate_graph_cost_with_io(

@@ -13,6 +13,8 @@ from enum import Enum
 from rlxweb.cost.io_profile import GraphIoProfile
 from rlxweb.cost.model import BackendCostModel
 from rlxweb.device import Device, DeviceLike, parse_device
+from rlxweb.errors import UsageError
+from rlxweb.names import also, also_made_with
 
 
 class FusionTarget(Enum):
@@ -40,15 +42,24 @@ SHADERS = frozenset(
 _STAND_INS = dict.fromkeys(SHADERS, FusionTarget.WGPU) | {Device.ANE: FusionTarget.MLX}
 
 
+@also_made_with(launches_saved="kernel_launches_saved")
 @dataclass(frozen=True, slots=True)
 class FusionBenefit:
-    """What `after` saves of `before`; negative where it costs more. Bytes in bytes."""
+    """What `after` saves of `before`; negative where it costs more. Bytes in bytes.
+
+    RLX's `launches_saved` is `kernel_launches_saved`.
+    """
 
     kernel_launches_saved: int
     sync_points_saved: int
     host_readback_bytes_saved: int
     device_traffic_bytes_saved: int
 
+    @property
+    def launches_saved(self) -> int:
+        return self.kernel_launches_saved
+
+    @also(roundtrip_ns="round_trip_ns")
     def score_ns(
         self,
         dispatch_ns: float,
@@ -66,6 +77,20 @@ class FusionBenefit:
             + self.host_readback_bytes_saved / max(back, 1.0)
         )
 
+    @also(roundtrip_ns="round_trip_ns")
+    def should_fuse(
+        self,
+        dispatch_ns: float,
+        round_trip_ns: float,
+        memory_bw: float,
+        host_readback_bw: float,
+        unified_memory: bool,
+        min_gain_ns: float,
+    ) -> bool:
+        """Is the saving at least min_gain_ns? Added waits are not punished here."""
+        rates = memory_bw, host_readback_bw, unified_memory
+        return self.score_ns(dispatch_ns, round_trip_ns, *rates) >= min_gain_ns
+
 
 def fusion_benefit(before: GraphIoProfile, after: GraphIoProfile) -> FusionBenefit:
     """Before minus after, count by count; host bytes are the outputs' own."""
@@ -77,6 +102,7 @@ def fusion_benefit(before: GraphIoProfile, after: GraphIoProfile) -> FusionBenef
     )
 
 
+@also_made_with(roundtrip_ns="round_trip_ns")
 @dataclass(frozen=True, slots=True)
 class IoFusionGate:
     """The prices of a target and what a fusion must gain at least.
@@ -84,6 +110,9 @@ class IoFusionGate:
     host_thunk_penalty_ns  for every wait on the host that a fusion adds
     min_gain_ns            below it the plan stays as it is
     bandwidths in GB/s = bytes/ns
+
+    What is judged is a FusionBenefit, or the profiles before and after. RLX's
+    `roundtrip_ns` is `round_trip_ns`.
     """
 
     dispatch_ns: float
@@ -95,15 +124,29 @@ class IoFusionGate:
     min_gain_ns: float
     source: str = "seed"
 
-    def score_ns(self, before: GraphIoProfile, after: GraphIoProfile) -> float:
+    @property
+    def roundtrip_ns(self) -> float:
+        return self.round_trip_ns
+
+    @also(benefit="before")
+    def score_ns(
+        self,
+        before: GraphIoProfile | FusionBenefit,
+        after: GraphIoProfile | None = None,
+    ) -> float:
         """The gain in nanoseconds, waits that were added punished."""
-        benefit = fusion_benefit(before, after)
+        benefit = _judged(before, after)
         prices = (self.dispatch_ns, self.round_trip_ns, self.memory_bw)
         score = benefit.score_ns(*prices, self.host_readback_bw, self.unified_memory)
         added = -min(0, benefit.sync_points_saved)
         return score - added * self.host_thunk_penalty_ns
 
-    def should_fuse(self, before: GraphIoProfile, after: GraphIoProfile) -> bool:
+    @also(benefit="before")
+    def should_fuse(
+        self,
+        before: GraphIoProfile | FusionBenefit,
+        after: GraphIoProfile | None = None,
+    ) -> bool:
         """Is the gain at least min_gain_ns?"""
         return self.score_ns(before, after) >= self.min_gain_ns
 
@@ -118,6 +161,16 @@ class IoFusionGate:
         starts = model.dispatch_overhead_ns, model.round_trip_overhead_ns
         rates = model.memory_bw, model.host_readback_bw
         return cls(*starts, *rates, False, 0.0, 0.0, source=source)
+
+
+def _judged(
+    before: GraphIoProfile | FusionBenefit, after: GraphIoProfile | None
+) -> FusionBenefit:
+    if isinstance(before, FusionBenefit) and after is None:
+        return before
+    if isinstance(before, GraphIoProfile) and after is not None:
+        return fusion_benefit(before, after)
+    raise UsageError("fusion gate", "it judges a benefit, or two profiles")
 
 
 _APPLE = IoFusionGate(500.0, 5_000.0, 200.0, 200.0, True, 2e6, 1_000.0)

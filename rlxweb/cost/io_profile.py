@@ -9,20 +9,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
-from rlxweb.errors import GraphError
-from rlxweb.ir.graph import Graph
+from rlxweb.cost.graph_work import asked_of
+from rlxweb.ir.graph import Graph, Node
+from rlxweb.ir.lowering import Compose
 from rlxweb.ir.op import registry
 
 METADATA = frozenset({"input", "param", "constant", "reshape", "transpose", "narrow"})
 """The kinds RLX counts nothing for. It has a kernel for some, and we have views for
 more; the seed keeps RLX's list."""
 
-TRANSFORMS = frozenset({"fft"})
+
+TRANSFORMS = frozenset({"fft", "rfft", "irfft"})
+"""The transforms themselves; what else holds one is composed of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class GraphIoOptions:
-    """fft_host_sync: the device has no transform of its own, so each waits once."""
+    """fft_host_sync: the device has no transform of its own, so what holds one waits
+    once more: fft, rfft, stft, an estimate that transforms its segments.
+    """
 
     fft_host_sync: bool = False
 
@@ -64,38 +69,48 @@ def profile_graph_io(
     repeatedly) and its output, and comes back to the host if it is an output; a
     repeated output counts once.
     """
-    syncs = TRANSFORMS if options and options.fft_host_sync else frozenset()
+    hosted = options is not None and options.fft_host_sync
     outputs = set(graph.outputs)
     waits = back = traffic = 0
     kernels = [node for node in graph.nodes() if node.op not in METADATA]
     for node in kernels:
         op = registry.get(node.op)
-        waits += (op.has("host_sync") or op.has("custom")) + (node.op in syncs)
+        waits += op.has("host_sync") or op.has("custom")
+        waits += hosted and holds_transform(graph, node)
         traffic += sum(graph.node(i).type.nbytes for i in node.inputs)
         traffic += node.type.nbytes
         back += node.type.nbytes if node.id in outputs else 0
     return GraphIoProfile(len(kernels), waits, back, traffic)
 
 
+def holds_transform(
+    graph: Graph, node: Node, within: frozenset[str] = frozenset()
+) -> bool:
+    """Is the node a transform, or composed of ops that hold one?
+
+    within   the ops it was found in; one that composes itself is not followed
+    """
+    op, inputs, _, attrs = asked_of(graph, node)
+    if op.name in TRANSFORMS:
+        return True
+    if not isinstance(op.lower, Compose) or op.name in within:
+        return False
+    apart = Graph(op.name)
+    operands = [apart.input(f"{i}", t.shape, t.dtype) for i, t in enumerate(inputs)]
+    op.lower.build(apart, attrs, *operands)
+    within |= {op.name}
+    return any(holds_transform(apart, one, within) for one in apart.nodes())
+
+
 def profile_graph_io_outputs(
     graph: Graph, output_indices: Sequence[int], options: GraphIoOptions | None = None
 ) -> GraphIoProfile:
-    """The same with only some of the outputs read back, by their position.
+    """The same with only some of the outputs read back, by their position from 0.
 
     RLX's runtime rule: 4 bytes an element whatever the dtype, metadata outputs count,
-    and one named twice counts twice.
-
-    Errors   GraphError for a position the graph does not have.
+    a position named twice counts once and one that the graph has not counts nothing.
     """
-    whole = profile_graph_io(graph, options)
-    outputs = graph.outputs
-    back = 0
-    for at in output_indices:
-        if not 0 <= at < len(outputs):
-            raise GraphError(
-                f"IO profile of graph '{graph.name}'",
-                f"there is no output {at}",
-                f"it has {len(outputs)}, counted from 0",
-            )
-        back += 4 * graph.node(outputs[at]).type.numel
+    whole, wanted = profile_graph_io(graph, options), set(output_indices)
+    read = (i for at, i in enumerate(graph.outputs) if at in wanted)
+    back = sum(4 * graph.node(i).type.numel for i in read)
     return replace(whole, host_output_bytes=back)

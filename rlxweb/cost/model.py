@@ -18,7 +18,7 @@ from rlxweb.cost.kinds import rates
 from rlxweb.cost.record import Calibration
 from rlxweb.device import Device, DeviceLike, parse_device
 from rlxweb.errors import UsageError
-from rlxweb.names import from_above
+from rlxweb.names import also_made_with, from_above
 
 Rate = Callable[[int, int, int], float]
 
@@ -60,6 +60,7 @@ _SEED: Any = ...
 """A default: the class's seed has the value."""
 
 
+@also_made_with(roundtrip_overhead_ns="round_trip_overhead_ns")
 @dataclass(frozen=True)
 class BackendCostModel:
     """How fast one device is.
@@ -75,7 +76,9 @@ class BackendCostModel:
     calibration             the record these come from; None: RLX's constants
     assumed                 attributes a calibration did not have, taken from the seed
 
-    Every attribute but the last two is a keyword that overrides the class's seed.
+    Every attribute but the last two is a keyword that overrides the class's seed. RLX's
+    `roundtrip_overhead_ns` is `round_trip_overhead_ns`.
+
     Source   RLX's cost table.
     Errors   UsageError for a number that is negative or not finite.
     """
@@ -113,6 +116,10 @@ class BackendCostModel:
             elif name.endswith(("_ns", "_bw")):
                 value = _checked(name, value)
             object.__setattr__(self, name, value)
+
+    @property
+    def roundtrip_overhead_ns(self) -> float:
+        return self.round_trip_overhead_ns
 
     @property
     def mode(self) -> str:

@@ -11,6 +11,7 @@ from rlxweb.cost.fusion_gate import FusionTarget, io_fusion_gate_for_target
 from rlxweb.cost.io_profile import profile_graph_io
 from rlxweb.decision.decision import Decision
 from rlxweb.device import Device, DeviceLike, parse_device
+from rlxweb.devices.policy import keeps_outputs_from_env
 from rlxweb.ir.graph import Graph
 
 
@@ -21,12 +22,16 @@ def select_peaks_only_outputs(
 
     For every welch_peaks of an fft that is an output: where the peaks are an output
     too, the spectrum is dropped; otherwise the peaks take its place if RLX's gate of
-    the device gains by it. Nothing changes for the CPU.
+    the device gains by it. Nothing changes for the CPU, and nothing under
+    RLX_NO_IO_PEAKS_OUTPUT.
     """
     which = parse_device(device)
     decisions: list[Decision] = []
     if which is Device.CPU:
         return graph, ()
+    if keeps_outputs_from_env():
+        why = "RLX_NO_IO_PEAKS_OUTPUT keeps them as they are"
+        return graph, (Decision(f"outputs of '{graph.name}'", why),)
     for peaks in graph.nodes():
         if peaks.op != "welch_peaks" or graph.node(peaks.inputs[0]).op != "fft":
             continue

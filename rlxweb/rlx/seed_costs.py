@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field, replace
 
-from rlxweb.cost.estimate import least_of, seed_with_io
+from rlxweb.cost.estimate import least_of, one_by_one, seed_with_io
 from rlxweb.cost.fusion_gate import (
     SHADERS,
     FusionTarget,
@@ -90,7 +90,7 @@ class Learned:
         """RLX's scale of the fused graph for it."""
         if self.active_gates is None or not self.total_gates:
             return 1.0
-        return 0.30 + 0.70 * self.active_gates / self.total_gates
+        return 0.30 + 0.70 * (self.active_gates / self.total_gates)
 
 
 def fft_only_graph(batch: int, n_fft: int, n_segments: int) -> Graph:
@@ -180,15 +180,26 @@ def _fitted(device: Device) -> tuple[float, float, float]:
     return (0.12, 0.0, 2.2) if device in SHADERS else (0.0, 0.0, 1.0)
 
 
-def _against_gpu(device: Device, batch: int) -> float:
-    """RLX's fitted factor on the CPU's time where it is compared with a GPU's."""
+def fused_io_scale(device: Device) -> float:
+    """What RLX multiplies the IO time of the fused graph by, fitted to its machines."""
+    return _fitted(device)[2]
+
+
+def _against_gpu(ns: float, device: Device, batch: int) -> float:
+    """The CPU's time by RLX's fit, where it is compared with a GPU's.
+
+    One factor after the other, which rounds as RLX does.
+    """
     a, b, _ = _fitted(device)
-    factor = 1.0
     if batch >= 512:
-        factor *= 1.0 + a * math.log(batch / 512.0)
+        ns *= 1.0 + a * math.log(batch / 512.0)
     if batch > 2_048:
-        factor *= 1.0 + b * math.log2(batch / 2_048.0)
-    return factor
+        ns *= 1.0 + b * math.log2(batch / 2_048.0)
+    return ns
+
+
+_STANDS_FOR = dict.fromkeys(SHADERS, Device.GPU) | {Device.ANE: Device.MLX}
+"""Whose model serves a device that has none of its own, as RLX has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,15 +207,18 @@ class SeedCosts:
     """RLX's estimates, on the models it assumes.
 
     models   in place of RLX's constants by device; None as a value: the device has no
-             model and RLX's discrete fallback is used
+             model and RLX's discrete fallback is used. MLX's serves ANE, that of "gpu"
+             every device of WGSL.
     """
 
     cpu: BackendCostModel = field(default_factory=CpuCostModel.seed)
     models: Models = field(default_factory=dict)
 
     def model_of(self, device: Device) -> BackendCostModel | None:
-        if device in self.models:
-            return self.models[device]
+        """The device's own model, or the one that stands for its kind."""
+        for known in (device, _STANDS_FOR.get(device, device)):
+            if known in self.models:
+                return self.models[known]
         if device is Device.CPU:
             return self.cpu
         if device is Device.CUDA:
@@ -239,17 +253,18 @@ class SeedCosts:
             starts = len(counted.elements) * discrete.dispatch_overhead_ns
             return self.io_ns(io, discrete) + starts
         bandwidth = max(model.memory_bw, 1.0)
-        nodes = sum(
+        each = (
             4 * e / bandwidth + model.dispatch_overhead_ns for e in counted.elements
         )
-        return seed_with_io(model.round_trip_overhead_ns + nodes, model, io)
+        nodes_ns = one_by_one(model.round_trip_overhead_ns, each)
+        return seed_with_io(nodes_ns, model, io)
 
     def fused_ns(
         self, device: Device, batch: int, params: WelchPeakParams, scale: float = 1.0
     ) -> float:
         """The fused graph's IO time under the device's scale, not below its floor."""
         io_only = self._on_device_ns(counted_fused(batch, params), device)
-        scale = _fitted(device)[2] * min(1.0, max(0.25, scale))
+        scale = fused_io_scale(device) * min(1.0, max(0.25, scale))
         floor = 400_000.0 if device is not Device.CPU and batch < 512 else 0.0
         if scale >= 1.0:
             return max(io_only * scale, io_only + floor)
@@ -285,14 +300,14 @@ class SeedCosts:
         self, device: Device, batch: int, n_fft: int, k: int, learned: Learned
     ) -> WelchPeaksCosts:
         """RLX's four numbers."""
-        gpu = device is not Device.CPU
-        factor = _against_gpu(device, batch) if gpu else 1.0
         one, two = WelchPeakParams.ultra_fast(n_fft, k), WelchPeakParams.fast(n_fft, k)
         ultra, fast = (
-            self.io_ns(host_fft_peaks_io_profile(batch, params), self.cpu) * factor
+            self.io_ns(host_fft_peaks_io_profile(batch, params), self.cpu)
             for params in (one, two)
         )
-        if gpu and batch > 128:
+        if device is not Device.CPU:
+            ultra, fast = (_against_gpu(ns, device, batch) for ns in (ultra, fast))
+        if device is not Device.CPU and batch > 128:
             ultra = math.inf
         rlx = sparse = math.inf
         if self.auto_viable(device) and self.gate(device, batch, n_fft, k).should_fuse:

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from rlxweb.errors import UsageError
 
+DEFAULT_PEAK_K = 16
+"""RLX's k where none is said."""
+
 
 @dataclass(frozen=True, slots=True)
 class WelchPeakParams:
@@ -15,7 +18,7 @@ class WelchPeakParams:
     """
 
     n_fft: int
-    k: int
+    k: int = DEFAULT_PEAK_K
     n_segments: int = 8
 
     def __post_init__(self) -> None:
@@ -27,17 +30,19 @@ class WelchPeakParams:
         object.__setattr__(self, "k", max(self.k, 1))
 
     @classmethod
-    def ultra_fast(cls, n_fft: int, k: int) -> WelchPeakParams:
+    def ultra_fast(cls, n_fft: int, k: int = DEFAULT_PEAK_K) -> WelchPeakParams:
         """One segment."""
         return cls(n_fft, k, 1)
 
     @classmethod
-    def fast(cls, n_fft: int, k: int) -> WelchPeakParams:
+    def fast(cls, n_fft: int, k: int = DEFAULT_PEAK_K) -> WelchPeakParams:
         """Two segments."""
         return cls(n_fft, k, 2)
 
+    fast_for_n_fft = fast  # RLX's name
+
     @classmethod
-    def reference(cls, n_fft: int, k: int) -> WelchPeakParams:
+    def reference(cls, n_fft: int, k: int = DEFAULT_PEAK_K) -> WelchPeakParams:
         """Eight segments."""
         return cls(n_fft, k, 8)
 

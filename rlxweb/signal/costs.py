@@ -8,12 +8,16 @@ Keywords beyond those of a function are those of `Mode`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypedDict, Unpack
+import sys
+from dataclasses import astuple, dataclass
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
+from rlxweb.cost.fusion_gate import FusionTarget
 from rlxweb.cost.io_profile import GraphIoProfile
 from rlxweb.cost.model import BackendCostModel, CpuCostModel
 from rlxweb.decision.strategy import WelchPeaksStrategy, parse_welch_peaks_strategy
 from rlxweb.device import Device, DeviceLike, parse_device
+from rlxweb.devices.policy import legacy_picker_from_env, picker_trace_from_env
 from rlxweb.errors import UsageError
 from rlxweb.rlx.seed_costs import (
     GateBreakdown,
@@ -25,35 +29,49 @@ from rlxweb.rlx.seed_costs import (
     build_welch_peaks_fused_graph,
     cheapest,
     fft_only_graph,
+    fused_io_scale,
+    gate_profiles,
     host_fft_peaks_io_profile,
     legacy_pick,
     useful_bytes_touched,
 )
-from rlxweb.rlx.welch_params import WelchPeakParams
+from rlxweb.rlx.welch_params import DEFAULT_PEAK_K, WelchPeakParams
 
 if TYPE_CHECKING:
     from rlxweb.signal.calibrated_costs import MeasuredCosts
 
 __all__ = [
+    "DEFAULT_PEAK_K",
     "GateBreakdown",
     "Mode",
     "WelchPeakParams",
+    "WelchPeaksCostEstimates",
     "WelchPeaksCosts",
+    "WelchPeaksFusionGateBreakdown",
+    "WelchPeaksPickBreakdown",
     "WelchPeaksStrategy",
     "algorithm_bandwidth_gbps",
+    "all_welch_peaks_strategy_names",
+    "ayala_io_cost_ns",
     "build_welch_peaks_fused_graph",
     "estimate_block_welch_ns",
     "estimate_fused_graph_ns",
     "estimate_welch_peaks_costs",
     "fft_only_graph",
+    "fused_io_compute_scale_for_calibration",
     "fused_welch_peaks_auto_viable",
     "host_fft_peaks_io_profile",
     "io_cost_ns",
     "parse_welch_peaks_strategy",
+    "pick_welch_peaks_breakdown",
     "pick_welch_peaks_strategy",
+    "resolve_welch_peaks_strategy",
+    "rustfft_peaks_io_profile",
     "useful_bytes_touched",
     "welch_peaks_fusion_compute_floor_ok",
     "welch_peaks_fusion_gate_breakdown",
+    "welch_peaks_fusion_io_profiles",
+    "welch_peaks_fusion_target",
     "welch_peaks_io_fusion_gate",
 ]
 
@@ -64,7 +82,7 @@ class Mode(TypedDict, total=False):
     cost_mode  "seed", the default, or "calibrated"
     cpu_model  in place of RLX's constants of the CPU; "seed" only, as models
     models     the same by device; None as a value: the device has no model and RLX's
-               discrete fallback is used
+               discrete fallback is used. MLX's serves ANE, that of "gpu" all of WGSL
     adapter    part of an adapter's name; "calibrated" only
     """
 
@@ -143,6 +161,26 @@ def estimate_block_welch_ns(
     return _costs(**mode).block_ns(which, batch, n_fft, k)
 
 
+def welch_peaks_fusion_io_profiles(
+    batch: int, n_fft: int, k: int, device: DeviceLike
+) -> tuple[GraphIoProfile, GraphIoProfile]:
+    """What RLX's gate compares: the block's profile and the fused graph's, 2 segments.
+
+    On shaders, CUDA and ROCm the fused one waits for nobody from batch 2,048 on.
+    """
+    return gate_profiles(_checked(device, batch, n_fft), batch, n_fft, k)
+
+
+def fused_io_compute_scale_for_calibration(device: DeviceLike) -> float:
+    """RLX's fitted factor from the fused graph's IO time to its whole time."""
+    return fused_io_scale(parse_device(device))
+
+
+def welch_peaks_fusion_target(device: DeviceLike) -> FusionTarget:
+    """The kind of device whose gate decides."""
+    return FusionTarget.of(device)
+
+
 def welch_peaks_fusion_gate_breakdown(
     device: DeviceLike,
     batch: int,
@@ -194,6 +232,54 @@ def estimate_welch_peaks_costs(
     return _costs(**mode).strategies(which, batch, n_fft, k, learned)
 
 
+@dataclass(frozen=True, slots=True)
+class WelchPeaksPickBreakdown:
+    """The four strategies' times, ns (0 under the legacy rule), and which is taken."""
+
+    costs: WelchPeaksCosts
+    picked: WelchPeaksStrategy
+
+
+def pick_welch_peaks_breakdown(
+    device: DeviceLike,
+    batch: int,
+    n_fft: int,
+    k: int,
+    learned_available: bool = False,
+    learned_active_gates: int | None = None,
+    learned_total_gates: int = 0,
+    *,
+    legacy: bool | None = None,
+    **mode: Unpack[Mode],
+) -> WelchPeaksPickBreakdown:
+    """The smallest time, the first of ultra, fast, rlx, learned, with all four.
+
+    legacy  RLX's older rule, by batch alone; left out: RLX_FFT_LEGACY_PICKER says.
+    RLX_FFT_PICKER_TRACE writes what is picked, and from what, to standard error.
+    """
+    learned = learned_available, learned_active_gates, learned_total_gates
+    if legacy_picker_from_env() if legacy is None else legacy:
+        which = _checked(device, batch, n_fft)
+        costs = WelchPeaksCosts(0.0, 0.0, 0.0, 0.0)
+        picked = legacy_pick(which, batch, Learned(*learned))
+    else:
+        costs = estimate_welch_peaks_costs(device, batch, n_fft, k, *learned, **mode)
+        picked = cheapest(costs)
+    found = WelchPeaksPickBreakdown(costs, picked)
+    if picker_trace_from_env():
+        size = f"{parse_device(device).label}, batch {batch}, n_fft {n_fft}, k {k}"
+        print(f"welch peaks on {size}: {_told(found)}", file=sys.stderr)
+    return found
+
+
+def _told(found: WelchPeaksPickBreakdown) -> str:
+    """In one line: what was taken and every price."""
+    names = all_welch_peaks_strategy_names()[1:]
+    each = zip(names, astuple(found.costs), strict=True)
+    prices = ", ".join(f"{name} {ns / 1e6:.4f} ms" for name, ns in each)
+    return f"{found.picked.label} of {prices}"
+
+
 def pick_welch_peaks_strategy(
     device: DeviceLike,
     batch: int,
@@ -203,15 +289,42 @@ def pick_welch_peaks_strategy(
     learned_active_gates: int | None = None,
     learned_total_gates: int = 0,
     *,
-    legacy: bool = False,
+    legacy: bool | None = None,
     **mode: Unpack[Mode],
 ) -> WelchPeaksStrategy:
-    """The strategy with the smallest time, the first of ultra, fast, rlx, learned.
-
-    legacy  RLX's older rule, by batch alone
-    """
+    """The strategy that `pick_welch_peaks_breakdown` takes."""
     learned = learned_available, learned_active_gates, learned_total_gates
-    if legacy:
-        return legacy_pick(_checked(device, batch, n_fft), batch, Learned(*learned))
-    costs = estimate_welch_peaks_costs(device, batch, n_fft, k, *learned, **mode)
-    return cheapest(costs)
+    return pick_welch_peaks_breakdown(
+        device, batch, n_fft, k, *learned, legacy=legacy, **mode
+    ).picked
+
+
+def resolve_welch_peaks_strategy(
+    strategy: str | WelchPeaksStrategy,
+    device: DeviceLike,
+    batch: int,
+    n_fft: int,
+    k: int,
+    *learned: Any,
+    **mode: Any,
+) -> WelchPeaksStrategy:
+    """The strategy that is named, or for "auto" the one that is picked.
+
+    learned, mode   as `pick_welch_peaks_strategy` has them
+    """
+    named = parse_welch_peaks_strategy(strategy)
+    if named is not WelchPeaksStrategy.AUTO:
+        return named
+    return pick_welch_peaks_strategy(device, batch, n_fft, k, *learned, **mode)
+
+
+def all_welch_peaks_strategy_names() -> tuple[str, ...]:
+    """The short names of the strategies, "auto" first."""
+    return ("auto", "ultra", "fast", "rlx", "learned")
+
+
+# RLX's names of the same things.
+ayala_io_cost_ns = io_cost_ns
+rustfft_peaks_io_profile = host_fft_peaks_io_profile
+WelchPeaksCostEstimates = WelchPeaksCosts
+WelchPeaksFusionGateBreakdown = GateBreakdown

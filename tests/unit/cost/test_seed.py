@@ -1,4 +1,4 @@
-"""RLX's cost arithmetic: constants, node prices, IO profiles, gates, golden numbers.
+"""RLX's cost arithmetic: constants, node prices, gates, golden numbers.
 
 The expected values are restated here as plain numbers from the formulas; none of them
 is computed by the code under test.
@@ -12,15 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlxweb import Graph, register_custom
+from rlxweb import Graph
 from rlxweb.cost import (
     BackendCostModel,
     CpuCostModel,
     CudaCostModel,
     DiscreteGpuCostModel,
+    FusionBenefit,
     FusionTarget,
-    GraphIoOptions,
     GraphIoProfile,
+    IoFusionGate,
     MetalCostModel,
     MlxCostModel,
     RocmCostModel,
@@ -28,15 +29,13 @@ from rlxweb.cost import (
     estimate_graph_cost,
     estimate_graph_cost_with_io,
     fusion_benefit,
-    host_sync_op_kinds,
     io_fusion_gate_for_target,
     pick_best_device,
     profile_graph_io,
-    profile_graph_io_outputs,
     should_fuse_with_target,
 )
 from rlxweb.device import Device
-from rlxweb.errors import GraphError, UsageError
+from rlxweb.errors import UsageError
 from tests.unit.rlx.restated_costs import GATES, score_ns
 
 CONSTANTS = [
@@ -167,6 +166,23 @@ def test_the_dtype_does_not_matter_to_the_seed() -> None:
     assert costs[0] == costs[1] == costs[2]
 
 
+def test_a_graph_is_added_up_node_by_node() -> None:
+    """From the round trip on, to the last bit, whatever Python's sum() makes of it."""
+    graph = Graph()
+    x = graph.input("x", (900,))
+    for _ in range(37):
+        x = graph.exp(x)
+    graph.set_outputs([x])
+    model = CpuCostModel(memory_bw=30.0, dispatch_overhead_ns=0.1)
+    each, want, apart = 900 * 4 / 30.0 + 0.1, 3_000.0, 0.0
+    for _ in range(37):
+        want += each
+        apart += each
+    assert estimate_graph_cost(graph, model) == want
+    # Sums begun at 0, with and without compensation, would be told from it.
+    assert want not in (3_000.0 + apart, 3_000.0 + math.fsum([each] * 37))
+
+
 def test_slow_links_count_as_one_gigabyte() -> None:
     graph = Graph()
     graph.set_outputs([graph.exp(graph.input("x", (1000,)))])
@@ -183,72 +199,6 @@ def test_the_first_of_equals_wins_and_nan_never() -> None:
     assert pick_best_device(graph, [odd, twins[0]]) is Device.VULKAN
 
 
-def test_the_fft_scenario() -> None:
-    """X [8, 512]: x - x, concat, fft; what RLX counts for it."""
-    graph = Graph()
-    x = graph.input("x", (8, 512))
-    graph.set_outputs([graph.apply("fft", graph.concat([x, x - x], axis=1))])
-    io = profile_graph_io(graph)
-    assert io == GraphIoProfile(3, 0, 32_768, 180_224)
-    assert io.host_readback_bytes(True) == 32_768
-    assert io.host_readback_bytes(False) == 77_824
-    waiting = profile_graph_io(graph, GraphIoOptions(fft_host_sync=True))
-    assert waiting.sync_points == 1
-
-
-def test_the_peaks_scenario() -> None:
-    graph = Graph()
-    spec = graph.input("spec", (4, 512))
-    graph.set_outputs([graph.welch_peaks(spec, 16, 2)])
-    io = profile_graph_io(graph)
-    assert io == GraphIoProfile(1, 1, 256, 8_448)
-    assert io.host_readback_bytes(False) == 2_368
-
-
-def test_metadata_costs_nothing_and_returns_nothing() -> None:
-    """Also where it is an output, as RLX has it; a repeated output counts once."""
-    graph = Graph()
-    x = graph.input("x", (6, 4))
-    y = graph.exp(x)
-    flat = graph.reshape(graph.transpose(y, (1, 0)), (24,))
-    graph.set_outputs([y, y, flat, graph.narrow(flat, 0, 0, 3)])
-    assert profile_graph_io(graph) == GraphIoProfile(1, 0, 96, 192)
-
-
-def test_selected_outputs_are_counted_by_position() -> None:
-    """4 bytes an element, metadata too, one named twice twice."""
-    graph = Graph()
-    x = graph.input("x", (6, 4), "f64")
-    y = graph.exp(x)
-    graph.set_outputs([y, graph.reshape(y, (24,))])
-    found = profile_graph_io_outputs(graph, [1, 1, 0])
-    assert found.host_output_bytes == 3 * 96
-    assert found.kernel_launches == 1
-    with pytest.raises(GraphError, match="there is no output 2"):
-        profile_graph_io_outputs(graph, [2])
-
-
-def test_duplicate_inputs_are_read_twice() -> None:
-    graph = Graph()
-    x = graph.input("x", (10,))
-    graph.set_outputs([x * x])
-    assert profile_graph_io(graph).device_traffic_bytes == 120
-
-
-def test_ops_that_wait_for_the_host() -> None:
-    """RLX's list; a custom op waits as well."""
-    assert host_sync_op_kinds() == (
-        "log_mel",
-        "log_mel_backward",
-        "welch_peaks",
-        "custom",
-    )
-    register_custom("thrice", arity=1, reference=lambda xp, a, x: x * 3, wgsl="x * 3.0")
-    graph = Graph()
-    graph.set_outputs([graph.apply("thrice", graph.input("x", (2,)))])
-    assert profile_graph_io(graph).sync_points == 1
-
-
 BEFORE = GraphIoProfile(3, 0, 33_554_432, 184_549_376)
 AFTER = GraphIoProfile(4, 1, 1_048_576, 219_152_384)
 
@@ -262,6 +212,56 @@ def test_the_hand_written_profiles() -> None:
         gate = io_fusion_gate_for_target(target)
         assert gate.score_ns(BEFORE, AFTER) == pytest.approx(score, abs=0.005)
         assert should_fuse_with_target(target, BEFORE, AFTER) is fuses
+
+
+def test_a_benefit_is_judged_like_its_profiles() -> None:
+    """By a gate, which punishes added waits, and by itself, which does not."""
+    benefit = fusion_benefit(BEFORE, AFTER)
+    for target in FusionTarget:
+        gate = io_fusion_gate_for_target(target)
+        assert gate.score_ns(benefit) == gate.score_ns(BEFORE, AFTER)
+        assert gate.score_ns(benefit=benefit) == gate.score_ns(benefit)
+        assert gate.should_fuse(benefit) is gate.should_fuse(BEFORE, AFTER)
+    with pytest.raises(UsageError, match="a benefit, or two profiles"):
+        gate.score_ns(BEFORE)
+    with pytest.raises(UsageError, match="a benefit, or two profiles"):
+        gate.should_fuse(benefit, AFTER)
+    prices = (3_000.0, 30_000.0, 100.0, 40.0, False)
+    gain = -3_000 - 30_000 - 34_603_008 / 100 + 32_505_856 / 40
+    assert benefit.score_ns(*prices) == pytest.approx(gain, rel=1e-12)
+    assert benefit.should_fuse(*prices, min_gain_ns=0.0)
+    assert benefit.should_fuse(*prices, benefit.score_ns(*prices))
+    assert not benefit.should_fuse(*prices, benefit.score_ns(*prices) + 1)
+
+
+def test_rlx_spells_some_of_it_otherwise() -> None:
+    """Its spellings are read, and taken as keywords."""
+    model = WgpuCostModel(roundtrip_overhead_ns=7.0)
+    assert model.roundtrip_overhead_ns == model.round_trip_overhead_ns == 7.0
+    assert model == WgpuCostModel(round_trip_overhead_ns=7.0)
+    with pytest.raises(TypeError, match="are one argument"):
+        WgpuCostModel(roundtrip_overhead_ns=7.0, round_trip_overhead_ns=7.0)
+    gate = io_fusion_gate_for_target(FusionTarget.CUDA)
+    assert gate.roundtrip_ns == gate.round_trip_ns == 20_000.0
+    made = IoFusionGate(
+        dispatch_ns=2e3,
+        roundtrip_ns=2e4,
+        memory_bw=800.0,
+        host_readback_bw=50.0,
+        unified_memory=False,
+        host_thunk_penalty_ns=15e6,
+        min_gain_ns=5e3,
+    )
+    assert made == gate
+    benefit = FusionBenefit(
+        launches_saved=1,
+        sync_points_saved=2,
+        host_readback_bytes_saved=0,
+        device_traffic_bytes_saved=0,
+    )
+    assert benefit.launches_saved == benefit.kernel_launches_saved == 1
+    by_name = {"memory_bw": 1.0, "host_readback_bw": 1.0, "unified_memory": False}
+    assert benefit.score_ns(dispatch_ns=10.0, roundtrip_ns=100.0, **by_name) == 210.0
 
 
 def test_the_first_benefit_scenario() -> None:

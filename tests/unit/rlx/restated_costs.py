@@ -78,8 +78,10 @@ def with_device(counts: tuple, device: str, cpu: tuple) -> float:
     if model is None:
         return ayala(launches, sync, host, traffic, DISCRETE) + len(writes) * 2000.0
     disp, rt, bw, rb, unified = model
-    nodes = sum(4 * w / max(bw, 1) + disp for w in writes)
-    total = rt + nodes + traffic / max(bw, 1)
+    total = rt
+    for w in writes:
+        total += 4 * w / max(bw, 1) + disp
+    total += traffic / max(bw, 1)
     return total + back(host, traffic, unified) / max(rb, 1) + sync * rt
 
 
@@ -123,14 +125,13 @@ def floor_ok(device: str, batch: int, n: int, k: int, cpu: tuple) -> bool:
     return whole <= block_ns(batch, n, k, device, cpu) * slack
 
 
-def adjust(device: str, batch: int) -> float:
+def adjust(ns: float, device: str, batch: int) -> float:
     a, b = ADJUST.get(device, (0.0, 0.0))
-    factor = 1.0
     if batch >= 512:
-        factor = 1 + a * math.log(batch / 512)
+        ns *= 1 + a * math.log(batch / 512)
     if batch > 2048 and b > 0:
-        factor *= 1 + b * math.log(batch / 2048) / math.log(2)
-    return factor
+        ns *= 1 + b * math.log2(batch / 2048)
+    return ns
 
 
 def costs(
@@ -143,11 +144,11 @@ def costs(
 ) -> tuple[float, float, float, float]:
     """ultra, fast, rlx, learned."""
     gpu = device != "cpu"
-    factor = adjust(device, batch) if gpu else 1.0
-    ultra = host_ns(batch, n, k, 1, cpu) * factor
+    ultra, fast = host_ns(batch, n, k, 1, cpu), host_ns(batch, n, k, 2, cpu)
+    if gpu:
+        ultra, fast = adjust(ultra, device, batch), adjust(fast, device, batch)
     if gpu and batch > 128:
         ultra = math.inf
-    fast = host_ns(batch, n, k, 2, cpu) * factor
     gate = io_score(device, batch, n, k)[0] >= GATES[device][6]
     gate = gate and floor_ok(device, batch, n, k, cpu)
     rlx = sparse = math.inf
@@ -155,6 +156,6 @@ def costs(
         rlx = fused_ns(batch, n, 2, k, device, 1.0, cpu)
         there, active, total = learned
         if there and active is not None and active * 4 < total:
-            cs = 0.30 + 0.70 * active / total if total else 1.0
+            cs = 0.30 + 0.70 * (active / total) if total else 1.0
             sparse = fused_ns(batch, n, 2, k, device, cs, cpu)
     return ultra, fast, rlx, sparse

@@ -55,6 +55,21 @@ def test_peaks_beside_their_spectrum_stay_alone(
     }
 
 
+@pytest.mark.parametrize("value", ["1", "yes"])
+def test_the_environment_keeps_outputs_as_they_are(
+    monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    """RLX_NO_IO_PEAKS_OUTPUT, and the decision says so; a no is a no."""
+    graph, *both = spectrum_and_peaks()
+    graph.set_outputs(both)
+    monkeypatch.setenv("RLX_NO_IO_PEAKS_OUTPUT", value)
+    found, (decision,) = select_peaks_only_outputs(graph, "metal")
+    assert found is graph
+    assert "RLX_NO_IO_PEAKS_OUTPUT" in decision.why
+    monkeypatch.setenv("RLX_NO_IO_PEAKS_OUTPUT", "off")
+    assert len(select_peaks_only_outputs(graph, "metal")[0].outputs) == 1
+
+
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(("n", "k"), [(256, 16), (16, 1)])
 def test_the_gate_decides_whether_peaks_take_its_place(

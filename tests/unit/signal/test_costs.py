@@ -9,7 +9,15 @@ from typing import Any
 
 import pytest
 
-from rlxweb.cost import CpuCostModel, GraphIoProfile, MetalCostModel, profile_graph_io
+from rlxweb.cost import (
+    CpuCostModel,
+    GraphIoProfile,
+    MetalCostModel,
+    MlxCostModel,
+    WgpuCostModel,
+    io_fusion_gate_for_target,
+    profile_graph_io,
+)
 from rlxweb.device import Device
 from rlxweb.errors import UsageError
 from rlxweb.signal import costs
@@ -267,6 +275,89 @@ def test_the_legacy_rule_looks_at_the_batch_alone() -> None:
     assert pick("gpu", 128, 256, 16, legacy=True).label == "ultra_fast_rustfft"
     assert pick("cpu", 256, 256, 16, legacy=True).label == "ultra_fast_rustfft"
     assert pick("gpu", 129, 256, 16, legacy=True).label == "fast_streaming_rustfft"
+
+
+def test_the_legacy_rule_may_come_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A keyword comes before it; RLX shows no costs then."""
+    monkeypatch.setenv("RLX_FFT_LEGACY_PICKER", "1")
+    pick = costs.pick_welch_peaks_strategy
+    assert pick("cpu", 257, 256, 16) is WelchPeaksStrategy.FAST_STREAMING
+    assert pick("cpu", 257, 256, 16, legacy=False) is WelchPeaksStrategy.ULTRA_FAST
+    found = costs.pick_welch_peaks_breakdown("gpu", 8192, 256, 16)
+    assert found.picked is WelchPeaksStrategy.RLX_COMPILED
+    assert found.costs == costs.WelchPeaksCosts(0, 0, 0, 0)
+
+
+def test_the_picker_tells_what_it_saw(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On standard error, when asked to."""
+    found = costs.pick_welch_peaks_breakdown("gpu", 8192, 256, 16)
+    assert found.costs == costs.estimate_welch_peaks_costs("gpu", 8192, 256, 16)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setenv("RLX_FFT_PICKER_TRACE", "1")
+    assert costs.pick_welch_peaks_strategy("gpu", 8192, 256, 16) is found.picked
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err == (
+        "welch peaks on gpu, batch 8192, n_fft 256, k 16: rlx_compiled of "
+        "ultra inf ms, fast 12.7295 ms, rlx 6.9946 ms, learned inf ms\n"
+    )
+
+
+def test_a_strategy_is_resolved() -> None:
+    """What is named is taken, auto is picked."""
+    names = costs.all_welch_peaks_strategy_names()
+    assert names == ("auto", "ultra", "fast", "rlx", "learned")
+    size = ("gpu", 8192, 256, 16)
+    for name in names[1:]:
+        named = costs.parse_welch_peaks_strategy(name)
+        assert costs.resolve_welch_peaks_strategy(name, *size) is named
+    for how in ({}, {"models": NO_MODEL}, {"legacy": True}):
+        picked = costs.pick_welch_peaks_strategy(*size, **how)
+        assert costs.resolve_welch_peaks_strategy("auto", *size, **how) is picked
+
+
+@pytest.mark.parametrize("batch", [256, 1024, 2047, 2048, 8192])
+def test_the_profiles_that_the_gate_compares(batch: int) -> None:
+    """The graphs' own, but for one wait where RLX has a native kernel."""
+    for device in Device:
+        before, after = costs.welch_peaks_fusion_io_profiles(batch, 256, 16, device)
+        assert before == GraphIoProfile(3, 0, 4096 * batch, 22_528 * batch)
+        apple = device in (Device.METAL, Device.MLX, Device.ANE)
+        native = batch >= 2048 and not apple and device not in ("cpu", "tpu")
+        waits = 0 if native else 1
+        assert after == GraphIoProfile(4, waits, 128 * batch, 26_752 * batch)
+        target = costs.welch_peaks_fusion_target(device)
+        gate = io_fusion_gate_for_target(target)
+        found = costs.welch_peaks_fusion_gate_breakdown(device, batch, 256, 16)
+        assert gate.score_ns(before, after) == found.score_ns
+
+
+def test_the_fitted_scales() -> None:
+    scale = costs.fused_io_compute_scale_for_calibration
+    assert {d.label: scale(d) for d in Device} == {
+        **dict.fromkeys(("cpu", "tpu"), 1.0),
+        **dict.fromkeys(("metal", "mlx", "ane"), 7.5),
+        **dict.fromkeys(("cuda", "rocm"), 0.43),
+        **dict.fromkeys(("gpu", "vulkan", "opengl", "directx", "webgpu"), 2.2),
+    }
+
+
+def test_mlx_serves_ane_and_gpu_all_shaders() -> None:
+    """A model that is given for one of a kind is the kind's; one's own comes first."""
+    mlx, slow = MlxCostModel.seed(roundtrip_ns=9e6), WgpuCostModel(memory_bw=1.0)
+    other = WgpuCostModel(memory_bw=2.0)
+    given = {Device.MLX: mlx, Device.GPU: slow, Device.OPENGL: other}
+
+    def block(device: str, models: Any = given) -> float:
+        return costs.estimate_block_welch_ns(512, 256, 16, device, models=models)
+
+    assert block("ane") == block("mlx") != block("ane", None)
+    assert block("vulkan") == block("webgpu") == block("gpu") != block("gpu", None)
+    assert block("opengl") == block("vulkan", {Device.GPU: other}) != block("gpu")
+    assert block("directx", {Device.GPU: None}) == block("gpu", {Device.GPU: None})
+    assert block("mlx", {Device.ANE: mlx}) == block("mlx", None)
 
 
 def test_nonsense_is_refused() -> None:

@@ -1,0 +1,123 @@
+"""What RLX counts of a graph: launches, waits and bytes, in its scenarios and others."""
+
+from __future__ import annotations
+
+from rlxweb import Graph, register_custom
+from rlxweb.cost import (
+    GraphIoOptions,
+    GraphIoProfile,
+    host_sync_op_kinds,
+    profile_graph_io,
+    profile_graph_io_outputs,
+)
+from rlxweb.ir.lowering import Compose
+
+
+def test_the_fft_scenario() -> None:
+    """X [8, 512]: x - x, concat, fft; what RLX counts for it."""
+    graph = Graph()
+    x = graph.input("x", (8, 512))
+    graph.set_outputs([graph.apply("fft", graph.concat([x, x - x], axis=1))])
+    io = profile_graph_io(graph)
+    assert io == GraphIoProfile(3, 0, 32_768, 180_224)
+    assert io.host_readback_bytes(True) == 32_768
+    assert io.host_readback_bytes(False) == 77_824
+    waiting = profile_graph_io(graph, GraphIoOptions(fft_host_sync=True))
+    assert waiting.sync_points == 1
+
+
+def test_whatever_holds_a_transform_waits_where_there_is_none() -> None:
+    """By what an op is composed of: ours and those of a caller; once for each node."""
+    register_custom(
+        "tapered_fft",
+        arity=1,
+        reference=lambda xp, attrs, x: x,
+        wgsl=Compose(lambda g, attrs, x: g.apply("fft", x * 0.5)),
+    )
+    register_custom(
+        "endless",
+        arity=1,
+        reference=lambda xp, attrs, x: x,
+        wgsl=Compose(lambda g, attrs, x: g.apply("endless", x)),
+    )
+    graph = Graph()
+    x, window = graph.input("x", (4, 64)), graph.input("w", (16,))
+    re, im = graph.rfft(x)
+    made = [
+        graph.fft(x),
+        re,
+        graph.irfft(re, im, 64),
+        graph.stft(x, 16, 8),
+        graph.apply("welch_power", x, window, hop=8),
+        graph.apply("welch_row_peaks", x, window, hop=8, k=2),
+        graph.apply("tapered_fft", x),
+    ]
+    graph.set_outputs([*made, graph.softmax(x), graph.apply("endless", x)])
+    asked = [GraphIoOptions(fft_host_sync=on) for on in (False, True)]
+    before, after = (profile_graph_io(graph, one).sync_points for one in asked)
+    assert after - before == len(made)
+    assert profile_graph_io_outputs(graph, [0], asked[1]).sync_points == after
+
+
+def test_the_peaks_scenario() -> None:
+    graph = Graph()
+    spec = graph.input("spec", (4, 512))
+    graph.set_outputs([graph.welch_peaks(spec, 16, 2)])
+    io = profile_graph_io(graph)
+    assert io == GraphIoProfile(1, 1, 256, 8_448)
+    assert io.host_readback_bytes(False) == 2_368
+
+
+def test_metadata_costs_nothing_and_returns_nothing() -> None:
+    """Also where it is an output, as RLX has it; a repeated output counts once."""
+    graph = Graph()
+    x = graph.input("x", (6, 4))
+    y = graph.exp(x)
+    flat = graph.reshape(graph.transpose(y, (1, 0)), (24,))
+    graph.set_outputs([y, y, flat, graph.narrow(flat, 0, 0, 3)])
+    assert profile_graph_io(graph) == GraphIoProfile(1, 0, 96, 192)
+
+
+def test_selected_outputs_are_counted_by_position() -> None:
+    """4 bytes an element, metadata too. A position counts once however often it is
+    named, and one that the graph has not counts nothing; two of one node are two.
+    """
+    graph = Graph()
+    x = graph.input("x", (6, 4), "f64")
+    y = graph.exp(x)
+    graph.set_outputs([y, graph.reshape(y, (24,))])
+    for wanted, outputs in (
+        ([0], 1),
+        ([0, 0], 1),
+        ([1, 1, 0], 2),
+        ([2, -1, 99], 0),
+        ([1, 7], 1),
+        ([], 0),
+        (range(9), 2),
+    ):
+        found = profile_graph_io_outputs(graph, wanted)
+        assert found.host_output_bytes == outputs * 96
+        assert found.kernel_launches == 1
+    graph.set_outputs([y, y])
+    assert profile_graph_io_outputs(graph, [0, 1]).host_output_bytes == 192
+
+
+def test_duplicate_inputs_are_read_twice() -> None:
+    graph = Graph()
+    x = graph.input("x", (10,))
+    graph.set_outputs([x * x])
+    assert profile_graph_io(graph).device_traffic_bytes == 120
+
+
+def test_ops_that_wait_for_the_host() -> None:
+    """RLX's list; a custom op waits as well."""
+    assert host_sync_op_kinds() == (
+        "log_mel",
+        "log_mel_backward",
+        "welch_peaks",
+        "custom",
+    )
+    register_custom("thrice", arity=1, reference=lambda xp, a, x: x * 3, wgsl="x * 3.0")
+    graph = Graph()
+    graph.set_outputs([graph.apply("thrice", graph.input("x", (2,)))])
+    assert profile_graph_io(graph).sync_points == 1
