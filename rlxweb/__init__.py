@@ -11,18 +11,24 @@ from typing import TYPE_CHECKING, Any
 from rlxweb.names import found, hand_down, publish, published
 
 if TYPE_CHECKING:  # for people's editors and type checkers; a test holds it to _OWN
+    from rlxweb.choose.resolve import fastest_device_for as fastest_device_for
     from rlxweb.device import Device as Device
     from rlxweb.device import parse_device as parse_device
     from rlxweb.device import parse_device_list as parse_device_list
+    from rlxweb.devices.availability import DeviceCandidate as DeviceCandidate
     from rlxweb.devices.availability import available_devices as available_devices
+    from rlxweb.devices.availability import backends_manifest as backends_manifest
     from rlxweb.devices.availability import is_available as is_available
     from rlxweb.devices.availability import open_async as open_async
     from rlxweb.devices.policy import DevicePolicy as DevicePolicy
     from rlxweb.digital import Digital as Digital
     from rlxweb.errors import RlxError as RlxError
+    from rlxweb.ir.dtype import DType as DType
     from rlxweb.ir.graph import Graph as Graph
     from rlxweb.ir.tensor import Tensor as Tensor
     from rlxweb.ops.custom import register_custom as register_custom
+    from rlxweb.runners.benchmark import DeviceBenchResult as DeviceBenchResult
+    from rlxweb.runners.flexible_session import FlexibleSession as FlexibleSession
     from rlxweb.runners.graph_devices import GraphDevices as GraphDevices
     from rlxweb.runners.report import device_report as device_report
     from rlxweb.runners.router import DeviceRouter as DeviceRouter
@@ -35,14 +41,20 @@ if TYPE_CHECKING:  # for people's editors and type checkers; a test holds it to 
     from rlxweb.signal.welch_peaks import welch_peaks_async as welch_peaks_async
 
 _OWN = {
+    "rlxweb.choose.resolve": "fastest_device_for",
     "rlxweb.device": "Device parse_device parse_device_list",
-    "rlxweb.devices.availability": "available_devices is_available open_async",
+    "rlxweb.devices.availability": (
+        "DeviceCandidate available_devices backends_manifest is_available open_async"
+    ),
     "rlxweb.devices.policy": "DevicePolicy",
     "rlxweb.digital": "Digital",
     "rlxweb.errors": "RlxError",
+    "rlxweb.ir.dtype": "DType",
     "rlxweb.ir.graph": "Graph",
     "rlxweb.ir.tensor": "Tensor",
     "rlxweb.ops.custom": "register_custom",
+    "rlxweb.runners.benchmark": "DeviceBenchResult",
+    "rlxweb.runners.flexible_session": "FlexibleSession",
     "rlxweb.runners.graph_devices": "GraphDevices",
     "rlxweb.runners.report": "device_report",
     "rlxweb.runners.router": "DeviceRouter",
@@ -53,15 +65,19 @@ _OWN = {
 }
 _OF_DEVICES = {
     "rlxweb.choose.resolve": (
-        "devices_for fastest_device_for resolve_device resolve_device_chain "
+        "devices_for devices_for_with_policy fastest_device_for "
+        "fastest_device_for_with_policy resolve_device resolve_device_chain "
         "supports_graph"
     ),
-    "rlxweb.device": "Device parse_device parse_device_list",
-    "rlxweb.devices.availability": "available_devices is_available",
+    "rlxweb.device": "Device fastest_among parse_device parse_device_list",
+    "rlxweb.devices.availability": (
+        "DeviceCandidate available_devices backends_manifest is_available"
+    ),
     "rlxweb.devices.policy": "DevicePolicy device_chain_from_env device_from_env",
     "rlxweb.errors": "DeviceFallbackError",
     "rlxweb.runners.benchmark": "DeviceBenchResult benchmark_devices warm_all",
     "rlxweb.runners.fallback": "run_with_fallback",
+    "rlxweb.runners.flexible_session": "FlexibleSession",
     "rlxweb.runners.graph_devices": "GraphDevices",
     "rlxweb.runners.programs": "graph_param_names",
     "rlxweb.runners.report": "device_report",

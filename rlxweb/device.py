@@ -117,6 +117,12 @@ def parse_device(name: DeviceLike) -> Device:
     return _BY_NAME[text]
 
 
+def fastest_among(devices: Sequence[Device]) -> Device:
+    """The first of RLX's priority order in the list; else its first; else the CPU."""
+    known = (d for d in PRIORITY if d in devices)
+    return next(known, devices[0] if devices else Device.CPU)
+
+
 def parse_device_list(text: str | Sequence[DeviceLike]) -> tuple[Device, ...]:
     """Names separated by comma, semicolon or space; first occurrences are kept."""
     names = re.split(r"[,;\s]+", text.strip()) if isinstance(text, str) else text

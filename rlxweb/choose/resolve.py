@@ -235,3 +235,8 @@ def resolve_device_chain(
 
 def _list(devices: Sequence[Device]) -> str:
     return "[" + ", ".join(str(d) for d in devices) + "]"
+
+
+# RLX's names, whose policy is not optional.
+devices_for_with_policy = devices_for
+fastest_device_for_with_policy = fastest_device_for

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from rlxweb.cost.model import WgpuCostModel as WgpuCostModel
     from rlxweb.decision.candidate import Candidate as Candidate
     from rlxweb.decision.terms import Terms as Terms
+    from rlxweb.device import fastest_among as fastest_among
 
 _HOMES = {
     "rlxweb.cost.estimate": (
@@ -65,6 +66,7 @@ _HOMES = {
     ),
     "rlxweb.decision.candidate": "Candidate",
     "rlxweb.decision.terms": "Terms",
+    "rlxweb.device": "fastest_among",
 }
 publish(__name__, _HOMES)
 __all__ = published(__name__)

@@ -6,6 +6,7 @@ bytes back. Answers come from the pool of open backends, so asking twice costs n
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -36,6 +37,11 @@ class DeviceRow:
     @property
     def label(self) -> str:
         return self.device.label
+
+    @property
+    def reason(self) -> str | None:
+        """The blocker by pyrlx's name; None where there is none."""
+        return self.blocker or None
 
     @property
     def registered(self) -> bool:
@@ -101,6 +107,18 @@ def _facts(backend: Backend) -> dict[str, Any]:
         "limits": {name: getattr(limits, name) for name in limits.__slots__},
         "dtypes": dtypes,
     }
+
+
+# pyrlx's name.
+DeviceCandidate = DeviceRow
+
+
+def backends_manifest() -> str:
+    """What this installation has engines for, as JSON; pyrlx's form. Opens none.
+
+    {"backends": labels of the devices that can be tried on this system}
+    """
+    return json.dumps({"backends": [label for label in ROWS if not blocker(label)]})
 
 
 def is_available(device: DeviceLike) -> bool:

@@ -1,8 +1,8 @@
 """The named builder methods of a graph, after RLX's Python binding.
 
 Each method adds one registered op by name (plus, where RLX returns a pair, the two
-narrows that split it). The underscore names (`reshape_`, `narrow_` …) and the short
-ones (`mm`, `sm`, `ln`) are RLX's. Nothing here knows what an op computes.
+narrows that split it). RLX's other spellings are in `rlx_names.py`. Nothing here knows
+what an op computes.
 """
 
 from __future__ import annotations
@@ -218,13 +218,3 @@ class Builder(SpectralBuilder):
     def custom_op(self, name: str, *inputs: Tensor, **attrs: Any) -> Tensor:
         """An op the user registered."""
         return self.apply(name, *inputs, **attrs)
-
-    mm = matmul
-    sm = softmax
-    ln = log
-    reshape_ = reshape
-    transpose_ = transpose
-    narrow_ = narrow
-    concat_ = concat
-    gather_ = gather
-    attention_ = attention

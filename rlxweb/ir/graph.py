@@ -17,9 +17,9 @@ import numpy.typing as npt
 
 from rlxweb.errors import GraphError, RlxError
 from rlxweb.given import array_of
-from rlxweb.ir.builder import Builder
 from rlxweb.ir.dtype import DType, DTypeLike, as_dtype, cast_whole
 from rlxweb.ir.op import Op, TensorType, registry
+from rlxweb.ir.rlx_names import RlxNames
 from rlxweb.ir.shape import as_shape, bad_dtype, short, show
 from rlxweb.ir.tensor import Tensor, listed
 
@@ -85,7 +85,7 @@ class _Contents:
     names: dict[str, int] = field(default_factory=dict)
 
 
-class Graph(Builder):
+class Graph(RlxNames):
     """A computation to be compiled: named inputs and params, nodes, outputs.
 
     >>> g = Graph("mlp")

@@ -14,7 +14,7 @@ from rlxweb.cost.model import (
     RocmCostModel,
     WgpuCostModel,
 )
-from rlxweb.device import PRIORITY, Device
+from rlxweb.device import Device, fastest_among
 from rlxweb.ir.graph import Graph
 
 # RLX asks its models in this order, and the first of equals wins.
@@ -40,9 +40,3 @@ def seed_pick(graph: Graph, candidates: Sequence[Device]) -> Device:
     if found:
         return found[0].device
     return fastest_among(candidates)
-
-
-def fastest_among(devices: Sequence[Device]) -> Device:
-    """The first of RLX's priority order in the list; else its first; else the CPU."""
-    known = (d for d in PRIORITY if d in devices)
-    return next(known, devices[0] if devices else Device.CPU)

@@ -53,6 +53,11 @@ class DeviceBenchResult:
     runs: int = 0
     error: str = ""
 
+    @property
+    def median_ns(self) -> float:
+        """The median by pyrlx's name."""
+        return self.median_exec_ns
+
 
 def compile_on(device: Device, graph: Graph) -> Compiled:
     """A session's compiled graph."""

@@ -305,7 +305,7 @@ class GraphDevices(GraphResolver):
         self._programs.drop_all()
 
     def _session(self, device: Device, graph: Graph) -> Compiled:
-        adapter = self._adapters.get(device, "")
+        adapter = self.adapter_of(device)
         return Session(device, adapter=adapter, cost_mode=self._cost_mode).compile(
             graph
         )

@@ -68,6 +68,10 @@ class GraphResolver:
         """The devices that can run the graph under the policy, in its order."""
         return self._supported
 
+    def adapter_of(self, device: Device) -> str:
+        """Part of the name of the adapter that is meant; "" for the best."""
+        return self._adapters.get(device, "")
+
     def report(self) -> tuple[DeviceRow, ...]:
         """One row per device, made anew: what it makes of the graph, and blockers."""
         return device_report(

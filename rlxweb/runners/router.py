@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -66,6 +66,16 @@ class DeviceRouter:
         self._rebenched = -float("inf")
         self._winner: Device | None = None
         self.runner.warm_all()
+
+    @classmethod
+    def from_env(cls, graph: Graph) -> Self:
+        """With the policy that the RLX_ variables spell."""
+        return cls(graph, DevicePolicy.from_env())
+
+    def with_rebench_on_throttle(self, enabled: bool) -> Self:
+        """Switch `rebench_on_throttle`, by RLX's name; the router itself."""
+        self.rebench_on_throttle = enabled
+        return self
 
     def devices(self) -> tuple[str, ...]:
         """The labels of the devices that can run the graph."""

@@ -21,7 +21,7 @@ from rlxweb.compile.pipeline import compile_graph
 from rlxweb.compile.plan import Plan
 from rlxweb.cost import Candidate, fastest_device_for
 from rlxweb.cost.record import Calibration, Point
-from rlxweb.device import Device
+from rlxweb.device import Device, fastest_among
 from rlxweb.devices.place import (
     CPU,
     Place,
@@ -32,7 +32,7 @@ from rlxweb.devices.place import (
 )
 from rlxweb.errors import EnvironmentWarning, UnknownDevice, Unsupported, UsageError
 from rlxweb.ir.op import Attr, registry
-from rlxweb.rlx.seed_pick import fastest_among, seed_pick
+from rlxweb.rlx.seed_pick import seed_pick
 from rlxweb.runners.benchmark import benchmark_devices, warm_all
 from tests.fake_port import Failure
 from tests.unit.runners.fakes import FakeMachine, adding

@@ -1,4 +1,4 @@
-"""What RLX counts of a graph: launches, waits and bytes, in its scenarios and others."""
+"""What RLX counts of a graph: launches, waits and bytes."""
 
 from __future__ import annotations
 

@@ -1,0 +1,56 @@
+"""FlexibleSession: each graph compiled where it may run best, by RLX's name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Self
+
+from rlxweb.device import DeviceLike
+from rlxweb.devices.policy import DevicePolicy
+from rlxweb.ir.graph import Graph
+from rlxweb.names import formerly
+from rlxweb.runners.resolver import GraphResolver
+from rlxweb.runtime.session import CompiledGraph, Session
+
+
+class FlexibleSession:
+    """A session whose device is settled for each graph, under a policy.
+
+    policy, adapters, cost_mode   as `GraphDevices` has them
+
+    >>> compiled = FlexibleSession(DevicePolicy.from_env()).compile_resolved(graph)
+    >>> compiled.device, compiled.run(inputs)
+    """
+
+    def __init__(
+        self,
+        policy: DevicePolicy | None = None,
+        *,
+        adapters: Mapping[DeviceLike, str] | None = None,
+        cost_mode: str = "calibrated",
+    ) -> None:
+        self.policy = policy or DevicePolicy.all()
+        self._adapters = dict(adapters or {})
+        self._cost_mode = cost_mode
+
+    @classmethod
+    def from_env(cls) -> Self:
+        """With the policy that the RLX_ variables spell."""
+        return cls(DevicePolicy.from_env())
+
+    @formerly(hint="device")
+    def compile_resolved(
+        self, graph: Graph, device: DeviceLike | None = None
+    ) -> CompiledGraph:
+        """The graph compiled for the device asked for, else as `resolve_device` says.
+
+        Errors   those of `GraphDevices.resolve` and of compiling.
+        """
+        asked = GraphResolver(graph, self.policy, self._adapters, self._cost_mode)
+        which = asked.resolve(device)
+        adapter = asked.adapter_of(which)
+        session = Session(which, adapter=adapter, cost_mode=self._cost_mode)
+        return session.compile(graph)
+
+    def __repr__(self) -> str:
+        return f"FlexibleSession({self.policy})"
