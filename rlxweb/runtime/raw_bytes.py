@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlxweb.errors import DTypeError, RlxError, ShapeError
+from rlxweb.given import array_of
 from rlxweb.ir.dtype import DType, DTypeLike, as_dtype, cast_whole
 from rlxweb.ir.graph import Node
 from rlxweb.ir.shape import show
@@ -34,12 +35,10 @@ def as_typed(doing: str, node: Node, value: Any, dtype: DTypeLike | None) -> Arr
         want = node.type.dtype if dtype is None else as_dtype(dtype)
         if isinstance(value, Raw):
             return _from_bytes(node, memoryview(value), want)
-        return cast_whole(np.asarray(value), want)
+        return cast_whole(array_of(value), want)
     except RlxError as error:
         error.doing = doing
         raise
-    except (TypeError, ValueError) as error:
-        raise DTypeError(doing, f"it cannot be read as an array: {error}") from None
 
 
 def _from_bytes(node: Node, value: memoryview, dtype: DType) -> Array:
