@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-ROOMS = ("unit", "ops", "graphs", "faults", "limits")
+ROOMS = ("unit", "ops", "graphs", "pyrlx", "faults", "limits")
 ADAPTER = "lavapipe"
 
 

@@ -143,9 +143,22 @@ def cast_whole(array: npt.NDArray[Any], dtype: DType) -> npt.NDArray[Any]:
     if not dtype.is_float:
         lost = np.asarray(made != array)
         if lost.any():
-            raise DTypeError(
-                "",
-                f"{array[lost].reshape(-1)[0]!r} is not a {dtype} number",
-                hint="pass values its type can hold, or cast them first",
-            )
+            raise not_a_number_of(array[lost].reshape(-1)[0].item(), dtype)
     return made
+
+
+def not_a_number_of(value: float, dtype: DType) -> DTypeError:
+    """The error for one value that an integer type or bool does not hold, with why."""
+    least, most = 0, 1
+    if dtype.is_integer:
+        bounds = np.iinfo(dtype.numpy)
+        least, most = int(bounds.min), int(bounds.max)
+    why = "it is not integral"
+    if value < least or value > most:
+        why = f"it is out of range, {least} to {most}"
+    return DTypeError(
+        "",
+        f"{value!r} is not a {dtype} number",
+        why,
+        "pass values its type can hold, or cast them first",
+    )

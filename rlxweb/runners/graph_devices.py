@@ -182,7 +182,7 @@ class GraphDevices(GraphResolver):
         Errors   those of the inputs, before anything is timed.
         """
         self._programs.check(inputs)
-        return fastest_first(self.devices, lambda d: self._bench(d, inputs, runs))
+        return fastest_first(self._supported, lambda d: self._bench(d, inputs, runs))
 
     def _bench(self, device: Device, inputs: Inputs, runs: int) -> DeviceBenchResult:
         begun = self._clock()

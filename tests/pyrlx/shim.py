@@ -1,0 +1,285 @@
+"""Pyrlx's shape over rlxweb: whole numbers for nodes, labels for types and devices.
+
+Thin on purpose: what rlxweb calls by pyrlx's names and in its order is passed on as it
+is. `tests/pyrlx/shim_dsl.py` has its second half, `graph()` and `Node`. To run what was
+written for pyrlx: `sys.modules["pyrlx"], sys.modules["pyrlx.dsl"] = shim, shim_dsl`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import rlxweb
+from rlxweb import DevicePolicy as DevicePolicy
+from rlxweb import available_devices as available_devices
+from rlxweb import backends_manifest as backends_manifest
+from rlxweb import is_available as is_available
+from rlxweb import parse_device as parse_device
+from rlxweb.errors import DeviceError
+from rlxweb.ir.dtype import as_dtype
+
+EXACT_FLOAT = 2**53
+"""Pyrlx hands a constant over as a float64, which holds no larger whole numbers."""
+_NORMS = {"none": "none", "backward": "none", "forward": "backward", "ortho": "ortho"}
+_NORMS["orthonormal"] = "ortho"
+
+
+class Graph:
+    """A graph whose methods take and give the numbers of nodes."""
+
+    def __init__(self, name: str) -> None:
+        self.own = rlxweb.Graph(name)
+        self.used_up = False
+
+    def tensor(self, node: Any) -> Any:
+        return self.own.tensor(int(node))
+
+    def input(self, name: str, shape: Sequence[int], dtype: str) -> int:
+        return self.own.input(name, shape, dtype).id
+
+    def param(self, name: str, shape: Sequence[int], dtype: str) -> int:
+        return self.own.param(name, shape, dtype).id
+
+    def constant(self, value: float, dtype: str = "f32") -> int:
+        if isinstance(value, int) and abs(value) > EXACT_FLOAT:
+            raise ValueError(f"{value} exceeds the exact float range of 2**53")
+        return self.own.constant(value, dtype).id
+
+    def set_outputs(self, outputs: Sequence[Any]) -> None:
+        self.own.set_outputs([self.tensor(o) for o in outputs])
+
+    def shape_of(self, node: Any) -> tuple[list[int], str]:
+        tensor = self.tensor(node)
+        return list(tensor.shape), tensor.dtype.label
+
+    def __len__(self) -> int:
+        return len(self.own)
+
+    def __repr__(self) -> str:
+        return str(self.own)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        """A method of ours, by numbers in place of tensors."""
+        method = getattr(self.own, name)
+        parameters = inspect.signature(method)
+
+        def call(*args: Any, **keywords: Any) -> Any:
+            bound = parameters.bind(*args, **keywords)
+            for key, value in bound.arguments.items():
+                hint = str(parameters.parameters[key].annotation)
+                if key == "norm":
+                    value = value if name == "fft_norm" else _NORMS[value]
+                elif hint.startswith("Sequence[Tensor"):
+                    value = [self.tensor(v) for v in value]
+                elif hint.startswith("Tensor") and value is not None:
+                    value = self.tensor(value)
+                bound.arguments[key] = value
+            return _numbers(method(*bound.args, **bound.kwargs))
+
+        return call
+
+    # --- where pyrlx's order or result is another -----------------------------------
+
+    def fftfreq(self, n: int) -> int:
+        return self.own.constant(_fftfreq(n), "f64").id
+
+    def rfftfreq(self, n: int) -> int:
+        return self.own.constant(np.fft.rfftfreq(n), "f64").id
+
+    def psd_real(self, x: Any, norm: str = "backward") -> int:
+        return self.own.psd(*self.own.rfft(self.tensor(x), _NORMS[norm])).id
+
+    def rms_norm(self, x: Any, gamma: Any, beta: Any, eps: float = 1e-5) -> int:
+        tensors = (self.tensor(t) for t in (x, gamma, beta))
+        return self.own.rms_norm(*tensors, eps=eps).id
+
+    def attention(
+        self, q: Any, k: Any, v: Any, mask: Any, num_heads: int, head_dim: int
+    ) -> int:
+        tensors = (self.tensor(t) for t in (q, k, v, mask))
+        heads = {"num_heads": num_heads, "head_dim": head_dim}
+        return self.own.attention(*tensors, mask_kind="custom", **heads).id
+
+    def fused_matmul_bias_act(
+        self,
+        x: Any,
+        w: Any,
+        bias: Any,
+        out_shape: Sequence[int],
+        dtype: str,
+        activation: str | None = None,
+    ) -> int:
+        tensors = (self.tensor(t) for t in (x, w, bias))
+        made = self.own.fused_matmul_bias_act(*tensors, activation)
+        assert (list(made.shape), made.dtype.label) == (list(out_shape), dtype)
+        return made.id
+
+    def where_(self, condition: Any, x: Any, y: Any) -> int:
+        """Anything but 0 holds; a bool beside a number is 0 or 1."""
+        c, a, b = (self.tensor(t) for t in (condition, x, y))
+        c = c if c.dtype.label == "bool" else c.ne(0)
+        a = a.cast(b.dtype) if a.dtype.label == "bool" else a
+        b = b.cast(a.dtype) if b.dtype.label == "bool" else b
+        return self.own.where(c, a, b).id
+
+
+def _numbers(made: Any) -> Any:
+    if isinstance(made, rlxweb.Tensor):
+        return made.id
+    return tuple(map(_numbers, made)) if isinstance(made, tuple) else made
+
+
+def _fftfreq(n: int) -> np.ndarray[Any, Any]:
+    """NumPy's, but +0.5 at bin n / 2."""
+    freq = np.fft.fftfreq(n)
+    freq[n // 2] = abs(freq[n // 2]) if n % 2 == 0 else freq[n // 2]
+    return freq
+
+
+class Session:
+    """Compiling uses a graph up, and a device that is missing says how it comes in."""
+
+    def __init__(self, device: str = "cpu", precision: str = "f32") -> None:
+        try:
+            self.own = rlxweb.Session(device, precision)
+        except DeviceError as error:
+            raise RuntimeError(f"{error} (build with --features {device})") from error
+
+    @property
+    def device(self) -> str | None:
+        return self.own.device
+
+    @property
+    def precision(self) -> str:
+        return self.own.precision
+
+    def compile(self, graph: Graph) -> CompiledGraph:
+        if graph.used_up:
+            raise RuntimeError("the graph was compiled already")
+        graph.used_up = True
+        return CompiledGraph(self.own.compile(graph.own))
+
+    def compile_with(
+        self,
+        graph: Graph,
+        fusion_options: FusionOptions | None = None,
+        kernel_dispatch: str | None = None,
+    ) -> CompiledGraph:
+        if fusion_options is not None and fusion_options.skip_fusion:
+            self.own.optimise = False
+        return self.compile(graph)
+
+    def __repr__(self) -> str:
+        return repr(self.own)
+
+
+@dataclass
+class FusionOptions:
+    """What RLX's compiler may fuse; of these, only all or nothing is a choice here."""
+
+    skip_fusion: bool = False
+    unfuse_elementwise_regions: bool = False
+    keep_elementwise_regions: bool = False
+    decompose_fusion_regions: bool = False
+    fk_fusion: bool = True
+    fuse_region_prologue: bool = True
+    fuse_batch_preprocess: bool = True
+    native_fk_regions: bool = False
+
+
+class CompiledGraph:
+    """Arrays by name in, arrays out; bytes for `run_typed`. A param may be flat."""
+
+    def __init__(self, own: rlxweb.CompiledGraph) -> None:
+        self.own = own
+        self.set_param_typed = own.set_param_typed
+        self.run = own.run
+        self.run_typed = own.run_typed
+
+    @property
+    def device(self) -> str:
+        return self.own.device
+
+    def set_param(self, name: str, data: Any) -> None:
+        self.own.set_param(name, _shaped(self.own.graph, name, data))
+
+    def run_flat(self, inputs: Mapping[str, Any]) -> list[Any]:
+        return [out.reshape(-1) for out in self.run(inputs)]
+
+
+class GraphDevices(rlxweb.GraphDevices):
+    """The list of devices is a call."""
+
+    def __init__(self, graph: Graph, policy: DevicePolicy | None = None) -> None:
+        super().__init__(graph.own, policy)
+
+    def set_param(self, name: str, value: Any) -> None:
+        super().set_param(name, _shaped(self.graph, name, value))
+
+    def devices(self) -> list[str]:  # type: ignore[override]
+        return list(self._supported)
+
+    def run_resolved(self, *args: Any, **keywords: Any) -> Any:  # type: ignore[override]
+        outs = super().run_resolved(*args, **keywords)
+        return self.last_device, outs
+
+    def run_resolved_with_inputs(  # type: ignore[override]
+        self, *args: Any, **keywords: Any
+    ) -> Any:
+        outs = super().run_resolved_with_inputs(*args, **keywords)
+        return self.last_device, outs
+
+
+class DeviceRouter(rlxweb.DeviceRouter):
+    """Ours, of a graph of numbers."""
+
+    def __init__(self, graph: Graph, policy: DevicePolicy | None = None) -> None:
+        super().__init__(graph.own, policy)
+
+
+class FlexibleSession(rlxweb.FlexibleSession):
+    """Ours, for graphs of numbers."""
+
+    def compile_resolved(  # type: ignore[override]
+        self, graph: Graph, device: str | None = None
+    ) -> CompiledGraph:
+        return CompiledGraph(super().compile_resolved(graph.own, device))
+
+
+def fastest_device_for(graph: Graph) -> str:
+    return rlxweb.fastest_device_for(graph.own)
+
+
+def device_report(graph: Graph, policy: DevicePolicy | None = None) -> Any:
+    return rlxweb.device_report(graph.own, policy)
+
+
+def dtype_str(dtype: Any) -> str:
+    return as_dtype(dtype).label
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    return as_dtype(name).numpy
+
+
+def set_param(compiled: CompiledGraph, name: str, value: Any) -> None:
+    compiled.set_param(name, value)
+
+
+def _shaped(graph: rlxweb.Graph, name: str, data: Any) -> Any:
+    array, node = np.asarray(data), graph.named("param").get(name)
+    fits = node is not None and array.size == node.type.numel
+    return array.reshape(node.type.shape) if fits and node else array
+
+
+def run(compiled: CompiledGraph, **inputs: Any) -> list[Any]:
+    return compiled.run(inputs)
+
+
+from tests.pyrlx.shim_dsl import Node as Node  # noqa: E402  (the halves know each other)
+from tests.pyrlx.shim_dsl import graph as graph  # noqa: E402

@@ -1,0 +1,114 @@
+"""Devices, policies, runners and routers, called as pyrlx calls them."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from tests.pyrlx import shim as rlx
+
+X = np.array([1.0, 2.0, 3.0, 4.0], np.float32)
+CPU = ["cpu"]
+
+
+def same() -> rlx.Graph:
+    g = rlx.Graph("same")
+    g.set_outputs([g.input("x", [4], "f32")])
+    return g
+
+
+def shifted() -> rlx.Graph:
+    g = rlx.Graph("shifted")
+    g.set_outputs([g.add(g.input("x", [4], "f32"), g.param("w", [4], "f32"))])
+    return g
+
+
+def test_names_of_devices() -> None:
+    """Labels, in any case and by alias; unknown ones are value errors."""
+    assert "cpu" in rlx.available_devices()
+    assert rlx.is_available("cpu")
+    assert [rlx.parse_device(n) for n in ("CUDA", "wgpu", " vk ")] == [
+        *("cuda", "gpu", "vulkan")
+    ]
+    for ask in (rlx.is_available, rlx.parse_device):
+        with pytest.raises(ValueError, match="unknown device 'abacus'"):
+            ask("abacus")
+    assert "cpu" in json.loads(rlx.backends_manifest())["backends"]
+
+
+def test_a_device_that_is_missing_says_how_it_comes_in() -> None:
+    with pytest.raises(RuntimeError, match="--features cuda"):
+        rlx.Session(device="cuda")
+
+
+def test_who_runs_a_graph() -> None:
+    assert rlx.fastest_device_for(same()) == "cpu"
+    rows = rlx.device_report(same(), policy=rlx.DevicePolicy.only(CPU))
+    assert [(r.label, r.recommended) for r in rows if r.recommended] == [("cpu", True)]
+    assert all(r.reason is None for r in rows if r.device == "cpu")
+
+
+@pytest.mark.parametrize("policy", [None, rlx.DevicePolicy.only(CPU)])
+def test_a_runner(policy: rlx.DevicePolicy | None) -> None:
+    """Every way to run gives (device, outputs), but for the device that is named."""
+    runner = rlx.GraphDevices(same(), policy=policy)
+    assert "cpu" in runner.devices()
+    assert runner.fastest() == "cpu"
+    np.testing.assert_array_equal(runner.run("cpu", {"x": X})[0], X)
+    for device, outs in (
+        runner.run_try(CPU, {"x": X}),
+        runner.run_chain({"x": X}),
+        runner.run_resolved({"x": X}),
+        runner.run_resolved({"x": X}, device="cpu"),
+        runner.run_resolved_with_inputs({"x": X}),
+    ):
+        assert device == "cpu"
+        np.testing.assert_array_equal(outs[0], X)
+
+
+def test_params_as_bytes_or_arrays() -> None:
+    w = np.array([1, 0, 0, 1], np.float32)
+    runner = rlx.GraphDevices(shifted(), policy=rlx.DevicePolicy.only(CPU))
+    router = rlx.DeviceRouter(shifted(), policy=rlx.DevicePolicy.only(CPU))
+    for one in (runner, router):
+        one.set_param("w", np.zeros(4, np.float32))
+        one.set_param_typed("w", w.tobytes(), "f32")
+        with pytest.raises(ValueError, match=r"15 bytes .* takes 16"):
+            one.set_param_typed("w", w.tobytes()[1:], "f32")
+    np.testing.assert_array_equal(runner.run("cpu", {"x": X})[0], X + w)
+    np.testing.assert_array_equal(router.run({"x": X})[1][0], X + w)
+    assert runner.warm_all() == ("cpu",)
+    (row,) = runner.benchmark({"x": X}, runs=2)
+    assert row.device == "cpu"
+    assert row.median_ns > 0
+
+
+def test_a_router() -> None:
+    router = rlx.DeviceRouter(same(), policy=rlx.DevicePolicy.only(CPU))
+    router.with_rebench_on_throttle(False)
+    assert "cpu" in router.devices()
+    for device, outs in (router.run({"x": X}), router.run_chain({"x": X})):
+        assert device == "cpu"
+        np.testing.assert_array_equal(outs[0], X)
+    np.testing.assert_array_equal(router.run_on("cpu", {"x": X})[0], X)
+
+
+def test_a_flexible_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    for session in (
+        rlx.FlexibleSession(rlx.DevicePolicy.only(CPU)),
+        rlx.FlexibleSession.from_env(),
+    ):
+        compiled = session.compile_resolved(same(), device="cpu")
+        assert compiled.device == "cpu"
+        np.testing.assert_array_equal(compiled.run({"x": X})[0], X)
+    monkeypatch.setenv("RLX_DEVICE", "cpu")
+    assert rlx.FlexibleSession.from_env().compile_resolved(same()).device == "cpu"
+
+
+def test_policies_are_built_up() -> None:
+    policy = rlx.DevicePolicy.all().with_deny(["vulkan"]).with_prefer(["cpu"])
+    runner = rlx.GraphDevices(same(), policy.with_benchmark_pick(1))
+    assert "vulkan" not in runner.devices()
+    assert runner.run_resolved_with_inputs({"x": X})[0] in runner.devices()
