@@ -26,7 +26,7 @@ from rlxweb.decision.candidate import Candidate
 from rlxweb.decision.decision import Decision
 from rlxweb.device import Device, DeviceLike, parse_device
 from rlxweb.devices.availability import is_available
-from rlxweb.devices.policy import DevicePolicy
+from rlxweb.devices.policy import DevicePolicy, forced_device_from_env
 from rlxweb.errors import DeviceError, DTypeError, Unsupported
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.verify import must_be_graph
@@ -170,8 +170,14 @@ def decide_device(
     policy = _among(found, policy)
     asked = Asked(policy=policy, adapters=adapters or {})
     if cost_mode == "calibrated":
-        return choose(job, asked)
-    return by_environment(job, policy, asked) or _by_constants(job, found)
+        pick = choose(job, asked)
+    else:
+        pick = by_environment(job, policy, asked) or _by_constants(job, found)
+    if pick.device is forced_device_from_env() and pick.device not in found:
+        raise Unsupported(
+            doing, f"{pick.decision.why} but viable backends are {_list(found)}"
+        )
+    return pick
 
 
 def decide_by_environment(

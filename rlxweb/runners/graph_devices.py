@@ -15,7 +15,12 @@ from rlxweb.backends.protocol import Array
 from rlxweb.calibration.stopwatch import Clock
 from rlxweb.decision.decision import Decision
 from rlxweb.device import Device, DeviceLike, parse_device
-from rlxweb.devices.policy import BenchmarkPick, DevicePolicy, device_chain_from_env
+from rlxweb.devices.policy import (
+    BenchmarkPick,
+    DevicePolicy,
+    device_chain_from_env,
+    forced_device_from_env,
+)
 from rlxweb.errors import Unsupported
 from rlxweb.ir.dtype import DTypeLike
 from rlxweb.ir.graph import Graph
@@ -282,7 +287,8 @@ class GraphDevices(GraphResolver):
                 self.attempts = (attempt,)
                 doing = f"run_chain of '{self._graph.name}'"
                 raise failed(doing, self.attempts) from error
-            chain = (first, *(d for d in self._supported if d is not first))
+            others = (d for d in self._supported if d is not first)
+            chain = (first, *(() if forced_device_from_env() else others))
         return self.run_try(chain, inputs, strict=strict)
 
     def invalidate_cache(self) -> None:

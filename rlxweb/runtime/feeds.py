@@ -67,7 +67,7 @@ def unknown(doing: str, what: str, name: str, known: Mapping[str, Any]) -> Unkno
         doing,
         f"the graph has no {what} '{name}'",
         "it has " + (", ".join(f"'{k}'" for k in known) or f"no {what}s"),
-        did_you_mean(name, known),
+        did_you_mean(str(name), known),
     )
 
 

@@ -20,6 +20,8 @@ from rlxweb.ir.shape import show
 
 Array = npt.NDArray[Any]
 Raw = bytes | bytearray | memoryview
+_BYTES = ("B", "b", "c")
+"""Formats of memory that are bytes; others are arrays of numbers."""
 Typed = tuple[bytes, str]
 """The bytes of an array and its dtype's label."""
 
@@ -34,7 +36,9 @@ def as_typed(doing: str, node: Node, value: Any, dtype: DTypeLike | None) -> Arr
     try:
         want = node.type.dtype if dtype is None else as_dtype(dtype)
         if isinstance(value, Raw):
-            return _from_bytes(node, memoryview(value), want)
+            raw = memoryview(value)
+            if raw.format in _BYTES:
+                return _from_bytes(node, raw, want)
         return cast_whole(array_of(value), want)
     except RlxError as error:
         error.doing = doing

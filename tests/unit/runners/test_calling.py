@@ -81,7 +81,8 @@ def test_typed_params_are_bytes_of_a_named_dtype(
     made: GraphDevices, dtype: DTypeLike | None
 ) -> None:
     raw = np.array([7, 8], "<f4").tobytes()
-    for value in (raw, bytearray(raw), memoryview(raw), [7, 8], np.array([7.0, 8.0])):
+    values = raw, bytearray(raw), memoryview(raw), [7, 8], np.array([7.0, 8.0])
+    for value in (*values, values[-1].data, np.frombuffer(raw, "<f4").data):
         made.set_param("w", [0, 0])
         made.set_param_typed("w", value, dtype)
         np.testing.assert_array_equal(made.run("vulkan", X)[0], [8, 10])
@@ -99,6 +100,7 @@ def test_typed_params_that_do_not_fit_are_refused(made: GraphDevices) -> None:
         made.set_param_typed("w", np.zeros(2), "f64")
     with pytest.raises(DTypeError, match=r"0.5.* is not a i32 number"):
         made.set_param_typed("w", [0.5, 1], "i32")
-    with pytest.raises(UnknownName, match="no param 'W'"):
-        made.set_param_typed("W", b"", "f32")
+    for name in ("W", 3, None):
+        with pytest.raises(UnknownName, match=f"no param '{name}'"):
+            made.set_param_typed(name, b"", "f32")
     np.testing.assert_array_equal(made.run("cpu", X)[0], [4, 6])

@@ -131,6 +131,29 @@ def test_the_environment_names_a_device(
         made.resolve_chain()
 
 
+def test_a_forced_device_is_the_only_one(
+    machine: FakeMachine, gpu: PretendGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is what `resolve` says and `run_chain` tries; one that is not viable is an
+    error, and a device that is asked for comes before it.
+    """
+    only_there(monkeypatch, Device.CPU, Device.TPU)
+    monkeypatch.setenv("RLX_FORCE_DEVICE", "tpu")
+    made = runner(machine)
+    assert made.resolve() is made.fastest() is Device.TPU
+    assert made.run_chain(X)[0] is Device.TPU
+    machine.broken[Device.TPU] = RuntimeError("down")
+    again = runner(machine)
+    with pytest.raises(DeviceFallbackError, match=r"tpu: down$"):
+        again.run_chain(X)
+    assert again.run_chain("cpu", X)[0] is Device.CPU
+    only = runner(machine, DevicePolicy.only(["cpu"]))
+    with pytest.raises(Unsupported, match=r"RLX_FORCE_DEVICE=tpu.* are \[CPU\]"):
+        only.resolve()
+    with pytest.raises(DeviceFallbackError, match="RLX_FORCE_DEVICE=tpu"):
+        only.run_chain(X)
+
+
 def test_a_policy_that_leaves_nothing(machine: FakeMachine) -> None:
     made = GraphDevices(adding(), DevicePolicy.only([]), compile_with=machine.compile)
     assert made.devices == ()
