@@ -51,6 +51,10 @@ class RlxNames(Builder):
     """RLX's other spellings; mixed into Graph."""
 
     @abstractmethod
+    def __len__(self) -> int:
+        """See Graph."""
+
+    @abstractmethod
     def users(self, at: int) -> tuple[int, ...]:
         """See Graph.users."""
 
@@ -138,6 +142,14 @@ class RlxNames(Builder):
         zeros = self.expand(self.constant(0.0, x.dtype), x.shape)
         block = self.concat([x, zeros], axis=x.rank - 1)
         return self.split_block(self.fft_norm(block, False, norm))
+
+    def topo_order(self) -> tuple[int, ...]:
+        """The nodes, each after its operands: the order they were added in."""
+        return tuple(range(len(self)))
+
+    def reverse_topo(self) -> tuple[int, ...]:
+        """The nodes, each before its operands."""
+        return self.topo_order()[::-1]
 
     def use_count(self, at: int) -> int:
         """How many operands read node `at`."""

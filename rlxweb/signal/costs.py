@@ -49,6 +49,7 @@ __all__ = [
     "WelchPeaksCosts",
     "WelchPeaksFusionGateBreakdown",
     "WelchPeaksPickBreakdown",
+    "WelchPeaksPickMode",
     "WelchPeaksStrategy",
     "algorithm_bandwidth_gbps",
     "all_welch_peaks_strategy_names",
@@ -328,3 +329,4 @@ ayala_io_cost_ns = io_cost_ns
 rustfft_peaks_io_profile = host_fft_peaks_io_profile
 WelchPeaksCostEstimates = WelchPeaksCosts
 WelchPeaksFusionGateBreakdown = GateBreakdown
+WelchPeaksPickMode = WelchPeaksStrategy

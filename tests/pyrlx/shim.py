@@ -27,6 +27,7 @@ EXACT_FLOAT = 2**53
 """Pyrlx hands a constant over as a float64, which holds no larger whole numbers."""
 _NORMS = {"none": "none", "backward": "none", "forward": "backward", "ortho": "ortho"}
 _NORMS["orthonormal"] = "ortho"
+_RLX_NORMS = {n: n for n in _NORMS} | {"none": "backward", "orthonormal": "ortho"}
 
 
 class Graph:
@@ -72,8 +73,8 @@ class Graph:
             bound = parameters.bind(*args, **keywords)
             for key, value in bound.arguments.items():
                 hint = str(parameters.parameters[key].annotation)
-                if key == "norm":
-                    value = value if name == "fft_norm" else _NORMS[value]
+                if key == "norm" and name != "fft_real":
+                    value = (_RLX_NORMS if name == "fft_norm" else _NORMS)[value]
                 elif hint.startswith("Sequence[Tensor"):
                     value = [self.tensor(v) for v in value]
                 elif hint.startswith("Tensor") and value is not None:

@@ -47,7 +47,7 @@ def test_a_name_of_theirs_is_the_one_of_ours(theirs: str, ours: str) -> None:
 
 
 def test_the_table_of_names_was_read() -> None:
-    assert len(SAME) == 8
+    assert len(SAME) == 9
 
 
 def test_every_variable_has_its_line() -> None:
@@ -160,11 +160,13 @@ def test_the_whole_spectrum_of_real_rows() -> None:
     np.testing.assert_allclose(re_ + 1j * im, np.fft.fft(X), atol=1e-5)
 
 
-def test_use_counts() -> None:
+def test_use_counts_and_orders() -> None:
     graph = Graph()
     x = graph.input("x", (2,))
     graph.set_outputs([x * x + x])
     assert [graph.use_count(n.id) for n in graph.nodes()] == [3, 1, 0]
+    assert graph.topo_order() == (0, 1, 2)
+    assert graph.reverse_topo() == (2, 1, 0)
 
 
 def test_a_device_is_its_label() -> None:
