@@ -27,7 +27,6 @@ EXACT_FLOAT = 2**53
 """Pyrlx hands a constant over as a float64, which holds no larger whole numbers."""
 _NORMS = {"none": "none", "backward": "none", "forward": "backward", "ortho": "ortho"}
 _NORMS["orthonormal"] = "ortho"
-_RLX_NORMS = {n: n for n in _NORMS} | {"none": "backward", "orthonormal": "ortho"}
 
 
 class Graph:
@@ -73,8 +72,8 @@ class Graph:
             bound = parameters.bind(*args, **keywords)
             for key, value in bound.arguments.items():
                 hint = str(parameters.parameters[key].annotation)
-                if key == "norm" and name != "fft_real":
-                    value = (_RLX_NORMS if name == "fft_norm" else _NORMS)[value]
+                if key == "norm" and name not in ("fft_norm", "fft_real"):
+                    value = _NORMS[value]
                 elif hint.startswith("Sequence[Tensor"):
                     value = [self.tensor(v) for v in value]
                 elif hint.startswith("Tensor") and value is not None:
@@ -85,6 +84,9 @@ class Graph:
         return call
 
     # --- where pyrlx's order or result is another -----------------------------------
+
+    def fft(self, x: Any, inverse: bool = False) -> int:
+        return self.own.fft_norm(self.tensor(x), inverse).id
 
     def fftfreq(self, n: int) -> int:
         return self.own.constant(_fftfreq(n), "f64").id
