@@ -38,7 +38,7 @@ def device_first(method: Callable[Concatenate[Any, ...], R]) -> DeviceFirst[R]:
     @wraps(method)
     def call(*args: Any, **more: Any) -> R:
         this, *given = args
-        if given and len(given) <= 2 and not _names_devices(given[0]):
+        if _inputs_are_first(given):
             named = dict(zip(("inputs", "device"), given, strict=False))
             return method(this, **named, **more)
         return method(*args, **more)
@@ -46,5 +46,16 @@ def device_first(method: Callable[Concatenate[Any, ...], R]) -> DeviceFirst[R]:
     return call
 
 
-def _names_devices(value: Any) -> bool:
-    return value is None or isinstance(value, str | list | tuple)
+def _inputs_are_first(given: list[Any]) -> bool:
+    """Is what stands first no name of a device, no list of names and not left open?"""
+    if not 1 <= len(given) <= 2:
+        return False
+    first, *rest = given
+    if (
+        first is None
+        or isinstance(first, str)
+        or (rest and isinstance(rest[0], Mapping))
+    ):
+        return False
+    listed = isinstance(first, list | tuple) and len(first) > 0
+    return not (listed and all(isinstance(one, str) for one in first))

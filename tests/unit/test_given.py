@@ -150,12 +150,12 @@ CPU = DevicePolicy.only(["cpu"])
 RUNS: dict[str, Callable[[Any], object]] = {
     "run": lambda given: Session("cpu").compile(net()).run(given),
     "on a device": lambda given: GraphDevices(net(), CPU).run("cpu", given),
-    "resolved": lambda given: GraphDevices(net(), CPU).run_resolved(given),
-    "chain": lambda given: GraphDevices(net(), CPU).run_chain(given),
+    "resolved": lambda given: GraphDevices(net(), CPU).run_resolved(None, given),
+    "chain": lambda given: GraphDevices(net(), CPU).run_chain(None, given),
     "benchmark": lambda given: GraphDevices(net(), CPU).benchmark(given),
     "benchmark_devices": lambda given: benchmark_devices(net(), given, policy=CPU),
-    "router": lambda given: DeviceRouter(net(), CPU).run(given),
-    "router's chain": lambda given: DeviceRouter(net(), CPU).run_chain(given),
+    "router": lambda given: DeviceRouter(net(), CPU).run(None, given),
+    "router's chain": lambda given: DeviceRouter(net(), CPU).run_chain(None, given),
 }
 
 

@@ -7,9 +7,15 @@ import inspect
 import numpy as np
 import pytest
 
-from rlxweb import DeviceRouter, GraphDevices
+from rlxweb import DevicePolicy, DeviceRouter, GraphDevices
 from rlxweb.device import Device
-from rlxweb.errors import DTypeError, ShapeError, UnknownName
+from rlxweb.errors import (
+    DeviceFallbackError,
+    DTypeError,
+    InputError,
+    ShapeError,
+    UnknownName,
+)
 from rlxweb.ir.dtype import DType, DTypeLike
 from rlxweb.runners.resolver import GraphResolver
 from tests.unit.runners.fakes import FakeMachine, adding, only_there
@@ -58,6 +64,18 @@ def test_pyrlx_calls_with_the_inputs_first_mean_the_same(made: GraphDevices) -> 
         made.run_chain(X, inputs=X)
     with pytest.raises(TypeError, match="device"):
         made.run(X)
+
+
+@pytest.mark.parametrize("given", [X["x"], [X["x"]], [], 0, [1, 2]], ids=repr)
+def test_what_names_no_device_is_meant_as_inputs(given: object) -> None:
+    """And refused as such; in a place of its own an empty chain is one."""
+    made = GraphDevices(adding(), DevicePolicy.only("cpu"))
+    made.set_param("w", [3, 4])
+    for call in (made.run_resolved, made.run_chain, made.run_resolved_with_inputs):
+        with pytest.raises(InputError, match=r"was given; .* pass \{'x': …\}"):
+            call(given)
+    with pytest.raises(DeviceFallbackError, match="empty fallback chain"):
+        made.run_chain([], X)
 
 
 def test_the_older_word_for_a_device_is_warned_about(made: GraphDevices) -> None:
