@@ -6,7 +6,7 @@ Knows names only; what is really there is asked in `devices/availability.py`.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
 from rlxweb.errors import UnknownDevice, did_you_mean
@@ -117,10 +117,13 @@ def parse_device(name: DeviceLike) -> Device:
     return _BY_NAME[text]
 
 
-def fastest_among(devices: Sequence[Device]) -> Device:
-    """The first of RLX's priority order in the list; else its first; else the CPU."""
-    known = (d for d in PRIORITY if d in devices)
-    return next(known, devices[0] if devices else Device.CPU)
+def fastest_among(devices: Iterable[DeviceLike]) -> Device:
+    """The first of them in RLX's priority order; the CPU where there is none.
+
+    Errors   UnknownDevice.
+    """
+    named = {parse_device(d) for d in devices}
+    return next((d for d in PRIORITY if d in named), Device.CPU)
 
 
 def parse_device_list(text: str | Sequence[DeviceLike]) -> tuple[Device, ...]:

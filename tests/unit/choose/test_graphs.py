@@ -21,7 +21,7 @@ from rlxweb.compile.pipeline import compile_graph
 from rlxweb.compile.plan import Plan
 from rlxweb.cost import Candidate, fastest_device_for
 from rlxweb.cost.record import Calibration, Point
-from rlxweb.device import Device, fastest_among
+from rlxweb.device import PRIORITY, Device, fastest_among
 from rlxweb.devices.place import (
     CPU,
     Place,
@@ -83,6 +83,10 @@ def test_seed_pick() -> None:
     assert seed_pick(graph, [Device.OPENGL, Device.VULKAN]) is Device.VULKAN
     assert fastest_among([]) is Device.CPU
     assert fastest_among([Device.CPU, Device.CUDA]) is Device.CUDA
+    assert fastest_among(["webgpu", "wgpu", "cpu"]) is Device.GPU
+    assert fastest_among(iter(PRIORITY[::-1])) is PRIORITY[0]
+    with pytest.raises(UnknownDevice):
+        fastest_among(["abacus"])
 
 
 def test_a_small_product_runs_where_it_may() -> None:
