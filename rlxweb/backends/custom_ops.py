@@ -28,7 +28,9 @@ from rlxweb.ir.verify import check_result
 DRAWN_ELEMENTS = 1 << 16
 CUT = 19
 # An expression has a text for four lanes and one for a single one.
-LENGTHS = (8, 3)
+LENGTHS = (1024, 1023)
+# Where arrays are drawn from, unless the op's samples say what it takes.
+RANGES = ((-2.0, 2.0), (-10.0, 10.0))
 # What float32 itself is off by, times this, is allowed beside the tolerance.
 ROUNDING = 8.0
 
@@ -71,17 +73,28 @@ def _key(op: Op, types: Types, node: Node) -> Hashable:
 def _drawn(op: Op, types: Types, node: Node) -> Iterator[Sample]:
     """Arrays of the node's types, or of smaller shapes that the op takes as well."""
     if isinstance(op.lower, Expr):
-        for n in LENGTHS:
-            yield Sample(tuple(Drawn((n,), t.dtype) for t in types), node.attrs)
-        return
-    small = sum(t.numel for t in types) <= DRAWN_ELEMENTS
-    cut = tuple(TensorType(tuple(min(d, CUT) for d in t.shape), t.dtype) for t in types)
+        every = [tuple(TensorType((n,), t.dtype) for t in types) for n in LENGTHS]
+    else:
+        every = [_cut(op, types, node)]
+    lows = [d.low for sample in op.samples for d in sample.inputs]
+    highs = [d.high for sample in op.samples for d in sample.inputs]
+    ranges = ((min(lows), max(highs)),) if lows else RANGES
+    for kinds in every:
+        for low, high in ranges:
+            drawn = (Drawn(t.shape, t.dtype, low, high) for t in kinds)
+            yield Sample(tuple(drawn), node.attrs)
+
+
+def _cut(op: Op, types: Types, node: Node) -> Types:
+    if sum(t.numel for t in types) <= DRAWN_ELEMENTS:
+        return types
+    shapes = (tuple(min(d, CUT) for d in t.shape) for t in types)
+    cut = tuple(TensorType(s, t.dtype) for s, t in zip(shapes, types, strict=True))
     try:
         op.output_type(cut, node.attrs)
     except RlxError:
-        small = True
-    kept = types if small else cut
-    yield Sample(tuple(Drawn(t.shape, t.dtype) for t in kept), node.attrs)
+        return types
+    return cut
 
 
 async def _compared(
@@ -139,5 +152,6 @@ def _disagreement(
         f"custom op '{op.name}' of {types} on {backend.name}",
         "its WGSL gives other numbers than its reference",
         f"{found.why}; the worst error is {found.max_error:.6g}",
-        "mend one of the two; where both are right, pass register_custom a `tolerance`",
+        "mend one of them; where both are right, give register_custom a `tolerance`, "
+        "or `samples` that show what the op takes",
     )

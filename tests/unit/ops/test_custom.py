@@ -173,7 +173,13 @@ def test_cost_is_declared_or_one_per_element() -> None:
 
 LONG = (Drawn((2, 5)),)
 WRONG: dict[str, tuple[dict[str, Any], tuple[int, ...], str]] = {
-    "everywhere": ({"wgsl": "x * F(3)"}, (4,), r"x0|\[8\] float32"),
+    "everywhere": ({"wgsl": "x * F(3)"}, (4,), r"\[1024\] float32"),
+    "in a narrow band": (
+        {"wgsl": "select(x * F(2), x, (x > F(1.5)) & (x < F(1.6)))"},
+        (4,),
+        r"first at \(",
+    ),
+    "where it is large": ({"wgsl": "min(x * F(2), F(9))"}, (4,), "np.float32.9.0"),
     "below zero only": ({"wgsl": "select(x * F(2), x, x < F(0))"}, (4,), "wrong"),
     "a little": ({"wgsl": "x * F(2.0001)"}, (4,), "worst error is 0.000"),
     "by its samples": (
@@ -211,7 +217,6 @@ def test_wgsl_that_disagrees_is_refused_where_it_first_runs(
     """With the worst error, the first wrong element, and both numbers."""
     more, shape, words = WRONG[how]
     twice(**more)
-    words = rf"custom op '{NAME}' of .*gives other numbers.*instead of.*{words}|{words}"
     device = adapter.backends[0]
     for _ in range(2):  # also the second time
         with pytest.raises(Disagrees, match=words) as refused:
@@ -250,7 +255,7 @@ def test_a_right_op_is_tried_once(
     (got,) = session.compile(one_op(slope=0.25)).run({"x": X})
     np.testing.assert_array_equal(got, np.where(X > 0, X, X * 0.25))
     once = len(tried)
-    assert once == 2
+    assert once == len(custom_ops.LENGTHS) * len(custom_ops.RANGES)
     session.compile(one_op(slope=0.25))
     assert len(tried) == once
     session.compile(one_op(slope=0.75))
