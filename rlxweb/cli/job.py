@@ -122,11 +122,12 @@ class GroupResult:
 
 @dataclass(frozen=True, slots=True)
 class FileResult:
-    """Everything found in one recording."""
+    """Everything found in one recording; `warnings` are what is wrong with its file."""
 
     path: str
     format: str
     left_out: tuple[tuple[str, str], ...]
+    warnings: tuple[str, ...]
     groups: tuple[GroupResult, ...]
 
 
@@ -154,7 +155,13 @@ def analyse(
     groups = tuple(
         _group(recording, group, settings, progress) for group in recording.groups
     )
-    return FileResult(recording.path, recording.format, recording.left_out, groups)
+    return FileResult(
+        recording.path,
+        recording.format,
+        recording.left_out,
+        recording.warnings,
+        groups,
+    )
 
 
 def _group(

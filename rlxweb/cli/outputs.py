@@ -77,6 +77,7 @@ def put_json(file: IO[bytes], done: Done) -> None:
             "path": _text(result.path),
             "format": result.format,
             "left_out": [{"channel": n, "reason": why} for n, why in result.left_out],
+            "warnings": list(result.warnings),
             "groups": [_group_json(group) for group in result.groups],
         }
         for result in done.results

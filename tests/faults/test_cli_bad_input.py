@@ -229,6 +229,9 @@ def test_a_recording_that_was_cut_is_analysed_with_a_warning(
         assert (said.code, len(said.errors)) == (0, 1)
         assert all(word in said.errors[0] for word in words), said.errors
         assert "Fp1" in said.out
+    said = call("welch", path, "--json", "-", "-q")
+    (text,) = said.record["files"][0]["warnings"]
+    assert f"rlxweb: reading {str(path)!r}: {text}" == said.errors[0]
 
 
 @pytest.mark.parametrize("option", ["--csv", "--npz", "--json", "--plot"])

@@ -46,7 +46,9 @@ def main(args: Sequence[str] | None = None) -> int:
             for finding in findings:
                 said = finding.broken or finding.outcome
                 where = finding.asked["path"]
-                console.print(f"{where}: {said}", markup=False, highlight=False)
+                console.print(
+                    f"{where}: {said}", markup=False, highlight=False, soft_wrap=True
+                )
         else:
             console.print(f"seed {seed}")
             findings = fuzzed(asked, seed, shared, console)
@@ -56,7 +58,7 @@ def main(args: Sequence[str] | None = None) -> int:
         for finding in broken:
             keep(finding, asked.keep)
             said = f"{finding.asked}: {_last_line(finding)}"
-            console.print(said, style="red", markup=False)
+            console.print(said, style="red", markup=False, soft_wrap=True)
         console.print(summary(findings))
     console.print(
         f"{len(findings)} files in {seconds:.0f} s, {len(broken)} treated wrong"

@@ -6,6 +6,7 @@ made again.
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,16 @@ _EXTRA = (
     "--nsegments 1 --window hamming",
     "--explain",
 )
+_STEMS = (
+    "case",
+    "case",
+    "c\x1b[2Jase",
+    "c\udcffase",
+    "=case",
+    "c\na s'e",
+    "-case",
+    "案",
+)
 _RATES = (None, 64.0, 1e-9, 1e9)
 _CHANNELS = ("EEG*", "ch1", "*", "EEG Fp1", "time", "F\xe9", "[", "(1)", "", "x" * 999)
 
@@ -40,6 +51,7 @@ class Case:
     cli    "" for Python alone, "tables" for every file the command line writes, "plot"
            for a picture as well
     extra  more options for the command line
+    stem   of the file's name
     """
 
     kind: str
@@ -50,6 +62,7 @@ class Case:
     layout: str | None
     cli: str
     extra: tuple[str, ...] = ()
+    stem: str = "case"
 
 
 def make_case(seed: int, at: int, seeds: Mapping[str, Sequence[Path]]) -> Case:
@@ -77,6 +90,7 @@ def make_case(seed: int, at: int, seeds: Mapping[str, Sequence[Path]]) -> Case:
         layout if kind in ("npy", "npz") else None,
         _cli(at // len(KINDS)),
         tuple(chance.choice(_EXTRA).split()),
+        chance.choice(_STEMS) if os.name == "posix" else "case",
     )
 
 

@@ -24,6 +24,7 @@ from rlxweb.io import Group, open_recording
 from tests.fuzz.cases import Case
 
 _SAMPLES, _CHANNELS = 20_000, 64
+OUTPUTS = ("out", "plot")
 _CODES = (0, 1, 2, 3, 4)
 
 
@@ -93,7 +94,7 @@ def _read(group: Group) -> str:
 def _through_cli(path: Path, case: Case) -> str:
     """Every output there is, into the folder of the file; "" where all is well."""
     outputs = [path.with_name(f"out.{kind}") for kind in ("csv", "npz", "json")]
-    args = ["welch", str(path), "--nperseg", "64", "--device", "cpu", "--k", "3"]
+    args = ["welch", "--nperseg", "64", "--device", "cpu", "--k", "3"]
     args += case.extra
     if case.cli == "plot":
         outputs.append(path.with_name("plot.png"))
@@ -103,7 +104,7 @@ def _through_cli(path: Path, case: Case) -> str:
     args += ["--fs", str(case.fs)] if case.fs else []
     args += ["--layout", case.layout] if case.layout else []
     before = {*os.listdir(path.parent)}
-    code, said = _run(args)
+    code, said = _run([*args, "--", str(path)])
     made = {*os.listdir(path.parent)} - before
     for name in made:
         path.with_name(name).unlink()

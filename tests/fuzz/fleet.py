@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.fuzz.demands import OUTPUTS
 from tests.fuzz.seeds import rate_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -84,8 +85,8 @@ class Worker:
         most = REFUSAL_NBYTES if said["outcome"] == "refused" else READ_NBYTES
         if not said["broken"] and grown > most:
             said |= {"outcome": "broken", "broken": f"grew by {grown >> 20} MiB"}
-        raw = next(self.home.glob("case.*")).read_bytes() if said["broken"] else b""
-        return Finding(asked, raw=raw, **said)
+        path = self._case() if said["broken"] else None
+        return Finding(asked, raw=path.read_bytes() if path else b"", **said)
 
     @property
     def is_tired(self) -> bool:
@@ -110,10 +111,13 @@ class Worker:
                 self._answers.put(line)
         self._answers.put("")  # the process ended
 
+    def _case(self) -> Path | None:
+        """The file that is being read; what is written beside it is called `out`."""
+        there = [path for path in self.home.iterdir() if path.stem not in OUTPUTS]
+        return there[0] if there else None
+
     def _failed(self, asked: dict[str, Any], why: str) -> Finding:
-        path = max(
-            self.home.glob("case.*"), key=lambda p: p.stat().st_mtime, default=None
-        )
+        path = self._case()
         kind = path.suffix[1:] if path else "?"
         raw = path.read_bytes() if path else b""
         self._is_over = True

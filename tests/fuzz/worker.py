@@ -43,13 +43,16 @@ def answer(
     if "path" in asked:
         path = Path(asked["path"])
         kind = path.suffix[1:]
-        how = {"fs": None, "channels": None, "layout": None, "cli": "plot", "extra": []}
+        how = {"fs": None, "channels": None, "layout": None, "cli": "plot"}
+        how |= {"extra": [], "stem": "case"}
         how |= {name: asked[name] for name in how if name in asked}
         extra = tuple(how.pop("extra"))
         case = Case(kind, path.name, path.read_bytes(), **how, extra=extra)
     else:
         case = make_case(asked["seed"], asked["at"], seeds)
-    path = home / f"case.{case.kind}"
+    for old in home.iterdir():
+        old.unlink()
+    path = home / f"{case.stem}.{case.kind}"
     path.write_bytes(case.raw)
     before = highest_nbytes()
     verdict = judge(path, case)
@@ -65,6 +68,7 @@ def answer(
             "layout": case.layout,
             "cli": case.cli,
             "extra": case.extra,
+            "stem": case.stem,
         },
     }
 

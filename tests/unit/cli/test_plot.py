@@ -115,7 +115,7 @@ def test_lines_carry_their_names_peaks_and_units(tmp_path: Path) -> None:
 def test_each_rate_has_a_panel(tmp_path: Path) -> None:
     one = result_of(tmp_path, noise(2))
     many = result_of(tmp_path, noise(20))
-    both = FileResult("x", "EDF", (), (*one.groups, *many.groups))
+    both = FileResult("x", "EDF", (), (), (*one.groups, *many.groups))
     # two panels and the colour bar of the second
     assert len(plot._figure(both, LATIN).axes) == 3
 
