@@ -65,7 +65,9 @@ def find_samples(source: ByteSource) -> tuple[WavFormat, int, int]:
     """
     kind, order = _check_riff(source)
     wave, long_size = None, None
+    seen = 0
     for chunk in _chunks(source, order):
+        seen += 1
         if chunk.name == b"ds64" and kind in (b"RF64", b"BW64"):
             long_size = struct.unpack("<Q", _body(source, chunk, 16)[8:16])[0]
         elif chunk.name == b"fmt ":
@@ -78,6 +80,11 @@ def find_samples(source: ByteSource) -> tuple[WavFormat, int, int]:
                 said = long_size
             nbytes = _measure(source, order, wave, chunk.at, said)
             return wave, chunk.at, nbytes // wave.frame_nbytes
+    if seen == bounds.WAV_CHUNKS:
+        raise source.error(
+            "its samples ('data') do not come early enough",
+            f"looked for in the first {seen} chunks",
+        )
     missing = "samples ('data')" if wave else "format ('fmt ')"
     raise source.error(
         f"the file ends before its {missing}",
@@ -94,7 +101,7 @@ def _check_riff(source: ByteSource) -> tuple[bytes, str]:
 
 
 def _chunks(source: ByteSource, order: str, at: int = 12) -> Iterator[_Chunk]:
-    """The chunks that begin in the file; the last may claim more than there is."""
+    """The first chunks of a file; the last may claim more than there is."""
     for _ in range(bounds.WAV_CHUNKS):
         if at + 8 > source.nbytes:
             return
@@ -104,10 +111,6 @@ def _chunks(source: ByteSource, order: str, at: int = 12) -> Iterator[_Chunk]:
         # A chunk of odd length is followed by a byte of padding, which some forget.
         if nbytes % 2 and source.peek(at, 4) not in (b"data", b"fmt "):
             at += 1
-    raise source.error(
-        "its samples ('data') do not come early enough",
-        f"looked for in the first {bounds.WAV_CHUNKS} chunks",
-    )
 
 
 def _body(source: ByteSource, chunk: _Chunk, least: int) -> bytes:
@@ -181,35 +184,41 @@ def _measure(
     source: ByteSource, order: str, wave: WavFormat, at: int, said: int
 ) -> int:
     """Bytes of whole frames that are there; a warning where the header says else."""
-    there = source.nbytes - at
-    if said > there or (said == 0 and there and not _only_chunks(source, order, at)):
-        nbytes = there - there % wave.frame_nbytes
-        if said in (0, _OPEN_END):
-            source.warn(
-                f"its header does not say how long it is (length {said}): all "
-                f"{nbytes // wave.frame_nbytes} samples to the end of the file are read"
-            )
-        else:
-            seconds = (said - nbytes) / wave.frame_nbytes / wave.fs
-            source.warn(
-                f"the file is cut short: its header says {said} bytes of samples, "
-                f"{there} are there; the last {seconds:.6g} s are missing"
-            )
-        return nbytes
-    if said % wave.frame_nbytes:
+    there, frame = source.nbytes - at, wave.frame_nbytes
+    if said == _OPEN_END or (said == 0 and not _only_chunks(source, order, at, 1)):
+        nbytes = there - there % frame
         source.warn(
-            f"its samples end in the middle of a frame: {said} bytes, "
-            f"{wave.frame_nbytes} to a frame; the last {said % wave.frame_nbytes} "
-            "bytes are left out"
+            f"its header does not say how long it is (length {said}): all "
+            f"{nbytes // frame} samples to the end of the file are read"
         )
-    return said - said % wave.frame_nbytes
+        return nbytes
+    if said > there:
+        nbytes = there - there % frame
+        source.warn(
+            f"the file is cut short: its header says {said} bytes of samples, "
+            f"{there} are there; the last {(said - nbytes) / frame / wave.fs:.6g} s "
+            "are missing"
+        )
+        return nbytes
+    if said % frame:
+        source.warn(
+            f"its samples end in the middle of a frame: {said} bytes, {frame} to a "
+            f"frame; the last {said % frame} bytes are left out"
+        )
+    # Lengths beyond 4 GiB do not fit the field, and some writers do not care.
+    if not _only_chunks(source, order, at + said + said % 2, 7):
+        source.warn(
+            f"the file goes on for {there - said} bytes behind its samples, which are "
+            "left out"
+        )
+    return said - said % frame
 
 
-def _only_chunks(source: ByteSource, order: str, at: int) -> bool:
-    """True when the rest of the file is whole chunks: then there are no samples."""
-    end = 0
+def _only_chunks(source: ByteSource, order: str, at: int, spare: int) -> bool:
+    """True when the rest of the file is whole chunks, but for a few bytes to spare."""
+    end, seen = at, 0
     for chunk in _chunks(source, order, at):
-        end = chunk.at + chunk.nbytes
+        end, seen = chunk.at + chunk.nbytes, seen + 1
         if end > source.nbytes or not _NAME.fullmatch(chunk.name):
             return False
-    return end in (source.nbytes, source.nbytes - 1)
+    return source.nbytes - end <= spare or seen == bounds.WAV_CHUNKS

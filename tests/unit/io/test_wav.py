@@ -13,10 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.io import wavfile
 
+from rlxweb.errors import RecordingWarning
 from rlxweb.io import open_recording
 from tests.recordings import check_unreadable, read_with_warning
 
 RNG = np.random.default_rng(5)
+NOTE_AFTER = b"LIST" + struct.pack("<I", 4) + b"adtl"
 
 
 def riff(
@@ -129,6 +131,29 @@ def test_chunks_before_the_samples_are_passed_over(tmp_path: Path) -> None:
     assert got.tolist() == [[1.0, -2.0, 3.0]]
 
 
+def test_chunks_behind_the_samples_are_no_fault(tmp_path: Path) -> None:
+    """Notes at the end, and very many of them."""
+    path = tmp_path / "a.wav"
+    for notes in (NOTE_AFTER, b"note\0\0\0\0" * 20_000, b"\0", b""):
+        path.write_bytes(riff(pcm(16), b"\1\0" * 3) + notes)
+        with open_recording(path) as recording:
+            assert recording.groups[0].n_samples == 3
+
+
+def test_a_length_of_all_ones_is_none_however_long_the_file(tmp_path: Path) -> None:
+    """What a pipe writes; the field cannot say what is beyond 4 GiB."""
+    path = tmp_path / "a.wav"
+    path.write_bytes(riff(pcm(8), b"\x80" * 8, size=0xFFFFFFFF))
+    with path.open("r+b") as file:
+        file.truncate(5 << 30)
+    with pytest.warns(
+        RecordingWarning, match=f"all {(5 << 30) - 44} samples to the end"
+    ):
+        recording = open_recording(path)
+    with recording:
+        assert recording.groups[0].read((5 << 30) - 50).tolist() == [[-1.0] * 6]
+
+
 def test_one_channel_of_many_is_read_alone(tmp_path: Path) -> None:
     """Channels are picked by the names rlxweb gives them, in the order asked."""
     path = tmp_path / "a.wav"
@@ -230,9 +255,6 @@ def test_an_odd_chunk_may_lack_its_padding(tmp_path: Path, padded: bool) -> None
         assert (recording.groups[0].read() * 32768).tolist() == [[7.0, 8.0]]
 
 
-NOTE_AFTER = b"LIST" + struct.pack("<I", 4) + b"adtl"
-
-
 @pytest.mark.parametrize(
     ("raw", "match", "values"),
     [
@@ -249,6 +271,11 @@ NOTE_AFTER = b"LIST" + struct.pack("<I", 4) + b"adtl"
         (
             riff(pcm(16), b"\1\0" * 3, size=0),
             r"not say how long.*\(length 0\)",
+            [1] * 3,
+        ),
+        (
+            riff(pcm(16), b"\1\0" * 3 + b"\2\0" * 9, size=6),
+            "goes on for 18 bytes behind its samples",
             [1] * 3,
         ),
         (riff(pcm(16), b"\1\0\2\0\3"), "middle of a frame: 5 bytes, 2 to a", [1, 2]),
