@@ -235,10 +235,6 @@ class SessionClosed(DeviceError):
     """A session, program or port was used after `close`."""
 
 
-class SessionBusy(DeviceError):
-    """A second run of one program was started before the first ended."""
-
-
 class MustAwait(DeviceError):
     """A blocking call where only `await` can wait (a browser without JSPI)."""
 

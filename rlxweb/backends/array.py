@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from rlxweb.backends.protocol import Array, Backend, Program, own
+from rlxweb.backends.protocol import Array, Backend, Program, own, released
 from rlxweb.compile.plan import Plan
 from rlxweb.compile.target import Target
 from rlxweb.errors import InputError
@@ -24,6 +24,7 @@ from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.lowering import Leaf
 from rlxweb.ir.op import registry
 from rlxweb.ir.verify import wrong_result
+from rlxweb.stopping import check_stopped
 
 
 class DeviceArray(Protocol):
@@ -55,9 +56,11 @@ class ArrayProgram(Program):
     """A plan as a flat list of calls; constants and params lie on the device."""
 
     plan: Plan
+    engine: Backend
     calls: list[_Call]
     constants: dict[int, DeviceArray]
     params: dict[str, DeviceArray] = field(default_factory=dict)
+    released: bool = False
 
 
 def array_target(name: str, dtypes: frozenset[DType]) -> Target:
@@ -131,7 +134,7 @@ class ArrayBackend(Backend):
             for n in graph.nodes()
             if n.op == "constant"
         }
-        return ArrayProgram(plan, calls, constants)
+        return ArrayProgram(plan, self, calls, constants)
 
     def _function(self, graph: Graph, node: Node) -> Callable[..., DeviceArray]:
         types = tuple(graph.node(i).type for i in node.inputs)
@@ -141,18 +144,23 @@ class ArrayBackend(Backend):
         return partial(registry.get(node.op).reference, self._xp)
 
     async def set_param(self, program: Program, name: str, value: Array) -> None:
-        own(ArrayProgram, program).params[name] = self._to_device(np.array(value))
+        program = own(self, ArrayProgram, program)
+        program.params[name] = self._to_device(np.array(value))
 
     async def run(self, program: Program, feeds: Mapping[str, Array]) -> list[Array]:
-        program = own(ArrayProgram, program)
-        graph, held = program.plan.graph, program.params
-        values = dict(program.constants)
+        program = own(self, ArrayProgram, program)
+        graph, calls = program.plan.graph, program.calls
+        # Taken before it is asked whether they are still there: runs need no turns.
+        held, values = dict(program.params), dict(program.constants)
+        if program.released:
+            raise released(f"run '{graph.name}' on {self.name}")
         for name, node in (graph.named("input") | graph.named("param")).items():
             given = held[name] if name in held else self._to_device(feeds[name])
             values[node.id] = given
         leaves = list(values.values())
         with np.errstate(all="ignore"):
-            for call in program.calls:
+            for call in calls:
+                check_stopped()
                 arrays = [values[i] for i in call.inputs]
                 made = call.function(call.node.attrs, *arrays)
                 values[call.node.id] = self._checked(call, made)
@@ -172,10 +180,10 @@ class ArrayBackend(Backend):
         return array
 
     async def release(self, program: Program) -> None:
-        program = own(ArrayProgram, program)
-        program.calls.clear()
-        program.constants.clear()
-        program.params.clear()
+        program = own(self, ArrayProgram, program)
+        program.released = True
+        # New ones, as a run on another thread may be going through the old.
+        program.calls, program.constants, program.params = [], {}, {}
 
 
 def _own(array: Array, others: Sequence[Array]) -> Array:

@@ -7,12 +7,12 @@ opened twice, so a backend stays open until `close_all` or the end of the proces
 from __future__ import annotations
 
 import atexit
-import threading
 from time import perf_counter_ns
 
 from rlxweb.backends.protocol import Backend
 from rlxweb.backends.registry import ROWS, blocker, opened_as
 from rlxweb.errors import AdapterMissing, DeviceError, GraphError, MustAwait
+from rlxweb.forked import ForkLock
 from rlxweb.gpu.drive import drive
 from rlxweb.limits import Limits
 
@@ -27,7 +27,7 @@ class Pool:
         self._failed: dict[Key, DeviceError] = {}
         self._opening_ns: dict[Key, int] = {}
         self._limited: dict[tuple[str, str, Limits], Backend] = {}
-        self._lock = threading.RLock()
+        self._lock = ForkLock()
 
     def backend(self, label: str, adapter: str = "") -> Backend:
         """The open backend. Errors  AdapterMissing, DeviceLost, with the reason."""

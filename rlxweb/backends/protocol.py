@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
-from rlxweb.errors import GraphError, Unsupported
+from rlxweb.errors import GraphError, SessionClosed, Unsupported
 
 if TYPE_CHECKING:  # an engine says what it is before anybody compiles for it
     import numpy.typing as npt
@@ -35,10 +35,14 @@ CPU_ENGINE = (
 
 
 class Program:
-    """A prepared plan. What else is in it is known to its engine alone."""
+    """A prepared plan. What else is in it is known to its engine alone.
+
+    engine   the one that prepared it; `own` asks
+    """
 
     __slots__ = ()
     plan: Plan
+    engine: Backend
 
 
 class Resident:
@@ -117,11 +121,14 @@ class Backend(ABC):
 
     @abstractmethod
     async def run(self, program: Program, feeds: Mapping[str, Array]) -> list[Array]:
-        """Outputs in graph order, in memory of their own."""
+        """Outputs in graph order, in memory of their own. Callers at once take turns.
+
+        Errors   SessionClosed after `release`; DeviceLost, GpuTimeout.
+        """
 
     @abstractmethod
     async def release(self, program: Program) -> None:
-        """Free what `prepare` made. Idempotent."""
+        """Free what `prepare` made, once no run needs it. Idempotent."""
 
     async def close(self) -> None:  # noqa: B027  most hold nothing open
         """Free everything. Idempotent."""
@@ -154,16 +161,25 @@ _NO_RESIDENTS = (
 )
 
 
-def own(kind: type[P], program: Program) -> P:
+def own(engine: Backend, kind: type[P], program: Program) -> P:
     """The program as its engine's kind. Errors  GraphError for another engine's."""
-    if not isinstance(program, kind):
-        raise GraphError(
-            f"run '{program.plan.graph.name}'",
-            f"it was prepared as a {type(program).__name__}",
-            f"this engine runs a {kind.__name__}",
-            "run it on the engine that prepared it",
-        )
-    return program
+    if isinstance(program, kind) and program.engine is engine:
+        return program
+    maker = getattr(program, "engine", None)
+    by = "" if maker is None else f" by {maker.name}"
+    raise GraphError(
+        f"run '{program.plan.graph.name}' on {engine.name}",
+        f"it was prepared as a {type(program).__name__}{by}",
+        f"this engine runs a {kind.__name__} of its own",
+        "run it on the engine that prepared it",
+    )
+
+
+def released(doing: str) -> SessionClosed:
+    """The error for a program that is run after its `release`."""
+    return SessionClosed(
+        doing, "this compiled graph was closed", hint="compile it again"
+    )
 
 
 def as_bytes(array: Array) -> memoryview:

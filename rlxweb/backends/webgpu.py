@@ -15,7 +15,7 @@ from functools import cache
 
 import numpy as np
 
-from rlxweb.backends.protocol import Array, Backend, Program, as_bytes, own
+from rlxweb.backends.protocol import Array, Backend, Program, as_bytes, own, released
 from rlxweb.backends.webgpu_pipelines import Pipelines
 from rlxweb.backends.webgpu_program import (
     ProgramBuilder,
@@ -31,7 +31,7 @@ from rlxweb.cost.fusion_gate import IoFusionGate
 from rlxweb.cost.kinds import assumed_gpu
 from rlxweb.cost.model import WgpuCostModel
 from rlxweb.device import Device
-from rlxweb.errors import IndexRefused, SessionBusy, SessionClosed
+from rlxweb.errors import DeviceLost, IndexRefused, SessionClosed
 from rlxweb.gpu.port import DeviceFacts, Port
 from rlxweb.ir.dtype import DType
 from rlxweb.limits import Limits
@@ -108,7 +108,7 @@ class WebGpuBackend(Backend):
         in_use |= {one.pipeline for b in list(self._builders) for one in b.pending}
         self.pipelines.trim(in_use)
         builder = ProgramBuilder(
-            self.port, self.limits, self.recipes, plan, self.pipelines.get
+            self, self.port, self.limits, self.recipes, plan, self.pipelines.get
         )
         self._builders.append(builder)
         try:
@@ -128,30 +128,25 @@ class WebGpuBackend(Backend):
             free(self.port, self._dropped.popleft())
 
     async def set_param(self, program: Program, name: str, value: Array) -> None:
-        self._check_open(f"set param '{name}'")
-        self._write(own(WebGpuProgram, program).params[name], value)
+        program = own(self, WebGpuProgram, program)
+        doing = f"set param '{name}'"
+        async with program.turn:
+            self._check_usable(doing, program)
+            self._write(program.params[name], value)
 
     def _write(self, handle: int, value: Array) -> None:
         if value.size:
             self.port.write(handle, 0, as_bytes(as_stored(value)))
 
     async def run(self, program: Program, feeds: Mapping[str, Array]) -> list[Array]:
-        program = own(WebGpuProgram, program)
+        program = own(self, WebGpuProgram, program)
         doing = f"run '{program.plan.graph.name}' on {self.name}"
-        self._check_open(doing)
-        if not program.busy.acquire(blocking=False):
-            raise SessionBusy(
-                doing,
-                "this program is already running",
-                hint="await the first run before starting the next",
-            )
-        try:
+        async with program.turn:
+            self._check_usable(doing, program)
             for name, handle in program.inputs.items():
                 self._write(handle, feeds[name])
             self.port.submit(program.commands)
             raw = await self.port.read(program.readback, 0, program.readback_bytes)
-        finally:
-            program.busy.release()
         fault_at = program.fault_at
         if fault_at is not None and np.frombuffer(raw, np.uint32, 1, fault_at)[0]:
             raise IndexRefused(
@@ -163,11 +158,13 @@ class WebGpuBackend(Backend):
         return [spot.take(raw) for spot in program.outputs]
 
     async def release(self, program: Program) -> None:
-        if not self.closed:
-            mine = own(WebGpuProgram, program)
-            free(self.port, mine.owned)
-            self._programs.discard(mine)
-            self._free_dropped()
+        mine = own(self, WebGpuProgram, program)
+        async with mine.turn:
+            mine.released = True
+            if not self.closed:
+                free(self.port, mine.owned)
+                self._programs.discard(mine)
+                self._free_dropped()
 
     async def close(self) -> None:
         if not self.closed:
@@ -182,5 +179,12 @@ class WebGpuBackend(Backend):
         return WebGpuBackend(self.port, limits=limits)
 
     def _check_open(self, doing: str) -> None:
+        if self.closed and self.lost:
+            raise DeviceLost(doing, f"{self.name} was lost ({self.lost})")
         if self.closed:
             raise SessionClosed(doing, f"{self.name} was closed")
+
+    def _check_usable(self, doing: str, program: WebGpuProgram) -> None:
+        if program.released:
+            raise released(doing)
+        self._check_open(doing)

@@ -6,19 +6,19 @@ uniforms lie in one buffer, all outputs are packed into one read-back buffer.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
 import numpy as np
 
-from rlxweb.backends.protocol import Array, Program, as_bytes
+from rlxweb.backends.protocol import Array, Backend, Program, as_bytes
 from rlxweb.backends.webgpu_recipes import Recipes
 from rlxweb.compile.plan import Operand, Plan, Step
 from rlxweb.cost.graph_work import asked_of
 from rlxweb.errors import LimitExceeded, RlxError, Unsupported
 from rlxweb.gpu.port import Clear, Command, Copy, Dispatch, Port, Range, Usage
+from rlxweb.gpu.turns import Turn
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.layout import Layout
 from rlxweb.ir.lowering import Call, Join, Ref
@@ -64,6 +64,7 @@ class WebGpuProgram(Program):
     """A prepared plan on one port."""
 
     plan: Plan
+    engine: Backend
     commands: tuple[Command, ...]
     inputs: dict[str, int]
     params: dict[str, int]
@@ -73,7 +74,8 @@ class WebGpuProgram(Program):
     readback_bytes: int
     outputs: tuple[Spot, ...]
     fault_at: int | None
-    busy: threading.Lock = field(default_factory=threading.Lock)
+    turn: Turn = field(default_factory=Turn)
+    released: bool = False
 
 
 @dataclass(slots=True)
@@ -90,6 +92,7 @@ class _Pending:
 class ProgramBuilder:
     """One use: `build` (or `abandon` when that broke)."""
 
+    engine: Backend
     port: Port
     limits: Limits
     recipes: Recipes
@@ -303,6 +306,7 @@ class ProgramBuilder:
         self.commands += [Copy(source, readback, at) for source, at in copies]
         return WebGpuProgram(
             plan=self.plan,
+            engine=self.engine,
             commands=tuple(self.commands),
             inputs=self.inputs,
             params=self.params,

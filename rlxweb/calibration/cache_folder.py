@@ -9,20 +9,20 @@ from __future__ import annotations
 import json
 import os
 import stat
-import threading
 import warnings
 from pathlib import Path
 from typing import Any
 
 from rlxweb.devices.policy import cache_dir_from_env
 from rlxweb.errors import CalibrationWarning
+from rlxweb.forked import ForkLock
 from rlxweb.gpu.drive import in_a_tab
 
 # A calibration is some 20 KB; what is larger is not one of ours.
 LARGEST_FILE = 4 << 20
 
 _said: set[str] = set()
-_lock = threading.Lock()
+_lock = ForkLock()
 
 
 def cache_folder() -> Path | None:

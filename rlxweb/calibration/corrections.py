@@ -10,7 +10,6 @@ from __future__ import annotations
 import atexit
 import json
 import math
-import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rlxweb.calibration.cache_folder import cache_folder, read_json, write_json
+from rlxweb.forked import ForkLock
 
 Bucket = tuple[str | int, ...]
 
@@ -70,7 +70,7 @@ class Corrections:
         self._changed: set[str] = set()
         self._read = False
         self._written = -math.inf
-        self._lock = threading.RLock()
+        self._lock = ForkLock()
 
     @property
     def path(self) -> Path | None:

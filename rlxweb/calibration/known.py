@@ -9,7 +9,6 @@ time: two would spoil each other's figures.
 from __future__ import annotations
 
 import sys
-import threading
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,12 +24,13 @@ from rlxweb.device import Device, DeviceLike, parse_device
 from rlxweb.devices.place import CPU, Place, identity_of
 from rlxweb.devices.policy import calibration_mode_from_env
 from rlxweb.errors import CalibrationWarning, DeviceError, Unsupported
+from rlxweb.forked import ForkLock
 from rlxweb.gpu.drive import can_block, can_wait, in_a_tab
 
 T = TypeVar("T")
 Points = tuple[str, ...]
 """Kinds of measured points, any one of which will do."""
-_measuring = threading.RLock()
+_measuring = ForkLock()
 
 UNMEASURED = "software on the CPU's own cores and not measured" + (
     "" if in_a_tab() else "; `rlxweb calibrate` measures it"

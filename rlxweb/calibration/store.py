@@ -8,13 +8,13 @@ as none: it is measured anew and written over.
 from __future__ import annotations
 
 import re
-import threading
 from pathlib import Path
 
 from rlxweb.calibration.cache_folder import cache_folder, read_json, write_json
 from rlxweb.cost.record import Calibration
 from rlxweb.cost.record_json import from_json
 from rlxweb.errors import InputError
+from rlxweb.forked import ForkLock
 
 Identity = tuple[str, ...]
 PREFIX = "calibration-"
@@ -29,7 +29,7 @@ class CalibrationStore:
         self._looked: set[tuple[str, Identity]] = set()
         self.changes = 0
         """How often something was saved: what was decided before it is out of date."""
-        self._lock = threading.RLock()
+        self._lock = ForkLock()
 
     @property
     def folder(self) -> Path | None:

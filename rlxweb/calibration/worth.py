@@ -7,9 +7,10 @@ add up. The limits are stated in every decision they take part in.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+
+from rlxweb.forked import ForkLock
 
 MS = 1e6
 S = 1e9
@@ -31,7 +32,7 @@ class Worth:
     measure_sum_ns: float = 2 * S
     spent_ns: float = 0.0
     tried: set[Hashable] = field(default_factory=set, repr=False)
-    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    _lock: ForkLock = field(default_factory=ForkLock, repr=False)
 
     def add(self, cpu_ns: float) -> None:
         """One more job that the CPU would take so long for."""

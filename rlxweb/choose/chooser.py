@@ -18,7 +18,6 @@ The Decision of a pick names every way there was. Knows no graph and no estimate
 
 from __future__ import annotations
 
-import threading
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -47,7 +46,9 @@ from rlxweb.errors import (
     RlxError,
     UsageError,
 )
+from rlxweb.forked import ForkLock, watch
 from rlxweb.gpu.drive import awaited, can_block
+from rlxweb.gpu.drivers import drivers
 
 # A preferred device is taken when it is predicted to be at most this much slower.
 PREFER_WITHIN = 1.10
@@ -164,11 +165,12 @@ class Pick(Generic[J]):
                 corrections.note(bucket, predicted_ns, took_ns)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class RecentPicks:
     """Picks of jobs that come again and again, so that small ones stay quick.
 
     Each is used `uses` times and then made anew, with what runs have taught meanwhile.
+    A forked child makes its own: not every engine comes along.
     """
 
     uses: int = 64
@@ -176,7 +178,13 @@ class RecentPicks:
     _left: OrderedDict[Hashable, tuple[Pick[Any], int]] = field(
         default_factory=OrderedDict
     )
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _lock: ForkLock = field(default_factory=ForkLock)
+
+    def __post_init__(self) -> None:
+        watch(self, RecentPicks._in_child)
+
+    def _in_child(self) -> None:
+        self._left.clear()
 
     def get(self, key: Hashable) -> Pick[Any] | None:
         """The pick, if it was made lately."""
@@ -352,7 +360,9 @@ def decide(
     note = ""
     if places is None:
         places, note = _places_worth_it(job, cpu_ns, worthwhile)
-    if tuple(places) != (CPU,):
+    if tuple(places) == (CPU,):
+        note = note or drivers.why_not
+    else:
         measure_if_worth_it(places, job.points, cpu_ns, worthwhile)
     found = ranked(way for place in places for way in job.offers(place))
     if all(c.blocker for c in found):

@@ -113,6 +113,8 @@ class GraphJob:
         Errors   those of `compile_graph`.
         """
         gate = gate_of(place, self.cost_mode)
+        # A lost engine is opened as another; its plan would keep it in memory.
+        self._plans = [one for one in self._plans if not one[0].lost]
         for engine, its_gate, plan in self._plans:
             if engine is backend and its_gate == gate:
                 return plan

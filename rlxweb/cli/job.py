@@ -24,8 +24,9 @@ from rlxweb.host.spectrum import frequencies
 from rlxweb.host.strongest import PeaksOfPower
 from rlxweb.io import Group, Recording, check_finite
 from rlxweb.signal.engine import Engine
-from rlxweb.signal.offers import WelchJob, engine_for
+from rlxweb.signal.offers import WelchJob
 from rlxweb.signal.peaks_of_power import check_prominence, peaks_of_power
+from rlxweb.signal.picked import PickedEngine
 from rlxweb.signal.precision import Precision, Taken, taken
 from rlxweb.signal.presets import from_preset
 from rlxweb.signal.request import OF_PRESET
@@ -182,7 +183,7 @@ def _group(
     how = group_taken(settings, group)
     job = WelchJob(spec, len(group.channels), group.n_samples, 0, taken=how)
     pick = choose(job, Asked(settings.asked_device, settings.adapter))
-    engine = engine_for(pick.candidate)
+    engine = PickedEngine(pick)
     hz = frequencies(spec, group.fs)
     power, n_segments = _power(group, spec, engine, settings, progress)
     return GroupResult(
@@ -199,7 +200,7 @@ def _group(
         peaks=peaks_of_power(power, hz, k, settings.prominence, settings.mode),
         device=engine.device.label,
         engine=engine.name,
-        decision=pick.decision,
+        decision=engine.decision,
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rlxweb.decision.attempt import Attempt
 from rlxweb.decision.candidate import Candidate
 
 
@@ -14,12 +15,14 @@ class Decision:
     """One choice: what was chosen, why, and the numbers behind it.
 
     candidates  every way there was, best first, where a cost model chose
+    attempts    where it was tried, in order, where it was not done at the first try
     """
 
     what: str
     why: str
     numbers: Mapping[str, Any] = field(default_factory=dict)
     candidates: tuple[Candidate, ...] = ()
+    attempts: tuple[Attempt, ...] = ()
 
     def __str__(self) -> str:
         facts = ", ".join(f"{k}={v}" for k, v in self.numbers.items())
@@ -33,4 +36,6 @@ class Decision:
         }
         if self.candidates:
             document["candidates"] = [c.as_json() for c in self.candidates]
+        if self.attempts:
+            document["attempts"] = [a.as_json() for a in self.attempts]
         return document

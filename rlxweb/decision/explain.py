@@ -45,6 +45,8 @@ def explain_decision(decision: Decision) -> str:
     if crossover:
         lines += ["", f"crossover: {crossover}"]
     lines += [f"note: {note}" for note in decision.numbers.get("notes", ())]
+    if decision.attempts:
+        lines += ["attempts:", *(f"  {attempt}" for attempt in decision.attempts)]
     return "\n".join(lines)
 
 

@@ -64,6 +64,8 @@ class Books:
         return self._tables.sizes.keys() | self._tables.layouts.keys()
 
     def _check_not_closed(self, verb: str) -> None:
+        if self._closed and self.lost:
+            raise self._gone(verb)
         if self._closed:
             hint = "open a new session for more work"
             raise SessionClosed(verb, "the port was closed", "", hint)

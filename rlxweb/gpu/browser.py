@@ -122,6 +122,33 @@ def _wait(promise: Any) -> Awaitable[Any]:
     return _handed(promise) if _stepping.how == "block" else promise
 
 
+class Gate:
+    """A promise that is kept by `open`; tasks of a tab wait for it."""
+
+    def __init__(self) -> None:
+        self._js = _gates()()
+
+    async def opened(self) -> None:
+        """Wait. Errors  MustAwait where blocking code cannot wait."""
+        if _stepping.how == "never":
+            raise must_await("wait for another run", "run_async")
+        await _wait(self._js.kept)
+
+    def open(self) -> None:
+        self._js.keep()
+
+
+@cache
+def _gates() -> Any:
+    """A function that makes a promise and what keeps it."""
+    from pyodide.code import run_js
+
+    return run_js(
+        "() => { let keep; const kept = new Promise((done) => { keep = done; });"
+        " return { kept, keep: () => keep(null) }; }"
+    )
+
+
 def js_objects(port: BrowserPort) -> int:
     """How many JavaScript objects the bridge holds for a port: the leak test."""
     return 0 if port._js is None else int(port._js.held())

@@ -7,8 +7,6 @@ coroutines and never suspends. Knows buffers and commands, no tensors.
 
 from __future__ import annotations
 
-import ctypes
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
@@ -25,10 +23,12 @@ from rlxweb.errors import (
     RlxError,
     ShaderRejected,
 )
+from rlxweb.forked import ForkLock, watch
 from rlxweb.gpu import adapters as choice
 from rlxweb.gpu import rules
 from rlxweb.gpu.binding import Binder
 from rlxweb.gpu.books import Books, Tables
+from rlxweb.gpu.drivers import drivers, leak
 from rlxweb.gpu.port import Access, Command, DeviceFacts, Usage, Want
 from rlxweb.gpu.readback import Reader
 from rlxweb.gpu.translate import translate
@@ -40,7 +40,7 @@ _USAGES: dict[Usage, str] = {
     "uniform": "UNIFORM|COPY_DST",
     "readback": "MAP_READ|COPY_DST",
 }
-_LISTING = threading.Lock()
+_LISTING = ForkLock()
 
 
 def adapters() -> tuple[DeviceFacts, ...]:
@@ -54,6 +54,7 @@ def adapters() -> tuple[DeviceFacts, ...]:
 def _natives() -> list[Any]:
     # One at a time, and once per process: each listing gives OpenGL adapters that
     # share one context and not the lock over it; two in two threads abort the process.
+    drivers.load()
     with _LISTING:
         return _listed()
 
@@ -88,7 +89,7 @@ class NativePort(Books):
 
     def __init__(self, deadline_s: float = 30.0) -> None:
         super().__init__(deadline_s, "buffers", "pipelines", "bind_groups")
-        self._lock = threading.RLock()
+        self._lock = ForkLock()
         self._hung = False
         self._adapter: Any = None
         self._device: Any = None
@@ -99,6 +100,13 @@ class NativePort(Books):
         # written since: writes go out with the next submission.
         self._running = _IDLE
         self._written: set[int] = set()
+        watch(self, NativePort._in_child)
+
+    def _in_child(self) -> None:
+        """A fork has none of the driver's threads: whatever touches it may hang."""
+        if self._device is not None and not self._closed:
+            self.lost = drivers.why_not
+            self._leak()
 
     async def open(self, want: Want) -> DeviceFacts:
         with self._lock:
@@ -249,10 +257,8 @@ class NativePort(Books):
 
     def _drop(self) -> None:
         """Let go of every native object; of a device that hangs, without freeing it."""
-        held = [self._device, self._tables, self._binder, self._reader, self._waits]
         if self._hung:
-            # Freeing a hung device blocks for ever, at exit too: leak it for good.
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(held))
+            self._leak()
             if self._adapter.info["backend_type"].startswith("OpenGL"):
                 _stuck().append(self._adapter)
         elif not self.lost and self._device is not None:
@@ -263,6 +269,10 @@ class NativePort(Books):
         self._tables, self._waits = Tables(), Waits(lambda: self.deadline_s)
         self._running, self._hung = _IDLE, False
         self._written.clear()
+
+    def _leak(self) -> None:
+        held = [self._device, self._tables, self._binder, self._reader, self._waits]
+        leak([*held, self._adapter])
 
     def _check_open(self, verb: str) -> None:
         self._check_usable(verb, self._device)

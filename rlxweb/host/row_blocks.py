@@ -17,6 +17,8 @@ from typing import TypeAlias
 
 import numpy as np
 
+from rlxweb.stopping import check_stopped
+
 Task: TypeAlias = Callable[[int], None]
 
 MOST_THREADS = 32
@@ -49,6 +51,7 @@ def _drain(todo: deque[int], make_worker: Callable[[], Task]) -> None:
                     task = todo.popleft()
                 except IndexError:
                     return
+                check_stopped()
                 work(task)
     except BaseException:
         todo.clear()
@@ -84,6 +87,7 @@ def run_tasks(
         with np.errstate(invalid="ignore"):
             work = make_worker()
             for task in range(n_tasks):
+                check_stopped()
                 work(task)
         return
     todo = deque(range(n_tasks))

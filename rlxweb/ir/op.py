@@ -8,7 +8,6 @@ records themselves live in `rlxweb.ops`; this file must not know any of them.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -16,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from rlxweb.errors import DTypeError, GraphError, UnknownOp, did_you_mean
+from rlxweb.forked import ForkLock
 from rlxweb.ir.dtype import DType, as_dtype
 from rlxweb.ir.lowering import Kernel, Lowering, Recipe
 from rlxweb.ir.sample import Sample
@@ -282,7 +282,7 @@ class Registry:
     _aliases: dict[str, str] = field(default_factory=dict)
 
     _loading: bool = False
-    _turn: threading.RLock = field(default_factory=threading.RLock)
+    _turn: ForkLock = field(default_factory=ForkLock)
 
     def _filled(self) -> None:
         if self.vocabulary is None:

@@ -7,10 +7,10 @@ driver's crash must not keep the next device from being tried. Ctrl-C is not a f
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 from rlxweb.choose.resolve import devices_for
+from rlxweb.decision.attempt import Attempt
 from rlxweb.device import Device, DeviceLike, parse_device
 from rlxweb.devices.policy import DevicePolicy
 from rlxweb.errors import DeviceFallbackError
@@ -20,18 +20,6 @@ T = TypeVar("T")
 
 NOT_VIABLE = "not viable for this graph under policy"
 EMPTY_CHAIN = "empty fallback chain"
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """One device that was tried and what came of it; error is "" where it succeeded."""
-
-    device: Device
-    error: str
-    cause: BaseException | None = None
-
-    def __str__(self) -> str:
-        return f"{self.device.label}: {self.error or 'succeeded'}"
 
 
 def failed(doing: str, attempts: Sequence[Attempt]) -> DeviceFallbackError:

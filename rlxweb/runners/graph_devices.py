@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from rlxweb.backends.protocol import Array
 from rlxweb.calibration.stopwatch import Clock
+from rlxweb.decision.attempt import Attempt
 from rlxweb.decision.decision import Decision
 from rlxweb.device import Device, DeviceLike, parse_device
 from rlxweb.devices.policy import (
@@ -33,7 +34,7 @@ from rlxweb.runners.benchmark import (
     timed_runs,
 )
 from rlxweb.runners.calling import Inputs, device_first
-from rlxweb.runners.fallback import Attempt, failed, try_in_order
+from rlxweb.runners.fallback import failed, try_in_order
 from rlxweb.runners.programs import LOST, Programs
 from rlxweb.runners.resolver import GraphResolver
 from rlxweb.runtime.session import Session

@@ -7,28 +7,36 @@ hands it to the caller's. Nothing else is doubled.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from time import perf_counter_ns
 from typing import Any
 
 from rlxweb.backends.custom_ops import try_custom_ops
 from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import Array, Backend, Program
+from rlxweb.choose.again import LOST, done_again, told
 from rlxweb.choose.chooser import Asked, Pick, choose_async
 from rlxweb.choose.graphs import GraphJob
 from rlxweb.compile.plan import Plan
+from rlxweb.decision.attempt import Attempt
+from rlxweb.decision.candidate import Candidate
+from rlxweb.decision.decision import Decision
 from rlxweb.decision.explain import explain_decision
 from rlxweb.device import Device, DeviceLike, parse_device
 from rlxweb.devices.place import Place
 from rlxweb.errors import (
+    DeviceLost,
     DTypeError,
+    GpuTimeout,
     InputError,
     LimitExceeded,
     SessionClosed,
     ShaderRejected,
     Unsupported,
 )
+from rlxweb.gpu.beside import awaited_here
 from rlxweb.gpu.drive import drive
+from rlxweb.gpu.turns import Turn
 from rlxweb.ir.dtype import DType, DTypeLike, as_dtype
 from rlxweb.ir.graph import Graph
 from rlxweb.limits import Limits
@@ -46,6 +54,7 @@ class Session:
     optimise   False keeps every node a step of its own
     cost_mode  what decides fusions: "calibrated", measured prices where there are any,
                or "seed", RLX's gate
+    strict     True: nothing is done on another device or a second time than asked for
 
     Errors   UnknownDevice; AdapterMissing when the device cannot be opened.
     """
@@ -59,6 +68,7 @@ class Session:
         limits: Limits | None = None,
         optimise: bool = True,
         cost_mode: str = "calibrated",
+        strict: bool = False,
     ) -> None:
         if as_dtype(precision) is not DType.F32:
             raise DTypeError(
@@ -73,14 +83,12 @@ class Session:
         self.limits = limits
         self.optimise = optimise
         self.cost_mode = cost_mode
+        self.strict = strict
         self._closed = False
         if self.device is not None:
-            self._backend(self.device)
-
-    def _backend(self, device: Device) -> Backend:
-        if self.limits is None:
-            return pool.backend(device.label, self.adapter)
-        return pool.limited(device.label, self.adapter, self.limits)
+            pool.backend(self.device.label, adapter)
+            if limits is not None:
+                pool.limited(self.device.label, adapter, limits)
 
     def compile(self, graph: Graph) -> CompiledGraph:
         """Prepare a graph: rewrites, shaders, buffers.
@@ -90,31 +98,43 @@ class Session:
         return drive(self.compile_async(graph))
 
     async def compile_async(self, graph: Graph) -> CompiledGraph:
-        """`compile` for hosts that must be awaited."""
+        """`compile` beside the caller's event loop."""
+        return await awaited_here(lambda: self.compiled(graph))
+
+    async def compiled(self, graph: Graph) -> CompiledGraph:
+        """The core of both: never suspends on a desktop."""
         if self._closed:
             raise SessionClosed("compile", "this session was closed")
         job = GraphJob(graph, self.optimise, self.cost_mode)
         if self.device is not None:
-            return await self._compile_on(self.device, job, None)
+            way = Candidate(self.device, self.device.label, adapter=self.adapter)
+            asked = Decision(f"device {self.device.label}", "it was asked for")
+            ready = await self._prepared(job, way)
+            return CompiledGraph(Pick(job, way, asked), ready, self)
         pick = await choose_async(job, Asked(adapter=self.adapter))
         try:
-            return await self._compile_on(pick.device, pick.job, pick)
+            ready = await self._prepared(pick.job, pick.candidate)
         except (Unsupported, DTypeError, LimitExceeded, ShaderRejected) as error:
-            if pick.device is Device.CPU or self.adapter:
+            if pick.device is Device.CPU or self.adapter or self.strict:
                 raise
             why = f"{pick.decision.what} was chosen but refused the graph: {error}"
+            cpu = Candidate(Device.CPU, Device.CPU.label)
             decision = replace(pick.decision, what="device CPU", why=why)
-            fallen = replace(pick, decision=decision)
-            return await self._compile_on(Device.CPU, pick.job, fallen)
+            pick = replace(pick, decision=decision)
+            ready = await self._prepared(pick.job, cpu)
+        return CompiledGraph(pick, ready, self)
 
-    async def _compile_on(
-        self, device: Device, job: GraphJob, pick: Pick[GraphJob] | None
-    ) -> CompiledGraph:
-        backend = self._backend(device)
+    async def _prepared(self, job: GraphJob, way: Candidate) -> Ready:
+        """The graph on the engine of a way, opened anew if it was lost."""
+        backend = await self._backend(way)
         await try_custom_ops(job.graph, backend)
-        plan = job.plan_on(backend, Place(device, self.adapter))
-        program = await backend.prepare(plan)
-        return CompiledGraph(job.graph, device, backend, program, pick)
+        plan = job.plan_on(backend, Place(way.device, way.adapter))
+        return Ready(way, backend, await backend.prepare(plan))
+
+    async def _backend(self, way: Candidate) -> Backend:
+        if self.limits is None:
+            return await pool.backend_async(way.device.label, way.adapter)
+        return pool.limited(way.device.label, way.adapter, self.limits)
 
     def __repr__(self) -> str:
         where = "auto" if self.device is None else self.device.label
@@ -132,44 +152,72 @@ class Session:
         )
 
 
-class CompiledGraph:
-    """A graph ready to run on one device. Made by `Session.compile`."""
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A graph prepared on an engine, and the way that led there."""
 
-    def __init__(
-        self,
-        graph: Graph,
-        device: Device,
-        backend: Backend,
-        program: Program,
-        pick: Pick[GraphJob] | None,
-    ) -> None:
-        self.graph = graph
-        self.device = device
-        self._backend = backend
-        self._program = program
-        self._inputs = graph.named("input")
-        self._params = graph.named("param")
-        self._unset = set(self._params)
-        self._closed = False
+    way: Candidate
+    backend: Backend
+    program: Program
+
+
+class CompiledGraph:
+    """A graph ready to run on one device. Made by `Session.compile`.
+
+    Threads and tasks may share it: they take turns where the device needs that.
+
+    decisions  where it runs and why, then what the compiler decided
+    """
+
+    def __init__(self, pick: Pick[GraphJob], ready: Ready, session: Session) -> None:
+        self._job = pick.job
         self._pick = pick
+        self._ready = ready
+        self._session = session
+        self._inputs = self._job.graph.named("input")
+        self._params = self._job.graph.named("param")
+        self._values: dict[str, Array] = {}
+        self._unset = set(self._params)
+        self._mending = Turn()
+        self._closed = False
         self._is_warm = False
-        self.decisions = ((pick.decision,) if pick else ()) + program.plan.decisions
+        self._decision = pick.decision
+
+    @property
+    def graph(self) -> Graph:
+        """A copy of the graph that was compiled."""
+        return self._job.graph.copy()
+
+    @property
+    def device(self) -> Device:
+        return self._ready.way.device
 
     @property
     def engine(self) -> str:
         """The engine that computes, in words: "NumPy 2.4", "llvmpipe (vulkan)"."""
-        return self._backend.name
+        return self._ready.backend.name
 
     @property
     def plan(self) -> Plan:
-        return self._program.plan
+        return self._ready.program.plan
+
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        chosen = self._session.device is None or self._decision.attempts
+        own = (self._decision,) if chosen else ()
+        return own + self.plan.decisions
+
+    @property
+    def attempts(self) -> tuple[Attempt, ...]:
+        """Where a run was tried, if one was lost with its device; else nothing."""
+        return self._decision.attempts
 
     def set_param(self, name: str, value: Any) -> None:
         """Give a param its value, kept for all later runs.
 
         Errors   UnknownName, DTypeError, ShapeError.
         """
-        drive(self.set_param_async(name, value))
+        drive(self._set_param(name, value))
 
     def set_param_typed(
         self, name: str, value: Any, dtype: DTypeLike | None = None
@@ -181,30 +229,46 @@ class CompiledGraph:
         Errors  UnknownName; DTypeError, ShapeError for bytes of another dtype or length
                 than declared.
         """
-        doing = f"set_param_typed of '{self.graph.name}'"
+        doing = f"set_param_typed of '{self._job.graph.name}'"
         if name not in self._params:
             raise unknown(doing, "param", name, self._params)
         self.set_param(name, as_typed(doing, self._params[name], value, dtype))
 
     async def set_param_async(self, name: str, value: Any) -> None:
-        """`set_param` for hosts that must be awaited."""
-        doing = f"set_param of '{self.graph.name}'"
+        """`set_param` beside the caller's event loop."""
+        await awaited_here(lambda: self._set_param(name, value))
+
+    async def _set_param(self, name: str, value: Any) -> None:
+        doing = f"set_param of '{self._job.graph.name}'"
         self._check_open(doing)
         if name not in self._params:
             raise unknown(doing, "param", name, self._params)
         array = as_input(doing, self._params[name], value)
-        await self._backend.set_param(self._program, name, array)
-        self._unset.discard(name)
+        async with self._mending:
+            ready = self._ready
+            if ready.way.device is not Device.CPU:
+                # For the day its device is lost. What nobody can write need not be
+                # copied to stay what it is.
+                array = array.copy() if array.flags.writeable else array
+                self._values[name] = array
+            if not ready.backend.lost:
+                await ready.backend.set_param(ready.program, name, array)
+            self._unset.discard(name)
 
-    def run(self, inputs: Mapping[str, Any] | None = None) -> list[Array]:
+    def run(
+        self, inputs: Mapping[str, Any] | None = None, *, strict: bool | None = None
+    ) -> list[Array]:
         """Compute the outputs, in the order of `set_outputs`.
 
         inputs   arrays by name; dtype and shape as declared
+        strict   True: a run that is lost with its device raises. Else it is done again,
+                 and `explain` says where: on the device opened anew, then, where
+                 rlxweb chose the device, on the next that it would have taken
         returns  NumPy arrays of the declared dtypes, in memory of their own
         Errors   InputError, UnknownName, DTypeError, ShapeError before any device call;
         IndexRefused, DeviceLost, GpuTimeout, OutOfMemory from the device.
         """
-        return drive(self.run_async(inputs))
+        return drive(self.computed(inputs, strict))
 
     def run_typed(self, inputs: Mapping[str, tuple[Any, DTypeLike]]) -> list[Typed]:
         """`run` over bytes: {name: (bytes, dtype)} in, [(bytes, dtype's label)] out.
@@ -212,14 +276,22 @@ class CompiledGraph:
         Errors   those of `run`; DTypeError, ShapeError for bytes of another dtype or
         length than declared.
         """
-        feeds = as_feeds(f"run '{self.graph.name}'", self._inputs, inputs)
+        feeds = as_feeds(f"run '{self._job.graph.name}'", self._inputs, inputs)
         return [as_raw(array) for array in self.run(feeds)]
 
-    async def run_async(self, inputs: Mapping[str, Any] | None = None) -> list[Array]:
-        """`run` for hosts that must be awaited (a browser without stack switching)."""
-        doing = f"run '{self.graph.name}'"
+    async def run_async(
+        self, inputs: Mapping[str, Any] | None = None, *, strict: bool | None = None
+    ) -> list[Array]:
+        """`run` beside the caller's event loop."""
+        return await awaited_here(lambda: self.computed(inputs, strict))
+
+    async def computed(
+        self, inputs: Mapping[str, Any] | None = None, strict: bool | None = None
+    ) -> list[Array]:
+        """The core of both: never suspends on a desktop."""
+        doing = f"run '{self._job.graph.name}'"
         self._check_open(doing)
-        feeds = check_feeds(self.graph, self._inputs, inputs)
+        feeds = check_feeds(self._job.graph, self._inputs, inputs)
         if self._unset:
             names = ", ".join(repr(n) for n in sorted(self._unset))
             raise InputError(
@@ -228,35 +300,71 @@ class CompiledGraph:
                 f"{len(self._unset)} of {len(self._params)} params unset",
                 "call set_param first",
             )
-        begun = perf_counter_ns()
-        outs = await self._backend.run(self._program, feeds)
-        if self._is_warm and self._pick is not None:
-            self._pick.observe(perf_counter_ns() - begun, self.device)
+        ready, begun = self._ready, perf_counter_ns()
+        try:
+            outs = await ready.backend.run(ready.program, feeds)
+        except LOST as error:
+            if self._session.strict if strict is None else strict:
+                raise
+            return await self._again(ready, feeds, error)
+        if self._is_warm:
+            self._pick.observe(perf_counter_ns() - begun, ready.way.device)
         self._is_warm = True
         return outs
 
+    async def _again(
+        self, gone: Ready, feeds: Mapping[str, Array], error: DeviceLost | GpuTimeout
+    ) -> list[Array]:
+        """The same run where it can be done; whoever shares the graph moves along."""
+
+        async def run(way: Candidate) -> list[Array]:
+            now = self._ready
+            if now is gone or now.backend.lost or now.way != way:
+                self._check_open(error.doing)
+                now = await self._session._prepared(self._job, way)
+                for name, value in self._values.items():
+                    await now.backend.set_param(now.program, name, value)
+                self._ready = now
+            return await now.backend.run(now.program, feeds)
+
+        async with self._mending:
+            # Another run may have moved it already, and maybe to another device.
+            way = gone.way if self._ready is gone else self._ready.way
+            outs, _, tries = await done_again(
+                error, way, self._pick.decision.candidates, run
+            )
+            self._decision = told(self._pick.decision, tries)
+            self._is_warm = False
+        return outs
+
     def __repr__(self) -> str:
-        return f"CompiledGraph('{self.graph.name}' on {self.engine})"
+        return f"CompiledGraph('{self._job.graph.name}' on {self.engine})"
 
     def explain(self) -> str:
         """What was decided and why, then the plan, as text."""
-        lines = [f"{self.graph.name} on {self.engine}"]
+        lines = [f"{self._job.graph.name} on {self.engine}"]
         lines += [explain_decision(d) for d in self.decisions]
         return "\n".join([*lines, str(self.plan)])
 
     def close(self) -> None:
-        """Free the program's buffers. Idempotent."""
+        """Free the program's buffers, once no run needs them. Idempotent."""
         if not self._closed:
             self._closed = True
-            drive(self._backend.release(self._program))
+            drive(self._release())
+
+    async def _release(self) -> None:
+        async with self._mending:
+            await self._ready.backend.release(self._ready.program)
 
     def _check_open(self, doing: str) -> None:
         if self._closed:
-            raise SessionClosed(doing, "this compiled graph was closed")
+            raise SessionClosed(
+                doing, "this compiled graph was closed", hint="compile it again"
+            )
 
     def __reduce__(self) -> Any:
         raise Unsupported(
-            f"pickle of '{self.graph.name}'",
+            f"pickle of '{self._job.graph.name}'",
             "a compiled graph holds device memory",
             hint="pickle the arrays and compile again",
         )

@@ -6,7 +6,6 @@ Which one is asked is the chooser's business; what the estimate means is in the 
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -19,10 +18,12 @@ from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import CPU_ENGINE, Backend
 from rlxweb.device import Device
 from rlxweb.digital import Digital
+from rlxweb.gpu.turns import Turn
 from rlxweb.host.spec import WelchSpec
 from rlxweb.host.spectrum import welch_power
 from rlxweb.host.strongest import strongest_bins
 from rlxweb.signal.levels import level_rows
+from rlxweb.stopping import check_stopped
 
 if TYPE_CHECKING:  # a job on the CPU loads no compiler
     from rlxweb.runtime.session import CompiledGraph
@@ -101,7 +102,8 @@ class GraphEngine:
     how   "fused_op": the device searches the peaks too; "block_fft_host": it averages
           the spectrum, which comes back whole, and the host searches
 
-    Threads take turns. What was compiled goes with the device when that is lost.
+    Threads and tasks take turns. What was compiled goes with the device when that is
+    lost, and so does the run.
     """
 
     device: Device
@@ -109,7 +111,7 @@ class GraphEngine:
     how: How = "fused_op"
     _programs: OrderedDict[Any, CompiledGraph] = field(default_factory=OrderedDict)
     _backend: Backend | None = None
-    _turn: threading.RLock = field(default_factory=threading.RLock)
+    _turn: Turn = field(default_factory=Turn)
 
     @property
     def name(self) -> str:
@@ -136,8 +138,9 @@ class GraphEngine:
         width = 2 * k if k else spec.n_freqs
         out = np.empty((n_rows, width), spec.power_dtype)
         step = batch_rows(spec, n_samples)
-        with self._turn:
+        async with self._turn:
             for at in range(0, n_rows, step):
+                check_stopped()
                 mine = slice(at, at + step)
                 part = x.rows(mine) if isinstance(x, Digital) else x[mine]
                 out[mine] = await self._batch(part, spec, k)
@@ -148,7 +151,7 @@ class GraphEngine:
         own = level_rows(x) if spec.is_digital else None
         rows = np.asarray(x) if own is None else own.x
         program = await self._program(rows.shape, _single(spec), k)
-        (found,) = await program.run_async({"x": rows})
+        (found,) = await program.computed({"x": rows}, strict=True)
         if own is None:
             return found
         if not k:
@@ -179,7 +182,7 @@ class GraphEngine:
         if key not in self._programs:
             session = Session(self.device, adapter=self.adapter)
             graph = welch_graph(shape, spec, k)
-            self._programs[key] = await session.compile_async(graph)
+            self._programs[key] = await session.compiled(graph)
             if len(self._programs) > CAPACITY:
                 self._programs.popitem(last=False)[1].close()
         self._programs.move_to_end(key)

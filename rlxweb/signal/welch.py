@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlxweb.choose.chooser import Asked, choose, choose_async
-from rlxweb.gpu.drive import drive
+from rlxweb.gpu.beside import beside
+from rlxweb.gpu.drive import drive, in_a_tab
 from rlxweb.host.spectrum import frequencies
-from rlxweb.signal.offers import WelchJob, engine_for
+from rlxweb.signal.offers import WelchJob
+from rlxweb.signal.picked import run_pick
 from rlxweb.signal.request import WelchRequest
 from rlxweb.signal.samples import as_rows, refuse_nonfinite
 
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from rlxweb.choose.chooser import Pick
     from rlxweb.device import DeviceLike
     from rlxweb.digital import Digital
-    from rlxweb.signal.engine import Rows
+    from rlxweb.signal.engine import Engine, Rows
     from rlxweb.signal.precision import Precision
     from rlxweb.signal.samples import NanPolicy
     from rlxweb.signal.windows import WindowLike
@@ -51,6 +53,7 @@ def welch(
     adapter: str = "",
     precision: Precision | None = None,
     nan: NanPolicy = "raise",
+    strict: bool = False,
 ) -> tuple[NDArray[np.float64], NDArray[Any]]:
     """Power spectral density by Welch's method: mean over overlapping segments.
 
@@ -60,6 +63,8 @@ def welch(
              to uint16, or a `Digital` of counts with gain and offset) are exact on any
              engine and give float64; all else is float64 on the CPU, unless
              precision="f32" narrows it. precision="f64" asks for float64 throughout
+    strict   True: a run that is lost with its device raises; else it is done again
+             there or on the next device, unless one was asked for
     Errors   UsageError for arguments outside their domain (an explicit nperseg longer
              than the signal is refused, where scipy warns and shrinks it);
              NotFinite for NaN or infinity unless nan="propagate"; DTypeError,
@@ -78,10 +83,14 @@ async def welch_async(
     adapter: str = "",
     **options: Any,
 ) -> tuple[NDArray[np.float64], NDArray[Any]]:
-    """`welch` where the GPU must be awaited: a browser without JSPI.
+    """`welch` beside an event loop, which goes on meanwhile.
 
-    Takes the same arguments and gives the same result, and the same errors.
+    On a desktop it runs on a thread and can be cancelled; in a browser tab the GPU is
+    awaited. Takes the same arguments and gives the same result, and the same errors.
     """
+    if not in_a_tab():
+        options |= {"device": device, "adapter": adapter}
+        return await beside(lambda: welch(x, fs, *arguments, **options))
     options |= {"device": device, "adapter": adapter}
     given = signature(welch).bind(x, fs, *arguments, **options)
     given.apply_defaults()
@@ -96,6 +105,7 @@ def _called(
     adapter: str,
     precision: Precision | None,
     nan: NanPolicy,
+    strict: bool,
     **estimate: Any,
 ) -> tuple[WelchJob, Asked, Run]:
     """The job that checked arguments make, who is asked, and how a pick is run."""
@@ -103,7 +113,8 @@ def _called(
     spec = WelchRequest(**estimate).spec(rows.shape[1], how.kind)
     refuse_nonfinite(rows, batch, nan, DOING)
     job = WelchJob(spec, rows.shape[0], rows.shape[1], 0, taken=how)
-    return job, Asked(device, adapter), partial(_run, rows, batch, estimate["fs"], axis)
+    run = partial(_run, rows, batch, estimate["fs"], axis, strict)
+    return job, Asked(device, adapter), run
 
 
 async def _run(
@@ -111,11 +122,16 @@ async def _run(
     batch: tuple[int, ...],
     fs: float,
     axis: int,
+    strict: bool,
     pick: Pick[WelchJob],
 ) -> Spectrum:
     """Frequencies, and power [B, F] in the shape of the call."""
     spec = pick.job.spec
-    power = await engine_for(pick.candidate).power(rows, spec)
+
+    async def work(job: WelchJob, engine: Engine) -> NDArray[Any]:
+        return await engine.power(rows, spec)
+
+    power, _ = await run_pick(pick, work, strict)
     shaped = power.reshape(*batch, spec.n_freqs)
     if axis not in (-1, shaped.ndim - 1):
         shaped = np.moveaxis(shaped, -1, axis)

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rlxweb.choose.chooser import Asked, choose, choose_async
 from rlxweb.errors import UsageError
-from rlxweb.gpu.drive import drive
+from rlxweb.gpu.beside import beside
+from rlxweb.gpu.drive import drive, in_a_tab
 from rlxweb.host.spectrum import frequencies
 from rlxweb.host.strongest import as_peaks
-from rlxweb.signal.offers import WelchJob, checked_strategy, engine_for
+from rlxweb.signal.offers import WelchJob, checked_strategy
 from rlxweb.signal.peaks_of_power import check_mode, peaks_of_power
+from rlxweb.signal.picked import ready, run_pick
 from rlxweb.signal.request import OF_PRESET, WelchRequest
 from rlxweb.signal.result import WelchPeaks
 from rlxweb.signal.samples import as_rows, refuse_nonfinite
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from rlxweb.decision.strategy import WelchPeaksStrategy
     from rlxweb.device import DeviceLike
     from rlxweb.digital import Digital
+    from rlxweb.host.strongest import PeaksOfPower
     from rlxweb.signal.engine import Engine, Rows
     from rlxweb.signal.precision import Precision, Taken
     from rlxweb.signal.samples import NanPolicy
@@ -60,6 +63,7 @@ def welch_peaks(
     min_segments: int | None = None,
     precision: Precision | None = None,
     nan: NanPolicy = "raise",
+    strict: bool = False,
 ) -> WelchPeaks:
     """Average power spectrum of every row, then its k strongest bins or peaks.
 
@@ -81,6 +85,7 @@ def welch_peaks(
     min_segments  1 allows "auto" to average a single segment where that is faster: a
              noisier estimate, and `spec.n_segments` of the result says so. Left out,
              all segments asked for are averaged, whatever the speed
+    strict   as `welch`; `decision` of the result says where a run was lost
     Numerics as `welch`
     Errors   UsageError for k, nperseg, nsegments outside their domain (k over the
              number of bins is refused) and an empty batch; NotFinite, DTypeError,
@@ -101,11 +106,14 @@ async def welch_peaks_async(
     strategy: str | WelchPeaksStrategy = "auto",
     **options: Any,
 ) -> WelchPeaks:
-    """`welch_peaks` where the GPU must be awaited: a browser without JSPI.
+    """`welch_peaks` beside an event loop, which goes on meanwhile.
 
-    Takes the same arguments and gives the same result, and the same errors.
+    On a desktop it runs on a thread and can be cancelled; in a browser tab the GPU is
+    awaited. Takes the same arguments and gives the same result, and the same errors.
     """
     options |= {"device": device, "adapter": adapter, "strategy": strategy}
+    if not in_a_tab():
+        return await beside(lambda: welch_peaks(x, fs, nperseg, k, **options))
     given = signature(welch_peaks).bind(x, fs, nperseg, k, **options)
     given.apply_defaults()
     job, asked, run = _called(**given.arguments)
@@ -120,6 +128,7 @@ def _called(
     adapter: str,
     precision: Precision | None,
     nan: NanPolicy,
+    strict: bool,
     **wanted: Any,
 ) -> tuple[WelchJob, Asked, Run]:
     """The job that checked arguments make, who is asked, and how a pick is run."""
@@ -131,7 +140,7 @@ def _called(
         job = _known_job(rows.shape, how, **wanted)
     job = job or _job(rows.shape, how, **wanted)
     refuse_nonfinite(rows, batch, nan, DOING)
-    run = partial(_run, rows, batch, float(wanted["fs"]), prominence)
+    run = partial(_run, rows, batch, float(wanted["fs"]), prominence, strict)
     return job, Asked(device, adapter), run
 
 
@@ -160,32 +169,30 @@ def _job(
 _known_job = lru_cache(maxsize=128, typed=True)(_job)
 
 
-@lru_cache(maxsize=128)
-def _ready(pick: Pick[WelchJob]) -> tuple[WelchJob, Engine]:
-    """The job as the way that was picked computes it, and what runs it."""
-    return pick.job.by(pick.candidate), engine_for(pick.candidate)
-
-
 async def _run(
     rows: Rows,
     batch: tuple[int, ...],
     fs: float,
     prominence: float | None,
-    pick: Pick[WelchJob],
+    strict: bool,
+    asked: Pick[WelchJob],
 ) -> WelchPeaks:
     """Run the pick; a warm run's time goes back to the model that picked it."""
-    job, engine = _ready(pick)
-    hz = frequencies(job.spec, fs)
-    warm = engine.is_ready(rows.shape, job.spec, job.k if job.mode == "bins" else 0)
-    begun = perf_counter_ns()
-    if job.mode == "bins":
-        bins, power = await engine.strongest(rows, job.spec, job.k)
-        found = as_peaks(bins, power, hz)
-    else:
+
+    async def work(job: WelchJob, engine: Engine) -> tuple[PeaksOfPower, bool]:
+        hz = frequencies(job.spec, fs)
+        k = job.k if job.mode == "bins" else 0
+        warm = engine.is_ready(rows.shape, job.spec, k)
+        if k:
+            return as_peaks(*await engine.strongest(rows, job.spec, k), hz), warm
         power = await engine.power(rows, job.spec)
-        found = peaks_of_power(power, hz, job.k, prominence)
-    if warm:
+        return peaks_of_power(power, hz, job.k, prominence), warm
+
+    begun = perf_counter_ns()
+    (found, warm), pick = await run_pick(asked, work, strict)
+    if warm and pick is asked:
         pick.observe(perf_counter_ns() - begun)
+    job, engine = ready(pick)
     shape, heights = (*batch, found.bins.shape[-1]), found.prominence
     return WelchPeaks(
         bins=found.bins.reshape(shape),

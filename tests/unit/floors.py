@@ -8,7 +8,7 @@ it is a room of its own name. The manual draws the house from this table.
 from __future__ import annotations
 
 FLOORS: tuple[tuple[str, ...], ...] = (
-    ("advice", "limits", "names", "printable", "streams"),
+    ("advice", "forked", "limits", "names", "printable", "stopping", "streams"),
     ("errors",),
     ("device", "digital", "given", "whole_file"),
     ("ir", "decision", "io"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,8 +26,8 @@ from tests.ports import fake, prepared
 class Own(Program):
     """A plan, and nothing else."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
+    def __init__(self, plan: Plan, engine: Backend) -> None:
+        self.plan, self.engine = plan, engine
 
 
 class Smallest(Backend):
@@ -36,17 +37,17 @@ class Smallest(Backend):
     target = CpuBackend.target
 
     async def prepare(self, plan: Plan) -> Own:
-        return Own(plan)
+        return Own(plan, self)
 
     async def set_param(self, program: Program, name: str, value: Array) -> None:
-        own(Own, program)
+        own(self, Own, program)
 
     async def run(self, program: Program, feeds: Mapping[str, Array]) -> list[Array]:
-        graph = own(Own, program).plan.graph
+        graph = own(self, Own, program).plan.graph
         return [np.ones(graph.node(i).type.shape, np.float32) for i in graph.outputs]
 
     async def release(self, program: Program) -> None:
-        own(Own, program)
+        own(self, Own, program)
 
 
 def program_of(backend: Backend) -> Any:
@@ -109,11 +110,14 @@ def test_a_program_runs_on_the_engine_that_prepared_it(
     kind = type(program_of(here))
     value = np.ones(2, np.float32)
     if here is there:
-        assert own(kind, program) is program
+        assert own(here, kind, program) is program
         drive(here.set_param(program, "w", value))
         drive(here.release(program))
         return
-    said = f"^run 'doubling': it was prepared as a {type(program).__name__}; this engi"
+    said = (
+        rf"^run 'doubling' on {re.escape(here.name)}: it was prepared as a "
+        rf"{type(program).__name__} by {re.escape(there.name)}; this engine runs a "
+    )
     verbs: list[Any] = [
         lambda: here.set_param(program, "w", value),
         lambda: here.run(program, {"x": value}),
@@ -122,8 +126,19 @@ def test_a_program_runs_on_the_engine_that_prepared_it(
     for verb in verbs:
         with pytest.raises(GraphError, match=said) as found:
             drive(verb())
-        assert found.value.rule == f"this engine runs a {kind.__name__}"
+        assert found.value.rule == f"this engine runs a {kind.__name__} of its own"
     drive(there.release(program))
+
+
+@pytest.mark.parametrize("kind", ENGINES)
+def test_a_program_of_another_adapter_is_refused(kind: str) -> None:
+    """An engine of the same class is another engine all the same."""
+    here, there = ENGINES[kind](), ENGINES[kind]()
+    program, value = program_of(there), np.ones(2, np.float32)
+    with pytest.raises(GraphError, match="run it on the engine that prepared it"):
+        drive(here.run(program, {"x": value}))
+    drive(there.set_param(program, "w", value))
+    assert drive(there.run(program, {"x": value}))
 
 
 @pytest.mark.parametrize("opened", [object(), None, Smallest, FakePort()])

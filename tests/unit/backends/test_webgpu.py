@@ -7,7 +7,9 @@ kernels stand in for one generated shader.
 from __future__ import annotations
 
 import gc
+import threading
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,11 +18,11 @@ import pytest
 from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.compile.pipeline import compile_graph
 from rlxweb.errors import (
+    DeviceLost,
     DTypeError,
     IndexRefused,
     LimitExceeded,
     OutOfMemory,
-    SessionBusy,
     SessionClosed,
 )
 from rlxweb.gpu.drive import drive
@@ -31,6 +33,7 @@ from rlxweb.limits import Limits, shrunk
 from rlxweb.signal.presets import from_preset
 from tests.fake_port import Failure
 from tests.ports import compute, fake, prepared, scaled, source_of
+from tests.threads import WAIT_S, at_once, begin
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3)
 
@@ -144,31 +147,79 @@ def test_a_failed_prepare_leaves_nothing(at: int) -> None:
     np.testing.assert_array_equal(run(backend, program, x=X)[0], X * 2 + 1)
 
 
-def test_a_program_does_not_run_inside_itself() -> None:
-    """A second run during the first is refused, and the first ends well."""
-    seen: list[BaseException] = []
+def test_runs_of_one_program_take_turns() -> None:
+    """No submission of one falls between the input and the answer of another."""
+    inside, most = 0, 0
 
-    def reenter(views: Any, constants: Any, grid: Any) -> None:
+    def watched(views: Any, constants: Any, grid: Any) -> None:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
         compute(views, constants, grid)
-        with pytest.raises(SessionBusy, match="already running") as caught:
-            run(backend, program, x=X)
-        seen.append(caught.value)
+        inside -= 1
 
-    backend = WebGpuBackend(fake(kernels={source_of(scaled()): reenter}))
+    backend = WebGpuBackend(fake(kernels={source_of(scaled()): watched}))
     program = with_ones(backend)
-    run(backend, program, x=X)
-    assert len(seen) == 1
-    run(backend, program, x=X)
+
+    def work(k: int) -> None:
+        for _ in range(30):
+            (out,) = run(backend, program, x=X + k)
+            np.testing.assert_array_equal(out, (X + k) * 2 + 1)
+
+    at_once([partial(work, k) for k in range(6)])
+    assert most == 1
 
 
-def test_a_failed_run_does_not_leave_the_program_busy() -> None:
-    """A wrong submission is told; the next run is not refused as a second one."""
+def test_a_program_is_released_when_its_run_is_over() -> None:
+    """And whoever comes after that is told so, on every engine."""
+    running, go_on = threading.Event(), threading.Event()
+
+    def slow(views: Any, constants: Any, grid: Any) -> None:
+        compute(views, constants, grid)
+        running.set()
+        go_on.wait(WAIT_S)
+
+    backend = WebGpuBackend(fake(kernels={source_of(scaled()): slow}))
+    program = with_ones(backend)
+    found: list[Any] = []
+    threads = begin(
+        [
+            lambda: found.append(run(backend, program, x=X)),
+            lambda: running.wait(WAIT_S) and drive(backend.release(program)),
+        ]
+    )
+    assert running.wait(WAIT_S)
+    go_on.set()
+    for thread in threads:
+        thread.join(WAIT_S)
+    np.testing.assert_array_equal(found[0][0], X * 2 + 1)
+    with pytest.raises(SessionClosed, match="this compiled graph was closed"):
+        run(backend, program, x=X)
+
+
+def test_a_failed_run_does_not_keep_its_turn() -> None:
+    """A wrong submission is told; a run on another thread is told the same."""
     backend = backend_over(Failure("read", "map-rejected"))
     program = with_ones(backend)
-    for _ in range(2):
-        with pytest.raises(Exception, match="lost"):
+
+    def work() -> None:
+        with pytest.raises(DeviceLost, match="lost"):
             run(backend, program, x=X)
-    assert not program.busy.locked()
+
+    work()
+    at_once([work])
+
+
+def test_a_closed_engine_says_that_its_device_was_lost() -> None:
+    """Not that somebody closed it: the pool does, to open it anew."""
+    backend = backend_over(Failure("read", "lost"))
+    program = with_ones(backend)
+    for _ in range(2):
+        with pytest.raises(DeviceLost, match="it was asked to go"):
+            run(backend, program, x=X)
+        drive(backend.close())
+    with pytest.raises(DeviceLost, match="it was asked to go"):
+        drive(backend.prepare(compile_graph(scaled(), backend.target)))
 
 
 def test_bad_data_seen_by_a_shader_is_an_error() -> None:

@@ -264,8 +264,8 @@ def test_an_automatic_choice_that_refuses_falls_back_and_says_so(
         decision = Decision("device of the test", "it was picked")
         return Pick(job, Candidate(Device.VULKAN, "none"), decision)
 
-    def refuse(self: Session, device: Device) -> object:
-        if device is Device.CPU:
+    async def refuse(self: Session, way: Candidate) -> object:
+        if way.device is Device.CPU:
             return pool.backend("cpu")
         raise Unsupported("open", "it will not")
 

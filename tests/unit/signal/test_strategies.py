@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rlxweb as rlx
+from rlxweb.backends.pool import pool
 from rlxweb.calibration.welch_jobs import GRID, welch_jobs
 from rlxweb.calibration.worth import worth
 from rlxweb.cost.welch_model import WelchSize, columns
@@ -42,7 +43,7 @@ from rlxweb.signal.result import WelchPeaks
 from rlxweb.signal.ways import WelchEstimate
 from tests.fake_port import Failure
 from tests.oracles import estimate
-from tests.unit.signal.pretend_gpu import LABEL, PretendGpu, Speed
+from tests.unit.signal.pretend_gpu import LABEL, PLACE, QUICK, SLOW, PretendGpu, Speed
 
 SHARP = 1e-9
 SINGLE = 1e-5
@@ -322,15 +323,51 @@ def test_without_a_device_fused_is_refused(gpu: PretendGpu) -> None:
 @pytest.mark.fault
 @pytest.mark.parametrize("kind", ["lost", "lost-unseen", "timeout"])
 def test_a_lost_device_is_opened_anew(gpu: PretendGpu, kind: Any) -> None:
-    """The call that loses it fails; the next one runs on a device opened afresh."""
+    """The run is done again there and says so; strictly, the call fails."""
     verb = "submit" if kind == "lost-unseen" else "read"
     gpu.fail = [Failure(verb, kind)]
     x = noise(2, 1152)
-    with pytest.raises((DeviceLost, GpuTimeout)):
-        rlx.welch_peaks(x, device=LABEL)
     found = rlx.welch_peaks(x, device=LABEL)
     assert found.device is Device.TPU
+    assert [a.device for a in found.decision.attempts] == [Device.TPU] * 2
+    assert "lost with its device" in found.explain()
+    assert found.as_json()["decision"]["attempts"][0]["error"]
+    assert not rlx.welch_peaks(x, device=LABEL).decision.attempts
     assert len(gpu.ports) == 2
+    gpu.fail = [Failure(verb, kind)]
+    gpu.ports[-1].lost = "it was asked to go"
+    with pytest.raises((DeviceLost, GpuTimeout)):
+        rlx.welch_peaks(x, device=LABEL, strict=True)
+    assert len(gpu.ports) == 3
+
+
+@pytest.mark.fault
+def test_a_lost_run_goes_on_elsewhere_if_its_device_was_rlxwebs_choice(
+    gpu: PretendGpu,
+) -> None:
+    """To the next way of the decision; a device that was asked for has no next."""
+    SLOW.give_to(CPU)
+    QUICK.give_to(PLACE)
+    x = noise(2048, 1152)
+    assert rlx.welch_peaks(x).device is Device.TPU
+
+    def lose() -> None:
+        """The device that is open, and the next one, at its first answer."""
+        gpu.ports[-1].lost = "it was asked to go"
+        pool.backend(LABEL)
+        gpu.ports[-1]._pending.append(Failure("read", "lost"))
+        gpu.fail = [Failure("read", "lost")]
+
+    lose()
+    found = rlx.welch_peaks(x)
+    assert found.device is Device.CPU
+    assert "done again on CPU" in found.explain()
+    tried = [a.device for a in found.decision.attempts]
+    assert tried == [Device.TPU, Device.TPU, Device.CPU]
+    check(found, estimate(x, 256), SINGLE)
+    lose()
+    with pytest.raises(DeviceLost, match="tried again on TPU"):
+        rlx.welch_peaks(x, device=LABEL)
 
 
 def test_a_calibration_runs_the_engines_that_serve_callers(

@@ -1,0 +1,22 @@
+"""One try at a run on one device, and what came of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rlxweb.device import Device
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One device that was tried and what came of it; error is "" where it succeeded."""
+
+    device: Device
+    error: str
+    cause: BaseException | None = None
+
+    def __str__(self) -> str:
+        return f"{self.device.label}: {self.error or 'succeeded'}"
+
+    def as_json(self) -> dict[str, str]:
+        return {"device": self.device.label, "error": self.error}

@@ -1,0 +1,102 @@
+"""What was picked, run to its end: by the next way where a run is lost with its device.
+
+The one place where a Welch job meets the engine that was picked for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlxweb.choose.again import LOST, done_again, told
+from rlxweb.choose.chooser import Pick
+from rlxweb.decision.candidate import Candidate
+from rlxweb.decision.decision import Decision
+from rlxweb.device import Device
+from rlxweb.host.spec import WelchSpec
+from rlxweb.signal.engine import Engine, Power, Rows
+from rlxweb.signal.offers import WelchJob, engine_for
+
+T = TypeVar("T")
+Work = Callable[[WelchJob, Engine], Awaitable[T]]
+
+
+@lru_cache(maxsize=128)
+def ready(pick: Pick[WelchJob]) -> tuple[WelchJob, Engine]:
+    """The job as the way that was picked computes it, and what runs it."""
+    return pick.job.by(pick.candidate), engine_for(pick.candidate)
+
+
+async def run_pick(
+    pick: Pick[WelchJob], work: Work[T], strict: bool
+) -> tuple[T, Pick[WelchJob]]:
+    """The answer, and the pick as it was done.
+
+    strict   a run that is lost with its device raises
+    Errors   those of the engine; DeviceLost, GpuTimeout when no way is left.
+    """
+    try:
+        return await work(*ready(pick)), pick
+    except LOST as error:
+        if strict:
+            raise
+
+        async def again(way: Candidate) -> T:
+            return await work(pick.job.by(way), engine_for(way))
+
+        ways = pick.decision.candidates
+        answer, way, tries = await done_again(error, pick.candidate, ways, again)
+        decision = told(pick.decision, tries)
+        return answer, replace(pick, candidate=way, decision=decision)
+
+
+@dataclass(slots=True)
+class PickedEngine:
+    """An engine for a recording in blocks: a block that is lost is done again.
+
+    Where its device stays away, the blocks that follow go where that one went.
+    """
+
+    pick: Pick[WelchJob]
+    strict: bool = False
+
+    @property
+    def device(self) -> Device:
+        return self.pick.device
+
+    @property
+    def name(self) -> str:
+        return ready(self.pick)[1].name
+
+    @property
+    def decision(self) -> Decision:
+        """Why it runs where it does by now."""
+        return self.pick.decision
+
+    async def power(self, x: Rows, spec: WelchSpec) -> Power:
+        async def work(job: WelchJob, engine: Engine) -> Power:
+            return await engine.power(x, spec)
+
+        return await self._done(work)
+
+    async def strongest(
+        self, x: Rows, spec: WelchSpec, k: int
+    ) -> tuple[NDArray[np.int64], Power]:
+        async def work(
+            job: WelchJob, engine: Engine
+        ) -> tuple[NDArray[np.int64], Power]:
+            return await engine.strongest(x, spec, k)
+
+        return await self._done(work)
+
+    def is_ready(self, shape: tuple[int, ...], spec: WelchSpec, k: int) -> bool:
+        return ready(self.pick)[1].is_ready(shape, spec, k)
+
+    async def _done(self, work: Work[T]) -> T:
+        answer, self.pick = await run_pick(self.pick, work, self.strict)
+        return answer

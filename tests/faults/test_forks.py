@@ -1,0 +1,151 @@
+"""A process that used a GPU forks: the child computes or says why not, and ends.
+
+Every child has a deadline of its own; one that hangs is killed by it, which the exit
+status tells.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+
+import pytest
+
+from rlxweb.forked import ForkLock
+from rlxweb.gpu.port import Want
+from tests.command_line import python
+from tests.threads import WAIT_S, begin
+
+pytestmark = [
+    pytest.mark.fault,
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork"),
+]
+
+DEADLINE_S = 30
+BEGIN = """
+import os, signal, sys
+import numpy as np
+import rlxweb as rlx
+from rlxweb.errors import DeviceError
+
+x = np.random.default_rng(0).standard_normal((4, 1000)).astype("f4")
+here = dict(device={device!r}, adapter={name!r})
+right = rlx.welch_peaks(x, device="cpu").bins
+assert (rlx.welch_peaks(x, **here).bins == right).all()
+graph = rlx.Graph("doubling")
+graph.set_outputs([graph.input("x", (3,)) * 2.0])
+three = {{"x": np.ones(3, "f4")}}
+session = lambda: rlx.Session({device!r}, adapter={name!r})
+compiled = session().compile(graph)
+compiled.run(three)
+
+def child(work):
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm({deadline})
+        work()
+        sys.exit(7)
+    status = os.waitpid(pid, 0)[1]
+    print(os.waitstatus_to_exitcode(status), flush=True)
+
+def refused(work):
+    try:
+        work()
+    except DeviceError as error:
+        assert "forked" in str(error) and "spawn" in str(error), error
+    else:
+        raise AssertionError("it was not refused")
+"""
+WORKS = {
+    "nothing": "pass",
+    "the CPU": "assert (rlx.welch_peaks(x, device='cpu').bins == right).all()",
+    "auto": """
+        found = rlx.welch_peaks(np.tile(x, (500, 1)))
+        assert found.device is rlx.Device.CPU
+        assert "forked" in found.explain(), found.explain()""",
+    "welch_peaks": "refused(lambda: rlx.welch_peaks(x, **here))",
+    "a new session": "refused(session)",
+    "an old graph": "refused(lambda: compiled.run(three))",
+    "an old graph, closed": "compiled.close()",
+    "devices": "assert rlx.available_devices() == (rlx.Device.CPU,)",
+    "GraphDevices": """
+        device, outs = rlx.GraphDevices(graph).run_chain(inputs=three)
+        assert device is rlx.Device.CPU and outs[0].tolist() == [2, 2, 2]""",
+}
+
+
+def begin_on(adapter: Want) -> str:
+    (device,) = adapter.backends
+    return BEGIN.format(device=device, name=adapter.name, deadline=DEADLINE_S)
+
+
+@pytest.mark.requires_wgpu
+def test_a_child_of_a_process_that_used_a_gpu(adapter: Want) -> None:
+    """By every door: no hang, no crash at exit, the right answer or one clear error."""
+    code = begin_on(adapter)
+    for work in WORKS.values():
+        code += f"def work():\n    {work.strip()}\nchild(work)\n".replace(
+            "\n        ", "\n    "
+        )
+    code += "assert compiled.run(three)[0].tolist() == [2, 2, 2]\n"
+    said = python("-c", code, RLX_CALIBRATION="off")
+    assert said.code == 0, said.err
+    assert dict(zip(WORKS, map(int, said.out.split()), strict=True)) == dict.fromkeys(
+        WORKS, 7
+    ), said.err
+
+
+@pytest.mark.requires_wgpu
+def test_a_pool_of_forked_workers(adapter: Want) -> None:
+    """Multiprocessing's own way to fork, after a GPU was used and while it is used."""
+    code = (
+        begin_on(adapter)
+        + """
+import multiprocessing, threading
+
+def peaks(k):
+    return rlx.welch_peaks(x * np.float32(k)).bins
+
+busy = True
+def keep_busy():
+    while busy:
+        rlx.welch_peaks(x, **here)
+
+threads = [threading.Thread(target=keep_busy, daemon=True) for _ in range(3)]
+for thread in threads:
+    thread.start()
+signal.alarm(60)
+for _ in range(5):
+    with multiprocessing.get_context("fork").Pool(2) as workers:
+        for bins in workers.map(peaks, range(1, 5)):
+            assert (bins == right).all()
+busy = False
+for thread in threads:
+    thread.join()
+assert (rlx.welch_peaks(x, **here).bins == right).all()
+"""
+    )
+    said = python("-c", code, RLX_CALIBRATION="off")
+    assert said.code == 0, said.err
+
+
+def test_a_lock_held_elsewhere_is_open_in_a_child() -> None:
+    """Whoever held it in the parent is not there to let go."""
+    lock, held, done = ForkLock(), threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with lock:
+            held.set()
+            done.wait(WAIT_S)
+
+    (thread,) = begin([hold])
+    assert held.wait(WAIT_S)
+    try:
+        child = multiprocessing.get_context("fork").Process(target=lock.__enter__)
+        child.start()
+        child.join(DEADLINE_S)
+        assert child.exitcode == 0
+    finally:
+        done.set()
+        thread.join(WAIT_S)
