@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
@@ -81,12 +81,14 @@ def open_recording(
     doing = "opening a recording"
     if fs is not None:
         fs = _given_rate(doing, fs)
+    if array is not None and not isinstance(array, str):
+        raise UsageError(doing, f"array is {array!r}", "the name of an array")
+    wanted = None if channels is None else _listed_names(doing, channels)
     if layout is not None and layout not in LAYOUTS:
         raise UsageError(doing, f"layout is {layout!r}", f"one of {', '.join(LAYOUTS)}")
     source = open_source(path)
     try:
         contents = _read(source, array, layout)
-        wanted = [channels] if isinstance(channels, str) else channels
         recording = _assemble(source, contents, fs, wanted)
         for text in recording.warnings:
             said = RecordingWarning(f"{source.doing}: {text}")
@@ -162,6 +164,15 @@ def _given_rate(doing: str, fs: Any) -> float:
         f"fs is {'an integer too long to print' if endless else repr(fs)[:60]}",
         f"a rate of {bounds.LEAST_HZ:g} to {bounds.MOST_HZ:g} Hz",
     )
+
+
+def _listed_names(doing: str, channels: object) -> list[str]:
+    if isinstance(channels, str):
+        return [channels]
+    if isinstance(channels, Iterable) and not isinstance(channels, bytes):
+        return list(channels)
+    said = f"channels is {channels!r}"
+    raise UsageError(doing, said, "a name or a list of names")
 
 
 def _assemble(

@@ -6,6 +6,7 @@ group asks its reader for a range of samples. Memory stays bounded by the block 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -94,10 +95,12 @@ class Group:
 
         So nothing is lost on a device that computes in float32.
         """
-        stop = self.n_samples if stop is None else stop
+        doing = f"reading {self.recording!r}"
+        start = _whole(doing, "start", start)
+        stop = self.n_samples if stop is None else _whole(doing, "stop", stop)
         if not 0 <= start <= stop <= self.n_samples:
             raise UsageError(
-                f"reading {self.recording!r}",
+                doing,
                 f"samples {start} to {stop} are not in the recording",
                 f"0 <= start <= stop <= {self.n_samples}",
                 "ask for a range inside it",
@@ -130,9 +133,12 @@ class Group:
         return (Block(a, self.read_stored(a, b)) for a, b in spans)
 
     def _spans(self, n_samples: int, overlap: int) -> Iterator[tuple[int, int]]:
+        doing = f"reading {self.recording!r} in blocks"
+        n_samples = _whole(doing, "n_samples", n_samples)
+        overlap = _whole(doing, "overlap", overlap)
         if n_samples < 1 or not 0 <= overlap < n_samples:
             raise UsageError(
-                f"reading {self.recording!r} in blocks",
+                doing,
                 f"blocks of {n_samples} samples with an overlap of {overlap}",
                 "n_samples >= 1 and 0 <= overlap < n_samples",
                 "use longer blocks",
@@ -175,6 +181,14 @@ class Recording:
 
     def __exit__(self, *raised: object) -> None:
         self.close()
+
+
+def _whole(doing: str, name: str, value: object) -> int:
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError as error:
+        said = f"{name} is {value!r}"
+        raise UsageError(doing, said, "a whole number of samples") from error
 
 
 def check_finite(data: Samples | Digital, group: Group, start: int = 0) -> None:

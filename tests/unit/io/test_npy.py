@@ -297,6 +297,26 @@ def test_a_member_packed_otherwise_is_refused(tmp_path: Path) -> None:
     check_unreadable(tmp_path / "a.npz", "zip method 12", fs=1)
 
 
+@pytest.mark.parametrize(
+    ("how", "match"),
+    [
+        ({"channels": 5}, "channels is 5; a name or a list of names"),
+        ({"channels": b"ch1"}, "channels is b'ch1'"),
+        ({"channels": ["ch1", None]}, "None is not a channel name"),
+        ({"array": 5}, "array is 5; the name of an array"),
+        ({"array": b"x"}, "array is b'x'"),
+        ({"layout": ["channels-first"]}, "layout is"),
+    ],
+)
+def test_an_argument_of_another_type_is_refused(
+    tmp_path: Path, how: dict[str, object], match: str
+) -> None:
+    """By its name, with what is wanted."""
+    np.savez(tmp_path / "a.npz", x=np.zeros(4), y=np.zeros(4))
+    with pytest.raises(UsageError, match=match):
+        open_recording(tmp_path / "a.npz", **{"fs": 1, "array": "x", **how})
+
+
 def test_arguments_of_another_format_are_refused(tmp_path: Path) -> None:
     """`array` is for NPZ; `layout` for arrays, and only with its two values."""
     np.save(tmp_path / "a.npy", np.zeros(4))

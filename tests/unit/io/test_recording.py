@@ -102,6 +102,21 @@ def test_a_range_outside_the_recording_is_refused(
             recording.groups[0].read(start, stop)
 
 
+@pytest.mark.parametrize("value", ["3", 3.5, [3], b"3"])
+def test_a_range_is_of_whole_numbers(zeros: Path, value: object) -> None:
+    """Named, and refused with the call."""
+    with open_recording(zeros, fs=1) as recording:
+        (group,) = recording.groups
+        for call, name in (
+            (lambda: group.read(value), "start"),
+            (lambda: group.read(0, value), "stop"),
+            (lambda: group.blocks(value), "n_samples"),
+            (lambda: group.stored_blocks(4, value), "overlap"),
+        ):
+            with pytest.raises(UsageError, match=f"{name} is .*a whole number"):
+                call()
+
+
 def test_a_closed_recording_is_not_read(zeros: Path) -> None:
     """Reading after `close` is one clear error."""
     recording = open_recording(zeros, fs=1)
