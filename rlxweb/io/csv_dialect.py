@@ -20,10 +20,13 @@ BLANKS = " "
 
 _LOOKED_AT = 10_000
 _COMMA = re.compile(r"[+-]?[0-9]*,[0-9]+([eE][+-]?[0-9]+)?")
+_GROUPED = re.compile(r"[+-]?[0-9]{1,3}([.,][0-9]{3})+[.,][0-9]*")
 _POINT = re.compile(r"[+-]?[0-9]*\.[0-9]+([eE][+-]?[0-9]+)?")
+# Where a row has one of these beside numbers, it is a row and no header.
+_MISSING = ("", "na", "n/a", "null", "none", "-", "--", "?")
 # 1.234 beside 1,5 is more than a thousand: it must not be read as a little over one.
 _COMMA_TO_POINT = str.maketrans({",": ".", ".": "'"})
-_MIXED = "write all numbers with decimal points, or all with decimal commas"
+MIXED = "write all numbers with decimal points, or all with decimal commas"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +75,16 @@ class Dialect:
         except ValueError:
             return None
 
+    def is_foreign(self, cell: str) -> bool:
+        """True for a number with the decimal mark that the others have not."""
+        text = cell.strip()
+        return self.number(text) is None and bool(
+            _COMMA.fullmatch(text) or _POINT.fullmatch(text) or _GROUPED.fullmatch(text)
+        )
+
     def hint(self, cell: str) -> str:
         """What to write instead of a cell that is no number."""
-        if re.fullmatch(r"[+-]?[0-9]*[.,][0-9.,]*", cell.strip()):
-            return _MIXED
-        return "write nan for a missing value"
+        return MIXED if self.is_foreign(cell) else "write nan for a missing value"
 
     def is_row(self, cells: Sequence[str]) -> bool:
         return any(self.number(cell) is not None for cell in cells)
@@ -166,6 +174,8 @@ def _is_header(dialect: Dialect, first: list[str], second: list[str]) -> bool:
     if not dialect.is_row(first):
         return dialect.is_row(second)
     return any(
-        dialect.number(above) is None and dialect.number(below) is not None
+        dialect.number(above) is None
+        and above.strip().casefold() not in _MISSING
+        and dialect.number(below) is not None
         for above, below in zip(first, second, strict=False)
     )

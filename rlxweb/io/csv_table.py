@@ -20,7 +20,7 @@ from rlxweb.io import bounds
 from rlxweb.io.channels import TRIGGER_REASON, is_trigger
 from rlxweb.io.clock import Clock, clock_scale, find_rate
 from rlxweb.io.contents import Contents, Found, Stream
-from rlxweb.io.csv_dialect import BLANKS, Dialect, read_head
+from rlxweb.io.csv_dialect import BLANKS, MIXED, Dialect, read_head
 from rlxweb.io.source import ByteSource
 
 # Rows that begin in one stretch of so many bytes are read together.
@@ -168,6 +168,9 @@ def read_csv(source: ByteSource) -> Contents:
             f"its header names {len(names)} columns, its first row has {len(cells)}",
             "one name per column",
         )
+    mixed = next(filter(head.dialect.is_foreign, cells), None)
+    if mixed is not None:
+        raise source.error(f"its first row has {mixed.strip()[:40]!r}", MIXED)
     rows = _index(source, offsets[head.skip], head.skip + 1)
     table = _Table(source, head.dialect, head.skip + 1, len(cells), rows)
     table = _without_cut_row(table)

@@ -31,14 +31,14 @@ def read_edf(source: ByteSource) -> Contents:
     Errors   RecordingError for a broken header and for gaps.
     """
     header = parse_header(source)
-    if header.version.endswith("+D"):
-        _check_contiguous(source, header)
     found = tuple(map(_found, header.signals))
     # The signals that can be taken, by their number of samples per record.
     members: dict[int, list[int]] = {}
     for at, channel in enumerate(found):
         if channel.nameable:
             members.setdefault(header.signals[at].samples, []).append(at)
+    if header.version.endswith("+D") and members:
+        _check_contiguous(source, header)
     reader = _EdfReader(source, header)
     streams = tuple(
         Stream(

@@ -95,6 +95,14 @@ def test_a_clock_with_decimal_commas_gives_the_rate(tmp_path: Path) -> None:
         assert recording.groups[0].fs == 256.0
 
 
+@pytest.mark.parametrize("missing", ["NA", "", "-", "null"])
+def test_a_first_row_with_a_gap_is_no_header(tmp_path: Path, missing: str) -> None:
+    """Else its other samples would be names; the column that begins so is told."""
+    with opened(tmp_path / "a.csv", f"{missing},1\n2,3\n", fs=1) as recording:
+        assert recording.groups[0].read().tolist() == [[1.0, 3.0]]
+        assert recording.left_out == (("ch1", "holds text"),)
+
+
 def test_savetxt_writes_blanks(tmp_path: Path) -> None:
     """NumPy's default for a table."""
     x = RNG.normal(size=(50, 2))
@@ -226,6 +234,7 @@ def test_columns_that_are_no_signals_are_left_out(tmp_path: Path) -> None:
         ("a,b\n1,2\n\n3,4\n", "line 3 has 0 cells"),
         ("1\n2\n\n3\n", "line 3 has 0 cells"),
         ("a;b\n1.0;2\n1,5;2\n", "line 3, column 1: '1,5'.*decimal points"),
+        ("a;b\n1;2\n1,234.5;2\n", r"line 3, column 1: '1,234\.5'.*decimal points"),
         ("a;b\n" + "1,0;2\n" * 300 + "1.500;2\n", r"line 302, .*'1\.500'.*commas"),
         ("a;b\n1,0;2\n1.234,5;2\n", r"line 3, column 1: '1\.234,5'.*decimal commas"),
         ('a,b\n1,2\n3,"' + "x" * 200_000 + '"\n', "line 3 .*field larger than"),
@@ -251,6 +260,9 @@ def test_a_bad_row_is_named_by_its_line(tmp_path: Path, text: str, match: str) -
         ("\n\n\n", "no row of numbers"),
         ("a;b\nx,5;y\n3,z;w\n", "no row of numbers"),
         ("a\n1\n" + "\0\0\0\0", "no format"),
+        ("a;b\n1,5;2.5\n", r"first row has '1,5'; write all numbers with decimal"),
+        ("a;b\n1.234,5;2\n", r"first row has '1\.234,5'; write all"),
+        ('a,b\n"1,5",2\n', "first row has '1,5'; write all"),
         ("\ufeff\n", "no row of numbers"),
         ("1,2\r3,4\r", "does not end"),
         ("a,b\nx,1\ny,2\n", None),

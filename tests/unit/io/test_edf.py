@@ -316,6 +316,16 @@ def test_a_file_of_annotations_only_is_refused(tmp_path: Path) -> None:
     check_unreadable(path, "no signal channel")
 
 
+def test_the_times_of_a_file_without_signals_are_not_walked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Millions of empty records are no reason to wait for a refusal."""
+    path = tmp_path / "notes.edf"
+    edfio.Edf([], annotations=[edfio.EdfAnnotation(0, None, "x")]).write(path)
+    monkeypatch.setattr(edf_module, "_onset", None)
+    check_unreadable(patched(path, (192, b"EDF+D")), "no signal channel")
+
+
 def test_a_header_that_was_cut_is_refused(one: Path) -> None:
     """With both sizes, before any field behind the cut is looked at."""
     raw = one.read_bytes()
