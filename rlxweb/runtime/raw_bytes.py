@@ -65,18 +65,19 @@ def _stored(dtype: DType) -> np.dtype[Any]:
     return np.dtype(np.uint8) if dtype is DType.BOOL else dtype.numpy.newbyteorder("<")
 
 
-def as_feeds(
-    doing: str, inputs: Mapping[str, Node], given: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Arrays by name of (value, dtype) pairs by name; unknown names are left as given.
+def as_feeds(doing: str, inputs: Mapping[str, Node], given: Any) -> Any:
+    """Arrays by name of (value, dtype) pairs by name.
 
+    What a run refuses in any case, unknown names and what has none, is left as given.
     Errors   those of `as_typed`; DTypeError for what is no such pair.
     """
+    if not isinstance(given, Mapping):
+        return given
     made: dict[str, Any] = {}
     for name, pair in given.items():
         match pair:
             case _ if name not in inputs:
-                made[name] = pair  # refused by name with the rest
+                made[name] = pair
             case (value, dtype):
                 made[name] = as_typed(doing, inputs[name], value, dtype)
             case _:

@@ -270,7 +270,9 @@ class CompiledGraph:
         """
         return drive(self.computed(inputs, strict))
 
-    def run_typed(self, inputs: Mapping[str, tuple[Any, DTypeLike]]) -> list[Typed]:
+    def run_typed(
+        self, inputs: Mapping[str, tuple[Any, DTypeLike]] | None = None
+    ) -> list[Typed]:
         """`run` over bytes: {name: (bytes, dtype)} in, [(bytes, dtype's label)] out.
 
         Errors   those of `run`; DTypeError, ShapeError for bytes of another dtype or

@@ -225,6 +225,11 @@ def test_typed_calls_refuse_what_does_not_fit(compiled: CompiledGraph) -> None:
     for wrong in (X, b"1234", "f32", (b"", "f32", 1)):
         with pytest.raises(DTypeError, match="a pair of bytes and a dtype"):
             compiled.run_typed({"x": wrong})
+    for wrong in ([X], X, 3, "x"):
+        with pytest.raises(InputError, match="inputs are given by name, in a dict"):
+            compiled.run_typed(wrong)
+    with pytest.raises(InputError, match="input 'x' was not given"):
+        compiled.run_typed()
     with pytest.raises(ShapeError, match=r"0 bytes .*\[2, 4\] f32 takes 32"):
         compiled.run_typed({"x": (b"", "f32")})
     graph = Graph()
