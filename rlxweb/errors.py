@@ -47,8 +47,15 @@ class RlxError(Exception):
     @property
     def with_flags(self) -> str:
         """The message for a command line: arguments are named by their flags."""
-        parts = (self.doing, self.problem, self.rule, self.hint)
-        return _message(*(p.as_flags if isinstance(p, Advice) else p for p in parts))
+        return _message(
+            *map(_with_flags, (self.doing, self.problem, self.rule, self.hint))
+        )
+
+
+def _with_flags(part: str | RlxError) -> str:
+    if isinstance(part, Advice):
+        return part.as_flags
+    return part.with_flags if isinstance(part, RlxError) else part
 
 
 def _message(doing: str, *parts: str) -> str:
@@ -257,17 +264,36 @@ def _label(device: object) -> str:
 # --- what is said and does not stop anything ------------------------------------
 
 
-class EnvironmentWarning(UserWarning):
+class RlxWarning(UserWarning):
+    """Root of the warnings.
+
+    said  what is not as it was meant
+    why   the reason or the advice, in words or as the error that gives it
+    """
+
+    def __init__(self, said: str, why: str | RlxError = "") -> None:
+        super().__init__(_message("", f"{said}: {why}" if why else said))
+        self.said = said
+        self.why = why
+
+    @property
+    def with_flags(self) -> str:
+        """The message for a command line, as `RlxError.with_flags`."""
+        said, why = _with_flags(self.said), _with_flags(self.why)
+        return _message("", f"{said}: {why}" if why else said)
+
+
+class EnvironmentWarning(RlxWarning):
     """An environment variable that could not be followed; names it and its value."""
 
 
-class CalibrationWarning(UserWarning):
+class CalibrationWarning(RlxWarning):
     """A calibration that could not be made, read or kept."""
 
 
-class RecordingWarning(UserWarning):
+class RecordingWarning(RlxWarning):
     """A recording that is read although something is wrong with its file."""
 
 
-class PictureWarning(UserWarning):
+class PictureWarning(RlxWarning):
     """A picture that could not be drawn quite as it was meant."""

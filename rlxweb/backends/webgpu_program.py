@@ -12,6 +12,7 @@ from itertools import zip_longest
 
 import numpy as np
 
+from rlxweb.advice import Advice
 from rlxweb.backends.protocol import Array, Backend, Program, as_bytes
 from rlxweb.backends.webgpu_recipes import Recipes
 from rlxweb.compile.plan import Operand, Plan, Step
@@ -115,7 +116,7 @@ class ProgramBuilder:
                 f"buffer for {what}",
                 f"it needs {nbytes:,} bytes",
                 f"this device allows {self.limits.max_buffer_size:,} per buffer",
-                "split the batch, or use device='cpu'",
+                Advice("split the batch, or use {}", device="cpu"),
             )
         handle = self.port.buffer(nbytes, usage)
         self.sizes[handle] = nbytes

@@ -301,7 +301,7 @@ def by_environment(job: J, policy: DevicePolicy, asked: Asked) -> Pick[J] | None
     if device is None:
         return by_force(job, asked.adapters)
     allowed = ", ".join(d.label for d in policy.apply(policy.probe_set))
-    why_not = f"the policy allows {allowed or 'no device'}"
+    why_not: str | RlxError = f"the policy allows {allowed or 'no device'}"
     if asked.policy is None:
         why_not = "RLX_DEVICES or RLX_DENY_DEVICES exclude it"
     if policy.permits(device):
@@ -309,13 +309,9 @@ def by_environment(job: J, policy: DevicePolicy, asked: Asked) -> Pick[J] | None
         try:
             return _named(job, place, f"RLX_DEVICE={device.label}")
         except REFUSALS as error:
-            why_not = str(error)
-    warnings.warn(
-        f"RLX_DEVICE={device.label} cannot run {job.title} and is not followed: "
-        f"{why_not}",
-        EnvironmentWarning,
-        stacklevel=4,
-    )
+            why_not = error
+    said = f"RLX_DEVICE={device.label} cannot run {job.title} and is not followed"
+    warnings.warn(EnvironmentWarning(said, why_not), stacklevel=4)
     return by_force(job, asked.adapters)
 
 

@@ -20,7 +20,7 @@ import click
 from rlxweb.cli.record import rlxweb_version
 from rlxweb.cli.signals import signals
 from rlxweb.cli.wording import told, told_by_click
-from rlxweb.errors import RecordingWarning, RlxError
+from rlxweb.errors import RecordingWarning, RlxError, RlxWarning
 from rlxweb.printable import printable
 
 # Name → the first line of its help, so that listing loads none of their modules.
@@ -110,7 +110,8 @@ def _told(error: BaseException) -> int:
 
 def _show_warning(message: Warning | str, *where: Any, **more: Any) -> None:
     """One line, without the place in the source that a user has no use for."""
-    _say(str(message), 0)
+    said = message.with_flags if isinstance(message, RlxWarning) else str(message)
+    _say(said, 0)
 
 
 def _say(text: str, code: int) -> int:

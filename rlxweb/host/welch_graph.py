@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rlxweb.advice import Advice
 from rlxweb.errors import Unsupported
 from rlxweb.host.spec import WelchSpec
 from rlxweb.ir.graph import Graph
@@ -17,7 +18,9 @@ def welch_graph(shape: tuple[int, ...], spec: WelchSpec, k: int = 0) -> Graph:
     """
     reason = spec.only_on_host
     if reason:
-        raise Unsupported("welch on a device", reason, hint="use device='cpu'")
+        raise Unsupported(
+            "welch on a device", reason, hint=Advice("use {}", device="cpu")
+        )
     graph = Graph("welch_peaks" if k else "welch")
     x = graph.input("x", shape, "f32")
     window = graph.constant(spec.window_array, "f32")

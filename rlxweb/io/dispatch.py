@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from rlxweb.advice import Advice, Blank
 from rlxweb.errors import RecordingWarning, UsageError
 from rlxweb.io import bounds
 from rlxweb.io.channels import choose_channels, unique_names
@@ -91,7 +92,7 @@ def open_recording(
         contents = _read(source, array, layout)
         recording = _assemble(source, contents, fs, wanted)
         for text in recording.warnings:
-            said = RecordingWarning(f"{source.doing}: {text}")
+            said = RecordingWarning(source.doing, text)
             warnings.warn(said, stacklevel=2)
         return recording
     except BaseException:
@@ -259,13 +260,16 @@ def _rate(
             raise source.error(
                 "its sampling rate is unknown",
                 contents.rate_note or f"{contents.format} files carry none",
-                "give it: --fs HZ (fs= in Python)",
+                Advice("give it: {}", fs=Blank("HZ")),
             )
         return fs
     if stream.guess and fs is None:
         source.warn(
-            f"{stream.guess}, so the rate may be wrong ({stream.fs:.10g} Hz); if you "
-            "know it, give it: --fs HZ (fs= in Python)"
+            Advice(
+                f"{stream.guess}, so the rate may be wrong ({stream.fs:.10g} Hz); if "
+                "you know it, give it: {}",
+                fs=Blank("HZ"),
+            )
         )
     elif stream.guess and fs is not None and len(contents.streams) == 1:
         return fs

@@ -24,6 +24,7 @@ from typing import IO, BinaryIO, cast
 
 import numpy as np
 
+from rlxweb.advice import Advice, Blank
 from rlxweb.errors import RecordingError, UnknownName, did_you_mean
 from rlxweb.io import bounds
 from rlxweb.io.contents import Contents, Layout, Samples
@@ -148,7 +149,7 @@ class _Archive:
         raise self.source.error(
             f"{len(able)} arrays could be the recording: {_listed(able)}",
             "one is read at a time",
-            "name it (array=, --array)",
+            Advice("name it: {}", array=Blank("NAME")),
         )
 
     def notes(self, name: str) -> Notes:

@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from rlxweb.advice import Advice
 from rlxweb.digital import Digital
 from rlxweb.errors import NotFinite, UsageError
 from rlxweb.io.contents import SampleReader, Samples
@@ -210,5 +211,5 @@ def check_finite(data: Samples | Digital, group: Group, start: int = 0) -> None:
         f"channel {group.channels[row].name!r} is {float(data[row, at])} at sample "
         f"{sample} ({sample / group.fs:.3f} s)",
         "every sample must be finite",
-        'repair the file, leave the channel out, or let it through (nan="propagate")',
+        Advice("repair the file, leave the channel out, or pass {}", nan="propagate"),
     )

@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from rlxweb.advice import Advice
 from rlxweb.errors import LimitExceeded
 from rlxweb.ir.lowering import Access, Call
 from rlxweb.limits import MAX_TURNS, Limits
@@ -122,7 +123,7 @@ class Geometry:
                         f"kernel '{self.call.shader}'",
                         "splitting needs too many dispatches",
                         f"more than {MAX_PIECES:,}",
-                        "use a smaller problem or device='cpu'",
+                        Advice("use a smaller problem or {}", device="cpu"),
                     )
                 yield piece
             else:
@@ -189,7 +190,7 @@ class Geometry:
             problem = f"it needs {self.groups(piece):,} workgroups at once"
             side = limits.max_compute_workgroups_per_dimension
             rule = f"this device takes {side:,} per dimension"
-        hint = "use a smaller problem or device='cpu'"
+        hint = Advice("use a smaller problem or {}", device="cpu")
         return LimitExceeded(f"kernel '{self.call.shader}'", problem, rule, hint)
 
 
@@ -222,6 +223,6 @@ def merged_reads(call: Call, limits: Limits) -> frozenset[int]:
             f"it touches {count + int(call.faults)} buffers",
             "this device binds "
             f"{limits.max_storage_buffers_per_shader_stage} per shader stage",
-            "use device='cpu'",
+            Advice("use {}", device="cpu"),
         )
     return frozenset(reads[-take:])

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rlxweb.advice import Advice
 from rlxweb.errors import LimitExceeded
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Call, Ref
@@ -79,7 +80,7 @@ def launches(call: Call, dtypes: Sequence[DType], limits: Limits) -> list[Launch
             f"kernel '{call.shader}'",
             f"it needs {call.shared_bytes:,} bytes of workgroup memory",
             f"this device has {limits.max_compute_workgroup_storage_size:,}",
-            "use device='cpu'",
+            Advice("use {}", device="cpu"),
         )
     widths = tuple(width_of(d) for d in dtypes)
     geometry = Geometry(call, widths, merged_reads(call, limits), limits)
@@ -152,6 +153,6 @@ def _uniform_bytes(geometry: Geometry, piece: Piece, bases: Sequence[int]) -> by
                 f"kernel '{call.shader}'",
                 f"uniform {name} = {value}",
                 "shader indices are u32",
-                "use a smaller problem or device='cpu'",
+                Advice("use a smaller problem or {}", device="cpu"),
             )
     return words.tobytes()

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rlxweb.advice import Advice
 from rlxweb.backends.pool import pool
 from rlxweb.calibration.corrections import Bucket, corrections, octave
 from rlxweb.choose.chooser import Job, Reach
@@ -172,4 +173,4 @@ def _refuse(job: WelchJob, place: Place) -> None:
     if reason and job.spec.dtype == "float64":
         raise job.wide.refused(where)
     if reason:
-        raise Unsupported(where, reason, hint="use device='cpu'")
+        raise Unsupported(where, reason, hint=Advice("use {}", device="cpu"))

@@ -20,6 +20,7 @@ from typing import Final, Literal, get_args
 import numpy as np
 from numpy.typing import DTypeLike
 
+from rlxweb.advice import Advice
 from rlxweb.digital import BITS
 from rlxweb.errors import DTypeError, UsageError
 from rlxweb.host.spec import DIGITAL, sample_dtype
@@ -61,12 +62,10 @@ class Taken:
         """The refusal of a device that was asked for by name."""
         rule = "nothing is narrowed unasked"
         if self.precision == "f64" and sample_dtype(self.given) in _ON_DEVICES:
-            hint = "leave precision='f64' out, or use device='cpu'"
+            hint = Advice("leave {} out, or use {}", precision="f64", device="cpu")
             return DTypeError(where, self.only_on_host, rule, hint)
-        hint = (
-            "pass precision='f32' to narrow them, give float32 samples, or use "
-            "device='cpu'"
-        )
+        said = "pass {} to narrow them, give float32 samples, or use {}"
+        hint = Advice(said, precision="f32", device="cpu")
         return DTypeError(where, self.only_on_host, rule, hint)
 
 

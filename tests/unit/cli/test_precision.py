@@ -97,10 +97,11 @@ REFUSED = {
 def test_what_would_be_narrowed_is_refused_everywhere(
     tmp_path: Path, call: Call, gpu: PretendGpu, dtype: str
 ) -> None:
-    """By a device that is named; precision f32 narrows."""
+    """By a device that is named; precision f32 narrows, in each place's own words."""
     x, said = REFUSED[dtype]
     args = "welch", saved(tmp_path / "x.npy", x), "--fs", 9, "-q", "--device", LABEL
-    check_refused(call(*args), 2, said, "nothing is narrowed unasked")
+    words = said, "nothing is narrowed unasked", "--precision f32"
+    check_refused(call(*args), 2, *words)
     assert call(*args, "--precision", "f32").code == 0
     for function in (rlx.welch, rlx.welch_peaks):
         with pytest.raises(DTypeError, match=said) as caught:
@@ -115,13 +116,13 @@ def test_float64_asked_for_is_refused_by_a_device(
     """What to leave out depends on what would run without it."""
     said = "float64 was asked for and devices compute float32"
     short = (1000 * X).astype(np.int16)
-    for x, python in (
-        (short, "leave precision='f64' out"),
-        (X, "pass precision='f32' to narrow them"),
+    for x, python, flag in (
+        (short, "leave precision='f64' out", "leave --precision f64 out"),
+        (X, "pass precision='f32' to narrow them", "pass --precision f32 to narrow"),
     ):
         path = saved(tmp_path / "x.npy", x)
         args = "welch", path, "--fs", 9, "--device", LABEL, "--precision", "f64"
-        check_refused(call(*args), 2, said)
+        check_refused(call(*args), 2, said, flag, "--device cpu")
         with pytest.raises(DTypeError, match=said) as caught:
             rlx.welch_peaks(x, device=LABEL, precision="f64")
         assert python in str(caught.value)
@@ -137,6 +138,7 @@ def test_the_environment_follows_the_same_rule(
     said = call("welch", wide, "--fs", 9, "-q", "--json", "-")
     assert (said.group["device"], said.group["dtype"]) == ("cpu", "float64")
     assert f"RLX_DEVICE={LABEL} cannot run this job" in said.err
+    assert "pass --precision f32 to narrow them" in said.err
     with pytest.warns(EnvironmentWarning, match="pass precision='f32' to narrow them"):
         assert rlx.welch_peaks(X).device.label == "cpu"
     short = saved(tmp_path / "short.npy", (1000 * X).astype(np.int16))

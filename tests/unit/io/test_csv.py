@@ -197,7 +197,7 @@ def test_a_clock_that_gives_no_rate_says_why(
     """Without a rate the reason is told; with --fs the table is read."""
     rows = "\n".join(f"{at},{i}" for i, at in enumerate(clock.split()))
     path = tmp_path / "a.csv"
-    with pytest.raises(RecordingError, match=rf"rate is unknown.*({match}).*--fs"):
+    with pytest.raises(RecordingError, match=rf"rate is unknown.*({match}).*: fs=HZ"):
         opened(path, f"time,Fz\n{rows}\n")
     with open_recording(path, fs=100) as recording:
         assert recording.groups[0].fs == 100.0

@@ -271,7 +271,9 @@ def test_a_data_record_of_0_s_is_taken_for_1_s(one: Path) -> None:
     """As MNE does, with a warning; the caller's rate is taken instead, unasked none."""
     expected = [by_edfio(one)["Fz"]]
     path = patched(one, (244, b"0       "))
-    (got,) = read_with_warning(path, r"lasts 0 s.*may be wrong \(64 Hz\).*--fs HZ")
+    (got,) = read_with_warning(
+        path, r"lasts 0 s.*may be wrong \(64 Hz\).*give it: fs=HZ"
+    )
     np.testing.assert_array_equal(got, expected)
     with open_recording(path, fs=200) as recording:
         assert recording.warnings == ()

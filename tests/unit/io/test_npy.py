@@ -130,7 +130,7 @@ def test_an_object_array_is_never_unpickled(tmp_path: Path) -> None:
 def test_a_missing_rate_names_the_option(tmp_path: Path) -> None:
     """NPY carries no rate; the hint says how to give it."""
     np.save(tmp_path / "a.npy", np.zeros(4))
-    check_unreadable(tmp_path / "a.npy", r"rate is unknown.*--fs")
+    check_unreadable(tmp_path / "a.npy", r"rate is unknown.*: fs=HZ")
 
 
 def test_a_file_of_two_arrays_is_refused(tmp_path: Path) -> None:
