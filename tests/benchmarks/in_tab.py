@@ -8,6 +8,8 @@ calls, all peers of a cell interleaved in one page, medians with their ratio.
 from __future__ import annotations
 
 import argparse
+import base64
+import hashlib
 import http.server
 import json
 import shutil
@@ -32,6 +34,10 @@ from tests.benchmarks.machine import facts
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = Path(__file__).parent / "tab"
 JAX = "@jax-js/jax@0.1.25"
+JAX_SHA512 = (  # as npm itself publishes it for this version
+    "g6PxWa6ZLjeQdDAM0ImBSqpdYnC6InCUTCCbMLxhMHMsMNu+JbHRjIQZ/anjBcP69of6hiqfGmTl"
+    "+3gBn1qu/A=="
+)
 FLAGS = (
     "--no-sandbox",
     "--disable-background-networking",
@@ -86,13 +92,16 @@ def parser() -> argparse.ArgumentParser:
 def jax_js(work: Path) -> Path:
     """The folder of jax-js's modules, fetched by npm."""
     packed = subprocess.run(
-        ["npm", "pack", "--silent", JAX],
+        ["npm", "pack", "--silent", "--ignore-scripts", JAX],
         cwd=work,
         capture_output=True,
         text=True,
         check=True,
         timeout=300,
     ).stdout.split()[-1]
+    digest = hashlib.sha512((work / packed).read_bytes()).digest()
+    if base64.b64encode(digest).decode() != JAX_SHA512:
+        sys.exit(f"{packed} is not the {JAX} that npm published")
     with tarfile.open(work / packed) as archive:
         archive.extractall(work, filter="data")
     return work / "package" / "dist"
