@@ -19,6 +19,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from assembly.elsewhere import refuse_elsewhere
+from assembly.host_files import write_host_files
+from assembly.inside import add_policy, refuse_inline
 from assembly.pages import add_folder, build_manual
 from assembly.pins import PYODIDE, ROOT
 from assembly.progress import say, shown, size
@@ -44,6 +46,9 @@ def assemble(root: Path, out: Path, places: Places) -> None:
         site.mkdir()
         facts = fill(root, site, scratch, places)
         refuse_elsewhere(site)
+        refuse_inline(site)
+        add_policy(site)
+        write_host_files(site)
         total = write_manifest(site, facts)
         swap(site, out)
     finally:

@@ -21,7 +21,7 @@ from assembly.pyodide import Lock
 BYTECODE = "rlxweb-bytecode"
 LIBRARY = "python_stdlib.zip"
 SCRIPT = Path(__file__).with_name("bytecode.mjs")
-PATIENCE_S = 120
+PATIENCE_S = 300
 
 
 def with_bytecode(lock: Lock, runtime: Path) -> Lock:

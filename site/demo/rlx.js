@@ -6,22 +6,31 @@
 // Buffers given to `call` are handed over: the page's own view of them is empty after.
 // `await rlx.mount(file)` gives a path by which Python opens a File, `rlx.unmount(path)`
 // lets it go. What Python hands over while it runs, by `post(data, arrays)`, goes to `onPost`.
+// `sealed` is for code of strangers: see sealed.js. Such code can send any message, so none
+// is believed here: what is unknown is dropped, words are made text, results are the
+// caller's to judge.
+import { openWorker } from "./policy.js";
+
+const MOST_WORDS = 20_000;
 
 export async function start({
   python = [],
+  sealed = false,
   onProgress = () => {},
   onSaid = () => {},
   onPost = () => {},
 } = {}) {
   const began = performance.now();
-  const worker = new Worker(new URL("worker.js", import.meta.url), { type: "module" });
+  const worker = await openWorker(new URL("worker.js", import.meta.url));
   const waiting = new Map();
   let next = 1;
+  let starting = true;
 
   const ready = new Promise((done, failed) => {
     worker.addEventListener("message", ({ data }) => {
-      if (data.progress === "said") onSaid(data.detail);
-      else if (data.progress) onProgress(data.progress, data.detail, performance.now() - began);
+      if (typeof data !== "object" || data === null) return;
+      if (data.progress === "said") onSaid(words(data.detail));
+      else if (data.progress) starting && onProgress(data.progress, data.detail, performance.now() - began);
       else if ("posted" in data) onPost(data.posted, data.buffers);
       else if (data.ready) done(data.ready);
       else if (data.fatal) failed(new PythonError(data.fatal));
@@ -43,6 +52,7 @@ export async function start({
   }
 
   function settle({ id, result, buffers, error }) {
+    if (!waiting.has(id)) return;
     const { done, failed } = waiting.get(id);
     waiting.delete(id);
     if (error) failed(new PythonError(error));
@@ -50,8 +60,12 @@ export async function start({
   }
 
   const urls = python.map((name) => new URL(name, document.baseURI).href);
-  worker.postMessage({ start: { python: urls } });
-  const facts = await ready;
+  worker.postMessage({ start: { python: urls, sealed } });
+  const facts = await ready.catch((error) => {
+    worker.terminate(); // what could not start still holds memory
+    throw error;
+  });
+  starting = false;
   onProgress("ready", "", performance.now() - began);
 
   function send(message, buffers = []) {
@@ -81,9 +95,13 @@ export async function start({
 // An exception of Python: `type` is its class, `message` its text.
 export class PythonError extends Error {
   constructor({ type, message, traceback }) {
-    super(message);
+    super(words(message));
     this.name = "PythonError";
-    this.type = type;
-    this.traceback = traceback;
+    this.type = words(type);
+    this.traceback = words(traceback);
   }
+}
+
+function words(said) {
+  return typeof said === "string" ? said.slice(0, MOST_WORDS) : "";
 }

@@ -11,7 +11,8 @@
 // header goes before it, progress and problems after the intro, the status line below.
 //
 //   page.start(options)    as start() of rlx.js; null when Python could not be started
-//   page.firstResult()     closes the progress; time to first result counts from navigation
+//   page.firstResult()     closes the progress; time to first result counts from navigation;
+//                          firstResult("Ready") where nothing is shown unasked
 //   page.say(text)         the status line, spoken by screen readers: not for every frame
 //   page.engine(name)      what computes, at the left of the status line
 //   page.problem({title, text, actions: [{label, run}], detail, mild, key})
@@ -22,6 +23,7 @@
 //   page.settled(key)      takes away the problem of that key, if it is there
 //   page.onTheme(fn)       called after light became dark or back (redraw a canvas)
 //   page.gpu               after start: {there, name, why} of the browser's GPU
+import { printableLines } from "./printable.js";
 import { start as startPython } from "./rlx.js";
 
 const DEMOS = [
@@ -36,6 +38,7 @@ const STEPS = [
   ["adapter", "GPU adapter"],
   ["ready", "shaders and first result"],
 ];
+const MOST_WORDS = 4000; // of a problem
 
 export function openShell({ here }) {
   const main = document.querySelector("main");
@@ -133,7 +136,7 @@ function startPanel() {
     node.setAttribute("aria-busy", "true");
   }
 
-  function over() {
+  function over(what = "First result") {
     if (node.dataset.over !== undefined) return;
     finish("done");
     bar.style.width = "100%";
@@ -141,7 +144,7 @@ function startPanel() {
     node.dataset.over = seconds;
     node.open = false;
     node.removeAttribute("aria-busy");
-    summary.replaceChildren("First result ", make("strong", {}, [`${seconds} s`]), " after opening");
+    summary.replaceChildren(`${what} `, make("strong", {}, [`${seconds} s`]), " after opening");
   }
 
   return {
@@ -163,8 +166,8 @@ function startPanel() {
 
 // The words of an error: rlxweb's own sentence, with Python's traceback folded away.
 export function told(error) {
-  const text = String(error?.message || error || "no reason was given");
-  return { title: "That did not work", text, detail: error?.traceback };
+  const text = String(error?.message || error || "no reason was given").slice(0, MOST_WORDS);
+  return { title: "That did not work", text: printableLines(text), detail: error?.traceback };
 }
 
 function problemList() {

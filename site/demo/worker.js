@@ -1,15 +1,17 @@
 // Python in a Worker: Pyodide, NumPy and rlxweb from ../runtime/, and one way in.
 //
-// Messages in   {start: {python: [urls]}}, then {id, call, args, buffers},
+// Messages in   {start: {python: [urls], sealed}}, then {id, call, args, buffers},
 //               {id, mount: File} → its path, {id, unmount: path}
 // Messages out  {progress, detail}, {ready}, {id, result, buffers}, {id, error}, {fatal},
 //               {ended} when Python can answer no more, and {posted, buffers} for each
 //               post(data, arrays) of Python as it runs
 // Used through rlx.js; a page never talks to it directly.
 import { loadPyodide } from "../runtime/pyodide.mjs";
+import { limited, seal } from "./sealed.js";
 
 const EIO = 29;
 const RUNTIME = new URL("../runtime/", import.meta.url).href;
+const tell = postMessage.bind(globalThis); // a sealed Worker has no other
 let call = null;
 let files = null;
 
@@ -35,10 +37,10 @@ def enter(name, text, buffers):
 `;
 
 function step(progress, detail = "") {
-  postMessage({ progress, detail });
+  tell({ progress, detail });
 }
 
-async function start({ python = [] }) {
+async function start({ python = [], sealed = false }) {
   step("runtime", "Python");
   const quiet = () => {};
   const py = await loadPyodide({ indexURL: RUNTIME, stderr: (text) => step("said", text) });
@@ -55,7 +57,8 @@ import json
 json.dumps(row.as_json())
 `);
   const namespace = py.globals.get("dict")();
-  namespace.set("post_text", (text, arrays) => give({ posted: JSON.parse(text) }, arrays));
+  const post = (text, arrays) => give({ posted: JSON.parse(text) }, arrays);
+  namespace.set("post_text", sealed ? limited(post) : post);
   py.runPython(ENTRY, { globals: namespace });
   py.runPython(`import os, sys; os.mkdir("/demo"); sys.path.append("/demo")`);
   for (const url of python) {
@@ -67,7 +70,8 @@ json.dumps(row.as_json())
   const enter = namespace.get("enter");
   call = jspi ? (...given) => enter.callPromising(...given) : enter;
   files = fileRoom(py.FS);
-  postMessage({ ready: { device: JSON.parse(row), jspi, versions: versions(py) } });
+  if (sealed) seal();
+  tell({ ready: { device: JSON.parse(row), jspi, versions: versions(py) } });
 }
 
 // Can Python called from here wait in blocking code? That takes JSPI, and where it is
@@ -143,7 +147,7 @@ function give(message, arrays) {
     view.release();
     array.destroy();
   }
-  postMessage({ ...message, buffers }, buffers.map((b) => b.buffer));
+  tell({ ...message, buffers }, buffers.map((b) => b.buffer));
 }
 
 async function answer({ id, call: name, args, buffers }) {
@@ -155,7 +159,7 @@ async function answer({ id, call: name, args, buffers }) {
     proxies.push(arrays);
     give({ id, result: JSON.parse(text) }, arrays);
   } catch (error) {
-    postMessage({ id, error: told(error) });
+    tell({ id, error: told(error) });
   } finally {
     for (const proxy of proxies) proxy?.destroy?.();
   }
@@ -163,9 +167,9 @@ async function answer({ id, call: name, args, buffers }) {
 
 function keep({ id, mount, unmount }) {
   try {
-    postMessage({ id, result: mount ? files.mount(mount) : files.unmount(unmount) });
+    tell({ id, result: mount ? files.mount(mount) : files.unmount(unmount) });
   } catch (error) {
-    postMessage({ id, error: told(error) });
+    tell({ id, error: told(error) });
   }
 }
 
@@ -175,7 +179,7 @@ addEventListener("message", async ({ data }) => {
   try {
     await start(data.start);
   } catch (error) {
-    postMessage({ fatal: told(error) });
+    tell({ fatal: told(error) });
   }
 });
 
@@ -184,6 +188,6 @@ addEventListener("unhandledrejection", (event) => {
   event.preventDefault();
   const { reason } = event;
   const over = reason?.pyodide_fatal_error || reason?.name === "ExitStatus";
-  if (over) postMessage({ ended: told(reason) });
+  if (over) tell({ ended: told(reason) });
   else step("said", told(reason).traceback);
 });

@@ -14,6 +14,7 @@ from pathlib import Path
 import benchmark_page
 import command_page
 import house
+import inline_scripts
 import op_pages
 import playground
 import poster
@@ -42,6 +43,8 @@ def _picture(arguments: str) -> str:
 def _changelog(arguments: str) -> str:
     return (SITE.parent / "CHANGELOG.md").read_text(encoding="utf-8")
 
+
+_scripts = inline_scripts.Scripts()
 
 PARTS: dict[str, Callable[[str], str]] = {
     "benchmarks": lambda arguments: benchmark_page.benchmarks(),
@@ -98,3 +101,22 @@ def on_page_markdown(
         return PARTS[name](arguments)
 
     return playground.with_links(_ASKED.sub(made, markdown), page.url)
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """Move the theme's scripts out of the page."""
+    return _scripts.moved(output, page.url)
+
+
+def on_post_template(
+    output_content: str, template_name: str, config: MkDocsConfig
+) -> str:
+    """The same for the page of wrong addresses, which is shown at any depth."""
+    if not template_name.endswith(".html"):
+        return output_content
+    return _scripts.moved(output_content, None)
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Write the scripts that were moved."""
+    _scripts.write(Path(config.site_dir))

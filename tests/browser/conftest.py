@@ -1,8 +1,9 @@
 """A real browser on the built site, watched for everything it complains about.
 
-The site is served by a plain static server, with the tests' own pages under /_tests/.
-Whatever else a page asks of the network is refused and fails the test: the site works
-offline or not at all.
+The site is served with the headers that its host files say, and the tests' own pages
+with those of the demos, under /_tests/. What a content policy refuses is reported to
+this server, by Workers too, and fails the run. Whatever a page asks of another host is
+refused and fails the test: the site works offline or not at all.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def tests_zip() -> bytes:
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
-    """Static files, as any host would serve them; /_tests/ comes from beside here."""
+    """Static files with their headers; /_tests/ comes from beside here."""
 
     extensions_map = {  # noqa: RUF012  the base class has it so
         **http.server.SimpleHTTPRequestHandler.extensions_map,
@@ -61,7 +62,9 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         ".wasm": "application/wasm",
     }
     made: ClassVar[dict[str, tuple[str, bytes]]] = {}
-    """Path → type and bytes of what is no file."""
+    """Path → type and bytes of what is no file, and comes without our headers."""
+    violations: ClassVar[list[str]] = []
+    """What a policy refused, as the browser reported it."""
 
     def log_message(self, *args: Any) -> None:
         """Nothing: pytest's output is for failures."""
@@ -71,6 +74,25 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         if where.startswith("/_tests/"):
             return str(HERE / "pages" / where.removeprefix("/_tests/"))
         return super().translate_path(path)
+
+    def end_headers(self) -> None:
+        # the builder's own package, which tests.site_build makes importable
+        from assembly.policy import DEMO, POLICY, headers, kind_of
+
+        where = self.path.split("?")[0].lstrip("/")
+        if f"/{where}" not in self.made:
+            kind = DEMO if where.startswith("_tests/") else kind_of(where)
+            for name, value in headers(kind).items():
+                more = "; report-uri /_csp" if name == POLICY else ""
+                self.send_header(name, value + more)
+        super().end_headers()
+
+    def do_POST(self) -> None:
+        """A report of something refused."""
+        said = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        self.violations.append(said)
+        self.send_response(204)
+        self.end_headers()
 
     def do_GET(self) -> None:
         found = self.made.get(self.path.split("?")[0])
@@ -111,6 +133,13 @@ def site_url(built_site: BuiltSite) -> Iterator[str]:
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}/"
         server.shutdown()
+        assert not Served.violations, "\n".join(Served.violations)
+
+
+@pytest.fixture
+def violations(site_url: str) -> list[str]:
+    """What a policy refused so far: for a test that means something to be refused."""
+    return Handler.violations
 
 
 @pytest.fixture(scope="session")

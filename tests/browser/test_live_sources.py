@@ -226,6 +226,47 @@ def test_a_file_that_changed_since_is_told(live: Page, files: Path) -> None:
     assert problems(live) == ""
 
 
+def test_names_of_strangers_are_text_and_hide_nothing(live: Page, files: Path) -> None:
+    """Markup, overrides of writing direction and controls, in channels and files."""
+    names = ["<img src=x onerror=alert(1)>", "ab\u202egpj", "two\nlines\x1b[31m"]
+    path = files / "<b>\u202ezpn.npz"
+    x = np.stack([tone(hz) for hz in (7, 12, 23)])
+    np.savez(path, x=x.astype(np.float32), fs=FS, channels=np.array(names))
+    open_file(live, path)
+    shown(live, "<b>\\u202ezpn.npz")
+    shown_names = [
+        "<img src=x onerror=alert(1)>",
+        "ab\\u202egpj",
+        "two\\nlines\\x1b[31m",
+    ]
+    until_peaks(live, dict(zip(shown_names, (7, 12, 23), strict=True)))
+    assert live.locator("#picks span").all_inner_texts() == shown_names
+    assert live.locator("#shown option").all_inner_texts()[1:] == shown_names
+    assert live.locator("#file-name").inner_text() == "<b>\\u202ezpn.npz"
+    assert live.locator("main img, main b").count() == 0
+    assert "\u202e" not in live.content()
+
+
+def test_forty_thousand_channels_leave_the_page_alive(live: Page, files: Path) -> None:
+    """The lists have an end, and any channel can be found."""
+    x = np.zeros((40_000, 320), np.int16)
+    x[0] = x[-1] = 1000 * tone(2, 8, 40)
+    names = [f"ch{at}" for at in range(1, 40_001)]
+    np.savez_compressed(files / "many.npz", x=x, fs=8, channels=np.array(names))
+    open_file(live, files / "many.npz")
+    shown(live, "many.npz")
+    assert live.locator("#picks input").count() == 256
+    assert "39,744 more" in live.inner_text("#picks-more")
+    assert "64 of 40,000" in live.inner_text("#picked-said")
+    live.click("#all")
+    assert "256 of 40,000" in live.inner_text("#picked-said")
+    live.click("#none")
+    live.fill("#find", "ch40000")
+    live.get_by_role("checkbox", name="ch40000", exact=True).check()
+    until_peaks(live, {"ch40000": 2})
+    assert live.locator("#shown option").count() == 2
+
+
 def test_the_microphone_is_heard_and_let_go(live: Page) -> None:
     """Its track ends as soon as another signal is chosen."""
     choose(live, "source", "microphone")

@@ -137,6 +137,21 @@ def test_third_parties_enter_by_one_door(path: Path) -> None:
     assert not wrong
 
 
+NETWORK = {"ftplib", "http", "imaplib", "poplib", "smtplib", "socket", "socketserver"}
+NETWORK |= {"ssl", "telnetlib", "urllib.request", "webbrowser", "xmlrpc"}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=place)
+def test_nothing_asks_a_network(path: Path) -> None:
+    """As the manual promises: no command sends anything anywhere."""
+    wrong = [
+        f"{place(path)}:{line} imports {name}"
+        for line, name in imports_in(tree(path))
+        if name in NETWORK or name.split(".")[0] in NETWORK
+    ]
+    assert not wrong
+
+
 def test_kernels_and_port_meet_in_one_backend() -> None:
     """Only the WebGPU backend knows both shader text and the GPU port."""
     both = [

@@ -1,18 +1,21 @@
 // A recording of the visitor's as a source: played through in real time, read in the
 // Worker window by window, never sent anywhere.
 
+import { printable } from "../printable.js";
+
 export const LIMIT = 2 ** 30;
+const MOST_UNIT = 16; // characters
 
 // Open a File in Python. Gives {needsRate} where the rate must be told first.
 // Throws an Error whose message says what is wrong with the file.
 export async function openRecording(rlx, file, { fs = null, layout = null }) {
   if (file.size > LIMIT) {
     throw new Error(
-      `${file.name} has ${inBytes(file.size)}; this page takes recordings up to ${inBytes(LIMIT)}. ` +
+      `${printable(file.name)} has ${inBytes(file.size)}; this page takes recordings up to ${inBytes(LIMIT)}. ` +
         "Nothing of it was read. Cut it into parts, or run “rlxweb welch” on a desktop, which takes files of any size.",
     );
   }
-  if (file.size === 0) throw new Error(`${file.name} is empty (0 bytes), or it is a folder.`);
+  if (file.size === 0) throw new Error(`${printable(file.name)} is empty (0 bytes), or it is a folder.`);
   const path = await rlx.mount(file);
   try {
     const { result } = await rlx.call("open_path", { path, fs, layout });
@@ -34,11 +37,11 @@ export function inBytes(count) {
 
 class Recording {
   constructor(name, path, { format, groups, left_out: leftOut, warnings }) {
-    this.title = name;
+    this.title = printable(name);
     this.path = path;
     this.format = format;
     this.groups = groups;
-    this.leftOut = leftOut;
+    this.leftOut = leftOut.map(([channel, why]) => [printable(channel), why]);
     this.warnings = warnings;
     this.bands = /^[EB]DF/.test(format);
     this.choose(0);
@@ -50,8 +53,8 @@ class Recording {
     const group = this.groups[index];
     this.fs = group.fs;
     this.samples = group.samples;
-    this.channels = group.channels;
-    this.unit = group.unit.replace(/^u(?=V$)/, "µ");
+    this.channels = group.channels.map((channel) => printable(channel));
+    this.unit = printable(group.unit, MOST_UNIT).replace(/^u(?=V$)/, "µ");
     this.at = 0; // seconds at which the window begins
   }
 

@@ -2,6 +2,8 @@
 import { make } from "../shell.js";
 import { NOISE, RHYTHMS } from "./synthetic.js";
 
+const MOST = 256; // channels that are listed at once, and that are picked at most
+
 const byId = (id) => document.getElementById(id);
 const chosen = (name) => document.querySelector(`input[name="${name}"]:checked`).value;
 
@@ -10,6 +12,7 @@ export class Settings {
     this.amplitudes = {};
     this.channels = [];
     this.picked = [];
+    byId("find").addEventListener("input", () => this.list());
   }
 
   // What the estimate is to be, for the signal's rate.
@@ -80,9 +83,21 @@ export class Settings {
   // Which channels there are; the first so many are picked.
   offer(channels, most) {
     this.channels = channels;
-    this.picked = channels.map((_, at) => at).slice(0, most);
-    byId("picks").replaceChildren(...channels.map((name, at) => this.pickBox(name, at)));
+    this.picked = channels.slice(0, Math.min(most, MOST)).map((_, at) => at);
+    byId("find").value = "";
+    byId("find-field").hidden = channels.length <= MOST;
+    this.list();
     this.pickedChanged();
+  }
+
+  // A box for each channel whose name has what is looked for, as far as a page can hold.
+  list() {
+    const part = byId("find").value.trim().toLowerCase();
+    const found = this.channels.flatMap((name, at) => (name.toLowerCase().includes(part) ? [at] : []));
+    const listed = found.slice(0, MOST);
+    byId("picks").replaceChildren(...listed.map((at) => this.pickBox(this.channels[at], at)));
+    const more = found.length - listed.length;
+    byId("picks-more").textContent = more ? `… and ${more.toLocaleString("en")} more: find them by a part of the name` : "";
   }
 
   pickBox(name, at) {
@@ -98,12 +113,17 @@ export class Settings {
   }
 
   readPicks() {
-    this.picked = [...byId("picks").querySelectorAll("input:checked")].map((box) => Number(box.value));
+    const boxes = [...byId("picks").querySelectorAll("input")];
+    const listed = new Set(boxes.map((box) => Number(box.value)));
+    const checked = boxes.filter((box) => box.checked).map((box) => Number(box.value));
+    const others = this.picked.filter((at) => !listed.has(at));
+    this.picked = [...checked, ...others].slice(0, MOST).sort((a, b) => a - b);
+    for (const box of boxes) box.checked = this.picked.includes(Number(box.value));
     this.pickedChanged();
   }
 
   pickedChanged() {
-    byId("picked-said").textContent = `Channels (${this.picked.length} of ${this.channels.length})`;
+    byId("picked-said").textContent = `Channels (${this.picked.length} of ${this.channels.length.toLocaleString("en")})`;
     const select = byId("shown");
     const before = select.value;
     const option = (at) => make("option", { value: String(at) }, [this.channels[at]]);

@@ -1,11 +1,13 @@
 // Which signal is shown, and the change from one to another: whoever was there before
 // lets go of what it holds.
+import { printable } from "../printable.js";
 import { make } from "../shell.js";
 import { openMicrophone } from "./microphone.js";
 import { inBytes, openRecording } from "./recording.js";
 import { Synthetic } from "./synthetic.js";
 
 const MOST_PICKED = 64; // channels of a recording that are taken unasked
+const MOST_LISTED = 256; // groups, and channels that were left out
 
 const byId = (id) => document.getElementById(id);
 
@@ -77,15 +79,16 @@ export class Sources {
     this.recordings();
     const wish = this.asked;
     this.page.settled("file");
-    this.page.say(`Opening ${file.name}`);
+    const name = printable(file.name);
+    this.page.say(`Opening ${name}`);
     byId("asked").hidden = true;
     try {
       const { needsRate } = await this.loop.alone(() => this.replace(file, how, wish));
       if (needsRate) this.askRate(file, needsRate);
-      else this.page.say(`Playing ${file.name}`);
+      else this.page.say(`Playing ${name}`);
     } catch (error) {
-      this.page.failure(error, { title: `${file.name} cannot be shown`, detail: "", key: "file" });
-      this.page.say(`${file.name} cannot be shown`);
+      this.page.failure(error, { title: `${name} cannot be shown`, detail: "", key: "file" });
+      this.page.say(`${name} cannot be shown`);
     }
   }
 
@@ -105,7 +108,7 @@ export class Sources {
   askRate(file, why) {
     this.unrated = file;
     byId("asked").hidden = false;
-    byId("asked-why").textContent = `${file.name} does not tell its sampling rate (${why}).`;
+    byId("asked-why").textContent = `${printable(file.name)} does not tell its sampling rate (${why}).`;
     byId("rate").focus();
     this.page.say("The sampling rate is needed");
   }
@@ -114,15 +117,18 @@ export class Sources {
     const { file, recording } = this;
     const { format, groups, leftOut, warnings } = recording;
     byId("opened").hidden = false;
-    byId("file-name").textContent = file.name;
-    byId("group").replaceChildren(...groups.map(({ fs, channels }, at) =>
+    byId("file-name").textContent = printable(file.name);
+    byId("group").replaceChildren(...groups.slice(0, MOST_LISTED).map(({ fs, channels }, at) =>
       make("option", { value: String(at) }, [`${counted(channels)} at ${Number(fs.toPrecision(6))} Hz`])));
     byId("group-field").hidden = groups.length < 2;
     byId("layout-field").hidden = format !== "NPY" && format !== "NPZ";
     byId("file-warnings").hidden = warnings.length === 0;
-    byId("file-warnings").replaceChildren(...warnings.map((text) => make("li", {}, [text])));
+    byId("file-warnings").replaceChildren(...warnings.map((text) => make("li", {}, [printable(text, 1000)])));
     byId("left-out").hidden = leftOut.length === 0;
-    byId("left-out-list").replaceChildren(...leftOut.map(([name, why]) => make("li", {}, [`${name}: ${why}`])));
+    const listed = leftOut.slice(0, MOST_LISTED).map(([name, why]) => make("li", {}, [make("bdi", {}, [name]), `: ${why}`]));
+    const more = leftOut.length - listed.length;
+    if (more) listed.push(make("li", {}, [`… and ${more.toLocaleString("en")} more`]));
+    byId("left-out-list").replaceChildren(...listed);
     this.facts();
   }
 

@@ -131,8 +131,11 @@ function names(pen, box, { xlabel, ylabel }) {
 
 function legend(labels) {
   if (!labels.length) return null;
-  const items = labels.map((label, k) =>
-    make("li", { style: `--swatch: var(--series-${(k % MOST_COLOURS) + 1})` }, [label]));
+  const items = labels.map((label, k) => {
+    const item = make("li", {}, [label]);
+    item.style.setProperty("--swatch", `var(--series-${(k % MOST_COLOURS) + 1})`);
+    return item;
+  });
   return make("ul", { class: "figure-legend" }, items);
 }
 

@@ -11,13 +11,14 @@ export const EXAMPLES = [
   { id: "errors", title: "What bad input gets" },
 ];
 
-const known = new Map();
+// Their texts by id, all of them: a choice is then shown at once.
+export async function sources() {
+  const texts = await Promise.all(EXAMPLES.map(({ id }) => source(id)));
+  return new Map(EXAMPLES.map(({ id }, at) => [id, texts[at]]));
+}
 
-export async function source(id) {
-  if (!known.has(id)) {
-    const answer = await fetch(new URL(`examples/${id}.py`, import.meta.url));
-    if (!answer.ok) throw new Error(`the example ${id} could not be loaded (${answer.status})`);
-    known.set(id, await answer.text());
-  }
-  return known.get(id);
+async function source(id) {
+  const answer = await fetch(new URL(`examples/${id}.py`, import.meta.url));
+  if (!answer.ok) throw new Error(`the example ${id} could not be loaded (${answer.status})`);
+  return answer.text();
 }

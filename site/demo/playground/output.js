@@ -28,13 +28,13 @@ export class Output {
     return !this.waiting.length && !this.node.childElementCount;
   }
 
-  // One message of Python's `post`.
-  take(data, arrays) {
-    if ("out" in data) this.line(data.out, "out");
-    else if ("err" in data) this.line(data.err, "err");
-    else if ("value" in data) this.add(make("pre", { class: "value" }, [data.value]));
-    else if ("plot" in data) this.draw(lineFigure(data.plot, arrays));
-    else if ("heat" in data) this.draw(heatFigure(data.heat, arrays));
+  // What a program said, as heard.js gives it.
+  take(said) {
+    if ("out" in said) this.line(said.out, "out");
+    else if ("err" in said) this.line(said.err, "err");
+    else if ("value" in said) this.add(make("pre", { class: "value" }, [said.value]));
+    else if ("plot" in said) this.draw(() => lineFigure(said.plot, said.arrays));
+    else if ("heat" in said) this.draw(() => heatFigure(said.heat, said.arrays));
   }
 
   // Lines of one kind share a block, which grows; what comes in a burst is shown at once.
@@ -65,9 +65,14 @@ export class Output {
     this.add(make("p", { class: `said-here ${kind}` }, [text]));
   }
 
-  draw(figure) {
-    this.figures.push(figure);
-    this.add(figure, () => figure.redraw());
+  draw(made) {
+    try {
+      const figure = made();
+      this.add(figure, () => figure.redraw());
+      this.figures.push(figure);
+    } catch (error) {
+      this.note(`A figure cannot be drawn: ${error.message}`, "warn");
+    }
   }
 
   #fit() {

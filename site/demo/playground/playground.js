@@ -1,41 +1,61 @@
 // The playground: an editor, a Run button, and what Python says while it runs.
 //
-// Code runs in the Worker, so that the page stays alive whatever the code does; Stop ends
-// the Worker and starts another. Code that came with a link is shown, never run by itself.
+// Only a press runs anything, and only the text that is on the screen at that press. Each
+// run has a Worker of its own, which ends with it, so the page stays alive whatever a
+// program does, and no program meets another. In a frame of another page nothing runs.
 import { openShell } from "../shell.js";
-import { start as startPython } from "../rlx.js";
+import { closedBy } from "../policy.js";
 import { Editor } from "./editor.js";
-import { EXAMPLES, source } from "./examples.js";
+import { Heard, heardEnd } from "./heard.js";
 import { Output } from "./output.js";
-import { fromFragment, toFragment } from "./share.js";
-
-const PYTHON = ["plots.py", "playground.py"];
-const KEPT = "rlxweb-playground";
+import { Program } from "./program.js";
+import { toFragment } from "./share.js";
+import { Supply } from "./supply.js";
 
 const page = openShell({ here: "playground" });
 const at = (id) => document.getElementById(id);
 const output = new Output(at("output"), { onLine: (line) => editor.goTo(line) });
 const editor = new Editor(at("editor"), { onRun: () => run(), onChange: changed });
+const program = new Program({
+  editor, page, list: at("example"), origin: at("origin"), onShown: buttons,
+});
+const supply = new Supply();
 
-let rlx = null;
-let running = false;
-let stopped = false;
-let wanted = false; // Run was asked for while Python was starting
-let example = EXAMPLES[0].id;
-let untouched = "";
+let ready = false; // Python has started once
+let current = null; // the run that goes on: {room, heard, ended}
+let lateLink = false; // a link that came while a program ran
 
 async function main() {
-  fillExamples();
+  if (window.top !== window) return refuseFrame();
   listen();
-  const fresh = await firstCode();
-  rlx = await page.start({ python: PYTHON, onPost: take });
-  if (!rlx) return;
+  await program.open();
+  supply.fill(async (options) => {
+    const rlx = await page.start(options);
+    if (rlx) started();
+    return rlx;
+  });
+  await tellPromise();
+}
+
+function started() {
   if (!page.gpu.there) tellNoGpu();
-  ready();
-  if (fresh || wanted) await run();
-  else await rlx.call("run", { code: "" });
-  if (!fresh) output.clear();
-  page.firstResult();
+  ready = true;
+  if (!current) page.say("Python is ready");
+  page.firstResult("Ready");
+  buttons();
+}
+
+// Whoever frames this page could make a visitor press Run on something they do not see.
+function refuseFrame() {
+  for (const node of document.querySelectorAll("button, select")) node.disabled = true;
+  editor.area.disabled = true;
+  output.clear();
+  page.problem({
+    key: "framed",
+    title: "The playground does not run inside another page",
+    text: "The page around it could change what you see and what is run. Open it in a tab of its own.",
+    actions: [{ label: "Open the playground", run: () => open(location.pathname, "_blank", "noopener") }],
+  });
 }
 
 function tellNoGpu() {
@@ -47,103 +67,113 @@ function tellNoGpu() {
   });
 }
 
-// --- the code -------------------------------------------------------------------------
-
-function fillExamples() {
-  for (const { id, title } of EXAMPLES) at("example").add(new Option(title, id));
+// Said only where the browser holds programs to it.
+async function tellPromise() {
+  at("promise").textContent = (await closedBy(new URL("../worker.js", import.meta.url)))
+    ? "Nothing leaves this machine: no program here can reach another host."
+    : "This host does not keep programs from reaching other hosts: run only what you trust.";
 }
 
-// From the link, else as it was left, else the first example: true only for that.
-async function firstCode() {
-  if (await takeLink()) return false;
-  const kept = remembered();
-  if (kept) {
-    await choose(kept.example, kept.code);
-    return false;
-  }
-  await choose(example);
-  return true;
-}
+// --- running --------------------------------------------------------------------------
 
-async function takeLink() {
+async function run() {
+  if (current) return;
+  const code = program.pressed();
+  if (code === null) return;
+  const own = { room: null, heard: new Heard(), clock: null, ended: false };
+  current = own;
+  output.clear();
+  editor.mark(null);
+  at("clock").textContent = "";
+  page.say(ready ? "Running" : "Runs as soon as Python is ready");
+  buttons();
   try {
-    const code = await fromFragment(location.hash);
-    if (code === null) return false;
-    const before = editor.code;
-    await choose(example, code);
-    page.problem({
-      key: "link",
-      mild: true,
-      title: "This code came with the link",
-      text: "It was not run. Read it, then press Run.",
-      actions: before && before !== code ? [{ label: "Bring back what was here", run: back(before) }] : [],
-    });
-    return true;
+    await ran(own, code);
   } catch (error) {
-    page.problem({
-      key: "link",
-      title: "The link holds no code that can be read",
-      text: `${error.message || "it is damaged"}. Ask for the link again; what you had here is unchanged.`,
-    });
-    return false;
+    if (!own.ended) failed(error);
+  } finally {
+    over(own);
   }
 }
 
-// Put an example, or other code under its name, into the editor.
-async function choose(id, code) {
-  example = EXAMPLES.some((one) => one.id === id) ? id : EXAMPLES[0].id;
-  at("example").value = example;
-  untouched = await source(example);
-  editor.load(code ?? untouched);
-  remember();
+async function ran(own, code) {
+  const room = await supply.take();
+  if (own.ended) return supply.rest(room); // stopped before it began
+  own.room = room;
+  room.hear = (data, arrays) => take(own, data, arrays);
+  page.say("Running");
+  const began = performance.now();
+  own.clock = setInterval(() => (at("clock").textContent = `${seconds(began)} s`), 100);
+  const { result } = await room.rlx.call("run", { code });
+  finished(heardEnd(result), own.heard, seconds(began));
 }
 
-async function replaceWith(id) {
-  const before = editor.code;
-  const edited = before !== untouched;
-  const old = example;
-  await choose(id);
-  page.settled("link");
-  page.settled("replaced");
-  if (!edited) return;
-  page.problem({
-    key: "replaced",
-    mild: true,
-    title: "Your changes were replaced",
-    text: "The example is in the editor now.",
-    actions: [{ label: "Bring back what was here", run: back(before, old) }],
-  });
+function seconds(began) {
+  return ((performance.now() - began) / 1000).toFixed(2);
 }
 
-function back(code, id = example) {
-  return async (away) => {
-    away();
-    await choose(id, code);
-    editor.area.focus();
-  };
+function take(own, data, arrays) {
+  if (own.ended) return;
+  const said = own.heard.take(data, arrays);
+  if (said) output.take(said);
+}
+
+function finished({ error, dropped }, heard, took) {
+  output.show();
+  const missing = dropped + heard.dropped;
+  if (missing) output.note(`… and ${missing.toLocaleString("en")} more lines, which are not shown.`);
+  at("clock").textContent = `${took} s`;
+  if (!error) {
+    if (output.isEmpty) output.note("It ran and said nothing.");
+    page.say(`Ran in ${took} s`);
+    return;
+  }
+  output.error(error);
+  editor.mark(error.frames.at(-1)?.line);
+  page.say(`${error.type} after ${took} s`);
+}
+
+function failed(error) {
+  page.failure(error, { title: "Python stopped answering", key: "run" });
+  page.say("The next run starts Python afresh");
+}
+
+// Its room goes, and with it all that the program did and may still be doing.
+function over(own) {
+  clearInterval(own.clock);
+  own.ended = true;
+  own.room?.rlx.stop();
+  if (current !== own) return;
+  current = null;
+  supply.rest();
+  buttons();
+  if (lateLink) linked();
+}
+
+function stop() {
+  if (!current) return;
+  output.note("Stopped. The next run starts afresh, with nothing left of this one.", "warn");
+  page.say("Stopped");
+  over(current);
+}
+
+// --- what the visitor does --------------------------------------------------------------
+
+function buttons() {
+  at("run").disabled = Boolean(current) || !ready || !program.readable;
+  at("stop").disabled = !current;
+  at("output").setAttribute("aria-busy", String(Boolean(current)));
 }
 
 function changed() {
   at("link").hidden = true;
-  remember();
+  program.edited();
 }
 
-function remember() {
-  try {
-    if (editor.code === untouched && example === EXAMPLES[0].id) localStorage.removeItem(KEPT);
-    else localStorage.setItem(KEPT, JSON.stringify({ example, code: editor.code }));
-  } catch {
-    // storage is blocked or full: the code lives as long as the page
-  }
-}
-
-function remembered() {
-  try {
-    const kept = JSON.parse(localStorage.getItem(KEPT));
-    return typeof kept?.code === "string" ? kept : null;
-  } catch {
-    return null;
-  }
+// A link is shown when nothing runs: what is said is then said by what is on the screen.
+function linked() {
+  lateLink = Boolean(current);
+  if (!lateLink) program.takeLink();
 }
 
 async function share() {
@@ -160,106 +190,22 @@ async function share() {
   }
 }
 
-// --- running --------------------------------------------------------------------------
-
-function take(data, arrays) {
-  if (running) output.take(data, arrays);
-}
-
-async function run() {
-  if (running) return;
-  if (!rlx) {
-    wanted = true;
-    page.say("Runs as soon as Python is ready");
-    return;
-  }
-  wanted = false;
-  busy(true);
-  output.clear();
-  editor.mark(null);
-  const began = performance.now();
-  const clock = setInterval(() => (at("clock").textContent = `${seconds(began)} s`), 100);
-  try {
-    const { result } = await rlx.call("run", { code: editor.code });
-    finished(result, seconds(began));
-  } catch (error) {
-    if (!stopped) page.failure(error, { title: "Python stopped answering", key: "run", actions: [{ label: "Start Python again", run: restart }] });
-  } finally {
-    clearInterval(clock);
-    busy(false);
-  }
-}
-
-function seconds(began) {
-  return ((performance.now() - began) / 1000).toFixed(2);
-}
-
-function finished({ error, dropped }, took) {
-  output.show();
-  if (dropped) output.note(`… and ${dropped.toLocaleString("en")} more lines, which are not shown.`);
-  at("clock").textContent = `${took} s`;
-  if (!error) {
-    if (output.isEmpty) output.note("It ran and said nothing.");
-    page.say(`Ran in ${took} s`);
-    return;
-  }
-  output.error(error);
-  editor.mark(error.frames.at(-1)?.line);
-  page.say(`${error.type} after ${took} s`);
-}
-
-async function stop() {
-  if (!running) return;
-  stopped = true;
-  rlx.stop();
-  output.note("Stopped. Python starts again, with nothing left of this run.", "warn");
-  await restart();
-}
-
-async function restart(away = () => {}) {
-  away();
-  rlx?.stop(); // what does not answer still holds memory
-  rlx = null;
-  at("run").disabled = true;
-  page.say("Python is starting again");
-  try {
-    rlx = await startPython({ python: PYTHON, onPost: take });
-    ready();
-    page.say("Python is ready again");
-    if (wanted) run();
-  } catch (error) {
-    page.failure(error, {
-      title: "Python could not be started again",
-      actions: [{ label: "Load the page again", run: () => location.reload() }],
-    });
-  }
-}
-
-function ready() {
-  stopped = false;
-  at("run").disabled = running;
-}
-
-function busy(now) {
-  running = now;
-  at("run").disabled = now || !rlx;
-  at("stop").disabled = !now;
-  at("output").setAttribute("aria-busy", String(now));
-  if (now) page.say("Running");
-}
-
 function listen() {
   at("run").addEventListener("click", run);
   at("stop").addEventListener("click", stop);
   at("share").addEventListener("click", share);
   at("reset").addEventListener("click", () => {
-    replaceWith(example);
+    program.choose(program.example);
     output.clear();
   });
-  at("example").addEventListener("change", () => replaceWith(at("example").value));
+  at("example").addEventListener("change", () => program.choose(at("example").value));
   at("address").addEventListener("focus", () => at("address").select());
-  addEventListener("hashchange", takeLink);
+  addEventListener("hashchange", linked);
   page.onTheme(() => output.redraw());
+  // A file dropped beside the editor would be opened in place of this page.
+  for (const event of ["dragover", "drop"]) {
+    addEventListener(event, (drop) => drop.dataTransfer?.types.includes("Files") && drop.preventDefault());
+  }
 }
 
-main();
+main().catch((error) => page.failure(error, { title: "The playground could not be opened" }));

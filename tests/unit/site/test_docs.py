@@ -14,6 +14,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from assembly.inside import refuse_inline
 
 from tests.command_line import python
 from tests.unit.site.manual import PAGES, ROOT, SITE, WRITTEN, Built, Facts, built
@@ -100,6 +101,16 @@ def test_nothing_is_loaded_from_another_host() -> None:
         if urlsplit(url).netloc
     ]
     assert foreign == []
+
+
+def test_no_page_holds_a_script_or_a_style() -> None:
+    """What the theme puts there is in files, which are there and run in its order."""
+    folder = built().folder
+    refuse_inline(folder)
+    scripts = list((folder / "assets" / "javascripts" / "inline").iterdir())
+    assert any("__md_scope" in file.read_text("utf-8") for file in scripts)
+    front = (folder / "index.html").read_text("utf-8")
+    assert front.index("/inline/") < front.index("/bundle.")
 
 
 def test_every_link_leads_somewhere() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 from assembly import serve
 from assembly.errors import SiteError
+from assembly.policy import headers, kind_of
 from assembly.serve import Server, open_server
 
 from tests.command_line import started
@@ -39,10 +41,14 @@ def server(folder: Path) -> Iterator[Server]:
         thread.join(WAIT_S)
 
 
-def get(server: Server, path: str) -> http.client.HTTPResponse:
-    """The answer, read."""
+def get(
+    server: Server, path: str, how: str = "GET", host: str = ""
+) -> http.client.HTTPResponse:
+    """The answer, read; the path goes out as it stands."""
     asking = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
-    asking.request("GET", path)
+    asking.putrequest(how, path, skip_host=True)
+    asking.putheader("Host", host or f"127.0.0.1:{server.server_port}")
+    asking.endheaders()
     answer = asking.getresponse()
     answer.read()
     asking.close()
@@ -91,6 +97,122 @@ def test_it_is_reachable_from_this_machine_only(server: Server) -> None:
     """The address is the loopback's."""
     assert server.server_address[0] == "127.0.0.1"
     assert server.url == f"http://127.0.0.1:{server.server_port}/"
+
+
+@pytest.fixture
+def secrets(folder: Path) -> Path:
+    """A folder beside the site with a file, and ways to it that the site has."""
+    beside = folder.parent / "secret"
+    beside.mkdir()
+    (beside / "index.html").write_text("secret", "utf-8")
+    (folder / "link.html").symlink_to(beside / "index.html")
+    (folder / "relative.html").symlink_to("../secret/index.html")
+    (folder / "linked").symlink_to(beside, target_is_directory=True)
+    (folder / "page").mkdir()
+    (folder / "page" / "index.html").symlink_to(beside / "index.html")
+    (folder / "loop").symlink_to("loop")
+    (folder / ".git").mkdir()
+    (folder / ".git" / "config").write_text("secret", "utf-8")
+    (folder / ".htaccess").write_text("secret", "utf-8")
+    return beside
+
+
+@pytest.mark.parametrize("how", ["GET", "HEAD"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/link.html",
+        "/relative.html",
+        "/linked",
+        "/linked/",
+        "/linked/index.html",
+        "/page/",
+        "/page/index.html",
+        "/loop",
+        "/../secret/index.html",
+        "/%2e%2e/secret/index.html",
+        "/..%2fsecret%2findex.html",
+        "/%2e%2e%2fsecret/index.html",
+        "/a.html/../../secret/index.html",
+        "/..\\secret\\index.html",
+        "/..%5csecret%5cindex.html",
+        "//secret/index.html",
+        "/.git/config",
+        "/%2egit/config",
+        "/.htaccess",
+        "/a.html%00",
+        "/a.html/",
+        "/%ff%fe",
+        "/" + "a" * 5000,
+        "/" + "a/" * 5000,
+        "/",
+        "/folder/",
+    ],
+)
+def test_no_file_of_another_folder_and_no_list(
+    server: Server, folder: Path, secrets: Path, path: str, how: str
+) -> None:
+    """Not by a link, by dots or by their codes; and no folder tells what is in it."""
+    (folder / "folder").mkdir()
+    answer = get(server, path, how)
+    assert answer.status == 404
+    assert answer.headers["Location"] is None
+
+
+def test_a_link_inside_the_folder_is_followed(server: Server, folder: Path) -> None:
+    """What it leads to is the site's own."""
+    (folder / "also.js").symlink_to("a.js")
+    assert get(server, "/also.js").status == 200
+
+
+def test_a_folder_sends_to_its_page_on_this_host(server: Server, folder: Path) -> None:
+    """With the slash that the page's relative links need."""
+    (folder / "page").mkdir()
+    (folder / "page" / "index.html").write_text("x", "utf-8")
+    answer = get(server, "/page")
+    assert (answer.status, answer.headers["Location"]) == (301, "/page/")
+    answer = get(server, "//page")
+    assert answer.headers["Location"] in ("/page/", None)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes by name here")
+def test_a_pipe_is_not_waited_at(server: Server, folder: Path) -> None:
+    """Nor is anything else that is no file."""
+    os.mkfifo(folder / "pipe.js")
+    assert get(server, "/pipe.js").status == 404
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", "evil.example:{}", "127.0.0.1", "localhost.evil.example:{}"],
+)
+def test_a_name_that_is_not_ours_gets_no_answer(server: Server, host: str) -> None:
+    """A stranger's name that points at this machine (DNS rebinding)."""
+    answer = get(server, "/a.html", host=host.format(server.server_port))
+    assert answer.status == 421
+    assert get(server, "/a.js", host=f"localhost:{server.server_port}").status == 200
+
+
+@pytest.mark.parametrize(
+    "path", ["/a.html", "/demo/worker.js", "/demo/live/", "/demo/playground/", "/none"]
+)
+def test_the_headers_of_the_policy_are_sent(
+    server: Server, folder: Path, path: str
+) -> None:
+    """With every file, and with what is not there too."""
+    for name in ("demo/live", "demo/playground"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "index.html").write_text("x", "utf-8")
+    (folder / "demo" / "worker.js").write_text("x", "utf-8")
+    answer = get(server, path)
+    assert answer.status == (404 if path == "/none" else 200)
+    for name, value in headers(kind_of(path.lstrip("/"))).items():
+        assert answer.headers[name] == value
+
+
+@pytest.mark.parametrize("how", ["POST", "PUT", "DELETE", "TRACE"])
+def test_nothing_is_changed_by_a_request(server: Server, how: str) -> None:
+    assert get(server, "/a.html", how).status == 501
 
 
 def test_a_taken_port_gives_way_unless_it_was_asked_for(

@@ -1,0 +1,36 @@
+// Which hosts the code of a page may talk to: the site's own and no other, by its content
+// security policy (CSP).
+//
+// A Worker does not obey the page's policy but that of the answer its own file came with.
+// Where the host sends one, the Worker is started from its file. Where it sends none, the
+// policy written into the page is all there is, and a Worker started from a blob inherits
+// it: so it is started from a blob that imports the file.
+
+const CLOSED = /(^|[;,])\s*connect-src 'self'\s*($|[;,])/;
+
+// "sent": the host closes the network; "page": the page's own policy does; "": nobody
+// does, as where a page is served as it lies in the checkout.
+export async function closedBy(file) {
+  if (CLOSED.test(await sentWith(file))) return "sent";
+  const own = document.querySelector('meta[http-equiv="Content-Security-Policy"]')?.content ?? "";
+  return CLOSED.test(own) && own.includes("blob:") ? "page" : "";
+}
+
+export async function openWorker(file) {
+  if ((await closedBy(file)) !== "page") return new Worker(file, { type: "module" });
+  const code = new Blob([`import ${JSON.stringify(file.href)};`], { type: "text/javascript" });
+  const blob = URL.createObjectURL(code);
+  const worker = new Worker(blob, { type: "module" });
+  // From now on the blob is not needed by name, but some browsers read it a turn later.
+  worker.addEventListener("message", () => URL.revokeObjectURL(blob), { once: true });
+  return worker;
+}
+
+async function sentWith(file) {
+  try {
+    const answer = await fetch(file, { method: "HEAD" });
+    return answer.headers.get("Content-Security-Policy") ?? "";
+  } catch {
+    return ""; // no answer: then the Worker's own start will tell why
+  }
+}

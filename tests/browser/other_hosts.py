@@ -1,0 +1,61 @@
+"""Hosts beside the site's own: a stranger's, and one that sends no headers."""
+
+from __future__ import annotations
+
+import http.server
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tests.site_build import BuiltSite
+
+
+@contextmanager
+def elsewhere(page: str = "") -> Iterator[tuple[str, list[str]]]:
+    """Another host that answers everybody, its URL, and what was asked of it."""
+    asked: list[str] = []
+
+    class Answers(http.server.BaseHTTPRequestHandler):
+        def log_message(self, *args: Any) -> None:
+            """Nothing."""
+
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            script = self.path.endswith(".js")
+            body = b"export default 1" if script else page.encode()
+            self.send_response(200)
+            self.send_header(
+                "Content-Type", "text/javascript" if script else "text/html"
+            )
+            self.send_header("Access-Control-Allow-Origin", "*")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/", asked
+        server.shutdown()
+
+
+@contextmanager
+def plain_host(site: BuiltSite) -> Iterator[str]:
+    """The site on a host that sends no headers of its own, such as GitHub Pages."""
+
+    class Plain(http.server.SimpleHTTPRequestHandler):
+        extensions_map = {  # noqa: RUF012  the base class has it so
+            **http.server.SimpleHTTPRequestHandler.extensions_map,
+            ".mjs": "text/javascript",
+        }
+
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args, directory=str(site.folder))
+
+        def log_message(self, *args: Any) -> None:
+            """Nothing."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Plain) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()

@@ -1,0 +1,183 @@
+"""How far a program in the playground reaches: hosts, the next program, the page."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.demo_page import OpenPage, changed
+from tests.browser.other_hosts import elsewhere, plain_host
+from tests.browser.test_playground import playground, ready, run
+from tests.browser.watch import Watch
+from tests.site_build import BuiltSite
+
+pytestmark = pytest.mark.requires_browser
+
+
+REACH = """\
+import js
+from pyodide.code import run_js
+names = [n for n in (
+    'fetch', 'XMLHttpRequest', 'WebSocket', 'EventSource', 'WebTransport', 'Worker',
+    'SharedWorker', 'importScripts', 'indexedDB', 'caches', 'BroadcastChannel',
+    'FontFace', 'postMessage') if hasattr(js, n)]
+said = []
+for way in (
+    "fetch(HOST + 'fetch')",
+    "import(HOST + 'import.js')",
+    "new Promise((done, no) => { const w = new WebSocket(HOST.replace('http', 'ws'));"
+    " w.onopen = done; w.onerror = () => no(Error('no')); })",
+):
+    try:
+        await run_js(way.replace('HOST', repr(HOST)))
+        said.append(way[:12] + ' went through')
+    except Exception as error:
+        said.append('refused')
+print(names, said)
+"""
+
+
+@pytest.mark.parametrize("headers", [True, False], ids=["headers", "no headers"])
+def test_a_program_reaches_no_other_host(
+    browser: Browser,
+    built_site: BuiltSite,
+    site_url: str,
+    watch: Watch,
+    violations: list[str],
+    headers: bool,
+) -> None:
+    """By no door, on a host with headers and on one without: as the page promises."""
+    with plain_host(built_site) as plain, elsewhere() as (host, asked):
+        watch.site = site_url if headers else plain
+        page = browser.new_page()
+        page.goto(f"{watch.site}demo/playground/")
+        ready(page)
+        expect(page.locator("#promise")).to_contain_text("Nothing leaves this machine")
+        said = run(page, f"HOST = {host!r}\n{REACH}")
+        assert said.startswith("[] ['refused', 'refused', 'refused']"), said
+        assert asked == []
+        page.context.close()
+    assert any("import.js" in one for one in violations) is headers
+    violations.clear()
+
+
+def unsealed(browser: Browser, url: str) -> Page:
+    """The playground with every door of its Workers left open."""
+    page = browser.new_page()
+    body = "export const seal = () => {}; export const limited = (post) => post;"
+    page.route(
+        "**/demo/sealed.js",
+        lambda route: route.fulfill(body=body, content_type="text/javascript"),
+    )
+    page.goto(f"{url}demo/playground/")
+    return ready(page)
+
+
+def test_the_list_of_doors_is_not_all_that_holds(
+    browser: Browser, site_url: str, violations: list[str]
+) -> None:
+    """With every door left open, the policy alone keeps a program in."""
+    with elsewhere() as (host, asked):
+        page = unsealed(browser, site_url)
+        said = run(page, f"HOST = {host!r}\n{REACH}")
+        assert "'fetch', 'XMLHttpRequest'" in said
+        assert "['refused', 'refused', 'refused']" in said
+        assert asked == []
+        page.context.close()
+    assert len(violations) >= 3
+    violations.clear()
+
+
+def test_where_nobody_holds_programs_in_nothing_is_promised(
+    open_page: OpenPage,
+) -> None:
+    """A host without headers and a page without a policy: as in the checkout."""
+    page = changed(
+        open_page,
+        "playground/",
+        "policy.js",
+        lambda text: text.replace("(CLOSED.test(", "(!CLOSED.test(", 1).replace(
+            'return CLOSED.test(own) && own.includes("blob:") ? "page" : "";',
+            'return "";',
+        ),
+    )
+    expect(page.locator("#promise")).to_contain_text("run only what you trust")
+    assert "Nothing leaves" not in page.inner_text(".intro")
+
+
+def test_each_run_knows_nothing_of_the_others(open_page: OpenPage) -> None:
+    """Patches of Python, of JavaScript and of what comes next are gone."""
+    page = playground(open_page)
+    patch = (
+        "import builtins, json, sys, numpy as np, rlxweb, js\n"
+        "from pyodide.code import run_js\n"
+        "builtins.print = lambda *a: None\n"
+        'json.dumps = lambda *a, **k: \'{"out": "stolen"}\'\n'
+        "rlxweb.welch_peaks = None\n"
+        "np.pi = 3\n"
+        "run_js('globalThis.mark = 1; String.prototype.trim = () => 0')\n"
+        "open('/tmp/left', 'w').write('x')\n"
+    )
+    run(page, patch)
+    look = (
+        "import os, js, numpy as np, rlxweb\n"
+        "print(np.pi > 3.1, callable(rlxweb.welch_peaks), hasattr(js, 'mark'),"
+        " os.path.exists('/tmp/left'))"
+    )
+    assert run(page, look).strip() == "True True False False"
+
+
+FORGED = """\
+import js
+from pyodide.ffi import to_js
+def send(what):
+    js.postMessage(to_js(what, dict_converter=js.Object.fromEntries))
+for what in (
+    None, 5, "x", [], {}, {"posted": None}, {"posted": 7},
+    {"posted": {"out": {"a": 1}}},
+    {"posted": {"plot": {"lines": 10**9, "labels": 5, "log": 3}}, "buffers": []},
+    {"posted": {"plot": {"lines": 1}}, "buffers": [1, 2]},
+    {"posted": {"heat": {"rows": 10**8, "columns": 10**8}}, "buffers": []},
+    {"posted": {"heat": {"rows": -1, "columns": 2}}},
+    {"id": 99, "result": 1}, {"id": "constructor", "result": 1},
+    {"progress": "ready"}, {"progress": {"a": 1}}, {"ready": True}, {"id": None},
+    {"posted": {"out": "<img src=x onerror=alert(1)><b>fake</b>"}},
+):
+    send(what)
+"""
+
+
+def test_messages_that_a_program_made_up_are_no_messages(
+    browser: Browser, site_url: str
+) -> None:
+    """Had it a way to send them: nothing breaks, and a made-up end is the end."""
+    page = unsealed(browser, site_url)
+    said = run(page, FORGED + "print('true')")
+    assert "<b>fake</b>" in said
+    assert "true" in said
+    assert "more lines, which are not shown" in said
+    assert page.locator("#output img, #output b").count() == 0
+    expect(page.locator(".problem")).to_have_count(0)
+    for end in (
+        "{'id': k, 'result': {'error': {'frames': 5, 'message': [1]}}}",
+        "{'id': k, 'error': {'message': {'a': 1}}}",
+        "{'ended': {'type': 3}}",
+    ):
+        code = f"{FORGED}for k in range(9):\n    send({end})\nwhile True: pass"
+        run(page, code)
+        assert run(page, "6 * 7").strip() == "42", end
+    page.context.close()
+
+
+def test_a_flood_of_messages_is_cut_off(open_page: OpenPage) -> None:
+    """Past Python's own limit on what is printed; the page goes on."""
+    page = playground(open_page)
+    said = run(
+        page,
+        "from playground import plot\n"
+        "post = plot.__globals__['post']\n"
+        "while True: post({'out': 'x' * 50})",
+    )
+    assert "the page takes no more of this run" in said
+    assert len(said) < 500_000
+    assert run(page, "6 * 7").strip() == "42"

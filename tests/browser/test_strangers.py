@@ -1,0 +1,211 @@
+"""The playground inside and behind the pages of strangers: what runs, and when."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.demo_page import OpenPage
+from tests.browser.other_hosts import elsewhere, plain_host
+from tests.browser.test_playground import ended, playground, ready, started
+from tests.browser.watch import START_MS
+from tests.site_build import BuiltSite
+
+pytestmark = pytest.mark.requires_browser
+
+FRAGMENT = """async (code) => {
+    const { toFragment } = await import(new URL("share.js", location));
+    return toFragment(code); }"""
+
+
+def fragment(page: Page, code: str) -> str:
+    """The part of a link that carries the code."""
+    made: str = page.evaluate(FRAGMENT, code)
+    return made
+
+
+def framing(url: str) -> str:
+    """A page that frames the playground and changes the frame's link after a while."""
+    return (
+        f'<iframe src="{url}#code=0cHJpbnQoMSk" width=900 height=700></iframe><script>'
+        "setTimeout(() => { document.querySelector('iframe').src = "
+        f"'{url}#code=0cHJpbnQoJ3N0b2xlbicp'; changed = true; }}, 700);</script>"
+    )
+
+
+def test_a_strangers_frame_of_it_stays_empty(
+    browser: Browser, site_url: str, violations: list[str]
+) -> None:
+    """The browser itself refuses it: the host's header says who may frame a page."""
+    with elsewhere(framing(f"{site_url}demo/playground/")) as (url, _):
+        page = browser.new_page()
+        page.goto(url)
+        page.wait_for_function("globalThis.changed")
+        inner = page.frames[1]
+        assert inner.locator("#run").count() == 0
+        page.context.close()
+    assert "frame-ancestors" in violations[0]
+    violations.clear()
+
+
+def test_in_a_frame_it_refuses_to_run_without_any_header(
+    browser: Browser, built_site: BuiltSite
+) -> None:
+    """The page looks for itself whether it is framed, and says what to do."""
+    with (
+        plain_host(built_site) as host,
+        elsewhere(framing(f"{host}demo/playground/")) as (url, _),
+    ):
+        page = browser.new_page()
+        workers: list[str] = []
+        page.on("worker", lambda worker: workers.append(worker.url))
+        page.goto(url)
+        inner = page.frame_locator("iframe")
+        said = inner.locator(".problem")
+        expect(said).to_contain_text("does not run inside another page")
+        page.wait_for_function("globalThis.changed")
+        expect(inner.locator("#run")).to_be_disabled()
+        expect(inner.locator("#code")).to_be_disabled()
+        expect(inner.locator("#code")).to_have_value("")
+        assert "stolen" not in inner.locator("#output").inner_text()
+        assert workers == []
+        page.context.close()
+
+
+def test_a_link_that_changes_while_the_page_opens_runs_nothing(
+    open_page: OpenPage,
+) -> None:
+    """It is shown, says where it came from, and waits for a press of its own."""
+    page = open_page("demo/playground/")
+    expect(page.locator("#code")).not_to_have_value("")
+    link = fragment(page, "print('stolen')")
+    page.evaluate("(link) => { location.hash = link; }", link)
+    ready(page)
+    expect(page.locator("#code")).to_have_value("print('stolen')")
+    expect(page.locator("#origin")).to_contain_text("This program came with the link")
+    assert "stolen" not in page.inner_text("#output")
+    page.click("#run")
+    assert "stolen" in ended(page)
+
+
+def test_a_press_counts_for_what_was_on_the_screen(open_page: OpenPage) -> None:
+    """Run before Python is ready, then a link: the text of the press runs, the link's
+    is shown when that is over; and a press just after a swap does not count.
+    """
+    page = open_page("demo/playground/")
+    expect(page.locator("#code")).not_to_have_value("")
+    started(page, "print('mine')")
+    link = fragment(page, "print('theirs')")
+    page.evaluate("(link) => { location.hash = link; }", link)
+    expect(page.locator("#output")).to_contain_text("mine", timeout=START_MS)
+    expect(page.locator("#code")).to_have_value("print('theirs')")
+    # pressed in the same turn in which a third program appears
+    third = fragment(page, "print('third')")
+    page.evaluate(
+        """(link) => {
+        const area = document.getElementById("code");
+        const before = area.value;
+        const keys = { key: "Enter", ctrlKey: true };
+        const watch = setInterval(() => {
+            if (area.value === before) return;
+            clearInterval(watch);
+            area.dispatchEvent(new KeyboardEvent("keydown", keys));
+        }, 1);
+        location.hash = link; }""",
+        third,
+    )
+    expect(page.locator("#code")).to_have_value("print('third')")
+    expect(page.locator(".said")).to_contain_text("changed a moment ago")
+    said = page.inner_text("#output")
+    assert "mine" in said
+    assert "theirs" not in said
+    assert "third" not in said
+
+
+def test_a_links_program_leaves_the_saved_one_alone(open_page: OpenPage) -> None:
+    """Until it is edited or run; what was there can be brought back."""
+    page = playground(open_page)
+    page.fill("#code", "print('saved')")
+    link = fragment(page, "print('linked')")
+    page.evaluate("(link) => { location.hash = link; }", link)
+    expect(page.locator("#code")).to_have_value("print('linked')")
+    kept = "localStorage.getItem('rlxweb-playground')"
+    assert "saved" in page.evaluate(kept)
+    page.get_by_role("button", name="Bring back what was here").click()
+    expect(page.locator("#code")).to_have_value("print('saved')")
+    expect(page.locator("#origin")).to_be_hidden()
+    page.evaluate("location.hash = ''")
+    page.evaluate("(link) => { location.hash = link; }", link)
+    expect(page.locator("#code")).to_have_value("print('linked')")
+    page.press("#code", "End")
+    page.type("#code", "  # edited")
+    assert "edited" in page.evaluate(kept)
+    expect(page.locator("#origin")).to_be_hidden()
+
+
+def test_a_program_that_hides_part_of_itself_is_shown_whole(
+    open_page: OpenPage,
+) -> None:
+    """Overrides of writing direction in a link are escapes; others stop the run."""
+    page = playground(open_page)
+    link = fragment(page, "print('\u202estolen')\nx = 1 \u2066# 2\u0000")
+    page.evaluate("(link) => { location.hash = link; }", link)
+    expect(page.locator("#code")).to_have_value(
+        "print('\\u202estolen')\nx = 1 \\u2066# 2\\x00"
+    )
+    page.fill("#code", "'a'\n'\u202eb'")
+    expect(page.locator("#run")).to_be_enabled()  # a moment after the link came
+    page.press("#code", "Control+Enter")
+    expect(page.locator(".problem").last).to_contain_text(
+        "Line 2 has the character U+202E"
+    )
+    page.get_by_role("button", name="Write such characters as escapes").click()
+    expect(page.locator("#code")).to_have_value("'a'\n'\\u202eb'")
+    page.click("#run")
+    assert "u202e" in ended(page)
+
+
+def test_whatever_lies_in_storage_the_page_opens(open_page: OpenPage) -> None:
+    """The first example is there, and nothing runs."""
+    page = open_page("demo/icon.svg")
+    odd = [
+        "[]",
+        "{}",
+        "nonsense",
+        '{"code": 5}',
+        '{"code": [1], "example": {}}',
+        "null",
+    ]
+    for kept in (*odd, json.dumps({"code": "x" * 2_000_000, "example": "peaks"})):
+        page.evaluate("(kept) => localStorage.setItem('rlxweb-playground', kept)", kept)
+        page.goto(page.url.replace("demo/icon.svg", "demo/playground/"))
+        expect(page.locator("#code")).to_have_value(
+            re.compile("A graph is written once")
+        )
+        assert page.input_value("#example") == "graph"
+        expect(page.locator(".problem")).to_have_count(0)
+
+
+def test_a_file_dropped_on_it_does_not_replace_the_page(open_page: OpenPage) -> None:
+    """As the browser would, with a page of the file's own."""
+    page = playground(open_page)
+    stayed = page.evaluate(
+        """() => {
+        const carried = new DataTransfer();
+        carried.items.add(new File(["<script>1</script>"], "x.html"));
+        const drop = new DragEvent("drop", { dataTransfer: carried, cancelable: true });
+        return !window.dispatchEvent(drop); }"""
+    )
+    assert stayed
+
+
+def test_a_double_press_runs_once(open_page: OpenPage) -> None:
+    page = playground(open_page)
+    page.fill("#code", "print('once')")
+    page.evaluate("document.getElementById('run').click();"
+                  "document.getElementById('run').click()")  # fmt: skip
+    page.press("#code", "Control+Enter")
+    assert ended(page).strip() == "once"
