@@ -35,6 +35,7 @@ if TYPE_CHECKING:  # for people's editors and type checkers; a test holds it to 
     from rlxweb.runtime.session import CompiledGraph as CompiledGraph
     from rlxweb.runtime.session import Session as Session
     from rlxweb.signal.result import WelchPeaks as WelchPeaks
+    from rlxweb.signal.stream import WelchStream as WelchStream
     from rlxweb.signal.welch import welch as welch
     from rlxweb.signal.welch import welch_async as welch_async
     from rlxweb.signal.welch_peaks import welch_peaks as welch_peaks
@@ -60,6 +61,7 @@ _OWN = {
     "rlxweb.runners.router": "DeviceRouter",
     "rlxweb.runtime.session": "CompiledGraph Session",
     "rlxweb.signal.result": "WelchPeaks",
+    "rlxweb.signal.stream": "WelchStream",
     "rlxweb.signal.welch": "welch welch_async",
     "rlxweb.signal.welch_peaks": "welch_peaks welch_peaks_async",
 }

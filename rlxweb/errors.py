@@ -93,6 +93,15 @@ def near(
     return [folded[one] for one in found]
 
 
+def shown(value: object, most: int = 60) -> str:
+    """A value as it would be written in Python, cut where it is longer than `most`."""
+    try:
+        text = " ".join(repr(value).split())
+    except ValueError:  # an integer of more digits than Python writes
+        return f"an {type(value).__name__} of more digits than can be written"
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
 # --- what the caller handed us --------------------------------------------------
 
 

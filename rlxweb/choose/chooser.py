@@ -116,9 +116,10 @@ class Asked:
 
     def place(self) -> tuple[Place | None, str]:
         """The place that is named, and why it is; None when it is left open."""
-        if self.device is not None and self.device != "auto":
+        is_auto = isinstance(self.device, str) and self.device == "auto"
+        if self.device is not None and not is_auto:
             return Place(parse_device(self.device), self.adapter), "it was asked for"
-        if self.adapter:
+        if not isinstance(self.adapter, str) or self.adapter:
             why = "its adapter was asked for by name"
             return Place(Device.GPU, self.adapter), why
         return None, ""

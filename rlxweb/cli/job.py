@@ -30,6 +30,7 @@ from rlxweb.signal.picked import PickedEngine
 from rlxweb.signal.precision import Precision, Taken, taken
 from rlxweb.signal.presets import from_preset
 from rlxweb.signal.request import OF_PRESET
+from rlxweb.signal.rounding import RoundingFloor
 from rlxweb.signal.stream import WelchStream
 from rlxweb.signal.welch_peaks import checked_k
 
@@ -84,7 +85,7 @@ class Settings:
 class GroupResult:
     """Spectra and peaks of the channels of one rate.
 
-    power (C, F), hz (F,); peaks as (C, k) arrays
+    power (C, F), hz (F,); peaks as (C, k) arrays; floor says what rounding leaves
     """
 
     names: tuple[str, ...]
@@ -98,6 +99,7 @@ class GroupResult:
     hz: NDArray[np.float64]
     power: NDArray[Any]
     peaks: PeaksOfPower
+    floor: RoundingFloor
     device: str
     engine: str
     decision: Decision
@@ -185,7 +187,7 @@ def _group(
     pick = choose(job, Asked(settings.asked_device, settings.adapter))
     engine = PickedEngine(pick)
     hz = frequencies(spec, group.fs)
-    power, n_segments = _power(group, spec, engine, settings, progress)
+    power, floor, n_segments = _power(group, spec, engine, settings, progress)
     return GroupResult(
         names=group.names,
         units=tuple(c.unit for c in group.channels),
@@ -197,7 +199,8 @@ def _group(
         spec=spec,
         hz=hz,
         power=power,
-        peaks=peaks_of_power(power, hz, k, settings.prominence, settings.mode),
+        peaks=peaks_of_power(power, hz, k, settings.prominence, settings.mode, floor),
+        floor=floor,
         device=engine.device.label,
         engine=engine.name,
         decision=engine.decision,
@@ -231,16 +234,17 @@ def _power(
     engine: Engine,
     settings: Settings,
     progress: Progress | None,
-) -> tuple[NDArray[Any], int]:
-    """Power (C, F) of the whole group, and the segments averaged."""
+) -> tuple[NDArray[Any], RoundingFloor, int]:
+    """Power (C, F) of the whole group, its floor, and the segments averaged."""
     power = np.empty((len(group.channels), spec.n_freqs), spec.power_dtype)
-    n_segments = 0
+    floors, n_segments = [], 0
     streamed = replace(spec, n_segments=settings.nsegments or 0)
     # As many channels at a time as one block can hold.
     most = max(1, BLOCK_BYTES // (8 * spec.nperseg))
     for at in range(0, len(group.channels), most):
         part = replace(group, channels=group.channels[at : at + most])
-        stream = WelchStream(streamed, len(part.channels), engine)
+        # `check_finite` has looked already, and knows the channels' names.
+        stream = WelchStream(streamed, len(part.channels), engine, nan="propagate")
         wide = max(1, BLOCK_BYTES // (8 * len(part.channels)))
         # Whole hops per block keep every block but the last the same shape on a device.
         size = max(spec.nperseg, wide // spec.hop * spec.hop)
@@ -253,5 +257,6 @@ def _power(
             if stream.is_full:
                 break
         power[at : at + most] = stream.result()
+        floors.append(stream.floor())
         n_segments = stream.n_segments
-    return power, n_segments
+    return power, RoundingFloor.joined(floors), n_segments

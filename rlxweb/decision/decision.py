@@ -10,7 +10,7 @@ from rlxweb.decision.attempt import Attempt
 from rlxweb.decision.candidate import Candidate
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Decision:
     """One choice: what was chosen, why, and the numbers behind it.
 
@@ -23,6 +23,11 @@ class Decision:
     numbers: Mapping[str, Any] = field(default_factory=dict)
     candidates: tuple[Candidate, ...] = ()
     attempts: tuple[Attempt, ...] = ()
+
+    def __repr__(self) -> str:
+        ways = len(self.candidates)
+        among = f", {ways} way{'s' * (ways != 1)}" if ways else ""
+        return f"Decision({self.what!r}: {self.why}{among})"
 
     def __str__(self) -> str:
         facts = ", ".join(f"{k}={v}" for k, v in self.numbers.items())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from rlxweb.errors import UsageError
+from rlxweb.errors import UsageError, shown
 
 
 class WelchPeaksStrategy(Enum):
@@ -45,10 +45,8 @@ def parse_welch_peaks_strategy(text: str | WelchPeaksStrategy) -> WelchPeaksStra
     """
     if isinstance(text, WelchPeaksStrategy):
         return text
-    name = str(text).strip().lower().replace("-", "_")
+    name = text.strip().lower().replace("-", "_") if isinstance(text, str) else None
     if name not in _BY_NAME:
-        raise UsageError(
-            "strategy",
-            f"unknown welch peaks strategy '{text}' (try auto|ultra|fast|rlx|learned)",
-        )
+        said = f"unknown welch peaks strategy {shown(text)}"
+        raise UsageError("strategy", f"{said} (try auto|ultra|fast|rlx|learned)")
     return _BY_NAME[name]

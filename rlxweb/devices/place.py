@@ -17,15 +17,27 @@ from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import CPU_ENGINE
 from rlxweb.backends.registry import ROWS
 from rlxweb.device import PRIORITY, Device, DeviceLike, parse_device
-from rlxweb.errors import DeviceError
+from rlxweb.errors import DeviceError, UsageError, shown
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a job could run. adapter: part of an adapter's name, "" for the best."""
+    """Where a job could run. adapter: part of an adapter's name, "" for the best.
+
+    Errors   UsageError for an adapter that is no text.
+    """
 
     device: Device
     adapter: str = ""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.adapter, str):
+            raise UsageError(
+                "adapter",
+                f"it is {shown(self.adapter)}",
+                "part of an adapter's name is wanted, as text",
+                "`rlxweb devices` lists the names",
+            )
 
     @property
     def label(self) -> str:

@@ -7,7 +7,7 @@ form and the graph of a device all read this one record.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
@@ -25,7 +25,7 @@ DIGITAL: Final = "int24"
 _DOING = "welch"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class WelchSpec:
     """One estimate, fully decided: scale · mean over segments of |FFT(window · x)|².
 
@@ -54,6 +54,11 @@ class WelchSpec:
     scale: float
     average: Average
     dtype: str
+
+    def __repr__(self) -> str:
+        said = (f"{f.name}={getattr(self, f.name)!r}" for f in fields(self))
+        parts = (one for one in said if not one.startswith("window="))
+        return f"WelchSpec(window of {self.nperseg} samples, {', '.join(parts)})"
 
     @property
     def window_array(self) -> NDArray[np.float64]:

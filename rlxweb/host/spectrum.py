@@ -28,12 +28,18 @@ THREADED_SAMPLES = 524_288
 STRETCHES = 16
 _STRETCH_BYTES = 32 << 20
 
+# Above this rate, in Hz, a bin's number times the rate may overflow.
+_FAST = 1e290
+
 _DOING = "welch"
 
 
 def frequencies(spec: WelchSpec, fs: float = 1.0) -> NDArray[np.float64]:
     """The bins' frequencies, (F,), in the unit of fs, in the order of the power."""
-    return _steps(spec.nfft, spec.one_sided) * float(fs) / spec.nfft
+    steps, rate = _steps(spec.nfft, spec.one_sided), float(fs)
+    if rate > _FAST:
+        return steps / spec.nfft * rate  # the product of both is past the range
+    return steps * rate / spec.nfft
 
 
 @lru_cache(maxsize=64)

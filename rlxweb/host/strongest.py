@@ -27,7 +27,7 @@ Found: TypeAlias = tuple[NDArray[np.int64], NDArray[Any]]
 class PeaksOfPower:
     """The strongest peaks of each row, strongest first; (B, k) but for `count`.
 
-    bins        bin index; -1 where a row has fewer than k peaks
+    bins        bin index; -1 where a row has fewer than k peaks, behind those it has
     hz          frequency, refined for a local maximum; NaN there
     power       power at that frequency; NaN there
     count       how many of the k places are filled, (B,)

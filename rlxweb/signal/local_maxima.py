@@ -14,6 +14,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from rlxweb.errors import DTypeError, UsageError
 from rlxweb.host.strongest import PeaksOfPower
+from rlxweb.signal.rounding import RoundingFloor
 
 _Index: TypeAlias = NDArray[np.int64]
 
@@ -29,8 +30,12 @@ def local_maxima(
     k: int,
     *,
     prominence: float | None = None,
+    floor: RoundingFloor | None = None,
 ) -> PeaksOfPower:
     """The k strongest local maxima of each row.
+
+    floor    what rounding may leave: what is not above it, or stands out by no more
+             than rounding moves it, is no maximum
 
     Shapes   power (B, F), freqs (F,) ascending and evenly spaced → see PeaksOfPower
     Numerics a maximum is higher than both neighbours; of a flat top the middle counts,
@@ -43,15 +48,37 @@ def local_maxima(
     """
     _check(power, freqs, k)
     rows, bins = _find(power)
-    heights = None
+    if floor is not None:
+        keep = power[rows, bins] > floor.at(rows, bins)
+        rows, bins = rows[keep], bins[keep]
     if prominence is not None:
-        heights = prominences(power, rows, bins)
-        keep = heights >= prominence
-        rows, bins, heights = rows[keep], bins[keep], heights[keep]
+        return _standing_out(power, freqs, k, (rows, bins), prominence, floor)
+    chosen, of, places = _strongest(rows, power[rows, bins], k, len(power))
+    heights = prominences(power, of, bins[chosen])
+    top = power[of, bins[chosen]]
+    if floor is not None and (heights <= floor.moves(top, of, bins[chosen])).any():
+        # Ripples took places of peaks that stand behind them.
+        return _standing_out(power, freqs, k, (rows, bins), 0.0, floor)
+    return _laid_out(power, freqs, k, (of, places), bins[chosen], heights)
+
+
+def _standing_out(
+    power: NDArray[Any],
+    freqs: NDArray[Any],
+    k: int,
+    where: tuple[_Index, _Index],
+    prominence: float,
+    floor: RoundingFloor | None,
+) -> PeaksOfPower:
+    """The k strongest of the maxima that are prominent enough."""
+    rows, bins = where
+    heights = prominences(power, rows, bins)
+    keep = heights >= prominence
+    if floor is not None:
+        keep &= heights > floor.moves(power[rows, bins], rows, bins)
+    rows, bins, heights = rows[keep], bins[keep], heights[keep]
     chosen, rows, places = _strongest(rows, power[rows, bins], k, len(power))
-    bins = bins[chosen]
-    heights = prominences(power, rows, bins) if heights is None else heights[chosen]
-    return _laid_out(power, freqs, k, (rows, places), bins, heights)
+    return _laid_out(power, freqs, k, (rows, places), bins[chosen], heights[chosen])
 
 
 def _check(power: NDArray[Any], freqs: NDArray[Any], k: int) -> None:

@@ -11,11 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.errors import UsageError
+from rlxweb.errors import UsageError, shown
 from rlxweb.host.strongest import PeaksOfPower, as_peaks, strongest_bins
+from rlxweb.signal.arguments import number, one_of
 from rlxweb.signal.local_maxima import local_maxima
+from rlxweb.signal.rounding import RoundingFloor
 
 _DOING = "peaks"
+MODES = ("bins", "peaks")
 
 
 def peaks_of_power(
@@ -24,40 +27,72 @@ def peaks_of_power(
     k: int,
     prominence: float | None = None,
     mode: str = "peaks",
+    floor: RoundingFloor | None = None,
 ) -> PeaksOfPower:
     """The k strongest peaks of every row of a spectrum.
 
     Shapes   power (B, F), hz (F,) rising → (B, k) each
     mode     "peaks": true local maxima, refined, of at least `prominence`; "bins": the
              k strongest bins, ties to the smaller bin
+    floor    what rounding may leave at each bin: what is not above it is no peak, and
+             `count` leaves it out. None takes every power as it is
     Errors   UsageError for k outside 1 … F, an unknown mode, a prominence that is
              negative, not finite, or given for bins
     """
     check_prominence(prominence, mode)
     if mode == "bins":
-        return as_peaks(*strongest_bins(power, k), hz)
-    return local_maxima(power, hz, k, prominence=prominence)
+        return peaks_of_bins(*strongest_bins(power, k), hz, floor)
+    return local_maxima(power, hz, k, prominence=prominence, floor=floor)
 
 
-def check_prominence(prominence: float | None, mode: str) -> None:
-    """Refuse what `peaks_of_power` would, before a spectrum is computed for it."""
-    check_mode(_DOING, mode)
+def peaks_of_bins(
+    bins: NDArray[np.int64],
+    power: NDArray[Any],
+    hz: NDArray[np.float64],
+    floor: RoundingFloor | None = None,
+) -> PeaksOfPower:
+    """The strongest bins (B, k) and their power, found here or on a device, as peaks.
+
+    Those that are not above the floor are left out, as local maxima that a row has not:
+    bin -1, NaN Hz, NaN power, behind the others.
+    """
+    if floor is None or not len(bins) or power[:, -1].min() > floor.highest:
+        return as_peaks(bins, power, hz)
+    is_peak = power > floor.at(np.arange(len(bins))[:, None], bins)
+    order = np.argsort(~is_peak, axis=1, kind="stable")
+    is_peak = np.take_along_axis(is_peak, order, axis=1)
+    bins = np.where(is_peak, np.take_along_axis(bins, order, axis=1), -1)
+    power = np.where(is_peak, np.take_along_axis(power, order, axis=1), np.nan)
+    return PeaksOfPower(
+        bins=bins,
+        hz=np.where(is_peak, hz[bins], np.nan),
+        power=power,
+        count=np.count_nonzero(is_peak, axis=1).astype(np.int64),
+        prominence=None,
+    )
+
+
+def check_prominence(
+    prominence: float | None, mode: str, doing: str = _DOING
+) -> float | None:
+    """The prominence as a number, or refused before a spectrum is computed for it."""
+    check_mode(doing, mode)
     if prominence is None:
-        return
+        return None
     if mode == "bins":
         raise UsageError(
-            _DOING,
-            f"prominence={prominence:g} was given for mode='bins'",
+            doing,
+            f"prominence={shown(prominence)} was given for mode='bins'",
             "bins have no prominence",
             "use mode='peaks'",
         )
-    if not 0 <= prominence < np.inf:
-        raise UsageError(
-            _DOING, f"prominence is {prominence:g}", "it must be finite and at least 0"
-        )
+    least = number("prominence", prominence, doing)
+    if least < 0:
+        rule = "it must be finite and at least 0"
+        raise UsageError(doing, f"prominence is {least:g}", rule)
+    return least
 
 
 def check_mode(doing: str, mode: str) -> None:
     """Refuse a mode there is not."""
-    if mode not in ("bins", "peaks"):
-        raise UsageError(doing, f"mode={mode!r}", "it is 'bins' or 'peaks'")
+    one_of("mode", mode, MODES, doing)

@@ -26,6 +26,7 @@ from rlxweb.errors import DTypeError, UsageError
 from rlxweb.host.spec import DIGITAL, sample_dtype
 
 Precision = Literal["auto", "f32", "f64"]
+PRECISIONS: Final = get_args(Precision)
 _ON_DEVICES: Final = ("float32", DIGITAL)
 _ONLY: Final = "devices compute float32"
 _OF_PRECISION: Final = {
@@ -79,7 +80,7 @@ def taken(
     Errors     DTypeError for a dtype nobody takes; UsageError for another precision.
     """
     asked = "auto" if precision is None else precision
-    if asked not in get_args(Precision):
+    if asked not in PRECISIONS:
         raise UsageError(
             doing, f"precision={precision!r}", "it is 'auto', 'f32' or 'f64'"
         )

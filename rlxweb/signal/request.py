@@ -7,7 +7,6 @@ here. It must not compute a spectrum.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import lru_cache
@@ -15,13 +14,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from rlxweb.errors import UsageError, did_you_mean
+from rlxweb.errors import UsageError, shown
+from rlxweb.given import array_of
 from rlxweb.host.spec import Average, Detrend, WelchSpec, sample_dtype
 from rlxweb.recipes.welch_plan import segment_count
+from rlxweb.signal.arguments import number, one_of, whole
 from rlxweb.signal.windows import WindowLike, get_window
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, DTypeLike
+    from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 DEFAULT_NPERSEG: Final = 256
 OF_PRESET: Final = "preset"
@@ -54,13 +55,13 @@ PRESETS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class WelchRequest:
     """What the caller asks for; None leaves a value to the preset.
 
     fs         rate in Hz
     nperseg    samples per segment; None: 256, or all of a shorter row
-    noverlap   samples that segments share; a negative one leaves gaps
+    noverlap   samples that segments share, 0 … nperseg - 1
     nfft       transform length, zero-padded; None: nperseg
     window     a name, a tuple with parameters, or samples
     detrend    'constant', 'linear', None or False; 'preset' leaves it to the preset
@@ -84,8 +85,12 @@ class WelchRequest:
     nsegments: int | None = None
     preset: str = "scipy"
 
+    def __repr__(self) -> str:
+        said = (f"{name}={shown(getattr(self, name))}" for name in _FIELDS)
+        return f"WelchRequest({', '.join(said)})"
+
     def __post_init__(self) -> None:
-        if self.window is not None and not isinstance(self.window, str | bytes):
+        if self.window is not None and not isinstance(self.window, str | FrozenWindow):
             object.__setattr__(self, "window", frozen_window(self.window))
 
     def spec(self, n_samples: int | None, dtype: DTypeLike = np.float64) -> WelchSpec:
@@ -113,11 +118,11 @@ def _settled(
     n_samples: int | None,
     dtype: DTypeLike,
 ) -> WelchSpec:
-    preset = _preset(asked.preset)
+    preset = PRESETS[one_of("preset", asked.preset, PRESETS, _DOING)]
     scaling = preset.scaling if asked.scaling is None else asked.scaling
-    _choice("scaling", scaling, ("density", "spectrum", "none"))
+    one_of("scaling", scaling, ("density", "spectrum", "none"), _DOING)
+    one_of("average", asked.average, ("mean", "median"), _DOING)
     average: Average = "median" if asked.average == "median" else "mean"
-    _choice("average", asked.average, ("mean", "median"))
     kind = sample_dtype(dtype)
     fs = _rate(asked.fs)
     length = _whole_or_none("the signal's length", n_samples)
@@ -130,11 +135,11 @@ def _settled(
     noverlap = _whole_or_none("noverlap", asked.noverlap)
     if noverlap is None:
         noverlap = preset.overlap(nperseg)
-    if noverlap >= nperseg:
-        rule = f"it must be below nperseg, {nperseg}"
+    if not 0 <= noverlap < nperseg:
+        rule = f"it must be 0 or more and below nperseg, {nperseg}"
         raise UsageError(_DOING, f"noverlap is {noverlap}", rule)
     hop = nperseg - noverlap
-    nfft = nperseg if asked.nfft is None else whole("nfft", asked.nfft)
+    nfft = nperseg if asked.nfft is None else _whole("nfft", asked.nfft)
     if nfft < nperseg:
         rule = f"it must be at least nperseg, {nperseg}"
         raise UsageError(_DOING, f"nfft is {nfft}", rule)
@@ -146,7 +151,8 @@ def _settled(
         n_segments=_segments(nsegments, length, nperseg, hop),
         window=window,
         detrend=_removal(asked.detrend, preset.detrend),
-        one_sided=bool(asked.return_onesided) and not kind.startswith("complex"),
+        one_sided=_switch("return_onesided", asked.return_onesided)
+        and not kind.startswith("complex"),
         scale=_scale(window, scaling, fs),
         average=average,
         dtype=kind,
@@ -157,30 +163,18 @@ def _settled(
 _known = lru_cache(maxsize=128)(_settled)
 
 
-def _preset(name: str) -> Preset:
-    if name in PRESETS:
-        return PRESETS[name]
-    raise UsageError(
-        _DOING,
-        f"no preset is called {name!r}",
-        f"known: {', '.join(PRESETS)}",
-        did_you_mean(str(name), PRESETS, 1),
-    )
-
-
-def whole(name: str, value: object) -> int:
-    """A whole number, also from 256.0 or numpy's own; UsageError otherwise."""
-    try:
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)
-        return operator.index(value)  # type: ignore[arg-type]
-    except TypeError as why:
-        rule = "it must be a whole number"
-        raise UsageError(_DOING, f"{name} is {value!r}", rule) from why
+def _whole(name: str, value: object) -> int:
+    return whole(name, value, _DOING, of_float=True)
 
 
 def _whole_or_none(name: str, value: object) -> int | None:
-    return None if value is None else whole(name, value)
+    return None if value is None else _whole(name, value)
+
+
+class FrozenWindow(bytes):
+    """A window's samples, float64, in a form that hashes."""
+
+    __slots__ = ()
 
 
 def frozen_window(window: WindowLike | ArrayLike) -> WindowLike | bytes:
@@ -191,14 +185,33 @@ def frozen_window(window: WindowLike | ArrayLike) -> WindowLike | bytes:
         return tuple(
             tuple(p) if isinstance(p, (list, np.ndarray)) else p for p in window
         )
-    samples = np.asarray(window)
+    samples = array_of(window, "the window")
     if samples.ndim != 1 or not samples.size or samples.dtype.kind not in "biuf":
         raise UsageError(
             _DOING,
             f"the window has shape {samples.shape} and dtype {samples.dtype}",
             "it must be a name, a tuple, or a 1-D array of at least 1 real number",
         )
-    return samples.astype(np.float64).tobytes()
+    return FrozenWindow(_finite(samples.astype(np.float64)).tobytes())
+
+
+def _finite(samples: NDArray[np.float64]) -> NDArray[np.float64]:
+    bad = ~np.isfinite(samples)
+    if bad.any():
+        at = int(bad.argmax())
+        raise UsageError(
+            _DOING,
+            f"the window is {samples[at]} at sample {at}",
+            f"{int(bad.sum())} of {len(samples)} samples are not finite",
+            "give another window",
+        )
+    return samples
+
+
+def _switch(name: str, value: object) -> bool:
+    if isinstance(value, bool | np.bool_) or (type(value) is int and value in (0, 1)):
+        return bool(value)
+    raise UsageError(_DOING, f"{name} is {shown(value)}", "it must be True or False")
 
 
 def _removal(detrend: object, of_preset: Detrend | None) -> Detrend | None:
@@ -209,26 +222,17 @@ def _removal(detrend: object, of_preset: Detrend | None) -> Detrend | None:
         return _DETRENDS[detrend]
     raise UsageError(
         _DOING,
-        f"detrend={detrend!r} is not known",
+        f"detrend={shown(detrend)} is not known",
         "it must be 'constant', 'linear', None or False",
-        "a function of your own can be applied to the data before the call",
+        "rlxweb.welch takes a function" if callable(detrend) else "",
     )
 
 
 def _rate(fs: object) -> float:
-    try:
-        rate = float(fs)  # type: ignore[arg-type]
-    except (TypeError, ValueError) as why:
-        raise UsageError(_DOING, f"fs is {fs!r}", "it must be a number") from why
-    if not (np.isfinite(rate) and rate > 0):
-        raise UsageError(_DOING, f"fs is {rate}", "it must be finite and above 0")
+    rate = number("fs", fs, _DOING)
+    if rate <= 0:
+        raise UsageError(_DOING, f"fs is {rate:g}", "it must be above 0")
     return rate
-
-
-def _choice(name: str, value: object, known: tuple[str, ...]) -> None:
-    if value not in known:
-        listed = " or ".join(map(repr, known))
-        raise UsageError(_DOING, f"{name} is {value!r}", f"it must be {listed}")
 
 
 @lru_cache(maxsize=128)
@@ -262,7 +266,9 @@ def _segment_window(
             f"the signal has {n_samples} samples",
             "give a longer signal or a smaller nperseg",
         )
-    return window if isinstance(window, bytes) else get_window(window, length).tobytes()
+    if isinstance(window, bytes):
+        return window
+    return _finite(get_window(window, length)).tobytes()
 
 
 def _scale(window: bytes, scaling: str, fs: float) -> float:
@@ -270,15 +276,17 @@ def _scale(window: bytes, scaling: str, fs: float) -> float:
     if scaling == "none":
         return 1.0
     density = scaling == "density"
-    gain = fs * float(samples @ samples) if density else float(samples.sum()) ** 2
-    if not (np.isfinite(gain) and gain > 0):
+    with np.errstate(over="ignore"):
+        gain = fs * (samples @ samples) if density else samples.sum() ** 2
+        factor = 1.0 / gain if gain else np.inf
+    if not (0 < gain < np.inf and 0 < factor < np.inf):
         raise UsageError(
             _DOING,
-            f"the window's {'energy' if density else 'sum'} is {gain}",
+            f"the window's {'energy' if density else 'squared sum'} is {gain:g}",
             f"scaling={scaling!r} divides by it",
             "give another window or another scaling",
         )
-    return 1.0 / gain
+    return float(factor)
 
 
 def _segments(wanted: int | None, n_samples: int | None, nperseg: int, hop: int) -> int:

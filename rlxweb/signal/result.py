@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isnan
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -18,15 +18,21 @@ from rlxweb.host.spec import WelchSpec
 from rlxweb.signal.crossover import crossover
 from rlxweb.signal.offers import WelchJob
 
+_SHOWN = 4
 
-@dataclass(frozen=True, slots=True, eq=False)
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class WelchPeaks:
     """The strongest peaks of every row, strongest first.
 
-    bins        (*batch, k) int64; -1 where mode "peaks" found fewer than k
+    A row has `count` of them; the places behind hold bin -1, NaN Hz, NaN power. What
+    rounding alone may leave in a spectrum is no peak, on any device: a constant signal
+    whose mean is removed has none, nor has a row that is NaN throughout.
+
+    bins        (*batch, k) int64; -1 where there is none
     hz          (*batch, k) float64; refined in mode "peaks"; NaN where there is none
-    power       (*batch, k) of the estimate's dtype
-    count       (*batch,) peaks per row (k everywhere in mode "bins")
+    power       (*batch, k) of the estimate's dtype; NaN where there is none
+    count       (*batch,) peaks per row, at most k
     prominence  (*batch, k) in mode "peaks", else None
     device      the kind of engine that computed; `engine` names it
     decision    why it ran there
@@ -44,6 +50,18 @@ class WelchPeaks:
     engine: str
     decision: Decision
     spec: WelchSpec
+
+    def __repr__(self) -> str:
+        shape = "x".join(map(str, self.bins.shape))
+        lines = [f"WelchPeaks({shape} {self.mode}, {self.engine})"]
+        counts, hz = self.count.reshape(-1), self.hz.reshape(-1, self.k)
+        for at in range(min(_SHOWN, len(counts))):
+            found = ", ".join(f"{one:.6g}" for one in hz[at, : counts[at]][:_SHOWN])
+            more = f" Hz, {counts[at]} of {self.k}" if counts[at] else "none"
+            lines.append(f"  {at}: {found}{more}")
+        if len(counts) > _SHOWN:
+            lines.append(f"  … {len(counts) - _SHOWN} more rows")
+        return "\n".join(lines)
 
     @property
     def k(self) -> int:
@@ -81,7 +99,7 @@ class WelchPeaks:
         return crossover(job, list(places))
 
     def as_json(self, names: Sequence[str] | None = None) -> dict[str, Any]:
-        """Plain lists and numbers, one entry per row; NaN becomes None."""
+        """Plain lists and numbers, one entry per row; None for what is not finite."""
         of_rows = {
             name: values.reshape(-1, self.k)
             for name in ("bins", "hz", "power", "prominence")
@@ -92,7 +110,7 @@ class WelchPeaks:
             row: dict[str, Any] = {"name": names[at]} if names else {}
             for name, values in of_rows.items():
                 found = values[at, :n].tolist()
-                row[name] = [None if isnan(value) else value for value in found]
+                row[name] = [value if isfinite(value) else None for value in found]
             rows.append(row)
         return {
             "fs": self.fs,

@@ -11,14 +11,25 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from rlxweb.digital import Digital
 from rlxweb.errors import UsageError
+from rlxweb.given import array_of, named
 from rlxweb.gpu.drive import drive
 from rlxweb.host.spec import WelchSpec
 from rlxweb.recipes.welch_plan import samples_needed, segment_count
-from rlxweb.signal.engine import NUMPY, Engine
+from rlxweb.signal.arguments import one_of, whole
+from rlxweb.signal.engine import NUMPY, Engine, Rows
+from rlxweb.signal.precision import taken
+from rlxweb.signal.rounding import RoundingFloor
+from rlxweb.signal.scaled import (
+    Caller,
+    NanPolicy,
+    Reading,
+    check_finite,
+    ready_rows,
+)
 
 DOING = "welch over a stream"
 
@@ -29,9 +40,25 @@ class WelchStream:
     spec     made for a stream (`WelchRequest.spec(None)`); average="median" needs all
              segments at once and is refused
     engine   where blocks are transformed; NumPy by default
+    nan      "raise" refuses a block with NaN or infinity, and nothing of it is taken;
+             "propagate" makes NaN of a channel that had one in a segment
     """
 
-    def __init__(self, spec: WelchSpec, n_rows: int, engine: Engine = NUMPY) -> None:
+    def __init__(
+        self,
+        spec: WelchSpec,
+        n_rows: int,
+        engine: Engine = NUMPY,
+        *,
+        nan: NanPolicy = "raise",
+    ) -> None:
+        if not isinstance(spec, WelchSpec):
+            raise UsageError(
+                DOING,
+                f"{named(spec)} was given for the estimate",
+                "a WelchSpec is wanted",
+                "make one: rlxweb.signal.presets.from_preset('scipy', None, fs=…)",
+            )
         if spec.average != "mean":
             raise UsageError(
                 DOING,
@@ -39,63 +66,85 @@ class WelchStream:
                 "a stream can only be averaged by its mean",
                 "read the recording whole and call welch",
             )
+        n_rows = whole("n_rows", n_rows, DOING)
         if n_rows < 1:
             raise UsageError(DOING, f"{n_rows} channels", "at least 1")
+        one_of("nan", nan, ("raise", "propagate"), DOING)
         self.spec = spec
         self.engine = engine
+        self.nan: NanPolicy = nan
         self.n_segments = 0
         self._wanted = spec.n_segments
-        self._sum = np.zeros((n_rows, spec.n_freqs))
+        self._sum = _Sum(n_rows, spec)
         self._tail = np.empty((n_rows, 0), np.int8 if spec.is_digital else spec.dtype)
         # Gain and offset of each channel of integers.
         self._scale: tuple[NDArray[Any], NDArray[Any]] | None = None
+        self._at = 0
         self._skip = 0
+
+    def __repr__(self) -> str:
+        rows = len(self._tail)
+        return f"WelchStream({rows} channels, {self.n_segments} segments so far)"
 
     @property
     def is_full(self) -> bool:
         """The segments asked for (`nsegments`) have all been seen."""
         return bool(self._wanted) and self.n_segments >= self._wanted
 
-    def feed(self, block: NDArray[Any] | Digital) -> None:
+    def feed(self, block: ArrayLike | Digital) -> None:
         """The next samples [C, t] of every channel, t >= 0.
 
         What comes after the segments asked for is ignored.
 
         Errors   UsageError when the block has another number of channels, or digital
-        samples another gain or offset than before; DTypeError for complex samples in a
-        stream of real ones, and for others than integers in a stream of these.
+        samples another gain or offset than before; DTypeError for what holds no
+        numbers, for complex samples in a stream of real ones, and for others than
+        integers in a stream of these; NotFinite for NaN or infinity unless
+        nan="propagate".
         """
-        if block.ndim != 2 or block.shape[0] != self._sum.shape[0]:
-            raise UsageError(
-                DOING,
-                f"a block of shape {block.shape}",
-                f"{self._sum.shape[0]} channels were announced",
-            )
+        given = self._checked(block)
         if self.is_full:
             return
-        own = self._taken(block)
+        fresh = self._taken(given)
         # A hop longer than a segment leaves gaps: samples nobody will read.
-        skipped = min(self._skip, block.shape[1])
-        self._skip -= skipped
-        rows = np.concatenate([self._tail, own[:, skipped:]], axis=1)
+        skipped = min(self._skip, fresh.shape[1])
+        rows = np.concatenate([self._tail, fresh[:, skipped:]], axis=1)
+        start = self._at + skipped
         spec = self.spec
         count = segment_count(rows.shape[1], spec.nperseg, spec.hop)
         if self._wanted:
             count = min(count, self._wanted - self.n_segments)
-        if count > 0:
-            self._add(rows, count)
         used = count * spec.hop
-        self._skip += max(0, used - rows.shape[1])
+        tail = rows[:, min(used, rows.shape[1]) :]
+        if self.nan == "raise" and tail.dtype.kind in "fc":
+            caller = Caller(DOING, (len(rows),), start + rows.shape[1] - tail.shape[1])
+            check_finite(tail, caller)
+        if count > 0:
+            self._add(rows, count, start)
+        self._skip += max(0, used - rows.shape[1]) - skipped
+        self._at = start + rows.shape[1] - tail.shape[1]
         # A copy, or the tail would keep the whole block alive.
-        self._tail = rows[:, min(used, rows.shape[1]) :].copy()
+        self._tail = tail.copy()
 
-    def _taken(self, block: NDArray[Any] | Digital) -> NDArray[Any]:
+    def _checked(self, block: ArrayLike | Digital) -> Rows:
+        array = block if isinstance(block, Digital) else array_of(block, DOING)
+        n_rows = len(self._tail)
+        if array.ndim != 2 or array.shape[0] != n_rows:
+            raise UsageError(
+                DOING,
+                f"a block of shape {array.shape}",
+                f"{n_rows} channels were announced",
+                f"give ({n_rows}, samples)",
+            )
+        return array
+
+    def _taken(self, block: Rows) -> NDArray[Any]:
         """The block as the spec takes it; what its integers stand for is kept apart."""
-        spec = self.spec
-        if not spec.is_digital:
+        if not self.spec.is_digital:
             samples = np.asarray(block)
-            spec.must_cover(samples.dtype, DOING)
-            return samples.astype(spec.dtype, copy=False)
+            taken(samples.dtype, None, DOING)  # refuses what nobody takes
+            self.spec.must_cover(samples.dtype, DOING)
+            return samples
         own = block if isinstance(block, Digital) else Digital(block)
         scale = own.gain, own.offset
         if self._scale is None:
@@ -109,22 +158,25 @@ class WelchStream:
             )
         return own.counts
 
-    def _add(self, rows: NDArray[Any], count: int) -> None:
-        spec, scale = self.spec, self._scale
-        part: NDArray[Any] | Digital = np.ascontiguousarray(
+    def _add(self, rows: NDArray[Any], count: int, start: int) -> None:
+        spec = replace(self.spec, n_segments=count)
+        part: Rows = np.ascontiguousarray(
             rows[:, : samples_needed(count, spec.nperseg, spec.hop)]
         )
-        if scale is not None:
-            part = Digital(part, *scale)
-        power = drive(self.engine.power(part, replace(spec, n_segments=count)))
-        self._sum += power.astype(np.float64) * count
+        if self._scale is not None:
+            part = Digital(part, *self._scale)
+        caller = Caller(DOING, (len(rows),), start)
+        ready = ready_rows(part, spec, caller, self.nan)
+        power = drive(self.engine.power(ready.x, ready.spec))
+        reading = ready.by(self.engine.device)
+        self._sum.add(power, reading, count)
         self.n_segments += count
 
     def result(self) -> NDArray[Any]:
         """Average power [C, F] of all segments so far.
 
         Errors   UsageError when not even one segment was complete, or fewer than
-        `nsegments`.
+        `nsegments`, and where the power's type cannot hold the answer.
         """
         need = max(1, self._wanted)
         if self.n_segments < need:
@@ -135,4 +187,64 @@ class WelchStream:
                 f"the signal gave {self.n_segments}",
                 "use a smaller nperseg or fewer nsegments",
             )
-        return (self._sum / self.n_segments).astype(self.spec.power_dtype)
+        power = self._sum.power / self.n_segments
+        return self._reading().restored(power, Caller(DOING, (len(power),)))
+
+    def floor(self) -> RoundingFloor:
+        """What rounding may leave in the result; for `peaks_of_power`."""
+        return self._reading().floor()
+
+    def _reading(self) -> Reading:
+        return self._sum.reading(max(1, self.n_segments))
+
+
+class _Sum:
+    """Powers of rows added up, each row's times a power of two of its own."""
+
+    def __init__(self, n_rows: int, spec: WelchSpec) -> None:
+        self.spec = spec
+        self.arithmetic = ""
+        self.power = np.zeros((n_rows, spec.n_freqs))
+        self.energy = np.zeros(n_rows)
+        self.shift = np.zeros(n_rows, np.int64)
+        self.lost = np.zeros(n_rows, np.bool_)
+
+    def add(self, mean: NDArray[Any], reading: Reading, count: int) -> None:
+        """The mean of `count` segments, as an engine gave it."""
+        power = mean.astype(np.float64) * count
+        energy = reading.energy.astype(np.float64) * count
+        if reading.shift is not None or self.shift.any():
+            power, energy = self._aligned(power, energy, reading.shift)
+        self.spec, self.arithmetic = reading.spec, reading.arithmetic
+        self.power += power
+        self.energy += energy
+        if reading.lost is not None:
+            self.lost |= reading.lost
+
+    def _aligned(
+        self,
+        power: NDArray[np.float64],
+        energy: NDArray[np.float64],
+        shift: NDArray[np.int64] | None,
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Both at the larger of two powers of two; where nothing is, at the other's."""
+        own = np.where(self.energy > 0, self.shift, _NONE)
+        new = np.where(energy > 0, 0 if shift is None else shift, _NONE)
+        top = np.maximum(own, new)
+        down, new = np.maximum(own - top, _NONE), np.maximum(new - top, _NONE)
+        self.power = np.ldexp(self.power, down[:, None])
+        self.energy = np.ldexp(self.energy, down)
+        self.shift = np.where(top == _NONE, 0, top)
+        return np.ldexp(power, new[:, None]), np.ldexp(energy, new)
+
+    def reading(self, n_segments: int) -> Reading:
+        """How power / n_segments is to be read."""
+        shift = self.shift if self.shift.any() else None
+        lost = self.lost if self.lost.any() else None
+        energy = self.energy / n_segments
+        loudest = float(energy.max())
+        return Reading(self.spec, energy, loudest, shift, lost, self.arithmetic)
+
+
+# Below any power of two that a sample may have.
+_NONE = -100_000

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from functools import partial
-from inspect import signature
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -12,10 +12,14 @@ from rlxweb.choose.chooser import Asked, choose, choose_async
 from rlxweb.gpu.beside import beside
 from rlxweb.gpu.drive import drive, in_a_tab
 from rlxweb.host.spectrum import frequencies
+from rlxweb.signal.arguments import bound, number, one_of, whole
+from rlxweb.signal.band import bins_between
 from rlxweb.signal.offers import WelchJob
+from rlxweb.signal.own_detrend import detrended_by, own_detrend
 from rlxweb.signal.picked import run_pick
-from rlxweb.signal.request import WelchRequest
-from rlxweb.signal.samples import as_rows, refuse_nonfinite
+from rlxweb.signal.request import DEFAULT_NPERSEG, OF_PRESET, PRESETS, WelchRequest
+from rlxweb.signal.samples import as_array, as_rows, checked_axis, physical
+from rlxweb.signal.scaled import Caller, ReadyRows, ready_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -25,9 +29,11 @@ if TYPE_CHECKING:
     from rlxweb.choose.chooser import Pick
     from rlxweb.device import DeviceLike
     from rlxweb.digital import Digital
-    from rlxweb.signal.engine import Engine, Rows
+    from rlxweb.host.spec import WelchSpec
+    from rlxweb.signal.engine import Engine
+    from rlxweb.signal.own_detrend import OwnDetrend
     from rlxweb.signal.precision import Precision
-    from rlxweb.signal.samples import NanPolicy
+    from rlxweb.signal.scaled import NanPolicy
     from rlxweb.signal.windows import WindowLike
 
     Spectrum = tuple[NDArray[np.float64], NDArray[Any]]
@@ -36,19 +42,34 @@ if TYPE_CHECKING:
 DOING = "welch"
 
 
+class _Default(str):
+    """SciPy's default, told from the same name given by the caller."""
+
+    __slots__ = ()
+
+
+_HANN: Final = _Default("hann")
+_CONSTANT: Final = _Default("constant")
+_DENSITY: Final = _Default("density")
+_LEFT_TO_PRESET: Final = (("window", None), ("detrend", OF_PRESET), ("scaling", None))
+
+
 def welch(
     x: ArrayLike | Digital,
     fs: float = 1.0,
-    window: WindowLike | ArrayLike = "hann",
+    window: WindowLike | ArrayLike = _HANN,
     nperseg: int | None = None,
     noverlap: int | None = None,
     nfft: int | None = None,
-    detrend: str | bool | None = "constant",
+    detrend: str | bool | OwnDetrend | None = _CONSTANT,
     return_onesided: bool = True,
-    scaling: str = "density",
+    scaling: str = _DENSITY,
     axis: int = -1,
     average: str = "mean",
     *,
+    preset: str = "scipy",
+    fmin: float = 0.0,
+    fmax: float | None = None,
     device: DeviceLike | None = None,
     adapter: str = "",
     precision: Precision | None = None,
@@ -57,21 +78,39 @@ def welch(
 ) -> tuple[NDArray[np.float64], NDArray[Any]]:
     """Power spectral density by Welch's method: mean over overlapping segments.
 
+    A drop-in for scipy.signal.welch: what that takes is taken here, and means the same.
+    An nperseg longer than the signal is shortened with a UserWarning; an empty array
+    gives empty arrays.
+
     Shapes   x (…, T, …) with time on `axis` → freqs (F,), power with F in its place
     Units    x in U, fs in Hz → freqs in Hz, power in U²/Hz ("density") or U²
+    detrend  a name, False, or a function: segment (…, nperseg), time last → the same
+             shape, called once per segment
+    preset   "scipy", "mne" or "rlx", as `welch_peaks` has them: window, noverlap,
+             detrend and scaling where they are left out
+    fmin, fmax  only the frequencies fmin ≤ |f| ≤ fmax, in Hz; None: no end
+    nan      "raise", or "propagate": a row with NaN or infinity in its segments is NaN
+             throughout, on every device
     Numerics float32 in → float32 out, on any engine; integers of at most 24 bits (int8
              to uint16, or a `Digital` of counts with gain and offset) are exact on any
-             engine and give float64; all else is float64 on the CPU, unless
-             precision="f32" narrows it. precision="f64" asks for float64 throughout
+             engine and give float64 (SciPy rounds them to float32); all else is
+             float64 on the CPU, unless precision="f32" narrows it. precision="f64" asks
+             for float64 throughout.
+             Samples whose squares leave the range of their type are computed in a
+             scaled range
     strict   True: a run that is lost with its device raises; else it is done again
              there or on the next device, unless one was asked for
-    Errors   UsageError for arguments outside their domain (an explicit nperseg longer
-             than the signal is refused, where scipy warns and shrinks it);
-             NotFinite for NaN or infinity unless nan="propagate"; DTypeError,
-             Unsupported, AdapterMissing when the asked device cannot do it
+    Errors   UsageError for arguments outside their domain (stricter than SciPy: a
+             negative noverlap, True or 2.5 for a whole number, a window that is not
+             finite), and where the power's type cannot hold the answer; NotFinite for
+             NaN or infinity unless nan="propagate"; DTypeError, Unsupported,
+             AdapterMissing when the asked device cannot do it
     Source   Welch 1967; conventions of scipy.signal.welch
     """
-    job, asked, run = _called(**locals())
+    given = dict(locals(), x=as_array(x, DOING))
+    if 0 in given["x"].shape:
+        return _nothing(given["x"].shape)
+    job, asked, run = _called(**given)
     return drive(run(choose(job, asked)))
 
 
@@ -88,19 +127,27 @@ async def welch_async(
     On a desktop it runs on a thread and can be cancelled; in a browser tab the GPU is
     awaited. Takes the same arguments and gives the same result, and the same errors.
     """
-    if not in_a_tab():
-        options |= {"device": device, "adapter": adapter}
-        return await beside(lambda: welch(x, fs, *arguments, **options))
     options |= {"device": device, "adapter": adapter}
-    given = signature(welch).bind(x, fs, *arguments, **options)
-    given.apply_defaults()
-    job, asked, run = _called(**given.arguments)
+    given = bound(welch, "welch_async", x, fs, *arguments, **options)
+    if not in_a_tab():
+        return await beside(lambda: welch(**given))
+    given["x"] = as_array(x, DOING)
+    if 0 in given["x"].shape:
+        return _nothing(given["x"].shape)
+    job, asked, run = _called(**given)
     return await run(await choose_async(job, asked))
 
 
+def _nothing(shape: tuple[int, ...]) -> Spectrum:
+    """SciPy's answer to an empty array."""
+    return np.empty(shape), np.empty(shape)
+
+
 def _called(
-    x: ArrayLike | Digital,
+    x: NDArray[Any] | Digital,
     axis: int,
+    fmin: float,
+    fmax: float | None,
     device: DeviceLike | None,
     adapter: str,
     precision: Precision | None,
@@ -109,30 +156,66 @@ def _called(
     **estimate: Any,
 ) -> tuple[WelchJob, Asked, Run]:
     """The job that checked arguments make, who is asked, and how a pick is run."""
-    rows, batch, how = as_rows(x, axis, precision, DOING)
-    spec = WelchRequest(**estimate).spec(rows.shape[1], how.kind)
-    refuse_nonfinite(rows, batch, nan, DOING)
+    own = own_detrend(estimate["detrend"])
+    rows, batch, how = as_rows(
+        x if own is None else physical(x), axis, precision, DOING
+    )
+    estimate["fs"] = number("fs", estimate["fs"], DOING)
+    spec = _spec(rows.shape[1], how.kind, own is not None, **estimate)
+    caller = Caller(DOING, batch)
+    hz = frequencies(spec, estimate["fs"])
+    band = bins_between(hz, fmin, fmax, DOING)
+    ready = ready_rows(rows, spec, caller, nan)
+    if own is not None:
+        rows, spec, caller = detrended_by(own, np.asarray(rows), spec, caller)
+        ready = ready_rows(rows, spec, caller, nan)
     job = WelchJob(spec, rows.shape[0], rows.shape[1], 0, taken=how)
-    run = partial(_run, rows, batch, estimate["fs"], axis, strict)
+    to = checked_axis(axis, x.ndim, DOING)
+    run = partial(_run, ready, caller, hz, band, to, strict)
     return job, Asked(device, adapter), run
 
 
+def _spec(n_samples: int, dtype: str, detrended: bool, **estimate: Any) -> WelchSpec:
+    nperseg = estimate["nperseg"]
+    if isinstance(estimate["window"], str | tuple):
+        asked = DEFAULT_NPERSEG
+        if nperseg is not None:
+            asked = whole("nperseg", nperseg, DOING, of_float=True)
+        if asked > n_samples:
+            warnings.warn(
+                f"nperseg={asked} is greater than signal length {n_samples}, "
+                f"using nperseg={n_samples}",
+                UserWarning,
+                stacklevel=4,
+            )
+        estimate["nperseg"] = min(asked, n_samples)
+    if one_of("preset", estimate["preset"], PRESETS, DOING) != "scipy":
+        for name, value in _LEFT_TO_PRESET:
+            if isinstance(estimate[name], _Default):
+                estimate[name] = value
+    if detrended:
+        estimate["detrend"] = None
+    return WelchRequest(**estimate).spec(n_samples, dtype)
+
+
 async def _run(
-    rows: Rows,
-    batch: tuple[int, ...],
-    fs: float,
+    ready: ReadyRows,
+    caller: Caller,
+    hz: NDArray[np.float64],
+    band: NDArray[Any] | None,
     axis: int,
     strict: bool,
     pick: Pick[WelchJob],
 ) -> Spectrum:
     """Frequencies, and power [B, F] in the shape of the call."""
-    spec = pick.job.spec
 
     async def work(job: WelchJob, engine: Engine) -> NDArray[Any]:
-        return await engine.power(rows, spec)
+        return await engine.power(ready.x, ready.spec)
 
     power, _ = await run_pick(pick, work, strict)
-    shaped = power.reshape(*batch, spec.n_freqs)
-    if axis not in (-1, shaped.ndim - 1):
-        shaped = np.moveaxis(shaped, -1, axis)
-    return frequencies(spec, fs), shaped
+    power = ready.reading.restored(power, caller)
+    if band is not None:
+        hz, power = hz[band], power[:, band]
+    shaped = power.reshape(*caller.batch, len(hz))
+    last = len(caller.batch)
+    return hz, shaped if axis == last else np.moveaxis(shaped, last, axis)

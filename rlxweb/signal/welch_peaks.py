@@ -2,39 +2,48 @@
 
 from __future__ import annotations
 
-import operator
 from contextlib import suppress
+from dataclasses import replace
 from functools import lru_cache, partial
-from inspect import signature
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
 
 from rlxweb.choose.chooser import Asked, choose, choose_async
 from rlxweb.errors import UsageError
 from rlxweb.gpu.beside import beside
 from rlxweb.gpu.drive import drive, in_a_tab
 from rlxweb.host.spectrum import frequencies
-from rlxweb.host.strongest import as_peaks
+from rlxweb.host.strongest import PeaksOfPower
+from rlxweb.signal.arguments import bound, number, whole
 from rlxweb.signal.offers import WelchJob, checked_strategy
-from rlxweb.signal.peaks_of_power import check_mode, peaks_of_power
+from rlxweb.signal.own_detrend import detrended_by, own_detrend
+from rlxweb.signal.peaks_of_power import (
+    check_mode,
+    check_prominence,
+    peaks_of_bins,
+    peaks_of_power,
+)
 from rlxweb.signal.picked import ready, run_pick
 from rlxweb.signal.request import OF_PRESET, WelchRequest
 from rlxweb.signal.result import WelchPeaks
-from rlxweb.signal.samples import as_rows, refuse_nonfinite
+from rlxweb.signal.samples import as_array, as_rows, physical
+from rlxweb.signal.scaled import Caller, ReadyRows, ready_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from numpy.typing import ArrayLike
+    from numpy.typing import ArrayLike, NDArray
 
     from rlxweb.choose.chooser import Pick
     from rlxweb.decision.strategy import WelchPeaksStrategy
     from rlxweb.device import DeviceLike
     from rlxweb.digital import Digital
-    from rlxweb.host.strongest import PeaksOfPower
     from rlxweb.signal.engine import Engine, Rows
+    from rlxweb.signal.own_detrend import OwnDetrend
     from rlxweb.signal.precision import Precision, Taken
-    from rlxweb.signal.samples import NanPolicy
+    from rlxweb.signal.scaled import NanPolicy
     from rlxweb.signal.windows import WindowLike
 
     Run = Callable[[Pick[WelchJob]], Coroutine[Any, Any, WelchPeaks]]
@@ -52,7 +61,7 @@ def welch_peaks(
     noverlap: int | None = None,
     nsegments: int | None = None,
     window: WindowLike | ArrayLike | None = None,
-    detrend: str | bool | None = OF_PRESET,
+    detrend: str | bool | OwnDetrend | None = OF_PRESET,
     preset: str = "rlx",
     mode: Mode = "bins",
     axis: int = -1,
@@ -112,11 +121,10 @@ async def welch_peaks_async(
     awaited. Takes the same arguments and gives the same result, and the same errors.
     """
     options |= {"device": device, "adapter": adapter, "strategy": strategy}
+    given = bound(welch_peaks, "welch_peaks_async", x, fs, nperseg, k, **options)
     if not in_a_tab():
-        return await beside(lambda: welch_peaks(x, fs, nperseg, k, **options))
-    given = signature(welch_peaks).bind(x, fs, nperseg, k, **options)
-    given.apply_defaults()
-    job, asked, run = _called(**given.arguments)
+        return await beside(lambda: welch_peaks(**given))
+    job, asked, run = _called(**given)
     return await run(await choose_async(job, asked))
 
 
@@ -132,15 +140,27 @@ def _called(
     **wanted: Any,
 ) -> tuple[WelchJob, Asked, Run]:
     """The job that checked arguments make, who is asked, and how a pick is run."""
-    rows, batch, how = as_rows(x, axis, precision, DOING)
+    array = as_array(x, DOING)
+    own = own_detrend(wanted["detrend"])
+    if own is not None:
+        array = physical(array)
+        wanted["detrend"] = None
+    rows, batch, how = as_rows(array, axis, precision, DOING)
     if not rows.shape[0]:
         raise UsageError(DOING, f"the batch {list(batch)} has no rows", "rows >= 1")
+    wanted["fs"] = number("fs", wanted["fs"], DOING)
     job: WelchJob | None = None
     with suppress(TypeError):  # samples of a window cannot be looked up
         job = _known_job(rows.shape, how, **wanted)
     job = job or _job(rows.shape, how, **wanted)
-    refuse_nonfinite(rows, batch, nan, DOING)
-    run = partial(_run, rows, batch, float(wanted["fs"]), prominence, strict)
+    least = check_prominence(prominence, job.mode, DOING)
+    caller = Caller(DOING, batch)
+    given = ready_rows(rows, job.spec, caller, nan)
+    if own is not None:
+        rows, spec, caller = detrended_by(own, np.asarray(rows), job.spec, caller)
+        given = ready_rows(rows, spec, caller, nan)
+        job = replace(job, spec=spec, n_samples=rows.shape[1])
+    run = partial(_run, rows, given, caller, wanted["fs"], least, strict)
     return job, Asked(device, adapter), run
 
 
@@ -171,7 +191,8 @@ _known_job = lru_cache(maxsize=128, typed=True)(_job)
 
 async def _run(
     rows: Rows,
-    batch: tuple[int, ...],
+    own: ReadyRows,
+    caller: Caller,
     fs: float,
     prominence: float | None,
     strict: bool,
@@ -180,25 +201,25 @@ async def _run(
     """Run the pick; a warm run's time goes back to the model that picked it."""
 
     async def work(job: WelchJob, engine: Engine) -> tuple[PeaksOfPower, bool]:
-        hz = frequencies(job.spec, fs)
+        given = own
+        if job.spec is not asked.job.spec:  # the first segment stands for all
+            given = ready_rows(rows, job.spec, caller, "propagate")
         k = job.k if job.mode == "bins" else 0
-        warm = engine.is_ready(rows.shape, job.spec, k)
-        if k:
-            return as_peaks(*await engine.strongest(rows, job.spec, k), hz), warm
-        power = await engine.power(rows, job.spec)
-        return peaks_of_power(power, hz, job.k, prominence), warm
+        warm = engine.is_ready(given.x.shape, given.spec, k)
+        hz = frequencies(job.spec, fs)
+        return await _search(given, caller, job, engine, hz, prominence), warm
 
     begun = perf_counter_ns()
     (found, warm), pick = await run_pick(asked, work, strict)
     if warm and pick is asked:
         pick.observe(perf_counter_ns() - begun)
     job, engine = ready(pick)
-    shape, heights = (*batch, found.bins.shape[-1]), found.prominence
+    shape, heights = (*caller.batch, found.bins.shape[-1]), found.prominence
     return WelchPeaks(
         bins=found.bins.reshape(shape),
         hz=found.hz.reshape(shape),
         power=found.power.reshape(shape),
-        count=found.count.reshape(batch),
+        count=found.count.reshape(caller.batch),
         prominence=None if heights is None else heights.reshape(shape),
         fs=fs,
         mode=job.mode,
@@ -207,6 +228,24 @@ async def _run(
         decision=pick.decision,
         spec=job.spec,
     )
+
+
+async def _search(
+    given: ReadyRows,
+    caller: Caller,
+    job: WelchJob,
+    engine: Engine,
+    hz: NDArray[np.float64],
+    prominence: float | None,
+) -> PeaksOfPower:
+    if job.mode == "bins":
+        bins, power = await engine.strongest(given.x, given.spec, job.k)
+        power = given.reading.restored(power, caller)
+        return peaks_of_bins(bins, power, hz, given.by(engine.device).floor())
+    power = await engine.power(given.x, given.spec)
+    power = given.reading.restored(power, caller)
+    floor = given.by(engine.device).floor()
+    return peaks_of_power(power, hz, job.k, prominence, floor=floor)
 
 
 def checked_k(k: int, n_freqs: int, mode: str) -> int:
@@ -227,11 +266,7 @@ def checked_min_segments(least: int | None, segments: int) -> int | None:
 
 
 def _counted(name: str, value: int, most: int, why: str, hint: str = "") -> int:
-    try:
-        count = operator.index(value)
-    except TypeError:
-        rule = "it must be a whole number"
-        raise UsageError(DOING, f"{name} is {value!r}", rule) from None
+    count = whole(name, value, DOING)
     if not 1 <= count <= most:
         rule = f"it must be 1 to {most}, {why}"
         raise UsageError(DOING, f"{name} is {count}", rule, hint)

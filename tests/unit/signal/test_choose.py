@@ -313,8 +313,11 @@ def test_what_is_no_number_is_null_in_json() -> None:
     x[0] = np.nan
     found = rlx.welch_peaks(x, nperseg=64, k=2, nan="propagate", device="cpu")
     first, second = json.loads(json.dumps(found.as_json(), allow_nan=False))["rows"]
-    assert first == {"bins": [0, 1], "hz": found.hz[0].tolist(), "power": [None] * 2}
+    assert first == {"bins": [], "hz": [], "power": []}
     assert second["power"] == found.power[1].tolist()
+    endless = replace(found, power=np.full((2, 2), np.inf), count=np.array([1, 2]))
+    document = json.loads(json.dumps(endless.as_json(), allow_nan=False))
+    assert [row["power"] for row in document["rows"]] == [[None], [None, None]]
 
 
 @pytest.mark.fault

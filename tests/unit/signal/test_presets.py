@@ -74,5 +74,5 @@ def test_an_open_segment_length(preset: str) -> None:
 
 def test_an_unknown_preset_is_refused() -> None:
     """The nearest name is offered."""
-    with pytest.raises(UsageError, match=r"no preset is called 'sci-py'.*mean 'scipy'"):
+    with pytest.raises(UsageError, match=r"preset is 'sci-py'; .*mean 'scipy'"):
         from_preset("sci-py", 1000)

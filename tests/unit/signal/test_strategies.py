@@ -102,7 +102,7 @@ def test_ultra_averages_the_first_segment_alone(name: str, where: Any) -> None:
 
 @settings(max_examples=40)
 @given(
-    n=st.integers(2, 200),
+    n=st.integers(3, 200),  # a symmetric Hann of 2 is 0 throughout
     more=st.integers(0, 300),
     rows=st.integers(1, 4),
     data=st.data(),
@@ -166,7 +166,7 @@ def test_ultra_does_not_break_a_promise_of_more_segments() -> None:
 
 @pytest.mark.parametrize("name", ["fft", "learn", "ultrafast", "auto,fast", "None", 3])
 def test_unknown_strategies_are_refused(name: Any) -> None:
-    said = rf"unknown welch peaks strategy '{name}' \(try auto\|ultra\|fast\|rlx\|lea"
+    said = rf"unknown welch peaks strategy {name!r} \(try auto\|ultra\|fast\|rlx\|lea"
     with pytest.raises(UsageError, match=said):
         rlx.welch_peaks(noise(1, 300), strategy=name)
 

@@ -1,0 +1,86 @@
+"""Arguments of a signal function, checked: whole numbers, numbers, one of a few names.
+
+One rule for every function and every argument: True is no number, text is no number,
+and nothing is rounded. Owns the words of the refusals.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from inspect import signature
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from rlxweb.errors import UsageError, did_you_mean, shown
+
+_FAR = 1e300
+_COUNTABLE = 1 << 63
+
+
+def whole(name: str, value: object, doing: str, *, of_float: bool = False) -> int:
+    """A whole number, numpy's own too. Errors  UsageError for anything else.
+
+    of_float   256.0 is taken as well, as SciPy takes it
+    """
+    found = None
+    if of_float and isinstance(value, float) and value.is_integer():
+        found = int(value)
+    elif not isinstance(value, bool | np.bool_):
+        with suppress(TypeError):
+            found = operator.index(value)  # type: ignore[arg-type]
+    if found is None:
+        raise UsageError(
+            doing, f"{name} is {shown(value)}", "it must be a whole number"
+        )
+    if not -_COUNTABLE <= found < _COUNTABLE:
+        raise UsageError(doing, f"{name} is {shown(value)}", "it must fit into 64 bits")
+    return found
+
+
+def number(name: str, value: object, doing: str) -> float:
+    """A finite real number. Errors  UsageError for anything else."""
+    if (type(value) is float or type(value) is int) and -_FAR < value < _FAR:
+        return float(value)
+    is_array = isinstance(value, np.ndarray) and (value.ndim or value.dtype.kind == "b")
+    is_real = isinstance(value, Real) or (
+        hasattr(value, "__float__") and not isinstance(value, complex)
+    )
+    if is_array or isinstance(value, bool | np.bool_) or not is_real:
+        raise UsageError(doing, f"{name} is {shown(value)}", "it must be a number")
+    try:
+        found = float(value)  # type: ignore[arg-type]
+    except OverflowError:
+        found = np.inf
+    except (TypeError, ValueError):
+        found = np.nan
+    if not np.isfinite(found):
+        raise UsageError(doing, f"{name} is {shown(value)}", "it must be finite")
+    return found
+
+
+def one_of(name: str, value: Any, known: Iterable[str], doing: str) -> str:
+    """One of a few names. Errors  UsageError that lists them."""
+    names = tuple(known)
+    if isinstance(value, str) and value in names:
+        return value
+    rule = f"it must be {' or '.join(map(repr, names))}"
+    near = did_you_mean(value, names) if isinstance(value, str) else ""
+    raise UsageError(doing, f"{name} is {shown(value)}", rule, near)
+
+
+def bound(of: Callable[..., Any], name: str, /, *args: Any, **named: Any) -> Any:
+    """The arguments of a call of `of`, defaults filled in, by name.
+
+    name     the function that was called, which takes the same
+    Errors   TypeError as Python's own, with that name
+    """
+    try:
+        given = signature(of).bind(*args, **named)
+    except TypeError as error:
+        raise TypeError(f"{name}() {error}") from None
+    given.apply_defaults()
+    return given.arguments

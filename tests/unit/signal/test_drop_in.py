@@ -1,0 +1,129 @@
+"""`rlxweb.welch` in the place of scipy.signal.welch: SciPy's own tests, and more."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.signal
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from scipy.signal.tests import test_spectral as scipys
+
+import rlxweb as rlx
+
+TESTS = sorted(n for n in dir(scipys.TestWelch) if n.startswith("test_"))
+
+
+def test_all_of_scipys_tests_are_run() -> None:
+    """33 in SciPy 1.17; a class that moved would leave nothing to fail."""
+    assert len(TESTS) >= 33
+
+
+@pytest.mark.parametrize("name", TESTS)
+def test_scipys_own_test(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SciPy's TestWelch with our function in it."""
+    called = []
+
+    def ours(*args: Any, **named: Any) -> Any:
+        called.append(name)
+        return rlx.welch(*args, **named)
+
+    monkeypatch.setattr(scipys, "welch", ours)
+    getattr(scipys.TestWelch(), name)()
+    assert called
+
+
+def line_removed(segment: np.ndarray) -> np.ndarray:
+    return scipy.signal.detrend(segment, type="linear")
+
+
+def halved(segment: np.ndarray) -> np.ndarray:
+    return segment - 0.5 * segment.mean(axis=-1, keepdims=True)
+
+
+DTYPES = (
+    *(f"int{n}" for n in (8, 16, 32, 64)),
+    *(f"uint{n}" for n in (8, 16, 32, 64)),
+    *("bool", "float16", "float32", "float64", ">f4", "complex64", "complex128"),
+)
+WINDOWS = ("hann", "boxcar", "hamming", ("kaiser", 6.0), ("tukey", 0.3), "array")
+
+
+@st.composite
+def calls(draw: st.DrawFn) -> tuple[np.ndarray, dict[str, Any]]:
+    """A signal, and arguments that SciPy takes for it."""
+    shape = draw(hnp.array_shapes(min_dims=1, max_dims=3, max_side=3))
+    axis = draw(st.integers(-len(shape), len(shape) - 1))
+    n_samples = draw(st.integers(2, 300))
+    shape = tuple(
+        n_samples if i == axis % len(shape) else n for i, n in enumerate(shape)
+    )
+    dtype = np.dtype(draw(st.sampled_from(DTYPES)))
+    rng = np.random.default_rng(draw(st.integers(0, 9)))
+    x = rng.standard_normal(shape) * 50
+    x = (x + 1j * rng.standard_normal(shape)) if dtype.kind == "c" else x
+    x = np.abs(x).astype(dtype) if dtype.kind in "ub" else x.astype(dtype)
+    named: dict[str, Any] = {"axis": axis}
+    window = draw(st.sampled_from(WINDOWS))
+    nperseg = draw(st.none() | st.integers(2, 400))
+    if window == "array":
+        length = draw(st.integers(2, n_samples))
+        window, nperseg = scipy.signal.get_window("nuttall", length), None
+        real = length
+    else:
+        named["nperseg"] = nperseg
+        real = min(n_samples, nperseg or 256)
+    named["window"] = (
+        draw(st.sampled_from([window, list(window)]))
+        if (isinstance(window, np.ndarray))
+        else window
+    )
+    named["noverlap"] = draw(st.none() | st.integers(0, real - 1))
+    named["nfft"] = draw(st.none() | st.integers(real, real + 70))
+    named["detrend"] = draw(
+        st.sampled_from(
+            ["constant", "linear", "l", "c", False, None, line_removed, halved]
+        )
+    )
+    named["return_onesided"] = draw(st.booleans())
+    named["scaling"] = draw(st.sampled_from(["density", "spectrum"]))
+    named["average"] = draw(st.sampled_from(["mean", "median"]))
+    named["fs"] = draw(st.sampled_from([1, 1.0, 256, 0.01, np.float64(44100)]))
+    return x, named
+
+
+def quiet(function: Callable[..., Any], *args: Any, **named: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return function(*args, **named)
+
+
+@settings(max_examples=250, deadline=None)
+@given(call=calls())
+def test_every_argument_means_what_it_means_in_scipy(
+    call: tuple[np.ndarray, dict[str, Any]],
+) -> None:
+    """Frequencies, shape, dtype and values, for anything SciPy takes."""
+    x, named = call
+    hz, power = quiet(scipy.signal.welch, x, **named)
+    our_hz, ours = quiet(rlx.welch, x, device="cpu", **named)
+    np.testing.assert_allclose(our_hz, hz, rtol=1e-12)
+    assert ours.shape == power.shape
+    if x.dtype.kind in "fc":  # small integers keep their digits here
+        assert ours.dtype == power.dtype
+    # SciPy removes a mean in the type of the samples, which for float16 is 3 digits.
+    wide = x.astype(np.complex128 if x.dtype.kind == "c" else np.float64)
+    _, power = quiet(scipy.signal.welch, wide, **named)
+    energy = float((np.abs(wide) ** 2).mean()) * max(1.0, 1 / named["fs"])
+    # A function of the caller's works in the samples' own type. A rounded sample moves
+    # |X| by so much, and |X|² in proportion to |X|.
+    last = 6e-8 if ours.dtype == np.float32 else 1e-15
+    moved = (30 * last) ** 2 * energy
+    assert (
+        abs(ours - power) <= 4 * last * power + 2 * np.sqrt(power * moved) + moved
+    ).all()

@@ -1,0 +1,163 @@
+"""What rounding leaves is no peak; what is in the samples is."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.signal
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import rlxweb as rlx
+from rlxweb.gpu.port import Want
+from rlxweb.signal.peaks_of_power import peaks_of_power
+from rlxweb.signal.presets import from_preset
+
+FS = 256.0
+T = np.arange(int(12 * FS)) / FS
+
+
+def tone(hz: float, dtype: str = "float64", size: float = 1.0) -> np.ndarray:
+    return (size * np.sin(2 * np.pi * hz * T)).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("preset", ["scipy", "mne", "rlx"])
+@pytest.mark.parametrize("hz", [8.0, 10.0, 32.0, 33.0, 64.0, 100.0])
+def test_one_tone_is_one_peak(dtype: str, preset: str, hz: float) -> None:
+    """At the frequency of a bin, where all others hold only what rounding left."""
+    found = rlx.welch_peaks(tone(hz, dtype), FS, 256, 8, preset=preset, mode="peaks")
+    assert int(found.count) == 1
+    assert found.bins.tolist() == [int(hz), *[-1] * 7]
+    assert found.hz[0] == pytest.approx(hz, abs=0.05)
+    assert np.isnan(found.hz[1:]).all()
+    assert found.prominence is not None
+    assert np.isnan(found.prominence[1:]).all()
+
+
+def test_bins_beyond_rounding_are_counted_and_no_others() -> None:
+    """A periodic Hann spreads a tone over three bins."""
+    x = np.stack([tone(32.0), tone(32.0) + tone(50.0, size=1e-6), np.zeros(T.size)])
+    found = rlx.welch_peaks(x, FS, 256, 8, preset="scipy")
+    assert found.count.tolist() == [3, 6, 0]
+    assert set(found.bins[0, :3]) == {31, 32, 33}
+    assert set(found.bins[1, :6]) == {31, 32, 33, 49, 50, 51}
+    for row, n in enumerate(found.count):
+        assert (found.bins[row, n:] == -1).all()
+        assert np.isnan(found.hz[row, n:]).all()
+        assert np.isnan(found.power[row, n:]).all()
+        assert (found.power[row, :n] > 0).all()
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    level=st.floats(1e-6, 1e6) | st.floats(-1e6, -1e-6),
+    slope=st.sampled_from([0.0, 0.0, 1e-3, 5.0]),
+    n=st.sampled_from([16, 100, 256, 999]),
+    dtype=st.sampled_from(["float32", "float64", "int16", "int32"]),
+    window=st.sampled_from(["hann", "hamming", "boxcar", "blackman"]),
+    mode=st.sampled_from(["bins", "peaks"]),
+)
+def test_a_dead_channel_has_no_peak(
+    level: float, slope: float, n: int, dtype: str, window: str, mode: Any
+) -> None:
+    """A constant whose mean is removed, a line whose line is: nothing is left."""
+    x = level + slope * np.arange(3000.0)
+    if dtype.startswith("int"):
+        x = np.full(3000, np.clip(level, -30000, 30000))
+        slope = 0.0
+    found = rlx.welch_peaks(
+        x.astype(dtype),
+        nperseg=n,
+        k=5,
+        mode=mode,
+        window=window,
+        preset="scipy",
+        detrend="linear" if slope else "constant",
+        device="cpu",
+    )
+    assert int(found.count) == 0
+    assert (found.bins == -1).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 99),
+    offset=st.sampled_from([0.0, 1.0, 1000.0]),
+    dtype=st.sampled_from(["float32", "float64"]),
+    n=st.sampled_from([32, 100, 256, 1024]),
+    preset=st.sampled_from(["rlx", "scipy", "mne"]),
+)
+def test_noise_is_all_real(
+    seed: int, offset: float, dtype: str, n: int, preset: str
+) -> None:
+    """Every bin of it counts, and scipy.signal.find_peaks finds the same maxima.
+
+    But for those that float32 samples far from 0 might have made of themselves.
+    """
+    x = np.random.default_rng(seed).standard_normal(4096).astype(dtype) + offset
+    x = x.astype(dtype)
+    asked: dict[str, Any] = {"nperseg": n, "preset": preset, "device": "cpu"}
+    found = rlx.welch_peaks(x, k=n // 2 + 1, **asked)
+    assert int(found.count) >= n // 2  # a mean that was removed leaves no bin 0
+    peaks = rlx.welch_peaks(x, k=n // 2, mode="peaks", **asked)
+    _, power = rlx.welch(x, nperseg=n, preset=preset, device="cpu")
+    maxima, heights = scipy.signal.find_peaks(power, prominence=0.0)
+    kept = np.isin(maxima, peaks.bins)
+    assert kept.sum() == int(peaks.count)
+    single = dtype == "float32" and offset == 1000.0
+    assert (heights["prominences"] / power[maxima])[~kept].max(
+        initial=0
+    ) <= 0.01 * single
+
+
+@pytest.mark.parametrize(("dtype", "size"), [("float32", 1e-6), ("float64", 1e-11)])
+def test_a_weak_tone_beside_a_strong_one_counts(dtype: str, size: float) -> None:
+    """As long as the samples' type holds it."""
+    x = (tone(32.0) + tone(90.0, size=size)).astype(dtype)
+    found = rlx.welch_peaks(x, FS, 256, 8, preset="scipy", mode="peaks")
+    assert found.bins[:2].tolist() == [32, 90]
+
+
+def test_ripples_take_no_places_of_peaks() -> None:
+    """The k asked for are real where the row has as many."""
+    x = tone(30.0, "float32") + tone(90.0, "float32", 1e-5)
+    found = rlx.welch_peaks(x, FS, 256, 2, preset="rlx", mode="peaks")
+    assert found.bins.tolist() == [30, 90]
+
+
+@pytest.mark.parametrize("mode", ["bins", "peaks"])
+def test_devices_count_alike(adapter: Want, mode: Any) -> None:
+    """A tone, a dead channel, an offset, noise: the same peaks on any engine."""
+    noise = np.random.default_rng(1).standard_normal(T.size)
+    x = np.stack(
+        [tone(32.0), np.full(T.size, 1000.1), 1e4 + tone(40.0), noise, 0 * noise]
+    ).astype("f4")
+    asked: dict[str, Any] = {"fs": FS, "k": 6, "preset": "scipy", "mode": mode}
+    cpu = rlx.welch_peaks(x, **asked, device="cpu")
+    where = {"device": adapter.backends[0], "adapter": adapter.name}
+    gpu = rlx.welch_peaks(x, **asked, **where)
+    awaited = asyncio.run(rlx.welch_peaks_async(x, **asked, **where))
+    assert cpu.count.tolist() == [3 if mode == "bins" else 1, 0, *cpu.count[2:4], 0]
+    for found in (gpu, awaited):
+        np.testing.assert_array_equal(found.count, cpu.count)
+        np.testing.assert_array_equal(found.bins == -1, cpu.bins == -1)
+        np.testing.assert_array_equal(found.bins[[0, 3]], cpu.bins[[0, 3]])
+
+
+def test_a_stream_knows_its_floor() -> None:
+    """Fed in blocks, the same peaks count, and a dead channel is told."""
+    x = np.stack([tone(32.0, "float32"), np.full(T.size, 7.7, "f4")])
+    spec = from_preset("scipy", None, fs=FS, dtype="float32")
+    stream = rlx.WelchStream(spec, 2)
+    for start in range(0, T.size, 300):
+        stream.feed(x[:, start : start + 300])
+    power, hz = stream.result(), np.fft.rfftfreq(256, 1 / FS)
+    assert stream.floor().is_dead(power).tolist() == [False, True]
+    for mode, count in (("bins", 3), ("peaks", 1)):
+        found = peaks_of_power(power, hz, 8, mode=mode, floor=stream.floor())
+        assert found.count.tolist() == [count, 0]
+    assert peaks_of_power(power, hz, 8, mode="bins").count.tolist() == [8, 8]

@@ -1,0 +1,190 @@
+"""Finite samples have a finite power, or the reason why not; on every engine alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.signal
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import rlxweb as rlx
+from rlxweb.errors import NotFinite, UsageError
+from rlxweb.gpu.port import Want
+from rlxweb.signal.presets import from_preset
+
+DRAW = np.random.default_rng(11)
+X = DRAW.standard_normal((3, 1500))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    up=st.integers(-900, 900),
+    rate=st.integers(-900, 900),
+    dtype=st.sampled_from(["float32", "float64", "complex64", "complex128"]),
+)
+def test_a_power_of_two_in_is_its_square_out(up: int, rate: int, dtype: str) -> None:
+    """To the last bit, or refused where the type ends; never infinite, never 0."""
+    x = (X + 0.5j * X[::-1]).astype(dtype) if dtype[0] == "c" else X.astype(dtype)
+    single = dtype in ("float32", "complex64")
+    if single:
+        up, rate = up // 8, rate // 8
+    fs = 2.0**rate
+    _, plain = rlx.welch(x, nperseg=128, device="cpu")
+    exact = np.log2(plain.max(axis=1).astype(float)) + 2 * up - rate
+    info = np.finfo(plain.dtype)
+    scaled = np.ldexp(x.real, up)
+    if dtype[0] == "c":
+        scaled = scaled + 1j * np.ldexp(x.imag, up)
+    if (exact < info.maxexp - 1e-6).all() and (exact > info.minexp + 1e-6).all():
+        hz, power = rlx.welch(scaled, fs, nperseg=128, device="cpu")
+        assert np.isfinite(hz).all()
+        wanted = np.ldexp(plain.astype(float), 2 * up - rate).astype(plain.dtype)
+        np.testing.assert_array_equal(power, wanted)
+    elif (abs(exact - info.maxexp) > 1e-6).all() and (
+        abs(exact - info.minexp) > 1e-6
+    ).all():
+        with pytest.raises(
+            UsageError, match=r"is about 1e[+-]\d+; float\d+ (begin|end)s"
+        ):
+            rlx.welch(scaled, fs, nperseg=128, device="cpu")
+
+
+@pytest.mark.parametrize("call", [rlx.welch, rlx.welch_peaks])
+def test_a_power_beyond_the_type_is_refused(call: Any) -> None:
+    """With the channel, the power and where the type ends, or begins."""
+    x = X.copy()
+    x[1] *= 1e200
+    said = r"channel 1 is about 1e\+40\d; float64 ends at 1.8e\+308; scale the samples"
+    with pytest.raises(UsageError, match=said):
+        call(x)
+    said = r"about 1e-5\d; float32 begins at 1.2e-38; pass precision='f64', or scale"
+    with pytest.raises(UsageError, match=said):
+        call((X * 1e-30).astype("f4"))
+    x = X.reshape(1, 3, 1500).astype("f4") * np.float32([[[1], [1], [1e30]]])
+    with pytest.raises(UsageError, match=r"channel \[0, 2\] is about 1e\+6\d"):
+        call(x)
+    call(x, precision="f64")
+
+
+def test_wider_samples_of_a_narrow_type_are_not_lost() -> None:
+    """precision="f32" of samples that float32 itself cannot hold."""
+    for up in (-180, -140, 140, 180):
+        fs = 2.0 ** (2 * up)
+        _, power = rlx.welch(np.ldexp(X, up), fs, precision="f32", device="cpu")
+        _, wanted = rlx.welch(X, precision="f32", device="cpu")
+        assert power.dtype == np.float32
+        np.testing.assert_allclose(power, wanted, rtol=1e-6)
+
+
+def test_rows_far_apart_keep_their_own_digits() -> None:
+    """A loud row and a quiet one in one array, beside a dead one."""
+    ups = np.array([-400, 0, 400])
+    x = np.ldexp(np.tile(X[0], (3, 1)), ups[:, None])
+    x = np.vstack([x, np.zeros_like(x[:1])])
+    _, one = rlx.welch(X[0])
+    _, power = rlx.welch(x, device="cpu")
+    np.testing.assert_array_equal(power[:3], np.ldexp(one, 2 * ups[:, None]))
+    assert not power[3].any()
+    found = rlx.welch_peaks(x, k=4, mode="peaks", device="cpu")
+    np.testing.assert_array_equal(found.bins[0], found.bins[2])
+    assert found.count.tolist() == [4, 4, 4, 0]
+
+
+def test_a_window_and_a_rate_far_from_one() -> None:
+    """As the same window times a power of two, and the same rate."""
+    window = np.hamming(64)
+    for up in (-500, 500):
+        _, power = rlx.welch(X, window=np.ldexp(window, up), scaling="spectrum")
+        np.testing.assert_array_equal(
+            power, rlx.welch(X, window=window, scaling="spectrum")[1]
+        )
+    hz, power = rlx.welch(X * 1e150, fs=1e305)
+    np.testing.assert_allclose(hz[-1], 0.5e305)
+    np.testing.assert_allclose(power, scipy.signal.welch(X)[1] * 1e-5, rtol=1e-9)
+
+
+def test_the_loudest_sample_may_lie_behind_the_last_segment() -> None:
+    """What no segment reads tells nothing of the range."""
+    x = np.zeros(300, np.float32)
+    x[:256] = 1e-25 * X[0, :256].astype("f4")
+    x[299] = 1.0
+    _, power = rlx.welch(x, 1e-30, nperseg=256, device="cpu")
+    _, wanted = scipy.signal.welch(x.astype(float), 1e-30, nperseg=256)
+    np.testing.assert_allclose(power, wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize("up", [-100, -66, 66, 100])
+def test_devices_compute_in_the_same_range(adapter: Want, up: int) -> None:
+    """Squares that float32 cannot hold, of samples that it can."""
+    x = np.ldexp(X, up).astype("f4")
+    x[1] = 0.0
+    where = {"device": adapter.backends[0], "adapter": adapter.name}
+    named = {"fs": 2.0 ** (2 * up), "detrend": "constant"}
+    _, wanted = rlx.welch(x, device="cpu", **named)
+    _, power = rlx.welch(x, **where, **named)
+    np.testing.assert_allclose(power, wanted, rtol=1e-4, atol=1e-6 * wanted.max())
+    for mode in ("bins", "peaks"):
+        asked: dict[str, Any] = {"k": 3, "mode": mode, "preset": "scipy", **named}
+        cpu = rlx.welch_peaks(x, device="cpu", **asked)
+        gpu = rlx.welch_peaks(x, **where, **asked)
+        np.testing.assert_array_equal(gpu.bins, cpu.bins)
+        np.testing.assert_array_equal(gpu.count, [3, 0, 3])
+    with pytest.raises(UsageError, match=r"float32 (ends|begins) at"):
+        rlx.welch(x, **where)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("mode", ["bins", "peaks"])
+def test_what_is_not_finite_means_the_same_on_devices(
+    adapter: Want, bad: float, mode: str
+) -> None:
+    """The row is NaN throughout and has no peak; the others are as they were."""
+    x = X.astype("f4")
+    where = {"device": adapter.backends[0], "adapter": adapter.name}
+    clean = rlx.welch_peaks(x, k=4, mode=mode, **where)
+    x[1, 700] = bad
+    asked: dict[str, Any] = {"k": 4, "mode": mode, "nan": "propagate"}
+    for found in (
+        rlx.welch_peaks(x, device="cpu", **asked),
+        rlx.welch_peaks(x, **where, **asked),
+    ):
+        assert found.bins[1].tolist() == [-1] * 4
+        assert np.isnan(found.power[1]).all()
+        assert np.isnan(found.hz[1]).all()
+        assert found.count.tolist() == [4, 0, 4]
+        np.testing.assert_array_equal(found.bins[[0, 2]], clean.bins[[0, 2]])
+    for place in ({"device": "cpu"}, where):
+        _, power = rlx.welch(x, nan="propagate", **place)
+        assert np.isnan(power).all(axis=1).tolist() == [False, True, False]
+    with pytest.raises(NotFinite, match=r"channel 1 is .* at sample 700; 1 of 4500"):
+        rlx.welch_peaks(x, **where)
+
+
+def test_what_no_segment_reads_may_be_anything_on_request() -> None:
+    """NaN behind the last segment is refused, and harmless where it may pass."""
+    x = X[:1, :300].copy()
+    x[0, 290] = np.nan
+    with pytest.raises(NotFinite, match="sample 290"):
+        rlx.welch(x, nperseg=256)
+    _, power = rlx.welch(x, nperseg=256, nan="propagate")
+    np.testing.assert_array_equal(power, rlx.welch(x[:, :256], nperseg=256)[1])
+
+
+def test_a_stream_of_any_range(adapter: Want) -> None:
+    """Blocks far apart are added as exact numbers would be."""
+    x = X.copy()
+    x[:, :500] = np.ldexp(x[:, :500], 480)
+    x[2] = np.ldexp(X[2], -500)
+    x[1, 500:] = 0.0
+    spec = from_preset("scipy", None, nperseg=64)
+    stream = rlx.WelchStream(spec, 3)
+    for start in range(0, 1500, 170):
+        stream.feed(x[:, start : start + 170])
+    _, wanted = rlx.welch(x, nperseg=64, device="cpu")
+    np.testing.assert_allclose(stream.result(), wanted, rtol=1e-10)
+    stream.feed(np.ldexp(X, 520))
+    with pytest.raises(UsageError, match="over a stream: the power of channel 0"):
+        stream.result()
