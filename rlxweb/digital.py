@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from rlxweb.errors import DTypeError, NotFinite, ShapeError
+from rlxweb.errors import DTypeError, NotFinite, ShapeError, UsageError
 
 BITS: Final = 24
 """float32 holds every integer of so many bits, and the difference of any two."""
@@ -25,7 +25,7 @@ class Digital:
     gain     in physical units per count: one number, or one per row
     offset   in counts: one number, or one per row
     Errors   ShapeError; DTypeError for what is no integer or has more bits; NotFinite
-             for a gain or an offset
+             for a gain or an offset; UsageError for a gain of 0
 
     An array of the physical values, in float64, wherever NumPy asks for one.
     """
@@ -44,6 +44,9 @@ class Digital:
         self.counts: NDArray[Any] = own
         self.gain = _per_row("gain", gain, own.shape[:-1])
         self.offset = _per_row("offset", offset, own.shape[:-1])
+        if not self.gain.all():
+            rule = "it makes one value of all samples"
+            raise UsageError(_DOING, "a gain is 0", rule, "leave that row out")
 
     @property
     def shape(self) -> tuple[int, ...]:

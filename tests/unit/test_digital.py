@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlxweb.digital import Digital, is_digital
-from rlxweb.errors import DTypeError, NotFinite, ShapeError
+from rlxweb.errors import DTypeError, NotFinite, ShapeError, UsageError
 from rlxweb.io import open_recording
 from tests.recordings import written
 
@@ -57,6 +57,7 @@ def test_twenty_four_bits_are_the_limit(count: int) -> None:
         ({"counts": [[1, 2]], "offset": [[1.0]]}, ShapeError),
         ({"counts": [[1, 2]], "gain": np.nan}, NotFinite),
         ({"counts": [[1, 2]], "offset": np.inf}, NotFinite),
+        ({"counts": [[1], [2]], "gain": [1.0, 0.0]}, UsageError),
     ],
 )
 def test_what_has_no_meaning_is_refused(how: dict[str, Any], error: type) -> None:
