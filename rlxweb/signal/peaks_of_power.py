@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rlxweb.advice import Advice
 from rlxweb.errors import UsageError, shown
 from rlxweb.host.strongest import PeaksOfPower, as_peaks, strongest_bins
 from rlxweb.signal.arguments import number, one_of
@@ -84,7 +85,7 @@ def check_prominence(
             doing,
             f"prominence={shown(prominence)} was given for mode='bins'",
             "bins have no prominence",
-            "use mode='peaks'",
+            Advice("use {}", mode="peaks"),
         )
     least = number("prominence", prominence, doing)
     if least < 0:

@@ -18,6 +18,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rlxweb.advice import Advice
 from rlxweb.device import Device
 from rlxweb.digital import Digital
 from rlxweb.errors import NotFinite, UsageError
@@ -328,7 +329,7 @@ def _not_finite(x: NDArray[Any], bad: NDArray[np.bool_], caller: Caller) -> NotF
         caller.doing,
         f"{caller.channel(row)} is {x[row, sample]} at sample {at}",
         f"{wrong} of {x.size} samples are not finite",
-        "repair the data, or pass nan='propagate'",
+        Advice("repair the data, or pass {}", nan="propagate"),
     )
 
 
@@ -336,10 +337,11 @@ def _not_held(
     caller: Caller, row: int, decades: float, range_: np.finfo[Any]
 ) -> UsageError:
     end = f"ends at {range_.max:.2g}" if decades > 0 else f"begins at {range_.tiny:.2g}"
-    single = range_.dtype == np.float32
+    precision = {"precision": "f64"} if range_.dtype == np.float32 else {}
+    wider = "pass {}, or " if precision else ""
     return UsageError(
         caller.doing,
         f"the power of {caller.channel(row)} is about 1e{decades:+.0f}",
         f"{range_.dtype} {end}",
-        "pass precision='f64', or scale the samples" if single else "scale the samples",
+        Advice(f"{wider}scale the samples", **precision),
     )
