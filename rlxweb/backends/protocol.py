@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 import numpy as np
 
 from rlxweb.errors import GraphError, SessionClosed, Unsupported
+from rlxweb.gpu.turns import Turn
+from rlxweb.kept import Kept
 
 if TYPE_CHECKING:  # an engine says what it is before anybody compiles for it
     import numpy.typing as npt
@@ -38,11 +40,13 @@ class Program:
     """A prepared plan. What else is in it is known to its engine alone.
 
     engine   the one that prepared it; `own` asks
+    nbytes   of the device's memory that it holds
     """
 
     __slots__ = ()
     plan: Plan
     engine: Backend
+    nbytes: int = 0
 
 
 class Resident:
@@ -50,6 +54,9 @@ class Resident:
 
 
 P = TypeVar("P", bound=Program)
+T = TypeVar("T")
+KEPT, KEPT_BYTES = 32, 256 << 20
+"""How many prepared programs an engine keeps for a next time, and their memory."""
 Trip = Callable[[], Coroutine[Any, None, None]]
 """One trip to a device and back, to be timed."""
 
@@ -129,6 +136,21 @@ class Backend(ABC):
     @abstractmethod
     async def release(self, program: Program) -> None:
         """Free what `prepare` made, once no run needs it. Idempotent."""
+
+    @property
+    def kept(self) -> Kept[Any, Any]:
+        """Prepared work that will be wanted again: one table for all who run here."""
+        return self._made("_kept", lambda: Kept(KEPT, KEPT_BYTES))
+
+    @property
+    def turn(self) -> Turn:
+        """Held by whoever runs work that is `kept`."""
+        return self._made("_turn", Turn)
+
+    def _made(self, name: str, make: Callable[[], T]) -> T:
+        # An engine need not call this class's constructor; threads agree on one.
+        known: dict[str, T] = vars(self)
+        return known[name] if name in known else known.setdefault(name, make())
 
     async def close(self) -> None:  # noqa: B027  most hold nothing open
         """Free everything. Idempotent."""

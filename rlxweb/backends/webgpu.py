@@ -104,9 +104,7 @@ class WebGpuBackend(Backend):
     async def prepare(self, plan: Plan) -> WebGpuProgram:
         self._check_open("prepare a plan")
         self._free_dropped()
-        in_use = {h for p in list(self._programs) for h in p.pipelines}
-        in_use |= {one.pipeline for b in list(self._builders) for one in b.pending}
-        self.pipelines.trim(in_use)
+        self.pipelines.trim(self._pipelines_in_use)
         builder = ProgramBuilder(
             self, self.port, self.limits, self.recipes, plan, self.pipelines.get
         )
@@ -122,6 +120,10 @@ class WebGpuBackend(Backend):
         finalizer = weakref.finalize(program, self._dropped.append, program.owned)
         finalizer.atexit = False
         return program
+
+    def _pipelines_in_use(self) -> set[int]:
+        in_use = {h for p in list(self._programs) for h in p.pipelines}
+        return in_use | {h for b in list(self._builders) for h in b.claimed}
 
     def _free_dropped(self) -> None:
         while self._dropped:
@@ -143,6 +145,7 @@ class WebGpuBackend(Backend):
         doing = f"run '{program.plan.graph.name}' on {self.name}"
         async with program.turn:
             self._check_usable(doing, program)
+            self._free_dropped()
             for name, handle in program.inputs.items():
                 self._write(handle, feeds[name])
             self.port.submit(program.commands)

@@ -75,6 +75,7 @@ class WebGpuProgram(Program):
     readback_bytes: int
     outputs: tuple[Spot, ...]
     fault_at: int | None
+    nbytes: int = 0
     turn: Turn = field(default_factory=Turn)
     released: bool = False
 
@@ -98,7 +99,8 @@ class ProgramBuilder:
     limits: Limits
     recipes: Recipes
     plan: Plan
-    pipeline: Callable[[Shader], Awaitable[int]]
+    pipeline: Callable[[Shader, set[int]], Awaitable[int]]
+    claimed: set[int] = field(default_factory=set)
     inputs: dict[str, int] = field(default_factory=dict)
     params: dict[str, int] = field(default_factory=dict)
     values: dict[int, int] = field(default_factory=dict)
@@ -236,7 +238,7 @@ class ProgramBuilder:
         find: Callable[[Ref], tuple[int, int]],
         label: str,
     ) -> None:
-        handle = await self.pipeline(launch.shader)
+        handle = await self.pipeline(launch.shader, self.claimed)
         self.pending.append(_Pending(launch, handle, find, label))
 
     def _encode(self) -> None:
@@ -311,8 +313,9 @@ class ProgramBuilder:
             commands=tuple(self.commands),
             inputs=self.inputs,
             params=self.params,
-            pipelines=frozenset(one.pipeline for one in self.pending),
+            pipelines=frozenset(self.claimed),
             owned=list(self.sizes),
+            nbytes=sum(self.sizes.values()),
             readback=readback,
             readback_bytes=filled,
             outputs=tuple(spots),

@@ -7,7 +7,6 @@ and whose launches fit is taken, then the op's own kernel, else nothing.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,10 +15,11 @@ from rlxweb.errors import LimitExceeded
 from rlxweb.ir.dtype import DType, as_dtype
 from rlxweb.ir.lowering import Compose, HostOnly, Kernel, Recipe, Ref
 from rlxweb.ir.op import Attrs, Op, TensorType, Types
+from rlxweb.kept import Kept
 from rlxweb.kernels.launch import Launch, launches
 from rlxweb.recipes.variants import Hardware, variants_of
 
-CAPACITY = 1024
+CAPACITY, CAPACITY_BYTES = 1024, 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,9 @@ class Recipes:
         self.hardware = hardware
         self.use_variants = use_variants
         # The op is kept beside its answer: its id is in the key and must stay taken.
-        self._known: OrderedDict[Any, tuple[Op, Chosen | None]] = OrderedDict()
+        self._known: Kept[Any, tuple[Op, Chosen | None]] = Kept(
+            CAPACITY, CAPACITY_BYTES
+        )
 
     def native(self, op: Op, inputs: Types, out: TensorType, attrs: Attrs) -> bool:
         """The compiler's question: may this node stay one step?"""
@@ -54,12 +56,11 @@ class Recipes:
         """The launches of an op, or None when nothing fits the device."""
         frozen = tuple(sorted((name, _text(value)) for name, value in attrs.items()))
         key = (op.name, id(op), inputs, out, frozen)
-        if key not in self._known:
-            self._known[key] = (op, self._search(op, inputs, out, attrs))
-            if len(self._known) > CAPACITY:
-                self._known.popitem(last=False)
-        self._known.move_to_end(key)
-        return self._known[key][1]
+
+        def make() -> tuple[Op, Chosen | None]:
+            return op, self._search(op, inputs, out, attrs)
+
+        return self._known.made(key, make, _weight)[1]
 
     def launch_count(self, op: Op, inputs: Types, out: TensorType, attrs: Attrs) -> int:
         """How many dispatches the op takes."""
@@ -113,6 +114,16 @@ def _dtype(
     if ref.kind == "scratch":
         return as_dtype(recipe.scratch[ref.index].scalar)
     return as_dtype(recipe.tables[ref.index].dtype)
+
+
+def _weight(known: tuple[Op, Chosen | None]) -> int:
+    """Bytes on the host: tables of a long transform, and shader text."""
+    chosen = known[1]
+    if chosen is None:
+        return 0
+    texts = {id(one.shader.source): len(one.shader.source) for one in chosen.launches}
+    tables = sum(table.nbytes for table in chosen.recipe.tables)
+    return sum(texts.values()) + tables
 
 
 def _text(value: Any) -> str:

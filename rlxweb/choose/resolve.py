@@ -167,17 +167,25 @@ def decide_device(
         return _only(job, which, "it was asked for")
     if len(found) == 1 and not a_device_is_named():
         return _only(job, found[0], "no other device can run it")
-    policy = _among(found, policy)
-    asked = Asked(policy=policy, adapters=adapters or {})
-    if cost_mode == "calibrated":
-        pick = choose(job, asked)
-    else:
-        pick = by_environment(job, policy, asked) or _by_constants(job, found)
+    pick = _chosen(job, found, _among(found, policy), adapters or {})
+    if pick.device not in found and pick.device is not forced_device_from_env():
+        # Where all are allowed, only those worth opening were asked; now the viable.
+        only = replace(policy or DevicePolicy.all(), allow=found)
+        pick = _chosen(job, found, only, adapters or {})
     if pick.device is forced_device_from_env() and pick.device not in found:
         raise Unsupported(
             doing, f"{pick.decision.why} but viable backends are {_list(found)}"
         )
     return pick
+
+
+def _chosen(
+    job: GraphJob, found: Sequence[Device], policy: DevicePolicy, adapters: Adapters
+) -> Pick[GraphJob]:
+    asked = Asked(policy=policy, adapters=adapters)
+    if job.cost_mode == "calibrated":
+        return choose(job, asked)
+    return by_environment(job, policy, asked) or _by_constants(job, found)
 
 
 def decide_by_environment(
@@ -190,7 +198,7 @@ def decide_by_environment(
 ) -> Pick[GraphJob] | None:
     """The device a variable names, where one does and the graph can run on it."""
     job = GraphJob(graph, cost_mode=checked_mode(cost_mode))
-    policy = _among(viable, policy)
+    policy = replace(policy or DevicePolicy.all(), allow=tuple(viable))
     asked = Asked(policy=policy, adapters=adapters or {})
     return by_environment(job, policy, asked)
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.host.spec import WelchSpec
+from rlxweb.kept import SMALL, lru_of_small
 from rlxweb.recipes.welch_plan import centred_ramp, doubled_bins
 
 # Up to here whole-array additions beat one reduction over the segments.
@@ -41,7 +41,7 @@ class Tables:
     weights: NDArray[np.float64]
 
 
-@lru_cache(maxsize=32)
+@lru_of_small(32, lambda spec: spec.nfft <= SMALL)
 def tables(spec: WelchSpec) -> Tables:
     """The tables of a spec, made once."""
     weights = np.full(half_bins(spec), spec.scale)

@@ -8,7 +8,6 @@ so the answer is the same bits for any number of threads.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from rlxweb.errors import UsageError
 from rlxweb.host.row_blocks import Task, run_tasks
 from rlxweb.host.segment_power import SegmentPower, half_bins, scratch_for
 from rlxweb.host.spec import WelchSpec, sample_dtype
+from rlxweb.kept import SMALL, lru_of_small
 
 # 32,768 float64 samples and their spectrum are 512 KiB together: they stay in the
 # second-level cache of current CPUs, and a NumPy call on them outweighs its overhead.
@@ -42,7 +42,7 @@ def frequencies(spec: WelchSpec, fs: float = 1.0) -> NDArray[np.float64]:
     return steps * rate / spec.nfft
 
 
-@lru_cache(maxsize=64)
+@lru_of_small(64, lambda nfft, one_sided: nfft <= SMALL)
 def _steps(nfft: int, one_sided: bool) -> NDArray[np.float64]:
     """Bin numbers, read-only; those past the middle count from the end."""
     steps = np.arange(nfft // 2 + 1 if one_sided else nfft, dtype=np.float64)
@@ -108,7 +108,7 @@ def welch_power(
     return power
 
 
-@lru_cache(maxsize=128)
+@lru_of_small(128, lambda spec, dtype, n_samples: spec.nperseg <= SMALL)
 def _answer(
     spec: WelchSpec, dtype: np.dtype[Any], n_samples: int
 ) -> tuple[int, int, np.dtype[Any]]:

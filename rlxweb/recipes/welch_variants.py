@@ -66,11 +66,10 @@ class Segments:
 
     def starts(self) -> str:
         """Where the segments begin; a missing partner is read as a, times 0."""
-        hop, last = self.plan.hop, self.plan.segments - 1
-        lines = [f"    let from_a = row * {self.plan.width}u + pair * {2 * hop}u;"]
+        lines = ["    let from_a = row * u.width + pair * u.hop * 2u;"]
         if self.names == ("a", "b"):
-            there = f"pair * 2u < {last}u" if self.lone else "true"
-            lines.append(f"    let from_b = from_a + select(0u, {hop}u, {there});")
+            there = "pair * 2u + 1u < u.segments" if self.lone else "true"
+            lines.append(f"    let from_b = from_a + select(0u, u.hop, {there});")
             lines.append(f"    let share_b = select(0.0, 1.0, {there});")
         return "\n".join(lines) + "\n"
 
@@ -148,7 +147,7 @@ class Segments:
         """`body` for every pair of segments."""
         if self.pairs == 1:
             return f"  {{\n    let pair = 0u;\n{body}\n  }}\n"
-        head = f"  for (var pair = 0u; pair < {self.pairs}u; pair++) {{\n"
+        head = "  for (var pair = 0u; pair * 2u < u.segments; pair++) {\n"
         return f"{head}{body}\n  }}\n"
 
 
@@ -173,13 +172,20 @@ def _weight(case: WelchPlan) -> str:
     return f"select(u.inside, u.at_ends, i == 0u{last})"
 
 
-def _weights(case: WelchPlan) -> dict[str, int | float]:
-    """The factors, half of each undoing the sum over two mirrored bins.
+def _uniforms(case: WelchPlan) -> dict[str, int | float]:
+    """Where segments lie, and the factors, which also undo the sum over two mirrors.
 
-    They are uniforms, so that a new sampling rate does not mean a new shader.
+    They are uniforms, so that a new length, hop or sampling rate does not mean a new
+    shader.
     """
     weights = case.weights()
-    return {"at_ends": 0.5 * float(weights[0]), "inside": 0.5 * float(weights.max())}
+    return {
+        "width": case.width,
+        "hop": case.hop,
+        "segments": case.segments,
+        "at_ends": 0.5 * float(weights[0]),
+        "inside": 0.5 * float(weights.max()),
+    }
 
 
 def _turns(case: WelchPlan) -> int:
@@ -283,7 +289,7 @@ def _add_lane(work: Work, case: WelchPlan, out: Ref, k: int, limits: Limits) -> 
         f"welch_lane_{case.nfft}",
         1,
         tuple(accesses),
-        _weights(case),
+        _uniforms(case),
         most_rows=cells.most_rows(work.rows, turns),
         turns=float(tile * (turns + 1)),
         grid=(("rows", tile),),
@@ -307,7 +313,7 @@ def _add_group(work: Work, case: WelchPlan, out: Ref, k: int) -> int:
         f"welch_group_{case.nfft}",
         1,
         (*_operands(work, case), Access(out, (width, 0), "write", span=width)),
-        _weights(case),
+        _uniforms(case),
         grid=(("rows", 1),),
         per="workgroup",
         workgroup=group_size(case.nfft // max(group_radices(case.nfft))),

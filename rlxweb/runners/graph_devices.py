@@ -8,12 +8,14 @@ inputs alone. Which device is meant is the resolver's.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Self
 
 from rlxweb.backends.protocol import Array
 from rlxweb.calibration.stopwatch import Clock
+from rlxweb.choose.again import LOST, done_again
 from rlxweb.decision.attempt import Attempt
+from rlxweb.decision.candidate import Candidate
 from rlxweb.decision.decision import Decision
 from rlxweb.device import Device, DeviceLike, parse_device
 from rlxweb.devices.policy import (
@@ -23,6 +25,7 @@ from rlxweb.devices.policy import (
     forced_device_from_env,
 )
 from rlxweb.errors import Unsupported
+from rlxweb.gpu.drive import drive
 from rlxweb.ir.dtype import DTypeLike
 from rlxweb.ir.graph import Graph
 from rlxweb.names import formerly
@@ -35,7 +38,7 @@ from rlxweb.runners.benchmark import (
 )
 from rlxweb.runners.calling import Inputs, device_first
 from rlxweb.runners.fallback import failed, try_in_order
-from rlxweb.runners.programs import LOST, Programs
+from rlxweb.runners.programs import Programs
 from rlxweb.runners.resolver import GraphResolver
 from rlxweb.runtime.session import Session
 
@@ -68,7 +71,7 @@ class GraphDevices(GraphResolver):
         clock: Clock = time.perf_counter_ns,
     ) -> None:
         super().__init__(graph, policy, adapters, cost_mode)
-        self._programs = Programs(graph, compile_with or self._session)
+        self._programs = Programs(self._graph, compile_with or self._session)
         self._clock = clock
         self._winner: Device | None = None
         self.attempts: tuple[Attempt, ...] = ()
@@ -201,34 +204,84 @@ class GraphDevices(GraphResolver):
             raise
 
     @device_first
-    def run(self, device: DeviceLike, inputs: Inputs | None = None) -> list[Array]:
+    def run(
+        self, device: DeviceLike, inputs: Inputs | None = None, *, strict: bool = False
+    ) -> list[Array]:
         """The outputs, computed on one device and no other.
 
+        A run that is lost with its device is done again there, opened anew; `attempts`
+        says so.
+
+        strict   such a run raises
         Errors   those of `compile` and of `CompiledGraph.run`.
         """
-        which = parse_device(device)
-        self.attempts = ()
-        outs = self._run_on(which, {} if inputs is None else inputs)
-        self.attempts = (Attempt(which, ""),)
-        return outs
+        return self._lasting(parse_device(device), (), inputs, strict)
 
     @device_first
     def run_resolved(
-        self, device: DeviceLike | None = None, inputs: Inputs | None = None
+        self,
+        device: DeviceLike | None = None,
+        inputs: Inputs | None = None,
+        *,
+        strict: bool = False,
     ) -> list[Array]:
-        """The outputs, computed on `resolve(device)`; `last_device` says which."""
-        return self.run(self.resolve(device), inputs)
+        """The outputs, computed on `resolve(device)`; `last_device` says which.
 
-    def run_fastest(self, inputs: Inputs | None = None) -> list[Array]:
-        """The outputs, computed on the device predicted fastest."""
-        return self.run(self.fastest(), inputs)
+        Where no device was named, a run that is lost goes on to the next one.
+        """
+        return self._lasting(self.resolve(device), self._ways, inputs, strict)
+
+    def run_fastest(
+        self, inputs: Inputs | None = None, *, strict: bool = False
+    ) -> list[Array]:
+        """The outputs, computed on the device predicted fastest; else as above."""
+        return self._lasting(self.fastest(), self._ways, inputs, strict)
 
     @device_first
     def run_resolved_with_inputs(
-        self, device: DeviceLike | None = None, inputs: Inputs | None = None
+        self,
+        device: DeviceLike | None = None,
+        inputs: Inputs | None = None,
+        *,
+        strict: bool = False,
     ) -> list[Array]:
-        """The outputs, computed on `resolve_with_inputs`."""
-        return self.run(self.resolve_with_inputs(device, inputs), inputs)
+        """The outputs, computed on `resolve_with_inputs`; else as above."""
+        first = self.resolve_with_inputs(device, inputs)
+        return self._lasting(first, self._ways, inputs, strict)
+
+    @property
+    def _ways(self) -> tuple[Candidate, ...]:
+        """Those of the last decision; one that named its device has no others."""
+        found = () if self.decision is None else self.decision.candidates
+        return tuple(way for way in found if way.device in self._supported)
+
+    def _lasting(
+        self,
+        device: Device,
+        others: Sequence[Candidate],
+        inputs: Inputs | None,
+        strict: bool,
+    ) -> list[Array]:
+        """The outputs, in spite of a loss: there again, or on one of the others."""
+        given = {} if inputs is None else inputs
+        self.attempts = ()
+        try:
+            outs = self._run_on(device, given)
+        except LOST as error:
+            if strict:
+                raise
+            way = Candidate(device, device.label, adapter=self.adapter_of(device))
+            outs, _, tries = drive(done_again(error, way, others, self._again(given)))
+            self.attempts = tries
+            return outs
+        self.attempts = (Attempt(device, ""),)
+        return outs
+
+    def _again(self, given: Inputs) -> Callable[[Candidate], Awaitable[list[Array]]]:
+        async def run(way: Candidate) -> list[Array]:
+            return self._run_on(way.device, given)
+
+        return run
 
     def run_try(
         self,
@@ -239,10 +292,11 @@ class GraphDevices(GraphResolver):
     ) -> tuple[Device, list[Array]]:
         """(device, outputs) of the first device of a chain that succeeds.
 
-        What failed before it is in `attempts`. A device that is lost, late, or fails in
-        any other way is passed over; wrong inputs are not, they would fail everywhere.
+        What failed before it is in `attempts`. A device that is lost or late is opened
+        anew and tried once more; one that fails in any other way is passed over. Wrong
+        inputs are not, they would fail everywhere.
 
-        strict   the first device must do it
+        strict   the first device must do it, at the first try
         Errors   DeviceFallbackError with every attempt; those of the inputs.
         """
         wanted = [parse_device(d) for d in chain]
@@ -255,12 +309,23 @@ class GraphDevices(GraphResolver):
                 doing,
                 wanted,
                 self._supported,
-                lambda d: self._run_on(d, given),
+                lambda d: self._twice(d, given, attempts, strict),
                 attempts,
                 strict,
             )
         finally:
             self.attempts = tuple(attempts)
+
+    def _twice(
+        self, device: Device, given: Inputs, attempts: list[Attempt], strict: bool
+    ) -> list[Array]:
+        try:
+            return self._run_on(device, given)
+        except LOST as error:
+            if strict:
+                raise
+            attempts.append(Attempt(device, str(error), error))
+            return self._run_on(device, given)
 
     @device_first
     def run_chain(
@@ -270,16 +335,21 @@ class GraphDevices(GraphResolver):
         *,
         strict: bool = False,
     ) -> tuple[Device, list[Array]]:
-        """(device, outputs) on the device asked for alone, or the first of several that
-        succeeds; else along RLX_DEVICE_CHAIN; else on the fastest by prediction, then
-        the other devices in the policy's order.
+        """(device, outputs) of the first device that succeeds, along a chain.
 
-        The last is more than RLX does: its chain without a list is one device.
+        1. Several devices asked for: those, in order.
+        2. One: that one, and where it can run the graph but fails at it, the others in
+           the policy's order. What it cannot run at all is refused.
+        3. None: RLX_DEVICE_CHAIN; without that the fastest by prediction, then the
+           others in the policy's order.
+
+        The others are more than RLX does: there a chain without a list is one device.
+        `strict=True` gives that, and `run` a device that is never swapped.
 
         strict   the first device must do it
         Errors   DeviceFallbackError with every attempt; those of the inputs.
         """
-        chain = device_chain_from_env() if device is None else _listed(device)
+        chain = device_chain_from_env() if device is None else self._listed(device)
         if device is None and not chain:
             try:
                 first = self.resolve()
@@ -308,8 +378,17 @@ class GraphDevices(GraphResolver):
         self.invalidate_cache()
 
     def close(self) -> None:
-        """Free what was compiled. Idempotent."""
-        self._programs.drop_all()
+        """Free what was compiled; nothing runs any more. Idempotent."""
+        self._programs.close()
+
+    def _listed(
+        self, device: DeviceLike | Sequence[DeviceLike]
+    ) -> Sequence[DeviceLike]:
+        if not isinstance(device, str):
+            return device
+        first = parse_device(device)
+        others = tuple(d for d in self._supported if d is not first)
+        return (first, *others) if first in self._supported else (first,)
 
     def _session(self, device: Device, graph: Graph) -> Compiled:
         adapter = self.adapter_of(device)
@@ -330,7 +409,3 @@ class GraphDevices(GraphResolver):
             self._pick.observe(self._clock() - begun, device)
         self.last_device = device
         return outs
-
-
-def _listed(device: DeviceLike | Sequence[DeviceLike]) -> Sequence[DeviceLike]:
-    return (device,) if isinstance(device, str) else device

@@ -9,16 +9,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlxweb.backends.protocol import Array
+from rlxweb.choose.again import LOST
 from rlxweb.device import Device
-from rlxweb.errors import DeviceLost, GpuTimeout, InputError
+from rlxweb.errors import InputError, SessionClosed
+from rlxweb.forked import ForkLock
 from rlxweb.ir.dtype import DTypeLike
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.verify import must_be_graph
 from rlxweb.runners.benchmark import Compile, Compiled
 from rlxweb.runtime.feeds import as_input, check_feeds, unknown
 from rlxweb.runtime.raw_bytes import as_typed
-
-LOST = (DeviceLost, GpuTimeout)
+from rlxweb.runtime.session import CompiledGraph
 
 
 def graph_param_names(graph: Graph) -> tuple[str, ...]:
@@ -28,7 +29,10 @@ def graph_param_names(graph: Graph) -> tuple[str, ...]:
 
 
 class Programs:
-    """Compiled graphs by device. A lost device's program is forgotten at once."""
+    """Compiled graphs by device; threads may share them.
+
+    A lost device's program is forgotten at once.
+    """
 
     def __init__(self, graph: Graph, compile_with: Compile) -> None:
         self.graph = graph
@@ -36,6 +40,8 @@ class Programs:
         self._params: dict[str, Array] = {}
         self._compiled: dict[Device, Compiled] = {}
         self._ran: set[Device] = set()
+        self._closed = False
+        self._lock = ForkLock()
 
     def has_run(self, device: Device) -> bool:
         """Is the next run there a warm one?"""
@@ -50,9 +56,13 @@ class Programs:
         params = self.graph.named("param")
         if name not in params:
             raise unknown(doing, "param", name, params)
-        self._params[name] = as_input(doing, params[name], value).copy()
-        for compiled in self._compiled.values():
-            compiled.set_param(name, self._params[name])
+        kept = as_input(doing, params[name], value).copy()
+        kept.flags.writeable = False  # so that nobody need copy it again
+        with self._lock:
+            self._check_open(doing)
+            self._params[name] = kept
+            for compiled in self._compiled.values():
+                compiled.set_param(name, kept)
 
     def set_param_typed(
         self, name: str, value: Any, dtype: DTypeLike | None = None
@@ -74,7 +84,11 @@ class Programs:
                 compiled.set_param(name, value)
 
     def check(self, inputs: Mapping[str, Any]) -> None:
-        """What would be wrong on every device. Errors  InputError and its kin."""
+        """What would be wrong on every device.
+
+        Errors   InputError and its kin; SessionClosed.
+        """
+        self._check_open(f"run '{self.graph.name}'")
         check_feeds(self.graph, self.graph.named("input"), inputs)
         names = graph_param_names(self.graph)
         missing = [n for n in names if n not in self._params]
@@ -87,30 +101,48 @@ class Programs:
             )
 
     def compile(self, device: Device) -> Compiled:
-        """The graph on a device, compiled once, with every param set so far."""
-        if device not in self._compiled:
-            compiled = self._compile_with(device, self.graph)
-            for name, value in self._params.items():
-                compiled.set_param(name, value)
-            self._compiled[device] = compiled
-        return self._compiled[device]
+        """The graph on a device, compiled once, with every param set so far.
+
+        Errors   those of compiling; SessionClosed.
+        """
+        with self._lock:
+            self._check_open(f"compile '{self.graph.name}'")
+            if device not in self._compiled:
+                compiled = self._compile_with(device, self.graph)
+                for name, value in self._params.items():
+                    compiled.set_param(name, value)
+                self._compiled[device] = compiled
+            return self._compiled[device]
 
     def run(self, device: Device, inputs: Mapping[str, Any]) -> list[Array]:
-        """The outputs, computed there; compiled first where it was not yet."""
+        """The outputs, computed there; compiled first where it was not yet.
+
+        Errors   those of `compile` and of the run; DeviceLost, GpuTimeout at once, as
+        whoever asks decides where it is done again.
+        """
+        compiled = self.compile(device)
+        strictly = {"strict": True} if isinstance(compiled, CompiledGraph) else {}
         try:
-            outs = self.compile(device).run(inputs)
+            outs = compiled.run(inputs, **strictly)
         except LOST:
-            self.drop(device)
+            self._forget(device, compiled)
             raise
         self._ran.add(device)
         return outs
 
     def drop(self, device: Device) -> None:
         """Free and forget a device's program; the next use compiles anew."""
-        compiled = self._compiled.pop(device, None)
-        self._ran.discard(device)
-        if compiled is None:
-            return
+        with self._lock:
+            compiled = self._compiled.get(device)
+        if compiled is not None:
+            self._forget(device, compiled)
+
+    def _forget(self, device: Device, compiled: Compiled) -> None:
+        """That one; another thread may have compiled a new one meanwhile."""
+        with self._lock:
+            if self._compiled.get(device) is compiled:
+                del self._compiled[device]
+                self._ran.discard(device)
         try:
             compiled.close()
         except LOST:
@@ -120,3 +152,14 @@ class Programs:
         """Free and forget every program; params stay."""
         for device in list(self._compiled):
             self.drop(device)
+
+    def close(self) -> None:
+        """Free every program; nothing is compiled any more. Idempotent."""
+        self._closed = True
+        self.drop_all()
+
+    def _check_open(self, doing: str) -> None:
+        if self._closed:
+            raise SessionClosed(
+                doing, "these devices were closed", hint="make a new GraphDevices"
+            )

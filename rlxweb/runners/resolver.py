@@ -26,6 +26,7 @@ from rlxweb.devices.availability import DeviceRow, is_available
 from rlxweb.devices.policy import DevicePolicy, device_chain_from_env
 from rlxweb.errors import Unsupported
 from rlxweb.ir.graph import Graph
+from rlxweb.ir.verify import must_be_graph
 from rlxweb.names import formerly
 from rlxweb.runners.report import device_report
 
@@ -40,7 +41,8 @@ class GraphResolver:
         adapters: Mapping[DeviceLike, str] | None = None,
         cost_mode: str = "calibrated",
     ) -> None:
-        self._graph = graph
+        must_be_graph(graph)
+        self._graph = graph.copy()
         self._policy = policy or DevicePolicy.all()
         self._adapters: Adapters = {
             parse_device(d): name for d, name in (adapters or {}).items()
@@ -57,7 +59,8 @@ class GraphResolver:
 
     @property
     def graph(self) -> Graph:
-        return self._graph
+        """A copy: what a caller does to a graph changes no device's answer."""
+        return self._graph.copy()
 
     @property
     def policy(self) -> DevicePolicy:

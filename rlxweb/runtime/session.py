@@ -202,6 +202,11 @@ class CompiledGraph:
         return self._ready.program.plan
 
     @property
+    def nbytes(self) -> int:
+        """Bytes of the device's memory that it holds."""
+        return self._ready.program.nbytes
+
+    @property
     def decisions(self) -> tuple[Decision, ...]:
         chosen = self._session.device is None or self._decision.attempts
         own = (self._decision,) if chosen else ()

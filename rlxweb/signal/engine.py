@@ -6,8 +6,7 @@ Which one is asked is the chooser's business; what the estimate means is in the 
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
@@ -18,10 +17,10 @@ from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import CPU_ENGINE, Backend
 from rlxweb.device import Device
 from rlxweb.digital import Digital
-from rlxweb.gpu.turns import Turn
 from rlxweb.host.spec import WelchSpec
 from rlxweb.host.spectrum import welch_power
 from rlxweb.host.strongest import strongest_bins
+from rlxweb.kept import SMALL, lru_of_small
 from rlxweb.signal.levels import level_rows
 from rlxweb.stopping import check_stopped
 
@@ -35,8 +34,6 @@ Rows: TypeAlias = NDArray[Any] | Digital
 # Rows go to the device in batches of at most this many bytes, so that a batch of any
 # size runs in bounded device memory and no dispatch takes long.
 BATCH_BYTES = 64 << 20
-CAPACITY = 16
-
 
 How = Literal["fused_op", "block_fft_host"]
 
@@ -97,21 +94,18 @@ NUMPY = NumpyEngine()
 
 @dataclass(slots=True)
 class GraphEngine:
-    """A graph with one Welch op, compiled per batch shape and kept.
+    """A graph with one Welch op, compiled per batch shape.
 
     how   "fused_op": the device searches the peaks too; "block_fft_host": it averages
           the spectrum, which comes back whole, and the host searches
 
-    Threads and tasks take turns. What was compiled goes with the device when that is
-    lost, and so does the run.
+    Threads and tasks take turns. What was compiled is kept by the device's engine and
+    goes with it when that is lost, and so does the run.
     """
 
     device: Device
     adapter: str = ""
     how: How = "fused_op"
-    _programs: OrderedDict[Any, CompiledGraph] = field(default_factory=OrderedDict)
-    _backend: Backend | None = None
-    _turn: Turn = field(default_factory=Turn)
 
     @property
     def name(self) -> str:
@@ -138,19 +132,20 @@ class GraphEngine:
         width = 2 * k if k else spec.n_freqs
         out = np.empty((n_rows, width), spec.power_dtype)
         step = batch_rows(spec, n_samples)
-        async with self._turn:
+        backend = await pool.backend_async(self.device.label, self.adapter)
+        async with backend.turn:
             for at in range(0, n_rows, step):
                 check_stopped()
                 mine = slice(at, at + step)
                 part = x.rows(mine) if isinstance(x, Digital) else x[mine]
-                out[mine] = await self._batch(part, spec, k)
+                out[mine] = await self._batch(backend, part, spec, k)
         return out
 
-    async def _batch(self, x: Rows, spec: WelchSpec, k: int) -> Power:
+    async def _batch(self, backend: Backend, x: Rows, spec: WelchSpec, k: int) -> Power:
         """What the device finds in a few rows, in their own units."""
         own = level_rows(x) if spec.is_digital else None
         rows = np.asarray(x) if own is None else own.x
-        program = await self._program(rows.shape, _single(spec), k)
+        program = await self._program(backend, rows.shape, _single(spec), k)
         (found,) = await program.computed({"x": rows}, strict=True)
         if own is None:
             return found
@@ -166,30 +161,27 @@ class GraphEngine:
         step = batch_rows(spec, n_samples)
         sizes = {min(step, n_rows), n_rows % step or min(step, n_rows)}
         own = _single(spec)
-        return all(((n, n_samples), own, k) in self._programs for n in sizes)
+        kept = pool.backend(self.device.label, self.adapter).kept
+        return all(((n, n_samples), own, k) in kept for n in sizes)
 
     async def _program(
-        self, shape: tuple[int, ...], spec: WelchSpec, k: int
+        self, backend: Backend, shape: tuple[int, ...], spec: WelchSpec, k: int
     ) -> CompiledGraph:
         from rlxweb.host.welch_graph import welch_graph
         from rlxweb.runtime.session import Session
 
-        backend = await pool.backend_async(self.device.label, self.adapter)
-        if backend is not self._backend:
-            self._programs.clear()
-            self._backend = backend
         key = (shape, spec, k)
-        if key not in self._programs:
-            session = Session(self.device, adapter=self.adapter)
-            graph = welch_graph(shape, spec, k)
-            self._programs[key] = await session.compiled(graph)
-            if len(self._programs) > CAPACITY:
-                self._programs.popitem(last=False)[1].close()
-        self._programs.move_to_end(key)
-        return self._programs[key]
+        program: CompiledGraph | None = backend.kept.get(key)
+        if program is None:
+            session = Session(self.device, adapter=self.adapter, strict=True)
+            program = await session.compiled(welch_graph(shape, spec, k))
+            backend.kept.put(key, program, program.nbytes + len(spec.window))
+            # Whose last reference this was frees its buffers with the next run.
+            backend.kept.trim()
+        return program
 
 
-@lru_cache(maxsize=128)
+@lru_of_small(128, lambda spec: spec.nperseg <= SMALL)
 def _single(spec: WelchSpec) -> WelchSpec:
     """The estimate as a device computes it."""
     return replace(spec, dtype="float32") if spec.is_digital else spec

@@ -20,6 +20,7 @@ from rlxweb.decision.strategy import WelchPeaksStrategy, parse_welch_peaks_strat
 from rlxweb.device import Device
 from rlxweb.devices.place import CPU, Place
 from rlxweb.errors import RlxError, Unsupported, UsageError
+from rlxweb.kept import SMALL
 from rlxweb.signal.engine import Engine
 from rlxweb.signal.on_device import FUSED, LEARNED
 from rlxweb.signal.on_host import FAST, ULTRA
@@ -35,6 +36,11 @@ class WelchJob(WelchEstimate, Job):
     """See `chooser.Job`."""
 
     title = "this job"
+
+    @property
+    def key(self) -> WelchJob | None:
+        """None where the window is too large to be kept for many jobs."""
+        return self if self.spec.nperseg <= SMALL else None
 
     @property
     def reach(self) -> Reach:

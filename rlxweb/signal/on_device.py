@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 from rlxweb.backends.pool import pool
@@ -21,6 +21,7 @@ from rlxweb.decision.terms import Terms
 from rlxweb.devices.place import Place
 from rlxweb.errors import DeviceError
 from rlxweb.host.spec import WelchSpec
+from rlxweb.kept import SMALL, lru_of_small
 from rlxweb.signal.engine import GraphEngine, batch_rows, device_engine
 from rlxweb.signal.on_host import host_model
 from rlxweb.signal.ways import Strategy, WelchEstimate
@@ -71,7 +72,7 @@ def _priced_way(
     return replace(blank, terms=terms, error=model.error, source=have.source)
 
 
-@lru_cache(maxsize=512)
+@lru_of_small(512, lambda shape, spec, k: spec.nperseg <= SMALL)
 def _op_of(shape: tuple[int, int], spec: WelchSpec, k: int) -> tuple[Any, ...]:
     """The op that computes it with its types and attributes, as a target is asked."""
     from rlxweb.cost.graph_work import asked_of  # none is made for the CPU

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import TypeVar
 
 import numpy as np
@@ -19,6 +18,7 @@ from rlxweb.decision.candidate import Candidate
 from rlxweb.decision.decision import Decision
 from rlxweb.device import Device
 from rlxweb.host.spec import WelchSpec
+from rlxweb.kept import SMALL, lru_of_small
 from rlxweb.signal.engine import Engine, Power, Rows
 from rlxweb.signal.offers import WelchJob, engine_for
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 Work = Callable[[WelchJob, Engine], Awaitable[T]]
 
 
-@lru_cache(maxsize=128)
+@lru_of_small(128, lambda pick: pick.job.spec.nperseg <= SMALL)
 def ready(pick: Pick[WelchJob]) -> tuple[WelchJob, Engine]:
     """The job as the way that was picked computes it, and what runs it."""
     return pick.job.by(pick.candidate), engine_for(pick.candidate)

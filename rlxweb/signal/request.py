@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
 from rlxweb.errors import UsageError, shown
 from rlxweb.given import array_of
 from rlxweb.host.spec import Average, Detrend, WelchSpec, sample_dtype
+from rlxweb.kept import Kept
 from rlxweb.recipes.welch_plan import segment_count
 from rlxweb.signal.arguments import number, one_of, whole
 from rlxweb.signal.windows import WindowLike, get_window
@@ -104,7 +104,7 @@ class WelchRequest:
         # 0 would pass for False as a key, and 256 for True's.
         kinds = tuple(type(getattr(self, name)) for name in _FIELDS)
         try:
-            return _known(self, kinds, n_samples, dtype)  # type: ignore[arg-type]
+            return _known(self, kinds, n_samples, dtype)
         except TypeError:  # an argument that cannot be looked up
             return _settled(self, kinds, n_samples, dtype)
 
@@ -127,7 +127,9 @@ def _settled(
     fs = _rate(asked.fs)
     length = _whole_or_none("the signal's length", n_samples)
     window = _segment_window(
-        preset.window if asked.window is None else asked.window,  # type: ignore[arg-type]  # frozen when it was made
+        preset.window
+        if asked.window is None
+        else asked.window,  # frozen when it was made
         _whole_or_none("nperseg", asked.nperseg),
         length,
     )
@@ -160,7 +162,12 @@ def _settled(
 
 
 # Small batches feel the time it takes to settle the arguments.
-_known = lru_cache(maxsize=128)(_settled)
+_specs: Kept[tuple[Any, ...], WelchSpec] = Kept(128, 64 << 20)
+_windows: Kept[tuple[Any, ...], bytes] = Kept(128, 64 << 20)
+
+
+def _known(*given: Any) -> WelchSpec:
+    return _specs.made(given, lambda: _settled(*given), lambda spec: 8 * spec.nperseg)
 
 
 def _whole(name: str, value: object) -> int:
@@ -235,11 +242,14 @@ def _rate(fs: object) -> float:
     return rate
 
 
-@lru_cache(maxsize=128)
-def _segment_window(
+def _segment_window(*given: Any) -> bytes:
+    """The window's samples; their number settles nperseg, scipy's way."""
+    return _windows.made(given, lambda: _new_window(*given), len)
+
+
+def _new_window(
     window: WindowLike | bytes, nperseg: int | None, n_samples: int | None
 ) -> bytes:
-    """The window's samples; their number settles nperseg, scipy's way."""
     if n_samples is not None and n_samples < 1:
         raise UsageError(
             _DOING, f"the signal has {n_samples} samples", "it must have at least 1"

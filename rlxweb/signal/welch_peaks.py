@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,6 +16,7 @@ from rlxweb.gpu.beside import beside
 from rlxweb.gpu.drive import drive, in_a_tab
 from rlxweb.host.spectrum import frequencies
 from rlxweb.host.strongest import PeaksOfPower
+from rlxweb.kept import SMALL, lru_of_small
 from rlxweb.signal.arguments import bound, number, whole
 from rlxweb.signal.offers import WelchJob, checked_strategy
 from rlxweb.signal.own_detrend import detrended_by, own_detrend
@@ -186,7 +187,7 @@ def _job(
 
 
 # Small batches feel the time it takes to settle the arguments. 0 is not False there.
-_known_job = lru_cache(maxsize=128, typed=True)(_job)
+_known_job = lru_of_small(128, lambda shape, how, **_: shape[1] <= 4 * SMALL)(_job)
 
 
 async def _run(

@@ -4,10 +4,14 @@ attempt is told, and `strict` goes nowhere else.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
 from rlxweb import DevicePolicy, Graph, GraphDevices
+from rlxweb.choose.again import LOST
 from rlxweb.device import Device
 from rlxweb.errors import (
     DeviceFallbackError,
@@ -18,7 +22,7 @@ from rlxweb.errors import (
     Unsupported,
 )
 from rlxweb.runners.fallback import run_with_fallback
-from tests.unit.runners.fakes import FakeMachine, adding, only_there
+from tests.unit.runners.fakes import FakeCompiled, FakeMachine, adding, only_there
 
 pytestmark = pytest.mark.fault
 
@@ -58,7 +62,8 @@ def test_a_failed_run_goes_on(machine: FakeMachine, error: Exception) -> None:
     device, (got,) = made.run_try(["vulkan", "cpu"], X)
     assert device is made.last_device is Device.CPU
     np.testing.assert_array_equal(got, X["x"])
-    first, second = made.attempts
+    first, *again, second = made.attempts
+    assert [str(a) for a in again] == [str(first)] * isinstance(error, LOST)
     assert first.device is Device.VULKAN
     assert first.error == (str(error) or type(error).__name__)
     assert first.cause is error
@@ -95,11 +100,12 @@ def test_when_all_fail_every_attempt_is_told(machine: FakeMachine) -> None:
         made.run_try(["cuda", "vulkan", "cpu"], X)
     said = str(found.value).splitlines()
     assert said[-3:] == [
-        "  cuda: not viable for this graph under policy",
+        "  vulkan: run: it went away",
         "  vulkan: run: it went away",
         "  cpu: compile: an op is missing",
     ]
-    assert [a.device.label for a in made.attempts] == ["cuda", "vulkan", "cpu"]
+    tried = [a.device.label for a in made.attempts]
+    assert tried == ["cuda", "vulkan", "vulkan", "cpu"]
 
 
 def test_a_lost_device_is_opened_anew_next_time(machine: FakeMachine) -> None:
@@ -110,7 +116,7 @@ def test_a_lost_device_is_opened_anew_next_time(machine: FakeMachine) -> None:
     assert machine.of(Device.VULKAN)[0].closed
     machine.broken.clear()
     assert made.run_try(["vulkan", "cpu"], X)[0] is Device.VULKAN
-    assert len(machine.of(Device.VULKAN)) == 2
+    assert len(machine.of(Device.VULKAN)) == 3
     assert len(machine.of(Device.CPU)) == 1
 
 
@@ -130,7 +136,57 @@ def test_run_chain_goes_on_by_itself(
     machine.broken[Device.VULKAN] = GpuTimeout("run", "no answer")
     made = runner(machine)
     assert made.run_chain(X)[0] is Device.CPU
-    assert [a.device for a in made.attempts] == [Device.VULKAN, Device.CPU]
+    tried = [a.device for a in made.attempts]
+    assert tried == [Device.VULKAN, Device.VULKAN, Device.CPU]
+
+
+class OnceLost(FakeMachine):
+    """Its first program on the GPU is lost, the next one works."""
+
+    def compile(self, device: Device, graph: Graph) -> FakeCompiled:
+        one = super().compile(device, graph)
+        if device is Device.VULKAN and len(self.of(device)) == 1:
+            one.fail = DeviceLost("run", "it went away")
+        return one
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda made, **how: made.run("vulkan", X, **how),
+        lambda made, **how: made.run_resolved("vulkan", X, **how),
+        lambda made, **how: made.run_resolved_with_inputs("vulkan", X, **how),
+        lambda made, **how: made.run_try(["vulkan"], X, **how)[1],
+        lambda made, **how: made.run_chain("vulkan", X, **how)[1],
+    ],
+)
+def test_a_device_asked_for_is_opened_anew(
+    monkeypatch: pytest.MonkeyPatch, run: Callable[..., list[Any]]
+) -> None:
+    """Its run is done again there, with its params, and not when it is strict."""
+    only_there(monkeypatch, *TWO)
+    made = runner(OnceLost())
+    made.set_param("w", np.ones(2, np.float32))
+    (got,) = run(made)
+    np.testing.assert_array_equal(got, X["x"] + 1)
+    assert [a.device for a in made.attempts] == [Device.VULKAN] * 2
+    assert [bool(a.error) for a in made.attempts] == [True, False]
+    with pytest.raises((DeviceLost, DeviceFallbackError), match="it went away"):
+        run(runner(OnceLost()), strict=True)
+
+
+def test_a_device_asked_for_is_never_swapped(machine: FakeMachine) -> None:
+    """Lost twice it is an error that tells both; only a chain goes on."""
+    machine.broken[Device.VULKAN] = DeviceLost("run", "it went away")
+    made = runner(machine)
+    with pytest.raises(DeviceLost, match="tried again on Vulkan: run: it went away"):
+        made.run("vulkan", X)
+    assert machine.of(Device.CPU) == []
+    device, (got,) = made.run_chain("vulkan", X)
+    assert device is Device.CPU
+    np.testing.assert_array_equal(got, X["x"])
+    with pytest.raises(DeviceFallbackError, match="cuda: not viable"):
+        made.run_chain("cuda", X)
 
 
 def test_a_policy_without_devices_is_an_attempt() -> None:

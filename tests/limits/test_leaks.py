@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import rlxweb
 from rlxweb import Graph
+from rlxweb.backends.pool import pool
 from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.gpu.drive import drive
 from rlxweb.gpu.native import NativePort
@@ -141,6 +143,31 @@ def test_distinct_shaders_stay_within_their_bound(
     np.testing.assert_array_equal(out, np.full(4, 0.5))
     drive(backend.release(program))
     assert port.live == set(backend.pipelines.values())
+
+
+def test_distinct_lengths_share_shaders_and_stay_within_their_bounds(
+    adapter: Want,
+) -> None:
+    """Handles and bytes stop growing; the fused kernel is the same for any length."""
+    (label,) = adapter.backends
+    engine = pool.backend(label, adapter.name)
+    assert isinstance(engine, WebGpuBackend)
+    x = np.random.default_rng(0).standard_normal((2, 3000)).astype(np.float32)
+
+    def live(first: int) -> tuple[int, int]:
+        """After 40 lengths nobody asked for before."""
+        for n in range(first, first + 40):
+            rlxweb.welch_peaks(x[:, :n], k=3, device=label, adapter=adapter.name)
+        return len(engine.port.live), engine.kept.nbytes
+
+    live(1000)
+    pipelines = engine.port.created["pipelines"]
+    handles, nbytes = live(1040)
+    assert engine.port.created["pipelines"] <= pipelines + 2
+    more, larger = live(1080)
+    assert more <= handles + 8
+    assert larger <= nbytes * 1.1
+    assert len(engine.kept) <= engine.kept.count
 
 
 def test_dropped_programs_leave_nothing(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("advice", "forked", "limits", "names", "printable", "stopping", "streams"),
-    ("errors",),
+    ("errors", "kept"),
     ("device", "digital", "given", "whole_file"),
     ("ir", "decision", "io"),
     ("recipes",),

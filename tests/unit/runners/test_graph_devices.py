@@ -112,10 +112,13 @@ def test_the_environment_names_a_device(
     machine: FakeMachine, gpu: PretendGpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that is viable is used; one that is not is warned about with the reason."""
-    made = runner(machine)
+    with monkeypatch.context() as there:
+        only_there(there, *THREE, Device.TPU)
+        made = runner(machine)
     monkeypatch.setenv("RLX_DEVICE", "tpu")
     assert made.resolve() is Device.TPU
     assert made.resolve_chain() is Device.TPU
+    made = runner(machine)
     only = runner(machine, DevicePolicy.only(["cpu"]))
     with pytest.warns(EnvironmentWarning, match="RLX_DEVICE=tpu .* policy allows cpu"):
         assert only.resolve() is Device.CPU

@@ -19,7 +19,7 @@ from rlxweb.device import Device
 from rlxweb.devices.place import CPU, Place, identity_of
 from rlxweb.gpu.drive import drive
 from rlxweb.gpu.port import DeviceFacts, Want
-from rlxweb.signal.engine import Engine, device_engine
+from rlxweb.signal.engine import Engine
 from rlxweb.signal.offers import WelchJob, engine_for
 from rlxweb.signal.presets import from_preset
 from tests.fake_port import Failure, FakePort
@@ -61,8 +61,6 @@ class PretendGpu:
             drive(pool._open.pop(key).close())
         for failed in [k for k in pool._failed if k[0] == LABEL]:
             del pool._failed[failed]
-        for how in ("fused_op", "block_fft_host"):
-            device_engine(Device.TPU, "", how)._programs.clear()
 
 
 @dataclass(frozen=True)
