@@ -15,6 +15,7 @@ from functools import cache
 
 import numpy as np
 
+from rlxweb.advice import Advice
 from rlxweb.backends.protocol import Array, Backend, Program, as_bytes, own, released
 from rlxweb.backends.webgpu_pipelines import Pipelines
 from rlxweb.backends.webgpu_program import (
@@ -156,7 +157,7 @@ class WebGpuBackend(Backend):
                 doing,
                 "an index lies outside its table",
                 "0 <= index < rows of the table",
-                "check the index array; device='cpu' names the position",
+                Advice("check the index array; {} names the position", device="cpu"),
             )
         return [spot.take(raw) for spot in program.outputs]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from rlxweb.advice import Advice
 from rlxweb.compile.fused_ops import choose_fusions
 from rlxweb.compile.memory import assign
 from rlxweb.compile.plan import Plan
@@ -78,5 +79,5 @@ def check_dtypes(graph: Graph, target: Target) -> None:
                 f"{node} on {target.name}",
                 f"the device has no {node.type.dtype}",
                 "it has " + ", ".join(sorted(d.value for d in target.dtypes)),
-                "cast to f32 or i32, or run on device='cpu'",
+                Advice("cast to f32 or i32, or run with {}", device="cpu"),
             )

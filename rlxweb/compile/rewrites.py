@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from rlxweb.advice import Advice
 from rlxweb.compile.target import Target
 from rlxweb.cost.graph_work import asked_of
 from rlxweb.errors import RlxError, Unsupported, VerifyError
@@ -202,7 +203,7 @@ def decompose(graph: Graph, target: Target) -> Graph:
         if isinstance(op.lower, HostOnly):
             why = op.lower.reason
         doing = f"{node} on {target.name}"
-        raise Unsupported(doing, why, hint="run it on device='cpu'")
+        raise Unsupported(doing, why, hint=Advice("run it with {}", device="cpu"))
 
     for _ in range(MAX_ROUNDS):
         every = graph.nodes()

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from rlxweb.advice import Advice
 from rlxweb.errors import IndexRefused, Unsupported
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Compose, Kernel, Recipe
@@ -87,7 +88,7 @@ def _gather_wider(g: Any, attrs: Attrs, table: Any, indices: Any) -> Any:
         raise Unsupported(
             f"gather from a table of {table.dtype}",
             "it does not fit the device",
-            hint="run it on device='cpu'",
+            hint=Advice("run it with {}", device="cpu"),
         )
     found = g.gather(g.cast(table, DType.F32), indices, attrs["axis"])
     return g.cast(found, DType.F16)
