@@ -31,6 +31,8 @@ class RlxError(Exception):
     """
 
     exit_code = 1
+    _lines = ""
+    """Characters a message may hold although they cannot be seen."""
 
     def __init__(
         self, doing: str, problem: str, rule: str = "", hint: str = ""
@@ -42,26 +44,24 @@ class RlxError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        return _message(self.doing, self.problem, self.rule, self.hint)
+        return self._message(self.doing, self.problem, self.rule, self.hint)
 
     @property
     def with_flags(self) -> str:
         """The message for a command line: arguments are named by their flags."""
-        return _message(
+        return self._message(
             *map(_with_flags, (self.doing, self.problem, self.rule, self.hint))
         )
+
+    def _message(self, doing: str, *parts: str) -> str:
+        said = "; ".join(part for part in parts if part)
+        return printable(f"{doing}: {said}" if doing else said, keep=self._lines)
 
 
 def _with_flags(part: str | RlxError) -> str:
     if isinstance(part, Advice):
         return part.as_flags
     return part.with_flags if isinstance(part, RlxError) else part
-
-
-def _message(doing: str, *parts: str) -> str:
-    said = "; ".join(part for part in parts if part)
-    # Attempts of a chain and notes of a shader compiler stand on lines of their own.
-    return printable(f"{doing}: {said}" if doing else said, keep="\n")
 
 
 def did_you_mean(
@@ -174,7 +174,9 @@ class NotWritten(RecordingError):
 
 
 class DeviceError(RlxError, RuntimeError):
-    """Root of everything a device can do to us."""
+    """Root of everything a device can do to us; what a driver says may be long."""
+
+    _lines = "\n"
 
 
 class UnknownDevice(DeviceError, ValueError):
@@ -280,8 +282,11 @@ class RlxWarning(UserWarning):
     why   the reason or the advice, in words or as the error that gives it
     """
 
+    _lines = "\n"
+
     def __init__(self, said: str, why: str | RlxError = "") -> None:
-        super().__init__(_message("", f"{said}: {why}" if why else said))
+        text = f"{said}: {why}" if why else said
+        super().__init__(printable(text, keep=self._lines))
         self.said = said
         self.why = why
 
@@ -289,7 +294,7 @@ class RlxWarning(UserWarning):
     def with_flags(self) -> str:
         """The message for a command line, as `RlxError.with_flags`."""
         said, why = _with_flags(self.said), _with_flags(self.why)
-        return _message("", f"{said}: {why}" if why else said)
+        return printable(f"{said}: {why}" if why else said, keep=self._lines)
 
 
 class EnvironmentWarning(RlxWarning):
@@ -302,6 +307,8 @@ class CalibrationWarning(RlxWarning):
 
 class RecordingWarning(RlxWarning):
     """A recording that is read although something is wrong with its file."""
+
+    _lines = ""
 
 
 class PictureWarning(RlxWarning):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import click
@@ -39,7 +40,9 @@ def command(
     # What is wrong with the device or the file should not leave a folder behind.
     check_device(settings)
     if file is not None:
-        open_recording(file, fs=fs).close()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it is opened again, and told then
+            open_recording(file, fs=fs).close()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:

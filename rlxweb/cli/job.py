@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rlxweb.advice import Advice, Blank
 from rlxweb.choose.chooser import Asked, choose
 from rlxweb.decision.decision import Decision
 from rlxweb.device import Device, parse_device
@@ -176,7 +177,7 @@ def _group(
             f"welch of {recording.path!r}",
             f"nperseg is {nperseg}",
             f"the channels at {group.fs:g} Hz have {group.n_samples} samples",
-            "use a smaller --nperseg",
+            Advice("use a smaller {}", nperseg=Blank("N")),
         )
     spec = group_spec(settings, group, nperseg)
     k = checked_k(settings.k, spec.n_freqs, settings.mode)

@@ -20,7 +20,7 @@ import click
 from rlxweb.cli.record import rlxweb_version
 from rlxweb.cli.signals import signals
 from rlxweb.cli.wording import told, told_by_click
-from rlxweb.errors import RecordingWarning, RlxError, RlxWarning
+from rlxweb.errors import RecordingWarning, RlxError, RlxWarning, did_you_mean
 from rlxweb.printable import printable
 
 # Name → the first line of its help, so that listing loads none of their modules.
@@ -48,6 +48,15 @@ class LazyGroup(click.Group):
         command: click.Command = module.command
         signals.begin()
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-"):
+            meant = did_you_mean(name, COMMANDS) or f"known: {', '.join(COMMANDS)}"
+            raise click.UsageError(f"no such command {name!r}; {meant}", ctx)
+        return super().resolve_command(ctx, args)
 
     def format_commands(
         self, ctx: click.Context, formatter: click.HelpFormatter

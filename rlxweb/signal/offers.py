@@ -152,7 +152,9 @@ def checked_strategy(
     one = STRATEGIES[_BY_LABEL[label]]
     doing = f"welch_peaks with strategy='{one.name}'"
     if one.blocker:
-        raise Unsupported(doing, one.blocker, hint=f"use strategy='{FUSED.name}'")
+        raise Unsupported(
+            doing, one.blocker, hint=Advice("use {}", strategy=FUSED.name)
+        )
     if one.segments and (min_segments or 1) > one.segments:
         raise UsageError(
             doing,

@@ -82,7 +82,7 @@ def taken(
     asked = "auto" if precision is None else precision
     if asked not in PRECISIONS:
         raise UsageError(
-            doing, f"precision={precision!r}", "it is 'auto', 'f32' or 'f64'"
+            doing, Advice("{}", precision=precision), "it is 'auto', 'f32' or 'f64'"
         )
     try:
         kind = sample_dtype(dtype)

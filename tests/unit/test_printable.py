@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlxweb.errors import RecordingError, RlxError
+from rlxweb.errors import DeviceLost, RecordingError, RecordingWarning, RlxError
 from rlxweb.printable import abridged, printable
 
 
@@ -51,9 +51,14 @@ def test_an_abridged_name_keeps_its_ends(text: str, most: int) -> None:
     assert short == full or (gap and full.startswith(head) and full.endswith(tail))
 
 
-def test_messages_are_printable_and_keep_their_lines() -> None:
-    """Whatever part of an error the text got into; the fields keep it as it was."""
-    error = RlxError("a\x1b[2J", "b\u202e\nc", "d\x9b", "e\x07")
-    assert str(error) == "a\\x1b[2J: b\\u202e\nc; d\\x9b; e\\x07"
-    assert error.problem == "b\u202e\nc"
+def test_messages_are_printable() -> None:
+    """Whatever part of an error the text got into; the fields keep it as it was.
+
+    A driver's message may have several lines, a file's name may not.
+    """
+    for error, shown in ((RlxError, r"\n"), (DeviceLost, "\n")):
+        raised = error("a\x1b[2J", "b\u202e\nc", "d\x9b", "e\x07")
+        assert str(raised) == rf"a\x1b[2J: b\u202e{shown}c; d\x9b; e\x07"
+        assert raised.problem == "b\u202e\nc"
     assert str(RecordingError("", os.fsdecode(b"\xff"))) == r"\xff"
+    assert str(RecordingWarning("reading 'x': \x1b\n")) == r"reading 'x': \x1b\n"
