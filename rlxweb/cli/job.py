@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from rlxweb.advice import Advice, Blank
 from rlxweb.choose.chooser import Asked, choose
+from rlxweb.cli.band import Band
 from rlxweb.decision.decision import Decision
 from rlxweb.device import Device, parse_device
 from rlxweb.devices.place import engine_key
@@ -26,7 +27,7 @@ from rlxweb.host.strongest import PeaksOfPower
 from rlxweb.io import Group, Recording, check_finite
 from rlxweb.signal.engine import Engine
 from rlxweb.signal.offers import WelchJob
-from rlxweb.signal.peaks_of_power import check_prominence, peaks_of_power
+from rlxweb.signal.peaks_of_power import check_prominence
 from rlxweb.signal.picked import PickedEngine
 from rlxweb.signal.precision import Precision, Taken, taken
 from rlxweb.signal.presets import from_preset
@@ -68,6 +69,8 @@ class Settings:
     precision: Precision = "auto"
     nan: str = "raise"
     prominence: float | None = None
+    fmin: float | None = None
+    fmax: float | None = None
 
     def nperseg_of(self, group: Group) -> int:
         if self.segment_s is None:
@@ -86,7 +89,8 @@ class Settings:
 class GroupResult:
     """Spectra and peaks of the channels of one rate.
 
-    power (C, F), hz (F,); peaks as (C, k) arrays; floor says what rounding leaves
+    power (C, F), hz (F,): of the band that was asked for; peaks as (C, k) arrays; floor
+    says what rounding leaves
     """
 
     names: tuple[str, ...]
@@ -115,6 +119,11 @@ class GroupResult:
     def resolution(self) -> float:
         """Hz from one bin to the next."""
         return self.fs / self.spec.nfft
+
+    @property
+    def first_bin(self) -> int:
+        """The number of the first bin of the band."""
+        return round(float(self.hz[0]) / self.resolution)
 
     def power_unit(self, unit: str) -> str:
         """Of the power of a channel in `unit`; "" where the file names none."""
@@ -180,14 +189,17 @@ def _group(
             Advice("use a smaller {}", nperseg=Blank("N")),
         )
     spec = group_spec(settings, group, nperseg)
-    k = checked_k(settings.k, spec.n_freqs, settings.mode)
+    hz = frequencies(spec, group.fs)
+    doing = f"welch of {recording.path!r}"
+    band = Band.of(hz, settings.fmin, settings.fmax, doing)
+    # A band of fewer bins is shown whole.
+    k = min(checked_k(settings.k, spec.n_freqs, settings.mode), len(band))
     check_prominence(settings.prominence, settings.mode)
     # Peaks are searched in the whole recording's average, so blocks give spectra.
     how = group_taken(settings, group)
     job = WelchJob(spec, len(group.channels), group.n_samples, 0, taken=how)
     pick = choose(job, Asked(settings.asked_device, settings.adapter))
     engine = PickedEngine(pick)
-    hz = frequencies(spec, group.fs)
     power, floor, n_segments = _power(group, spec, engine, settings, progress)
     return GroupResult(
         names=group.names,
@@ -198,10 +210,10 @@ def _group(
         preset=settings.preset,
         mode=settings.mode,
         spec=spec,
-        hz=hz,
-        power=power,
-        peaks=peaks_of_power(power, hz, k, settings.prominence, settings.mode, floor),
-        floor=floor,
+        hz=hz[band.bins],
+        power=power[:, band.bins],
+        peaks=band.peaks(power, hz, k, settings.prominence, settings.mode, floor),
+        floor=band.floor(floor),
         device=engine.device.label,
         engine=engine.name,
         decision=engine.decision,

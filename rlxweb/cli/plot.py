@@ -25,7 +25,7 @@ from rlxweb.cli.scales import (
     level_range,
     offset_bins,
     peaks_to_name,
-    state_of,
+    states_of,
     ticks_of,
     wants_log,
 )
@@ -190,7 +190,7 @@ def _frequency_axis(axis: Any, group: GroupResult, is_log: bool, low: float) -> 
         axis.xaxis.set_minor_locator(NullLocator())
         axis.xaxis.set_major_formatter(FuncFormatter(lambda hz, _: f"{hz:g}"))
     else:
-        axis.set_xlim(-step / 2, group.hz.max() + step / 2)
+        axis.set_xlim(group.hz[0] - step / 2, group.hz[-1] + step / 2)
     axis.set_xlabel("frequency (Hz)" + (", log scale" if is_log else ""))
 
 
@@ -201,11 +201,12 @@ def _spectra(figure: Any, axis: Any, group: GroupResult, letters: Lettering) -> 
     first = 1 if is_log else 0
     low, high = level_range(level, offset_bins(group))
     limits = low - 0.05 * (high - low), high + 0.12 * (high - low)
+    labels, states = _row_labels(group, letters), states_of(group)
     for at, name in enumerate(group.names):
-        label = _row_label(group, at, letters)
+        label = labels[at]
         # A label that begins with "_" would be left out of the legend.
         label = f" {label}" if name.startswith("_") else label
-        if state_of(group.power[at]):
+        if states[at]:
             axis.plot([], [], color="0.7", lw=1, ls=":", label=label)
             continue
         (line,) = axis.plot(group.hz[first:], level[at, first:], lw=1, label=label)
@@ -218,10 +219,11 @@ def _spectra(figure: Any, axis: Any, group: GroupResult, letters: Lettering) -> 
     axis.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
 
-def _row_label(group: GroupResult, at: int, letters: Lettering) -> str:
-    state = state_of(group.power[at])
-    named = letters.shown(group.names[at], _MOST_NAME)
-    return f"{named} ({state})" if state else named
+def _row_labels(group: GroupResult, letters: Lettering) -> list[str]:
+    """The name of each row, with the reason where nothing is drawn of it."""
+    pairs = zip(group.names, states_of(group), strict=True)
+    shown = ((letters.shown(name, _MOST_NAME), state) for name, state in pairs)
+    return [f"{name} ({state})" if state else name for name, state in shown]
 
 
 def _mark(
@@ -272,7 +274,7 @@ def _name_beyond(axis: Any, group: GroupResult, high: float) -> None:
         (max(hz[at], axis.get_xlim()[0]), high),
         textcoords="offset points",
         xytext=(8, -4),
-        ha="left" if hz[at] < 0.8 * group.hz.max() else "right",
+        ha="left" if hz[at] < np.mean(axis.get_xlim()) else "right",
         va="top",
         fontsize=8,
     )
@@ -281,12 +283,11 @@ def _name_beyond(axis: Any, group: GroupResult, high: float) -> None:
 def _heatmap(figure: Any, axis: Any, group: GroupResult, letters: Lettering) -> None:
     is_log = wants_log(group)
     level = decibels(group.power)
-    cells, edges = columns(level, group.resolution, is_log)
+    cells, edges = columns(level, group.resolution, is_log, group.first_bin)
     low, high = level_range(level, offset_bins(group))
     rows = np.arange(len(group.names) + 1) - 0.5
-    states = [state_of(row) for row in group.power]
     cells = np.maximum(cells, low)  # zero has a place on the scale: below its end
-    cells[[bool(state) for state in states]] = np.nan
+    cells[[bool(state) for state in states_of(group)]] = np.nan
     image = axis.pcolormesh(
         edges, rows, cells, vmin=low, vmax=high, cmap=_colours(), rasterized=True
     )
@@ -296,7 +297,7 @@ def _heatmap(figure: Any, axis: Any, group: GroupResult, letters: Lettering) -> 
     every = -(-len(group.names) // 150)
     axis.set_yticks(
         range(0, len(group.names), every),
-        [_row_label(group, at, letters) for at in range(0, len(group.names), every)],
+        _row_labels(group, letters)[::every],
         fontsize=6 if len(group.names) > 40 else 8,
     )
     bar = figure.colorbar(
@@ -326,7 +327,7 @@ def _mark_peaks(axis: Any, group: GroupResult) -> None:
     peaks = group.peaks
     places = min(3 if group.mode == "peaks" else 1, peaks.bins.shape[1])
     noun = "peak" if group.mode == "peaks" else "bin"
-    alive = np.array([not state_of(row) for row in group.power])
+    alive = np.array([not state for state in states_of(group)])
     for rank in range(places):
         found = np.flatnonzero((peaks.count > rank) & alive)
         axis.plot(

@@ -40,11 +40,14 @@ def decibels(power: NDArray[Any]) -> NDArray[np.float64]:
     return out * 10
 
 
-def state_of(power: NDArray[Any]) -> str:
-    """Why a row of power has no line, "" where it has one."""
-    if not np.isfinite(power).any():
-        return "not finite"
-    return "" if (power > 0).any() else "flat"
+def states_of(group: GroupResult) -> list[str]:
+    """Why each row has no line, "" where it has one: dead channels have no level."""
+    known = np.isfinite(group.power).any(axis=1)
+    dead = group.floor.is_dead(group.power)
+    return [
+        "not finite" if not is_known else "flat" if is_dead else ""
+        for is_known, is_dead in zip(known, dead, strict=True)
+    ]
 
 
 def offset_bins(group: GroupResult) -> int:
@@ -53,7 +56,7 @@ def offset_bins(group: GroupResult) -> int:
     Removed by detrending, it leaves bin 0 with nothing to say; left in, the window's
     main lobe carries it into bin 1.
     """
-    wanted = 1 if group.spec.detrend else 2
+    wanted = max(0, (1 if group.spec.detrend else 2) - group.first_bin)
     return wanted if len(group.hz) > 4 * wanted else 0
 
 
@@ -78,10 +81,11 @@ def level_range(level: NDArray[np.float64], skip: int) -> tuple[float, float]:
 def wants_log(group: GroupResult) -> bool:
     """True where half of the strongest peaks lie in the lowest twentieth of the axis.
 
-    Only for spectra fine enough that the lowest decade is more than a few wide bars.
+    Only for spectra fine enough that the lowest decade is more than a few wide bars,
+    and not for a band that was asked for.
     """
     n_freqs, skip = len(group.hz), offset_bins(group)
-    if n_freqs < LOG_FROM_BINS:
+    if n_freqs < LOG_FROM_BINS or group.first_bin:
         return False
     power = group.power[:, skip:]
     strongest = skip + np.argmax(np.where(np.isfinite(power), power, -1.0), axis=1)
@@ -96,18 +100,22 @@ def ticks_of(low: float, high: float) -> list[float]:
 
 
 def columns(
-    level: NDArray[np.float64], step: float, is_log: bool
+    level: NDArray[np.float64], step: float, is_log: bool, first_bin: int = 0
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Levels (C, F) as at most COLUMNS columns, the highest of their bins, and edges.
 
     On a logarithmic axis the columns widen with frequency and the bin at 0 Hz is left
     out, having no place there.
+
+    first_bin   the number of the first of the F bins
     """
-    n_freqs, first = level.shape[1], 1 if is_log else 0
+    n_freqs, first = level.shape[1], max(first_bin, 1 if is_log else 0)
     spaced = np.geomspace if is_log else np.linspace
-    wanted = spaced(first, n_freqs, min(n_freqs, COLUMNS) + 1)
+    wanted = spaced(first, first_bin + n_freqs, min(n_freqs, COLUMNS) + 1)
     starts = np.unique(np.round(wanted).astype(np.int64))
-    cells: NDArray[np.float64] = np.fmax.reduceat(level, starts[:-1], axis=1)
+    cells: NDArray[np.float64] = np.fmax.reduceat(
+        level, starts[:-1] - first_bin, axis=1
+    )
     return cells, np.asarray((starts - 0.5) * step, np.float64)
 
 
@@ -149,8 +157,11 @@ def peaks_to_name(
 
 
 def _across(hz: float, group: GroupResult, is_log: bool) -> float:
-    top, step = float(group.hz.max()), group.resolution
-    return float(np.log(hz / step) / np.log(top / step)) if is_log else hz / top
+    top, step = float(group.hz[-1]), group.resolution
+    if is_log:
+        return float(np.log(hz / step) / np.log(top / step))
+    low = float(group.hz[0])
+    return (hz - low) / max(top - low, step)
 
 
 def _overlap(one: Named, other: Named) -> bool:

@@ -15,6 +15,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from rlxweb.cli.job import FileResult, GroupResult
+from rlxweb.cli.scales import states_of
 from rlxweb.cli.screen import counted, say
 from rlxweb.printable import abridged, printable
 
@@ -63,6 +64,11 @@ def _told(
     if hidden:
         where = "a pipe (| cat), --csv, --npz and --json have all"
         yield f"… and {counted(hidden, 'more channel')}; {where}"
+    states = zip(group.names, states_of(group), strict=True)
+    flat = [abridged(name, _MOST_NAME) for name, state in states if state == "flat"]
+    if flat:
+        rest = f" and {len(flat) - 6} more" if len(flat) > 6 else ""
+        yield f"flat, nothing but rounding: {', '.join(flat[:6])}{rest}"
     if _is_offset(group):
         offset = "mostly at 0 Hz: an offset of the signal"
         yield f"{offset}; --detrend constant removes it"

@@ -87,6 +87,8 @@ class Wanted:
 @options.valued("--noverlap", int, "Samples two segments share; default: the preset's.")
 @options.valued("--nsegments", int, "Average only the first so many.")
 @options.valued("--k", int, "Peaks to keep.", 16)
+@options.valued("--fmin", float, "Lowest frequency that is looked at, in Hz.")
+@options.valued("--fmax", float, "Highest frequency that is looked at, in Hz.")
 @options.one_of(
     "--preset",
     ["rlx", "scipy", "mne"],

@@ -15,6 +15,7 @@ from tokenize import TokenError
 
 import numpy as np
 
+from rlxweb.advice import Advice
 from rlxweb.digital import is_digital
 from rlxweb.io import bounds
 from rlxweb.io.contents import Contents, Found, Layout, Samples, Stream
@@ -137,7 +138,7 @@ def judge(
         f"channels ({_shape(header.shape)} is read {layout})",
         n_channels,
         bounds.CHANNELS,
-        f"is it {turned}? then say so: --layout {turned} (layout= in Python)",
+        Advice(f"is it {turned}? then say so: {{}}", layout=turned),
     )
     there = nbytes - header.offset
     if there != header.nbytes:

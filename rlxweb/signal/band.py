@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rlxweb.advice import Advice, Blank
 from rlxweb.errors import UsageError
 from rlxweb.signal.arguments import number
 
@@ -37,6 +38,6 @@ def bins_between(
             doing,
             f"no bin lies between {low:g} and {high:g} Hz",
             f"the bins are {step:g} Hz apart and end at {last:g} Hz",
-            "widen the band, or give a larger nperseg or nfft",
+            Advice("widen the band, or give a larger {}", nperseg=Blank("N")),
         )
     return inside

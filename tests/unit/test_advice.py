@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import pickle
+import re
+from pathlib import Path
 
 import pytest
 
@@ -45,3 +48,17 @@ def test_a_message_is_said_in_the_words_of_its_place() -> None:
         assert str(same) == "reading: no rate; it needs one; fs=HZ"
         assert same.with_flags == "reading: no rate; it needs one; --fs HZ"
     assert UsageError("reading", "no {} rate").with_flags == "reading: no {} rate"
+
+
+def test_no_room_below_the_command_line_knows_a_flag() -> None:
+    """It would be said to whoever calls Python: an `Advice` knows both words."""
+    package = Path(__file__).resolve().parents[2] / "rlxweb"
+    wrong = [
+        f"{path.relative_to(package)}:{node.lineno}: {node.value!r}"
+        for path in sorted(package.rglob("*.py"))
+        if "cli" not in path.parts
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        if re.search(r"(?<![`\w-])--[a-z]{2}", node.value) and "\n" not in node.value
+    ]
+    assert wrong == []

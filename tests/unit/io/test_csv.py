@@ -194,7 +194,7 @@ def test_a_clock_of_another_make_gives_the_rate(
 def test_a_clock_that_gives_no_rate_says_why(
     tmp_path: Path, clock: str, match: str
 ) -> None:
-    """Without a rate the reason is told; with --fs the table is read."""
+    """Without a rate the reason is told; with fs the table is read."""
     rows = "\n".join(f"{at},{i}" for i, at in enumerate(clock.split()))
     path = tmp_path / "a.csv"
     with pytest.raises(RecordingError, match=rf"rate is unknown.*({match}).*: fs=HZ"):
