@@ -81,6 +81,7 @@ def cli() -> None:
 
 def main(args: list[str] | None = None) -> None:
     """Run the command line; every error of ours becomes one line and an exit code."""
+    _fill_closed_streams()
     _print_anything()
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
@@ -127,6 +128,22 @@ def _say(text: str, code: int) -> int:
     """One line on stderr, whatever a driver or a file name put into the text."""
     click.echo("rlxweb: " + printable("; ".join(text.split("\n"))), err=True)
     return code
+
+
+def _fill_closed_streams() -> None:
+    """Whoever closed one (`>&-`) wants to hear nothing.
+
+    Left closed, its number would go to the next file that is opened, and what is meant
+    for a terminal would be written into that.
+    """
+    for number, name in ((0, "stdin"), (1, "stdout"), (2, "stderr")):
+        if getattr(sys, name) is None:
+            sink = os.open(os.devnull, os.O_RDWR)
+            if sink != number:
+                os.dup2(sink, number)
+                os.close(sink)
+            mode = "r" if number == 0 else "w"
+            setattr(sys, name, open(number, mode, closefd=False))
 
 
 def _print_anything() -> None:

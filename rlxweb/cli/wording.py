@@ -12,8 +12,10 @@ from rlxweb.errors import RlxError, near
 
 OUT_OF_MEMORY = "out of memory; use shorter segments, or fewer rows or channels"
 
+_OUTPUTS = "--csv --npz --json --plot"
 # What other programs and libraries call it → what it is called here.
 _MEANT = {
+    "-o": _OUTPUTS,
     "--average": "--preset",
     "--channel": "--channels",
     "--cpu": "--device",
@@ -32,6 +34,8 @@ _MEANT = {
     "--n-fft": "--nperseg",
     "--nfft": "--nperseg",
     "--number": "--k",
+    "--out": _OUTPUTS,
+    "--output": _OUTPUTS,
     "--overlap": "--noverlap",
     "--peaks": "--k",
     "--picks": "--channels",
@@ -61,15 +65,17 @@ def told_by_click(error: click.ClickException) -> str:
     where = getattr(error, "ctx", None)
     name = where.command_path if where is not None else "rlxweb"
     if isinstance(error, click.NoSuchOption) and where is not None:
-        meant = _suggested(error.option_name, where)
-        error = click.NoSuchOption(error.option_name, possibilities=meant, ctx=where)
-    text = error.format_message().rstrip(".")
+        text = f"no such option {error.option_name!r}"
+        meant = _suggested(error.option_name, where.command)
+        if meant:
+            text += f"; did you mean {' or '.join(meant)}?"
+    else:
+        text = error.format_message().rstrip(".")
     return f"{text}; see {name} --help"
 
 
-def _suggested(option: str, context: click.Context) -> list[str]:
-    known = [flag for param in context.command.params for flag in param.opts]
-    meant = _MEANT.get(option.lower().replace("_", "-"))
-    if meant in known:
-        return [str(meant)]
-    return near(option, known, least=_LEAST_LIKE)
+def _suggested(option: str, command: click.Command) -> list[str]:
+    known = [flag for param in command.params for flag in param.opts]
+    meant = _MEANT.get(option.lower().replace("_", "-"), "").split()
+    here = [flag for flag in meant if flag in known]
+    return here or near(option, known, least=_LEAST_LIKE)

@@ -275,7 +275,7 @@ REFUSED = {
         "it is 3; at most 2, the fewest of --segments",
     ),
     "an unknown device": (("--device", "abacus"), "unknown device 'abacus'"),
-    "an unknown option": (("--fast",), "No such option"),
+    "an unknown option": (("--fast",), "no such option"),
     "an argument": (("x.npy",), "unexpected extra argument"),
     "a picture of no kind": (("--plot", "p.jpeg"), "known: .png, .svg, .pdf"),
     "two on stdout": (("--plot", "-", "--json", "/dev/stdout"), "it names the file"),

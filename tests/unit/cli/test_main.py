@@ -182,3 +182,52 @@ def test_a_file_name_that_is_no_text_is_shown_as_well_as_can_be(tmp_path: Path) 
     said = spawn("welch", os.fsdecode(name), "--fs", 9, "--json", out)
     assert said.code == 0, said.err
     assert json.loads(out.read_text("utf-8"))["files"][0]["path"].endswith("caf�.npy")
+
+
+@pytest.mark.skipif(not Path("/bin/sh").exists(), reason="a shell closes the streams")
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
+def test_a_closed_stream_is_written_nowhere(recording: Path, closed: str) -> None:
+    """Not into a result that happened to get its number; nothing is raised."""
+    out = recording.with_name("out.csv")
+    line = f'"$1" -m rlxweb welch "$2" --fs 9 --csv "$3" {closed}'
+    done = subprocess.run(
+        ["sh", "-c", line, "sh", sys.executable, recording, out],
+        env=environment(),
+        capture_output=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert len(out.read_text().splitlines()) == 1 + 40 * 16
+
+
+@pytest.mark.parametrize(
+    ("args", "meant"),
+    [
+        (["welch", "--nfft"], "--nperseg"),
+        (["welch", "--N_FFT"], "--nperseg"),
+        (["welch", "--sfreq"], "--fs"),
+        (["welch", "--freq-max"], "--fmax"),
+        (["welch", "--fmaxx"], "--fmax"),
+        (["welch", "--picks"], "--channels"),
+        (["welch", "--skip-errors"], "--keep-going"),
+        (["welch", "--precission"], "--precision"),
+        (["welch", "--output"], "--csv or --npz or --json or --plot"),
+        (["explain", "--nfft"], "--n-fft"),
+        (["devices", "--jsn"], "--json"),
+    ],
+)
+def test_an_unknown_option_is_answered_by_its_meaning(
+    call: Call, args: list[str], meant: str
+) -> None:
+    """What it is called elsewhere comes before what it merely looks like."""
+    (line,) = call(*args, 1).err.splitlines()
+    assert f"no such option {args[-1]!r}; did you mean {meant}?; see" in line
+
+
+def test_what_looks_like_nothing_gets_no_suggestion(call: Call) -> None:
+    """`--fs` is no answer to a band, nor is a command that shares two letters."""
+    for option in ("--frequency", "--xyz"):
+        assert "did you mean" not in call("welch", option, 1).err
+    assert "did you mean 'welch'" in call("wlech").err
+    assert "known: welch, devices" in call("xyz").err

@@ -87,7 +87,7 @@ HOSTILE: dict[str, tuple[str, bytes, str]] = {
         "npy",
         npy("(1000000000, 0)"),
         r"1000000000 channels \(shape \[1000000000, 0\] is read channels-first\); at "
-        "most 65536.*--layout samples-first",
+        "most 65536.*layout='samples-first'",
     ),
     "2 million channels": (
         "npy",
