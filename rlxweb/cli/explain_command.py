@@ -87,8 +87,8 @@ def command(file: str | None, as_json: bool, **asked: Any) -> None:
 
 def print_decision(console: Console, decision: Decision, title: str = "") -> None:
     """The decision as prose, under a title."""
-    head = f"{title}\n" if title else ""
-    say(console, head + explain_decision(decision))
+    head = [title] if title else []
+    say(console, *head, *explain_decision(decision).split("\n"))
 
 
 def _jobs(file: str | None, asked: dict[str, Any]) -> list[tuple[str, WelchJob]]:

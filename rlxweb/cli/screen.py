@@ -38,10 +38,10 @@ def screen(stderr: bool = False) -> Console:
     return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
 
 
-def say(console: Console, text: str, style: str | None = None) -> None:
-    """Lines as they stand, not wrapped."""
-    lines = Text(printable(text, keep="\n"), style=style or "")
-    console.print(lines, soft_wrap=True)
+def say(console: Console, *lines: str, style: str = "") -> None:
+    """Each line as it stands, not wrapped; a line break inside is no new line."""
+    text = "\n".join(map(printable, lines))
+    console.print(Text(text, style=style), soft_wrap=True)
 
 
 def counted(n: int, noun: str) -> str:

@@ -37,7 +37,7 @@ def print_peaks(
     """
     for result in results:
         for group in result.groups:
-            say(console, "\n".join(_told(console, result, group, all_peaks)))
+            say(console, *_told(console, result, group, all_peaks))
 
 
 def _told(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import Mock
@@ -199,4 +198,15 @@ def test_names_in_messages_cannot_forge_a_line(tmp_path: Path, call: Call) -> No
     assert all(line.isprintable() for line in said.err.splitlines())
     said = call(evil)
     assert all(line.isprintable() for line in said.err.splitlines())
-    assert os.path.isdir(folder)
+    np.save(folder / "x.npy", RNG.standard_normal((2, 600)))
+    out = folder / "o\n.png"
+    for args in (
+        ("welch", folder / "x.npy", *FS, "--explain", "--plot", out),
+        ("explain", folder / "x.npy", *FS),
+        ("demo", folder / "x.npy", *FS, "--out", folder / "out"),
+    ):
+        said = call(*args)
+        assert said.code == 0, said.err
+        lines = [*said.out.splitlines(), *said.err.splitlines()]
+        assert all(line.isprintable() for line in lines)
+        assert not any(line.startswith("rlxweb: all") for line in lines)
