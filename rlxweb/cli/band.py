@@ -61,12 +61,8 @@ class Band:
         first, stop = self.first, self.stop
         if mode == "peaks":
             first, stop = max(0, first - 1), min(len(hz), stop + 1)
-        part = replace(self, first=first, stop=stop)
+        part = slice(first, stop)
         found = peaks_of_power(
-            power[:, part.bins], hz[part.bins], k, prominence, mode, part.floor(floor)
+            power[:, part], hz[part], k, prominence, mode, floor.of_bins(part)
         )
         return replace(found, bins=np.where(found.bins < 0, -1, found.bins + first))
-
-    def floor(self, floor: RoundingFloor) -> RoundingFloor:
-        """What rounding leaves in the bins of the band."""
-        return floor._replace(shares=floor.shares[self.bins])

@@ -213,7 +213,7 @@ def _group(
         hz=hz[band.bins],
         power=power[:, band.bins],
         peaks=band.peaks(power, hz, k, settings.prominence, settings.mode, floor),
-        floor=band.floor(floor),
+        floor=floor.of_bins(band.bins),
         device=engine.device.label,
         engine=engine.name,
         decision=engine.decision,

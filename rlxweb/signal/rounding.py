@@ -81,6 +81,11 @@ class RoundingFloor(NamedTuple):
         moved += ripple + own
         return moved
 
+    def of_bins(self, bins: slice) -> RoundingFloor:
+        """That of a part of the spectrum."""
+        line, ripple = self.shares.line[bins], self.shares.ripple[bins]
+        return self._replace(shares=self.shares._replace(line=line, ripple=ripple))
+
     def is_dead(self, power: NDArray[Any]) -> NDArray[np.bool_]:
         """(B,) rows of power (B, F) with nothing but what rounding leaves."""
         below = power <= self.energy[:, None] * self.shares.line
