@@ -23,6 +23,7 @@ from rlxweb.cli.scales import (
     columns,
     decibels,
     level_range,
+    levels_of,
     offset_bins,
     peaks_to_name,
     states_of,
@@ -195,7 +196,7 @@ def _frequency_axis(axis: Any, group: GroupResult, is_log: bool, low: float) -> 
 
 
 def _spectra(figure: Any, axis: Any, group: GroupResult, letters: Lettering) -> None:
-    level = decibels(group.power)
+    level = levels_of(group)
     is_log = wants_log(group)
     _frequency_axis(axis, group, is_log, 0.9)
     first = 1 if is_log else 0
@@ -282,7 +283,7 @@ def _name_beyond(axis: Any, group: GroupResult, high: float) -> None:
 
 def _heatmap(figure: Any, axis: Any, group: GroupResult, letters: Lettering) -> None:
     is_log = wants_log(group)
-    level = decibels(group.power)
+    level = levels_of(group)
     cells, edges = columns(level, group.resolution, is_log, group.first_bin)
     low, high = level_range(level, offset_bins(group))
     rows = np.arange(len(group.names) + 1) - 0.5

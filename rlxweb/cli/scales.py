@@ -50,6 +50,13 @@ def states_of(group: GroupResult) -> list[str]:
     ]
 
 
+def levels_of(group: GroupResult) -> NDArray[np.float64]:
+    """Decibels (C, F) of the spectra; NaN where nothing of a row is drawn."""
+    level = decibels(group.power)
+    level[[bool(state) for state in states_of(group)]] = np.nan
+    return level
+
+
 def offset_bins(group: GroupResult) -> int:
     """How many bins from 0 Hz up an offset of the signal fills.
 

@@ -51,7 +51,7 @@ _MEANT = {
     "--verbose": "--explain",
     "--why": "--explain",
 }
-# `--fs` is six tenths of `--fmax`, and something else.
+# `fs` is two thirds of `fast`, and something else.
 _LEAST_LIKE = 0.7
 
 
@@ -78,4 +78,8 @@ def _suggested(option: str, command: click.Command) -> list[str]:
     known = [flag for param in command.params for flag in param.opts]
     meant = _MEANT.get(option.lower().replace("_", "-"), "").split()
     here = [flag for flag in meant if flag in known]
-    return here or near(option, known, least=_LEAST_LIKE)
+    # Without their dashes, in which all are alike.
+    bare = {flag.lstrip("-"): flag for flag in known}
+    return here or [
+        bare[one] for one in near(option.lstrip("-"), bare, least=_LEAST_LIKE)
+    ]

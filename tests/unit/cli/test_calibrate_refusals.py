@@ -75,7 +75,7 @@ REFUSED = {
     "too much time": (("--budget-s", 601), 2, "<=600"),
     "a word for a time": (("--budget-s", "soon"), 2, "'soon' is not a valid float"),
     "not a number": (("--budget-s", "nan"), 2, "nan is not"),
-    "an unknown option": (("--fast",), 2, "No such option"),
+    "an unknown option": (("--fast",), 2, "no such option"),
     "a file": (("--json", "out.json"), 2, "unexpected extra argument"),
 }
 

@@ -113,7 +113,7 @@ REFUSED = {
         ("FILE", "--fs", 9, "--min-segments", 7),
         "min_segments is 7; it must be 1 to 6",
     ),
-    "an unknown option": (("--fast",), "No such option"),
+    "an unknown option": (("--fast",), "no such option"),
     "an unknown mode": (("--cost-mode", "guess"), "'guess' is not one of"),
     "an unknown device": (("--device", "abacus"), "unknown device 'abacus'"),
     "no rows": (("--batch", 0), "0 is not in the range"),

@@ -214,6 +214,17 @@ def test_a_dead_channel_is_said_to_be_one_and_has_no_level(
     assert labels[:3] == ["c0", "c1 (flat)", "c2 (not finite)"]
 
 
+def test_what_rounding_left_of_a_constant_does_not_set_the_scale(
+    tmp_path: Path,
+) -> None:
+    """A row of 300.1, its mean removed, is dust 300 dB below the others."""
+    x = noise(3)
+    x[1] = 300.1
+    result = result_of(tmp_path, x, preset="scipy")
+    low, high = plot._figure(result, LATIN).axes[0].get_ylim()
+    assert high - low < 40
+
+
 def test_a_bin_without_power_does_not_pretend_to_have_some(tmp_path: Path) -> None:
     """It is infinitely far below: the line ends there, the scale does not follow."""
     result = result_of(tmp_path, noise(2))
