@@ -95,7 +95,7 @@ class Session:
 
         Errors   those of `compile_graph`; LimitExceeded, ShaderRejected, OutOfMemory.
         """
-        return drive(self.compile_async(graph))
+        return drive(self.compiled(graph))
 
     async def compile_async(self, graph: Graph) -> CompiledGraph:
         """`compile` beside the caller's event loop."""

@@ -10,7 +10,6 @@ matter of the samples' type, so that a row has the same peaks wherever it was co
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 
 from rlxweb.host.segment_power import tables
 from rlxweb.host.spec import WelchSpec
+from rlxweb.kept import SMALL, lru_of_small
 from rlxweb.recipes.welch_plan import centred_ramp
 
 # The amplitude of a line that counts, in root mean squares of its row. Double precision
@@ -92,7 +92,7 @@ class RoundingFloor(NamedTuple):
         return np.asarray(below.all(axis=1))
 
 
-@lru_cache(maxsize=32)
+@lru_of_small(32, lambda spec, arithmetic="": spec.nfft <= SMALL)
 def rounding_shares(spec: WelchSpec, arithmetic: str = "") -> Shares:
     """Of rows of energy 1; the arrays are read-only.
 

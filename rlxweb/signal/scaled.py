@@ -11,7 +11,6 @@ it.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from math import isfinite
 from typing import Any, Literal, NamedTuple
 
@@ -24,6 +23,7 @@ from rlxweb.digital import Digital
 from rlxweb.errors import NotFinite, UsageError
 from rlxweb.host.spec import WelchSpec
 from rlxweb.host.spectrum import frames
+from rlxweb.kept import SMALL, lru_of_small
 from rlxweb.recipes.welch_plan import samples_needed
 from rlxweb.signal.arguments import one_of
 from rlxweb.signal.engine import Rows
@@ -184,7 +184,7 @@ class _Cleared:
     shift: int
 
 
-@lru_cache(maxsize=128)
+@lru_of_small(128, lambda spec, n_samples: spec.nperseg <= SMALL)
 def _cleared(spec: WelchSpec, n_samples: int) -> _Cleared:
     segments = spec.segments_of(n_samples)
     used = samples_needed(segments, spec.nperseg, spec.hop)

@@ -153,6 +153,22 @@ def test_graphs_run_beside_a_loop() -> None:
     assert asyncio.run(main()) == [3, 3]
 
 
+@pytest.mark.parametrize("device", ["cpu", "auto"])
+def test_blocking_calls_work_where_a_loop_is_running(device: str) -> None:
+    """As in a notebook, whose every cell is run by one."""
+
+    async def cell() -> list[Any]:
+        compiled = rlx.Session(device).compile(doubling())
+        where = None if device == "auto" else device
+        assert rlx.welch_peaks(X, 256, device=where).count.shape == (3,)
+        assert rlx.welch(X, 256, device=where)[1].shape == (3, 129)
+        runner = rlx.GraphDevices(doubling(), rlx.DevicePolicy.only(["cpu"]))
+        np.testing.assert_array_equal(runner.run_chain(inputs={"x": X})[1][0], X * 2)
+        return compiled.run({"x": X})
+
+    np.testing.assert_array_equal(asyncio.run(cell())[0], X * 2)
+
+
 def test_without_a_loop_that_is_known_it_is_done_on_the_spot() -> None:
     """Whoever drives coroutines by other means gets the answer as before."""
     here = threading.get_ident()
