@@ -28,6 +28,7 @@ from rlxweb.recipes.welch_plan import samples_needed
 from rlxweb.signal.arguments import one_of
 from rlxweb.signal.engine import Rows
 from rlxweb.signal.rounding import RoundingFloor, Shares, rounding_shares
+from rlxweb.stopping import check_stopped
 
 NanPolicy = Literal["raise", "propagate"]
 # A window's energy, and what it makes of a power, so near to 1 leave the range of the
@@ -36,6 +37,8 @@ _PLAIN = 2.0**40
 # The largest count of 24 bits, and values whose squares are far from any end.
 _COUNTS = 2.0**23
 _MODEST = 2.0**300
+# Samples whose squares are summed up at once, within milliseconds.
+_STEP = 1 << 20
 
 
 class Caller(NamedTuple):
@@ -159,7 +162,7 @@ def ready_rows(
         read, rest = rows, 0.0
         if plan.used < rows.shape[1]:
             read, rest = rows[:, : plan.used], np.add.reduce(rows[:, plan.used :], None)
-        squares = np.vecdot(read, read).real
+        squares = _sums_of_squares(read)
     if not len(rows):
         return ReadyRows(rows, Reading(spec, squares, 0.0))
     loudest = float(squares.max())
@@ -241,7 +244,7 @@ def _looked_into(
         return _ready(rows, Reading(spec, squares / plan.used, 0.0, None, lost))
     up = np.where(outside, np.frexp(largest)[1], 0).astype(np.int64)
     rows = _divided(read, up, spec)
-    energy = np.vecdot(rows, rows).real / plan.used
+    energy = _sums_of_squares(rows) / plan.used
     return _ready(rows, Reading(plan.spec, energy, 0.0, 2 * up + plan.shift, lost))
 
 
@@ -260,6 +263,22 @@ def _ready_integers(x: Rows, plan: _Cleared) -> ReadyRows:
     x = Digital(x.counts, np.ldexp(x.gain, -up), x.offset)
     energy = np.ldexp(largest, -up) ** 2
     return _ready(x, Reading(plan.spec, energy, 0.0, 2 * up + plan.shift))
+
+
+def _sums_of_squares(x: NDArray[Any]) -> NDArray[Any]:
+    """(B,) of rows (B, T), in steps: NumPy lets no other thread run during one."""
+    if x.size <= _STEP:
+        whole: NDArray[Any] = np.vecdot(x, x).real
+        return whole
+    wide = min(x.shape[1], _STEP)
+    tall = max(1, _STEP // wide)
+    sums = np.zeros(len(x), x.real.dtype)
+    for at in range(0, len(x), tall):
+        for since in range(0, x.shape[1], wide):
+            check_stopped()
+            part = x[at : at + tall, since : since + wide]
+            sums[at : at + tall] += np.vecdot(part, part).real
+    return sums
 
 
 def _about_level(x: Rows) -> NDArray[np.float64]:

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 import rlxweb as rlx
 from rlxweb.errors import NotFinite, UsageError
 from rlxweb.gpu.port import Want
+from rlxweb.signal import scaled
 from rlxweb.signal.presets import from_preset
+from rlxweb.stopping import Stopped, may_stop
 
 DRAW = np.random.default_rng(11)
 X = DRAW.standard_normal((3, 1500))
@@ -188,3 +190,20 @@ def test_a_stream_of_any_range(adapter: Want) -> None:
     stream.feed(np.ldexp(X, 520))
     with pytest.raises(UsageError, match="over a stream: the power of channel 0"):
         stream.result()
+
+
+@pytest.mark.parametrize("shape", [(1, 50), (7, 50), (3, 9), (40, 3), (0, 50), (2, 0)])
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.complex128])
+def test_squares_are_summed_in_steps(
+    monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int], kind: Any
+) -> None:
+    """Other threads run, and work that was given up ends, between two of them."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal(shape).astype(kind) * kind(2)
+    monkeypatch.setattr(scaled, "_STEP", 16)
+    got = scaled._sums_of_squares(x)
+    np.testing.assert_allclose(got, (abs(x) ** 2).sum(axis=1), rtol=1e-6)
+    assert got.dtype == x.real.dtype
+    if x.size > 16:
+        with may_stop(lambda: True), pytest.raises(Stopped):
+            scaled._sums_of_squares(x)
