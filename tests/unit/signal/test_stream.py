@@ -9,10 +9,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlxweb.errors import DTypeError, UsageError
+import rlxweb as rlx
+from rlxweb.backends.pool import pool
+from rlxweb.choose.chooser import Pick
+from rlxweb.decision.decision import Decision
+from rlxweb.device import Device
+from rlxweb.devices.place import CPU
+from rlxweb.errors import DeviceLost, DTypeError, UsageError
 from rlxweb.host.spectrum import welch_power
+from rlxweb.signal.offers import WelchJob
+from rlxweb.signal.picked import PickedEngine
+from rlxweb.signal.presets import from_preset
 from rlxweb.signal.stream import WelchStream
+from tests.fake_port import Failure
 from tests.unit.host.resolved import resolve
+from tests.unit.signal.pretend_gpu import LABEL, PLACE, PretendGpu
 
 
 @settings(max_examples=80, deadline=None)
@@ -105,3 +116,32 @@ def test_wrong_streams_are_refused() -> None:
     one.feed(np.zeros((2, 100)))
     with pytest.raises(UsageError, match=r"1 segments of 256 samples.*gave 0"):
         one.result()
+
+
+@pytest.mark.fault
+def test_a_recording_in_blocks_survives_its_device(gpu: PretendGpu) -> None:
+    """The block that was lost is done again elsewhere, and the rest follows it."""
+    x = np.random.default_rng(0).standard_normal((3, 4000)).astype(np.float32)
+    spec = from_preset("scipy", None, nperseg=128, dtype=np.float32)
+    job = WelchJob(spec, 3, 4000, 0)
+    ways = [*job.offers(PLACE), *job.offers(CPU)]
+    ways = [replace(way, blocker="", terms=None) for way in ways]
+    decision = Decision("fused on TPU", "of the test", {}, tuple(ways))
+    lost = Failure("read", "lost")
+    for strict in (True, False):
+        gpu.forget()
+        gpu.fail = [lost]
+        engine = PickedEngine(Pick(job, ways[0], decision), strict)
+        stream = WelchStream(spec, 3, engine)
+        if strict:
+            with pytest.raises(DeviceLost):
+                stream.feed(x[:, :1000])
+            continue
+        pool.backend(LABEL)
+        gpu.fail = [lost]
+        for at in range(0, 4000, 1000):
+            stream.feed(x[:, at : at + 1000])
+        assert engine.device is Device.CPU
+        assert [a.device for a in engine.decision.attempts][-1] is Device.CPU
+        _, whole = rlx.welch(x, nperseg=128, device="cpu")
+        np.testing.assert_allclose(stream.result(), whole, rtol=1e-5)
