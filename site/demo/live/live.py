@@ -111,6 +111,7 @@ async def found_peaks(x, args, device):
         preset="scipy",
         mode=args["mode"],
         device=None if device == "auto" else device,
+        strict=True,  # the page itself tells of a loss, and what it did then
     )
 
 
