@@ -57,7 +57,9 @@ def peaks_of_bins(
     Those that are not above the floor are left out, as local maxima that a row has not:
     bin -1, NaN Hz, NaN power, behind the others.
     """
-    if floor is None or not len(bins) or power[:, -1].min() > floor.highest:
+    if floor is None or not len(bins):
+        return as_peaks(bins, power, hz)
+    if np.minimum.reduce(power[:, -1]) > floor.highest:
         return as_peaks(bins, power, hz)
     is_peak = power > floor.at(np.arange(len(bins))[:, None], bins)
     order = np.argsort(~is_peak, axis=1, kind="stable")
