@@ -117,13 +117,26 @@ def parse_device(name: DeviceLike) -> Device:
     return _BY_NAME[text]
 
 
-def fastest_among(devices: Iterable[DeviceLike]) -> Device:
+def fastest_among(devices: Iterable[DeviceLike] | str) -> Device:
     """The first of them in RLX's priority order; the CPU where there is none.
 
     Errors   UnknownDevice.
     """
-    named = {parse_device(d) for d in devices}
+    named = set(devices_named(devices))
     return next((d for d in PRIORITY if d in named), Device.CPU)
+
+
+def devices_named(devices: DeviceLike | Iterable[DeviceLike]) -> tuple[Device, ...]:
+    """A list of devices; a text is one name or several, and never its letters."""
+    if isinstance(devices, str):
+        return parse_device_list(devices)
+    try:
+        return tuple(parse_device(d) for d in devices)
+    except TypeError as error:
+        given = type(devices).__name__
+        raise UnknownDevice(
+            "device list", f"expected names or Devices, got {given}"
+        ) from error
 
 
 def parse_device_list(text: str | Sequence[DeviceLike]) -> tuple[Device, ...]:

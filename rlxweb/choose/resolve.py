@@ -24,7 +24,7 @@ from rlxweb.choose.graphs import NOBODY, GraphJob, checked_mode
 from rlxweb.compile.pipeline import compile_graph
 from rlxweb.decision.candidate import Candidate
 from rlxweb.decision.decision import Decision
-from rlxweb.device import Device, DeviceLike, parse_device
+from rlxweb.device import Device, DeviceLike, devices_named, parse_device
 from rlxweb.devices.availability import is_available
 from rlxweb.devices.policy import DevicePolicy, forced_device_from_env
 from rlxweb.errors import DeviceError, DTypeError, Unsupported
@@ -225,7 +225,7 @@ def _by_constants(job: GraphJob, found: Sequence[Device]) -> Pick[GraphJob]:
 
 def resolve_device_chain(
     graph: Graph,
-    chain: Sequence[DeviceLike],
+    chain: DeviceLike | Sequence[DeviceLike],
     policy: DevicePolicy | None = None,
     *,
     viable: Sequence[Device] | None = None,
@@ -236,7 +236,7 @@ def resolve_device_chain(
     """
     must_be_graph(graph)
     found = devices_for(graph, policy) if viable is None else tuple(viable)
-    wanted = [parse_device(d) for d in chain]
+    wanted = devices_named(chain)
     for device in wanted:
         if device in found:
             return device

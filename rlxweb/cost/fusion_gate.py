@@ -188,13 +188,18 @@ _GATES = {
 }
 
 
-def io_fusion_gate_for_target(target: FusionTarget) -> IoFusionGate:
-    """RLX's gate of a target."""
+def io_fusion_gate_for_target(target: FusionTarget | DeviceLike) -> IoFusionGate:
+    """RLX's gate of a target, or of the one that stands for a device.
+
+    Errors   UnknownDevice.
+    """
+    if not isinstance(target, FusionTarget):
+        target = FusionTarget.of(target)
     return _GATES[target]
 
 
 def should_fuse_with_target(
-    target: FusionTarget, before: GraphIoProfile, after: GraphIoProfile
+    target: FusionTarget | DeviceLike, before: GraphIoProfile, after: GraphIoProfile
 ) -> bool:
     """Does RLX's gate of the target let `after` take the place of `before`?"""
     return io_fusion_gate_for_target(target).should_fuse(before, after)

@@ -6,10 +6,13 @@ its steps by the compiler; this one needs no device.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
+from operator import index
+from typing import SupportsIndex
 
 from rlxweb.cost.graph_work import asked_of
+from rlxweb.errors import UsageError
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.lowering import Compose
 from rlxweb.ir.op import registry
@@ -102,15 +105,31 @@ def holds_transform(
     return any(holds_transform(apart, one, within) for one in apart.nodes())
 
 
+def _positions(given: Iterable[SupportsIndex]) -> set[int]:
+    try:
+        return {index(at) for at in given}
+    except TypeError as error:
+        raise UsageError(
+            "profile_graph_io_outputs",
+            f"output_indices={given!r}",
+            "they are positions from 0, as in [0, 2]",
+        ) from error
+
+
 def profile_graph_io_outputs(
-    graph: Graph, output_indices: Sequence[int], options: GraphIoOptions | None = None
+    graph: Graph,
+    output_indices: Iterable[SupportsIndex],
+    options: GraphIoOptions | None = None,
 ) -> GraphIoProfile:
     """The same with only some of the outputs read back, by their position from 0.
 
     RLX's runtime rule: 4 bytes an element whatever the dtype, metadata outputs count,
-    a position named twice counts once and one that the graph has not counts nothing.
+    a position named twice counts once and one that the graph has not counts nothing,
+    also one below 0.
+
+    Errors   UsageError for what is no list of whole numbers.
     """
-    whole, wanted = profile_graph_io(graph, options), set(output_indices)
+    whole, wanted = profile_graph_io(graph, options), _positions(output_indices)
     read = (i for at, i in enumerate(graph.outputs) if at in wanted)
     back = sum(4 * graph.node(i).type.numel for i in read)
     return replace(whole, host_output_bytes=back)

@@ -16,6 +16,7 @@ from rlxweb.device import (
     PRIORITY,
     Device,
     DeviceLike,
+    devices_named,
     parse_device,
     parse_device_list,
 )
@@ -221,6 +222,4 @@ def _mode(text: str) -> CalibrationMode:
 
 
 def _devices(devices: Iterable[DeviceLike] | str) -> tuple[Device, ...]:
-    if isinstance(devices, str):
-        return parse_device_list(devices)
-    return tuple(dict.fromkeys(parse_device(d) for d in devices))
+    return tuple(dict.fromkeys(devices_named(devices)))

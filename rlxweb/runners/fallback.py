@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from rlxweb.choose.resolve import devices_for
 from rlxweb.decision.attempt import Attempt
-from rlxweb.device import Device, DeviceLike, parse_device
+from rlxweb.device import Device, DeviceLike, devices_named
 from rlxweb.devices.policy import DevicePolicy
 from rlxweb.errors import DeviceFallbackError
 from rlxweb.ir.graph import Graph
@@ -62,7 +62,7 @@ def try_in_order(
 
 def run_with_fallback(
     graph: Graph,
-    chain: Sequence[DeviceLike],
+    chain: DeviceLike | Sequence[DeviceLike],
     fn: Callable[[Device], T],
     policy: DevicePolicy | None = None,
     *,
@@ -73,7 +73,7 @@ def run_with_fallback(
     Devices that cannot run the graph under the policy count as tried and failed.
     Errors   DeviceFallbackError with every attempt; UnknownDevice.
     """
-    wanted = [parse_device(d) for d in chain]
+    wanted = devices_named(chain)
     viable = devices_for(graph, policy)
     doing = f"run '{graph.name}' with fallback"
     return try_in_order(doing, wanted, viable, fn, [], strict)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Self
 
+from rlxweb.choose.graphs import checked_mode
 from rlxweb.device import DeviceLike
 from rlxweb.devices.policy import DevicePolicy
 from rlxweb.ir.graph import Graph
@@ -31,7 +32,7 @@ class FlexibleSession:
     ) -> None:
         self.policy = policy or DevicePolicy.all()
         self._adapters = dict(adapters or {})
-        self._cost_mode = cost_mode
+        self._cost_mode = checked_mode(cost_mode)
 
     @classmethod
     def from_env(cls) -> Self:

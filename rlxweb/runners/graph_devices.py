@@ -17,14 +17,14 @@ from rlxweb.choose.again import LOST, done_again
 from rlxweb.decision.attempt import Attempt
 from rlxweb.decision.candidate import Candidate
 from rlxweb.decision.decision import Decision
-from rlxweb.device import Device, DeviceLike, parse_device
+from rlxweb.device import Device, DeviceLike, devices_named, parse_device
 from rlxweb.devices.policy import (
     BenchmarkPick,
     DevicePolicy,
     device_chain_from_env,
     forced_device_from_env,
 )
-from rlxweb.errors import Unsupported
+from rlxweb.errors import AdapterMissing, Unsupported
 from rlxweb.gpu.drive import drive
 from rlxweb.ir.dtype import DTypeLike
 from rlxweb.ir.graph import Graph
@@ -114,7 +114,7 @@ class GraphDevices(GraphResolver):
         pick = self._policy.pick_strategy()
         if device is not None or not isinstance(pick, BenchmarkPick):
             return self.resolve(device)
-        named = self._named_outside()
+        named = self.named_outside()
         if named is not None:
             return named
         if self._winner is None:
@@ -283,9 +283,10 @@ class GraphDevices(GraphResolver):
 
         return run
 
+    @device_first
     def run_try(
         self,
-        chain: Sequence[DeviceLike],
+        device: DeviceLike | Sequence[DeviceLike],
         inputs: Inputs | None = None,
         *,
         strict: bool = False,
@@ -296,10 +297,11 @@ class GraphDevices(GraphResolver):
         anew and tried once more; one that fails in any other way is passed over. Wrong
         inputs are not, they would fail everywhere.
 
+        device   the chain: a list of devices, or one
         strict   the first device must do it, at the first try
         Errors   DeviceFallbackError with every attempt; those of the inputs.
         """
-        wanted = [parse_device(d) for d in chain]
+        wanted = devices_named(device)
         given = {} if inputs is None else inputs
         self._programs.check(given)
         doing = f"run_try of '{self._graph.name}'"
@@ -353,7 +355,7 @@ class GraphDevices(GraphResolver):
         if device is None and not chain:
             try:
                 first = self.resolve()
-            except Unsupported as error:
+            except (AdapterMissing, Unsupported) as error:
                 attempt = Attempt(Device.CPU, str(error), error)
                 self.attempts = (attempt,)
                 doing = f"run_chain of '{self._graph.name}'"

@@ -129,7 +129,7 @@ class GraphResolver:
             "cost_mode": self._cost_mode,
         }
 
-    def _named_outside(self) -> Device | None:
+    def named_outside(self) -> Device | None:
         """The device that the environment names and the graph can run on."""
         pick = decide_by_environment(self._graph, self._policy, **self._told)
         return None if pick is None else self._picked(pick)

@@ -104,7 +104,7 @@ class DeviceRouter:
     ) -> tuple[Device, list[Array]]:
         """(device, outputs) where it was asked for, else where runs are fastest now."""
         self._rebench_if_throttled({} if inputs is None else inputs)
-        which = self._winner if device is None else None
+        which = self._fastest_now() if device is None else None
         which = which or self.runner.resolve(device)
         return which, self._timed_run(which, inputs)
 
@@ -133,6 +133,12 @@ class DeviceRouter:
     def close(self) -> None:
         """Free what was compiled."""
         self.runner.close()
+
+    def _fastest_now(self) -> Device | None:
+        """What timing found, unless the environment names a device."""
+        if self._winner is None:
+            return None
+        return self.runner.named_outside() or self._winner
 
     def _timed_run(self, device: Device, inputs: Inputs | None) -> list[Array]:
         begun = self._clock()

@@ -1,7 +1,8 @@
 """Values as RLX's typed calls take and give them: bytes and the name of a dtype.
 
-Bytes are little-endian and in C order, a bool is one byte. Nothing is guessed: the
-dtype must be the declared one and the length must fit the declared shape.
+Bytes are in C order and little-endian, unless a NumPy dtype says big; a bool is one
+byte. Nothing is guessed: the dtype must be the declared one and the length must fit the
+declared shape.
 """
 
 from __future__ import annotations
@@ -38,14 +39,14 @@ def as_typed(doing: str, node: Node, value: Any, dtype: DTypeLike | None) -> Arr
         if isinstance(value, Raw):
             raw = memoryview(value)
             if raw.format in _BYTES:
-                return _from_bytes(node, raw, want)
+                return _from_bytes(node, raw, want, _order(dtype))
         return cast_whole(array_of(value), want)
     except RlxError as error:
         error.doing = doing
         raise
 
 
-def _from_bytes(node: Node, value: memoryview, dtype: DType) -> Array:
+def _from_bytes(node: Node, value: memoryview, dtype: DType, order: str) -> Array:
     declared = node.type
     if dtype is not declared.dtype:
         raise DTypeError(
@@ -57,12 +58,20 @@ def _from_bytes(node: Node, value: memoryview, dtype: DType) -> Array:
             f"{value.nbytes} bytes were given",
             f"{show(declared.shape)} {dtype} takes {declared.nbytes}",
         )
-    flat = np.frombuffer(value.tobytes(), _stored(dtype))
+    flat = np.frombuffer(value.tobytes(), _stored(dtype, order))
+    flat = flat.astype(flat.dtype.newbyteorder("="), copy=False)
     return (flat != 0 if dtype is DType.BOOL else flat).reshape(declared.shape)
 
 
-def _stored(dtype: DType) -> np.dtype[Any]:
-    return np.dtype(np.uint8) if dtype is DType.BOOL else dtype.numpy.newbyteorder("<")
+def _order(dtype: DTypeLike | None) -> str:
+    """Little, unless a NumPy dtype says big."""
+    return ">" if isinstance(dtype, np.dtype) and dtype.str[0] == ">" else "<"
+
+
+def _stored(dtype: DType, order: str = "<") -> np.dtype[Any]:
+    if dtype is DType.BOOL:
+        return np.dtype(np.uint8)
+    return dtype.numpy.newbyteorder(order)  # type: ignore[arg-type]
 
 
 def as_feeds(doing: str, inputs: Mapping[str, Node], given: Any) -> Any:

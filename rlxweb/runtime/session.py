@@ -16,7 +16,7 @@ from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import Array, Backend, Program
 from rlxweb.choose.again import LOST, done_again, told
 from rlxweb.choose.chooser import Asked, Pick, choose_async
-from rlxweb.choose.graphs import GraphJob
+from rlxweb.choose.graphs import GraphJob, checked_mode
 from rlxweb.compile.plan import Plan
 from rlxweb.decision.attempt import Attempt
 from rlxweb.decision.candidate import Candidate
@@ -82,7 +82,7 @@ class Session:
         self.adapter = adapter
         self.limits = limits
         self.optimise = optimise
-        self.cost_mode = cost_mode
+        self.cost_mode = checked_mode(cost_mode)
         self.strict = strict
         self._closed = False
         if self.device is not None:
@@ -230,7 +230,7 @@ class CompiledGraph:
         """`set_param` of raw bytes or of anything array-like, read as `dtype`.
 
         dtype   RLX's name ("f32"), a DType or a NumPy dtype; the declared one when left
-                out. Bytes are little-endian, C order.
+                out. Bytes are in C order, little-endian unless a NumPy dtype says big.
         Errors  UnknownName; DTypeError, ShapeError for bytes of another dtype or length
                 than declared.
         """

@@ -194,6 +194,10 @@ class FusionOptions:
     fuse_batch_preprocess: bool = True
     native_fk_regions: bool = False
 
+    @classmethod
+    def native_fk(cls) -> FusionOptions:
+        return cls(native_fk_regions=True)
+
 
 class CompiledGraph:
     """Arrays by name in, arrays out; bytes for `run_typed`. A param may be flat."""
@@ -252,6 +256,26 @@ class FlexibleSession(rlxweb.FlexibleSession):
         self, graph: Graph, device: str | None = None
     ) -> CompiledGraph:
         return CompiledGraph(super().compile_resolved(graph.own, device))
+
+    def compile_with_resolved(
+        self,
+        graph: Graph,
+        fusion_options: FusionOptions | None = None,
+        kernel_dispatch: str | None = None,
+    ) -> tuple[str, CompiledGraph]:
+        compiled = self.compile_resolved(graph)
+        return compiled.device, compiled
+
+
+def batch_narrow_relu_graph(
+    name: str, batch: int, channels: int, height: int, width: int, dtype: str = "f32"
+) -> Graph:
+    """Each picture of a batch cut out, relu, and put back together."""
+    g = Graph(name)
+    x = g.input("batch", [batch, channels, height, width], dtype)
+    each = [g.relu(g.narrow(x, 0, at, 1)) for at in range(batch)]
+    g.set_outputs([g.concat(each, 0)])
+    return g
 
 
 def fastest_device_for(graph: Graph) -> str:

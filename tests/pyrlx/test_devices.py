@@ -112,3 +112,17 @@ def test_policies_are_built_up() -> None:
     runner = rlx.GraphDevices(same(), policy.with_benchmark_pick(1))
     assert "vulkan" not in runner.devices()
     assert runner.run_resolved_with_inputs({"x": X})[0] in runner.devices()
+
+
+def test_compiling_for_whatever_device_is_best() -> None:
+    """By itself or with options; the latter gives (device, compiled)."""
+    batch = np.linspace(-1, 1, 2 * 3 * 4 * 5, dtype=np.float32).reshape(2, 3, 4, 5)
+    assert rlx.FusionOptions.native_fk().native_fk_regions
+    assert not rlx.FusionOptions().native_fk_regions
+    session = rlx.FlexibleSession(rlx.DevicePolicy.only(CPU))
+    device, compiled = session.compile_with_resolved(
+        rlx.batch_narrow_relu_graph("pictures", *batch.shape),
+        fusion_options=rlx.FusionOptions.native_fk(),
+    )
+    assert device == compiled.device == "cpu"
+    np.testing.assert_array_equal(compiled.run({"batch": batch})[0], batch.clip(0))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
+
 from rlxweb import Graph, register_custom
 from rlxweb.cost import (
     GraphIoOptions,
@@ -10,6 +13,7 @@ from rlxweb.cost import (
     profile_graph_io,
     profile_graph_io_outputs,
 )
+from rlxweb.errors import UsageError
 from rlxweb.ir.lowering import Compose
 
 
@@ -94,10 +98,16 @@ def test_selected_outputs_are_counted_by_position() -> None:
         ([1, 7], 1),
         ([], 0),
         (range(9), 2),
+        (np.array([0, 1]), 2),
+        ({np.uint8(1)}, 1),
+        (iter([10**40, 0]), 1),
     ):
         found = profile_graph_io_outputs(graph, wanted)
         assert found.host_output_bytes == outputs * 96
         assert found.kernel_launches == 1
+    for wrong in (None, 0, "01", [0.0], [None], np.array([[0], [1]])):
+        with pytest.raises(UsageError, match="positions from 0"):
+            profile_graph_io_outputs(graph, wrong)
     graph.set_outputs([y, y])
     assert profile_graph_io_outputs(graph, [0, 1]).host_output_bytes == 192
 

@@ -7,16 +7,27 @@ import inspect
 import numpy as np
 import pytest
 
-from rlxweb import DevicePolicy, DeviceRouter, GraphDevices
-from rlxweb.device import Device
+from rlxweb import (
+    DevicePolicy,
+    DeviceRouter,
+    FlexibleSession,
+    Graph,
+    GraphDevices,
+    Session,
+)
+from rlxweb.choose.resolve import resolve_device_chain
+from rlxweb.device import Device, fastest_among
 from rlxweb.errors import (
     DeviceFallbackError,
     DTypeError,
     InputError,
     ShapeError,
+    UnknownDevice,
     UnknownName,
+    UsageError,
 )
 from rlxweb.ir.dtype import DType, DTypeLike
+from rlxweb.runners.fallback import run_with_fallback
 from rlxweb.runners.resolver import GraphResolver
 from tests.unit.runners.fakes import FakeMachine, adding, only_there
 
@@ -37,7 +48,7 @@ def test_one_word_and_one_order_for_the_device_everywhere(kind: type) -> None:
     """`device` before `inputs`, under no other name."""
     seen = 0
     for name, method in inspect.getmembers(kind, callable):
-        if name.startswith("_") or name == "run_try":  # its devices are a chain
+        if name.startswith("_"):
             continue
         names = [n for n in inspect.signature(method).parameters if n != "self"]
         assert "hint" not in names, name
@@ -58,6 +69,10 @@ def test_pyrlx_calls_with_the_inputs_first_mean_the_same(made: GraphDevices) -> 
     assert made.run_chain(X, "vulkan")[0] == "vulkan"
     assert made.run_chain(X, device=["tpu", "opengl"])[0] == "opengl"
     assert made.resolve_with_inputs(X) == "cpu"
+    assert made.run_try(X, ["tpu", "opengl"])[0] == "opengl"
+    assert made.run_try(X, device="vulkan")[0] == "vulkan"
+    with pytest.warns(DeprecationWarning, match="chain= is called device="):
+        assert made.run_try(inputs=X, chain=("vulkan",))[0] == "vulkan"
     with pytest.raises(
         TypeError, match="multiple values for keyword argument 'inputs'"
     ):
@@ -122,3 +137,49 @@ def test_typed_params_that_do_not_fit_are_refused(made: GraphDevices) -> None:
         with pytest.raises(UnknownName, match=f"no param '{name}'"):
             made.set_param_typed(name, b"", "f32")
     np.testing.assert_array_equal(made.run("cpu", X)[0], [4, 6])
+
+
+def test_a_text_in_place_of_a_list_is_names_and_not_letters(made: GraphDevices) -> None:
+    """One or several, wherever a list of devices is taken."""
+    graph = made.graph
+    assert made.run_try("vulkan", X)[0] == "vulkan"
+    assert made.run_try("tpu, opengl", X)[0] == "opengl"
+    assert resolve_device_chain(graph, "vk") == "vulkan"
+    assert resolve_device_chain(graph, "tpu;gl") == "opengl"
+    assert run_with_fallback(graph, "opengl", str)[0] == "opengl"
+    assert fastest_among("cpu gl") == "opengl"
+    for wrong in (None, 3):
+        with pytest.raises(UnknownDevice, match=f"got {type(wrong).__name__}"):
+            made.run_try(wrong, X)
+    with pytest.raises(UnknownDevice, match="'abacus'"):
+        made.run_try("abacus", X)
+
+
+def test_a_forced_device_that_is_missing_fails_the_chain(
+    made: GraphDevices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RLX_FORCE_DEVICE", "rocm")
+    with pytest.raises(DeviceFallbackError, match="all backends failed"):
+        made.run_chain(X)
+    assert len(made.attempts) == 1
+
+
+def test_a_mode_of_costs_there_is_not_is_refused_when_it_is_said() -> None:
+    for door in (Session, FlexibleSession):
+        for wrong in ("Seed", "", None):
+            with pytest.raises(UsageError, match=r"cost_mode.*'seed' or 'calibrated'"):
+                door(cost_mode=wrong)
+
+
+@pytest.mark.parametrize("code", ["f2", "f4", "f8", "i4", "u4", "i8"])
+def test_bytes_are_read_in_the_order_their_dtype_says(code: str) -> None:
+    graph = Graph()
+    w = graph.param("w", (3,), np.dtype(code))
+    graph.set_outputs([w, graph.input("x", (3,), np.dtype(code))])
+    compiled = Session("cpu").compile(graph)
+    for order in "<>=":
+        sent = np.array([1, 2, 300], order + code)
+        compiled.set_param_typed("w", sent.tobytes(), sent.dtype)
+        for raw, label in compiled.run_typed({"x": (sent.tobytes(), sent.dtype)}):
+            got = np.frombuffer(raw, DType(label).numpy)
+            np.testing.assert_array_equal(got, [1, 2, 300])

@@ -61,7 +61,9 @@ def test_steady_runs_compile_and_time_nothing_anew(machine: FakeMachine) -> None
     assert machine.of(Device.VULKAN)[0].runs == 0
 
 
-def test_a_slower_device_is_noticed_once_in_a_while(machine: FakeMachine) -> None:
+def test_a_slower_device_is_noticed_once_in_a_while(
+    machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Half as slow again: the devices are timed, none compiled; then peace for 30 s."""
     made = router_of(machine)
     for _ in range(20):
@@ -83,6 +85,11 @@ def test_a_slower_device_is_noticed_once_in_a_while(machine: FakeMachine) -> Non
     assert made.is_throttled(Device.VULKAN)
     assert other.runs == runs + 12  # the half minute is not over
     machine.now += router.REBENCH_EVERY_S
+    assert made.run(X)[0] is Device.CPU
+    for name in ("RLX_DEVICE", "RLX_FORCE_DEVICE"):
+        with monkeypatch.context() as outside:
+            outside.setenv(name, "vulkan")
+            assert made.run(X)[0] is Device.VULKAN  # named, over what was timed
     assert made.run(X)[0] is Device.CPU
 
 

@@ -17,9 +17,10 @@ from rlxweb.cost import (
     WgpuCostModel,
     io_fusion_gate_for_target,
     profile_graph_io,
+    should_fuse_with_target,
 )
 from rlxweb.device import Device
-from rlxweb.errors import UsageError
+from rlxweb.errors import UnknownDevice, UsageError
 from rlxweb.signal import costs
 from rlxweb.signal.costs import WelchPeakParams, WelchPeaksStrategy
 
@@ -332,6 +333,12 @@ def test_the_profiles_that_the_gate_compares(batch: int) -> None:
         gate = io_fusion_gate_for_target(target)
         found = costs.welch_peaks_fusion_gate_breakdown(device, batch, 256, 16)
         assert gate.score_ns(before, after) == found.score_ns
+        assert io_fusion_gate_for_target(device) is gate
+        assert io_fusion_gate_for_target(target.value) is gate
+        took = should_fuse_with_target(device.label, before, after)
+        assert took == gate.should_fuse(before, after)
+    with pytest.raises(UnknownDevice, match="'abacus'"):
+        io_fusion_gate_for_target("abacus")
 
 
 def test_the_fitted_scales() -> None:
