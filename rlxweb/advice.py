@@ -11,9 +11,15 @@ from typing import Any
 
 
 class Blank(str):
-    """Stands for a value that the reader has to fill in: `Blank("HZ")`."""
+    """Stands for a value that the reader has to fill in: `Blank("HZ")`.
+
+    Also a value that is shown as it is written here.
+    """
 
     __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
 
 
 class Advice(str):
@@ -45,12 +51,13 @@ class Advice(str):
 
 def _keyword(argument: tuple[str, object]) -> str:
     name, value = argument
-    return f"{name}={value if isinstance(value, Blank) else repr(value)}"
+    return f"{name}={value!r}"
 
 
 def _flag(argument: tuple[str, object]) -> str:
     from shlex import quote  # of no use in a tab
 
     name, value = argument
-    shown = value if isinstance(value, Blank) else quote(str(value))
+    parts = value if isinstance(value, tuple) else (value,)
+    shown = ",".join(p if isinstance(p, Blank) else quote(str(p)) for p in parts)
     return f"--{name.replace('_', '-')} {shown}"

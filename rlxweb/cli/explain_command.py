@@ -46,10 +46,21 @@ MEASURE = Stopwatch(samples=9, least=7, budget_ns=2e9)
 @click.argument("file", required=False)
 @click.option("--batch", type=SIZE, help="Rows, without a FILE [32].")
 @click.option(
-    "--n-fft", type=click.IntRange(1, LONGEST), default=256, show_default=True
+    "--n-fft",
+    "--nperseg",
+    "n_fft",
+    type=click.IntRange(1, LONGEST),
+    default=256,
+    show_default=True,
 )
 @click.option("--k", type=SIZE, default=16, show_default=True)
-@click.option("--segments", type=SIZE, help="Segments per row [8].")
+@click.option(
+    "--segments",
+    "--nsegments",
+    "segments",
+    type=SIZE,
+    help="Segments per row [8].",
+)
 @options.FS
 @options.PRECISION
 @options.devices("all")

@@ -7,7 +7,8 @@ time where one segment of all of them would not fit.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +21,7 @@ from rlxweb.cli.band import Band
 from rlxweb.decision.decision import Decision
 from rlxweb.device import Device, parse_device
 from rlxweb.devices.place import engine_key
-from rlxweb.errors import UsageError
+from rlxweb.errors import RlxError, UsageError
 from rlxweb.host.spec import DIGITAL, WelchSpec
 from rlxweb.host.spectrum import frequencies
 from rlxweb.host.strongest import PeaksOfPower
@@ -59,7 +60,7 @@ class Settings:
     nsegments: int | None = None
     preset: str = "rlx"
     mode: str = "bins"
-    window: str | None = None
+    window: str | tuple[object, ...] | None = None
     detrend: str | None = None
     channels: tuple[str, ...] = ()
     array: str | None = None
@@ -165,9 +166,10 @@ def analyse(
     progress  called after each block with its number of samples, all channels counted
     Errors    those of the signal functions; NotFinite names channel and sample.
     """
-    groups = tuple(
-        _group(recording, group, settings, progress) for group in recording.groups
-    )
+    with _naming(recording.path):
+        groups = tuple(
+            _group(recording, group, settings, progress) for group in recording.groups
+        )
     return FileResult(
         recording.path,
         recording.format,
@@ -175,6 +177,17 @@ def analyse(
         recording.warnings,
         groups,
     )
+
+
+@contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """Errors say which file they are about: one of a batch may be hundreds of names."""
+    try:
+        yield
+    except RlxError as error:
+        if repr(path) not in error.doing:
+            error.doing = f"{path!r}: {error.doing}"
+        raise
 
 
 def _group(
@@ -257,7 +270,14 @@ def _power(
     for at in range(0, len(group.channels), most):
         part = replace(group, channels=group.channels[at : at + most])
         # `check_finite` has looked already, and knows the channels' names.
-        stream = WelchStream(streamed, len(part.channels), engine, nan="propagate")
+        stream = WelchStream(
+            streamed,
+            len(part.channels),
+            engine,
+            nan="propagate",
+            names=part.names,
+            doing=f"welch of {group.recording!r}",
+        )
         wide = max(1, BLOCK_BYTES // (8 * len(part.channels)))
         # Whole hops per block keep every block but the last the same shape on a device.
         size = max(spec.nperseg, wide // spec.hop * spec.hop)

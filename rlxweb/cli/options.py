@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, get_args
 
 import click
@@ -54,6 +55,29 @@ PRECISION = one_of(
     get_args(Precision),
     "auto: nothing is lost; f32: narrow; f64: float64 throughout.",
     "auto",
+)
+
+
+def _window(
+    ctx: click.Context, param: click.Parameter, value: str | None
+) -> str | tuple[object, ...] | None:
+    if value is None or "," not in value:
+        return value
+    name, *params = (part.strip() for part in value.split(","))
+    return name, *map(_number, params)
+
+
+def _number(text: str) -> float:
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    raise click.BadParameter(f"{text!r} is no number; write it like kaiser,8.6")
+
+
+WINDOW = click.option(
+    "--window",
+    callback=_window,
+    help="Window name, parameters after commas (kaiser,8.6); default: the preset's.",
 )
 
 

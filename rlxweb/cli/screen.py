@@ -7,6 +7,7 @@ reader of a pipe gets every table at its full width; on a terminal long cells wr
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 
 from rich.box import SIMPLE_HEAD, Box
@@ -33,9 +34,22 @@ _WIDEST = 1 << 20
 _MOST_NAME = 40
 
 
+class _Screen(Console):
+    """A console that may lose its reader: rich would end the process with exit 1."""
+
+    def on_broken_pipe(self) -> None:
+        if not self.stderr:
+            raise BrokenPipeError  # nobody waits for a result: the command ends well
+        # What is told beside the work does not end the work.
+        self.quiet = True
+        sink = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(sink, self.file.fileno())
+        os.close(sink)
+
+
 def screen(stderr: bool = False) -> Console:
     """Standard output, or standard error, where text is text: no markup, no emoji."""
-    return Console(stderr=stderr, markup=False, emoji=False, highlight=False)
+    return _Screen(stderr=stderr, markup=False, emoji=False, highlight=False)
 
 
 def say(console: Console, *lines: str, style: str = "") -> None:

@@ -98,7 +98,8 @@ def _naming(group: GroupResult, n_rows: int, most: int) -> list[Column]:
     columns: list[Column] = [["channel", *named]]
     units = [group.power_unit(unit) for unit in group.units]
     if len(set(units)) > 1:
-        columns.append(["power in", *map(printable, units[:n_rows])])
+        shown = [abridged(u, most) if most else printable(u) for u in units[:n_rows]]
+        columns.append(["power in", *shown])
     return columns
 
 

@@ -101,7 +101,7 @@ class Wanted:
     "Strongest bins, or true local maxima with refined frequency.",
     "bins",
 )
-@click.option("--window", help="Window name; default: the preset's.")
+@options.WINDOW
 @options.one_of(
     "--detrend",
     ["none", "constant", "linear"],

@@ -32,7 +32,7 @@ _MEANT = {
     "--n-overlap": "--noverlap",
     "--n-per-seg": "--nperseg",
     "--n-fft": "--nperseg",
-    "--nfft": "--nperseg",
+    "--nfft": "--n-fft --nperseg",
     "--number": "--k",
     "--out": _OUTPUTS,
     "--output": _OUTPUTS,

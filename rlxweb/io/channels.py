@@ -159,10 +159,11 @@ def _matches(
     if pattern:
         return pattern
     rest = f", … and {len(names) - 12} more" if len(names) > 12 else ""
+    count = f"{len(names)} channel{'s' * (len(names) != 1)}"
     raise UnknownName(
         doing,
         f"there is no channel {_short(entry)}",
-        f"{len(names)} channels: {', '.join(_cut(n) for n in names[:12])}{rest}",
+        f"{count}: {', '.join(_cut(n) for n in names[:12])}{rest}",
         did_you_mean(entry, names) or "choose one of them, or a pattern such as 'EEG*'",
     )
 

@@ -110,7 +110,7 @@ def _read(source: ByteSource, array: str | None, layout: Layout | None) -> Conte
         if value is not None and kind not in kinds:
             raise UsageError(
                 source.doing,
-                f"{name}={value!r} was given for {kind}",
+                Advice(f"{{}} was given for {kind}", **{name: value}),
                 f"{' and '.join(kinds)} files only",
             )
     if kind == "NPZ":
@@ -275,9 +275,12 @@ def _rate(
         return fs
     elif fs is not None and not math.isclose(fs, stream.fs, rel_tol=stream.tolerance):
         raise source.error(
-            f"fs={fs:g} was given, the file says {stream.fs:.10g} Hz",
+            Advice(
+                f"{{}} was given, the file says {stream.fs:.10g} Hz",
+                fs=Blank(f"{fs:g}"),
+            ),
             "a file's own rate is never overruled",
-            "leave fs out",
+            Advice("leave out {}", fs=Blank(f"{fs:g}")),
         )
     # Within the tolerance the caller may know it better than rounded times do.
     rate = stream.fs if fs is None else fs

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.advice import Advice
+from rlxweb.advice import Advice, Blank
 from rlxweb.errors import UsageError, shown
 from rlxweb.host.strongest import PeaksOfPower, as_peaks, strongest_bins
 from rlxweb.signal.arguments import number, one_of
@@ -85,7 +85,9 @@ def check_prominence(
     if mode == "bins":
         raise UsageError(
             doing,
-            f"prominence={shown(prominence)} was given for mode='bins'",
+            Advice(
+                "{} was given for {}", prominence=Blank(shown(prominence)), mode="bins"
+            ),
             "bins have no prominence",
             Advice("use {}", mode="peaks"),
         )

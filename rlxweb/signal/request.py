@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
+from rlxweb.advice import Advice, Blank
 from rlxweb.errors import UsageError, shown
 from rlxweb.given import array_of
 from rlxweb.host.spec import Average, Detrend, WelchSpec, sample_dtype
@@ -274,7 +275,7 @@ def _new_window(
             _DOING,
             f"nperseg is {length}",
             f"the signal has {n_samples} samples",
-            "give a longer signal or a smaller nperseg",
+            Advice("give a longer signal or a smaller {}", nperseg=Blank("N")),
         )
     if isinstance(window, bytes):
         return window
@@ -310,6 +311,6 @@ def _segments(wanted: int | None, n_samples: int | None, nperseg: int, hop: int)
             _DOING,
             f"nsegments is {wanted}",
             f"{n_samples} samples give {available} of {nperseg}, {hop} apart",
-            "ask for fewer segments or leave nsegments out",
+            Advice("ask for fewer segments or leave out {}", nsegments=wanted),
         )
     return wanted or available

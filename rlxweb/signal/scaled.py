@@ -10,6 +10,7 @@ it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Any, Literal, NamedTuple
@@ -47,13 +48,17 @@ class Caller(NamedTuple):
     doing  the function that was called
     batch  the shape that the rows have for the caller
     first  the caller's number of the first sample
+    names  of the rows, where they have any
     """
 
     doing: str
     batch: tuple[int, ...]
     first: int = 0
+    names: Sequence[str] = ()
 
     def channel(self, row: int) -> str:
+        if self.names:
+            return f"channel {self.names[row]!r}"
         where = [int(i) for i in np.unravel_index(row, self.batch or (1,))]
         return f"channel {where[0] if len(where) == 1 else where}"
 

@@ -7,12 +7,14 @@ array at once (up to the order of summation).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from rlxweb.advice import Advice, Blank
 from rlxweb.digital import Digital
 from rlxweb.errors import UsageError
 from rlxweb.given import array_of, named
@@ -42,6 +44,8 @@ class WelchStream:
     engine   where blocks are transformed; NumPy by default
     nan      "raise" refuses a block with NaN or infinity, and nothing of it is taken;
              "propagate" makes NaN of a channel that had one in a segment
+    names    of the channels, for errors; without them their numbers are told
+    doing    what errors say was being done
     """
 
     def __init__(
@@ -51,6 +55,8 @@ class WelchStream:
         engine: Engine = NUMPY,
         *,
         nan: NanPolicy = "raise",
+        names: Sequence[str] = (),
+        doing: str = DOING,
     ) -> None:
         if not isinstance(spec, WelchSpec):
             raise UsageError(
@@ -74,6 +80,7 @@ class WelchStream:
         self.engine = engine
         self.nan: NanPolicy = nan
         self.n_segments = 0
+        self._caller = Caller(doing, (n_rows,), names=names)
         self._wanted = spec.n_segments
         self._sum = _Sum(n_rows, spec)
         self._tail = np.empty((n_rows, 0), np.int8 if spec.is_digital else spec.dtype)
@@ -117,8 +124,8 @@ class WelchStream:
         used = count * spec.hop
         tail = rows[:, min(used, rows.shape[1]) :]
         if self.nan == "raise" and tail.dtype.kind in "fc":
-            caller = Caller(DOING, (len(rows),), start + rows.shape[1] - tail.shape[1])
-            check_finite(tail, caller)
+            at = start + rows.shape[1] - tail.shape[1]
+            check_finite(tail, self._caller._replace(first=at))
         if count > 0:
             self._add(rows, count, start)
         self._skip += max(0, used - rows.shape[1]) - skipped
@@ -165,7 +172,7 @@ class WelchStream:
         )
         if self._scale is not None:
             part = Digital(part, *self._scale)
-        caller = Caller(DOING, (len(rows),), start)
+        caller = self._caller._replace(first=start)
         ready = ready_rows(part, spec, caller, self.nan)
         power = drive(self.engine.power(ready.x, ready.spec))
         reading = ready.by(self.engine.device)
@@ -185,10 +192,14 @@ class WelchStream:
                 DOING,
                 f"{need} segments of {spec.nperseg} samples were asked for",
                 f"the signal gave {self.n_segments}",
-                "use a smaller nperseg or fewer nsegments",
+                Advice(
+                    "use a smaller {} or a smaller {}",
+                    nperseg=Blank("N"),
+                    nsegments=Blank("N"),
+                ),
             )
         power = self._sum.power / self.n_segments
-        return self._reading().restored(power, Caller(DOING, (len(power),)))
+        return self._reading().restored(power, self._caller)
 
     def floor(self) -> RoundingFloor:
         """What rounding may leave in the result; for `peaks_of_power`."""

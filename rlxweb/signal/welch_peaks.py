@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from rlxweb.advice import Advice, Blank
 from rlxweb.choose.chooser import Asked, choose, choose_async
 from rlxweb.errors import UsageError
 from rlxweb.gpu.beside import beside
@@ -252,7 +253,7 @@ async def _search(
 def checked_k(k: int, n_freqs: int, mode: str) -> int:
     """K as an int inside its domain. Errors  UsageError with both numbers."""
     check_mode(DOING, mode)
-    hint = "ask for fewer peaks or give a larger nperseg"
+    hint = Advice("ask for fewer peaks or give a larger {}", nperseg=Blank("N"))
     return _counted("k", k, n_freqs, "the number of bins", hint)
 
 

@@ -14,6 +14,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from rlxweb.advice import Advice, Blank
 from rlxweb.errors import UsageError, did_you_mean
 
 Window: TypeAlias = NDArray[np.float64]
@@ -200,7 +201,9 @@ def _formula_of(name: str, n_params: int) -> Formula:
             _DOING,
             f"{name!r} was given {n_params} parameters",
             f"it takes {wanted}",
-            f"write it as a tuple, ({name!r}, …)" if allowed else "",
+            Advice("write its parameters: {}", window=(name, Blank("…")))
+            if allowed
+            else "",
         )
     return formula
 

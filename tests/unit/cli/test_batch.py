@@ -9,6 +9,8 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from scipy.io import wavfile
+from scipy.signal import welch
 
 from rlxweb.cli import batch
 from rlxweb.errors import DeviceLost
@@ -210,3 +212,56 @@ def test_names_in_messages_cannot_forge_a_line(tmp_path: Path, call: Call) -> No
         lines = [*said.out.splitlines(), *said.err.splitlines()]
         assert all(line.isprintable() for line in lines)
         assert not any(line.startswith("rlxweb: all") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["--nsegments", 99], "leave out --nsegments 99"),
+        (["--k", 999], "give a larger --nperseg N"),
+        (["--window", "kaiser"], "write its parameters: --window kaiser,…"),
+        (["--prominence", 3], "--prominence 3.0 was given for --mode bins"),
+    ],
+)
+def test_what_one_file_refuses_names_it_and_the_flags(
+    night: Path, call: Call, args: list[object], said: str
+) -> None:
+    """Among hundreds of files the one is found; no Python keyword is suggested."""
+    named = "night/a.npy", "night/b.npy"
+    check_refused(call("welch", *named, *FS, *args), 2, "'night/a.npy'", said)
+
+
+@pytest.mark.parametrize(
+    ("args", "given"),
+    [(["--fs", 99], "--fs 99"), (["--layout", "samples-first"], None)],
+)
+def test_a_file_that_knows_better_is_told_by_the_flag(
+    tmp_path: Path, call: Call, args: list[object], given: str | None
+) -> None:
+    path = tmp_path / "x.wav"
+    wavfile.write(path, 100, RNG.standard_normal(600))
+    given = given or "--layout samples-first"
+    check_refused(call("welch", path, *args), 2, f"{given} was given")
+
+
+def test_a_power_beyond_the_type_names_file_and_channel(
+    tmp_path: Path, call: Call
+) -> None:
+    x = RNG.standard_normal((2, 600)) * [[1.0], [1e200]]
+    np.savez(tmp_path / "x.npz", x=x, channels=np.array(["Fz", "Cz"]), fs=100.0)
+    said = call("welch", tmp_path / "x.npz", "--array", "x")
+    check_refused(said, 2, "x.npz", "the power of channel 'Cz'")
+
+
+def test_a_window_takes_parameters(tmp_path: Path, call: Call) -> None:
+    """`kaiser,8.6` is scipy's ('kaiser', 8.6)."""
+    x = RNG.standard_normal(600)
+    np.save(tmp_path / "x.npy", x)
+    args = *FS, "--preset", "scipy", "--window", "kaiser,8.6", "--npz"
+    out = tmp_path / "out.npz"
+    assert call("welch", tmp_path / "x.npy", *args, out, "-q").code == 0
+    with np.load(out) as found:
+        _, power = welch(x, 100, window=("kaiser", 8.6), nperseg=256)
+        np.testing.assert_allclose(found["psd"][0], power, rtol=1e-10)
+    said = call("welch", tmp_path / "x.npy", *FS, "--window", "kaiser,x")
+    check_refused(said, 2, "'--window'", "'x' is no number", "kaiser,8.6")

@@ -221,3 +221,14 @@ def test_welch_on_a_device_says_what_is_not_known(
         assert (way["adapter"], way["device"]) == (name, device)
     assert ": it was asked for (" in said.err
     assert "no prediction" in said.err
+
+
+def test_explain_takes_the_flags_that_its_refusals_name(npy: Path, call: Call) -> None:
+    """They are those of `rlxweb welch`."""
+    asked = "explain", npy, "--fs", 100, *CPU_ONLY
+    check_refused(call(*asked, "--segments", 99), 2, "--nsegments 99")
+    check_refused(call(*asked, "--k", 999), 2, "--nperseg N")
+    said = call(*asked, "--nperseg", 128, "--nsegments", 3, "--json")
+    assert said.code == 0
+    assert '"n_fft": 128' in said.out
+    assert '"segments": 3' in said.out

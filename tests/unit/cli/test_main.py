@@ -115,6 +115,33 @@ def test_a_reader_that_leaves_costs_no_file(recording: Path, tmp_path: Path) -> 
     assert len(out.read_text().splitlines()) == 1 + 40 * 16
 
 
+@pytest.mark.parametrize("args", [("welch",), ("devices",)], ids="".join)
+def test_a_reader_that_leaves_a_table_is_no_failure(
+    recording: Path, args: tuple[str]
+) -> None:
+    """`rlxweb … | head -0` ends well: a table is told in no other way than JSON."""
+    named = (recording, "--fs", "9") if args == ("welch",) else ()
+    command = sys.executable, "-m", "rlxweb", *args, *named
+    with started(command, env=environment()) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.wait(60) == 0
+
+
+def test_nobody_at_standard_error_costs_no_file(
+    recording: Path, tmp_path: Path
+) -> None:
+    """What is told beside the work does not end it, as in `rlxweb … 2>&1 | head`."""
+    out, bad = tmp_path / "out.csv", tmp_path / "bad.npy"
+    bad.write_bytes(b"")
+    args = "welch", bad, recording, "--fs", "9", "-q", "--keep-going", "--csv", out
+    with started([sys.executable, "-m", "rlxweb", *args], env=environment()) as process:
+        assert process.stderr is not None
+        process.stderr.close()
+        assert process.wait(60) == 1
+    assert len(out.read_text().splitlines()) == 1 + 40 * 16
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has a full device")
 def test_a_full_standard_output_is_an_error(recording: Path) -> None:
     """What could not be printed is not passed over in silence."""
@@ -213,7 +240,7 @@ def test_a_closed_stream_is_written_nowhere(recording: Path, closed: str) -> Non
         (["welch", "--skip-errors"], "--keep-going"),
         (["welch", "--precission"], "--precision"),
         (["welch", "--output"], "--csv or --npz or --json or --plot"),
-        (["explain", "--nfft"], "--n-fft"),
+        (["explain", "--nfft"], "--n-fft or --nperseg"),
         (["devices", "--jsn"], "--json"),
     ],
 )

@@ -117,3 +117,14 @@ def test_an_offset_is_pointed_out(tmp_path: Path) -> None:
     assert told in printed(analysed(tmp_path, x, ["a", "b", "c"]))[-1]
     without = analysed(tmp_path, x, ["a", "b", "c"], detrend="constant")
     assert told not in "".join(printed(without))
+
+
+def test_a_long_unit_leaves_room_on_a_terminal(tmp_path: Path) -> None:
+    """It is cut like a name; a pipe gets the whole of it."""
+    x = RNG.standard_normal((2, 2000))
+    units = np.array(["m" * 90, "V"])
+    np.savez(tmp_path / "x.npz", x=x, units=units, fs=100.0)
+    with open_recording(tmp_path / "x.npz", array="x") as recording:
+        result = analyse(recording, Settings(device="cpu", k=1))
+    assert all(len(line) <= 60 for line in printed(result, 60)[1:])
+    assert any("m" * 90 in line for line in printed(result))
