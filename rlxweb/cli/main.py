@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import warnings
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -84,7 +85,7 @@ def main(args: list[str] | None = None) -> None:
     _fill_closed_streams()
     _print_anything()
     with warnings.catch_warnings():
-        warnings.showwarning = _show_warning
+        warnings.showwarning = partial(_show_warning, set())
         warnings.simplefilter("always", RecordingWarning)
         code = _run(args)
     sys.exit(_flushed(code))
@@ -118,10 +119,14 @@ def _told(error: BaseException) -> int:
     raise error
 
 
-def _show_warning(message: Warning | str, *where: Any, **more: Any) -> None:
-    """One line, without the place in the source that a user has no use for."""
+def _show_warning(
+    told: set[str], message: Warning | str, *where: Any, **more: Any
+) -> None:
+    """One line, once, without the place in the source that is of no use to a user."""
     said = message.with_flags if isinstance(message, RlxWarning) else str(message)
-    _say(said, 0)
+    if said not in told:
+        told.add(said)
+        _say(said, 0)
 
 
 def _say(text: str, code: int) -> int:

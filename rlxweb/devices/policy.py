@@ -10,6 +10,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from operator import index
 from typing import Literal, TypeVar
 
 from rlxweb.device import (
@@ -20,7 +21,7 @@ from rlxweb.device import (
     parse_device,
     parse_device_list,
 )
-from rlxweb.errors import EnvironmentWarning
+from rlxweb.errors import EnvironmentWarning, UsageError
 
 T = TypeVar("T")
 CalibrationMode = Literal["lazy", "off"]
@@ -76,8 +77,16 @@ class DevicePolicy:
         return replace(self, prefer=_devices((*self.prefer, *_devices(devices))))
 
     def with_benchmark_pick(self, runs: int) -> DevicePolicy:
-        """The same, but the fastest is found by running: at least once."""
-        return replace(self, pick=BenchmarkPick(max(1, int(runs))))
+        """The same, but the fastest is found by running: at least once.
+
+        Errors   UsageError for what is no whole number.
+        """
+        try:
+            times = index(runs)
+        except TypeError as error:
+            doing, given = "with_benchmark_pick", f"runs={runs!r}"
+            raise UsageError(doing, given, "a whole number is wanted") from error
+        return replace(self, pick=BenchmarkPick(max(1, times)))
 
     def pick_strategy(self) -> PickStrategy:
         return self.pick

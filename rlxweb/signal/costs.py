@@ -36,6 +36,7 @@ from rlxweb.rlx.seed_costs import (
     useful_bytes_touched,
 )
 from rlxweb.rlx.welch_params import DEFAULT_PEAK_K, WelchPeakParams
+from rlxweb.signal.arguments import whole
 
 if TYPE_CHECKING:
     from rlxweb.signal.calibrated_costs import MeasuredCosts
@@ -112,7 +113,7 @@ def _costs(
 
 def _checked(device: DeviceLike, batch: int, n_fft: int) -> Device:
     for name, value in (("batch", batch), ("n_fft", n_fft)):
-        if value < 1:
+        if whole(name, value, "Welch costs") < 1:
             raise UsageError("Welch costs", f"{name} is {value}", "at least 1")
     return parse_device(device)
 

@@ -272,3 +272,14 @@ def test_integers_of_a_wav_file_are_parts_of_full_scale(
     ((peak,),) = [c["peaks"] for c in call(*args, "--json", "-").group["channels"]]
     assert peak["hz"] == 125
     assert peak["power"] * 1000 / 256 == pytest.approx(0.5**2 / 2, rel=1e-3)
+
+
+@pytest.mark.filterwarnings("default")
+def test_the_same_warning_is_told_once(
+    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many places read the variable that it is about."""
+    monkeypatch.setenv("RLX_FORCE_DEVICE", "abacus")
+    np.save(tmp_path / "x.npy", np.sin(np.arange(900.0)))
+    said = call("welch", tmp_path / "x.npy", "--fs", 9)
+    assert said.err.count("RLX_FORCE_DEVICE='abacus' is ignored") == 1

@@ -22,7 +22,7 @@ from rlxweb.devices.policy import (
     legacy_picker_from_env,
     picker_trace_from_env,
 )
-from rlxweb.errors import EnvironmentWarning, UnknownDevice
+from rlxweb.errors import EnvironmentWarning, UnknownDevice, UsageError
 
 FLAGS = {
     "RLX_FFT_LEGACY_PICKER": legacy_picker_from_env,
@@ -56,6 +56,9 @@ def test_builders_add_up() -> None:
     assert policy.pick_strategy() == BenchmarkPick(1)
     assert policy.apply(tuple(Device)) == (Device.CPU, Device.GPU)
     assert DevicePolicy.only([]).apply(tuple(Device)) == ()
+    for wrong in (None, 2.7, "3"):
+        with pytest.raises(UsageError, match="with_benchmark_pick"):
+            policy.with_benchmark_pick(wrong)
     with pytest.raises(UnknownDevice):
         DevicePolicy.only(["gpu", "abacus"])
 

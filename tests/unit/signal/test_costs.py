@@ -372,3 +372,11 @@ def test_nonsense_is_refused() -> None:
         costs.estimate_welch_peaks_costs("gpu", 0, 256, 16)
     with pytest.raises(UsageError, match="n_fft is 0"):
         costs.estimate_block_welch_ns(8, 0, 16, "gpu")
+
+
+@pytest.mark.parametrize("wrong", [1.5, "8", None, True])
+def test_numbers_of_rows_and_samples_are_whole(wrong: Any) -> None:
+    for ask in (costs.estimate_welch_peaks_costs, costs.pick_welch_peaks_strategy):
+        for job in ((wrong, 256), (8, wrong)):
+            with pytest.raises(UsageError, match="must be a whole number"):
+                ask("cpu", *job, 16)
