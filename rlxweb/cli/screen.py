@@ -30,6 +30,8 @@ Cell = str | tuple[str, str]
 
 # Wider than any table that a pipe is asked to hold.
 _WIDEST = 1 << 20
+# Of a terminal that does not know its own.
+_UNKNOWN_WIDTH = 80
 # Beside a bar there is no room for more of a file's name.
 _MOST_NAME = 40
 
@@ -49,7 +51,10 @@ class _Screen(Console):
 
 def screen(stderr: bool = False) -> Console:
     """Standard output, or standard error, where text is text: no markup, no emoji."""
-    return _Screen(stderr=stderr, markup=False, emoji=False, highlight=False)
+    console = _Screen(stderr=stderr, markup=False, emoji=False, highlight=False)
+    if console.width < 1:  # COLUMNS=0, where rich would print nothing at all
+        console.width = _UNKNOWN_WIDTH
+    return console
 
 
 def say(console: Console, *lines: str, style: str = "") -> None:

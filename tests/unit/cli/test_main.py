@@ -128,6 +128,14 @@ def test_a_reader_that_leaves_a_table_is_no_failure(
         assert process.wait(60) == 0
 
 
+def test_a_width_of_nothing_hides_nothing(recording: Path) -> None:
+    """Some containers set COLUMNS=0; it is a width that nobody knows."""
+    args = "welch", recording, "--fs", 9
+    said = spawn(*args, COLUMNS="0")
+    assert said.code == 0
+    assert said.out == spawn(*args).out != ""
+
+
 def test_nobody_at_standard_error_costs_no_file(
     recording: Path, tmp_path: Path
 ) -> None:
