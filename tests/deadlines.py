@@ -48,12 +48,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _hear_ctrl_c() -> None:
-    """A shell starts jobs in the background deaf to SIGINT, which children inherit.
+    """A shell starts jobs in the background deaf to SIGINT, nohup to SIGHUP.
 
-    Theirs would then never end when a test sends them Ctrl-C.
+    Children inherit that, and would never end when a test sends them either.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    hangup = getattr(signal, "SIGHUP", None)  # Windows has none
+    if hangup is not None and signal.getsignal(hangup) is signal.SIG_IGN:
+        signal.signal(hangup, signal.SIG_DFL)
 
 
 def _end(why: str) -> None:

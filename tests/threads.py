@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 WAIT_S = 60
 
@@ -35,3 +39,13 @@ def at_once(works: Sequence[Callable[[], object]]) -> None:
         assert not thread.is_alive(), f"a thread hangs: over {WAIT_S} s"
     if raised:
         raise raised[0]
+
+
+def in_a_loop(work: Coroutine[Any, Any, T]) -> T:
+    """The work's answer, from an event loop on a thread of its own.
+
+    On the test's thread a loop may be running: Playwright leaves one there.
+    """
+    answers: list[T] = []
+    at_once([lambda: answers.append(asyncio.run(work))])
+    return answers[0]

@@ -57,8 +57,8 @@ class Prepared:
         self.kept = session.compile(_graph(build, arrays, "param"))
         for name, array in arrays.items():
             self.kept.set_param(name, array)
-        self.program = self.kept._program
-        self.port = self.kept._backend.port
+        ready = self.kept._ready
+        self.program, self.port = ready.program, ready.backend.port
         self.commands = [self._shortened(c) for c in self.program.commands]
 
     def _shortened(self, command: Any) -> Any:

@@ -22,7 +22,7 @@ def test_a_thousand_runs_leave_nothing_behind(worker_tab: Tab) -> None:
 
 
 def test_a_lost_device_says_so_and_opens_anew(tab: Tab) -> None:
-    """Mid-run and between runs; NumPy goes on meanwhile."""
+    """The run is done again there, and the attempts say so."""
     found = tab.run(
         """
 feeds, w = suite.layer_feeds()
@@ -32,22 +32,19 @@ device, outs = runner.run_try(["webgpu", "cpu"], feeds)
 pool.backend("webgpu").port._js.lose()
 device2, outs2 = runner.run_try(["webgpu", "cpu"], feeds)
 said = [str(a) for a in runner.attempts]
-device3, outs3 = runner.run_try(["webgpu", "cpu"], feeds)
-json.dumps([device.label, device2.label, device3.label, said,
-            float(abs(outs[0] - outs2[0]).max()), float(abs(outs[0] - outs3[0]).max())])
+json.dumps([device.label, device2.label, said, float(abs(outs[0] - outs2[0]).max())])
 """
     )
-    first, then, after, said, off, off_again = found
+    first, then, said, off = found
     assert first == "webgpu"
-    assert then == "cpu"
+    assert then == "webgpu"
     assert "lost" in said[0]
-    assert after == "webgpu"
     assert off < 1e-5
-    assert off_again < 1e-5
 
 
 def test_a_loss_while_a_run_waits_is_raised(tab: Tab) -> None:
-    """Never zeros, never an endless wait; and a new device opens at once.
+    """Where nothing is to be done twice: never zeros, never an endless wait; and a new
+    device opens at once.
 
     Under load the read fails before the browser tells of the loss. Here it never does:
     a port that is closing does not listen.
@@ -56,7 +53,7 @@ def test_a_loss_while_a_run_waits_is_raised(tab: Tab) -> None:
         """
 compiled, feeds = await suite.compiled_layer()
 await compiled.run_async(feeds)
-task = asyncio.ensure_future(compiled.run_async(feeds))
+task = asyncio.ensure_future(compiled.run_async(feeds, strict=True))
 await asyncio.sleep(0)
 port = pool.backend("webgpu").port
 port._js.closing = True

@@ -41,7 +41,7 @@ def test_search_finds_an_op(open_page: OpenPage) -> None:
     page = open_page("")
     page.locator("input.md-search__input").fill("softmax")
     found = page.locator(".md-search-result__link").first
-    expect(found).to_be_visible()
+    expect(found).to_be_visible(timeout=START_MS)
     found.click()
     page.wait_for_url("**/softmax/**")
 

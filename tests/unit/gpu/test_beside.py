@@ -16,7 +16,7 @@ from rlxweb.gpu.drive import drive
 from rlxweb.gpu.port import Want
 from rlxweb.signal import engine
 from rlxweb.stopping import Stopped, check_stopped, may_stop
-from tests.threads import WAIT_S
+from tests.threads import WAIT_S, in_a_loop
 
 X = np.random.default_rng(1).standard_normal((3, 1000)).astype(np.float32)
 
@@ -87,7 +87,7 @@ def test_the_loop_goes_on_meanwhile(held: Held, call: str) -> None:
         held.go_on.set()
         return await asyncio.wait_for(task, WAIT_S)
 
-    found = asyncio.run(main())
+    found = in_a_loop(main())
     np.testing.assert_array_equal(found, blocking())
 
 
@@ -105,7 +105,7 @@ def test_a_task_is_cancelled_at_once(held: Held, call: str) -> None:
         assert not held.stopped.is_set()
         held.go_on.set()
 
-    asyncio.run(main())
+    in_a_loop(main())
     assert held.stopped.wait(WAIT_S)
     assert np.isfinite(blocking()).all()
 
@@ -133,7 +133,7 @@ def test_a_job_that_has_not_begun_never_does() -> None:
         go_on.set()
         return await asyncio.gather(*tasks)
 
-    assert asyncio.run(main()) == list(range(MOST))
+    assert in_a_loop(main()) == list(range(MOST))
     assert ran == []
 
 
@@ -150,7 +150,7 @@ def test_graphs_run_beside_a_loop() -> None:
         (found,) = await compiled.run_async({"x": np.ones(2, "f4")})
         return found.tolist()
 
-    assert asyncio.run(main()) == [3, 3]
+    assert in_a_loop(main()) == [3, 3]
 
 
 @pytest.mark.parametrize("device", ["cpu", "auto"])
@@ -166,7 +166,7 @@ def test_blocking_calls_work_where_a_loop_is_running(device: str) -> None:
         np.testing.assert_array_equal(runner.run_chain(inputs={"x": X})[1][0], X * 2)
         return compiled.run({"x": X})
 
-    np.testing.assert_array_equal(asyncio.run(cell())[0], X * 2)
+    np.testing.assert_array_equal(in_a_loop(cell())[0], X * 2)
 
 
 def test_without_a_loop_that_is_known_it_is_done_on_the_spot() -> None:
@@ -204,7 +204,7 @@ def test_twenty_at_once_share_a_device(adapter: Want) -> None:
         found = await asyncio.wait_for(asyncio.gather(*peaks, *runs), WAIT_S)
         return found[:20], found[20:]
 
-    peaks, runs = asyncio.run(main())
+    peaks, runs = in_a_loop(main())
     want = rlx.welch_peaks(X, **there)
     for k, (one, (out,)) in enumerate(zip(peaks, runs, strict=True), 1):
         np.testing.assert_array_equal(one.bins, want.bins)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import warnings
 from collections.abc import Callable
 from fractions import Fraction
@@ -18,6 +17,7 @@ import scipy.signal
 import rlxweb as rlx
 from rlxweb.errors import DTypeError, NotFinite, RlxError, ShapeError, UsageError
 from rlxweb.signal.presets import from_preset
+from tests.threads import in_a_loop
 
 X = np.random.default_rng(3).standard_normal((2, 600))
 MASKED = np.ma.MaskedArray(X, np.zeros(X.shape, bool))
@@ -26,7 +26,7 @@ MASKED[0, 5] = np.ma.masked
 
 
 def awaited(call: Callable[..., Any], *args: Any, **named: Any) -> Any:
-    return asyncio.run(call(*args, **named))
+    return in_a_loop(call(*args, **named))
 
 
 def streamed(x: Any, **named: Any) -> Any:

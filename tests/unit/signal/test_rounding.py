@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ import rlxweb as rlx
 from rlxweb.gpu.port import Want
 from rlxweb.signal.peaks_of_power import peaks_of_power
 from rlxweb.signal.presets import from_preset
+from tests.threads import in_a_loop
 
 FS = 256.0
 T = np.arange(int(12 * FS)) / FS
@@ -140,7 +140,7 @@ def test_devices_count_alike(adapter: Want, mode: Any) -> None:
     cpu = rlx.welch_peaks(x, **asked, device="cpu")
     where = {"device": adapter.backends[0], "adapter": adapter.name}
     gpu = rlx.welch_peaks(x, **asked, **where)
-    awaited = asyncio.run(rlx.welch_peaks_async(x, **asked, **where))
+    awaited = in_a_loop(rlx.welch_peaks_async(x, **asked, **where))
     assert cpu.count.tolist() == [3 if mode == "bins" else 1, 0, *cpu.count[2:4], 0]
     for found in (gpu, awaited):
         np.testing.assert_array_equal(found.count, cpu.count)
