@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
-from rlxweb.errors import UnknownDevice, did_you_mean
+from rlxweb.errors import UnknownDevice, UsageError, did_you_mean, shown
 
 
 class Device(StrEnum):
@@ -91,6 +91,18 @@ PRIORITY = (
 )
 
 DeviceLike = Device | str
+
+
+def adapter_name(value: object) -> str:
+    """Part of an adapter's name, or "". Errors  UsageError for what is no text."""
+    if isinstance(value, str):
+        return value
+    raise UsageError(
+        "adapter",
+        f"it is {shown(value)}",
+        "part of an adapter's name is wanted, as text",
+        "`rlxweb devices` lists the names",
+    )
 
 
 def parse_device(name: DeviceLike) -> Device:

@@ -9,6 +9,7 @@ record, types and attributes. Where only the reference runs there is nothing to 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from rlxweb.backends.array import ArrayBackend
 from rlxweb.backends.protocol import Array, Backend
 from rlxweb.compile.pipeline import compile_graph
 from rlxweb.errors import Disagrees, RlxError
+from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.lowering import Expr, HostOnly
 from rlxweb.ir.op import Op, TensorType, Types, registry
@@ -30,7 +32,11 @@ CUT = 19
 # An expression has a text for four lanes and one for a single one.
 LENGTHS = (1024, 1023)
 # Where arrays are drawn from, unless the op's samples say what it takes.
-RANGES = ((-2.0, 2.0), (-10.0, 10.0))
+RANGES: tuple[tuple[float, float], ...] = ((-2.0, 2.0), (-10.0, 10.0))
+# Integers that float32 does not hold are among these.
+WIDE = (-(2.0**25), 2.0**25)
+# Where functions jump and bend; numbers drawn at random hardly ever hit them.
+MARKS = (0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0)
 # What float32 itself is off by, times this, is allowed beside the tolerance.
 ROUNDING = 8.0
 
@@ -65,7 +71,10 @@ async def try_custom_ops(graph: Graph, backend: Backend) -> None:
 
 
 def _key(op: Op, types: Types, node: Node) -> Hashable:
-    shapes = () if isinstance(op.lower, Expr) else tuple(t.shape for t in types)
+    shapes = tuple(t.shape for t in types)
+    if isinstance(op.lower, Expr):
+        # How operands are broadcast, and along how many axes, is all there is to it.
+        shapes = tuple(tuple(min(d, 2) for d in shape) for shape in shapes)
     attrs = frozenset((name, repr(value)) for name, value in node.attrs.items())
     return op.name, tuple(t.dtype for t in types), shapes, attrs
 
@@ -74,11 +83,15 @@ def _drawn(op: Op, types: Types, node: Node) -> Iterator[Sample]:
     """Arrays of the node's types, or of smaller shapes that the op takes as well."""
     if isinstance(op.lower, Expr):
         every = [tuple(TensorType((n,), t.dtype) for t in types) for n in LENGTHS]
+        if any(len(t.shape) != 1 for t in types):
+            every.append(_cut(op, types, node))
     else:
         every = [_cut(op, types, node)]
     lows = [d.low for sample in op.samples for d in sample.inputs]
     highs = [d.high for sample in op.samples for d in sample.inputs]
-    ranges = ((min(lows), max(highs)),) if lows else RANGES
+    ranges = RANGES if not lows else ((min(lows), max(highs)),)
+    if not lows and all(t.dtype.is_integer for t in types):
+        ranges = (*RANGES, WIDE)
     for kinds in every:
         for low, high in ranges:
             drawn = (Drawn(t.shape, t.dtype, low, high) for t in kinds)
@@ -97,10 +110,30 @@ def _cut(op: Op, types: Types, node: Node) -> Types:
     return cut
 
 
+def _mark(sample: Sample, arrays: Sequence[Array]) -> None:
+    """Every combination of marks at the front of drawn arrays of one shape."""
+    if len({array.shape for array in arrays}) != 1:
+        return
+    each = [_marks_of(drawn) for drawn in sample.inputs]
+    met = np.array([*product(*each)])[: arrays[0].size]
+    for array, column in zip(arrays, met.T, strict=True):
+        array.reshape(-1)[: len(column)] = column.astype(array.dtype)
+
+
+def _marks_of(drawn: Drawn) -> list[float]:
+    least = max(drawn.low, 0.0) if drawn.dtype is DType.U32 else drawn.low
+    within = [mark for mark in MARKS if least <= mark <= drawn.high]
+    if not drawn.dtype.is_float:
+        within = [mark for mark in within if mark.is_integer()]
+    return within or [drawn.low]
+
+
 async def _compared(
     op: Op, sample: Sample, at: int, backend: Backend, drawn: bool
 ) -> None:
     arrays = sample.draw(at)
+    if drawn:
+        _mark(sample, arrays)
     graph = one_op(op, sample, arrays)
     if not {n.type.dtype for n in graph.nodes()} <= backend.target.dtypes:
         return

@@ -11,6 +11,7 @@ from time import perf_counter_ns
 
 from rlxweb.backends.protocol import Backend
 from rlxweb.backends.registry import ROWS, blocker, opened_as
+from rlxweb.device import adapter_name
 from rlxweb.errors import AdapterMissing, DeviceError, GraphError, MustAwait
 from rlxweb.forked import ForkLock
 from rlxweb.gpu.drive import drive
@@ -108,7 +109,7 @@ class Pool:
 
 
 def _key(label: str, adapter: str) -> Key:
-    return opened_as(label), adapter.lower()
+    return opened_as(label), adapter_name(adapter).lower()
 
 
 def _checked(label: str, backend: object) -> Backend:

@@ -16,8 +16,8 @@ from pathlib import Path
 from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import CPU_ENGINE
 from rlxweb.backends.registry import ROWS
-from rlxweb.device import PRIORITY, Device, DeviceLike, parse_device
-from rlxweb.errors import DeviceError, UsageError, shown
+from rlxweb.device import PRIORITY, Device, DeviceLike, adapter_name, parse_device
+from rlxweb.errors import DeviceError
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +31,7 @@ class Place:
     adapter: str = ""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.adapter, str):
-            raise UsageError(
-                "adapter",
-                f"it is {shown(self.adapter)}",
-                "part of an adapter's name is wanted, as text",
-                "`rlxweb devices` lists the names",
-            )
+        adapter_name(self.adapter)
 
     @property
     def label(self) -> str:

@@ -21,7 +21,7 @@ from rlxweb.device import (
     parse_device,
     parse_device_list,
 )
-from rlxweb.errors import EnvironmentWarning, UsageError
+from rlxweb.errors import EnvironmentWarning, UsageError, shown
 
 T = TypeVar("T")
 CalibrationMode = Literal["lazy", "off"]
@@ -232,3 +232,17 @@ def _mode(text: str) -> CalibrationMode:
 
 def _devices(devices: Iterable[DeviceLike] | str) -> tuple[Device, ...]:
     return tuple(dict.fromkeys(devices_named(devices)))
+
+
+def policy_of(given: DevicePolicy | None) -> DevicePolicy:
+    """The policy, or that of all devices. Errors  UsageError for anything else."""
+    if given is None:
+        return DevicePolicy.all()
+    if isinstance(given, DevicePolicy):
+        return given
+    raise UsageError(
+        "policy",
+        f"it is {shown(given)}",
+        "a DevicePolicy is wanted",
+        "DevicePolicy.only(devices) makes one; DevicePolicy.all() allows every device",
+    )

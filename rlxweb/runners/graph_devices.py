@@ -23,6 +23,7 @@ from rlxweb.devices.policy import (
     DevicePolicy,
     device_chain_from_env,
     forced_device_from_env,
+    policy_of,
 )
 from rlxweb.errors import AdapterMissing, Unsupported
 from rlxweb.gpu.drive import drive
@@ -375,7 +376,7 @@ class GraphDevices(GraphResolver):
 
     def set_policy(self, policy: DevicePolicy) -> None:
         """Another policy from here on; what was resolved under the old is forgotten."""
-        self._policy = policy
+        self._policy = policy_of(policy)
         self.decision = None
         self.invalidate_cache()
 

@@ -23,7 +23,7 @@ from rlxweb.decision.decision import Decision
 from rlxweb.decision.explain import explain_decision
 from rlxweb.device import Device, DeviceLike, parse_device
 from rlxweb.devices.availability import DeviceRow, is_available
-from rlxweb.devices.policy import DevicePolicy, device_chain_from_env
+from rlxweb.devices.policy import DevicePolicy, device_chain_from_env, policy_of
 from rlxweb.errors import Unsupported
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.verify import must_be_graph
@@ -43,7 +43,7 @@ class GraphResolver:
     ) -> None:
         must_be_graph(graph)
         self._graph = graph.copy()
-        self._policy = policy or DevicePolicy.all()
+        self._policy = policy_of(policy)
         self._adapters: Adapters = {
             parse_device(d): name for d, name in (adapters or {}).items()
         }

@@ -109,11 +109,10 @@ class Session:
         if self.device is not None:
             way = Candidate(self.device, self.device.label, adapter=self.adapter)
             asked = Decision(f"device {self.device.label}", "it was asked for")
-            ready = await self._prepared(job, way)
-            return CompiledGraph(Pick(job, way, asked), ready, self)
+            return await self._compiled(Pick(job, way, asked))
         pick = await choose_async(job, Asked(adapter=self.adapter))
         try:
-            ready = await self._prepared(pick.job, pick.candidate)
+            return await self._compiled(pick)
         except (Unsupported, DTypeError, LimitExceeded, ShaderRejected) as error:
             if pick.device is Device.CPU or self.adapter or self.strict:
                 raise
@@ -122,6 +121,22 @@ class Session:
             decision = replace(pick.decision, what="device CPU", why=why)
             pick = replace(pick, decision=decision)
             ready = await self._prepared(pick.job, cpu)
+        return CompiledGraph(pick, ready, self)
+
+    async def _compiled(self, pick: Pick[GraphJob]) -> CompiledGraph:
+        """The graph where it was picked, or done again where a loss is noticed here."""
+
+        async def prepared(way: Candidate) -> Ready:
+            return await self._prepared(pick.job, way)
+
+        try:
+            ready = await prepared(pick.candidate)
+        except LOST as error:
+            if self.strict:
+                raise
+            ways = pick.decision.candidates
+            ready, _, tries = await done_again(error, pick.candidate, ways, prepared)
+            pick = replace(pick, decision=told(pick.decision, tries))
         return CompiledGraph(pick, ready, self)
 
     async def _prepared(self, job: GraphJob, way: Candidate) -> Ready:
@@ -256,9 +271,15 @@ class CompiledGraph:
                 # copied to stay what it is.
                 array = array.copy() if array.flags.writeable else array
                 self._values[name] = array
-            if not ready.backend.lost:
-                await ready.backend.set_param(ready.program, name, array)
             self._unset.discard(name)
+            if ready.backend.lost:
+                return
+            try:
+                await ready.backend.set_param(ready.program, name, array)
+            except LOST:
+                # The value is kept, and the next run has it where it is done again.
+                if self._session.strict:
+                    raise
 
     def run(
         self, inputs: Mapping[str, Any] | None = None, *, strict: bool | None = None

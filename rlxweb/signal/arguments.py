@@ -62,6 +62,13 @@ def number(name: str, value: object, doing: str) -> float:
     return found
 
 
+def switch(name: str, value: object, doing: str) -> bool:
+    """True or False, numpy's own and 1 and 0 too. Errors  UsageError for the rest."""
+    if isinstance(value, bool | np.bool_) or (type(value) is int and value in (0, 1)):
+        return bool(value)
+    raise UsageError(doing, f"{name} is {shown(value)}", "it must be True or False")
+
+
 def one_of(name: str, value: Any, known: Iterable[str], doing: str) -> str:
     """One of a few names. Errors  UsageError that lists them."""
     names = tuple(known)

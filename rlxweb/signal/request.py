@@ -19,7 +19,7 @@ from rlxweb.given import array_of
 from rlxweb.host.spec import Average, Detrend, WelchSpec, sample_dtype
 from rlxweb.kept import Kept
 from rlxweb.recipes.welch_plan import segment_count
-from rlxweb.signal.arguments import number, one_of, whole
+from rlxweb.signal.arguments import number, one_of, switch, whole
 from rlxweb.signal.windows import WindowLike, get_window
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def _settled(
         n_segments=_segments(nsegments, length, nperseg, hop),
         window=window,
         detrend=_removal(asked.detrend, preset.detrend),
-        one_sided=_switch("return_onesided", asked.return_onesided)
+        one_sided=switch("return_onesided", asked.return_onesided, _DOING)
         and not kind.startswith("complex"),
         scale=_scale(window, scaling, fs),
         average=average,
@@ -214,12 +214,6 @@ def _finite(samples: NDArray[np.float64]) -> NDArray[np.float64]:
             "give another window",
         )
     return samples
-
-
-def _switch(name: str, value: object) -> bool:
-    if isinstance(value, bool | np.bool_) or (type(value) is int and value in (0, 1)):
-        return bool(value)
-    raise UsageError(_DOING, f"{name} is {shown(value)}", "it must be True or False")
 
 
 def _removal(detrend: object, of_preset: Detrend | None) -> Detrend | None:

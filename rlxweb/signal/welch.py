@@ -12,7 +12,7 @@ from rlxweb.choose.chooser import Asked, choose, choose_async
 from rlxweb.gpu.beside import beside
 from rlxweb.gpu.drive import drive, in_a_tab
 from rlxweb.host.spectrum import frequencies
-from rlxweb.signal.arguments import bound, number, one_of, whole
+from rlxweb.signal.arguments import bound, number, one_of, switch, whole
 from rlxweb.signal.band import bins_between
 from rlxweb.signal.offers import WelchJob
 from rlxweb.signal.own_detrend import detrended_by, own_detrend
@@ -160,6 +160,7 @@ def _called(
     rows, batch, how = as_rows(
         x if own is None else physical(x), axis, precision, DOING
     )
+    strict = switch("strict", strict, DOING)
     estimate["fs"] = number("fs", estimate["fs"], DOING)
     spec = _spec(rows.shape[1], how.kind, own is not None, **estimate)
     caller = Caller(DOING, batch)

@@ -18,7 +18,7 @@ from rlxweb.gpu.drive import drive, in_a_tab
 from rlxweb.host.spectrum import frequencies
 from rlxweb.host.strongest import PeaksOfPower
 from rlxweb.kept import SMALL, lru_of_small
-from rlxweb.signal.arguments import bound, number, whole
+from rlxweb.signal.arguments import bound, number, switch, whole
 from rlxweb.signal.offers import WelchJob, checked_strategy
 from rlxweb.signal.own_detrend import detrended_by, own_detrend
 from rlxweb.signal.peaks_of_power import (
@@ -150,6 +150,7 @@ def _called(
     rows, batch, how = as_rows(array, axis, precision, DOING)
     if not rows.shape[0]:
         raise UsageError(DOING, f"the batch {list(batch)} has no rows", "rows >= 1")
+    strict = switch("strict", strict, DOING)
     wanted["fs"] = number("fs", wanted["fs"], DOING)
     job: WelchJob | None = None
     with suppress(TypeError):  # samples of a window cannot be looked up

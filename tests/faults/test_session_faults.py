@@ -175,6 +175,22 @@ def test_a_lost_run_is_done_again_on_the_device_opened_anew(
     compiled.close()
 
 
+@pytest.mark.parametrize("verb", ["pipeline", "buffer", "write"])
+def test_a_loss_first_noticed_before_the_run_stops_nobody(
+    workplace: Callable[..., Workplace], verb: str
+) -> None:
+    """By compiling, or by a param, whose value is kept; a strict session raises."""
+    place = workplace(Failure(verb, "lost"))
+    compiled = with_ones(Session("vulkan").compile(layer(3)))
+    answer(3, 1, compiled)
+    assert len(place.ports) == 2
+    assert [one.error != "" for one in compiled.attempts] == [True, False]
+    compiled.close()
+    workplace(Failure(verb, "lost"))
+    with pytest.raises(DeviceLost):
+        with_ones(Session("vulkan", strict=True).compile(layer(3)))
+
+
 @pytest.mark.parametrize("where", ["session", "run"])
 def test_strict_does_nothing_twice(
     workplace: Callable[..., Workplace], where: str

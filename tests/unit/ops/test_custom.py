@@ -182,6 +182,20 @@ WRONG: dict[str, tuple[dict[str, Any], tuple[int, ...], str]] = {
     "where it is large": ({"wgsl": "min(x * F(2), F(9))"}, (4,), "np.float32.9.0"),
     "below zero only": ({"wgsl": "select(x * F(2), x, x < F(0))"}, (4,), "wrong"),
     "a little": ({"wgsl": "x * F(2.0001)"}, (4,), "worst error is 0.000"),
+    "at zero only": ({"wgsl": "select(x * F(2), F(1), x == F(0))"}, (4,), "1 of 1024"),
+    "at halves only": (
+        {"wgsl": "select(x * F(2), F(9), fract(x) == F(0.5))"},
+        (4,),
+        "2 of 1024",
+    ),
+    "along an axis": (
+        {
+            "wgsl": "x * F(2)",
+            "reference": lambda xp, a, x: 2 * x[..., ::-1] if x.ndim == 2 else 2 * x,
+        },
+        (3, 5),
+        r"\[3, 5\] float32",
+    ),
     "by its samples": (
         {"wgsl": "x * F(3)", "samples": [Sample(LONG)]},
         (2, 5),
@@ -201,7 +215,8 @@ WRONG: dict[str, tuple[dict[str, Any], tuple[int, ...], str]] = {
 
 
 def twice(**more: Any) -> None:
-    register_custom(NAME, arity=1, reference=lambda xp, a, x: x * 2, **more)
+    doubled = {"reference": lambda xp, a, x: x * 2}
+    register_custom(NAME, arity=1, **{**doubled, **more})
 
 
 def of_shape(*shape: int) -> Graph:
@@ -224,6 +239,29 @@ def test_wgsl_that_disagrees_is_refused_where_it_first_runs(
     assert "elements are wrong, first at (" in refused.value.rule
     assert "the worst error is" in refused.value.rule
     assert Session("cpu").compile(of_shape(*shape)).device.label == "cpu"
+
+
+def test_integers_that_float32_does_not_hold_are_tried(adapter: Want) -> None:
+    """An op that is right for small ones only."""
+    twice(wgsl="select(x * X(2), x, x > X(16777216))")
+    graph = Graph("net")
+    graph.set_outputs([graph.custom_op(NAME, graph.input("x", (4,), "i32"))])
+    with pytest.raises(Disagrees, match=r"\[1024\] int32"):
+        Session(adapter.backends[0], adapter=adapter.name).compile(graph)
+    twice(wgsl="x * X(2)", replace=True)
+    Session(adapter.backends[0], adapter=adapter.name).compile(graph)
+
+
+def test_operands_that_are_equal_are_tried(adapter: Want) -> None:
+    """Two arrays drawn at random hardly ever meet."""
+    op: dict[str, Any] = {"arity": 2, "wgsl": "select(F(0), F(1), x > y)"}
+    at_least = lambda xp, a, x, y: (x >= y).astype(x.dtype)  # noqa: E731
+    register_custom(NAME, reference=at_least, **op)
+    graph = Graph("net")
+    operands = [graph.input(name, (4,)) for name in "xy"]
+    graph.set_outputs([graph.custom_op(NAME, *operands)])
+    with pytest.raises(Disagrees, match="7 of 1024"):
+        Session(adapter.backends[0], adapter=adapter.name).compile(graph)
 
 
 def test_another_device_takes_over_and_says_why(adapter: Want) -> None:
@@ -255,7 +293,8 @@ def test_a_right_op_is_tried_once(
     (got,) = session.compile(one_op(slope=0.25)).run({"x": X})
     np.testing.assert_array_equal(got, np.where(X > 0, X, X * 0.25))
     once = len(tried)
-    assert once == len(custom_ops.LENGTHS) * len(custom_ops.RANGES)
+    # One array of each length, and one of the graph's own two axes.
+    assert once == (len(custom_ops.LENGTHS) + 1) * len(custom_ops.RANGES)
     session.compile(one_op(slope=0.25))
     assert len(tried) == once
     session.compile(one_op(slope=0.75))

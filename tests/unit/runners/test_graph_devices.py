@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
-from rlxweb import DevicePolicy, DeviceRouter, Graph, GraphDevices
+from rlxweb import DevicePolicy, DeviceRouter, Graph, GraphDevices, Session
 from rlxweb.device import Device
 from rlxweb.errors import (
     DeviceFallbackError,
@@ -358,3 +360,25 @@ def test_constructors(machine: FakeMachine, monkeypatch: pytest.MonkeyPatch) -> 
     assert GraphDevices.from_env(adding()).devices == (Device.CPU,)
     policy = DevicePolicy.only(["vulkan"])
     assert GraphDevices.with_policy(adding(), policy).devices == (Device.VULKAN,)
+
+
+@pytest.mark.parametrize("given", ["cpu", ["cpu"], 3])
+def test_a_policy_is_a_policy(given: Any) -> None:
+    """Refused where it is given, and not by the first run."""
+    graph = Graph("net")
+    graph.set_outputs([graph.input("x", (2,)) * 2.0])
+    with pytest.raises(UsageError, match="a DevicePolicy is wanted"):
+        GraphDevices(graph, given)
+    with pytest.raises(UsageError, match="a DevicePolicy is wanted"):
+        GraphDevices(graph).set_policy(given)
+
+
+@pytest.mark.parametrize("name", [3, b"llvm", None])
+def test_the_name_of_an_adapter_is_text(name: Any) -> None:
+    """Also in a map of adapters, and for a session."""
+    graph = Graph("net")
+    graph.set_outputs([graph.input("x", (2,)) * 2.0])
+    with pytest.raises(UsageError, match="part of an adapter's name is wanted"):
+        Session("cpu", adapter=name)
+    with pytest.raises(UsageError, match="part of an adapter's name is wanted"):
+        GraphDevices(graph, adapters={"cpu": name}).run("cpu", {"x": np.ones(2, "f4")})

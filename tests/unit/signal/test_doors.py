@@ -363,3 +363,10 @@ def test_a_result_is_shown_in_a_few_lines(rows: int) -> None:
     assert "0: none" in repr(dead)
     many = rlx.welch_peaks(x.reshape(1, rows, 300), k=2, device="cpu")
     assert f"1x{rows}x2" in repr(many)
+
+
+@pytest.mark.parametrize("call", [rlx.welch, rlx.welch_peaks])
+def test_strict_is_true_or_false(call: Any) -> None:
+    """Text would mean True whatever it says."""
+    with pytest.raises(UsageError, match="strict is 'no'; it must be True or False"):
+        call(np.ones(300), fs=256.0, strict="no")
