@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from rlxweb.errors import DTypeError, NotFinite, ShapeError, UsageError
+from rlxweb.given import array_of
 
 BITS: Final = 24
 """float32 holds every integer of so many bits, and the difference of any two."""
@@ -35,7 +36,7 @@ class Digital:
     def __init__(
         self, counts: ArrayLike, gain: ArrayLike = 1.0, offset: ArrayLike = 0.0
     ) -> None:
-        own = np.asarray(counts)
+        own = array_of(counts, _DOING)
         if own.ndim not in (1, 2):
             raise ShapeError(
                 _DOING, f"the counts have shape {own.shape}", "wanted (C, T) or (T,)"
@@ -101,7 +102,12 @@ def _check_integers(counts: NDArray[Any]) -> None:
 
 
 def _per_row(name: str, given: ArrayLike, rows: tuple[int, ...]) -> NDArray[np.float64]:
-    own = np.asarray(given, np.float64)
+    own = array_of(given, f"{_DOING}, {name}")
+    if own.dtype.kind == "c":
+        raise DTypeError(
+            _DOING, f"the {name} is {own.dtype}", "real numbers are wanted"
+        )
+    own = own.astype(np.float64)
     if own.shape not in ((), rows):
         raise ShapeError(
             _DOING,

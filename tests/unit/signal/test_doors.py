@@ -370,3 +370,15 @@ def test_strict_is_true_or_false(call: Any) -> None:
     """Text would mean True whatever it says."""
     with pytest.raises(UsageError, match="strict is 'no'; it must be True or False"):
         call(np.ones(300), fs=256.0, strict="no")
+
+
+def test_integers_with_a_gain_are_read_like_all_arrays() -> None:
+    """A mask is not lost with them either, nor is text a gain."""
+    counts = np.ma.masked_equal(np.arange(600, dtype=np.int16), 5)
+    with pytest.raises(DTypeError, match="1 of 600 values masked"):
+        rlx.Digital(counts)
+    with pytest.raises(DTypeError, match="None was given"):
+        rlx.Digital(None)  # type: ignore[arg-type]
+    with pytest.raises(DTypeError, match="gain: a str was given"):
+        rlx.Digital(counts.data, gain="2")
+    assert rlx.Digital(counts.filled(0), 0.5).gain == 0.5
