@@ -10,7 +10,8 @@ from __future__ import annotations
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("advice", "forked", "limits", "names", "printable", "stopping", "streams"),
     ("errors", "kept"),
-    ("device", "digital", "given", "whole_file"),
+    ("device", "given", "whole_file"),
+    ("digital",),
     ("ir", "decision", "io"),
     ("recipes",),
     ("ops", "cost", "kernels", "host"),
