@@ -34,6 +34,7 @@ from rlxweb.errors import UsageError
 from rlxweb.io import write_json
 
 SCHEMA = "rlxweb.bench.picker/1"
+GRAPHS_SCHEMA = "rlxweb.bench.graphs/1"
 FULL = {
     "n_fft": (64, 256, 1024, 4096),
     "batch": (1, 8, 32, 256, 1024, 8192),
@@ -222,7 +223,7 @@ def _finish(
     puts: list[tuple[str, Put]] = []
     if json_path is not None:
         record = document(
-            SCHEMA,
+            SCHEMA if heads is HEADS else GRAPHS_SCHEMA,
             versions=versions(),
             machine=f"{platform.machine()}, {os.cpu_count()} cores",
             engines=[" ".join(engine_key(p)) for p in sweep.places],

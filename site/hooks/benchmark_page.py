@@ -145,6 +145,7 @@ def _side(name: str) -> str:
 
 SECTIONS: dict[str, Callable[[Record, str], str]] = {
     "rlxweb.bench": _ops,
+    "rlxweb.bench.graphs": picker_section.section,
     "rlxweb.bench.picker": picker_section.section,
     "rlxweb.bench.tab": tab_section.section,
 }

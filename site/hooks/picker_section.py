@@ -1,4 +1,4 @@
-"""The sweep of `rlxweb bench picker`: predicted, measured, and lost by picking."""
+"""Sweeps of `rlxweb bench picker` and `graphs`: predicted, measured, what picks lost."""
 
 from __future__ import annotations
 
@@ -14,17 +14,23 @@ _WIDTH, _HEIGHT = 720, 460
 _PLOT = (64, 700, 24, 412)  # left, right, top, bottom
 
 
+# What tells the jobs of a sweep from each other: columns and their alignment.
+_SIZES = {"n_fft": "---:", "batch": "---:", "k": "---:", "segments": "---:"}
+_GRAPHS = {"family": "---", "shape": "---"}
+
+
 def section(record: Record, name: str) -> str:
     """Summary of the regret, the picture, the models' errors, then every cell."""
+    of_graphs = "family" in record["cells"][0]
     parts = [
-        "## Picks: predicted against measured",
+        f"## Picks{' for graphs' if of_graphs else ''}: predicted against measured",
         _machine(record, name),
         _summary(record),
         _picture(record["cells"]),
         "### How wrong the models are",
         _errors(record["summary"]["model_error"]),
         _losing(record["summary"]["losing"]),
-        _cells(record["cells"]),
+        _cells(record["cells"], _GRAPHS if of_graphs else _SIZES),
     ]
     return "\n\n".join(part for part in parts if part)
 
@@ -73,15 +79,16 @@ def _losing(losing: Sequence[Any]) -> str:
     )
 
 
-def _cells(cells: Sequence[Record]) -> str:
+def _cells(cells: Sequence[Record], columns: Mapping[str, str]) -> str:
     """Every job: the pick, what it was thought to take, what it took, the best."""
-    heads = "n_fft | batch | k | segments | pick | predicted ms | ms | best ms | regret"
-    lines = [f"| {heads} |", "|---:|---:|---:|---:|---|---:|---:|---:|---:|"]
+    heads = " | ".join(columns) + " | pick | predicted ms | ms | best ms | regret"
+    rules = "|".join(columns.values())
+    lines = [f"| {heads} |", f"|{rules}|---|---:|---:|---:|---:|"]
     for cell in cells:
         rows = [row for row in cell["rows"] if not row["error"]]
         pick = rows[0]  # they stand in the order of their predictions
         best = min(row["measured_ms"] for row in rows)
-        sizes = (f"{cell[key]:,}" for key in ("n_fft", "batch", "k", "segments"))
+        sizes = (_size(cell[key]) for key in columns)
         times = (pick["predicted_ms"], pick["measured_ms"], best)
         lines.append(
             f"| {' | '.join(sizes)} | {prose(_way(pick))} "
@@ -89,6 +96,12 @@ def _cells(cells: Sequence[Record]) -> str:
         )
     inside = "\n".join(f"    {line_}" for line_ in lines)
     return f'??? abstract "All {len(cells)} jobs"\n\n{inside}'
+
+
+def _size(value: Any) -> str:
+    if isinstance(value, list):
+        return " × ".join(f"{one:,}" for one in value)
+    return value if isinstance(value, str) else f"{value:,}"
 
 
 def _way(row: Record) -> str:
@@ -101,7 +114,10 @@ def _way(row: Record) -> str:
 
 def _points(cells: Sequence[Record]) -> Iterator[tuple[float, float, str, str]]:
     for cell in cells:
-        size = f"{cell['batch']:,} × {cell['n_fft']:,}, k {cell['k']}"
+        if "family" in cell:
+            size = f"{cell['family']} {_size(cell['shape'])}"
+        else:
+            size = f"{cell['batch']:,} × {cell['n_fft']:,}, k {cell['k']}"
         for row in cell["rows"]:
             if not row["error"]:
                 yield row["predicted_ms"], row["measured_ms"], row["device"], size

@@ -62,6 +62,7 @@ def test_the_command(call: Call, tmp_path: Path) -> None:
     assert "regret over 3 cells: median 1.000" in said.out
     found = json.loads(record.read_text())
     assert [c["shape"] for c in found["cells"]] == [[16, 64], [64, 1024], [1024, 256]]
+    assert found["schema"] == "rlxweb.bench.graphs/1"
     assert {c["family"] for c in found["cells"]} == {"softmax"}
     assert all(c["rows"][0]["measured_ms"] > 0 for c in found["cells"])
 
