@@ -1,4 +1,4 @@
-"""Sweeps of `rlxweb bench picker` and `graphs`: predicted, measured, what picks lost."""
+"""Sweeps of `rlxweb bench picker`, `graphs`: predicted, measured, lost by picking."""
 
 from __future__ import annotations
 
