@@ -73,14 +73,7 @@ def register_custom(
     >>> register_custom("halve", arity=1, reference=halve, wgsl="x / F(2)")
     """
     doing = f"register op {name!r}"
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.]*", name):
-        raise GraphError(doing, "a name is letters, digits, '_' and '.'")
-    if name in registry and registry.get(name).name != name:
-        raise GraphError(
-            doing,
-            f"{name!r} is another name of op {registry.get(name).name!r}",
-            hint="choose another name",
-        )
+    _check_name(name, doing)
     lower: Lowering = Expr(wgsl) if isinstance(wgsl, str) else wgsl or HostOnly()
     fused = isinstance(lower, Expr)
     record = Op(
@@ -95,22 +88,38 @@ def register_custom(
         samples=tuple(samples),
         doc=doc,
     )
-    least, most = record.arity_range()
-    if fused and not 1 <= least <= (most or 99) <= EXPR_OPERANDS:
+    if fused:
+        _check_operands(record, doing)
+    if flops is not None:
+        record = changed(record, flops=flops)
+    for sample in record.samples:
+        _check_sample(record, sample)
+    return registry.register(record, replace=replace)
+
+
+def _check_name(name: str, doing: str) -> None:
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.]*", name):
+        raise GraphError(doing, "a name is letters, digits, '_' and '.'")
+    if name in registry and registry.get(name).name != name:
+        raise GraphError(
+            doing,
+            f"{name!r} is another name of op {registry.get(name).name!r}",
+            hint="choose another name",
+        )
+
+
+def _check_operands(op: Op, doing: str) -> None:
+    least, most = op.arity_range()
+    if not 1 <= least <= (most or 99) <= EXPR_OPERANDS:
         raise GraphError(
             doing,
             f"an expression over {least} to {most or 'any'} operands",
             f"it can name {EXPR_OPERANDS}: x, y and z",
             "give a Compose or a Kernel",
         )
-    if flops is not None:
-        record = changed(record, flops=flops)
-    for sample in record.samples:
-        _check(record, sample)
-    return registry.register(record, replace=replace)
 
 
-def _check(op: Op, sample: Sample) -> None:
+def _check_sample(op: Op, sample: Sample) -> None:
     """Errors  GraphError where the reference breaks the shape rule; the op's own."""
     types = tuple(TensorType(d.shape, d.dtype) for d in sample.inputs)
     attrs, kind = typed(op, types, sample.attrs)

@@ -11,10 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlxweb import DevicePolicy, Graph
+from rlxweb import DevicePolicy, Graph, GraphDevices
 from rlxweb.choose import resolve
 from rlxweb.device import Device
 from rlxweb.runners import resolver
+
+X = {"x": np.array([1, 2], np.float32)}
+THREE = (Device.CPU, Device.VULKAN, Device.OPENGL)
 
 
 @dataclass
@@ -88,3 +91,10 @@ def only_there(monkeypatch: pytest.MonkeyPatch, *devices: Device) -> None:
 
     for room in (resolver, resolve):
         monkeypatch.setattr(room, "devices_for", viable)
+
+
+def runner(machine: FakeMachine, policy: DevicePolicy | None = None) -> GraphDevices:
+    """X + w on the made-up devices, with w = [3, 4]."""
+    made = GraphDevices(adding(), policy, compile_with=machine.compile)
+    made.set_param("w", np.array([3, 4], np.float32))
+    return made

@@ -19,26 +19,9 @@ from rlxweb.errors import (
     Unsupported,
     UsageError,
 )
-from rlxweb.runners import resolver
 from rlxweb.runners.programs import graph_param_names
-from tests.unit.runners.fakes import FakeMachine, adding, only_there
+from tests.unit.runners.fakes import THREE, FakeMachine, X, adding, only_there, runner
 from tests.unit.signal.pretend_gpu import PretendGpu
-
-X = {"x": np.array([1, 2], np.float32)}
-THREE = (Device.CPU, Device.VULKAN, Device.OPENGL)
-
-
-@pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
-    only_there(monkeypatch, *THREE)
-    monkeypatch.setattr(resolver, "is_available", lambda d: d in THREE)
-    return FakeMachine()
-
-
-def runner(machine: FakeMachine, policy: DevicePolicy | None = None) -> GraphDevices:
-    made = GraphDevices(adding(), policy, compile_with=machine.compile)
-    made.set_param("w", np.array([3, 4], np.float32))
-    return made
 
 
 def test_a_param_set_before_the_first_compile_is_applied() -> None:

@@ -11,26 +11,9 @@ from rlxweb import DevicePolicy, Graph, GraphDevices
 from rlxweb.choose.resolve import decide_device
 from rlxweb.device import Device
 from rlxweb.errors import EnvironmentWarning, SessionClosed
-from rlxweb.runners import resolver
 from tests.threads import at_once
-from tests.unit.runners.fakes import FakeMachine, adding, only_there
+from tests.unit.runners.fakes import FakeMachine, X, adding, runner
 from tests.unit.signal.pretend_gpu import PretendGpu
-
-X = {"x": np.array([1, 2], np.float32)}
-THREE = (Device.CPU, Device.VULKAN, Device.OPENGL)
-
-
-@pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
-    only_there(monkeypatch, *THREE)
-    monkeypatch.setattr(resolver, "is_available", lambda d: d in THREE)
-    return FakeMachine()
-
-
-def runner(machine: FakeMachine) -> GraphDevices:
-    made = GraphDevices(adding(), compile_with=machine.compile)
-    made.set_param("w", np.array([3, 4], np.float32))
-    return made
 
 
 def test_what_a_caller_does_to_a_graph_changes_no_answer(machine: FakeMachine) -> None:
