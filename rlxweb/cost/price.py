@@ -55,28 +55,17 @@ class Prices:
             return 0.0
         return max(0.0, self.record.ns_of("run") - self.start_ns)
 
-    @cached_property
-    def _steps(self) -> dict[str, Price | None]:
-        return {}
-
-    def _step(self, op: str) -> Price | None:
-        """The price of an op that was timed itself."""
-        if op not in self._steps:
-            sized = (p for p in self.record.of(op) if op not in KINDS)
-            points = [
-                p
-                for p in sized
-                if p.size.get("cells", 0) > 0 and p.size.get("bytes", 0) > 0
-            ]
-            points.sort(key=lambda p: p.size["cells"])
-            price = measured_step(points, self.moving_ns) if points else None
-            self._steps[op] = price
-        return self._steps[op]
+    def _timed(self, op: str) -> Price | None:
+        """The price of an op that was timed itself; None where its sizes tell none."""
+        sizes = (p for p in self.record.of(op) if p.size.get("bytes", 0) > 0)
+        points = [p for p in sizes if p.size.get("cells", 0) > 0]
+        points.sort(key=lambda p: p.size["cells"])
+        return measured_step(points, self.moving_ns) if points else None
 
     @cached_property
     def _turned(self) -> float:
         """Ns per byte that is read across rows, besides the moving of it."""
-        for point in self.record.of("turned"):
+        for point in self.kernels.of("turned"):
             nbytes = point.size["bytes"]
             return max(0.0, point.ns - self.moving_ns(3 * nbytes)) / nbytes
         return 0.0
@@ -98,12 +87,14 @@ class Prices:
 
     @cached_property
     def measured(self) -> Mapping[str, Price | None]:
-        """Prices of the kinds that are measured as a whole."""
-        return {k.name: k.price(self.kernels, k) for k in KINDS.values() if k.price}
+        """Prices of the kinds and of the ops that are measured as a whole."""
+        ops = {p.what for p in self.record.points} - set(KINDS)
+        kinds = {k.name: k.price(self.kernels, k) for k in KINDS.values() if k.price}
+        return {op: self._timed(op) for op in ops} | kinds
 
     def compute_ns(self, item: Item) -> float | None:
         """Time of a kind that was measured, its traffic included; None otherwise."""
-        price = self.measured.get(item.kind) or self._step(item.kind)
+        price = self.measured.get(item.kind)
         return None if price is None else price(item)
 
     def turning_ns(self, item: Item) -> float:
