@@ -14,6 +14,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,12 @@ WRITE_EVERY_S = 5.0
 def octave(n: int) -> int:
     """The power of two nearest to n, as its exponent; n below 1 counts as 1."""
     return round(math.log2(max(1, n)))
+
+
+@lru_cache(256)
+def _key(bucket: Bucket) -> str:
+    """A bucket as the file names it."""
+    return json.dumps(bucket)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +96,7 @@ class Corrections:
     def _seen_of(self, bucket: Bucket) -> Seen:
         with self._lock:
             self._load()
-            return self._seen.get(json.dumps(bucket), NEVER)
+            return self._seen.get(_key(bucket), NEVER)
 
     def note(self, bucket: Bucket, predicted_ns: float, measured_ns: float) -> None:
         """One observed run; predicted_ns is the model's own, uncorrected.
@@ -100,7 +107,7 @@ class Corrections:
             return
         limit = math.log(BOUND)
         ratio = min(limit, max(-limit, math.log(measured_ns) - math.log(predicted_ns)))
-        key = json.dumps(bucket)
+        key = _key(bucket)
         with self._lock:
             self._load()
             seen = self._seen.pop(key, NEVER)

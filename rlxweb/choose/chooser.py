@@ -19,7 +19,6 @@ The Decision of a pick names every way there was. Knows no graph and no estimate
 from __future__ import annotations
 
 import warnings
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -166,19 +165,24 @@ class Pick(Generic[J]):
                 corrections.note(bucket, predicted_ns, took_ns)
 
 
+@dataclass(slots=True, eq=False)
+class _Kept:
+    pick: Pick[Any]
+    uses: int
+
+
 @dataclass(slots=True, weakref_slot=True, eq=False)
 class RecentPicks:
     """Picks of jobs that come again and again, so that small ones stay quick.
 
-    Each is used `uses` times and then made anew, with what runs have taught meanwhile.
-    A forked child makes its own: not every engine comes along.
+    Each is used `uses` times and then made anew, with what runs have taught meanwhile,
+    so the oldest go first: whatever is in use is young. A forked child makes its own:
+    not every engine comes along.
     """
 
     uses: int = 64
     capacity: int = 256
-    _left: OrderedDict[Hashable, tuple[Pick[Any], int]] = field(
-        default_factory=OrderedDict
-    )
+    _left: dict[Hashable, _Kept] = field(default_factory=dict)
     _lock: ForkLock = field(default_factory=ForkLock)
 
     def __post_init__(self) -> None:
@@ -190,18 +194,19 @@ class RecentPicks:
     def get(self, key: Hashable) -> Pick[Any] | None:
         """The pick, if it was made lately."""
         with self._lock:
-            found = self._left.pop(key, None)
-            if found is None or found[1] < 1:
+            found = self._left.get(key)
+            if found is None or found.uses < 1:
                 return None
-            self._left[key] = (found[0], found[1] - 1)
-        worth.add(found[0].cpu_ns)
-        return found[0]
+            found.uses -= 1
+        worth.add(found.pick.cpu_ns)
+        return found.pick
 
     def keep(self, key: Hashable, pick: Pick[Any]) -> None:
         with self._lock:
-            self._left[key] = (pick, self.uses)
+            self._left.pop(key, None)  # the newest is the last
+            self._left[key] = _Kept(pick, self.uses)
             while len(self._left) > self.capacity:
-                self._left.popitem(last=False)
+                del self._left[next(iter(self._left))]
 
     def forget(self) -> None:
         """Decide anew from here on."""

@@ -55,6 +55,10 @@ class WelchSpec:
     average: Average
     dtype: str
 
+    def __hash__(self) -> int:
+        """Of what tells estimates apart most often: small jobs look specs up a lot."""
+        return hash((self.nfft, self.hop, self.n_segments, self.scale, self.window))
+
     def __repr__(self) -> str:
         said = (f"{f.name}={getattr(self, f.name)!r}" for f in fields(self))
         parts = (one for one in said if not one.startswith("window="))

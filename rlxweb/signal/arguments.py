@@ -26,6 +26,8 @@ def whole(name: str, value: object, doing: str, *, of_float: bool = False) -> in
 
     of_float   256.0 is taken as well, as SciPy takes it
     """
+    if type(value) is int and -_COUNTABLE <= value < _COUNTABLE:
+        return value
     found = None
     if of_float and isinstance(value, float) and value.is_integer():
         found = int(value)

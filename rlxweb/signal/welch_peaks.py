@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from time import perf_counter_ns
@@ -152,10 +151,7 @@ def _called(
         raise UsageError(DOING, f"the batch {list(batch)} has no rows", "rows >= 1")
     strict = switch("strict", strict, DOING)
     wanted["fs"] = number("fs", wanted["fs"], DOING)
-    job: WelchJob | None = None
-    with suppress(TypeError):  # samples of a window cannot be looked up
-        job = _known_job(rows.shape, how, **wanted)
-    job = job or _job(rows.shape, how, **wanted)
+    job = _job_of(rows.shape, how, **wanted)
     least = check_prominence(prominence, job.mode, DOING)
     caller = Caller(DOING, batch)
     given = ready_rows(rows, job.spec, caller, nan)
@@ -186,6 +182,14 @@ def _job(
     least = checked_min_segments(min_segments, spec.segments_of(n_samples))
     way = checked_strategy(strategy, least)
     return WelchJob(spec, n_rows, n_samples, count, mode, least, way, how)
+
+
+def _job_of(shape: tuple[int, ...], how: Taken, **wanted: Any) -> WelchJob:
+    try:
+        return _known_job(shape, how, **wanted)
+    except TypeError:  # samples of a window cannot be looked up
+        pass
+    return _job(shape, how, **wanted)
 
 
 # Small batches feel the time it takes to settle the arguments. 0 is not False there.

@@ -59,10 +59,14 @@ def test_a_pick_is_kept_for_some_uses(two: PretendGpu) -> None:
     assert kept.get("a") is None
 
 
-def test_the_least_recent_pick_goes_first() -> None:
+def test_the_pick_made_first_goes_first() -> None:
+    """However often it was used: it is soon to be made anew anyway."""
     kept, pick = RecentPicks(capacity=2), decide(job_of(), places=[CPU])
     for name in "ab":
         kept.keep(name, pick)
     kept.get("a")
     kept.keep("c", pick)
-    assert [kept.get(name) is pick for name in "abc"] == [True, False, True]
+    assert [kept.get(name) is pick for name in "abc"] == [False, True, True]
+    kept.keep("b", pick)  # anew: it is the youngest now
+    kept.keep("d", pick)
+    assert [kept.get(name) is pick for name in "bcd"] == [True, False, True]
