@@ -21,7 +21,7 @@ from rlxweb.calibration import cache_folder
 from rlxweb.calibration.corrections import corrections
 from rlxweb.calibration.store import store
 from rlxweb.calibration.worth import worth
-from rlxweb.choose.chooser import recent
+from rlxweb.choose.recent_picks import recent
 from rlxweb.ir.op import Op, registry
 
 _folders: Iterator[Path]

@@ -28,6 +28,7 @@ from rlxweb.calibration.corrections import Bucket, corrections
 from rlxweb.calibration.known import UNMEASURED, measure_if_worth_it
 from rlxweb.calibration.store import store
 from rlxweb.calibration.worth import Worth, worth
+from rlxweb.choose.recent_picks import recent
 from rlxweb.decision.candidate import Candidate, candidate_name, comparison, ranked
 from rlxweb.decision.decision import Decision
 from rlxweb.device import Device, DeviceLike, parse_device
@@ -45,7 +46,6 @@ from rlxweb.errors import (
     RlxError,
     UsageError,
 )
-from rlxweb.forked import ForkLock, watch
 from rlxweb.gpu.drive import awaited, can_block
 from rlxweb.gpu.drivers import drivers
 
@@ -163,58 +163,6 @@ class Pick(Generic[J]):
         for bucket, predicted_ns in (pick._expected for pick in ran):
             if bucket is not None:
                 corrections.note(bucket, predicted_ns, took_ns)
-
-
-@dataclass(slots=True, eq=False)
-class _Kept:
-    pick: Pick[Any]
-    uses: int
-
-
-@dataclass(slots=True, weakref_slot=True, eq=False)
-class RecentPicks:
-    """Picks of jobs that come again and again, so that small ones stay quick.
-
-    Each is used `uses` times and then made anew, with what runs have taught meanwhile,
-    so the oldest go first: whatever is in use is young. A forked child makes its own:
-    not every engine comes along.
-    """
-
-    uses: int = 64
-    capacity: int = 256
-    _left: dict[Hashable, _Kept] = field(default_factory=dict)
-    _lock: ForkLock = field(default_factory=ForkLock)
-
-    def __post_init__(self) -> None:
-        watch(self, RecentPicks._in_child)
-
-    def _in_child(self) -> None:
-        self._left.clear()
-
-    def get(self, key: Hashable) -> Pick[Any] | None:
-        """The pick, if it was made lately."""
-        with self._lock:
-            found = self._left.get(key)
-            if found is None or found.uses < 1:
-                return None
-            found.uses -= 1
-        worth.add(found.pick.cpu_ns)
-        return found.pick
-
-    def keep(self, key: Hashable, pick: Pick[Any]) -> None:
-        with self._lock:
-            self._left.pop(key, None)  # the newest is the last
-            self._left[key] = _Kept(pick, self.uses)
-            while len(self._left) > self.capacity:
-                del self._left[next(iter(self._left))]
-
-    def forget(self) -> None:
-        """Decide anew from here on."""
-        with self._lock:
-            self._left.clear()
-
-
-recent = RecentPicks()
 
 
 def choose(job: J, asked: Asked = OPEN) -> Pick[J]:

@@ -215,6 +215,6 @@ def measure(args, buffers):
 
 def forget_picks():
     """Let "auto" choose anew, now that more is known."""
-    from rlxweb.choose.chooser import recent
+    from rlxweb.choose.recent_picks import recent
 
     recent.forget()

@@ -13,7 +13,8 @@ import pytest
 
 import rlxweb as rlx
 from rlxweb.calibration.corrections import corrections
-from rlxweb.choose.chooser import RecentPicks, choose, decide
+from rlxweb.choose.chooser import choose, decide
+from rlxweb.choose.recent_picks import RecentPicks
 from rlxweb.device import Device
 from rlxweb.devices.place import CPU
 from rlxweb.errors import (

@@ -8,7 +8,8 @@ import pytest
 
 from rlxweb.calibration.worth import worth
 from rlxweb.choose import chooser
-from rlxweb.choose.chooser import Asked, RecentPicks, choose, decide
+from rlxweb.choose.chooser import Asked, choose, decide
+from rlxweb.choose.recent_picks import RecentPicks
 from rlxweb.device import Device
 from rlxweb.devices.place import CPU
 from tests.unit.signal.pretend_gpu import BOTH, PretendGpu, job_of
