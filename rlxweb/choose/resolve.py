@@ -26,7 +26,7 @@ from rlxweb.decision.candidate import Candidate
 from rlxweb.decision.decision import Decision
 from rlxweb.device import Device, DeviceLike, devices_named, parse_device
 from rlxweb.devices.availability import is_available
-from rlxweb.devices.policy import DevicePolicy, forced_device_from_env
+from rlxweb.devices.policy import DevicePolicy, forced_device_from_env, policy_of
 from rlxweb.errors import DeviceError, DTypeError, Unsupported
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.verify import must_be_graph
@@ -77,7 +77,7 @@ def devices_for(
     graph: Graph, policy: DevicePolicy | None = None, adapters: Adapters | None = None
 ) -> tuple[Device, ...]:
     """The available devices that can run a graph, as the policy orders them."""
-    policy = policy or DevicePolicy.all()
+    policy = policy_of(policy)
     names = adapters or {}
     allowed = policy.apply(policy.probe_set)  # a denied device is not even opened
     return tuple(d for d in allowed if supports_graph(d, graph, names.get(d, "")))
@@ -112,7 +112,7 @@ def fastest(
 
     Errors   Unsupported; UsageError for an unknown cost_mode.
     """
-    job, policy = GraphJob(graph, cost_mode=cost_mode), policy or DevicePolicy.all()
+    job, policy = GraphJob(graph, cost_mode=cost_mode), policy_of(policy)
     if checked_mode(cost_mode) == "calibrated":
         return predicted(job, policy, adapters)
     forced = by_force(job, adapters or {})
@@ -153,6 +153,7 @@ def decide_device(
 ) -> Pick[GraphJob]:
     """`resolve_device` with the decision that says why."""
     must_be_graph(graph)
+    policy = policy_of(policy)
     doing = f"resolve a device for '{graph.name}'"
     job = GraphJob(graph, cost_mode=checked_mode(cost_mode))
     found = devices_for(graph, policy, adapters) if viable is None else tuple(viable)
@@ -170,7 +171,7 @@ def decide_device(
     pick = _chosen(job, found, _among(found, policy), adapters or {})
     if pick.device not in found and pick.device is not forced_device_from_env():
         # Where all are allowed, only those worth opening were asked; now the viable.
-        only = replace(policy or DevicePolicy.all(), allow=found)
+        only = replace(policy, allow=found)
         pick = _chosen(job, found, only, adapters or {})
     if pick.device is forced_device_from_env() and pick.device not in found:
         raise Unsupported(
@@ -198,15 +199,15 @@ def decide_by_environment(
 ) -> Pick[GraphJob] | None:
     """The device a variable names, where one does and the graph can run on it."""
     job = GraphJob(graph, cost_mode=checked_mode(cost_mode))
-    policy = replace(policy or DevicePolicy.all(), allow=tuple(viable))
+    policy = replace(policy_of(policy), allow=tuple(viable))
     asked = Asked(policy=policy, adapters=adapters or {})
     return by_environment(job, policy, asked)
 
 
-def _among(found: Sequence[Device], policy: DevicePolicy | None) -> DevicePolicy:
+def _among(found: Sequence[Device], policy: DevicePolicy) -> DevicePolicy:
     """The policy, allowing those alone; one that allows all is left as it is."""
-    if policy is None or policy == DevicePolicy.all():
-        return DevicePolicy.all()
+    if policy == DevicePolicy.all():
+        return policy
     return replace(policy, allow=tuple(found))
 
 

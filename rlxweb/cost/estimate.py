@@ -8,7 +8,7 @@ calibrated model counts one traffic term, real arithmetic and no views.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from rlxweb.cost.graph_work import work_of_graph
@@ -17,8 +17,9 @@ from rlxweb.cost.model import BackendCostModel
 from rlxweb.cost.price import Prices, terms_of
 from rlxweb.decision.terms import Terms
 from rlxweb.device import Device
-from rlxweb.errors import UsageError
+from rlxweb.errors import UsageError, shown
 from rlxweb.ir.graph import Graph, Node
+from rlxweb.ir.verify import must_be_graph
 from rlxweb.names import from_above
 
 T = TypeVar("T")
@@ -60,11 +61,21 @@ def estimate_graph_cost(graph: Graph, model: BackendCostModel) -> float:
     """One round trip and the price of every node, ns.
 
     A calibrated model prices real arithmetic and one traffic term instead.
+    Errors   VerifyError, UsageError for what is no graph and no model.
     """
+    must_be_graph(graph, "estimate_graph_cost")
+    _must_be_model(model)
     if model.calibration is not None:
         return calibrated_terms(graph, model).total_ns
     each = (node_cost_ns(graph, node, model) for node in graph.nodes())
     return one_by_one(model.round_trip_overhead_ns, each)
+
+
+def _must_be_model(given: object) -> None:
+    if not isinstance(given, BackendCostModel):
+        problem = f"the model is {shown(given)}"
+        hint = "CpuCostModel.seed() is one; .calibrated() has what was measured here"
+        raise UsageError("estimate_graph_cost", problem, hint=hint)
 
 
 def one_by_one(start: float, amounts: Iterable[float]) -> float:
@@ -113,15 +124,20 @@ def calibrated_terms(graph: Graph, model: BackendCostModel) -> Terms:
 
 
 def fastest_device_for(
-    graph: Graph, policy: Any = None, *, cost_mode: str = "calibrated"
+    graph: Graph,
+    policy: Any = None,
+    *,
+    cost_mode: str = "calibrated",
+    adapters: Mapping[Device, str] | None = None,
 ) -> Device:
     """The device a graph is predicted to run fastest on, under a DevicePolicy.
 
     cost_mode  "calibrated", what was measured here, or "seed", RLX's constants
+    adapters   part of an adapter's name by device
     Errors     Unsupported when no allowed device can run it.
     """
     ask = from_above("fastest_device_for")
-    answer: Device = ask(graph, policy, cost_mode=cost_mode)
+    answer: Device = ask(graph, policy, cost_mode=cost_mode, adapters=adapters)
     return answer
 
 

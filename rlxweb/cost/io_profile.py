@@ -11,11 +11,13 @@ from dataclasses import asdict, dataclass, replace
 from operator import index
 from typing import SupportsIndex
 
+from rlxweb.arguments import switch
 from rlxweb.cost.graph_work import asked_of
-from rlxweb.errors import UsageError
+from rlxweb.errors import UsageError, shown
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.lowering import Compose
 from rlxweb.ir.op import registry
+from rlxweb.ir.verify import must_be_graph
 
 METADATA = frozenset({"input", "param", "constant", "reshape", "transpose", "narrow"})
 """The kinds RLX counts nothing for. It has a kernel for some, and we have views for
@@ -33,6 +35,10 @@ class GraphIoOptions:
     """
 
     fft_host_sync: bool = False
+
+    def __post_init__(self) -> None:
+        given = switch("fft_host_sync", self.fft_host_sync, "GraphIoOptions")
+        object.__setattr__(self, "fft_host_sync", given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +77,11 @@ def profile_graph_io(
     Every node that is not metadata is one launch, moves its inputs (repeated ones
     repeatedly) and its output, and comes back to the host if it is an output; a
     repeated output counts once.
+
+    Errors   VerifyError, UsageError for what is no graph and no options.
     """
-    hosted = options is not None and options.fft_host_sync
+    must_be_graph(graph, "profile_graph_io")
+    hosted = _fft_host_sync(options)
     outputs = set(graph.outputs)
     waits = back = traffic = 0
     kernels = [node for node in graph.nodes() if node.op not in METADATA]
@@ -84,6 +93,15 @@ def profile_graph_io(
         traffic += node.type.nbytes
         back += node.type.nbytes if node.id in outputs else 0
     return GraphIoProfile(len(kernels), waits, back, traffic)
+
+
+def _fft_host_sync(options: object) -> bool:
+    if isinstance(options, GraphIoOptions):
+        return options.fft_host_sync
+    if options is None:
+        return False
+    problem = f"options is {shown(options)}"
+    raise UsageError("profile_graph_io", problem, "GraphIoOptions are wanted")
 
 
 def holds_transform(

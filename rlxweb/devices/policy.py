@@ -10,9 +10,9 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from operator import index
 from typing import Literal, TypeVar
 
+from rlxweb.arguments import whole
 from rlxweb.device import (
     PRIORITY,
     Device,
@@ -81,12 +81,8 @@ class DevicePolicy:
 
         Errors   UsageError for what is no whole number.
         """
-        try:
-            times = index(runs)
-        except TypeError as error:
-            doing, given = "with_benchmark_pick", f"runs={runs!r}"
-            raise UsageError(doing, given, "a whole number is wanted") from error
-        return replace(self, pick=BenchmarkPick(max(1, times)))
+        times = max(1, whole("runs", runs, "with_benchmark_pick"))
+        return replace(self, pick=BenchmarkPick(times))
 
     def pick_strategy(self) -> PickStrategy:
         return self.pick

@@ -134,25 +134,32 @@ def _hint(value: object) -> str:
 def cast_whole(array: npt.NDArray[Any], dtype: DType) -> npt.NDArray[Any]:
     """The array in `dtype`; into integers and bool only if no value changes.
 
+    Into floats values are rounded, and none becomes infinite by it.
     Errors   DTypeError with the first value the type cannot hold.
     """
     if array.dtype.kind not in "biuf":
         raise DTypeError("", f"{array.dtype} values are not {dtype} numbers")
     with np.errstate(all="ignore"):
         made = array.astype(dtype.numpy)
-    if not dtype.is_float:
-        lost = np.asarray(made != array)
-        if lost.any():
-            raise not_a_number_of(array[lost].reshape(-1)[0].item(), dtype)
+    if np.can_cast(array.dtype, made.dtype):
+        return made
+    over = np.isinf(made) & np.isfinite(array) if dtype.is_float else made != array
+    lost = np.asarray(over)
+    if lost.any():
+        raise not_a_number_of(array[lost].reshape(-1)[0].item(), dtype)
     return made
 
 
 def not_a_number_of(value: float, dtype: DType) -> DTypeError:
-    """The error for one value that an integer type or bool does not hold, with why."""
-    least, most = 0, 1
+    """The error for one value that a type does not hold, with why."""
+    least: float = 0
+    most: float = 1
     if dtype.is_integer:
         bounds = np.iinfo(dtype.numpy)
         least, most = int(bounds.min), int(bounds.max)
+    elif dtype.is_float:
+        most = float(f"{np.finfo(dtype.numpy).max:.6g}")
+        least = -most
     why = "it is not integral"
     if value < least or value > most:
         why = f"it is out of range, {least} to {most}"

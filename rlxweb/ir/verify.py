@@ -72,7 +72,7 @@ def check_result(node: Node, made: npt.NDArray[Any]) -> None:
         raise wrong_result(node, made.shape, made.dtype)
 
 
-def must_be_graph(given: object) -> None:
+def must_be_graph(given: object, doing: str = "compile") -> None:
     """Errors  VerifyError naming what was given in place of a Graph."""
     if isinstance(given, Graph):
         return
@@ -83,4 +83,4 @@ def must_be_graph(given: object) -> None:
         hint = "make one of it: Graph()"
     elif isinstance(getattr(given, "graph", None), Graph):
         hint = "it was compiled from its .graph"
-    raise VerifyError("compile", f"{named(given)} was given", "a Graph is wanted", hint)
+    raise VerifyError(doing, f"{named(given)} was given", "a Graph is wanted", hint)

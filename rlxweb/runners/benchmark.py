@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from rlxweb.arguments import whole
 from rlxweb.backends.protocol import Array
 from rlxweb.calibration.stopwatch import Clock, Stopwatch
 from rlxweb.choose.resolve import devices_for
@@ -84,6 +85,7 @@ def benchmark_devices(
     """
     must_be_graph(graph)
     check_feeds(graph, graph.named("input"), inputs)
+    runs = whole("runs", runs, f"benchmark of '{graph.name}'")
 
     def bench(device: Device) -> DeviceBenchResult:
         begun = clock()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from rlxweb.arguments import switch
 from rlxweb.choose.resolve import devices_for
 from rlxweb.decision.attempt import Attempt
 from rlxweb.device import Device, DeviceLike, devices_named
@@ -76,4 +77,5 @@ def run_with_fallback(
     wanted = devices_named(chain)
     viable = devices_for(graph, policy)
     doing = f"run '{graph.name}' with fallback"
+    strict = switch("strict", strict, doing)
     return try_in_order(doing, wanted, viable, fn, [], strict)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Self
 
+from rlxweb.arguments import switch
 from rlxweb.choose.graphs import checked_mode
 from rlxweb.device import DeviceLike
-from rlxweb.devices.policy import DevicePolicy
+from rlxweb.devices.policy import DevicePolicy, policy_of
 from rlxweb.ir.graph import Graph
 from rlxweb.names import formerly
 from rlxweb.runners.resolver import GraphResolver
@@ -18,6 +19,7 @@ class FlexibleSession:
     """A session whose device is settled for each graph, under a policy.
 
     policy, adapters, cost_mode   as `GraphDevices` has them
+    strict                        as `Session` has it
 
     >>> compiled = FlexibleSession(DevicePolicy.from_env()).compile_resolved(graph)
     >>> compiled.device, compiled.run(inputs)
@@ -29,10 +31,12 @@ class FlexibleSession:
         *,
         adapters: Mapping[DeviceLike, str] | None = None,
         cost_mode: str = "calibrated",
+        strict: bool = False,
     ) -> None:
-        self.policy = policy or DevicePolicy.all()
+        self.policy = policy_of(policy)
         self._adapters = dict(adapters or {})
         self._cost_mode = checked_mode(cost_mode)
+        self._strict = switch("strict", strict, "FlexibleSession")
 
     @classmethod
     def from_env(cls) -> Self:
@@ -50,7 +54,9 @@ class FlexibleSession:
         asked = GraphResolver(graph, self.policy, self._adapters, self._cost_mode)
         which = asked.resolve(device)
         adapter = asked.adapter_of(which)
-        session = Session(which, adapter=adapter, cost_mode=self._cost_mode)
+        session = Session(
+            which, adapter=adapter, cost_mode=self._cost_mode, strict=self._strict
+        )
         return session.compile(graph)
 
     def __repr__(self) -> str:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Self
 
+from rlxweb.arguments import switch, whole
 from rlxweb.backends.protocol import Array
 from rlxweb.calibration.stopwatch import Clock
 from rlxweb.choose.again import LOST, done_again
@@ -29,7 +30,7 @@ from rlxweb.errors import AdapterMissing, Unsupported
 from rlxweb.gpu.drive import drive
 from rlxweb.ir.dtype import DTypeLike
 from rlxweb.ir.graph import Graph
-from rlxweb.names import formerly
+from rlxweb.names import also, formerly
 from rlxweb.runners.benchmark import (
     Compile,
     Compiled,
@@ -130,6 +131,7 @@ class GraphDevices(GraphResolver):
         )
         return self._winner
 
+    @also(data="value")
     def set_param(self, name: str, value: Any) -> None:
         """Keep a param's value and hand it to every device compiled so far.
 
@@ -137,6 +139,7 @@ class GraphDevices(GraphResolver):
         """
         self._programs.set_param(name, value)
 
+    @also(data="value")
     def set_param_typed(
         self, name: str, value: Any, dtype: DTypeLike | None = None
     ) -> None:
@@ -167,8 +170,10 @@ class GraphDevices(GraphResolver):
         """The graph compiled for `resolve(device)`."""
         return self.compile(self.resolve(device))
 
-    @formerly(hint="device")
-    def compile_chain(self, device: DeviceLike | None = None) -> Compiled:
+    @formerly(hint="device", chain="device")
+    def compile_chain(
+        self, device: DeviceLike | Sequence[DeviceLike] | None = None
+    ) -> Compiled:
         """The graph compiled for `resolve_chain(device)`."""
         return self.compile(self.resolve_chain(device))
 
@@ -192,6 +197,7 @@ class GraphDevices(GraphResolver):
         Errors   those of the inputs, before anything is timed.
         """
         self._programs.check(inputs)
+        runs = whole("runs", runs, f"benchmark of '{self._graph.name}'")
         return fastest_first(self._supported, lambda d: self._bench(d, inputs, runs))
 
     def _bench(self, device: Device, inputs: Inputs, runs: int) -> DeviceBenchResult:
@@ -265,6 +271,7 @@ class GraphDevices(GraphResolver):
     ) -> list[Array]:
         """The outputs, in spite of a loss: there again, or on one of the others."""
         given = {} if inputs is None else inputs
+        strict = switch("strict", strict, f"run of '{self._graph.name}'")
         self.attempts = ()
         try:
             outs = self._run_on(device, given)
@@ -304,8 +311,9 @@ class GraphDevices(GraphResolver):
         """
         wanted = devices_named(device)
         given = {} if inputs is None else inputs
-        self._programs.check(given)
         doing = f"run_try of '{self._graph.name}'"
+        strict = switch("strict", strict, doing)
+        self._programs.check(given)
         attempts: list[Attempt] = []
         try:
             return try_in_order(
@@ -387,17 +395,14 @@ class GraphDevices(GraphResolver):
     def _listed(
         self, device: DeviceLike | Sequence[DeviceLike]
     ) -> Sequence[DeviceLike]:
-        if not isinstance(device, str):
-            return device
-        first = parse_device(device)
-        others = tuple(d for d in self._supported if d is not first)
-        return (first, *others) if first in self._supported else (first,)
+        named, there = devices_named(device), self._supported
+        if not isinstance(device, str) or len(named) > 1 or named[0] not in there:
+            return named
+        return (*named, *(d for d in there if d not in named))
 
     def _session(self, device: Device, graph: Graph) -> Compiled:
-        adapter = self.adapter_of(device)
-        return Session(device, adapter=adapter, cost_mode=self._cost_mode).compile(
-            graph
-        )
+        adapter, mode = self.adapter_of(device), self._cost_mode
+        return Session(device, adapter=adapter, cost_mode=mode).compile(graph)
 
     def _run_on(self, device: Device, inputs: Inputs) -> list[Array]:
         self._ensure_supported(device)

@@ -17,7 +17,7 @@ from rlxweb.ir.dtype import DTypeLike
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.verify import must_be_graph
 from rlxweb.runners.benchmark import Compile, Compiled
-from rlxweb.runtime.feeds import as_input, check_feeds, unknown
+from rlxweb.runtime.feeds import as_input, check_feeds, param_named
 from rlxweb.runtime.raw_bytes import as_typed
 from rlxweb.runtime.session import CompiledGraph
 
@@ -53,10 +53,8 @@ class Programs:
         Errors   UnknownName, DTypeError, ShapeError.
         """
         doing = f"set_param of '{self.graph.name}'"
-        params = self.graph.named("param")
-        if name not in params:
-            raise unknown(doing, "param", name, params)
-        kept = as_input(doing, params[name], value).copy()
+        node = param_named(doing, self.graph.named("param"), name)
+        kept = as_input(doing, node, value).copy()
         kept.flags.writeable = False  # so that nobody need copy it again
         with self._lock:
             self._check_open(doing)
@@ -72,10 +70,8 @@ class Programs:
         Errors   UnknownName, DTypeError, ShapeError.
         """
         doing = f"set_param_typed of '{self.graph.name}'"
-        params = self.graph.named("param")
-        if name not in params:
-            raise unknown(doing, "param", name, params)
-        self.set_param(name, as_typed(doing, params[name], value, dtype))
+        node = param_named(doing, self.graph.named("param"), name)
+        self.set_param(name, as_typed(doing, node, value, dtype))
 
     def sync_params(self) -> None:
         """Hand every stored param to every compiled device once more."""

@@ -13,7 +13,7 @@ from rlxweb.choose.resolve import (
 )
 from rlxweb.device import Device
 from rlxweb.devices.availability import DeviceRow, probe
-from rlxweb.devices.policy import DevicePolicy
+from rlxweb.devices.policy import DevicePolicy, policy_of
 from rlxweb.errors import RlxError
 from rlxweb.ir.graph import Graph
 
@@ -36,7 +36,7 @@ def device_report(
     policy   whose devices are asked about; all of them when left out
     cost_mode  what predicts the recommended one: "calibrated" or RLX's "seed"
     """
-    policy = policy or DevicePolicy.all()
+    policy = policy_of(policy)
     names = adapters or {}
     wanted = policy.probe_set if graph is None else tuple(Device)
     rows = [probe(d, names.get(d, "")) for d in wanted]

@@ -6,7 +6,7 @@ runs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlxweb.choose.chooser import Pick
@@ -21,7 +21,7 @@ from rlxweb.choose.resolve import (
 )
 from rlxweb.decision.decision import Decision
 from rlxweb.decision.explain import explain_decision
-from rlxweb.device import Device, DeviceLike, parse_device
+from rlxweb.device import Device, DeviceLike, devices_named, parse_device
 from rlxweb.devices.availability import DeviceRow, is_available
 from rlxweb.devices.policy import DevicePolicy, device_chain_from_env, policy_of
 from rlxweb.errors import Unsupported
@@ -104,20 +104,25 @@ class GraphResolver:
         graph, policy = self._graph, self._policy
         return self._picked(decide_device(graph, device, policy, **self._told))
 
-    @formerly(hint="device")
-    def resolve_chain(self, device: DeviceLike | None = None) -> Device:
-        """The device asked for, else the first of RLX_DEVICE_CHAIN that can run the
-        graph, else `resolve()`.
+    @formerly(hint="device", chain="device")
+    def resolve_chain(
+        self, device: DeviceLike | Sequence[DeviceLike] | None = None
+    ) -> Device:
+        """The device asked for, or of several the first that can run the graph.
 
+        Left out: the same of RLX_DEVICE_CHAIN, else `resolve()`.
         Errors   those of `resolve`; Unsupported when none of the chain can.
         """
-        chain = device_chain_from_env() if device is None else ()
-        if not chain:
-            return self.resolve(device)
+        if device is None:
+            why, chain = "RLX_DEVICE_CHAIN", device_chain_from_env()
+        else:
+            why, chain = "it was asked for", devices_named(device)
+        if len(chain) == (device is not None):
+            return self.resolve(*chain)
         found = resolve_device_chain(
             self._graph, chain, self._policy, viable=self._supported
         )
-        self.decision = Decision(f"device {found.label}", "RLX_DEVICE_CHAIN")
+        self.decision = Decision(f"device {found.label}", why)
         return found
 
     @property

@@ -14,11 +14,13 @@ from typing import Any, Self
 
 import numpy as np
 
+from rlxweb.arguments import switch
 from rlxweb.backends.protocol import Array
 from rlxweb.device import Device, DeviceLike
 from rlxweb.devices.policy import DevicePolicy
 from rlxweb.ir.dtype import DTypeLike
 from rlxweb.ir.graph import Graph
+from rlxweb.names import also
 from rlxweb.runners.benchmark import Compile
 from rlxweb.runners.calling import Inputs, device_first
 from rlxweb.runners.graph_devices import GraphDevices
@@ -59,7 +61,7 @@ class DeviceRouter:
             compile_with=compile_with,
             clock=lambda: int(clock() * 1e9),
         )
-        self.rebench_on_throttle = rebench_on_throttle
+        self.with_rebench_on_throttle(rebench_on_throttle)
         self._clock = clock
         self._taken: dict[Device, deque[float]] = {}
         self._best: dict[Device, float] = {}
@@ -72,19 +74,22 @@ class DeviceRouter:
         """With the policy that the RLX_ variables spell."""
         return cls(graph, DevicePolicy.from_env())
 
-    def with_rebench_on_throttle(self, enabled: bool) -> Self:
+    def with_rebench_on_throttle(self, enabled: bool = True) -> Self:
         """Switch `rebench_on_throttle`, by RLX's name; the router itself."""
-        self.rebench_on_throttle = enabled
+        doing = "DeviceRouter"
+        self.rebench_on_throttle = switch("rebench_on_throttle", enabled, doing)
         return self
 
     def devices(self) -> tuple[str, ...]:
         """The labels of the devices that can run the graph."""
         return tuple(d.label for d in self.runner.devices)
 
+    @also(data="value")
     def set_param(self, name: str, value: Any) -> None:
         """Hand a param's value to every device."""
         self.runner.set_param(name, value)
 
+    @also(data="value")
     def set_param_typed(
         self, name: str, value: Any, dtype: DTypeLike | None = None
     ) -> None:
@@ -100,19 +105,28 @@ class DeviceRouter:
 
     @device_first
     def run(
-        self, device: DeviceLike | None = None, inputs: Inputs | None = None
+        self,
+        device: DeviceLike | None = None,
+        inputs: Inputs | None = None,
+        *,
+        strict: bool = False,
     ) -> tuple[Device, list[Array]]:
-        """(device, outputs) where it was asked for, else where runs are fastest now."""
+        """(device, outputs) where it was asked for, else where runs are fastest now.
+
+        strict   a run that is lost with its device raises; else it is done again there
+        """
         self._rebench_if_throttled({} if inputs is None else inputs)
         which = self._fastest_now() if device is None else None
         which = which or self.runner.resolve(device)
-        return which, self._timed_run(which, inputs)
+        return which, self._timed_run(which, inputs, strict)
 
     @device_first
-    def run_on(self, device: DeviceLike, inputs: Inputs | None = None) -> list[Array]:
-        """The outputs, computed on one device and no other."""
+    def run_on(
+        self, device: DeviceLike, inputs: Inputs | None = None, *, strict: bool = False
+    ) -> list[Array]:
+        """The outputs, computed on one device and no other; `strict` as in `run`."""
         self._rebench_if_throttled({} if inputs is None else inputs)
-        return self._timed_run(self.runner.resolve(device), inputs)
+        return self._timed_run(self.runner.resolve(device), inputs, strict)
 
     @device_first
     def run_chain(
@@ -140,9 +154,11 @@ class DeviceRouter:
             return None
         return self.runner.named_outside() or self._winner
 
-    def _timed_run(self, device: Device, inputs: Inputs | None) -> list[Array]:
+    def _timed_run(
+        self, device: Device, inputs: Inputs | None, strict: bool
+    ) -> list[Array]:
         begun = self._clock()
-        outs = self.runner.run(device, inputs)
+        outs = self.runner.run(device, inputs, strict=strict)
         self._note(device, self._clock() - begun)
         return outs
 

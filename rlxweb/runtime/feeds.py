@@ -61,6 +61,14 @@ def check_feeds(
     return {name: as_input(doing, node, feeds[name]) for name, node in inputs.items()}
 
 
+def param_named(doing: str, params: Mapping[str, Node], name: str) -> Node:
+    """The param of that name. Errors  UnknownName for anything else."""
+    found = params.get(name) if isinstance(name, str) else None
+    if found is None:
+        raise unknown(doing, "param", name, params)
+    return found
+
+
 def unknown(doing: str, what: str, name: str, known: Mapping[str, Any]) -> UnknownName:
     """The error for a name that does not exist, with near matches."""
     return UnknownName(

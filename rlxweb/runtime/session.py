@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from time import perf_counter_ns
 from typing import Any
 
+from rlxweb.arguments import switch
 from rlxweb.backends.custom_ops import try_custom_ops
 from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import Array, Backend, Program
@@ -40,7 +41,8 @@ from rlxweb.gpu.turns import Turn
 from rlxweb.ir.dtype import DType, DTypeLike, as_dtype
 from rlxweb.ir.graph import Graph
 from rlxweb.limits import Limits
-from rlxweb.runtime.feeds import as_input, check_feeds, unknown
+from rlxweb.names import also
+from rlxweb.runtime.feeds import as_input, check_feeds, param_named
 from rlxweb.runtime.raw_bytes import Typed, as_feeds, as_raw, as_typed
 
 
@@ -81,9 +83,9 @@ class Session:
         self.device = None if device == "auto" else parse_device(device)
         self.adapter = adapter
         self.limits = limits
-        self.optimise = optimise
+        self.optimise = switch("optimise", optimise, "Session")
         self.cost_mode = checked_mode(cost_mode)
-        self.strict = strict
+        self.strict = switch("strict", strict, "Session")
         self._closed = False
         if self.device is not None:
             pool.backend(self.device.label, adapter)
@@ -232,6 +234,7 @@ class CompiledGraph:
         """Where a run was tried, if one was lost with its device; else nothing."""
         return self._decision.attempts
 
+    @also(data="value")
     def set_param(self, name: str, value: Any) -> None:
         """Give a param its value, kept for all later runs.
 
@@ -239,6 +242,7 @@ class CompiledGraph:
         """
         drive(self._set_param(name, value))
 
+    @also(data="value")
     def set_param_typed(
         self, name: str, value: Any, dtype: DTypeLike | None = None
     ) -> None:
@@ -250,10 +254,10 @@ class CompiledGraph:
                 than declared.
         """
         doing = f"set_param_typed of '{self._job.graph.name}'"
-        if name not in self._params:
-            raise unknown(doing, "param", name, self._params)
-        self.set_param(name, as_typed(doing, self._params[name], value, dtype))
+        node = param_named(doing, self._params, name)
+        self.set_param(name, as_typed(doing, node, value, dtype))
 
+    @also(data="value")
     async def set_param_async(self, name: str, value: Any) -> None:
         """`set_param` beside the caller's event loop."""
         await awaited_here(lambda: self._set_param(name, value))
@@ -261,9 +265,7 @@ class CompiledGraph:
     async def _set_param(self, name: str, value: Any) -> None:
         doing = f"set_param of '{self._job.graph.name}'"
         self._check_open(doing)
-        if name not in self._params:
-            raise unknown(doing, "param", name, self._params)
-        array = as_input(doing, self._params[name], value)
+        array = as_input(doing, param_named(doing, self._params, name), value)
         async with self._mending:
             ready = self._ready
             if ready.way.device is not Device.CPU:
@@ -297,7 +299,10 @@ class CompiledGraph:
         return drive(self.computed(inputs, strict))
 
     def run_typed(
-        self, inputs: Mapping[str, tuple[Any, DTypeLike]] | None = None
+        self,
+        inputs: Mapping[str, tuple[Any, DTypeLike]] | None = None,
+        *,
+        strict: bool | None = None,
     ) -> list[Typed]:
         """`run` over bytes: {name: (bytes, dtype)} in, [(bytes, dtype's label)] out.
 
@@ -305,7 +310,7 @@ class CompiledGraph:
         length than declared.
         """
         feeds = as_feeds(f"run '{self._job.graph.name}'", self._inputs, inputs)
-        return [as_raw(array) for array in self.run(feeds)]
+        return [as_raw(array) for array in self.run(feeds, strict=strict)]
 
     async def run_async(
         self, inputs: Mapping[str, Any] | None = None, *, strict: bool | None = None
@@ -319,6 +324,8 @@ class CompiledGraph:
         """The core of both: never suspends on a desktop."""
         doing = f"run '{self._job.graph.name}'"
         self._check_open(doing)
+        if strict is not None:
+            strict = switch("strict", strict, doing)
         feeds = check_feeds(self._job.graph, self._inputs, inputs)
         if self._unset:
             names = ", ".join(repr(n) for n in sorted(self._unset))

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.advice import Advice, Blank
+from rlxweb.arguments import number
 from rlxweb.errors import UsageError
-from rlxweb.signal.arguments import number
 
 
 def bins_between(

@@ -2,7 +2,8 @@
 
 Every function answers in two modes. "seed" is RLX's published arithmetic, digit for
 digit, on models the caller may replace; "calibrated" is what this machine measured.
-Times are nanoseconds unless a name says otherwise; batch, n_fft and k are at least 1.
+Times are nanoseconds unless a name says otherwise; batch and n_fft are at least 1, k is
+at least 0.
 Keywords beyond those of a function are those of `Mode`.
 """
 
@@ -12,6 +13,7 @@ import sys
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
+from rlxweb.arguments import whole
 from rlxweb.cost.fusion_gate import FusionTarget
 from rlxweb.cost.io_profile import GraphIoProfile
 from rlxweb.cost.model import BackendCostModel, CpuCostModel
@@ -36,7 +38,6 @@ from rlxweb.rlx.seed_costs import (
     useful_bytes_touched,
 )
 from rlxweb.rlx.welch_params import DEFAULT_PEAK_K, WelchPeakParams
-from rlxweb.signal.arguments import whole
 
 if TYPE_CHECKING:
     from rlxweb.signal.calibrated_costs import MeasuredCosts
@@ -111,10 +112,10 @@ def _costs(
     raise UsageError("cost_mode", repr(cost_mode), "it is 'seed' or 'calibrated'")
 
 
-def _checked(device: DeviceLike, batch: int, n_fft: int) -> Device:
-    for name, value in (("batch", batch), ("n_fft", n_fft)):
-        if whole(name, value, "Welch costs") < 1:
-            raise UsageError("Welch costs", f"{name} is {value}", "at least 1")
+def _checked(device: DeviceLike, batch: int, n_fft: int, k: int = 1) -> Device:
+    for name, value, least in (("batch", batch, 1), ("n_fft", n_fft, 1), ("k", k, 0)):
+        if whole(name, value, "Welch costs") < least:
+            raise UsageError("Welch costs", f"{name} is {value}", f"at least {least}")
     return parse_device(device)
 
 
@@ -159,7 +160,7 @@ def estimate_block_welch_ns(
     **mode: Unpack[Mode],
 ) -> float:
     """Time of 2 segments with the spectrum read back and searched on the host."""
-    which = _checked(device, batch, n_fft)
+    which = _checked(device, batch, n_fft, k)
     return _costs(**mode).block_ns(which, batch, n_fft, k)
 
 
@@ -170,7 +171,7 @@ def welch_peaks_fusion_io_profiles(
 
     On shaders, CUDA and ROCm the fused one waits for nobody from batch 2,048 on.
     """
-    return gate_profiles(_checked(device, batch, n_fft), batch, n_fft, k)
+    return gate_profiles(_checked(device, batch, n_fft, k), batch, n_fft, k)
 
 
 def fused_io_compute_scale_for_calibration(device: DeviceLike) -> float:
@@ -191,7 +192,7 @@ def welch_peaks_fusion_gate_breakdown(
     **mode: Unpack[Mode],
 ) -> GateBreakdown:
     """What the fusion gate of the device sees, and what it says."""
-    which = _checked(device, batch, n_fft)
+    which = _checked(device, batch, n_fft, k)
     return _costs(**mode).gate(which, batch, n_fft, k)
 
 
@@ -211,7 +212,7 @@ def welch_peaks_fusion_compute_floor_ok(
     **mode: Unpack[Mode],
 ) -> bool:
     """Is the fused graph not much slower than the block, from batch 2,048 on?"""
-    which = _checked(device, batch, n_fft)
+    which = _checked(device, batch, n_fft, k)
     return _costs(**mode).floor_ok(which, batch, n_fft, k)
 
 
@@ -229,7 +230,7 @@ def estimate_welch_peaks_costs(
 
     learned_*   a trained transform and how many of its gates are active
     """
-    which = _checked(device, batch, n_fft)
+    which = _checked(device, batch, n_fft, k)
     learned = Learned(learned_available, learned_active_gates, learned_total_gates)
     return _costs(**mode).strategies(which, batch, n_fft, k, learned)
 
@@ -261,7 +262,7 @@ def pick_welch_peaks_breakdown(
     """
     learned = learned_available, learned_active_gates, learned_total_gates
     if legacy_picker_from_env() if legacy is None else legacy:
-        which = _checked(device, batch, n_fft)
+        which = _checked(device, batch, n_fft, k)
         costs = WelchPeaksCosts(0.0, 0.0, 0.0, 0.0)
         picked = legacy_pick(which, batch, Learned(*learned))
     else:

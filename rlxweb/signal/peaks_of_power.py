@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.advice import Advice, Blank
+from rlxweb.arguments import number, one_of
 from rlxweb.errors import UsageError, shown
 from rlxweb.host.strongest import PeaksOfPower, as_peaks, strongest_bins
-from rlxweb.signal.arguments import number, one_of
 from rlxweb.signal.local_maxima import local_maxima
 from rlxweb.signal.rounding import RoundingFloor
 

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from rlxweb.advice import Advice, Blank
+from rlxweb.arguments import number, one_of, switch, whole
 from rlxweb.errors import UsageError, shown
 from rlxweb.given import array_of
 from rlxweb.host.spec import Average, Detrend, WelchSpec, sample_dtype
 from rlxweb.kept import Kept
 from rlxweb.recipes.welch_plan import segment_count
-from rlxweb.signal.arguments import number, one_of, switch, whole
 from rlxweb.signal.windows import WindowLike, get_window
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rlxweb.arguments import one_of, whole
 from rlxweb.digital import Digital, is_digital
 from rlxweb.errors import ShapeError, UsageError
 from rlxweb.given import array_of
 from rlxweb.host.spec import DIGITAL
-from rlxweb.signal.arguments import one_of, whole
 from rlxweb.signal.engine import Rows
 from rlxweb.signal.precision import PRECISIONS, Precision, Taken, taken
 

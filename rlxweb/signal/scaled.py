@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.advice import Advice
+from rlxweb.arguments import one_of
 from rlxweb.device import Device
 from rlxweb.digital import Digital
 from rlxweb.errors import NotFinite, UsageError
@@ -26,7 +27,6 @@ from rlxweb.host.spec import WelchSpec
 from rlxweb.host.spectrum import frames
 from rlxweb.kept import SMALL, lru_of_small
 from rlxweb.recipes.welch_plan import samples_needed
-from rlxweb.signal.arguments import one_of
 from rlxweb.signal.engine import Rows
 from rlxweb.signal.rounding import RoundingFloor, Shares, rounding_shares
 from rlxweb.stopping import check_stopped

@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rlxweb.advice import Advice, Blank
+from rlxweb.arguments import one_of, whole
 from rlxweb.digital import Digital
 from rlxweb.errors import UsageError
 from rlxweb.given import array_of, named
 from rlxweb.gpu.drive import drive
 from rlxweb.host.spec import WelchSpec
 from rlxweb.recipes.welch_plan import samples_needed, segment_count
-from rlxweb.signal.arguments import one_of, whole
 from rlxweb.signal.engine import NUMPY, Engine, Rows
 from rlxweb.signal.precision import taken
 from rlxweb.signal.rounding import RoundingFloor

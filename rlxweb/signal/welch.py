@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from rlxweb.arguments import bound, number, one_of, switch, whole
 from rlxweb.choose.chooser import Asked, choose, choose_async
 from rlxweb.gpu.beside import beside
 from rlxweb.gpu.drive import drive, in_a_tab
 from rlxweb.host.spectrum import frequencies
-from rlxweb.signal.arguments import bound, number, one_of, switch, whole
 from rlxweb.signal.band import bins_between
 from rlxweb.signal.offers import WelchJob
 from rlxweb.signal.own_detrend import detrended_by, own_detrend

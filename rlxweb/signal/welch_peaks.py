@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from rlxweb.advice import Advice, Blank
+from rlxweb.arguments import bound, number, switch, whole
 from rlxweb.choose.chooser import Asked, choose, choose_async
 from rlxweb.errors import UsageError
 from rlxweb.gpu.beside import beside
@@ -17,7 +18,6 @@ from rlxweb.gpu.drive import drive, in_a_tab
 from rlxweb.host.spectrum import frequencies
 from rlxweb.host.strongest import PeaksOfPower
 from rlxweb.kept import SMALL, lru_of_small
-from rlxweb.signal.arguments import bound, number, switch, whole
 from rlxweb.signal.offers import WelchJob, checked_strategy
 from rlxweb.signal.own_detrend import detrended_by, own_detrend
 from rlxweb.signal.peaks_of_power import (

@@ -39,10 +39,10 @@ class Graph:
     def tensor(self, node: Any) -> Any:
         return self.own.tensor(int(node))
 
-    def input(self, name: str, shape: Sequence[int], dtype: str) -> int:
+    def input(self, name: str, shape: Sequence[int], dtype: str = "f32") -> int:
         return self.own.input(name, shape, dtype).id
 
-    def param(self, name: str, shape: Sequence[int], dtype: str) -> int:
+    def param(self, name: str, shape: Sequence[int], dtype: str = "f32") -> int:
         return self.own.param(name, shape, dtype).id
 
     def constant(self, value: float, dtype: str = "f32") -> int:
@@ -200,20 +200,26 @@ class FusionOptions:
 
 
 class CompiledGraph:
-    """Arrays by name in, arrays out; bytes for `run_typed`. A param may be flat."""
+    """Arrays by name in, arrays out; bytes for `run_typed`. An array may be flat."""
 
     def __init__(self, own: rlxweb.CompiledGraph) -> None:
         self.own = own
         self.set_param_typed = own.set_param_typed
-        self.run = own.run
         self.run_typed = own.run_typed
+        self._inputs = own.graph.named("input")
+        self._params = own.graph.named("param")
 
     @property
     def device(self) -> str:
         return self.own.device
 
     def set_param(self, name: str, data: Any) -> None:
-        self.own.set_param(name, _shaped(self.own.graph, name, data))
+        self.own.set_param(name, _shaped(self._params.get(name), data))
+
+    def run(self, inputs: Mapping[str, Any]) -> list[Any]:
+        """Of an array only the length counts, as in pyrlx."""
+        shaped = {n: _shaped(self._inputs.get(n), x) for n, x in inputs.items()}
+        return self.own.run(shaped)
 
     def run_flat(self, inputs: Mapping[str, Any]) -> list[Any]:
         return [out.reshape(-1) for out in self.run(inputs)]
@@ -226,20 +232,11 @@ class GraphDevices(rlxweb.GraphDevices):
         super().__init__(graph.own, policy)
 
     def set_param(self, name: str, value: Any) -> None:
-        super().set_param(name, _shaped(self.graph, name, value))
+        node = self.graph.named("param").get(name)
+        super().set_param(name, _shaped(node, value))
 
     def devices(self) -> list[str]:  # type: ignore[override]
         return list(self._supported)
-
-    def run_resolved(self, *args: Any, **keywords: Any) -> Any:  # type: ignore[override]
-        outs = super().run_resolved(*args, **keywords)
-        return self.last_device, outs
-
-    def run_resolved_with_inputs(  # type: ignore[override]
-        self, *args: Any, **keywords: Any
-    ) -> Any:
-        outs = super().run_resolved_with_inputs(*args, **keywords)
-        return self.last_device, outs
 
 
 class DeviceRouter(rlxweb.DeviceRouter):
@@ -260,11 +257,11 @@ class FlexibleSession(rlxweb.FlexibleSession):
     def compile_with_resolved(
         self,
         graph: Graph,
+        device: str | None = None,
         fusion_options: FusionOptions | None = None,
         kernel_dispatch: str | None = None,
-    ) -> tuple[str, CompiledGraph]:
-        compiled = self.compile_resolved(graph)
-        return compiled.device, compiled
+    ) -> CompiledGraph:
+        return self.compile_resolved(graph, device)
 
 
 def batch_narrow_relu_graph(
@@ -278,8 +275,8 @@ def batch_narrow_relu_graph(
     return g
 
 
-def fastest_device_for(graph: Graph) -> str:
-    return rlxweb.fastest_device_for(graph.own)
+def fastest_device_for(graph: Graph, policy: DevicePolicy | None = None) -> str:
+    return rlxweb.fastest_device_for(graph.own, policy)
 
 
 def device_report(graph: Graph, policy: DevicePolicy | None = None) -> Any:
@@ -298,8 +295,8 @@ def set_param(compiled: CompiledGraph, name: str, value: Any) -> None:
     compiled.set_param(name, value)
 
 
-def _shaped(graph: rlxweb.Graph, name: str, data: Any) -> Any:
-    array, node = np.asarray(data), graph.named("param").get(name)
+def _shaped(node: Any, data: Any) -> Any:
+    array = np.asarray(data)
     fits = node is not None and array.size == node.type.numel
     return array.reshape(node.type.shape) if fits and node else array
 

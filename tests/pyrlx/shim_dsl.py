@@ -8,7 +8,10 @@ from typing import Any
 
 from tests.pyrlx import shim
 
-_OVER_NUMBERS = ("add", "sub", "mul", "div", "binary", "compare", "where_")
+_OVER_NUMBERS = (
+    *("add", "sub", "mul", "div", "binary", "compare"),
+    *("where_", "eq_", "ne_", "lt_", "le_", "gt_", "ge_"),
+)
 
 
 class Node:
@@ -33,13 +36,14 @@ class Node:
 
     @property
     def T(self) -> Node:  # noqa: N802  NumPy's name, and pyrlx's
-        return self.transpose(*reversed(range(len(self.shape))))
+        return self.transpose()
 
-    def transpose(self, *perm: int) -> Node:
-        return self.proxy.transpose(self, perm)
+    def transpose(self, *perm: Any) -> Node:
+        axes = _flat(perm) or tuple(reversed(range(len(self.shape))))
+        return self.proxy.transpose(self, axes)
 
-    def reshape(self, *shape: int) -> Node:
-        return self.proxy.reshape(self, shape)
+    def reshape(self, *shape: Any) -> Node:
+        return self.proxy.reshape(self, _flat(shape))
 
     def sum(self, axes: Sequence[int], keep_dim: bool = False) -> Node:
         return self.proxy.sum(self, axes, keep_dim)
@@ -58,8 +62,16 @@ class Node:
         scalar = isinstance(other, int | float)
         return (self.proxy.mul if scalar else self.proxy.matmul)(self, other)
 
+    __rmatmul__ = __matmul__
+    """Of a number; two nodes never come here."""
+
     def __neg__(self) -> Node:
         return self.proxy.neg(self)
+
+
+def _flat(given: tuple[Any, ...]) -> tuple[int, ...]:
+    """Numbers, or one list of them."""
+    return tuple(given[0]) if given and not isinstance(given[0], int) else given
 
 
 def _operator(call: str, op: str, turned: bool = False) -> Callable[..., Node]:

@@ -399,7 +399,7 @@ def test_a_whole_graph_with_params() -> None:
     h = A @ SQUARE + SQUARE[0]
     h = np.exp(h / 2 * (1 + erf(h / math.sqrt(2))))
     np.testing.assert_allclose(out, h / h.sum(-1, keepdims=True), rtol=1e-5)
-    (flat,) = compiled.run_flat({"x": A})
+    (flat,) = compiled.run_flat({"x": A.ravel()})
     np.testing.assert_array_equal(flat, out.ravel())
     ((raw, dtype),) = compiled.run_typed({"x": (A.tobytes(), "f32")})
     assert (raw, dtype) == (out.tobytes(), "f32")

@@ -10,7 +10,7 @@ from __future__ import annotations
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("advice", "forked", "limits", "names", "printable", "stopping", "streams"),
     ("errors", "kept"),
-    ("device", "given", "whole_file"),
+    ("arguments", "device", "given", "whole_file"),
     ("digital",),
     ("ir", "decision", "io"),
     ("recipes",),

@@ -7,13 +7,15 @@ import pytest
 
 from rlxweb import Graph, register_custom
 from rlxweb.cost import (
+    CpuCostModel,
     GraphIoOptions,
     GraphIoProfile,
+    estimate_graph_cost,
     host_sync_op_kinds,
     profile_graph_io,
     profile_graph_io_outputs,
 )
-from rlxweb.errors import UsageError
+from rlxweb.errors import UsageError, VerifyError
 from rlxweb.ir.lowering import Compose
 
 
@@ -28,6 +30,26 @@ def test_the_fft_scenario() -> None:
     assert io.host_readback_bytes(False) == 77_824
     waiting = profile_graph_io(graph, GraphIoOptions(fft_host_sync=True))
     assert waiting.sync_points == 1
+
+
+@pytest.mark.parametrize("given", [None, "net", 3, object()])
+def test_what_is_no_graph_no_model_and_no_options_is_refused(given: object) -> None:
+    graph = Graph()
+    graph.set_outputs([graph.input("x", (2,)) * 2.0])
+    for profile in (profile_graph_io, lambda g: profile_graph_io_outputs(g, [0])):
+        with pytest.raises(
+            VerifyError, match=r"profile_graph_io: .* a Graph is wanted"
+        ):
+            profile(given)
+    with pytest.raises(VerifyError, match=r"estimate_graph_cost: .* a Graph is wanted"):
+        estimate_graph_cost(given, CpuCostModel.seed())
+    with pytest.raises(UsageError, match="the model is"):
+        estimate_graph_cost(graph, given)
+    with pytest.raises(UsageError, match=r"fft_host_sync is .* True or False"):
+        GraphIoOptions(given)
+    if given is not None:
+        with pytest.raises(UsageError, match="GraphIoOptions are wanted"):
+            profile_graph_io(graph, given)
 
 
 def test_whatever_holds_a_transform_waits_where_there_is_none() -> None:

@@ -69,6 +69,35 @@ def test_every_door_reads_names_in_the_same_way(code: str) -> None:
             door(code)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "held", "lost"),
+    [("f32", 3.4e38, 1e39), ("f32", -1e-45, -1e300), ("f16", 65504.0, 70000)],
+)
+def test_what_is_finite_does_not_become_infinite(
+    dtype: str, held: float, lost: float
+) -> None:
+    """At every door that narrows: operands, constants, lists, typed params."""
+    graph = Graph()
+    x = graph.input("x", (2,), dtype)
+    w = graph.param("w", (2,), dtype)
+    graph.set_outputs([x + w])
+    compiled = rlxweb.Session("cpu").compile(graph)
+    doors = [
+        lambda v: x * v,
+        lambda v: graph.add(x, [v, 0.0]),
+        lambda v: graph.constant(v, dtype),
+        lambda v: graph.constant(np.array([v]), dtype),
+        lambda v: compiled.set_param("w", [v, 0.0]),
+        lambda v: compiled.set_param_typed("w", np.array([v, 0.0]), dtype),
+        lambda v: compiled.run({"x": [v, 0.0]}),
+    ]
+    for door in doors:
+        door(held)
+        door(float("-inf"))
+        with pytest.raises(DTypeError, match=f"not a {dtype} number; it is out of"):
+            door(lost)
+
+
 def doubled(value: rlxweb.Tensor) -> Graph:
     value.graph.set_outputs([value + value])
     return value.graph

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +16,8 @@ from rlxweb import (
     Graph,
     GraphDevices,
     Session,
+    cost,
+    devices,
 )
 from rlxweb.choose.resolve import resolve_device_chain
 from rlxweb.device import Device, fastest_among
@@ -24,8 +28,10 @@ from rlxweb.errors import (
     ShapeError,
     UnknownDevice,
     UnknownName,
+    Unsupported,
     UsageError,
 )
+from rlxweb.gpu.drive import drive
 from rlxweb.ir.dtype import DType, DTypeLike
 from rlxweb.runners.fallback import run_with_fallback
 from rlxweb.runners.resolver import GraphResolver
@@ -133,8 +139,8 @@ def test_typed_params_that_do_not_fit_are_refused(made: GraphDevices) -> None:
         made.set_param_typed("w", np.zeros(2), "f64")
     with pytest.raises(DTypeError, match=r"0.5.* is not a i32 number"):
         made.set_param_typed("w", [0.5, 1], "i32")
-    for name in ("W", 3, None):
-        with pytest.raises(UnknownName, match=f"no param '{name}'"):
+    for name in ("W", 3, None, ["w"]):
+        with pytest.raises(UnknownName, match=re.escape(f"no param '{name}'")):
             made.set_param_typed(name, b"", "f32")
     np.testing.assert_array_equal(made.run("cpu", X)[0], [4, 6])
 
@@ -153,6 +159,103 @@ def test_a_text_in_place_of_a_list_is_names_and_not_letters(made: GraphDevices) 
             made.run_try(wrong, X)
     with pytest.raises(UnknownDevice, match="'abacus'"):
         made.run_try("abacus", X)
+
+
+def test_a_chain_is_a_list_wherever_one_is_taken(made: GraphDevices) -> None:
+    """In a list or a text: the first of them that can, and no other."""
+    for chain in (["tpu", "opengl", "cpu"], "tpu, gl, cpu"):
+        assert made.resolve_chain(chain) is Device.OPENGL
+        assert made.compile_chain(chain).device is Device.OPENGL
+        assert made.run_chain(chain, X)[0] is Device.OPENGL
+        assert [a.device for a in made.attempts] == [Device.TPU, Device.OPENGL]
+    for chain in ([], ["tpu", "rocm"]):
+        with pytest.raises(Unsupported, match="no device in chain"):
+            made.resolve_chain(chain)
+    assert made.resolve_chain(["vulkan"]) is made.resolve_chain("vk") is Device.VULKAN
+
+
+@pytest.mark.parametrize("kind", [GraphDevices, DeviceRouter])
+def test_strict_is_true_or_false_wherever_it_is_said(kind: type) -> None:
+    """Whatever runs takes it, and no text or number in its place."""
+    made = kind(adding(), DevicePolicy.only("cpu"))
+    made.set_param("w", [3, 4])
+    ran = 0
+    for name, call in inspect.getmembers(made, callable):
+        if name.startswith("run") and name != "runner":
+            where = {} if name == "run_fastest" else {"device": "cpu"}
+            for wrong in ("no", "False", 2, None):
+                with pytest.raises(UsageError, match=r"strict is .* True or False"):
+                    call(**where, inputs=X, strict=wrong)
+            call(**where, inputs=X, strict=True)
+            ran += 1
+    assert ran >= 3
+
+
+def test_strict_is_true_or_false_for_sessions_and_what_they_compile() -> None:
+    graph = adding()
+    compiled = Session("cpu").compile(graph)
+    compiled.set_param("w", [3, 4])
+    raw = {"x": (X["x"].tobytes(), "f32")}
+    doors: list[Any] = [
+        lambda s: Session("cpu", strict=s),
+        lambda s: Session("cpu", optimise=s),
+        lambda s: FlexibleSession(strict=s),
+        lambda s: DeviceRouter(graph, rebench_on_throttle=s),
+        lambda s: compiled.run(X, strict=s),
+        lambda s: compiled.run_typed(raw, strict=s),
+        lambda s: drive(compiled.run_async(X, strict=s)),
+        lambda s: run_with_fallback(graph, "cpu", str, strict=s),
+    ]
+    for door in doors:
+        for wrong in ("no", 2, []):
+            with pytest.raises(UsageError, match="True or False"):
+                door(wrong)
+    np.testing.assert_array_equal(compiled.run(X, strict=np.True_)[0], [4, 6])
+
+
+@pytest.mark.parametrize("given", ["cpu", ["cpu"], Device.CPU, 3])
+def test_a_policy_is_a_policy_at_every_door(given: Any) -> None:
+    graph = adding()
+    doors: list[Any] = [
+        lambda: FlexibleSession(given),
+        lambda: DeviceRouter(graph, given),
+        lambda: devices.devices_for(graph, given),
+        lambda: devices.fastest_device_for(graph, given),
+        lambda: cost.fastest_device_for(graph, given, cost_mode="seed"),
+        lambda: devices.resolve_device(graph, "cpu", given),
+        lambda: devices.resolve_device_chain(graph, ["cpu"], given),
+        lambda: devices.device_report(graph, given),
+        lambda: devices.benchmark_devices(graph, X, 1, given),
+        lambda: devices.warm_all(graph, given),
+        lambda: run_with_fallback(graph, ["cpu"], str, given),
+    ]
+    for door in doors:
+        with pytest.raises(UsageError, match="a DevicePolicy is wanted"):
+            door()
+
+
+@pytest.mark.parametrize("runs", ["3", 2.5, True, None])
+def test_runs_of_a_benchmark_are_whole(runs: Any) -> None:
+    made = GraphDevices(adding(), DevicePolicy.only("cpu"))
+    made.set_param("w", [3, 4])
+    for door in (
+        lambda: made.benchmark(X, runs),
+        lambda: devices.benchmark_devices(made.graph, X, runs),
+        lambda: DevicePolicy.all().with_benchmark_pick(runs),
+    ):
+        with pytest.raises(UsageError, match=r"runs is .* a whole number"):
+            door()
+
+
+def test_pyrlx_calls_a_value_data() -> None:
+    made = GraphDevices(adding(), DevicePolicy.only("cpu"))
+    router = DeviceRouter(adding(), DevicePolicy.only("cpu"))
+    for one in (made, router, Session("cpu").compile(adding())):
+        one.set_param("w", data=[3, 4])
+        one.set_param_typed(name="w", data=b"\0" * 8, dtype="f32")
+        with pytest.raises(TypeError, match="both were given"):
+            one.set_param("w", data=[3, 4], value=[3, 4])
+    np.testing.assert_array_equal(made.run("cpu", X)[0], [1, 2])
 
 
 def test_a_forced_device_that_is_missing_fails_the_chain(

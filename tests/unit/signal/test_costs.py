@@ -380,3 +380,5 @@ def test_numbers_of_rows_and_samples_are_whole(wrong: Any) -> None:
         for job in ((wrong, 256), (8, wrong)):
             with pytest.raises(UsageError, match="must be a whole number"):
                 ask("cpu", *job, 16)
+        with pytest.raises(UsageError, match=r"k is .* must be a whole number"):
+            ask("cpu", 8, 256, wrong)

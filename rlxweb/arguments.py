@@ -1,4 +1,4 @@
-"""Arguments of a signal function, checked: whole numbers, numbers, one of a few names.
+"""Arguments of a call, checked: whole numbers, numbers, switches, one of a few names.
 
 One rule for every function and every argument: True is no number, text is no number,
 and nothing is rounded. Owns the words of the refusals.
