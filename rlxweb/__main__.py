@@ -9,12 +9,16 @@ signals.take()  # before anything that takes time is imported
 
 def run() -> None:
     """The command line, with the arguments of this process."""
+    code = None
     try:
         from rlxweb.cli.main import main
 
         main()
+    except SystemExit as done:
+        code = int(done.code or 0)
+        raise
     finally:
-        signals.end()
+        signals.end(code)
 
 
 if __name__ == "__main__":

@@ -48,6 +48,16 @@ def is_stream(path: str) -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
 
 
+def discard(handle: int) -> None:
+    """From now on what is written into the descriptor goes nowhere.
+
+    Its reader has left; Python flushes once more at exit and would complain then.
+    """
+    sink = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(sink, handle)
+    os.close(sink)
+
+
 def spool() -> IO[bytes]:
     """Where the bytes wait until all outputs are complete."""
     return tempfile.SpooledTemporaryFile(_IN_MEMORY)

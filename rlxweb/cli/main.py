@@ -21,8 +21,9 @@ import click
 from rlxweb.cli.record import rlxweb_version
 from rlxweb.cli.signals import signals
 from rlxweb.cli.wording import told, told_by_click
-from rlxweb.errors import RecordingWarning, RlxError, RlxWarning, did_you_mean
+from rlxweb.errors import RlxError, RlxWarning, did_you_mean
 from rlxweb.printable import printable
+from rlxweb.streams import STDOUT, discard
 
 # Name → the first line of its help, so that listing loads none of their modules.
 COMMANDS = {
@@ -70,7 +71,7 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
         except BrokenPipeError:
             # The reader of our output went away (`| head`); nobody is left to tell.
-            _discard_stdout()
+            discard(STDOUT)
             return 0
 
 
@@ -86,7 +87,8 @@ def main(args: list[str] | None = None) -> None:
     _print_anything()
     with warnings.catch_warnings():
         warnings.showwarning = partial(_show_warning, set())
-        warnings.simplefilter("always", RecordingWarning)
+        # Whatever PYTHONWARNINGS says: they are told, and end nothing.
+        warnings.simplefilter("always", RlxWarning)
         code = _run(args)
     sys.exit(_flushed(code))
 
@@ -103,7 +105,7 @@ def _told(error: BaseException) -> int:
     """Say what ended the run; its exit code. What we know nothing of is raised on."""
     # Native code may make something else of a KeyboardInterrupt.
     if signals.number or isinstance(error, KeyboardInterrupt | click.exceptions.Abort):
-        return _say("stopped", 128 + (signals.number or signal.SIGINT))
+        return _stopped()
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
@@ -117,6 +119,10 @@ def _told(error: BaseException) -> int:
         # Files are the business of rlxweb.io; what is left is our own output.
         return _unwritten(error)
     raise error
+
+
+def _stopped() -> int:
+    return _say("stopped", 128 + (signals.number or signal.SIGINT))
 
 
 def _show_warning(
@@ -159,15 +165,8 @@ def _print_anything() -> None:
             reconfigure(errors="replace")
 
 
-def _discard_stdout() -> None:
-    # Python flushes stdout once more at exit and would complain then.
-    sink = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(sink, sys.stdout.fileno())
-    os.close(sink)
-
-
 def _unwritten(error: OSError) -> int:
-    _discard_stdout()
+    discard(STDOUT)
     return _say(f"writing the output: {error.strerror or error}", 1)
 
 
@@ -176,9 +175,12 @@ def _flushed(code: int) -> int:
     try:
         sys.stdout.flush()
     except BrokenPipeError:
-        _discard_stdout()
+        discard(STDOUT)
     except OSError as error:
         return _unwritten(error)
+    except KeyboardInterrupt:
+        discard(STDOUT)
+        return _stopped()
     return code
 
 

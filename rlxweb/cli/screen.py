@@ -7,7 +7,7 @@ reader of a pipe gets every table at its full width; on a terminal long cells wr
 
 from __future__ import annotations
 
-import os
+import sys
 from collections.abc import Iterable, Sequence
 
 from rich.box import SIMPLE_HEAD, Box
@@ -24,6 +24,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rlxweb.printable import abridged, printable
+from rlxweb.streams import discard
 
 Cell = str | tuple[str, str]
 """The text of a cell, or the text and its style."""
@@ -44,14 +45,22 @@ class _Screen(Console):
             raise BrokenPipeError  # nobody waits for a result: the command ends well
         # What is told beside the work does not end the work.
         self.quiet = True
-        sink = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(sink, self.file.fileno())
-        os.close(sink)
+        discard(self.file.fileno())
 
 
 def screen(stderr: bool = False) -> Console:
-    """Standard output, or standard error, where text is text: no markup, no emoji."""
-    console = _Screen(stderr=stderr, markup=False, emoji=False, highlight=False)
+    """Standard output, or standard error, where text is text: no markup, no emoji.
+
+    What it leads to decides what is shown, and no variable such as FORCE_COLOR: a file
+    gets every row and every column, and no escape codes.
+    """
+    console = _Screen(
+        stderr=stderr,
+        force_terminal=(sys.stderr if stderr else sys.stdout).isatty(),
+        markup=False,
+        emoji=False,
+        highlight=False,
+    )
     if console.width < 1:  # COLUMNS=0, where rich would print nothing at all
         console.width = _UNKNOWN_WIDTH
     return console

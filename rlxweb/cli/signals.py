@@ -1,15 +1,17 @@
 """Ctrl-C, SIGTERM and SIGHUP at any moment: one line, an exit code, no traceback.
 
 Loaded before anything else, so it imports nothing that takes time. While the command
-line loads and once it is done a signal ends the process at once. While a command works
-it is a KeyboardInterrupt, so that what was begun is taken back; a second signal does
-not wait for that. A native call (a driver at work) may keep the main thread from seeing
-the signal at all, so a thread of its own looks after it.
+line loads a signal ends the process at once. While a command works it is a
+KeyboardInterrupt, so that what was begun is taken back; a second signal does not wait
+for that. Once everything is done it changes nothing any more: the exit code is that of
+what was done. A native call (a driver at work) may keep the main thread from seeing the
+signal at all, so a thread of its own looks after it.
 """
 
 from __future__ import annotations
 
 import _thread
+import atexit
 import os
 import signal
 import sys
@@ -33,6 +35,7 @@ class Signals:
 
     def __init__(self) -> None:
         self.number = 0
+        self._code: int | None = None  # of the process, once everything is done
         self.cleanup: Callable[[], object] = int
         self._is_working = False
         self._was_swallowed = False
@@ -44,6 +47,7 @@ class Signals:
             number = getattr(signal, name, None)
             if number is not None and signal.getsignal(number) in usual:
                 signal.signal(number, self._came)
+        atexit.register(self._last)  # the first to be registered is called last
         self._usual_hook, sys.unraisablehook = sys.unraisablehook, self._unraisable
         if os.name == "posix":
             reader, writer = os.pipe()
@@ -55,9 +59,17 @@ class Signals:
         """A command begins: it wants to clear up when it is stopped."""
         self._is_working = True
 
-    def end(self) -> None:
-        """Nothing is left to clear up."""
-        self._is_working = False
+    def end(self, code: int | None = None) -> None:
+        """Nothing is left to clear up.
+
+        code  everything is done and written, and the process shall end with this
+        """
+        self._is_working, self._code = False, code
+
+    def _last(self) -> None:
+        """End here: where the interpreter takes itself down a signal would kill it."""
+        if self._code is not None:
+            os._exit(self._code)
 
     def _came(self, number: int, frame: FrameType | None) -> None:
         if not self._is_working or self.number:
@@ -85,6 +97,7 @@ class Signals:
             self._usual_hook(lost)
 
     def _leave(self, number: int) -> NoReturn:
+        self._last()
         self.cleanup()
         try:
             os.write(2, b"rlxweb: stopped\n")

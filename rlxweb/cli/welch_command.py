@@ -28,7 +28,7 @@ from rlxweb.cli.table import print_peaks
 from rlxweb.cli.targets import Put, check_targets, goes_to_stdout, write_all
 from rlxweb.errors import UsageError
 from rlxweb.printable import printable
-from rlxweb.streams import is_stream
+from rlxweb.streams import STDOUT, discard, is_stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,11 +183,19 @@ def run_job(named: Sequence[str], settings: Settings, wanted: Wanted) -> Done:
     write_all(wanted.puts(done))
     for _, picture in wanted.pictures(done):
         say(err, f"picture: {picture}")
+    try:
+        _show(out, done, wanted)
+    except BrokenPipeError:
+        # The reader has left (`| head`); that a recording failed is told all the same.
+        discard(STDOUT)
+    return done
+
+
+def _show(out: Console, done: Done, wanted: Wanted) -> None:
     if not wanted.quiet:
         print_peaks(out, done.results, wanted.all_peaks)
     if wanted.explain:
         _explain(out, done)
-    return done
 
 
 def _explain(out: Console, done: Done) -> None:

@@ -128,6 +128,45 @@ def test_a_reader_that_leaves_a_table_is_no_failure(
         assert process.wait(60) == 0
 
 
+@pytest.mark.parametrize("quiet", [(), ("-q", "--json", "-")], ids=len)
+def test_a_reader_that_leaves_hides_no_failure(
+    recording: Path, quiet: tuple[str, ...]
+) -> None:
+    """The exit code is that of what was done, whoever read how much of it."""
+    args = "welch", recording, "no.npy", "--fs", "9", "--keep-going", *quiet
+    command = sys.executable, "-m", "rlxweb", *args
+    with started(command, env=environment()) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.wait(60) == 1
+
+
+@pytest.mark.parametrize("forced", ["FORCE_COLOR", "TTY_COMPATIBLE"])
+def test_a_file_is_no_terminal_whatever_a_variable_says(
+    recording: Path, forced: str
+) -> None:
+    """Build servers set these; a file gets all rows and columns, and only text."""
+    args = "welch", recording, "--fs", 9
+    said = spawn(*args, **{forced: "1"})
+    assert said.out == spawn(*args).out
+    assert len(said.out.splitlines()) == 3 + 40
+    assert "\x1b" not in spawn("devices", **{forced: "1"}).out
+
+
+def test_warnings_that_python_is_told_to_raise_end_nothing(
+    recording: Path, tmp_path: Path
+) -> None:
+    """PYTHONWARNINGS is for the programs of developers; ours are told, once."""
+    path = tmp_path / "x.npz"
+    np.savez(path, x=np.eye(2, 500), fs=9.0, channels=["\u8111", "\ue000"])
+    args = "welch", path, "-q", "--plot", tmp_path / "x.png"
+    said = spawn(*args, PYTHONWARNINGS="error", RLX_DEVICE="no such thing")
+    assert said.code == 0, said.err
+    ignored, missing, _ = said.err.splitlines()
+    assert ignored.startswith("rlxweb: RLX_DEVICE='no such thing' is ignored")
+    assert "no font here has" in missing
+
+
 def test_a_width_of_nothing_hides_nothing(recording: Path) -> None:
     """Some containers set COLUMNS=0; it is a width that nobody knows."""
     args = "welch", recording, "--fs", 9

@@ -134,16 +134,40 @@ def test_half_written_files_go_when_native_code_is_stuck(npy: Path) -> None:
     assert os.listdir(npy.parent) == ["x.npy"]
 
 
-def test_when_everything_is_done(npy: Path) -> None:
-    """The interpreter is on its way out: the results are there, nothing is raised."""
-    code = (
-        "import atexit, os, sys\nfrom rlxweb.__main__ import run\n"
-        "atexit.register(lambda: os.kill(os.getpid(), 2))\nrun()"
-    )
+# Sends itself a signal when the interpreter calls what was registered, or later, when
+# it takes its modules down and knows of no signals any more.
+ON_THE_WAY_OUT = """
+import atexit, os
+from rlxweb.__main__ import run
+class Dying:
+    def __del__(self, kill=os.kill, me=os.getpid()):
+        kill(me, {number})
+if {late}:
+    os.dying = Dying()
+else:
+    atexit.register(os.kill, os.getpid(), {number})
+run()
+"""
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize("late", [False, True])
+def test_when_everything_is_done(npy: Path, number: int, late: bool) -> None:
+    """The results are there, so the run went well, however the process ends."""
+    code = ON_THE_WAY_OUT.format(number=int(number), late=late)
     out = npy.with_name("o.csv")
-    said = python("-c", code, "welch", npy, "--fs", 9, "-q", "--csv", out)
-    check_stopped(said, signal.SIGINT)
+    said = python("-c", code, "welch", npy, "--fs", 9, "--csv", out)
+    assert (said.code, said.err) == (0, "")
+    assert len(said.out.splitlines()) == 5
     assert len(out.read_text().splitlines()) == 33
+
+
+def test_the_exit_code_of_a_failure_stays(npy: Path) -> None:
+    """Also where the interpreter is not asked for it."""
+    code = ON_THE_WAY_OUT.format(number=int(signal.SIGTERM), late=True)
+    said = python("-c", code, "welch", npy, npy.with_name("no.npy"), "--fs", 9)
+    assert said.code == 2
+    assert "there is no such file" in said.err
 
 
 def test_a_signal_that_the_parent_ignores_is_ignored(npy: Path) -> None:
