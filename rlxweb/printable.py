@@ -8,6 +8,7 @@ it through `printable`. What is kept as data (NPZ, JSON) stays as it was.
 
 from __future__ import annotations
 
+import codecs
 from unicodedata import category
 
 # Control, format (bidi marks, zero width), surrogate, line and paragraph separators.
@@ -15,6 +16,10 @@ _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 # Joiners are spelling in Persian, in Indic scripts and in pictures of people.
 _SPELLING = frozenset("\u200c\u200d")
 ELLIPSIS = "…"
+WRITTEN_OUT = "rlxweb.written_out"
+"""How a codec treats what it lacks, so that no two names look the same."""
+# For our own signs.
+_PLAIN = {"…": "...", "–": "-", "─": "-"}
 
 
 def printable(text: str, keep: str = "") -> str:
@@ -42,6 +47,23 @@ def _written_out(character: str) -> str:
     if 0xDC80 <= at <= 0xDCFF:  # a byte that os.fsdecode could not read
         return f"\\x{at - 0xDC00:02x}"
     return character.encode("unicode_escape", "surrogatepass").decode("ascii")
+
+
+def encodable(text: str, encoding: str) -> str:
+    r"""`text` with the letters that an encoding lacks written out (`\u8111`)."""
+    if encoding.startswith("utf"):
+        return text
+    return text.encode(encoding, WRITTEN_OUT).decode(encoding)
+
+
+def _write_out(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lacked = error.object[error.start : error.end]
+    return "".join(_PLAIN.get(c) or _written_out(c) for c in lacked), error.end
+
+
+codecs.register_error(WRITTEN_OUT, _write_out)
 
 
 def abridged(text: str, most: int) -> str:

@@ -17,7 +17,7 @@ from rlxweb.cli.inputs import recordings_of
 from rlxweb.cli.job import FileResult, Settings, analyse
 from rlxweb.cli.screen import counted, progress_on, say
 from rlxweb.cli.wording import told
-from rlxweb.errors import DeviceLost, RlxError
+from rlxweb.errors import DeviceLost, NotFinite, RecordingError, RlxError
 from rlxweb.io import open_recording
 from rlxweb.printable import abridged
 
@@ -26,6 +26,8 @@ BAR_FROM_SAMPLES = 20_000_000
 # How many names a line lists.
 _LISTED = 6
 _MOST_NAME = 40
+
+_WAY_ROUND = "--keep-going does the other recordings"
 
 LeftOut = Iterable[tuple[str, str]]
 """Names of channels, and why each was not taken."""
@@ -78,6 +80,10 @@ def run_batch(
 
     def failed(name: str, error: RlxError | MemoryError) -> None:
         if not keep_going or isinstance(error, DeviceLost):
+            several = max(len(named), len(done.files)) > 1
+            if several and isinstance(error, RecordingError | NotFinite):
+                hint = getattr(error.hint, "as_flags", error.hint)
+                error.hint = "; ".join(filter(None, (hint, _WAY_ROUND)))
             raise error
         failure = Failure(name, "; ".join(told(error).split("\n")))
         say(err, f"rlxweb: {failure.error}")

@@ -79,7 +79,7 @@ def _above_0(flag: str, default: float, text: str) -> options.Decorator:
     )
 
 
-@command.command(name="picker")
+@command.command(name="picker", short_help="Welch jobs, done in every way.")
 @click.option("--n-fft", metavar="N,N", help="[64,256,1024,4096]")
 @click.option("--batch", metavar="N,N", help="[1,8,32,256,1024,8192]")
 @click.option("--k", metavar="N,N", help="[4,16]")
@@ -130,7 +130,7 @@ def picker(
     _sweep(sweep, cells, HEADS, json_path, plot_path)
 
 
-@command.command(name="graphs")
+@command.command(name="graphs", short_help="Graphs, run at every place.")
 @click.option("-k", "pattern", default="", help="Families with this in their name.")
 @options.devices("all")
 @click.option(

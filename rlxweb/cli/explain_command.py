@@ -29,7 +29,7 @@ from rlxweb.io import open_recording, write_json
 from rlxweb.rlx.seed_candidates import seed_candidates
 from rlxweb.signal.crossover import crossover, welch_candidates
 from rlxweb.signal.offers import STRATEGIES, WelchJob, engine_for
-from rlxweb.signal.welch_peaks import checked_k, checked_min_segments
+from rlxweb.signal.welch_peaks import checked_min_segments
 
 SCHEMA = "rlxweb.explain_command/1"
 SEED_NOTE = (
@@ -53,7 +53,7 @@ MEASURE = Stopwatch(samples=9, least=7, budget_ns=2e9)
     default=256,
     show_default=True,
 )
-@click.option("--k", type=SIZE, default=16, show_default=True)
+@click.option("--k", type=SIZE, help=options.K_HELP)
 @click.option(
     "--segments",
     "--nsegments",
@@ -110,7 +110,6 @@ def _jobs(file: str | None, asked: dict[str, Any]) -> list[tuple[str, WelchJob]]
     settings = Settings(
         fs=asked["fs"],
         nperseg=asked["n_fft"],
-        k=asked["k"],
         nsegments=asked["segments"],
         precision=asked["precision"],
     )
@@ -130,7 +129,7 @@ def _job_of_numbers(asked: dict[str, Any]) -> tuple[str, WelchJob]:
         raise UsageError("--fs", "there is no FILE whose rate it could be")
     batch, segments = asked["batch"] or 32, asked["segments"] or 8
     n_fft = asked["n_fft"]
-    cell = Cell(n_fft, batch, asked["k"], segments)
+    cell = Cell(n_fft, batch, 1, segments)
     job = _job(cell.job(None).spec, batch, cell.n_samples, asked)
     rows = f"{batch:,} row{'s' * (batch != 1)}"
     return f"Welch peaks of {rows}, {segments} × {n_fft} samples, k {job.k}", job
@@ -139,7 +138,7 @@ def _job_of_numbers(asked: dict[str, Any]) -> tuple[str, WelchJob]:
 def _job(
     spec: WelchSpec, n_rows: int, n_samples: int, asked: dict[str, Any]
 ) -> WelchJob:
-    k = checked_k(asked["k"], spec.n_freqs, "bins")
+    k = Settings(k=asked["k"]).k_of(spec)
     segments = spec.segments_of(n_samples)
     least = checked_min_segments(asked["min_segments"], segments)
     return WelchJob(spec, n_rows, n_samples, k, "bins", least)

@@ -40,6 +40,7 @@ from rlxweb.signal.welch_peaks import checked_k
 # Bytes of float64 samples in one block. Reading, widening and framing hold a few
 # blocks at a time.
 BLOCK_BYTES = 8 << 20
+USUAL_K = 16
 # What was asked for → what the presets call it, where they differ.
 _DETREND = {None: OF_PRESET, "none": None}
 
@@ -50,12 +51,13 @@ class Settings:
 
     segment_s  seconds per segment; where given, each rate gets its own nperseg, cut to
                the length of the recording
+    k          peaks per channel; None is 16, or all bins where there are fewer
     """
 
     fs: float | None = None
     nperseg: int = 256
     segment_s: float | None = None
-    k: int = 16
+    k: int | None = None
     noverlap: int | None = None
     nsegments: int | None = None
     preset: str = "rlx"
@@ -77,6 +79,11 @@ class Settings:
         if self.segment_s is None:
             return self.nperseg
         return max(1, min(round(self.segment_s * group.fs), group.n_samples))
+
+    def k_of(self, spec: WelchSpec) -> int:
+        """Errors   UsageError for a number that was asked for and is not there."""
+        k = min(USUAL_K, spec.n_freqs) if self.k is None else self.k
+        return checked_k(k, spec.n_freqs, self.mode)
 
     @property
     def asked_device(self) -> str:
@@ -206,7 +213,7 @@ def _group(
     doing = f"welch of {recording.path!r}"
     band = Band.of(hz, settings.fmin, settings.fmax, doing)
     # A band of fewer bins is shown whole.
-    k = min(checked_k(settings.k, spec.n_freqs, settings.mode), len(band))
+    k = min(settings.k_of(spec), len(band))
     check_prominence(settings.prominence, settings.mode)
     # Peaks are searched in the whole recording's average, so blocks give spectra.
     how = group_taken(settings, group)

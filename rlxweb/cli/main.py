@@ -22,7 +22,7 @@ from rlxweb.cli.record import rlxweb_version
 from rlxweb.cli.signals import signals
 from rlxweb.cli.wording import told, told_by_click
 from rlxweb.errors import RlxError, RlxWarning, did_you_mean
-from rlxweb.printable import printable
+from rlxweb.printable import WRITTEN_OUT, printable
 from rlxweb.streams import STDOUT, discard
 
 # Name → the first line of its help, so that listing loads none of their modules.
@@ -69,6 +69,12 @@ class LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except click.UsageError as error:
+            name = ctx.invoked_subcommand
+            if error.ctx is None and name is not None:  # so the parser leaves it
+                command = self.get_command(ctx, name)
+                error.ctx = click.Context(command or self, ctx, name)
+            raise
         except BrokenPipeError:
             # The reader of our output went away (`| head`); nobody is left to tell.
             discard(STDOUT)
@@ -162,7 +168,7 @@ def _print_anything() -> None:
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
-            reconfigure(errors="replace")
+            reconfigure(errors=WRITTEN_OUT)
 
 
 def _unwritten(error: OSError) -> int:

@@ -11,6 +11,8 @@ import click
 from rlxweb.devices.place import Place, parse_place
 from rlxweb.signal.precision import Precision
 
+K_HELP = "Peaks to keep [16, or all bins where there are fewer]."
+
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 AUTO_DEVICE = click.option(

@@ -7,6 +7,7 @@ as they were.
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -50,6 +51,7 @@ _PEAK = "#ff2d55"
 # The room a name may take beside the axes, and in a title.
 _MOST_NAME = 24
 _MOST_FILE_NAME = 48
+_SILENT = logging.NullHandler()
 
 
 def check_plot(path: str) -> None:
@@ -58,6 +60,8 @@ def check_plot(path: str) -> None:
     Errors   UsageError for an unknown suffix; Unsupported when matplotlib is missing.
     """
     picture_format(path)
+    # Where nobody listens it tells of its folders on standard error, in its own lines.
+    logging.getLogger("matplotlib").addHandler(_SILENT)
     try:
         import matplotlib.figure  # noqa: F401  loading it is the question
     except ImportError:
@@ -155,6 +159,12 @@ def _figure(result: FileResult, letters: Lettering) -> Any:
     return figure
 
 
+def _tell_nothing(axis: Any, levels: Any) -> None:
+    """Nothing is drawn, and no number stands at the axis of the levels."""
+    levels.set_ticks([])
+    axis.text(0.5, 0.5, "no channel has a level", transform=axis.transAxes, ha="center")
+
+
 def _title(result: FileResult, group: GroupResult, letters: Lettering) -> str:
     channels = counted(len(group.names), "channel")
     name = letters.shown(Path(result.path).name, _MOST_FILE_NAME)
@@ -216,6 +226,8 @@ def _spectra(figure: Any, axis: Any, group: GroupResult, letters: Lettering) -> 
     _name_peaks(axis, group, is_log, limits)
     _name_beyond(axis, group, limits[1])
     axis.set_ylabel(_level_label(group, letters))
+    if all(states):
+        _tell_nothing(axis, axis.yaxis)
     axis.grid(alpha=0.25)
     axis.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
@@ -311,6 +323,8 @@ def _heatmap(figure: Any, axis: Any, group: GroupResult, letters: Lettering) -> 
         extendfrac=0.015,
     )
     bar.set_label(_level_label(group, letters))
+    if all(states_of(group)):
+        _tell_nothing(axis, bar)
     axis.legend(
         fontsize=8, loc="lower right", bbox_to_anchor=(1.0, 1.0), frameon=False, ncols=2
     )

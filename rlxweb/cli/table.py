@@ -17,7 +17,7 @@ from rich.console import Console
 from rlxweb.cli.job import FileResult, GroupResult
 from rlxweb.cli.scales import states_of
 from rlxweb.cli.screen import counted, say
-from rlxweb.printable import abridged, printable
+from rlxweb.printable import abridged, encodable, printable
 
 SHOWN_CHANNELS = 32
 # The room a channel's name may take on a terminal, and between two columns anywhere.
@@ -47,6 +47,9 @@ def _told(
     is_limited = console.is_terminal
     n_rows = min(len(group.names), SHOWN_CHANNELS) if is_limited else len(group.names)
     naming = _naming(group, n_rows, _MOST_NAME if is_limited else 0)
+    # As wide as they will be where the terminal lacks letters.
+    encoding = console.encoding
+    naming = [[encodable(cell, encoding) for cell in column] for column in naming]
     peaks = [_peak_column(group, n, n_rows) for n in range(group.peaks.bins.shape[1])]
     per_block = len(peaks)
     if is_limited:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 from rich.console import Console
 
 from rlxweb.cli import options
@@ -86,7 +85,7 @@ class Wanted:
 @options.valued("--nperseg", int, "Samples per segment.", 256)
 @options.valued("--noverlap", int, "Samples two segments share; default: the preset's.")
 @options.valued("--nsegments", int, "Average only the first so many.")
-@options.valued("--k", int, "Peaks to keep.", 16)
+@options.valued("--k", int, options.K_HELP)
 @options.valued("--fmin", float, "Lowest frequency that is looked at, in Hz.")
 @options.valued("--fmax", float, "Highest frequency that is looked at, in Hz.")
 @options.one_of(
@@ -151,8 +150,7 @@ def command(files: tuple[str, ...], **asked: Any) -> None:
     """
     paths = {n: asked.pop(f"{n}_path") for n in ("csv", "npz", "json", "plot")}
     flags = {n: asked.pop(n) for n in ("explain", "quiet", "keep_going")}
-    source = click.get_current_context().get_parameter_source("k")
-    wanted = Wanted(**paths, **flags, all_peaks=source != ParameterSource.DEFAULT)
+    wanted = Wanted(**paths, **flags, all_peaks=asked["k"] is not None)
     listed = asked.pop("channels")
     names = tuple(c.strip() for one in listed for c in one.split(",") if c.strip())
     if listed and not names:

@@ -64,13 +64,17 @@ def told_by_click(error: click.ClickException) -> str:
     """A command line that makes no sense, and where its options are listed."""
     where = getattr(error, "ctx", None)
     name = where.command_path if where is not None else "rlxweb"
-    if isinstance(error, click.NoSuchOption) and where is not None:
+    if isinstance(error, click.MissingParameter) and error.param is not None:
+        text = f"{error.param.make_metavar(where)} is missing"  # type: ignore[arg-type]
+    elif isinstance(error, click.NoSuchOption) and where is not None:
         text = f"no such option {error.option_name!r}"
         meant = _suggested(error.option_name, where.command)
         if meant:
             text += f"; did you mean {' or '.join(meant)}?"
     else:
         text = error.format_message().rstrip(".")
+        # The first word is no sentence's: what stands before it is.
+        text = text[:1].lower() + text[1:]
     return f"{text}; see {name} --help"
 
 

@@ -105,12 +105,14 @@ def write_json(target: Target, obj: object) -> None:
             f"the result cannot be written as JSON ({error})",
             "JSON holds finite numbers, text, lists and mappings",
         ) from error
-    text = _escaped(text) + "\n"
+    whole = (_escaped(text) + "\n").encode("utf-8")
     if target == "-":
-        sys.stdout.write(text)
+        # UTF-8 whatever the terminal's encoding is: so JSON is defined.
+        sys.stdout.flush()
+        sys.stdout.buffer.write(whole)
         return
     with _opened(target) as file:
-        file.write(text.encode("utf-8"))
+        file.write(whole)
 
 
 def _escaped(text: str) -> str:

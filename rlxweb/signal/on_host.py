@@ -15,7 +15,7 @@ from rlxweb.signal.engine import NUMPY
 from rlxweb.signal.ways import Strategy, WelchEstimate
 
 POINTS = ("welch_host",)
-NOT_ONE_SEGMENT = "it averages 1 segment only; min_segments=1 allows that"
+NOT_ONE_SEGMENT = "it averages 1 segment only; a min_segments of 1 allows that"
 # NumPy's time against float32 samples, where a record has no points of its own.
 _WIDER = {
     "float32": 1.0,

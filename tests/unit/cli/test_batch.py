@@ -132,6 +132,8 @@ def test_a_bad_file_costs_itself_alone(night: Path, call: Call, case: str) -> No
     # Without the option nothing is done and nothing is written.
     said = call("welch", *named, *FS, "--csv", "p.csv")
     check_refused(said, 2, "bad.npy")
+    faulty = case != "too short"  # which is a matter of --nperseg
+    assert ("--keep-going does the other recordings" in said.err) == faulty
     assert not Path("p.csv").exists()
 
 

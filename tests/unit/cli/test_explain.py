@@ -125,7 +125,7 @@ def test_the_prose_names_the_pick_its_terms_and_what_is_blocked(
     assert re.match(r"      1 launch, (dispatch .*, )?compute [\d.]+ [mu]s", terms)
     assert ultra == (
         f"  ultra on {name}  not taken: it averages 1 segment only; "
-        "min_segments=1 allows that"
+        "a min_segments of 1 allows that"
     )
     assert rest == ["", "crossover: CPU at every batch up to 65,536 on this machine"]
 

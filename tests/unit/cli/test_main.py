@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from rlxweb.cli.main import COMMANDS
-from tests.command_line import Call, environment, python, spawn, started
+from tests.command_line import Call, check_refused, environment, python, spawn, started
 
 STOP = """
 import os, signal, sys
@@ -237,14 +237,26 @@ def test_long_work_shows_a_bar_on_a_terminal_only(tmp_path: Path) -> None:
 
 
 def test_a_terminal_without_unicode_still_gets_its_table(tmp_path: Path) -> None:
-    """Letters that cannot be shown become question marks; JSON stays UTF-8."""
+    """Letters that it lacks are written out, so two names stay two; JSON is UTF-8."""
     path = tmp_path / "x.npz"
     np.savez(path, x=np.eye(2, 500), channels=np.array(["µV", "Ωhm"]), fs=100.0)
     said = spawn("welch", path, "--array", "x", PYTHONIOENCODING="ascii")
     assert said.code == 0
-    assert "?V" in said.out
+    _, head, rule, first, second, _ = said.out.splitlines()
+    assert set(rule) == {"-"}
+    assert first.startswith(r"\xb5V     ")
+    assert second.startswith(r"\u03a9hm  ")
+    assert len(head) == len(rule) == len(first)
     said = spawn("welch", path, "--array", "x", "--json", "-", PYTHONIOENCODING="ascii")
     assert [c["name"] for c in said.group["channels"]] == ["µV", "Ωhm"]
+
+
+def test_json_on_standard_output_is_utf8(tmp_path: Path) -> None:
+    """Whatever the encoding of the terminal is: JSON says so."""
+    path = tmp_path / "脑.npz"
+    np.savez(path, x=np.eye(2, 500), fs=100.0)
+    said = spawn("explain", path, "--json", PYTHONIOENCODING="ascii")
+    assert "脑.npz" in said.record["jobs"][0]["job"]
 
 
 def test_a_file_name_that_is_no_text_is_shown_as_well_as_can_be(tmp_path: Path) -> None:
@@ -297,6 +309,19 @@ def test_an_unknown_option_is_answered_by_its_meaning(
     """What it is called elsewhere comes before what it merely looks like."""
     (line,) = call(*args, 1).err.splitlines()
     assert f"no such option {args[-1]!r}; did you mean {meant}?; see" in line
+
+
+@pytest.mark.parametrize(
+    ("args", "line"),
+    [
+        (["welch"], "FILE… is missing; see rlxweb welch --help"),
+        (["welch", "--fs"], "option '--fs' requires an argument; see rlxweb welch -"),
+        (["bench", "x"], "no such command 'x'; see rlxweb bench --help"),
+    ],
+)
+def test_a_line_that_makes_no_sense(call: Call, args: list[str], line: str) -> None:
+    """In the words of all other errors, with the help of the command it was for."""
+    check_refused(call(*args), 2, f"rlxweb: {line}")
 
 
 def test_what_looks_like_nothing_gets_no_suggestion(call: Call) -> None:

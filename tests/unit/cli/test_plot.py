@@ -24,6 +24,7 @@ from rlxweb.cli.scales import (
 from rlxweb.cli.table import decimals
 from rlxweb.errors import PictureWarning, UsageError
 from rlxweb.io import open_recording
+from tests.command_line import spawn
 
 T = np.arange(20_000) / 1000
 
@@ -214,6 +215,15 @@ def test_a_dead_channel_is_said_to_be_one_and_has_no_level(
     assert labels[:3] == ["c0", "c1 (flat)", "c2 (not finite)"]
 
 
+@pytest.mark.parametrize("rows", [2, 14])
+def test_a_picture_of_nothing_says_so(tmp_path: Path, rows: int) -> None:
+    """No scale is made up for recordings whose channels are all dead."""
+    figure = plot._figure(result_of(tmp_path, np.zeros((rows, 4000))), LATIN)
+    axis, *bar = figure.axes
+    assert "no channel has a level" in [text.get_text() for text in axis.texts]
+    assert not len((bar or [axis])[0].get_yticks())
+
+
 def test_what_rounding_left_of_a_constant_does_not_set_the_scale(
     tmp_path: Path,
 ) -> None:
@@ -298,3 +308,14 @@ def test_small_matters() -> None:
     np.testing.assert_allclose(decibels(np.array([100.0, 1.0, 0.0])), [20, 0, -np.inf])
     assert np.isnan(decibels(np.array([np.nan, np.inf, 1.0]))[:2]).all()
     assert [decimals(hz) for hz in (8, 1, 0.5, 0.01, 1e-9)] == [1, 1, 2, 3, 6]
+
+
+def test_a_library_without_its_folder_is_not_our_users_business(
+    tmp_path: Path,
+) -> None:
+    """Matplotlib logs where it keeps its fonts; our lines on stderr are our own."""
+    np.save(tmp_path / "x.npy", noise(2))
+    (tmp_path / "file").touch()
+    args = "welch", tmp_path / "x.npy", "--fs", 9, "-q", "--plot", tmp_path / "x.png"
+    said = spawn(*args, MPLCONFIGDIR=str(tmp_path / "file" / "no folder"))
+    assert (said.code, said.err) == (0, f"picture: {tmp_path / 'x.png'}\n")

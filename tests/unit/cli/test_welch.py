@@ -16,7 +16,7 @@ from rlxweb.cli import job
 from rlxweb.cli.outputs import COLUMNS
 from rlxweb.gpu.native import adapters
 from rlxweb.io import open_recording
-from tests.command_line import Call
+from tests.command_line import Call, check_refused
 from tests.oracles import estimate
 from tests.recordings import written
 
@@ -199,6 +199,20 @@ def test_small_blocks_give_the_same_spectra(
     with np.load(tmp_path / "whole.npz") as a, np.load(tmp_path / "parts.npz") as b:
         np.testing.assert_allclose(a["psd"], b["psd"], rtol=1e-12)
         np.testing.assert_array_equal(a["bins"], b["bins"])
+
+
+@pytest.mark.parametrize("command", ["welch", "explain"])
+def test_fewer_bins_than_the_usual_peaks_are_all_of_them(
+    npy: Path, call: Call, command: str
+) -> None:
+    """Who asks for short segments has not asked for 16 peaks; who does is told."""
+    args = command, npy, "--fs", 250, "--nperseg", 20
+    said = call(*args, *(["--json", "-"] if command == "welch" else ["--json"]))
+    if command == "welch":
+        assert len(said.group["channels"][0]["peaks"]) == 11
+    else:
+        assert said.record["jobs"][0]["numbers"]["k"] == 11
+    check_refused(call(*args, "--k", 16), 2, "k is 16", "1 to 11")
 
 
 def test_only_the_first_segments_are_read(

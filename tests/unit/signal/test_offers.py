@@ -62,7 +62,7 @@ def test_every_way_is_a_candidate(two: PretendGpu) -> None:
     times = [c.predicted_ns for c in found]
     assert times == sorted(times)
     assert ways["ultra host"].blocker == (
-        "it averages 1 segment only; min_segments=1 allows that"
+        "it averages 1 segment only; a min_segments of 1 allows that"
     )
     assert ways["learned"].blocker.startswith("it needs a trained model")
     assert ways["learned"].terms is None
