@@ -72,6 +72,14 @@ def _is_software(place: Place) -> bool:
     return not on_cpu and pool.backend(place.device.label, place.adapter).software
 
 
+def _is_rival(place: Place, kinds: Points) -> bool:
+    """Could it be priced, and so be picked in place of the CPU?"""
+    if place.device is Device.CPU:
+        return False
+    known = known_record(place)
+    return not _is_software(place) or (known is not None and _has(known, kinds))
+
+
 def priced_cpu(points: Points) -> Priced:
     """The same of the CPU, of which something can always be said."""
     return _measured(CPU, points) or Priced(assumed_cpu(in_a_tab()), "assumed")
@@ -172,9 +180,12 @@ def measure_if_worth_it(
     cpu_ns  what the job at hand would take on the CPU
     An engine that cannot be measured is warned about once and stays what it was. A
     software driver is left alone: it shares the CPU's cores, seldom wins against them,
-    and would keep everybody waiting for many seconds.
+    and would keep everybody waiting for many seconds. Where nothing else is there that
+    could win against the CPU, its own figures would decide nothing: none are taken.
     """
     if not worthwhile.measuring(cpu_ns) or not may_measure():
+        return
+    if not any(_is_rival(place, points(place)) for place in places):
         return
     for place in places:
         if place.device is not Device.CPU and not can_block():

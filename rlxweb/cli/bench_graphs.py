@@ -28,6 +28,7 @@ FLAT = ((1 << 10,), (1 << 15,), (1 << 21,))
 ROWS = ((16, 64), (64, 1024), (1024, 256), (4096, 512))
 PRODUCTS = ((16, 16, 16), (128, 768, 768), (1, 2048, 2048), (512, 512, 512))
 HEADS = ((1, 2, 16, 8), (2, 8, 300, 48), (4, 12, 256, 64), (1, 8, 1024, 64))
+PRIMES = ((4, 1021), (64, 4093), (512, 8191))
 SIGNALS = ((4, 1024), (64, 4096), (512, 16384))
 LAYERS = ((8, 64), (128, 256), (512, 768))
 """(rows, width) of whole layers."""
@@ -178,6 +179,7 @@ FAMILIES: Mapping[str, tuple[Build, tuple[Shape, ...]]] = {
     "fft": (_fft, SIGNALS),
     "rfft": (lambda g, s: g.rfft(g.input("x", s))[0], SIGNALS),
     "irfft": (_irfft, SIGNALS),
+    "rfft, prime": (lambda g, s: g.rfft(g.input("x", s))[0], PRIMES),
     "stft": (lambda g, s: g.stft(g.input("x", s), 256, 128), SIGNALS),
     "log_mel": (_log_mel, SIGNALS),
     "log_mel_backward": (_log_mel_backward, SIGNALS),

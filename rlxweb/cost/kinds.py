@@ -19,6 +19,7 @@ from rlxweb.cost.record import Calibration, Point
 from rlxweb.cost.welch_model import How, WelchModel, WelchSize, transform_work
 from rlxweb.cost.work import Item
 from rlxweb.errors import InputError
+from rlxweb.recipes.fft_plan import bluestein_flops
 
 if TYPE_CHECKING:  # who only prices a Welch job loads no graph
     from rlxweb.ir.graph import Graph
@@ -202,6 +203,13 @@ def _transforms(is_cpu: bool) -> Iterator[Probe]:
         yield Probe(name, size, shapes, lambda g, x: g.apply("fft", x), turn)
 
 
+def _prime_transforms(is_cpu: bool) -> Iterator[Probe]:
+    n, rows = 1021, 64
+    size, shapes = {"n": n, "rows": rows}, {"x": (rows, 2 * n)}
+    name = f"bluestein {rows} × {n}"
+    yield Probe(name, size, shapes, lambda g, x: g.apply("fft", x))
+
+
 def _copies(is_cpu: bool) -> Iterator[Probe]:
     for nbytes, turn in ((2 << 20, 0), (64 << 10, 2), (8 << 20, 2), (64 << 20, 2)):
         size = {"bytes": 2 * nbytes}  # read and written
@@ -302,6 +310,20 @@ _TABLE = (
             "cpu": {(128, 256): 190 * US, (2048, 64): 900 * US},
             "tab": {(128, 256): 800 * US, (2048, 64): 4_000 * US},
             "gpu": {(128, 256): 20 * US, (2048, 256): 60 * US},
+        },
+    ),
+    # Transforms of a length that butterflies cannot do.
+    WorkKind(
+        "bluestein",
+        {"n": 1, "rows": 1},
+        flops=lambda s: s["rows"] * bluestein_flops(s["n"]),
+        over=lambda s: float(s["n"]),
+        probes=_prime_transforms,
+        price=by_rate,
+        assumed={
+            "cpu": {(1021, 64): 1_200 * US},
+            "tab": {(1021, 64): 5_000 * US},
+            "gpu": {(1021, 256): 150 * US},
         },
     ),
     # A matrix that is read once; what is read across its rows, besides the rest.

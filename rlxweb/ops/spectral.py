@@ -20,9 +20,12 @@ from rlxweb.ir.shape import bad_attribute, bad_dtype, bad_shape, numel, show
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops import fft_compose as compose
 from rlxweb.recipes import fft_calls as calls
+from rlxweb.recipes.fft_plan import bluestein_flops, is_smooth
 
 NORM = Attr("norm", "str", "backward", ("backward", "ortho", "forward", "none"))
 _SAYS = "`norm` has NumPy's names: `backward`, the default, divides the inverse by N"
+COMPLEX = 5.0
+"""Flops per N log2 N of a complex row, by custom; a real row counts half."""
 TRANSFORM = Tolerance(rtol=0.0, atol=2e-6, relative_to_peak=True)
 
 
@@ -55,16 +58,27 @@ def block_length(kind: TensorType) -> int:
 
 
 def fft_flops(inputs: Types, out: TensorType, attrs: Attrs) -> float:
-    """The customary 5 N log2 N a complex row, half of it for a real one."""
+    """The customary 5 N log2 N a complex row, half of it for a real one; where N has a
+    large prime factor, those of the transforms of another length that are made of it.
+    """
     n, factor = _length(inputs[0], out)
-    return factor * numel(out.shape[:-1]) * n * math.log2(max(2, n))
+    inner = _inner(n, factor)
+    rows = numel(out.shape[:-1])
+    if not is_smooth(inner):
+        return rows * bluestein_flops(inner)
+    return factor * rows * n * math.log2(max(2, n))
 
 
 def _length(block: TensorType, out: TensorType) -> tuple[int, float]:
     """Length of the transform and flops per n log2 n: a complex or a real one."""
     had, has = block.shape[-1], out.shape[-1]
     n = max(1, min(had, has) if had != has else has // 2)
-    return n, 5.0 if had == has else 2.5
+    return n, COMPLEX if had == has else COMPLEX / 2
+
+
+def _inner(n: int, factor: float) -> int:
+    """Length of the complex rows that are transformed: an even real row is halved."""
+    return n if factor == COMPLEX or n % 2 else n // 2
 
 
 def fft_work(
@@ -72,8 +86,11 @@ def fft_work(
 ) -> tuple[str, dict[str, int]]:
     """Rows of complex transforms; a real row is half of one."""
     n, factor = _length(inputs[0], out)
+    inner = _inner(n, factor)
     rows = numel(out.shape[:-1])
-    return "fft", {"n": n, "rows": rows if factor == 5.0 else -(-rows // 2)}
+    if not is_smooth(inner):
+        return "bluestein", {"n": inner, "rows": rows}
+    return "fft", {"n": n, "rows": rows if factor == COMPLEX else -(-rows // 2)}
 
 
 def _infer_fft(types: Types, attrs: Attrs) -> TensorType:

@@ -56,6 +56,7 @@ def radices(n: int, most: int) -> tuple[int, ...]:
     return (1,)
 
 
+@lru_cache(maxsize=1024)
 def good_length(least: int) -> int:
     """The smallest 2^a 3^b 5^c that is >= `least`."""
     best = 1 << max(0, least - 1).bit_length()
@@ -70,6 +71,12 @@ def good_length(least: int) -> int:
             three *= 3
         five *= 5
     return best
+
+
+def bluestein_flops(n: int) -> float:
+    """Of one complex row of length n by Bluestein: 5 N log2 N of two longer ones."""
+    size = good_length(2 * n - 1)
+    return 10.0 * size * math.log2(max(2, size))
 
 
 def roots(n: int, count: int | None = None) -> F64:

@@ -83,6 +83,13 @@ def measurer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Measurer:
     return made
 
 
+@pytest.fixture
+def rival(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Something that could win against the CPU."""
+    monkeypatch.setattr("rlxweb.calibration.known._is_rival", lambda place, kinds: True)
+
+
+@pytest.mark.usefixtures("rival")
 def test_an_engine_is_measured_when_it_is_worth_it(measurer: Measurer) -> None:
     """Not below the limit, not again, and again for points it lacks."""
 
@@ -96,6 +103,7 @@ def test_an_engine_is_measured_when_it_is_worth_it(measurer: Measurer) -> None:
     assert ask(99 * MS, "welch_host") == 2
 
 
+@pytest.mark.usefixtures("rival")
 def test_nothing_is_measured_where_it_is_forbidden(
     measurer: Measurer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,6 +128,7 @@ def test_an_engine_that_breaks_does_not_stop_the_others(
     assert measurer.asked == [other, CPU]
 
 
+@pytest.mark.usefixtures("rival")
 def test_an_engine_that_cannot_be_measured_is_tried_once(
     measurer: Measurer,
 ) -> None:
@@ -135,8 +144,17 @@ def test_an_engine_that_cannot_be_measured_is_tried_once(
 
 @pytest.mark.requires_wgpu
 def test_nobody_waits_for_a_software_driver_to_be_measured(measurer: Measurer) -> None:
-    """However large the work; the CPU whose cores it uses is measured."""
+    """However large the work, nor for the CPU, which has no other rival; one that was
+    measured on request is a rival.
+    """
     lavapipe = Place(Device.VULKAN, "llvmpipe")
-    lack = Worth(spent_ns=100 * S)
-    measure_if_worth_it([lavapipe, CPU], lambda place: ("sort",), 100 * S, lack)
-    assert measurer.asked == [CPU]
+
+    def ask(*places: Place) -> list[Place]:
+        lack = Worth(spent_ns=100 * S)
+        measure_if_worth_it(places, lambda place: ("sort",), 100 * S, lack)
+        return measurer.asked
+
+    assert ask(CPU) == ask(lavapipe, CPU) == []
+    points = (Point("sort", {}, 1.0),)
+    measurer.store.save(Calibration("vulkan", *identity_of(lavapipe), points))
+    assert ask(lavapipe, CPU) == [CPU]

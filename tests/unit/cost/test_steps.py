@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rlxweb import Graph
 from rlxweb.backends.cpu import CpuBackend
@@ -14,6 +17,7 @@ from rlxweb.compile.pipeline import compile_graph
 from rlxweb.compile.plan_work import work_of
 from rlxweb.compile.target import Target
 from rlxweb.cost.graph_work import items_of, work_of_graph
+from rlxweb.cost.kinds import KINDS
 from rlxweb.cost.price import Prices, terms_of
 from rlxweb.cost.record import Calibration, Point
 from rlxweb.cost.work import Item, Work
@@ -21,6 +25,7 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Compose
 from rlxweb.ir.op import registry
 from rlxweb.ir.tensor import Tensor
+from rlxweb.recipes import fft_calls as calls
 from tests.agreement import one_op
 
 HOST = CpuBackend.target
@@ -206,3 +211,19 @@ def test_every_step_without_a_kind_is_measured(is_cpu: bool) -> None:
         (item,) = work_of_graph(graph).items
         assert item.kind == name
         assert {"cells": item.size["cells"], "bytes": item.nbytes} == probe.size
+
+
+@given(st.sampled_from(["fft", "rfft", "irfft"]), st.integers(1, 3000))
+def test_a_transform_is_priced_by_what_its_recipe_runs(op: str, n: int) -> None:
+    """Rows of a length with a large prime factor are rows of a longer one, twice."""
+    attrs = {"n": n} if op == "irfft" else {}
+    width = {"fft": 2 * n, "rfft": n, "irfft": 2 * (n // 2 + 1)}[op]
+    (item,) = items(lambda g: g.apply(op, g.input("x", (3, width)), **attrs), DEVICE)
+    how = attrs | {"norm": "none", "inverse": False}
+    run = calls.recipe_of(op, (3, width), how).calls
+    by_bluestein = any(call.shader == "fft_modulate" for call in run)
+    assert item.kind == ("bluestein" if by_bluestein else "fft")
+    if by_bluestein:
+        (size,) = calls.smooth_lengths(n, op != "fft")
+        assert item.flops == pytest.approx(3 * 2 * 5 * size * math.log2(size))
+        assert item.flops == KINDS["bluestein"].flops(item.size)
