@@ -27,6 +27,12 @@ Array = npt.NDArray[Any]
 NUMBERS = frozenset("biufc")
 _WANTED = "an array of numbers is wanted"
 _GIVES_ARRAY = ("__array__", "__dlpack__", "__array_interface__")
+_GIVING = {  # MNE, NiBabel, SciPy's sparse, a group of a recording
+    "get_data": "x.get_data()",
+    "get_fdata": "x.get_fdata()",
+    "toarray": "x.toarray()",
+    "read_stored": "x.read()",
+}
 _ONE_SHAPE = "pad or cut them to one shape, or pass each by itself"
 _HOLDS = {"M": "dates", "m": "time differences", "S": "bytes", "U": "text", "T": "text"}
 _INSTEAD = {
@@ -144,16 +150,20 @@ def _is_array_like(given: Any) -> bool:
 
 
 def _hands_out(given: Any) -> str:
-    """The method by which an object of another library gives its numbers."""
-    for name in ("get_data", "get_fdata", "toarray"):  # MNE, NiBabel, SciPy's sparse
+    """The method by which an object of somebody's gives its numbers."""
+    for name, how in _GIVING.items():
         if callable(getattr(given, name, None)):
-            return f"pass its numbers: x.{name}()"
+            return f"pass its numbers: {how}"
     return ""
 
 
 def _way_out(given: Any) -> str:
     if how := _hands_out(given):
         return how
+    if hasattr(given, "groups") and hasattr(given, "left_out"):  # our Recording
+        return "pass the numbers of a group: x.groups[0].read()"
+    if callable(getattr(given, "readinto", None)):
+        return "read the file by its name: rlxweb.io.open_recording, np.load"
     once = hasattr(given, "__iter__") and not hasattr(given, "__getitem__")
     return "collect its values first: list(x)" if once else ""
 

@@ -49,7 +49,7 @@ class Step:
     reads: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Plan:
     """A compiled graph.
 
@@ -66,6 +66,9 @@ class Plan:
     slot_bytes: tuple[int, ...]
     outputs: tuple[Operand, ...]
     decisions: tuple[Decision, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"Plan({self.graph.name!r}: {len(self.steps)} steps)"
 
     def __str__(self) -> str:
         lines = [f"plan of '{self.graph.name}'"]

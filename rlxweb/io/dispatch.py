@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
@@ -53,6 +53,7 @@ _FOREIGN = (
 _BY_SUFFIX = {f".{kind.lower()}": kind for kind in ("EDF", "BDF", "WAV", "NPY", "NPZ")}
 SUFFIXES = frozenset({*_BY_SUFFIX, ".csv", ".tsv"})
 """By which a recording is told from other files of its folder."""
+_ONE_RATE = "take the channels of one rate by their names and "
 _SNIFF_NBYTES = 4096
 _CONTROL = frozenset(range(32)) - frozenset(b"\t\n\r\f")
 
@@ -170,8 +171,11 @@ def _given_rate(doing: str, fs: Any) -> float:
 def _listed_names(doing: str, channels: object) -> list[str]:
     if isinstance(channels, str):
         return [channels]
-    if isinstance(channels, Iterable) and not isinstance(channels, bytes):
-        return list(channels)
+    try:
+        if not isinstance(channels, bytes):
+            return list(channels)  # type: ignore[call-overload, no-any-return]
+    except TypeError:  # nothing to go through, or an array of no dimensions
+        pass
     said = f"channels is {channels!r}"
     raise UsageError(doing, said, "a name or a list of names")
 
@@ -192,7 +196,7 @@ def _assemble(
     groups = []
     for n, mine in sorted(members.items()):
         stream = contents.streams[n]
-        rate = _rate(source, contents, stream, fs)
+        rate = _rate(source, contents, stream, fs, len(members) == 1)
         channels = tuple(_channel(names[at], found[at], at) for at in mine)
         groups.append(_group(source, stream, rate, channels))
     chosen = set(taken)
@@ -252,9 +256,16 @@ def _channel(name: str, found: Found, index: int) -> Channel:
 
 
 def _rate(
-    source: ByteSource, contents: Contents, stream: Stream, fs: float | None
+    source: ByteSource,
+    contents: Contents,
+    stream: Stream,
+    fs: float | None,
+    is_alone: bool,
 ) -> float:
-    """The rate of a stream: the file's own, else the caller's; both must agree."""
+    """The rate of a stream: the file's own, else the caller's; both must agree.
+
+    is_alone  no channels of another rate are taken, so the caller's can be this one's
+    """
     if stream.fs is None:
         if fs is None:
             raise source.error(
@@ -267,12 +278,18 @@ def _rate(
         source.warn(
             Advice(
                 f"{stream.guess}, so the rate may be wrong ({stream.fs:.10g} Hz); if "
-                "you know it, give it: {}",
+                f"you know it, {'' if is_alone else _ONE_RATE}give it: {{}}",
                 fs=Blank("HZ"),
             )
         )
-    elif stream.guess and fs is not None and len(contents.streams) == 1:
-        return fs
+    elif stream.guess and fs is not None:
+        if is_alone:
+            return fs
+        raise source.error(
+            Advice("{} was given for several rates", fs=Blank(f"{fs:g}")),
+            stream.guess,
+            f"{_ONE_RATE}give its rate",
+        )
     elif fs is not None and not math.isclose(fs, stream.fs, rel_tol=stream.tolerance):
         raise source.error(
             Advice(

@@ -19,6 +19,7 @@ BDF_MAGIC = b"\xffBIOSEMI"
 _MOST_SIGNALS = 9999  # what its four digits can say
 _MOST_RECORDS = 99_999_999
 _SHORTEST_S = 1e-6
+_ANNOTATIONS = ("edf annotations", "bdf annotations")
 # Some write the comma of their country.
 _NUMBER = re.compile(r"[+-]?([0-9]+[.,]?[0-9]*|[.,][0-9]+)([eE][+-]?[0-9]+)?")
 # The signal fields that are used: the bytes before each, per signal, and its width. A
@@ -174,7 +175,9 @@ def _signals(
         samples = _int(
             source, "samples per record", own["samples per record"], 0, 99_999_999
         )
-        is_annotation = label == f"{kind} Annotations"
+        # By whatever hand: a label with a blank in front or in capitals, a BDF+ file
+        # that was made an EDF+ file.
+        is_annotation = label.strip().casefold() in _ANNOTATIONS
         gain, offset = _gain_and_offset(own)
         why_not = _no_calibration(own) if math.isnan(gain) else ""
         signals.append(

@@ -72,7 +72,8 @@ def read_npz(source: ByteSource, array: str | None, layout: Layout) -> Contents:
         source.narrow(place, info.file_size)
     else:
         source.become(unpacked, info.file_size)
-    return replace(read_npy(source, layout, notes), format="NPZ")
+    found = read_npy(source, layout, notes)
+    return replace(found, format="NPZ", rate_note=archive.rate_note(name))
 
 
 class _Judged(io.RawIOBase):
@@ -162,6 +163,13 @@ class _Archive:
             self._texts(self._beside(name, "channels")),
             self._texts(self._beside(name, "units")),
         )
+
+    def rate_note(self, name: str) -> str:
+        """Why there is no rate."""
+        at = self._beside(name, "fs")
+        if at in self.members:
+            return f"its {at!r} is no rate; one number above 0 would be"
+        return f"there is no array {at!r} in it"
 
     def check_stored(self, info: zipfile.ZipInfo) -> None:
         """Read a member through once: zipfile compares its checksum at the end."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from rlxweb.advice import Advice
 from rlxweb.digital import Digital
-from rlxweb.errors import NotFinite, UsageError
+from rlxweb.errors import NotFinite, UsageError, shown
 from rlxweb.io.contents import SampleReader, Samples
 from rlxweb.io.source import ByteSource
 
@@ -40,7 +40,7 @@ class Channel:
 S = TypeVar("S", bound=Samples | Digital, covariant=True)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Block(Generic[S]):
     """Samples [start, start + T) of a group: `data` is (C, T)."""
 
@@ -51,8 +51,12 @@ class Block(Generic[S]):
     def stop(self) -> int:
         return self.start + int(self.data.shape[1])
 
+    def __repr__(self) -> str:
+        rows = int(self.data.shape[0])
+        return f"Block({self.start} to {self.stop} of {_channels(rows)})"
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Group:
     """The taken channels of one rate.
 
@@ -69,6 +73,14 @@ class Group:
     dtype: np.dtype[np.generic]
     reader: SampleReader = field(repr=False, compare=False)
     digital: np.dtype[Any] | None = None
+
+    def __repr__(self) -> str:
+        return f"Group({shown(self.recording)}: {self._told})"
+
+    @property
+    def _told(self) -> str:
+        many = _channels(len(self.channels))
+        return f"{many} at {self.fs:g} Hz, {self.n_samples} samples"
 
     @property
     def seconds(self) -> float:
@@ -156,7 +168,7 @@ class Group:
             start = stop - overlap
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Recording:
     """One open recording; a context manager.
 
@@ -173,6 +185,11 @@ class Recording:
     warnings: tuple[str, ...]
     _source: ByteSource = field(repr=False, compare=False)
 
+    def __repr__(self) -> str:
+        told = "; ".join(group._told for group in self.groups[:4])
+        more = f"; {len(self.groups) - 4} more rates" if len(self.groups) > 4 else ""
+        return f"Recording({shown(self.path)}: {self.format}, {told}{more})"
+
     def close(self) -> None:
         """Close the file; reading afterwards raises RecordingError."""
         self._source.close()
@@ -182,6 +199,10 @@ class Recording:
 
     def __exit__(self, *raised: object) -> None:
         self.close()
+
+
+def _channels(count: int) -> str:
+    return f"{count} channel{'s' * (count != 1)}"
 
 
 def _whole(doing: str, name: str, value: object) -> int:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from rlxweb.errors import RecordingError, UsageError
+from rlxweb.given import named
 from rlxweb.whole_file import reason
 
 _HAS_PREAD = hasattr(os, "pread") and sys.platform != "emscripten"
@@ -159,7 +160,7 @@ def _name_of(path: object) -> str:
     except TypeError as error:
         raise UsageError(
             "opening a recording",
-            f"a {type(path).__name__} is no path",
+            f"{named(path)} is no path",
             "a file's name, as str or pathlib.Path",
             "arrays go to rlxweb.welch_peaks as they are",
         ) from error

@@ -10,6 +10,7 @@ import csv
 import io
 import json
 import os
+import re
 import sys
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,8 +27,9 @@ from rlxweb.whole_file import WholeFiles
 Cell = str | int | float | bool | np.generic | None
 Target = str | os.PathLike[str] | IO[bytes]
 
-# A spreadsheet takes a cell that begins so for a formula and computes it.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+# A spreadsheet takes a cell that begins so for a formula and computes it, also in the
+# wide letters of East Asia; some begin a new cell at each semicolon.
+_FORMULA = re.compile("(^|;)(?=[=+\\-@\t\r\uff1d\uff0b\uff0d\uff20])")
 
 
 def write_csv(
@@ -36,7 +38,8 @@ def write_csv(
     """A table with a header line; floats are written so that they read back exactly.
 
     Text is made printable, and text that a spreadsheet would compute (it begins with
-    =, +, -, @ or a tab) gets an apostrophe in front. Numbers are never touched.
+    =, +, -, @ or a tab, or goes on so behind a semicolon) gets an apostrophe in front.
+    Numbers are never touched.
 
     Errors   UsageError for a row that does not fit the columns; RecordingError when the
              file cannot be written.
@@ -60,7 +63,7 @@ def write_csv(
 
 def _csv_cell(cell: Cell) -> Cell:
     if isinstance(cell, str):
-        return ("'" if cell.startswith(_FORMULA) else "") + printable(cell)
+        return printable(_FORMULA.sub(r"\1'", cell))
     # Shortest form that reads back to the same float32 or float64.
     return cell.item() if isinstance(cell, np.float64) else cell
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.errors import GraphError, RlxError
+from rlxweb.errors import GraphError, RlxError, shown
 from rlxweb.given import array_of
 from rlxweb.ir.dtype import DType, DTypeLike, as_dtype, cast_whole
 from rlxweb.ir.op import Op, TensorType, registry
@@ -112,11 +112,12 @@ class Graph(RlxNames):
     def _leaf(
         self, op: str, name: str, shape: Sequence[int] | int, dtype: DTypeLike
     ) -> Tensor:
-        doing = f"{op} {name!r} of graph '{self.name}'"
-        if not isinstance(name, str) or not name or name in self._all.names:
+        doing = f"{op} {shown(name)} of graph '{self.name}'"
+        is_name = isinstance(name, str) and bool(name)
+        if not is_name or name in self._all.names:
             raise GraphError(
                 doing,
-                "the name is taken" if name in self._all.names else "a name is needed",
+                "the name is taken" if is_name else "a name is needed, as text",
                 hint="inputs and params of a graph have distinct names",
             )
         try:
@@ -248,6 +249,11 @@ class Graph(RlxNames):
 
     def __len__(self) -> int:
         return len(self._all.nodes)
+
+    def __repr__(self) -> str:
+        count = len(self)
+        nodes = f"{count} node{'s' * (count != 1)}"
+        return f"Graph({shown(self.name)}: {nodes}, {len(self.outputs)} returned)"
 
     def __str__(self) -> str:
         lines = [f"  {n}" for n in self._all.nodes]

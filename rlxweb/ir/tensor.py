@@ -6,7 +6,7 @@ shape and dtype errors appear at the line that wrote the expression.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
@@ -201,9 +201,12 @@ def _part(one: int | slice, size: int) -> tuple[int, int]:
 
 def listed(given: object, doing: str, so: str) -> tuple[Any, ...]:
     """The members of a list of tensors. Errors  GraphError for what is no list."""
-    if isinstance(given, Tensor) or not isinstance(given, Iterable):
-        raise GraphError(doing, f"{named(given)} was given", "a list is wanted", so)
-    return tuple(given)
+    try:
+        if not isinstance(given, Tensor):
+            return tuple(given)  # type: ignore[arg-type]
+    except TypeError:  # nothing to go through, or an array of no dimensions
+        pass
+    raise GraphError(doing, f"{named(given)} was given", "a list is wanted", so)
 
 
 # NumPy's names of what a graph calls otherwise.

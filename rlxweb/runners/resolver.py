@@ -62,6 +62,10 @@ class GraphResolver:
         """A copy: what a caller does to a graph changes no device's answer."""
         return self._graph.copy()
 
+    def __repr__(self) -> str:
+        places = ", ".join(device.label for device in self._supported)
+        return f"{type(self).__name__}({self._graph!r} on {places or 'no device'})"
+
     @property
     def policy(self) -> DevicePolicy:
         return self._policy

@@ -80,6 +80,9 @@ class DeviceRouter:
         self.rebench_on_throttle = switch("rebench_on_throttle", enabled, doing)
         return self
 
+    def __repr__(self) -> str:
+        return f"DeviceRouter({self.runner!r})"
+
     def devices(self) -> tuple[str, ...]:
         """The labels of the devices that can run the graph."""
         return tuple(d.label for d in self.runner.devices)

@@ -80,7 +80,8 @@ class Session:
                 "declare f64 inputs in the graph for float64 on the CPU",
             )
         self.precision = DType.F32.label
-        self.device = None if device == "auto" else parse_device(device)
+        is_open = isinstance(device, str) and device == "auto"
+        self.device = None if is_open else parse_device(device)
         self.adapter = adapter
         self.limits = limits
         self.optimise = switch("optimise", optimise, "Session")

@@ -6,9 +6,11 @@ import array
 import collections
 import datetime
 import decimal
+import io
 import pathlib
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from rlxweb import DevicePolicy, DeviceRouter, Graph, GraphDevices, Session
 from rlxweb.devices import benchmark_devices
 from rlxweb.errors import DTypeError, InputError
 from rlxweb.given import array_of
+from rlxweb.io import Group, Recording
 from tests.agreement import Array
 
 ROW = np.arange(3, dtype=np.float32)
@@ -41,6 +44,9 @@ class Broken:
     def __array__(self, dtype: object = None, copy: object = None) -> Array:
         raise RuntimeError("it lies on cuda:0")
 
+
+GROUP = Group("a.edf", 1.0, (), 9, np.dtype("f4"), reader=Mock())
+OURS = Recording("a.edf", "EDF", (GROUP,), (), (), Mock())
 
 REFUSED: dict[str, tuple[Any, str]] = {
     "nothing": (None, "None was given; an array of numbers is wanted"),
@@ -70,6 +76,9 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "masked in a list": ([np.ma.masked_array(ROW, [1, 1, 0])] * 2, "2 of 3 values"),
     "the masked value": ([1.0, np.ma.masked], "values masked"),
     "a recording": (Raw(), r"Raw was given; .* x\.get_data\(\)"),
+    "our recording": (OURS, r"Recording was given; .* x\.groups\[0\]\.read\(\)"),
+    "a group of it": (GROUP, r"Group was given; .* x\.read\(\)"),
+    "an open file": (io.BytesIO(b"RIFF"), "BytesIO was given; .* by its name: .*open_"),
     "a generator": ((i for i in ROW), r"a generator was given; .* list\(x\)"),
     "a set": ({1.0, 2.0}, "a set was given"),
     "a function": (print, "was given; an array"),

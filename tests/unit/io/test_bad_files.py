@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlxweb.errors import RecordingError, RecordingWarning, RlxError, UsageError
+from rlxweb.given import named
 from rlxweb.io import open_recording
 from tests.recordings import KINDS, check_unreadable, read_with_warning
 
@@ -75,7 +76,7 @@ def test_an_empty_file_is_refused(tmp_path: Path, suffix: str) -> None:
 @pytest.mark.parametrize("given", [3, None, True, [1.0], {}, np.zeros(3), object()])
 def test_what_is_no_path_is_named(given: object) -> None:
     """Arrays above all: they need no file."""
-    what = f"a {type(given).__name__} is no path.*welch_peaks"
+    what = f"{named(given)} is no path.*welch_peaks"
     with pytest.raises(UsageError, match=what):
         open_recording(given)
 

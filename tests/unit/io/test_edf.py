@@ -117,6 +117,17 @@ def test_annotation_and_status_channels_are_left_out_and_told(tmp_path: Path) ->
         open_recording(path, channels=["EDF Annotations"])
 
 
+@pytest.mark.parametrize(
+    "label", ["BDF Annotations", " EDF Annotations", "edf annotations"]
+)
+def test_annotations_are_no_signal_however_they_are_labelled(
+    one: Path, label: str
+) -> None:
+    """MNE knows the first two: text would be taken for samples."""
+    patched(one, (256, label.ljust(16).encode()))
+    check_unreadable(one, "no signal channel in it; .*holds annotations")
+
+
 def test_samples_lie_where_an_annotation_channel_comes_first(tmp_path: Path) -> None:
     """BDF annotation bytes between signals do not shift the samples."""
     note = edfio.EdfAnnotation(0.5, 1, "spike")
@@ -284,7 +295,11 @@ def test_one_rate_cannot_stand_for_two_guessed_ones(tmp_path: Path) -> None:
     """Two groups of a file without a length of records: which is meant is not known."""
     path = written(tmp_path / "a.edf", ("Fz", 64), ("Resp", 16))
     patched(path, (244, b"0       "))
-    check_unreadable(path, "fs=100 was given, the file says 64 Hz", fs=100)
+    match = r"fs=100 was given for several rates; .* 0 s; .*take the channels of one"
+    check_unreadable(path, match, fs=100)
+    read_with_warning(path, "take the channels of one rate .* and give it: fs=HZ")
+    with open_recording(path, fs=100, channels="Resp") as recording:
+        assert (recording.groups[0].fs, recording.warnings) == (100, ())
 
 
 @pytest.mark.parametrize(

@@ -201,6 +201,9 @@ def test_notes_without_meaning_are_told_and_passed_over(
     np.savez(path, x=np.zeros((1, 9)), **note)
     (got,) = read_with_warning(path, match, fs=1)
     assert got.shape == (1, 9)
+    # Where it is the rate that is missed, that is told and no general rule.
+    why = match if "fs" in note else "there is no array 'fs' in it"
+    check_unreadable(path, rf"rate is unknown; .*{why}.*: fs=HZ")
 
 
 def test_a_stored_member_is_read_in_place(tmp_path: Path) -> None:

@@ -35,6 +35,19 @@ def zeros(tmp_path: Path) -> Path:
     return saved(tmp_path / "a.npy", np.zeros(9))
 
 
+def test_reprs_are_short_however_many_channels(tmp_path: Path) -> None:
+    """What a notebook shows: how many there are, of what rate and length."""
+    path = saved(tmp_path / "a.npy", np.zeros((500, 40)))
+    with open_recording(path, fs=250) as recording:
+        (group,) = recording.groups
+        told = "500 channels at 250 Hz, 40 samples"
+        assert repr(recording).endswith(f": NPY, {told})")
+        assert repr(group).endswith(f": {told})")
+        assert len(repr(group)) < 140
+        block = next(group.blocks(16))
+        assert repr(block) == "Block(0 to 16 of 500 channels)"
+
+
 @given(samples=st.integers(1, 60), block=st.integers(1, 70), data=st.data())
 def test_blocks_cover_every_sample_with_the_overlap_asked_for(
     tmp_path_factory: pytest.TempPathFactory,

@@ -359,13 +359,15 @@ def test_cells_that_a_spreadsheet_would_compute_are_text(tmp_path: Path) -> None
     """Names that begin a formula get an apostrophe; numbers are left alone."""
     path = tmp_path / "a.csv"
     texts = ["=1+1", "+cmd|' /C calc'!A0", "-2", "@SUM(A1)", "\t=1", "\r=1", "x=1", ""]
+    # Some parts of the world have semicolons between cells, others wide letters.
+    texts += ["a;=1;b;-c", "\uff1d1", "Fp1-A2;x"]
     write_csv(path, ["=head", "n"], [[text, -1.5] for text in texts])
     with path.open(newline="", encoding="utf-8") as file:
         head, *rows = csv.reader(file)
     assert head == ["'=head", "n"]
     assert [row[0] for row in rows] == [
         *("'=1+1", "'+cmd|' /C calc'!A0", "'-2", "'@SUM(A1)", r"'\t=1", r"'\r=1"),
-        *("x=1", ""),
+        *("x=1", "", "a;'=1;b;'-c", "'\uff1d1", "Fp1-A2;x"),
     ]
     assert {float(row[1]) for row in rows} == {-1.5}
 

@@ -20,6 +20,7 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Constant, Graph, Node
 from rlxweb.ir.op import TensorType
 from rlxweb.ir.verify import verify
+from rlxweb.runtime.session import Session
 
 
 def said(error: RlxError) -> tuple[str, str]:
@@ -85,13 +86,32 @@ def test_tensors_of_other_graphs_are_refused() -> None:
         mine.apply("exp", np.zeros(3))
 
 
-@pytest.mark.parametrize("name", ["", "x", 3])
+@pytest.mark.parametrize("name", ["", "x", 3, ["x"], np.array("x"), {}])
 def test_input_names_are_distinct_strings(name: object) -> None:
     """Empty, taken and non-text names are refused."""
     graph = Graph()
     graph.input("x", (4,))
     with pytest.raises(GraphError, match=r"taken|a name is needed"):
         graph.param(name, (4,))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("given", [np.array(1.0), 3, None])
+def test_outputs_are_a_list(given: object) -> None:
+    """An array of no dimensions can be gone through as little as a number."""
+    with pytest.raises(GraphError, match="was given; a list is wanted"):
+        Graph().set_outputs(given)  # type: ignore[arg-type]
+
+
+def test_a_graph_of_any_size_has_a_short_repr() -> None:
+    """The nodes are printed by `str`."""
+    graph = Graph("net")
+    x = graph.input("x", (4,))
+    for _ in range(200):
+        x = graph.exp(x)
+    graph.set_outputs([x])
+    assert repr(graph) == "Graph('net': 201 nodes, 1 returned)"
+    assert len(str(graph)) > 5000
+    assert repr(Session("cpu").compile(graph).plan).startswith("Plan('net': ")
 
 
 def test_leaves_are_not_added_by_name() -> None:

@@ -31,6 +31,15 @@ def test_a_param_set_before_the_first_compile_is_applied() -> None:
     np.testing.assert_array_equal(got, [4, 6])
 
 
+@pytest.mark.parametrize("kind", [GraphDevices, DeviceRouter])
+def test_what_runs_a_graph_says_which_and_where(kind: type) -> None:
+    """In a line, whatever the size of the graph."""
+    made = kind(adding(), DevicePolicy.only(["cpu"]))
+    about = f"GraphDevices({made.graph!r} on cpu)" if kind is GraphDevices else ""
+    assert repr(made) == (about or f"DeviceRouter({made.runner!r})")
+    assert len(repr(made)) < 90
+
+
 def test_identity_comes_back_from_the_cpu() -> None:
     graph = Graph("identity")
     graph.set_outputs([graph.input("x", (2,))])

@@ -185,6 +185,9 @@ def test_wide_types_go_to_the_cpu() -> None:
 
 def test_bad_choices_are_refused() -> None:
     """An unknown device, one that is not here, a precision, limits on a CPU."""
+    for given in (np.zeros(2), ["cpu"], 3):  # an array is equal to nothing
+        with pytest.raises(UnknownDevice, match="expected a name or a Device"):
+            Session(given)  # type: ignore[arg-type]
     with pytest.raises(UnknownDevice, match="did you mean 'vulkan'"):
         Session("vulcan")
     with pytest.raises(AdapterMissing):
