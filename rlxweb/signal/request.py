@@ -200,7 +200,9 @@ def frozen_window(window: WindowLike | ArrayLike) -> WindowLike | bytes:
             f"the window has shape {samples.shape} and dtype {samples.dtype}",
             "it must be a name, a tuple, or a 1-D array of at least 1 real number",
         )
-    return FrozenWindow(_finite(samples.astype(np.float64)).tobytes())
+    with np.errstate(invalid="ignore"):
+        wide = samples.astype(np.float64)
+    return FrozenWindow(_finite(wide).tobytes())
 
 
 def _finite(samples: NDArray[np.float64]) -> NDArray[np.float64]:

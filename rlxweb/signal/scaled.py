@@ -175,7 +175,8 @@ def ready_rows(
     if loudest <= plan.most and softest >= plan.least and isfinite(abs(rest)):
         used = plan.used
         return ReadyRows(rows, Reading(spec, squares / used, loudest / used))
-    return _looked_into(x, spec, plan, squares, caller, nan)
+    with np.errstate(invalid="ignore"):  # a NaN may be one that signals
+        return _looked_into(x, spec, plan, squares, caller, nan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,9 +306,10 @@ def _ready(rows: Rows, reading: Reading) -> ReadyRows:
 def check_finite(x: NDArray[Any], caller: Caller) -> None:
     """NotFinite naming row and sample of the first NaN or infinity in x (B, T)."""
     if x.size:
-        bad = ~np.isfinite(_largest(x))
-        if bad.any():
-            raise _not_finite(x, bad, caller)
+        with np.errstate(invalid="ignore"):
+            bad = ~np.isfinite(_largest(x))
+            if bad.any():
+                raise _not_finite(x, bad, caller)
 
 
 def _largest(x: NDArray[Any]) -> NDArray[np.float64]:

@@ -115,7 +115,8 @@ class WelchStream:
         fresh = self._taken(given)
         # A hop longer than a segment leaves gaps: samples nobody will read.
         skipped = min(self._skip, fresh.shape[1])
-        rows = np.concatenate([self._tail, fresh[:, skipped:]], axis=1)
+        with np.errstate(invalid="ignore"):  # whatever is no number is judged below
+            rows = np.concatenate([self._tail, fresh[:, skipped:]], axis=1)
         start = self._at + skipped
         spec = self.spec
         count = segment_count(rows.shape[1], spec.nperseg, spec.hop)

@@ -55,10 +55,6 @@ def main(args: Sequence[str] | None = None) -> int:
         seconds = time.monotonic() - begun
     broken = [finding for finding in findings if finding.broken]
     if not asked.replay:
-        for finding in broken:
-            keep(finding, asked.keep)
-            said = f"{finding.asked}: {_last_line(finding)}"
-            console.print(said, style="red", markup=False, soft_wrap=True)
         console.print(summary(findings))
     console.print(
         f"{len(findings)} files in {seconds:.0f} s, {len(broken)} treated wrong"
@@ -120,9 +116,11 @@ def fuzzed(
 
         def heard(finding: Finding) -> None:
             findings.append(finding)
-            bad = sum(bool(f.broken) for f in findings[-1:])
-            before = bar.tasks[0].fields["bad"]
-            bar.update(task, done=len(findings), bad=before + bad)
+            bad = bar.tasks[0].fields["bad"] + bool(finding.broken)
+            bar.update(task, done=len(findings), bad=bad)
+            if finding.broken:  # kept at once: the run may be stopped any time
+                said = f"{keep(finding, asked.keep)}: {_last_line(finding)}"
+                console.print(said, style="red", markup=False, soft_wrap=True)
 
         run_fleet(shared, work(), heard, asked.workers)
     return findings
@@ -142,14 +140,16 @@ def replayed(paths: Sequence[Path], shared: Path, workers: int) -> list[Finding]
     return findings
 
 
-def keep(finding: Finding, folder: Path) -> None:
-    """The file, and beside it how it came about and what is wrong."""
+def keep(finding: Finding, folder: Path) -> Path:
+    """The file, kept, and beside it how it came about and what is wrong."""
     folder.mkdir(parents=True, exist_ok=True)
     stem = f"{finding.kind}-{finding.asked['seed']}-{finding.asked['at']}"
-    (folder / f"{stem}.{finding.kind}").write_bytes(finding.raw)
+    kept = folder / f"{stem}.{finding.kind}"
+    kept.write_bytes(finding.raw)
     note = {"how": finding.how, "origin": finding.origin, "broken": finding.broken}
     text = json.dumps({**finding.asked, **note}, indent=2)
-    (folder / f"{stem}.json").write_text(text + "\n", encoding="utf-8")
+    kept.with_suffix(".json").write_text(text + "\n", encoding="utf-8")
+    return kept
 
 
 def counts(findings: Sequence[Finding]) -> dict[str, Counter[str]]:

@@ -53,7 +53,9 @@ def judge(path: Path, case: Case) -> Verdict:
             outcome = "! " + traceback.format_exc()
     foreign = [w for w in told if w.category is not RecordingWarning]
     if foreign:
-        outcome = f"! {foreign[0].category.__name__}: {foreign[0].message}"
+        first = foreign[0]
+        where = f"{Path(first.filename).name}:{first.lineno}"
+        outcome = f"! {first.category.__name__} at {where}: {first.message}"
     if outcome.startswith("! "):
         return Verdict("broken", outcome[2:])
     return Verdict("warned" if told and outcome == "read" else outcome)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from rlxweb.errors import NotFinite, UsageError
 from rlxweb.gpu.port import Want
 from rlxweb.signal import scaled
 from rlxweb.signal.presets import from_preset
+from rlxweb.signal.request import WelchRequest
+from rlxweb.signal.scaled import NanPolicy
 from rlxweb.stopping import Stopped, may_stop
 
 DRAW = np.random.default_rng(11)
@@ -207,3 +210,31 @@ def test_squares_are_summed_in_steps(
     if x.size > 16:
         with may_stop(lambda: True), pytest.raises(Stopped):
             scaled._sums_of_squares(x)
+
+
+@pytest.mark.parametrize("kind", ["f2", "f4", "f8", "c8", "c16"])
+@pytest.mark.parametrize("nan", ["raise", "propagate"])
+def test_a_nan_that_signals_is_a_nan(kind: str, nan: NanPolicy) -> None:
+    """One that is quiet nowhere in the file; NumPy warns of converting it."""
+    part = np.dtype(kind.replace("c8", "f4").replace("c16", "f8"))
+    unsigned, exponent = f"u{part.itemsize}", np.array(np.inf, part)
+    for at in range(0, 1200, 61):
+        x = np.random.default_rng(at).standard_normal((3, 400)).astype(kind)
+        bits = x.view(unsigned).reshape(-1)
+        bits[at] = exponent.view(unsigned) + 1
+        spec = WelchRequest(nperseg=64).spec(None, kind)
+        stream = rlx.WelchStream(spec, 3, nan=nan)
+        calls = [partial(rlx.welch, x, nperseg=64, nan=nan), partial(stream.feed, x)]
+        if nan == "raise":
+            for call in calls:
+                with pytest.raises(NotFinite, match="nan"):
+                    call()
+            with pytest.raises(UsageError, match="finite"):
+                rlx.welch(x.real[0], nperseg=1200, window=bits[:1200].view(part))
+            continue
+        power = calls[0]()[1]
+        calls[1]()
+        lost = np.isnan(np.stack([power, stream.result()])).any(axis=2)
+        row = at // (x.size * x.itemsize // part.itemsize // 3)
+        assert not lost[:, np.arange(3) != row].any()
+        assert lost[:, row].all() or at % 400 >= 400 - 400 % 32
