@@ -34,6 +34,9 @@ _GIVING = {  # MNE, NiBabel, SciPy's sparse, a group of a recording
     "read_stored": "x.read()",
 }
 _ONE_SHAPE = "pad or cut them to one shape, or pass each by itself"
+_SCALARS = (bool, int, float, complex, np.generic, str, bytes)
+# NumPy's own limit.
+_MOST_AXES = 64
 _HOLDS = {"M": "dates", "m": "time differences", "S": "bytes", "U": "text", "T": "text"}
 _INSTEAD = {
     "M": "pass numbers: (t - t[0]) / np.timedelta64(1, 's') is in seconds",
@@ -81,37 +84,47 @@ def named(given: object) -> str:
 
 
 def _read(given: Any) -> Array:
-    refused = _masked(given) or _no_array(given)
+    refused = _no_array(given) or _masked_within(given)
     if refused is not None:
         raise refused
-    if isinstance(given, np.ndarray):
-        return given.view(np.ndarray)
     if hasattr(given, "__dlpack__") and not hasattr(given, "__array__"):
         return np.from_dlpack(given)
-    return np.asarray(given)
+    # What gives an array may give a masked one.
+    array = np.asanyarray(given)
+    if (refused := _masked(array)) is not None:
+        raise refused
+    return array.view(np.ndarray)
 
 
 def _refused(problem: str, hint: str = "", rule: str = _WANTED) -> DTypeError:
     return DTypeError("", problem, rule, hint)
 
 
-def _masked(given: Any) -> DTypeError | None:
+def _masked(array: Array) -> DTypeError | None:
     # numpy.ma is slow to import, and whoever has a masked array has imported it.
-    if "numpy.ma" not in sys.modules:
+    if "numpy.ma" not in sys.modules or not isinstance(array, np.ma.MaskedArray):
         return None
-    if isinstance(given, list | tuple):
-        if set(map(type, given)) <= {int, float}:
-            return None
-        return next((found for row in given if (found := _masked(row))), None)
-    if not isinstance(given, np.ma.MaskedArray):
-        return None
-    if not (count := int(np.ma.getmaskarray(given).sum())):
+    if array.dtype.names or not (count := np.ma.count_masked(array)):
         return None
     return _refused(
-        f"it is a masked array with {count} of {given.size} values masked",
+        f"it is a masked array with {count} of {array.size} values masked",
         "fill or repair them: x.filled(value)",
         "a mask would be lost here",
     )
+
+
+def _masked_within(given: Any, depth: int = 0) -> DTypeError | None:
+    """The refusal of a sequence that holds a masked array, at any depth."""
+    if "numpy.ma" not in sys.modules or isinstance(given, _SCALARS):
+        return None
+    if hasattr(given, "__array__"):
+        return _masked(np.asanyarray(given)) if depth else None
+    if depth > _MOST_AXES or not _is_sequence(given) or _is_buffer(given):
+        return None
+    if all(issubclass(kind, _SCALARS) for kind in set(map(type, given))):
+        return None
+    within = (_masked_within(row, depth + 1) for row in given)
+    return next((found for found in within if found), None)
 
 
 def _no_array(given: Any) -> DTypeError | None:
@@ -139,9 +152,17 @@ def _is_array_like(given: Any) -> bool:
         return True
     if any(hasattr(given, name) for name in _GIVES_ARRAY):
         return True
-    if hasattr(given, "__getitem__") and hasattr(given, "__len__"):
+    if _is_sequence(given):
         # A recording is a sequence too, of something else than its samples.
         return not _hands_out(given)
+    return _is_buffer(given)
+
+
+def _is_sequence(given: Any) -> bool:
+    return hasattr(given, "__getitem__") and hasattr(given, "__len__")
+
+
+def _is_buffer(given: Any) -> bool:
     try:
         memoryview(given)
     except TypeError:
@@ -186,15 +207,15 @@ def _not_numbers(given: Any, array: Array) -> DTypeError:
     return _refused(problem, "make numbers of them: np.asarray(x, float)")
 
 
-def _ragged(rows: Any) -> str:
+def _ragged(rows: Any, depth: int = 0) -> str:
     """Which rows of nested sequences differ in shape; "" where none do."""
-    if not isinstance(rows, list | tuple | np.ndarray):
+    if not isinstance(rows, list | tuple | np.ndarray) or depth > _MOST_AXES:
         return ""
     shapes = [_shape(row) for row in rows]
     for at, shape in enumerate(shapes):
         if shape != shapes[0]:
             return f"{_worded(0, shapes[0])}, {_worded(at, shape)}"
-    return next((found for row in rows if (found := _ragged(row))), "")
+    return next((found for row in rows if (found := _ragged(row, depth + 1))), "")
 
 
 def _shape(row: Any) -> tuple[int, ...]:

@@ -8,7 +8,9 @@ record, types and attributes. Where only the reference runs there is nothing to 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -22,12 +24,14 @@ from rlxweb.errors import Disagrees, RlxError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.lowering import Expr, HostOnly
-from rlxweb.ir.op import Op, TensorType, Types, registry
+from rlxweb.ir.op import Op, TensorType, Tolerance, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.verify import check_result
 
-# Arrays of a graph's own types that are drawn to try an op on; larger ones are cut.
+# Arrays of a graph's own types that are drawn to try an op on; larger ones are cut, and
+# cut anew with one extent, or one axis, as long as it is.
 DRAWN_ELEMENTS = 1 << 16
+LONG_ELEMENTS = 1 << 20
 CUT = 19
 # An expression has a text for four lanes and one for a single one.
 LENGTHS = (1024, 1023)
@@ -37,6 +41,9 @@ RANGES: tuple[tuple[float, float], ...] = ((-2.0, 2.0), (-10.0, 10.0))
 WIDE = (-(2.0**25), 2.0**25)
 # Where functions jump and bend; numbers drawn at random hardly ever hit them.
 MARKS = (0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0)
+# Floats of every magnitude between these, where WGSL's own functions are less exact.
+FAR = (1e-3, 1e3)
+COARSE = Tolerance(rtol=1e-3, atol=1e-3)
 # What float32 itself is off by, times this, is allowed beside the tolerance.
 ROUNDING = 8.0
 
@@ -61,13 +68,28 @@ async def try_custom_ops(graph: Graph, backend: Backend) -> None:
         op, types = ops[node.op], tuple(graph.node(i).type for i in node.inputs)
         if backend.tried.get(op.name) is not op:
             for at, sample in enumerate(op.samples):
-                await _compared(op, sample, at, backend, drawn=False)
+                await _compared(op, _Trial(sample, sample.draw(at)), backend)
             backend.tried[op.name] = op
         key = _key(op, types, node)
         if backend.tried.get(key) is not op:
-            for at, sample in enumerate(_drawn(op, types, node)):
-                await _compared(op, sample, at, backend, drawn=True)
+            for trial in _drawn(op, types, node):
+                await _compared(op, trial, backend)
             backend.tried[key] = op
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """Arrays that an op is computed on.
+
+    is_drawn  they are not the caller's: where the reference is not finite, the op may
+              be anything
+    is_far    there it is held to `COARSE`
+    """
+
+    sample: Sample
+    arrays: Sequence[Array]
+    is_drawn: bool = False
+    is_far: bool = False
 
 
 def _key(op: Op, types: Types, node: Node) -> Hashable:
@@ -79,35 +101,102 @@ def _key(op: Op, types: Types, node: Node) -> Hashable:
     return op.name, tuple(t.dtype for t in types), shapes, attrs
 
 
-def _drawn(op: Op, types: Types, node: Node) -> Iterator[Sample]:
+def _drawn(op: Op, types: Types, node: Node) -> Iterator[_Trial]:
     """Arrays of the node's types, or of smaller shapes that the op takes as well."""
-    if isinstance(op.lower, Expr):
-        every = [tuple(TensorType((n,), t.dtype) for t in types) for n in LENGTHS]
-        if any(len(t.shape) != 1 for t in types):
-            every.append(_cut(op, types, node))
-    else:
-        every = [_cut(op, types, node)]
     lows = [d.low for sample in op.samples for d in sample.inputs]
     highs = [d.high for sample in op.samples for d in sample.inputs]
     ranges = RANGES if not lows else ((min(lows), max(highs)),)
     if not lows and all(t.dtype.is_integer for t in types):
         ranges = (*RANGES, WIDE)
-    for kinds in every:
-        for low, high in ranges:
-            drawn = (Drawn(t.shape, t.dtype, low, high) for t in kinds)
-            yield Sample(tuple(drawn), node.attrs)
+    every = _shapes(op, types, node)
+    for at, kinds in enumerate((*every, *_long(op, types, node))):
+        for low, high in ranges if at < len(every) else ranges[-1:]:
+            yield _marked(_sample(kinds, node, low, high), at)
+    if not lows and any(t.dtype.is_float for t in types):
+        yield _spread(_sample(every[0], node, -1.0, 1.0))
+
+
+def _sample(kinds: Types, node: Node, low: float, high: float) -> Sample:
+    drawn = (Drawn(t.shape, t.dtype, low, high) for t in kinds)
+    return Sample(tuple(drawn), node.attrs)
+
+
+def _shapes(op: Op, types: Types, node: Node) -> list[Types]:
+    if not isinstance(op.lower, Expr):
+        return [_cut(op, types, node)]
+    every = [tuple(TensorType((n,), t.dtype) for t in types) for n in LENGTHS]
+    if any(len(t.shape) != 1 for t in types):
+        every.append(_cut(op, types, node))
+    return every
 
 
 def _cut(op: Op, types: Types, node: Node) -> Types:
     if sum(t.numel for t in types) <= DRAWN_ELEMENTS:
         return types
-    shapes = (tuple(min(d, CUT) for d in t.shape) for t in types)
-    cut = tuple(TensorType(s, t.dtype) for s, t in zip(shapes, types, strict=True))
+    cut = _shortened(types, lambda extent, axis: False)
+    return cut if _takes(op, cut, node) else types
+
+
+def _long(op: Op, types: Types, node: Node) -> list[Types]:
+    """Types that were cut, with one extent or one axis (from the last) left long."""
+    # An expression knows no extent.
+    if isinstance(op.lower, Expr) or _cut(op, types, node) == types:
+        return []
+    extents = {d for t in types for d in t.shape if d > CUT}
+    most = max(t.rank for t in types)
+    kept = [partial(_is_extent, one) for one in sorted(extents)]
+    kept += [partial(_is_axis, one) for one in range(most)]
+    long = dict.fromkeys(_shortened(types, keep) for keep in kept)
+    return [
+        one
+        for one in long
+        if sum(t.numel for t in one) <= LONG_ELEMENTS and _takes(op, one, node)
+    ]
+
+
+def _is_extent(one: int, extent: int, axis: int) -> bool:
+    return extent == one
+
+
+def _is_axis(one: int, extent: int, axis: int) -> bool:
+    return axis == one
+
+
+def _shortened(types: Types, keep: Callable[[int, int], bool]) -> Types:
+    """Every extent cut, but for those to keep; axes are counted from the last."""
+    shapes = (
+        tuple(
+            d if keep(d, len(t.shape) - 1 - axis) else min(d, CUT)
+            for axis, d in enumerate(t.shape)
+        )
+        for t in types
+    )
+    return tuple(TensorType(s, t.dtype) for s, t in zip(shapes, types, strict=True))
+
+
+def _takes(op: Op, types: Types, node: Node) -> bool:
     try:
-        op.output_type(cut, node.attrs)
+        op.output_type(types, node.attrs)
     except RlxError:
-        return types
-    return cut
+        return False
+    return True
+
+
+def _spread(sample: Sample) -> _Trial:
+    """Floats drawn from -1 … 1, spread over all magnitudes."""
+    low, high = np.log10(FAR)
+    arrays = sample.draw()
+    for array in arrays:
+        if array.dtype.kind == "f":
+            power = low + (high - low) * np.abs(array.astype(np.float64))
+            array[...] = np.copysign(10.0**power, array)
+    return _Trial(sample, arrays, is_drawn=True, is_far=True)
+
+
+def _marked(sample: Sample, seed: int) -> _Trial:
+    arrays = sample.draw(seed)
+    _mark(sample, arrays)
+    return _Trial(sample, arrays, is_drawn=True)
 
 
 def _mark(sample: Sample, arrays: Sequence[Array]) -> None:
@@ -128,53 +217,60 @@ def _marks_of(drawn: Drawn) -> list[float]:
     return within or [drawn.low]
 
 
-async def _compared(
-    op: Op, sample: Sample, at: int, backend: Backend, drawn: bool
-) -> None:
-    arrays = sample.draw(at)
-    if drawn:
-        _mark(sample, arrays)
-    graph = one_op(op, sample, arrays)
+async def _compared(op: Op, trial: _Trial, backend: Backend) -> None:
+    graph = one_op(op, trial.sample, trial.arrays)
     if not {n.type.dtype for n in graph.nodes()} <= backend.target.dtypes:
         return
-    want, rounding = _wanted(op, graph, arrays, drawn)
+    want, rounding = _wanted(op, graph, trial)
     if want is None:
         return
     program = await backend.prepare(compile_graph(graph, backend.target))
     try:
-        (got,) = await backend.run(program, feeds_of(arrays))
+        (got,) = await backend.run(program, feeds_of(trial.arrays))
     finally:
         await backend.release(program)
     out = graph.node(graph.outputs[0]).type
-    if drawn and out.dtype.is_float:  # outside its domain nothing is promised
+    if trial.is_drawn and out.dtype.is_float:  # outside its domain all may be
         got = np.where(np.isfinite(want), got, want).astype(got.dtype)
-    found = compare(got, want, out.dtype, op.tolerance, rounding)
+    allowed = op.tolerance
+    if trial.is_far:
+        allowed = replace(
+            allowed,
+            rtol=max(allowed.rtol, COARSE.rtol),
+            atol=max(allowed.atol, COARSE.atol),
+        )
+    found = compare(got, want, out.dtype, allowed, rounding)
     if found.why:
-        raise _disagreement(op, arrays, backend, found)
+        raise _disagreement(op, trial.arrays, backend, found)
 
 
-def _wanted(
-    op: Op, graph: Graph, arrays: Sequence[Array], drawn: bool
-) -> tuple[Array | None, Any]:
+def _wanted(op: Op, graph: Graph, trial: _Trial) -> tuple[Array | None, Any]:
     """The result in float64, and what float32 may be off by; None: cannot be said.
 
-    What the caller gave as a sample must work; what is drawn may be outside the domain.
+    What the caller gave as a sample must work; what is drawn may be outside the domain,
+    or where float32 ends.
     """
     node = graph.node(graph.outputs[0])
     try:
         with np.errstate(all="ignore"):
-            single = np.asarray(op.reference(np, node.attrs, *arrays))
+            single = np.asarray(op.reference(np, node.attrs, *trial.arrays))
     except Exception:
-        if drawn:
+        if trial.is_drawn:
             return None, 0.0
         raise
     check_result(node, single)
     if not node.type.dtype.is_float:
         return single, 0.0
     with np.errstate(all="ignore"):
-        want = oracle(graph, feeds_of(arrays))[0]
-        off = ROUNDING * np.abs(single.astype(np.float64) - want)
-    return want, np.where(np.isfinite(off), off, 0.0)
+        want = oracle(graph, feeds_of(trial.arrays))[0]
+        off = np.abs(single.astype(np.float64) - want)
+    off = np.where(np.isfinite(off), off, 0.0)
+    if not isinstance(op.lower, Expr):
+        # A sum may come out exact by chance.
+        off = off.max(initial=0.0)
+    if trial.is_drawn:
+        want = np.where(np.isfinite(single), want, np.nan)
+    return want, ROUNDING * off
 
 
 def _disagreement(

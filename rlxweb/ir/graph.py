@@ -25,12 +25,13 @@ from rlxweb.ir.tensor import Tensor, listed
 
 
 class Constant:
-    """An array owned by a graph: read-only, compared and hashed by content."""
+    """An array owned by a graph: read-only, in this machine's byte order, compared and
+    hashed by content."""
 
     __slots__ = ("_digest", "array")
 
     def __init__(self, array: npt.NDArray[Any]) -> None:
-        self.array = np.array(array, order="C")
+        self.array = np.array(array, array.dtype.newbyteorder("="), order="C")
         self.array.setflags(write=False)
         head = f"{self.array.dtype.str}{self.array.shape}".encode()
         self._digest = hashlib.sha256(head + self.array.tobytes()).digest()

@@ -190,9 +190,7 @@ def frozen_window(window: WindowLike | ArrayLike) -> WindowLike | bytes:
     if isinstance(window, str):
         return window
     if isinstance(window, tuple):
-        return tuple(
-            tuple(p) if isinstance(p, (list, np.ndarray)) else p for p in window
-        )
+        return tuple(map(_parameter, window))
     samples = array_of(window, "the window")
     if samples.ndim != 1 or not samples.size or samples.dtype.kind not in "biuf":
         raise UsageError(
@@ -203,6 +201,17 @@ def frozen_window(window: WindowLike | ArrayLike) -> WindowLike | bytes:
     with np.errstate(invalid="ignore"):
         wide = samples.astype(np.float64)
     return FrozenWindow(_finite(wide).tobytes())
+
+
+def _parameter(given: object) -> object:
+    """A window's name or parameter, in a form that hashes."""
+    if given is None or isinstance(given, str | int | float | complex | np.generic):
+        return given
+    array = array_of(given, "a parameter of the window")
+    if array.ndim > 1:
+        rule = "a parameter is a number or a list of numbers"
+        raise UsageError(_DOING, f"the window has {shown(given)} in it", rule)
+    return tuple(array.tolist()) if array.ndim else array.item()
 
 
 def _finite(samples: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -51,6 +51,33 @@ def test_casts(to: str, adapter: Want) -> None:
     np.testing.assert_array_equal(gpu, cpu)
 
 
+@pytest.mark.parametrize("y", [0.5, 2.0, -1.0, 0.0, INF, NAN])
+def test_a_power_is_that_of_its_element(y: float, adapter: Want) -> None:
+    """One exponent for all gives what an exponent for each gives."""
+    graph = Graph("pow")
+    x = graph.input("x", SPECIAL.size)
+    every = graph.constant(np.full(SPECIAL.size, y, np.float32))
+    graph.set_outputs([graph.pow(x, y), graph.pow(x, every)])
+    for one in (engine(None), engine(adapter)):
+        alone, each = one.run(graph, {"x": SPECIAL})
+        np.testing.assert_allclose(alone, each, rtol=4e-6)
+
+
+@pytest.mark.parametrize("kind", ["f4", "i4", "u4"])
+def test_a_constant_of_the_other_byte_order(kind: str, adapter: Want) -> None:
+    """As a result, as an operand, and as indices: its values count, not its bytes."""
+    values = np.array([1, 0, 2], np.dtype(kind).newbyteorder(">"))
+    graph = Graph("swapped")
+    x, given = graph.input("x", 3), graph.constant(values)
+    found = graph.gather(x, given) if given.dtype.is_integer else x * given
+    graph.set_outputs([given, found])
+    for one in (engine(None), engine(adapter)):
+        same, got = one.run(graph, {"x": np.array([5, 7, 0], np.float32)})
+        np.testing.assert_array_equal(same, [1, 0, 2])
+        assert same.dtype.isnative
+        np.testing.assert_array_equal(got, [5, 0, 0] if kind == "f4" else [7, 5, 0])
+
+
 @pytest.mark.parametrize("way", FOLDED)
 def test_no_driver_simplifies_what_was_written(way: str, adapter: Want) -> None:
     """A shader compiler may take x - x for 0 and (x + a) - a for x; NumPy does not."""

@@ -48,6 +48,19 @@ class Broken:
 GROUP = Group("a.edf", 1.0, (), 9, np.dtype("f4"), reader=Mock())
 OURS = Recording("a.edf", "EDF", (GROUP,), (), (), Mock())
 
+
+class Gives:
+    """What a variable of netCDF4 does: it is no array and gives a masked one."""
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+
+    def __array__(self, dtype: object = None, copy: object = None) -> Array:
+        return self.array
+
+
+ITSELF: list[Any] = []
+ITSELF.append(ITSELF)
 REFUSED: dict[str, tuple[Any, str]] = {
     "nothing": (None, "None was given; an array of numbers is wanted"),
     "a type": (float, "a type was given"),
@@ -74,6 +87,17 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "fields": (np.zeros(2, [("x", "f4"), ("y", "f4")]), r"2 fields; .*x\['x'\]"),
     "masked": (np.ma.masked_array(ROW, [0, 1, 0]), "1 of 3 values masked; .*filled"),
     "masked in a list": ([np.ma.masked_array(ROW, [1, 1, 0])] * 2, "2 of 3 values"),
+    "masked in a deque": (
+        collections.deque([np.ma.masked_array(ROW, 1)]),
+        "3 of 3 val",
+    ),
+    "masked behind __array__": (Gives(np.ma.masked_array(ROW, [0, 1, 0])), "1 of 3 va"),
+    "that in a list": ([[Gives(np.ma.masked_array(ROW, [0, 1, 0]))]], "1 of 3 values"),
+    "a masked record": (
+        np.ma.array([(1, 2)], [("x", "f4"), ("y", "f4")], mask=1)[0],
+        "2 f",
+    ),
+    "itself": (ITSELF, "a list cannot be read as an array; .* 64"),
     "the masked value": ([1.0, np.ma.masked], "values masked"),
     "a recording": (Raw(), r"Raw was given; .* x\.get_data\(\)"),
     "our recording": (OURS, r"Recording was given; .* x\.groups\[0\]\.read\(\)"),

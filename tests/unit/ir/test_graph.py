@@ -142,10 +142,13 @@ def test_constants_take_the_small_types() -> None:
         (1.5, "i32"),
         (2, "bool"),
         (float("nan"), "i32"),
+        (1e39, None),
+        ([0.0, -1e300], "f32"),
+        (70_000, "f16"),
     ],
 )
 def test_a_constant_never_wraps_or_truncates(value: object, dtype: str | None) -> None:
-    """A number that its type cannot hold is refused, not changed."""
+    """A number that its type cannot hold is refused: no other number, no infinity."""
     with pytest.raises(DTypeError, match=r"is not a \w+ number"):
         Graph().constant(value, dtype)  # type: ignore[arg-type]
 
@@ -226,7 +229,7 @@ def test_slices_that_are_no_views_are_refused() -> None:
 
 @pytest.mark.parametrize(
     ("value", "dtype"),
-    [(0.5, "i32"), (2**31, "i32"), (-1, "u32"), (1j, "f32")],
+    [(0.5, "i32"), (2**31, "i32"), (-1, "u32"), (1j, "f32"), (1e39, "f32")],
 )
 def test_a_number_beside_a_tensor_must_fit_its_type(value: object, dtype: str) -> None:
     """`ints + 0.5` is refused: nothing is promoted and nothing is truncated."""

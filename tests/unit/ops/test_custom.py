@@ -206,6 +206,19 @@ WRONG: dict[str, tuple[dict[str, Any], tuple[int, ...], str]] = {
         (3, 7),
         r"\[3, 7\] float32",
     ),
+    "far from zero": (
+        {
+            "wgsl": "clamp(x, F(0), F(256))",
+            "reference": lambda xp, a, x: xp.clip(x, 0, 255),
+        },
+        (4,),
+        r"\[1024\] float32",
+    ),
+    "in what is long": (
+        {"wgsl": Compose(lambda g, attrs, x: x * (2.0 if x.shape[0] < 900 else 3.0))},
+        (3000, 3000),
+        r"\[3000, 19\] float32",
+    ),
     "in what is large": (
         {"wgsl": Compose(lambda g, attrs, x: g.exp(x))},
         (3000, 100),
@@ -293,8 +306,8 @@ def test_a_right_op_is_tried_once(
     (got,) = session.compile(one_op(slope=0.25)).run({"x": X})
     np.testing.assert_array_equal(got, np.where(X > 0, X, X * 0.25))
     once = len(tried)
-    # One array of each length, and one of the graph's own two axes.
-    assert once == (len(custom_ops.LENGTHS) + 1) * len(custom_ops.RANGES)
+    # One array of each length, and one of the graph's own two axes; one far from zero.
+    assert once == (len(custom_ops.LENGTHS) + 1) * len(custom_ops.RANGES) + 1
     session.compile(one_op(slope=0.25))
     assert len(tried) == once
     session.compile(one_op(slope=0.75))
@@ -312,6 +325,26 @@ def test_what_is_outside_its_domain_is_not_held_against_an_op(adapter: Want) -> 
     session.compile(of_shape(4))
     twice(wgsl="x * F(2.0001)", tolerance=Tolerance(rtol=1e-3), replace=True)
     session.compile(of_shape(4))
+
+
+RIGHT: dict[str, tuple[Any, Any]] = {
+    "past float32": (lambda xp, a, x: xp.exp(x) * xp.exp(x), "exp(x) * exp(x)"),
+    "cubic": (lambda xp, a, x: x**3 - 3 * x, "x * x * x - X(3) * x"),
+    "sums": (
+        lambda xp, a, x: xp.cumsum(x, -1, dtype=x.dtype),
+        Compose(lambda g, attrs, x: g.cumsum(x, -1)),
+    ),
+}
+
+
+@pytest.mark.parametrize("how", RIGHT)
+def test_an_op_that_rounds_as_float32_does_is_taken(how: str, adapter: Want) -> None:
+    """Far from zero, where it overflows, and where terms of a sum cancel."""
+    reference, wgsl = RIGHT[how]
+    twice(reference=reference, wgsl=wgsl)
+    session = Session(adapter.backends[0], adapter=adapter.name)
+    for shape in ((4,), (3, 70_000)):
+        session.compile(of_shape(*shape))
 
 
 @pytest.mark.parametrize(

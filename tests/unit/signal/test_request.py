@@ -8,6 +8,7 @@ import pytest
 from rlxweb.errors import DTypeError, UsageError
 from rlxweb.host.spec import sample_dtype
 from rlxweb.recipes.welch_plan import segment_count
+from rlxweb.signal.request import WelchRequest
 from tests.unit.host.resolved import resolve
 
 
@@ -99,6 +100,7 @@ def test_the_counting_rule(n_samples: int, hop: int) -> None:
         (200, {"window": [1, 2, np.inf]}, "is inf at sample 2; 1 of 3 samples"),
         (200, {"window": ("kaiser", np.nan)}, "the window is nan"),
         (200, {"window": ("gaussian", 0)}, "not finite"),
+        (200, {"window": ("general_cosine", [[1, 2]])}, r"\[\[1, 2\]\] in it"),
         (200, {"preset": ["rlx"]}, "preset is .*it must be 'rlx' or 'scipy'"),
         (200, {"average": np.ones(2)}, "average is array"),
         (200, {"return_onesided": "no"}, "it must be True or False"),
@@ -111,6 +113,17 @@ def test_what_cannot_be_is_refused(
     """Each refusal says what was given and the rule with its number."""
     with pytest.raises(UsageError, match=said):
         resolve(n_samples, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("parameter", "said"),
+    [({}, "a dict was given"), (np.ma.masked, "1 of 1 values masked")],
+)
+def test_a_parameter_of_a_window_is_a_number(parameter: object, said: str) -> None:
+    with pytest.raises(DTypeError, match=f"a parameter of the window: .*{said}"):
+        WelchRequest(window=("kaiser", parameter)).spec(512)
+    array = WelchRequest(window=("kaiser", np.array(8.6))).spec(512)
+    assert array == WelchRequest(window=("kaiser", 8.6)).spec(512)
 
 
 def test_a_row_shorter_than_the_spec_is_refused() -> None:

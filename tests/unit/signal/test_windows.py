@@ -12,6 +12,9 @@ from rlxweb.signal.windows import get_window, window_names
 LENGTHS = (1, 2, 3, 4, 5, 8, 17, 64, 255, 1024)
 WITH_PARAMETERS = (
     ("chebwin", 60.0),
+    ("dpss", 0.5),
+    ("dpss", 2.5),
+    ("dpss", 30.0),
     ("exponential", None, 3.0),
     ("gaussian", 7.0),
     ("general_cosine", (0.5, 0.3, 0.2)),
@@ -36,14 +39,17 @@ BARE = tuple(
 @pytest.mark.parametrize("n", LENGTHS)
 @pytest.mark.parametrize("periodic", [True, False])
 def test_equals_scipy(window: object, n: int, periodic: bool) -> None:
-    """Every window agrees to 1e-12 in both forms, from one sample on."""
+    """Every window agrees to 1e-12 in both forms, from one sample on; dpss to 1e-9."""
     given = window
     if isinstance(window, tuple) and window[0] == "general_cosine":
         given = (window[0], np.array(window[1]))
+    near = 1e-12
+    if isinstance(window, tuple) and window[0] == "dpss":
+        near, window = 1e-9, ("dpss", min(window[1], n / 4))
+        given = window
     wanted = scipy.signal.get_window(given, n, fftbins=periodic)
-    np.testing.assert_allclose(
-        get_window(window, n, periodic=periodic), wanted, rtol=0, atol=1e-12
-    )
+    got = get_window(window, n, periodic=periodic)
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=near)
 
 
 @pytest.mark.parametrize("alias", ["han", "rect", "brthan", "ksr_symmetric"])
@@ -68,7 +74,10 @@ def test_the_window_of_the_rlx_preset_is_the_symmetric_hann() -> None:
     [
         ("haning", "hann"),
         ("hamning", "did you mean 'hamming'"),
-        ("dpss", "any other window can be given as an array"),
+        ("planck", "any other window can be given as an array"),
+        ("dpss", "was given 0 parameters; it takes 1"),
+        (("dpss", 9.0), "between 0 and half the length, 8.5"),
+        (("chebwin", 1e6), "cannot use"),
         ("kaiser", "was given 0 parameters; it takes 1"),
         (("hann", 3), "was given 1 parameters; it takes 0"),
         (("tukey", 0.1, 0.2), "it takes 0 to 1"),
