@@ -187,13 +187,16 @@ def _refined(
     """Where in -½ … ½ bins the parabola has its top, and the power there."""
     three = np.stack([power[rows, bins + i] for i in (-1, 0, 1)]).astype(np.float64)
     loggable = (three > 0).all(axis=0)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         left, middle, right = np.where(loggable, np.log(three), three)
         bend = left - 2.0 * middle + right
         shift = np.where(bend < 0, 0.5 * (left - right) / bend, 0.0)
         shift = np.clip(shift, -0.5, 0.5)
         top = middle - 0.25 * (left - right) * shift
-    return shift, np.where(loggable, np.exp(top), top)
+        top = np.where(loggable, np.exp(top), top)
+    # Between two bins the power may lie past the end of its type.
+    held = top <= np.finfo(power.dtype).max
+    return shift, np.where(held, top, three[1])
 
 
 def prominences(power: NDArray[Any], rows: _Index, bins: _Index) -> NDArray[Any]:

@@ -108,6 +108,15 @@ def test_zero_neighbours_and_flat_tops_do_not_break_the_refinement() -> None:
     assert np.isfinite(found.power[:, 0]).all()
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_top_past_the_end_of_its_type_is_the_power_of_its_bin(dtype: Any) -> None:
+    """Beside a zero, and where two bins that are nearly the largest number meet."""
+    most = float(np.finfo(dtype).max)
+    rows = np.array([[0, most / 9, 0, 0], [most / 9, most, most * 0.99, 0.1]], dtype)
+    found = local_maxima(rows, np.arange(4.0), 1)
+    assert found.power[:, 0].tolist() == rows[[0, 1], [1, 1]].tolist()
+
+
 @pytest.mark.parametrize("n_bins", [0, 1, 2])
 def test_too_few_bins_have_no_maximum(n_bins: int) -> None:
     """An edge is never a maximum."""
