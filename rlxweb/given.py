@@ -90,7 +90,7 @@ def _read(given: Any) -> Array:
     if hasattr(given, "__dlpack__") and not hasattr(given, "__array__"):
         return np.from_dlpack(given)
     # What gives an array may give a masked one.
-    array = np.asanyarray(given)
+    array: Array = np.asanyarray(given)
     if (refused := _masked(array)) is not None:
         raise refused
     return array.view(np.ndarray)
@@ -104,7 +104,7 @@ def _masked(array: Array) -> DTypeError | None:
     # numpy.ma is slow to import, and whoever has a masked array has imported it.
     if "numpy.ma" not in sys.modules or not isinstance(array, np.ma.MaskedArray):
         return None
-    if array.dtype.names or not (count := np.ma.count_masked(array)):
+    if array.dtype.names or not (count := int(np.ma.getmaskarray(array).sum())):
         return None
     return _refused(
         f"it is a masked array with {count} of {array.size} values masked",

@@ -25,8 +25,7 @@ from rlxweb.ir.tensor import Tensor, listed
 
 
 class Constant:
-    """An array owned by a graph: read-only, in this machine's byte order, compared and
-    hashed by content."""
+    """An array owned by a graph: read-only, native, compared and hashed by content."""
 
     __slots__ = ("_digest", "array")
 

@@ -130,7 +130,7 @@ def divide(xp: Any, attrs: Attrs, x: Any, y: Any) -> Any:
 
 
 def power(xp: Any, attrs: Attrs, x: Any, y: Any) -> Any:
-    """x ** y; beside a single 0.5 NumPy takes the root, of -infinity too."""
+    """The power; beside a single 0.5 NumPy takes the root, of -infinity too."""
     endless = (x == -xp.inf) & (y == 0.5)
     return xp.where(endless, xp.asarray(xp.inf, dtype=x.dtype), xp.power(x, y))
 

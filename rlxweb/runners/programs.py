@@ -15,6 +15,7 @@ from rlxweb.errors import InputError, SessionClosed
 from rlxweb.forked import ForkLock
 from rlxweb.ir.dtype import DTypeLike
 from rlxweb.ir.graph import Graph
+from rlxweb.ir.op import Op, registry
 from rlxweb.ir.verify import must_be_graph
 from rlxweb.runners.benchmark import Compile, Compiled
 from rlxweb.runtime.feeds import as_input, check_feeds, param_named
@@ -31,7 +32,8 @@ def graph_param_names(graph: Graph) -> tuple[str, ...]:
 class Programs:
     """Compiled graphs by device; threads may share them.
 
-    A lost device's program is forgotten at once.
+    A lost device's program is forgotten at once, and all of them when an op of the
+    graph is registered anew: every device computes the same op.
     """
 
     def __init__(self, graph: Graph, compile_with: Compile) -> None:
@@ -40,6 +42,7 @@ class Programs:
         self._params: dict[str, Array] = {}
         self._compiled: dict[Device, Compiled] = {}
         self._ran: set[Device] = set()
+        self._ops, self._changes = self._records(), registry.changes
         self._closed = False
         self._lock = ForkLock()
 
@@ -103,6 +106,7 @@ class Programs:
         """
         with self._lock:
             self._check_open(f"compile '{self.graph.name}'")
+            self._drop_outdated()
             if device not in self._compiled:
                 compiled = self._compile_with(device, self.graph)
                 for name, value in self._params.items():
@@ -143,6 +147,19 @@ class Programs:
             compiled.close()
         except LOST:
             return  # its memory went with the device
+
+    def _records(self) -> list[Op]:
+        return [
+            registry.get(name) for name in sorted({n.op for n in self.graph.nodes()})
+        ]
+
+    def _drop_outdated(self) -> None:
+        if self._changes == registry.changes:
+            return
+        now = self._records()
+        if any(a is not b for a, b in zip(now, self._ops, strict=True)):
+            self.drop_all()
+        self._ops, self._changes = now, registry.changes
 
     def drop_all(self) -> None:
         """Free and forget every program; params stay."""

@@ -118,3 +118,12 @@ def _kind_fits(have: np.dtype[Any], want: np.dtype[Any]) -> bool:
     if have.kind not in "biuf":
         return False
     return have.kind == want.kind or (have.kind in "iu" and want.kind in "iuf")
+
+
+def may_change(array: Any) -> bool:
+    """Can anybody write into an array, or into what it is a view of?"""
+    while isinstance(array, np.ndarray):
+        if array.flags.writeable:
+            return True
+        array = array.base
+    return False

@@ -42,7 +42,7 @@ from rlxweb.ir.dtype import DType, DTypeLike, as_dtype
 from rlxweb.ir.graph import Graph
 from rlxweb.limits import Limits
 from rlxweb.names import also
-from rlxweb.runtime.feeds import as_input, check_feeds, param_named
+from rlxweb.runtime.feeds import as_input, check_feeds, may_change, param_named
 from rlxweb.runtime.raw_bytes import Typed, as_feeds, as_raw, as_typed
 
 
@@ -272,7 +272,7 @@ class CompiledGraph:
             if ready.way.device is not Device.CPU:
                 # For the day its device is lost. What nobody can write need not be
                 # copied to stay what it is.
-                array = array.copy() if array.flags.writeable else array
+                array = array.copy() if may_change(array) else array
                 self._values[name] = array
             self._unset.discard(name)
             if ready.backend.lost:

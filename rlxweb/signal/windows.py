@@ -156,7 +156,7 @@ def _dpss(n: int, nw: float) -> Window:
 
 
 def _solved(diagonal: Window, beside: Window, right: Window) -> Window:
-    """x of T x = right, for T symmetric, tridiagonal and positive definite."""
+    """The x of T x = right, for T symmetric, tridiagonal and positive definite."""
     d, r, e = diagonal.tolist(), right.tolist(), beside.tolist()
     for i, off in enumerate(e):
         factor = off / d[i]
@@ -253,7 +253,7 @@ def get_window(window: WindowLike, n: int, *, periodic: bool = True) -> Window:
     """Samples of a named window, float64, equal to scipy.signal.get_window.
 
     Shapes   window: a name or a tuple (name, parameters…) → (n,)
-    Numerics float64, within 1e-12 of scipy (dpss 1e-9); periodic is scipy's fftbins=True
+    Numerics float64, within 1e-12 of scipy (dpss: 1e-9); periodic is its fftbins=True
     Errors   UsageError for an unknown name, wrong parameters, or n < 1
     """
     if n < 1:

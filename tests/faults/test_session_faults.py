@@ -154,13 +154,14 @@ def test_a_refused_shader_shows_its_source(workplace: Callable[..., Workplace]) 
     assert "fn main(" in caught.value.source
 
 
+@pytest.mark.parametrize("view", [False, True])
 def test_a_lost_run_is_done_again_on_the_device_opened_anew(
-    workplace: Callable[..., Workplace],
+    workplace: Callable[..., Workplace], view: bool
 ) -> None:
     """With the params it had, also if their arrays changed since; and it says so."""
     place = workplace(Failure("read", "lost"))
     compiled, w = Session("vulkan").compile(layer(3)), np.ones((3, 4), np.float32)
-    compiled.set_param("w", w)
+    compiled.set_param("w", np.broadcast_to(w, w.shape) if view else w)
     w[:] = 7
     answer(3, 1, compiled)
     assert len(place.ports) == 2

@@ -327,6 +327,18 @@ def test_what_is_outside_its_domain_is_not_held_against_an_op(adapter: Want) -> 
     session.compile(of_shape(4))
 
 
+def test_a_record_put_in_its_place_serves_every_device(adapter: Want) -> None:
+    """Also the devices that a runner had compiled for before."""
+    twice(wgsl="x * F(2)")
+    device = adapter.backends[0]
+    runner = GraphDevices(of_shape(4), adapters={device: adapter.name})
+    feeds = {"x": np.arange(4, dtype=np.float32)}
+    np.testing.assert_array_equal(runner.run("cpu", feeds)[0], 2 * feeds["x"])
+    twice(wgsl="x * F(3)", reference=lambda xp, a, x: x * 3, replace=True)
+    for one in ("cpu", device):
+        np.testing.assert_array_equal(runner.run(one, feeds)[0], 3 * feeds["x"])
+
+
 RIGHT: dict[str, tuple[Any, Any]] = {
     "past float32": (lambda xp, a, x: xp.exp(x) * xp.exp(x), "exp(x) * exp(x)"),
     "cubic": (lambda xp, a, x: x**3 - 3 * x, "x * x * x - X(3) * x"),
