@@ -2,7 +2,8 @@
 
 Owns the formulas, the names and their parameters. It must not know what the windows
 are used for: spectra, files and devices are other rooms. `get_window` agrees with
-scipy.signal.get_window to 1e-12, dpss to 1e-9. `hann_symmetric` is the window of the `rlx` preset.
+scipy.signal.get_window to 1e-12, dpss to 1e-9. `hann_symmetric` is the window of the
+preset `rlx`.
 """
 
 from __future__ import annotations
