@@ -57,7 +57,8 @@ def workplace(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Workplace]:
     def make(*fail: Failure) -> Workplace:
         made = Workplace(*fail)
         monkeypatch.setitem(ROWS, "vulkan", Row(made.open))
-        monkeypatch.setattr("rlxweb.runtime.session.pool", made.pool)
+        for asks in ("runtime.session", "devices.place"):
+            monkeypatch.setattr(f"rlxweb.{asks}.pool", made.pool)
         return made
 
     return make
