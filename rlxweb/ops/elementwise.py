@@ -7,6 +7,7 @@ functions are in `activation.py`. No device is known here.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from dataclasses import replace
@@ -131,8 +132,8 @@ def divide(xp: Any, attrs: Attrs, x: Any, y: Any) -> Any:
 
 def power(xp: Any, attrs: Attrs, x: Any, y: Any) -> Any:
     """The power; beside a single 0.5 NumPy takes the root, of -infinity too."""
-    endless = (x == -xp.inf) & (y == 0.5)
-    return xp.where(endless, xp.asarray(xp.inf, dtype=x.dtype), xp.power(x, y))
+    endless = (x == -math.inf) & (y == 0.5)
+    return xp.where(endless, xp.asarray(math.inf, dtype=x.dtype), xp.power(x, y))
 
 
 _arithmetic = partial(
