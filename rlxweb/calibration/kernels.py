@@ -20,7 +20,8 @@ from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import Array, Backend, Program
 from rlxweb.compile.pipeline import compile_graph
 from rlxweb.cost.graph_work import item_of
-from rlxweb.cost.kinds import KINDS, Probe
+from rlxweb.cost.kinds import KINDS
+from rlxweb.cost.probes import Probe
 from rlxweb.device import Device
 from rlxweb.devices.place import Place
 from rlxweb.gpu.drive import drive
@@ -161,8 +162,9 @@ def op_probes(is_cpu: bool) -> Iterator[tuple[str, Probe]]:
                 continue  # its kind is measured
             size = {"cells": item.size["cells"], "bytes": item.nbytes}
             build = partial(_applied, op.name, sample.attrs)
-            name = f"{op.name} {size['cells']:,}"
-            yield op.name, Probe(name, size, shapes, build, turn=3)
+            what = f"{op.name} {item.numbers}".rstrip()
+            name = f"{what} {size['cells']:,}"
+            yield what, Probe(name, size, shapes, build, turn=3)
 
 
 def _applied(name: str, attrs: Mapping[str, Any], g: Graph, *x: Tensor) -> Tensor:

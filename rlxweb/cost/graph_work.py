@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from rlxweb.cost.work import Item, Work
+from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.lowering import Compose
 from rlxweb.ir.op import Attrs, Op, TensorType, Types, registry
@@ -53,7 +54,14 @@ def item_of(graph: Graph, node: Node, launches: int = 1) -> Item:
         size = dict(given)
     label = f"{node.op} '{node.name}'" if node.name else node.op
     nbytes = size.get("bytes", bytes_of(graph, node))
-    return Item(kind, label, launches, flops_of(graph, node), nbytes, size)
+    flops, numbers = flops_of(graph, node), _numbers((*inputs, out))
+    return Item(kind, label, launches, flops, nbytes, size, numbers=numbers)
+
+
+def _numbers(types: Types) -> str:
+    """Of the largest operand or result: "whole", "half", or "" for other floats."""
+    dtype = max(types, key=lambda t: t.numel).dtype
+    return "whole" if dtype.is_integer else "half" if dtype is DType.F16 else ""
 
 
 def items_of(graph: Graph, node: Node) -> tuple[Item, ...]:

@@ -2,31 +2,27 @@
 
 What a size of it is, which sizes a calibration measures and by which graph, what the
 points of a calibration say of other sizes, and what is assumed while there are none.
-Adding a kind is adding a record to the table. Knows graphs and points; no device, and
-no op but those that the measured graphs are made of.
+Adding a kind is adding a record to the table. Knows points, and no device; the measured
+graphs are made in `probes.py`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from rlxweb.cost import probes
 from rlxweb.cost.curve import Curve, Interpolated, interpolated
+from rlxweb.cost.probes import Probe, Size
 from rlxweb.cost.record import Calibration, Point
 from rlxweb.cost.welch_model import How, WelchModel, WelchSize, transform_work
 from rlxweb.cost.work import Item
 from rlxweb.errors import InputError
 from rlxweb.recipes.fft_plan import bluestein_flops
 
-if TYPE_CHECKING:  # who only prices a Welch job loads no graph
-    from rlxweb.ir.graph import Graph
-    from rlxweb.ir.sample import Drawn
-    from rlxweb.ir.tensor import Tensor
-
-Size = Mapping[str, int]
 Assumed = Literal["cpu", "tab", "gpu"]
 Times = Mapping[tuple[int, ...], float]
 """ns of sizes; each size is its numbers in the order of the kind's fields."""
@@ -37,24 +33,6 @@ US = 1e3
 # Nothing does more than a petaflop or moves more than a petabyte a second: a figure
 # above this, per ns, holds FLOP/s where GFLOP/s were meant.
 MOST = 1e6
-
-
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """One size that a calibration measures, and the graph that is so much work.
-
-    name    what progress, and the list of what was left out, call it
-    shapes  params of the graph by name: a shape of float32, or what is to be drawn
-    build   (graph, *params) → what is computed
-    turn    0 for the one that tells most, one of each kind: no graph can be priced
-            without it, and it is measured before everything else; 3 for one of many
-    """
-
-    name: str
-    size: Size
-    shapes: Mapping[str, tuple[int, ...] | Drawn]
-    build: Callable[..., Tensor]
-    turn: int = 0
 
 
 def _bytes(size: Size) -> float:
@@ -172,74 +150,6 @@ def _by_welch_model(record: Calibration, kind: WorkKind) -> Price | None:
     return price if model.points else None
 
 
-def _products(is_cpu: bool) -> Iterator[Probe]:
-    for n in (256, 64, 512) if is_cpu else (256, 64, 512, 1024):
-        size, shapes = {"m": n, "k": n, "n": n}, {"a": (n, n), "b": (n, n)}
-        turn = 0 if n == 256 else 2
-        yield Probe(f"matmul {n}", size, shapes, lambda g, a, b: a @ b, turn)
-
-
-def _readings(is_cpu: bool) -> Iterator[Probe]:
-    """A product that is over when its matrix was read once."""
-    n = 2048
-    size = {"bytes": 4 * (n * n + 2 * n)}
-    shapes = {"a": (1, n), "b": (n, n)}
-    yield Probe(f"matvec {n}", size, shapes, lambda g, a, b: a @ b)
-
-
-def _turnings(is_cpu: bool) -> Iterator[Probe]:
-    """Columns read as rows beside rows that are written."""
-    n = 1000  # a power of two would be the worst there is
-    size = {"bytes": 4 * n * n}
-    shapes = {"x": (n, n), "y": (n, n)}
-    build = lambda g, x, y: x + g.transpose(y, (1, 0))  # noqa: E731
-    yield Probe(f"turned {n}", size, shapes, build)
-
-
-def _transforms(is_cpu: bool) -> Iterator[Probe]:
-    for turn, (n, rows) in enumerate(((2048, 64), (128, 256))):
-        size, shapes = {"n": n, "rows": rows}, {"x": (rows, 2 * n)}
-        name = f"fft {rows} × {n}"
-        yield Probe(name, size, shapes, lambda g, x: g.apply("fft", x), turn)
-
-
-def _prime_transforms(is_cpu: bool) -> Iterator[Probe]:
-    n, rows = 1021, 64
-    size, shapes = {"n": n, "rows": rows}, {"x": (rows, 2 * n)}
-    name = f"bluestein {rows} × {n}"
-    yield Probe(name, size, shapes, lambda g, x: g.apply("fft", x))
-
-
-def _copies(is_cpu: bool) -> Iterator[Probe]:
-    for nbytes, turn in ((2 << 20, 0), (64 << 10, 2), (8 << 20, 2), (64 << 20, 2)):
-        size = {"bytes": 2 * nbytes}  # read and written
-        shapes = {"x": (nbytes // 4,)}
-        yield Probe(f"copy {nbytes:,}", size, shapes, lambda g, x: x * 1.5, turn)
-
-
-def _arithmetic(is_cpu: bool) -> Iterator[Probe]:
-    """A fused chain of 64 operations; on NumPy, which fuses nothing, many passes."""
-    if is_cpu:
-        from rlxweb.ir.dtype import DType
-        from rlxweb.ir.op import TensorType, registry
-
-        cells = 128 << 10
-        kind = TensorType((cells,), DType.F32)
-        flops = int(registry.get("gelu").flops((kind,), kind, {}))
-    else:
-        cells = 1 << 20
-        flops = 64 * cells
-    size = {"bytes": 8 * cells, "flops": flops}
-    build = _chain if not is_cpu else lambda g, x: g.gelu(x)
-    yield Probe("elementwise", size, {"x": (cells,)}, build)
-
-
-def _chain(g: Graph, x: Tensor) -> Tensor:
-    for _ in range(32):
-        x = x * 0.999 + 0.001
-    return x
-
-
 # The CPU's times were measured with NumPy 2.4 on two cores of a 2020s server. In a tab
 # there is one thread and no BLAS: products suffer most, copies least. The GPU's are
 # what a small discrete one does, careful rather than keen: a device that is worth more
@@ -291,7 +201,7 @@ _TABLE = (
         {"m": 1, "k": 1, "n": 1},
         flops=lambda s: 2.0 * s["m"] * s["k"] * s["n"],
         over=lambda s: float(s["m"] * s.get("batch", 1) * s["k"] * s["n"]),
-        probes=_products,
+        probes=probes.products,
         price=_product_price,
         assumed={
             "cpu": {(64, 64, 64): 18 * US, (512, 512, 512): 3_300 * US},
@@ -299,12 +209,26 @@ _TABLE = (
             "gpu": {(256, 256, 256): 60 * US, (1024, 1024, 1024): 1_500 * US},
         },
     ),
+    # Of integers: NumPy has no library for them.
+    WorkKind(
+        "whole_matmul",
+        {"m": 1, "k": 1, "n": 1},
+        flops=lambda s: 2.0 * s["m"] * s.get("batch", 1) * s["k"] * s["n"],
+        over=lambda s: float(s["m"] * s["k"] * s["n"]),
+        probes=probes.whole_products,
+        price=by_rate,
+        assumed={
+            "cpu": {(128, 128, 128): 1_800 * US},
+            "tab": {(128, 128, 128): 8_000 * US},
+            "gpu": {(256, 256, 256): 60 * US},
+        },
+    ),
     WorkKind(
         "fft",
         {"n": 1, "rows": 1},
         flops=lambda s: 5.0 * s["rows"] * s["n"] * math.log2(max(2, s["n"])),
         over=lambda s: float(max(2, s["n"])),
-        probes=_transforms,
+        probes=probes.transforms,
         price=by_rate,
         assumed={
             "cpu": {(128, 256): 190 * US, (2048, 64): 900 * US},
@@ -318,7 +242,7 @@ _TABLE = (
         {"n": 1, "rows": 1},
         flops=lambda s: s["rows"] * bluestein_flops(s["n"]),
         over=lambda s: float(s["n"]),
-        probes=_prime_transforms,
+        probes=probes.prime_transforms,
         price=by_rate,
         assumed={
             "cpu": {(1021, 64): 1_200 * US},
@@ -330,7 +254,7 @@ _TABLE = (
     WorkKind(
         "matvec",
         _BYTES,
-        probes=_readings,
+        probes=probes.readings,
         assumed={
             "cpu": {(16_793_600,): 400 * US},
             "tab": {(16_793_600,): 10_000 * US},
@@ -340,7 +264,7 @@ _TABLE = (
     WorkKind(
         "turned",
         _BYTES,
-        probes=_turnings,
+        probes=probes.turnings,
         assumed={
             "cpu": {(4_000_000,): 2_500 * US},
             "tab": {(4_000_000,): 8_000 * US},
@@ -352,7 +276,7 @@ _TABLE = (
     WorkKind(
         "copy",
         _BYTES,
-        probes=_copies,
+        probes=probes.copies,
         assumed={
             "cpu": {(65_536,): 4 * US, (134_217_728,): 17_000 * US},
             "tab": {(65_536,): 5 * US, (134_217_728,): 25_000 * US},
@@ -363,7 +287,7 @@ _TABLE = (
         "elementwise",
         {"bytes": 1, "flops": 1},
         flops=lambda s: float(s["flops"]),
-        probes=_arithmetic,
+        probes=probes.arithmetic,
         assumed={
             "cpu": {(1_048_576, 7_864_320): 3_000 * US},
             "tab": {(1_048_576, 7_864_320): 10_000 * US},

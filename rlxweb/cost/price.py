@@ -94,8 +94,24 @@ class Prices:
 
     def compute_ns(self, item: Item) -> float | None:
         """Time of a kind that was measured, its traffic included; None otherwise."""
-        price = self.measured.get(item.kind)
+        named = f"{item.kind} {item.numbers}".rstrip()
+        price = self.measured.get(named) or self.measured.get(item.kind)
         return None if price is None else price(item)
+
+    def converting_ns(self, item: Item) -> float:
+        """What half precision costs besides, where it is computed by conversions.
+
+        Nothing for an op that was timed with it.
+        """
+        if item.numbers != "half" or f"{item.kind} half" in self.measured:
+            return 0.0
+        return self._converted * item.size.get("cells", 0)
+
+    @cached_property
+    def _converted(self) -> float:
+        """Ns per element, by the ops that were timed in half precision."""
+        taken = (p for p in self.record.points if p.what.endswith(" half"))
+        return max((p.ns / p.size["cells"] for p in taken), default=0.0)
 
     def turning_ns(self, item: Item) -> float:
         """What it costs besides that some of its operands lie across."""
@@ -124,6 +140,7 @@ def terms_of(work: Work, prices: Prices) -> Terms:
         else:
             traffic += prices.moving_ns(item.nbytes)
             compute += _beyond_moving(item.flops, item.nbytes) / prices.elementwise
+        compute += prices.converting_ns(item)
         traffic += prices.turning_ns(item)
     trips = prices.trips.terms(
         launches, work.upload_bytes, work.readback_bytes, 1 + work.syncs

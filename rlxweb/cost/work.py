@@ -20,6 +20,7 @@ class Item:
     nbytes    bytes read and written by it
     size      the fields of its kind, and what an op says besides
     turned    bytes of operands that are read across their rows
+    numbers   "half" or "whole" where NumPy has no fast loops for what it computes with
     """
 
     kind: str
@@ -29,6 +30,7 @@ class Item:
     nbytes: int
     size: Mapping[str, int] = field(default_factory=dict)
     turned: int = 0
+    numbers: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -299,12 +299,19 @@ def _operator(name: str) -> Callable[..., Any]:
     return lambda xp, attrs, x, y: how(x, y)
 
 
+def _telling(slow: DType) -> tuple[Sample, ...]:
+    """Two sizes, and before them the larger of numbers that NumPy is slow with."""
+    cases = (((1 << 17,), slow), ((64,), DType.F32), ((1 << 17,), DType.F32))
+    return tuple(Sample((Drawn(s, d, 1.0, 9.0),) * 2) for s, d in cases)
+
+
 registry.register_all(
     *(
         _arithmetic(
             name=name,
             reference=_operator(name),
             lower=_sign(sign),
+            telling=_telling(DType.F16) if name == "mul" else (),
             doc=f"x {sign} y; integers wrap.",
         )
         for name, sign in _COMPUTED.items()
@@ -315,6 +322,7 @@ registry.register_all(
         lower=Expr(_quotient, ("opaque",)),
         tolerance=DIVIDED,
         samples=_DIVISIONS,
+        telling=_telling(DType.I32),
         doc="x / y. Integers truncate toward zero; an integer divided by 0 is 0.",
     ),
     _arithmetic(

@@ -222,7 +222,7 @@ _FUSED_SAMPLES = (
 def _work(inputs: Types, out: TensorType, attrs: Attrs) -> tuple[str, dict[str, int]]:
     m, n = out.shape[-2:]
     size = {"batch": numel(out.shape[:-2]), "m": m, "k": inputs[0].shape[-1], "n": n}
-    return "matmul", size
+    return "whole_matmul" if out.dtype.is_integer else "matmul", size
 
 
 # A serial sum of K products in f32 strays by about sqrt(K) / 2 roundings of its running

@@ -205,7 +205,10 @@ _TOPK = Op(
         _ranking((4, 33), 5, DType.F64),
         _ranking((4, 33), 5, DType.I64),
     ),
-    telling=tuple(_ranking(s, 8, whole=False) for s in ((4, 16), (128, 1024))),
+    telling=(
+        _ranking((128, 1024), 8, DType.I32),
+        *(_ranking(s, 8, whole=False) for s in ((4, 16), (128, 1024))),
+    ),
     doc="Indices (i32) of the k largest values of each row, largest first; of equal "
     "values the smaller index comes first, and NaN comes after every number.",
 )

@@ -264,7 +264,9 @@ def test_the_real_cpu() -> None:
     sane(got, "cpu")
     ops = timed(Expr, Join, Kernel)
     assert {"exp", "concat", "softmax"} < ops
-    assert {p.what for p in got.points} == MEASURED | ops | {"call", "welch_host"}
+    slow = {"div whole", "mul half", "topk whole"}
+    more = slow | {"call", "welch_host"}
+    assert {p.what for p in got.points} == MEASURED | ops | more
     assert got.left_out == ()
     assert got.identity == identity_of(CPU)
     largest = max(p.size["bytes"] for p in got.of("copy"))

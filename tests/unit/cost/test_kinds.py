@@ -15,8 +15,9 @@ from rlxweb.calibration.measure import Calibrator
 from rlxweb.calibration.stopwatch import Stopwatch
 from rlxweb.cli.calibrate_command import rate
 from rlxweb.cost.graph_work import item_of, work_of_graph
-from rlxweb.cost.kinds import KINDS, Probe, WorkKind, assumed_cpu, assumed_gpu, by_rate
+from rlxweb.cost.kinds import KINDS, WorkKind, assumed_cpu, assumed_gpu, by_rate
 from rlxweb.cost.price import Prices, terms_of
+from rlxweb.cost.probes import Probe
 from rlxweb.cost.record import Calibration, Point
 from rlxweb.cost.record_json import from_json
 from rlxweb.device import Device
@@ -24,6 +25,7 @@ from rlxweb.devices.place import CPU, Place
 from rlxweb.errors import InputError
 from rlxweb.ir.graph import Node
 from rlxweb.ir.op import Op, registry
+from rlxweb.ir.sample import Drawn
 from tests.agreement import one_op
 
 MEASURED = [kind for kind in KINDS.values() if kind.probes is not None]
@@ -71,7 +73,10 @@ def test_a_probe_is_as_much_work_as_its_size_says(kind: WorkKind, is_cpu: bool) 
     for probe in probes:
         assert set(probe.size) == set(kind.fields)
         graph = Graph()
-        params = [graph.param(name, shape) for name, shape in probe.shapes.items()]
+        params = []
+        for name, one in probe.shapes.items():
+            drawn = one if isinstance(one, Drawn) else Drawn(one)
+            params.append(graph.param(name, drawn.shape, drawn.dtype))
         graph.set_outputs([probe.build(graph, *params)])
         items = work_of_graph(graph).items
         if kind.flops is not None:

@@ -197,8 +197,12 @@ def test_a_gather_costs_the_rows_it_takes() -> None:
 
 @pytest.mark.parametrize("is_cpu", [True, False])
 def test_every_step_without_a_kind_is_measured(is_cpu: bool) -> None:
-    """On NumPy at a small size and a large one, by a graph of that op alone."""
-    found = list(op_probes(is_cpu))
+    """On NumPy at a small size and a large one, by a graph of that op alone; some also
+    with numbers that NumPy is slow with.
+    """
+    slow = [name for name, _ in op_probes(is_cpu) if " " in name]
+    assert sorted(slow) == (["div whole", "mul half", "topk whole"] if is_cpu else [])
+    found = [(name, probe) for name, probe in op_probes(is_cpu) if name not in slow]
     assert {"softmax", "topk", "gather"} <= {name for name, _ in found}
     assert ("exp" in {name for name, _ in found}) is is_cpu
     assert set(Counter(name for name, _ in found).values()) == {2 if is_cpu else 1}
@@ -227,3 +231,45 @@ def test_a_transform_is_priced_by_what_its_recipe_runs(op: str, n: int) -> None:
         (size,) = calls.smooth_lengths(n, op != "fft")
         assert item.flops == pytest.approx(3 * 2 * 5 * size * math.log2(size))
         assert item.flops == KINDS["bluestein"].flops(item.size)
+
+
+@pytest.mark.parametrize("dtype", [DType.I32, DType.U32, DType.I64])
+def test_whole_numbers_are_priced_by_their_own_figures(dtype: DType) -> None:
+    """Where NumPy's loops for them were timed; a device has the same for all."""
+    size = {"cells": 1000, "bytes": 12_000}
+    timed = Point("div", size, 20_000.0), Point("div whole", size, 90_000.0)
+
+    def compute(dtype: DType, target: Target) -> float:
+        def build(g: Graph) -> Tensor:
+            return g.div(g.input("x", (1000,), dtype), g.input("y", (1000,), dtype))
+
+        work = Work(items(build, target), 0, 0)
+        terms = terms_of(work, prices(*timed))
+        return terms.compute_ns + terms.traffic_ns
+
+    wide = dtype.nbytes / 4  # NumPy's bytes weigh what they are
+    assert compute(DType.F32, HOST) == pytest.approx(20_000)
+    assert compute(dtype, HOST) == pytest.approx(90_000 + (wide - 1) * 12_000)
+    assert items(
+        lambda g: g.input("x", (8, 4), dtype) @ g.input("y", (4, 2), dtype), DEVICE
+    )[0].kind == ("whole_matmul")
+
+
+def test_half_precision_costs_its_conversions() -> None:
+    """By what some op was seen to take with it; an op that was timed is not guessed."""
+    size = {"cells": 1000, "bytes": 6_000}
+    seen = prices(Point("mul half", size, 70_000.0))
+
+    def compute(op: str, dtype: DType, known: Prices) -> float:
+        def build(g: Graph) -> Tensor:
+            return g.apply(op, g.input("x", (1000,), dtype))
+
+        return terms_of(Work(items(build, HOST), 0, 0), known).compute_ns
+
+    for op in ("tanh", "neg"):
+        more = compute(op, DType.F16, seen) - compute(op, DType.F16, prices())
+        assert more == pytest.approx(70_000)
+        assert compute(op, DType.F32, seen) == compute(op, DType.F32, prices())
+    both = {"cells": 1000, "bytes": 4_000}
+    own = prices(Point("mul half", size, 70_000.0), Point("tanh half", both, 9_000.0))
+    assert compute("tanh", DType.F16, own) == pytest.approx(9_000)
