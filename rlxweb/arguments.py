@@ -28,12 +28,12 @@ def whole(name: str, value: object, doing: str, *, of_float: bool = False) -> in
     """
     if type(value) is int and -_COUNTABLE <= value < _COUNTABLE:
         return value
-    found = None
-    if of_float and isinstance(value, float) and value.is_integer():
-        found = int(value)
-    elif not isinstance(value, bool | np.bool_):
+    found, held = None, _held(value)
+    if of_float and isinstance(held, float) and held.is_integer():
+        found = int(held)
+    elif not isinstance(held, bool | np.bool_):
         with suppress(TypeError):
-            found = operator.index(value)  # type: ignore[arg-type]
+            found = operator.index(held)  # type: ignore[arg-type]
     if found is None:
         raise UsageError(
             doing, f"{name} is {shown(value)}", "it must be a whole number"
@@ -47,14 +47,15 @@ def number(name: str, value: object, doing: str) -> float:
     """A finite real number. Errors  UsageError for anything else."""
     if (type(value) is float or type(value) is int) and -_FAR < value < _FAR:
         return float(value)
-    is_array = isinstance(value, np.ndarray) and (value.ndim or value.dtype.kind == "b")
-    is_real = isinstance(value, Real) or (
-        hasattr(value, "__float__") and not isinstance(value, complex)
+    held = _held(value)
+    is_real = isinstance(held, Real) or (
+        hasattr(held, "__float__")
+        and not isinstance(held, complex | np.complexfloating)
     )
-    if is_array or isinstance(value, bool | np.bool_) or not is_real:
+    if isinstance(held, bool | np.bool_) or not is_real:
         raise UsageError(doing, f"{name} is {shown(value)}", "it must be a number")
     try:
-        found = float(value)  # type: ignore[arg-type]
+        found = float(held)  # type: ignore[arg-type]
     except OverflowError:
         found = np.inf
     except (TypeError, ValueError):
@@ -62,6 +63,15 @@ def number(name: str, value: object, doing: str) -> float:
     if not np.isfinite(found):
         raise UsageError(doing, f"{name} is {shown(value)}", "it must be finite")
     return found
+
+
+def _held(value: object) -> object:
+    """What an array of one number holds; None where it is none, or a masked one."""
+    if not isinstance(value, np.ndarray):
+        return value
+    is_number = not value.ndim and value.dtype.kind in "iuf"
+    masked = getattr(value, "mask", False)
+    return value.item() if is_number and not masked else None
 
 
 def switch(name: str, value: object, doing: str) -> bool:
