@@ -6,7 +6,7 @@ Knows names only; what is really there is asked in `devices/availability.py`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 
 from rlxweb.errors import UnknownDevice, UsageError, did_you_mean, shown
@@ -91,6 +91,8 @@ PRIORITY = (
 )
 
 DeviceLike = Device | str
+Adapters = Mapping[DeviceLike, str] | Mapping[Device, str] | Mapping[str, str]
+"""Part of an adapter's name by device, where a machine has several."""
 
 
 def adapter_name(value: object) -> str:
@@ -103,6 +105,24 @@ def adapter_name(value: object) -> str:
         "part of an adapter's name is wanted, as text",
         "`rlxweb devices` lists the names",
     )
+
+
+def adapters_of(given: object) -> dict[Device, str]:
+    """Parts of adapters' names by Device, whatever name it had; none for None.
+
+    Errors   UnknownDevice; UsageError for what is no dict of texts.
+    """
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        hint = "pass {'vulkan': 'part of its name'}"
+        raise UsageError("adapters", f"they are {shown(given)}", "a dict", hint)
+    return {parse_device(d): adapter_name(name) for d, name in given.items()}
+
+
+def is_open(device: object) -> bool:
+    """Is it the word that leaves the device open?"""
+    return isinstance(device, str) and device.strip().lower() == "auto"
 
 
 def parse_device(name: DeviceLike) -> Device:

@@ -31,7 +31,7 @@ from rlxweb.calibration.worth import Worth, worth
 from rlxweb.choose.recent_picks import recent
 from rlxweb.decision.candidate import Candidate, candidate_name, comparison, ranked
 from rlxweb.decision.decision import Decision
-from rlxweb.device import Device, DeviceLike, parse_device
+from rlxweb.device import Device, DeviceLike, is_open, parse_device
 from rlxweb.devices.availability import open_async
 from rlxweb.devices.place import CPU, Place, available_places
 from rlxweb.devices.policy import (
@@ -115,8 +115,7 @@ class Asked:
 
     def place(self) -> tuple[Place | None, str]:
         """The place that is named, and why it is; None when it is left open."""
-        is_auto = isinstance(self.device, str) and self.device == "auto"
-        if self.device is not None and not is_auto:
+        if self.device is not None and not is_open(self.device):
             return Place(parse_device(self.device), self.adapter), "it was asked for"
         if not isinstance(self.adapter, str) or self.adapter:
             why = "its adapter was asked for by name"

@@ -24,7 +24,14 @@ from rlxweb.choose.graphs import NOBODY, GraphJob, checked_mode
 from rlxweb.compile.pipeline import compile_graph
 from rlxweb.decision.candidate import Candidate
 from rlxweb.decision.decision import Decision
-from rlxweb.device import Device, DeviceLike, devices_named, parse_device
+from rlxweb.device import (
+    Adapters,
+    Device,
+    DeviceLike,
+    adapters_of,
+    devices_named,
+    parse_device,
+)
 from rlxweb.devices.availability import is_available
 from rlxweb.devices.policy import DevicePolicy, forced_device_from_env, policy_of
 from rlxweb.errors import DeviceError, DTypeError, Unsupported
@@ -32,9 +39,6 @@ from rlxweb.ir.graph import Graph
 from rlxweb.ir.verify import must_be_graph
 from rlxweb.names import formerly
 from rlxweb.rlx.seed_pick import seed_pick
-
-Adapters = Mapping[Device, str]
-"""Part of an adapter's name by device, where a machine has several."""
 
 _ID = re.compile(r"%\d+")
 NOT_THERE = "not available on this host or in this build"
@@ -78,7 +82,7 @@ def devices_for(
 ) -> tuple[Device, ...]:
     """The available devices that can run a graph, as the policy orders them."""
     policy = policy_of(policy)
-    names = adapters or {}
+    names = adapters_of(adapters)
     allowed = policy.apply(policy.probe_set)  # a denied device is not even opened
     return tuple(d for d in allowed if supports_graph(d, graph, names.get(d, "")))
 
@@ -113,9 +117,10 @@ def fastest(
     Errors   Unsupported; UsageError for an unknown cost_mode.
     """
     job, policy = GraphJob(graph, cost_mode=cost_mode), policy_of(policy)
+    names = adapters_of(adapters)
     if checked_mode(cost_mode) == "calibrated":
-        return predicted(job, policy, adapters)
-    forced = by_force(job, adapters or {})
+        return predicted(job, policy, names)
+    forced = by_force(job, names)
     return forced or _by_constants(job, devices_for(graph, policy, adapters))
 
 
@@ -153,7 +158,7 @@ def decide_device(
 ) -> Pick[GraphJob]:
     """`resolve_device` with the decision that says why."""
     must_be_graph(graph)
-    policy = policy_of(policy)
+    policy, names = policy_of(policy), adapters_of(adapters)
     doing = f"resolve a device for '{graph.name}'"
     job = GraphJob(graph, cost_mode=checked_mode(cost_mode))
     found = devices_for(graph, policy, adapters) if viable is None else tuple(viable)
@@ -168,11 +173,11 @@ def decide_device(
         return _only(job, which, "it was asked for")
     if len(found) == 1 and not a_device_is_named():
         return _only(job, found[0], "no other device can run it")
-    pick = _chosen(job, found, _among(found, policy), adapters or {})
+    pick = _chosen(job, found, _among(found, policy), names)
     if pick.device not in found and pick.device is not forced_device_from_env():
         # Where all are allowed, only those worth opening were asked; now the viable.
         only = replace(policy, allow=found)
-        pick = _chosen(job, found, only, adapters or {})
+        pick = _chosen(job, found, only, names)
     if pick.device is forced_device_from_env() and pick.device not in found:
         raise Unsupported(
             doing, f"{pick.decision.why} but viable backends are {_list(found)}"
@@ -181,7 +186,10 @@ def decide_device(
 
 
 def _chosen(
-    job: GraphJob, found: Sequence[Device], policy: DevicePolicy, adapters: Adapters
+    job: GraphJob,
+    found: Sequence[Device],
+    policy: DevicePolicy,
+    adapters: Mapping[Device, str],
 ) -> Pick[GraphJob]:
     asked = Asked(policy=policy, adapters=adapters)
     if job.cost_mode == "calibrated":
@@ -200,7 +208,7 @@ def decide_by_environment(
     """The device a variable names, where one does and the graph can run on it."""
     job = GraphJob(graph, cost_mode=checked_mode(cost_mode))
     policy = replace(policy_of(policy), allow=tuple(viable))
-    asked = Asked(policy=policy, adapters=adapters or {})
+    asked = Asked(policy=policy, adapters=adapters_of(adapters))
     return by_environment(job, policy, asked)
 
 

@@ -8,7 +8,7 @@ calibrated model counts one traffic term, real arithmetic and no views.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from rlxweb.cost.graph_work import work_of_graph
@@ -16,7 +16,7 @@ from rlxweb.cost.io_profile import GraphIoProfile
 from rlxweb.cost.model import BackendCostModel
 from rlxweb.cost.price import Prices, terms_of
 from rlxweb.decision.terms import Terms
-from rlxweb.device import Device
+from rlxweb.device import Adapters, Device
 from rlxweb.errors import UsageError, shown
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.verify import must_be_graph
@@ -128,7 +128,7 @@ def fastest_device_for(
     policy: Any = None,
     *,
     cost_mode: str = "calibrated",
-    adapters: Mapping[Device, str] | None = None,
+    adapters: Adapters | None = None,
 ) -> Device:
     """The device a graph is predicted to run fastest on, under a DevicePolicy.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
@@ -58,6 +58,13 @@ class DevicePolicy:
     prefer: tuple[Device, ...] = ()
     pick: PickStrategy = CostModelPick()
 
+    def __post_init__(self) -> None:
+        """By Device, whatever names they had. Errors  UnknownDevice, UsageError."""
+        for name in ("allow", "deny", "prefer"):
+            if getattr(self, name):
+                object.__setattr__(self, name, _devices(getattr(self, name)))
+        _must_be_strategy(self.pick)
+
     @classmethod
     def all(cls) -> DevicePolicy:
         """Every device, the fastest by prediction."""
@@ -92,13 +99,14 @@ class DevicePolicy:
         """The devices worth asking about: those allowed, or all."""
         return tuple(Device) if self.allow is None else self.allow
 
-    def permits(self, device: Device) -> bool:
+    def permits(self, device: DeviceLike) -> bool:
         """Allowed and not denied."""
-        return device in self.probe_set and device not in self.deny
+        which = parse_device(device)
+        return which in self.probe_set and which not in self.deny
 
-    def apply(self, devices: Sequence[Device]) -> tuple[Device, ...]:
+    def apply(self, devices: Iterable[DeviceLike] | str) -> tuple[Device, ...]:
         """Those permitted, preferred ones first, then by priority; stable."""
-        kept = [d for d in devices if self.permits(d)]
+        kept = [d for d in devices_named(devices) if self.permits(d)]
         return tuple(sorted(kept, key=self._rank))
 
     def _rank(self, device: Device) -> tuple[int, int]:
@@ -129,6 +137,13 @@ class DevicePolicy:
         runs = _read(f"{prefix}_BENCHMARK_PICK", _runs)
         policy = cls(allow=allow, deny=deny or (), prefer=prefer or ())
         return policy.with_benchmark_pick(runs) if runs else policy
+
+
+def _must_be_strategy(given: object) -> None:
+    if not isinstance(given, PickStrategy):
+        hint = "with_benchmark_pick(runs) makes one"
+        problem = f"pick is {shown(given)}"
+        raise UsageError("DevicePolicy", problem, "a strategy is wanted", hint)
 
 
 _VARIABLES = ("DEVICES", "DENY_DEVICES", "PREFER_DEVICES", "BENCHMARK_PICK")

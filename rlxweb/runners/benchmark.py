@@ -15,7 +15,7 @@ from rlxweb.arguments import whole
 from rlxweb.backends.protocol import Array
 from rlxweb.calibration.stopwatch import Clock, Stopwatch
 from rlxweb.choose.resolve import devices_for
-from rlxweb.device import Device
+from rlxweb.device import Device, DeviceLike, devices_named
 from rlxweb.devices.policy import DevicePolicy
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.verify import must_be_graph
@@ -72,7 +72,7 @@ def benchmark_devices(
     policy: DevicePolicy | None = None,
     *,
     params: Mapping[str, Any] | None = None,
-    devices: Sequence[Device] | None = None,
+    devices: DeviceLike | Sequence[DeviceLike] | None = None,
     compile_with: Compile = compile_on,
     clock: Clock = time.perf_counter_ns,
 ) -> list[DeviceBenchResult]:
@@ -98,7 +98,7 @@ def benchmark_devices(
         finally:
             compiled.close()
 
-    wanted = devices_for(graph, policy) if devices is None else devices
+    wanted = devices_for(graph, policy) if devices is None else devices_named(devices)
     return fastest_first(wanted, bench)
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Self
 
 from rlxweb.arguments import switch
 from rlxweb.choose.graphs import checked_mode
-from rlxweb.device import DeviceLike
+from rlxweb.device import Adapters, DeviceLike, adapters_of
 from rlxweb.devices.policy import DevicePolicy, policy_of
 from rlxweb.ir.graph import Graph
 from rlxweb.names import formerly
@@ -29,12 +28,12 @@ class FlexibleSession:
         self,
         policy: DevicePolicy | None = None,
         *,
-        adapters: Mapping[DeviceLike, str] | None = None,
+        adapters: Adapters | None = None,
         cost_mode: str = "calibrated",
         strict: bool = False,
     ) -> None:
         self.policy = policy_of(policy)
-        self._adapters = dict(adapters or {})
+        self._adapters = adapters_of(adapters)
         self._cost_mode = checked_mode(cost_mode)
         self._strict = switch("strict", strict, "FlexibleSession")
 

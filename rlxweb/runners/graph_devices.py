@@ -8,7 +8,7 @@ inputs alone. Which device is meant is the resolver's.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Self
 
 from rlxweb.arguments import switch, whole
@@ -18,7 +18,7 @@ from rlxweb.choose.again import LOST, done_again
 from rlxweb.decision.attempt import Attempt
 from rlxweb.decision.candidate import Candidate
 from rlxweb.decision.decision import Decision
-from rlxweb.device import Device, DeviceLike, devices_named, parse_device
+from rlxweb.device import Adapters, Device, DeviceLike, devices_named, parse_device
 from rlxweb.devices.policy import (
     BenchmarkPick,
     DevicePolicy,
@@ -67,7 +67,7 @@ class GraphDevices(GraphResolver):
         graph: Graph,
         policy: DevicePolicy | None = None,
         *,
-        adapters: Mapping[DeviceLike, str] | None = None,
+        adapters: Adapters | None = None,
         cost_mode: str = "calibrated",
         compile_with: Compile | None = None,
         clock: Clock = time.perf_counter_ns,

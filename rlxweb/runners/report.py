@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from rlxweb.choose.graphs import checked_mode
 from rlxweb.choose.resolve import (
     NOT_THERE,
-    Adapters,
     fastest_device_for,
     unsupported_node,
 )
-from rlxweb.device import Device
+from rlxweb.device import Adapters, Device, adapters_of
 from rlxweb.devices.availability import DeviceRow, probe
 from rlxweb.devices.policy import DevicePolicy, policy_of
 from rlxweb.errors import RlxError
@@ -37,7 +37,7 @@ def device_report(
     cost_mode  what predicts the recommended one: "calibrated" or RLX's "seed"
     """
     policy = policy_of(policy)
-    names = adapters or {}
+    names = adapters_of(adapters)
     wanted = policy.probe_set if graph is None else tuple(Device)
     rows = [probe(d, names.get(d, "")) for d in wanted]
     if graph is None:
@@ -48,7 +48,7 @@ def device_report(
 
 
 def _with_graph(
-    row: DeviceRow, graph: Graph, policy: DevicePolicy, adapters: Adapters
+    row: DeviceRow, graph: Graph, policy: DevicePolicy, adapters: Mapping[Device, str]
 ) -> DeviceRow:
     if row.available:
         refused = unsupported_node(row.device, graph, adapters.get(row.device, ""))

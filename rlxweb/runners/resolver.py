@@ -6,13 +6,12 @@ runs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rlxweb.choose.chooser import Pick
 from rlxweb.choose.graphs import GraphJob, checked_mode
 from rlxweb.choose.resolve import (
-    Adapters,
     decide_by_environment,
     decide_device,
     devices_for,
@@ -21,7 +20,14 @@ from rlxweb.choose.resolve import (
 )
 from rlxweb.decision.decision import Decision
 from rlxweb.decision.explain import explain_decision
-from rlxweb.device import Device, DeviceLike, devices_named, parse_device
+from rlxweb.device import (
+    Adapters,
+    Device,
+    DeviceLike,
+    adapters_of,
+    devices_named,
+    parse_device,
+)
 from rlxweb.devices.availability import DeviceRow, is_available
 from rlxweb.devices.policy import DevicePolicy, device_chain_from_env, policy_of
 from rlxweb.errors import Unsupported
@@ -38,15 +44,13 @@ class GraphResolver:
         self,
         graph: Graph,
         policy: DevicePolicy | None = None,
-        adapters: Mapping[DeviceLike, str] | None = None,
+        adapters: Adapters | None = None,
         cost_mode: str = "calibrated",
     ) -> None:
         must_be_graph(graph)
         self._graph = graph.copy()
         self._policy = policy_of(policy)
-        self._adapters: Adapters = {
-            parse_device(d): name for d, name in (adapters or {}).items()
-        }
+        self._adapters = adapters_of(adapters)
         self._cost_mode = checked_mode(cost_mode)
         self._supported: tuple[Device, ...] = ()
         self.decision: Decision | None = None
@@ -75,9 +79,9 @@ class GraphResolver:
         """The devices that can run the graph under the policy, in its order."""
         return self._supported
 
-    def adapter_of(self, device: Device) -> str:
+    def adapter_of(self, device: DeviceLike) -> str:
         """Part of the name of the adapter that is meant; "" for the best."""
-        return self._adapters.get(device, "")
+        return self._adapters.get(parse_device(device), "")
 
     def report(self) -> tuple[DeviceRow, ...]:
         """One row per device, made anew: what it makes of the graph, and blockers."""

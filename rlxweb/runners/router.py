@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import numpy as np
 
 from rlxweb.arguments import switch
 from rlxweb.backends.protocol import Array
-from rlxweb.device import Device, DeviceLike
+from rlxweb.device import Adapters, Device, DeviceLike, parse_device
 from rlxweb.devices.policy import DevicePolicy
 from rlxweb.ir.dtype import DTypeLike
 from rlxweb.ir.graph import Graph
@@ -47,7 +47,7 @@ class DeviceRouter:
         graph: Graph,
         policy: DevicePolicy | None = None,
         *,
-        adapters: Mapping[DeviceLike, str] | None = None,
+        adapters: Adapters | None = None,
         cost_mode: str = "calibrated",
         rebench_on_throttle: bool = True,
         compile_with: Compile | None = None,
@@ -99,12 +99,13 @@ class DeviceRouter:
         """As `GraphDevices.set_param_typed`."""
         self.runner.set_param_typed(name, value, dtype)
 
-    def is_throttled(self, device: Device) -> bool:
+    def is_throttled(self, device: DeviceLike) -> bool:
         """Have the latest runs become much slower than the best ones?"""
-        taken = self._taken.get(device, ())
+        which = parse_device(device)
+        taken = self._taken.get(which, ())
         if len(taken) < WINDOW:
             return False
-        return float(np.median(taken)) > THROTTLED * self._best[device]
+        return float(np.median(taken)) > THROTTLED * self._best[which]
 
     @device_first
     def run(

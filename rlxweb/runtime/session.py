@@ -23,7 +23,7 @@ from rlxweb.decision.attempt import Attempt
 from rlxweb.decision.candidate import Candidate
 from rlxweb.decision.decision import Decision
 from rlxweb.decision.explain import explain_decision
-from rlxweb.device import Device, DeviceLike, parse_device
+from rlxweb.device import Device, DeviceLike, is_open, parse_device
 from rlxweb.devices.place import Place
 from rlxweb.errors import (
     DeviceLost,
@@ -80,8 +80,7 @@ class Session:
                 "declare f64 inputs in the graph for float64 on the CPU",
             )
         self.precision = DType.F32.label
-        is_open = isinstance(device, str) and device == "auto"
-        self.device = None if is_open else parse_device(device)
+        self.device = None if is_open(device) else parse_device(device)
         self.adapter = adapter
         self.limits = limits
         self.optimise = switch("optimise", optimise, "Session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -189,3 +190,21 @@ def test_calibration_and_cache_folder(env: pytest.MonkeyPatch) -> None:
     assert cache_dir_from_env() == "somewhere"
     env.delenv("RLX_CACHE_DIR")
     assert cache_dir_from_env() is None
+
+
+@pytest.mark.parametrize("names", ["vk", ["vk"], ("Vulkan",), {"vulkan"}])
+def test_a_policy_knows_devices_by_any_name(names: Any) -> None:
+    """Also where it is made without a builder: a denied device is denied."""
+    assert DevicePolicy(deny=names) == DevicePolicy.all().with_deny("vulkan")
+    assert DevicePolicy(allow=names) == DevicePolicy.only("vulkan")
+    assert DevicePolicy(prefer=names) == DevicePolicy.all().with_prefer("vulkan")
+    assert not DevicePolicy(deny=names).permits("vk")
+    assert DevicePolicy(allow=names).apply("cpu, VK") == (Device.VULKAN,)
+
+
+def test_what_is_no_policy_is_refused_when_it_is_made() -> None:
+    with pytest.raises(UnknownDevice, match="abacus"):
+        DevicePolicy(deny=("abacus",))
+    for pick in ("benchmark", 3, None):
+        with pytest.raises(UsageError, match=r"pick is .* a strategy is wanted"):
+            DevicePolicy(pick=pick)

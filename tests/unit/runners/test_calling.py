@@ -234,6 +234,38 @@ def test_a_policy_is_a_policy_at_every_door(given: Any) -> None:
             door()
 
 
+def test_adapters_are_found_by_any_name_of_their_device() -> None:
+    """At every door; a name that no adapter has is not passed over."""
+    graph, only = adding(), DevicePolicy.only(["vulkan"])
+    for names in ({"vk": "abacus"}, {"VULKAN": "abacus"}, {Device.VULKAN: "abacus"}):
+        assert devices.devices_for(graph, only, names) == ()
+        assert GraphDevices(graph, only, adapters=names).devices == ()
+        rows = devices.device_report(graph, only, adapters=names)
+        assert not any(row.supports_graph for row in rows if row.device == "vulkan")
+        for mode in ("seed", "calibrated"):
+            for ask in (devices.fastest_device_for, cost.fastest_device_for):
+                with pytest.raises(Unsupported):
+                    ask(graph, only, adapters=names, cost_mode=mode)
+    for wrong in ("llvm", ["llvm"]):
+        for door in (GraphDevices, DeviceRouter):
+            with pytest.raises(UsageError, match=r"adapters: they are .* a dict"):
+                door(graph, adapters=wrong)
+        with pytest.raises(UsageError, match=r"adapters: they are .* a dict"):
+            FlexibleSession(adapters=wrong)
+
+
+def test_open_is_a_word_like_every_other() -> None:
+    assert repr(Session(" AUTO ")) == repr(Session())
+    rows = devices.benchmark_devices(one_input(), X, 1, devices="cpu")
+    assert [row.device for row in rows] == [Device.CPU]
+
+
+def one_input() -> Graph:
+    graph = Graph("one")
+    graph.set_outputs([graph.input("x", (2,)) * 2.0])
+    return graph
+
+
 @pytest.mark.parametrize("runs", ["3", 2.5, True, None])
 def test_runs_of_a_benchmark_are_whole(runs: Any) -> None:
     made = GraphDevices(adding(), DevicePolicy.only("cpu"))
