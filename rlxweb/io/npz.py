@@ -25,7 +25,7 @@ from typing import IO, BinaryIO, cast
 import numpy as np
 
 from rlxweb.advice import Advice, Blank
-from rlxweb.errors import RecordingError, UnknownName, did_you_mean
+from rlxweb.errors import NotWritten, RecordingError, UnknownName, did_you_mean
 from rlxweb.io import bounds
 from rlxweb.io.contents import Contents, Layout, Samples
 from rlxweb.io.npy import (
@@ -46,7 +46,8 @@ _BESIDE = ("fs", "channels", "units")
 _READABLE = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _LOCAL_HEADER = struct.Struct("<4s22x2H")
 _REPAIR = "write it again with numpy.savez"
-# An encrypted member is a RuntimeError, an unknown method NotImplementedError.
+_ENCRYPTED = 1  # a bit of a member's flags
+# What zipfile has no code for is a NotImplementedError, which is a RuntimeError.
 _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError)
 
 
@@ -55,7 +56,7 @@ def read_npz(source: ByteSource, array: str | None, layout: Layout) -> Contents:
 
     Errors   RecordingError for a broken archive, for one that would unpack to more than
              is allowed, or when several arrays could be meant; UnknownName when `array`
-             is not in it.
+             is not in it; NotWritten when the temporary folder is full.
     """
     with _open(source) as archive:
         name = archive.pick(array)
@@ -209,16 +210,17 @@ class _Archive:
         return cast(BinaryIO, out)
 
     def header(self, name: str) -> NpyHeader:
-        with self.file.open(self.members[name]) as member:
-            return parse_header(member.read(HEAD_NBYTES), self.source)
-
-    def _check_unpackable(self, info: zipfile.ZipInfo) -> None:
-        if info.compress_type not in _READABLE:
+        info = self.members[name]
+        if why := _shut(info):
             raise self.source.error(
-                f"its array is packed by zip method {info.compress_type}",
+                f"its array {name!r} {why}",
                 "stored and deflated members are read",
                 "write it with numpy.savez or savez_compressed",
             )
+        with self.file.open(info) as member:
+            return parse_header(member.read(HEAD_NBYTES), self.source)
+
+    def _check_unpackable(self, info: zipfile.ZipInfo) -> None:
         stored = "write it with numpy.savez: what is not packed is read in place"
         self.source.at_most(
             "bytes of unpacked array", info.file_size, bounds.UNPACKED_NBYTES, stored
@@ -227,13 +229,16 @@ class _Archive:
             return
         free = shutil.disk_usage(tempfile.gettempdir()).free
         if info.file_size > free:
-            raise self.source.error(
+            raise NotWritten(
+                self.source.doing,
                 "its array does not fit into the temporary folder",
                 f"{info.file_size} bytes unpacked, {free} are free",
                 stored,
             )
 
     def _could_be(self, name: str) -> bool:
+        if _shut(self.members[name]):
+            return True  # whoever picks it is told
         header = self.header(name)
         return is_sample_dtype(header.dtype) and len(header.shape) in (1, 2)
 
@@ -266,19 +271,40 @@ class _Archive:
         """A short member as an array; None where there is none or it is not short."""
         if name not in self.members:
             return None
-        header, nbytes = self.header(name), self.members[name].file_size
-        why = ""
-        if header.dtype.hasobject:
-            why = "holds Python objects"
-        elif nbytes > bounds.NOTE_NBYTES:
-            why = f"takes {nbytes} bytes, {bounds.NOTE_NBYTES} at most are read"
-        elif header.offset + header.nbytes != nbytes or not header.nbytes:
-            why = f"takes {nbytes} bytes, its header says {header.nbytes}"
-        if why:
+        info = self.members[name]
+        why, header = _shut(info), None
+        if not why:
+            header = self.header(name)
+            why = _no_note(header, info.file_size)
+        if why or header is None:
             self.source.warn(f"its {name!r} {why} and is passed over")
             return None
-        raw = self.file.read(self.members[name])
+        raw = self.file.read(info)
         return np.frombuffer(raw, header.dtype, -1, header.offset).reshape(header.shape)
+
+
+def _shut(info: zipfile.ZipInfo) -> str:
+    """Why a member is not even opened; "" where it is.
+
+    Of bz2 and LZMA zipfile unpacks at least one block to give a single byte, and a
+    block of a few bytes may unpack to hundreds of megabytes.
+    """
+    if info.flag_bits & _ENCRYPTED:
+        return "is encrypted"
+    if info.compress_type not in _READABLE:
+        return f"is packed by zip method {info.compress_type}"
+    return ""
+
+
+def _no_note(header: NpyHeader, nbytes: int) -> str:
+    """Why a member of so many bytes says nothing about a recording; "" if it may."""
+    if header.dtype.hasobject:
+        return "holds Python objects"
+    if nbytes > bounds.NOTE_NBYTES:
+        return f"takes {nbytes} bytes, {bounds.NOTE_NBYTES} at most are read"
+    if header.offset + header.nbytes != nbytes or not header.nbytes:
+        return f"takes {nbytes} bytes, its header says {header.nbytes}"
+    return ""
 
 
 def _is_text(value: Samples) -> bool:
@@ -302,7 +328,8 @@ def _store(source: ByteSource, out: IO[bytes], piece: bytes) -> None:
         else:
             out.flush()
     except OSError as error:
-        raise source.error(
+        raise NotWritten(
+            source.doing,
             f"it cannot be unpacked to the temporary folder ({reason(error)})",
             hint="make room there, or name another (TMPDIR)",
         ) from error

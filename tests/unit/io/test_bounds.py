@@ -14,7 +14,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from rlxweb.errors import RecordingError, RlxError
+from rlxweb.errors import NotWritten, RecordingError, RlxError
 from rlxweb.io import bounds, open_recording
 from rlxweb.io.channels import unique_names
 from tests.recordings import check_unreadable
@@ -40,10 +40,12 @@ def length_of(shape: str, nbytes: int) -> int:
     return len(npy(shape)) + nbytes
 
 
-def archive(*, claimed: int | None = None, **members: bytes) -> bytes:
+def archive(
+    *, claimed: int | None = None, method: int = zipfile.ZIP_DEFLATED, **members: bytes
+) -> bytes:
     """A compressed NPZ file; its list of members says `claimed` for each length."""
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as file:
+    with zipfile.ZipFile(buffer, "w", method) as file:
         for name, raw in members.items():
             file.writestr(f"{name}.npy", raw)
     raw = bytearray(buffer.getvalue())
@@ -52,6 +54,15 @@ def archive(*, claimed: int | None = None, **members: bytes) -> bytes:
         raw[at + 24 : at + 28] = struct.pack("<I", claimed)
         at = raw.find(b"PK\1\2", at + 1)
     return bytes(raw)
+
+
+def with_member(raw: bytes, method: int, **members: bytes) -> bytes:
+    """The archive with more members, packed by another method."""
+    buffer = io.BytesIO(raw)
+    with zipfile.ZipFile(buffer, "a", method) as file:
+        for name, more in members.items():
+            file.writestr(f"{name}.npy", more)
+    return buffer.getvalue()
 
 
 def names_of(count: int, length: int) -> bytes:
@@ -119,6 +130,20 @@ HOSTILE: dict[str, tuple[str, bytes, str]] = {
         "npz",
         archive(x=npy("(99999999,)"), claimed=length_of("(99999999,)", 8 * 99999999)),
         "broken|temporary folder",
+    ),
+    "a bomb of bz2": (
+        "npz",
+        archive(x=npy("(12582912,)", data=bytes(96 << 20)), method=zipfile.ZIP_BZIP2),
+        "'x' is packed by zip method 12",
+    ),
+    "a bomb of LZMA beside an array": (
+        "npz",
+        with_member(
+            archive(x=npy("(9,)", data=bytes(72))),
+            zipfile.ZIP_LZMA,
+            fs=npy("(12582912,)", data=bytes(96 << 20)),
+        ),
+        "",
     ),
     "5,000 arrays": (
         "npz",
@@ -192,7 +217,9 @@ def test_an_array_larger_than_the_free_space_is_not_unpacked(
     np.savez_compressed(path, x=np.zeros(2 << 20))
     free = Mock(return_value=Mock(free=1000))
     monkeypatch.setattr("rlxweb.io.npz.shutil.disk_usage", free)
-    check_unreadable(path, "16777344 bytes unpacked, 1000 are free", fs=1)
+    with pytest.raises(NotWritten, match="16777344 bytes unpacked, 1000 are free"):
+        open_recording(path, fs=1)
+    assert NotWritten.exit_code == 1
 
 
 def test_channels_may_be_as_many_as_allowed(tmp_path: Path) -> None:

@@ -298,6 +298,20 @@ def test_a_member_packed_otherwise_is_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_BZIP2) as archive:
         archive.writestr("x.npy", buffer.getvalue())
     check_unreadable(tmp_path / "a.npz", "zip method 12", fs=1)
+    with zipfile.ZipFile(tmp_path / "a.npz", "a") as archive:
+        archive.writestr("y.npy", buffer.getvalue())
+    check_unreadable(tmp_path / "a.npz", "2 arrays could be", fs=1)
+    assert open_recording(tmp_path / "a.npz", fs=1, array="y").groups[0].n_samples == 9
+
+
+def test_an_encrypted_member_is_refused_as_such(tmp_path: Path) -> None:
+    """What is told is the file's fault and not zipfile's record of it."""
+    np.savez(tmp_path / "a.npz", x=np.zeros(9))
+    raw = bytearray((tmp_path / "a.npz").read_bytes())
+    raw[6] |= 1
+    raw[raw.find(b"PK\1\2") + 8] |= 1
+    (tmp_path / "a.npz").write_bytes(raw)
+    check_unreadable(tmp_path / "a.npz", "'x' is encrypted", fs=1)
 
 
 @pytest.mark.parametrize(
