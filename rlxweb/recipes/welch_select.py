@@ -5,7 +5,8 @@ knows the store function of the output: `scan` is the text over all bins, given 
 lines that define `p`, and `room` declares a workgroup's memory for it. Peaks are (bin,
 power) pairs, strongest first, ties to the smaller bin. A power that is NaN is passed
 over; places that no number took are NaN, as in a row without numbers every place is.
-Knows no transform.
+How many are wanted is the uniform `u.k`, so that another number is no new shader. Knows
+no transform.
 """
 
 from __future__ import annotations
@@ -49,31 +50,41 @@ class Plain:
 
 @dataclass(frozen=True, slots=True)
 class Insertion:
-    """A lane keeps the k strongest in registers, sorted, guarded by the weakest."""
+    """A lane keeps the strongest in registers, sorted, guarded by the weakest.
+
+    Registers cannot be counted by a uniform: there are as many as the next power of two.
+    """
 
     store: str
     k: int
 
+    @property
+    def places(self) -> int:
+        """A power of two, k or more."""
+        return 1 << (self.k - 1).bit_length()
+
     def scan(self, bins: int, power: str) -> str:
-        k = self.k
+        places = self.places
         lists = "".join(
-            f"  var p{q} = {NOTHING};\n  var b{q} = 0u;\n" for q in range(k)
+            f"  var p{q} = {NOTHING};\n  var b{q} = 0u;\n" for q in range(places)
         )
-        body = f"{power}\n    if (p > p{k - 1}) {{\n{self._insert()}\n    }}"
+        body = f"{power}\n    if (p > p{places - 1}) {{\n{self._insert()}\n    }}"
         walk = ONE_LANE.over(bins, body, "i")
         ends = "".join(
-            f"  let n{q} = p{q} == {NOTHING};\n"
-            f"  {self.store}(list + {2 * q}u, select(f32(b{q}), {q}.0, n{q}));\n"
-            f"  {self.store}(list + {2 * q + 1}u, nan_where(n{q}, p{q}));\n"
-            for q in range(k)
+            f"  if ({q}u < u.k) {{\n"
+            f"    let none = p{q} == {NOTHING};\n"
+            f"    {self.store}(list + {2 * q}u, select(f32(b{q}), {q}.0, none));\n"
+            f"    {self.store}(list + {2 * q + 1}u, nan_where(none, p{q}));\n"
+            "  }\n"
+            for q in range(places)
         )
-        return f"{lists}{walk}\n  let list = row * {2 * k}u;\n{ends}"
+        return f"{lists}{walk}\n  let list = row * u.k * 2u;\n{ends}"
 
     def _insert(self) -> str:
         # From the weakest up, each place takes its upper neighbour, p, or stays:
         # no place waits for another, unlike a bubble.
-        lines = [f"      let up{q} = p > p{q};" for q in range(self.k)]
-        for q in range(self.k - 1, 0, -1):
+        lines = [f"      let up{q} = p > p{q};" for q in range(self.places)]
+        for q in range(self.places - 1, 0, -1):
             for name, new in (("p", "p"), ("b", "i")):
                 moved = f"select({new}, {name}{q - 1}, up{q - 1})"
                 lines.append(f"      {name}{q} = select({name}{q}, {moved}, up{q});")
@@ -100,7 +111,6 @@ class Ranking:
     )
     shared_bytes: ClassVar = 8 * MOST_LANES + 12
     store: str
-    k: int
 
     def scan(self, bins: int, power: str) -> str:
         best = WORKGROUP.over(
@@ -135,7 +145,7 @@ class Ranking:
     let p = best_power[l];
     above += u32(p > mine || (p == mine && best_bin[l] < mine_bin));
   }}
-  if (above == {self.k - 1}u && mine_bin < {bins}u) {{
+  if (above == u.k - 1u && mine_bin < {bins}u) {{
     floor_power = mine;
     floor_bin = mine_bin;
   }}
@@ -151,14 +161,14 @@ class Ranking:
       let q = re[other];
       rank += u32(q > p || (q == p && im[other] < bin));
     }}
-    if (rank < {self.k}u) {{
-      {self.store}(row * {2 * self.k}u + 2u * rank, bin);
-      {self.store}(row * {2 * self.k}u + 2u * rank + 1u, p);
+    if (rank < u.k) {{
+      {self.store}(row * u.k * 2u + 2u * rank, bin);
+      {self.store}(row * u.k * 2u + 2u * rank + 1u, p);
     }}
   }}
-  for (var c = count + lid; c < {self.k}u; c += WG) {{
-    {self.store}(row * {2 * self.k}u + 2u * c, f32(c));
-    {self.store}(row * {2 * self.k}u + 2u * c + 1u, nan_where(true, 0.0));
+  for (var c = count + lid; c < u.k; c += WG) {{
+    {self.store}(row * u.k * 2u + 2u * c, f32(c));
+    {self.store}(row * u.k * 2u + 2u * c + 1u, nan_where(true, 0.0));
   }}
 """
 

@@ -172,11 +172,11 @@ def _weight(case: WelchPlan) -> str:
     return f"select(u.inside, u.at_ends, i == 0u{last})"
 
 
-def _uniforms(case: WelchPlan) -> dict[str, int | float]:
+def _uniforms(case: WelchPlan, k: int) -> dict[str, int | float]:
     """Where segments lie, and the factors, which also undo the sum over two mirrors.
 
-    They are uniforms, so that a new length, hop or sampling rate does not mean a new
-    shader.
+    They are uniforms, so that a new length, hop, sampling rate or number of peaks does
+    not mean a new shader.
     """
     weights = case.weights()
     return {
@@ -185,6 +185,7 @@ def _uniforms(case: WelchPlan) -> dict[str, int | float]:
         "segments": case.segments,
         "at_ends": 0.5 * float(weights[0]),
         "inside": 0.5 * float(weights.max()),
+        **({"k": k} if k else {}),
     }
 
 
@@ -289,7 +290,7 @@ def _add_lane(work: Work, case: WelchPlan, out: Ref, k: int, limits: Limits) -> 
         f"welch_lane_{case.nfft}",
         1,
         tuple(accesses),
-        _uniforms(case),
+        _uniforms(case, k),
         most_rows=cells.most_rows(work.rows, turns),
         turns=float(tile * (turns + 1)),
         grid=(("rows", tile),),
@@ -304,7 +305,7 @@ def _add_group(work: Work, case: WelchPlan, out: Ref, k: int) -> int:
     """Adds the call; the workgroup memory it takes."""
     width = 2 * k if k else case.bins
     finish = (
-        select.Ranking("st3", k) if k else select.Plain("st3", case.bins, WORKGROUP)
+        select.Ranking("st3") if k else select.Plain("st3", case.bins, WORKGROUP)
     )
     shared = 8 * case.nfft + 4 * case.bins + finish.shared_bytes
     if case.detrend != "none":
@@ -313,7 +314,7 @@ def _add_group(work: Work, case: WelchPlan, out: Ref, k: int) -> int:
         f"welch_group_{case.nfft}",
         1,
         (*_operands(work, case), Access(out, (width, 0), "write", span=width)),
-        _uniforms(case),
+        _uniforms(case, k),
         grid=(("rows", 1),),
         per="workgroup",
         workgroup=group_size(case.nfft // max(group_radices(case.nfft))),

@@ -170,6 +170,25 @@ def test_distinct_lengths_share_shaders_and_stay_within_their_bounds(
     assert len(engine.kept) <= engine.kept.count
 
 
+def test_distinct_numbers_of_peaks_share_shaders(adapter: Want) -> None:
+    """Twenty of them need a shader for each power of two, or a single one.
+
+    Nobody writes beyond the number asked for: each gives the first of the most.
+    """
+    (label,) = adapter.backends
+    engine = pool.backend(label, adapter.name)
+    assert isinstance(engine, WebGpuBackend)
+    x = np.random.default_rng(6).standard_normal((2, 900)).astype(np.float32)
+    pipelines = engine.port.created["pipelines"]
+    found = [
+        rlxweb.welch_peaks(x, k=k, nperseg=72, device=label, adapter=adapter.name).bins
+        for k in range(1, 21)
+    ]
+    assert engine.port.created["pipelines"] - pipelines <= 6
+    for bins in found:
+        np.testing.assert_array_equal(bins, found[-1][:, : bins.shape[1]])
+
+
 def test_dropped_programs_leave_nothing(
     backend: WebGpuBackend, port: NativePort
 ) -> None:

@@ -141,9 +141,9 @@ HOSTILE: dict[str, tuple[str, bytes, str]] = {
         with_member(
             archive(x=npy("(9,)", data=bytes(72))),
             zipfile.ZIP_LZMA,
-            fs=npy("(12582912,)", data=bytes(96 << 20)),
+            y=npy("(12582912,)", data=bytes(96 << 20)),
         ),
-        "",
+        "2 arrays could be the recording",
     ),
     "5,000 arrays": (
         "npz",

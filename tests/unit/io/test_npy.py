@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlxweb.errors import UnknownName, UsageError
+from rlxweb.errors import RecordingWarning, UnknownName, UsageError
 from rlxweb.io import npy, npz, open_recording
 from tests.recordings import check_unreadable, read_with_warning
 
@@ -302,6 +302,15 @@ def test_a_member_packed_otherwise_is_refused(tmp_path: Path) -> None:
         archive.writestr("y.npy", buffer.getvalue())
     check_unreadable(tmp_path / "a.npz", "2 arrays could be", fs=1)
     assert open_recording(tmp_path / "a.npz", fs=1, array="y").groups[0].n_samples == 9
+
+
+def test_a_note_packed_otherwise_is_passed_over(tmp_path: Path) -> None:
+    """The array beside it can be read."""
+    np.savez(tmp_path / "a.npz", x=np.zeros(9))
+    with zipfile.ZipFile(tmp_path / "a.npz", "a", zipfile.ZIP_LZMA) as archive:
+        archive.writestr("fs.npy", b"")
+    with pytest.warns(RecordingWarning, match="'fs' is packed by zip method 14"):
+        assert open_recording(tmp_path / "a.npz", fs=1).groups[0].n_samples == 9
 
 
 def test_an_encrypted_member_is_refused_as_such(tmp_path: Path) -> None:
