@@ -27,7 +27,10 @@ def watch(heir: T, in_child: Callable[[T], None]) -> None:
 
 
 class ForkLock:
-    """A re-entrant lock that a forked child finds open, whoever held it before."""
+    """A re-entrant lock that a forked child finds open, whoever held it before.
+
+    What has one can be copied and pickled: the copy gets an open lock of its own.
+    """
 
     def __init__(self) -> None:
         self._inner = threading.RLock()
@@ -38,6 +41,9 @@ class ForkLock:
 
     def __exit__(self, *_: object) -> None:
         self._inner.release()
+
+    def __reduce__(self) -> tuple[type[ForkLock], tuple[()]]:
+        return ForkLock, ()
 
     def _in_child(self) -> None:
         self._inner = threading.RLock()

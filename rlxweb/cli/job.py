@@ -281,6 +281,7 @@ def _power(
             streamed,
             len(part.channels),
             engine,
+            strict=True,  # the engine does it again itself, elsewhere if need be
             nan="propagate",
             names=part.names,
             doing=f"welch of {group.recording!r}",

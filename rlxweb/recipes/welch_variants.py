@@ -304,9 +304,7 @@ def _add_lane(work: Work, case: WelchPlan, out: Ref, k: int, limits: Limits) -> 
 def _add_group(work: Work, case: WelchPlan, out: Ref, k: int) -> int:
     """Adds the call; the workgroup memory it takes."""
     width = 2 * k if k else case.bins
-    finish = (
-        select.Ranking("st3") if k else select.Plain("st3", case.bins, WORKGROUP)
-    )
+    finish = select.Ranking("st3") if k else select.Plain("st3", case.bins, WORKGROUP)
     shared = 8 * case.nfft + 4 * case.bins + finish.shared_bytes
     if case.detrend != "none":
         shared += 16 * select.MOST_LANES

@@ -15,14 +15,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rlxweb.advice import Advice, Blank
-from rlxweb.arguments import one_of, whole
+from rlxweb.arguments import one_of, switch, whole
+from rlxweb.choose.again import LOST, done_again
+from rlxweb.decision.attempt import Attempt
+from rlxweb.decision.candidate import Candidate
 from rlxweb.digital import Digital
-from rlxweb.errors import UsageError
+from rlxweb.errors import UsageError, shown
+from rlxweb.forked import ForkLock
 from rlxweb.given import array_of, named
 from rlxweb.gpu.drive import drive
 from rlxweb.host.spec import WelchSpec
 from rlxweb.recipes.welch_plan import samples_needed, segment_count
-from rlxweb.signal.engine import NUMPY, Engine, Rows
+from rlxweb.signal.engine import NUMPY, Engine, Power, Rows
 from rlxweb.signal.precision import taken
 from rlxweb.signal.rounding import RoundingFloor
 from rlxweb.signal.scaled import (
@@ -42,10 +46,14 @@ class WelchStream:
     spec     made for a stream (`WelchRequest.spec(None)`); average="median" needs all
              segments at once and is refused
     engine   where blocks are transformed; NumPy by default
+    strict   a block that is lost with its device raises, and nothing of it is taken.
+             Else it is done again there, once; `attempts` says so
     nan      "raise" refuses a block with NaN or infinity, and nothing of it is taken;
              "propagate" makes NaN of a channel that had one in a segment
     names    of the channels, for errors; without them their numbers are told
     doing    what errors say was being done
+
+    Threads take turns: one may look at the result while another feeds.
     """
 
     def __init__(
@@ -54,6 +62,7 @@ class WelchStream:
         n_rows: int,
         engine: Engine = NUMPY,
         *,
+        strict: bool = False,
         nan: NanPolicy = "raise",
         names: Sequence[str] = (),
         doing: str = DOING,
@@ -77,10 +86,12 @@ class WelchStream:
             raise UsageError(DOING, f"{n_rows} channels", "at least 1")
         one_of("nan", nan, ("raise", "propagate"), DOING)
         self.spec = spec
-        self.engine = engine
+        self.engine = _checked_engine(engine)
+        self.strict = switch("strict", strict, DOING)
+        self.attempts: tuple[Attempt, ...] = ()
         self.nan: NanPolicy = nan
         self.n_segments = 0
-        self._caller = Caller(doing, (n_rows,), names=names)
+        self._caller = Caller(doing, (n_rows,), names=_checked_names(names, n_rows))
         self._wanted = spec.n_segments
         self._sum = _Sum(n_rows, spec)
         self._tail = np.empty((n_rows, 0), np.int8 if spec.is_digital else spec.dtype)
@@ -88,6 +99,7 @@ class WelchStream:
         self._scale: tuple[NDArray[Any], NDArray[Any]] | None = None
         self._at = 0
         self._skip = 0
+        self._lock = ForkLock()
 
     def __repr__(self) -> str:
         rows = len(self._tail)
@@ -107,11 +119,14 @@ class WelchStream:
         samples another gain or offset than before; DTypeError for what holds no
         numbers, for complex samples in a stream of real ones, and for others than
         integers in a stream of these; NotFinite for NaN or infinity unless
-        nan="propagate".
+        nan="propagate"; DeviceLost, GpuTimeout where the engine's device is lost twice.
         """
         given = self._checked(block)
-        if self.is_full:
-            return
+        with self._lock:
+            if not self.is_full:
+                self._feed(given)
+
+    def _feed(self, given: Rows) -> None:
         fresh = self._taken(given)
         # A hop longer than a segment leaves gaps: samples nobody will read.
         skipped = min(self._skip, fresh.shape[1])
@@ -175,10 +190,26 @@ class WelchStream:
             part = Digital(part, *self._scale)
         caller = self._caller._replace(first=start)
         ready = ready_rows(part, spec, caller, self.nan)
-        power = drive(self.engine.power(ready.x, ready.spec))
+        power = drive(self._power(ready.x, ready.spec))
         reading = ready.by(self.engine.device)
         self._sum.add(power, reading, count)
         self.n_segments += count
+
+    async def _power(self, x: Rows, spec: WelchSpec) -> Power:
+        try:
+            return await self.engine.power(x, spec)
+        except LOST as error:
+            if self.strict:
+                raise
+
+            async def again(way: Candidate) -> Power:
+                return await self.engine.power(x, spec)
+
+            device = self.engine.device
+            way = Candidate(device, device.label)
+            power, _, tries = await done_again(error, way, (), again)
+            self.attempts += tries
+            return power
 
     def result(self) -> NDArray[Any]:
         """Average power [C, F] of all segments so far.
@@ -186,6 +217,10 @@ class WelchStream:
         Errors   UsageError when not even one segment was complete, or fewer than
         `nsegments`, and where the power's type cannot hold the answer.
         """
+        with self._lock:
+            return self._result()
+
+    def _result(self) -> NDArray[Any]:
         need = max(1, self._wanted)
         if self.n_segments < need:
             spec = self.spec
@@ -204,10 +239,30 @@ class WelchStream:
 
     def floor(self) -> RoundingFloor:
         """What rounding may leave in the result; for `peaks_of_power`."""
-        return self._reading().floor()
+        with self._lock:
+            return self._reading().floor()
 
     def _reading(self) -> Reading:
         return self._sum.reading(max(1, self.n_segments))
+
+
+def _checked_engine(engine: Engine) -> Engine:
+    if callable(getattr(engine, "power", None)) and hasattr(engine, "device"):
+        return engine
+    raise UsageError(
+        DOING,
+        f"{named(engine)} was given for the engine",
+        "what transforms the blocks is wanted",
+        "leave it out for NumPy; rlxweb.signal.engine.device_engine makes a GPU's",
+    )
+
+
+def _checked_names(names: Sequence[str], n_rows: int) -> Sequence[str]:
+    is_list = isinstance(names, Sequence) and not isinstance(names, str | bytes)
+    if is_list and len(names) in (0, n_rows) and all(isinstance(n, str) for n in names):
+        return names
+    rule = f"a list of texts is wanted, one for each of {n_rows} channels"
+    raise UsageError(DOING, f"names are {shown(names)}", rule)
 
 
 class _Sum:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +21,9 @@ from rlxweb.decision.decision import Decision
 from rlxweb.device import Device
 from rlxweb.devices.place import CPU
 from rlxweb.errors import DeviceLost, DTypeError, UsageError
+from rlxweb.host.spec import WelchSpec
 from rlxweb.host.spectrum import welch_power
+from rlxweb.signal.engine import NumpyEngine, Power, Rows, device_engine
 from rlxweb.signal.offers import WelchJob
 from rlxweb.signal.picked import PickedEngine
 from rlxweb.signal.presets import from_preset
@@ -132,7 +139,7 @@ def test_a_recording_in_blocks_survives_its_device(gpu: PretendGpu) -> None:
         gpu.forget()
         gpu.fail = [lost]
         engine = PickedEngine(Pick(job, ways[0], decision), strict)
-        stream = WelchStream(spec, 3, engine)
+        stream = WelchStream(spec, 3, engine, strict=True)
         if strict:
             with pytest.raises(DeviceLost):
                 stream.feed(x[:, :1000])
@@ -145,3 +152,78 @@ def test_a_recording_in_blocks_survives_its_device(gpu: PretendGpu) -> None:
         assert [a.device for a in engine.decision.attempts][-1] is Device.CPU
         _, whole = rlx.welch(x, nperseg=128, device="cpu")
         np.testing.assert_allclose(stream.result(), whole, rtol=1e-5)
+
+
+@pytest.mark.fault
+def test_a_block_lost_with_the_engine_s_device_is_done_again(gpu: PretendGpu) -> None:
+    """There, once, and `attempts` says so; nothing of a block that raised is taken."""
+    x = np.ones((3, 1000), np.float32)
+    spec = from_preset("scipy", None, nperseg=128, dtype=np.float32)
+    stream = WelchStream(spec, 3, device_engine(Device.TPU))
+    strict = WelchStream(spec, 3, device_engine(Device.TPU), strict=True)
+    for one in (strict, stream):
+        gpu.forget()
+        gpu.fail = [Failure("read", "lost")]
+        pool.backend(LABEL)
+        if one is strict:
+            with pytest.raises(DeviceLost):
+                one.feed(x)
+            assert one.n_segments == 0
+        one.feed(x)
+        assert one.n_segments == 1 + (1000 - 128) // 64
+    assert [(a.device, bool(a.error)) for a in stream.attempts] == [
+        (Device.TPU, True),
+        (Device.TPU, False),
+    ]
+    assert strict.attempts == ()
+
+
+class SlowEngine(NumpyEngine):
+    """Others have time to come in between."""
+
+    async def power(self, x: Rows, spec: WelchSpec) -> Power:
+        time.sleep(0.002)
+        return await super().power(x, spec)
+
+
+def test_threads_take_turns() -> None:
+    """No sample is lost or counted twice, and a result in between is whole."""
+    x = np.random.default_rng(1).standard_normal((2, 64))
+    one = WelchStream(resolve(None, nperseg=64), 2, SlowEngine())
+    with ThreadPoolExecutor(4) as threads:
+        done = [threads.submit(one.feed, x) for _ in range(24)]
+        seen = [threads.submit(lambda: one.n_segments and one.result())]
+        for each in done + seen:
+            each.result(60)
+    assert one.n_segments == 1 + (24 * 64 - 64) // 32
+    whole = welch_power(np.tile(x, 24), resolve(24 * 64, nperseg=64))
+    np.testing.assert_allclose(one.result(), whole, rtol=1e-12)
+
+
+def test_a_copy_goes_on_by_itself() -> None:
+    """Copied or pickled, a stream has its own sums and its own lock."""
+    x = np.random.default_rng(4).standard_normal((2, 500))
+    one = WelchStream(resolve(None, nperseg=64), 2)
+    one.feed(x)
+    before = one.result()
+    for other in (copy.deepcopy(one), pickle.loads(pickle.dumps(one))):
+        other.feed(x)
+        np.testing.assert_array_equal(one.result(), before)
+        assert other.n_segments > one.n_segments
+
+
+@pytest.mark.parametrize(
+    ("given", "match"),
+    [
+        ({"engine": None}, "None was given for the engine.*device_engine"),
+        ({"engine": "vulkan"}, "for the engine"),
+        ({"names": "ab"}, "names are 'ab'; a list of texts .* 2 channels"),
+        ({"names": ["a"]}, "each of 2 channels"),
+        ({"names": 3}, "names are 3"),
+        ({"strict": "no"}, "strict is 'no'"),
+    ],
+)
+def test_arguments_are_checked_when_it_is_made(given: Any, match: str) -> None:
+    """And not when the first block comes, or the first error."""
+    with pytest.raises(UsageError, match=match):
+        WelchStream(resolve(None), 2, **given)
