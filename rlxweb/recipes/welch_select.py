@@ -52,7 +52,7 @@ class Plain:
 class Insertion:
     """A lane keeps the strongest in registers, sorted, guarded by the weakest.
 
-    Registers cannot be counted by a uniform: there are as many as the next power of two.
+    No uniform can count registers: there are as many as the next power of two.
     """
 
     store: str
