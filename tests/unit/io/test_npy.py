@@ -301,7 +301,8 @@ def test_a_member_packed_otherwise_is_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "a.npz", "a") as archive:
         archive.writestr("y.npy", buffer.getvalue())
     check_unreadable(tmp_path / "a.npz", "2 arrays could be", fs=1)
-    assert open_recording(tmp_path / "a.npz", fs=1, array="y").groups[0].n_samples == 9
+    with open_recording(tmp_path / "a.npz", fs=1, array="y") as recording:
+        assert recording.groups[0].n_samples == 9
 
 
 def test_a_note_packed_otherwise_is_passed_over(tmp_path: Path) -> None:
@@ -310,7 +311,9 @@ def test_a_note_packed_otherwise_is_passed_over(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "a.npz", "a", zipfile.ZIP_LZMA) as archive:
         archive.writestr("fs.npy", b"")
     with pytest.warns(RecordingWarning, match="'fs' is packed by zip method 14"):
-        assert open_recording(tmp_path / "a.npz", fs=1).groups[0].n_samples == 9
+        recording = open_recording(tmp_path / "a.npz", fs=1)
+    with recording:
+        assert recording.groups[0].n_samples == 9
 
 
 def test_an_encrypted_member_is_refused_as_such(tmp_path: Path) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 import pickle
-import time
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -23,11 +23,12 @@ from rlxweb.devices.place import CPU
 from rlxweb.errors import DeviceLost, DTypeError, UsageError
 from rlxweb.host.spec import WelchSpec
 from rlxweb.host.spectrum import welch_power
-from rlxweb.signal.engine import NumpyEngine, Power, Rows, device_engine
+from rlxweb.signal.engine import Engine, device_engine
 from rlxweb.signal.offers import WelchJob
 from rlxweb.signal.picked import PickedEngine
 from rlxweb.signal.presets import from_preset
 from rlxweb.signal.stream import WelchStream
+from tests.agreement import Array
 from tests.fake_port import Failure
 from tests.unit.host.resolved import resolve
 from tests.unit.signal.pretend_gpu import LABEL, PLACE, PretendGpu
@@ -178,25 +179,39 @@ def test_a_block_lost_with_the_engine_s_device_is_done_again(gpu: PretendGpu) ->
     assert strict.attempts == ()
 
 
-class SlowEngine(NumpyEngine):
-    """Others have time to come in between."""
+class SharedEngine:
+    """Gives another thread a moment to come in beside the one it works for."""
 
-    async def power(self, x: Rows, spec: WelchSpec) -> Power:
-        time.sleep(0.002)
-        return await super().power(x, spec)
+    device, name = Device.CPU, "NumPy"
+
+    def __init__(self) -> None:
+        self.inside = self.most = 0
+        self.company = threading.Event()
+
+    async def power(self, x: Array, spec: WelchSpec) -> Array:
+        self.inside += 1
+        self.most = max(self.most, self.inside)
+        if self.inside > 1:
+            self.company.set()
+        self.company.wait(0.01)
+        self.inside -= 1
+        return welch_power(x, spec)
 
 
 def test_threads_take_turns() -> None:
     """No sample is lost or counted twice, and a result in between is whole."""
     x = np.random.default_rng(1).standard_normal((2, 64))
-    one = WelchStream(resolve(None, nperseg=64), 2, SlowEngine())
+    engine = SharedEngine()
+    one = WelchStream(resolve(None, nperseg=64), 2, cast(Engine, engine))
+    one.feed(x)
     with ThreadPoolExecutor(4) as threads:
-        done = [threads.submit(one.feed, x) for _ in range(24)]
-        seen = [threads.submit(lambda: one.n_segments and one.result())]
-        for each in done + seen:
+        done = [threads.submit(one.feed, x) for _ in range(12)]
+        done += [threads.submit(one.result)]
+        for each in done:
             each.result(60)
-    assert one.n_segments == 1 + (24 * 64 - 64) // 32
-    whole = welch_power(np.tile(x, 24), resolve(24 * 64, nperseg=64))
+    assert engine.most == 1
+    assert one.n_segments == 1 + (13 * 64 - 64) // 32
+    whole = welch_power(np.tile(x, 13), resolve(13 * 64, nperseg=64))
     np.testing.assert_allclose(one.result(), whole, rtol=1e-12)
 
 
