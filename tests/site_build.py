@@ -29,6 +29,10 @@ ASSEMBLE = ROOT / "site" / "assemble.py"
 if str(ASSEMBLE.parent) not in sys.path:
     sys.path.append(str(ASSEMBLE.parent))  # `assembly`, the builder's own package
 
+from assembly.serve import Quiet  # noqa: E402  # found by the line before
+
+__all__ = ["ASSEMBLE", "ROOT", "BuiltSite", "Quiet", "assemble", "built_site"]
+
 
 @dataclass(frozen=True, slots=True)
 class BuiltSite:

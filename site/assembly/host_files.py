@@ -95,6 +95,8 @@ def nginx(site: Path) -> str:
     ]
     lines.append(f"add_header {POLICY} $rlxweb_policy always;")
     lines += [f'add_header {n} "{value}" always;' for n, value in ALWAYS.items()]
+    # its own table of types has no modules by that name, which no browser then runs
+    lines.append("location ~ \\.mjs$ { types { } default_type text/javascript; }")
     return "\n".join(lines) + "\n"
 
 

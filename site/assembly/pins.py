@@ -33,7 +33,8 @@ CORE_SHA256 = {
         "16611534726e5d8ac2bd8f926410b2dcb8d6f49aa24913463533b457a2115c16"
     ),
 }
-NUMPY_SHA256 = "ebb61241d962b98b21597d7ce43b67668a6d5bab3acec4fbe958657320d7cd08"
+LOCK_SHA256 = "ce07ff1bf01f8437ea517bff12debeee99fbe00d29961eba97598ea2b3cc0067"
+"""Of what the lock file says of this Pyodide and of NumPy, its hash included."""
 
 # Pyodide's build of NumPy is in no package registry under its own name; this wheel
 # carries it, and the core beside it, byte for byte.

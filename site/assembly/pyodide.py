@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import tempfile
@@ -18,11 +19,13 @@ from assembly.registry import from_npm, from_pypi
 
 NEEDED = ("pyodide.mjs", "pyodide.asm.wasm", "python_stdlib.zip", pins.LOCK)
 ONE_OF = ("pyodide.asm.js", "pyodide.asm.mjs")  # the second since 314
-OPTIONAL = ("pyodide.js",)  # for pages without modules
+OPTIONAL = ("pyodide.js",)  # for pages without modules; the pinned version has it
 INSTALL_NPM = (
     "install npm (Debian: apt-get install npm; macOS: brew install node) or get on "
     f"the network, or unpack {pins.NPM_SPEC} yourself and say --pyodide FOLDER"
 )
+
+AS_PUBLISHED = f"take {pins.NPM_SPEC} as it is published"
 
 Lock = dict[str, Any]
 
@@ -56,14 +59,14 @@ def find_core(places: Places) -> Core:
     folder = places.cache / f"pyodide-{pins.PYODIDE}"
     if (folder / pins.LOCK).is_file():
         try:
-            core = read_core(folder)
+            core = read_pinned(folder)
         except SiteError as error:
             say(f"the cache is damaged and filled again: {error}")
         else:
             say(f"Pyodide {core.version} from the cache")
             return core
     fetch_core(folder)
-    return read_core(folder)
+    return read_pinned(folder)
 
 
 def fetch_core(folder: Path) -> None:
@@ -77,7 +80,7 @@ def fetch_core(folder: Path) -> None:
             except Unreachable as error:
                 reasons.append(str(error))
                 continue
-            core = read_core(scratch)
+            core = read_pinned(scratch)
             # the lock file last: where it lies, the others do
             for path in sorted(scratch.iterdir(), key=lambda p: p.name == pins.LOCK):
                 place(path, folder / path.name)
@@ -104,21 +107,40 @@ def read_core(folder: Path) -> Core:
     lock = read_lock(folder / pins.LOCK)
     version = version_of(folder, lock)
     extra = [name for name in OPTIONAL if (folder / name).is_file()]
+    files = (*NEEDED[:-1], *scripts, *extra)
     if version == pins.PYODIDE:
+        files = tuple(pins.CORE_SHA256)  # what has no hash here is not taken
         prove(folder, lock)
-    return Core(folder, version, (*NEEDED[:-1], *scripts, *extra), lock)
+    return Core(folder, version, files, lock)
+
+
+def read_pinned(folder: Path) -> Core:
+    """The core in `folder`, which was fetched: no other version than the pinned one."""
+    core = read_core(folder)
+    if core.version != pins.PYODIDE:
+        raise SiteError(
+            f"reading Pyodide from {folder}",
+            f"its version is {core.version}",
+            f"{pins.PYODIDE} is wanted",
+            AS_PUBLISHED,
+        )
+    return core
 
 
 def prove(folder: Path, lock: Lock) -> None:
-    """The pinned version has pinned hashes, those of its NumPy included."""
-    hint = f"take {pins.NPM_SPEC} as it is published"
+    """The pinned version has pinned hashes, and so has what its lock says of NumPy."""
     for name, wanted in pins.CORE_SHA256.items():
-        if (folder / name).is_file():
-            demand(folder / name, wanted, hint)
-    found = lock["packages"]["numpy"]["sha256"]
-    if found != pins.NUMPY_SHA256:
-        doing = f"checking NumPy's entry in {folder / pins.LOCK}"
-        raise HashRefused(doing, found, pins.NUMPY_SHA256, hint)
+        demand(folder / name, wanted, AS_PUBLISHED)
+    found = taken_of(lock)
+    if found != pins.LOCK_SHA256:
+        doing = f"checking what {folder / pins.LOCK} says of Pyodide and NumPy"
+        raise HashRefused(doing, found, pins.LOCK_SHA256, AS_PUBLISHED)
+
+
+def taken_of(lock: Lock) -> str:
+    """The sha256 of what the site takes of a lock file: all but the other packages."""
+    taken = {**lock, "packages": {"numpy": lock["packages"]["numpy"]}}
+    return hashlib.sha256(json.dumps(taken, sort_keys=True).encode()).hexdigest()
 
 
 def read_lock(path: Path) -> Lock:

@@ -15,7 +15,7 @@ from http import HTTPStatus
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import BinaryIO
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from assembly.errors import SiteError
 from assembly.policy import headers, kind_of
@@ -67,7 +67,7 @@ class Handler(SimpleHTTPRequestHandler):
         if parts is None:
             return None
         path = Path(self.directory, *parts)
-        page = path / "index.html" if urlsplit(self.path).path.endswith("/") else path
+        page = path / "index.html" if asked(self.path).endswith("/") else path
         try:
             real = page.resolve(strict=True)
         except (OSError, RuntimeError):  # a loop of links is the latter until 3.13
@@ -78,7 +78,7 @@ class Handler(SimpleHTTPRequestHandler):
 
     def translate_path(self, path: str) -> str:
         """The path of what was asked for, which `found` has approved."""
-        end = "/" if urlsplit(path).path.endswith("/") else ""
+        end = "/" if asked(path).endswith("/") else ""
         return str(Path(self.directory, *(parts_of(path) or ()))) + end
 
     def list_directory(self, path: object) -> None:
@@ -98,15 +98,34 @@ class Handler(SimpleHTTPRequestHandler):
             super().log_request(code, size)
 
 
-def parts_of(path: str) -> list[str] | None:
-    """The names in a request's path; None where one is none of a site's."""
-    parts = [part for part in unquote(urlsplit(path).path).split("/") if part]
+def asked(target: str) -> str:
+    """A request's path without query and fragment, which a browser sends none of."""
+    return target.partition("#")[0].partition("?")[0]
+
+
+def parts_of(target: str) -> list[str] | None:
+    """The names in a request's path; None where one is none of a site's.
+
+    A whole URL, such as a proxy is asked for, is no path either.
+    """
+    path = asked(target)
+    if not path.startswith("/"):
+        return None
+    parts = [part for part in unquote(path).split("/") if part]
     odd = any(part.startswith(".") or set(part) & set("\\:\0") for part in parts)
     return None if odd else parts
 
 
-class Server(ThreadingHTTPServer):
-    """Serves one folder; a browser that hangs up is no news."""
+class Quiet(ThreadingHTTPServer):
+    """A browser that hangs up, as it does whenever somebody goes on, is no news."""
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        if not isinstance(sys.exception(), ConnectionError | TimeoutError):
+            super().handle_error(request, client_address)
+
+
+class Server(Quiet):
+    """Serves one folder."""
 
     def __init__(self, folder: Path, port: int) -> None:
         super().__init__((HOST, port), partial(Handler, directory=str(folder)))
@@ -114,10 +133,6 @@ class Server(ThreadingHTTPServer):
     @property
     def url(self) -> str:
         return f"http://{HOST}:{self.server_port}/"
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        if not isinstance(sys.exception(), ConnectionError | TimeoutError):
-            super().handle_error(request, client_address)
 
 
 def open_server(folder: Path, port: int | None) -> Server:

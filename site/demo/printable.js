@@ -6,7 +6,10 @@
 // of characters, separators; but not the joiners of letters and emoji.
 const HIDING = "(?![\\u200c\\u200d])[\\p{Cc}\\p{Cf}\\p{Cs}\\p{Zl}\\p{Zp}]";
 const IN_A_LINE = new RegExp(HIDING, "gu");
-const IN_A_TEXT = new RegExp(`(?![\\t\\n])${HIDING}`, "gu");
+// In texts, which may be programs, also what has no look: letters that are blank, selectors of variants but for
+// those of pictures. A name of such letters is a name to Python.
+const BLANK = "(?![\\u200c-\\u200d\\ufe0e-\\ufe0f])\\p{Default_Ignorable_Code_Point}";
+const IN_A_TEXT = new RegExp(`(?![\\t\\n])(?:${HIDING}|${BLANK})`, "gu");
 const SHORT = { "\t": "\\t", "\n": "\\n", "\r": "\\r" };
 const MOST = 120;
 

@@ -14,12 +14,13 @@ const KEPT = [
   "webkitRequestFileSystem", "webkitRequestFileSystemSync", "webkitResolveLocalFileSystemSyncURL",
   "webkitResolveLocalFileSystemURL",
 ];
+const OF_THE_PAGE = ["close", "postMessage"]; // it would wait for the end of a run that has none
 const MOST_MESSAGES = 100_000; // a page that has more of them waiting dies
 const MOST_CHARACTERS = 50_000_000;
 const OF_NAVIGATOR = ["hid", "locks", "permissions", "sendBeacon", "serial", "serviceWorker", "storage", "storageBuckets", "usb"];
 
 export function seal() {
-  for (const name of [...NETWORK, ...WORKERS, ...KEPT, "postMessage"]) take(globalThis, name);
+  for (const name of [...NETWORK, ...WORKERS, ...KEPT, ...OF_THE_PAGE]) take(globalThis, name);
   for (const name of OF_NAVIGATOR) take(navigator, name);
 }
 

@@ -14,6 +14,7 @@ const RUNTIME = new URL("../runtime/", import.meta.url).href;
 const tell = postMessage.bind(globalThis); // a sealed Worker has no other
 let call = null;
 let files = null;
+let sealed = false; // then what is said beside posts, which have an end, goes nowhere
 
 // Demo functions take (args, buffers) and give a result or (result, [arrays]). They are
 // entered so that blocking waits may switch stacks where the browser can do that.
@@ -37,10 +38,10 @@ def enter(name, text, buffers):
 `;
 
 function step(progress, detail = "") {
-  tell({ progress, detail });
+  if (!sealed || progress !== "said") tell({ progress, detail });
 }
 
-async function start({ python = [], sealed = false }) {
+async function start({ python = [], sealed: closed = false }) {
   step("runtime", "Python");
   const quiet = () => {};
   const py = await loadPyodide({ indexURL: RUNTIME, stderr: (text) => step("said", text) });
@@ -58,7 +59,7 @@ json.dumps(row.as_json())
 `);
   const namespace = py.globals.get("dict")();
   const post = (text, arrays) => give({ posted: JSON.parse(text) }, arrays);
-  namespace.set("post_text", sealed ? limited(post) : post);
+  namespace.set("post_text", closed ? limited(post) : post);
   py.runPython(ENTRY, { globals: namespace });
   py.runPython(`import os, sys; os.mkdir("/demo"); sys.path.append("/demo")`);
   for (const url of python) {
@@ -70,7 +71,8 @@ json.dumps(row.as_json())
   const enter = namespace.get("enter");
   call = jspi ? (...given) => enter.callPromising(...given) : enter;
   files = fileRoom(py.FS);
-  if (sealed) seal();
+  if (closed) seal();
+  sealed = closed;
   tell({ ready: { device: JSON.parse(row), jspi, versions: versions(py) } });
 }
 
@@ -173,7 +175,8 @@ function keep({ id, mount, unmount }) {
   }
 }
 
-addEventListener("message", async ({ data }) => {
+addEventListener("message", async ({ data, isTrusted }) => {
+  if (!isTrusted) return; // made up in here, not sent by the page
   if (data.call) return answer(data);
   if (!data.start) return keep(data);
   try {

@@ -25,7 +25,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.browser.live_page import live, opened
 from tests.browser.watch import FLAGS, START_MS, Watch
-from tests.site_build import BuiltSite, built_site
+from tests.site_build import BuiltSite, Quiet, built_site
 
 __all__ = ["FLAGS", "START_MS", "Watch", "built_site", "live", "opened"]
 
@@ -76,7 +76,6 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         return super().translate_path(path)
 
     def end_headers(self) -> None:
-        # the builder's own package, which tests.site_build makes importable
         from assembly.policy import DEMO, POLICY, headers, kind_of
 
         where = self.path.split("?")[0].lstrip("/")
@@ -128,7 +127,7 @@ def site_url(built_site: BuiltSite) -> Iterator[str]:
         def __init__(self, *args: Any) -> None:
             super().__init__(*args, directory=str(built_site.folder))
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Served) as server:
+    with Quiet(("127.0.0.1", 0), Served) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}/"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tests.site_build import BuiltSite
+from tests.site_build import BuiltSite, Quiet
 
 
 @contextmanager
@@ -33,7 +33,7 @@ def elsewhere(page: str = "") -> Iterator[tuple[str, list[str]]]:
             self.end_headers()
             self.wfile.write(body)
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+    with Quiet(("127.0.0.1", 0), Answers) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}/", asked
         server.shutdown()
@@ -55,7 +55,7 @@ def plain_host(site: BuiltSite) -> Iterator[str]:
         def log_message(self, *args: Any) -> None:
             """Nothing."""
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Plain) as server:
+    with Quiet(("127.0.0.1", 0), Plain) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}/"
         server.shutdown()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
@@ -103,6 +105,56 @@ def test_where_nobody_holds_programs_in_nothing_is_promised(
     )
     expect(page.locator("#promise")).to_contain_text("run only what you trust")
     assert "Nothing leaves" not in page.inner_text(".intro")
+
+
+def test_the_promise_names_the_one_host_that_can_hear(
+    launch: Callable[..., Browser], site_url: str
+) -> None:
+    """A program can ask the site's own host for a script: only where that is this very
+    machine does nothing leave it.
+    """
+    browser = launch("--host-resolver-rules=MAP site.example 127.0.0.1")
+    page = browser.new_page()
+    page.goto(f"{site_url.replace('127.0.0.1', 'site.example')}demo/playground/")
+    promise = page.locator("#promise")
+    expect(promise).to_contain_text("another host than this site's own, site.example")
+    assert "Nothing leaves" not in page.inner_text(".intro")
+    browser.close()
+
+
+COUNTED = """\
+globalThis.heard = [];
+globalThis.Worker = class extends Worker {
+  constructor(...given) {
+    super(...given);
+    this.addEventListener("message", ({ data }) => heard.push(data));
+  }
+};
+"""
+BESIDE_POSTS = """\
+import os
+from pyodide.code import run_js
+run_js('for (const id of [1, 2, 3]) dispatchEvent(new MessageEvent('
+       '"message", { data: { id, unmount: "/tmp" } }))')
+for i in range(50):
+    os.write(2, b'flood' + bytes([10]))
+run_js('Promise.reject(new Error("flood")); 0')
+print('after')
+run_js('close()')
+"""
+
+
+def test_a_program_speaks_by_posts_alone(open_page: OpenPage) -> None:
+    """Those have an end. What it makes up in its Worker is no message of the page, what
+    it writes past Python's streams goes nowhere, and it cannot leave a run without end.
+    """
+    page = ready(open_page("demo/playground/", first=COUNTED))
+    said = run(page, BESIDE_POSTS)
+    assert said.startswith("after"), said
+    assert "close is not defined" in said
+    expect(page.locator(".problem")).to_have_count(0)
+    heard = page.evaluate("heard.map((one) => JSON.stringify(one))")
+    assert not [one for one in heard if "flood" in one]
 
 
 def test_each_run_knows_nothing_of_the_others(open_page: OpenPage) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
+import zlib
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -25,6 +27,13 @@ def fragment(page: Page, code: str) -> str:
     """The part of a link that carries the code."""
     made: str = page.evaluate(FRAGMENT, code)
     return made
+
+
+def shown(open_page: OpenPage) -> Page:
+    """The page with the first example on it; Python may take its time."""
+    page = open_page("demo/playground/")
+    expect(page.locator("#code")).not_to_have_value("")
+    return page
 
 
 def framing(url: str) -> str:
@@ -144,6 +153,93 @@ def test_a_links_program_leaves_the_saved_one_alone(open_page: OpenPage) -> None
     page.type("#code", "  # edited")
     assert "edited" in page.evaluate(kept)
     expect(page.locator("#origin")).to_be_hidden()
+
+
+def test_examples_looked_at_after_a_link_leave_the_saved_one_alone(
+    open_page: OpenPage,
+) -> None:
+    """It was the link that replaced it on the screen, not its author."""
+    page = shown(open_page)
+    page.fill("#code", "print('saved')")
+    link = fragment(page, "print('linked')")
+    page.evaluate("(link) => { location.hash = link; }", link)
+    expect(page.locator("#code")).to_have_value("print('linked')")
+    for name in ("peaks", "graph"):
+        page.select_option("#example", name)
+    kept = "localStorage.getItem('rlxweb-playground')"
+    assert "saved" in page.evaluate(kept)
+    page.press("#code", "End")
+    page.type("#code", "  # edited")
+    assert "edited" in page.evaluate(kept)
+
+
+def test_a_link_of_very_many_lines_is_refused(open_page: OpenPage) -> None:
+    """200 characters unfold to 99,000 lines, with which the tab stood still."""
+    page = shown(open_page)
+    before = page.input_value("#code")
+    packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    lines = packer.compress(b"\n" * 99_000) + packer.flush()
+    link = unpacked(lines).replace("=0", "=1")
+    assert len(link) < 200
+    page.evaluate("(link) => { location.hash = link; }", link)
+    expect(page.locator(".problem")).to_contain_text("has more than 5,000 lines")
+    expect(page.locator("#code")).to_have_value(before)
+
+
+def test_many_lines_are_numbered(open_page: OpenPage) -> None:
+    """As many as there are, and after fewer again no more."""
+    page = shown(open_page)
+    link = fragment(page, "\n" * 4_999)
+    page.evaluate("(link) => { location.hash = link; }", link)
+    expect(page.locator(".gutter > div")).to_have_count(5_000)
+    assert page.locator(".gutter > div").last.inner_text() == "5000"
+    page.select_option("#example", "peaks")
+    lines = page.input_value("#code").count("\n") + 1
+    expect(page.locator(".gutter > div")).to_have_count(lines)
+
+
+def unpacked(code: bytes) -> str:
+    """A link's end as browsers without streams of compression make it."""
+    return "#code=0" + base64.urlsafe_b64encode(code).decode().rstrip("=")
+
+
+def test_what_is_too_long_for_a_link_is_in_none(open_page: OpenPage) -> None:
+    """However it is packed; and none is made that nobody could open."""
+    page = shown(open_page)
+    before = page.input_value("#code")
+    link = unpacked(b"x" * 100_001)
+    page.evaluate("(link) => { location.hash = link; }", link)
+    expect(page.locator(".problem")).to_contain_text("longer than 100,000 characters")
+    expect(page.locator("#code")).to_have_value(before)
+    page.fill("#code", "x" * 100_001)
+    page.click("#share")
+    expect(page.locator(".problem").last).to_contain_text("No link can carry this")
+    longest = "# " + "ä" * 99_998  # twice as many bytes
+    page.fill("#code", longest)
+    page.click("#share")
+    expect(page.locator("#link")).to_be_visible()
+    other = open_page(page.input_value("#address").split("/", 3)[3])
+    expect(other.locator("#code")).to_have_value(longest)
+
+
+def test_a_links_line_ends_are_line_ends(open_page: OpenPage) -> None:
+    """Whatever system wrote them: not a character that is shown as an escape."""
+    link = unpacked(b"a = 1\r\nb = 2\rc = 3")
+    page = open_page(f"demo/playground/{link}")
+    expect(page.locator("#code")).to_have_value("a = 1\nb = 2\nc = 3")
+
+
+def test_a_name_of_letters_without_a_look_is_shown(open_page: OpenPage) -> None:
+    """Python takes them for names, and the screen shows nothing."""
+    page = playground(open_page)
+    link = fragment(page, "\u3164 = 1\n'\U000e0100\u034f'\n'\u2764\ufe0f'")
+    page.evaluate("(link) => { location.hash = link; }", link)
+    escaped = "\\u3164 = 1\n'\\U000e0100\\u034f'\n'\u2764\ufe0f'"
+    expect(page.locator("#code")).to_have_value(escaped)
+    page.fill("#code", "\u3164 = 1")
+    expect(page.locator("#run")).to_be_enabled()
+    page.press("#code", "Control+Enter")
+    expect(page.locator(".problem").last).to_contain_text("has the character U+3164")
 
 
 def test_a_program_that_hides_part_of_itself_is_shown_whole(

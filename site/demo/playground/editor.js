@@ -7,6 +7,7 @@
 import { make } from "../shell.js";
 
 const STEP = "    ";
+const MOST_NUMBERED = 20_000; // lines; those after them have no number
 
 export class Editor {
   constructor(node, { onRun, onChange }) {
@@ -65,12 +66,13 @@ export class Editor {
     this.area.scrollTop = Math.max(0, (line - 4) * height);
   }
 
+  // One by one, asking how many there are, would take minutes where a link brings many.
   #number() {
-    const count = this.code.split("\n").length;
-    while (this.gutter.children.length > count) this.gutter.lastChild.remove();
-    while (this.gutter.children.length < count) {
-      this.gutter.append(make("div", {}, [String(this.gutter.children.length + 1)]));
-    }
+    const count = Math.min(this.code.split("\n").length, MOST_NUMBERED);
+    const there = this.gutter.childElementCount;
+    const missing = Array.from({ length: Math.max(0, count - there) }, (_, k) => make("div", {}, [String(there + k + 1)]));
+    if (there > count) this.gutter.replaceChildren(...[...this.gutter.children].slice(0, count));
+    this.gutter.append(...missing);
   }
 
   #follow() {

@@ -2,7 +2,7 @@
 // Whatever lies there is read with care; it may be another version's, or anybody's.
 
 const KEY = "rlxweb-playground";
-const MOST_CHARACTERS = 1_000_000;
+const MOST_CHARACTERS = 200_000;
 
 // {example, code}, or null.
 export function remembered() {

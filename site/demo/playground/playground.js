@@ -67,10 +67,16 @@ function tellNoGpu() {
   });
 }
 
-// Said only where the browser holds programs to it.
+// Said only where the browser holds programs to it. What a program asks of the site's own
+// host, which `import` can, that host hears.
 async function tellPromise() {
-  at("promise").textContent = (await closedBy(new URL("../worker.js", import.meta.url)))
+  const closed = await closedBy(new URL("../worker.js", import.meta.url));
+  const here = ["localhost", "127.0.0.1", "[::1]"].includes(location.hostname);
+  const own = here
     ? "Nothing leaves this machine: no program here can reach another host."
+    : `No program here can reach another host than this site's own, ${location.hostname}.`;
+  at("promise").textContent = closed
+    ? own
     : "This host does not keep programs from reaching other hosts: run only what you trust.";
 }
 
@@ -85,6 +91,7 @@ async function run() {
   output.clear();
   editor.mark(null);
   at("clock").textContent = "";
+  page.settled("run");
   page.say(ready ? "Running" : "Runs as soon as Python is ready");
   buttons();
   try {
@@ -177,7 +184,14 @@ function linked() {
 }
 
 async function share() {
-  const fragment = await toFragment(editor.code);
+  page.settled("share");
+  let fragment;
+  try {
+    fragment = await toFragment(editor.code);
+  } catch (error) {
+    page.problem({ key: "share", title: "No link can carry this", text: `${error.message}.` });
+    return;
+  }
   history.replaceState(null, "", fragment);
   at("link").hidden = false;
   at("address").value = location.href;

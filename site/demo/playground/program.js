@@ -26,6 +26,7 @@ export class Program {
     this.texts = new Map();
     this.from = "example";
     this.readable = true;
+    this.guarded = false; // what is kept is not to be replaced
     this.wish = 0; // the newest link; an older one that unfolds later is let go
     for (const { id, title } of EXAMPLES) list.add(new Option(title, id));
     addEventListener("focus", () => this.from === "link" && this.unread());
@@ -57,8 +58,10 @@ export class Program {
     this.cameFrom(from);
     clearTimeout(this.unreadTimer);
     this.readable = true;
+    // After a link examples may be looked at too, and what is kept stays.
+    if (from !== "example") this.guarded = from === "link";
     if (from === "link") this.unread();
-    else this.keep();
+    else if (!this.guarded) this.keep();
     this.onShown();
   }
 
@@ -103,7 +106,7 @@ export class Program {
     try {
       const code = await fromFragment(location.hash);
       if (code === null || wish !== this.wish) return;
-      this.showLink(printableLines(code));
+      this.showLink(printableLines(code.replace(/\r\n?/g, "\n")));
     } catch (error) {
       if (wish !== this.wish) return;
       this.page.problem({
@@ -148,6 +151,7 @@ export class Program {
   }
 
   keep() {
+    this.guarded = false;
     const { example, code } = this;
     if (example === FIRST && code === this.untouched) forget();
     else remember({ example, code });

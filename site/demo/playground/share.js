@@ -2,9 +2,12 @@
 // a browser does not send the fragment to the server.
 
 const MOST_CHARACTERS = 100_000;
+const MOST_LINES = 5_000; // of many more an editor stands still
+const MOST_BYTES = 4 * MOST_CHARACTERS; // in UTF-8
 
+// Throws when no link could carry it.
 export async function toFragment(code) {
-  const bytes = new TextEncoder().encode(code);
+  const bytes = new TextEncoder().encode(short(code));
   if (typeof CompressionStream === "undefined") return `#code=0${base64(bytes)}`;
   return `#code=1${base64(await through(bytes, new CompressionStream("deflate-raw")))}`;
 }
@@ -19,7 +22,21 @@ export async function fromFragment(fragment) {
   const [, packed, text] = found;
   const bytes = unbase64(text);
   const plain = packed === "1" ? await through(bytes, new DecompressionStream("deflate-raw")) : bytes;
-  return new TextDecoder("utf-8", { fatal: true }).decode(plain);
+  return short(new TextDecoder("utf-8", { fatal: true }).decode(plain));
+}
+
+function short(code) {
+  if (code.length > MOST_CHARACTERS) throw tooLong();
+  if (code.split("\n").length > MOST_LINES) throw new Error(`the code has more than ${shown(MOST_LINES)} lines`);
+  return code;
+}
+
+function tooLong() {
+  return new Error(`the code is longer than ${shown(MOST_CHARACTERS)} characters`);
+}
+
+function shown(count) {
+  return count.toLocaleString("en");
 }
 
 // A small link can unfold to a large text: reading stops at the limit.
@@ -31,9 +48,9 @@ async function through(bytes, stream) {
     const { done, value } = await reader.read();
     if (done) break;
     size += value.length;
-    if (size > MOST_CHARACTERS) {
+    if (size > MOST_BYTES) {
       await reader.cancel();
-      throw new Error(`the code is longer than ${MOST_CHARACTERS.toLocaleString("en")} characters`);
+      throw tooLong();
     }
     parts.push(value);
   }

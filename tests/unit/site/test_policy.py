@@ -128,6 +128,17 @@ def of_nginx(file: Path, path: str) -> dict[str, str]:
     return found
 
 
+def test_hosts_that_know_no_modules_by_mjs_are_told(site: Path) -> None:
+    """Pyodide is one; browsers run none of another type, and nginx knows no type."""
+    told = {
+        "nginx-headers.conf": r"\.mjs$ { types { } default_type text/javascript; }",
+        ".htaccess": "AddType text/javascript .js .mjs",
+        "staticwebapp.config.json": '".mjs": "text/javascript"',
+    }
+    for name, line in told.items():
+        assert line in (site / name).read_text("utf-8")
+
+
 def last_of(file: Path, path: str) -> dict[str, str]:
     """Vercel: the last rule that fits."""
     found: dict[str, str] = {}

@@ -11,14 +11,21 @@ import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
 from assembly import pins, registry
 from assembly.errors import HashRefused, SiteError, Unreachable
-from assembly.pyodide import Places, find_core, find_packages, read_core
+from assembly.pyodide import (
+    Places,
+    find_core,
+    find_packages,
+    read_core,
+    taken_of,
+)
 
-from tests.unit.site.conftest import NUMPY, Small, digest
+from tests.unit.site.conftest import NUMPY, Small, digest, entry
 
 Client = Callable[[list[str], str], None]
 
@@ -45,7 +52,7 @@ def pinned(small: Small, monkeypatch: pytest.MonkeyPatch) -> Small:
         name: digest((small.folder / name).read_bytes()) for name in pins.CORE_SHA256
     }
     monkeypatch.setattr(pins, "CORE_SHA256", hashes)
-    monkeypatch.setattr(pins, "NUMPY_SHA256", lock["packages"]["numpy"]["sha256"])
+    monkeypatch.setattr(pins, "LOCK_SHA256", taken_of(lock))
     tarball = npm_package(small.folder)
     sha512 = base64.b64encode(hashlib.sha512(tarball).digest()).decode()
     monkeypatch.setattr(pins, "NPM_SHA512", sha512)
@@ -182,19 +189,70 @@ def test_another_versions_numpy_must_be_given(small: Small, tmp_path: Path) -> N
         find_packages(find_core(where), ["numpy"], where)
 
 
-@pytest.mark.parametrize("name", [*pins.CORE_SHA256, "numpy"])
+@pytest.mark.parametrize("name", pins.CORE_SHA256)
 def test_the_pinned_version_is_held_to_its_hashes(pinned: Small, name: str) -> None:
-    """Every file of the core, and the lock file's word on NumPy."""
+    """Every file of the core."""
     assert read_core(pinned.folder).version == pins.PYODIDE
-    if name == "numpy":
-        with pinned.relocked() as lock:
-            lock["packages"]["numpy"]["sha256"] = wrong = "0" * 64
-    else:
-        (pinned.folder / name).write_bytes(b"changed")
-        wrong = digest(b"changed")
-    right = {**pins.CORE_SHA256, "numpy": pins.NUMPY_SHA256}[name]
+    (pinned.folder / name).write_bytes(b"changed")
+    wrong, right = digest(b"changed"), pins.CORE_SHA256[name]
     with pytest.raises(HashRefused, match=f"{wrong}, wanted is {right}"):
         read_core(pinned.folder)
+
+
+FORGED = {
+    "numpy's hash": {"sha256": "0" * 64},
+    "what numpy needs": {"depends": ["evil"]},
+    "numpy's file": {"file_name": "numpy-6.6.6-py3-none-any.whl"},
+    "what is imported": {"imports": ["numpy", "js"]},
+}
+
+
+@pytest.mark.parametrize("forged", FORGED.values(), ids=FORGED.keys())
+def test_the_lock_file_is_held_to_a_hash(pinned: Small, forged: dict[str, Any]) -> None:
+    """All that the site takes of it: a package more would be served to every visitor.
+    Packages that it does not take may be there or not.
+    """
+    with pinned.relocked() as lock:
+        del lock["packages"]["scipy"]
+    assert read_core(pinned.folder).version == pins.PYODIDE
+    with pinned.relocked() as lock:
+        lock["packages"]["numpy"] |= forged
+        lock["packages"]["evil"] = entry("evil", "1.0", NUMPY, b"this is evil")
+    with pytest.raises(HashRefused, match="says of Pyodide and NumPy"):
+        read_core(pinned.folder)
+
+
+def test_a_file_without_a_hash_is_not_taken(pinned: Small) -> None:
+    """However well its name would do."""
+    (pinned.folder / "pyodide.asm.mjs").write_text("stolen()", "utf-8")
+    assert set(read_core(pinned.folder).files) == set(pins.CORE_SHA256)
+
+
+@pytest.mark.parametrize("where", ["registry", "cache"])
+def test_what_was_fetched_cannot_say_it_is_another_version(
+    pinned: Small,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    where: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Which has no hashes here, so that nothing of it would be proved."""
+    monkeypatch.setattr(shutil, "which", lambda name: None)  # no npm: PyPI's carrier
+    if where == "cache":
+        find_core(places(tmp_path))
+        folder = next((tmp_path / "cache").rglob(pins.LOCK)).parent
+    else:
+        folder = pinned.folder
+    lock = json.loads((folder / pins.LOCK).read_text("utf-8"))
+    lock["info"]["version"] = "0.28.5"
+    (folder / pins.LOCK).write_text(json.dumps(lock), "utf-8")
+    (folder / "pyodide.asm.js").write_text("stolen()", "utf-8")
+    if where == "registry":
+        with pytest.raises(SiteError, match=rf"version is 0\.28\.5.*{pins.PYODIDE}"):
+            find_core(places(tmp_path))
+        return
+    fetched(pinned, places(tmp_path))  # as it should be: filled again
+    assert "the cache is damaged" in capsys.readouterr().err
 
 
 def fetched(pinned: Small, where: Places) -> bytes:
@@ -301,6 +359,6 @@ def test_a_client_that_fails_is_quoted() -> None:
 def test_the_pins_are_hashes() -> None:
     """A slip of the editor shows here, not in a build with an empty cache."""
     assert len(base64.b64decode(pins.NPM_SHA512, validate=True)) == 64
-    for pin in (*pins.CORE_SHA256.values(), pins.NUMPY_SHA256):
+    for pin in (*pins.CORE_SHA256.values(), pins.LOCK_SHA256):
         assert len(bytes.fromhex(pin)) == 32
     assert json.dumps(pins.NPM_SPEC).count("@") == 1

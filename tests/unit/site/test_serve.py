@@ -210,6 +210,19 @@ def test_the_headers_of_the_policy_are_sent(
         assert answer.headers[name] == value
 
 
+@pytest.mark.parametrize(
+    "target", ["http://[::1/a.js", "http://a@[x]:b/a.js", "http://evil.example/a.js"]
+)
+def test_a_whole_url_is_no_path(
+    server: Server, target: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not even one that no library can read: not found, and no traceback."""
+    answer = get(server, target)
+    assert answer.status == 404
+    assert answer.headers["Content-Security-Policy"]
+    assert "Traceback" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("how", ["POST", "PUT", "DELETE", "TRACE"])
 def test_nothing_is_changed_by_a_request(server: Server, how: str) -> None:
     assert get(server, "/a.html", how).status == 501
