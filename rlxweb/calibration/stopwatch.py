@@ -1,9 +1,9 @@
 """Median and spread of short pieces of work, alone or in turns with others.
 
-Owns warm-up, repetition and the statistics. Machines are shared: a figure is the median
-of several samples, each long enough for the clock, with the interquartile range beside
-it. What is to be compared is timed in rounds, in a new order each time, so that what
-else the machine does falls on all alike.
+Owns warm-up, repetition and the statistics. Machines are shared: there is the median of
+several samples, each long enough for the clock, with the interquartile range beside it,
+and the fastest, to which neighbours added least. What is to be compared is timed in
+rounds, in a new order each time, so that what else the machine does falls on all alike.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -26,7 +26,8 @@ MOST_UNSEEN = 1024
 class Timing:
     """ns per call: median of `samples`, spread = interquartile range / median.
 
-    first_ns is the very first call, compiling and all; a sample is of `calls` calls.
+    first_ns is the very first call, compiling and all; a sample is of `calls` calls;
+    least_ns is the fastest sample, per call.
     """
 
     ns: float
@@ -34,6 +35,7 @@ class Timing:
     samples: int
     first_ns: float
     calls: int = 1
+    least_ns: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,4 +123,5 @@ class Stopwatch:
 def _timing(taken: Sequence[float], first: float, calls: int) -> Timing:
     low, middle, high = np.percentile(taken, [25, 50, 75])
     ns = max(float(middle), 1.0)
-    return Timing(ns, float(high - low) / ns, len(taken), max(first, 1.0), calls)
+    spread, first, least = float(high - low) / ns, max(first, 1.0), max(min(taken), 1.0)
+    return Timing(ns, spread, len(taken), first, calls, least)

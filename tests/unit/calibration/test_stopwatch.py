@@ -21,6 +21,7 @@ def test_a_figure_is_the_median_and_its_spread() -> None:
     watch = Stopwatch(sample_ns=1, samples=5, budget_ns=1e9, clock=clock)
     got = watch.time(clock.work(9_000, 700, 30, 10, 500, 20, 40))
     assert got == Timing(30.0, pytest.approx(20 / 30), 5, 9_000.0)
+    assert got.least_ns == 10.0
 
 
 @pytest.mark.parametrize(
