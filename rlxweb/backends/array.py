@@ -18,6 +18,7 @@ from rlxweb.backends.protocol import Array, Backend, Program, own, released
 from rlxweb.compile.plan import Plan
 from rlxweb.compile.target import Target
 from rlxweb.errors import InputError
+from rlxweb.given import array_of
 from rlxweb.host.variants import Variant
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph, Node
@@ -141,7 +142,10 @@ class ArrayBackend(Backend):
         for row in self._variants:
             if row.op == node.op and row.gate(types, node.type, node.attrs):
                 return row.run
-        return partial(registry.get(node.op).reference, self._xp)
+        op = registry.get(node.op)
+        if op.has("custom"):
+            return partial(_by_strangers, op.reference, self._xp)
+        return partial(op.reference, self._xp)
 
     async def set_param(self, program: Program, name: str, value: Array) -> None:
         program = own(self, ArrayProgram, program)
@@ -184,6 +188,24 @@ class ArrayBackend(Backend):
         program.released = True
         # New ones, as a run on another thread may be going through the old.
         program.calls, program.constants, program.params = [], {}, {}
+
+
+def _by_strangers(reference: Callable[..., Any], *given: Any) -> Any:
+    """A custom op's result; its operands, which others read too, cannot be written.
+
+    Errors   ValueError by NumPy, where it tries; DTypeError for masked results.
+    """
+    made = reference(*map(_sealed, given))
+    is_subclass = isinstance(made, np.ndarray) and type(made) is not np.ndarray
+    return array_of(made, "the reference of a custom op") if is_subclass else made
+
+
+def _sealed(one: Any) -> Any:
+    if not isinstance(one, np.ndarray):
+        return one
+    view = one.view()
+    view.flags.writeable = False
+    return view
 
 
 def _own(array: Array, others: Sequence[Array]) -> Array:

@@ -72,8 +72,9 @@ async def try_custom_ops(graph: Graph, backend: Backend) -> None:
             backend.tried[op.name] = op
         key = _key(op, types, node)
         if backend.tried.get(key) is not op:
-            for trial in _drawn(op, types, node):
-                await _compared(op, trial, backend)
+            tries = [await _compared(op, t, backend) for t in _drawn(op, types, node)]
+            if all(tries) and not op.samples:
+                raise _untried(op, types, backend, tries[0])
             backend.tried[key] = op
 
 
@@ -97,7 +98,10 @@ def _key(op: Op, types: Types, node: Node) -> Hashable:
     if isinstance(op.lower, Expr):
         # How operands are broadcast, and along how many axes, is all there is to it.
         shapes = tuple(tuple(min(d, 2) for d in shape) for shape in shapes)
-    attrs = frozenset((name, repr(value)) for name, value in node.attrs.items())
+    attrs = frozenset(
+        (name, value.tobytes() if isinstance(value, np.ndarray) else repr(value))
+        for name, value in node.attrs.items()
+    )
     return op.name, tuple(t.dtype for t in types), shapes, attrs
 
 
@@ -217,13 +221,23 @@ def _marks_of(drawn: Drawn) -> list[float]:
     return within or [drawn.low]
 
 
-async def _compared(op: Op, trial: _Trial, backend: Backend) -> None:
+async def _compared(op: Op, trial: _Trial, backend: Backend) -> str:
+    """Why that could not be; "" where the op agrees with its reference."""
+    for array in trial.arrays:
+        array.flags.writeable = False
     graph = one_op(op, trial.sample, trial.arrays)
     if not {n.type.dtype for n in graph.nodes()} <= backend.target.dtypes:
-        return
-    want, rounding = _wanted(op, graph, trial)
-    if want is None:
-        return
+        return ""  # which is refused elsewhere
+    try:
+        want, rounding = _wanted(op, graph, trial)
+    except RlxError:
+        raise
+    except Exception as error:
+        if trial.is_drawn:
+            return f"its reference raised {type(error).__name__}: {error}"
+        raise
+    if want.size and not np.isfinite(want).any():
+        return "its reference is finite nowhere"
     program = await backend.prepare(compile_graph(graph, backend.target))
     try:
         (got,) = await backend.run(program, feeds_of(trial.arrays))
@@ -242,22 +256,18 @@ async def _compared(op: Op, trial: _Trial, backend: Backend) -> None:
     found = compare(got, want, out.dtype, allowed, rounding)
     if found.why:
         raise _disagreement(op, trial.arrays, backend, found)
+    return ""
 
 
-def _wanted(op: Op, graph: Graph, trial: _Trial) -> tuple[Array | None, Any]:
-    """The result in float64, and what float32 may be off by; None: cannot be said.
+def _wanted(op: Op, graph: Graph, trial: _Trial) -> tuple[Array, Any]:
+    """The result in float64, and what float32 may be off by.
 
     What the caller gave as a sample must work; what is drawn may be outside the domain,
     or where float32 ends.
     """
     node = graph.node(graph.outputs[0])
-    try:
-        with np.errstate(all="ignore"):
-            single = np.asarray(op.reference(np, node.attrs, *trial.arrays))
-    except Exception:
-        if trial.is_drawn:
-            return None, 0.0
-        raise
+    with np.errstate(all="ignore"):
+        single = np.asarray(op.reference(np, node.attrs, *trial.arrays))
     check_result(node, single)
     if not node.type.dtype.is_float:
         return single, 0.0
@@ -271,6 +281,15 @@ def _wanted(op: Op, graph: Graph, trial: _Trial) -> tuple[Array | None, Any]:
     if trial.is_drawn:
         want = np.where(np.isfinite(single), want, np.nan)
     return want, ROUNDING * off
+
+
+def _untried(op: Op, types: Types, backend: Backend, why: str) -> Disagrees:
+    return Disagrees(
+        f"custom op '{op.name}' of {', '.join(map(str, types))} on {backend.name}",
+        "its WGSL could not be compared with its reference",
+        why,
+        "give register_custom `samples` that show what the op takes",
+    )
 
 
 def _disagreement(

@@ -9,6 +9,7 @@ records themselves live in `rlxweb.ops`; this file must not know any of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -156,6 +157,15 @@ def _integers(value: Any) -> tuple[int, ...]:
     return tuple(_integer(v) for v in every)
 
 
+def _as_it_is_now(value: Any) -> Any:
+    """A copy of what its owner may change later; nobody writes into arrays."""
+    if isinstance(value, np.ndarray | list | dict | set | bytearray):
+        value = deepcopy(value)
+    if isinstance(value, np.ndarray):
+        value.setflags(write=False)
+    return value
+
+
 _CANONICAL: dict[str, Callable[[Any], Any]] = {
     "int": _integer,
     "float": _number,
@@ -163,7 +173,7 @@ _CANONICAL: dict[str, Callable[[Any], Any]] = {
     "str": _text,
     "ints": _integers,
     "dtype": as_dtype,
-    "any": lambda v: v,
+    "any": _as_it_is_now,
 }
 
 _KINDS: dict[str, str] = {

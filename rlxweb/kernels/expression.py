@@ -23,6 +23,7 @@ from rlxweb.ir.op import registry
 from rlxweb.kernels.source import ALIAS
 
 _OPERANDS = "xyz"
+_NOT_FINITE = ("inf", "-inf", "nan")
 _WORD = re.compile(r"\{(\w+)\}|\b([xyzXYZ])\b")
 
 
@@ -76,12 +77,15 @@ def _attribute(node: Node, name: str) -> str:
         return "true" if value else "false"
     if isinstance(value, int):
         return str(value)
-    if isinstance(value, float) and np.isfinite(value):
-        return decimal(value)
+    if isinstance(value, float):
+        with np.errstate(over="ignore"):
+            text = decimal(value)
+        if text not in _NOT_FINITE:
+            return text
     raise GraphError(
         str(node),
         f"its expression uses attribute {name}={value!r}",
-        "only finite numbers and booleans can be printed into a shader",
+        "only finite numbers of float32 and booleans can be printed into a shader",
     )
 
 

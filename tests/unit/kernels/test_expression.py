@@ -179,7 +179,7 @@ def test_an_attribute_that_is_no_number_is_not_printed(value: float) -> None:
 
 def test_a_text_attribute_is_not_printed() -> None:
     """An expression that asks for text is refused, whatever the text is."""
-    with pytest.raises(GraphError, match="only finite numbers and booleans"):
+    with pytest.raises(GraphError, match="only finite numbers of float32 and booleans"):
         region_of_op("x + {tag}", Attr("tag", "str"), tag=HOSTILE[0])
 
 

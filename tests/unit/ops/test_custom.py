@@ -359,6 +359,69 @@ def test_an_op_that_rounds_as_float32_does_is_taken(how: str, adapter: Want) -> 
         session.compile(of_shape(*shape))
 
 
+NEVER: dict[str, tuple[Any, str]] = {
+    "raises": (lambda xp, a, x: 1 / 0, "raised ZeroDivisionError: division by zero"),
+    "is nowhere finite": (lambda xp, a, x: xp.sqrt(x - 5000), "is finite nowhere"),
+    "writes": (lambda xp, a, x: xp.add(x, 1, out=x), "raised ValueError: .*read-only"),
+}
+
+
+@pytest.mark.parametrize("how", NEVER)
+def test_wgsl_that_cannot_be_compared_is_refused(how: str, adapter: Want) -> None:
+    """With the way out: samples in the op's own domain."""
+    reference, words = NEVER[how]
+    twice(reference=reference, wgsl="sqrt(x - F(5000))")
+    session = Session(adapter.backends[0], adapter=adapter.name)
+    with pytest.raises(Disagrees, match=f"{words}.*; give register_custom `samples`"):
+        session.compile(of_shape(4))
+    if how == "is nowhere finite":
+        far = Sample((Drawn((9,), low=6000, high=7000),))
+        twice(
+            reference=reference, wgsl="sqrt(x - F(5000))", samples=[far], replace=True
+        )
+        session.compile(of_shape(4))
+
+
+def test_a_reference_that_writes_into_its_operands_changes_nothing() -> None:
+    """Neither the caller's array, nor a param, nor what other ops read."""
+    twice(reference=lambda xp, a, x: xp.multiply(x, 2, out=x))
+    x = np.ones(4, np.float32)
+    with pytest.raises(ValueError, match="read-only"):
+        Session("cpu").compile(of_shape(4)).run({"x": x})
+    assert (x == 1).all()
+
+
+def test_a_masked_result_is_refused() -> None:
+    twice(reference=lambda xp, a, x: np.ma.masked_greater(x, 0))
+    compiled = Session("cpu").compile(of_shape(4))
+    with pytest.raises(DTypeError, match=r"of a custom op: .* 4 of 4 values masked"):
+        compiled.run({"x": np.ones(4, np.float32)})
+
+
+def test_an_array_among_the_attributes_is_kept_as_it_was() -> None:
+    """What its owner does to it later changes no answer."""
+    table = np.ones(4, np.float32)
+    added = lambda xp, a, x: x + a["table"]  # noqa: E731
+    twice(reference=added, attrs=[Attr("table", "any")])
+    graph = Graph("net")
+    graph.set_outputs([graph.custom_op(NAME, graph.input("x", 4), table=table)])
+    compiled = Session("cpu").compile(graph)
+    table[:] = 9
+    (got,) = compiled.run({"x": np.zeros(4, np.float32)})
+    assert got.tolist() == [1, 1, 1, 1]
+
+
+def test_an_attribute_that_float32_does_not_hold_is_named(adapter: Want) -> None:
+    capped = lambda xp, a, x: xp.minimum(x, a["most"])  # noqa: E731
+    twice(reference=capped, attrs=[Attr("most", "float")], wgsl="min(x, F({most}))")
+    graph = Graph("net")
+    graph.set_outputs([graph.custom_op(NAME, graph.input("x", 4), most=1e39)])
+    with pytest.raises(
+        GraphError, match=r"most=1e\+39; only finite numbers of float32"
+    ):
+        Session(adapter.backends[0], adapter=adapter.name).compile(graph)
+
+
 @pytest.mark.parametrize(
     ("reference", "words"),
     [
