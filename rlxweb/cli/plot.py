@@ -45,6 +45,8 @@ from rlxweb.streams import is_stream
 # More lines than this cannot be told apart in one panel; it is also how many colours
 # the default cycle has.
 LINES = 10
+# Laying out more panels takes minutes, and looking at them no less.
+PANELS = 16
 FORMATS = (".png", ".svg", ".pdf")
 DPI = 130
 _PEAK = "#ff2d55"
@@ -88,9 +90,10 @@ def picture_format(path: str) -> str:
 
 
 def put_plot(file: IO[bytes], result: FileResult, how: str) -> None:
-    """One panel per group of equal rate, in the format `how`.
+    """One panel per group of equal rate, in the format `how`; the first 16 of them.
 
-    Warns    PictureWarning for letters that no font of this machine has
+    Warns    PictureWarning for letters that no font of this machine has, and for rates
+             that are left out
     Errors   NotWritten when the picture cannot be drawn.
     """
     doing = f"drawing {result.path!r}"
@@ -99,6 +102,11 @@ def put_plot(file: IO[bytes], result: FileResult, how: str) -> None:
         some = " ".join(sorted(letters.missing)[:8])
         said = f"{doing}: no font here has {some}; they are written as numbers"
         warnings.warn(PictureWarning(said), stacklevel=2)
+    more = len(result.groups) - PANELS
+    if more > 0:
+        said = f"{doing}: {more} of {len(result.groups)} rates are left out of it"
+        why = "the channels that are asked for by name (-c) are shown"
+        warnings.warn(PictureWarning(said, why), stacklevel=2)
     put_figure(file, partial(_figure, result, letters), how, letters, doing)
 
 
@@ -148,10 +156,11 @@ def put_figure(
 
 
 def _figure(result: FileResult, letters: Lettering) -> Any:
-    tall = [_height(group) for group in result.groups]
+    groups = result.groups[:PANELS]
+    tall = [_height(group) for group in groups]
     figure = new_figure(11, sum(tall))
     axes = figure.subplots(len(tall), 1, squeeze=False, height_ratios=tall)
-    for axis, group in zip(axes[:, 0], result.groups, strict=True):
+    for axis, group in zip(axes[:, 0], groups, strict=True):
         draw = _heatmap if len(group.names) > LINES else _spectra
         draw(figure, axis, group, letters)
         title = _title(result, group, letters)
@@ -268,10 +277,15 @@ def _name_peaks(
             (peak.hz, peak.level),
             textcoords="offset points",
             xytext=(0, 6),
-            ha="center" if 0.03 < peak.across < 0.97 else "left",
+            ha=_side(peak.across),
             fontsize=8,
             bbox={"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 0.5},
         )
+
+
+def _side(across: float) -> str:
+    """How a label beside its peak stays inside the axes."""
+    return "left" if across < 0.05 else "right" if across > 0.95 else "center"
 
 
 def _name_beyond(axis: Any, group: GroupResult, high: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -119,6 +120,31 @@ def test_each_rate_has_a_panel(tmp_path: Path) -> None:
     both = FileResult("x", "EDF", (), (), (*one.groups, *many.groups))
     # two panels and the colour bar of the second
     assert len(plot._figure(both, LATIN).axes) == 3
+
+
+def test_a_file_of_many_rates_does_not_take_minutes(tmp_path: Path) -> None:
+    """Some are drawn, and how many are not is told."""
+    group = group_of(tmp_path, noise(2))
+    result = replace(result_of(tmp_path, noise(2)), groups=(group,) * 300)
+    with pytest.warns(PictureWarning, match=r"284 of 300 rates are left out.*\(-c\)"):
+        draw(tmp_path / "x.png", result)
+    assert (tmp_path / "x.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize("hz", [1, 3, 250, 497, 499])
+def test_what_is_written_at_a_peak_stays_inside_of_the_axes(
+    tmp_path: Path, hz: float
+) -> None:
+    """Beside them the legend would lie upon it."""
+    x = noise(1) + 100 * np.sin(2 * np.pi * hz * T[:4000])
+    figure = plot._figure(result_of(tmp_path, x, nperseg=1000), LATIN)
+    figure.canvas.draw()
+    (axis,) = figure.axes
+    box = axis.get_window_extent()
+    texts = [text.get_window_extent() for text in axis.texts]
+    assert texts
+    assert min(text.x0 for text in texts) >= box.x0 - 1
+    assert max(text.x1 for text in texts) <= box.x1 + 1
 
 
 def test_an_offset_does_not_eat_the_scale(tmp_path: Path) -> None:
