@@ -7,6 +7,7 @@ loses no file.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -28,6 +29,9 @@ from rlxweb.cli.targets import Put, check_targets, goes_to_stdout, write_all
 from rlxweb.errors import UsageError
 from rlxweb.printable import printable
 from rlxweb.streams import STDOUT, discard, is_stream
+
+# The names of a list: in quotes, or up to the next comma.
+_NAMES = re.compile(r'\s*"([^"]*)"\s*(?:,|$)|([^,]+)')
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +115,8 @@ class Wanted:
     "--channels",
     "-c",
     multiple=True,
-    help="Channel names or patterns ('EEG*'), repeatable or comma-separated.",
+    help="Channel names or patterns ('EEG*'), repeatable or comma-separated; a name "
+    "with a comma in it stands in double quotes.",
 )
 @click.option("--array", help="Member of an NPZ file.")
 @options.one_of(
@@ -152,7 +157,8 @@ def command(files: tuple[str, ...], **asked: Any) -> None:
     flags = {n: asked.pop(n) for n in ("explain", "quiet", "keep_going")}
     wanted = Wanted(**paths, **flags, all_peaks=asked["k"] is not None)
     listed = asked.pop("channels")
-    names = tuple(c.strip() for one in listed for c in one.split(",") if c.strip())
+    parted = [quoted or bare for one in listed for quoted, bare in _NAMES.findall(one)]
+    names = tuple(name.strip() for name in parted if name.strip())
     if listed and not names:
         raise UsageError("--channels", "no channel is named", hint="leave it out")
     done = run_job(files, Settings(channels=names, **asked), wanted)

@@ -167,6 +167,8 @@ def _name_of(path: object) -> str:
 
 
 def _where(name: str) -> str:
+    if name == "-":
+        return "standard input is not read; write the data to a file first"
     folder = os.path.dirname(name) or os.curdir
     if os.path.isdir(folder):
         return "check the name and the folder you are in"

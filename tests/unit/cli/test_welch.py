@@ -157,6 +157,26 @@ def test_channels_are_picked_by_name_and_pattern(tmp_path: Path, call: Call) -> 
     assert names == ["ECG", "EEG Fp1", "EEG Cz", "EOG"]
 
 
+@pytest.mark.parametrize(
+    ("asked", "names"),
+    [
+        (['"b, left"'], ["b, left"]),
+        (['c, "b, left" '], ["c", "b, left"]),
+        (['"c"', "b?*"], ["c", "b, left"]),
+        (['5" tube,c'], ['5" tube', "c"]),
+    ],
+)
+def test_a_name_with_a_comma_is_quoted(
+    tmp_path: Path, call: Call, asked: list[str], names: list[str]
+) -> None:
+    """As in the table it comes from; a quote inside of a name is a part of it."""
+    channels = np.array(["b, left", "c", '5" tube'])
+    np.savez(tmp_path / "x.npz", x=X, fs=100.0, channels=channels)
+    flags = [word for one in asked for word in ("-c", one)]
+    said = call("welch", tmp_path / "x.npz", *flags, "--json", "-")
+    assert [channel["name"] for channel in said.group["channels"]] == names
+
+
 def test_several_files_are_one_record(npy: Path, tmp_path: Path, call: Call) -> None:
     """One record, one table each, and a picture per file with its stem in the name."""
     np.save(tmp_path / "y.npy", X[0])
