@@ -62,6 +62,9 @@ MEASURE = Stopwatch(samples=9, least=7, budget_ns=2e9)
     help="Segments per row [8].",
 )
 @options.FS
+@options.CHANNELS
+@options.ARRAY
+@options.LAYOUT
 @options.PRECISION
 @options.devices("all")
 @options.MIN_SEGMENTS
@@ -107,14 +110,16 @@ def _jobs(file: str | None, asked: dict[str, Any]) -> list[tuple[str, WelchJob]]
         return [_job_of_numbers(asked)]
     if asked["batch"]:
         raise UsageError("--batch", "the file says how many rows there are")
+    which = {name: asked[name] for name in ("fs", "channels", "array", "layout")}
     settings = Settings(
-        fs=asked["fs"],
         nperseg=asked["n_fft"],
         nsegments=asked["segments"],
         precision=asked["precision"],
     )
     jobs = []
-    with open_recording(file, fs=asked["fs"]) as recording:
+    with open_recording(
+        file, **which | {"channels": which["channels"] or None}
+    ) as recording:
         for group in recording.groups:
             spec = group_spec(settings, group, settings.nperseg_of(group))
             n_rows = len(group.channels)
@@ -125,8 +130,9 @@ def _jobs(file: str | None, asked: dict[str, Any]) -> list[tuple[str, WelchJob]]
 
 
 def _job_of_numbers(asked: dict[str, Any]) -> tuple[str, WelchJob]:
-    if asked["fs"] is not None:
-        raise UsageError("--fs", "there is no FILE whose rate it could be")
+    for name in ("fs", "channels", "array", "layout"):
+        if asked[name] not in (None, ()):
+            raise UsageError(f"--{name}", "there is no FILE that it could be of")
     batch, segments = asked["batch"] or 32, asked["segments"] or 8
     n_fft = asked["n_fft"]
     cell = Cell(n_fft, batch, 1, segments)

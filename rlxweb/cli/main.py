@@ -20,7 +20,7 @@ import click
 
 from rlxweb.cli.record import rlxweb_version
 from rlxweb.cli.signals import signals
-from rlxweb.cli.wording import told, told_by_click
+from rlxweb.cli.wording import point_to, told, told_by_click
 from rlxweb.errors import RlxError, RlxWarning, did_you_mean
 from rlxweb.printable import WRITTEN_OUT, printable
 from rlxweb.streams import STDOUT, discard
@@ -69,11 +69,11 @@ class LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except click.UsageError as error:
-            name = ctx.invoked_subcommand
-            if error.ctx is None and name is not None:  # so the parser leaves it
-                command = self.get_command(ctx, name)
-                error.ctx = click.Context(command or self, ctx, name)
+        except (click.UsageError, RlxError) as error:
+            name = ctx.invoked_subcommand or ""
+            command = self.get_command(ctx, name)
+            if command is not None:
+                point_to(error, command, click.Context(command, ctx, name))
             raise
         except BrokenPipeError:
             # The reader of our output went away (`| head`); nobody is left to tell.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, get_args
@@ -9,6 +10,8 @@ from typing import Any, get_args
 import click
 
 from rlxweb.devices.place import Place, parse_place
+from rlxweb.errors import UsageError
+from rlxweb.io.contents import Layout
 from rlxweb.signal.precision import Precision
 
 K_HELP = "Peaks to keep [16, or all bins where there are fewer]."
@@ -80,6 +83,36 @@ WINDOW = click.option(
     "--window",
     callback=_window,
     help="Window name, parameters after commas (kaiser,8.6); default: the preset's.",
+)
+
+
+# The names of a list: in quotes, or up to the next comma.
+_NAMES = re.compile(r'\s*"([^"]*)"\s*(?:,|$)|([^,]+)')
+
+
+def _listed(
+    ctx: click.Context, param: click.Parameter, value: tuple[str, ...]
+) -> tuple[str, ...]:
+    parted = [quoted or bare for one in value for quoted, bare in _NAMES.findall(one)]
+    names = tuple(name.strip() for name in parted if name.strip())
+    if value and not names:
+        raise UsageError("--channels", "no channel is named", hint="leave it out")
+    return names
+
+
+CHANNELS = click.option(
+    "--channels",
+    "-c",
+    multiple=True,
+    callback=_listed,
+    help="Channel names or patterns ('EEG*'), repeatable or comma-separated; a name "
+    "with a comma in it stands in double quotes.",
+)
+ARRAY = click.option("--array", help="Member of an NPZ file.")
+LAYOUT = one_of(
+    "--layout",
+    get_args(Layout),
+    "Of a 2-D NPY or NPZ array; default: channels-first.",
 )
 
 

@@ -7,7 +7,6 @@ loses no file.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -29,9 +28,6 @@ from rlxweb.cli.targets import Put, check_targets, goes_to_stdout, write_all
 from rlxweb.errors import UsageError
 from rlxweb.printable import printable
 from rlxweb.streams import STDOUT, discard, is_stream
-
-# The names of a list: in quotes, or up to the next comma.
-_NAMES = re.compile(r'\s*"([^"]*)"\s*(?:,|$)|([^,]+)')
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,19 +107,9 @@ class Wanted:
     "Removed from each segment; default: the preset's.",
 )
 @click.option("--prominence", type=float, help="Least prominence (mode peaks).")
-@click.option(
-    "--channels",
-    "-c",
-    multiple=True,
-    help="Channel names or patterns ('EEG*'), repeatable or comma-separated; a name "
-    "with a comma in it stands in double quotes.",
-)
-@click.option("--array", help="Member of an NPZ file.")
-@options.one_of(
-    "--layout",
-    ["channels-first", "samples-first"],
-    "Of a 2-D NPY or NPZ array; default: channels-first.",
-)
+@options.CHANNELS
+@options.ARRAY
+@options.LAYOUT
 @options.AUTO_DEVICE
 @click.option("--adapter", default="", help="Part of an adapter's name; implies a GPU.")
 @options.PRECISION
@@ -156,12 +142,7 @@ def command(files: tuple[str, ...], **asked: Any) -> None:
     paths = {n: asked.pop(f"{n}_path") for n in ("csv", "npz", "json", "plot")}
     flags = {n: asked.pop(n) for n in ("explain", "quiet", "keep_going")}
     wanted = Wanted(**paths, **flags, all_peaks=asked["k"] is not None)
-    listed = asked.pop("channels")
-    parted = [quoted or bare for one in listed for quoted, bare in _NAMES.findall(one)]
-    names = tuple(name.strip() for name in parted if name.strip())
-    if listed and not names:
-        raise UsageError("--channels", "no channel is named", hint="leave it out")
-    done = run_job(files, Settings(channels=names, **asked), wanted)
+    done = run_job(files, Settings(**asked), wanted)
     click.get_current_context().exit(done.exit_code)
 
 

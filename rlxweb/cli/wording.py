@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import click
 
+from rlxweb.advice import Advice
 from rlxweb.errors import RlxError, near
 
 OUT_OF_MEMORY = "out of memory; use shorter segments, or fewer rows or channels"
@@ -76,6 +77,18 @@ def told_by_click(error: click.ClickException) -> str:
         # The first word is no sentence's: what stands before it is.
         text = text[:1].lower() + text[1:]
     return f"{text}; see {name} --help"
+
+
+def point_to(
+    error: click.UsageError | RlxError, command: click.Command, where: click.Context
+) -> None:
+    """Have an error name the command whose options it speaks of."""
+    if isinstance(error, click.UsageError):
+        error.ctx = error.ctx or where  # the parser leaves it out
+    elif isinstance(error.hint, Advice) and not isinstance(command, click.Group):
+        wanted = {f"--{name.replace('_', '-')}" for name in error.hint.arguments}
+        if not wanted.issubset(flag for param in command.params for flag in param.opts):
+            error.hint = f"with `rlxweb welch`: {error.hint.as_flags}"
 
 
 def _suggested(option: str, command: click.Command) -> list[str]:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rlxweb.io import write_demo_recording
-from tests.command_line import Call
+from tests.command_line import Call, check_refused
 
 
 def test_the_demo_finds_its_own_rhythms(tmp_path: Path, call: Call) -> None:
@@ -34,6 +34,20 @@ def test_the_demo_says_what_it_did(tmp_path: Path, call: Call) -> None:
     assert "ran on NumPy" in said.out
     assert "it was asked for" in said.out
     assert f"picture: {tmp_path / 'demo.png'}" in said.err
+
+
+def test_advice_that_needs_another_command_names_it(tmp_path: Path, call: Call) -> None:
+    """The demo has few options; what it has is advised as everywhere."""
+    out = "--out", tmp_path
+    np.savez(tmp_path / "x.npz", a=np.ones((1, 900)), b=np.ones((1, 900)), fs=9)
+    said = call("demo", tmp_path / "x.npz", *out)
+    check_refused(said, 2, "with `rlxweb welch`: name it: --array NAME")
+    np.save(tmp_path / "x.npy", np.full((1, 900), np.nan))
+    check_refused(
+        call("demo", tmp_path / "x.npy", *out), 2, "unknown; NPY", ": --fs HZ"
+    )
+    said = call("demo", tmp_path / "x.npy", *out, "--fs", 9)
+    check_refused(said, 2, "with `rlxweb welch`: repair", "or pass --nan propagate")
 
 
 @pytest.mark.parametrize("n_samples", [3, 100, 5000])

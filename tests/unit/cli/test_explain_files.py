@@ -70,6 +70,24 @@ def test_the_file_says_rows_and_length_and_options_the_rest(
     assert predicted("--segments", 6) == predicted()
 
 
+def test_what_is_read_of_a_file_is_asked_for_as_in_welch(
+    call: Call, edf: Path, tmp_path: Path
+) -> None:
+    """So the job of a `rlxweb welch` can be explained, whatever part it takes."""
+
+    def jobs(*args: object) -> list[str]:
+        said = call("explain", *args, *CPU_ONLY, "--json")
+        assert said.code == 0, said.err
+        return [job["job"] for job in said.record["jobs"]]
+
+    assert jobs(edf, "-c", "ECG") == [f"{edf}: 1 channel at 500 Hz"]
+    path = tmp_path / "x.npz"
+    np.savez(path, a=np.zeros((900, 2)), b=np.zeros((3, 900)), fs=100.0)
+    assert jobs(path, "--array", "b") == [f"{path}: 3 channels at 100 Hz"]
+    turned = "--layout", "samples-first"
+    assert jobs(path, "--array", "a", *turned) == [f"{path}: 2 channels at 100 Hz"]
+
+
 @pytest.mark.parametrize("options", [(), ("--json",)])
 def test_a_device_is_not_handed_what_float32_does_not_hold(
     call: Call, npy: Path, edf: Path, options: tuple[str, ...], adapter: Want
@@ -89,6 +107,7 @@ def test_a_device_is_not_handed_what_float32_does_not_hold(
 REFUSED = {
     "FILE and --batch": (("FILE", "--fs", 9, "--batch", 4), "--batch: the file says"),
     "--fs and no FILE": (("--fs", 9), "--fs: there is no FILE"),
+    "channels and no FILE": (("-c", "Cz"), "--channels: there is no FILE"),
     "no such file": (("gone.npy", "--fs", 9), "gone.npy"),
     "a folder": ((".", "--fs", 9), "'.'"),
     "two files": (("FILE", "FILE"), "unexpected extra argument"),
