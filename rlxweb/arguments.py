@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from inspect import signature
 from numbers import Real
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from rlxweb.errors import UsageError, did_you_mean, shown
+
+T = TypeVar("T")
 
 _FAR = 1e300
 _COUNTABLE = 1 << 63
@@ -79,6 +81,14 @@ def switch(name: str, value: object, doing: str) -> bool:
     if isinstance(value, bool | np.bool_) or (type(value) is int and value in (0, 1)):
         return bool(value)
     raise UsageError(doing, f"{name} is {shown(value)}", "it must be True or False")
+
+
+def one_or_none(name: str, value: object, kind: type[T], doing: str) -> T | None:
+    """A value of one of our classes, or None. Errors  UsageError for anything else."""
+    if value is None or isinstance(value, kind):
+        return value
+    rule = f"a {kind.__name__} is wanted"
+    raise UsageError(doing, f"{name} is {shown(value)}", rule)
 
 
 def one_of(name: str, value: Any, known: Iterable[str], doing: str) -> str:

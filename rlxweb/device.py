@@ -162,8 +162,12 @@ def devices_named(devices: DeviceLike | Iterable[DeviceLike]) -> tuple[Device, .
     """A list of devices; a text is one name or several, and never its letters."""
     if isinstance(devices, str):
         return parse_device_list(devices)
+    return tuple(parse_device(d) for d in _each(devices))
+
+
+def _each(devices: Iterable[DeviceLike]) -> tuple[DeviceLike, ...]:
     try:
-        return tuple(parse_device(d) for d in devices)
+        return tuple(devices)
     except TypeError as error:
         given = type(devices).__name__
         raise UnknownDevice(
@@ -172,9 +176,15 @@ def devices_named(devices: DeviceLike | Iterable[DeviceLike]) -> tuple[Device, .
 
 
 def parse_device_list(text: str | Sequence[DeviceLike]) -> tuple[Device, ...]:
-    """Names separated by comma, semicolon or space; first occurrences are kept."""
-    names = re.split(r"[,;\s]+", text.strip()) if isinstance(text, str) else text
-    found = tuple(dict.fromkeys(parse_device(n) for n in names if n != ""))
+    """Names separated by comma, semicolon or space; first occurrences are kept.
+
+    Errors   UnknownDevice, also for an empty list and for what is none.
+    """
+    if isinstance(text, str):
+        names: Iterable[DeviceLike] = filter(None, re.split(r"[,;\s]+", text.strip()))
+    else:
+        names = (n for n in _each(text) if not (isinstance(n, str) and n == ""))
+    found = tuple(dict.fromkeys(map(parse_device, names)))
     if not found:
         raise UnknownDevice("device list", "device list is empty")
     return found

@@ -11,6 +11,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from rlxweb.arguments import one_of
 from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import Backend
 from rlxweb.calibration.corrections import Bucket, corrections, octave
@@ -31,7 +32,7 @@ from rlxweb.cost.work import Work
 from rlxweb.decision.candidate import Candidate
 from rlxweb.device import Device
 from rlxweb.devices.place import CPU, Place
-from rlxweb.errors import RlxError, Unsupported, UsageError
+from rlxweb.errors import RlxError, Unsupported
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.verify import must_be_graph
 
@@ -46,9 +47,7 @@ NOBODY = (
 
 def checked_mode(cost_mode: str) -> str:
     """The mode as it is. Errors  UsageError for one there is not."""
-    if cost_mode not in ("calibrated", "seed"):
-        raise UsageError("cost_mode", repr(cost_mode), "it is 'seed' or 'calibrated'")
-    return cost_mode
+    return one_of("cost_mode", cost_mode, ("seed", "calibrated"), "graphs")
 
 
 def gate_of(place: Place, cost_mode: str = "calibrated") -> Gate:

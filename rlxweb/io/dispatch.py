@@ -14,10 +14,9 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
-import numpy as np
-
 from rlxweb.advice import Advice, Blank
-from rlxweb.errors import RecordingWarning, UsageError
+from rlxweb.arguments import number, one_of
+from rlxweb.errors import RecordingWarning, UsageError, shown
 from rlxweb.io import bounds
 from rlxweb.io.channels import choose_channels, unique_names
 from rlxweb.io.contents import LAYOUTS, Contents, Found, Layout, Stream
@@ -86,8 +85,8 @@ def open_recording(
     if array is not None and not isinstance(array, str):
         raise UsageError(doing, f"array is {array!r}", "the name of an array")
     wanted = None if channels is None else _listed_names(doing, channels)
-    if layout is not None and layout not in LAYOUTS:
-        raise UsageError(doing, f"layout is {layout!r}", f"one of {', '.join(LAYOUTS)}")
+    if layout is not None:
+        one_of("layout", layout, LAYOUTS, doing)
     source = open_source(path)
     try:
         contents = _read(source, array, layout)
@@ -156,16 +155,11 @@ def _detect(source: ByteSource) -> str:
 
 def _given_rate(doing: str, fs: Any) -> float:
     """The rate of the caller as a number, or an error that says what was given."""
-    number = isinstance(fs, int | float | np.integer | np.floating)
-    if number and not isinstance(fs, bool) and bounds.LEAST_HZ <= fs <= bounds.MOST_HZ:
-        return float(fs)
-    # Python does not print integers of thousands of digits.
-    endless = isinstance(fs, int) and fs.bit_length() > 64
-    raise UsageError(
-        doing,
-        f"fs is {'an integer too long to print' if endless else repr(fs)[:60]}",
-        f"a rate of {bounds.LEAST_HZ:g} to {bounds.MOST_HZ:g} Hz",
-    )
+    rate = number("fs", fs, doing)
+    if bounds.LEAST_HZ <= rate <= bounds.MOST_HZ:
+        return rate
+    rule = f"a rate of {bounds.LEAST_HZ:g} to {bounds.MOST_HZ:g} Hz"
+    raise UsageError(doing, f"fs is {shown(fs)}", rule)
 
 
 def _listed_names(doing: str, channels: object) -> list[str]:

@@ -94,6 +94,8 @@ class Graph(RlxNames):
     """
 
     def __init__(self, name: str = "graph") -> None:
+        if not isinstance(name, str):
+            raise GraphError("Graph", f"its name is {shown(name)}", "a text is wanted")
         self.name = name
         self._all = _Contents()
 

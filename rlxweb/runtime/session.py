@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from time import perf_counter_ns
 from typing import Any
 
-from rlxweb.arguments import switch
+from rlxweb.arguments import one_or_none, switch
 from rlxweb.backends.custom_ops import try_custom_ops
 from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import Array, Backend, Program
@@ -23,7 +23,7 @@ from rlxweb.decision.attempt import Attempt
 from rlxweb.decision.candidate import Candidate
 from rlxweb.decision.decision import Decision
 from rlxweb.decision.explain import explain_decision
-from rlxweb.device import Device, DeviceLike, is_open, parse_device
+from rlxweb.device import Device, DeviceLike, adapter_name, is_open, parse_device
 from rlxweb.devices.place import Place
 from rlxweb.errors import (
     DeviceLost,
@@ -81,8 +81,8 @@ class Session:
             )
         self.precision = DType.F32.label
         self.device = None if is_open(device) else parse_device(device)
-        self.adapter = adapter
-        self.limits = limits
+        self.adapter = adapter_name(adapter)
+        self.limits = one_or_none("limits", limits, Limits, "Session")
         self.optimise = switch("optimise", optimise, "Session")
         self.cost_mode = checked_mode(cost_mode)
         self.strict = switch("strict", strict, "Session")

@@ -343,7 +343,7 @@ def test_sessions_ask_the_gate_of_their_mode(
 
 
 def test_unknown_modes_are_refused() -> None:
-    with pytest.raises(UsageError, match="it is 'seed' or 'calibrated'"):
+    with pytest.raises(UsageError, match="it must be 'seed' or 'calibrated'"):
         Session("cpu", cost_mode="guess").compile(graph_of(fused))
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 import zipfile
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -87,14 +90,25 @@ def test_the_second_version_of_the_format_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "fs",
-    [0, -1, float("nan"), float("inf"), "256", True, 2**2000, 10**5000, 1e300, [1]],
-    ids=range(10),
+    [
+        *(0, -1, float("nan"), float("inf"), "256", True, 2**2000, 10**5000, 1e300),
+        *([1], np.timedelta64(5, "s"), Decimal("NaN"), np.array([256])),
+    ],
+    ids=range(13),
 )
 def test_a_rate_that_is_none_is_refused(tmp_path: Path, fs: object) -> None:
     """A rate is a finite number above zero."""
     np.save(tmp_path / "a.npy", np.zeros(4))
     with pytest.raises(UsageError, match="fs is"):
         open_recording(tmp_path / "a.npy", fs=fs)
+
+
+@pytest.mark.parametrize("fs", [Fraction(1, 4), Decimal("0.25"), np.float16(0.25)])
+def test_a_rate_is_any_real_number(tmp_path: Path, fs: Any) -> None:
+    """As it is for the signal functions."""
+    np.save(tmp_path / "a.npy", np.zeros(4))
+    with open_recording(tmp_path / "a.npy", fs=fs) as recording:
+        assert recording.groups[0].fs == 0.25
 
 
 @pytest.mark.parametrize(
@@ -354,5 +368,7 @@ def test_arguments_of_another_format_are_refused(tmp_path: Path) -> None:
         open_recording(tmp_path / "a.npy", fs=1, array="x")
     with pytest.raises(UsageError, match="NPY and NPZ files only"):
         open_recording(tmp_path / "a.csv", fs=1, layout="samples-first")
+    with pytest.raises(UsageError, match="layout is array"):
+        open_recording(tmp_path / "a.npy", fs=1, layout=np.zeros(2))
     with pytest.raises(UsageError, match="layout is 'rows'"):
         open_recording(tmp_path / "a.npy", fs=1, layout="rows")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from rlxweb.errors import (
     DeviceFallbackError,
     DTypeError,
     InputError,
+    RlxError,
     ShapeError,
     UnknownDevice,
     UnknownName,
@@ -211,6 +213,26 @@ def test_strict_is_true_or_false_for_sessions_and_what_they_compile() -> None:
             with pytest.raises(UsageError, match="True or False"):
                 door(wrong)
     np.testing.assert_array_equal(compiled.run(X, strict=np.True_)[0], [4, 6])
+
+
+@pytest.mark.parametrize(
+    ("door", "match"),
+    [
+        (lambda: Session(adapter=3), "adapter: it is 3; .* as text"),
+        (lambda: Session(limits=3), "limits is 3; a Limits is wanted"),
+        (lambda: Session("cpu", limits={}), "limits is {}; a Limits is wanted"),
+        (lambda: Session("cpu", cost_mode=np.zeros(2)), "cost_mode is .*'seed' or"),
+        (lambda: Graph(3), "its name is 3; a text is wanted"),
+        (lambda: devices.parse_device_list(3), "expected names or Devices, got int"),
+        (lambda: devices.parse_device_list(None), "expected names .* NoneType"),
+        (lambda: devices.parse_device_list([np.zeros(2)]), "a Device, got ndarray"),
+    ],
+)
+def test_what_is_of_another_type_is_refused_where_it_is_given(
+    door: Callable[[], object], match: str
+) -> None:
+    with pytest.raises(RlxError, match=match):
+        door()
 
 
 @pytest.mark.parametrize("given", ["cpu", ["cpu"], Device.CPU, 3])
