@@ -161,9 +161,11 @@ def op_probes(is_cpu: bool) -> Iterator[tuple[str, Probe]]:
             if item.kind != op.name:
                 continue  # its kind is measured
             size = {"cells": item.size["cells"], "bytes": item.nbytes}
+            rows = size["rows"] = item.size.get("rows", 1)
             build = partial(_applied, op.name, sample.attrs)
             what = f"{op.name} {item.numbers}".rstrip()
-            name = f"{what} {size['cells']:,}"
+            each = f"{size['cells'] // rows:,}"
+            name = f"{what} {rows:,} × {each}" if rows > 1 else f"{what} {each}"
             yield what, Probe(name, size, shapes, build, turn=3)
 
 

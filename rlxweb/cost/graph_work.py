@@ -45,10 +45,12 @@ def item_of(graph: Graph, node: Node, launches: int = 1) -> Item:
     """One node as one step.
 
     The kind is the measured one its op names, or else the op itself, whose size is the
-    elements of its largest operand or result.
+    elements of its largest operand or result, and the rows they lie in.
     """
     op, inputs, out, attrs = asked_of(graph, node)
-    kind, size = op.name, {"cells": max(t.numel for t in (*inputs, out))}
+    most = max((*inputs, out), key=lambda t: t.numel)
+    rows = most.numel // max(1, most.shape[-1]) if most.rank else 1
+    kind, size = op.name, {"cells": most.numel, "rows": rows}
     if op.work is not None:
         kind, given = op.work(inputs, out, attrs)
         size = dict(given)

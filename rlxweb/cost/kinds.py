@@ -103,11 +103,13 @@ def by_rate(record: Calibration, kind: WorkKind) -> Price | None:
 
 
 def _product_price(record: Calibration, kind: WorkKind) -> Price | None:
-    """Its operations, or the reading of its operands where that takes longer.
+    """Its operations, or where that takes longer the reading of its operands or the
+    writing of its result, half of which a copy is.
 
     A device works on all matrices of a batch at a time, NumPy on one after the other.
     """
     by_size, reading = by_rate(record, kind), rates(record, "matvec")
+    copying = rates(record, "copy")
     is_host = not record.of("submit")
 
     def price(item: Item) -> float:
@@ -115,6 +117,9 @@ def _product_price(record: Calibration, kind: WorkKind) -> Price | None:
             return 0.0
         size = {n: v for n, v in item.size.items() if n != "batch" or not is_host}
         ns = by_size(replace(item, size=size))
+        made = 8.0 * item.size.get("batch", 1) * item.size["m"] * item.size["n"]
+        if copying is not None and made:
+            ns = max(ns, made / copying.at(made))
         return ns if reading is None else max(ns, item.nbytes / reading.at(1.0))
 
     return None if by_size is None else price
@@ -124,7 +129,8 @@ def measured_step(points: Sequence[Point], moving: Callable[[float], float]) -> 
     """The price of an op that a calibration timed at these sizes, smallest first.
 
     The smallest is what it costs to call it; the largest says what its elements take
-    beyond the moving of their bytes, or how much less than that.
+    beyond the moving of their bytes, or how much less than that, and one between them,
+    of many short rows, what each row takes besides.
     moving   ns of so many bytes through memory
     """
     small, large = points[0], points[-1]
@@ -133,8 +139,16 @@ def measured_step(points: Sequence[Point], moving: Callable[[float], float]) -> 
     share = min(1.0, ns / moved) if moved else 0.0
     each = max(0.0, ns - moved) / large.size["cells"]
 
+    def alone(nbytes: float, size: Size) -> float:
+        return fixed + share * moving(nbytes) + each * size.get("cells", 0)
+
+    row = 0.0
+    for short in points[1:-1]:
+        besides = short.ns - alone(short.size["bytes"], short.size)
+        row = max(row, besides / max(1, short.size.get("rows", 1)))
+
     def price(item: Item) -> float:
-        return fixed + share * moving(item.nbytes) + each * item.size.get("cells", 0)
+        return alone(item.nbytes, item.size) + row * item.size.get("rows", 0)
 
     return price
 

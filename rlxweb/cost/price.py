@@ -59,7 +59,7 @@ class Prices:
         """The price of an op that was timed itself; None where its sizes tell none."""
         sizes = (p for p in self.record.of(op) if p.size.get("bytes", 0) > 0)
         points = [p for p in sizes if p.size.get("cells", 0) > 0]
-        points.sort(key=lambda p: p.size["cells"])
+        points.sort(key=lambda p: (p.size["cells"], -p.size.get("rows", 0)))
         return measured_step(points, self.moving_ns) if points else None
 
     @cached_property

@@ -209,7 +209,7 @@ _norm = partial(
         _norm_sample((4, 9), dtype=DType.F16),
         _norm_sample((4, 9), 0, DType.F64),
     ),
-    telling=(_norm_sample((4, 16), -1), _norm_sample((256, 512), -1)),
+    telling=tuple(_norm_sample(s, -1) for s in ((4, 16), (1 << 15, 4), (256, 512))),
 )
 
 registry.register_all(
@@ -223,7 +223,7 @@ registry.register_all(
         flops=lambda inputs, out, attrs: 5.0 * out.numel,
         tolerance=EXPONENTIAL,
         samples=_SOFTMAX_SAMPLES,
-        telling=tuple(Sample((Drawn(s),)) for s in ((4, 16), (256, 512))),
+        telling=tuple(Sample((Drawn(s),)) for s in ((4, 16), (1 << 15, 4), (256, 512))),
         doc="exp(x - max) / sum of exp(x - max) along an axis.",
     ),
     _norm(

@@ -149,7 +149,7 @@ _reduce = partial(
     traits=frozenset({"reduction"}),
     flops=lambda inputs, out, attrs: float(inputs[0].numel),
     samples=(*_FLOAT_SAMPLES, *_INTS, *_WRAPPING),
-    telling=(_case((4, 16), (1,)), _case((256, 512), (1,))),
+    telling=tuple(_case(s, (1,)) for s in ((4, 16), (1 << 15, 4), (256, 512))),
 )
 
 registry.register_all(
@@ -201,7 +201,10 @@ registry.register_all(
             _case((6, 40), (1,), dtype=DType.F64, low=0.5, high=1.5),
         ),
         # Products that fade out are slow to compute and tell of no others.
-        telling=tuple(_case(s, (1,), low=0.9, high=1.1) for s in ((4, 16), (256, 512))),
+        telling=tuple(
+            _case(s, (1,), low=0.9, high=1.1)
+            for s in ((4, 16), (1 << 15, 4), (256, 512))
+        ),
         doc="The product over axes; 1 over none. Integers wrap in their dtype.",
     ),
 )

@@ -276,7 +276,7 @@ _CUMSUM = Op(
         _scanning((4, 33), 1, False, DType.F64),
         _scanning((4, 33), 1, False, DType.I64, -9, 9),
     ),
-    telling=(_scanning((4, 16)), _scanning((256, 512))),
+    telling=tuple(_scanning(s) for s in ((4, 16), (1 << 15, 4), (256, 512))),
     doc="Running sums along an axis; `exclusive` leaves each element's own value out.",
 )
 

@@ -350,4 +350,4 @@ def test_an_operand_that_is_used_twice_is_read_once() -> None:
     assert bytes_of(graph, both) == 4 * (10 + 10)
     item = item_of(graph, both, launches=3)
     assert (item.kind, item.launches, item.flops) == ("add", 3, 10.0)
-    assert (item.size, item.nbytes) == ({"cells": 10}, 80)
+    assert (item.size, item.nbytes) == ({"cells": 10, "rows": 1}, 80)

@@ -62,7 +62,7 @@ def test_attention_on_numpy_is_its_products_and_its_softmax() -> None:
             assert one.flops == 2 * 2 * 3 * 8 * 8 * 4
             assert {"m": 8, "batch": 6}.items() <= one.size.items()
         if one.kind == "softmax":
-            assert one.size == {"cells": 2 * 3 * 8 * 8}
+            assert one.size == {"cells": 2 * 3 * 8 * 8, "rows": 2 * 3 * 8}
     masked = Counter(one.kind for one in items(lambda g: attended(g, "causal"), HOST))
     assert masked - kinds == {"le": 1, "where": 1}
 
@@ -96,7 +96,7 @@ def test_an_op_costs_what_was_measured_of_it() -> None:
         Point("topk", {"cells": 1000, "bytes": 8000}, 500.0 + 8000.0 + 3000.0),
     )
     (one,) = items(lambda g: g.topk(g.input("x", (4, 50)), 4), HOST)
-    assert one.size == {"cells": 200}
+    assert one.size == {"cells": 200, "rows": 4}
     found = terms_of(Work((one,), 0, 0), prices(*points))
     assert found.compute_ns == pytest.approx(500.0 + one.nbytes + 3.0 * 200)
     assert found.traffic_ns == 0.0
@@ -152,12 +152,12 @@ def test_what_numpy_hands_out_is_dense() -> None:
 
 def test_numpy_multiplies_one_matrix_of_a_batch_after_the_other() -> None:
     """So each is as slow as a small one; a device works on all of them at once."""
-    item = Item("matmul", "it", 1, 2.0 * 10**6, 10, size_of(1000, 10))
+    item = Item("matmul", "it", 1, 2.0 * 10**7, 10, size_of(1000, 10))
     on_host = terms_of(Work((item,), 0, 0), prices(*PRODUCTS))
-    assert on_host.compute_ns == pytest.approx(2e6 / 1.0)
+    assert on_host.compute_ns == pytest.approx(2e7 / 1.0)
     submit = Point("submit", {}, 1.0)
     elsewhere = terms_of(Work((item,), 0, 0), prices(*PRODUCTS, submit))
-    assert elsewhere.compute_ns == pytest.approx(2e6 / 10.0)
+    assert elsewhere.compute_ns == pytest.approx(2e7 / 10.0)
 
 
 def size_of(batch: int, n: int) -> dict[str, int]:
@@ -197,15 +197,16 @@ def test_a_gather_costs_the_rows_it_takes() -> None:
 
 @pytest.mark.parametrize("is_cpu", [True, False])
 def test_every_step_without_a_kind_is_measured(is_cpu: bool) -> None:
-    """On NumPy at a small size and a large one, by a graph of that op alone; some also
-    with numbers that NumPy is slow with.
+    """On NumPy at a small size and a large one, lines at short ones too, by a graph
+    of that op alone; some also with numbers that NumPy is slow with.
     """
     slow = [name for name, _ in op_probes(is_cpu) if " " in name]
     assert sorted(slow) == (["div whole", "mul half", "topk whole"] if is_cpu else [])
     found = [(name, probe) for name, probe in op_probes(is_cpu) if name not in slow]
     assert {"softmax", "topk", "gather"} <= {name for name, _ in found}
     assert ("exp" in {name for name, _ in found}) is is_cpu
-    assert set(Counter(name for name, _ in found).values()) == {2 if is_cpu else 1}
+    times = Counter(name for name, _ in found)
+    assert set(times.values()) == ({2, 3} if is_cpu else {1})
     for name, probe in found:
         graph = Graph()
         given = [
@@ -214,7 +215,8 @@ def test_every_step_without_a_kind_is_measured(is_cpu: bool) -> None:
         graph.set_outputs([probe.build(graph, *given)])
         (item,) = work_of_graph(graph).items
         assert item.kind == name
-        assert {"cells": item.size["cells"], "bytes": item.nbytes} == probe.size
+        size = {"cells": item.size["cells"], "bytes": item.nbytes}
+        assert size | {"rows": item.size.get("rows", 1)} == probe.size
 
 
 @given(st.sampled_from(["fft", "rfft", "irfft"]), st.integers(1, 3000))
@@ -273,3 +275,29 @@ def test_half_precision_costs_its_conversions() -> None:
     both = {"cells": 1000, "bytes": 4_000}
     own = prices(Point("mul half", size, 70_000.0), Point("tanh half", both, 9_000.0))
     assert compute("tanh", DType.F16, own) == pytest.approx(9_000)
+
+
+def test_a_product_costs_at_least_the_writing_of_its_result() -> None:
+    """A byte copied takes a nanosecond; columns times rows have next to no flops."""
+    work = Work(
+        items(lambda g: g.input("a", (500, 1)) @ g.input("b", (1, 400)), HOST), 0, 0
+    )
+    assert terms_of(work, prices(*PRODUCTS)).compute_ns == pytest.approx(8 * 500 * 400)
+
+
+def test_many_short_rows_cost_more_than_few_long_ones() -> None:
+    """By what rows were seen to take besides their elements."""
+    timed = (
+        Point("sum", {"cells": 60, "bytes": 260, "rows": 4}, 100.0),
+        Point("sum", {"cells": 8000, "bytes": 40_000, "rows": 2000}, 100_000.0),
+        Point("sum", {"cells": 8000, "bytes": 32_080, "rows": 20}, 40_000.0),
+    )
+
+    def compute(shape: tuple[int, int]) -> float:
+        step = items(lambda g: g.sum(g.input("x", shape), 1), HOST)
+        terms = terms_of(Work(step, 0, 0), prices(*timed))
+        return terms.compute_ns + terms.traffic_ns
+
+    assert compute((2000, 4)) == pytest.approx(100_000, rel=0.05)
+    assert compute((20, 400)) == pytest.approx(40_000, rel=0.05)
+    assert compute((4000, 4)) == pytest.approx(200_000, rel=0.05)
