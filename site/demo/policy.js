@@ -6,14 +6,25 @@
 // policy written into the page is all there is, and a Worker started from a blob inherits
 // it: so it is started from a blob that imports the file.
 
-const CLOSED = /(^|[;,])\s*connect-src 'self'\s*($|[;,])/;
+const OWN = new Set(["'none'", "'self'", "'unsafe-eval'", "'wasm-unsafe-eval'"]);
 
 // "sent": the host closes the network; "page": the page's own policy does; "": nobody
 // does, as where a page is served as it lies in the checkout.
 export async function closedBy(file) {
-  if (CLOSED.test(await sentWith(file))) return "sent";
+  if (closes(await sentWith(file))) return "sent";
   const own = document.querySelector('meta[http-equiv="Content-Security-Policy"]')?.content ?? "";
-  return CLOSED.test(own) && own.includes("blob:") ? "page" : "";
+  return closes(own) && own.includes("blob:") ? "page" : "";
+}
+
+// Whether code under these policies, all of which hold, asks its own host alone for data and
+// for scripts.
+function closes(policies) {
+  return policies.split(",").some((policy) => {
+    const all = policy.trim().split(/\s*;\s*/).map((one) => one.split(/\s+/));
+    const said = new Map(all.reverse().map(([name, ...sources]) => [name.toLowerCase(), sources]));
+    said.set("script-src-elem", said.get("script-src-elem") ?? said.get("script-src"));
+    return ["connect-src", "script-src-elem"].every((name) => said.get(name)?.every((one) => OWN.has(one)));
+  });
 }
 
 export async function openWorker(file) {
@@ -29,7 +40,7 @@ export async function openWorker(file) {
 async function sentWith(file) {
   try {
     const answer = await fetch(file, { method: "HEAD" });
-    return answer.headers.get("Content-Security-Policy") ?? "";
+    return (answer.ok && answer.headers.get("Content-Security-Policy")) || "";
   } catch {
     return ""; // no answer: then the Worker's own start will tell why
   }

@@ -40,8 +40,11 @@ def elsewhere(page: str = "") -> Iterator[tuple[str, list[str]]]:
 
 
 @contextmanager
-def plain_host(site: BuiltSite) -> Iterator[str]:
-    """The site on a host that sends no headers of its own, such as GitHub Pages."""
+def plain_host(site: BuiltSite, for_worker: str = "") -> Iterator[str]:
+    """The site on a host that sends no headers of its own, such as GitHub Pages.
+
+    for_worker   the policy that it has for the demos' Worker all the same
+    """
 
     class Plain(http.server.SimpleHTTPRequestHandler):
         extensions_map = {  # noqa: RUF012  the base class has it so
@@ -54,6 +57,11 @@ def plain_host(site: BuiltSite) -> Iterator[str]:
 
         def log_message(self, *args: Any) -> None:
             """Nothing."""
+
+        def end_headers(self) -> None:
+            if for_worker and self.path.endswith("/worker.js"):
+                self.send_header("Content-Security-Policy", for_worker)
+            super().end_headers()
 
     with Quiet(("127.0.0.1", 0), Plain) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -39,7 +39,8 @@ def test_pages_fit_and_complain_of_nothing(open_page: OpenPage, size: str) -> No
 def test_search_finds_an_op(open_page: OpenPage) -> None:
     """Without a server behind it."""
     page = open_page("")
-    page.locator("input.md-search__input").fill("softmax")
+    # with the keys that it listens to
+    page.locator("input.md-search__input").press_sequentially("softmax")
     found = page.locator(".md-search-result__link").first
     expect(found).to_be_visible(timeout=START_MS)
     found.click()
