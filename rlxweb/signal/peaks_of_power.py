@@ -59,7 +59,8 @@ def peaks_of_bins(
     """
     if floor is None or not len(bins):
         return as_peaks(bins, power, hz)
-    if np.minimum.reduce(power[:, -1]) > floor.highest:
+    # A floor may lie beyond float32, which NumPy would warn of.
+    if float(np.minimum.reduce(power[:, -1])) > floor.highest:
         return as_peaks(bins, power, hz)
     is_peak = power > floor.at(np.arange(len(bins))[:, None], bins)
     order = np.argsort(~is_peak, axis=1, kind="stable")

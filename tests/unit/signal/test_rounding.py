@@ -148,6 +148,13 @@ def test_devices_count_alike(adapter: Want, mode: Any) -> None:
         np.testing.assert_array_equal(found.bins[[0, 3]], cpu.bins[[0, 3]])
 
 
+def test_a_floor_beyond_float32_is_compared_in_silence() -> None:
+    """What a window wipes out counts as energy; warnings are errors in tests."""
+    x = np.sin(np.arange(300, dtype=np.float32))[None]
+    x[0, 0] = 1.5e27
+    assert rlx.welch_peaks(x, k=2, device="cpu").count == 0
+
+
 def test_a_stream_knows_its_floor() -> None:
     """Fed in blocks, the same peaks count, and a dead channel is told."""
     x = np.stack([tone(32.0, "float32"), np.full(T.size, 7.7, "f4")])
