@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterable, Sequence
 
 from rich.box import SIMPLE_HEAD, Box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -92,15 +93,19 @@ def show_table(
     whole   heads of the columns that are not wrapped, on however narrow a terminal
     """
     table = Table(box=frame, pad_edge=False)
-    for head in heads:
+    cells = [[*map(_text, row)] for row in rows]
+    for at, head in enumerate(heads):
+        # rich cuts a column that may not wrap, unless it is told the width it needs.
+        widest = max([cell_len(head), *(row[at].cell_len for row in cells)])
         table.add_column(
             head,
             justify="right" if head in right else "left",
             no_wrap=head in whole,
+            min_width=widest if head in whole else None,
             overflow="fold",
         )
-    for row in rows:
-        table.add_row(*map(_text, row))
+    for row in cells:
+        table.add_row(*row)
     roomy = console.options.update(width=_WIDEST, max_width=_WIDEST)
     need = console.measure(table, options=roomy)
     width = console.width

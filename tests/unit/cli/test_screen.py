@@ -1,0 +1,46 @@
+"""Tables of all commands: nothing is cut off, however narrow the terminal."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from rlxweb.cli.screen import show_table
+
+CELLS = st.sampled_from(
+    ["", "softmax", "1024×256", "the pick", "脳波 x", "a b c", "1.88 s", "x" * 50]
+)
+COLUMNS = st.lists(st.lists(CELLS, min_size=3, max_size=3), min_size=1, max_size=8)
+
+
+@given(
+    columns=COLUMNS,
+    width=st.sampled_from([0, 10, 40, 60, 80, 200]),
+    whole=st.sets(st.integers(0, 7)),
+)
+def test_no_table_loses_a_letter(
+    columns: list[list[str]], width: int, whole: set[int]
+) -> None:
+    """Cells wrap where they may; a width of 0 stands for a pipe, where none does."""
+    heads = [f"head {n}" for n in range(len(columns))]
+    rows = list(zip(*columns, strict=True))
+    text = io.StringIO()
+    console = Console(
+        file=text,
+        width=width or 80,
+        force_terminal=width > 0,
+        color_system=None,
+    )
+    show_table(console, heads, rows, whole=[h for h in heads if int(h[-1]) in whole])
+    shown = text.getvalue()
+    letters = Counter("".join([*heads, *map("".join, columns)]))
+    del letters[" "]
+    got = Counter(shown)
+    assert {letter: got[letter] for letter in letters} == letters
+    for at, column in enumerate(columns):
+        if at in whole or not width:
+            assert all(cell in shown for cell in column)
