@@ -8,8 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
+from typing import TypeVar
 
 from rlxweb.errors import UnknownDevice, UsageError, did_you_mean, shown
+
+T = TypeVar("T")
 
 
 class Device(StrEnum):
@@ -123,6 +126,11 @@ def adapters_of(given: object) -> dict[Device, str]:
 def is_open(device: object) -> bool:
     """Is it the word that leaves the device open?"""
     return isinstance(device, str) and device.strip().lower() == "auto"
+
+
+def unless_open(device: T) -> T | None:
+    """The device that is asked for; None where that word stands for it."""
+    return None if is_open(device) else device
 
 
 def parse_device(name: DeviceLike) -> Device:

@@ -31,6 +31,7 @@ from rlxweb.device import (
     adapters_of,
     devices_named,
     parse_device,
+    unless_open,
 )
 from rlxweb.devices.availability import is_available
 from rlxweb.devices.policy import DevicePolicy, forced_device_from_env, policy_of
@@ -164,6 +165,7 @@ def decide_device(
     found = devices_for(graph, policy, adapters) if viable is None else tuple(viable)
     if not found:
         raise Unsupported(doing, NOBODY)
+    device = unless_open(device)
     if device is not None:
         which = parse_device(device)
         if which not in found:

@@ -1,16 +1,17 @@
 """How whatever takes a device and inputs is called: (device, inputs), as RLX has it.
 
 What is no name and no list of names is the inputs, so pyrlx's calls, with the inputs
-alone or in front, mean the same.
+alone or in front, mean the same. "auto" leaves the device open, as everywhere.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
+from inspect import signature
 from typing import Any, Concatenate, Protocol, TypeVar, overload
 
-from rlxweb.device import DeviceLike
+from rlxweb.device import DeviceLike, unless_open
 from rlxweb.names import formerly
 
 R = TypeVar("R", covariant=True)
@@ -33,15 +34,19 @@ class DeviceFirst(Protocol[R]):
 
 def device_first(method: Callable[Concatenate[Any, ...], R]) -> DeviceFirst[R]:
     """The method, called with (device, inputs), (inputs, device) or either alone."""
+    may_be_open = signature(method).parameters["device"].default is None
 
     @formerly(hint="device", chain="device")
     @wraps(method)
     def call(*args: Any, **more: Any) -> R:
         this, *given = args
+        if may_be_open:
+            given = [unless_open(one) for one in given]
+            more = {name: unless_open(one) for name, one in more.items()}
         if _inputs_are_first(given):
             named = dict(zip(("inputs", "device"), given, strict=False))
             return method(this, **named, **more)
-        return method(*args, **more)
+        return method(this, *given, **more)
 
     return call
 

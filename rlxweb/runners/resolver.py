@@ -27,6 +27,7 @@ from rlxweb.device import (
     adapters_of,
     devices_named,
     parse_device,
+    unless_open,
 )
 from rlxweb.devices.availability import DeviceRow, is_available
 from rlxweb.devices.policy import DevicePolicy, device_chain_from_env, policy_of
@@ -121,6 +122,7 @@ class GraphResolver:
         Left out: the same of RLX_DEVICE_CHAIN, else `resolve()`.
         Errors   those of `resolve`; Unsupported when none of the chain can.
         """
+        device = unless_open(device)
         if device is None:
             why, chain = "RLX_DEVICE_CHAIN", device_chain_from_env()
         else:

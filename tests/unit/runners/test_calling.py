@@ -276,6 +276,19 @@ def test_adapters_are_found_by_any_name_of_their_device() -> None:
             FlexibleSession(adapters=wrong)
 
 
+def test_auto_leaves_the_device_open(made: GraphDevices) -> None:
+    """Wherever one may be left out, and it is no device where one is needed."""
+    best = made.resolve()
+    assert made.resolve("auto") is made.resolve_chain("Auto") is best
+    assert made.resolve_with_inputs("auto", X) is made.compile_chain("auto").device
+    assert made.run_chain(X, device="auto")[0] is made.run_chain("auto", X)[0] is best
+    made.run_resolved("auto", X)
+    assert made.last_device is best
+    assert devices.resolve_device(adding(), "auto") is devices.resolve_device(adding())
+    with pytest.raises(UnknownDevice, match="unknown device 'auto'"):
+        made.run("auto", X)
+
+
 def test_open_is_a_word_like_every_other() -> None:
     assert repr(Session(" AUTO ")) == repr(Session())
     rows = devices.benchmark_devices(one_input(), X, 1, devices="cpu")
