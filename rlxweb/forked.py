@@ -2,18 +2,24 @@
 
 A fork copies memory and one thread. A lock that another thread held stays shut in the
 child for ever, and a driver's threads are gone without its noticing. Whatever holds
-either asks to be watched here and is told in the child before any other code runs.
+either asks to be watched here and is told in the child before any other code runs. A
+module that another thread is loading has such a lock, Python's own: the fork waits.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable
+from importlib import _bootstrap
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 T = TypeVar("T")
+
+LOADING_S = 10.0
+"""How long a fork waits for other threads to load their modules; some never end."""
 
 _watched: WeakKeyDictionary[Any, Callable[[Any], None]] = WeakKeyDictionary()
 
@@ -49,10 +55,23 @@ class ForkLock:
         self._inner = threading.RLock()
 
 
+def _loads_elsewhere() -> bool:
+    """Is another thread loading a module? Python says so in no public place."""
+    mine = (None, threading.get_ident())
+    locks = [ref() for ref in list(getattr(_bootstrap, "_module_locks", {}).values())]
+    return any(getattr(lock, "owner", None) not in mine for lock in locks)
+
+
+def _before() -> None:
+    end = time.monotonic() + LOADING_S
+    while _loads_elsewhere() and time.monotonic() < end:
+        time.sleep(0.001)
+
+
 def _in_child() -> None:
     for heir, told in list(_watched.items()):
         told(heir)
 
 
 if hasattr(os, "register_at_fork"):  # Windows and a browser tab have no fork
-    os.register_at_fork(after_in_child=_in_child)
+    os.register_at_fork(before=_before, after_in_child=_in_child)

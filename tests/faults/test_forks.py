@@ -9,6 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -149,3 +150,46 @@ def test_a_lock_held_elsewhere_is_open_in_a_child() -> None:
     finally:
         done.set()
         thread.join(WAIT_S)
+
+
+SLOW_MODULE = """
+import __main__
+__main__.loading.set()
+__main__.go.wait(30)
+"""
+WHILE_LOADING = """
+import os, signal, sys, threading
+import rlxweb as rlx
+from rlxweb import forked
+
+rlx.Device
+sys.path.insert(0, {folder!r})
+loading, go = threading.Event(), threading.Event()
+thread = threading.Thread(target=__import__, args=("slow",))
+thread.start()
+loading.wait()
+
+def child(work):
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm({deadline})
+        work()
+        os._exit(7)
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+
+forked.LOADING_S = 0.05
+child(lambda: None)  # what never loads does not keep a fork for ever
+forked.LOADING_S = 60
+threading.Timer(0.2, go.set).start()
+child(lambda: __import__("slow"))
+thread.join()
+"""
+
+
+def test_a_fork_waits_for_what_others_are_loading(tmp_path: Path) -> None:
+    """Python leaves the lock of a half-loaded module shut in the child."""
+    (tmp_path / "slow.py").write_text(SLOW_MODULE)
+    code = WHILE_LOADING.format(folder=str(tmp_path), deadline=10)
+    said = python("-c", code)
+    assert said.code == 0, said.err
+    assert said.out.split() == ["7", "7"]
