@@ -14,13 +14,13 @@ from rlxweb.cli.screen import show_table
 CELLS = st.sampled_from(
     ["", "softmax", "1024×256", "the pick", "脳波 x", "a b c", "1.88 s", "x" * 50]
 )
-COLUMNS = st.lists(st.lists(CELLS, min_size=3, max_size=3), min_size=1, max_size=8)
+COLUMNS = st.lists(st.lists(CELLS, min_size=3, max_size=3), min_size=3, max_size=8)
 
 
 @given(
     columns=COLUMNS,
-    width=st.sampled_from([0, 10, 40, 60, 80, 200]),
-    whole=st.sets(st.integers(0, 7)),
+    width=st.sampled_from([0, 10, 40, 60, 80]),
+    whole=st.sampled_from([set(), {1, 2}, {0, 1, 2, 4, 5}, set(range(8))]),
 )
 def test_no_table_loses_a_letter(
     columns: list[list[str]], width: int, whole: set[int]
