@@ -8,7 +8,7 @@ and whose launches fit is taken, then the op's own kernel, else nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rlxweb.errors import LimitExceeded
@@ -16,7 +16,7 @@ from rlxweb.ir.dtype import DType, as_dtype
 from rlxweb.ir.lowering import Compose, HostOnly, Kernel, Recipe, Ref
 from rlxweb.ir.op import Attrs, Op, TensorType, Types
 from rlxweb.kept import Kept
-from rlxweb.kernels.launch import Launch, launches
+from rlxweb.kernels.launch import Launch, Shader, launches
 from rlxweb.recipes.variants import Hardware, variants_of
 
 CAPACITY, CAPACITY_BYTES = 1024, 64 << 20
@@ -24,7 +24,10 @@ CAPACITY, CAPACITY_BYTES = 1024, 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A recipe that fits, its launches in order and the variant's name."""
+    """A recipe that fits, its launches in order and the variant's name.
+
+    recipe   without its calls, which became the launches
+    """
 
     recipe: Recipe
     launches: tuple[Launch, ...]
@@ -41,6 +44,7 @@ class Recipes:
         self._known: Kept[Any, tuple[Op, Chosen | None]] = Kept(
             CAPACITY, CAPACITY_BYTES
         )
+        self._shaders: Kept[Shader, Shader] = Kept(CAPACITY, CAPACITY_BYTES)
 
     def native(self, op: Op, inputs: Types, out: TensorType, attrs: Attrs) -> bool:
         """The compiler's question: may this node stay one step?"""
@@ -94,7 +98,14 @@ class Recipes:
                 found += launches(call, dtypes, self.hardware.limits)
         except LimitExceeded as error:
             return error
-        return Chosen(recipe, tuple(found), name)
+        shared = tuple(self._with_shared_text(launch) for launch in found)
+        return Chosen(replace(recipe, calls=()), shared, name)
+
+    def _with_shared_text(self, launch: Launch) -> Launch:
+        """Sizes are uniforms: the next size writes the same long text anew."""
+        own = launch.shader
+        shader = self._shaders.made(own, lambda: own, lambda made: len(made.source))
+        return launch if shader is own else replace(launch, shader=shader)
 
     def refusal(
         self, op: Op, inputs: Types, out: TensorType, attrs: Attrs

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from rlxweb.backends.webgpu_pipelines import Pipelines
+from rlxweb.backends.webgpu_recipes import Recipes
+from rlxweb.cost.graph_work import asked_of
 from rlxweb.errors import ShaderRejected
 from rlxweb.gpu.drive import drive
+from rlxweb.host.welch_graph import welch_graph
 from rlxweb.kernels.launch import Shader
+from rlxweb.limits import Limits
+from rlxweb.recipes.variants import Hardware
+from rlxweb.signal.presets import from_preset
 from tests.fake_port import Failure, FakePort
 from tests.ports import fake
 
@@ -98,3 +105,18 @@ def test_what_was_asked_for_is_claimed_before_it_can_go(port: FakePort) -> None:
         drive(table.get(shader(k), set()))
     table.trim(lambda: claimed)
     assert first in table.values()
+
+
+def test_sizes_share_the_text_of_their_shader() -> None:
+    """A recipe per length, each with the same shader, which is held once."""
+    recipes = Recipes(Hardware(True, Limits()))
+    shaders = set()
+    for n_samples in range(1000, 1020):
+        spec = from_preset("rlx", n_samples, dtype=np.float32)
+        graph = welch_graph((2, n_samples), spec, 4)
+        asked = asked_of(graph, graph.node(graph.outputs[0]))
+        chosen = recipes.choose(*asked)
+        assert chosen is not None
+        assert chosen.recipe.calls == ()
+        shaders |= {id(launch.shader) for launch in chosen.launches}
+    assert len(shaders) == 1
