@@ -10,7 +10,6 @@ from playwright.sync_api import Browser, Page, expect
 from tests.browser.demo_page import OpenPage, changed
 from tests.browser.other_hosts import elsewhere, plain_host
 from tests.browser.test_playground import playground, ready, run
-from tests.browser.watch import Watch
 from tests.site_build import BuiltSite
 
 pytestmark = pytest.mark.requires_browser
@@ -39,26 +38,29 @@ print(names, said)
 """
 
 
+def refuses(browser: Browser, url: str, host: str) -> None:
+    """The playground there promises that a program reaches no `host`, and none does."""
+    page = browser.new_page()
+    page.goto(f"{url}demo/playground/")
+    ready(page)
+    expect(page.locator("#promise")).to_contain_text("Nothing leaves this machine")
+    said = run(page, f"HOST = {host!r}\n{REACH}")
+    assert said.startswith("[] ['refused', 'refused', 'refused']"), said
+    page.context.close()
+
+
 @pytest.mark.parametrize("headers", [True, False], ids=["headers", "no headers"])
 def test_a_program_reaches_no_other_host(
     browser: Browser,
     built_site: BuiltSite,
     site_url: str,
-    watch: Watch,
     violations: list[str],
     headers: bool,
 ) -> None:
     """By no door, on a host with headers and on one without: as the page promises."""
     with plain_host(built_site) as plain, elsewhere() as (host, asked):
-        watch.site = site_url if headers else plain
-        page = browser.new_page()
-        page.goto(f"{watch.site}demo/playground/")
-        ready(page)
-        expect(page.locator("#promise")).to_contain_text("Nothing leaves this machine")
-        said = run(page, f"HOST = {host!r}\n{REACH}")
-        assert said.startswith("[] ['refused', 'refused', 'refused']"), said
+        refuses(browser, site_url if headers else plain, host)
         assert asked == []
-        page.context.close()
     assert any("import.js" in one for one in violations) is headers
     violations.clear()
 
@@ -77,14 +79,8 @@ def test_half_a_policy_of_the_host_is_none(
 ) -> None:
     """One that leaves a door open for scripts or for data: that of the page holds."""
     with plain_host(built_site, sent) as plain, elsewhere() as (host, asked):
-        page = browser.new_page()
-        page.goto(f"{plain}demo/playground/")
-        ready(page)
-        expect(page.locator("#promise")).to_contain_text("Nothing leaves this machine")
-        said = run(page, f"HOST = {host!r}\n{REACH}")
-        assert said.startswith("[] ['refused', 'refused', 'refused']"), said
+        refuses(browser, plain, host)
         assert asked == []
-        page.context.close()
 
 
 def unsealed(browser: Browser, url: str) -> Page:
