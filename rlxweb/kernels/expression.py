@@ -95,7 +95,7 @@ def _let(
     """One `let` per node of a region, and the uniforms they read."""
     lines: list[str] = []
     values: dict[str, int | float] = {}
-    named = dict(loads)
+    named, halves = dict(loads), _halves(graph, ids)
     for at in ids:
         node = graph.node(at)
         expr = registry.get(node.op).lower
@@ -123,8 +123,14 @@ def _let(
             (kinds, node.type),
         )
         named[at] = f"v{at}"
-        lines.append(f"  let v{at} = {text};")
+        rounded = f"half({text})" if at in halves else text
+        lines.append(f"  let v{at} = {rounded};")
     return lines, values
+
+
+def _halves(graph: Graph, ids: Sequence[int]) -> set[int]:
+    """The f16 nodes of a region that no store rounds: all are computed in f32."""
+    return {at for at in ids[:-1] if graph.node(at).type.dtype is DType.F16}
 
 
 def region_call(
@@ -143,6 +149,8 @@ def region_call(
     kinds = [graph.node(i).type.dtype for i, _ in reads]
     lowers = [registry.get(graph.node(at).op).lower for at in ids]
     uses = dict.fromkeys(u for one in lowers for u in getattr(one, "uses", ()))
+    if _halves(graph, ids):
+        uses["half"] = None
     loads = {i: f"r{k}" for k, (i, _) in enumerate(reads)}
     body, constants = _let(graph, ids, loads)
     return _walk(

@@ -42,6 +42,32 @@ def test_elementwise_ops(name: str, width: int, adapter: Want) -> None:
         assert missed(graph, feeds, one.run(graph, feeds)[0]) == ""
 
 
+HALVES: dict[str, Any] = {
+    "(x + y) - y": lambda g, x, y: (x + y) - y,
+    "(x * y) / y": lambda g, x, y: (x * y) / y,
+    "past its range": lambda g, x, y: g.cast(x * 2.0, "i32"),
+    "chosen by it": lambda g, x, y: g.where(x + y > 65504.0, x, y),
+    "to f16 and back": lambda g, x, y: g.cast(
+        g.cast(g.cast(x, "f32") * 1.7, "f16"), "f32"
+    ),
+}
+
+
+@pytest.mark.parametrize("way", HALVES)
+def test_halves_are_rounded_inside_of_a_fused_pass(way: str, adapter: Want) -> None:
+    """Each value is a float16, as if it had been stored: NumPy's, the subnormal too."""
+    one = engine(adapter)
+    if DType.F16 not in one.backend.target.dtypes:
+        return
+    few = [0, 1, -1, 65504, -65504, 3e4, 6e-8, 1e-5, 2049, 0.1, INF, -INF, NAN, -17]
+    x, y = (a.ravel() for a in np.meshgrid(*[np.array(few, np.float16)] * 2))
+    graph = Graph("halves")
+    operands = [graph.input(name, x.size, "f16") for name in "xy"]
+    graph.set_outputs([HALVES[way](graph, *operands)])
+    want, got = (e.run(graph, {"x": x, "y": y})[0] for e in (engine(None), one))
+    np.testing.assert_allclose(got, want, rtol=1e-3)
+
+
 @pytest.mark.parametrize("to", ["i32", "u32", "bool", "f32"])
 def test_casts(to: str, adapter: Want) -> None:
     """They saturate; NaN becomes 0, and true."""
