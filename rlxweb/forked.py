@@ -14,12 +14,16 @@ import time
 from collections.abc import Callable
 from importlib import _bootstrap
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 T = TypeVar("T")
 
-LOADING_S = 10.0
-"""How long a fork waits for other threads to load their modules; some never end."""
+LOADING_S = 3.0
+"""How long a fork waits for other threads to load their modules.
+
+Some never end: a server that runs while it is imported. Those are waited for once.
+"""
+_endless: WeakSet[Any] = WeakSet()
 
 _watched: WeakKeyDictionary[Any, Callable[[Any], None]] = WeakKeyDictionary()
 
@@ -55,16 +59,20 @@ class ForkLock:
         self._inner = threading.RLock()
 
 
-def _loads_elsewhere() -> bool:
-    """Is another thread loading a module? Python says so in no public place."""
+def _loading_elsewhere() -> list[Any]:
+    """The locks of modules that other threads load: Python has no public word of it."""
     mine = (None, threading.get_ident())
     locks = [ref() for ref in list(getattr(_bootstrap, "_module_locks", {}).values())]
-    return any(getattr(lock, "owner", None) not in mine for lock in locks)
+    held = [one for one in locks if getattr(one, "owner", None) not in mine]
+    return [one for one in held if one not in _endless]
 
 
 def _before() -> None:
     end = time.monotonic() + LOADING_S
-    while _loads_elsewhere() and time.monotonic() < end:
+    while locks := _loading_elsewhere():
+        if time.monotonic() >= end:
+            _endless.update(locks)
+            return
         time.sleep(0.001)
 
 

@@ -154,8 +154,8 @@ def test_a_lock_held_elsewhere_is_open_in_a_child() -> None:
 
 SLOW_MODULE = """
 import __main__
-__main__.loading.set()
-__main__.go.wait(30)
+__main__.loading[__name__].set()
+__main__.go[__name__].wait(60)
 """
 WHILE_LOADING = """
 import os, signal, sys, threading
@@ -164,10 +164,13 @@ from rlxweb import forked
 
 rlx.Device
 sys.path.insert(0, {folder!r})
-loading, go = threading.Event(), threading.Event()
-thread = threading.Thread(target=__import__, args=("slow",))
-thread.start()
-loading.wait()
+names = "endless", "slow"
+loading, go = ({{name: threading.Event() for name in names}} for _ in names)
+threads = {{name: threading.Thread(target=__import__, args=(name,)) for name in names}}
+
+def load(name):
+    threads[name].start()
+    loading[name].wait()
 
 def child(work):
     pid = os.fork()
@@ -177,19 +180,25 @@ def child(work):
         os._exit(7)
     print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
 
+load("endless")
 forked.LOADING_S = 0.05
-child(lambda: None)  # what never loads does not keep a fork for ever
-forked.LOADING_S = 60
-threading.Timer(0.2, go.set).start()
+child(lambda: None)  # it does not keep a fork for ever,
+forked.LOADING_S = 3600
+child(lambda: None)  # and not a second time
+load("slow")
+threading.Timer(0.2, go["slow"].set).start()
 child(lambda: __import__("slow"))
-thread.join()
+go["endless"].set()
+for thread in threads.values():
+    thread.join()
 """
 
 
 def test_a_fork_waits_for_what_others_are_loading(tmp_path: Path) -> None:
     """Python leaves the lock of a half-loaded module shut in the child."""
-    (tmp_path / "slow.py").write_text(SLOW_MODULE)
+    for name in ("slow", "endless"):
+        (tmp_path / f"{name}.py").write_text(SLOW_MODULE)
     code = WHILE_LOADING.format(folder=str(tmp_path), deadline=10)
     said = python("-c", code)
     assert said.code == 0, said.err
-    assert said.out.split() == ["7", "7"]
+    assert said.out.split() == ["7", "7", "7"]
