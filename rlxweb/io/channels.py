@@ -61,7 +61,7 @@ def choose_channels(
     Each entry is a unique name, a label (upper or lower case alike) that one channel
     carries, or a pattern such as "EEG*" over the ordinary channels. The order asked for
     is kept. Of channels that share a label each is picked by its number, the first as
-    ` (1)`, and all of them by a pattern.
+    ` (1)` or, where another is called so, ` (1) (1)`, and all of them by a pattern.
 
     Errors   UnknownName with the nearest names; UsageError for an empty list, a label
              of several channels or a channel that holds no samples; RecordingError when
@@ -106,11 +106,15 @@ def _ordinary(
 
 @dataclass(frozen=True, slots=True)
 class _Index:
-    """Channels by what they may be called: as written, and with letters made small."""
+    """Channels by what they may be called: as written, and with letters made small.
+
+    firsts   those whose bare label others carry too, by the name that is theirs alone
+    """
 
     names: dict[str, int]
     labels: dict[str, list[int]]
     folded: dict[str, list[int]]
+    firsts: dict[str, int]
 
 
 def _index(found: Sequence[Found], names: Sequence[str]) -> _Index:
@@ -121,7 +125,17 @@ def _index(found: Sequence[Found], names: Sequence[str]) -> _Index:
         labels.setdefault(label, []).append(at)
         for text in {name.casefold(), label.casefold()}:
             folded.setdefault(text, []).append(at)
-    return _Index({name: at for at, name in enumerate(names)}, labels, folded)
+    known = {name: at for at, name in enumerate(names)}
+    firsts: dict[str, int] = {}
+    for label, places in labels.items():
+        able = _able(found, places)
+        name = label + _FIRST
+        # Said once more where a channel is really called so.
+        while name in labels or name in known or name in firsts:
+            name += _FIRST
+        if len(able) > 1:
+            firsts[name] = able[0]
+    return _Index(known, labels, folded, firsts)
 
 
 def _matches(
@@ -137,9 +151,8 @@ def _matches(
         raise _ambiguous(doing, entry, shared, names, index)
     if entry in index.names:
         return [index.names[entry]]
-    first = _able(found, index.labels.get(entry.removesuffix(_FIRST), []))
-    if entry.endswith(_FIRST) and len(first) > 1:
-        return first[:1]
+    if entry in index.firsts:
+        return [index.firsts[entry]]
     folded = index.folded.get(entry.casefold(), [])
     if len(_able(found, folded)) > 1:
         raise _ambiguous(doing, entry, folded, names, index)
@@ -177,10 +190,8 @@ def _ambiguous(
     doing: str, entry: str, places: list[int], names: Sequence[str], index: _Index
 ) -> UsageError:
     # The first of several carries the bare label, which is what could not be decided.
-    said = [
-        name + _FIRST if len(index.labels.get(name, ())) > 1 else name
-        for name in (names[at] for at in places[:3])
-    ]
+    alone = {at: name for name, at in index.firsts.items()}
+    said = [alone.get(at, names[at]) for at in places[:3]]
     return UsageError(
         doing,
         f"{len(places)} channels are called {_short(entry)}",

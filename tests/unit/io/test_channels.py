@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -140,3 +142,21 @@ def test_a_file_of_triggers_only_is_refused_by_default() -> None:
     """Nothing left is an error that says why."""
     with pytest.raises(RecordingError, match="'Status' holds triggers"):
         choose_channels("", [FOUND[4]], ["Status"], None)
+
+
+@given(
+    labels=st.lists(
+        st.sampled_from(["EEG", "EEG (1)", "EEG (2)", "EEG (1) (1)", "X"]), min_size=1
+    )
+)
+def test_what_the_message_offers_picks_each(labels: list[str]) -> None:
+    """Every channel of a shared label is offered once, and the offer picks that one."""
+    found, names = [Found(label) for label in labels], unique_names(labels)
+    for label in {one for one in labels if labels.count(one) > 1}:
+        with pytest.raises(UsageError) as e:
+            choose_channels("", found, names, [label])
+        offers = re.findall(r"'([^']*)'", str(e.value).split("say which: ")[1])[:-1]
+        places = [at for at, one in enumerate(labels) if one == label][: len(offers)]
+        assert [choose_channels("", found, names, [o]) for o in offers] == [
+            (at,) for at in places
+        ]
