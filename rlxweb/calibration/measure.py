@@ -38,6 +38,8 @@ from rlxweb.gpu.drive import drive
 BUDGET_S = 10.0
 BRIEFLY = 5
 """Samples of a job that is one of many."""
+MOST_ADDED = 2.0
+"""Times the fastest sample: what is more than that is not the work."""
 Progress = Callable[[str], None]
 JobMaker = Callable[[], Job]
 JobsOf = Callable[[Place], Iterable[Job]]
@@ -96,9 +98,9 @@ class Calibrator:
         if job.brief:
             watch = replace(watch, samples=BRIEFLY, sample_ns=watch.sample_ns / 2)
         timing = watch.time(job.run)
-        # The fastest sample: a neighbour on the machine only adds, and the median of
-        # many samples is the neighbour's as soon as it has half of the time.
-        ns = timing.least_ns
+        # The median, as jobs meet neighbours too; but it is a neighbour's alone as soon
+        # as that has half of the time, and neighbours only add to the fastest.
+        ns = min(timing.ns, MOST_ADDED * timing.least_ns)
         # The part that is not meant was measured on its own; noise may make it larger
         # than the whole, and a time of nothing is not believed.
         rest = max(ns - self.ns_of(job.less), 0.02 * ns) / job.per

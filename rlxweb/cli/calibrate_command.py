@@ -122,7 +122,7 @@ def _print(console: Console, record: Calibration, path: Path | None) -> None:
         size = ", ".join(f"{k} {v:,}" for k, v in point.size.items())
         spread = f"{point.spread:.0%}" if point.samples > 1 else ""
         rows.append((point.what, size, human_ns(point.ns), spread, rate(point)))
-    numbers = ("least", "spread", "rate")
+    numbers = ("time", "spread", "rate")
     heads = ("what", "size", *numbers)
     show_table(console, heads, rows, right=numbers, whole=numbers, frame=None)
     for why in record.left_out:

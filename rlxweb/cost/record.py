@@ -19,7 +19,8 @@ class Point:
 
     what     a name of the table in `cost/kinds.py`, which says what its size has; or
              the name of an op, of so many "cells" and "bytes"
-    ns       least of `samples`, per call; spread is interquartile range / median
+    ns       median of `samples`, or twice the fastest if that is less, per call; spread
+             is interquartile range / median
     """
 
     what: str

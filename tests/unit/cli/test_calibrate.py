@@ -77,7 +77,7 @@ def test_the_table_says_what_was_measured_and_where_it_is_kept(
     assert head.startswith("NumPy ")
     assert "(numpy) as 'cpu': " in head
     assert head.endswith(f" s, kept in {path}")
-    assert columns.split() == ["what", "size", "least", "spread", "rate"]
+    assert columns.split() == ["what", "size", "time", "spread", "rate"]
     kept = from_json(json.loads(path.read_text("utf-8")))
     assert f" {len(kept.points)} figures in " in head
     assert [line.split()[0] for line in rest[: len(kept.points)]] == [
