@@ -110,7 +110,7 @@ class Attr:
             error.doing = ""
             error.problem = f"attribute {self.name}={value!r}: {error.problem}"
             raise
-        except (TypeError, ValueError, GraphError):
+        except (TypeError, ValueError, OverflowError, GraphError):
             raise bad_attribute(
                 f"attribute {self.name}={short(value)} is not of kind {self.kind}",
                 f"{_KINDS[self.kind]} wanted",

@@ -31,6 +31,8 @@ from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.elementwise import same_dtype
 from rlxweb.ops.linalg import widened
 
+_MOST_EPS = 3.4e38
+
 
 def _infer_softmax(types: Types, attrs: Attrs) -> TensorType:
     normal_axis(attrs["axis"], types[0].rank)
@@ -48,8 +50,9 @@ def _infer_norm(types: Types, attrs: Attrs) -> TensorType:
                 f"axis {attrs['axis']} of {show(x.shape)} wants [{n}]",
                 "one value for each element of the axis",
             )
-    if not attrs["eps"] >= 0.0 or math.isinf(attrs["eps"]):
-        raise bad_attribute(f"eps {attrs['eps']}", "eps is finite and >= 0")
+    if not 0.0 <= attrs["eps"] <= _MOST_EPS:
+        rule = f"eps is finite and >= 0, at most {_MOST_EPS:g} as float32 ends there"
+        raise bad_attribute(f"eps {attrs['eps']}", rule)
     return x
 
 

@@ -119,10 +119,12 @@ def test_gamma_and_beta_have_one_value_per_element(gamma: Shape, beta: Shape) ->
         added("layer_norm", (3, 5), gamma, beta)
 
 
-@pytest.mark.parametrize("eps", [-1e-5, float("nan"), float("inf")])
+@pytest.mark.parametrize("eps", [-1e-5, float("nan"), float("inf"), 1e39])
 def test_an_eps_that_makes_no_sense_is_refused(eps: float) -> None:
     with pytest.raises(AttributeRefused, match="finite and >= 0"):
         added("rms_norm", (3, 5), (5,), (5,), eps=eps)
+    with pytest.raises(AttributeRefused, match="is not of kind float"):
+        added("rms_norm", (3, 5), (5,), (5,), eps=10**400)
 
 
 def call_of(name: str, shape: Shape, axis: int) -> Call:
