@@ -27,7 +27,7 @@ class Timing:
     """ns per call: median of `samples`, spread = interquartile range / median.
 
     first_ns is the very first call, compiling and all; a sample is of `calls` calls;
-    least_ns is the fastest sample, per call.
+    least_ns is the fastest sample, per call; infinite where nobody looked.
     """
 
     ns: float
@@ -35,7 +35,7 @@ class Timing:
     samples: int
     first_ns: float
     calls: int = 1
-    least_ns: float = field(default=0.0, compare=False)
+    least_ns: float = field(default=math.inf, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True, eq=False)
-class _Kept:
+class _Recent:
+    """A pick, and how often it may still be used."""
+
     pick: Pick[Any]
     uses: int
 
@@ -33,7 +35,7 @@ class RecentPicks:
 
     uses: int = 64
     capacity: int = 256
-    _left: dict[Hashable, _Kept] = field(default_factory=dict)
+    _left: dict[Hashable, _Recent] = field(default_factory=dict)
     _lock: ForkLock = field(default_factory=ForkLock)
 
     def __post_init__(self) -> None:
@@ -55,7 +57,7 @@ class RecentPicks:
     def keep(self, key: Hashable, pick: Pick[Any]) -> None:
         with self._lock:
             self._left.pop(key, None)  # the newest is the last
-            self._left[key] = _Kept(pick, self.uses)
+            self._left[key] = _Recent(pick, self.uses)
             while len(self._left) > self.capacity:
                 del self._left[next(iter(self._left))]
 

@@ -7,7 +7,7 @@ import os
 import platform
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 from rich.console import Console
@@ -33,8 +33,6 @@ from rlxweb.devices.place import Place, available_places, engine_key
 from rlxweb.errors import UsageError
 from rlxweb.io import write_json
 
-SCHEMA = "rlxweb.bench.picker/1"
-GRAPHS_SCHEMA = "rlxweb.bench.graphs/1"
 FULL = {
     "n_fft": (64, 256, 1024, 4096),
     "batch": (1, 8, 32, 256, 1024, 8192),
@@ -42,10 +40,19 @@ FULL = {
     "segments": (2, 8),
 }
 FIGURES = "pick predicted measured best regret devices".split()
-HEADS = ["n", "batch", "k", "S", *FIGURES]
-GRAPH_HEADS = ["graph", "shape", *FIGURES]
 LARGEST = 1 << 40
 QUICK = {"n_fft": (64, 1024), "batch": (1, 32, 256), "k": (4,), "segments": (2, 8)}
+
+
+class Form(NamedTuple):
+    """How a sweep is told: the schema of its record, the heads of its table."""
+
+    schema: str
+    heads: Sequence[str]
+
+
+WELCH = Form("rlxweb.bench.picker/1", ["n", "batch", "k", "S", *FIGURES])
+GRAPHS = Form("rlxweb.bench.graphs/1", ["graph", "shape", *FIGURES])
 
 
 @click.group(name="bench")
@@ -127,7 +134,7 @@ def picker(
     places = _measured_places(asked["devices"])
     limits = {name: asked[name] for name in ("budget_s", "max_gib", "min_segments")}
     sweep = Sweep(places, rounds=asked["rounds"] or (3 if quick else 7), **limits)
-    _sweep(sweep, cells, HEADS, json_path, plot_path)
+    _sweep(sweep, cells, WELCH, json_path, plot_path)
 
 
 @command.command(name="graphs", short_help="Graphs, run at every place.")
@@ -165,7 +172,7 @@ def graphs(
     places = _measured_places(asked["devices"])
     limits = {name: asked[name] for name in ("budget_s", "max_gib")}
     sweep = Sweep(places, rounds=asked["rounds"] or (3 if quick else 7), **limits)
-    _sweep(sweep, cells, GRAPH_HEADS, json_path, plot_path)
+    _sweep(sweep, cells, GRAPHS, json_path, plot_path)
 
 
 def _measured_places(devices: Sequence[str]) -> list[Place]:
@@ -181,13 +188,13 @@ def _measured_places(devices: Sequence[str]) -> list[Place]:
 def _sweep(
     sweep: Sweep,
     cells: Sequence[AnyCell],
-    heads: Sequence[str],
+    form: Form,
     json_path: str | None,
     plot_path: str | None,
 ) -> None:
     err = screen(stderr=True)
     found, stopped = _run(sweep, cells, err)
-    _finish(found, sweep, heads, json_path, plot_path, err)
+    _finish(found, sweep, form, json_path, plot_path, err)
     if stopped:
         raise KeyboardInterrupt
 
@@ -214,7 +221,7 @@ def _run(
 def _finish(
     found: Sequence[Measured],
     sweep: Sweep,
-    heads: Sequence[str],
+    form: Form,
     json_path: str | None,
     plot_path: str | None,
     err: Console,
@@ -223,7 +230,7 @@ def _finish(
     puts: list[tuple[str, Put]] = []
     if json_path is not None:
         record = document(
-            SCHEMA if heads is HEADS else GRAPHS_SCHEMA,
+            form.schema,
             versions=versions(),
             machine=f"{platform.machine()}, {os.cpu_count()} cores",
             engines=[" ".join(engine_key(p)) for p in sweep.places],
@@ -239,7 +246,7 @@ def _finish(
     if plot_path is not None and found:
         say(err, f"picture: {plot_path}")
     out = err if goes_to_stdout([json_path, plot_path]) else screen()
-    _print_cells(out, found, heads)
+    _print_cells(out, found, form.heads)
     _print_summary(out, summary, sweep)
 
 

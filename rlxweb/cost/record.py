@@ -18,7 +18,8 @@ class Point:
     """One measured thing.
 
     what     a name of the table in `cost/kinds.py`, which says what its size has; or
-             the name of an op, of so many "cells" and "bytes"
+             the name of an op, of so many "cells" and "bytes" in so many "rows", with
+             " half" or " whole" behind it where it computed such numbers
     ns       median of `samples`, or twice the fastest if that is less, per call; spread
              is interquartile range / median
     """

@@ -127,13 +127,9 @@ def _settled(
     kind = sample_dtype(dtype)
     fs = _rate(asked.fs)
     length = _whole_or_none("the signal's length", n_samples)
-    window = _segment_window(
-        preset.window
-        if asked.window is None
-        else asked.window,  # frozen when it was made
-        _whole_or_none("nperseg", asked.nperseg),
-        length,
-    )
+    shape = preset.window if asked.window is None else asked.window
+    wanted = _whole_or_none("nperseg", asked.nperseg)
+    window = _segment_window(shape, wanted, length)
     nperseg = len(window) // 8
     noverlap = _whole_or_none("noverlap", asked.noverlap)
     if noverlap is None:

@@ -24,8 +24,18 @@ pytestmark = [
 ]
 
 DEADLINE_S = 30
-BEGIN = """
+CHILD = """
 import os, signal, sys
+
+def child(work, leave=sys.exit):
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm({deadline})
+        work()
+        leave(7)
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+"""
+BEGIN = """
 import numpy as np
 import rlxweb as rlx
 from rlxweb.errors import DeviceError
@@ -40,15 +50,6 @@ three = {{"x": np.ones(3, "f4")}}
 session = lambda: rlx.Session({device!r}, adapter={name!r})
 compiled = session().compile(graph)
 compiled.run(three)
-
-def child(work):
-    pid = os.fork()
-    if pid == 0:
-        signal.alarm({deadline})
-        work()
-        sys.exit(7)
-    status = os.waitpid(pid, 0)[1]
-    print(os.waitstatus_to_exitcode(status), flush=True)
 
 def refused(work):
     try:
@@ -78,7 +79,7 @@ WORKS = {
 
 def begin_on(adapter: Want) -> str:
     (device,) = adapter.backends
-    return BEGIN.format(device=device, name=adapter.name, deadline=DEADLINE_S)
+    return (CHILD + BEGIN).format(device=device, name=adapter.name, deadline=DEADLINE_S)
 
 
 @pytest.mark.requires_wgpu
@@ -158,7 +159,7 @@ __main__.loading[__name__].set()
 __main__.go[__name__].wait(60)
 """
 WHILE_LOADING = """
-import os, signal, sys, threading
+import threading
 import rlxweb as rlx
 from rlxweb import forked
 
@@ -172,22 +173,14 @@ def load(name):
     threads[name].start()
     loading[name].wait()
 
-def child(work):
-    pid = os.fork()
-    if pid == 0:
-        signal.alarm({deadline})
-        work()
-        os._exit(7)
-    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
-
 load("endless")
 forked.LOADING_S = 0.05
-child(lambda: None)  # it does not keep a fork for ever,
+child(lambda: None, os._exit)  # it does not keep a fork for ever,
 forked.LOADING_S = 3600
-child(lambda: None)  # and not a second time
+child(lambda: None, os._exit)  # and not a second time
 load("slow")
 threading.Timer(0.2, go["slow"].set).start()
-child(lambda: __import__("slow"))
+child(lambda: __import__("slow"), os._exit)
 go["endless"].set()
 for thread in threads.values():
     thread.join()
@@ -198,7 +191,7 @@ def test_a_fork_waits_for_what_others_are_loading(tmp_path: Path) -> None:
     """Python leaves the lock of a half-loaded module shut in the child."""
     for name in ("slow", "endless"):
         (tmp_path / f"{name}.py").write_text(SLOW_MODULE)
-    code = WHILE_LOADING.format(folder=str(tmp_path), deadline=10)
+    code = (CHILD + WHILE_LOADING).format(folder=str(tmp_path), deadline=10)
     said = python("-c", code)
     assert said.code == 0, said.err
     assert said.out.split() == ["7", "7", "7"]
