@@ -32,8 +32,12 @@ if TYPE_CHECKING:  # for people's editors and type checkers; a test holds it to 
     from rlxweb.runners.graph_devices import GraphDevices as GraphDevices
     from rlxweb.runners.report import device_report as device_report
     from rlxweb.runners.router import DeviceRouter as DeviceRouter
-    from rlxweb.runtime.session import CompiledGraph as CompiledGraph
+    from rlxweb.runtime.compiled import CompiledGraph as CompiledGraph
+    from rlxweb.runtime.device_array import DeviceArray as DeviceArray
+    from rlxweb.runtime.device_array import put as put
+    from rlxweb.runtime.device_array import put_async as put_async
     from rlxweb.runtime.session import Session as Session
+    from rlxweb.signal.exported import export_welch as export_welch
     from rlxweb.signal.result import WelchPeaks as WelchPeaks
     from rlxweb.signal.stream import WelchStream as WelchStream
     from rlxweb.signal.welch import welch as welch
@@ -59,7 +63,10 @@ _OWN = {
     "rlxweb.runners.graph_devices": "GraphDevices",
     "rlxweb.runners.report": "device_report",
     "rlxweb.runners.router": "DeviceRouter",
-    "rlxweb.runtime.session": "CompiledGraph Session",
+    "rlxweb.runtime.compiled": "CompiledGraph",
+    "rlxweb.runtime.device_array": "DeviceArray put put_async",
+    "rlxweb.runtime.session": "Session",
+    "rlxweb.signal.exported": "export_welch",
     "rlxweb.signal.result": "WelchPeaks",
     "rlxweb.signal.stream": "WelchStream",
     "rlxweb.signal.welch": "welch welch_async",
@@ -91,7 +98,9 @@ hand_down(
     {
         "FAMILIES": "rlxweb.ops.vocabulary",  # importing it registers all ops
         "fastest_device_for": "rlxweb.choose.resolve",
+        "further_labels": "rlxweb.backends.registry",
         "record_for": "rlxweb.calibration.known",
+        "row_of": "rlxweb.backends.registry",
     }
 )
 

@@ -43,6 +43,17 @@ class Advice(str):
     def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return (self.text,), self.arguments
 
+    def before(self, argument: str, what: str) -> Advice:
+        """The same with `what` to be done at an argument, "use {what} and k=3".
+
+        As it is where it does not name the argument.
+        """
+        if argument not in self.arguments:
+            return self
+        parts = self.text.split("{}")
+        parts[list(self.arguments).index(argument)] += f"{what} and "
+        return Advice("{}".join(parts), **self.arguments)
+
     @property
     def as_flags(self) -> str:
         """The advice for a command line."""
@@ -58,6 +69,8 @@ def _flag(argument: tuple[str, object]) -> str:
     from shlex import quote  # of no use in a tab
 
     name, value = argument
+    if value is True:
+        return f"--{name.replace('_', '-')}"
     parts = value if isinstance(value, tuple) else (value,)
     shown = ",".join(p if isinstance(p, Blank) else quote(str(p)) for p in parts)
     return f"--{name.replace('_', '-')} {shown}"

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from rlxweb.errors import UnknownDevice, UsageError, did_you_mean, shown
+from rlxweb.names import from_above
 
 T = TypeVar("T")
 
@@ -19,7 +20,9 @@ class Device(StrEnum):
     """A kind of engine, in RLX's order. The value is its label.
 
     It equals its label, as pyrlx's devices are: `device == "cpu"`; printed it is the
-    name used in messages.
+    name used in messages. The twelve members are RLX's; engines that RLX has no name
+    for ("torch-cpu", and what other packages add) get a Device of their own when they
+    are first named. Iterating gives the twelve.
     """
 
     CPU = "cpu"
@@ -34,6 +37,13 @@ class Device(StrEnum):
     OPENGL = "opengl"
     DIRECTX = "directx"
     WEBGPU = "webgpu"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Device | None:
+        return _further(value) if isinstance(value, str) else None
+
+    def __reduce_ex__(self, protocol: object) -> tuple[type[Device], tuple[str]]:
+        return Device, (self.value,)  # the others cannot be found by attribute
 
     @property
     def label(self) -> str:
@@ -93,6 +103,38 @@ PRIORITY = (
     Device.CPU,
 )
 
+_FURTHER: dict[str, Device] = {}
+_RANK: dict[Device, float] = {device: at for at, device in enumerate(PRIORITY)}
+
+
+def _further(label: str) -> Device | None:
+    """The one Device of a label that RLX does not have; None where no engine has it."""
+    row = from_above("row_of")(label)
+    if row is None:
+        return None
+    if label not in _FURTHER:
+        made = str.__new__(Device, label)
+        made._name_ = label.upper().replace("-", "_")
+        made._value_ = label
+        made = _FURTHER.setdefault(label, made)  # of two threads' the first
+    device = _FURTHER[label]
+    _DISPLAY[device] = row.display or label
+    # Behind RLX's, but where "auto" may take it before the CPU, which is its last.
+    _RANK[device] = len(PRIORITY) + (1 if row.is_named_only() else -1.5)
+    return device
+
+
+def further_devices() -> tuple[Device, ...]:
+    """The devices that RLX has no name for: of ours, then of other packages."""
+    found = map(_further, from_above("further_labels")())
+    return tuple(device for device in found if device is not None)
+
+
+def rank(device: Device) -> float:
+    """Its place in RLX's priority, the fastest kind first."""
+    return _RANK[device]
+
+
 DeviceLike = Device | str
 Adapters = Mapping[DeviceLike, str] | Mapping[Device, str] | Mapping[str, str]
 """Part of an adapter's name by device, where a machine has several."""
@@ -147,14 +189,16 @@ def parse_device(name: DeviceLike) -> Device:
     text = name.strip().lower()
     if not text:
         raise UnknownDevice("device", "empty device name")
-    if text not in _BY_NAME:
+    found = _BY_NAME.get(text) or _further(text)
+    if found is None:
+        names = [*_BY_NAME, *from_above("further_labels")()]
         raise UnknownDevice(
             "device",
             f"unknown device '{name}' (try: cpu, metal, mlx, cuda, rocm, gpu, vulkan, "
             "tpu)",
-            hint=did_you_mean(text, _BY_NAME, 1),
+            hint=did_you_mean(text, names, 1),
         )
-    return _BY_NAME[text]
+    return found
 
 
 def fastest_among(devices: Iterable[DeviceLike] | str) -> Device:
@@ -162,8 +206,7 @@ def fastest_among(devices: Iterable[DeviceLike] | str) -> Device:
 
     Errors   UnknownDevice.
     """
-    named = set(devices_named(devices))
-    return next((d for d in PRIORITY if d in named), Device.CPU)
+    return min(devices_named(devices), key=rank, default=Device.CPU)
 
 
 def devices_named(devices: DeviceLike | Iterable[DeviceLike]) -> tuple[Device, ...]:

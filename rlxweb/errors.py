@@ -208,6 +208,10 @@ class Unsupported(DeviceError):
     exit_code = 4
 
 
+class CannotLend(Unsupported, BufferError):
+    """An array on a device that no other library can use in its place."""
+
+
 class Disagrees(Unsupported):
     """The device gives other numbers for a custom op than the op's reference."""
 
@@ -267,9 +271,33 @@ class DeviceFallbackError(DeviceError):
         lines = [f"  {_label(d)}: {e}" for d, e in self.attempts]
         super().__init__(doing, "\n".join(["all backends failed:", *lines]))
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.doing, self.attempts), self.__dict__
+
 
 def _label(device: object) -> str:
     return str(getattr(device, "label", device))
+
+
+# --- other machines -------------------------------------------------------------
+
+
+class ClusterError(RlxError, RuntimeError):
+    """No cluster is there, or none of its workers can be used."""
+
+    exit_code = 3
+
+
+class ClusterLost(ClusterError):
+    """The cluster went away while it worked, and did not come back in time."""
+
+    exit_code = 75
+
+
+class WorkerFailed(ClusterError):
+    """Workers broke down over one piece of work, time and again; others go on."""
+
+    exit_code = 1
 
 
 # --- what is said and does not stop anything ------------------------------------

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rlxweb.advice import Advice
 from rlxweb.errors import DTypeError, RlxError
 
 Array = npt.NDArray[Any]
@@ -45,6 +46,26 @@ _INSTEAD = {
     "U": "read numbers from text with np.asarray(x, float)",
     "T": "read numbers from text with np.asarray(x, float)",
 }
+
+
+_READ_BACK = "read it back: x.numpy()", "an array in the host's memory is wanted"
+
+
+class OnDevice:
+    """What lies on a device, and is not read back because a door wants an array."""
+
+    __slots__ = ()
+
+
+def from_there(error: RlxError, array: str) -> RlxError:
+    """The error of a call whose array lies on a device, which no other one takes: who
+    is sent to the CPU is told to bring it home.
+
+    array   its name
+    """
+    if isinstance(error.hint, Advice):
+        error.hint = error.hint.before("device", f"{array}.numpy()")
+    return error
 
 
 def array_of(given: Any, doing: str = "") -> Array:
@@ -131,6 +152,12 @@ def _no_array(given: Any) -> DTypeError | None:
     """The refusal of what NumPy would wrap whole or take in a sense nobody means."""
     if given is None or isinstance(given, type):
         return _refused(f"{named(given)} was given")
+    if isinstance(given, OnDevice):
+        return _refused(f"it is a {given!r}", *_READ_BACK)
+    if isinstance(given, list | tuple) and given and not isinstance(given[0], _SCALARS):
+        for at, one in enumerate(given):
+            if isinstance(one, OnDevice):
+                return _refused(f"[{at}] of it is a {one!r}", *_READ_BACK)
     if isinstance(given, str | os.PathLike):
         return _refused(
             f"{named(given)} was given: {str(given)[:60]!r}",

@@ -31,6 +31,14 @@ class Limits:
     max_compute_workgroup_size_x: int = 256
     max_compute_workgroup_storage_size: int = 16 << 10
 
+    @property
+    def workgroup_lanes(self) -> int:
+        """Invocations of the largest workgroup that is a line."""
+        return min(
+            self.max_compute_invocations_per_workgroup,
+            self.max_compute_workgroup_size_x,
+        )
+
     def lowest(self, other: Limits) -> Limits:
         """The stricter of two records, field by field (alignments: the larger)."""
         return self._with(other, alignment=max, most=min)

@@ -172,7 +172,7 @@ def _kept(target: Path) -> Path | None:
     old = _beside(target)
     try:
         os.link(target, old)
-    except OSError:
+    except (OSError, AttributeError):  # a tab's Python has no os.link at all
         shutil.copy2(target, old)
     return old
 

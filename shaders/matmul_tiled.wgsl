@@ -21,7 +21,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
       slice_x[i] = x_at(tile, tile.row + i / 16u, k + i % 16u);
     }
     for (var i = lid; i < 128u; i += 64u) {
-      slice_y[i] = y_at(tile, k + i / 8u, tile.column + i % 8u * 4u);
+      slice_y[i] = y_four(tile.y, k + i / 8u, tile.column + i % 8u * 4u, u.k);
     }
     workgroupBarrier();
     for (var j = 0u; j < 16u; j++) {
@@ -34,39 +34,13 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
     workgroupBarrier();
   }
   let at = tile.column + column * 4u;
-  put(tile, tile.row + row, at, c0);
-  put(tile, tile.row + row + 1u, at, c1);
-  put(tile, tile.row + row + 2u, at, c2);
-  put(tile, tile.row + row + 3u, at, c3);
+  put(tile.z, tile.row + row, at, c0);
+  put(tile.z, tile.row + row + 1u, at, c1);
+  put(tile.z, tile.row + row + 2u, at, c2);
+  put(tile.z, tile.row + row + 3u, at, c3);
 }
 
 fn x_at(tile: Tile, m: u32, k: u32) -> T {
   if (m >= u.m || k >= u.k) { return T(); }
   return ld0(tile.x + m * u.x_row + k);
-}
-
-fn y_at(tile: Tile, k: u32, n: u32) -> V {
-  var v = V();
-  if (k >= u.k) { return v; }
-  let at = tile.y + k * u.y_row + n;
-  if (n < u.n) { v.x = ld1(at); }
-  if (n + 1u < u.n) { v.y = ld1(at + 1u); }
-  if (n + 2u < u.n) { v.z = ld1(at + 2u); }
-  if (n + 3u < u.n) { v.w = ld1(at + 3u); }
-  return v;
-}
-
-fn put(tile: Tile, m: u32, n: u32, v: V) {
-  if (m >= u.m) { return; }
-  let at = tile.z + m * u.z_row + n;
-  let carried = u.at_k > 0u;
-  if (n < u.n) { st2(at, v.x + before(at, carried)); }
-  if (n + 1u < u.n) { st2(at + 1u, v.y + before(at + 1u, carried)); }
-  if (n + 2u < u.n) { st2(at + 2u, v.z + before(at + 2u, carried)); }
-  if (n + 3u < u.n) { st2(at + 3u, v.w + before(at + 3u, carried)); }
-}
-
-fn before(at: u32, carried: bool) -> T {
-  if (carried) { return ld2(at); }
-  return T();
 }

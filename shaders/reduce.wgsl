@@ -3,15 +3,7 @@
 // One invocation per output walks its elements in blocks of BLOCK, so that a float sum
 // of n elements carries the rounding of BLOCK + n / BLOCK additions, not of n. A piece
 // that does not start at the first element carries on from the output.
-override KIND: u32 = 0u;  // 0 sum, 1 prod, 2 max, 3 min
 override BLOCK: u32 = 64u;
-
-fn combined(a: E, b: E) -> E {
-  if (KIND == 0u) { return a + b; }
-  if (KIND == 1u) { return a * b; }
-  if (KIND == 2u) { return larger_of(a, b); }
-  return smaller_of(a, b);
-}
 
 @compute @workgroup_size(WG)
 fn main(@builtin(workgroup_id) wid: vec3<u32>,

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from assembly.elsewhere import refuse_elsewhere
+from assembly.exported import add_export
 from assembly.host_files import write_host_files
 from assembly.inside import add_policy, refuse_inline
 from assembly.pages import add_folder, build_manual
@@ -66,6 +67,7 @@ def fill(root: Path, site: Path, scratch: Path, places: Places) -> dict[str, obj
     say("the manual")
     build_manual(root, site)
     add_folder(root / "site" / "demo", site / "demo")
+    add_export(site / "demo" / "export" / "plan")
     add_folder(scratch / "runtime", site / "runtime")
     return {
         "pyodide": core.version,

@@ -2,7 +2,7 @@
 
 Owns the engines of the tests (a port per adapter and limits, opened once per process)
 and the poison that makes unwritten memory show; the comparison is the package's own,
-`rlxweb.runners.agreement`. Knows no op by name.
+`rlxweb.backends.agreement`. Knows no op by name.
 """
 
 from __future__ import annotations
@@ -15,9 +15,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.backends.agreement import compare, dtypes_of, feeds_of, one_op, oracle
-from rlxweb.backends.array import evaluate
+from rlxweb.backends.agreement import (
+    compare,
+    dtypes_of,
+    feeds_of,
+    one_op,
+    oracle,
+    rounding,
+)
 from rlxweb.backends.cpu import CpuBackend
+from rlxweb.backends.jax_arrays import open_jax
+from rlxweb.backends.mlx_arrays import open_mlx
+from rlxweb.backends.torch_arrays import open_torch
 from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.compile.pipeline import compile_graph
 from rlxweb.gpu.drive import drive
@@ -66,8 +75,8 @@ class PoisonedPort:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.port, name)
 
-    def buffer(self, nbytes: int, usage: Usage) -> int:
-        handle: int = self.port.buffer(nbytes, usage)
+    def buffer(self, nbytes: int, usage: Usage, *, is_fed: bool = False) -> int:
+        handle: int = self.port.buffer(nbytes, usage, is_fed=is_fed)
         if usage == "storage":
             self.fresh[handle] = -(-nbytes // 4) * 4
         return handle
@@ -76,10 +85,10 @@ class PoisonedPort:
         self.fresh.pop(handle, None)
         self.port.write(handle, offset, data)
 
-    def submit(self, commands: Sequence[Command]) -> None:
+    def submit(self, *lists: Sequence[Command]) -> None:
         for handle, nbytes in self.fresh.items():
             self.port.write(handle, 0, memoryview(POISON * (nbytes // 4)))
-        self.port.submit(commands)
+        self.port.submit(*lists)
 
     def destroy(self, handle: int) -> None:
         self.fresh.pop(handle, None)
@@ -117,38 +126,44 @@ def _port(want: Want) -> PoisonedPort:
     return PoisonedPort(port)
 
 
+ARRAYS = {"torch-cpu": open_torch, "jax-cpu": open_jax, "mlx": open_mlx}
+"""Array libraries whose engines compute on any machine's CPU."""
+
+
 @cache
 def engine(
-    want: Want | None,
+    want: Want | str | None,
     *,
     limits: Limits | None = None,
     optimise: bool = True,
     variants: bool = True,
 ) -> Engine:
-    """NumPy for None, else the adapter; the port itself enforces `limits`."""
+    """NumPy for None, a library of ARRAYS by name, else the adapter.
+
+    The port itself enforces `limits`.
+    """
     ways = [] if optimise else ["unoptimised"]
     if not variants:
         ways.append("without variants")
     if want is None:
         numpy = CpuBackend() if variants else CpuBackend(variants=())
         return Engine(" ".join(["NumPy", *ways]), numpy, optimise)
+    if isinstance(want, str):
+        made = drive(ARRAYS[want]("cpu"))
+        if not variants:
+            made.variants = ()
+        return Engine(" ".join([made.name, *ways]), made, optimise)
     if limits is not None:
         want = Want(want.backends, want.name, want.features, limits)
         ways.append("shrunk")
-    made = WebGpuBackend(_port(want), variants=variants)
+    port = _port(want)
+    made = (
+        WebGpuBackend(port) if variants else WebGpuBackend(port, variants=(), copies=())
+    )
     return Engine(" ".join([made.name, *ways]), made, optimise)
 
 
 # --- what else is compared ---------------------------------------------------------
-
-
-def rounding(graph: Graph, feeds: Mapping[str, Any]) -> list[Array]:
-    """How far NumPy in the graph's own types is from float64, per element."""
-    plain = evaluate(graph, feeds)
-    return [
-        np.abs(np.asarray(a, np.float64) - np.asarray(b, np.float64))
-        for a, b in zip(plain, oracle(graph, feeds), strict=True)
-    ]
 
 
 def strided(array: Array, seed: int = 0) -> Array:

@@ -19,8 +19,6 @@ from typing import Any
 
 import pytest
 
-from rlxweb.cli.main import main
-
 ROOT = Path(__file__).resolve().parents[1]
 RECORDINGS = ROOT.parent / "shared" / "recordings"
 recordings_there = pytest.mark.skipif(
@@ -61,6 +59,7 @@ Call = Callable[..., Said]
 @pytest.fixture
 def call(capsys: pytest.CaptureFixture[str]) -> Call:
     """Runs `rlxweb ARGS` in this process."""
+    from rlxweb.cli.main import main  # Click is not there where WASM runs the tests
 
     def run(*args: object) -> Said:
         capsys.readouterr()
@@ -110,9 +109,9 @@ def python(
     return Said(done.returncode, done.stdout, done.stderr)
 
 
-def spawn(*args: object, **more: str) -> Said:
+def spawn(*args: object, timeout: float = 120, **more: str) -> Said:
     """Run `python -m rlxweb ARGS` likewise."""
-    return python("-m", "rlxweb", *args, **more)
+    return python("-m", "rlxweb", *args, timeout=timeout, **more)
 
 
 @contextmanager

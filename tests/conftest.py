@@ -2,8 +2,9 @@
 
 A test that needs an engine takes the `adapter` fixture or a `requires_*` marker. On a
 bare machine such a test is skipped; `--require NAME` turns the skip into a failure, and
-CI=true requires the three WGSL adapters. An engine counts as present when it has run
-something and answered right, not when a module of its name can be imported.
+CI=true requires the three WGSL adapters, Dawn, PyTorch, JAX and MLX. An engine counts
+as present when it has run something and answered right, not when a module of its name
+can be imported.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
+from importlib import import_module
 from pathlib import Path
 
 import hypothesis
@@ -26,13 +28,17 @@ from rlxweb.gpu.drive import drive
 from rlxweb.gpu.port import DeviceFacts, Dispatch, Port, Range, Want
 
 PLUGINS = ("command_line", "deadlines", "quick", "slate")
-pytest_plugins = [f"tests.{name}" for name in PLUGINS]
+IN_WASM = ("quick", "slate")
+pytest_plugins = [
+    f"tests.{name}" for name in (IN_WASM if sys.platform == "emscripten" else PLUGINS)
+]
 
 ADAPTERS = {
     "lavapipe": Want(backends=("vulkan",), name="llvmpipe"),
     "opengl": Want(backends=("opengl",), name="llvmpipe"),
     "swiftshader": Want(backends=("vulkan",), name="SwiftShader"),
 }
+LIBRARIES = {"cuda": "cupy", "torch": "torch", "jax": "jax.numpy", "mlx": "mlx.core"}
 SOFTWARE_DRIVERS = (
     *sorted(Path("/usr/share/vulkan/icd.d").glob("lvp_icd*.json")),
     Path("/usr/lib/chromium/vk_swiftshader_icd.json"),
@@ -114,26 +120,25 @@ def probe_browser() -> str:
     return "" if said.returncode == 0 else f"browser: {said.stderr.decode()}"
 
 
-def probe_cuda() -> str:
-    """Why there is no CUDA, or ""."""
+def probe_library(name: str) -> str:
+    """Why a library with an engine in it cannot be used, or ""."""
     try:
-        import cupy
-
-        good = int(cupy.arange(5).sum()) == 10
-    except Exception as error:  # CuPy without a driver raises its own kinds
-        return f"cuda: {error}"
-    return "" if good else "cuda: 0 + 1 + 2 + 3 + 4 is not 10 there"
+        good = int(import_module(LIBRARIES[name]).arange(5).sum()) == 10
+    except Exception as error:  # without a driver or its native half: its own kinds
+        return f"{name}: {type(error).__name__}: {error}"
+    return "" if good else f"{name}: 0 + 1 + 2 + 3 + 4 is not 10 there"
 
 
-def probe_mlx() -> str:
-    """Why there is no MLX, or ""."""
+def probe_dawn() -> str:
+    """Why there is no Dawn, or ""."""
+    from rlxweb.gpu.native import NativePort
+
     try:
-        import mlx.core as mx
-
-        good = int(mx.arange(5).sum()) == 10
-    except Exception as error:  # a wheel without its native half raises its own kinds
-        return f"mlx: {error}"
-    return "" if good else "mlx: 0 + 1 + 2 + 3 + 4 is not 10 there"
+        facts = drive(run_probe(NativePort(library="wgpudawn"), Want()))
+    except AdapterMissing as error:
+        return f"dawn: {error}"
+    USED.add(f"dawn: {facts.name} ({facts.backend}, {facts.driver})")
+    return ""
 
 
 PROBES: dict[str, Callable[[], str]] = {
@@ -142,8 +147,8 @@ PROBES: dict[str, Callable[[], str]] = {
     "opengl": lambda: probe_adapter("opengl"),
     "swiftshader": lambda: probe_adapter("swiftshader"),
     "browser": probe_browser,
-    "cuda": probe_cuda,
-    "mlx": probe_mlx,
+    "dawn": probe_dawn,
+    **{name: partial(probe_library, name) for name in LIBRARIES},
 }
 
 
@@ -157,7 +162,7 @@ def required(config: pytest.Config) -> set[str]:
     """The engines whose absence is a failure; `wgpu` stands for all three adapters."""
     names = set(config.getoption("--require"))
     if os.environ.get("CI", "").lower() in ("1", "true"):
-        names |= {"wgpu", "browser"}
+        names |= {"wgpu", "browser", "dawn", "torch", "jax", "mlx"}
     return names | set(ADAPTERS) if "wgpu" in names else names
 
 

@@ -27,7 +27,10 @@ import pytest
 HERE = Path(__file__).parent
 TEST_S = 120
 # A site, a browser or a virtual environment may be made for the first who asks.
-FOLDERS_S = {"browser": 900, "packaging": 900, "benchmarks": 900, "unit/site": 600}
+FOLDERS_S = {
+    **{"browser": 900, "packaging": 900, "benchmarks": 900},
+    **{"unit/site": 600, "wasm": 1800},
+}
 # Playwright's loop does not outlive an exception: a test in it ends its process.
 IN_A_LOOP = ("browser",)
 GRACE_S = 30

@@ -88,6 +88,7 @@ class FakePipeline:
     source: str
     layout: tuple[Access, ...]
     constants: dict[str, float]
+    checked: bool = True
 
 
 class FakePort(Books):
@@ -97,6 +98,7 @@ class FakePort(Books):
     submissions   the command lists, in order
     pipelines     what each live pipeline was made of
     created       how many buffers, pipelines and bind groups were made
+    fed           handles of buffers that the host said it will write again and again
     clock_s       the pretended time
     lost          why the device is lost; empty while it is not
     """
@@ -115,6 +117,7 @@ class FakePort(Books):
         super().__init__(deadline_s, "buffers", "pipelines", "bind_groups")
         self.calls: list[str] = []
         self.submissions: list[tuple[Command, ...]] = []
+        self.fed: set[int] = set()
         self.clock_s = 0.0
         self._pending = list(fail)
         self._limits = limits or Limits()
@@ -146,11 +149,13 @@ class FakePort(Books):
         )
         return self._facts
 
-    def buffer(self, nbytes: int, usage: Usage) -> int:
+    def buffer(self, nbytes: int, usage: Usage, *, is_fed: bool = False) -> int:
         self._begin("buffer")
         made = rules.check_buffer(nbytes, usage, self.facts.limits)
         handle = self._handle("buffers")
         self._bytes[handle] = bytearray(made.nbytes)
+        if is_fed:
+            self.fed.add(handle)
         self._tables.sizes[handle] = made
         return handle
 
@@ -161,7 +166,12 @@ class FakePort(Books):
         self._bytes[handle][offset : offset + len(whole)] = whole
 
     async def pipeline(
-        self, source: str, layout: Sequence[Access], constants: Mapping[str, float]
+        self,
+        source: str,
+        layout: Sequence[Access],
+        constants: Mapping[str, float],
+        *,
+        checked: bool = True,
     ) -> int:
         self._begin("pipeline", source)
         order = tuple(layout)
@@ -172,11 +182,12 @@ class FakePort(Books):
             )
         handle = self._handle("pipelines")
         self._tables.layouts[handle] = order
-        self.pipelines[handle] = FakePipeline(source, order, dict(constants))
+        self.pipelines[handle] = FakePipeline(source, order, dict(constants), checked)
         return handle
 
-    def submit(self, commands: Sequence[Command]) -> None:
+    def submit(self, *lists: Sequence[Command]) -> None:
         self._begin("submit")
+        commands = [command for one in lists for command in one]
         for command in commands:
             self._tables.check(command, self.facts.limits)
         self.submissions.append(tuple(commands))

@@ -48,6 +48,15 @@ def oracle(graph: Graph, feeds: Mapping[str, Any]) -> list[Array]:
     return [np.asarray(a) for a in evaluate(graph, feeds, promote=True)]
 
 
+def rounding(graph: Graph, feeds: Mapping[str, Any]) -> list[Array]:
+    """How far NumPy in the graph's own types is from float64, per element."""
+    plain = evaluate(graph, feeds)
+    return [
+        np.abs(np.asarray(a, np.float64) - np.asarray(b, np.float64))
+        for a, b in zip(plain, oracle(graph, feeds), strict=True)
+    ]
+
+
 @dataclass(frozen=True, slots=True)
 class Agreement:
     """How near a result is to what it must be.
@@ -58,6 +67,7 @@ class Agreement:
     share      the largest error in parts of its own allowance; 0 when there is none
     allowed    the allowance of that element
     first      index, result and right value of the first wrong element
+    answer     the result in words, where that is what was asked for
     """
 
     why: str = ""
@@ -67,6 +77,7 @@ class Agreement:
     share: float = 0.0
     allowed: float = 0.0
     first: tuple[tuple[int, ...], Any, Any] | None = None
+    answer: str = ""
 
 
 def compare(
@@ -87,10 +98,10 @@ def compare(
     if dtype.is_float:
         tolerance = HALF if dtype is DType.F16 else tolerance
         allowed = np.broadcast_to(_allowed(right, tolerance, extra), right.shape)
-        right_here, rule = _agrees(have, right, allowed), f"allowed {tolerance}"
+        right_here = _agrees(have, right, allowed)
     else:
         allowed = np.zeros(right.shape)
-        right_here, rule = got == want, "must be equal"
+        right_here = got == want
     with np.errstate(divide="ignore", invalid="ignore"):
         error = np.abs(have - right)
         error = np.where(np.isfinite(error), error, 0.0)
@@ -101,9 +112,11 @@ def compare(
     if not wrong:
         return Agreement("", 0, got.size, *numbers)
     at = tuple(int(i) for i in np.argwhere(~right_here)[0])
+    is_near = 0 < allowed[at] < np.inf
+    near = f"within {allowed[at]:.3g} of it" if is_near else "must be equal"
     why = (
         f"{wrong} of {got.size} elements are wrong, first at {at}: "
-        f"{got[at]!r} instead of {want[at]!r} ({rule})"
+        f"{got[at]} instead of {want[at]} ({near})"
     )
     return Agreement(why, wrong, got.size, *numbers, (at, got[at], want[at]))
 

@@ -8,59 +8,72 @@ Nothing here touches a device array but through its own namespace.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from math import inf
+from typing import Any
 
 import numpy as np
 
-from rlxweb.backends.protocol import Array, Backend, Program, own, released
-from rlxweb.compile.plan import Plan
+from rlxweb.backends.array_residents import ArrayResident, KeepsArrays, OwnArray
+from rlxweb.backends.array_trips import ArrayTrips
+from rlxweb.backends.protocol import (
+    Array,
+    Backend,
+    Feeds,
+    Program,
+    Resident,
+    own,
+    own_resident,
+    released,
+    sealed,
+)
+from rlxweb.compile.plan import Plan, Step
 from rlxweb.compile.target import Target
-from rlxweb.errors import InputError
+from rlxweb.errors import InputError, OutOfMemory
 from rlxweb.given import array_of
 from rlxweb.host.variants import Variant
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.lowering import Leaf
-from rlxweb.ir.op import registry
+from rlxweb.ir.op import Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.verify import wrong_result
 from rlxweb.stopping import check_stopped
 
 
-class DeviceArray(Protocol):
-    """What is asked of an array outside its own namespace."""
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-
-    @property
-    def dtype(self) -> object: ...
-
-
 @dataclass(frozen=True, slots=True)
-class _Call:
+class Call:
     """One node as a function call: what to call, on which values, to which.
 
     dtype  the node's element type in the library's own words
     """
 
     node: Node
-    function: Callable[..., DeviceArray]
+    function: Callable[..., OwnArray]
     inputs: tuple[int, ...]
     drop: tuple[int, ...]
     dtype: object
 
 
+Work = tuple[Node, Callable[..., OwnArray], tuple[int, ...]]
+"""What is computed, how, and of which nodes."""
+Compute = Callable[[dict[int, OwnArray]], list[OwnArray]]
+
+
 @dataclass(slots=True)
 class ArrayProgram(Program):
-    """A plan as a flat list of calls; constants and params lie on the device."""
+    """A plan as one function; constants and params lie on the device.
+
+    compute  leaves by node, which are used up → outputs
+    """
 
     plan: Plan
     engine: Backend
-    calls: list[_Call]
-    constants: dict[int, DeviceArray]
-    params: dict[str, DeviceArray] = field(default_factory=dict)
+    compute: Compute
+    constants: dict[int, OwnArray]
+    params: dict[str, OwnArray] = field(default_factory=dict)
     released: bool = False
 
 
@@ -76,13 +89,22 @@ def array_target(name: str, dtypes: frozenset[DType]) -> Target:
     )
 
 
-class ArrayBackend(Backend):
+quiet = partial(np.errstate, all="ignore")
+
+
+class ArrayBackend(KeepsArrays):
     """See `protocol.Backend`. Values are dropped once no later step reads them.
 
     xp         the namespace: the functions that references call, and the dtypes
     target     what the compiler is told; `array_target` makes the usual one
     to_device  NumPy array → array of xp
     to_host    array of xp → NumPy array; it may lie in the same memory
+    copied     array of xp → the same in memory of its own, on its device
+    from_dlpack  another library's array on the same device → array of xp, not moved
+    around     entered around all that the library does: settings and device for this
+               thread and this work alone; NumPy's errors are silent in any case
+    why_lost   asked for `lost`: "" while the library works in this process
+    room       most bytes of one array, for a library that more of them would crash
     variants   faster ways to run an op on these arrays, the first open one is taken
     """
 
@@ -100,9 +122,14 @@ class ArrayBackend(Backend):
         api: str = "",
         driver: str = "",
         software: bool = False,
-        to_device: Callable[[Array], DeviceArray],
+        to_device: Callable[[Array], OwnArray],
         to_host: Callable[[Any], Array],
+        copied: Callable[[Any], OwnArray] | None = None,
+        from_dlpack: Callable[[object], OwnArray] | None = None,
         variants: Sequence[Variant] = (),
+        around: Callable[[], AbstractContextManager[Any]] = quiet,
+        why_lost: Callable[[], str] = str,
+        room: float = inf,
     ) -> None:
         self.target = target
         self.name, self.adapter = name, adapter or name
@@ -110,75 +137,193 @@ class ArrayBackend(Backend):
         self.software = software
         self._xp = xp
         self._to_device, self._to_host = to_device, to_host
-        self._variants = tuple(variants)
-        one = to_device(np.zeros(1, np.float32))
-        # A library whose arrays lie in host memory lends it out: twice the same bytes.
-        self._lends = np.may_share_memory(to_host(one), to_host(one))
+        self._copied = copied or partial(xp.asarray, copy=True)
+        self._from_dlpack = from_dlpack
+        self.variants = tuple(variants)
+        self._around, self._why_lost, self._room = around, why_lost, room
+        with around():
+            one = to_device(np.zeros(1, np.float32))
+            # A library whose arrays lie in host memory lends it: twice the same bytes.
+            self._lends = np.may_share_memory(to_host(one), to_host(one))
+
+    @property
+    def lost(self) -> str:
+        return self._why_lost()
 
     async def prepare(self, plan: Plan) -> ArrayProgram:
         graph = plan.graph
-        nodes = [graph.node(i) for step in plan.steps for i in step.nodes]
+        self._check_room(graph)
+        todo = [one for step in plan.steps for one in self._work(graph, step)]
         keep = set(graph.outputs) | {
             n.id for n in graph.nodes() if isinstance(registry.get(n.op).lower, Leaf)
         }
-        drops = order_of_release([n.inputs for n in nodes], keep)
-        dtypes = {
-            dtype: self._to_device(np.zeros(1, dtype.numpy)).dtype
-            for dtype in {n.type.dtype for n in nodes}
-        }
+        drops = order_of_release([inputs for _, _, inputs in todo], keep)
+        with self._around():
+            dtypes = {
+                dtype: self._to_device(np.zeros(1, dtype.numpy)).dtype
+                for dtype in {n.type.dtype for n, _, _ in todo}
+            }
+            constants = {
+                n.id: self._to_device(n.attrs["value"].array)
+                for n in graph.nodes()
+                if n.op == "constant"
+            }
         calls = [
-            _Call(n, self._function(graph, n), n.inputs, tuple(d), dtypes[n.type.dtype])
-            for n, d in zip(nodes, drops, strict=True)
+            Call(node, function, inputs, tuple(drop), dtypes[node.type.dtype])
+            for (node, function, inputs), drop in zip(todo, drops, strict=True)
         ]
-        constants = {
-            n.id: self._to_device(n.attrs["value"].array)
-            for n in graph.nodes()
-            if n.op == "constant"
-        }
-        return ArrayProgram(plan, self, calls, constants)
+        return ArrayProgram(plan, self, self._computation(graph, calls), constants)
 
-    def _function(self, graph: Graph, node: Node) -> Callable[..., DeviceArray]:
+    def _check_room(self, graph: Graph) -> None:
+        for node in graph.nodes():
+            if node.type.nbytes > self._room:
+                raise OutOfMemory(
+                    f"{node} on {self.name}",
+                    f"it takes {node.type.nbytes:,} bytes",
+                    f"there are {self._room:,}",
+                    "use a smaller problem, or split the batch",
+                )
+
+    def _work(self, graph: Graph, step: Step) -> list[Work]:
+        """The calls of a step: one for each node, or one for all of a region."""
+        region = self._region(graph, step) if step.kind == "region" else None
+        if region is not None:
+            return [(graph.node(step.nodes[-1]), *region)]
+        nodes = [graph.node(i) for i in step.nodes]
+        return [(node, self._function(graph, node), node.inputs) for node in nodes]
+
+    def _region(
+        self, graph: Graph, step: Step
+    ) -> tuple[Callable[..., OwnArray], tuple[int, ...]] | None:
+        """One function for a region and the nodes it reads, where there is one."""
+        return None
+
+    def _computation(self, graph: Graph, calls: Sequence[Call]) -> Compute:
+        """How the outputs come of the leaves."""
+        return partial(self._computed, graph, calls)
+
+    def _function(self, graph: Graph, node: Node) -> Callable[..., OwnArray]:
         types = tuple(graph.node(i).type for i in node.inputs)
-        for row in self._variants:
+        for row in self.variants if node.type.numel else ():
             if row.op == node.op and row.gate(types, node.type, node.attrs):
                 return row.run
         op = registry.get(node.op)
         if op.has("custom"):
             return partial(_by_strangers, op.reference, self._xp)
+        if not node.type.numel and op.guard is None:
+            # There libraries raise, or read what is not theirs.
+            return partial(self._no_elements, node.type)
         return partial(op.reference, self._xp)
+
+    def _no_elements(self, kind: TensorType, *given: object) -> OwnArray:
+        return self._to_device(np.zeros(kind.shape, kind.dtype.numpy))
+
+    async def trips(self) -> ArrayTrips | None:
+        """None for a library that computes on the host's own cores."""
+        if self.software or self._xp is np:
+            return None
+        return ArrayTrips(self._to_device, self._to_host, self._copied, self._around)
+
+    def variants_for(
+        self, op: Op, inputs: Types, out: TensorType, attrs: Attrs
+    ) -> tuple[str, ...]:
+        rows = (row for row in self.variants if row.op == op.name)
+        return tuple(row.name for row in rows if row.gate(inputs, out, attrs))
+
+    def forced(self, variant: str) -> Backend:
+        rows = tuple(row for row in self.variants if row.name == variant)
+        if not rows:
+            return super().forced(variant)
+        other = copy(self)
+        other.variants = rows
+        return other
 
     async def set_param(self, program: Program, name: str, value: Array) -> None:
         program = own(self, ArrayProgram, program)
-        program.params[name] = self._to_device(np.array(value))
+        with self._around():
+            program.params[name] = self._to_device(np.array(value))
+
+    async def get_param(self, program: Program, name: str) -> Array:
+        program = own(self, ArrayProgram, program)
+        with self._around():
+            return np.array(self._to_host(program.params[name]))
 
     async def run(self, program: Program, feeds: Mapping[str, Array]) -> list[Array]:
         program = own(self, ArrayProgram, program)
-        graph, calls = program.plan.graph, program.calls
+        with self._around():
+            compute, values = self._leaves(program, feeds)
+            leaves = list(values.values())
+            made = compute(values)
+            others = [self._to_host(leaf) for leaf in leaves] if self._lends else []
+            outs: list[Array] = []
+            for one in made:
+                outs.append(_own(self._to_host(one), [*others, *outs]))
+        return outs
+
+    def _leaves(
+        self, program: ArrayProgram, feeds: Feeds
+    ) -> tuple[Compute, dict[int, OwnArray]]:
+        """What a run computes, and the values it starts from."""
+        graph, compute = program.plan.graph, program.compute
         # Taken before it is asked whether they are still there: runs need no turns.
         held, values = dict(program.params), dict(program.constants)
         if program.released:
             raise released(f"run '{graph.name}' on {self.name}")
         for name, node in (graph.named("input") | graph.named("param")).items():
-            given = held[name] if name in held else self._to_device(feeds[name])
-            values[node.id] = given
-        leaves = list(values.values())
-        with np.errstate(all="ignore"):
-            for call in calls:
-                check_stopped()
-                arrays = [values[i] for i in call.inputs]
-                made = call.function(call.node.attrs, *arrays)
-                values[call.node.id] = self._checked(call, made)
-                for at in call.drop:
-                    values.pop(at, None)
-        others = [self._to_host(leaf) for leaf in leaves] if self._lends else []
-        outs: list[Array] = []
-        for i in graph.outputs:
-            outs.append(_own(self._to_host(values[i]), [*others, *outs]))
+            values[node.id] = held[name] if name in held else self._fed(feeds[name])
+        return compute, values
+
+    async def run_resident(
+        self, program: Program, feeds: Feeds, keep: Sequence[bool]
+    ) -> list[Array | Resident]:
+        program = own(self, ArrayProgram, program)
+        graph = program.plan.graph
+        # What stays may be an input, or read it still when the caller writes there: a
+        # library may take over the host's memory as it is.
+        private = {
+            name: one if isinstance(one, Resident) else np.array(one)
+            for name, one in feeds.items()
+        }
+        with self._around():
+            compute, values = self._leaves(program, private)
+            leaves = list(values.values())
+            made = compute(values)
+            stay = {
+                at: self._resident(graph.node(i).type, self._dense(made[at]))
+                for at, i in enumerate(graph.outputs)
+                if keep[at]
+            }
+            mine = [*leaves, *(one.value for one in stay.values())]
+            others = [self._to_host(one) for one in mine] if self._lends else []
+            outs: list[Array | Resident] = []
+            for at, one in enumerate(made):
+                if at not in stay:
+                    others.append(_own(self._to_host(one), others))
+                outs.append(stay[at] if at in stay else others[-1])
         return outs
 
-    def _checked(self, call: _Call, made: object) -> DeviceArray:
+    async def set_param_resident(
+        self, program: Program, name: str, value: Resident
+    ) -> None:
+        program = own(self, ArrayProgram, program)
+        program.params[name] = own_resident(self, ArrayResident, value).value
+
+    def _computed(
+        self, graph: Graph, calls: Sequence[Call], values: dict[int, OwnArray]
+    ) -> list[OwnArray]:
+        """The outputs, call by call."""
+        for call in calls:
+            check_stopped()
+            arrays = [values[i] for i in call.inputs]
+            made = call.function(call.node.attrs, *arrays)
+            values[call.node.id] = self._checked(call, made)
+            for at in call.drop:
+                values.pop(at, None)
+        return [values[i] for i in graph.outputs]
+
+    def _checked(self, call: Call, made: object) -> OwnArray:
         """The array, or GraphError when a reference breaks its own shape rule."""
-        array: DeviceArray = self._xp.asarray(made)
+        array: OwnArray = self._xp.asarray(made)
         if array.dtype != call.dtype or tuple(array.shape) != call.node.type.shape:
             raise wrong_result(call.node, array.shape, array.dtype)
         return array
@@ -187,7 +332,12 @@ class ArrayBackend(Backend):
         program = own(self, ArrayProgram, program)
         program.released = True
         # New ones, as a run on another thread may be going through the old.
-        program.calls, program.constants, program.params = [], {}, {}
+        program.constants, program.params = {}, {}
+        program.compute = _nothing
+
+
+def _nothing(values: dict[int, OwnArray]) -> list[OwnArray]:
+    return []
 
 
 def _by_strangers(reference: Callable[..., Any], *given: Any) -> Any:
@@ -201,11 +351,7 @@ def _by_strangers(reference: Callable[..., Any], *given: Any) -> Any:
 
 
 def _sealed(one: Any) -> Any:
-    if not isinstance(one, np.ndarray):
-        return one
-    view = one.view()
-    view.flags.writeable = False
-    return view
+    return sealed(one) if isinstance(one, np.ndarray) else one
 
 
 def _own(array: Array, others: Sequence[Array]) -> Array:

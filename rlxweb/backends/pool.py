@@ -10,7 +10,14 @@ import atexit
 from time import perf_counter_ns
 
 from rlxweb.backends.protocol import Backend
-from rlxweb.backends.registry import ROWS, blocker, opened_as
+from rlxweb.backends.registry import (
+    NO_BACKEND,
+    blocker,
+    how_to_get,
+    look_again,
+    opened_as,
+    row_of,
+)
 from rlxweb.device import adapter_name
 from rlxweb.errors import AdapterMissing, DeviceError, GraphError, MustAwait
 from rlxweb.forked import ForkLock
@@ -43,10 +50,10 @@ class Pool:
     def _known(self, label: str, adapter: str) -> Backend | None:
         """The backend if it is open. Errors  AdapterMissing; what opening it raised."""
         key = _key(label, adapter)
-        reason = blocker(label)
+        reason = blocker(label, looked=key in self._open)
         if reason:
             raise AdapterMissing(
-                f"open device '{label}'", reason, hint="see `rlxweb devices`"
+                f"open device '{label}'", reason, hint=how_to_get(label)
             )
         with self._lock:
             if key in self._failed:
@@ -67,7 +74,7 @@ class Pool:
                 return self._open[key]
             begun = perf_counter_ns()
             try:
-                backend = _checked(label, await ROWS[key[0]].open(adapter))
+                backend = _checked(label, await _open(key[0], adapter))
             except MustAwait:
                 raise  # it may well open when it is awaited
             except DeviceError as error:
@@ -99,6 +106,7 @@ class Pool:
 
     def close_all(self) -> None:
         """Close every backend and forget failures; the next use opens afresh."""
+        look_again()
         with self._lock:
             backends = [*self._open.values(), *self._limited.values()]
             self._open.clear()
@@ -110,6 +118,13 @@ class Pool:
 
 def _key(label: str, adapter: str) -> Key:
     return opened_as(label), adapter_name(adapter).lower()
+
+
+async def _open(label: str, adapter: str) -> object:
+    row = row_of(label)
+    if row is None:
+        raise AdapterMissing(f"open device '{label}'", NO_BACKEND)
+    return await row.open(adapter)
 
 
 def _checked(label: str, backend: object) -> Backend:

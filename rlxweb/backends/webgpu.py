@@ -9,34 +9,65 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
-import numpy as np
-
-from rlxweb.advice import Advice
-from rlxweb.backends.protocol import Array, Backend, Program, as_bytes, own, released
+from rlxweb.backends.protocol import (
+    Array,
+    Backend,
+    Feeds,
+    Program,
+    Resident,
+    own,
+    released,
+)
+from rlxweb.backends.webgpu_batches import Batches
+from rlxweb.backends.webgpu_bindings import BoundWork
 from rlxweb.backends.webgpu_pipelines import Pipelines
 from rlxweb.backends.webgpu_program import (
+    Packed,
     ProgramBuilder,
+    Spot,
     WebGpuProgram,
-    as_stored,
+    check_fault,
     free,
+    param_type,
+    stored_bytes,
+    write,
 )
 from rlxweb.backends.webgpu_recipes import Recipes
+from rlxweb.backends.webgpu_residents import BufferResident, Residents
 from rlxweb.backends.webgpu_trips import WebGpuTrips
 from rlxweb.compile.plan import Plan
 from rlxweb.compile.target import Target
 from rlxweb.cost.fusion_gate import IoFusionGate
 from rlxweb.cost.kinds import assumed_gpu
 from rlxweb.cost.model import WgpuCostModel
+from rlxweb.cost.race import Race
 from rlxweb.device import Device
-from rlxweb.errors import DeviceLost, IndexRefused, SessionClosed
-from rlxweb.gpu.port import DeviceFacts, Port
+from rlxweb.errors import DeviceLost, SessionClosed
+from rlxweb.gpu.drive import can_wait
+from rlxweb.gpu.port import Copy, DeviceFacts, Port, Range
 from rlxweb.ir.dtype import DType
+from rlxweb.ir.op import Attrs, Op, TensorType, Types
 from rlxweb.limits import Limits
-from rlxweb.recipes.variants import Hardware
+from rlxweb.recipes.variants import (
+    COPIES,
+    VARIANTS,
+    CopyVariant,
+    Hardware,
+    Variant,
+    always,
+    own_shaders_trusted,
+    runs_overlap,
+)
+
+UNWAITED = 64
+"""Runs of which nothing comes back that may be on their way; more wait their turn."""
+
+TOGETHER = 16
+"""Runs of one submission where a program is repeated."""
 
 
 @cache
@@ -54,32 +85,61 @@ def _hardware(facts: DeviceFacts, limits: Limits) -> Hardware:
     """
     if facts.software and facts.backend == "webgpu":
         limits = replace(limits, max_compute_workgroup_storage_size=0)
-    return Hardware(facts.software, limits)
+    features = facts.features
+    if facts.backend == "webgpu":
+        # A browser wants them enabled by a directive that wgpu's compiler has not.
+        features -= {"subgroup"}
+    return Hardware(facts.software, limits, features, facts.vendor)
 
 
 class WebGpuBackend(Backend):
-    """WGSL on one port. Owns the port: `close` closes it."""
+    """WGSL on one port. Owns the port: `close` closes it.
+
+    trusts   compile the shaders of this package without checks at run time; None: as
+             the table of variants says for this device. WGSL of callers is checked.
+    overlaps whether the next run of a job is handed over before the last is read; None:
+             as for `trusts`
+    """
 
     # Said of each instance; the class must have them to be an engine.
     name = adapter = ""
+    waits = True
 
     def __init__(
-        self, port: Port, *, limits: Limits | None = None, variants: bool = True
+        self,
+        port: Port,
+        *,
+        limits: Limits | None = None,
+        variants: Sequence[Variant] = VARIANTS,
+        copies: Sequence[CopyVariant] = COPIES,
+        trusts: bool | None = None,
+        overlaps: bool | None = None,
     ) -> None:
         self.port = port
         self.facts = facts = port.facts
         self.name, self.adapter = f"{facts.name} ({facts.backend})", facts.name
         self.api, self.driver, self.vendor = facts.backend, facts.driver, facts.vendor
-        self.software = facts.software
+        self.software, self.compiler = facts.software, port.compiler
         self.limits = facts.limits.lowest(limits) if limits else facts.limits
-        self.recipes = Recipes(_hardware(facts, self.limits), variants)
-        self.pipelines = Pipelines(port)
+        self.recipes = Recipes(_hardware(facts, self.limits), variants, copies)
+        trusts = (
+            own_shaders_trusted(self.recipes.hardware) if trusts is None else trusts
+        )
+        self.pipelines = Pipelines(port, trusts=trusts)
+        # In a tab every wait is a turn of its event loop, and none was measured yet.
+        self.overlaps = (
+            runs_overlap(self.recipes.hardware) and facts.backend != "webgpu"
+            if overlaps is None
+            else overlaps
+        )
         self._programs: weakref.WeakSet[WebGpuProgram] = weakref.WeakSet()
         self._builders: list[ProgramBuilder] = []
         self.closed = False
         # Buffers of programs that were dropped without `release`. The collector may
         # run at any moment, so it only notes them; they are freed at the next call.
         self._dropped: deque[list[int]] = deque()
+        self._residents = Residents(self, port, self.limits, self._dropped)
+        self._unwaited = 0
 
     @property
     def lost(self) -> str:
@@ -135,11 +195,15 @@ class WebGpuBackend(Backend):
         doing = f"set param '{name}'"
         async with program.turn:
             self._check_usable(doing, program)
-            self._write(program.params[name], value)
+            write(self.port, program.params[name], value)
 
-    def _write(self, handle: int, value: Array) -> None:
-        if value.size:
-            self.port.write(handle, 0, as_bytes(as_stored(value)))
+    async def get_param(self, program: Program, name: str) -> Array:
+        program = own(self, WebGpuProgram, program)
+        doing, kind = f"get param '{name}'", param_type(program, name)
+        async with program.turn:
+            self._check_usable(doing, program)
+            raw = await self.port.read(program.params[name], 0, stored_bytes(kind))
+        return Spot(0, kind).take(raw)
 
     async def run(self, program: Program, feeds: Mapping[str, Array]) -> list[Array]:
         program = own(self, WebGpuProgram, program)
@@ -148,18 +212,152 @@ class WebGpuBackend(Backend):
             self._check_usable(doing, program)
             self._free_dropped()
             for name, handle in program.inputs.items():
-                self._write(handle, feeds[name])
+                write(self.port, handle, feeds[name])
             self.port.submit(program.commands)
-            raw = await self.port.read(program.readback, 0, program.readback_bytes)
-        fault_at = program.fault_at
-        if fault_at is not None and np.frombuffer(raw, np.uint32, 1, fault_at)[0]:
-            raise IndexRefused(
-                doing,
-                "an index lies outside its table",
-                "0 <= index < rows of the table",
-                Advice("check the index array; {} names the position", device="cpu"),
-            )
+            return await self._outputs(doing, program, program.readback)
+
+    async def _outputs(
+        self, doing: str, program: WebGpuProgram, readback: int
+    ) -> list[Array]:
+        raw = await self.port.read(readback, 0, program.readback_bytes)
+        check_fault(doing, raw, program.fault_at)
         return [spot.take(raw) for spot in program.outputs]
+
+    async def run_each(
+        self,
+        program: Program,
+        feeds: Iterable[Mapping[str, Array]],
+        take: Callable[[list[Array]], object],
+    ) -> None:
+        """Where runs overlap, with two sets of buffers while there is more than one."""
+        if not self.overlaps:
+            return await super().run_each(program, feeds, take)
+        program = own(self, WebGpuProgram, program)
+        doing = f"run '{program.plan.graph.name}' on {self.name}"
+        async with program.turn:
+            self._check_usable(doing, program)
+            self._free_dropped()
+            owned: list[int] = []
+            outputs = partial(self._outputs, doing, program)
+            batches = Batches(self.port, self.limits, program, outputs, owned)
+            try:
+                await batches.run(feeds, take)
+            finally:
+                if not self.closed:
+                    free(self.port, owned)
+
+    async def run_resident(
+        self, program: Program, feeds: Feeds, keep: Sequence[bool]
+    ) -> list[Array | Resident]:
+        """Inputs that lie here are bound or copied; what stays is copied out.
+
+        Nothing is waited for unless something comes back, or an index has to be proved
+        right.
+        """
+        program = own(self, WebGpuProgram, program)
+        doing = f"run '{program.plan.graph.name}' on {self.name}"
+        async with program.turn:
+            self._check_usable(doing, program)
+            self._free_dropped()
+            kinds = [spot.type for spot in program.outputs]
+            with self._residents.steady:
+                fed, bound = self._feed(doing, program, feeds)
+                every = list(zip(kinds, bound.sources, keep, strict=True))
+                back = [(kind, source) for kind, source, stays in every if not stays]
+                packed = Packed.of(back, program.fault)
+                stay = [
+                    self._residents.made(k.shape, k.dtype.numpy) if stays else None
+                    for k, _, stays in every
+                ]
+                out = [
+                    Copy(source, one.lying.span.handle)
+                    for source, one in zip(bound.sources, stay, strict=True)
+                    if one is not None and source is not None
+                ]
+                lists = fed, bound.work, out + packed.copies(program.readback)
+                self.port.submit(*filter(None, lists))
+            raw = await self._answer(program, packed)
+        check_fault(doing, raw, packed.fault_at)
+        came = iter([spot.take(raw) for spot in packed.spots])
+        return [next(came) if one is None else one for one in stay]
+
+    def _feed(
+        self, doing: str, program: WebGpuProgram, feeds: Feeds
+    ) -> tuple[list[Copy], BoundWork]:
+        """Writes what comes from the host; copies of what is here, the work over it."""
+        lying = {}
+        for name, handle in program.inputs.items():
+            one = feeds[name]
+            if isinstance(one, Resident):
+                lying[handle] = self._residents.mine(doing, one).lying
+            else:
+                write(self.port, handle, one)
+        return program.bindings.over(lying)
+
+    async def _answer(self, program: WebGpuProgram, packed: Packed) -> memoryview:
+        """What comes back. Where nothing does, only some runs are waited for."""
+        self._unwaited += 1
+        nbytes = packed.nbytes if packed.spots or packed.sources else 0
+        if nbytes or (self._unwaited >= UNWAITED and can_wait()):
+            self._unwaited = 0
+            return await self.port.read(program.readback, 0, nbytes)
+        return memoryview(b"")
+
+    async def repeat(self, program: Program, feeds: Feeds, times: int) -> None:
+        program = own(self, WebGpuProgram, program)
+        doing = f"repeat '{program.plan.graph.name}' on {self.name}"
+        async with program.turn:
+            self._check_usable(doing, program)
+            self._free_dropped()
+            with self._residents.steady:
+                fed, bound = self._feed(doing, program, feeds)
+                self.port.submit(*filter(None, (fed,)))
+                # A few a submission: the device works while the next are encoded.
+                for at in range(0, times, TOGETHER):
+                    self.port.submit(*[bound.work] * min(TOGETHER, times - at))
+                for source in bound.sources[:1]:
+                    if source is not None:  # a word of it comes after all work
+                        word = Range(source.handle, source.offset, 4)
+                        self.port.submit([Copy(word, program.readback)])
+            await self.port.read(program.readback, 0, 4)
+
+    async def set_param_resident(
+        self, program: Program, name: str, value: Resident
+    ) -> None:
+        program = own(self, WebGpuProgram, program)
+        doing = f"set param '{name}'"
+        async with program.turn:
+            self._check_usable(doing, program)
+            with self._residents.steady:
+                handle = program.params[name]
+                self.port.submit(self._residents.copied(doing, value, handle))
+
+    def holds(self, resident: Resident) -> bool:
+        return isinstance(resident, BufferResident) and resident.port is self.port
+
+    async def put(self, array: Array) -> BufferResident:
+        self._check_open(f"put an array on {self.name}")
+        self._free_dropped()
+        return self._residents.put(array)
+
+    async def get(self, resident: Resident) -> Array:
+        doing = f"get an array from {self.name}"
+        self._check_open(doing)
+        return await self._residents.get(doing, resident)
+
+    async def free(self, resident: Resident) -> None:
+        if not self.closed:
+            self._residents.free(resident)
+            self._free_dropped()
+
+    async def part(
+        self, resident: Resident, first: int, shape: tuple[int, ...]
+    ) -> BufferResident:
+        doing = f"part of an array on {self.name}"
+        return self._residents.part(doing, resident, first, shape)
+
+    def lend(self, resident: Resident, copy: bool = False) -> None:
+        return None
 
     async def release(self, program: Program) -> None:
         mine = own(self, WebGpuProgram, program)
@@ -178,6 +376,29 @@ class WebGpuBackend(Backend):
 
     async def trips(self) -> WebGpuTrips:
         return await WebGpuTrips.on(self.port)
+
+    def variants_for(
+        self, op: Op, inputs: Types, out: TensorType, attrs: Attrs
+    ) -> tuple[str, ...]:
+        return self.recipes.ways(op, inputs, out, attrs)
+
+    def rivals(
+        self, op: Op, inputs: Types, out: TensorType, attrs: Attrs
+    ) -> tuple[str, ...]:
+        return self.recipes.rivals(op, inputs, out, attrs)
+
+    def prefer(self, races: Sequence[Race]) -> None:
+        self.recipes.prefer(races)
+
+    def forced(self, variant: str) -> Backend:
+        of = self.recipes
+        rows = [replace(v, gate=always) for v in of.rows if v.name == variant]
+        copies = [replace(v, gate=always) for v in of.copies if v.name == variant]
+        if variant and not rows and not copies:
+            return super().forced(variant)
+        return WebGpuBackend(
+            self.port, limits=self.limits, variants=rows, copies=copies
+        )
 
     def limited(self, limits: Limits) -> WebGpuBackend:
         return WebGpuBackend(self.port, limits=limits)

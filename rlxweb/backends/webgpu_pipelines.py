@@ -22,13 +22,22 @@ _EACH, _PER_CHARACTER = 200_000, 130
 
 
 class Pipelines:
-    """Shader → pipeline handle of a port."""
+    """Shader → pipeline handle of a port.
+
+    trusts   whether shaders that this package wrote are compiled without checks
+    """
 
     def __init__(
-        self, port: Port, capacity: int = CAPACITY, most_bytes: int = CAPACITY_BYTES
+        self,
+        port: Port,
+        capacity: int = CAPACITY,
+        most_bytes: int = CAPACITY_BYTES,
+        *,
+        trusts: bool = False,
     ) -> None:
         self.port = port
-        self._made: Kept[Shader, int] = Kept(capacity, most_bytes)
+        self.trusts = trusts
+        self._made: Kept[tuple[Shader, bool], int] = Kept(capacity, most_bytes)
         self._lock = ForkLock()
 
     def __len__(self) -> int:
@@ -42,28 +51,33 @@ class Pipelines:
         """All handles, least recently asked-for first."""
         return tuple(self._made.values())
 
-    async def get(self, shader: Shader, claimed: set[int]) -> int:
+    async def get(self, shader: Shader, claimed: set[int], ours: bool = False) -> int:
         """The handle, compiled now if need be.
 
         claimed   gets it before anybody can free it
+        ours      whether this package wrote all of the shader
         Errors    ShaderRejected.
         """
-        while (found := self._claim(shader, claimed)) is None:
+        checked = not (ours and self.trusts)
+        key = (shader, checked)
+        while (found := self._claim(key, claimed)) is None:
             layout = cast("tuple[Access, ...]", shader.layout)
             constants = dict(shader.constants)
-            handle = await self.port.pipeline(shader.source, layout, constants)
+            handle = await self.port.pipeline(
+                shader.source, layout, constants, checked=checked
+            )
             with self._lock:
                 # Another thread or task may have made it meanwhile; one is kept.
-                if shader in self._made:
+                if key in self._made:
                     self.port.destroy(handle)
                 else:
                     nbytes = _EACH + _PER_CHARACTER * len(shader.source)
-                    self._made.put(shader, handle, nbytes)
+                    self._made.put(key, handle, nbytes)
         return found
 
-    def _claim(self, shader: Shader, claimed: set[int]) -> int | None:
+    def _claim(self, key: tuple[Shader, bool], claimed: set[int]) -> int | None:
         with self._lock:
-            found = self._made.get(shader)
+            found = self._made.get(key)
             if found is not None:
                 claimed.add(found)
             return found

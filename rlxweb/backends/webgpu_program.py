@@ -14,17 +14,18 @@ import numpy as np
 
 from rlxweb.advice import Advice
 from rlxweb.backends.protocol import Array, Backend, Program, as_bytes
+from rlxweb.backends.webgpu_bindings import Bindings, BoundWork
 from rlxweb.backends.webgpu_recipes import Recipes
 from rlxweb.compile.plan import Operand, Plan, Step
 from rlxweb.cost.graph_work import asked_of
-from rlxweb.errors import LimitExceeded, RlxError, Unsupported
+from rlxweb.errors import IndexRefused, LimitExceeded, RlxError, Unsupported
 from rlxweb.gpu.port import Clear, Command, Copy, Dispatch, Port, Range, Usage
 from rlxweb.gpu.turns import Turn
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.layout import Layout
 from rlxweb.ir.lowering import Call, Join, Ref
 from rlxweb.ir.op import TensorType, registry
-from rlxweb.kernels.expression import copy_call, region_call
+from rlxweb.kernels.expression import region_call
 from rlxweb.kernels.launch import Bound, Gathered, Launch, Shader, launches, width_of
 from rlxweb.limits import Limits
 
@@ -34,14 +35,45 @@ def as_stored(array: Array) -> Array:
     return array.astype(np.uint32) if array.dtype == np.bool_ else array
 
 
+def write(port: Port, handle: int, array: Array) -> None:
+    """Fill a buffer from its beginning."""
+    if array.size:
+        port.write(handle, 0, as_bytes(as_stored(array)))
+
+
 def free(port: Port, owned: list[int]) -> None:
     """Free what is listed and empty the list."""
     while owned:
         port.destroy(owned.pop())
 
 
-def _nbytes(kind: TensorType) -> int:
+def buffer_bytes(nbytes: int, limits: Limits, what: str) -> int:
+    """The size of a buffer for so many bytes. Errors  LimitExceeded."""
+    nbytes = max(16, -(-nbytes // 4) * 4)
+    if nbytes > limits.max_buffer_size:
+        raise LimitExceeded(
+            f"buffer for {what}",
+            f"it needs {nbytes:,} bytes",
+            f"this device allows {limits.max_buffer_size:,} per buffer",
+            Advice("split the batch, or use {}", device="cpu"),
+        )
+    return nbytes
+
+
+def stored_bytes(kind: TensorType) -> int:
+    """What an array of that type takes in a buffer."""
     return kind.numel * width_of(kind.dtype)
+
+
+def check_fault(doing: str, raw: memoryview, at: int | None) -> None:
+    """The flag that kernels raise for an index. Errors  IndexRefused."""
+    if at is not None and np.frombuffer(raw, np.uint32, 1, at)[0]:
+        raise IndexRefused(
+            doing,
+            "an index lies outside its table",
+            "0 <= index < rows of the table",
+            Advice("check the index array; {} names the position", device="cpu"),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +92,50 @@ class Spot:
         return flat.reshape(kind.shape)
 
 
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """How outputs and the flag of a refused index lie in the read-back buffer."""
+
+    spots: tuple[Spot, ...]
+    sources: tuple[tuple[Range, int], ...]
+    fault_at: int | None
+    nbytes: int
+
+    @classmethod
+    def of(
+        cls, wanted: Sequence[tuple[TensorType, Range | None]], fault: int | None
+    ) -> Packed:
+        """One after the other, each from a multiple of 16 bytes on."""
+        spots, sources, filled, fault_at = [], [], 0, None
+        for kind, source in wanted:
+            spots.append(Spot(filled, kind))
+            if source is not None:
+                sources.append((source, filled))
+                filled += -(-source.nbytes // 16) * 16
+        if fault is not None:
+            fault_at = filled
+            sources.append((Range(fault, 0, 4), filled))
+            filled += 16
+        return cls(tuple(spots), tuple(sources), fault_at, max(filled, 16))
+
+    def copies(self, readback: int) -> list[Copy]:
+        """What fills the read-back buffer."""
+        return [Copy(source, readback, at) for source, at in self.sources]
+
+
 @dataclass(slots=True, weakref_slot=True, eq=False)
 class WebGpuProgram(Program):
-    """A prepared plan on one port."""
+    """A prepared plan on one port.
+
+    commands  all of a run: the work, and every output into the read-back buffer
+    bindings  the work without these copies, and over which arrays
+    fault     the buffer of the flag that an index was refused, and where it is read
+    """
 
     plan: Plan
     engine: Backend
     commands: tuple[Command, ...]
+    bindings: Bindings
     inputs: dict[str, int]
     params: dict[str, int]
     pipelines: frozenset[int]
@@ -74,10 +143,16 @@ class WebGpuProgram(Program):
     readback: int
     readback_bytes: int
     outputs: tuple[Spot, ...]
+    fault: int | None
     fault_at: int | None
     nbytes: int = 0
     turn: Turn = field(default_factory=Turn)
     released: bool = False
+
+
+def param_type(program: WebGpuProgram, name: str) -> TensorType:
+    """What a param is."""
+    return program.plan.graph.named("param")[name].type
 
 
 @dataclass(slots=True)
@@ -99,7 +174,7 @@ class ProgramBuilder:
     limits: Limits
     recipes: Recipes
     plan: Plan
-    pipeline: Callable[[Shader, set[int]], Awaitable[int]]
+    pipeline: Callable[[Shader, set[int], bool], Awaitable[int]]
     claimed: set[int] = field(default_factory=set)
     inputs: dict[str, int] = field(default_factory=dict)
     params: dict[str, int] = field(default_factory=dict)
@@ -111,24 +186,18 @@ class ProgramBuilder:
     commands: list[Command] = field(default_factory=list)
     fault: int | None = None
 
-    def _buffer(self, nbytes: int, usage: Usage, what: str) -> int:
-        nbytes = max(16, -(-nbytes // 4) * 4)
-        if nbytes > self.limits.max_buffer_size:
-            raise LimitExceeded(
-                f"buffer for {what}",
-                f"it needs {nbytes:,} bytes",
-                f"this device allows {self.limits.max_buffer_size:,} per buffer",
-                Advice("split the batch, or use {}", device="cpu"),
-            )
-        handle = self.port.buffer(nbytes, usage)
+    def _buffer(
+        self, nbytes: int, usage: Usage, what: str, *, is_fed: bool = False
+    ) -> int:
+        nbytes = buffer_bytes(nbytes, self.limits, what)
+        handle = self.port.buffer(nbytes, usage, is_fed=is_fed)
         self.sizes[handle] = nbytes
         return handle
 
     def _upload(self, array: Array, what: str) -> int:
         stored = as_stored(array)
         handle = self._buffer(stored.nbytes, "storage", what)
-        if stored.size:
-            self.port.write(handle, 0, as_bytes(stored))
+        write(self.port, handle, stored)
         return handle
 
     def _leaves(self) -> None:
@@ -137,8 +206,9 @@ class ProgramBuilder:
         by_name = {"input": self.inputs, "param": self.params}
         for node in self.plan.graph.nodes():
             if node.op in by_name:
-                size = _nbytes(node.type)
-                handle = self._buffer(size, "storage", str(node))
+                size = stored_bytes(node.type)
+                is_fed = node.op == "input"
+                handle = self._buffer(size, "storage", str(node), is_fed=is_fed)
                 by_name[node.op][node.name] = self.values[node.id] = handle
             elif node.op == "constant" and node.id in read:
                 array = node.attrs["value"].array
@@ -176,7 +246,7 @@ class ProgramBuilder:
             await self._generated(step, made, step.inputs)
         elif step.kind == "copy":
             layout = Layout.dense(out.shape)
-            made = copy_call(step.inputs[0].layout, layout, out.dtype)
+            made = self.recipes.copy(step.inputs[0].layout, layout, out.dtype)
             await self._generated(step, made, step.inputs)
         else:
             await self._join(step)
@@ -190,7 +260,7 @@ class ProgramBuilder:
         parts = lower.place(Layout.dense(node.type.shape), shapes, node.attrs)
         for operand, part in zip(step.inputs, parts, strict=True):
             if 0 not in part.shape:
-                made = copy_call(operand.layout, part, node.type.dtype)
+                made = self.recipes.copy(operand.layout, part, node.type.dtype)
                 await self._generated(step, made, (operand,))
 
     async def _generated(
@@ -204,7 +274,7 @@ class ProgramBuilder:
             return self.values[at], 0
 
         for launch in launches(made, dtypes, self.limits):
-            await self._queue(launch, find, step.label)
+            await self._queue(launch, find, step)
 
     async def _kernel(self, step: Step) -> None:
         graph = self.plan.graph
@@ -230,16 +300,15 @@ class ProgramBuilder:
             return self.values[operand.value], operand.layout.offset * width
 
         for launch in chosen.launches:
-            await self._queue(launch, find, step.label)
+            await self._queue(launch, find, step)
 
     async def _queue(
-        self,
-        launch: Launch,
-        find: Callable[[Ref], tuple[int, int]],
-        label: str,
+        self, launch: Launch, find: Callable[[Ref], tuple[int, int]], step: Step
     ) -> None:
-        handle = await self.pipeline(launch.shader, self.claimed)
-        self.pending.append(_Pending(launch, handle, find, label))
+        ops = {self.plan.graph.node(i).op for i in step.nodes}
+        ours = all(registry.is_ours(op) for op in ops)
+        handle = await self.pipeline(launch.shader, self.claimed, ours)
+        self.pending.append(_Pending(launch, handle, find, step.label))
 
     def _encode(self) -> None:
         for nbytes in self.scratch_bytes:
@@ -286,41 +355,44 @@ class ProgramBuilder:
 
     def _program(self) -> WebGpuProgram:
         """The finished program, with the read-back copies at the end."""
-        spots, filled = [], 0
-        copies: list[tuple[Range, int]] = []
-        for operand in self.plan.outputs:
-            dtype = self.plan.types[operand.value].dtype
-            kind = TensorType(operand.layout.shape, dtype)
-            spots.append(Spot(filled, kind))
-            nbytes = -(-_nbytes(kind) // 4) * 4
-            if nbytes:
-                start = operand.layout.offset * width_of(dtype)
-                copies.append(
-                    (Range(self.values[operand.value], start, nbytes), filled)
-                )
-            filled += -(-nbytes // 16) * 16
-        fault_at = None
-        if self.fault is not None:
-            fault_at = filled
-            copies.append((Range(self.fault, 0, 4), filled))
-            filled += 16
-        filled = max(filled, 16)
-        readback = self._buffer(filled, "readback", "results")
-        self.commands += [Copy(source, readback, at) for source, at in copies]
+        kinds = [
+            TensorType(o.layout.shape, self.plan.types[o.value].dtype)
+            for o in self.plan.outputs
+        ]
+        sources = [
+            self._source(o, kind)
+            for o, kind in zip(self.plan.outputs, kinds, strict=True)
+        ]
+        wanted = list(zip(kinds, sources, strict=True))
+        packed = Packed.of(wanted, self.fault)
+        readback = self._buffer(packed.nbytes, "readback", "results")
         return WebGpuProgram(
             plan=self.plan,
             engine=self.engine,
-            commands=tuple(self.commands),
+            commands=(*self.commands, *packed.copies(readback)),
+            bindings=self._bindings(sources),
             inputs=self.inputs,
             params=self.params,
             pipelines=frozenset(self.claimed),
             owned=list(self.sizes),
             nbytes=sum(self.sizes.values()),
             readback=readback,
-            readback_bytes=filled,
-            outputs=tuple(spots),
-            fault_at=fault_at,
+            readback_bytes=packed.nbytes,
+            outputs=packed.spots,
+            fault=self.fault,
+            fault_at=packed.fault_at,
         )
+
+    def _bindings(self, sources: Sequence[Range | None]) -> Bindings:
+        own = BoundWork(tuple(self.commands), tuple(sources))
+        align = self.limits.min_storage_buffer_offset_alignment
+        return Bindings(own, self.inputs.values(), align)
+
+    def _source(self, operand: Operand, kind: TensorType) -> Range | None:
+        """Where an output lies after the work, in whole words."""
+        nbytes = -(-stored_bytes(kind) // 4) * 4
+        start = operand.layout.offset * width_of(kind.dtype)
+        return Range(self.values[operand.value], start, nbytes) if nbytes else None
 
     def abandon(self) -> None:
         """Free what was made before building broke."""

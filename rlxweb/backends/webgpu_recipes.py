@@ -11,13 +11,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rlxweb.cost.race import Race, nearest
 from rlxweb.errors import LimitExceeded
 from rlxweb.ir.dtype import DType, as_dtype
-from rlxweb.ir.lowering import Compose, HostOnly, Kernel, Recipe, Ref
+from rlxweb.ir.layout import Layout
+from rlxweb.ir.lowering import Call, Compose, HostOnly, Kernel, Recipe, Ref, View
 from rlxweb.ir.op import Attrs, Op, TensorType, Types
 from rlxweb.kept import Kept
+from rlxweb.kernels.expression import copy_call
 from rlxweb.kernels.launch import Launch, Shader, launches
-from rlxweb.recipes.variants import Hardware, variants_of
+from rlxweb.recipes.variants import (
+    COPIES,
+    VARIANTS,
+    CopyVariant,
+    Hardware,
+    Variant,
+    never,
+    table_of,
+    variants_of,
+)
 
 CAPACITY, CAPACITY_BYTES = 1024, 64 << 20
 
@@ -35,15 +47,26 @@ class Chosen:
 
 
 class Recipes:
-    """The recipes of one device, least recently used forgotten first."""
+    """The recipes of one device, least recently used forgotten first.
 
-    def __init__(self, hardware: Hardware, use_variants: bool = True) -> None:
+    rows     the faster ways that may be taken, tried in this order
+    copies   and those to copy between layouts
+    """
+
+    def __init__(
+        self,
+        hardware: Hardware,
+        rows: Sequence[Variant] = VARIANTS,
+        copies: Sequence[CopyVariant] = COPIES,
+    ) -> None:
         self.hardware = hardware
-        self.use_variants = use_variants
+        self.rows, self.copies = tuple(rows), tuple(copies)
         # The op is kept beside its answer: its id is in the key and must stay taken.
         self._known: Kept[Any, tuple[Op, Chosen | None]] = Kept(
             CAPACITY, CAPACITY_BYTES
         )
+        self._told: Sequence[Race] = ()
+        self._races: tuple[Race, ...] = ()
         self._shaders: Kept[Shader, Shader] = Kept(CAPACITY, CAPACITY_BYTES)
 
     def native(self, op: Op, inputs: Types, out: TensorType, attrs: Attrs) -> bool:
@@ -73,17 +96,127 @@ class Recipes:
         chosen = self.choose(op, inputs, out, attrs)
         return 1 if chosen is None else len(chosen.launches)
 
+    def prefer(self, races: Sequence[Race]) -> None:
+        """Try the ways of an op in the order in which a race of them ended.
+
+        What is chosen from now on; races of another table of rows do not count.
+        """
+        if races is self._told:  # asked at every compilation
+            return
+        table = table_of(self.rows)
+        mine = tuple(race for race in races if race.table == table)
+        if mine != self._races:
+            self._known.clear()
+        self._told, self._races = races, mine
+
+    def rivals(
+        self, op: Op, inputs: Types, out: TensorType, attrs: Attrs
+    ) -> tuple[str, ...]:
+        """The ways that may be taken here; the op's own kernel by the op's name."""
+        found = (
+            self._taken(way, op, inputs, out, attrs)
+            for way in (*self._open(op.name), None)
+        )
+        return tuple(one.variant for one in found if one is not None)
+
+    def _open(self, op: str) -> list[Variant]:
+        rows = variants_of(op, self.rows)
+        return [row for row in rows if row.gate(self.hardware)]
+
     def _search(
         self, op: Op, inputs: Types, out: TensorType, attrs: Attrs
     ) -> Chosen | None:
-        for variant in variants_of(op.name) if self.use_variants else ():
-            if variant.gate(self.hardware):
-                recipe = variant.recipe(inputs, out, attrs, self.hardware.limits)
-                found = self._fit(recipe, inputs, out, variant.name)
-                if isinstance(found, Chosen):
-                    return found
+        for way in self._in_order(op.name, inputs):
+            found = self._taken(way, op, inputs, out, attrs)
+            if found is not None:
+                return found
+        return None
+
+    def _in_order(self, op: str, inputs: Types) -> list[Variant | None]:
+        """The rows as the table has them and the op's own kernel (None) last, or all
+        as they ended their race; those that were not in it after them.
+        """
+        ways: list[Variant | None] = [*self._open(op), None]
+        race = nearest(self._races, op, inputs)
+        if race is None:
+            return ways
+        place = {name: at for at, (name, _) in enumerate(race.ways)}
+        wrong = {name for name, _ in race.wrong}
+        right = [w for w in ways if w is None or w.name not in wrong]
+        right.sort(key=lambda w: place.get(w.name if w else op, len(place)))
+        return right
+
+    def _taken(
+        self,
+        way: Variant | None,
+        op: Op,
+        inputs: Types,
+        out: TensorType,
+        attrs: Attrs,
+    ) -> Chosen | None:
+        """By that row, or by the op's own kernel; None where it does not fit."""
+        if way is not None:
+            return self._by(way, inputs, out, attrs)
         found = self._fit(op.recipe(inputs, out, attrs), inputs, out, op.name)
         return found if isinstance(found, Chosen) else None
+
+    def copy(self, source: Layout, target: Layout, dtype: DType) -> Call:
+        """The call that copies from one layout to another of the same shape."""
+        for way in self.copies:
+            if way.gate(self.hardware):
+                made = self._copied(way, source, target, dtype)
+                if made is not None:
+                    return made
+        return copy_call(source, target, dtype)
+
+    def _copied(
+        self, way: CopyVariant, source: Layout, target: Layout, dtype: DType
+    ) -> Call | None:
+        """The call of one way to copy, where it fits the device."""
+        made = way.call(source, target, dtype, self.hardware.limits)
+        try:
+            fits = made and launches(made, (dtype, dtype), self.hardware.limits)
+        except LimitExceeded:
+            return None
+        return made if fits else None
+
+    def _by(
+        self, variant: Variant, inputs: Types, out: TensorType, attrs: Attrs
+    ) -> Chosen | None:
+        recipe = variant.recipe(inputs, out, attrs, self.hardware.limits)
+        found = self._fit(recipe, inputs, out, variant.name)
+        return found if isinstance(found, Chosen) else None
+
+    def ways(
+        self, op: Op, inputs: Types, out: TensorType, attrs: Attrs
+    ) -> tuple[str, ...]:
+        """The rows that could run the op here, whatever kind of device they are for.
+
+        One for GPUs is as right on software, which would not choose it, and one that
+        nothing chooses is there to be asked for.
+        """
+        if out.numel == 0:
+            return ()
+        kinds = [replace(self.hardware, software=is_soft) for is_soft in (True, False)]
+        rows = (
+            v
+            for v in variants_of(op.name, self.rows)
+            if v.gate is never or any(map(v.gate, kinds))
+        )
+        fitting = [v.name for v in rows if self._by(v, inputs, out, attrs)]
+        return (*fitting, *self._ways_to_copy(op, inputs, out, attrs))
+
+    def _ways_to_copy(
+        self, op: Op, inputs: Types, out: TensorType, attrs: Attrs
+    ) -> list[str]:
+        """The rows that could make a dense array of a view of another."""
+        if not isinstance(op.lower, View):
+            return []
+        lies = op.lower.layout(Layout.dense(inputs[0].shape), out.shape, attrs)
+        if lies is None:
+            return []
+        dense = Layout.dense(out.shape)
+        return [w.name for w in self.copies if self._copied(w, lies, dense, out.dtype)]
 
     def _fit(
         self, recipe: Recipe | None, inputs: Types, out: TensorType, name: str

@@ -45,8 +45,8 @@ class WebGpuTrips(Trips):
         trips.owned.append(trips.kernel)
         return trips
 
-    def _buffer(self, nbytes: int, usage: Usage) -> int:
-        handle = self.port.buffer(nbytes, usage)
+    def _buffer(self, nbytes: int, usage: Usage, *, is_fed: bool = False) -> int:
+        handle = self.port.buffer(nbytes, usage, is_fed=is_fed)
         self.owned.append(handle)
         return handle
 
@@ -54,13 +54,21 @@ class WebGpuTrips(Trips):
         await self.dispatches(0)
 
     async def dispatches(self, count: int) -> None:
+        self.submit(count)
+        await self.answered()
+
+    def submit(self, count: int) -> None:
+        """So many trivial kernels and a copy on their way; nothing is waited for."""
         one = Dispatch(self.kernel, (Range(self.small, 0, 16),), (1, 1, 1))
         back = Copy(Range(self.small, 0, 16), self.back, 0)
         self.port.submit([*([one] * count), back])
+
+    async def answered(self) -> None:
+        """Wait for what was submitted."""
         await self.port.read(self.back, 0, 4)
 
     def upload(self, nbytes: int) -> Trip:
-        handle = self._buffer(nbytes, "storage")
+        handle = self._buffer(nbytes, "storage", is_fed=True)
         data = memoryview(bytearray(nbytes))
 
         async def trip() -> None:

@@ -13,6 +13,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from rlxweb.devices.policy import cache_dir_from_env
 from rlxweb.errors import CalibrationWarning
 from rlxweb.forked import ForkLock
@@ -20,6 +22,8 @@ from rlxweb.gpu.drive import in_a_tab
 
 # A calibration is some 20 KB; what is larger is not one of ours.
 LARGEST_FILE = 4 << 20
+# A tab's Python has a small stack: a file that nests deeply ends it, with no exception.
+DEEPEST = 100
 
 _said: set[str] = set()
 _lock = ForkLock()
@@ -46,9 +50,18 @@ def read_json(path: Path) -> Any:
     """
     try:
         text = _regular_file(path)
-        return None if text is None else json.loads(text)
+        return None if text is None or _depth(text) > DEEPEST else json.loads(text)
     except (OSError, ValueError, RecursionError):
         return None
+
+
+def _depth(text: bytes) -> int:
+    """How deep brackets lie in brackets, at most; those in strings count as well."""
+    marks = np.frombuffer(text, np.uint8)
+    opened = (marks == ord("[")) | (marks == ord("{"))
+    closed = (marks == ord("]")) | (marks == ord("}"))
+    steps = opened.astype(np.int64) - closed
+    return int(steps.cumsum().max(initial=0))
 
 
 def _regular_file(path: Path) -> bytes | None:

@@ -23,7 +23,7 @@ from rlxweb.cost.record import Calibration
 from rlxweb.device import Device, DeviceLike, parse_device
 from rlxweb.devices.place import CPU, Place, identity_of
 from rlxweb.devices.policy import calibration_mode_from_env
-from rlxweb.errors import CalibrationWarning, DeviceError, Unsupported
+from rlxweb.errors import CalibrationWarning, DeviceError, MustAwait, Unsupported
 from rlxweb.forked import ForkLock
 from rlxweb.gpu.drive import can_block, can_wait, in_a_tab
 
@@ -57,7 +57,7 @@ def priced(place: Place, points: Points) -> Priced | str:
     """
     if place.device is Device.CPU:
         return priced_cpu(points)
-    if not can_wait():
+    if not can_wait() and _waits(place):
         return CANNOT_WAIT
     measured = _measured(place, points)
     if measured is not None:
@@ -65,6 +65,16 @@ def priced(place: Place, points: Points) -> Priced | str:
     if _is_software(place):
         return UNMEASURED
     return Priced(assumed_gpu(), "assumed")
+
+
+def _waits(place: Place) -> bool:
+    """Does the engine answer only when the event loop turns?"""
+    if place.device is Device.CPU:
+        return False
+    try:
+        return pool.backend(place.device.label, place.adapter).waits
+    except MustAwait:
+        return True
 
 
 def _is_software(place: Place) -> bool:
@@ -188,7 +198,7 @@ def measure_if_worth_it(
     if not any(_is_rival(place, points(place)) for place in places):
         return
     for place in places:
-        if place.device is not Device.CPU and not can_block():
+        if not can_block() and _waits(place):
             continue  # measuring blocks
         kinds = points(place)
         known = known_record(place)

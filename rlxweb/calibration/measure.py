@@ -27,9 +27,11 @@ from rlxweb.calibration.kernels import (
     empty_run,
     kernel_jobs,
 )
+from rlxweb.calibration.races import races
 from rlxweb.calibration.stopwatch import Stopwatch
 from rlxweb.calibration.welch_jobs import welch_jobs
 from rlxweb.cost.kinds import MOST, rate_of
+from rlxweb.cost.race import Race
 from rlxweb.cost.record import Calibration, Point
 from rlxweb.devices.place import Place, identity_of
 from rlxweb.errors import DeviceError, DeviceLost, GpuTimeout, InputError, RlxError
@@ -114,6 +116,7 @@ def calibrate(
     budget_s: float = BUDGET_S,
     progress: Progress = no_progress,
     watch: Stopwatch | None = None,
+    race_s: float = 0.0,
 ) -> Calibration:
     """Measure the engine of a place.
 
@@ -121,6 +124,7 @@ def calibrate(
     budget_s  no measurement is begun after so many seconds; one may run over by its
               own length
     progress  called with the name of each step before it begins
+    race_s    seconds more for races between its ways to run an op
     Errors    DeviceError when the place cannot be opened or is lost on the way.
     """
     watch = watch or Stopwatch()
@@ -135,7 +139,10 @@ def calibrate(
     else:
         work.measure("call", lambda: call_job(place))
     _measure_kernels(work, place, jobs)
-    return _record(place, work, time.perf_counter() - started)
+    raced = tuple(races(backend, watch, race_s, progress)) if race_s else ()
+    for race in raced:
+        work.left_out += [f"{name}, in a race: {why}" for name, why in race.wrong]
+    return _record(place, work, time.perf_counter() - started, raced)
 
 
 def _name(job: Job) -> str:
@@ -214,7 +221,9 @@ def _measure_kernels(work: Calibrator, place: Place, jobs: JobsOf) -> None:
             work.look_again(job)
 
 
-def _record(place: Place, work: Calibrator, took_s: float) -> Calibration:
+def _record(
+    place: Place, work: Calibrator, took_s: float, raced: tuple[Race, ...]
+) -> Calibration:
     if not work.points:
         left_out = "; ".join(work.left_out)
         raise DeviceError(f"calibrate {place}", "nothing could be measured", left_out)
@@ -226,4 +235,5 @@ def _record(place: Place, work: Calibrator, took_s: float) -> Calibration:
         made=datetime.now(UTC).isoformat(timespec="seconds"),
         took_s=took_s,
         left_out=tuple(work.left_out),
+        races=raced,
     )

@@ -58,6 +58,16 @@ def _nothing_left(lost: Lost, tries: Sequence[Attempt]) -> Lost:
     return type(lost)(lost.doing, lost.problem, "; ".join(again), hint)
 
 
+def gone_with(lost: Lost, what: Sequence[str]) -> Lost:
+    """The loss of a device on which lay, and nowhere else, what a run needs."""
+    return type(lost)(
+        lost.doing,
+        lost.problem,
+        f"{' and '.join(what)} lay on the device alone, so it cannot be done again",
+        "put what is gone there again and run it anew",
+    )
+
+
 def told(decision: Decision, tries: Sequence[Attempt]) -> Decision:
     """The decision of a run that was done again, saying where and why."""
     last = tries[-1].device

@@ -106,17 +106,19 @@ class Asked:
     adapter   part of an adapter's name; alone it asks for a GPU
     policy    who may be used where it is left open; None: what the environment spells
     adapters  part of an adapter's name by device, for places that are looked for
+    why       why the device is named, where it was not asked for
     """
 
     device: DeviceLike | None = None
     adapter: str = ""
     policy: DevicePolicy | None = None
     adapters: Mapping[Device, str] = field(default_factory=dict)
+    why: str = "it was asked for"
 
     def place(self) -> tuple[Place | None, str]:
         """The place that is named, and why it is; None when it is left open."""
         if self.device is not None and not is_open(self.device):
-            return Place(parse_device(self.device), self.adapter), "it was asked for"
+            return Place(parse_device(self.device), self.adapter), self.why
         if not isinstance(self.adapter, str) or self.adapter:
             why = "its adapter was asked for by name"
             return Place(Device.GPU, self.adapter), why
@@ -196,7 +198,7 @@ def predicted(
         return forced
     places = None
     if policy != DevicePolicy.all() or adapters:
-        places = available_places(policy.apply(tuple(Device)), adapters)
+        places = available_places(policy.candidates, adapters)
     return decide(job, places=places, prefer=policy.prefer)
 
 
@@ -253,7 +255,7 @@ def by_environment(job: J, policy: DevicePolicy, asked: Asked) -> Pick[J] | None
     device = device_from_env()
     if device is None:
         return by_force(job, asked.adapters)
-    allowed = ", ".join(d.label for d in policy.apply(policy.probe_set))
+    allowed = ", ".join(d.label for d in policy.candidates)
     why_not: str | RlxError = f"the policy allows {allowed or 'no device'}"
     if asked.policy is None:
         why_not = "RLX_DEVICES or RLX_DENY_DEVICES exclude it"

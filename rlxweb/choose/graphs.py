@@ -75,11 +75,13 @@ class GraphJob:
     """See `chooser.Job`. It has a copy of the graph, which may be remembered with it.
 
     optimise, cost_mode   as `Session` has them
+    there   inputs that lie on the device already; only that one is asked then
     """
 
     graph: Graph
     optimise: bool = True
     cost_mode: str = "calibrated"
+    there: frozenset[str] = frozenset()
     _plans: list[tuple[Backend, Gate, Plan]] = field(default_factory=list)
     _works: dict[Place, Work] = field(default_factory=dict)
 
@@ -99,7 +101,7 @@ class GraphJob:
         nodes = self.graph.nodes()
         if sum(n.type.nbytes for n in nodes if n.op == "constant") > KEPT_BYTES:
             return None
-        key = self.graph.key, self.optimise, self.cost_mode
+        key = self.graph.key, self.optimise, self.cost_mode, self.there
         try:
             hash(key)
         except TypeError:  # an attribute of a custom op
@@ -117,6 +119,9 @@ class GraphJob:
         for engine, its_gate, plan in self._plans:
             if engine is backend and its_gate == gate:
                 return plan
+        if self.cost_mode == "calibrated":
+            record = known_record(place)
+            backend.prefer(() if record is None else record.races)
         target = backend.target
         target = target if gate is None else replace(target, gate=gate)
         plan = compile_graph(self.graph, target, optimise=self.optimise)
@@ -132,6 +137,8 @@ class GraphJob:
     def asked(self, place: Place) -> Sequence[Candidate]:
         backend = pool.backend(place.device.label, place.adapter)
         self.plan_on(backend, place)
+        if self.there:
+            return [self._way(place)]
         return [Candidate(place.device, place.device.label, adapter=place.adapter)]
 
     def points(self, place: Place) -> tuple[str, ...]:
@@ -152,7 +159,10 @@ class GraphJob:
         )
 
     def numbers(self, candidate: Candidate) -> dict[str, Any]:
-        return {}
+        if not self.there or candidate.terms is None:
+            return {}
+        names = ", ".join(f"'{name}'" for name in sorted(self.there))
+        return {"notes": (f"what lies there is not priced as uploaded: {names}",)}
 
     def nobody(self, reasons: str, places: Sequence[Place]) -> RlxError:
         return Unsupported(self.title, NOBODY, reasons or "no device is allowed")
@@ -168,7 +178,7 @@ class GraphJob:
             return replace(blank, blocker=str(error))
         if isinstance(have, str):
             return replace(blank, blocker=have)
-        work = self._works[place] = work_of(plan, backend.target)
+        work = self._works[place] = work_of(plan, backend.target, self.there)
         terms = terms_of(work, fitted(have.record, Prices))
         made = replace(blank, terms=terms, source=have.source)
         bucket = self.bucket(made)

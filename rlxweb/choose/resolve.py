@@ -7,10 +7,11 @@ and cannot be used is warned about and passed over; RLX passes over it in silenc
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from rlxweb.backends.pool import pool
+from rlxweb.backends.registry import how_to_get, named_only
 from rlxweb.choose.chooser import (
     Asked,
     Pick,
@@ -33,8 +34,14 @@ from rlxweb.device import (
     parse_device,
     unless_open,
 )
-from rlxweb.devices.availability import is_available
-from rlxweb.devices.policy import DevicePolicy, forced_device_from_env, policy_of
+from rlxweb.devices.availability import is_available, probe
+from rlxweb.devices.policy import (
+    DevicePolicy,
+    device_chain_from_env,
+    device_from_env,
+    forced_device_from_env,
+    policy_of,
+)
 from rlxweb.errors import DeviceError, DTypeError, Unsupported
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.verify import must_be_graph
@@ -84,8 +91,34 @@ def devices_for(
     """The available devices that can run a graph, as the policy orders them."""
     policy = policy_of(policy)
     names = adapters_of(adapters)
-    allowed = policy.apply(policy.probe_set)  # a denied device is not even opened
+    allowed = policy.candidates  # a denied device is not even opened
     return tuple(d for d in allowed if supports_graph(d, graph, names.get(d, "")))
+
+
+def and_named(
+    found: Sequence[Device],
+    named: Iterable[Device],
+    graph: Graph,
+    policy: DevicePolicy,
+    adapters: Mapping[Device, str],
+) -> tuple[Device, ...]:
+    """Those found, and of the devices that somebody names the others that can run it.
+
+    Others there are only where a device waits to be named (MLX on a CPU, say).
+    """
+    waiting = (d for d in dict.fromkeys(named) if d not in found and policy.permits(d))
+    more = (
+        d
+        for d in waiting
+        if named_only(d.label) and supports_graph(d, graph, adapters.get(d, ""))
+    )
+    return (*found, *more)
+
+
+def named_by_environment() -> tuple[Device, ...]:
+    """The devices that variables name, one by one or as a chain."""
+    ones = device_from_env(), forced_device_from_env()
+    return (*(d for d in ones if d is not None), *device_chain_from_env())
 
 
 # --- who runs it ------------------------------------------------------------------
@@ -163,14 +196,20 @@ def decide_device(
     doing = f"resolve a device for '{graph.name}'"
     job = GraphJob(graph, cost_mode=checked_mode(cost_mode))
     found = devices_for(graph, policy, adapters) if viable is None else tuple(viable)
+    device = unless_open(device)
+    which = None if device is None else parse_device(device)
+    named = named_by_environment() if which is None else (which,)
+    found = and_named(found, named, graph, policy, names)
     if not found:
         raise Unsupported(doing, NOBODY)
-    device = unless_open(device)
-    if device is not None:
-        which = parse_device(device)
+    if which is not None:
         if which not in found:
+            why = probe(which).blocker if policy.permits(which) else ""
             raise Unsupported(
-                doing, f"hint requested {which} but viable backends are {_list(found)}"
+                doing,
+                f"hint requested {which} but viable backends are {_list(found)}",
+                why,
+                how_to_get(which.label) if why else "",
             )
         return _only(job, which, "it was asked for")
     if len(found) == 1 and not a_device_is_named():
@@ -248,6 +287,7 @@ def resolve_device_chain(
     must_be_graph(graph)
     found = devices_for(graph, policy) if viable is None else tuple(viable)
     wanted = devices_named(chain)
+    found = and_named(found, wanted, graph, policy_of(policy), {})
     for device in wanted:
         if device in found:
             return device

@@ -1,62 +1,72 @@
-"""The recordings of one run, one after another, and what became of each.
+"""The recordings of one run, whoever does them, and what became of each.
 
-Owns progress, what is told about each file on the way, and that with `keep_going` a bad
-file costs itself alone.
+Owns what is told about each file on the way, the order of the results, and that with
+`keep_going` a bad file costs itself alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 
 from rich.console import Console
 
 from rlxweb.cli.inputs import recordings_of
-from rlxweb.cli.job import FileResult, Settings, analyse
-from rlxweb.cli.screen import counted, progress_on, say
+from rlxweb.cli.keeping import Keeping, listed
+from rlxweb.cli.meter import Meter
+from rlxweb.cli.screen import counted, say
 from rlxweb.cli.wording import told
+from rlxweb.dask.decided import Decided
 from rlxweb.errors import DeviceLost, NotFinite, RecordingError, RlxError
-from rlxweb.io import open_recording
-from rlxweb.printable import abridged
-
-# Shorter work ends before a bar could be read.
-BAR_FROM_SAMPLES = 20_000_000
-# How many names a line lists.
-_LISTED = 6
-_MOST_NAME = 40
+from rlxweb.jobs.entries import Entry, file_entry
+from rlxweb.jobs.results import Failure, FileResult
+from rlxweb.jobs.settings import Settings
+from rlxweb.jobs.spreading import Spread, one_by_one
+from rlxweb.jobs.unfinished import Unfinished
 
 _WAY_ROUND = "--keep-going does the other recordings"
-
-LeftOut = Iterable[tuple[str, str]]
-"""Names of channels, and why each was not taken."""
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """A recording that could not be done, and why."""
-
-    path: str
-    error: str
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
     """What came of a run.
 
-    files   the recordings that were meant, done or failed
-    failed  with what stands for no recording at all
+    files       the recordings that were meant, done or failed
+    results     those that are held, of the recordings that were done
+    failed      with what stands for no recording at all
+    unfinished  where the results are noted that need not be held
+    shares      what the workers of a cluster ran on which device
     """
 
     settings: Settings
     files: list[str] = field(default_factory=list)
     results: list[FileResult] = field(default_factory=list)
     failed: list[Failure] = field(default_factory=list)
+    unfinished: Unfinished | None = None
+    shares: list[Decided] = field(default_factory=list)
 
     @property
     def exit_code(self) -> int:
         return 1 if self.failed else 0
+
+    @property
+    def n_good(self) -> int:
+        """How many recordings were done, here or in an earlier run."""
+        return len(set(self.files) - {failure.path for failure in self.failed})
+
+    def entries(self) -> Iterator[tuple[str, Entry | None]]:
+        """What is remembered of each file in their order; None for one that failed."""
+        failed = {failure.path for failure in self.failed}
+        held = {result.path: result for result in self.results}
+        for file in self.files:
+            if file in failed:
+                yield file, None
+            elif self.unfinished is not None:
+                yield file, self.unfinished.entry(file)
+            else:
+                yield file, file_entry(held[file])
 
 
 def run_batch(
@@ -66,74 +76,94 @@ def run_batch(
     *,
     outputs: Sequence[str] = (),
     keep_going: bool = False,
-    check: Callable[[Sequence[str]], object] = len,
+    begin: Callable[[Sequence[str]], Keeping] = lambda files: Keeping(),
+    spread: Spread | None = None,
+    beside: Callable[[], str] = str,
 ) -> Done:
     """Every recording that is meant by a name, analysed.
 
     outputs     paths of results, which are no recordings
     keep_going  what is wrong with one is told, kept, and the next one is done; a device
                 that is lost ends the run all the same
-    check       is handed the files before the first is opened, to refuse them
-    Errors      those of `recordings_of`, `check`, `open_recording` and `analyse`.
+    begin       is handed the files before the first is opened, to refuse them or to
+                say what becomes of their results
+    spread      does the files, in any order; None is here, one after another
+    beside      what else the bar says: who is at work
+    Errors      those of `recordings_of`, `begin`, `open_recording` and `analyse`.
     """
-    done = Done(settings)
+    files: list[str] = []
+    failures: list[Failure] = []
 
-    def failed(name: str, error: RlxError | MemoryError) -> None:
+    def failed(name: str, error: RlxError) -> None:
         if not keep_going or isinstance(error, DeviceLost):
-            several = max(len(named), len(done.files)) > 1
+            several = max(len(named), len(files)) > 1
             if several and isinstance(error, RecordingError | NotFinite):
                 hint = getattr(error.hint, "as_flags", error.hint)
                 error.hint = "; ".join(filter(None, (hint, _WAY_ROUND)))
             raise error
         failure = Failure(name, "; ".join(told(error).split("\n")))
         say(err, f"rlxweb: {failure.error}")
-        done.failed.append(failure)
+        failures.append(failure)
 
     tell = partial(say, err, style="dim")
-    done.files.extend(recordings_of(named, outputs, tell, failed))
-    check(done.files)
-    for file in done.files:
-        try:
-            done.results.append(_analysed(file, settings, err))
-        except (RlxError, MemoryError) as error:
-            failed(file, error)
-    _tell_left_out(err, done.results)
-    if done.failed:
-        paths = [one.path for one in done.failed]
-        everything = len(paths) + len(done.results)
-        of = f"{len(paths)} of {counted(everything, 'recording')}"
-        say(err, f"rlxweb: {of} failed: {_listed(paths)}")
+    files.extend(recordings_of(named, outputs, tell, failed, settings.storage))
+    keeping = begin(files)
+    results, left_out = [], LeftOut()
+    to_do = keeping.to_do(files, tell)
+    with Meter(err, len(to_do), beside) as meter, ExitStack() as stack:
+        how = spread or partial(one_by_one, progress=meter.within)
+        outcomes = how(to_do, settings)
+        # Whoever is at work elsewhere is told at once that a run has ended early.
+        stack.callback(getattr(outcomes, "close", bool))
+        for file, outcome in outcomes:
+            meter.finished(file)
+            if not isinstance(outcome, FileResult):
+                failed(file, outcome)
+                continue
+            left_out.note(outcome)
+            if keeping.unfinished is not None:
+                keeping.unfinished.keep(outcome)
+            if keeping.holds:
+                results.append(outcome)
+    left_out.tell(err, len(files))
+    done = Done(settings, files, results, failures, keeping.unfinished)
+    _put_in_order(done)
+    _tell_failed(err, done)
     return done
 
 
-def _analysed(file: str, settings: Settings, err: Console) -> FileResult:
-    with open_recording(
-        file,
-        fs=settings.fs,
-        channels=settings.channels or None,
-        array=settings.array,
-        layout=settings.layout,  # type: ignore[arg-type]
-    ) as recording:
-        work = sum(g.n_samples * len(g.channels) for g in recording.groups)
-        with progress_on(err, shown=work >= BAR_FROM_SAMPLES) as bar:
-            task = bar.add_task(Path(file).name, total=work)
-            return analyse(recording, settings, partial(bar.advance, task))
+def _put_in_order(done: Done) -> None:
+    """Results and failures as the files were named, whatever came first."""
+    place = {file: at for at, file in enumerate(done.files)}
+    done.results.sort(key=lambda result: place[result.path])
+    # What stands for no recording has no place among them and comes first.
+    done.failed.sort(key=lambda failure: place.get(failure.path, -1))
 
 
-def _tell_left_out(err: Console, results: Sequence[FileResult]) -> None:
-    """One line per reason and set of channels, however many files share them."""
-    files: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    for result in results:
+def _tell_failed(err: Console, done: Done) -> None:
+    if done.failed:
+        paths = [one.path for one in done.failed]
+        everything = len({*paths, *done.files})
+        of = f"{len(paths)} of {counted(everything, 'recording')}"
+        say(err, f"rlxweb: {of} failed: {listed(paths)}")
+
+
+class LeftOut:
+    """Channels that were not taken: a line per reason and set of them, not per file."""
+
+    def __init__(self) -> None:
+        self._files: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+
+    def note(self, result: FileResult) -> None:
+        """What was left out of a file."""
         reasons: dict[str, list[str]] = {}
         for name, why in result.left_out:
             reasons.setdefault(why, []).append(name)
         for why, left in reasons.items():
-            files.setdefault((why, tuple(left)), []).append(result.path)
-    for (why, names), paths in files.items():
-        of = f"of {_listed(paths)} " if len(results) > 1 else ""
-        say(err, f"left out {of}{_listed(names)}: {why}", style="dim")
+            self._files.setdefault((why, tuple(left)), []).append(result.path)
 
-
-def _listed(names: Sequence[str]) -> str:
-    rest = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return ", ".join(f"'{abridged(n, _MOST_NAME)}'" for n in names[:_LISTED]) + rest
+    def tell(self, err: Console, n_files: int) -> None:
+        """However many files share it."""
+        for (why, names), paths in self._files.items():
+            of = f"of {listed(sorted(paths))} " if n_files > 1 else ""
+            say(err, f"left out {of}{listed(names)}: {why}", style="dim")

@@ -175,6 +175,44 @@ def graphs(
     _sweep(sweep, cells, GRAPHS, json_path, plot_path)
 
 
+@command.command(name="gpu", short_help="Kernels, on the device alone.")
+@options.devices("every GPU; every adapter where there is none")
+@click.option("-k", "pattern", default="", help="Cases with this in their name.")
+@click.option("--mib", type=click.FloatRange(0.001), help="Of a case at most [1024].")
+@click.option("--rows", type=click.IntRange(1), help="Of a case at most [65536].")
+@click.option(
+    "--rounds", type=click.IntRange(3), default=7, help="Samples per contender [7]."
+)
+@_above_0("--budget-s", 420.0, "Seconds for all of it [420].")
+@click.option("--smoke/--no-smoke", default=True, help="Is it right, first? [yes]")
+@click.option(
+    "--deadline",
+    type=click.FloatRange(min=0.1),
+    default=60.0,
+    help="Seconds after which a contender counts as hung [60].",
+)
+@options.file_path("json", "All of it, after each case; - is stdout.")
+@options.file_path("plot", "A picture (.png, .svg, .pdf).")
+@click.option("--sabotage", default="", hidden=True, help="A test hook: KIND:PATTERN.")
+def gpu(json_path: str | None, plot_path: str | None, **asked: Any) -> int:
+    """Time kernels on data that lies on the device, every variant of a kernel alone.
+
+    Against the device's memory bandwidth and arithmetic, and against the same work by
+    hand in PyTorch and CuPy where they see a GPU. Answers are judged by NumPy: a wrong
+    one has no time, and neither has one that hangs, which is left out from then on. It
+    needs no network, ends within its budget and writes what it has after each case.
+    Software adapters get small cases.
+
+    Exit codes: 0 all was right; 1 something was wrong, crashed or hung; 130 stopped.
+    """
+    from rlxweb.cli.bench_gpu_command import bench  # loads the vocabulary
+
+    if plot_path is not None:
+        check_plot(plot_path)
+    check_targets([], [("--json", json_path), ("--plot", plot_path)])
+    return bench(json_path, plot_path, **asked)
+
+
 def _measured_places(devices: Sequence[str]) -> list[Place]:
     """Every engine is measured before the sweep, now if it never was."""
     places = options.places_of(devices) or list(available_places())

@@ -18,12 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.calibration.stopwatch import Clock, Stopwatch
-from rlxweb.cli.record import finite
 from rlxweb.decision.candidate import Candidate
 from rlxweb.device import Device
 from rlxweb.devices.place import Place
 from rlxweb.errors import RlxError
 from rlxweb.gpu.drive import drive
+from rlxweb.io.writers import finite
 from rlxweb.signal.crossover import welch_candidates
 from rlxweb.signal.offers import WelchJob, engine_for
 from rlxweb.signal.presets import from_preset

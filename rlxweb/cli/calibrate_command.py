@@ -10,8 +10,10 @@ import click
 from rich.console import Console
 from rich.progress import SpinnerColumn, TimeElapsedColumn
 
+from rlxweb.backends.pool import pool
 from rlxweb.calibration.known import known_record, measure_now
 from rlxweb.calibration.measure import BUDGET_S
+from rlxweb.calibration.races import RACE_S
 from rlxweb.calibration.store import file_name, store
 from rlxweb.cli import options
 from rlxweb.cli.record import document
@@ -47,21 +49,32 @@ def _number(context: click.Context, option: click.Parameter, value: float) -> fl
     show_default=True,
     help="Seconds per device after which nothing more is begun.",
 )
+@click.option(
+    "--race/--no-race",
+    default=None,
+    help="Race the ways to run an op, seconds more [on GPUs].",
+)
 @click.option("--show", is_flag=True, help="Show what is known; measure nothing.")
 @click.option("--json", "as_json", is_flag=True, help="The records as JSON on stdout.")
 def command(
-    devices: tuple[str, ...], adapter: str, budget_s: float, show: bool, as_json: bool
+    devices: tuple[str, ...],
+    adapter: str,
+    budget_s: float,
+    race: bool | None,
+    show: bool,
+    as_json: bool,
 ) -> None:
     """Measure how fast each engine is: trips, transfers, our own kernels.
 
-    The figures are kept per adapter, driver and rlxweb version, and decide from then on
-    where jobs run.
+    The figures are kept per adapter, driver, shader compiler and rlxweb version, and
+    decide from then on where jobs run. Where an op can be run in several ways, a race
+    decides which is taken; what computes wrong is left out, and said.
     """
     err = screen(stderr=True)
     if show:
         found = _known(_places(devices, adapter) if devices or adapter else None)
     else:
-        found = [_measure(p, budget_s, err) for p in _places(devices, adapter)]
+        found = [_measure(p, budget_s, race, err) for p in _places(devices, adapter)]
     if as_json:
         records = [
             record.as_json() | {"file": None if path is None else str(path)}
@@ -98,7 +111,9 @@ def _known(places: Sequence[Place] | None) -> list[Measured]:
     return found
 
 
-def _measure(place: Place, budget_s: float, err: Console) -> Measured:
+def _measure(
+    place: Place, budget_s: float, race: bool | None, err: Console
+) -> Measured:
     """Measured now; what is being measured and for how long is shown on a terminal."""
     columns = SpinnerColumn(), Description(), TimeElapsedColumn()
     with progress_on(err, *columns) as bar:
@@ -107,7 +122,10 @@ def _measure(place: Place, budget_s: float, err: Console) -> Measured:
         def step(said: str) -> None:
             bar.update(task, description=f"{place}: {said}")
 
-        return measure_now(place, budget_s=budget_s, progress=step)
+        if race is None:
+            race = not pool.backend(place.device.label, place.adapter).software
+        race_s = RACE_S if race else 0.0
+        return measure_now(place, budget_s=budget_s, race_s=race_s, progress=step)
 
 
 def _print(console: Console, record: Calibration, path: Path | None) -> None:
@@ -125,6 +143,8 @@ def _print(console: Console, record: Calibration, path: Path | None) -> None:
     numbers = ("time", "spread", "rate")
     heads = ("what", "size", *numbers)
     show_table(console, heads, rows, right=numbers, whole=numbers, frame=None)
+    for race in record.races:
+        say(console, f"raced: {race}")
     for why in record.left_out:
         say(console, f"left out: {why}")
 

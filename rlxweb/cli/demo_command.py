@@ -8,12 +8,14 @@ from pathlib import Path
 import click
 
 from rlxweb.cli import options
-from rlxweb.cli.job import Settings, check_device
 from rlxweb.cli.screen import say, screen
 from rlxweb.cli.targets import goes_to_stdout
-from rlxweb.cli.welch_command import Wanted, run_job
+from rlxweb.cli.wanted import Wanted
+from rlxweb.cli.welch_command import run_job
 from rlxweb.errors import RecordingError
 from rlxweb.io import open_recording, write_demo_recording
+from rlxweb.jobs.analysis import check_device
+from rlxweb.jobs.settings import Settings
 from rlxweb.whole_file import reason
 
 # Two seconds per segment: half a hertz per bin at any rate.

@@ -7,10 +7,14 @@ from collections.abc import Sequence
 import click
 from rich.console import Console
 
+from rlxweb.backends.registry import how_to_get, refused_entry_points
+from rlxweb.calibration.known import known_record
+from rlxweb.cli.options import device_labels
 from rlxweb.cli.record import document, versions
 from rlxweb.cli.screen import Cell, say, screen, show_table
-from rlxweb.device import Device
-from rlxweb.devices.availability import DeviceRow
+from rlxweb.device import Device, devices_named
+from rlxweb.devices.availability import DeviceRow, probe
+from rlxweb.devices.place import Place
 from rlxweb.errors import AdapterMissing
 from rlxweb.gpu.native import adapters
 from rlxweb.gpu.port import DeviceFacts
@@ -22,11 +26,16 @@ FACTS = ("name", "vendor", "backend", "driver", "software")
 
 
 @click.command(name="devices")
+@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=device_labels)
 @click.option("--json", "as_json", is_flag=True, help="The report as JSON on stdout.")
 @click.option("--verbose", "-v", is_flag=True, help="Limits, features and adapters.")
-def command(as_json: bool, verbose: bool) -> None:
-    """List every device: available or not, and why."""
-    rows = device_report()
+def command(names: tuple[str, ...], as_json: bool, verbose: bool) -> None:
+    """List every device, or those of the names given: available or not, and why.
+
+    What is marked "named" is only used where it is named, and opened where it is named
+    here.
+    """
+    rows = [probe(name) for name in devices_named(names)] if names else device_report()
     found: tuple[DeviceFacts, ...] = ()
     why_none = ""
     try:
@@ -37,9 +46,10 @@ def command(as_json: bool, verbose: bool) -> None:
         record = document(
             SCHEMA,
             versions=versions(),
-            devices=[row.as_json() for row in rows],
+            devices=[row.as_json() | {"raced": _raced(row)} for row in rows],
             adapters=[{name: getattr(one, name) for name in FACTS} for one in found],
             no_adapters=why_none,
+            refused_entry_points=list(refused_entry_points()),
         )
         write_json("-", record)
         return
@@ -49,7 +59,9 @@ def command(as_json: bool, verbose: bool) -> None:
         kind = "software" if one.software else "hardware"
         said = f"{one.name}, {one.backend}, {kind}, driver {one.driver or 'unnamed'}"
         say(console, f"adapter: {said}")
-    if not any(r.available for r in rows if r.device is not Device.CPU):
+    for why in refused_entry_points():
+        say(console, f"entry point refused: {why}")
+    if not names and not any(r.available for r in rows if r.device is not Device.CPU):
         why = f": {why_none}" if why_none else "; no GPU driver was found"
         say(console, f"NumPy only{why}")
 
@@ -60,14 +72,27 @@ def _print_devices(console: Console, rows: Sequence[DeviceRow], verbose: bool) -
     for row in rows:
         mark = ("yes", "green") if row.available else ("no", "dim")
         said = row.engine if row.available else row.blocker
+        if row.available and row.named_only:
+            said = f"{said} (named only)"
+        if row.waits:
+            mark = ("named", "yellow")
         cells.append((row.device.label, (row.device.display, "dim"), mark, said))
+        if verbose and not row.available and not row.waits:
+            cells.append(("", "", "", (how_to_get(row.device.label), "dim")))
         if verbose and row.available:
             cells += [
                 ("", "", "", (f"{name}: {_short(value)}", "dim"))
                 for name, value in row.facts.items()
             ]
+            cells += [("", "", "", (f"raced: {race}", "dim")) for race in _raced(row)]
     heads = ("device", "", "available", "engine, or why not")
     show_table(console, heads, cells, whole=heads[:3])
+
+
+def _raced(row: DeviceRow) -> list[str]:
+    """In what order the ways to run an op ended, where `rlxweb calibrate` did that."""
+    record = known_record(Place(row.device)) if row.available else None
+    return [] if record is None else [str(race) for race in record.races]
 
 
 def _short(value: object) -> str:

@@ -10,13 +10,14 @@ import click
 import numpy as np
 from rich.console import Console
 
+from rlxweb.calibration.known import known_record
 from rlxweb.calibration.stopwatch import Stopwatch
 from rlxweb.choose.chooser import best_of
 from rlxweb.cli import options
 from rlxweb.cli.bench_picker import Cell
-from rlxweb.cli.job import Settings, group_spec, group_taken
 from rlxweb.cli.record import document
 from rlxweb.cli.screen import counted, say, screen
+from rlxweb.cli.storage import STORAGE
 from rlxweb.decision.candidate import comparison, ranked
 from rlxweb.decision.decision import Decision
 from rlxweb.decision.explain import explain_decision, explain_json
@@ -26,6 +27,7 @@ from rlxweb.errors import RlxError, UsageError
 from rlxweb.gpu.drive import drive
 from rlxweb.host.spec import WelchSpec
 from rlxweb.io import open_recording, write_json
+from rlxweb.jobs.settings import Settings, group_spec, group_taken
 from rlxweb.rlx.seed_candidates import seed_candidates
 from rlxweb.signal.crossover import crossover, welch_candidates
 from rlxweb.signal.offers import STRATEGIES, WelchJob, engine_for
@@ -65,6 +67,7 @@ MEASURE = Stopwatch(samples=9, least=7, budget_ns=2e9)
 @options.CHANNELS
 @options.ARRAY
 @options.LAYOUT
+@STORAGE
 @options.PRECISION
 @options.devices("all")
 @options.MIN_SEGMENTS
@@ -90,13 +93,28 @@ def command(file: str | None, as_json: bool, **asked: Any) -> None:
     found = [
         (title, _decision(job, places, asked)) for title, job in _jobs(file, asked)
     ]
+    raced = _raced(places) if asked["cost_mode"] == "calibrated" else {}
     if as_json:
         jobs = [{"job": title, **explain_json(d)} for title, d in found]
-        write_json("-", document(SCHEMA, jobs=jobs))
+        write_json("-", document(SCHEMA, jobs=jobs, raced=raced))
         return
     console = screen()
     for title, decision in found:
         print_decision(console, decision, title)
+    for label, races in raced.items():
+        for race in races:
+            say(console, f"'{label}' raced {race}")
+
+
+def _raced(places: Sequence[Place]) -> dict[str, list[str]]:
+    """Of each place how the ways to run Welch peaks ended, where they were raced."""
+    records = ((place.label, known_record(place)) for place in places)
+    found = {
+        label: [str(race) for race in record.races if race.op == "welch_row_peaks"]
+        for label, record in records
+        if record is not None
+    }
+    return {label: races for label, races in found.items() if races}
 
 
 def print_decision(console: Console, decision: Decision, title: str = "") -> None:
@@ -118,12 +136,14 @@ def _jobs(file: str | None, asked: dict[str, Any]) -> list[tuple[str, WelchJob]]
     )
     jobs = []
     with open_recording(
-        file, **which | {"channels": which["channels"] or None}
+        file,
+        **which | {"channels": which["channels"] or None},
+        storage_options=asked["storage"],
     ) as recording:
         for group in recording.groups:
             spec = group_spec(settings, group, settings.nperseg_of(group))
             n_rows = len(group.channels)
-            title = f"{file}: {counted(n_rows, 'channel')} at {group.fs:g} Hz"
+            title = f"{recording.path}: {counted(n_rows, 'channel')} at {group.fs:g} Hz"
             job = _job(spec, n_rows, group.n_samples, asked)
             jobs.append((title, replace(job, taken=group_taken(settings, group))))
     return jobs

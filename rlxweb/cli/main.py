@@ -31,7 +31,9 @@ COMMANDS = {
     "devices": "List every device: available or not, and why.",
     "explain": "Say where a Welch job would run and why.",
     "calibrate": "Measure how fast each engine is: trips, transfers, our own kernels.",
+    "smoke": "Try every engine of this machine: is it right, and how fast?",
     "bench": "Benchmarks of rlxweb's decisions.",
+    "export": "Write a graph or a Welch estimate for pages without Python.",
     "demo": "Peaks of a made recording with known rhythms, or of yours.",
 }
 STOPPED = 130

@@ -9,17 +9,29 @@ from typing import Any, get_args
 
 import click
 
+from rlxweb.backends.registry import labels
+from rlxweb.device import Device
 from rlxweb.devices.place import Place, parse_place
 from rlxweb.errors import UsageError
 from rlxweb.io.contents import Layout
+from rlxweb.io.urls import is_url, shown_url
 from rlxweb.signal.precision import Precision
 
 K_HELP = "Peaks to keep [16, or all bins where there are fewer]."
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
+
+def device_labels(ctx: click.Context, param: click.Parameter, begun: str) -> list[str]:
+    """What a shell completes a device's name to; opens nothing."""
+    known = dict.fromkeys((*(d.label for d in Device), *labels()))
+    open_ = ("auto",) if param.name == "device" else ()
+    return [label for label in (*open_, *known) if label.startswith(begun)]
+
+
 AUTO_DEVICE = click.option(
     "--device",
+    shell_complete=device_labels,
     default="auto",
     show_default=True,
     help="auto, or a name of `rlxweb devices`.",
@@ -34,7 +46,14 @@ def devices(default: str) -> Decorator:
     """`--device`, repeatable: places of this machine. `default` ends the help."""
     named = "A device, or device:part of an adapter's name; repeatable."
     text = f"{named} Default: {default}."
-    return click.option("--device", "devices", multiple=True, metavar="D", help=text)
+    return click.option(
+        "--device",
+        "devices",
+        multiple=True,
+        metavar="D",
+        help=text,
+        shell_complete=device_labels,
+    )
 
 
 def places_of(named: Iterable[str]) -> list[Place]:
@@ -108,14 +127,29 @@ CHANNELS = click.option(
     help="Channel names or patterns ('EEG*'), repeatable or comma-separated; a name "
     "with a comma in it stands in double quotes.",
 )
-ARRAY = click.option("--array", help="Member of an NPZ file.")
+ARRAY = click.option("--array", help="Member of an NPZ file or a Zarr group.")
 LAYOUT = one_of(
     "--layout",
     get_args(Layout),
-    "Of a 2-D NPY or NPZ array; default: channels-first.",
+    "Of a 2-D NPY, NPZ or Zarr array; default: channels-first.",
 )
 
 
 def file_path(flag: str, text: str) -> Decorator:
-    """An option that names a file, as `<flag>_path`."""
-    return click.option(f"--{flag}", f"{flag}_path", metavar="F", help=text)
+    """An option that names a file to write, as `<flag>_path`; a URL is refused."""
+    return click.option(
+        f"--{flag}", f"{flag}_path", metavar="F", help=text, callback=_of_here
+    )
+
+
+def _of_here(
+    ctx: click.Context, param: click.Parameter, path: str | None
+) -> str | None:
+    if path is not None and is_url(path):
+        raise UsageError(
+            f"{param.opts[0]} {shown_url(path)!r}",
+            "results are written as files of this machine",
+            "here they appear whole or not at all",
+            "name one, and send it on when it is there",
+        )
+    return path

@@ -17,7 +17,6 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.cli.job import FileResult, GroupResult
 from rlxweb.cli.lettering import LATIN, Lettering
 from rlxweb.cli.scales import (
     Ticks,
@@ -27,7 +26,6 @@ from rlxweb.cli.scales import (
     levels_of,
     offset_bins,
     peaks_to_name,
-    states_of,
     ticks_of,
     wants_log,
 )
@@ -40,6 +38,7 @@ from rlxweb.errors import (
     Unsupported,
     UsageError,
 )
+from rlxweb.jobs.results import FileResult, GroupResult
 from rlxweb.streams import is_stream
 
 # More lines than this cannot be told apart in one panel; it is also how many colours
@@ -221,7 +220,7 @@ def _spectra(figure: Any, axis: Any, group: GroupResult, letters: Lettering) -> 
     first = 1 if is_log else 0
     low, high = level_range(level, offset_bins(group))
     limits = low - 0.05 * (high - low), high + 0.12 * (high - low)
-    labels, states = _row_labels(group, letters), states_of(group)
+    labels, states = _row_labels(group, letters), group.states
     for at, name in enumerate(group.names):
         label = labels[at]
         # A label that begins with "_" would be left out of the legend.
@@ -243,7 +242,7 @@ def _spectra(figure: Any, axis: Any, group: GroupResult, letters: Lettering) -> 
 
 def _row_labels(group: GroupResult, letters: Lettering) -> list[str]:
     """The name of each row, with the reason where nothing is drawn of it."""
-    pairs = zip(group.names, states_of(group), strict=True)
+    pairs = zip(group.names, group.states, strict=True)
     shown = ((letters.shown(name, _MOST_NAME), state) for name, state in pairs)
     return [f"{name} ({state})" if state else name for name, state in shown]
 
@@ -314,7 +313,7 @@ def _heatmap(figure: Any, axis: Any, group: GroupResult, letters: Lettering) -> 
     low, high = level_range(level, offset_bins(group))
     rows = np.arange(len(group.names) + 1) - 0.5
     cells = np.maximum(cells, low)  # zero has a place on the scale: below its end
-    cells[[bool(state) for state in states_of(group)]] = np.nan
+    cells[[bool(state) for state in group.states]] = np.nan
     image = axis.pcolormesh(
         edges, rows, cells, vmin=low, vmax=high, cmap=_colours(), rasterized=True
     )
@@ -337,7 +336,7 @@ def _heatmap(figure: Any, axis: Any, group: GroupResult, letters: Lettering) -> 
         extendfrac=0.015,
     )
     bar.set_label(_level_label(group, letters))
-    if all(states_of(group)):
+    if all(group.states):
         _tell_nothing(axis, bar)
     axis.legend(
         fontsize=8, loc="lower right", bbox_to_anchor=(1.0, 1.0), frameon=False, ncols=2
@@ -356,7 +355,7 @@ def _mark_peaks(axis: Any, group: GroupResult) -> None:
     peaks = group.peaks
     places = min(3 if group.mode == "peaks" else 1, peaks.bins.shape[1])
     noun = "peak" if group.mode == "peaks" else "bin"
-    alive = np.array([not state for state in states_of(group)])
+    alive = np.array([not state for state in group.states])
     for rank in range(places):
         found = np.flatnonzero((peaks.count > rank) & alive)
         axis.plot(

@@ -6,12 +6,11 @@ that was never installed has no metadata of its own; that is said, not hidden.
 
 from __future__ import annotations
 
-import math
 import platform
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-LIBRARIES = ("numpy", "wgpu", "edfio")
+LIBRARIES = ("numpy", "wgpu")
 
 
 def rlxweb_version() -> str:
@@ -28,11 +27,6 @@ def versions() -> dict[str, str | None]:
 def document(schema: str, **parts: Any) -> dict[str, Any]:
     """A record: its schema and the version that wrote it, then its parts."""
     return {"schema": schema, "rlxweb": rlxweb_version(), **parts}
-
-
-def finite(value: Any) -> float | None:
-    """JSON has no NaN and no infinity; they read as null."""
-    return float(value) if math.isfinite(value) else None
 
 
 def _version(name: str) -> str | None:

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.cli.job import GroupResult
+from rlxweb.jobs.results import GroupResult
 
 Ticks: TypeAlias = Sequence[float]
 
@@ -40,20 +40,10 @@ def decibels(power: NDArray[Any]) -> NDArray[np.float64]:
     return out * 10
 
 
-def states_of(group: GroupResult) -> list[str]:
-    """Why each row has no line, "" where it has one: dead channels have no level."""
-    known = np.isfinite(group.power).any(axis=1)
-    dead = group.floor.is_dead(group.power)
-    return [
-        "not finite" if not is_known else "flat" if is_dead else ""
-        for is_known, is_dead in zip(known, dead, strict=True)
-    ]
-
-
 def levels_of(group: GroupResult) -> NDArray[np.float64]:
     """Decibels (C, F) of the spectra; NaN where nothing of a row is drawn."""
     level = decibels(group.power)
-    level[[bool(state) for state in states_of(group)]] = np.nan
+    level[[bool(state) for state in group.states]] = np.nan
     return level
 
 

@@ -125,10 +125,11 @@ def _text(cell: Cell) -> Text:
 
 
 class Description(ProgressColumn):
-    """What is being worked on."""
+    """What is being worked on; where a task has the field `said`, what that gives."""
 
     def render(self, task: Task) -> Text:
-        return Text(abridged(task.description, _MOST_NAME))
+        said = task.fields.get("said", task.description.__str__)
+        return Text(abridged(said(), _MOST_NAME))
 
 
 def progress_on(

@@ -41,7 +41,14 @@ class Signals:
         self._was_swallowed = False
 
     def take(self) -> None:
-        """From now on signals come here, but for those the parent has us ignore."""
+        """From now on signals come here, but for those the parent has us ignore.
+
+        A process that `--workers` started imports this too. Ctrl-C in a terminal
+        reaches it as well, and it leaves that to its parent, which ends it.
+        """
+        if _is_a_child():
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            return
         usual = (signal.SIG_DFL, signal.default_int_handler)
         for name in NAMES:
             number = getattr(signal, name, None)
@@ -103,6 +110,12 @@ class Signals:
             os.write(2, b"rlxweb: stopped\n")
         finally:
             os._exit(128 + number)
+
+
+def _is_a_child() -> bool:
+    """Did Python's multiprocessing start this process? It is loaded then."""
+    loaded = sys.modules.get("multiprocessing.process")
+    return loaded is not None and loaded.parent_process() is not None
 
 
 signals = Signals()

@@ -14,9 +14,8 @@ from collections.abc import Iterator, Sequence
 from rich.cells import cell_len
 from rich.console import Console
 
-from rlxweb.cli.job import FileResult, GroupResult
-from rlxweb.cli.scales import states_of
 from rlxweb.cli.screen import counted, say
+from rlxweb.jobs.results import FileResult, GroupResult
 from rlxweb.printable import abridged, encodable, printable
 
 SHOWN_CHANNELS = 32
@@ -67,7 +66,7 @@ def _told(
     if hidden:
         where = "a pipe (| cat), --csv, --npz and --json have all"
         yield f"… and {counted(hidden, 'more channel')}; {where}"
-    states = zip(group.names, states_of(group), strict=True)
+    states = zip(group.names, group.states, strict=True)
     flat = [abridged(name, _MOST_NAME) for name, state in states if state == "flat"]
     if flat:
         rest = f" and {len(flat) - 6} more" if len(flat) > 6 else ""

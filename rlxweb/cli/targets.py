@@ -17,6 +17,7 @@ from typing import IO
 
 from rlxweb.cli.signals import signals
 from rlxweb.errors import UsageError
+from rlxweb.io.urls import is_url
 from rlxweb.streams import STDOUT, descriptor_of
 from rlxweb.whole_file import WholeFiles, abandon
 
@@ -39,7 +40,11 @@ def check_targets(
     Errors    UsageError for two outputs in one file or an output over an input, by
               whatever names; RecordingError where nothing can be written.
     """
-    seen = {_identity(path): f"the recording {path!r}" for path in inputs}
+    seen = {
+        _identity(path): f"the recording {path!r}"
+        for path in inputs
+        if not is_url(path)
+    }
     asked = [(option, path) for option, path in outputs if path is not None]
     if not goes_to_stdout(path for _, path in asked):
         seen.setdefault(_standard_output(), "where standard output goes")

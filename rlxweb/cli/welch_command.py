@@ -7,10 +7,10 @@ loses no file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import click
@@ -18,65 +18,22 @@ from rich.console import Console
 
 from rlxweb.cli import options
 from rlxweb.cli.batch import Done, run_batch
+from rlxweb.cli.crowd import DASK, WORKERS, Crowd, crowd
 from rlxweb.cli.explain_command import print_decision
-from rlxweb.cli.job import FileResult, Settings, check_device
-from rlxweb.cli.outputs import put_csv, put_json, put_npz
-from rlxweb.cli.plot import check_plot, picture_format, put_plot
-from rlxweb.cli.screen import say, screen
+from rlxweb.cli.keeping import Keeping, left_behind
+from rlxweb.cli.record import rlxweb_version, versions
+from rlxweb.cli.screen import counted, say, screen
+from rlxweb.cli.storage import STORAGE
 from rlxweb.cli.table import print_peaks
-from rlxweb.cli.targets import Put, check_targets, goes_to_stdout, write_all
-from rlxweb.errors import UsageError
+from rlxweb.cli.targets import goes_to_stdout, write_all
+from rlxweb.cli.wanted import Wanted
+from rlxweb.io.identity import identity
+from rlxweb.jobs.analysis import check_device
+from rlxweb.jobs.settings import Settings
+from rlxweb.jobs.spreading import Spread
+from rlxweb.jobs.unfinished import Unfinished
 from rlxweb.printable import printable
-from rlxweb.streams import STDOUT, discard, is_stream
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What a run should leave behind; paths are None where not asked for.
-
-    all_peaks   show every peak on a terminal, in as many blocks as it takes
-    """
-
-    csv: str | None = None
-    npz: str | None = None
-    json: str | None = None
-    plot: str | None = None
-    explain: bool = False
-    quiet: bool = False
-    all_peaks: bool = True
-    keep_going: bool = False
-
-    @property
-    def paths(self) -> tuple[str | None, ...]:
-        return self.csv, self.npz, self.json, self.plot
-
-    def check(self, files: Sequence[str]) -> None:
-        """Refuse now what would be refused after the work is done."""
-        named = [("--csv", self.csv), ("--npz", self.npz), ("--json", self.json)]
-        if self.plot is not None:
-            check_plot(self.plot)
-            named += [("--plot", picture) for picture in pictures_of(self.plot, files)]
-        check_targets(files, named)
-
-    def puts(self, done: Done) -> Iterator[tuple[str, Put]]:
-        """Every file that is to be written, and what writes it."""
-        if self.csv is not None:
-            yield self.csv, partial(put_csv, results=done.results)
-        if self.npz is not None:
-            yield self.npz, partial(put_npz, results=done.results)
-        if self.json is not None:
-            yield self.json, partial(put_json, done=done)
-        for result, picture in self.pictures(done):
-            how = picture_format(picture)
-            yield picture, partial(put_plot, result=result, how=how)
-
-    def pictures(self, done: Done) -> list[tuple[FileResult, str]]:
-        """The result and the path of every picture."""
-        if self.plot is None:
-            return []
-        named = pictures_of(self.plot, done.files)
-        picture = dict(zip(done.files, named, strict=True))
-        return [(result, picture[result.path]) for result in done.results]
+from rlxweb.streams import STDOUT, discard
 
 
 @click.command(name="welch")
@@ -110,6 +67,7 @@ class Wanted:
 @options.CHANNELS
 @options.ARRAY
 @options.LAYOUT
+@STORAGE
 @options.AUTO_DEVICE
 @click.option("--adapter", default="", help="Part of an adapter's name; implies a GPU.")
 @options.PRECISION
@@ -119,6 +77,7 @@ class Wanted:
     "What to do about samples that are not finite.",
     "raise",
 )
+@options.file_path("out", "Write the peaks as one Parquet file (.parquet).")
 @options.file_path("csv", "Write the peaks as CSV; - is stdout.")
 @options.file_path("npz", "Write spectra and peaks as NPZ; - is stdout.")
 @options.file_path("json", "Write the run record; - is stdout.")
@@ -132,42 +91,84 @@ class Wanted:
     is_flag=True,
     help="Do the other files when one is bad; the exit code is 1 then.",
 )
+@click.option(
+    "--resume/--no-resume",
+    default=None,
+    help="Do only what an earlier run of the same output has not done; or begin anew.",
+)
+@DASK
+@WORKERS
 def command(files: tuple[str, ...], **asked: Any) -> None:
     """Welch spectra and their strongest peaks, per channel, of recordings.
 
-    Reads EDF/EDF+/BDF, WAV, NPY/NPZ and CSV in blocks, so files may be larger than
-    memory. A folder stands for the recordings in it, a pattern ('night*/**/*.edf') for
-    the files it matches. Outputs are written all or none.
+    Reads EDF/EDF+/BDF, WAV, NPY/NPZ, CSV and Zarr in blocks, so files may be larger
+    than memory. A folder stands for the recordings in it, a pattern
+    ('night*/**/*.edf') for the files it matches, also behind URLs (s3://bucket/night/,
+    https://…/a.edf). Outputs are written all or none. With --out what is done is noted
+    beside the output, and --resume goes on after a run that was stopped.
     """
-    paths = {n: asked.pop(f"{n}_path") for n in ("csv", "npz", "json", "plot")}
-    flags = {n: asked.pop(n) for n in ("explain", "quiet", "keep_going")}
+    paths = {n: asked.pop(f"{n}_path") for n in ("out", "csv", "npz", "json", "plot")}
+    flags = {n: asked.pop(n) for n in ("explain", "quiet", "keep_going", "resume")}
+    err = screen(stderr=True)
+    others = crowd(err, asked.pop("scheduler"), asked.pop("workers"))
+    # One of a thousand on a cluster does not cost the rest.
+    flags["keep_going"] |= others is not None
     wanted = Wanted(**paths, **flags, all_peaks=asked["k"] is not None)
-    done = run_job(files, Settings(**asked), wanted)
+    done = run_job(files, Settings(**asked), wanted, others, err)
     click.get_current_context().exit(done.exit_code)
 
 
-def run_job(named: Sequence[str], settings: Settings, wanted: Wanted) -> Done:
-    """Analyse, save, print: what `welch` and `demo` share."""
-    err = screen(stderr=True)
+def run_job(
+    named: Sequence[str],
+    settings: Settings,
+    wanted: Wanted,
+    spread: Spread | None = None,
+    err: Console | None = None,
+) -> Done:
+    """Analyse, save, print: what `welch` and `demo` share.
+
+    spread   does the files; None is here, one after another
+    err      where is told what happens; None is standard error
+    """
+    err = err or screen(stderr=True)
+    others = spread if isinstance(spread, Crowd) else None
     outputs = [path for path in wanted.paths if path is not None]
+    settings = replace(settings, spectra=wanted.spectra)
+    with ExitStack() as stack:
 
-    def check(files: Sequence[str]) -> None:
-        wanted.check(files)
-        check_device(settings)
+        def begin(files: Sequence[str]) -> Keeping:
+            wanted.check(files)
+            if others is None:
+                check_device(settings)
+            else:
+                others.check(settings)
+            notes = None
+            if wanted.noted_beside is not None:
+                notes = Unfinished(
+                    wanted.noted_beside,
+                    facts(settings),
+                    wanted.resume,
+                    partial(identity, access=settings.storage),
+                )
+                stack.enter_context(notes)
+                stack.push(partial(_tell_left_behind, err, notes, len(files)))
+            return Keeping(notes, wanted.holds(len(files)))
 
-    done = run_batch(
-        named,
-        settings,
-        err,
-        outputs=outputs,
-        keep_going=wanted.keep_going,
-        check=check,
-    )
+        done = run_batch(
+            named,
+            settings,
+            err,
+            outputs=outputs,
+            keep_going=wanted.keep_going,
+            begin=begin,
+            spread=spread,
+            beside=str if others is None else others.__str__,
+        )
+        if others is not None:
+            done.shares.extend(others.tally.shares())
+        _save(err, done, wanted)
     # The table would stand between the lines of what goes to standard output.
     out = err if goes_to_stdout(outputs) else screen()
-    write_all(wanted.puts(done))
-    for _, picture in wanted.pictures(done):
-        say(err, f"picture: {picture}")
     try:
         _show(out, done, wanted)
     except BrokenPipeError:
@@ -176,8 +177,40 @@ def run_job(named: Sequence[str], settings: Settings, wanted: Wanted) -> Done:
     return done
 
 
+def facts(settings: Settings) -> dict[str, Any]:
+    """What makes results of a file what they are, besides the file."""
+    made_by = {"rlxweb": rlxweb_version(), **versions()}
+    return {"versions": made_by, "settings": settings.as_json()}
+
+
+def _save(err: Console, done: Done, wanted: Wanted) -> None:
+    write_all(wanted.puts(done))
+    for _, picture in wanted.pictures(done):
+        say(err, f"picture: {picture}")
+    for share in () if wanted.quiet else done.shares:
+        say(err, str(share), style="dim")
+    if wanted.out is not None:
+        of = f"{done.n_good} of " if done.failed else ""
+        said = counted(len(done.files), "recording")
+        say(err, f"{wanted.out}: {of}{said}")
+    if done.unfinished is None:
+        return
+    if not done.failed:
+        done.unfinished.finish()
+    elif len(done.unfinished):
+        say(err, "the others are kept: with --resume only what failed is tried again")
+
+
+def _tell_left_behind(
+    err: Console, notes: Unfinished, n_files: int, kind: object, *rest: object
+) -> None:
+    if kind is not None and len(notes):
+        say(err, f"rlxweb: {left_behind(notes, n_files)}")
+
+
 def _show(out: Console, done: Done, wanted: Wanted) -> None:
-    if not wanted.quiet:
+    n_files = len(done.files)
+    if wanted.shows_table(n_files):
         print_peaks(out, done.results, wanted.all_peaks)
     if wanted.explain:
         _explain(out, done)
@@ -189,19 +222,3 @@ def _explain(out: Console, done: Done) -> None:
             where = f"{group.engine} in {group.dtype}"
             title = f"{printable(result.path)} at {group.fs:g} Hz ran on {where}"
             print_decision(out, group.decision, title)
-
-
-def pictures_of(plot: str, files: Sequence[str]) -> list[str]:
-    """One picture per file; several files get their stem put into the name."""
-    if len(files) == 1 or is_stream(plot):
-        return [plot] * len(files)
-    target, stems = Path(plot), [Path(file).stem for file in files]
-    if len(set(stems)) != len(stems):
-        raise UsageError(
-            f"--plot {plot!r}",
-            "two of the files share a name, so their pictures would too",
-            hint="plot them one at a time",
-        )
-    return [
-        str(target.with_name(f"{target.stem}-{stem}{target.suffix}")) for stem in stems
-    ]

@@ -13,7 +13,7 @@ from rlxweb.errors import RlxError, near
 
 OUT_OF_MEMORY = "out of memory; use shorter segments, or fewer rows or channels"
 
-_OUTPUTS = "--csv --npz --json --plot"
+_OUTPUTS = "--out --csv --npz --json --plot"
 # What other programs and libraries call it → what it is called here.
 _MEANT = {
     "-o": _OUTPUTS,

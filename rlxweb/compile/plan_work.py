@@ -7,6 +7,7 @@ known here.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from rlxweb.compile.plan import Plan, Step
@@ -20,10 +21,14 @@ from rlxweb.ir.op import TensorType, registry
 from rlxweb.ir.shape import numel
 
 
-def work_of(plan: Plan, target: Target) -> Work:
-    """One item per step, what goes up before them and what comes back after them."""
+def work_of(plan: Plan, target: Target, there: Collection[str] = frozenset()) -> Work:
+    """One item per step, what goes up before them and what comes back after them.
+
+    there   inputs that lie on the device already
+    """
     graph = plan.graph
-    given = sum(target.nbytes(n.type) for n in graph.nodes() if n.op == "input")
+    fed = (node for name, node in graph.named("input").items() if name not in there)
+    given = sum(target.nbytes(node.type) for node in fed)
     back = 0
     for operand in plan.outputs:
         dtype = plan.types[operand.value].dtype

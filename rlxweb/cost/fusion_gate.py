@@ -30,8 +30,10 @@ class FusionTarget(Enum):
 
     @classmethod
     def of(cls, device: DeviceLike) -> FusionTarget:
-        """The target that stands for a device."""
+        """The target that stands for a device; WGPU for one that RLX does not know."""
         which = parse_device(device)
+        if which not in Device.__members__.values():
+            return cls.WGPU
         return _STAND_INS.get(which) or cls(which.label)
 
 

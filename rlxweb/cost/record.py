@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from rlxweb.cost.race import Race
+
 SCHEMA = "rlxweb.calibration/1"
 
 
@@ -37,7 +39,8 @@ class Calibration:
 
     device, engine, backend, driver, rlxweb, machine: the identity; a record is used
     only where all of them are what they were. `left_out` says what was not measured
-    and why; took_s is how long it took, made is the time in ISO 8601.
+    and why; took_s is how long it took, made is the time in ISO 8601; races, in what
+    order the ways to run an op ended.
     """
 
     device: str
@@ -50,6 +53,7 @@ class Calibration:
     made: str = ""
     took_s: float = 0.0
     left_out: tuple[str, ...] = ()
+    races: tuple[Race, ...] = ()
 
     def of(self, what: str) -> tuple[Point, ...]:
         """The points of one kind, in the order they were measured."""

@@ -9,6 +9,7 @@ import math
 from typing import Any
 
 from rlxweb.cost.kinds import KINDS
+from rlxweb.cost.race import Race
 from rlxweb.cost.record import SCHEMA, Calibration, Point
 from rlxweb.errors import InputError
 
@@ -31,6 +32,8 @@ def from_json(document: Any) -> Calibration:
         return Calibration(
             **texts,
             points=tuple(_point(p) for p in document["points"]),
+            # Figures of earlier versions have none.
+            races=tuple(_race(r) for r in document.get("races", ())),
             took_s=_finite(document["took_s"]),
             left_out=tuple(_text(t) for t in document["left_out"]),
         )
@@ -53,6 +56,15 @@ def _finite(value: Any) -> float:
     if not math.isfinite(number):
         raise ValueError(f"{number} is no duration")
     return number
+
+
+def _race(one: Any) -> Race:
+    rows, width = (int(n) for n in one["size"])
+    ways = tuple((_text(name), _finite(ns)) for name, ns in one["ways"])
+    wrong = tuple((_text(name), _text(why)) for name, why in one["wrong"])
+    if not all(ns > 0 for _, ns in ways):
+        raise ValueError(f"no times of a race: {one!r}")
+    return Race(_text(one["op"]), (rows, width), ways, wrong, _text(one["table"]))
 
 
 def _point(one: Any) -> Point:

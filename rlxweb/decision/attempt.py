@@ -15,6 +15,10 @@ class Attempt:
     error: str
     cause: BaseException | None = None
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Without its cause: a driver's exception need not pickle."""
+        return type(self), (self.device, self.error)
+
     def __str__(self) -> str:
         return f"{self.device.label}: {self.error or 'succeeded'}"
 

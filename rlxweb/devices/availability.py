@@ -13,15 +13,26 @@ from typing import Any
 
 from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import Backend
-from rlxweb.backends.registry import ROWS, blocker
-from rlxweb.device import PRIORITY, Device, DeviceLike, parse_device
-from rlxweb.errors import DeviceError
+from rlxweb.backends.registry import (
+    blocker,
+    found_here,
+    labels,
+    named_only,
+    package_of,
+    row_of,
+)
+from rlxweb.device import Device, DeviceLike, further_devices, parse_device
+from rlxweb.devices.policy import DevicePolicy
+from rlxweb.errors import AdapterMissing, DeviceError
+
+WAITS = "named only"
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceRow:
     """One line of the report: is the device there, what is it, if not why.
 
+    named_only      it is used where somebody names it, and never by "auto"
     supports_graph  it can run the graph that was asked about; None without a graph
     recommended     it is the one the prediction picks for that graph
     """
@@ -33,6 +44,7 @@ class DeviceRow:
     facts: Mapping[str, Any]
     supports_graph: bool | None = None
     recommended: bool = False
+    named_only: bool = False
 
     @property
     def label(self) -> str:
@@ -44,9 +56,14 @@ class DeviceRow:
         return self.blocker or None
 
     @property
+    def waits(self) -> bool:
+        """Is all there, as far as one sees, and nobody has named it?"""
+        return self.blocker.startswith(WAITS)
+
+    @property
     def registered(self) -> bool:
         """Has rlxweb a backend for it?"""
-        return self.device.label in ROWS
+        return row_of(self.device.label) is not None
 
     def as_json(self) -> dict[str, Any]:
         document = {
@@ -54,6 +71,7 @@ class DeviceRow:
             "name": self.device.display,
             "available": self.available,
             "registered": self.registered,
+            "named_only": self.named_only,
             "engine": self.engine,
             "blocker": self.blocker,
             "facts": dict(self.facts),
@@ -69,12 +87,48 @@ def probe(device: DeviceLike, adapter: str = "") -> DeviceRow:
     which = parse_device(device)
     reason = blocker(which.label)
     if reason:
-        return DeviceRow(which, False, "", reason, {})
+        return _missing(which, reason)
     try:
         backend = pool.backend(which.label, adapter)
     except DeviceError as error:
-        return DeviceRow(which, False, "", str(error), {})
-    return DeviceRow(which, True, backend.name, "", _facts(backend))
+        return _missing(which, _reason(error))
+    return _there(which, backend)
+
+
+def listed(device: DeviceLike) -> DeviceRow:
+    """The row of a device without a look: what is installed for one nobody named."""
+    which = parse_device(device)
+    reason = blocker(which.label)
+    if reason:
+        return _missing(which, reason)
+    what = found_here(which.label) or "it"
+    waits = f"{WAITS}: {what} is installed, and opened when somebody names it"
+    return _missing(which, waits)
+
+
+def further_listed() -> tuple[Device, ...]:
+    """The devices that RLX has no name for and a report shows.
+
+    Ours where their library is installed, and whatever other packages add.
+    """
+    found = further_devices()
+    return tuple(d for d in found if package_of(d.label) or not blocker(d.label))
+
+
+def _missing(device: Device, reason: str) -> DeviceRow:
+    alone = named_only(device.label)
+    return DeviceRow(device, False, "", reason, {}, named_only=alone)
+
+
+def _reason(error: DeviceError) -> str:
+    """Of libraries that were tried in turn the reasons; the row names the device."""
+    tried = isinstance(error, AdapterMissing) and error.candidates
+    return error.problem if tried else str(error)
+
+
+def _there(device: Device, backend: Backend) -> DeviceRow:
+    alone, facts = named_only(device.label), _facts(device, backend)
+    return DeviceRow(device, True, backend.name, "", facts, named_only=alone)
 
 
 async def open_async(device: DeviceLike = "webgpu", adapter: str = "") -> DeviceRow:
@@ -87,26 +141,29 @@ async def open_async(device: DeviceLike = "webgpu", adapter: str = "") -> Device
     try:
         backend = await pool.backend_async(which.label, adapter)
     except DeviceError as error:
-        return DeviceRow(which, False, "", str(error), {})
-    return DeviceRow(which, True, backend.name, "", _facts(backend))
+        return _missing(which, _reason(error))
+    return _there(which, backend)
 
 
-def _facts(backend: Backend) -> dict[str, Any]:
-    target = backend.target
-    dtypes = sorted(d.value for d in target.dtypes)
-    limits = target.limits
-    if limits is None:
-        return {"dtypes": dtypes}
-    return {
+def _facts(device: Device, backend: Backend) -> dict[str, Any]:
+    target, limits = backend.target, backend.target.limits
+    facts: dict[str, Any] = {
         "adapter": backend.adapter,
         "vendor": backend.vendor,
         "backend": backend.api,
         "driver": backend.driver,
         "software": backend.software,
-        "features": sorted(target.features),
-        "limits": {name: getattr(limits, name) for name in limits.__slots__},
-        "dtypes": dtypes,
     }
+    if limits is not None:
+        facts["features"] = sorted(target.features)
+        facts["limits"] = {name: getattr(limits, name) for name in limits.__slots__}
+    facts["dtypes"] = sorted(d.value for d in target.dtypes)
+    package = package_of(device.label)
+    if package:
+        facts["package"] = package
+    if backend.passed_over:
+        facts["passed over"] = [f"{name}: {why}" for name, why in backend.passed_over]
+    return facts
 
 
 # pyrlx's name.
@@ -118,7 +175,7 @@ def backends_manifest() -> str:
 
     {"backends": labels of the devices that can be tried on this system}
     """
-    return json.dumps({"backends": [label for label in ROWS if not blocker(label)]})
+    return json.dumps({"backends": [label for label in labels() if not blocker(label)]})
 
 
 def is_available(device: DeviceLike) -> bool:
@@ -127,5 +184,9 @@ def is_available(device: DeviceLike) -> bool:
 
 
 def available_devices() -> tuple[Device, ...]:
-    """Every device that opens here, fastest kind first."""
-    return tuple(d for d in PRIORITY if d.label in ROWS and is_available(d))
+    """Every device that opens here, fastest kind first.
+
+    Those that are only used when they are named (MLX on a CPU, say) are not opened;
+    `is_available` asks for one.
+    """
+    return tuple(d for d in DevicePolicy.all().candidates if is_available(d))

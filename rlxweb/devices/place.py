@@ -15,8 +15,9 @@ from pathlib import Path
 
 from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import CPU_ENGINE
-from rlxweb.backends.registry import ROWS
-from rlxweb.device import PRIORITY, Device, DeviceLike, adapter_name, parse_device
+from rlxweb.backends.registry import blocker
+from rlxweb.device import Device, DeviceLike, adapter_name, parse_device
+from rlxweb.devices.policy import DevicePolicy
 from rlxweb.errors import DeviceError
 
 
@@ -59,14 +60,15 @@ def parse_place(text: DeviceLike | Place) -> Place:
 
 
 def engine_key(place: Place) -> tuple[str, ...]:
-    """What tells one engine from another: adapter, API and driver.
+    """What tells one engine from another: adapter, API and driver with its compiler.
 
     Errors   AdapterMissing, DeviceLost when the place cannot be opened.
     """
     if place.device is Device.CPU:
         return CPU_ENGINE
     backend = pool.backend(place.device.label, place.adapter)
-    return (backend.adapter, backend.api, backend.driver)
+    driver = ", ".join(filter(None, (backend.driver, backend.compiler)))
+    return (backend.adapter, backend.api, driver)
 
 
 def identity_of(place: Place) -> tuple[str, ...]:
@@ -117,7 +119,9 @@ def available_places(
 
     adapters   part of an adapter's name by device
     """
-    wanted = [d for d in (PRIORITY if devices is None else devices) if d.label in ROWS]
+    if devices is None:
+        devices = DevicePolicy.all().candidates
+    wanted = [d for d in devices if not blocker(d.label)]
     # Of equals the one that needs no trip is taken. In a tab "gpu" opens the same
     # adapter, and the more telling name stays.
     wanted.sort(key=lambda d: (d is not Device.CPU, d is not Device.WEBGPU))

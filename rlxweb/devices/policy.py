@@ -13,13 +13,15 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
 from rlxweb.arguments import whole
+from rlxweb.backends.registry import named_only
 from rlxweb.device import (
-    PRIORITY,
     Device,
     DeviceLike,
     devices_named,
+    further_devices,
     parse_device,
     parse_device_list,
+    rank,
 )
 from rlxweb.errors import EnvironmentWarning, UsageError, shown
 
@@ -96,22 +98,34 @@ class DevicePolicy:
 
     @property
     def probe_set(self) -> tuple[Device, ...]:
-        """The devices worth asking about: those allowed, or all."""
+        """The devices worth asking about: those allowed, or RLX's twelve."""
         return tuple(Device) if self.allow is None else self.allow
+
+    @property
+    def candidates(self) -> tuple[Device, ...]:
+        """The devices to pick from where nobody names one, in order.
+
+        All that are permitted, but of those that are only used when somebody names them
+        (MLX on a CPU, say) the ones that `allow` or `prefer` names.
+        """
+        named = (*(self.allow or ()), *self.prefer)
+        every = (*Device, *further_devices()) if self.allow is None else self.allow
+        return self.apply([d for d in every if d in named or not named_only(d.label)])
 
     def permits(self, device: DeviceLike) -> bool:
         """Allowed and not denied."""
         which = parse_device(device)
-        return which in self.probe_set and which not in self.deny
+        allowed = self.allow is None or which in self.allow
+        return allowed and which not in self.deny
 
     def apply(self, devices: Iterable[DeviceLike] | str) -> tuple[Device, ...]:
         """Those permitted, preferred ones first, then by priority; stable."""
         kept = [d for d in devices_named(devices) if self.permits(d)]
         return tuple(sorted(kept, key=self._rank))
 
-    def _rank(self, device: Device) -> tuple[int, int]:
+    def _rank(self, device: Device) -> tuple[int, float]:
         wish = self.prefer.index(device) if device in self.prefer else _LAST
-        return wish, PRIORITY.index(device)
+        return wish, rank(device)
 
     @classmethod
     def from_env(cls) -> DevicePolicy:

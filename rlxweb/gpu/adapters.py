@@ -45,6 +45,7 @@ def facts_of(native: Any) -> DeviceFacts:
         or any(s in name.lower() for s in _SOFTWARE_NAMES),
         features=frozenset(native.features),
         limits=limits_of(native.limits),
+        shared=info["adapter_type"] in ("CPU", "IntegratedGPU"),
     )
 
 
@@ -90,6 +91,18 @@ def why_not(facts: DeviceFacts, want: Want) -> str:
     if want.name.lower() in said:
         return ""
     return f"its name has no {want.name!r}"
+
+
+def asked(natives: Iterable[Any], want: Want) -> Iterator[tuple[DeviceFacts, Any, str]]:
+    """The adapters of a wanted backend, best first, and why each may not be taken."""
+    number = 0
+    for facts, native in ranked(natives, want):
+        why = why_not(facts, want)
+        if not why:
+            if want.at is not None and want.at != number:
+                why = f"it is number {number + 1} of that name, not {want.at + 1}"
+            number += 1
+        yield facts, native, why
 
 
 def missing(want: Want, passed: Sequence[tuple[str, str]]) -> AdapterMissing:

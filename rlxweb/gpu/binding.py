@@ -8,6 +8,7 @@ handed and never imports wgpu. Used by `native.py` only.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 from rlxweb.gpu.books import Tables, handles_of
@@ -67,16 +68,16 @@ class Binder:
         return self._device.create_pipeline_layout(bind_group_layouts=groups)
 
     def encode(
-        self, commands: Sequence[Command], limits: Limits
+        self, lists: Sequence[Sequence[Command]], limits: Limits
     ) -> tuple[Any, frozenset[int]]:
         """One finished command buffer and the handles it uses.
 
         Neighbouring dispatches share a pass.
         """
+        ready = [self._ready_of(commands, limits) for commands in lists]
         encoder = self._device.create_command_encoder()
         compute = bound = None
-        ready = self._ready_of(commands, limits)
-        for step in ready.steps:
+        for step in chain.from_iterable(one.steps for one in ready):
             if isinstance(step, _Call):
                 if compute is not None:
                     compute.end()
@@ -93,7 +94,8 @@ class Binder:
             compute.dispatch_workgroups(*step.grid)
         if compute is not None:
             compute.end()
-        return encoder.finish(), ready.handles
+        handles = (one.handles for one in ready)
+        return encoder.finish(), frozenset[int]().union(*handles)
 
     def forget(self, handle: int) -> None:
         """Drop whatever holds a buffer or pipeline that is about to go."""

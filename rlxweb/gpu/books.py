@@ -60,6 +60,10 @@ class Books:
         return self._facts
 
     @property
+    def compiler(self) -> str:
+        return ""
+
+    @property
     def live(self) -> Set[int]:
         return self._tables.sizes.keys() | self._tables.layouts.keys()
 

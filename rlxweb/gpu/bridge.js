@@ -220,14 +220,15 @@
       this.lists.delete(id);
     }
 
-    submit(id) {
-      const { steps, handles } = this.lists.get(id);
+    submit(...ids) {
+      const lists = ids.map((id) => this.lists.get(id));
+      const steps = lists.flatMap((list) => list.steps);
+      const handles = new Set(lists.flatMap((list) => [...list.handles]));
       // A read that nobody waits for any more must not keep its buffer mapped.
       for (const [handle, map] of this.mapping) if (handles.has(handle)) map.abandon();
       this.scoped(`submit ${steps.length} commands`, handles, () => {
         const encoder = this.device.createCommandEncoder();
-        let pass = null;
-        let last = null;
+        let [pass, last] = [null, null];
         for (const step of steps) {
           if (step.call) {
             pass?.end();
@@ -264,8 +265,7 @@
     }
 
     async fromStorage(handle, offset, bytes, proxy, deadlineMs) {
-      const native = this.buffers.get(handle);
-      const stop = offset + bytes;
+      const [native, stop] = [this.buffers.get(handle), offset + bytes];
       for (let low = offset - (offset % 4); low < stop; low += SLICE) {
         const first = Math.max(low, offset);
         const last = Math.min(low + SLICE, stop);

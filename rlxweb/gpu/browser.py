@@ -198,7 +198,7 @@ class BrowserPort(Books):
             self._facts = None
             raise
 
-    def buffer(self, nbytes: int, usage: Usage) -> int:
+    def buffer(self, nbytes: int, usage: Usage, *, is_fed: bool = False) -> int:
         """OutOfMemory comes with the next `read` of the buffer."""
         self._check_open("buffer")
         made = rules.check_buffer(nbytes, usage, self.facts.limits)
@@ -219,7 +219,12 @@ class BrowserPort(Books):
             self._now(doing, "write", handle, offset + flat.nbytes, memoryview(tail))
 
     async def pipeline(
-        self, source: str, layout: Sequence[Access], constants: Mapping[str, float]
+        self,
+        source: str,
+        layout: Sequence[Access],
+        constants: Mapping[str, float],
+        *,
+        checked: bool = True,
     ) -> int:
         self._check_open("pipeline")
         order = tuple(layout)
@@ -239,26 +244,33 @@ class BrowserPort(Books):
         self._tables.layouts[handle] = order
         return handle
 
-    def submit(self, commands: Sequence[Command]) -> None:
+    def submit(self, *lists: Sequence[Command]) -> None:
         self._check_open("submit")
-        doing = f"submit {len(commands)} commands"
+        doing = f"submit {sum(map(len, lists))} commands"
+        numbers = [self._number_of(commands, doing) for commands in lists]
+        try:
+            self._now(doing, "submit", *numbers)
+        finally:
+            for number, commands in zip(numbers, lists, strict=True):
+                if not isinstance(commands, tuple):
+                    self._js.forget(number)
+
+    def _number_of(self, commands: Sequence[Command], doing: str) -> int:
+        """The number of a list that is ready."""
         known = self._ready.get(id(commands))
         if known is not None and known[0] is commands:
-            self._now(doing, "submit", known[1])
-            return
+            return known[1]
         for command in commands:
             self._tables.check(command, self.facts.limits)
         number = self._handle("lists")
         self._now(doing, "ready", number, json.dumps([plain(c) for c in commands]))
-        self._now(doing, "submit", number)
         # Only a tuple cannot change between two submissions; holding it keeps its id.
         if isinstance(commands, tuple):
             while len(self._ready) >= _KEPT:
                 self._forget(next(iter(self._ready)))
             handles = frozenset(h for c in commands for h in handles_of(c))
             self._ready[id(commands)] = (commands, number, handles)
-        else:
-            self._js.forget(number)
+        return number
 
     async def read(self, handle: int, offset: int, nbytes: int) -> memoryview:
         self._check_open("read")

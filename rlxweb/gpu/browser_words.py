@@ -1,6 +1,7 @@
 """What crosses between Python and bridge.js: its facts, commands and errors as ours.
 
-Plain data both ways, so that none of it needs a browser. Used by `browser.py` only.
+Plain data both ways, so that none of it needs a browser. Used by `browser.py` and where
+plans are written down for pages.
 """
 
 from __future__ import annotations
@@ -67,20 +68,23 @@ def facts_of(found: Mapping[str, Any]) -> DeviceFacts:
     )
 
 
-def _camel(name: str) -> str:
+def their_limit(name: str) -> str:
+    """WebGPU's word for one of our limits: "max_buffer_size" is maxBufferSize."""
     first, *rest = name.split("_")
     return first + "".join(word.capitalize() for word in rest)
 
 
 def limits_of(found: Mapping[str, int]) -> Limits:
     """Our limits from WebGPU's camel case names."""
-    return read_limits({f.name: int(found[_camel(f.name)]) for f in fields(Limits)})
+    return read_limits(
+        {f.name: int(found[their_limit(f.name)]) for f in fields(Limits)}
+    )
 
 
 def limits_to_ask(want: Limits, have: Limits) -> dict[str, int]:
     """What to request, in WebGPU's names: the wish cut to the adapter."""
     asked = want.at_least_core().lowest(have)
-    return {_camel(f.name): getattr(asked, f.name) for f in fields(Limits)}
+    return {their_limit(f.name): getattr(asked, f.name) for f in fields(Limits)}
 
 
 def plain(command: Command) -> list[Any]:

@@ -1,8 +1,10 @@
 """The GPU port over wgpu-py: the only file that imports wgpu, inside functions only.
 
-Owns what wgpu-py leaves open: the deadline (its waits have none), the loss of a device
-(it only logs one) and the mapping of its errors to `rlxweb.errors`. Blocks inside its
-coroutines and never suspends. Knows buffers and commands, no tensors.
+wgpudawn is the same interface over Dawn, whose compiler of shaders is another: Tint,
+where wgpu has naga. Owns what they leave open: the deadline (their waits have none),
+the loss of a device (it is only logged) and the mapping of their errors to those of
+`rlxweb.errors`. Blocks inside its coroutines and never suspends. Knows buffers and
+commands, no tensors.
 """
 
 from __future__ import annotations
@@ -11,7 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from functools import cache
-from typing import Any
+from importlib.metadata import version
+from typing import Any, Literal
 
 import numpy as np
 
@@ -29,9 +32,12 @@ from rlxweb.gpu import rules
 from rlxweb.gpu.binding import Binder
 from rlxweb.gpu.books import Books, Tables
 from rlxweb.gpu.drivers import drivers, leak
+from rlxweb.gpu.host_path import IN_PLACE, LARGE, PATHS, HostPath, path_for, paths_of
+from rlxweb.gpu.mapping import Bytes
+from rlxweb.gpu.movers import movers
 from rlxweb.gpu.port import Access, Command, DeviceFacts, Usage, Want
-from rlxweb.gpu.readback import Reader
 from rlxweb.gpu.translate import translate
+from rlxweb.gpu.unchecked import unchecked_module
 from rlxweb.gpu.waiting import Waits
 from rlxweb.limits import Limits
 
@@ -40,38 +46,66 @@ _USAGES: dict[Usage, str] = {
     "uniform": "UNIFORM|COPY_DST",
     "readback": "MAP_READ|COPY_DST",
 }
+Library = Literal["wgpu", "wgpudawn"]
 _LISTING = ForkLock()
 
 
-def adapters() -> tuple[DeviceFacts, ...]:
-    """Every adapter wgpu finds, best first, with all its features and limits.
+def adapters(library: Library = "wgpu") -> tuple[DeviceFacts, ...]:
+    """Every adapter the library finds, best first, with all its features and limits.
 
-    Errors   AdapterMissing if wgpu or its driver library cannot be used.
+    Errors   AdapterMissing if it or its driver library cannot be used.
     """
-    return tuple(facts for facts, _ in choice.ranked(_natives(), Want()))
+    return tuple(facts for facts, _ in choice.ranked(_natives(library), Want()))
 
 
-def _natives() -> list[Any]:
+def shader_compiler(library: Library = "wgpu") -> str:
+    """What turns WGSL into a driver's language, with its version.
+
+    Asked once the library has found adapters.
+    """
+    if library == "wgpudawn":
+        return f"Tint (wgpudawn {version(library)})"
+    from wgpu.backends.wgpu_native import lib_version_info
+
+    return f"naga (wgpu-native {'.'.join(map(str, lib_version_info))})"
+
+
+def _natives(library: Library) -> list[Any]:
     # One at a time, and once per process: each listing gives OpenGL adapters that
     # share one context and not the lock over it; two in two threads abort the process.
     drivers.load()
+    # Dawn lists anew each time: it gives one device per adapter object, as the
+    # standard says, and no more.
     with _LISTING:
-        return _listed()
+        return _once(library) if library == "wgpu" else _listed(library)
 
 
 @cache
-def _listed() -> list[Any]:
-    try:
-        import wgpu
+def _once(library: Library) -> list[Any]:
+    return _listed(library)
 
+
+def _listed(library: Library) -> list[Any]:
+    try:
+        gpu = _gpu(library)
         with choice.quiet_wayland():
-            return list(wgpu.gpu.enumerate_adapters_sync())
+            return list(gpu.enumerate_adapters_sync())
     except (ImportError, OSError, RuntimeError, AttributeError) as error:
         raise AdapterMissing(
             "looking for a GPU",
-            f"wgpu cannot be used ({type(error).__name__}: {error})",
-            hint="install it with `pip install wgpu`, or choose device 'cpu'",
+            f"{library} cannot be used ({type(error).__name__}: {error})",
+            hint=f"install it with `pip install {library}`, or choose device 'cpu'",
         ) from error
+
+
+def _gpu(library: Library) -> Any:
+    if library == "wgpudawn":
+        import wgpudawn
+
+        return wgpudawn.gpu
+    import wgpu
+
+    return wgpu.gpu
 
 
 @cache
@@ -84,23 +118,40 @@ class NativePort(Books):
     """The eight verbs over one wgpu device. Thread-safe: one lock around each verb.
 
     `created` counts the driver objects made so far; `lost` says why the device is lost,
-    and is empty while it is not.
+    and is empty while it is not. `library` is what serves it, `path` how many bytes
+    travel: where none is asked for, as the table of ways says for the device. `paths`
+    are those that it could go by.
     """
 
-    def __init__(self, deadline_s: float = 30.0) -> None:
+    def __init__(
+        self,
+        deadline_s: float = 30.0,
+        library: Library = "wgpu",
+        path: HostPath | None = None,
+    ) -> None:
         super().__init__(deadline_s, "buffers", "pipelines", "bind_groups")
+        self.library = library
+        self._asked_path = path
+        self.path = path or PATHS[-1]
+        self.paths: tuple[HostPath, ...] = PATHS[-1:]
         self._lock = ForkLock()
         self._hung = False
         self._adapter: Any = None
         self._device: Any = None
         self._binder: Any = None
         self._reader: Any = None
+        self._uploads: Any = None
+        self._in_place: set[int] = set()
         self._waits = Waits(lambda: self.deadline_s)
         # The handles of the last submission while it may still run, and the handles
         # written since: writes go out with the next submission.
         self._running = _IDLE
         self._written: set[int] = set()
         watch(self, NativePort._in_child)
+
+    @property
+    def compiler(self) -> str:
+        return shader_compiler(self.library)
 
     def _in_child(self) -> None:
         """A fork has none of the driver's threads: whatever touches it may hang."""
@@ -113,8 +164,7 @@ class NativePort(Books):
             self._check_opening(self._device)
             passed: list[tuple[str, str]] = []
             gone: RlxError | None = None
-            for facts, native in choice.ranked(_natives(), want):
-                why = choice.why_not(facts, want)
+            for facts, native, why in choice.asked(_natives(self.library), want):
                 if native in _stuck():
                     why = "it hangs in this process since an earlier time-out"
                 try:
@@ -128,16 +178,21 @@ class NativePort(Books):
                 passed.append((f"{facts.name} ({facts.backend})", why))
             raise gone or choice.missing(want, passed)
 
-    def buffer(self, nbytes: int, usage: Usage) -> int:
+    def buffer(self, nbytes: int, usage: Usage, *, is_fed: bool = False) -> int:
         with self._lock:
             self._check_open("buffer")
             made = rules.check_buffer(nbytes, usage, self.facts.limits)
             kind = _USAGES[usage]
+            mapped = is_fed and made.nbytes >= LARGE and self.path.writes == "in place"
+            if mapped:
+                kind += "|MAP_WRITE"
             with self._ours(f"buffer of {nbytes} bytes ({usage})"):
                 native = self._device.create_buffer(size=made.nbytes, usage=kind)
             handle = self._handle("buffers")
             self._tables.buffers[handle] = native
             self._tables.sizes[handle] = made
+            if mapped:
+                self._in_place.add(handle)
             return handle
 
     def write(self, handle: int, offset: int, data: memoryview) -> None:
@@ -145,22 +200,29 @@ class NativePort(Books):
             self._check_open("write")
             flat, tail = rules.check_write(handle, offset, data, self._tables.sizes)
             with self._ours(f"write {data.nbytes} bytes to buffer {handle}"):
-                queue, native = self._device.queue, self._tables.buffers[handle]
-                if flat.nbytes:
-                    queue.write_buffer(native, offset, flat)
+                if flat.nbytes >= LARGE and self.path.writes != "queue":
+                    self._upload(handle, offset, np.frombuffer(flat, np.uint8))
+                elif flat.nbytes:
+                    self._write(handle, offset, flat)
                 if tail:
-                    queue.write_buffer(native, offset + flat.nbytes, tail)
-                self._written.add(handle)
+                    self._write(handle, offset + flat.nbytes, tail)
 
     async def pipeline(
-        self, source: str, layout: Sequence[Access], constants: Mapping[str, float]
+        self,
+        source: str,
+        layout: Sequence[Access],
+        constants: Mapping[str, float],
+        *,
+        checked: bool = True,
     ) -> int:
         with self._lock:
             self._check_open("pipeline")
             order = tuple(layout)
             rules.check_pipeline(source, order, constants, self.facts.limits)
             with self._ours("compile a shader", ShaderRejected, source):
-                module = self._device.create_shader_module(code=source)
+                module = None if checked else unchecked_module(self._device, source)
+                if module is None:
+                    module = self._device.create_shader_module(code=source)
                 native = self._device.create_compute_pipeline(
                     layout=self._binder.pipeline_layout(order),
                     compute={
@@ -174,11 +236,11 @@ class NativePort(Books):
             self._tables.layouts[handle] = order
             return handle
 
-    def submit(self, commands: Sequence[Command]) -> None:
+    def submit(self, *lists: Sequence[Command]) -> None:
         with self._lock:
             self._check_open("submit")
-            with self._ours(f"submit {len(commands)} commands"):
-                encoded, handles = self._binder.encode(commands, self.facts.limits)
+            with self._ours(f"submit {sum(map(len, lists))} commands"):
+                encoded, handles = self._binder.encode(lists, self.facts.limits)
                 self._queue(encoded, handles)
 
     async def read(self, handle: int, offset: int, nbytes: int) -> memoryview:
@@ -206,9 +268,25 @@ class NativePort(Books):
             if not self.lost:
                 self._finish_waits("destroy")
             self._binder.forget(handle)
+            made = self._tables.sizes.get(handle)
             native = self._tables.forget(handle)
             if native is not None and not self.lost:
                 native.destroy()
+                self._in_place.discard(handle)
+                if made is not None and made.nbytes >= LARGE:
+                    self._free_stages()
+
+    def _free_stages(self) -> None:
+        """Staging buffers last no longer than the large buffers they serve."""
+        if all(one.nbytes < LARGE for one in self._tables.sizes.values()):
+            self._uploads.free()
+            self._reader.free()
+
+    def _go_by(self, path: HostPath) -> None:
+        self.path, polls = path, self.library == "wgpu"
+        self._reader, self._uploads = movers(
+            self._device, self._waits, lambda c: self._queue(c, _STAGED), polls, path
+        )
 
     async def close(self) -> None:
         with self._lock:
@@ -233,11 +311,17 @@ class NativePort(Books):
     async def _take(self, facts: DeviceFacts, native: Any, want: Want) -> DeviceFacts:
         self._adapter = native
         features = facts.features & frozenset(want.features)
+        path = self._asked_path or path_for(facts)
+        self.paths = paths_of(facts)
+        # Also where it is not the way taken: it can be changed to.
+        mappable = {IN_PLACE} & facts.features if facts.shared else set[str]()
+        if path.writes == "in place":
+            mappable = {IN_PLACE}
         asked = choice.limits_to_ask(want.limits, facts.limits)
 
         def request() -> None:
             self._device = native.request_device_sync(
-                required_features=sorted(features),
+                required_features=sorted(features | mappable),
                 required_limits={
                     f.name.replace("_", "-"): getattr(asked, f.name)
                     for f in fields(Limits)
@@ -249,9 +333,7 @@ class NativePort(Books):
             # one of them may hang.
             self._waits.call(request)
             granted = choice.limits_of(self._device.limits)
-        self._reader = Reader(
-            self._device, self._waits, lambda c: self._queue(c, _STAGED)
-        )
+        self._go_by(path)
         self._binder = Binder(self._device, self._tables, self.created)
         return await self._proven(facts, features, granted, want)
 
@@ -265,14 +347,16 @@ class NativePort(Books):
             # Stops wgpu's poll thread and frees the memory at once; the device object
             # itself is in a reference cycle and goes with the next collection.
             self._device.destroy()
-        self._adapter = self._device = self._binder = self._reader = None
+        self._adapter = self._device = self._binder = None
+        self._reader = self._uploads = None
+        self._in_place.clear()
         self._tables, self._waits = Tables(), Waits(lambda: self.deadline_s)
         self._running, self._hung = _IDLE, False
         self._written.clear()
 
     def _leak(self) -> None:
         held = [self._device, self._tables, self._binder, self._reader, self._waits]
-        leak([*held, self._adapter])
+        leak([*held, self._uploads, self._adapter])
 
     def _check_open(self, verb: str) -> None:
         self._check_usable(verb, self._device)
@@ -281,6 +365,20 @@ class NativePort(Books):
     def _finish_waits(self, verb: str) -> None:
         with self._ours(f"{verb} after an interruption", DeviceLost):
             self._waits.finish()
+
+    def _write(self, handle: int, offset: int, data: memoryview | bytes) -> None:
+        """By the queue: it goes out with the next submission."""
+        self._device.queue.write_buffer(self._tables.buffers[handle], offset, data)
+        self._written.add(handle)
+
+    def _upload(self, handle: int, offset: int, data: Bytes) -> None:
+        """Many whole words, through mapped memory."""
+        native = self._tables.buffers[handle]
+        # What the queue has not sent yet must not come after this.
+        if handle in self._in_place and handle not in self._written:
+            self._uploads.in_place(native, offset, data)
+        else:
+            self._uploads.staged(native, offset, data)
 
     def _queue(self, encoded: Any, handles: frozenset[int]) -> None:
         # An idle device takes a submission at once, except OpenGL, which runs it then

@@ -32,6 +32,8 @@ class Want:
     name      part of the adapter's name, any case; empty means any
     features  features to request when the adapter has them
     limits    upper bounds to request; the grant is min(adapter, this)
+    at        which of the adapters that fit, counted from 0, and no other in its place;
+              None: the best that opens
     """
 
     backends: tuple[BackendType, ...] = ()
@@ -49,11 +51,16 @@ class Want:
             max_compute_workgroup_storage_size=64 << 10,
         )
     )
+    at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceFacts:
-    """What was opened. `software` adapters run on the CPU (llvmpipe, SwiftShader)."""
+    """What was opened.
+
+    software   it runs on the CPU (llvmpipe, SwiftShader)
+    shared     its memory is the host's own
+    """
 
     name: str
     vendor: str
@@ -62,6 +69,7 @@ class DeviceFacts:
     software: bool
     features: frozenset[str]
     limits: Limits
+    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +130,13 @@ class Port(Protocol):
     def facts(self) -> DeviceFacts: ...
 
     @property
+    def compiler(self) -> str:
+        """What turns WGSL into a driver's language, with its version; "" where nobody
+        is told.
+        """
+        ...
+
+    @property
     def live(self) -> Set[int]: ...
 
     async def open(self, want: Want) -> DeviceFacts:
@@ -131,8 +146,13 @@ class Port(Protocol):
         """
         ...
 
-    def buffer(self, nbytes: int, usage: Usage) -> int:
-        """A new buffer, size rounded up to 4. Errors  OutOfMemory, LimitExceeded."""
+    def buffer(self, nbytes: int, usage: Usage, *, is_fed: bool = False) -> int:
+        """A new buffer, size rounded up to 4.
+
+        is_fed   the host will write it time and again: where a port can, it lies where
+                 the host writes it in place
+        Errors   OutOfMemory, LimitExceeded.
+        """
         ...
 
     def write(self, handle: int, offset: int, data: memoryview) -> None:
@@ -140,16 +160,27 @@ class Port(Protocol):
         ...
 
     async def pipeline(
-        self, source: str, layout: Sequence[Access], constants: Mapping[str, float]
+        self,
+        source: str,
+        layout: Sequence[Access],
+        constants: Mapping[str, float],
+        *,
+        checked: bool = True,
     ) -> int:
         """Compile `main` of a WGSL module. `constants` set its `override`s.
+
+        Of a shader that needs no checks at run time (`checked` is False: no index of
+        it is ever outside, no loop endless) they may be left out where a port can.
 
         Errors   ShaderRejected with the compiler's message and the source.
         """
         ...
 
-    def submit(self, commands: Sequence[Command]) -> None:
-        """Queue the commands, in order, as one submission; does not wait."""
+    def submit(self, *lists: Sequence[Command]) -> None:
+        """Queue the commands of all lists, in order, as one submission; does not wait.
+
+        A list that is a tuple is made ready once, for as long as its buffers live.
+        """
         ...
 
     async def read(self, handle: int, offset: int, nbytes: int) -> memoryview:

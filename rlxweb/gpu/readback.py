@@ -1,23 +1,18 @@
 """Bytes from a wgpu device back to the host.
 
-Owns mapping and the one staging buffer. Every byte handed out comes from a successful
-map. Works on wgpu objects it is handed and never imports wgpu. Used by `native.py`
-only.
+Owns the staging buffers of reads. Every byte handed out comes from a successful map.
+Works on wgpu objects it is handed and never imports wgpu. Used by `native.py` only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from rlxweb.gpu.waiting import Waits
+from rlxweb.gpu.mapping import Bytes, Mapper, Submit, readable
 
-Bytes = npt.NDArray[np.uint8]
-
-# One staging buffer serves every read of a storage buffer, a slice at a time.
+# Staging buffers serve every read of a storage buffer, a slice at a time.
 _STAGE_BYTES = 32 << 20
 _SMALLEST_STAGE = 64 << 10
 
@@ -25,16 +20,17 @@ _SMALLEST_STAGE = 64 << 10
 class Reader:
     """Maps buffers of one device and copies out of them.
 
-    `submit` queues one command buffer, under the deadline.
+    submit   queues one command buffer, under the deadline
+    stages   staging buffers: with two, a slice is fetched while the one before is read
     """
 
     def __init__(
-        self, device: Any, waits: Waits, submit: Callable[[Any], None]
+        self, device: Any, mapper: Mapper, submit: Submit, stages: int = 1
     ) -> None:
         self._device = device
-        self._waits = waits
+        self._mapper = mapper
         self._submit = submit
-        self._stage: Any = None
+        self._stages: list[Any] = [None] * stages
 
     def from_readback(self, native: Any, offset: int, out: Bytes) -> None:
         """Copy from a mappable buffer straight into `out`."""
@@ -47,15 +43,25 @@ class Reader:
     def from_storage(self, native: Any, offset: int, out: Bytes) -> None:
         """Copy from any buffer through the staging buffer, slice by slice."""
         stop = offset + out.size
-        for low in range(offset // 4 * 4, stop, _STAGE_BYTES):
-            first, last = max(low, offset), min(low + _STAGE_BYTES, stop)
-            size = (last - low + 3) // 4 * 4
-            stage = self._stage_of(size)
-            encoder = self._device.create_command_encoder()
-            encoder.copy_buffer_to_buffer(native, low, stage, 0, size)
-            self._submit(encoder.finish())
-            part = out[first - offset : last - offset]
-            self._copy_mapped(stage, 0, size, first - low, part)
+        lows = range(offset // 4 * 4, stop, _STAGE_BYTES)
+        ahead = len(self._stages) - 1
+        for turn in range(len(lows) + ahead):
+            if turn < len(lows):
+                self._fetch(native, lows[turn], stop, turn)
+            if turn >= ahead:
+                low = lows[turn - ahead]
+                first, last = max(low, offset), min(low + _STAGE_BYTES, stop)
+                stage = self._stages[(turn - ahead) % len(self._stages)]
+                part = out[first - offset : last - offset]
+                size = (last - low + 3) // 4 * 4
+                self._copy_mapped(stage, 0, size, first - low, part)
+
+    def _fetch(self, native: Any, low: int, stop: int, turn: int) -> None:
+        size = (min(_STAGE_BYTES, stop - low) + 3) // 4 * 4
+        stage = self._stage_of(size, turn % len(self._stages))
+        encoder = self._device.create_command_encoder()
+        encoder.copy_buffer_to_buffer(native, low, stage, 0, size)
+        self._submit(encoder.finish())
 
     def drain(self) -> None:
         """Wait until everything submitted so far is done."""
@@ -67,15 +73,22 @@ class Reader:
         self._submit(encoder.finish())
         self._copy_mapped(stage, 0, 4, 0, np.empty(4, np.uint8))
 
-    def _stage_of(self, size: int) -> Any:
-        if self._stage is None or self._stage.size < size:
-            if self._stage is not None:
-                self._stage.destroy()
+    def free(self) -> None:
+        """Give the staging buffers back; the next read makes new ones."""
+        for at, stage in enumerate(self._stages):
+            if stage is not None:
+                self._stages[at] = None
+                stage.destroy()
+
+    def _stage_of(self, size: int, at: int = 0) -> Any:
+        stage = self._stages[at]
+        if stage is None or stage.size < size:
+            if stage is not None:
+                stage.destroy()
             room = max(_SMALLEST_STAGE, 1 << (size - 1).bit_length())
-            self._stage = self._device.create_buffer(
-                size=room, usage="MAP_READ|COPY_DST"
-            )
-        return self._stage
+            stage = self._device.create_buffer(size=room, usage="MAP_READ|COPY_DST")
+            self._stages[at] = stage
+        return stage
 
     def _copy_mapped(
         self, native: Any, low: int, size: int, skip: int, out: Bytes
@@ -83,18 +96,6 @@ class Reader:
         # Plain "READ" submits once more before it maps, and that may block (see
         # waiting.py); everything a map must wait for has been submitted already.
         promise = native.map_async("READ_NOSYNC", low, size)
-
-        def undo() -> None:
-            promise.sync_wait()
-            if native.map_state == "mapped":
-                native.unmap()
-
-        self._waits.until(promise._thread_event, undo)
-        promise.sync_wait()
-        try:
-            view = native.read_mapped(low, size, copy=False)
-            if view.nbytes != size:
-                raise RuntimeError(f"mapped {view.nbytes} bytes of {size}")
-            out[:] = np.frombuffer(view, np.uint8)[skip : skip + out.size]
-        finally:
-            native.unmap()
+        with self._mapper.mapped(native, promise):
+            view = readable(native, low, size)
+            self._mapper.copy(out, view[skip : skip + out.size])

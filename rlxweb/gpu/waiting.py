@@ -10,7 +10,8 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from queue import SimpleQueue
 
 from rlxweb.errors import GpuTimeout
@@ -41,8 +42,17 @@ class Waits:
 
         Errors   GpuTimeout.
         """
+        with self.after(event, undo):
+            pass
+
+    @contextmanager
+    def after(
+        self, event: threading.Event, undo: Callable[[], object]
+    ) -> Iterator[None]:
+        """The same, and what breaks off in the block is undone then too."""
         self._unfinished.append((event, undo))
         self._until(event)
+        yield
         self._unfinished.pop()
 
     def call(self, function: Callable[[], object]) -> None:
@@ -50,22 +60,29 @@ class Waits:
 
         Errors   GpuTimeout, and whatever the call raises.
         """
-        done, raised = threading.Event(), list[BaseException]()
+        raised: list[BaseException] = []
+        self.until(self.begin(function, raised), raised.clear)
+        if raised:
+            raise raised[0]
+
+    def begin(
+        self, function: Callable[[], object], raised: list[BaseException] | None = None
+    ) -> threading.Event:
+        """Run it on that thread; set at its end. What it raises goes into `raised`."""
+        done, told = threading.Event(), [] if raised is None else raised
 
         def work() -> None:
             try:
                 function()
             except BaseException as error:  # handed to the caller's thread
-                raised.append(error)
+                told.append(error)
             done.set()
 
         try:
             self._worker().put(work)
         except RuntimeError:  # no new threads while the interpreter shuts down
             work()
-        self.until(done, raised.clear)
-        if raised:
-            raise raised[0]
+        return done
 
     def finish(self) -> None:
         """End every wait that an exception broke off; the device is quiet after it.

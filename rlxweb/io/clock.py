@@ -126,10 +126,19 @@ def _whole(fs: float, error: float) -> float:
 def _resolution(texts: list[str]) -> float | None:
     """The smallest last digit printed in `texts`; None when one is no time."""
     try:
-        found = [Decimal(text.strip()).as_tuple().exponent for text in texts]
-    except InvalidOperation:
+        last = min(_last_digit(text.strip().lower()) for text in texts)
+    except (InvalidOperation, ValueError):
         return None
-    exponents = [exponent for exponent in found if isinstance(exponent, int)]
-    if exponents != found or min(exponents) > _MOST_EXPONENT:
+    if last > _MOST_EXPONENT:
         return None
-    return float(10.0 ** max(min(exponents), -_MOST_EXPONENT))
+    return float(10.0 ** max(last, -_MOST_EXPONENT))
+
+
+def _last_digit(text: str) -> int:
+    """The power of ten of the last digit. Errors: InvalidOperation, ValueError."""
+    # taken apart first: where pointers have 32 bits, Decimal refuses "1e999999999"
+    digits, mark, power = text.partition("e")
+    exponent = Decimal(digits).as_tuple().exponent
+    if not isinstance(exponent, int):
+        raise ValueError
+    return exponent + (int(power) if mark else 0)

@@ -7,6 +7,7 @@ what rate holds is decided above, in `channels` and `dispatch`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -84,3 +85,10 @@ class Contents:
     channels: tuple[Found, ...]
     streams: tuple[Stream, ...]
     rate_note: str = ""
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names of arrays in a message: the first few."""
+    some = [*names]
+    rest = f", … and {len(some) - 12} more" if len(some) > 12 else ""
+    return (", ".join(repr(name[:60]) for name in some[:12]) or "none") + rest

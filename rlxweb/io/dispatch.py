@@ -9,19 +9,21 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import PurePath
 from typing import Any
 
 from rlxweb.advice import Advice, Blank
 from rlxweb.arguments import number, one_of
 from rlxweb.errors import RecordingWarning, UsageError, shown
 from rlxweb.io import bounds
+from rlxweb.io.access import Access
 from rlxweb.io.channels import choose_channels, unique_names
 from rlxweb.io.contents import LAYOUTS, Contents, Found, Layout, Stream
+from rlxweb.io.opening import Opened, opened
 from rlxweb.io.recording import Channel, Group, Recording
-from rlxweb.io.source import ByteSource, open_source
+from rlxweb.io.source import ByteSource, Source
+from rlxweb.io.urls import suffix_of
 
 _MAGIC = (
     (b"0       ", "EDF"),
@@ -50,7 +52,7 @@ _FOREIGN = (
     (b"\xfe\xff", "UTF-16 text"),
 )
 _BY_SUFFIX = {f".{kind.lower()}": kind for kind in ("EDF", "BDF", "WAV", "NPY", "NPZ")}
-SUFFIXES = frozenset({*_BY_SUFFIX, ".csv", ".tsv"})
+SUFFIXES = frozenset({*_BY_SUFFIX, ".csv", ".tsv", ".zarr"})
 """By which a recording is told from other files of its folder."""
 _ONE_RATE = "take the channels of one rate by their names and "
 _SNIFF_NBYTES = 4096
@@ -64,18 +66,27 @@ def open_recording(
     channels: str | Sequence[str] | None = None,
     array: str | None = None,
     layout: Layout | None = None,
+    storage_options: Mapping[str, Any] | Access | None = None,
 ) -> Recording:
-    """Open an EDF, BDF, WAV, NPY, NPZ or CSV file as groups of channels.
+    """Open an EDF, BDF, WAV, NPY, NPZ, CSV file or Zarr store as groups of channels.
 
+    path      of a file, a Zarr folder or a zip file of one; or a URL that fsspec knows
+              ("s3://bucket/night.edf", "https://…", "file://…"), read by ranges
     fs        rate in Hz, for files that carry none; one that contradicts the file is
               refused
     channels  names, labels or patterns ("EEG*") of the channels to take; by default
               all but annotation, status and trigger channels (see `left_out`)
-    array     the member of an NPZ file, needed when several could be meant
-    layout    of a 2-D NPY or NPZ array: "channels-first" (default), "samples-first"
+    array     the member of an NPZ file or a Zarr group, needed when several could be
+              meant
+    layout    of a 2-D NPY, NPZ or Zarr array: "channels-first" (default),
+              "samples-first"
+    storage_options
+              how a URL is reached, as fsspec takes it; never shown. What is not given
+              is fsspec's to find: FSSPEC_*, its configuration, the store's own
 
-    Errors    RecordingError for anything wrong with the file; UnknownName for a channel
-              or array that is not in it; UsageError for an argument that cannot apply
+    Errors    RecordingError for anything wrong with the file or its server; UnknownName
+              for a channel or array that is not in it; UsageError for an argument that
+              cannot apply
     Warns     RecordingWarning for each fault of the file that is passed over, such as
               an end that is missing; they stand in `Recording.warnings` as well
     """
@@ -87,7 +98,7 @@ def open_recording(
     wanted = None if channels is None else _listed_names(doing, channels)
     if layout is not None:
         one_of("layout", layout, LAYOUTS, doing)
-    source = open_source(path)
+    source = opened(path, _access(storage_options))
     try:
         contents = _read(source, array, layout)
         recording = _assemble(source, contents, fs, wanted)
@@ -100,19 +111,27 @@ def open_recording(
         raise
 
 
-def _read(source: ByteSource, array: str | None, layout: Layout | None) -> Contents:
+def _access(options: Mapping[str, Any] | Access | None) -> Access:
+    return options if isinstance(options, Access) else Access(options)
+
+
+def _read(source: Opened, array: str | None, layout: Layout | None) -> Contents:
     """What is in the file; loads the reader of its format alone."""
-    kind = _detect(source)
+    kind = _detect(source) if isinstance(source, ByteSource) else "Zarr"
     for name, value, kinds in (
-        ("array", array, ("NPZ",)),
-        ("layout", layout, ("NPY", "NPZ")),
+        ("array", array, ("NPZ", "Zarr")),
+        ("layout", layout, ("NPY", "NPZ", "Zarr")),
     ):
         if value is not None and kind not in kinds:
             raise UsageError(
                 source.doing,
                 Advice(f"{{}} was given for {kind}", **{name: value}),
-                f"{' and '.join(kinds)} files only",
+                f"{', '.join(kinds[:-1])} and {kinds[-1]} only",
             )
+    if not isinstance(source, ByteSource):
+        from rlxweb.io.zarr_store import read_zarr
+
+        return read_zarr(source, array, layout or "channels-first")
     if kind == "NPZ":
         from rlxweb.io.npz import read_npz
 
@@ -137,7 +156,7 @@ def _detect(source: ByteSource) -> str:
         if head.startswith(magic):
             return kind
     foreign = [what for magic, what in _FOREIGN if head.startswith(magic)]
-    suffix = PurePath(source.name).suffix.lower()
+    suffix = suffix_of(source.name)
     begins = f"(first bytes {head[:8]!r})"
     if foreign:
         problem = f"it is {foreign[0]}"
@@ -149,7 +168,9 @@ def _detect(source: ByteSource) -> str:
     else:
         return "CSV"
     raise source.error(
-        problem, "rlxweb reads EDF, BDF, WAV, NPY, NPZ and CSV", "convert it first"
+        problem,
+        "rlxweb reads EDF, BDF, WAV, NPY, NPZ, CSV and Zarr",
+        "convert it first",
     )
 
 
@@ -175,7 +196,7 @@ def _listed_names(doing: str, channels: object) -> list[str]:
 
 
 def _assemble(
-    source: ByteSource,
+    source: Source,
     contents: Contents,
     fs: float | None,
     wanted: Sequence[str] | None,
@@ -199,13 +220,10 @@ def _assemble(
         for at, (name, channel) in enumerate(zip(names, found, strict=True))
         if channel.why_not and at not in chosen
     )
-    told = tuple(source.warnings)
-    return Recording(
-        source.name, contents.format, tuple(groups), left_out, told, source
-    )
+    return Recording(source.name, contents.format, tuple(groups), left_out, source)
 
 
-def _tidied(source: ByteSource, found: Sequence[Found]) -> list[Found]:
+def _tidied(source: Source, found: Sequence[Found]) -> list[Found]:
     """The channels with names that can be told: none endless, none half a character."""
     source.at_most("channels", len(found), bounds.CHANNELS)
     for at, channel in enumerate(found):
@@ -226,7 +244,7 @@ def _whole(text: str) -> str:
 
 
 def _group(
-    source: ByteSource, stream: Stream, fs: float, channels: tuple[Channel, ...]
+    source: Source, stream: Stream, fs: float, channels: tuple[Channel, ...]
 ) -> Group:
     if stream.n_samples == 0:
         raise source.error(
@@ -250,7 +268,7 @@ def _channel(name: str, found: Found, index: int) -> Channel:
 
 
 def _rate(
-    source: ByteSource,
+    source: Source,
     contents: Contents,
     stream: Stream,
     fs: float | None,

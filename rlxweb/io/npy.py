@@ -190,6 +190,10 @@ class _NpyReader:
     def read(self, channels: tuple[int, ...], start: int, stop: int) -> Samples:
         dtype, width = self.header.dtype, self.header.dtype.itemsize
         out = np.empty((len(channels), stop - start), native(dtype))
+        # Whole rows are one walk, parts of many rows are many.
+        many = self.channel_major and stop - start < self.n_samples
+        places = len(channels) if many else 1
+        self.source.expect(places, self.header.offset, self.n_samples * width)
         if self.channel_major:
             for row, channel in enumerate(channels):
                 first = (channel * self.n_samples + start) * width

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import IO, BinaryIO, cast
@@ -27,7 +27,7 @@ import numpy as np
 from rlxweb.advice import Advice, Blank
 from rlxweb.errors import NotWritten, RecordingError, UnknownName, did_you_mean
 from rlxweb.io import bounds
-from rlxweb.io.contents import Contents, Layout, Samples
+from rlxweb.io.contents import Contents, Layout, Samples, listed
 from rlxweb.io.npy import (
     HEAD_NBYTES,
     Notes,
@@ -137,7 +137,7 @@ class _Archive:
             raise UnknownName(
                 self.source.doing,
                 f"there is no array {array!r}",
-                f"arrays: {_listed(self.members)}",
+                f"arrays: {listed(self.members)}",
                 did_you_mean(array, self.members),
             )
         able = [n for n in self.members if n not in _BESIDE and self._could_be(n)]
@@ -146,10 +146,10 @@ class _Archive:
         if not able:
             raise self.source.error(
                 "no array in it could be a recording",
-                f"arrays: {_listed(self.members)}; wanted: numbers, 1 or 2 axes",
+                f"arrays: {listed(self.members)}; wanted: numbers, 1 or 2 axes",
             )
         raise self.source.error(
-            f"{len(able)} arrays could be the recording: {_listed(able)}",
+            f"{len(able)} arrays could be the recording: {listed(able)}",
             "one is read at a time",
             Advice("name it: {}", array=Blank("NAME")),
         )
@@ -311,13 +311,6 @@ def _is_text(value: Samples) -> bool:
     """True when all its characters exist: NumPy gives no text for others."""
     number = np.dtype(np.uint32).newbyteorder(value.dtype.byteorder)
     return bool(value.reshape(-1).view(number).max() <= sys.maxunicode)
-
-
-def _listed(names: Iterable[str]) -> str:
-    """Names in a message: the first few."""
-    some = [*names]
-    rest = f", … and {len(some) - 12} more" if len(some) > 12 else ""
-    return (", ".join(repr(name[:60]) for name in some[:12]) or "none") + rest
 
 
 def _store(source: ByteSource, out: IO[bytes], piece: bytes) -> None:

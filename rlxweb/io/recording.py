@@ -17,7 +17,7 @@ from rlxweb.advice import Advice
 from rlxweb.digital import Digital
 from rlxweb.errors import NotFinite, UsageError, shown
 from rlxweb.io.contents import SampleReader, Samples
-from rlxweb.io.source import ByteSource
+from rlxweb.io.source import Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,20 +175,34 @@ class Recording:
     format    what the file proved to be ("EDF+C", "WAV", "NPY", "CSV" …)
     groups    one per rate, in the order the rates appear in the file
     left_out  (name, reason) of every channel that was not taken
-    warnings  what is wrong with the file, where that did not keep it from being read
     """
 
     path: str
     format: str
     groups: tuple[Group, ...]
     left_out: tuple[tuple[str, str], ...]
-    warnings: tuple[str, ...]
-    _source: ByteSource = field(repr=False, compare=False)
+    _source: Source = field(repr=False, compare=False)
 
     def __repr__(self) -> str:
         told = "; ".join(group._told for group in self.groups[:4])
         more = f"; {len(self.groups) - 4} more rates" if len(self.groups) > 4 else ""
         return f"Recording({shown(self.path)}: {self.format}, {told}{more})"
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is wrong with the file, where that did not keep it from being read.
+
+        What shows only where it is read comes to it then.
+        """
+        return tuple(self._source.warnings)
+
+    @property
+    def state(self) -> str:
+        """Of a file behind a URL, what it would not be without once it is another.
+
+        "" where the server does not tell, and for every other recording.
+        """
+        return self._source.state
 
     def close(self) -> None:
         """Close the file; reading afterwards raises RecordingError."""

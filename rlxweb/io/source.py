@@ -17,28 +17,24 @@ from typing import BinaryIO
 
 from rlxweb.errors import RecordingError, UsageError
 from rlxweb.given import named
+from rlxweb.io.read_ahead import BlockFile
 from rlxweb.whole_file import reason
 
 _HAS_PREAD = hasattr(os, "pread") and sys.platform != "emscripten"
 
 
-class ByteSource:
-    """One open file; `read` gives exactly the bytes asked for or raises.
+class Source:
+    """What is open under a name, and what is wrong with it.
 
-    warnings  what is wrong with the file and does not keep it from being read, each a
-              sentence; readers add to it while they open the file
+    warnings  what does not keep it from being read, each a sentence; readers add to it
+              while they open it, and where a part shows only when it is read
     """
 
-    __slots__ = ("_lock", "_start", "doing", "file", "name", "nbytes", "warnings")
+    __slots__ = ("doing", "name", "warnings")
 
-    def __init__(self, file: BinaryIO, name: str, nbytes: int) -> None:
-        # For readers that need more than `read` (zip).
-        self.file = file
+    def __init__(self, name: str) -> None:
         self.name = name
         self.doing = f"reading {name!r}"
-        self.nbytes = nbytes
-        self._start = 0
-        self._lock = threading.Lock()
         self.warnings: list[str] = []
 
     def error(self, problem: str, rule: str = "", hint: str = "") -> RecordingError:
@@ -54,6 +50,28 @@ class ByteSource:
         if number > most:
             raise self.error(f"it has {number} {what}", f"at most {most}", hint)
 
+    @property
+    def state(self) -> str:
+        """By what a remote file is known to be the same; "" for others."""
+        return ""
+
+    def close(self) -> None:
+        """Nothing is read from now on."""
+
+
+class ByteSource(Source):
+    """One open file; `read` gives exactly the bytes asked for or raises."""
+
+    __slots__ = ("_lock", "_start", "file", "nbytes")
+
+    def __init__(self, file: BinaryIO | BlockFile, name: str, nbytes: int) -> None:
+        super().__init__(name)
+        # For readers that need more than `read` (zip).
+        self.file = file
+        self.nbytes = nbytes
+        self._start = 0
+        self._lock = threading.Lock()
+
     def read(self, offset: int, nbytes: int) -> bytes:
         """Bytes [offset, offset + nbytes); RecordingError when the file ends early."""
         if self.file.closed:
@@ -62,6 +80,8 @@ class ByteSource:
         if there == nbytes:  # else nothing is allocated for what cannot be there
             try:
                 data = self._at(self._start + offset, nbytes)
+            except RecordingError:
+                raise
             except OSError as error:
                 raise self.error(
                     f"the system cannot read it ({reason(error)})"
@@ -84,6 +104,8 @@ class ByteSource:
                 pieces.append(piece)
                 place, nbytes = place + len(piece), nbytes - len(piece)
             return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        if isinstance(self.file, BlockFile):
+            return self.file.read_at(place, nbytes)
         with self._lock:
             self.file.seek(place)
             return self.file.read(nbytes)
@@ -96,6 +118,16 @@ class ByteSource:
     def head(self, nbytes: int) -> bytes:
         """The first `nbytes` bytes, or the whole file when it is shorter."""
         return self.read(0, min(nbytes, self.nbytes))
+
+    def expect(self, places: int, begin: int = 0, row_nbytes: int = 0) -> None:
+        """Reads go along at so many places of the file at once, each in its row."""
+        if isinstance(self.file, BlockFile):
+            self.file.expect(places, self._start + begin, row_nbytes)
+
+    @property
+    def state(self) -> str:
+        """By what a remote file is known to be the same; "" for others."""
+        return self.file.state if isinstance(self.file, BlockFile) else ""
 
     def narrow(self, start: int, nbytes: int) -> None:
         """Read only these bytes of the file from now on, as a file of their own."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 import re
 import sys
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -100,7 +101,7 @@ def write_json(target: Target, obj: object) -> None:
     """
     try:
         text = json.dumps(
-            obj, indent=2, allow_nan=False, ensure_ascii=False, default=_for_json
+            obj, indent=2, allow_nan=False, ensure_ascii=False, default=for_json
         )
     except (TypeError, ValueError) as error:
         raise UsageError(
@@ -124,7 +125,16 @@ def _escaped(text: str) -> str:
     return text.translate({ord(c): json.dumps(c)[1:-1] for c in hidden})
 
 
-def _for_json(value: object) -> object:
+def finite(value: Any) -> float | None:
+    """JSON has no NaN and no infinity; they read as null."""
+    return float(value) if math.isfinite(value) else None
+
+
+def for_json(value: object) -> object:
+    """What `json` asks for where it has no form of its own.
+
+    Errors   TypeError where there is none either.
+    """
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     if isinstance(value, os.PathLike):

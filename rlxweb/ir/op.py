@@ -202,6 +202,20 @@ def no_flops(inputs: Types, out: TensorType, attrs: Attrs) -> float:
     return 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """What an op refuses by its operands' values, for engines that cannot stop there.
+
+    look   (xp, attrs, *arrays) → a few integers of the values, as one array
+    judge  (shapes of the operands, attrs, those integers) → nothing, or it raises
+    then   the op's reference once nothing was refused; any result where it will be
+    """
+
+    look: Callable[..., Any]
+    judge: Callable[[Sequence[Shape], Attrs, Sequence[int]], None]
+    then: Callable[..., Any]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Op:
     """One operation of the vocabulary.
@@ -209,6 +223,7 @@ class Op:
     arity      number of inputs, or (least, most); most None = any number
     infer      (input types, attrs) → output type; raises ShapeError, DTypeError
     reference  (xp, attrs, *arrays) → array, in the dtype of its arrays: the meaning
+    guard      what of its operands' values it refuses; the reference does so itself
     lower      Expr, View, Compose, Kernel or Leaf (`ir/lowering.py`)
     flops      (input types, output type, attrs) → arithmetic operations
     work       which measured kind of work it is and how much, or its own name and the
@@ -225,6 +240,7 @@ class Op:
     infer: InferRule
     reference: Callable[..., Any]
     lower: Lowering
+    guard: Guard | None = None
     attrs: tuple[Attr, ...] = ()
     traits: frozenset[Trait] = frozenset()
     flops: FlopsRule = lambda inputs, out, attrs: float(out.numel)
@@ -290,6 +306,7 @@ class Registry:
     changes: int = 0
     _ops: dict[str, Op] = field(default_factory=dict)
     _aliases: dict[str, str] = field(default_factory=dict)
+    _ours: dict[str, Op] = field(default_factory=dict)
 
     _loading: bool = False
     _turn: ForkLock = field(default_factory=ForkLock)
@@ -328,7 +345,7 @@ class Registry:
     def register_all(self, *ops: Op) -> None:
         """Add the records of a family of the vocabulary; waits for nobody's lock."""
         for op in ops:
-            self._added(op)
+            self._ours[op.name] = self._added(op)
 
     def unregister(self, name: str) -> None:
         op = self.get(name)
@@ -349,6 +366,10 @@ class Registry:
                 hint=did_you_mean(str(name), (*self._ops, *self._aliases)),
             )
         return found
+
+    def is_ours(self, name: str) -> bool:
+        """Whether the record of a name is of the vocabulary, not a caller's."""
+        return self.get(name) is self._ours.get(name)
 
     def __contains__(self, name: object) -> bool:
         self._filled()

@@ -40,6 +40,8 @@ def show(shape: Sequence[int]) -> str:
 
 def as_integer(value: object, what: str) -> int:
     """Any integer, NumPy's too. Errors  ShapeError naming what was given."""
+    if type(value) is int:  # nearly all; asking a protocol is slow
+        return value
     if isinstance(value, bool | np.bool_) or not isinstance(value, SupportsIndex):
         raise bad_shape(f"{what} must be an integer, got {short(value)}")
     try:
@@ -70,6 +72,8 @@ def as_shape(value: SupportsIndex | Iterable[SupportsIndex]) -> Shape:
 
 def many(value: object) -> tuple[Any, ...] | None:
     """One value or several as a tuple; None for text and what is no collection."""
+    if type(value) is tuple:
+        return value
     if isinstance(value, np.ndarray):
         return (value[()],) if value.ndim == 0 else tuple(value)
     if isinstance(value, SupportsIndex):

@@ -41,12 +41,7 @@ class Geometry:
     @property
     def workgroup(self) -> int:
         """The wanted workgroup size under the device's limits, a power of two."""
-        limits = self.limits
-        top = min(
-            self.call.workgroup,
-            limits.max_compute_invocations_per_workgroup,
-            limits.max_compute_workgroup_size_x,
-        )
+        top = min(self.call.workgroup, self.limits.workgroup_lanes)
         return 1 << (top.bit_length() - 1)
 
     def items(self, piece: Piece) -> int:
@@ -93,15 +88,18 @@ class Geometry:
             slack = self.origin(access, piece) * width % align
         return -(-(self.extent(access, piece) * width + slack) // 4) * 4
 
+    @property
+    def _most_bound(self) -> int:
+        """Bytes of the largest binding; none is larger than its buffer."""
+        limits = self.limits
+        return min(limits.max_storage_buffer_binding_size, limits.max_buffer_size)
+
     def excess(self, piece: Piece) -> int | None:
         """The access whose binding breaks the limit most, or None."""
-        cap = min(
-            self.limits.max_storage_buffer_binding_size, self.limits.max_buffer_size
-        )
         sizes = [self.bound_bytes(k, piece) for k in range(len(self.call.accesses))]
         together = sum(sizes[k] + 4 for k in self.merged)
         bound = [together if k in self.merged else n for k, n in enumerate(sizes)]
-        over = [k for k, nbytes in enumerate(bound) if nbytes > cap]
+        over = [k for k, nbytes in enumerate(bound) if nbytes > self._most_bound]
         return max(reversed(over), key=lambda k: sizes[k], default=None)
 
     def pieces(self) -> Iterator[Piece]:
@@ -181,8 +179,7 @@ class Geometry:
         if access is not None:
             size = self.bound_bytes(access, piece)
             problem = f"one piece needs a binding of {size:,} bytes"
-            cap = limits.max_storage_buffer_binding_size
-            rule = f"this device allows {cap:,} bytes"
+            rule = f"this device allows {self._most_bound:,} bytes"
         elif self.turns(piece) > MAX_TURNS:
             problem = f"one invocation would make {self.turns(piece):,.0f} loop turns"
             rule = f"drivers end loops at {MAX_TURNS:,}"

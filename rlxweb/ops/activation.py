@@ -15,7 +15,7 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Expr
 from rlxweb.ir.op import Attrs, Op, TensorType, Tolerance, Types, one_type, registry
 from rlxweb.ir.sample import Drawn, Sample, spelled
-from rlxweb.ops.elementwise import INTEGERS, NUMBERS, need
+from rlxweb.ops.elementwise import INTEGERS, NUMBERS, is_double, need
 
 Unary = Callable[[Any, Any], Any]
 ExprText = Callable[[Types, TensorType, Attrs], str]
@@ -42,7 +42,7 @@ _ERFC_SINGLE = 12
 
 def erfc(xp: Any, x: Any) -> Any:
     """The complementary error function, to the precision of x."""
-    terms = _ERFC if x.dtype == xp.float64 else _ERFC[:_ERFC_SINGLE]
+    terms = _ERFC if is_double(xp, x) else _ERFC[:_ERFC_SINGLE]
     z = xp.minimum(xp.abs(x), 40.0 * xp.ones_like(x))  # erfc(28) is 0 in float64
     at = (z - 3.0) / (z + 3.0)
     last, sum_ = terms[-1] * xp.ones_like(at), xp.zeros_like(at)
@@ -81,7 +81,8 @@ def _in_single(function: Unary) -> Callable[..., Any]:
 
     def reference(xp: Any, attrs: Attrs, x: Any) -> Any:
         if x.dtype == xp.float16:
-            return function(xp, x.astype(xp.float32)).astype(xp.float16)
+            wide = xp.asarray(x, dtype=xp.float32)
+            return xp.asarray(function(xp, wide), dtype=xp.float16)
         return function(xp, x)
 
     return reference
@@ -272,7 +273,7 @@ registry.register_all(
         "precise_atan(x)",
         "The arc tangent.",
         _drawn(-4, 4, (-1e6, 1e6), (-0.01, 0.01)),
-        lambda xp, x: xp.arctan(x),
+        lambda xp, x: xp.atan(x),
         uses=("atan",),
     ),
     _exact("neg", "-x", lambda xp, x: -x, "-x.", NUMBERS - {DType.U32}),

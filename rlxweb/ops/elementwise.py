@@ -32,7 +32,12 @@ POWER = Tolerance(rtol=4e-6, atol=1e-30)
 
 def is_float(xp: Any, x: Any) -> bool:
     """Whether an array of namespace `xp` holds floats."""
-    return any(x.dtype == t for t in (xp.float32, xp.float64, xp.float16))
+    return any(x.dtype == t for t in (xp.float32, xp.float16)) or is_double(xp, x)
+
+
+def is_double(xp: Any, x: Any) -> bool:
+    """Whether an array holds float64, which not every library has."""
+    return hasattr(xp, "float64") and bool(x.dtype == xp.float64)
 
 
 def need(types: Types, allowed: frozenset[DType]) -> None:
@@ -127,13 +132,13 @@ def divide(xp: Any, attrs: Attrs, x: Any, y: Any) -> Any:
     low = xp.floor_divide(x, safe)
     rest = x - low * safe
     up = (rest != 0) & ((rest < 0) != (x < 0))
-    return xp.where(y == 0, xp.zeros_like(x), low + up.astype(low.dtype))
+    return xp.where(y == 0, xp.zeros_like(x), low + xp.asarray(up, dtype=low.dtype))
 
 
 def power(xp: Any, attrs: Attrs, x: Any, y: Any) -> Any:
     """The power; beside a single 0.5 NumPy takes the root, of -infinity too."""
     endless = (x == -math.inf) & (y == 0.5)
-    return xp.where(endless, xp.asarray(math.inf, dtype=x.dtype), xp.power(x, y))
+    return xp.where(endless, xp.asarray(math.inf, dtype=x.dtype), xp.pow(x, y))
 
 
 _arithmetic = partial(
@@ -249,14 +254,15 @@ def convert(xp: Any, attrs: Attrs, x: Any) -> Any:
         return x != 0
     target = getattr(xp, to.numpy.name)
     if not (to.is_integer and is_float(xp, x)):
-        return x.astype(target)
+        return xp.asarray(x, dtype=target)
     if x.dtype == xp.float16:
-        x = x.astype(xp.float32)
+        x = xp.asarray(x, dtype=xp.float32)
     bits = {DType.I32: 31, DType.U32: 32, DType.I64: 63}[to]
     lowest, highest = (0 if to is DType.U32 else -(1 << bits)), (1 << bits) - 1
     whole = xp.trunc(xp.where(xp.isnan(x), xp.zeros_like(x), x))
-    above, below = whole >= 2.0**bits, whole < lowest
-    inside = xp.where(above | below, xp.zeros_like(x), whole).astype(target)
+    above, below = whole >= 2.0**bits, whole < float(lowest)
+    inside = xp.where(above | below, xp.zeros_like(x), whole)
+    inside = xp.asarray(inside, dtype=target)
     capped = xp.where(above, xp.asarray(highest, dtype=target), inside)
     return xp.where(below, xp.asarray(lowest, dtype=target), capped)
 

@@ -14,6 +14,7 @@ from rlxweb.ir.lowering import Compose, View
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, no_flops, registry
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.tensor import Tensor
+from rlxweb.ops.linalg import widened
 from rlxweb.ops.spectral import TRANSFORM, block_of, cases, fft_flops, row_length
 from rlxweb.recipes.welch_plan import frame_count
 
@@ -47,7 +48,8 @@ def _infer_stft(types: Types, attrs: Attrs) -> TensorType:
 
 def _stft(xp: Any, attrs: Attrs, x: Any) -> Any:
     cut = _frame(xp, {**attrs, "count": 0}, x)
-    return xp.moveaxis(block_of(xp, xp.fft.rfft(cut, axis=-1), x.dtype), -2, 0)
+    spectra = xp.fft.rfft(widened(xp, cut), axis=-1)
+    return xp.moveaxis(block_of(xp, spectra, x.dtype), -2, 0)
 
 
 def _build_stft(g: Graph, attrs: Attrs, x: Tensor) -> Tensor:

@@ -32,7 +32,7 @@ ROWS, COLUMNS, THIN = 8, 4, 4
 
 def widened(xp: Any, x: Any) -> Any:
     """The array, f16 as f32: what a device computes with where f16 is storage only."""
-    return x.astype(xp.float32) if x.dtype == xp.float16 else x
+    return xp.asarray(x, dtype=xp.float32) if x.dtype == xp.float16 else x
 
 
 def _infer(types: Types, attrs: Attrs) -> TensorType:
@@ -149,14 +149,15 @@ def _call(box: _Box, offsets: list[int], dtype: DType) -> Call:
 
 
 def _matmul(xp: Any, attrs: Attrs, x: Any, y: Any) -> Any:
-    return xp.matmul(widened(xp, x), widened(xp, y)).astype(x.dtype)
+    made = xp.matmul(widened(xp, x), widened(xp, y))
+    return xp.asarray(made, dtype=x.dtype)
 
 
 def _fused(xp: Any, attrs: Attrs, x: Any, w: Any, bias: Any) -> Any:
     made = xp.matmul(widened(xp, x), widened(xp, w)) + widened(xp, bias)
     kind = attrs["activation"]
     made = made if kind is None else registry.get(kind).reference(xp, {}, made)
-    return made.astype(x.dtype)
+    return xp.asarray(made, dtype=x.dtype)
 
 
 def _build_fused(g: Graph, attrs: Attrs, x: Tensor, w: Tensor, bias: Tensor) -> Tensor:

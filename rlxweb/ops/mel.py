@@ -60,25 +60,26 @@ def _infer_backward(types: Types, attrs: Attrs) -> TensorType:
 def _log_mel_parts(xp: Any, spectrum: Any, filters: Any) -> tuple[Any, Any, Any]:
     n, bins = spectrum.shape[-1] // 2, filters.shape[-1]
     re, im = spectrum[..., :bins], spectrum[..., n : n + bins]
-    mel = xp.maximum((re * re + im * im) @ filters.T, LEAST)
+    mel = (re * re + im * im) @ filters.T
+    mel = xp.maximum(mel, LEAST * xp.ones_like(mel))
     y = xp.log10(mel)
     return mel, y, xp.max(y, axis=-1, keepdims=True) - RANGE
 
 
 def _log_mel(xp: Any, attrs: Attrs, spectrum: Any, filters: Any) -> Any:
     _, y, floor = _log_mel_parts(xp, spectrum, filters)
-    return ((xp.maximum(y, floor) + 4.0) / 4.0).astype(spectrum.dtype)
+    return (xp.maximum(y, floor) + 4.0) / 4.0
 
 
 def _backward(xp: Any, attrs: Attrs, spectrum: Any, filters: Any, grad: Any) -> Any:
     mel, y, floor = _log_mel_parts(xp, spectrum, filters)
-    slope = xp.where(y > floor + NEAR, grad * (0.25 * PER_NEPER) / mel, 0.0)
+    slope = grad * (0.25 * PER_NEPER) / mel
+    slope = xp.where(y > floor + NEAR, slope, xp.zeros_like(slope))
     n, bins = spectrum.shape[-1] // 2, filters.shape[-1]
     power = 2.0 * (slope @ filters)
     rest = xp.zeros((*spectrum.shape[:-1], n - bins), dtype=spectrum.dtype)
     re, im = spectrum[..., :bins] * power, spectrum[..., n : n + bins] * power
-    parts = (re, rest, im, rest)
-    return xp.concatenate(parts, axis=-1).astype(spectrum.dtype)
+    return xp.concat((re, rest, im, rest), axis=-1)
 
 
 def _build_parts(

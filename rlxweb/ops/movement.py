@@ -175,7 +175,7 @@ registry.register_all(
     _movement(
         name="transpose",
         infer=_permuted,
-        reference=lambda xp, attrs, x: xp.transpose(
+        reference=lambda xp, attrs, x: xp.permute_dims(
             x, permutation(attrs["perm"], x.ndim)
         ),
         lower=View(
@@ -185,7 +185,9 @@ registry.register_all(
         ),
         attrs=(Attr("perm", "ints"),),
         samples=_cases(
-            "()@() 5@0 0x3@1x0 65537x2@1x0 2x3x4x5@3x1x0x2 3x4@-1x0 2x3x5@2x0x1", "perm"
+            "()@() 5@0 0x3@1x0 65537x2@1x0 2x3x4x5@3x1x0x2 3x4@-1x0 2x3x5@2x0x1 "
+            "33x40@1x0",
+            "perm",
         ),
         doc="The axes in the order `perm` lists them.",
     ),
@@ -221,7 +223,7 @@ registry.register_all(
         name="concat",
         arity=(1, None),
         infer=_joined,
-        reference=lambda xp, attrs, *xs: xp.concatenate(xs, axis=attrs["axis"]),
+        reference=lambda xp, attrs, *xs: xp.concat(xs, axis=attrs["axis"]),
         lower=Join(place_side_by_side),
         attrs=(_AXIS,),
         traits=frozenset(),

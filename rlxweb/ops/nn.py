@@ -9,7 +9,6 @@ composition.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,93 +18,16 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Types, registry
-from rlxweb.ir.shape import Shape, bad_attribute, bad_dtype, bad_shape, broadcast, show
+from rlxweb.ir.shape import bad_attribute, bad_dtype, bad_shape, broadcast, show
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.elementwise import same_dtype
 from rlxweb.ops.linalg import widened
 from rlxweb.ops.nn_samples import SAMPLES
 from rlxweb.ops.norm import in_f32
+from rlxweb.recipes.attention_sizes import Sizes, sizes_of
 
 MASKED = -1e9
 MASK_KINDS = ("none", "causal", "sliding_window", "custom", "bias")
-
-
-@dataclass(frozen=True, slots=True)
-class _Sizes:
-    """Letters of attention, and how its operands lie.
-
-    layout  "heads" [B, H, S, D], "rows" [B, S, H, D] or "flat" [B, S, H·D]
-    HK      key heads; D and DV head sizes of keys and of values
-    """
-
-    layout: str
-    B: int
-    H: int
-    HK: int
-    SQ: int
-    SK: int
-    D: int
-    DV: int
-
-    @property
-    def output(self) -> Shape:
-        if self.layout == "flat":
-            return (self.B, self.SQ, self.H * self.DV)
-        rest = (self.H, self.SQ) if self.layout == "heads" else (self.SQ, self.H)
-        return (self.B, *rest, self.DV)
-
-
-def _bhsd(layout: str, shape: Shape, D: int) -> Shape:
-    """(B, H, S, D) of an operand."""
-    if layout == "flat":
-        if D < 1 or shape[2] % D:
-            raise bad_shape(
-                f"{show(shape)} in heads of {D}",
-                f"the last dimension is a multiple of head_dim, {shape[2]} is not",
-            )
-        return (shape[0], shape[2] // D, shape[1], D)
-    if layout == "rows":
-        return (shape[0], shape[2], shape[1], shape[3])
-    return shape
-
-
-def _sizes(q: Shape, k: Shape, v: Shape, attrs: Attrs) -> _Sizes:
-    H, D = attrs["num_heads"], attrs["head_dim"]
-    if len(q) not in (3, 4) or not len(q) == len(k) == len(v):
-        raise bad_shape(
-            f"ranks {len(q)}, {len(k)} and {len(v)}",
-            "q, k and v are all [B, S, H·D], or all [B, H, S, D] or [B, S, H, D]",
-        )
-    layout = "flat" if len(q) == 3 else "heads" if q[1] == H else "rows"
-    of_q, of_k = _bhsd(layout, q, D), _bhsd(layout, k, D)
-    if layout == "flat":
-        if of_k[1] < 1 or v[2] % of_k[1]:
-            raise bad_shape(f"v {show(v)} beside {of_k[1]} key heads")
-        of_v = _bhsd(layout, v, v[2] // of_k[1]) if v[2] else (*of_k[:3], 0)
-    else:
-        of_v = _bhsd(layout, v, D)
-    sizes = _Sizes(layout, of_q[0], H, of_k[1], of_q[2], of_k[2], D, of_v[3])
-    _check(sizes, of_q, of_k, of_v)
-    return sizes
-
-
-def _check(s: _Sizes, q: Shape, k: Shape, v: Shape) -> None:
-    wanted = (s.B, s.H, s.SQ, s.D)
-    if q != wanted:
-        raise bad_shape(
-            f"q has {q[1]} heads of {q[3]}", f"num_heads is {s.H} and head_dim {s.D}"
-        )
-    if k != (s.B, s.HK, s.SK, s.D) or v[:3] != (s.B, s.HK, s.SK):
-        raise bad_shape(
-            f"k is {show(k)} and v {show(v)} as [B, H, S, D]",
-            f"beside q {show(q)} both have {s.B} batches and the same heads and "
-            f"length, and k has head size {s.D}",
-        )
-    if s.HK < 1 or s.H % s.HK:
-        raise bad_shape(
-            f"{s.HK} key heads beside {s.H} query heads",
-            "the key heads divide the query heads",
-        )
 
 
 def _infer(types: Types, attrs: Attrs) -> TensorType:
@@ -114,7 +36,7 @@ def _infer(types: Types, attrs: Attrs) -> TensorType:
     if not dtype.is_float:
         raise bad_dtype(f"operands are {dtype}", "f16, f32 or f64", "cast them")
     _check_attrs(attrs)
-    s = _sizes(q.shape, k.shape, v.shape, attrs)
+    s = sizes_of(q.shape, k.shape, v.shape, attrs)
     _check_mask(types[3:], dtype, s, attrs["mask_kind"])
     return TensorType(s.output, dtype)
 
@@ -136,7 +58,7 @@ def _check_attrs(attrs: Attrs) -> None:
         raise bad_attribute(f"softcap={cap}", "the cap is finite and > 0")
 
 
-def _check_mask(masks: Types, dtype: DType, s: _Sizes, kind: str) -> None:
+def _check_mask(masks: Types, dtype: DType, s: Sizes, kind: str) -> None:
     wanted = int(kind in ("custom", "bias"))
     if len(masks) != wanted:
         raise GraphError(
@@ -161,12 +83,12 @@ def _check_mask(masks: Types, dtype: DType, s: _Sizes, kind: str) -> None:
 
 
 def _flops(inputs: Types, out: TensorType, attrs: Attrs) -> float:
-    s = _sizes(inputs[0].shape, inputs[1].shape, inputs[2].shape, attrs)
+    s = sizes_of(inputs[0].shape, inputs[1].shape, inputs[2].shape, attrs)
     return 2.0 * s.B * s.H * s.SQ * s.SK * (s.D + s.DV)
 
 
 def _reference(xp: Any, attrs: Attrs, q: Any, k: Any, v: Any, mask: Any = None) -> Any:
-    s = _sizes(q.shape, k.shape, v.shape, attrs)
+    s = sizes_of(q.shape, k.shape, v.shape, attrs)
     qh, kh, vh = (
         _heads(s, widened(xp, x), n, size)
         for x, n, size in ((q, s.H, s.D), (k, s.HK, s.D), (v, s.HK, s.DV))
@@ -183,17 +105,17 @@ def _reference(xp: Any, attrs: Attrs, q: Any, k: Any, v: Any, mask: Any = None) 
     out = scores @ vh
     if s.layout != "heads":
         out = xp.swapaxes(out, 1, 2)
-    return out.reshape(s.output).astype(q.dtype)
+    return xp.asarray(out.reshape(s.output), dtype=q.dtype)
 
 
-def _heads(s: _Sizes, x: Any, heads: int, size: int) -> Any:
+def _heads(s: Sizes, x: Any, heads: int, size: int) -> Any:
     """An operand as [B, H, S, D]."""
     if s.layout == "heads":
         return x
     return x.reshape((x.shape[0], x.shape[1], heads, size)).swapaxes(1, 2)
 
 
-def _masked(xp: Any, attrs: Attrs, s: _Sizes, scores: Any, mask: Any) -> Any:
+def _masked(xp: Any, attrs: Attrs, s: Sizes, scores: Any, mask: Any) -> Any:
     kind = attrs["mask_kind"]
     if kind == "bias":
         return scores + widened(xp, mask)
@@ -213,7 +135,7 @@ def _masked(xp: Any, attrs: Attrs, s: _Sizes, scores: Any, mask: Any) -> Any:
 def _build(
     g: Graph, attrs: Attrs, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None
 ) -> Tensor:
-    s = _sizes(q.shape, k.shape, v.shape, attrs)
+    s = sizes_of(q.shape, k.shape, v.shape, attrs)
     wq, wk, wv = in_f32(g, q, k, v)
     scale = s.D**-0.5 if attrs["score_scale"] is None else attrs["score_scale"]
     # Query heads that share keys become an axis of their own, beside which the keys
@@ -237,7 +159,7 @@ def _build(
 
 
 def _rows(
-    g: Graph, s: _Sizes, x: Tensor, heads: int, size: int, turned: bool = False
+    g: Graph, s: Sizes, x: Tensor, heads: int, size: int, turned: bool = False
 ) -> Tensor:
     """An operand as [B, H, S, D], or [B, H, D, S] when turned."""
     if s.layout == "flat":
@@ -249,7 +171,7 @@ def _rows(
 
 
 def _with_mask(
-    g: Graph, attrs: Attrs, s: _Sizes, scores: Tensor, mask: Tensor | None
+    g: Graph, attrs: Attrs, s: Sizes, scores: Tensor, mask: Tensor | None
 ) -> Tensor:
     kind = attrs["mask_kind"]
     if kind == "none":
@@ -268,7 +190,7 @@ def _with_mask(
     return g.where(keep, scores, MASKED)
 
 
-def _positions(g: Graph, attrs: Attrs, s: _Sizes) -> Tensor:
+def _positions(g: Graph, attrs: Attrs, s: Sizes) -> Tensor:
     """Which keys a query sees, from two position vectors: no [Sq, Sk] constant."""
     query = g.constant(np.arange(s.SQ, dtype=np.int32)[:, None] + (s.SK - s.SQ))
     key = g.constant(np.arange(s.SK, dtype=np.int32)[None, :])

@@ -92,7 +92,8 @@ def _softmax(xp: Any, attrs: Attrs, x: Any) -> Any:
     if 0 in x.shape:
         return x
     e = xp.exp(wide - xp.max(wide, axis=axis, keepdims=True))
-    return (e / xp.sum(e, axis=axis, keepdims=True)).astype(x.dtype)
+    made = e / xp.sum(e, axis=axis, keepdims=True)
+    return xp.asarray(made, dtype=x.dtype)
 
 
 def _along(rank: int, axis: int, n: int) -> list[int]:
@@ -115,7 +116,7 @@ def _normed(centred: bool) -> Callable[..., Any]:
         shape = _along(x.ndim, axis, x.shape[axis])
         scale, shift = (widened(xp, one).reshape(shape) for one in (gamma, beta))
         made = wide / xp.sqrt(square + attrs["eps"]) * scale + shift
-        return made.astype(x.dtype)
+        return xp.asarray(made, dtype=x.dtype)
 
     return reference
 

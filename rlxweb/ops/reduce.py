@@ -76,7 +76,7 @@ def _reducer(name: str, wider: bool = False) -> Callable[..., Any]:
         if wider:
             how["dtype"] = accumulator(xp, x, count_of(x.shape, axes))
         found = getattr(xp, name)(x, **how)
-        return found.astype(x.dtype) if wider else found
+        return xp.asarray(found, dtype=x.dtype) if wider else found
 
     return reference
 

@@ -7,6 +7,7 @@ the smaller one; cumsum runs along one axis. The passes a GPU makes are laid out
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,16 @@ from rlxweb.advice import Advice
 from rlxweb.errors import IndexRefused, Unsupported
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Compose, Kernel, Recipe
-from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, no_flops, registry
+from rlxweb.ir.op import (
+    Attr,
+    Attrs,
+    Guard,
+    Op,
+    TensorType,
+    Types,
+    no_flops,
+    registry,
+)
 from rlxweb.ir.sample import Drawn, Sample, spelled
 from rlxweb.ir.shape import (
     Shape,
@@ -57,22 +67,56 @@ def _gathered(types: Types, attrs: Attrs) -> TensorType:
 
 
 def _gather(xp: Any, attrs: Attrs, table: Any, indices: Any) -> Any:
+    if bool(xp.any(_outside(attrs, table, indices))):
+        found = _first_outside(xp, attrs, table, indices)
+        shapes = (tuple(table.shape), tuple(indices.shape))
+        _refuse_outside(shapes, attrs, (int(found[0]), int(found[1])))
+    return _rows(xp, attrs, table, indices)
+
+
+def _outside(attrs: Attrs, table: Any, indices: Any) -> Any:
+    return (indices < 0) | (indices >= table.shape[attrs["axis"]])
+
+
+def _first_outside(xp: Any, attrs: Attrs, table: Any, indices: Any) -> Any:
+    """The place of the first index outside, or -1, and that index."""
+    count = numel(indices.shape)
+    if not count:
+        return xp.asarray([-1, 0], dtype=xp.int64)
+    outside = xp.reshape(_outside(attrs, table, indices), (count,))
+    first = xp.argmax(xp.asarray(outside, dtype=xp.int32))
+    # taken by the type that `argmax` gives: NumPy in a tab takes no int64
+    found = xp.take(xp.reshape(indices, (count,)), xp.reshape(first, (1,)), axis=0)
+    first = xp.asarray(first, dtype=xp.int64)
+    place = xp.where(xp.any(outside), first, xp.full_like(first, -1))
+    parts = [xp.asarray(one, dtype=xp.int64) for one in (place, found)]
+    return xp.concat([xp.reshape(one, (1,)) for one in parts], axis=0)
+
+
+def _refuse_outside(
+    shapes: Sequence[Shape], attrs: Attrs, found: Sequence[int]
+) -> None:
+    place, index = found
+    if place < 0:
+        return
+    table, indices = shapes
+    axis = normal_axis(attrs["axis"], len(table))
+    position = show([int(i) for i in np.unravel_index(place, indices)])
+    raise IndexRefused(
+        "gather",
+        f"index {index} at position {position}",
+        f"0 <= index < {table[axis]} on axis {axis} of {show(table)}",
+        "check the index array",
+    )
+
+
+def _rows(xp: Any, attrs: Attrs, table: Any, indices: Any) -> Any:
     axis = normal_axis(attrs["axis"], table.ndim)
     rows = table.shape[axis]
-    flat = xp.reshape(indices, (-1,)) if indices.size else indices.reshape(0)
-    outside = (flat < 0) | (flat >= rows)
-    if bool(xp.any(outside)):
-        first = int(xp.argmax(outside))
-        position = show([int(i) for i in np.unravel_index(first, indices.shape)])
-        raise IndexRefused(
-            "gather",
-            f"index {int(flat[first])} at position {position}",
-            f"0 <= index < {rows} on axis {axis} of {show(table.shape)}",
-            "check the index array",
-        )
+    flat = xp.reshape(indices, (numel(indices.shape),))
     shape = (*table.shape[:axis], *indices.shape, *table.shape[axis + 1 :])
     # A tab's pointers have 32 bits, and NumPy there takes no wider index.
-    flat = flat.astype(xp.int32 if rows < 1 << 31 else xp.int64)
+    flat = xp.asarray(flat, dtype=xp.int32 if rows < 1 << 31 else xp.int64)
     return xp.reshape(xp.take(table, flat, axis=axis), shape)
 
 
@@ -123,6 +167,7 @@ _GATHER = Op(
     arity=2,
     infer=_gathered,
     reference=_gather,
+    guard=Guard(_first_outside, _refuse_outside, _rows),
     lower=Kernel(_gather_calls, otherwise=Compose(_gather_wider)),
     attrs=(Attr("axis", "int", 0),),
     flops=no_flops,
@@ -153,7 +198,7 @@ def _top(types: Types, attrs: Attrs) -> TensorType:
 
 def _ranked(xp: Any, x: Any) -> Any:
     """Indices of floats, largest first, equal ones in order, NaN last."""
-    return xp.argsort(-x, axis=-1, kind="stable")
+    return xp.argsort(-x, axis=-1, stable=True)
 
 
 def _topk(xp: Any, attrs: Attrs, x: Any) -> Any:
@@ -161,9 +206,10 @@ def _topk(xp: Any, attrs: Attrs, x: Any) -> Any:
     n = x.shape[-1]
     if is_float(xp, x):
         # NumPy sorts NaN above every number; here it stands behind, as in power_peaks.
-        return _ranked(xp, x)[..., : attrs["k"]].astype(xp.int32)
-    order = xp.argsort(x[..., ::-1], axis=-1, kind="stable")[..., ::-1]
-    return (n - 1 - order[..., : attrs["k"]]).astype(xp.int32)
+        return xp.asarray(_ranked(xp, x)[..., : attrs["k"]], dtype=xp.int32)
+    order = xp.argsort(xp.flip(x, axis=-1), axis=-1, stable=True)
+    order = xp.flip(order, axis=-1)[..., : attrs["k"]]
+    return xp.asarray(n - 1 - order, dtype=xp.int32)
 
 
 def _topk_calls(types: Types, out: TensorType, attrs: Attrs) -> Recipe:
@@ -225,13 +271,13 @@ def _running(types: Types, attrs: Attrs) -> TensorType:
 def _cumsum(xp: Any, attrs: Attrs, x: Any) -> Any:
     axis = normal_axis(attrs["axis"], x.ndim)
     wide = accumulator(xp, x, x.shape[axis])
-    total = xp.cumsum(x, axis=axis, dtype=wide).astype(x.dtype)
+    total = xp.asarray(xp.cumsum(x, axis=axis, dtype=wide), dtype=x.dtype)
     if not attrs["exclusive"]:
         return total
     # Moved on by one: to take x away again would lose what is small beside it.
     lead = (slice(None),) * axis
     first = xp.zeros_like(total[(*lead, slice(0, 1))])
-    return xp.concatenate([first, total[(*lead, slice(0, -1))]], axis=axis)
+    return xp.concat([first, total[(*lead, slice(0, -1))]], axis=axis)
 
 
 def _cumsum_calls(types: Types, out: TensorType, attrs: Attrs) -> Recipe:

@@ -19,6 +19,7 @@ from rlxweb.ir.sample import Drawn, Sample, spelled
 from rlxweb.ir.shape import bad_attribute, bad_dtype, bad_shape, numel, show
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops import fft_compose as compose
+from rlxweb.ops.linalg import widened
 from rlxweb.recipes import fft_calls as calls
 from rlxweb.recipes.fft_plan import bluestein_flops, is_smooth
 
@@ -100,13 +101,13 @@ def _infer_fft(types: Types, attrs: Attrs) -> TensorType:
 
 def complex_of(xp: Any, x: Any) -> Any:
     """Complex array of a block array, in the precision of its parts."""
-    n = x.shape[-1] // 2
+    n, x = x.shape[-1] // 2, widened(xp, x)
     return x[..., :n] + 1j * x[..., n:]
 
 
 def block_of(xp: Any, z: Any, dtype: Any) -> Any:
     """Block array of a complex array."""
-    return xp.concatenate([z.real, z.imag], axis=-1).astype(dtype)
+    return xp.asarray(xp.concat([z.real, z.imag], axis=-1), dtype=dtype)
 
 
 def _fft(xp: Any, attrs: Attrs, x: Any) -> Any:
@@ -122,7 +123,7 @@ def _infer_rfft(types: Types, attrs: Attrs) -> TensorType:
 
 
 def _rfft(xp: Any, attrs: Attrs, x: Any) -> Any:
-    z = xp.fft.rfft(x, axis=-1, norm=numpy_norm(False, attrs["norm"]))
+    z = xp.fft.rfft(widened(xp, x), axis=-1, norm=numpy_norm(False, attrs["norm"]))
     return block_of(xp, z, x.dtype)
 
 
@@ -142,7 +143,7 @@ def _infer_irfft(types: Types, attrs: Attrs) -> TensorType:
 def _irfft(xp: Any, attrs: Attrs, x: Any) -> Any:
     norm = numpy_norm(True, attrs["norm"])
     z = xp.fft.irfft(complex_of(xp, x), n=attrs["n"], axis=-1, norm=norm)
-    return z.astype(x.dtype)
+    return xp.asarray(z, dtype=x.dtype)
 
 
 def _kernel(op: str, build: Callable[..., Tensor]) -> Kernel:

@@ -8,6 +8,7 @@ falling, ties to the smaller bin. Fused kernels are variants, in `rlxweb.recipes
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -72,15 +73,18 @@ def _detrended(xp: Any, frames: Any, kind: str) -> Any:
     return frames - (frames @ ramp)[..., None] * ramp
 
 
-def _power(xp: Any, attrs: Attrs, x: Any, window: Any) -> Any:
+def power_of(
+    xp: Any, attrs: Attrs, x: Any, window: Any, cut: Callable[..., Any] = frames_of
+) -> Any:
+    """The reference of welch_power; `cut` may give the frames as a view."""
     plan = welch_plan(tuple(x.shape), window.shape[0], attrs)
-    frames = frames_of(xp, x, plan.n, plan.hop, plan.segments)
+    frames = cut(xp, x, plan.n, plan.hop, plan.segments)
     frames = _detrended(xp, frames, plan.detrend) * window
     z = xp.fft.rfft(frames, n=plan.nfft, axis=-1)
     power = z.real * z.real + z.imag * z.imag
     power = xp.sum(power, axis=1, dtype=accumulator(xp, x, plan.segments))
     weights = xp.asarray(plan.weights(), dtype=power.dtype)
-    return (power * weights).astype(x.dtype)
+    return xp.asarray(power * weights, dtype=x.dtype)
 
 
 def _stretch(nfft: int) -> int:
@@ -139,11 +143,11 @@ def _infer_peaks(types: Types, attrs: Attrs) -> TensorType:
     return TensorType((rows, 2 * attrs["k"]), types[0].dtype)
 
 
-def _peaks(xp: Any, attrs: Attrs, power: Any) -> Any:
+def peaks_of(xp: Any, attrs: Attrs, power: Any) -> Any:
     """[B, 2k] (bin, power) pairs of power [B, F]."""
     found = xp.argsort(-power, axis=-1, stable=True)[:, : attrs["k"]]
     kept = xp.take_along_axis(power, found, axis=-1)
-    pairs = xp.stack([found.astype(power.dtype), kept], axis=-1)
+    pairs = xp.stack([xp.asarray(found, dtype=power.dtype), kept], axis=-1)
     return pairs.reshape(power.shape[0], 2 * attrs["k"])
 
 
@@ -159,7 +163,7 @@ def _infer_row_peaks(types: Types, attrs: Attrs) -> TensorType:
 
 
 def _row_peaks(xp: Any, attrs: Attrs, x: Any, window: Any) -> Any:
-    return _peaks(xp, attrs, _power(xp, attrs, x, window))
+    return peaks_of(xp, attrs, power_of(xp, attrs, x, window))
 
 
 def _build_row_peaks(g: Graph, attrs: Attrs, x: Tensor, window: Tensor) -> Tensor:
@@ -189,7 +193,7 @@ def _welch_peaks(xp: Any, attrs: Attrs, spectrum: Any) -> Any:
     re, im = spectrum[:, :bins], spectrum[:, n : n + bins]
     power = (re * re + im * im).reshape(spectrum.shape[0] // segments, segments, bins)
     weights = xp.asarray(rlx_weights(bins, segments), dtype=spectrum.dtype)
-    return _peaks(xp, attrs, xp.sum(power, axis=1) * weights)
+    return peaks_of(xp, attrs, xp.sum(power, axis=1) * weights)
 
 
 def _build_welch_peaks(g: Graph, attrs: Attrs, spectrum: Tensor) -> Tensor:
@@ -233,7 +237,7 @@ registry.register_all(
     _estimate(
         name="welch_power",
         infer=_infer_power,
-        reference=_power,
+        reference=power_of,
         lower=Compose(_build_power),
         attrs=_WELCH,
         samples=power_cases(None),
@@ -242,7 +246,7 @@ registry.register_all(
     Op(
         name="power_peaks",
         infer=_infer_peaks,
-        reference=_peaks,
+        reference=peaks_of,
         lower=Kernel(_peaks_recipe),
         attrs=(Attr("k", "int"),),
         traits=frozenset({"reduction", "floats_only"}),

@@ -88,7 +88,8 @@ def writer(rows: Rows, store: str, keep: int, n: int) -> Last:
     return write
 
 
-def _values(source: Rows, target: Rows, scale: float) -> dict[str, int | float]:
+def values_of(source: Rows, target: Rows, scale: float) -> dict[str, int | float]:
+    """The uniforms that tell where rows lie, and the scale."""
     return {**source.values("in"), **target.values("out"), "scale": float(scale)}
 
 
@@ -129,7 +130,7 @@ def lane_rows(shared_limit: int) -> Smooth:
             f"fft_lane_{n}",
             1,
             tuple(accesses),
-            _values(source, target, scale),
+            values_of(source, target, scale),
             most_rows=cells.most_rows(work.rows, turns),
             turns=float(tile * (turns + 1)),
             grid=(("rows", tile),),
@@ -182,7 +183,7 @@ def group_rows(
         f"fft_group_{n}",
         1,
         (source.access(), work.roots(n), target.access("write")),
-        _values(source, target, scale),
+        values_of(source, target, scale),
         grid=(("rows", 1),),
         per="workgroup",
         turns=float(lane_turns(n, radices)),
@@ -205,7 +206,7 @@ def unrolled_passes(
             f"fft_pass_{radix}",
             n // radix,
             (source.access(), table, into.access("write")),
-            {**_values(source, into, scale if last else 1.0), "n": n, "done": done},
+            {**values_of(source, into, scale if last else 1.0), "n": n, "done": done},
             source=_pass_text(radix, source, into, keep if last else n, n),
         )
         source, done = into, done * radix
@@ -306,12 +307,12 @@ class LaneCells:
         return f"{room}{MAIN}  let row = item;\n{body}\n}}\n"
 
 
-def _rule(
-    choose: Callable[[int, tuple[int, ...], int], Smooth | None],
+def by_rule(
+    choose: Callable[[int, tuple[int, ...], Limits], Smooth | None],
 ) -> Callable[[str], RecipeFor]:
     """Recipes of fft, rfft and irfft by what `choose` gives for rows and lengths.
 
-    Its last argument is the workgroup memory there is.
+    Its last argument is what the device allows.
     """
 
     def of(op: str) -> RecipeFor:
@@ -321,8 +322,7 @@ def _rule(
             shape = types[0].shape
             n = calls.length_of(op, shape[-1], attrs)
             lengths = calls.smooth_lengths(n, op != "fft")
-            room = limits.max_compute_workgroup_storage_size
-            smooth = choose(math.prod(shape[:-1]), lengths, room)
+            smooth = choose(math.prod(shape[:-1]), lengths, limits)
             return smooth and calls.recipe_of(op, shape, attrs, smooth)
 
         return recipe
@@ -330,8 +330,8 @@ def _rule(
     return of
 
 
-@_rule
-def lane_recipe(rows: int, lengths: tuple[int, ...], room: int) -> Smooth | None:
+@by_rule
+def lane_recipe(rows: int, lengths: tuple[int, ...], limits: Limits) -> Smooth | None:
     """A lane a row: for software adapters.
 
     Few long rows are left to the passes, which spread a row over all lanes.
@@ -339,17 +339,19 @@ def lane_recipe(rows: int, lengths: tuple[int, ...], room: int) -> Smooth | None
     if not all(unrolls(n, LANE_RADIX) and n <= MAX_LANE_ALONE for n in lengths):
         return None
     few = rows < LANES and max(lengths) > LANE_RADIX
+    room = limits.max_compute_workgroup_storage_size
     return None if few else lane_rows(room)
 
 
-@_rule
-def group_recipe(rows: int, lengths: tuple[int, ...], room: int) -> Smooth | None:
+@by_rule
+def group_recipe(rows: int, lengths: tuple[int, ...], limits: Limits) -> Smooth | None:
     """A workgroup a row: for GPUs."""
+    room = limits.max_compute_workgroup_storage_size
     fits = (max(group_radices(n)) <= LANE_RADIX and 8 * n <= room for n in lengths)
     return group_rows if all(fits) else None
 
 
-@_rule
-def pass_recipe(rows: int, lengths: tuple[int, ...], room: int) -> Smooth | None:
+@by_rule
+def pass_recipe(rows: int, lengths: tuple[int, ...], limits: Limits) -> Smooth | None:
     """Unrolled passes: for rows of any length."""
     return unrolled_passes if all(unrolls(n, PASS_RADIX) for n in lengths) else None

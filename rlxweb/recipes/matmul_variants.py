@@ -14,6 +14,7 @@ from typing import Any
 from rlxweb.ir.lowering import Call, Recipe
 from rlxweb.ir.op import Attrs, TensorType, Types, registry
 from rlxweb.limits import Limits
+from rlxweb.recipes.reduce_calls import scalar_of
 
 # One invocation's tile in shaders/matmul_rows.wgsl; one lane group of a CPU's vectors.
 ROWS, COLUMNS, LANES = 16, 16, 8
@@ -42,10 +43,7 @@ def matmul_tiled(
 
     None where the tile would be mostly empty or the device has no 64 invocations.
     """
-    most = min(
-        limits.max_compute_invocations_per_workgroup,
-        limits.max_compute_workgroup_size_x,
-    )
+    most = limits.workgroup_lanes
     if most < GROUP or min(out.shape[-2:]) < TILE or inputs[0].shape[-1] < SLICE:
         return None
     return _reshaped(
@@ -56,6 +54,7 @@ def matmul_tiled(
         shader="matmul_tiled",
         per="workgroup",
         workgroup=GROUP,
+        uses=("matmul_tile", f"matmul_{scalar_of(out.dtype)}", "rows_single"),
         shared_bytes=2 * TILE * SLICE * 4,
         turns=1.75,
     )

@@ -20,7 +20,8 @@ from rlxweb.ir.shape import Shape
 Scalar = Literal["f32", "i32", "u32"]
 Kind = Literal["sum", "prod", "max", "min"]
 
-_CODES: dict[str, int] = {"sum": 0, "prod": 1, "max": 2, "min": 3}
+KINDS: tuple[Kind, ...] = ("sum", "prod", "max", "min")
+"""In the order of the codes of shaders/include/combine.wgsl."""
 # Elements one invocation takes before another one is worth starting.
 _EACH = 128
 # Invocations beyond which more lanes bring nothing.
@@ -118,8 +119,8 @@ def pass_call(kind: Kind, one: Pass, include: str) -> Call:
         ),
         grid=tuple((f"p{a}", 1) for a in range(_KEPT)),
         values={**values, "carry": int(one.carry)},
-        constants={"KIND": _CODES[kind]},
-        uses=(include,),
+        constants={"KIND": KINDS.index(kind)},
+        uses=(include, "combine"),
     )
 
 

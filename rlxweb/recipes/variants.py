@@ -7,25 +7,44 @@ resort.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from zlib import crc32
 
+from rlxweb.ir.dtype import DType
+from rlxweb.ir.layout import Layout
+from rlxweb.ir.lowering import Call
 from rlxweb.limits import Limits
 from rlxweb.recipes import fft_variants as fft
 from rlxweb.recipes import line_variants as line
+from rlxweb.recipes import welch_team
 from rlxweb.recipes import welch_variants as welch
+from rlxweb.recipes.attention_blocks import attention_blocks
+from rlxweb.recipes.fft_team_rows import team_recipe
 from rlxweb.recipes.fft_variants import RecipeFor
+from rlxweb.recipes.line_blocks import line_blocks
+from rlxweb.recipes.matmul_blocks import SIDES, matmul_blocks
 from rlxweb.recipes.matmul_variants import matmul_rows, matmul_tiled
+from rlxweb.recipes.movement_variants import gather_rows, tiled_copy
+from rlxweb.recipes.reduce_calls import KINDS
+from rlxweb.recipes.reduce_variants import line_reduction
+from rlxweb.recipes.topk_variants import topk_group
 
 Gate = Callable[["Hardware"], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """What a gate may look at: adapters on the CPU like other shapes than GPUs do."""
+    """What a gate may look at: adapters on the CPU like other shapes than GPUs do.
+
+    features  what the device was opened with, by the names of the port
+    vendor    who made it, as the adapter says
+    """
 
     software: bool
     limits: Limits
+    features: frozenset[str] = frozenset()
+    vendor: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +62,49 @@ def on_software(hardware: Hardware) -> bool:
     return hardware.software
 
 
+def on_slow_compilers(hardware: Hardware) -> bool:
+    """Browsers' adapters on the CPU, told by what they alone are left without.
+
+    Theirs is SwiftShader, whose compiler takes 0.2 to 0.6 s for the usual text.
+    """
+    room = hardware.limits.max_compute_workgroup_storage_size
+    return on_software(hardware) and not room
+
+
 def on_hardware(hardware: Hardware) -> bool:
     """GPUs: a workgroup per row, shared memory."""
     return not hardware.software
 
 
+def with_subgroups(hardware: Hardware) -> bool:
+    """GPUs whose lanes can tell each other values without workgroup memory."""
+    return on_hardware(hardware) and "subgroup" in hardware.features
+
+
+def own_shaders_trusted(hardware: Hardware) -> bool:
+    """Where the shaders of this package are compiled without checks at run time.
+
+    Nowhere yet: it gained nothing on adapters on the CPU and was not measured on a GPU.
+    """
+    return False
+
+
+def runs_overlap(hardware: Hardware) -> bool:
+    """Where the next run of a job is handed over before the last one is read.
+
+    An adapter on the CPU computes with the cores that would fill the buffers.
+    """
+    return on_hardware(hardware)
+
+
 def always(hardware: Hardware) -> bool:
     """The gate that is never shut."""
     return True
+
+
+def never(hardware: Hardware) -> bool:
+    """The gate of what is run when it is asked for by name, to see what it brings."""
+    return False
 
 
 LINES = ("softmax", "layer_norm", "rms_norm")
@@ -59,23 +113,94 @@ WELCH = ("welch_power", "welch_row_peaks")
 
 _MATMULS = (
     Variant("matmul, 16 by 16 a lane", "matmul", on_software, matmul_rows),
+    *(
+        Variant(f"matmul, blocks of {side}", "matmul", on_hardware, matmul_blocks(side))
+        for side in SIDES
+    ),
     Variant("matmul, shared tiles", "matmul", on_hardware, matmul_tiled),
 )
+_SELECTIONS = (
+    Variant("topk, workgroup a row", "topk", on_hardware, topk_group),
+    Variant("attention, one kernel", "attention", on_hardware, attention_blocks),
+    Variant("gather, rows by fours", "gather", on_hardware, gather_rows),
+)
+_REDUCTIONS = tuple(
+    Variant(f"{kind}, many lanes a line", kind, on_hardware, line_reduction(kind))
+    for kind in KINDS
+)
 _FAMILIES: tuple[tuple[tuple[str, ...], str, Gate, Callable[[str], RecipeFor]], ...] = (
+    (
+        LINES,
+        "in registers, by subgroups",
+        with_subgroups,
+        lambda op: line_blocks(op, True),
+    ),
+    (LINES, "in registers", on_hardware, lambda op: line_blocks(op, False)),
     (LINES, "workgroup a row", on_hardware, line.group_recipe),
     (TRANSFORMS, "lane a row", on_software, fft.lane_recipe),
+    (TRANSFORMS, "team of lanes a row", on_hardware, team_recipe()),
     (TRANSFORMS, "workgroup a row", on_hardware, fft.group_recipe),
     (TRANSFORMS, "unrolled passes", always, fft.pass_recipe),
+    (
+        WELCH,
+        "lane a row, short text",
+        on_slow_compilers,
+        lambda op: welch.short_lane_recipe,
+    ),
     (WELCH, "lane a row", on_software, lambda op: welch.lane_recipe),
+    (WELCH, "team of lanes a row", on_hardware, lambda op: welch_team.team_recipe()),
     (WELCH, "workgroup a row", on_hardware, lambda op: welch.group_recipe),
 )
-VARIANTS = _MATMULS + tuple(
-    Variant(f"{op}, {name}", op, gate, recipe(op))
-    for ops, name, gate, recipe in _FAMILIES
-    for op in ops
+_TRIALS = (
+    Variant("fft, team, unswizzled", "fft", never, team_recipe(False)("fft")),
+    Variant("fft, team, radix 8", "fft", never, team_recipe(True, 8)("fft")),
+    Variant(
+        "welch_row_peaks, team, unswizzled",
+        "welch_row_peaks",
+        never,
+        welch_team.team_recipe(False),
+    ),
+    Variant(
+        "welch_row_peaks, team, radix 8",
+        "welch_row_peaks",
+        never,
+        welch_team.team_recipe(True, 8),
+    ),
+)
+VARIANTS = (
+    _MATMULS
+    + _SELECTIONS
+    + _REDUCTIONS
+    + _TRIALS
+    + tuple(
+        Variant(f"{op}, {name}", op, gate, recipe(op))
+        for ops, name, gate, recipe in _FAMILIES
+        for op in ops
+    )
 )
 
 
-def variants_of(op: str) -> tuple[Variant, ...]:
+CopyFor = Callable[[Layout, Layout, DType, Limits], Call | None]
+"""(source, target, dtype, limits) → the call of a copy, or None: not this way"""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyVariant:
+    """One alternative way to copy between layouts, which no op stands for."""
+
+    name: str
+    gate: Gate
+    call: CopyFor
+
+
+COPIES = (CopyVariant("copy, tiles of 32 by 32", on_hardware, tiled_copy),)
+
+
+def table_of(rows: Sequence[Variant]) -> str:
+    """What tells tables of rows apart: figures of one are of no use to another."""
+    return f"{crc32(repr([(row.op, row.name) for row in rows]).encode()):08x}"
+
+
+def variants_of(op: str, rows: Sequence[Variant] = VARIANTS) -> tuple[Variant, ...]:
     """The rows of one op, in the order in which they are tried."""
-    return tuple(v for v in VARIANTS if v.op == op)
+    return tuple(v for v in rows if v.op == op)

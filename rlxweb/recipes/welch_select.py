@@ -55,6 +55,7 @@ class Insertion:
     No uniform can count registers: there are as many as the next power of two.
     """
 
+    room: ClassVar = ""
     store: str
     k: int
 
@@ -91,6 +92,68 @@ class Insertion:
         lines.append("      p0 = select(p0, p, up0);")
         lines.append("      b0 = select(b0, i, up0);")
         return "\n".join(lines)
+
+
+def listed_turns(bins: int) -> int:
+    """Loop turns of a lane at most, to find the strongest bins by `Listed`."""
+    return (bins + 2) * (MOST_INSERTED + 1)
+
+
+# Weaker ones move down by one; the new one takes the place of the first that is.
+_INSERT = """\
+      for (var q = {last}u; q > 0u; q--) {{
+        let above = p > best[q - 1u];
+        let here = p > best[q];
+        best[q] = select(select(best[q], p, here), best[q - 1u], above);
+        best_bin[q] = select(select(best_bin[q], i, here), best_bin[q - 1u], above);
+      }}
+      let first = p > best[0];
+      best[0] = select(best[0], p, first);
+      best_bin[0] = select(best_bin[0], i, first);"""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """As `Insertion`, with the strongest in two lists of the lane's own: a text that
+    compiles faster.
+    """
+
+    store: str
+    k: int
+
+    @property
+    def places(self) -> int:
+        """A power of two, k or more."""
+        return 1 << (self.k - 1).bit_length()
+
+    @property
+    def room(self) -> str:
+        """The lists: powers, and their bins."""
+        return (
+            f"var<private> best: array<f32, {self.places}>;\n"
+            f"var<private> best_bin: array<u32, {self.places}>;\n"
+        )
+
+    def scan(self, bins: int, power: str) -> str:
+        # A loop of at most one turn: a driver that runs lanes in step jumps over a loop
+        # that none of them enters, and walks through an `if` all the same.
+        body = (
+            f"{power}\n    for (var more = p > best[{self.places - 1}]; more; "
+            f"more = false) {{\n{_INSERT.format(last=self.places - 1)}\n    }}"
+        )
+        return f"""  for (var q = 0u; q < {self.places}u; q++) {{
+    best[q] = {NOTHING};
+    best_bin[q] = 0u;
+  }}
+{ONE_LANE.over(bins, body, "i")}
+  let list = row * u.k * 2u;
+  for (var q = 0u; q < u.k; q++) {{
+    let p = best[q];
+    let none = p == {NOTHING};
+    {self.store}(list + 2u * q, f32(select(best_bin[q], q, none)));
+    {self.store}(list + 2u * q + 1u, nan_where(none, p));
+  }}
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,5 +236,5 @@ class Ranking:
 """
 
 
-LaneFinish = Plain | Insertion
+LaneFinish = Plain | Insertion | Listed
 GroupFinish = Plain | Ranking

@@ -34,12 +34,16 @@ from rlxweb.recipes.fft_variants import (
     shared_store,
     unrolls,
 )
+from rlxweb.recipes.lane_rows import LanePasses
+from rlxweb.recipes.lane_rows import turns_of as short_turns
 from rlxweb.recipes.select_calls import peaks_call
 from rlxweb.recipes.welch_plan import WelchPlan, welch_plan
 
 RUN = 64
 """Values a lane adds up before it adds them to the rest."""
 
+MOST_SHORT = 1 << 17
+"""Samples of the largest batch that the short text is for."""
 
 MOST_SEGMENTS = 64
 """The composed op cuts longer rows into shorter ones, which then run side by side."""
@@ -164,15 +168,15 @@ def _transform(
     return passes(n, radices, loop, lambda i: f"ld2({i})", first, load, store, last)
 
 
-def _weight(case: WelchPlan) -> str:
-    """The factor of bin i."""
+def weight_of(case: WelchPlan, i: str = "i") -> str:
+    """The factor of bin i, a name."""
     if not case.doubling or case.bins < 2:
         return "u.at_ends"
-    last = f" || i == {case.bins - 1}u" if case.nfft % 2 == 0 else ""
-    return f"select(u.inside, u.at_ends, i == 0u{last})"
+    last = f" || {i} == {case.bins - 1}u" if case.nfft % 2 == 0 else ""
+    return f"select(u.inside, u.at_ends, {i} == 0u{last})"
 
 
-def _uniforms(case: WelchPlan, k: int) -> dict[str, int | float]:
+def uniforms_of(case: WelchPlan, k: int) -> dict[str, int | float]:
     """Where segments lie, and the factors, which also undo the sum over two mirrors.
 
     They are uniforms, so that a new length, hop, sampling rate or number of peaks does
@@ -189,15 +193,18 @@ def _uniforms(case: WelchPlan, k: int) -> dict[str, int | float]:
     }
 
 
-def _turns(case: WelchPlan) -> int:
-    """Loop turns of one lane for one row."""
+def _turns(case: WelchPlan, short: bool = False) -> int:
+    """Loop turns of one lane for one row, by the usual text or the short one."""
     radices = plan.radices(case.nfft, LANE_RADIX)
     trend = 0 if case.detrend == "none" else case.n + case.n // RUN + 1
-    each = lane_turns(case.nfft, radices) + trend + 1
-    return Segments(case).pairs * each + case.bins
+    walk = short_turns(case.nfft, radices) if short else lane_turns(case.nfft, radices)
+    scan = select.listed_turns(case.bins) if short else case.bins
+    return Segments(case).pairs * (walk + trend + 1) + scan
 
 
-def _lane_text(case: WelchPlan, cells: LaneCells, finish: select.LaneFinish) -> str:
+def _lane_text(
+    case: WelchPlan, cells: LaneCells, finish: select.LaneFinish, short: bool
+) -> str:
     segments, n = Segments(case), case.nfft
     radices = plan.radices(n, LANE_RADIX)
     total = 0 if segments.pairs == 1 else 2
@@ -209,15 +216,22 @@ def _lane_text(case: WelchPlan, cells: LaneCells, finish: select.LaneFinish) -> 
             power = e.let(f"{power} + select(0.0, {before}, pair > 0u)")
         e.do(cells.put(total, cell, power))
 
-    memory = cells.load, cells.store
-    body = _transform(segments, radices, ONE_LANE, memory, last)
+    room, memory = "", (cells.load, cells.store)
+    if short:
+        first = segments.load(n)
+        all_passes = LanePasses(n, radices, lambda i: f"ld2({i})", first, *memory, last)
+        room, body = all_passes.room, all_passes.text()
+    else:
+        body = _transform(segments, radices, ONE_LANE, memory, last)
     walk = segments.starts() + segments.sums(ONE_LANE) + segments.trends() + body
     e = Emitter("s")
     front = place(e, "i", radices, n)
     back = place(e, e.let(f"({n}u - i) % {n}u"), radices, n)
     both = f"({cells.get(total, front)} + {cells.get(total, back)})"
-    scan = finish.scan(case.bins, f"{e.text()}\n    let p = {both} * {_weight(case)};")
-    return cells.module(segments.each(walk) + scan)
+    scan = finish.scan(
+        case.bins, f"{e.text()}\n    let p = {both} * {weight_of(case)};"
+    )
+    return room + finish.room + cells.module(segments.each(walk) + scan)
 
 
 def _group_text(case: WelchPlan, finish: select.GroupFinish) -> str:
@@ -251,12 +265,13 @@ def _group_text(case: WelchPlan, finish: select.GroupFinish) -> str:
     )
     if case.detrend != "none":
         room += f"var<workgroup> parts: array<vec4<f32>, {select.MOST_LANES}>;\n"
-    text = finish.scan(case.bins, f"    let p = total[i] * {_weight(case)};")
+    text = finish.scan(case.bins, f"    let p = total[i] * {weight_of(case)};")
     head = f"{room}{finish.room}{MAIN}  let row = item;\n"
     return f"{head}{segments.each(walk)}{text}}}\n"
 
 
-def _case(types: Types, attrs: Mapping[str, Any]) -> WelchPlan | None:
+def case_of(types: Types, attrs: Mapping[str, Any]) -> WelchPlan | None:
+    """The plan of an op that a fused kernel serves, or None."""
     if any(t.dtype is not DType.F32 for t in types):
         return None
     case = welch_plan(types[0].shape, types[1].shape[0], attrs)
@@ -272,7 +287,9 @@ def _operands(work: Work, case: WelchPlan) -> tuple[Access, ...]:
     )
 
 
-def _add_lane(work: Work, case: WelchPlan, out: Ref, k: int, limits: Limits) -> None:
+def _add_lane(
+    work: Work, case: WelchPlan, out: Ref, k: int, limits: Limits, short: bool
+) -> None:
     arrays = 2 if case.segments <= 2 else 3
     shared = 4 * arrays * case.nfft * LANES
     in_scratch = shared > limits.max_compute_workgroup_storage_size
@@ -283,19 +300,20 @@ def _add_lane(work: Work, case: WelchPlan, out: Ref, k: int, limits: Limits) -> 
     width = 2 * k if k else case.bins
     accesses.append(Access(out, (width, 0), "write", span=width))
     store = f"st{len(accesses) - 1}"
-    turns = _turns(case)
+    turns = _turns(case, short)
     tile = cells.tile(work.rows, turns)
-    finish = select.Insertion(store, k) if k else select.Plain(store, case.bins)
+    peaks = select.Listed if short else select.Insertion
+    finish = peaks(store, k) if k else select.Plain(store, case.bins)
     work.call(
-        f"welch_lane_{case.nfft}",
+        f"welch_{'short_' * short}lane_{case.nfft}",
         1,
         tuple(accesses),
-        _uniforms(case, k),
+        uniforms_of(case, k),
         most_rows=cells.most_rows(work.rows, turns),
         turns=float(tile * (turns + 1)),
         grid=(("rows", tile),),
         workgroup=LANES,
-        source=_lane_text(case, cells, finish),
+        source=_lane_text(case, cells, finish, short),
         uses=("nan",),
         shared_bytes=0 if in_scratch else shared,
     )
@@ -312,7 +330,7 @@ def _add_group(work: Work, case: WelchPlan, out: Ref, k: int) -> int:
         f"welch_group_{case.nfft}",
         1,
         (*_operands(work, case), Access(out, (width, 0), "write", span=width)),
-        _uniforms(case, k),
+        uniforms_of(case, k),
         grid=(("rows", 1),),
         per="workgroup",
         workgroup=group_size(case.nfft // max(group_radices(case.nfft))),
@@ -327,17 +345,34 @@ def lane_recipe(
     types: Types, out: TensorType, attrs: Mapping[str, Any], limits: Limits
 ) -> Recipe | None:
     """welch_power and welch_row_peaks with a lane a row: for software adapters."""
-    case, k = _case(types, attrs), attrs.get("k", 0)
-    if case is None or case.nfft > MAX_LANE or _turns(case) > MAX_TURNS:
+    return _lanes(case_of(types, attrs), attrs.get("k", 0), limits)
+
+
+def short_lane_recipe(
+    types: Types, out: TensorType, attrs: Mapping[str, Any], limits: Limits
+) -> Recipe | None:
+    """The same by a text that compiles in less than half the time and runs a third
+    longer: for batches so small that it takes dozens of runs to make up for it.
+    """
+    case = case_of(types, attrs)
+    if case is None or case.rows * case.width > MOST_SHORT:
+        return None
+    return _lanes(case, attrs.get("k", 0), limits, short=True)
+
+
+def _lanes(
+    case: WelchPlan | None, k: int, limits: Limits, short: bool = False
+) -> Recipe | None:
+    if case is None or case.nfft > MAX_LANE or _turns(case, short) > MAX_TURNS:
         return None
     if not unrolls(case.nfft, LANE_RADIX):
         return None
     work = Work(case.rows)
     if k <= select.MOST_INSERTED:
-        _add_lane(work, case, Ref("out"), k, limits)
+        _add_lane(work, case, Ref("out"), k, limits, short)
         return work.recipe()
     power = work.spare(case.rows * case.bins).ref
-    _add_lane(work, case, power, 0, limits)
+    _add_lane(work, case, power, 0, limits, short)
     work.calls.append(peaks_call(power, case.rows, case.bins, k))
     return work.recipe()
 
@@ -346,7 +381,7 @@ def group_recipe(
     types: Types, out: TensorType, attrs: Mapping[str, Any], limits: Limits
 ) -> Recipe | None:
     """welch_power and welch_row_peaks with a workgroup a row: for GPUs."""
-    case, k = _case(types, attrs), attrs.get("k", 0)
+    case, k = case_of(types, attrs), attrs.get("k", 0)
     if case is None or max(group_radices(case.nfft)) > LANE_RADIX:
         return None
     work = Work(case.rows)

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from rlxweb.arguments import switch
-from rlxweb.choose.resolve import devices_for
+from rlxweb.choose.resolve import and_named, devices_for
 from rlxweb.decision.attempt import Attempt
 from rlxweb.device import Device, DeviceLike, devices_named
-from rlxweb.devices.policy import DevicePolicy
+from rlxweb.devices.policy import DevicePolicy, policy_of
 from rlxweb.errors import DeviceFallbackError
 from rlxweb.ir.graph import Graph
 
@@ -75,7 +75,7 @@ def run_with_fallback(
     Errors   DeviceFallbackError with every attempt; UnknownDevice.
     """
     wanted = devices_named(chain)
-    viable = devices_for(graph, policy)
+    viable = and_named(devices_for(graph, policy), wanted, graph, policy_of(policy), {})
     doing = f"run '{graph.name}' with fallback"
     strict = switch("strict", strict, doing)
     return try_in_order(doing, wanted, viable, fn, [], strict)

@@ -11,7 +11,8 @@ from rlxweb.devices.policy import DevicePolicy, policy_of
 from rlxweb.ir.graph import Graph
 from rlxweb.names import formerly
 from rlxweb.runners.resolver import GraphResolver
-from rlxweb.runtime.session import CompiledGraph, Session
+from rlxweb.runtime.compiled import CompiledGraph
+from rlxweb.runtime.session import Session
 
 
 class FlexibleSession:

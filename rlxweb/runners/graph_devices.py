@@ -12,9 +12,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Self
 
 from rlxweb.arguments import switch, whole
-from rlxweb.backends.protocol import Array
 from rlxweb.calibration.stopwatch import Clock
-from rlxweb.choose.again import LOST, done_again
+from rlxweb.choose.again import LOST, done_again, gone_with
+from rlxweb.choose.chooser import Asked, choose
+from rlxweb.choose.graphs import GraphJob
 from rlxweb.decision.attempt import Attempt
 from rlxweb.decision.candidate import Candidate
 from rlxweb.decision.decision import Decision
@@ -28,9 +29,7 @@ from rlxweb.devices.policy import (
 )
 from rlxweb.errors import AdapterMissing, Unsupported
 from rlxweb.gpu.drive import drive
-from rlxweb.ir.dtype import DTypeLike
 from rlxweb.ir.graph import Graph
-from rlxweb.names import also, formerly
 from rlxweb.runners.benchmark import (
     Compile,
     Compiled,
@@ -39,13 +38,13 @@ from rlxweb.runners.benchmark import (
     timed_runs,
 )
 from rlxweb.runners.calling import Inputs, device_first
+from rlxweb.runners.compiled_devices import CompiledDevices
 from rlxweb.runners.fallback import failed, try_in_order
-from rlxweb.runners.programs import Programs
-from rlxweb.runners.resolver import GraphResolver
-from rlxweb.runtime.session import Session
+from rlxweb.runtime.device_array import Keep
+from rlxweb.runtime.feeds import lying_on
 
 
-class GraphDevices(GraphResolver):
+class GraphDevices(CompiledDevices):
     """A graph and the devices it may run on.
 
     policy     which devices are allowed, preferred, and how the fastest is found
@@ -72,8 +71,7 @@ class GraphDevices(GraphResolver):
         compile_with: Compile | None = None,
         clock: Clock = time.perf_counter_ns,
     ) -> None:
-        super().__init__(graph, policy, adapters, cost_mode)
-        self._programs = Programs(self._graph, compile_with or self._session)
+        super().__init__(graph, policy, adapters, cost_mode, compile_with)
         self._clock = clock
         self._winner: Device | None = None
         self.attempts: tuple[Attempt, ...] = ()
@@ -131,64 +129,12 @@ class GraphDevices(GraphResolver):
         )
         return self._winner
 
-    @also(data="value")
-    def set_param(self, name: str, value: Any) -> None:
-        """Keep a param's value and hand it to every device compiled so far.
-
-        Errors   UnknownName, DTypeError, ShapeError; RLX ignores an unknown name.
-        """
-        self._programs.set_param(name, value)
-
-    @also(data="value")
-    def set_param_typed(
-        self, name: str, value: Any, dtype: DTypeLike | None = None
-    ) -> None:
-        """`set_param` of raw bytes or of anything array-like, read as `dtype`.
-
-        See `CompiledGraph.set_param_typed`.
-        """
-        self._programs.set_param_typed(name, value, dtype)
-
-    def sync_params_to_all(self) -> None:
-        """Hand every stored param to every compiled device once more."""
-        self._programs.sync_params()
-
-    def compile(self, device: DeviceLike) -> Compiled:
-        """The graph compiled for a device, once; with every param set so far.
-
-        Errors   Unsupported when the device is not there or cannot run the graph, and
-        those of compiling.
-        """
-        return self._programs.compile(self._ensure_supported(device))
-
-    def compile_fastest(self) -> Compiled:
-        """The graph compiled for the fastest device; its `device` says which."""
-        return self.compile(self.fastest())
-
-    @formerly(hint="device")
-    def compile_resolved(self, device: DeviceLike | None = None) -> Compiled:
-        """The graph compiled for `resolve(device)`."""
-        return self.compile(self.resolve(device))
-
-    @formerly(hint="device", chain="device")
-    def compile_chain(
-        self, device: DeviceLike | Sequence[DeviceLike] | None = None
-    ) -> Compiled:
-        """The graph compiled for `resolve_chain(device)`."""
-        return self.compile(self.resolve_chain(device))
-
     @device_first
     def compile_resolved_with_inputs(
         self, device: DeviceLike | None = None, inputs: Inputs | None = None
     ) -> Compiled:
         """The graph compiled for `resolve_with_inputs`."""
         return self.compile(self.resolve_with_inputs(device, inputs))
-
-    def warm_all(self) -> tuple[Device, ...]:
-        """Compile for every device; the first error ends it. The devices."""
-        for device in self._supported:
-            self.compile(device)
-        return self._supported
 
     def benchmark(self, inputs: Inputs, runs: int = 3) -> list[DeviceBenchResult]:
         """Time the graph on every device, fastest first; failed ones last.
@@ -212,17 +158,23 @@ class GraphDevices(GraphResolver):
 
     @device_first
     def run(
-        self, device: DeviceLike, inputs: Inputs | None = None, *, strict: bool = False
-    ) -> list[Array]:
+        self,
+        device: DeviceLike,
+        inputs: Inputs | None = None,
+        *,
+        strict: bool = False,
+        keep: Keep = False,
+    ) -> list[Any]:
         """The outputs, computed on one device and no other.
 
         A run that is lost with its device is done again there, opened anew; `attempts`
         says so.
 
         strict   such a run raises
+        keep     which outputs stay there, as `CompiledGraph.run` has it
         Errors   those of `compile` and of `CompiledGraph.run`.
         """
-        return self._lasting(parse_device(device), (), inputs, strict)
+        return self._lasting(parse_device(device), (), inputs, strict, keep)
 
     @device_first
     def run_resolved(
@@ -231,18 +183,26 @@ class GraphDevices(GraphResolver):
         inputs: Inputs | None = None,
         *,
         strict: bool = False,
-    ) -> list[Array]:
+        keep: Keep = False,
+    ) -> list[Any]:
         """The outputs, computed on `resolve(device)`; `last_device` says which.
 
-        Where no device was named, a run that is lost goes on to the next one.
+        Where no device was named, it is where DeviceArrays among the inputs or params
+        lie, and a run that is lost goes on to the next one.
         """
-        return self._lasting(self.resolve(device), self._ways, inputs, strict)
+        first = self.beside_data(device, inputs) or self.resolve(device)
+        return self._lasting(first, self._ways, inputs, strict, keep)
 
     def run_fastest(
-        self, inputs: Inputs | None = None, *, strict: bool = False
-    ) -> list[Array]:
+        self,
+        inputs: Inputs | None = None,
+        *,
+        strict: bool = False,
+        keep: Keep = False,
+    ) -> list[Any]:
         """The outputs, computed on the device predicted fastest; else as above."""
-        return self._lasting(self.fastest(), self._ways, inputs, strict)
+        first = self.beside_data(None, inputs) or self.fastest()
+        return self._lasting(first, self._ways, inputs, strict, keep)
 
     @device_first
     def run_resolved_with_inputs(
@@ -251,10 +211,26 @@ class GraphDevices(GraphResolver):
         inputs: Inputs | None = None,
         *,
         strict: bool = False,
-    ) -> list[Array]:
+        keep: Keep = False,
+    ) -> list[Any]:
         """The outputs, computed on `resolve_with_inputs`; else as above."""
-        first = self.resolve_with_inputs(device, inputs)
-        return self._lasting(first, self._ways, inputs, strict)
+        first = self.beside_data(device, inputs)
+        first = first or self.resolve_with_inputs(device, inputs)
+        return self._lasting(first, self._ways, inputs, strict, keep)
+
+    def beside_data(self, device: object, inputs: Inputs | None) -> Device | None:
+        """The device on which data lies, unless one was named."""
+        lying = {} if device is not None else self._programs.lying(inputs)
+        if not lying:
+            return None
+        what, one = next(iter(lying.items()))
+        which, why = self._ensure_supported(one.device), f"{what} lies there"
+        there = lying_on(inputs, which)
+        if not there:  # params have no price
+            self.decision = Decision(f"device {which.label}", why)
+            return which
+        job = GraphJob(self._graph, cost_mode=self._cost_mode, there=there)
+        return self._picked(choose(job, Asked(which, self.adapter_of(which), why=why)))
 
     @property
     def _ways(self) -> tuple[Candidate, ...]:
@@ -268,26 +244,32 @@ class GraphDevices(GraphResolver):
         others: Sequence[Candidate],
         inputs: Inputs | None,
         strict: bool,
-    ) -> list[Array]:
+        keep: Keep,
+    ) -> list[Any]:
         """The outputs, in spite of a loss: there again, or on one of the others."""
         given = {} if inputs is None else inputs
         strict = switch("strict", strict, f"run of '{self._graph.name}'")
         self.attempts = ()
         try:
-            outs = self._run_on(device, given)
+            outs = self._run_on(device, given, keep)
         except LOST as error:
             if strict:
                 raise
+            if gone := self._programs.lying(given):
+                raise gone_with(error, tuple(gone)) from error
             way = Candidate(device, device.label, adapter=self.adapter_of(device))
-            outs, _, tries = drive(done_again(error, way, others, self._again(given)))
+            again = self._again(given, keep)
+            outs, _, tries = drive(done_again(error, way, others, again))
             self.attempts = tries
             return outs
         self.attempts = (Attempt(device, ""),)
         return outs
 
-    def _again(self, given: Inputs) -> Callable[[Candidate], Awaitable[list[Array]]]:
-        async def run(way: Candidate) -> list[Array]:
-            return self._run_on(way.device, given)
+    def _again(
+        self, given: Inputs, keep: Keep
+    ) -> Callable[[Candidate], Awaitable[list[Any]]]:
+        async def run(way: Candidate) -> list[Any]:
+            return self._run_on(way.device, given, keep)
 
         return run
 
@@ -298,7 +280,8 @@ class GraphDevices(GraphResolver):
         inputs: Inputs | None = None,
         *,
         strict: bool = False,
-    ) -> tuple[Device, list[Array]]:
+        keep: Keep = False,
+    ) -> tuple[Device, list[Any]]:
         """(device, outputs) of the first device of a chain that succeeds.
 
         What failed before it is in `attempts`. A device that is lost or late is opened
@@ -319,8 +302,8 @@ class GraphDevices(GraphResolver):
             return try_in_order(
                 doing,
                 wanted,
-                self._supported,
-                lambda d: self._twice(d, given, attempts, strict),
+                self._viable(wanted),
+                lambda d: self._twice(d, given, attempts, strict, keep),
                 attempts,
                 strict,
             )
@@ -328,15 +311,20 @@ class GraphDevices(GraphResolver):
             self.attempts = tuple(attempts)
 
     def _twice(
-        self, device: Device, given: Inputs, attempts: list[Attempt], strict: bool
-    ) -> list[Array]:
+        self,
+        device: Device,
+        given: Inputs,
+        attempts: list[Attempt],
+        strict: bool,
+        keep: Keep,
+    ) -> list[Any]:
         try:
-            return self._run_on(device, given)
+            return self._run_on(device, given, keep)
         except LOST as error:
             if strict:
                 raise
             attempts.append(Attempt(device, str(error), error))
-            return self._run_on(device, given)
+            return self._run_on(device, given, keep)
 
     @device_first
     def run_chain(
@@ -345,14 +333,16 @@ class GraphDevices(GraphResolver):
         inputs: Inputs | None = None,
         *,
         strict: bool = False,
-    ) -> tuple[Device, list[Array]]:
+        keep: Keep = False,
+    ) -> tuple[Device, list[Any]]:
         """(device, outputs) of the first device that succeeds, along a chain.
 
         1. Several devices asked for: those, in order.
         2. One: that one, and where it can run the graph but fails at it, the others in
            the policy's order. What it cannot run at all is refused.
-        3. None: RLX_DEVICE_CHAIN; without that the fastest by prediction, then the
-           others in the policy's order.
+        3. None: where DeviceArrays among the inputs or params lie; without those
+           RLX_DEVICE_CHAIN; without that the fastest by prediction, then the others in
+           the policy's order.
 
         The others are more than RLX does: there a chain without a list is one device.
         `strict=True` gives that, and `run` a device that is never swapped.
@@ -361,7 +351,10 @@ class GraphDevices(GraphResolver):
         Errors   DeviceFallbackError with every attempt; those of the inputs.
         """
         chain = device_chain_from_env() if device is None else self._listed(device)
-        if device is None and not chain:
+        beside = self.beside_data(device, inputs)
+        if beside is not None:
+            chain = (beside,)
+        elif device is None and not chain:
             try:
                 first = self.resolve()
             except (AdapterMissing, Unsupported) as error:
@@ -371,7 +364,7 @@ class GraphDevices(GraphResolver):
                 raise failed(doing, self.attempts) from error
             others = (d for d in self._supported if d is not first)
             chain = (first, *(() if forced_device_from_env() else others))
-        return self.run_try(chain, inputs, strict=strict)
+        return self.run_try(chain, inputs, strict=strict, keep=keep)
 
     def invalidate_cache(self) -> None:
         """Forget compiled graphs and the winner, and ask anew which devices there are.
@@ -388,28 +381,22 @@ class GraphDevices(GraphResolver):
         self.decision = None
         self.invalidate_cache()
 
-    def close(self) -> None:
-        """Free what was compiled; nothing runs any more. Idempotent."""
-        self._programs.close()
-
     def _listed(
         self, device: DeviceLike | Sequence[DeviceLike]
     ) -> Sequence[DeviceLike]:
-        named, there = devices_named(device), self._supported
-        if not isinstance(device, str) or len(named) > 1 or named[0] not in there:
+        named = devices_named(device)
+        one = isinstance(device, str) and len(named) == 1
+        if not one or named[0] not in self._viable(named):
             return named
-        return (*named, *(d for d in there if d not in named))
+        return (*named, *(d for d in self._supported if d not in named))
 
-    def _session(self, device: Device, graph: Graph) -> Compiled:
-        adapter, mode = self.adapter_of(device), self._cost_mode
-        return Session(device, adapter=adapter, cost_mode=mode).compile(graph)
-
-    def _run_on(self, device: Device, inputs: Inputs) -> list[Array]:
+    def _run_on(self, device: Device, inputs: Inputs, keep: Keep) -> list[Any]:
         self._ensure_supported(device)
-        warm = self._programs.has_run(device)
+        # How long it takes is learned from runs whose results come back.
+        warm = self._programs.has_run(device) and keep is False
         begun = self._clock()
         try:
-            outs = self._programs.run(device, inputs)
+            outs = self._programs.run(device, inputs, keep)
         except LOST:
             self._winner = None if self._winner is device else self._winner
             raise

@@ -11,16 +11,17 @@ from typing import Any
 from rlxweb.backends.protocol import Array
 from rlxweb.choose.again import LOST
 from rlxweb.device import Device
-from rlxweb.errors import InputError, SessionClosed
+from rlxweb.errors import InputError, SessionClosed, Unsupported
 from rlxweb.forked import ForkLock
 from rlxweb.ir.dtype import DTypeLike
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import Op, registry
 from rlxweb.ir.verify import must_be_graph
 from rlxweb.runners.benchmark import Compile, Compiled
-from rlxweb.runtime.feeds import as_input, check_feeds, param_named
+from rlxweb.runtime.compiled import CompiledGraph
+from rlxweb.runtime.device_array import DeviceArray, Keep
+from rlxweb.runtime.feeds import as_input, check_feeds, lying, param_named
 from rlxweb.runtime.raw_bytes import as_typed
-from rlxweb.runtime.session import CompiledGraph
 
 
 def graph_param_names(graph: Graph) -> tuple[str, ...]:
@@ -39,7 +40,7 @@ class Programs:
     def __init__(self, graph: Graph, compile_with: Compile) -> None:
         self.graph = graph
         self._compile_with = compile_with
-        self._params: dict[str, Array] = {}
+        self._params: dict[str, Array | DeviceArray] = {}
         self._compiled: dict[Device, Compiled] = {}
         self._ran: set[Device] = set()
         self._ops, self._changes = self._records(), registry.changes
@@ -57,13 +58,29 @@ class Programs:
         """
         doing = f"set_param of '{self.graph.name}'"
         node = param_named(doing, self.graph.named("param"), name)
-        kept = as_input(doing, node, value).copy()
-        kept.flags.writeable = False  # so that nobody need copy it again
+        kept = as_input(doing, node, value)
+        if not isinstance(kept, DeviceArray):
+            kept = kept.copy()
+            kept.flags.writeable = False  # so that nobody need copy it again
         with self._lock:
             self._check_open(doing)
+            for device in self._compiled:
+                self._check_reaches(doing, name, kept, device)
             self._params[name] = kept
             for compiled in self._compiled.values():
                 compiled.set_param(name, kept)
+
+    def _check_reaches(
+        self, doing: str, name: str, kept: Array | DeviceArray, device: Device
+    ) -> None:
+        """A value that lies on a device is there for no other. Errors  InputError."""
+        if isinstance(kept, DeviceArray) and kept.device is not device:
+            raise InputError(
+                f"{doing}, param '{name}'",
+                f"the array lies on device {kept.device.label!r}, {kept.engine}",
+                f"the graph is compiled for {device.label!r} too",
+                "pass x.numpy(), or use GraphDevices of that device alone",
+            )
 
     def set_param_typed(
         self, name: str, value: Any, dtype: DTypeLike | None = None
@@ -114,16 +131,33 @@ class Programs:
                 self._compiled[device] = compiled
             return self._compiled[device]
 
-    def run(self, device: Device, inputs: Mapping[str, Any]) -> list[Array]:
+    def lying(self, inputs: Mapping[str, Any] | None) -> dict[str, DeviceArray]:
+        """What of a run lies on a device, by "input 'x'" or "param 'w'"."""
+        fed, set_ = lying(inputs), lying(self._params)
+        found = {f"input '{name}'": one for name, one in fed.items()}
+        return found | {f"param '{name}'": one for name, one in set_.items()}
+
+    def run(
+        self, device: Device, inputs: Mapping[str, Any], keep: Keep = False
+    ) -> list[Any]:
         """The outputs, computed there; compiled first where it was not yet.
 
+        keep     as `CompiledGraph.run` has it
         Errors   those of `compile` and of the run; DeviceLost, GpuTimeout at once, as
         whoever asks decides where it is done again.
         """
         compiled = self.compile(device)
-        strictly = {"strict": True} if isinstance(compiled, CompiledGraph) else {}
         try:
-            outs = compiled.run(inputs, **strictly)
+            if isinstance(compiled, CompiledGraph):
+                outs = compiled.run(inputs, strict=True, keep=keep)
+            elif keep is False:
+                outs = compiled.run(inputs)
+            else:
+                raise Unsupported(
+                    f"run '{self.graph.name}'",
+                    f"what compiled it, a {type(compiled).__name__}, keeps no arrays",
+                    hint="leave `keep` out",
+                )
         except LOST:
             self._forget(device, compiled)
             raise

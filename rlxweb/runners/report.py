@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from rlxweb.backends.registry import look_again, named_only
 from rlxweb.choose.graphs import checked_mode
 from rlxweb.choose.resolve import (
     NOT_THERE,
@@ -12,7 +13,7 @@ from rlxweb.choose.resolve import (
     unsupported_node,
 )
 from rlxweb.device import Adapters, Device, adapters_of
-from rlxweb.devices.availability import DeviceRow, probe
+from rlxweb.devices.availability import DeviceRow, further_listed, listed, probe
 from rlxweb.devices.policy import DevicePolicy, policy_of
 from rlxweb.errors import RlxError
 from rlxweb.ir.graph import Graph
@@ -30,16 +31,24 @@ def device_report(
 ) -> tuple[DeviceRow, ...]:
     """One row per device: there or not and why; with a graph, whether it can run it.
 
+    Beside RLX's devices those of other packages, and ours whose library is installed.
+    One that is only used when it is named is opened where the policy names it.
+
     graph    adds `supports_graph`, `recommended` (the one the prediction picks) and the
              first blocker that applies: not available, an op it cannot run, denied, not
              allowed
     policy   whose devices are asked about; all of them when left out
     cost_mode  what predicts the recommended one: "calibrated" or RLX's "seed"
     """
+    look_again()  # something may have been installed since
     policy = policy_of(policy)
     names = adapters_of(adapters)
     wanted = policy.probe_set if graph is None else tuple(Device)
-    rows = [probe(d, names.get(d, "")) for d in wanted]
+    if policy.allow is None or graph is not None:
+        wanted += further_listed()
+    named = (*(policy.allow or ()), *policy.prefer)
+    waiting = [d for d in wanted if named_only(d.label) and d not in named]
+    rows = [listed(d) if d in waiting else probe(d, names.get(d, "")) for d in wanted]
     if graph is None:
         return tuple(rows)
     rows = [_with_graph(row, graph, policy, names) for row in rows]

@@ -6,16 +6,19 @@ runs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from rlxweb.backends.registry import how_to_get
 from rlxweb.choose.chooser import Pick
 from rlxweb.choose.graphs import GraphJob, checked_mode
 from rlxweb.choose.resolve import (
+    and_named,
     decide_by_environment,
     decide_device,
     devices_for,
     fastest,
+    named_by_environment,
     resolve_device_chain,
 )
 from rlxweb.decision.decision import Decision
@@ -29,7 +32,7 @@ from rlxweb.device import (
     parse_device,
     unless_open,
 )
-from rlxweb.devices.availability import DeviceRow, is_available
+from rlxweb.devices.availability import DeviceRow, is_available, probe
 from rlxweb.devices.policy import DevicePolicy, device_chain_from_env, policy_of
 from rlxweb.errors import Unsupported
 from rlxweb.ir.graph import Graph
@@ -54,6 +57,7 @@ class GraphResolver:
         self._adapters = adapters_of(adapters)
         self._cost_mode = checked_mode(cost_mode)
         self._supported: tuple[Device, ...] = ()
+        self._named: tuple[Device, ...] = ()
         self.decision: Decision | None = None
         self._pick: Pick[GraphJob] | None = None
         self._look_around()
@@ -61,6 +65,16 @@ class GraphResolver:
     def _look_around(self) -> None:
         """Ask anew which devices there are."""
         self._supported = devices_for(self._graph, self._policy, self._adapters)
+        self._named = self._supported
+
+    def _viable(self, named: Iterable[Device] = ()) -> tuple[Device, ...]:
+        """Who can run the graph, with those that wait to be named and were once."""
+        found = self._named
+        wanted = [d for d in named if d not in found]
+        if wanted:
+            about = self._graph, self._policy, self._adapters
+            found = self._named = and_named(found, wanted, *about)
+        return found
 
     @property
     def graph(self) -> Graph:
@@ -130,7 +144,7 @@ class GraphResolver:
         if len(chain) == (device is not None):
             return self.resolve(*chain)
         found = resolve_device_chain(
-            self._graph, chain, self._policy, viable=self._supported
+            self._graph, chain, self._policy, viable=self._viable(chain)
         )
         self.decision = Decision(f"device {found.label}", why)
         return found
@@ -146,7 +160,8 @@ class GraphResolver:
 
     def named_outside(self) -> Device | None:
         """The device that the environment names and the graph can run on."""
-        pick = decide_by_environment(self._graph, self._policy, **self._told)
+        told = {**self._told, "viable": self._viable(named_by_environment())}
+        pick = decide_by_environment(self._graph, self._policy, **told)
         return None if pick is None else self._picked(pick)
 
     def _picked(self, pick: Pick[GraphJob]) -> Device:
@@ -157,14 +172,11 @@ class GraphResolver:
 
     def _ensure_supported(self, device: DeviceLike) -> Device:
         which = parse_device(device)
-        if which in self._supported:
+        if which in self._viable((which,)):
             return which
         problem = f"device {which} cannot lower this graph under the active policy"
         hint = ""
-        if not is_available(which):
-            problem = f"device {which} is not available"
-            hint = (
-                "`rlxweb devices` says why; an extra may bring it: "
-                "pip install 'rlxweb[cuda]' or 'rlxweb[mlx]'"
-            )
+        if self._policy.permits(which) and not is_available(which):
+            problem = f"device {which} is not available: {probe(which).blocker}"
+            hint = how_to_get(which.label)
         raise Unsupported(f"compile '{self._graph.name}'", problem, hint=hint)

@@ -15,7 +15,6 @@ from typing import Any, Self
 import numpy as np
 
 from rlxweb.arguments import switch
-from rlxweb.backends.protocol import Array
 from rlxweb.device import Adapters, Device, DeviceLike, parse_device
 from rlxweb.devices.policy import DevicePolicy
 from rlxweb.ir.dtype import DTypeLike
@@ -24,6 +23,7 @@ from rlxweb.names import also
 from rlxweb.runners.benchmark import Compile
 from rlxweb.runners.calling import Inputs, device_first
 from rlxweb.runners.graph_devices import GraphDevices
+from rlxweb.runtime.device_array import Keep
 
 WINDOW = 8
 """Runs whose median is compared."""
@@ -114,23 +114,33 @@ class DeviceRouter:
         inputs: Inputs | None = None,
         *,
         strict: bool = False,
-    ) -> tuple[Device, list[Array]]:
+        keep: Keep = False,
+    ) -> tuple[Device, list[Any]]:
         """(device, outputs) where it was asked for, else where runs are fastest now.
 
         strict   a run that is lost with its device raises; else it is done again there
+        keep     which outputs stay there, as `CompiledGraph.run` has it; DeviceArrays
+                 among the inputs or params say where an open run goes
         """
         self._rebench_if_throttled({} if inputs is None else inputs)
-        which = self._fastest_now() if device is None else None
+        which = self.runner.beside_data(device, inputs)
+        if which is None and device is None:
+            which = self._fastest_now()
         which = which or self.runner.resolve(device)
-        return which, self._timed_run(which, inputs, strict)
+        return which, self._timed_run(which, inputs, strict, keep)
 
     @device_first
     def run_on(
-        self, device: DeviceLike, inputs: Inputs | None = None, *, strict: bool = False
-    ) -> list[Array]:
-        """The outputs, computed on one device and no other; `strict` as in `run`."""
+        self,
+        device: DeviceLike,
+        inputs: Inputs | None = None,
+        *,
+        strict: bool = False,
+        keep: Keep = False,
+    ) -> list[Any]:
+        """The outputs, computed on one device and no other; the rest as in `run`."""
         self._rebench_if_throttled({} if inputs is None else inputs)
-        return self._timed_run(self.runner.resolve(device), inputs, strict)
+        return self._timed_run(self.runner.resolve(device), inputs, strict, keep)
 
     @device_first
     def run_chain(
@@ -139,12 +149,14 @@ class DeviceRouter:
         inputs: Inputs | None = None,
         *,
         strict: bool = False,
-    ) -> tuple[Device, list[Array]]:
+        keep: Keep = False,
+    ) -> tuple[Device, list[Any]]:
         """(device, outputs) as `GraphDevices.run_chain` orders devices."""
         self._rebench_if_throttled({} if inputs is None else inputs)
         begun = self._clock()
-        ran, outs = self.runner.run_chain(device, inputs, strict=strict)
-        if len(self.runner.attempts) == 1:  # time that others lost is not its own
+        ran, outs = self.runner.run_chain(device, inputs, strict=strict, keep=keep)
+        # Time that others lost is not its own; nobody may have waited for what stays.
+        if len(self.runner.attempts) == 1 and keep is False:
             self._note(ran, self._clock() - begun)
         return ran, outs
 
@@ -159,11 +171,12 @@ class DeviceRouter:
         return self.runner.named_outside() or self._winner
 
     def _timed_run(
-        self, device: Device, inputs: Inputs | None, strict: bool
-    ) -> list[Array]:
+        self, device: Device, inputs: Inputs | None, strict: bool, keep: Keep
+    ) -> list[Any]:
         begun = self._clock()
-        outs = self.runner.run(device, inputs, strict=strict)
-        self._note(device, self._clock() - begun)
+        outs = self.runner.run(device, inputs, strict=strict, keep=keep)
+        if keep is False:
+            self._note(device, self._clock() - begun)
         return outs
 
     def _note(self, device: Device, seconds: float) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rlxweb.device import Device
 from rlxweb.errors import (
     DTypeError,
     InputError,
@@ -24,13 +25,13 @@ from rlxweb.given import array_of, named
 from rlxweb.ir.dtype import DType, cast_whole
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.shape import show
+from rlxweb.runtime.device_array import DeviceArray
 
 Array = npt.NDArray[Any]
+Given = dict[str, Array | DeviceArray]
 
 
-def check_feeds(
-    graph: Graph, inputs: Mapping[str, Node], feeds: Any
-) -> dict[str, Array]:
+def check_feeds(graph: Graph, inputs: Mapping[str, Node], feeds: Any) -> Given:
     """Arrays by input name, dtype and shape right; None stands for none.
 
     Errors   InputError for a missing input, UnknownName for one the graph has not,
@@ -39,6 +40,21 @@ def check_feeds(
     doing = f"run '{graph.name}'"
     if feeds is None:
         feeds = {}
+    if type(feeds) is not dict or not feeds.keys() <= inputs.keys():
+        check_names(doing, inputs, feeds)
+    missing = [name for name in inputs if name not in feeds]
+    if missing:
+        raise InputError(
+            doing,
+            f"input '{missing[0]}' was not given",
+            f"{len(feeds)} of {len(inputs)} inputs given",
+            f"pass {', '.join(repr(m) for m in missing)}",
+        )
+    return {name: as_input(doing, node, feeds[name]) for name, node in inputs.items()}
+
+
+def check_names(doing: str, inputs: Mapping[str, Node], feeds: object) -> None:
+    """Errors  InputError for no mapping, UnknownName for what the graph has not."""
     if not isinstance(feeds, Mapping):
         given = ", ".join(f"{name!r}: …" for name in inputs)
         raise InputError(
@@ -50,15 +66,6 @@ def check_feeds(
     for name in feeds:
         if name not in inputs:
             raise unknown(doing, "input", str(name), inputs)
-    missing = [name for name in inputs if name not in feeds]
-    if missing:
-        raise InputError(
-            doing,
-            f"input '{missing[0]}' was not given",
-            f"{len(feeds)} of {len(inputs)} inputs given",
-            f"pass {', '.join(repr(m) for m in missing)}",
-        )
-    return {name: as_input(doing, node, feeds[name]) for name, node in inputs.items()}
 
 
 def param_named(doing: str, params: Mapping[str, Node], name: str) -> Node:
@@ -79,15 +86,19 @@ def unknown(doing: str, what: str, name: str, known: Mapping[str, Any]) -> Unkno
     )
 
 
-def as_input(doing: str, node: Node, value: Any) -> Array:
+def as_input(doing: str, node: Node, value: Any) -> Array | DeviceArray:
     """One array as the input or param `node` wants it."""
     want = node.type
     doing = f"{doing}, {node.op} '{node.name}'"
-    try:
-        array = _as_array(value, want.dtype)
-    except RlxError as error:
-        error.doing = doing
-        raise
+    array: Array | DeviceArray
+    if isinstance(value, DeviceArray):
+        array = value
+    else:
+        try:
+            array = _as_array(value, want.dtype)
+        except RlxError as error:
+            error.doing = doing
+            raise
     if array.dtype.newbyteorder("=") != want.dtype.numpy:
         raise DTypeError(
             doing,
@@ -102,7 +113,21 @@ def as_input(doing: str, node: Node, value: Any) -> Array:
             f"the graph declares {show(want.shape)}",
             "reshape it, or build the graph for this shape",
         )
+    if isinstance(array, DeviceArray):
+        return array
     return array.astype(want.dtype.numpy, copy=False)
+
+
+def lying(inputs: object) -> dict[str, DeviceArray]:
+    """Those of the inputs, by name, that lie on a device."""
+    every = inputs.items() if isinstance(inputs, Mapping) else ()
+    return {name: one for name, one in every if isinstance(one, DeviceArray)}
+
+
+def lying_on(inputs: object, device: Device) -> frozenset[str]:
+    """The names of those that lie on one device."""
+    found = lying(inputs).items()
+    return frozenset(name for name, one in found if one.device is device)
 
 
 def _as_array(value: Any, dtype: DType) -> Array:

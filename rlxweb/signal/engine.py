@@ -6,8 +6,11 @@ Which one is asked is the chooser's business; what the estimate means is in the 
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -21,14 +24,16 @@ from rlxweb.host.spec import WelchSpec
 from rlxweb.host.spectrum import welch_power
 from rlxweb.host.strongest import strongest_bins
 from rlxweb.kept import SMALL, lru_of_small
-from rlxweb.signal.levels import level_rows
+from rlxweb.signal.levels import LevelRows, level_rows
+from rlxweb.signal.rows_there import RowsThere
 from rlxweb.stopping import check_stopped
 
 if TYPE_CHECKING:  # a job on the CPU loads no compiler
-    from rlxweb.runtime.session import CompiledGraph
+    from rlxweb.runtime.compiled import CompiledGraph
 
 Power = NDArray[Any]
-Rows: TypeAlias = NDArray[Any] | Digital
+HostRows: TypeAlias = NDArray[Any] | Digital
+Rows: TypeAlias = HostRows | RowsThere
 """Samples [B, T] as the spec's dtype says; where that is "int24", integers."""
 
 # Rows go to the device in batches of at most this many bytes, so that a batch of any
@@ -71,7 +76,7 @@ class NumpyEngine:
 
     async def power(self, x: Rows, spec: WelchSpec) -> Power:
         if not isinstance(x, Digital):
-            return welch_power(x, spec)
+            return welch_power(np.asarray(x), spec)
         # Physical values take several times the memory of what was recorded.
         step = max(1, BATCH_BYTES // (8 * x.shape[1]))
         parts = [
@@ -132,28 +137,21 @@ class GraphEngine:
         width = 2 * k if k else spec.n_freqs
         out = np.empty((n_rows, width), spec.power_dtype)
         step = batch_rows(spec, n_samples)
+        rest = n_rows % step
+        sizes = [step] * (n_rows // step) + [rest] * (rest > 0)
         backend = await pool.backend_async(self.device.label, self.adapter)
         async with backend.turn:
-            for at in range(0, n_rows, step):
-                check_stopped()
-                mine = slice(at, at + step)
-                part = x.rows(mine) if isinstance(x, Digital) else x[mine]
-                out[mine] = await self._batch(backend, part, spec, k)
+            at = 0
+            for size, alike in groupby(sizes):
+                shape = size, n_samples
+                program = await self._program(backend, shape, _single(spec), k)
+                starts = range(at, at + size * len(list(alike)), size)
+                mine, at = [slice(i, i + size) for i in starts], starts.stop
+                if isinstance(x, RowsThere):
+                    await _there(program, backend, x, mine, out)
+                else:
+                    await _from_host(program, x, mine, spec, k, out)
         return out
-
-    async def _batch(self, backend: Backend, x: Rows, spec: WelchSpec, k: int) -> Power:
-        """What the device finds in a few rows, in their own units."""
-        own = level_rows(x) if spec.is_digital else None
-        rows = np.asarray(x) if own is None else own.x
-        program = await self._program(backend, rows.shape, _single(spec), k)
-        (found,) = await program.computed({"x": rows}, strict=True)
-        if own is None:
-            return found
-        if not k:
-            return own.power(found, spec)
-        pairs = found.astype(np.float64)
-        pairs[:, 1::2] = own.scaled(found[:, 1::2])
-        return pairs
 
     def is_ready(self, shape: tuple[int, ...], spec: WelchSpec, k: int) -> bool:
         k = self._searched(spec, k)
@@ -181,6 +179,55 @@ class GraphEngine:
         return program
 
 
+async def _there(
+    program: CompiledGraph,
+    engine: Backend,
+    x: RowsThere,
+    batches: Sequence[slice],
+    out: Power,
+) -> None:
+    """Batches of rows that lie on the device."""
+    for mine in batches:
+        check_stopped()
+        part = await x.some(engine, mine.start, mine.stop)
+        (out[mine],) = await program.computed({"x": part.whole}, strict=True)
+
+
+async def _from_host(
+    program: CompiledGraph,
+    x: HostRows,
+    batches: Sequence[slice],
+    spec: WelchSpec,
+    k: int,
+    out: Power,
+) -> None:
+    """Batches of rows of the host, in their own units: the device may have the next
+    before it has given back what it found in the one before.
+    """
+    begun: deque[LevelRows | None] = deque()
+    taken = iter(batches)
+
+    def feeds() -> Iterator[dict[str, Any]]:
+        for mine in batches:
+            check_stopped()
+            part = x.rows(mine) if isinstance(x, Digital) else x[mine]
+            own = level_rows(part) if spec.is_digital else None
+            begun.append(own)
+            yield {"x": np.asarray(part) if own is None else own.x}
+
+    def take(outs: list[Power]) -> None:
+        (found,), own = outs, begun.popleft()
+        if own is not None and k:
+            levels = own.scaled(found[:, 1::2])
+            found = found.astype(np.float64)
+            found[:, 1::2] = levels
+        elif own is not None:
+            found = own.power(found, spec)
+        out[next(taken)] = found
+
+    await program.computed_each(feeds(), take)
+
+
 @lru_of_small(128, lambda spec: spec.nperseg <= SMALL)
 def _single(spec: WelchSpec) -> WelchSpec:
     """The estimate as a device computes it."""
@@ -196,5 +243,10 @@ def device_engine(
 
 
 def batch_rows(spec: WelchSpec, n_samples: int) -> int:
-    """Rows that go to a device at once."""
-    return max(1, BATCH_BYTES // (4 * max(1, n_samples, spec.n_freqs)))
+    """Rows that go to a device at once.
+
+    Many are a multiple of 64: rows of any length begin on 256 bytes then, from where
+    those that lie on a device can be bound.
+    """
+    rows = max(1, BATCH_BYTES // (4 * max(1, n_samples, spec.n_freqs)))
+    return rows if rows < 64 else rows - rows % 64

@@ -105,7 +105,8 @@ def _find(power: NDArray[Any]) -> tuple[_Index, _Index]:
     """Row and middle bin of every maximum, in the order of rows, then bins."""
     n_bins = power.shape[1]
     if power.size == 0 or n_bins < 3:
-        return np.empty(0, np.int64), np.empty(0, np.int64)
+        # as wide as pointers: a tab's have 32 bits, and no wider index is taken there
+        return np.empty(0, np.intp), np.empty(0, np.intp)
     peak = np.zeros(power.shape, np.bool_)
     inner = power[:, 1:-1]
     np.greater(inner, power[:, :-2], out=peak[:, 1:-1])

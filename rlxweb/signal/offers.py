@@ -20,6 +20,7 @@ from rlxweb.decision.strategy import WelchPeaksStrategy, parse_welch_peaks_strat
 from rlxweb.device import Device
 from rlxweb.devices.place import CPU, Place
 from rlxweb.errors import RlxError, Unsupported, UsageError
+from rlxweb.given import from_there
 from rlxweb.kept import SMALL
 from rlxweb.signal.engine import Engine
 from rlxweb.signal.on_device import FUSED, LEARNED
@@ -178,7 +179,9 @@ def _refuse(job: WelchJob, place: Place) -> None:
     pool.backend(place.device.label, place.adapter)
     reason = job.only_on_host
     where = f"welch on {place.device.display}"
-    if reason and job.spec.dtype == "float64":
-        raise job.wide.refused(where)
-    if reason:
-        raise Unsupported(where, reason, hint=Advice("use {}", device="cpu"))
+    if not reason:
+        return
+    refusal: RlxError = Unsupported(where, reason, hint=Advice("use {}", device="cpu"))
+    if job.spec.dtype == "float64":
+        refusal = job.wide.refused(where)
+    raise from_there(refusal, "x") if job.is_there else refusal

@@ -69,6 +69,8 @@ def _priced_way(
     model = fitted(have.record, _model)
     is_native = fits(backend, estimate, fused)
     terms = _in_batches(estimate, model, fused=fused, is_native=is_native)
+    if estimate.is_there:
+        terms = replace(terms, upload_ns=0.0)
     return replace(blank, terms=terms, error=model.error, source=have.source)
 
 

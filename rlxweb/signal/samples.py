@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 from rlxweb.arguments import one_of, whole
 from rlxweb.digital import Digital, is_digital
 from rlxweb.errors import ShapeError, UsageError
-from rlxweb.given import array_of
+from rlxweb.given import OnDevice, array_of
 from rlxweb.host.spec import DIGITAL
-from rlxweb.signal.engine import Rows
+from rlxweb.signal.engine import HostRows, Rows
 from rlxweb.signal.precision import PRECISIONS, Precision, Taken, taken
+from rlxweb.signal.rows_there import RowsThere, there
 
 
 def as_array(x: Any, doing: str) -> Rows:
@@ -24,6 +25,8 @@ def as_array(x: Any, doing: str) -> Rows:
     """
     if isinstance(x, Digital):
         return x
+    if isinstance(x, OnDevice):
+        return there(x, doing)
     array = array_of(x, doing)
     if array.ndim == 0:
         raise ShapeError(doing, "the signal is a single number", "rank >= 1")
@@ -34,6 +37,8 @@ def physical(x: Rows) -> NDArray[Any]:
     """Integers as the numbers they stand for, in float64; others as they are."""
     if isinstance(x, Digital):
         return x.physical()
+    if isinstance(x, RowsThere):
+        x = x.on_host("a detrend function", "it is called on the host")
     return x.astype(np.float64) if is_digital(x.dtype) else x
 
 
@@ -48,6 +53,11 @@ def as_rows(
     """
     if precision is not None:
         one_of("precision", precision, PRECISIONS, doing)
+    if isinstance(x, RowsThere):
+        if not x.is_on_cpu:
+            rows_there = x.as_rows(checked_axis(axis, x.ndim, doing), doing)
+            return rows_there, x.shape[:-1], taken(x.dtype, precision, doing)
+        x = x.on_host()
     array, how = _array_taken(x, precision, doing)
     axis = checked_axis(axis, array.ndim, doing)
     if axis != array.ndim - 1:
@@ -68,7 +78,7 @@ def as_rows(
 
 
 def _array_taken(
-    x: Rows, precision: Precision | None, doing: str
+    x: HostRows, precision: Precision | None, doing: str
 ) -> tuple[NDArray[Any], Taken]:
     if not isinstance(x, Digital):
         return x, taken(x.dtype, precision, doing)

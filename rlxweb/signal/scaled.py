@@ -27,8 +27,10 @@ from rlxweb.host.spec import WelchSpec
 from rlxweb.host.spectrum import frames
 from rlxweb.kept import SMALL, lru_of_small
 from rlxweb.recipes.welch_plan import samples_needed
-from rlxweb.signal.engine import Rows
+from rlxweb.signal.engine import HostRows, Rows, batch_rows
+from rlxweb.signal.numbering import numbered
 from rlxweb.signal.rounding import RoundingFloor, Shares, rounding_shares
+from rlxweb.signal.rows_there import RowsThere, energies, refused_row, row_of
 from rlxweb.stopping import check_stopped
 
 NanPolicy = Literal["raise", "propagate"]
@@ -60,6 +62,7 @@ class Caller(NamedTuple):
         if self.names:
             return f"channel {self.names[row]!r}"
         where = [int(i) for i in np.unravel_index(row, self.batch or (1,))]
+        where = numbered(where)
         return f"channel {where[0] if len(where) == 1 else where}"
 
 
@@ -142,14 +145,35 @@ class ReadyRows(NamedTuple):
         """
         if device is Device.CPU or not self.spec.is_digital:
             return self.reading
+        assert not isinstance(self.x, RowsThere)  # those are of float32
         energy = _about_level(self.x)
         loudest = float(energy.max(initial=0.0))
         own = self.reading._replace(energy=energy, loudest=loudest)
         return own._replace(arithmetic="float32")
 
 
+async def looked_at(
+    rows: RowsThere, spec: WelchSpec, caller: Caller, nan: NanPolicy
+) -> ReadyRows:
+    """`ready_rows` of rows on a device, looked at there.
+
+    Errors   as `ready_rows`; Unsupported for rows that only the host can prepare.
+    """
+    one_of("nan", nan, ("raise", "propagate"), caller.doing)
+    plan = cleared(spec, rows.shape[1])
+    squares, absolute = await energies(rows, plan.used, batch_rows(spec, rows.shape[1]))
+    odd = ~((squares >= plan.least) & (squares <= plan.most) & np.isfinite(absolute))
+    for row in np.flatnonzero(odd & (absolute != 0)):
+        x = await row_of(rows, int(row))
+        if (error := refused_row(x, int(row), plan.used, caller, nan)) is not None:
+            raise error
+    loudest = float(np.maximum.reduce(squares, initial=0.0))
+    used = plan.used
+    return ReadyRows(rows, Reading(spec, squares / used, loudest / used))
+
+
 def ready_rows(
-    x: Rows, spec: WelchSpec, caller: Caller, nan: NanPolicy = "raise"
+    x: HostRows, spec: WelchSpec, caller: Caller, nan: NanPolicy = "raise"
 ) -> ReadyRows:
     """Rows x (B, T), of any real or complex type, as an engine of the spec takes them.
 
@@ -158,7 +182,7 @@ def ready_rows(
     """
     if not isinstance(nan, str) or nan != "raise":
         one_of("nan", nan, ("raise", "propagate"), caller.doing)
-    plan = _cleared(spec, x.shape[1])
+    plan = cleared(spec, x.shape[1])
     if spec.is_digital:
         return _ready_integers(x, plan)
     x = np.asarray(x)
@@ -180,7 +204,7 @@ def ready_rows(
 
 
 @dataclass(frozen=True, slots=True)
-class _Cleared:
+class Cleared:
     """Sums of squares that need no second look, of the first `used` samples of a row.
 
     spec   the same with its window and its factor near 1; its power times 2**shift is
@@ -195,7 +219,8 @@ class _Cleared:
 
 
 @lru_of_small(128, lambda spec, n_samples: spec.nperseg <= SMALL)
-def _cleared(spec: WelchSpec, n_samples: int) -> _Cleared:
+def cleared(spec: WelchSpec, n_samples: int) -> Cleared:
+    """Of rows of so many samples."""
     segments = spec.segments_of(n_samples)
     used = samples_needed(segments, spec.nperseg, spec.hop)
     plain, shift = _plain(spec)
@@ -211,7 +236,7 @@ def _cleared(spec: WelchSpec, n_samples: int) -> _Cleared:
     least = lowest * used / (gain * min(1.0, plain.scale))
     if shift:
         least, most = np.inf, 0.0
-    return _Cleared(least, most, used, plain, shift)
+    return Cleared(least, most, used, plain, shift)
 
 
 def _plain(spec: WelchSpec) -> tuple[WelchSpec, int]:
@@ -230,7 +255,7 @@ def _plain(spec: WelchSpec) -> tuple[WelchSpec, int]:
 def _looked_into(
     x: NDArray[Any],
     spec: WelchSpec,
-    plan: _Cleared,
+    plan: Cleared,
     squares: NDArray[Any],
     caller: Caller,
     nan: NanPolicy,
@@ -255,7 +280,7 @@ def _looked_into(
     return _ready(rows, Reading(plan.spec, energy, 0.0, 2 * up + plan.shift, lost))
 
 
-def _ready_integers(x: Rows, plan: _Cleared) -> ReadyRows:
+def _ready_integers(x: HostRows, plan: Cleared) -> ReadyRows:
     """Integers: the largest they may be tells enough of them."""
     if not isinstance(x, Digital):
         if not plan.shift:
@@ -288,7 +313,7 @@ def _sums_of_squares(x: NDArray[Any]) -> NDArray[Any]:
     return sums
 
 
-def _about_level(x: Rows) -> NDArray[np.float64]:
+def _about_level(x: HostRows) -> NDArray[np.float64]:
     """(B,) mean square of integers about their mean, in physical units."""
     own = x if isinstance(x, Digital) else Digital(x)
     energy = np.empty(len(own.counts))

@@ -26,7 +26,7 @@ from rlxweb.given import array_of, named
 from rlxweb.gpu.drive import drive
 from rlxweb.host.spec import WelchSpec
 from rlxweb.recipes.welch_plan import samples_needed, segment_count
-from rlxweb.signal.engine import NUMPY, Engine, Power, Rows
+from rlxweb.signal.engine import NUMPY, Engine, HostRows, Power, Rows
 from rlxweb.signal.precision import taken
 from rlxweb.signal.rounding import RoundingFloor
 from rlxweb.signal.scaled import (
@@ -126,7 +126,7 @@ class WelchStream:
             if not self.is_full:
                 self._feed(given)
 
-    def _feed(self, given: Rows) -> None:
+    def _feed(self, given: HostRows) -> None:
         fresh = self._taken(given)
         # A hop longer than a segment leaves gaps: samples nobody will read.
         skipped = min(self._skip, fresh.shape[1])
@@ -149,7 +149,7 @@ class WelchStream:
         # A copy, or the tail would keep the whole block alive.
         self._tail = tail.copy()
 
-    def _checked(self, block: ArrayLike | Digital) -> Rows:
+    def _checked(self, block: ArrayLike | Digital) -> HostRows:
         array = block if isinstance(block, Digital) else array_of(block, DOING)
         n_rows = len(self._tail)
         if array.ndim != 2 or array.shape[0] != n_rows:
@@ -161,7 +161,7 @@ class WelchStream:
             )
         return array
 
-    def _taken(self, block: Rows) -> NDArray[Any]:
+    def _taken(self, block: HostRows) -> NDArray[Any]:
         """The block as the spec takes it; what its integers stand for is kept apart."""
         if not self.spec.is_digital:
             samples = np.asarray(block)
@@ -183,7 +183,7 @@ class WelchStream:
 
     def _add(self, rows: NDArray[Any], count: int, start: int) -> None:
         spec = replace(self.spec, n_segments=count)
-        part: Rows = np.ascontiguousarray(
+        part: HostRows = np.ascontiguousarray(
             rows[:, : samples_needed(count, spec.nperseg, spec.hop)]
         )
         if self._scale is not None:

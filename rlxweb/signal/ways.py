@@ -28,6 +28,7 @@ class WelchEstimate:
     min_segments  1 where the caller allows a single segment to stand for all
     strategy      "auto", or the name of the one to be used
     taken         how the samples came to be of the spec's dtype
+    is_there      the samples lie on the device already
     """
 
     spec: WelchSpec
@@ -38,6 +39,7 @@ class WelchEstimate:
     min_segments: int | None = None
     strategy: str = "auto"
     taken: Taken | None = None
+    is_there: bool = False
 
     @property
     def only_on_host(self) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from rlxweb.arguments import bound, number, one_of, switch, whole
+from rlxweb.choose.again import LOST
 from rlxweb.choose.chooser import Asked, choose, choose_async
 from rlxweb.gpu.beside import beside
 from rlxweb.gpu.drive import drive, in_a_tab
@@ -18,8 +19,9 @@ from rlxweb.signal.offers import WelchJob
 from rlxweb.signal.own_detrend import detrended_by, own_detrend
 from rlxweb.signal.picked import run_pick
 from rlxweb.signal.request import DEFAULT_NPERSEG, OF_PRESET, PRESETS, WelchRequest
+from rlxweb.signal.rows_there import RowsThere, asked_at, gone
 from rlxweb.signal.samples import as_array, as_rows, checked_axis, physical
-from rlxweb.signal.scaled import Caller, ReadyRows, ready_rows
+from rlxweb.signal.scaled import Caller, ReadyRows, looked_at, ready_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -30,14 +32,15 @@ if TYPE_CHECKING:
     from rlxweb.device import DeviceLike
     from rlxweb.digital import Digital
     from rlxweb.host.spec import WelchSpec
-    from rlxweb.signal.engine import Engine
+    from rlxweb.signal.engine import Engine, Rows
     from rlxweb.signal.own_detrend import OwnDetrend
     from rlxweb.signal.precision import Precision
     from rlxweb.signal.scaled import NanPolicy
     from rlxweb.signal.windows import WindowLike
 
     Spectrum = tuple[NDArray[np.float64], NDArray[Any]]
-    Run = Callable[[Pick[WelchJob]], Coroutine[Any, Any, Spectrum]]
+    Done = tuple[Spectrum, Pick[WelchJob]]
+    Run = Callable[[Pick[WelchJob]], Coroutine[Any, Any, Done]]
 
 DOING = "welch"
 
@@ -84,6 +87,7 @@ def welch(
 
     Shapes   x (…, T, …) with time on `axis` → freqs (F,), power with F in its place
     Units    x in U, fs in Hz → freqs in Hz, power in U²/Hz ("density") or U²
+    x        an array, or a DeviceArray (float32, time last): it runs where that lies
     detrend  a name, False, or a function: segment (…, nperseg), time last → the same
              shape, called once per segment
     preset   "scipy", "mne" or "rlx", as `welch_peaks` has them: window, noverlap,
@@ -109,8 +113,14 @@ def welch(
     """
     given = dict(locals(), x=as_array(x, DOING))
     if 0 in given["x"].shape:
-        return _nothing(given["x"].shape)
+        return nothing(given["x"].shape)
     job, asked, run = _called(**given)
+    return drive(run(choose(job, asked)))[0]
+
+
+def welch_and_pick(x: ArrayLike, **given: Any) -> Done:
+    """`welch` of an array with samples, by all its arguments; and who did it."""
+    job, asked, run = _called(as_array(x, DOING), **given)
     return drive(run(choose(job, asked)))
 
 
@@ -133,18 +143,18 @@ async def welch_async(
         return await beside(lambda: welch(**given))
     given["x"] = as_array(x, DOING)
     if 0 in given["x"].shape:
-        return _nothing(given["x"].shape)
+        return nothing(given["x"].shape)
     job, asked, run = _called(**given)
-    return await run(await choose_async(job, asked))
+    return (await run(await choose_async(job, asked)))[0]
 
 
-def _nothing(shape: tuple[int, ...]) -> Spectrum:
+def nothing(shape: tuple[int, ...]) -> Spectrum:
     """SciPy's answer to an empty array."""
     return np.empty(shape), np.empty(shape)
 
 
 def _called(
-    x: NDArray[Any] | Digital,
+    x: Rows,
     axis: int,
     fmin: float,
     fmax: float | None,
@@ -162,21 +172,35 @@ def _called(
     )
     strict = switch("strict", strict, DOING)
     estimate["fs"] = number("fs", estimate["fs"], DOING)
-    spec = _spec(rows.shape[1], how.kind, own is not None, **estimate)
+    spec = spec_of(rows.shape[1], how.kind, own is not None, **estimate)
     caller = Caller(DOING, batch)
     hz = frequencies(spec, estimate["fs"])
     band = bins_between(hz, fmin, fmax, DOING)
-    ready = ready_rows(rows, spec, caller, nan)
+    ready = rows if isinstance(rows, RowsThere) else ready_rows(rows, spec, caller, nan)
     if own is not None:
         rows, spec, caller = detrended_by(own, np.asarray(rows), spec, caller)
         ready = ready_rows(rows, spec, caller, nan)
-    job = WelchJob(spec, rows.shape[0], rows.shape[1], 0, taken=how)
+    job = WelchJob(
+        spec,
+        rows.shape[0],
+        rows.shape[1],
+        0,
+        taken=how,
+        is_there=isinstance(rows, RowsThere),
+    )
     to = checked_axis(axis, x.ndim, DOING)
-    run = partial(_run, ready, caller, hz, band, to, strict)
+    run = partial(_run, ready, caller, nan, hz, band, to, strict)
+    if isinstance(x, RowsThere):
+        return job, asked_at(x, device, adapter, DOING), run
     return job, Asked(device, adapter), run
 
 
-def _spec(n_samples: int, dtype: str, detrended: bool, **estimate: Any) -> WelchSpec:
+def spec_of(n_samples: int, dtype: str, detrended: bool, **estimate: Any) -> WelchSpec:
+    """The estimate for rows of n_samples, by the arguments of `welch`.
+
+    detrended  by a function of the caller's
+    Errors     UsageError.
+    """
     nperseg = estimate["nperseg"]
     if isinstance(estimate["window"], str | tuple):
         asked = DEFAULT_NPERSEG
@@ -200,23 +224,31 @@ def _spec(n_samples: int, dtype: str, detrended: bool, **estimate: Any) -> Welch
 
 
 async def _run(
-    ready: ReadyRows,
+    given: ReadyRows | RowsThere,
     caller: Caller,
+    nan: NanPolicy,
     hz: NDArray[np.float64],
     band: NDArray[Any] | None,
     axis: int,
     strict: bool,
     pick: Pick[WelchJob],
-) -> Spectrum:
-    """Frequencies, and power [B, F] in the shape of the call."""
+) -> Done:
+    """Frequencies and power [B, F] in the shape of the call, and who computed it."""
 
     async def work(job: WelchJob, engine: Engine) -> NDArray[Any]:
         return await engine.power(ready.x, ready.spec)
 
-    power, _ = await run_pick(pick, work, strict)
+    try:
+        if isinstance(given, RowsThere):
+            ready = await looked_at(given, pick.job.spec, caller, nan)
+        else:
+            ready = given
+        power, pick = await run_pick(pick, work, strict or given is not ready)
+    except LOST as error:
+        raise gone(error, given, DOING) from error.__cause__
     power = ready.reading.restored(power, caller)
     if band is not None:
         hz, power = hz[band], power[:, band]
     shaped = power.reshape(*caller.batch, len(hz))
     last = len(caller.batch)
-    return hz, shaped if axis == last else np.moveaxis(shaped, last, axis)
+    return (hz, shaped if axis == last else np.moveaxis(shaped, last, axis)), pick

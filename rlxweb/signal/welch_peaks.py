@@ -11,6 +11,7 @@ import numpy as np
 
 from rlxweb.advice import Advice, Blank
 from rlxweb.arguments import bound, number, switch, whole
+from rlxweb.choose.again import LOST
 from rlxweb.choose.chooser import Asked, choose, choose_async
 from rlxweb.errors import UsageError
 from rlxweb.gpu.beside import beside
@@ -29,8 +30,9 @@ from rlxweb.signal.peaks_of_power import (
 from rlxweb.signal.picked import ready, run_pick
 from rlxweb.signal.request import OF_PRESET, WelchRequest
 from rlxweb.signal.result import WelchPeaks
+from rlxweb.signal.rows_there import RowsThere, asked_at, gone
 from rlxweb.signal.samples import as_array, as_rows, physical
-from rlxweb.signal.scaled import Caller, ReadyRows, ready_rows
+from rlxweb.signal.scaled import Caller, ReadyRows, looked_at, ready_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -79,6 +81,7 @@ def welch_peaks(
 
     Shapes   x (…, T) → bins, hz, power (…, k)
     Units    x in U, fs in Hz → hz in Hz; power as the preset scales it
+    x        an array, or a DeviceArray (float32, time last): it runs where that lies
     preset   "rlx": symmetric Hann, hop nperseg // 2, nothing removed, one-sided |X|²
              averaged and not scaled; "scipy": scipy.signal.welch's density; "mne":
              mne.time_frequency.psd_array_welch's. window, detrend and noverlap override
@@ -151,15 +154,21 @@ def _called(
         raise UsageError(DOING, f"the batch {list(batch)} has no rows", "rows >= 1")
     strict = switch("strict", strict, DOING)
     wanted["fs"] = number("fs", wanted["fs"], DOING)
-    job = _job_of(rows.shape, how, **wanted)
+    job = job_of(rows.shape, how, **wanted)
     least = check_prominence(prominence, job.mode, DOING)
     caller = Caller(DOING, batch)
-    given = ready_rows(rows, job.spec, caller, nan)
+    given: ReadyRows | RowsThere
+    if isinstance(rows, RowsThere):
+        given, job = rows, replace(job, is_there=True)
+    else:
+        given = ready_rows(rows, job.spec, caller, nan)
     if own is not None:
         rows, spec, caller = detrended_by(own, np.asarray(rows), job.spec, caller)
         given = ready_rows(rows, spec, caller, nan)
         job = replace(job, spec=spec, n_samples=rows.shape[1])
-    run = partial(_run, rows, given, caller, wanted["fs"], least, strict)
+    run = partial(_run, rows, given, caller, nan, wanted["fs"], least, strict)
+    if isinstance(array, RowsThere):
+        return job, asked_at(array, device, adapter, DOING), run
     return job, Asked(device, adapter), run
 
 
@@ -184,7 +193,11 @@ def _job(
     return WelchJob(spec, n_rows, n_samples, count, mode, least, way, how)
 
 
-def _job_of(shape: tuple[int, ...], how: Taken, **wanted: Any) -> WelchJob:
+def job_of(shape: tuple[int, ...], how: Taken, **wanted: Any) -> WelchJob:
+    """The job of rows (B, T) that are taken so, by the arguments of `welch_peaks`.
+
+    Errors   UsageError.
+    """
     try:
         return _known_job(shape, how, **wanted)
     except TypeError:  # samples of a window cannot be looked up
@@ -198,8 +211,9 @@ _known_job = lru_of_small(128, lambda shape, how, **_: shape[1] <= 4 * SMALL)(_j
 
 async def _run(
     rows: Rows,
-    own: ReadyRows,
+    seen: ReadyRows | RowsThere,
     caller: Caller,
+    nan: NanPolicy,
     fs: float,
     prominence: float | None,
     strict: bool,
@@ -209,15 +223,23 @@ async def _run(
 
     async def work(job: WelchJob, engine: Engine) -> tuple[PeaksOfPower, bool]:
         given = own
-        if job.spec is not asked.job.spec:  # the first segment stands for all
+        # The first segment stands for all; only the host does that.
+        if job.spec is not asked.job.spec and not isinstance(rows, RowsThere):
             given = ready_rows(rows, job.spec, caller, "propagate")
         k = job.k if job.mode == "bins" else 0
         warm = engine.is_ready(given.x.shape, given.spec, k)
         hz = frequencies(job.spec, fs)
         return await _search(given, caller, job, engine, hz, prominence), warm
 
-    begun = perf_counter_ns()
-    (found, warm), pick = await run_pick(asked, work, strict)
+    try:
+        if isinstance(seen, RowsThere):
+            own = await looked_at(seen, asked.job.spec, caller, nan)
+        else:
+            own = seen
+        begun = perf_counter_ns()
+        (found, warm), pick = await run_pick(asked, work, strict or seen is not own)
+    except LOST as error:
+        raise gone(error, seen, DOING) from error.__cause__
     if warm and pick is asked:
         pick.observe(perf_counter_ns() - begun)
     job, engine = ready(pick)

@@ -4,6 +4,11 @@ Without it, half of the time until a tab has Python and rlxweb is the compiler's
 wheels stay as their makers publish them; their bytecode is one more package, which ours
 depends on. The standard library's is added to its zip, the one place where Python looks
 for it.
+
+`pyodide py-compile` (pyodide-build 0.39) takes the sources out of the wheels: they have
+other hashes then than their makers', and tracebacks no lines. It writes other bytes
+every time, refuses the build tag that gives our wheel its own URL, and needs a host
+Python of Pyodide's minor.
 """
 
 from __future__ import annotations

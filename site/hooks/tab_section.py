@@ -46,6 +46,8 @@ def _starts(starts: Sequence[Record]) -> str:
     if not starts:
         return ""
     heads = [*_MARKS.values(), "result after Python"]
+    has_export = all("exported" in start["cold"] for start in starts)
+    heads += ["exported, without Python"] * has_export
     lines = [
         f"Milliseconds since navigation, medians of {len(starts)} starts:",
         "",
@@ -56,6 +58,8 @@ def _starts(starts: Sequence[Record]) -> str:
         marks = [start[kind] for start in starts]
         times = [statistics.median(m[key] for m in marks) for key in _MARKS]
         times.append(statistics.median(m["first"] - m["python"] for m in marks))
+        if has_export:
+            times.append(statistics.median(m["exported"] for m in marks))
         lines.append(f"| {kind} | {' | '.join(f'{ms:,.0f}' for ms in times)} |")
     return "\n".join(lines)
 

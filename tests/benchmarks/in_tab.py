@@ -1,8 +1,9 @@
 """`python -m tests.benchmarks.in_tab`: rlxweb, NumPy and jax-js in one page.
 
 Two things are measured: the time from navigation to the first result, cold (a browser
-that has never seen the site) and warm (the same browser again); and kernels and whole
-calls, all peers of a cell interleaved in one page, medians with their ratio.
+that has never seen the site) and warm (the same browser again), by Python in the tab
+and by an exported module without it; and kernels and whole calls, all peers of a cell
+interleaved in one page, medians with their ratio.
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import BrowserType, sync_playwright
+from playwright.sync_api import BrowserType, Page, sync_playwright
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
+import rlxweb
 from tests.benchmarks.machine import facts
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -61,7 +63,7 @@ def main(args: list[str] | None = None) -> int:
         sys.exit(f"{site} holds no built site; run ./dev site first")
     with (
         tempfile.TemporaryDirectory() as work,
-        served(site, jax_js(Path(work))) as url,
+        served(site, jax_js(Path(work)), exported(Path(work))) as url,
         sync_playwright() as playwright,
     ):
         made = {
@@ -107,9 +109,17 @@ def jax_js(work: Path) -> Path:
     return work / "package" / "dist"
 
 
+def exported(work: Path) -> Path:
+    """The folder of an export that does what first.html does in Python."""
+    return rlxweb.export_welch(work / "exported", 256, 384, 256.0, 256, 16).folder
+
+
 @contextmanager
-def served(site: Path, jax: Path) -> Iterator[str]:
-    """The site, with the benchmark's pages under /_bench/ and jax-js under those."""
+def served(site: Path, jax: Path, plan: Path) -> Iterator[str]:
+    """The site, with the benchmark's pages under /_bench/, and jax-js and an exported
+    plan under those.
+    """
+    own = (("/_bench/jax/", jax), ("/_bench/plan/", plan), ("/_bench/", PAGES))
 
     class Served(http.server.SimpleHTTPRequestHandler):
         extensions_map = {  # noqa: RUF012  the base class has it so
@@ -127,9 +137,9 @@ def served(site: Path, jax: Path) -> Iterator[str]:
 
         def translate_path(self, path: str) -> str:
             where = path.split("?")[0]
-            for prefix, folder in (("/_bench/jax/", jax), ("/_bench/", PAGES)):
+            for prefix, folder in own:
                 if where.startswith(prefix):
-                    return str(folder / where.removeprefix(prefix))
+                    return str(folder / (where.removeprefix(prefix) or "index.html"))
             return super().translate_path(path)
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Served) as server:
@@ -167,25 +177,36 @@ def measured(
 
 def _start(chromium: BrowserType, path: str, url: str) -> dict[str, Any]:
     """Marks of a first navigation and of a second one, ms since each began."""
-    found = {}
-    with tempfile.TemporaryDirectory() as profile:
-        for kind in ("cold", "warm"):
-            context = chromium.launch_persistent_context(
-                profile, executable_path=path, args=[*FLAGS]
-            )
-            page = context.new_page()
-            page.goto(f"{url}_bench/first.html")
-            page.wait_for_function("globalThis.marks", timeout=START_MS)
-            found[kind] = page.evaluate("marks")
-            context.close()
+    found: dict[str, Any] = {"cold": {}, "warm": {}}
+    for measure in (_python_marks, _exported_mark):
+        with tempfile.TemporaryDirectory() as profile:
+            for marks in found.values():
+                context = chromium.launch_persistent_context(
+                    profile, executable_path=path, args=[*FLAGS]
+                )
+                marks.update(measure(context.new_page(), url))
+                context.close()
     return found
+
+
+def _python_marks(page: Page, url: str) -> Any:
+    page.goto(f"{url}_bench/first.html")
+    page.wait_for_function("globalThis.marks", timeout=START_MS)
+    return page.evaluate("marks")
+
+
+def _exported_mark(page: Page, url: str) -> dict[str, float]:
+    page.goto(f"{url}_bench/plan/")
+    page.wait_for_selector("html[data-state=right]", timeout=START_MS)
+    ask = "performance.getEntriesByName('rlxweb-first-result')[0].startTime"
+    return {"exported": page.evaluate(ask)}
 
 
 def show(console: Console, made: dict[str, Any]) -> None:
     """Both tables; ratio: the peer's time over ours for the same work."""
     console.print(f"{made['browser']}, {made['adapter']}", highlight=False)
     heads = ("Python up", "packages", "imported", "adapter", "first", "after Python")
-    table = Table("start", *heads, box=box.SIMPLE_HEAD)
+    table = Table("start", *heads, "without Python", box=box.SIMPLE_HEAD)
     for kind in ("cold", "warm"):
         marks = [s[kind] for s in made["starts"]]
         if marks:
@@ -193,7 +214,8 @@ def show(console: Console, made: dict[str, Any]) -> None:
             middle = {n: statistics.median(m[n] for m in marks) for n in names}
             after = statistics.median(m["first"] - m["python"] for m in marks)
             times = [f"{middle[n]:,.0f} ms" for n in names]
-            table.add_row(kind, *times, f"{after:,.0f} ms")
+            alone = statistics.median(m["exported"] for m in marks)
+            table.add_row(kind, *times, f"{after:,.0f} ms", f"{alone:,.0f} ms")
     console.print(table)
     heads = ("work", "peer", "ms", "spread", "first ms", "n", "÷ rlxweb")
     table = Table(*heads, box=box.SIMPLE_HEAD)

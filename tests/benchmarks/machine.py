@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from rlxweb.gpu.port import DeviceFacts
 LIBRARIES = ("rlxweb", "numpy", "scipy", "wgpu")
 
 
-def facts() -> dict[str, Any]:
+def facts(libraries: Sequence[str] = LIBRARIES) -> dict[str, Any]:
     """Everything a reader needs to judge a number, and nothing that names a machine."""
     return {
         "system": f"{platform.system()} {platform.machine()}",
@@ -27,7 +28,7 @@ def facts() -> dict[str, Any]:
         if hasattr(os, "getloadavg")
         else None,
         "python": platform.python_version(),
-        "versions": {name: _version(name) for name in LIBRARIES},
+        "versions": {name: _version(name) for name in libraries},
         "adapters": [
             {"name": one.name, "backend": one.backend, "driver": one.driver}
             for one in _adapters()

@@ -57,7 +57,7 @@ class Prepared:
         self.kept = session.compile(_graph(build, arrays, "param"))
         for name, array in arrays.items():
             self.kept.set_param(name, array)
-        ready = self.kept._ready
+        ready = self.kept._placed.ready
         self.program, self.port = ready.program, ready.backend.port
         self.commands = [self._shortened(c) for c in self.program.commands]
 

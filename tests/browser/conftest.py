@@ -24,6 +24,7 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.browser.live_page import live, opened
+from tests.browser.other_hosts import Reports
 from tests.browser.watch import FLAGS, START_MS, Watch
 from tests.site_build import BuiltSite, Quiet, built_site
 
@@ -35,9 +36,7 @@ SITE_PAGES = TESTS.parent / "site" / "pages"
 # What of the tests runs inside the tab: it needs nothing but NumPy.
 INSIDE = (
     "agreement.py",
-    "graphs/*.py",
     "browser/inside/*.py",
-    "ops/ways.py",
     "ops/special.py",
 )
 
@@ -63,7 +62,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
     }
     made: ClassVar[dict[str, tuple[str, bytes]]] = {}
     """Path → type and bytes of what is no file, and comes without our headers."""
-    violations: ClassVar[list[str]] = []
+    violations: ClassVar[Reports] = Reports()
     """What a policy refused, as the browser reported it."""
 
     def log_message(self, *args: Any) -> None:
@@ -89,7 +88,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
     def do_POST(self) -> None:
         """A report of something refused."""
         said = self.rfile.read(int(self.headers["Content-Length"])).decode()
-        self.violations.append(said)
+        self.violations.take(said)
         self.send_response(204)
         self.end_headers()
 
@@ -136,7 +135,7 @@ def site_url(built_site: BuiltSite) -> Iterator[str]:
 
 
 @pytest.fixture
-def violations(site_url: str) -> list[str]:
+def violations(site_url: str) -> Reports:
     """What a policy refused so far: for a test that means something to be refused."""
     return Handler.violations
 

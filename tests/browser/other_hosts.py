@@ -10,6 +10,8 @@ from typing import Any
 
 from tests.site_build import BuiltSite, Quiet
 
+REPORTED_S = 30
+
 
 @contextmanager
 def elsewhere(page: str = "") -> Iterator[tuple[str, list[str]]]:
@@ -67,3 +69,33 @@ def plain_host(site: BuiltSite, for_worker: str = "") -> Iterator[str]:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}/"
         server.shutdown()
+
+
+class Reports(list[str]):
+    """What policies refused, as a browser posts it to the site when it has time.
+
+    A report may be lost with the page that caused it, or come after its test: tests ask
+    the page itself where they can, and name here what they mean to be refused.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.meant: list[str] = []
+        self.told = threading.Condition()
+
+    def take(self, said: str) -> None:
+        """One more report, from the thread that serves."""
+        with self.told:
+            if not any(word in said for word in self.meant):
+                self.append(said)
+            self.told.notify_all()
+
+    def wait(self, word: str) -> None:
+        """Until one with this word came, which is then no fault of the site."""
+        with self.told:
+            came = self.told.wait_for(
+                lambda: any(word in one for one in self), REPORTED_S
+            )
+            assert came, f"no report with {word!r}: {list(self)}"
+            self.meant.append(word)
+            self[:] = [one for one in self if word not in one]

@@ -260,14 +260,18 @@ def test_a_link_carries_the_code_and_does_not_run_it(open_page: OpenPage) -> Non
     assert "carried — ünïcode" in ended(other)
 
 
-@pytest.mark.parametrize("fragment", ["#code=1AAAA", "#code=9zz", "#code=1%%%"])
-def test_a_damaged_link_is_told(open_page: OpenPage, fragment: str) -> None:
-    """And the page works all the same."""
-    page = ready(open_page(f"demo/playground/{fragment}"))
-    expect(page.locator(".problem")).to_contain_text(
-        "The link holds no code that can be read"
-    )
+def test_a_damaged_link_is_told(open_page: OpenPage) -> None:
+    """And the page works all the same, opened by it or led there."""
+    page = ready(open_page("demo/playground/#code=1AAAA"))
+    problem = page.locator(".problem")
+    expect(problem).to_contain_text("The link holds no code that can be read")
     assert page.input_value("#example") == "graph"
+    for fragment in ("#code=9zz", "#code=1%%%"):
+        problem.get_by_role("button", name="Dismiss").click()
+        expect(problem).to_have_count(0)
+        page.evaluate("(to) => { location.hash = to; }", fragment)
+        expect(problem).to_contain_text("The link holds no code that can be read")
+        assert page.input_value("#example") == "graph"
 
 
 def test_a_link_that_unfolds_without_end_is_refused(open_page: OpenPage) -> None:
@@ -325,12 +329,15 @@ def test_the_editor_indents_and_lets_the_keyboard_go(open_page: OpenPage) -> Non
     assert page.evaluate("document.activeElement.id") != "code"
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_fits_a_phone(open_page: OpenPage, scheme: str) -> None:
-    page = playground(
-        open_page, viewport={"width": 390, "height": 844}, color_scheme=scheme
-    )
+def test_it_fits_a_phone(open_page: OpenPage) -> None:
+    page = playground(open_page, viewport={"width": 390, "height": 844})
     run(page, "print('w' * 500)\n'x' * 500")
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        fits_a_phone(page)
+
+
+def fits_a_phone(page: Page) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") == 390
     for name in ("#run", "#stop", "#reset", "#share", "#example", "#code"):
         box = page.locator(name).bounding_box()

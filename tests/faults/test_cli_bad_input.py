@@ -129,14 +129,18 @@ CASES: dict[str, Case] = {
         2,
         ("-1",),
     ),
-    "array of an EDF": (lambda d: [edf(d), "--array", "x"], 2, ("NPZ files only",)),
+    "array of an EDF": (lambda d: [edf(d), "--array", "x"], 2, ("NPZ and Zarr only",)),
     "no file": (lambda d: [], 2, ("FILE",)),
     "unknown device": (
         lambda d: [edf(d), "--device", "vulcan"],
         2,
         ("'vulcan'", "did you mean 'vulkan'"),
     ),
-    "undriven device": (lambda d: [edf(d), "--device", "cuda"], 3, ("cuda", "devices")),
+    "undriven device": (
+        lambda d: [edf(d), "--device", "cuda"],
+        3,
+        ("cuda", "rlxweb[cuda]"),
+    ),
     "foreign device": (lambda d: [edf(d), "--device", "directx"], 3, ("Windows",)),
     "unknown adapter": (
         lambda d: [edf(d), "--device", "vulkan", "--adapter", "Voodoo 2"],
@@ -254,7 +258,7 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_work(
     """No sample is read when the results would have no place."""
     path = edf(tmp_path)
     (tmp_path / "a-folder.png").mkdir()
-    monkeypatch.setattr("rlxweb.cli.batch.open_recording", None)
+    monkeypatch.setattr("rlxweb.jobs.analysis.open_recording", None)
     refused([path, option, tmp_path / place], 2, words)
 
 
@@ -341,5 +345,5 @@ def test_a_driver_with_much_to_say_still_gets_one_line(
 ) -> None:
     """Lines inside a driver's message are joined; a lost device is exit code 75."""
     lost = DeviceLost("run", "the device is lost\n  caused by\n  a cable")
-    monkeypatch.setattr("rlxweb.cli.batch.analyse", Mock(side_effect=lost))
+    monkeypatch.setattr("rlxweb.jobs.analysis.analyse", Mock(side_effect=lost))
     check_refused(call("welch", edf(tmp_path)), 75, "a cable")

@@ -72,7 +72,8 @@ WORKS = {
     "an old graph, closed": "compiled.close()",
     "devices": "assert rlx.available_devices() == (rlx.Device.CPU,)",
     "GraphDevices": """
-        device, outs = rlx.GraphDevices(graph).run_chain(inputs=three)
+        of_mine = rlx.GraphDevices(graph, rlx.DevicePolicy.from_env())
+        device, outs = of_mine.run_chain(inputs=three)
         assert device is rlx.Device.CPU and outs[0].tolist() == [2, 2, 2]""",
 }
 
@@ -96,6 +97,27 @@ def test_a_child_of_a_process_that_used_a_gpu(adapter: Want) -> None:
     assert dict(zip(WORKS, map(int, said.out.split()), strict=True)) == dict.fromkeys(
         WORKS, 7
     ), said.err
+
+
+@pytest.mark.parametrize("device", ["torch-cpu", "jax-cpu", "mlx"])
+def test_a_child_of_a_process_that_used_an_array_library(device: str) -> None:
+    """Its threads are not there: refused by every door, and the child ends.
+
+    No GPU is looked for, which under load takes longer than a deadline. JAX's clean-up
+    crashes in any fork; multiprocessing's children leave without it.
+    """
+    leave = "os._exit" if device == "jax-cpu" else "sys.exit"
+    works = {k: w for k, w in WORKS.items() if k not in ("devices", "auto")}
+    code = "import warnings\nwarnings.simplefilter('ignore')\n"  # JAX warns of forks
+    code += (CHILD + BEGIN).format(device=device, name="", deadline=DEADLINE_S)
+    for work in works.values():
+        code += f"def work():\n    {work.strip()}\nchild(work, {leave})\n".replace(
+            "\n        ", "\n    "
+        )
+    code += "assert compiled.run(three)[0].tolist() == [2, 2, 2]\n"
+    said = python("-c", code, RLX_CALIBRATION="off", RLX_DEVICES=f"{device},cpu")
+    assert said.code == 0, said.err
+    assert [*map(int, said.out.split())] == [7] * len(works), said.err
 
 
 @pytest.mark.requires_wgpu

@@ -57,7 +57,7 @@ def workplace(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Workplace]:
     def make(*fail: Failure) -> Workplace:
         made = Workplace(*fail)
         monkeypatch.setitem(ROWS, "vulkan", Row(made.open))
-        for asks in ("runtime.session", "devices.place"):
+        for asks in ("runtime.session", "runtime.device_array", "devices.place"):
             monkeypatch.setattr(f"rlxweb.{asks}.pool", made.pool)
         return made
 

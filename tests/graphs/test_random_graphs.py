@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, seed, settings
 from rlxweb.gpu.port import Want
 from rlxweb.ir.verify import verify
 from rlxweb.limits import shrunk
+from rlxweb.smoke.grown import GrownGraph
 from tests.agreement import Engine, engine
-from tests.graphs.grown import Case
-from tests.graphs.strategy import cases
+from tests.graphs.strategy import graphs
 
 MANY = 300 if os.environ.get("CI") else 60
 PARTS = 4
@@ -26,9 +26,9 @@ def hunt(ways: list[Engine], examples: int, part: int) -> None:
     """Draw graphs and hold each engine to them; `part` picks which graphs."""
 
     @seed(part)
-    @given(cases())
+    @given(graphs())
     @settings(max_examples=examples, suppress_health_check=QUIET)
-    def check(case: Case) -> None:
+    def check(case: GrownGraph) -> None:
         verify(case.graph)
         for one in ways:
             wrong = case.misses(one.run(case.graph, case.feeds))

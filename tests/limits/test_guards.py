@@ -37,9 +37,9 @@ class GuardedPort:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.port, name)
 
-    def buffer(self, nbytes: int, usage: Usage) -> int:
+    def buffer(self, nbytes: int, usage: Usage, *, is_fed: bool = False) -> int:
         if usage != "storage":
-            return int(self.port.buffer(nbytes, usage))
+            return int(self.port.buffer(nbytes, usage, is_fed=is_fed))
         end = -(-nbytes // 4) * 4
         handle: int = self.port.buffer(end + len(SENTINEL), usage)
         self.port.write(handle, end, memoryview(SENTINEL))

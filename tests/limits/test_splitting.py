@@ -35,9 +35,10 @@ class RecordingPort:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.port, name)
 
-    def submit(self, commands: Sequence[Command]) -> None:
-        self.commands += commands
-        self.port.submit(commands)
+    def submit(self, *lists: Sequence[Command]) -> None:
+        for commands in lists:
+            self.commands += commands
+        self.port.submit(*lists)
 
     @property
     def grids(self) -> list[tuple[int, int, int]]:

@@ -12,6 +12,7 @@ import pytest
 from rlxweb.gpu.port import Want
 from rlxweb.ir.graph import Graph
 from tests.agreement import Array, Engine, engine
+from tests.conftest import ADAPTERS
 
 WORST = 2e-6
 SHORT = tuple(range(1, 513))
@@ -68,7 +69,9 @@ def test_numpy_transforms_every_length() -> None:
 @pytest.mark.requires_wgpu
 @pytest.mark.slow
 def test_shader_passes_transform_every_length(adapter: Want) -> None:
-    assert wrong(engine(adapter, variants=False), (*SHORT, *PRIMES)) == []
+    """Which passes a length takes is the same for all: every one on one adapter."""
+    short = SHORT if adapter == ADAPTERS["lavapipe"] else SPREAD
+    assert wrong(engine(adapter, variants=False), (*short, *PRIMES)) == []
 
 
 @pytest.mark.requires_wgpu

@@ -6,32 +6,51 @@ adapters are taken for hardware, so that the gates for it open.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from rlxweb.backends.webgpu import WebGpuBackend
+from rlxweb.gpu import native
 from rlxweb.gpu.port import Want
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import registry
-from rlxweb.recipes.variants import VARIANTS
+from rlxweb.limits import Limits
+from rlxweb.recipes.variants import (
+    VARIANTS,
+    WELCH,
+    Hardware,
+    Variant,
+    always,
+    never,
+    on_slow_compilers,
+)
 from tests.agreement import Engine, _port
 from tests.ops.test_agreement import told
 from tests.ops.ways import Case, plain
 
+EVERYWHERE = {DType.F32, DType.I32, DType.U32, DType.BOOL}
 OPS = sorted({variant.op for variant in VARIANTS})
+A_GPU = Hardware(False, Limits(), frozenset({"subgroup"}))
+ROWS = [
+    replace(row, gate=always) if row.gate is never else row
+    for row in VARIANTS
+    if row.gate is never or row.gate(A_GPU)
+]
 
 
-def as_hardware(want: Want) -> Engine:
-    """The adapter as if it were a GPU."""
-    backend = WebGpuBackend(_port(want), variants=True)
+def as_hardware(want: Want, rows: Sequence[Variant] = VARIANTS) -> Engine:
+    """The adapter as if it were a GPU, with some rows of the table alone."""
+    backend = WebGpuBackend(_port(want), variants=rows)
     backend.recipes.hardware = replace(backend.recipes.hardware, software=False)
     return Engine(f"{backend.name} taken for a GPU", backend)
 
 
 def singles(name: str) -> list[Case]:
-    """The op's cases in float32 alone."""
-    return [case for case in plain(name) if case.dtypes == {DType.F32}]
+    """The op's cases of float32, indices and integers."""
+    return [case for case in plain(name) if case.dtypes <= EVERYWHERE]
 
 
 @pytest.mark.requires_wgpu
@@ -42,6 +61,65 @@ def test_gpu_kernels_agree(name: str, adapter: Want) -> None:
     for case in singles(name):
         said += told(one, case, one.run(case.graph, case.feeds)[0])
     assert said == []
+
+
+@pytest.mark.slow
+@pytest.mark.requires_wgpu
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_each_row_agrees_alone(row: Variant, adapter: Want) -> None:
+    """A row that others go before is right too, wherever its gate opens."""
+    one = as_hardware(adapter, [row])
+    if row.gate(one.backend.recipes.hardware):
+        said = []
+        for case in singles(row.op):
+            said += told(one, case, one.run(case.graph, case.feeds)[0])
+        assert said == []
+
+
+@pytest.mark.requires_wgpu
+@pytest.mark.parametrize("name", WELCH)
+def test_texts_for_slow_compilers_agree(name: str, adapter: Want) -> None:
+    """What browsers without a GPU run, on the adapter as if it were theirs."""
+    rows = [row for row in VARIANTS if row.gate is on_slow_compilers]
+    backend = WebGpuBackend(_port(adapter), variants=rows)
+    hardware = backend.recipes.hardware
+    assert rows
+    assert not rows[0].gate(hardware)
+    limits = replace(hardware.limits, max_compute_workgroup_storage_size=0)
+    backend.recipes.hardware = replace(hardware, limits=limits)
+    one, said, taken = Engine(f"{backend.name} of a browser", backend), [], 0
+    for case in singles(name):
+        node = case.graph.node(case.graph.outputs[0])
+        inputs = tuple(case.graph.node(i).type for i in node.inputs)
+        op = registry.get(name)
+        taken += backend.recipes.choose(op, inputs, node.type, node.attrs) is not None
+        said += told(one, case, one.run(case.graph, case.feeds)[0])
+    assert said == []
+    assert taken
+
+
+@pytest.mark.slow
+@pytest.mark.requires_wgpu
+@pytest.mark.parametrize("name", OPS)
+def test_own_shaders_need_no_checks(
+    name: str, adapter: Want, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No index is outside and no loop endless: without the compiler's checks too."""
+    made, real = [], native.unchecked_module
+
+    def kept(device: Any, source: str) -> Any:
+        made.append(real(device, source))
+        return made[-1]
+
+    monkeypatch.setattr(native, "unchecked_module", kept)
+    one = as_hardware(adapter)
+    one.backend.pipelines.trusts = True
+    said = []
+    for case in singles(name):
+        said += told(one, case, one.run(case.graph, case.feeds)[0])
+    assert said == []
+    assert made
+    assert None not in made
 
 
 @pytest.mark.requires_wgpu

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
+import sys
 import tomllib
 from dataclasses import dataclass
 from importlib import metadata
@@ -20,7 +22,9 @@ LOCKS = ROOT / "tests" / "locks"
 EXTRAS = {
     "demo": ("eeg", "plot"),
     "site": ("docs", "web"),
-    "test": ("test", "eeg", "plot", "docs", "web"),
+    "test": ("test", "eeg", "plot", "docs", "web", "dask"),
+    "engines": ("jax", "mlx", "dawn"),
+    "torch": ("torch",),
 }
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 PLATFORMS = {
@@ -77,7 +81,7 @@ def environments() -> list[dict[str, str]]:
     ]
 
 
-@pytest.mark.parametrize("lock", [*EXTRAS, "uv"])
+@pytest.mark.parametrize("lock", [*EXTRAS, "uv", "wasm"])
 def test_every_line_is_one_version_with_hashes_of_no_named_host(lock: str) -> None:
     """And each package once in every environment."""
     all_ = pins(lock)
@@ -131,6 +135,43 @@ def test_the_locks_agree_with_each_other() -> None:
     wide = {(pin.name, pin.version) for pin in pins("test")}
     for lock in ("demo", "site"):
         assert {(pin.name, pin.version) for pin in pins(lock)} <= wide
+    known = {name for name, _ in wide}
+    for lock in ("engines", "torch"):
+        theirs = {(pin.name, pin.version) for pin in pins(lock)}
+        assert {pin for pin in theirs if pin[0] in known} <= wide
+
+
+def test_what_runs_in_webassembly_is_pure_and_what_is_asked_for() -> None:
+    """With the versions of the desktop, but for Hypothesis, whose later ones are
+    compiled.
+    """
+    there = {pin.name: pin for pin in pins("wasm")}
+    assert all(pin.asked.marker is None for pin in there.values())
+    needs = map(Requirement, PROJECT["optional-dependencies"]["test"])
+    same = {need.name: need for need in needs if need.name in there}
+    assert same.keys() == {"pytest", "hypothesis", "edfio"}
+    for name, need in same.items():
+        assert need.specifier.contains(there[name].version)
+    wide = {pin.name: pin.version for pin in pins("test")}
+    others = there.keys() & wide.keys() - {"hypothesis"}
+    assert {n: there[n].version for n in others} == {n: wide[n] for n in others}
+
+
+def test_no_lock_can_drag_in_cuda() -> None:
+    """On Linux PyTorch is its build for the CPU, and nobody pins a library of CUDA."""
+    for lock in EXTRAS:
+        assert not [
+            p.name for p in pins(lock) if re.match("nvidia|triton|cuda", p.name)
+        ]
+    builds = [pin for pin in pins("torch") if pin.name == "torch"]
+    on_linux = {
+        pin.version.partition("+")[2]
+        for pin in builds
+        for environment in environments()
+        if environment["sys_platform"] == "linux" and pin.asked.marker is not None
+        if pin.asked.marker.evaluate(environment)
+    }
+    assert on_linux == {"cpu"}
 
 
 STUB = """\
@@ -159,12 +200,14 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def installs(checkout: Path, code: int = 0, **more: str) -> tuple[int, list[str]]:
-    """The exit code of `./dev lint`, and what it had pip install."""
+def installs(
+    checkout: Path, code: int = 0, task: str = "lint", **more: str
+) -> tuple[int, list[str]]:
+    """The exit code of `./dev TASK`, and what it had pip install."""
     log = checkout / "log"
     log.unlink(missing_ok=True)
     said = subprocess.run(
-        [checkout / "dev", "lint"],
+        [checkout / "dev", *task.split()],
         env={**os.environ, "LOG": str(log), "PIP_EXIT": str(code), **more},
         capture_output=True,
         text=True,
@@ -196,5 +239,145 @@ def test_dev_takes_other_versions_when_told_to(checkout: Path) -> None:
     code, asked = installs(checkout, RLXWEB_UNLOCKED="1")
     assert code == 0
     assert len(asked) == 1
-    assert f"-e {checkout}[test,eeg,plot,docs,web]" in asked[0]
+    assert f"-e {checkout}[test,eeg,plot,docs,web,dask]" in asked[0]
     assert any("--require-hashes" in line for line in installs(checkout)[1])
+
+
+TASK = "test tests/unit/test_kept.py"
+SAID_BY_PYTHON = """
+case "$*" in *pytest*) echo "$*" >>"$LOG" ;; esac
+"""
+
+
+@pytest.fixture
+def with_pytest(checkout: Path) -> Path:
+    """The same, where what pytest is asked is written down too; nothing of Debian's."""
+    python = checkout / ".venv" / "bin" / "python"
+    python.write_text(STUB.replace("\nexit 0", f"{SAID_BY_PYTHON}exit 0"), "utf-8")
+    dev = checkout / "dev"
+    text = dev.read_text("utf-8")
+    assert "\ntests() {" in text
+    dev.write_text(text.replace("\ntests() {", "\ndebian() { :; }\ntests() {"), "utf-8")
+    return checkout
+
+
+def test_dev_test_installs_the_engines_and_demands_them(with_pytest: Path) -> None:
+    """Each from its lock, once, without a second install of the package's needs."""
+    code, asked = installs(with_pytest, task=TASK)
+    assert code == 0
+    locks = re.findall(r"--require-hashes -r \S+/locks/(\w+)\.txt", "\n".join(asked))
+    assert locks == ["test", "engines", "torch"]
+    for engine in ("wgpu", "browser", "jax", "mlx", "dawn", "torch"):
+        assert f"--require {engine}" in asked[-1]
+    code, asked = installs(with_pytest, task=TASK)
+    assert [line for line in asked if "pip install" in line] == []
+    assert "--require torch" in asked[-1]
+
+
+def test_quick_tests_wait_for_no_engine(with_pytest: Path) -> None:
+    _, asked = installs(with_pytest, task="test --quick")
+    assert not [line for line in asked if "engines.txt" in line or "torch.txt" in line]
+
+
+def test_an_engine_without_a_wheel_is_told_and_left_out(with_pytest: Path) -> None:
+    """What to do for PyTorch is said; the others are asked for all the same."""
+    stub = with_pytest / ".venv" / "bin" / "python"
+    text = stub.read_text("utf-8")
+    stub.write_text(
+        text.replace("case", 'case "$*" in *torch.txt) exit 1;; esac\ncase', 1)
+    )
+    said = subprocess.run(
+        [with_pytest / "dev", *TASK.split()],
+        env={**os.environ, "LOG": str(with_pytest / "log"), "PIP_EXIT": "0"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert said.returncode == 0, said.stderr
+    asked = (with_pytest / "log").read_text("utf-8").splitlines()[-1]
+    assert "--require jax" in asked
+    assert "--require torch" not in asked
+    for word in ("going on without PyTorch", "torch==2.13.0+cpu", "PIP_FIND_LINKS"):
+        assert word in said.stderr
+
+
+def test_any_version_of_pytorch_is_still_the_one_without_cuda(
+    with_pytest: Path,
+) -> None:
+    _, asked = installs(with_pytest, task=TASK, RLXWEB_UNLOCKED="1")
+    (torch,) = [line for line in asked if "[torch]" in line]
+    if sys.platform == "linux":
+        assert torch.endswith("[torch] torch==2.13.0+cpu")
+
+
+UV = """\
+#!/bin/sh
+asked="$*"
+while [ $# -gt 0 ]; do
+    [ "$1" != -o ] || out=$2
+    shift
+done
+echo "$(basename "$out") over $(head -n 1 "$out" | cut -c1-20): $asked" >>"$LOG"
+echo "made for $(basename "$out")" >"$out"
+case $out in *torch.txt) exit "$UV_EXIT" ;; esac
+"""
+
+
+@pytest.fixture
+def with_uv(checkout: Path) -> Path:
+    """The same, with a uv that writes down what it is asked, and locks of its own."""
+    locks = checkout / "tests" / "locks"
+    locks.unlink()
+    shutil.copytree(LOCKS, locks)
+    uv = checkout / ".venv" / "bin" / "uv"
+    uv.write_text(UV, "utf-8")
+    uv.chmod(0o755)
+    return checkout
+
+
+def relocked(checkout: Path, code: int) -> tuple[int, str, dict[str, str]]:
+    """The exit code and words of `./dev lock --upgrade`; of each lock what uv is asked
+    and over which pins.
+    """
+    log = checkout / "log"
+    said = subprocess.run(
+        [checkout / "dev", "lock", "--upgrade"],
+        env={**os.environ, "LOG": str(log), "PIP_EXIT": "0", "UV_EXIT": str(code)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    lines = (line.split(".txt over ", 1) for line in log.read_text().splitlines())
+    return said.returncode, said.stderr, dict(two for two in lines if len(two) == 2)
+
+
+def test_dev_lock_pins_each_lock_for_all_platforms(with_uv: Path) -> None:
+    """Those beside the tests' over the tests' pins, so that they agree."""
+    code, said, asked = relocked(with_uv, 0)
+    assert code == 0, said
+    assert list(asked) == ["test", "demo", "site", "engines", "wasm", "uv", "torch"]
+    for lock, extras in EXTRAS.items():
+        over, words = asked[lock].split(": ", 1)
+        assert ("made for test.txt" in over) == (lock != "test")
+        assert ("--upgrade" in words) == (lock == "test")
+        assert tuple(re.findall(r"--extra (\S+)", words)) == extras
+    universal = {lock for lock, words in asked.items() if "--universal" in words}
+    assert universal == {*EXTRAS, "uv"}
+    assert all("--generate-hashes" in words for words in asked.values())
+    assert "--python-platform wasm32-pyodide2024" in asked["wasm"]
+    torch = (with_uv / ".venv" / "torch.in").read_text("utf-8")
+    (build,) = {pin.version for pin in pins("torch") if "+cpu" in str(pin.asked)}
+    assert f"torch=={build}; sys_platform == 'linux'" in torch
+
+
+def test_dev_lock_leaves_the_lock_of_a_pytorch_that_is_not_found(with_uv: Path) -> None:
+    """And says where it is looked for; the others are new."""
+    code, said, asked = relocked(with_uv, 1)
+    assert code == 1
+    assert "tests/locks/torch.txt stays" in said
+    assert "PIP_FIND_LINKS" in said
+    locks = with_uv / "tests" / "locks"
+    assert (locks / "torch.txt").read_bytes() == (LOCKS / "torch.txt").read_bytes()
+    assert {"test", "demo", "site", "engines", "wasm", "uv"} <= asked.keys()

@@ -28,6 +28,7 @@ from rlxweb.errors import UsageError
             "adapter='RTX 4090'",
             "--adapter 'RTX 4090'",
         ),
+        (Advice("or {}", force=True), "or force=True", "or --force"),
         (Advice("use more memory"), "use more memory", "use more memory"),
     ],
 )
@@ -38,6 +39,15 @@ def test_an_argument_is_a_keyword_here_and_a_flag_there(
     assert advice.as_flags == flags
     for same in (copy.copy(advice), pickle.loads(pickle.dumps(advice))):
         assert (same, same.as_flags) == (python, flags)
+
+
+def test_something_else_is_done_before_an_argument() -> None:
+    """At that one of several; nothing where it is not named."""
+    one = Advice("leave {} out, or use {}", precision="f64", device="cpu")
+    now = "leave precision='f64' out, or use x.numpy() and device='cpu'"
+    assert one.before("device", "x.numpy()") == now
+    assert one.before("precision", "all").startswith("leave all and precision='f64'")
+    assert one.before("k", "x.numpy()") is one
 
 
 def test_a_message_is_said_in_the_words_of_its_place() -> None:

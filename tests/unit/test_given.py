@@ -46,7 +46,7 @@ class Broken:
 
 
 GROUP = Group("a.edf", 1.0, (), 9, np.dtype("f4"), reader=Mock())
-OURS = Recording("a.edf", "EDF", (GROUP,), (), (), Mock())
+OURS = Recording("a.edf", "EDF", (GROUP,), (), Mock())
 
 
 class Gives:

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 RUNS = {"run", "call", "check_call", "check_output"}
+WAITS = {"communicate", "wait", "join"}
 SLEEPS = {"sleep", "wait_for_timeout"}
 
 
-def calls() -> Iterator[tuple[str, ast.Call, str]]:
-    """Every call of a method in tests/: where it stands, itself, what it is of."""
+@cache
+def calls() -> list[tuple[str, ast.Call, str]]:
+    """Calls in tests/ that may wait: where each stands, itself, what it is of."""
+    found = []
     for path in sorted((ROOT / "tests").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and node.func.attr in RUNS | WAITS | SLEEPS
+            ):
                 where = f"{path.relative_to(ROOT)}:{node.lineno}"
-                yield where, node, ast.unparse(node.func.value)
+                found.append((where, node, ast.unparse(node.func.value)))
+    return found
 
 
 def test_whoever_waits_for_a_process_or_a_thread_says_how_long() -> None:

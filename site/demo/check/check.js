@@ -4,9 +4,11 @@
 // shows each result as it comes and can stop between any two.
 import { make, openShell } from "../shell.js";
 import { PythonError } from "../rlx.js";
-import { caseNodes, factsNodes } from "./details.js";
-import { Matrix } from "./matrix.js";
-import { download, fileName, report } from "./report.js";
+import { factsNodes } from "./details.js";
+import { download } from "./download.js";
+import { legendNodes, Matrix } from "./matrix.js";
+import { fileName, report } from "./report.js";
+import { Sheet } from "./sheet.js";
 import { count, remainder, sentence } from "./words.js";
 
 const SPOILED_EVERY = 40;
@@ -20,7 +22,7 @@ const radio = (name, value) => document.querySelector(`input[name="${name}"][val
 let rlx = null;
 let matrix = null;
 let run = null;
-let picked = null;
+const sheet = new Sheet((cell) => matrix.pick(cell));
 
 async function main() {
   rlx = await page.start({ python: ["check.py"] });
@@ -35,7 +37,7 @@ async function main() {
 
 async function open() {
   const { result: ops } = await rlx.call("plan");
-  matrix = new Matrix(at("matrix"), ops, pick);
+  matrix = new Matrix(at("matrix"), ops, (cell, byKeyboard) => sheet.open(cell, byKeyboard));
   showLegend();
   const device = page.gpu.there ? "webgpu" : "cpu";
   radio("device", device).checked = true;
@@ -49,8 +51,6 @@ async function open() {
     showLegend();
   });
   at("device").addEventListener("change", () => start());
-  at("details-close").addEventListener("click", closeDetails);
-  addEventListener("keydown", (event) => event.key === "Escape" && closeDetails());
 }
 
 function tellNoGpu() {
@@ -108,7 +108,7 @@ async function eachCase() {
     run.done += 1;
     run.seconds = (performance.now() - clock) / 1000;
     matrix.show(cell);
-    if (cell === picked) showDetails();
+    if (cell === sheet.cell) sheet.show();
     if (run.done === 1) page.firstResult();
     showSummary();
     noteLoss(cell);
@@ -199,51 +199,13 @@ function showNothing() {
   at("nothing").textContent = none ? `No case is ${shown}.` : "";
 }
 
-const LEGENDS = {
-  result: [["right", "right"], ["wrong", "wrong"], ["refused", "refused"], ["waiting", "not run yet"]],
-  error: [["none", "no error"], ["some", "half of the tolerance"], ["full", "all of it"], ["wrong", "wrong"]],
-  time: [["none", "0.1 ms"], ["some", "30 ms"], ["full", "10 s"], ["wrong", "wrong"]],
-};
-
 function showLegend() {
-  const by = chosen("colour");
-  at("legend").replaceChildren(...LEGENDS[by].map(([mark, text]) =>
-    make("li", {}, [make("span", { class: "cell", "data-mark": mark, "data-by": by }), text])));
+  at("legend").replaceChildren(...legendNodes(chosen("colour")));
 }
 
 function showFacts(row) {
   at("facts").replaceChildren(...factsNodes(row));
   page.engine(row.engine);
-}
-
-// --- details --------------------------------------------------------------------------
-
-function pick(cell, byKeyboard) {
-  picked = cell;
-  matrix.pick(cell);
-  showDetails();
-  document.body.dataset.details = "open";
-  cell.button.scrollIntoView({ block: "nearest" });
-  if (byKeyboard) at("details").focus();
-}
-
-function showDetails() {
-  const { title, body } = caseNodes(picked);
-  at("details-title").replaceChildren(...title);
-  at("details-body").replaceChildren(...body);
-}
-
-function closeDetails() {
-  if (!picked) return;
-  const { button } = picked;
-  picked = null;
-  matrix.pick(null);
-  delete document.body.dataset.details;
-  at("details-title").textContent = "No case is picked";
-  at("details-body").replaceChildren(make("p", { class: "note" }, [
-    "Pick a square to see its inputs, its error and the first wrong element.",
-  ]));
-  button.focus();
 }
 
 main();

@@ -1,7 +1,8 @@
 """The op suite of the package, one case at a time, as the check page asks for it.
 
-`plan` lists every op and sample, `check` runs one of them on a device and says how near
-it is to NumPy in float64. What a right answer is, rlxweb.runners.agreement decides.
+The cases are those of `rlxweb smoke --quick` that need no engine to be listed. `plan`
+names them, `check` runs one of them on a device and says how near it is to NumPy in
+float64. What a right answer is, rlxweb.smoke decides.
 """
 
 import math
@@ -10,42 +11,70 @@ import numpy as np
 
 from rlxweb.backends.pool import pool
 from rlxweb.devices.availability import open_async
-from rlxweb.errors import DeviceLost, GpuTimeout
+from rlxweb.ir.dtype import as_dtype
 from rlxweb.ir.op import registry
-from rlxweb.runners.agreement import case_of, check_case, checked_ops
+from rlxweb.smoke.answers import LOST, number
+from rlxweb.smoke.case import checked_ops
+from rlxweb.smoke.suite import page_cases
+from rlxweb.smoke.verdict import check_case
 
-LOST = (DeviceLost, GpuTimeout)
+OTHERS = {
+    "special": "arithmetic",
+    "chains": "fused chains",
+    "graphs": "random graphs",
+}
+DOCS = {
+    "arithmetic": "What a shader compiler may simplify, and must not: x - x, x * 0 …",
+    "fused chains": "Ops that become one kernel together.",
+    "random graphs": "Graphs grown by chance, the same on every engine.",
+}
+PLANNED = {}
 
 
 def plan(args, buffers):
-    """Every op with its samples, in the order they are to be run."""
-    return [one_op(op) for op in checked_ops()]
+    """Every op with its cases, then what is of no one op, in the order they are run."""
+    rows = {op.name: [] for op in checked_ops()}
+    for case in page_cases():
+        rows.setdefault(row_of(case), []).append(case)
+    PLANNED.update(rows)
+    return [one_row(name, cases) for name, cases in rows.items()]
 
 
-def one_op(op):
-    """An op as the page lists it."""
+def row_of(case):
+    """The row of the page a case belongs to."""
+    return case.op or OTHERS[case.family]
+
+
+def one_row(name, cases):
+    """A row as the page lists it."""
+    is_op = name in registry
+    op = registry.get(name) if is_op else None
     return {
-        "name": op.name,
-        "doc": op.doc.strip().split("\n")[0],
-        "tolerance": in_words(op.tolerance),
-        "samples": [one_sample(sample) for sample in op.samples],
+        "name": name,
+        "doc": op.doc.strip().split("\n")[0] if is_op else DOCS[name],
+        "tolerance": in_words(op.tolerance) if is_op else "what the ops add up to",
+        "samples": [one_case(case) for case in cases],
     }
 
 
-def one_sample(sample):
-    """A sample as the page lists it."""
-    return {
-        "inputs": [[list(one.shape), str(one.dtype)] for one in sample.inputs],
-        "attrs": {name: str(value) for name, value in sample.attrs.items()},
-        "note": sample.note,
-        "elements": sizes(sample),
+def one_case(case):
+    """A case as the page lists it."""
+    inputs = case.inputs or inputs_of(case.make())
+    counts = [math.prod(shape) for shape, _ in inputs]
+    listed = {
+        "inputs": [[list(shape), dtype] for shape, dtype in inputs],
+        "attrs": {name: str(value) for name, value in case.attrs.items()},
+        "note": case.note,
+        "elements": 0 if 0 in counts else max(counts),
     }
+    return listed if case.family == "samples" else listed | {"name": case.name}
 
 
-def sizes(sample):
-    """Elements of the largest input; 0 as soon as one input is empty."""
-    counts = [math.prod(one.shape) for one in sample.inputs]
-    return 0 if 0 in counts else max(counts)
+def inputs_of(trial):
+    """Shape and type of everything that is fed."""
+    return [
+        (array.shape, as_dtype(array.dtype).value) for array in trial.feeds.values()
+    ]
 
 
 def in_words(tolerance):
@@ -66,7 +95,7 @@ async def facts(args, buffers):
 
 async def check(args, buffers):
     """Run one case; its verdict with the numbers behind it."""
-    case = case_of(registry.get(args["op"]), args["at"])
+    case = PLANNED[args["op"]][args["at"]]
     spoil = spoiled if args.get("spoil") else None
     try:
         backend = await pool.backend_async(args["device"])
@@ -99,12 +128,6 @@ def numbers(agreement):
         at, got, want = agreement.first
         told["first"] = {"at": list(at), "got": number(got), "want": number(want)}
     return told
-
-
-def number(value):
-    """A float that JSON can hold; NaN and infinity by name."""
-    value = float(value)
-    return value if math.isfinite(value) else str(value)
 
 
 def spoiled(result):

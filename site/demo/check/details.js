@@ -1,11 +1,13 @@
 // The side of the page: one case in numbers, and what the engine is.
-import { make } from "../shell.js";
+import { make } from "../make.js";
 import { count, milliseconds, number, percent, size } from "./words.js";
 
-const WORDS = {
-  right: ["good", "right"],
-  wrong: ["bad", "wrong"],
-  refused: ["warn", "refused"],
+const KINDS = { right: "good", wrong: "bad", refused: "warn", known: "warn", "unexpected pass": "warn" };
+const REASONS = {
+  refused: "Why it was refused",
+  known: "Wrong, as it is known to be",
+  "unexpected pass": "Right, though it is known to fail",
+  "not run": "Why it was not run",
 };
 
 // {title, body}: a case as nodes.
@@ -16,12 +18,13 @@ export function caseNodes(cell) {
     ["Attributes", Object.entries(sample.attrs).map(([name, value]) => `${name} = ${value}`).join("\n")],
     ["Note", sample.note],
     ["Tolerance", op.tolerance],
+    ...(sample.facts ?? []),
     ...resultRows(result),
   ];
-  const [kind, word] = WORDS[result?.word] ?? ["", "not run yet"];
+  const word = result?.word ?? "not run yet";
   return {
-    title: [`${op.name} `, make("span", { class: `badge ${kind}` }, [word])],
-    body: [make("p", { class: "note" }, [op.doc]), pairs(rows), ...reason(result)],
+    title: [`${op.name} `, make("span", { class: `badge ${KINDS[word] ?? ""}` }, [word])],
+    body: [...(op.doc ? [make("p", { class: "note" }, [op.doc])] : []), pairs(rows), ...reason(result)],
   };
 }
 
@@ -39,7 +42,7 @@ function resultRows(result) {
     rows.push(["First wrong", `at [${at.join(", ")}]\ngot ${number(got)}\nwanted ${number(want)}`]);
   }
   if (result.ms !== undefined && result.share !== undefined) {
-    rows.push(["Time", `${milliseconds(result.ms)}, ${milliseconds(result.run_ms)} of it running`]);
+    rows.push(["Time", `${milliseconds(result.ms)}, ${milliseconds(result.run_ms)} ${result.run_is ?? "of it running"}`]);
   }
   if (result.spoiled) rows.push(["On purpose", "one element was changed by “Break it”"]);
   return rows;
@@ -53,7 +56,7 @@ function nearest({ share, allowed }) {
 
 function reason(result) {
   if (!result?.why) return [];
-  const label = result.word === "refused" ? "Why it was refused" : "Why it is wrong";
+  const label = REASONS[result.word] ?? "Why it is wrong";
   return [make("h3", {}, [label]), make("p", { class: "why" }, [result.why])];
 }
 
@@ -76,7 +79,7 @@ export function factsNodes(row) {
 }
 
 // Name and value, two columns; what has no value is left out.
-function pairs(rows, kind = "pairs") {
+export function pairs(rows, kind = "pairs") {
   const list = make("dl", { class: kind });
   for (const [name, value] of rows) {
     if (value) list.append(make("dt", {}, [name]), make("dd", {}, [value]));

@@ -1,34 +1,38 @@
-// The matrix: a row per op, a column per size of sample, a square per case.
+// The matrix: a row per op, a column per size of sample, a square per case. The check page
+// and the report of `rlxweb smoke --html` show the same one.
 //
 //   const matrix = new Matrix(node, ops, onPick);   // ops as check.py's plan gives them
+//   new Matrix(node, ops, onPick, columns)          // or other columns: [label, title, has(sample)]
 //   matrix.cells      [{op, at, sample, button, result}] in the order they are run
-//   matrix.show(cell) after its result changed; matrix.clear() before a new run
-//   matrix.filter("all" | "wrong" | "refused"), matrix.colour("result" | "error" | "time")
-import { make } from "../shell.js";
+//   matrix.show(cell) after its result changed, matrix.showAll() after many did;
+//   matrix.clear() before a new run
+//   matrix.filter("all" or a word), matrix.colour("result" | "error" | "time")
+import { make } from "../make.js";
 import { brief, milliseconds, percent, shapes } from "./words.js";
 
 const SIZES = [
-  ["empty", "an input without elements", (n) => n === 0],
-  ["1", "one element", (n) => n === 1],
-  ["2–99", "2 to 99 elements", (n) => n > 1 && n < 100],
-  ["100–9,999", "100 to 9,999 elements", (n) => n >= 100 && n < 10_000],
-  ["10,000 +", "10,000 elements and more", (n) => n >= 10_000],
+  ["empty", "an input without elements", ({ elements }) => elements === 0],
+  ["1", "one element", ({ elements }) => elements === 1],
+  ["2–99", "2 to 99 elements", ({ elements }) => elements > 1 && elements < 100],
+  ["100–9,999", "100 to 9,999 elements", ({ elements }) => elements >= 100 && elements < 10_000],
+  ["10,000 +", "10,000 elements and more", ({ elements }) => elements >= 10_000],
 ];
 
 export class Matrix {
-  constructor(node, ops, onPick) {
+  constructor(node, ops, onPick, columns = SIZES) {
+    this.columns = columns;
     this.cells = [];
     this.rows = ops.map((op) => this.#row(op));
     this.onPick = onPick;
     this.shown = "all";
     const heads = [
       make("th", { scope: "col" }, ["op"]),
-      ...SIZES.map(([label, title]) => make("th", { scope: "col", title }, [label])),
+      ...columns.map(([label, title]) => make("th", { scope: "col", title }, [label])),
       make("th", { scope: "col", class: "number", title: "the largest error, in parts of what is allowed" }, ["error / allowed"]),
       make("th", { scope: "col", class: "number" }, ["time"]),
     ];
     this.table = make("table", { class: "matrix", "data-colour": "result", "aria-describedby": "hint" }, [
-      make("caption", { class: "hidden-text" }, ["Every op on every sample, by the size of its largest input"]),
+      make("caption", { class: "hidden-text" }, ["Every op and its cases"]),
       make("thead", {}, [make("tr", {}, heads)]),
       make("tbody", {}, this.rows.map((row) => row.node)),
     ]);
@@ -46,8 +50,8 @@ export class Matrix {
       return cell;
     });
     this.cells.push(...cells);
-    const columns = SIZES.map(([label, , belongs]) =>
-      make("td", { "data-label": label }, cells.filter((c) => belongs(c.sample.elements)).map((c) => c.button)));
+    const columns = this.columns.map(([label, , belongs]) =>
+      make("td", { "data-label": label }, cells.filter((c) => belongs(c.sample)).map((c) => c.button)));
     const worst = make("td", { class: "number", "data-label": "error" });
     const time = make("td", { class: "number", "data-label": "time" });
     const name = make("th", { scope: "row", title: op.doc }, [op.name]);
@@ -61,10 +65,13 @@ export class Matrix {
   }
 
   clear() {
-    for (const cell of this.cells) {
-      cell.result = null;
-      paint(cell);
-    }
+    for (const cell of this.cells) cell.result = null;
+    this.showAll();
+  }
+
+  // After many results changed.
+  showAll() {
+    for (const cell of this.cells) paint(cell);
     for (const row of this.rows) sumUp(row);
     this.filter(this.shown);
   }
@@ -96,7 +103,7 @@ export class Matrix {
   #filterRow(row) {
     let count = 0;
     for (const cell of row.cells) {
-      cell.button.hidden = this.shown !== "all" && cell.result?.word !== this.shown;
+      cell.button.hidden = this.shown !== "all" && !wordsOf(cell.result).includes(this.shown);
       count += cell.button.hidden ? 0 : 1;
     }
     row.node.hidden = count === 0;
@@ -157,6 +164,11 @@ export class Matrix {
   }
 }
 
+// A square that sums up several cases has the words of all.
+function wordsOf(result) {
+  return result?.words ?? [result?.word];
+}
+
 function visible(cell) {
   return !cell.button.hidden;
 }
@@ -168,7 +180,7 @@ function paint(cell) {
   button.dataset.word = result?.word ?? "waiting";
   button.style.setProperty("--error", level(errorOf(result)));
   button.style.setProperty("--time", level(timeOf(result)));
-  const label = `${cell.op.name} ${shapes(sample)}: ${brief(result)}`;
+  const label = `${cell.op.name} ${sample.name ?? shapes(sample)}: ${brief(result)}`;
   button.setAttribute("aria-label", label);
   button.title = label;
 }
@@ -195,4 +207,18 @@ function sumUp(row) {
   row.worst.textContent = shares.length ? percent(Math.max(...shares)) : "";
   row.time.textContent = judged.length ? milliseconds(judged.reduce((sum, one) => sum + one.ms, 0)) : "";
   row.node.dataset.wrong = results.some((result) => result.word === "wrong");
+}
+
+// --- what the squares mean --------------------------------------------------------------
+
+const LEGENDS = {
+  result: [["right", "right"], ["wrong", "wrong"], ["refused", "refused"], ["waiting", "not run yet"]],
+  error: [["none", "no error"], ["some", "half of the tolerance"], ["full", "all of it"], ["wrong", "wrong"]],
+  time: [["none", "0.1 ms"], ["some", "30 ms"], ["full", "10 s"], ["wrong", "wrong"]],
+};
+
+// `results` replaces the meanings where squares are coloured by result.
+export function legendNodes(by, results = LEGENDS.result) {
+  return (by === "result" ? results : LEGENDS[by]).map(([mark, text]) =>
+    make("li", {}, [make("span", { class: "cell", "data-mark": mark, "data-by": by }), text]));
 }

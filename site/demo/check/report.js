@@ -32,16 +32,6 @@ function oneCase({ op, at, sample, result }) {
   };
 }
 
-export function download(document_, name) {
-  const text = JSON.stringify(document_, null, 1);
-  const url = URL.createObjectURL(new Blob([text], { type: "application/json" }));
-  const link = document.createElement("a");
-  link.href = url;
-  link.download = name;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(url), 10_000);
-}
-
 export function fileName(run) {
   const engine = run.row.engine.toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "");
   return `rlxweb-check-${engine}-${run.began.toISOString().slice(0, 10)}.json`;

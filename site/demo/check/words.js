@@ -37,8 +37,9 @@ export function count(value) {
 
 export function brief(result) {
   if (!result) return "not run yet";
-  if (result.word === "refused") return "refused";
-  if (result.share === undefined) return `wrong, ${result.raised || "no result"}`;
+  if (result.said) return result.said;
+  if (result.word === "refused" || result.word === "not run") return result.word;
+  if (result.share === undefined) return `${result.word}, ${result.raised || "no result"}`;
   const share = typeof result.share === "number" ? result.share : Infinity;
   const used = Number.isFinite(share) ? `${percent(share)} of the tolerance` : "over the tolerance";
   return `${result.word}, ${used}, ${milliseconds(result.ms)}`;

@@ -15,15 +15,11 @@ from rlxweb.backends.pool import pool
 from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.compile.pipeline import compile_graph
 from rlxweb.gpu.browser import js_objects
-from rlxweb.ir.op import registry
 from rlxweb.ir.verify import verify
 from rlxweb.limits import Limits, shrunk
 from rlxweb.runtime.feeds import as_input
-from tests.agreement import judge, oracle, rounding
-from tests.graphs.grown import KINDS, MOST_NODES, Case, Grown
-from tests.graphs.moves import MOVES
+from rlxweb.smoke.random_graphs import grown_graph
 from tests.ops.special import FOLDED, elementwise, missed, of_op, of_way
-from tests.ops.ways import names, plain
 
 
 def backend(limits: Limits | None = None) -> WebGpuBackend:
@@ -48,25 +44,6 @@ async def outputs(one: Any, graph: Any, feeds: Any) -> list[Any]:
         await one.release(program)
 
 
-async def agreement() -> str:
-    """Every sample of every op that the adapter takes, against float64."""
-    await rlx.open_async("webgpu")
-    one, wrong, right = backend(), [], 0
-    for name in names():
-        for case in plain(name):
-            if not case.dtypes <= one.target.dtypes:
-                continue
-            op = case.graph.node(case.graph.outputs[0]).op
-            bound = registry.get(op).tolerance
-            (got,) = await outputs(one, case.graph, case.feeds)
-            (want,) = oracle(case.graph, case.feeds)
-            (off,) = rounding(case.graph, case.feeds)
-            why = judge(got, want, case.out, bound, 8 * off)
-            right += not why
-            wrong += [f"{case.label}: {why}"] if why else []
-    return json.dumps({"right": right, "wrong": wrong})
-
-
 async def special_values() -> str:
     """What becomes of NaN, infinity and arithmetic that a compiler could simplify."""
     await rlx.open_async("webgpu")
@@ -84,24 +61,13 @@ async def random_graphs(first: int, count: int) -> str:
     await rlx.open_async("webgpu")
     wrong, nodes = [], 0
     for seed in range(first, first + count):
-        case = _case(seed)
+        case = grown_graph(seed)
         verify(case.graph)
         nodes += len(case.graph)
         for limits in (None, shrunk()):
             outs = await outputs(backend(limits), case.graph, case.feeds)
             wrong += [f"graph {seed} {why}" for why in case.misses(outs)]
     return json.dumps({"nodes": nodes, "wrong": wrong})
-
-
-def _case(seed: int) -> Case:
-    grown = Grown(np.random.default_rng(seed))
-    for _ in range(grown.integer(1, 3)):
-        shape = tuple(int(n) for n in grown.rng.integers(1, 7, grown.integer(0, 4)))
-        grown.leaf(shape, grown.one_of(*KINDS))
-    for _ in range(grown.integer(3, 30)):
-        if len(grown.graph) < MOST_NODES:
-            grown.keep(grown.one_of(*MOVES)(grown))
-    return grown.case(-1, 0)
 
 
 def layer() -> rlx.Graph:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-import textwrap
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,18 +25,17 @@ from rlxweb.device import Device
 from rlxweb.devices.place import CPU, Place, available_places
 from rlxweb.errors import Unsupported
 from rlxweb.limits import shrunk
-from tests.command_line import Call
+from tests.command_line import ROOT, Call, python
 
 PAGE = Path(__file__).parents[3] / "site" / "pages" / "howto" / "add-a-backend.md"
 PLACE = Place(Device.MLX)
 ROWS_OF_X = np.random.default_rng(3).standard_normal((6, 1024)).astype(np.float32)
 
 
-def first_block() -> str:
-    """The page's first program: the engine and nothing else."""
-    found = re.search(r"^```python\n(.*?)^```$", PAGE.read_text("utf-8"), re.M | re.S)
-    assert found is not None
-    return textwrap.dedent(found[1])
+def block(kind: str, at: int = 0) -> str:
+    """A block of the page; the first program is the engine and nothing else."""
+    text = PAGE.read_text("utf-8")
+    return re.findall(rf"^```{kind}\n(.*?)^```$", text, re.M | re.S)[at]
 
 
 @pytest.fixture(params=["alone", "beside others"])
@@ -45,7 +44,7 @@ def engine(
 ) -> Iterator[Any]:
     """The page's engine as the device "mlx": the only one, or beside the CPU."""
     names: dict[str, Any] = {}
-    exec(compile(first_block(), str(PAGE), "exec"), names)
+    exec(compile(block("python"), str(PAGE), "exec"), names)
     made = names["NodeByNode"]()
 
     async def opened(adapter: str) -> Any:
@@ -105,6 +104,20 @@ def test_it_takes_part_in_graphs(engine: Any) -> None:
     assert rows["mlx"].supports_graph
 
 
+def test_arrays_stay_on_it(engine: Any) -> None:
+    """Although it says nothing of them: they lie in the host's memory."""
+    x, compiled = rlx.put(FEEDS["x"], "mlx"), rlx.Session("mlx").compile(doubled())
+    compiled.set_param("w", x)
+    (first,) = compiled.run({"x": x}, keep=True)
+    compiled.set_param("w", first)
+    np.testing.assert_array_equal(compiled.run({"x": x})[0], FEEDS["x"] * 5)
+    assert (first.device, first.engine) == (Device.MLX, engine.name)
+    found = rlx.welch_peaks(rlx.put(ROWS_OF_X, "mlx"), fs=256, k=4)
+    want = rlx.welch_peaks(ROWS_OF_X, fs=256, k=4, device="cpu")
+    np.testing.assert_array_equal(found.bins, want.bins)
+    assert found.engine == engine.name
+
+
 @pytest.mark.parametrize("engine", ["beside others"], indirect=True)
 def test_it_is_calibrated_and_then_priced(engine: Any) -> None:
     """Like any engine without trips: runs, calls, kernels and Welch jobs."""
@@ -140,3 +153,41 @@ def test_what_it_does_not_offer_is_refused(engine: Any) -> None:
     assert CPU in available_places()
     with pytest.raises(Unsupported, match="limits can be set for wgpu devices only"):
         rlx.Session("mlx", limits=shrunk())
+
+
+def patched(text: str, diff: str) -> str:
+    """The text with every hunk in the place of its lines, which occur once."""
+    for hunk in diff.split("@@\n")[1:]:
+        lines = hunk.splitlines(keepends=True)
+        old = "".join(line[1:] for line in lines if line[0] in " -")
+        new = "".join(line[1:] for line in lines if line[0] in " +")
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    return text
+
+
+def test_one_file_and_one_row_are_an_engine(tmp_path: Path) -> None:
+    """The page's diff, put into a copy of the package."""
+    shutil.copytree(
+        ROOT / "rlxweb", tmp_path / "rlxweb", ignore=shutil.ignore_patterns("*.pyc")
+    )
+    backends = tmp_path / "rlxweb" / "backends"
+    (backends / "node_by_node.py").write_text(block("python"), "utf-8")
+    registry = backends / "registry.py"
+    changed = patched(registry.read_text("utf-8"), block("diff"))
+    registry.write_text(changed, "utf-8")
+    code = (
+        "import numpy as np, rlxweb as rlx\n"
+        "print(rlx.__file__)\n"
+        "x = np.sin(np.arange(512, dtype=np.float32))\n"
+        "print(rlx.welch_peaks(x, fs=1, k=1, device='node-by-node').engine)\n"
+        "print(rlx.parse_device('node-by-node').display)\n"
+        "print(*rlx.available_devices())\n"
+    )
+    said = python("-c", code, cwd=tmp_path, PYTHONPATH=str(tmp_path))
+    assert said.code == 0, said.err
+    where, engine, display, there = said.out.splitlines()
+    assert Path(where).is_relative_to(tmp_path)
+    assert engine.endswith("node by node")
+    assert display == "Node by node"
+    assert there.endswith("Node by node CPU")

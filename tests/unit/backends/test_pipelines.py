@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.backends.webgpu_pipelines import Pipelines
 from rlxweb.backends.webgpu_recipes import Recipes
+from rlxweb.compile.pipeline import compile_graph
 from rlxweb.cost.graph_work import asked_of
 from rlxweb.errors import ShaderRejected
 from rlxweb.gpu.drive import drive
 from rlxweb.host.welch_graph import welch_graph
+from rlxweb.ir.graph import Graph
+from rlxweb.ir.op import registry
 from rlxweb.kernels.launch import Shader
 from rlxweb.limits import Limits
 from rlxweb.recipes.variants import Hardware
 from rlxweb.signal.presets import from_preset
 from tests.fake_port import Failure, FakePort
+from tests.made_op import made_op
 from tests.ports import fake
 
 
@@ -36,6 +43,45 @@ def test_a_shader_is_compiled_once(port: FakePort) -> None:
     other = Shader(shader(1).source, ("write", "uniform"), (("WG", 32),))
     assert drive(table.get(other, set())) != first
     assert port.created["pipelines"] == 2
+
+
+@pytest.mark.parametrize("trusts", [False, True])
+def test_only_our_own_shaders_are_ever_trusted(port: FakePort, trusts: bool) -> None:
+    """A shader that a caller had a hand in keeps its checks, at any time."""
+    table = Pipelines(port, trusts=trusts)
+    theirs = drive(table.get(shader(1), set()))
+    ours = drive(table.get(shader(1), set(), True))
+    assert port.pipelines[theirs].checked
+    assert port.pipelines[ours].checked is not trusts
+    assert (ours == theirs) is not trusts
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_region_with_an_op_of_a_caller_is_checked(
+    port: FakePort, fused: bool
+) -> None:
+    """The vocabulary's records are trusted, not whatever has one of their names."""
+    op = made_op("theirs_for_test")
+    registry.register(op)
+    try:
+        backend = WebGpuBackend(port, trusts=True)
+        graph = Graph("a region")
+        x = graph.input("x", 4)
+        made = graph.neg(x)
+        graph.set_outputs([graph.apply(op.name, made) if fused else made])
+        drive(backend.prepare(compile_graph(graph, backend.target)))
+        assert [p.checked for p in port.pipelines.values()] == [fused]
+        assert registry.is_ours("neg")
+        assert not registry.is_ours(op.name)
+    finally:
+        registry.unregister(op.name)
+    taken = registry.get("neg")
+    try:
+        registry.register(made_op("neg"), replace=True)
+        assert not registry.is_ours("neg")
+    finally:
+        registry.register(taken, replace=True)
+    assert registry.is_ours("neg")
 
 
 def test_the_oldest_unused_go_first(port: FakePort) -> None:
@@ -72,7 +118,7 @@ def test_two_that_compile_the_same_shader_share_one(port: FakePort) -> None:
     # The first is interrupted after its look into the table: a browser's await.
     original = port.pipeline
 
-    async def meanwhile(*args: object) -> int:
+    async def meanwhile(*args: object, **how: Any) -> int:
         port.pipeline = original  # type: ignore[method-assign]
         await two
         return await original(*args)  # type: ignore[arg-type]

@@ -75,8 +75,11 @@ def test_close_all_closes_every_port(opened: list[str]) -> None:
     assert not small.port.live
 
 
-def test_devices_without_a_row_are_missing_with_a_reason() -> None:
+def test_devices_without_a_row_are_missing_with_a_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Never opened, never guessed."""
+    monkeypatch.delitem(ROWS, "tpu")
     assert "no backend" in blocker("tpu")
     with pytest.raises(AdapterMissing, match="open device 'tpu'"):
         Pool().backend("tpu")

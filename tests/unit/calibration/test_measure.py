@@ -5,19 +5,25 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
+from contextlib import closing
 from functools import partial
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
-from rlxweb.calibration.kernels import TELLING, Job, kernel_jobs
+from rlxweb.backends.cpu import CpuBackend
+from rlxweb.backends.pool import pool
+from rlxweb.backends.protocol import Resident
+from rlxweb.calibration.kernels import TELLING, Job, graph_job, kernel_jobs
 from rlxweb.calibration.measure import calibrate, identity_of
 from rlxweb.calibration.stopwatch import Stopwatch
 from rlxweb.cost.kinds import KINDS
+from rlxweb.cost.probes import Probe
 from rlxweb.cost.record import Calibration, Point
 from rlxweb.cost.record_json import from_json
 from rlxweb.device import Device
-from rlxweb.devices.place import CPU, Place
+from rlxweb.devices.place import CPU, Place, parse_place
 from rlxweb.errors import (
     AdapterMissing,
     DeviceError,
@@ -26,6 +32,7 @@ from rlxweb.errors import (
     OutOfMemory,
     ShaderRejected,
 )
+from rlxweb.gpu.drive import drive
 from rlxweb.ir.lowering import Expr, Join, Kernel
 from rlxweb.ir.op import registry
 from tests.unit.calibration.lab import Lab
@@ -276,6 +283,64 @@ def test_the_real_cpu() -> None:
     assert got.identity == identity_of(CPU)
     largest = max(p.size["bytes"] for p in got.of("copy"))
     assert largest >= 2 * (64 << 20)
+
+
+@pytest.mark.parametrize(
+    ("device", "skips"),
+    [
+        pytest.param("torch-cpu", False, marks=pytest.mark.requires_torch),
+        pytest.param("jax-cpu", True, marks=pytest.mark.requires_jax),
+        pytest.param("mlx", False, marks=pytest.mark.requires_mlx),
+    ],
+)
+def test_the_real_libraries(device: str, skips: bool) -> None:
+    """All that a graph's price needs. What skips work is asked for the whole of it."""
+    place = parse_place(device)
+    got = calibrate(place, jobs=lambda place: (), budget_s=600, watch=in_brief())
+    sane(got, device)
+    assert {p.what for p in got.points} == MEASURED | timed(Kernel) | {"call"}
+    assert got.left_out == ()
+    assert got.identity == identity_of(place)
+    assert pool.backend(device).skips is skips
+
+
+@pytest.mark.parametrize("skips", [False, True])
+def test_work_that_no_output_reads_is_measured(
+    skips: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One number comes back; what could be skipped stays whole where it is made."""
+    backend = pool.backend("cpu")
+    monkeypatch.setattr(CpuBackend, "skips", skips)
+    seen: list[list[tuple[int, ...]]] = []
+    run, run_resident = backend.run, backend.run_resident
+
+    async def noted(*given: Any) -> list[Any]:
+        outs = await (run(*given) if len(given) == 2 else run_resident(*given))
+        seen.append([(*out.shape, isinstance(out, Resident)) for out in outs])
+        return outs
+
+    monkeypatch.setattr(backend, "run", noted)
+    monkeypatch.setattr(backend, "run_resident", noted)
+    probe = Probe("copy", {"bytes": 48}, {"x": (2, 3)}, lambda g, x: x * 1.5)
+    with closing(graph_job(CPU, "copy", probe)) as job:
+        job.run()
+    assert seen == [[(2, 3, True), (1, 1, False)] if skips else [(1, 1, False)]]
+
+
+@pytest.mark.requires_torch
+def test_trips_of_a_device_that_a_library_drives(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """PyTorch's on the CPU is a host, until it says that it is none."""
+    backend = pool.backend("torch-cpu")
+    assert drive(backend.trips()) is drive(pool.backend("cpu").trips()) is None
+    monkeypatch.setattr(backend, "software", False)
+    got = calibrate(
+        parse_place("torch-cpu"), jobs=lambda place: (), budget_s=0.5, watch=in_brief()
+    )
+    trips = {"cold_start", "submit", "dispatch", "upload", "readback"}
+    assert trips <= {p.what for p in got.points}
+    assert max(p.size["bytes"] for p in got.of("readback")) == 16 << 20
 
 
 @pytest.mark.requires_wgpu

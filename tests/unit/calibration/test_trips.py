@@ -55,6 +55,7 @@ class FakePool:
     adapter: str = "a card"
     api: str = "vulkan"
     driver: str = "7"
+    compiler: str = "naga 1"
     lost: str = ""
 
     def opening_ns(self, label: str, adapter: str) -> int:
@@ -100,7 +101,7 @@ def test_trips_are_told_apart(lab: Lab, device: FakePool) -> None:
         ("compile", 70.0),
     ]
     assert got.left_out == ()
-    assert got.identity[:3] == ("a card", "vulkan", "7")
+    assert got.identity[:3] == ("a card", "vulkan", "7, naga 1")
     assert device.made.closed
 
 

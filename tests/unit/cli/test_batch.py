@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from io import StringIO
 from pathlib import Path
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from rich.console import Console
 from scipy.io import wavfile
 from scipy.signal import welch
 
-from rlxweb.cli import batch
-from rlxweb.errors import DeviceLost
+from rlxweb.cli import meter
+from rlxweb.cli.batch import run_batch
+from rlxweb.cli.screen import screen
+from rlxweb.errors import DeviceLost, RecordingError
+from rlxweb.jobs import analysis
+from rlxweb.jobs.settings import Settings
+from rlxweb.jobs.spreading import Outcome, one_by_one
 from tests.command_line import Call, Said, check_refused
 from tests.recordings import written
 
@@ -150,18 +157,91 @@ def test_when_everything_is_bad_the_report_is_written(night: Path, call: Call) -
     assert [one["path"] for one in record["failed"]] == ["night/a.npy", "gone.npy"]
 
 
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 1, 0, 2), (2, 3, 1, 0)])
+def test_whoever_does_the_files_the_results_are_in_their_order(
+    night: Path, order: tuple[int, ...]
+) -> None:
+    """Failures too; what stands for no recording at all comes first."""
+    named = [f"night/{name}.npy" for name in ("a", "gone", "b", "lost")]
+
+    def spread(
+        files: Sequence[str], settings: Settings
+    ) -> Iterator[tuple[str, Outcome]]:
+        outcomes = list(one_by_one(files, settings))
+        yield from (outcomes[at] for at in order)
+
+    err = screen(stderr=True)
+    settings = Settings(fs=100, device="cpu")
+    asked = [*named, "nothing*"]
+    done = run_batch(asked, settings, err, keep_going=True, spread=spread)
+    assert [result.path for result in done.results] == [named[0], named[2]]
+    failed = [failure.path for failure in done.failed]
+    assert failed == ["nothing*", named[1], named[3]]
+    with pytest.raises(RecordingError, match="no such file"):
+        run_batch(named, settings, err, spread=spread)
+
+
+def test_whoever_does_the_files_is_told_at_once_that_the_run_has_ended(
+    night: Path,
+) -> None:
+    """While the error is on its way, and not when somebody clears up after it."""
+    told: list[str] = []
+
+    def spread(
+        files: Sequence[str], settings: Settings
+    ) -> Iterator[tuple[str, Outcome]]:
+        try:
+            yield from one_by_one(files, settings)
+        finally:
+            told.append("ended")
+
+    named = ["night/gone.npy", "night/a.npy"]
+    with pytest.raises(RecordingError) as caught:
+        run_batch(named, Settings(fs=100), screen(stderr=True), spread=spread)
+    assert caught.value.__traceback__ is not None
+    assert told == ["ended"]
+
+
+def test_a_bar_shows_how_far_the_recordings_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A part of a recording is a part of its share; work that is short shows none."""
+    for patience, shown in ((0.0, True), (3600.0, False)):
+        monkeypatch.setattr(meter, "PATIENCE_S", patience)
+        console = Console(force_terminal=True, file=StringIO(), width=80)
+        with meter.Meter(console, 4) as bar:
+            bar.within("night/a.npy", 1000, 500)
+            bar.finished("night/a.npy")
+            bar.within("night/b.npy", 1000, 500)
+            assert bar.share == 0.375
+        text = console.file.getvalue()  # type: ignore[attr-defined]
+        assert ("b.npy" in text and "38 %" in text) == shown
+        assert bool(text) == shown
+
+
+def test_a_bar_says_who_is_at_work_before_anything_is_done() -> None:
+    """Workers may need a while to start, and hours for a recording."""
+    there = iter(["no worker yet"] * 3)
+    console = Console(force_terminal=True, file=StringIO(), width=80)
+    with meter.Meter(console, 4, lambda: next(there, "2 workers")) as bar:
+        assert "0 of 4, " in console.file.getvalue()  # type: ignore[attr-defined]
+        bar._bar.refresh()
+        text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "0 of 4, 2 workers" in text
+
+
 def test_no_memory_for_one_file_is_no_reason_to_end(
     night: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """But a device that is lost is lost for all."""
-    really = batch.analyse
+    really = analysis.analyse
     for error, code in ((MemoryError(), 1), (DeviceLost("run", "it is gone"), 75)):
         tries = Mock(side_effect=[error, None])
 
         def analyse(*args: object, tries: Mock = tries) -> object:
             return tries() or really(*args)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(batch, "analyse", analyse)
+        monkeypatch.setattr(analysis, "analyse", analyse)
         said = call("welch", "night/a.npy", "night/b.npy", *FS, "-q", "--keep-going")
         assert said.code == code
         assert ("out of memory" if code == 1 else "it is gone") in said.err

@@ -15,14 +15,17 @@ from unittest.mock import Mock
 import pytest
 
 from rlxweb.calibration import measure as calibrate
-from rlxweb.calibration.known import measure_now
+from rlxweb.calibration import races
+from rlxweb.calibration.known import known_record, measure_now
+from rlxweb.calibration.races import HEATS
 from rlxweb.calibration.stopwatch import Stopwatch
 from rlxweb.calibration.store import file_name, store
 from rlxweb.cli import calibrate_command
 from rlxweb.cli.calibrate_command import rate
+from rlxweb.cost.race import Race
 from rlxweb.cost.record import Point
 from rlxweb.cost.record_json import from_json
-from rlxweb.devices.place import CPU, identity_of
+from rlxweb.devices.place import CPU, identity_of, parse_place
 from rlxweb.gpu.port import Want
 from tests.command_line import Call, Said, spawn
 from tests.unit.cli.known import POINTS, cpu_record, keep, place_of
@@ -228,3 +231,32 @@ def test_without_a_folder_the_figures_last_as_long_as_the_process(
     said = call(*QUICK)
     assert said.code == 0
     assert "kept in" not in said.out
+
+
+@pytest.mark.requires_wgpu
+@pytest.mark.slow
+def test_races_are_shown(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By calibrate, devices and explain, as text and as JSON; only where asked for."""
+    monkeypatch.setenv("RLX_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(races, "HEATS", HEATS[:1])
+    store.forget()
+    only = ("--device", "vulkan:llvmpipe", "--budget-s", "0.5")
+    assert "raced: " not in call("calibrate", *only).out
+    assert "raced: fft 128 × 512: " in call("calibrate", *only, "--race").out
+    told = call("devices", "vulkan", "--json").record["devices"]
+    assert told[0]["raced"][0].startswith("fft 128 × 512: ")
+    assert "raced: fft 128 × 512: " in call("devices", "vulkan", "-v").out
+    ways = (("welch_row_peaks", 1.0), ("welch_row_peaks, lane a row", 2.0))
+    place = parse_place("vulkan:llvmpipe")
+    known = known_record(place)
+    assert known is not None
+    store.save(replace(known, races=(Race("welch_row_peaks", (64, 1024), ways),)))
+    explain = ("explain", "--n-fft", "256", "--device", "vulkan:llvmpipe")
+    said = "'vulkan:llvmpipe' raced welch_row_peaks 64 × 1,024: welch_row_peaks; 2 × as"
+    assert said in call(*explain).out
+    raced = call(*explain, "--json").record["raced"]["vulkan:llvmpipe"]
+    assert raced[0].startswith("welch_row_peaks")
+    assert not call(*explain, "--json", "--cost-mode", "seed").record["raced"]
+    store.forget()

@@ -6,10 +6,17 @@ import time
 from unittest.mock import Mock
 
 import pytest
+from click.shell_completion import ShellComplete
 
+from rlxweb.backends import presence
+from rlxweb.backends.pool import pool
+from rlxweb.backends.registry import ROWS
+from rlxweb.backends.row import Way, by_libraries
+from rlxweb.cli.main import LazyGroup
 from rlxweb.device import Device
 from rlxweb.errors import AdapterMissing
-from tests.command_line import Call, spawn
+from tests.command_line import Call, check_refused, spawn
+from tests.made_engine import Shop
 
 
 def test_the_report_names_every_device(call: Call) -> None:
@@ -18,7 +25,8 @@ def test_the_report_names_every_device(call: Call) -> None:
     assert said.code == 0
     record = said.record
     assert record["schema"] == "rlxweb.devices/1"
-    assert [row["device"] for row in record["devices"]] == [d.label for d in Device]
+    labels = [row["device"] for row in record["devices"]]
+    assert labels[: len(Device)] == [d.label for d in Device]
     for row in record["devices"]:
         assert bool(row["engine"]) == row["available"]
         assert bool(row["blocker"]) != row["available"]
@@ -76,3 +84,63 @@ def _only_cpu(label: str, adapter: str = "") -> object:
     if label != "cpu":
         raise AdapterMissing(f"open device '{label}'", "no driver")
     return CpuBackend()
+
+
+@pytest.mark.parametrize(
+    ("words", "begun", "some", "not_these"),
+    [
+        (["welch", "--device"], "", {"auto", "cpu", "cuda", "torch-cpu"}, set()),
+        (["calibrate", "--device"], "to", {"torch-cpu"}, {"cpu", "auto"}),
+        (["devices"], "", {"jax-cpu", "opengl"}, {"auto"}),
+    ],
+)
+def test_a_shell_completes_the_names_of_all_devices(
+    words: list[str], begun: str, some: set[str], not_these: set[str]
+) -> None:
+    group = LazyGroup()
+    found = ShellComplete(group, {}, "rlxweb", "X").get_completions(words, begun)
+    said = {item.value for item in found}
+    assert some <= said
+    assert not not_these & said
+
+
+def test_devices_that_are_named_are_opened_alone(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A typing error is answered; what waits is opened, and marked."""
+    shop = Shop()
+    monkeypatch.setitem(ROWS, "made", shop.row())
+    (row,) = call("devices", "made", "--json").record["devices"]
+    assert (row["available"], row["named_only"]) == (True, True)
+    assert len(shop.opened) == 1
+    said = call("devices", "made", "cpu")
+    assert "Made 1.0 (named only)" in said.out
+    assert "vulkan" not in said.out
+    pool.close_all()
+    said = call("devices")
+    (line,) = [line for line in said.out.splitlines() if line.strip()[:4] == "made"]
+    assert "named only: it is installed, and opened when somebody names it" in line
+    assert len(shop.opened) == 1
+    check_refused(call("devices", "maade"), 2, "did you mean 'made'?")
+
+
+def test_verbose_tells_how_to_get_what_is_missing(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(presence, "importable", lambda name: False)
+    assert "pip install 'rlxweb[cuda]'" in call("devices", "cuda", "-v").out
+
+
+def test_what_was_passed_over_is_told(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which library serves, and why not the one that would come first."""
+    shop = Shop()
+    first = Way("First", lambda: "First is not installed", shop.open)
+    row = by_libraries("made", first, Way("Second", lambda: "", shop.open))
+    monkeypatch.setitem(ROWS, "made", row)
+    pool.close_all()
+    said = " ".join(call("devices", "made", "-v").out.split())
+    assert "yes Made 1.0" in said
+    assert "passed over: First: First is not installed" in said
+    pool.close_all()

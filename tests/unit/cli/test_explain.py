@@ -136,7 +136,7 @@ def test_the_document_holds_every_way_and_its_terms_add_up(
 ) -> None:
     """One schema for the command, one for each decision."""
     said = call(*numbers(*size), "--device", "cpu", "--json")
-    assert set(said.record) == {"schema", "rlxweb", "jobs"}
+    assert set(said.record) == {"schema", "rlxweb", "jobs", "raced"}
     assert said.record["schema"] == "rlxweb.explain_command/1"
     job = job_of(said)
     assert {"job", "schema", "what", "why", "numbers", "candidates"} == set(job)

@@ -17,13 +17,13 @@ from tests.command_line import Call, check_refused, environment, python, spawn, 
 
 STOP = """
 import os, signal, sys
-import rlxweb.cli.job as job
+import rlxweb.jobs.averaging as averaging
 from rlxweb.cli.main import main
-check = job.check_finite
+check = averaging.check_finite
 def stop(*args):
     os.kill(os.getpid(), signal.SIGINT)
     check(*args)
-job.check_finite = stop
+averaging.check_finite = stop
 main(sys.argv[1:])
 """
 
@@ -260,14 +260,19 @@ def test_json_on_standard_output_is_utf8(tmp_path: Path) -> None:
 
 
 def test_a_file_name_that_is_no_text_is_shown_as_well_as_can_be(tmp_path: Path) -> None:
-    """Bytes that are no UTF-8 in a name stop neither the table nor the record."""
+    """Bytes that are no UTF-8 in a name stop neither the table nor the record.
+
+    Written out, so that two such names stay two.
+    """
     name = os.fsencode(tmp_path) + b"/caf\xe9.npy"
     with open(name, "wb") as file:
         np.save(file, np.ones((1, 300)))
     out = tmp_path / "out.json"
     said = spawn("welch", os.fsdecode(name), "--fs", 9, "--json", out)
     assert said.code == 0, said.err
-    assert json.loads(out.read_text("utf-8"))["files"][0]["path"].endswith("caf�.npy")
+    assert json.loads(out.read_text("utf-8"))["files"][0]["path"].endswith(
+        r"caf\xe9.npy"
+    )
 
 
 @pytest.mark.skipif(not Path("/bin/sh").exists(), reason="a shell closes the streams")
@@ -298,7 +303,7 @@ def test_a_closed_stream_is_written_nowhere(recording: Path, closed: str) -> Non
         (["welch", "--picks"], "--channels"),
         (["welch", "--skip-errors"], "--keep-going"),
         (["welch", "--precission"], "--precision"),
-        (["welch", "--output"], "--csv or --npz or --json or --plot"),
+        (["welch", "--output"], "--out or --csv or --npz or --json or --plot"),
         (["explain", "--nfft"], "--n-fft or --nperseg"),
         (["devices", "--jsn"], "--json"),
     ],

@@ -16,8 +16,9 @@ MOST_MB = 150
 # The high-water mark of this process alone; ru_maxrss would begin with the parent's.
 RUN = """
 import re, sys
-from rlxweb.cli.job import Settings
-from rlxweb.cli.welch_command import Wanted, run_job
+from rlxweb.jobs.settings import Settings
+from rlxweb.cli.wanted import Wanted
+from rlxweb.cli.welch_command import run_job
 def mark():
     with open("/proc/self/status") as file:
         return int(re.search(r"VmHWM:\\s+(\\d+)", file.read())[1]) // 1024

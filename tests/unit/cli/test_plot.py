@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from rlxweb.cli import lettering, plot
-from rlxweb.cli.job import FileResult, GroupResult, Settings, analyse
 from rlxweb.cli.lettering import LATIN, Lettering
 from rlxweb.cli.plot import LINES, check_plot, picture_format, put_plot
 from rlxweb.cli.scales import (
@@ -25,6 +24,9 @@ from rlxweb.cli.scales import (
 from rlxweb.cli.table import decimals
 from rlxweb.errors import PictureWarning, UsageError
 from rlxweb.io import open_recording
+from rlxweb.jobs.analysis import analyse
+from rlxweb.jobs.results import FileResult, GroupResult
+from rlxweb.jobs.settings import Settings
 from tests.command_line import spawn
 
 T = np.arange(20_000) / 1000

@@ -47,7 +47,7 @@ def instead(*args):
 setattr(module, name, instead)
 run()
 """
-IN_THE_WORK = "rlxweb.cli.job", "check_finite"
+IN_THE_WORK = "rlxweb.jobs.averaging", "check_finite"
 IN_THE_WRITING = "os", "fsync"
 KILL = "os.kill(os.getpid(), {number})"
 # A call into C that is begun anew after each signal, with a signal on its way.

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from rlxweb.cli.job import FileResult, Settings, analyse
 from rlxweb.cli.table import print_peaks
 from rlxweb.io import open_recording
+from rlxweb.jobs.analysis import analyse
+from rlxweb.jobs.results import FileResult
+from rlxweb.jobs.settings import Settings
 
 RNG = np.random.default_rng(4)
 

@@ -12,10 +12,10 @@ import pytest
 import scipy.signal
 import soundfile
 
-from rlxweb.cli import job
 from rlxweb.cli.outputs import COLUMNS
 from rlxweb.gpu.native import adapters
 from rlxweb.io import open_recording
+from rlxweb.jobs import averaging
 from tests.command_line import Call, check_refused
 from tests.oracles import estimate
 from tests.recordings import written
@@ -214,7 +214,7 @@ def test_small_blocks_give_the_same_spectra(
     """Blocks, and channels a few at a time, change the numbers by rounding at most."""
     args = "welch", npy, "--fs", 9, "--nperseg", 300, "--noverlap", 111, "--npz"
     call(*args, tmp_path / "whole.npz")
-    monkeypatch.setattr(job, "BLOCK_BYTES", nbytes)
+    monkeypatch.setattr(averaging, "BLOCK_BYTES", nbytes)
     call(*args, tmp_path / "parts.npz")
     with np.load(tmp_path / "whole.npz") as a, np.load(tmp_path / "parts.npz") as b:
         np.testing.assert_allclose(a["psd"], b["psd"], rtol=1e-12)

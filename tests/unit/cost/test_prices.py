@@ -17,7 +17,7 @@ from rlxweb import Graph
 from rlxweb.calibration.corrections import Corrections
 from rlxweb.calibration.known import Priced, fitted, priced
 from rlxweb.calibration.store import CalibrationStore
-from rlxweb.choose.chooser import Pick, decide
+from rlxweb.choose.chooser import Asked, Pick, choose, decide
 from rlxweb.choose.graphs import GraphJob, gate_of
 from rlxweb.cost.graph_work import bytes_of, flops_of, is_free, item_of, work_of_graph
 from rlxweb.cost.kinds import assumed_cpu, assumed_gpu
@@ -25,6 +25,7 @@ from rlxweb.cost.price import Prices, terms_of
 from rlxweb.cost.record import Calibration, Point
 from rlxweb.cost.work import Item, Work
 from rlxweb.decision.candidate import Candidate
+from rlxweb.decision.explain import explain_decision
 from rlxweb.device import Device
 from rlxweb.devices.place import CPU, Place, identity_of
 from rlxweb.errors import UsageError
@@ -107,6 +108,37 @@ def test_a_record_is_used_when_there_is_one(records: CalibrationStore) -> None:
     assert after.terms != before.terms
     decision = pick_of(graph, CPU).decision
     assert "(calibrated)" in decision.why
+
+
+@pytest.mark.requires_wgpu
+def test_what_lies_there_is_not_priced_as_if_it_came(records: CalibrationStore) -> None:
+    """The upload is left out and nothing else; the decision says of what."""
+    records.save(measured(GPU))
+    graph = Graph("product")
+    graph.set_outputs([graph.input("x", (64, 64)) @ graph.input("y", (64, 64))])
+    ways = {}
+    for there in ((), ("x",), ("x", "y")):
+        job = GraphJob(graph, there=frozenset(there))
+        (ways[there],) = job.offers(GPU)
+        assert (job.key == GraphJob(graph).key) is (there == ())
+    up = {there: way.terms and way.terms.upload_ns for there, way in ways.items()}
+    one = ON_DEVICE[2].ns * 4 * 64 * 64 / 1_000
+    assert up == {(): 2 * one, ("x",): one, ("x", "y"): 0.0}
+    rest = {
+        dataclasses.replace(way.terms, upload_ns=0.0)
+        for way in ways.values()
+        if way.terms
+    }
+    assert len(rest) == 1
+    for there in (("x",), ("x", "y")):
+        job = GraphJob(graph, there=frozenset(there))
+        decision = choose(job, Asked(GPU.device, why="it lies there")).decision
+        names = ", ".join(f"'{name}'" for name in there)
+        assert explain_decision(decision).endswith(
+            f"note: what lies there is not priced as uploaded: {names}"
+        )
+        assert decision.candidates[0].terms == ways[there].terms
+    assert choose(GraphJob(graph), Asked(GPU.device)).candidate.terms is None
 
 
 def test_a_record_without_the_points_asked_for_is_no_record(

@@ -238,15 +238,18 @@ def test_ready_command_lists_are_bounded(clean: NativePort) -> None:
     ],
     ids=["syntax", "no-main", "unknown-constant", "wrong-access"],
 )
+@pytest.mark.parametrize("checked", [True, False])
 def test_a_bad_shader_is_refused_with_message_and_source(
     clean: NativePort,
+    checked: bool,
     source: str,
     layout: tuple[str, ...],
     constants: dict[str, float],
     said: str,
 ) -> None:
+    made = clean.pipeline(source, layout, constants, checked=checked)  # type: ignore[arg-type]
     with pytest.raises(ShaderRejected, match=said) as caught:
-        drive(clean.pipeline(source, layout, constants))  # type: ignore[arg-type]
+        drive(made)
     assert caught.value.source == source
     assert caught.value.problem
     assert clean.live == set()

@@ -45,7 +45,7 @@ def test_a_call_runs_on_another_thread_and_hands_errors_back() -> None:
 def test_a_call_that_blocks_meets_the_deadline() -> None:
     waits, gate = Waits(lambda: 0.02), threading.Event()
     with pytest.raises(GpuTimeout):
-        waits.call(lambda: gate.wait(10))
+        waits.call(lambda: gate.wait(3))
     gate.set()
 
 

@@ -364,9 +364,9 @@ def test_arguments_of_another_format_are_refused(tmp_path: Path) -> None:
     """`array` is for NPZ; `layout` for arrays, and only with its two values."""
     np.save(tmp_path / "a.npy", np.zeros(4))
     (tmp_path / "a.csv").write_text("1\n2\n")
-    with pytest.raises(UsageError, match="NPZ files only"):
+    with pytest.raises(UsageError, match="NPZ and Zarr only"):
         open_recording(tmp_path / "a.npy", fs=1, array="x")
-    with pytest.raises(UsageError, match="NPY and NPZ files only"):
+    with pytest.raises(UsageError, match="NPY, NPZ and Zarr only"):
         open_recording(tmp_path / "a.csv", fs=1, layout="samples-first")
     with pytest.raises(UsageError, match="layout is array"):
         open_recording(tmp_path / "a.npy", fs=1, layout=np.zeros(2))

@@ -129,7 +129,7 @@ def test_constants_take_the_small_types() -> None:
     assert graph.constant([1, 2]).dtype is DType.I32
     assert graph.constant(True).dtype is DType.BOOL
     assert graph.constant(np.float64(2)).dtype is DType.F64
-    assert graph.constant(np.arange(2)).dtype is DType.I64
+    assert graph.constant(np.arange(2, dtype=np.int64)).dtype is DType.I64
     assert graph.constant([1, 2], "f32").dtype is DType.F32
 
 

@@ -31,7 +31,7 @@ def test_gather_is_take(shape: Any, taken: Any, dtype: Any, data: Any) -> None:
         hnp.arrays(dtype, taken, elements=st.integers(0, shape[axis] - 1))
     )
     got = run("gather", table, indices, axis=axis)
-    np.testing.assert_array_equal(got, np.take(table, indices, axis))
+    np.testing.assert_array_equal(got, np.take(table, indices.astype(np.intp), axis))
 
 
 def test_gather_keeps_the_axes_before_its_own() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -172,7 +173,7 @@ def recipes(limits: Limits) -> list[Recipe]:
             types = types_of((50, n))
             kind = registry.get("rfft").output_type(types, {"norm": "backward"})
             out.append(make("rfft")(types, kind, {"norm": "backward"}, limits))
-        for rule in (welch.lane_recipe, welch.group_recipe):
+        for rule in (welch.lane_recipe, welch.short_lane_recipe, welch.group_recipe):
             for detrend in ("none", "linear"):
                 types = types_of((50, 3 * n), (n,))
                 op = registry.get("welch_row_peaks")
@@ -229,6 +230,28 @@ def test_more_peaks_than_registers_take_a_second_call() -> None:
         assert recipe is not None
         shaders[k] = [call.shader for call in recipe.calls]
     assert shaders == {16: ["welch_lane_256"], 100: ["welch_lane_256", "welch_peaks"]}
+
+
+def test_the_short_text_is_for_small_batches_and_has_few_accesses() -> None:
+    """A driver on the CPU compiles for as long as there are accesses of memory."""
+    op = registry.get("welch_row_peaks")
+    attrs = op.check_attrs({"hop": 256, "k": 16})
+    none = replace(Limits(), max_compute_workgroup_storage_size=0)
+    accesses = []
+    for rows in (64, 4096):
+        types = types_of((rows, 512), (512,))
+        kind = op.output_type(types, attrs)
+        for make in (welch.lane_recipe, welch.short_lane_recipe):
+            recipe = make(types, kind, attrs, none)
+            text = recipe.calls[0].source if recipe else None
+            found = re.findall(r"(?:ld|st)\d\(", text or "")
+            accesses.append(len(found) if text else None)
+    long, short, again, missing = accesses
+    assert long == again
+    assert missing is None
+    assert short is not None
+    assert long is not None
+    assert 6 * short < long
 
 
 def test_bluestein_is_for_large_primes_only() -> None:

@@ -116,9 +116,9 @@ def test_the_environment_names_a_device(
     only = runner(machine, DevicePolicy.only(["cpu"]))
     with pytest.warns(EnvironmentWarning, match="RLX_DEVICE=tpu .* policy allows cpu"):
         assert only.resolve() is Device.CPU
-    monkeypatch.setenv("RLX_DEVICE", "mlx")
+    monkeypatch.setenv("RLX_DEVICE", "ane")
     for one in (made, only):
-        with pytest.warns(EnvironmentWarning, match="RLX_DEVICE=mlx cannot run graph"):
+        with pytest.warns(EnvironmentWarning, match="RLX_DEVICE=ane cannot run graph"):
             assert one.resolve() in THREE
     monkeypatch.setenv("RLX_DEVICE_CHAIN", "tpu,vulkan,cpu")
     assert made.resolve_chain() is Device.VULKAN
@@ -307,8 +307,8 @@ def test_a_benchmark_policy_remembers_its_winner(
     assert made.resolve_with_inputs("cpu", X) is Device.CPU
     monkeypatch.setenv("RLX_DEVICE", "cpu")
     assert made.resolve_with_inputs(None, X) is Device.CPU
-    monkeypatch.setenv("RLX_DEVICE", "mlx")
-    with pytest.warns(EnvironmentWarning, match="RLX_DEVICE=mlx"):
+    monkeypatch.setenv("RLX_DEVICE", "ane")
+    with pytest.warns(EnvironmentWarning, match="RLX_DEVICE=ane"):
         assert made.resolve_with_inputs(None, X) is Device.OPENGL
     monkeypatch.delenv("RLX_DEVICE")
     made.invalidate_cache()

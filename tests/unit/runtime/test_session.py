@@ -27,7 +27,7 @@ from rlxweb.errors import (
 )
 from rlxweb.ir.dtype import DType
 from rlxweb.limits import shrunk
-from rlxweb.runtime.session import CompiledGraph
+from rlxweb.runtime.compiled import CompiledGraph
 from tests.threads import at_once
 
 X = np.arange(8, dtype=np.float32).reshape(2, 4)

@@ -61,7 +61,7 @@ def test_seed_mode_adds_a_quarter_of_the_traffic() -> None:
     assert more == pytest.approx(1_000_000 / model.host_readback_bw)
 
 
-@pytest.mark.parametrize("batch", [1, 100, 2047, 2048, 3600])
+@pytest.mark.parametrize("batch", [1, 100, 2047, 2048, 3584])
 @pytest.mark.parametrize("n", [64, 1024])
 def test_estimates_are_the_measured_times(two: PretendGpu, batch: int, n: int) -> None:
     """Of the fused kernel, and of the strategies: no step, no floor, no factor."""
@@ -148,7 +148,7 @@ def test_what_has_a_kernel_is_viable(gpu: PretendGpu) -> None:
 
 
 def test_devices_that_are_not_there_have_no_price(gpu: PretendGpu) -> None:
-    with pytest.raises((AdapterMissing, Unsupported), match="no backend for it yet"):
+    with pytest.raises((AdapterMissing, Unsupported), match="no backend for it"):
         costs.estimate_fused_graph_ns(1, FAST, "cuda", **MEASURED)
 
 

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 import rlxweb as rlx
+from rlxweb.backends import presence
+from rlxweb.backends.registry import look_again
 from rlxweb.calibration.corrections import corrections
 from rlxweb.choose.chooser import choose, decide
 from rlxweb.choose.recent_picks import RecentPicks
@@ -70,10 +72,24 @@ def test_unknown_devices_are_refused(name: Any) -> None:
         rlx.welch_peaks(SMALL, device=name)
 
 
-@pytest.mark.parametrize("name", ["cuda", "rocm", "mlx", "ane"])
-def test_devices_without_a_backend_are_refused(name: str) -> None:
-    with pytest.raises(AdapterMissing, match="no backend for it yet; see `rlxweb dev"):
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("cuda", "CuPy is not installed; PyTorch is not installed; it takes an NVIDIA"),
+        ("rocm", "CuPy is not installed; PyTorch is not installed; it takes an AMD"),
+        ("tpu", "JAX is not installed; on a machine with a TPU: pip install"),
+        ("ane", "only Core ML reaches the Neural Engine"),
+    ],
+)
+def test_devices_that_are_missing_are_refused(
+    name: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By one error that says what is missing and what to do, and never on a CPU."""
+    monkeypatch.setattr(presence, "importable", lambda module: False)
+    look_again()
+    with pytest.raises(AdapterMissing, match=f"open device '{name}': .*{words}"):
         rlx.welch_peaks(SMALL, device=name)
+    look_again()
 
 
 @pytest.mark.requires_wgpu
@@ -156,7 +172,7 @@ def test_rlx_device_is_followed_or_warned_about(
     with pytest.warns(EnvironmentWarning, match="strategy 'fast' does not run there"):
         assert rlx.welch_peaks(SMALL, strategy="fast").device is Device.CPU
     monkeypatch.setenv("RLX_DEVICE", "cuda")
-    with pytest.warns(EnvironmentWarning, match=r"RLX_DEVICE=cuda cannot run.*backend"):
+    with pytest.warns(EnvironmentWarning, match="RLX_DEVICE=cuda cannot.*backend"):
         rlx.welch_peaks(SMALL)
     monkeypatch.setenv("RLX_DEVICE", "tpuu")
     with pytest.warns(EnvironmentWarning, match="RLX_DEVICE='tpuu' is ignored: .*tpu"):

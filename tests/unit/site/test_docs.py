@@ -10,14 +10,20 @@ import json
 import re
 import textwrap
 from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
 from assembly.inside import refuse_inline
+from rich.console import Console
 
+from rlxweb.cli.smoke_table import show_report
+from rlxweb.recipes.variants import COPIES, VARIANTS
+from rlxweb.smoke.report import ENGINE_WORDS
 from tests.command_line import python
 from tests.unit.site.manual import PAGES, ROOT, SITE, WRITTEN, Built, Facts, built
+from tests.unit.smoke import made_report as made
 
 FENCE = re.compile(
     r"^(?P<mark><!--[^\n]*-->\n)?(?P<indent> *)```python[^\n]*\n(?P<code>.*?)^ *```$",
@@ -41,6 +47,38 @@ def test_the_build_is_strict_and_says_nothing() -> None:
     """No warning of mkdocs, its plugins or our hooks."""
     made = built()
     assert (made.code, made.said) == (0, "")
+
+
+def test_the_page_of_variants_lists_every_row() -> None:
+    """By op and name, so that what is not measured yet cannot be forgotten."""
+    page = (PAGES / "concepts/variants.md").read_text("utf-8")
+    lines = [line for line in page.splitlines() if line.startswith("|")]
+    for row in (*VARIANTS, *COPIES):
+        op, name = row.name.split(", ", 1)
+        about = "copies" if op == "copy" else op
+        assert any(about in line and f"| {name} |" in line for line in lines), row.name
+
+
+def test_the_smoke_tests_examples_look_as_the_command_does() -> None:
+    """They were written by runs; heads, words and the sum below are today's."""
+    page = (PAGES / "howto/smoke-test.md").read_text("utf-8")
+    console = Console(file=StringIO(), width=120)
+    rows = [made.row("samples/exp/0", "wrong"), made.row("samples/exp/1")]
+    today = made.report(made.engine("vulkan:llvmpipe", *rows), apart=[], partial=False)
+    show_report(console, today, False)
+    _, heads, _, _, *below = console.file.getvalue().splitlines()
+    sum_up = re.sub(r"\d+", r"\\d+", below[-1]).replace("engine ", "engines? ")
+    shown = re.findall(r"^```text\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert len(shown) == 2
+    for text in shown:
+        first, _, *lines = text.splitlines()
+        assert re.split(r"\s{2,}", first.strip()) == re.split(r"\s{2,}", heads.strip())
+        engines = lines[: lines.index("")]
+        assert engines
+        for one in engines:
+            word = re.split(r"\s{2,}", one.strip())[1]
+            assert word in ENGINE_WORDS
+        assert any(re.match(sum_up, one) for one in lines), sum_up
 
 
 def blocks(path: Path) -> Iterator[tuple[str, str, str]]:

@@ -9,6 +9,7 @@ import textwrap
 import zlib
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import click
 import pytest
@@ -19,6 +20,7 @@ from rlxweb.cli.main import cli
 from rlxweb.ir.op import registry
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.signal import costs
+from tests.command_line import python
 from tests.unit.site.manual import ROOT, Facts, built, hook, shown
 
 
@@ -78,7 +80,7 @@ def test_every_command_is_described() -> None:
             continue
         assert path in page
         for parameter in command.params:
-            if isinstance(parameter, click.Option):
+            if isinstance(parameter, click.Option) and not parameter.hidden:
                 assert parameter.opts[0] in page, (path, parameter.opts)
 
 
@@ -146,6 +148,65 @@ def test_the_benchmark_in_the_tab_is_shown(
     assert "| matmul 256 | jax-js in+out | failed: lost | | | |" in made
 
 
+@pytest.fixture(scope="module")
+def of_kernels() -> dict[str, Any]:
+    """What `rlxweb bench gpu` writes here, on lavapipe and tiny."""
+    how = "--mib 0.06 --rows 8 --rounds 3 --no-smoke --device vulkan:llvmpipe --json -"
+    done = python("-m", "rlxweb", "bench", "gpu", *how.split(), "-k", "softmax 8")
+    assert done.code == 0, done.err
+    found: dict[str, Any] = done.record
+    return found
+
+
+@pytest.mark.requires_wgpu
+def test_kernels_alone_are_shown(
+    of_kernels: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Adapter and driver by name, every contender, trips; nothing is a goal there."""
+    (tmp_path / "gpu.json").write_text(json.dumps(of_kernels), "utf-8")
+    page = hook("benchmark_page")
+    monkeypatch.setattr(page, "RESULTS", tmp_path)
+    made = page.benchmarks()
+    (engine,) = of_kernels["engines"]
+    prose = hook("docstrings").prose
+    assert f"## Kernels alone: {prose(engine['adapter'])}" in made
+    assert prose(engine["driver"]) in made
+    assert '??? abstract "softmax 8 × 128"' in made
+    for row in of_kernels["rows"]:
+        assert prose(row["variant"] or row["chosen"]) in made
+    assert "| encode and submit | vulkan:llvmpipe |" in made
+    assert "| Welch from the host, 0 MB, whole | vulkan:llvmpipe |" in made
+    assert "no cuda: no NVIDIA driver" in made
+    assert "goal" not in made
+
+
+@pytest.mark.requires_wgpu
+def test_kernels_of_a_gpu_meet_their_goals_or_miss_them(
+    of_kernels: dict[str, Any],
+) -> None:
+    """Shares of the GPU, ratios to work by hand, losing choices, wrong rows."""
+    first, second, third = of_kernels["rows"][:3]
+    record = of_kernels | {
+        "engines": [dict(of_kernels["engines"][0], software=False)],
+        "nvidia": ["NVIDIA H100 80GB HBM3, 570.1"],
+        "rows": [
+            first | {"ns": 5e5, "of_memory": 0.3, "of_peers": {"CuPy": 0.5}},
+            second | {"ns": 2e5, "of_memory": 0.75, "of_peers": {"CuPy": 1.25}},
+            third | {"ns": None, "why": "wrong, first rows: 3 of 512", "of_peers": {}},
+        ],
+    }
+    made = hook("gpu_section").section(record, "h100.json")
+    assert "GPU: NVIDIA H100 80GB HBM3, 570.1." in made
+    goal = "| 30% | 30% | 30% | ≥ 60% of memory bandwidth, **missed** |"
+    assert f"| softmax | vulkan:llvmpipe {goal}" in made
+    assert "takes 500 µs, not 200, as " in made
+    assert "wrong, first rows: 3 of 512" in made
+    assert made.count("<svg") == 2
+    assert "rlx-bad" in made, "half as fast as by hand"
+    empty = record | {"rows": [], "engines": [], "trips": {}, "from_host": {}}
+    assert "no engine opened" in hook("gpu_section").section(empty, "none.json")
+
+
 def test_links_to_the_playground_carry_the_program() -> None:
     """What the playground unpacks from the link is the program above it."""
     page = built().text("reference/ops/softmax")
@@ -205,3 +266,15 @@ def test_every_public_name_is_in_the_reference(module: ModuleType) -> None:
     ]
     assert len(names) > 10
     assert sorted(set(names) - documented) == []
+
+
+def test_the_edges_of_arithmetic_have_a_table() -> None:
+    """A line for every question of the suite, a column for every engine."""
+    page = shown(built().text("concepts/numerics"))
+    table = hook("edges_table")
+    engines = json.loads(table.ANSWERS.read_text("utf-8"))["engines"]
+    assert len(engines) >= 6
+    for one in engines:
+        assert one["engine"] in page
+    for _, case in table.asked():
+        assert case.note in page

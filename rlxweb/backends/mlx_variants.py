@@ -1,0 +1,42 @@
+"""Faster ways to run an op on MLX, each behind a gate: its `mx.fast` and views.
+
+Rule: deleting any row changes no result, only time. The first row whose gate opens is
+taken; the op's own reference is the last resort.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlxweb.backends.array_variants import along_last, framed, plain_attention
+from rlxweb.host.variants import Variant
+from rlxweb.ir.op import Attrs
+
+
+def mlx_variants(mx: Any, xp: Any) -> tuple[Variant, ...]:
+    """The rows for arrays of the namespace `xp`."""
+
+    def cut(x: Any, size: int, hop: int, count: int) -> Any:
+        dense = mx.contiguous(x)
+        strides: list[int] = []
+        step = 1
+        for extent in reversed(x.shape):
+            strides.insert(0, step)
+            step *= extent
+        shape = (*x.shape[:-1], count, size)
+        return mx.as_strided(dense, shape, (*strides[:-1], hop, 1))
+
+    def rms_norm(attrs: Attrs, x: Any, gamma: Any, beta: Any) -> Any:
+        return mx.fast.rms_norm(x, gamma, attrs["eps"]) + beta
+
+    def attention(attrs: Attrs, q: Any, k: Any, v: Any) -> Any:
+        scale = attrs["score_scale"]
+        scale = q.shape[-1] ** -0.5 if scale is None else scale
+        mask = "causal" if attrs["mask_kind"] == "causal" else None
+        return mx.fast.scaled_dot_product_attention(q, k, v, scale=scale, mask=mask)
+
+    return (
+        *framed(xp, cut),
+        Variant("rms_norm, mx.fast", "rms_norm", along_last, rms_norm),
+        Variant("attention, mx.fast", "attention", plain_attention, attention),
+    )

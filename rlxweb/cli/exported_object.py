@@ -1,0 +1,178 @@
+"""`MODULE:GRAPH`, `FILE.py:GRAPH`: what code of the caller's makes, to be exported.
+
+Runs that code. What is found there is a Graph, a CompiledGraph or a GraphDevices, or a
+function that takes nothing and returns one.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+
+from rlxweb.advice import Advice, Blank
+from rlxweb.device import Device
+from rlxweb.errors import InputError, RlxError, UsageError, did_you_mean
+from rlxweb.ir.graph import Graph
+from rlxweb.runners.graph_devices import GraphDevices
+from rlxweb.runtime.compiled import CompiledGraph
+from rlxweb.runtime.feeds import unknown
+from rlxweb.runtime.session import Session
+from rlxweb.whole_file import reason
+
+WANTED = "a Graph, a CompiledGraph, a GraphDevices, or a function that returns one"
+
+
+def compiled_object(target: str, weights: str | None) -> CompiledGraph:
+    """What `target` names, compiled, its params set.
+
+    weights   an NPZ file with an array for each param that has no value yet
+    Errors    UsageError for a target that is not there or is something else; InputError
+              for weights that do not fit.
+    """
+    found = _called(target, _attribute(target))
+    if isinstance(found, GraphDevices):
+        found = found.compile(Device.CPU)
+    if isinstance(found, Graph):
+        _check_weights(target, found, weights)
+        found = Session(Device.CPU).compile(found)
+    if not isinstance(found, CompiledGraph):
+        raise UsageError(
+            f"export {target}", f"it is a {type(found).__name__}", f"{WANTED} is wanted"
+        )
+    if weights is not None:
+        _set(found, weights)
+    return found
+
+
+def _attribute(target: str) -> Any:
+    where, colon, name = target.rpartition(":")
+    if not colon or not where or not name:
+        raise UsageError(
+            f"export {target}",
+            "it names no graph",
+            "'welch', MODULE:GRAPH or FILE.py:GRAPH",
+            "for a module of yours, put a colon and the graph's name behind it",
+        )
+    found: Any = _module(target, where)
+    for part in name.split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError as error:
+            raise UsageError(
+                f"export {target}",
+                f"{where!r} has no {name!r}",
+                hint=did_you_mean(
+                    part, vars(found) if hasattr(found, "__dict__") else ()
+                )
+                or f"name {WANTED}",
+            ) from error
+    return found
+
+
+def _module(target: str, where: str) -> ModuleType:
+    """Run the caller's code. Errors  UsageError with what it raised."""
+    is_file = where.endswith(".py")
+    if is_file and not Path(where).is_file():
+        raise UsageError(f"export {target}", f"there is no file {where!r}")
+    home = str(Path(where).resolve().parent) if is_file else os.getcwd()
+    sys.path.insert(0, home)  # as `python FILE` and `python -m MODULE` have it
+    try:
+        return _of_file(where) if is_file else import_module(where)
+    except RlxError:
+        raise
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.split(".")[0] != where.split(".")[0]:
+            raise _broken(target, where, error) from error
+        raise UsageError(
+            f"export {target}",
+            f"there is no module {where!r}",
+            f"looked for in {home} and where Python looks",
+            "go to the folder it is in, or give the file: FILE.py:GRAPH",
+        ) from error
+    except Exception as error:
+        raise _broken(target, where, error) from error
+    finally:
+        sys.path.remove(home)
+
+
+def _of_file(where: str) -> ModuleType:
+    path = Path(where).resolve()
+    spec = spec_from_file_location(path.stem, path)
+    assert spec is not None  # of a file that ends in .py there is one
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _called(target: str, found: Any) -> Any:
+    if isinstance(found, Graph | CompiledGraph | GraphDevices) or not callable(found):
+        return found
+    try:
+        return found()
+    except RlxError:
+        raise
+    except Exception as error:
+        raise _broken(target, target, error) from error
+
+
+def _broken(target: str, where: str, error: Exception) -> UsageError:
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    line = "" if at is None else f"{at.tb_frame.f_code.co_filename}:{at.tb_lineno}"
+    said = f"{where!r} raised {type(error).__name__}: {reason(error)}"
+    return UsageError(f"export {target}", said, line)
+
+
+def _check_weights(target: str, graph: Graph, weights: str | None) -> None:
+    """A bare graph's params come from a file. Errors  InputError."""
+    params = list(graph.named("param"))
+    if params and weights is None:
+        raise InputError(
+            f"export {target}",
+            f"param {', '.join(map(repr, params))} has no value",
+            "it is a Graph, which holds none",
+            Advice("give {}, or name a CompiledGraph", weights=Blank("F.npz")),
+        )
+
+
+def _set(graph: CompiledGraph, path: str) -> None:
+    doing = f"weights of '{graph.graph.name}' from '{path}'"
+    params = graph.graph.named("param")
+    arrays = _read(doing, path)
+    for name in arrays:
+        if name not in params:
+            raise unknown(doing, "param", name, params)
+    for name, array in arrays.items():
+        try:
+            graph.set_param(name, array)
+        except RlxError as error:
+            error.doing = f"{doing}, param '{name}'"
+            raise
+
+
+def _read(doing: str, path: str) -> Mapping[str, Any]:
+    try:
+        with np.load(path, allow_pickle=False) as found:
+            if not hasattr(found, "files"):
+                raise ValueError
+            return {name: found[name] for name in found.files}
+    except (OSError, ValueError, BadZipFile) as error:
+        why = reason(error) if isinstance(error, OSError) else "it is none"
+        raise InputError(
+            doing,
+            f"it cannot be read ({why})",
+            "an NPZ file is wanted, an array for each param, under its name",
+            "write it with numpy.savez",
+        ) from error

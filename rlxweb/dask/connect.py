@@ -1,0 +1,289 @@
+"""A client of a cluster: one that is there, by its address, or one of this machine.
+
+Owns the deadline for finding a scheduler and the words for not finding one. Encryption
+is Dask's own business: what its configuration says of certificates is what counts.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import signal
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing import resource_tracker
+from typing import Any
+
+import dask
+from distributed import Client, LocalCluster
+from distributed.comm.core import connect
+from distributed.deploy.spec import close_clusters
+from distributed.security import Security
+from distributed.system import MEMORY_LIMIT
+from distributed.utils import LoopRunner, sync
+from distributed.versions import VersionMismatchWarning
+
+from rlxweb.advice import Advice, Blank
+from rlxweb.errors import ClusterError, UsageError
+from rlxweb.whole_file import reason
+
+FIND_S = 8
+"""How long a scheduler is looked for."""
+# For its first word, where Dask itself has no deadline.
+_HEAR_S = 1
+LEAST_MEMORY = 1 << 28
+"""Bytes below which a worker ends before it has done a recording."""
+_START_S = 120
+_START_TRIES = 5
+_CLOSE_S = 5
+_ENVIRON = "distributed.nanny.pre-spawn-environ"
+# Dask has each freed block go back to the system; blocks of a recording come again at
+# once, and to get them anew was a third of a worker's processor time.
+_KEEP = {"MALLOC_TRIM_THRESHOLD_": 1 << 28, "MALLOC_MMAP_THRESHOLD_": 1 << 30}
+# Dask calls it critical that somebody leaves while he is written to.
+_SILENT = logging.CRITICAL + 1
+_LOOPBACK = "127.0.0.1"
+_QUIET_PORT = f"{_LOOPBACK}:0"  # of its metrics; where None is said it is 8787
+_CERTIFICATES = (
+    "DASK_DISTRIBUTED__COMM__TLS__CA_FILE, DASK_DISTRIBUTED__COMM__TLS__CLIENT__CERT "
+    "and DASK_DISTRIBUTED__COMM__TLS__CLIENT__KEY name the files"
+)
+
+Tell = Callable[[str], object]
+
+
+@contextmanager
+def connected(address: str, tell: Tell) -> Iterator[Client]:
+    """A client of the scheduler at an address such as "tcp://host:8786".
+
+    Errors   ClusterError where there is none, or none that lets us in.
+    """
+    _keep_quiet()
+    with warnings.catch_warnings(record=True) as noted:
+        warnings.simplefilter("always")
+        client = _found(address)
+    if any(issubclass(one.category, VersionMismatchWarning) for one in noted):
+        tell("the cluster has other versions of Dask or its parts than this machine")
+    try:
+        yield client
+    finally:
+        _close(client)
+
+
+@contextmanager
+def local(n_workers: int) -> Iterator[Client]:
+    """A client of a cluster of this machine: processes of one thread each.
+
+    Where a process ends another takes its place.
+
+    Errors   UsageError for more than there is memory for; ClusterError where they do
+             not start.
+    """
+    _check_room(n_workers)
+    _keep_quiet()
+    doing = f"start {n_workers} workers on this machine"
+    cluster = _started(n_workers, doing)
+    try:
+        client = Client(cluster, timeout=_START_S)
+        try:
+            yield client
+        finally:
+            _close(client)
+    finally:
+        with suppress(OSError, TimeoutError), _ended_by_ctrl_c():
+            cluster.close(timeout=_CLOSE_S)
+
+
+class _Client(Client):
+    """One that, where nothing was found, is not closed once more for seconds."""
+
+    def __del__(self) -> None:
+        if self.status == "running":
+            super().__del__()  # type: ignore[no-untyped-call]
+
+
+def _started(n_workers: int, doing: str) -> LocalCluster:
+    """The processes; where one ends while it starts, all are started anew."""
+    _start_tracker()
+    for left in reversed(range(_START_TRIES)):
+        try:
+            with (
+                dask.config.set({_ENVIRON: {**dask.config.get(_ENVIRON), **_KEEP}}),
+                _ended_by_ctrl_c(),
+            ):
+                return LocalCluster(
+                    n_workers=n_workers,
+                    threads_per_worker=1,
+                    processes=True,
+                    host=_LOOPBACK,
+                    dashboard_address=_QUIET_PORT,
+                    silence_logs=_SILENT,
+                    loop=_deaf_loop(),
+                )
+        except (OSError, RuntimeError) as error:
+            if not left:
+                raise ClusterError(doing, _said(error)) from error
+    raise AssertionError("it is returned or raised above")
+
+
+@contextmanager
+def _ended_by_ctrl_c() -> Iterator[None]:
+    """What it leaves half there, or half gone, ends with this process alone.
+
+    Dask's own way waits for ten seconds for what is not there any more.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        atexit.unregister(close_clusters)
+        logging.getLogger("asyncio").setLevel(_SILENT)
+        raise
+
+
+def _start_tracker() -> None:
+    """Python's own process that removes the semaphores of one that ends early.
+
+    It is to do so without a word. Its thread would undo what `_deaf_loop` does, were
+    it started by one of those that start workers.
+    """
+    if os.name != "posix":  # Windows has none
+        return
+    before = sys.warnoptions[:]
+    sys.warnoptions.append("ignore:resource_tracker")  # it is started with these
+    try:
+        resource_tracker.ensure_running()
+    finally:
+        sys.warnoptions[:] = before
+
+
+def _deaf_loop() -> Any:
+    """A running loop of Tornado's whose children do not hear Ctrl-C.
+
+    A terminal sends it to all; they end with this process, which hears it.
+    """
+    runner = LoopRunner(asynchronous=False)
+    mask = getattr(signal, "pthread_sigmask", None)  # Windows has none
+    # A thread inherits what it does not hear, and so does what it starts.
+    before = mask(signal.SIG_BLOCK, {signal.SIGINT}) if mask else None
+    try:
+        runner.start()
+    finally:
+        if mask:
+            mask(signal.SIG_SETMASK, before)
+    return runner.loop
+
+
+def _check_room(n_workers: int) -> None:
+    """Dask gives each worker its share of the memory, and ends who takes more."""
+    most = max(1, MEMORY_LIMIT // LEAST_MEMORY)
+    if n_workers > most:
+        raise UsageError(
+            f"start {n_workers} workers on this machine",
+            f"each would have {MEMORY_LIMIT // n_workers >> 20} MiB of memory",
+            f"a worker needs {LEAST_MEMORY >> 20} MiB, so {most} have room here",
+            "as many as there are processor cores are enough",
+        )
+
+
+def _found(address: str) -> Client:
+    doing = f"connect to the scheduler at {address!r}"
+    security = _security(address, doing)
+    try:
+        _hear(address, security)
+        return _Client(  # type: ignore[no-untyped-call]
+            address, timeout=FIND_S, security=security, set_as_default=False
+        )
+    except OSError as error:
+        refused = _of_tls(error)
+        if refused is not None:
+            raise ClusterError(
+                doing,
+                f"a certificate is refused ({_said(refused)})",
+                hint=_CERTIFICATES,
+            ) from error
+        raise ClusterError(
+            doing,
+            f"there is none ({_said(error)})",
+            f"looked for {FIND_S} s",
+            Advice(
+                "start one with `dask scheduler` and take the address it prints; {} "
+                "needs none",
+                workers=Blank("N"),
+            ),
+        ) from error
+    except (ImportError, MemoryError, OverflowError) as error:
+        raise ClusterError(
+            doing,
+            f"what answers there is no scheduler we understand ({_said(error)})",
+            hint="take the address that `dask scheduler` prints, and a Dask of its age",
+        ) from error
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise ClusterError(
+            doing, f"this is no address ({_said(error)})", hint="as in tcp://host:8786"
+        ) from error
+
+
+def _hear(address: str, security: Security) -> None:
+    """Does somebody answer there? What only listens would keep a client for ever."""
+    how = security.get_connection_args("client")
+    runner = LoopRunner(asynchronous=False)
+    runner.start()
+    try:
+        wait_s = FIND_S + _HEAR_S
+        comm = sync(
+            runner.loop,
+            connect,
+            address,
+            callback_timeout=wait_s,
+            timeout=FIND_S,
+            **how,
+        )
+        sync(runner.loop, comm.close)
+    except TimeoutError as error:
+        raise TimeoutError("what listens there says nothing") from error
+    finally:
+        runner.stop()
+
+
+def _security(address: str, doing: str) -> Security:
+    """What Dask's settings say of encryption, looked at before anything is sent."""
+    security = Security()
+    try:
+        context = security.get_connection_args("client")["ssl_context"]
+    except (OSError, ValueError, TypeError) as error:  # SSLError is an OSError
+        raise ClusterError(
+            doing,
+            f"a file of Dask's TLS settings cannot be used ({_said(error)})",
+            hint=_CERTIFICATES,
+        ) from error
+    if context is None and address.startswith("tls:"):
+        raise ClusterError(
+            doing, "Dask's settings name no certificate of ours", hint=_CERTIFICATES
+        )
+    return security
+
+
+def _of_tls(error: BaseException) -> BaseException | None:
+    """What encryption had against it, under what Dask made of that."""
+    under: BaseException | None = error
+    while under is not None and type(under).__module__ != "ssl":
+        under = under.__cause__ or under.__context__
+    return under
+
+
+def _said(error: BaseException) -> str:
+    return " ".join(reason(error).split())
+
+
+def _close(client: Client) -> None:
+    with suppress(OSError, TimeoutError, RuntimeError):
+        client.close(timeout=_CLOSE_S)
+
+
+def _keep_quiet() -> None:
+    """What happens to workers is told by who deals with it, once."""
+    for handler in logging.getLogger("distributed").handlers:
+        handler.setLevel(_SILENT)

@@ -1,0 +1,5 @@
+"""Plans written down for pages without Python: a folder that a browser runs.
+
+A graph is compiled for a tab's WebGPU and prepared on a port that records; what was
+recorded becomes `plan.json`, shaders and weights, beside the runtime that replays them.
+"""

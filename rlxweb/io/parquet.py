@@ -1,0 +1,124 @@
+"""Tables as Parquet files: typed columns with their units, a group of rows at a time.
+
+The one place where pyarrow is loaded, and not before a table is asked for. Knows
+nothing of what the rows mean. The same rows give the same bytes: nothing of the time,
+the machine or the process goes in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO, Any, Literal
+
+from rlxweb.errors import Unsupported, UsageError
+
+Kind = Literal["text", "int32", "int64", "float64"]
+Rows = Mapping[str, Sequence[Any]]
+"""Equally many values of every column, None where there is none."""
+
+SUFFIX = ".parquet"
+_LIBRARY = "pyarrow"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table.
+
+    kind   text is stored once per group of rows and name, however often it occurs
+    unit   of every value, or the name of the column that tells it; "" for none
+    about  what it is, for who reads the schema
+    """
+
+    name: str
+    kind: Kind
+    unit: str
+    about: str
+
+
+def check_parquet(doing: str) -> None:
+    """Can a table be written here?
+
+    Errors   Unsupported where pyarrow is missing
+    """
+    _arrow(doing)
+
+
+def write_parquet(
+    file: IO[bytes],
+    columns: Sequence[Column],
+    groups: Iterable[Rows],
+    about: Mapping[str, str],
+) -> None:
+    """A table whose rows come in groups, each of which is held alone.
+
+    about    what the schema says besides, by name
+
+    Errors   Unsupported where pyarrow is missing; UsageError for values that are not of
+             their column's kind; OSError from the file
+    """
+    pa, pq = _arrow("writing a table")
+    fields = [
+        pa.field(
+            column.name,
+            _type(pa, column.kind),
+            metadata={
+                key: value
+                for key, value in (("unit", column.unit), ("about", column.about))
+                if value
+            },
+        )
+        for column in columns
+    ]
+    schema = pa.schema(fields, metadata=dict(about))
+    # Of the codecs that every reader knows, the one that packs numbers best.
+    with pq.ParquetWriter(file, schema, compression="zstd") as writer:
+        for rows in groups:
+            table = _table(pa, schema, columns, rows)
+            writer.write_table(table, row_group_size=max(1, table.num_rows))
+
+
+def _table(pa: Any, schema: Any, columns: Sequence[Column], rows: Rows) -> Any:
+    arrays = []
+    for column in columns:
+        kind = schema.field(column.name).type
+        try:
+            arrays.append(pa.array(_values(column, rows[column.name]), kind))
+        except (pa.ArrowException, TypeError, OverflowError) as error:
+            raise UsageError(
+                f"writing the column {column.name!r}",
+                f"a value is not of the type {column.kind} ({error})",
+            ) from error
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _values(column: Column, values: Sequence[Any]) -> Sequence[Any]:
+    if column.kind != "text":
+        return values
+    return [None if v is None else _utf8(v) for v in values]
+
+
+def _utf8(text: str) -> str:
+    """What a name of a channel may hold and UTF-8 has no form for, written out."""
+    if text.isascii():
+        return text
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _type(pa: Any, kind: Kind) -> Any:
+    if kind == "text":
+        return pa.dictionary(pa.int32(), pa.string())
+    return getattr(pa, kind)()
+
+
+def _arrow(doing: str) -> tuple[Any, Any]:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise Unsupported(
+            doing,
+            f"it needs the package {_LIBRARY}, which is not installed",
+            hint="pip install 'rlxweb[dask]'",
+        ) from error
+    return pa, pq

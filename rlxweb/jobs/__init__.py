@@ -1,0 +1,1 @@
+"""A run over recordings: what is asked, each file analysed, and what came of it."""

@@ -1,0 +1,164 @@
+"""One recording from file to peaks: what a run does with each, here or elsewhere.
+
+Prints nothing and keeps nothing; every group of channels chooses its own engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlxweb.advice import Advice, Blank
+from rlxweb.choose.chooser import Asked, choose
+from rlxweb.devices.place import engine_key
+from rlxweb.errors import OutOfMemory, RlxError, UsageError
+from rlxweb.host.spectrum import frequencies
+from rlxweb.io import Group, Recording, open_recording
+from rlxweb.io.identity import identity, is_told_when_open
+from rlxweb.jobs.averaging import Progress, group_power
+from rlxweb.jobs.band import Band
+from rlxweb.jobs.results import FileResult, GroupResult
+from rlxweb.jobs.settings import Settings, group_spec, group_taken
+from rlxweb.signal.offers import WelchJob
+from rlxweb.signal.peaks_of_power import check_prominence
+from rlxweb.signal.picked import PickedEngine
+from rlxweb.signal.rounding import RoundingFloor
+
+FileProgress = Callable[[int, int], object]
+"""Is told how many samples the file has, and how many were just done."""
+
+
+def check_device(settings: Settings) -> None:
+    """Open the device that is asked for, before anything is read or written.
+
+    Errors   UnknownDevice; AdapterMissing, DeviceLost where it cannot be opened.
+    """
+    place, _ = Asked(settings.asked_device, settings.adapter).place()
+    if place is not None:
+        engine_key(place)
+
+
+def analyse(
+    recording: Recording, settings: Settings, progress: Progress | None = None
+) -> FileResult:
+    """All groups of an open recording.
+
+    progress  called after each block with its number of samples, all channels counted
+    Errors    those of the signal functions; NotFinite names channel and sample.
+    """
+    with _naming(recording.path):
+        groups = tuple(
+            _group(recording, group, settings, progress) for group in recording.groups
+        )
+    return FileResult(
+        recording.path,
+        recording.format,
+        recording.left_out,
+        recording.warnings,
+        groups,
+    )
+
+
+def analyse_file(
+    path: str, settings: Settings, progress: FileProgress | None = None
+) -> FileResult:
+    """All groups of the recording at `path`: what is done with each file of a run.
+
+    Settings in and result or error out all pickle, so any process can do it.
+
+    Errors   those of `open_recording` and `analyse`; OutOfMemory
+    """
+    access = settings.storage
+    # Before it is read: what changes meanwhile is seen later.
+    stamp = "" if is_told_when_open(path, access) else identity(path, access)
+    try:
+        with open_recording(
+            path,
+            fs=settings.fs,
+            channels=settings.channels or None,
+            array=settings.array,
+            layout=settings.layout,
+            storage_options=access,
+        ) as recording:
+            work = sum(g.n_samples * len(g.channels) for g in recording.groups)
+            step = None if progress is None else partial(progress, work)
+            return replace(
+                analyse(recording, settings, step), stamp=stamp or recording.state
+            )
+    except MemoryError as error:
+        raise OutOfMemory(
+            f"welch of {path!r}",
+            "out of memory",
+            hint="use shorter segments, or fewer channels",
+        ) from error
+
+
+@contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """Errors say which file they are about: one of a batch may be hundreds of names."""
+    try:
+        yield
+    except RlxError as error:
+        if repr(path) not in error.doing:
+            error.doing = f"{path!r}: {error.doing}"
+        raise
+
+
+def _group(
+    recording: Recording, group: Group, settings: Settings, progress: Progress | None
+) -> GroupResult:
+    nperseg = settings.nperseg_of(group)
+    if nperseg > group.n_samples:
+        raise UsageError(
+            f"welch of {recording.path!r}",
+            f"nperseg is {nperseg}",
+            f"the channels at {group.fs:g} Hz have {group.n_samples} samples",
+            Advice("use a smaller {}", nperseg=Blank("N")),
+        )
+    spec = group_spec(settings, group, nperseg)
+    hz = frequencies(spec, group.fs)
+    doing = f"welch of {recording.path!r}"
+    band = Band.of(hz, settings.fmin, settings.fmax, doing)
+    # A band of fewer bins is shown whole.
+    k = min(settings.k_of(spec), len(band))
+    check_prominence(settings.prominence, settings.mode)
+    # Peaks are searched in the whole recording's average, so blocks give spectra.
+    how = group_taken(settings, group)
+    job = WelchJob(spec, len(group.channels), group.n_samples, 0, taken=how)
+    pick = choose(job, Asked(settings.asked_device, settings.adapter))
+    engine = PickedEngine(pick)
+    power, floor, n_segments = group_power(group, spec, engine, settings, progress)
+    inside = power[:, band.bins]
+    # Nothing is a copy, where a view would keep all of it.
+    is_kept = settings.spectra
+    return GroupResult(
+        names=group.names,
+        units=tuple(c.unit for c in group.channels),
+        fs=group.fs,
+        n_samples=group.n_samples,
+        n_segments=n_segments,
+        preset=settings.preset,
+        mode=settings.mode,
+        spec=spec,
+        hz=hz[band.bins] if is_kept else hz[:0].copy(),
+        power=inside if is_kept else power[:, :0].copy(),
+        peaks=band.peaks(power, hz, k, settings.prominence, settings.mode, floor),
+        states=_states(inside, floor.of_bins(band.bins)),
+        device=engine.device.label,
+        engine=engine.name,
+        decision=engine.decision,
+    )
+
+
+def _states(power: NDArray[Any], floor: RoundingFloor) -> tuple[str, ...]:
+    known = np.isfinite(power).any(axis=1)
+    return tuple(
+        "not finite" if not is_known else "flat" if is_dead else ""
+        for is_known, is_dead in zip(known, floor.is_dead(power), strict=True)
+    )

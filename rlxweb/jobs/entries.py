@@ -1,0 +1,74 @@
+"""What a run remembers of a file it has done, as plain data: its part of the record.
+
+All that the JSON record, the CSV table and the Parquet file say of a recording, and no
+spectrum. It reads back from JSON as it was.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, TypeAlias
+
+from rlxweb.io.writers import finite
+from rlxweb.jobs.results import FileResult, GroupResult
+
+Entry: TypeAlias = dict[str, Any]
+
+
+def file_entry(result: FileResult) -> Entry:
+    """The result of a file without its spectra."""
+    return {
+        "path": text_of(result.path),
+        "format": result.format,
+        "left_out": [{"channel": n, "reason": why} for n, why in result.left_out],
+        "warnings": list(result.warnings),
+        "groups": [_group(group) for group in result.groups],
+    }
+
+
+def text_of(path: str) -> str:
+    r"""A path as text that every encoding can hold; bytes that are none as `\xe9`."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def _group(group: GroupResult) -> Entry:
+    spec = group.spec
+    return {
+        "fs": float(group.fs),
+        "n_samples": group.n_samples,
+        "n_segments": group.n_segments,
+        "nperseg": spec.nperseg,
+        "hop": spec.hop,
+        "nfft": spec.nfft,
+        "hz_per_bin": float(group.resolution),
+        "detrend": spec.detrend,
+        "dtype": group.dtype,
+        "samples": spec.dtype,
+        "device": group.device,
+        "engine": group.engine,
+        "decision": group.decision.as_json(),
+        "channels": [
+            {
+                "name": name,
+                "unit": group.units[at],
+                "power_unit": group.power_unit(group.units[at]),
+                "state": group.states[at],
+                "peaks": _peaks(group, at),
+            }
+            for at, name in enumerate(group.names)
+        ],
+    }
+
+
+def _peaks(group: GroupResult, at: int) -> list[Entry]:
+    peaks, out = group.peaks, []
+    for n in range(int(peaks.count[at])):
+        one: Entry = {
+            "bin": int(peaks.bins[at, n]),
+            "hz": finite(peaks.hz[at, n]),
+            "power": finite(peaks.power[at, n]),
+        }
+        if peaks.prominence is not None:
+            one["prominence"] = finite(peaks.prominence[at, n])
+        out.append(one)
+    return out

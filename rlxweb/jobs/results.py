@@ -1,0 +1,92 @@
+"""What came of the recordings of a run: spectra and peaks, or why there are none.
+
+Plain frozen data that pickles, so that it can come from another process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlxweb.decision.decision import Decision
+from rlxweb.device import Device
+from rlxweb.host.spec import WelchSpec
+from rlxweb.host.strongest import PeaksOfPower
+
+
+@dataclass(frozen=True, slots=True)
+class GroupResult:
+    """Spectra and peaks of the channels of one rate.
+
+    power (C, F), hz (F,): of the band that was asked for, or with F = 0 where
+            `Settings.spectra` is off
+    peaks   as (C, k) arrays
+    states  why a channel has no level: "flat" where nothing but rounding is left of it,
+            "not finite"; "" where it has one
+    """
+
+    names: tuple[str, ...]
+    units: tuple[str, ...]
+    fs: float
+    n_samples: int
+    n_segments: int
+    preset: str
+    mode: str
+    spec: WelchSpec
+    hz: NDArray[np.float64]
+    power: NDArray[Any]
+    peaks: PeaksOfPower
+    states: tuple[str, ...]
+    device: str
+    engine: str
+    decision: Decision
+
+    @property
+    def dtype(self) -> str:
+        """Of the arithmetic; a device's is always float32."""
+        on_host = self.device == Device.CPU.label
+        return self.spec.power_dtype.name if on_host else "float32"
+
+    @property
+    def resolution(self) -> float:
+        """Hz from one bin to the next."""
+        return self.fs / self.spec.nfft
+
+    @property
+    def first_bin(self) -> int:
+        """The number of the first bin of the band."""
+        return round(float(self.hz[0]) / self.resolution)
+
+    def power_unit(self, unit: str) -> str:
+        """Of the power of a channel in `unit`; "" where the file names none."""
+        squared = f"{unit.replace('uV', 'µV')}²" if unit else ""
+        if self.preset == "rlx":
+            return squared
+        return f"{squared}/Hz" if squared else "1/Hz"
+
+
+@dataclass(frozen=True, slots=True)
+class FileResult:
+    """Everything found in one recording.
+
+    warnings  what is wrong with its file
+    stamp     tells this state of the file from another; "" where nothing does
+    """
+
+    path: str
+    format: str
+    left_out: tuple[tuple[str, str], ...]
+    warnings: tuple[str, ...]
+    groups: tuple[GroupResult, ...]
+    stamp: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A recording that could not be done, and why."""
+
+    path: str
+    error: str

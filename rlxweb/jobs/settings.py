@@ -1,0 +1,104 @@
+"""What is asked of a run over recordings, and what it means for a group of channels.
+
+Knows every option by one name and no command line: the values are checked where they
+are used, by the functions that Python callers use too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from rlxweb.device import parse_device
+from rlxweb.host.spec import DIGITAL, WelchSpec
+from rlxweb.io import Group
+from rlxweb.io.access import Access
+from rlxweb.io.contents import Layout
+from rlxweb.signal.precision import Precision, Taken, taken
+from rlxweb.signal.presets import from_preset
+from rlxweb.signal.request import OF_PRESET
+from rlxweb.signal.welch_peaks import checked_k
+
+USUAL_K = 16
+# What was asked for → what the presets call it, where they differ.
+_DETREND = {None: OF_PRESET, "none": None}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the user asked for; `precision` and `device` may be "auto".
+
+    segment_s  seconds per segment; where given, each rate gets its own nperseg, cut to
+               the length of the recording
+    storage    how recordings behind URLs are reached; no number depends on it
+    k          peaks per channel; None is 16, or all bins where there are fewer
+    spectra    results hold the power at every bin; without, the peaks alone
+    """
+
+    fs: float | None = None
+    nperseg: int = 256
+    segment_s: float | None = None
+    k: int | None = None
+    noverlap: int | None = None
+    nsegments: int | None = None
+    preset: str = "rlx"
+    mode: str = "bins"
+    window: str | tuple[object, ...] | None = None
+    detrend: str | None = None
+    channels: tuple[str, ...] = ()
+    array: str | None = None
+    layout: Layout | None = None
+    device: str = "auto"
+    adapter: str = ""
+    precision: Precision = "auto"
+    nan: str = "raise"
+    prominence: float | None = None
+    fmin: float | None = None
+    fmax: float | None = None
+    spectra: bool = True
+    storage: Access = field(default_factory=Access, compare=False)
+
+    def nperseg_of(self, group: Group) -> int:
+        if self.segment_s is None:
+            return self.nperseg
+        return max(1, min(round(self.segment_s * group.fs), group.n_samples))
+
+    def k_of(self, spec: WelchSpec) -> int:
+        """Errors   UsageError for a number that was asked for and is not there."""
+        k = min(USUAL_K, spec.n_freqs) if self.k is None else self.k
+        return checked_k(k, spec.n_freqs, self.mode)
+
+    def as_json(self) -> dict[str, Any]:
+        """What the numbers depend on, as plain data."""
+        asked = asdict(self)
+        del asked["spectra"]
+        del asked["storage"]
+        return asked
+
+    @property
+    def asked_device(self) -> str:
+        """The device asked for, or "auto"; naming an adapter asks for a GPU."""
+        if self.device.strip().lower() != "auto":
+            return parse_device(self.device).label
+        return "gpu" if self.adapter else "auto"
+
+
+def group_taken(settings: Settings, group: Group) -> Taken:
+    """How the group's samples are taken."""
+    stored = group.dtype if group.digital is None else DIGITAL
+    return taken(stored, settings.precision)
+
+
+def group_spec(settings: Settings, group: Group, nperseg: int) -> WelchSpec:
+    """Resolved for the group's length."""
+    return from_preset(
+        settings.preset,
+        group.n_samples,
+        fs=group.fs,
+        nperseg=nperseg,
+        noverlap=settings.noverlap,
+        nsegments=settings.nsegments,
+        window=settings.window,
+        detrend=_DETREND.get(settings.detrend, settings.detrend),
+        dtype=group_taken(settings, group).kind,
+    )

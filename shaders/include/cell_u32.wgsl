@@ -1,0 +1,2 @@
+// What a cell of workgroup memory holds.
+alias S = u32;

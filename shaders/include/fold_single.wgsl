@@ -1,0 +1,4 @@
+// Elements that are read one by one need no folding.
+fn folded(v: E) -> T {
+  return v;
+}

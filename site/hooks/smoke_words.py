@@ -1,0 +1,14 @@
+"""The words and exit codes of a smoke test, from the table that the command uses."""
+
+from __future__ import annotations
+
+from rlxweb.smoke.report import ENGINE_WORDS, EXIT_CODES
+
+
+def words(which: str) -> str:
+    """`engine`: what a line of the table may say; `exit`: the exit codes."""
+    if which == "exit":
+        codes = [f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items()]
+        return "\n".join(["| exit code | meaning |", "|---:|---|", *codes])
+    told = [f"| {word} | {meaning} |" for word, meaning in ENGINE_WORDS.items()]
+    return "\n".join(["| an engine is | where |", "|---|---|", *told])

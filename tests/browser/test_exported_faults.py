@@ -1,0 +1,395 @@
+"""What goes wrong with an exported plan: files, browsers, devices."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from tests.browser.exported_pages import (
+    Exports,
+    exports,
+    page,
+    refused,
+    watch,
+    written,
+)
+from tests.browser.watch import Watch
+
+__all__ = ["exports", "page", "watch", "written"]
+pytestmark = [pytest.mark.requires_browser, pytest.mark.fault]
+
+LOAD = 'told(() => load("/layer/plan.json"))'
+CHECKS = "async () => (await (await load('/layer/plan.json')).check()).ok"
+ONES = "{ x: new Float32Array(192).fill(1) }"
+
+
+def heard(watch: Watch, *allowed: str) -> None:
+    """The browser's own words on a broken file are no complaint of ours."""
+    watch.wrong = [
+        line for line in watch.wrong if not any(word in line for word in allowed)
+    ]
+
+
+# --- files ------------------------------------------------------------------------
+
+SHADER = "/layer/shaders/01-tanh.wgsl"
+
+
+@pytest.mark.parametrize("fault", [404, 500, "html", "cut"])
+def test_a_broken_file_is_named_with_what_came(
+    exports: Exports, page: Page, watch: Watch, fault: Any
+) -> None:
+    """Its address; of one that was cut off, both numbers of bytes."""
+    for path in ("plan.json", "shaders/01-tanh.wgsl", "weights.bin"):
+        exports.faults[f"/layer/{path}"] = fault
+        url = f"{exports.url}layer/{path} could not be loaded"
+        size = (exports.folder / "layer" / path).stat().st_size
+        words = {"html": "a page of HTML", "cut": f" of {size:,} bytes arrived"}
+        word = words.get(fault, f"the server answered {fault}")
+        message = refused(page, LOAD, url, word, code="fetch")
+        if fault == "cut":  # of what came before, a browser may hand over a part
+            (came,) = re.findall(r"([\d,]+) of", message)
+            assert int(came.replace(",", "")) <= size // 2
+        exports.faults.clear()
+    heard(watch, "Failed to load resource")
+    assert page.evaluate(CHECKS)
+
+
+def test_files_of_another_size_or_export_are_refused(
+    exports: Exports, page: Page
+) -> None:
+    """Short weights, another schema, no JSON, JSON of something else, no plan."""
+    weights = (exports.folder / "layer" / "weights.bin").read_bytes()
+    exports.faults["/layer/weights.bin"] = weights[:-4]
+    size = len(weights)
+    words = f"{size - 4:,} of {size:,} bytes arrived", "another export"
+    refused(page, LOAD, *words, code="fetch")
+    exports.faults.clear()
+    for body, words in {
+        b'{"schema": "rlxweb.web/2"}': ("rlxweb.web/2", "rlxweb.web/1"),
+        b"[1, 2": ("is no plan",),
+        b"null": ("schema none",),
+        b'{"schema": "rlxweb.web/1"}': ("is no whole plan", "export it again"),
+    }.items():
+        exports.faults["/layer/plan.json"] = body
+        refused(page, LOAD, "layer/plan.json", *words, code="plan")
+    refused(page, 'told(() => load("http://[::"))', "http://[::", code="plan")
+
+
+def test_a_plan_with_a_part_missing_is_told_when_it_is_used(
+    exports: Exports, page: Page
+) -> None:
+    """By `run` and by `check`: JavaScript's own errors are never all there is."""
+    text = (exports.folder / "layer" / "plan.json").read_text("utf-8")
+    whole = json.loads(text) | {"software": None}
+    case = whole["vectors"]["cases"][0]
+    readback = whole["readback"] | {"fault": -1}
+    for part in (
+        {"outputs": None},
+        {"readback": readback},
+        {"vectors": whole["vectors"] | {"cases": [case | {"inputs": {}}]}},
+    ):
+        exports.faults["/layer/plan.json"] = json.dumps(whole | part).encode()
+        script = """told(async () => (await load("/layer/plan.json")).check())"""
+        refused(page, script, "layer is no whole plan", "export it again", code="plan")
+
+
+def test_a_server_that_is_gone_is_told(page: Page, watch: Watch) -> None:
+    """Port 9 of this machine answers nobody; the policy lets no page ask it either."""
+    where = 'told(() => load("http://127.0.0.1:9/plan.json"))'
+    refused(page, where, "http://127.0.0.1:9/plan.json", "no answer", code="fetch")
+    heard(watch, "Content Security Policy", "127.0.0.1:9")
+
+
+@pytest.mark.parametrize("path", ["plan.json", "weights.bin"])
+def test_loading_is_aborted(exports: Exports, page: Page, path: str) -> None:
+    """With the caller's reason, at once, though half a file has come; also before."""
+    exports.faults[f"/layer/{path}"] = "hang"
+    said = page.evaluate(
+        """async () => {
+        const stop = new AbortController();
+        const loading = told(() => load("/layer/plan.json", { signal: stop.signal }));
+        setTimeout(() => stop.abort(new Error("enough")), 300);
+        const { message, ours } = await loading;
+        const { signal } = stop;
+        const after = await told(() => load("/layer/plan.json", { signal }));
+        const made = { ...buffers };
+        return [message, ours, after.message, made.made === made.destroyed];
+        }"""
+    )
+    assert said == ["enough", False, "enough", True]
+
+
+def test_a_shader_that_does_not_compile_gives_file_line_and_reason(
+    exports: Exports, page: Page, watch: Watch
+) -> None:
+    """The browser's own words."""
+    exports.faults[SHADER] = b"@compute @workgroup_size(1)\nfn main() { nonsense; }"
+    words = "shaders/01-tanh.wgsl", "line 2:21", "expected '='"
+    refused(page, LOAD, *words, code="shader")
+    heard(watch, "nonsense")
+    exports.faults.clear()
+    plan = (exports.folder / "layer" / "plan.json").read_text("utf-8")
+    software = (exports.folder / "layer" / "software.json").read_text("utf-8")
+    for name, text in (("plan", plan), ("software", software)):
+        bad = re.sub(r'("c", \d+, 0, \d+, 0, )\d+', r"\g<1>1048576", text)
+        assert bad != text
+        exports.faults[f"/layer/{name}.json"] = bad.encode()
+    run = f'told(async () => (await load("/layer/plan.json"))({ONES}))'
+    refused(page, run, "layer could not run", "export it again", code="plan")
+
+
+# --- browsers ---------------------------------------------------------------------
+
+
+def in_browser(exports: Exports, browser: Browser, watch: Watch, first: str) -> Page:
+    """An empty page in a browser that lacks something."""
+    return exports.page(browser, watch, f"if (globalThis.GPUAdapter) {{ {first} }}\n")
+
+
+@pytest.mark.parametrize(
+    ("first", "code", "words"),
+    [
+        (
+            'Object.defineProperty(navigator, "gpu", { value: undefined });',
+            "no-webgpu",
+            ("this browser has no WebGPU",),
+        ),
+        (
+            'Object.defineProperty(navigator, "gpu", { value: undefined });'
+            'Object.defineProperty(globalThis, "isSecureContext", { value: false });',
+            "no-webgpu",
+            ("https",),
+        ),
+        (
+            "GPU.prototype.requestAdapter = async () => null;",
+            "no-adapter",
+            ("offers no GPU",),
+        ),
+        (
+            "GPUAdapter.prototype.requestDevice = async () => "
+            '{ throw new Error("too many devices"); };',
+            "no-adapter",
+            ("did not open its GPU", "too many devices"),
+        ),
+        (
+            "const { get } = Object.getOwnPropertyDescriptor(GPUAdapter.prototype, "
+            '"limits"); Object.defineProperty(GPUAdapter.prototype, "limits", { get() '
+            "{ return new Proxy(get.call(this), { get: (of, name) => name === "
+            '"maxBufferSize" ? 1024 : name === "maxStorageBuffersPerShaderStage" ? '
+            'undefined : name === "minStorageBufferOffsetAlignment" ? 512 : of[name] '
+            "}); } });",
+            "limits",
+            (
+                "maxBufferSize, 7,680 needed and 1,024 here",
+                "maxStorageBuffersPerShaderStage, 3 needed and unknown here",
+                "minStorageBufferOffsetAlignment, 256 needed and 512 here",
+            ),
+        ),
+    ],
+    ids=["no-webgpu", "insecure", "no-adapter", "no-device", "limits"],
+)
+def test_a_browser_that_cannot_says_so(
+    exports: Exports,
+    browser: Browser,
+    watch: Watch,
+    first: str,
+    code: str,
+    words: tuple[str, ...],
+) -> None:
+    """With what is needed and what is there; no buffer was made."""
+    page = in_browser(exports, browser, watch, first)
+    refused(page, LOAD, *words, code=code)
+    assert page.evaluate("buffers.made") == 0
+    page.context.close()
+
+
+def test_a_feature_that_the_gpu_has_not_is_named(exports: Exports, page: Page) -> None:
+    """As limits are."""
+    for name in ("plan", "software"):
+        text = (exports.folder / "layer" / f"{name}.json").read_text("utf-8")
+        asked = text.replace('"features": []', '"features": ["no-such-thing"]')
+        exports.faults[f"/layer/{name}.json"] = asked.encode()
+    refused(page, LOAD, "the feature no-such-thing", code="limits")
+
+
+# --- devices ----------------------------------------------------------------------
+
+
+def test_a_lost_device_is_told_and_the_plan_loads_again(page: Page) -> None:
+    """While runs wait and before them; `lost` resolves, `close` is no loss."""
+    said = page.evaluate(
+        f"""async () => {{
+        const run = await load("/layer/plan.json");
+        await run({ONES});
+        const waiting = [told(() => run({ONES})), told(() => run({ONES}))];
+        devices[0].destroy();
+        const during = await Promise.all(waiting);
+        const lost = await run.lost;
+        const after = await told(() => run({ONES}));
+        const checked = await told(() => run.check());
+        run.close();
+        const again = await load("/layer/plan.json");
+        const {{ ok }} = await again.check();
+        let isLost = false;
+        again.lost.then(() => {{ isLost = true; }});
+        const ending = told(() => again({ONES}));
+        again.close();
+        const closed = [(await ending).code, (await told(() => again({ONES}))).code];
+        await devices[1].lost;
+        await new Promise((done) => setTimeout(done, 50));
+        return {{ codes: [...during, after, checked].map((one) => one.code), ok, closed,
+            lost: [lost.code, lost instanceof RlxError], isLost, buffers,
+            message: after.message }};
+        }}"""
+    )
+    assert set(said["codes"]) == {"device-lost"}
+    assert said["lost"] == ["device-lost", True]
+    assert "load layer again" in said["message"]
+    assert said["ok"]
+    assert said["closed"] == ["closed", "closed"]
+    assert not said["isLost"]
+    assert said["buffers"]["made"] == said["buffers"]["destroyed"]
+
+
+def test_a_device_that_is_lost_while_a_plan_loads_ends_that(page: Page) -> None:
+    """At the compiling of shaders, which takes longest."""
+    refused(
+        page,
+        """told(async () => {
+        const { createComputePipelineAsync: inner } = GPUDevice.prototype;
+        GPUDevice.prototype.createComputePipelineAsync = function (...given) {
+            const made = inner.apply(this, given);
+            this.destroy();
+            return made;
+        };
+        try { await load("/layer/plan.json"); }
+        finally { GPUDevice.prototype.createComputePipelineAsync = inner; }
+        })""",
+        code="device-lost",
+    )
+    assert page.evaluate(CHECKS)
+
+
+def test_what_is_no_device_is_refused(page: Page) -> None:
+    """An adapter, above all."""
+    script = """told(async () => load("/layer/plan.json", {
+        device: await navigator.gpu.requestAdapter() }))"""
+    refused(page, script, "no GPUDevice", code="device")
+
+
+def test_a_device_of_the_caller_stays_theirs(page: Page) -> None:
+    """It is used, checked for its limits, and open after `close`."""
+    said = page.evaluate(
+        """async () => {
+        const adapter = await navigator.gpu.requestAdapter();
+        const device = await adapter.requestDevice();
+        const before = devices.length;
+        const run = await load("/layer/plan.json", { device });
+        const { ok } = await run.check();
+        run.close();
+        const open = await Promise.race([device.lost, "open"]);
+        const made = device.createBuffer({ size: 16, usage: 8 });
+        const again = await load("/layer/plan.json", { device });
+        const right = (await again.check()).ok;
+        device.destroy();
+        const { code } = await again.lost;
+        const fresh = await told(() => load("/layer/plan.json", { device }));
+        const limits = { maxBufferSize: 16 };
+            const limited = { features: new Set(), limits, queue: {} };
+        const small = await told(() => load("/layer/plan.json", { device: limited }));
+        return [ok, open, right, devices.length - before, code, fresh.code, small];
+        }"""
+    )
+    *known, small = said
+    assert known == [True, "open", True, 0, "device-lost", "device-lost"]
+    assert small["code"] == "limits"
+    assert "the given device" in small["message"]
+    assert "maxBufferSize, 7,680 needed and 16 here" in small["message"]
+
+
+def test_no_memory_and_errors_of_the_driver_are_told(page: Page) -> None:
+    """As the browser says them: by a scope, or as an error that no scope caught."""
+    message = refused(
+        page,
+        """told(async () => {
+        const { popErrorScope: inner } = GPUDevice.prototype;
+        const none = () => new GPUOutOfMemoryError("no room");
+        let popped = 0;
+        GPUDevice.prototype.popErrorScope = function () {
+            popped += 1;
+            const answer = inner.call(this);
+            return popped === 2 ? answer.then(none) : answer;
+        };
+        try { await load("/layer/plan.json"); }
+        finally { GPUDevice.prototype.popErrorScope = inner; }
+        })""",
+        "no room",
+        "close other tabs",
+        code="out-of-memory",
+    )
+    assert re.search(r"make buffers of [\d,]+ bytes", message)
+    refused(
+        page,
+        f"""told(async () => {{
+        const run = await load("/layer/plan.json");
+        const error = new GPUInternalError("a driver's trouble");
+        const event = new GPUUncapturedErrorEvent("uncapturederror", {{ error }});
+        devices.at(-1).dispatchEvent(event);
+        globalThis.later = run;
+        await run({ONES});
+        }})""",
+        "a driver's trouble",
+        code="device",
+    )
+    assert page.evaluate("async () => (await later.check()).ok")
+
+
+def test_a_hundred_runs_leave_nothing_behind(page: Page) -> None:
+    """No buffer is made in a run, and none is left after `close`."""
+    said = page.evaluate(
+        f"""async () => {{
+        const run = await load("/layer/plan.json");
+        const before = buffers.made;
+        for (let i = 0; i < 100; i += 1) await run({ONES});
+        const made = buffers.made - before;
+        run.close();
+        run.close();
+        return [before > 0, made, buffers.made - buffers.destroyed];
+        }}"""
+    )
+    assert said == [True, 0, 0]
+
+
+def test_calls_at_the_same_time_never_mix(page: Page) -> None:
+    """Each has its own answer, also where its array was changed after the call, or
+    another call is refused.
+    """
+    said = page.evaluate(
+        """async () => {
+        const run = await load("/layer/plan.json");
+        const x = new Float32Array(192);
+        const calls = [];
+        for (let i = 0; i < 20; i += 1) {
+            x.fill(i);
+            calls.push(run({ x }));
+            if (i % 5 === 0) calls.push(told(() => run({ x: 1 })));
+        }
+        x.fill(-1);
+        const found = await Promise.all(calls);
+        const right = found.filter((one) => one.y);
+        const codes = found.filter((one) => !one.y).map((one) => one.code);
+        const totals = right.map((one) => one.total[0]);
+        right[3].total.fill(77);
+        const next = await run({ x: new Float32Array(192).fill(3) });
+        return [totals, codes, next.total[0]];
+        }"""
+    )
+    totals, codes, after = said
+    assert totals == [48.0 * i for i in range(20)]
+    assert codes == ["dtype"] * 4
+    assert after == 144

@@ -1,0 +1,181 @@
+"""Inputs that an exported plan does not take, and unusual ones that it does."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from playwright.sync_api import Page
+
+from tests.browser.exported_pages import (
+    SAMPLES,
+    Exports,
+    exports,
+    page,
+    refused,
+    watch,
+    written,
+)
+
+__all__ = ["exports", "page", "watch", "written"]
+pytestmark = [pytest.mark.requires_browser, pytest.mark.fault]
+
+PEAKS = f"new Float32Array({5 * SAMPLES}).fill(1)"
+WRONG: dict[str, list[tuple[str, str, tuple[str, ...]]]] = {
+    "layer": [
+        ("", "dtype", ("x is undefined", "Float32Array (f32) of 4 × 48 = 192 values")),
+        ("{ x: null }", "dtype", ("x is null",)),
+        ("{ x: [1, 2] }", "dtype", ("x is Array",)),
+        ("{ x: new Float64Array(192) }", "dtype", ("x is Float64Array",)),
+        ("{ x: new ArrayBuffer(768) }", "dtype", ("x is ArrayBuffer",)),
+        ('{ x: "1" }', "dtype", ("x is String",)),
+        ("{ x: new Float32Array(191) }", "shape", ("191 values", "= 192")),
+        ("{ x: detached }", "shape", ("x has 0 values",)),
+        (
+            "{ x: new Float32Array(192), y: 1 }",
+            "input",
+            ("layer has no input y", "it takes x"),
+        ),
+        ("{ toString: new Float32Array(192) }", "input", ("no input toString",)),
+    ],
+    "kinds": [
+        (
+            "{ x: new Float32Array(6), n: new Int32Array(3), u: new Int32Array(3) }",
+            "dtype",
+            ("u is Int32Array", "Uint32Array (u32)"),
+        ),
+    ],
+    "table": [
+        ("{ rows: Int32Array.of(0, 5, 6, 1) }", "index", ("table", "0 or more")),
+        ("{ rows: Int32Array.of(0, -1, 2, 1) }", "index", ("outside",)),
+    ],
+    "peaks": [
+        (
+            f"{{ x: {PEAKS}.fill(NaN, 1300, 1301) }}",
+            "not-finite",
+            ("row 2", "NaN", "sample 20 of 640"),
+        ),
+        (
+            f"{{ x: {PEAKS}.fill(-Infinity, 3199) }}",
+            "not-finite",
+            ("row 4", "-Infinity", "sample 639"),
+        ),
+        (
+            f"{{ x: {PEAKS}.fill(2e38, 640, 1280) }}",
+            "range",
+            ("row 1", "1e80", "3e38"),
+        ),
+    ],
+}
+
+
+@pytest.mark.parametrize("plan", WRONG)
+def test_a_wrong_input_is_refused_with_what_is_right(page: Page, plan: str) -> None:
+    """And the next run is right."""
+    page.evaluate(
+        f"""async () => {{
+        globalThis.run = await load("/{plan}/plan.json");
+        globalThis.detached = new Float32Array(192);
+        structuredClone(detached.buffer, {{ transfer: [detached.buffer] }});
+        }}"""
+    )
+    for given, code, words in WRONG[plan]:
+        refused(page, f"told(() => run({given}))", *words, code=code)
+    assert page.evaluate("async () => (await run.check()).ok")
+
+
+def test_an_array_of_a_frame_is_taken(page: Page) -> None:
+    """It is no instance of this page's Float32Array."""
+    assert page.evaluate(
+        """async () => {
+        const frame = document.body.appendChild(document.createElement("iframe"));
+        const x = new frame.contentWindow.Float32Array(192).fill(2);
+        const run = await load("/layer/plan.json");
+        return !(x instanceof Float32Array) && (await run({ x })).total[0] === 96;
+        }"""
+    )
+
+
+def test_memory_that_may_grow_is_taken(page: Page) -> None:
+    """WebGPU itself refuses views of it, unless it is shared."""
+    assert page.evaluate(
+        """async () => {
+        const run = await load("/layer/plan.json");
+        const most = { maxByteLength: 4096 };
+        const memory = new WebAssembly.Memory({ initial: 1, maximum: 2, shared: true });
+        const totals = [];
+        for (const buffer of [new ArrayBuffer(768, most), memory.buffer]) {
+            const x = new Float32Array(buffer, 0, 192).fill(2);
+            totals.push((await run({ x })).total[0]);
+        }
+        return totals;
+        }"""
+    ) == [96, 96]
+
+
+def test_nothing_to_check_is_told(exports: Exports, page: Page) -> None:
+    """A plan without vectors runs, and its check is refused."""
+    plan = json.loads((exports.folder / "kinds" / "plan.json").read_text("utf-8"))
+    bare = json.dumps({**plan, "vectors": None})
+    exports.faults["/kinds/plan.json"] = bare.encode()
+    script = 'told(async () => (await load("/kinds/plan.json")).check())'
+    refused(page, script, "without test vectors", code="plan")
+
+
+def test_a_check_notices_one_changed_bit(exports: Exports, page: Page) -> None:
+    """In each table of Welch's method, in its floor; a sign in a shader."""
+    script = "async () => (await (await load('/peaks/plan.json')).check()).ok"
+    plan = json.loads((exports.folder / "peaks" / "software.json").read_text("utf-8"))
+    weights = (exports.folder / "peaks" / "weights.bin").read_bytes()
+    tables = [
+        (start, np.frombuffer(weights, np.float32, nbytes // 4, start))
+        for buffer, _, start, nbytes in plan["weights"]["writes"]
+        if plan["buffers"][buffer]["usage"] == "storage"
+    ]
+    # The last bit of an exponent: twice as much, or half.
+    changed = {start + 4 * int(np.argmax(abs(x))) + 2: 0x80 for start, x in tables}
+    start, nbytes = plan["welch"]["floor"]
+    changed[start + nbytes // 2 // 8 * 8 + 7] = 0x40  # the first, of a bin between
+    assert len(changed) >= 3
+    for at, bit in changed.items():
+        body = bytearray(weights)
+        body[at] ^= bit
+        exports.faults["/peaks/weights.bin"] = bytes(body)
+        assert page.evaluate(script) is False, at
+    exports.faults.clear()
+    assert page.evaluate(script) is True
+    shader = (exports.folder / "layer" / "shaders" / "01-tanh.wgsl").read_text("utf-8")
+    other = shader.replace("stable_tanh(r0)", "stable_tanh(-r0)")
+    assert other != shader
+    exports.faults["/layer/shaders/01-tanh.wgsl"] = other.encode()
+    assert page.evaluate(script.replace("peaks", "layer")) is False
+
+
+def test_halves_are_compared_as_numbers(exports: Exports, page: Page) -> None:
+    """Not as bits: 0 is -0, a NaN is not asked, and a tolerance is one of numbers. No
+    GPU here has f16, so words of an integer are read as two.
+    """
+    kinds = exports.folder / "kinds"
+    plan = json.loads((kinds / "plan.json").read_text("utf-8"))
+    squared = plan["vectors"]["cases"][0]["outputs"]["squared"]
+    start, end = squared["from"], squared["from"] + squared["nbytes"]
+    vectors = (kinds / "vectors.bin").read_bytes()
+    right = np.frombuffer(vectors[start:end], np.float16)
+    assert right.size == 6
+    assert right[1] == 0.0
+    squared |= {"dtype": "f16", "atol": 1e-6}
+    plan["outputs"]["squared"] |= {"dtype": "f16", "shape": [6]}
+    plan["vectors"]["cases"][0]["outputs"] = {"squared": squared}
+    exports.faults["/kinds/plan.json"] = json.dumps(plan).encode()
+    script = 'async () => (await load("/kinds/plan.json")).check()'
+    for wanted, ok, compared in (
+        ([right[0], -0.0, np.nan, 0.0, right[4] + np.float16(9e-7), 0.0], True, 5),
+        ([right[0], 0.0, 0.0, 0.0, right[4], 2e-6], False, 6),
+        ([right[0], 0.0, 0.0, 0.0, right[4], -1.0], False, 6),
+    ):
+        body = np.array(wanted, np.float16).tobytes()
+        exports.faults["/kinds/vectors.bin"] = vectors[:start] + body + vectors[end:]
+        said = page.evaluate(script)
+        assert (said["ok"], said["compared"]) == (ok, compared), said
+    assert (said["worst"]["got"], said["worst"]["want"]) == (0, -1)

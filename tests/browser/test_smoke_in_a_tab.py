@@ -1,0 +1,106 @@
+"""`rlxweb smoke --browser`: the suite on the WebGPU of a real browser, by the command.
+
+The browser is the system's own; what the tab needs comes from the built site.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser
+
+from tests.command_line import environment, spawn
+from tests.shown_edges import check_shown_of
+from tests.site_build import BuiltSite
+
+pytestmark = pytest.mark.requires_browser
+
+UNTIL_IT_ANSWERS = """async (url) => {
+    const answers = () => fetch(url, { mode: "no-cors" }).then(() => true, () => false);
+    while (!(await answers())) await new Promise((done) => setTimeout(done, 100));
+}"""
+CASES = "samples/exp/* or samples/fft/1"
+FEW = ("--device", "cpu", "-k", CASES)
+
+
+def tab_of(built_site: BuiltSite, *given: object) -> tuple[int, dict[str, Any]]:
+    """The exit code, and the engine of the tab."""
+    site = ("--browser", "--site", built_site.folder)
+    said = spawn("smoke", *FEW, *site, *given, "--json", "-")
+    assert said.out, said.err
+    return said.code, said.record["engines"][1]
+
+
+def test_a_tab_is_one_more_engine(built_site: BuiltSite) -> None:
+    """The same cases as here, on the adapter that the browser offers; at the edges of
+    arithmetic it answers what the manual shows.
+    """
+    code, tab = tab_of(built_site, "-k", f"{CASES} or edges/")
+    assert (code, tab["word"]) == (0, "right"), tab
+    assert (tab["key"], tab["kind"], tab["device"]) == ("browser", "browser", "webgpu")
+    assert tab["adapter"] == "google swiftshader"
+    assert "Chrome" in tab["driver"]
+    assert tab["counts"]["right"] > 5
+    assert {row["op"] for row in tab["rows"]} == {"exp", "fft", ""}
+    assert all(row["cold_ms"] > 0 for row in tab["rows"] if row["word"] == "right")
+    refused = [row["why"] for row in tab["rows"] if row["word"] == "refused"]
+    assert all(re.search("the device has no (f16|f64|i64);", why) for why in refused)
+    check_shown_of(tab)
+
+
+def test_a_kernel_that_is_broken_in_the_tab_is_found(built_site: BuiltSite) -> None:
+    """With the place of the first wrong element."""
+    code, tab = tab_of(built_site, "--sabotage", "kernel:samples/exp/3")
+    assert code == 1
+    (wrong,) = [row for row in tab["rows"] if row["word"] == "wrong"]
+    assert wrong["case"] == "samples/exp/3"
+    assert wrong["first"]["at"]
+
+
+def test_a_browser_that_ends_at_once_is_a_row(
+    built_site: BuiltSite, tmp_path: Path
+) -> None:
+    """It is told as a crash, with its exit code."""
+    fake = tmp_path / "chromium"
+    fake.write_text("#!/bin/sh\nexit 7\n", "utf-8")
+    fake.chmod(0o755)
+    site = ("--browser", fake, "--site", built_site.folder)
+    said = spawn("smoke", *FEW, *site, "--json", "-")
+    assert said.code == 1
+    tab = said.record["engines"][1]
+    assert tab["word"] == "crashed"
+    assert "the browser ended with exit code 7" in tab["why"]
+
+
+def test_any_browser_can_be_sent_to_the_address_by_hand(
+    built_site: BuiltSite, browser: Browser
+) -> None:
+    """The page says what it is at, and when it can be closed."""
+    command = [sys.executable, "-m", "rlxweb", "smoke", *FEW, "--json", "-"]
+    command += ["--browser", "by-hand", "--site", str(built_site.folder)]
+    with subprocess.Popen(
+        command,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+    ) as running:
+        assert running.stderr is not None
+        line = running.stderr.readline()
+        address = re.search(r"http://127\.0\.0\.1:\d+/[\w-]{20,}/", line)
+        assert address, line
+        page = browser.new_page()
+        page.evaluate(UNTIL_IT_ANSWERS, address[0])
+        page.goto(address[0])
+        page.wait_for_selector("text=this tab can be closed", timeout=120_000)
+        said, _ = running.communicate(timeout=120)
+        page.close()
+    assert running.returncode == 0
+    tab = json.loads(said)["engines"][1]
+    assert (tab["word"], tab["kind"]) == ("right", "browser")

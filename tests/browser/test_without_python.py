@@ -1,0 +1,75 @@
+"""The demo that runs an exported module and Python in the tab beside each other."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from assembly.exported import JOB
+from playwright.sync_api import Page, expect
+
+from tests.browser.demo_page import DEMO, NO_GPU, OpenPage, changed
+from tests.browser.watch import START_MS
+
+pytestmark = pytest.mark.requires_browser
+
+
+def ran(page: Page) -> None:
+    """Clicks, and waits until both sides have run."""
+    page.click("#run")
+    page.wait_for_selector("#run:not([disabled])", timeout=START_MS)
+
+
+@pytest.mark.slow
+def test_both_sides_have_the_same_numbers_and_shaders(open_page: OpenPage) -> None:
+    """Bit for bit on one adapter, letter by letter; the module is there first, of a
+    hundredth of the bytes. What it ran checks itself too.
+    """
+    page = open_page("demo/export/")
+    expect(page.locator(".start")).to_be_hidden()
+    ran(page)
+    assert page.inner_text("#verdict") == "Right: the same 320 numbers, bit for bit"
+    assert page.inner_text("#aside") == "Both ran the same shader, letter by letter."
+    sides = [page.inner_text(f"#{side} .facts") for side in ("module", "python")]
+    sizes = [re.search(r"([\d,]+) bytes", text) for text in sides]
+    ours, theirs = (int(size[1].replace(",", "")) for size in sizes if size)
+    assert 30_000 < ours < 100_000
+    assert theirs > 100 * ours
+    for text in sides:
+        assert "swiftshader" in text
+    tables = [page.inner_text(f"#{side} table") for side in ("module", "python")]
+    assert tables[0] == tables[1]
+    assert "4 Hz" in tables[0]
+    ran(page)
+    assert page.inner_text("#verdict").startswith("Right: ")
+    page.get_by_role("link", name="a folder beside this page").click()
+    page.wait_for_selector("html[data-state=right]")
+
+
+def test_without_webgpu_each_side_says_what_it_does(open_page: OpenPage) -> None:
+    """The module that there is none; Python computes with NumPy."""
+    page = changed(open_page, "export/", "worker.js", lambda text: text + NO_GPU)
+    page.evaluate('Object.defineProperty(navigator, "gpu", { value: undefined })')
+    ran(page)
+    expect(page.locator("#module .facts")).to_contain_text("no WebGPU")
+    expect(page.locator("#module .facts")).to_contain_text("(no-webgpu)")
+    expect(page.locator("#python .facts")).to_contain_text("NumPy")
+    expect(page.locator("#verdict")).to_contain_text("nothing to compare")
+
+
+def test_both_sides_are_asked_for_the_same_job() -> None:
+    """The page's numbers are those that the site's builder exports."""
+    script = (DEMO / "export" / "export.js").read_text("utf-8")
+    found = re.search(r"const JOB = \{(.*?)\};", script)
+    assert found
+    assert json.loads("{" + re.sub(r"(\w+):", r'"\1":', found[1]) + "}") == JOB
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_fits_a_phone(open_page: OpenPage, scheme: str) -> None:
+    """No sideways scrolling, before it has run."""
+    size = {"width": 390, "height": 844}
+    page = open_page("demo/export/", viewport=size, color_scheme=scheme)
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    expect(page.locator("[aria-current]")).to_be_in_viewport()

@@ -1,0 +1,165 @@
+"""Clusters of real processes on the loopback address, with a deadline on everything.
+
+`client` is one cluster of two workers for all tests that do it no harm. A test that
+kills, or needs other workers, starts its own: `a_scheduler` and `a_worker` are the
+commands that an administrator would give.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from random import SystemRandom
+
+import dask
+import pytest
+from distributed import Client, LocalCluster
+
+from tests.command_line import environment
+
+START_S = 60
+STOP_S = 10
+
+
+@pytest.fixture(scope="session")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """A client of two workers, processes of one thread each."""
+    scratch = tmp_path_factory.mktemp("dask")
+    with (
+        dask.config.set({"temporary-directory": str(scratch)}),
+        LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            processes=True,
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",  # None is port 8787, for its metrics
+            memory_limit="2GiB",
+        ) as cluster,
+        Client(cluster, timeout=START_S) as one,
+    ):
+        one.wait_for_workers(2, timeout=START_S)
+        yield one
+
+
+class Started:
+    """Processes of one test, by the command line of Dask; they end with it.
+
+    scratch  folder for what workers write and for what all of them say
+    """
+
+    def __init__(self, scratch: Path) -> None:
+        self.scratch = scratch
+        self._open = ExitStack()
+        self._count = 0
+
+    def scheduler(self, *args: object, port: int = 0, **more: str) -> Scheduler:
+        """`dask scheduler` on a port, a free one when left out."""
+        port = port or free_port()
+        where = f"--host 127.0.0.1 --port {port} --no-dashboard".split()
+        process = self._process("scheduler", [*where, *args], more)
+        scheduler = Scheduler(process, f"tcp://127.0.0.1:{port}", port)
+        until(lambda: is_open(port), f"{scheduler.address} is open")
+        return scheduler
+
+    def worker(
+        self, scheduler: str, *args: object, nanny: bool = False, **more: str
+    ) -> subprocess.Popen[bytes]:
+        """`dask worker` of one thread; `more` is environment.
+
+        nanny  another takes the place of one that ends
+        """
+        where = [scheduler, "--nthreads", 1, "--host", "127.0.0.1", "--no-dashboard"]
+        where += ["--local-directory", self.scratch]
+        where += ["--nanny" if nanny else "--no-nanny"]
+        return self._process("worker", [*where, *args], more)
+
+    def said(self) -> str:
+        """What all of them have said."""
+        logs = sorted(self.scratch.glob("*.log"))
+        return "\n".join(log.read_text(errors="replace") for log in logs)
+
+    def close(self) -> None:
+        self._open.close()
+
+    def _process(
+        self, kind: str, args: list[object], more: dict[str, str]
+    ) -> subprocess.Popen[bytes]:
+        self._count += 1
+        log = self._open.enter_context(
+            (self.scratch / f"{self._count}-{kind}.log").open("wb")
+        )
+        process = subprocess.Popen(
+            [sys.executable, "-m", "dask", kind, *map(str, args)],
+            env=environment(**more),
+            cwd=self.scratch,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        self._open.callback(_end, process)
+        return process
+
+
+class Scheduler:
+    """A scheduler in a process of its own."""
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], address: str, port: int
+    ) -> None:
+        self.process, self.address, self.port = process, address, port
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[Started]:
+    """Schedulers and workers of a test's own."""
+    scratch = tmp_path / "dask"
+    scratch.mkdir()
+    mine = Started(scratch)
+    try:
+        yield mine
+    finally:
+        mine.close()
+
+
+def until(is_so: Callable[[], object], what: str, deadline_s: float = START_S) -> None:
+    """Wait for something; fails with its name when the deadline passes."""
+    end, pause = time.monotonic() + deadline_s, threading.Event()
+    while not is_so():
+        if time.monotonic() > end:
+            pytest.fail(f"after {deadline_s:g} s it is not so that {what}")
+        pause.wait(0.02)
+
+
+def free_port() -> int:
+    """A port that nobody listens at.
+
+    Not one that systems give away by themselves: where a scheduler is gone, another
+    connection of this machine must not come upon its port, nor a client upon itself.
+    """
+    while True:
+        port = SystemRandom().randrange(20_000, 30_000)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+
+
+def is_open(port: int) -> bool:
+    """Does somebody listen at a port of this machine?"""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """The process, and what it started: a nanny's worker is of its session."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait(STOP_S)

@@ -1,0 +1,50 @@
+"""Workers of this machine, killed while a run with `--workers` goes on."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+LOOK_S = 0.02
+
+
+def workers_of(pid: int) -> list[psutil.Process]:
+    """The processes that multiprocessing started for a process."""
+    found = []
+    for one in psutil.Process(pid).children(recursive=True):
+        with suppress(psutil.Error):  # it ended while it was looked at
+            if "spawn_main" in " ".join(one.cmdline()):
+                found.append(one)
+    return found
+
+
+def worked_s(one: psutil.Process) -> float:
+    """Its processor time: one that just starts has next to none."""
+    used = one.cpu_times()
+    return float(used.user + used.system)
+
+
+def kill_workers(
+    run: subprocess.Popen[bytes], output: Path, done: Sequence[int]
+) -> int:
+    """Whoever worked the most, whenever so many recordings are noted as done.
+
+    Returns how many were killed by the end of the run.
+    """
+    notes = output.with_name(f".{output.name}.unfinished")
+    left, killed, pause = list(done), 0, threading.Event()
+    while run.poll() is None:
+        pause.wait(LOOK_S)
+        if not left or not notes.exists():
+            continue
+        if notes.read_bytes().count(b"\n") > left[0]:  # the first line is of the run
+            with suppress(psutil.Error, ValueError):  # it ended while it was looked at
+                max(workers_of(run.pid), key=worked_s).kill()
+                left.pop(0)
+                killed += 1
+    return killed

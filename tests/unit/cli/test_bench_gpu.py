@@ -1,0 +1,341 @@
+"""`rlxweb bench gpu`: rows, variants, record, picture, budget, Ctrl-C; on lavapipe."""
+
+from __future__ import annotations
+
+import json
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlxweb.backends.agreement import compare
+from rlxweb.backends.array import evaluate
+from rlxweb.cli import bench_gpu, bench_gpu_command
+from rlxweb.cli.bench_gpu import Bench
+from rlxweb.cli.bench_gpu_cases import Case, cases, welch_peaks
+from rlxweb.cli.bench_gpu_contenders import Contender, Row
+from rlxweb.cli.bench_gpu_facts import memory_types, roof_of
+from rlxweb.cli.bench_gpu_parent import Measuring
+from rlxweb.cli.bench_gpu_report import smoked
+from rlxweb.devices.place import CPU, parse_place
+from rlxweb.errors import NotWritten
+from rlxweb.ir.op import registry
+from tests.command_line import Call, check_refused
+
+TINY = ("--mib", "0.06", "--rows", "8", "--rounds", "3", "--no-smoke")
+
+
+def bench(call: Call, *more: str) -> Any:
+    return call("bench", "gpu", *TINY, *more)
+
+
+@pytest.mark.parametrize("case", list(cases(1 << 14, 8)), ids=lambda case: case.label)
+def test_every_case_is_a_graph_that_runs(case: Case) -> None:
+    """In NumPy: its inputs are all fed, and something comes out."""
+    graph = case.build()
+    (out,) = evaluate(graph, case.feeds(graph))
+    assert out.size
+    assert case.nbytes > 0 <= case.flops
+
+
+@pytest.mark.parametrize("case", list(cases(1 << 14, 8)), ids=lambda case: case.label)
+def test_few_rows_are_the_ends_of_the_whole_answer(case: Case) -> None:
+    """By which the answers of a GiB are judged; the first rows are not the last."""
+    graph = case.build()
+    feeds = case.feeds(graph)
+    (out,) = (np.asarray(one) for one in evaluate(graph, feeds))
+    node = graph.node(graph.outputs[0])
+    for last in (False, True):
+        few = case.few(last)
+        (want,) = map(np.asarray, evaluate(few, case.ends(feeds, few, last)))
+        flat = out.reshape(-1)
+        end = flat[-want.size :] if last else flat[: want.size]
+        allowed = registry.get(node.op).tolerance
+        agreed = compare(end.reshape(want.shape), want, node.type.dtype, allowed)
+        assert not agreed.why
+
+
+@pytest.mark.parametrize(
+    "name", ["cupy", pytest.param("torch", marks=pytest.mark.requires_torch)]
+)
+def test_work_by_hand_is_the_same_work(name: str) -> None:
+    """On the CPU: PyTorch itself, and NumPy, whose functions CuPy has."""
+    lib = import_module("torch" if name == "torch" else "numpy")
+    judged = 0
+    for case in cases(1 << 14, 8):
+        graph = case.build()
+        feeds = case.feeds(graph)
+        (want,) = (np.asarray(one) for one in evaluate(graph, feeds))
+        if name not in case.peers:
+            continue
+        given = (lib.as_tensor(x) if name == "torch" else x for x in feeds.values())
+        got = np.asarray(case.peers[name](lib, *given))
+        if case.name == "fft":  # of other pairs of the same numbers
+            pairs = feeds["x"].view(np.complex64)
+            want = np.fft.fft(pairs)
+        elif case.name == "Welch peaks":
+            want = want[:, 1::2]  # no bins
+        np.testing.assert_allclose(got, want, rtol=2e-2, atol=3e-2, err_msg=case.label)
+        judged += 1
+    assert judged > 25
+
+
+def test_the_usual_cases_reach_what_was_promised() -> None:
+    """A GiB at most, 65,536 rows, every length and product of the plan."""
+    usual = list(cases())
+    labels = [case.label for case in usual]
+    assert len(set(labels)) == len(labels)
+    assert max(case.nbytes for case in usual) <= 1.01 * (1 << 30)
+    for wanted in (
+        "Welch peaks 65536 × 256, 2 segments",
+        "Welch peaks 65536 × 1024, 2 segments",
+        "fft 65536 × 1024",
+        "fft 4096 × 16384",
+        "matmul f32 8192",
+        "matmul f16 512",
+        "softmax 1024 × 1024",
+        "layer norm 65536 × 128",
+        "attention 8, 12, 512, 64",
+        "gelu chain 67108864",
+    ):
+        assert wanted in labels
+
+
+@pytest.mark.requires_wgpu
+def test_every_variant_is_timed_alone(call: Call, tmp_path: Path) -> None:
+    """Also those that nothing chooses; the record is whole and the picture drawn."""
+    place = parse_place("vulkan:llvmpipe")
+    record, picture = tmp_path / "gpu.json", tmp_path / "gpu.png"
+    files = ("--json", str(record), "--plot", str(picture))
+    said = bench(call, "--device", place.label, "-k", "fft 8 × 256", *files)
+    assert said.code == 0, said.err
+    told = json.loads(record.read_text())
+    assert told["schema"] == "rlxweb.bench.gpu/1"
+    assert told["partial"] is False
+    assert told["engines"][0]["software"] is True
+    trips = told["trips"][place.label]
+    parts = ("small_run", "round_trip", "encode_and_submit", "wait_and_map")
+    assert all(trips[f"{part}_ns"] > 0 for part in parts)
+    from_host = told["from_host"][place.label]
+    assert from_host["whole"] > 0
+    ways = [(one["path"], one["overlaps"]) for one in from_host["paths"]]
+    assert {("queue", False), ("queue", True), ("staged, by threads", True)} <= {*ways}
+    assert "the same, bytes queue, batches overlapping: " in said.out
+    assert told["engines"][0]["limits"]["max_buffer_size"] > 0
+    assert any("llvmpipe" in name for name in told["memory_types"])
+    assert "no NVIDIA driver" in told["missing"]["cuda"]
+    variants = [row["variant"] for row in told["rows"]]
+    assert variants[0] == ""
+    for name in ("team of lanes a row", "workgroup a row", "team, unswizzled"):
+        assert f"fft, {name}" in variants
+    assert all(row["ns"] > 0 and not row["why"] for row in told["rows"])
+    assert all(row["judged"] == "right" for row in told["rows"])
+    assert told["rows"][0]["chosen"] not in variants, "it would be timed twice"
+    assert variants[-1] == "its choice, unchecked shaders"
+    assert max(row["of_best"] for row in told["rows"]) == 1
+    assert "fft 8 × 256" in said.out
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_numpy_may_be_asked_for(call: Call) -> None:
+    """Any engine serves; one that moves nothing has no trips."""
+    said = bench(call, "--device", "cpu", "-k", "softmax", "--json", "-")
+    assert said.code == 0, said.err
+    told = json.loads(said.out)
+    assert "round_trip_ns" not in told["trips"]["cpu"]
+    assert {row["case"] for row in told["rows"]} == {"softmax"}
+    assert told["rows"][0]["samples"] >= 3
+
+
+def test_what_no_case_has_in_its_name_is_refused(call: Call) -> None:
+    """With the names there are."""
+    check_refused(bench(call, "--device", "cpu", "-k", "nothing"), 2, "gelu chain")
+
+
+class Clock:
+    """Moves by what work says it costs."""
+
+    def __init__(self) -> None:
+        self.ns = 0
+
+    def __call__(self) -> int:
+        return self.ns
+
+
+def made_up(clock: Clock, costs: dict[str, float], monkeypatch: Any) -> Bench:
+    """A bench whose contenders take so many ns a run; infinite ones raise."""
+
+    def contenders(given: Any, places: Any, with_peers: bool) -> Any:
+        for name, cost in costs.items():
+
+            def make(stack: Any, cost: float = cost) -> Any:
+                def go(times: int) -> None:
+                    if cost == np.inf:
+                        raise MemoryError("no room")
+                    clock.ns += int(cost * times)
+
+                return go
+
+            yield Contender(Row(given.case, name), make)
+
+    monkeypatch.setattr(bench_gpu, "contenders", contenders)
+    return Bench([CPU], budget_s=10.0, clock=clock)
+
+
+def test_times_are_per_run_and_errors_are_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many runs make a sample; one that fails does not end the others."""
+    clock = Clock()
+    costs = {"slow": 5e6, "fast": 40_000.0, "broken": np.inf}
+    work = made_up(clock, costs, monkeypatch)
+    (rows,) = work.run([welch_peaks(8, 64, 2)])
+    told = {row.engine: row for row in rows}
+    assert told["slow"].ns == pytest.approx(5e6)
+    assert told["fast"].ns == pytest.approx(40_000, rel=0.01)
+    assert told["fast"].samples == 7
+    assert "no room" in told["broken"].why
+    assert told["broken"].is_short
+
+
+def test_who_finds_no_memory_beside_the_others_is_timed_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each holds 3 of 8 GiB: the third has its turn when the first two are gone."""
+    held = []
+
+    def contenders(given: Any, places: Any, with_peers: bool) -> Any:
+        for name in "abc":
+
+            def make(stack: Any) -> Any:
+                if len(held) == 2:
+                    raise MemoryError("out of memory")
+                held.append(3)
+                stack.callback(held.pop)
+                return lambda times: None
+
+            yield Contender(Row(given.case, name), make)
+
+    monkeypatch.setattr(bench_gpu, "contenders", contenders)
+    (rows,) = Bench([CPU], budget_s=10.0).run([welch_peaks(8, 64, 2)])
+    assert [row.why for row in rows] == ["", "", ""]
+    assert all(row.samples for row in rows)
+
+
+def test_it_ends_within_its_budget_and_says_what_is_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each case has its share; the last ones are named when the time is gone."""
+    clock = Clock()
+    work = made_up(clock, {"slow": 0.9e9}, monkeypatch)
+    every = list(cases(1 << 14, 8))
+    done = list(work.run(every))
+    assert 0 < len(done) < len(every)
+    assert len(done) + len(work.left_out) == len(every)
+    assert "no time is left" in work.left_out[0]
+    assert clock.ns < 10e9 + 8 * 0.9e9
+
+
+@pytest.mark.requires_wgpu
+@pytest.mark.parametrize(
+    ("deed", "said"),
+    [("hang", "hung"), ("crash", "SIGSEGV"), ("lose", "DeviceLost")],
+)
+def test_a_kernel_that_hangs_or_crashes_is_a_row(
+    call: Call, tmp_path: Path, deed: str, said: str
+) -> None:
+    """The process that it took along is replaced, and the others have their times."""
+    record = tmp_path / "gpu.json"
+    deadline = "2" if deed == "hang" else "30"
+    only = ("--device", "vulkan:llvmpipe", "-k", "softmax 8", "--deadline", deadline)
+    how = ("--sabotage", f"{deed}:*workgroup*", "--json", str(record))
+    assert bench(call, *only, *how).code == 1
+    told = json.loads(record.read_text())
+    by_way = {row["variant"]: row for row in told["rows"]}
+    fallen = by_way.pop("softmax, workgroup a row")
+    assert fallen["ns"] is None
+    assert said in fallen["why"]
+    assert len(by_way) >= 3
+    assert all(row["ns"] > 0 for row in by_way.values())
+    assert told["partial"] is False
+    assert told["trips"], "what was measured before stays"
+
+
+@pytest.mark.requires_wgpu
+def test_a_wrong_variant_has_no_time(call: Call) -> None:
+    """It is a row that says where it is wrong, and the exit code tells."""
+    only = ("--device", "vulkan:llvmpipe", "-k", "softmax 8", "--json", "-")
+    said = bench(call, *only, "--sabotage", "kernel:*registers")
+    assert said.code == 1
+    rows = {row["variant"]: row for row in json.loads(said.out)["rows"]}
+    wrong = rows.pop("softmax, in registers")
+    assert wrong["judged"] == "wrong"
+    assert wrong["ns"] is None
+    assert "elements are wrong" in wrong["why"]
+    assert all(row["judged"] == "right" and row["ns"] for row in rows.values())
+
+
+def stop_at(monkeypatch: pytest.MonkeyPatch, name: str, error: BaseException) -> None:
+    """Raise when the parent hears of the rows of a case."""
+    take = Measuring._take
+
+    def stopped(self: Measuring, told: dict[str, Any]) -> bool:
+        found = take(self, told)
+        if any(row["case"] == name for row in told.get("rows", [])):
+            raise error
+        return found
+
+    monkeypatch.setattr(Measuring, "_take", stopped)
+
+
+def test_ctrl_c_keeps_what_was_measured(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The record says that it is partial; the exit code is 130."""
+    stop_at(monkeypatch, "layer norm", KeyboardInterrupt())
+    record = tmp_path / "gpu.json"
+    only = ("-k", "m", "--device", "cpu", "--json", str(record))
+    said = bench(call, *only)
+    assert said.code == 130
+    told = json.loads(record.read_text())
+    assert told["partial"] is True
+    assert {row["case"] for row in told["rows"]} >= {"softmax", "layer norm"}
+    assert "layer norm 8 × 128" in said.out
+
+
+def test_a_full_disk_does_not_end_it(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is told once on the way; the table is shown before the error at the end."""
+
+    def full(puts: Any) -> None:
+        if list(puts):
+            raise NotWritten("write gpu.json", "no space is left on the disk")
+
+    monkeypatch.setattr(bench_gpu_command, "write_all", full)
+    only = ("-k", "norm", "--device", "cpu", "--json", str(tmp_path / "gpu.json"))
+    said = bench(call, *only)
+    assert said.code == 1
+    assert said.err.count("not written yet") == 1
+    assert "layer norm 8 × 128" in said.out
+
+
+def test_a_smoke_test_that_does_not_end_is_told() -> None:
+    """It has a share of the budget, and no more."""
+    found = bench_gpu_command.run_smoke([CPU], 0.05)
+    assert found["exit_code"] is None
+    assert "not done after" in smoked(found)
+
+
+def test_memory_types_need_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a Vulkan loader there are none to tell of."""
+    monkeypatch.setattr("ctypes.CDLL", lambda name: (_ for _ in ()).throw(OSError()))
+    assert memory_types() == {}
+
+
+def test_makers_figures_are_found_by_name() -> None:
+    """NaN where the GPU is not known."""
+    assert roof_of("NVIDIA H100 80GB HBM3") == (3350, 66.9)
+    assert roof_of("NVIDIA H100 PCIe")[0] == 2039
+    assert roof_of("NVIDIA A100-SXM4-80GB")[1] == 19.5
+    assert np.isnan(roof_of("llvmpipe")).all()

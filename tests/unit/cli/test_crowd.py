@@ -1,0 +1,81 @@
+"""`--dask` and `--workers`: what becomes of a cluster when a run ends early."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+
+import pytest
+from distributed.system import MEMORY_LIMIT
+
+from rlxweb.cli.crowd import Crowd
+from rlxweb.cli.screen import screen
+from rlxweb.cli.wanted import Wanted
+from rlxweb.cli.welch_command import run_job
+from rlxweb.dask import connect, recordings
+from rlxweb.errors import RecordingError, UnknownDevice, UsageError
+from rlxweb.jobs.settings import Settings
+from rlxweb.jobs.spreading import one_by_one
+
+
+def test_what_is_under_way_is_taken_back_while_the_cluster_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """First the tasks, then the connection, whoever still holds the iterator."""
+    told: list[str] = []
+
+    @contextmanager
+    def client(self: Crowd, *how: object) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            told.append("client closed")
+
+    def spread(*args: object, **more: object) -> Iterator[tuple[str, object]]:
+        try:
+            while True:
+                yield "x.npy", RecordingError("reading 'x.npy'", "it is empty")
+        finally:
+            told.append("tasks taken back")
+
+    monkeypatch.setattr(Crowd, "_client", client)
+    monkeypatch.setattr(recordings, "spread", spread)
+    outcomes = Crowd(screen(stderr=True), "tcp://a:1", None)(["x.npy"], Settings())
+    assert next(iter(outcomes))[0] == "x.npy"
+    outcomes.close()  # type: ignore[attr-defined]
+    assert told == ["tasks taken back", "client closed"]
+
+
+def test_no_worker_is_started_that_has_nothing_to_do(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Nor any for files that are not there; those are told in the words of a run here.
+
+    Nor where nobody can know the device.
+    """
+    started: list[int] = []
+    monkeypatch.setattr(connect, "local", lambda n: started.append(n) or nullcontext())
+    monkeypatch.setattr(recordings, "spread", lambda *how, **more: (_ for _ in ()))
+    there = [str(tmp_path / name) for name in ("a.npy", "b.npy")]
+    for path in there:
+        Path(path).touch()
+    crowd = Crowd(screen(stderr=True), None, 8)
+    gone = str(tmp_path / "gone.npy")
+    ((name, error),) = crowd([*there, gone], Settings())
+    assert started == [2]
+    assert (name, str(error)) == (gone, str(dict(one_by_one([gone], Settings()))[gone]))
+    assert [file for file, _ in crowd([gone], Settings())] == [gone]
+    with pytest.raises(UnknownDevice, match="quantum"):
+        run_job(there, Settings(device="quantum"), Wanted(), crowd)
+    assert started == [2]
+
+
+def test_more_workers_than_there_is_memory_for_are_refused() -> None:
+    """Each would end, and be started again, for ever."""
+    most = MEMORY_LIMIT // connect.LEAST_MEMORY
+    with (
+        pytest.raises(UsageError, match=f"256 MiB, so {most} have"),
+        connect.local(most + 1),
+    ):
+        pass

@@ -1,0 +1,225 @@
+"""How many bytes travel: every way on every adapter, the gates, and what it keeps."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from rlxweb.errors import AdapterMissing, DeviceLost, GpuTimeout
+from rlxweb.gpu import mapping, readback, staging
+from rlxweb.gpu import native as native_port
+from rlxweb.gpu.drive import drive
+from rlxweb.gpu.host_path import IN_PLACE, LARGE, PATHS, HostPath, path_for, paths_of
+from rlxweb.gpu.native import NativePort, adapters
+from rlxweb.gpu.port import Copy, Range, Want
+from tests.ports import fake, native
+
+WAYS = {path.name: path for path in PATHS}
+STAGE = 2 << 20
+MANY = STAGE + 3 * LARGE // 2 + 4
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_pieces() -> Iterator[None]:
+    """So that few bytes take several."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(staging, "STAGE_BYTES", STAGE)
+        patch.setattr(readback, "_STAGE_BYTES", STAGE)
+        patch.setattr(mapping, "_PIECE", STAGE // 4)
+        yield
+
+
+@pytest.fixture(scope="module", params=WAYS)
+def port(adapter: Want, request: pytest.FixtureRequest) -> Iterator[NativePort]:
+    """An adapter by one way; OpenGL has no in-place one."""
+    path = WAYS[request.param]
+    if path.writes == "in place" and adapter.backends == ("opengl",):
+        with pytest.raises(AdapterMissing, match="MAPPABLE_PRIMARY"):
+            drive(NativePort(path=path).open(adapter))
+        path = replace(path, writes="staged")
+    with native(adapter, path=path) as made:
+        yield made
+        assert made.live == set()
+
+
+def noise(nbytes: int, seed: int = 1) -> np.ndarray:
+    """Bytes of which no two neighbours are likely the same."""
+    return np.random.default_rng(seed).integers(0, 256, nbytes, np.uint8)
+
+
+def there(port: NativePort, handle: int, nbytes: int) -> np.ndarray:
+    """What lies in a buffer."""
+    return np.frombuffer(drive(port.read(handle, 0, nbytes)), np.uint8)
+
+
+def test_many_bytes_arrive_and_come_back(port: NativePort) -> None:
+    """Over the size of a staging buffer, at an offset, a tail of no whole word."""
+    sent = noise(MANY + 3)
+    handle = port.buffer(sent.size + 8, "storage", is_fed=True)
+    port.write(handle, 4, memoryview(sent))
+    got = there(port, handle, sent.size + 8)
+    np.testing.assert_array_equal(got[4 : 4 + sent.size], sent)
+    assert not got[:4].any()
+    assert not got[4 + sent.size :].any()
+    odd = drive(port.read(handle, 7, sent.size - 5))
+    np.testing.assert_array_equal(np.frombuffer(odd, np.uint8), sent[3:-2])
+    port.destroy(handle)
+
+
+def test_writes_large_and_small_keep_their_order(port: NativePort) -> None:
+    """Each over a part of the one before, with copies submitted in between."""
+    want = np.zeros(3 * LARGE, np.uint8)
+    fed = port.buffer(want.size, "storage", is_fed=True)
+    copy = port.buffer(want.size, "storage")
+    for turn, (at, size) in enumerate(
+        [(0, 3 * LARGE), (8, 64), (LARGE, LARGE), (4, 2 * LARGE), (0, 16), (4, LARGE)]
+    ):
+        part = noise(size, turn)
+        want[at : at + size] = part
+        port.write(fed, at, memoryview(part))
+        if turn % 3 == 2:
+            before = want.copy()
+            port.submit([Copy(Range(fed, 0, want.size), copy)])
+    np.testing.assert_array_equal(there(port, copy, want.size), before)
+    np.testing.assert_array_equal(there(port, fed, want.size), want)
+    port.destroy(fed)
+    port.destroy(copy)
+
+
+def test_staging_buffers_are_used_again_and_freed(port: NativePort) -> None:
+    """They are bounded, and go with the last large buffer."""
+    ring, stages = port._uploads._ring, port._reader._stages
+    handles = [port.buffer(MANY, "storage") for _ in range(2)]
+    used = []
+    for turn in range(4):
+        for handle in handles:
+            port.write(handle, 0, memoryview(noise(MANY, turn)))
+            used.append([stage.native for stage in ring])
+    assert used[-1] == used[1]
+    assert len(ring) == (0 if port.path.writes == "queue" else 2)
+    there(port, handles[0], MANY)
+    port.destroy(handles[0])
+    assert any(stages)
+    np.testing.assert_array_equal(there(port, handles[1], MANY), noise(MANY, 3))
+    port.destroy(handles[1])
+    assert not ring
+    assert not any(stages)
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("breaks", ["copy", "wait", "submit"])
+def test_ctrl_c_leaves_nothing_half_done(
+    port: NativePort, breaks: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever it hits a write, the next one is whole."""
+    sent = noise(MANY)
+    handle = port.buffer(MANY, "storage", is_fed=True)
+    for _ in range(3):
+        port.write(handle, 0, memoryview(sent[::-1].copy()))
+
+    def broken(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    of = {
+        "copy": (port._uploads._mapper, "copy"),
+        "wait": (port._waits, "_until"),
+        "submit": (port._uploads, "_submit"),
+    }
+    with monkeypatch.context() as patch:
+        patch.setattr(*of[breaks], broken)
+        if port.path.writes == "queue" or (
+            breaks == "submit" and port.path.writes == "in place"
+        ):
+            port.write(handle, 0, memoryview(sent))
+        else:
+            with pytest.raises(KeyboardInterrupt):
+                port.write(handle, 0, memoryview(sent))
+    for _ in range(3):
+        port.write(handle, 0, memoryview(sent))
+    np.testing.assert_array_equal(there(port, handle, MANY), sent)
+    port.destroy(handle)
+
+
+@pytest.mark.fault
+def test_threads_that_copy_are_waited_for_before_the_next_verb(
+    adapter: Want, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is unmapped under them."""
+    held, going = threading.Event(), threading.Event()
+    run: Callable[..., None] = mapping.run_tasks
+
+    def slow(*args: object, **options: object) -> None:
+        going.set()
+        assert held.wait(20)
+        run(*args, **options)
+
+    def interrupted(event: threading.Event, deadline_s: float) -> bool:
+        if event.is_set():
+            return True
+        assert going.wait(20)
+        raise KeyboardInterrupt
+
+    sent = noise(MANY)
+    with native(adapter, path=WAYS["staged, by threads"]) as port:
+        handle = port.buffer(MANY, "storage")
+        with monkeypatch.context() as patch:
+            patch.setattr(mapping, "run_tasks", slow)
+            patch.setattr("rlxweb.gpu.waiting.happened", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                port.write(handle, 0, memoryview(sent))
+        (stage,) = port._uploads._ring
+        assert stage.native.map_state == "mapped"
+        held.set()
+        port.write(handle, 0, memoryview(sent))
+        assert port._uploads._ring[0] is not stage
+        np.testing.assert_array_equal(there(port, handle, MANY), sent)
+
+
+@pytest.mark.fault
+def test_a_device_that_does_not_answer_is_lost_in_a_write(
+    adapter: Want, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the deadline, as in a read."""
+    port = NativePort(path=WAYS["staged"])
+    drive(port.open(adapter))
+    handle = port.buffer(MANY, "storage")
+    for _ in range(3):
+        port.write(handle, 0, memoryview(noise(MANY)))
+    monkeypatch.setattr("rlxweb.gpu.waiting.happened", lambda event, deadline_s: False)
+    with pytest.raises(GpuTimeout):
+        port.write(handle, 0, memoryview(noise(MANY)))
+    with pytest.raises(DeviceLost):
+        port.write(handle, 0, memoryview(noise(4)))
+    monkeypatch.undo()
+    drive(port.close())
+    native_port._stuck().clear()
+
+
+@pytest.mark.requires_wgpu
+def test_the_gates() -> None:
+    """Adapters on the CPU keep the queue; GPUs have mapped memory, their own or not."""
+    for facts in adapters():
+        assert path_for(facts).name == "queue"
+        assert facts.shared
+        card = replace(facts, software=False, shared=False)
+        assert path_for(card).name == "staged, by threads"
+        plain = replace(card, shared=True, features=frozenset())
+        assert path_for(plain).name == "staged, by threads"
+        ours = replace(plain, features=frozenset({IN_PLACE}))
+        assert path_for(ours).name == "in place"
+        assert [path.name for path in paths_of(plain)] == list(WAYS)[1:]
+        assert paths_of(replace(ours, shared=False)) == PATHS[1:]
+        assert paths_of(ours) == PATHS
+
+
+def test_the_last_way_is_open_to_all() -> None:
+    """And every row has a name of its own."""
+    facts = fake().facts
+    assert PATHS[-1].gate(facts)
+    assert path_for(facts) is PATHS[-1]
+    assert len(WAYS) == len(PATHS)
+    assert HostPath("x", PATHS[-1].gate, "queue").stages == 1

@@ -1,0 +1,143 @@
+"""What of the unit tests does not run in WebAssembly, and why: all of it, here.
+
+Files are left out for a module that is not there. A test is left out when it fails as
+one of the reasons says and it was the test that asked for what is missing, not rlxweb.
+The few that need a word of their own stand by name, and must fail so as well: inside.py
+sees to that, and tests/wasm/test_wasm.py to the rest.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why tests do not run there.
+
+    words       for people
+    fails_with  a pattern that their tracebacks have; "" where they are not tried
+    by_rlxweb   whether rlxweb, and not the test, may have asked for what is missing
+    by_name     only tests that stand by name have it
+    """
+
+    words: str
+    fails_with: str
+    by_rlxweb: bool = False
+    by_name: bool = False
+
+    def is_shown_by(self, traceback: str) -> bool:
+        """Did a test fail for it?"""
+        return bool(self.fails_with and re.search(self.fails_with, traceback))
+
+
+FILES = {
+    "tests/unit/cli": "click",
+    "tests/unit/export": "wgpu",
+    "tests/unit/site": "markdown",
+    "tests/unit/cost/test_kinds.py": "click",
+    "tests/unit/io/test_parquet.py": "pyarrow",
+    "tests/unit/io/test_wav.py": "soundfile",
+    "tests/unit/runtime/test_export_web.py": "wgpu",
+    "tests/unit/signal/test_doors.py": "mne",
+    "tests/unit/signal/test_drop_in.py": "scipy.signal.tests",
+    "tests/unit/signal/test_presets.py": "mne",
+    "tests/unit/test_digital.py": "soundfile",
+}
+"""File or folder → a module that it needs and that WebAssembly has not."""
+
+REASONS = {
+    "threads": Reason("it starts threads", "can't start new thread"),
+    "processes": Reason(
+        "it starts processes, or forks",
+        "emscripten does not support processes|Function not implemented",
+    ),
+    "command line": Reason("it runs the command line", "fixture 'call' not found"),
+    "modules": Reason(
+        "it compares with a library that WebAssembly has not",
+        "No module named '(mne|soundfile|torch|jax|mlx|cupy|build|wgpu|click)",
+        by_rlxweb=True,
+    ),
+    "files": Reason(
+        "it makes links, pipes or descriptors as Unix has them",
+        r"has no attribute '(link|mkfifo)'|/dev/fd/",
+    ),
+    "LZMA": Reason("Pyodide's Python comes without LZMA", "missing. lzma module", True),
+    "devices": Reason(
+        "it names a device that no tab has",
+        "a browser tab has WebGPU and no other GPU interface",
+        by_rlxweb=True,
+    ),
+    "SciPy": Reason(
+        "SciPy's own spectrum takes over 2 GiB of addresses",
+        r"scipy/signal[\s\S]*array is too big",
+    ),
+    "lanes": Reason(
+        "it runs shaders lane by lane, for minutes, with indices of 64 bits",
+        "",
+        by_name=True,
+    ),
+    "children": Reason(
+        "it is about the process that the smoke test gives each engine",
+        "",
+        by_name=True,
+    ),
+    "servers": Reason(
+        "it serves pages, and Pyodide ends where a socket listens", "", by_name=True
+    ),
+    "desktop": Reason(
+        "it is about what only a desktop has: its folders, assumed costs, own GPUs, "
+        "threads that submit",
+        r"\S",
+        by_name=True,
+    ),
+    "NumPy": Reason(
+        "NumPy 2.0 hands no array that may not be written to DLPack",
+        "signalling readonly is unsupported by DLPack",
+        by_rlxweb=True,
+    ),
+    "long": Reason("it measures for minutes", "", by_name=True),
+}
+
+_BY_NAME = {
+    "backends/test_howto_engine.py::test_it_is_calibrated_and_then_priced": "long",
+    "backends/test_pool.py::test_some_devices_exist_on_some_platforms[darwin-metal-]": (
+        "desktop"
+    ),
+    "calibration/test_store.py::test_the_folder_is_the_environments_or_the_platforms": (
+        "desktop"
+    ),
+    "cost/test_prices.py::test_a_record_is_used_when_there_is_one": "desktop",
+    "cost/test_prices.py::test_only_hardware_is_guessed_at[True]": "desktop",
+    "gpu/test_beside.py::"
+    "test_without_a_loop_that_is_known_it_is_done_on_the_spot": "threads",
+    "gpu/test_drive.py::test_a_coroutine_that_suspends_is_closed_and_refused": (
+        "desktop"
+    ),
+    "gpu/test_waiting.py::"
+    "test_a_call_runs_on_another_thread_and_hands_errors_back": "desktop",
+    "gpu/test_waiting.py::test_a_call_that_blocks_meets_the_deadline": "desktop",
+    "gpu/test_waiting.py::test_the_thread_ends_with_its_waits": "desktop",
+    "io/test_writers.py::test_a_stream_that_takes_nothing_costs_the_files_too": "files",
+    "recipes/test_teams.py": "lanes",
+    "runners/test_calling.py::"
+    "test_a_text_in_place_of_a_list_is_names_and_not_letters": "desktop",
+    "runtime/test_session.py::test_wide_types_go_to_the_cpu": "desktop",
+    "signal/test_offers.py::test_small_jobs_open_nothing": "desktop",
+    "smoke/test_discovery.py::test_every_device_is_there_or_says_why": "children",
+    "smoke/test_run.py": "children",
+    "smoke/test_tab.py": "servers",
+    "test_rlx_names.py::test_the_manifest_names_what_can_be_tried": "desktop",
+}
+TESTS = {f"tests/unit/{name}": reason for name, reason in _BY_NAME.items()}
+"""File, test or one with its parameter → its reason."""
+
+SKIPS = {
+    "adapter|wgpu": "it runs on a WGSL adapter, and wgpu-py is not there",
+    "recordings do not lie beside": "its recordings do not lie in the checkout",
+    "no named pipes": "it needs named pipes",
+    "(torch|jax|mlx|cupy)": "its engine's library is not there",
+    r"g\+\+ runs|nvcc compiles": "it runs a compiler",
+}
+"""What a skip says → why that is so."""
