@@ -31,11 +31,14 @@ FENCE = re.compile(
 )
 NOT_RUN = re.compile(r"<!-- not run: (?P<why>\S.+) -->\n")
 
-# Runs the blocks of one page in one namespace; a block may await at its top level.
+# Runs the blocks of one page in one namespace; a block may await at its top level. One
+# that begins with the name of a file is also kept as that file, for those that import it.
 RUN = """
-import ast, asyncio, inspect, json, sys
+import ast, asyncio, inspect, json, pathlib, re, sys
 names = {"__name__": "page"}
 for where, code in json.load(sys.stdin):
+    if named := re.match(r"# (\\w+\\.py)\\n", code):
+        pathlib.Path(named[1]).write_text(code, "utf-8")
     made = compile(code, where, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     waits = eval(made, names)
     if inspect.iscoroutine(waits):
