@@ -31,8 +31,8 @@ FENCE = re.compile(
 )
 NOT_RUN = re.compile(r"<!-- not run: (?P<why>\S.+) -->\n")
 
-# Runs the blocks of one page in one namespace; a block may await at its top level. One
-# that begins with the name of a file is also kept as that file, for those that import it.
+# Runs the blocks of one page in one namespace; a block may await at its top level. What
+# begins with the name of a file is also kept as that file, for those that import it.
 RUN = """
 import ast, asyncio, inspect, json, pathlib, re, sys
 names = {"__name__": "page"}
