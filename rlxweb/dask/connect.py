@@ -43,6 +43,10 @@ _ENVIRON = "distributed.nanny.pre-spawn-environ"
 # Dask has each freed block go back to the system; blocks of a recording come again at
 # once, and to get them anew was a third of a worker's processor time.
 _KEEP = {"MALLOC_TRIM_THRESHOLD_": 1 << 28, "MALLOC_MMAP_THRESHOLD_": 1 << 30}
+# Dask looks at what a worker does a hundred times a second, for the profile of its
+# dashboard, which is 2 % of the work; this often it is next to nothing.
+_LOOKS = "distributed.worker.profile.interval"
+_OFTEN, _SELDOM = "10ms", "50ms"
 # Dask calls it critical that somebody leaves while he is written to.
 _SILENT = logging.CRITICAL + 1
 _LOOPBACK = "127.0.0.1"
@@ -111,7 +115,7 @@ def _started(n_workers: int, doing: str) -> LocalCluster:
     for left in reversed(range(_START_TRIES)):
         try:
             with (
-                dask.config.set({_ENVIRON: {**dask.config.get(_ENVIRON), **_KEEP}}),
+                dask.config.set(_for_workers()),
                 _ended_by_ctrl_c(),
             ):
                 return LocalCluster(
@@ -127,6 +131,15 @@ def _started(n_workers: int, doing: str) -> LocalCluster:
             if not left:
                 raise ClusterError(doing, _said(error)) from error
     raise AssertionError("it is returned or raised above")
+
+
+def _for_workers() -> dict[str, Any]:
+    """Of Dask's settings those that we know better; how often it looks may be set."""
+    looks = dask.config.get(_LOOKS)
+    return {
+        _ENVIRON: {**dask.config.get(_ENVIRON), **_KEEP},
+        _LOOKS: _SELDOM if looks == _OFTEN else looks,
+    }
 
 
 @contextmanager

@@ -60,6 +60,36 @@ def line(x1: float, y1: float, x2: float, y2: float, kind: str = "rlx-grid") -> 
     return f'<path d="M{x1:.1f} {y1:.1f}L{x2:.1f} {y2:.1f}" class="{kind}"/>'
 
 
+def against(
+    low: float,
+    high: float,
+    plot: tuple[float, float, float, float],
+    words: Sequence[str],
+) -> tuple[Scale, Scale, list[str]]:
+    """Both axes of values that may be equal: logarithmic, with the line where they are.
+
+    plot   left, right, top and bottom, in pixels
+    words  what is across, and what is up
+    """
+    left, right, top, bottom = plot
+    across = Scale(low, high, left, right, log=True)
+    up = Scale(low, high, bottom, top, log=True)
+    parts = []
+    for tick in decades(low, high):
+        parts += [
+            line(across(tick), top, across(tick), bottom),
+            line(left, up(tick), right, up(tick)),
+            text(across(tick), bottom + 20, plain(tick), "rlx-quiet", "middle"),
+            text(left - 8, up(tick) + 5, plain(tick), "rlx-quiet", "end"),
+        ]
+    parts += [
+        line(left, bottom, right, top, "rlx-axis"),
+        text(right, bottom + 40, words[0], "rlx-label", "end"),
+        text(left, top - 8, words[1], "rlx-label"),
+    ]
+    return across, up, parts
+
+
 def dot(x: float, y: float, radius: float, kind: str, says: str = "") -> str:
     """A point; `says` shows under the mouse."""
     inside = f"<title>{escape(says)}</title>" if says else ""

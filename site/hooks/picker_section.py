@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from docstrings import prose
-from drawing import Scale, decades, dot, figure, line, picture, plain, text
+from drawing import against, dot, figure, picture, plain, text
 
 Record = Mapping[str, Any]
 
@@ -127,22 +127,8 @@ def _picture(cells: Sequence[Record]) -> str:
     points = list(_points(cells))
     low = min(min(p, m) for p, m, _, _ in points) / 1.3
     high = max(max(p, m) for p, m, _, _ in points) * 1.3
-    left, right, top, bottom = _PLOT
-    across = Scale(low, high, left, right, log=True)
-    up = Scale(low, high, bottom, top, log=True)
-    parts = []
-    for tick in decades(low, high):
-        parts += [
-            line(across(tick), top, across(tick), bottom),
-            line(left, up(tick), right, up(tick)),
-            text(across(tick), bottom + 20, plain(tick), "rlx-quiet", "middle"),
-            text(left - 8, up(tick) + 5, plain(tick), "rlx-quiet", "end"),
-        ]
-    parts += [
-        line(left, bottom, right, top, "rlx-axis"),
-        text(right, bottom + 40, "predicted, ms", "rlx-label", "end"),
-        text(left, top - 8, "measured, ms", "rlx-label"),
-    ]
+    across, up, parts = against(low, high, _PLOT, ("predicted, ms", "measured, ms"))
+    left, _, top, _ = _PLOT
     names = list(dict.fromkeys(device for *_, device, _ in points))
     for predicted, measured, device, size in points:
         says = f"{device}, {size}: {plain(predicted)} predicted, {plain(measured)} ms"

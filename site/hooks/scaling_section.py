@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from docstrings import prose
-from drawing import Scale, curve, decades, dot, figure, line, picture, plain, text
+from drawing import Scale, against, curve, dot, figure, picture, plain, text
 
 Record = Mapping[str, Any]
 
@@ -117,22 +117,8 @@ def scaling_picture(record: Record) -> str:
     """Times as fast as one worker, against the workers; both logarithmic."""
     runs: Sequence[Record] = record["simulated"]
     most = max(p["workers"] for one in runs for p in one["points"])
-    left, right, top, bottom = _PLOT
-    across = Scale(1, most, left, right, log=True)
-    up = Scale(1, most, bottom, top, log=True)
-    parts = []
-    for tick in decades(1, most):
-        parts += [
-            line(across(tick), top, across(tick), bottom),
-            line(left, up(tick), right, up(tick)),
-            text(across(tick), bottom + 20, plain(tick), "rlx-quiet", "middle"),
-            text(left - 8, up(tick) + 5, plain(tick), "rlx-quiet", "end"),
-        ]
-    parts += [
-        line(left, bottom, right, top, "rlx-axis"),
-        text(right, bottom + 40, "workers", "rlx-label", "end"),
-        text(left, top - 8, "times as fast as one", "rlx-label"),
-    ]
+    words = "workers", "times as fast as one"
+    across, up, parts = against(1, most, _PLOT, words)
     ends = []
     for at, one in enumerate(runs):
         base = one["points"][0]["per_second"]

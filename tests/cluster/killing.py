@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
+
+from tests.command_line import environment, spawn
 
 LOOK_S = 0.02
 
@@ -48,3 +51,27 @@ def kill_workers(
                 left.pop(0)
                 killed += 1
     return killed
+
+
+def same_while_killed(
+    args: Sequence[str], folder: Path, done: Sequence[int], timeout: float
+) -> str:
+    """`rlxweb welch` in this process, then by two workers that are killed: same bytes.
+
+    args  of `welch`, without what the results are written to
+    done  as in `kill_workers`
+    Returns what the second run told.
+    """
+    args = ["welch", *args, "--device", "cpu", "-q", "--out"]
+    peace, war = folder / "peace.parquet", folder / "war.parquet"
+    alone = spawn(*args, str(peace), timeout=timeout)
+    assert alone.code == 0, alone.err
+    words = [sys.executable, "-m", "rlxweb", *args, str(war), "--workers", "2"]
+    with subprocess.Popen(words, env=environment(), stderr=subprocess.PIPE) as run:
+        killed = kill_workers(run, war, done)
+        assert run.stderr is not None
+        err = run.stderr.read().decode()
+    assert run.returncode == 0, err
+    assert killed == len(done)
+    assert war.read_bytes() == peace.read_bytes()
+    return err

@@ -125,8 +125,9 @@ def measured(
 
     chunk   how many of them, and the shape of one
     """
-    _keep_to(REST)
     with ExitStack() as running:
+        running.callback(_keep_to, ALL)
+        _keep_to(REST)
         one, two = Cluster(1, running), Cluster(2, running)
         side = Side(one, two, _pool(1, OWN, running), _pool(2, ALL, running))
         cells = [cell(size, rounds, folder, side) for size in sizes]

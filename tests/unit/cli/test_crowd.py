@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
+import dask
 import pytest
 from distributed.system import MEMORY_LIMIT
 
@@ -14,7 +15,7 @@ from rlxweb.cli.screen import screen
 from rlxweb.cli.wanted import Wanted
 from rlxweb.cli.welch_command import run_job
 from rlxweb.dask import connect, recordings
-from rlxweb.errors import RecordingError, UnknownDevice, UsageError
+from rlxweb.errors import ClusterError, RecordingError, UnknownDevice, UsageError
 from rlxweb.jobs.settings import Settings
 from rlxweb.jobs.spreading import one_by_one
 
@@ -79,3 +80,31 @@ def test_more_workers_than_there_is_memory_for_are_refused() -> None:
         connect.local(most + 1),
     ):
         pass
+
+
+@pytest.mark.parametrize(("set_to", "looks"), [("10ms", "50ms"), ("1s", "1s")])
+def test_dask_looks_at_workers_less_often_but_as_often_as_a_user_says(
+    monkeypatch: pytest.MonkeyPatch, set_to: str, looks: str
+) -> None:
+    """And they keep the memory of a block, beside what else is to be set for them."""
+    seen: list[tuple[str, dict[str, object]]] = []
+
+    def started(**_: object) -> None:
+        looked = dask.config.get("distributed.worker.profile.interval")
+        seen.append((looked, dask.config.get("distributed.nanny.pre-spawn-environ")))
+        raise RuntimeError("not today")
+
+    monkeypatch.setattr(connect, "LocalCluster", started)
+    here = {
+        "distributed.worker.profile.interval": set_to,
+        "distributed.nanny.pre-spawn-environ": {"OMP_NUM_THREADS": 1},
+    }
+    with (
+        dask.config.set(here),
+        pytest.raises(ClusterError, match="not today"),
+        connect.local(1),
+    ):
+        pass
+    (looked, environ) = seen[0]
+    assert looked == looks
+    assert environ.keys() >= {"OMP_NUM_THREADS", "MALLOC_TRIM_THRESHOLD_"}
