@@ -89,7 +89,7 @@ def run(
     )
     found = pieces("rlxweb-run", chunk_through_graph, call, _labelled(lazy), (0,))
     return [
-        part(found, Field(str(i), dtype, 1, shape))
+        part(found, Field(str(i), dtype, 1, shape), 1)
         for i, (shape, dtype) in enumerate(call.outputs)
     ]
 

@@ -2,6 +2,11 @@
 
 One task computes all there is to know of a chunk; arrays and decisions only pick out of
 it, so that whoever asks for some of them or for all computes each chunk once.
+
+Pieces keep an axis for each whole axis of what they are made of, such as that of time,
+though there is one block along it: Dask takes what goes without an axis for a
+reduction, and does not fuse it with what reads the blocks. A block would then go from
+task to task, and now and then to another worker.
 """
 
 from __future__ import annotations
@@ -51,6 +56,8 @@ def pieces(
 ) -> Any:
     """A piece per block of the batch, as an array of one object per block.
 
+    Its axes are those of the batch, then the whole ones.
+
     name     what dashboards call it
     task     (call, slices of the batch, block, …) → piece
     call     what is the same for all: a node of its own, so that it is sent once
@@ -60,10 +67,11 @@ def pieces(
     token = tokenize(name, call, [(a.name, at) for a, at in arrays])
     chunks = {i: n for a, at in arrays for i, n in zip(at, a.chunks, strict=True)}
     where = ArraySliceDep(tuple(chunks[i] for i in batch))
+    labels = (*batch, *(i for i in chunks if i not in batch))
     pairs = [part for pair in arrays for part in pair]
     return of_dask.blockwise(
         task,
-        batch,
+        labels,
         _node(call, f"rlxweb-call-{token}"),
         None,
         where,
@@ -72,24 +80,29 @@ def pieces(
         name=f"{name}-{token}",
         concatenate=None,
         align_arrays=False,
-        meta=np.empty((0,) * len(batch), object),
+        meta=np.empty((0,) * len(labels), object),
     )
 
 
-def part(pieces: Any, field: Field) -> Any:
-    """One array of all pieces."""
-    batch = tuple(range(pieces.ndim))
-    new = tuple(range(pieces.ndim, pieces.ndim + len(field.more)))
-    out = batch[: field.at] + new + batch[field.at :]
+def part(pieces: Any, field: Field, rank: int) -> Any:
+    """One array of all pieces.
+
+    rank   of the batch. Further axes of the field stand for whole ones, as far as there
+           are as many: where none goes, Dask makes one task of the piece and its part
+    """
+    batch = tuple(range(rank))
+    more = dict(zip(range(rank, rank + len(field.more)), field.more, strict=True))
+    out = batch[: field.at] + tuple(more) + batch[field.at :]
     kind, token = pieces.name.rsplit("-", 1)
     return of_dask.blockwise(
         value_of,
         out,
         pieces,
-        batch,
+        tuple(range(pieces.ndim)),
         field.name,
         None,
-        new_axes=dict(zip(new, field.more, strict=True)),
+        new_axes={i: n for i, n in more.items() if i >= pieces.ndim},
+        adjust_chunks={i: n for i, n in more.items() if i < pieces.ndim},
         name=f"{kind}-{field.name}{_OF_PIECES}{token}",
         align_arrays=False,
         meta=np.empty((0,) * len(out), field.dtype),
@@ -98,13 +111,13 @@ def part(pieces: Any, field: Field) -> Any:
 
 def ran_of_all(pieces: Any) -> Any:
     """Where each piece was computed."""
-    batch = tuple(range(pieces.ndim))
+    axes = tuple(range(pieces.ndim))
     kind, token = pieces.name.rsplit("-", 1)
     return of_dask.blockwise(
         ran_of,
-        batch,
+        axes,
         pieces,
-        batch,
+        axes,
         name=f"{kind}-ran{_OF_PIECES}{token}",
         align_arrays=False,
         meta=np.empty((0,) * pieces.ndim, object),

@@ -135,7 +135,7 @@ def welch_peaks(
         [(x, labels)],
         labels[:axis] + labels[axis + 1 :],
     )
-    arrays = {one.name: part(found, one) for one in fields}
+    arrays = {one.name: part(found, one, x.ndim - 1) for one in fields}
     return LazyPeaks(arrays, ran_of_all(found), declared)
 
 

@@ -54,8 +54,9 @@ def ran_here(
     return Ran(rows, device, adapter, engine, why, _worker())
 
 
-def value_of(piece: Piece, name: str) -> NDArray[Any]:
-    """One of the arrays of a chunk."""
+def value_of(given: Any, name: str) -> NDArray[Any]:
+    """One of the arrays of a chunk, whose piece may come as `only` takes it."""
+    piece: Piece = only(given)
     return piece.values[name]
 
 

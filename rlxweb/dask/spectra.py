@@ -51,4 +51,4 @@ def welch(
         [(x, labels)],
         labels[:axis] + labels[axis + 1 :],
     )
-    return declared.hz, part(found, field)
+    return declared.hz, part(found, field, x.ndim - 1)

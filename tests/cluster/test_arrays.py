@@ -272,6 +272,22 @@ def test_arguments_are_one_node_of_the_graph() -> None:
     )
 
 
+def test_what_reads_a_chunk_is_in_the_task_that_computes_it() -> None:
+    """No block of samples goes from task to task, and so to another worker."""
+    rows = da.map_blocks(np.ones, (2, 512), chunks=((2, 2, 2), 512), dtype=float)
+    cube = da.map_blocks(np.ones, (2, 64, 3), chunks=((2, 2), 64, 3), dtype=float)
+    for lazy, tasks in (
+        (rd.welch_peaks(rows, 256, 64, 2).bins, 3 + 1),
+        (rd.welch(rows, 256, nperseg=64)[1], 3 + 1),
+        (rd.welch(cube, 256, nperseg=64, axis=1)[1], 2 + 1),
+    ):
+        assert len(dict(dask.optimize(lazy)[0].__dask_graph__())) == tasks
+        lazy.compute(scheduler="synchronous")
+    peaks = dask.optimize(rd.welch_peaks(rows, 256, 64, 2))[0]
+    names = {key_split(key) for key in dict(peaks.__dask_graph__())}
+    assert all(name.startswith("rlxweb-") for name in names), names
+
+
 def _needs(task: Any) -> list[str]:
     return [key if isinstance(key, str) else key[0] for key in task.dependencies]
 
