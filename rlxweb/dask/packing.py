@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 
 from rlxweb.dask.there import Recording
 
-# What one task holds at most: of 64 MiB the work takes a good 200 ms, and that much is
-# done again where a worker ends. Of the smallest recordings the opening is the work.
-TASK_BYTES = 64 << 20
+# What one task holds at most: 128 MiB, as a chunk of Dask's own arrays does. The work
+# on that takes half a second, and that much is done again where a worker ends. Of the
+# smallest recordings the opening is the work.
+TASK_BYTES = 128 << 20
 MOST_TOGETHER = 64
 # A task holds at most this part of what waits for a thread, so that towards the end
 # tasks get smaller and all workers end at about the same time.
