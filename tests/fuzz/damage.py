@@ -193,15 +193,17 @@ def damage_npz(raw: bytearray, chance: random.Random) -> None:
     buffer = io.BytesIO()
     method = chance.choice((0, 8, 8, zipfile.ZIP_BZIP2))
     doomed = chance.choice([*members])
-    with zipfile.ZipFile(buffer, "w", method) as archive:
+    with zipfile.ZipFile(buffer, "w") as archive:
         for name, content in members.items():
             piece = bytearray(content)
             if name == doomed and chance.random() < 0.8:
                 chance.choice((damage_npy, damage_npy, *ANY))(piece, chance)
                 name = chance.choice((name, name, name, "fs.npy", "units.npy", "x.txt"))
+            info = zipfile.ZipInfo(name)  # by a name alone it would hold today's time
+            info.compress_type = method
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # two members of one name
-                archive.writestr(name, bytes(piece))
+                archive.writestr(info, bytes(piece))
     raw[:] = buffer.getvalue()
     if chance.random() < 0.2:
         _damage_list(raw, chance)
