@@ -1,11 +1,9 @@
 // Runs one exported rlxweb plan on WebGPU, without Python: the same shaders, buffers and
-// commands that Python would use in a tab, fixed at export.
+// commands as Python has in a tab, fixed at export.
 //
 //   import { load } from "./welch.js";
 //   const run = await load();
 //   const { hz } = await run({ x });
-//
-// Works in a page and in a Worker, by the WebGPU specification alone.
 
 const SCHEMA = "rlxweb.web/1";
 const HERE = import.meta.url;

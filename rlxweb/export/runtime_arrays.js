@@ -126,9 +126,8 @@ function restore(parts, energy, by, row, highest) {
   if (!by) return;
   const most = parts[0].reduce((a, b) => Math.max(a, b), 0);
   const own = times(most, by);
-  if (own > F32_MOST || (most > energy * highest && own < F32_LEAST)) {
-    const decades = Math.round(Math.log10(most) + by * Math.log10(2));
-    throw new RlxError("range", `the power of row ${row} is about 1e${decades}; float32 goes from 1e-38 to 3e38: scale the samples`);
+  if ((own > F32_MOST && own < Infinity) || (most > energy * highest && own < F32_LEAST)) {
+    throw new RlxError("range", `the power of row ${row} is about 1e${Math.round(Math.log10(own))}; float32 goes from 1e-38 to 3e38: scale the samples`);
   }
   for (const part of parts) part.forEach((value, i) => { part[i] = times(value, by); });
 }
@@ -139,10 +138,12 @@ function times(value, e) {
   return value * 2 ** half * 2 ** (e - half);
 }
 
-// JavaScript's own errors come of a plan that is not whole.
+// JavaScript's own errors: too little memory, or of a plan that is not whole.
 function ours(error, what) {
-  return error instanceof TypeError || error instanceof RangeError
-    ? new RlxError("plan", `${what} is no whole plan: ${error.message}; ${AGAIN}`, error) : error;
+  const { name, message } = error ?? {};
+  if (!/^(Range|Type)Error$/.test(name)) return error;
+  const [problem, code, hint] = /alloc|memory/i.test(message) ? SCOPES[1] : ["no whole plan", "plan", AGAIN];
+  return new RlxError(code, `${what} is ${problem}: ${message}; ${hint}`, error);
 }
 
 function said(n) {

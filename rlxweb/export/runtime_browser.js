@@ -28,7 +28,7 @@ function factsOf(offered) {
   const info = offered.info ?? offered.adapterInfo ?? {};
   const { vendor = "", architecture = "", device = "", description = "" } = info;
   const isFallback = info.isFallbackAdapter ?? offered.isFallbackAdapter;
-  const software = Boolean(isFallback) || /swiftshader|llvmpipe|lavapipe|basic render/i.test([vendor, architecture, device, description].join(" "));
+  const software = !!isFallback || /swiftshader|llvmpipe|lavapipe|basic render/i.test([vendor, architecture, device, description].join(" "));
   return { vendor, architecture, device, description, software };
 }
 

@@ -349,6 +349,31 @@ def test_no_memory_and_errors_of_the_driver_are_told(page: Page) -> None:
     assert page.evaluate("async () => (await later.check()).ok")
 
 
+@pytest.mark.parametrize(
+    "words",
+    ["Array buffer allocation failed", "Out of memory", "allocation size overflow"],
+)
+def test_no_memory_for_an_array_is_told(page: Page, words: str) -> None:
+    """As Chrome, Safari and Firefox say it; the next run finds room again."""
+    refused(
+        page,
+        f"""told(async () => {{
+        const run = globalThis.later = await load("/layer/plan.json");
+        const given = {ONES};
+        const inner = globalThis.Uint8Array;
+        globalThis.Uint8Array = class extends inner {{
+            constructor(...rest) {{ super(...rest); throw new RangeError("{words}"); }}
+        }};
+        try {{ await run(given); }}
+        finally {{ globalThis.Uint8Array = inner; }}
+        }})""",
+        words,
+        "close other tabs",
+        code="out-of-memory",
+    )
+    assert page.evaluate("async () => (await later.check()).ok")
+
+
 def test_a_hundred_runs_leave_nothing_behind(page: Page) -> None:
     """No buffer is made in a run, and none is left after `close`."""
     said = page.evaluate(

@@ -143,6 +143,9 @@ def test_a_check_notices_one_changed_bit(exports: Exports, page: Page) -> None:
         body[at] ^= bit
         exports.faults["/peaks/weights.bin"] = bytes(body)
         assert page.evaluate(script) is False, at
+        body[at - 2 : at + 2] = np.float32(3e38).tobytes()  # powers of it are infinite
+        exports.faults["/peaks/weights.bin"] = bytes(body)
+        assert page.evaluate(script) is False, at
     exports.faults.clear()
     assert page.evaluate(script) is True
     shader = (exports.folder / "layer" / "shaders" / "01-tanh.wgsl").read_text("utf-8")
