@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
+from urllib.parse import urlsplit
 
 from rlxweb.errors import RecordingError
 from rlxweb.io.remote_faults import Named
@@ -20,6 +21,8 @@ STALL_S = 60.0
 """An answer without a byte for so long is given up."""
 PAUSES_S = (0.25, 0.75, 2.25)
 """Before what gave nothing is asked again."""
+GONE_S = 60.0
+"""A server silent for so long is asked once for a file, until it answers again."""
 WHOLE_NBYTES = 64 << 20
 """Largest file of a server without ranges: it is fetched whole, once."""
 _AGAIN = frozenset((408, 425, 429, 500, 502, 503, 504))
@@ -35,6 +38,9 @@ _HOPELESS = frozenset(
         "TooManyRedirects",
     )
 )
+
+# When each server that does not answer was first found so, by its name and port.
+_silent_since: dict[str, float] = {}
 
 Sync = Callable[..., Any]
 """Runs a coroutine function on a loop to its end: fsspec.asyn.sync."""
@@ -124,6 +130,8 @@ class HttpRanges:
         at, pauses = start, iter(PAUSES_S)
         while True:
             answer = self._ask(at, stop)
+            if self._is_gone(answer):
+                pauses = iter(())
             if answer.state is not None and answer.status != 200:
                 self._check_same(answer.state)
                 stop = min(stop, answer.state.nbytes)
@@ -164,6 +172,14 @@ class HttpRanges:
             f"{stop - start} bytes wanted at offset {start}, {at - start} came",
             "the file on the server may be cut; copy it there again",
         )
+
+    def _is_gone(self, answer: _Answer) -> bool:
+        """Has its server been silent for long? Nobody waits for it any more then."""
+        server, now = urlsplit(self._file.url).netloc, time.monotonic()
+        if answer.status:
+            _silent_since.pop(server, None)
+            return False
+        return now - _silent_since.setdefault(server, now) > GONE_S
 
     def _check_same(self, state: State) -> None:
         if self.state is None:

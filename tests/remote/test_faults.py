@@ -14,6 +14,7 @@ from rlxweb.cli.storage import access_of
 from rlxweb.errors import RecordingError, UsageError
 from rlxweb.io import open_recording, read_ahead
 from rlxweb.io.access import Access
+from rlxweb.io.http_ranges import HttpRanges
 from tests.remote.made import COUNTS, check_fails, npy, read
 from tests.remote.site import Asked, Reply, Site, served
 
@@ -202,6 +203,32 @@ def test_no_server_and_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
         url = gone.put("/a.npy", b"")
     check_fails(url, url, "cannot be reached")
     check_fails("http://nowhere.invalid/a.npy", "cannot be reached", "nowhere.invalid")
+
+
+def test_a_server_that_is_gone_for_good_holds_nobody_up(
+    site: Site, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each file is tried once; after an answer more patiently again."""
+    tries = 0
+
+    async def refused(*_: object) -> None:
+        nonlocal tries
+        tries += 1
+        raise ConnectionRefusedError("nobody listens")
+
+    def tried() -> int:
+        nonlocal tries
+        tries = 0
+        with monkeypatch.context() as patch:
+            patch.setattr(HttpRanges, "_stream", refused)
+            check_fails(url, url, "nobody listens")
+        return tries
+
+    assert [tried(), tried()] == [4, 4]
+    monkeypatch.setattr("rlxweb.io.http_ranges.GONE_S", 0.0)
+    assert [tried(), tried()] == [1, 1]
+    np.testing.assert_array_equal(read(url), COUNTS)
+    assert [tried(), tried()] == [2, 1]
 
 
 def test_an_unknown_scheme_gets_a_suggestion() -> None:
