@@ -62,7 +62,10 @@ class Replay:
             for one in plan["buffers"]
         ]
         self.layouts = [self._layouts(one["layout"]) for one in plan["pipelines"]]
-        texts = [(folder / path).read_text() for path in plan["shaders"]]
+        texts = [
+            plan["texts"].get(path) or (folder / path).read_text()
+            for path in plan["shaders"]
+        ]
         self.pipelines = [
             dev.create_compute_pipeline(
                 layout=dev.create_pipeline_layout(bind_group_layouts=groups),

@@ -12,6 +12,7 @@ its place in the list of them.
     outputs    {name: {dtype, shape, offset, nbytes}} in the read-back; true is not 0
     buffers    [{nbytes, usage}], usage "storage", "uniform" or "readback"
     shaders    [path beside the plan]
+    texts      {path: WGSL} of those that lie in no file: what the second plan alone has
     pipelines  [{shader, layout, constants}]: entry `main`; a letter a binding, "r" and
                "w" for storage in group 0, a last "u" for the uniform of group 1
     weights    {file, nbytes, writes [[buffer, offset, from, nbytes]]}, to be written
@@ -100,6 +101,7 @@ class PlanText:
                 for one in port.buffers.values()
             ],
             "shaders": list(self._shaders.values()),
+            "texts": {},
             "pipelines": [self._as_pipeline(p) for p in self._pipelines.values()],
             "weights": {
                 "file": "weights.bin",

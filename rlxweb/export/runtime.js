@@ -20,7 +20,7 @@ const SCOPES = [
 const ARRAYS = {
   f32: Float32Array, i32: Int32Array, u32: Uint32Array, f64: Float64Array, f16: Uint16Array, bool: Uint8Array,
 };
-const PIECE = 8 << 20; // bytes that one write takes to the device
+const PIECE = 8 << 20; // bytes one write takes to the device
 const PATIENCE_MS = 1000; // a loss is told a little after what it broke
 const [F32_LEAST, F32_MOST] = [2 ** -126, (2 - 2 ** -23) * 2 ** 127];
 
@@ -33,7 +33,7 @@ export class RlxError extends Error {
   }
 }
 
-// A function that runs the plan at `url`; the .d.ts tells all of it.
+// The plan at `url` as a function; the .d.ts tells all of it.
 export async function load(url = new URL("plan.json", HERE), { device = null, signal = null } = {}) {
   signal?.throwIfAborted();
   const stop = new AbortController();
@@ -61,8 +61,8 @@ class Runner {
   times = {}; // ms from the call of `load` to the end of each of its parts
   buffers = [];
   closed = false;
-  gone = ""; // why the device is lost
-  stray = ""; // an error of the device that no scope caught
+  gone = ""; // why it is lost
+  stray = ""; // a device's error that no scope caught
   waiting = 0;
   turn = null;
 
@@ -85,7 +85,7 @@ class Runner {
     const { plan } = this;
     this.passed("plan");
     const file = (path, nbytes) => fetched(new URL(path, at), signal, nbytes);
-    const shaders = plan.shaders.map((path) => quiet(file(path).then(asText)));
+    const shaders = plan.shaders.map((path) => plan.texts[path] ?? quiet(file(path).then(asText)));
     const weights = plan.weights.nbytes ? quiet(file(plan.weights.file, plan.weights.nbytes)) : new Uint8Array();
     await this.open(adapter);
     this.passed("device");

@@ -172,7 +172,15 @@ class _Plans:
             self.notes.append(f"there is no plan for browsers without a GPU: {error}")
             return None
         is_same = all(made[key] == self.plan[key] for key in made if key != "limits")
-        return None if is_same else made
+        if is_same:
+            return None
+        # Browsers without a GPU, whose compilers are the slow ones, wait for no file.
+        made["texts"] = {
+            path: text
+            for text, path in self.shaders.items()
+            if path not in self.plan["shaders"]
+        }
+        return made
 
     def files(self) -> dict[str, Content]:
         """Both, and their shaders."""
@@ -180,7 +188,11 @@ class _Plans:
         files: dict[str, Content] = {
             path: _json(plan) for path, plan in both.items() if plan is not None
         }
-        return files | {path: text.encode() for text, path in self.shaders.items()}
+        return files | {
+            path: text.encode()
+            for text, path in self.shaders.items()
+            if path in self.plan["shaders"]
+        }
 
 
 def _cases(job: Job, names: Sequence[str]) -> list[Vector]:

@@ -33,7 +33,8 @@ async function byModule(x) {
   const found = await run({ x });
   const first = performance.now() - began;
   const each = await median(() => run({ x }));
-  const texts = await Promise.all(run.plan.shaders.map(async (path) => (await fetch(new URL(path, PLAN))).text()));
+  const texts = await Promise.all(run.plan.shaders.map(async (path) =>
+    run.plan.texts[path] ?? (await fetch(new URL(path, PLAN))).text()));
   const { vendor, architecture, description } = run.adapter;
   const engine = description || `${vendor} ${architecture}`.trim() || "a GPU without a name";
   return { ...found, first, each, texts, engine, bytes: fetchedBytes() };

@@ -82,6 +82,11 @@ def test_with_two_plans_a_page_loads_what_both_need(tmp_path: Path) -> None:
         assert second[part] == _plan(made)[part]
     assert second["vectors"] is second["software"] is None
     assert second["shaders"] != _plan(made)["shaders"]
+    assert _plan(made)["texts"] == {}
+    assert [*second["texts"]] == second["shaders"]
+    assert all("@compute" in text for text in second["texts"].values())
+    files = [one.path for one in made.files if one.path.endswith(".wgsl")]
+    assert files == _plan(made)["shaders"]
     assert second["weights"]["nbytes"] == (made.folder / "weights.bin").stat().st_size
 
 
