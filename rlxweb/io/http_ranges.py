@@ -175,7 +175,9 @@ class HttpRanges:
 
     def _is_gone(self, answer: _Answer) -> bool:
         """Has its server been silent for long? Nobody waits for it any more then."""
-        server, now = urlsplit(self._file.url).netloc, time.monotonic()
+        # without the password that may stand before it
+        server = urlsplit(self._file.url).netloc.rpartition("@")[2]
+        now = time.monotonic()
         if answer.status:
             _silent_since.pop(server, None)
             return False

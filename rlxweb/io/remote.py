@@ -17,7 +17,7 @@ from rlxweb.io.access import Access
 from rlxweb.io.http_ranges import HttpRanges
 from rlxweb.io.read_ahead import BlockFile
 from rlxweb.io.remote_faults import Named, told_of
-from rlxweb.io.urls import is_http
+from rlxweb.io.urls import is_chain, is_http, scheme_of
 
 # What a file system tells of a file that is another once the file is.
 _STATE = (
@@ -30,6 +30,11 @@ _STATE = (
     "versionid",
 )
 _TIMES = ("lastmodified", "last_modified", "mtime", "modified", "updated", "created")
+
+
+# s3fs else asks for the size of what it fetches whole, such as a chunk of Zarr, to get
+# what is over 50 MB by several requests: twice the requests for all that is smaller.
+_S3, _OF_S3 = ("s3", "s3a"), {"max_concurrency": 1}
 
 
 def open_remote(url: str, access: Access) -> BlockFile:
@@ -72,8 +77,10 @@ def states_below(url: str, access: Access) -> list[tuple[str, str]]:
         return sorted((name, _state_in(info)) for name, info in found.items())
 
 
-def file_system(url: str, access: Access) -> tuple[Any, str]:
+def file_system(url: str, access: Access, *, zipped: bool = False) -> tuple[Any, str]:
     """The file system of a URL, by fsspec, and the path in it.
+
+    zipped   it is that of what lies in the zip file there
 
     Errors   RecordingError for an unknown scheme; those of fsspec and its packages.
     """
@@ -81,6 +88,12 @@ def file_system(url: str, access: Access) -> tuple[Any, str]:
 
     try:
         options = access.options_of(url, fsspec.available_protocols())
+        if scheme_of(url) in _S3:
+            options = {**_OF_S3, **options}
+        if zipped:
+            # A link of a chain has the options under the name of its scheme.
+            options = options if is_chain(url) else {scheme_of(url): options}
+            url = f"zip://::{url}"
         return fsspec.core.url_to_fs(url, **options)  # type: ignore[no-any-return]
     except ValueError as error:
         if "rotocol" not in str(error):
@@ -89,14 +102,16 @@ def file_system(url: str, access: Access) -> tuple[Any, str]:
         raise Named(url, access).unknown(known) from None
 
 
-def awaited_file_system(url: str, access: Access) -> tuple[Any, str]:
+def awaited_file_system(
+    url: str, access: Access, *, zipped: bool = False
+) -> tuple[Any, str]:
     """The same for whoever awaits, on a loop of their own: zarr.
 
     The same sessions are used, and closed, as everywhere else.
     """
     from fsspec.implementations.asyn_wrapper import AsyncFileSystemWrapper
 
-    fs, path = file_system(url, access)
+    fs, path = file_system(url, access, zipped=zipped)
     return AsyncFileSystemWrapper(fs, asynchronous=True), path
 
 

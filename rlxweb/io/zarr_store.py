@@ -30,6 +30,8 @@ from rlxweb.io.zarr_notes import BESIDE, notes_of
 from rlxweb.io.zarr_reader import ZarrReader
 from rlxweb.whole_file import reason
 
+# In what fsspec says of a web server.
+_NO_RANGES = "support range requests"
 _OF_ZARR = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
 
 
@@ -78,6 +80,11 @@ class ZarrSource(Source):
                 "one holds a zarr.json, .zarray or .zgroup",
                 "check the name",
             )
+        if _NO_RANGES in str(error):
+            return self.error(
+                "the server knows no ranges, and a store in one file is read by them",
+                hint="download the file first",
+            )
         if self._named is not None and self._named.knows(error):
             return self._named.told(error)
         said = self._named.said(error) if self._named is not None else reason(error)
@@ -105,8 +112,7 @@ def _node(name: str, access: Access, missing: list[str]) -> Any:
     packed = name.lower().endswith(PACKED)
     store: Any
     if is_url(name):
-        url = f"zip://::{name}" if packed else name
-        fs, path = awaited_file_system(url, access)
+        fs, path = awaited_file_system(name, access, zipped=packed)
         store = FsspecStore(fs, read_only=True, path=path)
     elif packed:
         store = ZipStore(name, mode="r")

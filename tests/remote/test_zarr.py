@@ -6,11 +6,13 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from shutil import make_archive
 from typing import Any
 
 import numpy as np
 import pytest
 import zarr
+from s3fs import S3FileSystem
 from zarr.storage import LocalStore, ZipStore
 
 from rlxweb.errors import RecordingError, RecordingWarning, UnknownName, UsageError
@@ -207,6 +209,50 @@ def test_stores_in_a_bucket_and_on_the_web(
         open_recording(group)
     with pytest.raises(UnknownName, match="no array 'nix'"):
         open_recording(group, array="nix")
+
+
+def test_a_store_in_one_file_far_away(
+    tmp_path: Path, bucket: Bucket, site: Site
+) -> None:
+    """By ranges; a web server without them is refused with what to do."""
+    path = written(tmp_path / "a.zarr", chunks=(4, 700))
+    data = Path(make_archive(str(path), "zip", path)).read_bytes()
+    check(bucket.put("a.zarr.zip", data), storage_options=bucket.options)
+    url = site.put("/a.zarr.zip", data)
+    check(url)
+    site.knows_ranges = False
+    other = site.put("/b.zarr.zip", data)
+    with pytest.raises(RecordingError, match=r"knows no ranges.*download the file"):
+        open_recording(other)
+
+
+def test_a_chunk_far_away_is_one_request(
+    tmp_path: Path, bucket: Bucket, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a bucket and on a web server; and a user's own way of asking S3 is kept."""
+    path = written(tmp_path / "a.zarr", chunks=(4, 700))
+    asked: list[str] = []
+    inner = S3FileSystem._call_s3
+
+    async def noted(self: Any, method: str, *how: Any, **more: Any) -> Any:
+        asked.append(method)
+        return await inner(self, method, *how, **more)
+
+    monkeypatch.setattr(S3FileSystem, "_call_s3", noted)
+    far = put(bucket, path, "a.zarr")
+    own = {**bucket.options, "max_concurrency": 4}
+    for options, wanted in (
+        (bucket.options, {"get_object": 9}),
+        (own, {"get_object": 9, "head_object": 9}),
+    ):
+        with open_recording(far, storage_options=options) as recording:
+            asked.clear()
+            recording.groups[0].read()
+        assert Counter(asked) == wanted
+    with open_recording(put_on_the_web(site, path, "a.zarr")) as recording:
+        site.asked.clear()
+        recording.groups[0].read()
+    assert len(site.asked) == 9
 
 
 def test_chunks_that_are_not_there_are_told(tmp_path: Path, site: Site) -> None:
