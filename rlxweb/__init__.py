@@ -97,6 +97,8 @@ publish("rlxweb.devices", _OF_DEVICES)
 hand_down(
     {
         "FAMILIES": "rlxweb.ops.vocabulary",  # importing it registers all ops
+        "cache_folder": "rlxweb.calibration.cache_folder",
+        "fast_mode_from_env": "rlxweb.devices.policy",
         "fastest_device_for": "rlxweb.choose.resolve",
         "further_labels": "rlxweb.backends.registry",
         "record_for": "rlxweb.calibration.known",

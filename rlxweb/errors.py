@@ -339,5 +339,11 @@ class RecordingWarning(RlxWarning):
     _lines = ""
 
 
+class KernelWarning(RlxWarning):
+    """Kernels for the CPU that cannot be compiled here; NumPy computes."""
+
+    _lines = ""
+
+
 class PictureWarning(RlxWarning):
     """A picture that could not be drawn quite as it was meant."""

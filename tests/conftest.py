@@ -2,9 +2,9 @@
 
 A test that needs an engine takes the `adapter` fixture or a `requires_*` marker. On a
 bare machine such a test is skipped; `--require NAME` turns the skip into a failure, and
-CI=true requires the three WGSL adapters, Dawn, PyTorch, JAX and MLX. An engine counts
-as present when it has run something and answered right, not when a module of its name
-can be imported.
+CI=true requires the three WGSL adapters, Dawn, PyTorch, JAX, MLX and llvmlite. An
+engine counts as present when it has run something and answered right, not when a module
+of its name can be imported.
 """
 
 from __future__ import annotations
@@ -129,6 +129,17 @@ def probe_library(name: str) -> str:
     return "" if good else f"{name}: 0 + 1 + 2 + 3 + 4 is not 10 there"
 
 
+def probe_compiler() -> str:
+    """Why nothing can be compiled for the CPU, or ""."""
+    from rlxweb.machine.library import processor
+
+    try:
+        USED.add(f"compiled code: {processor().words}")
+    except AdapterMissing as error:
+        return f"fast: {error}"
+    return ""
+
+
 def probe_dawn() -> str:
     """Why there is no Dawn, or ""."""
     from rlxweb.gpu.native import NativePort
@@ -148,6 +159,7 @@ PROBES: dict[str, Callable[[], str]] = {
     "swiftshader": lambda: probe_adapter("swiftshader"),
     "browser": probe_browser,
     "dawn": probe_dawn,
+    "fast": probe_compiler,
     **{name: partial(probe_library, name) for name in LIBRARIES},
 }
 
@@ -162,7 +174,7 @@ def required(config: pytest.Config) -> set[str]:
     """The engines whose absence is a failure; `wgpu` stands for all three adapters."""
     names = set(config.getoption("--require"))
     if os.environ.get("CI", "").lower() in ("1", "true"):
-        names |= {"wgpu", "browser", "dawn", "torch", "jax", "mlx"}
+        names |= {"wgpu", "browser", "dawn", "fast", "torch", "jax", "mlx"}
     return names | set(ADAPTERS) if "wgpu" in names else names
 
 

@@ -26,6 +26,7 @@ from rlxweb.choose.recent_picks import recent
 from rlxweb.ir.op import Op, registry
 
 _folders: Iterator[Path]
+_fast = "off"
 _vocabulary: tuple[dict[str, Op], dict[str, str]]
 
 
@@ -43,8 +44,13 @@ def forget() -> None:
 
 
 def pytest_configure() -> None:
-    """No test reads or writes the user's calibrations, nor obeys the user's RLX_*."""
-    global _folders, _vocabulary
+    """No test reads or writes the user's calibrations, nor obeys the user's RLX_*.
+
+    But for RLX_FAST: kernels that are ready at some time or other would make tests
+    uncertain, so there are none, or `wait` has all of them wait for theirs.
+    """
+    global _fast, _folders, _vocabulary
+    _fast = os.environ.get("RLX_FAST", _fast)
     assert len(registry)  # asking loads the vocabulary
     _vocabulary = dict(registry._ops), dict(registry._aliases)
     base = tempfile.mkdtemp(prefix="rlxweb-tests-")
@@ -68,6 +74,7 @@ def _reset_environment() -> Path:
     folder = next(_folders)
     os.environ["RLX_CACHE_DIR"] = str(folder)
     os.environ["RLX_CALIBRATION"] = "off"
+    os.environ["RLX_FAST"] = _fast
     return folder
 
 

@@ -2,7 +2,8 @@
 
 Lengths, segments and rows are spread so that the model in `cost/welch_model.py` can
 tell its parts from each other; what lies between is interpolated. Every size runs as it
-does for callers: by the host's own code on the CPU, as a graph of one op elsewhere.
+does for callers: by the host's own code on the CPU, in NumPy and compiled where that
+is open, as a graph of one op elsewhere.
 """
 
 from __future__ import annotations
@@ -15,10 +16,14 @@ import numpy as np
 from rlxweb.calibration.kernels import Job, Prepared
 from rlxweb.device import Device
 from rlxweb.devices.place import Place
+from rlxweb.errors import Unsupported
+from rlxweb.host.compiled import wanted
+from rlxweb.host.compiled_rows import Samples, powers, strongest
 from rlxweb.host.spec import WelchSpec
 from rlxweb.host.spectrum import welch_power
 from rlxweb.host.strongest import strongest_bins
 from rlxweb.host.welch_graph import welch_graph
+from rlxweb.host.welch_kernels import welch_kernels
 
 # (n, segments, k) → rows; k = 0 is the spectrum alone, without the search. Each line is
 # a shader to compile. Long transforms of many rows take longest and say least new.
@@ -46,6 +51,9 @@ def welch_jobs(place: Place) -> Iterator[Job]:
             size = {"n": n, "segments": segments, "rows": n_rows, "k": k}
             if place.device is Device.CPU:
                 yield Job(what, size, partial(_on_host, x, spec, k))
+                if welch_kernels.is_open:
+                    compiled = partial(_compiled, x, spec, k)
+                    yield Job("welch_compiled", size, compiled)
             else:
                 # The first call of a job, in which this compiles, is not counted.
                 graph = Prepared(place, welch_graph(x.shape, spec, k))
@@ -66,6 +74,19 @@ def plain_spec(n: int) -> WelchSpec:
         average="mean",
         dtype="float32",
     )
+
+
+def _compiled(x: np.ndarray, spec: WelchSpec, k: int) -> None:
+    about = wanted(spec, k)
+    assert not isinstance(about, str)  # the grid is of plain estimates
+    welch_kernels.now(about)  # at once but for the first call, which is not counted
+    kernel = welch_kernels.ready(about)
+    if kernel is None:
+        raise Unsupported("time compiled code", welch_kernels.state(about))
+    if k:
+        strongest(kernel, Samples.of(x), spec, k)
+    else:
+        powers(kernel, Samples.of(x), spec)
 
 
 def _on_host(x: np.ndarray, spec: WelchSpec, k: int) -> None:

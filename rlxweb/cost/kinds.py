@@ -308,9 +308,10 @@ _TABLE = (
             "gpu": {(8_388_608, 33_554_432): 120 * US},
         },
     ),
-    # What an op asks for, and the points of the two ways to do it.
+    # What an op asks for, and the points of the ways to do it.
     WorkKind("welch", _WELCH, price=_by_welch_model),
     WorkKind("welch_host", _WELCH, assumed={"cpu": _WELCH_HOST, "tab": _WELCH_TAB}),
+    WorkKind("welch_compiled", _WELCH),
     WorkKind("welch_fused", _WELCH, assumed={"gpu": _WELCH_FUSED}),
 )
 KINDS: Mapping[str, WorkKind] = {kind.name: kind for kind in _TABLE}

@@ -21,7 +21,7 @@ from rlxweb.cost.record import Calibration, Point
 from rlxweb.cost.trips import TripPrices
 from rlxweb.decision.terms import Terms
 
-How = Literal["welch_host", "welch_fused"]
+How = Literal["welch_host", "welch_compiled", "welch_fused"]
 # A walk over all samples, as a part of what the host's own estimate of them takes.
 _WALK = 0.12
 

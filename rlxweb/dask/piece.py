@@ -99,7 +99,7 @@ def check_worker(by: Asker, doing: str) -> None:
         if mine[name] != versions[name]
     ]
     if other:
-        wanted = " ".join(f"{name}=={versions[name]}" for name in ALIKE)
+        wanted = " ".join(f"{name}=={v}" for name, v in versions.items() if v)
         raise ClusterError(
             doing,
             f"worker {_worker()} would not compute the same",

@@ -15,8 +15,8 @@ from distributed import Client
 
 from rlxweb.errors import ClusterError
 
-ALIKE = ("rlxweb", "numpy")
-"""Packages whose versions must be those of this process."""
+ALIKE = ("rlxweb", "numpy", "llvmlite")
+"""Packages whose versions must be those of this process: numbers come of them."""
 _LISTED = 4
 
 

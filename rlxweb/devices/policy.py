@@ -27,6 +27,7 @@ from rlxweb.errors import EnvironmentWarning, UsageError, shown
 
 T = TypeVar("T")
 CalibrationMode = Literal["lazy", "off"]
+FastMode = Literal["background", "wait", "off"]
 _LAST = 255
 
 
@@ -194,6 +195,15 @@ def calibration_mode_from_env() -> CalibrationMode:
     return _read("RLX_CALIBRATION", _mode) or "lazy"
 
 
+def fast_mode_from_env() -> FastMode:
+    """RLX_FAST: how kernels for the CPU are compiled, where the extra `fast` is there.
+
+    "background": beside NumPy, which computes until they are ready; "wait": before the
+    first call that could use one; "off": never.
+    """
+    return _read("RLX_FAST", _fast_mode) or "background"
+
+
 def cache_dir_from_env() -> str | None:
     """RLX_CACHE_DIR: the folder for calibrations; None for the platform's own."""
     return os.environ.get("RLX_CACHE_DIR") or None
@@ -253,6 +263,17 @@ def _mode(text: str) -> CalibrationMode:
     if word == "lazy" or word in (*_YES, "1"):
         return "lazy"
     raise ValueError("it is 'lazy' or 'off'")
+
+
+def _fast_mode(text: str) -> FastMode:
+    word = text.lower()
+    if word in _NO:
+        return "off"
+    if word == "wait":
+        return "wait"
+    if word == "background" or word in _YES:
+        return "background"
+    raise ValueError("it is 'background', 'wait' or 'off'")
 
 
 def _devices(devices: Iterable[DeviceLike] | str) -> tuple[Device, ...]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,6 +99,10 @@ def analyse_file(
         ) from error
 
 
+COMPILED_SAMPLES: Final = 1 << 25
+"""Samples in the segments of a recording that pay for a kernel: NumPy takes 0.1 s."""
+
+
 @contextmanager
 def _naming(path: str) -> Iterator[None]:
     """Errors say which file they are about: one of a batch may be hundreds of names."""
@@ -131,6 +135,9 @@ def _group(
     # Peaks are searched in the whole recording's average, so blocks give spectra.
     how = group_taken(settings, group)
     job = WelchJob(spec, len(group.channels), group.n_samples, 0, taken=how)
+    # By the size alone, for a recording's spectrum is the same bytes whenever computed.
+    transformed = job.n_rows * spec.segments_of(group.n_samples) * spec.nfft
+    job = replace(job, compiled=transformed >= COMPILED_SAMPLES)
     pick = choose(job, Asked(settings.asked_device, settings.adapter))
     engine = PickedEngine(pick)
     power, floor, n_segments = group_power(group, spec, engine, settings, progress)

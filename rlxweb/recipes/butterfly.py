@@ -1,13 +1,15 @@
-"""Straight-line WGSL for small discrete Fourier transforms on scalar names.
+"""Small discrete Fourier transforms as straight lines of instructions on named values.
 
-A value is a pair of names (re, im); constants are folded into the text as float32, so
-a butterfly holds no trigonometry, no arrays and no branches. Knows nothing about where
-values come from or go.
+`Butterflies` says which additions and multiplications there are, in no language;
+`Emitter` writes them as WGSL on scalars. A value is a pair of names (re, im); constants
+are folded in, so a butterfly holds no trigonometry, no arrays and no branches. Knows
+nothing about where values come from or go.
 """
 
 from __future__ import annotations
 
 import cmath
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,36 +24,33 @@ def number(value: float) -> str:
     return f"f32({float(np.float32(value))!r})"
 
 
-@dataclass(slots=True)
-class Emitter:
-    """Lines of WGSL, each naming one value. `prefix` keeps two texts' names apart."""
+class Butterflies(ABC):
+    """Transforms of a few values, whatever language they are written in."""
 
-    prefix: str = "v"
-    lines: list[str] = field(default_factory=list)
+    @abstractmethod
+    def plus(self, a: str, b: str) -> str:
+        """The sum of two real values."""
 
-    def let(self, expression: str) -> str:
-        name = f"{self.prefix}{len(self.lines)}"
-        self.lines.append(f"let {name} = {expression};")
-        return name
+    @abstractmethod
+    def minus(self, a: str, b: str) -> str:
+        """Their difference."""
 
-    def do(self, statement: str) -> None:
-        self.lines.append(statement)
+    @abstractmethod
+    def negated(self, a: str) -> str: ...
 
-    def text(self, indent: str = "    ") -> str:
-        return "\n".join(indent + line for line in self.lines)
+    @abstractmethod
+    def scaled(self, a: str, factor: float, added: str = "") -> str:
+        """A real value times a number, and `added` to it where there is such."""
+
+    @abstractmethod
+    def turned_by(self, x: Pair, factor: complex) -> Pair:
+        """The value times a constant."""
 
     def add(self, x: Pair, y: Pair) -> Pair:
-        return self.let(f"{x[0]} + {y[0]}"), self.let(f"{x[1]} + {y[1]}")
+        return self.plus(x[0], y[0]), self.plus(x[1], y[1])
 
     def sub(self, x: Pair, y: Pair) -> Pair:
-        return self.let(f"{x[0]} - {y[0]}"), self.let(f"{x[1]} - {y[1]}")
-
-    def times(self, x: Pair, re: str, im: str) -> Pair:
-        """The value times a complex one given by two names."""
-        return (
-            self.let(f"fma({x[0]}, {re}, -({x[1]} * {im}))"),
-            self.let(f"fma({x[0]}, {im}, {x[1]} * {re})"),
-        )
+        return self.minus(x[0], y[0]), self.minus(x[1], y[1])
 
     def turned(self, x: Pair, factor: complex) -> Pair:
         """The value times a constant; quarter turns cost a sign."""
@@ -59,23 +58,12 @@ class Emitter:
         if abs(re - 1) < 1e-12:
             return x
         if abs(re + 1) < 1e-12:
-            return self.let(f"-{x[0]}"), self.let(f"-{x[1]}")
+            return self.negated(x[0]), self.negated(x[1])
         if abs(im + 1) < 1e-12:
-            return x[1], self.let(f"-{x[0]}")
+            return x[1], self.negated(x[0])
         if abs(im - 1) < 1e-12:
-            return self.let(f"-{x[1]}"), x[0]
-        return self.times(x, number(re), number(im))
-
-    def _scaled(self, x: Pair, factor: str, plus: Pair) -> Pair:
-        """Both parts times one number, and what is there already added."""
-        re, im = (
-            self.let(f"fma({v}, {factor}, {p})" if p else f"{v} * {factor}")
-            for v, p in zip(x, plus, strict=True)
-        )
-        return re, im
-
-    def power(self, x: Pair) -> str:
-        return self.let(f"fma({x[0]}, {x[0]}, {x[1]} * {x[1]})")
+            return self.negated(x[1]), x[0]
+        return self.turned_by(x, factor)
 
     def dft(self, xs: list[Pair]) -> list[Pair]:
         """Forward DFT of the values, any count, split by its smallest prime factor."""
@@ -111,16 +99,60 @@ class Emitter:
         for k in half:
             turns = [2 * cmath.pi * (q * k % p) / p for q in half]
             even = xs[0]
-            odd: Pair = ("", "")
+            odd = ("", "")
             for turn, s, d in zip(turns, sums, diffs, strict=True):
-                c, w = number(cmath.cos(turn).real), number(cmath.sin(turn).real)
-                even, odd = self._scaled(s, c, even), self._scaled(d, w, odd)
-            out[k] = (
-                self.let(f"{even[0]} + {odd[1]}"),
-                self.let(f"{even[1]} - {odd[0]}"),
-            )
-            out[p - k] = (
-                self.let(f"{even[0]} - {odd[1]}"),
-                self.let(f"{even[1]} + {odd[0]}"),
-            )
+                c, w = cmath.cos(turn).real, cmath.sin(turn).real
+                even = self._both_scaled(s, c, even)
+                odd = self._both_scaled(d, w, odd)
+            out[k] = self.plus(even[0], odd[1]), self.minus(even[1], odd[0])
+            out[p - k] = self.minus(even[0], odd[1]), self.plus(even[1], odd[0])
         return out
+
+    def _both_scaled(self, x: Pair, factor: float, added: Pair) -> Pair:
+        re, im = (self.scaled(v, factor, a) for v, a in zip(x, added, strict=True))
+        return re, im
+
+
+@dataclass(slots=True)
+class Emitter(Butterflies):
+    """Lines of WGSL, each naming one value. `prefix` keeps two texts' names apart."""
+
+    prefix: str = "v"
+    lines: list[str] = field(default_factory=list)
+
+    def let(self, expression: str) -> str:
+        name = f"{self.prefix}{len(self.lines)}"
+        self.lines.append(f"let {name} = {expression};")
+        return name
+
+    def do(self, statement: str) -> None:
+        self.lines.append(statement)
+
+    def text(self, indent: str = "    ") -> str:
+        return "\n".join(indent + line for line in self.lines)
+
+    def plus(self, a: str, b: str) -> str:
+        return self.let(f"{a} + {b}")
+
+    def minus(self, a: str, b: str) -> str:
+        return self.let(f"{a} - {b}")
+
+    def negated(self, a: str) -> str:
+        return self.let(f"-{a}")
+
+    def scaled(self, a: str, factor: float, added: str = "") -> str:
+        by = number(factor)
+        return self.let(f"fma({a}, {by}, {added})" if added else f"{a} * {by}")
+
+    def turned_by(self, x: Pair, factor: complex) -> Pair:
+        return self.times(x, number(factor.real), number(factor.imag))
+
+    def times(self, x: Pair, re: str, im: str) -> Pair:
+        """The value times a complex one given by two names."""
+        return (
+            self.let(f"fma({x[0]}, {re}, -({x[1]} * {im}))"),
+            self.let(f"fma({x[0]}, {im}, {x[1]} * {re})"),
+        )
+
+    def power(self, x: Pair) -> str:
+        return self.let(f"fma({x[0]}, {x[0]}, {x[1]} * {x[1]})")

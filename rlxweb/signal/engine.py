@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import groupby
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -20,9 +21,11 @@ from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import CPU_ENGINE, Backend
 from rlxweb.device import Device
 from rlxweb.digital import Digital
+from rlxweb.host.compiled import wanted
 from rlxweb.host.spec import WelchSpec
 from rlxweb.host.spectrum import welch_power
 from rlxweb.host.strongest import strongest_bins
+from rlxweb.host.welch_kernels import welch_kernels
 from rlxweb.kept import SMALL, lru_of_small
 from rlxweb.signal.levels import LevelRows, level_rows
 from rlxweb.signal.rows_there import RowsThere
@@ -75,6 +78,12 @@ class NumpyEngine:
     name: str = CPU_ENGINE[0]
 
     async def power(self, x: Rows, spec: WelchSpec) -> Power:
+        begun = perf_counter()
+        power = self._power(x, spec)
+        _compile_if_worth_it(spec, 0, perf_counter() - begun)
+        return power
+
+    def _power(self, x: Rows, spec: WelchSpec) -> Power:
         if not isinstance(x, Digital):
             return welch_power(np.asarray(x), spec)
         # Physical values take several times the memory of what was recorded.
@@ -88,13 +97,24 @@ class NumpyEngine:
     async def strongest(
         self, x: Rows, spec: WelchSpec, k: int
     ) -> tuple[NDArray[np.int64], Power]:
-        return strongest_bins(await self.power(x, spec), k)
+        begun = perf_counter()
+        found = strongest_bins(self._power(x, spec), k)
+        _compile_if_worth_it(spec, k, perf_counter() - begun)
+        return found
 
     def is_ready(self, shape: tuple[int, ...], spec: WelchSpec, k: int) -> bool:
         return True
 
 
 NUMPY = NumpyEngine()
+
+
+def _compile_if_worth_it(spec: WelchSpec, k: int, seconds: float) -> None:
+    """So long NumPy took: for the next time there may be a kernel."""
+    if welch_kernels.is_open:
+        about = wanted(spec, k)
+        if not isinstance(about, str):
+            welch_kernels.spent(about, seconds)
 
 
 @dataclass(slots=True)

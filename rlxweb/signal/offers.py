@@ -21,6 +21,7 @@ from rlxweb.device import Device
 from rlxweb.devices.place import CPU, Place
 from rlxweb.errors import RlxError, Unsupported, UsageError
 from rlxweb.given import from_there
+from rlxweb.host.welch_kernels import welch_kernels
 from rlxweb.kept import SMALL
 from rlxweb.signal.engine import Engine
 from rlxweb.signal.on_device import FUSED, LEARNED
@@ -39,9 +40,14 @@ class WelchJob(WelchEstimate, Job):
     title = "this job"
 
     @property
-    def key(self) -> WelchJob | None:
-        """None where the window is too large to be kept for many jobs."""
-        return self if self.spec.nperseg <= SMALL else None
+    def key(self) -> tuple[WelchJob, int] | None:
+        """None where the window is too large to be kept for many jobs.
+
+        A kernel that was made since may be the way to go.
+        """
+        if self.spec.nperseg > SMALL:
+            return None
+        return self, welch_kernels.changes
 
     @property
     def reach(self) -> Reach:
@@ -50,7 +56,7 @@ class WelchJob(WelchEstimate, Job):
         return "cpu" if STRATEGIES[self.strategy].on_host else "devices"
 
     def cpu_ns(self) -> float:
-        return self._corrected(next(FAST.ways(self, CPU))).predicted_ns
+        return min(self._corrected(way).predicted_ns for way in FAST.ways(self, CPU))
 
     def offers(self, place: Place) -> Iterator[Candidate]:
         wanted = (s for s in _at(place) if self.strategy in ("auto", s.name))

@@ -29,6 +29,9 @@ class WelchEstimate:
     strategy      "auto", or the name of the one to be used
     taken         how the samples came to be of the spec's dtype
     is_there      the samples lie on the device already
+    compiled      by code compiled for it: None where there is such already; True has it
+                  made first; False never, so that the last digit does not depend on
+                  what ran before
     """
 
     spec: WelchSpec
@@ -40,6 +43,7 @@ class WelchEstimate:
     strategy: str = "auto"
     taken: Taken | None = None
     is_there: bool = False
+    compiled: bool | None = None
 
     @property
     def only_on_host(self) -> str:

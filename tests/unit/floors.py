@@ -14,6 +14,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("digital",),
     ("ir", "decision", "io"),
     ("recipes",),
+    ("machine",),
     ("ops", "cost", "kernels", "host"),
     ("compile", "gpu"),
     ("backends",),

@@ -30,6 +30,7 @@ ENTERS_AT = {
     "torch": "backends/torch_arrays.py",
     "jax": "backends/jax_arrays.py",
     "mlx": "backends/mlx_arrays.py",
+    "llvmlite": "machine/library.py",
     "edfio": "io/demo.py",
     "fsspec": "io/remote.py",
     "zarr": "io/zarr_store.py",
@@ -59,6 +60,7 @@ NOT_AT_IMPORT = (
     "jax",
     "mlx",
     "pyarrow",
+    "llvmlite",
 )
 
 MODULES = sorted(PACKAGE.rglob("*.py"))

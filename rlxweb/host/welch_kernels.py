@@ -1,0 +1,94 @@
+"""The compiled Welch estimates of this process: made, tried, and kept on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+
+from rlxweb.errors import DeviceError
+from rlxweb.host.compiled import Kernel, Wanted, loaded
+from rlxweb.host.compiled_rows import Samples, powers, strongest
+from rlxweb.host.spec import WelchSpec
+from rlxweb.host.spectrum import welch_power
+from rlxweb.host.strongest import strongest_bins
+from rlxweb.machine import library, store
+from rlxweb.machine.estimate import Estimate
+from rlxweb.machine.search import registers_for
+from rlxweb.machine.text import SIZE
+from rlxweb.machine.workshop import Mode, Workshop
+from rlxweb.names import from_above
+
+
+def kernel_folder() -> Path | None:
+    """Where compiled code is kept; None where there is no cache folder."""
+    folder: Path | None = from_above("cache_folder")()
+    return None if folder is None else folder / "kernels"
+
+
+def _mode() -> Mode:
+    mode: Mode = from_above("fast_mode_from_env")()
+    return mode
+
+
+def _made(about: object) -> Kernel:
+    """The kernel, from disk or compiled now, once it was right on a small case.
+
+    Errors   AdapterMissing; DeviceError for wrong numbers; those of the library.
+    """
+    own = cast("Wanted", about)
+    here = library.processor()
+    lanes = here.nbytes // SIZE[own.answer]
+    registers = registers_for(min(own.k, own.n // 2 + 1), lanes)
+    front = own.n, here.nbytes, own.sample, own.trend, own.answer
+    estimate = Estimate(*front, registers)
+    text = estimate.text()
+    name = store.file_name(text, here.llvm, here.name, here.features)
+    code = store.kept(kernel_folder(), name)
+    if code is None:
+        code = library.object_code(text)
+        store.keep(kernel_folder(), name, code)
+    kernel = loaded(estimate, library.Code(code))
+    _prove(kernel, own)
+    return kernel
+
+
+def _prove(kernel: Kernel, own: Wanted) -> None:
+    """Demand NumPy's numbers of a few rows of noise, one segment short of even lanes.
+
+    Errors   DeviceError for others.
+    """
+    spec = WelchSpec(
+        nperseg=own.n,
+        hop=max(1, own.n // 2),
+        nfft=own.n,
+        n_segments=3,
+        window=np.hanning(own.n + 2)[1:-1].tobytes(),
+        detrend=None if own.trend == "none" else own.trend,
+        one_sided=True,
+        scale=1.0,
+        average="mean",
+        dtype="float32" if own.sample == "float" else "float64",
+    )
+    noise = np.random.default_rng(own.n).standard_normal((3, own.n + 2 * spec.hop))
+    dtype = {"float": np.float32, "double": np.float64, "int": np.int16}[own.sample]
+    x = (100.0 * noise).astype(dtype)
+    given = Samples.of(x)
+    right = welch_power(x.astype(np.float64), spec)
+    power, close = powers(kernel, given, spec), 1e-5 if own.answer == "float" else 1e-11
+    furthest, k = np.abs(power - right).max(axis=1), min(own.k, power.shape[1])
+    is_right = bool((furthest <= close * right.max(axis=1)).all())
+    if kernel.peaks is not None and is_right:
+        found, want = strongest(kernel, given, spec, k), strongest_bins(power, k)
+        is_right = all(map(np.array_equal, found, want))
+    if not is_right:
+        raise DeviceError(
+            f"compile {own}",
+            "the code computes other numbers than NumPy",
+            "it is not used",
+            "update llvmlite",
+        )
+
+
+welch_kernels: Workshop[Kernel] = Workshop(_made, _mode)
