@@ -38,6 +38,7 @@ from rlxweb.devices.policy import (
     DevicePolicy,
     device_from_env,
     forced_device_from_env,
+    spelled_by_env,
 )
 from rlxweb.errors import (
     DeviceError,
@@ -162,7 +163,9 @@ class Pick(Generic[J]):
             ways = (c for c in self.decision.candidates if c.device is device)
             ran = [replace(self, candidate=way) for way in ways]
         for bucket, predicted_ns in (pick._expected for pick in ran):
-            if bucket is not None:
+            # Of jobs that are too short to be noted only those that were disturbed
+            # would be.
+            if bucket is not None and not worth.is_trivial(predicted_ns):
                 corrections.note(bucket, predicted_ns, took_ns)
 
 
@@ -173,14 +176,19 @@ def choose(job: J, asked: Asked = OPEN) -> Pick[J]:
     `job.nobody` when nothing may run it.
     """
     place, why = asked.place()
-    if place is not None:  # 1
-        return _named(job, place, why)
-    policy = DevicePolicy.from_env() if asked.policy is None else asked.policy
-    named = by_environment(job, policy, asked)  # 2
-    if named is not None:
-        return named
-    about = policy, frozenset(asked.adapters.items())
-    return _lately(job, about, lambda: predicted(job, policy, asked.adapters))
+    if place is None and device_from_env() is not None:  # 2, warned of at each call
+        policy = asked.policy or DevicePolicy.from_env()
+        named = by_environment(job, policy, asked)
+        return named or predicted(job, policy, asked.adapters)
+    about = place, why, asked.policy, spelled_by_env(), *asked.adapters.items()
+
+    def settled() -> Pick[J]:
+        if place is not None:  # 1
+            return _named(job, place, why)
+        policy = asked.policy or DevicePolicy.from_env()
+        return predicted(job, policy, asked.adapters)
+
+    return _lately(job, about, settled)
 
 
 def predicted(
@@ -216,7 +224,7 @@ async def choose_async(job: J, asked: Asked = OPEN) -> Pick[J]:
 
 def _named(job: J, place: Place, why: str) -> Pick[J]:
     """The best way there. Unmeasured ones stay open: the place was asked for."""
-    return _lately(job, (place, why), lambda: best_of(job, job.asked(place), why))
+    return best_of(job, job.asked(place), why)
 
 
 def best_of(job: J, ways: Sequence[Candidate], why: str) -> Pick[J]:
@@ -261,8 +269,9 @@ def by_environment(job: J, policy: DevicePolicy, asked: Asked) -> Pick[J] | None
         why_not = "RLX_DEVICES or RLX_DENY_DEVICES exclude it"
     if policy.permits(device):
         place = Place(device, asked.adapters.get(device, ""))
+        why = f"RLX_DEVICE={device.label}"
         try:
-            return _named(job, place, f"RLX_DEVICE={device.label}")
+            return _lately(job, (place, why), lambda: _named(job, place, why))
         except REFUSALS as error:
             why_not = error
     said = f"RLX_DEVICE={device.label} cannot run {job.title} and is not followed"

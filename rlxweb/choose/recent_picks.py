@@ -33,7 +33,7 @@ class RecentPicks:
     not every engine comes along.
     """
 
-    uses: int = 64
+    uses: int = 256
     capacity: int = 256
     _left: dict[Hashable, _Recent] = field(default_factory=dict)
     _lock: ForkLock = field(default_factory=ForkLock)

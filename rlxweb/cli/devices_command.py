@@ -18,7 +18,9 @@ from rlxweb.devices.place import Place
 from rlxweb.errors import AdapterMissing
 from rlxweb.gpu.native import adapters
 from rlxweb.gpu.port import DeviceFacts
+from rlxweb.host.welch_kernels import welch_kernels
 from rlxweb.io import write_json
+from rlxweb.machine.library import processor
 from rlxweb.runners.report import device_report
 
 SCHEMA = "rlxweb.devices/1"
@@ -49,12 +51,15 @@ def command(names: tuple[str, ...], as_json: bool, verbose: bool) -> None:
             devices=[row.as_json() | {"raced": _raced(row)} for row in rows],
             adapters=[{name: getattr(one, name) for name in FACTS} for one in found],
             no_adapters=why_none,
+            compiled_code=compiled_code(),
             refused_entry_points=list(refused_entry_points()),
         )
         write_json("-", record)
         return
     console = screen()
     _print_devices(console, rows, verbose)
+    if verbose:
+        say(console, f"compiled code for the CPU: {compiled_code()}")
     for one in found if verbose else ():
         kind = "software" if one.software else "hardware"
         said = f"{one.name}, {one.backend}, {kind}, driver {one.driver or 'unnamed'}"
@@ -64,6 +69,16 @@ def command(names: tuple[str, ...], as_json: bool, verbose: bool) -> None:
     if not names and not any(r.available for r in rows if r.device is not Device.CPU):
         why = f": {why_none}" if why_none else "; no GPU driver was found"
         say(console, f"NumPy only{why}")
+
+
+def compiled_code() -> str:
+    """What code for the CPU is compiled by, and for; or why there is none."""
+    if welch_kernels.why_not:
+        return f"none: {welch_kernels.why_not}"
+    try:
+        return processor().words
+    except AdapterMissing as error:
+        return f"none: {error}"
 
 
 def _print_devices(console: Console, rows: Sequence[DeviceRow], verbose: bool) -> None:

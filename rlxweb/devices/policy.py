@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, TypeVar
+from functools import lru_cache
+from typing import Any, Literal, TypeVar
 
 from rlxweb.arguments import whole
 from rlxweb.backends.registry import named_only
@@ -144,7 +145,7 @@ class DevicePolicy:
         RLX reads RLX_P_DEVICES here, which its own documentation does not say.
         Nonsense is warned about (EnvironmentWarning) and ignored.
         """
-        if not any(f"{prefix}_{name}" in os.environ for name in _VARIABLES):
+        if not any(map(os.environ.__contains__, _named_by(prefix))):
             return _DEFAULT if cls is DevicePolicy else cls()
         allow = _read(f"{prefix}_DEVICES", parse_device_list)
         deny = _read(f"{prefix}_DENY_DEVICES", parse_device_list)
@@ -161,7 +162,13 @@ def _must_be_strategy(given: object) -> None:
         raise UsageError("DevicePolicy", problem, "a strategy is wanted", hint)
 
 
-_VARIABLES = ("DEVICES", "DENY_DEVICES", "PREFER_DEVICES", "BENCHMARK_PICK")
+@lru_cache(maxsize=16)
+def _named_by(prefix: str) -> tuple[str, ...]:
+    """The variables of a policy under a prefix."""
+    names = ("DEVICES", "DENY_DEVICES", "PREFER_DEVICES", "BENCHMARK_PICK")
+    return tuple(f"{prefix}_{name}" for name in names)
+
+
 _DEFAULT = DevicePolicy()
 _NO = ("0", "false", "off", "no")
 _YES = ("true", "on", "yes")
@@ -185,6 +192,23 @@ def forced_device_from_env(prefix: str = "RLX") -> Device | None:
 def device_chain_from_env(prefix: str = "RLX") -> tuple[Device, ...]:
     """P_DEVICE_CHAIN: devices to try in order; empty when unset or nonsense."""
     return _read(f"{prefix}_DEVICE_CHAIN", parse_device_list) or ()
+
+
+def spelled_by_env() -> tuple[object, ...]:
+    """The text of every variable that the choice of a device depends on, as it stands.
+
+    Equal texts spell equal choices; to compare them takes less time than to read them.
+    """
+    # os.environ makes text of each value anew; what it holds is compared without that.
+    held: Mapping[Any, object] = getattr(os.environ, "_data", os.environ)
+    return tuple([held.get(name) for name in _spelling(held is os.environ)])
+
+
+@lru_cache(maxsize=2)
+def _spelling(as_text: bool) -> tuple[object, ...]:
+    names = ("RLX_DEVICE", "RLX_FORCE_DEVICE", "RLX_FAST", *_named_by("RLX"))
+    encode = None if as_text else getattr(os.environ, "encodekey", None)
+    return names if encode is None else tuple(map(encode, names))
 
 
 def calibration_mode_from_env() -> CalibrationMode:

@@ -73,14 +73,16 @@ class Kernel:
 
     peaks   None where so many bins are better searched for by other means
     tables  what the functions look up: they hold on to nothing themselves
+    answer  dtype of the powers
     """
 
     estimate: Estimate
-    power: Callable[..., None]
+    power: Callable[..., int]
     peaks: Callable[..., int] | None
     sums: Callable[..., None]
     fold: Callable[..., None]
     tables: tuple[NDArray[Any], NDArray[np.int32]]
+    answer: np.dtype[Any]
 
 
 class Job(NamedTuple):
@@ -125,16 +127,17 @@ def address(array: NDArray[Any]) -> int:
 
 def loaded(estimate: Estimate, code: Code) -> Kernel:
     """The kernel of an estimate's code. Errors  RuntimeError where it is another's."""
-    outs = (_ADDRESS, _ADDRESS)
+    outs = (_ADDRESS, _ADDRESS, _ADDRESS)
     peaks = None
     if estimate.registers:
         peaks = code.function("peaks", c_int64, *_FRONT, *outs, _ADDRESS)
     tables = estimate.tables.arrays("double")
     return Kernel(
         estimate,
-        code.function("power", None, *_FRONT, *outs),
+        code.function("power", c_int64, *_FRONT, *outs),
         peaks,
-        code.function("sums", None, *_FRONT[:6], *outs),
+        code.function("sums", None, *_FRONT[:6], *outs[:2]),
         code.function("fold", None, _ADDRESS, _ADDRESS, c_double, _ADDRESS),
         tables,
+        np.dtype(np.float32 if estimate.answer == "float" else np.float64),
     )

@@ -8,6 +8,7 @@ leaves unfinished (rows with fewer numbers than bins are wanted) is searched by 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -26,7 +27,7 @@ TASK_SAMPLES: Final = 1 << 17
 THREADED_SAMPLES: Final = 1 << 19
 """Below about 0.4 ms a second thread costs more than it gives."""
 _KEPT_BYTES: Final = 8 << 20
-_AS_THEY_ARE: Final = ("float32", "float64", "int16", "int32")
+_AS_THEY_ARE: Final = {np.dtype(kind) for kind in ("f4", "f8", "i2", "i4")}
 
 
 class Samples(NamedTuple):
@@ -51,67 +52,145 @@ class Samples(NamedTuple):
             return cls(x, _NONE, _NONE)
         return cls(x, np.ones(len(x)), np.zeros(len(x)))
 
-    def where(self, row: int) -> tuple[int, int, int]:
-        """Addresses of a row, its offset and its gain."""
-        first = address(self.x) + row * self.x.strides[0]
+    def some(self, rows: slice) -> Samples:
+        """Some of the rows."""
         if self.gains is _NONE:
-            return first, 0, 0
-        return first, address(self.offsets) + 8 * row, address(self.gains) + 8 * row
+            return Samples(self.x[rows], _NONE, _NONE)
+        return Samples(self.x[rows], self.gains[rows], self.offsets[rows])
+
+    @property
+    def where(self) -> tuple[int, int, int]:
+        """Addresses of the rows, their offsets and their gains; 0 for none."""
+        if self.gains is _NONE:
+            return address(self.x), 0, 0
+        return address(self.x), address(self.offsets), address(self.gains)
 
 
 _NONE: Final = np.empty(0)
 
 
 def _readable(x: NDArray[Any]) -> NDArray[Any]:
-    if not x.dtype.isnative:
+    if x.dtype not in _AS_THEY_ARE:  # which are of this machine's byte order
         x = x.astype(x.dtype.newbyteorder("="))
-    if x.dtype.name not in _AS_THEY_ARE:
+    if x.dtype not in _AS_THEY_ARE:
         x = x.astype(np.int16 if x.dtype.itemsize == 1 else np.int32)
-    if x.strides[1] != x.itemsize or not x.flags.aligned:
+    flags = x.flags
+    if flags.c_contiguous and flags.aligned:
+        return x
+    if x.strides[1] != x.itemsize or not flags.aligned:
         x = np.ascontiguousarray(x)
     return x
 
 
+class Limits:
+    """What lets rows pass without a second look; see `machine/clearance.py`.
+
+    least, most  of the sum of squares of a row's `used` first samples
+    floor        of its weakest bin found, for each unit of that sum
+    width        samples of a row
+    """
+
+    __slots__ = ("address", "held")
+
+    def __init__(
+        self, least: float, most: float, floor: float, used: int, width: int
+    ) -> None:
+        counts = np.array([used, width], np.int64)
+        self.held = np.array([least, most, floor, 0.0, *counts.view(np.float64)])
+        self.address = address(self.held)
+
+    @classmethod
+    def none(cls) -> Limits:
+        """All rows pass."""
+        open_ = cls(-np.inf, np.inf, 0.0, 0, 0)
+        open_.held[3] = -1.0
+        return open_
+
+
+_ALL_PASS: Final = Limits.none()
+
+
 def powers(kernel: Kernel, given: Samples, spec: WelchSpec) -> NDArray[Any]:
     """Average power spectrum of every row (B, F): what `welch_power` gives."""
-    n_rows, segments, job = _about(kernel, given, spec, 0)
-    out = np.empty((n_rows, kernel.estimate.bins), spec.power_dtype)
-    if segments * spec.nfft > TASK_SAMPLES and segments > 2:
-        _long_rows(kernel, given, spec, job, out)
-        return out
+    if _is_long(given, spec):
+        return _long_rows(kernel, given, spec)
+    return _powers(kernel, given, spec, _ALL_PASS)[0]
 
-    def work(first: int, count: int, scratch: int) -> None:
-        x, offsets, gains = given.where(first)
-        front = job.address, x, given.x.strides[0], count, segments, offsets, gains
-        kernel.power(*front, address(out) + first * out.strides[0], scratch)
 
-    _in_blocks(n_rows, segments * spec.nfft, job, work)
-    return out
+def powers_within(
+    kernel: Kernel, given: Samples, spec: WelchSpec, limits: Limits
+) -> NDArray[Any] | None:
+    """`powers`; None where a row needs a second look, or where they are long."""
+    if _is_long(given, spec):
+        return None
+    out, odd = _powers(kernel, given, spec, limits)
+    return None if odd else out
 
 
 def strongest(kernel: Kernel, given: Samples, spec: WelchSpec, k: int) -> Found:
     """The k strongest bins of every row: `strongest_bins` of its power."""
+    if kernel.peaks is None or _is_long(given, spec):
+        return strongest_bins(powers(kernel, given, spec), k)
+    found, odd = _strongest(kernel, given, spec, k, _ALL_PASS)
+    for mine in odd:  # NaN is searched for by NumPy
+        power = powers(kernel, given.some(mine), spec)
+        found[0][mine], found[1][mine] = strongest_bins(power, k)
+    return found
+
+
+def strongest_within(
+    kernel: Kernel, given: Samples, spec: WelchSpec, k: int, limits: Limits
+) -> Found | None:
+    """`strongest`; None where a row needs a second look, or where they are long."""
+    if kernel.peaks is None or _is_long(given, spec):
+        return None
+    found, odd = _strongest(kernel, given, spec, k, limits)
+    return None if odd else found
+
+
+def _is_long(given: Samples, spec: WelchSpec) -> bool:
+    segments = spec.segments_of(given.x.shape[1])
+    return segments * spec.nfft > TASK_SAMPLES and segments > 2
+
+
+def _powers(
+    kernel: Kernel, given: Samples, spec: WelchSpec, limits: Limits
+) -> tuple[NDArray[Any], Sequence[slice]]:
+    """And the blocks with rows that are not within the limits."""
+    n_rows, segments, job = _about(kernel, given, spec, 0)
+    out = np.empty((n_rows, kernel.estimate.bins), kernel.answer)
+    into, pitch = address(out), out.strides[0]
+    x, offsets, gains = given.where
+    stride = given.x.strides[0]
+
+    def work(first: int, count: int, scratch: int) -> int:
+        rows = x + first * stride, stride, count, segments
+        ints = offsets and offsets + 8 * first, gains and gains + 8 * first
+        outs = into + first * pitch, scratch, limits.address
+        return kernel.power(job.address, *rows, *ints, *outs)
+
+    return out, _in_blocks(n_rows, segments * spec.nfft, job, work)
+
+
+def _strongest(
+    kernel: Kernel, given: Samples, spec: WelchSpec, k: int, limits: Limits
+) -> tuple[Found, Sequence[slice]]:
     n_rows, segments, job = _about(kernel, given, spec, k)
     search = kernel.peaks
-    if search is None or segments * spec.nfft > TASK_SAMPLES:
-        return strongest_bins(powers(kernel, given, spec), k)
+    assert search is not None  # the callers asked
     bins = np.empty((n_rows, k), np.int64)
-    top = np.empty((n_rows, k), spec.power_dtype)
+    top = np.empty((n_rows, k), kernel.answer)
+    places, tops, pitch = address(bins), address(top), top.strides[0]
+    x, offsets, gains = given.where
+    stride = given.x.strides[0]
 
-    def work(first: int, count: int, scratch: int) -> None:
-        x, offsets, gains = given.where(first)
-        front = job.address, x, given.x.strides[0], count, segments, offsets, gains
-        places = address(bins) + first * bins.strides[0]
-        short = search(*front, places, address(top) + first * top.strides[0], scratch)
-        if short:
-            mine = slice(first, first + count)
-            some = Samples(given.x[mine], given.gains[mine], given.offsets[mine])
-            if given.gains is _NONE:
-                some = Samples(given.x[mine], _NONE, _NONE)
-            bins[mine], top[mine] = strongest_bins(powers(kernel, some, spec), k)
+    def work(first: int, count: int, scratch: int) -> int:
+        rows = x + first * stride, stride, count, segments
+        ints = offsets and offsets + 8 * first, gains and gains + 8 * first
+        outs = places + 8 * k * first, tops + first * pitch, scratch, limits.address
+        return search(job.address, *rows, *ints, *outs)
 
-    _in_blocks(n_rows, segments * spec.nfft, job, work)
-    return bins, top
+    return (bins, top), _in_blocks(n_rows, segments * spec.nfft, job, work)
 
 
 def _about(
@@ -131,58 +210,63 @@ class _Scratch(threading.local):
     def __init__(self) -> None:
         self.held = np.empty(0, np.uint8)
 
+        self.first = 0
+
     def address(self, nbytes: int) -> int:
         """So many bytes, on a line of the cache."""
         if self.held.size < nbytes + 64:
             self.held = np.empty(nbytes + 64, np.uint8)
-        first = address(self.held)
-        return first + -first % 64
-
-    def trim(self) -> None:
-        if self.held.size > _KEPT_BYTES:
-            self.held = np.empty(0, np.uint8)
+            first = address(self.held)
+            self.first = first + -first % 64
+        return self.first
 
 
 _scratch = _Scratch()
 
 
-def _in_blocks(n_rows: int, each: int, job: Job, work: Any) -> None:
-    """`work(first, count, scratch)` for blocks of rows, `each` samples a row."""
+def _in_blocks(
+    n_rows: int, each: int, job: Job, work: Callable[[int, int, int], int]
+) -> Sequence[slice]:
+    """`work(first, count, scratch)` for blocks of rows, `each` samples a row.
+
+    Gives the blocks in which it found something.
+    """
     if n_rows * each <= TASK_SAMPLES:
-        if n_rows:
-            work(0, n_rows, _scratch.address(job.scratch))
-            _scratch.trim()
-        return
+        odd = work(0, n_rows, _scratch.address(job.scratch)) if n_rows else 0
+        return (slice(0, n_rows),) if odd else ()
     # Whole lanes of pairs of segments, whatever the estimate takes at once.
     rows = max(1, TASK_SAMPLES // each)
     rows -= rows % 8 if rows > 8 else 0
+    found: list[slice] = []
 
     def make_worker() -> Task:
         scratch = _scratch.address(job.scratch)
 
         def task(at: int) -> None:
             first = at * rows
-            work(first, min(rows, n_rows - first), scratch)
+            count = min(rows, n_rows - first)
+            if work(first, count, scratch):
+                found.append(slice(first, first + count))
 
         return task
 
     threads = 1 if n_rows * each < THREADED_SAMPLES else None
     run_tasks(-(-n_rows // rows), make_worker, threads=threads)
-    _scratch.trim()
+    return found
 
 
-def _long_rows(
-    kernel: Kernel, given: Samples, spec: WelchSpec, job: Job, out: NDArray[Any]
-) -> None:
+def _long_rows(kernel: Kernel, given: Samples, spec: WelchSpec) -> NDArray[Any]:
     """Rows whose segments are summed in stretches, and these when all are there."""
-    n_rows, n_samples = given.x.shape
-    segments = spec.segments_of(n_samples)
+    n_rows, segments, job = _about(kernel, given, spec, 0)
+    out = np.empty((n_rows, kernel.estimate.bins), kernel.answer)
     stretch = max(2, TASK_SAMPLES // spec.nfft // 2 * 2)
     stretches = -(-segments // stretch)
     pitch = kernel.estimate.sums.pitch
     some = max(1, min(n_rows, _KEPT_BYTES // (16 * pitch * stretches)))
     # One row more each: where lanes are left over, what they hold goes behind.
     sums = np.empty((some, stretches, 2, pitch))
+    x, offsets, _ = given.where
+    stride = given.x.strides[0]
     for start in range(0, n_rows, some):
         count = min(some, n_rows - start)
 
@@ -191,12 +275,13 @@ def _long_rows(
 
             def task(at: int) -> None:
                 row, part = divmod(at, stretches)
-                x, offsets, _ = given.where(start + row)
+                own = x + (start + row) * stride
                 first = part * stretch
-                x += first * spec.hop * given.x.itemsize
+                own += first * spec.hop * given.x.itemsize
+                offset = offsets and offsets + 8 * (start + row)
                 left = min(stretch, segments - first)
                 into = address(sums) + at * sums.strides[1]
-                kernel.sums(job.address, x, 0, 1, left, offsets, into, scratch)
+                kernel.sums(job.address, own, 0, 1, left, offset, into, scratch)
 
             return task
 
@@ -209,3 +294,4 @@ def _long_rows(
             kernel.fold(
                 job.address, address(total) + row * total.strides[0], gain, into
             )
+    return out

@@ -86,7 +86,8 @@ def strongest_bins(power: NDArray[Any], k: int, *, threads: int | None = None) -
 
 def as_peaks(bins: NDArray[np.int64], power: NDArray[Any], hz: Any) -> PeaksOfPower:
     """The strongest bins (B, k) and their power, found here or on a device; hz (F,)."""
-    count = np.full(len(bins), bins.shape[1], np.int64)
+    count = np.empty(len(bins), np.int64)
+    count.fill(bins.shape[1])
     return PeaksOfPower(bins, hz[bins], power, count, None)
 
 

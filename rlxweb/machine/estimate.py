@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, TypeAlias
 
+from rlxweb.machine.clearance import Clearance, energy_of, is_above, is_within
 from rlxweb.machine.search import Search
 from rlxweb.machine.segments import Sample, Segment, Trend
 from rlxweb.machine.sums import Sums, job_field, sums_for
@@ -21,9 +22,11 @@ from rlxweb.machine.transforms import Tables
 ENTRIES: Final = ("power", "peaks", "sums", "fold")
 """What a module exports; `ARGUMENTS` has those of @sums, the others say theirs.
 
-power(job, x, stride, rows, segments, offsets, gains, out, scratch)
-peaks(job, x, stride, rows, segments, offsets, gains, places, powers, scratch)
-    → in how many rows fewer than k bins are numbers: these are unfinished
+power(job, x, stride, rows, segments, offsets, gains, out, scratch, limits)
+    → how many rows need a second look
+peaks(job, x, stride, rows, segments, offsets, gains, places, powers, scratch, limits)
+    → how many rows need a second look (`clearance.py`), or have fewer than k bins that
+    are numbers; what is told of those is not to be used
 fold(job, sums, gain, out)
 
 stride   bytes from one row to the next
@@ -90,7 +93,8 @@ class Estimate:
             Segment(self.sample, self.trend).text(sums.shape),
             sums.text(),
             self._fold(),
-            self._rows("void @power", "ptr noalias %out", self._powers),
+            Clearance(self.sample).text(sums.shape),
+            self._rows("i64 @power", "ptr noalias %out", self._powers),
         ]
         if self.registers:
             parts.append(self._search.text())
@@ -128,7 +132,8 @@ class Estimate:
 
     def _rows(self, head: str, more: str, each: _Each) -> str:
         """All rows, some at a time; `each` takes the sums of one."""
-        w = Writer(f"{head}({_FRONT}, {more}, ptr noalias %scratch)", self.sums.shape)
+        last = "ptr noalias %scratch, ptr noalias %limits"
+        w = Writer(f"{head}({_FRONT}, {more}, {last})", self.sums.shape)
         together = job_field(w, "together")
         some = w.sum(w.sum("%rows", together), -1)
         blocks = w.let(f"udiv i64 {some}, {together}")
@@ -152,7 +157,7 @@ class Estimate:
             return w.loop(here, row, [("i64", failed)])
 
         (failed,) = w.loop(blocks, block, [("i64", "0")])
-        w.say("ret void" if head.startswith("void") else f"ret i64 {failed}")
+        w.say(f"ret i64 {failed}")
         return w.text
 
     def _powers(
@@ -160,7 +165,7 @@ class Estimate:
     ) -> Value:
         out = w.at("%out", w.multiple(row, self.bins), self.answer)
         self._folded(w, row, sums, out)
-        return failed
+        return _plus_one_unless(w, failed, is_within(w, self._energy(w, row)))
 
     def _peaks(
         self, w: Writer, row: Whole, sums: Value, behind: Value, failed: Value
@@ -174,8 +179,24 @@ class Estimate:
             f"call i64 @search(ptr {behind}, i64 {self.bins}, i64 {k}, "
             f"ptr {places}, ptr {powers}, ptr {spare})"
         )
-        return w.let(f"add i64 {failed}, {short}")
+        weakest = w.one(powers, w.sum(k, -1), self.answer)
+        if self.answer != w.shape.real:
+            weakest = w.let(f"fpext {self.answer} {weakest} to {w.shape.real}")
+        energy = self._energy(w, row)
+        within, above = is_within(w, energy), is_above(w, energy, weakest)
+        found = w.let(f"icmp eq i64 {short}, 0")
+        clear = w.let(f"and i1 {w.let(f'and i1 {within}, {above}')}, {found}")
+        return _plus_one_unless(w, failed, clear)
+
+    def _energy(self, w: Writer, row: Whole) -> Value:
+        x = w.at("%x", w.multiple(row, "%stride"), "i8")
+        return energy_of(w, x, SIZE.get(self.sample, 0))
 
     def _folded(self, w: Writer, row: Whole, sums: Value, out: Value) -> None:
         gain = w.one("%gains", row) if self._integers else "1.0"
         w.say(f"call void @fold(ptr %job, ptr {sums}, double {gain}, ptr {out})")
+
+
+def _plus_one_unless(w: Writer, count: Value, holds: Value) -> Value:
+    more = w.let(f"add i64 {count}, 1")
+    return w.let(f"select i1 {holds}, i64 {count}, i64 {more}")

@@ -45,15 +45,15 @@ class Segment:
         arguments = _ARGUMENTS.format(real=shape.real)
         w = Writer(f"internal void @segment_{kind}({arguments})", shape)
         if self.trend == "none":
-            w.sweep("%n", lambda i: _put(w, i, _read(w, i, kind)))
+            w.sweep("%n", lambda i: _put(w, i, read_sample(w, i, kind)))
             w.say("ret void")
             return w.text
         n = w.let(f"uitofp i64 %n to {shape.real}")
-        sum_ = w.total("%n", lambda i: _read(w, i, kind))
+        sum_ = w.total("%n", lambda i: read_sample(w, i, kind))
         mean = w.let(f"fdiv {shape.real} {sum_}, {n}")
 
         def level(i: Whole) -> Value:
-            return w.minus(_read(w, i, kind), w.spread(mean))
+            return w.minus(read_sample(w, i, kind), w.spread(mean))
 
         if self.trend == "constant":
             w.sweep("%n", lambda i: _put(w, i, level(i)))
@@ -68,7 +68,8 @@ class Segment:
         return w.text
 
 
-def _read(w: Writer, i: Whole, kind: str) -> Value:
+def read_sample(w: Writer, i: Whole, kind: str) -> Value:
+    """Samples %x from i on, in the kind that is computed with."""
     lanes, vector = w.shape.lanes, w.shape.vector
     where, own = w.at("%x", i, kind), f"<{lanes} x {kind}>"
     given = w.let(f"load {own}, ptr {where}, align {SIZE[kind]}")

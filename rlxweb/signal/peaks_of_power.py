@@ -6,6 +6,7 @@ What the command line, `welch_peaks` and any stream ask; the searches themselves
 
 from __future__ import annotations
 
+from math import isnan, nan
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from rlxweb.signal.rounding import RoundingFloor
 
 _DOING = "peaks"
 MODES = ("bins", "peaks")
+_FEW = 8
 
 
 def peaks_of_power(
@@ -60,7 +62,7 @@ def peaks_of_bins(
     if floor is None or not len(bins):
         return as_peaks(bins, power, hz)
     # A floor may lie beyond float32, which NumPy would warn of.
-    if float(np.minimum.reduce(power[:, -1])) > floor.highest:
+    if _least(power[:, -1]) > floor.highest:
         return as_peaks(bins, power, hz)
     is_peak = power > floor.at(np.arange(len(bins))[:, None], bins)
     order = np.argsort(~is_peak, axis=1, kind="stable")
@@ -74,6 +76,14 @@ def peaks_of_bins(
         count=np.count_nonzero(is_peak, axis=1).astype(np.int64),
         prominence=None,
     )
+
+
+def _least(values: NDArray[Any]) -> float:
+    """The smallest of them, NaN where one is; a few are told in Python's time."""
+    if len(values) > _FEW:
+        return float(np.minimum.reduce(values))
+    each = values.tolist()
+    return nan if isnan(sum(each)) else float(min(each))
 
 
 def check_prominence(

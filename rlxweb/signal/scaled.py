@@ -40,6 +40,7 @@ _PLAIN = 2.0**40
 # The largest count of 24 bits, and values whose squares are far from any end.
 _COUNTS = 2.0**23
 _MODEST = 2.0**300
+_FEW = 8
 # Samples whose squares are summed up at once, within milliseconds.
 _STEP = 1 << 20
 
@@ -194,8 +195,13 @@ def ready_rows(
         squares = _sums_of_squares(read)
     if not len(rows):
         return ReadyRows(rows, Reading(spec, squares, 0.0))
-    # A small batch feels the detour that an array's own methods take.
-    loudest, softest = float(np.maximum.reduce(squares)), np.minimum.reduce(squares)
+    # A small batch feels every call of NumPy's.
+    if len(rows) <= _FEW and rows.dtype.kind == "f":
+        each = squares.tolist()
+        # Of a NaN Python's own comparisons may not tell, but their sum is one then.
+        loudest, softest, rest = max(each), min(each), rest + sum(each)
+    else:
+        loudest, softest = float(np.maximum.reduce(squares)), np.minimum.reduce(squares)
     if loudest <= plan.most and softest >= plan.least and isfinite(abs(rest)):
         used = plan.used
         return ReadyRows(rows, Reading(spec, squares / used, loudest / used))

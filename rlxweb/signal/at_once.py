@@ -1,0 +1,89 @@
+"""Rows that compiled code answers at once: looked over and computed in one walk.
+
+Ordinary data passes every look that `ready_rows` and the floor of rounding take, so
+nothing needs to be known of it beforehand: the kernel looks while a row lies in the
+cache, and where any row does not pass its answer is dropped and the usual way is gone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from numpy.typing import NDArray
+
+from rlxweb.choose.chooser import Pick
+from rlxweb.host.compiled import Kernel, wanted
+from rlxweb.host.compiled_rows import (
+    Limits,
+    Samples,
+    powers_within,
+    strongest_within,
+)
+from rlxweb.host.spec import WelchSpec
+from rlxweb.host.strongest import Found
+from rlxweb.host.welch_kernels import welch_kernels
+from rlxweb.kept import SMALL, lru_of_small
+from rlxweb.signal.offers import WelchJob
+from rlxweb.signal.rounding import rounding_shares
+from rlxweb.signal.scaled import cleared
+
+T = TypeVar("T")
+_PAUSE: Final = 16
+"""Calls after one that did not pass, in which it is not tried."""
+
+
+@dataclass(slots=True, eq=False)
+class AtOnce:
+    """What a pick of compiled code needs for that."""
+
+    kernel: Kernel
+    spec: WelchSpec
+    k: int
+    limits: Limits
+    pause: int = 0
+
+    def strongest(self, rows: NDArray[Any]) -> Found | None:
+        """Bins and power (B, k) of rows (B, T); None where one needs a second look."""
+        if self._pauses():
+            return None
+        given = Samples.of(rows)
+        return self._passed(
+            strongest_within(self.kernel, given, self.spec, self.k, self.limits)
+        )
+
+    def power(self, rows: NDArray[Any]) -> NDArray[Any] | None:
+        """(B, F), or None."""
+        if self._pauses():
+            return None
+        given = Samples.of(rows)
+        return self._passed(powers_within(self.kernel, given, self.spec, self.limits))
+
+    def _pauses(self) -> bool:
+        self.pause -= self.pause > 0
+        return self.pause > 0
+
+    def _passed(self, answer: T | None) -> T | None:
+        if answer is None:
+            self.pause = _PAUSE
+        return answer
+
+
+@lru_of_small(128, lambda pick: pick.job.spec.nperseg <= SMALL)
+def at_once(pick: Pick[WelchJob]) -> AtOnce | None:
+    """What a pick needs to be answered at once; None where it is not compiled code's,
+    of peaks that are more than strongest bins, or of integers.
+    """
+    job = pick.job
+    is_plain = job.spec.dtype in ("float32", "float64") and job.mode == "bins"
+    if pick.candidate.how != "compiled" or not is_plain:
+        return None
+    spec = job.by(pick.candidate).spec
+    about, plan = wanted(spec, job.k), cleared(spec, job.n_samples)
+    kernel = None if isinstance(about, str) else welch_kernels.ready(about)
+    # The rows are judged by all segments asked for, whatever a way averages.
+    if kernel is None or plan.shift or spec is not job.spec:
+        return None
+    floor = rounding_shares(spec).highest / plan.used
+    limits = Limits(plan.least, plan.most, floor, plan.used, job.n_samples)
+    return AtOnce(kernel, spec, job.k, limits)
