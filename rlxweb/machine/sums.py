@@ -20,6 +20,7 @@ from rlxweb.machine.transforms import (
     RowTransform,
     Tables,
     is_direct,
+    row_transform,
 )
 from rlxweb.recipes.butterfly import Pair
 from rlxweb.recipes.fft_plan import chirp, chirp_filter, good_length
@@ -154,7 +155,7 @@ class RowByRow(Sums):
         if not self.direct:
             least = -(-(2 * n - 1) // lanes)
             self.length = lanes * good_length(max(lanes, least))
-        self.transform = RowTransform(self.length, lanes, tables)
+        self.transform = row_transform(self.length, lanes, tables)
         if not self.direct:
             turns, filter_ = chirp(n), chirp_filter(n, self.length)
             self._turns = [tables.put(part) for part in (turns.real, turns.imag)]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -23,11 +23,15 @@ from rlxweb.recipes.fft_plan import prime_factors, radices
 
 MOST_RADIX: Final = 16
 """What 32 registers hold without much spilling."""
+LONG: Final = 1024
+"""From this length on a row and what is made of it leave the nearest cache."""
 MOST_PRIME: Final = 31
 """Beyond it the detour by a chirp was measured to be the shorter way."""
 
 Finish = Callable[[Whole, Pair], None]
 """What becomes of the results that begin at an index: (index, values)."""
+Source = Callable[[Whole], Pair]
+"""Where elements come from: their number → all lanes of it."""
 
 
 @dataclass(slots=True)
@@ -99,45 +103,60 @@ class LaneTransform:
         re = w.at(memory.scratch, w.multiple(index, 2 * self.lanes))
         return re, w.at(re, self.lanes)
 
-    def write(self, w: Writer, memory: Memory, finish: Finish) -> None:
+    def write(
+        self, w: Writer, memory: Memory, finish: Finish, source: Source | None = None
+    ) -> None:
         """All passes; `finish` gets the k-th results of all lanes at index k · lanes.
 
         It is called once for each value of the last butterflies, of which a loop runs
         all.
+
+        source   gives the elements, in place of the scratch
         """
+
+        def kept(index: Whole) -> Pair:
+            return _pair(w, self.spot(w, memory, index))
+
         span = self.m
         for at, radix in enumerate(self.radices[:-1]):
-            self._pass(w, memory, span, radix, self._roots[at])
+            load = source if source and not at else kept
+            self._pass(w, memory, span, radix, self._roots[at], load)
             span //= radix
         blocks, radix = self.m // span, span
+        load_last = source if source and blocks == 1 else kept
 
         def last(block: Whole) -> None:
             first = w.multiple(block, radix)
-            spots = [self.spot(w, memory, w.sum(first, q)) for q in range(radix)]
+            given = [load_last(w.sum(first, q)) for q in range(radix)]
             k = w.count(memory.counts, w.sum(block, self._order))
-            for q, y in enumerate(w.dft([_pair(w, spot) for spot in spots])):
+            for q, y in enumerate(w.dft(given)):
                 index = w.sum(w.multiple(k, self.lanes), q * blocks * self.lanes)
                 finish(index, y)
 
         w.loop(blocks, last)
 
     def _pass(
-        self, w: Writer, memory: Memory, span: int, radix: int, roots: int
+        self,
+        w: Writer,
+        memory: Memory,
+        span: int,
+        radix: int,
+        roots: int,
+        load: Source,
     ) -> None:
         stride = span // radix
 
         def butterfly(block: Whole, j: Whole) -> None:
             first = w.sum(w.multiple(block, span), j)
-            spots = [
-                self.spot(w, memory, w.sum(first, q * stride)) for q in range(radix)
-            ]
+            places = [w.sum(first, q * stride) for q in range(radix)]
             turns = w.sum(w.multiple(j, 2 * (radix - 1)), roots)
-            for q, y in enumerate(w.dft([_pair(w, spot) for spot in spots])):
+            for q, y in enumerate(w.dft([load(place) for place in places])):
                 if q:
                     re = w.one(memory.reals, w.sum(turns, 2 * q - 2))
                     im = w.one(memory.reals, w.sum(turns, 2 * q - 1))
                     y = w.product(y, (w.spread(re), w.spread(im)))
-                for value, where in zip(y, spots[q], strict=True):
+                spots = self.spot(w, memory, places[q])
+                for value, where in zip(y, spots, strict=True):
                     w.store(value, where)
 
         w.loop(
@@ -196,6 +215,106 @@ class RowTransform:
 
         w.loop(-(-m // lanes), columns)
         self.rest.write(w, memory, finish)
+
+
+class BlockTransform(RowTransform):
+    """The same of a long row, n = rows · columns, in two walks through memory.
+
+    A block of columns, as wide as a vector, is transformed in the nearest cache, turned
+    (by two factors, as a table of all turns would be as large as the row) and twisted;
+    then each block of rows.
+    """
+
+    def __init__(self, n: int, lanes: int, tables: Tables) -> None:
+        self.n, self.lanes = n, lanes
+        rows, columns = self.split(n, lanes)
+        self.first = LaneTransform(rows, lanes, tables)
+        self.rest = LaneTransform(columns, lanes, tables)
+        k = np.arange(rows)
+        near = np.outer(k, np.arange(lanes)) * (-2.0 * math.pi / n)
+        far = np.outer(k, np.arange(columns // lanes)) * (-2.0 * math.pi * lanes / n)
+        self._near = tables.put(np.stack([np.cos(near), np.sin(near)], axis=1))
+        self._far = tables.put(np.stack([np.cos(far), np.sin(far)], axis=-1))
+
+    @staticmethod
+    def split(n: int, lanes: int) -> tuple[int, int]:
+        """Rows and columns, multiples of the lanes, as near to each other as can be."""
+        parts = [
+            (rows, n // rows)
+            for rows in range(lanes, math.isqrt(n) + 1, lanes)
+            if n % rows == 0 and n // rows % lanes == 0
+        ]
+        return parts[-1] if parts else (0, 0)
+
+    @classmethod
+    def fits(cls, n: int, lanes: int) -> bool:
+        return n >= LONG and bool(cls.split(n, lanes)[0]) and is_direct(n)
+
+    @property
+    def scratch(self) -> int:
+        """All rows, and one block of columns twice."""
+        return 2 * self.n + 2 * self.first.scratch
+
+    def write(
+        self, w: Writer, row: tuple[Value, Value], memory: Memory, finish: Finish
+    ) -> None:
+        """`finish` gets the results from an index on, not in order."""
+        rows, columns, lanes = self.first.m, self.rest.m, self.lanes
+        each = self.rest.scratch  # of a block of rows
+        block = replace(memory, scratch=w.at(memory.scratch, 2 * self.n))
+        made = w.at(block.scratch, self.first.scratch)
+
+        def down(at: Whole) -> None:
+            column = w.multiple(at, lanes)
+
+            def source(i: Whole) -> Pair:
+                here = w.sum(w.multiple(i, columns), column)
+                return w.load(w.at(row[0], here)), w.load(w.at(row[1], here))
+
+            def keep(index: Whole, y: Pair) -> None:
+                there = w.at(made, w.multiple(index, 2))
+                w.store(y[0], there)
+                w.store(y[1], w.at(there, lanes))
+
+            self.first.write(w, block, keep, source)
+            w.loop(rows // lanes, lambda some: twist(some, at, column))
+
+        def twist(some: Whole, at: Whole, column: Whole) -> None:
+            results = []
+            for i in range(lanes):
+                k = w.sum(w.multiple(some, lanes), i)
+                there = w.at(made, w.multiple(k, 2 * lanes))
+                y = w.load(there), w.load(w.at(there, lanes))
+                near = w.at(memory.reals, w.sum(w.multiple(k, 2 * lanes), self._near))
+                y = w.product(y, (w.load(near), w.load(w.at(near, lanes))))
+                place = w.sum(w.multiple(k, columns // lanes), at)
+                far = w.at(memory.reals, w.sum(w.multiple(place, 2), self._far))
+                turn = w.spread(w.one(far, 0)), w.spread(w.one(far, 1))
+                results.append(w.product(y, turn))
+            parts = [transposed(w, [y[part] for y in results]) for part in (0, 1)]
+            own = w.at(memory.scratch, w.multiple(some, each))
+            for i in range(lanes):
+                there = w.at(own, w.multiple(w.sum(column, i), 2 * lanes))
+                w.store(parts[0][i], there)
+                w.store(parts[1][i], w.at(there, lanes))
+
+        def across(some: Whole) -> None:
+            own = replace(memory, scratch=w.at(memory.scratch, w.multiple(some, each)))
+            first = w.multiple(some, lanes)
+
+            def put(index: Whole, y: Pair) -> None:
+                finish(w.sum(first, w.multiple(index, rows // lanes)), y)
+
+            self.rest.write(w, own, put)
+
+        w.loop(columns // lanes, down)
+        w.loop(rows // lanes, across)
+
+
+def row_transform(n: int, lanes: int, tables: Tables) -> RowTransform:
+    """The way for a row that can be cut into lanes."""
+    kind = BlockTransform if BlockTransform.fits(n, lanes) else RowTransform
+    return kind(n, lanes, tables)
 
 
 def _pair(w: Writer, spots: tuple[Value, Value]) -> Pair:

@@ -199,7 +199,7 @@ def ready_rows(
     if len(rows) <= _FEW and rows.dtype.kind == "f":
         each = squares.tolist()
         # Of a NaN Python's own comparisons may not tell, but their sum is one then.
-        loudest, softest, rest = max(each), min(each), rest + sum(each)
+        loudest, softest, rest = max(each), min(each), float(rest) + sum(each)
     else:
         loudest, softest = float(np.maximum.reduce(squares)), np.minimum.reduce(squares)
     if loudest <= plan.most and softest >= plan.least and isfinite(abs(rest)):
