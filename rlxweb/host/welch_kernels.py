@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import cast
 
 import numpy as np
@@ -13,23 +12,12 @@ from rlxweb.host.compiled_rows import Samples, powers, strongest
 from rlxweb.host.spec import WelchSpec
 from rlxweb.host.spectrum import welch_power
 from rlxweb.host.strongest import strongest_bins
-from rlxweb.machine import library, store
+from rlxweb.machine import library
 from rlxweb.machine.estimate import Estimate
+from rlxweb.machine.making import code_of, fast_mode
 from rlxweb.machine.search import registers_for
 from rlxweb.machine.text import SIZE
-from rlxweb.machine.workshop import Mode, Workshop
-from rlxweb.names import from_above
-
-
-def kernel_folder() -> Path | None:
-    """Where compiled code is kept; None where there is no cache folder."""
-    folder: Path | None = from_above("cache_folder")()
-    return None if folder is None else folder / "kernels"
-
-
-def _mode() -> Mode:
-    mode: Mode = from_above("fast_mode_from_env")()
-    return mode
+from rlxweb.machine.workshop import Workshop
 
 
 def _made(about: object) -> Kernel:
@@ -43,13 +31,7 @@ def _made(about: object) -> Kernel:
     registers = registers_for(min(own.k, own.n // 2 + 1), lanes)
     front = own.n, here.nbytes, own.sample, own.trend, own.answer
     estimate = Estimate(*front, registers)
-    text = estimate.text()
-    name = store.file_name(text, here.llvm, here.name, here.features)
-    code = store.kept(kernel_folder(), name)
-    if code is None:
-        code = library.object_code(text)
-        store.keep(kernel_folder(), name, code)
-    kernel = loaded(estimate, library.Code(code))
+    kernel = loaded(estimate, code_of(estimate.text()))
     _prove(kernel, own)
     return kernel
 
@@ -91,4 +73,4 @@ def _prove(kernel: Kernel, own: Wanted) -> None:
         )
 
 
-welch_kernels: Workshop[Kernel] = Workshop(_made, _mode)
+welch_kernels: Workshop[Kernel] = Workshop(_made, fast_mode)

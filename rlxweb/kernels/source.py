@@ -156,7 +156,7 @@ def module(call: Call, bindings: Sequence[Binding]) -> str:
         "fn item_of(wid: vec3<u32>, nwg: vec3<u32>, lid: u32) -> u32 "
         f"{{ return {ITEM_OF[call.per]}; }}"
     )
-    lines += [shader_text(f"include/{name}") for name in _with_needs(call.uses)]
+    lines += [shader_text(f"include/{name}") for name in with_needs(call.uses)]
     body = call.source if call.source is not None else shader_text(call.shader)
     return "\n".join([*lines, body])
 
@@ -164,7 +164,7 @@ def module(call: Call, bindings: Sequence[Binding]) -> str:
 _NEEDS = re.compile(r"^// needs: (.+)$", re.MULTILINE)
 
 
-def _with_needs(names: Sequence[str]) -> list[str]:
+def with_needs(names: Sequence[str]) -> list[str]:
     """Includes in dependency order; a file's `// needs: a, b` line pulls others in."""
     out: list[str] = []
 

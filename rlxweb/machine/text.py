@@ -248,6 +248,28 @@ class Writer(Butterflies):
         self.say(f"br label %{end}")
         self._begin(end)
 
+    def either(
+        self,
+        condition: Value,
+        yes: Callable[[], Sequence[tuple[str, Value]]],
+        no: Callable[[], Sequence[tuple[str, Value]]],
+    ) -> list[Value]:
+        """What one of two gives, as (type, value); only that one is run."""
+        stem = self._fresh("choice")
+        self.say(f"br i1 {condition}, label %{stem}.yes, label %{stem}.no")
+        made = []
+        for which, body in (("yes", yes), ("no", no)):
+            self._begin(f"{stem}.{which}")
+            given = body()
+            made.append((given, self._block))
+            self.say(f"br label %{stem}.end")
+        self._begin(f"{stem}.end")
+        (ones, there), (others, elsewhere) = made
+        return [
+            self.let(f"phi {kind} [ {one}, %{there} ], [ {other}, %{elsewhere} ]")
+            for (kind, one), (_, other) in zip(ones, others, strict=True)
+        ]
+
     @contextmanager
     def single(self) -> Iterator[None]:
         """In here a vector has one lane: for what does not fill one."""

@@ -1,0 +1,159 @@
+"""An elementwise region as one loop of machine code, from what its ops declare.
+
+The expressions are those of the shaders, read by `machine/wgsl.py`; an operand is read
+along the innermost axis or is one number for all of it. What cannot be said in vectors
+of 32 bits is refused, and NumPy computes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final
+
+from rlxweb.errors import Unsupported
+from rlxweb.ir.dtype import DType
+from rlxweb.ir.graph import Graph, Node
+from rlxweb.ir.lowering import Expr
+from rlxweb.ir.op import registry
+from rlxweb.kernels.expression import expression
+from rlxweb.kernels.source import shader_text, with_needs
+from rlxweb.machine.lowering import Lowering, Of, Result
+from rlxweb.machine.text import Shape, Value, Whole, Writer
+from rlxweb.machine.wgsl import Function, Library, library_of, tree_of
+
+KINDS: Final = {DType.F32: "F", DType.I32: "I", DType.U32: "U", DType.BOOL: "B"}
+_STORED: Final = {"F": "float", "I": "i32", "U": "i32", "B": "i8"}
+_SIZE: Final = {"float": 4, "i32": 4, "i8": 1}
+
+
+@lru_cache(maxsize=64)
+def library_for(uses: tuple[str, ...]) -> Library:
+    """The functions that expressions may call."""
+    functions: dict[str, Function] = {}
+    records: dict[str, tuple[str, ...]] = {}
+    for name in with_needs(uses):
+        part = library_of(shader_text(f"include/{name}"))
+        functions |= part.functions
+        records |= part.records
+    return Library(functions, records)
+
+
+def region_text(
+    graph: Graph,
+    ids: Sequence[int],
+    reads: Sequence[int],
+    spread: Sequence[bool],
+    nbytes: int,
+) -> str:
+    """@region(job, outer, inner): so many rows of so many elements, lanes at least.
+
+    job      addresses of the output and of each read, then their bytes from row to row
+    reads    the nodes that are read
+    spread   which of them are one number for a whole row
+    nbytes   of a vector
+    Errors   Unsupported.
+    """
+    nodes = [graph.node(i) for i in ids]
+    uses: dict[str, None] = {}
+    for node in nodes:
+        uses |= dict.fromkeys(_declared(node).uses)
+    shape = Shape("float", nbytes // 4)
+    w = Writer("void @region(ptr noalias %job, i64 %outer, i64 %inner)", shape)
+    to = Lowering(w, library_for(tuple(uses)))
+    kinds = [_kind(graph.node(i)) for i in (ids[-1], *reads)]
+    bases = [w.one("%job", k, "ptr") for k in range(len(kinds))]
+    steps = [w.one("%job", len(kinds) + k, "i64") for k in range(len(kinds))]
+    some = w.let(f"udiv i64 {w.sum('%inner', shape.lanes - 1)}, {shape.lanes}")
+    last = w.difference("%inner", shape.lanes)
+
+    def row(i: Whole) -> None:
+        rows = [
+            w.at(base, w.multiple(i, step), "i8")
+            for base, step in zip(bases, steps, strict=True)
+        ]
+        both = list(zip(reads, kinds[1:], rows[1:], spread, strict=True))
+        fixed = {n: _one(to, kind, at) for n, kind, at, is_one in both if is_one}
+
+        def vector(j: Whole) -> None:
+            # What is left of a row is done with some of what was done before.
+            first = w.least(w.multiple(j, shape.lanes), last)
+            loaded = {
+                n: _load(to, kind, at, first)
+                for n, kind, at, is_one in both
+                if not is_one
+            }
+            made = _value(to, graph, nodes, {**fixed, **loaded})
+            _store(to, made, rows[0], first)
+
+        w.loop(some, vector)
+
+    w.loop("%outer", row)
+    w.say("ret void")
+    return w.text
+
+
+def _declared(node: Node) -> Expr:
+    lower = registry.get(node.op).lower
+    if not isinstance(lower, Expr) or not registry.is_ours(node.op):
+        raise Unsupported(f"compile {node}", "it is no expression of ours")
+    return lower
+
+
+def _kind(node: Node) -> str:
+    kind = KINDS.get(node.type.dtype)
+    if kind is None:
+        raise Unsupported(f"compile {node}", f"{node.type.dtype} is computed by NumPy")
+    return kind
+
+
+def _value(
+    to: Lowering, graph: Graph, nodes: Sequence[Node], known: dict[int, Of]
+) -> Of:
+    """The last node's value, each node's once."""
+    for node in nodes:
+        kind, types = _kind(node), tuple(graph.node(i).type for i in node.inputs)
+        names: dict[str, Result] = {}
+        for i in node.inputs:
+            names[f"v{i}"] = known[i] if i in known else _literal(to, graph.node(i))
+        operands = [f"v{i}" for i in node.inputs]
+        dtypes = [one.dtype for one in types]
+        text = expression(_declared(node), operands, dtypes, node, (types, node.type))
+        found = to.of(tree_of(text), names)
+        known[node.id] = to.converted(kind, found)
+    return known[nodes[-1].id]
+
+
+def _literal(to: Lowering, node: Node) -> Of:
+    if not node.is_literal:
+        raise Unsupported(f"compile {node}", "it is no number")
+    value = node.attrs["value"].array.reshape(-1)[0].item()
+    return to.splat(_kind(node), value)
+
+
+def _load(to: Lowering, kind: str, base: Value, index: Whole) -> Of:
+    stored = _STORED[kind]
+    vector = f"<{to.w.shape.lanes} x {stored}>"
+    where = to.w.at(base, index, stored)
+    found = to.w.let(f"load {vector}, ptr {where}, align {_SIZE[stored]}")
+    return Of(kind, _as_truth(to, found, vector) if kind == "B" else found)
+
+
+def _one(to: Lowering, kind: str, where: Value) -> Of:
+    stored = _STORED[kind]
+    vector = f"<{to.w.shape.lanes} x {stored}>"
+    found = to.w.spread(to.w.one(where, 0, stored), stored)
+    return Of(kind, _as_truth(to, found, vector) if kind == "B" else found)
+
+
+def _as_truth(to: Lowering, value: Value, vector: str) -> Value:
+    return to.w.let(f"icmp ne {vector} {value}, zeroinitializer")
+
+
+def _store(to: Lowering, made: Of, base: Value, index: Whole) -> None:
+    stored, value = _STORED[made.kind], made.value
+    vector = f"<{to.w.shape.lanes} x {stored}>"
+    if made.kind == "B":
+        value = to.w.let(f"zext {to.type_of('B')} {value} to {vector}")
+    where = to.w.at(base, index, stored)
+    to.w.say(f"store {vector} {value}, ptr {where}, align {_SIZE[stored]}")

@@ -1,0 +1,189 @@
+"""Elementwise regions on the CPU: one pass of machine code, or NumPy op by op.
+
+Owns which regions are compiled, how their axes become rows of elements, and how those
+are shared out among threads. NumPy computes until the code is there, and what it cannot
+say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from ctypes import c_int64, c_void_p
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlxweb.backends.cpu_region_text import region_text
+from rlxweb.host.compiled import address
+from rlxweb.host.row_blocks import Task, run_tasks
+from rlxweb.ir.graph import Graph, Node
+from rlxweb.ir.shape import Shape
+from rlxweb.machine import library
+from rlxweb.machine.making import code_of, fast_mode
+from rlxweb.machine.workshop import Workshop
+
+LEAST_WORK: Final = 1 << 13
+"""Elements times ops from which one call of ours is faster than NumPy's."""
+TASK: Final = 1 << 15
+"""Elements that a thread does at a time."""
+THREADED: Final = 1 << 17
+_WIDEST: Final = 16
+"""Elements that a row has at least: the lanes of the widest vectors."""
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """What code is compiled for: equal ones have the same text.
+
+    about    its ops, attributes, literals and how they hang together
+    spread   which reads are one number for a whole row
+    """
+
+    about: str
+    spread: tuple[bool, ...]
+    graph: Graph = field(compare=False, repr=False)
+    ids: tuple[int, ...] = field(compare=False)
+    reads: tuple[int, ...] = field(compare=False)
+
+
+class Rows(NamedTuple):
+    """The axes of a region as rows of elements.
+
+    steps    for each read, elements from one row to the next
+    spread   whether it is one number for all of a row
+    """
+
+    outer: int
+    inner: int
+    steps: tuple[int, ...]
+    spread: tuple[bool, ...]
+
+
+def rows_of(out: Shape, reads: Sequence[Shape]) -> Rows | None:
+    """The axes as two, or None where the reads are spread in more ways than that."""
+    aligned = [(1,) * (len(out) - len(one)) + tuple(one) for one in reads]
+    groups: list[tuple[int, tuple[bool, ...]]] = []
+    for at, size in enumerate(out):
+        if size == 1:
+            continue
+        varies = tuple(one[at] != 1 for one in aligned)
+        if groups and groups[-1][1] == varies:
+            groups[-1] = groups[-1][0] * size, varies
+        else:
+            groups.append((size, varies))
+    if len(groups) > 2 or not groups:
+        return None
+    (inner, dense), *rest = groups[::-1]
+    if inner < _WIDEST:
+        return None
+    outer, moves = rest[0] if rest else (1, (False,) * len(reads))
+    steps = [m * (inner if d else 1) for m, d in zip(moves, dense, strict=True)]
+    return Rows(outer, inner, tuple(steps), tuple(not d for d in dense))
+
+
+def region_of(graph: Graph, ids: Sequence[int], reads: Sequence[int]) -> Region | None:
+    """The region as it may be compiled; None where it is not worth that."""
+    out = graph.node(ids[-1]).type
+    if out.numel * len(ids) < LEAST_WORK:
+        return None
+    rows = rows_of(out.shape, [graph.node(i).type.shape for i in reads])
+    if rows is None:
+        return None
+    return Region(
+        _about(graph, ids, reads), rows.spread, graph, tuple(ids), tuple(reads)
+    )
+
+
+def _about(graph: Graph, ids: Sequence[int], reads: Sequence[int]) -> str:
+    names = {node: f"r{at}" for at, node in enumerate(reads)}
+    names |= {node: f"v{at}" for at, node in enumerate(ids)}
+
+    def operand(i: int) -> str:
+        if i in names:
+            return f"{names[i]}:{graph.node(i).type.dtype.label}"
+        return repr(graph.node(i).attrs["value"].array.reshape(-1)[:1])
+
+    def line(node: Node) -> str:
+        attrs = sorted(node.attrs.items())
+        given = ", ".join(map(operand, node.inputs))
+        return f"{node.op}({given}) {attrs} -> {node.type.dtype.label}"
+
+    return "; ".join(line(graph.node(i)) for i in ids)
+
+
+def _made(about: object) -> Callable[..., None]:
+    """The code of a region. Errors  Unsupported; those of the library."""
+    assert isinstance(about, Region)
+    here = library.processor()
+    text = region_text(about.graph, about.ids, about.reads, about.spread, here.nbytes)
+    return code_of(text).function("region", None, c_void_p, c_int64, c_int64)
+
+
+region_kernels: Workshop[Callable[..., None]] = Workshop(_made, fast_mode)
+"""The compiled regions of this process."""
+
+
+class RegionCall:
+    """A region as a function of the arrays it reads; by NumPy while there is no code.
+
+    by_numpy   (arrays of the reads, in order) → the result
+    """
+
+    def __init__(
+        self, region: Region, out: Node, by_numpy: Callable[..., NDArray[Any]]
+    ) -> None:
+        self.region, self.by_numpy = region, by_numpy
+        self.shape, self.dtype = out.type.shape, out.type.dtype.numpy
+        node = region.graph.node
+        shapes = [node(i).type.shape for i in region.reads]
+        rows = rows_of(self.shape, shapes)
+        assert rows is not None  # `region_of` asked
+        self.rows = rows
+        sizes = [node(i).type.dtype.numpy.itemsize for i in region.reads]
+        self.sizes = (self.dtype.itemsize, *sizes)
+
+    def __call__(self, attrs: object, *arrays: NDArray[Any]) -> NDArray[Any]:
+        kernel = region_kernels.ready(self.region)
+        if kernel is not None:
+            return self._run(kernel, arrays)
+        begun = perf_counter()
+        made = self.by_numpy(*arrays)
+        region_kernels.spent(self.region, perf_counter() - begun)
+        return made
+
+    def _run(
+        self, kernel: Callable[..., None], arrays: Sequence[NDArray[Any]]
+    ) -> NDArray[Any]:
+        out = np.empty(self.shape, self.dtype)
+        dense = [np.ascontiguousarray(one) for one in arrays]
+        starts = [address(out), *map(address, dense)]
+        rows, sizes = self.rows, self.sizes
+        steps = [rows.inner, *rows.steps]
+        strides = [step * size for step, size in zip(steps, sizes, strict=True)]
+        one_row = rows.outer == 1
+        moves = strides
+        if one_row:  # a task is a part of the row
+            still = (False, *rows.spread)
+            moves = [0 if s else size for s, size in zip(still, sizes, strict=True)]
+        total = rows.inner if one_row else rows.outer
+        each = TASK if one_row else max(1, TASK // rows.inner)
+
+        def make_worker() -> Task:
+            def task(at: int) -> None:
+                first = at * each
+                # The last part of a row has no fewer elements than a vector.
+                count = total - first if at == tasks - 1 else each
+                job = [a + first * m for a, m in zip(starts, moves, strict=True)]
+                told = np.array(job + strides, np.int64)
+                shape = (1, count) if one_row else (count, rows.inner)
+                kernel(address(told), *shape)
+
+            return task
+
+        tasks = max(1, total // each)
+        threads = 1 if out.size < THREADED else None
+        run_tasks(tasks, make_worker, threads=threads)
+        return out

@@ -1,0 +1,332 @@
+"""Trees of WGSL as vector instructions: what an op declares is what is computed.
+
+A value is a vector of one kind: F floats, I and U whole numbers, B truths. Functions
+are put in where they are called; theirs may round a product and a sum once, an op's own
+operations round one by one, as NumPy's do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, TypeAlias
+
+from rlxweb.errors import Unsupported
+from rlxweb.machine import functions
+from rlxweb.machine.text import Value, Writer
+from rlxweb.machine.wgsl import (
+    Apply,
+    Library,
+    Member,
+    Name,
+    Number,
+    Put,
+    ReturnIf,
+    Tree,
+)
+
+Kind: TypeAlias = str
+"""F, I, U, B; "truth" is one for all lanes, "number" one that has no type yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Of:
+    """A value of a kind."""
+
+    kind: Kind
+    value: Value
+
+
+Record: TypeAlias = "dict[str, Of]"
+Result: TypeAlias = "Of | Record"
+
+_FLOATS: Final = {"+": "fadd", "-": "fsub", "*": "fmul", "/": "fdiv"}
+_WHOLES: Final = {"+": "add", "-": "sub", "*": "mul", "&": "and", "|": "or", "^": "xor"}
+_ORDER: Final = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
+_ROUNDINGS: Final = {
+    "round": "roundeven",
+    "floor": "floor",
+    "ceil": "ceil",
+    "trunc": "trunc",
+    "sqrt": "sqrt",
+}
+_POWERS: Final = {"exp": functions.exp, "exp2": functions.exp2, "log": functions.log}
+
+
+def refused(what: str) -> Unsupported:
+    """For what is not known here: it is computed by other means."""
+    return Unsupported("compile an expression", f"{what} is not understood")
+
+
+@dataclass(slots=True)
+class Lowering:
+    """Writes trees into a function.
+
+    library  the functions and records that expressions may name
+    """
+
+    w: Writer
+    library: Library
+    _depth: int = field(default=0, repr=False)
+
+    def type_of(self, kind: Kind) -> str:
+        """A kind's type in LLVM."""
+        lanes = self.w.shape.lanes
+        types = {"F": "float", "I": "i32", "U": "i32", "B": "i1"}
+        return f"<{lanes} x {types[kind]}>" if kind in types else "i1"
+
+    def splat(self, kind: Kind, number: float) -> Of:
+        """A number in every lane."""
+        if kind == "F":
+            return Of(kind, self.w.shape.splat(float(number)))
+        one = f"i1 {'true' if number else 'false'}"
+        if kind != "B":
+            # Whole numbers are known by their bits.
+            one = f"i32 {int(number) & 0xFFFFFFFF}"
+        return Of(kind, f"<{', '.join([one] * self.w.shape.lanes)}>")
+
+    def of(self, tree: Tree, names: Mapping[str, Result]) -> Of:
+        """The value of a tree. Errors  Unsupported."""
+        found = self._result(tree, names)
+        if isinstance(found, dict):
+            raise refused("a record as a number")
+        return found
+
+    def converted(self, kind: Kind, one: Of) -> Of:
+        """The value as another kind."""
+        return self._as(kind, one, convert=True)
+
+    def _result(self, tree: Tree, names: Mapping[str, Result]) -> Result:
+        if isinstance(tree, Number):
+            return _number(tree.text)
+        if isinstance(tree, Name):
+            if tree.name in ("true", "false"):
+                return self.splat("B", tree.name == "true")
+            if tree.name not in names:
+                raise refused(f"the name {tree.name}")
+            return names[tree.name]
+        if isinstance(tree, Member):
+            record = self._result(tree.record, names)
+            if not isinstance(record, dict):
+                raise refused(f"part {tree.name} of a number")
+            return record[tree.name]
+        return self._applied(tree, names)
+
+    def _applied(self, tree: Apply, names: Mapping[str, Result]) -> Result:
+        given = [self._result(one, names) for one in tree.operands]
+        if tree.name in self.library.records:
+            parts = self.library.records[tree.name]
+            return dict(zip(parts, _plain(given), strict=True))
+        own = self._operator(tree.name, given) or self._builtin(tree.name, given)
+        if own is not None:
+            return own
+        if tree.name not in self.library.functions:
+            raise refused(f"the function {tree.name}")
+        function = self.library.functions[tree.name]
+        inside: dict[str, Result] = {}
+        for (name, kind), one in zip(function.parameters, given, strict=True):
+            inside[name] = self._as(kind, one) if isinstance(one, Of) else one
+        self._depth += 1
+        found = self._run(function.lines, inside)
+        self._depth -= 1
+        return found
+
+    def _run(
+        self, lines: tuple[Put | ReturnIf, ...], names: dict[str, Result]
+    ) -> Result:
+        for at, line in enumerate(lines):
+            if isinstance(line, Put):
+                names[line.name] = self._result(line.value, names)
+                continue
+            if line.condition is None:
+                return self._result(line.value, names)
+            return self._branch(
+                self.of(line.condition, names).value,
+                partial(self._result, line.value, dict(names)),
+                partial(self._run, lines[at + 1 :], dict(names)),
+            )
+        raise refused("a function without an end")
+
+    def _branch(
+        self, condition: Value, yes: Callable[[], Result], no: Callable[[], Result]
+    ) -> Result:
+        made: list[Result] = []
+
+        def parts(body: Callable[[], Result]) -> list[tuple[str, Value]]:
+            found = body()
+            made.append(found)
+            every = found.values() if isinstance(found, dict) else [found]
+            return [(self.type_of(one.kind), one.value) for one in every]
+
+        merged = self.w.either(condition, lambda: parts(yes), lambda: parts(no))
+        like = made[0]
+        if isinstance(like, dict):
+            both = zip(like.items(), merged, strict=True)
+            return {name: Of(one.kind, value) for (name, one), value in both}
+        return Of(like.kind, merged[0])
+
+    # --- operators
+
+    def _operator(self, sign: str, given: list[Result]) -> Of | None:
+        if sign in ("-x", "!x", "~x"):
+            (one,) = _plain(given)
+            return self._unary(sign, one)
+        if sign not in _ORDER and sign not in (*_WHOLES, *_FLOATS, "<<", ">>", "%"):
+            return None
+        a, b = _plain(given)
+        if sign in ("<<", ">>") and "number" not in (a.kind, b.kind):
+            b = Of(a.kind, b.value)  # by how much has no sign
+        a, b = self._alike(a, b)
+        if sign in _ORDER:
+            return self._compared(_ORDER[sign], a, b)
+        kind, type_ = a.kind, self.type_of(a.kind)
+        if kind == "F" and sign in _FLOATS:
+            flag = " contract" if self._depth else ""
+            how = _FLOATS[sign] + flag
+        elif kind in "IU" and sign in ("<<", ">>"):
+            b = Of(kind, self._and(b, 31))
+            how = "shl" if sign == "<<" else "ashr" if kind == "I" else "lshr"
+        elif sign in _WHOLES and (kind in "IU" or (kind == "B" and sign in "&|^")):
+            how = _WHOLES[sign]
+        else:  # division of whole numbers traps
+            raise refused(f"{sign} of {kind}")
+        return Of(kind, self.w.let(f"{how} {type_} {a.value}, {b.value}"))
+
+    def _and(self, one: Of, bits: int) -> Value:
+        mask = self.splat("U", bits).value
+        return self.w.let(f"and {self.type_of(one.kind)} {one.value}, {mask}")
+
+    def _unary(self, sign: str, one: Of) -> Of:
+        if one.kind == "number" and sign == "-x":
+            return Of("number", f"-{one.value}")
+        if one.kind == "truth":
+            return Of("truth", self.w.let(f"xor i1 {one.value}, true"))
+        type_ = self.type_of(one.kind)
+        if sign == "-x" and one.kind == "F":
+            return Of("F", self.w.negated(one.value))
+        if sign == "-x":
+            return Of(one.kind, self.w.let(f"sub {type_} zeroinitializer, {one.value}"))
+        every = self.splat(one.kind, 1 if one.kind == "B" else 0xFFFFFFFF).value
+        return Of(one.kind, self.w.let(f"xor {type_} {one.value}, {every}"))
+
+    def _compared(self, order: str, a: Of, b: Of) -> Of:
+        type_ = self.type_of(a.kind)
+        if a.kind == "F":
+            how = f"fcmp {'une' if order == 'ne' else f'o{order}'}"
+        elif order in ("eq", "ne"):
+            how = f"icmp {order}"
+        else:
+            how = f"icmp {'s' if a.kind == 'I' else 'u'}{order}"
+        return Of("B", self.w.let(f"{how} {type_} {a.value}, {b.value}"))
+
+    # --- functions that WGSL has
+
+    def _builtin(self, name: str, given: list[Result]) -> Result | None:
+        every = _plain(given)
+        if name in ("F", "I", "U", "B"):
+            return self._as(name, every[0], convert=True)
+        if name.startswith("bitcast "):
+            return self._bits(name.removeprefix("bitcast "), every[0])
+        if name == "opaque":  # nobody sees through anything here
+            return every[0]
+        if name == "is_nan":
+            value = every[0].value
+            how = f"fcmp uno {self.w.shape.vector} {value}, {value}"
+            return Of("B", self.w.let(how))
+        if name == "any":
+            return self._any(every[0])
+        if name in _ROUNDINGS:
+            return Of(
+                "F", functions.intrinsic(self.w, _ROUNDINGS[name], every[0].value)
+            )
+        if name in _POWERS:
+            return Of("F", _POWERS[name](self.w, every[0].value))
+        if name == "inverseSqrt":
+            root = functions.intrinsic(self.w, "sqrt", every[0].value)
+            one = self.splat("F", 1.0).value
+            return Of("F", self.w.let(f"fdiv {self.w.shape.vector} {one}, {root}"))
+        return self._chosen(name, every)
+
+    def _chosen(self, name: str, every: list[Of]) -> Of | None:
+        if name == "abs":
+            (one,) = every
+            if one.kind == "F":
+                return Of("F", functions.intrinsic(self.w, "fabs", one.value))
+            minus = self._unary("-x", one)
+            below = self._compared("lt", one, self.splat(one.kind, 0))
+            return self._select(one, minus, below) if one.kind == "I" else one
+        if name in ("min", "max"):
+            a, b = self._alike(*every)
+            other = self._compared("lt" if name == "min" else "gt", b, a)
+            return self._select(a, b, other)
+        if name == "clamp":
+            low = self._chosen("max", every[:2])
+            return None if low is None else self._chosen("min", [low, every[2]])
+        if name == "select":
+            a, b = self._alike(*every[:2])
+            return self._select(a, b, every[2])
+        return None
+
+    def _select(self, no: Of, yes: Of, where: Of) -> Of:
+        type_ = self.type_of(no.kind)
+        chosen = f"{type_} {yes.value}, {type_} {no.value}"
+        return Of(
+            no.kind, self.w.let(f"select {self.type_of('B')} {where.value}, {chosen}")
+        )
+
+    def _any(self, one: Of) -> Of:
+        lanes = self.w.shape.lanes
+        bits = self.w.let(f"bitcast {self.type_of('B')} {one.value} to i{lanes}")
+        return Of("truth", self.w.let(f"icmp ne i{lanes} {bits}, 0"))
+
+    def _bits(self, kind: Kind, one: Of) -> Of:
+        if (one.kind == "F") == (kind == "F"):
+            return Of(kind, one.value)
+        how = f"bitcast {self.type_of(one.kind)} {one.value} to {self.type_of(kind)}"
+        return Of(kind, self.w.let(how))
+
+    # --- kinds
+
+    def _alike(self, a: Of, b: Of) -> tuple[Of, Of]:
+        kind = b.kind if a.kind == "number" else a.kind
+        a, b = self._as(kind, a), self._as(kind, b)
+        if a.kind != b.kind:
+            raise refused(f"{a.kind} beside {b.kind}")
+        return a, b
+
+    def _as(self, kind: Kind, one: Of, convert: bool = False) -> Of:
+        """A value of a kind: a number that had none, or what is to be converted."""
+        if one.kind == kind:
+            return one
+        if one.kind == "number":
+            text = one.value.removeprefix("-")
+            size = float(text) if any(c in text for c in ".eE") else int(text, 0)
+            return self.splat(kind, -size if one.value[0] == "-" else size)
+        if not convert:
+            return one
+        pair = one.kind + kind
+        type_, to = self.type_of(one.kind), self.type_of(kind)
+        lanes = self.w.shape.lanes
+        if pair in ("IU", "UI"):
+            return Of(kind, one.value)
+        if kind == "B":
+            return self._compared("ne", one, self.splat(one.kind, 0))
+        if one.kind == "F":
+            how = "fptosi" if kind == "I" else "fptoui"
+            name = f"@llvm.{how}.sat.v{lanes}i32.v{lanes}f32"
+            return Of(kind, self.w.let(f"call {to} {name}({type_} {one.value})"))
+        how = {"IF": "sitofp", "UF": "uitofp", "BF": "uitofp"}.get(pair, "zext")
+        return Of(kind, self.w.let(f"{how} {type_} {one.value} to {to}"))
+
+
+def _plain(given: list[Result]) -> list[Of]:
+    if any(isinstance(one, dict) for one in given):
+        raise refused("a record as a number")
+    return [one for one in given if isinstance(one, Of)]
+
+
+def _number(text: str) -> Of:
+    if text.startswith("0x"):
+        return Of("number", str(int(text.removesuffix("u"), 16)))
+    return Of("number", text.removesuffix("u"))
