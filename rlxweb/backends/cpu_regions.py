@@ -28,7 +28,8 @@ from rlxweb.machine.workshop import Workshop
 LEAST_WORK: Final = 1 << 13
 """Elements times ops from which one call of ours is faster than NumPy's."""
 TASK: Final = 1 << 15
-"""Elements that a thread does at a time."""
+"""Elements that a thread does at a time, at least."""
+_SHARES: Final = 16
 THREADED: Final = 1 << 17
 _WIDEST: Final = 16
 """Elements that a row has at least: the lanes of the widest vectors."""
@@ -169,7 +170,8 @@ class RegionCall:
             still = (False, *rows.spread)
             moves = [0 if s else size for s, size in zip(still, sizes, strict=True)]
         total = rows.inner if one_row else rows.outer
-        each = TASK if one_row else max(1, TASK // rows.inner)
+        share = max(TASK, out.size // _SHARES)
+        each = share if one_row else max(1, share // rows.inner)
 
         def make_worker() -> Task:
             def task(at: int) -> None:

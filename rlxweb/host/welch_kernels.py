@@ -60,8 +60,10 @@ def _prove(kernel: Kernel, own: Wanted) -> None:
     right = welch_power(x.astype(np.float64), spec)
     power, close = powers(kernel, given, spec), 1e-5 if own.answer == "float" else 1e-11
     furthest, k = np.abs(power - right).max(axis=1), min(own.k, power.shape[1])
-    is_right = bool((furthest <= close * right.max(axis=1)).all())
-    if kernel.peaks is not None and is_right:
+    # What a line through two samples leaves is rounding, and no two agree on that.
+    energy = 1e-24 * own.n * np.square(x, dtype=np.float64).sum(axis=1)
+    is_right = bool((furthest <= close * right.max(axis=1) + energy).all())
+    if kernel.peaks is not None and is_right and own.n > 2:
         found, want = strongest(kernel, given, spec, k), strongest_bins(power, k)
         is_right = all(map(np.array_equal, found, want))
     if not is_right:

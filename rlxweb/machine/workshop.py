@@ -17,7 +17,8 @@ import os
 import threading
 import warnings
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from typing import Final, Generic, Literal, TypeVar
 
 from rlxweb.errors import AdapterMissing, KernelWarning, RlxError
@@ -52,6 +53,7 @@ class Workshop(Generic[K]):
         self._known: set[Hashable] = set()
         self._thread: threading.Thread | None = None
         self._busy = False
+        self._waits = False
         self._lost = ""
         self._said = False
         self._lock = ForkLock()
@@ -67,14 +69,28 @@ class Workshop(Generic[K]):
         return self._lost
 
     @property
+    def _is_awaited(self) -> bool:
+        mode = self._mode()
+        return mode == "wait" or (self._waits and mode != "off")
+
+    @property
     def is_open(self) -> bool:
         """Is it there, and wanted? What went wrong since is said by `state`."""
         return library.is_installed() and self._mode() != "off"
 
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """In here every kernel is waited for, unless there are to be none."""
+        before, self._waits = self._waits, True
+        try:
+            yield
+        finally:
+            self._waits = before
+
     def ready(self, about: Hashable) -> K | None:
         """The kernel, if it was made. Made now where that is to be waited for."""
         found = self._made.get(about)
-        if found is None and about not in self._refused and self._mode() == "wait":
+        if found is None and about not in self._refused and self._is_awaited:
             self.now(about)
             self._say_once()
             found = self._made.get(about)

@@ -26,6 +26,7 @@ import rlxweb.dask as rd
 from rlxweb.dask import piece
 from rlxweb.dask.piece import Ran
 from rlxweb.dask.shares import counted
+from rlxweb.dask.workers import ALIKE
 from rlxweb.decision.decision import Decision
 from rlxweb.errors import (
     ClusterError,
@@ -354,7 +355,7 @@ def test_a_sample_that_is_not_finite_is_named_by_its_row_in_the_whole_array() ->
 
 def test_a_worker_with_another_version_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     """The task itself looks, for workers come after anybody has asked."""
-    monkeypatch.setattr(piece, "_versions", lambda: {"rlxweb": "0.1", "numpy": "1.0"})
+    monkeypatch.setattr(piece, "_versions", lambda: dict.fromkeys(ALIKE, "0.1"))
     lazy = rd.welch_peaks(LAZY, 256, 64, 2)
     with pytest.raises(ClusterError, match=r"rlxweb is 0\.1 there and .* here"):
         lazy.compute(scheduler="synchronous")

@@ -59,13 +59,16 @@ MADE = WorkerFacts("0", "a", {}, 0, 1)
 @pytest.mark.parametrize(
     ("answers", "why"),
     [
-        ([here()["rlxweb"], "1.0"], f"numpy is 1.0 there and {here()['numpy']} here"),
         (
-            [PackageNotFoundError(), here()["numpy"]],
+            [here()["rlxweb"], "1.0", here()["llvmlite"] or PackageNotFoundError()],
+            f"numpy is 1.0 there and {here()['numpy']} here",
+        ),
+        (
+            [PackageNotFoundError(), *[here()[name] for name in ALIKE[1:]]],
             f"rlxweb is not installed there and {here()['rlxweb']} here",
         ),
-        ([None, None], "it does not answer"),
-        ([OSError("gone"), None], "it does not answer (OSError: gone)"),
+        ([None, None, None], "it does not answer"),
+        ([OSError("gone"), None, None], "it does not answer (OSError: gone)"),
         ([here()[name] for name in ALIKE], ""),
     ],
 )

@@ -22,7 +22,7 @@ LOCKS = ROOT / "tests" / "locks"
 EXTRAS = {
     "demo": ("eeg", "plot"),
     "site": ("docs", "web"),
-    "test": ("test", "eeg", "plot", "docs", "web", "dask"),
+    "test": ("test", "eeg", "plot", "docs", "web", "dask", "fast"),
     "engines": ("jax", "mlx", "dawn"),
     "torch": ("torch",),
 }
@@ -239,7 +239,7 @@ def test_dev_takes_other_versions_when_told_to(checkout: Path) -> None:
     code, asked = installs(checkout, RLXWEB_UNLOCKED="1")
     assert code == 0
     assert len(asked) == 1
-    assert f"-e {checkout}[test,eeg,plot,docs,web,dask]" in asked[0]
+    assert f"-e {checkout}[test,eeg,plot,docs,web,dask,fast]" in asked[0]
     assert any("--require-hashes" in line for line in installs(checkout)[1])
 
 

@@ -120,6 +120,9 @@ _BY_NAME = {
     "gpu/test_waiting.py::test_a_call_that_blocks_meets_the_deadline": "desktop",
     "gpu/test_waiting.py::test_the_thread_ends_with_its_waits": "desktop",
     "io/test_writers.py::test_a_stream_that_takes_nothing_costs_the_files_too": "files",
+    "machine/test_workshop.py::test_several_are_made_one_after_the_other": "desktop",
+    "machine/test_workshop.py::test_what_cannot_be_made_is_refused_once": "desktop",
+    "machine/test_workshop.py::test_work_pays_for_its_kernel": "desktop",
     "recipes/test_teams.py": "lanes",
     "runners/test_calling.py::"
     "test_a_text_in_place_of_a_list_is_names_and_not_letters": "desktop",
@@ -138,6 +141,7 @@ SKIPS = {
     "recordings do not lie beside": "its recordings do not lie in the checkout",
     "no named pipes": "it needs named pipes",
     "(torch|jax|mlx|cupy)": "its engine's library is not there",
+    "llvmlite cannot be loaded": "nothing is compiled for a processor there",
     r"g\+\+ runs|nvcc compiles": "it runs a compiler",
 }
 """What a skip says → why that is so."""

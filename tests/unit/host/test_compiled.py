@@ -96,7 +96,9 @@ def test_any_estimate_is_numpys(
     assert (power.dtype, power.shape) == (want.dtype, want.shape)
     if rows:
         close = SINGLE if dtype == "float32" else 1e-12
-        np.testing.assert_allclose(power, want, close, close * want.max())
+        # A line through two samples leaves rounding alone.
+        rounding = 1e-24 * n * float(np.square(physical, dtype=np.float64).sum())
+        np.testing.assert_allclose(power, want, close, close * want.max() + rounding)
     k = data.draw(st.integers(1, min(40, power.shape[1])))
     bins, top = strongest(kernel_for(spec, k), samples, spec, k)
     for got, wanted_ in zip((bins, top), strongest_bins(power, k), strict=True):
