@@ -9,6 +9,7 @@ import numpy as np
 
 from rlxweb.backends.array import ArrayBackend, array_target
 from rlxweb.backends.array_residents import OwnArray
+from rlxweb.backends.cpu_lines import COMPILED
 from rlxweb.backends.cpu_regions import RegionCall, region_kernels, region_of
 from rlxweb.backends.protocol import CPU_ENGINE
 from rlxweb.compile.plan import Step
@@ -23,7 +24,7 @@ class CpuBackend(ArrayBackend):
 
     target = array_target("NumPy", frozenset(DType))
 
-    def __init__(self, variants: Sequence[Variant] = VARIANTS) -> None:
+    def __init__(self, variants: Sequence[Variant] = (*COMPILED, *VARIANTS)) -> None:
         adapter, api, driver = CPU_ENGINE
         super().__init__(
             np,

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 
+from rlxweb.backends.cpu_lines import line_kernels
 from rlxweb.backends.cpu_regions import region_kernels
 from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import Backend, Trip
@@ -139,7 +140,8 @@ def calibrate(
         work.measure("compile", lambda: compile_job(place))
     else:
         work.measure("call", lambda: call_job(place))
-    with region_kernels.waiting():  # what is compiled after a while is what counts
+    # What is compiled after a while is what counts.
+    with region_kernels.waiting(), line_kernels.waiting():
         _measure_kernels(work, place, jobs)
     raced = tuple(races(backend, watch, race_s, progress)) if race_s else ()
     for race in raced:

@@ -282,14 +282,14 @@ class Writer(Butterflies):
 
     def sweep(self, count: Whole, body: Callable[[Whole], None]) -> None:
         """`body(i)` for vectors that begin at i, then one by one for what is left."""
-        whole, first = self._cut(count)
+        whole, first = self.cut(count)
         self.loop(whole, lambda i: body(self.multiple(i, self.shape.lanes)))
         with self.single():
             self.loop(self.difference(count, first), lambda i: body(self.sum(first, i)))
 
     def total(self, count: Whole, term: Callable[[Whole], Value]) -> Value:
         """The sum of the vectors that `term(i)` gives, lanes and all, as one number."""
-        whole, first = self._cut(count)
+        whole, first = self.cut(count)
         lanes, real = self.shape.lanes, self.shape.real
 
         def wide(i: Whole, so_far: Value) -> list[Value]:
@@ -310,7 +310,7 @@ class Writer(Butterflies):
             )
             return self.let(f"extractelement {self.shape.vector} {sums}, i64 0")
 
-    def _cut(self, count: Whole) -> tuple[Whole, Whole]:
+    def cut(self, count: Whole) -> tuple[Whole, Whole]:
         """How many whole vectors there are, and the elements in them."""
         lanes = self.shape.lanes
         if isinstance(count, int):

@@ -90,7 +90,7 @@ def _flops(inputs: Types, out: TensorType, attrs: Attrs) -> float:
 def _reference(xp: Any, attrs: Attrs, q: Any, k: Any, v: Any, mask: Any = None) -> Any:
     s = sizes_of(q.shape, k.shape, v.shape, attrs)
     qh, kh, vh = (
-        _heads(s, widened(xp, x), n, size)
+        in_heads(s, widened(xp, x), n, size)
         for x, n, size in ((q, s.H, s.D), (k, s.HK, s.D), (v, s.HK, s.DV))
     )
     kh, vh = (xp.repeat(x, s.H // s.HK, axis=1) for x in (kh, vh))
@@ -108,7 +108,7 @@ def _reference(xp: Any, attrs: Attrs, q: Any, k: Any, v: Any, mask: Any = None) 
     return xp.asarray(out.reshape(s.output), dtype=q.dtype)
 
 
-def _heads(s: Sizes, x: Any, heads: int, size: int) -> Any:
+def in_heads(s: Sizes, x: Any, heads: int, size: int) -> Any:
     """An operand as [B, H, S, D]."""
     if s.layout == "heads":
         return x

@@ -1,0 +1,130 @@
+"""Softmax and norms along the last axis on the CPU, as one function of machine code.
+
+Rows of the table of variants: where a gate opens the code is used once it is there, and
+the op's reference until then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from ctypes import c_double, c_int64, c_void_p
+from time import perf_counter
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlxweb.host.compiled import address
+from rlxweb.host.row_blocks import Task, run_tasks
+from rlxweb.host.variants import Variant
+from rlxweb.ir.dtype import DType
+from rlxweb.ir.op import Attrs, TensorType, Types, registry
+from rlxweb.ir.shape import normal_axis
+from rlxweb.machine import library
+from rlxweb.machine.lines import OPS, lines_text
+from rlxweb.machine.making import code_of, fast_mode
+from rlxweb.machine.workshop import Workshop
+from rlxweb.ops.nn import in_heads
+from rlxweb.recipes.attention_sizes import sizes_of
+
+LEAST: Final = 1 << 11
+"""Elements from which a call of ours is faster than several of NumPy's."""
+_TASK: Final = 1 << 15
+_THREADED: Final = 1 << 17
+
+
+def _made(about: object) -> Callable[..., None]:
+    op = str(about)
+    code = code_of(lines_text(op, library.processor().nbytes))
+    kinds = c_void_p, c_void_p, c_int64, c_int64, c_void_p, c_void_p, c_double
+    return code.function("lines", None, *kinds)
+
+
+line_kernels: Workshop[Callable[..., None]] = Workshop(_made, fast_mode)
+"""The compiled ops on lines of this process."""
+
+
+def _open(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
+    """Lines along the last axis, in float32."""
+    alike = all(one.dtype is DType.F32 for one in inputs)
+    last = normal_axis(attrs["axis"], out.rank) == out.rank - 1
+    return alike and last and out.numel >= LEAST and line_kernels.is_open
+
+
+def _run(op: str) -> Callable[..., Any]:
+    def run(attrs: Attrs, x: NDArray[Any], *rest: NDArray[Any]) -> NDArray[Any]:
+        kernel = line_kernels.ready(op)
+        if kernel is not None:
+            return _computed(kernel, attrs, x, rest)
+        begun = perf_counter()
+        made: NDArray[Any] = registry.get(op).reference(np, attrs, x, *rest)
+        line_kernels.spent(op, perf_counter() - begun)
+        return made
+
+    return run
+
+
+def _attends(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
+    """Without a mask and a cap, in float32."""
+    alike = all(one.dtype is DType.F32 for one in inputs)
+    plain = attrs["mask_kind"] == "none" and attrs["softcap"] is None
+    return alike and plain and out.numel >= LEAST and line_kernels.is_open
+
+
+def _attention(
+    attrs: Attrs, q: NDArray[Any], k: NDArray[Any], v: NDArray[Any]
+) -> NDArray[Any]:
+    """Products by NumPy's BLAS, the scores' softmax between them in place."""
+    s = sizes_of(q.shape, k.shape, v.shape, attrs)
+    kernel = line_kernels.ready("softmax") if s.SK else None
+    if kernel is None:
+        begun = perf_counter()
+        made: NDArray[Any] = registry.get("attention").reference(np, attrs, q, k, v)
+        line_kernels.spent("softmax", perf_counter() - begun)
+        return made
+    scale = attrs["score_scale"]
+    qh = in_heads(s, q, s.H, s.D) * np.float32(s.D**-0.5 if scale is None else scale)
+    kh, vh = in_heads(s, k, s.HK, s.D), in_heads(s, v, s.HK, s.DV)
+    if s.H != s.HK:
+        kh, vh = (np.repeat(one, s.H // s.HK, axis=1) for one in (kh, vh))
+    scores = np.ascontiguousarray(qh @ kh.swapaxes(2, 3))
+    out = _computed(kernel, {}, scores, (), scores) @ vh
+    if s.layout != "heads":
+        out = out.swapaxes(1, 2)
+    return np.ascontiguousarray(out).reshape(s.output)
+
+
+def _computed(
+    kernel: Callable[..., None],
+    attrs: Attrs,
+    x: NDArray[Any],
+    rest: tuple[NDArray[Any], ...],
+    out: NDArray[Any] | None = None,
+) -> NDArray[Any]:
+    x = np.ascontiguousarray(x)
+    out, n = np.empty(x.shape, np.float32) if out is None else out, x.shape[-1]
+    rows = x.size // n
+    held = [np.ascontiguousarray(one) for one in rest]
+    ends = [address(one) for one in held] or [0, 0]
+    eps = float(attrs.get("eps", 0.0))
+    each = max(1, _TASK // n)
+    source, target = address(x), address(out)
+
+    def make_worker() -> Task:
+        def task(at: int) -> None:
+            first = at * each
+            count, skip = min(each, rows - first), 4 * first * n
+            kernel(source + skip, target + skip, count, n, *ends, eps)
+
+        return task
+
+    threads = 1 if x.size < _THREADED else None
+    run_tasks(-(-rows // each), make_worker, threads=threads)
+    return out
+
+
+COMPILED: Final = (
+    *(Variant(f"{op}, compiled", op, _open, _run(op)) for op in OPS),
+    Variant("attention, compiled softmax", "attention", _attends, _attention),
+)
+"""The rows, before all others."""
