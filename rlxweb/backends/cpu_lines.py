@@ -21,12 +21,12 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, Types, registry
 from rlxweb.ir.shape import normal_axis
 from rlxweb.machine import library
-from rlxweb.machine.lines import OPS, lines_text
 from rlxweb.machine.making import code_of, fast_mode
 from rlxweb.machine.workshop import Workshop
 from rlxweb.ops.nn import in_heads
 from rlxweb.recipes.attention_sizes import sizes_of
 
+OPS: Final = ("softmax", "layer_norm", "rms_norm")
 LEAST: Final = 1 << 11
 """Elements from which a call of ours is faster than several of NumPy's."""
 _TASK: Final = 1 << 15
@@ -34,6 +34,8 @@ _THREADED: Final = 1 << 17
 
 
 def _made(about: object) -> Callable[..., None]:
+    from rlxweb.machine.lines import lines_text
+
     op = str(about)
     code = code_of(lines_text(op, library.processor().nbytes))
     kinds = c_void_p, c_void_p, c_int64, c_int64, c_void_p, c_void_p, c_double

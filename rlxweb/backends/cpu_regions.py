@@ -16,7 +16,6 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.backends.cpu_region_text import region_text
 from rlxweb.host.compiled import address
 from rlxweb.host.row_blocks import Task, run_tasks
 from rlxweb.ir.graph import Graph, Node
@@ -117,6 +116,9 @@ def _about(graph: Graph, ids: Sequence[int], reads: Sequence[int]) -> str:
 
 def _made(about: object) -> Callable[..., None]:
     """The code of a region. Errors  Unsupported; those of the library."""
+    # What reads and writes expressions is loaded where there is something to compile.
+    from rlxweb.backends.cpu_region_text import region_text
+
     assert isinstance(about, Region)
     here = library.processor()
     text = region_text(about.graph, about.ids, about.reads, about.spread, here.nbytes)

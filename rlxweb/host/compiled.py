@@ -9,19 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from ctypes import addressof, c_char, c_double, c_int64, c_void_p
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.host.spec import DIGITAL, WelchSpec
 from rlxweb.kept import SMALL, lru_of_small
-from rlxweb.machine.estimate import Estimate
-from rlxweb.machine.library import Code
-from rlxweb.machine.segments import Sample, Trend
-from rlxweb.machine.sums import ADDRESSES, JOB
-from rlxweb.machine.text import Real
 from rlxweb.recipes.welch_plan import centred_ramp
+
+if TYPE_CHECKING:  # what writes kernels is loaded where there is one to be made
+    from rlxweb.machine.estimate import Estimate
+    from rlxweb.machine.library import Code
+    from rlxweb.machine.segments import Sample, Trend
+    from rlxweb.machine.text import Real
 
 LONGEST: Final = 1 << 16
 """Transforms up to this length are compiled."""
@@ -96,6 +97,8 @@ class Job(NamedTuple):
 @lru_of_small(64, lambda kernel, spec, segments, k, size: spec.nfft <= SMALL)
 def job_of(kernel: Kernel, spec: WelchSpec, segments: int, k: int, size: int) -> Job:
     """Of rows of so many segments of samples of `size` bytes; k bins are searched."""
+    from rlxweb.machine.sums import ADDRESSES, JOB
+
     estimate = kernel.estimate
     weights = np.full(estimate.bins, 0.5 * spec.scale / segments)
     weights[1 : (spec.nfft + 1) // 2] *= 2.0

@@ -20,12 +20,12 @@ from rlxweb.host.compiled import Job, Kernel, address, job_of
 from rlxweb.host.row_blocks import Task, run_tasks
 from rlxweb.host.spec import WelchSpec
 from rlxweb.host.strongest import Found, strongest_bins
-from rlxweb.machine.text import SIZE
 
 TASK_SAMPLES: Final = 1 << 17
 """Transformed in about 0.1 ms: a thread's share at a time."""
 THREADED_SAMPLES: Final = 1 << 19
 """Below about 0.4 ms a second thread costs more than it gives."""
+_BYTES: Final = {"float": 4, "double": 8}
 _KEPT_BYTES: Final = 8 << 20
 _AS_THEY_ARE: Final = {np.dtype(kind) for kind in ("f4", "f8", "i2", "i4")}
 
@@ -198,7 +198,7 @@ def _about(
 ) -> tuple[int, int, Job]:
     n_rows, n_samples = given.x.shape
     reads, kind = kernel.estimate.sample, given.x.dtype
-    if kind.kind == "f" and SIZE.get(reads) != kind.itemsize:
+    if kind.kind == "f" and _BYTES.get(reads) != kind.itemsize:
         raise DTypeError("welch", f"the samples are {kind}", f"the code reads {reads}")
     segments = spec.segments_of(n_samples)
     return n_rows, segments, job_of(kernel, spec, segments, k, given.x.itemsize)

@@ -13,10 +13,7 @@ from rlxweb.host.spec import WelchSpec
 from rlxweb.host.spectrum import welch_power
 from rlxweb.host.strongest import strongest_bins
 from rlxweb.machine import library
-from rlxweb.machine.estimate import Estimate
 from rlxweb.machine.making import code_of, fast_mode
-from rlxweb.machine.search import registers_for
-from rlxweb.machine.text import SIZE
 from rlxweb.machine.workshop import Workshop
 
 
@@ -25,6 +22,10 @@ def _made(about: object) -> Kernel:
 
     Errors   AdapterMissing; DeviceError for wrong numbers; those of the library.
     """
+    from rlxweb.machine.estimate import Estimate
+    from rlxweb.machine.search import registers_for
+    from rlxweb.machine.text import SIZE
+
     own = cast("Wanted", about)
     here = library.processor()
     lanes = here.nbytes // SIZE[own.answer]
