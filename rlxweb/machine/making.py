@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 from rlxweb.machine import library, store
@@ -11,8 +13,14 @@ from rlxweb.names import from_above
 
 def fast_mode() -> Mode:
     """What RLX_FAST says."""
-    mode: Mode = from_above("fast_mode_from_env")()
-    return mode
+    return _asked()()
+
+
+@cache
+def _asked() -> Callable[[], Mode]:
+    """Who reads it: a small batch would feel the search for that."""
+    asked: Callable[[], Mode] = from_above("fast_mode_from_env")
+    return asked
 
 
 def kernel_folder() -> Path | None:
