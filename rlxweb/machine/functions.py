@@ -28,6 +28,7 @@ _LOG = (
 )
 # log(2) in two parts; a whole number of up to 11 bits times the first is exact.
 _LOG2_HIGH, _LOG2_LOW = 0.693359375, math.log(2.0) - 0.693359375
+_MAGIC, _MAGIC_BITS = 1.5 * 2.0**23, 0x4B400000
 _LEAST, _MOST = -150.0, 130.0  # powers of two below are 0, above infinity
 
 
@@ -73,23 +74,32 @@ def at_least(w: Writer, x: Value, least: float) -> Value:
     return w.let(f"select {w.shape.mask} {below}, {vector} {limit}, {vector} {x}")
 
 
+def _rounded(w: Writer, x: Value) -> tuple[Value, Value]:
+    """The nearest whole number of a small x, as a float and as an integer.
+
+    Added to 1.5 · 2**23 it stands in the last bits of the sum. Of a NaN the integer is
+    any.
+    """
+    whole, vector = _whole(w), w.shape.vector
+    sum_ = w.let(f"fadd {vector} {x}, {w.shape.splat(_MAGIC)}")
+    number = w.let(f"fsub {vector} {sum_}, {w.shape.splat(_MAGIC)}")
+    bits = w.let(f"bitcast {vector} {sum_} to {whole}")
+    return number, w.let(f"sub {whole} {bits}, {_splat(w, _MAGIC_BITS)}")
+
+
 def _power_of_two(w: Writer, n: Value) -> Value:
     """2**n of whole numbers from -126 to 127."""
     whole = _whole(w)
-    biased = w.let(f"add {whole} {n}, {_splat(w, 127)}")
-    bits = w.let(f"shl {whole} {biased}, {_splat(w, 23)}")
-    return w.let(f"bitcast {whole} {bits} to {w.shape.vector}")
+    bits = w.let(f"shl {whole} {n}, {_splat(w, 23)}")
+    biased = w.let(f"add {whole} {bits}, {_splat(w, 127 << 23)}")
+    return w.let(f"bitcast {whole} {biased} to {w.shape.vector}")
 
 
 def _scaled(w: Writer, x: Value, n: Value) -> Value:
-    """X · 2**n for whole n as floats, in two steps: neither overflows alone."""
+    """Numbers times 2**n in two steps: neither overflows alone."""
     whole = _whole(w)
-    count = w.let(
-        f"call {whole} @llvm.fptosi.sat.v{w.shape.lanes}i32.v{w.shape.lanes}f32"
-        f"({w.shape.vector} {n})"
-    )
-    half = w.let(f"ashr {whole} {count}, {_splat(w, 1)}")
-    rest = w.let(f"sub {whole} {count}, {half}")
+    half = w.let(f"ashr {whole} {n}, {_splat(w, 1)}")
+    rest = w.let(f"sub {whole} {n}, {half}")
     return w.times(w.times(x, _power_of_two(w, half)), _power_of_two(w, rest))
 
 
@@ -103,17 +113,17 @@ def _one_plus(w: Writer, r: Value) -> Value:
 def exp(w: Writer, x: Value) -> Value:
     """e**x to 1 unit in the last place; 0 and infinity where it is past the range."""
     x = at_least(w, at_most(w, x, 89.0), -104.0)
-    n = intrinsic(w, "roundeven", w.scaled(x, 1.0 / math.log(2.0)))
-    r = fused(w, n, w.shape.splat(-_LOG2_HIGH), x)
-    r = fused(w, n, w.shape.splat(-_LOG2_LOW), r)
+    number, n = _rounded(w, w.scaled(x, 1.0 / math.log(2.0)))
+    r = fused(w, number, w.shape.splat(-_LOG2_HIGH), x)
+    r = fused(w, number, w.shape.splat(-_LOG2_LOW), r)
     return _scaled(w, _one_plus(w, r), n)
 
 
 def exp2(w: Writer, x: Value) -> Value:
     """2**x, as `exp`."""
     x = at_least(w, at_most(w, x, _MOST), _LEAST)
-    n = intrinsic(w, "roundeven", x)
-    r = w.scaled(w.minus(x, n), math.log(2.0))
+    number, n = _rounded(w, x)
+    r = w.scaled(w.minus(x, number), math.log(2.0))
     return _scaled(w, _one_plus(w, r), n)
 
 
