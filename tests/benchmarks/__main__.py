@@ -15,10 +15,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-# Before a driver is loaded.
+# Before a driver is loaded, and before a pool of threads that would spin on.
 os.environ.setdefault("MESA_SHADER_CACHE_DISABLE", "true")
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("KMP_BLOCKTIME", "0")
 
-from tests.benchmarks import machine, op_cells, report, welch_cells
+from tests.benchmarks import cpu_cells, machine, op_cells, report, welch_cells
 from tests.benchmarks.cells import CAREFUL, QUICK, run
 
 RESULTS = Path(__file__).parent / "results"
@@ -30,7 +32,7 @@ def main(args: Sequence[str] | None = None) -> int:
     watch = QUICK if asked.quick else replace(CAREFUL, samples=asked.rounds)
     console = report.page(to_stderr=asked.json == "-")
     where = machine.facts()
-    works = [*welch_cells.works(), *op_cells.works()]
+    works = [*welch_cells.works(), *op_cells.works(), *cpu_cells.works()]
     chosen = [make for name, make in works if all(part in name for part in asked.only)]
     if asked.list:
         print("\n".join(name for name, _ in works))
@@ -43,6 +45,8 @@ def main(args: Sequence[str] | None = None) -> int:
     )
     if machine.lavapipe() is None:
         console.print("no lavapipe here: only the CPU is measured", style="yellow")
+    for name, why in cpu_cells.missing().items():
+        console.print(f"no row of {name}: {why}", style="yellow")
     cells = []
     for make in chosen:
         cells.append(run(make(), watch))
@@ -51,6 +55,7 @@ def main(args: Sequence[str] | None = None) -> int:
         "quick": asked.quick,
         "rounds": watch.samples,
         "only": asked.only,
+        "missing": cpu_cells.missing(),
         "shader_cache": os.environ["MESA_SHADER_CACHE_DISABLE"] != "true",
     }
     made = report.document(cells, where, settings)

@@ -9,7 +9,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from tests.benchmarks import hand_welch, welch_cells
+from tests.benchmarks import cpu_cells, hand_welch, welch_cells
 from tests.benchmarks.cells import QUICK, Cell, Entry, Goal, Work, run
 from tests.benchmarks.report import SCHEMA, document
 from tests.command_line import python
@@ -83,3 +83,19 @@ def test_a_quick_run_writes_its_record(tmp_path: Path, only: str) -> None:
     assert cell["steady"]["created"] == {"buffers": 0, "pipelines": 0, "bind_groups": 0}
     assert cell["steady"]["live_grew_by"] == 0
     assert record["machine"]["adapters"]
+
+
+def test_every_cell_of_the_cpu_has_right_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of every library that is here; a missing one is named with its reason."""
+    monkeypatch.setattr(cpu_cells, "SIZES", ((256, 2, 3), (105, 3, 17)))
+    names = []
+    for name, make in cpu_cells.works():
+        names.append(name)
+        made = make()
+        made.check()
+        assert {entry.name for entry in made.entries} >= {cpu_cells.BASE}
+        made.close()
+    assert len(names) == 2 + len(cpu_cells.OPS)
+    assert all(cpu_cells.missing().values())
