@@ -125,10 +125,7 @@ def _total(w: Writer, term: Callable[[Whole], Value]) -> Value:
         return [added(wide, so_far, term(w.multiple(i, lanes)))]
 
     (sums,) = w.loop(whole, vector, [(wide, "zeroinitializer")])
-    one = w.let(f"extractelement {wide} {sums}, i64 0")
-    for lane in range(1, lanes):
-        other = w.let(f"extractelement {wide} {sums}, i64 {lane}")
-        one = w.let(f"fadd double {one}, {other}")
+    one = w.across("double", sums)
     begun = w.let(f"insertelement {single} poison, double {one}, i64 0")
     with w.single():
 

@@ -299,16 +299,20 @@ class Writer(Butterflies):
             return [self.plus(so_far, term(self.sum(first, i)))]
 
         (sums,) = self.loop(whole, wide, [(self.shape.vector, "zeroinitializer")])
-        one = self.let(f"extractelement {self.shape.vector} {sums}, i64 0")
-        for lane in range(1, lanes):
-            other = self.let(f"extractelement {self.shape.vector} {sums}, i64 {lane}")
-            one = self.let(f"fadd {real} {one}, {other}")
+        one = self.across(real, sums)
         with self.single():
             begun = self.spread(one)
             (sums,) = self.loop(
                 self.difference(count, first), single, [(self.shape.vector, begun)]
             )
             return self.let(f"extractelement {self.shape.vector} {sums}, i64 0")
+
+    def across(self, real: str, value: Value) -> Value:
+        """The sum of a vector's lanes, of this kind of number."""
+        lanes, nothing = self.shape.lanes, f"{real} {number(-0.0, real)}"
+        name = f"@llvm.vector.reduce.fadd.v{lanes}f{8 * SIZE[real]}"
+        given = f"<{lanes} x {real}> {value}"
+        return self.let(f"call reassoc {real} {name}({nothing}, {given})")
 
     def cut(self, count: Whole) -> tuple[Whole, Whole]:
         """How many whole vectors there are, and the elements in them."""

@@ -101,7 +101,8 @@ def _goals(cells: Sequence[Record]) -> str:
 def _cell(cell: Record) -> str:
     """All rows of one job, fastest first; our time as a multiple of each."""
     rows = sorted(cell["rows"], key=lambda row: row["ms"])
-    ours = [row["name"] for row in rows if row["ours"]]
+    # Those that a goal is set for.
+    ours = [row["name"] for row in rows if row["name"] in rows[0]["ratio"]]
     heads = ["", "on", "ms", "spread", "first ms", *(f"{_side(n)} ÷ it" for n in ours)]
     lines = [f"| {' | '.join(heads)} |", "|---|---|" + "---:|" * (3 + len(ours))]
     for row in rows:
