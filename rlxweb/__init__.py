@@ -36,6 +36,7 @@ if TYPE_CHECKING:  # for people's editors and type checkers; a test holds it to 
     from rlxweb.runtime.device_array import DeviceArray as DeviceArray
     from rlxweb.runtime.device_array import put as put
     from rlxweb.runtime.device_array import put_async as put_async
+    from rlxweb.runtime.profile import Profile as Profile
     from rlxweb.runtime.session import Session as Session
     from rlxweb.signal.exported import export_welch as export_welch
     from rlxweb.signal.result import WelchPeaks as WelchPeaks
@@ -65,6 +66,7 @@ _OWN = {
     "rlxweb.runners.router": "DeviceRouter",
     "rlxweb.runtime.compiled": "CompiledGraph",
     "rlxweb.runtime.device_array": "DeviceArray put put_async",
+    "rlxweb.runtime.profile": "Profile",
     "rlxweb.runtime.session": "Session",
     "rlxweb.signal.exported": "export_welch",
     "rlxweb.signal.result": "WelchPeaks",

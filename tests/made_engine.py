@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.backends.array import array_target, evaluate
+from rlxweb.backends.array import array_target
+from rlxweb.backends.evaluate import evaluate
 from rlxweb.backends.protocol import Array, Backend, Program
 from rlxweb.backends.registry import Row
 from rlxweb.compile.plan import Plan

@@ -82,6 +82,7 @@ def check_closes(port: Any) -> None:
         lambda: port.submit([]),
         lambda: port.destroy(handle),
         lambda: drive(port.read(handle, 0, 4)),
+        lambda: drive(port.timed([])),
         lambda: drive(port.pipeline("fn main() {}", (), {})),
         lambda: drive(port.open(Want())),
     ):

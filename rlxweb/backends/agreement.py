@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.backends.array import evaluate
+from rlxweb.backends.evaluate import evaluate
 from rlxweb.backends.protocol import Array
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph

@@ -1,8 +1,8 @@
-"""Runs a plan, or a bare graph, over any NumPy-like namespace by the ops' references.
+"""Runs a plan over any NumPy-like namespace by the ops' references.
 
 This is the meaning of every op put to work: `ArrayBackend` is an engine on NumPy or on
-a library that looks like it, and the tests evaluate graphs in float64 as their oracle.
-Nothing here touches a device array but through its own namespace.
+a library that looks like it. Nothing here touches a device array but through its own
+namespace.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from rlxweb.backends.array_residents import ArrayResident, KeepsArrays, OwnArray
+from rlxweb.backends.array_timed import StepClock
 from rlxweb.backends.array_trips import ArrayTrips
 from rlxweb.backends.protocol import (
     Array,
@@ -30,9 +31,10 @@ from rlxweb.backends.protocol import (
     released,
     sealed,
 )
+from rlxweb.backends.timed import Timed
 from rlxweb.compile.plan import Plan, Step
 from rlxweb.compile.target import Target
-from rlxweb.errors import InputError, OutOfMemory
+from rlxweb.errors import OutOfMemory
 from rlxweb.given import array_of
 from rlxweb.host.variants import Variant
 from rlxweb.ir.dtype import DType
@@ -48,6 +50,7 @@ class Call:
     """One node as a function call: what to call, on which values, to which.
 
     dtype  the node's element type in the library's own words
+    step   of the plan that it is in
     """
 
     node: Node
@@ -55,6 +58,7 @@ class Call:
     inputs: tuple[int, ...]
     drop: tuple[int, ...]
     dtype: object
+    step: int
 
 
 Work = tuple[Node, Callable[..., OwnArray], tuple[int, ...]]
@@ -67,11 +71,13 @@ class ArrayProgram(Program):
     """A plan as one function; constants and params lie on the device.
 
     compute  leaves by node, which are used up → outputs
+    calls    the same one by one, in order
     """
 
     plan: Plan
     engine: Backend
     compute: Compute
+    calls: Sequence[Call]
     constants: dict[int, OwnArray]
     params: dict[str, OwnArray] = field(default_factory=dict)
     released: bool = False
@@ -153,7 +159,9 @@ class ArrayBackend(KeepsArrays):
     async def prepare(self, plan: Plan) -> ArrayProgram:
         graph = plan.graph
         self._check_room(graph)
-        todo = [one for step in plan.steps for one in self._work(graph, step)]
+        parts = [self._work(graph, step) for step in plan.steps]
+        todo = [one for part in parts for one in part]
+        steps = [at for at, part in enumerate(parts) for _ in part]
         keep = set(graph.outputs) | {
             n.id for n in graph.nodes() if isinstance(registry.get(n.op).lower, Leaf)
         }
@@ -169,10 +177,13 @@ class ArrayBackend(KeepsArrays):
                 if n.op == "constant"
             }
         calls = [
-            Call(node, function, inputs, tuple(drop), dtypes[node.type.dtype])
-            for (node, function, inputs), drop in zip(todo, drops, strict=True)
+            Call(node, function, inputs, tuple(drop), dtypes[node.type.dtype], at)
+            for (node, function, inputs), drop, at in zip(
+                todo, drops, steps, strict=True
+            )
         ]
-        return ArrayProgram(plan, self, self._computation(graph, calls), constants)
+        compute = self._computation(graph, calls)
+        return ArrayProgram(plan, self, compute, calls, constants)
 
     def _check_room(self, graph: Graph) -> None:
         for node in graph.nodes():
@@ -254,11 +265,28 @@ class ArrayBackend(KeepsArrays):
             compute, values = self._leaves(program, feeds)
             leaves = list(values.values())
             made = compute(values)
-            others = [self._to_host(leaf) for leaf in leaves] if self._lends else []
-            outs: list[Array] = []
-            for one in made:
-                outs.append(_own(self._to_host(one), [*others, *outs]))
+            return self._handed_out(made, leaves)
+
+    def _handed_out(
+        self, made: Sequence[OwnArray], leaves: Sequence[OwnArray]
+    ) -> list[Array]:
+        """The outputs as the caller's own: none lies where a leaf does."""
+        others = [self._to_host(leaf) for leaf in leaves] if self._lends else []
+        outs: list[Array] = []
+        for one in made:
+            outs.append(_own(self._to_host(one), [*others, *outs]))
         return outs
+
+    async def timed(self, program: Program, feeds: Mapping[str, Array]) -> Timed:
+        program = own(self, ArrayProgram, program)
+        clock = StepClock(len(program.plan.steps), self._to_host)
+        with self._around():
+            _, values = self._leaves(program, feeds)
+            leaves = [clock.waited(leaf) for leaf in values.values()]
+            clock.uploaded()
+            made = self._computed(program.plan.graph, program.calls, values, clock)
+            clock.worked()
+            return clock.timed(self._handed_out(made, leaves))
 
     def _leaves(
         self, program: ArrayProgram, feeds: Feeds
@@ -309,14 +337,20 @@ class ArrayBackend(KeepsArrays):
         program.params[name] = own_resident(self, ArrayResident, value).value
 
     def _computed(
-        self, graph: Graph, calls: Sequence[Call], values: dict[int, OwnArray]
+        self,
+        graph: Graph,
+        calls: Sequence[Call],
+        values: dict[int, OwnArray],
+        clock: StepClock | None = None,
     ) -> list[OwnArray]:
-        """The outputs, call by call."""
+        """The outputs, call by call, under a clock where they are timed."""
         for call in calls:
             check_stopped()
             arrays = [values[i] for i in call.inputs]
             made = call.function(call.node.attrs, *arrays)
             values[call.node.id] = self._checked(call, made)
+            if clock is not None:
+                clock.did(call.step, values[call.node.id])
             for at in call.drop:
                 values.pop(at, None)
         return [values[i] for i in graph.outputs]
@@ -360,47 +394,6 @@ def _own(array: Array, others: Sequence[Array]) -> Array:
     if not plain or any(np.may_share_memory(array, o) for o in others):
         return array.copy(order="C")
     return array
-
-
-def evaluate(
-    graph: Graph,
-    feeds: Mapping[str, Any],
-    xp: Any = np,
-    *,
-    promote: bool = False,
-) -> list[Any]:
-    """Every output of a graph, node by node.
-
-    feeds    inputs and params by name
-    promote  compute in float64: floats in are promoted and casts to floats stay there
-    """
-    values: dict[int, Any] = {}
-    with np.errstate(all="ignore"):
-        for node in graph.nodes():
-            values[node.id] = _value(node, values, feeds, xp, promote)
-    return [values[i] for i in graph.outputs]
-
-
-def _value(
-    node: Node,
-    values: Mapping[int, Any],
-    feeds: Mapping[str, Any],
-    xp: Any,
-    promote: bool,
-) -> Any:
-    if node.op in ("input", "param"):
-        if node.name not in feeds:
-            raise InputError(f"evaluate {node}", "no value was given for it")
-        value = xp.asarray(feeds[node.name])
-    else:
-        attrs = dict(node.attrs)
-        if promote and attrs.get("to") in (DType.F16, DType.F32):
-            attrs["to"] = DType.F64
-        op = registry.get(node.op)
-        value = op.reference(xp, attrs, *(values[i] for i in node.inputs))
-    if promote and node.type.dtype.is_float:
-        value = xp.asarray(value, dtype=xp.float64)
-    return value
 
 
 def order_of_release(steps: Sequence[Sequence[int]], keep: set[int]) -> list[list[int]]:

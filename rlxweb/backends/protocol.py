@@ -19,10 +19,12 @@ from collections.abc import (
     Sequence,
 )
 from math import prod
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
+from rlxweb.backends.timed import Timed
 from rlxweb.errors import GraphError, SessionClosed, Unsupported
 from rlxweb.gpu.turns import Turn
 from rlxweb.kept import Kept
@@ -188,6 +190,12 @@ class Backend(ABC):
 
         Errors   SessionClosed after `release`; DeviceLost, GpuTimeout.
         """
+
+    async def timed(self, program: Program, feeds: Mapping[str, Array]) -> Timed:
+        """`run`, and the time of each step where the engine can tell."""
+        begun = perf_counter_ns()
+        outs = await self.run(program, feeds)
+        return Timed(outs, "whole run", (), 0.0, float(perf_counter_ns() - begun), 0.0)
 
     async def run_each(
         self,

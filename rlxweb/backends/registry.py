@@ -21,7 +21,7 @@ from rlxweb.device import Device
 from rlxweb.errors import AdapterMissing
 
 if TYPE_CHECKING:
-    from rlxweb.gpu.native import Library
+    from rlxweb.gpu.libraries import Library
     from rlxweb.gpu.port import BackendType
 
 

@@ -7,7 +7,7 @@ at within, brought back with the results and judged after them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,8 @@ import numpy as np
 
 from rlxweb.backends.array import ArrayBackend, Call, Compute
 from rlxweb.backends.array_residents import OwnArray
+from rlxweb.backends.protocol import Array, Backend, Program
+from rlxweb.backends.timed import Timed
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.op import registry
 from rlxweb.stopping import check_stopped
@@ -40,6 +42,12 @@ class TracedArrayBackend(ArrayBackend):
         self._trace, self._settle = trace, settle
         self.skips = trace is not None
         super().__init__(*of_arrays, **how)
+
+    async def timed(self, program: Program, feeds: Mapping[str, Array]) -> Timed:
+        """Of a plan that became one function there are no steps to be timed."""
+        if self._trace is None:
+            return await super().timed(program, feeds)
+        return await Backend.timed(self, program, feeds)
 
     def _computation(self, graph: Graph, calls: Sequence[Call]) -> Compute:
         made = self._way(graph, calls)

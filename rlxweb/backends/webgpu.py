@@ -2,7 +2,7 @@
 
 `prepare` turns each step into launches, makes pipelines, buffers and one command list;
 a run writes the inputs, submits the list once and reads all outputs back at once. It
-knows neither wgpu-py nor a browser: only the eight verbs of the port.
+knows neither wgpu-py nor a browser: only the nine verbs of the port.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 
 from rlxweb.backends.protocol import (
     Array,
@@ -22,6 +22,7 @@ from rlxweb.backends.protocol import (
     own,
     released,
 )
+from rlxweb.backends.timed import Timed
 from rlxweb.backends.webgpu_batches import Batches
 from rlxweb.backends.webgpu_bindings import BoundWork
 from rlxweb.backends.webgpu_pipelines import Pipelines
@@ -36,19 +37,16 @@ from rlxweb.backends.webgpu_program import (
     stored_bytes,
     write,
 )
-from rlxweb.backends.webgpu_recipes import Recipes
+from rlxweb.backends.webgpu_recipes import Recipes, assumed_gate, hardware_of
 from rlxweb.backends.webgpu_residents import BufferResident, Residents
+from rlxweb.backends.webgpu_timed import timed_run
 from rlxweb.backends.webgpu_trips import WebGpuTrips
 from rlxweb.compile.plan import Plan
 from rlxweb.compile.target import Target
-from rlxweb.cost.fusion_gate import IoFusionGate
-from rlxweb.cost.kinds import assumed_gpu
-from rlxweb.cost.model import WgpuCostModel
 from rlxweb.cost.race import Race
-from rlxweb.device import Device
 from rlxweb.errors import DeviceLost, SessionClosed
 from rlxweb.gpu.drive import can_wait
-from rlxweb.gpu.port import Copy, DeviceFacts, Port, Range
+from rlxweb.gpu.port import Copy, Port, Range
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, Op, TensorType, Types
 from rlxweb.limits import Limits
@@ -56,7 +54,6 @@ from rlxweb.recipes.variants import (
     COPIES,
     VARIANTS,
     CopyVariant,
-    Hardware,
     Variant,
     always,
     own_shaders_trusted,
@@ -68,28 +65,6 @@ UNWAITED = 64
 
 TOGETHER = 16
 """Runs of one submission where a program is repeated."""
-
-
-@cache
-def _assumed_gate() -> IoFusionGate:
-    """Until the device is measured; whoever knows better puts theirs in its place."""
-    model = WgpuCostModel.from_record(assumed_gpu(), Device.GPU)
-    return IoFusionGate.calibrated(model, "assumed")
-
-
-def _hardware(facts: DeviceFacts, limits: Limits) -> Hardware:
-    """What the kernels are chosen for.
-
-    Browsers have drivers zero workgroup memory. A software one compiles that cell by
-    cell, seconds long for some KiB, and does it for every workgroup: none is used.
-    """
-    if facts.software and facts.backend == "webgpu":
-        limits = replace(limits, max_compute_workgroup_storage_size=0)
-    features = facts.features
-    if facts.backend == "webgpu":
-        # A browser wants them enabled by a directive that wgpu's compiler has not.
-        features -= {"subgroup"}
-    return Hardware(facts.software, limits, features, facts.vendor)
 
 
 class WebGpuBackend(Backend):
@@ -121,7 +96,7 @@ class WebGpuBackend(Backend):
         self.api, self.driver, self.vendor = facts.backend, facts.driver, facts.vendor
         self.software, self.compiler = facts.software, port.compiler
         self.limits = facts.limits.lowest(limits) if limits else facts.limits
-        self.recipes = Recipes(_hardware(facts, self.limits), variants, copies)
+        self.recipes = Recipes(hardware_of(facts, self.limits), variants, copies)
         trusts = (
             own_shaders_trusted(self.recipes.hardware) if trusts is None else trusts
         )
@@ -156,7 +131,7 @@ class WebGpuBackend(Backend):
             native=self.recipes.native,
             refusal=self.recipes.refusal,
             launches=self.recipes.launch_count,
-            gate=_assumed_gate(),
+            gate=assumed_gate(),
             max_operands=self.limits.max_storage_buffers_per_shader_stage,
             limits=self.limits,
             features=self.facts.features,
@@ -215,6 +190,20 @@ class WebGpuBackend(Backend):
                 write(self.port, handle, feeds[name])
             self.port.submit(program.commands)
             return await self._outputs(doing, program, program.readback)
+
+    async def timed(self, program: Program, feeds: Mapping[str, Array]) -> Timed:
+        program = own(self, WebGpuProgram, program)
+        doing = f"profile '{program.plan.graph.name}' on {self.name}"
+
+        def fed() -> None:
+            for name, handle in program.inputs.items():
+                write(self.port, handle, feeds[name])
+
+        async with program.turn:
+            self._check_usable(doing, program)
+            self._free_dropped()
+            outputs = partial(self._outputs, doing, program, program.readback)
+            return await timed_run(self.port, program, fed, outputs)
 
     async def _outputs(
         self, doing: str, program: WebGpuProgram, readback: int

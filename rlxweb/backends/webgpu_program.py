@@ -6,6 +6,7 @@ uniforms lie in one buffer, all outputs are packed into one read-back buffer.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
@@ -129,6 +130,7 @@ class WebGpuProgram(Program):
 
     commands  all of a run: the work, and every output into the read-back buffer
     bindings  the work without these copies, and over which arrays
+    steps     the work by the steps of the plan; before them stands what begins a run
     fault     the buffer of the flag that an index was refused, and where it is read
     """
 
@@ -136,6 +138,7 @@ class WebGpuProgram(Program):
     engine: Backend
     commands: tuple[Command, ...]
     bindings: Bindings
+    steps: tuple[tuple[Command, ...], ...]
     inputs: dict[str, int]
     params: dict[str, int]
     pipelines: frozenset[int]
@@ -162,7 +165,7 @@ class _Pending:
     launch: Launch
     pipeline: int
     find: Callable[[Ref], tuple[int, int]]
-    label: str
+    step: Step
 
 
 @dataclass(slots=True, eq=False)
@@ -184,6 +187,7 @@ class ProgramBuilder:
     scratch_bytes: list[int] = field(default_factory=list)
     pending: list[_Pending] = field(default_factory=list)
     commands: list[Command] = field(default_factory=list)
+    by_step: dict[int, list[Command]] = field(default_factory=lambda: defaultdict(list))
     fault: int | None = None
 
     def _buffer(
@@ -308,7 +312,7 @@ class ProgramBuilder:
         ops = {self.plan.graph.node(i).op for i in step.nodes}
         ours = all(registry.is_ours(op) for op in ops)
         handle = await self.pipeline(launch.shader, self.claimed, ours)
-        self.pending.append(_Pending(launch, handle, find, step.label))
+        self.pending.append(_Pending(launch, handle, find, step))
 
     def _encode(self) -> None:
         for nbytes in self.scratch_bytes:
@@ -329,7 +333,9 @@ class ProgramBuilder:
             return
         uniforms = self._buffer(len(packed), "uniform", "uniforms")
         for one, span in zip(self.pending, spans, strict=True):
+            before = len(self.commands)
             self._dispatch(one, Range(uniforms, *span), gather)
+            self.by_step[id(one.step)] += self.commands[before:]
         self.port.write(uniforms, 0, memoryview(packed))
 
     def _dispatch(self, one: _Pending, uniform: Range, gather: int) -> None:
@@ -343,8 +349,9 @@ class ProgramBuilder:
                 ranges.append(self._range(one, bound))
         if one.launch.faults and self.fault is not None:
             ranges.append(Range(self.fault, 0, 4))
+        label = one.step.label
         self.commands.append(
-            Dispatch(one.pipeline, (*ranges, uniform), one.launch.grid, one.label)
+            Dispatch(one.pipeline, (*ranges, uniform), one.launch.grid, label)
         )
 
     def _range(self, one: _Pending, bound: Bound) -> Range:
@@ -371,6 +378,7 @@ class ProgramBuilder:
             engine=self.engine,
             commands=(*self.commands, *packed.copies(readback)),
             bindings=self._bindings(sources),
+            steps=tuple(tuple(self.by_step[id(one)]) for one in self.plan.steps),
             inputs=self.inputs,
             params=self.params,
             pipelines=frozenset(self.claimed),

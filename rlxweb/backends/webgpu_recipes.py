@@ -9,10 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
+from rlxweb.cost.fusion_gate import IoFusionGate
+from rlxweb.cost.kinds import assumed_gpu
+from rlxweb.cost.model import WgpuCostModel
 from rlxweb.cost.race import Race, nearest
+from rlxweb.device import Device
 from rlxweb.errors import LimitExceeded
+from rlxweb.gpu.port import DeviceFacts
 from rlxweb.ir.dtype import DType, as_dtype
 from rlxweb.ir.layout import Layout
 from rlxweb.ir.lowering import Call, Compose, HostOnly, Kernel, Recipe, Ref, View
@@ -20,6 +26,7 @@ from rlxweb.ir.op import Attrs, Op, TensorType, Types
 from rlxweb.kept import Kept
 from rlxweb.kernels.expression import copy_call
 from rlxweb.kernels.launch import Launch, Shader, launches
+from rlxweb.limits import Limits
 from rlxweb.recipes.variants import (
     COPIES,
     VARIANTS,
@@ -32,6 +39,28 @@ from rlxweb.recipes.variants import (
 )
 
 CAPACITY, CAPACITY_BYTES = 1024, 64 << 20
+
+
+@cache
+def assumed_gate() -> IoFusionGate:
+    """Until the device is measured; whoever knows better puts theirs in its place."""
+    model = WgpuCostModel.from_record(assumed_gpu(), Device.GPU)
+    return IoFusionGate.calibrated(model, "assumed")
+
+
+def hardware_of(facts: DeviceFacts, limits: Limits) -> Hardware:
+    """What the kernels are chosen for.
+
+    Browsers have drivers zero workgroup memory. A software one compiles that cell by
+    cell, seconds long for some KiB, and does it for every workgroup: none is used.
+    """
+    if facts.software and facts.backend == "webgpu":
+        limits = replace(limits, max_compute_workgroup_storage_size=0)
+    features = facts.features
+    if facts.backend == "webgpu":
+        # A browser wants them enabled by a directive that wgpu's compiler has not.
+        features -= {"subgroup"}
+    return Hardware(facts.software, limits, features, facts.vendor)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from rlxweb.device import Device, devices_named
 from rlxweb.devices.availability import DeviceRow, probe
 from rlxweb.devices.place import Place
 from rlxweb.errors import AdapterMissing
-from rlxweb.gpu.native import adapters
+from rlxweb.gpu.libraries import adapters
 from rlxweb.gpu.port import DeviceFacts
 from rlxweb.host.welch_kernels import welch_kernels
 from rlxweb.io import write_json

@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 
 from rlxweb.cli import options
-from rlxweb.cli.exported_object import compiled_object
+from rlxweb.cli.named_graph import compiled_object
 from rlxweb.cli.record import document
 from rlxweb.cli.screen import counted, progress_on, say, screen, show_table
 from rlxweb.errors import UsageError, did_you_mean

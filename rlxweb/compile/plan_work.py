@@ -39,6 +39,18 @@ def work_of(plan: Plan, target: Target, there: Collection[str] = frozenset()) ->
     return Work(tuple(_item(plan, step, target) for step in steps), given, back)
 
 
+def work_by_step(plan: Plan, target: Target) -> tuple[Item | None, ...]:
+    """What each step of a plan has to do, None for views: the least, on any engine.
+
+    A region's bytes are those of its operands and its result, whether or not what
+    lies between them went through memory too.
+    """
+    return tuple(
+        None if step.kind == "view" else _item(plan, step, target)
+        for step in plan.steps
+    )
+
+
 def _calls(plan: Plan) -> tuple[Item, ...]:
     """Steps of a library of arrays: a region node by node, an op by its composition."""
     graph = plan.graph

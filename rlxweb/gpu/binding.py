@@ -7,7 +7,7 @@ handed and never imports wgpu. Used by `native.py` only.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -25,6 +25,10 @@ _COMPUTE = 4
 _KEPT = 64
 
 GroupKey = tuple[tuple[Access, ...], tuple[Range, ...]]
+
+
+Stamps = tuple[Any, Any]
+"""A set of time stamp queries and the buffer they are resolved to."""
 
 
 class _Run(NamedTuple):
@@ -68,32 +72,27 @@ class Binder:
         return self._device.create_pipeline_layout(bind_group_layouts=groups)
 
     def encode(
-        self, lists: Sequence[Sequence[Command]], limits: Limits
+        self,
+        lists: Sequence[Sequence[Command]],
+        limits: Limits,
+        stamps: Stamps | None = None,
     ) -> tuple[Any, frozenset[int]]:
         """One finished command buffer and the handles it uses.
 
         Neighbouring dispatches share a pass.
+
+        stamps   queries, two for each list, and a buffer of theirs: the time before and
+                 behind each list goes there
         """
         ready = [self._ready_of(commands, limits) for commands in lists]
         encoder = self._device.create_command_encoder()
-        compute = bound = None
-        for step in chain.from_iterable(one.steps for one in ready):
-            if isinstance(step, _Call):
-                if compute is not None:
-                    compute.end()
-                    compute = bound = None
-                getattr(encoder, step.method)(*step.arguments)
-                continue
-            if compute is None:
-                compute = encoder.begin_compute_pass()
-            if step.pipeline is not bound:
-                bound = step.pipeline
-                compute.set_pipeline(bound)
-            for index, group in enumerate(step.groups):
-                compute.set_bind_group(index, group)
-            compute.dispatch_workgroups(*step.grid)
-        if compute is not None:
-            compute.end()
+        if stamps is None:
+            _encode(encoder, chain.from_iterable(one.steps for one in ready))
+        else:
+            queries, resolved = stamps
+            for at, one in enumerate(ready):
+                _encode_stamped(encoder, one.steps, queries, 2 * at)
+            encoder.resolve_query_set(queries, 0, 2 * len(ready), resolved, 0)
         handles = (one.handles for one in ready)
         return encoder.finish(), frozenset[int]().union(*handles)
 
@@ -170,6 +169,46 @@ class Binder:
     def _resource(self, span: Range) -> dict[str, Any]:
         native = self._tables.buffers[span.handle]
         return {"buffer": native, "offset": span.offset, "size": span.nbytes}
+
+
+def _encode(
+    encoder: Any, steps: Iterable[_Run | _Call], stamps: dict[str, Any] | None = None
+) -> None:
+    """The steps; `stamps` are taken around the pass, where there is one alone."""
+    compute = bound = None
+    for step in steps:
+        if isinstance(step, _Call):
+            if compute is not None:
+                compute.end()
+                compute = bound = None
+            getattr(encoder, step.method)(*step.arguments)
+            continue
+        if compute is None:
+            compute = encoder.begin_compute_pass(timestamp_writes=stamps)
+        if step.pipeline is not bound:
+            bound = step.pipeline
+            compute.set_pipeline(bound)
+        for index, group in enumerate(step.groups):
+            compute.set_bind_group(index, group)
+        compute.dispatch_workgroups(*step.grid)
+    if compute is not None:
+        compute.end()
+
+
+def _encode_stamped(
+    encoder: Any, steps: Sequence[_Run | _Call], queries: Any, at: int
+) -> None:
+    """The steps, with the time before them and behind them as two queries from `at`."""
+    before = {"beginning_of_pass_write_index": at}
+    behind = {"end_of_pass_write_index": at + 1}
+    stamps: dict[str, Any] = {"query_set": queries}
+    if steps and not any(isinstance(step, _Call) for step in steps):
+        _encode(encoder, steps, stamps | before | behind)
+        return
+    # Copies have no pass that could carry a stamp; passes without work carry them.
+    encoder.begin_compute_pass(timestamp_writes=stamps | before).end()
+    _encode(encoder, steps)
+    encoder.begin_compute_pass(timestamp_writes=stamps | behind).end()
 
 
 def _parts(layout: tuple[Access, ...]) -> tuple[tuple[Access, ...], ...]:

@@ -6,11 +6,11 @@ what the tables hold beside sizes and layouts is the port's own.
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rlxweb.errors import DeviceError, DeviceLost, SessionClosed
+from rlxweb.errors import DeviceError, DeviceLost, SessionClosed, Unsupported
 from rlxweb.gpu.port import Access, Command, Copy, DeviceFacts, Dispatch, Want
 from rlxweb.gpu.proof import prove
 from rlxweb.gpu.rules import BufferFacts, check_command
@@ -42,7 +42,7 @@ class Tables:
 
 
 class Books:
-    """The state of a port, for its eight verbs; `created` counts what was made."""
+    """The state of a port, for its verbs; `created` counts what was made."""
 
     def __init__(self, deadline_s: float, *kinds: str) -> None:
         self.deadline_s = deadline_s
@@ -66,6 +66,15 @@ class Books:
     @property
     def live(self) -> Set[int]:
         return self._tables.sizes.keys() | self._tables.layouts.keys()
+
+    async def timed(self, lists: Sequence[Sequence[Command]]) -> tuple[int, ...]:
+        self._check_not_closed("timed")
+        raise Unsupported(
+            f"time {len(lists)} lists of commands",
+            "this device tells no times of its own",
+            "it takes the feature timestamp-query",
+            "wait for each list and time that",
+        )
 
     def _check_not_closed(self, verb: str) -> None:
         if self._closed and self.lost:

@@ -10,8 +10,7 @@
   const USAGE = { storage: 0x8c, uniform: 0x48, readback: 0x09 };
   const TYPES = { r: "read-only-storage", w: "storage", u: "uniform" };
   const FILTERS = ["validation", "out-of-memory", "internal"];
-  const MAP_READ = 1;
-  const COMPUTE = 4;
+  const [MAP_READ, COMPUTE] = [1, 4];
   const SLICE = 32 << 20; // a read of any size goes through stages of at most this
   const SMALLEST = 64 << 10;
   const SPARE = 4; // stages kept for the next read
@@ -216,9 +215,7 @@
       return made;
     }
 
-    forget(id) {
-      this.lists.delete(id);
-    }
+    forget(id) { this.lists.delete(id); }
 
     submit(...ids) {
       const lists = ids.map((id) => this.lists.get(id));
@@ -228,22 +225,27 @@
       for (const [handle, map] of this.mapping) if (handles.has(handle)) map.abandon();
       this.scoped(`submit ${steps.length} commands`, handles, () => {
         const encoder = this.device.createCommandEncoder();
-        let [pass, last] = [null, null];
-        for (const step of steps) {
-          if (step.call) {
-            pass?.end();
-            pass = last = null;
-            encoder[step.call](...step.args);
-            continue;
-          }
-          pass ??= encoder.beginComputePass();
-          if (step.made !== last) pass.setPipeline((last = step.made));
-          step.groups.forEach((group, index) => pass.setBindGroup(index, group));
-          pass.dispatchWorkgroups(...step.grid);
-        }
-        pass?.end();
+        this.encode(encoder, steps);
         this.device.queue.submit([encoder.finish()]);
       });
+    }
+
+    // Neighbouring dispatches share a pass.
+    encode(encoder, steps, descriptor = {}) {
+      let [pass, last] = [null, null];
+      for (const step of steps) {
+        if (step.call) {
+          pass?.end();
+          pass = last = null;
+          encoder[step.call](...step.args);
+          continue;
+        }
+        pass ??= encoder.beginComputePass(descriptor);
+        if (step.made !== last) pass.setPipeline((last = step.made));
+        step.groups.forEach((group, index) => pass.setBindGroup(index, group));
+        pass.dispatchWorkgroups(...step.grid);
+      }
+      pass?.end();
     }
 
     // --- reading ------------------------------------------------------------------
@@ -369,8 +371,6 @@
         }
       }
     }
-
-    // --- ending -------------------------------------------------------------------
 
     // Objects held, for the leak test.
     held() {

@@ -28,7 +28,7 @@ from rlxweb.gpu.browser_words import (
     plain,
     their_feature,
 )
-from rlxweb.gpu.port import Access, Command, DeviceFacts, Usage, Want
+from rlxweb.gpu.port import STAMPS, Access, Command, DeviceFacts, Usage, Want
 
 _LETTERS: dict[Access, str] = {"read": "r", "write": "w", "uniform": "u"}
 # Command tuples whose ready form is kept for their next submission.
@@ -159,12 +159,23 @@ def _bridge() -> Any:
     """bridge.js, evaluated once: a function that makes one port."""
     from pyodide.code import run_js
 
-    source = Path(__file__).with_name("bridge.js").read_text(encoding="utf-8")
-    return run_js(source)
+    return run_js(_text("bridge.js"))
+
+
+@cache
+def _stamps() -> Any:
+    """stamps.js, evaluated once: a function of a port and its lists."""
+    from pyodide.code import run_js
+
+    return run_js(_text("stamps.js"))
+
+
+def _text(name: str) -> str:
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")
 
 
 class BrowserPort(Books):
-    """The eight verbs over one GPUDevice of this tab.
+    """The nine verbs over one GPUDevice of this tab.
 
     What WebGPU finds wrong with a buffer or a submission it says later: such errors
     come out of the next `read` that they could have spoiled, never too late for it.
@@ -251,9 +262,15 @@ class BrowserPort(Books):
         try:
             self._now(doing, "submit", *numbers)
         finally:
-            for number, commands in zip(numbers, lists, strict=True):
-                if not isinstance(commands, tuple):
-                    self._js.forget(number)
+            self._let_go(numbers, lists)
+
+    def _let_go(
+        self, numbers: Sequence[int], lists: Sequence[Sequence[Command]]
+    ) -> None:
+        """Of what was made ready for one submission alone."""
+        for number, commands in zip(numbers, lists, strict=True):
+            if not isinstance(commands, tuple):
+                self._js.forget(number)
 
     def _number_of(self, commands: Sequence[Command], doing: str) -> int:
         """The number of a list that is ready."""
@@ -289,6 +306,24 @@ class BrowserPort(Books):
         )
         return out.data
 
+    async def timed(self, lists: Sequence[Sequence[Command]]) -> tuple[int, ...]:
+        """Browsers blur their clock: usually to tenths of a millisecond."""
+        self._check_open("timed")
+        if STAMPS not in self.facts.features:
+            return await super().timed(lists)
+        doing = f"time {len(lists)} lists of commands"
+        self._must_be_able_to_wait(doing, "run_async")
+        # None of them is kept, so that no number of one goes before all are timed.
+        lists = [list(commands) for commands in lists]
+        numbers = [self._number_of(commands, doing) for commands in lists]
+        try:
+            told = await self._waited(
+                doing, _stamps()(self._js, json.dumps(numbers), self._deadline_ms)
+            )
+        finally:
+            self._let_go(numbers, lists)
+        return tuple(json.loads(told))
+
     def destroy(self, handle: int) -> None:
         self._check_destroy(handle)
         for key in [k for k, r in self._ready.items() if handle in r[2]]:
@@ -318,10 +353,13 @@ class BrowserPort(Books):
         self, doing: str, verb: str, *arguments: Any, source: str = ""
     ) -> Any:
         """A call whose promise is waited for."""
+        return await self._waited(doing, getattr(self._js, verb)(*arguments), source)
+
+    async def _waited(self, doing: str, promise: Any, source: str = "") -> Any:
         from pyodide.ffi import JsException
 
         try:
-            return await _wait(getattr(self._js, verb)(*arguments))
+            return await _wait(promise)
         except JsException as error:
             raise self._ours(error, doing, source) from None
 

@@ -1,7 +1,6 @@
-"""The GPU port over wgpu-py: the only file that imports wgpu, inside functions only.
+"""The GPU port over wgpu-py, or over wgpudawn, which has the same interface.
 
-wgpudawn is the same interface over Dawn, whose compiler of shaders is another: Tint,
-where wgpu has naga. Owns what they leave open: the deadline (their waits have none),
+Owns what they leave open: the deadline (their waits have none),
 the loss of a device (it is only logged) and the mapping of their errors to those of
 `rlxweb.errors`. Blocks inside its coroutines and never suspends. Knows buffers and
 commands, no tensors.
@@ -13,13 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from functools import cache
-from importlib.metadata import version
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from rlxweb.errors import (
-    AdapterMissing,
     DeviceError,
     DeviceLost,
     GpuTimeout,
@@ -33,9 +30,11 @@ from rlxweb.gpu.binding import Binder
 from rlxweb.gpu.books import Books, Tables
 from rlxweb.gpu.drivers import drivers, leak
 from rlxweb.gpu.host_path import IN_PLACE, LARGE, PATHS, HostPath, path_for, paths_of
+from rlxweb.gpu.libraries import Library, natives, shader_compiler
 from rlxweb.gpu.mapping import Bytes
 from rlxweb.gpu.movers import movers
-from rlxweb.gpu.port import Access, Command, DeviceFacts, Usage, Want
+from rlxweb.gpu.port import STAMPS, Access, Command, DeviceFacts, Usage, Want
+from rlxweb.gpu.stamps import device_ns
 from rlxweb.gpu.translate import translate
 from rlxweb.gpu.unchecked import unchecked_module
 from rlxweb.gpu.waiting import Waits
@@ -46,66 +45,6 @@ _USAGES: dict[Usage, str] = {
     "uniform": "UNIFORM|COPY_DST",
     "readback": "MAP_READ|COPY_DST",
 }
-Library = Literal["wgpu", "wgpudawn"]
-_LISTING = ForkLock()
-
-
-def adapters(library: Library = "wgpu") -> tuple[DeviceFacts, ...]:
-    """Every adapter the library finds, best first, with all its features and limits.
-
-    Errors   AdapterMissing if it or its driver library cannot be used.
-    """
-    return tuple(facts for facts, _ in choice.ranked(_natives(library), Want()))
-
-
-def shader_compiler(library: Library = "wgpu") -> str:
-    """What turns WGSL into a driver's language, with its version.
-
-    Asked once the library has found adapters.
-    """
-    if library == "wgpudawn":
-        return f"Tint (wgpudawn {version(library)})"
-    from wgpu.backends.wgpu_native import lib_version_info
-
-    return f"naga (wgpu-native {'.'.join(map(str, lib_version_info))})"
-
-
-def _natives(library: Library) -> list[Any]:
-    # One at a time, and once per process: each listing gives OpenGL adapters that
-    # share one context and not the lock over it; two in two threads abort the process.
-    drivers.load()
-    # Dawn lists anew each time: it gives one device per adapter object, as the
-    # standard says, and no more.
-    with _LISTING:
-        return _once(library) if library == "wgpu" else _listed(library)
-
-
-@cache
-def _once(library: Library) -> list[Any]:
-    return _listed(library)
-
-
-def _listed(library: Library) -> list[Any]:
-    try:
-        gpu = _gpu(library)
-        with choice.quiet_wayland():
-            return list(gpu.enumerate_adapters_sync())
-    except (ImportError, OSError, RuntimeError, AttributeError) as error:
-        raise AdapterMissing(
-            "looking for a GPU",
-            f"{library} cannot be used ({type(error).__name__}: {error})",
-            hint=f"install it with `pip install {library}`, or choose device 'cpu'",
-        ) from error
-
-
-def _gpu(library: Library) -> Any:
-    if library == "wgpudawn":
-        import wgpudawn
-
-        return wgpudawn.gpu
-    import wgpu
-
-    return wgpu.gpu
 
 
 @cache
@@ -115,7 +54,7 @@ def _stuck() -> list[Any]:
 
 
 class NativePort(Books):
-    """The eight verbs over one wgpu device. Thread-safe: one lock around each verb.
+    """The nine verbs over one wgpu device. Thread-safe: one lock around each verb.
 
     `created` counts the driver objects made so far; `lost` says why the device is lost,
     and is empty while it is not. `library` is what serves it, `path` how many bytes
@@ -164,7 +103,7 @@ class NativePort(Books):
             self._check_opening(self._device)
             passed: list[tuple[str, str]] = []
             gone: RlxError | None = None
-            for facts, native, why in choice.asked(_natives(self.library), want):
+            for facts, native, why in choice.asked(natives(self.library), want):
                 if native in _stuck():
                     why = "it hangs in this process since an earlier time-out"
                 try:
@@ -261,6 +200,18 @@ class NativePort(Books):
                     self._reader.from_storage(native, offset, out)
                     self._running = _IDLE
             return out.data
+
+    async def timed(self, lists: Sequence[Sequence[Command]]) -> tuple[int, ...]:
+        with self._lock:
+            self._check_open("timed")
+            limits = self.facts.limits
+            with self._ours(f"time {len(lists)} lists of commands", DeviceLost):
+                if STAMPS not in self.facts.features:
+                    return await super().timed(lists)
+                ready = self._device, self._binder, self._reader, self._queue
+                found = device_ns(*ready, lists, limits)
+                self._running = _IDLE
+                return found
 
     def destroy(self, handle: int) -> None:
         with self._lock:

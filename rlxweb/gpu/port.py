@@ -1,4 +1,4 @@
-"""The GPU port protocol: eight verbs, so that wgpu-py, a browser and a fake fit a file.
+"""The GPU port protocol: nine verbs, so that wgpu-py, a browser and a fake fit a file.
 
 Handles are ints and the port owns the tables behind them: nothing above keeps a driver
 object alive, and `len(port.live)` is the leak test. Commands are frozen records; a
@@ -18,6 +18,11 @@ from rlxweb.limits import Limits
 Usage = Literal["storage", "uniform", "readback"]
 """storage: bound by shaders, source and target of copies. uniform: bound as uniform,
 written by the host. readback: target of copies, read by the host."""
+
+STAMPS = "timestamp-query"
+"""The feature of a device that tells times of its own."""
+MOST_TIMED = 2048
+"""Lists that are timed at once: a set of queries holds 4,096 stamps on every device."""
 
 Access = Literal["read", "write", "uniform"]
 
@@ -116,7 +121,7 @@ Command = Dispatch | Copy | Clear
 
 
 class Port(Protocol):
-    """The eight verbs. `live` holds every handle not yet destroyed; `lost` says why
+    """The nine verbs. `live` holds every handle not yet destroyed; `lost` says why
     the device is gone, and is empty while it is not.
 
     Every waiting verb obeys `deadline_s`: past it the port counts as lost and raises
@@ -187,6 +192,16 @@ class Port(Protocol):
         """Wait for the queue and return a copy of exactly `nbytes` bytes.
 
         Errors   GpuTimeout, DeviceLost; never zeros, never a partial array.
+        """
+        ...
+
+    async def timed(self, lists: Sequence[Sequence[Command]]) -> tuple[int, ...]:
+        """Submit the lists one after the other and wait; the nanoseconds of each.
+
+        By the device's own clock: the host's part and the wait are not in them. At most
+        MOST_TIMED lists at once.
+
+        Errors   Unsupported where "timestamp-query" was not granted; else as `read`.
         """
         ...
 

@@ -25,6 +25,7 @@ from rlxweb.jobs.averaging import Progress, group_power
 from rlxweb.jobs.band import Band
 from rlxweb.jobs.results import FileResult, GroupResult
 from rlxweb.jobs.settings import Settings, group_spec, group_taken
+from rlxweb.jobs.stages import Stages
 from rlxweb.signal.offers import WelchJob
 from rlxweb.signal.peaks_of_power import check_prominence
 from rlxweb.signal.picked import PickedEngine
@@ -45,16 +46,21 @@ def check_device(settings: Settings) -> None:
 
 
 def analyse(
-    recording: Recording, settings: Settings, progress: Progress | None = None
+    recording: Recording,
+    settings: Settings,
+    progress: Progress | None = None,
+    stages: Stages | None = None,
 ) -> FileResult:
     """All groups of an open recording.
 
     progress  called after each block with its number of samples, all channels counted
+    stages    is told where the time goes
     Errors    those of the signal functions; NotFinite names channel and sample.
     """
     with _naming(recording.path):
         groups = tuple(
-            _group(recording, group, settings, progress) for group in recording.groups
+            _group(recording, group, settings, progress, stages)
+            for group in recording.groups
         )
     return FileResult(
         recording.path,
@@ -66,7 +72,10 @@ def analyse(
 
 
 def analyse_file(
-    path: str, settings: Settings, progress: FileProgress | None = None
+    path: str,
+    settings: Settings,
+    progress: FileProgress | None = None,
+    stages: Stages | None = None,
 ) -> FileResult:
     """All groups of the recording at `path`: what is done with each file of a run.
 
@@ -77,19 +86,23 @@ def analyse_file(
     access = settings.storage
     # Before it is read: what changes meanwhile is seen later.
     stamp = "" if is_told_when_open(path, access) else identity(path, access)
+    stages = stages or Stages()
     try:
-        with open_recording(
-            path,
-            fs=settings.fs,
-            channels=settings.channels or None,
-            array=settings.array,
-            layout=settings.layout,
-            storage_options=access,
-        ) as recording:
+        with stages.stage("open the file", "open"):
+            opened = open_recording(
+                path,
+                fs=settings.fs,
+                channels=settings.channels or None,
+                array=settings.array,
+                layout=settings.layout,
+                storage_options=access,
+            )
+        with opened as recording:
             work = sum(g.n_samples * len(g.channels) for g in recording.groups)
             step = None if progress is None else partial(progress, work)
             return replace(
-                analyse(recording, settings, step), stamp=stamp or recording.state
+                analyse(recording, settings, step, stages),
+                stamp=stamp or recording.state,
             )
     except MemoryError as error:
         raise OutOfMemory(
@@ -115,7 +128,11 @@ def _naming(path: str) -> Iterator[None]:
 
 
 def _group(
-    recording: Recording, group: Group, settings: Settings, progress: Progress | None
+    recording: Recording,
+    group: Group,
+    settings: Settings,
+    progress: Progress | None,
+    stages: Stages | None,
 ) -> GroupResult:
     nperseg = settings.nperseg_of(group)
     if nperseg > group.n_samples:
@@ -138,10 +155,16 @@ def _group(
     # By the size alone, for a recording's spectrum is the same bytes whenever computed.
     transformed = job.n_rows * spec.segments_of(group.n_samples) * spec.nfft
     job = replace(job, compiled=transformed >= COMPILED_SAMPLES)
-    pick = choose(job, Asked(settings.asked_device, settings.adapter))
-    engine = PickedEngine(pick)
-    power, floor, n_segments = group_power(group, spec, engine, settings, progress)
+    stages = stages or Stages()
+    with stages.stage("choose the engine", "choose"):
+        pick = choose(job, Asked(settings.asked_device, settings.adapter))
+        engine = PickedEngine(pick)
+    power, floor, n_segments = group_power(
+        group, spec, engine, settings, progress, stages
+    )
     inside = power[:, band.bins]
+    with stages.stage("search the peaks", "peaks", inside.nbytes):
+        peaks = band.peaks(power, hz, k, settings.prominence, settings.mode, floor)
     # Nothing is a copy, where a view would keep all of it.
     is_kept = settings.spectra
     return GroupResult(
@@ -155,7 +178,7 @@ def _group(
         spec=spec,
         hz=hz[band.bins] if is_kept else hz[:0].copy(),
         power=inside if is_kept else power[:, :0].copy(),
-        peaks=band.peaks(power, hz, k, settings.prominence, settings.mode, floor),
+        peaks=peaks,
         states=_states(inside, floor.of_bins(band.bins)),
         device=engine.device.label,
         engine=engine.name,

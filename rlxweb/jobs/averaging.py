@@ -14,9 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rlxweb.digital import Digital
 from rlxweb.host.spec import WelchSpec
 from rlxweb.io import Group, check_finite
+from rlxweb.io.recording import Block
 from rlxweb.jobs.settings import Settings
+from rlxweb.jobs.stages import Stages
+from rlxweb.recipes.welch_plan import segment_flops
 from rlxweb.signal.engine import Engine
 from rlxweb.signal.rounding import RoundingFloor
 from rlxweb.signal.stream import WelchStream
@@ -35,8 +39,10 @@ def group_power(
     engine: Engine,
     settings: Settings,
     progress: Progress | None,
+    stages: Stages | None = None,
 ) -> tuple[NDArray[Any], RoundingFloor, int]:
     """Power (C, F) of the whole group, its floor, and the segments averaged."""
+    stages = stages or Stages()
     power = np.empty((len(group.channels), spec.n_freqs), spec.power_dtype)
     floors, n_segments = [], 0
     streamed = replace(spec, n_segments=settings.nsegments or 0)
@@ -54,18 +60,35 @@ def group_power(
             names=part.names,
             doing=f"welch of {group.recording!r}",
         )
-        wide = max(1, BLOCK_BYTES // (8 * len(part.channels)))
-        # Whole hops per block keep every block but the last the same shape on a device.
-        size = max(spec.nperseg, wide // spec.hop * spec.hop)
-        for block in part.stored_blocks(min(size, group.n_samples)):
+        size = block_samples(spec, len(part.channels), group.n_samples)
+        blocks = part.stored_blocks(size)
+        for block in stages.each("read", "read", blocks, _nbytes):
+            held, done = _nbytes(block), stream.n_segments
             if settings.nan == "raise":
-                check_finite(block.data, part, block.start)
-            stream.feed(block.data)
+                with stages.stage("look for gaps", "check", held):
+                    check_finite(block.data, part, block.start)
+            with stages.stage("estimate", "welch", held) as doing:
+                stream.feed(block.data)
+                new = (stream.n_segments - done) * len(part.channels)
+                doing.flops = new * segment_flops(spec.nperseg, spec.nfft)
             if progress is not None:
                 progress(math.prod(block.data.shape))
             if stream.is_full:
                 break
-        power[at : at + most] = stream.result()
+        with stages.stage("average", "average", power[at : at + most].nbytes):
+            power[at : at + most] = stream.result()
         floors.append(stream.floor())
         n_segments = stream.n_segments
     return power, RoundingFloor.joined(floors), n_segments
+
+
+def block_samples(spec: WelchSpec, n_channels: int, n_samples: int) -> int:
+    """Samples of each of so many channels that are held at once."""
+    wide = max(1, BLOCK_BYTES // (8 * n_channels))
+    # Whole hops per block keep every block but the last the same shape on a device.
+    return min(max(spec.nperseg, wide // spec.hop * spec.hop), n_samples)
+
+
+def _nbytes(block: Block[Any]) -> int:
+    held = block.data
+    return (held.counts if isinstance(held, Digital) else held).nbytes

@@ -7,7 +7,6 @@ falling, ties to the smaller bin. Fused kernels are variants, in `rlxweb.recipes
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -30,6 +29,7 @@ from rlxweb.recipes.welch_plan import (
     centred_ramp,
     check_k,
     rlx_weights,
+    segment_flops,
     welch_plan,
 )
 
@@ -208,7 +208,7 @@ def _build_welch_peaks(g: Graph, attrs: Attrs, spectrum: Tensor) -> Tensor:
 
 def _flops(inputs: Types, out: TensorType, attrs: Attrs) -> float:
     plan = welch_plan(inputs[0].shape, inputs[1].shape[0], attrs)
-    each = 2.5 * plan.nfft * math.log2(max(2, plan.nfft)) + plan.n + 4.0 * plan.bins
+    each = segment_flops(plan.n, plan.nfft)
     ranked = plan.rows * plan.bins if "k" in attrs else 0
     return each * plan.rows * plan.segments + ranked
 

@@ -7,6 +7,7 @@ import each other. Knows no shader and no device.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -130,3 +131,8 @@ def check_k(k: int, bins: int) -> None:
             f"k is at most the number of bins, {bins}",
             "ask for fewer peaks or use longer segments",
         )
+
+
+def segment_flops(n: int, nfft: int) -> float:
+    """Operations of one segment's power: window, real transform, squares, sum."""
+    return 2.5 * nfft * math.log2(max(2, nfft)) + n + 4.0 * (nfft // 2 + 1)

@@ -6,8 +6,7 @@ hands it to the caller's. Nothing else is doubled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -29,18 +28,18 @@ from rlxweb.ir.dtype import DTypeLike
 from rlxweb.ir.graph import Graph
 from rlxweb.names import also
 from rlxweb.runtime.device_array import DeviceArray, Keep, put_on, staying
+from rlxweb.runtime.exporting import Exports
 from rlxweb.runtime.feeds import Given, as_input, check_feeds, lying, param_named
 from rlxweb.runtime.placed import Placed, Ready
+from rlxweb.runtime.profiling import Profiles
 from rlxweb.runtime.raw_bytes import Typed, as_feeds, as_raw, as_typed
 
 if TYPE_CHECKING:
-    from rlxweb.export.package import Package
-    from rlxweb.export.written import Exported, Tell, To
-    from rlxweb.limits import Limits
+    from rlxweb.runtime.profile import Profile
     from rlxweb.runtime.session import Session
 
 
-class CompiledGraph:
+class CompiledGraph(Profiles, Exports):
     """A graph ready to run on one device. Made by `Session.compile`.
 
     Threads and tasks may share it: they take turns where the device needs that.
@@ -134,6 +133,11 @@ class CompiledGraph:
             else:
                 await placed.set_array(name, given)
 
+    def params(self) -> dict[str, Array]:
+        """Every param that has a value, by name. Errors  those of the device."""
+        self._placed.check_open(f"params of '{self._job.graph.name}'")
+        return drive(self._placed.values())
+
     def put(self, x: Any) -> DeviceArray:
         """An array put where this graph runs, for `run` and `set_param` to take.
 
@@ -150,6 +154,7 @@ class CompiledGraph:
         *,
         strict: bool | None = None,
         keep: Literal[False] = False,
+        profile: Literal[False] = False,
     ) -> list[Array]: ...
 
     @overload
@@ -159,6 +164,7 @@ class CompiledGraph:
         *,
         strict: bool | None = None,
         keep: Literal[True],
+        profile: Literal[False] = False,
     ) -> list[DeviceArray]: ...
 
     @overload
@@ -168,7 +174,17 @@ class CompiledGraph:
         *,
         strict: bool | None = None,
         keep: Keep,
+        profile: Literal[False] = False,
     ) -> list[Any]: ...
+
+    @overload
+    def run(
+        self,
+        inputs: Mapping[str, Any] | None = None,
+        *,
+        strict: bool | None = None,
+        profile: Literal[True],
+    ) -> Profile: ...
 
     def run(
         self,
@@ -176,7 +192,8 @@ class CompiledGraph:
         *,
         strict: bool | None = None,
         keep: Keep = False,
-    ) -> list[Any]:
+        profile: bool = False,
+    ) -> list[Any] | Profile:
         """Compute the outputs, in the order of `set_outputs`.
 
         inputs   arrays by name; dtype and shape as declared. A DeviceArray is used
@@ -187,10 +204,14 @@ class CompiledGraph:
                  lay on a lost device is gone, and a run that needs it raises.
         keep     True: outputs stay on the device, as DeviceArrays, and nothing is read
                  back; positions, (0, 2): those stay
+        profile  True: where the time went, step by step; `outputs` of it are the run's
         returns  NumPy arrays of the declared dtypes, in memory of their own
         Errors   InputError, UnknownName, DTypeError, ShapeError before any device call;
-        IndexRefused, DeviceLost, GpuTimeout, OutOfMemory from the device.
+        IndexRefused, DeviceLost, GpuTimeout, OutOfMemory from the device. A profiled
+        run that is lost raises, whatever `strict` says.
         """
+        if profile:
+            return drive(self._profiled(inputs, 1, keep))
         return drive(self.computed(inputs, strict, keep))
 
     def run_typed(
@@ -214,6 +235,7 @@ class CompiledGraph:
         *,
         strict: bool | None = None,
         keep: Literal[False] = False,
+        profile: Literal[False] = False,
     ) -> list[Array]: ...
 
     @overload
@@ -223,6 +245,7 @@ class CompiledGraph:
         *,
         strict: bool | None = None,
         keep: Literal[True],
+        profile: Literal[False] = False,
     ) -> list[DeviceArray]: ...
 
     @overload
@@ -232,7 +255,17 @@ class CompiledGraph:
         *,
         strict: bool | None = None,
         keep: Keep,
+        profile: Literal[False] = False,
     ) -> list[Any]: ...
+
+    @overload
+    async def run_async(
+        self,
+        inputs: Mapping[str, Any] | None = None,
+        *,
+        strict: bool | None = None,
+        profile: Literal[True],
+    ) -> Profile: ...
 
     async def run_async(
         self,
@@ -240,8 +273,11 @@ class CompiledGraph:
         *,
         strict: bool | None = None,
         keep: Keep = False,
-    ) -> list[Any]:
+        profile: bool = False,
+    ) -> list[Any] | Profile:
         """`run` beside the caller's event loop."""
+        if profile:
+            return await awaited_here(lambda: self._profiled(inputs, 1, keep))
         return await awaited_here(lambda: self.computed(inputs, strict, keep))
 
     async def computed(
@@ -343,62 +379,6 @@ class CompiledGraph:
         lines += [explain_decision(d) for d in self.decisions]
         lines += self._placed.stays()
         return "\n".join([*lines, str(self.plan)])
-
-    def export_web(
-        self,
-        folder: str | Path,
-        *,
-        name: str = "",
-        to: To = "web",
-        outputs: Sequence[str] | None = None,
-        vectors: int | Mapping[str, Any] | Sequence[Mapping[str, Any]] = 1,
-        limits: Limits | None = None,
-        features: Sequence[str] = (),
-        package: Package | str | None = None,
-        force: bool = False,
-        tell: Tell | None = None,
-    ) -> Exported:
-        """Write the graph with its params for pages without Python: WGSL and a module.
-
-        A page then has `const run = await load(); const { out0 } = await run({ x })`.
-        It is compiled anew for a browser's WebGPU, wherever this one runs.
-
-        folder    is made, whole or not at all
-        name      of the module, NAME.js; "": the graph's
-        to        "web", or "npm" for a package, called as `package` says
-        outputs   names of the outputs; None: out0, out1 … or what the nodes are called
-        vectors   inputs by which a page checks itself: how many to draw, or arrays by
-                  name, once or several times; 0: none
-        limits    what the plan may use of a device; None: WebGPU's defaults
-        features  ("shader-f16",) for graphs with f16: browsers without refuse them
-        force     replace an earlier export in the folder
-        tell      hears (what is written, bytes done, bytes in all)
-        Errors    InputError for params without a value; DTypeError, Unsupported,
-        LimitExceeded for what a page cannot run, with the node; UsageError, NotWritten.
-        """
-        from rlxweb.export.folder import as_folder
-        from rlxweb.export.package import as_package
-        from rlxweb.export.written import Job, write_export
-        from rlxweb.runtime.vectors import cases_of
-
-        doing = f"export '{self._job.graph.name}'"
-        self._placed.check_open(doing)
-        self._placed.check_set(doing)
-        graph, params = self.graph, drive(self._placed.values())
-        job = Job(
-            graph,
-            params,
-            as_folder(folder, doing),
-            name,
-            to,
-            outputs,
-            cases_of(graph, params, outputs, vectors, doing),
-            limits,
-            (features,) if isinstance(features, str) else features,
-            force,
-            package=as_package(package, doing),
-        )
-        return write_export(job, tell)
 
     def close(self) -> None:
         """Free the program's buffers, once no run needs them. Idempotent."""

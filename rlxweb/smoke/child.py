@@ -16,7 +16,7 @@ from typing import Any
 
 from rlxweb.errors import RlxError
 from rlxweb.gpu.drive import drive
-from rlxweb.gpu.native import Library, adapters, shader_compiler
+from rlxweb.gpu.libraries import Library, adapters, shader_compiler
 from rlxweb.smoke.answering import Say, answer
 from rlxweb.smoke.answers import LOST
 from rlxweb.smoke.icds import fault_of

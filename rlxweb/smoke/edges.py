@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from rlxweb.backends.agreement import Agreement
-from rlxweb.backends.array import evaluate
+from rlxweb.backends.evaluate import evaluate
 from rlxweb.backends.protocol import Array
 from rlxweb.ir.dtype import as_dtype
 from rlxweb.ir.graph import Graph

@@ -9,7 +9,8 @@ from typing import Any
 from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import Backend
 from rlxweb.backends.webgpu import WebGpuBackend
-from rlxweb.gpu.native import Library, NativePort
+from rlxweb.gpu.libraries import Library
+from rlxweb.gpu.native import NativePort
 from rlxweb.gpu.port import BackendType, Want
 
 DAWN = "dawn"

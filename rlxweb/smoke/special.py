@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from rlxweb.backends.agreement import Agreement, oracle
-from rlxweb.backends.array import evaluate
+from rlxweb.backends.evaluate import evaluate
 from rlxweb.backends.protocol import Array
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rlxweb.errors import AdapterMissing
-from rlxweb.gpu.native import adapters
+from rlxweb.gpu.libraries import adapters
 from rlxweb.gpu.port import DeviceFacts
 
 LIBRARIES = ("rlxweb", "numpy", "scipy", "wgpu")

@@ -149,3 +149,41 @@ json.dumps([sum(before), off, len(port.live) - live, same])
     assert off < 1e-5
     assert kept <= 20
     assert peaks
+
+
+def test_a_run_is_profiled(tab: Tab) -> None:
+    """By the clock of the browser's GPU, many steps at once; nothing is left there."""
+    found = tab.run(
+        """
+        import json
+        import numpy as np, rlxweb as rlx
+        from rlxweb.backends.pool import pool
+        from rlxweb.gpu.browser import js_objects
+        await rlx.open_async("webgpu")
+        g = rlx.Graph("chain")
+        x = g.input("x", (64, 64))
+        y = x
+        for _ in range(40):
+            y = g.softmax(y @ x)
+        g.set_outputs([y])
+        one = await rlx.Session("webgpu").compile_async(g)
+        feeds = {"x": np.eye(64, dtype=np.float32)}
+        (want,) = await one.run_async(feeds)
+        port = pool.backend("webgpu").port
+        held = js_objects(port)
+        made = await one.profile_async(feeds, repeats=2)
+        json.dumps({
+            "how": made.how,
+            "right": bool((made.outputs[0] == want).all()),
+            "steps": [[s.kind, s.ns] for s in made.steps],
+            "left": js_objects(port) - held,
+            "text": str(made),
+        })
+        """
+    )
+    assert found["how"] == "device clock"
+    assert found["right"]
+    assert [kind for kind, _ in found["steps"]] == ["matmul", "softmax"] * 40
+    assert sum(ns for _, ns in found["steps"]) > 0
+    assert found["left"] == 0
+    assert "chain on" in found["text"]

@@ -21,8 +21,8 @@ PACKAGE = ROOT / "rlxweb"
 
 # What is neither NumPy nor in the standard library, and the one place it may enter.
 ENTERS_AT = {
-    "wgpu": "gpu/native.py",
-    "wgpudawn": "gpu/native.py",
+    "wgpu": "gpu/libraries.py",
+    "wgpudawn": "gpu/libraries.py",
     "js": "gpu/browser.py",
     "pyodide": "gpu/browser.py",
     "pyodide_js": "gpu/browser.py",

@@ -8,6 +8,7 @@ export const EXAMPLES = [
   { id: "custom_op", title: "An op of your own" },
   { id: "spectrogram", title: "A spectrogram, as a heat map" },
   { id: "benchmark", title: "NumPy against WebGPU" },
+  { id: "profile", title: "Where the time of a run goes" },
   { id: "errors", title: "What bad input gets" },
 ];
 

@@ -7,7 +7,8 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from rlxweb.backends.array import evaluate, order_of_release
+from rlxweb.backends.array import order_of_release
+from rlxweb.backends.evaluate import evaluate
 from rlxweb.errors import GraphError, InputError
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import HostOnly

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from rlxweb.backends.agreement import compare
-from rlxweb.backends.array import evaluate
+from rlxweb.backends.evaluate import evaluate
 from rlxweb.cli import bench_gpu, bench_gpu_command
 from rlxweb.cli.bench_gpu import Bench
 from rlxweb.cli.bench_gpu_cases import Case, cases, welch_peaks

@@ -118,7 +118,7 @@ def test_a_graph_of_the_callers(target: str, call: Call, home: Path) -> None:
         (["torn_to_export:g", "out"], "raised ModuleNotFoundError"),
         (["nowhere:g", "out"], "there is no module 'nowhere'"),
         (["no.py:g", "out"], "there is no file 'no.py'"),
-        (["mine_to_export", "out"], "'welch', MODULE:GRAPH or FILE.py:GRAPH"),
+        (["mine_to_export", "out"], "MODULE:GRAPH or FILE.py:GRAPH"),
         (["mine_to_export:graph", "out"], "'w' has no value"),
         (["mine_to_export:graph", "out", "--weights", "x.npz"], "cannot be read"),
         (["mine_to_export:graph", "out", "--weights", "beside.py"], "it is none"),

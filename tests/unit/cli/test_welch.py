@@ -13,7 +13,7 @@ import scipy.signal
 import soundfile
 
 from rlxweb.cli.outputs import COLUMNS
-from rlxweb.gpu.native import adapters
+from rlxweb.gpu.libraries import adapters
 from rlxweb.io import open_recording
 from rlxweb.jobs import averaging
 from tests.command_line import Call, check_refused

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rlxweb.backends.array import evaluate
 from rlxweb.backends.cpu import CpuBackend
+from rlxweb.backends.evaluate import evaluate
 from rlxweb.compile.rewrites import (
     FOLD_ELEMENTS,
     MAX_ROUNDS,

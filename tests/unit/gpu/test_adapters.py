@@ -133,7 +133,8 @@ import sys
 sys.modules["wgpu"] = None
 from rlxweb.errors import AdapterMissing
 from rlxweb.gpu.drive import drive
-from rlxweb.gpu.native import NativePort, adapters
+from rlxweb.gpu.libraries import adapters
+from rlxweb.gpu.native import NativePort
 from rlxweb.gpu.port import Want
 for call in (adapters, lambda: drive(NativePort().open(Want()))):
     try:

@@ -18,7 +18,8 @@ from rlxweb.errors import GpuTimeout, ShaderRejected
 from rlxweb.gpu import staging
 from rlxweb.gpu.drive import drive
 from rlxweb.gpu.host_path import PATHS
-from rlxweb.gpu.native import NativePort, adapters
+from rlxweb.gpu.libraries import adapters
+from rlxweb.gpu.native import NativePort
 from rlxweb.gpu.port import Dispatch, Range, Want
 from rlxweb.smoke.case import case_of, checked_ops
 from rlxweb.smoke.verdict import check_case

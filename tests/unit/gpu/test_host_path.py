@@ -14,7 +14,8 @@ from rlxweb.gpu import mapping, readback, staging
 from rlxweb.gpu import native as native_port
 from rlxweb.gpu.drive import drive
 from rlxweb.gpu.host_path import IN_PLACE, LARGE, PATHS, HostPath, path_for, paths_of
-from rlxweb.gpu.native import NativePort, adapters
+from rlxweb.gpu.libraries import adapters
+from rlxweb.gpu.native import NativePort
 from rlxweb.gpu.port import Copy, Range, Want
 from tests.ports import fake, native
 

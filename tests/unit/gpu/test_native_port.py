@@ -18,7 +18,8 @@ from rlxweb.errors import (
     ShaderRejected,
 )
 from rlxweb.gpu.drive import drive
-from rlxweb.gpu.native import NativePort, adapters
+from rlxweb.gpu.libraries import adapters
+from rlxweb.gpu.native import NativePort
 from rlxweb.gpu.port import Clear, Command, Copy, Dispatch, Range, Want
 from rlxweb.limits import Limits, shrunk
 from tests.command_line import python
@@ -356,7 +357,7 @@ def test_looking_for_adapters_prints_nothing() -> None:
     """Without a desktop, libwayland would complain on stderr while GL is asked."""
     code = (
         "import os; os.environ.pop('XDG_RUNTIME_DIR', None);"
-        "from rlxweb.gpu.native import adapters; print(len(adapters()))"
+        "from rlxweb.gpu.libraries import adapters; print(len(adapters()))"
     )
     said = python("-c", code)
     assert (said.code, said.err) == (0, "")

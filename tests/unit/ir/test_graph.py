@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rlxweb.backends.array import evaluate
+from rlxweb.backends.evaluate import evaluate
 from rlxweb.errors import (
     AttributeRefused,
     DTypeError,

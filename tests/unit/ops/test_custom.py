@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import rlxweb.ops  # noqa: F401  registers the vocabulary
-from rlxweb.backends.array import evaluate
+from rlxweb.backends.evaluate import evaluate
 from rlxweb.backends.webgpu_recipes import Recipes
 from rlxweb.compile.rewrites import decompose
 from rlxweb.compile.target import Target

@@ -1,4 +1,4 @@
-"""`MODULE:GRAPH`, `FILE.py:GRAPH`: what code of the caller's makes, to be exported.
+"""`MODULE:GRAPH`, `FILE.py:GRAPH`: what code of the caller's makes, compiled.
 
 Runs that code. What is found there is a Graph, a CompiledGraph or a GraphDevices, or a
 function that takes nothing and returns one.
@@ -31,44 +31,48 @@ from rlxweb.whole_file import reason
 WANTED = "a Graph, a CompiledGraph, a GraphDevices, or a function that returns one"
 
 
-def compiled_object(target: str, weights: str | None) -> CompiledGraph:
+def compiled_object(
+    target: str, weights: str | None, verb: str = "export"
+) -> CompiledGraph:
     """What `target` names, compiled, its params set.
 
+    verb      what is done with it, as errors say
     weights   an NPZ file with an array for each param that has no value yet
     Errors    UsageError for a target that is not there or is something else; InputError
               for weights that do not fit.
     """
-    found = _called(target, _attribute(target))
+    doing = f"{verb} {target}"
+    found = _called(doing, target, _attribute(doing, target))
     if isinstance(found, GraphDevices):
         found = found.compile(Device.CPU)
     if isinstance(found, Graph):
-        _check_weights(target, found, weights)
+        _check_weights(doing, found, weights)
         found = Session(Device.CPU).compile(found)
     if not isinstance(found, CompiledGraph):
         raise UsageError(
-            f"export {target}", f"it is a {type(found).__name__}", f"{WANTED} is wanted"
+            doing, f"it is a {type(found).__name__}", f"{WANTED} is wanted"
         )
     if weights is not None:
         _set(found, weights)
     return found
 
 
-def _attribute(target: str) -> Any:
+def _attribute(doing: str, target: str) -> Any:
     where, colon, name = target.rpartition(":")
     if not colon or not where or not name:
         raise UsageError(
-            f"export {target}",
+            doing,
             "it names no graph",
-            "'welch', MODULE:GRAPH or FILE.py:GRAPH",
+            "MODULE:GRAPH or FILE.py:GRAPH is wanted",
             "for a module of yours, put a colon and the graph's name behind it",
         )
-    found: Any = _module(target, where)
+    found: Any = _module(doing, where)
     for part in name.split("."):
         try:
             found = getattr(found, part)
         except AttributeError as error:
             raise UsageError(
-                f"export {target}",
+                doing,
                 f"{where!r} has no {name!r}",
                 hint=did_you_mean(
                     part, vars(found) if hasattr(found, "__dict__") else ()
@@ -78,11 +82,11 @@ def _attribute(target: str) -> Any:
     return found
 
 
-def _module(target: str, where: str) -> ModuleType:
+def _module(doing: str, where: str) -> ModuleType:
     """Run the caller's code. Errors  UsageError with what it raised."""
     is_file = where.endswith(".py")
     if is_file and not Path(where).is_file():
-        raise UsageError(f"export {target}", f"there is no file {where!r}")
+        raise UsageError(doing, f"there is no file {where!r}")
     home = str(Path(where).resolve().parent) if is_file else os.getcwd()
     sys.path.insert(0, home)  # as `python FILE` and `python -m MODULE` have it
     try:
@@ -91,15 +95,15 @@ def _module(target: str, where: str) -> ModuleType:
         raise
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0] != where.split(".")[0]:
-            raise _broken(target, where, error) from error
+            raise _broken(doing, where, error) from error
         raise UsageError(
-            f"export {target}",
+            doing,
             f"there is no module {where!r}",
             f"looked for in {home} and where Python looks",
             "go to the folder it is in, or give the file: FILE.py:GRAPH",
         ) from error
     except Exception as error:
-        raise _broken(target, where, error) from error
+        raise _broken(doing, where, error) from error
     finally:
         sys.path.remove(home)
 
@@ -115,7 +119,7 @@ def _of_file(where: str) -> ModuleType:
     return module
 
 
-def _called(target: str, found: Any) -> Any:
+def _called(doing: str, target: str, found: Any) -> Any:
     if isinstance(found, Graph | CompiledGraph | GraphDevices) or not callable(found):
         return found
     try:
@@ -123,24 +127,24 @@ def _called(target: str, found: Any) -> Any:
     except RlxError:
         raise
     except Exception as error:
-        raise _broken(target, target, error) from error
+        raise _broken(doing, target, error) from error
 
 
-def _broken(target: str, where: str, error: Exception) -> UsageError:
+def _broken(doing: str, where: str, error: Exception) -> UsageError:
     at = error.__traceback__
     while at is not None and at.tb_next is not None:
         at = at.tb_next
     line = "" if at is None else f"{at.tb_frame.f_code.co_filename}:{at.tb_lineno}"
     said = f"{where!r} raised {type(error).__name__}: {reason(error)}"
-    return UsageError(f"export {target}", said, line)
+    return UsageError(doing, said, line)
 
 
-def _check_weights(target: str, graph: Graph, weights: str | None) -> None:
+def _check_weights(doing: str, graph: Graph, weights: str | None) -> None:
     """A bare graph's params come from a file. Errors  InputError."""
     params = list(graph.named("param"))
     if params and weights is None:
         raise InputError(
-            f"export {target}",
+            doing,
             f"param {', '.join(map(repr, params))} has no value",
             "it is a Graph, which holds none",
             Advice("give {}, or name a CompiledGraph", weights=Blank("F.npz")),
@@ -150,7 +154,7 @@ def _check_weights(target: str, graph: Graph, weights: str | None) -> None:
 def _set(graph: CompiledGraph, path: str) -> None:
     doing = f"weights of '{graph.graph.name}' from '{path}'"
     params = graph.graph.named("param")
-    arrays = _read(doing, path)
+    arrays = arrays_of(doing, path, "param")
     for name in arrays:
         if name not in params:
             raise unknown(doing, "param", name, params)
@@ -162,7 +166,8 @@ def _set(graph: CompiledGraph, path: str) -> None:
             raise
 
 
-def _read(doing: str, path: str) -> Mapping[str, Any]:
+def arrays_of(doing: str, path: str, kind: str) -> Mapping[str, Any]:
+    """The arrays of an NPZ file, one for each `kind`, by name. Errors  InputError."""
     try:
         with np.load(path, allow_pickle=False) as found:
             if not hasattr(found, "files"):
@@ -173,6 +178,6 @@ def _read(doing: str, path: str) -> Mapping[str, Any]:
         raise InputError(
             doing,
             f"it cannot be read ({why})",
-            "an NPZ file is wanted, an array for each param, under its name",
+            f"an NPZ file is wanted, an array for each {kind}, under its name",
             "write it with numpy.savez",
         ) from error
