@@ -30,7 +30,7 @@ COMMANDS = {
     "welch": "Welch spectra and their strongest peaks, of recordings.",
     "devices": "List every device: available or not, and why.",
     "explain": "Say where a Welch job would run and why.",
-    "profile": "Where the time of a recording, or of a graph, goes.",
+    "profile": "Say where the time goes, of a recording or of a graph.",
     "calibrate": "Measure how fast each engine is: trips, transfers, our own kernels.",
     "smoke": "Try every engine of this machine: is it right, and how fast?",
     "bench": "Benchmarks of rlxweb's decisions.",
