@@ -17,7 +17,7 @@ from rlxweb.ir.lowering import Call
 from rlxweb.limits import Limits
 from rlxweb.recipes import fft_variants as fft
 from rlxweb.recipes import line_variants as line
-from rlxweb.recipes import welch_team
+from rlxweb.recipes import welch_fours, welch_team
 from rlxweb.recipes import welch_variants as welch
 from rlxweb.recipes.attention_blocks import attention_blocks
 from rlxweb.recipes.fft_team_rows import team_recipe
@@ -69,6 +69,12 @@ def on_slow_compilers(hardware: Hardware) -> bool:
     """
     room = hardware.limits.max_compute_workgroup_storage_size
     return on_software(hardware) and not room
+
+
+def with_own_memory(hardware: Hardware) -> bool:
+    """Adapters on the CPU whose kernels may use workgroup memory."""
+    room = hardware.limits.max_compute_workgroup_storage_size
+    return on_software(hardware) and room > 0
 
 
 def on_hardware(hardware: Hardware) -> bool:
@@ -146,6 +152,12 @@ _FAMILIES: tuple[tuple[tuple[str, ...], str, Gate, Callable[[str], RecipeFor]], 
         "lane a row, short text",
         on_slow_compilers,
         lambda op: welch.short_lane_recipe,
+    ),
+    (
+        WELCH,
+        "lane a row, in fours",
+        with_own_memory,
+        lambda op: welch_fours.four_recipe,
     ),
     (WELCH, "lane a row", on_software, lambda op: welch.lane_recipe),
     (WELCH, "team of lanes a row", on_hardware, lambda op: welch_team.team_recipe()),

@@ -24,6 +24,7 @@ SAID = {
     "custom_op": [r"webgpu: google swiftshader .*, \d steps", "largest difference"],
     "spectrogram": [r"graph @spectrogram", r"→ \(118, 129\)"],
     "benchmark": [r"n = 384: cpu [\d.]+ ms, webgpu [\d.]+ ms"],
+    "profile": [r"block on NumPy", r"time stamps of the device", r"\nmatmul +[\d.]+ "],
     "errors": [r"UsageError: welch_peaks: k is 0", r"did you mean 'webgpu'\?"],
 }
 PLOTS = {"graph", "peaks", "decisions", "custom_op", "spectrogram", "benchmark"}

@@ -1,0 +1,452 @@
+"""Fused Welch kernels for drivers that run on a CPU, four cells at a time.
+
+Such a driver runs a workgroup's lanes side by side and walks through every access to
+memory lane by lane: that, and not arithmetic, is what a kernel of a lane a row takes
+its time for. An access to four neighbours at once costs little more than one to a
+single number, so here all of them are: samples and window come as vec4, the first
+passes transform four neighbouring columns at once, and the last one, whose butterflies
+lie in neighbouring cells, takes them apart. The arithmetic is that of
+`welch_variants.py`; only powers of two have it, where hops and rows are
+multiples of four.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rlxweb.ir.lowering import Access, Recipe, Ref
+from rlxweb.ir.op import TensorType, Types
+from rlxweb.limits import MAX_TURNS, Limits
+from rlxweb.recipes import fft_plan as plan
+from rlxweb.recipes.butterfly import Emitter, Pair, number
+from rlxweb.recipes.fft_calls import Work
+from rlxweb.recipes.fft_rows import FOURTH, place
+from rlxweb.recipes.fft_variants import LANES, MAIN, SLOTS
+from rlxweb.recipes.select_calls import peaks_call
+from rlxweb.recipes.welch_fours_finish import FourPeaks, FourPlain, most_peaks
+from rlxweb.recipes.welch_plan import WelchPlan
+from rlxweb.recipes.welch_variants import Segments, case_of, uniforms_of
+
+WIDE_RADIX = 16
+"""Of four columns at once: their values do not all stay in registers."""
+LAST_RADIX = 32
+LEAST, MOST = 64, 1 << 10
+"""Lengths that gain: shorter ones are over too soon, and longer ones take a driver
+more than a second to compile.
+"""
+_PARTS = "xyzw"
+_NAMES = ("re", "im", "sum")
+
+
+class Fours(Emitter):
+    """Butterflies on four columns at once: WGSL's fma takes no number beside vec4s."""
+
+    def scaled(self, a: str, factor: float, added: str = "") -> str:
+        by = number(factor)
+        wide = f"vec4<f32>({by})"
+        return self.let(f"fma({a}, {wide}, {added})" if added else f"{a} * {by}")
+
+    def turned_by(self, x: Pair, factor: complex) -> Pair:
+        re, im = number(factor.real), number(factor.imag)
+        wide = f"vec4<f32>({re})", f"vec4<f32>({im})"
+        return (
+            self.let(f"fma({x[0]}, {wide[0]}, -({x[1]} * {im}))"),
+            self.let(f"fma({x[0]}, {wide[1]}, {x[1]} * {re})"),
+        )
+
+
+def radices_of(n: int) -> tuple[int, ...]:
+    """The passes of a power of two, the last one as large as may be."""
+    last = min(n, LAST_RADIX)
+    return (*(plan.radices(n // last, WIDE_RADIX) if n > last else ()), last)
+
+
+@dataclass(frozen=True, slots=True)
+class FourCells:
+    """Where rows lie between passes, four neighbouring cells a vec4, lane by lane.
+
+    arrays   of n cells a row: real parts, imaginary parts, and sums if they are apart
+    access   of the scratch buffer that holds them; 0: workgroup memory does
+    """
+
+    n: int
+    arrays: int
+    access: int
+
+    @property
+    def shared_bytes(self) -> int:
+        """What they take of workgroup memory."""
+        return 4 * self.arrays * self.n * LANES
+
+    @property
+    def numel(self) -> int:
+        """Elements of the scratch buffer."""
+        return self.arrays * self.n * SLOTS
+
+    def tile(self, rows: int, turns: int) -> int:
+        """Rows a lane walks; `turns` are its loop turns for one of them."""
+        if not self.access:
+            return 1
+        return max(1, min(math.ceil(rows / SLOTS), MAX_TURNS // (turns + 1)))
+
+    def most_rows(self, rows: int, turns: int) -> int:
+        """Rows of one call: the scratch holds so many lanes. 0 is no bound."""
+        return SLOTS * self.tile(rows, turns) if self.access else 0
+
+    def _at(self, array: int, four: str) -> str:
+        return f"spot + {array * self.n // 4 * LANES}u + ({four}) * {LANES}u"
+
+    def get(self, array: int, four: str) -> str:
+        """Cells 4 · four and the three behind it."""
+        if self.access:
+            return f"ld{self.access}({self._at(array, four)})"
+        return f"{_NAMES[array]}[({four}) * {LANES}u + lid]"
+
+    def put(self, array: int, four: str, value: str) -> str:
+        """The counterpart of `get`."""
+        if self.access:
+            return f"st{self.access}({self._at(array, four)}, {value});"
+        return f"{self.get(array, four)} = {value};"
+
+    def module(self, body: str) -> str:
+        """The whole kernel around what is done to row `row`."""
+        if self.access:
+            each = self.arrays * self.n // 4 * LANES
+            return (
+                f"{MAIN}"
+                f"  let spot = (item / {LANES}u) * {each}u + item % {LANES}u;\n"
+                "  for (var row = item; row < u.rows; row += u.items) {\n"
+                f"{body}\n  }}\n}}\n"
+            )
+        lists = "".join(
+            f"var<workgroup> {name}: array<vec4<f32>, {self.n // 4 * LANES}>;\n"
+            for name in _NAMES[: self.arrays]
+        )
+        return f"{lists}{MAIN}  let row = item;\n{body}\n}}\n"
+
+
+# --- twiddle factors ------------------------------------------------------------------
+
+
+def _read_powers(radix: int) -> list[int]:
+    """Those of 1 … radix - 1 that are read; the others are one product each."""
+    return [k for k in range(1, radix) if k < FOURTH or k % FOURTH == 0]
+
+
+def turns_table(n: int, radices: Sequence[int]) -> npt.NDArray[np.float64]:
+    """For each pass but the last, and each power read: cosines, then sines, of all its
+    columns, one behind the other.
+    """
+    parts: list[npt.NDArray[np.float64]] = []
+    before = 1
+    for radix in radices[:-1]:
+        columns = np.arange(n // before // radix)
+        for k in _read_powers(radix):
+            turn = -2.0 * np.pi * ((columns * k * before) % n) / n
+            parts += [np.cos(turn), np.sin(turn)]
+        before *= radix
+    return np.concatenate(parts) if parts else np.zeros(4)
+
+
+def _turn_starts(n: int, radices: Sequence[int]) -> list[int]:
+    """Where the factors of each pass begin in the table."""
+    starts, at, before = [], 0, 1
+    for radix in radices[:-1]:
+        starts.append(at)
+        at += 2 * len(_read_powers(radix)) * (n // before // radix)
+        before *= radix
+    return [*starts, at]
+
+
+# --- the text -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FourSegments(Segments):
+    """`Segments` whose samples and window come four at a time."""
+
+    def starts(self) -> str:
+        """Where the segments begin, in fours."""
+        lines = ["    let from_a = (row * u.width + pair * u.hop * 2u) / 4u;"]
+        if self.names == ("a", "b"):
+            there = "pair * 2u + 1u < u.segments" if self.lone else "true"
+            lines.append(f"    let from_b = from_a + select(0u, u.hop / 4u, {there});")
+            lines.append(f"    let share_b = select(0.0, 1.0, {there});")
+        return "\n".join(lines) + "\n"
+
+    def trend_text(self) -> str:
+        """Mean and slope of each segment about its first value."""
+        if self.plan.detrend == "none":
+            return ""
+        n, out = self.plan.n, []
+        middle, energy = (n - 1) / 2, n * (n * n - 1) / 12
+        inverse = number(1 / energy if energy else 0.0)
+        for s in self.names:
+            # In runs: a long single sum loses too many bits.
+            out.append(
+                f"""    let first_{s} = ld0(from_{s}).x;
+    var sum_{s} = vec4<f32>();
+    var tilt_{s} = vec4<f32>();
+    for (var at = 0u; at < {n // 4}u; at += 16u) {{
+      var run = vec4<f32>();
+      var lean = vec4<f32>();
+      for (var i = at; i < min(at + 16u, {n // 4}u); i++) {{
+        let v = ld0(from_{s} + i) - first_{s};
+        let t = vec4<f32>(vec4<u32>(i * 4u) + vec4<u32>(0u, 1u, 2u, 3u));
+        run += v;
+        lean += v * (t - {number(middle)});
+      }}
+      sum_{s} += run;
+      tilt_{s} += lean;
+    }}
+    let mean_{s} = (sum_{s}.x + sum_{s}.y + sum_{s}.z + sum_{s}.w) * {number(1 / n)};
+"""
+            )
+            if self.plan.detrend == "linear":
+                out.append(
+                    f"    let slope_{s} = (tilt_{s}.x + tilt_{s}.y + tilt_{s}.z"
+                    f" + tilt_{s}.w) * {inverse};\n"
+                )
+        return "".join(out)
+
+    def four(self, e: Emitter, cell: str, offset: int, stride: int) -> Pair:
+        """The windowed pair at four · (cell + offset), in fours."""
+        n = self.plan.n // 4
+        if offset >= n:
+            return "vec4<f32>()", "vec4<f32>()"
+        at = e.let(f"{cell} + {offset}u")
+        if offset + stride > n:
+            inside = e.let(f"{at} < {n}u")
+            at = e.let(f"min({at}, {n - 1}u)")
+            weight = e.let(f"select(vec4<f32>(), ld1({at}), {inside})")
+        else:
+            weight = e.let(f"ld1({at})")
+        re = self._part(e, "a", at, weight)
+        if self.names == ("a",):
+            return re, "vec4<f32>()"
+        share = e.let(f"{weight} * share_b") if self.lone else weight
+        return re, self._part(e, "b", at, share)
+
+    def _part(self, e: Emitter, s: str, at: str, weight: str) -> str:
+        x = e.let(f"ld0(from_{s} + {at})")
+        if self.plan.detrend != "none":
+            x = e.let(f"(({x} - first_{s}) - mean_{s})")
+        if self.plan.detrend == "linear":
+            middle = number((self.plan.n - 1) / 2)
+            t = f"vec4<f32>(vec4<u32>({at} * 4u) + vec4<u32>(0u, 1u, 2u, 3u))"
+            x = e.let(f"{x} + slope_{s} * ({middle} - {t})")
+        return e.let(f"{x} * {weight}")
+
+
+@dataclass(frozen=True, slots=True)
+class FourPasses:
+    """The transform of one pair of segments, up to the powers of its bins."""
+
+    segments: FourSegments
+    radices: tuple[int, ...]
+    cells: FourCells
+
+    def text(self) -> str:
+        """All passes, one after the other."""
+        wide = (self._wide(at) for at in range(len(self.radices) - 1))
+        return "\n".join([*wide, self._last()])
+
+    def _wide(self, at: int) -> str:
+        n, radix = self.segments.plan.nfft, self.radices[at]
+        before = math.prod(self.radices[:at])
+        length = n // before // 4
+        stride = length // radix
+        e = Fours("abcdefgh"[at])
+        m = e.let(f"j % {stride}u") if at else "j"
+        base = e.let(f"(j / {stride}u) * {length}u + {m}") if at else "j"
+        xs: list[Pair] = []
+        for q in range(radix):
+            if at == 0:
+                xs.append(self.segments.four(e, base, q * stride, stride))
+            else:
+                four = f"{base} + {q * stride}u"
+                pair = self.cells.get(0, four), self.cells.get(1, four)
+                xs.append((e.let(pair[0]), e.let(pair[1])))
+        turns = self._turns(e, at, m)
+        for k, y in enumerate(e.dft(xs)):
+            y = e.times(y, *turns[k]) if k else y
+            for part in (0, 1):
+                e.do(self.cells.put(part, f"{base} + {k * stride}u", y[part]))
+        return f"  for (var j = 0u; j < {n // radix // 4}u; j++) {{\n{e.text()}\n  }}"
+
+    def _turns(self, e: Emitter, at: int, m: str) -> list[Pair]:
+        n, radix = self.segments.plan.nfft, self.radices[at]
+        columns = n // math.prod(self.radices[: at + 1]) // 4
+        start = _turn_starts(n, self.radices)[at] // 4
+        out: list[Pair] = [("", "")] * radix
+        for k in range(1, radix):
+            low = k % FOURTH
+            if k < FOURTH or low == 0:
+                here = start + 2 * _read_powers(radix).index(k) * columns
+                re = e.let(f"ld2({m} + {here}u)")
+                out[k] = re, e.let(f"ld2({m} + {here + columns}u)")
+            else:
+                out[k] = e.times(out[k - low], *out[low])
+        return out
+
+    def _last(self) -> str:
+        n, radix = self.segments.plan.nfft, self.radices[-1]
+        e = Emitter("z")
+        base = quarter(e, "j", self.radices, n)
+        xs: list[Pair] = []
+        for g in range(radix // 4):
+            four = f"{base} + {g}u"
+            if len(self.radices) == 1:
+                re, im = self.segments.four(e, base, g, 1)
+            else:
+                re, im = self.cells.get(0, four), self.cells.get(1, four)
+            re, im = e.let(re), e.let(im)
+            xs += [(f"{re}.{part}", f"{im}.{part}") for part in _PARTS]
+        powers = [e.power(y) for y in e.dft(xs)]
+        several = self.segments.pairs > 1
+        for g in range(radix // 4):
+            four = f"{base} + {g}u"
+            value = e.let(f"vec4<f32>({', '.join(powers[4 * g : 4 * g + 4])})")
+            if several:
+                before = e.let(self.cells.get(2, four))
+                value = e.let(
+                    f"{value} + select(vec4<f32>(), {before}, vec4<bool>(pair > 0u))"
+                )
+            e.do(self.cells.put(2 if several else 0, four, value))
+        return f"  for (var j = 0u; j < {n // radix}u; j++) {{\n{e.text()}\n  }}"
+
+
+def quarter(e: Emitter, index: str, radices: Sequence[int], n: int) -> str:
+    """Where the block of the last pass for `index` begins, in fours."""
+    return place(e, index, radices[:-1], n // 4) if len(radices) > 1 else "0u"
+
+
+Finish = FourPlain | FourPeaks
+
+
+def _scan(
+    case: WelchPlan, radices: tuple[int, ...], cells: FourCells, finish: Finish
+) -> str:
+    """Every bin of the half spectrum once, four at a time, with its mirror image.
+
+    Bins of block b of the last pass are b, b + blocks, b + 2 · blocks …; their mirror
+    images are those of block `blocks` - b in reverse.
+    """
+    n, last = case.nfft, radices[-1]
+    blocks, groups = n // last, last // 4
+    total = 0 if cells.arrays == 2 else 2
+    e = Emitter("s")
+    here = quarter(e, "b", radices, n)
+    mirror = e.let(f"({blocks}u - b) % {blocks}u")
+    there = quarter(e, mirror, radices, n)
+    e.do(f"let front = {cells.get(total, f'{here} + g')};")
+    back = cells.get(total, f"{there} + {groups - 1}u - g")
+    e.do(f"let back = {back};")
+    own = "true" if blocks == 1 else "b == 0u"
+    # In block 0 the mirror image of a place is one further on.
+    further = cells.get(total, f"{there} + ({groups}u - g) % {groups}u")
+    e.do(f"let next = {further}.x;")
+    e.do("let turned = back.wzyx;")
+    e.do("let shifted = vec4<f32>(next, back.w, back.z, back.y);")
+    e.do(f"let four = front + select(turned, shifted, vec4<bool>({own}));")
+    e.do(
+        f"let bin = vec4<u32>(b + g * {4 * blocks}u)"
+        f" + vec4<u32>(0u, {blocks}u, {2 * blocks}u, {3 * blocks}u);"
+    )
+    # Blocks that are their own mirror image have each bin twice.
+    if blocks % 2 == 0:
+        own = f"({own} || b == {blocks // 2}u)"
+    e.do(f"let counts = select(vec4<bool>(true), bin <= vec4<u32>({n // 2}u), {own});")
+    body = finish.each(e)
+    return finish.around(
+        f"  for (var b = 0u; b < {blocks // 2 + 1}u; b++) {{\n"
+        f"  for (var g = 0u; g < {groups}u; g++) {{\n{body}\n  }}\n  }}\n"
+    )
+
+
+def four_recipe(
+    types: Types, out: TensorType, attrs: Mapping[str, Any], limits: Limits
+) -> Recipe | None:
+    """welch_power and welch_row_peaks with a lane a row, four cells at a time."""
+    case = case_of(types, attrs)
+    if case is None or not LEAST <= case.nfft <= MOST or case.nfft & (case.nfft - 1):
+        return None
+    if any(size % 4 for size in (case.width, case.hop, case.n)):
+        return None
+    radices = radices_of(case.nfft)
+    if _turns(case, radices) > MAX_TURNS:
+        return None
+    k, work = attrs.get("k", 0), Work(case.rows)
+    if k <= most_peaks(case):
+        _add(work, case, radices, Ref("out"), k, limits)
+        return work.recipe()
+    power = work.spare(case.rows * case.bins).ref
+    _add(work, case, radices, power, 0, limits)
+    work.calls.append(peaks_call(power, case.rows, case.bins, k))
+    return work.recipe()
+
+
+def _turns(case: WelchPlan, radices: Sequence[int]) -> int:
+    """Loop turns of one lane for one row."""
+    n, last = case.nfft, radices[-1]
+    walk = sum(n // radix // 4 for radix in radices[:-1]) + n // last
+    trend = 0 if case.detrend == "none" else 2 * (case.n // 4 + case.n // 64 + 2)
+    blocks = n // last // 2 + 1
+    # Of four bins: the group, and for each a turn that may be skipped.
+    scan = blocks * (1 + last // 4 * 10)
+    return Segments(case).pairs * (walk + trend + 1) + scan
+
+
+def _add(
+    work: Work,
+    case: WelchPlan,
+    radices: tuple[int, ...],
+    out: Ref,
+    k: int,
+    limits: Limits,
+) -> None:
+    segments, n = FourSegments(case), case.nfft
+    cells = FourCells(n, 2 if segments.pairs == 1 else 3, 0)
+    shared = cells.shared_bytes
+    in_scratch = shared > limits.max_compute_workgroup_storage_size
+    if in_scratch:
+        cells = replace(cells, access=3)
+    table = turns_table(n, radices)
+    accesses = [
+        Access(Ref("in", 0), (case.width, 0), span=case.width, wide=True),
+        Access(Ref("in", 1), (0, 0), span=case.n, wide=True),
+        replace(work.table(f"turns {n}", lambda: table, len(table)), wide=True),
+    ]
+    if in_scratch:
+        accesses.append(replace(work.spare(cells.numel), wide=True))
+    width = 2 * k if k else case.bins
+    accesses.append(Access(out, (width, 0), "write", span=width))
+    store = f"st{len(accesses) - 1}"
+    finish: Finish = FourPlain(case, store)
+    if k:
+        last = radices[-1]
+        found = 0 if cells.arrays == 2 else 2
+        finish = FourPeaks(case, store, k, n // last, last, cells.get, cells.put, found)
+    passes = FourPasses(segments, radices, cells).text()
+    walk = segments.starts() + segments.trend_text() + passes
+    body = segments.each(walk) + _scan(case, radices, cells, finish)
+    turns = _turns(case, radices)
+    tile = cells.tile(work.rows, turns)
+    work.call(
+        f"welch_fours_{n}",
+        1,
+        tuple(accesses),
+        uniforms_of(case, k),
+        most_rows=cells.most_rows(work.rows, turns),
+        turns=float(tile * (turns + 1)),
+        grid=(("rows", tile),),
+        workgroup=LANES,
+        source=cells.module(body),
+        shared_bytes=0 if in_scratch else shared,
+    )

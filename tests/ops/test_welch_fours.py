@@ -1,0 +1,162 @@
+"""Welch kernels that work in fours: every shape of their text, on the CPU's adapters.
+
+The power is compared with NumPy in float64, and the peaks with an exact search in that
+very power: ties, rows without a number and rows of one value included.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from rlxweb import Graph
+from rlxweb.backends.protocol import Backend
+from rlxweb.backends.webgpu import WebGpuBackend
+from rlxweb.compile.pipeline import compile_graph
+from rlxweb.cost.graph_work import asked_of
+from rlxweb.gpu.drive import drive
+from rlxweb.gpu.port import Want
+from rlxweb.host.spec import WelchSpec
+from rlxweb.host.spectrum import welch_power
+from rlxweb.host.strongest import strongest_bins
+from rlxweb.host.welch_graph import welch_graph
+from rlxweb.recipes.welch_fours_finish import _merging, _sorting
+from rlxweb.recipes.welch_select import MOST_INSERTED
+from tests.agreement import _port
+
+NAME = "lane a row, in fours"
+
+
+@dataclass(frozen=True)
+class Job:
+    """Rows of `segments` segments of n, zero-padded to nfft."""
+
+    n: int
+    hop: int
+    segments: int
+    k: int
+    nfft: int = 0
+    detrend: str | None = None
+    rows: int = 9
+
+    @property
+    def samples(self) -> int:
+        return self.n + (self.segments - 1) * self.hop
+
+    @property
+    def spec(self) -> WelchSpec:
+        return WelchSpec(
+            nperseg=self.n,
+            hop=self.hop,
+            nfft=self.nfft or self.n,
+            n_segments=0,
+            window=np.hanning(self.n + 2)[1:-1].tobytes(),
+            detrend=self.detrend,
+            one_sided=True,
+            scale=1.0,
+            average="mean",
+            dtype="float32",
+        )
+
+    def rows_of_noise(self) -> NDArray[np.float32]:
+        """And rows that have ties, no number, one value, and an infinity."""
+        rng = np.random.default_rng(self.n + self.k)
+        x = rng.standard_normal((self.rows, self.samples)).astype(np.float32)
+        x[1] = 0.0
+        x[2, self.samples // 2] = np.nan
+        x[3] = 1.0
+        x[4, 0] = np.inf
+        x[5] *= 1e-12
+        return x
+
+
+JOBS = [
+    Job(256, 128, 2, 16),
+    Job(256, 128, 1, 5),
+    Job(256, 64, 3, 32),
+    Job(128, 128, 6, 1, detrend="constant"),
+    Job(512, 256, 2, 17),
+    Job(512, 4, 3, 16, detrend="linear"),
+    Job(1024, 512, 2, 16),
+    Job(1024, 1024, 5, 40),
+    Job(64, 32, 2, 8),
+    Job(200, 100, 2, 16, nfft=256),
+    Job(300, 60, 4, 12, nfft=1024, detrend="constant"),
+]
+
+
+def outputs(
+    engine: Backend, graph: Graph, x: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    node = graph.node(graph.outputs[0])
+    op, *rest = asked_of(graph, node)
+    assert engine.variants_for(op, *rest) == (f"{op.name}, {NAME}",)
+    program = drive(engine.prepare(compile_graph(graph, engine.target)))
+    try:
+        out: NDArray[np.float32]
+        (out,) = drive(engine.run(program, {"x": x}))
+        return out
+    finally:
+        drive(engine.release(program))
+
+
+@pytest.mark.parametrize("job", JOBS, ids=str)
+def test_powers_and_peaks(job: Job, adapter: Want) -> None:
+    engine = WebGpuBackend(_port(adapter))
+    x, spec = job.rows_of_noise(), job.spec
+    shape = x.shape
+    of_power = engine.forced(f"welch_power, {NAME}")
+    power = outputs(of_power, welch_graph(shape, spec), x)
+    finite = np.isfinite(x).all(axis=1)
+    want = welch_power(x.astype(np.float64), replace(spec, dtype="float64"))
+    for row in np.flatnonzero(finite):
+        most = want[row].max()
+        np.testing.assert_allclose(power[row], want[row], 2e-6, 4e-6 * most + 1e-35)
+    assert np.isnan(power[2]).all()
+    of_peaks = engine.forced(f"welch_row_peaks, {NAME}")
+    if job.k <= MOST_INSERTED:
+        pairs = outputs(of_peaks, welch_graph(shape, spec, job.k), x)
+    else:
+        graph = welch_graph(shape, spec, job.k)
+        program = drive(engine.prepare(compile_graph(graph, engine.target)))
+        (pairs,) = drive(engine.run(program, {"x": x}))
+        drive(engine.release(program))
+    bins, top = pairs[:, 0::2], pairs[:, 1::2]
+    found, powers = strongest_bins(power, job.k)
+    np.testing.assert_array_equal(top, powers)
+    if job.k <= MOST_INSERTED:  # else another kernel ranks the power
+        # A place that no number took has its own number instead of a bin's.
+        places = np.broadcast_to(np.arange(job.k), bins.shape)
+        found = np.where(np.isnan(powers), places, found)
+    np.testing.assert_array_equal(bins, found)
+
+
+ODD = [Job(256, 130, 2, 4), Job(1000, 500, 2, 4), Job(32, 16, 2, 4)]
+
+
+@pytest.mark.parametrize("job", ODD, ids=str)
+def test_what_is_no_multiple_of_four_goes_another_way(job: Job, adapter: Want) -> None:
+    engine = WebGpuBackend(_port(adapter)).forced(f"welch_row_peaks, {NAME}")
+    graph = welch_graph((4, job.samples), job.spec, job.k)
+    assert engine.variants_for(*asked_of(graph, graph.node(graph.outputs[0]))) == ()
+
+
+@given(st.sampled_from([4, 8, 16, 32]), st.data())
+def test_the_networks_sort(n: int, data: st.DataObject) -> None:
+    """Any values, largest first; and the largest of two sorted lists."""
+    numbers = st.lists(st.integers(0, 5), min_size=n, max_size=n)
+    one, other = data.draw(numbers), data.draw(numbers)
+    for values in (one, other):
+        want = sorted(values, reverse=True)
+        for i, j in _sorting(n):
+            values[i], values[j] = max(values[i], values[j]), min(values[i], values[j])
+        assert values == want
+    both = [max(one[q], other[n - 1 - q]) for q in range(n)]
+    for i, j in _merging(n):
+        both[i], both[j] = max(both[i], both[j]), min(both[i], both[j])
+    assert both == sorted([*one, *other], reverse=True)[:n]
