@@ -29,7 +29,7 @@ from rlxweb.recipes.attention_sizes import sizes_of
 OPS: Final = ("softmax", "layer_norm", "rms_norm")
 LEAST: Final = 1 << 11
 """Elements from which a call of ours is faster than several of NumPy's."""
-_TASK: Final = 1 << 15
+_TASK: Final = 1 << 16
 _THREADED: Final = 1 << 17
 
 

@@ -22,8 +22,8 @@ from rlxweb.kept import SMALL, lru_of_small
 # 32,768 float64 samples and their spectrum are 512 KiB together: they stay in the
 # second-level cache of current CPUs, and a NumPy call on them outweighs its overhead.
 BLOCK_SAMPLES = 32_768
-# About 2 ms of work: below it a second thread may cost more than it gives.
-THREADED_SAMPLES = 524_288
+# About 1 ms of work: below it a second thread may cost more than it gives.
+THREADED_SAMPLES = 262_144
 # A row of many blocks is summed as this many stretches, then the stretches are summed.
 STRETCHES = 16
 _STRETCH_BYTES = 32 << 20

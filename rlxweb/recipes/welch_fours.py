@@ -36,7 +36,7 @@ from rlxweb.recipes.welch_variants import Segments, case_of, uniforms_of
 WIDE_RADIX = 16
 """Of four columns at once: their values do not all stay in registers."""
 LAST_RADIX = 32
-LEAST, MOST = 64, 1 << 10
+LEAST, MOST = 128, 1 << 10
 """Lengths that gain: shorter ones are over too soon, and longer ones take a driver
 more than a second to compile.
 """

@@ -84,7 +84,7 @@ JOBS = [
     Job(512, 4, 3, 16, detrend="linear"),
     Job(1024, 512, 2, 16),
     Job(1024, 1024, 5, 40),
-    Job(64, 32, 2, 8),
+    Job(128, 32, 2, 8),
     Job(200, 100, 2, 16, nfft=256),
     Job(300, 60, 4, 12, nfft=1024, detrend="constant"),
 ]
