@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from rlxweb.gpu.books import Tables, handles_of
 from rlxweb.gpu.port import Access, Clear, Command, Copy, Range
+from rlxweb.gpu.quick import Quick
 from rlxweb.limits import Limits
 
 _TYPES: dict[Access, str] = {
@@ -57,8 +58,15 @@ class _Ready(NamedTuple):
 class Binder:
     """Makes and keeps bind groups and ready command lists of one device."""
 
-    def __init__(self, device: Any, tables: Tables, created: dict[str, int]) -> None:
+    def __init__(
+        self,
+        device: Any,
+        tables: Tables,
+        created: dict[str, int],
+        quick: Quick | None = None,
+    ) -> None:
         self._device = device
+        self._quick = quick
         self._tables = tables
         self._created = created
         self._layouts: dict[tuple[Access, ...], Any] = {}
@@ -85,6 +93,10 @@ class Binder:
                  behind each list goes there
         """
         ready = [self._ready_of(commands, limits) for commands in lists]
+        handles = frozenset[int]().union(*(one.handles for one in ready))
+        if stamps is None and self._quick is not None:
+            steps = chain.from_iterable(one.steps for one in ready)
+            return self._quick.encode(steps), handles
         encoder = self._device.create_command_encoder()
         if stamps is None:
             _encode(encoder, chain.from_iterable(one.steps for one in ready))
@@ -93,8 +105,7 @@ class Binder:
             for at, one in enumerate(ready):
                 _encode_stamped(encoder, one.steps, queries, 2 * at)
             encoder.resolve_query_set(queries, 0, 2 * len(ready), resolved, 0)
-        handles = (one.handles for one in ready)
-        return encoder.finish(), frozenset[int]().union(*handles)
+        return encoder.finish(), handles
 
     def forget(self, handle: int) -> None:
         """Drop whatever holds a buffer or pipeline that is about to go."""

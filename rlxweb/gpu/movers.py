@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rlxweb.errors import DeviceLost
 from rlxweb.gpu.host_path import HostPath
 from rlxweb.gpu.mapping import Mapper, Submit
+from rlxweb.gpu.quick import Quick
 from rlxweb.gpu.readback import Reader
 from rlxweb.gpu.staging import Uploads
 from rlxweb.gpu.waiting import Waits
@@ -19,11 +20,17 @@ if TYPE_CHECKING:
 
 
 def movers(
-    device: Any, waits: Waits, submit: Submit, is_polled: bool, path: HostPath
+    device: Any,
+    waits: Waits,
+    submit: Submit,
+    is_polled: bool,
+    path: HostPath,
+    quick: Quick | None,
 ) -> tuple[Reader, Uploads]:
     """What reads and what writes by a way."""
     mapper = Mapper(waits, is_polled, path.threads)
-    return Reader(device, mapper, submit, path.stages), Uploads(device, mapper, submit)
+    reader = Reader(device, mapper, submit, path.stages, quick)
+    return reader, Uploads(device, mapper, submit)
 
 
 def go_by(port: NativePort, path: HostPath) -> None:

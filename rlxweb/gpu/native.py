@@ -34,6 +34,7 @@ from rlxweb.gpu.libraries import Library, natives, shader_compiler
 from rlxweb.gpu.mapping import Bytes
 from rlxweb.gpu.movers import movers
 from rlxweb.gpu.port import STAMPS, Access, Command, DeviceFacts, Usage, Want
+from rlxweb.gpu.quick import Encoded, Quick, quick
 from rlxweb.gpu.stamps import device_ns
 from rlxweb.gpu.translate import translate
 from rlxweb.gpu.unchecked import unchecked_module
@@ -77,6 +78,7 @@ class NativePort(Books):
         self._hung = False
         self._adapter: Any = None
         self._device: Any = None
+        self._quick: Quick | None = None
         self._binder: Any = None
         self._reader: Any = None
         self._uploads: Any = None
@@ -236,7 +238,12 @@ class NativePort(Books):
     def _go_by(self, path: HostPath) -> None:
         self.path, polls = path, self.library == "wgpu"
         self._reader, self._uploads = movers(
-            self._device, self._waits, lambda c: self._queue(c, _STAGED), polls, path
+            self._device,
+            self._waits,
+            lambda c: self._queue(c, _STAGED),
+            polls,
+            path,
+            self._quick,
         )
 
     async def close(self) -> None:
@@ -284,8 +291,11 @@ class NativePort(Books):
             # one of them may hang.
             self._waits.call(request)
             granted = choice.limits_of(self._device.limits)
+        if self.library == "wgpu":
+            self._quick = quick(self._device, self._waits)
         self._go_by(path)
-        self._binder = Binder(self._device, self._tables, self.created)
+        ours = self._tables, self.created, self._quick
+        self._binder = Binder(self._device, *ours)
         return await self._proven(facts, features, granted, want)
 
     def _drop(self) -> None:
@@ -299,7 +309,7 @@ class NativePort(Books):
             # itself is in a reference cycle and goes with the next collection.
             self._device.destroy()
         self._adapter = self._device = self._binder = None
-        self._reader = self._uploads = None
+        self._reader = self._uploads = self._quick = None
         self._in_place.clear()
         self._tables, self._waits = Tables(), Waits(lambda: self.deadline_s)
         self._running, self._hung = _IDLE, False
@@ -307,7 +317,7 @@ class NativePort(Books):
 
     def _leak(self) -> None:
         held = [self._device, self._tables, self._binder, self._reader, self._waits]
-        leak([*held, self._uploads, self._adapter])
+        leak([*held, self._uploads, self._quick, self._adapter])
 
     def _check_open(self, verb: str) -> None:
         self._check_usable(verb, self._device)
@@ -319,7 +329,11 @@ class NativePort(Books):
 
     def _write(self, handle: int, offset: int, data: memoryview | bytes) -> None:
         """By the queue: it goes out with the next submission."""
-        self._device.queue.write_buffer(self._tables.buffers[handle], offset, data)
+        native = self._tables.buffers[handle]
+        if self._quick is not None:
+            self._quick.write(native, offset, data)
+        else:
+            self._device.queue.write_buffer(native, offset, data)
         self._written.add(handle)
 
     def _upload(self, handle: int, offset: int, data: Bytes) -> None:
@@ -334,13 +348,18 @@ class NativePort(Books):
     def _queue(self, encoded: Any, handles: frozenset[int]) -> None:
         # An idle device takes a submission at once, except OpenGL, which runs it then
         # and there; a busy one may block until it is idle.
-        submit = self._device.queue.submit
         idle, self._running = self._running is _IDLE, handles
         self._written.clear()
         if idle and self.facts.backend != "opengl":
-            submit([encoded])
+            self._submit(encoded)
         else:
-            self._waits.call(lambda: submit([encoded]))
+            self._waits.call(lambda: self._submit(encoded))
+
+    def _submit(self, encoded: Any) -> None:
+        if self._quick is not None and isinstance(encoded, Encoded):
+            self._quick.submit(encoded)
+        else:
+            self._device.queue.submit([encoded])
 
     def _drain(self) -> None:
         self._reader.drain()

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from rlxweb.gpu.mapping import Bytes, Mapper, Submit, readable
+from rlxweb.gpu.quick import Quick
 
 # Staging buffers serve every read of a storage buffer, a slice at a time.
 _STAGE_BYTES = 32 << 20
@@ -22,12 +23,19 @@ class Reader:
 
     submit   queues one command buffer, under the deadline
     stages   staging buffers: with two, a slice is fetched while the one before is read
+    quick    maps by the library's own calls, where there are such
     """
 
     def __init__(
-        self, device: Any, mapper: Mapper, submit: Submit, stages: int = 1
+        self,
+        device: Any,
+        mapper: Mapper,
+        submit: Submit,
+        stages: int = 1,
+        quick: Quick | None = None,
     ) -> None:
         self._device = device
+        self._quick = quick
         self._mapper = mapper
         self._submit = submit
         self._stages: list[Any] = [None] * stages
@@ -93,6 +101,10 @@ class Reader:
     def _copy_mapped(
         self, native: Any, low: int, size: int, skip: int, out: Bytes
     ) -> None:
+        if self._quick is not None:
+            with self._quick.mapped(native, low, size) as view:
+                self._mapper.copy(out, view[skip : skip + out.size])
+            return
         # Plain "READ" submits once more before it maps, and that may block (see
         # waiting.py); everything a map must wait for has been submitted already.
         promise = native.map_async("READ_NOSYNC", low, size)

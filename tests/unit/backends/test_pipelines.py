@@ -153,11 +153,12 @@ def test_what_was_asked_for_is_claimed_before_it_can_go(port: FakePort) -> None:
     assert first in table.values()
 
 
-def test_sizes_share_the_text_of_their_shader() -> None:
+@pytest.mark.parametrize("lengths", [range(1001, 1021, 2), range(1028, 1068, 4)])
+def test_sizes_share_the_text_of_their_shader(lengths: range) -> None:
     """A recipe per length, each with the same shader, which is held once."""
     recipes = Recipes(Hardware(True, Limits()))
     shaders = set()
-    for n_samples in range(1000, 1020):
+    for n_samples in lengths:
         spec = from_preset("rlx", n_samples, dtype=np.float32)
         graph = welch_graph((2, n_samples), spec, 4)
         asked = asked_of(graph, graph.node(graph.outputs[0]))
