@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -99,16 +99,27 @@ def _above_0(flag: str, default: float, text: str) -> options.Decorator:
 @_above_0("--max-gib", 1.5, "Memory per cell [1.5].")
 @options.MIN_SEGMENTS
 @click.option("--quick", is_flag=True, help="A few small cells.")
+@click.option("--graphs", "of_graphs", is_flag=True, help="As `bench graphs`.")
 @options.file_path("json", "All of it; - is stdout.")
 @options.file_path("plot", "A picture (.png, .svg, .pdf).")
 def picker(
-    json_path: str | None, plot_path: str | None, quick: bool, **asked: Any
+    json_path: str | None,
+    plot_path: str | None,
+    quick: bool,
+    of_graphs: bool,
+    **asked: Any,
 ) -> None:
     """Run every way to do every Welch job and compare with what was predicted.
 
     Regret is the time of the pick over the time of the best: 1 is perfect. Losing cells
     are listed. Ctrl-C ends the sweep and keeps what was measured; the exit code is 130.
     """
+    if of_graphs:
+        common = {name: asked[name] for name in ("devices", "rounds", "max_gib")}
+        _refuse_sizes(asked)
+        files = {"json_path": json_path, "plot_path": plot_path}
+        click.get_current_context().invoke(graphs, **common, **files, quick=quick)
+        return
     if plot_path is not None:
         check_plot(plot_path)
     check_targets([], [("--json", json_path), ("--plot", plot_path)])
@@ -135,6 +146,14 @@ def picker(
     limits = {name: asked[name] for name in ("budget_s", "max_gib", "min_segments")}
     sweep = Sweep(places, rounds=asked["rounds"] or (3 if quick else 7), **limits)
     _sweep(sweep, cells, WELCH, json_path, plot_path)
+
+
+def _refuse_sizes(asked: Mapping[str, Any]) -> None:
+    """Errors  UsageError for what Welch jobs alone have."""
+    for name in (*FULL, "min_segments"):
+        if asked[name] is not None:
+            flag = name.replace("_", "-")
+            raise UsageError(f"--{flag}", "graphs have none", hint="leave it out")
 
 
 @command.command(name="graphs", short_help="Graphs, run at every place.")

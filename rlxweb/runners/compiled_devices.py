@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from rlxweb.device import Adapters, Device, DeviceLike
@@ -13,6 +13,7 @@ from rlxweb.names import also, formerly
 from rlxweb.runners.benchmark import Compile, Compiled
 from rlxweb.runners.programs import Programs
 from rlxweb.runners.resolver import GraphResolver
+from rlxweb.runtime.compiled import CompiledGraph
 from rlxweb.runtime.session import Session
 
 
@@ -82,6 +83,24 @@ class CompiledDevices(GraphResolver):
     ) -> Compiled:
         """The graph compiled for `resolve_chain(device)`."""
         return self.compile(self.resolve_chain(device))
+
+    def map(
+        self,
+        batches: Iterable[Mapping[str, Any]],
+        take: Callable[[list[Any]], object] | None = None,
+        device: DeviceLike | None = None,
+    ) -> list[list[Any]]:
+        """The outputs of every batch, in order, computed on `resolve(device)`.
+
+        As `CompiledGraph.map` has it: a GPU gets the next batch while it computes.
+        """
+        compiled = self.compile_resolved(device)
+        if isinstance(compiled, CompiledGraph):
+            return compiled.map(batches, take)
+        kept: list[list[Any]] = []
+        for one in batches:
+            (take or kept.append)(compiled.run(one))
+        return kept
 
     def warm_all(self) -> tuple[Device, ...]:
         """Compile for every device; the first error ends it. The devices."""

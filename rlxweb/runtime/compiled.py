@@ -6,7 +6,7 @@ hands it to the caller's. Nothing else is doubled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -30,6 +30,7 @@ from rlxweb.names import also
 from rlxweb.runtime.device_array import DeviceArray, Keep, put_on, staying
 from rlxweb.runtime.exporting import Exports
 from rlxweb.runtime.feeds import Given, as_input, check_feeds, lying, param_named
+from rlxweb.runtime.mapped import Maps
 from rlxweb.runtime.placed import Placed, Ready
 from rlxweb.runtime.profiling import Profiles
 from rlxweb.runtime.raw_bytes import Typed, as_feeds, as_raw, as_typed
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from rlxweb.runtime.session import Session
 
 
-class CompiledGraph(Profiles, Exports):
+class CompiledGraph(Maps, Profiles, Exports):
     """A graph ready to run on one device. Made by `Session.compile`.
 
     Threads and tasks may share it: they take turns where the device needs that.
@@ -310,29 +311,6 @@ class CompiledGraph(Profiles, Exports):
             self._pick.observe(perf_counter_ns() - begun, ready.way.device)
         placed.is_warm = True
         return outs
-
-    async def computed_each(
-        self,
-        feeds: Iterable[Mapping[str, Any]],
-        take: Callable[[list[Array]], object],
-    ) -> None:
-        """One run after the other, which the device may overlap; strictly.
-
-        feeds    arrays of the host, asked for as they are needed
-        take     gets the outputs of each, in order
-        """
-        doing = f"run '{self._job.graph.name}'"
-        placed = self._placed
-        placed.check_open(doing)
-        placed.check_set(doing)
-
-        def arrays() -> Iterator[dict[str, Any]]:
-            for one in feeds:
-                yield check_feeds(self._job.graph, self._inputs, one)
-
-        ready = placed.ready
-        await ready.backend.run_each(ready.program, arrays(), take)
-        placed.is_warm = True
 
     async def _on_device(
         self, doing: str, feeds: Given, strict: bool | None, keep: Keep

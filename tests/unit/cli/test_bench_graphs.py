@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from rlxweb.cli import bench_graphs
 from rlxweb.cli.bench_graphs import FAMILIES, GraphCell, graph_cells
 from rlxweb.cli.bench_picker import Sweep
 from rlxweb.devices.place import CPU
 from rlxweb.ir.op import registry
-from tests.command_line import Call
+from tests.command_line import Call, check_refused
 
 
 def test_every_op_of_the_vocabulary_is_in_some_graph() -> None:
@@ -72,3 +73,18 @@ def test_a_family_that_is_not_there_is_refused(call: Call) -> None:
     assert said.code == 2
     assert "no family has 'sofmax' in its name" in said.err
     assert "softmax" in said.err
+
+
+def test_the_picker_takes_graphs_too(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same sweep by another name; what only Welch jobs have is refused."""
+    some = graph_cells("softmax", quick=True)[:1]
+    monkeypatch.setattr(bench_graphs, "graph_cells", lambda pattern, quick: some)
+    args = ["bench", "picker", "--graphs", "--device", "cpu", "--quick"]
+    said = call(*args, "--json", "-")
+    assert said.record["schema"] == "rlxweb.bench.graphs/1"
+    (cell,) = said.record["cells"]
+    assert "softmax" in str(cell)
+    check_refused(call(*args, "--n-fft", "64"), 2, "--n-fft: graphs have none")
+    check_refused(call(*args, "--min-segments", "1"), 2, "--min-segments")
