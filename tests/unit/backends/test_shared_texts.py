@@ -1,0 +1,56 @@
+"""A new size is no new shader: what differs in size alone shares its texts.
+
+On a port that records, for adapters on the CPU and for GPUs; every family of graphs
+that the benchmark of the picker has.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from rlxweb.backends.webgpu import WebGpuBackend
+from rlxweb.cli.bench_graphs import FAMILIES
+from rlxweb.compile.pipeline import compile_graph
+from rlxweb.gpu.drive import drive
+from rlxweb.gpu.port import Want
+from rlxweb.gpu.recording import RecordingPort
+from rlxweb.ir.graph import Graph
+
+TRANSFORMS = {"fft", "rfft", "irfft", "rfft, prime"}
+"""Another length has other butterflies."""
+OF_ONE_ROW = {"psd"}
+"""Its rows are a whole recording, and their length is that of the transform."""
+IN_REGISTERS = {
+    "softmax",
+    "layer_norm",
+    "rms_norm",
+    "attention",
+    "causal attention",
+    "transformer layer",
+}
+"""On a GPU as many registers as a line takes; on a CPU they are loops."""
+
+
+def texts(family: str, shape: tuple[int, ...], software: bool) -> set[str]:
+    port = RecordingPort(software=software)
+    drive(port.open(Want()))
+    engine, graph = WebGpuBackend(port), Graph("size")
+    build = FAMILIES[family][0]
+    graph.set_outputs([build(graph, shape)])
+    drive(engine.prepare(compile_graph(graph, engine.target)))
+    return {made.source for made in port.pipelines.values()}
+
+
+@pytest.mark.parametrize("software", [True, False], ids=["cpu", "gpu"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_sizes_share_their_shaders(family: str, software: bool) -> None:
+    shapes = FAMILIES[family][1]
+    shape = shapes[1] if len(shapes) > 1 else shapes[0]
+    first = texts(family, shape, software)
+    if family not in OF_ONE_ROW:
+        more_rows = (shape[0] + 8, *shape[1:])
+        assert texts(family, more_rows, software) <= first
+    own = TRANSFORMS | OF_ONE_ROW | (set() if software else IN_REGISTERS)
+    if family not in own:
+        longer = (*shape[:-1], shape[-1] + 8)
+        assert texts(family, longer, software) <= first
