@@ -23,7 +23,7 @@ from rlxweb.ir.shape import normal_axis
 from rlxweb.machine import library
 from rlxweb.machine.making import code_of, fast_mode
 from rlxweb.machine.workshop import Workshop
-from rlxweb.ops.nn import in_heads
+from rlxweb.ops.nn import in_heads, masked
 from rlxweb.recipes.attention_sizes import sizes_of
 
 OPS: Final = ("softmax", "layer_norm", "rms_norm")
@@ -67,21 +67,25 @@ def _run(op: str) -> Callable[..., Any]:
 
 
 def _attends(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
-    """Without a mask and a cap, in float32."""
-    alike = all(one.dtype is DType.F32 for one in inputs)
-    plain = attrs["mask_kind"] == "none" and attrs["softcap"] is None
-    return alike and plain and out.numel >= LEAST and line_kernels.is_open
+    """In float32, whatever the mask is of."""
+    alike = all(one.dtype is DType.F32 for one in inputs[:3])
+    return alike and out.numel >= LEAST and line_kernels.is_open
 
 
 def _attention(
-    attrs: Attrs, q: NDArray[Any], k: NDArray[Any], v: NDArray[Any]
+    attrs: Attrs,
+    q: NDArray[Any],
+    k: NDArray[Any],
+    v: NDArray[Any],
+    mask: NDArray[Any] | None = None,
 ) -> NDArray[Any]:
     """Products by NumPy's BLAS, the scores' softmax between them in place."""
     s = sizes_of(q.shape, k.shape, v.shape, attrs)
     kernel = line_kernels.ready("softmax") if s.SK else None
     if kernel is None:
         begun = perf_counter()
-        made: NDArray[Any] = registry.get("attention").reference(np, attrs, q, k, v)
+        given = (q, k, v) if mask is None else (q, k, v, mask)
+        made: NDArray[Any] = registry.get("attention").reference(np, attrs, *given)
         line_kernels.spent("softmax", perf_counter() - begun)
         return made
     scale = attrs["score_scale"]
@@ -90,6 +94,11 @@ def _attention(
     if s.H != s.HK:
         kh, vh = (np.repeat(one, s.H // s.HK, axis=1) for one in (kh, vh))
     scores = np.ascontiguousarray(qh @ kh.swapaxes(2, 3))
+    if attrs["softcap"] is not None:
+        scores /= np.float32(attrs["softcap"])
+        np.tanh(scores, out=scores)
+        scores *= np.float32(attrs["softcap"])
+    scores = masked(np, attrs, s, scores, mask)
     out = _computed(kernel, {}, scores, (), scores) @ vh
     if s.layout != "heads":
         out = out.swapaxes(1, 2)

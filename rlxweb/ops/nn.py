@@ -98,7 +98,7 @@ def _reference(xp: Any, attrs: Attrs, q: Any, k: Any, v: Any, mask: Any = None) 
     scores = (qh @ xp.swapaxes(kh, 2, 3)) * (s.D**-0.5 if scale is None else scale)
     if attrs["softcap"] is not None:
         scores = attrs["softcap"] * xp.tanh(scores / attrs["softcap"])
-    scores = _masked(xp, attrs, s, scores, mask)
+    scores = masked(xp, attrs, s, scores, mask)
     if s.SK:
         e = xp.exp(scores - xp.max(scores, axis=-1, keepdims=True)) if s.SQ else scores
         scores = e / xp.sum(e, axis=-1, keepdims=True)
@@ -115,7 +115,8 @@ def in_heads(s: Sizes, x: Any, heads: int, size: int) -> Any:
     return x.reshape((x.shape[0], x.shape[1], heads, size)).swapaxes(1, 2)
 
 
-def _masked(xp: Any, attrs: Attrs, s: Sizes, scores: Any, mask: Any) -> Any:
+def masked(xp: Any, attrs: Attrs, s: Sizes, scores: Any, mask: Any) -> Any:
+    """Scores [B, H, SQ, SK] with the mask or bias of the op's attributes."""
     kind = attrs["mask_kind"]
     if kind == "bias":
         return scores + widened(xp, mask)
