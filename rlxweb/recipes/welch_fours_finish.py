@@ -16,7 +16,8 @@ from rlxweb.recipes.butterfly import Emitter
 from rlxweb.recipes.welch_plan import WelchPlan
 from rlxweb.recipes.welch_select import MOST_INSERTED, NOTHING
 
-_NAN = "bitcast<f32>(0x7fc00000u)"
+# Only told at run time: compilers refuse a constant that is not a number.
+_NAN = "bitcast<f32>(select(0u, 0x7fc00000u, q < u.k))"
 
 
 def _powers(case: WelchPlan) -> str:
