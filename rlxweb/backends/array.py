@@ -367,7 +367,7 @@ class ArrayBackend(KeepsArrays):
         program.released = True
         # New ones, as a run on another thread may be going through the old.
         program.constants, program.params = {}, {}
-        program.compute = _nothing
+        program.calls, program.compute = (), _nothing
 
 
 def _nothing(values: dict[int, OwnArray]) -> list[OwnArray]:

@@ -7,10 +7,9 @@ number of each result is brought back before the next call: the wait is in its t
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import perf_counter_ns
 from typing import Any, TypeVar
 
-from rlxweb.backends.timed import Timed
+from rlxweb.backends.timed import Laps, Timed
 
 T = TypeVar("T")
 
@@ -25,12 +24,8 @@ class StepClock:
     def __init__(self, steps: int, to_host: Callable[[Any], Any]) -> None:
         self._to_host = to_host
         self._step_ns = [0.0] * steps
-        self._upload_ns = self._work_ns = 0.0
-        self._last = perf_counter_ns()
-
-    def _lap(self) -> float:
-        before, self._last = self._last, perf_counter_ns()
-        return float(self._last - before)
+        self._upload_ns = 0.0
+        self._lap = Laps()
 
     def waited(self, array: T) -> T:
         """The array, once it has been computed."""
@@ -41,19 +36,19 @@ class StepClock:
 
     def uploaded(self) -> None:
         """Everything is on the device."""
-        self._upload_ns = self._lap()
+        self._upload_ns = self._lap.ns()
 
     def did(self, step: int, made: object) -> None:
         """One call of a step has given this."""
         self.waited(made)
-        self._step_ns[step] += self._lap()
+        self._step_ns[step] += self._lap.ns()
 
     def worked(self) -> None:
         """Every call is done."""
-        self._lap()
+        self._lap.ns()
 
     def timed(self, outputs: list[Any]) -> Timed:
         """The run, once its outputs are the host's."""
-        back, steps = self._lap(), tuple(self._step_ns)
+        back, steps = self._lap.ns(), tuple(self._step_ns)
         up, work = self._upload_ns, sum(steps)
         return Timed(outputs, "one step at a time", steps, up, work, back)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Array = npt.NDArray[Any]
+    from rlxweb.backends.protocol import Array
 
 Way = Literal["device clock", "one step at a time", "whole run"]
 
@@ -32,3 +31,14 @@ class Timed:
     upload_ns: float
     work_ns: float
     readback_ns: float
+
+
+class Laps:
+    """Nanoseconds since it was last asked, first since its making."""
+
+    def __init__(self) -> None:
+        self._last = perf_counter_ns()
+
+    def ns(self) -> float:
+        before, self._last = self._last, perf_counter_ns()
+        return float(self._last - before)

@@ -335,7 +335,7 @@ class ProgramBuilder:
         for one, span in zip(self.pending, spans, strict=True):
             before = len(self.commands)
             self._dispatch(one, Range(uniforms, *span), gather)
-            self.by_step[id(one.step)] += self.commands[before:]
+            self.by_step[one.step.output] += self.commands[before:]
         self.port.write(uniforms, 0, memoryview(packed))
 
     def _dispatch(self, one: _Pending, uniform: Range, gather: int) -> None:
@@ -378,7 +378,7 @@ class ProgramBuilder:
             engine=self.engine,
             commands=(*self.commands, *packed.copies(readback)),
             bindings=self._bindings(sources),
-            steps=tuple(tuple(self.by_step[id(one)]) for one in self.plan.steps),
+            steps=tuple(tuple(self.by_step[one.output]) for one in self.plan.steps),
             inputs=self.inputs,
             params=self.params,
             pipelines=frozenset(self.claimed),

@@ -7,10 +7,9 @@ device is in its time.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from time import perf_counter_ns
 
 from rlxweb.backends.protocol import Array
-from rlxweb.backends.timed import Timed
+from rlxweb.backends.timed import Laps, Timed
 from rlxweb.backends.webgpu_program import WebGpuProgram
 from rlxweb.gpu.port import MOST_TIMED, STAMPS, Command, Port
 
@@ -30,7 +29,7 @@ async def timed_run(
     work = list(program.bindings.own.work)
     copies = list(program.commands[len(work) :])
     await _waited(port, program)
-    lap = _Laps()
+    lap = Laps()
     write()
     await _waited(port, program)
     upload_ns = lap.ns()
@@ -55,17 +54,6 @@ async def timed_run(
     )
 
 
-class _Laps:
-    """Nanoseconds since it was last asked."""
-
-    def __init__(self) -> None:
-        self._last = perf_counter_ns()
-
-    def ns(self) -> float:
-        before, self._last = self._last, perf_counter_ns()
-        return float(self._last - before)
-
-
 async def _waited(
     port: Port, program: WebGpuProgram, commands: Sequence[Command] = ()
 ) -> None:
@@ -76,7 +64,7 @@ async def _waited(
 
 async def _wait_ns(port: Port, program: WebGpuProgram) -> float:
     """A wait for nothing: what a wait behind work takes besides the work."""
-    lap = _Laps()
+    lap = Laps()
     found = []
     for _ in range(3):
         await _waited(port, program)
@@ -94,7 +82,7 @@ async def _by_device(port: Port, program: WebGpuProgram) -> tuple[float, ...]:
 
 
 async def _one_by_one(port: Port, program: WebGpuProgram) -> tuple[float, ...]:
-    lap, found = _Laps(), []
+    lap, found = Laps(), []
     for commands in program.steps:
         if not commands:
             found.append(0.0)

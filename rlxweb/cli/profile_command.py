@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import IO, Any
 
 import click
@@ -25,6 +25,7 @@ from rlxweb.device import Device
 from rlxweb.devices.place import CPU
 from rlxweb.errors import UsageError
 from rlxweb.host.welch_graph import welch_graph
+from rlxweb.io import write_json
 from rlxweb.ir.graph import Node
 from rlxweb.jobs.analysis import analyse_file, check_device
 from rlxweb.jobs.averaging import block_samples
@@ -112,10 +113,12 @@ def command(
     told = _of_file(str(file), asked) if graph is None else _of_graph(graph, asked)
     puts: list[tuple[str, Put]] = []
     if json_path is not None:
-        puts.append((json_path, _json_of(document(SCHEMA, **told.facts))))
+        puts.append(
+            (json_path, partial(write_json, obj=document(SCHEMA, **told.facts)))
+        )
     if trace_path is not None:
         trace = trace_of(told.title, told.spans, told.roof)
-        puts.append((trace_path, _json_of(trace)))
+        puts.append((trace_path, partial(write_json, obj=trace)))
     if plot_path is not None:
         how, own = picture_format(plot_path), told
 
@@ -126,13 +129,6 @@ def command(
     write_all(puts)
     to_stderr = goes_to_stdout(path for _, path in targets)
     say(screen(stderr=to_stderr), *told.lines)
-
-
-def _json_of(what: Any) -> Put:
-    def put(out: IO[bytes]) -> None:
-        out.write(json.dumps(what, indent=1).encode() + b"\n")
-
-    return put
 
 
 def _check(file: str | None, graph: str | None, asked: Mapping[str, Any]) -> None:
@@ -226,13 +222,8 @@ def _of_graph(target: str, asked: Mapping[str, Any]) -> Told:
     if asked["inputs"] is None and nodes:
         lines.append("inputs: noise, and zeros for whole numbers (--inputs F.npz)")
     parts = [found.upload, *found.steps, found.readback]
-    spans = one_after_another("run", (found.upload,))
-    spans += one_after_another("steps", found.steps, found.upload.ns)
-    end = found.upload.ns + found.work_ns
-    spans += one_after_another("run", (found.readback,), end)
-    title = f"{found.graph} on {found.engine}"
     facts = {"target": target, **found.as_json()}
-    return Told(title, lines, parts, found.roofline, spans, facts)
+    return Told(found.title, lines, parts, found.roofline, found.spans, facts)
 
 
 def _placed(made: CompiledGraph, asked: Mapping[str, Any]) -> CompiledGraph:

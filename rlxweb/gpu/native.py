@@ -1,9 +1,8 @@
 """The GPU port over wgpu-py, or over wgpudawn, which has the same interface.
 
-Owns what they leave open: the deadline (their waits have none),
-the loss of a device (it is only logged) and the mapping of their errors to those of
-`rlxweb.errors`. Blocks inside its coroutines and never suspends. Knows buffers and
-commands, no tensors.
+Owns what they leave open: the deadline (their waits have none), the loss of a device
+(it is only logged) and the mapping of their errors to those of `rlxweb.errors`. Blocks
+inside its coroutines and never suspends. Knows buffers and commands, no tensors.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def analyse(
     """
     with _naming(recording.path):
         groups = tuple(
-            _group(recording, group, settings, progress, stages)
+            _group(recording, group, settings, progress, stages or Stages())
             for group in recording.groups
         )
     return FileResult(
@@ -132,7 +132,7 @@ def _group(
     group: Group,
     settings: Settings,
     progress: Progress | None,
-    stages: Stages | None,
+    stages: Stages,
 ) -> GroupResult:
     nperseg = settings.nperseg_of(group)
     if nperseg > group.n_samples:
@@ -155,7 +155,6 @@ def _group(
     # By the size alone, for a recording's spectrum is the same bytes whenever computed.
     transformed = job.n_rows * spec.segments_of(group.n_samples) * spec.nfft
     job = replace(job, compiled=transformed >= COMPILED_SAMPLES)
-    stages = stages or Stages()
     with stages.stage("choose the engine", "choose"):
         pick = choose(job, Asked(settings.asked_device, settings.adapter))
         engine = PickedEngine(pick)

@@ -39,10 +39,9 @@ def group_power(
     engine: Engine,
     settings: Settings,
     progress: Progress | None,
-    stages: Stages | None = None,
+    stages: Stages,
 ) -> tuple[NDArray[Any], RoundingFloor, int]:
     """Power (C, F) of the whole group, its floor, and the segments averaged."""
-    stages = stages or Stages()
     power = np.empty((len(group.channels), spec.n_freqs), spec.power_dtype)
     floors, n_segments = [], 0
     streamed = replace(spec, n_segments=settings.nsegments or 0)

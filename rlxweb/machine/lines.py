@@ -87,7 +87,6 @@ _LINES: Final = {
     "layer_norm": _layer_norm,
     "rms_norm": _rms_norm,
 }
-OPS: Final = tuple(_LINES)
 
 
 def _scaled(

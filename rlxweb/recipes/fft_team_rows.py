@@ -11,14 +11,8 @@ from rlxweb.recipes.butterfly import Emitter
 from rlxweb.recipes.fft_calls import Rows, Smooth, Work
 from rlxweb.recipes.fft_rows import Last
 from rlxweb.recipes.fft_team import MOST_RADIX, Team, team_of, transform, turn_table
-from rlxweb.recipes.fft_variants import (
-    MAIN,
-    RecipeFor,
-    by_rule,
-    reader,
-    values_of,
-    writer,
-)
+from rlxweb.recipes.fft_variants import RecipeFor, by_rule, reader, values_of, writer
+from rlxweb.recipes.lane_cells import MAIN
 
 
 def turn_reader(access: int) -> str:

@@ -13,41 +13,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from rlxweb.ir.lowering import Recipe
 from rlxweb.ir.op import TensorType, Types
-from rlxweb.limits import MAX_TURNS, Limits
+from rlxweb.limits import Limits
 from rlxweb.recipes import fft_calls as calls
 from rlxweb.recipes import fft_plan as plan
 from rlxweb.recipes.butterfly import Emitter, Pair
 from rlxweb.recipes.fft_calls import Rows, Smooth, Work
 from rlxweb.recipes.fft_rows import ONE_LANE, WORKGROUP, Last, Load, passes, powers
+from rlxweb.recipes.lane_cells import LANES, MAIN, LaneCells, add_call, shared_bytes
 
 RecipeFor = Callable[[Types, TensorType, Mapping[str, Any], Limits], Recipe | None]
 
-LANES = 8
-"""Rows a workgroup walks side by side: the vector width of the CPU drivers."""
-SLOTS = 32 * LANES
-"""Rows in flight when rows live in a scratch buffer: bounds the scratch."""
-_ARRAYS = ("re", "im", "sum")
 LANE_RADIX = 32
 PASS_RADIX = 16
 MAX_LANE = 1 << 13
 """Longer rows leave a core's cache when eight lie side by side."""
 MAX_LANE_ALONE = 1 << 11
 """Beyond this a transform with nothing fused to it is faster by passes."""
-
-MAIN = """@compute @workgroup_size(WG)
-fn main(
-  @builtin(workgroup_id) wid: vec3<u32>,
-  @builtin(num_workgroups) nwg: vec3<u32>,
-  @builtin(local_invocation_index) lid: u32,
-) {
-  let item = item_of(wid, nwg, lid);
-  if (item >= u.items) { return; }
-"""
 
 
 def unrolls(n: int, most: int) -> bool:
@@ -106,8 +91,7 @@ def lane_rows(shared_limit: int) -> Smooth:
     ) -> None:
         radices = plan.radices(n, LANE_RADIX)
         arrays = 0 if len(radices) == 1 else 2  # a single pass stays in registers
-        shared = 4 * arrays * n * LANES
-        in_scratch = shared > shared_limit
+        in_scratch = shared_bytes(n, arrays) > shared_limit
         cells = LaneCells(n, in_scratch, arrays)
         accesses = [source.access(), work.roots(n)]
         if in_scratch:
@@ -124,19 +108,15 @@ def lane_rows(shared_limit: int) -> Smooth:
             writer(target, "st3" if in_scratch else "st2", keep, n),
         )
         rows = "  let row_in = row * u.in_pitch;\n  let row_out = row * u.out_pitch;\n"
-        turns = lane_turns(n, radices)
-        tile = cells.tile(work.rows, turns)
-        work.call(
+        add_call(
+            work,
             f"fft_lane_{n}",
-            1,
             tuple(accesses),
             values_of(source, target, scale),
-            most_rows=cells.most_rows(work.rows, turns),
-            turns=float(tile * (turns + 1)),
-            grid=(("rows", tile),),
+            cells,
+            lane_turns(n, radices),
+            cells.module(rows + body),
             workgroup=LANES if arrays else 64,
-            source=cells.module(rows + body),
-            shared_bytes=0 if in_scratch else shared,
         )
 
     return smooth
@@ -240,71 +220,6 @@ def _pass_text(radix: int, source: Rows, target: Rows, keep: int, n: int) -> str
 def group_size(wanted: int) -> int:
     """A power of two of invocations near `wanted`, 32 to 256."""
     return min(256, max(32, 1 << max(0, wanted - 1).bit_length()))
-
-
-@dataclass(frozen=True, slots=True)
-class LaneCells:
-    """Where the rows of a lane kernel lie between passes, and the kernel around them.
-
-    `arrays` arrays of n cells a row: in workgroup memory, lane by lane, or in the
-    scratch buffer of `access`, where a lane walks several rows one after the other.
-    """
-
-    n: int
-    in_scratch: bool
-    arrays: int
-    access: int = 2
-
-    @property
-    def numel(self) -> int:
-        """Elements of the scratch buffer."""
-        return self.arrays * self.n * SLOTS
-
-    def tile(self, rows: int, turns: int) -> int:
-        """Rows a lane walks; `turns` are its loop turns for one of them."""
-        if not self.in_scratch:
-            return 1
-        return max(1, min(math.ceil(rows / SLOTS), MAX_TURNS // (turns + 1)))
-
-    def most_rows(self, rows: int, turns: int) -> int:
-        """Rows of one call: the scratch holds so many lanes. 0 is no bound."""
-        return SLOTS * self.tile(rows, turns) if self.in_scratch else 0
-
-    def _at(self, array: int, cell: str) -> str:
-        return f"spot + {array * self.n * LANES}u + ({cell}) * {LANES}u"
-
-    def get(self, array: int, cell: str) -> str:
-        if self.in_scratch:
-            return f"ld{self.access}({self._at(array, cell)})"
-        return f"{_ARRAYS[array]}[({cell}) * {LANES}u + lid]"
-
-    def put(self, array: int, cell: str, value: str) -> str:
-        if self.in_scratch:
-            return f"st{self.access}({self._at(array, cell)}, {value});"
-        return f"{self.get(array, cell)} = {value};"
-
-    def load(self, e: Emitter, base: str, offset: int) -> Pair:
-        cell = f"{base} + {offset}u"
-        return e.let(self.get(0, cell)), e.let(self.get(1, cell))
-
-    def store(self, e: Emitter, cell: str, y: Pair) -> None:
-        e.do(self.put(0, cell, y[0]))
-        e.do(self.put(1, cell, y[1]))
-
-    def module(self, body: str) -> str:
-        """The whole kernel around what is done to row `row`."""
-        if self.in_scratch:
-            each = self.arrays * self.n * LANES
-            return (
-                f"{MAIN}  let spot = (item / {LANES}u) * {each}u + item % {LANES}u;\n"
-                "  for (var row = item; row < u.rows; row += u.items) {\n"
-                f"{body}\n  }}\n}}\n"
-            )
-        room = "".join(
-            f"var<workgroup> {name}: array<f32, {self.n * LANES}>;\n"
-            for name in _ARRAYS[: self.arrays]
-        )
-        return f"{room}{MAIN}  let row = item;\n{body}\n}}\n"
 
 
 def by_rule(

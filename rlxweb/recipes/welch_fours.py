@@ -23,19 +23,18 @@ from rlxweb.limits import MAX_TURNS, Limits
 from rlxweb.recipes import fft_plan as plan
 from rlxweb.recipes.butterfly import Emitter, Pair, number
 from rlxweb.recipes.fft_calls import Work
-from rlxweb.recipes.fft_rows import FOURTH, place
-from rlxweb.recipes.fft_variants import LANES
-from rlxweb.recipes.four_cells import (
-    FourCells,
-    Fours,
-    read_powers,
-    turn_starts,
-    turns_table,
-)
-from rlxweb.recipes.select_calls import peaks_call
+from rlxweb.recipes.fft_rows import place, powers
+from rlxweb.recipes.fours import Fours, read_powers, turn_starts, turns_table
+from rlxweb.recipes.lane_cells import LaneCells, add_call
 from rlxweb.recipes.welch_fours_finish import FourPeaks, FourPlain, most_peaks
 from rlxweb.recipes.welch_plan import WelchPlan
-from rlxweb.recipes.welch_variants import Segments, case_of, uniforms_of
+from rlxweb.recipes.welch_variants import (
+    Segments,
+    case_of,
+    cells_of,
+    recipe_by,
+    uniforms_of,
+)
 
 WIDE_RADIX = 16
 """Of four columns at once: their values do not all stay in registers."""
@@ -48,23 +47,13 @@ _PARTS = "xyzw"
 
 
 def radices_of(n: int) -> tuple[int, ...]:
-    """The passes of a power of two, the last one as large as may be."""
-    last = min(n, LAST_RADIX)
-    return (*(plan.radices(n // last, WIDE_RADIX) if n > last else ()), last)
+    """The passes of a power of two from `LEAST` on."""
+    return *plan.radices(n // LAST_RADIX, WIDE_RADIX), LAST_RADIX
 
 
 @dataclass(frozen=True, slots=True)
 class FourSegments(Segments):
     """`Segments` whose samples and window come four at a time."""
-
-    def starts(self) -> str:
-        """Where the segments begin, in fours."""
-        lines = ["    let from_a = (row * u.width + pair * u.hop * 2u) / 4u;"]
-        if self.names == ("a", "b"):
-            there = "pair * 2u + 1u < u.segments" if self.lone else "true"
-            lines.append(f"    let from_b = from_a + select(0u, u.hop / 4u, {there});")
-            lines.append(f"    let share_b = select(0.0, 1.0, {there});")
-        return "\n".join(lines) + "\n"
 
     def trend_text(self) -> str:
         """Mean and slope of each segment about its first value."""
@@ -136,7 +125,7 @@ class FourPasses:
 
     segments: FourSegments
     radices: tuple[int, ...]
-    cells: FourCells
+    cells: LaneCells
 
     def text(self) -> str:
         """All passes, one after the other."""
@@ -170,16 +159,14 @@ class FourPasses:
         n, radix = self.segments.plan.nfft, self.radices[at]
         columns = n // math.prod(self.radices[: at + 1]) // 4
         start = turn_starts(n, self.radices)[at] // 4
-        out: list[Pair] = [("", "")] * radix
-        for k in range(1, radix):
-            low = k % FOURTH
-            if k < FOURTH or low == 0:
-                here = start + 2 * read_powers(radix).index(k) * columns
-                re = e.let(f"ld2({m} + {here}u)")
-                out[k] = re, e.let(f"ld2({m} + {here + columns}u)")
-            else:
-                out[k] = e.times(out[k - low], *out[low])
-        return out
+        read = read_powers(radix)
+
+        def root(k: int) -> Pair:
+            here = start + 2 * read.index(k) * columns
+            re = e.let(f"ld2({m} + {here}u)")
+            return re, e.let(f"ld2({m} + {here + columns}u)")
+
+        return powers(e, radix, root)
 
     def _last(self) -> str:
         n, radix = self.segments.plan.nfft, self.radices[-1]
@@ -188,17 +175,13 @@ class FourPasses:
         xs: list[Pair] = []
         for g in range(radix // 4):
             four = f"{base} + {g}u"
-            if len(self.radices) == 1:
-                re, im = self.segments.four(e, base, g, 1)
-            else:
-                re, im = self.cells.get(0, four), self.cells.get(1, four)
-            re, im = e.let(re), e.let(im)
+            re, im = e.let(self.cells.get(0, four)), e.let(self.cells.get(1, four))
             xs += [(f"{re}.{part}", f"{im}.{part}") for part in _PARTS]
-        powers = [e.power(y) for y in e.dft(xs)]
+        found = [e.power(y) for y in e.dft(xs)]
         several = self.segments.pairs > 1
         for g in range(radix // 4):
             four = f"{base} + {g}u"
-            value = e.let(f"vec4<f32>({', '.join(powers[4 * g : 4 * g + 4])})")
+            value = e.let(f"vec4<f32>({', '.join(found[4 * g : 4 * g + 4])})")
             if several:
                 before = e.let(self.cells.get(2, four))
                 value = e.let(
@@ -210,14 +193,14 @@ class FourPasses:
 
 def quarter(e: Emitter, index: str, radices: Sequence[int], n: int) -> str:
     """Where the block of the last pass for `index` begins, in fours."""
-    return place(e, index, radices[:-1], n // 4) if len(radices) > 1 else "0u"
+    return place(e, index, radices[:-1], n // 4)
 
 
 Finish = FourPlain | FourPeaks
 
 
 def _scan(
-    case: WelchPlan, radices: tuple[int, ...], cells: FourCells, finish: Finish
+    case: WelchPlan, radices: tuple[int, ...], cells: LaneCells, finish: Finish
 ) -> str:
     """Every bin of the half spectrum once, four at a time, with its mirror image.
 
@@ -234,20 +217,18 @@ def _scan(
     e.do(f"let front = {cells.get(total, f'{here} + g')};")
     back = cells.get(total, f"{there} + {groups - 1}u - g")
     e.do(f"let back = {back};")
-    own = "true" if blocks == 1 else "b == 0u"
     # In block 0 the mirror image of a place is one further on.
     further = cells.get(total, f"{there} + ({groups}u - g) % {groups}u")
     e.do(f"let next = {further}.x;")
     e.do("let turned = back.wzyx;")
     e.do("let shifted = vec4<f32>(next, back.w, back.z, back.y);")
-    e.do(f"let four = front + select(turned, shifted, vec4<bool>({own}));")
+    e.do("let four = front + select(turned, shifted, vec4<bool>(b == 0u));")
     e.do(
         f"let bin = vec4<u32>(b + g * {4 * blocks}u)"
         f" + vec4<u32>(0u, {blocks}u, {2 * blocks}u, {3 * blocks}u);"
     )
     # Blocks that are their own mirror image have each bin twice.
-    if blocks % 2 == 0:
-        own = f"({own} || b == {blocks // 2}u)"
+    own = f"(b == 0u || b == {blocks // 2}u)"
     e.do(f"let counts = select(vec4<bool>(true), bin <= vec4<u32>({n // 2}u), {own});")
     body = finish.each(e)
     return finish.around(
@@ -268,14 +249,11 @@ def four_recipe(
     radices = radices_of(case.nfft)
     if _turns(case, radices) > MAX_TURNS:
         return None
-    k, work = attrs.get("k", 0), Work(case.rows)
-    if k <= most_peaks(case):
-        _add(work, case, radices, Ref("out"), k, limits)
-        return work.recipe()
-    power = work.spare(case.rows * case.bins).ref
-    _add(work, case, radices, power, 0, limits)
-    work.calls.append(peaks_call(power, case.rows, case.bins, k))
-    return work.recipe()
+
+    def add(work: Work, out: Ref, k: int) -> None:
+        _add(work, case, radices, out, k, limits)
+
+    return recipe_by(add, case, attrs.get("k", 0), most_peaks(case))
 
 
 def _turns(case: WelchPlan, radices: Sequence[int]) -> int:
@@ -284,8 +262,8 @@ def _turns(case: WelchPlan, radices: Sequence[int]) -> int:
     walk = sum(n // radix // 4 for radix in radices[:-1]) + n // last
     trend = 0 if case.detrend == "none" else 2 * (case.n // 4 + case.n // 64 + 2)
     blocks = n // last // 2 + 1
-    # Of four bins: the group, and for each a turn that may be skipped.
-    scan = blocks * (1 + last // 4 * 10)
+    # Fours of bins, their sums written out or looked at again, then every bin.
+    scan = blocks * (1 + last // 4 * 6) + case.bins + 2 * most_peaks(case)
     return Segments(case).pairs * (walk + trend + 1) + scan
 
 
@@ -298,18 +276,14 @@ def _add(
     limits: Limits,
 ) -> None:
     segments, n = FourSegments(case), case.nfft
-    cells = FourCells(n, 2 if segments.pairs == 1 else 3, 0)
-    shared = cells.shared_bytes
-    in_scratch = shared > limits.max_compute_workgroup_storage_size
-    if in_scratch:
-        cells = replace(cells, access=3)
+    cells = cells_of(case, limits, width=4)
     table = turns_table(n, radices)
     accesses = [
         Access(Ref("in", 0), (case.width, 0), span=case.width, wide=True),
         Access(Ref("in", 1), (0, 0), span=case.n, wide=True),
         replace(work.table(f"turns {n}", lambda: table, len(table)), wide=True),
     ]
-    if in_scratch:
+    if cells.in_scratch:
         accesses.append(replace(work.spare(cells.numel), wide=True))
     width = 2 * k if k else case.bins
     accesses.append(Access(out, (width, 0), "write", span=width))
@@ -320,19 +294,14 @@ def _add(
         found = 0 if cells.arrays == 2 else 2
         finish = FourPeaks(case, store, k, n // last, last, cells.get, cells.put, found)
     passes = FourPasses(segments, radices, cells).text()
-    walk = segments.starts() + segments.trend_text() + passes
+    walk = segments.starts(4) + segments.trend_text() + passes
     body = segments.each(walk) + _scan(case, radices, cells, finish)
-    turns = _turns(case, radices)
-    tile = cells.tile(work.rows, turns)
-    work.call(
+    add_call(
+        work,
         f"welch_fours_{n}",
-        1,
         tuple(accesses),
         uniforms_of(case, k),
-        most_rows=cells.most_rows(work.rows, turns),
-        turns=float(tile * (turns + 1)),
-        grid=(("rows", tile),),
-        workgroup=LANES,
-        source=cells.module(body),
-        shared_bytes=0 if in_scratch else shared,
+        cells,
+        _turns(case, radices),
+        cells.module(body),
     )

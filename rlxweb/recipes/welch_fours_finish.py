@@ -70,7 +70,9 @@ class FourPeaks:
     from the sorted powers. No uniform can count registers: there are as many as the
     next power of two.
 
-    get, put   a lane's own memory, four cells at once, of `blocks` x `last` cells
+    get, put   a lane's own memory, four cells at once, of `blocks` x `last` cells:
+               array 1 takes the powers
+    found      the array that takes the bins that were noted
     """
 
     case: WelchPlan
@@ -101,7 +103,7 @@ class FourPeaks:
 
     def around(self, walk: str) -> str:
         """The whole ending."""
-        return walk + self._threshold() + self._noted() + self._sorted()
+        return walk + self._threshold() + self._noted() + self._placed()
 
     def _threshold(self) -> str:
         """The k-th largest power."""
@@ -155,7 +157,7 @@ class FourPeaks:
   }}
 """
 
-    def _sorted(self) -> str:
+    def _placed(self) -> str:
         """Each to its place: behind those above it, and those that equal it and came
         before.
         """

@@ -19,7 +19,8 @@ from rlxweb.recipes.butterfly import Emitter, Pair, number
 from rlxweb.recipes.fft_calls import Work
 from rlxweb.recipes.fft_team import MOST_RADIX, Team, team_of, transform
 from rlxweb.recipes.fft_team_rows import turn_reader, turns_of
-from rlxweb.recipes.fft_variants import MAIN, RecipeFor
+from rlxweb.recipes.fft_variants import RecipeFor
+from rlxweb.recipes.lane_cells import MAIN
 from rlxweb.recipes.select_calls import peaks_call
 from rlxweb.recipes.welch_plan import WelchPlan
 from rlxweb.recipes.welch_team_peaks import Finish, Powers, Ranking

@@ -23,10 +23,7 @@ from rlxweb.recipes.fft_calls import Work
 from rlxweb.recipes.fft_rows import ONE_LANE, WORKGROUP, Last, Load, Loop, passes, place
 from rlxweb.recipes.fft_variants import (
     LANE_RADIX,
-    LANES,
-    MAIN,
     MAX_LANE,
-    LaneCells,
     group_radices,
     group_size,
     lane_turns,
@@ -34,6 +31,7 @@ from rlxweb.recipes.fft_variants import (
     shared_store,
     unrolls,
 )
+from rlxweb.recipes.lane_cells import MAIN, LaneCells, add_call, shared_bytes
 from rlxweb.recipes.lane_rows import LanePasses
 from rlxweb.recipes.lane_rows import turns_of as short_turns
 from rlxweb.recipes.select_calls import peaks_call
@@ -68,12 +66,17 @@ class Segments:
     def names(self) -> tuple[str, ...]:
         return ("a",) if self.plan.segments == 1 else ("a", "b")
 
-    def starts(self) -> str:
-        """Where the segments begin; a missing partner is read as a, times 0."""
-        lines = ["    let from_a = row * u.width + pair * u.hop * 2u;"]
+    def starts(self, width: int = 1) -> str:
+        """Where the segments begin; a missing partner is read as a, times 0.
+
+        width   samples that are read at once, a divisor of rows and hops
+        """
+        share = f" / {width}u" if width > 1 else ""
+        lines = [f"    let from_a = (row * u.width + pair * u.hop * 2u){share};"]
         if self.names == ("a", "b"):
             there = "pair * 2u + 1u < u.segments" if self.lone else "true"
-            lines.append(f"    let from_b = from_a + select(0u, u.hop, {there});")
+            hop = f"select(0u, u.hop{share}, {there})"
+            lines.append(f"    let from_b = from_a + {hop};")
             lines.append(f"    let share_b = select(0.0, 1.0, {there});")
         return "\n".join(lines) + "\n"
 
@@ -290,32 +293,24 @@ def _operands(work: Work, case: WelchPlan) -> tuple[Access, ...]:
 def _add_lane(
     work: Work, case: WelchPlan, out: Ref, k: int, limits: Limits, short: bool
 ) -> None:
-    arrays = 2 if case.segments <= 2 else 3
-    shared = 4 * arrays * case.nfft * LANES
-    in_scratch = shared > limits.max_compute_workgroup_storage_size
-    cells = LaneCells(case.nfft, in_scratch, arrays, access=3)
+    cells = cells_of(case, limits)
     accesses = list(_operands(work, case))
-    if in_scratch:
+    if cells.in_scratch:
         accesses.append(work.spare(cells.numel))
     width = 2 * k if k else case.bins
     accesses.append(Access(out, (width, 0), "write", span=width))
     store = f"st{len(accesses) - 1}"
-    turns = _turns(case, short)
-    tile = cells.tile(work.rows, turns)
     peaks = select.Listed if short else select.Insertion
     finish = peaks(store, k) if k else select.Plain(store, case.bins)
-    work.call(
+    add_call(
+        work,
         f"welch_{'short_' * short}lane_{case.nfft}",
-        1,
         tuple(accesses),
         uniforms_of(case, k),
-        most_rows=cells.most_rows(work.rows, turns),
-        turns=float(tile * (turns + 1)),
-        grid=(("rows", tile),),
-        workgroup=LANES,
-        source=_lane_text(case, cells, finish, short),
+        cells,
+        _turns(case, short),
+        _lane_text(case, cells, finish, short),
         uses=("nan",),
-        shared_bytes=0 if in_scratch else shared,
     )
 
 
@@ -367,14 +362,37 @@ def _lanes(
         return None
     if not unrolls(case.nfft, LANE_RADIX):
         return None
+
+    def add(work: Work, out: Ref, k: int) -> None:
+        _add_lane(work, case, out, k, limits, short)
+
+    return recipe_by(add, case, k, select.MOST_INSERTED)
+
+
+def recipe_by(
+    add: Callable[[Work, Ref, int], None], case: WelchPlan, k: int, most: int
+) -> Recipe:
+    """One kernel, which finds at most `most` peaks; of more it leaves the power to
+    another one.
+
+    add   puts the kernel there: the work, where it writes, peaks to find or 0
+    """
     work = Work(case.rows)
-    if k <= select.MOST_INSERTED:
-        _add_lane(work, case, Ref("out"), k, limits, short)
+    if k <= most:
+        add(work, Ref("out"), k)
         return work.recipe()
     power = work.spare(case.rows * case.bins).ref
-    _add_lane(work, case, power, 0, limits, short)
+    add(work, power, 0)
     work.calls.append(peaks_call(power, case.rows, case.bins, k))
     return work.recipe()
+
+
+def cells_of(case: WelchPlan, limits: Limits, width: int = 1) -> LaneCells:
+    """Cells of the transform, and of the sums of powers where pairs are several."""
+    arrays = 2 if case.segments <= 2 else 3
+    room = limits.max_compute_workgroup_storage_size
+    in_scratch = shared_bytes(case.nfft, arrays) > room
+    return LaneCells(case.nfft, in_scratch, arrays, access=3, width=width)
 
 
 def group_recipe(

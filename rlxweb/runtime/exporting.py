@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlxweb.choose.graphs import GraphJob
 from rlxweb.gpu.drive import drive
-from rlxweb.ir.graph import Graph
 from rlxweb.runtime.placed import Placed
 
 if TYPE_CHECKING:
@@ -19,12 +19,8 @@ if TYPE_CHECKING:
 class Exports:
     """A graph that is placed on an engine, with its params."""
 
+    _job: GraphJob
     _placed: Placed
-
-    @property
-    def graph(self) -> Graph:
-        """A copy of the graph."""
-        raise NotImplementedError
 
     def export_web(
         self,
@@ -63,10 +59,11 @@ class Exports:
         from rlxweb.export.written import Job, write_export
         from rlxweb.runtime.vectors import cases_of
 
-        doing = f"export '{self.graph.name}'"
+        graph = self._job.graph.copy()
+        doing = f"export '{graph.name}'"
         self._placed.check_open(doing)
         self._placed.check_set(doing)
-        graph, params = self.graph, drive(self._placed.values())
+        params = drive(self._placed.values())
         job = Job(
             graph,
             params,

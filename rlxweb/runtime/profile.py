@@ -18,7 +18,7 @@ from rlxweb.backends.timed import Timed, Way
 from rlxweb.calibration.known import priced
 from rlxweb.compile.plan_work import work_by_step, work_of
 from rlxweb.cost.roofline import Roofline, Spent
-from rlxweb.cost.trace import one_after_another, trace_of
+from rlxweb.cost.trace import Span, one_after_another, trace_of
 from rlxweb.decision.terms import human_ns
 from rlxweb.device import Device
 from rlxweb.devices.place import Place
@@ -88,17 +88,25 @@ class Profile:
             "steps": [one.as_json(roof) for one in self.steps],
         }
 
-    def trace(self) -> Any:
-        """The run on a time line, for Perfetto: plain data for a JSON file.
+    @property
+    def title(self) -> str:
+        """What ran where."""
+        return f"{self.graph} on {self.engine}"
+
+    @property
+    def spans(self) -> list[Span]:
+        """The run on a time line.
 
         The line "run" has its parts as the caller waits for them, the line "steps" the
         steps one behind the other, from where the upload ends.
         """
         work = Spent("work", "work", self.work_ns, launches=len(self.steps))
         spans = one_after_another("run", (self.upload, work, self.readback))
-        spans += one_after_another("steps", self.steps, self.upload.ns)
-        title = f"{self.graph} on {self.engine}"
-        return trace_of(title, spans, self.roofline)
+        return spans + one_after_another("steps", self.steps, self.upload.ns)
+
+    def trace(self) -> Any:
+        """The time line for Perfetto: plain data for a JSON file."""
+        return trace_of(self.title, self.spans, self.roofline)
 
     def save_trace(self, path: str | Path) -> None:
         """The trace as a file for https://ui.perfetto.dev. Errors  RecordingError."""
@@ -118,7 +126,7 @@ def lines_of(profile: Profile) -> list[str]:
     roof = profile.roofline
     runs = "one run" if profile.repeats == 1 else f"medians of {profile.repeats} runs"
     lines = [
-        f"{profile.graph} on {profile.engine}: {human_ns(profile.total_ns)}, {runs}",
+        f"{profile.title}: {human_ns(profile.total_ns)}, {runs}",
         f"timed by {HOW[profile.how]}",
     ]
     lines.append(roof_line(roof, profile.no_roofline))

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 import rlxweb as rlx
 from rlxweb.backends import cpu_lines
 from rlxweb.backends.cpu import CpuBackend
-from rlxweb.backends.cpu_lines import COMPILED, line_kernels
+from rlxweb.backends.cpu_lines import COMPILED, OPS, line_kernels
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
 from rlxweb.machine.library import Code, object_code, processor
-from rlxweb.machine.lines import OPS, lines_text
+from rlxweb.machine.lines import lines_text
 
 pytestmark = pytest.mark.requires_fast
 
