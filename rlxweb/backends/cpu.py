@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Final
 
 import numpy as np
 
 from rlxweb.backends.array import ArrayBackend, array_target
 from rlxweb.backends.array_residents import OwnArray
-from rlxweb.backends.cpu_lines import COMPILED
+from rlxweb.backends.cpu_blocks import RegionByNumPy
+from rlxweb.backends.cpu_lines import COMPILED as LINES
+from rlxweb.backends.cpu_reductions import COMPILED as REDUCTIONS
 from rlxweb.backends.cpu_regions import RegionCall, region_kernels, region_of
 from rlxweb.backends.protocol import CPU_ENGINE
 from rlxweb.compile.plan import Step
 from rlxweb.host.variants import VARIANTS, Variant
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
-from rlxweb.ir.verify import wrong_result
+from rlxweb.ir.op import registry
+
+ROWS: Final = (*LINES, *REDUCTIONS, *VARIANTS)
+"""Ways to run an op: by compiled code, by NumPy used well."""
 
 
 class CpuBackend(ArrayBackend):
@@ -24,7 +29,7 @@ class CpuBackend(ArrayBackend):
 
     target = array_target("NumPy", frozenset(DType))
 
-    def __init__(self, variants: Sequence[Variant] = (*COMPILED, *VARIANTS)) -> None:
+    def __init__(self, variants: Sequence[Variant] = ROWS) -> None:
         adapter, api, driver = CPU_ENGINE
         super().__init__(
             np,
@@ -40,30 +45,19 @@ class CpuBackend(ArrayBackend):
     def _region(
         self, graph: Graph, step: Step
     ) -> tuple[Callable[..., OwnArray], tuple[int, ...]] | None:
-        """By compiled code where that is open; the references define what is right."""
-        if not self.variants or not region_kernels.is_open:
-            return None
-        region = region_of(graph, step.nodes, step.reads)
-        if region is None:
-            return None
+        """By compiled code where that is open, else in blocks where they are many.
+
+        The references define what is right.
+        """
         nodes = [graph.node(i) for i in step.nodes]
+        if not self.variants or not all(registry.is_ours(node.op) for node in nodes):
+            return None
         functions = [self._function(graph, node) for node in nodes]
-        literals = {
-            i: graph.node(i).attrs["value"].array
-            for node in nodes
-            for i in node.inputs
-            if i not in step.nodes and i not in step.reads
-        }
-
-        def by_numpy(*arrays: Any) -> Any:
-            values = literals | dict(zip(step.reads, arrays, strict=True))
-            for node, function in zip(nodes, functions, strict=True):
-                given = [values[i] for i in node.inputs]
-                made = np.asarray(function(node.attrs, *given))
-                if made.dtype != node.type.dtype.numpy or made.shape != node.type.shape:
-                    raise wrong_result(node, made.shape, made.dtype)
-                values[node.id] = made
-            return values[nodes[-1].id]
-
-        call: Callable[..., OwnArray] = RegionCall(region, nodes[-1], by_numpy)
-        return call, step.reads
+        by_numpy = RegionByNumPy(graph, nodes, functions, step.reads)
+        is_open = region_kernels.is_open
+        region = region_of(graph, step.nodes, step.reads) if is_open else None
+        if region is not None:
+            return RegionCall(region, nodes[-1], by_numpy), step.reads
+        if not by_numpy.is_cut:
+            return None
+        return by_numpy.call, step.reads

@@ -14,8 +14,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rlxweb.host.arrays import pool
 from rlxweb.host.compiled import address
-from rlxweb.host.row_blocks import Task, run_tasks
+from rlxweb.host.in_parts import in_parts
+from rlxweb.host.row_blocks import together
 from rlxweb.host.variants import Variant
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, Types, registry
@@ -29,17 +31,20 @@ from rlxweb.recipes.attention_sizes import sizes_of
 OPS: Final = ("softmax", "layer_norm", "rms_norm")
 LEAST: Final = 1 << 11
 """Elements from which a call of ours is faster than several of NumPy's."""
-_TASK: Final = 1 << 16
+_TASK: Final = 1 << 14
 _THREADED: Final = 1 << 17
 
 
 def _made(about: object) -> Callable[..., None]:
     from rlxweb.machine.lines import lines_text
 
-    op = str(about)
-    code = code_of(lines_text(op, library.processor().nbytes))
-    kinds = c_void_p, c_void_p, c_int64, c_int64, c_void_p, c_void_p, c_double
-    return code.function("lines", None, *kinds)
+    return function_of(code_of(lines_text(str(about), library.processor().nbytes)))
+
+
+def function_of(code: library.Code) -> Callable[..., None]:
+    """What a module of lines exports, as `machine/lines.py` says."""
+    front = c_void_p, c_void_p, c_int64, c_int64, c_void_p, c_void_p, c_double
+    return code.function("lines", None, *front, c_void_p, c_int64)
 
 
 line_kernels: Workshop[Callable[..., None]] = Workshop(_made, fast_mode)
@@ -54,12 +59,14 @@ def _open(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
 
 
 def _run(op: str) -> Callable[..., Any]:
+    by_numpy = in_parts(op)
+
     def run(attrs: Attrs, x: NDArray[Any], *rest: NDArray[Any]) -> NDArray[Any]:
         kernel = line_kernels.ready(op)
         if kernel is not None:
             return _computed(kernel, attrs, x, rest)
         begun = perf_counter()
-        made: NDArray[Any] = registry.get(op).reference(np, attrs, x, *rest)
+        made = by_numpy(attrs, x, *rest)
         line_kernels.spent(op, perf_counter() - begun)
         return made
 
@@ -113,24 +120,15 @@ def _computed(
     out: NDArray[Any] | None = None,
 ) -> NDArray[Any]:
     x = np.ascontiguousarray(x)
-    out, n = np.empty(x.shape, np.float32) if out is None else out, x.shape[-1]
+    out, n = pool.empty(x.shape, np.float32) if out is None else out, x.shape[-1]
     rows = x.size // n
     held = [np.ascontiguousarray(one) for one in rest]
     ends = [address(one) for one in held] or [0, 0]
     eps = float(attrs.get("eps", 0.0))
+    taken = np.zeros(1, np.int64)
+    job = address(x), address(out), rows, n, *ends, eps, address(taken)
     each = max(1, _TASK // n)
-    source, target = address(x), address(out)
-
-    def make_worker() -> Task:
-        def task(at: int) -> None:
-            first = at * each
-            count, skip = min(each, rows - first), 4 * first * n
-            kernel(source + skip, target + skip, count, n, *ends, eps)
-
-        return task
-
-    threads = 1 if x.size < _THREADED else None
-    run_tasks(-(-rows // each), make_worker, threads=threads)
+    together(lambda: kernel(*job, each), x.size >= _THREADED)
     return out
 
 

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rlxweb.host.arrays import pool
 from rlxweb.host.compiled import address
 from rlxweb.host.row_blocks import Task, run_tasks
 from rlxweb.ir.graph import Graph, Node
@@ -160,7 +161,7 @@ class RegionCall:
     def _run(
         self, kernel: Callable[..., None], arrays: Sequence[NDArray[Any]]
     ) -> NDArray[Any]:
-        out = np.empty(self.shape, self.dtype)
+        out = pool.empty(self.shape, self.dtype)
         dense = [np.ascontiguousarray(one) for one in arrays]
         starts = [address(out), *map(address, dense)]
         rows, sizes = self.rows, self.sizes

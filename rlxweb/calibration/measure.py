@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 
 from rlxweb.backends.cpu_lines import line_kernels
+from rlxweb.backends.cpu_reductions import reduction_kernels
 from rlxweb.backends.cpu_regions import region_kernels
 from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import Backend, Trip
@@ -141,7 +142,9 @@ def calibrate(
     else:
         work.measure("call", lambda: call_job(place))
     # What is compiled after a while is what counts.
-    with region_kernels.waiting(), line_kernels.waiting():
+    with ExitStack() as stack:
+        for shop in (region_kernels, line_kernels, reduction_kernels):
+            stack.enter_context(shop.waiting())
         _measure_kernels(work, place, jobs)
     raced = tuple(races(backend, watch, race_s, progress)) if race_s else ()
     for race in raced:

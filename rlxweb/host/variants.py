@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rlxweb.host import short_sums
+from rlxweb.host.in_parts import LINES, in_parts, is_large
 from rlxweb.host.spec import WelchSpec
 from rlxweb.host.spectrum import frames, welch_power
 from rlxweb.host.strongest import strongest_bins
@@ -115,4 +117,7 @@ VARIANTS: tuple[Variant, ...] = (
     Variant("welch_peaks, partition", "welch_peaks", _long_floats, _welch_peaks),
     Variant("topk, partition", "topk", _long_floats, _topk),
     Variant("frame, a view", "frame", lambda inputs, out, attrs: True, _frame),
+    Variant("sum, short runs", "sum", short_sums.is_open, short_sums.in_runs("sum")),
+    Variant("mean, short runs", "mean", short_sums.is_open, short_sums.in_runs("mean")),
+    *(Variant(f"{op}, in parts", op, is_large, in_parts(op)) for op in LINES),
 )

@@ -14,6 +14,15 @@ from rlxweb.machine.text import Value, Writer
 
 # exp(r) = 1 + r + r²·P(r) on ±log(2)/2: 5e-11 relative, before rounding.
 _EXP = (0.5, 0.16666666, 0.041666295, 0.0083334967, 0.001394466, 0.0001979035)
+# exp(r) = 1 + r·P(r), there too: 2e-9.
+_EXP_OF_ONE = (
+    1.0,
+    0.49999994,
+    0.16666432,
+    0.041668002,
+    0.0083741555,
+    0.0013843654,
+)
 # log(1 + f) = f - f²/2 + f³·P(f) from sqrt(1/2) to sqrt(2): 8e-10 relative.
 _LOG = (
     0.33333313,
@@ -29,6 +38,7 @@ _LOG = (
 # log(2) in two parts; a whole number of up to 11 bits times the first is exact.
 _LOG2_HIGH, _LOG2_LOW = 0.693359375, math.log(2.0) - 0.693359375
 _MAGIC, _MAGIC_BITS = 1.5 * 2.0**23, 0x4B400000
+_LEAST_NORMAL = -87.0  # powers of e below are 0 to `exp_falling`
 _LEAST, _MOST = -150.0, 130.0  # powers of two below are 0, above infinity
 
 
@@ -88,7 +98,7 @@ def _rounded(w: Writer, x: Value) -> tuple[Value, Value]:
 
 
 def _power_of_two(w: Writer, n: Value) -> Value:
-    """2**n of whole numbers from -126 to 127."""
+    """2**n of whole numbers from -126 to 127; of more bits the last ones count."""
     whole = _whole(w)
     bits = w.let(f"shl {whole} {n}, {_splat(w, 23)}")
     biased = w.let(f"add {whole} {bits}, {_splat(w, 127 << 23)}")
@@ -117,6 +127,27 @@ def exp(w: Writer, x: Value) -> Value:
     r = fused(w, number, w.shape.splat(-_LOG2_HIGH), x)
     r = fused(w, number, w.shape.splat(-_LOG2_LOW), r)
     return _scaled(w, _one_plus(w, r), n)
+
+
+def exp_falling(w: Writer, x: Value) -> Value:
+    """e**x of x ≤ 0, in two thirds of the steps: 0 where it would be denormal.
+
+    To 1 unit in the last place near 0 and 2 where it is smallest.
+    """
+    whole, vector, mask = _whole(w), w.shape.vector, w.shape.mask
+    least = w.shape.splat(_LEAST_NORMAL)
+    is_nothing = w.let(f"fcmp olt {vector} {x}, {least}")
+    near = w.shape.splat(1.0 / math.log(2.0))
+    sum_ = fused(w, x, near, w.shape.splat(_MAGIC))
+    number = w.let(f"fsub {vector} {sum_}, {w.shape.splat(_MAGIC)}")
+    r = fused(w, number, w.shape.splat(-math.log(2.0)), x)
+    power = fused(w, r, polynomial(w, r, _EXP_OF_ONE), w.shape.splat(1.0))
+    # The whole number in the last bits, moved to where the exponent stands.
+    bits = w.let(f"bitcast {vector} {sum_} to {whole}")
+    scaled = w.times(power, _power_of_two(w, bits))
+    return w.let(
+        f"select {mask} {is_nothing}, {vector} zeroinitializer, {vector} {scaled}"
+    )
 
 
 def exp2(w: Writer, x: Value) -> Value:

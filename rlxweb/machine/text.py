@@ -239,6 +239,24 @@ class Writer(Butterflies):
         self._begin(end)
         return names
 
+    def claimed(
+        self, taken: Value, step: Whole, count: Whole, body: Callable[[Value], object]
+    ) -> None:
+        """`body(first)` for every step-th number below `count` that nobody took yet.
+
+        taken   where all threads count what they took, from 0
+        """
+        stem = self._fresh("claim")
+        self.say(f"br label %{stem}.head")
+        self._begin(f"{stem}.head")
+        first = self.let(f"atomicrmw add ptr {taken}, i64 {step} monotonic")
+        goes_on = self.let(f"icmp ult i64 {first}, {count}")
+        self.say(f"br i1 {goes_on}, label %{stem}.turn, label %{stem}.end")
+        self._begin(f"{stem}.turn")
+        body(first)
+        self.say(f"br label %{stem}.head")
+        self._begin(f"{stem}.end")
+
     def when(self, condition: Value, body: Callable[[], object]) -> None:
         """`body` where the condition holds."""
         then, end = self._fresh("then"), self._fresh("past")
@@ -283,7 +301,20 @@ class Writer(Butterflies):
     def sweep(self, count: Whole, body: Callable[[Whole], None]) -> None:
         """`body(i)` for vectors that begin at i, then one by one for what is left."""
         whole, first = self.cut(count)
-        self.loop(whole, lambda i: body(self.multiple(i, self.shape.lanes)))
+        lanes = self.shape.lanes
+        if isinstance(whole, int):
+            self.loop(whole, lambda i: body(self.multiple(i, lanes)))
+        else:  # two at a time: what steers a loop is half of some
+
+            def both(i: Whole) -> None:
+                body(self.multiple(i, 2 * lanes))
+                body(self.sum(self.multiple(i, 2 * lanes), lanes))
+
+            pairs = self.let(f"lshr i64 {whole}, 1")
+            self.loop(pairs, both)
+            last = self.difference(first, lanes)
+            odd = self.let(f"trunc i64 {whole} to i1")
+            self.when(odd, lambda: body(last))
         with self.single():
             self.loop(self.difference(count, first), lambda i: body(self.sum(first, i)))
 

@@ -20,7 +20,16 @@ os.environ.setdefault("MESA_SHADER_CACHE_DISABLE", "true")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("KMP_BLOCKTIME", "0")
 
-from tests.benchmarks import cpu_cells, machine, op_cells, report, welch_cells
+from tests.benchmarks import (
+    cpu_cells,
+    cpu_op_cells,
+    libraries,
+    machine,
+    op_cells,
+    peer_cells,
+    report,
+    welch_cells,
+)
 from tests.benchmarks.cells import CAREFUL, QUICK, run
 
 RESULTS = Path(__file__).parent / "results"
@@ -33,6 +42,7 @@ def main(args: Sequence[str] | None = None) -> int:
     console = report.page(to_stderr=asked.json == "-")
     where = machine.facts()
     works = [*welch_cells.works(), *op_cells.works(), *cpu_cells.works()]
+    works += [*cpu_op_cells.works(), *peer_cells.works()]
     chosen = [make for name, make in works if all(part in name for part in asked.only)]
     if asked.list:
         print("\n".join(name for name, _ in works))
@@ -45,7 +55,8 @@ def main(args: Sequence[str] | None = None) -> int:
     )
     if machine.lavapipe() is None:
         console.print("no lavapipe here: only the CPU is measured", style="yellow")
-    for name, why in cpu_cells.missing().items():
+    missing = {**libraries.missing(), **peer_cells.missing()}
+    for name, why in missing.items():
         console.print(f"no row of {name}: {why}", style="yellow")
     cells = []
     for make in chosen:
@@ -55,7 +66,7 @@ def main(args: Sequence[str] | None = None) -> int:
         "quick": asked.quick,
         "rounds": watch.samples,
         "only": asked.only,
-        "missing": cpu_cells.missing(),
+        "missing": missing,
         "shader_cache": os.environ["MESA_SHADER_CACHE_DISABLE"] != "true",
     }
     made = report.document(cells, where, settings)

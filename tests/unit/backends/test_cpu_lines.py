@@ -73,10 +73,7 @@ def test_lines_are_numpys(
 def test_every_width(op: str, nbytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     if nbytes > processor().nbytes:
         pytest.skip(f"this processor has no vectors of {nbytes} bytes")
-    code = Code(object_code(lines_text(op, nbytes)))
-    kinds = (cpu_lines.c_void_p,) * 2 + (cpu_lines.c_int64,) * 2
-    kinds += (cpu_lines.c_void_p,) * 2 + (cpu_lines.c_double,)
-    kernel = code.function("lines", None, *kinds)
+    kernel = cpu_lines.function_of(Code(object_code(lines_text(op, nbytes))))
     monkeypatch.setattr(line_kernels, "ready", lambda about: kernel)
     x = np.random.default_rng(1).standard_normal((37, 203)).astype(np.float32)
     run = next(row.run for row in COMPILED if row.op == op)
