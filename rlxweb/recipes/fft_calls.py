@@ -209,7 +209,7 @@ def transform(
     if plan.is_smooth(n):
         smooth(work, n, source, target, keep, scale)
         return
-    size = plan.good_length(2 * n - 1)
+    size = plan.ring_length(2 * n - 1)
     chirp = work.table(f"chirp {n}", lambda: plan.block(plan.chirp(n)), 2 * n)
     ring = work.table(
         f"filter {n}", lambda: plan.block(plan.chirp_filter(n, size)), 2 * size
@@ -308,4 +308,4 @@ def recipe_of(
 def smooth_lengths(n: int, real: bool) -> tuple[int, ...]:
     """The lengths that `Smooth` is asked for by a transform of length n."""
     inner = n // 2 if real and n % 2 == 0 else n
-    return (inner,) if plan.is_smooth(inner) else (plan.good_length(2 * inner - 1),)
+    return (inner,) if plan.is_smooth(inner) else (plan.ring_length(2 * inner - 1),)

@@ -73,6 +73,11 @@ def good_length(least: int) -> int:
     return best
 
 
+def ring_length(least: int) -> int:
+    """The length of Bluestein's convolution: good, and of whole fours of fours."""
+    return 16 * good_length(-(-least // 16)) if least > 64 else good_length(least)
+
+
 def bluestein_flops(n: int) -> float:
     """Of one complex row of length n by Bluestein: 5 N log2 N of two longer ones."""
     size = good_length(2 * n - 1)

@@ -1,4 +1,4 @@
-"""What kernels that work in fours are made of: butterflies and twiddle factors.
+"""What kernels that work in fours are made of: butterflies, factors, passes.
 
 A driver that runs on a CPU walks through an access to memory lane by lane, and one to
 four neighbours costs it little more than one to a single number.
@@ -6,13 +6,16 @@ four neighbours costs it little more than one to a single number.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from rlxweb.recipes.butterfly import Emitter, Pair, number
-from rlxweb.recipes.fft_rows import FOURTH
+from rlxweb.recipes.fft_rows import FOURTH, powers
+from rlxweb.recipes.lane_cells import LaneCells
 
 
 class Fours(Emitter):
@@ -60,3 +63,63 @@ def turn_starts(n: int, radices: Sequence[int]) -> list[int]:
         at += 2 * len(read_powers(radix)) * (n // before // radix)
         before *= radix
     return [*starts, at]
+
+
+First = Callable[[Emitter, str, int, int], Pair]
+"""(emitter, four, fours further, stride of the pass) → the four values there"""
+
+
+@dataclass(frozen=True, slots=True)
+class WidePasses:
+    """All passes of a transform but the last: four neighbouring columns at a time.
+
+    radices   of all; below the last one all strides are whole fours
+    first     what the first pass reads
+    load      the function that reads `turns_table`
+    """
+
+    n: int
+    radices: tuple[int, ...]
+    cells: LaneCells
+    first: First
+    load: str
+
+    def text(self) -> str:
+        """One loop after the other."""
+        return "\n".join(self._pass(at) for at in range(len(self.radices) - 1))
+
+    def _pass(self, at: int) -> str:
+        n, radix = self.n, self.radices[at]
+        before = math.prod(self.radices[:at])
+        length = n // before // 4
+        stride = length // radix
+        e = Fours("abcdefgh"[at])
+        m = e.let(f"j % {stride}u") if at else "j"
+        base = e.let(f"(j / {stride}u) * {length}u + {m}") if at else "j"
+        xs: list[Pair] = []
+        for q in range(radix):
+            if at == 0:
+                xs.append(self.first(e, base, q * stride, stride))
+            else:
+                four = f"{base} + {q * stride}u"
+                pair = self.cells.get(0, four), self.cells.get(1, four)
+                xs.append((e.let(pair[0]), e.let(pair[1])))
+        turns = self._turns(e, at, m)
+        for k, y in enumerate(e.dft(xs)):
+            y = e.times(y, *turns[k]) if k else y
+            for part in (0, 1):
+                e.do(self.cells.put(part, f"{base} + {k * stride}u", y[part]))
+        return f"  for (var j = 0u; j < {n // radix // 4}u; j++) {{\n{e.text()}\n  }}"
+
+    def _turns(self, e: Emitter, at: int, m: str) -> list[Pair]:
+        radix = self.radices[at]
+        columns = self.n // math.prod(self.radices[: at + 1]) // 4
+        start = turn_starts(self.n, self.radices)[at] // 4
+        read = read_powers(radix)
+
+        def root(k: int) -> Pair:
+            here = start + 2 * read.index(k) * columns
+            re = e.let(f"{self.load}({m} + {here}u)")
+            return re, e.let(f"{self.load}({m} + {here + columns}u)")
+
+        return powers(e, radix, root)

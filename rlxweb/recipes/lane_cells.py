@@ -19,6 +19,7 @@ LANES = 8
 """Rows a workgroup walks side by side: the vector width of the CPU drivers."""
 SLOTS = 32 * LANES
 """Rows in flight when rows live in a scratch buffer: bounds the scratch."""
+_FOLLOWING = 4
 _ARRAYS = ("re", "im", "sum")
 
 MAIN = """@compute @workgroup_size(WG)
@@ -62,7 +63,11 @@ class LaneCells:
         """Rows a lane walks; `turns` are its loop turns for one of them."""
         if not self.in_scratch:
             return 1
-        return max(1, min(math.ceil(rows / SLOTS), MAX_TURNS // (turns + 1)))
+        # A few, where there are rows enough for some cores: the second one finds the
+        # scratch of the first one in a cache.
+        least = min(_FOLLOWING, rows // (8 * LANES))
+        most = MAX_TURNS // (turns + 1)
+        return max(1, min(max(math.ceil(rows / SLOTS), least), most))
 
     def most_rows(self, rows: int, turns: int) -> int:
         """Rows of one call: the scratch holds so many lanes. 0 is no bound."""

@@ -15,9 +15,9 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.layout import Layout
 from rlxweb.ir.lowering import Call
 from rlxweb.limits import Limits
+from rlxweb.recipes import fft_fours, welch_fours, welch_team
 from rlxweb.recipes import fft_variants as fft
 from rlxweb.recipes import line_variants as line
-from rlxweb.recipes import welch_fours, welch_team
 from rlxweb.recipes import welch_variants as welch
 from rlxweb.recipes.attention_blocks import attention_blocks
 from rlxweb.recipes.fft_team_rows import team_recipe
@@ -145,6 +145,7 @@ _FAMILIES: tuple[tuple[tuple[str, ...], str, Gate, Callable[[str], RecipeFor]], 
     (LINES, "workgroup a row", on_hardware, line.group_recipe),
     (LINES, "in fours", on_software, line.four_recipe),
     (TRANSFORMS, "lane a row", on_software, fft.lane_recipe),
+    (TRANSFORMS, "lane a row, in fours", on_software, fft_fours.four_recipe),
     (TRANSFORMS, "team of lanes a row", on_hardware, team_recipe()),
     (TRANSFORMS, "workgroup a row", on_hardware, fft.group_recipe),
     (TRANSFORMS, "unrolled passes", always, fft.pass_recipe),

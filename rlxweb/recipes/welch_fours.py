@@ -12,7 +12,6 @@ multiples of four.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,8 +22,8 @@ from rlxweb.limits import MAX_TURNS, Limits
 from rlxweb.recipes import fft_plan as plan
 from rlxweb.recipes.butterfly import Emitter, Pair, number
 from rlxweb.recipes.fft_calls import Work
-from rlxweb.recipes.fft_rows import place, powers
-from rlxweb.recipes.fours import Fours, read_powers, turn_starts, turns_table
+from rlxweb.recipes.fft_rows import place
+from rlxweb.recipes.fours import WidePasses, turns_table
 from rlxweb.recipes.lane_cells import LaneCells, add_call
 from rlxweb.recipes.welch_fours_finish import FourPeaks, FourPlain, most_peaks
 from rlxweb.recipes.welch_plan import WelchPlan
@@ -129,44 +128,9 @@ class FourPasses:
 
     def text(self) -> str:
         """All passes, one after the other."""
-        wide = (self._wide(at) for at in range(len(self.radices) - 1))
-        return "\n".join([*wide, self._last()])
-
-    def _wide(self, at: int) -> str:
-        n, radix = self.segments.plan.nfft, self.radices[at]
-        before = math.prod(self.radices[:at])
-        length = n // before // 4
-        stride = length // radix
-        e = Fours("abcdefgh"[at])
-        m = e.let(f"j % {stride}u") if at else "j"
-        base = e.let(f"(j / {stride}u) * {length}u + {m}") if at else "j"
-        xs: list[Pair] = []
-        for q in range(radix):
-            if at == 0:
-                xs.append(self.segments.four(e, base, q * stride, stride))
-            else:
-                four = f"{base} + {q * stride}u"
-                pair = self.cells.get(0, four), self.cells.get(1, four)
-                xs.append((e.let(pair[0]), e.let(pair[1])))
-        turns = self._turns(e, at, m)
-        for k, y in enumerate(e.dft(xs)):
-            y = e.times(y, *turns[k]) if k else y
-            for part in (0, 1):
-                e.do(self.cells.put(part, f"{base} + {k * stride}u", y[part]))
-        return f"  for (var j = 0u; j < {n // radix // 4}u; j++) {{\n{e.text()}\n  }}"
-
-    def _turns(self, e: Emitter, at: int, m: str) -> list[Pair]:
-        n, radix = self.segments.plan.nfft, self.radices[at]
-        columns = n // math.prod(self.radices[: at + 1]) // 4
-        start = turn_starts(n, self.radices)[at] // 4
-        read = read_powers(radix)
-
-        def root(k: int) -> Pair:
-            here = start + 2 * read.index(k) * columns
-            re = e.let(f"ld2({m} + {here}u)")
-            return re, e.let(f"ld2({m} + {here + columns}u)")
-
-        return powers(e, radix, root)
+        n, first = self.segments.plan.nfft, self.segments.four
+        wide = WidePasses(n, self.radices, self.cells, first, "ld2").text()
+        return f"{wide}\n{self._last()}"
 
     def _last(self) -> str:
         n, radix = self.segments.plan.nfft, self.radices[-1]

@@ -9,6 +9,7 @@ that is not installed, or refuses a size, leaves no row and is named with its re
 from __future__ import annotations
 
 import os
+import platform
 import sysconfig
 from collections.abc import Callable, Iterator
 from functools import cache, partial
@@ -35,7 +36,7 @@ def _noise(*shape: int) -> np.ndarray:
 def tinygrad() -> Any:
     """The module, set to Dawn, or why it is not there."""
     folder = Path(sysconfig.get_paths()["purelib"], "pydawn", "lib")
-    for library in folder.glob("libwebgpu_dawn_*.so"):
+    for library in folder.glob(f"libwebgpu_dawn_{platform.machine()}.so"):
         os.environ.setdefault("WEBGPU_PATH", str(library))
     os.environ.setdefault("DEV", "WEBGPU")
     try:

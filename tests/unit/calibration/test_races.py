@@ -81,6 +81,7 @@ def test_every_way_that_may_be_taken_is_raced(
     assert {name for name, _ in race.ways} == {
         "fft",
         "fft, lane a row",
+        "fft, lane a row, in fours",
         "fft, unrolled passes",
     }
     took = [ns for _, ns in race.ways]
@@ -141,7 +142,7 @@ def test_a_way_that_hangs_ends_the_races_and_not_the_calibration(
     assert str(race).endswith("nobody came in")
     assert chosen(engine) == "fft, lane a row"
     engine.prefer([race])
-    assert chosen(engine) == "fft, unrolled passes"
+    assert chosen(engine) == "fft, lane a row, in fours"
 
 
 @pytest.mark.requires_wgpu

@@ -61,6 +61,11 @@ def test_good_lengths_are_the_next_of_small_factors(least: int) -> None:
     assert all(max(plan.prime_factors(n), default=1) > 5 for n in between)
 
 
+@pytest.mark.parametrize(("least", "size"), [(5, 5), (64, 64), (65, 80), (2017, 2048)])
+def test_rings_are_of_whole_fours_of_fours(least: int, size: int) -> None:
+    assert plan.ring_length(least) == size
+
+
 def test_roots_are_right_to_the_last_bit_of_float32() -> None:
     n = 1 << 18
     w = plan.complex_roots(n)
@@ -261,8 +266,8 @@ def test_bluestein_is_for_large_primes_only() -> None:
 
     assert shaders(61) == ["fft_pass"]
     assert shaders(67)[0] == "fft_modulate"
-    assert calls.smooth_lengths(67, True) == (plan.good_length(133),)
-    assert calls.smooth_lengths(134, True) == (plan.good_length(133),)
+    assert calls.smooth_lengths(67, True) == (plan.ring_length(133),)
+    assert calls.smooth_lengths(134, True) == (plan.ring_length(133),)
 
 
 def test_passes_share_one_table_and_two_scratches() -> None:

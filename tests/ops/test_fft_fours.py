@@ -1,0 +1,79 @@
+"""Transforms that work in fours: every shape of their text, on the CPU's adapters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlxweb import Graph
+from rlxweb.backends.webgpu import WebGpuBackend
+from rlxweb.compile.pipeline import compile_graph
+from rlxweb.cost.graph_work import asked_of
+from rlxweb.gpu.drive import drive
+from rlxweb.gpu.port import Want
+from rlxweb.ir.op import registry
+from rlxweb.recipes.fft_fours import LEAST, MOST, radices_of
+from tests.agreement import _port
+
+JOBS: list[tuple[str, int, dict[str, Any]]] = [
+    ("fft", 32, {}),
+    ("fft", 80, {"inverse": True, "norm": "ortho"}),
+    ("fft", 256, {"inverse": True}),
+    ("fft", 480, {}),
+    ("fft", 1024, {}),
+    ("fft", 4096, {"norm": "forward"}),
+    ("fft", 1009, {}),
+    ("fft", 67, {"inverse": True}),
+    ("rfft", 64, {}),
+    ("rfft", 512, {"norm": "ortho"}),
+    ("rfft", 8192, {}),
+    ("rfft", 134, {}),
+    ("rfft", 197, {}),
+    ("irfft", 96, {}),
+    ("irfft", 2048, {}),
+    ("irfft", 201, {}),
+    ("irfft", 100, {}),
+]
+
+
+@pytest.mark.parametrize(("op", "n", "how"), JOBS, ids=str)
+def test_they_are_numpys(op: str, n: int, how: dict[str, Any], adapter: Want) -> None:
+    """Planes and pairs, in workgroup memory and in scratch, with and without rows left
+    over; of primes the two transforms that their convolution is.
+    """
+    name = f"{op}, lane a row, in fours"
+    engine = WebGpuBackend(_port(adapter)).forced(name)
+    width = {"fft": 2 * n, "rfft": n, "irfft": 2 * (n // 2 + 1)}[op]
+    x = np.random.default_rng(n).standard_normal((21, width)).astype(np.float32)
+    graph = Graph("fours")
+    attrs = {"n": n, **how} if op == "irfft" else how
+    made = graph.apply(op, graph.input("x", x.shape), **attrs)
+    graph.set_outputs([made])
+    node = graph.node(made.id)
+    own, *rest = asked_of(graph, node)
+    # A length without whole fours is left to other rows.
+    served = () if (op, n) == ("irfft", 100) else (name,)
+    assert engine.variants_for(own, *rest) == served
+    program = drive(engine.prepare(compile_graph(graph, engine.target)))
+    (found,) = drive(engine.run(program, {"x": x}))
+    drive(engine.release(program))
+    want = registry.get(op).reference(np, node.attrs, x.astype(np.float64))
+    far = np.abs(found - want).max() / np.abs(want).max()
+    assert far < 2e-6
+
+
+@given(st.integers(LEAST // 4, MOST // 4))
+def test_passes_are_of_whole_fours(quarter: int) -> None:
+    """The factors make the length, and the last pass has fours that lie in fours."""
+    n = 4 * quarter
+    radices = radices_of(n)
+    if radices is None:
+        return
+    assert np.prod(radices) == n
+    assert max(radices) <= 16
+    assert radices[-1] % 4 == 0
+    assert (n // radices[-1]) % 4 == 0
