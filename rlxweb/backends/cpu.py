@@ -9,9 +9,13 @@ import numpy as np
 
 from rlxweb.backends.array import ArrayBackend, array_target
 from rlxweb.backends.array_residents import OwnArray
+from rlxweb.backends.cpu_attention import COMPILED as ATTENTION
+from rlxweb.backends.cpu_attention import attention_kernels
 from rlxweb.backends.cpu_blocks import RegionByNumPy
 from rlxweb.backends.cpu_lines import COMPILED as LINES
+from rlxweb.backends.cpu_lines import line_kernels
 from rlxweb.backends.cpu_reductions import COMPILED as REDUCTIONS
+from rlxweb.backends.cpu_reductions import reduction_kernels
 from rlxweb.backends.cpu_regions import RegionCall, region_kernels, region_of
 from rlxweb.backends.protocol import CPU_ENGINE
 from rlxweb.compile.plan import Step
@@ -20,8 +24,10 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
 
-ROWS: Final = (*LINES, *REDUCTIONS, *VARIANTS)
+ROWS: Final = (*LINES, *ATTENTION, *REDUCTIONS, *VARIANTS)
 """Ways to run an op: by compiled code, by NumPy used well."""
+WORKSHOPS: Final = (region_kernels, line_kernels, attention_kernels, reduction_kernels)
+"""What this engine has compiled."""
 
 
 class CpuBackend(ArrayBackend):

@@ -20,13 +20,11 @@ from rlxweb.host.in_parts import in_parts
 from rlxweb.host.row_blocks import together
 from rlxweb.host.variants import Variant
 from rlxweb.ir.dtype import DType
-from rlxweb.ir.op import Attrs, TensorType, Types, registry
+from rlxweb.ir.op import Attrs, TensorType, Types
 from rlxweb.ir.shape import normal_axis
 from rlxweb.machine import library
 from rlxweb.machine.making import code_of, fast_mode
 from rlxweb.machine.workshop import Workshop
-from rlxweb.ops.nn import in_heads, masked
-from rlxweb.recipes.attention_sizes import sizes_of
 
 OPS: Final = ("softmax", "layer_norm", "rms_norm")
 LEAST: Final = 1 << 11
@@ -64,7 +62,7 @@ def _run(op: str) -> Callable[..., Any]:
     def run(attrs: Attrs, x: NDArray[Any], *rest: NDArray[Any]) -> NDArray[Any]:
         kernel = line_kernels.ready(op)
         if kernel is not None:
-            return _computed(kernel, attrs, x, rest)
+            return computed(kernel, attrs, x, rest)
         begun = perf_counter()
         made = by_numpy(attrs, x, *rest)
         line_kernels.spent(op, perf_counter() - begun)
@@ -73,52 +71,14 @@ def _run(op: str) -> Callable[..., Any]:
     return run
 
 
-def _attends(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
-    """In float32, whatever the mask is of."""
-    alike = all(one.dtype is DType.F32 for one in inputs[:3])
-    return alike and out.numel >= LEAST and line_kernels.is_open
-
-
-def _attention(
-    attrs: Attrs,
-    q: NDArray[Any],
-    k: NDArray[Any],
-    v: NDArray[Any],
-    mask: NDArray[Any] | None = None,
-) -> NDArray[Any]:
-    """Products by NumPy's BLAS, the scores' softmax between them in place."""
-    s = sizes_of(q.shape, k.shape, v.shape, attrs)
-    kernel = line_kernels.ready("softmax") if s.SK else None
-    if kernel is None:
-        begun = perf_counter()
-        given = (q, k, v) if mask is None else (q, k, v, mask)
-        made: NDArray[Any] = registry.get("attention").reference(np, attrs, *given)
-        line_kernels.spent("softmax", perf_counter() - begun)
-        return made
-    scale = attrs["score_scale"]
-    qh = in_heads(s, q, s.H, s.D) * np.float32(s.D**-0.5 if scale is None else scale)
-    kh, vh = in_heads(s, k, s.HK, s.D), in_heads(s, v, s.HK, s.DV)
-    if s.H != s.HK:
-        kh, vh = (np.repeat(one, s.H // s.HK, axis=1) for one in (kh, vh))
-    scores = np.ascontiguousarray(qh @ kh.swapaxes(2, 3))
-    if attrs["softcap"] is not None:
-        scores /= np.float32(attrs["softcap"])
-        np.tanh(scores, out=scores)
-        scores *= np.float32(attrs["softcap"])
-    scores = masked(np, attrs, s, scores, mask)
-    out = _computed(kernel, {}, scores, (), scores) @ vh
-    if s.layout != "heads":
-        out = out.swapaxes(1, 2)
-    return np.ascontiguousarray(out).reshape(s.output)
-
-
-def _computed(
+def computed(
     kernel: Callable[..., None],
     attrs: Attrs,
     x: NDArray[Any],
     rest: tuple[NDArray[Any], ...],
     out: NDArray[Any] | None = None,
 ) -> NDArray[Any]:
+    """The lines of x, into `out` or into an array of its own."""
     x = np.ascontiguousarray(x)
     out, n = pool.empty(x.shape, np.float32) if out is None else out, x.shape[-1]
     rows = x.size // n
@@ -132,8 +92,5 @@ def _computed(
     return out
 
 
-COMPILED: Final = (
-    *(Variant(f"{op}, compiled", op, _open, _run(op)) for op in OPS),
-    Variant("attention, compiled softmax", "attention", _attends, _attention),
-)
+COMPILED: Final = tuple(Variant(f"{op}, compiled", op, _open, _run(op)) for op in OPS)
 """The rows, before all others."""

@@ -14,9 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 
-from rlxweb.backends.cpu_lines import line_kernels
-from rlxweb.backends.cpu_reductions import reduction_kernels
-from rlxweb.backends.cpu_regions import region_kernels
+from rlxweb.backends.cpu import WORKSHOPS
 from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import Backend, Trip
 from rlxweb.calibration.kernels import (
@@ -143,7 +141,7 @@ def calibrate(
         work.measure("call", lambda: call_job(place))
     # What is compiled after a while is what counts.
     with ExitStack() as stack:
-        for shop in (region_kernels, line_kernels, reduction_kernels):
+        for shop in WORKSHOPS:
             stack.enter_context(shop.waiting())
         _measure_kernels(work, place, jobs)
     raced = tuple(races(backend, watch, race_s, progress)) if race_s else ()

@@ -95,46 +95,6 @@ def test_in_a_graph(op: str, shape: tuple[int, ...], axis: int) -> None:
     check(op, x, found, {"axis": axis})
 
 
-@pytest.mark.parametrize(
-    ("q", "k", "more"),
-    [
-        ((1, 12, 128, 64), (1, 12, 128, 64), {}),
-        ((2, 4, 33, 16), (2, 2, 65, 16), {}),
-        ((2, 50, 64), (2, 70, 64), {"num_heads": 4, "head_dim": 16}),
-        ((1, 4, 40, 16), (1, 4, 40, 16), {"score_scale": 0.5}),
-        ((1, 4, 40, 16), (1, 4, 40, 16), {"mask_kind": "causal"}),
-        ((1, 4, 40, 16), (1, 4, 52, 16), {"mask_kind": "causal", "softcap": 3.0}),
-        ((1, 4, 40, 16), (1, 4, 40, 16), {"mask_kind": "sliding_window", "window": 5}),
-        ((1, 4, 40, 16), (1, 4, 40, 16), {"mask_kind": "custom"}),
-        ((1, 4, 40, 16), (1, 4, 40, 16), {"mask_kind": "bias"}),
-        ((1, 4, 40, 16), (1, 4, 40, 16), {"softcap": 2.0}),
-    ],
-)
-def test_attention(q: Any, k: Any, more: dict[str, Any]) -> None:
-    """Of any layout, with a mask, a bias or a cap."""
-    rng = np.random.default_rng(5)
-    feeds = {
-        name: rng.standard_normal(shape, np.float32)
-        for name, shape in zip("qkv", (q, k, k), strict=True)
-    }
-    kind = more.get("mask_kind")
-    if kind == "bias":
-        feeds["mask"] = rng.standard_normal((1, 1, q[2], k[2]), np.float32)
-    elif kind == "custom":
-        # A query whose keys are all masked has their mean.
-        feeds["mask"] = (np.arange(k[2]) % 3 > 0).astype(np.float32)[None]
-    graph = Graph("attention")
-    ins = [graph.input(name, one.shape) for name, one in feeds.items()]
-    how = {"num_heads": q[1], "head_dim": q[-1], **more}
-    made = graph.apply("attention", *ins, **how)
-    graph.set_outputs([made])
-    found = rlx.Session("cpu").compile(graph).run(feeds)[0]
-    attrs = graph.node(made.id).attrs
-    wide = [one.astype(np.float64) for one in feeds.values()]
-    want = registry.get("attention").reference(np, attrs, *wide)
-    np.testing.assert_allclose(found, want, 1e-4, 1e-5)
-
-
 def test_the_reference_serves_where_nothing_is_compiled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
