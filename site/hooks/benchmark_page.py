@@ -22,6 +22,7 @@ from ratio_picture import Ratio, ratio_picture
 
 RESULTS = Path(__file__).resolve().parents[2] / "tests" / "benchmarks" / "results"
 Record = Mapping[str, Any]
+_FEW = 2
 
 
 def benchmarks() -> str:
@@ -55,10 +56,16 @@ def _ops(record: Record, name: str) -> str:
 
 
 def _engines(cells: Sequence[Record]) -> str:
-    """The engines of our own rows, without versions."""
-    ours = (row["engine"] for cell in cells for row in cell["rows"] if row["ours"])
-    names = dict.fromkeys(engine.split(" (")[0].split(" ")[0] for engine in ours)
-    return " and ".join(names) + " against other code"
+    """The engines of our own rows, without versions, and those of the others if few."""
+
+    def named(ours: bool) -> list[str]:
+        rows = [row for cell in cells for row in cell["rows"] if row["ours"] is ours]
+        return list(dict.fromkeys(row["engine"].split(" (")[0] for row in rows))
+
+    ours = dict.fromkeys(name.split(" ")[0] for name in named(True))
+    others = named(False)
+    against = " and ".join(others) if len(others) <= _FEW else "other code"
+    return f"{' and '.join(ours)} against {against}"
 
 
 def _machine(record: Record, name: str) -> str:

@@ -23,6 +23,7 @@ os.environ.setdefault("KMP_BLOCKTIME", "0")
 from tests.benchmarks import (
     cpu_cells,
     cpu_op_cells,
+    file_cells,
     libraries,
     machine,
     op_cells,
@@ -42,7 +43,7 @@ def main(args: Sequence[str] | None = None) -> int:
     console = report.page(to_stderr=asked.json == "-")
     where = machine.facts()
     works = [*welch_cells.works(), *op_cells.works(), *cpu_cells.works()]
-    works += [*cpu_op_cells.works(), *peer_cells.works()]
+    works += [*cpu_op_cells.works(), *peer_cells.works(), *file_cells.works()]
     chosen = [make for name, make in works if all(part in name for part in asked.only)]
     if asked.list:
         print("\n".join(name for name, _ in works))

@@ -18,7 +18,7 @@ from rlxweb.machine.library import is_installed, processor
 
 THREADS = 2
 BASE, COMPILED = "rlxweb, NumPy", "rlxweb, compiled"
-_NAMES = ("ducc0", "mkl_fft", "pyfftw", "torch", "jax", "onnx", "onnxruntime")
+_NAMES = ("ducc0", "mkl_fft", "pyfftw", "torch", "jax", "onnx", "onnxruntime", "mne")
 
 
 @cache

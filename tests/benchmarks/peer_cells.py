@@ -212,7 +212,7 @@ def _fft(name: str, n: int, rows: int) -> Work:
         made = _by_vkdispatch(vk, transform, x)
         if made is not None:
             run, result = made
-            entries.append(Entry(f"vkdispatch, {title}", "Vulkan", run))
+            entries.append(Entry(f"vkdispatch, {title}", "vkdispatch", run))
             results.append(result)
     names = tuple(entry.name for entry in entries[1:])
 
