@@ -80,7 +80,7 @@ def ring_length(least: int) -> int:
 
 def bluestein_flops(n: int) -> float:
     """Of one complex row of length n by Bluestein: 5 N log2 N of two longer ones."""
-    size = good_length(2 * n - 1)
+    size = ring_length(2 * n - 1)
     return 10.0 * size * math.log2(max(2, size))
 
 

@@ -34,10 +34,10 @@ def works() -> Iterator[tuple[str, Callable[[], Work]]]:
     if facts is None:
         return
     for name, make in (
-        ("matmul 512", _matmul),
-        ("softmax [1024, 1024]", _softmax),
-        ("chain gelu(2x+1)·y of 4M", _chain),
-        ("100 dependent adds [1024]", _adds),
+        ("by hand matmul 512", _matmul),
+        ("by hand softmax [1024, 1024]", _softmax),
+        ("by hand chain gelu(2x+1)·y of 4M", _chain),
+        ("by hand 100 dependent adds [1024]", _adds),
     ):
         yield name, lambda name=name, make=make: make(name, facts)
 

@@ -75,7 +75,9 @@ def test_the_straight_line_transform_is_a_dft() -> None:
 
 @pytest.mark.requires_wgpu
 @pytest.mark.slow
-@pytest.mark.parametrize("only", ["n=256 batch=32", "softmax", "matmul", "adds"])
+@pytest.mark.parametrize(
+    "only", ["n=256 batch=32", "hand softmax", "hand matmul", "hand 100"]
+)
 def test_a_quick_run_writes_its_record(tmp_path: Path, only: str) -> None:
     """Right answers from every peer, all rows kept, and nothing made by later runs."""
     args = "--quick", "--only", only, "--json", tmp_path / "r.json"

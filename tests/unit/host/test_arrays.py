@@ -82,7 +82,7 @@ def test_threads_never_share(pool: Pool) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(60)
     assert wrong == []
 
 
