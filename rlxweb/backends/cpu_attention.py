@@ -6,8 +6,6 @@ core's cache. The rest has its scores from NumPy's BLAS.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from ctypes import c_float, c_void_p
 from time import perf_counter
 from typing import Any, Final
 
@@ -15,13 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.backends.cpu_lines import computed, line_kernels
+from rlxweb.backends.cpu_together import Shared
 from rlxweb.host.arrays import pool
 from rlxweb.host.compiled import address
-from rlxweb.host.row_blocks import together
+from rlxweb.host.row_blocks import usable_cpus
 from rlxweb.host.variants import Variant
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, Types, registry
 from rlxweb.machine import library
+from rlxweb.machine.jobs import packed
 from rlxweb.machine.making import code_of, fast_mode
 from rlxweb.machine.workshop import Workshop
 from rlxweb.ops.nn import in_heads, masked
@@ -29,7 +29,7 @@ from rlxweb.recipes.attention_sizes import Sizes, sizes_of
 
 LEAST: Final = 1 << 11
 """Elements of a result from which a call of ours is faster than several of NumPy's."""
-_THREADED: Final = 1 << 22
+_THREADED: Final = 1 << 20
 """Multiplications from which a second thread is worth its start."""
 _QUERIES: Final = 48
 """Of a task, where heads are few."""
@@ -39,18 +39,18 @@ _MOST_KEYS: Final = 1 << 19
 _NAME: Final = "attention"
 
 
-def _made(about: object) -> Callable[..., None]:
+def _made(about: object) -> Shared:
     from rlxweb.machine.attention import attention_text
 
     return function_of(code_of(attention_text(library.processor().nbytes)))
 
 
-def function_of(code: library.Code) -> Callable[..., None]:
+def function_of(code: library.Code) -> Shared:
     """What a module of attention exports, as `machine/attention.py` says."""
-    return code.function("attention", None, c_void_p, c_float, c_void_p, c_void_p)
+    return Shared.of(code, "attention")
 
 
-attention_kernels: Workshop[Callable[..., None]] = Workshop(_made, fast_mode)
+attention_kernels: Workshop[Shared] = Workshop(_made, fast_mode)
 """The compiled attention of this process."""
 
 
@@ -133,14 +133,14 @@ def _steps(layout: str, heads: int, length: int, size: int) -> tuple[int, int, i
 
 
 def _computed(
-    kernel: Callable[..., None],
+    kernel: Shared,
     s: Sizes,
     attrs: Attrs,
     q: NDArray[Any],
     k: NDArray[Any],
     v: NDArray[Any],
 ) -> NDArray[Any]:
-    from rlxweb.machine.attention import QUERIES, room_for
+    from rlxweb.machine.attention import room_for
 
     out = pool.empty(s.output, np.float32)
     dense = [np.ascontiguousarray(one) for one in (q, k, v)]
@@ -161,15 +161,11 @@ def _computed(
         ],
         np.int64,
     )
-    taken, scale = np.zeros(1, np.int64), _scale(s, attrs)
-    floats = room_for(s.SK, s.D)
-
-    def call() -> None:
-        room = pool.empty((floats,), np.float32)
-        kernel(address(job), scale, address(room), address(taken))
-
-    assert s.SQ >= QUERIES
-    together(call, s.B * s.H * s.SQ * s.SK * s.D >= _THREADED)
+    taken, floats = np.zeros(2, np.int64), room_for(s.SK, s.D)
+    threaded = s.B * s.H * s.SQ * s.SK * s.D >= _THREADED
+    room = pool.empty((floats * (usable_cpus() if threaded else 1),), np.float32)
+    own = packed(address(job), _scale(s, attrs), address(room), floats, address(taken))
+    kernel(own, threaded=threaded)
     return out
 
 

@@ -7,45 +7,44 @@ the op's reference until then.
 from __future__ import annotations
 
 from collections.abc import Callable
-from ctypes import c_double, c_int64, c_void_p
 from time import perf_counter
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rlxweb.backends.cpu_together import Shared
 from rlxweb.host.arrays import pool
 from rlxweb.host.compiled import address
 from rlxweb.host.in_parts import in_parts
-from rlxweb.host.row_blocks import together
 from rlxweb.host.variants import Variant
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, Types
 from rlxweb.ir.shape import normal_axis
 from rlxweb.machine import library
+from rlxweb.machine.jobs import packed
 from rlxweb.machine.making import code_of, fast_mode
 from rlxweb.machine.workshop import Workshop
 
 OPS: Final = ("softmax", "layer_norm", "rms_norm")
 LEAST: Final = 1 << 11
 """Elements from which a call of ours is faster than several of NumPy's."""
-_TASK: Final = 1 << 14
-_THREADED: Final = 1 << 17
+_TASK: Final = 1 << 13
+_THREADED: Final = 1 << 15
 
 
-def _made(about: object) -> Callable[..., None]:
+def _made(about: object) -> Shared:
     from rlxweb.machine.lines import lines_text
 
     return function_of(code_of(lines_text(str(about), library.processor().nbytes)))
 
 
-def function_of(code: library.Code) -> Callable[..., None]:
+def function_of(code: library.Code) -> Shared:
     """What a module of lines exports, as `machine/lines.py` says."""
-    front = c_void_p, c_void_p, c_int64, c_int64, c_void_p, c_void_p, c_double
-    return code.function("lines", None, *front, c_void_p, c_int64)
+    return Shared.of(code, "lines")
 
 
-line_kernels: Workshop[Callable[..., None]] = Workshop(_made, fast_mode)
+line_kernels: Workshop[Shared] = Workshop(_made, fast_mode)
 """The compiled ops on lines of this process."""
 
 
@@ -72,7 +71,7 @@ def _run(op: str) -> Callable[..., Any]:
 
 
 def computed(
-    kernel: Callable[..., None],
+    kernel: Shared,
     attrs: Attrs,
     x: NDArray[Any],
     rest: tuple[NDArray[Any], ...],
@@ -86,9 +85,10 @@ def computed(
     ends = [address(one) for one in held] or [0, 0]
     eps = float(attrs.get("eps", 0.0))
     taken = np.zeros(1, np.int64)
-    job = address(x), address(out), rows, n, *ends, eps, address(taken)
     each = max(1, _TASK // n)
-    together(lambda: kernel(*job, each), x.size >= _THREADED)
+    front = address(x), address(out), rows, n
+    job = packed(*front, *ends, eps, address(taken), each)
+    kernel(job, threaded=x.size >= _THREADED and rows > each)
     return out
 
 

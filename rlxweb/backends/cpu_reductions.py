@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from ctypes import c_int64, c_void_p
 from itertools import groupby
 from math import prod
 from time import perf_counter
@@ -12,14 +11,16 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rlxweb.backends.cpu_together import Shared
 from rlxweb.host import short_sums
 from rlxweb.host.compiled import address
-from rlxweb.host.row_blocks import together
+from rlxweb.host.row_blocks import usable_cpus
 from rlxweb.host.variants import Variant
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, Types, registry
 from rlxweb.ir.shape import Shape, normal_axes
 from rlxweb.machine import library
+from rlxweb.machine.jobs import packed
 from rlxweb.machine.making import code_of, fast_mode
 from rlxweb.machine.workshop import Workshop
 
@@ -30,8 +31,12 @@ _SHORTEST: Final = 16
 _TASK: Final = 1 << 15
 _COLUMNS: Final = 1 << 12
 """Side by side: what they have so far stays in the nearest cache."""
-_THREADED: Final = 1 << 22
+_SHARE: Final = 1 << 9
+"""Columns of a thread, at least."""
+_THREADED: Final = 1 << 18
 """Elements from which a second thread gives more than its start takes."""
+_LONG: Final = 1 << 21
+"""Elements of few lines from which each is shared out."""
 _FEWEST: Final = 8
 """Rows from which columns are worth what is kept for them."""
 _FIRST: Final = {"sum": 0.0, "prod": 1.0, "max": -np.inf, "min": np.inf}
@@ -62,7 +67,7 @@ def axes_of(shape: Shape, reduced: tuple[int, ...]) -> Axes | None:
     return Axes(outer, sizes[pattern.index("r")], inner)
 
 
-def _made(about: object) -> Callable[..., None]:
+def _made(about: object) -> Shared:
     from rlxweb.machine.reductions import reduction_text
 
     assert isinstance(about, tuple)
@@ -70,13 +75,12 @@ def _made(about: object) -> Callable[..., None]:
     return function_of(code_of(reduction_text(fold, lines, library.processor().nbytes)))
 
 
-def function_of(code: library.Code) -> Callable[..., None]:
+def function_of(code: library.Code) -> Shared:
     """What a module of a reduction exports, as `machine/reductions.py` says."""
-    kinds = c_void_p, c_void_p, *[c_int64] * 4, c_void_p
-    return code.function("reduce", None, *kinds)
+    return Shared.of(code, "reduce")
 
 
-reduction_kernels: Workshop[Callable[..., None]] = Workshop(_made, fast_mode)
+reduction_kernels: Workshop[Shared] = Workshop(_made, fast_mode)
 """The compiled reductions of this process, by fold and by whether along lines."""
 
 
@@ -131,13 +135,11 @@ def _by_numpy(op: str, attrs: Attrs, x: NDArray[Any]) -> NDArray[Any]:
     return made
 
 
-def _computed(
-    kernel: Callable[..., None], fold: str, axes: Axes, x: NDArray[Any]
-) -> NDArray[Any]:
+def _computed(kernel: Shared, fold: str, axes: Axes, x: NDArray[Any]) -> NDArray[Any]:
     """The reduction, (outer · inner,), as wide as it is kept."""
     outer, count, inner = axes
     kind = np.float64 if fold in _WIDE else np.float32
-    if inner == 1 and count >= _THREADED and outer < 8:  # shares of each line
+    if inner == 1 and count >= _LONG and outer < 8:  # shares of each line
         lines = x.reshape(outer, count)
         share = count // 16
         cut = [
@@ -151,10 +153,15 @@ def _computed(
         found: NDArray[Any] = how[fold].reduce(np.array(cut), axis=1)
         return found
     out = np.full(outer * inner, _FIRST[fold], kind)
-    each = max(1, _TASK // count) if inner == 1 else min(_COLUMNS, inner)
+    threaded = x.size >= _THREADED
+    if inner == 1:
+        each = max(1, _TASK // count)
+    else:
+        share = -(-inner // usable_cpus()) if threaded else inner
+        each = min(_COLUMNS, max(_SHARE, share))
     taken = np.zeros(1, np.int64)
-    job = address(x), address(out), *axes, each, address(taken)
-    together(lambda: kernel(*job), x.size >= _THREADED)
+    job = packed(address(x), address(out), *axes, each, address(taken))
+    kernel(job, threaded=threaded and outer * inner > each)
     return out
 
 

@@ -11,14 +11,16 @@ from typing import Final, NamedTuple
 
 from rlxweb.machine import functions
 from rlxweb.machine.folds import LARGEST, folded, summed_in_runs
+from rlxweb.machine.jobs import job_text
 from rlxweb.machine.text import Shape, Value, Whole, Writer, transposed
 
 SIGNATURE: Final = (
-    "void @attention(ptr %job, float %scale, ptr noalias %room, ptr %taken)"
+    "void @attention(ptr %job, float %scale, ptr %room, i64 %floats, ptr %taken)"
 )
-"""job    `FIELDS`, 64 bits each
-room   `room_for` floats of the calling thread
-taken  where the threads that call it together count the tasks they took
+"""job     `FIELDS`, 64 bits each
+room    `floats` for each thread, `room_for` at least
+taken   where the threads that call it together count the tasks they took, and behind
+        it how many they are
 """
 _OPERANDS: Final = ("q", "k", "v", "out")
 FIELDS: Final = (
@@ -60,7 +62,7 @@ def attention_text(nbytes: int) -> str:
 class _Attention:
     def __init__(self, shape: Shape) -> None:
         w = self.w = Writer(SIGNATURE, shape)
-        self.lanes = shape.lanes
+        self.lanes, self.room = shape.lanes, ""
         self.abreast = 4 if shape.nbytes == 64 else 2
         self.of = {
             name: w.one("%job", at, "ptr" if name in _OPERANDS else "i64")
@@ -68,9 +70,12 @@ class _Attention:
         }
 
     def text(self) -> str:
-        self.w.claimed("%taken", 1, self.of["tasks"], self._task)
-        self.w.say("ret void")
-        return self.w.text
+        w = self.w
+        mine = w.let(f"atomicrmw add ptr {w.at('%taken', 1, 'i64')}, i64 1 monotonic")
+        self.room = w.at("%room", w.multiple(mine, "%floats"))
+        w.claimed("%taken", 1, self.of["tasks"], self._task)
+        w.say("ret void")
+        return w.text + job_text(SIGNATURE)
 
     def _task(self, task: Value) -> None:
         w, of = self.w, self.of
@@ -87,13 +92,13 @@ class _Attention:
             )
             return w.at(of[name], far)
 
-        scores = w.at("%room", w.multiple(of["D"], of["SK"]))
+        scores = w.at(self.room, w.multiple(of["D"], of["SK"]))
         here = _Head(
             base("q", own),
             base("k", shared),
             base("v", shared),
             base("out", own),
-            "%room",
+            self.room,
             scores,
             w.at(scores, w.multiple(QUERIES, of["SK"])),
         )

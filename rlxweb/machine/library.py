@@ -123,6 +123,10 @@ class Code:
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         self._engine.finalize_object()
 
+    def keep(self) -> None:
+        """As long as there is the process, whatever becomes of its functions."""
+        self._engine.detach()
+
     def function(self, name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
         """One that the code exports, called without Python's lock."""
         address = self._engine.get_function_address(name)

@@ -11,6 +11,7 @@ from typing import Final
 
 from rlxweb.machine import functions
 from rlxweb.machine.folds import LARGEST, SUM, folded, summed_in_runs
+from rlxweb.machine.jobs import job_text
 from rlxweb.machine.text import Shape, Value, Whole, Writer
 
 SIGNATURE: Final = (
@@ -37,7 +38,7 @@ def lines_text(op: str, nbytes: int) -> str:
 
     w.claimed("%taken", "%each", "%rows", some)
     w.say("ret void")
-    return w.text
+    return w.text + job_text(SIGNATURE)
 
 
 def _softmax(w: Writer, x: Value, out: Value) -> None:

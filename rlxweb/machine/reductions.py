@@ -9,6 +9,7 @@ from functools import reduce
 from typing import Final
 
 from rlxweb.machine.folds import LARGEST, PRODUCT, SMALLEST, SUM, Fold, folded
+from rlxweb.machine.jobs import job_text
 from rlxweb.machine.text import SIZE, Shape, Value, Whole, Writer
 
 FOLDS: Final = {"sum": SUM, "prod": PRODUCT, "max": LARGEST, "min": SMALLEST}
@@ -30,7 +31,7 @@ def reduction_text(op: str, lines: bool, nbytes: int) -> str:
     w, fold = Writer(SIGNATURE, Shape("float", nbytes // 4)), FOLDS[op]
     (_lines if lines else _columns)(w, fold)
     w.say("ret void")
-    return w.text
+    return w.text + job_text(SIGNATURE)
 
 
 def _lines(w: Writer, fold: Fold) -> None:

@@ -101,6 +101,7 @@ def test_threads_share_lines_and_columns(
     op: str, shape: Any, axes: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cpu_reductions, "_THREADED", 1 << 14)
+    monkeypatch.setattr(cpu_reductions, "_LONG", 1 << 16)
     rng = np.random.default_rng(1)
     x = (1 + 1e-4 * rng.standard_normal(shape)).astype(np.float32)
     attrs = {"axes": axes, "keep_dim": False}
