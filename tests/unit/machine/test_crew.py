@@ -16,11 +16,14 @@ from rlxweb.machine.library import Code, object_code
 from rlxweb.machine.text import Shape, Value, Writer
 from tests.command_line import python
 
-pytestmark = [
-    pytest.mark.requires_fast,
-    pytest.mark.skipif(sys.platform != "linux", reason="a crew sleeps in a futex"),
-]
+pytestmark = pytest.mark.requires_fast
 SIGNATURE = "void @count(ptr %out, i64 %n, float %by, ptr %taken)"
+
+
+@pytest.fixture(autouse=True)
+def _futexes() -> None:
+    if sys.platform != "linux":
+        pytest.skip("a crew sleeps in a futex")
 
 
 def counting() -> Shared:
