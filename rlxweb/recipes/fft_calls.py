@@ -192,7 +192,30 @@ def modulate(
     )
 
 
-def transform(
+Detour = Callable[[Work, int, Rows, Rows, int, float], bool]
+"""The arguments of `Smooth`, for a length with a large prime factor; False: not this
+way, and nothing was done."""
+
+
+def any_length(smooth: Smooth, detour: Detour | None = None) -> Smooth:
+    """Forward transforms of rows of any length, by those of lengths of small factors.
+
+    A prime factor above MAX_PRIME goes by Bluestein: a convolution with a chirp, which
+    is two transforms of a smooth length. `detour` does it in a way of its own.
+    """
+
+    def transform(
+        work: Work, n: int, source: Rows, target: Rows, keep: int, scale: float
+    ) -> None:
+        if plan.is_smooth(n):
+            smooth(work, n, source, target, keep, scale)
+        elif detour is None or not detour(work, n, source, target, keep, scale):
+            bluestein(smooth, work, n, source, target, keep, scale)
+
+    return transform
+
+
+def bluestein(
     smooth: Smooth,
     work: Work,
     n: int,
@@ -201,14 +224,7 @@ def transform(
     keep: int,
     scale: float,
 ) -> None:
-    """Forward transform of rows of any length; see `Smooth` for the arguments.
-
-    A prime factor above MAX_PRIME goes by Bluestein: a convolution with a chirp, which
-    is two transforms of a smooth length.
-    """
-    if plan.is_smooth(n):
-        smooth(work, n, source, target, keep, scale)
-        return
+    """The convolution with a chirp, step by step; see `Smooth` for the arguments."""
     size = plan.ring_length(2 * n - 1)
     chirp = work.table(f"chirp {n}", lambda: plan.block(plan.chirp(n)), 2 * n)
     ring = work.table(
@@ -222,8 +238,12 @@ def transform(
     modulate(work, spectrum, target, chirp, (keep, keep), scale)
 
 
+DECLARED = any_length(stockham)
+"""Rows of any length by the declared shaders."""
+
+
 def complex_recipe(
-    rows: int, n: int, inverse: bool, norm: str, smooth: Smooth = stockham
+    rows: int, n: int, inverse: bool, norm: str, transform: Smooth = DECLARED
 ) -> Recipe:
     """Block rows [rows, 2n] → [rows, 2n]."""
     work = Work(rows)
@@ -231,11 +251,11 @@ def complex_recipe(
     if inverse:
         source, target = source.swapped(), target.swapped()
     scale = plan.norm_scale(n, inverse, norm)
-    transform(smooth, work, n, source, target, n, scale)
+    transform(work, n, source, target, n, scale)
     return work.recipe()
 
 
-def real_recipe(rows: int, n: int, norm: str, smooth: Smooth = stockham) -> Recipe:
+def real_recipe(rows: int, n: int, norm: str, transform: Smooth = DECLARED) -> Recipe:
     """Real rows [rows, n] → block [rows, 2F], F = n // 2 + 1.
 
     An even row is a complex row of half the length, its spectrum split afterwards.
@@ -244,11 +264,11 @@ def real_recipe(rows: int, n: int, norm: str, smooth: Smooth = stockham) -> Reci
     bins, scale = n // 2 + 1, plan.norm_scale(n, False, norm)
     target = block_rows(OUT, bins)
     if n % 2:
-        transform(smooth, work, n, Rows(IN, n), target, bins, scale)
+        transform(work, n, Rows(IN, n), target, bins, scale)
         return work.recipe()
     half = n // 2
     packed = work.room(half)
-    transform(smooth, work, half, Rows(IN, n, 2, 0, 1), packed, half, 1.0)
+    transform(work, half, Rows(IN, n, 2, 0, 1), packed, half, 1.0)
     work.call(
         "fft_real_split",
         bins,
@@ -259,7 +279,7 @@ def real_recipe(rows: int, n: int, norm: str, smooth: Smooth = stockham) -> Reci
 
 
 def inverse_real_recipe(
-    rows: int, n: int, norm: str, smooth: Smooth = stockham
+    rows: int, n: int, norm: str, transform: Smooth = DECLARED
 ) -> Recipe:
     """Block rows [rows, 2F] → real rows [rows, n]; imaginary ends are ignored."""
     work = Work(rows)
@@ -269,7 +289,7 @@ def inverse_real_recipe(
         full = work.room(n)
         work.call("fft_mirror", n, (source.access(), full.access("write")), {"n": n})
         target = Rows(OUT, n).swapped()
-        transform(smooth, work, n, full.swapped(), target, n, scale)
+        transform(work, n, full.swapped(), target, n, scale)
         return work.recipe()
     half = n // 2
     packed = work.room(half)
@@ -280,7 +300,7 @@ def inverse_real_recipe(
         {"half": half},
     )
     target = Rows(OUT, n, 2, 0, 1).swapped()
-    transform(smooth, work, half, packed.swapped(), target, half, scale)
+    transform(work, half, packed.swapped(), target, half, scale)
     return work.recipe()
 
 
@@ -295,14 +315,14 @@ def length_of(op: str, width: int, attrs: Mapping[str, Any]) -> int:
 
 
 def recipe_of(
-    op: str, shape: Shape, attrs: Mapping[str, Any], smooth: Smooth = stockham
+    op: str, shape: Shape, attrs: Mapping[str, Any], transform: Smooth = DECLARED
 ) -> Recipe:
     """The recipe of fft, rfft or irfft along the last axis."""
     rows, n = numel(shape[:-1]), length_of(op, shape[-1], attrs)
     if op == "fft":
-        return complex_recipe(rows, n, attrs["inverse"], attrs["norm"], smooth)
+        return complex_recipe(rows, n, attrs["inverse"], attrs["norm"], transform)
     real = real_recipe if op == "rfft" else inverse_real_recipe
-    return real(rows, n, attrs["norm"], smooth)
+    return real(rows, n, attrs["norm"], transform)
 
 
 def smooth_lengths(n: int, real: bool) -> tuple[int, ...]:

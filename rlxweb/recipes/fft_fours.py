@@ -14,7 +14,8 @@ from functools import lru_cache
 from rlxweb.limits import Limits
 from rlxweb.recipes import fft_plan as plan
 from rlxweb.recipes.butterfly import Emitter, Pair
-from rlxweb.recipes.fft_calls import Rows, Smooth, Work
+from rlxweb.recipes.chirp_fours import chirp_rows
+from rlxweb.recipes.fft_calls import Detour, Rows, Smooth, Work, any_length
 from rlxweb.recipes.fft_rows import place
 from rlxweb.recipes.fft_variants import by_rule, lane_rows, lane_turns
 from rlxweb.recipes.fours import Fours, WidePasses, turns_table
@@ -177,6 +178,22 @@ def four_rows(shared_limit: int) -> Smooth:
     return smooth
 
 
+def chirped(shared_limit: int) -> Detour:
+    """Bluestein's convolution in one kernel, where the ring has passes of fours."""
+
+    def detour(
+        work: Work, n: int, source: Rows, target: Rows, keep: int, scale: float
+    ) -> bool:
+        size = plan.ring_length(2 * n - 1)
+        radices = radices_of(size) if LEAST <= size <= MOST else None
+        if radices is None:
+            return False
+        chirp_rows(shared_limit, work, n, radices, source, target, keep, scale)
+        return True
+
+    return detour
+
+
 @by_rule
 def four_recipe(rows: int, lengths: tuple[int, ...], limits: Limits) -> Smooth | None:
     """A lane a row, in fours: for software adapters."""
@@ -184,4 +201,5 @@ def four_recipe(rows: int, lengths: tuple[int, ...], limits: Limits) -> Smooth |
         LEAST <= n <= MOST and radices_of(n) is not None for n in lengths
     ):
         return None
-    return four_rows(limits.max_compute_workgroup_storage_size)
+    room = limits.max_compute_workgroup_storage_size
+    return any_length(four_rows(room), chirped(room))

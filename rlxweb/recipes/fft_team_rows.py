@@ -8,7 +8,7 @@ from dataclasses import replace
 from rlxweb.ir.lowering import Access
 from rlxweb.limits import Limits
 from rlxweb.recipes.butterfly import Emitter
-from rlxweb.recipes.fft_calls import Rows, Smooth, Work
+from rlxweb.recipes.fft_calls import Rows, Smooth, Work, any_length
 from rlxweb.recipes.fft_rows import Last
 from rlxweb.recipes.fft_team import MOST_RADIX, Team, team_of, transform, turn_table
 from rlxweb.recipes.fft_variants import RecipeFor, by_rule, reader, values_of, writer
@@ -73,6 +73,6 @@ def team_recipe(
             return None
         if not swizzled:
             found = {n: replace(team, shifts=()) for n, team in found.items()}
-        return team_rows(found.__getitem__)
+        return any_length(team_rows(found.__getitem__))
 
     return recipe

@@ -21,7 +21,7 @@ from rlxweb.limits import Limits
 from rlxweb.recipes import fft_calls as calls
 from rlxweb.recipes import fft_plan as plan
 from rlxweb.recipes.butterfly import Emitter, Pair
-from rlxweb.recipes.fft_calls import Rows, Smooth, Work
+from rlxweb.recipes.fft_calls import Rows, Smooth, Work, any_length
 from rlxweb.recipes.fft_rows import ONE_LANE, WORKGROUP, Last, Load, passes, powers
 from rlxweb.recipes.lane_cells import LANES, MAIN, LaneCells, add_call, shared_bytes
 
@@ -227,7 +227,7 @@ def by_rule(
 ) -> Callable[[str], RecipeFor]:
     """Recipes of fft, rfft and irfft by what `choose` gives for rows and lengths.
 
-    Its last argument is what the device allows.
+    Its last argument is what the device allows; what it gives transforms any length.
     """
 
     def of(op: str) -> RecipeFor:
@@ -237,8 +237,8 @@ def by_rule(
             shape = types[0].shape
             n = calls.length_of(op, shape[-1], attrs)
             lengths = calls.smooth_lengths(n, op != "fft")
-            smooth = choose(math.prod(shape[:-1]), lengths, limits)
-            return smooth and calls.recipe_of(op, shape, attrs, smooth)
+            transform = choose(math.prod(shape[:-1]), lengths, limits)
+            return transform and calls.recipe_of(op, shape, attrs, transform)
 
         return recipe
 
@@ -255,7 +255,7 @@ def lane_recipe(rows: int, lengths: tuple[int, ...], limits: Limits) -> Smooth |
         return None
     few = rows < LANES and max(lengths) > LANE_RADIX
     room = limits.max_compute_workgroup_storage_size
-    return None if few else lane_rows(room)
+    return None if few else any_length(lane_rows(room))
 
 
 @by_rule
@@ -263,10 +263,11 @@ def group_recipe(rows: int, lengths: tuple[int, ...], limits: Limits) -> Smooth 
     """A workgroup a row: for GPUs."""
     room = limits.max_compute_workgroup_storage_size
     fits = (max(group_radices(n)) <= LANE_RADIX and 8 * n <= room for n in lengths)
-    return group_rows if all(fits) else None
+    return any_length(group_rows) if all(fits) else None
 
 
 @by_rule
 def pass_recipe(rows: int, lengths: tuple[int, ...], limits: Limits) -> Smooth | None:
     """Unrolled passes: for rows of any length."""
-    return unrolled_passes if all(unrolls(n, PASS_RADIX) for n in lengths) else None
+    fits = all(unrolls(n, PASS_RADIX) for n in lengths)
+    return any_length(unrolled_passes) if fits else None

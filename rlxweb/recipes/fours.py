@@ -88,14 +88,18 @@ class WidePasses:
         """One loop after the other."""
         return "\n".join(self._pass(at) for at in range(len(self.radices) - 1))
 
-    def _pass(self, at: int) -> str:
-        n, radix = self.n, self.radices[at]
-        before = math.prod(self.radices[:at])
-        length = n // before // 4
+    def columns(self, e: Emitter, at: int) -> tuple[int, int, str, list[Pair]]:
+        """Radix and stride of pass `at`, its first four of turn `j`, the factors."""
+        radix = self.radices[at]
+        length = self.n // math.prod(self.radices[:at]) // 4
         stride = length // radix
-        e = Fours("abcdefgh"[at])
         m = e.let(f"j % {stride}u") if at else "j"
         base = e.let(f"(j / {stride}u) * {length}u + {m}") if at else "j"
+        return radix, stride, base, self._turns(e, at, m)
+
+    def _pass(self, at: int) -> str:
+        e = Fours("abcdefgh"[at])
+        radix, stride, base, turns = self.columns(e, at)
         xs: list[Pair] = []
         for q in range(radix):
             if at == 0:
@@ -104,12 +108,12 @@ class WidePasses:
                 four = f"{base} + {q * stride}u"
                 pair = self.cells.get(0, four), self.cells.get(1, four)
                 xs.append((e.let(pair[0]), e.let(pair[1])))
-        turns = self._turns(e, at, m)
         for k, y in enumerate(e.dft(xs)):
             y = e.times(y, *turns[k]) if k else y
             for part in (0, 1):
                 e.do(self.cells.put(part, f"{base} + {k * stride}u", y[part]))
-        return f"  for (var j = 0u; j < {n // radix // 4}u; j++) {{\n{e.text()}\n  }}"
+        count = self.n // radix // 4
+        return f"  for (var j = 0u; j < {count}u; j++) {{\n{e.text()}\n  }}"
 
     def _turns(self, e: Emitter, at: int, m: str) -> list[Pair]:
         radix = self.radices[at]

@@ -9,6 +9,7 @@ from pathlib import Path
 from assembly import pins
 from assembly.bytecode import BYTECODE, with_bytecode
 from assembly.hashing import place
+from assembly.image import MODULE, add_image
 from assembly.lock import spliced
 from assembly.progress import say
 from assembly.pyodide import Core, Lock, Places, find_packages
@@ -33,6 +34,8 @@ rlxweb {version}
     Apache License 2.0, its text is in the wheel
     file: {wheel}
     {bytecode} is the bytecode of these packages, made from them by this Python
+    packages-….image holds what Python reads of all of these packages; {module}
+    starts Pyodide with it
 """
 PACKAGE = """
 {name} {version}
@@ -56,6 +59,7 @@ def fill_runtime(folder: Path, core: Core, wheel: Path, places: Places) -> Lock:
     say("compiling what pages import")
     lock = with_bytecode(lock, folder)
     write_lock(lock, folder)
+    add_image(lock, folder)
     (folder / "ABOUT.txt").write_text(about(core, lock, others), "utf-8")
     return lock
 
@@ -77,6 +81,7 @@ def about(core: Core, lock: Lock, others: Sequence[str]) -> str:
         version=ours["version"],
         wheel=ours["file_name"],
         bytecode=lock["packages"][BYTECODE]["file_name"],
+        module=MODULE,
     )
 
 

@@ -27,7 +27,32 @@ function closes(policies) {
   });
 }
 
+let early = null; // {href, opening}: begun while its page was still being built
+
+// Begins to open a Worker, which openWorker gives out when it is first asked for this file.
+export function openEarly(file) {
+  const opening = opened(file).then((worker) => {
+    const [heard, taken] = [[], new AbortController()];
+    for (const type of ["message", "error"]) {
+      worker.addEventListener(type, (event) => heard.push(event), { signal: taken.signal });
+    }
+    return { worker, heard, taken };
+  });
+  opening.catch(() => {}); // told by openWorker
+  early = { href: file.href, opening };
+}
+
+// {worker, heard}: the Worker, and the events it already had when nobody listened.
 export async function openWorker(file) {
+  const mine = early?.href === file.href ? early.opening : null;
+  early = null;
+  if (!mine) return { worker: await opened(file), heard: [] };
+  const { worker, heard, taken } = await mine;
+  taken.abort();
+  return { worker, heard };
+}
+
+async function opened(file) {
   if ((await closedBy(file)) !== "page") return new Worker(file, { type: "module" });
   const code = new Blob([`import ${JSON.stringify(file.href)};`], { type: "text/javascript" });
   const blob = URL.createObjectURL(code);

@@ -21,7 +21,7 @@ export async function start({
   onPost = () => {},
 } = {}) {
   const began = performance.now();
-  const worker = await openWorker(new URL("worker.js", import.meta.url));
+  const { worker, heard } = await openWorker(new URL("worker.js", import.meta.url));
   const waiting = new Map();
   let next = 1;
   let starting = true;
@@ -44,6 +44,7 @@ export async function start({
       end(error);
     });
   });
+  for (const event of heard) worker.dispatchEvent(new event.constructor(event.type, event));
 
   // Every open call fails with this.
   function end(error) {

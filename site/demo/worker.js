@@ -1,4 +1,4 @@
-// Python in a Worker: Pyodide, NumPy and rlxweb from ../runtime/, and one way in.
+// Python in a Worker: NumPy and rlxweb from ../runtime/, and one way in.
 //
 // Messages in   {start: {python: [urls], sealed}}, then {id, call, args, buffers},
 //               {id, mount: File} → its path, {id, unmount: path}
@@ -6,11 +6,15 @@
 //               {ended} when Python can answer no more, and {posted, buffers} for each
 //               post(data, arrays) of Python as it runs
 // Used through rlx.js; a page never talks to it directly.
-import { loadPyodide } from "../runtime/pyodide.mjs";
+import { loadRlxweb } from "../runtime/rlxweb.mjs";
 import { limited, seal } from "./sealed.js";
 
 const EIO = 29;
-const RUNTIME = new URL("../runtime/", import.meta.url).href;
+const STEPS = new Map([
+  ["python", ["runtime", "Python"]],
+  ["packages", ["packages", "NumPy and rlxweb"]],
+  ["imported", ["adapter", "the GPU of this browser"]],
+]);
 const tell = postMessage.bind(globalThis); // a sealed Worker has no other
 let call = null;
 let files = null;
@@ -41,16 +45,17 @@ function step(progress, detail = "") {
   if (!sealed || progress !== "said") tell({ progress, detail });
 }
 
+// Python is on its way before anybody asks for it: this file is loaded for nothing else.
+const coming = loadRlxweb({
+  stderr: (text) => step("said", text),
+  onStep: (name) => STEPS.has(name) && step(...STEPS.get(name)),
+});
+coming.catch(() => {}); // told by start
+
 async function start({ python = [], sealed: closed = false }) {
-  step("runtime", "Python");
-  const quiet = () => {};
-  const py = await loadPyodide({ indexURL: RUNTIME, stderr: (text) => step("said", text) });
-  step("numpy", "NumPy");
-  await py.loadPackage("numpy", { messageCallback: quiet });
-  step("rlxweb", "rlxweb");
-  await py.loadPackage("rlxweb", { messageCallback: quiet });
-  py.runPython("import rlxweb");
-  step("adapter", "the GPU of this browser");
+  const sources = python.map(source);
+  for (const text of sources) text.catch(() => {}); // awaited when Python is there
+  const py = await coming;
   const row = await py.runPythonAsync(`
 from rlxweb.devices.availability import open_async
 row = await open_async("webgpu")
@@ -62,8 +67,8 @@ json.dumps(row.as_json())
   namespace.set("post_text", closed ? limited(post) : post);
   py.runPython(ENTRY, { globals: namespace });
   py.runPython(`import os, sys; os.mkdir("/demo"); sys.path.append("/demo")`);
-  for (const url of python) {
-    const text = await source(url);
+  for (const [index, url] of python.entries()) {
+    const text = await sources[index];
     py.FS.writeFile(`/demo/${url.split("/").at(-1)}`, text); // for files that import it
     py.runPython(text, { globals: namespace, filename: url });
   }

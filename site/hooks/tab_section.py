@@ -12,9 +12,13 @@ from ratio_picture import Ratio, ratio_picture
 
 Record = Mapping[str, Any]
 
+_DEMOS = {
+    "live": "Live spectrum",
+    "check": "Is this GPU right?",
+    "playground": "Playground",
+}
 _MARKS = {
     "python": "Python up",
-    "packages": "packages",
     "imported": "imported",
     "adapter": "adapter",
     "first": "first result",
@@ -46,8 +50,8 @@ def _starts(starts: Sequence[Record]) -> str:
     if not starts:
         return ""
     heads = [*_MARKS.values(), "result after Python"]
-    has_export = all("exported" in start["cold"] for start in starts)
-    heads += ["exported, without Python"] * has_export
+    heads += [f"demo “{name}”" for name in _DEMOS.values()]
+    heads.append("exported, without Python")
     lines = [
         f"Milliseconds since navigation, medians of {len(starts)} starts:",
         "",
@@ -58,8 +62,8 @@ def _starts(starts: Sequence[Record]) -> str:
         marks = [start[kind] for start in starts]
         times = [statistics.median(m[key] for m in marks) for key in _MARKS]
         times.append(statistics.median(m["first"] - m["python"] for m in marks))
-        if has_export:
-            times.append(statistics.median(m["exported"] for m in marks))
+        for key in (*_DEMOS, "exported"):
+            times.append(statistics.median(m[key] for m in marks))
         lines.append(f"| {kind} | {' | '.join(f'{ms:,.0f}' for ms in times)} |")
     return "\n".join(lines)
 

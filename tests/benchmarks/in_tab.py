@@ -1,8 +1,9 @@
 """`python -m tests.benchmarks.in_tab`: rlxweb, NumPy and jax-js in one page.
 
 Two things are measured: the time from navigation to the first result, cold (a browser
-that has never seen the site) and warm (the same browser again), by Python in the tab
-and by an exported module without it; and kernels and whole calls, all peers of a cell
+that has never seen the site) and warm (the same browser again), by Python in a bare
+page, in each demo as the demo itself shows it, and by an exported module without
+Python; and kernels and whole calls, all peers of a cell
 interleaved in one page, medians with their ratio.
 """
 
@@ -22,6 +23,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +52,8 @@ CELLS = [
     *(("welch", n) for n in (256, 1024)),
     *(("matmul", n) for n in (256, 512, 1024)),
 ]
-SCHEMA = "rlxweb.bench.tab/1"
+DEMOS = ("live", "check", "playground")
+SCHEMA = "rlxweb.bench.tab/2"
 START_MS = 90_000
 
 
@@ -178,7 +181,8 @@ def measured(
 def _start(chromium: BrowserType, path: str, url: str) -> dict[str, Any]:
     """Marks of a first navigation and of a second one, ms since each began."""
     found: dict[str, Any] = {"cold": {}, "warm": {}}
-    for measure in (_python_marks, _exported_mark):
+    demos = [partial(_demo_mark, name) for name in DEMOS]
+    for measure in (_python_marks, *demos, _exported_mark):
         with tempfile.TemporaryDirectory() as profile:
             for marks in found.values():
                 context = chromium.launch_persistent_context(
@@ -195,27 +199,41 @@ def _python_marks(page: Page, url: str) -> Any:
     return page.evaluate("marks")
 
 
+def _demo_mark(name: str, page: Page, url: str) -> dict[str, float]:
+    """When the visitor of a demo sees something, as the demo itself says."""
+    page.goto(f"{url}demo/{name}/")
+    page.wait_for_selector(".start[data-over]", state="attached", timeout=START_MS)
+    return {name: _first_result(page)}
+
+
 def _exported_mark(page: Page, url: str) -> dict[str, float]:
     page.goto(f"{url}_bench/plan/")
     page.wait_for_selector("html[data-state=right]", timeout=START_MS)
-    ask = "performance.getEntriesByName('rlxweb-first-result')[0].startTime"
-    return {"exported": page.evaluate(ask)}
+    return {"exported": _first_result(page)}
+
+
+def _first_result(page: Page) -> float:
+    marks = "performance.getEntriesByName('rlxweb-first-result')"
+    return float(page.evaluate(f"{marks}[0].startTime"))
 
 
 def show(console: Console, made: dict[str, Any]) -> None:
     """Both tables; ratio: the peer's time over ours for the same work."""
     console.print(f"{made['browser']}, {made['adapter']}", highlight=False)
-    heads = ("Python up", "packages", "imported", "adapter", "first", "after Python")
-    table = Table("start", *heads, "without Python", box=box.SIMPLE_HEAD)
+    names = ("python", "imported", "adapter", "first")
+    known = (*names, *DEMOS, "exported")
+    heads = ("Python up", "imported", "adapter", "first", "after Python")
+    heads = (*heads, *DEMOS, "without Python")
+    table = Table("start", *heads, box=box.SIMPLE_HEAD)
     for kind in ("cold", "warm"):
         marks = [s[kind] for s in made["starts"]]
         if marks:
-            names = ("python", "packages", "imported", "adapter", "first")
-            middle = {n: statistics.median(m[n] for m in marks) for n in names}
+            middle = {n: statistics.median(m[n] for m in marks) for n in known}
             after = statistics.median(m["first"] - m["python"] for m in marks)
             times = [f"{middle[n]:,.0f} ms" for n in names]
-            alone = statistics.median(m["exported"] for m in marks)
-            table.add_row(kind, *times, f"{after:,.0f} ms", f"{alone:,.0f} ms")
+            times.append(f"{after:,.0f} ms")
+            times += [f"{middle[name]:,.0f} ms" for name in (*DEMOS, "exported")]
+            table.add_row(kind, *times)
     console.print(table)
     heads = ("work", "peer", "ms", "spread", "first ms", "n", "÷ rlxweb")
     table = Table(*heads, box=box.SIMPLE_HEAD)

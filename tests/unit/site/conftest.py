@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import zipfile
 from collections.abc import Iterator
@@ -33,6 +34,18 @@ BLAS = "blas-1.0.zip"
 def digest(data: bytes) -> str:
     """The sha256 as a lock file writes it."""
     return hashlib.sha256(data).hexdigest()
+
+
+def zipped(name: str) -> bytes:
+    """An archive of one file, the same whenever it is made."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        archive.writestr(zipfile.ZipInfo(name), f"this is {name}")
+    return made.getvalue()
+
+
+NUMPY_WHEEL = zipped("numpy/__init__.py")
+BLAS_ZIP = zipped("blas/data")
 
 
 def entry(name: str, version: str, file: str, data: bytes, *depends: str) -> Any:
@@ -79,13 +92,13 @@ def small(tmp_path: Path) -> Small:
     for name in ("pyodide.mjs", "pyodide.js", "pyodide.asm.js", "pyodide.asm.wasm"):
         (folder / name).write_text(f"this is {name}", "utf-8")
     (folder / "python_stdlib.zip").write_bytes(b"this is Python")
-    (folder / NUMPY).write_bytes(b"this is NumPy")
-    (folder / BLAS).write_bytes(b"this is BLAS")
+    (folder / NUMPY).write_bytes(NUMPY_WHEEL)
+    (folder / BLAS).write_bytes(BLAS_ZIP)
     made = Small(folder)
     info = {"arch": "wasm32", "platform": "emscripten_3_1_58", "python": "3.12.7"}
     packages = {
-        "blas": entry("blas", "1.0", BLAS, b"this is BLAS"),
-        "numpy": entry("numpy", "2.0.9", NUMPY, b"this is NumPy", "blas"),
+        "blas": entry("blas", "1.0", BLAS, BLAS_ZIP),
+        "numpy": entry("numpy", "2.0.9", NUMPY, NUMPY_WHEEL, "blas"),
         "scipy": entry("scipy", "1.14", "scipy-1.14.whl", b"SciPy", "numpy"),
     }
     made.rewrite({"info": {**info, "version": "0.28.5"}, "packages": packages})

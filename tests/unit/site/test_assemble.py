@@ -18,14 +18,15 @@ from assembly.pyodide import Places
 from assembly.wheel import build_wheel, tagged
 
 from tests.site_build import ROOT
-from tests.unit.site.conftest import NUMPY, Small, digest, make_wheel
+from tests.unit.site.conftest import NUMPY, Small, digest, make_wheel, zipped
 
-BYTECODE_FILE = f"{BYTECODE}-{digest(b'this is bytecode')[:10]}.zip"
+COMPILED = zipped("rlxweb/__pycache__/__init__.pyc")
+BYTECODE_FILE = f"{BYTECODE}-{digest(COMPILED)[:10]}.zip"
 
 
 def compiled(runtime: Path, folder: Path) -> None:
     """Instead of what a real Pyodide compiles."""
-    (folder / "bytecode.zip").write_bytes(b"this is bytecode")
+    (folder / "bytecode.zip").write_bytes(COMPILED)
     (folder / "python_stdlib.zip").write_bytes(b"this is Python and bytecode")
 
 
@@ -61,10 +62,12 @@ def test_the_site_has_manual_demos_and_runtime(build: Callable[[], Path]) -> Non
     site = build()
     assert (site / "index.html").is_file()
     assert (site / "demo" / "worker.js").is_file()
-    assert {path.name for path in (site / "runtime").iterdir()} == {
+    names = {path.name for path in (site / "runtime").iterdir()}
+    (image,) = {name for name in names if name.endswith(".image")}
+    assert names - {image} == {
         *("ABOUT.txt", "python_stdlib.zip", "pyodide-lock.json", "pyodide.asm.js"),
         *("pyodide.asm.wasm", "pyodide.js", "pyodide.mjs", "blas-1.0.zip", NUMPY),
-        *("rlxweb-1.2.3-py3-none-any.whl", BYTECODE_FILE),
+        *("rlxweb-1.2.3-py3-none-any.whl", BYTECODE_FILE, "rlxweb.mjs"),
     }
     assert [path.name for path in site.parent.iterdir()] == ["site"]
 

@@ -122,7 +122,7 @@ def test_the_page_of_ones_own_is_short_and_stands_alone() -> None:
     assert found is not None
     lines = found[1].splitlines()
     assert len(lines) <= 20
-    assert '"./runtime/pyodide.mjs"' in found[1]
+    assert '"./runtime/rlxweb.mjs"' in found[1]
     assert "//" not in found[1].replace('"./runtime', "")
 
 

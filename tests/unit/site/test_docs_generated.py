@@ -125,12 +125,13 @@ def test_the_benchmark_in_the_tab_is_shown(
     def row(name: str, ms: float) -> dict[str, object]:
         return {"name": name, "ms": ms, "first_ms": ms, "samples": 9, "spread": 0.1}
 
-    marks = ("python", "packages", "imported", "adapter", "first")
-    start = {name: 1000.0 * at for at, name in enumerate(marks, 1)}
+    marks = ("python", "imported", "adapter", "first")
+    demos = ("live", "check", "playground", "exported")
+    start = {name: 1000.0 * at for at, name in enumerate(marks + demos, 1)}
     peers = [row("rlxweb in+out", 20.0), row("rlxweb resident", 10.0)]
     peers += [row("jax-js resident", 9.0), {"name": "jax-js in+out", "error": "lost"}]
     record = {
-        "schema": "rlxweb.bench.tab/1",
+        "schema": "rlxweb.bench.tab/2",
         "machine": {"system": "Linux", "processor": "made up", "cores": 2},
         "peer": "jax-js",
         "browser": "Chromium 1",
@@ -143,7 +144,8 @@ def test_the_benchmark_in_the_tab_is_shown(
     monkeypatch.setattr(page, "RESULTS", tmp_path)
     made = page.benchmarks()
     assert "Chromium 1 on made adapter" in made
-    assert "| cold | 1,000 | 2,000 | 3,000 | 4,000 | 5,000 | 4,000 |" in made
+    times = "1,000 | 2,000 | 3,000 | 4,000 | 3,000 | 5,000 | 6,000 | 7,000 | 8,000"
+    assert f"| cold | {times} |" in made
     assert "| matmul 256 | jax-js resident | 9 | 10% | 9 | 0.90 |" in made
     assert "| matmul 256 | jax-js in+out | failed: lost | | | |" in made
 

