@@ -1,4 +1,4 @@
-"""Welch peaks on the CPU, by NumPy and by compiled code, against libraries.
+"""Welch peaks on the CPU, by NumPy, compiled code and shaders, against libraries.
 
 Every peer starts and ends with arrays in memory. Windows and thresholds are the same
 for all; rlxweb also looks its rows over, which the libraries do not.
@@ -25,11 +25,16 @@ from tests.benchmarks.libraries import (
     jax_on_cpu,
     library,
 )
+from tests.benchmarks.machine import lavapipe
 from tests.benchmarks.welch_cells import K, Peaks, strongest
 
+MANY = 1024
+"""Rows from which on shaders on the same two cores are to keep up."""
+SHADERS = "rlxweb, lavapipe"
 # (n, segments, rows)
 SIZES = (
     *((n, 2, rows) for n in (256, 1024, 4096) for rows in (1, 32, 1024)),
+    *((n, 2, MANY) for n in (512, 2048)),
     (256, 64, 32),
     (1000, 3, 256),
     (1009, 2, 32),
@@ -149,13 +154,26 @@ def _welch(name: str, n: int, segments: int, rows: int) -> Work:
     wide = scipy.signal.get_window("hann", n)
     window = wide.astype(np.float32)
 
-    def ours() -> Peaks:
-        found = rlx.welch_peaks(x, 1.0, n, K, noverlap=0, window="hann", device="cpu")
+    def ours(device: str = "cpu", adapter: str = "") -> Peaks:
+        found = rlx.welch_peaks(
+            x,
+            1.0,
+            n,
+            K,
+            noverlap=0,
+            window="hann",
+            device=device,
+            adapter=adapter,
+        )
         return found.bins, found.power
 
     entries = [
         Entry(own, engine, in_mode(mode, ours), True) for own, engine, mode in engines()
     ]
+    facts = lavapipe() if rows >= MANY else None
+    if facts is not None:
+        there = partial(ours, "vulkan", "llvmpipe")
+        entries.append(Entry(SHADERS, facts.name, there, True))
     others = [Entry(peer, peer, call) for peer, call in _peers(frames, window, rows)]
     names = tuple(entry.name for entry in others)
     compiled = 0.6 if rows >= 256 else 0.9 if rows >= 32 else 1.2
@@ -163,6 +181,8 @@ def _welch(name: str, n: int, segments: int, rows: int) -> Work:
     goals = (Goal(COMPILED, names, compiled),)
     if rows > 1:
         goals = (*goals, Goal(BASE, names, base))
+    if facts is not None:
+        goals = (*goals, Goal(SHADERS, names, 0.9 if n <= 256 else 1.3))
 
     def check() -> None:
         wide = np.fft.rfft(
