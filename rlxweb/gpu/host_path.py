@@ -42,15 +42,13 @@ class HostPath:
 
 
 def on_gpu(facts: DeviceFacts) -> bool:
-    """GPUs. Adapters on the CPU keep the queue: their cores both copy and compute, and
-    what the other ways bring there (the manual has the figures) differs by driver.
-    """
+    """GPUs. On an adapter on the CPU a kept staging buffer is one more copy."""
     return not facts.software
 
 
 def in_shared_memory(facts: DeviceFacts) -> bool:
-    """GPUs that compute in the host's memory, where that can be mapped."""
-    return on_gpu(facts) and facts.shared and IN_PLACE in facts.features
+    """GPUs and CPUs that compute in the host's memory, where that can be mapped."""
+    return facts.shared and IN_PLACE in facts.features
 
 
 def always(facts: DeviceFacts) -> bool:

@@ -36,8 +36,8 @@ MAX_LANE_ALONE = 1 << 11
 
 
 def unrolls(n: int, most: int) -> bool:
-    """True when butterflies of at most `most` make a transform of length n."""
-    return max(plan.radices(n, most)) <= most
+    """True when butterflies of at most `most`, or of a prime, transform length n."""
+    return max(plan.radices(n, most)) <= max(most, plan.MAX_PRIME)
 
 
 def reader(rows: Rows) -> Load:

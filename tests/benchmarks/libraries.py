@@ -17,6 +17,10 @@ import numpy as np
 from rlxweb.machine.library import is_installed, processor
 
 THREADS = 2
+# The threads of OpenMP wait for work by turning round for 0.2 s: whoever is measured
+# next would have a core less.
+os.environ.setdefault("KMP_BLOCKTIME", "0")
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 BASE, COMPILED = "rlxweb, NumPy", "rlxweb, compiled"
 _NAMES = ("ducc0", "mkl_fft", "pyfftw", "torch", "jax", "onnx", "onnxruntime", "mne")
 

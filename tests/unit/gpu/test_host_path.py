@@ -202,10 +202,13 @@ def test_a_device_that_does_not_answer_is_lost_in_a_write(
 
 @pytest.mark.requires_wgpu
 def test_the_gates() -> None:
-    """Adapters on the CPU keep the queue; GPUs have mapped memory, their own or not."""
+    """What computes in the host's memory maps it; cards have staging, CPUs the queue."""
     for facts in adapters():
-        assert path_for(facts).name == "queue"
+        in_place = IN_PLACE in facts.features
+        assert path_for(facts).name == ("in place" if in_place else "queue")
         assert facts.shared
+        unmapped = replace(facts, features=frozenset())
+        assert path_for(unmapped).name == "queue"
         card = replace(facts, software=False, shared=False)
         assert path_for(card).name == "staged, by threads"
         plain = replace(card, shared=True, features=frozenset())
