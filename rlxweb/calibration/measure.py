@@ -38,7 +38,7 @@ from rlxweb.devices.place import Place, identity_of
 from rlxweb.errors import DeviceError, DeviceLost, GpuTimeout, InputError, RlxError
 from rlxweb.gpu.drive import drive
 
-BUDGET_S = 10.0
+BUDGET_S = 15.0
 BRIEFLY = 5
 """Samples of a job that is one of many."""
 MOST_ADDED = 2.0

@@ -51,6 +51,8 @@ FLAGS = (
 CELLS = [
     *(("welch", n) for n in (256, 1024)),
     *(("matmul", n) for n in (256, 512, 1024)),
+    ("softmax", 1024),
+    ("attention", 128),
 ]
 DEMOS = ("live", "check", "playground")
 SCHEMA = "rlxweb.bench.tab/2"

@@ -1,7 +1,8 @@
 // The work of the browser benchmark on jax-js, on the numbers that Python drew.
-import { init, defaultDevice, numpy as np, jit, lax } from "./jax/index.js";
+import { init, defaultDevice, numpy as np, jit, lax, nn } from "./jax/index.js";
 
 const K = 16;
+const [HEADS, DIM] = [12, 64];
 
 // The same as peers.py: Hann window, two segments overlapping by half, mean power, top k.
 function welchOf(rows, n) {
@@ -41,15 +42,22 @@ async function settle(result) {
   }
 }
 
+// What jax-js computes of arrays of `shape`, and how it takes what Python drew.
+function kindOf(kind, n, arrays) {
+  const as = (shape, compiled, prepare = (x) => x) => ({ shape, compiled: jit(compiled), prepare });
+  if (kind === "matmul") return as([n, n], (a, b) => np.matmul(a, b));
+  if (kind === "softmax") return as([n, n], (x) => nn.softmax(x));
+  if (kind === "attention") return as([1, n, HEADS, DIM], (q, k, v) => nn.dotProductAttention(q, k, v));
+  const rows = arrays[0].length / (n + n / 2);
+  return { shape: [rows * 2, n], compiled: welchOf(rows, n), prepare: (x) => framesOf(x, rows, n) };
+}
+
 // name → function to time; `arrays` are Float32Arrays.
 export async function jaxPeers(kind, n, arrays) {
   const devices = await init("webgpu");
   if (!devices.includes("webgpu")) throw new Error(`jax-js has ${devices}, not webgpu`);
   defaultDevice("webgpu");
-  const rows = arrays[0].length / (n + n / 2);
-  const shape = kind === "matmul" ? [n, n] : [rows * 2, n];
-  const compiled = kind === "matmul" ? jit((a, b) => np.matmul(a, b)) : welchOf(rows, n);
-  const prepare = kind === "matmul" ? (x) => x : (x) => framesOf(x, rows, n);
+  const { shape, compiled, prepare } = kindOf(kind, n, arrays);
   const kept = arrays.map((x) => np.array(prepare(x), { shape }));
   return {
     "jax-js in+out": async () => read(compiled(...arrays.map((x) => np.array(prepare(x), { shape })))),

@@ -14,37 +14,83 @@ import numpy as np
 import rlxweb as rlx
 
 ROWS, K = 256, 16
+HEADS, DIM = 12, 64
 Peers = dict[str, Callable[[], Any]]
 
 
 def numbers(kind: str, n: int) -> list[Any]:
     """The operands, float32."""
     draw = np.random.default_rng(n)
-    shapes = [(n, n), (n, n)] if kind == "matmul" else [(ROWS, n + n // 2)]
-    return [draw.standard_normal(shape, np.float32) for shape in shapes]
+    shapes: dict[str, list[tuple[int, ...]]] = {
+        "matmul": [(n, n)] * 2,
+        "softmax": [(n, n)],
+        "attention": [(1, n, HEADS * DIM)] * 3,
+        "welch": [(ROWS, n + n // 2)],
+    }
+    return [draw.standard_normal(shape, np.float32) for shape in shapes[kind]]
 
 
 def work(kind: str, n: int) -> Peers:
     """What to time: "… in+out" begins and ends with host arrays."""
-    return _matmul(n) if kind == "matmul" else _welch(n)
+    kinds = {"matmul": _matmul, "softmax": _softmax, "attention": _attention}
+    return kinds.get(kind, _welch)(n)
+
+
+def _both(make: Callable[..., Any], *given: Any) -> Peers:
+    """A graph over host arrays, and over arrays that lie on the device.
+
+    Of the second one number comes back: what was computed is waited for.
+
+    make  the graph and its operands → the result
+    """
+    whole, one = rlx.Graph("in+out"), rlx.Graph("resident")
+    inputs = {f"x{at}": array for at, array in enumerate(given)}
+    shapes = {name: array.shape for name, array in inputs.items()}
+    whole.set_outputs(
+        [make(whole, *(whole.input(name, shape) for name, shape in shapes.items()))]
+    )
+    y = make(one, *(one.param(name, shape) for name, shape in shapes.items()))
+    for axis in range(len(y.shape)):
+        y = one.narrow(y, axis, 0, 1)
+    one.set_outputs([y])
+    session = rlx.Session("webgpu")
+    in_out, resident = session.compile(whole), session.compile(one)
+    for name, array in inputs.items():
+        resident.set_param(name, array)
+    return {
+        "rlxweb in+out": lambda: in_out.run(inputs)[0],
+        "rlxweb resident": lambda: resident.run()[0],
+    }
 
 
 def _matmul(n: int) -> Peers:
     a, b = numbers("matmul", n)
-    whole = rlx.Graph("matmul")
-    whole.set_outputs([whole.input("a", (n, n)) @ whole.input("b", (n, n))])
-    one = rlx.Graph("matmul resident")
-    y = one.param("a", (n, n)) @ one.param("b", (n, n))
-    one.set_outputs([one.narrow(one.narrow(y, 0, 0, 1), 1, 0, 1)])
-    session = rlx.Session("webgpu")
-    in_out, resident = session.compile(whole), session.compile(one)
-    resident.set_param("a", a)
-    resident.set_param("b", b)
-    return {
-        "rlxweb in+out": lambda: in_out.run({"a": a, "b": b})[0],
-        "rlxweb resident": lambda: resident.run()[0],
-        "NumPy wasm": lambda: a @ b,
-    }
+    ours = _both(lambda g, a, b: a @ b, a, b)
+    return {**ours, "NumPy wasm": lambda: a @ b}
+
+
+def _softmax(n: int) -> Peers:
+    (x,) = numbers("softmax", n)
+    ours = _both(lambda g, x: g.softmax(x), x)
+    return {**ours, "NumPy wasm": lambda: _by_numpy(x)}
+
+
+def _by_numpy(x: Any) -> Any:
+    e = np.exp(x - x.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+def _attention(n: int) -> Peers:
+    given = numbers("attention", n)
+    how = {"num_heads": HEADS, "head_dim": DIM}
+    ours = _both(lambda g, q, k, v: g.attention(q, k, v, **how), *given)
+    q, k, v = (x.reshape(n, HEADS, DIM).transpose(1, 0, 2) for x in given)
+
+    def plain() -> Any:
+        scores = q @ k.transpose(0, 2, 1) / np.float32(np.sqrt(DIM))
+        return (_by_numpy(scores) @ v).transpose(1, 0, 2).reshape(1, n, HEADS * DIM)
+
+    return {**ours, "NumPy wasm": plain}
 
 
 def _welch(n: int) -> Peers:

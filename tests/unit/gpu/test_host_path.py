@@ -202,7 +202,7 @@ def test_a_device_that_does_not_answer_is_lost_in_a_write(
 
 @pytest.mark.requires_wgpu
 def test_the_gates() -> None:
-    """What computes in the host's memory maps it; cards have staging, CPUs the queue."""
+    """What computes in the host's memory maps it, else cards stage and CPUs queue."""
     for facts in adapters():
         in_place = IN_PLACE in facts.features
         assert path_for(facts).name == ("in place" if in_place else "queue")

@@ -196,11 +196,15 @@ def test_recipes_say_how_much_workgroup_memory_they_declare(limits: Limits) -> N
             assert call.shared_bytes <= limits.max_compute_workgroup_storage_size
 
 
-def test_rows_without_small_factors_are_left_to_the_declared_recipe() -> None:
+def test_primes_to_61_are_butterflies_of_lanes_and_passes() -> None:
+    """A workgroup, whose lanes would hold few of them, leaves them to passes."""
     types = types_of((9, 2 * 37 * 37))
     attrs = {"inverse": False, "norm": "backward"}
-    for make in (fft.lane_recipe, fft.group_recipe, fft.pass_recipe):
-        assert make("fft")(types, types[0], attrs, Limits()) is None
+    assert fft.group_recipe("fft")(types, types[0], attrs, Limits()) is None
+    for make, count in ((fft.lane_recipe, 1), (fft.pass_recipe, 2)):
+        recipe = make("fft")(types, types[0], attrs, Limits())
+        assert recipe is not None
+        assert len(recipe.calls) == count
 
 
 def test_a_few_rows_are_not_walked_by_lanes() -> None:
