@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import _imp
+import gzip
 import hashlib
 import http.client
+import json
 import os
 import re
 import shutil
@@ -19,6 +21,7 @@ from pathlib import Path
 
 import pytest
 from assembly.bytecode import BYTECODE
+from assembly.image import UNREAD
 
 from tests.command_line import environment, started
 from tests.packaging.conftest import Built
@@ -60,6 +63,15 @@ def is_bytecode_of(code: bytes, source: bytes) -> bool:
     return bool(flags == UNCHECKED and code[8:16] == _imp.source_hash(magic, source))
 
 
+def packed_in(site: BuiltSite) -> Path:
+    """The image of all packages, which the module beside it names."""
+    runtime = site.folder / "runtime"
+    text = (runtime / "rlxweb.mjs").read_text("utf-8")
+    named = re.search(r'"image": "([^"]+)"', text)
+    assert named is not None
+    return runtime / named[1]
+
+
 def test_everything_lies_where_the_pages_look_for_it(built_site: BuiltSite) -> None:
     """The manual at the root, demos and runtime in their folders."""
     site = built_site.folder
@@ -68,7 +80,8 @@ def test_everything_lies_where_the_pages_look_for_it(built_site: BuiltSite) -> N
         assert (site / name).is_file(), name
     wheels = {p["file_name"] for p in built_site.lock["packages"].values()}
     runtime = {path.name for path in (site / "runtime").iterdir()}
-    assert runtime == {*CORE, *wheels, "ABOUT.txt"}
+    loader = {"rlxweb.mjs", packed_in(built_site).name}
+    assert runtime == {*CORE, *wheels, *loader, "ABOUT.txt"}
 
 
 def test_every_demo_of_the_checkout_is_there(built_site: BuiltSite) -> None:
@@ -101,13 +114,35 @@ def test_the_bytecode_is_that_of_the_sources_in_the_wheels(
     for name in ("numpy", "rlxweb"):
         sources |= contents(runtime / packages[name]["file_name"])
     made_of = set()
-    for path, code in contents(runtime / packages[BYTECODE]["file_name"]).items():
+    compiled = contents(runtime / packages[BYTECODE]["file_name"])
+    assert compiled.pop("rlxweb_dataclasses.marshal")  # for a Python that is not this
+    for path, code in compiled.items():
         source = re.sub(r"__pycache__/(\w+)\.cpython-\d+\.pyc$", r"\1.py", path)
         assert is_bytecode_of(code, sources[source]), path
         made_of.add(source)
     ours = {n for n in sources if n.startswith("rlxweb/") and n.endswith(".py")}
     assert made_of >= {n for n in ours if "/cli/" not in n}
     assert "numpy/linalg/_linalg.py" in made_of
+
+
+def test_the_image_holds_what_the_wheels_do(built_site: BuiltSite) -> None:
+    """Byte for byte, but for what only compilers and editors read."""
+    runtime = built_site.folder / "runtime"
+    index, _, rest = gzip.decompress(packed_in(built_site).read_bytes()).partition(
+        b"\n"
+    )
+    packed, at = {}, 0
+    for name, size in json.loads(index).items():
+        packed[name] = rest[at : at + size]
+        at += size
+    wheels = [
+        contents(runtime / p["file_name"]) for p in built_site.lock["packages"].values()
+    ]
+    given = {name: data for wheel in wheels for name, data in wheel.items()}
+    assert {name: given[name] for name in packed} == packed
+    left = {Path(name).suffix for name in given.keys() - packed.keys()}
+    assert left <= {*UNREAD, ""}
+    assert at == len(rest)
 
 
 def test_the_standard_library_has_bytecode_and_is_else_as_it_was(
@@ -156,9 +191,10 @@ def test_the_total_size_is_said(built_site: BuiltSite) -> None:
 
 
 def test_the_front_page_tells_what_a_start_loads(built_site: BuiltSite) -> None:
-    """The runtime without what only pages without modules want."""
+    """The core without what only pages without modules want, and the image."""
     files = built_site.manifest["files"]
-    loaded = {n for n in files if n.startswith("runtime/")} - {"runtime/pyodide.js"}
+    names = CORE - {"pyodide.js"} | {"rlxweb.mjs", packed_in(built_site).name}
+    loaded = {f"runtime/{name}" for name in names}
     page = (built_site.folder / "index.html").read_text("utf-8")
     told = re.search(r"starting loads about (\d+) MB", page)
     assert told
