@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from rlxweb.host.spec import WelchSpec
 from rlxweb.kept import SMALL, lru_of_small
+from rlxweb.recipes.fft_plan import MAX_PRIME, prime_factors
 from rlxweb.recipes.welch_plan import centred_ramp, doubled_bins
 
 # Up to here whole-array additions beat one reduction over the segments.
@@ -81,6 +82,18 @@ def remove_linear(
     np.subtract(segments, scratch, out=segments)
 
 
+def _sum(squared: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The sum over the first axis, which may be written into what it is of."""
+    total: NDArray[np.float64]
+    if len(squared) > _FEW_SEGMENTS:
+        total = np.add.reduce(squared, axis=0)
+        return total
+    total = squared[0]
+    for another in squared[1:]:
+        np.add(total, another, out=total)
+    return total
+
+
 class _Kept(threading.local):
     """The scratch a thread used last: fresh memory costs small batches page faults."""
 
@@ -120,6 +133,11 @@ class SegmentPower:
         self._windowed = make((segments, rows, spec.nfft), work)
         self._spectrum = np.empty((segments, rows, bins), np.complex128)
         self._power = np.empty((rows, bins))
+        # Of a length with a large prime factor NumPy transforms real values as complex
+        # ones: two segments at a time cost it no more than one.
+        large = max(prime_factors(spec.nfft), default=1) > MAX_PRIME
+        pairs = segments // 2 if large and not spec.is_complex else 0
+        self._pairs = np.empty((pairs, rows, spec.nfft), np.complex128)
         # One window per row lets NumPy run through memory in one long loop.
         each = rows if rows * spec.nperseg <= TILED_SAMPLES else 1
         self._window = np.tile(self._tables.window, (each, 1))
@@ -129,10 +147,20 @@ class SegmentPower:
 
         The answer is scratch: the next call overwrites it.
         """
-        rows, segments, nperseg = frames.shape
-        padded = self._windowed[:segments, :rows]
+        return self._squares_of(self._prepared(frames))
+
+    def _squares_of(self, padded: NDArray[Any]) -> NDArray[np.float64]:
+        """`squares` of segments (q, r, nfft) that are detrended and windowed."""
+        segments, rows, _ = padded.shape
         spectrum = self._spectrum[:segments, :rows]
         squared = spectrum.view(np.float64)
+        self._fft(padded, out=spectrum)
+        return np.multiply(squared, squared, out=squared)
+
+    def _prepared(self, frames: NDArray[Any]) -> NDArray[Any]:
+        """Segments (r, q, nperseg) detrended and windowed: (q, r, nfft), scratch."""
+        rows, segments, nperseg = frames.shape
+        padded = self._windowed[:segments, :rows]
         windowed = padded[..., :nperseg]
         # Copying first and multiplying in place is the faster order even where both
         # could be one call.
@@ -140,23 +168,42 @@ class SegmentPower:
         if self._spec.detrend == "constant":
             remove_constant(windowed)
         elif self._spec.detrend == "linear":
-            spare = squared.view(windowed.dtype)[..., :nperseg]
+            spectrum = self._spectrum[:segments, :rows]
+            spare = spectrum.view(windowed.dtype)[..., :nperseg]
             remove_linear(windowed, self._tables.ramp, spare)
         np.multiply(windowed, self._window[:rows], out=windowed)
-        self._fft(padded, out=spectrum)
-        return np.multiply(squared, squared, out=squared)
+        return padded
 
     def summed(self, frames: NDArray[Any]) -> NDArray[np.float64]:
         """`squares` summed over the segments: (r, 2·bins), scratch again."""
-        squared = self.squares(frames)
-        total: NDArray[np.float64]
-        if len(squared) > _FEW_SEGMENTS:
-            total = np.add.reduce(squared, axis=0)
-            return total
-        total = squared[0]
-        for another in squared[1:]:
-            np.add(total, another, out=total)
-        return total
+        if len(self._pairs) and frames.shape[1] > 1:
+            return self._summed_by_pairs(self._prepared(frames))
+        return _sum(self.squares(frames))
+
+    def _summed_by_pairs(self, padded: NDArray[Any]) -> NDArray[np.float64]:
+        """`summed` of prepared segments, two of them as one complex transform.
+
+        With Z = A + iB of real a and b, |A|² + |B|² at bin k is half of |Z|² there and
+        at -k: a sum over segments needs nothing else to be told apart.
+        """
+        segments, rows, nfft = padded.shape
+        paired = segments // 2
+        z = self._pairs[:paired, :rows]
+        z.real = padded[0 : 2 * paired : 2]
+        z.imag = padded[1 : 2 * paired : 2]
+        np.fft.fft(z, out=z)
+        squared = z.view(np.float64)
+        total = _sum(np.multiply(squared, squared, out=squared))
+        both = np.add(total[:, 0::2], total[:, 1::2])
+        # Whoever adds up re² and im² finds the sum in the one and nothing in the other.
+        folded = np.zeros((rows, 2 * (nfft // 2 + 1)))
+        half = folded[:, 0::2]
+        half[:, 0] = both[:, 0]
+        np.add(both[:, 1 : nfft // 2 + 1], both[:, : (nfft - 1) // 2 : -1], half[:, 1:])
+        half[:, 1:] *= 0.5
+        if segments % 2:
+            folded += self._squares_of(padded[-1:])[0]
+        return folded
 
     def finish(
         self, sums: NDArray[np.float64], n_segments: int, out: NDArray[Any]

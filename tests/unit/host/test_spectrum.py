@@ -81,6 +81,18 @@ def test_lengths_sides_scalings(
     )
 
 
+@pytest.mark.parametrize("segments", [1, 2, 3, 4, 7, 300])
+@pytest.mark.parametrize("nfft", [67, 2 * 67, 1009])
+@pytest.mark.parametrize("detrend", ["linear", False])
+@pytest.mark.parametrize("average", ["mean", "median"])
+def test_large_prime_factors(
+    segments: int, nfft: int, detrend: object, average: str
+) -> None:
+    """Segments two by two, with one left over, padded, of rows of several blocks."""
+    x = noise(3, 64 * segments)
+    check(x, nperseg=64, noverlap=0, nfft=nfft, detrend=detrend, average=average)
+
+
 @pytest.mark.parametrize("noverlap", [0, 1, 31, 63])
 @pytest.mark.parametrize("average", ["mean", "median"])
 def test_overlaps(noverlap: int, average: str) -> None:
