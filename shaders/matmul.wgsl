@@ -61,4 +61,5 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   store_z(tile.z + m5 * u.z_row + n, c5);
   store_z(tile.z + m6 * u.z_row + n, c6);
   store_z(tile.z + m7 * u.z_row + n, c7);
+  finish_tile(tile, 8u, 4u);
 }

@@ -148,4 +148,5 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   let z15 = tile.z + m15 * u.z_row;
   store_z(z15 + na, a15); store_z(z15 + nb, b15);
   store_z(z15 + nc, c15); store_z(z15 + nd, d15);
+  finish_tile(tile, 16u, 16u);
 }

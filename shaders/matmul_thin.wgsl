@@ -24,4 +24,5 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
     c0 = mul_add(V(ld0(from_x + m0 * u.x_row)), y, c0);
   }
   store_z(tile.z + m0 * u.z_row + n, c0);
+  finish_tile(tile, 1u, 4u);
 }

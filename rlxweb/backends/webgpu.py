@@ -131,6 +131,7 @@ class WebGpuBackend(Backend):
             native=self.recipes.native,
             refusal=self.recipes.refusal,
             launches=self.recipes.launch_count,
+            finishes=self.recipes.finishes,
             gate=assumed_gate(),
             max_operands=self.limits.max_storage_buffers_per_shader_stage,
             limits=self.limits,

@@ -18,7 +18,6 @@ from rlxweb.backends.protocol import Array, Backend, Program, as_bytes
 from rlxweb.backends.webgpu_bindings import Bindings, BoundWork
 from rlxweb.backends.webgpu_recipes import Recipes
 from rlxweb.compile.plan import Operand, Plan, Step
-from rlxweb.cost.graph_work import asked_of
 from rlxweb.errors import IndexRefused, LimitExceeded, RlxError, Unsupported
 from rlxweb.gpu.port import Clear, Command, Copy, Dispatch, Port, Range, Usage
 from rlxweb.gpu.turns import Turn
@@ -283,7 +282,7 @@ class ProgramBuilder:
     async def _kernel(self, step: Step) -> None:
         graph = self.plan.graph
         node = graph.node(step.nodes[0])
-        chosen = self.recipes.choose(*asked_of(graph, node))
+        chosen = self.recipes.of_step(graph, step)
         if chosen is None:
             raise Unsupported(str(node), "no kernel of this op fits the device")
         name = f"table of {step.label}"

@@ -12,7 +12,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
+from rlxweb.compile.plan import Step
 from rlxweb.cost.fusion_gate import IoFusionGate
+from rlxweb.cost.graph_work import asked_of
 from rlxweb.cost.kinds import assumed_gpu
 from rlxweb.cost.model import WgpuCostModel
 from rlxweb.cost.race import Race, nearest
@@ -20,11 +22,22 @@ from rlxweb.device import Device
 from rlxweb.errors import LimitExceeded
 from rlxweb.gpu.port import DeviceFacts
 from rlxweb.ir.dtype import DType, as_dtype
+from rlxweb.ir.graph import Graph
 from rlxweb.ir.layout import Layout
-from rlxweb.ir.lowering import Call, Compose, HostOnly, Kernel, Recipe, Ref, View
+from rlxweb.ir.lowering import (
+    Call,
+    Compose,
+    Finish,
+    HostOnly,
+    Kernel,
+    Recipe,
+    Ref,
+    View,
+)
 from rlxweb.ir.op import Attrs, Op, TensorType, Types
 from rlxweb.kept import Kept
 from rlxweb.kernels.expression import copy_call
+from rlxweb.kernels.finish import finish_of, finished
 from rlxweb.kernels.launch import Launch, Shader, launches
 from rlxweb.limits import Limits
 from rlxweb.recipes.variants import (
@@ -107,16 +120,34 @@ class Recipes:
         return self.choose(op, inputs, out, attrs) is not None
 
     def choose(
-        self, op: Op, inputs: Types, out: TensorType, attrs: Attrs
+        self,
+        op: Op,
+        inputs: Types,
+        out: TensorType,
+        attrs: Attrs,
+        finish: Finish | None = None,
     ) -> Chosen | None:
-        """The launches of an op, or None when nothing fits the device."""
+        """The launches of an op, or None when nothing fits the device.
+
+        finish   what is done on its result before it is stored, if anything
+        """
         frozen = tuple(sorted((name, _text(value)) for name, value in attrs.items()))
-        key = (op.name, id(op), inputs, out, frozen)
+        key = (op.name, id(op), inputs, out, frozen, finish)
 
         def make() -> tuple[Op, Chosen | None]:
-            return op, self._search(op, inputs, out, attrs)
+            return op, self._search(op, inputs, out, attrs, finish)
 
         return self._known.made(key, make, _weight)[1]
+
+    def of_step(self, graph: Graph, step: Step) -> Chosen | None:
+        """The launches of a kernel step, with what follows the kernel in it."""
+        node, finish = graph.node(step.nodes[0]), None
+        if len(step.nodes) > 1:
+            sides = (o.layout for o in step.inputs[len(node.inputs) :])
+            layouts = (replace(layout, offset=0) for layout in sides)
+            reads = list(zip(step.reads, layouts, strict=True))
+            finish = finish_of(graph, step.nodes, reads)
+        return self.choose(*asked_of(graph, node), finish)
 
     def launch_count(self, op: Op, inputs: Types, out: TensorType, attrs: Attrs) -> int:
         """How many dispatches the op takes."""
@@ -152,11 +183,29 @@ class Recipes:
         rows = variants_of(op, self.rows)
         return [row for row in rows if row.gate(self.hardware)]
 
+    def finishes(
+        self,
+        graph: Graph,
+        ids: Sequence[int],
+        reads: Sequence[tuple[int, Layout]],
+    ) -> bool:
+        """The compiler's question: may a kernel and what follows it be one step?"""
+        finish = finish_of(graph, ids, reads)
+        if finish is None:
+            return False
+        asked = asked_of(graph, graph.node(ids[0]))
+        return self.choose(*asked, finish) is not None
+
     def _search(
-        self, op: Op, inputs: Types, out: TensorType, attrs: Attrs
+        self,
+        op: Op,
+        inputs: Types,
+        out: TensorType,
+        attrs: Attrs,
+        finish: Finish | None,
     ) -> Chosen | None:
         for way in self._in_order(op.name, inputs):
-            found = self._taken(way, op, inputs, out, attrs)
+            found = self._taken(way, op, inputs, out, attrs, finish)
             if found is not None:
                 return found
         return None
@@ -182,11 +231,13 @@ class Recipes:
         inputs: Types,
         out: TensorType,
         attrs: Attrs,
+        finish: Finish | None = None,
     ) -> Chosen | None:
         """By that row, or by the op's own kernel; None where it does not fit."""
         if way is not None:
-            return self._by(way, inputs, out, attrs)
-        found = self._fit(op.recipe(inputs, out, attrs), inputs, out, op.name)
+            return self._by(way, inputs, out, attrs, finish)
+        made = op.recipe(inputs, out, attrs)
+        found = self._fit(made, inputs, out, op.name, finish)
         return found if isinstance(found, Chosen) else None
 
     def copy(self, source: Layout, target: Layout, dtype: DType) -> Call:
@@ -210,10 +261,15 @@ class Recipes:
         return made if fits else None
 
     def _by(
-        self, variant: Variant, inputs: Types, out: TensorType, attrs: Attrs
+        self,
+        variant: Variant,
+        inputs: Types,
+        out: TensorType,
+        attrs: Attrs,
+        finish: Finish | None = None,
     ) -> Chosen | None:
         recipe = variant.recipe(inputs, out, attrs, self.hardware.limits)
-        found = self._fit(recipe, inputs, out, variant.name)
+        found = self._fit(recipe, inputs, out, variant.name, finish)
         return found if isinstance(found, Chosen) else None
 
     def ways(
@@ -248,9 +304,19 @@ class Recipes:
         return [w.name for w in self.copies if self._copied(w, lies, dense, out.dtype)]
 
     def _fit(
-        self, recipe: Recipe | None, inputs: Types, out: TensorType, name: str
+        self,
+        recipe: Recipe | None,
+        inputs: Types,
+        out: TensorType,
+        name: str,
+        finish: Finish | None = None,
     ) -> Chosen | LimitExceeded | None:
         """The launches of a recipe, or the limit that keeps it off this device."""
+        if recipe is not None and finish is not None:
+            most = self.hardware.limits.max_storage_buffers_per_shader_stage
+            recipe = finished(recipe, finish, len(inputs), most)
+            sides = (TensorType((side.numel,), side.dtype) for side in finish.sides)
+            inputs = (*inputs, *sides)
         if recipe is None:
             return None
         found: list[Launch] = []

@@ -34,11 +34,12 @@ class Step:
 
     view    `nodes[0]` moves no data (kept only for targets that make their own views)
     region  the elementwise `nodes`, in order, as one pass; the last is the result
-    kernel  one op as it stands
+    kernel  one op as it stands, and the elementwise nodes done on what it stores
     join    the inputs side by side in the output
     copy    one operand made dense
 
-    `reads` are the graph nodes that `inputs` hold, in a region (views differ there).
+    `reads` are the graph nodes that `inputs` hold, in a region (views differ there); of
+    a kernel with elementwise nodes after it, those that only these read, held last.
     """
 
     kind: StepKind

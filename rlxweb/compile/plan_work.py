@@ -121,7 +121,8 @@ def _item(plan: Plan, step: Step, target: Target) -> Item:
         starts = target.launches(*asked_of(graph, node))
         one = item_of(graph, node, starts)
         nbytes = one.size.get("bytes", nbytes)
-        return Item(one.kind, step.label, starts, one.flops, nbytes, one.size)
+        flops = one.flops + sum(flops_of(graph, graph.node(i)) for i in step.nodes[1:])
+        return Item(one.kind, step.label, starts, flops, nbytes, one.size)
     flops = sum(flops_of(graph, graph.node(i)) for i in step.nodes)
     kind = "elementwise" if step.kind == "region" else "copy"
     # Side by side, each part is copied to its place by a kernel of its own.

@@ -10,13 +10,14 @@ as. A layout no reader can use is made dense by a copy step, once per layout.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from rlxweb.compile.plan import Operand, Step, StepKind
 from rlxweb.compile.target import Target
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.layout import Layout
-from rlxweb.ir.lowering import Expr, Join, Leaf, View
+from rlxweb.ir.lowering import Expr, Join, Kernel, Leaf, View
 from rlxweb.ir.op import TensorType, registry
 
 # Longer shaders stop gaining and start costing the driver's compiler.
@@ -70,6 +71,31 @@ class Schedule:
             self._step(node, region, lower)
         self.at[node.id] = Operand(node.id, Layout.dense(node.type.shape))
 
+    def finish(self, node: Node, region: Region, kernel: Node) -> bool:
+        """One step of a kernel and the region after it, where the target takes that."""
+        others = [i for i in region.reads if i != kernel.id]
+        shape = node.type.shape
+        sides = [Operand(o.value, o.layout.expand(shape)) for o in self._read(others)]
+        ids = (kernel.id, *region.nodes)
+        pairs = [
+            (i, replace(side.layout, offset=0))
+            for i, side in zip(others, sides, strict=True)
+        ]
+        takes = self.target.finishes
+        starts = all(side.layout.offset % ALIGN_ELEMENTS == 0 for side in sides)
+        if takes is None or not starts or not takes(self.graph, ids, pairs):
+            return False
+        self.types[node.id] = node.type
+        own = [self.dense(o) for o in self._read(kernel.inputs)]
+        label = _label([self.graph.node(i) for i in ids])
+        reads = (*own, *sides)
+        self.steps.append(Step("kernel", ids, reads, node.id, label, tuple(others)))
+        self.at[node.id] = Operand(node.id, Layout.dense(shape))
+        return True
+
+    def _read(self, ids: Iterable[int]) -> list[Operand]:
+        return [self.at[i] for i in ids]
+
     def _view(self, node: Node, view: View) -> Operand:
         source = self.at[node.inputs[0]]
         layout = view.layout(source.layout, node.type.shape, node.attrs)
@@ -84,11 +110,10 @@ class Schedule:
         kind: StepKind = "kernel"
         one = region or Region([node.id])
         label = f"{node.op} '{node.name}'" if node.name else node.op
-        reads = [self.at[i] for i in (region.reads if region else node.inputs)]
+        reads = self._read(region.reads if region else node.inputs)
         if region:
             kind = "region"
-            names = [self.graph.node(i).op for i in region.nodes]
-            label = "+".join(names[:4]) + ("…" if len(names) > 4 else "")
+            label = _label([self.graph.node(i) for i in region.nodes])
             if not self.target.keeps_views:
                 shape = node.type.shape
                 reads = [Operand(r.value, r.layout.expand(shape)) for r in reads]
@@ -101,6 +126,12 @@ class Schedule:
         self.steps.append(
             Step(kind, tuple(one.nodes), tuple(reads), node.id, label, tuple(one.reads))
         )
+
+
+def _label(nodes: Sequence[Node]) -> str:
+    """The names of the first ops of a step."""
+    names = [node.op for node in nodes]
+    return "+".join(names[:4]) + ("…" if len(names) > 4 else "")
 
 
 def regions(graph: Graph, target: Target, fuse: bool) -> dict[int, Region]:
@@ -131,16 +162,44 @@ def regions(graph: Graph, target: Target, fuse: bool) -> dict[int, Region]:
     return found
 
 
+def _kernels_before(graph: Graph, found: Mapping[int, Region]) -> dict[int, Node]:
+    """Last node of a region → the kernel whose result nobody else reads.
+
+    Of several the last: the others are there by then.
+    """
+    uses = Counter(i for node in graph.nodes() for i in node.inputs)
+    uses.update(graph.outputs)
+    before: dict[int, Node] = {}
+    for last, region in found.items():
+        inside = Counter(i for at in region.nodes for i in graph.node(at).inputs)
+        for i in sorted(region.reads):
+            node = graph.node(i)
+            alone = inside[i] == uses[i] and node.type == graph.node(last).type
+            if alone and isinstance(registry.get(node.op).lower, Kernel):
+                before[last] = node
+    return before
+
+
 def schedule(graph: Graph, target: Target, fuse: bool) -> Schedule:
     """All steps of a graph, and its outputs as operands."""
     found = regions(graph, target, fuse)
+    takes = fuse and target.finishes is not None
+    before = _kernels_before(graph, found) if takes else {}
+    held = {kernel.id for kernel in before.values()}
     inside = {i for r in found.values() for i in r.nodes} - set(found)
     plan = Schedule(graph, target)
     wanted = _wanted(graph, found)
     for node in graph.nodes():
         if node.id in inside or (node.id not in wanted and node.op == "constant"):
             continue
-        plan.place(node, found.get(node.id))
+        if node.id in held:
+            continue
+        region, kernel = found.get(node.id), before.get(node.id)
+        if region is not None and kernel is not None:
+            if plan.finish(node, region, kernel):
+                continue
+            plan.place(kernel, None)
+        plan.place(node, region)
     if not target.keeps_views:
         for i in graph.outputs:
             plan.at[i] = plan.dense(plan.at[i])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -10,12 +10,14 @@ from rlxweb.cost.fusion_gate import IoFusionGate
 from rlxweb.errors import RlxError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
+from rlxweb.ir.layout import Layout
 from rlxweb.ir.op import Attrs, Op, TensorType, Types
 from rlxweb.limits import Limits
 
 T = TypeVar("T")
 Rule = Callable[[Op, Types, TensorType, Attrs], T]
 """(op, input types, output type, attrs) → an answer about that node."""
+Finishes = Callable[[Graph, Sequence[int], Sequence[tuple[int, Layout]]], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,8 @@ class Target:
     bool_bytes    bytes a bool takes in a buffer
     refusal       why `native` said no, where a limit of the device is the reason
     launches      kernels a native op starts
+    finishes      (graph, a kernel's node and the elementwise ones after it, what else
+                  these read and through which layouts) → may be one step
     gate          what a fusion must gain there; None fuses whatever has a kernel
     limits        what the device granted; None where there is nothing to stay under
     features      optional abilities of the device, by their WebGPU names
@@ -45,6 +49,7 @@ class Target:
     bool_bytes: int = 4
     refusal: Rule[RlxError | None] = lambda op, inputs, out, attrs: None
     launches: Rule[int] = lambda op, inputs, out, attrs: 1
+    finishes: Finishes | None = None
     gate: IoFusionGate | None = None
     limits: Limits | None = None
     features: frozenset[str] = frozenset()

@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy.typing as npt
 
+from rlxweb.ir.dtype import DType
 from rlxweb.ir.layout import Layout
 from rlxweb.ir.shape import Shape
 
@@ -113,6 +114,39 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
+class Side:
+    """An operand of a Finish: which of its elements goes with one of the output.
+
+    kind   "same": the one at its place · "row": one for each position on the last axis
+           · "column": one for each row · "one": the same for all
+    numel  how many it has
+    """
+
+    kind: Literal["same", "row", "column", "one"]
+    dtype: DType
+    numel: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """Elementwise work on what a call stores, done before it leaves the kernel.
+
+    lines    statements over `r0` (what the call stores) and `r1`, `r2`, … (the sides)
+    result   the name of what is stored instead; of the same type as r0
+    uses     functions of `shaders/include/` that the lines call
+    values   uniforms that they read
+    line     length of the output's last axis
+    """
+
+    lines: tuple[str, ...]
+    result: str
+    uses: tuple[str, ...]
+    values: tuple[tuple[str, int | float], ...]
+    sides: tuple[Side, ...]
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """One shader over one iteration box; the splitter may cut it into many dispatches.
 
@@ -127,6 +161,10 @@ class Call:
     turns      loop turns of one invocation, all its loops together, per step along the
                axes outside `grid` (their sizes multiplied; 1 when there is none). Some
                drivers silently end loops at a total; see `kernels/geometry.py`
+    finishes   where a Finish can be put, if anywhere: every element of the output is
+               stored once, at its dense number ("stores"), or the shader calls
+               `finish_tile` when it has stored its own ("tile")
+    finish     what is put there
     """
 
     shader: str
@@ -142,6 +180,8 @@ class Call:
     faults: bool = False
     shared_bytes: int = 0
     turns: float = 4.0
+    finishes: Literal["", "stores", "tile"] = ""
+    finish: Finish | None = None
 
 
 class Scratch(NamedTuple):

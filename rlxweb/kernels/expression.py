@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -89,14 +88,24 @@ def _attribute(node: Node, name: str) -> str:
     )
 
 
-def _let(
-    graph: Graph, ids: Sequence[int], loads: Mapping[int, str]
-) -> tuple[list[str], dict[str, int | float]]:
-    """One `let` per node of a region, and the uniforms they read."""
+class Body(NamedTuple):
+    """A region as text: its lines, the name of the result, what they call and read."""
+
+    lines: list[str]
+    result: str
+    uses: tuple[str, ...]
+    values: dict[str, int | float]
+
+
+def body_of(graph: Graph, ids: Sequence[int], loads: Mapping[int, str]) -> Body:
+    """One `let` per node of a region, named in order: the same work, the same text.
+
+    loads   nodes outside → the names of their values
+    """
     lines: list[str] = []
     values: dict[str, int | float] = {}
-    named, halves = dict(loads), _halves(graph, ids)
-    for at in ids:
+    named, halves, literals = dict(loads), _halves(graph, ids), 0
+    for place, at in enumerate(ids):
         node = graph.node(at)
         expr = registry.get(node.op).lower
         if not isinstance(expr, Expr):
@@ -105,15 +114,16 @@ def _let(
             one = graph.node(i)
             if i not in named and one.is_literal:
                 value = one.attrs["value"].array.reshape(-1)[0]
+                name, literals = f"c{literals}", literals + 1
                 if one.type.dtype.is_float:
                     # A driver that sees the number takes x * 0.0 for 0 and x / 0.0 too.
-                    values[f"c{i}"] = float(value)
-                    named[i] = f"F(u.c{i})"
+                    values[name] = float(value)
+                    named[i] = f"F(u.{name})"
                     continue
                 # A variable, because a module is refused when an expression of
                 # literals alone overflows or divides by zero (naga sees through let).
-                lines.append(f"  var c{i} = {literal(value, one.type.dtype)};")
-                named[i] = f"c{i}"
+                lines.append(f"  var {name} = {literal(value, one.type.dtype)};")
+                named[i] = name
         kinds = tuple(graph.node(i).type for i in node.inputs)
         text = expression(
             expr,
@@ -122,10 +132,14 @@ def _let(
             node,
             (kinds, node.type),
         )
-        named[at] = f"v{at}"
+        named[at] = f"v{place}"
         rounded = f"half({text})" if at in halves else text
-        lines.append(f"  let v{at} = {rounded};")
-    return lines, values
+        lines.append(f"  let v{place} = {rounded};")
+    lowers = [registry.get(graph.node(at).op).lower for at in ids]
+    uses = dict.fromkeys(u for one in lowers for u in getattr(one, "uses", ()))
+    if halves:
+        uses["half"] = None
+    return Body(lines, named[ids[-1]], tuple(uses), values)
 
 
 def _halves(graph: Graph, ids: Sequence[int]) -> set[int]:
@@ -147,39 +161,22 @@ def region_call(
     last = graph.node(ids[-1])
     out, *spread = Layout.dense(last.type.shape).coalesced(*(lay for _, lay in reads))
     kinds = [graph.node(i).type.dtype for i, _ in reads]
-    lowers = [registry.get(graph.node(at).op).lower for at in ids]
-    uses = dict.fromkeys(u for one in lowers for u in getattr(one, "uses", ()))
-    if _halves(graph, ids):
-        uses["half"] = None
-    loads = {i: f"r{k}" for k, (i, _) in enumerate(reads)}
-    body, constants = _let(graph, ids, loads)
-    return _walk(
-        out,
-        spread,
-        [*kinds, last.type.dtype],
-        body,
-        f"v{ids[-1]}",
-        tuple(uses),
-        allow_wide,
-        constants,
-    )
+    body = body_of(graph, ids, {i: f"r{k}" for k, (i, _) in enumerate(reads)})
+    return _walk(out, spread, [*kinds, last.type.dtype], body, allow_wide)
 
 
 def copy_call(source: Layout, target: Layout, dtype: DType) -> Call:
     """Element by element from one layout to another of the same shape."""
     out, read = target.coalesced(source)
-    return _walk(out, [read], [dtype, dtype], [], "r0", ())
+    return _walk(out, [read], [dtype, dtype], Body([], "r0", (), {}))
 
 
 def _walk(
     out: Layout,
     reads: Sequence[Layout],
     dtypes: Sequence[DType],
-    body: Sequence[str],
-    result: str,
-    uses: tuple[str, ...],
+    body: Body,
     allow_wide: bool = True,
-    constants: Mapping[str, int | float] = MappingProxyType({}),
 ) -> Call:
     """Loads, body and store around the index arithmetic of a strided walk."""
     shape, k_out = out.shape, len(reads)
@@ -187,7 +184,7 @@ def _walk(
     wide = _wide(every, dtypes) if allow_wide else (False,) * len(every)
     lanes = 4 if any(wide) else 1
     axes = tuple(Axis(f"d{a}", size) for a, size in enumerate(shape))
-    values = dict(constants) | {
+    values = body.values | {
         f"s{k}_{a}": stride
         for k, layout in enumerate(every)
         for a, stride in enumerate(layout.strides)
@@ -217,7 +214,7 @@ def _walk(
         if lanes > 1 and not wide[k]:
             load = f"{ALIAS[dtypes[k]]}({load})"
         lines.append(f"  let r{k} = {load};")
-    lines += [*body, f"  st{k_out}({_address(k_out, out)}, {result});", "}"]
+    lines += [*body.lines, f"  st{k_out}({_address(k_out, out)}, {body.result});", "}"]
     grid = tuple(
         (axis.name, lanes if n == len(axes) - 1 else 1) for n, axis in enumerate(axes)
     )
@@ -227,7 +224,7 @@ def _walk(
         accesses=accesses,
         grid=grid,
         values=values,
-        uses=uses,
+        uses=body.uses,
         source="\n".join(lines),
     )
 

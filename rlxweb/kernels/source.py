@@ -103,18 +103,43 @@ def _load(k: int, one: Binding) -> str:
     return f"fn ld{k}(i: u32) -> {computed} {{ return {value}; }}"
 
 
-def _store(k: int, one: Binding) -> str:
+def _store(k: int, one: Binding, value: str = "v") -> str:
+    """`value` is what becomes of v before it is stored."""
     computed, stored = COMPUTED[one.dtype], STORED[one.dtype]
     at = f"u.base{k} + i"
     if one.wide:
         computed, stored = f"vec4<{computed}>", f"vec4<{stored}>"
         at = f"u.base{k} / 4u + i"
-    value = "v"
     if one.dtype is DType.BOOL:
-        value = f"select({stored}(0u), {stored}(1u), v)"
+        value = f"select({stored}(0u), {stored}(1u), {value})"
     elif one.dtype is DType.F16:
-        value = f"{stored}(v)"
+        value = f"{stored}({value})"
     return f"fn st{k}(i: u32, v: {computed}) {{ a{k}[{at}] = {value}; }}"
+
+
+def _finish(call: Call, bindings: Sequence[Binding]) -> list[str]:
+    """`finish(i, v)`: what is stored at element i (or four of them) in place of v."""
+    finish = call.finish
+    if finish is None:
+        return []
+    at = next(k for k, a in enumerate(call.accesses) if a.ref.kind == "out")
+    fours = bindings[at].wide
+    first = len(call.accesses) - len(finish.sides)
+    kind = ALIAS[bindings[at].dtype]
+    lines = [f"fn finish(i: u32, v: {kind}) -> {kind} {{"]
+    if any(side.kind in ("row", "column") for side in finish.sides):
+        # Pieces begin anywhere; the sides lie whole.
+        begin = [f"u.at_{a.name} * u.finish_{a.name}" for a in call.axes]
+        start = " + ".join(["u.finish_from", *begin])
+        lines.append(f"  let at = i + ({start}){' / 4u' if fours else ''};")
+        lines.append(f"  let line = u.finish_line{' / 4u' if fours else ''};")
+    places = {"same": "i", "row": "at % line", "column": "at / line", "one": "0u"}
+    for n, side in enumerate(finish.sides):
+        load = f"ld{first + n}({places[side.kind]})"
+        if fours and not bindings[first + n].wide:
+            load = f"{ALIAS[side.dtype]}({load})"
+        lines.append(f"  let r{n + 1} = {load};")
+    return [*lines, *finish.lines, f"  return {finish.result};", "}"]
 
 
 def uniform_fields(call: Call) -> tuple[tuple[str, str], ...]:
@@ -151,7 +176,11 @@ def module(call: Call, bindings: Sequence[Binding]) -> str:
         if one.mode in ("read", "update"):
             lines.append(_load(k, one))
         if one.mode in ("write", "update"):
-            lines.append(_store(k, one))
+            ends = call.finish and call.finishes == "stores"
+            is_out = call.accesses[k].ref.kind == "out"
+            value = "finish(i, v)" if ends and is_out else "v"
+            lines.append(_store(k, one, value))
+    lines += _finish(call, bindings)
     lines.append(
         "fn item_of(wid: vec3<u32>, nwg: vec3<u32>, lid: u32) -> u32 "
         f"{{ return {ITEM_OF[call.per]}; }}"

@@ -143,8 +143,9 @@ def _call(box: _Box, offsets: list[int], dtype: DType) -> Call:
             ("n", COLUMNS),
         ),
         values=values | {"x_row": k, "y_row": n, "z_row": n},
-        uses=("matmul_tile", f"matmul_{scalar_of(dtype)}"),
+        uses=("matmul_tile", f"matmul_{scalar_of(dtype)}", "finish_none"),
         turns=1.0,
+        finishes="tile",
     )
 
 

@@ -263,4 +263,5 @@ def _block_call(
         source=one.text(),
         shared_bytes=one.shared_bytes,
         turns=_turns(length) / max(1, k),
+        finishes="stores",
     )

@@ -57,6 +57,7 @@ def matmul_tiled(
         uses=("matmul_tile", f"matmul_{scalar_of(out.dtype)}", "rows_single"),
         shared_bytes=2 * TILE * SLICE * 4,
         turns=1.75,
+        finishes="stores",
     )
 
 

@@ -121,6 +121,7 @@ def pass_call(kind: Kind, one: Pass, include: str) -> Call:
         values={**values, "carry": int(one.carry)},
         constants={"KIND": KINDS.index(kind)},
         uses=(include, "combine"),
+        finishes="stores",
     )
 
 

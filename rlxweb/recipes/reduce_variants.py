@@ -91,6 +91,7 @@ class _Lines:
             ),
             shared_bytes=4 * self.width * GROUP,
             turns=turns / self.length,
+            finishes="stores",
         )
 
 
