@@ -40,10 +40,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
     c6 = load_z(tile.z + m6 * u.z_row + n);
     c7 = load_z(tile.z + m7 * u.z_row + n);
   }
+  let y_n = n * u.y_n;
   for (var k = 0u; k < u.k; k++) {
-    let from_x = tile.x + k;
+    let from_x = tile.x + k * u.x_k;
     let from_y = tile.y + k * u.y_row;
-    let y = load_y(from_y + n);
+    let y = load_y(from_y + y_n);
     c0 = mul_add(V(ld0(from_x + m0 * u.x_row)), y, c0);
     c1 = mul_add(V(ld0(from_x + m1 * u.x_row)), y, c1);
     c2 = mul_add(V(ld0(from_x + m2 * u.x_row)), y, c2);

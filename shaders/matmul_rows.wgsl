@@ -44,13 +44,17 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   var a13 = V(); var b13 = V(); var c13 = V(); var d13 = V();
   var a14 = V(); var b14 = V(); var c14 = V(); var d14 = V();
   var a15 = V(); var b15 = V(); var c15 = V(); var d15 = V();
+  let y_na = na * u.y_n;
+  let y_nb = nb * u.y_n;
+  let y_nc = nc * u.y_n;
+  let y_nd = nd * u.y_n;
   for (var k = 0u; k < u.k; k++) {
-    let from_x = tile.x + k;
+    let from_x = tile.x + k * u.x_k;
     let from_y = tile.y + k * u.y_row;
-    let ya = load_y(from_y + na);
-    let yb = load_y(from_y + nb);
-    let yc = load_y(from_y + nc);
-    let yd = load_y(from_y + nd);
+    let ya = load_y(from_y + y_na);
+    let yb = load_y(from_y + y_nb);
+    let yc = load_y(from_y + y_nc);
+    let yd = load_y(from_y + y_nd);
     let x0 = V(ld0(from_x + m0 * u.x_row));
     a0 = mul_add(x0, ya, a0); b0 = mul_add(x0, yb, b0);
     c0 = mul_add(x0, yc, c0); d0 = mul_add(x0, yd, d0);

@@ -17,10 +17,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   if (u.at_k > 0u) {
     c0 = load_z(tile.z + m0 * u.z_row + n);
   }
+  let y_n = n * u.y_n;
   for (var k = 0u; k < u.k; k++) {
-    let from_x = tile.x + k;
+    let from_x = tile.x + k * u.x_k;
     let from_y = tile.y + k * u.y_row;
-    let y = load_y(from_y + n);
+    let y = load_y(from_y + y_n);
     c0 = mul_add(V(ld0(from_x + m0 * u.x_row)), y, c0);
   }
   store_z(tile.z + m0 * u.z_row + n, c0);

@@ -42,5 +42,5 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
 
 fn x_at(tile: Tile, m: u32, k: u32) -> T {
   if (m >= u.m || k >= u.k) { return T(); }
-  return ld0(tile.x + m * u.x_row + k);
+  return ld0(tile.x + m * u.x_row + k * u.x_k);
 }

@@ -22,9 +22,10 @@ from rlxweb.device import Device
 from rlxweb.errors import LimitExceeded
 from rlxweb.gpu.port import DeviceFacts
 from rlxweb.ir.dtype import DType, as_dtype
-from rlxweb.ir.graph import Graph
+from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.layout import Layout
 from rlxweb.ir.lowering import (
+    TURNED,
     Call,
     Compose,
     Finish,
@@ -142,12 +143,12 @@ class Recipes:
     def of_step(self, graph: Graph, step: Step) -> Chosen | None:
         """The launches of a kernel step, with what follows the kernel in it."""
         node, finish = graph.node(step.nodes[0]), None
+        layouts = [replace(o.layout, offset=0) for o in step.inputs]
+        own, sides = layouts[: len(node.inputs)], layouts[len(node.inputs) :]
         if len(step.nodes) > 1:
-            sides = (o.layout for o in step.inputs[len(node.inputs) :])
-            layouts = (replace(layout, offset=0) for layout in sides)
-            reads = list(zip(step.reads, layouts, strict=True))
+            reads = list(zip(step.reads, sides, strict=True))
             finish = finish_of(graph, step.nodes, reads)
-        return self.choose(*asked_of(graph, node), finish)
+        return self.choose(*_asked(graph, node, own), finish)
 
     def launch_count(self, op: Op, inputs: Types, out: TensorType, attrs: Attrs) -> int:
         """How many dispatches the op takes."""
@@ -187,14 +188,15 @@ class Recipes:
         self,
         graph: Graph,
         ids: Sequence[int],
+        layouts: Sequence[Layout],
         reads: Sequence[tuple[int, Layout]],
     ) -> bool:
         """The compiler's question: may a kernel and what follows it be one step?"""
         finish = finish_of(graph, ids, reads)
         if finish is None:
             return False
-        asked = asked_of(graph, graph.node(ids[0]))
-        return self.choose(*asked, finish) is not None
+        node = graph.node(ids[0])
+        return self.choose(*_asked(graph, node, layouts), finish) is not None
 
     def _search(
         self,
@@ -341,6 +343,15 @@ class Recipes:
         """The limit that keeps the op's own kernel off this device, if one does."""
         found = self._fit(op.recipe(inputs, out, attrs), inputs, out, op.name)
         return found if isinstance(found, LimitExceeded) else None
+
+
+def _asked(
+    graph: Graph, node: Node, layouts: Sequence[Layout]
+) -> tuple[Op, Types, TensorType, Attrs]:
+    """What a recipe is asked, with how the operands lie where that is not dense."""
+    op, inputs, out, attrs = asked_of(graph, node)
+    turned = tuple(replace(layout, offset=0).is_turned for layout in layouts)
+    return op, inputs, out, {**attrs, TURNED: turned} if any(turned) else attrs
 
 
 def _dtype(

@@ -83,15 +83,24 @@ class Schedule:
         ]
         takes = self.target.finishes
         starts = all(side.layout.offset % ALIGN_ELEMENTS == 0 for side in sides)
-        if takes is None or not starts or not takes(self.graph, ids, pairs):
+        if takes is None or not starts:
+            return False
+        own = self._for_kernel(kernel)
+        if not takes(self.graph, ids, [o.layout for o in own], pairs):
             return False
         self.types[node.id] = node.type
-        own = [self.dense(o) for o in self._read(kernel.inputs)]
         label = _label([self.graph.node(i) for i in ids])
         reads = (*own, *sides)
         self.steps.append(Step("kernel", ids, reads, node.id, label, tuple(others)))
         self.at[node.id] = Operand(node.id, Layout.dense(shape))
         return True
+
+    def _for_kernel(self, node: Node) -> list[Operand]:
+        """The operands of a kernel, copied where it cannot read them as they lie."""
+        lower = registry.get(node.op).lower
+        turns = isinstance(lower, Kernel) and lower.turns
+        given = self._read(node.inputs)
+        return [o if turns and _is_turned(o.layout) else self.dense(o) for o in given]
 
     def _read(self, ids: Iterable[int]) -> list[Operand]:
         return [self.at[i] for i in ids]
@@ -122,10 +131,16 @@ class Schedule:
         elif isinstance(lower, Join):
             kind = "join"
         elif not self.target.keeps_views:
-            reads = [self.dense(r) for r in reads]
+            reads = self._for_kernel(node)
         self.steps.append(
             Step(kind, tuple(one.nodes), tuple(reads), node.id, label, tuple(one.reads))
         )
+
+
+def _is_turned(layout: Layout) -> bool:
+    """Could a kernel that turns its operands be bound to this one where it lies?"""
+    starts = layout.offset % ALIGN_ELEMENTS == 0
+    return starts and Layout(layout.shape, layout.strides).is_turned
 
 
 def _label(nodes: Sequence[Node]) -> str:

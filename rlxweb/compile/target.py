@@ -17,7 +17,9 @@ from rlxweb.limits import Limits
 T = TypeVar("T")
 Rule = Callable[[Op, Types, TensorType, Attrs], T]
 """(op, input types, output type, attrs) → an answer about that node."""
-Finishes = Callable[[Graph, Sequence[int], Sequence[tuple[int, Layout]]], bool]
+Finishes = Callable[
+    [Graph, Sequence[int], Sequence[Layout], Sequence[tuple[int, Layout]]], bool
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +36,9 @@ class Target:
     bool_bytes    bytes a bool takes in a buffer
     refusal       why `native` said no, where a limit of the device is the reason
     launches      kernels a native op starts
-    finishes      (graph, a kernel's node and the elementwise ones after it, what else
-                  these read and through which layouts) → may be one step
+    finishes      (graph, a kernel's node and the elementwise ones after it, the layouts
+                  of its operands, what else these read and through which layouts) → may
+                  be one step
     gate          what a fusion must gain there; None fuses whatever has a kernel
     limits        what the device granted; None where there is nothing to stay under
     features      optional abilities of the device, by their WebGPU names

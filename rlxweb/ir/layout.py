@@ -45,6 +45,14 @@ class Layout:
             )
         )
 
+    @property
+    def is_turned(self) -> bool:
+        """True when it is dense but for its last two axes, which are exchanged."""
+        last = len(self.shape) - 1
+        if last < 1 or self.is_dense:
+            return False
+        return self.transpose((*range(last - 1), last, last - 1)).is_dense
+
     def transpose(self, perm: Sequence[int]) -> Layout:
         return Layout(
             tuple(self.shape[p] for p in perm),

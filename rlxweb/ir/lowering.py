@@ -9,7 +9,7 @@ to use which. No device and no op is known here.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy.typing as npt
@@ -93,6 +93,13 @@ class Axis:
     name: str
     size: int
     kind: Literal["parallel", "serial", "whole"] = "parallel"
+
+    def uncut(self) -> Axis:
+        """A serial axis as a whole one; with nothing on it there is nothing to cut,
+        and its kernel still runs.
+        """
+        is_cut = self.kind == "serial" and self.size > 0
+        return replace(self, kind="whole") if is_cut else self
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +210,7 @@ class Recipe:
     tables: tuple[npt.NDArray[Any], ...] = ()
 
 
+TURNED = "turned"
 RecipeRule = Callable[[Any, Any, Mapping[str, Any]], Recipe | None]
 """(input types, output type, attrs) → Recipe, or None: not by this shader"""
 
@@ -211,11 +219,14 @@ RecipeRule = Callable[[Any, Any, Mapping[str, Any]], Recipe | None]
 class Kernel:
     """A hand-written shader. Inputs arrive dense (row-major, offset 0).
 
-    `otherwise` is what to do on a device whose limits the recipe's whole axes break.
+    otherwise  what to do on a device whose limits the recipe's whole axes break
+    turns      inputs may lie with their last two axes exchanged; the recipe is told by
+               attrs[TURNED], a flag for each
     """
 
     recipe: RecipeRule
     otherwise: Compose | None = None
+    turns: bool = False
 
 
 Lowering = Expr | View | Compose | Kernel | Leaf | Join | HostOnly

@@ -111,12 +111,11 @@ def _finished(call: Call, at: int, finish: Finish, inputs: int) -> Call | None:
     values = {**call.values, **dict(finish.values), **steps}
     values |= {"finish_line": finish.line, "finish_from": out.offset}
     # Whoever carries on from what a piece of the sum has left must find it as it was.
-    axes = (replace(a, kind="whole") if a.kind == "serial" else a for a in call.axes)
     uses = [use for use in call.uses if use != "finish_none"]
     uses += ["finish_tile"] * (call.finishes == "tile")
     return replace(
         call,
-        axes=tuple(axes),
+        axes=tuple(axis.uncut() for axis in call.axes),
         accesses=tuple(accesses),
         values=values,
         uses=tuple(dict.fromkeys((*uses, *finish.uses))),

@@ -187,7 +187,7 @@ def matmul_blocks(side: int) -> RecipeFor:
         size = {axis.name: axis.size for axis in call.axes}
         batch = size["b0"] * size["b1"] * size["b2"]
         m, n, k = size["m"], size["n"], size["k"]
-        one = Blocks(side, n % 4 == 0)
+        one = Blocks(side, n % 4 == 0 and call.values["y_n"] == 1)
         warps = batch * -(-m // side) * -(-n // side) * (one.lanes // WARP)
         if not _suits(one, (m, n, k), warps, limits):
             return None

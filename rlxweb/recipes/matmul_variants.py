@@ -75,7 +75,7 @@ def _reshaped(
 
 def _whole_sum(call: Call) -> Call:
     """The call with an uncut sum axis, so that its output is written once."""
-    axes = (replace(a, kind="whole") if a.name == "k" else a for a in call.axes)
     *reads, out = call.accesses
     accesses = (*reads, replace(out, mode="write"))
-    return replace(call, axes=tuple(axes), accesses=accesses)
+    axes = tuple(axis.uncut() for axis in call.axes)
+    return replace(call, axes=axes, accesses=accesses)

@@ -3,11 +3,11 @@
 fn y_four(matrix: u32, k: u32, n: u32, last: u32) -> V {
   var v = V();
   if (k >= last) { return v; }
-  let at = matrix + k * u.y_row + n;
+  let at = matrix + k * u.y_row + n * u.y_n;
   if (n < u.n) { v.x = ld1(at); }
-  if (n + 1u < u.n) { v.y = ld1(at + 1u); }
-  if (n + 2u < u.n) { v.z = ld1(at + 2u); }
-  if (n + 3u < u.n) { v.w = ld1(at + 3u); }
+  if (n + 1u < u.n) { v.y = ld1(at + u.y_n); }
+  if (n + 2u < u.n) { v.z = ld1(at + 2u * u.y_n); }
+  if (n + 3u < u.n) { v.w = ld1(at + 3u * u.y_n); }
   return v;
 }
 

@@ -42,6 +42,12 @@ def gated(g: Graph, x: Any, w: Any, b: Any) -> Any:
     return g.where(made > 0.25, made * b, g.relu(made) * 0.5 - b)
 
 
+def turned(g: Graph, x: Any) -> Any:
+    """The last two axes exchanged: a view, of which nobody makes a copy."""
+    rank = len(x.shape)
+    return g.transpose(x, (*range(rank - 2), rank - 1, rank - 2))
+
+
 CASES: dict[str, tuple[Build, Shape, Shape, Shape]] = {
     "a bias": (layer, (64, 96), (96, 80), (80,)),
     "odd sizes": (layer, (5, 7), (7, 6), (6,)),
@@ -54,6 +60,24 @@ CASES: dict[str, tuple[Build, Shape, Shape, Shape]] = {
     "five batch axes": (layer, (2, 1, 3, 1, 5, 4), (5, 1, 7, 4, 3), (3,)),
     "their column": (layer, (2, 1, 3, 1, 5, 4), (5, 1, 7, 4, 3), (2, 5, 3, 7, 5, 1)),
     "a sum in parts": (layer, (40, 700), (700, 68), (68,)),
+    "turned": (
+        lambda g, x, w, b: layer(g, x, turned(g, w), b),
+        (40, 70),
+        (33, 70),
+        (33,),
+    ),
+    "turned batches": (
+        lambda g, x, w, b: layer(g, turned(g, x), turned(g, w), b),
+        (3, 40, 35),
+        (3, 68, 40),
+        (3, 35, 1),
+    ),
+    "turned, one right matrix": (
+        lambda g, x, w, b: layer(g, turned(g, x), w, b),
+        (3, 40, 35),
+        (40, 68),
+        (68,),
+    ),
     "sums": (lambda g, x, w, b: g.sum(x, (1,)) * 0.5 + b, (70, 90), (1, 1), (70,)),
     "columns": (lambda g, x, w, b: g.exp(g.max(x, (0,)) + b), (70, 90), (1, 1), (90,)),
 }

@@ -134,7 +134,12 @@ def test_reading_across_rows_costs_its_turning() -> None:
         dear = terms_of(Work((one,), 0, 0), prices(turned))
         assert dear.total_ns - plain.total_ns == pytest.approx(7.0 * given)
     assert [(i.kind, i.turned) for i in items(multiplied, HOST)] == [("matmul", 0)]
-    first, second = items(multiplied, DEVICE)  # a kernel wants it dense
+    assert [(i.kind, i.turned) for i in items(multiplied, DEVICE)] == [("matmul", 0)]
+
+    def summed(g: Graph) -> Tensor:
+        return g.cumsum(g.transpose(g.input("x", (6, 8)), (1, 0)), 0)
+
+    first, second = items(summed, DEVICE)  # a kernel wants it dense
     assert (first.kind, first.turned) == ("copy", given)
     assert second.turned == 0
 

@@ -118,7 +118,7 @@ def test_scalars_are_uniforms_not_bound() -> None:
     made = region_call(graph, [out.id], [(0, Layout.dense((8,)))])
     assert len(made.accesses) == 2
     assert "F(u.c0)" in (made.source or "")
-    assert made.values["c1"] == 0.25
+    assert made.values["c0"] == 0.25
 
 
 def test_dense_regions_use_vec4_and_strided_ones_do_not() -> None:
