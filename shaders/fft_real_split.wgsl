@@ -23,6 +23,6 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   let w_re = ld1(k);
   let w_im = ld1(bins + k);
   let to = row * 2u * bins + k;
-  st2(to, (even_re + w_re * odd_re - w_im * odd_im) * u.scale);
-  st2(to + bins, (even_im + w_re * odd_im + w_im * odd_re) * u.scale);
+  st2(to, even_re + w_re * odd_re - w_im * odd_im);
+  st2(to + bins, even_im + w_re * odd_im + w_im * odd_re);
 }

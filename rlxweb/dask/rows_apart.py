@@ -212,6 +212,8 @@ _RULES: dict[str, Rule] = {
     "fused_matmul_bias_act": _multiplied,
     **dict.fromkeys(("sum", "mean", "max", "min", "prod"), _reduced),
     **dict.fromkeys(("softmax", "cumsum", "layer_norm", "rms_norm"), _along),
-    **dict.fromkeys(("fft", "rfft", "irfft", "topk", "power_peaks"), _along),
+    **dict.fromkeys(
+        ("fft", "rfft", "irfft", "psd_real", "topk", "power_peaks"), _along
+    ),
     **dict.fromkeys(("frame", "stft", "welch_power", "welch_row_peaks"), _along),
 }

@@ -39,7 +39,9 @@ def _along_the_last(attrs: Attrs, rank: int) -> Collection[int]:
 
 LINES: Final[dict[str, Lines]] = {
     **dict.fromkeys(("softmax", "layer_norm", "rms_norm", "cumsum"), _along_axis),
-    **dict.fromkeys(("fft", "rfft", "irfft", "log_mel", "stft"), _along_the_last),
+    **dict.fromkeys(
+        ("fft", "rfft", "irfft", "psd_real", "log_mel", "stft"), _along_the_last
+    ),
 }
 """The ops. Other operands than the first belong to all lines alike."""
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from rlxweb.errors import AttributeRefused, ShapeError
+from rlxweb.ir.dtype import DType
 from rlxweb.ir.shape import as_integer, short
 from rlxweb.ir.tensor import Tensor
 
@@ -123,7 +124,9 @@ class SpectralBuilder(ABC):
 
     def psd_real(self, x: Tensor) -> Tensor:
         """`rfft` then `psd`: divides by n // 2 + 1, no one-sided doubling."""
-        return self.psd(*self.rfft(x))
+        if x.dtype is DType.F16:  # whose powers one kernel does not compute
+            return self.psd(*self.rfft(x))
+        return self.apply("psd_real", x)
 
     def frame(self, x: Tensor, length: int, hop: int, count: int = 0) -> Tensor:
         """Overlapping frames [..., count, length] of the last axis, a view.

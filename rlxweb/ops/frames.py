@@ -53,10 +53,11 @@ def _stft(xp: Any, attrs: Attrs, x: Any) -> Any:
 
 
 def _build_stft(g: Graph, attrs: Attrs, x: Tensor) -> Tensor:
-    spectra = g.rfft_block(g.frame(x, attrs["length"], attrs["hop"]))
-    at = spectra.rank - 2
-    others = [axis for axis in range(spectra.rank) if axis != at]
-    return g.transpose(spectra, (at, *others))
+    frames = g.frame(x, attrs["length"], attrs["hop"])
+    at = frames.rank - 2
+    # Put in order before they are transformed: they are copied there anyway.
+    others = [axis for axis in range(frames.rank) if axis != at]
+    return g.rfft_block(g.transpose(frames, (at, *others)))
 
 
 _FRAME_SAMPLES = (

@@ -1,4 +1,4 @@
-"""Transforms of rows: fft, rfft, irfft, and psd, which is read off them.
+"""Transforms of rows: fft, rfft, irfft, and powers, which are read off them.
 
 Complex values are real tensors in block layout, the last axis holding N real and then N
 imaginary parts. Norms mean what they mean in numpy.fft; "none" scales nothing. Shader
@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from rlxweb.ir.dtype import DType
+from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose, Expr, Kernel, Recipe
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Types, registry
 from rlxweb.ir.sample import Drawn, Sample, spelled
@@ -172,6 +173,31 @@ def _psd_text(types: Types, out: TensorType, attrs: Attrs) -> str:
     return f"(x * x + y * y) * F({1.0 / out.shape[-1]!r})"
 
 
+def _infer_psd_real(types: Types, attrs: Attrs) -> TensorType:
+    (x,) = types
+    if x.dtype not in (DType.F32, DType.F64):
+        raise bad_dtype(f"operand is {x.dtype}", "f32 or f64", "cast it, or use psd")
+    bins = row_length(x, "psd_real") // 2 + 1
+    return TensorType((*x.shape[:-1], bins), x.dtype)
+
+
+def _psd_real(xp: Any, attrs: Attrs, x: Any) -> Any:
+    spectrum = xp.fft.rfft(x, axis=-1)
+    re, im = spectrum.real, spectrum.imag
+    return xp.asarray((re * re + im * im) / re.shape[-1], dtype=x.dtype)
+
+
+def _build_psd_real(g: Graph, attrs: Attrs, x: Tensor) -> Tensor:
+    return g.psd(*g.rfft(x))
+
+
+def _psd_work(
+    inputs: Types, out: TensorType, attrs: Attrs
+) -> tuple[str, dict[str, int]]:
+    n, rows = inputs[0].shape[-1], numel(inputs[0].shape[:-1])
+    return "welch", {"n": n, "segments": 1, "rows": rows, "k": 0, "samples": n}
+
+
 def cases(
     shapes: tuple[tuple[int, ...], ...], attrs: tuple[dict[str, Any], ...]
 ) -> tuple[Sample, ...]:
@@ -211,6 +237,11 @@ _IRFFT_SAMPLES = (
     ),
     Sample((Drawn((2, 18), DType.F16),), {"n": 16}),
     Sample((Drawn((2, 64), DType.F64),), {"n": 63}),
+)
+_PSD_REAL_SAMPLES = (
+    *cases(tuple((9, n) for n in _LENGTHS), ({},)),
+    *cases(((65_537, 2), (0, 8), (2, 0, 5), (2, 3, 10), (1, 8192), (1,)), ({},)),
+    Sample((Drawn((2, 63), DType.F64),)),
 )
 _PSD_SAMPLES = (
     *(Sample((Drawn(s), Drawn(s))) for s in ((1,), (5, 129), (65_537, 2), (0, 3))),
@@ -271,5 +302,18 @@ registry.register_all(
         tolerance=Tolerance(rtol=1e-6),
         samples=_PSD_SAMPLES,
         doc="(re² + im²) / F, F the length of the last axis.",
+    ),
+    Op(
+        name="psd_real",
+        infer=_infer_psd_real,
+        reference=_psd_real,
+        lower=Compose(_build_psd_real),
+        traits=frozenset({"spectral", "floats_only"}),
+        flops=fft_flops,
+        work=_psd_work,
+        tolerance=TRANSFORM,
+        samples=_PSD_REAL_SAMPLES,
+        doc="psd of rfft, of real rows [..., n]: [..., F], F = n // 2 + 1, each bin "
+        "|X|² / F, none of them doubled.",
     ),
 )

@@ -20,6 +20,8 @@ from rlxweb.ir.shape import Shape, numel
 from rlxweb.recipes import fft_plan as plan
 
 IN, OUT = Ref("in"), Ref("out")
+# Lanes of a vector of the CPU drivers, and values of which a turn handles both ends.
+FOURS_WALKED = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,10 +257,36 @@ def complex_recipe(
     return work.recipe()
 
 
-def real_recipe(rows: int, n: int, norm: str, transform: Smooth = DECLARED) -> Recipe:
+def _walked(work: Work, n: int, packed: Access, block: Access, joins: bool) -> bool:
+    """A lane a row between a packed half-length spectrum and the block of a real row.
+
+    For adapters on the CPU; False: the length is not one for it, nothing was done.
+    """
+    half, bins = n // 2, n // 2 + 1
+    if half % FOURS_WALKED or work.rows < FOURS_WALKED:
+        return False
+    turns = plan.roots(n, half // 2)
+    table = replace(work.table(f"turns to {half}", lambda: turns, half), wide=True)
+    fours = replace(packed, wide=True)
+    work.call(
+        "fft_real_join_rows" if joins else "fft_real_split_rows",
+        1,
+        (block, table, fours) if joins else (fours, table, block),
+        {"half": half, "bins": bins, "stride": half // 8},
+        grid=(("rows", 1),),
+        workgroup=FOURS_WALKED,
+        turns=half / 8 + 1,
+    )
+    return True
+
+
+def real_recipe(
+    rows: int, n: int, norm: str, transform: Smooth = DECLARED, walks: bool = False
+) -> Recipe:
     """Real rows [rows, n] → block [rows, 2F], F = n // 2 + 1.
 
-    An even row is a complex row of half the length, its spectrum split afterwards.
+    An even row is a complex row of half the length, its spectrum split afterwards;
+    `walks` where a lane had better walk a row for that.
     """
     work = Work(rows)
     bins, scale = n // 2 + 1, plan.norm_scale(n, False, norm)
@@ -268,18 +296,21 @@ def real_recipe(rows: int, n: int, norm: str, transform: Smooth = DECLARED) -> R
         return work.recipe()
     half = n // 2
     packed = work.room(half)
-    transform(work, half, Rows(IN, n, 2, 0, 1), packed, half, 1.0)
+    transform(work, half, Rows(IN, n, 2, 0, 1), packed, half, scale)
+    into = target.access("write")
+    if walks and _walked(work, n, packed.access(), into, joins=False):
+        return work.recipe()
     work.call(
         "fft_real_split",
         bins,
-        (packed.access(), _half_turn(work, n), target.access("write")),
-        {"half": half, "scale": float(scale)},
+        (packed.access(), _half_turn(work, n), into),
+        {"half": half},
     )
     return work.recipe()
 
 
 def inverse_real_recipe(
-    rows: int, n: int, norm: str, transform: Smooth = DECLARED
+    rows: int, n: int, norm: str, transform: Smooth = DECLARED, walks: bool = False
 ) -> Recipe:
     """Block rows [rows, 2F] → real rows [rows, n]; imaginary ends are ignored."""
     work = Work(rows)
@@ -293,12 +324,10 @@ def inverse_real_recipe(
         return work.recipe()
     half = n // 2
     packed = work.room(half)
-    work.call(
-        "fft_real_join",
-        half,
-        (source.access(), _half_turn(work, n), packed.access("write")),
-        {"half": half},
-    )
+    into = packed.access("write")
+    if not (walks and _walked(work, n, into, source.access(), joins=True)):
+        access = (source.access(), _half_turn(work, n), into)
+        work.call("fft_real_join", half, access, {"half": half})
     target = Rows(OUT, n, 2, 0, 1).swapped()
     transform(work, half, packed.swapped(), target, half, scale)
     return work.recipe()
@@ -315,14 +344,18 @@ def length_of(op: str, width: int, attrs: Mapping[str, Any]) -> int:
 
 
 def recipe_of(
-    op: str, shape: Shape, attrs: Mapping[str, Any], transform: Smooth = DECLARED
+    op: str,
+    shape: Shape,
+    attrs: Mapping[str, Any],
+    transform: Smooth = DECLARED,
+    walks: bool = False,
 ) -> Recipe:
     """The recipe of fft, rfft or irfft along the last axis."""
     rows, n = numel(shape[:-1]), length_of(op, shape[-1], attrs)
     if op == "fft":
         return complex_recipe(rows, n, attrs["inverse"], attrs["norm"], transform)
     real = real_recipe if op == "rfft" else inverse_real_recipe
-    return real(rows, n, attrs["norm"], transform)
+    return real(rows, n, attrs["norm"], transform, walks)
 
 
 def smooth_lengths(n: int, real: bool) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ at once: what it makes of them are four neighbours again.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from rlxweb.limits import Limits
 from rlxweb.recipes import fft_plan as plan
@@ -194,7 +194,7 @@ def chirped(shared_limit: int) -> Detour:
     return detour
 
 
-@by_rule
+@partial(by_rule, walks=True)
 def four_recipe(rows: int, lengths: tuple[int, ...], limits: Limits) -> Smooth | None:
     """A lane a row, in fours: for software adapters."""
     if rows < LANES or not all(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from rlxweb.ir.lowering import Recipe
@@ -222,12 +223,14 @@ def group_size(wanted: int) -> int:
     return min(256, max(32, 1 << max(0, wanted - 1).bit_length()))
 
 
-def by_rule(
-    choose: Callable[[int, tuple[int, ...], Limits], Smooth | None],
-) -> Callable[[str], RecipeFor]:
+Choice = Callable[[int, tuple[int, ...], Limits], Smooth | None]
+
+
+def by_rule(choose: Choice, walks: bool = False) -> Callable[[str], RecipeFor]:
     """Recipes of fft, rfft and irfft by what `choose` gives for rows and lengths.
 
     Its last argument is what the device allows; what it gives transforms any length.
+    `walks` as `fft_calls.real_recipe` has it.
     """
 
     def of(op: str) -> RecipeFor:
@@ -238,14 +241,14 @@ def by_rule(
             n = calls.length_of(op, shape[-1], attrs)
             lengths = calls.smooth_lengths(n, op != "fft")
             transform = choose(math.prod(shape[:-1]), lengths, limits)
-            return transform and calls.recipe_of(op, shape, attrs, transform)
+            return transform and calls.recipe_of(op, shape, attrs, transform, walks)
 
         return recipe
 
     return of
 
 
-@by_rule
+@partial(by_rule, walks=True)
 def lane_recipe(rows: int, lengths: tuple[int, ...], limits: Limits) -> Smooth | None:
     """A lane a row: for software adapters.
 

@@ -26,6 +26,7 @@ from rlxweb.recipes.line_blocks import line_blocks
 from rlxweb.recipes.matmul_blocks import SIDES, matmul_blocks
 from rlxweb.recipes.matmul_variants import matmul_rows, matmul_tiled
 from rlxweb.recipes.movement_variants import gather_rows, tiled_copy
+from rlxweb.recipes.psd_variants import as_estimate
 from rlxweb.recipes.reduce_calls import KINDS
 from rlxweb.recipes.reduce_variants import line_reduction
 from rlxweb.recipes.topk_variants import topk_group
@@ -116,6 +117,7 @@ def never(hardware: Hardware) -> bool:
 LINES = ("softmax", "layer_norm", "rms_norm")
 TRANSFORMS = ("fft", "rfft", "irfft")
 WELCH = ("welch_power", "welch_row_peaks")
+PSD = ("psd_real",)
 
 _MATMULS = (
     Variant("matmul, 16 by 16 a lane", "matmul", on_software, matmul_rows),
@@ -149,6 +151,20 @@ _FAMILIES: tuple[tuple[tuple[str, ...], str, Gate, Callable[[str], RecipeFor]], 
     (TRANSFORMS, "team of lanes a row", on_hardware, team_recipe()),
     (TRANSFORMS, "workgroup a row", on_hardware, fft.group_recipe),
     (TRANSFORMS, "unrolled passes", always, fft.pass_recipe),
+    (
+        PSD,
+        "lane a row, in fours",
+        with_own_memory,
+        lambda op: as_estimate(welch_fours.four_recipe),
+    ),
+    (PSD, "lane a row", on_software, lambda op: as_estimate(welch.lane_recipe)),
+    (
+        PSD,
+        "team of lanes a row",
+        on_hardware,
+        lambda op: as_estimate(welch_team.team_recipe()),
+    ),
+    (PSD, "workgroup a row", on_hardware, lambda op: as_estimate(welch.group_recipe)),
     (
         WELCH,
         "lane a row, short text",
