@@ -180,6 +180,7 @@ FAMILIES: Mapping[str, tuple[Build, tuple[Shape, ...]]] = {
     "rfft": (lambda g, s: g.rfft(g.input("x", s))[0], SIGNALS),
     "irfft": (_irfft, SIGNALS),
     "rfft, prime": (lambda g, s: g.rfft(g.input("x", s))[0], PRIMES),
+    "psd_real": (lambda g, s: g.psd_real(g.input("x", s)), SIGNALS),
     "stft": (lambda g, s: g.stft(g.input("x", s), 256, 128), SIGNALS),
     "log_mel": (_log_mel, SIGNALS),
     "log_mel_backward": (_log_mel_backward, SIGNALS),

@@ -185,7 +185,7 @@ def _walk(
     lanes = 4 if any(wide) else 1
     axes = tuple(Axis(f"d{a}", size) for a, size in enumerate(shape))
     values = body.values | {
-        f"s{k}_{a}": stride
+        f"s{k}_{a}": stride // (4 if wide[k] else 1)
         for k, layout in enumerate(every)
         for a, stride in enumerate(layout.strides)
         if not _implied(layout, a)
@@ -207,7 +207,7 @@ def _walk(
         "        @builtin(local_invocation_index) lid: u32) {",
         "  let item = item_of(wid, nwg, lid);",
         "  if (item >= u.items) { return; }",
-        *_indices(len(shape)),
+        *_indices(len(shape), lanes),
     ]
     for k, layout in enumerate(reads):
         load = f"ld{k}({_address(k, layout)})"
@@ -230,15 +230,19 @@ def _walk(
 
 
 def _wide(every: Sequence[Layout], dtypes: Sequence[DType]) -> tuple[bool, ...]:
-    """Which accesses can move vec4s: all dense or single-element, lengths by four."""
-    out = every[-1]
-    can = len(out.shape) == 1 and out.shape[0] % 4 == 0 and DType.F16 not in dtypes
-    can = can and out.strides[0] == 1
-    can = can and all(
-        lay.strides[0] == 0 or (lay.strides[0] == 1 and lay.offset % 4 == 0)
-        for lay in every
-    )
-    return tuple(can and lay.strides[0] == 1 for lay in every)
+    """Which accesses can move vec4s: where all rows lie in whole fours or are one
+    element each.
+    """
+    shape = every[-1].shape
+    can = bool(shape) and shape[-1] % 4 == 0 and DType.F16 not in dtypes
+    can = can and every[-1].strides[-1] == 1 and all(map(_in_fours, every))
+    return tuple(can and lay.strides[-1] == 1 for lay in every)
+
+
+def _in_fours(layout: Layout) -> bool:
+    *outer, inner = layout.strides
+    starts = (layout.offset, *outer)
+    return inner == 0 or (inner == 1 and all(s % 4 == 0 for s in starts))
 
 
 def _implied(layout: Layout, axis: int) -> bool:
@@ -247,12 +251,14 @@ def _implied(layout: Layout, axis: int) -> bool:
     return stride == 0 or (stride == 1 and axis == len(layout.shape) - 1)
 
 
-def _indices(rank: int) -> list[str]:
+def _indices(rank: int, lanes: int) -> list[str]:
+    """Positions on the axes; on the last one of so many elements together."""
     if rank <= 1:
         return ["  let i0 = item;"]
     lines = ["  var rest = item;"]
     for a in range(rank - 1, 0, -1):
-        lines.append(f"  let i{a} = rest % u.d{a}; rest = rest / u.d{a};")
+        size = f"(u.d{a} / {lanes}u)" if a == rank - 1 and lanes > 1 else f"u.d{a}"
+        lines.append(f"  let i{a} = rest % {size}; rest = rest / {size};")
     return [*lines, "  let i0 = rest;"]
 
 

@@ -1,4 +1,4 @@
-"""Other shapes of ops that only move elements, for GPUs: gather and strided copies.
+"""Other shapes of ops that only move elements: gather and copies across rows.
 
 Rows of a table move four neighbours at a time; a copy across the rows of its source
 goes through tiles in workgroup memory, so that both sides are touched along their rows.
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.layout import Layout
@@ -49,6 +49,74 @@ def tiled_copy(
     None unless the target's rows run across rows of the source and both are long enough
     for a tile.
     """
+    across = _across(source, target, dtype)
+    if across is None or limits.workgroup_lanes < GROUP:
+        return None
+    if min(size for _, size in across.axes[-2:]) < TILE:
+        return None
+    return replace(
+        across.call("transpose_tiles", TILE, 1),
+        per="workgroup",
+        workgroup=GROUP,
+        uses=(f"cell_{_SCALARS[dtype]}",),
+        shared_bytes=4 * CELLS,
+        turns=2 * TILE * TILE / GROUP,
+    )
+
+
+def fours_copy(
+    source: Layout, target: Layout, dtype: DType, limits: Limits
+) -> Call | None:
+    """The same four by four in registers, for adapters on the CPU.
+
+    None unless rows of both lie in whole fours.
+    """
+    across = _across(source, target, dtype)
+    if across is None or dtype is DType.F16 or not across.in_fours:
+        return None
+    uses = (f"matmul_{_SCALARS[dtype]}",)
+    return replace(across.call("transpose_fours", 4, 4), uses=uses)
+
+
+class _Across(NamedTuple):
+    """A copy whose rows run across those of its source.
+
+    axes   (b0, b1, m, n) with their sizes: n is the last of the target, m of the source
+    x, y   strides of source and target over them, and where each begins
+    """
+
+    axes: tuple[tuple[str, int], ...]
+    x: tuple[int, ...]
+    y: tuple[int, ...]
+    begins: tuple[int, int]
+
+    @property
+    def in_fours(self) -> bool:
+        sizes = [size for _, size in self.axes[-2:]]
+        steps = (*self.x[:2], self.x[3], *self.y[:3])
+        return all(one % 4 == 0 for one in (*sizes, *steps, *self.begins))
+
+    def call(self, shader: str, tile: int, width: int) -> Call:
+        """The call by tiles, whose accesses move `width` neighbours."""
+        names = [name for name, _ in self.axes]
+        x = {f"x_{name}": self.x[at] // width for at, name in enumerate(names)}
+        y = {f"y_{name}": self.y[at] // width for at, name in enumerate(names)}
+        del x["x_m"], y["y_n"]
+        wide = width > 1
+        return Call(
+            shader=shader,
+            axes=tuple(Axis(*one) for one in self.axes),
+            accesses=(
+                Access(Ref("in", 0), self.x, "read", self.begins[0], wide=wide),
+                Access(Ref("out"), self.y, "write", self.begins[1], wide=wide),
+            ),
+            grid=(("b0", 1), ("b1", 1), ("m", tile), ("n", tile)),
+            values=x | y,
+        )
+
+
+def _across(source: Layout, target: Layout, dtype: DType) -> _Across | None:
+    """The copy as one across rows; None: it is not, or not of so few axes."""
     out, read = target.coalesced(source)
     rank = len(out.shape)
     if dtype not in _SCALARS or not 2 <= rank <= BATCH_AXES + 2:
@@ -58,34 +126,10 @@ def tiled_copy(
     if out.strides[last] != 1 or read.strides[last] <= 1 or not ways:
         return None
     m = max(ways, key=lambda a: out.shape[a])
-    room = limits.workgroup_lanes
-    if min(out.shape[m], out.shape[last]) < TILE or room < GROUP:
-        return None
-    batch = [a for a in range(last) if a != m]
-    return _tiles(out, read, [*batch, m, last], dtype)
-
-
-def _tiles(out: Layout, read: Layout, order: list[int], dtype: DType) -> Call:
-    """The call over (b0, b1, m, n), the axes of the layouts in `order`."""
-    pad = BATCH_AXES + 2 - len(order)
+    order = [*(a for a in range(last) if a != m), m, last]
+    pad = BATCH_AXES + 2 - rank
     sizes = (*(1,) * pad, *(out.shape[a] for a in order))
     x = (*(0,) * pad, *(read.strides[a] for a in order))
     y = (*(0,) * pad, *(out.strides[a] for a in order))
-    names = ("b0", "b1", "m", "n")
-    values = {f"x_{name}": x[at] for at, name in enumerate(names) if name != "m"}
-    values |= {f"y_{name}": y[at] for at, name in enumerate(names) if name != "n"}
-    return Call(
-        shader="transpose_tiles",
-        axes=tuple(Axis(name, size) for name, size in zip(names, sizes, strict=True)),
-        accesses=(
-            Access(Ref("in", 0), x, "read", read.offset),
-            Access(Ref("out"), y, "write", out.offset),
-        ),
-        grid=(("b0", 1), ("b1", 1), ("m", TILE), ("n", TILE)),
-        per="workgroup",
-        workgroup=GROUP,
-        values=values,
-        uses=(f"cell_{_SCALARS[dtype]}",),
-        shared_bytes=4 * CELLS,
-        turns=2 * TILE * TILE / GROUP,
-    )
+    axes = tuple(zip(("b0", "b1", "m", "n"), sizes, strict=True))
+    return _Across(axes, x, y, (read.offset, out.offset))

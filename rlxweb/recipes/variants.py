@@ -25,7 +25,7 @@ from rlxweb.recipes.fft_variants import RecipeFor
 from rlxweb.recipes.line_blocks import line_blocks
 from rlxweb.recipes.matmul_blocks import SIDES, matmul_blocks
 from rlxweb.recipes.matmul_variants import matmul_rows, matmul_tiled
-from rlxweb.recipes.movement_variants import gather_rows, tiled_copy
+from rlxweb.recipes.movement_variants import fours_copy, gather_rows, tiled_copy
 from rlxweb.recipes.psd_variants import as_estimate
 from rlxweb.recipes.reduce_calls import KINDS
 from rlxweb.recipes.reduce_variants import line_reduction
@@ -223,7 +223,10 @@ class CopyVariant:
     call: CopyFor
 
 
-COPIES = (CopyVariant("copy, tiles of 32 by 32", on_hardware, tiled_copy),)
+COPIES = (
+    CopyVariant("copy, tiles of 32 by 32", on_hardware, tiled_copy),
+    CopyVariant("copy, four by four", on_software, fours_copy),
+)
 
 
 def table_of(rows: Sequence[Variant]) -> str:
