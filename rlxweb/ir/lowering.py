@@ -168,6 +168,7 @@ class Call:
     turns      loop turns of one invocation, all its loops together, per step along the
                axes outside `grid` (their sizes multiplied; 1 when there is none). Some
                drivers silently end loops at a total; see `kernels/geometry.py`
+    whole_tiles  pieces are of whole tiles: the shader counts them, not elements
     finishes   where a Finish can be put, if anywhere: every element of the output is
                stored once, at its dense number ("stores"), or the shader calls
                `finish_tile` when it has stored its own ("tile")
@@ -187,6 +188,7 @@ class Call:
     faults: bool = False
     shared_bytes: int = 0
     turns: float = 4.0
+    whole_tiles: bool = False
     finishes: Literal["", "stores", "tile"] = ""
     finish: Finish | None = None
 

@@ -226,6 +226,7 @@ def _walk(
         values=values,
         uses=body.uses,
         source="\n".join(lines),
+        whole_tiles=lanes > 1,
     )
 
 

@@ -148,7 +148,8 @@ class Geometry:
         # shader's bounds checks then idle most of it.
         gains = [(size - 1) * w for size, w in zip(piece.size, weights, strict=True)]
         cuttable = [n for n, a in enumerate(self.call.axes) if a.kind != "whole"]
-        for least in (self._tile, lambda n: 1):
+        leasts = (self._tile, lambda n: 1)
+        for least in leasts[:1] if self.call.whole_tiles else leasts:
             found = [n for n in cuttable if gains[n] > 0 and piece.size[n] > least(n)]
             if found:
                 return max(found, key=lambda n: gains[n])

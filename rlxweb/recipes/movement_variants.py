@@ -112,6 +112,7 @@ class _Across(NamedTuple):
             ),
             grid=(("b0", 1), ("b1", 1), ("m", tile), ("n", tile)),
             values=x | y,
+            whole_tiles=wide,
         )
 
 
