@@ -52,6 +52,13 @@ class Samples(NamedTuple):
             return cls(x, _NONE, _NONE)
         return cls(x, np.ones(len(x)), np.zeros(len(x)))
 
+    @classmethod
+    def plain(cls, rows: NDArray[Any]) -> Samples:
+        """Those of an array of floats of this machine's byte order."""
+        flags = rows.flags
+        is_plain = flags.c_contiguous and flags.aligned
+        return cls(rows if is_plain else _readable(rows), _NONE, _NONE)
+
     def some(self, rows: slice) -> Samples:
         """Some of the rows."""
         if self.gains is _NONE:
@@ -114,17 +121,7 @@ def powers(kernel: Kernel, given: Samples, spec: WelchSpec) -> NDArray[Any]:
     """Average power spectrum of every row (B, F): what `welch_power` gives."""
     if _is_long(given, spec):
         return _long_rows(kernel, given, spec)
-    return _powers(kernel, given, spec, _ALL_PASS)[0]
-
-
-def powers_within(
-    kernel: Kernel, given: Samples, spec: WelchSpec, limits: Limits
-) -> NDArray[Any] | None:
-    """`powers`; None where a row needs a second look, or where they are long."""
-    if _is_long(given, spec):
-        return None
-    out, odd = _powers(kernel, given, spec, limits)
-    return None if odd else out
+    return _powers(kernel, given, spec)
 
 
 def strongest(kernel: Kernel, given: Samples, spec: WelchSpec, k: int) -> Found:
@@ -153,10 +150,7 @@ def _is_long(given: Samples, spec: WelchSpec) -> bool:
     return segments * spec.nfft > TASK_SAMPLES and segments > 2
 
 
-def _powers(
-    kernel: Kernel, given: Samples, spec: WelchSpec, limits: Limits
-) -> tuple[NDArray[Any], Sequence[slice]]:
-    """And the blocks with rows that are not within the limits."""
+def _powers(kernel: Kernel, given: Samples, spec: WelchSpec) -> NDArray[Any]:
     n_rows, segments, job = _about(kernel, given, spec, 0)
     out = np.empty((n_rows, kernel.estimate.bins), kernel.answer)
     into, pitch = address(out), out.strides[0]
@@ -166,10 +160,11 @@ def _powers(
     def work(first: int, count: int, scratch: int) -> int:
         rows = x + first * stride, stride, count, segments
         ints = offsets and offsets + 8 * first, gains and gains + 8 * first
-        outs = into + first * pitch, scratch, limits.address
+        outs = into + first * pitch, scratch, _ALL_PASS.address
         return kernel.power(job.address, *rows, *ints, *outs)
 
-    return out, _in_blocks(n_rows, segments * spec.nfft, job, work)
+    _in_blocks(n_rows, segments * spec.nfft, job, work)
+    return out
 
 
 def _strongest(

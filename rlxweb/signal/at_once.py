@@ -8,8 +8,9 @@ cache, and where any row does not pass its answer is dropped and the usual way i
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
+import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.choose.chooser import Pick
@@ -17,7 +18,6 @@ from rlxweb.host.compiled import Kernel, wanted
 from rlxweb.host.compiled_rows import (
     Limits,
     Samples,
-    powers_within,
     strongest_within,
 )
 from rlxweb.host.spec import WelchSpec
@@ -28,45 +28,31 @@ from rlxweb.signal.offers import WelchJob
 from rlxweb.signal.rounding import rounding_shares
 from rlxweb.signal.scaled import cleared
 
-T = TypeVar("T")
 _PAUSE: Final = 16
 """Calls after one that did not pass, in which it is not tried."""
 
 
 @dataclass(slots=True, eq=False)
 class AtOnce:
-    """What a pick of compiled code needs for that."""
+    """What a pick of compiled code needs for that; it takes rows of the dtype."""
 
     kernel: Kernel
     spec: WelchSpec
     k: int
     limits: Limits
+    dtype: np.dtype[Any]
     pause: int = 0
 
     def strongest(self, rows: NDArray[Any]) -> Found | None:
         """Bins and power (B, k) of rows (B, T); None where one needs a second look."""
-        if self._pauses():
+        if self.pause:
+            self.pause -= 1
             return None
-        given = Samples.of(rows)
-        return self._passed(
-            strongest_within(self.kernel, given, self.spec, self.k, self.limits)
-        )
-
-    def power(self, rows: NDArray[Any]) -> NDArray[Any] | None:
-        """(B, F), or None."""
-        if self._pauses():
-            return None
-        given = Samples.of(rows)
-        return self._passed(powers_within(self.kernel, given, self.spec, self.limits))
-
-    def _pauses(self) -> bool:
-        self.pause -= self.pause > 0
-        return self.pause > 0
-
-    def _passed(self, answer: T | None) -> T | None:
-        if answer is None:
+        given = Samples.plain(rows)
+        found = strongest_within(self.kernel, given, self.spec, self.k, self.limits)
+        if found is None:
             self.pause = _PAUSE
-        return answer
+        return found
 
 
 @lru_of_small(128, lambda pick: pick.job.spec.nperseg <= SMALL)
@@ -86,4 +72,4 @@ def at_once(pick: Pick[WelchJob]) -> AtOnce | None:
         return None
     floor = rounding_shares(spec).highest / plan.used
     limits = Limits(plan.least, plan.most, floor, plan.used, job.n_samples)
-    return AtOnce(kernel, spec, job.k, limits)
+    return AtOnce(kernel, spec, job.k, limits, np.dtype(spec.dtype))

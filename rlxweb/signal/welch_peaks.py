@@ -116,7 +116,7 @@ def welch_peaks(
     rows = rows if rows.ndim == 2 else rows[None]
     pick = choose(known.job, known.asked)
     quick = at_once(pick)
-    if quick is not None and rows.dtype == quick.spec.dtype:
+    if quick is not None and rows.dtype == quick.dtype:
         begun = perf_counter_ns()
         found = quick.strongest(rows)
         if found is not None:
@@ -273,12 +273,21 @@ def _peaks(found: PeaksOfPower, call: KnownCall, pick: Pick[WelchJob]) -> WelchP
     job, engine = ready(pick)
     batch = call.caller.batch
     shape, heights = (*batch, found.bins.shape[-1]), found.prominence
+    if found.bins.shape != shape:
+        found = replace(
+            found,
+            bins=found.bins.reshape(shape),
+            hz=found.hz.reshape(shape),
+            power=found.power.reshape(shape),
+            count=found.count.reshape(batch),
+            prominence=None if heights is None else heights.reshape(shape),
+        )
     return WelchPeaks(
-        bins=found.bins.reshape(shape),
-        hz=found.hz.reshape(shape),
-        power=found.power.reshape(shape),
-        count=found.count.reshape(batch),
-        prominence=None if heights is None else heights.reshape(shape),
+        bins=found.bins,
+        hz=found.hz,
+        power=found.power,
+        count=found.count,
+        prominence=found.prominence,
         fs=call.fs,
         mode=job.mode,
         device=engine.device,
