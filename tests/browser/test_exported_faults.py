@@ -36,7 +36,7 @@ def heard(watch: Watch, *allowed: str) -> None:
 
 # --- files ------------------------------------------------------------------------
 
-SHADER = "/layer/shaders/01-tanh.wgsl"
+SHADER = "/layer/shaders/00-matmul_tanh.wgsl"
 
 
 @pytest.mark.parametrize("fault", [404, 500, "html", "cut"])
@@ -44,7 +44,7 @@ def test_a_broken_file_is_named_with_what_came(
     exports: Exports, page: Page, watch: Watch, fault: Any
 ) -> None:
     """Its address; of one that was cut off, both numbers of bytes."""
-    for path in ("plan.json", "shaders/01-tanh.wgsl", "weights.bin"):
+    for path in ("plan.json", "shaders/00-matmul_tanh.wgsl", "weights.bin"):
         exports.faults[f"/layer/{path}"] = fault
         url = f"{exports.url}layer/{path} could not be loaded"
         size = (exports.folder / "layer" / path).stat().st_size
@@ -129,7 +129,7 @@ def test_a_shader_that_does_not_compile_gives_file_line_and_reason(
 ) -> None:
     """The browser's own words."""
     exports.faults[SHADER] = b"@compute @workgroup_size(1)\nfn main() { nonsense; }"
-    words = "shaders/01-tanh.wgsl", "line 2:21", "expected '='"
+    words = "shaders/00-matmul_tanh.wgsl", "line 2:21", "expected '='"
     refused(page, LOAD, *words, code="shader")
     heard(watch, "nonsense")
     exports.faults.clear()

@@ -148,10 +148,12 @@ def test_a_check_notices_one_changed_bit(exports: Exports, page: Page) -> None:
         assert page.evaluate(script) is False, at
     exports.faults.clear()
     assert page.evaluate(script) is True
-    shader = (exports.folder / "layer" / "shaders" / "01-tanh.wgsl").read_text("utf-8")
+    shader = (exports.folder / "layer" / "shaders" / "00-matmul_tanh.wgsl").read_text(
+        "utf-8"
+    )
     other = shader.replace("stable_tanh(r0)", "stable_tanh(-r0)")
     assert other != shader
-    exports.faults["/layer/shaders/01-tanh.wgsl"] = other.encode()
+    exports.faults["/layer/shaders/00-matmul_tanh.wgsl"] = other.encode()
     assert page.evaluate(script.replace("peaks", "layer")) is False
 
 
