@@ -106,10 +106,11 @@ def _log_mel_backward(g: Graph, s: Shape) -> Tensor:
     return g.log_mel_backward(spectrum, filters, g.input("grad", (rows, 80)))
 
 
-def _welch(name: str, **attrs: Any) -> Build:
+def _welch(name: str, pair: bool = False, **attrs: Any) -> Build:
     def build(g: Graph, s: Shape) -> Tensor:
         window = g.constant(np.hanning(256).astype(np.float32))
-        return g.apply(name, g.input("x", s), window, hop=128, **attrs)
+        rows = [g.input("x", s), *([g.input("y", s)] if pair else [])]
+        return g.apply(name, *rows, window, hop=128, **attrs)
 
     return build
 
@@ -186,6 +187,9 @@ FAMILIES: Mapping[str, tuple[Build, tuple[Shape, ...]]] = {
     "log_mel_backward": (_log_mel_backward, SIGNALS),
     "welch_power": (_welch("welch_power"), SIGNALS),
     "welch_row_peaks": (_welch("welch_row_peaks", k=4), SIGNALS),
+    "segment_power": (_welch("segment_power"), SIGNALS),
+    "segment_spectra": (_welch("segment_spectra"), SIGNALS),
+    "cross_power": (_welch("cross_power", pair=True), SIGNALS),
     "power_peaks": (lambda g, s: g.apply("power_peaks", g.input("x", s), k=4), SIGNALS),
     "welch_peaks": (lambda g, s: g.welch_peaks(g.input("x", s), 4, 2), SIGNALS),
     "dense": (_fused_dense, LAYERS),

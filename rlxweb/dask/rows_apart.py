@@ -148,6 +148,14 @@ def _along(node: Node, operands: Sequence[Node], axes: Sequence[Axis]) -> int:
     return axis
 
 
+def _paired(node: Node, operands: Sequence[Node], axes: Sequence[Axis]) -> int:
+    """Rows of two signals, one with one; what comes behind is the same for all."""
+    first, second, *others = axes
+    if (first, second) != (0, 0) or any(axis is not None for axis in others):
+        raise _Mixed("both its signals must have them, on axis 0")
+    return 0
+
+
 def _reduced(node: Node, operands: Sequence[Node], axes: Sequence[Axis]) -> int:
     axis = _the_one(axes)
     gone = normal_axes(node.attrs["axes"], operands[0].type.rank)
@@ -216,4 +224,6 @@ _RULES: dict[str, Rule] = {
         ("fft", "rfft", "irfft", "psd_real", "topk", "power_peaks"), _along
     ),
     **dict.fromkeys(("frame", "stft", "welch_power", "welch_row_peaks"), _along),
+    **dict.fromkeys(("segment_power", "segment_spectra"), _along),
+    "cross_power": _paired,
 }

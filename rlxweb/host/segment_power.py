@@ -149,12 +149,19 @@ class SegmentPower:
         """
         return self._squares_of(self._prepared(frames))
 
-    def _squares_of(self, padded: NDArray[Any]) -> NDArray[np.float64]:
-        """`squares` of segments (q, r, nfft) that are detrended and windowed."""
+    def spectra(self, frames: NDArray[Any]) -> NDArray[np.complex128]:
+        """The transform of each segment: (r, q, nperseg) → (q, r, bins), scratch."""
+        return self._spectra_of(self._prepared(frames))
+
+    def _spectra_of(self, padded: NDArray[Any]) -> NDArray[np.complex128]:
         segments, rows, _ = padded.shape
         spectrum = self._spectrum[:segments, :rows]
-        squared = spectrum.view(np.float64)
         self._fft(padded, out=spectrum)
+        return spectrum
+
+    def _squares_of(self, padded: NDArray[Any]) -> NDArray[np.float64]:
+        """`squares` of segments (q, r, nfft) that are detrended and windowed."""
+        squared = self._spectra_of(padded).view(np.float64)
         return np.multiply(squared, squared, out=squared)
 
     def _prepared(self, frames: NDArray[Any]) -> NDArray[Any]:

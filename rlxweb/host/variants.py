@@ -8,7 +8,7 @@ taken; the op's own reference is the last resort. The GPU's table is
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from rlxweb.host import short_sums
 from rlxweb.host.in_parts import LINES, in_parts, is_large
+from rlxweb.host.segment_spectra import cross_power, segment_power, segment_spectra
 from rlxweb.host.spec import WelchSpec
 from rlxweb.host.spectrum import frames, welch_power
 from rlxweb.host.strongest import strongest_bins
@@ -55,9 +56,10 @@ def _long_floats(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
     return x.dtype.is_float and x.numel >= 2048 and x.shape[-1] >= 16
 
 
-def _power(attrs: Attrs, x: Array, window: Array) -> Array:
+def _spec(attrs: Attrs, x: Array, window: Array) -> WelchSpec:
+    """The estimate that an op's attributes ask for, but for the doubling."""
     plan = welch_plan(x.shape, window.shape[0], attrs)
-    spec = WelchSpec(
+    return WelchSpec(
         nperseg=plan.n,
         hop=plan.hop,
         nfft=plan.nfft,
@@ -65,17 +67,44 @@ def _power(attrs: Attrs, x: Array, window: Array) -> Array:
         window=window.astype(np.float64).tobytes(),
         detrend=None if plan.detrend == "none" else attrs["detrend"],
         one_sided=True,
-        # A spec always doubles: half the scale, and below the ends make up for it.
+        # A spec always doubles: half the scale, and the ends make up for it.
         scale=plan.scale if plan.doubling else 0.5 * plan.scale,
         average="mean",
         dtype=x.dtype.name,
     )
-    power = welch_power(x, spec)
-    if not plan.doubling:
-        inner = doubled_bins(plan.nfft)
-        power[:, : inner.start] *= 2.0
-        power[:, inner.stop :] *= 2.0
+
+
+def _ends_mended(attrs: Attrs, spec: WelchSpec, power: Array) -> Array:
+    """Power (…, F) with ends as large as the rest where nothing is to be doubled."""
+    if not attrs["doubling"]:
+        inner = doubled_bins(spec.nfft)
+        power[..., : inner.start] *= 2.0
+        power[..., inner.stop :] *= 2.0
     return power
+
+
+def _power(attrs: Attrs, x: Array, window: Array) -> Array:
+    spec = _spec(attrs, x, window)
+    return _ends_mended(attrs, spec, welch_power(x, spec))
+
+
+def _segment_power(attrs: Attrs, x: Array, window: Array) -> Array:
+    spec = _spec(attrs, x, window)
+    return _ends_mended(attrs, spec, segment_power(x, spec))
+
+
+def _segment_spectra(attrs: Attrs, x: Array, window: Array) -> Array:
+    spec = _spec(attrs, x, window)
+    doubled = attrs["doubling"]
+    if not doubled:
+        spec = replace(spec, scale=2.0 * spec.scale)
+    z = segment_spectra(x, spec, attrs["shift"], doubled=doubled)
+    return np.concatenate([z.real, z.imag], axis=-1)
+
+
+def _cross_power(attrs: Attrs, x: Array, y: Array, window: Array) -> Array:
+    spec = _spec(attrs, x, window)
+    return _ends_mended(attrs, spec, cross_power(x, y, spec))
 
 
 def _peaks(attrs: Attrs, power: Array) -> Array:
@@ -113,6 +142,11 @@ def _frame(attrs: Attrs, x: Array) -> Array:
 VARIANTS: tuple[Variant, ...] = (
     Variant("welch_power, blocks in cache", "welch_power", _many, _power),
     Variant("welch_row_peaks, blocks in cache", "welch_row_peaks", _many, _row_peaks),
+    Variant("segment_power, blocks in cache", "segment_power", _many, _segment_power),
+    Variant(
+        "segment_spectra, blocks in cache", "segment_spectra", _many, _segment_spectra
+    ),
+    Variant("cross_power, blocks in cache", "cross_power", _many, _cross_power),
     Variant("power_peaks, partition", "power_peaks", _long_floats, _peaks),
     Variant("welch_peaks, partition", "welch_peaks", _long_floats, _welch_peaks),
     Variant("topk, partition", "topk", _long_floats, _topk),

@@ -17,4 +17,5 @@ FAMILIES = (
     "spectral",
     "mel",
     "welch",
+    "segments",
 )

@@ -63,7 +63,8 @@ def _infer_power(types: Types, attrs: Attrs) -> TensorType:
     return TensorType((plan.rows, plan.bins), types[0].dtype)
 
 
-def _detrended(xp: Any, frames: Any, kind: str) -> Any:
+def detrended(xp: Any, frames: Any, kind: str) -> Any:
+    """Frames (…, n) without their mean, or without their least-squares line."""
     if kind == "none":
         return frames
     frames = frames - xp.mean(frames, axis=-1, keepdims=True)
@@ -79,7 +80,7 @@ def power_of(
     """The reference of welch_power; `cut` may give the frames as a view."""
     plan = welch_plan(tuple(x.shape), window.shape[0], attrs)
     frames = cut(xp, x, plan.n, plan.hop, plan.segments)
-    frames = _detrended(xp, frames, plan.detrend) * window
+    frames = detrended(xp, frames, plan.detrend) * window
     z = xp.fft.rfft(frames, n=plan.nfft, axis=-1)
     power = z.real * z.real + z.imag * z.imag
     power = xp.sum(power, axis=1, dtype=accumulator(xp, x, plan.segments))
@@ -113,10 +114,8 @@ def _build_long(
     return power
 
 
-def _build_power(g: Graph, attrs: Attrs, x: Tensor, window: Tensor) -> Tensor:
-    plan = welch_plan(x.shape, window.shape[0], attrs)
-    if plan.rows and plan.segments > _stretch(plan.nfft):
-        return _build_long(g, attrs, plan, x, window)
+def prepared(g: Graph, plan: WelchPlan, x: Tensor, window: Tensor) -> Tensor:
+    """The segments of x, detrended, under the window, padded: [B, S, nfft]."""
     frames = g.frame(x, plan.n, plan.hop, plan.segments)
     if plan.detrend != "none":
         # About its first value a segment's sum keeps its bits, whatever the offset.
@@ -130,6 +129,14 @@ def _build_power(g: Graph, attrs: Attrs, x: Tensor, window: Tensor) -> Tensor:
         lead = (plan.rows, plan.segments)
         pad = zeros(g, (*lead, plan.nfft - plan.n), x.dtype)
         frames = g.concat([frames, pad], axis=2)
+    return frames
+
+
+def _build_power(g: Graph, attrs: Attrs, x: Tensor, window: Tensor) -> Tensor:
+    plan = welch_plan(x.shape, window.shape[0], attrs)
+    if plan.rows and plan.segments > _stretch(plan.nfft):
+        return _build_long(g, attrs, plan, x, window)
+    frames = prepared(g, plan, x, window)
     re, im = g.rfft(frames)
     power = g.sum(re * re + im * im, 1)
     return power * g.constant(plan.weights(), x.dtype)
@@ -219,7 +226,7 @@ def _work(inputs: Types, out: TensorType, attrs: Attrs) -> tuple[str, dict[str, 
     return "welch", sizes | {"k": attrs.get("k", 0), "samples": inputs[0].shape[1]}
 
 
-_WELCH = (
+CUT = (
     Attr("hop", "int"),
     Attr("segments", "int", 0),
     Attr("detrend", "str", "none", ("none", "constant", "linear")),
@@ -227,10 +234,10 @@ _WELCH = (
     Attr("nfft", "int", 0),
     Attr("scale", "float", 1.0),
 )
-_SPECTRAL: frozenset[Trait] = frozenset({"spectral", "floats_only"})
-_CLOSE = Tolerance(rtol=2e-6, atol=4e-6, relative_to_peak=True)
+SPECTRAL: frozenset[Trait] = frozenset({"spectral", "floats_only"})
+CLOSE = Tolerance(rtol=2e-6, atol=4e-6, relative_to_peak=True)
 _estimate = partial(
-    Op, arity=2, traits=_SPECTRAL, flops=_flops, work=_work, tolerance=_CLOSE
+    Op, arity=2, traits=SPECTRAL, flops=_flops, work=_work, tolerance=CLOSE
 )
 
 registry.register_all(
@@ -239,7 +246,7 @@ registry.register_all(
         infer=_infer_power,
         reference=power_of,
         lower=Compose(_build_power),
-        attrs=_WELCH,
+        attrs=CUT,
         samples=power_cases(None),
         doc="Welch estimate [B, F] of rows [B, T] under a window [n].",
     ),
@@ -262,7 +269,7 @@ registry.register_all(
         infer=_infer_row_peaks,
         reference=_row_peaks,
         lower=Compose(_build_row_peaks),
-        attrs=(*_WELCH, Attr("k", "int")),
+        attrs=(*CUT, Attr("k", "int")),
         fused_from=("power_peaks", "welch_power"),
         samples=power_cases(4),
         doc="power_peaks of welch_power, [B, 2k], as one op.",
@@ -273,9 +280,9 @@ registry.register_all(
         reference=_welch_peaks,
         lower=Compose(_build_welch_peaks),
         attrs=(Attr("k", "int"), Attr("n_segments", "int")),
-        traits=_SPECTRAL | {"host_sync"},
+        traits=SPECTRAL | {"host_sync"},
         flops=lambda inputs, out, attrs: 4.0 * inputs[0].numel,
-        tolerance=_CLOSE,
+        tolerance=CLOSE,
         samples=SEGMENT_SAMPLES,
         doc="RLX's peaks [B, 2k] of block spectra [B * S, 2n], row b * S + s.",
     ),
