@@ -33,12 +33,17 @@ def as_array(x: Any, doing: str) -> Rows:
     return array
 
 
-def physical(x: Rows) -> NDArray[Any]:
-    """Integers as the numbers they stand for, in float64; others as they are."""
+def physical(
+    x: Rows, doing: str = "a detrend function", why: str = "it is called on the host"
+) -> NDArray[Any]:
+    """Integers as the numbers they stand for, in float64; others as they are.
+
+    Errors   Unsupported for samples on a device: `doing` has them here, as `why` says.
+    """
     if isinstance(x, Digital):
         return x.physical()
     if isinstance(x, RowsThere):
-        x = x.on_host("a detrend function", "it is called on the host")
+        x = x.on_host(doing, why)
     return x.astype(np.float64) if is_digital(x.dtype) else x
 
 

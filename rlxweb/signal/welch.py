@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from rlxweb.arguments import bound, number, one_of, switch, whole
+from rlxweb.arguments import bound, number, one_of, switch
 from rlxweb.choose.again import LOST
 from rlxweb.choose.chooser import Asked, choose, choose_async
 from rlxweb.gpu.beside import beside
@@ -18,10 +17,11 @@ from rlxweb.signal.band import bins_between
 from rlxweb.signal.offers import WelchJob
 from rlxweb.signal.own_detrend import detrended_by, own_detrend
 from rlxweb.signal.picked import run_pick
-from rlxweb.signal.request import DEFAULT_NPERSEG, OF_PRESET, PRESETS, WelchRequest
+from rlxweb.signal.request import OF_PRESET, PRESETS, WelchRequest
 from rlxweb.signal.rows_there import RowsThere, asked_at, gone
 from rlxweb.signal.samples import as_array, as_rows, checked_axis, physical
 from rlxweb.signal.scaled import Caller, ReadyRows, looked_at, ready_rows
+from rlxweb.signal.segment_request import fitted_nperseg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -201,19 +201,9 @@ def spec_of(n_samples: int, dtype: str, detrended: bool, **estimate: Any) -> Wel
     detrended  by a function of the caller's
     Errors     UsageError.
     """
-    nperseg = estimate["nperseg"]
-    if isinstance(estimate["window"], str | tuple):
-        asked = DEFAULT_NPERSEG
-        if nperseg is not None:
-            asked = whole("nperseg", nperseg, DOING, of_float=True)
-        if asked > n_samples:
-            warnings.warn(
-                f"nperseg={asked} is greater than signal length {n_samples}, "
-                f"using nperseg={n_samples}",
-                UserWarning,
-                stacklevel=4,
-            )
-        estimate["nperseg"] = min(asked, n_samples)
+    estimate["nperseg"] = fitted_nperseg(
+        estimate["window"], estimate["nperseg"], n_samples, DOING
+    )
     if one_of("preset", estimate["preset"], PRESETS, DOING) != "scipy":
         for name, value in _LEFT_TO_PRESET:
             if isinstance(estimate[name], _Default):

@@ -1,0 +1,311 @@
+"""`csd` and `coherence`: what two signals have in common, frequency by frequency."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlxweb.arguments import bound, number, one_of, switch
+from rlxweb.choose.chooser import Asked
+from rlxweb.errors import ShapeError
+from rlxweb.gpu.beside import beside
+from rlxweb.gpu.drive import drive, in_a_tab
+from rlxweb.host.cross_matrix import cross_matrix
+from rlxweb.host.segment_spectra import segment_spectra
+from rlxweb.host.spec import WelchSpec
+from rlxweb.host.spectrum import frequencies, median_bias
+from rlxweb.signal.band import bins_between
+from rlxweb.signal.in_range import Rows, into_range
+from rlxweb.signal.precision import Taken, taken
+from rlxweb.signal.row_calls import Array, computed
+from rlxweb.signal.samples import as_array, as_rows, checked_axis, physical
+from rlxweb.signal.scaled import Caller
+from rlxweb.signal.segment_calls import SegmentCall, restored
+from rlxweb.signal.segment_request import half, segment_spec
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from rlxweb.device import DeviceLike
+    from rlxweb.digital import Digital
+    from rlxweb.signal.precision import Precision
+    from rlxweb.signal.scaled import NanPolicy
+    from rlxweb.signal.windows import WindowLike
+
+_STEP = 64 << 20
+"""Bytes of rows that are laid side by side, pair by pair, at once."""
+
+
+class Pairs(NamedTuple):
+    """Two signals' rows, each once, and which goes with which.
+
+    x, y         (A, T), (C, T)
+    left, right  (P,) numbers of their rows
+    """
+
+    x: Rows
+    y: Rows
+    left: NDArray[np.int64]
+    right: NDArray[np.int64]
+
+    @property
+    def is_matrix(self) -> bool:
+        """Is every row of x with every row of y, and are they many?"""
+        a, c = len(self.x.x), len(self.y.x)
+        if len(self.left) != a * c or len(self.left) <= 2 * (a + c):
+            return False
+        order = np.arange(a * c)
+        is_plain = np.array_equal(self.left * c + self.right, order)
+        return is_plain
+
+
+def csd(
+    x: ArrayLike | Digital,
+    y: ArrayLike | Digital,
+    fs: float = 1.0,
+    window: WindowLike | ArrayLike = "hann",
+    nperseg: int | None = None,
+    noverlap: int | None = None,
+    nfft: int | None = None,
+    detrend: str | bool | None = "constant",
+    return_onesided: bool = True,
+    scaling: str = "density",
+    axis: int = -1,
+    average: str = "mean",
+    *,
+    fmin: float = 0.0,
+    fmax: float | None = None,
+    device: DeviceLike | None = None,
+    adapter: str = "",
+    precision: Precision | None = None,
+    nan: NanPolicy = "raise",
+    strict: bool = False,
+) -> tuple[NDArray[np.float64], NDArray[Any]]:
+    """Cross power spectral density by Welch's method: the mean of conj(X) · Y.
+
+    A drop-in for scipy.signal.csd.
+
+    Shapes   x, y (…, T, …) with time on `axis`, the other axes broadcast → freqs (F,),
+             power (…, F, …), complex. The shorter of two signals is filled with zeros
+    Units    x in U, y in V, fs in Hz → freqs in Hz, power in U·V/Hz ("density") or U·V
+    average  "mean" or "median", which NumPy computes
+    fmin, fmax, nan, precision, strict, Numerics, Errors   as `welch`; ShapeError where
+             x and y do not broadcast
+    Source   Welch 1967; conventions of scipy.signal.csd
+    """
+    return drive(_csd(**locals()))
+
+
+async def csd_async(
+    x: ArrayLike | Digital, y: ArrayLike | Digital, *arguments: Any, **options: Any
+) -> tuple[NDArray[np.float64], NDArray[Any]]:
+    """`csd` beside an event loop, which goes on meanwhile."""
+    given = bound(csd, "csd_async", x, y, *arguments, **options)
+    if not in_a_tab():
+        return await beside(lambda: csd(**given))
+    return await _csd(**given)
+
+
+def coherence(
+    x: ArrayLike | Digital,
+    y: ArrayLike | Digital,
+    fs: float = 1.0,
+    window: WindowLike | ArrayLike = "hann",
+    nperseg: int | None = None,
+    noverlap: int | None = None,
+    nfft: int | None = None,
+    detrend: str | bool | None = "constant",
+    axis: int = -1,
+    *,
+    fmin: float = 0.0,
+    fmax: float | None = None,
+    device: DeviceLike | None = None,
+    adapter: str = "",
+    precision: Precision | None = None,
+    nan: NanPolicy = "raise",
+    strict: bool = False,
+) -> tuple[NDArray[np.float64], NDArray[Any]]:
+    """Magnitude squared coherence: |Pxy|² / (Pxx · Pyy), from 0 to 1.
+
+    A drop-in for scipy.signal.coherence. All pairs of channels at once:
+    coherence(x[:, None], x[None]).
+
+    Shapes   x, y (…, T, …) with time on `axis`, the other axes broadcast → freqs (F,),
+             coherence (…, F, …)
+    Numerics NaN where a signal has no power at all. All else as `csd`
+    Source   Stoica & Moses, Spectral Analysis of Signals; conventions of
+             scipy.signal.coherence
+    """
+    return drive(_coherence(**locals()))
+
+
+async def coherence_async(
+    x: ArrayLike | Digital, y: ArrayLike | Digital, *arguments: Any, **options: Any
+) -> tuple[NDArray[np.float64], NDArray[Any]]:
+    """`coherence` beside an event loop, which goes on meanwhile."""
+    given = bound(coherence, "coherence_async", x, y, *arguments, **options)
+    if not in_a_tab():
+        return await beside(lambda: coherence(**given))
+    return await _coherence(**given)
+
+
+async def _csd(average: str, **given: Any) -> tuple[NDArray[np.float64], NDArray[Any]]:
+    def both(own: Array) -> Array:
+        found: Array = own[..., 2, :] + 1j * own[..., 3, :]
+        return found
+
+    one_of("average", average, ("mean", "median"), "csd")
+    return await _compared("csd", both, average=average, **given)
+
+
+async def _coherence(**given: Any) -> tuple[NDArray[np.float64], NDArray[Any]]:
+    def squared(own: Array) -> Array:
+        # Squares of powers leave the range of float32 long before these do.
+        wide = own.astype(np.float64)
+        x, y, re, im = (wide[..., at, :] for at in range(4))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            found: Array = (re * re + im * im) / x / y
+        return found.astype(own.dtype, copy=False)
+
+    own = {"return_onesided": True, "scaling": "density", "average": "mean"}
+    return await _compared("coherence", squared, **own, **given)
+
+
+async def _compared(
+    doing: str,
+    finish: Callable[[Array], Array],
+    x: ArrayLike | Digital,
+    y: ArrayLike | Digital,
+    axis: int,
+    fmin: float,
+    fmax: float | None,
+    device: DeviceLike | None,
+    adapter: str,
+    precision: Precision | None,
+    nan: NanPolicy,
+    strict: bool,
+    average: str,
+    **estimate: Any,
+) -> tuple[NDArray[np.float64], NDArray[Any]]:
+    """Frequencies, and what `finish` makes of (…, 4, F): both powers, re and im."""
+    one_of("nan", nan, ("raise", "propagate"), doing)
+    strict = switch("strict", strict, doing)
+    fs = estimate["fs"] = number("fs", estimate["fs"], doing)
+    arrays = [physical(as_array(x, doing), doing)]
+    arrays += arrays if y is x else [physical(as_array(y, doing), doing)]
+    batch = _batch(arrays, axis, doing)
+    if any(0 in one.shape for one in arrays):
+        nothing = np.empty((*batch, 0))
+        return np.empty(0), nothing
+    how = taken(np.result_type(*arrays), precision, doing)
+    rows = [np.asarray(as_rows(one, axis, None, doing)[0]) for one in arrays]
+    rows = _as_long(rows)
+    spec = segment_spec(doing, rows[0].shape[1], how.kind, half, **estimate)
+    hz = frequencies(spec, fs)
+    band = bins_between(hz, fmin, fmax, doing)
+    caller = Caller(doing, batch)
+    pairs = _pairs(arrays, rows, axis, batch, spec, nan, doing)
+    asked = Asked(device, adapter)
+    if average == "median":
+        own = _medians(pairs, spec)
+    else:
+        own = await _averaged(pairs, spec, how, asked, caller, strict)
+    power = finish(own)
+    if band is not None:
+        hz, power = hz[band], power[..., band]
+    power = power.reshape(*batch, len(hz))
+    to = checked_axis(axis, len(batch) + 1, doing)
+    return hz, np.moveaxis(power, len(batch), to)
+
+
+def _batch(arrays: list[Array], axis: int, doing: str) -> tuple[int, ...]:
+    """The shape of all pairs. Errors  ShapeError where they do not go together."""
+    outer = []
+    for one in arrays:
+        at = checked_axis(axis, one.ndim, doing)
+        outer.append((*one.shape[:at], *one.shape[at + 1 :]))
+    try:
+        return np.broadcast_shapes(*outer)
+    except ValueError:
+        shapes = " and ".join(str(list(one.shape)) for one in arrays)
+        raise ShapeError(
+            doing,
+            f"signals of {shapes}",
+            "their axes other than time must be alike, or 1",
+            "all pairs of channels: x[:, None] and y[None]",
+        ) from None
+
+
+def _as_long(rows: list[Array]) -> list[Array]:
+    """Rows of one length: the shorter are filled with zeros, as SciPy fills them."""
+    longest = max(one.shape[1] for one in rows)
+    return [
+        one
+        if one.shape[1] == longest
+        else np.pad(one, ((0, 0), (0, longest - one.shape[1])))
+        for one in rows
+    ]
+
+
+def _pairs(
+    arrays: list[Array],
+    rows: list[Array],
+    axis: int,
+    batch: tuple[int, ...],
+    spec: WelchSpec,
+    nan: NanPolicy,
+    doing: str,
+) -> Pairs:
+    """Rows looked at once each, whatever they are paired with."""
+    seen, numbers = [], []
+    for which, (array, own) in enumerate(zip(arrays, rows, strict=True)):
+        at = checked_axis(axis, array.ndim, doing)
+        outer = (*array.shape[:at], *array.shape[at + 1 :])
+        names = Caller(f"{doing}, {'xy'[which]}", outer)
+        seen.append(into_range(own, spec.dtype, names, nan))
+        order = np.arange(len(own)).reshape(outer)
+        numbers.append(np.broadcast_to(order, batch).reshape(-1))
+    return Pairs(seen[0], seen[1], numbers[0], numbers[1])
+
+
+async def _averaged(
+    pairs: Pairs,
+    spec: WelchSpec,
+    how: Taken,
+    asked: Asked,
+    caller: Caller,
+    strict: bool,
+) -> Array:
+    """(P, 4, F) of all pairs."""
+    call = SegmentCall("cross", spec)
+    if pairs.is_matrix and asked.place()[0] is None:
+        x, y = pairs.x, pairs.y
+        own = cross_matrix(x.x, y.x, spec)
+        return restored(own, call, [x.at(pairs.left), y.at(pairs.right)], caller)
+    step = max(1, _STEP // (pairs.x.x.itemsize * pairs.x.x.shape[1]))
+    found = []
+    for first in range(0, len(pairs.left), step):
+        some = slice(first, first + step)
+        both = [pairs.x.at(pairs.left[some]), pairs.y.at(pairs.right[some])]
+        x_y = [one.x for one in both]
+        out, _ = await computed(call, x_y, how, asked, caller.doing, strict)
+        found.append(restored(out, call, both, caller))
+    return found[0] if len(found) == 1 else np.concatenate(found)
+
+
+def _medians(pairs: Pairs, spec: WelchSpec) -> Array:
+    """(P, 4, F) with medians over the segments in the place of means."""
+    x, y = (segment_spectra(one.x, spec, doubled=True) for one in (pairs.x, pairs.y))
+    own = np.empty((len(pairs.left), 4, spec.n_freqs), spec.power_dtype)
+    own[:, :2] = np.nan  # nobody asks for the powers
+    factor = 1.0 / median_bias(x.shape[1])
+    for at, (left, right) in enumerate(zip(pairs.left, pairs.right, strict=True)):
+        cross = np.conj(x[left]) * y[right]
+        own[at, 2] = np.median(cross.real, axis=0) * factor
+        own[at, 3] = np.median(cross.imag, axis=0) * factor
+    call = SegmentCall("cross", spec)
+    both = [pairs.x.at(pairs.left), pairs.y.at(pairs.right)]
+    return restored(own, call, both, Caller("csd", (len(own),)))

@@ -1,0 +1,239 @@
+"""`multitaper`: power spectral density under Slepian's tapers, on any device."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlxweb.advice import Advice, Blank
+from rlxweb.arguments import bound, number, one_of, switch
+from rlxweb.choose.chooser import Asked
+from rlxweb.errors import UsageError
+from rlxweb.gpu.beside import beside
+from rlxweb.gpu.drive import drive, in_a_tab
+from rlxweb.host.taper_power import taper_power
+from rlxweb.ir.graph import Graph
+from rlxweb.recipes.welch_plan import doubled_bins
+from rlxweb.signal.band import bins_between
+from rlxweb.signal.in_range import into_range, restored_rows
+from rlxweb.signal.row_calls import Array, Shapes, computed
+from rlxweb.signal.samples import as_array, as_rows, checked_axis, physical
+from rlxweb.signal.scaled import Caller
+from rlxweb.signal.tapers import Tapers, dpss
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from rlxweb.device import DeviceLike
+    from rlxweb.digital import Digital
+    from rlxweb.signal.precision import Precision
+    from rlxweb.signal.scaled import NanPolicy
+
+DOING = "multitaper"
+USUAL_NW = 4.0
+CONCENTRATED = 0.9
+"""Share of its energy in the band that a taper has at least, where low_bias is on."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaperCall:
+    """Rows [B, T] → power [B, F] under tapers [K, T]. See `RowCall`.
+
+    weights  of the tapers; they add up to 1
+    """
+
+    tapers: Tapers = field(compare=False)
+    weights: NDArray[np.float64] = field(compare=False)
+    remove_mean: bool
+    adaptive: bool
+    key: tuple[Any, ...]
+
+    inputs = ("x",)
+
+    @property
+    def only_on_host(self) -> str:
+        return "adaptive weights are found by NumPy only" if self.adaptive else ""
+
+    @property
+    def nbytes(self) -> int:
+        return self.tapers.values.nbytes
+
+    def on_host(self, *rows: Array) -> Array:
+        (x,) = rows
+        ratios = self.tapers.ratios if self.adaptive else None
+        power = taper_power(
+            x,
+            self.tapers.values,
+            self.weights,
+            remove_mean=self.remove_mean,
+            ratios=ratios,
+        )
+        return power.astype(np.float32) if x.dtype == np.float32 else power
+
+    def graph(self, shapes: Shapes) -> Graph:
+        rows, n = shapes[0]
+        g = Graph("multitaper")
+        x = g.input("x", shapes[0], "f32")
+        if self.remove_mean:
+            x = x - g.narrow(x, 1, 0, 1)
+            x = x - g.mean(x, 1, keep_dim=True)
+        count = len(self.weights)
+        tapered = g.reshape(x, (rows, 1, n)) * g.constant(self.tapers.values, "f32")
+        re, im = g.rfft(g.reshape(tapered, (rows * count, n)))
+        power = g.reshape(re * re + im * im, (rows, count, n // 2 + 1))
+        weights = g.reshape(g.constant(self.weights, "f32"), (count, 1))
+        double = np.ones(n // 2 + 1)
+        double[doubled_bins(n)] = 2.0
+        g.set_outputs([g.sum(power * weights, 1) * g.constant(double, "f32")])
+        return g
+
+    def of_device(self, out: Array) -> Array:
+        return out
+
+    def width(self, shapes: Shapes) -> int:
+        return shapes[0][1] * 2 * len(self.weights)
+
+
+def multitaper(
+    x: ArrayLike | Digital,
+    fs: float = 1.0,
+    *,
+    bandwidth: float | None = None,
+    adaptive: bool = False,
+    low_bias: bool = True,
+    normalization: Literal["full", "length"] = "full",
+    remove_dc: bool = True,
+    fmin: float = 0.0,
+    fmax: float | None = None,
+    axis: int = -1,
+    device: DeviceLike | None = None,
+    adapter: str = "",
+    precision: Precision | None = None,
+    nan: NanPolicy = "raise",
+    strict: bool = False,
+) -> tuple[NDArray[np.float64], NDArray[Any]]:
+    """Power spectral density of whole rows, averaged over Slepian's tapers (DPSS).
+
+    Less noisy than one window, at the price of `bandwidth`: what
+    mne.time_frequency.psd_array_multitaper computes, by the same arguments.
+
+    Shapes     x (…, T, …) with time on `axis` → freqs (F,), power (…, F, …)
+    Units      x in U, fs in Hz → freqs and bandwidth in Hz, power in U²/Hz ("full"), or
+               that times fs ("length", MNE's default)
+    bandwidth  width that is smoothed together; None: 8 · fs / T
+    adaptive   weights of their own for every frequency (Thomson), by NumPy alone
+    low_bias   only tapers with more than 90 % of their energy in the band
+    remove_dc  the mean of a row goes first
+    fmin, fmax, precision, strict, Numerics, Errors   as `welch`; UsageError for a
+               bandwidth below fs / T
+    nan        "raise", or "propagate": a row with NaN or infinity is NaN throughout
+    Source     Thomson 1982; Slepian 1978; conventions of MNE
+    """
+    return drive(_multitaper(**locals()))
+
+
+async def multitaper_async(
+    x: ArrayLike | Digital, fs: float = 1.0, **options: Any
+) -> tuple[NDArray[np.float64], NDArray[Any]]:
+    """`multitaper` beside an event loop, which goes on meanwhile."""
+    given = bound(multitaper, "multitaper_async", x, fs, **options)
+    if not in_a_tab():
+        return await beside(lambda: multitaper(**given))
+    return await _multitaper(**given)
+
+
+async def _multitaper(
+    x: ArrayLike | Digital,
+    fs: float,
+    bandwidth: float | None,
+    adaptive: bool,
+    low_bias: bool,
+    normalization: str,
+    remove_dc: bool,
+    fmin: float,
+    fmax: float | None,
+    axis: int,
+    device: DeviceLike | None,
+    adapter: str,
+    precision: Precision | None,
+    nan: NanPolicy,
+    strict: bool,
+) -> tuple[NDArray[np.float64], NDArray[Any]]:
+    one_of("nan", nan, ("raise", "propagate"), DOING)
+    one_of("normalization", normalization, ("full", "length"), DOING)
+    strict = switch("strict", strict, DOING)
+    fs = number("fs", fs, DOING)
+    if fs <= 0:
+        raise UsageError(DOING, f"fs is {fs:g}", "it must be above 0")
+    given = physical(as_array(x, DOING), DOING, "its mean is taken on the host")
+    if 0 in given.shape:
+        return np.empty(0), np.empty(given.shape)
+    rows, batch, how = as_rows(given, axis, precision, DOING)
+    if how.kind.startswith("complex"):
+        rows = _real(np.asarray(rows))
+    n = rows.shape[1]
+    call = _call(n, fs, bandwidth, adaptive, low_bias, remove_dc)
+    hz = np.fft.rfftfreq(n, 1.0 / fs)
+    band = bins_between(hz, fmin, fmax, DOING)
+    caller = Caller(DOING, batch)
+    seen = into_range(np.asarray(rows), how.kind, caller, nan)
+    out, _ = await computed(call, [seen.x], how, Asked(device, adapter), DOING, strict)
+    out = restored_rows(out, seen, 2, caller)
+    if normalization == "full":
+        out = out / fs
+    if band is not None:
+        hz, out = hz[band], out[:, band]
+    out = out.reshape(*batch, len(hz))
+    return hz, np.moveaxis(out, len(batch), checked_axis(axis, given.ndim, DOING))
+
+
+def _real(rows: Array) -> Array:
+    raise UsageError(
+        DOING, f"samples of {rows.dtype}", "real ones are wanted", "give x.real"
+    )
+
+
+def _call(
+    n: int,
+    fs: float,
+    bandwidth: float | None,
+    adaptive: bool,
+    low_bias: bool,
+    remove_dc: bool,
+) -> TaperCall:
+    """The tapers and what is done with them."""
+    nw = USUAL_NW
+    if bandwidth is not None:
+        nw = number("bandwidth", bandwidth, DOING) * n / (2.0 * fs)
+    if nw < 0.5:
+        raise UsageError(
+            DOING,
+            f"bandwidth is {bandwidth:g} Hz",
+            f"{n} samples at {fs:g} Hz tell no less than {fs / n:g} Hz apart",
+            Advice("use a larger {}", bandwidth=Blank("HZ")),
+        )
+    nw = min(nw, n / 2)
+    tapers = dpss(n, nw, min(n, int(2 * nw))) if n > 1 else Tapers(*np.ones((2, 1, 1)))
+    keep = tapers.ratios > CONCENTRATED
+    low_bias = switch("low_bias", low_bias, DOING)
+    if low_bias:
+        if not keep.any():
+            keep[np.argmax(tapers.ratios)] = True
+        tapers = Tapers(tapers.values[keep], tapers.ratios[keep])
+    adaptive = switch("adaptive", adaptive, DOING)
+    if adaptive and len(tapers.ratios) < 3:
+        warnings.warn(
+            f"{len(tapers.ratios)} tapers are too few for adaptive weights, of which "
+            "3 are the least; the tapers' own are used",
+            UserWarning,
+            stacklevel=5,
+        )
+        adaptive = False
+    weights = tapers.ratios / tapers.ratios.sum()
+    remove = switch("remove_dc", remove_dc, DOING)
+    key = ("multitaper", n, nw, low_bias, adaptive, remove)
+    return TaperCall(tapers, weights, remove, adaptive, key)

@@ -1,0 +1,149 @@
+"""`spectrogram`: scipy.signal.spectrogram's signature and defaults, on any device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from rlxweb.arguments import bound, number, one_of, switch
+from rlxweb.choose.chooser import Asked
+from rlxweb.gpu.beside import beside
+from rlxweb.gpu.drive import drive, in_a_tab
+from rlxweb.host.spectrum import frequencies
+from rlxweb.signal.band import bins_between
+from rlxweb.signal.in_range import into_range
+from rlxweb.signal.own_detrend import detrended_by, own_detrend
+from rlxweb.signal.samples import as_array, as_rows, checked_axis, physical
+from rlxweb.signal.scaled import Caller
+from rlxweb.signal.row_calls import computed
+from rlxweb.signal.segment_calls import SegmentCall, restored
+from rlxweb.signal.segment_request import segment_spec
+from rlxweb.signal.time_frequency import TimeFrequency
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    from rlxweb.device import DeviceLike
+    from rlxweb.digital import Digital
+    from rlxweb.signal.own_detrend import OwnDetrend
+    from rlxweb.signal.precision import Precision
+    from rlxweb.signal.scaled import NanPolicy
+    from rlxweb.signal.windows import WindowLike
+
+Mode = Literal["psd", "complex", "magnitude", "angle", "phase"]
+MODES = ("psd", "complex", "magnitude", "angle", "phase")
+DOING = "spectrogram"
+
+
+def spectrogram(
+    x: ArrayLike | Digital,
+    fs: float = 1.0,
+    window: WindowLike | ArrayLike = ("tukey", 0.25),
+    nperseg: int | None = None,
+    noverlap: int | None = None,
+    nfft: int | None = None,
+    detrend: str | bool | OwnDetrend | None = "constant",
+    return_onesided: bool = True,
+    scaling: str = "density",
+    axis: int = -1,
+    mode: Mode = "psd",
+    *,
+    fmin: float = 0.0,
+    fmax: float | None = None,
+    device: DeviceLike | None = None,
+    adapter: str = "",
+    precision: Precision | None = None,
+    nan: NanPolicy = "raise",
+    strict: bool = False,
+) -> TimeFrequency:
+    """Spectra of consecutive segments: how what is in a signal changes with time.
+
+    A drop-in for scipy.signal.spectrogram: f, t, Sxx = spectrogram(x, fs) means the
+    same.
+
+    Shapes   x (…, T, …) with time on `axis` → f (F,), t (S,), values (…, F, S) with
+             F in the place of time and S behind all
+    Units    x in U, fs in Hz → f in Hz, t in s: the middles of the segments; values in
+             U²/Hz ("density") or U² ("spectrum") in mode "psd", their roots else
+    noverlap nperseg // 8 where it is left out
+    mode     "psd": power; "complex": the spectra themselves; "magnitude"; "angle", in
+             radians; "phase": that, unwrapped along time
+    fmin, fmax, precision, strict   as `welch` has them
+    nan      "raise", or "propagate": segments with NaN or infinity in them are NaN, and
+             no others
+    Numerics float32 in → float32 (complex64) out, on any engine; all else is float64 on
+             the CPU, unless precision="f32" narrows it
+    Errors   UsageError for arguments outside their domain; NotFinite; DTypeError,
+             Unsupported, AdapterMissing when the device asked for cannot do it
+    Source   Oppenheim & Schafer, Discrete-Time Signal Processing, 10.3; conventions of
+             scipy.signal.spectrogram
+    """
+    return drive(_spectrogram(**locals()))
+
+
+async def spectrogram_async(
+    x: ArrayLike | Digital, fs: float = 1.0, *arguments: Any, **options: Any
+) -> TimeFrequency:
+    """`spectrogram` beside an event loop, which goes on meanwhile."""
+    given = bound(spectrogram, "spectrogram_async", x, fs, *arguments, **options)
+    if not in_a_tab():
+        return await beside(lambda: spectrogram(**given))
+    return await _spectrogram(**given)
+
+
+async def _spectrogram(
+    x: ArrayLike | Digital,
+    axis: int,
+    mode: Mode,
+    fmin: float,
+    fmax: float | None,
+    device: DeviceLike | None,
+    adapter: str,
+    precision: Precision | None,
+    nan: NanPolicy,
+    strict: bool,
+    **estimate: Any,
+) -> TimeFrequency:
+    one_of("mode", mode, MODES, DOING)
+    one_of("nan", nan, ("raise", "propagate"), DOING)
+    strict = switch("strict", strict, DOING)
+    fs = estimate["fs"] = number("fs", estimate["fs"], DOING)
+    given = physical(as_array(x, DOING), DOING)
+    if 0 in given.shape:
+        return TimeFrequency(*(np.empty(given.shape) for _ in range(3)))
+    rows, batch, how = as_rows(given, axis, precision, DOING)
+    rows = np.asarray(rows)
+    own = own_detrend(estimate["detrend"])
+    estimate["detrend"] = None if own is not None else estimate["detrend"]
+    spec = segment_spec(
+        DOING, rows.shape[1], how.kind, lambda n: n // 8, **estimate
+    )
+    hz = frequencies(spec, fs)
+    band = bins_between(hz, fmin, fmax, DOING)
+    times = (spec.nperseg / 2 + spec.hop * np.arange(spec.segments_of(rows.shape[1]))) / fs
+    caller = Caller(DOING, batch)
+    if own is not None:
+        rows, spec, caller = detrended_by(own, rows, spec, caller)
+    call = SegmentCall("power" if mode == "psd" else "spectra", spec)
+    seen = into_range(rows, spec.dtype, caller, nan)
+    out, _ = await computed(call, [seen.x], how, Asked(device, adapter), DOING, strict)
+    out = restored(out, call, [seen], caller)
+    if band is not None:
+        hz, out = hz[band], out[..., band]
+    out = _in_mode(out, mode).reshape(*batch, *out.shape[1:])
+    # Segments behind all, bins where time was.
+    out = np.swapaxes(out, -1, -2)
+    to = checked_axis(axis, given.ndim, DOING)
+    return TimeFrequency(hz, times, np.moveaxis(out, len(batch), to))
+
+
+def _in_mode(spectra: NDArray[Any], mode: Mode) -> NDArray[Any]:
+    """Spectra (B, S, F) as they are asked for."""
+    if mode == "magnitude":
+        return np.abs(spectra)
+    if mode == "angle":
+        return np.angle(spectra)
+    if mode == "phase":
+        return np.unwrap(np.angle(spectra), axis=1)
+    return spectra
