@@ -237,16 +237,21 @@ def _call(
     waves = [
         morlet(fs, f, c, zero_mean) for f, c in zip(hz, cycles, strict=True)
     ]
+    longest = max(range(len(waves)), key=lambda at: len(waves[at]))
+    if len(waves[longest]) > n:
+        raise UsageError(
+            DOING,
+            f"the wavelet of {hz[longest]:g} Hz has {len(waves[longest])} samples",
+            f"the signal has {n}",
+            "give a longer signal, higher frequencies or fewer cycles",
+        )
     # Centred on sample 0 a wavelet reaches half its length around either end.
-    # What reaches further than the row is long meets none of its samples.
-    halves = [min(len(one) // 2, n - 1) for one in waves]
-    reach = max(halves)
+    reach = max(len(one) for one in waves) // 2
     size = good_length(-(-(n + reach) // step)) * step
     placed = np.zeros((len(waves), size), np.complex128)
-    for one, half, own in zip(waves, halves, placed, strict=True):
-        middle = len(one) // 2
-        own[: half + 1] = one[middle : middle + half + 1]
-        if half:
-            own[-half:] = one[middle - half : middle]
+    for one, own in zip(waves, placed, strict=True):
+        half = len(one) // 2
+        own[: half + 1] = one[half:]
+        own[size - half :] = one[:half]
     key = ("tfr_morlet", n, fs, tuple(hz), tuple(cycles), zero_mean, step, power)
     return WaveletCall(np.fft.fft(placed), step, -(-n // step), power, key)

@@ -20,7 +20,6 @@ Floats = NDArray[np.float64]
 
 MOST_VALUES: Final = 1 << 28
 """Of polynomials that are held while tapers are made: 2 GiB."""
-_DENSE = 64
 _TAIL = 1e-15
 
 
@@ -58,8 +57,9 @@ def dpss(n: int, nw: float, k: int, *, periodic: bool = True) -> Tapers:
 def _made(n: int, nw: float, k: int) -> Tapers:
     if n == 1:
         return _frozen(np.ones((1, 1)), np.ones(1))
-    degree = min(n, int(2.6 * nw) + k + 32)
+    degree = int(2.6 * nw) + k + 32
     while True:
+        degree = n if 2 * degree > n else degree
         if n * degree > MOST_VALUES:
             raise UsageError(
                 "dpss",
@@ -70,7 +70,7 @@ def _made(n: int, nw: float, k: int) -> Tapers:
         values, tail = _in_polynomials(n, nw, k, degree)
         if tail <= _TAIL or degree == n:
             break
-        degree = min(n, 2 * degree)
+        degree *= 2
     return _frozen(values, _ratios(values, nw))
 
 
@@ -107,10 +107,25 @@ def _in_polynomials(n: int, nw: float, k: int, degree: int) -> tuple[Floats, flo
 
 
 def _basis(n: int, count: int, odd: int) -> Floats:
-    """(n, count) an orthonormal basis of the even or the odd polynomials on n points."""
-    angle = np.arccos(np.linspace(-1.0, 1.0, n))
-    orders = 2 * np.arange(count) + odd
-    basis: Floats = np.linalg.qr(np.cos(angle[:, None] * orders)).Q
+    """(n, count) an orthonormal basis of even or odd sequences.
+
+    Polynomials, or all sequences there are where count is half of n. Made on the upper
+    half and mirrored, so that rounding cannot mix even and odd.
+    """
+    at = np.arange(n // 2 if not odd or n % 2 == 0 else n // 2 + 1, n)
+    twice = np.full(len(at), np.sqrt(2.0))
+    if n % 2 and not odd:
+        twice[0] = 1.0  # the middle is its own mirror image
+    if count >= len(at):
+        upper = np.diag(1.0 / twice)
+    else:
+        x = (2.0 * at - (n - 1)) / (n - 1)
+        orders = 2 * np.arange(count) + odd
+        columns = np.cos(np.arccos(x)[:, None] * orders)
+        upper = np.linalg.qr(columns * twice[:, None]).Q / twice[:, None]
+    basis = np.zeros((n, upper.shape[1]))
+    basis[at] = upper
+    basis[n - 1 - at] = -upper if odd else upper
     return basis
 
 

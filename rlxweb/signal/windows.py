@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from rlxweb.advice import Advice, Blank
 from rlxweb.errors import UsageError, did_you_mean, shown
+from rlxweb.signal.tapers import dpss
 
 Window: TypeAlias = NDArray[np.float64]
 WindowLike: TypeAlias = str | tuple[object, ...]
@@ -130,43 +131,12 @@ def _chebwin(n: int, at: float) -> Window:
 
 
 def _dpss(n: int, nw: float) -> Window:
-    """Slepian's first sequence: no other has more of its energy within nw / n.
-
-    The strongest eigenvector of a tridiagonal matrix (Slepian 1978, eq. 14), by inverse
-    iteration from Kaiser's window, which is near it.
-    """
     if not 0 < nw < n / 2:
         raise ValueError(f"it must lie between 0 and half the length, {n / 2:g}")
-    diagonal = _centred(n) ** 2 * np.cos(2 * np.pi * nw / n)
-    beside = 0.5 * _steps(n)[1:] * (n - _steps(n)[1:])
-    window = _kaiser(n, min(np.pi * nw, 500.0))
-    for _ in range(60):
-        window /= np.linalg.norm(window)
-        product = diagonal * window
-        product[1:] += beside * window[:-1]
-        product[:-1] += beside * window[1:]
-        value = window @ product
-        rest = max(float(np.linalg.norm(product - value * window)), 1e-15 * n**2)
-        # Just above the largest eigenvalue what is left is positive definite.
-        window = _solved((value + rest) - diagonal, -beside, window)
-        if rest <= 4e-15 * n**2:
-            break
-    window /= window.max()
+    window = dpss(n, nw, 1, periodic=False).values[0]
+    window = window / window.max()
     # The maximum of an even number lies between two samples.
     return window if n % 2 else window * n**2 / (n**2 + nw)
-
-
-def _solved(diagonal: Window, beside: Window, right: Window) -> Window:
-    """The x of T x = right, for T symmetric, tridiagonal and positive definite."""
-    d, r, e = diagonal.tolist(), right.tolist(), beside.tolist()
-    for i, off in enumerate(e):
-        factor = off / d[i]
-        d[i + 1] -= factor * off
-        r[i + 1] -= factor * r[i]
-    r[-1] /= d[-1]
-    for i in range(len(e) - 1, -1, -1):
-        r[i] = (r[i] - e[i] * r[i + 1]) / d[i]
-    return np.array(r)
 
 
 # Each takes the length of the symmetric form, and then the window's own parameters.
