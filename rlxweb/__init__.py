@@ -38,9 +38,27 @@ if TYPE_CHECKING:  # for people's editors and type checkers; a test holds it to 
     from rlxweb.runtime.device_array import put_async as put_async
     from rlxweb.runtime.profile import Profile as Profile
     from rlxweb.runtime.session import Session as Session
+    from rlxweb.signal.bands import BandPower as BandPower
+    from rlxweb.signal.bands import band_power as band_power
+    from rlxweb.signal.bands import band_power_of as band_power_of
+    from rlxweb.signal.cross import coherence as coherence
+    from rlxweb.signal.cross import coherence_async as coherence_async
+    from rlxweb.signal.cross import csd as csd
+    from rlxweb.signal.cross import csd_async as csd_async
     from rlxweb.signal.exported import export_welch as export_welch
+    from rlxweb.signal.morlet import tfr_morlet as tfr_morlet
+    from rlxweb.signal.morlet import tfr_morlet_async as tfr_morlet_async
+    from rlxweb.signal.multitaper import multitaper as multitaper
+    from rlxweb.signal.multitaper import multitaper_async as multitaper_async
     from rlxweb.signal.result import WelchPeaks as WelchPeaks
+    from rlxweb.signal.short_time import stft as stft
+    from rlxweb.signal.short_time import stft_async as stft_async
+    from rlxweb.signal.short_time_back import istft as istft
+    from rlxweb.signal.short_time_back import istft_async as istft_async
+    from rlxweb.signal.spectrogram import spectrogram as spectrogram
+    from rlxweb.signal.spectrogram import spectrogram_async as spectrogram_async
     from rlxweb.signal.stream import WelchStream as WelchStream
+    from rlxweb.signal.time_frequency import TimeFrequency as TimeFrequency
     from rlxweb.signal.welch import welch as welch
     from rlxweb.signal.welch import welch_async as welch_async
     from rlxweb.signal.welch_peaks import welch_peaks as welch_peaks
@@ -68,9 +86,17 @@ _OWN = {
     "rlxweb.runtime.device_array": "DeviceArray put put_async",
     "rlxweb.runtime.profile": "Profile",
     "rlxweb.runtime.session": "Session",
+    "rlxweb.signal.bands": "BandPower band_power band_power_of",
+    "rlxweb.signal.cross": "coherence coherence_async csd csd_async",
     "rlxweb.signal.exported": "export_welch",
+    "rlxweb.signal.morlet": "tfr_morlet tfr_morlet_async",
+    "rlxweb.signal.multitaper": "multitaper multitaper_async",
     "rlxweb.signal.result": "WelchPeaks",
+    "rlxweb.signal.short_time": "stft stft_async",
+    "rlxweb.signal.short_time_back": "istft istft_async",
+    "rlxweb.signal.spectrogram": "spectrogram spectrogram_async",
     "rlxweb.signal.stream": "WelchStream",
+    "rlxweb.signal.time_frequency": "TimeFrequency",
     "rlxweb.signal.welch": "welch welch_async",
     "rlxweb.signal.welch_peaks": "welch_peaks welch_peaks_async",
 }

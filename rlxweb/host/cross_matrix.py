@@ -6,6 +6,7 @@ once, however many it is paired with, and BLAS does the rest.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -33,12 +34,13 @@ def cross_matrix(x: NDArray[Any], y: NDArray[Any], spec: WelchSpec) -> NDArray[A
     step = max(1, SPECTRA_BYTES // (16 * bins * (a + c)))
     for first in range(0, count, step):
         some = min(step, count - first)
-        z = [_some_spectra(one, spec, first, some) for one in (x, y)]
-        for own, total in zip(z, (power_x, power_y), strict=True):
-            total += np.einsum("rsf,rsf->rf", own.real, own.real)
-            total += np.einsum("rsf,rsf->rf", own.imag, own.imag)
-        left = np.conj(z[0]).transpose(2, 0, 1)
-        sums += np.matmul(left, z[1].transpose(2, 1, 0))
+        left, right = (_some_spectra(one, spec, first, some) for one in (x, y))
+        power_x += _squares(left)
+        power_y += _squares(right)
+        # BLAS takes matrices whose rows lie together: frequencies go first.
+        np.conjugate(left, out=left)
+        ahead = np.ascontiguousarray(left.transpose(2, 0, 1))
+        sums += np.matmul(ahead, np.ascontiguousarray(right.transpose(2, 1, 0)))
     weights = tables(spec).weights / (count * spec.scale)
     out = np.empty((a, c, 4, spec.n_freqs), spec.power_dtype)
     out[:, :, 0, :bins] = (power_x * weights)[:, None]
@@ -52,6 +54,14 @@ def cross_matrix(x: NDArray[Any], y: NDArray[Any], spec: WelchSpec) -> NDArray[A
     return out.reshape(a * c, 4, spec.n_freqs)
 
 
+def _squares(z: NDArray[np.complex128]) -> NDArray[np.float64]:
+    """(B, bins) sums of |z|² over the segments of (B, S, bins)."""
+    parts = z.view(np.float64)
+    total = np.add.reduce(parts * parts, axis=1)
+    both: NDArray[np.float64] = np.add(total[:, 0::2], total[:, 1::2])
+    return both
+
+
 def _some_spectra(
     x: NDArray[Any], spec: WelchSpec, first: int, count: int
 ) -> NDArray[np.complex128]:
@@ -59,8 +69,6 @@ def _some_spectra(
 
     Times √scale.
     """
-    from dataclasses import replace
-
     start = first * spec.hop
     part = x[:, start : start + (count - 1) * spec.hop + spec.nperseg]
     kind = "complex128" if spec.is_complex else "float64"

@@ -55,10 +55,11 @@ def overlap_added(
             for first in range(0, count, block):
                 some = turned[: min(block, count - first)]
                 np.multiply(spectra[row, first : first + len(some)], factor, out=some)
-                if one_sided:
-                    parts = np.fft.irfft(some, n=nfft, axis=-1)
-                else:
-                    parts = np.fft.ifft(some, axis=-1)
+                parts: NDArray[Any] = (
+                    np.fft.irfft(some, n=nfft, axis=-1)
+                    if one_sided
+                    else np.fft.ifft(some, axis=-1)
+                )
                 parts = np.multiply(parts[:, :n], window, out=parts[:, :n])
                 for k in range(hops):
                     wide = min(hop, n - k * hop)

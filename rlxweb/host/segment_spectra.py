@@ -77,9 +77,7 @@ def segment_spectra(
     def put(scratch: SegmentPower, rows: slice, some: slice) -> None:
         spectra = scratch.spectra(view[rows, some]).transpose(1, 0, 2)
         mine = out[rows, some]
-        np.multiply(
-            spectra, factors[:bins], out=mine[..., :bins], casting="same_kind"
-        )
+        np.multiply(spectra, factors[:bins], out=mine[..., :bins], casting="same_kind")
         if spec.n_freqs > bins:
             half = spectra[..., (spec.nfft - 1) // 2 : 0 : -1].conj()
             np.multiply(half, factors[bins:], out=mine[..., bins:], casting="same_kind")

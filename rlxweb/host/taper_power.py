@@ -1,7 +1,7 @@
 """Power of whole rows under several tapers, combined: the multitaper estimate.
 
-Owns how rows are cut into tasks; a task is one row, taper by taper, so that no more
-than a row's spectra are held at once. It must not know how tapers are made.
+Owns how rows and tapers are cut into tasks that stay in cache. It must not know how
+tapers are made.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from rlxweb.host.row_blocks import Task, run_tasks
 from rlxweb.host.segment_power import remove_constant
-from rlxweb.host.spectrum import THREADED_SAMPLES
+from rlxweb.host.spectrum import BLOCK_SAMPLES, THREADED_SAMPLES
 from rlxweb.recipes.welch_plan import doubled_bins
 
 MOST_ROUNDS: Final = 150
@@ -41,37 +41,55 @@ def taper_power(
     Source    Thomson 1982; Percival & Walden 1993, 7.4
     """
     n_rows, n = x.shape
-    bins = n // 2 + 1
+    bins, count = n // 2 + 1, len(tapers)
     out = np.empty((n_rows, bins))
     double = np.ones(bins)
     double[doubled_bins(n)] = 2.0
+    shares = (weights / weights.sum())[:, None]
+    rows = max(1, min(n_rows, BLOCK_SAMPLES // (count * n)))
+    # A row too long for the cache goes through it taper by taper.
+    at_once = count if rows > 1 else max(1, min(count, BLOCK_SAMPLES // n))
 
     def make_worker() -> Task:
-        own = np.empty(n)
-        tapered = np.empty(n)
-        spectrum = np.empty(bins, np.complex128)
-        each = np.empty((len(tapers), bins))
+        own = np.empty((rows, n))
+        tapered = np.empty((rows, at_once, n))
+        spectrum = np.empty((rows, at_once, bins), np.complex128)
+        each = np.empty((rows, count, bins))
 
-        def work(row: int) -> None:
-            np.copyto(own, x[row])
+        def powers(mine: slice) -> NDArray[np.float64]:
+            """(r, K, bins) of some rows, scratch."""
+            some = own[: len(x[mine])]
+            np.copyto(some, x[mine])
             if remove_mean:
-                remove_constant(own)
-            for taper, power in zip(tapers, each, strict=True):
-                np.fft.rfft(np.multiply(own, taper, out=tapered), out=spectrum)
-                parts = spectrum.view(np.float64)
-                np.multiply(parts, parts, out=parts)
-                np.add(parts[0::2], parts[1::2], out=power)
+                remove_constant(some)
+            for first in range(0, count, at_once):
+                part = tapers[first : first + at_once]
+                under = tapered[: len(some), : len(part)]
+                z = spectrum[: len(some), : len(part)]
+                np.multiply(some[:, None], part, out=under)
+                np.fft.rfft(under, out=z)
+                np.multiply(z.real, z.real, out=z.real)
+                np.multiply(z.imag, z.imag, out=z.imag)
+                into = each[: len(some), first : first + len(part)]
+                np.add(z.real, z.imag, out=into)
+            return each[: len(some)]
+
+        def work(task: int) -> None:
+            mine = slice(task * rows, (task + 1) * rows)
+            found = powers(mine)
             if ratios is None:
-                np.dot(weights / weights.sum(), each, out=out[row])
-                np.multiply(out[row], double, out=out[row])
+                np.multiply(found, shares, out=found)
+                np.add.reduce(found, axis=1, out=out[mine])
+                np.multiply(out[mine], double, out=out[mine])
             else:
-                each[...] *= double
-                out[row] = _adaptive(each, ratios, rounds)
+                found *= double
+                for row, one in enumerate(found, mine.start):
+                    out[row] = _adaptive(one, ratios, rounds)
 
         return work
 
-    threads = 1 if n_rows * len(tapers) * n < THREADED_SAMPLES else None
-    run_tasks(n_rows, make_worker, threads=threads)
+    threads = 1 if n_rows * count * n < THREADED_SAMPLES else None
+    run_tasks(-(-n_rows // rows), make_worker, threads=threads)
     return out
 
 
@@ -99,4 +117,5 @@ def _adaptive(
             break
         power = (squared * each).sum(axis=0) / squared.sum(axis=0)
         before = root
-    return power
+    found: NDArray[np.float64] = power
+    return found

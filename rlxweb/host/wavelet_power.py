@@ -1,7 +1,8 @@
 """Rows convolved with wavelets through the frequency domain, as long as the row.
 
 Owns the transforms and the folding that makes decimation cheap. It must not know how
-wavelets are made. A task is one row, wavelet by wavelet.
+wavelets are made. A task is a few rows, wavelet by
+wavelet, so that they stay in cache.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.host.row_blocks import Task, run_tasks
-from rlxweb.host.spectrum import THREADED_SAMPLES
+from rlxweb.host.spectrum import BLOCK_SAMPLES, THREADED_SAMPLES
 
 
 def convolved(
@@ -38,35 +39,40 @@ def convolved(
     kind = real if power else np.result_type(real, np.complex64)
     out = np.empty((n_rows, n_waves, count), kind)
     folded = size // step
+    rows = max(1, min(n_rows, BLOCK_SAMPLES // size))
 
     def make_worker() -> Task:
-        padded = np.zeros(size, np.complex128)
-        spectrum = np.empty(size, np.complex128)
-        product = np.empty(size, np.complex128)
-        back = np.empty(folded, np.complex128)
+        padded = np.zeros((rows, size), np.complex128)
+        spectrum = np.empty((rows, size), np.complex128)
+        product = np.empty((rows, size), np.complex128)
+        back = np.empty((rows, folded), np.complex128)
 
-        def work(row: int) -> None:
-            padded[:n] = x[row]
-            np.fft.fft(padded, out=spectrum)
+        def under(wave: NDArray[np.complex128], z: NDArray[Any]) -> NDArray[Any]:
+            """Transforms (r, N) under one wavelet, in time: (r, N / step), scratch."""
+            some = np.multiply(z, wave, out=product[: len(z)])
+            if step > 1:
+                # Every step-th sample is the transform of the aliased spectrum.
+                aliased = some.reshape(len(z), step, folded)
+                some = np.mean(aliased, axis=1, out=back[: len(z)])
+            return np.fft.ifft(some, out=some)
+
+        def work(task: int) -> None:
+            mine = slice(task * rows, (task + 1) * rows)
+            own = padded[: len(x[mine])]
+            own[:, :n] = x[mine]
+            z = np.fft.fft(own, out=spectrum[: len(own)])
             for at, wave in enumerate(spectra):
-                np.multiply(spectrum, wave, out=product)
-                if step > 1:
-                    # Every step-th sample is the transform of the aliased spectrum.
-                    np.mean(product.reshape(step, folded), axis=0, out=back)
-                    z = np.fft.ifft(back, out=back)[:count]
-                else:
-                    z = np.fft.ifft(product, out=product)[:count]
+                found = under(wave, z)[:, :count]
                 if power:
-                    parts = z.view(np.float64)
-                    np.multiply(parts, parts, out=parts)
-                    np.add(
-                        parts[0::2], parts[1::2], out=out[row, at], casting="same_kind"
-                    )
+                    np.multiply(found.real, found.real, out=found.real)
+                    np.multiply(found.imag, found.imag, out=found.imag)
+                    into = out[mine, at]
+                    np.add(found.real, found.imag, out=into, casting="same_kind")
                 else:
-                    out[row, at] = z
+                    out[mine, at] = found
 
         return work
 
     threads = 1 if n_rows * n_waves * n < THREADED_SAMPLES else None
-    run_tasks(n_rows, make_worker, threads=threads)
+    run_tasks(-(-n_rows // rows), make_worker, threads=threads)
     return out

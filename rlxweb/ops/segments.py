@@ -111,7 +111,7 @@ def _build_power(g: Graph, attrs: Attrs, x: Tensor, window: Tensor) -> Tensor:
     plan = welch_plan(x.shape, window.shape[0], attrs)
     frames = g.frame(x, plan.n, plan.hop, plan.segments)
     rows = g.reshape(frames, (plan.rows * plan.segments, plan.n))
-    power = g.apply("welch_power", rows, window, **attrs | {"hop": 1, "segments": 1})
+    power = g.apply("welch_power", rows, window, **{**attrs, "hop": 1, "segments": 1})
     return g.reshape(power, (plan.rows, plan.segments, plan.bins))
 
 
@@ -152,28 +152,31 @@ def _work(inputs: Types, out: TensorType, attrs: Attrs) -> tuple[str, dict[str, 
 
 
 def _case(
-    shape: tuple[int, int], n: int, dtype: DType = DType.F32, pair: int = 1, **attrs: Any
+    shape: tuple[int, int],
+    n: int,
+    dtype: DType = DType.F32,
+    pair: int = 1,
+    **attrs: Any,
 ) -> Sample:
     rows = (Drawn(shape, dtype),) * pair
     attrs = {"hop": max(1, n // 2), **attrs}
     return Sample((*rows, Drawn((n,), dtype, 0.1, 1.0)), attrs)
 
 
-def _cases(pair: int = 1, **own: Any) -> tuple[Sample, ...]:
-    case = partial(_case, pair=pair, **own)
+def _cases(pair: int = 1) -> tuple[Sample, ...]:
     return (
-        case((3, 640), 256),
-        case((2, 640), 256, detrend="linear", nfft=300),
-        case((5, 90), 30, detrend="constant", doubling=True, scale=0.01),
-        case((3, 67), 31, detrend="linear", doubling=True, nfft=67, hop=3),
-        case((2, 70), 11, hop=11, segments=1),
-        case((2, 4000), 64, hop=8, doubling=True),
-        case((0, 40), 16),
-        case((2, 5), 1, hop=1),
-        case((1, 1), 1, doubling=True),
-        case((33_000, 2), 2, hop=1, detrend="constant"),
-        case((3, 5000), 1000, doubling=True, detrend="linear"),
-        case((2, 384), 256, DType.F64, detrend="constant"),
+        _case((3, 640), 256, pair=pair),
+        _case((2, 640), 256, pair=pair, detrend="linear", nfft=300),
+        _case((5, 90), 30, pair=pair, detrend="constant", doubling=True, scale=0.01),
+        _case((3, 67), 31, pair=pair, detrend="linear", doubling=True, nfft=67, hop=3),
+        _case((2, 70), 11, pair=pair, hop=11, segments=1),
+        _case((2, 4000), 64, pair=pair, hop=8, doubling=True),
+        _case((0, 40), 16, pair=pair),
+        _case((2, 5), 1, pair=pair, hop=1),
+        _case((1, 1), 1, pair=pair, doubling=True),
+        _case((33_000, 2), 2, pair=pair, hop=1, detrend="constant"),
+        _case((3, 5000), 1000, pair=pair, doubling=True, detrend="linear"),
+        _case((2, 384), 256, DType.F64, pair, detrend="constant"),
     )
 
 

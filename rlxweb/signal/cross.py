@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.arguments import bound, number, one_of, switch
+from rlxweb.arguments import bound, one_of, switch
 from rlxweb.choose.chooser import Asked
 from rlxweb.errors import ShapeError
 from rlxweb.gpu.beside import beside
@@ -19,8 +20,10 @@ from rlxweb.host.spec import WelchSpec
 from rlxweb.host.spectrum import frequencies, median_bias
 from rlxweb.signal.band import bins_between
 from rlxweb.signal.in_range import Rows, into_range
+from rlxweb.signal.own_detrend import detrended_by, own_detrend
 from rlxweb.signal.precision import Taken, taken
 from rlxweb.signal.row_calls import Array, computed
+from rlxweb.signal.rows_given import rate
 from rlxweb.signal.samples import as_array, as_rows, checked_axis, physical
 from rlxweb.signal.scaled import Caller
 from rlxweb.signal.segment_calls import SegmentCall, restored
@@ -31,10 +34,12 @@ if TYPE_CHECKING:
 
     from rlxweb.device import DeviceLike
     from rlxweb.digital import Digital
+    from rlxweb.signal.own_detrend import OwnDetrend
     from rlxweb.signal.precision import Precision
     from rlxweb.signal.scaled import NanPolicy
     from rlxweb.signal.windows import WindowLike
 
+_WHY = "its samples are read on the host"
 _STEP = 64 << 20
 """Bytes of rows that are laid side by side, pair by pair, at once."""
 
@@ -53,13 +58,13 @@ class Pairs(NamedTuple):
 
     @property
     def is_matrix(self) -> bool:
-        """Is every row of x with every row of y, and are they many?"""
+        """Every row of x with every row of y, and they are many and plain."""
         a, c = len(self.x.x), len(self.y.x)
         if len(self.left) != a * c or len(self.left) <= 2 * (a + c):
             return False
-        order = np.arange(a * c)
-        is_plain = np.array_equal(self.left * c + self.right, order)
-        return is_plain
+        if not (self.x.is_plain and self.y.is_plain):
+            return False
+        return np.array_equal(self.left * c + self.right, np.arange(a * c))
 
 
 def csd(
@@ -70,7 +75,7 @@ def csd(
     nperseg: int | None = None,
     noverlap: int | None = None,
     nfft: int | None = None,
-    detrend: str | bool | None = "constant",
+    detrend: str | bool | OwnDetrend | None = "constant",
     return_onesided: bool = True,
     scaling: str = "density",
     axis: int = -1,
@@ -89,7 +94,8 @@ def csd(
     A drop-in for scipy.signal.csd.
 
     Shapes   x, y (…, T, …) with time on `axis`, the other axes broadcast → freqs (F,),
-             power (…, F, …), complex. The shorter of two signals is filled with zeros
+             power (…, F, …), complex, or real where y is x. The shorter of two signals
+             is filled with zeros
     Units    x in U, y in V, fs in Hz → freqs in Hz, power in U·V/Hz ("density") or U·V
     average  "mean" or "median", which NumPy computes
     fmin, fmax, nan, precision, strict, Numerics, Errors   as `welch`; ShapeError where
@@ -117,7 +123,7 @@ def coherence(
     nperseg: int | None = None,
     noverlap: int | None = None,
     nfft: int | None = None,
-    detrend: str | bool | None = "constant",
+    detrend: str | bool | OwnDetrend | None = "constant",
     axis: int = -1,
     *,
     fmin: float = 0.0,
@@ -153,8 +159,11 @@ async def coherence_async(
 
 
 async def _csd(average: str, **given: Any) -> tuple[NDArray[np.float64], NDArray[Any]]:
+    is_own = given["y"] is given["x"]
+
     def both(own: Array) -> Array:
-        found: Array = own[..., 2, :] + 1j * own[..., 3, :]
+        real: Array = own[..., 2, :]
+        found: Array = real if is_own else real + 1j * own[..., 3, :]
         return found
 
     one_of("average", average, ("mean", "median"), "csd")
@@ -170,8 +179,8 @@ async def _coherence(**given: Any) -> tuple[NDArray[np.float64], NDArray[Any]]:
             found: Array = (re * re + im * im) / x / y
         return found.astype(own.dtype, copy=False)
 
-    own = {"return_onesided": True, "scaling": "density", "average": "mean"}
-    return await _compared("coherence", squared, **own, **given)
+    given |= {"return_onesided": True, "scaling": "density", "average": "mean"}
+    return await _compared("coherence", squared, **given)
 
 
 async def _compared(
@@ -193,50 +202,74 @@ async def _compared(
     """Frequencies, and what `finish` makes of (…, 4, F): both powers, re and im."""
     one_of("nan", nan, ("raise", "propagate"), doing)
     strict = switch("strict", strict, doing)
-    fs = estimate["fs"] = number("fs", estimate["fs"], doing)
-    arrays = [physical(as_array(x, doing), doing)]
-    arrays += arrays if y is x else [physical(as_array(y, doing), doing)]
-    batch = _batch(arrays, axis, doing)
+    fs = estimate["fs"] = rate(estimate["fs"], doing)
+    arrays = [physical(as_array(x, doing), doing, _WHY)]
+    arrays += arrays if y is x else [physical(as_array(y, doing), doing, _WHY)]
+    outer = [_without(one.shape, axis, doing) for one in arrays]
+    batch = _batch(arrays, outer, doing)
+    to = checked_axis(axis, len(batch) + 1, doing)
     if any(0 in one.shape for one in arrays):
-        nothing = np.empty((*batch, 0))
-        return np.empty(0), nothing
+        least = min(one.shape[axis] for one in arrays)
+        nothing = np.moveaxis(np.empty((*batch, least)), -1, to)
+        return nothing, nothing
     how = taken(np.result_type(*arrays), precision, doing)
-    rows = [np.asarray(as_rows(one, axis, None, doing)[0]) for one in arrays]
-    rows = _as_long(rows)
+    rows = _as_long([np.asarray(as_rows(a, axis, None, doing)[0]) for a in arrays])
+    own = own_detrend(estimate["detrend"])
+    estimate["detrend"] = None if own is not None else estimate["detrend"]
     spec = segment_spec(doing, rows[0].shape[1], how.kind, half, **estimate)
     hz = frequencies(spec, fs)
     band = bins_between(hz, fmin, fmax, doing)
-    caller = Caller(doing, batch)
-    pairs = _pairs(arrays, rows, axis, batch, spec, nan, doing)
-    asked = Asked(device, adapter)
+    callers = [Caller(f"{doing}, {'xy'[at]}", one) for at, one in enumerate(outer)]
+    if own is not None:
+        mended = [
+            detrended_by(own, one, spec, caller)
+            for one, caller in zip(rows, callers, strict=True)
+        ]
+        rows, spec = [one for one, _, _ in mended], mended[0][1]
+    seen = [
+        into_range(one, spec.dtype, caller, nan)
+        for one, caller in zip(rows, callers, strict=True)
+    ]
+    left, right = (_numbers(one, batch) for one in outer)
+    pairs = Pairs(seen[0], seen[1], left, right)
     if average == "median":
-        own = _medians(pairs, spec)
+        parts = _medians(pairs, spec)
     else:
-        own = await _averaged(pairs, spec, how, asked, caller, strict)
-    power = finish(own)
+        asked, caller = Asked(device, adapter), Caller(doing, batch)
+        parts = await _averaged(pairs, spec, how, asked, caller, strict)
+    power = finish(parts)
     if band is not None:
         hz, power = hz[band], power[..., band]
     power = power.reshape(*batch, len(hz))
-    to = checked_axis(axis, len(batch) + 1, doing)
     return hz, np.moveaxis(power, len(batch), to)
 
 
-def _batch(arrays: list[Array], axis: int, doing: str) -> tuple[int, ...]:
+def _without(shape: tuple[int, ...], axis: int, doing: str) -> tuple[int, ...]:
+    """The axes other than time."""
+    at = checked_axis(axis, len(shape), doing)
+    return (*shape[:at], *shape[at + 1 :])
+
+
+def _batch(
+    arrays: Sequence[Array], outer: Sequence[tuple[int, ...]], doing: str
+) -> tuple[int, ...]:
     """The shape of all pairs. Errors  ShapeError where they do not go together."""
-    outer = []
-    for one in arrays:
-        at = checked_axis(axis, one.ndim, doing)
-        outer.append((*one.shape[:at], *one.shape[at + 1 :]))
     try:
         return np.broadcast_shapes(*outer)
     except ValueError:
         shapes = " and ".join(str(list(one.shape)) for one in arrays)
         raise ShapeError(
             doing,
-            f"signals of {shapes}",
+            f"x and y cannot be broadcast together: {shapes}",
             "their axes other than time must be alike, or 1",
             "all pairs of channels: x[:, None] and y[None]",
         ) from None
+
+
+def _numbers(outer: tuple[int, ...], batch: tuple[int, ...]) -> NDArray[np.int64]:
+    """(P,) which of a signal's rows every pair takes."""
+    order = np.arange(math.prod(outer)).reshape(outer)
+    return np.broadcast_to(order, batch).reshape(-1)
 
 
 def _as_long(rows: list[Array]) -> list[Array]:
@@ -250,27 +283,6 @@ def _as_long(rows: list[Array]) -> list[Array]:
     ]
 
 
-def _pairs(
-    arrays: list[Array],
-    rows: list[Array],
-    axis: int,
-    batch: tuple[int, ...],
-    spec: WelchSpec,
-    nan: NanPolicy,
-    doing: str,
-) -> Pairs:
-    """Rows looked at once each, whatever they are paired with."""
-    seen, numbers = [], []
-    for which, (array, own) in enumerate(zip(arrays, rows, strict=True)):
-        at = checked_axis(axis, array.ndim, doing)
-        outer = (*array.shape[:at], *array.shape[at + 1 :])
-        names = Caller(f"{doing}, {'xy'[which]}", outer)
-        seen.append(into_range(own, spec.dtype, names, nan))
-        order = np.arange(len(own)).reshape(outer)
-        numbers.append(np.broadcast_to(order, batch).reshape(-1))
-    return Pairs(seen[0], seen[1], numbers[0], numbers[1])
-
-
 async def _averaged(
     pairs: Pairs,
     spec: WelchSpec,
@@ -282,9 +294,7 @@ async def _averaged(
     """(P, 4, F) of all pairs."""
     call = SegmentCall("cross", spec)
     if pairs.is_matrix and asked.place()[0] is None:
-        x, y = pairs.x, pairs.y
-        own = cross_matrix(x.x, y.x, spec)
-        return restored(own, call, [x.at(pairs.left), y.at(pairs.right)], caller)
+        return cross_matrix(pairs.x.x, pairs.y.x, spec)
     step = max(1, _STEP // (pairs.x.x.itemsize * pairs.x.x.shape[1]))
     found = []
     for first in range(0, len(pairs.left), step):

@@ -43,9 +43,14 @@ class Rows(NamedTuple):
         return Rows(self.x[numbers], up, bad)
 
     @property
+    def is_plain(self) -> bool:
+        """The answer is read as it is."""
+        return self.up is None and self.bad is None
+
+    @property
     def lost(self) -> NDArray[np.bool_] | None:
         """(B,) rows with a sample that is not finite."""
-        return None if self.bad is None else self.bad.any(axis=1)
+        return None if self.bad is None else np.logical_or.reduce(self.bad, axis=1)
 
     def lost_segments(self, spec: WelchSpec) -> NDArray[np.bool_] | None:
         """(B, S) segments with a sample that is not finite."""
@@ -124,7 +129,8 @@ def times_powers(out: Array, by: NDArray[np.int64], caller: Caller) -> Array:
                 if part.dtype == np.float32
                 else "scale the samples",
             )
-    return own[0] if len(own) == 1 else own[0] + 1j * own[1]
+    whole: Array = own[0] if len(own) == 1 else own[0] + 1j * own[1]
+    return whole
 
 
 def restored_rows(out: Array, rows: Rows, power: int, caller: Caller) -> Array:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.arguments import bound, number, one_of, switch, whole
+from rlxweb.arguments import bound, one_of, switch, whole
 from rlxweb.choose.chooser import Asked
 from rlxweb.errors import UsageError
 from rlxweb.given import array_of
@@ -20,7 +20,7 @@ from rlxweb.ir.tensor import Tensor
 from rlxweb.recipes.fft_plan import good_length
 from rlxweb.signal.in_range import into_range, restored_rows
 from rlxweb.signal.row_calls import Array, Shapes, computed
-from rlxweb.signal.samples import as_array, as_rows, checked_axis, physical
+from rlxweb.signal.rows_given import rate, rows_given
 from rlxweb.signal.scaled import Caller
 from rlxweb.signal.segment_calls import complex_of
 from rlxweb.signal.time_frequency import TimeFrequency
@@ -78,9 +78,7 @@ class WaveletCall:
         return self.spectra.nbytes
 
     def on_host(self, *rows: Array) -> Array:
-        return convolved(
-            rows[0], self.spectra, self.step, self.count, power=self.power
-        )
+        return convolved(rows[0], self.spectra, self.step, self.count, power=self.power)
 
     def graph(self, shapes: Shapes) -> Graph:
         rows, n = shapes[0]
@@ -139,16 +137,16 @@ def tfr_morlet(
 
     What mne.time_frequency.tfr_array_morlet computes, for any leading axes.
 
-    Shapes    x (…, T, …) with time on `axis` → f (W,), t (T',), values (…, W, T') with W
-              in the place of time and T' = ceil(T / decim) behind all
-    Units     x in U, fs and freqs in Hz → t in s, values in U² ("power"), U ("complex") or
-              radians ("phase")
+    Shapes    x (…, T, …) with time on `axis` → f (W,), t (T',), values (…, W, T') with
+              W in the place of time and T' = ceil(T / decim) behind all
+    Units     x in U, fs and freqs in Hz → t in s, values in U² ("power"), U ("complex")
+              or radians ("phase")
     n_cycles  of a wavelet, one number or one for each frequency: many tell frequencies
               apart, few tell times apart
     zero_mean  a constant signal has no power
     decim     only every so many samples are computed
     precision, strict, Numerics, Errors   as `welch`; UsageError for a frequency outside
-              0 … fs / 2
+              0 … fs / 2, and for a wavelet longer than the signal
     nan       "raise", or "propagate": a row with NaN or infinity is NaN throughout
     Source    Tallon-Baudry et al. 1997; conventions of MNE
     """
@@ -183,31 +181,25 @@ async def _tfr_morlet(
     one_of("nan", nan, ("raise", "propagate"), DOING)
     one_of("output", output, OUTPUTS, DOING)
     strict = switch("strict", strict, DOING)
-    fs, step = number("fs", fs, DOING), whole("decim", decim, DOING)
-    if fs <= 0:
-        raise UsageError(DOING, f"fs is {fs:g}", "it must be above 0")
+    fs, step = rate(fs, DOING), whole("decim", decim, DOING)
     if step < 1:
         raise UsageError(DOING, f"decim is {step}", "it must be at least 1")
     hz, cycles = _asked(fs, freqs, n_cycles)
-    given = physical(as_array(x, DOING), DOING, "it is padded on the host")
-    rows, batch, how = as_rows(given, axis, precision, DOING)
-    if how.kind.startswith("complex"):
-        raise UsageError(
-            DOING, f"samples of {how.given}", "real ones are wanted", "give x.real"
-        )
-    caller = Caller(DOING, batch)
-    seen = into_range(np.asarray(rows), how.kind, caller, nan)
+    given = rows_given(x, axis, precision, DOING, real=True)
+    if given is None:
+        return TimeFrequency(hz, np.empty(0), np.empty(np.shape(x)))
+    caller, how = Caller(DOING, given.batch), given.how
+    seen = into_range(given.rows, how.kind, caller, nan)
     zero_mean = switch("zero_mean", zero_mean, DOING)
     is_power = output == "power"
-    call = _call(rows.shape[1], fs, hz, cycles, zero_mean, step, is_power)
+    n = given.rows.shape[1]
+    call = _call(n, fs, hz, cycles, zero_mean, step, is_power)
     out, _ = await computed(call, [seen.x], how, Asked(device, adapter), DOING, strict)
     out = restored_rows(out, seen, 2 if is_power else 1, caller)
     if output == "phase":
         out = np.angle(out)
-    out = out.reshape(*batch, *out.shape[1:])
-    to = checked_axis(axis, given.ndim, DOING)
-    times = np.arange(call.count) * step / fs
-    return TimeFrequency(hz, times, np.moveaxis(out, len(batch), to))
+    times: NDArray[np.float64] = np.arange(call.count) * step / fs
+    return TimeFrequency(hz, times, given.back(out))
 
 
 def _asked(fs: float, freqs: ArrayLike, n_cycles: ArrayLike) -> tuple[Array, Array]:
@@ -234,9 +226,7 @@ def _call(
     n: int, fs: float, hz: Array, cycles: Array, zero_mean: bool, step: int, power: bool
 ) -> WaveletCall:
     """The wavelets' transforms, long enough for rows of n."""
-    waves = [
-        morlet(fs, f, c, zero_mean) for f, c in zip(hz, cycles, strict=True)
-    ]
+    waves = [morlet(fs, f, c, zero_mean) for f, c in zip(hz, cycles, strict=True)]
     longest = max(range(len(waves)), key=lambda at: len(waves[at]))
     if len(waves[longest]) > n:
         raise UsageError(

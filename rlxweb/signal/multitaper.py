@@ -21,7 +21,7 @@ from rlxweb.recipes.welch_plan import doubled_bins
 from rlxweb.signal.band import bins_between
 from rlxweb.signal.in_range import into_range, restored_rows
 from rlxweb.signal.row_calls import Array, Shapes, computed
-from rlxweb.signal.samples import as_array, as_rows, checked_axis, physical
+from rlxweb.signal.rows_given import rate, rows_given
 from rlxweb.signal.scaled import Caller
 from rlxweb.signal.tapers import Tapers, dpss
 
@@ -166,35 +166,23 @@ async def _multitaper(
     one_of("nan", nan, ("raise", "propagate"), DOING)
     one_of("normalization", normalization, ("full", "length"), DOING)
     strict = switch("strict", strict, DOING)
-    fs = number("fs", fs, DOING)
-    if fs <= 0:
-        raise UsageError(DOING, f"fs is {fs:g}", "it must be above 0")
-    given = physical(as_array(x, DOING), DOING, "its mean is taken on the host")
-    if 0 in given.shape:
-        return np.empty(0), np.empty(given.shape)
-    rows, batch, how = as_rows(given, axis, precision, DOING)
-    if how.kind.startswith("complex"):
-        rows = _real(np.asarray(rows))
-    n = rows.shape[1]
+    fs = rate(fs, DOING)
+    given = rows_given(x, axis, precision, DOING, real=True)
+    if given is None:
+        return np.empty(0), np.empty(np.shape(x))
+    n = given.rows.shape[1]
     call = _call(n, fs, bandwidth, adaptive, low_bias, remove_dc)
-    hz = np.fft.rfftfreq(n, 1.0 / fs)
+    hz: NDArray[np.float64] = np.arange(n // 2 + 1) * fs / n
     band = bins_between(hz, fmin, fmax, DOING)
-    caller = Caller(DOING, batch)
-    seen = into_range(np.asarray(rows), how.kind, caller, nan)
+    caller, how = Caller(DOING, given.batch), given.how
+    seen = into_range(given.rows, how.kind, caller, nan)
     out, _ = await computed(call, [seen.x], how, Asked(device, adapter), DOING, strict)
     out = restored_rows(out, seen, 2, caller)
     if normalization == "full":
         out = out / fs
     if band is not None:
         hz, out = hz[band], out[:, band]
-    out = out.reshape(*batch, len(hz))
-    return hz, np.moveaxis(out, len(batch), checked_axis(axis, given.ndim, DOING))
-
-
-def _real(rows: Array) -> Array:
-    raise UsageError(
-        DOING, f"samples of {rows.dtype}", "real ones are wanted", "give x.real"
-    )
+    return hz, given.back(out)
 
 
 def _call(

@@ -26,6 +26,8 @@ _OPS: Final = {
     "spectra": "segment_spectra",
     "cross": "cross_power",
 }
+
+
 @dataclass(frozen=True, slots=True)
 class SegmentCall:
     """One op over rows [B, T], or over pairs of them.
@@ -59,11 +61,12 @@ class SegmentCall:
         return self
 
     def on_host(self, *rows: Array) -> Array:
+        x, *others = rows
         if self.kind == "power":
-            return host.segment_power(*rows, self.spec)
+            return host.segment_power(x, self.spec)
         if self.kind == "cross":
-            return host.cross_power(*rows, self.spec)
-        return host.segment_spectra(*rows, self.spec, self.shift, doubled=self.doubled)
+            return host.cross_power(x, others[0], self.spec)
+        return host.segment_spectra(x, self.spec, self.shift, doubled=self.doubled)
 
     def graph(self, shapes: Shapes) -> Graph:
         spec, op = self.spec, _OPS[self.kind]

@@ -22,7 +22,7 @@ def half(nperseg: int) -> int:
 def fitted_nperseg(
     window: object, nperseg: Any, n_samples: int | None, doing: str
 ) -> Any:
-    """nperseg for a row of n_samples: 256 where it is left out, at most the row.
+    """Nperseg for a row of n_samples: 256 where it is left out, at most the row.
 
     A window's own samples settle it, so it is left as it is then; so it is for a row of
     a length that does not matter, None.

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rlxweb.advice import Advice, Blank
-from rlxweb.arguments import bound, number, one_of, switch, whole
+from rlxweb.arguments import bound, one_of, switch, whole
 from rlxweb.choose.chooser import Asked
-from rlxweb.errors import DTypeError, NotFinite, ShapeError, UsageError
+from rlxweb.errors import UsageError
 from rlxweb.gpu.beside import beside
 from rlxweb.gpu.drive import drive, in_a_tab
-from rlxweb.host.overlap_add import overlap_added
 from rlxweb.host.spec import WelchSpec
 from rlxweb.host.spectrum import frequencies
-from rlxweb.ir.graph import Graph
-from rlxweb.ir.tensor import Tensor
 from rlxweb.signal.in_range import into_range
-from rlxweb.signal.precision import taken
-from rlxweb.signal.row_calls import Array, Shapes, computed
-from rlxweb.signal.samples import as_array, as_rows, checked_axis, physical
+from rlxweb.signal.row_calls import Array, computed
+from rlxweb.signal.rows_given import rate, rows_given
 from rlxweb.signal.scaled import Caller
 from rlxweb.signal.segment_calls import SegmentCall, restored
 from rlxweb.signal.segment_request import half, segment_spec
@@ -47,15 +42,6 @@ _PADDINGS: Final[dict[str, dict[str, Any]]] = {
     "odd": {"mode": "reflect", "reflect_type": "odd"},
 }
 _SCALINGS: Final = {None: "none", "magnitude": "spectrum", "psd": "density"}
-MOST_OVERLAPS: Final = 32
-"""Segments that share a sample up to which a device adds them up."""
-
-
-class Restored(NamedTuple):
-    """t (T,) in s and the signal x (…, T)."""
-
-    t: NDArray[np.float64]
-    x: NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,13 +109,13 @@ def stft(
     noverlap nperseg // 2 where it is left out
     scaling  None: sums as they are; "magnitude": a sine of amplitude a is a/2 high;
              "psd": |values|² is the two-sided power density
-    phase_shift  phases are relative to the middle of a segment and so many samples; None:
-             to its first sample
+    phase_shift  phases are relative to the middle of a segment and so many samples;
+             None: to its first sample
     padding  what lies beyond the ends: "zeros", "edge", "even" or "odd"
     fs, window, nan, precision, strict, Numerics, Errors   as `spectrogram`
-    Source   Gröchenig, Foundations of Time-Frequency Analysis; scipy.signal.ShortTimeFFT,
-             of which this is win=window, hop=nperseg - noverlap, mfft=nfft,
-             scale_to=scaling, and its .stft_detrend
+    Source   Gröchenig, Foundations of Time-Frequency Analysis;
+             scipy.signal.ShortTimeFFT, of which this is win=window,
+             hop=nperseg - noverlap, mfft=nfft, scale_to=scaling, and its .stft_detrend
     """
     return drive(_stft(**locals()))
 
@@ -161,12 +147,12 @@ async def _stft(
     one_of("padding", padding, _PADDINGS, doing)
     one_of("nan", nan, ("raise", "propagate"), doing)
     strict = switch("strict", strict, doing)
-    fs = estimate["fs"] = number("fs", estimate["fs"], doing)
-    given = physical(as_array(x, doing), doing, "its ends are padded on the host")
-    rows, batch, how = as_rows(given, axis, precision, doing)
-    n_samples = rows.shape[1]
-    # The window may be longer than the signal: its ends are padded.
-    plan = _plan(doing, how.kind, scaling, estimate)
+    fs = estimate["fs"] = rate(estimate["fs"], doing)
+    given = rows_given(x, axis, precision, doing)
+    if given is None:
+        return TimeFrequency(np.empty(0), np.empty(0), np.empty(np.shape(x)))
+    how, n_samples = given.how, given.rows.shape[1]
+    plan = plan_of(doing, how.kind, scaling, estimate)
     slices = Slices.of(plan)
     least = -(-plan.nperseg // 2)
     if n_samples < least:
@@ -177,20 +163,19 @@ async def _stft(
             Advice("give a longer signal or a smaller {}", nperseg=Blank("N")),
         )
     stop = slices.stop(n_samples)
-    padded = _padded(np.asarray(rows), slices, stop, padding)
+    padded = _padded(given.rows, slices, stop, padding)
     spec = replace(plan, n_segments=stop - slices.first)
-    caller = Caller(doing, batch, -slices.ahead)
-    call = SegmentCall("spectra", spec, _shift(phase_shift, spec, doing))
+    caller = Caller(doing, given.batch, -slices.ahead)
+    call = SegmentCall("spectra", spec, shift_of(phase_shift, spec, doing))
     seen = into_range(padded, spec.dtype, caller, nan)
     out, _ = await computed(call, [seen.x], how, Asked(device, adapter), doing, strict)
-    out = restored(out, call, [seen], caller).reshape(*batch, *out.shape[1:])
-    times = (slices.first + np.arange(stop - slices.first)) * spec.hop / fs
-    to = checked_axis(axis, given.ndim, doing)
-    values = np.moveaxis(np.swapaxes(out, -1, -2), len(batch), to)
+    out = restored(out, call, [seen], caller)
+    times = np.arange(slices.first, stop) * spec.hop / fs
+    values = given.back(np.swapaxes(out, 1, 2))
     return TimeFrequency(frequencies(spec, fs), times, values)
 
 
-def _plan(
+def plan_of(
     doing: str, kind: str, scaling: Scaling | None, estimate: dict[str, Any]
 ) -> WelchSpec:
     """The estimate of one segment, whatever the length of the signal."""
@@ -200,7 +185,7 @@ def _plan(
     return segment_spec(doing, None, kind, half, **asked)
 
 
-def _shift(phase_shift: int | None, spec: WelchSpec, doing: str) -> int:
+def shift_of(phase_shift: int | None, spec: WelchSpec, doing: str) -> int:
     """The sample of a padded segment where phases are zero."""
     if phase_shift is None:
         return 0
@@ -217,254 +202,3 @@ def _padded(x: Array, slices: Slices, stop: int, padding: Padding) -> Array:
     behind = (stop - 1 - slices.first) * slices.hop + slices.n - ahead - x.shape[1]
     own = x if behind >= 0 else x[:, :behind]
     return np.pad(own, ((0, 0), (ahead, max(0, behind))), **_PADDINGS[padding])
-
-
-# --- and back ---------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class InverseCall:
-    """Spectra [B, S, F] back into rows [B, n]. See `RowCall`.
-
-    spec      of the forward transform, its window the dual one
-    skip      samples before the signal begins
-    n         samples of the signal
-    """
-
-    spec: WelchSpec
-    shift: int
-    skip: int
-    n: int
-
-    inputs = ("spectra",)
-
-    @property
-    def overlaps(self) -> int:
-        """Segments that share a sample."""
-        return -(-self.spec.nperseg // self.spec.hop)
-
-    @property
-    def only_on_host(self) -> str:
-        if self.overlaps > MOST_OVERLAPS:
-            return f"{self.overlaps} segments overlap, and devices add {MOST_OVERLAPS}"
-        return self.spec.only_on_host
-
-    @property
-    def nbytes(self) -> int:
-        return len(self.spec.window)
-
-    @property
-    def key(self) -> InverseCall:
-        return self
-
-    def on_host(self, *rows: Array) -> Array:
-        (z,) = rows
-        spec = self.spec
-        if z.dtype.kind != "c":
-            z = z.view(np.result_type(z.dtype, np.complex64))
-        out = overlap_added(
-            z,
-            spec.window_array,
-            spec.hop,
-            spec.nfft,
-            shift=self.shift,
-            one_sided=spec.one_sided,
-        )
-        return out[:, self.skip : self.skip + self.n]
-
-    def graph(self, shapes: Shapes) -> Graph:
-        """Of values in pairs, re and im beside each other: [B, S, 2F]."""
-        spec = self.spec
-        rows, count, width = shapes[0]
-        g = Graph("istft")
-        pairs = g.reshape(g.input("spectra", shapes[0], "f32"), (rows, count, -1, 2))
-        re, im = (
-            g.reshape(g.narrow(pairs, 3, at, 1), (rows, count, width // 2))
-            for at in (0, 1)
-        )
-        frames = g.irfft(re, im, spec.nfft)
-        if self.shift:
-            rest = spec.nfft - self.shift
-            late, early = (
-                g.narrow(frames, 2, rest, self.shift),
-                g.narrow(frames, 2, 0, rest),
-            )
-            frames = g.concat([late, early], axis=2)
-        frames = g.narrow(frames, 2, 0, spec.nperseg)
-        frames = frames * g.constant(spec.window_array, "f32")
-        whole = _added(g, frames, spec.hop, self.overlaps)
-        g.set_outputs([g.narrow(whole, 1, self.skip, self.n)])
-        return g
-
-    def of_device(self, out: Array) -> Array:
-        return out
-
-    def width(self, shapes: Shapes) -> int:
-        return max(shapes[0][1] * shapes[0][2], self.n)
-
-
-def _added(g: Graph, frames: Tensor, hop: int, overlaps: int) -> Tensor:
-    """Frames [B, S, n] every hop, added up: [B, (S + overlaps - 1) · hop]."""
-    rows, count, n = frames.shape
-    fill = overlaps * hop - n
-    if fill:
-        frames = g.concat([frames, _zeros(g, (rows, count, fill))], axis=2)
-    total: Tensor | None = None
-    for k in range(overlaps):
-        part = [g.narrow(frames, 2, k * hop, hop)]
-        if k:
-            part.insert(0, _zeros(g, (rows, k, hop)))
-        if k < overlaps - 1:
-            part.append(_zeros(g, (rows, overlaps - 1 - k, hop)))
-        own = g.concat(part, axis=1) if len(part) > 1 else part[0]
-        total = own if total is None else total + own
-    assert total is not None
-    return g.reshape(total, (rows, (count + overlaps - 1) * hop))
-
-
-def _zeros(g: Graph, shape: tuple[int, ...]) -> Tensor:
-    return g.expand(g.reshape(g.constant(0.0, "f32"), (1,) * len(shape)), shape)
-
-
-def istft(
-    values: ArrayLike,
-    fs: float = 1.0,
-    window: WindowLike | ArrayLike = "hann",
-    nperseg: int | None = 256,
-    noverlap: int | None = None,
-    nfft: int | None = None,
-    *,
-    n: int | None = None,
-    return_onesided: bool = True,
-    scaling: Scaling | None = None,
-    phase_shift: int | None = 0,
-    axis: int = -2,
-    time_axis: int = -1,
-    device: DeviceLike | None = None,
-    adapter: str = "",
-    precision: Precision | None = None,
-    strict: bool = False,
-) -> Restored:
-    """The signal of a short-time Fourier transform: what `stft` was given.
-
-    Shapes   values (…, F, S), frequencies on `axis` and segments on `time_axis`, from
-             the first that `stft` gives → t (T,), x (…, T)
-    n        samples of the signal; None: as far as the last segment reaches
-    Numerics complex64 in → float32 out, on any engine; complex128 → float64 on the CPU
-    Errors   UsageError where the window leaves samples that no segment tells of, where
-             the segments do not reach n samples, or are not as many bins as nfft gives;
-             NotFinite for NaN or infinity; DTypeError, Unsupported as `stft`
-    Source   canonical dual window, scipy.signal.ShortTimeFFT.istft; every argument has
-             the meaning and the default that it has in `stft`
-    """
-    return drive(_istft(**locals()))
-
-
-async def istft_async(
-    values: ArrayLike, fs: float = 1.0, *arguments: Any, **options: Any
-) -> Restored:
-    """`istft` beside an event loop, which goes on meanwhile."""
-    given = bound(istft, "istft_async", values, fs, *arguments, **options)
-    if not in_a_tab():
-        return await beside(lambda: istft(**given))
-    return await _istft(**given)
-
-
-async def _istft(
-    values: ArrayLike,
-    n: int | None,
-    axis: int,
-    time_axis: int,
-    scaling: Scaling | None,
-    phase_shift: int | None,
-    device: DeviceLike | None,
-    adapter: str,
-    precision: Precision | None,
-    strict: bool,
-    return_onesided: bool,
-    **estimate: Any,
-) -> Restored:
-    doing = "istft"
-    strict = switch("strict", strict, doing)
-    fs = estimate["fs"] = number("fs", estimate["fs"], doing)
-    spectra, how = _as_spectra(values, axis, time_axis, precision, doing)
-    one_sided = switch("return_onesided", return_onesided, doing)
-    kind = how.kind if one_sided else how.given
-    estimate |= {"return_onesided": one_sided, "detrend": None}
-    plan = _plan(doing, kind, scaling, estimate)
-    batch, (count, bins) = spectra.shape[:-2], spectra.shape[-2:]
-    if bins != plan.n_freqs:
-        raise ShapeError(
-            doing,
-            f"{bins} bins on axis {axis}",
-            f"nfft {plan.nfft} gives {plan.n_freqs}",
-            "give the window, nperseg and nfft of the forward transform",
-        )
-    slices = Slices.of(plan)
-    reach = (count - 1) * plan.hop + plan.nperseg - slices.ahead
-    length = reach if n is None else whole("n", n, doing)
-    if not 1 <= length <= reach:
-        raise UsageError(
-            doing,
-            f"n is {length}",
-            f"{count} segments of {plan.nperseg} every {plan.hop} reach {reach} samples",
-            "leave n out to take all of them",
-        )
-    dual = _dual(plan, doing)
-    spec = replace(plan, window=dual.tobytes(), n_segments=count)
-    call = InverseCall(spec, _shift(phase_shift, spec, doing), slices.ahead, length)
-    rows = spectra.reshape(-1, count, bins)
-    if how.kind == "float32" and one_sided:
-        rows = np.ascontiguousarray(rows).view(np.float32)
-    out, _ = await computed(call, [rows], how, Asked(device, adapter), doing, strict)
-    return Restored(np.arange(length) / fs, out.reshape(*batch, length))
-
-
-def _as_spectra(
-    values: ArrayLike, axis: int, time_axis: int, precision: Precision | None, doing: str
-) -> tuple[Array, Any]:
-    """Spectra (…, S, F), finite, and how they are taken: as their real signal is."""
-    array = physical(as_array(values, doing), doing, "it is read on the host")
-    if array.dtype.kind != "c":
-        array = array + 0j
-    if array.ndim < 2:
-        raise ShapeError(doing, f"the spectra have shape {array.shape}", "rank >= 2")
-    of, along = (checked_axis(one, array.ndim, doing) for one in (axis, time_axis))
-    if of == along:
-        raise ShapeError(doing, f"axis and time_axis are both {of}", "they are two")
-    if not np.isfinite(array).all():
-        bad = np.unravel_index(int((~np.isfinite(array)).argmax()), array.shape)
-        raise NotFinite(
-            doing,
-            f"the spectra are {array[bad]} at {[int(i) for i in bad]}",
-            f"{int((~np.isfinite(array)).sum())} of {array.size} are not finite",
-        )
-    if array.dtype.itemsize > 16:
-        raise DTypeError(doing, f"spectra of {array.dtype}", "complex64 or complex128")
-    how = taken(array.dtype, precision, doing)
-    single = how.kind == "complex64"
-    array = array.astype(np.complex64 if single else np.complex128, copy=False)
-    real = replace(how, kind="float32" if single else "float64")
-    return np.moveaxis(array, (along, of), (-2, -1)), real
-
-
-def _dual(plan: WelchSpec, doing: str) -> NDArray[np.float64]:
-    """The canonical dual window. Errors  UsageError where there is none."""
-    window = plan.window_array * np.sqrt(plan.scale)
-    squares = window * window
-    total = squares.copy()
-    for k in range(plan.hop, plan.nperseg, plan.hop):
-        total[k:] += squares[:-k]
-        total[:-k] += squares[k:]
-    least = np.finfo(np.float64).resolution * total.max()
-    if not (total >= least).all() or not total.max():
-        at = int((total < least).argmax())
-        raise UsageError(
-            doing,
-            f"no segment tells of sample {at} of every {plan.hop}",
-            f"the window is zero there, and segments overlap by "
-            f"{plan.nperseg - plan.hop} samples",
-            Advice("use a larger {} or another window", noverlap=Blank("N")),
-        )
-    dual: NDArray[np.float64] = window / total
-    return dual

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from rlxweb.arguments import bound, number, one_of, switch
+from rlxweb.arguments import bound, one_of, switch
 from rlxweb.choose.chooser import Asked
 from rlxweb.gpu.beside import beside
 from rlxweb.gpu.drive import drive, in_a_tab
@@ -14,15 +14,15 @@ from rlxweb.host.spectrum import frequencies
 from rlxweb.signal.band import bins_between
 from rlxweb.signal.in_range import into_range
 from rlxweb.signal.own_detrend import detrended_by, own_detrend
-from rlxweb.signal.samples import as_array, as_rows, checked_axis, physical
+from rlxweb.signal.row_calls import Array, computed
+from rlxweb.signal.rows_given import rate, rows_given
 from rlxweb.signal.scaled import Caller
-from rlxweb.signal.row_calls import computed
 from rlxweb.signal.segment_calls import SegmentCall, restored
 from rlxweb.signal.segment_request import segment_spec
 from rlxweb.signal.time_frequency import TimeFrequency
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
     from rlxweb.device import DeviceLike
     from rlxweb.digital import Digital
@@ -108,20 +108,17 @@ async def _spectrogram(
     one_of("mode", mode, MODES, DOING)
     one_of("nan", nan, ("raise", "propagate"), DOING)
     strict = switch("strict", strict, DOING)
-    fs = estimate["fs"] = number("fs", estimate["fs"], DOING)
-    given = physical(as_array(x, DOING), DOING)
-    if 0 in given.shape:
-        return TimeFrequency(*(np.empty(given.shape) for _ in range(3)))
-    rows, batch, how = as_rows(given, axis, precision, DOING)
-    rows = np.asarray(rows)
+    fs = estimate["fs"] = rate(estimate["fs"], DOING)
+    given = rows_given(x, axis, precision, DOING)
+    if given is None:
+        return TimeFrequency(np.empty(0), np.empty(0), np.empty(np.shape(x)))
+    rows, batch, _, how = given
     own = own_detrend(estimate["detrend"])
     estimate["detrend"] = None if own is not None else estimate["detrend"]
-    spec = segment_spec(
-        DOING, rows.shape[1], how.kind, lambda n: n // 8, **estimate
-    )
+    spec = segment_spec(DOING, rows.shape[1], how.kind, _an_eighth, **estimate)
     hz = frequencies(spec, fs)
     band = bins_between(hz, fmin, fmax, DOING)
-    times = (spec.nperseg / 2 + spec.hop * np.arange(spec.segments_of(rows.shape[1]))) / fs
+    starts = spec.hop * np.arange(spec.segments_of(rows.shape[1]), dtype=np.float64)
     caller = Caller(DOING, batch)
     if own is not None:
         rows, spec, caller = detrended_by(own, rows, spec, caller)
@@ -131,19 +128,20 @@ async def _spectrogram(
     out = restored(out, call, [seen], caller)
     if band is not None:
         hz, out = hz[band], out[..., band]
-    out = _in_mode(out, mode).reshape(*batch, *out.shape[1:])
     # Segments behind all, bins where time was.
-    out = np.swapaxes(out, -1, -2)
-    to = checked_axis(axis, given.ndim, DOING)
-    return TimeFrequency(hz, times, np.moveaxis(out, len(batch), to))
+    values = given.back(np.swapaxes(_in_mode(out, mode), 1, 2))
+    return TimeFrequency(hz, (starts + spec.nperseg / 2) / fs, values)
 
 
-def _in_mode(spectra: NDArray[Any], mode: Mode) -> NDArray[Any]:
+def _an_eighth(nperseg: int) -> int:
+    return nperseg // 8
+
+
+def _in_mode(spectra: Array, mode: Mode) -> Array:
     """Spectra (B, S, F) as they are asked for."""
+    out: Array = spectra
     if mode == "magnitude":
-        return np.abs(spectra)
-    if mode == "angle":
-        return np.angle(spectra)
-    if mode == "phase":
-        return np.unwrap(np.angle(spectra), axis=1)
-    return spectra
+        out = np.abs(spectra)
+    elif mode in ("angle", "phase"):
+        out = np.angle(spectra)
+    return np.unwrap(out, axis=1) if mode == "phase" else out

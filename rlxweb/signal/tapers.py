@@ -35,12 +35,12 @@ def dpss(n: int, nw: float, k: int, *, periodic: bool = True) -> Tapers:
 
     periodic  as scipy's sym=False: those of n + 1 samples without the last
     Shapes    values (k, n), each of energy 1 (before its last sample is left out)
-    Numerics  float64; signs as scipy.signal.windows.dpss: even ones have a positive sum,
-              odd ones begin positive
-    Errors    UsageError for nw outside 0 … n / 2, k outside 1 … n, and for so wide a band
-              over so many samples that the polynomials pass MOST_VALUES
-    Source    Slepian 1978, the commuting difference operator; Boyd 2004 for its solution
-              by polynomials
+    Numerics  float64; signs as scipy.signal.windows.dpss: even ones have a positive
+              sum, odd ones begin positive
+    Errors    UsageError for nw outside 0 … n / 2, k outside 1 … n, and for so wide a
+              band over so many samples that the polynomials pass MOST_VALUES
+    Source    Slepian 1978, the commuting difference operator; Boyd 2004 for its
+              solution by polynomials
     """
     doing, size = "dpss", n + 1 if periodic and n > 1 else n
     if n < 1 or not 1 <= k <= n:
@@ -81,7 +81,7 @@ def _frozen(values: Floats, ratios: Floats) -> Tapers:
 
 
 def _in_polynomials(n: int, nw: float, k: int, degree: int) -> tuple[Floats, float]:
-    """Tapers (k, n) in so many polynomials; how much of them is in the last of these."""
+    """Tapers (k, n) in so many polynomials, and how much is in the last of these."""
     tapers, values, tail = [], [], 0.0
     for odd in (0, 1):
         count = (degree + 1 - odd) // 2

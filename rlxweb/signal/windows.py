@@ -136,7 +136,8 @@ def _dpss(n: int, nw: float) -> Window:
     window = dpss(n, nw, 1, periodic=False).values[0]
     window = window / window.max()
     # The maximum of an even number lies between two samples.
-    return window if n % 2 else window * n**2 / (n**2 + nw)
+    whole: Window = window if n % 2 else window * n**2 / (n**2 + nw)
+    return whole
 
 
 # Each takes the length of the symmetric form, and then the window's own parameters.

@@ -1,0 +1,333 @@
+"""Power in bands of frequency: absolute, relative, and where each band peaks.
+
+Owns the names of bands and the integral. Where the spectrum comes from is `welch`'s and
+`multitaper`'s business.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlxweb.advice import Advice, Blank
+from rlxweb.arguments import number, one_of, switch
+from rlxweb.errors import ShapeError, UnknownName, UsageError, did_you_mean, shown
+from rlxweb.given import array_of
+from rlxweb.signal.multitaper import multitaper
+from rlxweb.signal.rows_given import rate
+from rlxweb.signal.welch import welch
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from rlxweb.digital import Digital
+
+Array = NDArray[Any]
+Bands: TypeAlias = str | Mapping[str, tuple[float, float]]
+
+BANDS: Final[Mapping[str, Mapping[str, tuple[float, float]]]] = MappingProxyType(
+    {
+        "eeg": MappingProxyType(
+            {
+                "delta": (0.5, 4.0),
+                "theta": (4.0, 8.0),
+                "alpha": (8.0, 13.0),
+                "beta": (13.0, 30.0),
+                "gamma": (30.0, 45.0),
+            }
+        ),
+        "hrv": MappingProxyType(
+            {"vlf": (0.0033, 0.04), "lf": (0.04, 0.15), "hf": (0.15, 0.4)}
+        ),
+    }
+)
+"""Bands by the name of what is looked at, in Hz. Gamma ends below the mains."""
+CYCLES: Final = 2.0
+"""Of the lowest frequency that a segment holds, where its length is left out."""
+DOING = "band_power"
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class BandPower:
+    """Powers of K bands.
+
+    names     of the bands
+    edges     (K, 2) in Hz
+    absolute  (…, K) in the samples' unit squared: the integral of the density
+    relative  (…, K) the share of `total`
+    total     (…) from the lowest edge to the highest
+    peak_hz   (…, K) where the density of a band is largest, if that is a local maximum;
+              NaN where it only rises or falls
+    values    (…, K) what was asked for: absolute or relative, or its log10
+    f, psd    (F,), (…, F) the density that was integrated
+    """
+
+    names: tuple[str, ...]
+    edges: NDArray[np.float64]
+    absolute: Array
+    relative: Array
+    total: Array
+    peak_hz: NDArray[np.float64]
+    values: Array
+    f: NDArray[np.float64]
+    psd: Array
+
+    def __getitem__(self, name: str) -> Array:
+        """`values` of one band. Errors  UnknownName."""
+        own: Array = self.values[..., self._at(name)]
+        return own
+
+    def ratio(self, over: str, under: str) -> Array:
+        """Power of one band over that of another, such as theta over beta.
+
+        Errors   UnknownName.
+        """
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found: Array = (
+                self.absolute[..., self._at(over)] / self.absolute[..., self._at(under)]
+            )
+        return found
+
+    def as_json(self, names: Sequence[str] | None = None) -> dict[str, Any]:
+        """Plain data, one entry per row; None for what is not finite.
+
+        names   of the rows
+        """
+        rows = []
+        flat = [
+            one.reshape(-1, len(self.names))
+            for one in (self.absolute, self.relative, self.peak_hz)
+        ]
+        for at in range(len(flat[0])):
+            row: dict[str, Any] = {"name": names[at]} if names else {}
+            absolute, relative, peaks = (_finite(one[at].tolist()) for one in flat)
+            for k, band in enumerate(self.names):
+                row[band] = {
+                    "absolute": absolute[k],
+                    "relative": relative[k],
+                    "peak_hz": peaks[k],
+                }
+            rows.append(row)
+        edges = dict(zip(self.names, self.edges.tolist(), strict=True))
+        return {"bands": edges, "rows": rows}
+
+    def _at(self, name: str) -> int:
+        if name in self.names:
+            return self.names.index(name)
+        raise UnknownName(
+            "band",
+            f"no band is called {shown(name)}",
+            f"there are {', '.join(self.names)}",
+            did_you_mean(str(name), self.names),
+        )
+
+    def __repr__(self) -> str:
+        shape = "×".join(map(str, self.absolute.shape[:-1])) or "1"
+        lines = [f"BandPower({shape} rows)"]
+        share = self.relative.reshape(-1, len(self.names))
+        mean = np.nanmean(share, axis=0) if len(share) else np.full(len(self.names), 0)
+        for name, (low, high), part in zip(self.names, self.edges, mean, strict=True):
+            lines.append(f"  {name:<8} {low:g}–{high:g} Hz  {part:6.1%} on average")
+        return "\n".join(lines)
+
+
+def _finite(values: list[float]) -> list[float | None]:
+    return [one if math.isfinite(one) else None for one in values]
+
+
+def band_power(
+    x: ArrayLike | Digital,
+    fs: float,
+    bands: Bands = "eeg",
+    *,
+    relative: bool = False,
+    log: bool = False,
+    method: Literal["welch", "multitaper"] = "welch",
+    nperseg: int | None = None,
+    axis: int = -1,
+    **options: Any,
+) -> BandPower:
+    """Power in bands of frequency.
+
+    Shapes   x (…, T, …) with time on `axis` → results (…, K), one for each band
+    Units    x in U, fs and bands in Hz → powers in U²
+    bands    "eeg" (delta, theta, alpha, beta, gamma), "hrv" (vlf, lf, hf), or your own
+             by name: {"mu": (8, 12)}. Those of a preset that end beyond fs / 2 are left
+             out with a UserWarning
+    relative `values` are shares of the power between the lowest and the highest edge
+    log      `values` are their log10
+    method   "welch", or "multitaper" over the whole signal
+    nperseg  samples of a segment; None: two cycles of the lowest edge, at least 4 s, at
+             most the signal
+    options  of `welch` or `multitaper`: window, detrend, device, nan …
+    Errors   UsageError for a band that ends beyond fs / 2, or is narrower than the
+             resolution; those of `welch`
+    Source   the trapezoidal rule over the density, with edges between bins
+             interpolated: so bands side by side add up
+    """
+    one_of("method", method, ("welch", "multitaper"), DOING)
+    rate_hz = rate(fs, DOING)
+    named, edges = _edges(bands, rate_hz)
+    if method == "multitaper":
+        f, psd = multitaper(x, rate_hz, axis=axis, **options)
+    else:
+        length = np.shape(x)[axis] if np.ndim(x) else 1
+        if nperseg is None and isinstance(options.get("window", ""), str | tuple):
+            nperseg = usual_nperseg(rate_hz, float(edges.min()), length)
+        f, psd = welch(x, rate_hz, nperseg=nperseg, axis=axis, **options)
+    psd = np.moveaxis(psd, axis, -1)
+    return band_power_of(
+        f,
+        psd,
+        dict(zip(named, edges.tolist(), strict=True)),
+        relative=relative,
+        log=log,
+    )
+
+
+def usual_nperseg(fs: float, lowest: float, n_samples: int) -> int:
+    """Samples of a segment that tells the lowest frequency from its neighbours."""
+    seconds = max(4.0, CYCLES / lowest if lowest > 0 else 0.0)
+    return max(1, min(round(seconds * fs), n_samples))
+
+
+def band_power_of(
+    f: ArrayLike,
+    psd: ArrayLike,
+    bands: Bands = "eeg",
+    *,
+    relative: bool = False,
+    log: bool = False,
+) -> BandPower:
+    """`band_power` of a density that is there already.
+
+    Shapes   f (F,) rising, in Hz; psd (…, F) in U²/Hz → results (…, K)
+    Errors   as `band_power`; ShapeError where f and psd do not go together
+    """
+    hz = array_of(f, DOING).astype(np.float64)
+    power = array_of(psd, DOING)
+    if hz.ndim != 1 or power.ndim < 1 or power.shape[-1] != len(hz):
+        raise ShapeError(
+            DOING,
+            f"frequencies {list(hz.shape)} and a density {list(power.shape)}",
+            "the last axis of the density is that of the frequencies",
+        )
+    if len(hz) < 2 or not (np.diff(hz) > 0).all():
+        raise UsageError(DOING, "the frequencies do not rise", "at least 2 are wanted")
+    relative, log = switch("relative", relative, DOING), switch("log", log, DOING)
+    named, edges = _edges(bands, 2.0 * float(hz[-1]), hz)
+    wide = power.astype(np.float64)
+    absolute = np.stack([_integral(hz, wide, *one) for one in edges], axis=-1)
+    total = _integral(hz, wide, float(edges.min()), float(edges.max()))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = absolute / total[..., None]
+        values = share if relative else absolute
+        values = np.log10(values) if log else values
+    peaks = np.stack([_peak(hz, wide, *one) for one in edges], axis=-1)
+    return BandPower(named, edges, absolute, share, total, peaks, values, hz, power)
+
+
+def _edges(
+    bands: Bands, fs: float, hz: NDArray[np.float64] | None = None
+) -> tuple[tuple[str, ...], NDArray[np.float64]]:
+    """Names and edges (K, 2) of the bands. Errors  UsageError."""
+    most = fs / 2 * (1 + 1e-9)
+    if isinstance(bands, str):
+        preset = BANDS[one_of("bands", bands, BANDS, DOING)]
+        kept = {name: own for name, own in preset.items() if own[1] <= most}
+        left = [name for name in preset if name not in kept]
+        if left and kept:
+            warnings.warn(
+                f"{', '.join(left)} end beyond half the rate, {fs / 2:g} Hz, and are "
+                "left out",
+                UserWarning,
+                stacklevel=4,
+            )
+        bands = kept or preset
+    if not isinstance(bands, Mapping) or not bands:
+        raise UsageError(
+            DOING,
+            f"bands are {shown(bands)}",
+            "the name of a preset, or edges by name: {'alpha': (8, 13)}",
+        )
+    edges = np.array([_pair(name, own) for name, own in bands.items()])
+    for name, (low, high) in zip(bands, edges, strict=True):
+        if high > most:
+            raise UsageError(
+                DOING,
+                f"band {name!r} ends at {high:g} Hz",
+                f"half the rate is {fs / 2:g} Hz",
+                "give a band below it, or a signal of a higher rate",
+            )
+        _wide_enough(name, low, high, hz)
+    return tuple(map(str, bands)), edges
+
+
+def _pair(name: object, own: object) -> tuple[float, float]:
+    try:
+        low, high = own  # type: ignore[misc]
+    except (TypeError, ValueError):
+        low = high = math.nan
+    low, high = (number(f"an edge of band {name!r}", e, DOING) for e in (low, high))
+    if not 0 <= low < high:
+        raise UsageError(
+            DOING, f"band {name!r} is {shown(own)}", "two edges in Hz, 0 ≤ low < high"
+        )
+    return low, high
+
+
+def _wide_enough(
+    name: object, low: float, high: float, hz: NDArray[np.float64] | None
+) -> None:
+    if hz is None:
+        return
+    step = float(np.diff(hz).max())
+    if high - low < step * (1 - 1e-9):
+        raise UsageError(
+            DOING,
+            f"band {name!r} is {high - low:g} Hz wide",
+            f"the bins are {step:g} Hz apart",
+            Advice("give a larger {}", nperseg=Blank("N")),
+        )
+
+
+def _integral(hz: NDArray[np.float64], psd: Array, low: float, high: float) -> Array:
+    """∫ psd df from low to high, by trapezoids between bins."""
+    low, high = max(low, float(hz[0])), min(high, float(hz[-1]))
+    inner = hz[(hz > low) & (hz < high)]
+    at = np.concatenate([[low], inner, [high]])
+    right = np.clip(np.searchsorted(hz, at, side="right"), 1, len(hz) - 1)
+    share = (at - hz[right - 1]) / (hz[right] - hz[right - 1])
+    values = psd[..., right - 1] * (1.0 - share) + psd[..., right] * share
+    found: Array = np.trapezoid(values, at, axis=-1)
+    return found
+
+
+def _peak(hz: NDArray[np.float64], psd: Array, low: float, high: float) -> Array:
+    """(…) the strongest local maximum between the edges, refined; NaN for none."""
+    inside = np.flatnonzero((hz >= low) & (hz <= high))
+    inside = inside[(inside > 0) & (inside < len(hz) - 1)]
+    if not inside.size:
+        return np.full(psd.shape[:-1], np.nan)
+    here, before, after = (psd[..., inside + d] for d in (0, -1, 1))
+    is_peak = (here > before) & (here >= after)
+    best = np.where(is_peak, here, -np.inf).argmax(axis=-1)
+    pick = best[..., None]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        a, b, c = (
+            np.log(np.take_along_axis(one, pick, -1)[..., 0])
+            for one in (before, here, after)
+        )
+        bend = a - 2.0 * b + c
+        offset = np.where(np.isfinite(bend) & (bend < 0), 0.5 * (a - c) / bend, 0.0)
+    steps = np.diff(hz)
+    at = hz[inside[best]] + np.clip(offset, -0.5, 0.5) * steps[inside[best] - 1]
+    found: Array = np.where(is_peak.any(axis=-1), at, np.nan)
+    return found
