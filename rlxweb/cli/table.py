@@ -52,12 +52,12 @@ def _told(
     peaks = [_peak_column(group, n, n_rows) for n in range(group.peaks.bins.shape[1])]
     per_block = len(peaks)
     if is_limited:
-        wide = max(_width(column) for column in peaks) + len(_GAP)
-        room = console.width - sum(_width(c) + len(_GAP) for c in naming)
+        wide = max(width_of(column) for column in peaks) + len(_GAP)
+        room = console.width - sum(width_of(c) + len(_GAP) for c in naming)
         per_block = max(1, min(len(peaks), (room + len(_GAP)) // wide))
     shown = len(peaks) if all_peaks else per_block
     for at in range(0, shown, per_block):
-        yield from _block([*naming, *peaks[at : at + per_block]], len(naming))
+        yield from block([*naming, *peaks[at : at + per_block]], len(naming))
     if shown < len(peaks):
         noun = "peaks" if group.mode == "peaks" else "bins"
         how = f"--k {len(peaks)} shows all"
@@ -123,13 +123,14 @@ def _cell(group: GroupResult, at: int, n: int) -> str:
     return f"{hz:.{decimals(group.resolution)}f} Hz {power:9.3g}"
 
 
-def _width(column: Column) -> int:
+def width_of(column: Column) -> int:
+    """Cells of a terminal that a column takes."""
     return max(map(cell_len, column))
 
 
-def _block(columns: Sequence[Column], n_left: int) -> Iterator[str]:
+def block(columns: Sequence[Column], n_left: int) -> Iterator[str]:
     """The columns beside each other; all but the first `n_left` end on the right."""
-    widths = [_width(column) for column in columns]
+    widths = [width_of(column) for column in columns]
     padded = []
     for at, (column, width) in enumerate(zip(columns, widths, strict=True)):
         blanks = [" " * (width - cell_len(cell)) for cell in column]

@@ -125,6 +125,8 @@ def pictures_of(plot: str, files: Sequence[str]) -> list[str]:
         return [plot] * len(files)
     target, stems = Path(plot), [Path(file).stem for file in files]
     if len(set(stems)) != len(stems):
+        stems = [Path(file).name.replace(".", "-") for file in files]
+    if len(set(stems)) != len(stems):
         raise UsageError(
             f"--plot {plot!r}",
             "two of the files share a name, so their pictures would too",

@@ -329,5 +329,6 @@ def _peak(hz: NDArray[np.float64], psd: Array, low: float, high: float) -> Array
         offset = np.where(np.isfinite(bend) & (bend < 0), 0.5 * (a - c) / bend, 0.0)
     steps = np.diff(hz)
     at = hz[inside[best]] + np.clip(offset, -0.5, 0.5) * steps[inside[best] - 1]
-    found: Array = np.where(is_peak.any(axis=-1), at, np.nan)
+    # A parabola may lean over an edge; the peak is in the band all the same.
+    found: Array = np.where(is_peak.any(axis=-1), np.clip(at, low, high), np.nan)
     return found

@@ -1,0 +1,152 @@
+"""What the files of `rlxweb bands` hold: a row for each channel and band."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import IO
+
+from rlxweb.cli.bands_plot import put_picture
+from rlxweb.cli.batch import Done
+from rlxweb.cli.plot import check_plot, picture_format
+from rlxweb.cli.record import document, rlxweb_version, versions
+from rlxweb.cli.targets import Put, check_targets
+from rlxweb.cli.wanted import pictures_of
+from rlxweb.errors import UsageError
+from rlxweb.io import write_csv, write_json
+from rlxweb.io.parquet import SUFFIX, Column, Rows, check_parquet, write_parquet
+from rlxweb.jobs.bands import Banded
+from rlxweb.jobs.entries import text_of
+
+SCHEMA = "rlxweb.bands/1"
+COLUMNS = (
+    Column("file", "text", "", "the recording, as it was named"),
+    Column("channel", "text", "", "its name"),
+    Column("unit", "text", "", "of the samples; null where the file names none"),
+    Column("fs", "float64", "Hz", "samples per second"),
+    Column("band", "text", "", "its name"),
+    Column("low_hz", "float64", "Hz", "lower edge"),
+    Column("high_hz", "float64", "Hz", "upper edge"),
+    Column("power", "float64", "unit squared", "integral of the density"),
+    Column("share", "float64", "", "of the power from the lowest to the highest edge"),
+    Column("peak_hz", "float64", "Hz", "strongest local maximum; null without one"),
+    Column("device", "text", "", "where the density was computed"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """Files that a run should leave behind; None where not asked for."""
+
+    csv: str | None
+    parquet: str | None
+    json: str | None
+    plot: str | None
+
+    @property
+    def paths(self) -> tuple[str | None, ...]:
+        return self.csv, self.parquet, self.json, self.plot
+
+    def check(self, files: Sequence[str]) -> None:
+        """Refuse now what would be refused after the work is done."""
+        named = [("--csv", self.csv), ("--json", self.json)]
+        if self.parquet is not None:
+            doing = f"--parquet {self.parquet!r}"
+            if Path(self.parquet).suffix.lower() != SUFFIX:
+                raise UsageError(doing, f"the name does not end in {SUFFIX}")
+            check_parquet(doing)
+            named.append(("--parquet", self.parquet))
+        if self.plot is not None:
+            check_plot(self.plot)
+            named += [("--plot", path) for path in pictures_of(self.plot, files)]
+        check_targets(files, named)
+
+    def pictures(self, done: Done) -> dict[str, str]:
+        """The path of every picture, by the recording it is of."""
+        if self.plot is None:
+            return {}
+        every = dict(zip(done.files, pictures_of(self.plot, done.files), strict=True))
+        return {one.path: every[one.path] for one in done.results}
+
+    def puts(self, done: Done, found: Sequence[Banded]) -> Iterator[tuple[str, Put]]:
+        """Every file that is to be written, and what writes it."""
+        if self.csv is not None:
+            yield self.csv, partial(put_csv, found=found)
+        if self.parquet is not None:
+            yield self.parquet, partial(put_parquet, done=done, found=found)
+        if self.json is not None:
+            yield self.json, partial(put_json, done=done, found=found)
+        pictures = self.pictures(done)
+        for one in found if pictures else ():
+            picture = pictures[one.result.path]
+            how = picture_format(picture)
+            yield picture, partial(put_picture, found=one, how=how)
+
+
+def put_csv(file: IO[bytes], found: Sequence[Banded]) -> None:
+    """A line for each channel and band."""
+    names = [column.name for column in COLUMNS]
+    rows = (
+        tuple("" if row[name] is None else row[name] for name in names)
+        for one in found
+        for row in one.rows()
+    )
+    write_csv(file, names, rows)
+
+
+def put_parquet(file: IO[bytes], done: Done, found: Sequence[Banded]) -> None:
+    """The same, typed; one group of rows for each recording."""
+
+    def groups() -> Iterator[Rows]:
+        for one in found:
+            rows = list(one.rows())
+            if rows:
+                yield {
+                    column.name: [
+                        row[column.name] if row[column.name] != "" else None
+                        for row in rows
+                    ]
+                    for column in COLUMNS
+                }
+
+    about = {
+        "schema": SCHEMA,
+        "rlxweb": rlxweb_version(),
+        "versions": versions(),
+        "settings": done.settings.as_json(),
+    }
+    write_parquet(file, COLUMNS, groups(), {"rlxweb": json.dumps(about)})
+
+
+def put_json(file: IO[bytes], done: Done, found: Sequence[Banded]) -> None:
+    """The run record: settings, versions, decisions, every band, and what failed."""
+    files = [
+        {
+            "path": text_of(one.result.path),
+            "format": one.result.format,
+            "groups": [
+                {
+                    "fs": float(own.group.fs),
+                    "n_samples": own.group.n_samples,
+                    "n_segments": own.group.n_segments,
+                    "nperseg": own.group.spec.nperseg,
+                    "engine": own.group.engine,
+                    "decision": own.group.decision.as_json(),
+                    **own.bands.as_json(own.group.names),
+                }
+                for own in one.groups
+            ],
+        }
+        for one in found
+    ]
+    record = document(
+        SCHEMA,
+        versions=versions(),
+        settings=done.settings.as_json(),
+        files=files,
+        failed=[{"path": text_of(f.path), "error": f.error} for f in done.failed],
+    )
+    write_json(file, record)
