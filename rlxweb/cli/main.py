@@ -29,6 +29,7 @@ from rlxweb.streams import STDOUT, discard
 COMMANDS = {
     "welch": "Welch spectra and their strongest peaks, of recordings.",
     "bands": "Power in bands of frequency, per channel, of recordings.",
+    "spectrogram": "Spectra over time, per channel, of recordings.",
     "devices": "List every device: available or not, and why.",
     "explain": "Say where a Welch job would run and why.",
     "profile": "Say where the time goes, of a recording or of a graph.",

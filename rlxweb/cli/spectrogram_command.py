@@ -1,0 +1,255 @@
+"""`rlxweb spectrogram FILE…`: how the spectra of recordings change with time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+from typing import IO, Any
+
+import click
+import numpy as np
+from rich.console import Console
+
+from rlxweb.cli import options
+from rlxweb.cli.inputs import recordings_of
+from rlxweb.cli.meter import Meter
+from rlxweb.cli.plot import check_plot, picture_format
+from rlxweb.cli.record import document, versions
+from rlxweb.cli.screen import counted, say, screen, show_table
+from rlxweb.cli.spectrogram_plot import PANELS, put_picture
+from rlxweb.cli.storage import STORAGE
+from rlxweb.cli.table import decimals
+from rlxweb.cli.targets import Put, check_targets, goes_to_stdout, write_all
+from rlxweb.cli.wanted import pictures_of
+from rlxweb.errors import RlxError, UsageError
+from rlxweb.io import open_recording, write_json, write_npz
+from rlxweb.jobs.entries import text_of
+from rlxweb.jobs.spectrogram import COLUMNS, Asked, GroupSpectrogram, group_spectrogram
+from rlxweb.printable import printable
+
+SCHEMA = "rlxweb.spectrogram/1"
+_OF_FILES = ("fs", "channels", "array", "layout")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What came of a recording."""
+
+    path: str
+    groups: tuple[GroupSpectrogram, ...]
+
+
+@click.command(name="spectrogram")
+@click.argument("files", nargs=-1, required=True, metavar="FILE…")
+@options.FS
+@options.valued(
+    "--segment-s", click.FloatRange(0, min_open=True), "Seconds per segment.", 2.0
+)
+@options.valued(
+    "--overlap",
+    click.FloatRange(0, 1, max_open=True),
+    "Share of a segment that the next one has too [half; more in short recordings].",
+)
+@options.valued(
+    "--columns", click.IntRange(1), "Moments in time that are kept, at most.", COLUMNS
+)
+@options.valued("--fmin", float, "Lowest frequency that is shown, in Hz.", 0.0)
+@options.valued("--fmax", float, "Highest frequency that is shown, in Hz.")
+@click.option("--log", is_flag=True, help="A logarithmic frequency axis.")
+@options.CHANNELS
+@options.ARRAY
+@options.LAYOUT
+@STORAGE
+@options.AUTO_DEVICE
+@click.option("--adapter", default="", help="Part of an adapter's name; implies a GPU.")
+@options.PRECISION
+@options.one_of(
+    "--nan",
+    ["raise", "propagate"],
+    "What to do about samples that are not finite.",
+    "raise",
+)
+@options.file_path("plot", "Draw a panel per channel (.png, .svg, .pdf).")
+@options.file_path("npz", "Write f, t and power as NPZ; - is stdout.")
+@options.file_path("json", "Write what was done; - is stdout.")
+@click.option("--quiet", "-q", is_flag=True, help="No table.")
+def command(files: tuple[str, ...], log: bool, quiet: bool, **asked: Any) -> None:
+    """Spectra over time, per channel, of recordings.
+
+    Welch's density segment by segment, read in blocks; where there are more segments
+    than --columns, neighbours are averaged. The table says where in time and frequency
+    each channel is strongest.
+
+    Example  rlxweb spectrogram night.edf -c 'EEG*' --fmax 40 --plot night.png
+    """
+    outputs = Outputs(*(asked.pop(f"{n}_path") for n in Outputs.__slots__))
+    access = asked.pop("storage")
+    reading = {name: asked.pop(name) for name in _OF_FILES}
+    how = Asked(**asked)
+    err = screen(stderr=True)
+    paths = [path for path in outputs.paths if path is not None]
+
+    def refused(name: str, error: RlxError) -> None:
+        raise error
+
+    tell = partial(say, err, style="dim")
+    meant = recordings_of(files, paths, tell, refused, access)
+    outputs.check(meant)
+    reading |= {"storage_options": access, "channels": reading["channels"] or None}
+    found = []
+    with Meter(err, len(meant)) as meter:
+        for file in meant:
+            found.append(_done(file, reading, how, meter))
+            meter.finished(file)
+    write_all(outputs.puts(found, how, log))
+    for picture in outputs.pictures(found).values():
+        say(err, f"picture: {picture}")
+    if not quiet:
+        _show(err if goes_to_stdout(paths) else screen(), found)
+
+
+def _done(file: str, reading: dict[str, Any], how: Asked, meter: Meter) -> Found:
+    with open_recording(file, **reading) as recording:
+        work = sum(g.n_samples * len(g.channels) for g in recording.groups)
+        step = partial(meter.within, file, work)
+        groups = tuple(group_spectrogram(g, how, step) for g in recording.groups)
+    return Found(file, groups)
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """Files that a run should leave behind; None where not asked for."""
+
+    plot: str | None
+    npz: str | None
+    json: str | None
+
+    @property
+    def paths(self) -> tuple[str | None, ...]:
+        return self.plot, self.npz, self.json
+
+    def check(self, files: Sequence[str]) -> None:
+        """Refuse now what would be refused after the work is done."""
+        named = [("--npz", self.npz), ("--json", self.json)]
+        if self.npz is not None and len(files) > 1:
+            raise UsageError(
+                f"--npz {self.npz!r}",
+                f"it holds one recording, and {len(files)} are meant",
+                hint="name one file, or use --plot",
+            )
+        if self.plot is not None:
+            check_plot(self.plot)
+            named += [("--plot", path) for path in pictures_of(self.plot, files)]
+        check_targets(files, named)
+
+    def pictures(self, found: Sequence[Found]) -> dict[str, str]:
+        """The path of every picture, by the recording it is of."""
+        if self.plot is None:
+            return {}
+        files = [one.path for one in found]
+        return dict(zip(files, pictures_of(self.plot, files), strict=True))
+
+    def puts(
+        self, found: Sequence[Found], how: Asked, log: bool
+    ) -> Iterator[tuple[str, Put]]:
+        """Every file that is to be written, and what writes it."""
+        for one in found if self.plot is not None else ():
+            path = self.pictures(found)[one.path]
+            yield (
+                path,
+                partial(
+                    put_picture,
+                    path=one.path,
+                    groups=one.groups,
+                    how=picture_format(path),
+                    is_log=log,
+                ),
+            )
+        if self.npz is not None:
+            yield self.npz, partial(_put_npz, groups=found[0].groups)
+        if self.json is not None:
+            yield self.json, partial(_put_json, found=found, how=how)
+
+
+def _put_npz(file: IO[bytes], groups: Sequence[GroupSpectrogram]) -> None:
+    """Arrays per group, prefixed `g0_` only when there is more than one group."""
+    arrays: dict[str, Any] = {}
+    for at, one in enumerate(groups):
+        head = f"g{at}_" if len(groups) > 1 else ""
+        arrays |= {
+            f"{head}f": one.f,
+            f"{head}t": one.t,
+            f"{head}power": one.power,
+            f"{head}channels": np.array(one.names),
+            f"{head}units": np.array(one.units),
+            f"{head}fs": np.array(one.fs),
+        }
+    write_npz(file, **arrays)
+
+
+def _put_json(file: IO[bytes], found: Sequence[Found], how: Asked) -> None:
+    settings = {name: getattr(how, name) for name in Asked.__slots__}
+    files = [
+        {
+            "path": text_of(one.path),
+            "groups": [
+                {
+                    "fs": float(own.fs),
+                    "n_samples": own.n_samples,
+                    "nperseg": own.nperseg,
+                    "columns": len(own.t),
+                    "segments_per_column": own.merged,
+                    "channels": [_strongest(own, at) for at in range(len(own.names))],
+                }
+                for own in one.groups
+            ],
+        }
+        for one in found
+    ]
+    write_json(
+        file, document(SCHEMA, versions=versions(), settings=settings, files=files)
+    )
+
+
+def _strongest(own: GroupSpectrogram, at: int) -> dict[str, Any]:
+    """Where a channel's power is largest, beside an offset at 0 Hz."""
+    first = 1 if len(own.f) > 1 and own.f[0] == 0 else 0
+    power = own.power[at, first:]
+    told: dict[str, Any] = {"name": own.names[at], "unit": own.units[at]}
+    if not np.isfinite(power).any() or not prod(power.shape):
+        return told | {"hz": None, "s": None, "power": None}
+    f, t = np.unravel_index(int(np.nanargmax(power)), power.shape)
+    return told | {
+        "hz": float(own.f[first + f]),
+        "s": float(own.t[t]),
+        "power": float(power[f, t]),
+    }
+
+
+def _show(console: Console, found: Sequence[Found]) -> None:
+    for one in found:
+        for own in one.groups:
+            step = own.fs / own.nperseg
+            each = counted(own.merged, "segment")
+            title = (
+                f"{printable(one.path)}: {counted(len(own.names), 'channel')} at "
+                f"{own.fs:g} Hz, {counted(len(own.t), 'column')} of {each} every "
+                f"{own.column_s:.3g} s, {step:.3g} Hz per bin"
+            )
+            say(console, title)
+            rows = []
+            for at in range(len(own.names)):
+                told = _strongest(own, at)
+                if told["hz"] is None:
+                    rows.append([own.names[at], "–", "–", "–"])
+                    continue
+                unit = own.units[at].replace("uV", "µV")
+                density = f"{told['power']:.3g} {unit}²/Hz" if unit else "1/Hz"
+                hz = f"{told['hz']:.{decimals(step)}f} Hz"
+                rows.append([own.names[at], hz, f"{told['s']:.2f} s", density])
+            heads = ("channel", "strongest", "at", "power")
+            show_table(console, heads, rows, right=heads[1:], whole=heads)
+            if len(own.names) > PANELS:
+                say(console, f"a picture shows {PANELS} channels; -c chooses them")

@@ -1,0 +1,183 @@
+"""Spectrograms of recordings, in bounded memory: segments averaged into columns.
+
+A night at two segments a second has 57,600 of them; a picture has a thousand columns.
+Owns how many segments share a column and how a group is walked in blocks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlxweb.advice import Advice, Blank
+from rlxweb.errors import UsageError
+from rlxweb.io import Group, check_finite
+from rlxweb.jobs.averaging import BLOCK_BYTES
+from rlxweb.recipes.welch_plan import segment_count
+from rlxweb.signal.spectrogram import spectrogram
+
+COLUMNS: Final = 1200
+"""A picture has no more pixels across."""
+ENOUGH: Final = 200
+"""Columns that a short recording had better have."""
+MOST_VALUES: Final = 1 << 26
+"""Of all channels, frequencies and columns that are held: half a gigabyte."""
+
+
+_MOST_OVERLAPS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """How a recording is cut and what is kept of it.
+
+    segment_s   seconds per segment
+    overlap     share of a segment that the next one has too, 0 … below 1; None: half,
+                and more where a recording would have few columns
+    columns     moments in time that are kept, at most
+    fmin, fmax  in Hz; None: no end
+    """
+
+    segment_s: float = 2.0
+    overlap: float | None = None
+    columns: int = COLUMNS
+    fmin: float = 0.0
+    fmax: float | None = None
+    window: Any = "hann"
+    device: str = "auto"
+    adapter: str = ""
+    precision: Any = "auto"
+    nan: Any = "raise"
+
+    def hop(self, nperseg: int, n_samples: int) -> int:
+        """Samples from one segment to the next."""
+        if self.overlap is not None:
+            return max(1, nperseg - round(self.overlap * nperseg))
+        # What a short recording says twice as often it says more smoothly.
+        smooth = max(nperseg // _MOST_OVERLAPS, (n_samples - nperseg) // ENOUGH)
+        return max(1, min(nperseg // 2, smooth))
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSpectrogram:
+    """The channels of one rate.
+
+    f      (F,) Hz;  t  (S,) s, the middles of the columns
+    power  (C, F, S) density in the channels' unit squared per Hz
+    merged segments that are averaged in a column
+    """
+
+    names: tuple[str, ...]
+    units: tuple[str, ...]
+    fs: float
+    n_samples: int
+    nperseg: int
+    merged: int
+    f: NDArray[np.float64]
+    t: NDArray[np.float64]
+    power: NDArray[Any]
+
+    @property
+    def column_s(self) -> float:
+        """Seconds from one column to the next."""
+        return float(self.t[1] - self.t[0]) if len(self.t) > 1 else self.seconds
+
+    @property
+    def seconds(self) -> float:
+        """Length of the recording."""
+        return self.n_samples / self.fs
+
+
+def group_spectrogram(
+    group: Group, asked: Asked, progress: Callable[[int], object] | None = None
+) -> GroupSpectrogram:
+    """The spectrogram of a group of channels, block by block.
+
+    progress   is told after each block how many samples it had, all channels counted
+    Errors     UsageError for what does not fit; NotFinite naming channel and sample.
+    """
+    nperseg = max(1, min(round(asked.segment_s * group.fs), group.n_samples))
+    hop = asked.hop(nperseg, group.n_samples)
+    count = segment_count(group.n_samples, nperseg, hop)
+    merged = max(1, math.ceil(count / asked.columns))
+    n_channels = len(group.channels)
+    sums = _Columns(n_channels, math.ceil(count / merged), merged)
+    wide = max(1, BLOCK_BYTES // (8 * n_channels * hop))
+    size = min(nperseg + (wide - 1) * hop, group.n_samples)
+    freqs: NDArray[np.float64] = np.empty(0)
+    for block in group.blocks(size, overlap=nperseg - hop):
+        if block.data.shape[1] < nperseg:
+            break  # the rest is shorter than a segment
+        if asked.nan == "raise":
+            check_finite(block.data, group, block.start)
+        freqs, _, power = spectrogram(
+            block.data,
+            group.fs,
+            asked.window,
+            nperseg,
+            nperseg - hop,
+            fmin=asked.fmin,
+            fmax=asked.fmax,
+            device=None if asked.device == "auto" else asked.device,
+            adapter=asked.adapter,
+            precision=asked.precision,
+            nan=asked.nan,
+        )
+        sums.add(block.start // hop, power, group)
+        if progress is not None:
+            progress(math.prod(block.data.shape))
+    starts = np.arange(sums.count, dtype=np.float64) * merged * hop
+    times = (starts + (sums.held - 1) * hop / 2 + nperseg / 2) / group.fs
+    return GroupSpectrogram(
+        names=group.names,
+        units=tuple(c.unit for c in group.channels),
+        fs=group.fs,
+        n_samples=group.n_samples,
+        nperseg=nperseg,
+        merged=merged,
+        f=freqs,
+        t=times,
+        power=sums.mean(),
+    )
+
+
+class _Columns:
+    """Sums of segments, so many to a column."""
+
+    def __init__(self, channels: int, count: int, merged: int) -> None:
+        self.channels, self.count, self.merged = channels, count, merged
+        self.held = np.zeros(count)
+        self._sums: NDArray[Any] | None = None
+
+    def add(self, first: int, power: NDArray[Any], group: Group) -> None:
+        """Segments first … of power (C, F, S)."""
+        if self._sums is None:
+            n_freqs = power.shape[1]
+            if self.channels * n_freqs * self.count > MOST_VALUES:
+                raise UsageError(
+                    f"spectrogram of {group.recording!r}",
+                    f"{self.channels} channels × {n_freqs} frequencies × {self.count} "
+                    "columns",
+                    f"{MOST_VALUES} values are held",
+                    Advice(
+                        "take fewer {}, a narrower band or fewer {}",
+                        channels=Blank("NAMES"),
+                        columns=Blank("N"),
+                    ),
+                )
+            self._sums = np.zeros((self.channels, n_freqs, self.count))
+        at = (first + np.arange(power.shape[2])) // self.merged
+        begins = np.flatnonzero(np.diff(at, prepend=-1))
+        self._sums[:, :, at[begins]] += np.add.reduceat(power, begins, axis=2)
+        np.add.at(self.held, at, 1.0)
+
+    def mean(self) -> NDArray[Any]:
+        """(C, F, S)"""
+        assert self._sums is not None
+        self._sums /= self.held
+        return self._sums
