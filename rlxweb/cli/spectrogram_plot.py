@@ -101,8 +101,9 @@ def _panel(
     first = 1 if is_log and own.f[0] == 0 else 0
     level = decibels(own.power[at, first:])
     level = np.where(np.isneginf(level), low, level)
+    moments = _edges(own.t, own.column_s)
     image = axis.pcolormesh(
-        _edges(own.t, own.column_s),
+        moments,
         _edges(own.f[first:], own.fs / own.nperseg),
         level,
         vmin=low,
@@ -110,7 +111,7 @@ def _panel(
         cmap="viridis",
         rasterized=True,
     )
-    axis.set_xlim(0, own.seconds)
+    axis.set_xlim(moments[0], moments[-1])
     if is_log:
         from matplotlib.ticker import FixedLocator, NullLocator
 
@@ -120,7 +121,7 @@ def _panel(
         axis.yaxis.set_minor_locator(NullLocator())
         axis.yaxis.set_major_formatter(lambda hz, _: f"{hz:g}")
     axis.tick_params(labelsize=7)
-    axis.set_facecolor("0.8")
+    axis.set_facecolor("0.8")  # where samples were not finite
     return image
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rlxweb.advice import Advice, Blank
 from rlxweb.errors import RlxError
 from rlxweb.jobs.entries import text_of
 from rlxweb.jobs.results import FileResult, GroupResult
@@ -63,6 +64,8 @@ def bands_of(result: FileResult, bands: Bands) -> tuple[GroupBands, ...]:
         try:
             own = band_power_of(group.hz, group.power, bands)
         except RlxError as error:
+            if isinstance(error.hint, Advice):
+                error.hint = Advice("give a longer {}", segment_s=Blank("S"))
             error.doing = f"bands of {result.path!r}, channels at {group.fs:g} Hz"
             raise
         found.append(GroupBands(group, own))

@@ -109,7 +109,8 @@ def group_spectrogram(
     sums = _Columns(n_channels, math.ceil(count / merged), merged)
     wide = max(1, BLOCK_BYTES // (8 * n_channels * hop))
     size = min(nperseg + (wide - 1) * hop, group.n_samples)
-    freqs: NDArray[np.float64] = np.empty(0)
+    freqs: NDArray[np.float64] = np.arange(nperseg // 2 + 1) * group.fs / nperseg
+    _check_band(freqs, asked, group)
     for block in group.blocks(size, overlap=nperseg - hop):
         if block.data.shape[1] < nperseg:
             break  # the rest is shorter than a segment
@@ -144,6 +145,17 @@ def group_spectrogram(
         t=times,
         power=sums.mean(),
     )
+
+
+def _check_band(hz: NDArray[np.float64], asked: Asked, group: Group) -> None:
+    most = math.inf if asked.fmax is None else asked.fmax
+    if not ((hz >= asked.fmin) & (hz <= most)).any():
+        raise UsageError(
+            f"spectrogram of {group.recording!r}",
+            f"no bin lies between {asked.fmin:g} and {most:g} Hz",
+            f"bins lie {hz[1] if len(hz) > 1 else 0:.3g} Hz apart, up to {hz[-1]:g} Hz",
+            Advice("widen the band, or give a longer {}", segment_s=Blank("S")),
+        )
 
 
 class _Columns:

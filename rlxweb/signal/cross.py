@@ -180,12 +180,14 @@ async def _coherence(**given: Any) -> tuple[NDArray[np.float64], NDArray[Any]]:
         return found.astype(own.dtype, copy=False)
 
     given |= {"return_onesided": True, "scaling": "density", "average": "mean"}
-    return await _compared("coherence", squared, **given)
+    return await _compared("coherence", squared, of_scale=False, **given)
 
 
 async def _compared(
     doing: str,
     finish: Callable[[Array], Array],
+    *,
+    of_scale: bool = True,
     x: ArrayLike | Digital,
     y: ArrayLike | Digital,
     axis: int,
@@ -199,7 +201,10 @@ async def _compared(
     average: str,
     **estimate: Any,
 ) -> tuple[NDArray[np.float64], NDArray[Any]]:
-    """Frequencies, and what `finish` makes of (…, 4, F): both powers, re and im."""
+    """Frequencies, and what `finish` makes of (…, 4, F): both powers, re and im.
+
+    of_scale   its result depends on the scale of the signals
+    """
     one_of("nan", nan, ("raise", "propagate"), doing)
     strict = switch("strict", strict, doing)
     fs = estimate["fs"] = rate(estimate["fs"], doing)
@@ -231,6 +236,8 @@ async def _compared(
         for one, caller in zip(rows, callers, strict=True)
     ]
     left, right = (_numbers(one, batch) for one in outer)
+    if not of_scale:
+        seen = [one._replace(up=None) for one in seen]
     pairs = Pairs(seen[0], seen[1], left, right)
     if average == "median":
         parts = _medians(pairs, spec)

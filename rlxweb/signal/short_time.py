@@ -68,8 +68,12 @@ class Slices:
         return -((self.n - 1 - self.n // 2) // self.hop)
 
     def stop(self, n_samples: int) -> int:
-        """One past the last slice with a sample of so many under its window."""
-        return (n_samples - 1 - self.zeros + self.n // 2) // self.hop + 1
+        """One past the last slice with a sample of so many under its window.
+
+        The slice whose middle is the end of the signal is there in any case.
+        """
+        last = (n_samples - 1 - self.zeros + self.n // 2) // self.hop
+        return max(last, n_samples // self.hop) + 1
 
     @property
     def ahead(self) -> int:

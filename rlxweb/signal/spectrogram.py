@@ -68,7 +68,7 @@ def spectrogram(
              U²/Hz ("density") or U² ("spectrum") in mode "psd", their roots else
     noverlap nperseg // 8 where it is left out
     mode     "psd": power; "complex": the spectra themselves; "magnitude"; "angle", in
-             radians; "phase": that, unwrapped along time
+             radians; "phase": that, unwrapped from bin to bin
     fmin, fmax, precision, strict   as `welch` has them
     nan      "raise", or "propagate": segments with NaN or infinity in them are NaN, and
              no others
@@ -125,11 +125,11 @@ async def _spectrogram(
     call = SegmentCall("power" if mode == "psd" else "spectra", spec)
     seen = into_range(rows, spec.dtype, caller, nan)
     out, _ = await computed(call, [seen.x], how, Asked(device, adapter), DOING, strict)
-    out = restored(out, call, [seen], caller)
+    out = _in_mode(restored(out, call, [seen], caller), mode)
     if band is not None:
         hz, out = hz[band], out[..., band]
     # Segments behind all, bins where time was.
-    values = given.back(np.swapaxes(_in_mode(out, mode), 1, 2))
+    values = given.back(np.swapaxes(out, 1, 2))
     return TimeFrequency(hz, (starts + spec.nperseg / 2) / fs, values)
 
 
@@ -144,4 +144,4 @@ def _in_mode(spectra: Array, mode: Mode) -> Array:
         out = np.abs(spectra)
     elif mode in ("angle", "phase"):
         out = np.angle(spectra)
-    return np.unwrap(out, axis=1) if mode == "phase" else out
+    return np.unwrap(out, axis=2) if mode == "phase" else out

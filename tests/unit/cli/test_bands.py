@@ -1,0 +1,207 @@
+"""`rlxweb bands` and `rlxweb spectrogram`: what they compute, print, write, refuse."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.signal
+
+import rlxweb as rlx
+from rlxweb.jobs import spectrogram as job
+from tests.command_line import RECORDINGS, Call, check_refused, recordings_there
+
+RNG = np.random.default_rng(6)
+FS = 200.0
+X = RNG.standard_normal((3, 8000)) + 5.0
+X[1] += 3 * np.sin(2 * np.pi * 10 * np.arange(8000) / FS)
+
+
+@pytest.fixture
+def npy(tmp_path: Path) -> Path:
+    np.save(tmp_path / "x.npy", X)
+    return tmp_path / "x.npy"
+
+
+def test_the_files_hold_what_the_function_gives(
+    npy: Path, tmp_path: Path, call: Call
+) -> None:
+    """CSV, Parquet and JSON have the same numbers: those of `rlx.band_power`."""
+    import pyarrow.parquet as pq
+
+    files = {n: tmp_path / f"o.{n}" for n in ("csv", "parquet", "json", "png")}
+    flags = {"csv": "--csv", "parquet": "--parquet", "json": "--json", "png": "--plot"}
+    said = call(
+        *("bands", npy, "--fs", FS),
+        *(arg for n, path in files.items() for arg in (flags[n], path)),
+    )
+    assert said.code == 0, said.err
+    want = rlx.band_power(X, FS)
+    rows = list(csv.DictReader(io.StringIO(files["csv"].read_text())))
+    assert len(rows) == 15
+    assert [row["band"] for row in rows[:5]] == list(want.names)
+    power = np.array([float(row["power"]) for row in rows]).reshape(3, 5)
+    np.testing.assert_allclose(power, want.absolute, rtol=1e-9)
+    table = pq.read_table(files["parquet"])
+    np.testing.assert_allclose(table["power"].to_numpy(), power.reshape(-1))
+    assert table["file"].to_pylist()[0] == str(npy)
+    assert files["png"].read_bytes().startswith(b"\x89PNG")
+    assert "alpha 8–13 Hz" in said.out
+    peak = f"@{want.peak_hz[1, 2]:.2f}"
+    assert peak in said.out.splitlines()[4]
+
+
+def test_json_on_stdout_and_bands_of_ones_own(npy: Path, call: Call) -> None:
+    said = call(
+        *("bands", npy, "--fs", FS, "--bands", "mu=8:12, high=60:90"),
+        *("--segment-s", "1", "--json", "-"),
+    )
+    assert said.record["schema"] == "rlxweb.bands/1"
+    (group,) = said.record["files"][0]["groups"]
+    assert group["bands"] == {"mu": [8.0, 12.0], "high": [60.0, 90.0]}
+    assert group["nperseg"] == 200
+    want = rlx.band_power(X, FS, {"mu": (8, 12), "high": (60, 90)}, nperseg=200)
+    mu = [row["mu"]["absolute"] for row in group["rows"]]
+    np.testing.assert_allclose(mu, want["mu"], rtol=1e-9)
+    assert "mu 8–12 Hz" in said.err
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--bands", "ecg"], "'ecg' is none of eeg, hrv"),
+        (["--bands", "mu=8"], "'mu=8' is no band"),
+        (["--bands", "mu=12:8"], "band 'mu' is 12:8"),
+        (["--bands", "mu=80:120"], "ends at 120 Hz; half the rate is 100 Hz"),
+        (["--parquet", "x.csv"], "does not end in .parquet"),
+        (["--plot", "x.gif"], "the suffix is '.gif'"),
+        (["--segment-s", "0"], "0.0 is not in the range"),
+    ],
+)
+def test_bad_bands_are_refused(
+    npy: Path, call: Call, more: list[str], said: str
+) -> None:
+    check_refused(call("bands", npy, "--fs", FS, *more), 2, said)
+
+
+def test_one_bad_file_costs_itself(npy: Path, tmp_path: Path, call: Call) -> None:
+    bad = tmp_path / "bad.edf"
+    bad.write_bytes(b"0       nothing")
+    said = call("bands", bad, npy, "--fs", FS, "--csv", "-", "--keep-going")
+    assert said.code == 1
+    assert len(list(csv.reader(io.StringIO(said.out)))) == 16
+    assert "1 of 2 recordings failed" in said.err
+
+
+@recordings_there
+def test_real_recordings_have_a_table(call: Call, tmp_path: Path) -> None:
+    """One picture each, though they share a stem."""
+    files = [RECORDINGS / "test.edf", RECORDINGS / "test.bdf"]
+    said = call("bands", *files, "--plot", tmp_path / "b.png")
+    assert said.code == 0, said.err
+    assert sum(line.startswith("A1 ") for line in said.out.splitlines()) == 1
+    assert said.out.count("power in µV² and its share") == 2
+    pictures = sorted(path.name for path in tmp_path.iterdir())
+    assert pictures == ["b-test-bdf.png", "b-test-edf.png"]
+
+
+# --- spectrogram ------------------------------------------------------------------
+
+
+def spectrogram_of(npy: Path, call: Call, folder: Path, *more: Any) -> Any:
+    """The arrays that a run writes."""
+    out = folder / "s.npz"
+    said = call("spectrogram", npy, "--fs", FS, "--npz", out, *more)
+    assert said.code == 0, said.err
+    return np.load(out)
+
+
+def test_every_segment_is_scipys(
+    npy: Path, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Read in blocks, of a segment and a hop at least."""
+    monkeypatch.setattr(job, "BLOCK_BYTES", 10_000)
+    got = spectrogram_of(npy, call, tmp_path, "--overlap", "0.25", "--fmax", "30")
+    f, t, want = scipy.signal.spectrogram(X, FS, "hann", 400, 100)
+    inside = f <= 30
+    np.testing.assert_allclose(got["power"], want[:, inside], rtol=1e-9)
+    np.testing.assert_allclose(got["t"], t)
+    np.testing.assert_allclose(got["f"], f[inside])
+    assert got["channels"].tolist() == ["ch1", "ch2", "ch3"]
+
+
+def test_many_segments_share_columns(
+    npy: Path, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is the mean of its segments, the last of fewer."""
+    monkeypatch.setattr(job, "BLOCK_BYTES", 30_000)
+    got = spectrogram_of(npy, call, tmp_path, "--overlap", "0.5", "--columns", "7")
+    _, t, want = scipy.signal.spectrogram(X, FS, "hann", 400, 200)
+    parts = [slice(at, at + 6) for at in range(0, 39, 6)]
+    want = np.stack([want[..., part].mean(axis=-1) for part in parts], axis=-1)
+    np.testing.assert_allclose(got["power"], want, rtol=1e-9)
+    np.testing.assert_allclose(got["t"], [t[part].mean() for part in parts])
+
+
+def test_short_recordings_have_columns_enough(
+    npy: Path, tmp_path: Path, call: Call
+) -> None:
+    assert spectrogram_of(npy, call, tmp_path)["t"].size == 201
+    half = spectrogram_of(npy, call, tmp_path, "--overlap", "0.5")
+    assert half["t"].size == 39
+
+
+def test_it_says_where_a_channel_is_strongest(
+    npy: Path, tmp_path: Path, call: Call
+) -> None:
+    said = call(
+        *("spectrogram", npy, "--fs", FS, "--json", "-"),
+        *("--plot", tmp_path / "s.svg", "--log"),
+    )
+    (group,) = said.record["files"][0]["groups"]
+    assert group["channels"][1]["hz"] == 10.0
+    assert "10.00 Hz" in said.err
+    assert (tmp_path / "s.svg").read_text().startswith("<?xml")
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--overlap", "1"], "1.0 is not in the range"),
+        (["--fmin", "300"], "no bin lies between 300"),
+        (["--columns", "0"], "0 is not in the range"),
+        (["--plot", "x.gif"], "the suffix is '.gif'"),
+        (["-c", "chX"], "chX"),
+    ],
+)
+def test_bad_spectrograms_are_refused(
+    npy: Path, call: Call, more: list[str], said: str
+) -> None:
+    check_refused(call("spectrogram", npy, "--fs", FS, *more), 2, said)
+
+
+def test_more_than_memory_should_hold(
+    npy: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job, "MOST_VALUES", 1000)
+    said = call("spectrogram", npy, "--fs", FS)
+    check_refused(
+        said, 2, "3 channels × 201 frequencies × 201 columns; 1000 values are"
+    )
+
+
+def test_gaps_are_refused_or_grey(npy: Path, tmp_path: Path, call: Call) -> None:
+    x = X.copy()
+    x[2, 100] = np.nan
+    np.save(npy, x)
+    said = call("spectrogram", npy, "--fs", FS)
+    check_refused(said, 2, "channel 'ch3' is nan at sample 100")
+    got = spectrogram_of(npy, call, tmp_path, "--nan", "propagate")
+    lost = np.isnan(got["power"]).all(axis=1)
+    assert lost[2].any()
+    assert not lost[2].all()
+    assert not lost[:2].any()
