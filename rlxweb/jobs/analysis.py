@@ -22,10 +22,10 @@ from rlxweb.host.spectrum import frequencies
 from rlxweb.io import Group, Recording, open_recording
 from rlxweb.io.identity import identity, is_told_when_open
 from rlxweb.jobs.averaging import Progress, group_power
-from rlxweb.jobs.band import Band
 from rlxweb.jobs.results import FileResult, GroupResult
 from rlxweb.jobs.settings import Settings, group_spec, group_taken
 from rlxweb.jobs.stages import Stages
+from rlxweb.signal.band_peaks import Band
 from rlxweb.signal.offers import WelchJob
 from rlxweb.signal.peaks_of_power import check_prominence
 from rlxweb.signal.picked import PickedEngine

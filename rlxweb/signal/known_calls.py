@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.choose.chooser import Asked
+from rlxweb.signal.band_peaks import Band
 from rlxweb.signal.offers import WelchJob
 from rlxweb.signal.scaled import Caller
 
@@ -22,7 +23,10 @@ _SMALL: Final = 1 << 16
 
 
 class KnownCall(NamedTuple):
-    """Checked arguments: the job, who is asked, and how its answer is put together."""
+    """Checked arguments: the job, who is asked, and how its answer is put together.
+
+    k, band   peaks that are wanted, and where; None: anywhere
+    """
 
     job: WelchJob
     asked: Asked
@@ -32,6 +36,8 @@ class KnownCall(NamedTuple):
     prominence: float | None
     strict: bool
     nan: Any
+    k: int
+    band: Band | None = None
 
 
 _known: dict[Any, KnownCall] = {}

@@ -20,6 +20,8 @@ from rlxweb.host.spectrum import frequencies
 from rlxweb.host.strongest import PeaksOfPower, as_peaks
 from rlxweb.kept import SMALL, lru_of_small
 from rlxweb.signal.at_once import at_once
+from rlxweb.signal.band import bins_between
+from rlxweb.signal.band_peaks import Band
 from rlxweb.signal.known_calls import KnownCall, keep_call, key_of, known_call
 from rlxweb.signal.offers import WelchJob, checked_strategy
 from rlxweb.signal.own_detrend import detrended_by, own_detrend
@@ -71,6 +73,8 @@ def welch_peaks(
     mode: Mode = "bins",
     axis: int = -1,
     prominence: float | None = None,
+    fmin: float = 0.0,
+    fmax: float | None = None,
     device: DeviceLike | None = None,
     adapter: str = "",
     strategy: str | WelchPeaksStrategy = "auto",
@@ -90,6 +94,8 @@ def welch_peaks(
     mode     "bins": the k strongest bins, ties to the smaller bin. "peaks": local
              maxima by falling power, frequency refined by a parabola through the log
              power, `count` of them per row (at most k)
+    fmin, fmax  peaks are searched between these, in Hz, ends included; None: no end.
+             A local maximum is told by its neighbours, beyond the ends too
     nsegments  average only the first so many segments; all 1 + (T - nperseg) // hop
              of them by default
     device   where to run; None takes the way that is predicted to be fastest, and
@@ -103,8 +109,9 @@ def welch_peaks(
     strict   as `welch`; `decision` of the result says where a run was lost
     Numerics as `welch`
     Errors   UsageError for k, nperseg, nsegments outside their domain (k over the
-             number of bins is refused) and an empty batch; NotFinite, DTypeError,
-             Unsupported, AdapterMissing as `welch`
+             number of bins, or of those in the band, is refused), for a band without a
+             bin and for an empty batch; NotFinite, DTypeError, Unsupported,
+             AdapterMissing as `welch`
     """
     given = locals()
     key = key_of(x, tuple(given.values())[1:])
@@ -154,6 +161,8 @@ def _called(
     x: ArrayLike | Digital,
     axis: int,
     prominence: float | None,
+    fmin: float,
+    fmax: float | None,
     device: DeviceLike | None,
     adapter: str,
     precision: Precision | None,
@@ -174,6 +183,10 @@ def _called(
     strict = switch("strict", strict, DOING)
     wanted["fs"] = number("fs", wanted["fs"], DOING)
     job = job_of(rows.shape, how, **wanted)
+    hz, k = frequencies(job.spec, wanted["fs"]), job.k
+    band = _band(hz, fmin, fmax, k)
+    if band is not None:  # of which engines know nothing: they give the spectrum
+        job = replace(job, k=0)
     least = check_prominence(prominence, job.mode, DOING)
     caller = Caller(DOING, batch)
     given: ReadyRows | RowsThere
@@ -189,8 +202,7 @@ def _called(
     if isinstance(array, RowsThere):
         asked = asked_at(array, device, adapter, DOING)
     fs = wanted["fs"]
-    hz = frequencies(job.spec, fs)
-    known = KnownCall(job, asked, caller, hz, fs, least, strict, nan)
+    known = KnownCall(job, asked, caller, hz, fs, least, strict, nan, k, band)
     if own is None and axis in (-1, array.ndim - 1):
         keep_call(key, known)
     return job, asked, partial(_run, rows, given, known)
@@ -249,8 +261,7 @@ async def _run(
             given = ready_rows(rows, job.spec, caller, "propagate")
         k = job.k if job.mode == "bins" else 0
         warm = engine.is_ready(given.x.shape, given.spec, k)
-        found = _search(given, caller, job, engine, call.hz, call.prominence)
-        return await found, warm
+        return await _search(given, call, job, engine), warm
 
     try:
         if isinstance(seen, RowsThere):
@@ -298,21 +309,36 @@ def _peaks(found: PeaksOfPower, call: KnownCall, pick: Pick[WelchJob]) -> WelchP
 
 
 async def _search(
-    given: ReadyRows,
-    caller: Caller,
-    job: WelchJob,
-    engine: Engine,
-    hz: NDArray[np.float64],
-    prominence: float | None,
+    given: ReadyRows, call: KnownCall, job: WelchJob, engine: Engine
 ) -> PeaksOfPower:
-    if job.mode == "bins":
+    hz, caller, band = call.hz, call.caller, call.band
+    if job.mode == "bins" and band is None:
         bins, power = await engine.strongest(given.x, given.spec, job.k)
         power = given.reading.restored(power, caller)
         return peaks_of_bins(bins, power, hz, given.by(engine.device).floor())
     power = await engine.power(given.x, given.spec)
     power = given.reading.restored(power, caller)
     floor = given.by(engine.device).floor()
-    return peaks_of_power(power, hz, job.k, prominence, floor=floor)
+    if band is not None:
+        return band.peaks(power, hz, call.k, call.prominence, job.mode, floor)
+    return peaks_of_power(power, hz, job.k, call.prominence, floor=floor)
+
+
+def _band(
+    hz: NDArray[np.float64], fmin: float, fmax: float | None, k: int
+) -> Band | None:
+    """The bins that are looked at; None: all. Errors  UsageError."""
+    if bins_between(hz, fmin, fmax, DOING) is None:
+        return None
+    band = Band.of(hz, fmin, fmax, DOING)
+    if k > len(band):
+        raise UsageError(
+            DOING,
+            f"k is {k}",
+            f"it must be 1 to {len(band)}, the number of bins in the band",
+            Advice("ask for fewer peaks, or give a larger {}", nperseg=Blank("N")),
+        )
+    return band
 
 
 def checked_k(k: int, n_freqs: int, mode: str) -> int:

@@ -1,0 +1,82 @@
+"""Peaks of a band, in Python: as the whole spectrum has them, on every engine."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.signal
+
+import rlxweb as rlx
+from rlxweb.errors import UsageError
+from rlxweb.gpu.port import Want
+from tests.unit.signal.test_spectrogram import by_name
+
+T = np.arange(30 * 256) / 256
+X = 10.0 + np.sin(2 * np.pi * 10 * T) + 0.5 * np.sin(2 * np.pi * 23.3 * T)
+X = X + 0.1 * np.random.default_rng(1).standard_normal((2, 3, T.size))
+NAMED: dict[str, Any] = {"fs": 256, "nperseg": 512, "k": 2, "preset": "scipy"}
+
+
+def check(found: rlx.WelchPeaks, mode: str) -> None:
+    """The two sines, or the two strongest bins between 5 and 40 Hz."""
+    assert found.bins.shape == (2, 3, 2)
+    assert (found.count == 2).all()
+    if mode == "peaks":
+        np.testing.assert_allclose(found.hz, np.full((2, 3, 2), [10, 23.3]), atol=0.05)
+        return
+    f, power = scipy.signal.welch(X, 256, nperseg=512)
+    power[..., (f < 5) | (f > 40)] = 0
+    order = np.argsort(-power, axis=-1, kind="stable")[..., :2]
+    np.testing.assert_array_equal(found.bins, order)
+    want = np.take_along_axis(power, order, -1)
+    np.testing.assert_allclose(found.power, want, rtol=1e-4)
+
+
+@pytest.mark.parametrize("mode", ["bins", "peaks"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_on_the_cpu(mode: Any, dtype: str) -> None:
+    """The first time, and again as a call that is known."""
+    x = X.reshape(6, -1).astype(dtype)
+    for _ in range(3):
+        found = rlx.welch_peaks(x, **NAMED, mode=mode, fmin=5, fmax=40)
+        assert found.bins.shape == (6, 2)
+    check(rlx.welch_peaks(X.astype(dtype), **NAMED, mode=mode, fmin=5, fmax=40), mode)
+    everywhere = rlx.welch_peaks(x, **NAMED, mode=mode)
+    np.testing.assert_allclose(everywhere.hz[:, 0], 10, atol=0.01)
+
+
+@pytest.mark.parametrize("mode", ["bins", "peaks"])
+def test_on_devices(adapter: Want, mode: Any) -> None:
+    x = X.astype(np.float32)
+    found = rlx.welch_peaks(x, **NAMED, mode=mode, fmin=5, fmax=40, **by_name(adapter))
+    check(found, mode)
+
+
+def test_a_maximum_is_told_by_its_neighbours_beyond_the_ends() -> None:
+    """A slope into the band is no peak of it."""
+    found = rlx.welch_peaks(X, **NAMED, mode="peaks", fmin=10.5, fmax=40)
+    np.testing.assert_allclose(found.hz[..., 0], 23.3, atol=0.05)
+
+
+def test_beside_an_event_loop() -> None:
+    found = asyncio.run(
+        rlx.welch_peaks_async(X, **NAMED, mode="peaks", fmin=5, fmax=40)
+    )
+    check(found, "peaks")
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ({"fmin": 5, "fmax": 5.9, "k": 3}, "k is 3; it must be 1 to 2, the number of"),
+        ({"fmin": 5.1, "fmax": 5.2}, "no bin lies between 5.1 and 5.2 Hz"),
+        ({"fmin": 50, "fmax": 5}, "fmin is 50 Hz; fmax is 5 Hz"),
+        ({"fmin": "5"}, "fmin is '5'; it must be a number"),
+    ],
+)
+def test_bands_that_are_none(named: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        rlx.welch_peaks(X, **{**NAMED, **named})
