@@ -61,6 +61,7 @@ def _bands(ctx: click.Context, param: click.Parameter, text: str) -> Bands:
     help="Seconds per segment; default: two cycles of the lowest edge, at least 4.",
 )
 @options.CHANNELS
+@options.stretch
 @options.ARRAY
 @options.LAYOUT
 @STORAGE

@@ -115,7 +115,7 @@ def _listed(
     parted = [quoted or bare for one in value for quoted, bare in _NAMES.findall(one)]
     names = tuple(name.strip() for name in parted if name.strip())
     if value and not names:
-        raise UsageError("--channels", "no channel is named", hint="leave it out")
+        raise UsageError(param.opts[0], "no channel is named", hint="leave it out")
     return names
 
 
@@ -127,6 +127,25 @@ CHANNELS = click.option(
     help="Channel names or patterns ('EEG*'), repeatable or comma-separated; a name "
     "with a comma in it stands in double quotes.",
 )
+EXCLUDE = click.option(
+    "--exclude",
+    "-x",
+    multiple=True,
+    callback=_listed,
+    help="Channels to leave out of these, named alike.",
+)
+_MOMENT = "s or h:mm:ss from the beginning."
+START = click.option("--start", metavar="T", help=f"Take samples from here, {_MOMENT}")
+STOP = click.option("--stop", metavar="T", help=f"Take samples up to here, {_MOMENT}")
+
+
+def stretch(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`--exclude`, `--start`, `--stop`: what of a recording is taken."""
+    for option in (STOP, START, EXCLUDE):
+        command = option(command)
+    return command
+
+
 ARRAY = click.option("--array", help="Member of an NPZ file or a Zarr group.")
 LAYOUT = one_of(
     "--layout",

@@ -30,7 +30,7 @@ from rlxweb.jobs.spectrogram import COLUMNS, Asked, GroupSpectrogram, group_spec
 from rlxweb.printable import printable
 
 SCHEMA = "rlxweb.spectrogram/1"
-_OF_FILES = ("fs", "channels", "array", "layout")
+_OF_FILES = ("fs", "channels", "exclude", "start", "stop", "array", "layout")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,7 @@ class Found:
 @options.valued("--fmax", float, "Highest frequency that is shown, in Hz.")
 @click.option("--log", is_flag=True, help="A logarithmic frequency axis.")
 @options.CHANNELS
+@options.stretch
 @options.ARRAY
 @options.LAYOUT
 @STORAGE
@@ -97,7 +98,9 @@ def command(files: tuple[str, ...], log: bool, quiet: bool, **asked: Any) -> Non
     tell = partial(say, err, style="dim")
     meant = recordings_of(files, paths, tell, refused, access)
     outputs.check(meant)
-    reading |= {"storage_options": access, "channels": reading["channels"] or None}
+    reading["storage_options"] = access
+    for name in ("channels", "exclude"):
+        reading[name] = reading[name] or None
     found = []
     with Meter(err, len(meant)) as meter:
         for file in meant:

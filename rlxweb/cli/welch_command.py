@@ -65,6 +65,7 @@ from rlxweb.streams import STDOUT, discard
 )
 @click.option("--prominence", type=float, help="Least prominence (mode peaks).")
 @options.CHANNELS
+@options.stretch
 @options.ARRAY
 @options.LAYOUT
 @STORAGE

@@ -92,6 +92,32 @@ def choose_channels(
     return tuple(picked)
 
 
+def leave_out(
+    doing: str,
+    found: Sequence[Found],
+    names: Sequence[str],
+    taken: tuple[int, ...],
+    unwanted: Sequence[str],
+) -> tuple[int, ...]:
+    """The channels taken but for those that `unwanted` names, as `wanted` names them.
+
+    Errors   UnknownName for what names no channel; UsageError when nothing is left.
+    """
+    if not unwanted:
+        return taken
+    index = _index(found, names)
+    gone = {
+        at
+        for entry in unwanted
+        for at in _matches(doing, str(entry).strip(), found, names, index)
+    }
+    kept = tuple(at for at in taken if at not in gone)
+    if not kept:
+        said = f"all {len(taken)} channels are excluded"
+        raise UsageError(doing, said, hint="leave one in")
+    return kept
+
+
 def _ordinary(
     doing: str, found: Sequence[Found], names: Sequence[str]
 ) -> tuple[int, ...]:

@@ -11,16 +11,17 @@ import os
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from rlxweb.advice import Advice, Blank
 from rlxweb.arguments import number, one_of
 from rlxweb.errors import RecordingWarning, UsageError, shown
 from rlxweb.io import bounds
 from rlxweb.io.access import Access
-from rlxweb.io.channels import choose_channels, unique_names
+from rlxweb.io.channels import choose_channels, leave_out, unique_names
 from rlxweb.io.contents import LAYOUTS, Contents, Found, Layout, Stream
 from rlxweb.io.opening import Opened, opened
+from rlxweb.io.part import Moment, check_stretch, seconds_of, stretch_of
 from rlxweb.io.recording import Channel, Group, Recording
 from rlxweb.io.source import ByteSource, Source
 from rlxweb.io.urls import suffix_of
@@ -67,6 +68,9 @@ def open_recording(
     array: str | None = None,
     layout: Layout | None = None,
     storage_options: Mapping[str, Any] | Access | None = None,
+    exclude: str | Sequence[str] | None = None,
+    start: Moment | None = None,
+    stop: Moment | None = None,
 ) -> Recording:
     """Open an EDF, BDF, WAV, NPY, NPZ, CSV file or Zarr store as groups of channels.
 
@@ -84,6 +88,11 @@ def open_recording(
               how a URL is reached, as fsspec takes it; never shown. What is not given
               is fsspec's to find: FSSPEC_*, its configuration, the store's own
 
+    exclude   names, labels or patterns of channels that are left out of these
+    start, stop
+              the stretch to take, from the beginning of the recording: seconds, or
+              "0:01:30"; None: no end. A stop beyond the end is warned of
+
     Errors    RecordingError for anything wrong with the file or its server; UnknownName
               for a channel or array that is not in it; UsageError for an argument that
               cannot apply
@@ -96,12 +105,16 @@ def open_recording(
     if array is not None and not isinstance(array, str):
         raise UsageError(doing, f"array is {array!r}", "the name of an array")
     wanted = None if channels is None else _listed_names(doing, channels)
+    unwanted = () if exclude is None else _listed_names(doing, exclude, "exclude")
     if layout is not None:
         one_of("layout", layout, LAYOUTS, doing)
+    since, until = seconds_of("start", start, doing), seconds_of("stop", stop, doing)
+    check_stretch(since, until, doing)
     source = opened(path, _access(storage_options))
     try:
         contents = _read(source, array, layout)
-        recording = _assemble(source, contents, fs, wanted)
+        asked = _Asked(fs, wanted, unwanted, since, until)
+        recording = _assemble(source, contents, asked)
         for text in recording.warnings:
             said = RecordingWarning(source.doing, text)
             warnings.warn(said, stacklevel=2)
@@ -183,7 +196,7 @@ def _given_rate(doing: str, fs: Any) -> float:
     raise UsageError(doing, f"fs is {shown(fs)}", rule)
 
 
-def _listed_names(doing: str, channels: object) -> list[str]:
+def _listed_names(doing: str, channels: object, name: str = "channels") -> list[str]:
     if isinstance(channels, str):
         return [channels]
     try:
@@ -191,19 +204,25 @@ def _listed_names(doing: str, channels: object) -> list[str]:
             return list(channels)  # type: ignore[call-overload, no-any-return]
     except TypeError:  # nothing to go through, or an array of no dimensions
         pass
-    said = f"channels is {channels!r}"
+    said = f"{name} is {channels!r}"
     raise UsageError(doing, said, "a name or a list of names")
 
 
-def _assemble(
-    source: Source,
-    contents: Contents,
-    fs: float | None,
-    wanted: Sequence[str] | None,
-) -> Recording:
+class _Asked(NamedTuple):
+    """What is taken of a file, and the rate that it does not tell."""
+
+    fs: float | None
+    wanted: Sequence[str] | None
+    unwanted: Sequence[str]
+    start: float | None
+    stop: float | None
+
+
+def _assemble(source: Source, contents: Contents, asked: _Asked) -> Recording:
     found = _tidied(source, contents.channels)
     names = unique_names([channel.label for channel in found])
-    taken = choose_channels(source.doing, found, names, wanted)
+    taken = choose_channels(source.doing, found, names, asked.wanted)
+    taken = leave_out(source.doing, found, names, taken, asked.unwanted)
     stream_of = {at: n for n, one in enumerate(contents.streams) for at in one.members}
     members: dict[int, list[int]] = {}
     for at in taken:
@@ -211,9 +230,10 @@ def _assemble(
     groups = []
     for n, mine in sorted(members.items()):
         stream = contents.streams[n]
-        rate = _rate(source, contents, stream, fs, len(members) == 1)
+        rate = _rate(source, contents, stream, asked.fs, len(members) == 1)
         channels = tuple(_channel(names[at], found[at], at) for at in mine)
-        groups.append(_group(source, stream, rate, channels))
+        group = _group(source, stream, rate, channels)
+        groups.append(stretch_of(group, asked.start, asked.stop, source))
     chosen = set(taken)
     left_out = tuple(
         (name, channel.why_not)

@@ -64,6 +64,7 @@ class Group:
     dtype      of what `read` gives; the values are those of the file, exactly
     digital    of the integers the file stores, where none has more than 24 bits; else
                None
+    first      the file's number of its first sample
     """
 
     recording: str
@@ -73,6 +74,7 @@ class Group:
     dtype: np.dtype[np.generic]
     reader: SampleReader = field(repr=False, compare=False)
     digital: np.dtype[Any] | None = None
+    first: int = 0
 
     def __repr__(self) -> str:
         return f"Group({shown(self.recording)}: {self._told})"
@@ -240,7 +242,7 @@ def check_finite(data: Samples | Digital, group: Group, start: int = 0) -> None:
     # The earliest sample is named, whichever channel it is in.
     at = int(np.argmin(finite.all(axis=0)))
     row = int(np.argmin(finite[:, at]))
-    sample = start + at
+    sample = group.first + start + at
     raise NotFinite(
         f"reading {group.recording!r}",
         f"channel {group.channels[row].name!r} is {float(data[row, at])} at sample "

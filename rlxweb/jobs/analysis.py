@@ -96,6 +96,9 @@ def analyse_file(
                 array=settings.array,
                 layout=settings.layout,
                 storage_options=access,
+                exclude=settings.exclude or None,
+                start=settings.start,
+                stop=settings.stop,
             )
         with opened as recording:
             work = sum(g.n_samples * len(g.channels) for g in recording.groups)

@@ -32,6 +32,7 @@ class Settings:
                the length of the recording
     storage    how recordings behind URLs are reached; no number depends on it
     k          peaks per channel; None is 16, or all bins where there are fewer
+    start, stop  the stretch of each recording, as `open_recording` takes them
     spectra    results hold the power at every bin; without, the peaks alone
     """
 
@@ -46,6 +47,9 @@ class Settings:
     window: str | tuple[object, ...] | None = None
     detrend: str | None = None
     channels: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    start: str | None = None
+    stop: str | None = None
     array: str | None = None
     layout: Layout | None = None
     device: str = "auto"

@@ -224,17 +224,7 @@ async def _compared(
     spec = segment_spec(doing, rows[0].shape[1], how.kind, half, **estimate)
     hz = frequencies(spec, fs)
     band = bins_between(hz, fmin, fmax, doing)
-    callers = [Caller(f"{doing}, {'xy'[at]}", one) for at, one in enumerate(outer)]
-    if own is not None:
-        mended = [
-            detrended_by(own, one, spec, caller)
-            for one, caller in zip(rows, callers, strict=True)
-        ]
-        rows, spec = [one for one, _, _ in mended], mended[0][1]
-    seen = [
-        into_range(one, spec.dtype, caller, nan)
-        for one, caller in zip(rows, callers, strict=True)
-    ]
+    seen, spec = _seen(rows, outer, spec, own, nan, doing)
     left, right = (_numbers(one, batch) for one in outer)
     if not of_scale:
         seen = [one._replace(up=None) for one in seen]
@@ -249,6 +239,27 @@ async def _compared(
         hz, power = hz[band], power[..., band]
     power = power.reshape(*batch, len(hz))
     return hz, np.moveaxis(power, len(batch), to)
+
+
+def _seen(
+    rows: Sequence[Array],
+    outer: Sequence[tuple[int, ...]],
+    spec: WelchSpec,
+    own: OwnDetrend | None,
+    nan: NanPolicy,
+    doing: str,
+) -> tuple[list[Rows], WelchSpec]:
+    """Rows of both signals, looked at once each, and the estimate of these.
+
+    own   a detrend of the caller's
+    """
+    seen, after = [], spec
+    for name, one, shape in zip("xy", rows, outer, strict=True):
+        caller = Caller(f"{doing}, {name}", shape)
+        if own is not None:
+            one, after, caller = detrended_by(own, one, spec, caller)
+        seen.append(into_range(one, spec.dtype, caller, nan))
+    return seen, after
 
 
 def _without(shape: tuple[int, ...], axis: int, doing: str) -> tuple[int, ...]:

@@ -63,7 +63,10 @@ def declared_peaks(
     if not prod(batch):
         raise UsageError(doing, f"the batch {list(batch)} has no rows", "rows >= 1")
     prominence = wanted.pop("prominence")
+    fmin, fmax = wanted.pop("fmin"), wanted.pop("fmax")
     job = welch_peaks.job_of((prod(batch), shape[axis]), how, **wanted)
+    hz = frequencies(job.spec, wanted["fs"])
+    welch_peaks.checked_band(hz, fmin, fmax, job.k)
     check_prominence(prominence, job.mode, doing)
     return DeclaredPeaks(job.k, job.mode, wanted["fs"], job.spec.power_dtype)
 

@@ -184,7 +184,7 @@ def _called(
     wanted["fs"] = number("fs", wanted["fs"], DOING)
     job = job_of(rows.shape, how, **wanted)
     hz, k = frequencies(job.spec, wanted["fs"]), job.k
-    band = _band(hz, fmin, fmax, k)
+    band = checked_band(hz, fmin, fmax, k)
     if band is not None:  # of which engines know nothing: they give the spectrum
         job = replace(job, k=0)
     least = check_prominence(prominence, job.mode, DOING)
@@ -324,7 +324,7 @@ async def _search(
     return peaks_of_power(power, hz, job.k, call.prominence, floor=floor)
 
 
-def _band(
+def checked_band(
     hz: NDArray[np.float64], fmin: float, fmax: float | None, k: int
 ) -> Band | None:
     """The bins that are looked at; None: all. Errors  UsageError."""

@@ -43,6 +43,8 @@ FILES = {
     "tests/unit/signal/test_doors.py": "mne",
     "tests/unit/signal/test_drop_in.py": "scipy.signal.tests",
     "tests/unit/signal/test_presets.py": "mne",
+    "tests/unit/signal/test_spectrogram.py": "scipy.signal.tests",
+    "tests/unit/signal/test_tapers.py": "mne",
     "tests/unit/test_digital.py": "soundfile",
 }
 """File or folder → a module that it needs and that WebAssembly has not."""

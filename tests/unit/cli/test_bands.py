@@ -117,7 +117,8 @@ def spectrogram_of(npy: Path, call: Call, folder: Path, *more: Any) -> Any:
     out = folder / "s.npz"
     said = call("spectrogram", npy, "--fs", FS, "--npz", out, *more)
     assert said.code == 0, said.err
-    return np.load(out)
+    with np.load(out) as arrays:
+        return dict(arrays)
 
 
 def test_every_segment_is_scipys(

@@ -334,4 +334,4 @@ def test_what_looks_like_nothing_gets_no_suggestion(call: Call) -> None:
     for option in ("--frequency", "--xyz"):
         assert "did you mean" not in call("welch", option, 1).err
     assert "did you mean 'welch'" in call("wlech").err
-    assert "known: welch, devices" in call("xyz").err
+    assert "known: welch, bands" in call("xyz").err

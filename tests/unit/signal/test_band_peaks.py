@@ -12,7 +12,7 @@ import scipy.signal
 import rlxweb as rlx
 from rlxweb.errors import UsageError
 from rlxweb.gpu.port import Want
-from tests.unit.signal.test_spectrogram import by_name
+from tests.unit.signal.near import by_name
 
 T = np.arange(30 * 256) / 256
 X = 10.0 + np.sin(2 * np.pi * 10 * T) + 0.5 * np.sin(2 * np.pi * 23.3 * T)

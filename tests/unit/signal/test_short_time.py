@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import rlxweb as rlx
 from rlxweb.errors import NotFinite, RlxError, ShapeError, Unsupported, UsageError
 from rlxweb.gpu.port import Want
-from tests.unit.signal.test_spectrogram import by_name, close
+from tests.unit.signal.near import by_name, close
 
 RNG = np.random.default_rng(8)
 

@@ -26,6 +26,7 @@ from rlxweb.errors import (
 from rlxweb.gpu.port import Want
 from rlxweb.host import cross_matrix as matrix
 from rlxweb.signal import row_calls
+from tests.unit.signal.near import by_name, close
 
 THEIRS = {"TestSpectrogram": "spectrogram", "TestCSD": "csd"}
 THEIRS |= {"TestCoherence": "coherence"}
@@ -83,14 +84,6 @@ def cuts(draw: st.DrawFn) -> tuple[int, dict[str, Any]]:
     named["scaling"] = draw(st.sampled_from(("density", "spectrum")))
     named["return_onesided"] = draw(st.booleans())
     return n, named
-
-
-def close(got: Any, want: Any, most: float = 1e-12) -> None:
-    """Within so much of the largest value; empty arrays are alike."""
-    assert got.shape == want.shape
-    peak = np.abs(want).max(initial=0.0)
-    # What rounding alone leaves of a segment of its own mean is nothing on both sides.
-    np.testing.assert_allclose(got, want, rtol=0, atol=most * max(peak, 0.1))
 
 
 @given(cuts(), st.sampled_from(MODES[:3]), st.sampled_from((0, 1, -1)), st.booleans())
@@ -153,10 +146,6 @@ def test_all_pairs_at_once_are_each_of_them(
     wide = x + 1j * x[::-1]
     _, want = scipy.signal.csd(wide, y + 0j, 3.0, nperseg=50)
     close(rlx.csd(wide, y, 3.0, nperseg=50)[1], want)
-
-
-def by_name(adapter: Want) -> dict[str, Any]:
-    return {"device": adapter.backends[0], "adapter": adapter.name}
 
 
 @pytest.mark.parametrize("mode", ["psd", "complex", "magnitude"])

@@ -19,7 +19,7 @@ from rlxweb.errors import NotFinite, RlxError, UsageError
 from rlxweb.gpu.port import Want
 from rlxweb.signal import tapers
 from rlxweb.signal.tapers import dpss
-from tests.unit.signal.test_spectrogram import by_name, close
+from tests.unit.signal.near import by_name, close
 
 RNG = np.random.default_rng(11)
 mne.set_log_level("ERROR")

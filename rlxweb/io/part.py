@@ -1,0 +1,94 @@
+"""A stretch of a recording: the samples between two moments, as if there were no more.
+
+Owns what a moment may look like, and the reader that begins later. Moments are counted
+from the beginning of the recording.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from rlxweb.arguments import number
+from rlxweb.errors import UsageError, shown
+from rlxweb.io.contents import SampleReader, Samples
+from rlxweb.io.recording import Group
+from rlxweb.io.source import Source
+
+Moment: TypeAlias = float | str
+"""Seconds, or a text: "90", "1:30", "0:01:30.5"."""
+
+_CLOCK = re.compile(r"(?:(?:(\d+):)?([0-5]?\d):)?(\d+(?:\.\d*)?|\.\d+)")
+
+
+def seconds_of(name: str, given: Moment | None, doing: str) -> float | None:
+    """A moment in seconds. Errors  UsageError for what is none."""
+    if given is None:
+        return None
+    if isinstance(given, str):
+        found = _CLOCK.fullmatch(given.strip())
+        hours, minutes, rest = found.groups() if found else (None, None, "nan")
+        seconds = float(rest)
+        if found is None or (minutes is not None and seconds >= 60):
+            raise UsageError(
+                doing,
+                f"{name} is {shown(given)}",
+                "seconds, or hours, minutes and seconds: 90, 1:30, 0:01:30.5",
+            )
+        return 3600.0 * int(hours or 0) + 60.0 * int(minutes or 0) + seconds
+    seconds = number(name, given, doing)
+    if seconds < 0:
+        raise UsageError(doing, f"{name} is {seconds:g} s", "it is 0 or later")
+    return seconds
+
+
+def check_stretch(start: float | None, stop: float | None, doing: str) -> None:
+    """Errors  UsageError where nothing can lie between."""
+    if start is not None and stop is not None and stop <= start:
+        raise UsageError(
+            doing, f"stop is {stop:g} s", f"it comes after start, {start:g} s"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Later:
+    """Reads as if the stream began at sample `first`."""
+
+    reader: SampleReader
+    first: int
+
+    def read(self, channels: tuple[int, ...], start: int, stop: int) -> Samples:
+        """See SampleReader."""
+        return self.reader.read(channels, self.first + start, self.first + stop)
+
+
+def stretch_of(
+    group: Group, start: float | None, stop: float | None, source: Source
+) -> Group:
+    """The samples of a group from start up to stop, in seconds; None: no end.
+
+    A stop beyond the end is told of, and the end is taken.
+
+    Errors   UsageError where no sample lies there.
+    """
+    if start is None and stop is None:
+        return group
+    first = 0 if start is None else round(start * group.fs)
+    last = group.n_samples if stop is None else round(stop * group.fs)
+    if stop is not None and last > group.n_samples:
+        source.warn(f"it ends at {group.seconds:.6g} s, before stop, {stop:g} s")
+    last = min(last, group.n_samples)
+    if first >= last:
+        raise UsageError(
+            source.doing,
+            f"no sample lies between {start or 0:g} s and "
+            f"{'its end' if stop is None else f'{stop:g} s'}",
+            f"it has {group.seconds:.6g} s at {group.fs:g} Hz",
+        )
+    return replace(
+        group,
+        n_samples=last - first,
+        reader=_Later(group.reader, first),
+        first=group.first + first,
+    )

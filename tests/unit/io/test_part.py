@@ -1,0 +1,179 @@
+"""A stretch of a recording, and channels left out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import edfio
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import rlxweb as rlx
+from rlxweb.errors import NotFinite, RecordingWarning, UnknownName, UsageError
+from rlxweb.io import Recording, check_finite, open_recording
+from rlxweb.io.part import seconds_of, stretch_of
+from tests.command_line import Call, check_refused
+
+FS = 50.0
+X = np.random.default_rng(3).standard_normal((3, 1000))
+
+
+@pytest.fixture
+def npy(tmp_path: Path) -> Path:
+    np.save(tmp_path / "x.npy", X)
+    return tmp_path / "x.npy"
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90", 90.0),
+        ("1:30", 90.0),
+        ("0:01:30.5", 90.5),
+        (" 2:00:00 ", 7200.0),
+        (".5", 0.5),
+        (7, 7.0),
+        (np.float32(2.5), 2.5),
+    ],
+)
+def test_moments(text: Any, seconds: float) -> None:
+    assert seconds_of("start", text, "here") == seconds
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1:60", "1:2:3:4", "-1", "1e3", "noon", "1:75:00", -1.0, True, "nan"]
+)
+def test_what_is_no_moment(text: Any) -> None:
+    with pytest.raises(UsageError, match="here: start is"):
+        seconds_of("start", text, "here")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recording]:
+    """The array as an open recording."""
+    path = tmp_path_factory.mktemp("part") / "x.npy"
+    np.save(path, X)
+    with open_recording(path, fs=FS) as recording:
+        yield recording
+
+
+@given(st.integers(0, 999), st.integers(1, 1000), st.integers(1, 400))
+def test_blocks_of_a_stretch_are_those_samples(
+    whole: Recording, first: int, n: int, size: int
+) -> None:
+    """Whatever is asked of the group, it is as if the rest were not there."""
+    last = min(1000, first + n)
+    part = stretch_of(whole.groups[0], first / FS, last / FS, source_of_none())
+    assert (part.n_samples, part.first) == (last - first, first)
+    np.testing.assert_array_equal(part.read(), X[:, first:last])
+    walked = np.concatenate([block.data for block in part.blocks(size)], axis=1)
+    np.testing.assert_array_equal(walked, X[:, first:last])
+    again = stretch_of(part, 0.0, 1 / FS, source_of_none())
+    np.testing.assert_array_equal(again.read(), X[:, first : first + 1])
+
+
+def source_of_none() -> Any:
+    """What is told of a stretch that ends too late."""
+
+    class Silent:
+        doing = "here"
+
+        def warn(self, text: object) -> None:
+            raise AssertionError(text)
+
+    return Silent()
+
+
+def test_of_every_format(tmp_path: Path) -> None:
+    """EDF with two rates: seconds are the same, samples are not."""
+    signals = [
+        edfio.EdfSignal(np.arange(500.0) % 97, 50.0, label="slow"),
+        edfio.EdfSignal(np.arange(2000.0) % 83, 200.0, label="fast"),
+    ]
+    path = tmp_path / "two.edf"
+    edfio.Edf(signals).write(path)
+    with open_recording(path) as whole, open_recording(path, start="3", stop=7) as part:
+        for one, other in zip(whole.groups, part.groups, strict=True):
+            want = one.read(round(3 * one.fs), round(7 * one.fs))
+            np.testing.assert_array_equal(other.read(), want)
+            assert other.seconds == 4.0
+
+
+def test_a_stop_beyond_the_end_is_told(npy: Path) -> None:
+    with (
+        pytest.warns(RecordingWarning, match="it ends at 20 s, before stop, 25 s"),
+        open_recording(npy, fs=FS, start=10, stop=25) as recording,
+    ):
+        assert recording.groups[0].n_samples == 500
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        (
+            {"start": 20},
+            "no sample lies between 20 s and its end; it has 20 s at 50 Hz",
+        ),
+        ({"start": 3, "stop": 3}, "stop is 3 s; it comes after start, 3 s"),
+        ({"start": "3:00:00"}, "no sample lies between 10800 s"),
+        ({"stop": 0.001}, "no sample lies between 0 s and 0.001 s"),
+        ({"exclude": "*"}, "all 3 channels are excluded"),
+        ({"exclude": 5}, "exclude is 5; a name or a list of names"),
+    ],
+)
+def test_stretches_that_are_none(npy: Path, named: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said.replace("*", r"\*")):
+        open_recording(npy, fs=FS, **named)
+
+
+def test_channels_that_are_left_out(npy: Path) -> None:
+    with open_recording(npy, fs=FS, exclude=["ch2"]) as recording:
+        assert recording.groups[0].names == ("ch1", "ch3")
+    with open_recording(npy, fs=FS, channels="ch*", exclude="ch[12]") as recording:
+        assert recording.groups[0].names == ("ch3",)
+    with pytest.raises(UnknownName, match="chX"):
+        open_recording(npy, fs=FS, exclude="chX")
+
+
+def test_errors_name_the_sample_of_the_file(npy: Path) -> None:
+    x = X.copy()
+    x[1, 700] = np.nan
+    np.save(npy, x)
+    with open_recording(npy, fs=FS, start=10) as recording:
+        (group,) = recording.groups
+        with pytest.raises(NotFinite, match=r"at sample 700 \(14.000 s\)"):
+            check_finite(group.read(), group)
+
+
+def test_from_the_command_line(npy: Path, call: Call) -> None:
+    """All three that read recordings take the same stretch."""
+    stretch = (
+        "--start",
+        "0:05",
+        "--stop",
+        "15",
+        "-x",
+        "ch2",
+        "--fs",
+        FS,
+        "--json",
+        "-",
+    )
+    said = call("welch", npy, "--preset", "scipy", "--nperseg", "100", *stretch)
+    assert said.group["n_samples"] == 500
+    assert [c["name"] for c in said.group["channels"]] == ["ch1", "ch3"]
+    part = X[[0, 2], 250:750]
+    want = rlx.welch_peaks(part, FS, 100, preset="scipy")
+    got = [peak["power"] for peak in said.group["channels"][0]["peaks"]]
+    np.testing.assert_allclose(got, want.power[0])
+    bands = call("bands", npy, "--bands", "low=2:8", *stretch).record
+    own = [row["low"]["absolute"] for row in bands["files"][0]["groups"][0]["rows"]]
+    np.testing.assert_allclose(own, rlx.band_power(part, FS, {"low": (2, 8)})["low"])
+    spectra = call("spectrogram", npy, *stretch).record
+    assert spectra["files"][0]["groups"][0]["n_samples"] == 500
+    check_refused(call("welch", npy, "--start", "x", "--fs", FS), 2, "start is 'x'")
+    check_refused(call("welch", npy, "-x", "no", "--fs", FS), 2, "no")
