@@ -57,12 +57,13 @@ if TYPE_CHECKING:  # for people's editors and type checkers; a test holds it to 
     from rlxweb.signal.short_time_back import istft_async as istft_async
     from rlxweb.signal.spectrogram import spectrogram as spectrogram
     from rlxweb.signal.spectrogram import spectrogram_async as spectrogram_async
-    from rlxweb.signal.stream import WelchStream as WelchStream
     from rlxweb.signal.time_frequency import TimeFrequency as TimeFrequency
     from rlxweb.signal.welch import welch as welch
     from rlxweb.signal.welch import welch_async as welch_async
     from rlxweb.signal.welch_peaks import welch_peaks as welch_peaks
     from rlxweb.signal.welch_peaks import welch_peaks_async as welch_peaks_async
+    from rlxweb.signal.welch_stream import StreamFrame as StreamFrame
+    from rlxweb.signal.welch_stream import WelchStream as WelchStream
 
 _OWN = {
     "rlxweb.choose.resolve": "fastest_device_for",
@@ -95,10 +96,10 @@ _OWN = {
     "rlxweb.signal.short_time": "stft stft_async",
     "rlxweb.signal.short_time_back": "istft istft_async",
     "rlxweb.signal.spectrogram": "spectrogram spectrogram_async",
-    "rlxweb.signal.stream": "WelchStream",
     "rlxweb.signal.time_frequency": "TimeFrequency",
     "rlxweb.signal.welch": "welch welch_async",
     "rlxweb.signal.welch_peaks": "welch_peaks welch_peaks_async",
+    "rlxweb.signal.welch_stream": "StreamFrame WelchStream",
 }
 _OF_DEVICES = {
     "rlxweb.choose.resolve": (

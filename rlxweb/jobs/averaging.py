@@ -23,7 +23,7 @@ from rlxweb.jobs.stages import Stages
 from rlxweb.recipes.welch_plan import segment_flops
 from rlxweb.signal.engine import Engine
 from rlxweb.signal.rounding import RoundingFloor
-from rlxweb.signal.stream import WelchStream
+from rlxweb.signal.stream import WelchAverage
 
 # Bytes of float64 samples in one block. Reading, widening and framing hold a few
 # blocks at a time.
@@ -50,7 +50,7 @@ def group_power(
     for at in range(0, len(group.channels), most):
         part = replace(group, channels=group.channels[at : at + most])
         # `check_finite` has looked already, and knows the channels' names.
-        stream = WelchStream(
+        stream = WelchAverage(
             streamed,
             len(part.channels),
             engine,

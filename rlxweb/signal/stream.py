@@ -40,7 +40,7 @@ from rlxweb.signal.scaled import (
 DOING = "welch over a stream"
 
 
-class WelchStream:
+class WelchAverage:
     """Average power of C channels over blocks of any length, fed in order.
 
     spec     made for a stream (`WelchRequest.spec(None)`); average="median" needs all
@@ -103,7 +103,7 @@ class WelchStream:
 
     def __repr__(self) -> str:
         rows = len(self._tail)
-        return f"WelchStream({rows} channels, {self.n_segments} segments so far)"
+        return f"WelchAverage({rows} channels, {self.n_segments} segments so far)"
 
     @property
     def is_full(self) -> bool:

@@ -27,6 +27,7 @@ from rlxweb.errors import (
 )
 from rlxweb.limits import shrunk
 from rlxweb.signal.presets import from_preset
+from rlxweb.signal.stream import WelchAverage
 from tests.command_line import python
 from tests.threads import at_once
 
@@ -150,7 +151,7 @@ def test_no_other_door_reads_it_back(device: str) -> None:
         lambda: graph.constant(x),
         lambda: graph.input("x", (4, 3)) + x,
         lambda: rlx.welch([x, x]),
-        lambda: rlx.WelchStream(from_preset("scipy", None, nperseg=3), 4).feed(x),
+        lambda: WelchAverage(from_preset("scipy", None, nperseg=3), 4).feed(x),
     ):
         with pytest.raises(
             DTypeError, match=r"DeviceArray\(.*read it back: x.numpy\(\)"

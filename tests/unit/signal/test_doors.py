@@ -17,6 +17,7 @@ import scipy.signal
 import rlxweb as rlx
 from rlxweb.errors import DTypeError, NotFinite, RlxError, ShapeError, UsageError
 from rlxweb.signal.presets import from_preset
+from rlxweb.signal.stream import WelchAverage
 from tests.threads import in_a_loop
 
 X = np.random.default_rng(3).standard_normal((2, 600))
@@ -30,7 +31,7 @@ def awaited(call: Callable[..., Any], *args: Any, **named: Any) -> Any:
 
 
 def streamed(x: Any, **named: Any) -> Any:
-    stream = rlx.WelchStream(from_preset("scipy", None), 2, **named)
+    stream = WelchAverage(from_preset("scipy", None), 2, **named)
     stream.feed(x)
     return stream.result()
 
@@ -309,7 +310,7 @@ def test_a_detrend_of_ones_own() -> None:
 def test_a_stream_refuses_what_welch_refuses() -> None:
     """NaN by row and sample of the whole stream; nothing of the block is taken."""
     spec = from_preset("scipy", None, nperseg=64)
-    stream = rlx.WelchStream(spec, 2)
+    stream = WelchAverage(spec, 2)
     stream.feed(X[:, :300])
     before = stream.result()
     for at in (301, 470, 599):
@@ -322,7 +323,7 @@ def test_a_stream_refuses_what_welch_refuses() -> None:
         np.testing.assert_array_equal(stream.result(), before)
     stream.feed(X[:, 300:])
     np.testing.assert_allclose(stream.result(), rlx.welch(X, nperseg=64)[1], rtol=1e-9)
-    passing = rlx.WelchStream(spec, 2, nan="propagate")
+    passing = WelchAverage(spec, 2, nan="propagate")
     passing.feed(x)
     assert np.isnan(passing.result()).all(axis=1).tolist() == [False, False]
     passing.feed(x)  # now the NaN lies in a segment
@@ -341,9 +342,9 @@ def test_a_stream_refuses_what_welch_refuses() -> None:
 )
 def test_a_stream_is_made_of_an_estimate(given: tuple[Any, ...], said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        rlx.WelchStream(*given)
+        WelchAverage(*given)
     with pytest.raises(UsageError, match="nan is 'maybe'"):
-        rlx.WelchStream(from_preset("scipy", None), 2, nan="maybe")  # type: ignore[arg-type]
+        WelchAverage(from_preset("scipy", None), 2, nan="maybe")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("rows", [1, 3, 8192])

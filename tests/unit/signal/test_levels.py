@@ -22,7 +22,7 @@ from rlxweb.io import open_recording
 from rlxweb.signal.engine import NUMPY, device_engine
 from rlxweb.signal.levels import level_rows
 from rlxweb.signal.presets import from_preset
-from rlxweb.signal.stream import WelchStream
+from rlxweb.signal.stream import WelchAverage
 from tests.command_line import RECORDINGS, recordings_there
 
 PRESETS = ("rlx", "scipy", "mne")
@@ -180,7 +180,7 @@ def test_a_stream_of_integers_is_that_of_their_values() -> None:
     """Block by block; the scale may not change on the way."""
     x = far(recording_like(16), 100)
     spec = from_preset("rlx", None, fs=512, dtype="int24")
-    stream = WelchStream(spec, 6)
+    stream = WelchAverage(spec, 6)
     for at in range(0, 4000, 700):
         stream.feed(Digital(x.counts[:, at : at + 700], x.gain, x.offset))
     exact = welch_power(x.physical(), replace(spec, dtype="float64"))
@@ -188,8 +188,8 @@ def test_a_stream_of_integers_is_that_of_their_values() -> None:
     with pytest.raises(UsageError, match="the gain or the offset of a channel changed"):
         stream.feed(x.counts)
     with pytest.raises(DTypeError, match="the counts are float64"):
-        WelchStream(spec, 6).feed(x.physical())
-    wide = WelchStream(replace(spec, dtype="float64"), 6)
+        WelchAverage(spec, 6).feed(x.physical())
+    wide = WelchAverage(replace(spec, dtype="float64"), 6)
     wide.feed(x)
     np.testing.assert_allclose(wide.result(), exact, rtol=1e-12)
 

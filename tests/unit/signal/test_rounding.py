@@ -14,6 +14,7 @@ import rlxweb as rlx
 from rlxweb.gpu.port import Want
 from rlxweb.signal.peaks_of_power import peaks_of_power
 from rlxweb.signal.presets import from_preset
+from rlxweb.signal.stream import WelchAverage
 from tests.threads import in_a_loop
 
 FS = 256.0
@@ -159,7 +160,7 @@ def test_a_stream_knows_its_floor() -> None:
     """Fed in blocks, the same peaks count, and a dead channel is told."""
     x = np.stack([tone(32.0, "float32"), np.full(T.size, 7.7, "f4")])
     spec = from_preset("scipy", None, fs=FS, dtype="float32")
-    stream = rlx.WelchStream(spec, 2)
+    stream = WelchAverage(spec, 2)
     for start in range(0, T.size, 300):
         stream.feed(x[:, start : start + 300])
     power, hz = stream.result(), np.fft.rfftfreq(256, 1 / FS)

@@ -18,6 +18,7 @@ from rlxweb.signal import scaled
 from rlxweb.signal.presets import from_preset
 from rlxweb.signal.request import WelchRequest
 from rlxweb.signal.scaled import NanPolicy
+from rlxweb.signal.stream import WelchAverage
 from rlxweb.stopping import Stopped, may_stop
 
 DRAW = np.random.default_rng(11)
@@ -185,7 +186,7 @@ def test_a_stream_of_any_range(adapter: Want) -> None:
     x[2] = np.ldexp(X[2], -500)
     x[1, 500:] = 0.0
     spec = from_preset("scipy", None, nperseg=64)
-    stream = rlx.WelchStream(spec, 3)
+    stream = WelchAverage(spec, 3)
     for start in range(0, 1500, 170):
         stream.feed(x[:, start : start + 170])
     _, wanted = rlx.welch(x, nperseg=64, device="cpu")
@@ -223,7 +224,7 @@ def test_a_nan_that_signals_is_a_nan(kind: str, nan: NanPolicy) -> None:
         bits = x.view(unsigned).reshape(-1)
         bits[at] = exponent.view(unsigned) + 1
         spec = WelchRequest(nperseg=64).spec(None, kind)
-        stream = rlx.WelchStream(spec, 3, nan=nan)
+        stream = WelchAverage(spec, 3, nan=nan)
         calls = [partial(rlx.welch, x, nperseg=64, nan=nan), partial(stream.feed, x)]
         if nan == "raise":
             for call in calls:

@@ -27,7 +27,7 @@ from rlxweb.signal.engine import Engine, device_engine
 from rlxweb.signal.offers import WelchJob
 from rlxweb.signal.picked import PickedEngine
 from rlxweb.signal.presets import from_preset
-from rlxweb.signal.stream import WelchStream
+from rlxweb.signal.stream import WelchAverage
 from tests.agreement import Array
 from tests.fake_port import Failure
 from tests.unit.host.resolved import resolve
@@ -49,7 +49,7 @@ def test_any_cut_gives_the_whole_answer(data: st.DataObject) -> None:
     made = resolve(None, nperseg=nperseg, dtype=x.dtype, window="hamming")
     spec = replace(made, hop=hop)
     wanted = welch_power(x, spec)
-    one = WelchStream(spec, channels)
+    one = WelchAverage(spec, channels)
     for start, end in zip([0, *cuts], [*cuts, n_samples], strict=True):
         one.feed(x[:, start:end])
     power, n_segments = one.result(), one.n_segments
@@ -62,7 +62,7 @@ def test_any_cut_gives_the_whole_answer(data: st.DataObject) -> None:
 def test_many_passes_on_threads() -> None:
     """A stream many times longer than what is held, several channels on threads."""
     x = np.random.default_rng(2).standard_normal((9, 300_000))
-    one = WelchStream(resolve(None), 9)
+    one = WelchAverage(resolve(None), 9)
     for start in range(0, 300_000, 70_001):
         one.feed(x[:, start : start + 70_001])
     power, n_segments = one.result(), one.n_segments
@@ -73,7 +73,7 @@ def test_many_passes_on_threads() -> None:
 def test_a_result_in_between_changes_nothing() -> None:
     """The running estimate can be looked at while the stream goes on."""
     x = np.random.default_rng(3).standard_normal((2, 2000))
-    one = WelchStream(resolve(None, nperseg=64), 2)
+    one = WelchAverage(resolve(None, nperseg=64), 2)
     one.feed(x[:, :777])
     early = one.result()
     assert one.n_segments == 1 + (777 - 64) // 32
@@ -90,7 +90,7 @@ def test_a_result_in_between_changes_nothing() -> None:
 def test_a_segment_count_ends_the_stream() -> None:
     """What comes after the asked-for segments is ignored."""
     x = np.random.default_rng(4).standard_normal((2, 2000))
-    one = WelchStream(resolve(None, nperseg=64, nsegments=5), 2)
+    one = WelchAverage(resolve(None, nperseg=64, nsegments=5), 2)
     for start in range(0, 2000, 90):
         one.feed(x[:, start : start + 90])
     power, n_segments = one.result(), one.n_segments
@@ -101,7 +101,7 @@ def test_a_segment_count_ends_the_stream() -> None:
 
 def test_memory_does_not_grow() -> None:
     """What is held between blocks is less than a segment per channel."""
-    one = WelchStream(resolve(None, nperseg=64), 4)
+    one = WelchAverage(resolve(None, nperseg=64), 4)
     for _ in range(5):
         one.feed(np.zeros((4, 100_001)))
         assert one._tail.shape[1] < 64
@@ -111,10 +111,10 @@ def test_memory_does_not_grow() -> None:
 def test_wrong_streams_are_refused() -> None:
     """Median, no channels, wrong blocks, complex samples, nothing to average."""
     with pytest.raises(UsageError, match="averaged by its mean"):
-        WelchStream(resolve(None, average="median"), 2)
+        WelchAverage(resolve(None, average="median"), 2)
     with pytest.raises(UsageError, match="0 channels"):
-        WelchStream(resolve(None), 0)
-    one = WelchStream(resolve(None), 2)
+        WelchAverage(resolve(None), 0)
+    one = WelchAverage(resolve(None), 2)
     with pytest.raises(UsageError, match=r"shape \(3, 10\)"):
         one.feed(np.zeros((3, 10)))
     with pytest.raises(UsageError, match=r"shape \(10,\)"):
@@ -140,7 +140,7 @@ def test_a_recording_in_blocks_survives_its_device(gpu: PretendGpu) -> None:
         gpu.forget()
         gpu.fail = [lost]
         engine = PickedEngine(Pick(job, ways[0], decision), strict)
-        stream = WelchStream(spec, 3, engine, strict=True)
+        stream = WelchAverage(spec, 3, engine, strict=True)
         if strict:
             with pytest.raises(DeviceLost):
                 stream.feed(x[:, :1000])
@@ -160,8 +160,8 @@ def test_a_block_lost_with_the_engine_s_device_is_done_again(gpu: PretendGpu) ->
     """There, once, and `attempts` says so; nothing of a block that raised is taken."""
     x = np.ones((3, 1000), np.float32)
     spec = from_preset("scipy", None, nperseg=128, dtype=np.float32)
-    stream = WelchStream(spec, 3, device_engine(Device.TPU))
-    strict = WelchStream(spec, 3, device_engine(Device.TPU), strict=True)
+    stream = WelchAverage(spec, 3, device_engine(Device.TPU))
+    strict = WelchAverage(spec, 3, device_engine(Device.TPU), strict=True)
     for one in (strict, stream):
         gpu.forget()
         gpu.fail = [Failure("read", "lost")]
@@ -202,7 +202,7 @@ def test_threads_take_turns() -> None:
     """No sample is lost or counted twice, and a result in between is whole."""
     x = np.random.default_rng(1).standard_normal((2, 64))
     engine = SharedEngine()
-    one = WelchStream(resolve(None, nperseg=64), 2, cast(Engine, engine))
+    one = WelchAverage(resolve(None, nperseg=64), 2, cast(Engine, engine))
     one.feed(x)
     with ThreadPoolExecutor(4) as threads:
         done = [threads.submit(one.feed, x) for _ in range(12)]
@@ -218,7 +218,7 @@ def test_threads_take_turns() -> None:
 def test_a_copy_goes_on_by_itself() -> None:
     """Copied or pickled, a stream has its own sums and its own lock."""
     x = np.random.default_rng(4).standard_normal((2, 500))
-    one = WelchStream(resolve(None, nperseg=64), 2)
+    one = WelchAverage(resolve(None, nperseg=64), 2)
     one.feed(x)
     before = one.result()
     for other in (copy.deepcopy(one), pickle.loads(pickle.dumps(one))):
@@ -241,4 +241,4 @@ def test_a_copy_goes_on_by_itself() -> None:
 def test_arguments_are_checked_when_it_is_made(given: Any, match: str) -> None:
     """And not when the first block comes, or the first error."""
     with pytest.raises(UsageError, match=match):
-        WelchStream(resolve(None), 2, **given)
+        WelchAverage(resolve(None), 2, **given)

@@ -1,0 +1,469 @@
+"""`WelchStream`: spectra and peaks of a signal that is still running.
+
+Chunks of any length go in; every segment that they complete gives a spectrum, averaged
+as asked for. Owns the tail between two chunks, the averages and what is kept of them in
+a file. Where a recording's whole average is wanted in blocks, `stream.WelchAverage`
+does that.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlxweb.advice import Advice, Blank
+from rlxweb.arguments import number, one_of, whole
+from rlxweb.choose.chooser import Asked
+from rlxweb.digital import Digital
+from rlxweb.errors import NotFinite, UsageError, shown
+from rlxweb.forked import ForkLock
+from rlxweb.given import array_of
+from rlxweb.gpu.beside import beside
+from rlxweb.gpu.drive import drive, in_a_tab
+from rlxweb.host.spec import WelchSpec
+from rlxweb.host.spectrum import frames, frequencies
+from rlxweb.host.strongest import PeaksOfPower
+from rlxweb.recipes.welch_plan import samples_needed, segment_count
+from rlxweb.signal.averages import AVERAGES, Average, average_of
+from rlxweb.signal.band_peaks import Band
+from rlxweb.signal.in_range import into_range
+from rlxweb.signal.peaks_of_power import check_mode, check_prominence
+from rlxweb.signal.precision import Precision, taken
+from rlxweb.signal.request import OF_PRESET, WelchRequest
+from rlxweb.signal.rounding import RoundingFloor, rounding_shares
+from rlxweb.signal.row_calls import computed
+from rlxweb.signal.rows_given import rate
+from rlxweb.signal.scaled import Caller
+from rlxweb.signal.segment_calls import SegmentCall, restored
+from rlxweb.whole_file import WholeFiles
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from numpy.typing import ArrayLike
+
+    from rlxweb.device import DeviceLike
+    from rlxweb.signal.windows import WindowLike
+
+Array = NDArray[Any]
+Gaps = Literal["raise", "propagate", "skip"]
+
+GAPS: Final = ("raise", "propagate", "skip")
+SCHEMA: Final = "rlxweb.stream/1"
+DOING: Final = "WelchStream"
+_MOST_VALUES = 1 << 22
+"""Of the spectra of a chunk's segments that are held at once."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StreamFrame:
+    """What one more segment made of the average.
+
+    t           seconds from the first sample to the middle of the segment
+    f           (F,) in Hz, of the band that is looked at
+    power       (C, F) averaged; NaN for a channel of which nothing is known
+    n_segments  segments seen so far
+    """
+
+    t: float
+    f: NDArray[np.float64]
+    power: Array
+    n_segments: int
+    _search: Any = field(repr=False)
+
+    @property
+    def peaks(self) -> PeaksOfPower:
+        """The k strongest of each channel, searched when they are asked for."""
+        found: PeaksOfPower = self._search()
+        return found
+
+
+class WelchStream:
+    """Power spectra and their peaks while a signal runs.
+
+    fs, nperseg  rate in Hz; samples per segment
+    k            peaks that a frame tells of each channel, at most
+    n_channels   rows of a chunk
+    noverlap, window, detrend, preset, mode, prominence, fmin, fmax   as `welch_peaks`
+                 has them, but for the defaults: the peaks of scipy's density
+    average      "all": the mean of all segments, as the offline call has it; "last": of
+                 the last `last`; "exponential": older ones count half after `half_life`
+                 seconds; "none": each segment by itself
+    nan          "raise" refuses a chunk with NaN or infinity, and nothing of it is
+                 taken; "propagate" makes NaN of every average it goes into; "skip"
+                 leaves segments that it touches out of the channel's average
+    device       where segments are transformed; None: NumPy, which answers a few
+                 segments sooner than a device is asked
+    Numerics     as `welch`; the first chunk's dtype settles that of the stream
+    Errors       UsageError for arguments outside their domain
+
+    Threads take turns. `push` returns when its segments are done, so whoever pushes
+    faster than that waits: nothing piles up.
+    """
+
+    def __init__(
+        self,
+        fs: float,
+        nperseg: int = 256,
+        k: int = 16,
+        n_channels: int = 1,
+        *,
+        noverlap: int | None = None,
+        window: WindowLike | ArrayLike | None = None,
+        detrend: str | bool | None = OF_PRESET,
+        preset: str = "scipy",
+        mode: Literal["bins", "peaks"] = "peaks",
+        prominence: float | None = None,
+        fmin: float = 0.0,
+        fmax: float | None = None,
+        average: Average = "all",
+        last: int | None = None,
+        half_life: float | None = None,
+        nan: Gaps = "raise",
+        precision: Precision | None = None,
+        device: DeviceLike | None = None,
+        adapter: str = "",
+    ) -> None:
+        self.fs = rate(fs, DOING)
+        self.n_channels = whole("n_channels", n_channels, DOING)
+        if self.n_channels < 1:
+            raise UsageError(DOING, f"{self.n_channels} channels", "at least 1")
+        self._request = WelchRequest(
+            fs=self.fs,
+            nperseg=whole("nperseg", nperseg, DOING),
+            noverlap=noverlap,
+            window=window,
+            detrend=detrend,
+            preset=preset,
+        )
+        spec = self._spec("float64")
+        self.nperseg, self.hop = spec.nperseg, spec.hop
+        hz = frequencies(spec, self.fs)
+        self._band = Band.of(hz, fmin, fmax, DOING)
+        self._hz = hz
+        check_mode(DOING, mode)
+        self.mode, self.k = mode, whole("k", k, DOING)
+        most = len(self._band)
+        if not 1 <= self.k <= spec.n_freqs:
+            hint = Advice("give a larger {}", nperseg=Blank("N"))
+            rule = f"it must be 1 to {spec.n_freqs}, the number of bins"
+            raise UsageError(DOING, f"k is {self.k}", rule, hint)
+        self.k = min(self.k, most)
+        self._prominence = check_prominence(prominence, mode, DOING)
+        one_of("nan", nan, GAPS, DOING)
+        one_of("average", average, AVERAGES, DOING)
+        self._given = {
+            "average": average,
+            "last": last,
+            "half_life": half_life,
+            "nan": nan,
+            "fmin": number("fmin", fmin, DOING),
+            "fmax": fmax,
+            "prominence": prominence,
+        }
+        self._nan = nan
+        self._precision: Precision | None = precision
+        self._asked = Asked(device, adapter) if device or adapter else None
+        self._average = average_of(average, last, half_life, self.hop / self.fs, DOING)
+        self._lock = ForkLock()
+        self.reset()
+
+    def _spec(self, dtype: str) -> WelchSpec:
+        try:
+            return self._request.spec(None, dtype)
+        except UsageError as error:
+            error.doing = DOING if error.doing == "welch" else error.doing
+            raise
+
+    def __repr__(self) -> str:
+        return (
+            f"WelchStream({self.n_channels} channels at {self.fs:g} Hz, "
+            f"{self.n_segments} segments of {self.nperseg} so far)"
+        )
+
+    @property
+    def f(self) -> NDArray[np.float64]:
+        """(F,) frequencies of the band, in Hz."""
+        return self._hz[self._band.bins]
+
+    @property
+    def seconds(self) -> float:
+        """Of signal that was pushed."""
+        return self._seen / self.fs
+
+    @property
+    def power(self) -> Array:
+        """(C, F) the average so far; NaN before a channel's first segment."""
+        with self._lock:
+            return self._mean()[0][:, self._band.bins]
+
+    @property
+    def peaks(self) -> PeaksOfPower:
+        """The k strongest of the average so far."""
+        with self._lock:
+            return self._searched(*self._mean())
+
+    def reset(self) -> None:
+        """As if nothing had been pushed."""
+        with self._lock:
+            self.n_segments = self._seen = self._skip = 0
+            self._dtype = ""
+            self._tail: Array = np.empty((self.n_channels, 0))
+            self._average.clear()
+
+    def push(self, chunk: ArrayLike | Digital) -> list[StreamFrame]:
+        """A frame for each segment that the next samples complete.
+
+        chunk    (C, t), or (t,) of one channel, t ≥ 0
+        Errors   UsageError for another number of channels; DTypeError for what holds no
+        real numbers, or float64 in a stream of float32; NotFinite unless `nan` allows
+        it; those of a device that was asked for.
+        """
+        return list(drive(self._pushed(chunk)))
+
+    async def push_async(self, chunk: ArrayLike | Digital) -> list[StreamFrame]:
+        """`push` beside an event loop, which goes on meanwhile."""
+        if not in_a_tab():
+            return await beside(lambda: self.push(chunk))
+        return list(await self._pushed(chunk))
+
+    async def over(
+        self, chunks: AsyncIterable[ArrayLike] | Iterable[ArrayLike]
+    ) -> AsyncIterator[StreamFrame]:
+        """Frames while chunks come; the next chunk is asked for when these are taken."""
+        if isinstance(chunks, AsyncIterable):
+            async for chunk in chunks:
+                for frame in await self.push_async(chunk):
+                    yield frame
+        else:
+            for chunk in chunks:
+                for frame in await self.push_async(chunk):
+                    yield frame
+
+    async def _pushed(self, chunk: ArrayLike | Digital) -> list[StreamFrame]:
+        given = self._checked(chunk)
+        made: list[StreamFrame] = []
+        with self._lock:
+            self._settle(given)
+            fresh = given.astype(self._dtype, copy=False)
+            drop = min(self._skip, fresh.shape[1])
+            self._skip -= drop
+            rows = np.concatenate([self._tail, fresh[:, drop:]], axis=1)
+            first = self._seen + drop - self._tail.shape[1]
+            self._seen += given.shape[1]
+            count = segment_count(rows.shape[1], self.nperseg, self.hop)
+            step = max(1, _MOST_VALUES // (self.n_channels * len(self._hz)))
+            for at in range(0, count, step):
+                some = min(step, count - at)
+                start = at * self.hop
+                part = rows[:, start : start + self._needed(some)]
+                made += await self._framed(part, first + start, some)
+            used = count * self.hop
+            self._skip += max(0, used - rows.shape[1])
+            self._tail = rows[:, min(used, rows.shape[1]) :].copy()
+        return made
+
+    def _needed(self, segments: int) -> int:
+        return samples_needed(segments, self.nperseg, self.hop)
+
+    def _checked(self, chunk: ArrayLike | Digital) -> Array:
+        array = (
+            chunk.physical() if isinstance(chunk, Digital) else array_of(chunk, DOING)
+        )
+        if array.ndim == 1 and self.n_channels == 1:
+            array = array[None]
+        if array.ndim != 2 or array.shape[0] != self.n_channels:
+            raise UsageError(
+                DOING,
+                f"a chunk of shape {list(array.shape)}",
+                f"{self.n_channels} channels were announced",
+                f"give ({self.n_channels}, samples)",
+            )
+        how = taken(array.dtype, self._precision, DOING)
+        if how.kind.startswith("complex"):
+            raise UsageError(DOING, f"samples of {array.dtype}", "real ones are wanted")
+        if self._nan == "raise" and array.dtype.kind == "f":
+            self._refuse_gaps(array)
+        return array
+
+    def _refuse_gaps(self, array: Array) -> None:
+        finite = np.isfinite(array)
+        if finite.all():
+            return
+        at = int(np.argmin(finite.all(axis=0)))
+        row = int(np.argmin(finite[:, at]))
+        sample = self._seen + at
+        raise NotFinite(
+            DOING,
+            f"channel {row} is {float(array[row, at])} at sample {sample} "
+            f"({sample / self.fs:.3f} s)",
+            "nothing of the chunk was taken",
+            Advice("repair it, or pass {} or 'propagate'", nan="skip"),
+        )
+
+    def _settle(self, array: Array) -> None:
+        """The dtype of the stream, by its first chunk."""
+        kind = taken(array.dtype, self._precision, DOING).kind
+        kind = kind if kind == "float32" else "float64"
+        if not self._dtype:
+            self._dtype = kind
+            self._tail = self._tail.astype(kind)
+        elif kind == "float64" and self._dtype == "float32":
+            raise UsageError(
+                DOING,
+                f"a chunk of {array.dtype} in a stream of float32",
+                "nothing is narrowed unasked",
+                Advice("pass {} to the stream", precision="f32"),
+            )
+
+    async def _framed(self, rows: Array, first: int, count: int) -> list[StreamFrame]:
+        """Frames of the segments of rows, which begin at sample `first`."""
+        power, lost = await self._powers(rows, count)
+        cut = frames(rows, self.nperseg, self.hop, count)
+        with np.errstate(invalid="ignore", over="ignore"):
+            energy = np.einsum("csn,csn->cs", cut, cut, dtype=np.float64) / self.nperseg
+        made = []
+        for s in range(count):
+            skipped = lost[:, s] if self._nan == "skip" and lost is not None else None
+            self._average.add(power[:, s], energy[:, s], skipped)
+            self.n_segments += 1
+            middle = first + s * self.hop + self.nperseg / 2
+            made.append(self._frame(middle / self.fs))
+        return made
+
+    async def _powers(
+        self, rows: Array, count: int
+    ) -> tuple[Array, NDArray[np.bool_] | None]:
+        """(C, S, F) of the segments, and which have a gap."""
+        spec = replace(self._spec(self._dtype), n_segments=count)
+        call = SegmentCall("power", spec)
+        caller = Caller(DOING, (self.n_channels,))
+        seen = into_range(rows, spec.dtype, caller, "propagate")
+        if self._asked is None:
+            out = call.on_host(seen.x)
+        else:
+            how = taken(rows.dtype, self._precision, DOING)
+            out, _ = await computed(call, [seen.x], how, self._asked, DOING, False)
+        return restored(out, call, [seen], caller), seen.lost_segments(spec)
+
+    def _mean(self) -> tuple[Array, NDArray[np.float64]]:
+        """The average (C, F) of all bins, and the mean square (C,) of its samples."""
+        shape = self.n_channels, len(self._hz)
+        return self._average.mean(shape, self._dtype or "float64")
+
+    def _frame(self, t: float) -> StreamFrame:
+        power, energy = self._mean()
+        own = power[:, self._band.bins]
+
+        def search() -> PeaksOfPower:
+            return self._searched(power, energy)
+
+        return StreamFrame(t, self.f, own, self.n_segments, search)
+
+    def _searched(self, power: Array, energy: NDArray[np.float64]) -> PeaksOfPower:
+        shares = rounding_shares(self._spec(self._dtype or "float64"), "")
+        loudest = float(np.nanmax(energy, initial=0.0))
+        floor = RoundingFloor.of(shares, energy, loudest)
+        return self._band.peaks(
+            power, self._hz, self.k, self._prominence, self.mode, floor
+        )
+
+    # --- kept in a file ---------------------------------------------------------------
+
+    def state(self) -> dict[str, Array]:
+        """Arrays from which `restored` goes on to the same bits."""
+        with self._lock:
+            about = {
+                "schema": SCHEMA,
+                "request": _plain(self._request),
+                "fs": self.fs,
+                "k": self.k,
+                "n_channels": self.n_channels,
+                "mode": self.mode,
+                "precision": self._precision,
+                **self._given,
+                "n_segments": self.n_segments,
+                "seen": self._seen,
+                "skip": self._skip,
+                "dtype": self._dtype,
+            }
+            held = {f"average_{name}": one for name, one in self._average.state()}
+            return {
+                "about": np.array(json.dumps(about)),
+                "window": self._spec("float64").window_array.copy(),
+                "tail": self._tail.copy(),
+                **held,
+            }
+
+    @classmethod
+    def restored(cls, state: dict[str, Array], **device: Any) -> Self:
+        """A stream that goes on where `state` was taken.
+
+        device   `device` and `adapter`, where it is not to be NumPy
+        Errors   UsageError for what is no state of a stream.
+        """
+        try:
+            about = json.loads(str(np.asarray(state["about"])[()]))
+            if about.pop("schema") != SCHEMA:
+                raise KeyError("schema")
+            asked = about.pop("request")
+            seen = {n: about.pop(n) for n in ("n_segments", "seen", "skip", "dtype")}
+            stream = cls(
+                **about,
+                **asked,
+                window=np.array(state["window"], np.float64),
+                **device,
+            )
+            stream.n_segments, stream._seen = int(seen["n_segments"]), int(seen["seen"])
+            stream._skip, stream._dtype = int(seen["skip"]), str(seen["dtype"])
+            stream._tail = np.array(state["tail"])
+            stream._average.restore(
+                {
+                    name.removeprefix("average_"): np.array(one)
+                    for name, one in state.items()
+                    if name.startswith("average_")
+                }
+            )
+        except (KeyError, ValueError, TypeError) as error:
+            raise UsageError(
+                f"{DOING}.restored",
+                f"it is no state of a stream ({type(error).__name__}: {error})",
+                f"what `state` gave is wanted, schema {SCHEMA}",
+            ) from error
+        return stream
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """The state as an NPZ file, written whole or not at all."""
+        arrays: dict[str, Any] = self.state()
+        with WholeFiles() as files:
+            np.savez(files.open(str(path)), **arrays)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str], **device: Any) -> Self:
+        """What `save` wrote. Errors  UsageError for another file."""
+        try:
+            with open(path, "rb") as file, np.load(file, allow_pickle=False) as held:
+                state = dict(held)
+        except (OSError, ValueError, EOFError, BadZipFile) as error:
+            raise UsageError(
+                f"{DOING}.load {shown(str(path))}",
+                f"it cannot be read as a stream's file ({error})",
+            ) from error
+        return cls.restored(state, **device)
+
+
+def _plain(request: WelchRequest) -> dict[str, Any]:
+    """The request but for what stands beside it."""
+    detrend = request.detrend
+    return {
+        "nperseg": request.nperseg,
+        "noverlap": request.noverlap,
+        "detrend": detrend,
+        "preset": request.preset,
+    }
