@@ -60,20 +60,9 @@ def _bands(ctx: click.Context, param: click.Parameter, text: str) -> Bands:
     type=click.FloatRange(0, min_open=True),
     help="Seconds per segment; default: two cycles of the lowest edge, at least 4.",
 )
-@options.CHANNELS
-@options.stretch
-@options.ARRAY
-@options.LAYOUT
+@options.SAMPLES
 @STORAGE
-@options.AUTO_DEVICE
-@click.option("--adapter", default="", help="Part of an adapter's name; implies a GPU.")
-@options.PRECISION
-@options.one_of(
-    "--nan",
-    ["raise", "propagate"],
-    "What to do about samples that are not finite.",
-    "raise",
-)
+@options.COMPUTING
 @options.file_path("csv", "Write a line per channel and band; - is stdout.")
 @options.file_path("parquet", "Write the same as a typed table (.parquet).")
 @options.file_path("json", "Write the run record; - is stdout.")

@@ -139,13 +139,6 @@ START = click.option("--start", metavar="T", help=f"Take samples from here, {_MO
 STOP = click.option("--stop", metavar="T", help=f"Take samples up to here, {_MOMENT}")
 
 
-def stretch(command: Callable[..., Any]) -> Callable[..., Any]:
-    """`--exclude`, `--start`, `--stop`: what of a recording is taken."""
-    for option in (STOP, START, EXCLUDE):
-        command = option(command)
-    return command
-
-
 ARRAY = click.option("--array", help="Member of an NPZ file or a Zarr group.")
 LAYOUT = one_of(
     "--layout",
@@ -172,3 +165,31 @@ def _of_here(
             "name one, and send it on when it is there",
         )
     return path
+
+
+ADAPTER = click.option(
+    "--adapter", default="", help="Part of an adapter's name; implies a GPU."
+)
+NAN = one_of(
+    "--nan",
+    ["raise", "propagate"],
+    "What to do about samples that are not finite.",
+    "raise",
+)
+
+
+def _all_of(*decorators: Decorator) -> Decorator:
+    """Several options as one, listed in this order."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for one in reversed(decorators):
+            command = one(command)
+        return command
+
+    return decorate
+
+
+SAMPLES = _all_of(CHANNELS, EXCLUDE, START, STOP, ARRAY, LAYOUT)
+"""What of a recording is taken."""
+COMPUTING = _all_of(AUTO_DEVICE, ADAPTER, PRECISION, NAN)
+"""Where and how it is computed."""

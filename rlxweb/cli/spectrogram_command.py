@@ -58,20 +58,9 @@ class Found:
 @options.valued("--fmin", float, "Lowest frequency that is shown, in Hz.", 0.0)
 @options.valued("--fmax", float, "Highest frequency that is shown, in Hz.")
 @click.option("--log", is_flag=True, help="A logarithmic frequency axis.")
-@options.CHANNELS
-@options.stretch
-@options.ARRAY
-@options.LAYOUT
+@options.SAMPLES
 @STORAGE
-@options.AUTO_DEVICE
-@click.option("--adapter", default="", help="Part of an adapter's name; implies a GPU.")
-@options.PRECISION
-@options.one_of(
-    "--nan",
-    ["raise", "propagate"],
-    "What to do about samples that are not finite.",
-    "raise",
-)
+@options.COMPUTING
 @options.file_path("plot", "Draw a panel per channel (.png, .svg, .pdf).")
 @options.file_path("npz", "Write f, t and power as NPZ; - is stdout.")
 @options.file_path("json", "Write what was done; - is stdout.")

@@ -64,20 +64,9 @@ from rlxweb.streams import STDOUT, discard
     "Removed from each segment; default: the preset's.",
 )
 @click.option("--prominence", type=float, help="Least prominence (mode peaks).")
-@options.CHANNELS
-@options.stretch
-@options.ARRAY
-@options.LAYOUT
+@options.SAMPLES
 @STORAGE
-@options.AUTO_DEVICE
-@click.option("--adapter", default="", help="Part of an adapter's name; implies a GPU.")
-@options.PRECISION
-@options.one_of(
-    "--nan",
-    ["raise", "propagate"],
-    "What to do about samples that are not finite.",
-    "raise",
-)
+@options.COMPUTING
 @options.file_path("out", "Write the peaks as one Parquet file (.parquet).")
 @options.file_path("csv", "Write the peaks as CSV; - is stdout.")
 @options.file_path("npz", "Write spectra and peaks as NPZ; - is stdout.")

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from rlxweb.arguments import bound, one_of, switch
 from rlxweb.choose.chooser import Asked
 from rlxweb.errors import ShapeError
-from rlxweb.gpu.beside import beside
-from rlxweb.gpu.drive import drive, in_a_tab
+from rlxweb.gpu.beside import awaited_here
+from rlxweb.gpu.drive import drive
 from rlxweb.host.cross_matrix import cross_matrix
 from rlxweb.host.segment_spectra import segment_spectra
 from rlxweb.host.spec import WelchSpec
@@ -110,9 +110,7 @@ async def csd_async(
 ) -> tuple[NDArray[np.float64], NDArray[Any]]:
     """`csd` beside an event loop, which goes on meanwhile."""
     given = bound(csd, "csd_async", x, y, *arguments, **options)
-    if not in_a_tab():
-        return await beside(lambda: csd(**given))
-    return await _csd(**given)
+    return await awaited_here(lambda: _csd(**given))
 
 
 def coherence(
@@ -153,9 +151,7 @@ async def coherence_async(
 ) -> tuple[NDArray[np.float64], NDArray[Any]]:
     """`coherence` beside an event loop, which goes on meanwhile."""
     given = bound(coherence, "coherence_async", x, y, *arguments, **options)
-    if not in_a_tab():
-        return await beside(lambda: coherence(**given))
-    return await _coherence(**given)
+    return await awaited_here(lambda: _coherence(**given))
 
 
 async def _csd(average: str, **given: Any) -> tuple[NDArray[np.float64], NDArray[Any]]:

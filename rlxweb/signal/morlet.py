@@ -12,8 +12,8 @@ from rlxweb.arguments import bound, one_of, switch, whole
 from rlxweb.choose.chooser import Asked
 from rlxweb.errors import UsageError
 from rlxweb.given import array_of
-from rlxweb.gpu.beside import beside
-from rlxweb.gpu.drive import drive, in_a_tab
+from rlxweb.gpu.beside import awaited_here
+from rlxweb.gpu.drive import drive
 from rlxweb.host.wavelet_power import convolved
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.tensor import Tensor
@@ -158,9 +158,7 @@ async def tfr_morlet_async(
 ) -> TimeFrequency:
     """`tfr_morlet` beside an event loop, which goes on meanwhile."""
     given = bound(tfr_morlet, "tfr_morlet_async", x, fs, freqs, *args, **options)
-    if not in_a_tab():
-        return await beside(lambda: tfr_morlet(**given))
-    return await _tfr_morlet(**given)
+    return await awaited_here(lambda: _tfr_morlet(**given))
 
 
 async def _tfr_morlet(

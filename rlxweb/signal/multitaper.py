@@ -13,8 +13,8 @@ from rlxweb.advice import Advice, Blank
 from rlxweb.arguments import bound, number, one_of, switch
 from rlxweb.choose.chooser import Asked
 from rlxweb.errors import UsageError
-from rlxweb.gpu.beside import beside
-from rlxweb.gpu.drive import drive, in_a_tab
+from rlxweb.gpu.beside import awaited_here
+from rlxweb.gpu.drive import drive
 from rlxweb.host.taper_power import taper_power
 from rlxweb.ir.graph import Graph
 from rlxweb.recipes.welch_plan import doubled_bins
@@ -141,9 +141,7 @@ async def multitaper_async(
 ) -> tuple[NDArray[np.float64], NDArray[Any]]:
     """`multitaper` beside an event loop, which goes on meanwhile."""
     given = bound(multitaper, "multitaper_async", x, fs, **options)
-    if not in_a_tab():
-        return await beside(lambda: multitaper(**given))
-    return await _multitaper(**given)
+    return await awaited_here(lambda: _multitaper(**given))
 
 
 async def _multitaper(

@@ -11,8 +11,8 @@ from rlxweb.advice import Advice, Blank
 from rlxweb.arguments import bound, one_of, switch, whole
 from rlxweb.choose.chooser import Asked
 from rlxweb.errors import UsageError
-from rlxweb.gpu.beside import beside
-from rlxweb.gpu.drive import drive, in_a_tab
+from rlxweb.gpu.beside import awaited_here
+from rlxweb.gpu.drive import drive
 from rlxweb.host.spec import WelchSpec
 from rlxweb.host.spectrum import frequencies
 from rlxweb.signal.in_range import into_range
@@ -129,9 +129,7 @@ async def stft_async(
 ) -> TimeFrequency:
     """`stft` beside an event loop, which goes on meanwhile."""
     given = bound(stft, "stft_async", x, fs, *arguments, **options)
-    if not in_a_tab():
-        return await beside(lambda: stft(**given))
-    return await _stft(**given)
+    return await awaited_here(lambda: _stft(**given))
 
 
 async def _stft(

@@ -12,8 +12,8 @@ from rlxweb.advice import Advice, Blank
 from rlxweb.arguments import bound, switch, whole
 from rlxweb.choose.chooser import Asked
 from rlxweb.errors import DTypeError, NotFinite, ShapeError, UsageError
-from rlxweb.gpu.beside import beside
-from rlxweb.gpu.drive import drive, in_a_tab
+from rlxweb.gpu.beside import awaited_here
+from rlxweb.gpu.drive import drive
 from rlxweb.host.overlap_add import overlap_added
 from rlxweb.host.spec import WelchSpec
 from rlxweb.ir.graph import Graph
@@ -185,9 +185,7 @@ async def istft_async(
 ) -> Restored:
     """`istft` beside an event loop, which goes on meanwhile."""
     given = bound(istft, "istft_async", values, fs, *arguments, **options)
-    if not in_a_tab():
-        return await beside(lambda: istft(**given))
-    return await _istft(**given)
+    return await awaited_here(lambda: _istft(**given))
 
 
 async def _istft(

@@ -8,8 +8,8 @@ import numpy as np
 
 from rlxweb.arguments import bound, one_of, switch
 from rlxweb.choose.chooser import Asked
-from rlxweb.gpu.beside import beside
-from rlxweb.gpu.drive import drive, in_a_tab
+from rlxweb.gpu.beside import awaited_here
+from rlxweb.gpu.drive import drive
 from rlxweb.host.spectrum import frequencies
 from rlxweb.signal.band import bins_between
 from rlxweb.signal.in_range import into_range
@@ -87,9 +87,7 @@ async def spectrogram_async(
 ) -> TimeFrequency:
     """`spectrogram` beside an event loop, which goes on meanwhile."""
     given = bound(spectrogram, "spectrogram_async", x, fs, *arguments, **options)
-    if not in_a_tab():
-        return await beside(lambda: spectrogram(**given))
-    return await _spectrogram(**given)
+    return await awaited_here(lambda: _spectrogram(**given))
 
 
 async def _spectrogram(

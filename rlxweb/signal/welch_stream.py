@@ -24,8 +24,8 @@ from rlxweb.digital import Digital
 from rlxweb.errors import NotFinite, UsageError, shown
 from rlxweb.forked import ForkLock
 from rlxweb.given import array_of
-from rlxweb.gpu.beside import beside
-from rlxweb.gpu.drive import drive, in_a_tab
+from rlxweb.gpu.beside import awaited_here
+from rlxweb.gpu.drive import drive
 from rlxweb.host.spec import WelchSpec
 from rlxweb.host.spectrum import frames, frequencies
 from rlxweb.host.strongest import PeaksOfPower
@@ -225,18 +225,16 @@ class WelchStream:
         real numbers, or float64 in a stream of float32; NotFinite unless `nan` allows
         it; those of a device that was asked for.
         """
-        return list(drive(self._pushed(chunk)))
+        return drive(self._pushed(chunk))
 
     async def push_async(self, chunk: ArrayLike | Digital) -> list[StreamFrame]:
         """`push` beside an event loop, which goes on meanwhile."""
-        if not in_a_tab():
-            return await beside(lambda: self.push(chunk))
-        return list(await self._pushed(chunk))
+        return await awaited_here(lambda: self._pushed(chunk))
 
     async def over(
         self, chunks: AsyncIterable[ArrayLike] | Iterable[ArrayLike]
     ) -> AsyncIterator[StreamFrame]:
-        """Frames while chunks come; the next chunk is asked for when these are taken."""
+        """Frames while chunks come; the next is asked for when these are taken."""
         if isinstance(chunks, AsyncIterable):
             async for chunk in chunks:
                 for frame in await self.push_async(chunk):
