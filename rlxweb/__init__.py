@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # for people's editors and type checkers; a test holds it to 
     from rlxweb.devices.policy import DevicePolicy as DevicePolicy
     from rlxweb.digital import Digital as Digital
     from rlxweb.errors import RlxError as RlxError
+    from rlxweb.io.dispatch import read as read
     from rlxweb.ir.dtype import DType as DType
     from rlxweb.ir.graph import Graph as Graph
     from rlxweb.ir.tensor import Tensor as Tensor
@@ -74,6 +75,7 @@ _OWN = {
     "rlxweb.devices.policy": "DevicePolicy",
     "rlxweb.digital": "Digital",
     "rlxweb.errors": "RlxError",
+    "rlxweb.io.dispatch": "read",
     "rlxweb.ir.dtype": "DType",
     "rlxweb.ir.graph": "Graph",
     "rlxweb.ir.tensor": "Tensor",

@@ -5,7 +5,7 @@ graph, no device and no spectrum. `edfio` is loaded only to write the demo file.
 """
 
 from rlxweb.io.demo import DemoTruth, Rhythm, write_demo_recording
-from rlxweb.io.dispatch import SUFFIXES, open_recording
+from rlxweb.io.dispatch import SUFFIXES, open_recording, read
 from rlxweb.io.recording import Block, Channel, Group, Recording, check_finite
 from rlxweb.io.writers import write_csv, write_json, write_npz
 from rlxweb.whole_file import atomic_path
@@ -21,6 +21,7 @@ __all__ = [
     "atomic_path",
     "check_finite",
     "open_recording",
+    "read",
     "write_csv",
     "write_demo_recording",
     "write_json",

@@ -124,6 +124,10 @@ def open_recording(
         raise
 
 
+read = open_recording
+"""The same, by the name that it has in `rlxweb`."""
+
+
 def _access(options: Mapping[str, Any] | Access | None) -> Access:
     return options if isinstance(options, Access) else Access(options)
 

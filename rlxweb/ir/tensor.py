@@ -39,6 +39,18 @@ def _operator(
     return operator
 
 
+def _method(name: str) -> Callable[..., Tensor]:
+    """The builder's method of that name with self as its first operand."""
+
+    def method(self: Tensor, *args: Any, **named: Any) -> Tensor:
+        add: Callable[..., Tensor] = getattr(self.graph, name)
+        return add(self, *args, **named)
+
+    method.__name__ = name
+    method.__doc__ = f"`Graph.{name}` of this tensor."
+    return method
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Tensor:
     """A value in a graph. `==` compares identity; use `.eq()` for element-wise.
@@ -149,6 +161,18 @@ class Tensor:
         every = tuple(range(self.rank))[::-1]
         order: Any = perm[0] if len(perm) == 1 else perm or every
         return self.graph.transpose(self, order)
+
+    @property
+    def T(self) -> Tensor:  # noqa: N802  NumPy's name
+        """The axes reversed, as numpy.ndarray.T."""
+        return self.transpose()
+
+    exp, log, sqrt, rsqrt = map(_method, ("exp", "log", "sqrt", "rsqrt"))
+    sin, cos, tan, atan = map(_method, ("sin", "cos", "tan", "atan"))
+    tanh, sigmoid, relu = map(_method, ("tanh", "sigmoid", "relu"))
+    gelu, silu = map(_method, ("gelu", "silu"))
+    abs, round, softmax = map(_method, ("abs", "round", "softmax"))
+    max, min, prod, cumsum = map(_method, ("max", "min", "prod", "cumsum"))
 
     def cast(self, dtype: DTypeLike) -> Tensor:
         return self.graph.cast(self, dtype)

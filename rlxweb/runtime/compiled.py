@@ -148,6 +148,25 @@ class CompiledGraph(Maps, Profiles, Exports):
         way, engine = self._placed.ready.way, self._placed.ready.backend
         return drive(put_on(engine, x, way.device, way.adapter))
 
+    def __call__(self, *arrays: Any, **named: Any) -> Any:
+        """`run` of arrays in the order in which the inputs were declared, or by name.
+
+        returns  the output's array; of several outputs a tuple of them
+        Errors   TypeError for more arrays than inputs, and for one given twice; those
+        of `run`
+        """
+        names, doing = list(self._inputs), f"'{self._job.graph.name}'"
+        if len(arrays) > len(names):
+            given = f"{len(arrays)} arrays were given"
+            raise TypeError(f"{doing} takes {len(names)} inputs, and {given}")
+        inputs = dict(zip(names, arrays, strict=False))
+        for name, array in named.items():
+            if name in inputs:
+                raise TypeError(f"{doing} got input '{name}' twice")
+            inputs[name] = array
+        outs = drive(self.computed(inputs))
+        return outs[0] if len(outs) == 1 else tuple(outs)
+
     @overload
     def run(
         self,

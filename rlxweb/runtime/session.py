@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 from rlxweb.arguments import one_or_none, switch
 from rlxweb.backends.custom_ops import try_custom_ops
@@ -35,7 +35,7 @@ from rlxweb.runtime.placed import Ready
 
 
 class Session:
-    """One device to compile for.
+    """One device to compile for; a context manager that closes it.
 
     device     a Device, its name or an alias; "auto" lets rlxweb choose per graph
     precision  "f32", RLX's argument; f64 graphs run by declaring f64 inputs
@@ -164,6 +164,12 @@ class Session:
         if self.limits is None:
             return await pool.backend_async(way.device.label, way.adapter)
         return pool.limited(way.device.label, way.adapter, self.limits)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
 
     def __repr__(self) -> str:
         where = "auto" if self.device is None else self.device.label

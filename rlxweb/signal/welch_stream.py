@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.advice import Advice, Blank
-from rlxweb.arguments import number, one_of, whole
+from rlxweb.advice import Advice
 from rlxweb.choose.chooser import Asked
 from rlxweb.digital import Digital
 from rlxweb.errors import NotFinite, UsageError, shown
@@ -26,21 +25,18 @@ from rlxweb.forked import ForkLock
 from rlxweb.given import array_of
 from rlxweb.gpu.beside import awaited_here
 from rlxweb.gpu.drive import drive
-from rlxweb.host.spec import WelchSpec
-from rlxweb.host.spectrum import frames, frequencies
+from rlxweb.host.spectrum import frames
 from rlxweb.host.strongest import PeaksOfPower
 from rlxweb.recipes.welch_plan import samples_needed, segment_count
-from rlxweb.signal.averages import AVERAGES, Average, average_of
-from rlxweb.signal.band_peaks import Band
+from rlxweb.signal.averages import Average
 from rlxweb.signal.in_range import into_range
-from rlxweb.signal.peaks_of_power import check_mode, check_prominence
 from rlxweb.signal.precision import Precision, taken
-from rlxweb.signal.request import OF_PRESET, WelchRequest
+from rlxweb.signal.request import OF_PRESET
 from rlxweb.signal.rounding import RoundingFloor, rounding_shares
 from rlxweb.signal.row_calls import computed
-from rlxweb.signal.rows_given import rate
 from rlxweb.signal.scaled import Caller
 from rlxweb.signal.segment_calls import SegmentCall, restored
+from rlxweb.signal.stream_settings import DOING, Gaps, StreamSettings
 from rlxweb.whole_file import WholeFiles
 
 if TYPE_CHECKING:
@@ -52,11 +48,9 @@ if TYPE_CHECKING:
     from rlxweb.signal.windows import WindowLike
 
 Array = NDArray[Any]
-Gaps = Literal["raise", "propagate", "skip"]
 
-GAPS: Final = ("raise", "propagate", "skip")
 SCHEMA: Final = "rlxweb.stream/1"
-DOING: Final = "WelchStream"
+_SETTINGS: Final = frozenset(one.name for one in fields(StreamSettings))
 _MOST_VALUES = 1 << 22
 """Of the spectra of a chunk's segments that are held at once."""
 
@@ -130,56 +124,22 @@ class WelchStream:
         device: DeviceLike | None = None,
         adapter: str = "",
     ) -> None:
-        self.fs = rate(fs, DOING)
-        self.n_channels = whole("n_channels", n_channels, DOING)
-        if self.n_channels < 1:
-            raise UsageError(DOING, f"{self.n_channels} channels", "at least 1")
-        self._request = WelchRequest(
-            fs=self.fs,
-            nperseg=whole("nperseg", nperseg, DOING),
-            noverlap=noverlap,
-            window=window,
-            detrend=detrend,
-            preset=preset,
-        )
-        spec = self._spec("float64")
+        given = {name: value for name, value in locals().items() if name in _SETTINGS}
+        self._begin(StreamSettings(**given), device, adapter)
+
+    def _begin(
+        self, settings: StreamSettings, device: DeviceLike | None, adapter: str
+    ) -> None:
+        self.settings = settings
+        self.fs, self.n_channels = float(settings.fs), settings.n_channels
+        spec = settings.spec("float64")
         self.nperseg, self.hop = spec.nperseg, spec.hop
-        hz = frequencies(spec, self.fs)
-        self._band = Band.of(hz, fmin, fmax, DOING)
-        self._hz = hz
-        check_mode(DOING, mode)
-        self.mode, self.k = mode, whole("k", k, DOING)
-        most = len(self._band)
-        if not 1 <= self.k <= spec.n_freqs:
-            hint = Advice("give a larger {}", nperseg=Blank("N"))
-            rule = f"it must be 1 to {spec.n_freqs}, the number of bins"
-            raise UsageError(DOING, f"k is {self.k}", rule, hint)
-        self.k = min(self.k, most)
-        self._prominence = check_prominence(prominence, mode, DOING)
-        one_of("nan", nan, GAPS, DOING)
-        one_of("average", average, AVERAGES, DOING)
-        self._given = {
-            "average": average,
-            "last": last,
-            "half_life": half_life,
-            "nan": nan,
-            "fmin": number("fmin", fmin, DOING),
-            "fmax": fmax,
-            "prominence": prominence,
-        }
-        self._nan = nan
-        self._precision: Precision | None = precision
+        self._hz, self._band = settings.hz, settings.band
+        self._nan, self._precision = settings.nan, settings.precision
         self._asked = Asked(device, adapter) if device or adapter else None
-        self._average = average_of(average, last, half_life, self.hop / self.fs, DOING)
+        self._average = settings.new_average()
         self._lock = ForkLock()
         self.reset()
-
-    def _spec(self, dtype: str) -> WelchSpec:
-        try:
-            return self._request.spec(None, dtype)
-        except UsageError as error:
-            error.doing = DOING if error.doing == "welch" else error.doing
-            raise
 
     def __repr__(self) -> str:
         return (
@@ -339,7 +299,7 @@ class WelchStream:
         self, rows: Array, count: int
     ) -> tuple[Array, NDArray[np.bool_] | None]:
         """(C, S, F) of the segments, and which have a gap."""
-        spec = replace(self._spec(self._dtype), n_segments=count)
+        spec = replace(self.settings.spec(self._dtype), n_segments=count)
         call = SegmentCall("power", spec)
         caller = Caller(DOING, (self.n_channels,))
         seen = into_range(rows, spec.dtype, caller, "propagate")
@@ -365,11 +325,12 @@ class WelchStream:
         return StreamFrame(t, self.f, own, self.n_segments, search)
 
     def _searched(self, power: Array, energy: NDArray[np.float64]) -> PeaksOfPower:
-        shares = rounding_shares(self._spec(self._dtype or "float64"), "")
+        shares = rounding_shares(self.settings.spec(self._dtype or "float64"), "")
         loudest = float(np.nanmax(energy, initial=0.0))
         floor = RoundingFloor.of(shares, energy, loudest)
+        own = self.settings
         return self._band.peaks(
-            power, self._hz, self.k, self._prominence, self.mode, floor
+            power, self._hz, own.most, own.prominence, own.mode, floor
         )
 
     # --- kept in a file ---------------------------------------------------------------
@@ -379,13 +340,7 @@ class WelchStream:
         with self._lock:
             about = {
                 "schema": SCHEMA,
-                "request": _plain(self._request),
-                "fs": self.fs,
-                "k": self.k,
-                "n_channels": self.n_channels,
-                "mode": self.mode,
-                "precision": self._precision,
-                **self._given,
+                "settings": self.settings.as_json(),
                 "n_segments": self.n_segments,
                 "seen": self._seen,
                 "skip": self._skip,
@@ -394,7 +349,7 @@ class WelchStream:
             held = {f"average_{name}": one for name, one in self._average.state()}
             return {
                 "about": np.array(json.dumps(about)),
-                "window": self._spec("float64").window_array.copy(),
+                "window": self.settings.spec("float64").window_array.copy(),
                 "tail": self._tail.copy(),
                 **held,
             }
@@ -410,16 +365,10 @@ class WelchStream:
             about = json.loads(str(np.asarray(state["about"])[()]))
             if about.pop("schema") != SCHEMA:
                 raise KeyError("schema")
-            asked = about.pop("request")
-            seen = {n: about.pop(n) for n in ("n_segments", "seen", "skip", "dtype")}
-            stream = cls(
-                **about,
-                **asked,
-                window=np.array(state["window"], np.float64),
-                **device,
-            )
-            stream.n_segments, stream._seen = int(seen["n_segments"]), int(seen["seen"])
-            stream._skip, stream._dtype = int(seen["skip"]), str(seen["dtype"])
+            window = np.array(state["window"], np.float64)
+            stream = cls(**about["settings"], window=window, **device)
+            stream.n_segments, stream._seen = int(about["n_segments"]), about["seen"]
+            stream._skip, stream._dtype = int(about["skip"]), str(about["dtype"])
             stream._tail = np.array(state["tail"])
             stream._average.restore(
                 {
@@ -454,14 +403,3 @@ class WelchStream:
                 f"it cannot be read as a stream's file ({error})",
             ) from error
         return cls.restored(state, **device)
-
-
-def _plain(request: WelchRequest) -> dict[str, Any]:
-    """The request but for what stands beside it."""
-    detrend = request.detrend
-    return {
-        "nperseg": request.nperseg,
-        "noverlap": request.noverlap,
-        "detrend": detrend,
-        "preset": request.preset,
-    }

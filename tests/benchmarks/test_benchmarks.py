@@ -14,6 +14,7 @@ from tests.benchmarks import (
     cpu_op_cells,
     hand_welch,
     libraries,
+    spectral_cells,
     welch_cells,
 )
 from tests.benchmarks.cells import QUICK, Cell, Entry, Goal, Work, run
@@ -91,6 +92,15 @@ def test_a_quick_run_writes_its_record(tmp_path: Path, only: str) -> None:
     assert cell["steady"]["created"] == {"buffers": 0, "pipelines": 0, "bind_groups": 0}
     assert cell["steady"]["live_grew_by"] == 0
     assert record["machine"]["adapters"]
+
+
+def test_spectra_over_time_have_right_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of SciPy and MNE, which are here."""
+    monkeypatch.setattr(spectral_cells, "SECONDS", 20)
+    for _, make in spectral_cells.works():
+        made = make()
+        assert len(made.entries) == 2
+        made.check()
 
 
 def test_every_cell_of_the_cpu_has_right_answers(

@@ -1,0 +1,84 @@
+"""Tensor's methods: the graph's own, under NumPy's names."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import rlxweb as rlx
+from rlxweb.errors import UnknownName
+
+X = np.random.default_rng(5).uniform(0.2, 2.0, (3, 4)).astype(np.float32)
+UNARY = {
+    "exp": np.exp,
+    "log": np.log,
+    "sqrt": np.sqrt,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tan": np.tan,
+    "atan": np.arctan,
+    "tanh": np.tanh,
+    "abs": np.abs,
+    "round": np.round,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "relu": lambda x: np.maximum(x, 0),
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "silu": lambda x: x / (1 + np.exp(-x)),
+}
+
+
+@pytest.mark.parametrize("name", UNARY)
+def test_a_method_is_the_graphs(name: str) -> None:
+    graph = rlx.Graph("method")
+    graph.set_outputs([getattr(graph.input("x", X.shape), name)()])
+    with rlx.Session("cpu") as session:
+        got = session.compile(graph)(X)
+    np.testing.assert_allclose(got, UNARY[name](X), rtol=1e-5)
+
+
+def test_reductions_axes_and_the_transpose() -> None:
+    graph = rlx.Graph("method")
+    x = graph.input("x", X.shape)
+    outs = [
+        x.max(1),
+        x.min(0),
+        x.prod(1, True),
+        x.cumsum(1),
+        x.softmax(1),
+        x.T,
+        x.gelu(),
+    ]
+    graph.set_outputs(outs)
+    largest, least, product, running, share, turned, _ = rlx.Session("cpu").compile(
+        graph
+    )(X)
+    np.testing.assert_array_equal(largest, X.max(1))
+    np.testing.assert_array_equal(least, X.min(0))
+    np.testing.assert_allclose(product, X.prod(1, keepdims=True), rtol=1e-6)
+    np.testing.assert_allclose(running, X.cumsum(1), rtol=1e-6)
+    np.testing.assert_allclose(share.sum(1), 1, rtol=1e-6)
+    np.testing.assert_array_equal(turned, X.T)
+
+
+def test_a_compiled_graph_is_called_with_arrays() -> None:
+    """In the order of the inputs, by name, or both; one output is no tuple."""
+    graph = rlx.Graph("call")
+    x, y = graph.input("x", (2,)), graph.input("y", (2,))
+    graph.set_outputs([x - y])
+    call = rlx.Session("cpu").compile(graph)
+    a, b = np.array([3, 5], np.float32), np.array([1, 7], np.float32)
+    for got in (call(a, b), call(a, y=b), call(y=b, x=a)):
+        np.testing.assert_array_equal(got, a - b)
+    with pytest.raises(TypeError, match="'call' takes 2 inputs, and 3 arrays"):
+        call(a, b, a)
+    with pytest.raises(TypeError, match="'call' got input 'x' twice"):
+        call(a, x=b)
+    with pytest.raises(UnknownName, match="z"):
+        call(a, b, z=a)
+
+
+def test_read_opens_a_recording(tmp_path: object) -> None:
+    path = f"{tmp_path}/x.npy"
+    np.save(path, X)
+    with rlx.read(path, fs=10, stop="0.3") as recording:
+        np.testing.assert_array_equal(recording.groups[0].read(), X[:, :3])
