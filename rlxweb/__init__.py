@@ -39,6 +39,8 @@ if TYPE_CHECKING:  # for people's editors and type checkers; a test holds it to 
     from rlxweb.runtime.device_array import put_async as put_async
     from rlxweb.runtime.profile import Profile as Profile
     from rlxweb.runtime.session import Session as Session
+    from rlxweb.signal.aperiodic import AperiodicFit as AperiodicFit
+    from rlxweb.signal.aperiodic import aperiodic as aperiodic
     from rlxweb.signal.bands import BandPower as BandPower
     from rlxweb.signal.bands import band_power as band_power
     from rlxweb.signal.bands import band_power_of as band_power_of
@@ -89,6 +91,7 @@ _OWN = {
     "rlxweb.runtime.device_array": "DeviceArray put put_async",
     "rlxweb.runtime.profile": "Profile",
     "rlxweb.runtime.session": "Session",
+    "rlxweb.signal.aperiodic": "AperiodicFit aperiodic",
     "rlxweb.signal.bands": "BandPower band_power band_power_of",
     "rlxweb.signal.cross": "coherence coherence_async csd csd_async",
     "rlxweb.signal.exported": "export_welch",

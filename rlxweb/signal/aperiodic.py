@@ -1,0 +1,378 @@
+"""The 1/f part of a power spectrum, and the peaks that stand above it.
+
+In log10 power a spectrum is a line (or a bent one, with a knee) and Gaussian peaks on
+it. Owns the model and its fit: robust line, peaks one by one, all peaks together, line
+again. After Donoghue et al. 2020, Parameterizing neural power spectra into periodic and
+aperiodic components (the method of specparam, once FOOOF).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rlxweb.arguments import number, one_of, whole
+from rlxweb.errors import NotFinite, ShapeError, UsageError
+from rlxweb.given import array_of
+from rlxweb.signal.band import bins_between
+
+Floats = NDArray[np.float64]
+Mode = Literal["fixed", "knee"]
+
+DOING: Final = "aperiodic"
+LOWEST_SHARE: Final = 2.5
+"""Per cent of the points, furthest below a first line, that a robust one is of."""
+_EDGE, _OVERLAP, _REACH = 1.0, 0.75, 1.5
+_WIDTH_OF_HALF = 2.0 * np.sqrt(2.0 * np.log(2.0))
+_ROUNDS = 200
+_ROUNDING = 1e-9  # what a spectrum without noise has above its own line
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class AperiodicFit:
+    """10**(offset - log10(knee + f**exponent)), and P peaks above it, of each row.
+
+    f           (F,) Hz that were fitted
+    offset      (…) log10 of the power that the line has at 1 Hz, without a knee
+    exponent    (…) how steeply it falls
+    knee        (…) of mode "knee"; 0 of "fixed"
+    peak_hz     (…, P) centres by rising frequency; NaN where a row has fewer
+    peak_height (…, P) log10 above the 1/f part
+    peak_width  (…, P) Hz, two standard deviations
+    count       (…) peaks of a row
+    r_squared   (…) of the log10 power
+    error       (…) mean absolute error of the log10 power
+    aperiodic   (…, F) power of the 1/f part
+    fitted      (…, F) of that and the peaks
+    """
+
+    f: Floats
+    offset: Floats
+    exponent: Floats
+    knee: Floats
+    peak_hz: Floats
+    peak_height: Floats
+    peak_width: Floats
+    count: NDArray[np.int64]
+    r_squared: Floats
+    error: Floats
+    aperiodic: Floats
+    fitted: Floats
+
+    def __repr__(self) -> str:
+        rows = "×".join(map(str, self.offset.shape)) or "1"
+        return (
+            f"AperiodicFit({rows} rows, exponent {np.nanmean(self.exponent):.2f}, "
+            f"{int(self.count.sum())} peaks, R² {np.nanmean(self.r_squared):.3f})"
+        )
+
+
+def aperiodic(
+    f: ArrayLike,
+    psd: ArrayLike,
+    *,
+    fmin: float = 1.0,
+    fmax: float | None = None,
+    mode: Mode = "fixed",
+    max_peaks: int = 6,
+    peak_width: tuple[float, float] = (0.5, 12.0),
+    min_height: float = 0.0,
+    threshold: float = 2.0,
+) -> AperiodicFit:
+    """Split power spectra into their 1/f part and the peaks above it.
+
+    Shapes     f (F,) rising, in Hz; psd (…, F), above 0 → fields (…), peaks (…, P)
+    fmin, fmax the part that is fitted, in Hz; 0 Hz never is
+    mode       "fixed": a line over log frequency; "knee": one that bends
+    max_peaks  that are looked for
+    peak_width least and most width of a peak, in Hz, two standard deviations
+    min_height a peak has at least, log10 above the 1/f part
+    threshold  and in standard deviations of what is left of the spectrum
+    Errors     UsageError, ShapeError; NotFinite for power that is 0, negative or not
+               finite, naming the row and the frequency
+    Source     Donoghue et al. 2020, doi 10.1038/s41593-020-00744-x
+    """
+    one_of("mode", mode, ("fixed", "knee"), DOING)
+    most = whole("max_peaks", max_peaks, DOING)
+    if most < 0:
+        raise UsageError(DOING, f"max_peaks is {most}", "0 or more")
+    hz, power = _checked(f, psd, fmin, fmax)
+    low, high = (number("peak_width", one, DOING) for one in peak_width)
+    if not 0 < low <= high:
+        raise UsageError(
+            DOING, f"peak_width is {low:g} to {high:g} Hz", "0 < least ≤ most"
+        )
+    rules = _Rules(
+        mode,
+        most,
+        (low, high),
+        number("min_height", min_height, DOING),
+        number("threshold", threshold, DOING),
+    )
+    rows = np.log10(power.reshape(-1, len(hz)))
+    found = [_fit(hz, row, rules) for row in rows]
+    batch, wide = power.shape[:-1], max((len(o.peaks) for o in found), default=0)
+    peaks = np.full((len(found), wide, 3), np.nan)
+    for at, one in enumerate(found):
+        peaks[at, : len(one.peaks)] = one.peaks
+
+    def stacked(values: Any) -> Any:
+        array = np.array(values)
+        return array.reshape((*batch, *array.shape[1:]))
+
+    return AperiodicFit(
+        f=hz,
+        offset=stacked([one.line[0] for one in found]),
+        knee=stacked([one.line[1] for one in found]),
+        exponent=stacked([one.line[2] for one in found]),
+        peak_hz=stacked(peaks[..., 0]),
+        peak_height=stacked(peaks[..., 1]),
+        peak_width=stacked(peaks[..., 2]),
+        count=stacked([len(one.peaks) for one in found]),
+        r_squared=stacked([one.r_squared for one in found]),
+        error=stacked([one.error for one in found]),
+        aperiodic=stacked([10.0**one.below for one in found]),
+        fitted=stacked([10.0**one.model for one in found]),
+    )
+
+
+def _checked(
+    f: ArrayLike, psd: ArrayLike, fmin: float, fmax: float | None
+) -> tuple[Floats, Floats]:
+    hz = array_of(f, DOING).astype(np.float64)
+    power = array_of(psd, DOING).astype(np.float64)
+    if hz.ndim != 1 or power.ndim < 1 or power.shape[-1] != len(hz):
+        raise ShapeError(
+            DOING,
+            f"frequencies {list(hz.shape)} and power {list(power.shape)}",
+            "the last axis of the power is that of the frequencies",
+        )
+    if len(hz) < 2 or not (np.diff(hz) > 0).all():
+        raise UsageError(DOING, "the frequencies do not rise", "at least 2 are wanted")
+    inside = bins_between(hz, fmin, fmax, DOING)
+    if inside is not None:
+        hz, power = hz[inside], power[..., inside]
+    if hz[0] == 0:
+        hz, power = hz[1:], power[..., 1:]
+    if len(hz) < 8:
+        raise UsageError(
+            DOING, f"{len(hz)} frequencies are left", "at least 8", "widen the band"
+        )
+    bad = ~(np.isfinite(power) & (power > 0))
+    if bad.any():
+        *row, at = (int(i) for i in np.argwhere(bad)[0])
+        raise NotFinite(
+            DOING,
+            f"the power of row {row or 0} is {power[bad][0]} at {hz[at]:g} Hz",
+            "its logarithm is fitted: all of it must be above 0",
+            "leave the row out",
+        )
+    return hz, power
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    mode: str
+    max_peaks: int
+    width: tuple[float, float]
+    min_height: float
+    threshold: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    line: Floats
+    peaks: Floats
+    below: Floats
+    model: Floats
+    r_squared: float
+    error: float
+
+
+def _fit(hz: Floats, level: Floats, rules: _Rules) -> _Found:
+    """One spectrum (F,) in log10."""
+    flat = level - _line(hz, _robust_line(hz, level, rules.mode))
+    peaks = _peaks(hz, flat, rules)
+    above = _gaussians(hz, peaks)
+    line = _line_fit(hz, level - above, rules.mode)
+    below = _line(hz, line)
+    model = below + above
+    told = np.empty((len(peaks), 3))
+    for at, (centre, _, sd) in enumerate(peaks):
+        nearest = int(np.argmin(np.abs(hz - centre)))
+        told[at] = centre, model[nearest] - below[nearest], 2.0 * sd
+    told = told[np.argsort(told[:, 0])]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        r = np.corrcoef(level, model)[0, 1]
+    error = float(np.abs(level - model).mean())
+    return _Found(line, told, below, model, float(r * r), error)
+
+
+# --- the line ---------------------------------------------------------------------
+
+
+def _line(hz: Floats, line: Floats) -> Floats:
+    offset, knee, exponent = line
+    found: Floats = offset - np.log10(knee + hz**exponent)
+    return found
+
+
+def _line_fit(
+    hz: Floats, level: Floats, mode: str, begin: Floats | None = None
+) -> Floats:
+    """(offset, knee, exponent) of the least squares."""
+    x = np.log10(hz)
+    slope, offset = np.polyfit(x, level, 1)
+    if mode == "fixed":
+        return np.array([offset, 0.0, -slope])
+    if begin is None:
+        begin = np.array([offset, 0.0, max(0.1, -slope)])
+
+    def model(p: Floats) -> tuple[Floats, Floats]:
+        power = hz ** p[2]
+        whole = p[1] + power
+        by_knee = -1.0 / (whole * np.log(10.0))
+        by_exponent = -power * np.log(hz) / (whole * np.log(10.0))
+        jacobian = np.stack([np.ones_like(hz), by_knee, by_exponent], axis=1)
+        return p[0] - np.log10(whole), jacobian
+
+    # A knee of 0 has no slope of its own to leave by: some are tried.
+    starts = [begin]
+    for at in np.quantile(hz, [0.1, 0.3, 0.6]):
+        starts.append(np.array([offset, at ** begin[2], begin[2]]))
+    low, high = np.array([-np.inf, 0.0, 1e-3]), np.array([np.inf, np.inf, 20.0])
+    fits = [_least_squares(model, level, start, low, high) for start in starts]
+    return min(fits, key=lambda p: float(((model(p)[0] - level) ** 2).sum()))
+
+
+def _robust_line(hz: Floats, level: Floats, mode: str) -> Floats:
+    """Of the lowest points, which peaks do not lift."""
+    first = _line_fit(hz, level, mode)
+    flat = np.maximum(level - _line(hz, first), 0.0)
+    lowest = flat <= np.percentile(flat, LOWEST_SHARE)
+    if lowest.sum() < 3:
+        return first
+    return _line_fit(hz[lowest], level[lowest], mode, first)
+
+
+# --- the peaks --------------------------------------------------------------------
+
+
+def _gaussians(hz: Floats, peaks: Floats) -> Floats:
+    """(F,) the sum of peaks (P, 3): centre, height, standard deviation."""
+    total = np.zeros_like(hz)
+    for centre, height, sd in peaks:
+        total += height * np.exp(-((hz - centre) ** 2) / (2.0 * sd**2))
+    return total
+
+
+def _peaks(hz: Floats, flat: Floats, rules: _Rules) -> Floats:
+    """Peaks (P, 3) of a spectrum without its line."""
+    guesses = _guessed(hz, flat.copy(), rules)
+    guesses = _kept(hz, guesses)
+    if not len(guesses):
+        return np.zeros((0, 3))
+
+    def model(p: Floats) -> tuple[Floats, Floats]:
+        every = p.reshape(-1, 3)
+        jacobian = np.empty((len(hz), 3 * len(every)))
+        total = np.zeros_like(hz)
+        for at, (centre, height, sd) in enumerate(every):
+            off = (hz - centre) / sd
+            bell = np.exp(-0.5 * off * off)
+            total += height * bell
+            jacobian[:, 3 * at] = height * bell * off / sd
+            jacobian[:, 3 * at + 1] = bell
+            jacobian[:, 3 * at + 2] = height * bell * off * off / sd
+        return total, jacobian
+
+    low, high = guesses.copy(), guesses.copy()
+    low[:, 0] -= 2.0 * _REACH * guesses[:, 2]
+    high[:, 0] += 2.0 * _REACH * guesses[:, 2]
+    low[:, 0], high[:, 0] = np.maximum(low[:, 0], hz[0]), np.minimum(high[:, 0], hz[-1])
+    low[:, 1], high[:, 1] = 0.0, np.inf
+    low[:, 2], high[:, 2] = rules.width[0] / 2.0, rules.width[1] / 2.0
+    fit = _least_squares(model, flat, guesses.ravel(), low.ravel(), high.ravel())
+    return fit.reshape(-1, 3)
+
+
+def _guessed(hz: Floats, flat: Floats, rules: _Rules) -> Floats:
+    """The highest point, taken for a peak as wide as its half height, and again."""
+    step = float(hz[1] - hz[0])
+    least, most = (one / 2.0 for one in rules.width)
+    found: list[tuple[float, float, float]] = []
+    while len(found) < rules.max_peaks:
+        top = int(np.argmax(flat))
+        height = float(flat[top])
+        least_height = max(rules.threshold * float(flat.std()), rules.min_height)
+        if height <= max(least_height, _ROUNDING):
+            break
+        half = np.flatnonzero(flat <= height / 2.0)
+        left, right = half[(half < top) & (half > 0)], half[half > top]
+        sides = [top - int(left[-1])] if left.size else []
+        sides += [int(right[0]) - top] if right.size else []
+        sd = (least + most) / 2.0
+        if sides:
+            sd = min(sides) * 2.0 * step / _WIDTH_OF_HALF
+        sd = min(max(sd, least), most)
+        found.append((float(hz[top]), height, sd))
+        flat -= _gaussians(hz, np.array(found[-1:]))
+    return np.array(found).reshape(-1, 3)
+
+
+def _kept(hz: Floats, peaks: Floats) -> Floats:
+    """Without those at the ends, and without the lower of two that overlap."""
+    if not len(peaks):
+        return peaks
+    centre, sd = peaks[:, 0], peaks[:, 2]
+    inner = (np.abs(centre - hz[0]) > _EDGE * sd) & (
+        np.abs(centre - hz[-1]) > _EDGE * sd
+    )
+    peaks = peaks[inner]
+    peaks = peaks[np.argsort(peaks[:, 0], kind="stable")]
+    gone = set()
+    for at in range(len(peaks) - 1):
+        one, other = peaks[at], peaks[at + 1]
+        if one[0] + _OVERLAP * one[2] > other[0] - _OVERLAP * other[2]:
+            gone.add(at if one[1] < other[1] else at + 1)
+    return peaks[[at for at in range(len(peaks)) if at not in gone]]
+
+
+def _least_squares(
+    model: Callable[[Floats], tuple[Floats, Floats]],
+    y: Floats,
+    begin: Floats,
+    low: Floats,
+    high: Floats,
+) -> Floats:
+    """Parameters within bounds, by Levenberg's and Marquardt's damped steps."""
+    p = np.clip(begin, low, high)
+    values, jacobian = model(p)
+    cost, damping = float(((y - values) ** 2).sum()), 1e-3
+    for _ in range(_ROUNDS):
+        left = jacobian.T @ (y - values)
+        # What a bound holds back takes no part in the step.
+        held = ((p <= low) & (left < 0)) | ((p >= high) & (left > 0))
+        square = jacobian.T @ jacobian
+        square[held], square[:, held] = 0.0, 0.0
+        left = np.where(held, 0.0, left)
+        scale = np.maximum(np.diag(square), 1e-12)
+        step = np.linalg.solve(square + np.diag(damping * scale + held), left)
+        trial = np.clip(p + step, low, high)
+        new_values, new_jacobian = model(trial)
+        new = float(((y - new_values) ** 2).sum())
+        if np.isfinite(new) and new <= cost:
+            gain = cost - new
+            p, values, jacobian, cost = trial, new_values, new_jacobian, new
+            damping = max(damping / 5.0, 1e-12)
+            if gain <= 1e-14 * max(cost, 1e-30):
+                break
+        else:
+            damping *= 4.0
+            if damping > 1e12:
+                break
+    return p

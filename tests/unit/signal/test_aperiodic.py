@@ -1,0 +1,106 @@
+"""The 1/f part of spectra that are made of one, and peaks that were put on it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.signal
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import rlxweb as rlx
+from rlxweb.errors import NotFinite, RlxError
+
+F = np.arange(1.0, 45.01, 0.25)
+
+
+def made(line: Any, peaks: Any, noise: float = 0.0) -> Any:
+    """Power of the model: (offset, knee, exponent), (hz, height, width) of peaks."""
+    offset, knee, exponent = line
+    level = offset - np.log10(knee + F**exponent)
+    for hz, height, width in peaks:
+        level = level + height * np.exp(-((F - hz) ** 2) / (2 * (width / 2) ** 2))
+    return 10 ** (level + noise * np.random.default_rng(0).standard_normal(F.size))
+
+
+@given(
+    st.floats(-3, 3),
+    st.floats(0.3, 2.5),
+    st.lists(st.tuples(st.floats(0.3, 1.5), st.floats(1.5, 4.0)), max_size=3),
+)
+@settings(max_examples=60)
+def test_what_was_put_in_comes_out(
+    offset: float, exponent: float, peaks: list[tuple[float, float]]
+) -> None:
+    """As near as lines fitted before and after the peaks can be; peaks well apart."""
+    put = [(8 + 12 * at, *one) for at, one in enumerate(peaks)]
+    got = rlx.aperiodic(F, made((offset, 0.0, exponent), put))
+    assert got.r_squared > 0.99
+    np.testing.assert_allclose(got.exponent, exponent, atol=0.15)
+    np.testing.assert_allclose(got.offset, offset, atol=0.15)
+    for hz, height, width in put:
+        at = int(np.nanargmin(np.abs(got.peak_hz - hz)))
+        np.testing.assert_allclose(got.peak_hz[at], hz, atol=0.15)
+        np.testing.assert_allclose(got.peak_height[at], height, atol=0.15)
+        np.testing.assert_allclose(got.peak_width[at], width, atol=0.5)
+
+
+def test_a_knee_and_noise() -> None:
+    power = made((1.0, 40.0, 1.8), [(10, 0.8, 2.0)], 0.03)
+    bent = rlx.aperiodic(F, power, mode="knee", peak_width=(1.5, 8))
+    straight = rlx.aperiodic(F, power, peak_width=(1.5, 8))
+    assert bent.error < straight.error
+    np.testing.assert_allclose(bent.exponent, 1.8, atol=0.3)
+    assert np.abs(bent.peak_hz - 10).min() < 0.2
+    assert bent.knee > 5
+    assert straight.knee == 0
+    np.testing.assert_allclose(np.log10(bent.fitted), np.log10(power), atol=5 * 0.03)
+
+
+def test_rows_of_a_real_estimate() -> None:
+    """Shapes of the batch; rows with fewer peaks end in NaN; a line has none."""
+    rng = np.random.default_rng(4)
+    t = np.arange(120 * 128) / 128
+    x = np.cumsum(rng.standard_normal((2, 3, t.size)), axis=-1)
+    x[0] += 8 * np.sin(2 * np.pi * 10 * t + rng.standard_normal(t.size).cumsum() / 60)
+    f, psd = scipy.signal.welch(x, 128, nperseg=512)
+    fit = rlx.aperiodic(f, psd, fmin=2, fmax=40)
+    assert fit.offset.shape == (2, 3)
+    np.testing.assert_allclose(fit.exponent, 2.0, atol=0.25)
+    assert fit.fitted.shape == (2, 3, fit.f.size)
+    assert np.nanmin(np.abs(fit.peak_hz[0] - 10), axis=-1).max() < 0.5
+    assert (np.isfinite(fit.peak_hz).sum(axis=-1) == fit.count).all()
+    assert repr(fit).startswith("AperiodicFit(2×3 rows, exponent ")
+    line = rlx.aperiodic(F, made((1.0, 0.0, 1.2), []))
+    assert line.count == 0
+    assert line.peak_hz.shape == (0,)
+    none = rlx.aperiodic(F, made((1.0, 0.0, 1.2), [(10, 1, 2)]), max_peaks=0)
+    assert none.count == 0
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ({"mode": "bent"}, "mode is 'bent'"),
+        ({"max_peaks": -1}, "max_peaks is -1"),
+        ({"peak_width": (3, 1)}, "peak_width is 3 to 1 Hz"),
+        ({"fmin": 44}, "5 frequencies are left; at least 8"),
+        ({"fmin": 100}, "no bin lies between 100"),
+    ],
+)
+def test_bad_calls_are_refused(named: dict[str, Any], said: str) -> None:
+    with pytest.raises(RlxError, match=said):
+        rlx.aperiodic(F, made((1.0, 0.0, 1.2), []), **named)
+
+
+def test_power_that_has_no_logarithm() -> None:
+    power = np.stack([made((1.0, 0.0, 1.2), [])] * 2)
+    power[1, 8] = 0.0
+    with pytest.raises(NotFinite, match=r"the power of row \[1\] is 0.0 at 3 Hz"):
+        rlx.aperiodic(F, power)
+    with pytest.raises(RlxError, match="the last axis of the power"):
+        rlx.aperiodic(F[:-1], power)
+    with pytest.raises(RlxError, match="the frequencies do not rise"):
+        rlx.aperiodic(F[::-1], power)
