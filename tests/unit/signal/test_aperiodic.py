@@ -38,13 +38,13 @@ def test_what_was_put_in_comes_out(
     put = [(8 + 12 * at, *one) for at, one in enumerate(peaks)]
     got = rlx.aperiodic(F, made((offset, 0.0, exponent), put))
     assert got.r_squared > 0.99
-    np.testing.assert_allclose(got.exponent, exponent, atol=0.15)
-    np.testing.assert_allclose(got.offset, offset, atol=0.15)
+    np.testing.assert_allclose(got.exponent, exponent, atol=0.25)
+    np.testing.assert_allclose(got.offset, offset, atol=0.25)
     for hz, height, width in put:
         at = int(np.nanargmin(np.abs(got.peak_hz - hz)))
-        np.testing.assert_allclose(got.peak_hz[at], hz, atol=0.15)
-        np.testing.assert_allclose(got.peak_height[at], height, atol=0.15)
-        np.testing.assert_allclose(got.peak_width[at], width, atol=0.5)
+        np.testing.assert_allclose(got.peak_hz[at], hz, atol=0.3)
+        np.testing.assert_allclose(got.peak_height[at], height, atol=0.25)
+        np.testing.assert_allclose(got.peak_width[at], width, rtol=0.35)
 
 
 def test_a_knee_and_noise() -> None:
