@@ -26,7 +26,12 @@ from rlxweb.cli.wanted import pictures_of
 from rlxweb.errors import RlxError, UsageError
 from rlxweb.io import open_recording, write_json, write_npz
 from rlxweb.jobs.entries import text_of
-from rlxweb.jobs.spectrogram import COLUMNS, Asked, GroupSpectrogram, group_spectrogram
+from rlxweb.jobs.spectrogram import (
+    COLUMNS,
+    GroupSpectrogram,
+    SpectrogramSettings,
+    group_spectrogram,
+)
 from rlxweb.printable import printable
 
 SCHEMA = "rlxweb.spectrogram/1"
@@ -77,7 +82,7 @@ def command(files: tuple[str, ...], log: bool, quiet: bool, **asked: Any) -> Non
     outputs = Outputs(*(asked.pop(f"{n}_path") for n in Outputs.__slots__))
     access = asked.pop("storage")
     reading = {name: asked.pop(name) for name in _OF_FILES}
-    how = Asked(**asked)
+    how = SpectrogramSettings(**asked)
     err = screen(stderr=True)
     paths = [path for path in outputs.paths if path is not None]
 
@@ -102,7 +107,9 @@ def command(files: tuple[str, ...], log: bool, quiet: bool, **asked: Any) -> Non
         _show(err if goes_to_stdout(paths) else screen(), found)
 
 
-def _done(file: str, reading: dict[str, Any], how: Asked, meter: Meter) -> Found:
+def _done(
+    file: str, reading: dict[str, Any], how: SpectrogramSettings, meter: Meter
+) -> Found:
     with open_recording(file, **reading) as recording:
         work = sum(g.n_samples * len(g.channels) for g in recording.groups)
         step = partial(meter.within, file, work)
@@ -144,7 +151,7 @@ class Outputs:
         return dict(zip(files, pictures_of(self.plot, files), strict=True))
 
     def puts(
-        self, found: Sequence[Found], how: Asked, log: bool
+        self, found: Sequence[Found], how: SpectrogramSettings, log: bool
     ) -> Iterator[tuple[str, Put]]:
         """Every file that is to be written, and what writes it."""
         for one in found if self.plot is not None else ():
@@ -181,8 +188,10 @@ def _put_npz(file: IO[bytes], groups: Sequence[GroupSpectrogram]) -> None:
     write_npz(file, **arrays)
 
 
-def _put_json(file: IO[bytes], found: Sequence[Found], how: Asked) -> None:
-    settings = {name: getattr(how, name) for name in Asked.__slots__}
+def _put_json(
+    file: IO[bytes], found: Sequence[Found], how: SpectrogramSettings
+) -> None:
+    settings = {name: getattr(how, name) for name in SpectrogramSettings.__slots__}
     files = [
         {
             "path": text_of(one.path),

@@ -23,74 +23,81 @@ _SETTLED: Final = 1e-10
 def taper_power(
     x: NDArray[Any],
     tapers: NDArray[np.float64],
-    weights: NDArray[np.float64],
+    ratios: NDArray[np.float64],
     *,
     remove_mean: bool = True,
-    ratios: NDArray[np.float64] | None = None,
+    adaptive: bool = False,
     rounds: int = MOST_ROUNDS,
 ) -> NDArray[np.float64]:
     """The one-sided power of each row, averaged over the tapers.
 
     tapers    (K, T), every one of energy 1
-    weights   (K,) of their powers; they are divided by their sum
-    ratios    (K,) the tapers' shares of energy in their band: then weights are found
-              for every frequency by Thomson's iteration instead
+    ratios    (K,) the tapers' shares of energy in their band: the weights of their
+              powers
+    adaptive  weights are found for every frequency by Thomson's iteration instead
     Shapes    x (B, T) → (B, F), F = T // 2 + 1
     Units     x in U → U²; divided by the rate it is a density
     Numerics  float64
     Source    Thomson 1982; Percival & Walden 1993, 7.4
     """
     n_rows, n = x.shape
-    bins, count = n // 2 + 1, len(tapers)
-    out = np.empty((n_rows, bins))
-    double = np.ones(bins)
+    count = len(tapers)
+    out = np.empty((n_rows, n // 2 + 1))
+    double = np.ones(n // 2 + 1)
     double[doubled_bins(n)] = 2.0
-    shares = (weights / weights.sum())[:, None]
+    shares = (ratios / ratios.sum())[:, None]
     rows = max(1, min(n_rows, BLOCK_SAMPLES // (count * n)))
-    # A row too long for the cache goes through it taper by taper.
-    at_once = count if rows > 1 else max(1, min(count, BLOCK_SAMPLES // n))
 
     def make_worker() -> Task:
-        own = np.empty((rows, n))
-        tapered = np.empty((rows, at_once, n))
-        spectrum = np.empty((rows, at_once, bins), np.complex128)
-        each = np.empty((rows, count, bins))
-
-        def powers(mine: slice) -> NDArray[np.float64]:
-            """(r, K, bins) of some rows, scratch."""
-            some = own[: len(x[mine])]
-            np.copyto(some, x[mine])
-            if remove_mean:
-                remove_constant(some)
-            for first in range(0, count, at_once):
-                part = tapers[first : first + at_once]
-                under = tapered[: len(some), : len(part)]
-                z = spectrum[: len(some), : len(part)]
-                np.multiply(some[:, None], part, out=under)
-                np.fft.rfft(under, out=z)
-                np.multiply(z.real, z.real, out=z.real)
-                np.multiply(z.imag, z.imag, out=z.imag)
-                into = each[: len(some), first : first + len(part)]
-                np.add(z.real, z.imag, out=into)
-            return each[: len(some)]
+        scratch = _TaperedPower(tapers, rows, remove_mean)
 
         def work(task: int) -> None:
             mine = slice(task * rows, (task + 1) * rows)
-            found = powers(mine)
-            if ratios is None:
-                np.multiply(found, shares, out=found)
-                np.add.reduce(found, axis=1, out=out[mine])
-                np.multiply(out[mine], double, out=out[mine])
-            else:
-                found *= double
-                for row, one in enumerate(found, mine.start):
-                    out[row] = _adaptive(one, ratios, rounds)
+            each = scratch.of(x[mine])
+            each *= double
+            if not adaptive:
+                np.add.reduce(np.multiply(each, shares, out=each), 1, out=out[mine])
+                return
+            for row, one in enumerate(each, mine.start):
+                out[row] = _adaptive(one, ratios, rounds)
 
         return work
 
     threads = 1 if n_rows * count * n < THREADED_SAMPLES else None
     run_tasks(-(-n_rows // rows), make_worker, threads=threads)
     return out
+
+
+class _TaperedPower:
+    """One thread's scratch for a few rows under all tapers."""
+
+    def __init__(
+        self, tapers: NDArray[np.float64], rows: int, remove_mean: bool
+    ) -> None:
+        count, n = tapers.shape
+        # A row too long for the cache goes through it a few tapers at a time.
+        self._step = count if rows > 1 else max(1, min(count, BLOCK_SAMPLES // n))
+        self._tapers, self._remove_mean = tapers, remove_mean
+        self._own = np.empty((rows, n))
+        self._tapered = np.empty((rows, self._step, n))
+        self._spectrum = np.empty((rows, self._step, n // 2 + 1), np.complex128)
+        self._each = np.empty((rows, count, n // 2 + 1))
+
+    def of(self, x: NDArray[Any]) -> NDArray[np.float64]:
+        """|X|² (r, K, F) of rows (r, T), scratch: the next call overwrites it."""
+        own, each = self._own[: len(x)], self._each[: len(x)]
+        np.copyto(own, x)
+        if self._remove_mean:
+            remove_constant(own)
+        for first in range(0, len(self._tapers), self._step):
+            part = self._tapers[first : first + self._step]
+            under = self._tapered[: len(x), : len(part)]
+            z = self._spectrum[: len(x), : len(part)]
+            np.fft.rfft(np.multiply(own[:, None], part, out=under), out=z)
+            np.multiply(z.real, z.real, out=z.real)
+            np.multiply(z.imag, z.imag, out=z.imag)
+            np.add(z.real, z.imag, out=each[:, first : first + len(part)])
+        return each
 
 
 def _adaptive(

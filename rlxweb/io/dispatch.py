@@ -113,7 +113,7 @@ def open_recording(
     source = opened(path, _access(storage_options))
     try:
         contents = _read(source, array, layout)
-        asked = _Asked(fs, wanted, unwanted, since, until)
+        asked = _Wanted(fs, wanted, unwanted, since, until)
         recording = _assemble(source, contents, asked)
         for text in recording.warnings:
             said = RecordingWarning(source.doing, text)
@@ -212,7 +212,7 @@ def _listed_names(doing: str, channels: object, name: str = "channels") -> list[
     raise UsageError(doing, said, "a name or a list of names")
 
 
-class _Asked(NamedTuple):
+class _Wanted(NamedTuple):
     """What is taken of a file, and the rate that it does not tell."""
 
     fs: float | None
@@ -222,7 +222,7 @@ class _Asked(NamedTuple):
     stop: float | None
 
 
-def _assemble(source: Source, contents: Contents, asked: _Asked) -> Recording:
+def _assemble(source: Source, contents: Contents, asked: _Wanted) -> Recording:
     found = _tidied(source, contents.channels)
     names = unique_names([channel.label for channel in found])
     taken = choose_channels(source.doing, found, names, asked.wanted)

@@ -9,6 +9,7 @@ from typing import Any
 
 from rlxweb.advice import Advice, Blank
 from rlxweb.errors import RlxError
+from rlxweb.io.writers import finite
 from rlxweb.jobs.entries import text_of
 from rlxweb.jobs.results import FileResult, GroupResult
 from rlxweb.signal.bands import BandPower, Bands, band_power_of
@@ -33,9 +34,9 @@ class GroupBands:
                     "band": name,
                     "low_hz": low,
                     "high_hz": high,
-                    "power": _finite(self.bands.absolute[at, k]),
-                    "share": _finite(self.bands.relative[at, k]),
-                    "peak_hz": _finite(self.bands.peak_hz[at, k]),
+                    "power": finite(self.bands.absolute[at, k]),
+                    "share": finite(self.bands.relative[at, k]),
+                    "peak_hz": finite(self.bands.peak_hz[at, k]),
                     "device": self.group.device,
                 }
 
@@ -75,8 +76,3 @@ def bands_of(result: FileResult, bands: Bands) -> tuple[GroupBands, ...]:
 def lowest_edge(bands: Mapping[str, Sequence[float]]) -> float:
     """The lowest edge that is not 0, in Hz; infinite where there is none."""
     return min((low for low, _ in bands.values() if low > 0), default=math.inf)
-
-
-def _finite(value: Any) -> float | None:
-    own = float(value)
-    return own if math.isfinite(own) else None

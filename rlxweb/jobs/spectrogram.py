@@ -33,7 +33,7 @@ _MOST_OVERLAPS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SpectrogramSettings:
     """How a recording is cut and what is kept of it.
 
     segment_s   seconds per segment
@@ -94,7 +94,9 @@ class GroupSpectrogram:
 
 
 def group_spectrogram(
-    group: Group, asked: Asked, progress: Callable[[int], object] | None = None
+    group: Group,
+    asked: SpectrogramSettings,
+    progress: Callable[[int], object] | None = None,
 ) -> GroupSpectrogram:
     """The spectrogram of a group of channels, block by block.
 
@@ -147,7 +149,9 @@ def group_spectrogram(
     )
 
 
-def _check_band(hz: NDArray[np.float64], asked: Asked, group: Group) -> None:
+def _check_band(
+    hz: NDArray[np.float64], asked: SpectrogramSettings, group: Group
+) -> None:
     most = math.inf if asked.fmax is None else asked.fmax
     if not ((hz >= asked.fmin) & (hz <= most)).any():
         raise UsageError(

@@ -8,7 +8,7 @@ aperiodic components (the method of specparam, once FOOOF).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -96,47 +96,60 @@ def aperiodic(
                finite, naming the row and the frequency
     Source     Donoghue et al. 2020, doi 10.1038/s41593-020-00744-x
     """
+    rules = _rules(mode, max_peaks, peak_width, min_height, threshold)
+    hz, power = _checked(f, psd, fmin, fmax)
+    rows = np.log10(power.reshape(-1, len(hz)))
+    return _gathered(hz, [_fit(hz, row, rules) for row in rows], power.shape[:-1])
+
+
+def _rules(
+    mode: str,
+    max_peaks: int,
+    peak_width: tuple[float, float],
+    min_height: float,
+    threshold: float,
+) -> _Rules:
+    """What makes a peak. Errors  UsageError."""
     one_of("mode", mode, ("fixed", "knee"), DOING)
     most = whole("max_peaks", max_peaks, DOING)
     if most < 0:
         raise UsageError(DOING, f"max_peaks is {most}", "0 or more")
-    hz, power = _checked(f, psd, fmin, fmax)
     low, high = (number("peak_width", one, DOING) for one in peak_width)
     if not 0 < low <= high:
         raise UsageError(
             DOING, f"peak_width is {low:g} to {high:g} Hz", "0 < least ≤ most"
         )
-    rules = _Rules(
-        mode,
-        most,
-        (low, high),
-        number("min_height", min_height, DOING),
-        number("threshold", threshold, DOING),
-    )
-    rows = np.log10(power.reshape(-1, len(hz)))
-    found = [_fit(hz, row, rules) for row in rows]
-    batch, wide = power.shape[:-1], max((len(o.peaks) for o in found), default=0)
+    least = number("min_height", min_height, DOING)
+    return _Rules(mode, most, (low, high), least, number("threshold", threshold, DOING))
+
+
+def _gathered(
+    hz: Floats, found: Sequence[_Found], batch: tuple[int, ...]
+) -> AperiodicFit:
+    """The fits of all rows, in the shape of the batch."""
+    wide = max((len(one.peaks) for one in found), default=0)
     peaks = np.full((len(found), wide, 3), np.nan)
     for at, one in enumerate(found):
         peaks[at, : len(one.peaks)] = one.peaks
 
-    def stacked(values: Any) -> Any:
+    def shaped(values: Any) -> Any:
         array = np.array(values)
         return array.reshape((*batch, *array.shape[1:]))
 
+    lines = np.array([one.line for one in found]).reshape(-1, 3)
     return AperiodicFit(
         f=hz,
-        offset=stacked([one.line[0] for one in found]),
-        knee=stacked([one.line[1] for one in found]),
-        exponent=stacked([one.line[2] for one in found]),
-        peak_hz=stacked(peaks[..., 0]),
-        peak_height=stacked(peaks[..., 1]),
-        peak_width=stacked(peaks[..., 2]),
-        count=stacked([len(one.peaks) for one in found]),
-        r_squared=stacked([one.r_squared for one in found]),
-        error=stacked([one.error for one in found]),
-        aperiodic=stacked([10.0**one.below for one in found]),
-        fitted=stacked([10.0**one.model for one in found]),
+        offset=shaped(lines[:, 0]),
+        knee=shaped(lines[:, 1]),
+        exponent=shaped(lines[:, 2]),
+        peak_hz=shaped(peaks[..., 0]),
+        peak_height=shaped(peaks[..., 1]),
+        peak_width=shaped(peaks[..., 2]),
+        count=shaped([len(one.peaks) for one in found]),
+        r_squared=shaped([one.r_squared for one in found]),
+        error=shaped([one.error for one in found]),
+        aperiodic=shaped([10.0**one.below for one in found]),
+        fitted=shaped([10.0**one.model for one in found]),
     )
 
 

@@ -20,6 +20,7 @@ from rlxweb.advice import Advice, Blank
 from rlxweb.arguments import number, one_of, switch
 from rlxweb.errors import ShapeError, UnknownName, UsageError, did_you_mean, shown
 from rlxweb.given import array_of
+from rlxweb.io.writers import finite
 from rlxweb.signal.multitaper import multitaper
 from rlxweb.signal.rows_given import rate
 from rlxweb.signal.welch import welch
@@ -107,7 +108,7 @@ class BandPower:
         ]
         for at in range(len(flat[0])):
             row: dict[str, Any] = {"name": names[at]} if names else {}
-            absolute, relative, peaks = (_finite(one[at].tolist()) for one in flat)
+            absolute, relative, peaks = ([*map(finite, one[at])] for one in flat)
             for k, band in enumerate(self.names):
                 row[band] = {
                     "absolute": absolute[k],
@@ -136,10 +137,6 @@ class BandPower:
         for name, (low, high), part in zip(self.names, self.edges, mean, strict=True):
             lines.append(f"  {name:<8} {low:g}–{high:g} Hz  {part:6.1%} on average")
         return "\n".join(lines)
-
-
-def _finite(values: list[float]) -> list[float | None]:
-    return [one if math.isfinite(one) else None for one in values]
 
 
 def band_power(
@@ -178,7 +175,9 @@ def band_power(
     if method == "multitaper":
         f, psd = multitaper(x, rate_hz, axis=axis, **options)
     else:
-        length = np.shape(x)[axis] if np.ndim(x) else 1
+        # What has a shape keeps its form: integers, or an array on a device.
+        x = x if hasattr(x, "shape") else array_of(x, DOING)
+        length = x.shape[axis] if x.shape else 1
         if nperseg is None and isinstance(options.get("window", ""), str | tuple):
             nperseg = usual_nperseg(rate_hz, float(edges.min()), length)
         f, psd = welch(x, rate_hz, nperseg=nperseg, axis=axis, **options)

@@ -10,14 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.arguments import bound, one_of, switch
-from rlxweb.choose.chooser import Asked
+from rlxweb.choose.chooser import Asked, a_device_is_named
 from rlxweb.errors import ShapeError
 from rlxweb.gpu.beside import awaited_here
 from rlxweb.gpu.drive import drive
 from rlxweb.host.cross_matrix import cross_matrix
-from rlxweb.host.segment_spectra import segment_spectra
 from rlxweb.host.spec import WelchSpec
-from rlxweb.host.spectrum import frequencies, median_bias
+from rlxweb.host.spectrum import frequencies
 from rlxweb.signal.band import bins_between
 from rlxweb.signal.in_range import Rows, into_range
 from rlxweb.signal.own_detrend import detrended_by, own_detrend
@@ -154,7 +153,7 @@ async def coherence_async(
     return await awaited_here(lambda: _coherence(**given))
 
 
-async def _csd(average: str, **given: Any) -> tuple[NDArray[np.float64], NDArray[Any]]:
+async def _csd(**given: Any) -> tuple[NDArray[np.float64], NDArray[Any]]:
     is_own = given["y"] is given["x"]
 
     def both(own: Array) -> Array:
@@ -162,8 +161,7 @@ async def _csd(average: str, **given: Any) -> tuple[NDArray[np.float64], NDArray
         found: Array = real if is_own else real + 1j * own[..., 3, :]
         return found
 
-    one_of("average", average, ("mean", "median"), "csd")
-    return await _compared("csd", both, average=average, **given)
+    return await _compared("csd", both, **given)
 
 
 async def _coherence(**given: Any) -> tuple[NDArray[np.float64], NDArray[Any]]:
@@ -194,7 +192,6 @@ async def _compared(
     precision: Precision | None,
     nan: NanPolicy,
     strict: bool,
-    average: str,
     **estimate: Any,
 ) -> tuple[NDArray[np.float64], NDArray[Any]]:
     """Frequencies, and what `finish` makes of (…, 4, F): both powers, re and im.
@@ -225,11 +222,8 @@ async def _compared(
     if not of_scale:
         seen = [one._replace(up=None) for one in seen]
     pairs = Pairs(seen[0], seen[1], left, right)
-    if average == "median":
-        parts = _medians(pairs, spec)
-    else:
-        asked, caller = Asked(device, adapter), Caller(doing, batch)
-        parts = await _averaged(pairs, spec, how, asked, caller, strict)
+    asked, caller = Asked(device, adapter), Caller(doing, batch)
+    parts = await _averaged(pairs, spec, how, asked, caller, strict)
     power = finish(parts)
     if band is not None:
         hz, power = hz[band], power[..., band]
@@ -307,7 +301,8 @@ async def _averaged(
 ) -> Array:
     """(P, 4, F) of all pairs."""
     call = SegmentCall("cross", spec)
-    if pairs.is_matrix and asked.place()[0] is None:
+    is_open = asked.place()[0] is None and not a_device_is_named()
+    if pairs.is_matrix and is_open and spec.average == "mean":
         return cross_matrix(pairs.x.x, pairs.y.x, spec)
     step = max(1, _STEP // (pairs.x.x.itemsize * pairs.x.x.shape[1]))
     found = []
@@ -318,18 +313,3 @@ async def _averaged(
         out, _ = await computed(call, x_y, how, asked, caller.doing, strict)
         found.append(restored(out, call, both, caller))
     return found[0] if len(found) == 1 else np.concatenate(found)
-
-
-def _medians(pairs: Pairs, spec: WelchSpec) -> Array:
-    """(P, 4, F) with medians over the segments in the place of means."""
-    x, y = (segment_spectra(one.x, spec, doubled=True) for one in (pairs.x, pairs.y))
-    own = np.empty((len(pairs.left), 4, spec.n_freqs), spec.power_dtype)
-    own[:, :2] = np.nan  # nobody asks for the powers
-    factor = 1.0 / median_bias(x.shape[1])
-    for at, (left, right) in enumerate(zip(pairs.left, pairs.right, strict=True)):
-        cross = np.conj(x[left]) * y[right]
-        own[at, 2] = np.median(cross.real, axis=0) * factor
-        own[at, 3] = np.median(cross.imag, axis=0) * factor
-    call = SegmentCall("cross", spec)
-    both = [pairs.x.at(pairs.left), pairs.y.at(pairs.right)]
-    return restored(own, call, both, Caller("csd", (len(own),)))

@@ -16,7 +16,7 @@ from rlxweb.advice import Advice
 from rlxweb.errors import UsageError
 from rlxweb.host.spec import WelchSpec
 from rlxweb.signal.row_calls import Array
-from rlxweb.signal.scaled import Caller, check_finite
+from rlxweb.signal.scaled import Caller, check_finite, divided, largest_of
 
 # Samples between these have squares, and sums of squares, that float32 holds well.
 _SINGLE = (1e-13, 1e13)
@@ -74,39 +74,20 @@ def into_range(x: Array, kind: str, caller: Caller, nan: str) -> Rows:
     dtype = np.dtype(kind)
     if x.size == 0:
         return Rows(x.astype(dtype, copy=False))
-    largest, bad = _largest(x), None
+    largest, bad = largest_of(x), None
     if not np.isfinite(largest).all():
         if nan == "raise":
             check_finite(x, caller)
         bad = ~np.isfinite(x)
         x = np.where(bad, 0, x)
-        largest = _largest(x)
+        largest = largest_of(x)
     single = kind in ("float32", "complex64")
     least, most = _SINGLE if single else _DOUBLE
     odd = (largest > 0) & ~((largest >= least) & (largest <= most))
     if not odd.any():
         return Rows(x.astype(dtype, copy=False), None, bad)
     up = np.where(odd, np.frexp(largest)[1], 0).astype(np.int64)
-    return Rows(_divided(x, up).astype(dtype), up, bad)
-
-
-def _largest(x: Array) -> NDArray[np.float64]:
-    """(B,) the largest |sample| of each row, real and imaginary parts by themselves."""
-    if x.dtype.kind == "c":
-        return np.maximum(_largest(x.real), _largest(x.imag))
-    with np.errstate(invalid="ignore"):
-        high, low = x.max(axis=1).astype(np.float64), x.min(axis=1).astype(np.float64)
-    found: NDArray[np.float64] = np.maximum(np.abs(high), np.abs(low))
-    return found
-
-
-def _divided(x: Array, up: NDArray[np.int64]) -> Array:
-    """Each row over its own power of two, which changes no digit."""
-    if x.dtype.kind == "c":
-        return _divided(x.real, up) + 1j * _divided(x.imag, up)
-    wide = x.astype(np.float64) if x.dtype.kind != "f" else x
-    out: Array = np.ldexp(wide, -up[:, None])
-    return out
+    return Rows(divided(x, up, kind), up, bad)
 
 
 def times_powers(out: Array, by: NDArray[np.int64], caller: Caller) -> Array:

@@ -15,14 +15,16 @@ from rlxweb.given import array_of
 from rlxweb.gpu.beside import awaited_here
 from rlxweb.gpu.drive import drive
 from rlxweb.host.wavelet_power import convolved
+from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.tensor import Tensor
+from rlxweb.ops.fft_compose import zeros
+from rlxweb.ops.spectral import complex_of
 from rlxweb.recipes.fft_plan import good_length
 from rlxweb.signal.in_range import into_range, restored_rows
 from rlxweb.signal.row_calls import Array, Shapes, computed
 from rlxweb.signal.rows_given import rate, rows_given
 from rlxweb.signal.scaled import Caller
-from rlxweb.signal.segment_calls import complex_of
 from rlxweb.signal.time_frequency import TimeFrequency
 
 if TYPE_CHECKING:
@@ -85,8 +87,8 @@ class WaveletCall:
         waves, size = self.spectra.shape
         g = Graph("tfr_morlet")
         x = g.input("x", shapes[0], "f32")
-        zero = g.reshape(g.constant(0.0, "f32"), (1, 1))
-        block = g.concat([x, g.expand(zero, (rows, 2 * size - n))], axis=1)
+        rest = zeros(g, (rows, 2 * size - n), DType.F32)
+        block = g.concat([x, rest], axis=1)
         re, im = (
             g.reshape(part, (rows, 1, size)) for part in g.split_block(g.fft(block))
         )
@@ -111,7 +113,7 @@ class WaveletCall:
         return g.reshape(kept, (rows, waves, self.count))
 
     def of_device(self, out: Array) -> Array:
-        return out if self.power else complex_of(out)
+        return out if self.power else complex_of(np, out)
 
     def width(self, shapes: Shapes) -> int:
         return 4 * self.spectra.size

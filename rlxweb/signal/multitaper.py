@@ -41,13 +41,9 @@ CONCENTRATED = 0.9
 
 @dataclass(frozen=True, slots=True)
 class TaperCall:
-    """Rows [B, T] → power [B, F] under tapers [K, T]. See `RowCall`.
-
-    weights  of the tapers; they add up to 1
-    """
+    """Rows [B, T] → power [B, F] under tapers [K, T]. See `RowCall`."""
 
     tapers: Tapers = field(compare=False)
-    weights: NDArray[np.float64] = field(compare=False)
     remove_mean: bool
     adaptive: bool
     key: tuple[Any, ...]
@@ -64,13 +60,8 @@ class TaperCall:
 
     def on_host(self, *rows: Array) -> Array:
         (x,) = rows
-        ratios = self.tapers.ratios if self.adaptive else None
         power = taper_power(
-            x,
-            self.tapers.values,
-            self.weights,
-            remove_mean=self.remove_mean,
-            ratios=ratios,
+            x, *self.tapers, remove_mean=self.remove_mean, adaptive=self.adaptive
         )
         return power.astype(np.float32) if x.dtype == np.float32 else power
 
@@ -81,11 +72,12 @@ class TaperCall:
         if self.remove_mean:
             x = x - g.narrow(x, 1, 0, 1)
             x = x - g.mean(x, 1, keep_dim=True)
-        count = len(self.weights)
+        ratios = self.tapers.ratios
+        count = len(ratios)
         tapered = g.reshape(x, (rows, 1, n)) * g.constant(self.tapers.values, "f32")
         re, im = g.rfft(g.reshape(tapered, (rows * count, n)))
         power = g.reshape(re * re + im * im, (rows, count, n // 2 + 1))
-        weights = g.reshape(g.constant(self.weights, "f32"), (count, 1))
+        weights = g.reshape(g.constant(ratios / ratios.sum(), "f32"), (count, 1))
         double = np.ones(n // 2 + 1)
         double[doubled_bins(n)] = 2.0
         g.set_outputs([g.sum(power * weights, 1) * g.constant(double, "f32")])
@@ -95,7 +87,7 @@ class TaperCall:
         return out
 
     def width(self, shapes: Shapes) -> int:
-        return shapes[0][1] * 2 * len(self.weights)
+        return shapes[0][1] * 2 * len(self.tapers.ratios)
 
 
 def multitaper(
@@ -219,7 +211,6 @@ def _call(
             stacklevel=5,
         )
         adaptive = False
-    weights = tapers.ratios / tapers.ratios.sum()
     remove = switch("remove_dc", remove_dc, DOING)
     key = ("multitaper", n, nw, low_bias, adaptive, remove)
-    return TaperCall(tapers, weights, remove, adaptive, key)
+    return TaperCall(tapers, remove, adaptive, key)

@@ -6,6 +6,7 @@ a device. Knows none of the functions that are made of it: they bring a `RowCall
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final, Protocol
@@ -21,9 +22,11 @@ from rlxweb.choose.chooser import Asked, Pick, choose_async
 from rlxweb.choose.graphs import GraphJob
 from rlxweb.decision.candidate import Candidate
 from rlxweb.device import Device
-from rlxweb.errors import Unsupported
+from rlxweb.devices.policy import device_from_env, forced_device_from_env
+from rlxweb.errors import EnvironmentWarning, Unsupported
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.shape import Shape
+from rlxweb.kept import Kept
 from rlxweb.runtime.compiled import CompiledGraph
 from rlxweb.runtime.session import Session
 from rlxweb.signal.precision import Taken
@@ -83,17 +86,12 @@ async def computed(
     Errors   Unsupported, DTypeError for a device that was asked for and cannot do it;
     those of the device.
     """
-    why = how.only_on_host or call.only_on_host
-    if why or not all(one.size for one in rows):
-        place, _ = asked.place()
-        if why and place is not None and place.device is not Device.CPU:
-            where = f"{doing} on {place.device.display}"
-            if how.only_on_host:
-                raise how.refused(where)
-            raise Unsupported(where, why, hint=Advice("use {}", device="cpu"))
+    if how.only_on_host or call.only_on_host:
+        _refuse_devices(call, how, asked, doing)
         return call.on_host(*rows), None
-    whole = tuple(one.shape for one in rows)
-    pick = await choose_async(GraphJob(call.graph(whole)), asked)
+    if not all(one.size for one in rows):
+        return call.on_host(*rows), None
+    pick = await choose_async(_job(call, tuple(one.shape for one in rows)), asked)
     if pick.device is Device.CPU:
         return call.on_host(*rows), pick
     try:
@@ -111,6 +109,36 @@ async def computed(
         answer, way, tries = await done_again(error, pick.candidate, ways, again)
         decision = told(pick.decision, tries)
         return answer, replace(pick, candidate=way, decision=decision)
+
+
+_jobs: Kept[Hashable, GraphJob] = Kept(64, 64 << 20)
+
+
+def _job(call: RowCall, shapes: Shapes) -> GraphJob:
+    """The job of a call, priced once: its graph may hold tables of any size."""
+    key = call.key, shapes
+    return _jobs.made(
+        key, lambda: GraphJob(call.graph(shapes)), lambda job: call.nbytes
+    )
+
+
+def _refuse_devices(call: RowCall, how: Taken, asked: Asked, doing: str) -> None:
+    """What only NumPy computes, where a device is named by the caller or from outside.
+
+    Errors   Unsupported, DTypeError; RLX_DEVICE is warned about and passed on.
+    """
+    place, _ = asked.place()
+    soft = device_from_env() if place is None else None
+    device = forced_device_from_env() if place is None else place.device
+    why = how.only_on_host or call.only_on_host
+    if device is not None and device is not Device.CPU:
+        where = f"{doing} on {device.display}"
+        if how.only_on_host:
+            raise how.refused(where)
+        raise Unsupported(where, why, hint=Advice("use {}", device="cpu"))
+    if soft is not None and soft is not Device.CPU:
+        said = f"RLX_DEVICE={soft.label} cannot run {doing} and is not followed"
+        warnings.warn(EnvironmentWarning(said, why), stacklevel=6)
 
 
 async def _on_device(call: RowCall, rows: Sequence[Array], way: Candidate) -> Array:

@@ -266,7 +266,7 @@ def _looked_into(
     caller: Caller,
     nan: NanPolicy,
 ) -> ReadyRows:
-    largest, lost = _largest(x), None
+    largest, lost = largest_of(x), None
     bad = ~np.isfinite(largest)
     if bad.any():
         if nan == "raise":
@@ -274,14 +274,14 @@ def _looked_into(
         x, lost = _set_aside(x, spec, plan.used, bad)
         squares = np.where(bad, 0.0, squares)
     read = x[:, : plan.used]
-    largest = _largest(read)
+    largest = largest_of(read)
     # 0 is 0 in any range.
     outside = (largest > 0) & ~((squares >= plan.least) & (squares <= plan.most))
     if not (outside.any() or plan.shift):
         rows = x.astype(spec.dtype, copy=False)
         return _ready(rows, Reading(spec, squares / plan.used, 0.0, None, lost))
     up = np.where(outside, np.frexp(largest)[1], 0).astype(np.int64)
-    rows = _divided(read, up, spec)
+    rows = divided(read, up, spec.dtype)
     energy = _sums_of_squares(rows) / plan.used
     return _ready(rows, Reading(plan.spec, energy, 0.0, 2 * up + plan.shift, lost))
 
@@ -338,23 +338,23 @@ def check_finite(x: NDArray[Any], caller: Caller) -> None:
     """NotFinite naming row and sample of the first NaN or infinity in x (B, T)."""
     if x.size:
         with np.errstate(invalid="ignore"):
-            bad = ~np.isfinite(_largest(x))
+            bad = ~np.isfinite(largest_of(x))
             if bad.any():
                 raise _not_finite(x, bad, caller)
 
 
-def _largest(x: NDArray[Any]) -> NDArray[np.float64]:
+def largest_of(x: NDArray[Any]) -> NDArray[np.float64]:
     """(B,) the largest |sample| of each row, real and imaginary parts by themselves."""
     if x.dtype.kind == "c":
-        return np.maximum(_largest(x.real), _largest(x.imag))
+        return np.maximum(largest_of(x.real), largest_of(x.imag))
     high, low = x.max(axis=1).astype(np.float64), x.min(axis=1).astype(np.float64)
     largest: NDArray[np.float64] = np.maximum(np.abs(high), np.abs(low))
     return largest
 
 
-def _divided(x: NDArray[Any], up: NDArray[np.int64], spec: WelchSpec) -> NDArray[Any]:
-    """Each row over its own power of two, then rounded to the spec's dtype."""
-    rows = np.empty(x.shape, spec.dtype)
+def divided(x: NDArray[Any], up: NDArray[np.int64], dtype: str) -> NDArray[Any]:
+    """Each row (B, T) over 2**up (B,), then rounded to the dtype."""
+    rows = np.empty(x.shape, dtype)
     parts = [(x, rows)]
     if rows.dtype.kind == "c":
         parts = [(x.real, rows.real), (x.imag, rows.imag)]

@@ -15,6 +15,7 @@ import numpy as np
 from rlxweb.host import segment_spectra as host
 from rlxweb.host.spec import WelchSpec
 from rlxweb.ir.graph import Graph
+from rlxweb.ops.spectral import complex_of
 from rlxweb.signal.in_range import Rows, nan_of, times_powers
 from rlxweb.signal.row_calls import Array, Shapes
 from rlxweb.signal.scaled import Caller
@@ -90,20 +91,12 @@ class SegmentCall:
         return graph
 
     def of_device(self, out: Array) -> Array:
-        return complex_of(out) if self.kind == "spectra" else out
+        return complex_of(np, out) if self.kind == "spectra" else out
 
     def width(self, shapes: Shapes) -> int:
         n_samples = shapes[0][1]
         segments = 4 if self.kind == "cross" else 2 * self.spec.segments_of(n_samples)
         return max(n_samples, segments * self.spec.n_freqs)
-
-
-def complex_of(block: Array) -> Array:
-    """Complex values of a block array [… , re | im]."""
-    bins = block.shape[-1] // 2
-    z = np.empty((*block.shape[:-1], bins), np.result_type(block.dtype, np.complex64))
-    z.real, z.imag = block[..., :bins], block[..., bins:]
-    return z
 
 
 def restored(

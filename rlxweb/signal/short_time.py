@@ -1,4 +1,4 @@
-"""`stft` and `istft`: what scipy.signal.ShortTimeFFT computes, on any device."""
+"""`stft`: what scipy.signal.ShortTimeFFT computes, on any device."""
 
 from __future__ import annotations
 

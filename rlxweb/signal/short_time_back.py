@@ -16,8 +16,10 @@ from rlxweb.gpu.beside import awaited_here
 from rlxweb.gpu.drive import drive
 from rlxweb.host.overlap_add import overlap_added
 from rlxweb.host.spec import WelchSpec
+from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.tensor import Tensor
+from rlxweb.ops.fft_compose import zeros
 from rlxweb.signal.precision import taken
 from rlxweb.signal.row_calls import Array, Shapes, computed
 from rlxweb.signal.rows_given import rate
@@ -128,22 +130,18 @@ def _added(g: Graph, frames: Tensor, hop: int, overlaps: int) -> Tensor:
     rows, count, n = frames.shape
     fill = overlaps * hop - n
     if fill:
-        frames = g.concat([frames, _zeros(g, (rows, count, fill))], axis=2)
+        frames = g.concat([frames, zeros(g, (rows, count, fill), DType.F32)], axis=2)
     total: Tensor | None = None
     for k in range(overlaps):
         part = [g.narrow(frames, 2, k * hop, hop)]
         if k:
-            part.insert(0, _zeros(g, (rows, k, hop)))
+            part.insert(0, zeros(g, (rows, k, hop), DType.F32))
         if k < overlaps - 1:
-            part.append(_zeros(g, (rows, overlaps - 1 - k, hop)))
+            part.append(zeros(g, (rows, overlaps - 1 - k, hop), DType.F32))
         own = g.concat(part, axis=1) if len(part) > 1 else part[0]
         total = own if total is None else total + own
     assert total is not None
     return g.reshape(total, (rows, (count + overlaps - 1) * hop))
-
-
-def _zeros(g: Graph, shape: tuple[int, ...]) -> Tensor:
-    return g.expand(g.reshape(g.constant(0.0, "f32"), (1,) * len(shape)), shape)
 
 
 def istft(

@@ -143,8 +143,8 @@ def _operator(n: int, nw: float, basis: Floats) -> Floats:
     swing = 2.0 * math.sin(math.pi * nw / n) ** 2
     held = basis * (x * math.sqrt(swing))[:, None]
     form -= held.T @ held
-    operator: Floats = form
-    return operator
+    found: Floats = form
+    return found
 
 
 def _ratios(tapers: Floats, nw: float) -> Floats:

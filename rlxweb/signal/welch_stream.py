@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.advice import Advice
-from rlxweb.choose.chooser import Asked
+from rlxweb.choose.chooser import Asked, a_device_is_named
 from rlxweb.digital import Digital
 from rlxweb.errors import NotFinite, UsageError, shown
 from rlxweb.forked import ForkLock
@@ -93,8 +93,11 @@ class WelchStream:
                  taken; "propagate" makes NaN of every average it goes into; "skip"
                  leaves segments that it touches out of the channel's average
     device       where segments are transformed; None: NumPy, which answers a few
-                 segments sooner than a device is asked
+                 segments sooner than a device is asked, where no variable names one
+    Shapes       chunks (n_channels, t) → frames with power (n_channels, F)
+    Units        samples in U → f in Hz, power as the preset scales it (scipy: U²/Hz)
     Numerics     as `welch`; the first chunk's dtype settles that of the stream
+    Source       Welch 1967
     Errors       UsageError for arguments outside their domain
 
     Threads take turns. `push` returns when its segments are done, so whoever pushes
@@ -136,7 +139,8 @@ class WelchStream:
         self.nperseg, self.hop = spec.nperseg, spec.hop
         self._hz, self._band = settings.hz, settings.band
         self._nan, self._precision = settings.nan, settings.precision
-        self._asked = Asked(device, adapter) if device or adapter else None
+        is_named = bool(device or adapter) or a_device_is_named()
+        self._asked = Asked(device, adapter) if is_named else None
         self._average = settings.new_average()
         self._lock = ForkLock()
         self.reset()

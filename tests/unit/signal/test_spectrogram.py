@@ -17,6 +17,7 @@ from scipy.signal.tests import test_spectral as scipys
 import rlxweb as rlx
 from rlxweb.errors import (
     DTypeError,
+    EnvironmentWarning,
     NotFinite,
     RlxError,
     ShapeError,
@@ -279,3 +280,24 @@ def test_it_says_what_it_is() -> None:
     x = RNG.standard_normal((2, 600))
     said = repr(rlx.spectrogram(x, 10.0, nperseg=64))
     assert said == "TimeFrequency(2×33×10 float64, 0 … 5 Hz, 3.2 … 53.6 s)"
+
+
+def test_a_device_named_from_outside_is_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Forced, what only NumPy computes is refused; asked for, that is told."""
+    x = RNG.standard_normal((3, 600))
+    narrow = x.astype(np.float32)
+    with pytest.raises(Unsupported, match="average='median' is computed by NumPy"):
+        rlx.csd(narrow, narrow[::-1], average="median", device="vulkan")
+    monkeypatch.setenv("RLX_FORCE_DEVICE", "vulkan")
+    with pytest.raises(DTypeError, match="nothing is narrowed unasked"):
+        rlx.spectrogram(x)
+    with pytest.raises(DTypeError, match="nothing is narrowed unasked"):
+        rlx.coherence(np.tile(x, (4, 1))[:, None], np.tile(x, (4, 1))[None])
+    monkeypatch.delenv("RLX_FORCE_DEVICE")
+    monkeypatch.setenv("RLX_DEVICE", "vulkan")
+    with pytest.warns(EnvironmentWarning, match="cannot run spectrogram and is not"):
+        got = rlx.spectrogram(x)
+    monkeypatch.delenv("RLX_DEVICE")
+    np.testing.assert_array_equal(got.values, rlx.spectrogram(x).values)
