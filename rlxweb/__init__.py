@@ -6,6 +6,7 @@ used, so importing this costs next to nothing and loads no GPU library.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from rlxweb.names import found, hand_down, publish, published
@@ -39,8 +40,8 @@ if TYPE_CHECKING:  # for people's editors and type checkers; a test holds it to 
     from rlxweb.runtime.device_array import put_async as put_async
     from rlxweb.runtime.profile import Profile as Profile
     from rlxweb.runtime.session import Session as Session
-    from rlxweb.signal.aperiodic import AperiodicFit as AperiodicFit
     from rlxweb.signal.aperiodic import aperiodic as aperiodic
+    from rlxweb.signal.aperiodic_fit import AperiodicFit as AperiodicFit
     from rlxweb.signal.bands import BandPower as BandPower
     from rlxweb.signal.bands import band_power as band_power
     from rlxweb.signal.bands import band_power_of as band_power_of
@@ -60,6 +61,7 @@ if TYPE_CHECKING:  # for people's editors and type checkers; a test holds it to 
     from rlxweb.signal.short_time_back import istft_async as istft_async
     from rlxweb.signal.spectrogram import spectrogram as spectrogram
     from rlxweb.signal.spectrogram import spectrogram_async as spectrogram_async
+    from rlxweb.signal.spectrum import Spectrum as Spectrum
     from rlxweb.signal.time_frequency import TimeFrequency as TimeFrequency
     from rlxweb.signal.welch import welch as welch
     from rlxweb.signal.welch import welch_async as welch_async
@@ -91,7 +93,8 @@ _OWN = {
     "rlxweb.runtime.device_array": "DeviceArray put put_async",
     "rlxweb.runtime.profile": "Profile",
     "rlxweb.runtime.session": "Session",
-    "rlxweb.signal.aperiodic": "AperiodicFit aperiodic",
+    "rlxweb.signal.aperiodic": "aperiodic",
+    "rlxweb.signal.aperiodic_fit": "AperiodicFit",
     "rlxweb.signal.bands": "BandPower band_power band_power_of",
     "rlxweb.signal.cross": "coherence coherence_async csd csd_async",
     "rlxweb.signal.exported": "export_welch",
@@ -101,6 +104,7 @@ _OWN = {
     "rlxweb.signal.short_time": "stft stft_async",
     "rlxweb.signal.short_time_back": "istft istft_async",
     "rlxweb.signal.spectrogram": "spectrogram spectrogram_async",
+    "rlxweb.signal.spectrum": "Spectrum",
     "rlxweb.signal.time_frequency": "TimeFrequency",
     "rlxweb.signal.welch": "welch welch_async",
     "rlxweb.signal.welch_peaks": "welch_peaks welch_peaks_async",
@@ -126,6 +130,8 @@ _OF_DEVICES = {
     "rlxweb.runners.report": "device_report",
     "rlxweb.runners.router": "DeviceRouter",
 }
+_ROOMS = ("io", "plot")
+"""Modules whose names are public too: `rlx.io.open_recording`, `rlx.plot.spectrum`."""
 publish(__name__, _OWN)
 publish("rlxweb.devices", _OF_DEVICES)
 hand_down(
@@ -134,6 +140,7 @@ hand_down(
         "cache_folder": "rlxweb.calibration.cache_folder",
         "fast_mode_from_env": "rlxweb.devices.policy",
         "fastest_device_for": "rlxweb.choose.resolve",
+        "plot_result": "rlxweb.plot.results",
         "further_labels": "rlxweb.backends.registry",
         "record_for": "rlxweb.calibration.known",
         "row_of": "rlxweb.backends.registry",
@@ -148,6 +155,8 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("rlxweb")
+    if name in _ROOMS:
+        return import_module(f"rlxweb.{name}")
     return found(__name__, name)
 
 

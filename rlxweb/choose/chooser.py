@@ -28,6 +28,7 @@ from rlxweb.calibration.corrections import Bucket, corrections
 from rlxweb.calibration.known import UNMEASURED, measure_if_worth_it
 from rlxweb.calibration.store import store
 from rlxweb.calibration.worth import Worth, worth
+from rlxweb.callers import outside
 from rlxweb.choose.recent_picks import recent
 from rlxweb.decision.candidate import Candidate, candidate_name, comparison, ranked
 from rlxweb.decision.decision import Decision
@@ -144,6 +145,11 @@ class Pick(Generic[J]):
     @property
     def device(self) -> Device:
         return self.candidate.device
+
+    @property
+    def engine(self) -> str:
+        """In words, as results name it."""
+        return self.candidate.engine
 
     @cached_property
     def _expected(self) -> tuple[Bucket | None, float]:
@@ -275,7 +281,7 @@ def by_environment(job: J, policy: DevicePolicy, asked: Asked) -> Pick[J] | None
         except REFUSALS as error:
             why_not = error
     said = f"RLX_DEVICE={device.label} cannot run {job.title} and is not followed"
-    warnings.warn(EnvironmentWarning(said, why_not), stacklevel=4)
+    warnings.warn(EnvironmentWarning(said, why_not), stacklevel=outside())
     return by_force(job, asked.adapters)
 
 

@@ -8,10 +8,10 @@ from typing import IO, Any
 
 import numpy as np
 
-from rlxweb.cli.lettering import Lettering
 from rlxweb.cli.plot import PANELS, lettering_of, new_figure, put_figure
 from rlxweb.cli.screen import counted
 from rlxweb.jobs.bands import Banded, GroupBands
+from rlxweb.plot.lettering import Lettering
 
 # Told apart by who sees few colours, in print too: light and dark take turns.
 COLOURS = ("#332288", "#88ccee", "#117733", "#ddcc77", "#cc6677", "#882255", "#44aa99")

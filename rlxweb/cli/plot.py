@@ -17,7 +17,6 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.cli.lettering import LATIN, Lettering
 from rlxweb.cli.scales import (
     Ticks,
     columns,
@@ -39,6 +38,7 @@ from rlxweb.errors import (
     UsageError,
 )
 from rlxweb.jobs.results import FileResult, GroupResult
+from rlxweb.plot.lettering import LATIN, Lettering
 from rlxweb.streams import is_stream
 
 # More lines than this cannot be told apart in one panel; it is also how many colours

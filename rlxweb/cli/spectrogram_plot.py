@@ -10,11 +10,11 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.cli.lettering import Lettering
 from rlxweb.cli.plot import new_figure, put_figure
 from rlxweb.cli.scales import SPAN_DB, decibels, ticks_of
 from rlxweb.cli.screen import counted
 from rlxweb.jobs.spectrogram import GroupSpectrogram
+from rlxweb.plot.lettering import Lettering
 
 PANELS = 16
 _MOST_NAME = 24

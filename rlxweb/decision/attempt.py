@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rlxweb.device import Device
+from rlxweb.device import Device, parse_device
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,3 +25,8 @@ class Attempt:
 
     def as_json(self) -> dict[str, str]:
         return {"device": self.device.label, "error": self.error}
+
+    @classmethod
+    def of_json(cls, told: Mapping[str, str]) -> Attempt:
+        """What `as_json` told."""
+        return cls(parse_device(told["device"]), told["error"])

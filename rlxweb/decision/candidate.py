@@ -7,12 +7,12 @@ of `ranked`; nothing here measures or opens a device.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
 from rlxweb.decision.terms import Terms, human_ns
-from rlxweb.device import Device
+from rlxweb.device import Device, parse_device
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,15 @@ class Candidate:
             "predicted_ns": None if blocked else self.predicted_ns,
             "terms": None if self.terms is None else self.terms.as_json(),
         }
+
+    @classmethod
+    def of_json(cls, told: Mapping[str, Any]) -> Candidate:
+        """What `as_json` told."""
+        own = {field.name: told[field.name] for field in fields(cls)}
+        own["device"] = parse_device(told["device"])
+        if told["terms"] is not None:
+            own["terms"] = Terms.of_json(told["terms"])
+        return cls(**own)
 
 
 def ranked(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:

@@ -44,3 +44,14 @@ class Decision:
         if self.attempts:
             document["attempts"] = [a.as_json() for a in self.attempts]
         return document
+
+    @classmethod
+    def of_json(cls, told: Mapping[str, Any]) -> Decision:
+        """What `as_json` told."""
+        return cls(
+            told["what"],
+            told["why"],
+            told["numbers"],
+            tuple(map(Candidate.of_json, told.get("candidates", ()))),
+            tuple(map(Attempt.of_json, told.get("attempts", ()))),
+        )

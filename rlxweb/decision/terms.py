@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -48,6 +49,11 @@ class Terms:
 
     def as_json(self) -> dict[str, Any]:
         return {**asdict(self), "total_ns": self.total_ns}
+
+    @classmethod
+    def of_json(cls, told: Mapping[str, Any]) -> Terms:
+        """What `as_json` told."""
+        return cls(**{field.name: told[field.name] for field in fields(cls)})
 
 
 TIMES = tuple(f.name for f in fields(Terms) if f.name.endswith("_ns"))

@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeVar
 
 from rlxweb.arguments import whole
 from rlxweb.backends.registry import named_only
+from rlxweb.callers import outside
 from rlxweb.device import (
     Device,
     DeviceLike,
@@ -261,7 +262,9 @@ def _read(name: str, parse: Callable[[str], T]) -> T | None:
         return parse(text)
     except ValueError as error:
         warnings.warn(
-            f"{name}={text!r} is ignored: {error}", EnvironmentWarning, stacklevel=4
+            f"{name}={text!r} is ignored: {error}",
+            EnvironmentWarning,
+            stacklevel=outside(),
         )
         return None
 

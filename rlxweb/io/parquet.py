@@ -7,13 +7,14 @@ the machine or the process goes in.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any, Literal
 
-from rlxweb.errors import Unsupported, UsageError
+from rlxweb.errors import RecordingError, Unsupported, UsageError
 
-Kind = Literal["text", "int32", "int64", "float64"]
+Kind = Literal["text", "int32", "int64", "float32", "float64"]
 Rows = Mapping[str, Sequence[Any]]
 """Equally many values of every column, None where there is none."""
 
@@ -58,6 +59,41 @@ def write_parquet(
              their column's kind; OSError from the file
     """
     pa, pq = _arrow("writing a table")
+    schema = _schema(pa, columns, about)
+    # Of the codecs that every reader knows, the one that packs numbers best.
+    with pq.ParquetWriter(file, schema, compression="zstd") as writer:
+        for rows in groups:
+            table = _table(pa, schema, columns, rows)
+            writer.write_table(table, row_group_size=max(1, table.num_rows))
+
+
+def arrow_table(
+    columns: Sequence[Column], values: Rows, about: Mapping[str, str], doing: str
+) -> Any:
+    """A pyarrow.Table of the columns.
+
+    Errors   Unsupported where pyarrow is missing
+    """
+    pa, _ = _arrow(doing)
+    return _table(pa, _schema(pa, columns, about), columns, values)
+
+
+def read_note(path: str | os.PathLike[str], name: str, doing: str) -> bytes | None:
+    """What the schema of a file says under that name; None: nothing.
+
+    Errors   Unsupported where pyarrow is missing; RecordingError for a file that cannot
+             be read
+    """
+    pa, pq = _arrow(doing)
+    try:
+        found = pq.read_schema(path).metadata or {}
+    except (pa.ArrowException, OSError) as error:
+        raise RecordingError(doing, f"it cannot be read ({error})") from error
+    note: bytes | None = found.get(name.encode())
+    return note
+
+
+def _schema(pa: Any, columns: Sequence[Column], about: Mapping[str, str]) -> Any:
     fields = [
         pa.field(
             column.name,
@@ -70,12 +106,7 @@ def write_parquet(
         )
         for column in columns
     ]
-    schema = pa.schema(fields, metadata=dict(about))
-    # Of the codecs that every reader knows, the one that packs numbers best.
-    with pq.ParquetWriter(file, schema, compression="zstd") as writer:
-        for rows in groups:
-            table = _table(pa, schema, columns, rows)
-            writer.write_table(table, row_group_size=max(1, table.num_rows))
+    return pa.schema(fields, metadata=dict(about))
 
 
 def _table(pa: Any, schema: Any, columns: Sequence[Column], rows: Rows) -> Any:

@@ -18,7 +18,9 @@ from numpy.typing import ArrayLike, NDArray
 from rlxweb.arguments import number, one_of, whole
 from rlxweb.errors import NotFinite, ShapeError, UsageError
 from rlxweb.given import array_of
+from rlxweb.signal.aperiodic_fit import AperiodicFit
 from rlxweb.signal.band import bins_between
+from rlxweb.signal.spectrum import Spectrum, density_of
 
 Floats = NDArray[np.float64]
 Mode = Literal["fixed", "knee"]
@@ -32,48 +34,9 @@ _ROUNDS = 200
 _ROUNDING = 1e-9  # what a spectrum without noise has above its own line
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class AperiodicFit:
-    """10**(offset - log10(knee + f**exponent)), and P peaks above it, of each row.
-
-    f           (F,) Hz that were fitted
-    offset      (…) log10 of the power that the line has at 1 Hz, without a knee
-    exponent    (…) how steeply it falls
-    knee        (…) of mode "knee"; 0 of "fixed"
-    peak_hz     (…, P) centres by rising frequency; NaN where a row has fewer
-    peak_height (…, P) log10 above the 1/f part
-    peak_width  (…, P) Hz, two standard deviations
-    count       (…) peaks of a row
-    r_squared   (…) of the log10 power
-    error       (…) mean absolute error of the log10 power
-    aperiodic   (…, F) power of the 1/f part
-    fitted      (…, F) of that and the peaks
-    """
-
-    f: Floats
-    offset: Floats
-    exponent: Floats
-    knee: Floats
-    peak_hz: Floats
-    peak_height: Floats
-    peak_width: Floats
-    count: NDArray[np.int64]
-    r_squared: Floats
-    error: Floats
-    aperiodic: Floats
-    fitted: Floats
-
-    def __repr__(self) -> str:
-        rows = "×".join(map(str, self.offset.shape)) or "1"
-        return (
-            f"AperiodicFit({rows} rows, exponent {np.nanmean(self.exponent):.2f}, "
-            f"{int(self.count.sum())} peaks, R² {np.nanmean(self.r_squared):.3f})"
-        )
-
-
 def aperiodic(
-    f: ArrayLike,
-    psd: ArrayLike,
+    f: ArrayLike | Spectrum,
+    psd: ArrayLike | None = None,
     *,
     fmin: float = 1.0,
     fmax: float | None = None,
@@ -85,7 +48,8 @@ def aperiodic(
 ) -> AperiodicFit:
     """Split power spectra into their 1/f part and the peaks above it.
 
-    Shapes     f (F,) rising, in Hz; psd (…, F), above 0 → fields (…), peaks (…, P)
+    Shapes     f (F,) rising, in Hz; psd (…, F), above 0 → fields (…), peaks (…, P); or
+               the Spectrum that `welch` gave, alone
     fmin, fmax the part that is fitted, in Hz; 0 Hz never is
     mode       "fixed": a line over log frequency; "knee": one that bends
     max_peaks  that are looked for
@@ -97,9 +61,11 @@ def aperiodic(
     Source     Donoghue et al. 2020, doi 10.1038/s41593-020-00744-x
     """
     rules = _rules(mode, max_peaks, peak_width, min_height, threshold)
+    f, psd, labels = density_of(f, psd, DOING)
     hz, power = _checked(f, psd, fmin, fmax)
     rows = np.log10(power.reshape(-1, len(hz)))
-    return _gathered(hz, [_fit(hz, row, rules) for row in rows], power.shape[:-1])
+    fits = [_fit(hz, row, rules) for row in rows]
+    return _gathered(hz, fits, power.shape[:-1]).named(labels)
 
 
 def _rules(

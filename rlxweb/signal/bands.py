@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
@@ -18,11 +18,21 @@ from numpy.typing import NDArray
 
 from rlxweb.advice import Advice, Blank
 from rlxweb.arguments import number, one_of, switch
+from rlxweb.callers import outside
 from rlxweb.errors import ShapeError, UnknownName, UsageError, did_you_mean, shown
 from rlxweb.given import array_of
 from rlxweb.io.writers import finite
+from rlxweb.results.labels import UNNAMED, Labels
+from rlxweb.results.ran import Ran
+from rlxweb.results.result import Result
+from rlxweb.results.stored import State
+from rlxweb.results.svg import bars
+from rlxweb.results.tables import Axis, Labelled, Variable, batch_axes
+from rlxweb.results.units import power_unit
+from rlxweb.signal.labelled import takes_objects
 from rlxweb.signal.multitaper import multitaper
-from rlxweb.signal.rows_given import rate
+from rlxweb.signal.rows_given import said_rate
+from rlxweb.signal.spectrum import Spectrum, density_of, of_plain, plain_of
 from rlxweb.signal.welch import welch
 
 if TYPE_CHECKING:
@@ -50,13 +60,16 @@ BANDS: Final[Mapping[str, Mapping[str, tuple[float, float]]]] = MappingProxyType
     }
 )
 """Bands by the name of what is looked at, in Hz. Gamma ends below the mains."""
+_ARRAYS: Final = (
+    *("edges", "absolute", "relative", "total", "peak_hz", "values", "f", "psd"),
+)
 CYCLES: Final = 2.0
 """Of the lowest frequency that a segment holds, where its length is left out."""
 DOING = "band_power"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class BandPower:
+class BandPower(Result):
     """Powers of K bands.
 
     names     of the bands
@@ -68,6 +81,7 @@ class BandPower:
               NaN where it only rises or falls
     values    (…, K) what was asked for: absolute or relative, or its log10
     f, psd    (F,), (…, F) the density that was integrated
+    labels    names of the axes before, and the unit of the samples
     """
 
     names: tuple[str, ...]
@@ -79,6 +93,44 @@ class BandPower:
     values: Array
     f: NDArray[np.float64]
     psd: Array
+    labels: Labels = UNNAMED
+
+    def named(self, labels: Labels) -> BandPower:
+        """The same with names for the axes of its batch."""
+        return replace(self, labels=labels)
+
+    def labelled(self) -> Labelled:
+        batch = self.total.shape
+        labels = self.labels.fitted(batch)
+        unit = power_unit(labels.unit, "spectrum")
+        dims = (*labels.dims, "band")
+        low, high = self.edges.T
+        return Labelled(
+            (*batch_axes(labels, batch), Axis("band", self.names)),
+            (
+                Variable("power", self.absolute, dims, unit, "of the band"),
+                Variable("relative", self.relative, dims, "", "share of the total"),
+                Variable("peak", self.peak_hz, dims, "Hz", "where the band peaks"),
+                Variable("low", low, ("band",), "Hz", "the band begins"),
+                Variable("high", high, ("band",), "Hz", "the band ends"),
+                Variable("total", self.total, labels.dims, unit, "of all bands"),
+            ),
+            {},
+        )
+
+    def _state(self) -> State:
+        arrays = {name: getattr(self, name) for name in _ARRAYS}
+        return State(arrays, {"bands": self.names, **plain_of(self.labels, Ran())})
+
+    @classmethod
+    def _of_state(cls, state: State) -> BandPower:
+        labels, _ = of_plain(state.plain)
+        return cls(tuple(state.plain["bands"]), **state.arrays, labels=labels)
+
+    def _picture(self) -> str:
+        share = self.relative.reshape(-1, len(self.names))
+        known = share[np.isfinite(share).all(axis=1)]
+        return bars(self.names, known.mean(axis=0)) if len(known) else ""
 
     def __getitem__(self, name: str) -> Array:
         """`values` of one band. Errors  UnknownName."""
@@ -139,9 +191,10 @@ class BandPower:
         return "\n".join(lines)
 
 
+@takes_objects("x")
 def band_power(
     x: ArrayLike | Digital,
-    fs: float,
+    fs: float | None = None,
     bands: Bands = "eeg",
     *,
     relative: bool = False,
@@ -170,7 +223,7 @@ def band_power(
              interpolated: so bands side by side add up
     """
     one_of("method", method, ("welch", "multitaper"), DOING)
-    rate_hz = rate(fs, DOING)
+    rate_hz = said_rate(fs, DOING)
     named, edges = _edges(bands, rate_hz)
     if method == "multitaper":
         f, psd = multitaper(x, rate_hz, axis=axis, **options)
@@ -198,8 +251,8 @@ def usual_nperseg(fs: float, lowest: float, n_samples: int) -> int:
 
 
 def band_power_of(
-    f: ArrayLike,
-    psd: ArrayLike,
+    f: ArrayLike | Spectrum,
+    psd: ArrayLike | None = None,
     bands: Bands = "eeg",
     *,
     relative: bool = False,
@@ -207,9 +260,11 @@ def band_power_of(
 ) -> BandPower:
     """`band_power` of a density that is there already.
 
-    Shapes   f (F,) rising, in Hz; psd (…, F) in U²/Hz → results (…, K)
+    Shapes   f (F,) rising, in Hz; psd (…, F) in U²/Hz → results (…, K); or the Spectrum
+             that `welch` gave, alone
     Errors   as `band_power`; ShapeError where f and psd do not go together
     """
+    f, psd, labels = density_of(f, psd, DOING)
     hz = array_of(f, DOING).astype(np.float64)
     power = array_of(psd, DOING)
     if hz.ndim != 1 or power.ndim < 1 or power.shape[-1] != len(hz):
@@ -230,7 +285,9 @@ def band_power_of(
         values = share if relative else absolute
         values = np.log10(values) if log else values
     peaks = np.stack([_peak(hz, wide, *one) for one in edges], axis=-1)
-    return BandPower(named, edges, absolute, share, total, peaks, values, hz, power)
+    return BandPower(
+        named, edges, absolute, share, total, peaks, values, hz, power, labels
+    )
 
 
 def _edges(
@@ -247,7 +304,7 @@ def _edges(
                 f"{', '.join(left)} end beyond half the rate, {fs / 2:g} Hz, and are "
                 "left out",
                 UserWarning,
-                stacklevel=4,
+                stacklevel=outside(),
             )
         bands = kept or preset
     if not isinstance(bands, Mapping) or not bands:

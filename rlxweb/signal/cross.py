@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -19,18 +20,22 @@ from rlxweb.host.spec import WelchSpec
 from rlxweb.host.spectrum import frequencies
 from rlxweb.signal.band import bins_between
 from rlxweb.signal.in_range import Rows, into_range
+from rlxweb.signal.labelled import takes_objects
 from rlxweb.signal.own_detrend import detrended_by, own_detrend
 from rlxweb.signal.precision import Taken, taken
-from rlxweb.signal.row_calls import Array, computed
+from rlxweb.signal.row_calls import Array, computed, ran_by
 from rlxweb.signal.rows_given import rate
 from rlxweb.signal.samples import as_array, as_rows, checked_axis, physical
 from rlxweb.signal.scaled import Caller
 from rlxweb.signal.segment_calls import SegmentCall, restored
 from rlxweb.signal.segment_request import half, segment_spec
+from rlxweb.signal.spectrum import Spectrum
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
+    from rlxweb.choose.chooser import Pick
+    from rlxweb.choose.graphs import GraphJob
     from rlxweb.device import DeviceLike
     from rlxweb.digital import Digital
     from rlxweb.signal.own_detrend import OwnDetrend
@@ -66,6 +71,7 @@ class Pairs(NamedTuple):
         return np.array_equal(self.left * c + self.right, np.arange(a * c))
 
 
+@takes_objects("x", "y")
 def csd(
     x: ArrayLike | Digital,
     y: ArrayLike | Digital,
@@ -87,7 +93,7 @@ def csd(
     precision: Precision | None = None,
     nan: NanPolicy = "raise",
     strict: bool = False,
-) -> tuple[NDArray[np.float64], NDArray[Any]]:
+) -> Spectrum:
     """Cross power spectral density by Welch's method: the mean of conj(X) · Y.
 
     A drop-in for scipy.signal.csd.
@@ -104,14 +110,16 @@ def csd(
     return drive(_csd(**locals()))
 
 
+@takes_objects("x", "y", like=csd)
 async def csd_async(
     x: ArrayLike | Digital, y: ArrayLike | Digital, *arguments: Any, **options: Any
-) -> tuple[NDArray[np.float64], NDArray[Any]]:
+) -> Spectrum:
     """`csd` beside an event loop, which goes on meanwhile."""
     given = bound(csd, "csd_async", x, y, *arguments, **options)
     return await awaited_here(lambda: _csd(**given))
 
 
+@takes_objects("x", "y")
 def coherence(
     x: ArrayLike | Digital,
     y: ArrayLike | Digital,
@@ -130,7 +138,7 @@ def coherence(
     precision: Precision | None = None,
     nan: NanPolicy = "raise",
     strict: bool = False,
-) -> tuple[NDArray[np.float64], NDArray[Any]]:
+) -> Spectrum:
     """Magnitude squared coherence: |Pxy|² / (Pxx · Pyy), from 0 to 1.
 
     A drop-in for scipy.signal.coherence. All pairs of channels at once:
@@ -145,15 +153,16 @@ def coherence(
     return drive(_coherence(**locals()))
 
 
+@takes_objects("x", "y", like=coherence)
 async def coherence_async(
     x: ArrayLike | Digital, y: ArrayLike | Digital, *arguments: Any, **options: Any
-) -> tuple[NDArray[np.float64], NDArray[Any]]:
+) -> Spectrum:
     """`coherence` beside an event loop, which goes on meanwhile."""
     given = bound(coherence, "coherence_async", x, y, *arguments, **options)
     return await awaited_here(lambda: _coherence(**given))
 
 
-async def _csd(**given: Any) -> tuple[NDArray[np.float64], NDArray[Any]]:
+async def _csd(**given: Any) -> Spectrum:
     is_own = given["y"] is given["x"]
 
     def both(own: Array) -> Array:
@@ -164,7 +173,7 @@ async def _csd(**given: Any) -> tuple[NDArray[np.float64], NDArray[Any]]:
     return await _compared("csd", both, **given)
 
 
-async def _coherence(**given: Any) -> tuple[NDArray[np.float64], NDArray[Any]]:
+async def _coherence(**given: Any) -> Spectrum:
     def squared(own: Array) -> Array:
         # Squares of powers leave the range of float32 long before these do.
         wide = own.astype(np.float64)
@@ -193,11 +202,12 @@ async def _compared(
     nan: NanPolicy,
     strict: bool,
     **estimate: Any,
-) -> tuple[NDArray[np.float64], NDArray[Any]]:
+) -> Spectrum:
     """Frequencies, and what `finish` makes of (…, 4, F): both powers, re and im.
 
     of_scale   its result depends on the scale of the signals
     """
+    begun = perf_counter()
     one_of("nan", nan, ("raise", "propagate"), doing)
     strict = switch("strict", strict, doing)
     fs = estimate["fs"] = rate(estimate["fs"], doing)
@@ -209,7 +219,7 @@ async def _compared(
     if any(0 in one.shape for one in arrays):
         least = min(one.shape[axis] for one in arrays)
         nothing = np.moveaxis(np.empty((*batch, least)), -1, to)
-        return nothing, nothing
+        return Spectrum(nothing, nothing)
     how = taken(np.result_type(*arrays), precision, doing)
     rows = _as_long([np.asarray(as_rows(a, axis, None, doing)[0]) for a in arrays])
     own = own_detrend(estimate["detrend"])
@@ -223,12 +233,19 @@ async def _compared(
         seen = [one._replace(up=None) for one in seen]
     pairs = Pairs(seen[0], seen[1], left, right)
     asked, caller = Asked(device, adapter), Caller(doing, batch)
-    parts = await _averaged(pairs, spec, how, asked, caller, strict)
+    parts, pick = await _averaged(pairs, spec, how, asked, caller, strict)
     power = finish(parts)
     if band is not None:
         hz, power = hz[band], power[..., band]
     power = power.reshape(*batch, len(hz))
-    return hz, np.moveaxis(power, len(batch), to)
+    return Spectrum.of(
+        hz,
+        np.moveaxis(power, len(batch), to),
+        quantity="coherence" if doing == "coherence" else "csd",
+        axis=to - len(batch) - 1,
+        fs=fs,
+        ran=ran_by(pick, begun),
+    )
 
 
 def _seen(
@@ -298,18 +315,18 @@ async def _averaged(
     asked: Asked,
     caller: Caller,
     strict: bool,
-) -> Array:
-    """(P, 4, F) of all pairs."""
+) -> tuple[Array, Pick[GraphJob] | None]:
+    """(P, 4, F) of all pairs, and who gave it."""
     call = SegmentCall("cross", spec)
     is_open = asked.place()[0] is None and not a_device_is_named()
     if pairs.is_matrix and is_open and spec.average == "mean":
-        return cross_matrix(pairs.x.x, pairs.y.x, spec)
+        return cross_matrix(pairs.x.x, pairs.y.x, spec), None
     step = max(1, _STEP // (pairs.x.x.itemsize * pairs.x.x.shape[1]))
-    found = []
+    found, pick = [], None
     for first in range(0, len(pairs.left), step):
         some = slice(first, first + step)
         both = [pairs.x.at(pairs.left[some]), pairs.y.at(pairs.right[some])]
         x_y = [one.x for one in both]
-        out, _ = await computed(call, x_y, how, asked, caller.doing, strict)
+        out, pick = await computed(call, x_y, how, asked, caller.doing, strict)
         found.append(restored(out, call, both, caller))
-    return found[0] if len(found) == 1 else np.concatenate(found)
+    return found[0] if len(found) == 1 else np.concatenate(found), pick

@@ -103,6 +103,9 @@ def _checked(
     switch("strict", wanted.pop("strict"), doing)
     one_of("nan", wanted.pop("nan"), ("raise", "propagate"), doing)
     del wanted["adapter"]
+    if wanted.pop("spectrum", False):
+        said, rule = "spectrum=True was given", "chunks keep no spectra"
+        raise UsageError(doing, said, rule, "ask for them: rlxweb.dask.welch")
     how = taken(kind, precision, doing)
     if not shape[axis]:
         raise UsageError(

@@ -26,6 +26,7 @@ class KnownCall(NamedTuple):
     """Checked arguments: the job, who is asked, and how its answer is put together.
 
     k, band   peaks that are wanted, and where; None: anywhere
+    spectrum  the power is kept as well
     """
 
     job: WelchJob
@@ -38,6 +39,7 @@ class KnownCall(NamedTuple):
     nan: Any
     k: int
     band: Band | None = None
+    spectrum: bool = False
 
 
 _known: dict[Any, KnownCall] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
@@ -22,8 +23,9 @@ from rlxweb.ops.fft_compose import zeros
 from rlxweb.ops.spectral import complex_of
 from rlxweb.recipes.fft_plan import good_length
 from rlxweb.signal.in_range import into_range, restored_rows
-from rlxweb.signal.row_calls import Array, Shapes, computed
-from rlxweb.signal.rows_given import rate, rows_given
+from rlxweb.signal.labelled import takes_objects
+from rlxweb.signal.row_calls import Array, Shapes, computed, ran_by
+from rlxweb.signal.rows_given import rows_given, said_rate
 from rlxweb.signal.scaled import Caller
 from rlxweb.signal.time_frequency import TimeFrequency
 
@@ -119,10 +121,11 @@ class WaveletCall:
         return 4 * self.spectra.size
 
 
+@takes_objects("x")
 def tfr_morlet(
     x: ArrayLike | Digital,
-    fs: float,
-    freqs: ArrayLike,
+    fs: float | None = None,
+    freqs: ArrayLike | None = None,
     n_cycles: ArrayLike = 7.0,
     *,
     zero_mean: bool = True,
@@ -155,18 +158,19 @@ def tfr_morlet(
     return drive(_tfr_morlet(**locals()))
 
 
+@takes_objects("x", like=tfr_morlet)
 async def tfr_morlet_async(
-    x: ArrayLike | Digital, fs: float, freqs: ArrayLike, *args: Any, **options: Any
+    x: ArrayLike | Digital, *arguments: Any, **options: Any
 ) -> TimeFrequency:
     """`tfr_morlet` beside an event loop, which goes on meanwhile."""
-    given = bound(tfr_morlet, "tfr_morlet_async", x, fs, freqs, *args, **options)
+    given = bound(tfr_morlet, "tfr_morlet_async", x, *arguments, **options)
     return await awaited_here(lambda: _tfr_morlet(**given))
 
 
 async def _tfr_morlet(
     x: ArrayLike | Digital,
-    fs: float,
-    freqs: ArrayLike,
+    fs: float | None,
+    freqs: ArrayLike | None,
     n_cycles: ArrayLike,
     zero_mean: bool,
     output: Output,
@@ -178,12 +182,15 @@ async def _tfr_morlet(
     nan: NanPolicy,
     strict: bool,
 ) -> TimeFrequency:
+    begun = perf_counter()
     one_of("nan", nan, ("raise", "propagate"), DOING)
     one_of("output", output, OUTPUTS, DOING)
     strict = switch("strict", strict, DOING)
-    fs, step = rate(fs, DOING), whole("decim", decim, DOING)
+    fs, step = said_rate(fs, DOING), whole("decim", decim, DOING)
     if step < 1:
         raise UsageError(DOING, f"decim is {step}", "it must be at least 1")
+    if freqs is None:
+        raise UsageError(DOING, "freqs is missing", "frequencies in Hz are wanted")
     hz, cycles = _asked(fs, freqs, n_cycles)
     given = rows_given(x, axis, precision, DOING, real=True)
     if given is None:
@@ -194,12 +201,21 @@ async def _tfr_morlet(
     is_power = output == "power"
     n = given.rows.shape[1]
     call = _call(n, fs, hz, cycles, zero_mean, step, is_power)
-    out, _ = await computed(call, [seen.x], how, Asked(device, adapter), DOING, strict)
+    asked = Asked(device, adapter)
+    out, pick = await computed(call, [seen.x], how, asked, DOING, strict)
     out = restored_rows(out, seen, 2 if is_power else 1, caller)
     if output == "phase":
         out = np.angle(out)
     times: NDArray[np.float64] = np.arange(call.count) * step / fs
-    return TimeFrequency(hz, times, given.back(out))
+    return TimeFrequency.of(
+        hz,
+        times,
+        given.back(out),
+        quantity="energy" if is_power else output,
+        axis=given.axis - len(given.batch) - 2,
+        fs=fs,
+        ran=ran_by(pick, begun),
+    )
 
 
 def _asked(fs: float, freqs: ArrayLike, n_cycles: ArrayLike) -> tuple[Array, Array]:

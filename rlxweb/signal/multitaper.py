@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from rlxweb.advice import Advice, Blank
 from rlxweb.arguments import bound, number, one_of, switch
+from rlxweb.callers import outside
 from rlxweb.choose.chooser import Asked
 from rlxweb.errors import UsageError
 from rlxweb.gpu.beside import awaited_here
@@ -20,9 +22,11 @@ from rlxweb.ir.graph import Graph
 from rlxweb.recipes.welch_plan import doubled_bins
 from rlxweb.signal.band import bins_between
 from rlxweb.signal.in_range import into_range, restored_rows
-from rlxweb.signal.row_calls import Array, Shapes, computed
+from rlxweb.signal.labelled import takes_objects
+from rlxweb.signal.row_calls import Array, Shapes, computed, ran_by
 from rlxweb.signal.rows_given import rate, rows_given
 from rlxweb.signal.scaled import Caller
+from rlxweb.signal.spectrum import Spectrum
 from rlxweb.signal.tapers import Tapers, dpss
 
 if TYPE_CHECKING:
@@ -90,6 +94,7 @@ class TaperCall:
         return shapes[0][1] * 2 * len(self.tapers.ratios)
 
 
+@takes_objects("x")
 def multitaper(
     x: ArrayLike | Digital,
     fs: float = 1.0,
@@ -107,7 +112,7 @@ def multitaper(
     precision: Precision | None = None,
     nan: NanPolicy = "raise",
     strict: bool = False,
-) -> tuple[NDArray[np.float64], NDArray[Any]]:
+) -> Spectrum:
     """Power spectral density of whole rows, averaged over Slepian's tapers (DPSS).
 
     Less noisy than one window, at the price of `bandwidth`: what
@@ -128,9 +133,10 @@ def multitaper(
     return drive(_multitaper(**locals()))
 
 
+@takes_objects("x", like=multitaper)
 async def multitaper_async(
     x: ArrayLike | Digital, fs: float = 1.0, **options: Any
-) -> tuple[NDArray[np.float64], NDArray[Any]]:
+) -> Spectrum:
     """`multitaper` beside an event loop, which goes on meanwhile."""
     given = bound(multitaper, "multitaper_async", x, fs, **options)
     return await awaited_here(lambda: _multitaper(**given))
@@ -152,27 +158,36 @@ async def _multitaper(
     precision: Precision | None,
     nan: NanPolicy,
     strict: bool,
-) -> tuple[NDArray[np.float64], NDArray[Any]]:
+) -> Spectrum:
+    begun = perf_counter()
     one_of("nan", nan, ("raise", "propagate"), DOING)
     one_of("normalization", normalization, ("full", "length"), DOING)
     strict = switch("strict", strict, DOING)
     fs = rate(fs, DOING)
     given = rows_given(x, axis, precision, DOING, real=True)
     if given is None:
-        return np.empty(0), np.empty(np.shape(x))
+        return Spectrum(np.empty(0), np.empty(np.shape(x)))
     n = given.rows.shape[1]
     call = _call(n, fs, bandwidth, adaptive, low_bias, remove_dc)
     hz: NDArray[np.float64] = np.arange(n // 2 + 1) * fs / n
     band = bins_between(hz, fmin, fmax, DOING)
     caller, how = Caller(DOING, given.batch), given.how
     seen = into_range(given.rows, how.kind, caller, nan)
-    out, _ = await computed(call, [seen.x], how, Asked(device, adapter), DOING, strict)
+    asked = Asked(device, adapter)
+    out, pick = await computed(call, [seen.x], how, asked, DOING, strict)
     out = restored_rows(out, seen, 2, caller)
     if normalization == "full":
         out = out / fs
     if band is not None:
         hz, out = hz[band], out[:, band]
-    return hz, given.back(out)
+    return Spectrum.of(
+        hz,
+        given.back(out),
+        quantity="density" if normalization == "full" else "length",
+        axis=given.axis - len(given.batch) - 1,
+        fs=fs,
+        ran=ran_by(pick, begun),
+    )
 
 
 def _call(
@@ -208,7 +223,7 @@ def _call(
             f"{len(tapers.ratios)} tapers are too few for adaptive weights, of which "
             "3 are the least; the tapers' own are used",
             UserWarning,
-            stacklevel=5,
+            stacklevel=outside(),
         )
         adaptive = False
     remove = switch("remove_dc", remove_dc, DOING)

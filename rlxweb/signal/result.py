@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from math import isfinite
 from typing import Any
 
@@ -12,17 +12,25 @@ from numpy.typing import NDArray
 
 from rlxweb.decision.decision import Decision
 from rlxweb.decision.explain import explain_json
-from rlxweb.device import Device
+from rlxweb.device import Device, parse_device
 from rlxweb.devices.place import Place
 from rlxweb.host.spec import WelchSpec
+from rlxweb.results.labels import UNNAMED, Labels
+from rlxweb.results.ran import Ran
+from rlxweb.results.result import Result
+from rlxweb.results.stored import State
+from rlxweb.results.svg import Line, chart
+from rlxweb.results.tables import Axis, Labelled, Variable, batch_axes
+from rlxweb.results.units import power_unit
 from rlxweb.signal.crossover import crossover
 from rlxweb.signal.offers import WelchJob
+from rlxweb.signal.spectrum import Spectrum, decibels, of_plain, plain_of
 
-_SHOWN = 4
+_SHOWN, _DRAWN = 4, 8
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class WelchPeaks:
+class WelchPeaks(Result):
     """The strongest peaks of every row, strongest first.
 
     A row has `count` of them; the places behind hold bin -1, NaN Hz, NaN power. What
@@ -37,6 +45,9 @@ class WelchPeaks:
     device      the kind of engine that computed; `engine` names it
     decision    why it ran there
     spec        the estimate: segment length, hop, window, scaling …
+    times       ns when the call began, had chosen its way, was done: see `wall_s`
+    spectrum    the whole of it, with spectrum=True, else None
+    labels      names of the batch's axes, and the unit of the samples
     """
 
     bins: NDArray[np.int64]
@@ -50,6 +61,9 @@ class WelchPeaks:
     engine: str
     decision: Decision
     spec: WelchSpec
+    times: tuple[int, ...] = ()
+    spectrum: Spectrum | None = None
+    labels: Labels = UNNAMED
 
     def __repr__(self) -> str:
         shape = "x".join(map(str, self.bins.shape))
@@ -120,3 +134,123 @@ class WelchPeaks:
             "decision": self.decision.as_json(),
             "rows": rows,
         }
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds that the call took."""
+        return (self.times[-1] - self.times[0]) * 1e-9 if self.times else 0.0
+
+    @property
+    def stages(self) -> dict[str, float]:
+        """Seconds of each: "choose" (arguments, ways), "compute" (the answer)."""
+        steps = zip(self.times, self.times[1:], strict=False)
+        return dict(
+            zip(("choose", "compute"), ((b - a) * 1e-9 for a, b in steps), strict=False)
+        )
+
+    def named(self, labels: Labels) -> WelchPeaks:
+        """The same with names for the axes of its batch."""
+        spectrum = None if self.spectrum is None else self.spectrum.named(labels)
+        return replace(self, labels=labels, spectrum=spectrum)
+
+    def labelled(self) -> Labelled:
+        batch = self.count.shape
+        labels = self.labels.fitted(batch)
+        ranks = Axis("rank", np.arange(1, self.k + 1), "", "1 is the strongest")
+        dims = (*labels.dims, "rank")
+        unit = power_unit(labels.unit, quantity_of(self.spec, self.fs))
+        variables = [
+            Variable("frequency", self.hz, dims, "Hz", "of the peak"),
+            Variable("power", self.power, dims, unit, "of the peak"),
+            Variable("bin", self.bins, dims, "", "of the spectrum"),
+        ]
+        if self.prominence is not None:
+            own = Variable("prominence", self.prominence, dims, unit, "over valleys")
+            variables.append(own)
+        variables.append(Variable("count", self.count, labels.dims, "", "peaks of it"))
+        about = {"fs": self.fs, "mode": self.mode, "engine": self.engine}
+        axes = (*batch_axes(labels, batch), ranks)
+        return Labelled(axes, tuple(variables), about, self.bins >= 0)
+
+    def _state(self) -> State:
+        names = ("bins", "hz", "power", "count", "prominence")
+        arrays = {n: own for n in names if (own := getattr(self, n)) is not None}
+        plain = {name: getattr(self, name) for name in ("fs", "mode", "times")}
+        spec = asdict(self.spec)
+        arrays["window"] = self.spec.window_array
+        del spec["window"]
+        own = plain_of(self.labels, Ran(self.engine, self.decision))
+        plain |= {"device": self.device.label, "spec": spec, **own, "axis": -1}
+        if self.spectrum is not None:
+            arrays |= {"spectrum_f": self.spectrum.f, "spectrum": self.spectrum.power}
+            plain["quantity"] = self.spectrum.quantity
+        return State(arrays, plain)
+
+    @classmethod
+    def _of_state(cls, state: State) -> WelchPeaks:
+        arrays: dict[str, Any] = dict(state.arrays)
+        plain = state.plain
+        labels, ran = of_plain(plain)
+        assert ran.decision is not None
+        spec = WelchSpec(**plain["spec"], window=arrays.pop("window").tobytes())
+        spectrum = None
+        if "spectrum" in arrays:
+            f, power = arrays.pop("spectrum_f"), arrays.pop("spectrum")
+            kept = {"quantity": plain["quantity"], "fs": plain["fs"]}
+            spectrum = Spectrum.of(f, power, **kept, labels=labels, ran=ran)
+        return cls(
+            **{"prominence": None, **arrays},
+            fs=plain["fs"],
+            mode=plain["mode"],
+            device=parse_device(plain["device"]),
+            engine=ran.engine,
+            decision=ran.decision,
+            spec=spec,
+            times=tuple(plain["times"]),
+            spectrum=spectrum,
+            labels=labels,
+        )
+
+    def _picture(self) -> str:
+        """The peaks as stems, or on the spectrum where it was kept."""
+        batch = self.count.shape
+        names = self.labels.fitted(batch).rows(batch)
+        hz, level = (
+            self.hz.reshape(-1, self.k),
+            decibels(self.power).reshape(-1, self.k),
+        )
+        unit = power_unit(self.labels.unit, quantity_of(self.spec, self.fs))
+        label = f"dB re 1 {unit}" if unit else "dB"
+        lines = []
+        for at, name in enumerate(names[:_DRAWN]):
+            marks = hz[at], level[at]
+            if self.spectrum is not None:
+                _, rows = self.spectrum.by_rows()
+                lines.append(Line(name, self.spectrum.f, decibels(rows[at]), marks))
+                continue
+            lines.append(Line(name, *_stems(hz[at], level[at]), marks))
+        return chart(lines, "Hz", label)
+
+
+def _stems(hz: NDArray[Any], level: NDArray[Any]) -> tuple[Any, Any]:
+    """A line from below the lowest up to each, with gaps between."""
+    known = level[np.isfinite(level)]
+    low = float(known.min()) - 3.0 if known.size else np.nan
+    up = np.stack([np.full(len(level), low), level, np.full(len(level), np.nan)], 1)
+    return np.nan_to_num(np.repeat(hz, 3)), up.reshape(-1)
+
+
+def quantity_of(spec: WelchSpec, fs: float) -> str:
+    """What the power of an estimate is, in the words of `Spectrum`.
+
+    Told by its scale: 1 / (fs · Σ w²) is a density, 1 / (Σ w)² a spectrum.
+    """
+    window = spec.window_array
+    for quantity, own in (
+        ("squares", 1.0),
+        ("density", fs * float(np.sum(window**2))),
+        ("spectrum", float(np.sum(window)) ** 2),
+    ):
+        if own and abs(spec.scale * own - 1.0) < 1e-9:
+            return quantity
+    return "squares"

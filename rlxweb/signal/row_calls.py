@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
+from time import perf_counter
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from rlxweb.advice import Advice
 from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import Backend
+from rlxweb.callers import outside
 from rlxweb.choose.again import LOST, done_again, told
 from rlxweb.choose.chooser import Asked, Pick, choose_async
 from rlxweb.choose.graphs import GraphJob
@@ -27,6 +29,7 @@ from rlxweb.errors import EnvironmentWarning, Unsupported
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.shape import Shape
 from rlxweb.kept import Kept
+from rlxweb.results.ran import Ran
 from rlxweb.runtime.compiled import CompiledGraph
 from rlxweb.runtime.session import Session
 from rlxweb.signal.precision import Taken
@@ -111,6 +114,14 @@ async def computed(
         return answer, replace(pick, candidate=way, decision=decision)
 
 
+def ran_by(pick: Pick[GraphJob] | None, begun: float) -> Ran:
+    """Who gave the answer of a call that began then (time.perf_counter)."""
+    took = perf_counter() - begun
+    if pick is None:
+        return Ran(f"NumPy {np.__version__}", None, took)
+    return Ran(pick.engine, pick.decision, took)
+
+
 _jobs: Kept[Hashable, GraphJob] = Kept(64, 64 << 20)
 
 
@@ -138,7 +149,7 @@ def _refuse_devices(call: RowCall, how: Taken, asked: Asked, doing: str) -> None
         raise Unsupported(where, why, hint=Advice("use {}", device="cpu"))
     if soft is not None and soft is not Device.CPU:
         said = f"RLX_DEVICE={soft.label} cannot run {doing} and is not followed"
-        warnings.warn(EnvironmentWarning(said, why), stacklevel=6)
+        warnings.warn(EnvironmentWarning(said, why), stacklevel=outside())
 
 
 async def _on_device(call: RowCall, rows: Sequence[Array], way: Candidate) -> Array:

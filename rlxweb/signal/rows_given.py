@@ -58,6 +58,14 @@ def rows_given(
     return RowsGiven(np.asarray(rows), batch, own, how)
 
 
+def said_rate(fs: object, doing: str) -> float:
+    """The same where no default would be right. Errors  UsageError for None too."""
+    if fs is None:
+        said = "the sampling rate is not known"
+        raise UsageError(doing, said, "an array carries none", "give fs=HZ")
+    return rate(fs, doing)
+
+
 def rate(fs: object, doing: str) -> float:
     """A sampling rate in Hz. Errors  UsageError unless it is above 0."""
     own = number("fs", fs, doing)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rlxweb.arguments import whole
+from rlxweb.callers import outside
 from rlxweb.errors import UsageError
 from rlxweb.host.spec import WelchSpec
 from rlxweb.signal.request import DEFAULT_NPERSEG, WelchRequest
@@ -39,7 +40,7 @@ def fitted_nperseg(
             f"nperseg={asked} is greater than signal length {n_samples}, "
             f"using nperseg={n_samples}",
             UserWarning,
-            stacklevel=5,
+            stacklevel=outside(),
         )
     return min(asked, n_samples)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
@@ -16,7 +17,8 @@ from rlxweb.gpu.drive import drive
 from rlxweb.host.spec import WelchSpec
 from rlxweb.host.spectrum import frequencies
 from rlxweb.signal.in_range import into_range
-from rlxweb.signal.row_calls import Array, computed
+from rlxweb.signal.labelled import takes_objects
+from rlxweb.signal.row_calls import Array, computed, ran_by
 from rlxweb.signal.rows_given import rate, rows_given
 from rlxweb.signal.scaled import Caller
 from rlxweb.signal.segment_calls import SegmentCall, restored
@@ -81,6 +83,7 @@ class Slices:
         return self.n // 2 - self.first * self.hop
 
 
+@takes_objects("x")
 def stft(
     x: ArrayLike | Digital,
     fs: float = 1.0,
@@ -124,6 +127,7 @@ def stft(
     return drive(_stft(**locals()))
 
 
+@takes_objects("x", like=stft)
 async def stft_async(
     x: ArrayLike | Digital, fs: float = 1.0, *arguments: Any, **options: Any
 ) -> TimeFrequency:
@@ -145,7 +149,7 @@ async def _stft(
     strict: bool,
     **estimate: Any,
 ) -> TimeFrequency:
-    doing = "stft"
+    doing, begun = "stft", perf_counter()
     one_of("padding", padding, _PADDINGS, doing)
     one_of("nan", nan, ("raise", "propagate"), doing)
     strict = switch("strict", strict, doing)
@@ -170,11 +174,20 @@ async def _stft(
     caller = Caller(doing, given.batch, -slices.ahead)
     call = SegmentCall("spectra", spec, shift_of(phase_shift, spec, doing))
     seen = into_range(padded, spec.dtype, caller, nan)
-    out, _ = await computed(call, [seen.x], how, Asked(device, adapter), doing, strict)
+    asked = Asked(device, adapter)
+    out, pick = await computed(call, [seen.x], how, asked, doing, strict)
     out = restored(out, call, [seen], caller)
     times = np.arange(slices.first, stop) * spec.hop / fs
     values = given.back(np.swapaxes(out, 1, 2))
-    return TimeFrequency(frequencies(spec, fs), times, values)
+    return TimeFrequency.of(
+        frequencies(spec, fs),
+        times,
+        values,
+        quantity="complex",
+        axis=given.axis - len(given.batch) - 2,
+        fs=fs,
+        ran=ran_by(pick, begun),
+    )
 
 
 def plan_of(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -13,8 +14,9 @@ from rlxweb.gpu.drive import drive
 from rlxweb.host.spectrum import frequencies
 from rlxweb.signal.band import bins_between
 from rlxweb.signal.in_range import into_range
+from rlxweb.signal.labelled import takes_objects
 from rlxweb.signal.own_detrend import detrended_by, own_detrend
-from rlxweb.signal.row_calls import Array, computed
+from rlxweb.signal.row_calls import Array, computed, ran_by
 from rlxweb.signal.rows_given import rate, rows_given
 from rlxweb.signal.scaled import Caller
 from rlxweb.signal.segment_calls import SegmentCall, restored
@@ -36,6 +38,7 @@ MODES = ("psd", "complex", "magnitude", "angle", "phase")
 DOING = "spectrogram"
 
 
+@takes_objects("x")
 def spectrogram(
     x: ArrayLike | Digital,
     fs: float = 1.0,
@@ -82,6 +85,7 @@ def spectrogram(
     return drive(_spectrogram(**locals()))
 
 
+@takes_objects("x", like=spectrogram)
 async def spectrogram_async(
     x: ArrayLike | Digital, fs: float = 1.0, *arguments: Any, **options: Any
 ) -> TimeFrequency:
@@ -103,6 +107,7 @@ async def _spectrogram(
     strict: bool,
     **estimate: Any,
 ) -> TimeFrequency:
+    begun = perf_counter()
     one_of("mode", mode, MODES, DOING)
     one_of("nan", nan, ("raise", "propagate"), DOING)
     strict = switch("strict", strict, DOING)
@@ -110,7 +115,7 @@ async def _spectrogram(
     given = rows_given(x, axis, precision, DOING)
     if given is None:
         return TimeFrequency(np.empty(0), np.empty(0), np.empty(np.shape(x)))
-    rows, batch, _, how = given
+    rows, batch, how = given.rows, given.batch, given.how
     own = own_detrend(estimate["detrend"])
     estimate["detrend"] = None if own is not None else estimate["detrend"]
     spec = segment_spec(DOING, rows.shape[1], how.kind, _an_eighth, **estimate)
@@ -122,13 +127,22 @@ async def _spectrogram(
         rows, spec, caller = detrended_by(own, rows, spec, caller)
     call = SegmentCall("power" if mode == "psd" else "spectra", spec)
     seen = into_range(rows, spec.dtype, caller, nan)
-    out, _ = await computed(call, [seen.x], how, Asked(device, adapter), DOING, strict)
+    asked = Asked(device, adapter)
+    out, pick = await computed(call, [seen.x], how, asked, DOING, strict)
     out = _in_mode(restored(out, call, [seen], caller), mode)
     if band is not None:
         hz, out = hz[band], out[..., band]
     # Segments behind all, bins where time was.
     values = given.back(np.swapaxes(out, 1, 2))
-    return TimeFrequency(hz, (starts + spec.nperseg / 2) / fs, values)
+    return TimeFrequency.of(
+        hz,
+        (starts + spec.nperseg / 2) / fs,
+        values,
+        quantity=estimate["scaling"] if mode == "psd" else mode,
+        axis=given.axis - len(batch) - 2,
+        fs=fs,
+        ran=ran_by(pick, begun),
+    )
 
 
 def _an_eighth(nperseg: int) -> int:

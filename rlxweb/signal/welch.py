@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -13,7 +14,9 @@ from rlxweb.choose.chooser import Asked, choose, choose_async
 from rlxweb.gpu.beside import beside
 from rlxweb.gpu.drive import drive, in_a_tab
 from rlxweb.host.spectrum import frequencies
+from rlxweb.results.ran import Ran
 from rlxweb.signal.band import bins_between
+from rlxweb.signal.labelled import takes_objects
 from rlxweb.signal.offers import WelchJob
 from rlxweb.signal.own_detrend import detrended_by, own_detrend
 from rlxweb.signal.picked import run_pick
@@ -22,6 +25,7 @@ from rlxweb.signal.rows_there import RowsThere, asked_at, gone
 from rlxweb.signal.samples import as_array, as_rows, checked_axis, physical
 from rlxweb.signal.scaled import Caller, ReadyRows, looked_at, ready_rows
 from rlxweb.signal.segment_request import fitted_nperseg
+from rlxweb.signal.spectrum import Spectrum
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -38,7 +42,6 @@ if TYPE_CHECKING:
     from rlxweb.signal.scaled import NanPolicy
     from rlxweb.signal.windows import WindowLike
 
-    Spectrum = tuple[NDArray[np.float64], NDArray[Any]]
     Done = tuple[Spectrum, Pick[WelchJob]]
     Run = Callable[[Pick[WelchJob]], Coroutine[Any, Any, Done]]
 
@@ -57,6 +60,7 @@ _DENSITY: Final = _Default("density")
 _LEFT_TO_PRESET: Final = (("window", None), ("detrend", OF_PRESET), ("scaling", None))
 
 
+@takes_objects("x")
 def welch(
     x: ArrayLike | Digital,
     fs: float = 1.0,
@@ -78,7 +82,7 @@ def welch(
     precision: Precision | None = None,
     nan: NanPolicy = "raise",
     strict: bool = False,
-) -> tuple[NDArray[np.float64], NDArray[Any]]:
+) -> Spectrum:
     """Power spectral density by Welch's method: mean over overlapping segments.
 
     A drop-in for scipy.signal.welch: what that takes is taken here, and means the same.
@@ -124,6 +128,7 @@ def welch_and_pick(x: ArrayLike, **given: Any) -> Done:
     return drive(run(choose(job, asked)))
 
 
+@takes_objects("x", like=welch)
 async def welch_async(
     x: ArrayLike | Digital,
     fs: float = 1.0,
@@ -131,7 +136,7 @@ async def welch_async(
     device: DeviceLike | None = None,
     adapter: str = "",
     **options: Any,
-) -> tuple[NDArray[np.float64], NDArray[Any]]:
+) -> Spectrum:
     """`welch` beside an event loop, which goes on meanwhile.
 
     On a desktop it runs on a thread and can be cancelled; in a browser tab the GPU is
@@ -150,7 +155,7 @@ async def welch_async(
 
 def nothing(shape: tuple[int, ...]) -> Spectrum:
     """SciPy's answer to an empty array."""
-    return np.empty(shape), np.empty(shape)
+    return Spectrum(np.empty(shape), np.empty(shape))
 
 
 def _called(
@@ -166,6 +171,7 @@ def _called(
     **estimate: Any,
 ) -> tuple[WelchJob, Asked, Run]:
     """The job that checked arguments make, who is asked, and how a pick is run."""
+    begun = perf_counter()
     own = own_detrend(estimate["detrend"])
     rows, batch, how = as_rows(
         x if own is None else physical(x), axis, precision, DOING
@@ -189,7 +195,12 @@ def _called(
         is_there=isinstance(rows, RowsThere),
     )
     to = checked_axis(axis, x.ndim, DOING)
-    run = partial(_run, ready, caller, nan, hz, band, to, strict)
+    about = {
+        "quantity": _quantity(**estimate),
+        "axis": to - x.ndim,
+        "fs": estimate["fs"],
+    }
+    run = partial(_run, ready, caller, nan, hz, band, about, strict, begun)
     if isinstance(x, RowsThere):
         return job, asked_at(x, device, adapter, DOING), run
     return job, Asked(device, adapter), run
@@ -213,14 +224,22 @@ def spec_of(n_samples: int, dtype: str, detrended: bool, **estimate: Any) -> Wel
     return WelchRequest(**estimate).spec(n_samples, dtype)
 
 
+def _quantity(scaling: str, preset: str, **_: Any) -> str:
+    """What the values are, in the words of `Spectrum`."""
+    if isinstance(scaling, _Default) and preset != "scipy":
+        scaling = PRESETS[preset].scaling
+    return "squares" if scaling == "none" else str(scaling)
+
+
 async def _run(
     given: ReadyRows | RowsThere,
     caller: Caller,
     nan: NanPolicy,
     hz: NDArray[np.float64],
     band: NDArray[Any] | None,
-    axis: int,
+    about: dict[str, Any],
     strict: bool,
+    begun: float,
     pick: Pick[WelchJob],
 ) -> Done:
     """Frequencies and power [B, F] in the shape of the call, and who computed it."""
@@ -240,5 +259,7 @@ async def _run(
     if band is not None:
         hz, power = hz[band], power[:, band]
     shaped = power.reshape(*caller.batch, len(hz))
-    last = len(caller.batch)
-    return (hz, shaped if axis == last else np.moveaxis(shaped, last, axis)), pick
+    if about["axis"] != -1:
+        shaped = np.moveaxis(shaped, -1, about["axis"])
+    ran = Ran(pick.engine, pick.decision, perf_counter() - begun)
+    return Spectrum.of(hz, shaped, ran=ran, **about), pick

@@ -19,10 +19,12 @@ from rlxweb.gpu.drive import drive, in_a_tab
 from rlxweb.host.spectrum import frequencies
 from rlxweb.host.strongest import PeaksOfPower, as_peaks
 from rlxweb.kept import SMALL, lru_of_small
+from rlxweb.results.ran import Ran
 from rlxweb.signal.at_once import at_once
 from rlxweb.signal.band import bins_between
 from rlxweb.signal.band_peaks import Band
 from rlxweb.signal.known_calls import KnownCall, keep_call, key_of, known_call
+from rlxweb.signal.labelled import takes_objects
 from rlxweb.signal.offers import WelchJob, checked_strategy
 from rlxweb.signal.own_detrend import detrended_by, own_detrend
 from rlxweb.signal.peaks_of_power import (
@@ -33,10 +35,11 @@ from rlxweb.signal.peaks_of_power import (
 )
 from rlxweb.signal.picked import ready, run_pick
 from rlxweb.signal.request import OF_PRESET, WelchRequest
-from rlxweb.signal.result import WelchPeaks
+from rlxweb.signal.result import WelchPeaks, quantity_of
 from rlxweb.signal.rows_there import RowsThere, asked_at, gone
 from rlxweb.signal.samples import as_array, as_rows, physical
 from rlxweb.signal.scaled import Caller, ReadyRows, looked_at, ready_rows
+from rlxweb.signal.spectrum import Spectrum
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -53,12 +56,14 @@ if TYPE_CHECKING:
     from rlxweb.signal.scaled import NanPolicy
     from rlxweb.signal.windows import WindowLike
 
+    Searched = tuple[PeaksOfPower, NDArray[Any] | None]
     Run = Callable[[Pick[WelchJob]], Coroutine[Any, Any, WelchPeaks]]
 
 DOING = "welch_peaks"
 Mode = Literal["bins", "peaks"]
 
 
+@takes_objects("x")
 def welch_peaks(
     x: ArrayLike | Digital,
     fs: float = 1.0,
@@ -82,6 +87,7 @@ def welch_peaks(
     precision: Precision | None = None,
     nan: NanPolicy = "raise",
     strict: bool = False,
+    spectrum: bool = False,
 ) -> WelchPeaks:
     """Average power spectrum of every row, then its k strongest bins or peaks.
 
@@ -107,17 +113,18 @@ def welch_peaks(
              noisier estimate, and `spec.n_segments` of the result says so. Left out,
              all segments asked for are averaged, whatever the speed
     strict   as `welch`; `decision` of the result says where a run was lost
+    spectrum True: the result keeps the whole power spectrum as well
     Numerics as `welch`
     Errors   UsageError for k, nperseg, nsegments outside their domain (k over the
              number of bins, or of those in the band, is refused), for a band without a
              bin and for an empty batch; NotFinite, DTypeError, Unsupported,
              AdapterMissing as `welch`
     """
-    given = locals()
+    given, started = locals(), perf_counter_ns()
     key = key_of(x, tuple(given.values())[1:])
     known = known_call(key)
     if known is None:
-        job, asked, run = _called(**given, key=key)
+        job, asked, run = _called(**given, key=key, started=started)
         return drive(run(choose(job, asked)))
     rows = cast("NDArray[Any]", x)  # by its key
     rows = rows if rows.ndim == 2 else rows[None]
@@ -127,12 +134,15 @@ def welch_peaks(
         begun = perf_counter_ns()
         found = quick.strongest(rows)
         if found is not None:
-            pick.observe(perf_counter_ns() - begun)
-            return _peaks(as_peaks(*found, known.hz), known, pick)
+            done = perf_counter_ns()
+            pick.observe(done - begun)
+            times = started, begun, done
+            return _peaks(as_peaks(*found, known.hz), known, pick, times)
     ready = ready_rows(rows, known.job.spec, known.caller, known.nan)
-    return drive(_run(rows, ready, known, pick))
+    return drive(_run(rows, ready, known, started, pick))
 
 
+@takes_objects("x", like=welch_peaks)
 async def welch_peaks_async(
     x: ArrayLike | Digital,
     fs: float = 1.0,
@@ -168,7 +178,9 @@ def _called(
     precision: Precision | None,
     nan: NanPolicy,
     strict: bool,
+    spectrum: bool,
     key: object = None,
+    started: int = 0,
     **wanted: Any,
 ) -> tuple[WelchJob, Asked, Run]:
     """The job that checked arguments make, who is asked, and how a pick is run."""
@@ -185,7 +197,10 @@ def _called(
     job = job_of(rows.shape, how, **wanted)
     hz, k = frequencies(job.spec, wanted["fs"]), job.k
     band = checked_band(hz, fmin, fmax, k)
-    if band is not None:  # of which engines know nothing: they give the spectrum
+    spectrum = switch("spectrum", spectrum, DOING)
+    if (
+        band is not None or spectrum
+    ):  # of which engines know nothing: they give the spectrum
         job = replace(job, k=0)
     least = check_prominence(prominence, job.mode, DOING)
     caller = Caller(DOING, batch)
@@ -202,10 +217,10 @@ def _called(
     if isinstance(array, RowsThere):
         asked = asked_at(array, device, adapter, DOING)
     fs = wanted["fs"]
-    known = KnownCall(job, asked, caller, hz, fs, least, strict, nan, k, band)
+    known = KnownCall(job, asked, caller, hz, fs, least, strict, nan, k, band, spectrum)
     if own is None and axis in (-1, array.ndim - 1):
         keep_call(key, known)
-    return job, asked, partial(_run, rows, given, known)
+    return job, asked, partial(_run, rows, given, known, started)
 
 
 def _job(
@@ -249,12 +264,13 @@ async def _run(
     rows: Rows,
     seen: ReadyRows | RowsThere,
     call: KnownCall,
+    started: int,
     asked: Pick[WelchJob],
 ) -> WelchPeaks:
     """Run the pick; a warm run's time goes back to the model that picked it."""
     caller, nan = call.caller, call.nan
 
-    async def work(job: WelchJob, engine: Engine) -> tuple[PeaksOfPower, bool]:
+    async def work(job: WelchJob, engine: Engine) -> tuple[Searched, bool]:
         given = own
         # The first segment stands for all; only the host does that.
         if job.spec is not asked.job.spec and not isinstance(rows, RowsThere):
@@ -269,17 +285,25 @@ async def _run(
         else:
             own = seen
         begun = perf_counter_ns()
-        (found, warm), pick = await run_pick(
+        ((found, power), warm), pick = await run_pick(
             asked, work, call.strict or seen is not own
         )
     except LOST as error:
         raise gone(error, seen, DOING) from error.__cause__
+    done = perf_counter_ns()
     if warm and pick is asked:
-        pick.observe(perf_counter_ns() - begun)
-    return _peaks(found, call, pick)
+        pick.observe(done - begun)
+    times = started or begun, begun, done
+    return _peaks(found, call, pick, times, power)
 
 
-def _peaks(found: PeaksOfPower, call: KnownCall, pick: Pick[WelchJob]) -> WelchPeaks:
+def _peaks(
+    found: PeaksOfPower,
+    call: KnownCall,
+    pick: Pick[WelchJob],
+    times: tuple[int, ...],
+    power: NDArray[Any] | None = None,
+) -> WelchPeaks:
     """What was found, in the shape of the call."""
     job, engine = ready(pick)
     batch = call.caller.batch
@@ -305,23 +329,42 @@ def _peaks(found: PeaksOfPower, call: KnownCall, pick: Pick[WelchJob]) -> WelchP
         engine=engine.name,
         decision=pick.decision,
         spec=job.spec,
+        times=times,
+        spectrum=None if power is None else _spectrum(power, call, pick),
+    )
+
+
+def _spectrum(power: NDArray[Any], call: KnownCall, pick: Pick[WelchJob]) -> Spectrum:
+    """The power (B, F) that the peaks are of, in the shape of the call."""
+    return Spectrum.of(
+        call.hz,
+        power.reshape(*call.caller.batch, len(call.hz)),
+        quantity=quantity_of(call.job.spec, call.fs),
+        fs=call.fs,
+        ran=Ran(pick.engine, pick.decision),
     )
 
 
 async def _search(
     given: ReadyRows, call: KnownCall, job: WelchJob, engine: Engine
-) -> PeaksOfPower:
+) -> Searched:
+    """The peaks, and the spectrum where it is to be kept."""
     hz, caller, band = call.hz, call.caller, call.band
-    if job.mode == "bins" and band is None:
+    if job.mode == "bins" and band is None and not call.spectrum:
         bins, power = await engine.strongest(given.x, given.spec, job.k)
         power = given.reading.restored(power, caller)
-        return peaks_of_bins(bins, power, hz, given.by(engine.device).floor())
+        floor = given.by(engine.device).floor()
+        return peaks_of_bins(bins, power, hz, floor), None
     power = await engine.power(given.x, given.spec)
     power = given.reading.restored(power, caller)
     floor = given.by(engine.device).floor()
+    kept = power if call.spectrum else None
     if band is not None:
-        return band.peaks(power, hz, call.k, call.prominence, job.mode, floor)
-    return peaks_of_power(power, hz, job.k, call.prominence, floor=floor)
+        found = band.peaks(power, hz, call.k, call.prominence, job.mode, floor)
+        return found, kept
+    return peaks_of_power(
+        power, hz, call.k, call.prominence, job.mode, floor=floor
+    ), kept
 
 
 def checked_band(

@@ -8,12 +8,21 @@ it is a room of its own name. The manual draws the house from this table.
 from __future__ import annotations
 
 FLOORS: tuple[tuple[str, ...], ...] = (
-    ("advice", "forked", "limits", "names", "printable", "stopping", "streams"),
+    (
+        "advice",
+        "callers",
+        "forked",
+        "limits",
+        "names",
+        "printable",
+        "stopping",
+        "streams",
+    ),
     ("errors", "kept"),
     ("arguments", "device", "given", "whole_file"),
     ("digital",),
     ("ir", "decision", "io"),
-    ("recipes",),
+    ("recipes", "results"),
     ("machine",),
     ("ops", "cost", "kernels", "host"),
     ("compile", "gpu"),
@@ -24,7 +33,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("runtime",),
     ("runners", "signal"),
     ("jobs",),
-    ("smoke", "dask"),
+    ("smoke", "dask", "plot"),
     ("",),
     ("cli",),
     ("__main__",),

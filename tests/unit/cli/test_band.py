@@ -11,10 +11,10 @@ import scipy.signal
 from matplotlib import image
 
 from rlxweb.cli import plot
-from rlxweb.cli.lettering import LATIN
 from rlxweb.io import open_recording
 from rlxweb.jobs.analysis import analyse
 from rlxweb.jobs.settings import Settings
+from rlxweb.plot.lettering import LATIN
 from tests.command_line import Call, check_refused
 
 FS = 100.0

@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rlxweb.cli import lettering, plot
-from rlxweb.cli.lettering import LATIN, Lettering
+from rlxweb.cli import plot
 from rlxweb.cli.plot import LINES, check_plot, picture_format, put_plot
 from rlxweb.cli.scales import (
     COLUMNS,
@@ -27,6 +26,8 @@ from rlxweb.io import open_recording
 from rlxweb.jobs.analysis import analyse
 from rlxweb.jobs.results import FileResult, GroupResult
 from rlxweb.jobs.settings import Settings
+from rlxweb.plot import lettering
+from rlxweb.plot.lettering import LATIN, Lettering
 from tests.command_line import spawn
 
 T = np.arange(20_000) / 1000

@@ -1,0 +1,1 @@
+"""What every result can do: become a table, a file, a picture in a notebook."""

@@ -1,0 +1,114 @@
+"""Results as files: NPZ that NumPy reads, Parquet that every table program reads.
+
+A file holds all of a result, to the last bit. In Parquet the rows are the table; what a
+table has no place for travels in the file's metadata, which other programs pass over.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import os
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlxweb.errors import RecordingError, UsageError, shown
+from rlxweb.io.parquet import SUFFIX, read_note, write_parquet
+from rlxweb.io.writers import write_npz
+from rlxweb.results.tables import Labelled, table_of
+from rlxweb.whole_file import atomic_path
+
+SCHEMA: Final = "rlxweb.result/1"
+_HEADER = "rlxweb_result"
+_MOST = 48 << 20
+"""Bytes of arrays that a Parquet file's metadata takes."""
+
+Path_ = str | os.PathLike[str]
+
+
+class State(NamedTuple):
+    """What a result is made of: arrays, and plain data for JSON."""
+
+    arrays: Mapping[str, NDArray[Any]]
+    plain: Mapping[str, Any]
+
+
+def save(path: Path_, kind: str, state: State, own: Labelled) -> None:
+    """Write a result to an NPZ or Parquet file, by the suffix of its name.
+
+    Errors   UsageError for another suffix; Unsupported for Parquet without pyarrow;
+             RecordingError when the file cannot be written.
+    """
+    suffix = _suffix(path, "saving a result")
+    header = json.dumps({"schema": SCHEMA, "kind": kind, **state.plain})
+    arrays = {**state.arrays, _HEADER: np.array(header)}
+    if suffix == ".npz":
+        write_npz(path, **arrays)
+        return
+    nbytes = sum(np.asarray(one).nbytes for one in arrays.values())
+    if nbytes > _MOST:
+        raise UsageError(
+            f"saving {shown(os.fspath(path))}",
+            f"the result has {nbytes >> 20} MiB",
+            f"beside its table a Parquet file takes {_MOST >> 20} MiB",
+            "save it as .npz",
+        )
+    packed = io.BytesIO()
+    write_npz(packed, **arrays)
+    note = base64.b64encode(packed.getvalue()).decode()
+    table = table_of(own)
+    with atomic_path(path) as temporary, open(temporary, "wb") as file:
+        about = {name: str(value) for name, value in own.about.items()}
+        about[_HEADER] = note
+        write_parquet(file, table.columns, [table.values], about)
+
+
+def load(path: Path_, kind: str) -> State:
+    """What `save` wrote. Errors  RecordingError; UsageError for another kind's file."""
+    doing = f"loading {shown(os.fspath(path))}"
+    if _suffix(path, doing) == ".npz":
+        try:
+            with open(path, "rb") as file:
+                state = _unpacked(file, doing)
+        except OSError as error:
+            raise RecordingError(doing, f"it cannot be read ({error})") from error
+    else:
+        note = read_note(path, _HEADER, doing)
+        if note is None:
+            raise RecordingError(doing, "no result of rlxweb is in the file")
+        state = _unpacked(io.BytesIO(base64.b64decode(note)), doing)
+    found = state.plain.get("kind")
+    if found != kind:
+        raise UsageError(
+            doing, f"it holds a {found}", f"a {kind} is wanted", f"use {found}.load"
+        )
+    return state
+
+
+def _unpacked(source: IO[bytes], doing: str) -> State:
+    try:
+        with np.load(source, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+        plain = json.loads(str(arrays.pop(_HEADER)))
+    except KeyError:
+        raise RecordingError(doing, "no result of rlxweb is in the file") from None
+    except (ValueError, zipfile.BadZipFile, EOFError) as error:
+        raise RecordingError(doing, f"it cannot be read ({error})") from error
+    if not isinstance(plain, dict) or plain.get("schema") != SCHEMA:
+        raise RecordingError(doing, "it was written by another version of rlxweb")
+    return State(arrays, plain)
+
+
+def _suffix(path: Path_, doing: str) -> str:
+    suffix = Path(path).suffix.lower()
+    if suffix not in (".npz", SUFFIX):
+        raise UsageError(
+            doing, f"the suffix is {suffix!r}", f"known: .npz and {SUFFIX}"
+        )
+    return suffix

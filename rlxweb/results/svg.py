@@ -1,0 +1,174 @@
+"""Small pictures as SVG text, for notebooks; no drawing library is needed.
+
+Text and axes take the colour of the page, so they can be read on dark and on light.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+COLOURS: Final = (
+    "#0072b2",
+    "#d55e00",
+    "#009e73",
+    "#cc79a7",
+    "#e69f00",
+    "#56b4e9",
+    "#882255",
+    "#999933",
+)
+"""Told apart by who sees few colours (Okabe & Ito 2008; Tol), on dark and on light."""
+WIDE, TALL = 480, 150
+_LEFT, _RIGHT, _TOP, _LOW = 46, 10, 8, 32
+_COLUMNS = 400
+
+
+class Line(NamedTuple):
+    """A curve y over x with its name; `at`: x and y of what is marked on it."""
+
+    name: str
+    x: Floats
+    y: Floats
+    at: tuple[Floats, Floats] | None = None
+
+
+class Frame(NamedTuple):
+    """The axes of a picture: values from end to end of each."""
+
+    xs: tuple[float, float]
+    ys: tuple[float, float]
+
+    @property
+    def box(self) -> tuple[int, int, int, int]:
+        """Left, top, width and height in pixels."""
+        return _LEFT, _TOP, WIDE - _LEFT - _RIGHT, TALL - _TOP - _LOW
+
+    def across(self, x: Any) -> Any:
+        """Pixels from the left."""
+        left, _, wide, _ = self.box
+        low, high = self.xs
+        return left + wide * (np.asarray(x) - low) / ((high - low) or 1.0)
+
+    def down(self, y: Any) -> Any:
+        """Pixels from the top; what lies outside is on the edge."""
+        _, top, _, tall = self.box
+        low, high = self.ys
+        share = (high - np.asarray(y)) / ((high - low) or 1.0)
+        return top + tall * np.clip(share, 0.0, 1.0)
+
+    def axes(self, x_label: str, y_label: str, *, grid: bool = True) -> list[str]:
+        """Lines, numbers and names."""
+        left, top, wide, tall = self.box
+        bottom, right = top + tall, left + wide
+        ink = 'stroke="currentColor" stroke-opacity'
+        parts = [f'<path d="M{left} {top}V{bottom}H{right}" fill="none" {ink}=".5"/>']
+        for value in ticks(*self.xs, 6):
+            at = float(self.across(value))
+            parts.append(_text(f"{value:g}", at, bottom + 12, "middle"))
+        for value in ticks(*self.ys, 4):
+            at = float(self.down(value))
+            if grid:
+                parts.append(f'<path d="M{left} {at:.1f}H{right}" {ink}=".12"/>')
+            parts.append(_text(f"{value:g}", left - 4, at + 3, "end"))
+        parts.append(_text(x_label, left + wide / 2, TALL - 5, "middle"))
+        turned = f'transform="translate(10 {top + tall / 2:g}) rotate(-90)"'
+        parts.append(f'<text {turned} text-anchor="middle">{escape(y_label)}</text>')
+        return parts
+
+
+def chart(lines: Sequence[Line], x_label: str, y_label: str) -> str:
+    """Up to eight lines, their names as tooltips; "" where there is nothing to see."""
+    lines = [one for one in lines if np.isfinite(one.y).any()][: len(COLOURS)]
+    if not lines:
+        return ""
+    ends = [(float(one.x.min()), float(one.x.max())) for one in lines]
+    xs = min(low for low, _ in ends), max(high for _, high in ends)
+    frame = Frame(xs, _range([one.y for one in lines]))
+    parts = [opening(), *frame.axes(x_label, y_label)]
+    for colour, one in zip(COLOURS, lines, strict=False):
+        parts.append(_curve(one, colour, frame))
+    return "".join((*parts, "</svg>"))
+
+
+def bars(names: Sequence[str], shares: Sequence[float]) -> str:
+    """Shares of a whole side by side, the name and per cent on each."""
+    wide, tall, parts, left = WIDE, 34, [], 0.0
+    for colour, name, share in zip(COLOURS, names, shares, strict=False):
+        own = max(0.0, float(share)) * wide
+        label = escape(f"{name} {share:.0%}")
+        parts.append(
+            f'<g><title>{label}</title><rect x="{left:.1f}" width="{own:.1f}" '
+            f'height="18" fill="{colour}"/>'
+            + (_text(label, left + own / 2, 30, "middle") if own > 48 else "")
+            + "</g>"
+        )
+        left += own
+    return "".join((opening(tall), *parts, "</svg>"))
+
+
+def opening(tall: int = TALL) -> str:
+    """The head of a picture."""
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDE} {tall}" '
+        f'width="{WIDE}" height="{tall}" role="img" '
+        'style="max-width:100%;font:10px sans-serif" fill="currentColor">'
+    )
+
+
+def _text(text: str, x: float, y: float, anchor: str) -> str:
+    place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"'
+    return f"<text {place}>{escape(text)}</text>"
+
+
+def _range(curves: Sequence[Floats]) -> tuple[float, float]:
+    known = np.concatenate([y[np.isfinite(y)] for y in curves])
+    low, high = float(known.min()), float(known.max())
+    room = 0.05 * (high - low) or 1.0
+    return low - room, high + room
+
+
+def _curve(one: Line, colour: str, frame: Frame) -> str:
+    x, y = _thinned(one.x, one.y)
+    pen, points = "M", []
+    places = zip(frame.across(x), frame.down(y), np.isfinite(y), strict=True)
+    for a, b, is_there in places:
+        if is_there:
+            points.append(f"{pen}{a:.1f} {b:.1f}")
+        pen = "L" if is_there else "M"
+    drawn = (
+        f'<g><title>{escape(one.name)}</title><path d="{"".join(points)}" fill="none" '
+        f'stroke="{colour}" stroke-width="1.3"/>'
+    )
+    if one.at is not None:
+        marks = zip(frame.across(one.at[0]), frame.down(one.at[1]), strict=True)
+        for a, b in marks:
+            if np.isfinite(a) and np.isfinite(b):
+                drawn += f'<circle cx="{a:.1f}" cy="{b:.1f}" r="2.6" fill="{colour}"/>'
+    return drawn + "</g>"
+
+
+def _thinned(x: Floats, y: Floats) -> tuple[Floats, Floats]:
+    """At most so many points, the highest of their neighbours: a narrow peak stays."""
+    if len(x) <= _COLUMNS:
+        return x, y
+    starts = np.unique(np.linspace(0, len(x), _COLUMNS, endpoint=False).astype(int))
+    return x[starts], np.fmax.reduceat(y, starts)
+
+
+def ticks(low: float, high: float, most: int) -> list[float]:
+    """Round numbers from low to high, at most so many."""
+    if not high > low:
+        return [low]
+    rough = (high - low) / most
+    power = 10.0 ** np.floor(np.log10(rough))
+    step = next(s * power for s in (1, 2, 5, 10) if s * power >= rough * (1 - 1e-9))
+    first = int(np.ceil(low / step - 1e-9))
+    last = int(np.floor(high / step + 1e-9))
+    return [float(round(at * step, 12)) for at in range(first, last + 1)]

@@ -1,0 +1,224 @@
+"""What `welch`, `multitaper`, `csd` and `coherence` return: values over frequency."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlxweb.errors import UsageError
+from rlxweb.results.frames import library
+from rlxweb.results.labels import UNNAMED, Labels
+from rlxweb.results.ran import Ran
+from rlxweb.results.result import Result
+from rlxweb.results.stored import State
+from rlxweb.results.svg import Line, chart
+from rlxweb.results.tables import Axis, Labelled, Variable, batch_axes
+from rlxweb.results.units import beside, power_unit
+
+if TYPE_CHECKING:
+    from typing import Self
+
+Array = NDArray[Any]
+
+_NAMES: Final = {
+    "density": "power spectral density",
+    "spectrum": "power",
+    "squares": "mean of |X|²",
+    "length": "power spectral density times the rate",
+    "csd": "cross power spectral density",
+    "coherence": "magnitude squared coherence",
+}
+_VOLTS: Final = {"V": 1.0, "mV": 1e-3, "uV": 1e-6, "µV": 1e-6, "nV": 1e-9}
+
+
+class _Pair(NamedTuple):
+    f: NDArray[np.float64]
+    power: Array
+
+
+class Spectrum(_Pair, Result):
+    """Values over frequency; unpacks as f, power.
+
+    f        (F,) in Hz
+    power    (…, F, …) with F in the place that time had, on `axis`
+    quantity "density", "spectrum", "length" (density times fs), "squares" (|X|²),
+             "csd" or "coherence"
+    labels   names of the axes before, and the unit of the samples
+    fs       of the samples, in Hz
+    ran      engine, decision and wall time
+    """
+
+    quantity: str = "density"
+    axis: int = -1
+    fs: float = 0.0
+    labels: Labels = UNNAMED
+    ran: Ran = Ran()
+
+    @classmethod
+    def of(cls, f: Array, power: Array, **about: Any) -> Self:
+        """With some of the attributes above."""
+        own = cls(f, power)
+        own.__dict__.update(about)
+        return own
+
+    def named(self, labels: Labels) -> Self:
+        """The same with names for the axes of its batch."""
+        return type(self).of(*self, **{**self.__dict__, "labels": labels})
+
+    @property
+    def unit(self) -> str:
+        """Of the values; "" where the unit of the samples is not known."""
+        kind = "density" if self.quantity == "csd" else self.quantity
+        return power_unit(self.labels.unit, kind)
+
+    @property
+    def engine(self) -> str:
+        """That computed it."""
+        return self.ran.engine
+
+    def explain(self) -> str:
+        """Where it was computed, and why there."""
+        why = self.ran.decision.why if self.ran.decision else "only NumPy computes it"
+        return f"ran on {self.ran.engine}: {why}"
+
+    def __repr__(self) -> str:
+        shape = "×".join(map(str, self.power.shape))
+        span = f"{self.f[0]:g} … {self.f[-1]:g} Hz" if self.f.size else "no frequency"
+        unit = f", {self.unit}" if self.unit else ""
+        return f"Spectrum({self.quantity}, {shape} {self.power.dtype}, {span}{unit})"
+
+    def by_rows(self) -> tuple[tuple[str, ...], Array]:
+        """Names of the rows, and their values (B, F)."""
+        values = self._frequency_last()
+        names = self.labels.fitted(values.shape[:-1]).rows(values.shape[:-1])
+        return names, values.reshape(-1, len(self.f))
+
+    def labelled(self) -> Labelled:
+        values = self._frequency_last()
+        labels = self.labels.fitted(values.shape[:-1])
+        about = _NAMES[self.quantity]
+        axes = (
+            *batch_axes(labels, values.shape[:-1]),
+            Axis("frequency", self.f, "Hz", "frequency"),
+        )
+        dims = (*labels.dims, "frequency")
+        name = self.quantity if self.quantity in ("csd", "coherence") else "power"
+        own = Variable(name, values, dims, self.unit, about)
+        return Labelled(axes, (own,), {"fs": self.fs, "engine": self.engine})
+
+    def to_mne(self, info: Any = None) -> Any:
+        """An mne.time_frequency.SpectrumArray, or EpochsSpectrumArray of epochs.
+
+        info    an mne.Info of the channels; None: that of the mne object the samples
+                came from, else one of EEG channels with the names that are known
+        Units   V²/Hz, as MNE has them; samples without a unit are taken to be in V
+        Errors  Unsupported where MNE is missing; UsageError for a spectrum of another
+                kind or shape
+        """
+        doing = "Spectrum.to_mne"
+        if self.quantity != "density" or self.power.ndim not in (2, 3):
+            said = f"a {self.quantity} of shape {list(self.power.shape)}"
+            rule = "a density of (channel, frequency) or (epoch, channel, frequency)"
+            raise UsageError(doing, said, rule)
+        mne = library("mne", doing, "pip install 'rlxweb[mne]'")
+        values = self._frequency_last()
+        labels = self.labels.fitted(values.shape[:-1])
+        factor = _volts(labels.unit, doing) ** 2
+        if info is None:
+            info = labels.origin
+        if info is None:
+            names = labels.along(len(labels.names) - 1, values.shape[-2])
+            info = mne.create_info(list(names), self.fs, "eeg")
+        many = values.ndim == 3
+        kind = mne.time_frequency.EpochsSpectrumArray if many else None
+        kind = kind or mne.time_frequency.SpectrumArray
+        return kind(values * factor, info, self.f, verbose="error")
+
+    def _frequency_last(self) -> Array:
+        if self.f.ndim != 1:
+            raise UsageError("a spectrum", "it holds nothing", "samples are wanted")
+        return np.moveaxis(self.power, self.axis, -1)
+
+    def _state(self) -> State:
+        plain = {"quantity": self.quantity, "axis": self.axis, "fs": self.fs}
+        arrays = {"f": self.f, "power": self.power}
+        return State(arrays, {**plain, **plain_of(self.labels, self.ran)})
+
+    @classmethod
+    def _of_state(cls, state: State) -> Self:
+        kept = {name: state.plain[name] for name in ("quantity", "axis", "fs")}
+        labels, ran = of_plain(state.plain)
+        f, power = state.arrays["f"], state.arrays["power"]
+        return cls.of(f, power, **kept, labels=labels, ran=ran)
+
+    def _picture(self) -> str:
+        if self.f.ndim != 1 or not self.power.size:
+            return ""
+        names, values = self.by_rows()
+        values = np.abs(values)
+        label = beside(self.quantity, self.unit)
+        if self.quantity != "coherence":
+            values = decibels(values)
+            label = f"dB re 1 {self.unit}" if self.unit else "dB"
+        order = np.argsort(self.f)
+        lines = [
+            Line(name, self.f[order], row[order])
+            for name, row in zip(names, values, strict=True)
+        ]
+        return chart(lines, "Hz", label)
+
+
+def density_of(f: Any, psd: Any, doing: str) -> tuple[Any, Any, Labels]:
+    """Frequencies, a density over them last, and its labels, of either form.
+
+    Errors   UsageError where one of both is missing.
+    """
+    if isinstance(f, Spectrum) and psd is None:
+        if f.quantity not in ("density", "spectrum", "length", "squares"):
+            raise UsageError(doing, f"a {f.quantity} was given", "power is wanted")
+        return f.f, np.moveaxis(f.power, f.axis, -1), f.labels
+    if psd is None:
+        said = "frequencies alone were given"
+        raise UsageError(doing, said, "f and psd, or a Spectrum")
+    return f, psd, UNNAMED
+
+
+def decibels(power: Array) -> Array:
+    """10 log10 in float64; NaN of what is not above 0."""
+    wide = np.asarray(power, np.float64)
+    out = np.full(wide.shape, np.nan)
+    np.log10(wide, out=out, where=wide > 0)
+    return 10.0 * out
+
+
+def plain_of(labels: Labels, ran: Ran) -> Mapping[str, Any]:
+    """Both as plain data; what belongs to another library is left out."""
+    decision = None if ran.decision is None else ran.decision.as_json()
+    return {
+        "dims": labels.dims,
+        "names": labels.names,
+        "unit": labels.unit,
+        "ran": {"engine": ran.engine, "decision": decision, "wall_s": ran.wall_s},
+    }
+
+
+def of_plain(plain: Mapping[str, Any]) -> tuple[Labels, Ran]:
+    """Back again."""
+    from rlxweb.decision.decision import Decision
+
+    names = tuple(None if own is None else tuple(own) for own in plain["names"])
+    labels = Labels(tuple(plain["dims"]), names, plain["unit"])
+    told = plain["ran"]
+    decision = told["decision"] and Decision.of_json(told["decision"])
+    return labels, Ran(told["engine"], decision, told["wall_s"])
+
+
+def _volts(unit: str, doing: str) -> float:
+    if unit and unit not in _VOLTS:
+        raise UsageError(
+            doing, f"the samples are in {unit!r}", "MNE has V", "scale them first"
+        )
+    return _VOLTS.get(unit, 1.0)

@@ -1,0 +1,147 @@
+"""Pictures of results show what is in them, and leave matplotlib as it was."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import matplotlib
+import mne
+import numpy as np
+import pytest
+from matplotlib import pyplot
+
+import rlxweb as rlx
+from rlxweb.errors import ShapeError, Unsupported, UsageError
+from rlxweb.plot.electrodes import flat, positions
+from rlxweb.results.labels import Labels
+
+FS = 200.0
+X = np.random.default_rng(5).standard_normal((8, 3000))
+X += 3 * np.sin(2 * np.pi * 11 * np.arange(3000) / FS)
+NAMES = ("Fp1", "Fp2", "C3", "C4", "O1", "O2", "Cz", "脳波_$x$ and much more of a name")
+LABELS = Labels(("channel",), (NAMES,), "uV")
+
+
+@pytest.fixture(autouse=True)
+def agg() -> Iterator[None]:
+    matplotlib.use("Agg")
+    yield
+    pyplot.close("all")
+
+
+def drawn(ax: Any) -> Any:
+    ax.figure.canvas.draw()
+    return ax
+
+
+def test_a_line_for_each_row_with_its_name() -> None:
+    found = rlx.welch(X, FS).named(LABELS)
+    ax = drawn(found.plot(fmax=50, offset=10))
+    lines = ax.get_lines()
+    assert len(lines) == 8
+    assert lines[0].get_xdata().max() <= 50
+    apart = np.array([line.get_ydata().mean() for line in lines])
+    np.testing.assert_allclose(-np.diff(apart), 10, atol=1.5)
+    texts = [one.get_text() for one in ax.get_legend().get_texts()]
+    assert texts[:2] == ["Fp1", "Fp2"]
+    assert "µV²/Hz" in ax.get_ylabel()
+    assert len({(one.get_color(), one.get_linestyle()) for one in lines}) == 8
+
+
+def test_an_axis_is_logarithmic_when_it_is_asked_for() -> None:
+    found = rlx.welch(X, FS)
+    assert found.plot().get_xscale() == "linear"
+    assert drawn(found.plot(log=True)).get_xscale() == "log"
+
+
+def test_many_rows_are_a_heatmap() -> None:
+    ax = drawn(rlx.welch(np.tile(X, (4, 1)), FS).plot())
+    assert not ax.get_lines()
+    assert ax.collections
+
+
+def test_peaks_lie_on_their_lines_and_inside_the_axes() -> None:
+    found = rlx.welch_peaks(X, FS, mode="peaks", preset="scipy", k=3, spectrum=True)
+    ax = drawn(found.plot(fmax=20))
+    marks = ax.get_lines()[8:]
+    assert len(marks) == 8
+    for line, dots in zip(ax.get_lines(), marks, strict=False):
+        assert (dots.get_xdata() <= 20).all()
+        near = np.interp(dots.get_xdata(), line.get_xdata(), line.get_ydata())
+        assert (dots.get_ydata() >= near - 0.5).all()
+    drawn(rlx.welch_peaks(X, FS, k=2).plot())
+
+
+def test_the_others_draw_what_they_hold() -> None:
+    bands = rlx.band_power(X, FS)
+    assert len(drawn(bands.plot()).patches) == 8 * len(bands.names)
+    drawn(rlx.spectrogram(X, FS).plot(row=7, log=True))
+    drawn(rlx.tfr_morlet(X, FS, [8.0, 9.0], output="phase").plot())
+    drawn(rlx.aperiodic(rlx.welch(X, FS), fmax=60).plot(row=3))
+    own = pyplot.figure().subplots()
+    assert rlx.coherence(X[:1], X[1:2], FS).plot(own) is own
+
+
+def test_style_ends_with_its_block() -> None:
+    before = dict(matplotlib.rcParams)
+    with rlx.plot.style(dark=True):
+        assert matplotlib.rcParams["figure.facecolor"] == "#14181d"
+    rlx.welch(X, FS).plot()
+    assert dict(matplotlib.rcParams) == before
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: rlx.spectrogram(X, FS).plot(row=8), "row is 8; there are 8"),
+        (lambda: rlx.aperiodic(rlx.welch(X, FS)).plot(row=-1), "row is -1"),
+        (lambda: rlx.welch(X, FS).plot(fmin=500), "no frequency lies"),
+        (lambda: rlx.plot.topomap([1, 2], ["Cz", "Pz"]), "2 of 2 names"),
+    ],
+)
+def test_what_cannot_be_drawn_is_said(call: Any, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        call()
+
+
+def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = rlx.welch(X, FS)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(Unsupported, match=r"rlxweb\[plot\]"):
+        found.plot()
+
+
+def test_a_map_of_the_head() -> None:
+    values = np.arange(8.0)
+    ax = drawn(rlx.plot.topomap(values, NAMES, label="dB"))
+    texts = {one.get_text() for one in ax.texts}
+    assert texts == set(NAMES[:7])
+    with pytest.raises(ShapeError, match="one value for each name"):
+        rlx.plot.topomap(values[:3], NAMES)
+
+
+def test_electrodes_sit_where_others_put_them() -> None:
+    """Angles around the head are EasyCap's; the ring is a tenth of the way up here."""
+    places = mne.channels.make_standard_montage("easycap-M1").get_positions()["ch_pos"]
+    names = list(places)
+    own, which = positions(names)
+    assert which == list(range(len(names)))
+    theirs = np.array([places[name] for name in names])
+    around, other = (np.arctan2(one[:, 1], one[:, 0]) for one in (own, theirs))
+    off_middle = np.hypot(*flat(own).T) > 0.1
+    turned = np.angle(np.exp(1j * (around - other)))[off_middle]
+    assert np.abs(np.rad2deg(turned)).max() < 12
+    np.testing.assert_allclose(np.linalg.norm(own, axis=1), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("given", "plain"),
+    [("EEG Fp1-REF", "Fp1"), ("Fc5.", "FC5"), ("T3", "T7"), ("EEG CZ-LE", "Cz"),
+     ("POL O2", "O2"), ("eeg_pz", "Pz"), ("A1", "A1")],
+)  # fmt: skip
+def test_names_as_files_spell_them(given: str, plain: str) -> None:
+    np.testing.assert_array_equal(positions([given])[0], positions([plain])[0])
+    assert len(positions([given])[0]) == 1
+    assert not positions(["ECG", "EMG1", "Status", "C", "F99", "Fluid"])[1]

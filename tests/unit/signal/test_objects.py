@@ -1,0 +1,147 @@
+"""Objects of other libraries go in as they are, and their names come out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import mne
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import xarray as xr
+
+import rlxweb as rlx
+from rlxweb.errors import UsageError
+from tests.threads import in_a_loop
+
+FS = 250.0
+T = np.arange(4000) / FS
+X = np.random.default_rng(7).standard_normal((3, 4000)) + np.sin(2 * np.pi * 10 * T)
+NAMES = ("Fz", "Cz", "Pz")
+
+
+def raw() -> Any:
+    kinds = ["eeg"] * 3 + ["stim"]
+    info = mne.create_info([*NAMES, "STI"], FS, kinds, verbose="error")
+    return mne.io.RawArray(np.vstack([X, X[:1]]), info, verbose="error")
+
+
+def epochs() -> Any:
+    return mne.make_fixed_length_epochs(raw(), 4.0, preload=True, verbose="error")
+
+
+def frame() -> Any:
+    at = pd.date_range("2026-01-01", periods=len(T), freq="4ms")
+    return pd.DataFrame(X.T, columns=list(NAMES), index=at)
+
+
+OBJECTS = {
+    "mne.Raw": raw,
+    "pandas, dates": frame,
+    "pandas, seconds": lambda: frame().set_index(T),
+    "pandas, column": lambda: frame().reset_index(names="time"),
+    "pandas, ms stamps": lambda: frame().set_index(T.round(3)),
+    "polars": lambda: pl.DataFrame({"t": T, **dict(zip(NAMES, X, strict=True))}),
+    "xarray": lambda: xr.DataArray(
+        X.T, dims=("time", "channel"), coords={"time": T, "channel": list(NAMES)}
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_rate_and_names_are_the_objects_own(name: str) -> None:
+    given = OBJECTS[name]()
+    found = rlx.welch(given, nperseg=500)
+    wanted = rlx.welch(X, FS, nperseg=500)
+    np.testing.assert_array_equal(found.power, wanted.power)
+    np.testing.assert_array_equal(found.f, wanted.f)
+    assert (found.fs, found.labels.names) == (FS, (NAMES,))
+    assert set(found.to_pandas()["channel"]) == set(NAMES)
+
+
+def test_every_function_takes_them() -> None:
+    given = frame()
+    for function, options in (
+        (rlx.welch_peaks, {}),
+        (rlx.multitaper, {}),
+        (rlx.spectrogram, {}),
+        (rlx.stft, {}),
+        (rlx.tfr_morlet, {"freqs": [8.0, 10.0]}),
+        (rlx.band_power, {}),
+    ):
+        assert function(given, **options).labels.names == (NAMES,), function
+    assert rlx.csd(given, given, nperseg=250).labels.names == (NAMES,)
+    other = given.rename(columns=lambda name: name.lower())
+    pairs = rlx.coherence(given, y=other, nperseg=250).labels.names
+    assert pairs == (("Fz–fz", "Cz–cz", "Pz–pz"),)
+
+
+def test_beside_a_loop_too() -> None:
+    for function in (rlx.welch_async, rlx.welch_peaks_async, rlx.multitaper_async):
+        assert in_a_loop(function(frame())).labels.names == (NAMES,)
+
+
+def test_epochs_are_an_axis_and_go_back_to_mne() -> None:
+    given = epochs()
+    found = rlx.welch(given, nperseg=250)
+    assert found.labels.dims == ("epoch", "channel")
+    assert found.labels.unit == "V"
+    own = given.compute_psd(
+        "welch",
+        n_fft=250,
+        n_overlap=125,
+        picks="eeg",
+        window="hann",
+        remove_dc=False,
+        verbose="error",
+    )
+    back = rlx.welch(given, nperseg=250, detrend=False).to_mne()
+    assert type(back).__name__ == "EpochsSpectrumArray"
+    np.testing.assert_allclose(back.get_data(), own.get_data(), rtol=1e-10)
+    flat = rlx.welch(raw(), nperseg=250).to_mne()
+    assert flat.ch_names == list(NAMES)
+
+
+def test_bad_channels_stay_out() -> None:
+    given = raw()
+    given.info["bads"] = ["Cz"]
+    assert rlx.welch(given).labels.names == (("Fz", "Pz"),)
+
+
+def test_a_recording_is_an_object(tmp_path: Path) -> None:
+    rlx.io.write_demo_recording(tmp_path / "demo.edf")
+    with rlx.read(tmp_path / "demo.edf") as recording:
+        found = rlx.welch_peaks(recording, nperseg=512, k=2)
+        group = recording.groups[0]
+        assert found.fs == group.fs
+        assert found.labels.names == (group.names,)
+        np.testing.assert_allclose(
+            rlx.welch(group).power, rlx.welch(group.read(), group.fs).power, rtol=1e-9
+        )
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: rlx.welch(frame(), 100.0), "has 250 Hz; 100 Hz was given"),
+        (lambda: rlx.welch(frame(), axis=0), "says itself where time is"),
+        (lambda: rlx.welch(frame().drop(frame().index[9:19])), "not even"),
+        (lambda: rlx.welch(frame().reset_index(drop=True)), "tells no rate"),
+        (lambda: rlx.welch(pd.DataFrame({"a": ["x"]})), "in column 'a'"),
+        (lambda: rlx.welch(pl.DataFrame({"t": T})), "no column of samples"),
+        (lambda: rlx.welch(xr.DataArray(X, dims=("a", "b"))), "is called time"),
+        (lambda: rlx.band_power(X), "rate is not known; .*; give fs=HZ"),
+        (lambda: rlx.tfr_morlet(X, FS), "freqs is missing"),
+    ],
+)
+def test_what_an_object_cannot_tell_is_asked_for(call: Any, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        call()
+
+
+def test_a_rate_that_is_given_goes_before_stamps() -> None:
+    off = frame().set_index(T * 1.0001)
+    assert rlx.welch(off, 250.0).fs == 250.0
+    assert rlx.welch(frame().reset_index(drop=True), 100.0).fs == 100.0
