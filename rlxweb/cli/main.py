@@ -30,6 +30,7 @@ COMMANDS = {
     "welch": "Welch spectra and their strongest peaks, of recordings.",
     "bands": "Power in bands of frequency, per channel, of recordings.",
     "spectrogram": "Spectra over time, per channel, of recordings.",
+    "live": "Spectra and peaks of a signal that is still running.",
     "devices": "List every device: available or not, and why.",
     "explain": "Say where a Welch job would run and why.",
     "profile": "Say where the time goes, of a recording or of a graph.",

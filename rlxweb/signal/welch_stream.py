@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 from zipfile import BadZipFile
 
@@ -323,6 +324,7 @@ class WelchStream:
         power, energy = self._mean()
         own = power[:, self._band.bins]
 
+        @cache
         def search() -> PeaksOfPower:
             return self._searched(power, energy)
 

@@ -32,7 +32,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("choose",),
     ("runtime",),
     ("runners", "signal"),
-    ("jobs",),
+    ("jobs", "live"),
     ("smoke", "dask", "plot"),
     ("",),
     ("cli",),

@@ -41,6 +41,8 @@ ENTERS_AT: dict[str, str | tuple[str, ...]] = {
     "platformdirs": "calibration/cache_folder.py",
     "matplotlib": ("plot/", "cli/"),
     "pyarrow": "io/parquet.py",
+    "sounddevice": "live/microphone.py",
+    "pylsl": "live/lsl.py",
 }
 READS_ENVIRONMENT = ("cli/", "devices/policy.py")
 FORBIDDEN_NAMES = {"utils", "helpers", "common", "misc", "manager", "base"}

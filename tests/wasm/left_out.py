@@ -39,6 +39,7 @@ FILES = {
     "tests/unit/cost/test_kinds.py": "click",
     "tests/unit/io/test_parquet.py": "pyarrow",
     "tests/unit/io/test_wav.py": "soundfile",
+    "tests/unit/live": "rich",
     "tests/unit/plot": "matplotlib",
     "tests/unit/results/test_results.py": "pyarrow",
     "tests/unit/runtime/test_export_web.py": "wgpu",

@@ -1,0 +1,120 @@
+"""`rlxweb live`: a signal that runs, told in lines, in JSON, and on a terminal."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.command_line import ROOT, Call, check_refused, environment
+from tests.recordings import written
+
+FS = 128
+T = np.arange(20 * FS) / FS
+X = np.random.default_rng(4).standard_normal((2, T.size)) + 3 * np.sin(20 * np.pi * T)
+RAW = ("--raw", "f32", "--channels", "2", "--fs", str(FS))
+
+
+def piped(*more: str, data: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-m", "rlxweb", "live", "-", *RAW, *more],
+        input=X.T.astype("<f4").tobytes() if data is None else data,
+        env=environment(),
+        cwd=ROOT,
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_a_pipe_is_told_line_by_line() -> None:
+    done = piped("--json-lines", "--average", "all", "--spectra")
+    assert (done.returncode, done.stderr) == (0, b"")
+    told = [json.loads(one) for one in done.stdout.splitlines()]
+    assert told[-1]["seconds"] == 20.0
+    for channel in told[-1]["channels"]:
+        assert channel["peaks"][0]["hz"] == pytest.approx(10.0, abs=0.05)
+    lines = piped("--duration-s", "10").stdout.decode().splitlines()
+    assert lines[-1].startswith("10.0 s, peaks in Hz: ch1 10.0")
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(40, 12), (200, 40)])
+def test_on_a_terminal_it_is_drawn_in_its_width(columns: int, rows: int) -> None:
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    with subprocess.Popen(
+        [sys.executable, "-m", "rlxweb", "live", "-", *RAW],
+        stdin=subprocess.PIPE,
+        stdout=theirs,
+        stderr=subprocess.PIPE,
+        env=environment(TERM="xterm-256color"),
+        cwd=ROOT,
+    ) as process:
+        os.close(theirs)
+        assert process.stdin is not None
+        process.stdin.write(X.T.astype("<f4").tobytes())
+        process.stdin.close()
+        said = b""
+        while True:
+            try:
+                part = os.read(ours, 1 << 16)
+            except OSError:
+                break
+            if not part:
+                break
+            said += part
+        assert process.wait(60) == 0
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+    os.close(ours)
+    text = said.decode()
+    assert "stdin · 2 channels at 128 Hz" in text
+    assert "█" in text
+    assert "10.0" in text
+
+
+def test_a_file_is_replayed(tmp_path: Path, call: Call) -> None:
+    path = written(tmp_path / "a.edf", ("Cz", 64.0), ("ECG", 128.0))
+    said = call("live", path, "--replay", "1000", "-c", "Cz", "--json-lines")
+    assert (said.code, said.err) == (0, "")
+    assert json.loads(said.out.splitlines()[-1])["seconds"] == 4.0
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("-",), ("a pipe says nothing of itself", "--raw f32 --channels 8 --fs 256")),
+        (("lsl", "--fs", "9"), ("--fs", "does not go with 'lsl'")),
+        (("mic", "--replay", "1"), ("--replay", "does not go with 'mic'")),
+        (("a.edf", "--spectra"), ("--spectra", "--json-lines")),
+        (("nowhere.edf",), ("nowhere.edf",)),
+    ],
+)
+def test_what_does_not_go_together_is_refused(
+    call: Call, args: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    said = call("live", *args)
+    check_refused(said, said.code, *words)
+    assert said.code in (1, 2)
+
+
+def test_a_channel_to_show_must_be_there(tmp_path: Path, call: Call) -> None:
+    path = written(tmp_path / "a.edf", ("Cz", 64.0))
+    said = call("live", path, "--replay", "1000", "--fmin", "40")
+    check_refused(said, 2, "40")
+
+
+def test_a_pipe_cut_inside_a_frame_is_told() -> None:
+    done = piped("--json-lines", data=b"abcde")
+    assert done.returncode == 2
+    assert b"5 bytes of a frame" in done.stderr
+    assert done.stdout == b""
