@@ -1,4 +1,4 @@
-"""Numbers from a pipe: `… | rlxweb live - --raw f32 --channels 8 --fs 256`."""
+"""Numbers from a pipe, as an amplifier's program writes them."""
 
 from __future__ import annotations
 
