@@ -134,9 +134,9 @@ EXCLUDE = click.option(
     callback=_listed,
     help="Channels to leave out of these, named alike.",
 )
-_MOMENT = "s or h:mm:ss from the beginning."
-START = click.option("--start", metavar="T", help=f"Take samples from here, {_MOMENT}")
-STOP = click.option("--stop", metavar="T", help=f"Take samples up to here, {_MOMENT}")
+_MOMENT = "s, h:mm:ss, @time of day, or an annotation's words."
+START = click.option("--start", metavar="T", help=f"Take samples from here: {_MOMENT}")
+STOP = click.option("--stop", metavar="T", help=f"Take samples up to here: {_MOMENT}")
 
 
 ARRAY = click.option("--array", help="Member of an NPZ file or a Zarr group.")
@@ -189,7 +189,30 @@ def _all_of(*decorators: Decorator) -> Decorator:
     return decorate
 
 
-SAMPLES = _all_of(CHANNELS, EXCLUDE, START, STOP, ARRAY, LAYOUT)
-"""What of a recording is taken."""
+REFERENCE = click.option(
+    "--reference",
+    "-r",
+    multiple=True,
+    callback=_listed,
+    help="Take the mean of all channels (average), or of these, from each.",
+)
+_ABOVE_0 = click.FloatRange(0, min_open=True)
+NOTCH = click.option(
+    "--notch", multiple=True, type=_ABOVE_0, help="Take this frequency out; repeatable."
+)
+SAMPLES = _all_of(
+    CHANNELS,
+    EXCLUDE,
+    START,
+    STOP,
+    REFERENCE,
+    valued("--highpass", _ABOVE_0, "Filter out what is slower, in Hz, without delay."),
+    valued("--lowpass", _ABOVE_0, "Filter out what is faster, in Hz."),
+    NOTCH,
+    valued("--resample", _ABOVE_0, "Bring all to this rate, in Hz."),
+    ARRAY,
+    LAYOUT,
+)
+"""What of a recording is taken, and how it is made ready."""
 COMPUTING = _all_of(AUTO_DEVICE, ADAPTER, PRECISION, NAN)
 """Where and how it is computed."""

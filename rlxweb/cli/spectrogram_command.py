@@ -35,7 +35,10 @@ from rlxweb.jobs.spectrogram import (
 from rlxweb.printable import printable
 
 SCHEMA = "rlxweb.spectrogram/1"
-_OF_FILES = ("fs", "channels", "exclude", "start", "stop", "array", "layout")
+_OF_FILES = (
+    *("fs", "channels", "exclude", "start", "stop", "array", "layout"),
+    *("reference", "highpass", "lowpass", "notch", "resample"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +96,7 @@ def command(files: tuple[str, ...], log: bool, quiet: bool, **asked: Any) -> Non
     meant = recordings_of(files, paths, tell, refused, access)
     outputs.check(meant)
     reading["storage_options"] = access
-    for name in ("channels", "exclude"):
+    for name in ("channels", "exclude", "reference", "notch"):
         reading[name] = reading[name] or None
     found = []
     with Meter(err, len(meant)) as meter:

@@ -4,23 +4,30 @@ Owns files and nothing else: what a rate, a channel and a block of samples are. 
 graph, no device and no spectrum. `edfio` is loaded only to write the demo file.
 """
 
+from rlxweb.io.annotations import Annotation
 from rlxweb.io.demo import DemoTruth, Rhythm, write_demo_recording
 from rlxweb.io.dispatch import SUFFIXES, open_recording, read
+from rlxweb.io.epochs import Epochs, epochs
+from rlxweb.io.preparing import prepared
 from rlxweb.io.recording import Block, Channel, Group, Recording, check_finite
 from rlxweb.io.writers import write_csv, write_json, write_npz
 from rlxweb.whole_file import atomic_path
 
 __all__ = [
     "SUFFIXES",
+    "Annotation",
     "Block",
     "Channel",
     "DemoTruth",
+    "Epochs",
     "Group",
     "Recording",
     "Rhythm",
     "atomic_path",
     "check_finite",
+    "epochs",
     "open_recording",
+    "prepared",
     "read",
     "write_csv",
     "write_demo_recording",

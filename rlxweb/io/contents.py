@@ -7,12 +7,14 @@ what rate holds is decided above, in `channels` and `dispatch`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
+
+from rlxweb.io.annotations import Annotation
 
 Samples = npt.NDArray[np.generic]
 
@@ -79,12 +81,16 @@ class Contents:
 
     format    "EDF", "BDF+C", "WAV", "NPY", "CSV" …
     rate_note why the rate is unknown, where the file came close to telling it
+    begun     the time of day at the first sample, in seconds; None: it does not tell
+    notes     reads what was noted beside the signal
     """
 
     format: str
     channels: tuple[Found, ...]
     streams: tuple[Stream, ...]
     rate_note: str = ""
+    begun: float | None = None
+    notes: Callable[[], tuple[Annotation, ...]] = tuple
 
 
 def listed(names: Iterable[str]) -> str:

@@ -22,6 +22,7 @@ from rlxweb.io.channels import choose_channels, leave_out, unique_names
 from rlxweb.io.contents import LAYOUTS, Contents, Found, Layout, Stream
 from rlxweb.io.opening import Opened, opened
 from rlxweb.io.part import Moment, check_stretch, seconds_of, stretch_of
+from rlxweb.io.preparing import Preparation, Reference
 from rlxweb.io.recording import Channel, Group, Recording
 from rlxweb.io.source import ByteSource, Source
 from rlxweb.io.urls import suffix_of
@@ -71,6 +72,11 @@ def open_recording(
     exclude: str | Sequence[str] | None = None,
     start: Moment | None = None,
     stop: Moment | None = None,
+    reference: Reference | None = None,
+    highpass: float | None = None,
+    lowpass: float | None = None,
+    notch: float | Sequence[float] | None = None,
+    resample: float | None = None,
 ) -> Recording:
     """Open an EDF, BDF, WAV, NPY, NPZ, CSV file or Zarr store as groups of channels.
 
@@ -90,8 +96,12 @@ def open_recording(
 
     exclude   names, labels or patterns of channels that are left out of these
     start, stop
-              the stretch to take, from the beginning of the recording: seconds, or
-              "0:01:30"; None: no end. A stop beyond the end is warned of
+              the stretch to take: seconds from the beginning, "0:01:30", a time of day
+              ("@22:15"), or the first annotation of some words ("Lights off", "Stim*");
+              None: no end. A stop beyond the end is warned of
+    reference, highpass, lowpass, notch, resample
+              how the channels are made ready, as `rlxweb.io.prepared` has it: of the
+              whole recording, before a stretch is taken
 
     Errors    RecordingError for anything wrong with the file or its server; UnknownName
               for a channel or array that is not in it; UsageError for an argument that
@@ -108,12 +118,16 @@ def open_recording(
     unwanted = () if exclude is None else _listed_names(doing, exclude, "exclude")
     if layout is not None:
         one_of("layout", layout, LAYOUTS, doing)
-    since, until = seconds_of("start", start, doing), seconds_of("stop", stop, doing)
-    check_stretch(since, until, doing)
     source = opened(path, _access(storage_options))
     try:
         contents = _read(source, array, layout)
-        asked = _Wanted(fs, wanted, unwanted, since, until)
+        since, until = (
+            seconds_of(name, own, doing, contents)
+            for name, own in (("start", start), ("stop", stop))
+        )
+        check_stretch(since, until, doing)
+        ready = Preparation(reference, highpass, lowpass, notch, resample)
+        asked = _Wanted(fs, wanted, unwanted, since, until, ready)
         recording = _assemble(source, contents, asked)
         for text in recording.warnings:
             said = RecordingWarning(source.doing, text)
@@ -220,6 +234,7 @@ class _Wanted(NamedTuple):
     unwanted: Sequence[str]
     start: float | None
     stop: float | None
+    ready: Preparation
 
 
 def _assemble(source: Source, contents: Contents, asked: _Wanted) -> Recording:
@@ -236,7 +251,7 @@ def _assemble(source: Source, contents: Contents, asked: _Wanted) -> Recording:
         stream = contents.streams[n]
         rate = _rate(source, contents, stream, asked.fs, len(members) == 1)
         channels = tuple(_channel(names[at], found[at], at) for at in mine)
-        group = _group(source, stream, rate, channels)
+        group = asked.ready.of(_group(source, stream, rate, channels))
         groups.append(stretch_of(group, asked.start, asked.stop, source))
     chosen = set(taken)
     left_out = tuple(
@@ -244,7 +259,15 @@ def _assemble(source: Source, contents: Contents, asked: _Wanted) -> Recording:
         for at, (name, channel) in enumerate(zip(names, found, strict=True))
         if channel.why_not and at not in chosen
     )
-    return Recording(source.name, contents.format, tuple(groups), left_out, source)
+    return Recording(
+        source.name,
+        contents.format,
+        tuple(groups),
+        left_out,
+        source,
+        contents.begun,
+        contents.notes,
+    )
 
 
 def _tidied(source: Source, found: Sequence[Found]) -> list[Found]:

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
+from rlxweb.io.annotations import MOST, Annotation, parsed
 from rlxweb.io.channels import TRIGGER_REASON, is_trigger
 from rlxweb.io.contents import Contents, Found, Samples, Stream
 from rlxweb.io.edf_header import Header, Signal, parse_header
@@ -52,7 +54,13 @@ def read_edf(source: ByteSource) -> Contents:
         )
         for samples, group in members.items()
     )
-    return Contents(header.version, found, streams)
+    return Contents(
+        header.version,
+        found,
+        streams,
+        begun=header.begun,
+        notes=partial(_notes, source, header),
+    )
 
 
 def _found(signal: Signal) -> Found:
@@ -107,6 +115,25 @@ class _EdfReader:
     def _decode(self, raw: npt.NDArray[np.uint8]) -> npt.NDArray[np.signedinteger]:
         raw = np.ascontiguousarray(raw).reshape(-1)
         return decode_int24(raw) if self.header.width == 3 else raw.view("<i2")
+
+
+def _notes(source: ByteSource, header: Header) -> tuple[Annotation, ...]:
+    """All annotations of the file, by their onsets.
+
+    Errors   RecordingError for more than are read.
+    """
+    keepers = [s for s in header.signals if s.is_annotation]
+    if not keepers or not header.n_records or "+" not in header.version:
+        return ()
+    origin = _onset(source, header, keepers[0], 0)
+    found: list[Annotation] = []
+    for record in range(header.n_records):
+        here = header.nbytes + record * header.record_nbytes
+        for keeper in keepers:
+            raw = source.read(here + keeper.at, keeper.samples * header.width)
+            found += (n._replace(onset=n.onset - origin) for n in parsed(raw))
+        source.at_most("annotations", len(found), MOST)
+    return tuple(sorted(found))
 
 
 def _check_contiguous(source: ByteSource, header: Header) -> None:

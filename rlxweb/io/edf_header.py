@@ -62,6 +62,7 @@ class Header:
     version     "EDF", "BDF+D" …
     n_records   those that are there, whole
     is_guess    True when the header gave no length of a record
+    begun       seconds of the day at the beginning; None where it tells no time
     """
 
     version: str
@@ -71,6 +72,7 @@ class Header:
     is_guess: bool
     width: int
     signals: tuple[Signal, ...]
+    begun: float | None = None
 
     @property
     def digital(self) -> np.dtype[np.signedinteger]:
@@ -107,7 +109,19 @@ def parse_header(source: ByteSource) -> Header:
     record_s, guessed = _record_seconds(source, head[244:252], signals)
     record_nbytes = width * sum(signal.samples for signal in signals)
     n_records = _count_records(source, said, nbytes, record_nbytes, record_s)
-    return Header(version, nbytes, n_records, record_s, guessed, width, signals)
+    begun = _time_of_day(head[176:184])
+    return Header(version, nbytes, n_records, record_s, guessed, width, signals, begun)
+
+
+def _time_of_day(field: bytes) -> float | None:
+    """hh.mm.ss as seconds; None for what is no time."""
+    parts = field.decode("latin-1").strip().split(".")
+    if len(parts) != 3 or not all(part.isdigit() for part in parts):
+        return None
+    hours, minutes, seconds = map(int, parts)
+    if hours > 23 or minutes > 59 or seconds > 59:
+        return None
+    return 3600.0 * hours + 60.0 * minutes + seconds
 
 
 def _record_seconds(

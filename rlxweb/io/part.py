@@ -1,7 +1,6 @@
 """A stretch of a recording: the samples between two moments, as if there were no more.
 
-Owns what a moment may look like, and the reader that begins later. Moments are counted
-from the beginning of the recording.
+Owns what a moment may look like, and the reader that begins later.
 """
 
 from __future__ import annotations
@@ -12,20 +11,35 @@ from typing import TypeAlias
 
 from rlxweb.arguments import number
 from rlxweb.errors import UsageError, shown
-from rlxweb.io.contents import SampleReader, Samples
+from rlxweb.io.annotations import named
+from rlxweb.io.contents import Contents, SampleReader, Samples
 from rlxweb.io.recording import Group
 from rlxweb.io.source import Source
 
 Moment: TypeAlias = float | str
-"""Seconds, or a text: "90", "1:30", "0:01:30.5"."""
+"""Seconds, or a text: "90", "1:30", "0:01:30.5" from the beginning, "@22:15:30" by the
+clock, or the words of an annotation: "Lights off".
+"""
 
+_LIKE_TIME = re.compile(r"[\d:.,+\-\s]*")
+_OF_DAY = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d(?:\.\d*)?))?")
 _CLOCK = re.compile(r"(?:(?:(\d+):)?([0-5]?\d):)?(\d+(?:\.\d*)?|\.\d+)")
 
 
-def seconds_of(name: str, given: Moment | None, doing: str) -> float | None:
-    """A moment in seconds. Errors  UsageError for what is none."""
+def seconds_of(
+    name: str, given: Moment | None, doing: str, contents: Contents
+) -> float | None:
+    """A moment in seconds from the beginning.
+
+    Errors   UsageError for what is none, and for a time of day in a file that does not
+             tell when it began; UnknownName for an annotation there is not.
+    """
     if given is None:
         return None
+    if isinstance(given, str) and given.strip().startswith("@"):
+        return _at_time_of_day(name, given.strip()[1:], doing, contents)
+    if isinstance(given, str) and not _LIKE_TIME.fullmatch(given.strip()):
+        return named(contents.notes(), given.strip(), doing)[0].onset
     if isinstance(given, str):
         found = _CLOCK.fullmatch(given.strip())
         hours, minutes, rest = found.groups() if found else (None, None, "nan")
@@ -41,6 +55,20 @@ def seconds_of(name: str, given: Moment | None, doing: str) -> float | None:
     if seconds < 0:
         raise UsageError(doing, f"{name} is {seconds:g} s", "it is 0 or later")
     return seconds
+
+
+def _at_time_of_day(name: str, text: str, doing: str, contents: Contents) -> float:
+    """The first moment of the recording at which clocks showed that."""
+    found = _OF_DAY.fullmatch(text.strip())
+    if found is None:
+        said = f"{name} is {shown('@' + text)}"
+        raise UsageError(doing, said, "a time of day is written @22:15 or @22:15:30")
+    if contents.begun is None:
+        said = f"a {contents.format} file does not tell when it began"
+        raise UsageError(doing, said, f"{name} is @{text}", "give seconds")
+    hours, minutes, seconds = found.groups()
+    wanted = 3600.0 * int(hours) + 60.0 * int(minutes) + float(seconds or 0)
+    return (wanted - contents.begun) % 86_400.0
 
 
 def check_stretch(start: float | None, stop: float | None, doing: str) -> None:

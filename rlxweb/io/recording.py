@@ -7,7 +7,7 @@ group asks its reader for a range of samples. Memory stays bounded by the block 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -16,6 +16,7 @@ import numpy as np
 from rlxweb.advice import Advice
 from rlxweb.digital import Digital
 from rlxweb.errors import NotFinite, UsageError, shown
+from rlxweb.io.annotations import Annotation
 from rlxweb.io.contents import SampleReader, Samples
 from rlxweb.io.source import Source
 
@@ -177,6 +178,7 @@ class Recording:
     format    what the file proved to be ("EDF+C", "WAV", "NPY", "CSV" …)
     groups    one per rate, in the order the rates appear in the file
     left_out  (name, reason) of every channel that was not taken
+    begun     time of day at the file's first sample, in seconds; None: it does not tell
     """
 
     path: str
@@ -184,6 +186,10 @@ class Recording:
     groups: tuple[Group, ...]
     left_out: tuple[tuple[str, str], ...]
     _source: Source = field(repr=False, compare=False)
+    begun: float | None = None
+    _notes: Callable[[], tuple[Annotation, ...]] = field(
+        default=tuple, repr=False, compare=False
+    )
 
     def __repr__(self) -> str:
         told = "; ".join(group._told for group in self.groups[:4])
@@ -205,6 +211,14 @@ class Recording:
         "" where the server does not tell, and for every other recording.
         """
         return self._source.state
+
+    @property
+    def annotations(self) -> tuple[Annotation, ...]:
+        """What was noted beside the signal, by onset; read when it is asked for.
+
+        Onsets count from the file's first sample, whatever stretch was taken.
+        """
+        return self._notes()
 
     def close(self) -> None:
         """Close the file; reading afterwards raises RecordingError."""

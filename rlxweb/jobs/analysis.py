@@ -99,6 +99,11 @@ def analyse_file(
                 exclude=settings.exclude or None,
                 start=settings.start,
                 stop=settings.stop,
+                reference=settings.reference or None,
+                highpass=settings.highpass,
+                lowpass=settings.lowpass,
+                notch=settings.notch or None,
+                resample=settings.resample,
             )
         with opened as recording:
             work = sum(g.n_samples * len(g.channels) for g in recording.groups)

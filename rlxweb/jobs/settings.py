@@ -32,6 +32,7 @@ class Settings:
                the length of the recording
     storage    how recordings behind URLs are reached; no number depends on it
     k          peaks per channel; None is 16, or all bins where there are fewer
+    reference … resample  how channels are made ready, likewise; () is None
     start, stop  the stretch of each recording, as `open_recording` takes them
     spectra    results hold the power at every bin; without, the peaks alone
     """
@@ -50,6 +51,11 @@ class Settings:
     exclude: tuple[str, ...] = ()
     start: str | None = None
     stop: str | None = None
+    reference: tuple[str, ...] = ()
+    highpass: float | None = None
+    lowpass: float | None = None
+    notch: tuple[float, ...] = ()
+    resample: float | None = None
     array: str | None = None
     layout: Layout | None = None
     device: str = "auto"

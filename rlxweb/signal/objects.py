@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.errors import UsageError, shown
+from rlxweb.io.epochs import Epochs
 from rlxweb.io.recording import Group, Recording
 from rlxweb.results.labels import Labels
 
@@ -47,6 +48,9 @@ def object_given(x: Any, doing: str) -> Given | None:
     """
     if isinstance(x, Group | Recording):
         return _of_recording(x, doing)
+    if isinstance(x, Epochs):
+        labels = Labels(("epoch", "channel"), (None, x.names), x.unit)
+        return Given("the epochs", x.fs, labels, lambda: x.data)
     for kind in type(x).__mro__:
         reader = _READERS.get((kind.__module__.partition(".")[0], kind.__name__))
         if reader is not None:

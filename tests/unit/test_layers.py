@@ -41,6 +41,7 @@ ENTERS_AT: dict[str, str | tuple[str, ...]] = {
     "platformdirs": "calibration/cache_folder.py",
     "matplotlib": ("plot/", "cli/"),
     "pyarrow": "io/parquet.py",
+    "scipy": "io/preparing.py",
     "sounddevice": "live/microphone.py",
     "pylsl": "live/lsl.py",
 }

@@ -37,6 +37,7 @@ FILES = {
     "tests/unit/export": "wgpu",
     "tests/unit/site": "markdown",
     "tests/unit/cost/test_kinds.py": "click",
+    "tests/unit/io/test_annotations.py": "mne",
     "tests/unit/io/test_parquet.py": "pyarrow",
     "tests/unit/io/test_wav.py": "soundfile",
     "tests/unit/live/test_sources.py": "pylsl",

@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 import rlxweb as rlx
 from rlxweb.errors import NotFinite, RecordingWarning, UnknownName, UsageError
 from rlxweb.io import Recording, check_finite, open_recording
+from rlxweb.io.contents import Contents
 from rlxweb.io.part import seconds_of, stretch_of
 from tests.command_line import Call, check_refused
 
+NOTHING = Contents("NPY", (), ())
 FS = 50.0
 X = np.random.default_rng(3).standard_normal((3, 1000))
 
@@ -41,15 +43,21 @@ def npy(tmp_path: Path) -> Path:
     ],
 )
 def test_moments(text: Any, seconds: float) -> None:
-    assert seconds_of("start", text, "here") == seconds
+    assert seconds_of("start", text, "here", NOTHING) == seconds
 
 
 @pytest.mark.parametrize(
-    "text", ["", "1:60", "1:2:3:4", "-1", "1e3", "noon", "1:75:00", -1.0, True, "nan"]
+    "text", ["", "1:60", "1:2:3:4", "-1", "1:75:00", -1.0, True, float("nan")]
 )
 def test_what_is_no_moment(text: Any) -> None:
     with pytest.raises(UsageError, match="here: start is"):
-        seconds_of("start", text, "here")
+        seconds_of("start", text, "here", NOTHING)
+
+
+@pytest.mark.parametrize("text", ["1e3", "noon", "nan"])
+def test_other_words_are_an_annotation(text: str) -> None:
+    with pytest.raises(UnknownName, match="here: no annotation is called"):
+        seconds_of("start", text, "here", NOTHING)
 
 
 @pytest.fixture(scope="module")
@@ -175,5 +183,6 @@ def test_from_the_command_line(npy: Path, call: Call) -> None:
     np.testing.assert_allclose(own, rlx.band_power(part, FS, {"low": (2, 8)})["low"])
     spectra = call("spectrogram", npy, *stretch).record
     assert spectra["files"][0]["groups"][0]["n_samples"] == 500
-    check_refused(call("welch", npy, "--start", "x", "--fs", FS), 2, "start is 'x'")
+    refused = call("welch", npy, "--start", "x", "--fs", FS)
+    check_refused(refused, 2, "no annotation is called 'x'")
     check_refused(call("welch", npy, "-x", "no", "--fs", FS), 2, "no")

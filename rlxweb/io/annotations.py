@@ -1,0 +1,75 @@
+"""What somebody noted beside a signal: when, for how long, and in which words.
+
+Owns annotations and the form that EDF+ keeps them in. Onsets count from the first
+sample.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+from typing import Final, NamedTuple
+
+from rlxweb.errors import UnknownName, did_you_mean, shown
+
+MOST: Final = 1_000_000
+"""Of a file; more are refused before they fill the memory."""
+_LIST: Final = re.compile(
+    rb"([+-]\d+(?:\.\d*)?)(?:\x15(\d+(?:\.\d*)?))?\x14((?:[^\x00\x14]*\x14)*)\x00"
+)
+_SHOWN = 12
+
+
+class Annotation(NamedTuple):
+    """One note.
+
+    onset     seconds from the first sample
+    duration  seconds; 0 of a moment
+    text      its words
+    """
+
+    onset: float
+    duration: float
+    text: str
+
+
+def parsed(raw: bytes) -> Iterator[Annotation]:
+    """The notes in the bytes of an annotation channel, one data record of it.
+
+    Those without words keep the time of their record and are left out.
+
+    Source  EDF+ specification, 2.2.2: time-stamped annotations lists
+    """
+    for match in _LIST.finditer(raw):
+        onset, duration, texts = match.groups()
+        for text in texts.split(b"\x14"):
+            if text:
+                words = text.decode("utf-8", "replace").strip()
+                yield Annotation(float(onset), float(duration or 0.0), words)
+
+
+def named(
+    notes: Sequence[Annotation], wanted: str, doing: str
+) -> tuple[Annotation, ...]:
+    """Those of the words, or of a pattern ('Stim*'); case does not matter.
+
+    Errors   UnknownName where there is none, with those there are.
+    """
+    pattern = wanted.casefold()
+    found = tuple(
+        one
+        for one in notes
+        if one.text.casefold() == pattern or fnmatchcase(one.text.casefold(), pattern)
+    )
+    if found:
+        return found
+    known = list(dict.fromkeys(one.text for one in notes))
+    rest = f", … and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
+    there = ", ".join(map(shown, known[:_SHOWN])) + rest
+    raise UnknownName(
+        doing,
+        f"no annotation is called {shown(wanted)}",
+        f"there are {there}" if known else "it has no annotations",
+        did_you_mean(wanted, known),
+    )

@@ -1,0 +1,296 @@
+"""Recordings as one wants them: re-referenced, filtered, at another rate; in blocks.
+
+A group goes in, a group comes out whose samples are made when they are read, so memory
+stays bounded and whatever takes a group takes this one. A block is what the same block
+of the whole recording would be: filters are begun early enough that what they forget is
+less than rounding. SciPy designs and runs the filters; it is loaded when one is asked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlxweb.arguments import number, whole
+from rlxweb.errors import UnknownName, Unsupported, UsageError, did_you_mean, shown
+from rlxweb.io.recording import Group
+
+Array = NDArray[Any]
+Reference: TypeAlias = str | Sequence[str]
+
+AVERAGE: Final = "average"
+_FORGOTTEN: Final = 1e-15
+"""Of a filter's answer to one sample: what is left after its run-in."""
+_MOST_TERMS: Final = 1 << 12
+_QUALITY: Final = 30.0
+"""Frequency over width of a notch, as MNE's and SciPy's examples have it."""
+
+
+def prepared(
+    group: Group,
+    *,
+    reference: Reference | None = None,
+    highpass: float | None = None,
+    lowpass: float | None = None,
+    notch: float | Sequence[float] | None = None,
+    order: int = 4,
+    resample: float | None = None,
+) -> Group:
+    """The group re-referenced, then filtered, then at another rate, block by block.
+
+    reference  "average": the mean of the group's channels is taken from each; a name or
+               names: the mean of those, which are left out themselves
+    highpass, lowpass
+               edges in Hz of a Butterworth filter of `order`, run forth and back
+               (scipy.signal.sosfiltfilt): no delay, half the power at an edge is -6 dB
+    notch      frequencies in Hz that are taken out, each a thirtieth of itself wide
+    resample   rate in Hz, by scipy.signal.resample_poly
+    → samples in float64, in the channels' units
+
+    Errors     UsageError for an edge outside 0 … fs / 2, a filter that is longer than
+               the recording, and a rate no fraction of small numbers leads to;
+               UnknownName for a reference there is not; Unsupported without SciPy
+    Source     Oppenheim & Schafer, Discrete-Time Signal Processing, 7 and 4.6
+    """
+    doing = f"preparing {group.recording!r}"
+    if reference is not None:
+        group = _referenced(group, reference, doing)
+    sections = _sections(group.fs, highpass, lowpass, notch, order, doing)
+    if sections is not None:
+        group = _filtered(group, sections, doing)
+    if resample is not None:
+        group = _resampled(group, resample, doing)
+    return group
+
+
+class Preparation(NamedTuple):
+    """What `prepared` is asked for, by its names."""
+
+    reference: Reference | None = None
+    highpass: float | None = None
+    lowpass: float | None = None
+    notch: float | Sequence[float] | None = None
+    resample: float | None = None
+
+    def of(self, group: Group) -> Group:
+        """The group so made ready; itself where nothing is asked."""
+        if all(one is None for one in self):
+            return group
+        return prepared(group, **self._asdict())
+
+
+# --- reference ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Referenced:
+    """Channels less the mean of others."""
+
+    group: Group
+    rows: tuple[int, ...]
+
+    def read(self, channels: tuple[int, ...], start: int, stop: int) -> Array:
+        """See SampleReader."""
+        x = _physical(self.group, start, stop)
+        own = _rows_of(self.group, channels)
+        less: Array = x[own] - x[list(self.rows)].mean(axis=0)
+        return less
+
+
+def _referenced(group: Group, reference: Reference, doing: str) -> Group:
+    names = [reference] if isinstance(reference, str) else list(reference)
+    if names == [AVERAGE] and AVERAGE not in group.names:
+        if len(group.channels) < 2:
+            said = "the group has one channel"
+            raise UsageError(doing, said, "an average reference needs 2")
+        return _made(group, _Referenced(group, tuple(range(len(group.channels)))))
+    for name in names:
+        if name not in group.names:
+            raise UnknownName(
+                doing,
+                f"no channel is called {shown(name)}",
+                f"the reference is one of {', '.join(group.names[:16])}, or 'average'",
+                did_you_mean(str(name), group.names),
+            )
+    rows = tuple(group.names.index(name) for name in names)
+    rest = tuple(c for at, c in enumerate(group.channels) if at not in rows)
+    if not names or not rest:
+        said = "no channel is left beside the reference"
+        raise UsageError(doing, said, f"{len(group.channels)} channels")
+    return _made(replace(group, channels=rest), _Referenced(group, rows))
+
+
+# --- filters --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Filtered:
+    """Second-order sections forth and back, begun `run_in` samples outside a block."""
+
+    group: Group
+    sections: Array
+    run_in: int
+
+    def read(self, channels: tuple[int, ...], start: int, stop: int) -> Array:
+        """See SampleReader."""
+        signal = _scipy("filtering")
+        n = self.group.n_samples
+        first, last = max(0, start - self.run_in), min(n, stop + self.run_in)
+        x = _physical(self.group, first, last)[_rows_of(self.group, channels)]
+        # Only where the recording itself ends is anything made up beyond.
+        pad = min(_padding(self.sections), last - first - 1)
+        out: Array = signal.sosfiltfilt(self.sections, x, axis=-1, padlen=pad)
+        return out[:, start - first : stop - first]
+
+
+def _sections(
+    fs: float,
+    highpass: float | None,
+    lowpass: float | None,
+    notch: float | Sequence[float] | None,
+    order: int,
+    doing: str,
+) -> Array | None:
+    """All filters as one row of second-order sections; None for none."""
+    edges = [
+        None if own is None else _edge(name, own, fs, doing)
+        for name, own in (("highpass", highpass), ("lowpass", lowpass))
+    ]
+    low, high = edges
+    if low is not None and high is not None and low >= high:
+        raise UsageError(
+            doing, f"highpass is {low:g} Hz", f"below lowpass, {high:g} Hz"
+        )
+    n = whole("order", order, doing)
+    if not 1 <= n <= 12:
+        raise UsageError(doing, f"order is {n}", "1 to 12")
+    notches = [] if notch is None else list(np.atleast_1d(np.asarray(notch, object)))
+    if low is None and high is None and not notches:
+        return None
+    signal = _scipy(doing)
+    parts = []
+    if low is not None and high is not None:
+        parts.append(signal.butter(n, (low, high), "bandpass", fs=fs, output="sos"))
+    elif low is not None:
+        parts.append(signal.butter(n, low, "highpass", fs=fs, output="sos"))
+    elif high is not None:
+        parts.append(signal.butter(n, high, "lowpass", fs=fs, output="sos"))
+    for one in notches:
+        at = _edge("notch", one, fs, doing)
+        parts.append(signal.tf2sos(*signal.iirnotch(at, _QUALITY, fs=fs)))
+    return np.concatenate(parts)
+
+
+def _edge(name: str, value: object, fs: float, doing: str) -> float:
+    own = number(name, value, doing)
+    if not 0 < own < fs / 2:
+        rule = f"between 0 and half the rate, {fs / 2:g} Hz"
+        raise UsageError(doing, f"{name} is {own:g} Hz", rule)
+    return own
+
+
+def _filtered(group: Group, sections: Array, doing: str) -> Group:
+    poles = np.concatenate([np.roots(one) for one in sections[:, 3:]])
+    radius = float(np.abs(poles).max())
+    run_in = math.ceil(math.log(_FORGOTTEN) / math.log(radius)) if radius > 0 else 1
+    # What SciPy itself asks of a signal: more than it makes up at its ends.
+    least = _padding(sections) + 1
+    if group.n_samples < least:
+        raise UsageError(
+            doing,
+            f"the recording has {group.n_samples} samples",
+            f"the filter needs {least}",
+            "use a longer recording or a lower order",
+        )
+    return _made(group, _Filtered(group, sections, run_in))
+
+
+def _padding(sections: Array) -> int:
+    """SciPy's default: three times the coefficients."""
+    taps = 2 * len(sections) + 1
+    zeros = min(int((sections[:, 2] == 0).sum()), int((sections[:, 5] == 0).sum()))
+    return 3 * (taps - zeros)
+
+
+# --- another rate ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Resampled:
+    """`up` samples for every `down`, by a polyphase filter."""
+
+    group: Group
+    up: int
+    down: int
+
+    def read(self, channels: tuple[int, ...], start: int, stop: int) -> Array:
+        """See SampleReader."""
+        signal = _scipy("resampling")
+        # The filter reaches ten steps of the slower rate; blocks begin on whole ones.
+        reach = 10 * max(self.up, self.down) // self.up + 2
+        first = max(0, (start * self.down // self.up - reach) // self.down * self.down)
+        last = min(self.group.n_samples, -(-stop * self.down // self.up) + reach)
+        x = _physical(self.group, first, last)[_rows_of(self.group, channels)]
+        out: Array = signal.resample_poly(x, self.up, self.down, axis=-1)
+        skip = start - first * self.up // self.down
+        return out[:, skip : skip + stop - start]
+
+
+def _resampled(group: Group, rate: float, doing: str) -> Group:
+    own = number("resample", rate, doing)
+    if own <= 0:
+        raise UsageError(doing, f"resample is {own:g} Hz", "above 0")
+    ratio = Fraction(own / group.fs).limit_denominator(_MOST_TERMS)
+    near = float(ratio) * group.fs
+    if ratio <= 0 or ratio.numerator > _MOST_TERMS or abs(near - own) > 1e-9 * own:
+        raise UsageError(
+            doing,
+            f"{group.fs:g} Hz to {own:g} Hz is no fraction of small numbers",
+            f"both sides at most {_MOST_TERMS}",
+            f"take {near:g} Hz" if ratio > 0 else "take a higher rate",
+        )
+    if ratio == 1:
+        return group
+    _scipy(doing)
+    up, down = ratio.numerator, ratio.denominator
+    count = -(-group.n_samples * up // down)
+    made = _made(group, _Resampled(group, up, down))
+    return replace(made, fs=own, n_samples=count, first=group.first * up // down)
+
+
+# --- all ------------------------------------------------------------------------------
+
+
+def _made(group: Group, reader: Any) -> Group:
+    """The group with samples of another reader, in physical units."""
+    wide = np.dtype(np.float64)
+    channels = tuple(replace(one, gain=1.0, offset=0.0) for one in group.channels)
+    return replace(group, reader=reader, dtype=wide, digital=None, channels=channels)
+
+
+def _physical(group: Group, start: int, stop: int) -> Array:
+    return np.asarray(group.read(start, stop), np.float64)
+
+
+def _rows_of(group: Group, channels: tuple[int, ...]) -> list[int]:
+    """Which rows of the group the channels with these numbers in the file are."""
+    at = {channel.index: row for row, channel in enumerate(group.channels)}
+    return [at[channel] for channel in channels]
+
+
+def _scipy(doing: str) -> Any:
+    try:
+        import scipy.signal
+    except ImportError as error:
+        raise Unsupported(
+            doing,
+            "it needs the package scipy, which is not installed",
+            hint="pip install 'rlxweb[filter]'",
+        ) from error
+    return scipy.signal

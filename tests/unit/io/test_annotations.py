@@ -1,0 +1,161 @@
+"""What was noted beside a signal: read as others read it, and found by its words."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import Any
+
+import edfio
+import mne
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import rlxweb as rlx
+from rlxweb.errors import RecordingWarning, UnknownName, UsageError
+from rlxweb.io import Annotation, epochs
+from rlxweb.io.annotations import parsed
+from tests.command_line import RECORDINGS, Call, check_refused, recordings_there
+
+FS = 100.0
+X = np.random.default_rng(3).normal(0, 50, (2, 6000))
+NOTES = (
+    Annotation(5.0, 0.0, "Lights off"),
+    Annotation(12.5, 1.0, "Stim 1"),
+    Annotation(20.0, 0.0, "Stim 2"),
+    Annotation(59.9, 0.0, "Stim 3"),
+    Annotation(40.25, 2.5, "Größe Ω"),
+)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    signals = [
+        edfio.EdfSignal(x, FS, label=name, physical_range=(-500, 500))
+        for name, x in zip(("Cz", "Pz"), X, strict=True)
+    ]
+    notes = [edfio.EdfAnnotation(n.onset, n.duration or None, n.text) for n in NOTES]
+    begun = datetime.time(23, 59, 30)
+    path = tmp_path / "a.edf"
+    edfio.Edf(signals, annotations=notes, starttime=begun).write(path)
+    return path
+
+
+def test_they_are_read_by_their_onsets(path: Path) -> None:
+    with rlx.read(path) as recording:
+        assert recording.annotations == tuple(sorted(NOTES))
+        assert recording.begun == 23 * 3600 + 59 * 60 + 30
+
+
+@recordings_there
+@pytest.mark.parametrize("name", ["test.edf", "test.bdf"])
+def test_as_mne_reads_them(name: str) -> None:
+    theirs = mne.io.read_raw(RECORDINGS / name, verbose="error").annotations
+    with rlx.read(RECORDINGS / name) as recording:
+        ours = recording.annotations
+    assert len(ours) == len(theirs)
+    np.testing.assert_allclose([n.onset for n in ours], theirs.onset, atol=1e-6)
+    assert [n.text for n in ours] == list(theirs.description)
+
+
+@given(
+    onset=st.decimals(-1000, 100_000, places=3),
+    duration=st.none() | st.decimals(0, 1000, places=2),
+    texts=st.lists(
+        st.text(st.characters(blacklist_characters="\x00\x14\x15", codec="utf-8")),
+        max_size=3,
+    ),
+)
+def test_whatever_a_list_says_is_found(onset: Any, duration: Any, texts: Any) -> None:
+    raw = f"{onset:+f}".encode()
+    raw += b"" if duration is None else b"\x15" + f"{duration:f}".encode()
+    raw += b"\x14" + b"".join(text.encode() + b"\x14" for text in texts) + b"\x00\x00"
+    found = list(parsed(b"+0\x14\x14\x00" + raw))
+    wanted = [text.strip() for text in texts if text]
+    assert [n.text for n in found] == wanted
+    for n in found:
+        assert (n.onset, n.duration) == (float(onset), float(duration or 0))
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "first", "count"),
+    [
+        ("Lights off", "stim 1", 500, 750),
+        ("Stim*", None, 1250, 4750),
+        ("@23:59:40", "@00:00:00", 1000, 2000),
+        ("Größe Ω", 50.0, 4025, 975),
+    ],
+)
+def test_a_stretch_from_words_and_clocks(
+    path: Path, start: Any, stop: Any, first: int, count: int
+) -> None:
+    with rlx.read(path, start=start, stop=stop) as recording:
+        (group,) = recording.groups
+        assert (group.first, group.n_samples) == (first, count)
+
+
+@pytest.mark.parametrize(
+    ("start", "error", "said"),
+    [
+        ("Lights of", UnknownName, "no annotation is called 'Lights of'.*Lights off"),
+        ("@25:00", UsageError, "a time of day is written @22:15"),
+        ("1:90", UsageError, "hours, minutes and seconds"),
+        ("@23:59:00", UsageError, "no sample lies between 86370 s"),
+    ],
+)
+def test_moments_there_are_not(path: Path, start: str, error: Any, said: str) -> None:
+    with pytest.raises(error, match=said):
+        rlx.read(path, start=start)
+
+
+def test_files_without_either_say_so(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", X)
+    with pytest.raises(UnknownName, match="it has no annotations"):
+        rlx.read(tmp_path / "a.npy", fs=FS, start="Stim")
+    with pytest.raises(UsageError, match="NPY file does not tell when it began"):
+        rlx.read(tmp_path / "a.npy", fs=FS, start="@10:00")
+
+
+def test_epochs_are_cut_and_taken(path: Path) -> None:
+    with rlx.read(path) as recording:
+        found = epochs(recording, "Stim*", -0.2, 0.8)
+        whole = recording.groups[0].read()
+    assert [n.text for n in found.events] == ["Stim 1", "Stim 2"]
+    assert [n.text for n in found.dropped] == ["Stim 3"]
+    np.testing.assert_array_equal(found.data[1], whole[:, 1980:2080])
+    np.testing.assert_allclose(found.times[[0, -1]], [-0.2, 0.79])
+    spectrum = rlx.welch(found, nperseg=50)
+    assert spectrum.labels.dims == ("epoch", "channel")
+    assert spectrum.power.shape == (2, 2, 26)
+    assert repr(found) == "Epochs(2×2×100 at 100 Hz, 1 dropped)"
+    with rlx.read(path, start=10.0, stop=30.0) as part:
+        again = epochs(part, "Stim*", -0.2, 0.8)
+    np.testing.assert_array_equal(again.data, found.data)
+
+
+def test_epochs_that_cannot_be(path: Path) -> None:
+    with rlx.read(path) as recording:
+        with pytest.raises(UnknownName, match="no annotation"):
+            epochs(recording, "Foo", 0, 1)
+        with pytest.raises(UsageError, match="after tmin"):
+            epochs(recording, "Stim*", 1, 0)
+        with pytest.raises(UsageError, match="all 3 epochs reach beyond"):
+            epochs(recording, "Stim*", -100, 0)
+        with pytest.raises(UsageError, match="group is 1; there are 1"):
+            epochs(recording, "Stim*", 0, 1, group=1)
+
+
+def test_the_command_line_takes_words(path: Path, call: Call) -> None:
+    said = call(
+        "welch", path, "--start", "Lights off", "--stop", "Stim 2", "--json", "-"
+    )
+    assert said.group["n_samples"] == 1500
+    check_refused(call("welch", path, "--start", "Nothing"), 2, "Lights off")
+
+
+def test_a_file_whose_end_is_missing(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-500])
+    with pytest.warns(RecordingWarning), rlx.read(path) as recording:
+        assert len(recording.annotations) >= 3

@@ -1,0 +1,184 @@
+"""Recordings made ready block by block are what SciPy makes of the whole."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.signal
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import rlxweb as rlx
+from rlxweb.errors import UnknownName, Unsupported, UsageError
+from rlxweb.io import Group, prepared
+from rlxweb.io.recording import Channel
+from tests.command_line import Call, check_refused
+from tests.recordings import written
+
+FS = 200.0
+N = 60_000
+X = np.random.default_rng(8).standard_normal((4, N)).cumsum(1)
+NAMES = ("Cz", "Pz", "A1", "A2")
+
+
+class Held:
+    """Samples in memory, and how many were asked for at once."""
+
+    def __init__(self, x: np.ndarray) -> None:
+        self.x, self.most = x, 0
+
+    def read(self, channels: tuple[int, ...], start: int, stop: int) -> np.ndarray:
+        self.most = max(self.most, stop - start)
+        return self.x[list(channels), start:stop]
+
+
+def group(x: np.ndarray = X, fs: float = FS) -> Group:
+    channels = tuple(
+        Channel(name, name, "uV", at) for at, name in enumerate(NAMES[: len(x)])
+    )
+    return Group("made", fs, channels, x.shape[1], x.dtype, Held(x))
+
+
+def check(found: Group, wanted: np.ndarray, block: int = 7001) -> None:
+    """Whole and in blocks, to rounding."""
+    assert found.n_samples == wanted.shape[1]
+    bound = 1e-11 * np.abs(wanted).max()
+    np.testing.assert_allclose(found.read(), wanted, atol=bound, rtol=0)
+    parts = np.concatenate([one.data for one in found.blocks(block)], axis=1)
+    np.testing.assert_allclose(parts, wanted, atol=bound, rtol=0)
+
+
+def test_references() -> None:
+    check(prepared(group(), reference="average"), X - X.mean(0))
+    linked = prepared(group(), reference=["A1", "A2"])
+    assert linked.names == ("Cz", "Pz")
+    check(linked, X[:2] - X[2:].mean(0))
+    assert prepared(group(), reference="A1").names == ("Cz", "Pz", "A2")
+
+
+@pytest.mark.parametrize(
+    ("asked", "design"),
+    [
+        ({"highpass": 1.0}, (1.0, "highpass")),
+        ({"lowpass": 40.0}, (40.0, "lowpass")),
+        ({"highpass": 1.0, "lowpass": 40.0}, ((1.0, 40.0), "bandpass")),
+    ],
+)
+@pytest.mark.parametrize("order", [1, 4])
+def test_filters_are_sosfiltfilt(asked: Any, design: Any, order: int) -> None:
+    sos = scipy.signal.butter(order, *design, fs=FS, output="sos")
+    found = prepared(group(), **asked, order=order)
+    check(found, scipy.signal.sosfiltfilt(sos, X, axis=-1))
+
+
+def test_notches() -> None:
+    parts = [
+        scipy.signal.tf2sos(*scipy.signal.iirnotch(hz, 30, fs=FS)) for hz in (50, 75)
+    ]
+    wanted = scipy.signal.sosfiltfilt(np.concatenate(parts), X, axis=-1)
+    check(prepared(group(), notch=[50.0, 75.0]), wanted)
+    t = np.arange(N) / FS
+    hum = prepared(group(np.sin(2 * np.pi * 50 * t)[None]), notch=50.0).read()
+    assert np.abs(hum[:, 2000:-2000]).max() < 1e-3
+
+
+@pytest.mark.parametrize("rate", [100.0, 128.0, 250.0, 441.0, 2000.0, FS / 3])
+def test_rates_are_resample_poly(rate: float) -> None:
+    ratio = {100: (1, 2), 128: (16, 25), 250: (5, 4), 441: (441, 200), 2000: (10, 1)}
+    up, down = ratio.get(rate, (1, 3))  # type: ignore[call-overload]
+    found = prepared(group(X[:, :20_001]), resample=rate)
+    check(found, scipy.signal.resample_poly(X[:, :20_001], up, down, axis=-1), 777)
+    assert found.fs == rate
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    up=st.integers(1, 40),
+    down=st.integers(1, 40),
+    n=st.integers(1, 400),
+    block=st.integers(1, 90),
+)
+def test_any_ratio_in_any_blocks(up: int, down: int, n: int, block: int) -> None:
+    x = X[:1, :n]
+    found = prepared(group(x), resample=FS * up / down)
+    wanted = scipy.signal.resample_poly(x, up, down, axis=-1)
+    if up == down:
+        wanted = x
+    check(found, wanted, block)
+
+
+def test_all_in_their_order_and_memory_stays_bounded() -> None:
+    source = group()
+    found = prepared(source, reference="average", lowpass=40.0, resample=100.0)
+    sos = scipy.signal.butter(4, 40.0, "lowpass", fs=FS, output="sos")
+    wanted = scipy.signal.sosfiltfilt(sos, X - X.mean(0), axis=-1)
+    held = source.reader
+    assert isinstance(held, Held)
+    list(found.blocks(1000))
+    assert held.most < 4000
+    check(found, scipy.signal.resample_poly(wanted, 1, 2, axis=-1))
+
+
+@pytest.mark.parametrize(
+    ("asked", "error", "said"),
+    [
+        ({"highpass": 100.0}, UsageError, "highpass is 100 Hz.*100 Hz"),
+        ({"lowpass": 0.0}, UsageError, "lowpass is 0 Hz"),
+        ({"highpass": 40.0, "lowpass": 1.0}, UsageError, "below lowpass, 1 Hz"),
+        ({"notch": [50.0, 300.0]}, UsageError, "notch is 300 Hz"),
+        ({"lowpass": 1.0, "order": 13}, UsageError, "order is 13"),
+        ({"resample": -1.0}, UsageError, "above 0"),
+        ({"resample": 200.0123456}, UsageError, "no fraction of small numbers"),
+        ({"reference": "Fz"}, UnknownName, "no channel is called 'Fz'.*Cz"),
+        ({"reference": list(NAMES)}, UsageError, "no channel is left"),
+    ],
+)
+def test_what_cannot_be_is_said(asked: Any, error: Any, said: str) -> None:
+    with pytest.raises(error, match=said):
+        prepared(group(), **asked)
+
+
+def test_a_filter_longer_than_the_recording() -> None:
+    with pytest.raises(UsageError, match="has 10 samples; the filter needs 28"):
+        prepared(group(X[:, :10]), highpass=1.0, lowpass=40.0)
+    with pytest.raises(UsageError, match="an average reference needs 2"):
+        prepared(group(X[:1]), reference="average")
+
+
+def test_without_scipy_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "scipy.signal", None)
+    monkeypatch.delattr("scipy.signal")
+    with pytest.raises(Unsupported, match=r"rlxweb\[filter\]"):
+        prepared(group(), lowpass=40.0)
+
+
+def test_files_and_commands_take_it(tmp_path: Path, call: Call) -> None:
+    path = written(tmp_path / "a.edf", ("Cz", 128.0), ("Pz", 128.0), seconds=20)
+    with rlx.read(path) as plain:
+        x = plain.groups[0].read().astype(np.float64)
+    how = {"reference": "average", "highpass": 1.0, "resample": 64.0}
+    with rlx.read(path, **how, start=5.0, stop=15.0) as recording:
+        (own,) = recording.groups
+        assert (own.fs, own.n_samples) == (64.0, 640)
+        sos = scipy.signal.butter(4, 1.0, "highpass", fs=128.0, output="sos")
+        wanted = scipy.signal.sosfiltfilt(sos, x - x.mean(0), axis=-1)
+        wanted = scipy.signal.resample_poly(wanted, 1, 2, axis=-1)[:, 320:960]
+        np.testing.assert_allclose(own.read(), wanted, atol=1e-10)
+        peaks = rlx.welch_peaks(own, nperseg=128, k=2, preset="scipy")
+    flags = ("-r", "average", "--highpass", "1", "--resample", "64")
+    span = ("--start", "5", "--stop", "15")
+    said = call(
+        *("welch", path, *flags, *span, "--preset", "scipy", "--nperseg", "128"),
+        *("--k", "2", "--json", "-"),
+    )
+    channels = said.group["channels"]
+    got = [[one["hz"] for one in channel["peaks"]] for channel in channels]
+    assert got == peaks.hz.tolist()
+    for command in (("bands", "--bands", "alpha=8:13"), ("spectrogram",)):
+        done = call(*command, path, *flags, "--segment-s", "2")
+        assert done.code == 0, done
+    check_refused(call("welch", path, "--lowpass", "70"), 2, "lowpass is 70 Hz")
