@@ -208,6 +208,15 @@ class Unsupported(DeviceError):
     exit_code = 4
 
 
+def not_installed(doing: str, package: str, hint: str = "") -> Unsupported:
+    """What is raised where an optional package is missing; by its name, else `hint`."""
+    return Unsupported(
+        doing,
+        f"it needs the package {package}, which is not installed",
+        hint=hint or f"pip install {package}",
+    )
+
+
 class CannotLend(Unsupported, BufferError):
     """An array on a device that no other library can use in its place."""
 

@@ -11,6 +11,7 @@ import numpy as np
 from rlxweb.cli.plot import PANELS, lettering_of, new_figure, put_figure
 from rlxweb.cli.screen import counted
 from rlxweb.jobs.bands import Banded, GroupBands
+from rlxweb.plot.bars import is_dark
 from rlxweb.plot.lettering import Lettering
 
 # Told apart by who sees few colours, in print too: light and dark take turns.
@@ -66,7 +67,7 @@ def _bars(axis: Any, own: GroupBands, letters: Lettering) -> None:
                 ha="center",
                 va="center",
                 fontsize=7,
-                color="white" if _is_dark(colour) else "black",
+                color="white" if is_dark(colour) else "black",
             )
         left += shares[:, k]
     states = own.group.states
@@ -82,8 +83,3 @@ def _bars(axis: Any, own: GroupBands, letters: Lettering) -> None:
     for side in ("top", "right"):
         axis.spines[side].set_visible(False)
     axis.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
-
-
-def _is_dark(colour: str) -> bool:
-    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
-    return 0.299 * red + 0.587 * green + 0.114 * blue < 140

@@ -16,8 +16,7 @@ from rlxweb.cli.screen import counted
 from rlxweb.live.watch import Update
 from rlxweb.printable import abridged, printable
 from rlxweb.results.svg import COLOURS, ticks
-from rlxweb.results.units import power_unit
-from rlxweb.signal.spectrum import decibels
+from rlxweb.results.units import decibels, power_unit
 
 _BLOCKS: Final = " ▁▂▃▄▅▆▇█"
 _LEFT: Final = 7

@@ -18,14 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.cli.scales import (
-    Ticks,
     columns,
     decibels,
     level_range,
     levels_of,
     offset_bins,
     peaks_to_name,
-    ticks_of,
     wants_log,
 )
 from rlxweb.cli.screen import counted
@@ -38,6 +36,7 @@ from rlxweb.errors import (
     UsageError,
 )
 from rlxweb.jobs.results import FileResult, GroupResult
+from rlxweb.plot.frequencies import log_ticks
 from rlxweb.plot.lettering import LATIN, Lettering
 from rlxweb.streams import is_stream
 
@@ -200,14 +199,9 @@ def _frequency_axis(axis: Any, group: GroupResult, is_log: bool, low: float) -> 
     """`low` is where a logarithmic axis begins, in bins."""
     step = group.resolution
     if is_log:
-        from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
-
         axis.set_xscale("log")
         axis.set_xlim(low * step, group.hz.max() + step / 2)
-        ticks: Ticks = ticks_of(step, float(group.hz.max()))
-        axis.xaxis.set_major_locator(FixedLocator(ticks))
-        axis.xaxis.set_minor_locator(NullLocator())
-        axis.xaxis.set_major_formatter(FuncFormatter(lambda hz, _: f"{hz:g}"))
+        log_ticks(axis.xaxis, step, float(group.hz.max()))
     else:
         axis.set_xlim(group.hz[0] - step / 2, group.hz[-1] + step / 2)
     axis.set_xlabel("frequency (Hz)" + (", log scale" if is_log else ""))

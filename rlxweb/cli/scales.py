@@ -7,16 +7,13 @@ rhythms in the lowest twentieth of the axis need a logarithmic one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.jobs.results import GroupResult
-
-Ticks: TypeAlias = Sequence[float]
 
 # More columns than the picture has pixels cannot be seen.
 COLUMNS = 1200
@@ -87,13 +84,6 @@ def wants_log(group: GroupResult) -> bool:
     power = group.power[:, skip:]
     strongest = skip + np.argmax(np.where(np.isfinite(power), power, -1.0), axis=1)
     return bool(np.median(strongest) < n_freqs / 20)
-
-
-def ticks_of(low: float, high: float) -> list[float]:
-    """1, 2 and 5 times powers of ten from low to high."""
-    decades = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
-    ticks = [lead * 10.0**decade for decade in decades for lead in (1, 2, 5)]
-    return [tick for tick in ticks if low <= tick <= high]
 
 
 def columns(

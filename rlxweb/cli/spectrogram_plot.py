@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.cli.plot import new_figure, put_figure
-from rlxweb.cli.scales import SPAN_DB, decibels, ticks_of
+from rlxweb.cli.scales import SPAN_DB, decibels
 from rlxweb.cli.screen import counted
 from rlxweb.jobs.spectrogram import GroupSpectrogram
+from rlxweb.plot.frequencies import log_ticks
 from rlxweb.plot.lettering import Lettering
 
 PANELS = 16
@@ -113,13 +114,8 @@ def _panel(
     )
     axis.set_xlim(moments[0], moments[-1])
     if is_log:
-        from matplotlib.ticker import FixedLocator, NullLocator
-
         axis.set_yscale("log")
-        ticks = ticks_of(float(own.f[first]), float(own.f[-1]))
-        axis.yaxis.set_major_locator(FixedLocator(ticks))
-        axis.yaxis.set_minor_locator(NullLocator())
-        axis.yaxis.set_major_formatter(lambda hz, _: f"{hz:g}")
+        log_ticks(axis.yaxis, float(own.f[first]), float(own.f[-1]))
     axis.tick_params(labelsize=7)
     axis.set_facecolor("0.8")  # where samples were not finite
     return image

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any, Literal
 
-from rlxweb.errors import RecordingError, Unsupported, UsageError
+from rlxweb.errors import RecordingError, UsageError, not_installed
 
 Kind = Literal["text", "int32", "int64", "float32", "float64"]
 Rows = Mapping[str, Sequence[Any]]
@@ -147,9 +147,5 @@ def _arrow(doing: str) -> tuple[Any, Any]:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError as error:
-        raise Unsupported(
-            doing,
-            f"it needs the package {_LIBRARY}, which is not installed",
-            hint="pip install 'rlxweb[dask]'",
-        ) from error
+        raise not_installed(doing, _LIBRARY, "pip install 'rlxweb[dask]'") from error
     return pa, pq

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.arguments import number, whole
-from rlxweb.errors import UnknownName, Unsupported, UsageError, did_you_mean, shown
+from rlxweb.errors import UnknownName, UsageError, did_you_mean, not_installed, shown
 from rlxweb.io.recording import Group
 
 Array = NDArray[Any]
@@ -48,7 +48,7 @@ def prepared(
                names: the mean of those, which are left out themselves
     highpass, lowpass
                edges in Hz of a Butterworth filter of `order`, run forth and back
-               (scipy.signal.sosfiltfilt): no delay, half the power at an edge is -6 dB
+               (scipy.signal.sosfiltfilt): no delay, -6 dB at an edge
     notch      frequencies in Hz that are taken out, each a thirtieth of itself wide
     resample   rate in Hz, by scipy.signal.resample_poly
     → samples in float64, in the channels' units
@@ -288,9 +288,5 @@ def _scipy(doing: str) -> Any:
     try:
         import scipy.signal
     except ImportError as error:
-        raise Unsupported(
-            doing,
-            "it needs the package scipy, which is not installed",
-            hint="pip install 'rlxweb[filter]'",
-        ) from error
+        raise not_installed(doing, "scipy", "pip install 'rlxweb[filter]'") from error
     return scipy.signal

@@ -6,13 +6,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from rlxweb.errors import RecordingError, Unsupported, UsageError, shown
+from rlxweb.errors import RecordingError, Unsupported, UsageError, not_installed, shown
 from rlxweb.live.source import Chunk, Stream, arrived
 
 _DOING: Final = "listening to the Lab Streaming Layer"
 WAIT_S: Final = 5.0
-_GAP: Final = 1.5
-"""Steps between two stamps from which on samples are missing."""
+_LATE_S: Final = 0.5
+"""Chunks are stamped late by up to so much; what jumps further lost samples."""
 
 
 class LslSource:
@@ -71,8 +71,7 @@ class LslSource:
         if before is None:
             return 0
         steps = (float(stamps[0]) - before) * self.stream.fs
-        # Clocks drift; what is less than a chunk's worth may only have come late.
-        return round(steps) - 1 if steps > _GAP + 0.5 * self.stream.fs else 0
+        return round(steps) - 1 if steps > 1 + _LATE_S * self.stream.fs else 0
 
     def close(self) -> None:
         self._inlet.close_stream()
@@ -87,9 +86,7 @@ def _library() -> Any:
         import pylsl
         import pylsl.util
     except ImportError as error:
-        why = "it needs the package pylsl, which is not installed"
-        hint = "pip install 'rlxweb[live]'"
-        raise Unsupported(_DOING, why, hint=hint) from error
+        raise not_installed(_DOING, "pylsl", "pip install 'rlxweb[live]'") from error
     except (OSError, RuntimeError) as error:
         raise Unsupported(
             _DOING, f"pylsl cannot load liblsl ({error})", hint="install liblsl"

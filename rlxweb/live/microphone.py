@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from rlxweb.errors import Unsupported, UsageError, shown
+from rlxweb.errors import Unsupported, UsageError, not_installed, shown
 from rlxweb.live.source import Chunk, Stream, arrived
 
 _DOING: Final = "listening to a microphone"
@@ -80,9 +80,9 @@ def _library() -> Any:
     try:
         import sounddevice
     except ImportError as error:
-        why = "it needs the package sounddevice, which is not installed"
-        hint = "pip install 'rlxweb[live]'"
-        raise Unsupported(_DOING, why, hint=hint) from error
+        raise not_installed(
+            _DOING, "sounddevice", "pip install 'rlxweb[live]'"
+        ) from error
     except OSError as error:
         raise Unsupported(
             _DOING,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Final, Protocol
@@ -130,6 +129,3 @@ class Listener:
 def arrived() -> float:
     """Now, as `Chunk.came` has it."""
     return perf_counter()
-
-
-Opener = Callable[[], Source]

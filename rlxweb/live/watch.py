@@ -24,6 +24,7 @@ from rlxweb.stopping import check_stopped
 _LOOK_S: Final = 0.05
 _RATE_OVER_S: Final = 10.0
 _QUIET_S: Final = 0.5
+_GAP_STEP: Final = 1 << 16
 STALL_S: Final = 2.0
 """Without a sample for so long, a signal counts as stalled."""
 
@@ -156,17 +157,13 @@ def _rows(
     fresh = fresh if fresh.dtype.kind == "f" else fresh.astype(np.float64)
     left = fresh.shape[1] + chunk.lost
     if until_s is not None:
-        left = min(
-            left, max(0, round(until_s * stream.fs - stream.seconds * stream.fs))
-        )
+        still = round((until_s - stream.seconds) * stream.fs)
+        left = min(left, max(0, still))
     lost = min(chunk.lost, left)
     for at in range(0, lost, _GAP_STEP):
         step = min(_GAP_STEP, lost - at)
         yield np.full((fresh.shape[0], step), np.nan, fresh.dtype)
     yield fresh[:, : left - lost]
-
-
-_GAP_STEP: Final = 1 << 16
 
 
 def _bands(frame: StreamFrame, bands: Bands) -> BandPower:

@@ -1,4 +1,4 @@
-"""The frequency axis: linear or logarithmic, as it was asked for."""
+"""The frequency axis, linear or logarithmic as it was asked for; and which row."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rlxweb.arguments import whole
 from rlxweb.errors import UsageError
 
 
@@ -35,15 +36,28 @@ def frequency_axis(
         )
     low, high = float(f[shown][0]), float(f[shown][-1])
     if log:
-        from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
-
         ax.set_xscale("log")
-        ax.xaxis.set_major_locator(FixedLocator(ticks_of(low, high)))
-        ax.xaxis.set_minor_locator(NullLocator())
-        ax.xaxis.set_major_formatter(FuncFormatter(lambda hz, _: f"{hz:g}"))
+        log_ticks(ax.xaxis, low, high)
     ax.set_xlim(low, high if high > low else low + 1.0)
     ax.set_xlabel("frequency (Hz)")
     return shown
+
+
+def log_ticks(axis: Any, low: float, high: float) -> None:
+    """Plain numbers at 1, 2 and 5 of each decade of an axis that is logarithmic."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+    axis.set_major_locator(FixedLocator(ticks_of(low, high)))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda hz, _: f"{hz:g}"))
+
+
+def row_of(row: object, rows: int, doing: str) -> int:
+    """A row's number. Errors  UsageError for one there is not."""
+    at = whole("row", row, doing)
+    if not 0 <= at < rows:
+        raise UsageError(doing, f"row is {at}", f"there are {rows}, from 0")
+    return at
 
 
 def ticks_of(low: float, high: float) -> list[float]:

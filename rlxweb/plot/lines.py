@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from rlxweb.arguments import number, switch, whole
+from rlxweb.arguments import number, switch
 from rlxweb.errors import UsageError
-from rlxweb.plot.frequencies import frequency_axis
+from rlxweb.plot.frequencies import frequency_axis, row_of
 from rlxweb.plot.naming import name_lines, name_rows
 from rlxweb.plot.theme import MAP, axes_of
-from rlxweb.results.units import beside, power_unit
+from rlxweb.results.units import beside, decibels, power_unit
 from rlxweb.signal.result import quantity_of
-from rlxweb.signal.spectrum import decibels
 
 if TYPE_CHECKING:
     from rlxweb.signal.aperiodic_fit import AperiodicFit
@@ -115,9 +114,7 @@ def aperiodic(
     """
     doing = "rlxweb.plot.aperiodic"
     rows = fit.offset.size
-    at = whole("row", row, doing)
-    if not 0 <= at < rows:
-        raise UsageError(doing, f"row is {at}", f"there are {rows}, from 0")
+    at = row_of(row, rows, doing)
     own = axes_of(ax, doing)
     frequency_axis(own, fit.f, log)
     line, model = (

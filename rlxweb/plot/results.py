@@ -11,7 +11,7 @@ from rlxweb.signal.result import WelchPeaks
 from rlxweb.signal.spectrum import Spectrum
 from rlxweb.signal.time_frequency import TimeFrequency
 
-_OF = {
+_OF: dict[type, Any] = {
     Spectrum: lines.spectrum,
     WelchPeaks: lines.peaks,
     AperiodicFit: lines.aperiodic,
@@ -22,5 +22,4 @@ _OF = {
 
 def plot_result(result: Any, ax: Any = None, **options: Any) -> Any:
     """The axes it was drawn into."""
-    draw: Any = _OF[type(result)]
-    return draw(result, ax, **options)
+    return _OF[type(result)](result, ax, **options)

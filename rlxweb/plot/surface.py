@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlxweb.arguments import switch, whole
-from rlxweb.errors import UsageError
-from rlxweb.plot.frequencies import ticks_of
+from rlxweb.arguments import switch
+from rlxweb.plot.frequencies import log_ticks, row_of
 from rlxweb.plot.naming import name_panel
 from rlxweb.plot.theme import MAP, axes_of
-from rlxweb.signal.spectrum import decibels
+from rlxweb.results.units import decibels
 
 if TYPE_CHECKING:
     from rlxweb.signal.time_frequency import TimeFrequency
@@ -35,9 +34,7 @@ def spectrogram(
     """
     doing = "rlxweb.plot.spectrogram"
     names, rows = result.by_rows()
-    at = whole("row", row, doing)
-    if not 0 <= at < len(rows):
-        raise UsageError(doing, f"row is {at}", f"there are {len(rows)}, from 0")
+    at = row_of(row, len(rows), doing)
     own = axes_of(ax, doing)
     is_angle = result.quantity in ("phase", "angle")
     values = rows[at] if is_angle else decibels(_power(rows[at], result.quantity))
@@ -58,12 +55,8 @@ def spectrogram(
         rasterized=True,
     )
     if log:
-        from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
-
         own.set_yscale("log")
-        own.yaxis.set_major_locator(FixedLocator(ticks_of(float(f[0]), float(f[-1]))))
-        own.yaxis.set_minor_locator(NullLocator())
-        own.yaxis.set_major_formatter(FuncFormatter(lambda hz, _: f"{hz:g}"))
+        log_ticks(own.yaxis, float(f[0]), float(f[-1]))
     own.set_xlabel("time (s)")
     own.set_ylabel("frequency (Hz)")
     name_panel(own, names[at])

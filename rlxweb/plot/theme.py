@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
 from typing import Any, Final
 
 from rlxweb.errors import Unsupported
@@ -14,6 +15,8 @@ MAP: Final = "viridis"
 _DASHES: Final = ("-", "--")
 _LIGHT: Final = ("#ffffff", "#1b1f24", "#d5dae0")
 _DARK: Final = ("#14181d", "#e2e6ea", "#3a424b")
+
+_is_styled: ContextVar[bool] = ContextVar("rlxweb.plot.style", default=False)
 
 
 def settings(dark: bool = False) -> dict[str, Any]:
@@ -53,7 +56,11 @@ def style(dark: bool = False) -> Iterator[None]:
     Errors   Unsupported where matplotlib is missing.
     """
     with matplotlib("rlxweb.plot.style").rc_context(settings(dark)):
-        yield
+        before = _is_styled.set(True)
+        try:
+            yield
+        finally:
+            _is_styled.reset(before)
 
 
 def matplotlib(doing: str) -> Any:
@@ -76,8 +83,7 @@ def axes_of(ax: Any, doing: str, *, wide: float = 8.0, tall: float = 3.6) -> Any
         return ax
     from matplotlib import pyplot
 
-    with style():
-        figure, own = pyplot.subplots(figsize=(wide, tall), layout="constrained")
-        own.set_prop_cycle(settings()["axes.prop_cycle"])
-    figure.set_facecolor(settings()["figure.facecolor"])
+    # Inside `style` it is the caller's look, dark or light.
+    with nullcontext() if _is_styled.get() else style():
+        _, own = pyplot.subplots(figsize=(wide, tall), layout="constrained")
     return own

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.errors import Unsupported
+from rlxweb.errors import not_installed
 from rlxweb.io.parquet import arrow_table
 from rlxweb.results.tables import Labelled, table_of
 
@@ -86,8 +86,4 @@ def library(name: str, doing: str, hint: str = "") -> Any:
     try:
         return import_module(name)
     except ImportError as error:
-        raise Unsupported(
-            doing,
-            f"it needs the package {name}, which is not installed",
-            hint=hint or f"pip install {name}",
-        ) from error
+        raise not_installed(doing, name, hint) from error

@@ -30,7 +30,9 @@ class Labels:
             names is None or len(names) == size
             for names, size in zip(self.names, batch, strict=True)
         )
-        return self if own else Labels(_dims(len(batch)), (None,) * len(batch))
+        if own:
+            return self
+        return Labels(_dims(len(batch)), (None,) * len(batch), self.unit)
 
     def along(self, axis: int, size: int) -> Names:
         """Names along an axis of a batch, numbers from 0 where it has none."""

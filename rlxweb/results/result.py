@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from rlxweb.results.stored import Path_, State
 
 
-class Result:
+class Result(ABC):
     """A result as a table, a file, a picture.
 
     Its table has one row for each value, the names of its place beside it: `channel`,
@@ -26,16 +27,18 @@ class Result:
 
     __slots__ = ()
 
+    @abstractmethod
     def labelled(self) -> Labelled:
         """Axes with their names, values over them."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _state(self) -> State:
-        raise NotImplementedError
+        """All that is stored."""
 
     @classmethod
+    @abstractmethod
     def _of_state(cls, state: State) -> Self:
-        raise NotImplementedError
+        """Back from it."""
 
     def _picture(self) -> str:
         """SVG of what a look would want to see; "" for none."""

@@ -18,9 +18,12 @@ from typing import IO, Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rlxweb.decision.decision import Decision
 from rlxweb.errors import RecordingError, UsageError, shown
 from rlxweb.io.parquet import SUFFIX, read_note, write_parquet
 from rlxweb.io.writers import write_npz
+from rlxweb.results.labels import Labels
+from rlxweb.results.ran import Ran
 from rlxweb.results.tables import Labelled, table_of
 from rlxweb.whole_file import atomic_path
 
@@ -37,6 +40,26 @@ class State(NamedTuple):
 
     arrays: Mapping[str, NDArray[Any]]
     plain: Mapping[str, Any]
+
+
+def plain_of(labels: Labels, ran: Ran) -> Mapping[str, Any]:
+    """Both as plain data; what belongs to another library is left out."""
+    decision = None if ran.decision is None else ran.decision.as_json()
+    return {
+        "dims": labels.dims,
+        "names": labels.names,
+        "unit": labels.unit,
+        "ran": {"engine": ran.engine, "decision": decision, "wall_s": ran.wall_s},
+    }
+
+
+def of_plain(plain: Mapping[str, Any]) -> tuple[Labels, Ran]:
+    """Back again."""
+    names = tuple(None if own is None else tuple(own) for own in plain["names"])
+    labels = Labels(tuple(plain["dims"]), names, plain["unit"])
+    told = plain["ran"]
+    decision = told["decision"] and Decision.of_json(told["decision"])
+    return labels, Ran(told["engine"], decision, told["wall_s"])
 
 
 def save(path: Path_, kind: str, state: State, own: Labelled) -> None:

@@ -1,11 +1,15 @@
-"""Units of power, by the unit of the samples."""
+"""Units of power, by the unit of the samples; and its levels."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 OF: Final = {
     "density": "²/Hz",
+    "csd": "²/Hz",
     "spectrum": "²",
     "length": "²",
     "squares": "²",
@@ -24,3 +28,12 @@ def power_unit(unit: str, quantity: str) -> str:
 def beside(quantity: str, unit: str) -> str:
     """Such as "density (V²/Hz)", or the quantity alone."""
     return f"{quantity} ({unit})" if unit else quantity
+
+
+def decibels(power: NDArray[Any]) -> NDArray[np.float64]:
+    """10 log10 in float64; NaN of what is not above 0."""
+    wide = np.asarray(power, np.float64)
+    out = np.full(wide.shape, np.nan)
+    np.log10(wide, out=out, where=wide > 0)
+    level: NDArray[np.float64] = 10.0 * out
+    return level

@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 from rlxweb.results.labels import UNNAMED, Labels
 from rlxweb.results.ran import Ran
 from rlxweb.results.result import Result
-from rlxweb.results.stored import State
+from rlxweb.results.stored import State, of_plain, plain_of
 from rlxweb.results.svg import Line, chart
 from rlxweb.results.tables import Axis, Labelled, Variable, batch_axes
-from rlxweb.signal.spectrum import of_plain, plain_of
 
 Floats = NDArray[np.float64]
 

@@ -25,14 +25,14 @@ from rlxweb.io.writers import finite
 from rlxweb.results.labels import UNNAMED, Labels
 from rlxweb.results.ran import Ran
 from rlxweb.results.result import Result
-from rlxweb.results.stored import State
+from rlxweb.results.stored import State, of_plain, plain_of
 from rlxweb.results.svg import bars
 from rlxweb.results.tables import Axis, Labelled, Variable, batch_axes
 from rlxweb.results.units import power_unit
 from rlxweb.signal.labelled import takes_objects
 from rlxweb.signal.multitaper import multitaper
 from rlxweb.signal.rows_given import said_rate
-from rlxweb.signal.spectrum import Spectrum, density_of, of_plain, plain_of
+from rlxweb.signal.spectrum import Spectrum, density_of
 from rlxweb.signal.welch import welch
 
 if TYPE_CHECKING:

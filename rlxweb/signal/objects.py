@@ -8,7 +8,7 @@ polars, xarray's DataArray, and our own recordings.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -246,5 +246,3 @@ _READERS: Final[dict[tuple[str, str], _Reader]] = {
     ("polars", "Series"): _of_polars,
     ("xarray", "DataArray"): _of_xarray,
 }
-KNOWN: Final[Sequence[str]] = tuple(f"{library}.{name}" for library, name in _READERS)
-"""What is taken, for messages and the manual."""

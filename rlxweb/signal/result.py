@@ -18,13 +18,13 @@ from rlxweb.host.spec import WelchSpec
 from rlxweb.results.labels import UNNAMED, Labels
 from rlxweb.results.ran import Ran
 from rlxweb.results.result import Result
-from rlxweb.results.stored import State
+from rlxweb.results.stored import State, of_plain, plain_of
 from rlxweb.results.svg import Line, chart
 from rlxweb.results.tables import Axis, Labelled, Variable, batch_axes
-from rlxweb.results.units import power_unit
+from rlxweb.results.units import decibels, power_unit
 from rlxweb.signal.crossover import crossover
 from rlxweb.signal.offers import WelchJob
-from rlxweb.signal.spectrum import Spectrum, decibels, of_plain, plain_of
+from rlxweb.signal.spectrum import Spectrum
 
 _SHOWN, _DRAWN = 4, 8
 

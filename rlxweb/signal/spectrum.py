@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.errors import UsageError
+from rlxweb.results.described import Described
 from rlxweb.results.frames import library
 from rlxweb.results.labels import UNNAMED, Labels
-from rlxweb.results.ran import Ran
-from rlxweb.results.result import Result
-from rlxweb.results.stored import State
 from rlxweb.results.svg import Line, chart
 from rlxweb.results.tables import Axis, Labelled, Variable, batch_axes
-from rlxweb.results.units import beside, power_unit
-
-if TYPE_CHECKING:
-    from typing import Self
+from rlxweb.results.units import beside, decibels
 
 Array = NDArray[Any]
 
@@ -39,7 +33,7 @@ class _Pair(NamedTuple):
     power: Array
 
 
-class Spectrum(_Pair, Result):
+class Spectrum(_Pair, Described):
     """Values over frequency; unpacks as f, power.
 
     f        (F,) in Hz
@@ -51,33 +45,7 @@ class Spectrum(_Pair, Result):
     ran      engine, decision and wall time
     """
 
-    quantity: str = "density"
-    axis: int = -1
-    fs: float = 0.0
-    labels: Labels = UNNAMED
-    ran: Ran = Ran()
-
-    @classmethod
-    def of(cls, f: Array, power: Array, **about: Any) -> Self:
-        """With some of the attributes above."""
-        own = cls(f, power)
-        own.__dict__.update(about)
-        return own
-
-    def named(self, labels: Labels) -> Self:
-        """The same with names for the axes of its batch."""
-        return type(self).of(*self, **{**self.__dict__, "labels": labels})
-
-    @property
-    def unit(self) -> str:
-        """Of the values; "" where the unit of the samples is not known."""
-        kind = "density" if self.quantity == "csd" else self.quantity
-        return power_unit(self.labels.unit, kind)
-
-    @property
-    def engine(self) -> str:
-        """That computed it."""
-        return self.ran.engine
+    axis = -1
 
     def explain(self) -> str:
         """Where it was computed, and why there."""
@@ -142,18 +110,6 @@ class Spectrum(_Pair, Result):
             raise UsageError("a spectrum", "it holds nothing", "samples are wanted")
         return np.moveaxis(self.power, self.axis, -1)
 
-    def _state(self) -> State:
-        plain = {"quantity": self.quantity, "axis": self.axis, "fs": self.fs}
-        arrays = {"f": self.f, "power": self.power}
-        return State(arrays, {**plain, **plain_of(self.labels, self.ran)})
-
-    @classmethod
-    def _of_state(cls, state: State) -> Self:
-        kept = {name: state.plain[name] for name in ("quantity", "axis", "fs")}
-        labels, ran = of_plain(state.plain)
-        f, power = state.arrays["f"], state.arrays["power"]
-        return cls.of(f, power, **kept, labels=labels, ran=ran)
-
     def _picture(self) -> str:
         if self.f.ndim != 1 or not self.power.size:
             return ""
@@ -184,36 +140,6 @@ def density_of(f: Any, psd: Any, doing: str) -> tuple[Any, Any, Labels]:
         said = "frequencies alone were given"
         raise UsageError(doing, said, "f and psd, or a Spectrum")
     return f, psd, UNNAMED
-
-
-def decibels(power: Array) -> Array:
-    """10 log10 in float64; NaN of what is not above 0."""
-    wide = np.asarray(power, np.float64)
-    out = np.full(wide.shape, np.nan)
-    np.log10(wide, out=out, where=wide > 0)
-    return 10.0 * out
-
-
-def plain_of(labels: Labels, ran: Ran) -> Mapping[str, Any]:
-    """Both as plain data; what belongs to another library is left out."""
-    decision = None if ran.decision is None else ran.decision.as_json()
-    return {
-        "dims": labels.dims,
-        "names": labels.names,
-        "unit": labels.unit,
-        "ran": {"engine": ran.engine, "decision": decision, "wall_s": ran.wall_s},
-    }
-
-
-def of_plain(plain: Mapping[str, Any]) -> tuple[Labels, Ran]:
-    """Back again."""
-    from rlxweb.decision.decision import Decision
-
-    names = tuple(None if own is None else tuple(own) for own in plain["names"])
-    labels = Labels(tuple(plain["dims"]), names, plain["unit"])
-    told = plain["ran"]
-    decision = told["decision"] and Decision.of_json(told["decision"])
-    return labels, Ran(told["engine"], decision, told["wall_s"])
 
 
 def _volts(unit: str, doing: str) -> float:

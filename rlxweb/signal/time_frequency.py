@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.errors import UsageError
+from rlxweb.results.described import Described
 from rlxweb.results.image import image
-from rlxweb.results.labels import UNNAMED, Labels
-from rlxweb.results.ran import Ran
-from rlxweb.results.result import Result
-from rlxweb.results.stored import State
 from rlxweb.results.tables import Axis, Labelled, Variable, batch_axes
-from rlxweb.results.units import power_unit
-from rlxweb.signal.spectrum import decibels, of_plain, plain_of
-
-if TYPE_CHECKING:
-    from typing import Self
+from rlxweb.results.units import decibels
 
 
 class _Triple(NamedTuple):
@@ -27,7 +20,7 @@ class _Triple(NamedTuple):
     values: NDArray[Any]
 
 
-class TimeFrequency(_Triple, Result):
+class TimeFrequency(_Triple, Described):
     """Values over frequency and time; unpacks as f, t, values.
 
     f        (F,) in Hz
@@ -40,38 +33,7 @@ class TimeFrequency(_Triple, Result):
     ran      engine, decision and wall time
     """
 
-    quantity: str = "density"
-    axis: int = -2
-    fs: float = 0.0
-    labels: Labels = UNNAMED
-    ran: Ran = Ran()
-
-    @classmethod
-    def of(
-        cls,
-        f: NDArray[np.float64],
-        t: NDArray[np.float64],
-        values: NDArray[Any],
-        **about: Any,
-    ) -> Self:
-        """With some of the attributes above."""
-        own = cls(f, t, values)
-        own.__dict__.update(about)
-        return own
-
-    def named(self, labels: Labels) -> Self:
-        """The same with names for the axes of its batch."""
-        return type(self).of(*self, **{**self.__dict__, "labels": labels})
-
-    @property
-    def unit(self) -> str:
-        """Of the values; "" where the unit of the samples is not known."""
-        return power_unit(self.labels.unit, self.quantity)
-
-    @property
-    def engine(self) -> str:
-        """That computed it."""
-        return self.ran.engine
+    axis = -2
 
     def __repr__(self) -> str:
         shape = "×".join(map(str, self.values.shape))
@@ -109,17 +71,6 @@ class TimeFrequency(_Triple, Result):
         if not self.values.size:
             raise UsageError("a spectrogram", "it holds nothing", "give samples")
         return np.moveaxis(self.values, self.axis, -2)
-
-    def _state(self) -> State:
-        plain = {"quantity": self.quantity, "axis": self.axis, "fs": self.fs}
-        return State(self._asdict(), {**plain, **plain_of(self.labels, self.ran)})
-
-    @classmethod
-    def _of_state(cls, state: State) -> Self:
-        kept = {name: state.plain[name] for name in ("quantity", "axis", "fs")}
-        labels, ran = of_plain(state.plain)
-        f, t, values = (state.arrays[name] for name in cls._fields)
-        return cls.of(f, t, values, **kept, labels=labels, ran=ran)
 
     def _picture(self) -> str:
         if not self.values.size or np.prod(self.values.shape[:-2], initial=1) < 1:

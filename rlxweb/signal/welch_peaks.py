@@ -198,9 +198,8 @@ def _called(
     hz, k = frequencies(job.spec, wanted["fs"]), job.k
     band = checked_band(hz, fmin, fmax, k)
     spectrum = switch("spectrum", spectrum, DOING)
-    if (
-        band is not None or spectrum
-    ):  # of which engines know nothing: they give the spectrum
+    # Of bands, and of what is kept, engines know nothing: they give the spectrum.
+    if band is not None or spectrum:
         job = replace(job, k=0)
     least = check_prominence(prominence, job.mode, DOING)
     caller = Caller(DOING, batch)
@@ -362,9 +361,8 @@ async def _search(
     if band is not None:
         found = band.peaks(power, hz, call.k, call.prominence, job.mode, floor)
         return found, kept
-    return peaks_of_power(
-        power, hz, call.k, call.prominence, job.mode, floor=floor
-    ), kept
+    found = peaks_of_power(power, hz, call.k, call.prominence, job.mode, floor=floor)
+    return found, kept
 
 
 def checked_band(

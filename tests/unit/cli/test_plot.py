@@ -17,7 +17,6 @@ from rlxweb.cli.scales import (
     level_range,
     offset_bins,
     peaks_to_name,
-    ticks_of,
     wants_log,
 )
 from rlxweb.cli.table import decimals
@@ -27,6 +26,7 @@ from rlxweb.jobs.analysis import analyse
 from rlxweb.jobs.results import FileResult, GroupResult
 from rlxweb.jobs.settings import Settings
 from rlxweb.plot import lettering
+from rlxweb.plot.frequencies import ticks_of
 from rlxweb.plot.lettering import LATIN, Lettering
 from tests.command_line import spawn
 

@@ -11,6 +11,7 @@ import mne
 import numpy as np
 import pytest
 from matplotlib import pyplot
+from matplotlib.colors import to_rgba
 
 import rlxweb as rlx
 from rlxweb.errors import ShapeError, Unsupported, UsageError
@@ -88,6 +89,10 @@ def test_style_ends_with_its_block() -> None:
     before = dict(matplotlib.rcParams)
     with rlx.plot.style(dark=True):
         assert matplotlib.rcParams["figure.facecolor"] == "#14181d"
+        inside = rlx.welch(X, FS).plot()
+    outside = rlx.welch(X, FS).plot()
+    faces = [ax.figure.get_facecolor() for ax in (inside, outside)]
+    assert faces == [to_rgba("#14181d"), to_rgba("#ffffff")]
     rlx.welch(X, FS).plot()
     assert dict(matplotlib.rcParams) == before
 

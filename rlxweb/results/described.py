@@ -1,0 +1,68 @@
+"""A result that unpacks into its arrays, and knows what they are besides."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from rlxweb.results.labels import UNNAMED, Labels
+from rlxweb.results.ran import Ran
+from rlxweb.results.result import Result
+from rlxweb.results.stored import State, of_plain, plain_of
+from rlxweb.results.units import power_unit
+
+if TYPE_CHECKING:
+    from typing import Self
+
+_KEPT = ("quantity", "axis", "fs")
+
+
+class Described(Result):
+    """Beside a NamedTuple of arrays, the bases of a class of results.
+
+    quantity what the values are: "density", "spectrum", "csd" …
+    axis     of the values, where the frequencies lie; from the end
+    fs       of the samples, in Hz
+    labels   names of the batch's axes, and the unit of the samples
+    ran      engine, decision and wall time
+    """
+
+    quantity: str = "density"
+    axis: int
+    fs: float = 0.0
+    labels: Labels = UNNAMED
+    ran: Ran = Ran()
+    _fields: ClassVar[Any]
+
+    @classmethod
+    def of(cls, *arrays: Any, **about: Any) -> Self:
+        """Of the arrays, with some of the attributes above."""
+        own: Self = cls(*arrays)
+        own.__dict__.update(about)
+        return own
+
+    def named(self, labels: Labels) -> Self:
+        """The same with names for the axes of its batch."""
+        arrays = (getattr(self, name) for name in self._fields)
+        return type(self).of(*arrays, **{**self.__dict__, "labels": labels})
+
+    @property
+    def unit(self) -> str:
+        """Of the values; "" where the unit of the samples is not known."""
+        return power_unit(self.labels.unit, self.quantity)
+
+    @property
+    def engine(self) -> str:
+        """That computed it."""
+        return self.ran.engine
+
+    def _state(self) -> State:
+        arrays = {name: getattr(self, name) for name in self._fields}
+        about = {name: getattr(self, name) for name in _KEPT}
+        return State(arrays, {**about, **plain_of(self.labels, self.ran)})
+
+    @classmethod
+    def _of_state(cls, state: State) -> Self:
+        about = {name: state.plain[name] for name in _KEPT}
+        labels, ran = of_plain(state.plain)
+        arrays = (state.arrays[name] for name in cls._fields)
+        return cls.of(*arrays, **about, labels=labels, ran=ran)
