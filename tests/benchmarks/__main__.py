@@ -29,6 +29,7 @@ from tests.benchmarks import (
     op_cells,
     peer_cells,
     report,
+    script_cells,
     spectral_cells,
     welch_cells,
 )
@@ -45,7 +46,7 @@ def main(args: Sequence[str] | None = None) -> int:
     where = machine.facts()
     works = [*welch_cells.works(), *op_cells.works(), *cpu_cells.works()]
     works += [*cpu_op_cells.works(), *peer_cells.works(), *file_cells.works()]
-    works += spectral_cells.works()
+    works += [*spectral_cells.works(), *script_cells.works()]
     chosen = [make for name, make in works if all(part in name for part in asked.only)]
     if asked.list:
         print("\n".join(name for name, _ in works))

@@ -15,14 +15,16 @@ import scipy.signal
 
 import rlxweb as rlx
 from tests.benchmarks.cells import Entry, Goal, Work
-from tests.benchmarks.libraries import library
+from tests.benchmarks.libraries import engines, in_mode, library
 
 CHANNELS, FS, SECONDS = 64, 256.0, 600
-OURS = f"NumPy {np.__version__}"
 LIMIT = 0.5
 Rows = np.ndarray[Any, Any]
 Call = Callable[[Rows, Rows], Any]
 
+_HEAD = "spectra: "
+_COMPILED = "band power"
+"""The one that has compiled code behind it."""
 _named: dict[str, Any] = {"nperseg": 512}
 
 
@@ -41,7 +43,17 @@ def _sfft() -> Any:
     return scipy.signal.ShortTimeFFT(window, 256, FS)
 
 
+def _band_powers(f: Rows, psd: Rows) -> Rows:
+    """(…, K) by the trapezoidal rule between bins, as scripts have it."""
+    found = []
+    for low, high in _BANDS.values():
+        inside = (f >= low) & (f <= high)
+        found.append(np.trapezoid(psd[..., inside], f[inside]))
+    return np.stack(found, axis=-1)
+
+
 _FREQS = np.arange(4.0, 44.0, 4.0)
+_BANDS = {"delta": (0.5, 4.0), "theta": (4.0, 8.0), "alpha": (8.0, 13.0)}
 SCIPY: dict[str, tuple[Call, Call]] = {
     "spectrogram": (
         lambda x, y: scipy.signal.spectrogram(x, FS, **_named)[2],
@@ -66,7 +78,19 @@ SCIPY: dict[str, tuple[Call, Call]] = {
         lambda x, y: rlx.coherence(x[:16, None], y[None, :16], FS, **_named)[1],
     ),
 }
+SCIPY["band power"] = (
+    lambda x, y: _band_powers(*scipy.signal.welch(x, FS, nperseg=1024)),
+    lambda x, y: rlx.band_power(x, FS, _BANDS, nperseg=1024, device="cpu").absolute,
+)
 MNE: dict[str, tuple[Call, Call]] = {
+    "band power": (
+        lambda x, y: _band_powers(
+            *_mne().psd_array_welch(x, FS, n_fft=1024, n_overlap=512, window="hann")[
+                ::-1
+            ]
+        ),
+        lambda x, y: rlx.band_power(x, FS, _BANDS, nperseg=1024, device="cpu").absolute,
+    ),
     "multitaper": (
         lambda x, y: _mne().psd_array_multitaper(x, FS, normalization="full")[0],
         lambda x, y: rlx.multitaper(x, FS, device="cpu")[1],
@@ -98,23 +122,27 @@ def works() -> Iterator[tuple[str, Callable[[], Work]]]:
     """Every cell's name and how to make it."""
     for peer, table in (("scipy.signal", SCIPY), ("MNE", MNE)):
         for name in table:
-            yield f"spectra: {name}", partial(_work, f"spectra: {name}", peer, table)
+            own = f"{_HEAD}{name}, {peer}"
+            yield own, partial(_work, own, peer, table[name])
 
 
-def _work(name: str, peer: str, table: dict[str, tuple[Call, Call]]) -> Work:
+def _work(name: str, peer: str, calls: tuple[Call, Call]) -> Work:
     rng = np.random.default_rng(5)
     x, y = rng.standard_normal((2, CHANNELS, int(FS * SECONDS)))
-    theirs, ours = table[name.removeprefix("spectra: ")]
-    entries = [Entry("rlxweb, CPU", OURS, partial(ours, x, y), True)]
+    theirs, ours = calls
+    entries = [
+        Entry(own, engine, in_mode(mode, partial(ours, x, y)), True)
+        for own, engine, mode in engines()
+        if mode == "off" or name.startswith(f"{_HEAD}{_COMPILED}")
+    ]
     if peer != "MNE" or not isinstance(library("mne"), str):
         entries.append(Entry(peer, peer, partial(theirs, x, y)))
 
     def check() -> None:
-        if len(entries) < 2:
-            return
-        right, found = (entry.peer() for entry in reversed(entries))
+        right = entries[-1].peer()
         peak = float(np.abs(right).max())
-        np.testing.assert_allclose(found, right, rtol=0, atol=1e-7 * peak)
+        for entry in entries[:-1]:
+            np.testing.assert_allclose(entry.peer(), right, rtol=0, atol=1e-7 * peak)
 
-    goals = (Goal("rlxweb, CPU", (peer,), LIMIT),)
+    goals = tuple(Goal(entry.name, (peer,), LIMIT) for entry in entries if entry.ours)
     return Work(name, tuple(entries), goals, check)
