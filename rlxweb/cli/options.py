@@ -194,7 +194,8 @@ REFERENCE = click.option(
     "-r",
     multiple=True,
     callback=_listed,
-    help="Take the mean of all channels (average), or of these, from each.",
+    help="Take the mean of all channels (average), or of these, from each; named like "
+    "channels, and read though -c does not take them.",
 )
 _ABOVE_0 = click.FloatRange(0, min_open=True)
 NOTCH = click.option(

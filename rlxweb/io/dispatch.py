@@ -24,6 +24,7 @@ from rlxweb.io.opening import Opened, opened
 from rlxweb.io.part import Moment, check_stretch, seconds_of, stretch_of
 from rlxweb.io.preparing import Preparation, Reference
 from rlxweb.io.recording import Channel, Group, Recording
+from rlxweb.io.referring import check_rates, reference_channels
 from rlxweb.io.source import ByteSource, Source
 from rlxweb.io.urls import suffix_of
 
@@ -101,7 +102,8 @@ def open_recording(
               None: no end. A stop beyond the end is warned of
     reference, highpass, lowpass, notch, resample
               how the channels are made ready, as `rlxweb.io.prepared` has it: of the
-              whole recording, before a stretch is taken
+              whole recording, before a stretch is taken. A reference is read though
+              `channels` does not name it or `exclude` does
 
     Errors    RecordingError for anything wrong with the file or its server; UnknownName
               for a channel or array that is not in it; UsageError for an argument that
@@ -246,12 +248,17 @@ def _assemble(source: Source, contents: Contents, asked: _Wanted) -> Recording:
     members: dict[int, list[int]] = {}
     for at in taken:
         members.setdefault(stream_of[at], []).append(at)
+    referred = reference_channels(source.doing, found, names, asked.ready.reference)
+    check_rates(source.doing, contents, names, referred, members)
+    ready = asked.ready.referring(tuple(names[at] for at in referred))
     groups = []
     for n, mine in sorted(members.items()):
         stream = contents.streams[n]
         rate = _rate(source, contents, stream, asked.fs, len(members) == 1)
-        channels = tuple(_channel(names[at], found[at], at) for at in mine)
-        group = asked.ready.of(_group(source, stream, rate, channels))
+        # A reference is read where it is not taken too, and left out again.
+        read = dict.fromkeys((*mine, *referred))
+        channels = tuple(_channel(names[at], found[at], at) for at in read)
+        group = ready.of(_group(source, stream, rate, channels))
         groups.append(stretch_of(group, asked.start, asked.stop, source))
     chosen = set(taken)
     left_out = tuple(

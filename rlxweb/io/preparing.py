@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from rlxweb.advice import Advice, Blank
 from rlxweb.arguments import number, whole
 from rlxweb.errors import UnknownName, UsageError, did_you_mean, not_installed, shown
 from rlxweb.io.recording import Group
@@ -54,7 +55,8 @@ def prepared(
     → samples in float64, in the channels' units
 
     Errors     UsageError for an edge outside 0 … fs / 2, a filter that is longer than
-               the recording, and a rate no fraction of small numbers leads to;
+               the recording, a rate no fraction of small numbers leads to, and a
+               reference among channels of several units;
                UnknownName for a reference there is not; Unsupported without SciPy
     Source     Oppenheim & Schafer, Discrete-Time Signal Processing, 7 and 4.6
     """
@@ -77,6 +79,10 @@ class Preparation(NamedTuple):
     lowpass: float | None = None
     notch: float | Sequence[float] | None = None
     resample: float | None = None
+
+    def referring(self, names: tuple[str, ...]) -> Preparation:
+        """The same with the names of reference channels, where there are any."""
+        return self._replace(reference=names) if names else self
 
     def of(self, group: Group) -> Group:
         """The group so made ready; itself where nothing is asked."""
@@ -104,6 +110,14 @@ class _Referenced:
 
 
 def _referenced(group: Group, reference: Reference, doing: str) -> Group:
+    units = dict.fromkeys(one.unit for one in group.channels)
+    if len(units) > 1:
+        raise UsageError(
+            doing,
+            f"channels are in {', '.join(one or 'no unit' for one in units)}",
+            "one is taken from another only in the same unit",
+            Advice("take those of one unit: {}", channels=Blank("NAMES")),
+        )
     names = [reference] if isinstance(reference, str) else list(reference)
     if names == [AVERAGE] and AVERAGE not in group.names:
         if len(group.channels) < 2:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -182,3 +183,53 @@ def test_files_and_commands_take_it(tmp_path: Path, call: Call) -> None:
         done = call(*command, path, *flags, "--segment-s", "2")
         assert done.code == 0, done
     check_refused(call("welch", path, "--lowpass", "70"), 2, "lowpass is 70 Hz")
+
+
+# --- a reference that is not taken ------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("how", "rows"),
+    [
+        ({"channels": ["Cz", "Pz"], "reference": "A1"}, [2]),
+        ({"channels": ["Cz", "Pz"], "reference": ["A1", "a2"]}, [2, 3]),
+        ({"channels": ["Cz", "Pz"], "reference": "A?"}, [2, 3]),
+        ({"exclude": "A*", "reference": ["A1", "A2"]}, [2, 3]),
+        ({"channels": ["Cz", "Pz", "A1"], "reference": ["A1", "A2"]}, [2, 3]),
+        ({"channels": ["Cz", "Pz"], "reference": "average"}, [0, 1]),
+    ],
+)
+def test_a_reference_is_read_though_it_is_not_taken(
+    tmp_path: Path, how: Any, rows: list[int]
+) -> None:
+    path = written(tmp_path / "a.edf", *((name, 64.0) for name in NAMES))
+    with rlx.read(path) as plain:
+        x = plain.groups[0].read()
+    with rlx.read(path, **how) as recording:
+        (own,) = recording.groups
+        assert own.names == ("Cz", "Pz")
+        np.testing.assert_allclose(own.read(), x[:2] - x[rows].mean(0), atol=1e-10)
+
+
+def test_references_there_are_not(tmp_path: Path, call: Call) -> None:
+    path = written(tmp_path / "a.edf", ("Cz", 64.0), ("Pz", 64.0), ("A1", 32.0))
+    other = "the reference 'A1' has 32 Hz, and 'Cz' 64 Hz; a reference is of the same"
+    for how in ({}, {"channels": "Cz"}):
+        with pytest.raises(UsageError, match=other):
+            rlx.read(path, reference="A1", **how)
+    with pytest.raises(UnknownName, match=r"no channel 'A3'; 3 channels: Cz, Pz"):
+        rlx.read(path, reference="A3")
+    with pytest.raises(UsageError, match="no channel is left beside"):
+        rlx.read(path, channels="Cz", reference="Cz")
+    said = call("welch", path, "-r", "A1")
+    check_refused(said, 2, "take those alone: --channels NAMES")
+    flags = ("-c", "Cz", "-r", "Pz", "--bands", "alpha=8:13")
+    assert call("bands", path, *flags).code == 0
+
+
+def test_units_are_not_mixed() -> None:
+    volts = tuple(replace(one, unit="mV") for one in group().channels[:1])
+    mixed = replace(group(), channels=(*volts, *group().channels[1:]))
+    for reference in ("average", "A1"):
+        with pytest.raises(UsageError, match="channels are in mV, uV; one is taken"):
+            prepared(mixed, reference=reference)
