@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlxweb.results.labels import UNNAMED, Labels
-from rlxweb.results.ran import Ran
+from rlxweb.results.ran import UNTOLD, Ran
 from rlxweb.results.result import Result
 from rlxweb.results.stored import State, of_plain, plain_of
 from rlxweb.results.units import power_unit
@@ -30,7 +30,7 @@ class Described(Result):
     axis: int
     fs: float = 0.0
     labels: Labels = UNNAMED
-    ran: Ran = Ran()
+    ran: Ran = UNTOLD
     _fields: ClassVar[Any]
 
     @classmethod
@@ -54,6 +54,10 @@ class Described(Result):
     def engine(self) -> str:
         """That computed it."""
         return self.ran.engine
+
+    def explain(self) -> str:
+        """Where it was computed, and why there; "" where that is not known."""
+        return self.ran.explain()
 
     def _state(self) -> State:
         arrays = {name: getattr(self, name) for name in self._fields}

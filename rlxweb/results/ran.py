@@ -18,3 +18,14 @@ class Ran(NamedTuple):
     engine: str = ""
     decision: Decision | None = None
     wall_s: float = 0.0
+
+    def explain(self) -> str:
+        """Where it was computed, and why there; "" where that is not known."""
+        if not self.engine:
+            return ""
+        why = self.decision.why if self.decision else "only NumPy computes it"
+        return f"ran on {self.engine}: {why}"
+
+
+UNTOLD = Ran()
+"""Of what came as an array."""

@@ -9,7 +9,7 @@ aperiodic components (the method of specparam, once FOOOF).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -61,11 +61,11 @@ def aperiodic(
     Source     Donoghue et al. 2020, doi 10.1038/s41593-020-00744-x
     """
     rules = _rules(mode, max_peaks, peak_width, min_height, threshold)
-    f, psd, labels = density_of(f, psd, DOING)
+    f, psd, labels, ran = density_of(f, psd, DOING)
     hz, power = _checked(f, psd, fmin, fmax)
     rows = np.log10(power.reshape(-1, len(hz)))
     fits = [_fit(hz, row, rules) for row in rows]
-    return _gathered(hz, fits, power.shape[:-1]).named(labels)
+    return replace(_gathered(hz, fits, power.shape[:-1]), labels=labels, ran=ran)
 
 
 def _rules(

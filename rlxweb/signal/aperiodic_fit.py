@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.results.labels import UNNAMED, Labels
-from rlxweb.results.ran import Ran
+from rlxweb.results.ran import UNTOLD, Ran
 from rlxweb.results.result import Result
 from rlxweb.results.stored import State, of_plain, plain_of
 from rlxweb.results.svg import Line, chart
@@ -40,6 +40,7 @@ class AperiodicFit(Result):
     aperiodic   (…, F) power of the 1/f part
     fitted      (…, F) of that and the peaks
     labels      names of the axes before
+    ran         engine, decision and wall time of the spectrum, where it tells them
     """
 
     f: Floats
@@ -55,6 +56,7 @@ class AperiodicFit(Result):
     aperiodic: Floats
     fitted: Floats
     labels: Labels = UNNAMED
+    ran: Ran = UNTOLD
 
     def named(self, labels: Labels) -> AperiodicFit:
         """The same with names for the axes of its batch."""
@@ -92,12 +94,12 @@ class AperiodicFit(Result):
 
     def _state(self) -> State:
         arrays = {name: getattr(self, name) for name in _ARRAYS}
-        return State(arrays, plain_of(self.labels, Ran()))
+        return State(arrays, plain_of(self.labels, self.ran))
 
     @classmethod
     def _of_state(cls, state: State) -> AperiodicFit:
-        labels, _ = of_plain(state.plain)
-        return cls(**state.arrays, labels=labels)
+        labels, ran = of_plain(state.plain)
+        return cls(**state.arrays, labels=labels, ran=ran)
 
     def _picture(self) -> str:
         at = np.log10(self.f)

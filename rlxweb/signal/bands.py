@@ -10,6 +10,7 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from time import perf_counter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
@@ -23,7 +24,7 @@ from rlxweb.errors import ShapeError, UnknownName, UsageError, did_you_mean, sho
 from rlxweb.given import array_of
 from rlxweb.io.writers import finite
 from rlxweb.results.labels import UNNAMED, Labels
-from rlxweb.results.ran import Ran
+from rlxweb.results.ran import UNTOLD, Ran
 from rlxweb.results.result import Result
 from rlxweb.results.stored import State, of_plain, plain_of
 from rlxweb.results.svg import bars
@@ -82,6 +83,7 @@ class BandPower(Result):
     values    (…, K) what was asked for: absolute or relative, or its log10
     f, psd    (F,), (…, F) the density that was integrated
     labels    names of the axes before, and the unit of the samples
+    ran       engine, decision and wall time; of a density that was given, its own
     """
 
     names: tuple[str, ...]
@@ -94,6 +96,16 @@ class BandPower(Result):
     f: NDArray[np.float64]
     psd: Array
     labels: Labels = UNNAMED
+    ran: Ran = UNTOLD
+
+    @property
+    def engine(self) -> str:
+        """That computed the density; "" where it is not known."""
+        return self.ran.engine
+
+    def explain(self) -> str:
+        """Where the density was computed, and why there."""
+        return self.ran.explain()
 
     def named(self, labels: Labels) -> BandPower:
         """The same with names for the axes of its batch."""
@@ -120,12 +132,13 @@ class BandPower(Result):
 
     def _state(self) -> State:
         arrays = {name: getattr(self, name) for name in _ARRAYS}
-        return State(arrays, {"bands": self.names, **plain_of(self.labels, Ran())})
+        return State(arrays, {"bands": self.names, **plain_of(self.labels, self.ran)})
 
     @classmethod
     def _of_state(cls, state: State) -> BandPower:
-        labels, _ = of_plain(state.plain)
-        return cls(tuple(state.plain["bands"]), **state.arrays, labels=labels)
+        labels, ran = of_plain(state.plain)
+        bands = tuple(state.plain["bands"])
+        return cls(bands, **state.arrays, labels=labels, ran=ran)
 
     def _picture(self) -> str:
         share = self.relative.reshape(-1, len(self.names))
@@ -222,26 +235,22 @@ def band_power(
     Source   the trapezoidal rule over the density, with edges between bins
              interpolated: so bands side by side add up
     """
+    begun = perf_counter()
     one_of("method", method, ("welch", "multitaper"), DOING)
     rate_hz = said_rate(fs, DOING)
     named, edges = _edges(bands, rate_hz)
     if method == "multitaper":
-        f, psd = multitaper(x, rate_hz, axis=axis, **options)
+        found = multitaper(x, rate_hz, axis=axis, **options)
     else:
         # What has a shape keeps its form: integers, or an array on a device.
         x = x if hasattr(x, "shape") else array_of(x, DOING)
         length = x.shape[axis] if x.shape else 1
         if nperseg is None and isinstance(options.get("window", ""), str | tuple):
             nperseg = usual_nperseg(rate_hz, float(edges.min()), length)
-        f, psd = welch(x, rate_hz, nperseg=nperseg, axis=axis, **options)
-    psd = np.moveaxis(psd, axis, -1)
-    return band_power_of(
-        f,
-        psd,
-        dict(zip(named, edges.tolist(), strict=True)),
-        relative=relative,
-        log=log,
-    )
+        found = welch(x, rate_hz, nperseg=nperseg, axis=axis, **options)
+    kept = dict(zip(named, edges.tolist(), strict=True))
+    own = band_power_of(found, None, kept, relative=relative, log=log)
+    return replace(own, ran=own.ran._replace(wall_s=perf_counter() - begun))
 
 
 def usual_nperseg(fs: float, lowest: float, n_samples: int) -> int:
@@ -264,7 +273,7 @@ def band_power_of(
              that `welch` gave, alone
     Errors   as `band_power`; ShapeError where f and psd do not go together
     """
-    f, psd, labels = density_of(f, psd, DOING)
+    f, psd, labels, ran = density_of(f, psd, DOING)
     hz = array_of(f, DOING).astype(np.float64)
     power = array_of(psd, DOING)
     if hz.ndim != 1 or power.ndim < 1 or power.shape[-1] != len(hz):
@@ -286,7 +295,7 @@ def band_power_of(
         values = np.log10(values) if log else values
     peaks = np.stack([_peak(hz, wide, *one) for one in edges], axis=-1)
     return BandPower(
-        named, edges, absolute, share, total, peaks, values, hz, power, labels
+        named, edges, absolute, share, total, peaks, values, hz, power, labels, ran
     )
 
 

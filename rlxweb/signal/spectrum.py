@@ -11,6 +11,7 @@ from rlxweb.errors import UsageError
 from rlxweb.results.described import Described
 from rlxweb.results.frames import library
 from rlxweb.results.labels import UNNAMED, Labels
+from rlxweb.results.ran import UNTOLD, Ran
 from rlxweb.results.svg import Line, chart
 from rlxweb.results.tables import Axis, Labelled, Variable, batch_axes
 from rlxweb.results.units import beside, decibels
@@ -46,11 +47,6 @@ class Spectrum(_Pair, Described):
     """
 
     axis = -1
-
-    def explain(self) -> str:
-        """Where it was computed, and why there."""
-        why = self.ran.decision.why if self.ran.decision else "only NumPy computes it"
-        return f"ran on {self.ran.engine}: {why}"
 
     def __repr__(self) -> str:
         shape = "×".join(map(str, self.power.shape))
@@ -127,19 +123,20 @@ class Spectrum(_Pair, Described):
         return chart(lines, "Hz", label)
 
 
-def density_of(f: Any, psd: Any, doing: str) -> tuple[Any, Any, Labels]:
-    """Frequencies, a density over them last, and its labels, of either form.
+def density_of(f: Any, psd: Any, doing: str) -> tuple[Any, Any, Labels, Ran]:
+    """Frequencies, a density over them last, its labels and where it ran, of either
+    form.
 
     Errors   UsageError where one of both is missing.
     """
     if isinstance(f, Spectrum) and psd is None:
         if f.quantity not in ("density", "spectrum", "length", "squares"):
             raise UsageError(doing, f"a {f.quantity} was given", "power is wanted")
-        return f.f, np.moveaxis(f.power, f.axis, -1), f.labels
+        return f.f, np.moveaxis(f.power, f.axis, -1), f.labels, f.ran
     if psd is None:
         said = "frequencies alone were given"
         raise UsageError(doing, said, "f and psd, or a Spectrum")
-    return f, psd, UNNAMED
+    return f, psd, UNNAMED, UNTOLD
 
 
 def _volts(unit: str, doing: str) -> float:

@@ -143,6 +143,15 @@ def test_time_is_told_in_stages() -> None:
         assert set(found.stages) == {"choose", "compute"}
     assert rlx.welch(X, FS).ran.wall_s > 0
     assert "NumPy" in rlx.coherence(X, X, FS, device="cpu").explain()
+    for method in ("welch", "multitaper"):
+        bands = rlx.band_power(X, FS, method=method, device="cpu")
+        assert bands.ran.wall_s > 0
+        assert bands.explain().startswith(f"ran on {bands.engine}: ")
+    spectrum = rlx.welch(X, FS, device="cpu")
+    assert (
+        rlx.band_power_of(spectrum).ran == rlx.aperiodic(spectrum).ran == spectrum.ran
+    )
+    assert rlx.band_power_of(spectrum.f, spectrum.power).explain() == ""
 
 
 @pytest.mark.parametrize("name", RESULTS)
