@@ -76,12 +76,15 @@ class GraphJob:
 
     optimise, cost_mode   as `Session` has them
     there   inputs that lie on the device already; only that one is asked then
+    kind    jobs that correct each other's prices: whatever runs as its graph on every
+            engine is a "graph"
     """
 
     graph: Graph
     optimise: bool = True
     cost_mode: str = "calibrated"
     there: frozenset[str] = frozenset()
+    kind: str = "graph"
     _plans: list[tuple[Backend, Gate, Plan]] = field(default_factory=list)
     _works: dict[Place, Work] = field(default_factory=dict)
 
@@ -101,7 +104,7 @@ class GraphJob:
         nodes = self.graph.nodes()
         if sum(n.type.nbytes for n in nodes if n.op == "constant") > KEPT_BYTES:
             return None
-        key = self.graph.key, self.optimise, self.cost_mode, self.there
+        key = self.kind, self.graph.key, self.optimise, self.cost_mode, self.there
         try:
             hash(key)
         except TypeError:  # an attribute of a custom op
@@ -151,7 +154,7 @@ class GraphJob:
         flops = sum(i.flops for i in work.items)
         return (
             candidate.engine,
-            "graph",
+            self.kind,
             octave(max(1, int(flops))),
             octave(max(1, sum(i.nbytes for i in work.items))),
             octave(max(1, sum(i.launches for i in work.items))),

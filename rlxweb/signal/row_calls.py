@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import replace
-from time import perf_counter
+from dataclasses import dataclass, field, replace
+from time import perf_counter, perf_counter_ns
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -24,6 +24,7 @@ from rlxweb.choose.chooser import Asked, Pick, choose_async
 from rlxweb.choose.graphs import GraphJob
 from rlxweb.decision.candidate import Candidate
 from rlxweb.device import Device
+from rlxweb.devices.place import Place
 from rlxweb.devices.policy import device_from_env, forced_device_from_env
 from rlxweb.errors import EnvironmentWarning, Unsupported
 from rlxweb.ir.graph import Graph
@@ -94,19 +95,19 @@ async def computed(
         return call.on_host(*rows), None
     if not all(one.size for one in rows):
         return call.on_host(*rows), None
-    pick = await choose_async(_job(call, tuple(one.shape for one in rows)), asked)
-    if pick.device is Device.CPU:
-        return call.on_host(*rows), pick
+    known = _job(call, tuple(one.shape for one in rows))
+    pick = await choose_async(known.job, asked)
+    begun = perf_counter_ns()
     try:
-        return await _on_device(call, rows, pick.candidate), pick
+        answer = await _by(pick.candidate, call, rows)
+        known.ran(pick, perf_counter_ns() - begun)
+        return answer, pick
     except LOST as error:
         if strict:
             raise
 
         async def again(way: Candidate) -> Array:
-            if way.device is Device.CPU:
-                return call.on_host(*rows)
-            return await _on_device(call, rows, way)
+            return await _by(way, call, rows)
 
         ways = pick.decision.candidates
         answer, way, tries = await done_again(error, pick.candidate, ways, again)
@@ -122,15 +123,41 @@ def ran_by(pick: Pick[GraphJob] | None, begun: float) -> Ran:
     return Ran(pick.engine, pick.decision, took)
 
 
-_jobs: Kept[Hashable, GraphJob] = Kept(64, 64 << 20)
+async def _by(way: Candidate, call: RowCall, rows: Sequence[Array]) -> Array:
+    if way.device is Device.CPU:
+        return call.on_host(*rows)
+    return await _on_device(call, rows, way)
 
 
-def _job(call: RowCall, shapes: Shapes) -> GraphJob:
-    """The job of a call, priced once: its graph may hold tables of any size."""
-    key = call.key, shapes
-    return _jobs.made(
-        key, lambda: GraphJob(call.graph(shapes)), lambda job: call.nbytes
-    )
+@dataclass(slots=True)
+class _Known:
+    """The job of a call, and the places where it has been run.
+
+    The host's function is not the job's graph, so it has corrections of its own.
+    """
+
+    job: GraphJob
+    warm: set[Place] = field(default_factory=set)
+
+    def ran(self, pick: Pick[GraphJob], took_ns: float) -> None:
+        """Let all but a first run correct the prices."""
+        place = Place(pick.device, pick.candidate.adapter)
+        if place in self.warm:
+            pick.observe(took_ns)
+        self.warm.add(place)
+
+
+_jobs: Kept[Hashable, _Known] = Kept(64, 64 << 20)
+
+
+def _job(call: RowCall, shapes: Shapes) -> _Known:
+    """Priced once: its graph may hold tables of any size."""
+
+    def made() -> _Known:
+        graph = call.graph(shapes)
+        return _Known(GraphJob(graph, kind=f"rows: {graph.name}"))
+
+    return _jobs.made((call.key, shapes), made, lambda known: call.nbytes)
 
 
 def _refuse_devices(call: RowCall, how: Taken, asked: Asked, doing: str) -> None:

@@ -307,6 +307,27 @@ def test_only_warm_runs_are_learned_from(
     assert runs == [0, 1, 2]
 
 
+def test_warm_runs_of_rows_are_learned_apart_from_graphs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On the host a multitaper is no graph: what it took says nothing of graphs."""
+    now = iter(range(0, 10**12, 1_000_000))
+    monkeypatch.setattr("rlxweb.signal.row_calls.perf_counter_ns", lambda: next(now))
+    noted: list[Any] = []
+    monkeypatch.setattr(corrections, "note", lambda *all_: noted.append(all_))
+    samples, counts = np.ones((64, 4000), np.float32), []
+    for _ in range(3):
+        ran = rlx.multitaper(samples, 250.0).ran
+        counts.append(len(noted))
+    assert ran.decision is not None
+    (own,) = [c for c in ran.decision.candidates if c.device is Device.CPU]
+    assert own.terms is not None
+    assert counts == [0, 1, 2]
+    for bucket, predicted_ns, took_ns in noted:
+        assert bucket[:2] == (own.engine, "rows: multitaper")
+        assert (predicted_ns, took_ns) == (own.terms.total_ns, 1_000_000)
+
+
 def test_threads_use_a_pick_as_often_as_one_would() -> None:
     kept, pick = RecentPicks(uses=100), decide(job_of(), places=[CPU])
     kept.keep("a", pick)
