@@ -45,7 +45,7 @@ class GatheredPeaks:
     mode: str
 
     def __repr__(self) -> str:
-        shape = "x".join(map(str, self.bins.shape))
+        shape = "×".join(map(str, self.bins.shape))
         return f"GatheredPeaks({shape} {self.mode})\n{self.decisions}"
 
 
@@ -71,7 +71,7 @@ class LazyPeaks(DaskMethodsMixin):
         return LazyDecisions([self._ran])
 
     def __repr__(self) -> str:
-        shape = "x".join(map(str, self.bins.shape))
+        shape = "×".join(map(str, self.bins.shape))
         tasks = self._ran.npartitions
         return f"LazyPeaks({shape} {self.mode}, {tasks} task{'s' * (tasks != 1)})"
 

@@ -15,6 +15,7 @@ from rlxweb.decision.explain import explain_json
 from rlxweb.device import Device, parse_device
 from rlxweb.devices.place import Place
 from rlxweb.host.spec import WelchSpec
+from rlxweb.printable import abridged, printable
 from rlxweb.results.labels import UNNAMED, Labels
 from rlxweb.results.ran import Ran
 from rlxweb.results.result import Result
@@ -27,6 +28,7 @@ from rlxweb.signal.offers import WelchJob
 from rlxweb.signal.spectrum import Spectrum
 
 _SHOWN, _DRAWN = 4, 8
+_NAME = 24
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -66,13 +68,16 @@ class WelchPeaks(Result):
     labels: Labels = UNNAMED
 
     def __repr__(self) -> str:
-        shape = "x".join(map(str, self.bins.shape))
+        shape = "×".join(map(str, self.bins.shape))
         lines = [f"WelchPeaks({shape} {self.mode}, {self.engine})"]
         counts, hz = self.count.reshape(-1), self.hz.reshape(-1, self.k)
+        batch = self.count.shape
+        names = self.labels.fitted(batch).rows(batch) if self.labels.names else ()
         for at in range(min(_SHOWN, len(counts))):
+            name = abridged(printable(names[at]), _NAME) if names else at
             found = ", ".join(f"{one:.6g}" for one in hz[at, : counts[at]][:_SHOWN])
             more = f" Hz, {counts[at]} of {self.k}" if counts[at] else "none"
-            lines.append(f"  {at}: {found}{more}")
+            lines.append(f"  {name}: {found}{more}")
         if len(counts) > _SHOWN:
             lines.append(f"  … {len(counts) - _SHOWN} more rows")
         return "\n".join(lines)

@@ -355,7 +355,7 @@ def test_a_result_is_shown_in_a_few_lines(rows: int) -> None:
     shown = repr(found)
     assert shown == str(found)
     assert len(shown) < 500
-    assert f"{rows}x33" in shown
+    assert f"{rows}×33" in shown
     assert found.engine in shown
     assert f"{found.hz[0, 0]:g}" in shown
     assert len(repr(found.decision)) < 300
@@ -363,7 +363,7 @@ def test_a_result_is_shown_in_a_few_lines(rows: int) -> None:
     dead = rlx.welch_peaks(0 * x, preset="scipy", device="cpu")
     assert "0: none" in repr(dead)
     many = rlx.welch_peaks(x.reshape(1, rows, 300), k=2, device="cpu")
-    assert f"1x{rows}x2" in repr(many)
+    assert f"1×{rows}×2" in repr(many)
 
 
 @pytest.mark.parametrize("call", [rlx.welch, rlx.welch_peaks])

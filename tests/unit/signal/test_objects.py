@@ -114,6 +114,8 @@ def test_a_recording_is_an_object(tmp_path: Path) -> None:
     rlx.io.write_demo_recording(tmp_path / "demo.edf")
     with rlx.read(tmp_path / "demo.edf") as recording:
         found = rlx.welch_peaks(recording, nperseg=512, k=2)
+        first = recording.groups[0].names[0]
+        assert f"\n  {first}: " in repr(found)
         group = recording.groups[0]
         assert found.fs == group.fs
         assert found.labels.names == (group.names,)
