@@ -49,6 +49,12 @@ def parsed(raw: bytes) -> Iterator[Annotation]:
                 yield Annotation(float(onset), float(duration or 0.0), words)
 
 
+def is_named(note: Annotation, wanted: str) -> bool:
+    """Has it the words, or are they of the pattern? Case does not matter."""
+    text, pattern = note.text.casefold(), wanted.casefold()
+    return text == pattern or fnmatchcase(text, pattern)
+
+
 def named(
     notes: Sequence[Annotation], wanted: str, doing: str
 ) -> tuple[Annotation, ...]:
@@ -56,12 +62,7 @@ def named(
 
     Errors   UnknownName where there is none, with those there are.
     """
-    pattern = wanted.casefold()
-    found = tuple(
-        one
-        for one in notes
-        if one.text.casefold() == pattern or fnmatchcase(one.text.casefold(), pattern)
-    )
+    found = tuple(one for one in notes if is_named(one, wanted))
     if found:
         return found
     known = list(dict.fromkeys(one.text for one in notes))

@@ -18,10 +18,12 @@ from rlxweb.advice import Advice, Blank
 from rlxweb.choose.chooser import Asked, choose
 from rlxweb.devices.place import engine_key
 from rlxweb.errors import OutOfMemory, RlxError, UsageError
+from rlxweb.host.spec import WelchSpec
 from rlxweb.host.spectrum import frequencies
 from rlxweb.io import Group, Recording, open_recording
 from rlxweb.io.identity import identity, is_told_when_open
 from rlxweb.jobs.averaging import Progress, group_power
+from rlxweb.jobs.epoching import conditions_of, length_of
 from rlxweb.jobs.results import FileResult, GroupResult
 from rlxweb.jobs.settings import Settings, group_spec, group_taken
 from rlxweb.jobs.stages import Stages
@@ -59,8 +61,11 @@ def analyse(
     """
     with _naming(recording.path):
         groups = tuple(
-            _group(recording, group, settings, progress, stages or Stages())
+            result
             for group in recording.groups
+            for result in _results(
+                recording, group, settings, progress or bool, stages or Stages()
+            )
         )
     return FileResult(
         recording.path,
@@ -135,22 +140,72 @@ def _naming(path: str) -> Iterator[None]:
         raise
 
 
-def _group(
+def _results(
     recording: Recording,
     group: Group,
     settings: Settings,
-    progress: Progress | None,
+    progress: Progress,
     stages: Stages,
-) -> GroupResult:
+) -> Iterator[GroupResult]:
+    """Of a group as it is, or of each condition of its epochs."""
+    asked = settings.epochs
+    if asked is None:
+        spec = _spec(recording, group, settings)
+        yield _group(recording, group, spec, settings, progress, stages)
+        return
+    spec = _spec(recording, length_of(group, asked), settings)
+    whole = group.n_samples * len(group.channels)
+    part = 1.0 if asked.reject is None else 0.5
+
+    def tell(share: float) -> object:
+        return progress(round(part * share * whole))
+
+    with stages.stage("choose the epochs", "epochs"):
+        conditions = conditions_of(recording, group, asked, tell)
+    signals = [
+        one.signal(spec, is_looked_at=settings.nan == "raise") for one in conditions
+    ]
+    n_all = sum(one.n_samples for one in signals) * len(group.channels)
+    # Every segment stands by itself in them.
+    apart = replace(spec, hop=spec.nperseg, n_segments=0)
+    alone = replace(settings, nsegments=None)
+    for one, signal in zip(conditions, signals, strict=True):
+        result = _group(
+            recording, signal, apart, alone, lambda n: tell(n / n_all), stages
+        )
+        yield replace(result, spec=spec, n_samples=group.n_samples, epochs=one.used)
+
+
+def _spec(recording: Recording, group: Group, settings: Settings) -> WelchSpec:
+    """The estimate for a group, or for one as long as an epoch."""
     nperseg = settings.nperseg_of(group)
-    if nperseg > group.n_samples:
+    if nperseg <= group.n_samples:
+        return group_spec(settings, group, nperseg)
+    doing = f"welch of {recording.path!r}"
+    if settings.epochs is None:
         raise UsageError(
-            f"welch of {recording.path!r}",
+            doing,
             f"nperseg is {nperseg}",
             f"the channels at {group.fs:g} Hz have {group.n_samples} samples",
             Advice("use a smaller {}", nperseg=Blank("N")),
         )
-    spec = group_spec(settings, group, nperseg)
+    blank = {"segment_s": Blank("S")} if settings.segment_s else {"nperseg": Blank("N")}
+    raise UsageError(
+        doing,
+        f"a segment has {nperseg} samples ({nperseg / group.fs:g} s)",
+        f"an epoch at {group.fs:g} Hz has {group.n_samples} ({group.seconds:g} s)",
+        Advice("use a smaller {}, or leave it out for whole epochs", **blank),
+    )
+
+
+def _group(
+    recording: Recording,
+    group: Group,
+    spec: WelchSpec,
+    settings: Settings,
+    progress: Progress,
+    stages: Stages,
+) -> GroupResult:
     hz = frequencies(spec, group.fs)
     doing = f"welch of {recording.path!r}"
     band = Band.of(hz, settings.fmin, settings.fmax, doing)

@@ -47,6 +47,7 @@ def _group(group: GroupResult) -> Entry:
         "device": group.device,
         "engine": group.engine,
         "decision": group.decision.as_json(),
+        **({} if group.epochs is None else {"epochs": group.epochs.as_json()}),
         "channels": [
             {
                 "name": name,

@@ -15,6 +15,7 @@ from rlxweb.decision.decision import Decision
 from rlxweb.device import Device
 from rlxweb.host.spec import WelchSpec
 from rlxweb.host.strongest import PeaksOfPower
+from rlxweb.jobs.epoching import EpochsUsed
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,7 @@ class GroupResult:
     power (C, F), hz (F,): of the band that was asked for, or with F = 0 where
             `Settings.spectra` is off
     peaks   as (C, k) arrays
+    epochs  those that are averaged; None of a recording that was not cut
     states  why a channel has no level: "flat" where nothing but rounding is left of it,
             "not finite"; "" where it has one
     """
@@ -43,6 +45,7 @@ class GroupResult:
     device: str
     engine: str
     decision: Decision
+    epochs: EpochsUsed | None = None
 
     @property
     def dtype(self) -> str:

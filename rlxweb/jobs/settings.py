@@ -14,6 +14,7 @@ from rlxweb.host.spec import DIGITAL, WelchSpec
 from rlxweb.io import Group
 from rlxweb.io.access import Access
 from rlxweb.io.contents import Layout
+from rlxweb.jobs.epoching import Epoching
 from rlxweb.signal.precision import Precision, Taken, taken
 from rlxweb.signal.presets import from_preset
 from rlxweb.signal.request import OF_PRESET
@@ -28,8 +29,10 @@ _DETREND = {None: OF_PRESET, "none": None}
 class Settings:
     """What the user asked for; `precision` and `device` may be "auto".
 
+    nperseg    None: the whole length, of epochs
     segment_s  seconds per segment; where given, each rate gets its own nperseg, cut to
-               the length of the recording
+               the length of the recording (not to that of epochs)
+    epochs     the spectrum is that of epochs, averaged; None: of all that is taken
     storage    how recordings behind URLs are reached; no number depends on it
     k          peaks per channel; None is 16, or all bins where there are fewer
     reference … resample  how channels are made ready, likewise; () is None
@@ -38,7 +41,7 @@ class Settings:
     """
 
     fs: float | None = None
-    nperseg: int = 256
+    nperseg: int | None = 256
     segment_s: float | None = None
     k: int | None = None
     noverlap: int | None = None
@@ -66,12 +69,15 @@ class Settings:
     fmin: float | None = None
     fmax: float | None = None
     spectra: bool = True
+    epochs: Epoching | None = None
     storage: Access = field(default_factory=Access, compare=False)
 
     def nperseg_of(self, group: Group) -> int:
+        """Of a group, or of one that is as long as an epoch."""
         if self.segment_s is None:
-            return self.nperseg
-        return max(1, min(round(self.segment_s * group.fs), group.n_samples))
+            return group.n_samples if self.nperseg is None else self.nperseg
+        asked = max(1, round(self.segment_s * group.fs))
+        return min(asked, group.n_samples) if self.epochs is None else asked
 
     def k_of(self, spec: WelchSpec) -> int:
         """Errors   UsageError for a number that was asked for and is not there."""
