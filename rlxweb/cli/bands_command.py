@@ -11,6 +11,7 @@ from rlxweb.cli import options
 from rlxweb.cli.bands_outputs import Outputs
 from rlxweb.cli.bands_table import print_bands
 from rlxweb.cli.batch import run_batch
+from rlxweb.cli.epochs_options import EPOCHS, epochs_asked
 from rlxweb.cli.keeping import Keeping
 from rlxweb.cli.screen import say, screen
 from rlxweb.cli.storage import STORAGE
@@ -58,9 +59,11 @@ def _bands(ctx: click.Context, param: click.Parameter, text: str) -> Bands:
 @click.option(
     "--segment-s",
     type=click.FloatRange(0, min_open=True),
-    help="Seconds per segment; default: two cycles of the lowest edge, at least 4.",
+    help="Seconds per segment; default: two cycles of the lowest edge, at least 4; or "
+    "a whole epoch.",
 )
 @options.SAMPLES
+@EPOCHS
 @STORAGE
 @options.COMPUTING
 @options.file_path("csv", "Write a line per channel and band; - is stdout.")
@@ -112,8 +115,14 @@ def _settings(bands: Bands, asked: dict[str, Any]) -> Settings:
                 f"band {name!r} is {low:g}:{high:g}",
                 "a name and two edges in Hz, 0 ≤ low < high",
             )
-    if asked["segment_s"] is None:
-        asked["segment_s"] = max(LEAST_SEGMENT_S, CYCLES / lowest_edge(named))
+    epochs = asked["epochs"] = epochs_asked(asked)
+    if asked["segment_s"] is not None:
+        seconds = asked["segment_s"]
+    elif epochs is not None:
+        asked["nperseg"], seconds = None, epochs.seconds
+    else:
+        seconds = max(LEAST_SEGMENT_S, CYCLES / lowest_edge(named))
+        asked["segment_s"] = seconds
     # One bin below the lowest edge, to integrate from there.
-    low = min(low for low, _ in named.values()) - 1.0 / asked["segment_s"]
+    low = min(low for low, _ in named.values()) - 1.0 / seconds
     return Settings(**asked, preset="scipy", k=1, fmin=max(0.0, low))

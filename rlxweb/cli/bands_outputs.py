@@ -11,6 +11,7 @@ from typing import IO
 
 from rlxweb.cli.bands_plot import put_picture
 from rlxweb.cli.batch import Done
+from rlxweb.cli.peaks_table import OF_EPOCHS
 from rlxweb.cli.plot import check_plot, picture_format
 from rlxweb.cli.record import document, rlxweb_version, versions
 from rlxweb.cli.targets import Put, check_targets
@@ -19,7 +20,7 @@ from rlxweb.errors import UsageError
 from rlxweb.io import write_csv, write_json
 from rlxweb.io.parquet import SUFFIX, Column, Rows, check_parquet, write_parquet
 from rlxweb.jobs.bands import Banded
-from rlxweb.jobs.entries import text_of
+from rlxweb.jobs.entries import epochs_entry, text_of
 
 SCHEMA = "rlxweb.bands/1"
 COLUMNS = (
@@ -74,7 +75,7 @@ class Outputs:
     def puts(self, done: Done, found: Sequence[Banded]) -> Iterator[tuple[str, Put]]:
         """Every file that is to be written, and what writes it."""
         if self.csv is not None:
-            yield self.csv, partial(put_csv, found=found)
+            yield self.csv, partial(put_csv, done=done, found=found)
         if self.parquet is not None:
             yield self.parquet, partial(put_parquet, done=done, found=found)
         if self.json is not None:
@@ -86,9 +87,14 @@ class Outputs:
             yield picture, partial(put_picture, found=one, how=how)
 
 
-def put_csv(file: IO[bytes], found: Sequence[Banded]) -> None:
+def columns_of(done: Done) -> tuple[Column, ...]:
+    """Of the tables of a run; of epochs there are more."""
+    return COLUMNS if done.settings.epochs is None else (*COLUMNS, *OF_EPOCHS)
+
+
+def put_csv(file: IO[bytes], done: Done, found: Sequence[Banded]) -> None:
     """A line for each channel and band."""
-    names = [column.name for column in COLUMNS]
+    names = [column.name for column in columns_of(done)]
     rows = (
         tuple("" if row[name] is None else row[name] for name in names)
         for one in found
@@ -99,6 +105,7 @@ def put_csv(file: IO[bytes], found: Sequence[Banded]) -> None:
 
 def put_parquet(file: IO[bytes], done: Done, found: Sequence[Banded]) -> None:
     """The same, typed; one group of rows for each recording."""
+    columns = columns_of(done)
 
     def groups() -> Iterator[Rows]:
         for one in found:
@@ -109,7 +116,7 @@ def put_parquet(file: IO[bytes], done: Done, found: Sequence[Banded]) -> None:
                         row[column.name] if row[column.name] != "" else None
                         for row in rows
                     ]
-                    for column in COLUMNS
+                    for column in columns
                 }
 
     about = {
@@ -118,7 +125,7 @@ def put_parquet(file: IO[bytes], done: Done, found: Sequence[Banded]) -> None:
         "versions": versions(),
         "settings": done.settings.as_json(),
     }
-    write_parquet(file, COLUMNS, groups(), {"rlxweb": json.dumps(about)})
+    write_parquet(file, columns, groups(), {"rlxweb": json.dumps(about)})
 
 
 def put_json(file: IO[bytes], done: Done, found: Sequence[Banded]) -> None:
@@ -135,6 +142,7 @@ def put_json(file: IO[bytes], done: Done, found: Sequence[Banded]) -> None:
                     "nperseg": own.group.spec.nperseg,
                     "engine": own.group.engine,
                     "decision": own.group.decision.as_json(),
+                    **epochs_entry(own.group),
                     **own.bands.as_json(own.group.names),
                 }
                 for own in one.groups

@@ -38,9 +38,11 @@ def _figure(found: Banded, letters: Lettering) -> Any:
         name = letters.shown(Path(found.result.path).name, 48)
         left = len(own.group.names) - _MOST_ROWS
         more = f", {left} more not drawn" if left > 0 else ""
+        epochs = own.group.epochs
+        of = f" · {letters.shown(epochs.short, 48)}" if epochs else ""
         axis.set_title(
             f"{name} · {counted(len(own.group.names), 'channel')} at "
-            f"{own.group.fs:g} Hz{more}",
+            f"{own.group.fs:g} Hz{of}{more}",
             fontsize=10,
             loc="left",
         )

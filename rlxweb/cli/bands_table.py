@@ -33,6 +33,8 @@ def _told(console: Console, path: str, own: GroupBands) -> Iterator[str]:
         f"{group.spec.nperseg}, power"
         f"{f' in {unit}²' if unit else ''} and its share"
     )
+    if group.epochs is not None:
+        yield str(group.epochs)
     is_limited = console.is_terminal
     n_rows = min(len(group.names), SHOWN_CHANNELS) if is_limited else len(group.names)
     names = [

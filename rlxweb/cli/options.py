@@ -178,7 +178,7 @@ NAN = one_of(
 )
 
 
-def _all_of(*decorators: Decorator) -> Decorator:
+def all_of(*decorators: Decorator) -> Decorator:
     """Several options as one, listed in this order."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -201,7 +201,7 @@ _ABOVE_0 = click.FloatRange(0, min_open=True)
 NOTCH = click.option(
     "--notch", multiple=True, type=_ABOVE_0, help="Take this frequency out; repeatable."
 )
-SAMPLES = _all_of(
+SAMPLES = all_of(
     CHANNELS,
     EXCLUDE,
     START,
@@ -215,5 +215,5 @@ SAMPLES = _all_of(
     LAYOUT,
 )
 """What of a recording is taken, and how it is made ready."""
-COMPUTING = _all_of(AUTO_DEVICE, ADAPTER, PRECISION, NAN)
+COMPUTING = all_of(AUTO_DEVICE, ADAPTER, PRECISION, NAN)
 """Where and how it is computed."""

@@ -14,7 +14,8 @@ import numpy as np
 from rlxweb.cli.batch import Done
 from rlxweb.cli.record import document, versions
 from rlxweb.io import write_csv, write_json, write_npz
-from rlxweb.jobs.entries import text_of
+from rlxweb.jobs.entries import epochs_cells, text_of
+from rlxweb.jobs.epoching import COLUMNS as OF_EPOCHS
 from rlxweb.jobs.results import FileResult, GroupResult
 
 SCHEMA = "rlxweb.welch/1"
@@ -38,8 +39,9 @@ def put_json(file: IO[bytes], done: Done) -> None:
 
 
 def put_csv(file: IO[bytes], done: Done) -> None:
-    """One line per peak, strongest first in each channel."""
-    write_csv(file, COLUMNS, _rows(done))
+    """One line per peak, strongest first in each channel; with what epochs it is of."""
+    more = () if done.settings.epochs is None else OF_EPOCHS
+    write_csv(file, (*COLUMNS, *more), _rows(done))
 
 
 def _rows(done: Done) -> Iterator[tuple[Any, ...]]:
@@ -51,7 +53,8 @@ def _rows(done: Done) -> Iterator[tuple[Any, ...]]:
                 where = entry["path"], channel["name"], channel["unit"], group["fs"]
                 for rank, peak in enumerate(channel["peaks"], 1):
                     found = (peak.get(column, "") for column in _OF_PEAK)
-                    yield *where, rank, *found, group["device"]
+                    of = epochs_cells(group)
+                    yield *where, rank, *found, group["device"], *of
 
 
 def put_npz(file: IO[bytes], results: Sequence[FileResult]) -> None:
@@ -81,4 +84,7 @@ def _arrays(result: FileResult, group: GroupResult) -> dict[str, Any]:
     }
     if group.peaks.prominence is not None:
         found["prominence"] = group.peaks.prominence
+    if group.epochs is not None:
+        cells = zip(OF_EPOCHS, group.epochs.cells, strict=True)
+        found |= {name: np.array(cell) for name, cell in cells}
     return found

@@ -7,7 +7,7 @@ a channel without peaks as a row without a rank, a failed file as a row with its
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -15,7 +15,7 @@ from rlxweb.cli.batch import Done
 from rlxweb.cli.record import rlxweb_version, versions
 from rlxweb.errors import UsageError
 from rlxweb.io.parquet import SUFFIX, Column, Rows, check_parquet, write_parquet
-from rlxweb.jobs.entries import Entry, text_of
+from rlxweb.jobs.entries import Entry, epochs_cells, text_of
 
 SCHEMA = "rlxweb.peaks/1"
 # A group ends with the file in which it reaches this: enough rows to pack well, few
@@ -41,6 +41,12 @@ COLUMNS = (
     Column("dtype", "text", "", "of the arithmetic"),
     Column("error", "text", "", "why the file failed; null where it did not"),
 )
+OF_EPOCHS = (
+    Column("condition", "text", "", "the words of the annotations of its epochs"),
+    Column("n_epochs", "int64", "", "epochs averaged"),
+    Column("n_dropped", "int64", "", "epochs left out"),
+)
+"""Beside these, where epochs were averaged."""
 _OF_GROUP = ("fs", "n_samples", "n_segments", "hz_per_bin", "device", "engine", "dtype")
 _OF_PEAK = ("bin", "hz", "power", "prominence")
 
@@ -70,15 +76,16 @@ def put_parquet(file: IO[bytes], done: Done) -> None:
         "failed": len(done.failed),
     }
     text = json.dumps(about, ensure_ascii=True)
-    write_parquet(file, COLUMNS, _groups(done), {"rlxweb": text})
+    columns = COLUMNS if done.settings.epochs is None else (*COLUMNS, *OF_EPOCHS)
+    write_parquet(file, columns, _groups(done, columns), {"rlxweb": text})
 
 
-def _groups(done: Done) -> Iterator[Rows]:
+def _groups(done: Done, columns: Sequence[Column]) -> Iterator[Rows]:
     """The rows by so many, no file's in two."""
-    rows: dict[str, list[Any]] = {column.name: [] for column in COLUMNS}
+    rows: dict[str, list[Any]] = {column.name: [] for column in columns}
     for part in _parts(done):
-        for name, values in part.items():
-            rows[name] += values
+        for name in rows:
+            rows[name] += part[name]
         if len(rows["file"]) >= GROUP_ROWS:
             yield rows
             for values in rows.values():
@@ -99,13 +106,14 @@ def _parts(done: Done) -> Iterator[Rows]:
 
 
 def _failed(path: str, error: str) -> Rows:
-    row: dict[str, list[Any]] = {column.name: [None] for column in COLUMNS}
+    row: dict[str, list[Any]] = {c.name: [None] for c in (*COLUMNS, *OF_EPOCHS)}
     return row | {"file": [text_of(path)], "error": [error]}
 
 
 def _rows(entry: Entry) -> Rows:
-    rows: dict[str, list[Any]] = {column.name: [] for column in COLUMNS}
+    rows: dict[str, list[Any]] = {c.name: [] for c in (*COLUMNS, *OF_EPOCHS)}
     for group in entry["groups"]:
+        cells = epochs_cells(group) or (None,) * len(OF_EPOCHS)
         for channel in group["channels"]:
             peaks = channel["peaks"]
             n = max(1, len(peaks))
@@ -114,6 +122,8 @@ def _rows(entry: Entry) -> Rows:
                 rows[name] += [channel[name] or None] * n
             for name in _OF_GROUP:
                 rows[name] += [group[name]] * n
+            for column, cell in zip(OF_EPOCHS, cells, strict=True):
+                rows[column.name] += [cell] * n
             rows["rank"] += range(1, n + 1) if peaks else [None]
             for name in _OF_PEAK:
                 rows[name] += [peak.get(name) for peak in peaks] or [None]

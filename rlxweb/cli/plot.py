@@ -113,6 +113,7 @@ def lettering_of(result: FileResult) -> Lettering:
     texts = [result.path]
     for group in result.groups:
         texts += [*group.names, *map(group.power_unit, group.units), group.engine]
+        texts += [] if group.epochs is None else [group.epochs.condition]
     return Lettering.of(texts)
 
 
@@ -175,8 +176,11 @@ def _tell_nothing(axis: Any, levels: Any) -> None:
 def _title(result: FileResult, group: GroupResult, letters: Lettering) -> str:
     channels = counted(len(group.names), "channel")
     name = letters.shown(Path(result.path).name, _MOST_FILE_NAME)
+    of = ""
+    if group.epochs is not None:
+        of = f"{letters.shown(group.epochs.short, _MOST_FILE_NAME)} · "
     return (
-        f"{name} · {channels} at {group.fs:g} Hz · "
+        f"{name} · {channels} at {group.fs:g} Hz · {of}"
         f"{group.n_segments} × {group.spec.nperseg} samples, "
         f"{group.resolution:.3g} Hz per bin · {letters.shown(group.engine)}"
     )

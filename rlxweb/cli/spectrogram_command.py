@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
-from math import prod
+from math import log10, nan, prod
 from typing import IO, Any
 
 import click
@@ -13,6 +13,7 @@ import numpy as np
 from rich.console import Console
 
 from rlxweb.cli import options
+from rlxweb.cli.epochs_options import EPOCHS, epochs_asked
 from rlxweb.cli.inputs import recordings_of
 from rlxweb.cli.meter import Meter
 from rlxweb.cli.plot import check_plot, picture_format
@@ -24,8 +25,11 @@ from rlxweb.cli.table import decimals
 from rlxweb.cli.targets import Put, check_targets, goes_to_stdout, write_all
 from rlxweb.cli.wanted import pictures_of
 from rlxweb.errors import RlxError, UsageError
-from rlxweb.io import open_recording, write_json, write_npz
-from rlxweb.jobs.entries import text_of
+from rlxweb.io import Group, Recording, open_recording, write_json, write_npz
+from rlxweb.jobs.entries import epochs_entry, text_of
+from rlxweb.jobs.epoch_spectrogram import QUARTER, epochs_spectrogram
+from rlxweb.jobs.epoching import COLUMNS as OF_EPOCHS
+from rlxweb.jobs.epoching import Epoching, conditions_of
 from rlxweb.jobs.spectrogram import (
     COLUMNS,
     GroupSpectrogram,
@@ -35,10 +39,19 @@ from rlxweb.jobs.spectrogram import (
 from rlxweb.printable import printable
 
 SCHEMA = "rlxweb.spectrogram/1"
+USUAL_S = 2.0
 _OF_FILES = (
     *("fs", "channels", "exclude", "start", "stop", "array", "layout"),
     *("reference", "highpass", "lowpass", "notch", "resample"),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Averaged:
+    """What is averaged, and told against what."""
+
+    epochs: Epoching | None
+    baseline: tuple[float, float] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +62,27 @@ class Found:
     groups: tuple[GroupSpectrogram, ...]
 
 
+def _baseline(
+    ctx: click.Context, param: click.Parameter, text: str | None
+) -> tuple[float, float] | None:
+    if text is None:
+        return None
+    try:
+        low, high = map(float, text.split(":"))
+    except ValueError:
+        low = high = nan
+    if not low < high:
+        raise click.BadParameter(f"{text!r} is no stretch; write it like -0.2:0")
+    return low, high
+
+
 @click.command(name="spectrogram")
 @click.argument("files", nargs=-1, required=True, metavar="FILE…")
 @options.FS
 @options.valued(
-    "--segment-s", click.FloatRange(0, min_open=True), "Seconds per segment.", 2.0
+    "--segment-s",
+    click.FloatRange(0, min_open=True),
+    "Seconds per segment [2; of epochs at most a quarter of one].",
 )
 @options.valued(
     "--overlap",
@@ -67,6 +96,13 @@ class Found:
 @options.valued("--fmax", float, "Highest frequency that is shown, in Hz.")
 @click.option("--log", is_flag=True, help="A logarithmic frequency axis.")
 @options.SAMPLES
+@EPOCHS
+@click.option(
+    "--baseline",
+    metavar="A:B",
+    callback=_baseline,
+    help="Powers over their mean between these seconds of an epoch, in dB.",
+)
 @STORAGE
 @options.COMPUTING
 @options.file_path("plot", "Draw a panel per channel (.png, .svg, .pdf).")
@@ -78,14 +114,22 @@ def command(files: tuple[str, ...], log: bool, quiet: bool, **asked: Any) -> Non
 
     Welch's density segment by segment, read in blocks; where there are more segments
     than --columns, neighbours are averaged. The table says where in time and frequency
-    each channel is strongest.
+    each channel is strongest. With --epochs it is the average of these, and time counts
+    from their annotations.
 
     Example  rlxweb spectrogram night.edf -c 'EEG*' --fmax 40 --plot night.png
     """
     outputs = Outputs(*(asked.pop(f"{n}_path") for n in Outputs.__slots__))
     access = asked.pop("storage")
     reading = {name: asked.pop(name) for name in _OF_FILES}
+    epochs, baseline = epochs_asked(asked), asked.pop("baseline")
+    if baseline is not None and epochs is None:
+        raise UsageError("--baseline", "it is of epochs", hint="give --epochs TEXT")
+    if asked["segment_s"] is None:
+        most = USUAL_S if epochs is None else epochs.seconds / QUARTER
+        asked["segment_s"] = min(USUAL_S, most)
     how = SpectrogramSettings(**asked)
+    of = Averaged(epochs, baseline)
     err = screen(stderr=True)
     paths = [path for path in outputs.paths if path is not None]
 
@@ -101,9 +145,9 @@ def command(files: tuple[str, ...], log: bool, quiet: bool, **asked: Any) -> Non
     found = []
     with Meter(err, len(meant)) as meter:
         for file in meant:
-            found.append(_done(file, reading, how, meter))
+            found.append(_done(file, reading, how, of, meter))
             meter.finished(file)
-    write_all(outputs.puts(found, how, log))
+    write_all(outputs.puts(found, how, of, log))
     for picture in outputs.pictures(found).values():
         say(err, f"picture: {picture}")
     if not quiet:
@@ -111,13 +155,45 @@ def command(files: tuple[str, ...], log: bool, quiet: bool, **asked: Any) -> Non
 
 
 def _done(
-    file: str, reading: dict[str, Any], how: SpectrogramSettings, meter: Meter
+    file: str,
+    reading: dict[str, Any],
+    how: SpectrogramSettings,
+    of: Averaged,
+    meter: Meter,
 ) -> Found:
     with open_recording(file, **reading) as recording:
         work = sum(g.n_samples * len(g.channels) for g in recording.groups)
         step = partial(meter.within, file, work)
-        groups = tuple(group_spectrogram(g, how, step) for g in recording.groups)
-    return Found(file, groups)
+        if of.epochs is None:
+            groups = [group_spectrogram(g, how, step) for g in recording.groups]
+        else:
+            groups = [
+                one
+                for g in recording.groups
+                for one in _conditions(recording, g, how, of, step)
+            ]
+    return Found(file, tuple(groups))
+
+
+def _conditions(
+    recording: Recording,
+    group: Group,
+    how: SpectrogramSettings,
+    of: Averaged,
+    step: Callable[[int], object],
+) -> Iterator[GroupSpectrogram]:
+    assert of.epochs is not None
+    half = 1.0 if of.epochs.reject is None else 0.5
+    work = half * group.n_samples * len(group.channels)
+
+    def tell(part: float, share: float) -> object:
+        return step(round(part * share * work))
+
+    found = conditions_of(recording, group, of.epochs, partial(tell, 1.0))
+    n = sum(one.used.n for one in found)
+    for one in found:
+        each = partial(tell, one.used.n / n)
+        yield epochs_spectrogram(one, how, each, of.baseline)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +230,11 @@ class Outputs:
         return dict(zip(files, pictures_of(self.plot, files), strict=True))
 
     def puts(
-        self, found: Sequence[Found], how: SpectrogramSettings, log: bool
+        self,
+        found: Sequence[Found],
+        how: SpectrogramSettings,
+        of: Averaged,
+        log: bool,
     ) -> Iterator[tuple[str, Put]]:
         """Every file that is to be written, and what writes it."""
         for one in found if self.plot is not None else ():
@@ -172,7 +252,7 @@ class Outputs:
         if self.npz is not None:
             yield self.npz, partial(_put_npz, groups=found[0].groups)
         if self.json is not None:
-            yield self.json, partial(_put_json, found=found, how=how)
+            yield self.json, partial(_put_json, found=found, how=how, of=of)
 
 
 def _put_npz(file: IO[bytes], groups: Sequence[GroupSpectrogram]) -> None:
@@ -188,13 +268,20 @@ def _put_npz(file: IO[bytes], groups: Sequence[GroupSpectrogram]) -> None:
             f"{head}units": np.array(one.units),
             f"{head}fs": np.array(one.fs),
         }
+        if one.epochs is not None:
+            cells = zip(OF_EPOCHS, one.epochs.cells, strict=True)
+            arrays |= {f"{head}{name}": np.array(cell) for name, cell in cells}
+        if one.baseline is not None:
+            arrays[f"{head}baseline"] = np.array(one.baseline)
     write_npz(file, **arrays)
 
 
 def _put_json(
-    file: IO[bytes], found: Sequence[Found], how: SpectrogramSettings
+    file: IO[bytes], found: Sequence[Found], how: SpectrogramSettings, of: Averaged
 ) -> None:
     settings = {name: getattr(how, name) for name in SpectrogramSettings.__slots__}
+    if of.epochs is not None:
+        settings |= asdict(of)
     files = [
         {
             "path": text_of(one.path),
@@ -205,6 +292,7 @@ def _put_json(
                     "nperseg": own.nperseg,
                     "columns": len(own.t),
                     "segments_per_column": own.merged,
+                    **epochs_entry(own),
                     "channels": [_strongest(own, at) for at in range(len(own.names))],
                 }
                 for own in one.groups
@@ -232,6 +320,13 @@ def _strongest(own: GroupSpectrogram, at: int) -> dict[str, Any]:
     }
 
 
+def _density(own: GroupSpectrogram, at: int, power: float) -> str:
+    if own.baseline is not None:
+        return f"{10.0 * log10(power):+.1f} dB" if power > 0 else "–"
+    unit = own.units[at].replace("uV", "µV")
+    return f"{power:.3g} {unit}²/Hz" if unit else f"{power:.3g} 1/Hz"
+
+
 def _show(console: Console, found: Sequence[Found]) -> None:
     for one in found:
         for own in one.groups:
@@ -243,17 +338,19 @@ def _show(console: Console, found: Sequence[Found]) -> None:
                 f"{own.column_s:.3g} s, {step:.3g} Hz per bin"
             )
             say(console, title)
+            if own.epochs is not None:
+                say(console, str(own.epochs))
             rows = []
             for at in range(len(own.names)):
                 told = _strongest(own, at)
                 if told["hz"] is None:
                     rows.append([own.names[at], "–", "–", "–"])
                     continue
-                unit = own.units[at].replace("uV", "µV")
-                density = f"{told['power']:.3g} {unit}²/Hz" if unit else "1/Hz"
+                density = _density(own, at, told["power"])
                 hz = f"{told['hz']:.{decimals(step)}f} Hz"
                 rows.append([own.names[at], hz, f"{told['s']:.2f} s", density])
-            heads = ("channel", "strongest", "at", "power")
+            rise = own.baseline is not None
+            heads = ("channel", "strongest", "at", "over baseline" if rise else "power")
             show_table(console, heads, rows, right=heads[1:], whole=heads)
             if len(own.names) > PANELS:
                 say(console, f"a picture shows {PANELS} channels; -c chooses them")

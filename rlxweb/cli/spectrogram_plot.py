@@ -32,6 +32,7 @@ def put_picture(
 ) -> None:
     """The first 16 channels of each group. Errors  NotWritten."""
     texts = [path, *(name for one in groups for name in (*one.names, *one.units))]
+    texts += [one.epochs.condition for one in groups if one.epochs is not None]
     letters = Lettering.of(texts)
     draw = partial(_figure, path, groups, is_log, letters)
     put_figure(file, draw, how, letters, f"drawing {path!r}")
@@ -47,29 +48,37 @@ def _figure(
     figure = new_figure(11, 1.2 + tall * len(panels))
     axes = figure.subplots(len(panels), 1, squeeze=False, sharex=len(groups) == 1)
     image = None
-    ranges = {id(own): _range(own) for own in groups}
+    # One bar of colours holds for all that is drawn.
+    ranges = [_range(own) for own in groups]
+    levels = min(low for low, _ in ranges), max(high for _, high in ranges)
     for axis, (own, at) in zip(axes[:, 0], panels, strict=True):
-        image = _panel(axis, own, at, is_log, ranges[id(own)])
-        axis.set_title(
-            letters.shown(own.names[at], _MOST_NAME), fontsize=8, loc="left", pad=2
-        )
+        image = _panel(axis, own, at, is_log, levels)
+        axis.set_title(_name_of(own, at, letters), fontsize=8, loc="left", pad=2)
     first = groups[0]
     _, unit_s, unit = next(t for t in _TIMES if first.seconds >= t[0])
     for axis in axes[:, 0]:
         axis.xaxis.set_major_formatter(lambda s, _: f"{s / unit_s:g}")
-    axes[-1, 0].set_xlabel(f"time ({unit})")
+    since = "" if first.epochs is None else " from the annotation"
+    axes[-1, 0].set_xlabel(f"time{since} ({unit})")
     figure.supylabel("frequency (Hz)", fontsize=10)
     if image is not None:
         units = {unit for own in groups for unit in own.units}
         one = letters.shown(units.pop().replace("uV", "µV"), _MOST_NAME)
         label = f"power (dB re 1 {one}²/Hz)" if not units and one else "power (dB)"
+        if first.baseline is not None:
+            label = "power over {:g} to {:g} s (dB)".format(*first.baseline)
         bar = figure.colorbar(image, ax=axes[:, 0], pad=0.01, fraction=0.03)
         bar.set_label(label)
     shown = len(panels)
     every = sum(len(own.names) for own in groups)
-    more = f", {shown} drawn" if shown < every else ""
+    more = f", {shown} panels drawn" if shown < every else ""
+    many = counted(every, "channel")
+    if first.epochs is not None:
+        texts = dict.fromkeys(own.epochs.condition for own in groups if own.epochs)
+        more = f", {counted(len(texts), 'condition')}{more}"
+        many = counted(every // len(texts), "channel")
     figure.suptitle(
-        f"{letters.shown(Path(path).name, 48)} · {counted(every, 'channel')}{more} · "
+        f"{letters.shown(Path(path).name, 48)} · {many}{more} · "
         f"{first.nperseg} samples per segment, {first.fs / first.nperseg:.3g} Hz per "
         "bin",
         fontsize=10,
@@ -77,6 +86,13 @@ def _figure(
         ha="left",
     )
     return figure
+
+
+def _name_of(own: GroupSpectrogram, at: int, letters: Lettering) -> str:
+    name = letters.shown(own.names[at], _MOST_NAME)
+    if own.epochs is None:
+        return name
+    return f"{name} · {letters.shown(own.epochs.short, 48)}"
 
 
 def _range(own: GroupSpectrogram) -> tuple[float, float]:
@@ -87,6 +103,9 @@ def _range(own: GroupSpectrogram) -> tuple[float, float]:
     if not known.size:
         return 0.0, 1.0
     low, high = np.percentile(known, [2, 99.8])
+    if own.baseline is not None:
+        most = max(abs(low), abs(high), 1.0)
+        return -float(most), float(most)
     low = max(low, high - SPAN_DB)
     return float(low), float(max(high, low + 1.0))
 
@@ -109,10 +128,12 @@ def _panel(
         level,
         vmin=low,
         vmax=high,
-        cmap="viridis",
+        cmap="viridis" if own.baseline is None else "RdBu_r",
         rasterized=True,
     )
     axis.set_xlim(moments[0], moments[-1])
+    if own.epochs is not None and moments[0] < 0 < moments[-1]:
+        axis.axvline(0.0, color="0.2", lw=0.8, ls="--")
     if is_log:
         axis.set_yscale("log")
         log_ticks(axis.yaxis, float(own.f[first]), float(own.f[-1]))

@@ -43,6 +43,8 @@ def _told(
     console: Console, result: FileResult, group: GroupResult, all_peaks: bool
 ) -> Iterator[str]:
     yield _title(result, group)
+    if group.epochs is not None:
+        yield str(group.epochs)
     is_limited = console.is_terminal
     n_rows = min(len(group.names), SHOWN_CHANNELS) if is_limited else len(group.names)
     naming = _naming(group, n_rows, _MOST_NAME if is_limited else 0)

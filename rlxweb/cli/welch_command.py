@@ -19,6 +19,7 @@ from rich.console import Console
 from rlxweb.cli import options
 from rlxweb.cli.batch import Done, run_batch
 from rlxweb.cli.crowd import DASK, WORKERS, Crowd, crowd
+from rlxweb.cli.epochs_options import EPOCHS, epochs_asked
 from rlxweb.cli.explain_command import print_decision
 from rlxweb.cli.keeping import Keeping, left_behind
 from rlxweb.cli.record import rlxweb_version, versions
@@ -39,7 +40,7 @@ from rlxweb.streams import STDOUT, discard
 @click.command(name="welch")
 @click.argument("files", nargs=-1, required=True, metavar="FILE…")
 @options.FS
-@options.valued("--nperseg", int, "Samples per segment.", 256)
+@options.valued("--nperseg", int, "Samples per segment [256, or a whole epoch].")
 @options.valued("--noverlap", int, "Samples two segments share; default: the preset's.")
 @options.valued("--nsegments", int, "Average only the first so many.")
 @options.valued("--k", int, options.K_HELP)
@@ -65,6 +66,7 @@ from rlxweb.streams import STDOUT, discard
 )
 @click.option("--prominence", type=float, help="Least prominence (mode peaks).")
 @options.SAMPLES
+@EPOCHS
 @STORAGE
 @options.COMPUTING
 @options.file_path("out", "Write the peaks as one Parquet file (.parquet).")
@@ -104,6 +106,9 @@ def command(files: tuple[str, ...], **asked: Any) -> None:
     # One of a thousand on a cluster does not cost the rest.
     flags["keep_going"] |= others is not None
     wanted = Wanted(**paths, **flags, all_peaks=asked["k"] is not None)
+    asked["epochs"] = epochs_asked(asked)
+    if asked["nperseg"] is None and asked["epochs"] is None:
+        del asked["nperseg"]
     done = run_job(files, Settings(**asked), wanted, others, err)
     click.get_current_context().exit(done.exit_code)
 

@@ -105,7 +105,8 @@ class Cut:
         if limit <= 0:
             raise UsageError(doing, f"reject is {limit:g} µV", "above 0")
         scale = np.array([_microvolts(one, doing) for one in self.group.channels])
-        kept, gone = [], []
+        kept: list[Annotation] = []
+        gone: list[Annotation] = []
         for first, last in self.parts():
             x = self.data(first, last)
             swings = np.ptp(x, axis=2) * scale
@@ -129,7 +130,8 @@ def cut(
     first, count = round(low * group.fs), round((high - low) * group.fs)
     if count < 1:
         raise UsageError(doing, f"tmax is {high:g} s", f"after tmin, {low:g} s")
-    kept, beyond = [], []
+    kept: list[Annotation] = []
+    beyond: list[Annotation] = []
     for note in notes:
         begin = _begin(group, note, first)
         is_whole = 0 <= begin and begin + count <= group.n_samples
@@ -152,13 +154,13 @@ def check_any(found: Cut, doing: str, what: str = "") -> None:
     hint: str = "give a shorter epoch"
     reasons = []
     if found.beyond:
-        reasons.append(f"{len(found.beyond)} reach beyond an end")
+        reasons.append(f"{len(found.beyond)} beyond an end")
     if found.rejected:
-        reasons.append(f"{len(found.rejected)} swing too far")
+        reasons.append(f"{len(found.rejected)} above peak to peak")
         hint = Advice("give a larger {}", reject=Blank("UV"))
     raise UsageError(
         doing,
-        f"none of {found.n_all} epochs{what} is left: {', '.join(reasons)}",
+        f"no epoch{what} is left of {found.n_all}: {', '.join(reasons)}",
         f"it has {found.group.seconds:g} s",
         hint,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -47,6 +48,9 @@ class Epochs:
 
     def __len__(self) -> int:
         return len(self.data)
+
+    def __iter__(self) -> Iterator[NDArray[np.float64]]:
+        return iter(self.data)
 
     def __getitem__(self, around: str) -> Epochs:
         """Those around annotations of some words, or of a pattern: "Stim*".

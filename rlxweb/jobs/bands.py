@@ -11,6 +11,7 @@ from rlxweb.advice import Advice, Blank
 from rlxweb.errors import RlxError
 from rlxweb.io.writers import finite
 from rlxweb.jobs.entries import text_of
+from rlxweb.jobs.epoching import COLUMNS as OF_EPOCHS
 from rlxweb.jobs.results import FileResult, GroupResult
 from rlxweb.signal.bands import BandPower, Bands, band_power_of
 
@@ -23,7 +24,12 @@ class GroupBands:
     bands: BandPower
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """One for each channel and band: plain numbers, None for what is not finite."""
+        """One for each channel and band: plain numbers, None for what is not finite.
+
+        Of epochs with their condition, and how many are averaged and dropped.
+        """
+        epochs = self.group.epochs
+        of = {} if epochs is None else dict(zip(OF_EPOCHS, epochs.cells, strict=True))
         for at, channel in enumerate(self.group.names):
             for k, name in enumerate(self.bands.names):
                 low, high = self.bands.edges[k].tolist()
@@ -38,6 +44,7 @@ class GroupBands:
                     "share": finite(self.bands.relative[at, k]),
                     "peak_hz": finite(self.bands.peak_hz[at, k]),
                     "device": self.group.device,
+                    **of,
                 }
 
 

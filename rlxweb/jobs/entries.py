@@ -7,9 +7,10 @@ spectrum. It reads back from JSON as it was.
 from __future__ import annotations
 
 import os
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from rlxweb.io.writers import finite
+from rlxweb.jobs.epoching import COLUMNS, EpochsUsed
 from rlxweb.jobs.results import FileResult, GroupResult
 
 Entry: TypeAlias = dict[str, Any]
@@ -24,6 +25,22 @@ def file_entry(result: FileResult) -> Entry:
         "warnings": list(result.warnings),
         "groups": [_group(group) for group in result.groups],
     }
+
+
+class _Averaged(Protocol):
+    @property
+    def epochs(self) -> EpochsUsed | None: ...
+
+
+def epochs_entry(group: _Averaged) -> Entry:
+    """What is told of the epochs of a group; nothing without any."""
+    return {} if group.epochs is None else {"epochs": group.epochs.as_json()}
+
+
+def epochs_cells(group: Entry) -> tuple[Any, ...]:
+    """What `epoching.COLUMNS` hold of a group of an entry; () without epochs."""
+    own = group.get("epochs")
+    return () if own is None else tuple(own[name] for name in COLUMNS)
 
 
 def text_of(path: str) -> str:
@@ -47,7 +64,7 @@ def _group(group: GroupResult) -> Entry:
         "device": group.device,
         "engine": group.engine,
         "decision": group.decision.as_json(),
-        **({} if group.epochs is None else {"epochs": group.epochs.as_json()}),
+        **epochs_entry(group),
         "channels": [
             {
                 "name": name,

@@ -97,9 +97,14 @@ class EpochsUsed:
             "counts": dict(self.counts),
         }
 
+    @property
+    def short(self) -> str:
+        """`12 epochs of 'Stim*'`."""
+        return f"{self.n} epoch{'s' * (self.n != 1)} of {shown(self.condition)}"
+
     def __str__(self) -> str:
         """`12 epochs of 'Stim*' (Stim 1 5, Stim 2 7), -0.2 to 0.8 s, 1 dropped (…)`."""
-        said = f"{self.n} epoch{'s' * (self.n != 1)} of {shown(self.condition)}"
+        said = self.short
         if len(self.counts) > 1:
             some = [f"{text} {count}" for text, count in self.counts[:6]]
             more = ", …" if len(self.counts) > 6 else ""

@@ -18,6 +18,7 @@ from rlxweb.advice import Advice, Blank
 from rlxweb.errors import UsageError
 from rlxweb.io import Group, check_finite
 from rlxweb.jobs.averaging import BLOCK_BYTES
+from rlxweb.jobs.epoching import EpochsUsed
 from rlxweb.recipes.welch_plan import segment_count
 from rlxweb.signal.spectrogram import spectrogram
 
@@ -70,6 +71,9 @@ class GroupSpectrogram:
     f      (F,) Hz;  t  (S,) s, the middles of the columns
     power  (C, F, S) density in the channels' unit squared per Hz
     merged segments that are averaged in a column
+    epochs those that are averaged, where there are any: t counts from what they are
+           around, and n_samples are those of an epoch
+    baseline  seconds: power is a ratio to its mean there; None: it is none
     """
 
     names: tuple[str, ...]
@@ -81,6 +85,8 @@ class GroupSpectrogram:
     f: NDArray[np.float64]
     t: NDArray[np.float64]
     power: NDArray[Any]
+    epochs: EpochsUsed | None = None
+    baseline: tuple[float, float] | None = None
 
     @property
     def column_s(self) -> float:
@@ -89,7 +95,7 @@ class GroupSpectrogram:
 
     @property
     def seconds(self) -> float:
-        """Length of the recording."""
+        """Length of the recording, or of an epoch."""
         return self.n_samples / self.fs
 
 
@@ -112,25 +118,13 @@ def group_spectrogram(
     wide = max(1, BLOCK_BYTES // (8 * n_channels * hop))
     size = min(nperseg + (wide - 1) * hop, group.n_samples)
     freqs: NDArray[np.float64] = np.arange(nperseg // 2 + 1) * group.fs / nperseg
-    _check_band(freqs, asked, group)
+    check_band(freqs, asked, group)
     for block in group.blocks(size, overlap=nperseg - hop):
         if block.data.shape[1] < nperseg:
             break  # the rest is shorter than a segment
         if asked.nan == "raise":
             check_finite(block.data, group, block.start)
-        freqs, _, power = spectrogram(
-            block.data,
-            group.fs,
-            asked.window,
-            nperseg,
-            nperseg - hop,
-            fmin=asked.fmin,
-            fmax=asked.fmax,
-            device=None if asked.device == "auto" else asked.device,
-            adapter=asked.adapter,
-            precision=asked.precision,
-            nan=asked.nan,
-        )
+        freqs, power = segments_of_block(block.data, group, asked, nperseg, hop)
         sums.add(block.start // hop, power, group)
         if progress is not None:
             progress(math.prod(block.data.shape))
@@ -149,17 +143,65 @@ def group_spectrogram(
     )
 
 
-def _check_band(
+def segments_of_block(
+    x: NDArray[Any], group: Group, asked: SpectrogramSettings, nperseg: int, hop: int
+) -> tuple[NDArray[np.float64], NDArray[Any]]:
+    """Frequencies (F,), and the density (…, F, S) of the segments of samples (…, T)."""
+    freqs, _, power = spectrogram(
+        x,
+        group.fs,
+        asked.window,
+        nperseg,
+        nperseg - hop,
+        fmin=asked.fmin,
+        fmax=asked.fmax,
+        device=None if asked.device == "auto" else asked.device,
+        adapter=asked.adapter,
+        precision=asked.precision,
+        nan=asked.nan,
+    )
+    return freqs, power
+
+
+def averaged(values: NDArray[Any], merged: int) -> NDArray[Any]:
+    """The mean of each so many neighbours on the last axis, the last of fewer."""
+    if merged == 1:
+        return values
+    begins = np.arange(0, values.shape[-1], merged)
+    held = np.diff(begins, append=values.shape[-1])
+    means: NDArray[Any] = np.add.reduceat(values, begins, axis=-1) / held
+    return means
+
+
+def check_size(channels: int, n_freqs: int, columns: int, group: Group) -> None:
+    """Errors  UsageError for more values than should be held."""
+    if channels * n_freqs * columns > MOST_VALUES:
+        raise UsageError(
+            f"spectrogram of {group.recording!r}",
+            f"{channels} channels × {n_freqs} frequencies × {columns} columns",
+            f"{MOST_VALUES} values are held",
+            Advice(
+                "take fewer {}, a narrower band or fewer {}",
+                channels=Blank("NAMES"),
+                columns=Blank("N"),
+            ),
+        )
+
+
+def check_band(
     hz: NDArray[np.float64], asked: SpectrogramSettings, group: Group
-) -> None:
+) -> int:
+    """How many frequencies are shown. Errors  UsageError for none."""
     most = math.inf if asked.fmax is None else asked.fmax
-    if not ((hz >= asked.fmin) & (hz <= most)).any():
+    count = int(((hz >= asked.fmin) & (hz <= most)).sum())
+    if not count:
         raise UsageError(
             f"spectrogram of {group.recording!r}",
             f"no bin lies between {asked.fmin:g} and {most:g} Hz",
             f"bins lie {hz[1] if len(hz) > 1 else 0:.3g} Hz apart, up to {hz[-1]:g} Hz",
             Advice("widen the band, or give a longer {}", segment_s=Blank("S")),
         )
+    return count
 
 
 class _Columns:
@@ -174,18 +216,7 @@ class _Columns:
         """Segments first … of power (C, F, S)."""
         if self._sums is None:
             n_freqs = power.shape[1]
-            if self.channels * n_freqs * self.count > MOST_VALUES:
-                raise UsageError(
-                    f"spectrogram of {group.recording!r}",
-                    f"{self.channels} channels × {n_freqs} frequencies × {self.count} "
-                    "columns",
-                    f"{MOST_VALUES} values are held",
-                    Advice(
-                        "take fewer {}, a narrower band or fewer {}",
-                        channels=Blank("NAMES"),
-                        columns=Blank("N"),
-                    ),
-                )
+            check_size(self.channels, n_freqs, self.count, group)
             self._sums = np.zeros((self.channels, n_freqs, self.count))
         at = (first + np.arange(power.shape[2])) // self.merged
         begins = np.flatnonzero(np.diff(at, prepend=-1))

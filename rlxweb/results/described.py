@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
+from rlxweb.errors import UnknownName, UsageError, shown
 from rlxweb.results.labels import UNNAMED, Labels
 from rlxweb.results.ran import UNTOLD, Ran
 from rlxweb.results.result import Result
@@ -13,6 +16,7 @@ from rlxweb.results.units import power_unit
 if TYPE_CHECKING:
     from typing import Self
 
+_NO_MEAN = ("coherence", "angle", "phase")
 _KEPT = ("quantity", "axis", "fs")
 
 
@@ -44,6 +48,27 @@ class Described(Result):
         """The same with names for the axes of its batch."""
         arrays = (getattr(self, name) for name in self._fields)
         return type(self).of(*arrays, **{**self.__dict__, "labels": labels})
+
+    def mean(self, dim: str = "epoch") -> Self:
+        """The average along a named axis of the batch, such as epochs.
+
+        Errors   UnknownName for an axis there is not; UsageError for values whose mean
+                 means nothing: phases, and coherence
+        """
+        doing = f"averaging a {type(self).__name__}"
+        if self.quantity in _NO_MEAN:
+            said = f"the mean of {self.quantity} means nothing"
+            raise UsageError(doing, said, hint="average before it is computed")
+        *about, values = (getattr(self, name) for name in self._fields)
+        last = type(self).axis
+        values = np.moveaxis(values, self.axis, last)
+        labels = self.labels.fitted(values.shape[:last])
+        if dim not in labels.dims:
+            there = f"there are {', '.join(labels.dims) or 'none'}"
+            raise UnknownName(doing, f"no axis is called {shown(dim)}", there)
+        average = values.mean(axis=labels.dims.index(dim))
+        kept = {**self.__dict__, "labels": labels.without(dim), "axis": last}
+        return type(self).of(*about, average, **kept)
 
     @property
     def unit(self) -> str:

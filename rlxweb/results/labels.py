@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Final
 
@@ -17,12 +17,23 @@ class Labels:
     names   along each of them; None where they are only counted
     unit    of the samples, such as "uV"; "" where nobody said
     origin  what the library that the samples came from wants back (an mne.Info)
+    begins  seconds of the first sample: of epochs, from what they are around
     """
 
     dims: tuple[str, ...] = ()
     names: tuple[Names | None, ...] = ()
     unit: str = ""
     origin: Any = None
+    begins: float = 0.0
+
+    def without(self, dim: str) -> Labels:
+        """These of a batch that has no such axis."""
+        kept = [at for at, own in enumerate(self.dims) if own != dim]
+        return replace(
+            self,
+            dims=tuple(self.dims[at] for at in kept),
+            names=tuple(self.names[at] for at in kept),
+        )
 
     def fitted(self, batch: tuple[int, ...]) -> Labels:
         """These where they are of that batch; else names for axes nobody named."""
@@ -32,7 +43,9 @@ class Labels:
         )
         if own:
             return self
-        return Labels(_dims(len(batch)), (None,) * len(batch), self.unit)
+        return replace(
+            self, dims=_dims(len(batch)), names=(None,) * len(batch), origin=None
+        )
 
     def along(self, axis: int, size: int) -> Names:
         """Names along an axis of a batch, numbers from 0 where it has none."""

@@ -49,6 +49,7 @@ def plain_of(labels: Labels, ran: Ran) -> Mapping[str, Any]:
         "dims": labels.dims,
         "names": labels.names,
         "unit": labels.unit,
+        "begins": labels.begins,
         "ran": {"engine": ran.engine, "decision": decision, "wall_s": ran.wall_s},
     }
 
@@ -56,7 +57,8 @@ def plain_of(labels: Labels, ran: Ran) -> Mapping[str, Any]:
 def of_plain(plain: Mapping[str, Any]) -> tuple[Labels, Ran]:
     """Back again."""
     names = tuple(None if own is None else tuple(own) for own in plain["names"])
-    labels = Labels(tuple(plain["dims"]), names, plain["unit"])
+    begins = plain.get("begins", 0.0)
+    labels = Labels(tuple(plain["dims"]), names, plain["unit"], begins=begins)
     told = plain["ran"]
     decision = told["decision"] and Decision.of_json(told["decision"])
     return labels, Ran(told["engine"], decision, told["wall_s"])

@@ -49,7 +49,8 @@ def object_given(x: Any, doing: str) -> Given | None:
     if isinstance(x, Group | Recording):
         return _of_recording(x, doing)
     if isinstance(x, Epochs):
-        labels = Labels(("epoch", "channel"), (None, x.names), x.unit)
+        begins = float(x.times[0])
+        labels = Labels(("epoch", "channel"), (None, x.names), x.unit, begins=begins)
         return Given("the epochs", x.fs, labels, lambda: x.data)
     for kind in type(x).__mro__:
         reader = _READERS.get((kind.__module__.partition(".")[0], kind.__name__))
@@ -100,6 +101,8 @@ def _of_mne(x: Any, doing: str) -> Given:
         (None, names) if is_epochs else (names,),
         "V" if is_volt else "",
         info,
+        # Of a Raw they count from its first sample.
+        0.0 if hasattr(x, "first_samp") else float(x.times[0]),
     )
 
     def samples() -> Any:

@@ -10,8 +10,11 @@ from numpy.typing import NDArray
 from rlxweb.errors import UsageError
 from rlxweb.results.described import Described
 from rlxweb.results.image import image
+from rlxweb.results.labels import Labels
 from rlxweb.results.tables import Axis, Labelled, Variable, batch_axes
 from rlxweb.results.units import decibels
+
+_SINCE = ("time from the event", "time from the first sample")
 
 
 class _Triple(NamedTuple):
@@ -24,7 +27,7 @@ class TimeFrequency(_Triple, Described):
     """Values over frequency and time; unpacks as f, t, values.
 
     f        (F,) in Hz
-    t        (S,) in s
+    t        (S,) in s; of epochs, from what they are around
     values   (…, F, …, S) with F in the place that time had, on `axis`, and S last
     quantity "density", "spectrum" or "energy" (power of wavelets), "complex",
              "magnitude", "phase"
@@ -41,6 +44,12 @@ class TimeFrequency(_Triple, Described):
         until = f"{self.t[0]:g} … {self.t[-1]:g} s" if len(self.t) else "no time"
         return f"TimeFrequency({shape} {self.values.dtype}, {span}, {until})"
 
+    def named(self, labels: Labels) -> TimeFrequency:
+        """The same with names for the axes of its batch, and times as they say."""
+        later = labels.begins - self.labels.begins
+        own = {**self.__dict__, "labels": labels}
+        return type(self).of(self.f, self.t + later, self.values, **own)
+
     def by_rows(self) -> tuple[tuple[str, ...], NDArray[Any]]:
         """Names of the rows, and their values (B, F, S)."""
         values = self._ordered()
@@ -54,7 +63,7 @@ class TimeFrequency(_Triple, Described):
         axes = (
             *batch_axes(labels, values.shape[:-2]),
             Axis("frequency", self.f, "Hz", "frequency"),
-            Axis("time", self.t, "s", "time from the first sample"),
+            Axis("time", self.t, "s", _SINCE[labels.begins == 0]),
         )
         name = "power" if self.quantity in ("density", "spectrum", "energy") else ""
         own = Variable(

@@ -141,7 +141,7 @@ def test_epochs_that_cannot_be(path: Path) -> None:
             epochs(recording, "Foo", 0, 1)
         with pytest.raises(UsageError, match="after tmin"):
             epochs(recording, "Stim*", 1, 0)
-        with pytest.raises(UsageError, match="none of 3 epochs is left: 3 reach beyond"):
+        with pytest.raises(UsageError, match="no epoch is left of 3: 3 beyond an end"):
             epochs(recording, "Stim*", -100, 0)
         with pytest.raises(UsageError, match="group is 1; there are 1"):
             epochs(recording, "Stim*", 0, 1, group=1)
