@@ -8,16 +8,19 @@ from collections.abc import Iterable
 from typing import Any
 
 import click
+from rich.console import Console
 from rich.live import Live
 
 from rlxweb.cli import options
-from rlxweb.cli.live_view import line, view
+from rlxweb.cli.live_view import line, status, view
+from rlxweb.cli.live_web import PAGE_S, page_of, told
 from rlxweb.cli.screen import say, screen
 from rlxweb.errors import UsageError
 from rlxweb.live.file_source import GrowingFile, Replay
 from rlxweb.live.raw_source import KINDS, RawSource
 from rlxweb.live.source import Listener, Source
 from rlxweb.live.watch import Update, watch
+from rlxweb.live.web import LivePage
 from rlxweb.signal.bands import BANDS
 from rlxweb.signal.welch_stream import WelchStream
 
@@ -59,6 +62,11 @@ _TERMINAL_S, _LINES_S = 0.15, 1.0
 @options.valued("--every-s", click.FloatRange(0.02), "Seconds between two updates.")
 @click.option("--json-lines", is_flag=True, help="An update per line on stdout.")
 @click.option("--spectra", is_flag=True, help="With --json-lines: the powers too.")
+@click.option("--web", is_flag=True, help="On a page in a browser of this machine.")
+@options.valued("--port", click.IntRange(1, 65535), "Of the page; default: any free.")
+@click.option(
+    "--no-open", is_flag=True, help="Tell the page's address, do not open it."
+)
 def command(source: str, json_lines: bool, spectra: bool, **asked: Any) -> None:
     """Spectra, peaks and bands of a signal while it runs; Ctrl-C ends it.
 
@@ -68,30 +76,36 @@ def command(source: str, json_lines: bool, spectra: bool, **asked: Any) -> None:
 
     Example  rlxweb live lsl:EEG
              amplifier | rlxweb live - --raw f32 --channels 8 --fs 256
-             rlxweb live night.edf --replay 1
+             rlxweb live night.edf --replay 1 --web
     """
     if spectra and not json_lines:
         raise UsageError("--spectra", "it goes with --json-lines", hint="give both")
+    console = screen()
+    drawn = not json_lines and console.is_terminal
+    every = asked["every_s"] or (_TERMINAL_S if drawn else _LINES_S)
     with Listener(_source(source, asked)) as listener:
+        about = listener.source.stream
         stream = _stream(listener.source, asked)
-        drawn = not json_lines and screen().is_terminal
-        every = asked["every_s"] or (_TERMINAL_S if drawn else _LINES_S)
         bands = None if asked["bands"] == "none" else asked["bands"]
-        updates = watch(
-            listener,
-            stream,
-            every_s=every,
-            bands=_reached(bands, stream),
-            until_s=asked["duration_s"],
-        )
-        if json_lines:
-            _write(updates, spectra)
-        elif drawn:
-            _draw(updates, _row(asked["show"], listener.source.stream.channels))
-        else:
-            console = screen()
-            for update in updates:
-                say(console, line(update))
+        reached = _reached(bands, stream)
+        beside = console if drawn else screen(stderr=True)
+        with page_of(about, stream, reached, asked, beside) as page:
+            updates = watch(
+                listener,
+                stream,
+                every_s=every if page is None else asked["every_s"] or PAGE_S,
+                bands=reached,
+                until_s=asked["duration_s"],
+            )
+            row = _row(asked["show"], about.channels)
+            due = told(updates, page, every)
+            if json_lines:
+                _write(due, spectra)
+            elif drawn:
+                _draw(console, due, row, page)
+            else:
+                for update in due:
+                    say(console, line(update))
 
 
 def _write(updates: Iterable[Update], spectra: bool) -> None:
@@ -101,12 +115,16 @@ def _write(updates: Iterable[Update], spectra: bool) -> None:
         sys.stdout.flush()
 
 
-def _draw(updates: Iterable[Update], row: int) -> None:
-    console = screen()
+def _draw(
+    console: Console, updates: Iterable[Update], row: int, page: LivePage | None
+) -> None:
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
         for update in updates:
             width, height = console.size
-            drawn = view(update, width, max(3, height - 1), row)
+            if page is not None:
+                drawn = status(update, width, page.board.viewers)
+            else:
+                drawn = view(update, width, max(3, height - 1), row)
             live.update(drawn, refresh=True)
 
 

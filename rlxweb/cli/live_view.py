@@ -51,6 +51,11 @@ def view(update: Update, width: int, height: int, row: int = 0) -> Text:
     return Text("\n").join(lines[:height])
 
 
+def status(update: Update, width: int, viewers: int) -> Text:
+    """One line of at most `width` cells, where the rest is on a page."""
+    return _state(update, width, f"{counted(viewers, 'viewer')} · Ctrl-C ends it")
+
+
 def line(update: Update) -> str:
     """One line of it, for what is no terminal."""
     said = f"{update.seconds:.1f} s"
@@ -82,9 +87,10 @@ def _head(update: Update, width: int) -> Text:
     return _cut(f"{about.name} · {many} at {about.fs:g} Hz", width, "bold")
 
 
-def _state(update: Update, width: int) -> Text:
+def _state(update: Update, width: int, more: str = "") -> Text:
     if update.is_stalled:
         said = f"no samples for {update.silent_s:.0f} s"
+        said += f" · {more}" * bool(more)
         return _cut(f"{update.seconds:.1f} s · {said}", width, "bold yellow")
     parts = [f"{update.seconds:.1f} s"]
     if np.isfinite(update.rate):
@@ -93,6 +99,8 @@ def _state(update: Update, width: int) -> Text:
         parts.append(f"{update.latency_s * 1e3:.1f} ms behind")
     if update.lost:
         parts.append(f"{update.lost} lost")
+    if more:
+        parts.append(more)
     return _cut(" · ".join(parts), width, "yellow" if update.lost else "dim")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,12 +13,12 @@ from rich.console import Console
 
 from rlxweb.cli.screen import say
 from rlxweb.errors import UsageError
+from rlxweb.pages.server import free_port, new_secret
 from rlxweb.smoke.engine import Engine
 from rlxweb.smoke.run import Settings
 from rlxweb.smoke.tab.browsers import browser_path
 from rlxweb.smoke.tab.here import Launch
 from rlxweb.smoke.tab.runtime import runtime_folder
-from rlxweb.smoke.tab.server import free_port
 
 BY_HAND = "by-hand"
 _START_S = 300.0
@@ -72,7 +71,7 @@ def launch_of(given: Mapping[str, Any]) -> Launch | None:
         return None
     path = "" if browser == BY_HAND else browser_path(browser)
     runtime = runtime_folder(site)
-    return Launch(path, str(runtime), "", free_port(), secrets.token_urlsafe(18))
+    return Launch(path, str(runtime), "", free_port(), new_secret())
 
 
 @contextmanager

@@ -21,8 +21,12 @@ def power_unit(unit: str, quantity: str) -> str:
     """Such as "µV²/Hz" of "uV" and "density"; "" where either is not known."""
     if not unit or quantity not in OF:
         return ""
-    own = "µ" + unit[1:] if unit.startswith("u") else unit
-    return f"{own}{OF[quantity]}"
+    return f"{unit_of(unit)}{OF[quantity]}"
+
+
+def unit_of(unit: str) -> str:
+    """A unit as people write it: "µV" of "uV"."""
+    return "µ" + unit[1:] if unit.startswith("u") else unit
 
 
 def beside(quantity: str, unit: str) -> str:

@@ -13,10 +13,10 @@ import hashlib
 import json
 import re
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 from rlxweb.errors import RlxError
+from rlxweb.pages.parts import site_part
 
 STYLES = ("demo/shared.css", "demo/check/check.css", "page.css")
 SCRIPTS = (
@@ -76,14 +76,8 @@ def _hash(script: str) -> str:
 
 
 def _part(name: str) -> str:
-    """A file of the page: of the package, else (a checkout) of the site beside it."""
-    inside = resources.files("rlxweb") / "smoke" / "page_parts" / name
-    beside = Path(__file__).resolve().parents[2] / "site" / name
-    for place in (inside, beside):
-        if place.is_file():
-            return place.read_text(encoding="utf-8")
-    raise RlxError(
-        "drawing the report's page",
-        f"{name} is neither in the package nor beside the checkout",
-        hint="install rlxweb again",
-    )
+    """A file of the page, or of the site's that it has in common with it."""
+    if name.startswith("demo/"):
+        return site_part(name, "drawing the report's page").decode("utf-8")
+    own = resources.files("rlxweb") / "smoke" / "page_parts" / name
+    return own.read_text(encoding="utf-8")

@@ -26,6 +26,7 @@
 import { make } from "./make.js";
 import { printableLines } from "./printable.js";
 import { start as startPython } from "./rlx.js";
+import { themeButton } from "./theme-button.js";
 
 export { make };
 
@@ -240,30 +241,6 @@ function header(here) {
   const docs = make("a", { class: "shell-docs", href: "../../" }, ["Documentation"]);
   nav.append(docs);
   return make("header", { class: "shell-header" }, [make("div", {}, [home, nav, themeButton()])]);
-}
-
-function themeButton() {
-  const dark = matchMedia("(prefers-color-scheme: dark)");
-  const button = make("button", { type: "button", class: "button small quiet" });
-  const isDark = () => (document.documentElement.dataset.theme ?? (dark.matches ? "dark" : "light")) === "dark";
-  const show = () => {
-    button.textContent = isDark() ? "☀ Light" : "☾ Dark";
-    button.setAttribute("aria-label", isDark() ? "Use light colours" : "Use dark colours");
-    dispatchEvent(new Event("rlxweb-theme"));
-  };
-  button.addEventListener("click", () => {
-    const next = isDark() ? "light" : "dark";
-    document.documentElement.dataset.theme = next;
-    try {
-      localStorage.setItem("rlxweb-theme", next);
-    } catch {
-      // storage is blocked: the choice holds until the page is left
-    }
-    show();
-  });
-  dark.addEventListener("change", show);
-  show();
-  return button;
 }
 
 function statusLine() {

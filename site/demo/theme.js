@@ -1,5 +1,5 @@
 // Light or dark, before the first paint: a classic script, loaded in the head.
-// The choice made by the button of shell.js is remembered; without one the system's holds.
+// The choice made by the button of theme-button.js is remembered; without one the system's holds.
 (() => {
   let chosen = "";
   try {

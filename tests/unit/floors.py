@@ -19,7 +19,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "streams",
     ),
     ("errors", "kept"),
-    ("arguments", "device", "given", "whole_file"),
+    ("arguments", "device", "given", "pages", "whole_file"),
     ("digital",),
     ("ir", "decision", "io"),
     ("recipes", "results"),

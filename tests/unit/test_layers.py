@@ -239,14 +239,14 @@ NETWORK |= {"ssl", "telnetlib", "urllib.request", "webbrowser", "xmlrpc"}
 def test_nothing_asks_a_network() -> None:
     """As the manual promises: no command sends anything anywhere.
 
-    What a tab is served is for this machine; a test of the server says so.
+    What a page is served is for this machine; a test of the server says so.
     """
     asks = {
         place(path)
         for path, _, name in imports()
         if name in NETWORK or name.split(".")[0] in NETWORK
     }
-    assert asks == {"smoke/tab/server.py"}
+    assert asks == {"pages/browser.py", "pages/server.py"}
 
 
 def test_kernels_and_port_meet_in_one_backend() -> None:

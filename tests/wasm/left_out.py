@@ -138,6 +138,7 @@ _BY_NAME = {
     "signal/test_offers.py::test_small_jobs_open_nothing": "desktop",
     "smoke/test_discovery.py::test_every_device_is_there_or_says_why": "children",
     "smoke/test_run.py": "children",
+    "live/test_page.py": "servers",
     "smoke/test_tab.py": "servers",
     "test_rlx_names.py::test_the_manifest_names_what_can_be_tried": "desktop",
 }

@@ -8,17 +8,15 @@ secret, and requests that came by another name of this machine are refused.
 
 from __future__ import annotations
 
-import http.server
 import json
 import queue
-import socket
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from rlxweb.pages.server import LocalHandler, LocalServer
 from rlxweb.smoke.tab.package_zip import package_zip
 
 SILENT_S = 20.0
@@ -26,16 +24,9 @@ SILENT_S = 20.0
 wait longer, up to a minute, while another tab is in front."""
 _LOOK_S = 0.2
 _MOST_BYTES = 64 << 20
-_TYPES = {
-    ".html": "text/html; charset=utf-8",
-    ".js": "text/javascript",
-    ".mjs": "text/javascript",
-    ".json": "application/json",
-    ".wasm": "application/wasm",
-}
 
 
-class TabServer:
+class TabServer(LocalServer):
     """Serves one tab; open as long as the `with` block.
 
     asked    what the tab is to do: the line that a child process would be given
@@ -56,23 +47,7 @@ class TabServer:
             "asked.json": (".json", json.dumps(asked).encode()),
             "package.zip": (".zip", package_zip()),
         }
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", port), _Handler)
-        self._server.daemon_threads = True
-        self._server.tab = self  # type: ignore[attr-defined]
-        self.host = f"127.0.0.1:{self._server.server_port}"
-        self.prefix = f"/{secret}/"
-
-    @property
-    def url(self) -> str:
-        return f"http://{self.host}{self.prefix}"
-
-    def __enter__(self) -> TabServer:
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        super().__init__(port, secret, _Handler, "serving a tab")
 
     def lines(
         self, why_gone: Callable[[], str], silent_s: float = SILENT_S
@@ -100,75 +75,44 @@ class TabServer:
             yield line
 
 
-def free_port() -> int:
-    """A port of 127.0.0.1 on which nobody listens now."""
-    with socket.create_server(("127.0.0.1", 0)) as one:
-        port: int = one.getsockname()[1]
-        return port
-
-
 def _own(name: str) -> bytes:
     return (resources.files("rlxweb") / "smoke" / "tab" / name).read_bytes()
 
 
-class _Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *args: Any) -> None:
-        """Nothing: what matters is told by the tab."""
-
+class _Handler(LocalHandler):
     @property
     def tab(self) -> TabServer:
-        tab: TabServer = self.server.tab  # type: ignore[attr-defined]
+        tab: TabServer = self.owner
         return tab
 
-    def _path(self) -> str | None:
-        """What of the tab's is asked for; None for whatever is not its business."""
-        where = self.path.partition("?")[0]
-        if self.headers.get("Host") != self.tab.host:
-            return None
-        prefix = self.tab.prefix
-        return where.removeprefix(prefix) if where.startswith(prefix) else None
-
-    def do_GET(self) -> None:
-        name = self._path()
+    def get(self, name: str | None) -> None:
         if name in self.tab.files:
             suffix, body = self.tab.files[name]
-            self._answer(200, body, suffix)
+            self.answer(200, body, suffix)
         elif name and name.startswith("pyodide/"):
             self._file(name.removeprefix("pyodide/"))
         else:
-            self._answer(404)
+            self.answer(404)
 
     def _file(self, name: str) -> None:
         path = self.tab.runtime / name
         if "/" in name or "\\" in name or not path.is_file():
-            self._answer(404)
+            self.answer(404)
         else:
-            self._answer(200, path.read_bytes(), path.suffix)
+            self.answer(200, path.read_bytes(), path.suffix)
 
-    def do_POST(self) -> None:
-        if self._path() != "said":
-            return self._answer(404)
+    def post(self, name: str | None) -> None:
+        if name != "said":
+            return self.answer(404)
         length = int(self.headers.get("Content-Length") or 0)
         if length > _MOST_BYTES:
-            return self._answer(413)
+            return self.answer(413)
         try:
             told = json.loads(self.rfile.read(length))
             lines = [json.loads(line) for line in told]
         except (ValueError, TypeError):
-            return self._answer(400)
+            return self.answer(400)
         self.tab.heard_at = monotonic()
         for line in lines:
             self.tab.said.put(line)
-        return self._answer(204)
-
-    def _answer(self, code: int, body: bytes = b"", suffix: str = "") -> None:
-        self.send_response(code)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Cache-Control", "no-store")
-        kind = _TYPES.get(suffix, "application/octet-stream")
-        self.send_header("Content-Type", kind)
-        self.send_header("X-Content-Type-Options", "nosniff")
-        self.end_headers()
-        self.wfile.write(body)
+        return self.answer(204)

@@ -1,11 +1,7 @@
 // The spectrum on a canvas: lines or an envelope, marked peaks with their frequencies.
-import { RHYTHMS } from "./synthetic.js";
+import { across, decibels, hzTicks, paints, plain, sayOn, sharpen, spanOf, stroke, ticks, visible } from "./axis.js";
 
 const LINES = 16; // more channels than this are drawn as the span they fill
-const BANDS = [
-  [0.5, 4], [4, 8], [8, 13], [13, 30], [30, 80], // delta … gamma, as RHYTHMS has them
-];
-const FLOOR = 1e-30; // what a power of zero counts as on a logarithmic axis
 const LABEL_STEP = 15;
 
 export class Chart {
@@ -19,22 +15,12 @@ export class Chart {
   }
 
   readColours() {
-    const style = getComputedStyle(document.documentElement);
-    const value = (name) => style.getPropertyValue(name).trim();
-    this.colours = {
-      ground: value("--surface"), text: value("--text"), muted: value("--muted"),
-      line: value("--line"), accent: value("--accent"), raised: value("--raised"),
-    };
-    this.font = getComputedStyle(document.body).fontFamily;
+    this.colours = paints();
     this.redraw();
   }
 
   resize() {
-    const ratio = globalThis.devicePixelRatio || 1;
-    const { clientWidth, clientHeight } = this.canvas;
-    this.canvas.width = Math.round(clientWidth * ratio);
-    this.canvas.height = Math.round(clientHeight * ratio);
-    this.pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+    sharpen(this.canvas, this.pen);
     this.redraw();
   }
 
@@ -49,8 +35,10 @@ export class Chart {
     this.redraw();
   }
 
-  // spectrum  {power, channels, bins, step, unit, bands, names, peaks: [[{hz, power}]]}
-  // view      {from, to, log, shown}: Hz, axis, and which row is marked
+  // spectrum  {power, channels, bins, first, step, unit, bands, names, peaks}: `first` is the
+  //           frequency of bin 0, 0 where it is left out; bands [{name, sign, from, to}] or
+  //           null; peaks [[{hz, power}]] of each row
+  // view      {from, to, log, logHz, shown}: Hz, axes, and which row is marked
   draw(spectrum, view) {
     this.last = { spectrum, view };
     this.follow(spectrum, view);
@@ -65,9 +53,9 @@ export class Chart {
   }
 
   // The vertical range: grows at once, shrinks slowly, so that the picture stands still.
-  follow({ power, channels, bins, step }, { from, to, log }) {
-    const first = Math.max(log ? 1 : 0, Math.ceil(from / step));
-    const last = Math.min(bins - 1, Math.floor(to / step));
+  follow({ power, channels, bins, first: hz = 0, step }, { from, to, log }) {
+    const first = Math.max(log && hz === 0 ? 1 : 0, Math.ceil((from - hz) / step));
+    const last = Math.min(bins - 1, Math.floor((to - hz) / step));
     let low = Infinity;
     let high = -Infinity;
     for (let c = 0; c < channels; c++) {
@@ -95,10 +83,10 @@ export class Chart {
     const { clientWidth: width, clientHeight: height } = canvas;
     if (!width || !height) return;
     pen.clearRect(0, 0, width, height);
-    if (!spectrum) return this.say(words, width, height);
+    if (!spectrum) return sayOn(pen, colours, words, width, height);
     const box = { left: 56, top: spectrum.bands ? 24 : 8, right: width - 20, bottom: height - 36 };
-    const scale = scaleOf(box, view, this.range);
-    if (spectrum.bands) this.bands(box, scale, view);
+    const scale = scaleOf(box, view, this.range, spectrum);
+    if (spectrum.bands) this.bands(box, scale, spectrum.bands);
     this.axes(box, scale, spectrum, view);
     pen.save();
     pen.beginPath();
@@ -112,43 +100,38 @@ export class Chart {
     this.marks(box, scale, spectrum, view);
   }
 
-  say(words, width, height) {
-    const { pen, colours } = this;
-    pen.fillStyle = colours.muted;
-    pen.font = `15px ${this.font}`;
-    pen.textAlign = "center";
-    pen.textBaseline = "middle";
-    const lines = wrapped(words, Math.floor((width - 40) / 8));
-    lines.forEach((line, at) => pen.fillText(line, width / 2, height / 2 + 22 * (at - (lines.length - 1) / 2)));
-  }
-
-  bands(box, scale, view) {
+  bands(box, scale, bands) {
     const { pen, colours } = this;
     pen.textAlign = "center";
     pen.textBaseline = "bottom";
-    pen.font = `13px ${this.font}`;
-    BANDS.forEach(([from, to], at) => {
-      const left = scale.x(Math.max(from, view.from));
-      const right = scale.x(Math.min(to, view.to));
+    pen.font = `13px ${colours.font}`;
+    const places = bands.map(({ name, sign, from, to }) => ({
+      name, sign, left: scale.x(Math.max(from, scale.from)), right: scale.x(Math.min(to, scale.to)),
+    }));
+    // All by their signs where one has no room for its name.
+    const fits = ({ name, left, right }) => right - left < 2 || pen.measureText(name).width + 8 < right - left;
+    const short = places.every(({ sign }) => sign) && !places.every(fits);
+    places.forEach((place, at) => {
+      const { name, sign, left, right } = place;
       if (right - left < 2) return;
       if (at % 2 === 0) {
         pen.fillStyle = colours.raised;
         pen.fillRect(left, box.top, right - left, box.bottom - box.top);
       }
       pen.fillStyle = colours.muted;
-      if (right - left > 12) pen.fillText(RHYTHMS[at].sign, (left + right) / 2, box.top - 4);
+      if (short ? right - left > 12 : fits(place)) pen.fillText(short ? sign : name, (left + right) / 2, box.top - 4);
     });
   }
 
   axes(box, scale, { unit }, view) {
     const { pen, colours, range } = this;
-    pen.font = `12px ${this.font}`;
+    pen.font = `12px ${colours.font}`;
     pen.lineWidth = 1;
     pen.strokeStyle = colours.line;
     pen.fillStyle = colours.muted;
     pen.textAlign = "center";
     pen.textBaseline = "top";
-    for (const hz of ticks(view.from, view.to, (box.right - box.left) / 75)) {
+    for (const hz of hzTicks(scale, (box.right - box.left) / 75, view.logHz)) {
       const x = Math.round(scale.x(hz)) + 0.5;
       stroke(pen, x, box.top, x, box.bottom);
       pen.fillText(plain(hz), x, box.bottom + 6);
@@ -199,18 +182,18 @@ export class Chart {
   }
 
   // The path of one row; where it begins and ends.
-  trace(scale, { power, bins, step }, row) {
+  trace(scale, { power, bins }, row) {
     const { pen } = this;
-    const [first, last] = visible(scale, bins, step);
+    const [first, last] = scale.visible;
     pen.beginPath();
-    for (let b = first; b <= last; b++) pen.lineTo(scale.x(b * step), scale.y(power[row * bins + b]));
-    return [scale.x(first * step), scale.x(last * step)];
+    for (let b = first; b <= last; b++) pen.lineTo(scale.xOf(b), scale.y(power[row * bins + b]));
+    return [scale.xOf(first), scale.xOf(last)];
   }
 
   // The span between the weakest and the strongest channel at each frequency.
-  envelope(scale, { power, channels, bins, step }) {
+  envelope(scale, { power, channels, bins }) {
     const { pen, colours } = this;
-    const [first, last] = visible(scale, bins, step);
+    const [first, last] = scale.visible;
     const edge = (pick) => (b) => {
       let value = power[b];
       for (let c = 1; c < channels; c++) value = pick(value, power[c * bins + b]);
@@ -218,8 +201,8 @@ export class Chart {
     };
     const [most, least] = [edge(Math.max), edge(Math.min)];
     pen.beginPath();
-    for (let b = first; b <= last; b++) pen.lineTo(scale.x(b * step), scale.y(most(b)));
-    for (let b = last; b >= first; b--) pen.lineTo(scale.x(b * step), scale.y(least(b)));
+    for (let b = first; b <= last; b++) pen.lineTo(scale.xOf(b), scale.y(most(b)));
+    for (let b = last; b >= first; b--) pen.lineTo(scale.xOf(b), scale.y(least(b)));
     pen.closePath();
     pen.globalAlpha = 0.18;
     pen.fillStyle = colours.muted;
@@ -227,14 +210,14 @@ export class Chart {
     pen.globalAlpha = 1;
   }
 
-  marks(box, scale, { peaks, step }, { shown, from, to }) {
+  marks(box, scale, { peaks, step }, { shown }) {
     const { pen, colours } = this;
     const taken = [];
-    pen.font = `600 12px ${this.font}`;
+    pen.font = `600 12px ${colours.font}`;
     pen.textAlign = "center";
     pen.textBaseline = "bottom";
     for (const { hz, power } of peaks[shown] ?? []) {
-      if (hz < from || hz > to) continue;
+      if (hz < scale.from || hz > scale.to) continue;
       const [x, y] = [scale.x(hz), scale.y(power)];
       pen.beginPath();
       pen.arc(x, y, 4, 0, 2 * Math.PI);
@@ -283,59 +266,21 @@ export function inHz(hz, step) {
   return `${hz.toFixed(step >= 5 ? 0 : Math.max(1, digits))} Hz`;
 }
 
-function scaleOf(box, { from, to }, range) {
-  const perHz = (box.right - box.left) / (to - from);
+function scaleOf(box, view, range, { bins, first = 0, step }) {
+  const span = spanOf(view, { first, step });
+  const x = across(box.left, box.right, span, view.logHz);
   const perUnit = (box.bottom - box.top) / (range.high - range.low);
   const yOf = (value) => box.bottom - (value - range.low) * perUnit;
   return {
-    from,
-    to,
-    x: (hz) => box.left + (hz - from) * perHz,
+    ...span,
+    x,
+    xOf: (bin) => x(first + bin * step),
     y: range.log ? (value) => Math.min(box.bottom + 50, yOf(decibels(value))) : yOf,
     yOfDecibels: yOf,
+    visible: visible(span, bins, first, step),
   };
-}
-
-function visible({ from, to }, bins, step) {
-  return [Math.max(0, Math.floor(from / step)), Math.min(bins - 1, Math.ceil(to / step))];
-}
-
-function decibels(power) {
-  return 10 * Math.log10(Math.max(power, FLOOR));
-}
-
-// Round numbers between two values, about `count` of them.
-function ticks(low, high, count) {
-  const raw = (high - low) / Math.max(2, count);
-  const power = 10 ** Math.floor(Math.log10(raw));
-  const step = power * [1, 2, 5, 10].find((n) => n * power >= raw);
-  const out = [];
-  for (let at = Math.ceil(low / step); at * step <= high * (1 + 1e-9); at++) out.push(at * step);
-  return out;
-}
-
-function plain(value) {
-  const size = Math.abs(value);
-  if (size !== 0 && (size >= 1e5 || size < 1e-3)) return value.toExponential(0);
-  return String(Number(value.toPrecision(6)));
-}
-
-function stroke(pen, x0, y0, x1, y1) {
-  pen.beginPath();
-  pen.moveTo(x0, y0);
-  pen.lineTo(x1, y1);
-  pen.stroke();
 }
 
 function overlap(a, b) {
   return a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
-}
-
-function wrapped(words, most) {
-  const lines = [""];
-  for (const word of words.split(" ")) {
-    if (lines.at(-1) && lines.at(-1).length + word.length >= most) lines.push("");
-    lines[lines.length - 1] += `${lines.at(-1) ? " " : ""}${word}`;
-  }
-  return lines;
 }

@@ -172,8 +172,6 @@ function listen() {
   byId("pace").addEventListener("change", () => {
     loop.interval = settings.pace;
   });
-  byId("all").addEventListener("click", () => settings.pickAll(true));
-  byId("none").addEventListener("click", () => settings.pickAll(false));
   byId("pause").addEventListener("click", () => {
     const paused = !loop.paused;
     loop.pause(paused);

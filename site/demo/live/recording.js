@@ -2,6 +2,7 @@
 // Worker window by window, never sent anywhere.
 
 import { printable } from "../printable.js";
+import { EEG_BANDS } from "./synthetic.js";
 
 export const LIMIT = 2 ** 30;
 const MOST_UNIT = 16; // characters
@@ -43,7 +44,7 @@ class Recording {
     this.groups = groups;
     this.leftOut = leftOut.map(([channel, why]) => [printable(channel), why]);
     this.warnings = warnings;
-    this.bands = /^[EB]DF/.test(format);
+    this.bands = /^[EB]DF/.test(format) ? EEG_BANDS : null;
     this.choose(0);
   }
 

@@ -1,18 +1,15 @@
 // The controls of the page as values, and the controls that depend on the signal.
 import { make } from "../shell.js";
+import { Picks } from "./picks.js";
 import { NOISE, RHYTHMS } from "./synthetic.js";
-
-const MOST = 256; // channels that are listed at once, and that are picked at most
 
 const byId = (id) => document.getElementById(id);
 const chosen = (name) => document.querySelector(`input[name="${name}"]:checked`).value;
 
-export class Settings {
+export class Settings extends Picks {
   constructor() {
+    super();
     this.amplitudes = {};
-    this.channels = [];
-    this.picked = [];
-    byId("find").addEventListener("input", () => this.list());
   }
 
   // What the estimate is to be, for the signal's rate.
@@ -45,15 +42,6 @@ export class Settings {
     return { from, to, log: chosen("axis") === "log", shown: this.shown(rows, peaks) };
   }
 
-  // Which of these rows is the marked channel's; without one, the strongest peak's.
-  shown(rows, peaks) {
-    const wanted = byId("shown").value;
-    const row = wanted === "" ? -1 : rows.indexOf(Number(wanted));
-    if (row >= 0) return row;
-    const heights = peaks.map((found) => found[0]?.power ?? -Infinity);
-    return Math.max(0, heights.indexOf(Math.max(...heights)));
-  }
-
   get source() {
     return chosen("source");
   }
@@ -78,59 +66,6 @@ export class Settings {
     byId("segments").value = slow ? 8 : 4;
     byId("from").value = 0;
     byId("to").value = bands || slow ? Math.min(60, fs / 2) : Math.min(8000, fs / 2);
-  }
-
-  // Which channels there are; the first so many are picked.
-  offer(channels, most) {
-    this.channels = channels;
-    this.picked = channels.slice(0, Math.min(most, MOST)).map((_, at) => at);
-    byId("find").value = "";
-    byId("find-field").hidden = channels.length <= MOST;
-    this.list();
-    this.pickedChanged();
-  }
-
-  // A box for each channel whose name has what is looked for, as far as a page can hold.
-  list() {
-    const part = byId("find").value.trim().toLowerCase();
-    const found = this.channels.flatMap((name, at) => (name.toLowerCase().includes(part) ? [at] : []));
-    const listed = found.slice(0, MOST);
-    byId("picks").replaceChildren(...listed.map((at) => this.pickBox(this.channels[at], at)));
-    const more = found.length - listed.length;
-    byId("picks-more").textContent = more ? `… and ${more.toLocaleString("en")} more: find them by a part of the name` : "";
-  }
-
-  pickBox(name, at) {
-    const box = make("input", { type: "checkbox", value: String(at) });
-    box.checked = this.picked.includes(at);
-    box.addEventListener("change", () => this.readPicks());
-    return make("label", { title: name }, [box, make("span", {}, [name])]);
-  }
-
-  pickAll(every) {
-    for (const box of byId("picks").querySelectorAll("input")) box.checked = every;
-    this.readPicks();
-  }
-
-  readPicks() {
-    const boxes = [...byId("picks").querySelectorAll("input")];
-    const listed = new Set(boxes.map((box) => Number(box.value)));
-    const checked = boxes.filter((box) => box.checked).map((box) => Number(box.value));
-    const others = this.picked.filter((at) => !listed.has(at));
-    this.picked = [...checked, ...others].slice(0, MOST).sort((a, b) => a - b);
-    for (const box of boxes) box.checked = this.picked.includes(Number(box.value));
-    this.pickedChanged();
-  }
-
-  pickedChanged() {
-    byId("picked-said").textContent = `Channels (${this.picked.length} of ${this.channels.length.toLocaleString("en")})`;
-    const select = byId("shown");
-    const before = select.value;
-    const option = (at) => make("option", { value: String(at) }, [this.channels[at]]);
-    select.replaceChildren(make("option", { value: "" }, ["strongest"]), ...this.picked.map(option));
-    select.value = before;
-    if (select.selectedIndex < 0) select.value = "";
-    byId("picks").dispatchEvent(new Event("picked"));
   }
 
   // A slider for each rhythm and the noise.

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rlxweb.errors import RlxError
+from rlxweb.pages.parts import KEPT_AT
 from rlxweb.smoke import page as module
 from rlxweb.smoke.page import SCRIPTS, STYLES, page
 from tests.unit.smoke.made_report import engine, report, row
@@ -39,7 +40,7 @@ def test_the_wheel_gets_the_parts_of_the_check_page() -> None:
     included = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
     shared = [name for name in (*STYLES, *SCRIPTS) if name.startswith("demo/")]
     for name in shared:
-        assert included[f"site/{name}"] == f"rlxweb/smoke/page_parts/{name}"
+        assert included[f"site/{name}"] == f"rlxweb/{KEPT_AT}/{name}"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""Pages for browsers of this machine: their parts, and a server nobody else reaches."""
