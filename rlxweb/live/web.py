@@ -102,9 +102,9 @@ class LivePage(LocalServer):
         """Show it to whoever looks; returns at once."""
         self.board.tell(update)
 
-    def __exit__(self, kind: Any, error: object, trace: object) -> None:
-        words = str(error) if isinstance(error, RlxError) else ""
-        self.board.end(words, _FAREWELL_S)
+    def __exit__(self, *raised: object) -> None:
+        errors = [str(one) for one in raised if isinstance(one, RlxError)]
+        self.board.end("".join(errors), _FAREWELL_S)
         super().__exit__()
 
     def about(self, rows: tuple[int, ...]) -> bytes:
@@ -150,12 +150,12 @@ def update_event(
 
 
 def _spectra(update: Update, frame: StreamFrame, rows: list[int]) -> dict[str, Any]:
-    peaks = frame.peaks
+    peaks, power = frame.peaks, strongest(frame.power[rows])
     shares = None if update.bands is None else update.bands.relative[rows]
     return {
         "t": frame.t,
         "segments": frame.n_segments,
-        "power": b64encode(strongest(frame.power[rows]).astype("<f8")).decode(),
+        "power": b64encode(power.astype("<f8").tobytes()).decode(),
         "peaks": [
             [
                 [float(hz), float(power)]
