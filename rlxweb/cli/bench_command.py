@@ -333,7 +333,7 @@ def _print_cells(
 
 
 def _short(candidate: Any) -> str:
-    how = {"fused_op": "", "block_fft_host": " block"}.get(candidate.how, "")
+    how = {"band_fft_host": " band", "block_fft_host": " block"}.get(candidate.how, "")
     return f"{candidate.strategy}{how} {candidate.device.label}"
 
 

@@ -27,7 +27,11 @@ def put_picker_plot(file: IO[bytes], found: Sequence[Measured], how: str) -> Non
 
 
 def _name(row: Row) -> str:
-    how = {"fused_op": "peaks on the device", "block_fft_host": "peaks on the host"}
+    how = {
+        "fused_op": "peaks on the device",
+        "band_fft_host": "its band to the host",
+        "block_fft_host": "peaks on the host",
+    }
     return f"{row.candidate.engine}, {how.get(row.candidate.how, 'NumPy')}"
 
 

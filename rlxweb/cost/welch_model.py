@@ -30,8 +30,8 @@ _WALK = 0.12
 class WelchSize:
     """One job: rows x samples in, `segments` transforms of n per row, k peaks out.
 
-    k = 0 asks for the spectrum itself. n_bins is n // 2 + 1 of a one-sided spectrum.
-    launches counts the kernels of the plan.
+    k = 0 asks for the spectrum itself. n_bins is n // 2 + 1 of a one-sided spectrum,
+    of which `band` are wanted; 0: all. launches counts the kernels of the plan.
     """
 
     n: int
@@ -40,6 +40,7 @@ class WelchSize:
     k: int
     samples: int
     launches: int = 1
+    band: int = 0
 
     @classmethod
     def of(cls, size: Mapping[str, int]) -> WelchSize:
@@ -58,7 +59,12 @@ class WelchSize:
 
     @property
     def output_bytes(self) -> int:
-        return self.rows * (8 * self.k if self.k else 4 * self.n_bins)
+        return self.rows * (8 * self.k if self.k else 4 * self.n_wanted)
+
+    @property
+    def n_wanted(self) -> int:
+        """Bins that are searched, or given back."""
+        return self.band or self.n_bins
 
 
 @lru_cache(maxsize=512)
@@ -92,7 +98,7 @@ COLUMNS: Mapping[str, Callable[[WelchSize], float]] = {
     "rows": lambda s: s.rows,
     "transforms": lambda s: s.rows * _row(s),
     "values": lambda s: s.rows * s.segments * s.n,
-    "searched": lambda s: s.rows * s.n_bins * (s.k > 0),
+    "searched": lambda s: s.rows * s.n_wanted * (s.k > 0),
     "bins": lambda s: s.rows * s.n_bins,
     "peaks": lambda s: s.rows * s.k,
 }
@@ -162,13 +168,15 @@ def level_terms(host: WelchModel, size: WelchSize, has_level: bool) -> Terms:
     return Terms(host_ns=whole * (_WALK * walks + transforms / size.segments))
 
 
-def block_terms(device: WelchModel, host: WelchModel, size: WelchSize) -> Terms:
+def block_terms(
+    device: WelchModel, host: WelchModel, size: WelchSize, is_cut: bool = False
+) -> Terms:
     """The spectrum on the device, its peaks on the host.
 
-    The device's time without its peak search, the spectrum's way back, and the host's
-    own cost of searching so many bins.
+    The device's time without its peak search, the spectrum's way back, of the band
+    alone where that is cut out there, and the host's own cost of searching the bins.
     """
-    power = device.terms(replace(size, k=0))
+    power = device.terms(replace(size, k=0, band=size.band if is_cut else 0))
     shares = dict(zip(COLUMNS, host.shares(size), strict=True))
     # About half of the calls a NumPy estimate makes are the search.
     host_ns = shares["searched"] + shares["peaks"] + 0.5 * shares["a call"]

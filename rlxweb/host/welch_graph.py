@@ -10,8 +10,15 @@ from rlxweb.host.spec import WelchSpec
 from rlxweb.ir.graph import Graph
 
 
-def welch_graph(shape: tuple[int, ...], spec: WelchSpec, k: int = 0) -> Graph:
+def welch_graph(
+    shape: tuple[int, ...],
+    spec: WelchSpec,
+    k: int = 0,
+    band: tuple[int, int] | None = None,
+) -> Graph:
     """Rows x [B, T] f32 → power [B, F] (k = 0) or packed peaks [B, 2k].
+
+    band     bins [first, stop): F is their number, and peaks count from the first
 
     Errors   Unsupported for what the device ops do not cover: medians, complex rows,
     two-sided spectra, float64.
@@ -32,8 +39,12 @@ def welch_graph(shape: tuple[int, ...], spec: WelchSpec, k: int = 0) -> Graph:
         "nfft": spec.nfft,
         "scale": spec.scale,
     }
-    if k:
-        attrs["k"] = k
-    op = "welch_row_peaks" if k else "welch_power"
-    graph.set_outputs([graph.apply(op, x, window, **attrs)])
+    if k and band is None:
+        out = graph.apply("welch_row_peaks", x, window, **attrs, k=k)
+    else:
+        out = graph.apply("welch_power", x, window, **attrs)
+    if band is not None:
+        out = out[:, band[0] : band[1]]
+        out = graph.apply("power_peaks", out, k=k) if k else out
+    graph.set_outputs([out])
     return graph

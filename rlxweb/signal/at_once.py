@@ -62,7 +62,7 @@ def at_once(pick: Pick[WelchJob]) -> AtOnce | None:
     """
     job = pick.job
     is_plain = job.spec.dtype in ("float32", "float64") and job.mode == "bins"
-    is_plain = is_plain and job.k > 0  # of a band the spectrum is asked for
+    is_plain = is_plain and job.k > 0 and job.band is None
     if pick.candidate.how != "compiled" or not is_plain:
         return None
     spec = job.by(pick.candidate).spec

@@ -38,6 +38,12 @@ class Band:
             return cls(0, len(hz))
         return cls(int(inside[0]), int(inside[-1]) + 1)
 
+    @classmethod
+    def spanned(cls, bins: NDArray[Any]) -> Band | None:
+        """Of numbers (B,) that rise; None where they leave some out."""
+        first, stop = int(bins[0]), int(bins[-1]) + 1
+        return cls(first, stop) if stop - first == len(bins) else None
+
     def __len__(self) -> int:
         return self.stop - self.first
 
@@ -58,11 +64,29 @@ class Band:
 
         Prominence is height above the valleys of the band.
         """
-        first, stop = self.first, self.stop
-        if mode == "peaks":
-            first, stop = max(0, first - 1), min(len(hz), stop + 1)
-        part = slice(first, stop)
-        found = peaks_of_power(
-            power[:, part], hz[part], k, prominence, mode, floor.of_bins(part)
-        )
-        return replace(found, bins=np.where(found.bins < 0, -1, found.bins + first))
+        near = self.beside(len(hz), mode)
+        part = power[:, near.bins]
+        return near.searched(part, hz, k, prominence, mode, floor)
+
+    def beside(self, n_bins: int, mode: str) -> Band:
+        """The bins that tell its peaks, of so many of the spectrum."""
+        if mode != "peaks":
+            return self
+        return Band(max(0, self.first - 1), min(n_bins, self.stop + 1))
+
+    def searched(
+        self,
+        part: NDArray[Any],
+        hz: NDArray[np.float64],
+        k: int,
+        prominence: float | None,
+        mode: str,
+        floor: RoundingFloor,
+    ) -> PeaksOfPower:
+        """The k strongest peaks of these bins' power (C, B) alone; hz and floor are the
+        whole spectrum's.
+        """
+        own = self.bins
+        found = peaks_of_power(part, hz[own], k, prominence, mode, floor.of_bins(own))
+        bins = np.where(found.bins < 0, -1, found.bins + self.first)
+        return replace(found, bins=bins)

@@ -9,16 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-from numpy.typing import NDArray
-
 from rlxweb.device import Device
 from rlxweb.errors import Unsupported
 from rlxweb.host.compiled import Kernel, wanted
 from rlxweb.host.compiled_rows import Samples, powers, strongest
 from rlxweb.host.spec import WelchSpec
+from rlxweb.host.strongest import Found
 from rlxweb.host.welch_kernels import welch_kernels
-from rlxweb.signal.engine import Power, Rows
+from rlxweb.signal.band_peaks import Band
+from rlxweb.signal.engine import Power, Rows, strongest_of
 from rlxweb.signal.rows_there import RowsThere
 from rlxweb.signal.ways import WelchEstimate
 
@@ -30,7 +29,8 @@ def why_not(estimate: WelchEstimate) -> str:
     """Why no kernel computes it; "" where one is ready."""
     if estimate.compiled is False:
         return TOO_LITTLE
-    about = wanted(estimate.spec, estimate.k)
+    # Kernels search whole spectra.
+    about = wanted(estimate.spec, 0 if estimate.band else estimate.k)
     if estimate.compiled and not isinstance(about, str):
         welch_kernels.now(about)
     if isinstance(about, str) or welch_kernels.ready(about) is not None:
@@ -45,15 +45,20 @@ class CompiledEngine:
     device: Device = Device.CPU
     name: str = NAME
 
-    async def power(self, x: Rows, spec: WelchSpec) -> Power:
-        return powers(_kernel(spec, 0), _samples(x), spec)
+    async def power(self, x: Rows, spec: WelchSpec, band: Band | None = None) -> Power:
+        power: Power = powers(_kernel(spec, 0), _samples(x), spec)
+        return power if band is None else power[:, band.bins]
 
     async def strongest(
-        self, x: Rows, spec: WelchSpec, k: int
-    ) -> tuple[NDArray[np.int64], Power]:
+        self, x: Rows, spec: WelchSpec, k: int, band: Band | None = None
+    ) -> Found:
+        if band is not None:
+            return strongest_of(await self.power(x, spec), k, band)
         return strongest(_kernel(spec, k), _samples(x), spec, k)
 
-    def is_ready(self, shape: tuple[int, ...], spec: WelchSpec, k: int) -> bool:
+    def is_ready(
+        self, shape: tuple[int, ...], spec: WelchSpec, k: int, band: Band | None = None
+    ) -> bool:
         return True
 
 

@@ -24,9 +24,10 @@ from rlxweb.digital import Digital
 from rlxweb.host.compiled import wanted
 from rlxweb.host.spec import WelchSpec
 from rlxweb.host.spectrum import welch_power
-from rlxweb.host.strongest import strongest_bins
+from rlxweb.host.strongest import Found, strongest_bins
 from rlxweb.host.welch_kernels import welch_kernels
 from rlxweb.kept import SMALL, lru_of_small
+from rlxweb.signal.band_peaks import Band
 from rlxweb.signal.levels import LevelRows, level_rows
 from rlxweb.signal.rows_there import RowsThere
 from rlxweb.stopping import check_stopped
@@ -43,13 +44,14 @@ Rows: TypeAlias = HostRows | RowsThere
 # size runs in bounded device memory and no dispatch takes long.
 BATCH_BYTES = 64 << 20
 
-How = Literal["fused_op", "block_fft_host"]
+How = Literal["fused_op", "band_fft_host", "block_fft_host"]
 
 
 class Engine(Protocol):
     """Runs one spec over rows x [B, T].
 
     Coroutines, for hosts that must be awaited; elsewhere `drive` runs them to the end.
+    Of a `band` that is given they tell its bins alone.
     """
 
     @property
@@ -58,15 +60,17 @@ class Engine(Protocol):
     @property
     def name(self) -> str: ...
 
-    async def power(self, x: Rows, spec: WelchSpec) -> Power:
+    async def power(self, x: Rows, spec: WelchSpec, band: Band | None = None) -> Power:
         """Average power [B, F] of the spec's `power_dtype`."""
 
     async def strongest(
-        self, x: Rows, spec: WelchSpec, k: int
-    ) -> tuple[NDArray[np.int64], Power]:
+        self, x: Rows, spec: WelchSpec, k: int, band: Band | None = None
+    ) -> Found:
         """(bins [B, k] int64, power [B, k]), strongest first, ties to the smaller."""
 
-    def is_ready(self, shape: tuple[int, ...], spec: WelchSpec, k: int) -> bool:
+    def is_ready(
+        self, shape: tuple[int, ...], spec: WelchSpec, k: int, band: Band | None = None
+    ) -> bool:
         """True when a run of this shape needs no compiling first."""
 
 
@@ -77,11 +81,11 @@ class NumpyEngine:
     device: Device = Device.CPU
     name: str = CPU_ENGINE[0]
 
-    async def power(self, x: Rows, spec: WelchSpec) -> Power:
+    async def power(self, x: Rows, spec: WelchSpec, band: Band | None = None) -> Power:
         begun = perf_counter()
         power = self._power(x, spec)
         _compile_if_worth_it(spec, 0, perf_counter() - begun)
-        return power
+        return power if band is None else power[:, band.bins]
 
     def _power(self, x: Rows, spec: WelchSpec) -> Power:
         if not isinstance(x, Digital):
@@ -95,18 +99,28 @@ class NumpyEngine:
         return np.concatenate(parts) if parts else welch_power(x.physical(), spec)
 
     async def strongest(
-        self, x: Rows, spec: WelchSpec, k: int
-    ) -> tuple[NDArray[np.int64], Power]:
+        self, x: Rows, spec: WelchSpec, k: int, band: Band | None = None
+    ) -> Found:
         begun = perf_counter()
-        found = strongest_bins(self._power(x, spec), k)
-        _compile_if_worth_it(spec, k, perf_counter() - begun)
+        found = strongest_of(self._power(x, spec), k, band)
+        _compile_if_worth_it(spec, k if band is None else 0, perf_counter() - begun)
         return found
 
-    def is_ready(self, shape: tuple[int, ...], spec: WelchSpec, k: int) -> bool:
+    def is_ready(
+        self, shape: tuple[int, ...], spec: WelchSpec, k: int, band: Band | None = None
+    ) -> bool:
         return True
 
 
 NUMPY = NumpyEngine()
+
+
+def strongest_of(power: Power, k: int, band: Band | None) -> Found:
+    """The strongest bins of whole spectra (B, F) that lie in a band."""
+    if band is None:
+        return strongest_bins(power, k)
+    bins, found = strongest_bins(power[:, band.bins], k)
+    return bins + band.first, found
 
 
 def _compile_if_worth_it(spec: WelchSpec, k: int, seconds: float) -> None:
@@ -121,8 +135,9 @@ def _compile_if_worth_it(spec: WelchSpec, k: int, seconds: float) -> None:
 class GraphEngine:
     """A graph with one Welch op, compiled per batch shape.
 
-    how   "fused_op": the device searches the peaks too; "block_fft_host": it averages
-          the spectrum, which comes back whole, and the host searches
+    how   "fused_op": the device searches the peaks too, or, "band_fft_host", cuts the
+          band out; "block_fft_host": it averages the spectrum, which comes back whole,
+          and the host does the rest
 
     Threads and tasks take turns. What was compiled is kept by the device's engine and
     goes with it when that is lost, and so does the run.
@@ -136,25 +151,32 @@ class GraphEngine:
     def name(self) -> str:
         return pool.backend(self.device.label, self.adapter).name
 
-    async def power(self, x: Rows, spec: WelchSpec) -> Power:
-        return await self._rows(x, spec, 0)
+    async def power(self, x: Rows, spec: WelchSpec, band: Band | None = None) -> Power:
+        cut = self._cut(spec, band)
+        power = await self._rows(x, spec, 0, cut)
+        return power if band is cut or band is None else power[:, band.bins]
 
     async def strongest(
-        self, x: Rows, spec: WelchSpec, k: int
-    ) -> tuple[NDArray[np.int64], Power]:
+        self, x: Rows, spec: WelchSpec, k: int, band: Band | None = None
+    ) -> Found:
         if not self._searched(spec, k):
-            return strongest_bins(await self._rows(x, spec, 0), k)
-        pairs = await self._rows(x, spec, k)
-        return pairs[:, 0::2].astype(np.int64), np.ascontiguousarray(pairs[:, 1::2])
+            return strongest_of(await self._rows(x, spec, 0, None), k, band)
+        pairs = await self._rows(x, spec, k, band)
+        bins = pairs[:, 0::2].astype(np.int64) + (0 if band is None else band.first)
+        return bins, np.ascontiguousarray(pairs[:, 1::2])
 
     def _searched(self, spec: WelchSpec, k: int) -> int:
         """The k that the device searches for."""
-        return 0 if self.how == "block_fft_host" or spec.has_level else k
+        return k if self.how == "fused_op" and not spec.has_level else 0
 
-    async def _rows(self, x: Rows, spec: WelchSpec, k: int) -> Power:
+    def _cut(self, spec: WelchSpec, band: Band | None) -> Band | None:
+        """The band that the device cuts out."""
+        return band if self.how == "band_fft_host" and not spec.has_level else None
+
+    async def _rows(self, x: Rows, spec: WelchSpec, k: int, band: Band | None) -> Power:
         """All rows through the device, in batches; [B, F], or pairs [B, 2k]."""
         n_rows, n_samples = x.shape
-        width = 2 * k if k else spec.n_freqs
+        width = 2 * k or (spec.n_freqs if band is None else len(band))
         out = np.empty((n_rows, width), spec.power_dtype)
         step = batch_rows(spec, n_samples)
         rest = n_rows % step
@@ -164,7 +186,7 @@ class GraphEngine:
             at = 0
             for size, alike in groupby(sizes):
                 shape = size, n_samples
-                program = await self._program(backend, shape, _single(spec), k)
+                program = await self._program(backend, shape, _single(spec), k, band)
                 starts = range(at, at + size * len(list(alike)), size)
                 mine, at = [slice(i, i + size) for i in starts], starts.stop
                 if isinstance(x, RowsThere):
@@ -173,26 +195,35 @@ class GraphEngine:
                     await _from_host(program, x, mine, spec, k, out)
         return out
 
-    def is_ready(self, shape: tuple[int, ...], spec: WelchSpec, k: int) -> bool:
+    def is_ready(
+        self, shape: tuple[int, ...], spec: WelchSpec, k: int, band: Band | None = None
+    ) -> bool:
         k = self._searched(spec, k)
+        band = band if k else self._cut(spec, band)
         n_rows, n_samples = shape
         step = batch_rows(spec, n_samples)
         sizes = {min(step, n_rows), n_rows % step or min(step, n_rows)}
         own = _single(spec)
         kept = pool.backend(self.device.label, self.adapter).kept
-        return all(((n, n_samples), own, k) in kept for n in sizes)
+        return all(((n, n_samples), own, k, band) in kept for n in sizes)
 
     async def _program(
-        self, backend: Backend, shape: tuple[int, ...], spec: WelchSpec, k: int
+        self,
+        backend: Backend,
+        shape: tuple[int, ...],
+        spec: WelchSpec,
+        k: int,
+        band: Band | None,
     ) -> CompiledGraph:
         from rlxweb.host.welch_graph import welch_graph
         from rlxweb.runtime.session import Session
 
-        key = (shape, spec, k)
+        key = (shape, spec, k, band)
         program: CompiledGraph | None = backend.kept.get(key)
         if program is None:
             session = Session(self.device, adapter=self.adapter, strict=True)
-            program = await session.compiled(welch_graph(shape, spec, k))
+            bins = None if band is None else (band.first, band.stop)
+            program = await session.compiled(welch_graph(shape, spec, k, bins))
             backend.kept.put(key, program, program.nbytes + len(spec.window))
             # Whose last reference this was frees its buffers with the next run.
             backend.kept.trim()

@@ -111,6 +111,7 @@ class WelchJob(WelchEstimate, Job):
             octave(size.segments),
             octave(size.k + 1),
             self.spec.dtype,
+            *(() if self.band is None else ("band", octave(len(self.band)))),
         )
 
     def numbers(self, candidate: Candidate) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The strategies that average on a device: "fused", and "learned", without a model yet.
 
-"fused" searches the peaks there as well ("fused_op") or leaves that to the host
-("block_fft_host").
+"fused" searches the peaks there as well ("fused_op") or leaves that to the host, which
+is given the bins of a band ("band_fft_host") or all ("block_fft_host").
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from itertools import compress
+from typing import Any, get_args
 
 from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import Backend
@@ -22,7 +23,7 @@ from rlxweb.devices.place import Place
 from rlxweb.errors import DeviceError
 from rlxweb.host.spec import WelchSpec
 from rlxweb.kept import SMALL, lru_of_small
-from rlxweb.signal.engine import GraphEngine, batch_rows, device_engine
+from rlxweb.signal.engine import GraphEngine, How, batch_rows, device_engine
 from rlxweb.signal.on_host import host_model
 from rlxweb.signal.ways import Strategy, WelchEstimate
 
@@ -44,7 +45,9 @@ def _fused(estimate: WelchEstimate, place: Place) -> Iterator[Candidate]:
         return
     blank = replace(blank, engine=backend.name)
     have = priced(place, POINTS)
-    for how in ("fused_op", "block_fft_host") if estimate.k else ("block_fft_host",):
+    hows: tuple[How, ...] = ("fused_op", "band_fft_host", "block_fft_host")
+    asked = estimate.k > 0, estimate.band is not None, True
+    for how in compress(hows, asked):
         one = replace(blank, how=how)
         reason = estimate.only_on_host or _left_to_the_host(estimate, how)
         if not reason and not isinstance(have, str):
@@ -54,10 +57,10 @@ def _fused(estimate: WelchEstimate, place: Place) -> Iterator[Candidate]:
 
 
 def _left_to_the_host(estimate: WelchEstimate, how: str) -> str:
-    """Why the device does not search the peaks; "" where it may."""
-    if how != "fused_op":
+    """Why the device does not search or cut; "" where it may."""
+    if how == "block_fft_host":
         return ""
-    if estimate.mode == "peaks":
+    if how == "fused_op" and estimate.mode == "peaks":
         return PEAKS_ON_HOST
     return LEVEL_ON_HOST if estimate.spec.has_level else ""
 
@@ -65,10 +68,9 @@ def _left_to_the_host(estimate: WelchEstimate, how: str) -> str:
 def _priced_way(
     estimate: WelchEstimate, blank: Candidate, have: Priced, backend: Backend
 ) -> Candidate:
-    fused = blank.how == "fused_op"
     model = fitted(have.record, _model)
-    is_native = fits(backend, estimate, fused)
-    terms = _in_batches(estimate, model, fused=fused, is_native=is_native)
+    is_native = fits(backend, estimate, blank.how == "fused_op")
+    terms = _in_batches(estimate, model, blank.how, is_native)
     if estimate.is_there:
         terms = replace(terms, upload_ns=0.0)
     return replace(blank, terms=terms, error=model.error, source=have.source)
@@ -88,27 +90,33 @@ def fits(backend: Backend, estimate: WelchEstimate, fused: bool) -> bool:
     """Has the device a kernel of its own for this size?"""
     spec, n_samples = estimate.spec, estimate.n_samples
     shape = (min(estimate.n_rows, batch_rows(spec, n_samples)), n_samples)
-    return backend.target.native(*_op_of(shape, spec, estimate.k if fused else 0))
+    k = estimate.k if fused and estimate.band is None else 0
+    return backend.target.native(*_op_of(shape, spec, k))
 
 
 def _in_batches(
-    estimate: WelchEstimate, model: WelchModel, *, fused: bool, is_native: bool
+    estimate: WelchEstimate, model: WelchModel, how: str, is_native: bool
 ) -> Terms:
     """The rows go up in batches; each is submitted and waited for."""
     step = batch_rows(estimate.spec, estimate.n_samples)
     full, rest = divmod(estimate.n_rows, step)
-    whole = estimate.size
+    whole, fused, is_cut = estimate.size, how == "fused_op", how != "block_fft_host"
     if not is_native:
         whole = replace(whole, launches=_COMPOSED_LAUNCHES)
+    if estimate.band is not None and is_cut:
+        # Its bins are copied out, and searched by a kernel of its own.
+        whole = replace(whole, launches=whole.launches + 1 + fused)
     total = Terms()
     for rows, times in ((step, full), (rest, 1)):
         if not rows or not times:
             continue
         size = replace(whole, rows=rows)
-        if fused or not estimate.k:
+        if fused:
             one = model.terms(size)
+        elif estimate.k:
+            one = block_terms(model, host_model()[0], size, is_cut)
         else:
-            one = block_terms(model, host_model()[0], size)
+            one = model.terms(size if is_cut else replace(size, band=0))
         if estimate.spec.is_digital:
             has_level = estimate.spec.has_level
             one = one.plus(level_terms(host_model()[0], size, has_level))
@@ -127,8 +135,9 @@ def _learned(estimate: WelchEstimate, place: Place) -> Iterator[Candidate]:
 
 
 def _engine(candidate: Candidate) -> GraphEngine:
-    searched = "block_fft_host" if candidate.how == "block_fft_host" else "fused_op"
-    return device_engine(candidate.device, candidate.adapter, searched)
+    # A candidate that was read back from a file may name any.
+    how = next((one for one in get_args(How) if one == candidate.how), "fused_op")
+    return device_engine(candidate.device, candidate.adapter, how)
 
 
 _DEVICE = partial(Strategy, on_host=False, engine=_engine)

@@ -9,16 +9,15 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from rlxweb.choose.again import LOST, done_again, told
 from rlxweb.choose.chooser import Pick
 from rlxweb.decision.candidate import Candidate
 from rlxweb.decision.decision import Decision
 from rlxweb.device import Device
 from rlxweb.host.spec import WelchSpec
+from rlxweb.host.strongest import Found
 from rlxweb.kept import SMALL, lru_of_small
+from rlxweb.signal.band_peaks import Band
 from rlxweb.signal.engine import Engine, Power, Rows
 from rlxweb.signal.offers import WelchJob, engine_for
 
@@ -78,24 +77,24 @@ class PickedEngine:
         """Why it runs where it does by now."""
         return self.pick.decision
 
-    async def power(self, x: Rows, spec: WelchSpec) -> Power:
+    async def power(self, x: Rows, spec: WelchSpec, band: Band | None = None) -> Power:
         async def work(job: WelchJob, engine: Engine) -> Power:
-            return await engine.power(x, spec)
+            return await engine.power(x, spec, band)
 
         return await self._done(work)
 
     async def strongest(
-        self, x: Rows, spec: WelchSpec, k: int
-    ) -> tuple[NDArray[np.int64], Power]:
-        async def work(
-            job: WelchJob, engine: Engine
-        ) -> tuple[NDArray[np.int64], Power]:
-            return await engine.strongest(x, spec, k)
+        self, x: Rows, spec: WelchSpec, k: int, band: Band | None = None
+    ) -> Found:
+        async def work(job: WelchJob, engine: Engine) -> Found:
+            return await engine.strongest(x, spec, k, band)
 
         return await self._done(work)
 
-    def is_ready(self, shape: tuple[int, ...], spec: WelchSpec, k: int) -> bool:
-        return ready(self.pick)[1].is_ready(shape, spec, k)
+    def is_ready(
+        self, shape: tuple[int, ...], spec: WelchSpec, k: int, band: Band | None = None
+    ) -> bool:
+        return ready(self.pick)[1].is_ready(shape, spec, k, band)
 
     async def _done(self, work: Work[T]) -> T:
         answer, self.pick = await run_pick(self.pick, work, self.strict)

@@ -15,6 +15,7 @@ from rlxweb.decision.candidate import Candidate
 from rlxweb.decision.strategy import WelchPeaksStrategy
 from rlxweb.devices.place import Place
 from rlxweb.host.spec import WelchSpec
+from rlxweb.signal.band_peaks import Band
 from rlxweb.signal.engine import Engine
 from rlxweb.signal.precision import Taken
 
@@ -29,6 +30,7 @@ class WelchEstimate:
     strategy      "auto", or the name of the one to be used
     taken         how the samples came to be of the spec's dtype
     is_there      the samples lie on the device already
+    band          bins that are wanted of the spectrum; None: all
     compiled      by code compiled for it: None where there is such already; True has it
                   made first; False never, so that the last digit does not depend on
                   what ran before
@@ -44,6 +46,7 @@ class WelchEstimate:
     taken: Taken | None = None
     is_there: bool = False
     compiled: bool | None = None
+    band: Band | None = None
 
     @property
     def only_on_host(self) -> str:
@@ -61,7 +64,8 @@ class WelchEstimate:
     def size(self) -> WelchSize:
         """The job as the model sees it."""
         segments = self.spec.segments_of(self.n_samples)
-        return WelchSize(self.spec.nfft, segments, self.n_rows, self.k, self.n_samples)
+        size = WelchSize(self.spec.nfft, segments, self.n_rows, self.k, self.n_samples)
+        return size if self.band is None else replace(size, band=len(self.band))
 
     def averaging(self, segments: int) -> Self:
         """The same over the first so many segments; 0: as many as were asked for."""

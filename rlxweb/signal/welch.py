@@ -16,6 +16,7 @@ from rlxweb.gpu.drive import drive, in_a_tab
 from rlxweb.host.spectrum import frequencies
 from rlxweb.results.ran import Ran
 from rlxweb.signal.band import bins_between
+from rlxweb.signal.band_peaks import Band
 from rlxweb.signal.labelled import takes_objects
 from rlxweb.signal.offers import WelchJob
 from rlxweb.signal.own_detrend import detrended_by, own_detrend
@@ -193,6 +194,7 @@ def _called(
         0,
         taken=how,
         is_there=isinstance(rows, RowsThere),
+        band=None if band is None else Band.spanned(band),
     )
     to = checked_axis(axis, x.ndim, DOING)
     about = {
@@ -245,7 +247,7 @@ async def _run(
     """Frequencies and power [B, F] in the shape of the call, and who computed it."""
 
     async def work(job: WelchJob, engine: Engine) -> NDArray[Any]:
-        return await engine.power(ready.x, ready.spec)
+        return await engine.power(ready.x, ready.spec, job.band)
 
     try:
         if isinstance(given, RowsThere):
@@ -257,7 +259,8 @@ async def _run(
         raise gone(error, given, DOING) from error.__cause__
     power = ready.reading.restored(power, caller)
     if band is not None:
-        hz, power = hz[band], power[:, band]
+        hz = hz[band]
+        power = power if pick.job.band is not None else power[:, band]
     shaped = power.reshape(*caller.batch, len(hz))
     if about["axis"] != -1:
         shaped = np.moveaxis(shaped, -1, about["axis"])

@@ -198,9 +198,12 @@ def _called(
     hz, k = frequencies(job.spec, wanted["fs"]), job.k
     band = checked_band(hz, fmin, fmax, k)
     spectrum = switch("spectrum", spectrum, DOING)
-    # Of bands, and of what is kept, engines know nothing: they give the spectrum.
-    if band is not None or spectrum:
+    # Peaks are searched on the host in what is kept, and in what tells local maxima.
+    if spectrum:
         job = replace(job, k=0)
+    elif band is not None:
+        near = band.beside(len(hz), job.mode)
+        job = replace(job, k=job.k if job.mode == "bins" else 0, band=near)
     least = check_prominence(prominence, job.mode, DOING)
     caller = Caller(DOING, batch)
     given: ReadyRows | RowsThere
@@ -275,7 +278,7 @@ async def _run(
         if job.spec is not asked.job.spec and not isinstance(rows, RowsThere):
             given = ready_rows(rows, job.spec, caller, "propagate")
         k = job.k if job.mode == "bins" else 0
-        warm = engine.is_ready(given.x.shape, given.spec, k)
+        warm = engine.is_ready(given.x.shape, given.spec, k, job.band)
         return await _search(given, call, job, engine), warm
 
     try:
@@ -349,15 +352,18 @@ async def _search(
 ) -> Searched:
     """The peaks, and the spectrum where it is to be kept."""
     hz, caller, band = call.hz, call.caller, call.band
-    if job.mode == "bins" and band is None and not call.spectrum:
-        bins, power = await engine.strongest(given.x, given.spec, job.k)
+    if job.mode == "bins" and not call.spectrum:
+        bins, power = await engine.strongest(given.x, given.spec, job.k, job.band)
         power = given.reading.restored(power, caller)
         floor = given.by(engine.device).floor()
         return peaks_of_bins(bins, power, hz, floor), None
-    power = await engine.power(given.x, given.spec)
+    power = await engine.power(given.x, given.spec, job.band)
     power = given.reading.restored(power, caller)
     floor = given.by(engine.device).floor()
     kept = power if call.spectrum else None
+    if job.band is not None:
+        near, of = job.band, (call.k, call.prominence, job.mode, floor)
+        return near.searched(power, hz, *of), kept
     if band is not None:
         found = band.peaks(power, hz, call.k, call.prominence, job.mode, floor)
         return found, kept

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 import scipy.signal
 
 import rlxweb as rlx
+from rlxweb.device import Device
 from rlxweb.errors import UsageError
+from rlxweb.gpu.drive import drive
 from rlxweb.gpu.port import Want
+from rlxweb.signal import engine
+from rlxweb.signal.band_peaks import Band
+from rlxweb.signal.engine import NUMPY, How, device_engine
+from rlxweb.signal.presets import from_preset
 from tests.unit.signal.near import by_name
+from tests.unit.signal.pretend_gpu import PretendGpu
 
 T = np.arange(30 * 256) / 256
 X = 10.0 + np.sin(2 * np.pi * 10 * T) + 0.5 * np.sin(2 * np.pi * 23.3 * T)
@@ -53,6 +60,60 @@ def test_on_devices(adapter: Want, mode: Any) -> None:
     x = X.astype(np.float32)
     found = rlx.welch_peaks(x, **NAMED, mode=mode, fmin=5, fmax=40, **by_name(adapter))
     check(found, mode)
+
+
+@pytest.mark.parametrize("how", get_args(How))
+@pytest.mark.parametrize("batch", [1 << 12, 1 << 20])
+def test_every_way_of_a_device_gives_the_same_bins(
+    adapter: Want, how: How, batch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Searched there, cut out there, or both left to the host; in batches too."""
+    monkeypatch.setattr(engine, "BATCH_BYTES", batch)
+    x = X.reshape(6, -1)[:, :2000].astype(np.float32)
+    spec = from_preset("scipy", 2000, fs=256, nperseg=512, dtype=np.float32)
+    band, own = (
+        Band(11, 80),
+        device_engine(Device(adapter.backends[0]), adapter.name, how),
+    )
+    (bins, power), part = (
+        drive(own.strongest(x, spec, 3, band)),
+        drive(own.power(x, spec, band)),
+    )
+    right, exact = drive(NUMPY.strongest(x, spec, 3, band))
+    np.testing.assert_array_equal(bins, right)
+    np.testing.assert_allclose(power, exact, rtol=1e-5)
+    whole = drive(NUMPY.power(x, spec))
+    np.testing.assert_allclose(
+        part, whole[:, 11:80], rtol=1e-4, atol=1e-6 * whole.max()
+    )
+    assert own.is_ready(x.shape, spec, 3, band)
+    assert own.is_ready(x.shape, spec, 0, band)
+    assert not own.is_ready(x.shape, spec, 0, Band(11, 81)) or how != "band_fft_host"
+
+
+@pytest.mark.parametrize("mode", ["bins", "peaks"])
+def test_a_device_gives_back_the_band_alone(
+    two: PretendGpu, monkeypatch: pytest.MonkeyPatch, mode: Any
+) -> None:
+    """Where that is predicted to be cheaper, as it is where bytes back cost."""
+    asked: list[Any] = []
+
+    async def searched(self: Any, x: Any, spec: Any, *rest: Any) -> Any:
+        asked.append((self.how, *rest))
+        return await getattr(NUMPY, "strongest" if mode == "bins" else "power")(
+            x, spec, *rest
+        )
+
+    for name in ("strongest", "power"):
+        monkeypatch.setattr(engine.GraphEngine, name, searched)
+    x = X.reshape(6, -1).astype(np.float32)
+    found = rlx.welch_peaks(x, **NAMED, mode=mode, fmin=5, fmax=40, device="tpu")
+    by_host = rlx.welch_peaks(x, **NAMED, mode=mode, fmin=5, fmax=40, device="cpu")
+    np.testing.assert_array_equal(found.bins, by_host.bins)
+    ways = {c.how: c.predicted_ns for c in found.decision.candidates if not c.blocker}
+    ((how, *rest),) = asked
+    assert how == min(ways, key=ways.__getitem__)
+    assert rest[-1] == (Band(10, 81) if mode == "bins" else Band(9, 82))
 
 
 def test_a_maximum_is_told_by_its_neighbours_beyond_the_ends() -> None:

@@ -20,6 +20,7 @@ from rlxweb.devices.place import CPU, Place
 from rlxweb.errors import UsageError
 from rlxweb.rlx.seed_candidates import seed_candidates
 from rlxweb.signal import engine
+from rlxweb.signal.band_peaks import Band
 from rlxweb.signal.costs import estimate_welch_peaks_costs
 from rlxweb.signal.crossover import crossover, welch_candidates
 from rlxweb.signal.engine import NUMPY, GraphEngine
@@ -93,6 +94,42 @@ def test_a_spectrum_has_no_peaks_to_fuse(two: PretendGpu) -> None:
         "fused block_fft_host",
         "ultra host",
     ]
+
+
+def test_of_a_band_no_more_comes_back_than_is_wanted(two: PretendGpu) -> None:
+    """Cut out on the device where that is cheaper: launches more, fewer bytes back."""
+    rows, band = 4000, Band(10, 50)
+    back = [Point("readback", {"bytes": n}, 1.0 * n) for n in (1 << 10, 1 << 20)]
+    trips = [Point("dispatch", {}, 1e5), *back]
+    QUICK.give_to(PLACE, *trips)
+    ways = ways_of(job_of(rows, 1024, k=0, band=band))
+    assert sorted(ways) == [
+        "fast host",
+        "fused band_fft_host",
+        "fused block_fft_host",
+        "ultra host",
+    ]
+    cut, all_ = ways["fused band_fft_host"].terms, ways["fused block_fft_host"].terms
+    assert cut is not None
+    assert all_ is not None
+    assert all_ == ways_of(job_of(rows, 1024, k=0))["fused block_fft_host"].terms
+    assert cut.launches > all_.launches
+    assert all_.readback_ns == pytest.approx(4 * rows * 513, rel=0.01)
+    assert cut.readback_ns == pytest.approx(4 * rows * 40, rel=0.01)
+    searched = ways_of(job_of(rows, 1024, k=4, band=band))["fused fused_op"].terms
+    assert searched is not None
+    assert searched.readback_ns == pytest.approx(8 * rows * 4, rel=0.01)
+    for n_rows, best in ((1, "block_fft_host"), (rows, "band_fft_host")):
+        (first, *_) = welch_candidates(job_of(n_rows, 1024, k=0, band=band), [PLACE])
+        assert first.how == best
+
+
+def test_the_level_of_integers_keeps_bands_on_the_host(two: PretendGpu) -> None:
+    job = job_of(32, k=4, band=Band(1, 9))
+    spec = replace(job.spec, dtype="int24", detrend=None)
+    ways = ways_of(replace(job, spec=spec))
+    for how in ("fused_op", "band_fft_host"):
+        assert "the host adds it" in ways[f"fused {how}"].blocker
 
 
 def test_local_maxima_block_the_fused_search(two: PretendGpu) -> None:
