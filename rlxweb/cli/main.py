@@ -31,6 +31,7 @@ COMMANDS = {
     "bands": "Power in bands of frequency, per channel, of recordings.",
     "spectrogram": "Spectra over time, per channel, of recordings.",
     "live": "Spectra and peaks of a signal that is still running.",
+    "info": "What recordings hold: channels, rates, units, annotations, times.",
     "devices": "List every device: available or not, and why.",
     "explain": "Say where a Welch job would run and why.",
     "profile": "Say where the time goes, of a recording or of a graph.",

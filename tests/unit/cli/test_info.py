@@ -1,0 +1,106 @@
+"""`rlxweb info`: what it says of recordings is what their files say."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import io
+from pathlib import Path
+
+import edfio
+import numpy as np
+import pytest
+
+from rlxweb.cli.info_command import _clock
+from tests.command_line import RECORDINGS, Call, check_refused, recordings_there
+from tests.recordings import written
+
+NOTES = [(1.0, None, "go"), (2.5, 1.5, "Größe"), (3.0, None, "go"), (3.5, 0.5, "Größe")]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return written(
+        tmp_path / "a.edf",
+        *(("Cz", 128.0), ("Temp", 2.0), ("Pz", 128.0)),
+        seconds=90,
+        annotations=[edfio.EdfAnnotation(*note) for note in NOTES],
+        starttime=datetime.time(23, 59, 30),
+    )
+
+
+def test_people_read_it(path: Path, call: Call) -> None:
+    said = call("info", path)
+    assert said.code == 0
+    assert not said.err
+    lines = [line.rstrip() for line in said.out.splitlines()]
+    assert lines[0] == f"{path}: EDF+C, begins at 23:59:30, lasts 0:01:30 (90 s)"
+    assert "  2 channels at 128 Hz, 11,520 samples each, read as int16" in lines
+    assert "  1 channel at 2 Hz, 180 samples each, read as int16" in lines
+    assert "    in µV: Cz, Pz" in lines
+    assert "  left out 'EDF Annotations': holds annotations (text)" in lines
+    assert "  4 annotations of 2 texts" in lines
+    rows = [line.split() for line in lines]
+    assert ["go", "2", "1", "3", "–"] in rows
+    assert ["Größe", "2", "2.5", "3.5", "0.5", "to", "1.5"] in rows
+
+
+def test_machines_read_it(path: Path, call: Call) -> None:
+    record = call("info", path, "--json", "-").record
+    assert record["schema"] == "rlxweb.info/1"
+    (file,) = record["files"]
+    assert (file["begun_s"], file["seconds"]) == (86_370.0, 90.0)
+    assert [group["fs"] for group in file["groups"]] == [128.0, 2.0]
+    assert file["groups"][0]["channels"][1] == {
+        "name": "Pz",
+        "label": "Pz",
+        "unit": "uV",
+    }
+    assert file["annotations"][1]["most_duration_s"] == 1.5
+    rows = list(csv.DictReader(io.StringIO(call("info", path, "--csv", "-").out)))
+    assert [(float(r["onset_s"]), r["text"]) for r in rows] == [
+        (onset, text) for onset, _, text in NOTES
+    ]
+
+
+def test_several_and_one_that_is_none(path: Path, tmp_path: Path, call: Call) -> None:
+    np.savez(tmp_path / "x.npz", x=np.zeros((2, 250)), fs=250.0)
+    bad = tmp_path / "bad.edf"
+    bad.write_bytes(b"0       nothing")
+    check_refused(call("info", bad, path), 2, "bad.edf")
+    said = call("info", bad, path, tmp_path / "x.npz", "--keep-going", "--json", "-")
+    assert said.code == 1
+    assert [Path(f["path"]).name for f in said.record["files"]] == ["a.edf", "x.npz"]
+    assert len(said.record["failed"]) == 1
+    assert "without a unit: ch1, ch2" in said.err
+    assert "no annotations" in said.err
+    assert not call("info", path, "--quiet").out
+
+
+def test_faults_of_a_file_are_listed(path: Path, call: Call) -> None:
+    path.write_bytes(path.read_bytes()[:-500])
+    said = call("info", path)
+    assert said.code == 0
+    assert "  warning: " in said.out
+
+
+def test_what_cannot_be_looked_at(tmp_path: Path, path: Path, call: Call) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((2, 250)))
+    check_refused(call("info", tmp_path / "x.npy"), 2, "give it: --fs HZ")
+    assert call("info", tmp_path / "x.npy", "--fs", 250).code == 0
+    check_refused(call("info", path, "--csv", path), 2, "it names the recording")
+    check_refused(call("info", tmp_path / "no.edf"), 2, "no.edf")
+
+
+def test_clocks() -> None:
+    assert [_clock(s) for s in (0, 59.9996, 3661.25, 86_399)] == [
+        *("0:00:00", "0:01:00", "1:01:01.25", "23:59:59")
+    ]
+
+
+@recordings_there
+def test_real_recordings(call: Call) -> None:
+    said = call("info", RECORDINGS / "test.edf", RECORDINGS / "test.bdf")
+    assert said.code == 0
+    assert "138 channels at 512 Hz" in said.out
+    assert "72 channels at 2048 Hz" in said.out
