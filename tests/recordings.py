@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,3 +58,45 @@ def check_unreadable(path: Path, match: str, **how: Any) -> None:
     with pytest.raises(RecordingError, match=match) as caught:
         open_recording(path, **how)
     assert path.name in str(caught.value)
+
+
+def discontinuous(
+    path: Path,
+    starts: Sequence[str],
+    *channels: tuple[str, float],
+    notes: Sequence[tuple[str, str]] = (),
+) -> Path:
+    """An EDF+D file of one-second records that begin at `starts`, as they are written.
+
+    notes  (onset and duration, text), all kept in the first record
+    """
+    room = edfio.EdfAnnotation(0, None, "room for what is noted" * (1 + len(notes)))
+    written(path, *channels, seconds=len(starts), annotations=[room])
+    return restarted(path, starts, notes)
+
+
+def restarted(
+    path: Path, starts: Sequence[str], notes: Sequence[tuple[str, str]] = ()
+) -> Path:
+    """The same file as EDF+D (or BDF+D), with other times of its records and notes.
+
+    Source  EDF+ specification, 2.2: the TALs of an annotation signal
+    """
+    raw = bytearray(path.read_bytes())
+    raw[192:197] = path.suffix[1:].upper().encode() + b"+D"
+    n_signals = int(raw[252:256])
+    head = 256 * (n_signals + 1)
+    counts = bytes(raw[head - 40 * n_signals : head - 32 * n_signals])
+    sizes = [int(counts[8 * at : 8 * at + 8]) for at in range(n_signals)]
+    width = 3 if path.suffix == ".bdf" else 2
+    at = head + width * sum(sizes[:-1])  # edfio writes the annotations last
+    for record, start in enumerate(starts):
+        tals = f"+{start}\x14\x14\x00"
+        if record == 0:
+            tals += "".join(f"+{when}\x14{text}\x14\x00" for when, text in notes)
+        block = tals.encode().ljust(width * sizes[-1], b"\x00")
+        assert len(block) == width * sizes[-1], "no room for the notes"
+        here = at + record * width * sum(sizes)
+        raw[here : here + len(block)] = block
+    path.write_bytes(bytes(raw))
+    return path

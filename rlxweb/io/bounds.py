@@ -40,5 +40,8 @@ UNPACKED_NBYTES = 2 << 30
 SUMMED_NBYTES = 2 << 30
 """Largest stored array of an NPZ file whose checksum is compared, by reading it."""
 
+GAP_NBYTES = 1 << 30
+"""Most NaN that is made at once for the gaps of a recording."""
+
 NOTE_NBYTES = 1 << 20
 """Largest `fs`, `channels` or `units` beside the array of an NPZ file."""

@@ -7,7 +7,7 @@ what rate holds is decided above, in `channels` and `dispatch`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -19,6 +19,9 @@ from rlxweb.io.annotations import Annotation
 Samples = npt.NDArray[np.generic]
 
 Layout = Literal["channels-first", "samples-first"]
+Span = tuple[int, int]
+"""Samples [start, stop)."""
+
 LAYOUTS: tuple[Layout, ...] = ("channels-first", "samples-first")
 """Of a 2-D array: which axis is which."""
 
@@ -63,6 +66,8 @@ class Stream:
     digital   of the integers its reader gives, where none has more than 24 bits; None
               where it gives physical values
     guess     why `fs` is a guess, which a rate the caller gives replaces
+    gaps      samples that were never recorded, in order, none at an end: `n_samples`
+              counts them, and its reader gives zeros there, of which a group makes NaN
     """
 
     members: tuple[int, ...]
@@ -73,6 +78,7 @@ class Stream:
     tolerance: float = 1e-9
     digital: np.dtype[Any] | None = None
     guess: str = ""
+    gaps: tuple[Span, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +97,13 @@ class Contents:
     rate_note: str = ""
     begun: float | None = None
     notes: Callable[[], tuple[Annotation, ...]] = tuple
+
+
+def spans_between(gaps: Sequence[Span], n_samples: int) -> tuple[Span, ...]:
+    """What lies between the gaps in 0 … n_samples; nothing empty."""
+    begins = [0, *(stop for _, stop in gaps)]
+    ends = [*(start for start, _ in gaps), n_samples]
+    return tuple((a, b) for a, b in zip(begins, ends, strict=True) if a < b)
 
 
 def listed(names: Iterable[str]) -> str:

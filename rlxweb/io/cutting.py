@@ -18,11 +18,10 @@ from rlxweb.advice import Advice, Blank
 from rlxweb.arguments import number
 from rlxweb.errors import UsageError
 from rlxweb.io.annotations import Annotation
+from rlxweb.io.contents import Span
 from rlxweb.io.recording import Group, check_finite
 
 Array = NDArray[Any]
-Span = tuple[int, int]
-"""Samples [first, last) of a group."""
 
 _MICROVOLTS: Final = {"V": 1e6, "mV": 1e3, "uV": 1.0, "µV": 1.0, "μV": 1.0, "nV": 1e-3}
 _HELD_NBYTES: Final = 8 << 20
@@ -37,7 +36,7 @@ class Cut:
 
     first     from the sample of an annotation to the first of its stretch
     events    the annotations of those that are kept
-    beyond    of those that reach beyond an end of the recording
+    beyond    of those that reach beyond an end of the recording, or into a gap
     rejected  of those that swing too far
     """
 
@@ -134,7 +133,7 @@ def cut(
     beyond: list[Annotation] = []
     for note in notes:
         begin = _begin(group, note, first)
-        is_whole = 0 <= begin and begin + count <= group.n_samples
+        is_whole = group.is_whole(begin, begin + count)
         (kept if is_whole else beyond).append(note)
     return Cut(group, first, count, tuple(kept), tuple(beyond))
 
@@ -154,7 +153,8 @@ def check_any(found: Cut, doing: str, what: str = "") -> None:
     hint: str = "give a shorter epoch"
     reasons = []
     if found.beyond:
-        reasons.append(f"{len(found.beyond)} beyond an end")
+        or_gap = " or in a gap" if found.group.gaps else ""
+        reasons.append(f"{len(found.beyond)} beyond an end{or_gap}")
     if found.rejected:
         reasons.append(f"{len(found.rejected)} above peak to peak")
         hint = Advice("give a larger {}", reject=Blank("UV"))
@@ -254,6 +254,7 @@ def segments_of(
         n_samples=len(found.events) * each * nperseg,
         reader=_Segments(found, nperseg, hop, each, is_looked_at),
         first=0,
+        gaps=(),
     )
 
 

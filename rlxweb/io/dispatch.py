@@ -314,6 +314,7 @@ def _group(
         stream.dtype,
         stream.reader,
         stream.digital,
+        gaps=stream.gaps,
     )
 
 

@@ -1,14 +1,13 @@
 """The samples of EDF and BDF files, on NumPy alone, straight from the file.
 
-Owns the reading of data records, as integers, and the EDF+D rule. A window is read a
-few records at a time, so a file may be larger than memory; a file that is cut while it
-is read is an error, where a memory map would end the process. Nothing is averaged over
-a gap: a discontinuous file is taken only when its records prove contiguous.
+Owns the reading of data records, as integers. A window is read a few records at a time,
+so a file may be larger than memory; a file that is cut while it is read is an error,
+where a memory map would end the process. Where a discontinuous file has gaps is told
+by `edf_time`.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import partial
 
@@ -19,18 +18,20 @@ from rlxweb.io.annotations import MOST, Annotation, parsed
 from rlxweb.io.channels import TRIGGER_REASON, is_trigger
 from rlxweb.io.contents import Contents, Found, Samples, Stream
 from rlxweb.io.edf_header import Header, Signal, parse_header
+from rlxweb.io.edf_time import Run, keepers_of, onset_of, placed, runs_of, warn_of_gaps
 from rlxweb.io.pcm import decode_int24
 from rlxweb.io.source import ByteSource
 
 _CHUNK_NBYTES = 4 << 20
 _GUESS = "its header says that a data record lasts 0 s; 1 s is taken, as MNE does"
-_ONSET = re.compile(rb"([+-]\d+(?:\.\d*)?)\x14")
 
 
 def read_edf(source: ByteSource) -> Contents:
     """What an EDF, EDF+, BDF or BDF+ file holds.
 
-    Errors   RecordingError for a broken header and for gaps.
+    Errors   RecordingError for a broken header, and for an EDF+D file whose records
+             tell no time or overlap.
+    Warns    of gaps
     """
     header = parse_header(source)
     found = tuple(map(_found, header.signals))
@@ -39,25 +40,30 @@ def read_edf(source: ByteSource) -> Contents:
     for at, channel in enumerate(found):
         if channel.nameable:
             members.setdefault(header.signals[at].samples, []).append(at)
+    runs: tuple[Run, ...] = (Run(0, header.n_records, 0.0),)
     if header.version.endswith("+D") and members:
-        _check_contiguous(source, header)
-    reader = _EdfReader(source, header)
-    streams = tuple(
-        Stream(
-            tuple(group),
-            samples / header.record_s,
-            samples * header.n_records,
-            np.dtype(np.float64),
-            reader,
-            digital=header.digital,
-            guess=_GUESS if header.is_guess else "",
+        runs = runs_of(source, header)
+        warn_of_gaps(source, header, runs)
+    stored = _EdfReader(source, header)
+    streams = []
+    for samples, group in members.items():
+        reader, n_samples, gaps = placed(stored, header, runs, samples)
+        streams.append(
+            Stream(
+                tuple(group),
+                samples / header.record_s,
+                n_samples,
+                np.dtype(np.float64),
+                reader,
+                digital=header.digital,
+                guess=_GUESS if header.is_guess else "",
+                gaps=gaps,
+            )
         )
-        for samples, group in members.items()
-    )
     return Contents(
         header.version,
         found,
-        streams,
+        tuple(streams),
         begun=header.begun,
         notes=partial(_notes, source, header),
     )
@@ -122,10 +128,10 @@ def _notes(source: ByteSource, header: Header) -> tuple[Annotation, ...]:
 
     Errors   RecordingError for more than are read.
     """
-    keepers = [s for s in header.signals if s.is_annotation]
+    keepers = keepers_of(header)
     if not keepers or not header.n_records or "+" not in header.version:
         return ()
-    origin = _onset(source, header, keepers[0], 0)
+    origin, _ = onset_of(source, header, keepers[0], 0)
     found: list[Annotation] = []
     for record in range(header.n_records):
         here = header.nbytes + record * header.record_nbytes
@@ -134,41 +140,3 @@ def _notes(source: ByteSource, header: Header) -> tuple[Annotation, ...]:
             found += (n._replace(onset=n.onset - origin) for n in parsed(raw))
         source.at_most("annotations", len(found), MOST)
     return tuple(sorted(found))
-
-
-def _check_contiguous(source: ByteSource, header: Header) -> None:
-    """Each record must begin where the one before ended, to half a sample."""
-    keeper = next((s for s in header.signals if s.is_annotation), None)
-    if keeper is None:
-        raise source.error(
-            f"an {header.version} file without an annotation channel",
-            "its records carry their times there",
-        )
-    most = max((s.samples for s in header.signals if not s.is_annotation), default=1)
-    slack = 0.5 * header.record_s / max(most, 1)
-    origin = 0.0
-    for record in range(header.n_records):
-        onset = _onset(source, header, keeper, record)
-        origin = onset if record == 0 else origin
-        expected = origin + record * header.record_s
-        if abs(onset - expected) > slack:
-            raise source.error(
-                f"the recording has a gap: data record {record} begins at {onset:g} s "
-                f"where {expected:g} s would go on",
-                "a spectrum is not averaged over gaps",
-                "cut the file into its contiguous parts",
-            )
-
-
-def _onset(source: ByteSource, header: Header, keeper: Signal, record: int) -> float:
-    raw = source.read(
-        header.nbytes + record * header.record_nbytes + keeper.at,
-        # An onset is a few characters; the rest of the record is annotations.
-        min(keeper.samples * header.width, 64),
-    )
-    match = _ONSET.match(raw)
-    if match is None:
-        raise source.error(
-            f"data record {record} of the {header.version} file carries no time"
-        )
-    return float(match.group(1))

@@ -27,7 +27,7 @@ class Epochs:
     names     of the channels
     unit      of the samples, "" where they differ
     events    (E,) the annotation of each
-    dropped   those too near an end of the recording
+    dropped   those too near an end of the recording or a gap
     rejected  those in which a channel swings too far
     """
 

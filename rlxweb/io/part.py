@@ -1,18 +1,17 @@
 """A stretch of a recording: the samples between two moments, as if there were no more.
 
-Owns what a moment may look like, and the reader that begins later.
+Owns what a moment may look like.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from rlxweb.arguments import number
 from rlxweb.errors import UsageError, shown
 from rlxweb.io.annotations import named
-from rlxweb.io.contents import Contents, SampleReader, Samples
+from rlxweb.io.contents import Contents
 from rlxweb.io.recording import Group
 from rlxweb.io.source import Source
 
@@ -79,18 +78,6 @@ def check_stretch(start: float | None, stop: float | None, doing: str) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Later:
-    """Reads as if the stream began at sample `first`."""
-
-    reader: SampleReader
-    first: int
-
-    def read(self, channels: tuple[int, ...], start: int, stop: int) -> Samples:
-        """See SampleReader."""
-        return self.reader.read(channels, self.first + start, self.first + stop)
-
-
 def stretch_of(
     group: Group, start: float | None, stop: float | None, source: Source
 ) -> Group:
@@ -114,9 +101,12 @@ def stretch_of(
             f"{'its end' if stop is None else f'{stop:g} s'}",
             f"it has {group.seconds:.6g} s at {group.fs:g} Hz",
         )
-    return replace(
-        group,
-        n_samples=last - first,
-        reader=_Later(group.reader, first),
-        first=group.first + first,
-    )
+    taken = group.between(first, last)
+    if not taken.spans:
+        raise UsageError(
+            source.doing,
+            f"between {first / group.fs:g} s and {last / group.fs:g} s nothing was "
+            "recorded",
+            "it lies in a gap of the recording",
+        )
+    return taken

@@ -152,12 +152,25 @@ class _Filtered:
     run_in: int
 
     def read(self, channels: tuple[int, ...], start: int, stop: int) -> Array:
-        """See SampleReader."""
+        """See SampleReader; every piece between gaps is filtered by itself."""
+        if not self.group.gaps:
+            return self._of_piece(channels, start, stop, 0, self.group.n_samples)
+        out = np.zeros((len(channels), stop - start))
+        for low, high in self.group.spans:
+            a, b = max(low, start), min(high, stop)
+            if a < b:
+                own = self._of_piece(channels, a, b, low, high)
+                out[:, a - start : b - start] = own
+        return out
+
+    def _of_piece(
+        self, channels: tuple[int, ...], start: int, stop: int, low: int, high: int
+    ) -> Array:
+        """Of the piece [low, high)."""
         signal = _scipy("filtering")
-        n = self.group.n_samples
-        first, last = max(0, start - self.run_in), min(n, stop + self.run_in)
+        first, last = max(low, start - self.run_in), min(high, stop + self.run_in)
         x = _physical(self.group, first, last)[_rows_of(self.group, channels)]
-        # Only where the recording itself ends is anything made up beyond.
+        # Only where the recording itself ends, or a gap begins, is anything made up.
         pad = min(_padding(self.sections), last - first - 1)
         out: Array = signal.sosfiltfilt(self.sections, x, axis=-1, padlen=pad)
         return out[:, start - first : stop - first]
@@ -215,10 +228,12 @@ def _filtered(group: Group, sections: Array, doing: str) -> Group:
     run_in = math.ceil(math.log(_FORGOTTEN) / math.log(radius)) if radius > 0 else 1
     # What SciPy itself asks of a signal: more than it makes up at its ends.
     least = _padding(sections) + 1
-    if group.n_samples < least:
+    shortest = min(stop - start for start, stop in group.spans)
+    if shortest < least:
+        told = "a piece between its gaps" if group.gaps else "the recording"
         raise UsageError(
             doing,
-            f"the recording has {group.n_samples} samples",
+            f"{told} has {shortest} samples",
             f"the filter needs {least}",
             "use a longer recording or a lower order",
         )
@@ -271,6 +286,13 @@ def _resampled(group: Group, rate: float, doing: str) -> Group:
         )
     if ratio == 1:
         return group
+    if group.gaps:
+        raise UsageError(
+            doing,
+            f"{len(group.gaps)} gaps lie in the recording",
+            "a rate is changed where samples follow each other",
+            "leave the rate as it is, or resample one of the group's `pieces`",
+        )
     _scipy(doing)
     up, down = ratio.numerator, ratio.denominator
     count = -(-group.n_samples * up // down)

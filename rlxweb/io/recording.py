@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -16,8 +16,9 @@ import numpy as np
 from rlxweb.advice import Advice
 from rlxweb.digital import Digital
 from rlxweb.errors import NotFinite, UsageError, shown
+from rlxweb.io import bounds
 from rlxweb.io.annotations import Annotation
-from rlxweb.io.contents import SampleReader, Samples
+from rlxweb.io.contents import SampleReader, Samples, Span, spans_between
 from rlxweb.io.source import Source
 
 
@@ -66,6 +67,8 @@ class Group:
     digital    of the integers the file stores, where none has more than 24 bits; else
                None
     first      the file's number of its first sample
+    gaps       [start, stop) of the samples that were never recorded, in order; they
+               are NaN where they are read
     """
 
     recording: str
@@ -76,6 +79,7 @@ class Group:
     reader: SampleReader = field(repr=False, compare=False)
     digital: np.dtype[Any] | None = None
     first: int = 0
+    gaps: tuple[Span, ...] = ()
 
     def __repr__(self) -> str:
         return f"Group({shown(self.recording)}: {self._told})"
@@ -83,7 +87,8 @@ class Group:
     @property
     def _told(self) -> str:
         many = _channels(len(self.channels))
-        return f"{many} at {self.fs:g} Hz, {self.n_samples} samples"
+        gaps = f", {len(self.gaps)} gaps" if self.gaps else ""
+        return f"{many} at {self.fs:g} Hz, {self.n_samples} samples{gaps}"
 
     @property
     def seconds(self) -> float:
@@ -93,11 +98,54 @@ class Group:
     def names(self) -> tuple[str, ...]:
         return tuple(channel.name for channel in self.channels)
 
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """[start, stop) of what was recorded without a gap: all of it as a rule."""
+        return spans_between(self.gaps, self.n_samples)
+
+    @property
+    def pieces(self) -> tuple[Group, ...]:
+        """What was recorded without a gap, each piece a group; the group itself."""
+        if not self.gaps:
+            return (self,)
+        return tuple(self.between(*span) for span in self.spans)
+
+    @property
+    def n_recorded(self) -> int:
+        """Samples of a channel that are there: those of gaps are not counted."""
+        return sum(stop - start for start, stop in self.spans)
+
+    @property
+    def longest(self) -> int:
+        """Samples of the longest piece without a gap."""
+        return max((stop - start for start, stop in self.spans), default=0)
+
+    def is_whole(self, start: int, stop: int) -> bool:
+        """True where all samples [start, stop) were recorded."""
+        lies_in = 0 <= start and stop <= self.n_samples
+        return lies_in and not any(a < stop and b > start for a, b in self.gaps)
+
+    def between(self, start: int, stop: int) -> Group:
+        """Samples [start, stop) as a group, as if there were no more."""
+        gaps = (
+            (max(a, start) - start, min(b, stop) - start)
+            for a, b in self.gaps
+            if a < stop and b > start
+        )
+        return replace(
+            self,
+            n_samples=stop - start,
+            reader=_Later(self.reader, start),
+            first=self.first + start,
+            gaps=tuple(gaps),
+        )
+
     def read(self, start: int = 0, stop: int | None = None) -> Samples:
         """Samples [start, stop) of every channel, in its unit: a fresh array (C, T).
 
-        Errors   UsageError outside 0 <= start <= stop <= n_samples; RecordingError
-                 when the file gives no samples there.
+        Errors   UsageError outside 0 <= start <= stop <= n_samples, and where gaps
+                 would fill the memory with NaN; RecordingError when the file gives no
+                 samples there.
         """
         samples = self.read_stored(start, stop)
         if not isinstance(samples, Digital):
@@ -109,7 +157,9 @@ class Group:
     def read_stored(self, start: int = 0, stop: int | None = None) -> Samples | Digital:
         """The same as the file has them: integers of at most 24 bits stay integers.
 
-        So nothing is lost on a device that computes in float32.
+        So nothing is lost on a device that computes in float32. A group with gaps gives
+        what `read` gives, for no integer says that there is none; its `pieces` give
+        integers.
         """
         doing = f"reading {self.recording!r}"
         start = _whole(doing, "start", start)
@@ -121,6 +171,8 @@ class Group:
                 f"0 <= start <= stop <= {self.n_samples}",
                 "ask for a range inside it",
             )
+        if self.gaps:
+            return self._over_gaps(start, stop)
         if start == stop:
             samples = np.empty((len(self.channels), 0), self.digital or self.dtype)
         else:
@@ -130,6 +182,24 @@ class Group:
             return samples
         gains = [channel.gain for channel in self.channels]
         return Digital(samples, gains, [channel.offset for channel in self.channels])
+
+    def _over_gaps(self, start: int, stop: int) -> Samples:
+        """Samples [start, stop) of a group with gaps, NaN in these."""
+        lost = sum(max(0, min(b, stop) - max(a, start)) for a, b in self.gaps)
+        nbytes = lost * len(self.channels) * self.dtype.itemsize
+        if nbytes > bounds.GAP_NBYTES:
+            raise UsageError(
+                f"reading {self.recording!r}",
+                f"{lost} of samples {start} to {stop} lie in gaps of the recording",
+                f"{nbytes} bytes of NaN; {bounds.GAP_NBYTES} are made at once",
+                "read its `pieces`, or a shorter stretch",
+            )
+        out = np.full((len(self.channels), stop - start), np.nan, self.dtype)
+        for a, b in self.spans:
+            a, b = max(a, start), min(b, stop)
+            if a < b:
+                out[:, a - start : b - start] = self.between(a, b).read()
+        return out
 
     def blocks(self, n_samples: int, overlap: int = 0) -> Iterator[Block[Samples]]:
         """Walk the group in blocks of `n_samples`; each repeats the last `overlap`.
@@ -169,6 +239,18 @@ class Group:
             if stop == self.n_samples:
                 return
             start = stop - overlap
+
+
+@dataclass(frozen=True, slots=True)
+class _Later:
+    """Reads as if the stream began at sample `first`."""
+
+    reader: SampleReader
+    first: int
+
+    def read(self, channels: tuple[int, ...], start: int, stop: int) -> Samples:
+        """See SampleReader."""
+        return self.reader.read(channels, self.first + start, self.first + stop)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

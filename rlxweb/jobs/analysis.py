@@ -27,6 +27,7 @@ from rlxweb.jobs.epoching import conditions_of, length_of
 from rlxweb.jobs.results import FileResult, GroupResult
 from rlxweb.jobs.settings import Settings, group_spec, group_taken
 from rlxweb.jobs.stages import Stages
+from rlxweb.recipes.welch_plan import segment_count
 from rlxweb.signal.band_peaks import Band
 from rlxweb.signal.offers import WelchJob
 from rlxweb.signal.peaks_of_power import check_prominence
@@ -111,7 +112,7 @@ def analyse_file(
                 resample=settings.resample,
             )
         with opened as recording:
-            work = sum(g.n_samples * len(g.channels) for g in recording.groups)
+            work = sum(g.n_recorded * len(g.channels) for g in recording.groups)
             step = None if progress is None else partial(progress, work)
             return replace(
                 analyse(recording, settings, step, stages),
@@ -179,14 +180,15 @@ def _results(
 def _spec(recording: Recording, group: Group, settings: Settings) -> WelchSpec:
     """The estimate for a group, or for one as long as an epoch."""
     nperseg = settings.nperseg_of(group)
-    if nperseg <= group.n_samples:
+    if nperseg <= group.longest:
         return group_spec(settings, group, nperseg)
     doing = f"welch of {recording.path!r}"
     if settings.epochs is None:
         raise UsageError(
             doing,
             f"nperseg is {nperseg}",
-            f"the channels at {group.fs:g} Hz have {group.n_samples} samples",
+            f"the channels at {group.fs:g} Hz have {group.longest} samples"
+            f"{' without a gap' if group.gaps else ''}",
             Advice("use a smaller {}", nperseg=Blank("N")),
         )
     blank = {"segment_s": Blank("S")} if settings.segment_s else {"nperseg": Blank("N")}
@@ -214,9 +216,12 @@ def _group(
     check_prominence(settings.prominence, settings.mode)
     # Peaks are searched in the whole recording's average, so blocks give spectra.
     how = group_taken(settings, group)
-    job = WelchJob(spec, len(group.channels), group.n_samples, 0, taken=how)
+    job = WelchJob(spec, len(group.channels), group.longest, 0, taken=how)
     # By the size alone, for a recording's spectrum is the same bytes whenever computed.
-    transformed = job.n_rows * spec.segments_of(group.n_samples) * spec.nfft
+    segments = settings.nsegments or sum(
+        segment_count(piece.n_samples, spec.nperseg, spec.hop) for piece in group.pieces
+    )
+    transformed = job.n_rows * segments * spec.nfft
     job = replace(job, compiled=transformed >= COMPILED_SAMPLES)
     with stages.stage("choose the engine", "choose"):
         pick = choose(job, Asked(settings.asked_device, settings.adapter))
@@ -233,7 +238,7 @@ def _group(
         names=group.names,
         units=tuple(c.unit for c in group.channels),
         fs=group.fs,
-        n_samples=group.n_samples,
+        n_samples=group.n_recorded,
         n_segments=n_segments,
         preset=settings.preset,
         mode=settings.mode,

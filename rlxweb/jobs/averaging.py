@@ -59,26 +59,43 @@ def group_power(
             names=part.names,
             doing=f"welch of {group.recording!r}",
         )
-        size = block_samples(spec, len(part.channels), group.n_samples)
-        blocks = part.stored_blocks(size)
-        for block in stages.each("read", "read", blocks, _nbytes):
-            held, done = _nbytes(block), stream.n_segments
-            if settings.nan == "raise":
-                with stages.stage("look for gaps", "check", held):
-                    check_finite(block.data, part, block.start)
-            with stages.stage("estimate", "welch", held) as doing:
-                stream.feed(block.data)
-                new = (stream.n_segments - done) * len(part.channels)
-                doing.flops = new * segment_flops(spec.nperseg, spec.nfft)
-            if progress is not None:
-                progress(math.prod(block.data.shape))
+        end = part.first
+        for piece in part.pieces:
             if stream.is_full:
                 break
+            stream.cut(missing=piece.first - end)
+            end = piece.first + piece.n_samples
+            _feed(stream, piece, settings, progress, stages)
         with stages.stage("average", "average", power[at : at + most].nbytes):
             power[at : at + most] = stream.result()
         floors.append(stream.floor())
         n_segments = stream.n_segments
     return power, RoundingFloor.joined(floors), n_segments
+
+
+def _feed(
+    stream: WelchAverage,
+    piece: Group,
+    settings: Settings,
+    progress: Progress | None,
+    stages: Stages,
+) -> None:
+    """All blocks of a piece without a gap, until the stream is full."""
+    spec, rows = stream.spec, len(piece.channels)
+    blocks = piece.stored_blocks(block_samples(spec, rows, piece.n_samples))
+    for block in stages.each("read", "read", blocks, _nbytes):
+        held, done = _nbytes(block), stream.n_segments
+        if settings.nan == "raise":
+            with stages.stage("look for gaps", "check", held):
+                check_finite(block.data, piece, block.start)
+        with stages.stage("estimate", "welch", held) as doing:
+            stream.feed(block.data)
+            new = (stream.n_segments - done) * rows
+            doing.flops = new * segment_flops(spec.nperseg, spec.nfft)
+        if progress is not None:
+            progress(math.prod(block.data.shape))
+        if stream.is_full:
+            break
 
 
 def block_samples(spec: WelchSpec, n_channels: int, n_samples: int) -> int:

@@ -198,4 +198,4 @@ def _used(own: Cut, condition: str, asked: Epoching) -> EpochsUsed:
 
 def length_of(group: Group, asked: Epoching) -> Group:
     """The group as if it were one epoch long: what an estimate is settled for."""
-    return replace(group, n_samples=max(1, round(asked.seconds * group.fs)))
+    return replace(group, n_samples=max(1, round(asked.seconds * group.fs)), gaps=())

@@ -75,9 +75,9 @@ class Settings:
     def nperseg_of(self, group: Group) -> int:
         """Of a group, or of one that is as long as an epoch."""
         if self.segment_s is None:
-            return group.n_samples if self.nperseg is None else self.nperseg
+            return group.longest if self.nperseg is None else self.nperseg
         asked = max(1, round(self.segment_s * group.fs))
-        return min(asked, group.n_samples) if self.epochs is None else asked
+        return min(asked, group.longest) if self.epochs is None else asked
 
     def k_of(self, spec: WelchSpec) -> int:
         """Errors   UsageError for a number that was asked for and is not there."""
@@ -106,14 +106,15 @@ def group_taken(settings: Settings, group: Group) -> Taken:
 
 
 def group_spec(settings: Settings, group: Group, nperseg: int) -> WelchSpec:
-    """Resolved for the group's length."""
+    """Resolved for the length of the group, or of its longest piece without a gap."""
     return from_preset(
         settings.preset,
-        group.n_samples,
+        group.longest,
         fs=group.fs,
         nperseg=nperseg,
         noverlap=settings.noverlap,
-        nsegments=settings.nsegments,
+        # Of pieces it is told while they are averaged whether they have as many.
+        nsegments=None if group.gaps else settings.nsegments,
         window=settings.window,
         detrend=_DETREND.get(settings.detrend, settings.detrend),
         dtype=group_taken(settings, group).kind,

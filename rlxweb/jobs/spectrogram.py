@@ -7,7 +7,7 @@ Owns how many segments share a column and how a group is walked in blocks.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from rlxweb.advice import Advice, Blank
 from rlxweb.errors import UsageError
-from rlxweb.io import Group, check_finite
+from rlxweb.io import Block, Group, check_finite
+from rlxweb.io.contents import Samples
 from rlxweb.jobs.averaging import BLOCK_BYTES
 from rlxweb.jobs.epoching import EpochsUsed
 from rlxweb.recipes.welch_plan import segment_count
@@ -69,7 +70,7 @@ class GroupSpectrogram:
     """The channels of one rate.
 
     f      (F,) Hz;  t  (S,) s, the middles of the columns
-    power  (C, F, S) density in the channels' unit squared per Hz
+    power  (C, F, S) density in the channels' unit squared per Hz; NaN in gaps
     merged segments that are averaged in a column
     epochs those that are averaged, where there are any: t counts from what they are
            around, and n_samples are those of an epoch
@@ -109,19 +110,17 @@ def group_spectrogram(
     progress   is told after each block how many samples it had, all channels counted
     Errors     UsageError for what does not fit; NotFinite naming channel and sample.
     """
-    nperseg = max(1, min(round(asked.segment_s * group.fs), group.n_samples))
+    nperseg = max(1, min(round(asked.segment_s * group.fs), group.longest))
     hop = asked.hop(nperseg, group.n_samples)
     count = segment_count(group.n_samples, nperseg, hop)
     merged = max(1, math.ceil(count / asked.columns))
     n_channels = len(group.channels)
     sums = _Columns(n_channels, math.ceil(count / merged), merged)
     wide = max(1, BLOCK_BYTES // (8 * n_channels * hop))
-    size = min(nperseg + (wide - 1) * hop, group.n_samples)
+    size = min(nperseg + (wide - 1) * hop, group.longest)
     freqs: NDArray[np.float64] = np.arange(nperseg // 2 + 1) * group.fs / nperseg
     check_band(freqs, asked, group)
-    for block in group.blocks(size, overlap=nperseg - hop):
-        if block.data.shape[1] < nperseg:
-            break  # the rest is shorter than a segment
+    for block in _blocks(group, size, nperseg, hop):
         if asked.nan == "raise":
             check_finite(block.data, group, block.start)
         freqs, power = segments_of_block(block.data, group, asked, nperseg, hop)
@@ -129,7 +128,8 @@ def group_spectrogram(
         if progress is not None:
             progress(math.prod(block.data.shape))
     starts = np.arange(sums.count, dtype=np.float64) * merged * hop
-    times = (starts + (sums.held - 1) * hop / 2 + nperseg / 2) / group.fs
+    own = np.minimum(merged, count - merged * np.arange(sums.count))
+    times = (starts + (own - 1) * hop / 2 + nperseg / 2) / group.fs
     return GroupSpectrogram(
         names=group.names,
         units=tuple(c.unit for c in group.channels),
@@ -188,6 +188,19 @@ def check_size(channels: int, n_freqs: int, columns: int, group: Group) -> None:
         )
 
 
+def _blocks(
+    group: Group, size: int, nperseg: int, hop: int
+) -> Iterator[Block[Samples]]:
+    """Blocks of whole segments that begin at multiples of `hop`, none over a gap."""
+    for first, last in group.spans:
+        begin = -(-first // hop) * hop
+        if last - begin < nperseg:
+            continue
+        for block in group.between(begin, last).blocks(size, overlap=nperseg - hop):
+            if block.data.shape[1] >= nperseg:  # else the rest is no segment
+                yield Block(begin + block.start, block.data)
+
+
 def check_band(
     hz: NDArray[np.float64], asked: SpectrogramSettings, group: Group
 ) -> int:
@@ -224,7 +237,8 @@ class _Columns:
         np.add.at(self.held, at, 1.0)
 
     def mean(self) -> NDArray[Any]:
-        """(C, F, S)"""
+        """(C, F, S); NaN where there was no segment."""
         assert self._sums is not None
-        self._sums /= self.held
+        with np.errstate(invalid="ignore"):
+            self._sums /= self.held
         return self._sums

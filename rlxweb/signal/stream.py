@@ -149,6 +149,16 @@ class WelchAverage:
         # A copy, or the tail would keep the whole block alive.
         self._tail = tail.copy()
 
+    def cut(self, missing: int = 0) -> None:
+        """What comes next does not follow what came: no segment reaches over both.
+
+        missing  samples between, that nobody recorded
+        """
+        with self._lock:
+            self._at += self._tail.shape[1] + missing
+            self._tail = self._tail[:, :0].copy()
+            self._skip = 0
+
     def _checked(self, block: ArrayLike | Digital) -> HostRows:
         array = block if isinstance(block, Digital) else array_of(block, DOING)
         n_rows = len(self._tail)

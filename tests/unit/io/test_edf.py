@@ -15,6 +15,7 @@ from rlxweb.io import open_recording
 from tests.recordings import (
     by_edfio,
     check_unreadable,
+    discontinuous,
     read_with_warning,
     written,
 )
@@ -35,16 +36,6 @@ def patched(path: Path, *fields: tuple[int, bytes]) -> Path:
 def one(tmp_path: Path) -> Path:
     """One channel, Fz, of 4 s at 64 Hz."""
     return written(tmp_path / "a.edf", ("Fz", 64))
-
-
-def write_discontinuous(path: Path, onsets: list[str]) -> None:
-    """An EDF+D file of one-second records that begin at `onsets`."""
-    note = edfio.EdfAnnotation(0, None, "begin")
-    written(path, ("Fz", 32), seconds=len(onsets), annotations=[note])
-    nbytes = (path.stat().st_size - 768) // len(onsets)
-    tals = [f"+{onset}\x14\x14\x00".encode() for onset in onsets]
-    places = [768 + record * nbytes + 64 for record in range(len(onsets))]
-    patched(path, (192, b"EDF+D"), *zip(places, tals, strict=True))
 
 
 def test_edf_values_equal_those_of_edfio(tmp_path: Path) -> None:
@@ -188,22 +179,6 @@ def test_records_longer_than_a_chunk_are_read_in_part(
         np.testing.assert_array_equal(read(100, 400), expected[:, 100:400])
 
 
-def test_a_contiguous_edf_plus_d_file_is_read(tmp_path: Path) -> None:
-    """A file marked discontinuous whose records follow each other is one recording."""
-    path = tmp_path / "d.edf"
-    write_discontinuous(path, ["0", "1", "2.0"])
-    with open_recording(path) as recording:
-        assert recording.format == "EDF+D"
-        assert recording.groups[0].n_samples == 96
-
-
-def test_a_gap_in_edf_plus_d_is_refused(tmp_path: Path) -> None:
-    """A gap names the record and both times."""
-    path = tmp_path / "d.edf"
-    write_discontinuous(path, ["0", "1", "7"])
-    check_unreadable(path, r"gap.*record 2.*7 s.*2 s")
-
-
 def test_an_edf_plus_d_file_without_times_is_refused(one: Path) -> None:
     """The annotation channel is where they would be."""
     check_unreadable(patched(one, (192, b"EDF+D")), "without an annotation channel")
@@ -212,7 +187,7 @@ def test_an_edf_plus_d_file_without_times_is_refused(one: Path) -> None:
 def test_an_edf_plus_d_record_without_time_is_refused(tmp_path: Path) -> None:
     """Without the times nobody can tell whether there is a gap."""
     path = tmp_path / "d.edf"
-    write_discontinuous(path, ["0", "1"])
+    discontinuous(path, ["0", "1"], ("Fz", 32))
     path.write_bytes(path.read_bytes().replace(b"+1\x14", b"???"))
     check_unreadable(path, "carries no time")
 
@@ -342,7 +317,7 @@ def test_the_times_of_a_file_without_signals_are_not_walked(
     """Millions of empty records are no reason to wait for a refusal."""
     path = tmp_path / "notes.edf"
     edfio.Edf([], annotations=[edfio.EdfAnnotation(0, None, "x")]).write(path)
-    monkeypatch.setattr(edf_module, "_onset", None)
+    monkeypatch.setattr(edf_module, "runs_of", None)
     check_unreadable(patched(path, (192, b"EDF+D")), "no signal channel")
 
 
