@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from rlxweb.cli import options
+from rlxweb.cli.bands_options import VALUES, bands_asked
 from rlxweb.cli.bands_outputs import Outputs
 from rlxweb.cli.bands_table import print_bands
 from rlxweb.cli.batch import run_batch
@@ -18,7 +19,7 @@ from rlxweb.cli.storage import STORAGE
 from rlxweb.cli.targets import goes_to_stdout, write_all
 from rlxweb.errors import UsageError
 from rlxweb.jobs.analysis import check_device
-from rlxweb.jobs.bands import Banded, bands_of, lowest_edge
+from rlxweb.jobs.bands import Banded, BandsAsked, bands_of, lowest_edge
 from rlxweb.jobs.settings import Settings
 from rlxweb.signal.bands import BANDS, CYCLES, Bands
 
@@ -55,6 +56,7 @@ def _bands(ctx: click.Context, param: click.Parameter, text: str) -> Bands:
     callback=_bands,
     help="eeg, hrv, or your own: mu=8:12,beta=13:30, in Hz.",
 )
+@VALUES
 @options.FS
 @click.option(
     "--segment-s",
@@ -79,12 +81,14 @@ def command(
 
     The density is Welch's (periodic Hann, half overlapped, mean removed), integrated
     between the edges of each band. Shares are of the power between the lowest and the
-    highest edge; a peak is a band's strongest local maximum.
+    highest edge; a peak is a band's strongest local maximum. --aperiodic splits the
+    density into its 1/f part and the peaks above that, as specparam does.
 
     Example  rlxweb bands night/*.edf --bands eeg --csv bands.csv --plot bands.png
     """
+    meant_of = bands_asked(bands, asked)
     outputs = Outputs(*(asked.pop(f"{n}_path") for n in Outputs.__slots__))
-    settings = _settings(bands, asked)
+    settings = _settings(meant_of, asked)
     err = screen(stderr=True)
 
     def begin(meant: Sequence[str]) -> Keeping:
@@ -96,8 +100,8 @@ def command(
     done = run_batch(
         files, settings, err, outputs=paths, keep_going=keep_going, begin=begin
     )
-    found = [Banded(one, bands_of(one, bands)) for one in done.results]
-    write_all(outputs.puts(done, found))
+    found = [Banded(one, bands_of(one, meant_of)) for one in done.results]
+    write_all(outputs.puts(done, found, meant_of))
     for picture in outputs.pictures(done).values():
         say(err, f"picture: {picture}")
     if not quiet:
@@ -105,8 +109,9 @@ def command(
     click.get_current_context().exit(done.exit_code)
 
 
-def _settings(bands: Bands, asked: dict[str, Any]) -> Settings:
+def _settings(of: BandsAsked, asked: dict[str, Any]) -> Settings:
     """Of the density that is integrated. Errors  UsageError for a band that is none."""
+    bands = of.bands
     named = bands if not isinstance(bands, str) else BANDS[bands]
     for name, (low, high) in named.items():
         if not name or not 0 <= low < high:
@@ -123,6 +128,8 @@ def _settings(bands: Bands, asked: dict[str, Any]) -> Settings:
     else:
         seconds = max(LEAST_SEGMENT_S, CYCLES / lowest_edge(named))
         asked["segment_s"] = seconds
+    lowest = [low for low, _ in named.values()]
+    lowest += [] if of.fit_hz is None else [of.fit_hz[0]]
     # One bin below the lowest edge, to integrate from there.
-    low = min(low for low, _ in named.values()) - 1.0 / seconds
+    low = min(lowest) - 1.0 / seconds
     return Settings(**asked, preset="scipy", k=1, fmin=max(0.0, low))

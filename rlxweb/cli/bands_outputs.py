@@ -19,7 +19,7 @@ from rlxweb.cli.wanted import pictures_of
 from rlxweb.errors import UsageError
 from rlxweb.io import write_csv, write_json
 from rlxweb.io.parquet import SUFFIX, Column, Rows, check_parquet, write_parquet
-from rlxweb.jobs.bands import Banded
+from rlxweb.jobs.bands import Banded, BandsAsked
 from rlxweb.jobs.entries import epochs_entry, text_of
 
 SCHEMA = "rlxweb.bands/1"
@@ -72,14 +72,22 @@ class Outputs:
         every = dict(zip(done.files, pictures_of(self.plot, done.files), strict=True))
         return {one.path: every[one.path] for one in done.results}
 
-    def puts(self, done: Done, found: Sequence[Banded]) -> Iterator[tuple[str, Put]]:
+    def puts(
+        self, done: Done, found: Sequence[Banded], asked: BandsAsked
+    ) -> Iterator[tuple[str, Put]]:
         """Every file that is to be written, and what writes it."""
+        columns = columns_of(done, asked)
         if self.csv is not None:
-            yield self.csv, partial(put_csv, done=done, found=found)
+            yield self.csv, partial(put_csv, columns=columns, found=found)
         if self.parquet is not None:
-            yield self.parquet, partial(put_parquet, done=done, found=found)
+            yield (
+                self.parquet,
+                partial(
+                    put_parquet, columns=columns, done=done, found=found, asked=asked
+                ),
+            )
         if self.json is not None:
-            yield self.json, partial(put_json, done=done, found=found)
+            yield self.json, partial(put_json, done=done, found=found, asked=asked)
         pictures = self.pictures(done)
         for one in found if pictures else ():
             picture = pictures[one.result.path]
@@ -87,14 +95,38 @@ class Outputs:
             yield picture, partial(put_picture, found=one, how=how)
 
 
-def columns_of(done: Done) -> tuple[Column, ...]:
-    """Of the tables of a run; of epochs there are more."""
-    return COLUMNS if done.settings.epochs is None else (*COLUMNS, *OF_EPOCHS)
+OF_FIT = (
+    Column("exponent", "float64", "", "of the 1/f part: how steeply it falls"),
+    Column("offset", "float64", "log10 power", "of the 1/f part at 1 Hz"),
+    Column("knee", "float64", "", "of the 1/f part; 0 where it is a line"),
+    Column("r_squared", "float64", "", "of the fit, in log10 power"),
+    Column("above_hz", "float64", "Hz", "the highest peak above the 1/f part in it"),
+    Column("above_height", "float64", "log10 power", "its height; null without one"),
+    Column("above_width", "float64", "Hz", "its width, two standard deviations"),
+)
+"""Beside these, where the 1/f part was fitted."""
 
 
-def put_csv(file: IO[bytes], done: Done, found: Sequence[Banded]) -> None:
+def columns_of(done: Done, asked: BandsAsked) -> tuple[Column, ...]:
+    """Of the tables of a run: what was asked for has columns of its own."""
+    more: list[Column] = []
+    if asked.shows_values:
+        what = "share" if asked.relative else "power"
+        said = f"log10 of the {what}" if asked.log else f"the {what}"
+        more.append(Column("value", "float64", "", f"what was asked for: {said}"))
+    for over, under in asked.ratios:
+        said = f"power of {over} over that of {under}"
+        more.append(Column(f"{over}/{under}", "float64", "", said))
+    more += OF_FIT if asked.fit is not None else ()
+    more += OF_EPOCHS if done.settings.epochs is not None else ()
+    return (*COLUMNS, *more)
+
+
+def put_csv(
+    file: IO[bytes], columns: Sequence[Column], found: Sequence[Banded]
+) -> None:
     """A line for each channel and band."""
-    names = [column.name for column in columns_of(done)]
+    names = [column.name for column in columns]
     rows = (
         tuple("" if row[name] is None else row[name] for name in names)
         for one in found
@@ -103,9 +135,14 @@ def put_csv(file: IO[bytes], done: Done, found: Sequence[Banded]) -> None:
     write_csv(file, names, rows)
 
 
-def put_parquet(file: IO[bytes], done: Done, found: Sequence[Banded]) -> None:
+def put_parquet(
+    file: IO[bytes],
+    columns: Sequence[Column],
+    done: Done,
+    found: Sequence[Banded],
+    asked: BandsAsked,
+) -> None:
     """The same, typed; one group of rows for each recording."""
-    columns = columns_of(done)
 
     def groups() -> Iterator[Rows]:
         for one in found:
@@ -123,12 +160,14 @@ def put_parquet(file: IO[bytes], done: Done, found: Sequence[Banded]) -> None:
         "schema": SCHEMA,
         "rlxweb": rlxweb_version(),
         "versions": versions(),
-        "settings": done.settings.as_json(),
+        "settings": done.settings.as_json() | asked.as_json(),
     }
     write_parquet(file, columns, groups(), {"rlxweb": json.dumps(about)})
 
 
-def put_json(file: IO[bytes], done: Done, found: Sequence[Banded]) -> None:
+def put_json(
+    file: IO[bytes], done: Done, found: Sequence[Banded], asked: BandsAsked
+) -> None:
     """The run record: settings, versions, decisions, every band, and what failed."""
     files = [
         {
@@ -143,7 +182,7 @@ def put_json(file: IO[bytes], done: Done, found: Sequence[Banded]) -> None:
                     "engine": own.group.engine,
                     "decision": own.group.decision.as_json(),
                     **epochs_entry(own.group),
-                    **own.bands.as_json(own.group.names),
+                    **own.as_json(),
                 }
                 for own in one.groups
             ],
@@ -153,7 +192,7 @@ def put_json(file: IO[bytes], done: Done, found: Sequence[Banded]) -> None:
     record = document(
         SCHEMA,
         versions=versions(),
-        settings=done.settings.as_json(),
+        settings=done.settings.as_json() | asked.as_json(),
         files=files,
         failed=[{"path": text_of(f.path), "error": f.error} for f in done.failed],
     )

@@ -14,6 +14,8 @@ from rlxweb.printable import abridged, encodable, printable
 
 _MOST_NAME = 24
 _GAP = 2
+_PEAKS = 3
+_HEADS = {"exponent": "exponent", "knee": "knee", "r_squared": "R²"}
 
 
 def print_bands(console: Console, found: Sequence[Banded]) -> None:
@@ -30,8 +32,7 @@ def _told(console: Console, path: str, own: GroupBands) -> Iterator[str]:
     yield (
         f"{printable(path)}: {counted(len(group.names), 'channel')} at "
         f"{group.fs:g} Hz, {counted(group.n_segments, 'segment')} of "
-        f"{group.spec.nperseg}, power"
-        f"{f' in {unit}²' if unit else ''} and its share"
+        f"{group.spec.nperseg}, {_what(own, unit)}"
     )
     if group.epochs is not None:
         yield str(group.epochs)
@@ -46,6 +47,11 @@ def _told(console: Console, path: str, own: GroupBands) -> Iterator[str]:
     ]
     naming: list[Column] = [["channel", *names]]
     bands = [_column(own, k, n_rows) for k in range(len(own.bands.names))]
+    bands += [
+        [printable(name), *(_number(values[at]) for at in range(n_rows))]
+        for name, values in own.ratios.items()
+    ]
+    bands += _fit_columns(own, n_rows)
     per_block = len(bands)
     if is_limited:
         room = console.width - width_of(naming[0])
@@ -56,6 +62,43 @@ def _told(console: Console, path: str, own: GroupBands) -> Iterator[str]:
     if hidden:
         where = "a pipe (| cat), --csv, --parquet and --json have all"
         yield f"… and {counted(hidden, 'more channel')}; {where}"
+
+
+def _what(own: GroupBands, unit: str) -> str:
+    """What the cells of the bands hold."""
+    power = f"power in {unit}²" if unit else "power"
+    if not own.asked.shows_values:
+        return f"{power} and its share"
+    what = "share of the power" if own.asked.relative else power
+    return f"log10 of the {what}" if own.asked.log else what
+
+
+def _number(value: float) -> str:
+    return f"{value:.3g}" if isfinite(value) else "–"
+
+
+def _fit_columns(own: GroupBands, n_rows: int) -> list[Column]:
+    """The 1/f part of each channel, and the highest peaks above it."""
+    fit = own.fit
+    if fit is None:
+        return []
+    low, high = fit.f[0], fit.f[-1]
+    names = ["exponent", *(["knee"] if own.asked.fit == "knee" else []), "r_squared"]
+    columns: list[Column] = [
+        [
+            f"1/f {_HEADS[name]}",
+            *(_number(getattr(fit, name)[at]) for at in range(n_rows)),
+        ]
+        for name in names
+    ]
+    digits = decimals(own.group.resolution)
+    peaks = []
+    for at in range(n_rows):
+        found = sorted(own.peaks_above(at), key=lambda peak: -(peak["height"] or 0.0))
+        said = [f"{p['hz']:.{digits}f} ({p['height']:.2f})" for p in found[:_PEAKS]]
+        peaks.append(", ".join(said) or "–")
+    head = f"above 1/f at {low:g}–{high:g} Hz: Hz (log10)"
+    return [*columns, [head, *peaks]]
 
 
 def _column(own: GroupBands, k: int, n_rows: int) -> Column:
@@ -70,4 +113,9 @@ def _cell(own: GroupBands, at: int, k: int) -> str:
         return own.group.states[at] or "–"
     peak = own.bands.peak_hz[at, k]
     where = f" @{peak:.{decimals(own.group.resolution)}f}" if isfinite(peak) else ""
+    value = own.bands.values[at, k]
+    if own.asked.log:
+        return f"{value:.2f}{where}" if isfinite(value) else f"–{where}"
+    if own.asked.relative:
+        return f"{value:.1%}{where}"
     return f"{power:.3g} {share:4.0%}{where}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from math import log10, nan, prod
+from math import log10, prod
 from typing import IO, Any
 
 import click
@@ -13,6 +13,7 @@ import numpy as np
 from rich.console import Console
 
 from rlxweb.cli import options
+from rlxweb.cli.bands_options import stretch
 from rlxweb.cli.epochs_options import EPOCHS, epochs_asked
 from rlxweb.cli.inputs import recordings_of
 from rlxweb.cli.meter import Meter
@@ -62,20 +63,6 @@ class Found:
     groups: tuple[GroupSpectrogram, ...]
 
 
-def _baseline(
-    ctx: click.Context, param: click.Parameter, text: str | None
-) -> tuple[float, float] | None:
-    if text is None:
-        return None
-    try:
-        low, high = map(float, text.split(":"))
-    except ValueError:
-        low = high = nan
-    if not low < high:
-        raise click.BadParameter(f"{text!r} is no stretch; write it like -0.2:0")
-    return low, high
-
-
 @click.command(name="spectrogram")
 @click.argument("files", nargs=-1, required=True, metavar="FILE…")
 @options.FS
@@ -100,7 +87,7 @@ def _baseline(
 @click.option(
     "--baseline",
     metavar="A:B",
-    callback=_baseline,
+    callback=stretch,
     help="Powers over their mean between these seconds of an epoch, in dB.",
 )
 @STORAGE

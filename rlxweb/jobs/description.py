@@ -32,9 +32,10 @@ def _group(group: Group) -> Entry:
     stored = group.dtype if group.digital is None else group.digital
     return {
         "fs": float(group.fs),
-        "n_samples": group.n_samples,
+        "n_samples": group.n_recorded,
         "seconds": group.seconds,
         "samples": str(stored),
+        "gaps_s": [[first / group.fs, last / group.fs] for first, last in group.gaps],
         "channels": [
             {"name": one.name, "label": one.label, "unit": one.unit}
             for one in group.channels

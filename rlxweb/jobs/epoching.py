@@ -56,7 +56,7 @@ class EpochsUsed:
     condition    the words of their annotations; what was asked for where they are of
                  several
     counts       (text, how many) of those that are averaged
-    n_beyond     left out, as they reach beyond an end of the recording
+    n_beyond     left out, as they reach beyond an end of the recording, or into a gap
     n_rejected   left out, as a channel swings too far
     """
 
@@ -91,7 +91,7 @@ class EpochsUsed:
             "n_epochs": self.n,
             "n_dropped": self.n_dropped,
             "dropped": {
-                "beyond an end": self.n_beyond,
+                "outside the recording": self.n_beyond,
                 "peak to peak": self.n_rejected,
             },
             "counts": dict(self.counts),
@@ -113,7 +113,7 @@ class EpochsUsed:
         reasons = [
             f"{count} {why}"
             for count, why in (
-                (self.n_beyond, "beyond an end"),
+                (self.n_beyond, "outside the recording"),
                 (self.n_rejected, "above peak to peak"),
             )
             if count

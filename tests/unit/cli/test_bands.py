@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from pathlib import Path
 from typing import Any
 
@@ -206,3 +207,94 @@ def test_gaps_are_refused_or_grey(npy: Path, tmp_path: Path, call: Call) -> None
     assert lost[2].any()
     assert not lost[2].all()
     assert not lost[:2].any()
+
+
+# --- beside the bands -------------------------------------------------------------
+
+
+@pytest.fixture
+def rhythms(tmp_path: Path) -> Path:
+    """Noise that falls with 1/f², a rhythm of 10 Hz in one channel, a dead channel."""
+    x = np.cumsum(np.random.default_rng(2).standard_normal((3, 12_000)), axis=1)
+    x[1] += 40 * np.sin(2 * np.pi * 10 * np.arange(12_000) / FS)
+    x[2] = 0.0
+    np.save(tmp_path / "r.npy", x)
+    return tmp_path / "r.npy"
+
+
+@pytest.mark.parametrize("mode", ["aperiodic", "knee"])
+def test_the_aperiodic_part_is_pythons(
+    rhythms: Path, tmp_path: Path, call: Call, mode: str
+) -> None:
+    """In the table, CSV, Parquet and JSON; a dead channel costs itself."""
+    import pyarrow.parquet as pq
+
+    files = {n: tmp_path / f"o.{n}" for n in ("csv", "parquet", "json", "png")}
+    flags = {"csv": "--csv", "parquet": "--parquet", "json": "--json", "png": "--plot"}
+    said = call(
+        *("bands", rhythms, "--fs", FS, f"--{mode}", "--fit", "2:40"),
+        *(arg for n, path in files.items() for arg in (flags[n], path)),
+    )
+    assert said.code == 0, said.err
+    f, psd = rlx.welch(np.load(rhythms)[:2], FS, nperseg=800)
+    kind = {"aperiodic": "fixed", "knee": "knee"}[mode]
+    want = rlx.aperiodic(f, psd, fmin=2, fmax=40, mode=kind)  # type: ignore[arg-type]
+    table = pq.read_table(files["parquet"]).to_pydict()
+    for name in ("exponent", "offset", "knee", "r_squared"):
+        got = np.array(table[name], np.float64).reshape(3, 5)
+        np.testing.assert_allclose(got[:2], getattr(want, name)[:, None] + np.zeros(5))
+        assert np.isnan(got[2]).all()
+    rows = list(csv.DictReader(io.StringIO(files["csv"].read_text())))
+    alpha = next(r for r in rows if (r["channel"], r["band"]) == ("ch2", "alpha"))
+    best = int(np.nanargmax(want.peak_height[1]))
+    assert float(alpha["above_hz"]) == pytest.approx(want.peak_hz[1, best])
+    assert float(alpha["above_hz"]) == pytest.approx(10, abs=0.1)
+    assert rows[-1]["exponent"] == rows[-1]["above_hz"] == ""
+    record = json.loads(files["json"].read_text())
+    (group,) = record["files"][0]["groups"]
+    assert group["fit_hz"] == [2.0, 40.0]
+    assert len(group["rows"][1]["aperiodic"]["peaks"]) == want.count[1]
+    assert record["settings"]["fit"] == kind
+    assert "1/f exponent" in said.out
+    assert "above 1/f at 2–40 Hz" in said.out
+
+
+def test_ratios_shares_and_logarithms(npy: Path, call: Call) -> None:
+    flags = ("--fs", FS, "--ratios", "theta/beta, alpha/theta", "--log")
+    want = rlx.band_power(X, FS, log=True)
+    said = call("bands", npy, *flags, "--csv", "-")
+    rows = list(csv.DictReader(io.StringIO(said.out)))
+    ratio = [float(row["theta/beta"]) for row in rows[::5]]
+    np.testing.assert_allclose(ratio, want.ratio("theta", "beta"))
+    value = np.array([float(row["value"]) for row in rows]).reshape(3, 5)
+    np.testing.assert_allclose(value, want.values, rtol=1e-9)
+    assert "log10 of the power" in said.err
+    assert "alpha/theta" in said.err
+    shares = call("bands", npy, *flags, "--relative", "--json", "-")
+    (group,) = shares.record["files"][0]["groups"]
+    row = group["rows"][1]
+    assert row["alpha"]["value"] == pytest.approx(np.log10(want.relative[1, 2]))
+    assert row["ratios"]["alpha/theta"] == pytest.approx(
+        want.ratio("alpha", "theta")[1]
+    )
+    assert "log10 of the share of the power" in shares.err
+    plain = call("bands", npy, "--fs", FS, "--relative")
+    assert f"{want.relative[1, 2]:.1%} @" in plain.out
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--ratios", "theta"], "'theta' is no ratio; write it like theta/beta"),
+        (["--ratios", "theta/bet"], "no band is called 'bet'"),
+        (["--fit", "2:40"], "that is not asked for; give --aperiodic or --knee"),
+        (["--aperiodic", "--fit", "40:2"], "'40:2' is no stretch"),
+        (["--aperiodic", "--fit", "200:300"], "no bin lies between 200 and 300 Hz"),
+        (["--aperiodic", "--fit", "10:11"], "5 frequencies are left; at least 8"),
+        (["--aperiodic", "--bands", "hrv"], "the bands end at 0.4 Hz; it is fitted fr"),
+    ],
+)
+def test_what_cannot_be_beside_the_bands(
+    npy: Path, call: Call, more: list[str], said: str
+) -> None:
+    check_refused(call("bands", npy, "--fs", FS, *more), 2, said)

@@ -118,7 +118,7 @@ def test_a_spectrum_for_each_text(path: Path, call: Call) -> None:
     rows = list(csv.DictReader(io.StringIO(said.out)))
     told = {(r["condition"], r["n_epochs"], r["n_dropped"]) for r in rows}
     assert told == {("Stim left", "9", "2"), ("Stim right", "10", "0")}
-    assert "9 epochs of 'Stim left', -0.2 to 0.8 s, 2 dropped (1 beyond" in said.err
+    assert "9 epochs of 'Stim left', -0.2 to 0.8 s, 2 dropped (1 outside" in said.err
     assert "no epoch of 'Stim odd' is left of 1: 1 beyond an end" in said.err
     calm = [at for at in LEFT if at != 10.0]
     f, wanted = scipy.signal.welch(cut(path, calm), FS, nperseg=200)
@@ -127,7 +127,7 @@ def test_a_spectrum_for_each_text(path: Path, call: Call) -> None:
     record = call("welch", path, *flags, "--json", "-").record
     (left, _) = record["files"][0]["groups"]
     assert left["epochs"]["counts"] == {"Stim left": 9}
-    assert left["epochs"]["dropped"] == {"beyond an end": 1, "peak to peak": 1}
+    assert left["epochs"]["dropped"] == {"outside the recording": 1, "peak to peak": 1}
     assert record["settings"]["epochs"]["around"] == "stim*"
 
 
