@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlxweb.errors import RecordingError, UsageError
+from rlxweb.io import demo_events
 from rlxweb.whole_file import atomic_path
 
 _SEED = 20
@@ -56,9 +57,20 @@ _MONTAGE: Mapping[str, tuple[tuple[float, float], ...]] = {
 
 
 def write_demo_recording(
-    path: str | os.PathLike[str], *, seconds: int = 60, fs: int = 256, seed: int = _SEED
+    path: str | os.PathLike[str],
+    *,
+    seconds: int = 60,
+    fs: int = 256,
+    seed: int = _SEED,
+    events: bool = False,
 ) -> DemoTruth:
-    """Write the demo recording, 8 EEG channels and annotations, as EDF+.
+    """Write the demo recording, 8 EEG channels and an annotation, as EDF+.
+
+    events   something happens in it: "Eyes open" in the first half, "Eyes closed" in
+             the second, where alpha is as high as told; "Stim/left" and "Stim/right"
+             every four seconds, after which beta falters for a second at C4 or C3; a
+             channel EOG with blinks; hum in one phase everywhere. It began on
+             2026-01-01 at 22:00:00
 
     Errors   UsageError unless seconds >= 1 and fs > 100 (twice the mains hum), both
              whole; RecordingError when edfio is missing or the file cannot be written.
@@ -78,21 +90,30 @@ def write_demo_recording(
         for name, parts in _MONTAGE.items()
     }
     random = np.random.default_rng(seed)
-    signals = [
-        edfio.EdfSignal(
-            _samples(parts, seconds, fs, random),
-            fs,
-            label=name,
-            transducer_type="made by rlxweb",
-            physical_dimension="uV",
-            physical_range=(-_RANGE_UV, _RANGE_UV),
-        )
+    samples = {
+        name: _samples(name, parts, seconds, fs, random, events)
         for name, parts in rhythms.items()
-    ]
+    }
+    notes: list[tuple[float, float | None, str]] = [(0, None, "Demo recording")]
+    if events:
+        samples |= {demo_events.EOG: _eyes(seconds, fs, random)}
+        notes = list(demo_events.notes(seconds))
     edf = edfio.Edf(
-        signals,
+        [
+            edfio.EdfSignal(
+                values,
+                fs,
+                label=name,
+                transducer_type="made by rlxweb",
+                physical_dimension="uV",
+                physical_range=(-_RANGE_UV, _RANGE_UV),
+            )
+            for name, values in samples.items()
+        ],
         data_record_duration=1,
-        annotations=[edfio.EdfAnnotation(0, None, "Demo recording")],
+        annotations=[edfio.EdfAnnotation(*note) for note in notes],
+        recording=edfio.Recording(startdate=demo_events.DAY) if events else None,
+        starttime=demo_events.CLOCK if events else None,
     )
     packed = io.BytesIO()
     edf.write(packed)
@@ -112,15 +133,33 @@ def _check(doing: str, seconds: int, fs: int, seed: int) -> None:
 
 
 def _samples(
-    rhythms: tuple[Rhythm, ...], seconds: int, fs: int, random: np.random.Generator
+    name: str,
+    rhythms: tuple[Rhythm, ...],
+    seconds: int,
+    fs: int,
+    random: np.random.Generator,
+    events: bool,
 ) -> npt.NDArray[np.float64]:
     n_samples = seconds * fs
     t = np.arange(n_samples) / fs
     out = _pink(n_samples, random) * _NOISE_UV
     for rhythm in rhythms:
         phase = random.uniform(0, 2 * np.pi)
-        out += rhythm.amplitude_uv * np.sin(2 * np.pi * rhythm.hz * t + phase)
+        if events and rhythm.hz == _LINE:
+            phase = 0.0  # the same in every channel, as mains hum is
+        wave = rhythm.amplitude_uv * np.sin(2 * np.pi * rhythm.hz * t + phase)
+        out += demo_events.heights(name, rhythm.hz, t) * wave if events else wave
+    if events and name.startswith("EEG Fp"):
+        out += 0.5 * demo_events.blinks(t)
     return np.clip(out, -_RANGE_UV, _RANGE_UV)
+
+
+def _eyes(
+    seconds: int, fs: int, random: np.random.Generator
+) -> npt.NDArray[np.float64]:
+    """What lies beside the eyes: blinks, and noise."""
+    t = np.arange(seconds * fs) / fs
+    return demo_events.blinks(t) + _pink(len(t), random) * _NOISE_UV
 
 
 def _pink(n_samples: int, random: np.random.Generator) -> npt.NDArray[np.float64]:

@@ -20,6 +20,7 @@ import op_pages
 import playground
 import poster
 import reference_parts
+import shown
 import smoke_words
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
@@ -59,6 +60,7 @@ PARTS: dict[str, Callable[[str], str]] = {
     "methods": lambda arguments: reference_parts.methods(),
     "picture": _picture,
     "poster": lambda arguments: poster.poster(),
+    "shown": shown.picture,
     "smoke-words": smoke_words.words,
 }
 
@@ -85,8 +87,8 @@ def _grown(nav: object, below: list[dict[str, object]]) -> object:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the op pages."""
-    for path, text in op_pages.pages():
+    """Add the op pages, and the pictures that pages drew."""
+    for path, text in (*op_pages.pages(), *shown.files()):
         files.append(File.generated(config, path, content=text))
     return files
 

@@ -6,7 +6,6 @@ Whether the demos work is tested in a browser, elsewhere.
 from __future__ import annotations
 
 import ast
-import json
 import re
 import textwrap
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 from assembly.inside import refuse_inline
+from picture_text import alike, differs
 from rich.console import Console
 
 from rlxweb.cli.smoke_table import show_report
@@ -29,21 +29,12 @@ FENCE = re.compile(
     r"^(?P<mark><!--[^\n]*-->\n)?(?P<indent> *)```python[^\n]*\n(?P<code>.*?)^ *```$",
     re.MULTILINE | re.DOTALL,
 )
+SHOWN = re.compile(r"<!-- (printed|make: shown .+) -->|# (True|\[)")
 NOT_RUN = re.compile(r"<!-- not run: (?P<why>\S.+) -->\n")
 
-# Runs the blocks of one page in one namespace; a block may await at its top level. What
-# begins with the name of a file is also kept as that file, for those that import it.
-RUN = """
-import ast, asyncio, inspect, json, pathlib, re, sys
-names = {"__name__": "page"}
-for where, code in json.load(sys.stdin):
-    if named := re.match(r"# (\\w+\\.py)\\n", code):
-        pathlib.Path(named[1]).write_text(code, "utf-8")
-    made = compile(code, where, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-    waits = eval(made, names)
-    if inspect.iscoroutine(waits):
-        asyncio.run(waits)
-"""
+SNIPPETS = SITE / "snippets.py"
+NEEDS = {"from-numpy.md": pytest.mark.requires_torch}
+COOKBOOK = sorted((PAGES / "cookbook").glob("*.md"))
 
 
 def test_the_build_is_strict_and_says_nothing() -> None:
@@ -93,13 +84,127 @@ def blocks(path: Path) -> Iterator[tuple[str, str, str]]:
         yield where, found["mark"] or "", textwrap.dedent(found["code"])
 
 
-@pytest.mark.parametrize("path", WRITTEN, ids=lambda p: p.relative_to(ROOT).as_posix())
-def test_the_programs_of_a_page_run(path: Path, tmp_path: Path) -> None:
-    """In order, one after the other, as a reader would type them."""
-    wanted = [(w, code) for w, mark, code in blocks(path) if not NOT_RUN.search(mark)]
-    stdin, off = json.dumps(wanted), {"RLX_CALIBRATION": "off"}
-    done = python("-c", RUN, cwd=tmp_path, timeout=300, stdin=stdin, **off)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, marks=NEEDS.get(path.name, ()))
+        for path in WRITTEN
+        if path not in COOKBOOK
+    ],
+    ids=lambda path: path.relative_to(ROOT).as_posix(),
+)
+def test_the_programs_of_a_page_run(path: Path) -> None:
+    """In order, one after the other, as a reader would type them.
+
+    What the page says that they print and draw is what they do.
+    """
+    done = python(SNIPPETS, "--check", path, timeout=300)
     assert done.code == 0, done.err
+
+
+def test_the_recipes_of_the_cookbook_print_and_draw_what_it_shows() -> None:
+    """All pages in one process: loading MNE and pandas takes longer than they do."""
+    assert len(COOKBOOK) >= 8
+    done = python(SNIPPETS, "--check", *COOKBOOK, timeout=300)
+    assert done.code == 0, done.err
+
+
+def test_the_cookbook_has_twenty_five_recipes_and_lists_them() -> None:
+    """Numbered through, each with a program; the first page links to every one."""
+    pages = [path.read_text("utf-8") for path in COOKBOOK]
+    heads = [
+        head
+        for text in pages
+        for head in re.findall(r"^## (\d+\. .+)$", text, re.MULTILINE)
+    ]
+    assert sorted(int(head.split(".")[0]) for head in heads) == list(range(1, 26))
+    index = (PAGES / "cookbook" / "index.md").read_text("utf-8").casefold()
+    assert [head for head in heads if f"[{head.casefold()}](" not in index] == []
+    recipes = [part for text in pages for part in re.split(r"^## ", text, flags=re.M)]
+    numbered = [part for part in recipes if re.match(r"\d+\. ", part)]
+    assert [part for part in numbered if "```python" not in part] == []
+    assert [part for part in numbered if not SHOWN.search(part)] == []
+
+
+def test_what_a_page_shows_must_be_what_its_blocks_do(tmp_path: Path) -> None:
+    """A wrong number, a comment, a block, a picture: each is told; right ones pass."""
+    page = tmp_path / "page.md"
+    right = """\
+```python
+print(1 / 3)  # 0.333…
+open("a.svg", "w").write("<svg/>")
+```
+
+```python
+print("half", 0.50)
+```
+
+<!-- printed -->
+```text
+half 0.5
+```
+"""
+    page.write_text(right, "utf-8")
+    assert python(SNIPPETS, "--check", page).code == 0
+    for old, new, told in (
+        ("0.333…", "0.335…", "says '0.335…'"),
+        ("half 0.5", "half 0.7", "shows what is not printed"),
+        ("half 0.5", "hall 0.5", "-hall 0.5"),
+        ("<!-- printed", "<!-- make: shown a.svg A -->\n<!-- printed", "a.svg"),
+    ):
+        page.write_text(right.replace(old, new), "utf-8")
+        done = python(SNIPPETS, "--check", page)
+        assert done.code == 1, new
+        assert told in done.err
+    page.write_text(right.replace("half 0.5\n", "soon\n"), "utf-8")
+    assert python(SNIPPETS, page).code == 0
+    assert page.read_text("utf-8") == right
+
+
+@pytest.mark.parametrize(
+    ("now", "shown", "is_alike"),
+    [
+        ("12.34 Hz", "12.35 Hz", True),  # one in the last place
+        ("12.34 Hz", "12.36 Hz", False),
+        ("8 of 9", "8 of 8", False),  # whole numbers are counts
+        ("a  1.0\n", "a 1.0", True),
+        ("ran on NumPy 2.4.6, because", "ran on …, because", True),
+        ("NumPy 2.4.6", "NumPy 2.4.7", False),
+        ("1,024 bytes", "1,025 bytes", False),
+        ("3e-05", "-3e-05", False),
+    ],
+)
+def test_numbers_may_be_off_by_one_in_the_last_place(
+    now: str, shown: str, is_alike: bool
+) -> None:
+    assert alike(now, shown) is is_alike
+
+
+def test_a_picture_that_is_drawn_otherwise_is_told() -> None:
+    """Its words, its lines, its parts; not its rounding."""
+    kept = (SITE / "pictures" / "shown" / "stretch.svg").read_text("utf-8")
+    assert differs(kept, kept) == ""
+    point = re.search(r"L (\d+\.\d+) ", kept)
+    assert point is not None
+    for step, is_same in (("0.01", True), ("9.0", False)):
+        moved = kept.replace(point[1], str(float(point[1]) + float(step)))
+        assert (differs(kept, moved) == "") is is_same
+    assert "words" in differs(kept, kept.replace("eyes open", "eyes shut"))
+    assert "parts" in differs(kept, kept.replace("<path ", "<pfad ", 1))
+
+
+def test_pictures_that_pages_drew_are_shown_and_can_be_seen_in_the_dark() -> None:
+    """Each by a page; its dark twin has no paper, ink or black of the light one."""
+    text = "\n".join(path.read_text("utf-8") for path in WRITTEN)
+    folder = built().folder / "img" / "shown"
+    drawn = sorted((SITE / "pictures" / "shown").glob("*.svg"))
+    assert len(drawn) >= 12
+    for path in drawn:
+        assert f"<!-- make: shown {path.name} " in text
+        assert (folder / path.name).read_text("utf-8") == path.read_text("utf-8")
+        dark = (folder / f"{path.stem}-dark.svg").read_text("utf-8")
+        assert 'style="fill: #ffffff"' not in dark
+        assert dark != path.read_text("utf-8")
 
 
 def test_blocks_that_do_not_run_say_why() -> None:
