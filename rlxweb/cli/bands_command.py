@@ -14,6 +14,7 @@ from rlxweb.cli.bands_table import print_bands
 from rlxweb.cli.batch import run_batch
 from rlxweb.cli.epochs_options import EPOCHS, epochs_asked
 from rlxweb.cli.keeping import Keeping
+from rlxweb.cli.look import DARK, look_of
 from rlxweb.cli.screen import say, screen
 from rlxweb.cli.storage import STORAGE
 from rlxweb.cli.targets import goes_to_stdout, write_all
@@ -71,7 +72,12 @@ def _bands(ctx: click.Context, param: click.Parameter, text: str) -> Bands:
 @options.file_path("csv", "Write a line per channel and band; - is stdout.")
 @options.file_path("parquet", "Write the same as a typed table (.parquet).")
 @options.file_path("json", "Write the run record; - is stdout.")
-@options.file_path("plot", "Draw each channel's shares (.png, .svg, .pdf).")
+@options.file_path(
+    "plot",
+    "Draw each channel's shares, and maps of the head where names are of the 10-20 "
+    "system (.png, .svg, .pdf).",
+)
+@DARK
 @click.option("--quiet", "-q", is_flag=True, help="No table.")
 @click.option("--keep-going", is_flag=True, help="A bad file costs itself alone.")
 def command(
@@ -87,7 +93,9 @@ def command(
     Example  rlxweb bands night/*.edf --bands eeg --csv bands.csv --plot bands.png
     """
     meant_of = bands_asked(bands, asked)
-    outputs = Outputs(*(asked.pop(f"{n}_path") for n in Outputs.__slots__))
+    look = look_of(asked)
+    paths = {n: asked.pop(f"{n}_path") for n in ("csv", "parquet", "json", "plot")}
+    outputs = Outputs(**paths, look=look)
     settings = _settings(meant_of, asked)
     err = screen(stderr=True)
 
@@ -96,16 +104,16 @@ def command(
         check_device(settings)
         return Keeping()
 
-    paths = [path for path in outputs.paths if path is not None]
+    named = [path for path in outputs.paths if path is not None]
     done = run_batch(
-        files, settings, err, outputs=paths, keep_going=keep_going, begin=begin
+        files, settings, err, outputs=named, keep_going=keep_going, begin=begin
     )
     found = [Banded(one, bands_of(one, meant_of)) for one in done.results]
     write_all(outputs.puts(done, found, meant_of))
     for picture in outputs.pictures(done).values():
         say(err, f"picture: {picture}")
     if not quiet:
-        print_bands(err if goes_to_stdout(paths) else screen(), found)
+        print_bands(err if goes_to_stdout(named) else screen(), found)
     click.get_current_context().exit(done.exit_code)
 
 

@@ -11,6 +11,7 @@ from typing import IO
 
 from rlxweb.cli.bands_plot import put_picture
 from rlxweb.cli.batch import Done
+from rlxweb.cli.look import PLAIN, Look
 from rlxweb.cli.peaks_table import OF_EPOCHS
 from rlxweb.cli.plot import check_plot, picture_format
 from rlxweb.cli.record import document, rlxweb_version, versions
@@ -40,12 +41,16 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """Files that a run should leave behind; None where not asked for."""
+    """Files that a run should leave behind; None where not asked for.
+
+    look    of the picture
+    """
 
     csv: str | None
     parquet: str | None
     json: str | None
     plot: str | None
+    look: Look = PLAIN
 
     @property
     def paths(self) -> tuple[str | None, ...]:
@@ -92,7 +97,7 @@ class Outputs:
         for one in found if pictures else ():
             picture = pictures[one.result.path]
             how = picture_format(picture)
-            yield picture, partial(put_picture, found=one, how=how)
+            yield picture, partial(put_picture, found=one, how=how, look=self.look)
 
 
 OF_FIT = (

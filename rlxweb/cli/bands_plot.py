@@ -1,87 +1,117 @@
-"""The picture of `rlxweb bands`: what each channel is made of, as stacked bars."""
+"""The picture of `rlxweb bands`: what channels are made of, and where on the head."""
 
 from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Final
 
 import numpy as np
 
-from rlxweb.cli.plot import PANELS, lettering_of, new_figure, put_figure
+from rlxweb.cli.look import PLAIN, Look
+from rlxweb.cli.plot import (
+    PANELS,
+    lettering_of,
+    new_figure,
+    put_figure,
+    warn_of_letters,
+)
 from rlxweb.cli.screen import counted
 from rlxweb.jobs.bands import Banded, GroupBands
-from rlxweb.plot.bars import is_dark
+from rlxweb.plot.bars import height_of, spans_of, stacked
+from rlxweb.plot.electrodes import flat, positions
 from rlxweb.plot.lettering import Lettering
+from rlxweb.plot.naming import MOST
+from rlxweb.plot.scalp import head_map
+from rlxweb.plot.theme import quiet_text
 
-# Told apart by who sees few colours, in print too: light and dark take turns.
-COLOURS = ("#332288", "#88ccee", "#117733", "#ddcc77", "#cc6677", "#882255", "#44aa99")
-_MOST_NAME = 24
-_MOST_ROWS = 64
-_WORTH_A_NUMBER = 0.08
+_MOST_ROWS: Final = 64
+_ELECTRODES: Final = 8
+"""So many of the 10-20 system make a map."""
+_MAP_INCHES: Final = 2.2
+_MAPS: Final = 8
 
 
-def put_picture(file: IO[bytes], found: Banded, how: str) -> None:
+def put_picture(file: IO[bytes], found: Banded, how: str, look: Look = PLAIN) -> None:
     """One panel per group of equal rate. Errors  NotWritten."""
     letters = lettering_of(found.result)
     doing = f"drawing {found.result.path!r}"
-    put_figure(file, partial(_figure, found, letters), how, letters, doing)
+    warn_of_letters(letters, doing)
+    draw = partial(_figure, found, letters, look)
+    put_figure(file, draw, how, letters, doing, look.dark)
 
 
-def _figure(found: Banded, letters: Lettering) -> Any:
+def _figure(found: Banded, letters: Lettering, look: Look) -> Any:
     groups = found.groups[:PANELS]
-    tall = [1.4 + 0.24 * min(_MOST_ROWS, len(one.group.names)) for one in groups]
-    figure = new_figure(10, sum(tall))
-    axes = figure.subplots(len(tall), 1, squeeze=False, height_ratios=tall)
-    for axis, own in zip(axes[:, 0], groups, strict=True):
-        _bars(axis, own, letters)
-        name = letters.shown(Path(found.result.path).name, 48)
-        left = len(own.group.names) - _MOST_ROWS
-        more = f", {left} more not drawn" if left > 0 else ""
-        epochs = own.group.epochs
-        of = f" · {letters.shown(epochs.short, 48)}" if epochs else ""
-        axis.set_title(
-            f"{name} · {counted(len(own.group.names), 'channel')} at "
-            f"{own.group.fs:g} Hz{of}{more}",
-            fontsize=10,
-            loc="left",
+    tall = [_height(one) for one in groups]
+    figure = new_figure(10, sum(tall) + 0.3)
+    name = letters.shown(Path(found.result.path).name, 48)
+    figure.suptitle(name, x=0.008, ha="left")
+    parts = figure.subfigures(len(tall), 1, squeeze=False, height_ratios=tall)[:, 0]
+    for part, own in zip(parts, groups, strict=True):
+        part.suptitle(
+            _facts(own, letters),
+            x=0.008,
+            ha="left",
+            fontsize=9,
+            fontweight="normal",
+            color=quiet_text(look.dark),
         )
+        _draw(part, own, letters)
     return figure
 
 
-def _bars(axis: Any, own: GroupBands, letters: Lettering) -> None:
-    shares = np.nan_to_num(own.bands.relative[:_MOST_ROWS])
-    # What lies between bands that do not touch, or overlap, makes no whole.
-    shares = shares / np.maximum(shares.sum(axis=1, keepdims=True), 1e-300)
-    rows = np.arange(len(shares))
-    left = np.zeros(len(shares))
-    for k, (name, (low, high)) in enumerate(
-        zip(own.bands.names, own.bands.edges, strict=True)
-    ):
-        colour = COLOURS[k % len(COLOURS)]
-        label = f"{letters.shown(name, _MOST_NAME)} {low:g}–{high:g} Hz"
-        axis.barh(rows, shares[:, k], left=left, color=colour, height=0.8, label=label)
-        for at in np.flatnonzero(shares[:, k] >= _WORTH_A_NUMBER):
-            axis.text(
-                left[at] + shares[at, k] / 2,
-                at,
-                f"{shares[at, k]:.0%}",
-                ha="center",
-                va="center",
-                fontsize=7,
-                color="white" if is_dark(colour) else "black",
-            )
-        left += shares[:, k]
-    states = own.group.states
-    labels = [
-        f"{letters.shown(name, _MOST_NAME)}{f' ({states[at]})' if states[at] else ''}"
-        for at, name in enumerate(own.group.names[:_MOST_ROWS])
+def _facts(own: GroupBands, letters: Lettering) -> str:
+    count = len(own.group.names)
+    more = f", {count - _MOST_ROWS} more not drawn" if count > _MOST_ROWS else ""
+    maps = " · on the heads: share of the power" if _has_maps(own) else ""
+    epochs = own.group.epochs
+    of = f" · {letters.shown(epochs.short, 48)}" if epochs else ""
+    return f"{counted(count, 'channel')} at {own.group.fs:g} Hz{of}{more}{maps}"
+
+
+def _height(own: GroupBands) -> float:
+    rows = min(_MOST_ROWS, len(own.group.names))
+    return 0.4 + height_of(rows) + (_MAP_INCHES if _has_maps(own) else 0.0)
+
+
+def _has_maps(own: GroupBands) -> bool:
+    _, which = positions(own.group.names)
+    known = np.isfinite(own.bands.relative[which])
+    return int(known.all(axis=1).sum()) >= _ELECTRODES and len(own.bands.names) <= _MAPS
+
+
+def _draw(part: Any, own: GroupBands, letters: Lettering) -> None:
+    bars = part
+    if _has_maps(own):
+        rows = min(_MOST_ROWS, len(own.group.names))
+        ratios = (_MAP_INCHES, height_of(rows))
+        heads, bars = part.subfigures(2, 1, height_ratios=ratios)
+        _maps(heads, own, letters)
+    states = own.group.states[:_MOST_ROWS]
+    names = [
+        f"{letters.shown(name, MOST)}{f' ({state})' if state else ''}"
+        for name, state in zip(own.group.names[:_MOST_ROWS], states, strict=True)
     ]
-    axis.set_yticks(rows, labels, fontsize=8)
-    axis.set_ylim(len(shares) - 0.4, -0.6)
-    axis.set_xlim(0, 1)
-    axis.xaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
-    axis.set_xlabel("share of the power in these bands")
-    for side in ("top", "right"):
-        axis.spines[side].set_visible(False)
-    axis.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+    bands = [letters.shown(name, MOST) for name in own.bands.names]
+    spans = spans_of(bands, own.bands.edges)
+    stacked(bars.subplots(), names, own.bands.relative[:_MOST_ROWS], spans)
+
+
+def _maps(part: Any, own: GroupBands, letters: Lettering) -> None:
+    """A head for each band: the share it has at each electrode."""
+    places, which = positions(own.group.names)
+    at = flat(places)
+    axes = part.subplots(1, len(own.bands.names), squeeze=False)[0]
+    for k, axis in enumerate(axes):
+        share = np.asarray(own.bands.relative[which, k], np.float64)
+        fine = np.isfinite(share)
+        image = head_map(axis, at[fine], share[fine], 1.8)
+        axis.set_title(letters.shown(own.bands.names[k], MOST), loc="center", pad=8)
+        bar = part.colorbar(
+            image, ax=axis, orientation="horizontal", shrink=0.7, pad=0.02, aspect=18
+        )
+        low, high = float(share[fine].min()), float(share[fine].max())
+        bar.set_ticks([low, high], labels=[f"{low:.0%}", f"{high:.0%}"])
+        bar.ax.tick_params(length=0, labelsize=7.5)
+        bar.outline.set_visible(False)

@@ -8,9 +8,10 @@ from math import isfinite
 from rich.console import Console
 
 from rlxweb.cli.screen import counted, say
-from rlxweb.cli.table import SHOWN_CHANNELS, Column, block, decimals, width_of
+from rlxweb.cli.table import SHOWN_CHANNELS, Column, block, width_of
 from rlxweb.jobs.bands import Banded, GroupBands
 from rlxweb.printable import abridged, encodable, printable
+from rlxweb.results.units import decimals
 
 _MOST_NAME = 24
 _GAP = 2

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from typing import Any
 
 import click
 
 from rlxweb.cli import options
+from rlxweb.cli.look import AXIS, DARK, WAY, look_of
 from rlxweb.cli.screen import say, screen
 from rlxweb.cli.targets import goes_to_stdout
 from rlxweb.cli.wanted import Wanted
@@ -31,8 +33,16 @@ PEAKS = 5
 @options.AUTO_DEVICE
 @options.FS
 @options.file_path("json", "The run record; - is stdout.")
+@AXIS
+@WAY
+@DARK
 def command(
-    file: str | None, out: str, device: str, fs: float | None, json_path: str | None
+    file: str | None,
+    out: str,
+    device: str,
+    fs: float | None,
+    json_path: str | None,
+    **asked: Any,
 ) -> None:
     """Peaks of a made recording with known rhythms (or of FILE), table and picture."""
     folder = Path(out)
@@ -58,7 +68,9 @@ def command(
         truth = write_demo_recording(file)
         say(console, f"made {file}: {len(truth.rhythms)} EEG channels")
     picture = str(folder / f"{Path(file).stem}.png")
-    run_job([file], settings, Wanted(json=json_path, plot=picture, explain=True))
+    look = look_of(asked)
+    wanted = Wanted(json=json_path, plot=picture, explain=True, look=look)
+    run_job([file], settings, wanted)
     for name, rhythms in truth.rhythms.items() if truth is not None else ():
         put = ", ".join(f"{r.hz:g} Hz ({r.amplitude_uv:g} uV)" for r in rhythms)
         say(console, f"put into {name}: {put}", style="dim")

@@ -16,13 +16,13 @@ from rlxweb.cli import options
 from rlxweb.cli.bands_options import stretch
 from rlxweb.cli.epochs_options import EPOCHS, epochs_asked
 from rlxweb.cli.inputs import recordings_of
+from rlxweb.cli.look import AXIS, DARK, Look, look_of
 from rlxweb.cli.meter import Meter
 from rlxweb.cli.plot import check_plot, picture_format
 from rlxweb.cli.record import document, versions
 from rlxweb.cli.screen import counted, say, screen, show_table
 from rlxweb.cli.spectrogram_plot import PANELS, put_picture
 from rlxweb.cli.storage import STORAGE
-from rlxweb.cli.table import decimals
 from rlxweb.cli.targets import Put, check_targets, goes_to_stdout, write_all
 from rlxweb.cli.wanted import pictures_of
 from rlxweb.errors import RlxError, UsageError
@@ -38,6 +38,7 @@ from rlxweb.jobs.spectrogram import (
     group_spectrogram,
 )
 from rlxweb.printable import printable
+from rlxweb.results.units import decimals
 
 SCHEMA = "rlxweb.spectrogram/1"
 USUAL_S = 2.0
@@ -81,7 +82,6 @@ class Found:
 )
 @options.valued("--fmin", float, "Lowest frequency that is shown, in Hz.", 0.0)
 @options.valued("--fmax", float, "Highest frequency that is shown, in Hz.")
-@click.option("--log", is_flag=True, help="A logarithmic frequency axis.")
 @options.SAMPLES
 @EPOCHS
 @click.option(
@@ -93,10 +93,12 @@ class Found:
 @STORAGE
 @options.COMPUTING
 @options.file_path("plot", "Draw a panel per channel (.png, .svg, .pdf).")
+@AXIS
+@DARK
 @options.file_path("npz", "Write f, t and power as NPZ; - is stdout.")
 @options.file_path("json", "Write what was done; - is stdout.")
 @click.option("--quiet", "-q", is_flag=True, help="No table.")
-def command(files: tuple[str, ...], log: bool, quiet: bool, **asked: Any) -> None:
+def command(files: tuple[str, ...], quiet: bool, **asked: Any) -> None:
     """Spectra over time, per channel, of recordings.
 
     Welch's density segment by segment, read in blocks; where there are more segments
@@ -107,6 +109,7 @@ def command(files: tuple[str, ...], log: bool, quiet: bool, **asked: Any) -> Non
     Example  rlxweb spectrogram night.edf -c 'EEG*' --fmax 40 --plot night.png
     """
     outputs = Outputs(*(asked.pop(f"{n}_path") for n in Outputs.__slots__))
+    look = look_of(asked)
     access = asked.pop("storage")
     reading = {name: asked.pop(name) for name in _OF_FILES}
     epochs, baseline = epochs_asked(asked), asked.pop("baseline")
@@ -134,7 +137,7 @@ def command(files: tuple[str, ...], log: bool, quiet: bool, **asked: Any) -> Non
         for file in meant:
             found.append(_done(file, reading, how, of, meter))
             meter.finished(file)
-    write_all(outputs.puts(found, how, of, log))
+    write_all(outputs.puts(found, how, of, look))
     for picture in outputs.pictures(found).values():
         say(err, f"picture: {picture}")
     if not quiet:
@@ -221,7 +224,7 @@ class Outputs:
         found: Sequence[Found],
         how: SpectrogramSettings,
         of: Averaged,
-        log: bool,
+        look: Look,
     ) -> Iterator[tuple[str, Put]]:
         """Every file that is to be written, and what writes it."""
         for one in found if self.plot is not None else ():
@@ -233,7 +236,7 @@ class Outputs:
                     path=one.path,
                     groups=one.groups,
                     how=picture_format(path),
-                    is_log=log,
+                    look=look,
                 ),
             )
         if self.npz is not None:

@@ -8,7 +8,6 @@ per cell, and a batch of files has a hundred thousand.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 
 from rich.cells import cell_len
@@ -17,6 +16,7 @@ from rich.console import Console
 from rlxweb.cli.screen import counted, say
 from rlxweb.jobs.results import FileResult, GroupResult
 from rlxweb.printable import abridged, encodable, printable
+from rlxweb.results.units import decimals
 
 SHOWN_CHANNELS = 32
 # The room a channel's name may take on a terminal, and between two columns anywhere.
@@ -142,8 +142,3 @@ def block(columns: Sequence[Column], n_left: int) -> Iterator[str]:
     yield _GAP.join(head).rstrip()
     yield "─" * (sum(widths) + len(_GAP) * (len(widths) - 1))
     yield from (_GAP.join(row).rstrip() for row in rows)
-
-
-def decimals(resolution: float) -> int:
-    """Digits after the point that frequencies of this resolution deserve."""
-    return max(1, min(6, math.ceil(-math.log10(resolution)) + 1))

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from rlxweb.cli.batch import Done
+from rlxweb.cli.look import PLAIN, Look
 from rlxweb.cli.outputs import put_csv, put_json, put_npz
 from rlxweb.cli.peaks_table import check_table, put_parquet
 from rlxweb.cli.plot import check_plot, picture_format, put_plot
@@ -29,6 +30,7 @@ class Wanted:
 
     out         the peaks as one Parquet file
     all_peaks   show every peak on a terminal, in as many blocks as it takes
+    look        of the picture
     resume      take up what an earlier run has done; False forgets it, None refuses it
     """
 
@@ -42,6 +44,7 @@ class Wanted:
     all_peaks: bool = True
     keep_going: bool = False
     resume: bool | None = None
+    look: Look = PLAIN
 
     @property
     def paths(self) -> tuple[str | None, ...]:
@@ -108,7 +111,7 @@ class Wanted:
             yield self.json, partial(put_json, done=done)
         for result, picture in self.pictures(done):
             how = picture_format(picture)
-            yield picture, partial(put_plot, result=result, how=how)
+            yield picture, partial(put_plot, result=result, how=how, look=self.look)
 
     def pictures(self, done: Done) -> list[tuple[FileResult, str]]:
         """The result and the path of every picture."""

@@ -22,6 +22,7 @@ from rlxweb.cli.crowd import DASK, WORKERS, Crowd, crowd
 from rlxweb.cli.epochs_options import EPOCHS, epochs_asked
 from rlxweb.cli.explain_command import print_decision
 from rlxweb.cli.keeping import Keeping, left_behind
+from rlxweb.cli.look import AXIS, DARK, WAY, look_of
 from rlxweb.cli.record import rlxweb_version, versions
 from rlxweb.cli.screen import counted, say, screen
 from rlxweb.cli.storage import STORAGE
@@ -76,6 +77,9 @@ from rlxweb.streams import STDOUT, discard
 @options.file_path(
     "plot", "Draw spectra with their peaks, or a heatmap (.png, .svg, .pdf)."
 )
+@AXIS
+@WAY
+@DARK
 @click.option("--explain", is_flag=True, help="Say where it ran and why.")
 @click.option("--quiet", "-q", is_flag=True, help="No table.")
 @click.option(
@@ -105,7 +109,8 @@ def command(files: tuple[str, ...], **asked: Any) -> None:
     others = crowd(err, asked.pop("scheduler"), asked.pop("workers"))
     # One of a thousand on a cluster does not cost the rest.
     flags["keep_going"] |= others is not None
-    wanted = Wanted(**paths, **flags, all_peaks=asked["k"] is not None)
+    look = look_of(asked)
+    wanted = Wanted(**paths, **flags, all_peaks=asked["k"] is not None, look=look)
     asked["epochs"] = epochs_asked(asked)
     if asked["nperseg"] is None and asked["epochs"] is None:
         del asked["nperseg"]

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from rlxweb.plot.naming import name_rows
-from rlxweb.plot.theme import axes_of
+from rlxweb.plot.naming import lettered, name_rows
+from rlxweb.plot.theme import axes_of, ground, in_our_look
 from rlxweb.results.svg import COLOURS
 
 if TYPE_CHECKING:
     from rlxweb.signal.bands import BandPower
 
-_WORTH_A_NUMBER = 0.08
+_WORTH_A_NUMBER: Final = 0.06
+SHARE: Final = "share of the power in these bands"
 
 
-def is_dark(colour: str) -> bool:
-    """White letters are read on it better than black ones."""
-    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
-    return 0.299 * red + 0.587 * green + 0.114 * blue < 140
-
-
+@in_our_look
 def bands(result: BandPower, ax: Any = None) -> Any:
     """A bar for each row, cut into the shares of its bands.
 
@@ -31,31 +29,67 @@ def bands(result: BandPower, ax: Any = None) -> Any:
     shares = result.relative.reshape(-1, len(result.names))
     batch = result.total.shape
     names = result.labels.fitted(batch).rows(batch)
-    tall = max(1.6, 1.0 + 0.26 * len(names))
-    own = axes_of(ax, "rlxweb.plot.bands", tall=min(tall, 16.0))
-    left = np.zeros(len(names))
-    rows = np.arange(len(names))
-    for at, band in enumerate(result.names):
-        colour = COLOURS[at % len(COLOURS)]
-        share = np.nan_to_num(shares[:, at])
-        own.barh(rows, share, left=left, height=0.8, color=colour, label=band)
-        for row, part in enumerate(share):
-            if part >= _WORTH_A_NUMBER:
-                middle = left[row] + part / 2
-                own.text(
-                    middle,
-                    row,
-                    f"{part:.0%}",
-                    ha="center",
-                    va="center",
-                    fontsize=7,
-                    color="white" if is_dark(colour) else "black",
-                )
-        left += share
-    name_rows(own, names, 1, 8)
-    own.set_ylim(len(names) - 0.4, -0.6)
-    own.set_xlim(0, 1)
-    own.xaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
-    own.set_xlabel("share of the power in these bands")
-    own.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+    own = axes_of(ax, "rlxweb.plot.bands", tall=height_of(len(names)))
+    with lettered([*names, *result.names]) as shown:
+        spans = spans_of(shown[len(names) :], result.edges)
+        stacked(own, shown[: len(names)], shares, spans)
     return own
+
+
+def height_of(rows: int) -> float:
+    """Inches that so many bars want."""
+    return min(16.0, max(1.6, 1.0 + 0.24 * rows))
+
+
+def spans_of(names: Sequence[str], edges: NDArray[Any]) -> list[str]:
+    """Such as "alpha 8–13 Hz"."""
+    pairs = zip(names, edges, strict=True)
+    return [f"{name} {low:g}–{high:g} Hz" for name, (low, high) in pairs]
+
+
+def stacked(
+    axis: Any, names: Sequence[str], shares: NDArray[Any], spans: Sequence[str]
+) -> None:
+    """Bars of shares (C, K), with per cent where there is room, names as drawn."""
+    shares = np.nan_to_num(np.asarray(shares, np.float64))
+    # What lies between bands that do not touch, or overlap, makes no whole.
+    shares = shares / np.maximum(shares.sum(axis=1, keepdims=True), 1e-300)
+    rows = np.arange(len(shares))
+    left = np.zeros(len(shares))
+    for k, span in enumerate(spans):
+        colour = COLOURS[k % len(COLOURS)]
+        own = shares[:, k]
+        axis.barh(
+            *(rows, own),
+            left=left,
+            height=0.8,
+            color=colour,
+            label=span,
+            edgecolor=ground(axis),
+            linewidth=0.8,
+        )
+        for at in np.flatnonzero(own >= _WORTH_A_NUMBER):
+            axis.text(
+                *(left[at] + own[at] / 2, at, f"{own[at]:.0%}"),
+                ha="center",
+                va="center_baseline",
+                fontsize=7,
+                color=_on(colour),
+            )
+        left += own
+    name_rows(axis, names, 1, 8)
+    axis.set_ylim(len(shares) - 0.4, -0.6)
+    axis.set_xlim(0, 1)
+    axis.spines["left"].set_visible(False)
+    axis.xaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
+    axis.set_xlabel(SHARE)
+    axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.2)
+
+
+def _on(colour: str) -> str:
+    """White or black, whichever is read better on it."""
+    share = np.array([int(colour[at : at + 2], 16) for at in (1, 3, 5)]) / 255
+    # As sRGB is defined: its numbers are no amounts of light.
+    light = np.where(share <= 0.04045, share / 12.92, ((share + 0.055) / 1.055) ** 2.4)
+    own = float(light @ (0.2126, 0.7152, 0.0722))
+    return "white" if 1.05 / (own + 0.05) >= (own + 0.05) / 0.05 else "black"

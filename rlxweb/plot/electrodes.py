@@ -47,6 +47,9 @@ _RING: Final = {
 """Degrees around the ring from the front, of the row's end (number 7 or 8)."""
 _OTHER: Final = {"T3": "T7", "T4": "T8", "T5": "P7", "T6": "P8"}
 _AS: Final = {"FT": "FC", "T": "C", "TP": "CP", "A": "C", "M": "CP"}
+_COUNTED = re.compile(r"[A-H]\d{1,2}$")
+_OTHER_CAP: Final = 4
+"""So many names that count on, where the 10-20 system has no place, are another's."""
 _NAME = re.compile(r"(FP|AF|FC|FT|CP|TP|PO|F|C|T|P|O|I|N|A|M)(Z|\d{1,2})$")
 _BEFORE = re.compile(r"^(EEG|POL|MEG)(?![A-Z0-9])[\s_:]*")
 _BEHIND = re.compile(r"[-_\s.]+(REF|LE|AVG|AV|A1|A2|M1|M2)?\.*$")
@@ -56,8 +59,13 @@ def positions(names: Sequence[str]) -> tuple[Floats, list[int]]:
     """Unit vectors (P, 3) of those names that are electrodes, and which they are.
 
     x to the right ear, y to the nose, z up. "EEG Fp1-REF" and "Fc5." are known as well.
+    Among names like A1 … D32, as caps of BioSemi have them, none is: their C3 is
+    another place.
     """
     found, which = [], []
+    others = [name for name in map(_plain, names) if _COUNTED.match(name)]
+    if sum(_position(name) is None for name in others) >= _OTHER_CAP:
+        return np.zeros((0, 3)), []
     for at, name in enumerate(names):
         own = _position(_plain(name))
         if own is not None:

@@ -9,38 +9,22 @@ from numpy.typing import NDArray
 
 from rlxweb.arguments import whole
 from rlxweb.errors import UsageError
+from rlxweb.results.svg import ticks
 
 
-def frequency_axis(
-    ax: Any,
-    f: NDArray[np.float64],
-    log: bool,
-    fmin: float | None = None,
-    fmax: float | None = None,
-) -> NDArray[np.bool_]:
-    """Set the x axis up for frequencies (F,) that rise; which of them are shown.
-
-    Errors   UsageError where none is.
-    """
-    shown = np.ones(len(f), bool)
-    shown &= f > 0 if log else shown
-    if fmin is not None:
-        shown &= f >= fmin
-    if fmax is not None:
-        shown &= f <= fmax
-    if not shown.any():
-        raise UsageError(
-            "drawing a spectrum",
-            f"no frequency lies from {fmin} to {fmax} Hz",
-            f"there are {f[0]:g} to {f[-1]:g} Hz",
-        )
-    low, high = float(f[shown][0]), float(f[shown][-1])
+def frequency_axis(ax: Any, f: NDArray[np.float64], log: bool) -> None:
+    """Set the x axis up for frequencies (F,) that rise, above 0 if logarithmic."""
+    low, high = float(f[0]), float(f[-1])
     if log:
         ax.set_xscale("log")
         log_ticks(ax.xaxis, low, high)
     ax.set_xlim(low, high if high > low else low + 1.0)
-    ax.set_xlabel("frequency (Hz)")
-    return shown
+    ax.set_xlabel(said_axis(log))
+
+
+def said_axis(log: bool) -> str:
+    """The label of an axis of frequencies: it says which it is."""
+    return f"frequency (Hz, {'logarithmic' if log else 'linear'})"
 
 
 def log_ticks(axis: Any, low: float, high: float) -> None:
@@ -61,7 +45,8 @@ def row_of(row: object, rows: int, doing: str) -> int:
 
 
 def ticks_of(low: float, high: float) -> list[float]:
-    """1, 2 and 5 times powers of ten from low to high."""
+    """1, 2 and 5 times powers of ten from low to high; round numbers where few are."""
     decades = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
-    ticks = [lead * 10.0**decade for decade in decades for lead in (1, 2, 5)]
-    return [tick for tick in ticks if low <= tick <= high]
+    found = [lead * 10.0**decade for decade in decades for lead in (1, 2, 5)]
+    found = [tick for tick in found if low <= tick <= high]
+    return found if len(found) > 2 else ticks(low, high, 6)

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+import warnings
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlxweb.arguments import number, switch
-from rlxweb.errors import UsageError
+from rlxweb.arguments import number, one_of, switch
+from rlxweb.callers import outside
+from rlxweb.errors import PictureWarning, UsageError
+from rlxweb.plot.curves import offset as offset_lines
+from rlxweb.plot.curves import overlaid, panels
 from rlxweb.plot.frequencies import frequency_axis, row_of
-from rlxweb.plot.naming import name_lines, name_rows
-from rlxweb.plot.theme import MAP, axes_of
+from rlxweb.plot.heat import heatmap, height_of
+from rlxweb.plot.naming import lettered
+from rlxweb.plot.rows import LINES, WAYS, Rows, quantity_levels, way_of
+from rlxweb.plot.theme import axes_of, figure_of, in_our_look
 from rlxweb.results.units import beside, decibels, power_unit
 from rlxweb.signal.result import quantity_of
 
@@ -19,90 +26,162 @@ if TYPE_CHECKING:
     from rlxweb.signal.result import WelchPeaks
     from rlxweb.signal.spectrum import Spectrum
 
-LINES: Final = 16
-"""Rows that are told apart as lines; more are drawn as a heatmap."""
 
-
+@in_our_look
 def spectrum(
     result: Spectrum,
     ax: Any = None,
     *,
     log: bool = False,
+    lines: str | None = None,
     offset: float | None = None,
     fmin: float | None = None,
     fmax: float | None = None,
 ) -> Any:
-    """A line for each row, power in decibels; from 17 rows on a heatmap.
+    """A line for each row, power in decibels; from 11 rows on a heatmap.
 
     log      the frequency axis is logarithmic
-    offset   dB by which every row stands above the next, so that none covers another;
-             None: all on one scale
+    lines    "overlaid": all on one scale; "offset": each above the next, none covering
+             another; "panels": each in its own, on one scale; "heatmap". None: offset
+             where that is given, else overlaid. More than ten are always a heatmap
+    offset   dB by which every row stands above the next
     fmin, fmax  the part of the axis that is shown, in Hz
-    → the axes
-    Errors   Unsupported without matplotlib; UsageError for a result that holds nothing
+    → the axes; an array of them of panels
+    Errors   Unsupported without matplotlib; UsageError for a result that holds nothing,
+             and for panels in axes that are given
     """
     doing = "rlxweb.plot.spectrum"
+    rows = rows_of(result, doing)
+    return _drawn(rows, ax, doing, log, lines, offset, fmin, fmax)
+
+
+def rows_of(result: Spectrum, doing: str) -> Rows:
+    """What is drawn of a spectrum. Errors  UsageError for one that holds nothing."""
     names, values = result.by_rows()
     if not values.size:
         raise UsageError(doing, "the spectrum holds nothing", "give samples")
-    tall = 3.6 if len(names) <= LINES else min(12.0, 2.0 + 0.16 * len(names))
-    own = axes_of(ax, doing, tall=tall)
     plain = result.quantity == "coherence"
-    level = np.abs(values) if plain else decibels(np.abs(values))
-    label = beside(result.quantity, "") if plain else _decibel_label(result.unit)
+    values = np.abs(values)
+    level = values.astype(np.float64) if plain else quantity_levels(values)
+    label = beside(result.quantity, "") if plain else decibel_label(result.unit)
     order = np.argsort(result.f)
-    f, level = result.f[order], level[:, order]
-    shown = frequency_axis(own, f, switch("log", log, doing), fmin, fmax)
-    if len(names) > LINES:
-        _heatmap(own, names, f[shown], level[:, shown], label)
-        return own
-    apart = 0.0 if offset is None else number("offset", offset, doing)
-    for at, name in enumerate(names):
-        shift = apart * (len(names) - 1 - at)
-        own.plot(f[shown], level[at, shown] + shift, lw=1.2, label=name)
-    own.set_ylabel(f"{label}, {apart:g} dB apart" if apart else label)
-    own.grid(alpha=0.5)
-    name_lines(own, names)
+    f = np.asarray(result.f[order], np.float64)
+    step = float(f[1] - f[0]) if len(f) > 1 else max(float(f[0]), 1.0)
+    states = tuple("" if np.isfinite(row).any() else "no level" for row in level)
+    skip = 1 if len(f) > 8 and f[0] == 0 and not plain else 0
+    return Rows(names, f, level[:, order], label, step, states=states, skip=skip)
+
+
+def _drawn(
+    rows: Rows,
+    ax: Any,
+    doing: str,
+    log: bool = False,
+    lines: str | None = None,
+    offset: float | None = None,
+    fmin: float | None = None,
+    fmax: float | None = None,
+) -> Any:
+    log = switch("log", log, doing)
+    rows = rows.within(fmin, fmax, log, doing)
+    apart = None if offset is None else number("offset", offset, doing)
+    if lines is None:
+        lines = "overlaid" if offset is None else "offset"
+    way = way_of(len(rows), one_of("lines", lines, WAYS, doing))
+    if way == "panels":
+        return _panels(rows, ax, doing, log)
+    tall = height_of(len(rows)) if way == "heatmap" else 3.6
+    tall = 1.4 + 0.6 * len(rows) if way == "offset" else tall
+    own = axes_of(ax, doing, tall=max(3.6, tall))
+    with lettered(rows.names) as names:
+        shown = replace(rows, names=names)
+        if way == "heatmap":
+            heatmap(own, shown, log, 1 if rows.marks else 0)
+            return own
+        if way == "offset":
+            later = offset_lines(own, shown, log, apart)
+        else:
+            later = overlaid(own, shown, log)
+        _settled(own, rows)
+        later()
     return own
 
 
+def _panels(rows: Rows, ax: Any, doing: str, log: bool) -> Any:
+    if ax is not None:
+        raise UsageError(
+            doing,
+            "axes are given, and each panel has its own",
+            hint="leave ax out, or take lines='offset'",
+        )
+    across = 1 if len(rows) < 4 else 2
+    down = -(-len(rows) // across)
+    figure = figure_of(doing, wide=8.0, tall=0.8 + 1.25 * down)
+    axes = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True)
+    flat = axes.reshape(-1)
+    for unused in flat[len(rows) :]:
+        unused.set_visible(False)
+    with lettered(rows.names) as names:
+        later = panels(flat[: len(rows)], replace(rows, names=names), log, across)
+        _settled(flat[0], rows)
+        later()
+    return flat[: len(rows)]
+
+
+def _settled(axis: Any, rows: Rows) -> None:
+    """Let the axes have their size, if words depend on it."""
+    if rows.marks:
+        axis.get_figure(root=True).draw_without_rendering()
+
+
+@in_our_look
 def peaks(result: WelchPeaks, ax: Any = None, **options: Any) -> Any:
     """The peaks of each row: on its spectrum where that was kept, as stems else.
 
-    options  of `spectrum`: log, offset, fmin, fmax
+    options  those of `spectrum`; of stems `log` alone
     → the axes
+    Errors   Unsupported without matplotlib
     """
     doing = "rlxweb.plot.peaks"
     hz = result.hz.reshape(-1, result.k)
     level = decibels(result.power).reshape(hz.shape)
+    count = result.count.reshape(-1)
+    if result.spectrum is None:
+        return _stems(result, ax, doing, hz, level, **options)
+    rows = rows_of(result.spectrum, doing)
+    marks = tuple((h[:n], p[:n]) for h, p, n in zip(hz, level, count, strict=True))
+    noun = "peak" if result.mode == "peaks" else "bin"
+    return _drawn(replace(rows, marks=marks, noun=noun), ax, doing, **options)
+
+
+def _stems(
+    result: WelchPeaks, ax: Any, doing: str, hz: Any, level: Any, log: bool = False
+) -> Any:
     batch = result.count.shape
     names = result.labels.fitted(batch).rows(batch)
-    if result.spectrum is not None:
-        own = spectrum(result.spectrum, ax, **options)
-        lines = own.get_lines()[-len(names) :] if len(names) <= LINES else []
-        apart = float(options.get("offset") or 0.0)
-        low, high = own.get_xlim()
-        for at, line in enumerate(lines):
-            seen = (hz[at] >= low) & (hz[at] <= high)
-            up = level[at][seen] + apart * (len(lines) - 1 - at)
-            own.plot(hz[at][seen], up, "o", ms=4, color=line.get_color())
-        if not lines:
-            own.plot(hz[:, 0], np.arange(len(names)), "o", ms=3, color="#ff2d55")
-        return own
     own = axes_of(ax, doing)
     known = level[np.isfinite(level)]
     floor = float(known.min()) - 3.0 if known.size else 0.0
-    frequency_axis(own, np.array([0.0, result.fs / 2]), options.get("log", False))
-    for at, name in enumerate(names[:LINES]):
-        (line,) = own.plot(hz[at], level[at], "o", ms=4, label=name, linestyle="none")
-        own.vlines(hz[at], floor, level[at], color=line.get_color(), lw=1.2)
-    unit = power_unit(result.labels.unit, quantity_of(result.spec, result.fs))
-    own.set_ylabel(_decibel_label(unit))
-    own.grid(alpha=0.5)
-    name_lines(own, names[:LINES])
+    log = switch("log", log, doing)
+    first = result.fs / result.spec.nfft if log else 0.0
+    frequency_axis(own, np.array([first, result.fs / 2]), log)
+    if len(names) > LINES:
+        said = f"{doing}: {len(names) - LINES} of {len(names)} rows are left out"
+        why = "keep the spectrum (spectrum=True) and they are a heatmap"
+        warnings.warn(PictureWarning(said, why), stacklevel=outside())
+    with lettered(names[:LINES]) as shown:
+        for at, name in enumerate(shown):
+            (line,) = own.plot(hz[at], level[at], "o", ms=4.6, label=name)
+            own.vlines(hz[at], floor, level[at], color=line.get_color(), lw=1.2)
+        unit = power_unit(result.labels.unit, quantity_of(result.spec, result.fs))
+        own.set_ylabel(decibel_label(unit))
+        own.grid(visible=True)
+        if any(names):
+            own.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return own
 
 
+@in_our_look
 def aperiodic(
     fit: AperiodicFit, ax: Any = None, *, row: int = 0, log: bool = True
 ) -> Any:
@@ -133,32 +212,16 @@ def aperiodic(
                 textcoords="offset points",
                 xytext=(0, 5),
                 ha="center",
-                fontsize=8,
+                fontsize=7.5,
             )
     own.margins(y=0.15)
     own.set_ylabel("power (dB)")
-    own.grid(alpha=0.5)
-    own.legend(fontsize=8)
+    own.grid(visible=True)
+    own.legend()
     return own
 
 
-def _heatmap(own: Any, names: Any, f: Any, level: Any, label: str) -> None:
-    low, high = np.nanpercentile(level, [1, 99.7])
-    image = own.pcolormesh(
-        f,
-        np.arange(len(names)),
-        level,
-        vmin=low,
-        vmax=max(high, low + 1e-9),
-        cmap=MAP,
-        shading="nearest",
-        rasterized=True,
-    )
-    every = -(-len(names) // 64)
-    name_rows(own, names, every, 7)
-    own.invert_yaxis()
-    own.figure.colorbar(image, ax=own, pad=0.01).set_label(label)
-
-
-def _decibel_label(unit: str) -> str:
-    return f"power (dB re 1 {unit})" if unit else "power (dB)"
+def decibel_label(unit: str) -> str:
+    """Such as "power (dB re 1 µV²/Hz)"."""
+    one = "" if unit.startswith("1") else "1 "
+    return f"power (dB re {one}{unit})" if unit else "power (dB)"

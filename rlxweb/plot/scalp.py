@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rlxweb.errors import ShapeError, UsageError
 from rlxweb.given import array_of
 from rlxweb.plot.electrodes import flat, positions
-from rlxweb.plot.theme import MAP, axes_of
+from rlxweb.plot.theme import MAP, axes_of, in_our_look
 from rlxweb.results.svg import ticks
 
 Floats = NDArray[np.float64]
@@ -21,6 +21,7 @@ LEAST: Final = 4
 """Electrodes that a map needs."""
 
 
+@in_our_look
 def topomap(
     values: Any,
     names: Sequence[str],
@@ -56,40 +57,65 @@ def topomap(
             f"{LEAST} are wanted",
             "name the channels as the 10-20 system does: Fp1, Cz, O2",
         )
-    at = flat(places)
     axes = axes_of(ax, doing, wide=4.2, tall=3.8)
-    reach = max(1.0, float(np.hypot(*at.T).max()) * 1.04)
-    image = _surface(axes, at, known, reach)
-    _head(axes, at, reach)
+    image = head_map(axes, flat(places), known)
     if show_names:
         shown = [names[one] for one, ok in zip(which, fine, strict=True) if ok]
-        _names(axes, at, shown)
-    axes.set_aspect("equal")
-    axes.axis("off")
+        _names(axes, flat(places), shown)
     bar = axes.figure.colorbar(image, ax=axes, shrink=0.8, pad=0.02)
     bar.set_ticks(ticks(float(known.min()), float(known.max()), 6))
     bar.set_label(label)
+    bar.outline.set_visible(False)
     return axes
 
 
-def _surface(axes: Any, at: Floats, known: Floats, reach: float) -> Any:
-    side = np.linspace(-reach, reach, _GRID)
-    x, y = np.meshgrid(side, side)
+def head_map(axes: Any, at: Floats, known: Floats, size: float = 3.4) -> Any:
+    """Values (P,) at places (P, 2) as `flat` has them; what a colour bar is made of.
+
+    size     of the electrodes, in points
+    """
+    reach = max(1.0, float(np.hypot(*at.T).max()) * 1.04)
+    image = _surface(axes, at, known, reach)
+    _head(axes, at, reach, size)
+    axes.set_aspect("equal")
+    axes.set(xlim=(-1.06 * reach, 1.06 * reach), ylim=(-1.06 * reach, 1.14 * reach))
+    axes.axis("off")
+    return image
+
+
+def head_grid(at: Floats, known: Floats, side: int) -> tuple[Floats, float]:
+    """The same as numbers (side, side), from the nose down; NaN beyond the head. And
+    how far the grid reaches to each side.
+    """
+    reach = max(1.0, float(np.hypot(*at.T).max()) * 1.04)
+    ends = np.linspace(-reach, reach, side)
+    x, y = np.meshgrid(ends, ends[::-1])
     level = _spline(at, known, np.stack([x.ravel(), y.ravel()], 1)).reshape(x.shape)
-    level[np.hypot(x, y) > reach] = np.nan
+    level = np.clip(level, float(known.min()), float(known.max()))
+    level[np.hypot(x, y) > reach + 3 * (ends[1] - ends[0])] = np.nan
+    return level, reach
+
+
+def _surface(axes: Any, at: Floats, known: Floats, reach: float) -> Any:
+    from matplotlib.patches import Circle
+
+    level, _ = head_grid(at, known, _GRID)
     low, high = float(known.min()), float(known.max())
     room = 1e-3 * (high - low) or 1.0
     steps = np.linspace(low - room, high + room, 24)
-    return axes.contourf(x, y, np.clip(level, low, high), steps, cmap=MAP)
+    side = np.linspace(-reach, reach, _GRID)
+    own = axes.contourf(side, side, level[::-1], steps, cmap=MAP)
+    own.set_clip_path(Circle((0, 0), reach, transform=axes.transData))
+    return own
 
 
-def _head(axes: Any, at: Floats, reach: float) -> None:
+def _head(axes: Any, at: Floats, reach: float, size: float) -> None:
     ink = axes.xaxis.label.get_color()
     turn = np.linspace(0, 2 * np.pi, 181)
     axes.plot(reach * np.cos(turn), reach * np.sin(turn), "-", color=ink, lw=1.4)
     nose = reach * np.array([[-0.1, 0.995], [0.0, 1.12], [0.1, 0.995]])
     axes.plot(*nose.T, "-", color=ink, lw=1.4, clip_on=False)
-    axes.plot(*at.T, "o", ms=3.4, color="black", mec="white", mew=0.7)
+    axes.plot(*at.T, "o", ms=size, color="black", mec="white", mew=0.7)
 
 
 def _names(axes: Any, at: Floats, names: Sequence[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
 import numpy as np
@@ -41,3 +42,8 @@ def decibels(power: NDArray[Any]) -> NDArray[np.float64]:
     np.log10(wide, out=out, where=wide > 0)
     level: NDArray[np.float64] = 10.0 * out
     return level
+
+
+def decimals(resolution: float) -> int:
+    """Digits after the point that frequencies of this resolution deserve."""
+    return max(1, min(6, math.ceil(-math.log10(resolution)) + 1))

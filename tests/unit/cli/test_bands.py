@@ -162,7 +162,7 @@ def test_it_says_where_a_channel_is_strongest(
 ) -> None:
     said = call(
         *("spectrogram", npy, "--fs", FS, "--json", "-"),
-        *("--plot", tmp_path / "s.svg", "--log"),
+        *("--plot", tmp_path / "s.svg", "--axis", "log"),
     )
     (group,) = said.record["files"][0]["groups"]
     assert group["channels"][1]["hz"] == 10.0

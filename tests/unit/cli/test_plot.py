@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
+import matplotlib
 import numpy as np
 import pytest
 
 from rlxweb.cli import plot
-from rlxweb.cli.plot import LINES, check_plot, picture_format, put_plot
-from rlxweb.cli.scales import (
-    COLUMNS,
-    columns,
-    decibels,
-    level_range,
-    offset_bins,
-    peaks_to_name,
-    wants_log,
-)
-from rlxweb.cli.table import decimals
+from rlxweb.cli.look import PLAIN, Look
+from rlxweb.cli.plot import check_plot, picture_format, put_plot
 from rlxweb.errors import PictureWarning, UsageError
 from rlxweb.io import open_recording
 from rlxweb.jobs.analysis import analyse
 from rlxweb.jobs.results import FileResult, GroupResult
 from rlxweb.jobs.settings import Settings
 from rlxweb.plot import lettering
-from rlxweb.plot.frequencies import ticks_of
-from rlxweb.plot.lettering import LATIN, Lettering
+from rlxweb.plot.lettering import LATIN
+from rlxweb.plot.rows import LINES, level_range, quantity_levels
+from rlxweb.plot.theme import settings
 from tests.command_line import spawn
 
 T = np.arange(20_000) / 1000
@@ -48,10 +43,10 @@ def group_of(folder: Path, x: np.ndarray, **settings: object) -> GroupResult:
     return group
 
 
-def draw(path: Path, result: FileResult) -> None:
+def draw(path: Path, result: FileResult, look: Look = PLAIN) -> None:
     """As the command does."""
     with path.open("wb") as file:
-        put_plot(file, result, picture_format(str(path)))
+        put_plot(file, result, picture_format(str(path)), look)
 
 
 def noise(rows: int, n_samples: int = 4000) -> np.ndarray:
@@ -78,13 +73,30 @@ STRANGE = {
 }
 
 
+@pytest.fixture(autouse=True)
+def theme() -> Iterator[None]:
+    """As the command draws."""
+    with matplotlib.rc_context(settings()):
+        yield
+
+
+LOOKS = [
+    Look(),
+    Look("log", "overlaid"),
+    Look("linear", "offset", dark=True),
+    Look("log", "panels"),
+    Look("linear", "heatmap"),
+]
+
+
 @pytest.mark.parametrize("case", STRANGE)
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
 @pytest.mark.filterwarnings("ignore::rlxweb.errors.PictureWarning")
 def test_a_picture_is_drawn_of_anything(tmp_path: Path, case: str) -> None:
     """No spectrum and no name can keep a picture from being drawn."""
     x, settings = STRANGE[case]
-    draw(tmp_path / "p.png", result_of(tmp_path, x, **settings))
+    look = LOOKS[sorted(STRANGE).index(case) % len(LOOKS)]
+    draw(tmp_path / "p.png", result_of(tmp_path, x, **settings), look)
     assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["p.png", "x.npz"]
 
@@ -112,9 +124,71 @@ def test_lines_carry_their_names_peaks_and_units(tmp_path: Path) -> None:
     (axis,) = figure.axes
     dots = [line for line in axis.lines if line.get_marker() == "o"]
     assert [round(float(line.get_xdata()[0])) for line in dots] == [125, 250]
-    assert [text.get_text() for text in axis.texts] == ["125.0 Hz", "250.0 Hz"]
+    assert [text.get_text() for text in axis.texts] == ["125.0 Hz\na", "250.0 Hz\nb"]
     assert [t.get_text() for t in axis.get_legend().get_texts()] == ["a", "b"]
     assert "1/Hz" in axis.get_ylabel()
+
+
+@pytest.mark.parametrize("axis", ["linear", "log"])
+def test_a_mark_lies_on_its_curve(tmp_path: Path, axis: str) -> None:
+    """Where the table has it, which is between two bins; the line goes through it."""
+    tones = [np.sin(2 * np.pi * hz * T) for hz in (101, 204)]
+    x = np.stack(tones) + 1e-3 * noise(2, len(T))
+    result = result_of(tmp_path, x, mode="peaks", k=1, preset="scipy", names=["a", "b"])
+    figure = plot._figure(result, LATIN, Look(axis))
+    (own,) = figure.axes
+    assert axis in own.get_xlabel()
+    assert own.get_xscale() == axis
+    found = [line for line in own.lines if len(line.get_xdata())]
+    for at, (line, dots) in enumerate(zip(found[::2], found[1::2], strict=True)):
+        (hz,), (level,) = dots.get_data()
+        assert hz == result.groups[0].peaks.hz[at, 0]
+        off_bins = abs(hz / result.groups[0].resolution % 1 - 0.5)
+        assert off_bins < 0.49  # it is no bin's
+        on = line.get_xdata() == hz
+        assert line.get_ydata()[on] == level
+        assert level == line.get_ydata().max()
+
+
+def test_no_axis_is_logarithmic_unless_it_is_asked_for(tmp_path: Path) -> None:
+    """Whatever the spectra are like."""
+    tone = np.sin(2 * np.pi * 2 * T)[None] + 1e-3 * noise(1, len(T))
+    result = result_of(tmp_path, tone, nperseg=4000)
+    (axis,) = plot._figure(result, LATIN).axes
+    assert axis.get_xscale() == "linear"
+    assert axis.get_xlabel() == "frequency (Hz, linear)"
+
+
+def test_lines_that_are_offset_do_not_cover_each_other(tmp_path: Path) -> None:
+    """Each is above the next at every frequency, and named at its end."""
+    x = noise(8) * 10.0 ** np.arange(-3, 5)[:, None]
+    x[3] += 300 * np.sin(2 * np.pi * 250 * T[:4000])
+    result = result_of(tmp_path, x, preset="scipy", names=[f"c{n}" for n in range(8)])
+    (axis,) = plot._figure(result, LATIN, Look(lines="offset")).axes
+    lines = [line for line in axis.lines if line.get_marker() in (None, "None", "")]
+    levels = [line.get_ydata()[2:] for line in lines]
+    assert len(levels) == 8
+    for above, below in pairwise(levels):
+        assert (above > below).all()
+    low, high = axis.get_ylim()
+    assert low <= min(map(np.min, levels)) <= max(map(np.max, levels)) <= high
+    texts = [text.get_text() for text in axis.texts]
+    assert [text for text in texts if text.startswith("c")] == [*result.groups[0].names]
+
+
+def test_panels_have_a_scale_in_common_and_the_others_behind(tmp_path: Path) -> None:
+    x = noise(6) * np.arange(1, 7)[:, None]
+    result = result_of(tmp_path, x, preset="scipy", names=[f"c{n}" for n in range(6)])
+    axes = plot._figure(result, LATIN).axes
+    assert [axis.get_title(loc="left") for axis in axes] == [*result.groups[0].names]
+    assert len({axis.get_ylim() for axis in axes}) == 1
+    assert all(sum(len(line.get_xdata()) > 16 for line in a.lines) == 6 for a in axes)
+
+
+def test_too_many_lines_are_a_heatmap_and_that_is_told(tmp_path: Path) -> None:
+    result = result_of(tmp_path, noise(LINES + 1))
+    with pytest.warns(PictureWarning, match="11 channels are drawn as a heatmap"):
+        draw(tmp_path / "p.png", result, Look(lines="offset"))
 
 
 def test_each_rate_has_a_panel(tmp_path: Path) -> None:
@@ -153,54 +227,40 @@ def test_what_is_written_at_a_peak_stays_inside_of_the_axes(
 def test_an_offset_does_not_eat_the_scale(tmp_path: Path) -> None:
     """Under preset rlx the bins an offset fills are left out of the colours."""
     x = noise(20) + 300
-    group = group_of(tmp_path, x)
-    assert offset_bins(group) == 2
-    low, high = level_range(decibels(group.power), 2)
+    rows = plot.rows_of(group_of(tmp_path, x), LATIN)
+    assert rows.skip == 2
+    low, high = level_range(rows.level, rows.skip)
     assert high - low < 40
-    assert decibels(group.power)[:, 0].min() > high + 20
-
-
-def test_a_bin_at_zero_that_fits_is_shown(tmp_path: Path) -> None:
-    level = np.array([[12.0, 0.0, 10.0, -5.0, 3.0]])
-    assert level_range(level, 1) == (-5.0, 12.0)
-    level[0, 0] = 42.0
-    assert level_range(level, 1) == (-5.0, 10.0)
-
-
-@pytest.mark.parametrize("is_log", [False, True])
-@pytest.mark.parametrize("n_freqs", [1, 2, 3, 129, COLUMNS, 30_001])
-def test_columns_hide_no_narrow_peak(n_freqs: int, is_log: bool) -> None:
-    """Each column is the highest of its bins, and every bin is in one."""
-    if is_log and n_freqs < 2:
-        return
-    level = np.zeros((2, n_freqs))
-    at = n_freqs - 1
-    level[1, at] = 99
-    cells, edges = columns(level, 0.5, is_log)
-    assert cells.shape == (2, len(edges) - 1)
-    assert cells.shape[1] <= COLUMNS
-    place = int(np.searchsorted(edges, at * 0.5)) - 1
-    assert cells[1, place] == 99
-    assert edges[-1] == (n_freqs - 0.5) * 0.5
-    assert edges[0] == (0.25 if is_log else -0.25)
-    assert (np.diff(edges) > 0).all()
-
-
-def test_low_rhythms_at_a_high_rate_get_a_logarithmic_axis(tmp_path: Path) -> None:
-    tone = np.sin(2 * np.pi * 10 * T)[None] + 1e-3 * noise(1, len(T))
-    assert wants_log(group_of(tmp_path, tone, nperseg=2000))
-    assert not wants_log(group_of(tmp_path, tone, nperseg=256))
-    high = np.sin(2 * np.pi * 200 * T)[None] + 1e-3 * noise(1, len(T))
-    assert not wants_log(group_of(tmp_path, high, nperseg=2000))
+    assert rows.level[:, 0].min() > high + 20
 
 
 def test_each_frequency_is_written_once(tmp_path: Path) -> None:
-    """Ten channels with one rhythm give one label, the strongest."""
+    """Ten channels with one rhythm give one label, at the strongest of them."""
     x = np.sin(2 * np.pi * 125 * T) * np.arange(1, 11)[:, None]
-    group = group_of(tmp_path, x + 1e-3 * noise(10, len(T)), mode="peaks", k=3)
-    (named,) = peaks_to_name(group, False, (-100.0, 100.0))
-    assert named.hz == pytest.approx(125, abs=0.1)
-    assert named.level == pytest.approx(float(decibels(group.peaks.power[9, :1])[0]))
+    x += 1e-3 * noise(10, len(T))
+    result = result_of(tmp_path, x, mode="peaks", k=3)
+    (axis,) = plot._figure(result, LATIN, Look(lines="overlaid")).axes
+    (text,) = axis.texts
+    assert text.get_text() == "125.0 Hz\nch10 +9"
+    best = result.groups[0].peaks.power[9, :1]
+    assert text.xy[1] == pytest.approx(float(quantity_levels(best)[0]))
+
+
+def test_words_lie_neither_on_lines_nor_on_each_other(tmp_path: Path) -> None:
+    """Where there is no room, a mark has no words."""
+    hz = [60, 75, 90, 105, 120, 260]
+    x = noise(3, len(T)) * 0.1
+    x += sum(np.sin(2 * np.pi * one * T) * one / 60 for one in hz)
+    for look in (Look(lines="overlaid"), Look(lines="offset"), Look(lines="panels")):
+        result = result_of(tmp_path, x, mode="peaks", k=8, preset="scipy")
+        figure = plot._figure(result, LATIN, look)
+        figure.canvas.draw()
+        for axis in figure.axes:
+            words = [t for t in axis.texts if t.get_text().startswith(("6", "9", "2"))]
+            boxes = [text.get_window_extent() for text in axis.texts]
+            assert words
+            for at, box in enumerate(boxes):
+                assert not any(box.overlaps(other) for other in boxes[:at])
 
 
 def test_no_peak_that_is_marked_lies_outside_of_the_picture(tmp_path: Path) -> None:
@@ -216,7 +276,7 @@ def test_no_peak_that_is_marked_lies_outside_of_the_picture(tmp_path: Path) -> N
     assert ((shown >= low) & (shown <= high)).all()
     (arrows,) = [line for line in marks if line.get_marker() == "^"]
     assert arrows.get_xdata()[0] == 0
-    (peak,) = decibels(result.groups[0].peaks.power[1, :1])
+    (peak,) = quantity_levels(result.groups[0].peaks.power[1, :1])
     assert f"0.0 Hz: {peak:.0f} dB" in [text.get_text() for text in axis.texts]
 
 
@@ -288,21 +348,6 @@ def test_a_long_name_leaves_the_picture_its_room(tmp_path: Path) -> None:
     assert widths[1] > 0.85 * widths[0]
 
 
-def test_letters_are_looked_for_in_every_font_of_the_machine(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A font that has them is added; what none has is written out."""
-    has = {"ours": {"é"}, "other": {"脳", "波"}, "third": {"Ω", "脳"}}
-    monkeypatch.setattr(lettering, "_fonts", lambda: [(name, name) for name in has])
-    monkeypatch.setattr(lettering, "_letters", lambda path, wanted: has[path] & wanted)
-    letters = Lettering.of(["é脳波", "plain"])
-    assert letters.families == ("DejaVu Sans", "ours", "other")
-    assert letters.missing == set()
-    letters = Lettering.of(["Ω 脳\U00020000$"])
-    assert letters.families == ("DejaVu Sans", "other", "third")
-    assert letters.shown("Ω 脳\U00020000$") == r"Ω 脳\U00020000\$"
-
-
 def test_a_real_font_lends_a_letter(tmp_path: Path) -> None:
     """One that DejaVu Sans lacks and another font of matplotlib's has."""
     (_, ours), *others = lettering._fonts()
@@ -329,14 +374,6 @@ def test_letters_that_no_font_has_are_told(tmp_path: Path) -> None:
         draw(tmp_path / "p.png", result)
     assert letters.shown("\U000e0101x").endswith("x")
     assert letters.shown("\U000e0101x") != "\U000e0101x"
-
-
-def test_small_matters() -> None:
-    """Ticks, decibels and the digits a resolution deserves."""
-    assert ticks_of(0.5, 100) == [0.5, 1, 2, 5, 10, 20, 50, 100]
-    np.testing.assert_allclose(decibels(np.array([100.0, 1.0, 0.0])), [20, 0, -np.inf])
-    assert np.isnan(decibels(np.array([np.nan, np.inf, 1.0]))[:2]).all()
-    assert [decimals(hz) for hz in (8, 1, 0.5, 0.01, 1e-9)] == [1, 1, 2, 3, 6]
 
 
 def test_a_library_without_its_folder_is_not_our_users_business(

@@ -45,8 +45,7 @@ def test_a_line_for_each_row_with_its_name() -> None:
     assert lines[0].get_xdata().max() <= 50
     apart = np.array([line.get_ydata().mean() for line in lines])
     np.testing.assert_allclose(-np.diff(apart), 10, atol=1.5)
-    texts = [one.get_text() for one in ax.get_legend().get_texts()]
-    assert texts[:2] == ["Fp1", "Fp2"]
+    assert [one.get_text() for one in ax.texts][:2] == ["Fp1", "Fp2"]
     assert "µV²/Hz" in ax.get_ylabel()
     assert len({(one.get_color(), one.get_linestyle()) for one in lines}) == 8
 
@@ -63,15 +62,27 @@ def test_many_rows_are_a_heatmap() -> None:
     assert ax.collections
 
 
+def test_panels_are_axes_of_their_own() -> None:
+    found = rlx.welch(X, FS).named(LABELS)
+    axes = found.plot(lines="panels", log=True)
+    assert [ax.get_title(loc="left") for ax in axes[:3]] == ["Fp1", "Fp2", "C3"]
+    assert len(axes) == 8
+    with pytest.raises(UsageError, match="each panel has its own"):
+        found.plot(pyplot.figure().subplots(), lines="panels")
+    with pytest.raises(UsageError, match="lines"):
+        found.plot(lines="side by side")
+
+
 def test_peaks_lie_on_their_lines_and_inside_the_axes() -> None:
     found = rlx.welch_peaks(X, FS, mode="peaks", preset="scipy", k=3, spectrum=True)
     ax = drawn(found.plot(fmax=20))
-    marks = ax.get_lines()[8:]
-    assert len(marks) == 8
-    for line, dots in zip(ax.get_lines(), marks, strict=False):
+    lines = [line for line in ax.get_lines() if len(line.get_xdata()) > 3]
+    marks = [line for line in ax.get_lines() if line.get_marker() == "o"]
+    assert len(lines) == len(marks) == 8
+    for line, dots in zip(lines, marks, strict=True):
         assert (dots.get_xdata() <= 20).all()
-        near = np.interp(dots.get_xdata(), line.get_xdata(), line.get_ydata())
-        assert (dots.get_ydata() >= near - 0.5).all()
+        on = dict(zip(line.get_xdata(), line.get_ydata(), strict=True))
+        assert [on[hz] for hz in dots.get_xdata()] == list(dots.get_ydata())
     drawn(rlx.welch_peaks(X, FS, k=2).plot())
 
 
@@ -88,11 +99,11 @@ def test_the_others_draw_what_they_hold() -> None:
 def test_style_ends_with_its_block() -> None:
     before = dict(matplotlib.rcParams)
     with rlx.plot.style(dark=True):
-        assert matplotlib.rcParams["figure.facecolor"] == "#14181d"
+        assert matplotlib.rcParams["figure.facecolor"] == "#12171b"
         inside = rlx.welch(X, FS).plot()
     outside = rlx.welch(X, FS).plot()
     faces = [ax.figure.get_facecolor() for ax in (inside, outside)]
-    assert faces == [to_rgba("#14181d"), to_rgba("#ffffff")]
+    assert faces == [to_rgba("#12171b"), to_rgba("#ffffff")]
     rlx.welch(X, FS).plot()
     assert dict(matplotlib.rcParams) == before
 
@@ -150,3 +161,11 @@ def test_names_as_files_spell_them(given: str, plain: str) -> None:
     np.testing.assert_array_equal(positions([given])[0], positions([plain])[0])
     assert len(positions([given])[0]) == 1
     assert not positions(["ECG", "EMG1", "Status", "C", "F99", "Fluid"])[1]
+
+
+def test_a_cap_that_counts_its_electrodes_is_no_10_20_system() -> None:
+    """BioSemi's C3 is another place; two channels of the eyes change nothing."""
+    biosemi = [f"{letter}{n}" for letter in "ABCD" for n in range(1, 33)]
+    assert not positions(biosemi)[1]
+    sleep = ["EEG F3", "EEG C3", "EEG O1", "E1", "E2", "A1"]
+    assert positions(sleep)[1] == [0, 1, 2, 5]
