@@ -12,7 +12,7 @@ import errno
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,7 @@ from rlxweb.streams import is_stream, send, spool
 
 _unfinished: set[Path] = set()
 """Temporary files of this process that are not yet what they shall become."""
+_heirs: list[Callable[[Path], object]] = []
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 _LONGEST = 200  # characters of somebody else's message
@@ -139,6 +140,14 @@ def abandon() -> None:
         _remove(path)
 
 
+def leave_to(heir: Callable[[Path], object]) -> None:
+    """Tell it of each temporary file before that is made.
+
+    Whoever may end this process at any moment can then remove what it leaves behind.
+    """
+    _heirs.append(heir)
+
+
 def _remove(path: Path) -> None:
     with suppress(OSError):
         path.unlink(missing_ok=True)
@@ -199,6 +208,8 @@ def _create(target: Path, doing: str) -> tuple[IO[bytes], Path]:
     # A new file gets what the umask allows; one that takes another's place is its
     # owner's alone until it has the permissions of that other.
     _unfinished.add(temporary)
+    for heir in _heirs:
+        heir(temporary)
     handle = os.open(temporary, how, 0o666 if there is None else 0o600)
     try:
         if there is not None and hasattr(os, "fchown"):

@@ -6,10 +6,11 @@ Owns what is told about each file on the way, the order of the results, and that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any, Generic, TypeVar
 
 from rich.console import Console
 
@@ -20,13 +21,37 @@ from rlxweb.cli.screen import counted, say
 from rlxweb.cli.wording import told
 from rlxweb.dask.decided import Decided
 from rlxweb.errors import DeviceLost, NotFinite, RecordingError, RlxError
+from rlxweb.io.access import Access
+from rlxweb.jobs.analysis import Analysis
 from rlxweb.jobs.entries import Entry, file_entry
-from rlxweb.jobs.results import Failure, FileResult
+from rlxweb.jobs.results import Failure, FileResult, OfFile
 from rlxweb.jobs.settings import Settings
-from rlxweb.jobs.spreading import Spread, one_by_one
+from rlxweb.jobs.spreading import Job, Spread, Told, each
 from rlxweb.jobs.unfinished import Unfinished
 
 _WAY_ROUND = "--keep-going does the other recordings"
+
+R = TypeVar("R", bound=OfFile)
+How = Callable[[Sequence[str], Told], Iterable[tuple[str, R | RlxError]]]
+"""Does files, in any order, and says what came of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Came(Generic[R]):
+    """What came of files.
+
+    files     the recordings that were meant, done or failed
+    results   in their order, those that are held
+    failed    with what stands for no recording at all
+    """
+
+    files: list[str]
+    results: list[R]
+    failed: list[Failure]
+
+    @property
+    def exit_code(self) -> int:
+        return 1 if self.failed else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +104,7 @@ def run_batch(
     begin: Callable[[Sequence[str]], Keeping] = lambda files: Keeping(),
     spread: Spread | None = None,
     beside: Callable[[], str] = str,
+    jobs: int = 1,
 ) -> Done:
     """Every recording that is meant by a name, analysed.
 
@@ -89,8 +115,55 @@ def run_batch(
                 say what becomes of their results
     spread      does the files, in any order; None is here, one after another
     beside      what else the bar says: who is at work
+    jobs        processes of this machine that do them, where `spread` is None
     Errors      those of `recordings_of`, `begin`, `open_recording` and `analyse`.
     """
+    how: How[FileResult] = how_of(Analysis(settings), jobs)
+    if spread is not None:
+
+        def how(files: Sequence[str], _: Told) -> Iterable[tuple[str, Any]]:
+            return spread(files, settings)
+
+    kept: list[Keeping] = []
+
+    def begun(files: Sequence[str]) -> Keeping:
+        kept.append(begin(files))
+        return kept[0]
+
+    came = run_files(
+        named,
+        settings.storage,
+        how,
+        err,
+        outputs=outputs,
+        keep_going=keep_going,
+        begin=begun,
+        beside=beside,
+    )
+    return Done(settings, came.files, came.results, came.failed, kept[0].unfinished)
+
+
+def how_of(job: Job[R], jobs: int) -> How[R]:
+    """One file after another, here or by so many processes."""
+    if jobs == 1:
+        return partial(each, job)
+    from rlxweb.cli.children import Children
+
+    return Children(job, jobs).each
+
+
+def run_files(
+    named: Sequence[str],
+    access: Access,
+    how: How[R],
+    err: Console,
+    *,
+    outputs: Sequence[str] = (),
+    keep_going: bool = False,
+    begin: Callable[[Sequence[str]], Keeping] = lambda files: Keeping(),
+    beside: Callable[[], str] = str,
+) -> Came[R]:
+    """Every recording that is meant by a name, done; arguments as of `run_batch`."""
     files: list[str] = []
     failures: list[Failure] = []
 
@@ -106,33 +179,32 @@ def run_batch(
         failures.append(failure)
 
     tell = partial(say, err, style="dim")
-    files.extend(recordings_of(named, outputs, tell, failed, settings.storage))
+    files.extend(recordings_of(named, outputs, tell, failed, access))
     keeping = begin(files)
-    results, left_out = [], LeftOut()
+    results: list[R] = []
+    left_out = LeftOut()
     to_do = keeping.to_do(files, tell)
     with Meter(err, len(to_do), beside) as meter, ExitStack() as stack:
-        how = spread or partial(one_by_one, progress=meter.within)
-        outcomes = how(to_do, settings)
+        outcomes = how(to_do, meter.within)
         # Whoever is at work elsewhere is told at once that a run has ended early.
         stack.callback(getattr(outcomes, "close", bool))
         for file, outcome in outcomes:
             meter.finished(file)
-            if not isinstance(outcome, FileResult):
+            if isinstance(outcome, RlxError):
                 failed(file, outcome)
                 continue
             left_out.note(outcome)
-            if keeping.unfinished is not None:
-                keeping.unfinished.keep(outcome)
+            keeping.note(outcome)
             if keeping.holds:
                 results.append(outcome)
     left_out.tell(err, len(files))
-    done = Done(settings, files, results, failures, keeping.unfinished)
-    _put_in_order(done)
-    _tell_failed(err, done)
-    return done
+    came = Came(files, results, failures)
+    _put_in_order(came)
+    _tell_failed(err, came)
+    return came
 
 
-def _put_in_order(done: Done) -> None:
+def _put_in_order(done: Came[R]) -> None:
     """Results and failures as the files were named, whatever came first."""
     place = {file: at for at, file in enumerate(done.files)}
     done.results.sort(key=lambda result: place[result.path])
@@ -140,7 +212,7 @@ def _put_in_order(done: Done) -> None:
     done.failed.sort(key=lambda failure: place.get(failure.path, -1))
 
 
-def _tell_failed(err: Console, done: Done) -> None:
+def _tell_failed(err: Console, done: Came[R]) -> None:
     if done.failed:
         paths = [one.path for one in done.failed]
         everything = len({*paths, *done.files})
@@ -154,7 +226,7 @@ class LeftOut:
     def __init__(self) -> None:
         self._files: dict[tuple[str, tuple[str, ...]], list[str]] = {}
 
-    def note(self, result: FileResult) -> None:
+    def note(self, result: OfFile) -> None:
         """What was left out of a file."""
         reasons: dict[str, list[str]] = {}
         for name, why in result.left_out:

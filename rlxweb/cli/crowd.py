@@ -39,7 +39,7 @@ WORKERS = click.option(
     "--workers",
     type=click.IntRange(1),
     metavar="N",
-    help="The same with so many processes of this machine.",
+    help="The same with so many processes of this machine (--jobs needs no Dask).",
 )
 
 
@@ -119,11 +119,21 @@ class Crowd:
         self.n_there = n_workers
 
 
-def crowd(err: Console, scheduler: str | None, workers: int | None) -> Crowd | None:
-    """Who does the recordings; None is this process.
+def crowd(
+    err: Console, scheduler: str | None, workers: int | None, jobs: int = 1
+) -> Crowd | None:
+    """Who does the recordings; None is this process, or `jobs` of its own.
 
     Errors   UsageError for two answers, and where Dask is not installed.
     """
+    if jobs != 1 and (scheduler or workers):
+        raise UsageError(
+            f"--jobs and --{'workers' if workers else 'dask'}",
+            "both say who does the recordings",
+            "--jobs are processes without Dask, --workers a Dask cluster of this "
+            "machine, --dask one that is there",
+            "give one of them",
+        )
     if scheduler is None and workers is None:
         return None
     if scheduler is not None and workers is not None:

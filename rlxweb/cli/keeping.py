@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rlxweb.cli.screen import counted
 from rlxweb.errors import UsageError
@@ -31,6 +32,11 @@ class Keeping:
 
     unfinished: Unfinished | None = None
     holds: bool = True
+
+    def note(self, result: Any) -> None:
+        """Of what is noted, once it is done: a FileResult."""
+        if self.unfinished is not None:
+            self.unfinished.keep(result)
 
     def to_do(self, files: Sequence[str], tell: Tell) -> list[str]:
         """The files that are not done yet.

@@ -32,7 +32,7 @@ class Meter:
         self._n_files = n_files
         self._beside = beside
         self._finished = 0
-        self._part = 0.0
+        self._parts: dict[str, float] = {}
         self._since = monotonic()
 
     def __enter__(self) -> Meter:
@@ -50,25 +50,28 @@ class Meter:
             self._bar.stop()
 
     def within(self, file: str, n_samples: int, n_done: int) -> None:
-        """So many more samples of the file that is being worked on are done."""
-        self._part = min(1.0, self._part + n_done / n_samples)
+        """So many more samples of a file that is being worked on are done."""
+        part = self._parts.get(file, 0.0) + n_done / max(1, n_samples)
+        self._parts[file] = min(1.0, part)
         self._show(file)
 
     def finished(self, file: str) -> None:
         """A file is done with, well or not."""
-        self._finished, self._part = self._finished + 1, 0.0
+        self._finished += 1
+        self._parts.pop(file, None)
         self._show(file)
 
     @property
     def share(self) -> float:
         """Of the whole, 0 to 1."""
-        return (self._finished + self._part) / max(1, self._n_files)
+        return (self._finished + sum(self._parts.values())) / max(1, self._n_files)
 
     def _said(self) -> str:
         return f"{self._finished} of {self._n_files}, {self._beside()}"
 
     def _show(self, file: str) -> None:
-        name = Path(file).name
+        others = len(self._parts.keys() - {file})
+        name = Path(file).name + (f" and {others} more" if others else "")
         self._bar.update(self._task, completed=self.share, description=name)
         if monotonic() - self._since >= PATIENCE_S:
             self._bar.start()

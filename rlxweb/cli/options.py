@@ -13,6 +13,7 @@ from rlxweb.backends.registry import labels
 from rlxweb.device import Device
 from rlxweb.devices.place import Place, parse_place
 from rlxweb.errors import UsageError
+from rlxweb.host.row_blocks import usable_cpus
 from rlxweb.io.contents import Layout
 from rlxweb.io.urls import is_url, shown_url
 from rlxweb.signal.precision import Precision
@@ -150,13 +151,12 @@ LAYOUT = one_of(
 def file_path(flag: str, text: str) -> Decorator:
     """An option that names a file to write, as `<flag>_path`; a URL is refused."""
     return click.option(
-        f"--{flag}", f"{flag}_path", metavar="F", help=text, callback=_of_here
+        f"--{flag}", f"{flag}_path", metavar="F", help=text, callback=of_here
     )
 
 
-def _of_here(
-    ctx: click.Context, param: click.Parameter, path: str | None
-) -> str | None:
+def of_here(ctx: click.Context, param: click.Parameter, path: str | None) -> str | None:
+    """The path as it is. Errors  UsageError for a URL"""
     if path is not None and is_url(path):
         raise UsageError(
             f"{param.opts[0]} {shown_url(path)!r}",
@@ -169,6 +169,25 @@ def _of_here(
 
 ADAPTER = click.option(
     "--adapter", default="", help="Part of an adapter's name; implies a GPU."
+)
+
+
+def _jobs(ctx: click.Context, param: click.Parameter, text: str) -> int:
+    if text == "auto":
+        return usable_cpus()
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise click.BadParameter(f"{text!r} is neither a number above 0 nor auto")
+    return int(text)
+
+
+JOBS = click.option(
+    "--jobs",
+    "-j",
+    default="1",
+    metavar="N",
+    callback=_jobs,
+    help="Do so many recordings at once, each in a process of this machine; auto: one "
+    "per processor core. Needs nothing installed.",
 )
 NAN = one_of(
     "--nan",

@@ -24,14 +24,28 @@ Task: TypeAlias = Callable[[int], None]
 MOST_THREADS = 32
 
 
+_sharing = [1]
+"""Processes that share the CPUs with this one, itself among them; see `share_cpus`."""
+
+
 @lru_cache(maxsize=1)
 def usable_cpus() -> int:
     """CPUs this process may use; 1 where threads cannot be started (Pyodide)."""
     if sys.platform == "emscripten":
         return 1
+    there = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
-        return min(MOST_THREADS, max(1, len(os.sched_getaffinity(0))))
-    return min(MOST_THREADS, os.cpu_count() or 1)
+        there = len(os.sched_getaffinity(0))
+    return min(MOST_THREADS, max(1, there // _sharing[0]))
+
+
+def share_cpus(n_processes: int) -> None:
+    """Take a share of the CPUs: so many processes are at work, this one among them.
+
+    Said once, before it computes anything.
+    """
+    _sharing[0] = max(1, n_processes)
+    usable_cpus.cache_clear()
 
 
 @lru_cache(maxsize=1)

@@ -1,4 +1,4 @@
-"""Recordings in, results out: EDF/BDF, WAV, NPY/NPZ and CSV as groups of channels.
+"""Recordings in and out, results out: files as groups of channels, and back.
 
 Owns files and nothing else: what a rate, a channel and a block of samples are. Knows no
 graph, no device and no spectrum. `edfio` is loaded only to write the demo file.
@@ -8,9 +8,11 @@ from rlxweb.io.annotations import Annotation
 from rlxweb.io.demo import DemoTruth, Rhythm, write_demo_recording
 from rlxweb.io.dispatch import SUFFIXES, open_recording, read
 from rlxweb.io.epochs import Epochs, epochs
+from rlxweb.io.outgoing import WrittenChannel, WrittenGroup
 from rlxweb.io.preparing import prepared
 from rlxweb.io.recording import Block, Channel, Group, Recording, check_finite
 from rlxweb.io.writers import write_csv, write_json, write_npz
+from rlxweb.io.writing import Written, write_recording
 from rlxweb.whole_file import atomic_path
 
 __all__ = [
@@ -23,6 +25,9 @@ __all__ = [
     "Group",
     "Recording",
     "Rhythm",
+    "Written",
+    "WrittenChannel",
+    "WrittenGroup",
     "atomic_path",
     "check_finite",
     "epochs",
@@ -33,4 +38,5 @@ __all__ = [
     "write_demo_recording",
     "write_json",
     "write_npz",
+    "write_recording",
 ]

@@ -8,12 +8,14 @@ by `edf_time`.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
+from rlxweb.errors import RecordingError
 from rlxweb.io.annotations import MOST, Annotation, parsed
 from rlxweb.io.channels import TRIGGER_REASON, is_trigger
 from rlxweb.io.contents import Contents, Found, Samples, Stream
@@ -22,6 +24,7 @@ from rlxweb.io.edf_time import Run, keepers_of, onset_of, placed, runs_of, warn_
 from rlxweb.io.pcm import decode_int24
 from rlxweb.io.source import ByteSource
 
+ANNOTATIONS_REASON = "holds annotations (text)"
 _CHUNK_NBYTES = 4 << 20
 _GUESS = "its header says that a data record lasts 0 s; 1 s is taken, as MNE does"
 
@@ -64,15 +67,29 @@ def read_edf(source: ByteSource) -> Contents:
         header.version,
         found,
         tuple(streams),
-        begun=header.begun,
+        begun=_begun(source, header),
         notes=partial(_notes, source, header),
     )
+
+
+def _begun(source: ByteSource, header: Header) -> float | None:
+    """The time of day at the first sample: the header's, and what the first record has
+    of a second more.
+    """
+    keepers = keepers_of(header)
+    is_told = keepers and "+" in header.version and header.n_records
+    if header.begun is None or not is_told:
+        return header.begun
+    more = 0.0
+    with suppress(RecordingError):  # whoever asks for annotations is told
+        more, _ = onset_of(source, header, keepers[0], 0)
+    return header.begun + (more if 0 <= more < 1 else 0.0)
 
 
 def _found(signal: Signal) -> Found:
     """A signal's place among the channels."""
     for why_not, applies in (
-        ("holds annotations (text)", signal.is_annotation),
+        (ANNOTATIONS_REASON, signal.is_annotation),
         ("holds no samples", signal.samples == 0),
         (signal.why_not, bool(signal.why_not)),
     ):

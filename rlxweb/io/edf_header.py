@@ -19,7 +19,7 @@ BDF_MAGIC = b"\xffBIOSEMI"
 _MOST_SIGNALS = 9999  # what its four digits can say
 _MOST_RECORDS = 99_999_999
 _SHORTEST_S = 1e-6
-_ANNOTATIONS = ("edf annotations", "bdf annotations")
+ANNOTATIONS = ("edf annotations", "bdf annotations")
 # Some write the comma of their country.
 _NUMBER = re.compile(r"[+-]?([0-9]+[.,]?[0-9]*|[.,][0-9]+)([eE][+-]?[0-9]+)?")
 # The signal fields that are used: the bytes before each, per signal, and its width. A
@@ -191,7 +191,7 @@ def _signals(
         )
         # By whatever hand: a label with a blank in front or in capitals, a BDF+ file
         # that was made an EDF+ file.
-        is_annotation = label.strip().casefold() in _ANNOTATIONS
+        is_annotation = label.strip().casefold() in ANNOTATIONS
         gain, offset = _gain_and_offset(own)
         why_not = _no_calibration(own) if math.isnan(gain) else ""
         signals.append(

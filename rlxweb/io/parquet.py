@@ -14,7 +14,19 @@ from typing import IO, Any, Literal
 
 from rlxweb.errors import RecordingError, UsageError, not_installed
 
-Kind = Literal["text", "int32", "int64", "float32", "float64"]
+Kind = Literal[
+    "text",
+    "int8",
+    "uint8",
+    "int16",
+    "uint16",
+    "int32",
+    "uint32",
+    "int64",
+    "uint64",
+    "float32",
+    "float64",
+]
 Rows = Mapping[str, Sequence[Any]]
 """Equally many values of every column, None where there is none."""
 

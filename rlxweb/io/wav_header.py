@@ -19,10 +19,10 @@ from rlxweb.io.source import ByteSource
 PCM, FLOAT, A_LAW, MU_LAW = 1, 3, 6, 7
 _BITS = {PCM: range(1, 65), FLOAT: (32, 64), A_LAW: (8,), MU_LAW: (8,)}
 _OTHER = {2: "Microsoft ADPCM", 17: "IMA ADPCM", 49: "GSM", 85: "MP3"}
-_EXTENSIBLE = 0xFFFE
+EXTENSIBLE = 0xFFFE
 # What follows the format tag in the GUID of a subformat: Microsoft's own, and that of
 # ambisonic files.
-_SUBFORMATS = (
+SUBFORMATS = (
     (0x0000, 0x0010, bytes.fromhex("800000aa00389b71")),
     (0x0721, 0x11D3, bytes.fromhex("8644c8c1ca000000")),
 )
@@ -125,7 +125,7 @@ def _body(source: ByteSource, chunk: _Chunk, least: int) -> bytes:
 
 def _parse_format(source: ByteSource, order: str, body: bytes) -> WavFormat:
     tag, channels, fs, rate, frame, bits = struct.unpack(f"{order}HHIIHH", body[:16])
-    if tag == _EXTENSIBLE:
+    if tag == EXTENSIBLE:
         tag = _subformat(source, order, body)
     if tag not in _BITS:
         raise source.error(
@@ -175,7 +175,7 @@ def _subformat(source: ByteSource, order: str, body: bytes) -> int:
     """The format tag of an extensible header."""
     if len(body) >= 40:
         tag, *rest = struct.unpack(f"{order}IHH8s", body[24:40])
-        if tuple(rest) in _SUBFORMATS:
+        if tuple(rest) in SUBFORMATS:
             return int(tag)
     raise source.error("an extensible WAV file of an unknown subformat")
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
@@ -124,6 +124,17 @@ def analyse_file(
             "out of memory",
             hint="use shorter segments, or fewer channels",
         ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """`analyse_file` with its settings, for a run over many files."""
+
+    settings: Settings
+
+    def __call__(self, path: str, progress: FileProgress | None = None) -> FileResult:
+        """See `Job`."""
+        return analyse_file(path, self.settings, progress)
 
 
 COMPILED_SAMPLES: Final = 1 << 25

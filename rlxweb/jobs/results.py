@@ -6,7 +6,7 @@ Plain frozen data that pickles, so that it can come from another process.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,6 +85,16 @@ class FileResult:
     warnings: tuple[str, ...]
     groups: tuple[GroupResult, ...]
     stamp: str = ""
+
+
+class OfFile(Protocol):
+    """What came of a file, whatever was done with it."""
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def left_out(self) -> tuple[tuple[str, str], ...]: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ are used, by the functions that Python callers use too.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -21,6 +22,11 @@ from rlxweb.signal.request import OF_PRESET
 from rlxweb.signal.welch_peaks import checked_k
 
 USUAL_K = 16
+OF_FILES = (
+    *("fs", "channels", "exclude", "start", "stop", "array", "layout"),
+    *("reference", "highpass", "lowpass", "notch", "resample"),
+)
+"""Options that say what of a recording is taken, and how it is made ready."""
 # What was asked for → what the presets call it, where they differ.
 _DETREND = {None: OF_PRESET, "none": None}
 
@@ -119,3 +125,16 @@ def group_spec(settings: Settings, group: Group, nperseg: int) -> WelchSpec:
         detrend=_DETREND.get(settings.detrend, settings.detrend),
         dtype=group_taken(settings, group).kind,
     )
+
+
+_NONE_GIVEN = ("channels", "exclude", "reference", "notch")
+
+
+def reading_of(asked: Mapping[str, Any], access: Access) -> dict[str, Any]:
+    """What `open_recording` takes besides the path, of options by its names; () is
+    None.
+    """
+    given = {name: asked[name] for name in OF_FILES}
+    for name in _NONE_GIVEN:
+        given[name] = given[name] or None
+    return {**given, "storage_options": access}

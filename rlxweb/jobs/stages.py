@@ -14,6 +14,9 @@ from typing import Any, TypeVar
 
 from rlxweb.cost.roofline import Spent
 from rlxweb.cost.trace import Span
+from rlxweb.io.contents import SampleReader, Samples
+from rlxweb.io.recording import Group
+from rlxweb.results.ran import Stage
 
 T = TypeVar("T")
 _LINE = "analysis"
@@ -74,6 +77,24 @@ class Stages:
             found.setdefault(span.spent.label, []).append(span.spent)
         return [_together(some) for some in found.values()]
 
+    @property
+    def total_s(self) -> float:
+        """The same in seconds."""
+        return self.total_ns * 1e-9
+
+    def told(self) -> tuple[Stage, ...]:
+        """The stages of one kind together, in seconds; no moment is in two of them."""
+        found: dict[str, float] = {}
+        outside: list[Span] = []  # those that are in no other one so far
+        for span in self.spans:
+            own = span.spent.ns
+            # A stage is noted when it ends, so after all that lie in it.
+            while outside and outside[-1].begun_ns >= span.begun_ns:
+                own -= outside.pop().spent.ns
+            outside.append(span)
+            found[span.spent.kind] = found.get(span.spent.kind, 0.0) + own
+        return tuple(Stage(kind, ns * 1e-9) for kind, ns in found.items())
+
     def as_json(self) -> dict[str, Any]:
         """The stages together, as plain data; times in nanoseconds."""
         return {
@@ -93,3 +114,21 @@ def _together(some: list[Spent]) -> Spent:
         len(some),
         len(some),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Timed:
+    """A reader whose reads are a stage."""
+
+    reader: SampleReader
+    stages: Stages
+
+    def read(self, channels: tuple[int, ...], start: int, stop: int) -> Samples:
+        """See SampleReader."""
+        with self.stages.stage("read", "read"):
+            return self.reader.read(channels, start, stop)
+
+
+def timed(group: Group, stages: Stages) -> Group:
+    """The same group, whose reads are told: the file's, and what makes them ready."""
+    return replace(group, reader=_Timed(group.reader, stages))

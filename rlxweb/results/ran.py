@@ -7,17 +7,32 @@ from typing import NamedTuple
 from rlxweb.decision.decision import Decision
 
 
+class Stage(NamedTuple):
+    """A part of what was done, and how long it took.
+
+    kind   "open", "choose", "read", "check", "epochs", "welch", "average", "peaks",
+           "write" …
+    s      in seconds: what was waited for, so what is read ahead beside other work
+           counts as far as that had to wait for it
+    """
+
+    kind: str
+    s: float
+
+
 class Ran(NamedTuple):
     """Of one call.
 
     engine    that computed it: "NumPy 2.4", "llvmpipe (vulkan)"
     decision  why it was that one; None where no other can compute it
     wall_s    of the whole call, in seconds
+    stages    its parts; together no more than wall_s
     """
 
     engine: str = ""
     decision: Decision | None = None
     wall_s: float = 0.0
+    stages: tuple[Stage, ...] = ()
 
     def explain(self) -> str:
         """Where it was computed, and why there; "" where that is not known."""

@@ -204,7 +204,7 @@ class Child:
             self._kill()
             return Ending("hung", "it stopped answering and did not end")
         said = self._last_words()
-        return Ending("crashed", f"its process ended: {_meaning(code)}{said}")
+        return Ending("crashed", f"its process ended: {exit_meaning(code)}{said}")
 
     def _await_end(self) -> None:
         """It said that all is done: then it has to leave, and cleanly."""
@@ -269,7 +269,7 @@ class _Lines:
         self._lines.popleft()
 
 
-def _meaning(code: int) -> str:
+def exit_meaning(code: int) -> str:
     """An exit status in words."""
     if code >= 0:
         return f"exit code {code}" if code < 1 << 30 else f"exit code {code:#x}"

@@ -40,6 +40,7 @@ FILES = {
     "tests/unit/io/test_annotations.py": "mne",
     "tests/unit/io/test_parquet.py": "pyarrow",
     "tests/unit/io/test_wav.py": "soundfile",
+    "tests/unit/io/test_written_elsewhere.py": "mne",
     "tests/unit/live/test_sources.py": "pylsl",
     "tests/unit/live/test_watch.py": "rich",
     "tests/unit/plot": "matplotlib",

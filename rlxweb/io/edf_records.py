@@ -1,0 +1,144 @@
+"""How a recording is cut into the data records of an EDF file.
+
+All records last equally long, hold whole samples of every rate, and say how long they
+are in eight characters. Owns the search for such a length: one that leaves no sample
+over where there is one, else the file ends with samples that were none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlxweb.errors import UsageError
+from rlxweb.io.recording import Group
+
+_WIDTH: Final = 8
+_MOST_RECORDS: Final = 99_999_999
+_MOST_NBYTES: Final = 1 << 20
+"""Of a record: readers hold one at a time, and some refuse long ones."""
+_EXACT: Final = 1e-9
+"""Relative, of a rate: as `open_recording` takes one for another."""
+_NEAR: Final = 1e-6
+_SHORTEST_S: Final = 0.1
+"""A record takes 30 bytes for its own time alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How the data records are.
+
+    text      their length in seconds, as the header says it
+    samples   of each channel of each group, in one record
+    rates     that a reader finds so, in Hz
+    """
+
+    n_records: int
+    text: str
+    samples: tuple[int, ...]
+
+    @property
+    def record_s(self) -> float:
+        return float(self.text)
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        return tuple(n / self.record_s for n in self.samples)
+
+
+def cut_of(groups: Sequence[Group], width: int, doing: str) -> Cut:
+    """The records for these groups, as near to a second as may be.
+
+    width    bytes of a sample
+    Errors   UsageError for rates that no length fits, and for too many records
+    """
+    first = groups[0]
+    per_s = width * sum(group.fs * len(group.channels) for group in groups)
+    longest = max(1, min(first.n_samples, int(_MOST_NBYTES / per_s * first.fs)))
+    samples = np.arange(1, longest + 1)
+    record_s = _told(samples / first.fs)
+    off, others = np.zeros(longest), []
+    for group in groups:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            own = np.rint(record_s * group.fs)
+            rate = own / record_s / group.fs
+        off = np.maximum(off, np.nan_to_num(np.abs(rate - 1), nan=np.inf))
+        others.append(np.nan_to_num(own, posinf=0).astype(np.int64))
+    at = _best(off, _missing(groups, others), record_s)
+    if off[at] > _NEAR:
+        rates = ", ".join(f"{group.fs:.10g}" for group in groups)
+        raise UsageError(
+            doing,
+            f"no length of a data record holds whole samples at {rates} Hz",
+            f"of those up to {record_s[-1]:.6g} s; the nearest is off by {off[at]:.2g}",
+            "bring all to one rate (resample), or write the rates apart",
+        )
+    own_samples = tuple(int(own[at]) for own in others)
+    n_records = max(
+        -(-group.n_samples // n) for group, n in zip(groups, own_samples, strict=True)
+    )
+    if n_records > _MOST_RECORDS:
+        raise UsageError(
+            doing,
+            f"it would take {n_records} data records",
+            f"an EDF file has at most {_MOST_RECORDS}",
+            "write .npz, or a stretch of it",
+        )
+    return Cut(n_records, _text(float(record_s[at])), own_samples)
+
+
+def _best(
+    off: NDArray[np.float64],
+    missing: NDArray[np.int64],
+    record_s: NDArray[np.float64],
+) -> int:
+    """The index of the length to take: of the exact ones with the fewest samples that
+    are none, the one that is nearest to a second.
+    """
+    is_exact = (off <= _EXACT) & np.isfinite(record_s)
+    able = is_exact & (record_s >= _SHORTEST_S)
+    able = able if able.any() else is_exact
+    if not able.any():
+        return int(np.argmin(off))
+    fewest = able & (missing == missing[able].min())
+    away = np.abs(np.log(np.maximum(record_s, 1e-12)))
+    return int(np.argmin(np.where(fewest, away, np.inf)))
+
+
+def _missing(
+    groups: Sequence[Group], samples: Sequence[NDArray[np.int64]]
+) -> NDArray[np.int64]:
+    """For each length, how many samples the last records would want beside those of the
+    groups, all channels counted.
+    """
+    records = np.zeros(len(samples[0]), np.int64)
+    for group, own in zip(groups, samples, strict=True):
+        records = np.maximum(records, -(-group.n_samples // np.maximum(own, 1)))
+    missing = np.zeros_like(records)
+    for group, own in zip(groups, samples, strict=True):
+        missing += (records * own - group.n_samples) * len(group.channels)
+    return missing
+
+
+def _told(seconds: NDArray[np.float64]) -> NDArray[np.float64]:
+    """As eight characters say them: a point, and a digit before it at least."""
+    digits = np.floor(np.log10(np.maximum(seconds, 1.0))) + 1
+    out = np.full_like(seconds, np.inf)  # what is longer is no length
+    for count in np.unique(digits[digits <= _WIDTH]):
+        own = digits == count
+        out[own] = np.round(seconds[own], _decimals(int(count)))
+    return out
+
+
+def _decimals(digits: int) -> int:
+    """How many there is room for behind so many digits and a point."""
+    return max(0, _WIDTH - 1 - digits)
+
+
+def _text(seconds: float) -> str:
+    text = f"{seconds:.{_decimals(len(str(int(seconds))))}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text

@@ -1,0 +1,49 @@
+"""Recordings as Parquet tables: a column for each channel, a row for each sample.
+
+Owns what the schema says of them, which `open_recording` reads back; pyarrow itself is
+the business of `parquet`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import IO, Any, Final, get_args
+
+from rlxweb.errors import UsageError
+from rlxweb.io.outgoing import Outgoing, WrittenChannel, WrittenGroup
+from rlxweb.io.parquet import Column, Kind, Rows, write_parquet
+
+_ROWS: Final = 1 << 16
+_BLOCK_BYTES: Final = 64 << 20
+"""Of a group of rows: so many are held to be packed."""
+
+
+def write_columns(file: IO[bytes], going: Outgoing) -> tuple[WrittenGroup, ...]:
+    """The group as a table with its rate, units and annotations in the schema.
+
+    Errors   Unsupported where pyarrow is missing
+    """
+    group = going.group
+    kind: Any = group.dtype.name
+    if kind not in get_args(Kind):
+        raise UsageError(going.doing, f"samples are {kind}", "Parquet has no such type")
+    columns = [Column(c.name, kind, c.unit, "") for c in group.channels]
+    about = {
+        "recording": 1,
+        "fs": float(group.fs),
+        "units": {channel.name: channel.unit for channel in group.channels},
+        "begun": going.begun,
+        "annotations": [list(note) for note in going.notes],
+    }
+    write_parquet(file, columns, _groups(going), {"rlxweb": json.dumps(about)})
+    channels = tuple(WrittenChannel(c.name, c.name, c.unit) for c in group.channels)
+    return (WrittenGroup(group.fs, group.n_samples, channels),)
+
+
+def _groups(going: Outgoing) -> Iterator[Rows]:
+    group = going.group
+    rows = min(_ROWS, _BLOCK_BYTES // (8 * len(group.channels)))
+    for block in group.blocks(max(1, rows)):
+        yield dict(zip(group.names, block.data, strict=True))
+        going.step(block.data.size)

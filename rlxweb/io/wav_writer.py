@@ -1,0 +1,127 @@
+"""WAV files, written block by block: floats of 32 or 64 bits, integers of 16 or 24.
+
+Owns the header; beyond 4 GiB it is that of RF64. Integers stand for -1 up to 1, or for
+what the caller says is full scale: nothing is clipped and nothing scaled unasked.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import IO, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlxweb.advice import Advice, Blank
+from rlxweb.errors import UsageError
+from rlxweb.io.outgoing import (
+    Exactness,
+    Outgoing,
+    WrittenChannel,
+    WrittenGroup,
+    check_numbers,
+    check_scale,
+)
+from rlxweb.io.wav_header import EXTENSIBLE, FLOAT, PCM, SUBFORMATS
+
+FLOAT_BITS: Final = (32, 64)
+INTEGER_BITS: Final = (16, 24)
+_MOST_CHANNELS: Final = 65_535
+_MOST_FS: Final = (1 << 32) - 1
+_MOST_NBYTES: Final = (1 << 32) - 1
+
+
+def write_wav(file: IO[bytes], going: Outgoing) -> tuple[WrittenGroup, ...]:
+    """The group as a WAV file of float32, or of so many bits.
+
+    Errors   UsageError for a rate that is not whole, and for samples beyond the full
+             scale of integers; NotFinite in these
+    """
+    group, bits = going.group, going.bits or 32
+    _check(going)
+    n_channels = len(group.channels)
+    file.write(_header(n_channels, round(group.fs), group.n_samples, bits))
+    going.loses("names", "units", "begun", "annotations")
+    off, scale = Exactness(n_channels), going.full_scale or 1.0
+    for start, data in going.blocks(group):
+        if bits in FLOAT_BITS:
+            values = data.astype(f"<f{bits // 8}")
+            off.note(data, values)
+            file.write(np.ascontiguousarray(values.T).tobytes())
+            continue
+        check_numbers(data, group, start, f"WAV of {bits} bits")
+        check_scale(data, group, start, scale, going.doing)
+        counts, step = _integers(data, bits, scale)
+        off.note(data, counts * step)
+        file.write(_bytes(counts.T, bits))
+    if n_channels * bits // 8 * group.n_samples % 2:
+        file.write(b"\0")
+    step = 0.0 if bits in FLOAT_BITS else scale * 2.0 ** (1 - bits)
+    if scale != 1.0 and step:
+        going.lost.append(f"full scale of the file is {scale:g}, which it does not say")
+    channels = tuple(
+        WrittenChannel(own.name, "", "", step, float(error))
+        for own, error in zip(group.channels, off.error, strict=True)
+    )
+    return (WrittenGroup(float(round(group.fs)), group.n_samples, channels),)
+
+
+def _integers(
+    data: NDArray[Any], bits: int, scale: float
+) -> tuple[NDArray[np.int32], float]:
+    step = scale * 2.0 ** (1 - bits)
+    most = (1 << bits - 1) - 1
+    # Full scale itself is one step beyond the largest integer.
+    counts = np.minimum(np.rint(np.asarray(data, np.float64) / step), most)
+    return counts.astype(np.int32), step
+
+
+def _bytes(counts: NDArray[np.int32], bits: int) -> bytes:
+    if bits == 16:
+        return np.ascontiguousarray(counts, "<i2").tobytes()
+    wide = np.ascontiguousarray(counts, "<i4").view(np.uint8)
+    return wide.reshape(-1, 4)[:, :3].tobytes()
+
+
+def _check(going: Outgoing) -> None:
+    group = going.group
+    if group.fs != round(group.fs) or not 1 <= group.fs <= _MOST_FS:
+        near = max(1, round(min(group.fs, _MOST_FS)))
+        raise UsageError(
+            going.doing,
+            f"{group.recording!r} has {group.fs:.10g} Hz",
+            f"a WAV file has a whole rate, 1 to {_MOST_FS} Hz",
+            Advice("bring it to one: {}; or write .npz", resample=near),
+        )
+    if len(group.channels) > _MOST_CHANNELS:
+        raise UsageError(
+            going.doing,
+            f"{len(group.channels)} channels",
+            f"a WAV file has at most {_MOST_CHANNELS}",
+            Advice("take fewer: {}", channels=Blank("NAMES")),
+        )
+
+
+def _header(n_channels: int, fs: int, n_samples: int, bits: int) -> bytes:
+    frame = n_channels * bits // 8
+    nbytes = frame * n_samples
+    tag = FLOAT if bits in FLOAT_BITS else PCM
+    # More than two channels, or more than 16 bits, is what the long form is for.
+    is_long = n_channels > 2 or bits == 24
+    shown = EXTENSIBLE if is_long else tag
+    fields = shown, n_channels, fs, min(fs * frame, _MOST_NBYTES), frame & 0xFFFF, bits
+    form = struct.pack("<HHIIHH", *fields)
+    if is_long:
+        first, second, rest = SUBFORMATS[0]
+        form += struct.pack("<HHIIHH8s", 22, bits, 0, tag, first, second, rest)
+    elif tag == FLOAT:
+        form += struct.pack("<H", 0)
+    fact = struct.pack("<4sII", b"fact", 4, min(n_samples, _MOST_NBYTES))
+    chunks = struct.pack("<4sI", b"fmt ", len(form)) + form + fact
+    whole = 4 + len(chunks) + 8 + nbytes + nbytes % 2
+    if whole <= _MOST_NBYTES:
+        head = struct.pack("<4sI4s", b"RIFF", whole, b"WAVE")
+        return head + chunks + struct.pack("<4sI", b"data", nbytes)
+    long = struct.pack("<4sIQQQI", b"ds64", 28, whole + 36, nbytes, n_samples, 0)
+    head = struct.pack("<4sI4s", b"RF64", _MOST_NBYTES, b"WAVE") + long
+    return head + chunks + struct.pack("<4sI", b"data", _MOST_NBYTES)

@@ -1,0 +1,372 @@
+"""Writing recordings: EDF+, BDF+, NPZ, WAV and Parquet, in blocks, whole or not at all.
+
+Owns `write_recording`: what may be given, what becomes of a stretch's annotations and
+time of day, and which format a name asks for. The formats' writers are loaded when one
+is asked for.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import IO, Any, Final, Literal, get_args
+
+import numpy as np
+
+from rlxweb.advice import Advice, Blank
+from rlxweb.arguments import number, one_of
+from rlxweb.errors import DTypeError, ShapeError, UsageError, shown
+from rlxweb.given import array_of
+from rlxweb.io.annotations import Annotation
+from rlxweb.io.contents import Samples
+from rlxweb.io.outgoing import Outgoing, WrittenGroup
+from rlxweb.io.recording import Channel, Group, Recording
+from rlxweb.whole_file import WholeFiles
+
+Format = Literal["edf", "bdf", "npz", "wav", "parquet"]
+FORMATS: Final[tuple[Format, ...]] = get_args(Format)
+HOLD_RATES: Final = ("edf", "bdf")
+"""Formats of which one file holds channels of several rates."""
+_BITS: Final[dict[str, tuple[int, ...]]] = {
+    "edf": (16,),
+    "bdf": (24,),
+    "wav": (16, 24, 32, 64),
+}
+_INTEGERS: Final = (16, 24)
+_DAY_S: Final = 86_400.0
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Written:
+    """What a file holds, and what it does not hold of the recording.
+
+    path        as it was named; "" for an open file
+    groups      the channels of each rate, with the exactness of each
+    annotations how many
+    lost        what the file does not hold, each a sentence
+    """
+
+    path: str
+    format: Format
+    groups: tuple[WrittenGroup, ...]
+    annotations: int
+    lost: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        told = "; ".join(
+            f"{len(one.channels)} channel{'s' * (len(one.channels) != 1)} at "
+            f"{one.fs:g} Hz, {one.n_samples} samples"
+            for one in self.groups
+        )
+        return f"Written({shown(self.path)}: {self.format}, {told})"
+
+    def as_json(self) -> dict[str, Any]:
+        """As plain data."""
+        groups = [
+            {
+                "fs": one.fs,
+                "n_samples": one.n_samples,
+                "channels": [
+                    {name: getattr(own, name) for name in own.__slots__}
+                    for own in one.channels
+                ],
+            }
+            for one in self.groups
+        ]
+        told = {"annotations": self.annotations, "lost": list(self.lost)}
+        return {"path": self.path, "format": self.format, "groups": groups, **told}
+
+
+def write_recording(
+    path: str | os.PathLike[str] | IO[bytes],
+    recording: Any,
+    *,
+    format: Format | None = None,
+    fs: float | None = None,
+    channels: Sequence[str] | None = None,
+    units: str | Sequence[str] | None = None,
+    annotations: Sequence[Annotation] | None = None,
+    begun: float | None = None,
+    bits: int | None = None,
+    full_scale: float | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> Written:
+    """Write a recording as EDF+, BDF+, NPZ, WAV or Parquet.
+
+    path        of the file, which appears whole or not at all; or a file open for bytes
+    recording   a Recording, a Group or several of one recording, read in blocks and so
+                of any length; or an array (C, T) or (T,)
+    format      "edf", "bdf", "npz", "wav", "parquet"; by default the name's suffix
+    fs, channels, units
+                of an array: Hz; a name per channel; one unit, or one per channel
+    annotations, begun
+                (onset, duration, text) in seconds from the first sample that is
+                written, and the time of day of that sample in seconds; of a Recording
+                they are its own by default, moved to where a stretch begins
+    bits        of a sample in WAV: 32 or 64 (floats; 32 is the default), 16 or 24
+    full_scale  the value that the largest integer stands for. WAV: 1 by default. EDF
+                and BDF: by default each channel's own range, for which the samples are
+                read twice, or the very integers of an EDF file where they fit
+    progress    is told how many samples there are to do, and how many were just done
+
+    Samples     NPZ and Parquet hold them as they are read, bit by bit; WAV of 32 bits
+                as float32; EDF (16 bits) and BDF (24) to half a step, which
+                `Written.groups` tells per channel with the largest difference there is
+    Errors      UsageError for channels of several rates in a format but EDF and BDF,
+                for what a format cannot hold, and for samples beyond full scale;
+                NotFinite for NaN and infinity in integers; Unsupported for Parquet
+                without pyarrow; RecordingError where the file cannot be written
+    Source      Kemp & Olivan 2003 (EDF+), www.biosemi.com/faq/file_format.htm (BDF)
+
+    Example     with rlxweb.read("night.edf", highpass=0.5) as night:
+                    rlxweb.io.write_recording("clean.edf", night)
+    """
+    is_open = not isinstance(path, str | os.PathLike)
+    name = "" if is_open else os.fspath(path)  # type: ignore[arg-type]
+    doing = f"writing {name!r}" if name else "writing a recording"
+    kind = format_of(name, format, doing)
+    groups = _groups_of(recording, fs, channels, units, doing)
+    check_asked(kind, bits, full_scale, doing)
+    _check_rates(kind, groups, doing)
+    n_gaps = max(len(group.gaps) for group in groups)
+    if n_gaps:
+        _check_gaps(kind, n_gaps, bits, doing)
+    notes, since = _beside(recording, groups, annotations, begun, doing)
+    going = Outgoing(doing, groups, notes, since, bits, full_scale)
+    own = _dropped(recording, annotations, going)
+    if own:
+        going.lost.append(own)
+    if n_gaps:
+        going.lost.append(f"{n_gaps} gaps are NaN")
+    if progress is not None:
+        work = sum(group.n_samples * len(group.channels) for group in groups)
+        twice = 2 if kind in HOLD_RATES and full_scale is None else 1
+        going = replace(going, step=partial(progress, work * twice))
+    if is_open:
+        made = _write(path, going, kind)  # type: ignore[arg-type]
+    else:
+        with WholeFiles() as files:
+            made = _write(files.open(name), going, kind)
+    kept = 0 if kind == "wav" else len(notes)
+    return Written(name, kind, made, kept, tuple(going.lost))
+
+
+def format_of(name: str, asked: str | None, doing: str) -> Format:
+    """The format asked for, else that of the suffix. Errors  UsageError for none."""
+    if asked is not None:
+        asked = one_of("format", asked, FORMATS, doing)
+    suffix = Path(name).suffix.lower()
+    for one in FORMATS:
+        if one == (asked or suffix.removeprefix(".")):
+            return one
+    raise UsageError(
+        doing,
+        f"the name ends in {suffix!r}" if suffix else "the name has no suffix",
+        f"written are {', '.join(f'.{one}' for one in FORMATS)}",
+        "choose one of these names, or give the format",
+    )
+
+
+def _check_rates(kind: Format, groups: Sequence[Group], doing: str) -> None:
+    if len(groups) > 1 and kind not in HOLD_RATES:
+        rates = ", ".join(f"{group.fs:g}" for group in groups)
+        raise UsageError(
+            doing,
+            f"the channels have {len(groups)} rates: {rates} Hz",
+            f"a .{kind} file holds one; .edf and .bdf hold several",
+            Advice(
+                "write each group into a file of its own, or bring all to one rate: {}",
+                resample=Blank("HZ"),
+            ),
+        )
+
+
+def _check_gaps(kind: Format, n_gaps: int, bits: int | None, doing: str) -> None:
+    if kind in HOLD_RATES or bits in _INTEGERS:
+        raise UsageError(
+            doing,
+            f"the recording has {n_gaps} gap{'s' * (n_gaps != 1)}",
+            f"{kind} is written without any, and its integers have none for NaN",
+            Advice(
+                "take what lies between two: {} and {}; or write .npz or .parquet",
+                start=Blank("T"),
+                stop=Blank("T"),
+            ),
+        )
+
+
+def check_asked(
+    kind: Format, bits: int | None, full_scale: float | None, doing: str
+) -> None:
+    """Errors  UsageError for what the format cannot be asked for."""
+    able = _BITS.get(kind, ())
+    if bits is not None and bits not in able:
+        raise UsageError(
+            doing,
+            f"bits is {shown(bits)}",
+            f"{kind} has {' or '.join(map(str, able))}"
+            if able
+            else f"{kind} holds samples as they are read",
+            "bdf has 24" if kind == "edf" else "",
+        )
+    if full_scale is None:
+        return
+    if number("full_scale", full_scale, doing) <= 0 or not math.isfinite(full_scale):
+        raise UsageError(doing, f"full_scale is {full_scale:g}", "above 0, and finite")
+    if kind not in HOLD_RATES and bits not in _INTEGERS:
+        hint = Advice("give {} too", bits=16) if kind == "wav" else "leave it out"
+        raise UsageError(doing, "full_scale is given", "floats need none", hint)
+
+
+def _write(file: IO[bytes], going: Outgoing, kind: Format) -> tuple[WrittenGroup, ...]:
+    if kind == "npz":
+        from rlxweb.io.npz_writer import write_samples as write
+    elif kind == "wav":
+        from rlxweb.io.wav_writer import write_wav as write
+    elif kind == "parquet":
+        from rlxweb.io.parquet_writer import write_columns as write
+    else:
+        from rlxweb.io.edf_writer import write_edf
+
+        return write_edf(file, going, kind.upper())
+    return write(file, going)
+
+
+# --- beside the samples ---------------------------------------------------------------
+
+
+def _beside(
+    recording: Any,
+    groups: Sequence[Group],
+    annotations: Sequence[Annotation] | None,
+    begun: float | None,
+    doing: str,
+) -> tuple[tuple[Annotation, ...], float | None]:
+    """Annotations and time of day, counted from the first sample that is written."""
+    since = groups[0].first / groups[0].fs
+    if begun is not None:
+        begun = number("begun", begun, doing) % _DAY_S
+    elif isinstance(recording, Recording) and recording.begun is not None:
+        begun = (recording.begun + since) % _DAY_S
+    if annotations is not None:
+        return tuple(_note(one, doing) for one in annotations), begun
+    if not isinstance(recording, Recording):
+        return (), begun
+    return _inside(recording.annotations, since, groups), begun
+
+
+def _inside(
+    notes: Sequence[Annotation], since: float, groups: Sequence[Group]
+) -> tuple[Annotation, ...]:
+    """Those of what is written; of one that begins before it, what lasts into it."""
+    seconds = max(group.seconds for group in groups)
+    found = []
+    for note in notes:
+        begin, end = note.onset - since, note.onset - since + note.duration
+        if begin > seconds or (since and begin < 0 and end <= 0):
+            continue
+        if since and begin < 0:
+            begin, note = 0.0, note._replace(duration=end)
+        found.append(note._replace(onset=begin))
+    return tuple(found)
+
+
+def _dropped(recording: Any, annotations: Any, going: Outgoing) -> str:
+    """How many annotations lie outside of what is written."""
+    if annotations is not None or not isinstance(recording, Recording):
+        return ""
+    outside = len(recording.annotations) - len(going.notes)
+    return f"{outside} annotations lie outside of it" if outside else ""
+
+
+def _note(given: Any, doing: str) -> Annotation:
+    try:
+        onset, duration, text = given
+        own = Annotation(float(onset), float(duration or 0.0), str(text))
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            doing, f"an annotation is {shown(given)}", "(onset, duration, text), in s"
+        ) from error
+    if not (math.isfinite(own.onset) and math.isfinite(own.duration)):
+        raise UsageError(doing, f"an annotation is {shown(given)}", "times are finite")
+    return own
+
+
+# --- samples --------------------------------------------------------------------------
+
+
+def _groups_of(
+    recording: Any,
+    fs: float | None,
+    channels: Sequence[str] | None,
+    units: str | Sequence[str] | None,
+    doing: str,
+) -> tuple[Group, ...]:
+    found: tuple[Group, ...]
+    if isinstance(recording, Recording):
+        found = recording.groups
+    elif isinstance(recording, Group):
+        found = (recording,)
+    elif (
+        isinstance(recording, list | tuple)
+        and recording
+        and all(isinstance(one, Group) for one in recording)
+    ):
+        found = tuple(recording)
+    else:
+        return (_of_array(recording, fs, channels, units, doing),)
+    for name, given in (("fs", fs), ("channels", channels), ("units", units)):
+        if given is not None:
+            said = f"{name} is given for a recording"
+            raise UsageError(doing, said, "it has its own", "leave it out")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """An array as a reader."""
+
+    data: Samples
+
+    def read(self, channels: tuple[int, ...], start: int, stop: int) -> Samples:
+        """See SampleReader."""
+        return self.data[list(channels), start:stop]
+
+
+def _of_array(
+    given: Any,
+    fs: float | None,
+    names: Sequence[str] | None,
+    units: str | Sequence[str] | None,
+    doing: str,
+) -> Group:
+    data = np.atleast_2d(array_of(given, doing))
+    if data.ndim != 2 or 0 in data.shape:
+        raise ShapeError(doing, f"the array is {data.shape}", "wanted (C, T) or (T,)")
+    if data.dtype.kind not in "iuf":
+        raise DTypeError(doing, f"the array holds {data.dtype}", "wanted real numbers")
+    if data.dtype.kind == "f" and data.dtype.itemsize not in (4, 8):
+        data = data.astype(np.float32 if data.dtype.itemsize < 4 else np.float64)
+    data = data.astype(data.dtype.newbyteorder("="), copy=False)
+    if fs is None:
+        said = "an array has no rate"
+        raise UsageError(doing, said, hint=Advice("give it: {}", fs=Blank("HZ")))
+    rate = number("fs", fs, doing)
+    if not 0 < rate < math.inf:
+        raise UsageError(doing, f"fs is {rate:g}", "above 0, and finite")
+    count = len(data)
+    told = [f"ch{at + 1}" for at in range(count)] if names is None else list(names)
+    every = [units or ""] * count if units is None or isinstance(units, str) else units
+    for what, own in (("channels", told), ("units", list(every))):
+        if len(own) != count:
+            said = f"{len(own)} {what} are given"
+            raise UsageError(doing, said, f"the array has {count} channels")
+    if len(set(told)) != count:
+        raise UsageError(doing, "two channels have one name", "each has its own")
+    rows = zip(told, every, strict=True)
+    taken = tuple(Channel(str(a), str(a), str(b), at) for at, (a, b) in enumerate(rows))
+    return Group("an array", rate, taken, data.shape[1], data.dtype, _Rows(data))

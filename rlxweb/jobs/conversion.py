@@ -1,0 +1,171 @@
+"""One recording into a file of another format: what a run does with each.
+
+Owns which file each group of channels goes into: all of them into one where the format
+holds several rates, else the rates into files of their own, with the rate in the name.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rlxweb.errors import OutOfMemory, UsageError
+from rlxweb.io import Group, Recording, open_recording
+from rlxweb.io.edf import ANNOTATIONS_REASON
+from rlxweb.io.writing import HOLD_RATES, Format, Written, write_recording
+from rlxweb.jobs.analysis import FileProgress
+from rlxweb.jobs.stages import Stages, timed
+from rlxweb.results.ran import Stage
+from rlxweb.streams import is_stream
+from rlxweb.whole_file import WholeFiles
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """What came of a recording.
+
+    format   of the recording
+    written  the files
+    stages   where the time went
+    """
+
+    path: str
+    format: str
+    left_out: tuple[tuple[str, str], ...]
+    warnings: tuple[str, ...]
+    written: tuple[Written, ...]
+    stages: tuple[Stage, ...]
+    wall_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """How recordings are converted; see `Job`.
+
+    targets     the file that each recording goes into, by its name
+    is_named    the user has named the file, so one that is there is replaced
+    reading     what `open_recording` takes besides the path
+    bits, full_scale
+                as `write_recording` has them
+    """
+
+    format: Format
+    targets: Mapping[str, str]
+    is_named: bool = False
+    reading: Mapping[str, Any] = field(default_factory=dict)
+    bits: int | None = None
+    full_scale: float | None = None
+
+    def __call__(self, path: str, progress: FileProgress | None = None) -> Converted:
+        """Errors  those of `open_recording` and `write_recording`; OutOfMemory"""
+        stages = Stages()
+        try:
+            with stages.stage("open the file", "open"):
+                opened = open_recording(path, **self.reading)
+            with opened as recording:
+                with stages.stage("write the file", "write"):
+                    written = self._written(recording, stages, progress)
+                return Converted(
+                    path,
+                    recording.format,
+                    _left_out(recording),
+                    recording.warnings,
+                    written,
+                    stages.told(),
+                    stages.total_s,
+                )
+        except MemoryError as error:
+            raise OutOfMemory(
+                f"converting {path!r}",
+                "out of memory",
+                hint="take fewer channels, or fewer --jobs",
+            ) from error
+
+    def _written(
+        self, recording: Recording, stages: Stages, progress: FileProgress | None
+    ) -> tuple[Written, ...]:
+        places = self.places(recording)
+        work = sum(g.n_samples * len(g.channels) for g in recording.groups)
+        made = []
+        with WholeFiles(streams=True) as files:
+            for place, groups in places.items():
+                own = tuple(timed(group, stages) for group in groups)
+                part = sum(g.n_samples * len(g.channels) for g in groups) / work
+                told = write_recording(
+                    files.open(place),
+                    replace(recording, groups=own),
+                    format=self.format,
+                    bits=self.bits,
+                    full_scale=self.full_scale,
+                    progress=None if progress is None else partial(_of, progress, part),
+                )
+                made.append(replace(told, path=place))
+        return tuple(made)
+
+    def places(self, recording: Recording) -> dict[str, Sequence[Group]]:
+        """The files and what goes into each.
+
+        Errors   UsageError for one that is there and was not named, and for several
+                 that would go into a stream
+        """
+        target, groups = self.targets[recording.path], recording.groups
+        if len(groups) == 1 or self.format in HOLD_RATES:
+            found: dict[str, Sequence[Group]] = {target: groups}
+        else:
+            if is_stream(target):
+                raise UsageError(
+                    f"converting {recording.path!r}",
+                    f"its channels have {len(groups)} rates",
+                    f"a .{self.format} file holds one, and {target!r} takes one file",
+                    "name a file, or the channels of one rate (-c)",
+                )
+            own = Path(target)
+            found = {
+                str(own.with_name(f"{own.stem}-{group.fs:.10g}Hz{own.suffix}")): [group]
+                for group in groups
+            }
+        for place in found:
+            self._check(recording, place)
+        return found
+
+    def _check(self, recording: Recording, place: str) -> None:
+        if is_stream(place):
+            return
+        doing = f"converting {recording.path!r}"
+        if self.is_named and place == self.targets[recording.path]:
+            return  # looked at before the work began
+        if any(
+            os.path.exists(other) and os.path.samefile(place, other)
+            for other in self.targets
+            if os.path.exists(place)
+        ):
+            raise UsageError(
+                doing,
+                f"{place!r} is a recording of this run",
+                hint="choose another folder with -o",
+            )
+        if os.path.lexists(place) and not self.is_named:
+            raise there_already(doing, place)
+
+
+def _left_out(recording: Recording) -> tuple[tuple[str, str], ...]:
+    """But for the channels that hold the annotations, which are taken all the same."""
+    return tuple(one for one in recording.left_out if one[1] != ANNOTATIONS_REASON)
+
+
+def there_already(doing: str, place: str) -> UsageError:
+    """For a file that nobody has named, and that is there."""
+    return UsageError(
+        doing,
+        f"{place!r} is there already",
+        hint="--overwrite replaces it; -o names another file or folder",
+    )
+
+
+def _of(progress: FileProgress, part: float, n_samples: int, n_done: int) -> None:
+    """The progress of one file of several, as that of the recording."""
+    progress(round(n_samples / part), n_done)

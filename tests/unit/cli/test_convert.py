@@ -1,0 +1,177 @@
+"""`rlxweb convert`: which files appear, what they hold, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import edfio
+import numpy as np
+import pytest
+
+from rlxweb.io import open_recording, prepared, write_recording
+from tests.command_line import Call, check_refused, environment, spawn
+from tests.recordings import written
+
+KINDS = ("edf", "bdf", "npz", "wav", "parquet")
+
+
+@pytest.fixture(autouse=True)
+def night(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two channels of 8 s at 128 Hz with two annotations, in the folder one is in."""
+    monkeypatch.chdir(tmp_path)
+    notes = [edfio.EdfAnnotation(1, 2, "Lights off"), edfio.EdfAnnotation(5, None, "x")]
+    channels = ("EEG Fz", 128), ("EEG Cz", 128)
+    return written(tmp_path / "night.edf", *channels, seconds=8, annotations=notes)
+
+
+def samples(path: str | Path) -> np.ndarray:
+    with open_recording(path) as recording:
+        return np.concatenate([np.asarray(g.read()) for g in recording.groups])
+
+
+@pytest.mark.parametrize("kind", ["bdf", "npz", "wav"])
+def test_a_recording_comes_back(call: Call, kind: str) -> None:
+    """To what the format holds, which is said in one line."""
+    said = call("convert", "night.edf", "--to", kind)
+    assert said.code == 0
+    (line,) = said.out.splitlines()
+    assert line.startswith(f"night.{kind}: 2 channels at 128 Hz, 8 s")
+    np.testing.assert_allclose(
+        samples(f"night.{kind}"), samples("night.edf"), rtol=1e-6
+    )
+    assert ("2 annotations" in line) == (kind != "wav")
+    assert ("without the channels' names" in said.err) == (kind == "wav")
+
+
+def test_parquet_has_what_pandas_reads(call: Call) -> None:
+    import pandas as pd
+
+    assert call("convert", "night.edf", "-o", "n.parquet").code == 0
+    found = pd.read_parquet("n.parquet")
+    np.testing.assert_array_equal(found.to_numpy().T, samples("night.edf"))
+
+
+def test_what_is_taken_and_made_ready_is_what_is_written(call: Call) -> None:
+    """A stretch of a channel, filtered, at another rate; its annotations with it."""
+    options = "--lowpass", "20", "--resample", "64", "-c", "EEG Cz"
+    args = "convert", "night.edf", "-o", "cut.npz", "--start", "Lights off"
+    assert call(*args, "--stop", "6", *options).code == 0
+    with open_recording("night.edf", channels="EEG Cz", start=1, stop=6) as recording:
+        with open_recording("night.edf", channels="EEG Cz") as whole:
+            ready = prepared(whole.groups[0], lowpass=20, resample=64)
+        assert recording.begun is not None
+        begun = recording.begun + 1
+    with np.load("cut.npz") as found:
+        assert found["samples"].shape == (1, 320)
+        assert float(found["fs"]) == 64
+        assert float(found["begun"]) == begun
+        assert [tuple(n) for n in found["annotations"]] == [
+            (0.0, 2.0, "Lights off"),
+            (4.0, 0.0, "x"),
+        ]
+    assert ready.n_samples == 512
+
+
+def test_a_file_per_rate_where_a_format_holds_one(call: Call, tmp_path: Path) -> None:
+    """With the rate in its name; EDF holds all, and a pipe takes one."""
+    written(tmp_path / "psg.edf", ("EEG", 128), ("SpO2", 2), seconds=4)
+    assert call("convert", "psg.edf", "--to", "wav", "-q").code == 0
+    assert call("convert", "psg.edf", "-o", "own.edf", "-q").code == 0
+    assert {"psg-128Hz.wav", "psg-2Hz.wav", "own.edf"} <= {*os.listdir()}
+    with open_recording("psg-2Hz.wav") as recording:
+        assert recording.groups[0].n_samples == 8
+    with open_recording("own.edf") as recording:
+        assert [group.fs for group in recording.groups] == [128, 2]
+    said = call("convert", "psg.edf", "--to", "npz", "-o", "-")
+    check_refused(said, 2, "its channels have 2 rates", "the channels of one rate (-c)")
+    said = call("convert", "psg.edf", "--to", "wav")
+    check_refused(said, 2, "'psg-128Hz.wav' is there already", "--overwrite")
+    assert call("convert", "psg.edf", "--to", "wav", "--overwrite").code == 0
+
+
+def test_many_go_into_a_folder(call: Call, tmp_path: Path) -> None:
+    """Two of one name keep their suffix in it; a bad one costs itself alone."""
+    (tmp_path / "out").mkdir()
+    assert call("convert", "night.edf", "-o", "night.bdf", "-q").code == 0
+    (tmp_path / "bad.edf").write_bytes(b"0       nothing")
+    args = "convert", "night.edf", "night.bdf", "bad.edf", "--to", "npz", "-o", "out/"
+    said = call(*args)
+    check_refused(said, 2, "bad.edf", "--keep-going does the other recordings")
+    said = call(*args, "--keep-going", "--overwrite", "--json", "r.json")
+    assert said.code == 1
+    assert {*os.listdir("out")} == {"night-edf.npz", "night-bdf.npz"}
+    record = json.loads(Path("r.json").read_text())
+    assert record["schema"] == "rlxweb.convert/1"
+    assert [one["path"] for one in record["files"]] == ["night.edf", "night.bdf"]
+    assert [one["path"] for one in record["failed"]] == ["bad.edf"]
+    (file,) = record["files"][0]["written"]
+    assert file["annotations"] == 2
+    assert file["groups"][0]["channels"][0]["error"] == 0.0
+    stages = record["files"][0]["stages"]
+    assert {*stages} == {"open", "read", "write"}
+    assert 0 < sum(stages.values()) <= record["files"][0]["wall_s"] <= record["wall_s"]
+
+
+def test_no_recording_is_written_over(call: Call, tmp_path: Path) -> None:
+    """By whatever name; nor is a file that is there and was not named."""
+    before = (tmp_path / "night.edf").read_bytes()
+    os.link("night.edf", "link.edf")
+    for args in (["--to", "edf"], ["-o", "night.edf"], ["-o", "link.edf"]):
+        for more in ([], ["--overwrite"]):
+            check_refused(call("convert", "night.edf", *args, *more), 2, "recording")
+    (tmp_path / "night.wav").write_bytes(b"mine")
+    said = call("convert", "night.edf", "--to", "wav")
+    check_refused(said, 2, "'night.wav' is there already; --overwrite replaces it")
+    assert (tmp_path / "night.wav").read_bytes() == b"mine"
+    assert call("convert", "night.edf", "-o", "night.wav", "-q").code == 0
+    assert (tmp_path / "night.edf").read_bytes() == before
+    assert {*os.listdir()} == {"night.edf", "link.edf", "night.wav"}
+
+
+def test_what_is_asked_for_is_looked_at_before_the_work(call: Call) -> None:
+    for args, words in (
+        ([], "no format is asked for; written are edf, bdf, npz, wav, parquet"),
+        (["-o", "x.flac"], "ends in '.flac'"),
+        (["-o", "x.edf", "--to", "wav"], "is a name for edf; leave one of them out"),
+        (["-o", "no/x.edf"], "there is no such folder; create it first"),
+        (["--to", "npz", "--bits", "16"], "npz holds samples as they are read"),
+        (["--to", "wav", "--full-scale", "9"], "floats need none; give --bits 16 too"),
+        (["-o", "s3://a/b.edf"], "results are written as files of this machine"),
+        (["-o", "x.npz", "--json", "x.npz"], "it names the file of --"),
+    ):
+        check_refused(call("convert", "night.edf", *args), 2, words)
+    said = call("convert", "night.edf", "night.edf", "night.edf", "-o", "x.npz", "-q")
+    assert said.code == 0  # a file that is named twice is one
+    write_recording("b.npz", np.ones((1, 99)), fs=9)
+    said = call("convert", "night.edf", "b.npz", "-o", "x.npz")
+    check_refused(said, 2, "it names one file, and 2 recordings are meant")
+    assert {*os.listdir()} == {"night.edf", "b.npz", "x.npz"}
+
+
+def test_integers_that_are_too_small_are_refused_with_the_way_out(call: Call) -> None:
+    """And nothing is left behind; with the full scale that is said it goes."""
+    said = call("convert", "night.edf", "-o", "x.wav", "--bits", "16")
+    check_refused(said, 2, "full scale is 1 uV", "give a wider --full-scale VALUE")
+    assert os.listdir() == ["night.edf"]
+    said = call(
+        *("convert", "night.edf", "-o", "x.wav", "--bits", "16", "--full-scale", "512")
+    )
+    assert said.code == 0
+    np.testing.assert_allclose(samples("x.wav") * 512, samples("night.edf"), atol=0.008)
+
+
+def test_standard_output_takes_the_file() -> None:
+    """Then nothing else is on it."""
+    whole = spawn("convert", "night.edf", "-o", "x.wav", "-q")
+    assert whole.code == 0
+    command = [sys.executable, "-m", "rlxweb", "convert", "night.edf", "--to", "wav"]
+    done = subprocess.run(
+        [*command, "-o", "-"], capture_output=True, env=environment(), timeout=60
+    )
+    assert done.returncode == 0
+    assert done.stdout == Path("x.wav").read_bytes()
+    assert b"2 channels at 128 Hz" in done.stderr

@@ -1,0 +1,408 @@
+"""Recordings that are written come back: samples, names, units, rates, annotations."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import edfio
+import numpy as np
+import pytest
+
+from rlxweb.errors import DTypeError, NotFinite, RecordingError, ShapeError, UsageError
+from rlxweb.io import Annotation, Recording, open_recording, write_recording
+from rlxweb.io.edf_scale import copied_scale, scale_of
+from rlxweb.io.recording import Channel
+from tests.recordings import KINDS, by_edfio, written
+
+RNG = np.random.default_rng(11)
+X = RNG.normal(0, 50, (3, 2560)) * [[1.0], [0.3], [1e-3]]
+NAMES = ["Fp1", "Fp2", "Cz"]
+NOTES = (
+    Annotation(0.5, 0.0, "Beginn, größer"),
+    Annotation(1.25, 2.0, "sleep"),
+    Annotation(9.0, 0.0, "last"),
+)
+LOW, HIGH = -32768, 32767
+
+
+def written_to(path: Path, x: Any = X, **more: Any) -> Any:
+    """256 Hz, in microvolts."""
+    how = {"fs": 256, "units": "uV", "annotations": NOTES, "begun": 3661.5}
+    return write_recording(path, x, **{**how, **more})
+
+
+def samples(recording: Recording) -> np.ndarray:
+    (group,) = recording.groups
+    return np.asarray(group.read(), np.float64)
+
+
+@pytest.mark.parametrize(("kind", "bits"), [("edf", 16), ("bdf", 24)])
+def test_edf_and_bdf_hold_samples_to_half_a_step(
+    tmp_path: Path, kind: str, bits: int
+) -> None:
+    """Each channel has its own range; what is told of the error is what there is."""
+    path = tmp_path / f"a.{kind}"
+    told = written_to(path, channels=NAMES)
+    (own,) = told.groups
+    with open_recording(path) as recording:
+        off = np.abs(samples(recording) - X).max(axis=1)
+        (group,) = recording.groups
+        assert recording.format == f"{kind.upper()}+C"
+        assert group.names == tuple(NAMES)
+        assert {channel.unit for channel in group.channels} == {"uV"}
+        assert group.fs == 256.0
+        assert recording.begun == 3661.5
+        assert recording.annotations == NOTES
+    steps = np.array([channel.step for channel in own.channels])
+    spans = np.ptp(X, axis=1)
+    assert (steps < 1.1 * spans / (1 << bits)).all()
+    assert (off <= 0.5000001 * steps).all()
+    np.testing.assert_allclose([c.error for c in own.channels], off, rtol=1e-9)
+    assert told.lost == ()
+    assert told.annotations == 3
+    assert f"{kind}, 3 channels at 256 Hz, 2560 samples" in repr(told)
+    found = by_edfio(path)
+    np.testing.assert_allclose(np.array([*found.values()]), X, atol=steps.max())
+
+
+def test_edfio_reads_what_is_beside_the_samples(tmp_path: Path) -> None:
+    """Annotations, the time of day with its half second, the limits."""
+    written_to(tmp_path / "a.edf", channels=NAMES)
+    own = edfio.read_edf(tmp_path / "a.edf")
+    assert [(a.onset, a.duration or 0.0, a.text) for a in own.annotations] == [*NOTES]
+    assert (own.starttime.hour, own.starttime.minute, own.starttime.second) == (1, 1, 1)
+    assert own.starttime.microsecond == 500_000
+    for signal, row in zip(own.signals, X, strict=True):
+        assert signal.physical_min <= row.min() <= row.max() <= signal.physical_max
+
+
+@pytest.mark.parametrize("kind", [".edf", ".bdf"])
+def test_integers_of_a_file_are_written_as_they_are(tmp_path: Path, kind: str) -> None:
+    """Whatever its limits were; the counts, and so the values, are the same."""
+    signal, whole, read = KINDS[kind]
+    path, again = tmp_path / f"a{kind}", tmp_path / f"b{kind}"
+    ranges = [(-500, 500), (-187.5, 187.5), (-0.25, 3276.75), (800, -800)]
+    signals = [
+        signal(RNG.uniform(0, 150, 512), 128, label=f"c{n}", physical_range=span)
+        for n, span in enumerate(ranges[:3])
+    ]
+    whole(signals).write(path)
+    with open_recording(path) as recording:
+        told = write_recording(again, recording)
+    assert [own.error for own in told.groups[0].channels] == [0.0, 0.0, 0.0]
+    with open_recording(path) as first, open_recording(again) as second:
+        one, other = (r.groups[0].read_stored() for r in (first, second))
+        np.testing.assert_array_equal(one.counts, other.counts)  # type: ignore[union-attr]
+        np.testing.assert_allclose(samples(first), samples(second), rtol=1e-12)
+    assert len(read(again).signals) == 3
+
+
+@pytest.mark.parametrize(
+    ("bottom", "top", "low", "high"),
+    [(-500, 500, LOW, HIGH), (-187.5, 187.5, -2048, 2047), (500, -500, -2048, 2047)],
+)
+def test_the_limits_of_a_scale_are_told_again(
+    bottom: float, top: float, low: int, high: int
+) -> None:
+    """From gain and offset alone; never narrower than the counts there are."""
+    gain = (top - bottom) / (high - low)
+    channel = Channel("a", "a", "uV", 0, gain, top / gain - high)
+    own = copied_scale(channel, (low, high), LOW, HIGH)
+    assert own is not None
+    assert (own.gain, own.offset) == pytest.approx((channel.gain, channel.offset))
+    assert own.low <= low < high <= own.high
+    assert max(len(own.bottom), len(own.top)) <= 8
+    assert copied_scale(channel, (LOW - 1, 0), LOW, HIGH) is None
+    odd = Channel("a", "a", "uV", 0, 1 / 3, 0.123456789)
+    assert copied_scale(odd, (low, high), LOW, HIGH) is None
+
+
+@pytest.mark.parametrize(
+    "span",
+    [
+        *[(-203.1234567, 187.2), (0, 0), (5.5, 5.5), (-2e-4, 1e-4), (1e-9, 2e-9)],
+        *[(-1e12, 3e11), (123456.789, 123457.1), (-1e300, 1e300), (12345678.9, 2e7)],
+    ],
+)
+def test_limits_lie_outside_of_the_data_and_take_eight_characters(
+    span: tuple[float, float],
+) -> None:
+    """Nearly as narrow as it: no step is much coarser than it need be."""
+    own = scale_of(*span, LOW, HIGH, "writing")
+    assert max(len(own.bottom), len(own.top)) <= 8
+    assert float(own.bottom) <= span[0] <= span[1] <= float(own.top)
+    if span[0] < span[1]:
+        assert own.gain <= 2.5 * (span[1] - span[0]) / (HIGH - LOW)
+
+
+def test_a_range_that_eight_characters_do_not_tell_is_refused() -> None:
+    with pytest.raises(UsageError, match="do not tell these apart"):
+        scale_of(-5e-324, 1e-323, LOW, HIGH, "writing")
+    with pytest.raises(UsageError, match="do not tell these apart"):
+        scale_of(-1.7e308, 1.7e308, LOW, HIGH, "writing")
+
+
+@pytest.mark.parametrize(
+    ("fs", "n_samples"),
+    [(256, 2560), (100, 2557), (300, 900), (44100, 44100), (0.5, 7), (1000 / 3, 1000)],
+)
+def test_no_sample_is_added_where_some_record_fits(
+    tmp_path: Path, fs: float, n_samples: int
+) -> None:
+    """Also where their number is a prime."""
+    x = RNG.normal(size=(1, n_samples))
+    told = write_recording(tmp_path / "a.edf", x, fs=fs, begun=0)
+    assert told.lost == ()
+    with open_recording(tmp_path / "a.edf") as recording:
+        (group,) = recording.groups
+        assert group.fs == pytest.approx(fs, rel=1e-9)
+        assert group.n_samples == n_samples
+
+
+@pytest.mark.parametrize(
+    ("fs", "n_samples", "most"),
+    [(300, 1000, 150), (44100, 44101, 882), (1e3, 10**6, 0)],
+)
+def test_a_last_record_that_is_not_full_is_told(
+    tmp_path: Path, fs: float, n_samples: int, most: int
+) -> None:
+    """As little of it as some length of records leaves; it repeats the last sample."""
+    x = RNG.normal(size=(1, n_samples))
+    told = write_recording(tmp_path / "a.edf", x, fs=fs, begun=0)
+    with open_recording(tmp_path / "a.edf") as recording:
+        found = samples(recording)
+    more = found.shape[1] - n_samples
+    assert 0 <= more <= most
+    assert set(found[0, n_samples:]) <= {found[0, n_samples - 1]}
+    if more:
+        assert told.lost == (
+            f"the last data record is filled up: {more} samples at {fs:g} Hz repeat "
+            "the last one",
+        )
+
+
+def test_a_rate_that_no_record_holds_is_told(tmp_path: Path) -> None:
+    """Short ones have few lengths to choose from."""
+    x = RNG.normal(size=(1, 40))
+    told = write_recording(tmp_path / "a.edf", x, fs=511.97331234, begun=0)
+    assert any("511.97331234 Hz is 511.97" in one for one in told.lost)
+    with open_recording(tmp_path / "a.edf") as recording:
+        assert recording.groups[0].fs == pytest.approx(511.97331234, rel=1e-6)
+
+
+def test_channels_of_several_rates_lie_in_one_edf_file(tmp_path: Path) -> None:
+    """And in none of the others; the message says what to do."""
+    path = written(tmp_path / "a.edf", ("Fz", 128), ("Resp", 16), seconds=5)
+    with open_recording(path) as recording:
+        told = write_recording(tmp_path / "b.edf", recording)
+        assert [(g.fs, g.n_samples) for g in told.groups] == [(128, 640), (16, 80)]
+        with open_recording(tmp_path / "b.edf") as again:
+            for one, other in zip(recording.groups, again.groups, strict=True):
+                np.testing.assert_allclose(one.read(), other.read(), rtol=1e-12)
+        with pytest.raises(UsageError, match=r"2 rates: 128, 16 Hz; a \.npz file"):
+            write_recording(tmp_path / "b.npz", recording)
+        write_recording(tmp_path / "b.npz", recording.groups[1])
+    assert sorted(os.listdir(tmp_path)) == ["a.edf", "b.edf", "b.npz"]
+
+
+def test_many_annotations_find_room(tmp_path: Path) -> None:
+    """All in the first second, one very long: later records take what is too much."""
+    notes = [Annotation(0.001 * n, 0.0, f"note {n}") for n in range(900)]
+    notes.append(Annotation(9.5, 0.25, "x" * 2000))
+    path = tmp_path / "a.edf"
+    written_to(path, annotations=notes)
+    with open_recording(path) as recording:
+        assert len(recording.annotations) == 901
+        for one, other in zip(recording.annotations, notes, strict=True):
+            assert one.text == other.text
+            assert one.onset == pytest.approx(other.onset, abs=1e-9)
+    assert path.stat().st_size < 100_000
+    written_to(path, annotations=[(1, None, "a\x14b\0c")])
+    with open_recording(path) as recording:
+        assert recording.annotations == ((1.0, 0.0, "a b c"),)
+
+
+def test_names_and_units_that_edf_has_no_letters_for(tmp_path: Path) -> None:
+    """Cut and written out so that none is another's; what was changed is told."""
+    names = ["älter als 漢字 und lang", "a very long name 1", "a very long name 2"]
+    told = write_recording(
+        tmp_path / "a.edf",
+        X,
+        fs=256,
+        channels=names,
+        units=["µV", "Ω", "漢"],
+        begun=0,
+    )
+    with open_recording(tmp_path / "a.edf") as recording:
+        (group,) = recording.groups
+    assert group.names == ("alter als ?? und", "a very long name", "a very long na~2")
+    assert [channel.unit for channel in group.channels] == ["uV", "Ohm", "?"]
+    assert "'a very long name 2' is 'a very long na~2'" in told.lost[0]
+    assert told.lost[1] == "the unit '漢' is '?'"
+    told = write_recording(tmp_path / "a.edf", X[0] * 1e-6, fs=256, units="V", begun=0)
+    with open_recording(tmp_path / "a.edf") as recording:
+        (group,) = recording.groups
+        assert group.channels[0].unit == "uV"
+        assert group.names == ("ch1",)
+        off = np.abs(samples(recording)[0] - X[0]).max()
+    assert off == pytest.approx(told.groups[0].channels[0].error, rel=1e-6)
+
+
+def test_a_stretch_takes_its_annotations_and_its_time_with_it(tmp_path: Path) -> None:
+    """What lasts into it is as long as it lasts in it; the others are counted."""
+    path = tmp_path / "a.edf"
+    written_to(path)
+    with open_recording(path, start=2.0, stop=6.0) as recording:
+        told = write_recording(tmp_path / "b.edf", recording)
+    assert told.lost == ("2 annotations lie outside of it",)
+    with open_recording(tmp_path / "b.edf") as recording:
+        assert recording.begun == 3663.5
+        assert recording.annotations == ((0.0, 1.25, "sleep"),)
+        off = np.abs(samples(recording) - X[:, 512:1536]).max()
+    assert off < 0.01
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i2", "u1", "i4"])
+def test_npz_holds_every_type_bit_by_bit(tmp_path: Path, dtype: str) -> None:
+    """Read back by NumPy alone, with what stands beside."""
+    x = (100 + X).astype(dtype)
+    told = written_to(tmp_path / "a.npz", x, channels=NAMES)
+    assert told.lost == ()
+    with np.load(tmp_path / "a.npz") as found:
+        np.testing.assert_array_equal(found["samples"], x)
+        assert found["samples"].dtype == x.dtype
+        assert (float(found["fs"]), float(found["begun"])) == (256.0, 3661.5)
+        assert [*found["channels"]] == NAMES
+        assert [*found["units"]] == ["uV"] * 3
+        assert [tuple(row) for row in found["annotations"]] == [*NOTES]
+    with open_recording(tmp_path / "a.npz", array="samples") as recording:
+        np.testing.assert_array_equal(samples(recording), x)
+        assert recording.groups[0].names == tuple(NAMES)
+
+
+def test_wav_of_floats_and_of_integers(tmp_path: Path) -> None:
+    """Our own reader's values; what is told of the error is what there is."""
+    path, x = tmp_path / "a.wav", X / 256
+    for bits, step in ((64, 0.0), (32, 0.0), (24, 2.0**-23), (16, 2.0**-15)):
+        told = written_to(path, x, bits=bits)
+        (own,) = told.groups
+        with open_recording(path) as recording:
+            off = np.abs(samples(recording) - x).max(axis=1)
+        np.testing.assert_array_equal([c.error for c in own.channels], off)
+        assert {c.step for c in own.channels} == {step}
+        assert off.max() <= max(step / 2, 1e-7 if bits == 32 else 0)
+        assert "the time of day, the annotations" in told.lost[0]
+    told = written_to(path, X[:1, :-1], bits=24, full_scale=256)
+    with open_recording(path) as recording:
+        np.testing.assert_allclose(samples(recording) * 256, X[:1, :-1], atol=1.6e-5)
+    assert "full scale of the file is 256" in told.lost[1]
+    assert path.stat().st_size % 2 == 0
+    loudest = written_to(path, np.array([1.0, -1.0, 0.5]), bits=16).groups[0].channels
+    assert loudest[0].error == 2.0**-15
+
+
+def test_what_a_wav_file_cannot_hold_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.wav"
+    with pytest.raises(UsageError, match=r"256\.5 Hz; a WAV file has a whole rate"):
+        written_to(path, fs=256.5)
+    with pytest.raises(
+        UsageError, match=r"full scale is 1 uV; give a wider full_scale"
+    ):
+        written_to(path, bits=16)
+    with pytest.raises(UsageError, match="floats need none; give bits=16 too"):
+        written_to(path, full_scale=200)
+    with pytest.raises(UsageError, match="bits is 12; wav has 16 or 24 or 32 or 64"):
+        written_to(path, bits=12)
+    assert os.listdir(tmp_path) == []
+
+
+def test_no_integer_stands_for_nan(tmp_path: Path) -> None:
+    """The channel and the sample are named, and nothing is written."""
+    x = X.copy()
+    x[1, 7] = np.nan
+    for name, more in (("a.edf", {}), ("a.edf", {"full_scale": 500}), ("a.bdf", {})):
+        with pytest.raises(NotFinite, match=r"'ch2' is nan at sample 7.*write \.npz"):
+            written_to(tmp_path / name, x, **more)
+    with pytest.raises(NotFinite, match="WAV of 16 bits holds integers"):
+        written_to(tmp_path / "a.wav", x / 1000, bits=16)
+    assert os.listdir(tmp_path) == []
+    for name in ("a.npz", "a.wav"):
+        told = written_to(tmp_path / name, x)
+        assert told.groups[0].channels[1].error < 1e-4
+
+
+def test_full_scale_of_edf_is_one_pass_and_a_limit(tmp_path: Path) -> None:
+    done: list[int] = []
+    step = {"progress": lambda n, k: done.append(k)}
+    written_to(tmp_path / "a.edf", full_scale=250, **step)
+    assert sum(done) == X.size
+    done.clear()
+    written_to(tmp_path / "a.edf", **step)
+    assert sum(done) == 2 * X.size
+    with pytest.raises(UsageError, match="full scale is 10 uV; give a wider"):
+        written_to(tmp_path / "a.edf", full_scale=10)
+
+
+def test_bad_arguments_say_what_is_wanted(tmp_path: Path) -> None:
+    path = tmp_path / "a.edf"
+    bad: list[tuple[type[Exception], str, Any, dict[str, Any]]] = [
+        (UsageError, "an array has no rate; give it: fs=HZ", X, {"fs": None}),
+        (UsageError, "fs is -1", X, {"fs": -1}),
+        (UsageError, "2 channels are given; the array has 3", X, {"channels": "ab"}),
+        (UsageError, "two channels have one name", X, {"channels": "aab"}),
+        (ShapeError, "wanted", X[None], {}),
+        (ShapeError, "wanted", X[:, :0], {}),
+        (DTypeError, "wanted real numbers", X + 1j, {}),
+        (UsageError, r"an annotation is \('x',\)", X, {"annotations": [("x",)]}),
+        (UsageError, "times are finite", X, {"annotations": [(np.inf, 0, "x")]}),
+        (UsageError, "bits is 24; edf has 16; bdf has 24", X, {"bits": 24}),
+        (UsageError, "full_scale is 0", X, {"full_scale": 0}),
+    ]
+    for kind, match, x, more in bad:
+        with pytest.raises(kind, match=match):
+            written_to(path, x, **more)
+    with pytest.raises(UsageError, match=r"ends in '\.flac'; written are \.edf, \.bdf"):
+        written_to(tmp_path / "a.flac")
+    with pytest.raises(RecordingError, match="no such folder"):
+        written_to(tmp_path / "no" / "a.edf")
+    with open_recording(written(tmp_path / "b.edf", ("Fz", 64))) as recording:
+        with pytest.raises(UsageError, match="fs is given for a recording"):
+            write_recording(path, recording, fs=3)
+    assert os.listdir(tmp_path) == ["b.edf"]
+
+
+def test_an_open_file_is_written_into(tmp_path: Path) -> None:
+    file = io.BytesIO()
+    told = written_to(file, format="edf")  # type: ignore[arg-type]
+    (tmp_path / "a.edf").write_bytes(file.getvalue())
+    assert told.path == ""
+    with open_recording(tmp_path / "a.edf") as recording:
+        assert recording.annotations == NOTES
+    with pytest.raises(UsageError, match="the name has no suffix"):
+        written_to(file)  # type: ignore[arg-type]
+    assert json.loads(json.dumps(told.as_json()))["groups"][0]["fs"] == 256.0
+
+
+def test_blocks_give_the_bytes_of_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever their size: nothing depends on where one ends."""
+    from rlxweb.io import edf_writer, outgoing
+
+    kinds = ("edf", "bdf", "npz", "wav")
+    for kind in kinds:
+        written_to(tmp_path / f"whole.{kind}", X / 100)
+    for module in (edf_writer, outgoing):
+        monkeypatch.setattr(module, "BLOCK_BYTES", 8 * 3 * 100)
+    for kind in kinds:
+        written_to(tmp_path / f"parts.{kind}", X / 100)
+        one, other = (tmp_path / f"{n}.{kind}" for n in ("whole", "parts"))
+        if kind == "npz":  # the archive has the time of its members
+            with np.load(one) as a, np.load(other) as b:
+                np.testing.assert_array_equal(a["samples"], b["samples"])
+        else:
+            assert one.read_bytes() == other.read_bytes()

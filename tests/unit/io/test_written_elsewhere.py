@@ -1,0 +1,104 @@
+"""What others read in files that we wrote: MNE, SciPy, soundfile, pyarrow, pandas."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+
+import mne
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+import scipy.io.wavfile
+import soundfile
+
+from rlxweb.io import Annotation, wav_writer, write_recording
+
+X = np.random.default_rng(5).normal(0, 50, (3, 1280))
+NAMES = ["Fp1", "Fp2", "Cz"]
+NOTES = (Annotation(0.5, 0.0, "Licht aus, größer"), Annotation(1.25, 2.0, "sleep"))
+HOW = {"fs": 256, "channels": NAMES, "units": "uV", "annotations": NOTES}
+
+
+@pytest.mark.parametrize("kind", ["edf", "bdf"])
+def test_mne_reads_edf_and_bdf(tmp_path: Path, kind: str) -> None:
+    """Samples, names, rate, annotations and the time of day."""
+    told = write_recording(tmp_path / f"a.{kind}", X, begun=3661.0, **HOW)
+    read = mne.io.read_raw_edf if kind == "edf" else mne.io.read_raw_bdf
+    raw = read(tmp_path / f"a.{kind}", preload=True, verbose="error")
+    assert raw.ch_names == NAMES
+    assert raw.info["sfreq"] == 256
+    step = max(channel.step for channel in told.groups[0].channels)
+    np.testing.assert_allclose(raw.get_data() * 1e6, X, atol=0.51 * step)
+    found = raw.annotations
+    assert [*found.description] == [note.text for note in NOTES]
+    np.testing.assert_allclose(found.onset, [0.5, 1.25])
+    np.testing.assert_allclose(found.duration, [0, 2])
+    assert raw.info["meas_date"].strftime("%H:%M:%S") == "01:01:01"
+
+
+@pytest.mark.parametrize("n_channels", [1, 2, 3])
+@pytest.mark.parametrize("bits", [16, 24, 32, 64])
+def test_scipy_and_soundfile_read_wav(
+    tmp_path: Path, bits: int, n_channels: int
+) -> None:
+    """The same numbers in both, which are ours to half a step."""
+    path, x = tmp_path / "a.wav", X[:n_channels, :-1] / 256
+    told = write_recording(path, x, fs=8000, bits=bits)
+    worst = max(channel.error for channel in told.groups[0].channels)
+    fs, found = scipy.io.wavfile.read(path)
+    scale = {"i": 2.0 ** (8 * found.itemsize - 1), "f": 1.0}[found.dtype.kind]
+    values = np.atleast_2d(found.T) / scale
+    by_other, rate = soundfile.read(path, always_2d=True)
+    assert (fs, rate) == (8000, 8000)
+    assert np.abs(values - x).max() == pytest.approx(worst)
+    np.testing.assert_array_equal(by_other.T, values)
+
+
+def test_a_wav_file_beyond_4_gib_is_rf64(tmp_path: Path) -> None:
+    """Its lengths lie in ds64; soundfile takes the header of a file that is as long."""
+    n_samples = 3 << 28
+    head = wav_writer._header(2, 48_000, n_samples, 32)
+    path = tmp_path / "long.wav"
+    with path.open("wb") as file:
+        file.write(head)
+        file.truncate(len(head) + n_samples * 8)  # holes: nothing on the disk
+    assert struct.unpack("<4sI4s4s", head[:16]) == (
+        b"RF64",
+        0xFFFFFFFF,
+        b"WAVE",
+        b"ds64",
+    )
+    info = soundfile.info(str(path))
+    assert (info.frames, info.channels, info.samplerate) == (n_samples, 2, 48_000)
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i2", "u1", "i4"])
+def test_pandas_and_pyarrow_read_parquet(tmp_path: Path, dtype: str) -> None:
+    """A column per channel, bit by bit; the rest in the schema."""
+    x = (128 + X / 10).astype(dtype)
+    write_recording(tmp_path / "a.parquet", x, begun=7.5, **HOW)
+    found = pd.read_parquet(tmp_path / "a.parquet")
+    assert [*found.columns] == NAMES
+    np.testing.assert_array_equal(found.to_numpy().T, x)
+    assert {kind.str[1:] for kind in found.dtypes} == {dtype}
+    schema = pq.read_schema(tmp_path / "a.parquet")
+    assert json.loads(schema.metadata[b"rlxweb"]) == {
+        "recording": 1,
+        "fs": 256.0,
+        "units": dict.fromkeys(NAMES, "uV"),
+        "begun": 7.5,
+        "annotations": [[*note] for note in NOTES],
+    }
+    assert schema.field("Cz").metadata[b"unit"] == b"uV"
+
+
+def test_rows_of_parquet_come_in_groups(tmp_path: Path) -> None:
+    """So that a reader holds one at a time, and a writer did."""
+    x = np.arange(300_000.0)
+    write_recording(tmp_path / "a.parquet", x, fs=1000)
+    file = pq.ParquetFile(tmp_path / "a.parquet")
+    assert file.num_row_groups == 5
+    np.testing.assert_array_equal(file.read().column(0).to_numpy(), x)
