@@ -20,8 +20,8 @@ MAP: Final = "viridis"
 AROUND: Final = "RdBu_r"
 """Of values above and below zero: red and blue are told apart by every eye."""
 _DASHES: Final = ("-", "--")
-_LIGHT: Final = ("#ffffff", "#1b2227", "#55616b", "#dde2e6")
-_DARK: Final = ("#12171b", "#e5eaee", "#a3afb9", "#2d363d")
+LIGHT: Final = ("#ffffff", "#1b2227", "#55616b", "#dde2e6")
+DARK: Final = ("#12171b", "#e5eaee", "#a3afb9", "#2d363d")
 """Ground, text, quieter text and hairlines, as the site has them."""
 
 _is_styled: ContextVar[bool] = ContextVar("rlxweb.plot.style", default=False)
@@ -31,7 +31,7 @@ def settings(dark: bool = False) -> dict[str, Any]:
     """What matplotlib's rcParams take."""
     from matplotlib.rcsetup import cycler
 
-    paper, ink, muted, faint = _DARK if dark else _LIGHT
+    paper, ink, muted, faint = DARK if dark else LIGHT
     lines = [colour for _ in _DASHES for colour in COLOURS]
     dashes = [dash for dash in _DASHES for _ in COLOURS]
     return {
@@ -98,7 +98,7 @@ def style(dark: bool = False) -> Iterator[None]:
 
 def quiet_text(dark: bool) -> str:
     """The colour of words beside the data, where there are no axes yet."""
-    return (_DARK if dark else _LIGHT)[2]
+    return (DARK if dark else LIGHT)[2]
 
 
 def ground(axis: Any) -> Any:

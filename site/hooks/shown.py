@@ -1,7 +1,7 @@
 """Pictures that a page's own programs drew, for light pages and for dark ones.
 
 They stand in site/pictures/shown, put there by `site/snippets.py`, drawn on light
-paper. The colours of their lines are seen on both; paper, ink and grid are exchanged.
+paper. The colours of their lines are seen on both; paper, inks and grid are exchanged.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from html import escape
 from pathlib import Path
 
-from rlxweb.plot import theme
+from rlxweb.plot.theme import DARK, LIGHT
 
 KEPT = Path(__file__).resolve().parents[1] / "pictures" / "shown"
 FOLDER = "img/shown"
@@ -26,10 +26,10 @@ def files() -> Iterator[tuple[str, str]]:
 
 def dark_of(svg: str) -> str:
     """The picture on dark paper; of matplotlib's own look too, which is black."""
-    (paper, ink, faint), dark = theme._LIGHT, theme._DARK
+    _, ink, _, _ = LIGHT
     if ink not in svg:
         svg = svg.replace("#000000", ink).replace("<svg ", f'<svg fill="{ink}" ', 1)
-    for light, instead in zip((paper, ink, faint), dark, strict=True):
+    for light, instead in zip(LIGHT, DARK, strict=True):
         svg = svg.replace(light, instead)
     return svg
 
