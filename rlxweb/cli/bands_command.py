@@ -129,15 +129,8 @@ def _settings(of: BandsAsked, asked: dict[str, Any]) -> Settings:
                 "a name and two edges in Hz, 0 ≤ low < high",
             )
     epochs = asked["epochs"] = epochs_asked(asked)
-    if asked["segment_s"] is not None:
-        seconds = asked["segment_s"]
-    elif epochs is not None:
-        asked["nperseg"], seconds = None, epochs.seconds
-    else:
-        seconds = max(LEAST_SEGMENT_S, CYCLES / lowest_edge(named))
-        asked["segment_s"] = seconds
-    lowest = [low for low, _ in named.values()]
-    lowest += [] if of.fit_hz is None else [of.fit_hz[0]]
-    # One bin below the lowest edge, to integrate from there.
-    low = min(lowest) - 1.0 / seconds
-    return Settings(**asked, preset="scipy", k=1, fmin=max(0.0, low))
+    if asked["segment_s"] is None and epochs is not None:
+        asked["nperseg"] = None  # of whole epochs
+    elif asked["segment_s"] is None:
+        asked["segment_s"] = max(LEAST_SEGMENT_S, CYCLES / lowest_edge(named))
+    return Settings(**asked, preset="scipy", k=1)

@@ -76,6 +76,9 @@ def _told(
     if _is_offset(group):
         offset = "mostly at 0 Hz: an offset of the signal"
         yield f"{offset}; --detrend constant removes it"
+    elif _are_neighbours(group):
+        beside = "mostly bins beside a strong one"
+        yield f"{beside}; --mode peaks --preset scipy shows spectral peaks"
 
 
 def _is_offset(group: GroupResult) -> bool:
@@ -83,6 +86,14 @@ def _is_offset(group: GroupResult) -> bool:
     if group.mode != "bins" or group.spec.detrend is not None:
         return False
     return 2 * int((group.peaks.bins[:, 0] == 0).sum()) > len(group.names)
+
+
+def _are_neighbours(group: GroupResult) -> bool:
+    """Most rows have their second bin beside their first: the window's own width."""
+    bins = group.peaks.bins
+    if group.mode != "bins" or bins.shape[1] < 2:
+        return False
+    return 2 * int((abs(bins[:, 0] - bins[:, 1]) == 1).sum()) > len(group.names)
 
 
 def _title(result: FileResult, group: GroupResult) -> str:

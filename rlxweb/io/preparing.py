@@ -9,6 +9,7 @@ less than rounding. SciPy designs and runs the filters; it is loaded when one is
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -19,7 +20,15 @@ from numpy.typing import NDArray
 
 from rlxweb.advice import Advice, Blank
 from rlxweb.arguments import number, whole
-from rlxweb.errors import UnknownName, UsageError, did_you_mean, not_installed, shown
+from rlxweb.callers import outside
+from rlxweb.errors import (
+    RecordingWarning,
+    UnknownName,
+    UsageError,
+    did_you_mean,
+    not_installed,
+    shown,
+)
 from rlxweb.io.recording import Group
 
 Array = NDArray[Any]
@@ -28,6 +37,8 @@ Reference: TypeAlias = str | Sequence[str]
 AVERAGE: Final = "average"
 _FORGOTTEN: Final = 1e-15
 """Of a filter's answer to one sample: what is left after its run-in."""
+_FAINT: Final = 0.01
+"""And of what a filter may still answer where the recording ends."""
 _MOST_TERMS: Final = 1 << 12
 _QUALITY: Final = 30.0
 """Frequency over width of a notch, as MNE's and SciPy's examples have it."""
@@ -54,6 +65,8 @@ def prepared(
     resample   rate in Hz, by scipy.signal.resample_poly
     → samples in float64, in the channels' units
 
+    Warns      RecordingWarning for a filter that is so slow that it has not forgotten
+               one end of the recording at the other
     Errors     UsageError for an edge outside 0 … fs / 2, a filter that is longer than
                the recording, a rate no fraction of small numbers leads to, and a
                reference among channels of several units;
@@ -192,7 +205,7 @@ def _sections(
     low, high = edges
     if low is not None and high is not None and low >= high:
         raise UsageError(
-            doing, f"highpass is {low:g} Hz", f"below lowpass, {high:g} Hz"
+            doing, f"highpass is {low:g} Hz", f"it lies below lowpass, {high:g} Hz"
         )
     n = whole("order", order, doing)
     if not 1 <= n <= 12:
@@ -217,7 +230,7 @@ def _sections(
 def _edge(name: str, value: object, fs: float, doing: str) -> float:
     own = number(name, value, doing)
     if not 0 < own < fs / 2:
-        rule = f"between 0 and half the rate, {fs / 2:g} Hz"
+        rule = f"it lies between 0 and half the rate, {fs / 2:g} Hz"
         raise UsageError(doing, f"{name} is {own:g} Hz", rule)
     return own
 
@@ -237,7 +250,24 @@ def _filtered(group: Group, sections: Array, doing: str) -> Group:
             f"the filter needs {least}",
             "use a longer recording or a lower order",
         )
+    _warn_of_length(radius, shortest / group.fs, group.fs, doing)
     return _made(group, _Filtered(group, sections, run_in))
+
+
+def _warn_of_length(radius: float, seconds: float, fs: float, doing: str) -> None:
+    """Say where a filter still answers at one end to what it met at the other."""
+    decay_s = math.log(_FAINT) / math.log(radius) / fs if 0 < radius < 1 else 0.0
+    decay_s = float(f"{decay_s:.3g}")
+    if decay_s > seconds:
+        warnings.warn(
+            RecordingWarning(
+                doing,
+                f"the filter goes on for {decay_s:.10g} s, and the recording for "
+                f"{seconds:.10g} s: its ends and its offset reach into all of it; use "
+                "a faster filter or a longer recording",
+            ),
+            stacklevel=outside(),
+        )
 
 
 def _padding(sections: Array) -> int:
@@ -276,13 +306,13 @@ def _resampled(group: Group, rate: float, doing: str) -> Group:
     if own <= 0:
         raise UsageError(doing, f"resample is {own:g} Hz", "above 0")
     ratio = Fraction(own / group.fs).limit_denominator(_MOST_TERMS)
-    near = float(ratio) * group.fs
+    near = float(f"{float(ratio) * group.fs:.12g}")
     if ratio <= 0 or ratio.numerator > _MOST_TERMS or abs(near - own) > 1e-9 * own:
         raise UsageError(
             doing,
-            f"{group.fs:g} Hz to {own:g} Hz is no fraction of small numbers",
+            f"{group.fs:.12g} Hz to {own:.12g} Hz is no fraction of small numbers",
             f"both sides at most {_MOST_TERMS}",
-            f"take {near:g} Hz" if ratio > 0 else "take a higher rate",
+            f"take {near:.12g} Hz" if ratio > 0 else "take a higher rate",
         )
     if ratio == 1:
         return group

@@ -180,7 +180,7 @@ def _bands_of(result: FileResult, group: GroupResult, asked: BandsAsked) -> Grou
         ratios = {f"{a}/{b}": own.ratio(a, b) for a, b in asked.ratios}
     except RlxError as error:
         if isinstance(error.hint, Advice):
-            error.hint = Advice("give a longer {}", segment_s=Blank("S"))
+            error.hint = _longer(group)
         error.doing = f"bands of {doing}"
         raise
     try:
@@ -191,6 +191,16 @@ def _bands_of(result: FileResult, group: GroupResult, asked: BandsAsked) -> Grou
         error.doing = f"the 1/f part of {doing}"
         raise
     return GroupBands(group, own, asked, ratios, fit)
+
+
+def _longer(group: GroupResult) -> str:
+    """What makes the bins of a group lie closer."""
+    epochs = group.epochs
+    if epochs is not None and group.n_segments == epochs.n:
+        return "give longer epochs"
+    if group.spec.nperseg >= group.n_samples:
+        return f"its {group.n_samples} samples are too few for it"
+    return Advice("give a longer {}", segment_s=Blank("S"))
 
 
 def _fit(group: GroupResult, own: BandPower, asked: BandsAsked) -> AperiodicFit:

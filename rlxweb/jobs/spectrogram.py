@@ -21,6 +21,7 @@ from rlxweb.io.contents import Samples
 from rlxweb.jobs.averaging import BLOCK_BYTES
 from rlxweb.jobs.epoching import EpochsUsed
 from rlxweb.recipes.welch_plan import segment_count
+from rlxweb.signal.band import no_bin
 from rlxweb.signal.spectrogram import spectrogram
 
 COLUMNS: Final = 1200
@@ -208,12 +209,11 @@ def check_band(
     most = math.inf if asked.fmax is None else asked.fmax
     count = int(((hz >= asked.fmin) & (hz <= most)).sum())
     if not count:
-        raise UsageError(
-            f"spectrogram of {group.recording!r}",
-            f"no bin lies between {asked.fmin:g} and {most:g} Hz",
-            f"bins lie {hz[1] if len(hz) > 1 else 0:.3g} Hz apart, up to {hz[-1]:g} Hz",
-            Advice("widen the band, or give a longer {}", segment_s=Blank("S")),
-        )
+        doing = f"spectrogram of {group.recording!r}"
+        if asked.fmin > most:
+            said = f"fmin is {asked.fmin:g} Hz"
+            raise UsageError(doing, said, f"fmax is {most:g} Hz")
+        raise no_bin(hz, asked.fmin, most, doing, segment_s=Blank("S"))
     return count
 
 

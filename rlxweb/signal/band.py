@@ -33,11 +33,28 @@ def bins_between(
     if inside.size == hz.size:
         return None
     if not inside.size:
-        step, last = abs(hz[1]) if len(hz) > 1 else 0.0, np.abs(hz).max()
-        raise UsageError(
-            doing,
-            f"no bin lies between {low:g} and {high:g} Hz",
-            f"the bins are {step:g} Hz apart and end at {last:g} Hz",
-            Advice("widen the band, or give a larger {}", nperseg=Blank("N")),
-        )
+        raise no_bin(hz, low, high, doing, nperseg=Blank("N"))
     return inside
+
+
+def no_bin(
+    hz: NDArray[np.float64], low: float, high: float, doing: str, **longer: Blank
+) -> UsageError:
+    """That no bin of hz (F,) lies between two frequencies.
+
+    longer   the argument that makes a segment longer, and so the bins closer
+    """
+    step, last = abs(hz[1]) if len(hz) > 1 else 0.0, np.abs(hz).max()
+    lies = (
+        f"between {low:g} and {high:g} Hz" if high < np.inf else f"from {low:g} Hz on"
+    )
+    # Beyond the last of them no length of a segment helps.
+    hint = Advice("widen the band, or give a larger {}", **longer)
+    if low > last:
+        hint = Advice("look lower: {}", fmin=Blank("HZ"))
+    return UsageError(
+        doing,
+        f"no bin lies {lies}",
+        f"the bins are {step:g} Hz apart and end at {last:g} Hz",
+        hint,
+    )

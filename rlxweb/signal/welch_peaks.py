@@ -100,6 +100,10 @@ def welch_peaks(
     mode     "bins": the k strongest bins, ties to the smaller bin. "peaks": local
              maxima by falling power, frequency refined by a parabola through the log
              power, `count` of them per row (at most k)
+             Both are the defaults of RLX, whose calls and cost model this follows: what
+             a device computes with the fewest steps. Neighbours of a strong bin are
+             among them, and 0 Hz where a signal has an offset; who looks for rhythms
+             asks for mode="peaks" and preset="scipy" or "mne"
     fmin, fmax  peaks are searched between these, in Hz, ends included; None: no end.
              A local maximum is told by its neighbours, beyond the ends too
     nsegments  average only the first so many segments; all 1 + (T - nperseg) // hop

@@ -101,7 +101,7 @@ def test_a_band_of_fewer_bins_is_shown_whole(npy: Path, call: Call) -> None:
     [
         (("--fmin", 30, "--fmax", 20), ("fmin is 30 Hz", "fmax is 20 Hz")),
         (("--fmin", "nan"), ("nan",)),
-        (("--fmin", 51), ("no bin lies between 51 and inf", "end at 50 Hz")),
+        (("--fmin", 51), ("no bin lies from 51 Hz on", "end at 50 Hz")),
         (("--fmin", 10.2, "--fmax", 10.5), ("0.390625 Hz apart", "--nperseg N")),
         (("--fmin", "ten"), ("'--fmin'",)),
     ],

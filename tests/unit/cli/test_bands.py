@@ -78,6 +78,7 @@ def test_json_on_stdout_and_bands_of_ones_own(npy: Path, call: Call) -> None:
         (["--bands", "mu=8"], "'mu=8' is no band"),
         (["--bands", "mu=12:8"], "band 'mu' is 12:8"),
         (["--bands", "mu=80:120"], "ends at 120 Hz; half the rate is 100 Hz"),
+        (["--bands", "mu=120:140"], "ends at 140 Hz; half the rate is 100 Hz"),
         (["--parquet", "x.csv"], "does not end in .parquet"),
         (["--plot", "x.gif"], "the suffix is '.gif'"),
         (["--segment-s", "0"], "0.0 is not in the range"),
@@ -174,7 +175,7 @@ def test_it_says_where_a_channel_is_strongest(
     ("more", "said"),
     [
         (["--overlap", "1"], "1.0 is not in the range"),
-        (["--fmin", "300"], "no bin lies between 300"),
+        (["--fmin", "300"], "no bin lies from 300 Hz on"),
         (["--columns", "0"], "0 is not in the range"),
         (["--plot", "x.gif"], "the suffix is '.gif'"),
         (["-c", "chX"], "chX"),

@@ -121,6 +121,17 @@ def test_an_offset_is_pointed_out(tmp_path: Path) -> None:
     assert told not in "".join(printed(without))
 
 
+def test_neighbours_of_a_strong_bin_are_pointed_out(tmp_path: Path) -> None:
+    """They are what a window makes of a rhythm; peaks have none."""
+    t = np.arange(900) / 100
+    x = 5 * np.sin(2 * np.pi * 10 * t) + RNG.standard_normal((3, 900))
+    told = "--mode peaks --preset scipy shows spectral peaks"
+    assert told in printed(analysed(tmp_path, x, ["a", "b", "c"]))[-1]
+    maxima = analysed(tmp_path, x, ["a", "b", "c"], mode="peaks")
+    assert told not in "".join(printed(maxima))
+    assert told not in "".join(printed(analysed(tmp_path, x, ["a", "b", "c"], k=1)))
+
+
 def test_a_long_unit_leaves_room_on_a_terminal(tmp_path: Path) -> None:
     """It is cut like a name; a pipe gets the whole of it."""
     x = RNG.standard_normal((2, 2000))

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rlxweb as rlx
-from rlxweb.errors import UnknownName, Unsupported, UsageError
+from rlxweb.errors import RecordingWarning, UnknownName, Unsupported, UsageError
 from rlxweb.io import Group, prepared
 from rlxweb.io.recording import Channel
 from tests.command_line import Call, check_refused
@@ -233,3 +233,21 @@ def test_units_are_not_mixed() -> None:
     for reference in ("average", "A1"):
         with pytest.raises(UsageError, match="channels are in mV, uV; one is taken"):
             prepared(mixed, reference=reference)
+
+
+def test_a_filter_that_outlasts_the_recording_is_told_of() -> None:
+    """It is SciPy's all the same; a longer recording is not told of."""
+    x = X[:, :4000] + 1000.0
+    with pytest.warns(RecordingWarning, match="filter goes on for 192 s, and the rec"):
+        found = prepared(group(x), highpass=0.01)
+    sos = scipy.signal.butter(4, 0.01, "highpass", fs=FS, output="sos")
+    wanted = scipy.signal.sosfiltfilt(sos, x, axis=-1)
+    np.testing.assert_allclose(found.read(), wanted, rtol=1e-9)
+    prepared(group(), highpass=0.01)
+
+
+def test_the_rate_that_is_named_can_be_taken() -> None:
+    with pytest.raises(UsageError, match="take ") as caught:
+        prepared(group(), resample=37.123)
+    rate = float(caught.value.hint.removeprefix("take ").removesuffix(" Hz"))
+    assert prepared(group(), resample=rate).fs == rate

@@ -87,7 +87,7 @@ def test_rows_of_a_real_estimate() -> None:
         ({"max_peaks": -1}, "max_peaks is -1"),
         ({"peak_width": (3, 1)}, "peak_width is 3 to 1 Hz"),
         ({"fmin": 44}, "5 frequencies are left; at least 8"),
-        ({"fmin": 100}, "no bin lies between 100"),
+        ({"fmin": 100}, "no bin lies from 100 Hz on"),
     ],
 )
 def test_bad_calls_are_refused(named: dict[str, Any], said: str) -> None:

@@ -269,7 +269,7 @@ def test_one_channel_and_integers() -> None:
         ({"half_life": 3}, "half_life was given for average='all'"),
         ({"average": "exponential", "half_life": 0}, "half_life is 0 s"),
         ({"nan": "drop"}, "nan is 'drop'"),
-        ({"fmin": 60}, "no bin lies between 60"),
+        ({"fmin": 60}, "no bin lies from 60 Hz on"),
         ({"mode": "tops"}, "mode is 'tops'"),
     ],
 )

@@ -19,10 +19,12 @@ eeg = np.stack(
     ]
 ).astype(np.float32)
 
-# rlxweb's own estimate and device choice; the async form runs in every browser
-found = await rlx.welch_peaks_async(eeg, fs=fs, nperseg=512, k=3, mode="peaks")
+# local maxima of SciPy's density; the async form runs in every browser
+found = await rlx.welch_peaks_async(
+    eeg, fs=fs, nperseg=512, k=3, mode="peaks", preset="scipy"
+)
 for name, hz, power in zip(rhythms, found.hz, found.power, strict=True):
-    print(f"{name:6} {hz[0]:6.2f} Hz, power {power[0]:.3g}")
+    print(f"{name:6} {hz[0]:6.2f} Hz, {power[0] * 1e12:.3g} µV²/Hz")
 print(found.explain())
 
 # the spectrum itself, in scipy's terms, to see where the peaks lie
