@@ -18,6 +18,7 @@ from rlxweb.cli.plot import (
 )
 from rlxweb.cli.screen import counted
 from rlxweb.jobs.bands import Banded, GroupBands
+from rlxweb.plot.above import exponents, peaks_above
 from rlxweb.plot.bars import height_of, spans_of, stacked
 from rlxweb.plot.electrodes import flat, positions
 from rlxweb.plot.lettering import Lettering
@@ -44,7 +45,8 @@ def put_picture(file: IO[bytes], found: Banded, how: str, look: Look = PLAIN) ->
 def _figure(found: Banded, letters: Lettering, look: Look) -> Any:
     groups = found.groups[:PANELS]
     tall = [_height(one) for one in groups]
-    figure = new_figure(10, sum(tall) + 0.3)
+    is_fitted = any(one.fit is not None for one in groups)
+    figure = new_figure(13 if is_fitted else 10, sum(tall) + 0.3)
     name = letters.shown(Path(found.result.path).name, 48)
     figure.suptitle(name, x=0.008, ha="left")
     parts = figure.subfigures(len(tall), 1, squeeze=False, height_ratios=tall)[:, 0]
@@ -95,7 +97,16 @@ def _draw(part: Any, own: GroupBands, letters: Lettering) -> None:
     ]
     bands = [letters.shown(name, MOST) for name in own.bands.names]
     spans = spans_of(bands, own.bands.edges)
-    stacked(bars.subplots(), names, own.bands.relative[:_MOST_ROWS], spans)
+    shares = own.bands.relative[:_MOST_ROWS]
+    if own.fit is None:
+        stacked(bars.subplots(), names, shares, spans)
+        return
+    first, second, third = bars.subplots(1, 3, width_ratios=(6, 3, 1.5))
+    stacked(first, names, shares, spans)
+    hz, height = own.fit.peak_hz[:_MOST_ROWS], own.fit.peak_height[:_MOST_ROWS]
+    span = float(own.fit.f[0]), float(own.fit.f[-1])
+    peaks_above(second, hz, height, own.bands.edges, span)
+    exponents(third, own.fit.exponent[:_MOST_ROWS])
 
 
 def _maps(part: Any, own: GroupBands, letters: Lettering) -> None:
