@@ -18,6 +18,8 @@ _CODE = re.compile(r"(`[^`]+`)")
 _SPECIAL = re.compile(r"([\\*_>\[\]|#])")
 # "name   text": two spaces or more between the columns.
 _ROW = re.compile(r"(?P<name>\S+(?: \S+)*?) {2,}(?P<text>\S.*)")
+# "→ the axes": what is given back, alone on its line.
+_GIVES = "→ "
 # "A record. Errors  GraphError when …": a row that follows a sentence.
 _INLINE = re.compile(r"(?<=[.)]) (Errors {2,}\S)")
 
@@ -72,6 +74,8 @@ def _row_of(line: str, column: int) -> _Row | None:
     """The line as the start of a row; a name as wide as its column has one space."""
     if line.startswith(" "):
         return None
+    if line.startswith(_GIVES):
+        return _Row("Returns", [line.removeprefix(_GIVES)])
     found = _ROW.fullmatch(line)
     if found is not None:
         return _Row(found["name"], [found["text"]])

@@ -229,6 +229,7 @@ def test_docstrings_keep_their_rows_and_letters() -> None:
         strategy "auto", or the way
                  to go
         k        how many, |k| < 9
+        → the sum
 
         >>> total(x, y)
         3.0""")
@@ -247,13 +248,18 @@ def test_docstrings_keep_their_rows_and_letters() -> None:
         `k`
         :   how many, \\|k\\| &lt; 9
 
+        **Returns**
+        :   the sum
+
         ```pycon
         >>> total(x, y)
         3.0
         ```""")
 
 
-@pytest.mark.parametrize("module", [rlxweb, cost, costs, devices, errors])
+@pytest.mark.parametrize(
+    "module", [rlxweb, cost, costs, devices, errors, rlxweb.io, rlxweb.plot]
+)
 def test_every_public_name_is_in_the_reference(module: ModuleType) -> None:
     """Each has an anchor of its own to link to."""
     documented = {
@@ -266,7 +272,7 @@ def test_every_public_name_is_in_the_reference(module: ModuleType) -> None:
         for name, found in vars(module).items()
         if getattr(found, "__module__", "") == module.__name__ and name[0] != "_"
     ]
-    assert len(names) > 10
+    assert len(names) >= 7
     assert sorted(set(names) - documented) == []
 
 
