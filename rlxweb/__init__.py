@@ -62,12 +62,12 @@ if TYPE_CHECKING:  # for people's editors and type checkers; a test holds it to 
     from rlxweb.signal.spectrogram import spectrogram as spectrogram
     from rlxweb.signal.spectrogram import spectrogram_async as spectrogram_async
     from rlxweb.signal.spectrum import Spectrum as Spectrum
+    from rlxweb.signal.stream_frame import StreamFrame as StreamFrame
     from rlxweb.signal.time_frequency import TimeFrequency as TimeFrequency
     from rlxweb.signal.welch import welch as welch
     from rlxweb.signal.welch import welch_async as welch_async
     from rlxweb.signal.welch_peaks import welch_peaks as welch_peaks
     from rlxweb.signal.welch_peaks import welch_peaks_async as welch_peaks_async
-    from rlxweb.signal.welch_stream import StreamFrame as StreamFrame
     from rlxweb.signal.welch_stream import WelchStream as WelchStream
 
 _OWN = {
@@ -108,7 +108,8 @@ _OWN = {
     "rlxweb.signal.time_frequency": "TimeFrequency",
     "rlxweb.signal.welch": "welch welch_async",
     "rlxweb.signal.welch_peaks": "welch_peaks welch_peaks_async",
-    "rlxweb.signal.welch_stream": "StreamFrame WelchStream",
+    "rlxweb.signal.stream_frame": "StreamFrame",
+    "rlxweb.signal.welch_stream": "WelchStream",
 }
 _OF_DEVICES = {
     "rlxweb.choose.resolve": (

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from rlxweb.io.writers import finite
 from rlxweb.live.source import Chunk, Listener, Stream
 from rlxweb.signal.bands import BandPower, Bands, band_power_of
-from rlxweb.signal.welch_stream import StreamFrame, WelchStream
+from rlxweb.signal.stream_frame import StreamFrame
+from rlxweb.signal.welch_stream import WelchStream
 from rlxweb.stopping import check_stopped
 
 _LOOK_S: Final = 0.05

@@ -26,7 +26,8 @@ from rlxweb.live.watch import Update
 from rlxweb.pages.parts import site_part
 from rlxweb.pages.server import LocalHandler, LocalServer, new_secret
 from rlxweb.results.units import unit_of
-from rlxweb.signal.welch_stream import StreamFrame, WelchStream
+from rlxweb.signal.stream_frame import StreamFrame
+from rlxweb.signal.welch_stream import WelchStream
 
 SITE_PARTS: Final = (
     "demo/icon.svg",

@@ -65,6 +65,11 @@ class SpectraAverage(ABC):
     ) -> tuple[Array, NDArray[np.float64]]:
         """(C, F) of the dtype and (C,); NaN where a channel has none yet."""
 
+    @property
+    @abstractmethod
+    def weights(self) -> NDArray[Any]:
+        """(C,) what the sum of each channel is divided by; empty before the first."""
+
     @abstractmethod
     def clear(self) -> None:
         """As if nothing had been added."""
@@ -110,6 +115,10 @@ class FadingAverage(SpectraAverage):
         self._sum[own] += power[own]
         self._energy[own] += energy[own]
         self._weight[own] += 1.0
+
+    @property
+    def weights(self) -> NDArray[Any]:
+        return self._weight
 
     def mean(
         self, shape: tuple[int, int], dtype: str
@@ -157,12 +166,16 @@ class LastAverage(SpectraAverage):
         self._energy[own, at] = energy[own]
         self._seen[own] += 1
 
+    @property
+    def weights(self) -> NDArray[Any]:
+        return np.minimum(self._seen, self.count)
+
     def mean(
         self, shape: tuple[int, int], dtype: str
     ) -> tuple[Array, NDArray[np.float64]]:
         if not self._seen.size:
             return np.full(shape, np.nan, dtype), np.zeros(shape[0])
-        held = np.minimum(self._seen, self.count)
+        held = self.weights
         # Places that are not filled yet hold zeros.
         with np.errstate(invalid="ignore", divide="ignore"):
             power = self._power.sum(axis=1) / held[:, None]

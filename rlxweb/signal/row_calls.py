@@ -115,6 +115,11 @@ async def computed(
         return answer, replace(pick, candidate=way, decision=decision)
 
 
+async def picked(call: RowCall, shapes: Shapes, asked: Asked) -> Candidate:
+    """Who would run it, for rows of these shapes. Errors  those of the chooser."""
+    return (await choose_async(_job(call, shapes).job, asked)).candidate
+
+
 def ran_by(pick: Pick[GraphJob] | None, begun: float) -> Ran:
     """Who gave the answer of a call that began then (time.perf_counter)."""
     took = perf_counter() - begun

@@ -15,6 +15,7 @@ import numpy as np
 from rlxweb.host import segment_spectra as host
 from rlxweb.host.spec import WelchSpec
 from rlxweb.ir.graph import Graph
+from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.spectral import complex_of
 from rlxweb.signal.in_range import Rows, nan_of, times_powers
 from rlxweb.signal.row_calls import Array, Shapes
@@ -70,15 +71,20 @@ class SegmentCall:
         return host.segment_spectra(x, self.spec, self.shift, doubled=self.doubled)
 
     def graph(self, shapes: Shapes) -> Graph:
-        spec, op = self.spec, _OPS[self.kind]
-        graph = Graph(op)
+        graph = Graph(_OPS[self.kind])
         rows = [
             graph.input(name, shape, "f32")
             for name, shape in zip(self.inputs, shapes, strict=True)
         ]
+        graph.set_outputs([self.applied(graph, *rows)])
+        return graph
+
+    def applied(self, graph: Graph, *rows: Tensor) -> Tensor:
+        """The op over rows of a graph."""
+        spec, op = self.spec, _OPS[self.kind]
         attrs: dict[str, Any] = {
             "hop": spec.hop,
-            "segments": spec.segments_of(shapes[0][1]),
+            "segments": spec.segments_of(rows[0].shape[1]),
             "detrend": spec.detrend or "none",
             "doubling": self.doubled if self.kind == "spectra" else True,
             "nfft": spec.nfft,
@@ -87,8 +93,7 @@ class SegmentCall:
         if self.shift:
             attrs["shift"] = self.shift
         window = graph.constant(spec.window_array, "f32")
-        graph.set_outputs([graph.apply(op, *rows, window, **attrs)])
-        return graph
+        return graph.apply(op, *rows, window, **attrs)
 
     def of_device(self, out: Array) -> Array:
         return complex_of(np, out) if self.kind == "spectra" else out

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
-from dataclasses import dataclass, field, fields, replace
-from functools import cache
+from dataclasses import fields
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 from zipfile import BadZipFile
 
@@ -26,17 +26,14 @@ from rlxweb.forked import ForkLock
 from rlxweb.given import array_of
 from rlxweb.gpu.beside import awaited_here
 from rlxweb.gpu.drive import drive
-from rlxweb.host.spectrum import frames
 from rlxweb.host.strongest import PeaksOfPower
 from rlxweb.recipes.welch_plan import samples_needed, segment_count
+from rlxweb.signal.average_held import HeldAverage
 from rlxweb.signal.averages import Average
-from rlxweb.signal.in_range import into_range
 from rlxweb.signal.precision import Precision, taken
 from rlxweb.signal.request import OF_PRESET
 from rlxweb.signal.rounding import RoundingFloor, rounding_shares
-from rlxweb.signal.row_calls import computed
-from rlxweb.signal.scaled import Caller
-from rlxweb.signal.segment_calls import SegmentCall, restored
+from rlxweb.signal.stream_frame import StreamFrame
 from rlxweb.signal.stream_settings import DOING, Gaps, StreamSettings
 from rlxweb.whole_file import WholeFiles
 
@@ -56,29 +53,6 @@ _MOST_VALUES = 1 << 22
 """Of the spectra of a chunk's segments that are held at once."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class StreamFrame:
-    """What one more segment made of the average.
-
-    t           seconds from the first sample to the middle of the segment
-    f           (F,) in Hz, of the band that is looked at
-    power       (C, F) averaged; NaN for a channel of which nothing is known
-    n_segments  segments seen so far
-    """
-
-    t: float
-    f: NDArray[np.float64]
-    power: Array
-    n_segments: int
-    _search: Any = field(repr=False)
-
-    @property
-    def peaks(self) -> PeaksOfPower:
-        """The k strongest of each channel, searched when they are asked for."""
-        found: PeaksOfPower = self._search()
-        return found
-
-
 class WelchStream:
     """Power spectra and their peaks while a signal runs.
 
@@ -94,7 +68,9 @@ class WelchStream:
                  taken; "propagate" makes NaN of every average it goes into; "skip"
                  leaves segments that it touches out of the channel's average
     device       where segments are transformed; None: NumPy, which answers a few
-                 segments sooner than a device is asked, where no variable names one
+                 segments sooner than a device is asked, where no variable names one. On
+                 a device that is named the average and the samples that segments share
+                 stay there, and a frame is read back when it is looked at
     Shapes       chunks (n_channels, t) → frames with power (n_channels, F)
     Units        samples in U → f in Hz, power as the preset scales it (scipy: U²/Hz)
     Numerics     as `welch`; the first chunk's dtype settles that of the stream
@@ -141,8 +117,8 @@ class WelchStream:
         self._hz, self._band = settings.hz, settings.band
         self._nan, self._precision = settings.nan, settings.precision
         is_named = bool(device or adapter) or a_device_is_named()
-        self._asked = Asked(device, adapter) if is_named else None
-        self._average = settings.new_average()
+        asked = Asked(device, adapter) if is_named else None
+        self._average = HeldAverage(settings, asked)
         self._lock = ForkLock()
         self.reset()
 
@@ -158,6 +134,11 @@ class WelchStream:
         return self._hz[self._band.bins]
 
     @property
+    def n_segments(self) -> int:
+        """Segments that are in the average."""
+        return self._average.segments
+
+    @property
     def seconds(self) -> float:
         """Of signal that was pushed."""
         return self._seen / self.fs
@@ -166,18 +147,25 @@ class WelchStream:
     def power(self) -> Array:
         """(C, F) the average so far; NaN before a channel's first segment."""
         with self._lock:
-            return self._mean()[0][:, self._band.bins]
+            mean, _ = self._average.mean(self._dtype or "float64")
+            return mean.array()[:, self._band.bins]
 
     @property
     def peaks(self) -> PeaksOfPower:
         """The k strongest of the average so far."""
         with self._lock:
-            return self._searched(*self._mean())
+            mean, energy = self._average.mean(self._dtype or "float64")
+            return self._searched(mean.array(), energy)
+
+    @property
+    def lies_on(self) -> str:
+        """The device on which the average lies, in words; "" in the host's memory."""
+        return self._average.lies_on
 
     def reset(self) -> None:
-        """As if nothing had been pushed."""
+        """As if nothing had been pushed, and no device lost."""
         with self._lock:
-            self.n_segments = self._seen = self._skip = 0
+            self._seen = self._skip = 0
             self._dtype = ""
             self._tail: Array = np.empty((self.n_channels, 0))
             self._average.clear()
@@ -188,13 +176,18 @@ class WelchStream:
         chunk    (C, t), or (t,) of one channel, t ≥ 0
         Errors   UsageError for another number of channels; DTypeError for what holds no
         real numbers, or float64 in a stream of float32; NotFinite unless `nan` allows
-        it; those of a device that was asked for.
+        it; those of a device that was asked for: its samples are taken, and the next
+        push, of none, tries again. DeviceLost where the average lay on the device: it
+        is gone, and every call says so until `reset`.
         """
         return drive(self._pushed(chunk))
 
     async def push_async(self, chunk: ArrayLike | Digital) -> list[StreamFrame]:
         """`push` beside an event loop, which goes on meanwhile."""
-        return await awaited_here(lambda: self._pushed(chunk))
+        made = await awaited_here(lambda: self._pushed(chunk))
+        for frame in made:
+            await awaited_here(frame.read)
+        return made
 
     async def over(
         self, chunks: AsyncIterable[ArrayLike] | Iterable[ArrayLike]
@@ -213,6 +206,7 @@ class WelchStream:
         given = self._checked(chunk)
         made: list[StreamFrame] = []
         with self._lock:
+            self._average.check()
             self._settle(given)
             fresh = given.astype(self._dtype, copy=False)
             drop = min(self._skip, fresh.shape[1])
@@ -220,16 +214,18 @@ class WelchStream:
             rows = np.concatenate([self._tail, fresh[:, drop:]], axis=1)
             first = self._seen + drop - self._tail.shape[1]
             self._seen += given.shape[1]
+            before = self.n_segments
             count = segment_count(rows.shape[1], self.nperseg, self.hop)
             step = max(1, _MOST_VALUES // (self.n_channels * len(self._hz)))
-            for at in range(0, count, step):
-                some = min(step, count - at)
-                start = at * self.hop
-                part = rows[:, start : start + self._needed(some)]
-                made += await self._framed(part, first + start, some)
-            used = count * self.hop
-            self._skip += max(0, used - rows.shape[1])
-            self._tail = rows[:, min(used, rows.shape[1]) :].copy()
+            try:
+                for at in range(0, count, step):
+                    some, start = min(step, count - at), at * self.hop
+                    part = rows[:, start : start + self._needed(some)]
+                    made += await self._framed(part, first + start, some)
+            finally:  # what a device failed at is still there for the next push
+                used = (self.n_segments - before) * self.hop
+                self._skip += max(0, used - rows.shape[1])
+                self._tail = rows[:, min(used, rows.shape[1]) :].copy()
         return made
 
     def _needed(self, segments: int) -> int:
@@ -287,48 +283,15 @@ class WelchStream:
 
     async def _framed(self, rows: Array, first: int, count: int) -> list[StreamFrame]:
         """Frames of the segments of rows, which begin at sample `first`."""
-        power, lost = await self._powers(rows, count)
-        cut = frames(rows, self.nperseg, self.hop, count)
-        with np.errstate(invalid="ignore", over="ignore"):
-            energy = np.einsum("csn,csn->cs", cut, cut, dtype=np.float64) / self.nperseg
+        before = self.n_segments
+        found = await self._average.take(rows, first, count, self._dtype)
         made = []
-        for s in range(count):
-            skipped = lost[:, s] if self._nan == "skip" and lost is not None else None
-            self._average.add(power[:, s], energy[:, s], skipped)
-            self.n_segments += 1
-            middle = first + s * self.hop + self.nperseg / 2
-            made.append(self._frame(middle / self.fs))
+        for at, (mean, energy) in enumerate(found):
+            t = (first + at * self.hop + self.nperseg / 2) / self.fs
+            search = partial(self._searched, energy=energy)
+            more = before + at + 1, mean, self._band.bins, search
+            made.append(StreamFrame(t, self.f, *more))
         return made
-
-    async def _powers(
-        self, rows: Array, count: int
-    ) -> tuple[Array, NDArray[np.bool_] | None]:
-        """(C, S, F) of the segments, and which have a gap."""
-        spec = replace(self.settings.spec(self._dtype), n_segments=count)
-        call = SegmentCall("power", spec)
-        caller = Caller(DOING, (self.n_channels,))
-        seen = into_range(rows, spec.dtype, caller, "propagate")
-        if self._asked is None:
-            out = call.on_host(seen.x)
-        else:
-            how = taken(rows.dtype, self._precision, DOING)
-            out, _ = await computed(call, [seen.x], how, self._asked, DOING, False)
-        return restored(out, call, [seen], caller), seen.lost_segments(spec)
-
-    def _mean(self) -> tuple[Array, NDArray[np.float64]]:
-        """The average (C, F) of all bins, and the mean square (C,) of its samples."""
-        shape = self.n_channels, len(self._hz)
-        return self._average.mean(shape, self._dtype or "float64")
-
-    def _frame(self, t: float) -> StreamFrame:
-        power, energy = self._mean()
-        own = power[:, self._band.bins]
-
-        @cache
-        def search() -> PeaksOfPower:
-            return self._searched(power, energy)
-
-        return StreamFrame(t, self.f, own, self.n_segments, search)
 
     def _searched(self, power: Array, energy: NDArray[np.float64]) -> PeaksOfPower:
         shares = rounding_shares(self.settings.spec(self._dtype or "float64"), "")
@@ -344,6 +307,7 @@ class WelchStream:
     def state(self) -> dict[str, Array]:
         """Arrays from which `restored` goes on to the same bits."""
         with self._lock:
+            drive(self._average.copied())
             about = {
                 "schema": SCHEMA,
                 "settings": self.settings.as_json(),
@@ -352,7 +316,8 @@ class WelchStream:
                 "skip": self._skip,
                 "dtype": self._dtype,
             }
-            held = {f"average_{name}": one for name, one in self._average.state()}
+            kept = self._average.state()
+            held = {f"average_{name}": one for name, one in kept.items()}
             return {
                 "about": np.array(json.dumps(about)),
                 "window": self.settings.spec("float64").window_array.copy(),
@@ -373,16 +338,15 @@ class WelchStream:
                 raise KeyError("schema")
             window = np.array(state["window"], np.float64)
             stream = cls(**about["settings"], window=window, **device)
-            stream.n_segments, stream._seen = int(about["n_segments"]), about["seen"]
+            stream._seen = int(about["seen"])
             stream._skip, stream._dtype = int(about["skip"]), str(about["dtype"])
             stream._tail = np.array(state["tail"])
-            stream._average.restore(
-                {
-                    name.removeprefix("average_"): np.array(one)
-                    for name, one in state.items()
-                    if name.startswith("average_")
-                }
-            )
+            held = {
+                name.removeprefix("average_"): np.array(one)
+                for name, one in state.items()
+                if name.startswith("average_")
+            }
+            stream._average.restore(held, int(about["n_segments"]))
         except (KeyError, ValueError, TypeError) as error:
             raise UsageError(
                 f"{DOING}.restored",

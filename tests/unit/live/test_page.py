@@ -25,6 +25,7 @@ from rlxweb.live.watch import Update
 from rlxweb.live.web import SITE_PARTS, LivePage, merged, strongest
 from rlxweb.pages.parts import KEPT_AT, site_part
 from rlxweb.signal.bands import band_power_of
+from rlxweb.signal.stream_frame import Mean
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "rlxweb" / "live" / "page"
@@ -277,7 +278,7 @@ def test_who_reads_nothing_holds_up_nobody(
     for at in range(count):
         given = update(256 + at)
         assert given.frame is not None
-        object.__setattr__(given.frame, "power", big)
+        object.__setattr__(given.frame, "_mean", Mean(big))
         page.tell(given)
         for viewer in viewers:
             assert viewer.next()[1]["seconds"] == (256 + at) / FS
