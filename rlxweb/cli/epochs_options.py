@@ -20,8 +20,14 @@ EPOCHS: Decorator = all_of(
         click.FloatRange(0, min_open=True),
         "Leave out epochs in which a channel swings by more µV, peak to peak.",
     ),
+    click.option(
+        "--keep-bad",
+        is_flag=True,
+        default=None,
+        help="Keep epochs in stretches whose annotation begins with bad.",
+    ),
 )
-_NAMES = ("epochs", "tmin", "tmax", "by", "reject")
+_NAMES = ("epochs", "tmin", "tmax", "by", "reject", "keep_bad")
 
 
 def epochs_asked(asked: dict[str, Any]) -> Epoching | None:
@@ -39,7 +45,8 @@ def epochs_asked(asked: dict[str, Any]) -> Epoching | None:
     if around is None:
         for name in given:
             said = "it is of epochs, and none are asked for"
-            raise UsageError(f"--{name}", said, hint="give --epochs TEXT")
+            flag = f"--{name.replace('_', '-')}"
+            raise UsageError(flag, said, hint="give --epochs TEXT")
         return None
     if not around.strip():
         raise UsageError("--epochs", "no annotation is named", hint="leave it out")

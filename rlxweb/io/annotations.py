@@ -55,6 +55,11 @@ def is_named(note: Annotation, wanted: str) -> bool:
     return text == pattern or fnmatchcase(text, pattern)
 
 
+def bad_stretches(notes: Sequence[Annotation]) -> tuple[Annotation, ...]:
+    """Those whose words begin with "bad", in any case: by MNE, what not to look at."""
+    return tuple(one for one in notes if one.text.casefold().startswith("bad"))
+
+
 def named(
     notes: Sequence[Annotation], wanted: str, doing: str
 ) -> tuple[Annotation, ...]:

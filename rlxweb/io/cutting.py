@@ -38,6 +38,7 @@ class Cut:
     events    the annotations of those that are kept
     beyond    of those that reach beyond an end of the recording, or into a gap
     rejected  of those that swing too far
+    bad       of those that reach into what is annotated as bad
     """
 
     group: Group
@@ -46,6 +47,7 @@ class Cut:
     events: tuple[Annotation, ...]
     beyond: tuple[Annotation, ...] = ()
     rejected: tuple[Annotation, ...] = ()
+    bad: tuple[Annotation, ...] = ()
 
     @property
     def times(self) -> NDArray[np.float64]:
@@ -55,7 +57,8 @@ class Cut:
     @property
     def n_all(self) -> int:
         """How many annotations there were."""
-        return len(self.events) + len(self.beyond) + len(self.rejected)
+        lost = self.beyond, self.rejected, self.bad
+        return len(self.events) + sum(map(len, lost))
 
     def begin(self, at: int) -> int:
         """The group's number of the first sample of stretch `at`."""
@@ -72,6 +75,7 @@ class Cut:
             events=some(self.events),
             beyond=some(self.beyond),
             rejected=some(self.rejected),
+            bad=some(self.bad),
         )
 
     def data(self, first: int = 0, last: int | None = None) -> NDArray[np.float64]:
@@ -89,6 +93,19 @@ class Cut:
         step = max(1, _HELD_NBYTES // (8 * wide))
         for at in range(0, len(self.events), step):
             yield at, min(at + step, len(self.events))
+
+    def outside(self, stretches: Sequence[Annotation]) -> Cut:
+        """Without those that reach into one of these stretches."""
+        begins = np.array([one.onset for one in stretches])
+        ends = begins + np.array([one.duration for one in stretches])
+        fs = self.group.fs
+        kept: list[Annotation] = []
+        gone: list[Annotation] = []
+        for at, note in enumerate(self.events):
+            first = (self.begin(at) + self.group.first) / fs
+            reaches = (begins < first + self.count / fs) & (ends > first)
+            (gone if reaches.any() else kept).append(note)
+        return replace(self, events=tuple(kept), bad=(*self.bad, *gone))
 
     def below(self, limit_uv: float, progress: Callable[[int], object] = bool) -> Cut:
         """Without those in which a channel swings by more, from peak to peak.
@@ -155,6 +172,9 @@ def check_any(found: Cut, doing: str, what: str = "") -> None:
     if found.beyond:
         or_gap = " or in a gap" if found.group.gaps else ""
         reasons.append(f"{len(found.beyond)} beyond an end{or_gap}")
+    if found.bad:
+        reasons.append(f"{len(found.bad)} annotated as bad")
+        hint = Advice("keep those: {}", keep_bad=True)
     if found.rejected:
         reasons.append(f"{len(found.rejected)} above peak to peak")
         hint = Advice("give a larger {}", reject=Blank("UV"))

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.arguments import whole
+from rlxweb.arguments import switch, whole
 from rlxweb.errors import UsageError
-from rlxweb.io.annotations import Annotation, is_named, named
+from rlxweb.io.annotations import Annotation, bad_stretches, is_named, named
 from rlxweb.io.cutting import check_any, cut
 from rlxweb.io.recording import Recording
 
@@ -29,6 +29,7 @@ class Epochs:
     events    (E,) the annotation of each
     dropped   those too near an end of the recording or a gap
     rejected  those in which a channel swings too far
+    bad       those that reach into what is annotated as bad
     """
 
     data: NDArray[np.float64]
@@ -39,10 +40,12 @@ class Epochs:
     events: tuple[Annotation, ...]
     dropped: tuple[Annotation, ...] = ()
     rejected: tuple[Annotation, ...] = ()
+    bad: tuple[Annotation, ...] = ()
 
     def __repr__(self) -> str:
         lost = f", {len(self.dropped)} dropped" if self.dropped else ""
         lost += f", {len(self.rejected)} rejected" if self.rejected else ""
+        lost += f", {len(self.bad)} bad" if self.bad else ""
         shape = "×".join(map(str, self.data.shape))
         return f"Epochs({shape} at {self.fs:g} Hz{lost})"
 
@@ -69,6 +72,7 @@ class Epochs:
             events=some(self.events),
             dropped=some(self.dropped),
             rejected=some(self.rejected),
+            bad=some(self.bad),
         )
 
     @property
@@ -88,6 +92,7 @@ def epochs(
     group: int = 0,
     *,
     reject: float | None = None,
+    keep_bad: bool = False,
 ) -> Epochs:
     """From `tmin` to `tmax` seconds around each annotation of some words.
 
@@ -97,6 +102,8 @@ def epochs(
     group    of the recording, where its channels have several rates
     reject   microvolts from peak to peak; an epoch in which a channel has more is left
              out
+    keep_bad False: an epoch is left out if it reaches into a stretch whose annotation
+             begins with "bad", as MNE's are (reject_by_annotation)
     Errors   UnknownName where no annotation has them; UsageError for tmax ≤ tmin, where
              no epoch is left, and for `reject` with channels that are not in volts;
              RecordingError
@@ -107,6 +114,8 @@ def epochs(
     if not 0 <= at < len(recording.groups):
         raise UsageError(doing, f"group is {at}", f"there are {len(recording.groups)}")
     found = cut(recording.groups[at], notes, tmin, tmax, doing)
+    if not switch("keep_bad", keep_bad, doing):
+        found = found.outside(bad_stretches(recording.annotations))
     if reject is not None:
         found = found.below(reject)
     check_any(found, doing)
@@ -120,4 +129,5 @@ def epochs(
         found.events,
         found.beyond,
         found.rejected,
+        found.bad,
     )

@@ -17,7 +17,7 @@ from rlxweb.arguments import one_of
 from rlxweb.errors import RecordingWarning, UsageError, shown
 from rlxweb.host.spec import WelchSpec
 from rlxweb.io import Group, Recording
-from rlxweb.io.annotations import Annotation, named
+from rlxweb.io.annotations import Annotation, bad_stretches, named
 from rlxweb.io.cutting import Cut, check_any, cut, segments_of
 
 By = Literal["all", "text"]
@@ -35,6 +35,7 @@ class Epoching:
     tmin, tmax  seconds from the annotation; tmax itself is left out
     by          "all": one average of all; "text": one for each wording
     reject      microvolts from peak to peak, above which an epoch is left out
+    keep_bad    False: an epoch that reaches into what is annotated as bad is left out
     """
 
     around: str
@@ -42,6 +43,7 @@ class Epoching:
     tmax: float = 1.0
     by: By = "all"
     reject: float | None = None
+    keep_bad: bool = False
 
     @property
     def seconds(self) -> float:
@@ -58,6 +60,7 @@ class EpochsUsed:
     counts       (text, how many) of those that are averaged
     n_beyond     left out, as they reach beyond an end of the recording, or into a gap
     n_rejected   left out, as a channel swings too far
+    n_bad        left out, as they reach into what is annotated as bad
     """
 
     condition: str
@@ -66,6 +69,7 @@ class EpochsUsed:
     counts: tuple[tuple[str, int], ...]
     n_beyond: int
     n_rejected: int
+    n_bad: int = 0
 
     @property
     def n(self) -> int:
@@ -75,7 +79,7 @@ class EpochsUsed:
     @property
     def n_dropped(self) -> int:
         """How many are not."""
-        return self.n_beyond + self.n_rejected
+        return self.n_beyond + self.n_bad + self.n_rejected
 
     @property
     def cells(self) -> tuple[str, int, int]:
@@ -92,6 +96,7 @@ class EpochsUsed:
             "n_dropped": self.n_dropped,
             "dropped": {
                 "outside the recording": self.n_beyond,
+                "annotated as bad": self.n_bad,
                 "peak to peak": self.n_rejected,
             },
             "counts": dict(self.counts),
@@ -114,6 +119,7 @@ class EpochsUsed:
             f"{count} {why}"
             for count, why in (
                 (self.n_beyond, "outside the recording"),
+                (self.n_bad, "annotated as bad"),
                 (self.n_rejected, "above peak to peak"),
             )
             if count
@@ -161,6 +167,8 @@ def conditions_of(
     one_of("by", asked.by, BY, doing)
     notes = named(recording.annotations, asked.around, doing)
     found = cut(group, notes, asked.tmin, asked.tmax, doing)
+    if not asked.keep_bad:
+        found = found.outside(bad_stretches(recording.annotations))
     if asked.reject is not None:
         size = len(found.events) * found.count * len(group.channels)
         found = found.below(asked.reject, lambda n: progress(n / size))
@@ -193,6 +201,7 @@ def _used(own: Cut, condition: str, asked: Epoching) -> EpochsUsed:
         counts=tuple(Counter(note.text for note in own.events).items()),
         n_beyond=len(own.beyond),
         n_rejected=len(own.rejected),
+        n_bad=len(own.bad),
     )
 
 

@@ -127,7 +127,8 @@ def test_a_spectrum_for_each_text(path: Path, call: Call) -> None:
     record = call("welch", path, *flags, "--json", "-").record
     (left, _) = record["files"][0]["groups"]
     assert left["epochs"]["counts"] == {"Stim left": 9}
-    assert left["epochs"]["dropped"] == {"outside the recording": 1, "peak to peak": 1}
+    lost = {"outside the recording": 1, "annotated as bad": 0, "peak to peak": 1}
+    assert left["epochs"]["dropped"] == lost
     assert record["settings"]["epochs"]["around"] == "stim*"
 
 
@@ -180,6 +181,39 @@ def test_bands_of_epochs_are_typed(path: Path, tmp_path: Path, call: Call) -> No
     assert call("welch", path, *STIM, "--by", "text", "--out", out).code == 0
     peaks = pq.read_table(out)
     assert set(peaks["condition"].to_pylist()) == {"Stim left", "Stim right"}
+
+
+def test_what_is_annotated_as_bad_is_left_out_as_mne_does(
+    tmp_path: Path, call: Call
+) -> None:
+    """What overlaps it by a sample; a bad moment between the samples counts too."""
+    x = np.random.default_rng(1).normal(0, 20, (2, 6000))
+    notes = [edfio.EdfAnnotation(at, None, "go") for at in range(2, 28, 2)]
+    bad = [(4.75, 0.2), (8.0, 0.0), (12.5, 3.0), (17.0, 0.995), (20.0, 0.005)]
+    notes += [
+        edfio.EdfAnnotation(at, span or None, f"{'BAD' if n % 2 else 'bad'}_{n}")
+        for n, (at, span) in enumerate(bad)
+    ]
+    signals = [edfio.EdfSignal(row, FS, physical_range=(-200, 200)) for row in x]
+    path = tmp_path / "bad.edf"
+    edfio.Edf(signals, annotations=notes).write(path)
+    raw = mne.io.read_raw_edf(path, verbose="error")
+    events, kinds = mne.events_from_annotations(raw, regexp="go", verbose="error")
+    span = {"tmin": 0.0, "tmax": 1.0 - 1 / FS, "baseline": None}
+    theirs = mne.Epochs(raw, events, kinds, **span, preload=True, verbose="error")
+    with rlx.read(path) as recording:
+        ours = epochs(recording, "go", 0.0, 1.0)
+        every = epochs(recording, "go", 0.0, 1.0, keep_bad=True)
+    kept = [round(note.onset * FS) for note in ours.events]
+    assert kept == theirs.events[:, 0].tolist()
+    assert (len(every), len(ours.bad)) == (13, 13 - len(kept))
+    assert len(ours.bad) > 2
+    flags = ("--epochs", "go", "--tmax", "1", "--json", "-")
+    told = call("welch", path, *flags).group["epochs"]
+    assert told["dropped"]["annotated as bad"] == len(ours.bad)
+    assert call("welch", path, *flags, "--keep-bad").group["epochs"]["n_epochs"] == 13
+    said = call("welch", path, "--epochs", "go", "--tmin", "-1", "--tmax", "24")
+    check_refused(said, 2, "annotated as bad; it has 30 s; keep those: --keep-bad")
 
 
 # --- over time --------------------------------------------------------------------
@@ -238,6 +272,7 @@ def test_powers_over_a_baseline(path: Path, tmp_path: Path, call: Call) -> None:
         ("bands", ["--tmin", "1"], "--tmin: it is of epochs"),
         ("bands", ["--by", "text"], "--by: it is of epochs"),
         ("spectrogram", ["--reject", "9"], "--reject: it is of epochs"),
+        ("welch", ["--keep-bad"], "--keep-bad: it is of epochs"),
         ("spectrogram", ["--baseline", "0:1"], "--baseline: it is of epochs"),
         ("spectrogram", [*STIM, "--baseline", "0"], "'0' is no stretch"),
         ("spectrogram", [*STIM, "--baseline", "2:3"], "no segment has its middle"),
