@@ -81,6 +81,16 @@ def check_refused(said: Said, code: int, *words: str) -> None:
     assert [word for word in words if word not in line] == [], line
 
 
+def untimed(record: Any, *without: str) -> Any:
+    """A record without what is another in every run: times, and what is named."""
+    if isinstance(record, dict):
+        out = {"wall_s", "stages", *without}
+        return {k: untimed(v, *without) for k, v in record.items() if k not in out}
+    if isinstance(record, list):
+        return [untimed(one, *without) for one in record]
+    return record
+
+
 def environment(**more: str) -> dict[str, str]:
     """The environment of this process, for another one that finds this checkout."""
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])

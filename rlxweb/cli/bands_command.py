@@ -78,8 +78,9 @@ def _bands(ctx: click.Context, param: click.Parameter, text: str) -> Bands:
     "system (.png, .svg, .pdf).",
 )
 @DARK
+@options.JOBS
 @click.option("--quiet", "-q", is_flag=True, help="No table.")
-@click.option("--keep-going", is_flag=True, help="A bad file costs itself alone.")
+@options.KEEP_GOING
 def command(
     files: tuple[str, ...], bands: Bands, quiet: bool, keep_going: bool, **asked: Any
 ) -> None:
@@ -96,6 +97,7 @@ def command(
     look = look_of(asked)
     paths = {n: asked.pop(f"{n}_path") for n in ("csv", "parquet", "json", "plot")}
     outputs = Outputs(**paths, look=look)
+    jobs = asked.pop("jobs")
     settings = _settings(meant_of, asked)
     err = screen(stderr=True)
 
@@ -106,7 +108,13 @@ def command(
 
     named = [path for path in outputs.paths if path is not None]
     done = run_batch(
-        files, settings, err, outputs=named, keep_going=keep_going, begin=begin
+        files,
+        settings,
+        err,
+        outputs=named,
+        keep_going=keep_going,
+        begin=begin,
+        jobs=jobs,
     )
     found = [Banded(one, bands_of(one, meant_of)) for one in done.results]
     write_all(outputs.puts(done, found, meant_of))

@@ -21,7 +21,7 @@ from rlxweb.errors import UsageError
 from rlxweb.io import write_csv, write_json
 from rlxweb.io.parquet import SUFFIX, Column, Rows, check_parquet, write_parquet
 from rlxweb.jobs.bands import Banded, BandsAsked
-from rlxweb.jobs.entries import epochs_entry, text_of
+from rlxweb.jobs.entries import epochs_entry, failures_entry, ran_entry, text_of
 
 SCHEMA = "rlxweb.bands/1"
 COLUMNS = (
@@ -191,6 +191,7 @@ def put_json(
                 }
                 for own in one.groups
             ],
+            **ran_entry(one.result.wall_s, one.result.stages),
         }
         for one in found
     ]
@@ -199,6 +200,7 @@ def put_json(
         versions=versions(),
         settings=done.settings.as_json() | asked.as_json(),
         files=files,
-        failed=[{"path": text_of(f.path), "error": f.error} for f in done.failed],
+        failed=failures_entry(done.failed),
+        wall_s=done.wall_s,
     )
     write_json(file, record)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
+from time import perf_counter
 from typing import Any, Generic, TypeVar
 
 from rich.console import Console
@@ -43,11 +44,13 @@ class Came(Generic[R]):
     files     the recordings that were meant, done or failed
     results   in their order, those that are held
     failed    with what stands for no recording at all
+    wall_s    until the last of them was done, in seconds
     """
 
     files: list[str]
     results: list[R]
     failed: list[Failure]
+    wall_s: float = 0.0
 
     @property
     def exit_code(self) -> int:
@@ -63,6 +66,7 @@ class Done:
     failed      with what stands for no recording at all
     unfinished  where the results are noted that need not be held
     shares      what the workers of a cluster ran on which device
+    wall_s      until the last recording was done, in seconds
     """
 
     settings: Settings
@@ -71,6 +75,7 @@ class Done:
     failed: list[Failure] = field(default_factory=list)
     unfinished: Unfinished | None = None
     shares: list[Decided] = field(default_factory=list)
+    wall_s: float = 0.0
 
     @property
     def exit_code(self) -> int:
@@ -140,7 +145,14 @@ def run_batch(
         begin=begun,
         beside=beside,
     )
-    return Done(settings, came.files, came.results, came.failed, kept[0].unfinished)
+    return Done(
+        settings,
+        came.files,
+        came.results,
+        came.failed,
+        kept[0].unfinished,
+        wall_s=came.wall_s,
+    )
 
 
 def how_of(job: Job[R], jobs: int) -> How[R]:
@@ -164,6 +176,7 @@ def run_files(
     beside: Callable[[], str] = str,
 ) -> Came[R]:
     """Every recording that is meant by a name, done; arguments as of `run_batch`."""
+    begun = perf_counter()
     files: list[str] = []
     failures: list[Failure] = []
 
@@ -198,7 +211,7 @@ def run_files(
             if keeping.holds:
                 results.append(outcome)
     left_out.tell(err, len(files))
-    came = Came(files, results, failures)
+    came = Came(files, results, failures, perf_counter() - begun)
     _put_in_order(came)
     _tell_failed(err, came)
     return came

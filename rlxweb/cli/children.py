@@ -12,7 +12,7 @@ import os
 import signal
 import warnings
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing import connection, get_context
 from multiprocessing.context import SpawnProcess
@@ -30,8 +30,8 @@ from rlxweb.whole_file import abandon
 T = TypeVar("T")
 
 START_S: Final = 1.0
-"""What a process takes until it is at work, about; so long it is gone on here."""
-LITTLE_NBYTES: Final = 64 << 20
+"""What processes take until they are at work, about: what must be won by them."""
+LITTLE_NBYTES: Final = 1 << 28
 """Files of so few bytes together are begun here; more are worth processes at once."""
 _END_S: Final = 5.0
 # Of libraries that would start a thread per core in every process.
@@ -54,10 +54,7 @@ class Children(Generic[T]):
                  its outcome, and so is the end of the process that was at it
         """
         waiting = deque(files)
-        if _nbytes(files) < LITTLE_NBYTES:
-            ends = monotonic() + START_S
-            while waiting and monotonic() < ends:
-                yield from each(self._job, [waiting.popleft()], progress)
+        yield from self._begun_here(waiting, progress)
         if len(waiting) < 2:
             yield from each(self._job, waiting, progress)
             return
@@ -68,6 +65,20 @@ class Children(Generic[T]):
         finally:
             self._end()
             signals.cleanup = before
+
+    def _begun_here(
+        self, waiting: deque[str], progress: Told
+    ) -> Iterator[tuple[str, T | RlxError]]:
+        """The first of few bytes; all of them where the rest is done as soon here."""
+        if _nbytes(waiting) >= LITTLE_NBYTES:
+            return
+        begun, count = monotonic(), len(waiting)
+        while waiting:
+            yield from each(self._job, [waiting.popleft()], progress)
+            spent = monotonic() - begun
+            rest = spent / (count - len(waiting)) * len(waiting)
+            if spent > START_S and rest * (1 - 1 / self._most) > START_S:
+                return
 
     def _spread(
         self, waiting: deque[str], progress: Told
@@ -208,7 +219,7 @@ def _not_started(why: str) -> ClusterError:
     )
 
 
-def _nbytes(files: Sequence[str]) -> float:
+def _nbytes(files: Iterable[str]) -> float:
     """Of all files together; no end where one is not a file of this machine."""
     total = 0.0
     for file in files:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from time import perf_counter
 from typing import IO, Any
 
 import click
@@ -29,7 +28,7 @@ from rlxweb.io.parquet import check_parquet
 from rlxweb.io.urls import file_name, is_url
 from rlxweb.io.writing import FORMATS, Format, Written, check_asked, format_of
 from rlxweb.jobs.conversion import Conversion, Converted, there_already
-from rlxweb.jobs.entries import text_of
+from rlxweb.jobs.entries import failures_entry, ran_entry, text_of
 from rlxweb.jobs.settings import reading_of
 from rlxweb.printable import printable
 from rlxweb.streams import is_stream
@@ -74,7 +73,7 @@ _SHOWN = 32
 @options.JOBS
 @options.file_path("json", "Write the run record; - is stdout.")
 @click.option("--quiet", "-q", is_flag=True, help="Tell nothing but errors.")
-@click.option("--keep-going", is_flag=True, help="A bad file costs itself alone.")
+@options.KEEP_GOING
 def command(
     files: tuple[str, ...],
     to: str | None,
@@ -97,7 +96,6 @@ def command(
 
     Example  rlxweb convert 'nights/*.bdf' --to parquet -o tables/ --jobs 4
     """
-    begun = perf_counter()
     kind = _format(to, output_path)
     check_asked(kind, bits, full_scale, "rlxweb convert")
     if kind == "parquet":
@@ -123,8 +121,7 @@ def command(
     settings = {"to": kind, "bits": bits, "full_scale": full_scale, **reading}
     del settings["storage_options"]
     if json_path is not None:
-        wall_s = perf_counter() - begun
-        write_all([(json_path, lambda f: _put_json(f, came, settings, wall_s))])
+        write_all([(json_path, lambda f: _put_json(f, came, settings))])
     if not quiet:
         _show(err if goes_to_stdout(outputs) else screen(), err, came)
     click.get_current_context().exit(came.exit_code)
@@ -216,9 +213,7 @@ def _names(files: Sequence[str], kind: str) -> list[str]:
 # --- what is told ---------------------------------------------------------------------
 
 
-def _put_json(
-    file: IO[bytes], came: Came[Converted], settings: dict[str, Any], wall_s: float
-) -> None:
+def _put_json(file: IO[bytes], came: Came[Converted], settings: dict[str, Any]) -> None:
     files = [
         {
             "path": text_of(one.path),
@@ -228,8 +223,7 @@ def _put_json(
             "written": [
                 {**own.as_json(), "path": text_of(own.path)} for own in one.written
             ],
-            "wall_s": one.wall_s,
-            "stages": {stage.kind: stage.s for stage in one.stages},
+            **ran_entry(one.wall_s, one.stages),
         }
         for one in came.results
     ]
@@ -238,8 +232,8 @@ def _put_json(
         versions=versions(),
         settings=settings,
         files=files,
-        failed=[{"path": text_of(f.path), "error": f.error} for f in came.failed],
-        wall_s=wall_s,
+        failed=failures_entry(came.failed),
+        wall_s=came.wall_s,
     )
     write_json(file, record)
 

@@ -189,6 +189,9 @@ JOBS = click.option(
     help="Do so many recordings at once, each in a process of this machine; auto: one "
     "per processor core. Needs nothing installed.",
 )
+KEEP_GOING = click.option(
+    "--keep-going", is_flag=True, help="A bad file costs itself alone."
+)
 NAN = one_of(
     "--nan",
     ["raise", "propagate"],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from math import log10, prod
@@ -14,10 +14,10 @@ from rich.console import Console
 
 from rlxweb.cli import options
 from rlxweb.cli.bands_options import stretch
+from rlxweb.cli.batch import Came, how_of, run_files
 from rlxweb.cli.epochs_options import EPOCHS, epochs_asked
-from rlxweb.cli.inputs import recordings_of
+from rlxweb.cli.keeping import Keeping
 from rlxweb.cli.look import AXIS, DARK, Look, look_of
-from rlxweb.cli.meter import Meter
 from rlxweb.cli.plot import check_plot, picture_format
 from rlxweb.cli.record import document, versions
 from rlxweb.cli.screen import counted, say, screen, show_table
@@ -25,43 +25,23 @@ from rlxweb.cli.spectrogram_plot import PANELS, put_picture
 from rlxweb.cli.storage import STORAGE
 from rlxweb.cli.targets import Put, check_targets, goes_to_stdout, write_all
 from rlxweb.cli.wanted import pictures_of
-from rlxweb.errors import RlxError, UsageError
-from rlxweb.io import Group, Recording, open_recording, write_json, write_npz
-from rlxweb.jobs.entries import epochs_entry, text_of
-from rlxweb.jobs.epoch_spectrogram import QUARTER, epochs_spectrogram
+from rlxweb.errors import UsageError
+from rlxweb.io import write_json, write_npz
+from rlxweb.jobs.entries import epochs_entry, failures_entry, ran_entry, text_of
+from rlxweb.jobs.epoch_spectrogram import QUARTER
 from rlxweb.jobs.epoching import COLUMNS as OF_EPOCHS
-from rlxweb.jobs.epoching import Epoching, conditions_of
+from rlxweb.jobs.settings import OF_FILES, reading_of
 from rlxweb.jobs.spectrogram import (
     COLUMNS,
     GroupSpectrogram,
     SpectrogramSettings,
-    group_spectrogram,
 )
+from rlxweb.jobs.spectrogram_file import FileSpectrogram, SpectrogramOfFile
 from rlxweb.printable import printable
 from rlxweb.results.units import decimals
 
 SCHEMA = "rlxweb.spectrogram/1"
 USUAL_S = 2.0
-_OF_FILES = (
-    *("fs", "channels", "exclude", "start", "stop", "array", "layout"),
-    *("reference", "highpass", "lowpass", "notch", "resample"),
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Averaged:
-    """What is averaged, and told against what."""
-
-    epochs: Epoching | None
-    baseline: tuple[float, float] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What came of a recording."""
-
-    path: str
-    groups: tuple[GroupSpectrogram, ...]
 
 
 @click.command(name="spectrogram")
@@ -97,7 +77,9 @@ class Found:
 @DARK
 @options.file_path("npz", "Write f, t and power as NPZ; - is stdout.")
 @options.file_path("json", "Write what was done; - is stdout.")
+@options.JOBS
 @click.option("--quiet", "-q", is_flag=True, help="No table.")
+@options.KEEP_GOING
 def command(files: tuple[str, ...], quiet: bool, **asked: Any) -> None:
     """Spectra over time, per channel, of recordings.
 
@@ -110,8 +92,10 @@ def command(files: tuple[str, ...], quiet: bool, **asked: Any) -> None:
     """
     outputs = Outputs(*(asked.pop(f"{n}_path") for n in Outputs.__slots__))
     look = look_of(asked)
-    access = asked.pop("storage")
-    reading = {name: asked.pop(name) for name in _OF_FILES}
+    access, jobs, keep_going = (asked.pop(n) for n in ("storage", "jobs", "keep_going"))
+    reading = reading_of(asked, access)
+    for name in OF_FILES:
+        del asked[name]
     epochs, baseline = epochs_asked(asked), asked.pop("baseline")
     if baseline is not None and epochs is None:
         raise UsageError("--baseline", "it is of epochs", hint="give --epochs TEXT")
@@ -119,71 +103,29 @@ def command(files: tuple[str, ...], quiet: bool, **asked: Any) -> None:
         most = USUAL_S if epochs is None else epochs.seconds / QUARTER
         asked["segment_s"] = min(USUAL_S, most)
     how = SpectrogramSettings(**asked)
-    of = Averaged(epochs, baseline)
+    job = SpectrogramOfFile(how, reading, epochs, baseline)
     err = screen(stderr=True)
     paths = [path for path in outputs.paths if path is not None]
 
-    def refused(name: str, error: RlxError) -> None:
-        raise error
+    def begin(meant: Sequence[str]) -> Keeping:
+        outputs.check(meant)
+        return Keeping()
 
-    tell = partial(say, err, style="dim")
-    meant = recordings_of(files, paths, tell, refused, access)
-    outputs.check(meant)
-    reading["storage_options"] = access
-    for name in ("channels", "exclude", "reference", "notch"):
-        reading[name] = reading[name] or None
-    found = []
-    with Meter(err, len(meant)) as meter:
-        for file in meant:
-            found.append(_done(file, reading, how, of, meter))
-            meter.finished(file)
-    write_all(outputs.puts(found, how, of, look))
-    for picture in outputs.pictures(found).values():
+    came = run_files(
+        files,
+        access,
+        how_of(job, jobs),
+        err,
+        outputs=paths,
+        keep_going=keep_going,
+        begin=begin,
+    )
+    write_all(outputs.puts(came, job, look))
+    for picture in outputs.pictures(came).values():
         say(err, f"picture: {picture}")
     if not quiet:
-        _show(err if goes_to_stdout(paths) else screen(), found)
-
-
-def _done(
-    file: str,
-    reading: dict[str, Any],
-    how: SpectrogramSettings,
-    of: Averaged,
-    meter: Meter,
-) -> Found:
-    with open_recording(file, **reading) as recording:
-        work = sum(g.n_samples * len(g.channels) for g in recording.groups)
-        step = partial(meter.within, file, work)
-        if of.epochs is None:
-            groups = [group_spectrogram(g, how, step) for g in recording.groups]
-        else:
-            groups = [
-                one
-                for g in recording.groups
-                for one in _conditions(recording, g, how, of, step)
-            ]
-    return Found(file, tuple(groups))
-
-
-def _conditions(
-    recording: Recording,
-    group: Group,
-    how: SpectrogramSettings,
-    of: Averaged,
-    step: Callable[[int], object],
-) -> Iterator[GroupSpectrogram]:
-    assert of.epochs is not None
-    half = 1.0 if of.epochs.reject is None else 0.5
-    work = half * group.n_samples * len(group.channels)
-
-    def tell(part: float, share: float) -> object:
-        return step(round(part * share * work))
-
-    found = conditions_of(recording, group, of.epochs, partial(tell, 1.0))
-    n = sum(one.used.n for one in found)
-    for one in found:
-        each = partial(tell, one.used.n / n)
-        yield epochs_spectrogram(one, how, each, of.baseline)
+        _show(err if goes_to_stdout(paths) else screen(), came.results)
+    click.get_current_context().exit(came.exit_code)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,23 +154,23 @@ class Outputs:
             named += [("--plot", path) for path in pictures_of(self.plot, files)]
         check_targets(files, named)
 
-    def pictures(self, found: Sequence[Found]) -> dict[str, str]:
+    def pictures(self, came: Came[FileSpectrogram]) -> dict[str, str]:
         """The path of every picture, by the recording it is of."""
         if self.plot is None:
             return {}
-        files = [one.path for one in found]
-        return dict(zip(files, pictures_of(self.plot, files), strict=True))
+        every = dict(zip(came.files, pictures_of(self.plot, came.files), strict=True))
+        return {one.path: every[one.path] for one in came.results}
 
     def puts(
         self,
-        found: Sequence[Found],
-        how: SpectrogramSettings,
-        of: Averaged,
+        came: Came[FileSpectrogram],
+        job: SpectrogramOfFile,
         look: Look,
     ) -> Iterator[tuple[str, Put]]:
         """Every file that is to be written, and what writes it."""
-        for one in found if self.plot is not None else ():
-            path = self.pictures(found)[one.path]
+        pictures = self.pictures(came)
+        for one in came.results if pictures else ():
+            path = pictures[one.path]
             yield (
                 path,
                 partial(
@@ -239,10 +181,10 @@ class Outputs:
                     look=look,
                 ),
             )
-        if self.npz is not None:
-            yield self.npz, partial(_put_npz, groups=found[0].groups)
+        if self.npz is not None and came.results:
+            yield self.npz, partial(_put_npz, groups=came.results[0].groups)
         if self.json is not None:
-            yield self.json, partial(_put_json, found=found, how=how, of=of)
+            yield self.json, partial(_put_json, came=came, job=job)
 
 
 def _put_npz(file: IO[bytes], groups: Sequence[GroupSpectrogram]) -> None:
@@ -267,11 +209,11 @@ def _put_npz(file: IO[bytes], groups: Sequence[GroupSpectrogram]) -> None:
 
 
 def _put_json(
-    file: IO[bytes], found: Sequence[Found], how: SpectrogramSettings, of: Averaged
+    file: IO[bytes], came: Came[FileSpectrogram], job: SpectrogramOfFile
 ) -> None:
-    settings = {name: getattr(how, name) for name in SpectrogramSettings.__slots__}
-    if of.epochs is not None:
-        settings |= asdict(of)
+    settings = {name: getattr(job.how, name) for name in SpectrogramSettings.__slots__}
+    if job.epochs is not None:
+        settings |= {"epochs": asdict(job.epochs), "baseline": job.baseline}
     files = [
         {
             "path": text_of(one.path),
@@ -287,12 +229,19 @@ def _put_json(
                 }
                 for own in one.groups
             ],
+            **ran_entry(one.wall_s, one.stages),
         }
-        for one in found
+        for one in came.results
     ]
-    write_json(
-        file, document(SCHEMA, versions=versions(), settings=settings, files=files)
+    record = document(
+        SCHEMA,
+        versions=versions(),
+        settings=settings,
+        files=files,
+        failed=failures_entry(came.failed),
+        wall_s=came.wall_s,
     )
+    write_json(file, record)
 
 
 def _strongest(own: GroupSpectrogram, at: int) -> dict[str, Any]:
@@ -317,7 +266,7 @@ def _density(own: GroupSpectrogram, at: int, power: float) -> str:
     return f"{power:.3g} {unit}²/Hz" if unit else f"{power:.3g} 1/Hz"
 
 
-def _show(console: Console, found: Sequence[Found]) -> None:
+def _show(console: Console, found: Sequence[FileSpectrogram]) -> None:
     for one in found:
         for own in one.groups:
             step = own.fs / own.nperseg

@@ -31,6 +31,7 @@ class Wanted:
     out         the peaks as one Parquet file
     all_peaks   show every peak on a terminal, in as many blocks as it takes
     look        of the picture
+    jobs        processes of this machine that do the recordings
     resume      take up what an earlier run has done; False forgets it, None refuses it
     """
 
@@ -44,6 +45,7 @@ class Wanted:
     all_peaks: bool = True
     keep_going: bool = False
     resume: bool | None = None
+    jobs: int = 1
     look: Look = PLAIN
 
     @property

@@ -92,6 +92,7 @@ from rlxweb.streams import STDOUT, discard
     default=None,
     help="Do only what an earlier run of the same output has not done; or begin anew.",
 )
+@options.JOBS
 @DASK
 @WORKERS
 def command(files: tuple[str, ...], **asked: Any) -> None:
@@ -106,11 +107,13 @@ def command(files: tuple[str, ...], **asked: Any) -> None:
     paths = {n: asked.pop(f"{n}_path") for n in ("out", "csv", "npz", "json", "plot")}
     flags = {n: asked.pop(n) for n in ("explain", "quiet", "keep_going", "resume")}
     err = screen(stderr=True)
-    others = crowd(err, asked.pop("scheduler"), asked.pop("workers"))
+    jobs = asked.pop("jobs")
+    others = crowd(err, asked.pop("scheduler"), asked.pop("workers"), jobs)
     # One of a thousand on a cluster does not cost the rest.
     flags["keep_going"] |= others is not None
     look = look_of(asked)
-    wanted = Wanted(**paths, **flags, all_peaks=asked["k"] is not None, look=look)
+    all_peaks = asked["k"] is not None
+    wanted = Wanted(**paths, **flags, jobs=jobs, all_peaks=all_peaks, look=look)
     asked["epochs"] = epochs_asked(asked)
     if asked["nperseg"] is None and asked["epochs"] is None:
         del asked["nperseg"]
@@ -163,6 +166,7 @@ def run_job(
             begin=begin,
             spread=spread,
             beside=str if others is None else others.__str__,
+            jobs=wanted.jobs,
         )
         if others is not None:
             done.shares.extend(others.tally.shares())

@@ -117,6 +117,8 @@ def analyse_file(
             return replace(
                 analyse(recording, settings, step, stages),
                 stamp=stamp or recording.state,
+                stages=stages.told(),
+                wall_s=stages.total_s,
             )
     except MemoryError as error:
         raise OutOfMemory(

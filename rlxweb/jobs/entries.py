@@ -7,11 +7,13 @@ spectrum. It reads back from JSON as it was.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any, Protocol, TypeAlias
 
 from rlxweb.io.writers import finite
 from rlxweb.jobs.epoching import COLUMNS, EpochsUsed
-from rlxweb.jobs.results import FileResult, GroupResult
+from rlxweb.jobs.results import Failure, FileResult, GroupResult
+from rlxweb.results.ran import Stage
 
 Entry: TypeAlias = dict[str, Any]
 
@@ -24,6 +26,7 @@ def file_entry(result: FileResult) -> Entry:
         "left_out": [{"channel": n, "reason": why} for n, why in result.left_out],
         "warnings": list(result.warnings),
         "groups": [_group(group) for group in result.groups],
+        **ran_entry(result.wall_s, result.stages),
     }
 
 
@@ -41,6 +44,16 @@ def epochs_cells(group: Entry) -> tuple[Any, ...]:
     """What `epoching.COLUMNS` hold of a group of an entry; () without epochs."""
     own = group.get("epochs")
     return () if own is None else tuple(own[name] for name in COLUMNS)
+
+
+def ran_entry(wall_s: float, stages: Sequence[Stage]) -> Entry:
+    """How long a file took, and its parts."""
+    return {"wall_s": wall_s, "stages": {stage.kind: stage.s for stage in stages}}
+
+
+def failures_entry(failed: Sequence[Failure]) -> list[Entry]:
+    """The recordings that could not be done, and why."""
+    return [{"path": text_of(one.path), "error": one.error} for one in failed]
 
 
 def text_of(path: str) -> str:

@@ -5,7 +5,7 @@ Plain frozen data that pickles, so that it can come from another process.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,6 +16,7 @@ from rlxweb.device import Device
 from rlxweb.host.spec import WelchSpec
 from rlxweb.host.strongest import PeaksOfPower
 from rlxweb.jobs.epoching import EpochsUsed
+from rlxweb.results.ran import Stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,8 @@ class FileResult:
     """Everything found in one recording.
 
     warnings  what is wrong with its file
+    stages    where the time went
+    wall_s    from the opening of the file to its last peak
     stamp     tells this state of the file from another; "" where nothing does
     """
 
@@ -85,6 +88,8 @@ class FileResult:
     warnings: tuple[str, ...]
     groups: tuple[GroupResult, ...]
     stamp: str = ""
+    stages: tuple[Stage, ...] = field(default=(), compare=False)
+    wall_s: float = field(default=0.0, compare=False)
 
 
 class OfFile(Protocol):

@@ -1,0 +1,114 @@
+"""One recording from file to spectrograms: what a run does with each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from rlxweb.errors import OutOfMemory
+from rlxweb.io import Group, Recording, open_recording
+from rlxweb.jobs.analysis import FileProgress
+from rlxweb.jobs.epoch_spectrogram import epochs_spectrogram
+from rlxweb.jobs.epoching import Epoching, conditions_of
+from rlxweb.jobs.spectrogram import (
+    GroupSpectrogram,
+    SpectrogramSettings,
+    group_spectrogram,
+)
+from rlxweb.jobs.stages import Stages, timed
+from rlxweb.results.ran import Stage
+
+
+@dataclass(frozen=True, slots=True)
+class FileSpectrogram:
+    """What came of a recording.
+
+    groups  one per rate; of epochs, one per rate and condition
+    """
+
+    path: str
+    format: str
+    left_out: tuple[tuple[str, str], ...]
+    warnings: tuple[str, ...]
+    groups: tuple[GroupSpectrogram, ...]
+    stages: tuple[Stage, ...]
+    wall_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class SpectrogramOfFile:
+    """How recordings are done; see `Job`.
+
+    reading   what `open_recording` takes besides the path
+    epochs    that are averaged; None: the recording as it is
+    baseline  seconds of an epoch whose mean powers are divided by
+    """
+
+    how: SpectrogramSettings
+    reading: Mapping[str, Any] = field(default_factory=dict)
+    epochs: Epoching | None = None
+    baseline: tuple[float, float] | None = None
+
+    def __call__(
+        self, path: str, progress: FileProgress | None = None
+    ) -> FileSpectrogram:
+        """Errors  those of `open_recording` and `group_spectrogram`; OutOfMemory"""
+        stages = Stages()
+        try:
+            with stages.stage("open the file", "open"):
+                opened = open_recording(path, **self.reading)
+            with opened as recording:
+                work = sum(g.n_samples * len(g.channels) for g in recording.groups)
+                step = partial(progress or _nothing, work)
+                with stages.stage("compute", "compute"):
+                    own = tuple(timed(group, stages) for group in recording.groups)
+                    groups = tuple(self._groups(replace(recording, groups=own), step))
+                return FileSpectrogram(
+                    path,
+                    recording.format,
+                    recording.left_out,
+                    recording.warnings,
+                    groups,
+                    stages.told(),
+                    stages.total_s,
+                )
+        except MemoryError as error:
+            raise OutOfMemory(
+                f"spectrogram of {path!r}",
+                "out of memory",
+                hint="take fewer channels or columns, or fewer --jobs",
+            ) from error
+
+    def _groups(
+        self, recording: Recording, step: Callable[[int], object]
+    ) -> Iterator[GroupSpectrogram]:
+        for group in recording.groups:
+            if self.epochs is None:
+                yield group_spectrogram(group, self.how, step)
+            else:
+                yield from self._conditions(recording, group, self.epochs, step)
+
+    def _conditions(
+        self,
+        recording: Recording,
+        group: Group,
+        epochs: Epoching,
+        step: Callable[[int], object],
+    ) -> Iterator[GroupSpectrogram]:
+        half = 1.0 if epochs.reject is None else 0.5
+        work = half * group.n_samples * len(group.channels)
+
+        def tell(part: float, share: float) -> object:
+            return step(round(part * share * work))
+
+        found = conditions_of(recording, group, epochs, partial(tell, 1.0))
+        n = sum(one.used.n for one in found)
+        for one in found:
+            each = partial(tell, one.used.n / n)
+            yield epochs_spectrogram(one, self.how, each, self.baseline)
+
+
+def _nothing(n_samples: int, n_done: int) -> None:
+    """Nobody is told."""

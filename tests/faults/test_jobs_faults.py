@@ -1,0 +1,145 @@
+"""`--jobs`: what becomes of a run whose processes die, and of these without a run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rlxweb.cli import children
+from rlxweb.cli.children import Children
+from rlxweb.errors import ClusterError, RecordingError, RlxError, WorkerFailed
+from rlxweb.host.row_blocks import usable_cpus
+from rlxweb.io import write_recording
+from tests.command_line import environment, started
+from tests.faults.made_jobs import Came, by_name
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="kills as Unix does")
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nothing is so little that it is begun here."""
+    monkeypatch.setattr(children, "LITTLE_NBYTES", 0)
+    monkeypatch.chdir(tmp_path)
+
+
+def outcomes(*files: str, jobs: int = 2) -> dict[str, Came | RlxError]:
+    for file in files:
+        Path(file).touch()
+    return dict(Children(by_name, jobs).each(files, lambda *told: None))
+
+
+def test_files_are_shared_out_and_so_are_the_processors() -> None:
+    """None is done in this process, none twice; each takes its share of the cores."""
+    told: list[tuple[str, int, int]] = []
+    files = [f"good{n}" for n in range(6)]
+    found = dict(Children(by_name, 2).each(files, lambda *one: told.append(one)))
+    pids = {one.pid for one in found.values() if isinstance(one, Came)}
+    assert [*sorted(found)] == files
+    assert 1 <= len(pids) <= 2
+    assert os.getpid() not in pids
+    share = max(1, usable_cpus() // 2)
+    assert {one.n_cpus for one in found.values() if isinstance(one, Came)} == {share}
+
+
+def test_a_process_that_dies_costs_the_file_it_was_at() -> None:
+    """The others are done, by the rest and by those that take its place."""
+    found = outcomes("kill1", "good1", "leave1", "good2", "bad1", "stumble1", "kill2")
+    assert isinstance(found["good1"], Came)
+    assert isinstance(found["good2"], Came)
+    assert isinstance(found["bad1"], RecordingError)
+    for name, words in (
+        ("kill1", "SIGKILL, killed (the kernel does so when memory runs out)"),
+        ("kill2", "SIGKILL"),
+        ("leave1", "the process that did it ended: exit code 3"),
+        ("stumble1", "ZeroDivisionError: nobody thought of that"),
+    ):
+        error = found[name]
+        assert isinstance(error, WorkerFailed)
+        assert words in str(error)
+        assert repr(name) in str(error)
+    # What the killed ones had half written is gone.
+    assert not [one for one in os.listdir() if one.startswith(".rlxweb")]
+
+
+def test_a_run_that_ends_early_ends_its_processes() -> None:
+    """Whoever iterates leaves at the first outcome."""
+    files = [f"good{n}" for n in range(9)]
+    own = Children(by_name, 2)
+    found: Iterator[tuple[str, Came | RlxError]] = own.each(files, lambda *told: None)
+    _, one = next(found)
+    assert isinstance(one, Came)
+    started_ones = [child._process for child in own._at_work]
+    assert started_ones
+    found.close()  # type: ignore[attr-defined]
+    assert not any(process.is_alive() for process in started_ones)
+
+
+def test_processes_that_do_not_start_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once, and not for every file."""
+    monkeypatch.setattr(children, "serve", os._exit)
+    with pytest.raises(
+        ClusterError, match=r"one ended at once: exit code.*without --jo"
+    ):
+        outcomes("good1", "good2")
+
+
+RUN = """
+import sys
+from rlxweb.cli import children, convert_command
+from rlxweb.cli.signals import signals
+from tests.faults import made_jobs
+if __name__ == "__main__":
+    signals.take()
+    children.LITTLE_NBYTES = 0
+    convert_command.Conversion = getattr(made_jobs, sys.argv[1])
+    from rlxweb.cli.main import main
+    main(sys.argv[2:])
+"""
+
+
+@pytest.mark.parametrize(
+    ("job", "number", "to_all"),
+    [
+        ("Waiting", signal.SIGINT, True),
+        ("Deaf", signal.SIGINT, True),
+        ("Deaf", signal.SIGTERM, False),
+        ("Waiting", signal.SIGKILL, False),
+    ],
+)
+def test_nothing_is_left_of_a_run_that_is_stopped(
+    tmp_path: Path, job: str, number: int, to_all: bool
+) -> None:
+    """No process and no file; Ctrl-C in a terminal reaches all of them."""
+    for name in ("a", "b"):
+        write_recording(f"{name}.npz", np.ones((1, 50)), fs=10)
+        os.mkfifo(f"{name}.npz.pipe")
+    (tmp_path / "out").mkdir()
+    args = "convert", "a.npz", "b.npz", "--to", "wav", "-o", "out/", "--jobs", "2"
+    command = [sys.executable, "-c", RUN, job, *args]
+    with started(command, env=environment(), start_new_session=True) as process:
+        pipes = [open(f"{name}.npz.pipe") for name in ("a", "b")]
+        assert [pipe.readline() for pipe in pipes] == ["at work\n"] * 2
+        assert len(os.listdir("out")) == 2
+        (os.killpg if to_all else os.kill)(process.pid, number)
+        # It is at an end when nobody holds the other end of the pipe any more.
+        assert [pipe.read() for pipe in pipes] == ["", ""]
+        code = process.wait(60)
+        assert process.stderr is not None
+        told = process.stderr.read()
+        for pipe in pipes:
+            pipe.close()
+    if number == signal.SIGKILL:
+        assert code == -number
+    else:
+        assert code == 128 + number, told
+        assert told.strip() == "rlxweb: stopped"
+    # Of a run that was killed, its processes clear up after they have let go of it.
+    while left := os.listdir("out"):
+        assert number == signal.SIGKILL, left
