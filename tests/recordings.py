@@ -10,7 +10,7 @@ import edfio
 import numpy as np
 import pytest
 
-from rlxweb.errors import RecordingError, RecordingWarning
+from rlxweb.errors import RecordingError, RecordingWarning, RlxError
 from rlxweb.io import open_recording
 
 KINDS: dict[str, tuple[Any, Any, Any]] = {
@@ -100,3 +100,21 @@ def restarted(
         raw[here : here + len(block)] = block
     path.write_bytes(bytes(raw))
     return path
+
+
+def attempt(path: Path, n_samples: int = 9000, **how: Any) -> str:
+    """What becomes of a damaged file: "read", or "refused" by an error that names it.
+
+    Any other exception passes.
+    """
+    try:
+        with open_recording(path, **how) as recording:
+            for group in recording.groups:
+                group.read(0, min(group.n_samples, n_samples))
+            _ = recording.annotations
+        return "read"
+    except RlxError as error:
+        told = error
+    assert told.exit_code == 2
+    assert path.name in str(told)
+    return "refused"

@@ -16,6 +16,8 @@ from rlxweb.cli.screen import counted
 from rlxweb.errors import RecordingError, RlxError, UsageError
 from rlxweb.io import SUFFIXES
 from rlxweb.io.access import Access
+from rlxweb.io.companions import is_part
+from rlxweb.io.formats import is_named_so
 from rlxweb.io.listing import (
     has_magic,
     is_remote_folder,
@@ -125,12 +127,14 @@ def _local_entries(folder: str, results: set[str]) -> list[Entry]:
 def _in_folder(folder: str, entries: Iterable[Entry], tell: Tell) -> list[str]:
     """Recordings by their suffix; how many other files there are is told."""
     taken, other, folders = [], [], 0
+    entries = [entry for entry in entries if not entry[1].startswith(".")]
+    names = {name for _, name, _ in entries}
     for path, name, is_folder in entries:
-        if name.startswith("."):
-            continue
         if is_folder:
             folders += 1
-        elif Path(name).suffix.lower() in SUFFIXES or is_zarr(path):
+        elif is_part(name, names):
+            continue  # it comes with the file that leads to it
+        elif is_named_so(name) or is_zarr(path):
             taken.append(path)
         else:
             other.append(name)

@@ -6,8 +6,9 @@ graph, no device and no spectrum. `edfio` is loaded only to write the demo file.
 
 from rlxweb.io.annotations import Annotation
 from rlxweb.io.demo import DemoTruth, Rhythm, write_demo_recording
-from rlxweb.io.dispatch import SUFFIXES, open_recording, read
+from rlxweb.io.dispatch import open_recording, read
 from rlxweb.io.epochs import Epochs, epochs
+from rlxweb.io.formats import SUFFIXES
 from rlxweb.io.outgoing import WrittenChannel, WrittenGroup
 from rlxweb.io.preparing import prepared
 from rlxweb.io.recording import Block, Channel, Group, Recording, check_finite

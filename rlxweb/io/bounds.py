@@ -34,6 +34,9 @@ ARCHIVE_INDEX_NBYTES = 1 << 20
 ARRAYS = 4_096
 """Most arrays of an NPZ file."""
 
+PIECE_NBYTES = 1 << 20
+"""Read or unpacked at once of what is packed as a whole."""
+
 UNPACKED_NBYTES = 2 << 30
 """Largest compressed array of an NPZ file, unpacked; a stored one is read in place."""
 
@@ -44,4 +47,7 @@ GAP_NBYTES = 1 << 30
 """Most NaN that is made at once for the gaps of a recording."""
 
 NOTE_NBYTES = 1 << 20
-"""Largest `fs`, `channels` or `units` beside the array of an NPZ file."""
+"""Largest `fs`, `channels`, `units` or `begun` beside the array of an NPZ file."""
+
+ANNOTATIONS_NBYTES = 64 << 20
+"""Largest `annotations` beside the array of an NPZ file."""

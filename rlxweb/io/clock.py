@@ -56,6 +56,19 @@ def clock_scale(name: str) -> float | None:
     return _UNITS.get(unit.strip()) if stem in _NAMES else None
 
 
+def clock_of(rows: Rows, names: Sequence[str], n_rows: int) -> tuple[int, Clock, str]:
+    """Which column of a table is its clock, -1: none; what it gives; why it gives none.
+
+    The first with a clock's name is it.
+    """
+    at = next((i for i, n in enumerate(names) if clock_scale(n) is not None), -1)
+    if at < 0:
+        return at, Clock(), ""
+    clock = find_rate(rows, at, clock_scale(names[at]) or 1.0, n_rows)
+    note = f"its column {names[at]!r} {clock.problem}" if clock.problem else ""
+    return at, clock, note
+
+
 def find_rate(rows: Rows, column: int, scale: float, n_rows: int) -> Clock:
     """The rate of an evenly spaced clock column."""
     if n_rows < 2:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from rlxweb.io import bounds
 from rlxweb.io.channels import TRIGGER_REASON, is_trigger
-from rlxweb.io.clock import Clock, clock_scale, find_rate
+from rlxweb.io.clock import clock_of
 from rlxweb.io.contents import Contents, Found, Stream
 from rlxweb.io.csv_dialect import BLANKS, MIXED, Dialect, read_head
 from rlxweb.io.source import ByteSource
@@ -176,10 +176,7 @@ def read_csv(source: ByteSource) -> Contents:
     table = _without_cut_row(table)
     n_rows = table.rows.count
     names = names or [""] * len(cells)
-    at = next((i for i, n in enumerate(names) if clock_scale(n) is not None), -1)
-    clock = Clock()
-    if at >= 0:
-        clock = find_rate(table, at, clock_scale(names[at]) or 1.0, n_rows)
+    at, clock, note = clock_of(table, names, n_rows)
     found = tuple(
         _describe(name, head.dialect.number(cell), column, names, at)
         for column, (name, cell) in enumerate(zip(names, cells, strict=True))
@@ -188,7 +185,6 @@ def read_csv(source: ByteSource) -> Contents:
     stream = Stream(
         members, clock.fs, n_rows, np.dtype(np.float64), table, clock.tolerance
     )
-    note = f"its column {names[at]!r} {clock.problem}" if clock.problem else ""
     return Contents("CSV", found, (stream,), note)
 
 

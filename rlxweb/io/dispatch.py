@@ -1,7 +1,7 @@
 """Opening a recording: what kind of file it is, which channels, at which rate.
 
-Owns `open_recording`. The first bytes decide the format, the name only helps to say
-what went wrong. Every reader is handed the same open file; nothing is read twice.
+Owns `open_recording`. The first bytes decide the format, by the table in `formats`.
+Every reader is handed the same open file.
 """
 
 from __future__ import annotations
@@ -20,46 +20,15 @@ from rlxweb.io import bounds
 from rlxweb.io.access import Access
 from rlxweb.io.channels import choose_channels, leave_out, unique_names
 from rlxweb.io.contents import LAYOUTS, Contents, Found, Layout, Stream
+from rlxweb.io.formats import FORMATS, Asked, format_of
 from rlxweb.io.opening import Opened, opened
 from rlxweb.io.part import Moment, check_stretch, seconds_of, stretch_of
 from rlxweb.io.preparing import Preparation, Reference
 from rlxweb.io.recording import Channel, Group, Recording
 from rlxweb.io.referring import check_rates, reference_channels
-from rlxweb.io.source import ByteSource, Source
-from rlxweb.io.urls import suffix_of
+from rlxweb.io.source import Source
 
-_MAGIC = (
-    (b"0       ", "EDF"),
-    (b"0\0\0\0\0\0\0\0", "EDF"),
-    (b"\xffBIOSEMI", "BDF"),
-    (b"RIFF", "WAV"),
-    (b"RF64", "WAV"),
-    (b"BW64", "WAV"),
-    (b"RIFX", "WAV"),
-    (b"\x93NUMPY", "NPY"),
-    (b"PK\x03\x04", "NPZ"),
-    (b"PK\x05\x06", "NPZ"),
-)
-# Files people do try; the value completes "it is …".
-_FOREIGN = (
-    (b"Brain Vision", "a BrainVision header"),
-    (b"MATLAB 5.0", "a MATLAB file"),
-    (b"\x89HDF\r\n\x1a\n", "an HDF5 file"),
-    (b"fLaC", "a FLAC file"),
-    (b"OggS", "an Ogg file"),
-    (b"ID3", "an MP3 file"),
-    (b"FORM", "an AIFF file"),
-    (b"\x1f\x8b", "packed with gzip"),
-    (b"\xfd7zXZ\x00", "packed with xz"),
-    (b"\xff\xfe", "UTF-16 text"),
-    (b"\xfe\xff", "UTF-16 text"),
-)
-_BY_SUFFIX = {f".{kind.lower()}": kind for kind in ("EDF", "BDF", "WAV", "NPY", "NPZ")}
-SUFFIXES = frozenset({*_BY_SUFFIX, ".csv", ".tsv", ".zarr"})
-"""By which a recording is told from other files of its folder."""
 _ONE_RATE = "take the channels of one rate by their names and "
-_SNIFF_NBYTES = 4096
-_CONTROL = frozenset(range(32)) - frozenset(b"\t\n\r\f")
 
 
 def open_recording(
@@ -79,7 +48,7 @@ def open_recording(
     notch: float | Sequence[float] | None = None,
     resample: float | None = None,
 ) -> Recording:
-    """Open an EDF, BDF, WAV, NPY, NPZ, CSV file or Zarr store as groups of channels.
+    """Open a recording as groups of channels, in whichever format it is.
 
     path      of a file, a Zarr folder or a zip file of one; or a URL that fsspec knows
               ("s3://bucket/night.edf", "https://…", "file://…"), read by ranges
@@ -87,9 +56,9 @@ def open_recording(
               refused
     channels  names, labels or patterns ("EEG*") of the channels to take; by default
               all but annotation, status and trigger channels (see `left_out`)
-    array     the member of an NPZ file or a Zarr group, needed when several could be
-              meant
-    layout    of a 2-D NPY, NPZ or Zarr array: "channels-first" (default),
+    array     the array of an NPZ file, a Zarr group, an HDF5 or NWB file, needed when
+              several could be meant
+    layout    of a 2-D array of NPY, NPZ, Zarr or HDF5: "channels-first" (default),
               "samples-first"
     storage_options
               how a URL is reached, as fsspec takes it; never shown. What is not given
@@ -150,61 +119,16 @@ def _access(options: Mapping[str, Any] | Access | None) -> Access:
 
 def _read(source: Opened, array: str | None, layout: Layout | None) -> Contents:
     """What is in the file; loads the reader of its format alone."""
-    kind = _detect(source) if isinstance(source, ByteSource) else "Zarr"
-    for name, value, kinds in (
-        ("array", array, ("NPZ", "Zarr")),
-        ("layout", layout, ("NPY", "NPZ", "Zarr")),
-    ):
-        if value is not None and kind not in kinds:
+    found = format_of(source)
+    for name, value in (("array", array), ("layout", layout)):
+        if value is not None and name not in found.takes:
+            *most, last = [one.name for one in FORMATS if name in one.takes]
             raise UsageError(
                 source.doing,
-                Advice(f"{{}} was given for {kind}", **{name: value}),
-                f"{', '.join(kinds[:-1])} and {kinds[-1]} only",
+                Advice(f"{{}} was given for {found.name}", **{name: value}),
+                f"{', '.join(most)} and {last} only",
             )
-    if not isinstance(source, ByteSource):
-        from rlxweb.io.zarr_store import read_zarr
-
-        return read_zarr(source, array, layout or "channels-first")
-    if kind == "NPZ":
-        from rlxweb.io.npz import read_npz
-
-        return read_npz(source, array, layout or "channels-first")
-    if kind == "NPY":
-        from rlxweb.io.npy import read_npy
-
-        return read_npy(source, layout or "channels-first")
-    if kind == "WAV":
-        from rlxweb.io.wav import read_wav as read
-    elif kind == "CSV":
-        from rlxweb.io.csv_table import read_csv as read
-    else:
-        from rlxweb.io.edf import read_edf as read
-    return read(source)
-
-
-def _detect(source: ByteSource) -> str:
-    """The format, by the first bytes; text is taken for a table."""
-    head = source.head(_SNIFF_NBYTES)
-    for magic, kind in _MAGIC:
-        if head.startswith(magic):
-            return kind
-    foreign = [what for magic, what in _FOREIGN if head.startswith(magic)]
-    suffix = suffix_of(source.name)
-    begins = f"(first bytes {head[:8]!r})"
-    if foreign:
-        problem = f"it is {foreign[0]}"
-    elif suffix in _BY_SUFFIX:
-        kind = _BY_SUFFIX[suffix]
-        problem = f"it is named {suffix} but does not begin like {kind} {begins}"
-    elif not _CONTROL.isdisjoint(head):
-        problem = f"it is no format rlxweb reads {begins}"
-    else:
-        return "CSV"
-    raise source.error(
-        problem,
-        "rlxweb reads EDF, BDF, WAV, NPY, NPZ, CSV and Zarr",
-        "convert it first",
-    )
+    return found.read(source, Asked(array, layout or "channels-first"))
 
 
 def _given_rate(doing: str, fs: Any) -> float:

@@ -18,6 +18,7 @@ import numpy as np
 from rlxweb.advice import Advice
 from rlxweb.digital import is_digital
 from rlxweb.io import bounds
+from rlxweb.io.annotations import Annotation
 from rlxweb.io.contents import Contents, Found, Layout, Samples, Stream
 from rlxweb.io.source import ByteSource
 from rlxweb.whole_file import reason
@@ -58,11 +59,14 @@ class Notes:
     """What an NPZ file says beside its array; None or empty where it says nothing.
 
     units   one per channel, or a single one for all
+    begun   time of day at the first sample, in seconds
     """
 
     fs: float | None = None
     channels: tuple[str, ...] = ()
     units: tuple[str, ...] = ()
+    begun: float | None = None
+    annotations: tuple[Annotation, ...] = ()
 
 
 def parse_header(head: bytes, source: ByteSource) -> NpyHeader:
@@ -120,7 +124,13 @@ def read_npy(
     )
     units = notes.units * n_channels if len(notes.units) == 1 else notes.units
     units = _fitted(source, "units", units, n_channels) or ("",) * n_channels
-    return Contents("NPY", tuple(map(Found, labels, units)), (stream,))
+    return Contents(
+        "NPY",
+        tuple(map(Found, labels, units)),
+        (stream,),
+        begun=notes.begun,
+        notes=lambda: notes.annotations,
+    )
 
 
 def judge(

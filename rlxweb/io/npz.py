@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import io
 import math
-import shutil
 import struct
 import sys
 import tempfile
@@ -20,13 +19,15 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import IO, BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 
 from rlxweb.advice import Advice, Blank
-from rlxweb.errors import NotWritten, RecordingError, UnknownName, did_you_mean
+from rlxweb.errors import RecordingError, UnknownName, did_you_mean
 from rlxweb.io import bounds
+from rlxweb.io.annotations import MOST, Annotation
+from rlxweb.io.as_file import SourceFile
 from rlxweb.io.contents import Contents, Layout, Samples, listed
 from rlxweb.io.npy import (
     HEAD_NBYTES,
@@ -38,11 +39,14 @@ from rlxweb.io.npy import (
     read_npy,
 )
 from rlxweb.io.source import ByteSource
+from rlxweb.io.unpacking import check_room, store
 from rlxweb.whole_file import reason
 
 _IN_MEMORY_NBYTES = 8 << 20
 _PIECE_NBYTES = 1 << 16
-_BESIDE = ("fs", "channels", "units")
+_BESIDE = ("fs", "channels", "units", "begun", "annotations")
+_NOTED = ("onset", "duration", "text")
+_DAY_S = 86_400.0
 _READABLE = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _LOCAL_HEADER = struct.Struct("<4s22x2H")
 _REPAIR = "write it again with numpy.savez"
@@ -77,31 +81,19 @@ def read_npz(source: ByteSource, array: str | None, layout: Layout) -> Contents:
     return replace(found, format="NPZ", rate_note=archive.rate_note(name))
 
 
-class _Judged(io.RawIOBase):
+class _Judged(SourceFile):
     """The archive's file as zipfile sees it: long reads are refused, not allocated.
 
     zipfile reads the list of members in one piece, as long as the archive says it is.
     """
 
-    def __init__(self, source: ByteSource) -> None:
-        self._source = source
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        return self._source.file.seek(offset, whence)
-
-    def tell(self) -> int:
-        return self._source.file.tell()
-
-    def read(self, size: int = -1) -> bytes:
+    def read(self, size: int | None = -1) -> bytes:
         there = self._source.nbytes - self.tell()
-        size = there if size < 0 else size
+        size = there if size is None or size < 0 else size
         self._source.at_most(
             "bytes of members' names", size, bounds.ARCHIVE_INDEX_NBYTES
         )
-        return self._source.file.read(size)
+        return super().read(size)
 
 
 @contextmanager
@@ -163,6 +155,8 @@ class _Archive:
             self._rate(self._beside(name, "fs")),
             self._texts(self._beside(name, "channels")),
             self._texts(self._beside(name, "units")),
+            self._begun(self._beside(name, "begun")),
+            self._annotations(self._beside(name, "annotations")),
         )
 
     def rate_note(self, name: str) -> str:
@@ -198,8 +192,8 @@ class _Archive:
         try:
             with self.file.open(info) as member:
                 while piece := member.read(_PIECE_NBYTES):
-                    _store(self.source, out, piece)
-            _store(self.source, out, b"")
+                    store(self.source, out, piece)
+            store(self.source, out, b"")
             if out.tell() != info.file_size:
                 raise zipfile.BadZipFile(
                     f"its array has {out.tell()} bytes, {info.file_size} are claimed"
@@ -227,14 +221,7 @@ class _Archive:
         )
         if info.file_size <= _IN_MEMORY_NBYTES:
             return
-        free = shutil.disk_usage(tempfile.gettempdir()).free
-        if info.file_size > free:
-            raise NotWritten(
-                self.source.doing,
-                "its array does not fit into the temporary folder",
-                f"{info.file_size} bytes unpacked, {free} are free",
-                stored,
-            )
+        check_room(self.source, info.file_size, stored)
 
     def _could_be(self, name: str) -> bool:
         if _shut(self.members[name]):
@@ -256,6 +243,30 @@ class _Archive:
         self.source.warn(f"its {name!r} is no rate and is passed over")
         return None
 
+    def _begun(self, name: str) -> float | None:
+        value = self._small(name)
+        if value is None:
+            return None
+        if value.size == 1 and value.dtype.kind in "iuf":
+            begun = float(value.item())
+            if 0 <= begun < 2 * _DAY_S:
+                return begun
+        self.source.warn(f"its {name!r} is no time of day and is passed over")
+        return None
+
+    def _annotations(self, name: str) -> tuple[Annotation, ...]:
+        """Those of a structured array of onset, duration and text."""
+        value = self._small(name, bounds.ANNOTATIONS_NBYTES)
+        if value is None or not value.size:
+            return ()
+        if value.ndim == 1 and [one[0] for one in value.dtype.descr] == [*_NOTED]:
+            self.source.at_most("annotations", len(value), MOST)
+            found = _annotations_of(value)
+            if found is not None:
+                return tuple(sorted(found))
+        self.source.warn(f"its {name!r} are no annotations and are passed over")
+        return ()
+
     def _texts(self, name: str) -> tuple[str, ...]:
         value = self._small(name)
         if value is None:
@@ -267,7 +278,7 @@ class _Archive:
         self.source.warn(f"its {name!r} are no names and are passed over")
         return ()
 
-    def _small(self, name: str) -> Samples | None:
+    def _small(self, name: str, most: int = bounds.NOTE_NBYTES) -> Samples | None:
         """A short member as an array; None where there is none or it is not short."""
         if name not in self.members:
             return None
@@ -275,7 +286,7 @@ class _Archive:
         why, header = _shut(info), None
         if not why:
             header = self.header(name)
-            why = _no_note(header, info.file_size)
+            why = _no_note(header, info.file_size, most)
         if why or header is None:
             self.source.warn(f"its {name!r} {why} and is passed over")
             return None
@@ -296,33 +307,30 @@ def _shut(info: zipfile.ZipInfo) -> str:
     return ""
 
 
-def _no_note(header: NpyHeader, nbytes: int) -> str:
+def _no_note(header: NpyHeader, nbytes: int, most: int) -> str:
     """Why a member of so many bytes says nothing about a recording; "" if it may."""
     if header.dtype.hasobject:
         return "holds Python objects"
-    if nbytes > bounds.NOTE_NBYTES:
-        return f"takes {nbytes} bytes, {bounds.NOTE_NBYTES} at most are read"
+    if nbytes > most:
+        return f"takes {nbytes} bytes, {most} at most are read"
     if header.offset + header.nbytes != nbytes or not header.nbytes:
         return f"takes {nbytes} bytes, its header says {header.nbytes}"
     return ""
+
+
+def _annotations_of(value: Any) -> list[Annotation] | None:
+    """Those of a structured array; None where its parts are not what they say."""
+    onsets, durations, texts = (np.ascontiguousarray(value[part]) for part in _NOTED)
+    is_time = onsets.dtype.kind == durations.dtype.kind == "f"
+    if not (is_time and texts.dtype.kind == "U" and _is_text(texts)):
+        return None
+    if not (np.isfinite(onsets).all() and np.isfinite(durations).all()):
+        return None
+    rows = zip(onsets.tolist(), durations.tolist(), texts.tolist(), strict=True)
+    return [Annotation(*row) for row in rows]
 
 
 def _is_text(value: Samples) -> bool:
     """True when all its characters exist: NumPy gives no text for others."""
     number = np.dtype(np.uint32).newbyteorder(value.dtype.byteorder)
     return bool(value.reshape(-1).view(number).max() <= sys.maxunicode)
-
-
-def _store(source: ByteSource, out: IO[bytes], piece: bytes) -> None:
-    """Write a piece; none is the end, from where on others may read the file."""
-    try:
-        if piece:
-            out.write(piece)
-        else:
-            out.flush()
-    except OSError as error:
-        raise NotWritten(
-            source.doing,
-            f"it cannot be unpacked to the temporary folder ({reason(error)})",
-            hint="make room there, or name another (TMPDIR)",
-        ) from error

@@ -8,11 +8,13 @@ the machine or the process goes in.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, Any, Literal
 
-from rlxweb.errors import RecordingError, UsageError, not_installed
+from rlxweb.errors import RecordingError, RlxError, UsageError, not_installed
+from rlxweb.whole_file import reason
 
 Kind = Literal[
     "text",
@@ -32,6 +34,7 @@ Rows = Mapping[str, Sequence[Any]]
 
 SUFFIX = ".parquet"
 _LIBRARY = "pyarrow"
+_BUFFER_NBYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +108,65 @@ def read_note(path: str | os.PathLike[str], name: str, doing: str) -> bytes | No
     return note
 
 
+@dataclass(frozen=True, slots=True)
+class OpenTable:
+    """A Parquet file that is read by batches of rows.
+
+    file     pyarrow's ParquetFile
+    schema   pyarrow's of the columns
+    types    pyarrow.types, which tells them apart
+    """
+
+    file: Any
+    schema: Any
+    types: Any
+    _doing: str
+
+    @contextmanager
+    def faults(self) -> Iterator[None]:
+        """Whatever pyarrow says of the file is a RecordingError."""
+        with _faults(self._doing):
+            yield
+
+    def batches(self, group: int, names: Sequence[str], n_rows: int) -> Iterator[Any]:
+        """Some columns of one group of rows, as record batches of at most so many.
+
+        Errors   RecordingError for what cannot be unpacked
+        """
+        with _faults(self._doing):
+            yield from self.file.iter_batches(
+                n_rows, row_groups=[group], columns=list(names), use_threads=False
+            )
+
+
+def open_table(file: IO[bytes], doing: str) -> OpenTable:
+    """A Parquet file; of it no more than a batch of rows is ever unpacked.
+
+    Errors   Unsupported where pyarrow is missing; RecordingError for a broken file
+    """
+    pa, pq = _arrow(doing)
+    with _faults(doing):
+        found = pq.ParquetFile(file, buffer_size=_BUFFER_NBYTES, pre_buffer=False)
+        return OpenTable(found, found.schema_arrow, pa.types, doing)
+
+
+@contextmanager
+def _faults(doing: str) -> Iterator[None]:
+    try:
+        yield
+    except RlxError:
+        raise
+    # What pyarrow raises of its own is a ValueError, an OSError or one of these.
+    except (ValueError, OSError, LookupError, TypeError, NotImplementedError) as error:
+        raise RecordingError(
+            doing,
+            f"pyarrow cannot read it ({reason(error)})",
+            hint="copy it again from where it came, or write it again",
+        ) from error
+    except MemoryError as error:
+        raise RecordingError(doing, "it claims more than the memory holds") from error
+
+
 def _schema(pa: Any, columns: Sequence[Column], about: Mapping[str, str]) -> Any:
     fields = [
         pa.field(
@@ -159,5 +221,5 @@ def _arrow(doing: str) -> tuple[Any, Any]:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError as error:
-        raise not_installed(doing, _LIBRARY, "pip install 'rlxweb[dask]'") from error
+        raise not_installed(doing, _LIBRARY, "pip install 'rlxweb[parquet]'") from error
     return pa, pq

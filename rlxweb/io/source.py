@@ -12,6 +12,7 @@ import os
 import stat
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
@@ -62,7 +63,7 @@ class Source:
 class ByteSource(Source):
     """One open file; `read` gives exactly the bytes asked for or raises."""
 
-    __slots__ = ("_lock", "_start", "file", "nbytes")
+    __slots__ = ("_lock", "_start", "at_end", "file", "nbytes")
 
     def __init__(self, file: BinaryIO | BlockFile, name: str, nbytes: int) -> None:
         super().__init__(name)
@@ -71,6 +72,14 @@ class ByteSource(Source):
         self.nbytes = nbytes
         self._start = 0
         self._lock = threading.Lock()
+        # What is to be done where it is closed.
+        self.at_end: list[Callable[[], object]] = []
+
+    @property
+    def path(self) -> str:
+        """Of a file of this machine, for readers that open it themselves; else ""."""
+        file = self.file
+        return str(file.name) if isinstance(file, io.BufferedReader) else ""
 
     def read(self, offset: int, nbytes: int) -> bytes:
         """Bytes [offset, offset + nbytes); RecordingError when the file ends early."""
@@ -141,6 +150,8 @@ class ByteSource(Source):
 
     def close(self) -> None:
         self.file.close()
+        while self.at_end:
+            self.at_end.pop()()
 
 
 def open_source(path: str | os.PathLike[str]) -> ByteSource:

@@ -10,16 +10,22 @@ import os
 import stat
 from hashlib import sha256
 
+from rlxweb.io.companions import led_to
+
 
 def stamp_of(path: str) -> str:
-    """Size and time of the last change; "" where the system does not tell."""
+    """Size and time of the last change; "" where the system does not tell.
+
+    Of a header, also those of the files that it leads to.
+    """
     try:
         found = os.stat(path)
         if stat.S_ISDIR(found.st_mode):
             return _of_folder(path)
+        stamps = [found, *map(os.stat, led_to(path))]
     except (OSError, ValueError):
         return ""
-    return f"{found.st_size} bytes of {found.st_mtime_ns} ns"
+    return ", ".join(f"{one.st_size} bytes of {one.st_mtime_ns} ns" for one in stamps)
 
 
 def _of_folder(path: str) -> str:

@@ -19,6 +19,7 @@ from rlxweb.digital import is_digital
 from rlxweb.errors import RecordingError, RlxError, UnknownName, did_you_mean
 from rlxweb.io import bounds
 from rlxweb.io.access import Access
+from rlxweb.io.attributes import BESIDE, notes_of
 from rlxweb.io.contents import Contents, Found, Layout, Stream, listed
 from rlxweb.io.npy import is_sample_dtype, native
 from rlxweb.io.remote import awaited_file_system
@@ -26,7 +27,6 @@ from rlxweb.io.remote_faults import EXTRA, Named
 from rlxweb.io.source import Source
 from rlxweb.io.urls import is_url, is_web, shown_url
 from rlxweb.io.zarr_name import PACKED
-from rlxweb.io.zarr_notes import BESIDE, notes_of
 from rlxweb.io.zarr_reader import ZarrReader
 from rlxweb.whole_file import reason
 

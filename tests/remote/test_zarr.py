@@ -16,7 +16,7 @@ from s3fs import S3FileSystem
 from zarr.storage import LocalStore, ZipStore
 
 from rlxweb.errors import RecordingError, RecordingWarning, UnknownName, UsageError
-from rlxweb.io import open_recording, zarr_reader
+from rlxweb.io import open_recording, strips
 from rlxweb.io.identity import identity
 from tests.command_line import Call
 from tests.remote.made import COUNTS, Bucket
@@ -125,7 +125,7 @@ def test_a_walk_decodes_every_chunk_once(
         return {key: count for key, count in seen.items() if key.startswith("c/")}
 
     assert set(walked().values()) == {1}
-    monkeypatch.setattr(zarr_reader, "HELD_NBYTES", 1000)
+    monkeypatch.setattr(strips, "HELD_NBYTES", 1000)
     assert max(walked().values()) > 1
 
 

@@ -41,6 +41,9 @@ ENTERS_AT: dict[str, str | tuple[str, ...]] = {
     "platformdirs": "calibration/cache_folder.py",
     "matplotlib": ("plot/", "cli/"),
     "pyarrow": "io/parquet.py",
+    "mne": "io/mne_raw.py",
+    "soundfile": "io/audio.py",
+    "h5py": "io/hdf5.py",
     "scipy": "io/preparing.py",
     "sounddevice": "live/microphone.py",
     "pylsl": "live/lsl.py",
@@ -63,6 +66,9 @@ NOT_AT_IMPORT = (
     "jax",
     "mlx",
     "pyarrow",
+    "mne",
+    "soundfile",
+    "h5py",
     "llvmlite",
 )
 

@@ -253,7 +253,7 @@ def test_without_pyarrow_the_command_to_get_it_is_named(tmp_path: Path) -> None:
     )
     args = "-c", code, "welch", "x.npy", *FS, "-q"
     said = python(*args, "--out", "o.parquet", cwd=tmp_path)
-    check_refused(said, 4, "pyarrow, which is not installed", "'rlxweb[dask]'")
+    check_refused(said, 4, "pyarrow, which is not installed", "'rlxweb[parquet]'")
     assert os.listdir(tmp_path) == ["x.npy"]
     assert python(*args, "--csv", "o.csv", cwd=tmp_path).code == 0
 

@@ -152,10 +152,8 @@ def test_a_wrong_suffix_does_not_matter(tmp_path: Path, suffix: str) -> None:
 @pytest.mark.parametrize(
     ("head", "what"),
     [
-        (b"fLaC\0\0", "FLAC"),
-        (b"\x89HDF\r\n\x1a\n", "HDF5"),
-        (b"MATLAB 5.0 MAT-file", "MATLAB"),
-        (b"Brain Vision Data Exchange Header", "BrainVision"),
+        (b"Brain Vision Data Exchange Marker File", "markers of BrainVision"),
+        (b"\xfd7zXZ\x00", "packed with xz"),
         (b"\x1f\x8b\x08", "gzip"),
         (b"\xff\xfe1\0,\0", "UTF-16"),
         (b"\x01\x02\x03\x04", "no format rlxweb reads"),

@@ -219,7 +219,7 @@ def test_an_array_larger_than_the_free_space_is_not_unpacked(
     path = tmp_path / "a.npz"
     np.savez_compressed(path, x=np.zeros(2 << 20))
     free = Mock(return_value=Mock(free=1000))
-    monkeypatch.setattr("rlxweb.io.npz.shutil.disk_usage", free)
+    monkeypatch.setattr("rlxweb.io.unpacking.shutil.disk_usage", free)
     with pytest.raises(NotWritten, match="16777344 bytes unpacked, 1000 are free"):
         open_recording(path, fs=1)
     assert NotWritten.exit_code == 1

@@ -364,11 +364,52 @@ def test_arguments_of_another_format_are_refused(tmp_path: Path) -> None:
     """`array` is for NPZ; `layout` for arrays, and only with its two values."""
     np.save(tmp_path / "a.npy", np.zeros(4))
     (tmp_path / "a.csv").write_text("1\n2\n")
-    with pytest.raises(UsageError, match="NPZ and Zarr only"):
+    with pytest.raises(UsageError, match="NPZ, Zarr, HDF5 and MATLAB only"):
         open_recording(tmp_path / "a.npy", fs=1, array="x")
-    with pytest.raises(UsageError, match="NPY, NPZ and Zarr only"):
+    with pytest.raises(UsageError, match="NPY, NPZ, Zarr, HDF5 and MATLAB only"):
         open_recording(tmp_path / "a.csv", fs=1, layout="samples-first")
     with pytest.raises(UsageError, match="layout is array"):
         open_recording(tmp_path / "a.npy", fs=1, layout=np.zeros(2))
     with pytest.raises(UsageError, match="layout is 'rows'"):
         open_recording(tmp_path / "a.npy", fs=1, layout="rows")
+
+
+NOTES = np.array(
+    [(4.0, 0.5, "Lights off"), (1.0, 0.0, "眠")],
+    np.dtype([("onset", "f8"), ("duration", "f8"), ("text", "U12")]),
+)
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_an_npz_file_tells_begin_and_annotations(tmp_path: Path, save: Any) -> None:
+    """As `rlxweb convert` writes them."""
+    x = np.arange(2000.0).reshape(2, 1000)
+    path = tmp_path / "a.npz"
+    save(path, samples=x, fs=100.0, units=["uV"], begun=80_000.0, annotations=NOTES)
+    with open_recording(path, start="lights off", stop="@22:13:26") as recording:
+        assert recording.begun == 80_000.0
+        assert [tuple(one) for one in recording.annotations] == [
+            (1.0, 0.0, "眠"),
+            (4.0, 0.5, "Lights off"),
+        ]
+        np.testing.assert_array_equal(recording.groups[0].read(), x[:, 400:600])
+
+
+@pytest.mark.parametrize(
+    ("notes", "match"),
+    [
+        ({"begun": -1}, "'begun' is no time of day"),
+        ({"begun": [1, 2]}, "'begun' is no time of day"),
+        ({"annotations": np.zeros(3)}, "'annotations' are no annotations"),
+        ({"annotations": NOTES[["onset", "text"]]}, "are no annotations"),
+        (
+            {"annotations": np.array([(np.nan, 0, "x")], NOTES.dtype)},
+            "are no annotations",
+        ),
+    ],
+)
+def test_notes_of_an_npz_file_that_mean_nothing_are_passed_over(
+    tmp_path: Path, notes: dict[str, Any], match: str
+) -> None:
+    np.savez(tmp_path / "a.npz", samples=np.zeros((2, 9)), fs=1, **notes)
+    read_with_warning(tmp_path / "a.npz", match)

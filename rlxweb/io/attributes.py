@@ -1,4 +1,6 @@
-"""What the attributes of a Zarr array, and of its group, say about a recording.
+"""What the attributes of an array, and of its group, say about a recording.
+
+Of Zarr and of HDF5, and in part of the schema of Parquet.
 
 Few names are known and no others are guessed at: the rate, the channels, their units,
 and the scale that NetCDF and xarray write. Where two contradict each other nothing is
@@ -15,8 +17,15 @@ from typing import Any
 from rlxweb.errors import shown
 from rlxweb.io.source import Source
 
-RATES = ("fs", "sampling_frequency", "sampling_rate")
-NAMES = ("channels", "channel_names")
+RATES = (
+    "fs",
+    "sampling_frequency",
+    "sampling_rate",
+    "sample_rate",
+    "srate",
+    "sfreq",
+)
+NAMES = ("channels", "channel_names", "ch_names")
 UNITS = ("units", "unit")
 BESIDE = (*RATES, *NAMES, *UNITS)
 """Arrays of a group that go by these names are no recordings."""
@@ -53,17 +62,24 @@ def notes_of(
              the channels, and a scale of samples that are no integers of 24 bits.
     """
     gain, offset = _scale(source, attributes[0], is_digital)
-    fs, note = _rate(source, attributes)
+    fs = rate_of(source, dict(zip(("array", "group"), attributes, strict=True)))
+    note = (
+        "" if fs else f"no attribute {', '.join(RATES[:-1])} or {RATES[-1]} is a rate"
+    )
     names = _texts(source, attributes, NAMES, n_channels)
     units = _texts(source, attributes, UNITS, n_channels, is_shared=True)
     return Notes(fs, note, names, units, gain, offset)
 
 
-def _rate(
-    source: Source, attributes: Sequence[Mapping[str, Any]]
-) -> tuple[float | None, str]:
+def rate_of(
+    source: Source, attributes: Mapping[str, Mapping[str, Any]]
+) -> float | None:
+    """The rate that is said, None where none is; attributes by where they stand.
+
+    Errors   RecordingError for rates that contradict each other
+    """
     found: dict[str, float] = {}
-    for where, own in zip(("array", "group"), attributes, strict=True):
+    for where, own in attributes.items():
         for name in RATES:
             if name not in own:
                 continue
@@ -73,12 +89,12 @@ def _rate(
             else:
                 found[f"{name} of the {where}"] = rate
     if not found:
-        return None, f"no attribute {', '.join(RATES[:-1])} or {RATES[-1]} is a rate"
+        return None
     first, *others = found.values()
     if any(not math.isclose(first, other, rel_tol=1e-9) for other in others):
         said = ", ".join(f"{name}: {rate:.10g} Hz" for name, rate in found.items())
         raise source.error("its rates contradict each other", said, "leave one")
-    return first, ""
+    return first
 
 
 def _number(value: object) -> float | None:

@@ -1,0 +1,351 @@
+"""HDF5 files: an array of one, read by slices; MATLAB's of version 7.3 are such too.
+
+The one place where h5py is loaded, and not before such a file is opened. Owns which
+array of a file is the recording and how its samples are read; what attributes say is
+`attributes`' business, what NWB says `nwb`'s. What lies in other files is not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+
+from rlxweb.advice import Advice, Blank
+from rlxweb.digital import is_digital
+from rlxweb.errors import RlxError, UnknownName, did_you_mean, not_installed
+from rlxweb.io import bounds
+from rlxweb.io.as_file import SourceFile
+from rlxweb.io.attributes import BESIDE, NAMES, RATES, UNITS, notes_of
+from rlxweb.io.clock import clock_scale, find_rate
+from rlxweb.io.contents import Contents, Found, Layout, Samples, Stream, listed
+from rlxweb.io.npy import is_sample_dtype, native
+from rlxweb.io.source import ByteSource
+from rlxweb.io.strips import Strips, rows_of
+from rlxweb.whole_file import reason
+
+_EXTRA = "pip install 'rlxweb[hdf5]'"
+_NO_NUMBERS: Final = ("char", "cell", "struct", "logical", "function_handle")
+_HIDDEN: Final = "#"  # where MATLAB keeps what others refer to
+_EEGLAB: Final = {"nbchan", "srate"}
+
+
+def read_hdf5(source: ByteSource, array: str | None, layout: Layout) -> Contents:
+    """What one array of an HDF5 file holds; of NWB, one of its series.
+
+    Errors   RecordingError for a broken file, what is no recording, and where several
+             arrays could be meant; UnknownName when `array` is not in it; Unsupported
+             where h5py is missing
+    """
+    file = _opened(source)
+    source.at_end.append(file.close)
+    with faults(source):
+        is_nwb = "nwb_version" in file.attrs
+        inner = file.get("EEG", file)
+        is_eeglab = hasattr(inner, "keys") and {*inner} >= _EEGLAB
+    if is_eeglab:
+        from rlxweb.io.mne_raw import read_by_mne
+
+        return read_by_mne(source, "EEGLAB")
+    if is_nwb:
+        from rlxweb.io.nwb import read_nwb
+
+        return read_nwb(source, file, array)
+    with faults(source):
+        return _read(source, file, array, layout)
+
+
+def _opened(source: ByteSource) -> Any:
+    try:
+        import h5py
+    except ImportError as error:
+        raise not_installed(source.doing, "h5py", _EXTRA) from error
+    with faults(source):
+        return h5py.File(SourceFile(source), "r")
+
+
+@contextmanager
+def faults(source: ByteSource) -> Iterator[None]:
+    """Whatever h5py raises over a file is a RecordingError."""
+    try:
+        yield
+    except RlxError:
+        raise
+    except Exception as error:
+        raise source.error(
+            f"h5py cannot read it ({reason(error)})",
+            hint="copy it again from where it came, or write it again",
+        ) from error
+
+
+def _read(source: ByteSource, file: Any, array: str | None, layout: Layout) -> Contents:
+    arrays = all_arrays(source, file)
+    name = picked(source, arrays, array, [n for n in arrays if _could_be(n, arrays)])
+    data = arrays[name]
+    is_matlab = "MATLAB_class" in data.attrs
+    given: Layout = layout
+    if is_matlab:  # which writes an array with its axes turned about
+        given = "samples-first" if layout == "channels-first" else "channels-first"
+    n_channels, n_samples, is_turned = oriented(source, name, data, given)
+    beside = _beside(data.parent, is_matlab)
+    notes = notes_of(
+        source,
+        [_plain(data.attrs), beside],
+        n_channels,
+        is_digital(native(data.dtype)),
+    )
+    fs, tolerance, why = notes.fs, 1e-9, notes.rate_note
+    if fs is None:
+        fs, tolerance, why = _by_clock(source, data.parent, n_samples, why)
+    own = native(data.dtype)
+    stream = Stream(
+        tuple(range(n_channels)),
+        fs,
+        n_samples,
+        np.dtype(np.float64) if notes.is_scaled else own,
+        ArrayReader(source, data, is_turned, n_samples),
+        tolerance,
+        digital=own if is_digital(own) else None,
+    )
+    found = tuple(
+        Found(label, unit, gain=notes.gain, offset=notes.offset)
+        for label, unit in zip(notes.channels, notes.units, strict=True)
+    )
+    return Contents("MATLAB" if is_matlab else "HDF5", found, (stream,), why)
+
+
+def all_arrays(source: ByteSource, file: Any) -> dict[str, Any]:
+    """The arrays of a file by their names with slashes; links are not followed."""
+    found: dict[str, Any] = {}
+
+    def see(name: str, node: Any) -> None:
+        if hasattr(node, "dtype") and not name.startswith(_HIDDEN):
+            found[name] = node
+            source.at_most("arrays", len(found), bounds.ARRAYS)
+
+    file.visititems(see)
+    return found
+
+
+def picked(
+    source: ByteSource,
+    there: Mapping[str, Any],
+    array: str | None,
+    able: Sequence[str],
+) -> str:
+    """The name of what is the recording: the one asked for, or the one that could be.
+
+    Errors   UnknownName for a name that is not there; RecordingError where none could
+             be, or several
+    """
+    if array is not None:
+        name = array.strip("/")
+        if name in there:
+            return name
+        raise UnknownName(
+            source.doing,
+            f"there is no array {array!r}",
+            f"arrays: {listed(able or there)}",
+            did_you_mean(name, there),
+        )
+    if len(able) == 1:
+        return able[0]
+    if not able:
+        raise source.error(
+            "no array in it could be a recording",
+            f"arrays: {listed(there)}; wanted: numbers, 1 or 2 axes",
+        )
+    raise source.error(
+        f"{len(able)} arrays could be the recording: {listed(able)}",
+        "one is read at a time",
+        Advice("name it: {}", array=Blank("NAME")),
+    )
+
+
+def _could_be(name: str, arrays: Mapping[str, Any]) -> bool:
+    own, data = name.rpartition("/")[2].lower(), arrays[name]
+    is_note = own in BESIDE or clock_scale(own) is not None
+    return (
+        not is_note
+        and is_numbers(data)
+        and len(data.shape) in (1, 2)
+        and prod(data.shape) > 1
+    )
+
+
+def is_numbers(data: Any) -> bool:
+    """True for an array of what samples can be."""
+    said = data.attrs.get("MATLAB_class", b"")
+    kind = said.decode("latin-1") if isinstance(said, bytes) else str(said)
+    return is_sample_dtype(data.dtype) and kind not in _NO_NUMBERS
+
+
+def oriented(
+    source: ByteSource, name: str, data: Any, layout: Layout
+) -> tuple[int, int, bool]:
+    """Channels, samples, and whether the samples come first.
+
+    Errors   RecordingError for an array that is no recording
+    """
+    whose, shape = f"its array {name!r}", tuple(map(int, data.shape))
+    if not is_numbers(data):
+        rule = "samples are int8 to int64 or float16 to float64"
+        raise source.error(f"{whose} holds {data.dtype}", rule, "cast it before saving")
+    if len(shape) not in (1, 2):
+        raise source.error(
+            f"{whose} has {len(shape)} axes, shape {list(shape)}",
+            "1 axis (one channel) or 2 (channels, samples)",
+            "reshape it, or save each part as an array",
+        )
+    if data.external or data.is_virtual:
+        raise source.error(f"the samples of {whose} lie in other files", hint="copy it")
+    _tell_of_holes(source, name, data)
+    if len(shape) == 1:
+        return 1, shape[0], False
+    is_turned = layout == "samples-first"
+    # A vector of MATLAB has two axes as well.
+    if "MATLAB_class" in data.attrs and 1 in shape:
+        is_turned = shape[1] == 1
+    n_channels, n_samples = shape[::-1] if is_turned else shape
+    other: Layout = "channels-first" if layout == "samples-first" else "samples-first"
+    source.at_most(
+        f"channels (shape {list(shape)} is read {layout})",
+        n_channels,
+        bounds.CHANNELS,
+        Advice(f"is it {other}? then say so: {{}}", layout=other),
+    )
+    return n_channels, n_samples, is_turned
+
+
+def _tell_of_holes(source: ByteSource, name: str, data: Any) -> None:
+    """HDF5 gives the fill value for what was never written, and says nothing."""
+    if not prod(data.shape):
+        return
+    if data.chunks is None:
+        is_there = data.id.get_storage_size() > 0
+    else:
+        pairs = zip(data.shape, data.chunks, strict=True)
+        wanted = prod(-(-extent // chunk) for extent, chunk in pairs)
+        is_there = data.id.get_num_chunks() >= wanted
+    if not is_there:
+        source.warn(
+            f"a part of its array {name!r} was never written; the fill value "
+            f"{data.fillvalue} stands there"
+        )
+
+
+def _beside(group: Any, is_matlab: bool) -> dict[str, Any]:
+    """What the attributes of a group say, and small arrays in it that go by the names.
+
+    Of MATLAB, numbers are arrays of one by one.
+    """
+    found = _plain(group.attrs)
+    for name in group:
+        own = name.lower()
+        if own not in (*RATES, *NAMES, *UNITS) or own in found:
+            continue
+        node = group[name]
+        if not hasattr(node, "dtype") or node.size > bounds.CHANNELS:
+            continue
+        if is_matlab and not is_numbers(node):
+            continue  # text there is numbers, and lists of text are references
+        found[own] = _value(node[()])
+    return found
+
+
+def _plain(attributes: Any) -> dict[str, Any]:
+    """Attributes by small letters, as Python's own types; what has none is left out."""
+    found = {}
+    for name in list(attributes)[: bounds.ARRAYS]:
+        try:
+            found[str(name).lower()] = _value(attributes[name])
+        except (OSError, TypeError, ValueError):  # a type that h5py does not know
+            continue
+    return found
+
+
+def _value(value: Any) -> Any:
+    """A number, a text, or a list of them."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, np.ndarray):
+        flat = [_value(one) for one in value.ravel()[: bounds.CHANNELS + 1]]
+        return flat[0] if value.ndim == 0 else flat
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _by_clock(
+    source: ByteSource, group: Any, n_samples: int, why: str
+) -> tuple[float | None, float, str]:
+    """The rate by an array of times beside the samples, its tolerance; why none."""
+    for name in group:
+        scale, node = clock_scale(name), group[name]
+        if scale is None or not hasattr(node, "dtype") or node.size != n_samples:
+            continue
+        if not is_numbers(node):
+            continue
+        clock = find_rate(Times(source, node), 0, scale, n_samples)
+        said = f"its array {name!r} {clock.problem}" if clock.problem else ""
+        return clock.fs, clock.tolerance, said
+    return None, 1e-9, why
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """An array of times as the Rows of a clock."""
+
+    source: ByteSource
+    data: Any
+
+    def read(self, channels: tuple[int, ...], start: int, stop: int) -> Samples:
+        """See SampleReader; in float64."""
+        with faults(self.source):
+            long = len(self.data.shape) == 2 and self.data.shape[0] == 1
+            found = self.data[:, start:stop] if long else self.data[start:stop]
+            return np.asarray(found, np.float64).reshape(1, -1)
+
+    def texts(self, rows: Sequence[int], column: int) -> list[str]:
+        """See Rows: the shortest digits that say the number."""
+        kind: Callable[[Any], Any] = partial(np.asarray, dtype=self.data.dtype)
+        return [str(kind(self.read((0,), at, at + 1)[0, 0])[()]) for at in rows]
+
+
+class ArrayReader:
+    """Samples of an array of (channels, samples), of (samples, channels), or of one."""
+
+    def __init__(
+        self, source: ByteSource, data: Any, is_turned: bool, n_samples: int
+    ) -> None:
+        self._source, self._data, self._is_turned = source, data, is_turned
+        self._dtype = native(data.dtype)
+        self._is_flat = len(data.shape) == 1
+        axis = 0 if is_turned or self._is_flat else 1
+        units = [] if data.chunks is None else [int(data.chunks[axis])]
+        self._strips = Strips(self._taken, n_samples, units, self._dtype)
+
+    def read(self, channels: tuple[int, ...], start: int, stop: int) -> Samples:
+        """Samples [start, stop) of the channels, (C, T)."""
+        if self._source.file.closed:
+            raise self._source.error("the recording is closed", hint="open it again")
+        return self._strips.read(channels, start, stop)
+
+    def _taken(self, channels: tuple[int, ...], start: int, stop: int) -> Samples:
+        """Samples [start, stop) as h5py gives them, which unpacks whole chunks."""
+        span = slice(start, stop)
+        with faults(self._source):
+            if self._is_flat:
+                found = self._data[span][None]
+            else:
+                which, order = rows_of(channels)
+                found = (
+                    self._data[span, which].T
+                    if self._is_turned
+                    else self._data[which, span]
+                )
+                found = found if order is None else found[order]
+        return np.ascontiguousarray(found, self._dtype)
