@@ -170,7 +170,7 @@ def test_a_file_is_dropped_on_the_page(live: Page, files: Path) -> None:
     ("name", "words"),
     [
         ("named.edf", "it is named .edf but does not begin like EDF"),
-        ("page.pdf", "rlxweb reads EDF, BDF, WAV, NPY, NPZ, CSV and Zarr"),
+        ("page.pdf", "rlxweb reads EDF, BDF, WAV, NPY, NPZ, CSV, Zarr"),
         ("empty.wav", "empty.wav is empty (0 bytes)"),
         ("huge.edf", "huge.edf has 2.0 GiB; this page takes recordings up to 1.0 GiB"),
     ],
