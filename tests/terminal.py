@@ -84,7 +84,7 @@ class Terminal:
                 lambda: re.search(pattern, self.said) or self._is_over, WAIT_S
             )
             found = re.search(pattern, self.said)
-        assert found, f"{pattern!r} is not in {self.said!r}"
+        assert found, f"{pattern!r} is not in {self.said[-2000:]!r}"
         return found
 
     def give(self, data: bytes) -> None:

@@ -83,7 +83,7 @@ def command(source: str, json_lines: bool, spectra: bool, **asked: Any) -> None:
     console = screen()
     drawn = not json_lines and console.is_terminal
     every = asked["every_s"] or (_TERMINAL_S if drawn else _LINES_S)
-    with Listener(_source(source, asked)) as listener:
+    with Listener(_found(source, asked)) as listener:
         about = listener.source.stream
         stream = _stream(listener.source, asked)
         bands = None if asked["bands"] == "none" else asked["bands"]
@@ -126,6 +126,14 @@ def _draw(
             else:
                 drawn = view(update, width, max(3, height - 1), row)
             live.update(drawn, refresh=True)
+
+
+def _found(name: str, asked: dict[str, Any]) -> Source:
+    """The source, looked for while that is told."""
+    if name.partition(":")[0] != "lsl":
+        return _source(name, asked)
+    with screen(stderr=True).status("looking for streams on the network"):
+        return _source(name, asked)
 
 
 def _source(name: str, asked: dict[str, Any]) -> Source:

@@ -93,12 +93,12 @@ def _state(update: Update, width: int, more: str = "") -> Text:
         said += f" · {more}" * bool(more)
         return _cut(f"{update.seconds:.1f} s · {said}", width, "bold yellow")
     parts = [f"{update.seconds:.1f} s"]
+    if update.lost:  # first: a narrow terminal cuts the end off
+        parts.append(f"{update.lost} lost")
     if np.isfinite(update.rate):
-        parts.append(f"{update.rate:.5g} Hz come")
+        parts.append(f"{update.rate:.4g} Hz come")
     if np.isfinite(update.latency_s):
         parts.append(f"{update.latency_s * 1e3:.1f} ms behind")
-    if update.lost:
-        parts.append(f"{update.lost} lost")
     if more:
         parts.append(more)
     return _cut(" · ".join(parts), width, "yellow" if update.lost else "dim")

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rlxweb.errors import RecordingError, Unsupported, UsageError, not_installed, shown
 from rlxweb.live.source import Chunk, Stream, arrived
 
+Array = NDArray[Any]
+
 _DOING: Final = "listening to the Lab Streaming Layer"
 WAIT_S: Final = 5.0
+_ANOTHER_S: Final = 0.5
+_MOST_LISTED: Final = 16
 _LATE_S: Final = 0.5
 """Chunks are stamped late by up to so much; what jumps further lost samples."""
 
@@ -48,9 +54,19 @@ class LslSource:
         names, unit = _channels(full)
         self.stream = Stream(f"LSL {full.name()!r}", rate, names, unit)
         self._stamp: float | None = None
+        self._rest: list[tuple[Array, Array]] = []
 
     def read(self, timeout_s: float) -> Chunk | None:
         """See `Source`. Errors  RecordingError where the stream ends or changes."""
+        if not self._rest:
+            self._rest = self._pulled(timeout_s)
+        if not self._rest:
+            return None
+        rows, stamps = self._rest.pop(0)
+        return Chunk(np.ascontiguousarray(rows), arrived(), self._missing(stamps))
+
+    def _pulled(self, timeout_s: float) -> list[tuple[Array, Array]]:
+        """What came, with its stamps, cut where they jump."""
         try:
             found, stamps = self._inlet.pull_chunk(timeout=timeout_s, max_samples=4096)
         except self._lost_error as error:
@@ -61,9 +77,17 @@ class LslSource:
                 "begin anew",
             ) from error
         if not len(stamps):
-            return None
+            return []
         rows = np.asarray(found, np.float32 if _is_single(found) else np.float64).T
-        return Chunk(np.ascontiguousarray(rows), arrived(), self._missing(stamps))
+        at = np.asarray(stamps, np.float64)
+        cuts = np.flatnonzero(np.diff(at) * self.stream.fs > self._most_steps) + 1
+        parts = np.split(rows, cuts, axis=1)
+        return list(zip(parts, np.split(at, cuts), strict=True))
+
+    @property
+    def _most_steps(self) -> float:
+        """From one stamp to the next, in samples; further apart, some are lost."""
+        return 1 + _LATE_S * self.stream.fs
 
     def _missing(self, stamps: Any) -> int:
         """Samples that the stamps jump over before this chunk."""
@@ -71,7 +95,7 @@ class LslSource:
         if before is None:
             return 0
         steps = (float(stamps[0]) - before) * self.stream.fs
-        return round(steps) - 1 if steps > 1 + _LATE_S * self.stream.fs else 0
+        return round(steps) - 1 if steps > self._most_steps else 0
 
     def close(self) -> None:
         self._inlet.close_stream()
@@ -98,22 +122,42 @@ def _library() -> Any:
 
 def _found(lsl: Any, name: str, wait_s: float) -> Any:
     """The stream's description. Errors  UsageError."""
+    fit = 0
     for prop in ("name", "type") if name else ():
         seen = lsl.resolve_byprop(prop, name, timeout=wait_s / 2)
+        if seen:  # it returns with the first; is there another?
+            seen = lsl.resolve_byprop(prop, name, minimum=2, timeout=_ANOTHER_S)
         if len(seen) == 1:
             return seen[0]
+        fit = fit or len(seen)
     seen = lsl.resolve_streams(wait_time=1.0 if name else wait_s)
     numeric = [one for one in seen if one.channel_format() != lsl.cf_string]
     if not name and len(numeric) == 1:
         return numeric[0]
-    said = ", ".join(f"{one.name()!r} ({one.type()})" for one in seen) or "none"
-    if name:
-        what = f"no stream, or several, called {shown(name)} in {wait_s:g} s"
+    hint = "name one: lsl:NAME"
+    if fit:
+        what = f"{fit} streams are called {shown(name)}"
+        hint = "name one that no other is called, or end the others"
+    elif name:
+        what = f"no stream is called {shown(name)}, in {wait_s:g} s"
     elif numeric:
         what = f"there are {len(numeric)} streams"
     else:
         what = f"no stream in {wait_s:g} s"
-    raise UsageError(_DOING, what, f"seen: {said}", "name one: lsl:NAME")
+    if not seen:
+        hint = "start what sends it, on this network"
+    raise UsageError(_DOING, what, f"seen: {_listed(seen)}", hint)
+
+
+def _listed(seen: Sequence[Any]) -> str:
+    """What was seen, for people; a network may have any number of them."""
+    some = [
+        f"{one.name()!r} ({one.type()}, {one.channel_count()} channels at "
+        f"{one.nominal_srate():g} Hz)"
+        for one in seen[:_MOST_LISTED]
+    ]
+    more = len(seen) - len(some)
+    return ", ".join(some + [f"{more} more"] * (more > 0)) or "none"
 
 
 def _channels(info: Any) -> tuple[tuple[str, ...], str]:

@@ -136,7 +136,7 @@ def watch(
                 made = stream.push(rows)
                 if made:
                     frame, latency = made[-1], clock() - came
-            pace.add(came, stream.seconds * stream.fs)
+            pace.add(came, stream.seconds * stream.fs - lost)
             is_over = until_s is not None and stream.seconds >= until_s
         now = clock()
         # The picture changes with a new average; a silence is told now and then.

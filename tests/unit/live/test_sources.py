@@ -279,8 +279,9 @@ def test_a_missing_library_names_the_extra(
 # --- the Lab Streaming Layer ----------------------------------------------------------
 
 
-def outlet(name: str, channels: int = 3, fs: float = 100.0) -> Any:
-    info = pylsl.StreamInfo(name, "EEG", channels, fs, "float32", name)
+def outlet(name: str, channels: int = 3, fs: float = 100.0, source: str = "") -> Any:
+    uid = source or name
+    info = pylsl.StreamInfo(name, "EEG", channels, fs, "float32", uid)
     described = info.desc().append_child("channels")
     for label in ("Cz", "Pz", "Pz")[:channels]:
         one = described.append_child("channel")
@@ -307,6 +308,10 @@ def test_a_stream_of_the_network() -> None:
         parts += [chunk] if chunk is not None else []
     got = np.concatenate([one.samples for one in parts], axis=1)
     np.testing.assert_array_equal(got, sent.T)
+    # However they were cut on the way: what is missing is missing where it was.
+    assert [one.lost for one in parts if one.lost] == [150]
+    before = parts[: [one.lost for one in parts].index(150)]
+    assert sum(one.samples.shape[1] for one in before) == 10
     source.close()
 
 
@@ -319,11 +324,20 @@ def test_samples_that_stamps_jump_over_are_lost() -> None:
     assert source._missing([2.07]) == 0  # jitter
 
 
+def test_two_streams_of_one_name_are_refused() -> None:
+    """Either could be meant."""
+    name = f"rlxweb-twin-{os.getpid()}"
+    first, second = outlet(name), outlet(name, 2, source="second")
+    assert first is not second
+    with pytest.raises(UsageError, match=f"2 streams are called '{name}'"):
+        LslSource(name, 10.0)
+
+
 def test_no_stream_in_time_tells_what_was_seen() -> None:
     name = f"rlxweb-other-{os.getpid()}"
     sender = outlet(name)
     assert sender is not None
-    with pytest.raises(UsageError, match=f"called 'nobody' in 1 s; seen: .*{name}"):
+    with pytest.raises(UsageError, match=f"called 'nobody', in 1 s; seen: .*{name}"):
         LslSource("nobody", 1.0)
 
 
