@@ -22,10 +22,13 @@ WAIT_S = 100.0
 class Terminal:
     """`rlxweb ARGS` with a pseudo-terminal for its output, and a pipe for its input.
 
+    more   environment
     What it says is read as it comes, so it never waits for a reader.
     """
 
-    def __init__(self, *args: object, columns: int = 80, rows: int = 24) -> None:
+    def __init__(
+        self, *args: object, columns: int = 80, rows: int = 24, **more: str
+    ) -> None:
         self._ours, theirs = pty.openpty()
         size = struct.pack("HHHH", rows, columns, 0, 0)
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, size)
@@ -34,7 +37,7 @@ class Terminal:
             stdin=subprocess.PIPE,
             stdout=theirs,
             stderr=theirs,
-            env=environment(TERM="xterm-256color"),
+            env=environment(**{"TERM": "xterm-256color", **more}),
             cwd=ROOT,
         )
         os.close(theirs)

@@ -13,7 +13,7 @@ from rich.live import Live
 
 from rlxweb.cli import options
 from rlxweb.cli.live_view import line, status, view
-from rlxweb.cli.live_web import PAGE_S, page_of, told
+from rlxweb.cli.live_web import PAGE_S, check_page, page_of, told
 from rlxweb.cli.screen import say, screen
 from rlxweb.errors import UsageError
 from rlxweb.live.file_source import GrowingFile, Replay
@@ -80,8 +80,10 @@ def command(source: str, json_lines: bool, spectra: bool, **asked: Any) -> None:
     """
     if spectra and not json_lines:
         raise UsageError("--spectra", "it goes with --json-lines", hint="give both")
+    check_page(asked)
     console = screen()
-    drawn = not json_lines and console.is_terminal
+    # A dumb terminal cannot go back to a line: it gets lines, as a file does.
+    drawn = not json_lines and console.is_terminal and not console.is_dumb_terminal
     every = asked["every_s"] or (_TERMINAL_S if drawn else _LINES_S)
     with Listener(_found(source, asked)) as listener:
         about = listener.source.stream
@@ -124,7 +126,8 @@ def _draw(
             if page is not None:
                 drawn = status(update, width, page.board.viewers)
             else:
-                drawn = view(update, width, max(3, height - 1), row)
+                tall, colour = max(3, height - 1), not console.no_color
+                drawn = view(update, width, tall, row, colour)
             live.update(drawn, refresh=True)
 
 

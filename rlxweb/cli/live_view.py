@@ -17,6 +17,7 @@ from rlxweb.live.watch import Update
 from rlxweb.printable import abridged, printable
 from rlxweb.results.svg import COLOURS, ticks
 from rlxweb.results.units import decibels, power_unit
+from rlxweb.signal.bands import BandPower
 
 _BLOCKS: Final = " ▁▂▃▄▅▆▇█"
 _LEFT: Final = 7
@@ -26,10 +27,13 @@ _NARROW: Final = 60
 """Columns below which peaks have a line's end to themselves, without bands."""
 
 
-def view(update: Update, width: int, height: int, row: int = 0) -> Text:
+def view(
+    update: Update, width: int, height: int, row: int = 0, colour: bool = True
+) -> Text:
     """At most `height` lines of at most `width` cells.
 
-    row    the channel whose spectrum is drawn
+    row     the channel whose spectrum is drawn
+    colour  False: bands are told in words, as bars of one colour tell nothing
     """
     lines = [_head(update, width), _state(update, width)]
     if update.frame is None:
@@ -41,11 +45,11 @@ def view(update: Update, width: int, height: int, row: int = 0) -> Text:
     if tall >= 3 and width >= 30:
         lines += _spectrum(update, width, tall, row)
     bands = _band_head(update, width)
-    if bands is not None:
+    if bands is not None and colour:
         lines.append(bands)
     room = height - len(lines)
     shown = rows if rows <= room else max(0, room - 1)
-    lines += [_channel(update, at, width) for at in range(shown)]
+    lines += [_channel(update, at, width, colour) for at in range(shown)]
     if shown < rows:
         lines.append(_cut(f"… {counted(rows - shown, 'more channel')}", width, "dim"))
     return Text("\n").join(lines[:height])
@@ -165,8 +169,8 @@ def _band_head(update: Update, width: int) -> Text | None:
     return own
 
 
-def _channel(update: Update, at: int, width: int) -> Text:
-    """Its name, its peaks, and what it is made of as a bar."""
+def _channel(update: Update, at: int, width: int, colour: bool) -> Text:
+    """Its name, its peaks, and what it is made of."""
     frame = update.frame
     assert frame is not None
     peaks = frame.peaks
@@ -180,11 +184,24 @@ def _channel(update: Update, at: int, width: int) -> Text:
     own.append(" Hz " if len(hz) else "    ", "dim")
     room = min(40, width - own.cell_len)
     if update.bands is not None and width >= _NARROW and room >= 10:
-        share = np.nan_to_num(update.bands.relative[at])
-        ends = np.round(np.cumsum(share) * room).astype(int)
-        begin = 0
-        for band, end in enumerate(ends):
-            own.append("█" * (end - begin), COLOURS[band % len(COLOURS)])
-            begin = max(begin, end)
+        own.append(_bar(update.bands, at, room) if colour else _words(update.bands, at))
     own.truncate(max(1, width))
     return own
+
+
+def _bar(bands: BandPower, at: int, room: int) -> Text:
+    """The shares of a channel as parts of a bar."""
+    own, begin = Text(no_wrap=True), 0
+    ends = np.round(np.cumsum(np.nan_to_num(bands.relative[at])) * room).astype(int)
+    for band, end in enumerate(ends):
+        own.append("█" * (end - begin), COLOURS[band % len(COLOURS)])
+        begin = max(begin, end)
+    return own
+
+
+def _words(bands: BandPower, at: int) -> Text:
+    """The shares of a channel, the largest first."""
+    share = np.nan_to_num(bands.relative[at])
+    order = np.argsort(-share, kind="stable")
+    said = (f"{bands.names[band]} {100 * share[band]:.0f} %" for band in order)
+    return Text(printable(", ".join(said)), no_wrap=True)

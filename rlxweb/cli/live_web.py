@@ -23,6 +23,14 @@ PAGE_S = 0.1
 """Between two updates of a page."""
 
 
+def check_page(asked: Mapping[str, Any]) -> None:
+    """Errors  UsageError for options of a page where none is asked for."""
+    for flag in ("port", "no_open"):
+        if asked[flag] and not asked["web"]:
+            name = f"--{flag.replace('_', '-')}"
+            raise UsageError(name, "it goes with --web", hint="give both")
+
+
 @contextmanager
 def page_of(
     stream: Stream,
@@ -31,15 +39,8 @@ def page_of(
     asked: Mapping[str, Any],
     console: Console,
 ) -> Iterator[LivePage | None]:
-    """The page, if one is asked for, and its address told; it ends with the block.
-
-    Errors   UsageError for options that are of a page where none is asked for.
-    """
+    """The page, if one is asked for, and its address told; it ends with the block."""
     if not asked["web"]:
-        for flag in ("port", "no_open"):
-            if asked[flag]:
-                name = f"--{flag.replace('_', '-')}"
-                raise UsageError(name, "it goes with --web", hint="give both")
         yield None
         return
     said = _estimate(estimate)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-import pty
-import struct
+import re
 import subprocess
 import sys
-import termios
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +13,7 @@ import pytest
 
 from tests.command_line import ROOT, Call, check_refused, environment
 from tests.recordings import written
+from tests.terminal import Terminal
 
 FS = 128
 T = np.arange(20 * FS) / FS
@@ -49,37 +46,44 @@ def test_a_pipe_is_told_line_by_line() -> None:
 
 @pytest.mark.parametrize(("columns", "rows"), [(40, 12), (200, 40)])
 def test_on_a_terminal_it_is_drawn_in_its_width(columns: int, rows: int) -> None:
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-    with subprocess.Popen(
-        [sys.executable, "-m", "rlxweb", "live", "-", *RAW],
-        stdin=subprocess.PIPE,
-        stdout=theirs,
-        stderr=subprocess.PIPE,
-        env=environment(TERM="xterm-256color"),
-        cwd=ROOT,
-    ) as process:
-        os.close(theirs)
-        assert process.stdin is not None
-        process.stdin.write(X.T.astype("<f4").tobytes())
-        process.stdin.close()
-        said = b""
-        while True:
-            try:
-                part = os.read(ours, 1 << 16)
-            except OSError:
-                break
-            if not part:
-                break
-            said += part
-        assert process.wait(60) == 0
-        assert process.stderr is not None
-        assert process.stderr.read() == b""
-    os.close(ours)
-    text = said.decode()
-    assert "stdin · 2 channels at 128 Hz" in text
-    assert "█" in text
-    assert "10.0" in text
+    with Terminal("live", "-", *RAW, columns=columns, rows=rows) as terminal:
+        terminal.give(X.T.astype("<f4").tobytes())
+        terminal.end_input()
+        assert terminal.code() == 0
+        assert "stdin · 2 channels at 128 Hz" in terminal.said
+        assert "█" in terminal.said
+        assert "10.0" in terminal.said
+
+
+def test_without_colours_bands_are_words() -> None:
+    with Terminal("live", "-", *RAW, NO_COLOR="1") as terminal:
+        terminal.give(X.T.astype("<f4").tobytes())
+        terminal.end_input()
+        assert terminal.code() == 0
+        assert re.search(r"alpha \d\d %", terminal.said)
+        assert "bands:" not in terminal.said
+
+
+@pytest.mark.parametrize("more", [(), ("--web", "--no-open")])
+def test_a_dumb_terminal_gets_lines(more: tuple[str, ...]) -> None:
+    with Terminal("live", "-", *RAW, *more, TERM="dumb") as terminal:
+        terminal.give(X.T.astype("<f4").tobytes())
+        terminal.end_input()
+        assert terminal.code() == 0
+        assert "\x1b" not in terminal.said
+        *first, last = terminal.said.splitlines()
+        assert last.startswith("20.0 s, peaks in Hz: ch1 10.0")
+        assert [one for one in first if one.startswith("http://127.0.0.1:")] == (
+            first[:1] if more else []
+        )
+
+
+def test_a_page_goes_beside_json_lines() -> None:
+    """Its address is told elsewhere; lines keep their own pace."""
+    done = piped("--json-lines", "--web", "--no-open", "--every-s", "30")
+    assert done.returncode == 0
+    assert re.fullmatch(rb"http://127\.0\.0\.1:\d+/[\w-]{24}/\s*", done.stderr)
+    assert json.loads(done.stdout.splitlines()[-1])["seconds"] == 20.0
 
 
 def test_a_file_is_replayed(tmp_path: Path, call: Call) -> None:
@@ -96,6 +100,8 @@ def test_a_file_is_replayed(tmp_path: Path, call: Call) -> None:
         (("lsl", "--fs", "9"), ("--fs", "does not go with 'lsl'")),
         (("mic", "--replay", "1"), ("--replay", "does not go with 'mic'")),
         (("a.edf", "--spectra"), ("--spectra", "--json-lines")),
+        (("a.edf", "--port", "8765"), ("--port", "it goes with --web")),
+        (("a.edf", "--no-open"), ("--no-open", "it goes with --web")),
         (("nowhere.edf",), ("nowhere.edf",)),
     ],
 )
