@@ -75,7 +75,7 @@ def _bands(ctx: click.Context, param: click.Parameter, text: str) -> Bands:
 @options.file_path(
     "plot",
     "Draw each channel's shares, and maps of the head where names are of the 10-20 "
-    "system (.png, .svg, .pdf).",
+    "system (.png, .svg, .pdf, .html).",
 )
 @DARK
 @options.JOBS

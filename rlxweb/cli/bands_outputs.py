@@ -13,7 +13,7 @@ from rlxweb.cli.bands_plot import put_picture
 from rlxweb.cli.batch import Done
 from rlxweb.cli.look import PLAIN, Look
 from rlxweb.cli.peaks_table import OF_EPOCHS
-from rlxweb.cli.plot import check_plot, picture_format
+from rlxweb.cli.plot import PAGES, check_plot, picture_format
 from rlxweb.cli.record import document, rlxweb_version, versions
 from rlxweb.cli.targets import Put, check_targets
 from rlxweb.cli.wanted import pictures_of
@@ -66,7 +66,7 @@ class Outputs:
             check_parquet(doing)
             named.append(("--parquet", self.parquet))
         if self.plot is not None:
-            check_plot(self.plot)
+            check_plot(self.plot, PAGES)
             named += [("--plot", path) for path in pictures_of(self.plot, files)]
         check_targets(files, named)
 

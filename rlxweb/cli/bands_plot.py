@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, Final
@@ -23,23 +24,37 @@ from rlxweb.plot.bars import height_of, spans_of, stacked
 from rlxweb.plot.electrodes import flat, positions
 from rlxweb.plot.lettering import Lettering
 from rlxweb.plot.naming import MOST
+from rlxweb.plot.page import named, picture_page
+from rlxweb.plot.page_bands import bands, has_heads
 from rlxweb.plot.scalp import head_map
 from rlxweb.plot.theme import quiet_text
+from rlxweb.results.units import power_unit
 
 _MOST_ROWS: Final = 64
-_ELECTRODES: Final = 8
-"""So many of the 10-20 system make a map."""
 _MAP_INCHES: Final = 2.2
 _MAPS: Final = 8
 
 
 def put_picture(file: IO[bytes], found: Banded, how: str, look: Look = PLAIN) -> None:
     """One panel per group of equal rate. Errors  NotWritten."""
+    if how == "html":
+        file.write(_page(found).encode())
+        return
     letters = lettering_of(found.result)
     doing = f"drawing {found.result.path!r}"
     warn_of_letters(letters, doing)
     draw = partial(_figure, found, letters, look)
     put_figure(file, draw, how, letters, doing, look.dark)
+
+
+def _page(found: Banded) -> str:
+    panels = []
+    for own in found.groups[:PANELS]:
+        group = own.group
+        units = [power_unit(unit, "spectrum") for unit in group.units]
+        facts = _facts(own, named)
+        panels.append(bands(own.bands, group.names, units, facts, group.states))
+    return picture_page(Path(found.result.path).name, "", panels, log=False)
 
 
 def _figure(found: Banded, letters: Lettering, look: Look) -> Any:
@@ -52,7 +67,7 @@ def _figure(found: Banded, letters: Lettering, look: Look) -> Any:
     parts = figure.subfigures(len(tall), 1, squeeze=False, height_ratios=tall)[:, 0]
     for part, own in zip(parts, groups, strict=True):
         part.suptitle(
-            _facts(own, letters),
+            _facts(own, partial(letters.shown, most=48)),
             x=0.008,
             ha="left",
             fontsize=9,
@@ -63,12 +78,12 @@ def _figure(found: Banded, letters: Lettering, look: Look) -> Any:
     return figure
 
 
-def _facts(own: GroupBands, letters: Lettering) -> str:
+def _facts(own: GroupBands, shown: Callable[[str], str]) -> str:
     count = len(own.group.names)
     more = f", {count - _MOST_ROWS} more not drawn" if count > _MOST_ROWS else ""
     maps = " · on the heads: share of the power" if _has_maps(own) else ""
     epochs = own.group.epochs
-    of = f" · {letters.shown(epochs.short, 48)}" if epochs else ""
+    of = f" · {shown(epochs.short)}" if epochs else ""
     return f"{counted(count, 'channel')} at {own.group.fs:g} Hz{of}{more}{maps}"
 
 
@@ -78,30 +93,29 @@ def _height(own: GroupBands) -> float:
 
 
 def _has_maps(own: GroupBands) -> bool:
-    _, which = positions(own.group.names)
-    known = np.isfinite(own.bands.relative[which])
-    return int(known.all(axis=1).sum()) >= _ELECTRODES and len(own.bands.names) <= _MAPS
+    is_few = len(own.bands.names) <= _MAPS
+    return is_few and has_heads(own.group.names, own.bands.relative)
 
 
 def _draw(part: Any, own: GroupBands, letters: Lettering) -> None:
-    bars = part
+    under = part
     if _has_maps(own):
         rows = min(_MOST_ROWS, len(own.group.names))
         ratios = (_MAP_INCHES, height_of(rows))
-        heads, bars = part.subfigures(2, 1, height_ratios=ratios)
+        heads, under = part.subfigures(2, 1, height_ratios=ratios)
         _maps(heads, own, letters)
     states = own.group.states[:_MOST_ROWS]
     names = [
         f"{letters.shown(name, MOST)}{f' ({state})' if state else ''}"
         for name, state in zip(own.group.names[:_MOST_ROWS], states, strict=True)
     ]
-    bands = [letters.shown(name, MOST) for name in own.bands.names]
-    spans = spans_of(bands, own.bands.edges)
+    shown = [letters.shown(name, MOST) for name in own.bands.names]
+    spans = spans_of(shown, own.bands.edges)
     shares = own.bands.relative[:_MOST_ROWS]
     if own.fit is None:
-        stacked(bars.subplots(), names, shares, spans)
+        stacked(under.subplots(), names, shares, spans)
         return
-    first, second, third = bars.subplots(1, 3, width_ratios=(6, 3, 1.5))
+    first, second, third = under.subplots(1, 3, width_ratios=(6, 3, 1.5))
     stacked(first, names, shares, spans)
     hz, height = own.fit.peak_hz[:_MOST_ROWS], own.fit.peak_height[:_MOST_ROWS]
     span = float(own.fit.f[0]), float(own.fit.f[-1])

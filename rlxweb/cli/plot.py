@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -31,6 +31,7 @@ from rlxweb.plot.heat import heatmap, height_of
 from rlxweb.plot.lettering import LATIN, Lettering
 from rlxweb.plot.lines import decibel_label
 from rlxweb.plot.naming import MOST
+from rlxweb.plot.page import named, picture_page, spectra
 from rlxweb.plot.rows import LINES, Rows, quantity_levels, way_of
 from rlxweb.plot.theme import quiet_text, settings
 from rlxweb.streams import is_stream
@@ -38,18 +39,21 @@ from rlxweb.streams import is_stream
 # Laying out more panels takes minutes, and looking at them no less.
 PANELS = 16
 FORMATS = (".png", ".svg", ".pdf")
+PAGES = (*FORMATS, ".html")
+"""Where a page one can look around in is made as well."""
 DPI = 130
 # The room a name may take in a title.
 _MOST_FILE_NAME = 48
 _SILENT = logging.NullHandler()
 
 
-def check_plot(path: str) -> None:
+def check_plot(path: str, formats: Sequence[str] = FORMATS) -> None:
     """Refuse what could not be drawn.
 
     Errors   UsageError for an unknown suffix; Unsupported when matplotlib is missing.
     """
-    picture_format(path)
+    if picture_format(path, formats) == "html":
+        return
     # Where nobody listens it tells of its folders on standard error, in its own lines.
     logging.getLogger("matplotlib").addHandler(_SILENT)
     try:
@@ -62,18 +66,18 @@ def check_plot(path: str) -> None:
         ) from None
 
 
-def picture_format(path: str) -> str:
+def picture_format(path: str, formats: Sequence[str] = PAGES) -> str:
     """By the suffix; what goes into a stream without one is PNG.
 
     Errors   UsageError for an unknown suffix.
     """
     suffix = Path(path).suffix.lower()
-    if suffix in FORMATS:
+    if suffix in formats:
         return suffix[1:]
     if is_stream(path):
         return "png"
     raise UsageError(
-        f"--plot {path!r}", f"the suffix is {suffix!r}", "known: " + ", ".join(FORMATS)
+        f"--plot {path!r}", f"the suffix is {suffix!r}", "known: " + ", ".join(formats)
     )
 
 
@@ -85,13 +89,16 @@ def put_plot(file: IO[bytes], result: FileResult, how: str, look: Look = PLAIN) 
     Errors   NotWritten when the picture cannot be drawn.
     """
     doing = f"drawing {result.path!r}"
-    letters = lettering_of(result)
-    warn_of_letters(letters, doing)
     more = len(result.groups) - PANELS
     if more > 0:
         said = f"{doing}: {more} of {len(result.groups)} rates are left out of it"
         why = "the channels that are asked for by name (-c) are shown"
         warnings.warn(PictureWarning(said, why), stacklevel=2)
+    if how == "html":
+        file.write(_page(result, look).encode())
+        return
+    letters = lettering_of(result)
+    warn_of_letters(letters, doing)
     most = max((len(group.names) for group in result.groups), default=0)
     if most > LINES and look.lines not in (None, "heatmap"):
         said = f"{doing}: {most} channels are drawn as a heatmap"
@@ -166,7 +173,7 @@ def _figure(result: FileResult, letters: Lettering, look: Look = PLAIN) -> Any:
     later = []
     for part, group in zip(parts, groups, strict=True):
         part.suptitle(
-            _facts(group, letters),
+            _facts(group, partial(letters.shown, most=_MOST_FILE_NAME)),
             x=0.008,
             ha="left",
             fontsize=9,
@@ -183,7 +190,9 @@ def _figure(result: FileResult, letters: Lettering, look: Look = PLAIN) -> Any:
 def _draw(part: Any, group: GroupResult, letters: Lettering, look: Look) -> Later:
     """A group of channels into a part of the figure."""
     doing = "--axis log"
-    rows = rows_of(group, letters).within(None, None, look.log, doing)
+    rows = rows_of(group, partial(letters.shown, most=MOST)).within(
+        None, None, look.log, doing
+    )
     way = way_of(len(rows), look.lines)
     if way == "panels":
         across = _across(len(rows))
@@ -198,8 +207,16 @@ def _draw(part: Any, group: GroupResult, letters: Lettering, look: Look) -> Late
     return (offset if way == "offset" else overlaid)(axis, rows, look.log)
 
 
-def rows_of(group: GroupResult, letters: Lettering) -> Rows:
-    """What is drawn of a group."""
+def _page(result: FileResult, look: Look) -> str:
+    panels = [
+        spectra(rows_of(group, named), _facts(group, named), look.lines)
+        for group in result.groups[:PANELS]
+    ]
+    return picture_page(Path(result.path).name, "", panels, look.log)
+
+
+def rows_of(group: GroupResult, shown: Callable[[str], str]) -> Rows:
+    """What is drawn of a group. shown: how a name is."""
     level = quantity_levels(group.power)
     level[[bool(state) for state in group.states]] = np.nan
     peaks = group.peaks
@@ -207,10 +224,10 @@ def rows_of(group: GroupResult, letters: Lettering) -> Rows:
     power = quantity_levels(peaks.power)
     marks = tuple((peaks.hz[at, n], power[at, n]) for at, n in enumerate(taken))
     return Rows(
-        names=tuple(letters.shown(name, MOST) for name in group.names),
+        names=tuple(map(shown, group.names)),
         f=np.asarray(group.hz, np.float64),
         level=level,
-        label=decibel_label(_unit(group, letters)),
+        label=decibel_label(_unit(group, shown)),
         step=group.resolution,
         marks=marks,
         states=group.states,
@@ -229,9 +246,9 @@ def _offset_bins(group: GroupResult) -> int:
     return wanted if len(group.hz) > 4 * wanted else 0
 
 
-def _unit(group: GroupResult, letters: Lettering) -> str:
+def _unit(group: GroupResult, shown: Callable[[str], str]) -> str:
     units = {group.power_unit(u) for u in group.units}
-    return letters.shown(units.pop(), MOST) if len(units) == 1 else ""
+    return shown(units.pop()) if len(units) == 1 else ""
 
 
 def _across(rows: int) -> int:
@@ -253,13 +270,13 @@ def _file_name(result: FileResult, letters: Lettering) -> str:
     return letters.shown(Path(result.path).name, _MOST_FILE_NAME)
 
 
-def _facts(group: GroupResult, letters: Lettering) -> str:
+def _facts(group: GroupResult, shown: Callable[[str], str]) -> str:
     channels = counted(len(group.names), "channel")
     of = ""
     if group.epochs is not None:
-        of = f"{letters.shown(group.epochs.short, _MOST_FILE_NAME)} · "
+        of = f"{shown(group.epochs.short)} · "
     return (
         f"{channels} at {group.fs:g} Hz · {of}"
         f"{group.n_segments} × {group.spec.nperseg} samples, "
-        f"{group.resolution:.3g} Hz per bin · {letters.shown(group.engine)}"
+        f"{group.resolution:.3g} Hz per bin · {shown(group.engine)}"
     )

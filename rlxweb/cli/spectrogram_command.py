@@ -18,7 +18,7 @@ from rlxweb.cli.batch import Came, how_of, run_files
 from rlxweb.cli.epochs_options import EPOCHS, epochs_asked
 from rlxweb.cli.keeping import Keeping
 from rlxweb.cli.look import AXIS, DARK, Look, look_of
-from rlxweb.cli.plot import check_plot, picture_format
+from rlxweb.cli.plot import PAGES, check_plot, picture_format
 from rlxweb.cli.record import document, versions
 from rlxweb.cli.screen import counted, say, screen, show_table
 from rlxweb.cli.spectrogram_plot import PANELS, put_picture
@@ -72,7 +72,7 @@ USUAL_S = 2.0
 )
 @STORAGE
 @options.COMPUTING
-@options.file_path("plot", "Draw a panel per channel (.png, .svg, .pdf).")
+@options.file_path("plot", "Draw a panel per channel (.png, .svg, .pdf, .html).")
 @AXIS
 @DARK
 @options.file_path("npz", "Write f, t and power as NPZ; - is stdout.")
@@ -150,7 +150,7 @@ class Outputs:
                 hint="name one file, or use --plot",
             )
         if self.plot is not None:
-            check_plot(self.plot)
+            check_plot(self.plot, PAGES)
             named += [("--plot", path) for path in pictures_of(self.plot, files)]
         check_targets(files, named)
 

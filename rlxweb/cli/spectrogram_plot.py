@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -14,13 +14,16 @@ from rlxweb.jobs.spectrogram import GroupSpectrogram
 from rlxweb.plot.frequencies import said_axis
 from rlxweb.plot.lettering import Lettering
 from rlxweb.plot.lines import decibel_label
-from rlxweb.plot.naming import MOST
+from rlxweb.plot.page import named, picture_page
+from rlxweb.plot.page import surface as surface_panel
 from rlxweb.plot.rows import SPAN_DB
 from rlxweb.plot.surface import levels_of, span_of, surface
 from rlxweb.plot.theme import AROUND, MAP, quiet_text
 from rlxweb.results.units import power_unit
 
 PANELS = 16
+Shown = Callable[[str], str]
+"""How a name is."""
 # Units of a time axis: from how many seconds on, their length, their name.
 _TIMES = ((3 * 3600.0, 3600.0, "h"), (300.0, 60.0, "min"), (0.0, 1.0, "s"))
 
@@ -33,6 +36,9 @@ def put_picture(
     look: Look = PLAIN,
 ) -> None:
     """The first 16 channels of each group. Errors  NotWritten."""
+    if how == "html":
+        file.write(_page(path, groups, look).encode())
+        return
     texts = [path, *(name for one in groups for name in (*one.names, *one.units))]
     texts += [one.epochs.condition for one in groups if one.epochs is not None]
     letters = Lettering.of(texts)
@@ -67,13 +73,13 @@ def facts_of(groups: Sequence[GroupSpectrogram]) -> str:
     )
 
 
-def label_of(groups: Sequence[GroupSpectrogram], letters: Lettering) -> str:
+def label_of(groups: Sequence[GroupSpectrogram], shown: Shown) -> str:
     """Of the colours."""
     baseline = groups[0].baseline
     if baseline is not None:
         return "power over {:g} to {:g} s (dB)".format(*baseline)
     units = {unit for own in groups for unit in own.units}
-    one = letters.shown(units.pop(), MOST) if len(units) == 1 else ""
+    one = shown(units.pop()) if len(units) == 1 else ""
     return decibel_label(power_unit(one, "density"))
 
 
@@ -90,6 +96,31 @@ def range_of(groups: Sequence[GroupSpectrogram]) -> tuple[float, float]:
         most = max(abs(low), abs(high), 1.0)
         return -most, most
     return low, high
+
+
+def _page(path: str, groups: Sequence[GroupSpectrogram], look: Look) -> str:
+    panels = []
+    left, limits = PANELS, range_of(groups)
+    for own in groups:
+        count = min(left, len(own.names))
+        left -= count
+        if not count:
+            break
+        panels.append(
+            surface_panel(
+                [named(_name_of(own, at, str)) for at in range(count)],
+                own.f,
+                own.t,
+                [levels_of(one) for one in own.power[:count]],
+                limits,
+                label_of(groups, named),
+                "",
+                is_around=own.baseline is not None,
+                since="" if own.epochs is None else "from the annotation",
+                steps=(own.column_s, own.fs / own.nperseg),
+            )
+        )
+    return picture_page(Path(path).name, facts_of(groups), panels, look.log)
 
 
 def _figure(
@@ -125,7 +156,9 @@ def _figure(
         )
         if own.epochs is not None and own.t[0] < 0 < own.t[-1]:
             axis.axvline(0.0, color=quiet_text(look.dark), lw=0.9, ls="--")
-        axis.set_title(_name_of(own, at, letters), fontsize=8.5, pad=3)
+        axis.set_title(
+            _name_of(own, at, partial(letters.shown, most=48)), fontsize=8.5, pad=3
+        )
         axis.xaxis.set_major_formatter(lambda s, _: f"{s / unit_s:g}")
         axis.tick_params(labelsize=7.5)
     since = "" if groups[0].epochs is None else " from the annotation"
@@ -133,13 +166,11 @@ def _figure(
     quiet = quiet_text(look.dark)
     part.supylabel(said_axis(look.log), fontsize=9, color=quiet)
     bar = part.colorbar(image, ax=axes, pad=0.01, fraction=0.03, aspect=40)
-    bar.set_label(label_of(groups, letters))
+    bar.set_label(label_of(groups, partial(letters.shown, most=48)))
     bar.outline.set_visible(False)
     return figure
 
 
-def _name_of(own: GroupSpectrogram, at: int, letters: Lettering) -> str:
-    name = letters.shown(own.names[at], MOST)
-    if own.epochs is None:
-        return name
-    return f"{name} · {letters.shown(own.epochs.short, 48)}"
+def _name_of(own: GroupSpectrogram, at: int, shown: Shown) -> str:
+    name = shown(own.names[at])
+    return name if own.epochs is None else f"{name} · {shown(own.epochs.short)}"

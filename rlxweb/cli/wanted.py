@@ -14,7 +14,7 @@ from rlxweb.cli.batch import Done
 from rlxweb.cli.look import PLAIN, Look
 from rlxweb.cli.outputs import put_csv, put_json, put_npz
 from rlxweb.cli.peaks_table import check_table, put_parquet
-from rlxweb.cli.plot import check_plot, picture_format, put_plot
+from rlxweb.cli.plot import PAGES, check_plot, picture_format, put_plot
 from rlxweb.cli.targets import Put, check_targets
 from rlxweb.errors import UsageError
 from rlxweb.jobs.results import FileResult
@@ -97,7 +97,7 @@ class Wanted:
         if self.out is not None:
             check_table(self.out)
         if self.plot is not None:
-            check_plot(self.plot)
+            check_plot(self.plot, PAGES)
             named += [("--plot", picture) for picture in pictures_of(self.plot, files)]
         check_targets(files, named)
 

@@ -75,7 +75,7 @@ from rlxweb.streams import STDOUT, discard
 @options.file_path("npz", "Write spectra and peaks as NPZ; - is stdout.")
 @options.file_path("json", "Write the run record; - is stdout.")
 @options.file_path(
-    "plot", "Draw spectra with their peaks, or a heatmap (.png, .svg, .pdf)."
+    "plot", "Draw spectra with their peaks, or a heatmap (.png, .svg, .pdf, .html)."
 )
 @AXIS
 @WAY

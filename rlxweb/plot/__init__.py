@@ -1,6 +1,6 @@
 """Pictures of results, drawn by matplotlib into axes of the caller's or of their own.
 
-Each function takes a result and `ax=None`, and returns the axes.
+Each function takes a result and `ax=None`, and returns the axes; `html` writes a page.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from rlxweb.names import found, publish, published
 
 if TYPE_CHECKING:
     from rlxweb.plot.bars import bands as bands
+    from rlxweb.plot.interactive import html as html
     from rlxweb.plot.lines import aperiodic as aperiodic
     from rlxweb.plot.lines import peaks as peaks
     from rlxweb.plot.lines import spectrum as spectrum
@@ -22,6 +23,7 @@ publish(
     __name__,
     {
         "rlxweb.plot.bars": "bands",
+        "rlxweb.plot.interactive": "html",
         "rlxweb.plot.lines": "aperiodic peaks spectrum",
         "rlxweb.plot.scalp": "topomap",
         "rlxweb.plot.surface": "spectrogram",

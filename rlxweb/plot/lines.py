@@ -143,20 +143,29 @@ def peaks(result: WelchPeaks, ax: Any = None, **options: Any) -> Any:
     Errors   Unsupported without matplotlib
     """
     doing = "rlxweb.plot.peaks"
-    hz = result.hz.reshape(-1, result.k)
-    level = decibels(result.power).reshape(hz.shape)
-    count = result.count.reshape(-1)
     if result.spectrum is None:
-        return _stems(result, ax, doing, hz, level, **options)
-    rows = rows_of(result.spectrum, doing)
+        return _stems(result, ax, doing, **options)
+    return _drawn(marked_rows(result, doing), ax, doing, **options)
+
+
+def marked_rows(result: WelchPeaks, doing: str) -> Rows:
+    """The spectrum that was kept, with its peaks."""
+    assert result.spectrum is not None
+    hz, level = _hz_and_level(result)
+    count = result.count.reshape(-1)
     marks = tuple((h[:n], p[:n]) for h, p, n in zip(hz, level, count, strict=True))
     noun = "peak" if result.mode == "peaks" else "bin"
-    return _drawn(replace(rows, marks=marks, noun=noun), ax, doing, **options)
+    return replace(rows_of(result.spectrum, doing), marks=marks, noun=noun)
 
 
-def _stems(
-    result: WelchPeaks, ax: Any, doing: str, hz: Any, level: Any, log: bool = False
-) -> Any:
+def _hz_and_level(result: WelchPeaks) -> tuple[Any, Any]:
+    """(B, k) of each."""
+    hz = result.hz.reshape(-1, result.k)
+    return hz, decibels(result.power).reshape(hz.shape)
+
+
+def _stems(result: WelchPeaks, ax: Any, doing: str, log: bool = False) -> Any:
+    hz, level = _hz_and_level(result)
     batch = result.count.shape
     names = result.labels.fitted(batch).rows(batch)
     own = axes_of(ax, doing)

@@ -15,7 +15,7 @@ NAMED: Final = 8
 """How many, at most."""
 NAMED_DB: Final = 25.0
 """How far below the strongest."""
-_LETTER, _LINE, _GAP = 0.066, 0.125, 0.07
+_LETTER, _LINE, _GAP = 0.066, 0.14, 0.07
 """Inches: width of a letter, height of a line, from the mark to its label."""
 Box = tuple[float, float, float, float]
 """Left, bottom, right, top."""

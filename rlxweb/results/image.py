@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from rlxweb.results.svg import Frame, opening
 
-_STOPS: Final = np.array(
+VIRIDIS: Final = np.array(
     [
         (68, 1, 84),
         (59, 82, 139),
@@ -68,10 +68,10 @@ def _shrunk(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _png(share: NDArray[np.float64]) -> bytes:
     """An image of shares 0 to 1 in colours; NaN is clear."""
-    at = np.nan_to_num(share) * (len(_STOPS) - 1)
-    below = np.minimum(at.astype(int), len(_STOPS) - 2)
+    at = np.nan_to_num(share) * (len(VIRIDIS) - 1)
+    below = np.minimum(at.astype(int), len(VIRIDIS) - 2)
     part = (at - below)[..., None]
-    colour = _STOPS[below] * (1.0 - part) + _STOPS[below + 1] * part
+    colour = VIRIDIS[below] * (1.0 - part) + VIRIDIS[below + 1] * part
     alpha = np.where(np.isnan(share), 0, 255)[..., None]
     pixels = np.concatenate([np.round(colour), alpha], axis=-1).astype(np.uint8)
     tall, wide = share.shape

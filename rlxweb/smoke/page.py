@@ -8,14 +8,10 @@ the document only as something that JSON can hold.
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
-import re
 from importlib import resources
 from typing import Any
 
-from rlxweb.errors import RlxError
+from rlxweb.pages.inlined import one_file
 from rlxweb.pages.parts import site_part
 
 STYLES = ("demo/shared.css", "demo/check/check.css", "page.css")
@@ -32,47 +28,13 @@ SCRIPTS = (
 )
 """Each after those that it imports from."""
 
-_IMPORT = re.compile(r'^import \{[^}]*\} from "[./]+/([\w./-]+)";\n', re.MULTILINE)
-_EXPORT = re.compile(r"^export (?=(?:async function|function|class|const) (\w+))", re.M)
-_LEFT = re.compile(r"^(import|export)\b.*|\bimport\.meta\b", re.MULTILINE)
-
 
 def page(document: dict[str, Any]) -> str:
     """The page of a report `rlxweb.smoke/1`, as HTML.
 
     Errors   RlxError where the package lacks a part of the page.
     """
-    script = "\n" + "".join(_scoped(name) for name in SCRIPTS)
-    styles = "\n" + "".join(_part(name) for name in STYLES)
-    policy = (
-        f"default-src 'none'; script-src {_hash(script)}; style-src 'unsafe-inline'; "
-        "base-uri 'none'; form-action 'none'"
-    )
-    # What ends a script, or begins a comment in one, begins with "<".
-    text = json.dumps(document, separators=(",", ":")).replace("<", "\\u003c")
-    given = {"policy": policy, "styles": styles, "script": script, "document": text}
-    return re.sub(r"@(\w+)@", lambda at: given[at[1]], _part("page.html"))
-
-
-def _scoped(name: str) -> str:
-    """A module as a statement that leaves the names it exports, and no others."""
-    text = _IMPORT.sub("", _part(name))
-    exported = _EXPORT.findall(text)
-    text = _EXPORT.sub("", text)
-    left = _LEFT.search(text)
-    if left:
-        raise RlxError(
-            f"inlining {name}",
-            f"it holds {left[0]!r}",
-            hint="import and export by name, each in a statement of its own",
-        )
-    names = ", ".join(exported)
-    return f"const {{ {names} }} = (() => {{\n{text}return {{ {names} }};\n}})();\n"
-
-
-def _hash(script: str) -> str:
-    digest = hashlib.sha256(script.encode()).digest()
-    return f"'sha256-{base64.b64encode(digest).decode()}'"
+    return one_file(_part("page.html"), STYLES, SCRIPTS, document, _part)
 
 
 def _part(name: str) -> str:
