@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import tomllib
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from rlxweb.pages.parts import KEPT_AT
 from rlxweb.plot import lettering
 from rlxweb.plot.frequencies import ticks_of
 from rlxweb.plot.lettering import Lettering
+from rlxweb.plot.page import SCRIPTS, STYLES
 from rlxweb.plot.rows import COLUMNS, columns, level_range, quantity_levels
 from rlxweb.results.units import decimals
+
+ROOT = Path(__file__).parents[3]
 
 
 def test_a_bin_at_zero_that_fits_is_shown() -> None:
@@ -64,3 +71,13 @@ def test_small_matters() -> None:
     )
     assert np.isnan(quantity_levels(np.array([np.nan, np.inf, 1.0]))[:2]).all()
     assert [decimals(hz) for hz in (8, 1, 0.5, 0.01, 1e-9)] == [1, 1, 2, 3, 6]
+
+
+def test_the_wheel_gets_the_parts_of_the_pages() -> None:
+    """Each file of the site that a picture's page has is named where the wheel is."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    included = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    shared = [name for name in (*STYLES, *SCRIPTS) if name.startswith("demo/")]
+    assert shared
+    for name in shared:
+        assert included[f"site/{name}"] == f"rlxweb/{KEPT_AT}/{name}"
