@@ -123,8 +123,9 @@ class WelchStream:
         self.reset()
 
     def __repr__(self) -> str:
+        many = f"{self.n_channels} channel{'s' * (self.n_channels != 1)}"
         return (
-            f"WelchStream({self.n_channels} channels at {self.fs:g} Hz, "
+            f"WelchStream({many} at {self.fs:g} Hz, "
             f"{self.n_segments} segments of {self.nperseg} so far)"
         )
 
