@@ -100,13 +100,16 @@ def _surface(axes: Any, at: Floats, known: Floats, reach: float) -> Any:
     from matplotlib.patches import Circle
 
     level, _ = head_grid(at, known, _GRID)
-    low, high = float(known.min()), float(known.max())
-    room = 1e-3 * (high - low) or 1.0
-    steps = np.linspace(low - room, high + room, 24)
-    side = np.linspace(-reach, reach, _GRID)
-    own = axes.contourf(side, side, level[::-1], steps, cmap=MAP)
-    own.set_clip_path(Circle((0, 0), reach, transform=axes.transData))
-    return own
+    image = axes.imshow(
+        level,
+        extent=(-reach, reach, -reach, reach),
+        interpolation="bilinear",
+        cmap=MAP,
+        vmin=float(known.min()),
+        vmax=max(float(known.max()), float(known.min()) + 1e-12),
+    )
+    image.set_clip_path(Circle((0, 0), reach, transform=axes.transData))
+    return image
 
 
 def _head(axes: Any, at: Floats, reach: float, size: float) -> None:
