@@ -55,9 +55,14 @@ def is_named(note: Annotation, wanted: str) -> bool:
     return text == pattern or fnmatchcase(text, pattern)
 
 
+def is_bad(words: str) -> bool:
+    """Do they begin with "bad", in any case? By MNE, what not to look at."""
+    return words.casefold().startswith("bad")
+
+
 def bad_stretches(notes: Sequence[Annotation]) -> tuple[Annotation, ...]:
-    """Those whose words begin with "bad", in any case: by MNE, what not to look at."""
-    return tuple(one for one in notes if one.text.casefold().startswith("bad"))
+    """Those of words that begin with "bad"."""
+    return tuple(one for one in notes if is_bad(one.text))
 
 
 def named(

@@ -8,13 +8,16 @@ polars, xarray's DataArray, and our own recordings.
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.errors import UsageError, shown
+from rlxweb.callers import outside
+from rlxweb.errors import RecordingWarning, UsageError, shown
+from rlxweb.io.annotations import is_bad
 from rlxweb.io.epochs import Epochs
 from rlxweb.io.recording import Group, Recording
 from rlxweb.results.labels import Labels
@@ -106,12 +109,26 @@ def _of_mne(x: Any, doing: str) -> Given:
     )
 
     def samples() -> Any:
+        if hasattr(x, "first_samp"):
+            _warn_of_bad(x)
         if hasattr(x, "get_data"):
             return x.get_data(picks=picks)
         return x.data[picks]
 
     fs = float(x.info["sfreq"])
     return Given(f"the {type(x).__name__}", fs, labels, samples)
+
+
+def _warn_of_bad(raw: Any) -> None:
+    """Of stretches that MNE's own methods leave out."""
+    notes = zip(raw.annotations.description, raw.annotations.duration, strict=True)
+    bad = [float(lasts) for words, lasts in notes if is_bad(str(words))]
+    if bad:
+        said = f"{len(bad)} of its annotations, {sum(bad):g} s, say bad"
+        why = "they are taken like the rest; MNE leaves them out: crop, or make epochs"
+        warnings.warn(
+            RecordingWarning("the Raw", f"{said}; {why}"), stacklevel=outside()
+        )
 
 
 def _of_pandas(x: Any, doing: str) -> Given:

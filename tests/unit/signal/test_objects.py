@@ -110,6 +110,18 @@ def test_bad_channels_stay_out() -> None:
     assert rlx.welch(given).labels.names == (("Fz", "Pz"),)
 
 
+def test_stretches_that_mne_leaves_out_are_told() -> None:
+    """Of a Raw they are taken like the rest, which MNE's own methods do not do."""
+    given = raw()
+    notes = mne.Annotations([1.0, 4.0, 6.0], [0.5, 0.25, 1.0], ["BAD", "bad_x", "ok"])
+    given.set_annotations(notes)
+    with pytest.warns(rlx.errors.RecordingWarning, match=r"2 .* 0\.75 s, say bad"):
+        found = rlx.welch(given)
+    np.testing.assert_array_equal(found.power, rlx.welch(raw()).power)
+    cut = mne.make_fixed_length_epochs(given, 4.0, preload=True, verbose="error")
+    assert len(rlx.welch(cut).power) == 2  # without a warning: MNE left out two
+
+
 def test_a_recording_is_an_object(tmp_path: Path) -> None:
     rlx.io.write_demo_recording(tmp_path / "demo.edf")
     with rlx.read(tmp_path / "demo.edf") as recording:
