@@ -135,12 +135,14 @@ class Pick(Generic[J]):
     """What was picked for a job, and what is needed to learn from its runs.
 
     cpu_ns   what the CPU was predicted to take; 0 where it was not asked
+    took_ns  what the run took; 0 before there was one
     """
 
     job: J
     candidate: Candidate
     decision: Decision
     cpu_ns: float = 0.0
+    took_ns: float = 0.0
 
     @property
     def device(self) -> Device:

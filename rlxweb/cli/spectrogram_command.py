@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import partial
-from math import log10, prod
+from math import log10
 from typing import IO, Any
 
 import click
@@ -14,7 +15,7 @@ from rich.console import Console
 
 from rlxweb.cli import options
 from rlxweb.cli.bands_options import stretch
-from rlxweb.cli.batch import Came, how_of, run_files
+from rlxweb.cli.batch import Came, How, how_of, run_files
 from rlxweb.cli.epochs_options import EPOCHS, epochs_asked
 from rlxweb.cli.keeping import Keeping
 from rlxweb.cli.look import AXIS, DARK, Look, look_of
@@ -23,10 +24,10 @@ from rlxweb.cli.record import document, versions
 from rlxweb.cli.screen import counted, say, screen, show_table
 from rlxweb.cli.spectrogram_plot import PANELS, put_picture
 from rlxweb.cli.storage import STORAGE
-from rlxweb.cli.targets import Put, check_targets, goes_to_stdout, write_all
+from rlxweb.cli.targets import Put, check_targets, goes_to_stdout, whole_files
 from rlxweb.cli.wanted import pictures_of
-from rlxweb.errors import UsageError
-from rlxweb.io import write_json, write_npz
+from rlxweb.errors import RlxError, UsageError
+from rlxweb.io import write_csv, write_json, write_npz
 from rlxweb.jobs.entries import epochs_entry, failures_entry, ran_entry, text_of
 from rlxweb.jobs.epoch_spectrogram import QUARTER
 from rlxweb.jobs.epoching import COLUMNS as OF_EPOCHS
@@ -37,11 +38,14 @@ from rlxweb.jobs.spectrogram import (
     SpectrogramSettings,
 )
 from rlxweb.jobs.spectrogram_file import FileSpectrogram, SpectrogramOfFile
+from rlxweb.jobs.spreading import Told
 from rlxweb.printable import printable
 from rlxweb.results.units import decimals
+from rlxweb.whole_file import WholeFiles
 
 SCHEMA = "rlxweb.spectrogram/1"
 USUAL_S = 2.0
+CSV_COLUMNS = ("file", "channel", "unit", "fs", "hz", "s", "power")
 
 
 @click.command(name="spectrogram")
@@ -75,6 +79,9 @@ USUAL_S = 2.0
 @options.file_path("plot", "Draw a panel per channel (.png, .svg, .pdf, .html).")
 @AXIS
 @DARK
+@options.file_path(
+    "csv", "Write a line per channel: where it is strongest; - is stdout."
+)
 @options.file_path("npz", "Write f, t and power as NPZ; - is stdout.")
 @options.file_path("json", "Write what was done; - is stdout.")
 @options.JOBS
@@ -103,7 +110,8 @@ def command(files: tuple[str, ...], quiet: bool, **asked: Any) -> None:
         most = USUAL_S if epochs is None else epochs.seconds / QUARTER
         asked["segment_s"] = min(USUAL_S, most)
     how = SpectrogramSettings(**asked)
-    job = SpectrogramOfFile(how, reading, epochs, baseline)
+    shown = outputs.plot is not None or outputs.npz is not None
+    job = SpectrogramOfFile(how, reading, epochs, baseline, keeps_power=shown)
     err = screen(stderr=True)
     paths = [path for path in outputs.paths if path is not None]
 
@@ -111,16 +119,18 @@ def command(files: tuple[str, ...], quiet: bool, **asked: Any) -> None:
         outputs.check(meant)
         return Keeping()
 
-    came = run_files(
-        files,
-        access,
-        how_of(job, jobs),
-        err,
-        outputs=paths,
-        keep_going=keep_going,
-        begin=begin,
-    )
-    write_all(outputs.puts(came, job, look))
+    with whole_files() as whole:
+        came = run_files(
+            files,
+            access,
+            partial(_drawn, outputs, look, whole, how_of(job, jobs)),
+            err,
+            outputs=paths,
+            keep_going=keep_going,
+            begin=begin,
+        )
+        for path, put in outputs.puts(came, job):
+            put(whole.open(path))
     for picture in outputs.pictures(came).values():
         say(err, f"picture: {picture}")
     if not quiet:
@@ -128,63 +138,97 @@ def command(files: tuple[str, ...], quiet: bool, **asked: Any) -> None:
     click.get_current_context().exit(came.exit_code)
 
 
+def _drawn(
+    outputs: Outputs,
+    look: Look,
+    whole: WholeFiles,
+    how: How[FileSpectrogram],
+    files: Sequence[str],
+    progress: Told,
+) -> Iterator[tuple[str, FileSpectrogram | RlxError]]:
+    """What comes of files, without the powers: who wants them has them at once, so that
+    no two recordings' are held.
+    """
+    pictures = outputs.pictures_of(files)
+    with closing(iter(how(files, progress))) as came:  # type: ignore[type-var]
+        for file, outcome in came:
+            if isinstance(outcome, RlxError):
+                yield file, outcome
+                continue
+            if file in pictures:
+                path = pictures[file]
+                put_picture(
+                    whole.open(path), file, outcome.groups, picture_format(path), look
+                )
+            if outputs.npz is not None:
+                _put_npz(whole.open(outputs.npz), outcome.groups)
+            yield file, outcome.without_power()
+
+
 @dataclass(frozen=True, slots=True)
 class Outputs:
     """Files that a run should leave behind; None where not asked for."""
 
     plot: str | None
+    csv: str | None
     npz: str | None
     json: str | None
 
     @property
     def paths(self) -> tuple[str | None, ...]:
-        return self.plot, self.npz, self.json
+        return self.plot, self.csv, self.npz, self.json
 
     def check(self, files: Sequence[str]) -> None:
         """Refuse now what would be refused after the work is done."""
-        named = [("--npz", self.npz), ("--json", self.json)]
+        named = [("--csv", self.csv), ("--npz", self.npz), ("--json", self.json)]
         if self.npz is not None and len(files) > 1:
             raise UsageError(
                 f"--npz {self.npz!r}",
                 f"it holds one recording, and {len(files)} are meant",
-                hint="name one file, or use --plot",
+                hint="name one file, or use --plot or --csv",
             )
         if self.plot is not None:
             check_plot(self.plot, PAGES)
             named += [("--plot", path) for path in pictures_of(self.plot, files)]
         check_targets(files, named)
 
-    def pictures(self, came: Came[FileSpectrogram]) -> dict[str, str]:
+    def pictures_of(self, files: Sequence[str]) -> dict[str, str]:
         """The path of every picture, by the recording it is of."""
         if self.plot is None:
             return {}
-        every = dict(zip(came.files, pictures_of(self.plot, came.files), strict=True))
-        return {one.path: every[one.path] for one in came.results}
+        return dict(zip(files, pictures_of(self.plot, files), strict=True))
+
+    def pictures(self, came: Came[FileSpectrogram]) -> dict[str, str]:
+        """Those of the recordings that were done."""
+        every = self.pictures_of(came.files)
+        return {p.path: every[p.path] for p in came.results if p.path in every}
 
     def puts(
-        self,
-        came: Came[FileSpectrogram],
-        job: SpectrogramOfFile,
-        look: Look,
+        self, came: Came[FileSpectrogram], job: SpectrogramOfFile
     ) -> Iterator[tuple[str, Put]]:
-        """Every file that is to be written, and what writes it."""
-        pictures = self.pictures(came)
-        for one in came.results if pictures else ():
-            path = pictures[one.path]
-            yield (
-                path,
-                partial(
-                    put_picture,
-                    path=one.path,
-                    groups=one.groups,
-                    how=picture_format(path),
-                    look=look,
-                ),
-            )
-        if self.npz is not None and came.results:
-            yield self.npz, partial(_put_npz, groups=came.results[0].groups)
+        """The files of all recordings together, and what writes each."""
+        if self.csv is not None:
+            yield self.csv, partial(_put_csv, came=came, job=job)
         if self.json is not None:
             yield self.json, partial(_put_json, came=came, job=job)
+
+
+def _put_csv(
+    file: IO[bytes], came: Came[FileSpectrogram], job: SpectrogramOfFile
+) -> None:
+    """A line for each channel: where it is strongest."""
+    more = () if job.epochs is None else OF_EPOCHS
+    write_csv(file, (*CSV_COLUMNS, *more), _rows(came))
+
+
+def _rows(came: Came[FileSpectrogram]) -> Iterator[tuple[Any, ...]]:
+    for one in came.results:
+        for own in one.groups:
+            cells = () if own.epochs is None else own.epochs.cells
+            for told in own.strongest:
+                where = told["name"], told["unit"], float(own.fs)
+                found = (told[name] for name in ("hz", "s", "power"))
+                yield text_of(one.path), *where, *found, *cells
 
 
 def _put_npz(file: IO[bytes], groups: Sequence[GroupSpectrogram]) -> None:
@@ -225,7 +269,7 @@ def _put_json(
                     "columns": len(own.t),
                     "segments_per_column": own.merged,
                     **epochs_entry(own),
-                    "channels": [_strongest(own, at) for at in range(len(own.names))],
+                    "channels": list(own.strongest),
                 }
                 for own in one.groups
             ],
@@ -242,21 +286,6 @@ def _put_json(
         wall_s=came.wall_s,
     )
     write_json(file, record)
-
-
-def _strongest(own: GroupSpectrogram, at: int) -> dict[str, Any]:
-    """Where a channel's power is largest, beside an offset at 0 Hz."""
-    first = 1 if len(own.f) > 1 and own.f[0] == 0 else 0
-    power = own.power[at, first:]
-    told: dict[str, Any] = {"name": own.names[at], "unit": own.units[at]}
-    if not np.isfinite(power).any() or not prod(power.shape):
-        return told | {"hz": None, "s": None, "power": None}
-    f, t = np.unravel_index(int(np.nanargmax(power)), power.shape)
-    return told | {
-        "hz": float(own.f[first + f]),
-        "s": float(own.t[t]),
-        "power": float(power[f, t]),
-    }
 
 
 def _density(own: GroupSpectrogram, at: int, power: float) -> str:
@@ -280,8 +309,7 @@ def _show(console: Console, found: Sequence[FileSpectrogram]) -> None:
             if own.epochs is not None:
                 say(console, str(own.epochs))
             rows = []
-            for at in range(len(own.names)):
-                told = _strongest(own, at)
+            for at, told in enumerate(own.strongest):
                 if told["hz"] is None:
                     rows.append([own.names[at], "–", "–", "–"])
                     continue

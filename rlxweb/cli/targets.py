@@ -10,8 +10,8 @@ import os
 import stat
 import tempfile
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -71,10 +71,17 @@ def write_all(puts: Iterable[tuple[str, Put]]) -> None:
 
     Errors   RecordingError for a file that cannot be written; then none is.
     """
-    signals.cleanup = abandon
-    with WholeFiles(streams=True) as files:
+    with whole_files() as files:
         for path, put in puts:
             put(files.open(path))
+
+
+@contextmanager
+def whole_files() -> Iterator[WholeFiles]:
+    """Files that appear together when the block ends well, or none; streams too."""
+    signals.cleanup = abandon
+    with WholeFiles(streams=True) as files:
+        yield files
 
 
 def goes_to_stdout(paths: Iterable[str | None]) -> bool:

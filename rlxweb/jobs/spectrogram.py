@@ -89,6 +89,7 @@ class GroupSpectrogram:
     power: NDArray[Any]
     epochs: EpochsUsed | None = None
     baseline: tuple[float, float] | None = None
+    strongest: tuple[dict[str, Any], ...] = ()
 
     @property
     def column_s(self) -> float:
@@ -242,3 +243,24 @@ class _Columns:
         with np.errstate(invalid="ignore"):
             self._sums /= self.held
         return self._sums
+
+
+def strongest_of(own: GroupSpectrogram) -> tuple[dict[str, Any], ...]:
+    """Name and unit of each channel, and where and how large its power is at most,
+    beside an offset at 0 Hz; None where there is none.
+    """
+    return tuple(_strongest(own, at) for at in range(len(own.names)))
+
+
+def _strongest(own: GroupSpectrogram, at: int) -> dict[str, Any]:
+    first = 1 if len(own.f) > 1 and own.f[0] == 0 else 0
+    power = own.power[at, first:]
+    told: dict[str, Any] = {"name": own.names[at], "unit": own.units[at]}
+    if not np.isfinite(power).any() or not math.prod(power.shape):
+        return told | {"hz": None, "s": None, "power": None}
+    f, t = np.unravel_index(int(np.nanargmax(power)), power.shape)
+    return told | {
+        "hz": float(own.f[first + f]),
+        "s": float(own.t[t]),
+        "power": float(power[f, t]),
+    }

@@ -16,6 +16,7 @@ from rlxweb.jobs.spectrogram import (
     GroupSpectrogram,
     SpectrogramSettings,
     group_spectrogram,
+    strongest_of,
 )
 from rlxweb.jobs.stages import Stages, timed
 from rlxweb.results.ran import Stage
@@ -36,6 +37,13 @@ class FileSpectrogram:
     stages: tuple[Stage, ...]
     wall_s: float
 
+    def without_power(self) -> FileSpectrogram:
+        """The same with what is told of the powers, and not these themselves."""
+        groups = tuple(
+            replace(one, power=one.power[:, :0, :0].copy()) for one in self.groups
+        )
+        return replace(self, groups=groups)
+
 
 @dataclass(frozen=True, slots=True)
 class SpectrogramOfFile:
@@ -44,12 +52,15 @@ class SpectrogramOfFile:
     reading   what `open_recording` takes besides the path
     epochs    that are averaged; None: the recording as it is
     baseline  seconds of an epoch whose mean powers are divided by
+    keeps_power
+              False: what is told of the powers is enough
     """
 
     how: SpectrogramSettings
     reading: Mapping[str, Any] = field(default_factory=dict)
     epochs: Epoching | None = None
     baseline: tuple[float, float] | None = None
+    keeps_power: bool = True
 
     def __call__(
         self, path: str, progress: FileProgress | None = None
@@ -64,8 +75,11 @@ class SpectrogramOfFile:
                 step = partial(progress or _nothing, work)
                 with stages.stage("compute", "compute"):
                     own = tuple(timed(group, stages) for group in recording.groups)
-                    groups = tuple(self._groups(replace(recording, groups=own), step))
-                return FileSpectrogram(
+                    found = self._groups(replace(recording, groups=own), step)
+                    groups = tuple(
+                        replace(one, strongest=strongest_of(one)) for one in found
+                    )
+                done = FileSpectrogram(
                     path,
                     recording.format,
                     recording.left_out,
@@ -74,6 +88,7 @@ class SpectrogramOfFile:
                     stages.told(),
                     stages.total_s,
                 )
+                return done if self.keeps_power else done.without_power()
         except MemoryError as error:
             raise OutOfMemory(
                 f"spectrogram of {path!r}",

@@ -10,8 +10,8 @@ from rlxweb.decision.decision import Decision
 class Stage(NamedTuple):
     """A part of what was done, and how long it took.
 
-    kind   "open", "choose", "read", "check", "epochs", "welch", "average", "peaks",
-           "write" …
+    kind   of a call: "choose" (arguments, ways), "compute" (the answer); of a file
+           also "open", "read", "check", "epochs", "welch", "average", "peaks", "write"
     s      in seconds: what was waited for, so what is read ahead beside other work
            counts as far as that had to wait for it
     """
@@ -26,7 +26,7 @@ class Ran(NamedTuple):
     engine    that computed it: "NumPy 2.4", "llvmpipe (vulkan)"
     decision  why it was that one; None where no other can compute it
     wall_s    of the whole call, in seconds
-    stages    its parts; together no more than wall_s
+    stages    its parts, together no more than wall_s; `dict(ran.stages)` by their kinds
     """
 
     engine: str = ""

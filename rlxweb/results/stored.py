@@ -23,7 +23,7 @@ from rlxweb.errors import RecordingError, UsageError, shown
 from rlxweb.io.parquet import SUFFIX, read_note, write_parquet
 from rlxweb.io.writers import write_npz
 from rlxweb.results.labels import Labels
-from rlxweb.results.ran import Ran
+from rlxweb.results.ran import Ran, Stage
 from rlxweb.results.tables import Labelled, table_of
 from rlxweb.whole_file import atomic_path
 
@@ -50,7 +50,7 @@ def plain_of(labels: Labels, ran: Ran) -> Mapping[str, Any]:
         "names": labels.names,
         "unit": labels.unit,
         "begins": labels.begins,
-        "ran": {"engine": ran.engine, "decision": decision, "wall_s": ran.wall_s},
+        "ran": {**ran._asdict(), "decision": decision},
     }
 
 
@@ -61,7 +61,8 @@ def of_plain(plain: Mapping[str, Any]) -> tuple[Labels, Ran]:
     labels = Labels(tuple(plain["dims"]), names, plain["unit"], begins=begins)
     told = plain["ran"]
     decision = told["decision"] and Decision.of_json(told["decision"])
-    return labels, Ran(told["engine"], decision, told["wall_s"])
+    stages = tuple(Stage(*one) for one in told.get("stages", ()))
+    return labels, Ran(told["engine"], decision, told["wall_s"], stages)
 
 
 def save(path: Path_, kind: str, state: State, own: Labelled) -> None:

@@ -17,7 +17,7 @@ from rlxweb.devices.place import Place
 from rlxweb.host.spec import WelchSpec
 from rlxweb.printable import abridged, printable
 from rlxweb.results.labels import UNNAMED, Labels
-from rlxweb.results.ran import Ran
+from rlxweb.results.ran import Ran, Stage
 from rlxweb.results.result import Result
 from rlxweb.results.stored import State, of_plain, plain_of
 from rlxweb.results.svg import Line, chart
@@ -137,6 +137,8 @@ class WelchPeaks(Result):
             "device": self.device.label,
             "engine": self.engine,
             "decision": self.decision.as_json(),
+            "wall_s": self.wall_s,
+            "stages": self.stages,
             "rows": rows,
         }
 
@@ -152,6 +154,12 @@ class WelchPeaks(Result):
         return dict(
             zip(("choose", "compute"), ((b - a) * 1e-9 for a, b in steps), strict=False)
         )
+
+    @property
+    def ran(self) -> Ran:
+        """Engine, decision, wall time and its stages, as every result has them."""
+        stages = tuple(Stage(*one) for one in self.stages.items())
+        return Ran(self.engine, self.decision, self.wall_s, stages)
 
     def named(self, labels: Labels) -> WelchPeaks:
         """The same with names for the axes of its batch."""
@@ -184,7 +192,7 @@ class WelchPeaks(Result):
         spec = asdict(self.spec)
         arrays["window"] = self.spec.window_array
         del spec["window"]
-        own = plain_of(self.labels, Ran(self.engine, self.decision))
+        own = plain_of(self.labels, self.ran)
         plain |= {"device": self.device.label, "spec": spec, **own, "axis": -1}
         if self.spectrum is not None:
             arrays |= {"spectrum_f": self.spectrum.f, "spectrum": self.spectrum.power}

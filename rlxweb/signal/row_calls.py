@@ -30,7 +30,7 @@ from rlxweb.errors import EnvironmentWarning, Unsupported
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.shape import Shape
 from rlxweb.kept import Kept
-from rlxweb.results.ran import Ran
+from rlxweb.results.ran import Ran, Stage
 from rlxweb.runtime.compiled import CompiledGraph
 from rlxweb.runtime.session import Session
 from rlxweb.signal.precision import Taken
@@ -100,8 +100,9 @@ async def computed(
     begun = perf_counter_ns()
     try:
         answer = await _by(pick.candidate, call, rows)
-        known.ran(pick, perf_counter_ns() - begun)
-        return answer, pick
+        took_ns = perf_counter_ns() - begun
+        known.ran(pick, took_ns)
+        return answer, replace(pick, took_ns=took_ns)
     except LOST as error:
         if strict:
             raise
@@ -112,7 +113,8 @@ async def computed(
         ways = pick.decision.candidates
         answer, way, tries = await done_again(error, pick.candidate, ways, again)
         decision = told(pick.decision, tries)
-        return answer, replace(pick, candidate=way, decision=decision)
+        took_ns = perf_counter_ns() - begun
+        return answer, replace(pick, candidate=way, decision=decision, took_ns=took_ns)
 
 
 async def picked(call: RowCall, shapes: Shapes, asked: Asked) -> Candidate:
@@ -124,8 +126,10 @@ def ran_by(pick: Pick[GraphJob] | None, begun: float) -> Ran:
     """Who gave the answer of a call that began then (time.perf_counter)."""
     took = perf_counter() - begun
     if pick is None:
-        return Ran(f"NumPy {np.__version__}", None, took)
-    return Ran(pick.engine, pick.decision, took)
+        return Ran(f"NumPy {np.__version__}", None, took, (Stage("compute", took),))
+    compute = pick.took_ns * 1e-9
+    stages = Stage("choose", max(0.0, took - compute)), Stage("compute", compute)
+    return Ran(pick.engine, pick.decision, took, stages)
 
 
 async def _by(way: Candidate, call: RowCall, rows: Sequence[Array]) -> Array:

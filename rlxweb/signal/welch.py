@@ -14,7 +14,7 @@ from rlxweb.choose.chooser import Asked, choose, choose_async
 from rlxweb.gpu.beside import beside
 from rlxweb.gpu.drive import drive, in_a_tab
 from rlxweb.host.spectrum import frequencies
-from rlxweb.results.ran import Ran
+from rlxweb.results.ran import Ran, Stage
 from rlxweb.signal.band import bins_between
 from rlxweb.signal.band_peaks import Band
 from rlxweb.signal.labelled import takes_objects
@@ -249,6 +249,7 @@ async def _run(
     async def work(job: WelchJob, engine: Engine) -> NDArray[Any]:
         return await engine.power(ready.x, ready.spec, job.band)
 
+    chosen = perf_counter()
     try:
         if isinstance(given, RowsThere):
             ready = await looked_at(given, pick.job.spec, caller, nan)
@@ -264,5 +265,7 @@ async def _run(
     shaped = power.reshape(*caller.batch, len(hz))
     if about["axis"] != -1:
         shaped = np.moveaxis(shaped, -1, about["axis"])
-    ran = Ran(pick.engine, pick.decision, perf_counter() - begun)
+    done = perf_counter()
+    stages = Stage("choose", chosen - begun), Stage("compute", done - chosen)
+    ran = Ran(pick.engine, pick.decision, done - begun, stages)
     return Spectrum.of(hz, shaped, ran=ran, **about), pick

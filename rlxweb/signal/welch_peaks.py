@@ -19,7 +19,6 @@ from rlxweb.gpu.drive import drive, in_a_tab
 from rlxweb.host.spectrum import frequencies
 from rlxweb.host.strongest import PeaksOfPower, as_peaks
 from rlxweb.kept import SMALL, lru_of_small
-from rlxweb.results.ran import Ran
 from rlxweb.signal.at_once import at_once
 from rlxweb.signal.band import bins_between
 from rlxweb.signal.band_peaks import Band
@@ -323,7 +322,7 @@ def _peaks(
             count=found.count.reshape(batch),
             prominence=None if heights is None else heights.reshape(shape),
         )
-    return WelchPeaks(
+    own = WelchPeaks(
         bins=found.bins,
         hz=found.hz,
         power=found.power,
@@ -336,18 +335,18 @@ def _peaks(
         decision=pick.decision,
         spec=job.spec,
         times=times,
-        spectrum=None if power is None else _spectrum(power, call, pick),
     )
+    return own if power is None else replace(own, spectrum=_spectrum(power, call, own))
 
 
-def _spectrum(power: NDArray[Any], call: KnownCall, pick: Pick[WelchJob]) -> Spectrum:
+def _spectrum(power: NDArray[Any], call: KnownCall, own: WelchPeaks) -> Spectrum:
     """The power (B, F) that the peaks are of, in the shape of the call."""
     return Spectrum.of(
         call.hz,
         power.reshape(*call.caller.batch, len(call.hz)),
         quantity=quantity_of(call.job.spec, call.fs),
         fs=call.fs,
-        ran=Ran(pick.engine, pick.decision),
+        ran=own.ran,
     )
 
 

@@ -43,7 +43,7 @@ def test_the_results_are_those_of_one_process(call: Call, command: str) -> None:
     more: tuple[str, ...] = {
         "welch": (*CPU, "--csv", "{}.csv", "--out", "{}.parquet"),
         "bands": (*CPU, *BANDS, "--csv", "{}.csv", "--parquet", "{}.parquet"),
-        "spectrogram": CPU,
+        "spectrogram": (*CPU, "--csv", "{}.csv"),
         "convert": ("--to", "npz", "-o", "{}/", "-q"),
     }[command]
     for name, jobs in (("one", "1"), ("two", "2")):

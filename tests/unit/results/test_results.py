@@ -141,6 +141,18 @@ def test_time_is_told_in_stages() -> None:
         assert 0 < found.wall_s < 600
         assert found.wall_s == pytest.approx(sum(found.stages.values()))
         assert set(found.stages) == {"choose", "compute"}
+        assert dict(found.ran.stages) == found.stages
+    whole = rlx.welch_peaks(X, FS, spectrum=True)
+    assert whole.spectrum is not None
+    assert whole.spectrum.ran == whole.ran
+    told = whole.as_json()
+    assert (told["wall_s"], told["stages"]) == (whole.wall_s, whole.stages)
+    for one in (rlx.welch(X, FS), rlx.multitaper(X, FS), rlx.coherence(X, X, FS)):
+        stages = dict(one.ran.stages)
+        assert "compute" in stages
+        assert set(stages) <= {"choose", "compute"}
+        assert min(stages.values()) >= 0
+        assert 0 < sum(stages.values()) <= one.ran.wall_s + 1e-9
     assert rlx.welch(X, FS).ran.wall_s > 0
     assert "NumPy" in rlx.coherence(X, X, FS, device="cpu").explain()
     for method in ("welch", "multitaper"):
