@@ -13,6 +13,7 @@ import http.server
 import os
 import secrets
 import socket
+import socketserver
 import sys
 import threading
 from typing import Any, Final, Self
@@ -189,6 +190,11 @@ class _Server(http.server.ThreadingHTTPServer):
     def __init__(self, *args: Any) -> None:
         self._room = threading.BoundedSemaphore(_MOST_LINES)
         super().__init__(*args)
+
+    def server_bind(self) -> None:
+        """As of any TCP server: http.server's asks the network for a name, too."""
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = _HOST, int(self.server_address[1])
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if self._room.acquire(blocking=False):

@@ -191,6 +191,18 @@ def test_an_address_for_command_lines_is_good_once(page: LivePage) -> None:
     assert ask(page, path)[0] == 404
 
 
+def test_nobody_is_asked_for_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lookup would go to the network, and may take seconds without one."""
+
+    def asked(*name: str) -> str:
+        raise AssertionError(f"{name} was looked up")
+
+    for lookup in ("getfqdn", "gethostbyaddr", "gethostbyname", "getnameinfo"):
+        monkeypatch.setattr(socket, lookup, asked)
+    with LivePage(ABOUT, estimate()) as page:
+        assert ask(page, page.prefix)[0] == 200
+
+
 def test_only_this_machine_is_served_and_a_taken_port_is_told(page: LivePage) -> None:
     assert page._server.server_address[0] == "127.0.0.1"
     port = int(page.host.rpartition(":")[2])
