@@ -38,7 +38,7 @@ _MAPS: Final = 8
 def put_picture(file: IO[bytes], found: Banded, how: str, look: Look = PLAIN) -> None:
     """One panel per group of equal rate. Errors  NotWritten."""
     if how == "html":
-        file.write(_page(found).encode())
+        file.write(_page(found, look).encode())
         return
     letters = lettering_of(found.result)
     doing = f"drawing {found.result.path!r}"
@@ -47,14 +47,16 @@ def put_picture(file: IO[bytes], found: Banded, how: str, look: Look = PLAIN) ->
     put_figure(file, draw, how, letters, doing, look.dark)
 
 
-def _page(found: Banded) -> str:
+def _page(found: Banded, look: Look) -> str:
     panels = []
     for own in found.groups[:PANELS]:
         group = own.group
         units = [power_unit(unit, "spectrum") for unit in group.units]
         facts = _facts(own, named)
         panels.append(bands(own.bands, group.names, units, facts, group.states))
-    return picture_page(Path(found.result.path).name, "", panels, log=False)
+    return picture_page(
+        Path(found.result.path).name, "", panels, log=False, dark=look.dark
+    )
 
 
 def _figure(found: Banded, letters: Lettering, look: Look) -> Any:

@@ -212,7 +212,7 @@ def _page(result: FileResult, look: Look) -> str:
         spectra(rows_of(group, named), _facts(group, named), look.lines)
         for group in result.groups[:PANELS]
     ]
-    return picture_page(Path(result.path).name, "", panels, look.log)
+    return picture_page(Path(result.path).name, "", panels, look.log, look.dark)
 
 
 def rows_of(group: GroupResult, shown: Callable[[str], str]) -> Rows:

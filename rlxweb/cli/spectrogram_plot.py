@@ -120,7 +120,7 @@ def _page(path: str, groups: Sequence[GroupSpectrogram], look: Look) -> str:
                 steps=(own.column_s, own.fs / own.nperseg),
             )
         )
-    return picture_page(Path(path).name, facts_of(groups), panels, look.log)
+    return picture_page(Path(path).name, facts_of(groups), panels, look.log, look.dark)
 
 
 def _figure(

@@ -33,6 +33,7 @@ def html(
     *,
     title: str = "",
     log: bool = False,
+    dark: bool = False,
 ) -> None:
     """Write a page with the picture of a result: one file that loads nothing else.
 
@@ -43,6 +44,7 @@ def html(
              rows) or BandPower
     title    above the picture
     log      its axis of frequencies begins logarithmic; the page has a switch
+    dark     it is dark whatever the reader's system is
     Errors   UsageError for another result; RecordingError where it cannot be written
     """
     kind = next((kind for kind in _OF if isinstance(result, kind)), None)
@@ -50,8 +52,8 @@ def html(
         known = ", ".join(one.__name__ for one in _OF)
         raise UsageError(DOING, f"the result is {shown(result)}", f"known: {known}")
     panel = _OF[kind](result)
-    log = switch("log", log, DOING)
-    text = picture_page(str(title) or kind.__name__, "", [panel], log)
+    log, dark = switch("log", log, DOING), switch("dark", dark, DOING)
+    text = picture_page(str(title) or kind.__name__, "", [panel], log, dark)
     with atomic_path(path) as temporary:
         temporary.write_text(text, "utf-8")
 

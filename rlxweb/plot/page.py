@@ -51,12 +51,15 @@ _SIDE: Final = 48
 Panel = dict[str, Any]
 
 
-def picture_page(title: str, facts: str, panels: Sequence[Panel], log: bool) -> str:
+def picture_page(
+    title: str, facts: str, panels: Sequence[Panel], log: bool, dark: bool = False
+) -> str:
     """The page, as HTML.
 
     title    above it, and the tab's
     facts    a line below the title
     log      its axes of frequencies begin logarithmic
+    dark     it is dark whatever the reader's system is, until its button is used
     """
     document = {
         "facts": printable(facts),
@@ -67,7 +70,9 @@ def picture_page(title: str, facts: str, panels: Sequence[Panel], log: bool) -> 
     }
     shown = escape(abridged(title, MOST_NAME))
     frame = _part("page.html")
-    return one_file(frame, STYLES, SCRIPTS, document, _part, title=shown)
+    theme = ' data-theme="dark"' if dark else ""
+    words = {"title": shown, "theme": theme}
+    return one_file(frame, STYLES, SCRIPTS, document, _part, **words)
 
 
 def named(name: str) -> str:

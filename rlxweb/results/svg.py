@@ -139,7 +139,7 @@ def _range(curves: Sequence[Floats]) -> tuple[float, float]:
 
 
 def _curve(one: Line, colour: str, frame: Frame) -> str:
-    x, y = _thinned(one.x, one.y)
+    x, y = _with_tops(*_thinned(one.x, one.y), one.at)
     pen, points = "M", []
     places = zip(frame.across(x), frame.down(y), np.isfinite(y), strict=True)
     for a, b, is_there in places:
@@ -156,6 +156,18 @@ def _curve(one: Line, colour: str, frame: Frame) -> str:
             if np.isfinite(a) and np.isfinite(b):
                 drawn += f'<circle cx="{a:.1f}" cy="{b:.1f}" r="2.6" fill="{colour}"/>'
     return drawn + "</g>"
+
+
+def _with_tops(
+    x: Floats, y: Floats, at: tuple[Floats, Floats] | None
+) -> tuple[Floats, Floats]:
+    """What is marked between two points is a point of the curve as well."""
+    if at is None:
+        return x, y
+    fine = np.isfinite(at[0]) & np.isfinite(at[1])
+    x, y = np.concatenate([x, at[0][fine]]), np.concatenate([y, at[1][fine]])
+    order = np.argsort(x, kind="stable")
+    return x[order], y[order]
 
 
 def _thinned(x: Floats, y: Floats) -> tuple[Floats, Floats]:

@@ -43,9 +43,11 @@ def open_html(browser: Browser, tmp_path: Path) -> Iterator[Open]:
     wrong: list[str] = []
     opened: list[Page] = []
 
-    def open_(result: Any, *, log: bool = False, **context: Any) -> Page:
+    def open_(
+        result: Any, *, log: bool = False, dark: bool = False, **context: Any
+    ) -> Page:
         path = tmp_path / "picture.html"
-        rlx.plot.html(result, path, title="night <1>", log=log)
+        rlx.plot.html(result, path, title="night <1>", log=log, dark=dark)
         made = browser.new_context(offline=True, **context)
         made.on("console", lambda said: wrong.append(said.text))
         made.on("weberror", lambda said: wrong.append(str(said.error)))
@@ -232,6 +234,12 @@ def test_it_fits_a_phone_on_light_and_on_dark(
     before = ink(page)
     page.locator("#theme button").click()
     assert ink(page) != before
+
+
+def test_it_begins_dark_when_that_is_asked_for(open_html: Open, peaks: Any) -> None:
+    page = open_html(peaks, dark=True, color_scheme="light")
+    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert ground == "rgb(18, 23, 27)"
 
 
 def test_it_is_printed_on_white(open_html: Open, peaks: Any) -> None:
