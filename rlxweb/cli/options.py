@@ -140,11 +140,13 @@ START = click.option("--start", metavar="T", help=f"Take samples from here: {_MO
 STOP = click.option("--stop", metavar="T", help=f"Take samples up to here: {_MOMENT}")
 
 
-ARRAY = click.option("--array", help="Member of an NPZ file or a Zarr group.")
+ARRAY = click.option(
+    "--array", help="Array of an NPZ, HDF5 or NWB file or a Zarr group."
+)
 LAYOUT = one_of(
     "--layout",
     get_args(Layout),
-    "Of a 2-D NPY, NPZ or Zarr array; default: channels-first.",
+    "Of a 2-D array (NPY, NPZ, Zarr, HDF5); default: channels-first.",
 )
 
 

@@ -98,11 +98,12 @@ from rlxweb.streams import STDOUT, discard
 def command(files: tuple[str, ...], **asked: Any) -> None:
     """Welch spectra and their strongest peaks, per channel, of recordings.
 
-    Reads EDF/EDF+/BDF, WAV, NPY/NPZ, CSV and Zarr in blocks, so files may be larger
-    than memory. A folder stands for the recordings in it, a pattern
-    ('night*/**/*.edf') for the files it matches, also behind URLs (s3://bucket/night/,
-    https://…/a.edf). Outputs are written all or none. With --out what is done is noted
-    beside the output, and --resume goes on after a run that was stopped.
+    Reads EDF, BDF, FIF, BrainVision, WAV, FLAC, NPZ, CSV, Zarr, Parquet, NWB and more
+    in blocks, so files may be larger than memory. A folder stands for the recordings in
+    it, a pattern ('night*/**/*.edf') for the files it matches, also behind URLs
+    (s3://bucket/night/, https://…/a.edf). Outputs are written all or none. With --out
+    what is done is noted beside the output, and --resume goes on after a run that was
+    stopped.
     """
     paths = {n: asked.pop(f"{n}_path") for n in ("out", "csv", "npz", "json", "plot")}
     flags = {n: asked.pop(n) for n in ("explain", "quiet", "keep_going", "resume")}

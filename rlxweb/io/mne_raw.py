@@ -28,6 +28,7 @@ from rlxweb.io.annotations import MOST, Annotation
 from rlxweb.io.before_mne import check_brainvision, check_fif, gdf_units
 from rlxweb.io.channels import TRIGGER_REASON, is_trigger
 from rlxweb.io.contents import Contents, Found, Samples, Span, Stream
+from rlxweb.io.mat_tags import check_matlab
 from rlxweb.io.si_units import usual
 from rlxweb.io.source import ByteSource
 from rlxweb.io.unpacking import check_room, store
@@ -90,7 +91,15 @@ def read_by_mne(source: ByteSource, kind: str) -> Contents:
         check_brainvision(source)
     elif kind == "GDF":
         units = gdf_units(source)
+    elif source.head(10) == b"MATLAB 5.0":
+        check_matlab(source)
     suffix = os.path.splitext(source.path)[1].lower()
+    if suffix == ".mat":
+        raise source.error(
+            "it is a MATLAB file of version 7 or older",
+            "those of 7.3 are read, and sets of EEGLAB that end in .set",
+            "save it with -v7.3, or rename it where it is a set",
+        )
     if suffix not in _SUFFIX[kind]:
         raise source.error(
             f"it is a {kind} file named {suffix or 'without a suffix'}",

@@ -129,7 +129,11 @@ CASES: dict[str, Case] = {
         2,
         ("-1",),
     ),
-    "array of an EDF": (lambda d: [edf(d), "--array", "x"], 2, ("NPZ and Zarr only",)),
+    "array of an EDF": (
+        lambda d: [edf(d), "--array", "x"],
+        2,
+        ("NPZ, Zarr, HDF5 and MATLAB only",),
+    ),
     "no file": (lambda d: [], 2, ("FILE",)),
     "unknown device": (
         lambda d: [edf(d), "--device", "vulcan"],

@@ -145,7 +145,7 @@ def test_scaled_integers_stay_digital(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("attributes", "how", "match"),
     [
-        ({}, {}, "no attribute fs, sampling_frequency or sampling_rate is a rate"),
+        ({}, {}, "no attribute fs, sampling_frequency, .* or sfreq is a rate"),
         (
             {"fs": 100, "sampling_rate": 200},
             {},

@@ -273,12 +273,14 @@ def test_a_name_of_another_kind_is_told(tmp_path: Path) -> None:
     """MNE goes by names."""
     path = fif(tmp_path).rename(tmp_path / "night.dat")
     check_unreadable(path, r"named \.dat.*end in \.fif.*rename it")
+    scipy.io.savemat(tmp_path / "a.mat", {"x": np.zeros(3)})
+    check_unreadable(tmp_path / "a.mat", r"MATLAB file of version 7 or older.*-v7\.3")
 
 
 # --- damage ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["FIF", "BrainVision", "packed FIF"])
+@pytest.mark.parametrize("kind", ["FIF", "BrainVision", "EEGLAB", "packed FIF"])
 @pytest.mark.filterwarnings("ignore::rlxweb.errors.RecordingWarning")
 def test_damage_gives_samples_or_an_error_of_ours(tmp_path: Path, kind: str) -> None:
     """Cut anywhere, or with bytes changed: never another exception."""

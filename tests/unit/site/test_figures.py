@@ -15,7 +15,7 @@ from rlxweb.calibration.worth import MS, S, Worth
 from rlxweb.cli.peaks_table import GROUP_ROWS
 from rlxweb.dask import connect, packing
 from rlxweb.host import arrays, boxes, compiled, in_parts, short_sums, spectrum
-from rlxweb.io import http_ranges, npz, read_ahead, zarr_reader
+from rlxweb.io import http_ranges, npz, read_ahead, strips
 from rlxweb.live import board, lsl, watch
 from rlxweb.pages import server
 from rlxweb.signal import bands
@@ -54,7 +54,7 @@ FIGURES = [
     ("howto/remote-files.md", "up to # GiB |", npz.bounds.SUMMED_NBYTES / (1 << 30)),
     ("howto/remote-files.md", "files up to # MiB", http_ranges.WHOLE_NBYTES / MIB),
     ("howto/results.md", "Groups of about #,000 rows", GROUP_ROWS // 1000),
-    ("reference/files.md", "where # MiB hold them", zarr_reader.HELD_NBYTES / MIB),
+    ("reference/files.md", "where # MiB hold them", strips.HELD_NBYTES / MIB),
     ("security.md", "At most # connections", server._MOST_LINES),
     ("security.md", "connections and # viewers", board.MOST_VIEWERS),
 ]
