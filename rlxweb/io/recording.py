@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 
@@ -38,6 +38,9 @@ class Channel:
     gain: float = 1.0
     offset: float = 0.0
 
+
+_MOST_GAPS: Final = 16
+"""Times as long as what was recorded: a walk through more is mostly through NaN."""
 
 S = TypeVar("S", bound=Samples | Digital, covariant=True)
 
@@ -186,20 +189,24 @@ class Group:
     def _over_gaps(self, start: int, stop: int) -> Samples:
         """Samples [start, stop) of a group with gaps, NaN in these."""
         lost = sum(max(0, min(b, stop) - max(a, start)) for a, b in self.gaps)
-        nbytes = lost * len(self.channels) * self.dtype.itemsize
-        if nbytes > bounds.GAP_NBYTES:
-            raise UsageError(
-                f"reading {self.recording!r}",
-                f"{lost} of samples {start} to {stop} lie in gaps of the recording",
-                f"{nbytes} bytes of NaN; {bounds.GAP_NBYTES} are made at once",
-                "read its `pieces`, or a shorter stretch",
-            )
+        self._refuse_gaps(lost, f"samples {start} to {stop}")
         out = np.full((len(self.channels), stop - start), np.nan, self.dtype)
         for a, b in self.spans:
             a, b = max(a, start), min(b, stop)
             if a < b:
                 out[:, a - start : b - start] = self.between(a, b).read()
         return out
+
+    def _refuse_gaps(self, lost: int, of: str) -> None:
+        """Errors   UsageError where so many samples that are not there are too many."""
+        nbytes = lost * len(self.channels) * self.dtype.itemsize
+        if nbytes > bounds.GAP_NBYTES:
+            raise UsageError(
+                f"reading {self.recording!r}",
+                f"{lost} of {of} lie in gaps of the recording",
+                f"{nbytes} bytes of NaN; {bounds.GAP_NBYTES} are made at once",
+                "read its `pieces`, or a shorter stretch",
+            )
 
     def blocks(self, n_samples: int, overlap: int = 0) -> Iterator[Block[Samples]]:
         """Walk the group in blocks of `n_samples`; each repeats the last `overlap`.
@@ -229,6 +236,9 @@ class Group:
                 "n_samples >= 1 and 0 <= overlap < n_samples",
                 "use longer blocks",
             )
+        if self.gaps and self.n_samples > _MOST_GAPS * self.n_recorded:
+            lost = self.n_samples - self.n_recorded
+            self._refuse_gaps(lost, f"{self.n_samples} samples")
         return self._walk(n_samples, overlap)
 
     def _walk(self, n_samples: int, overlap: int) -> Iterator[tuple[int, int]]:

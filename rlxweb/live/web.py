@@ -32,7 +32,9 @@ from rlxweb.signal.welch_stream import WelchStream
 SITE_PARTS: Final = (
     "demo/icon.svg",
     "demo/live/axis.js",
+    "demo/live/bands.js",
     "demo/live/chart.js",
+    "demo/live/colours.js",
     "demo/live/live.css",
     "demo/live/peak-table.js",
     "demo/live/picks.js",
@@ -44,7 +46,7 @@ SITE_PARTS: Final = (
     "demo/theme.js",
 )
 """What the page has of the demo's."""
-_OWN: Final = ("bands.js", "feed.js", "page.css", "page.js")
+_OWN: Final = ("feed.js", "page.css", "page.js")
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

@@ -17,6 +17,8 @@ import numpy.typing as npt
 import soundfile
 from scipy.io import wavfile
 
+from tests.recordings import restarted
+
 FS = 64.0
 _WITHOUT_RATE = ("bare", "many", "remark", "commas", "mark")
 LABELS = ("EEG Fp1", "EEG Fp2", "EEG Fp1", "Status")
@@ -62,6 +64,7 @@ def _edf() -> Iterator[tuple[str, Maker]]:
     yield "rates", lambda path: _write_edf(path, rates=(64, 16, 8, 64))
     yield "mne", _write_by_mne
     yield "gaps", _write_edf_d
+    yield "no gaps", lambda path: _write_edf_d(path, "0 1 2 3 4")
 
 
 def _bdf() -> Iterator[tuple[str, Maker]]:
@@ -83,11 +86,10 @@ def _write_edf(
     (edfio.Bdf if is_bdf else edfio.Edf)(signals, annotations=texts).write(path)
 
 
-def _write_edf_d(path: Path) -> None:
-    """Marked as discontinuous, though every record follows the one before."""
+def _write_edf_d(path: Path, starts: str = "0 1 4.5 5.5 20") -> None:
+    """Marked as discontinuous, with or without records that begin late."""
     _write_edf(path, notes=1)
-    raw = path.read_bytes()
-    path.write_bytes(raw[:192] + b"EDF+D" + raw[197:])
+    restarted(path, starts.split())
 
 
 def _write_by_mne(path: Path) -> None:

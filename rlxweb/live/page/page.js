@@ -6,10 +6,9 @@ import { Chart } from "./demo/live/chart.js";
 import { Picks } from "./demo/live/picks.js";
 import { peakTable, setText } from "./demo/live/peak-table.js";
 import { Waterfall } from "./demo/live/waterfall.js";
-import { bandBars, bandLegend } from "./bands.js";
+import { bandBars, bandLegend, signOf } from "./demo/live/bands.js";
 import { Feed } from "./feed.js";
 
-const SIGNS = { delta: "δ", theta: "θ", alpha: "α", beta: "β", gamma: "γ" };
 const FIRST = 8; // channels that are picked at the start
 const TABLES_MS = 300; // a table that changes with every update cannot be read
 const SLOW_HZ = 4096; // signals up to this rate are looked at from below
@@ -37,7 +36,7 @@ function about(told) {
     return;
   }
   const channels = told.channels.map((name) => printable(name, 40));
-  const bands = told.bands.map(([name, from, to]) => ({ name: printable(name, 24), sign: SIGNS[name] ?? "", from, to }));
+  const bands = told.bands.map(([name, from, to]) => ({ name: printable(name, 24), sign: signOf(name), from, to }));
   now.signal = { ...told, channels, bands };
   const name = printable(told.name);
   setText("picture-title", name);

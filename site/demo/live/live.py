@@ -1,4 +1,4 @@
-"""The Python of the live spectrum: one call per frame, a recording, and the GPU's fate.
+"""The Python of the live spectrum: a call per frame, a recording, the GPU's fate.
 
 Runs in the Worker of a demo page, see worker.js. Each function that the page calls
 takes (args, buffers) as they were sent.
@@ -9,17 +9,29 @@ from dataclasses import replace
 from time import perf_counter
 
 import numpy as np
+from overview import columns_of
 
 import rlxweb as rlx
 from rlxweb.backends.pool import pool
 from rlxweb.calibration.known import measure_now
 from rlxweb.devices.place import parse_place
-from rlxweb.errors import DeviceError, RecordingError
+from rlxweb.errors import DeviceError, RecordingError, RlxError
 from rlxweb.gpu.drive import can_block, drive
 from rlxweb.io import check_finite, open_recording
 
 # Measuring takes seconds; here it is done when the visitor asks, never between frames.
 os.environ["RLX_CALIBRATION"] = "off"
+
+# Octaves around 1 kHz, by the names of their middles (IEC 61260).
+OCTAVES = {
+    name: (1000 * 2 ** (n - 0.5), 1000 * 2 ** (n + 0.5))
+    for n, name in zip(
+        range(-3, 4),
+        ("125 Hz", "250 Hz", "500 Hz", "1 kHz", "2 kHz", "4 kHz", "8 kHz"),
+        strict=True,
+    )
+}
+MOST_NOTES = 10_000  # annotations that are handed to the page
 
 open_file = None  # the recording in use
 gpu_failed = ""  # why the GPU is not asked any more, until `reopen`
@@ -28,7 +40,8 @@ gpu_failed = ""  # why the GPU is not asked any more, until `reopen`
 def frame(args, buffers):
     """Spectrum and peaks of the samples handed over, or of a stretch of the recording.
 
-    Returns facts and arrays: power (C, F), Hz (C, k), power (C, k), peaks per row (C,).
+    Returns facts and arrays: power (C, F), Hz (C, k), power (C, k), peaks per row (C,),
+    and where bands are asked for (C, K) each: power, share, Hz of the peak.
     """
     work = analysed(args, buffers)
     return drive(work) if can_block() else work
@@ -59,7 +72,32 @@ async def analysed(args, buffers):
         },
     }
     arrays = [power, peaks.hz, peaks.power, peaks.count.astype(np.int32)]
+    if args["bands"]:
+        told, more = banded(power, args)
+        facts["bands"] = told
+        arrays += more
     return facts, [np.ascontiguousarray(a) for a in arrays]
+
+
+def banded(power, args):
+    """Names and edges of the bands, or why there are none; and their arrays."""
+    # Loaded when the first picture is there.
+    from rlxweb.signal.bands import BANDS, band_power_of
+
+    hz = np.arange(power.shape[1]) * args["fs"] / args["nperseg"]
+    known = OCTAVES if args["bands"] == "octaves" else BANDS[args["bands"]]
+    bands = {name: own for name, own in known.items() if own[1] <= hz[-1]}
+    if not bands:
+        low = min(own[1] for own in known.values())
+        why = f"half the rate is {hz[-1]:g} Hz, and the first band ends at {low:g} Hz"
+        return {"why": why}, []
+    try:
+        found = band_power_of(hz, power, bands)
+    except RlxError as error:
+        return {"why": f"{error.problem}, {error.rule}; choose a larger n_fft"}, []
+    edges = zip(found.names, found.edges.tolist(), strict=True)
+    told = [{"name": name, "from": low, "to": high} for name, (low, high) in edges]
+    return {"bands": told}, [found.absolute, found.relative, found.peak_hz]
 
 
 def pushed(args, buffers):
@@ -102,11 +140,16 @@ async def on_some_device(x, args):
 
 async def found_peaks(x, args, device):
     """The call this page is about."""
+    step = args["fs"] / args["nperseg"]
+    low, high = args["fmin"], min(args["fmax"], args["fs"] / 2)
+    inside = int(high / step + 1e-9) - int(np.ceil(low / step - 1e-9)) + 1
     return await rlx.welch_peaks_async(
         x,
         fs=args["fs"],
         nperseg=args["nperseg"],
-        k=args["k"],
+        k=max(1, min(args["k"], inside)),  # a narrow band has no more bins
+        fmin=low,
+        fmax=high,
         window=args["window"],
         preset="scipy",
         mode=args["mode"],
@@ -161,6 +204,7 @@ def open_path(args, buffers):
     open_file = opened
     return {
         "format": opened.format,
+        "begun": opened.begun,
         "groups": [described(group) for group in opened.groups],
         "left_out": [list(one) for one in opened.left_out],
         "warnings": list(opened.warnings),
@@ -173,8 +217,23 @@ def described(group):
         "fs": group.fs,
         "samples": group.n_samples,
         "channels": [c.name for c in group.channels],
-        "unit": next((c.unit for c in group.channels if c.unit), ""),
+        "units": [c.unit for c in group.channels],
+        "gaps": [list(gap) for gap in group.gaps],
     }
+
+
+def annotations(args, buffers):
+    """What is noted in the open recording: [onset, duration, text], and how many."""
+    notes = open_file.annotations
+    return {"count": len(notes), "notes": [list(one) for one in notes[:MOST_NOTES]]}
+
+
+def overview(args, buffers):
+    """Columns of the spectrogram of a channel, see overview.py."""
+    group = open_file.groups[args["group"]]
+    of = args["channel"], args["nperseg"], args["window"], args["first"]
+    facts, power = columns_of(group, *of)
+    return facts, [power]
 
 
 def close_path(args, buffers):

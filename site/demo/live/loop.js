@@ -18,6 +18,7 @@ export class Loop {
     this.interval = 0; // milliseconds from one start to the next, 0: every frame
     this.paused = false;
     this.halted = false;
+    this.again = false; // one more picture is on its way, see `once`
     this.era = 0; // counts what `wake` was told of
     this.resting = true;
     this.busy = null; // promise of the call that runs
@@ -35,6 +36,16 @@ export class Loop {
   pause(paused) {
     this.paused = paused;
     this.settle();
+  }
+
+  // One more picture of a signal that stands still, of another moment of it.
+  once() {
+    if (!this.paused || this.again) return;
+    this.again = true;
+    Promise.resolve(this.busy).then(() => {
+      this.again = false;
+      if (this.paused && !this.busy && !this.locked) this.begin(performance.now());
+    });
   }
 
   // Something changed that may mend what made it halt. A failure of a call from before

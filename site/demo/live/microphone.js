@@ -43,7 +43,7 @@ class Microphone {
     this.title = "Microphone";
     this.fs = context.sampleRate;
     this.unit = "";
-    this.bands = null;
+    this.isEeg = false;
     this.channels = ["microphone"];
     this.ring = new Ring(1, Math.ceil(SECONDS * this.fs));
     this.stream = stream;

@@ -1,6 +1,7 @@
 // Boxes by which channels are picked, and which of them is marked.
 import { make } from "../make.js";
 
+const CLEARLY = 2; // times as strong as the marked one, where the strongest is marked
 const MOST = 256; // channels that are listed at once, and that are picked at most
 
 const byId = (id) => document.getElementById(id);
@@ -9,14 +10,18 @@ export class Picks {
   constructor() {
     this.channels = [];
     this.picked = [];
+    this.units = [];
+    this.marked = -1; // the channel that was the strongest
     byId("find").addEventListener("input", () => this.list());
     byId("all").addEventListener("click", () => this.pickAll(true));
     byId("none").addEventListener("click", () => this.pickAll(false));
   }
 
-  // Which channels there are; the first so many are picked.
-  offer(channels, most) {
+  // Which channels there are, in which units; the first so many are picked.
+  offer(channels, most, units = []) {
     this.channels = channels;
+    this.units = units;
+    this.marked = -1;
     this.picked = channels.slice(0, Math.min(most, MOST)).map((_, at) => at);
     byId("find").value = "";
     byId("find-field").hidden = channels.length <= MOST;
@@ -30,7 +35,12 @@ export class Picks {
     const row = wanted === "" ? -1 : rows.indexOf(Number(wanted));
     if (row >= 0) return row;
     const heights = peaks.map((found) => found[0]?.power ?? -Infinity);
-    return Math.max(0, heights.indexOf(Math.max(...heights)));
+    const best = Math.max(0, heights.indexOf(Math.max(...heights)));
+    // Of two that are about as strong, the one that is marked already.
+    const before = rows.indexOf(this.marked);
+    const at = heights[before] > heights[best] / CLEARLY ? before : best;
+    this.marked = rows[at];
+    return at;
   }
 
   // A box for each channel whose name has what is looked for, as far as a page can hold.
@@ -47,7 +57,10 @@ export class Picks {
     const box = make("input", { type: "checkbox", value: String(at) });
     box.checked = this.picked.includes(at);
     box.addEventListener("change", () => this.read());
-    return make("label", { title: name }, [box, make("span", {}, [name])]);
+    const unit = this.units[at] ?? "";
+    // Beside each name where they differ; one for all is told once.
+    const beside = unit && new Set(this.units).size > 1 ? [make("i", {}, [unit])] : [];
+    return make("label", { title: unit ? `${name}, ${unit}` : name }, [box, make("span", {}, [name]), ...beside]);
   }
 
   pickAll(every) {

@@ -74,13 +74,13 @@ function capital(text) {
 }
 
 // The call as one would write it in Python.
-function callOf({ fs, nperseg, k, window: shape, mode, device }, [rows, samples]) {
+function callOf({ fs, nperseg, k, window: shape, mode, device, fmin, fmax }, [rows, samples]) {
   const where = device === "auto" ? "" : `, device="${device}"`;
   return (
     `# x: float32 [${rows}, ${samples}]\n` +
     `peaks = rlx.welch_peaks(\n` +
     `    x, fs=${fs}, nperseg=${nperseg}, k=${k},\n` +
     `    window="${shape}", preset="scipy",\n` +
-    `    mode="${mode}"${where},\n)`
+    `    mode="${mode}", fmin=${fmin}, fmax=${fmax}${where},\n)`
   );
 }

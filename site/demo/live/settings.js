@@ -21,6 +21,7 @@ export class Settings extends Picks {
       window: byId("window").value,
       mode: byId("mode").value,
       device: chosen("device"),
+      ...this.span(fs),
     };
   }
 
@@ -30,8 +31,8 @@ export class Settings extends Picks {
     return nperseg + (Number(byId("segments").value) - 1) * (nperseg / 2);
   }
 
-  // What is drawn: a span of frequencies inside the signal's, and which row is marked.
-  view(fs, { rows, peaks }) {
+  // Frequencies in which peaks are searched and that are drawn, inside the signal's.
+  span(fs) {
     const top = fs / 2;
     const limit = (id, otherwise) => {
       const value = byId(id).valueAsNumber;
@@ -39,7 +40,21 @@ export class Settings extends Picks {
     };
     let [from, to] = [limit("from", 0), limit("to", top)];
     if (!(to > from)) [from, to] = [0, top];
-    return { from, to, log: chosen("axis") === "log", shown: this.shown(rows, peaks) };
+    return { fmin: from, fmax: to };
+  }
+
+  // What is drawn, on which axes, and which row is marked.
+  view(fs, { rows, peaks }) {
+    const { fmin: from, fmax: to } = this.span(fs);
+    return { from, to, log: chosen("axis") === "log", logHz: chosen("hz") === "log", shown: this.shown(rows, peaks) };
+  }
+
+  get bandSet() {
+    return byId("band-set").value;
+  }
+
+  get bandAxis() {
+    return chosen("band-axis");
   }
 
   get source() {
@@ -59,13 +74,22 @@ export class Settings extends Picks {
     for (const name of ["synthetic", "microphone", "recording"]) byId(`of-${name}`).hidden = name !== kind;
   }
 
-  // Defaults that suit a signal of that rate.
-  suit({ fs, bands }) {
-    const slow = fs <= 2000;
-    byId("nperseg").value = slow ? nearestPower(2 * fs) : 4096;
-    byId("segments").value = slow ? 8 : 4;
-    byId("from").value = 0;
-    byId("to").value = bands || slow ? Math.min(60, fs / 2) : Math.min(8000, fs / 2);
+  // Defaults that suit a signal of that rate and length: what drifts, and the offset of a
+  // sound, are below the frequencies in which peaks are searched.
+  suit({ fs, isEeg, longest = Infinity }) {
+    const slow = isEeg || fs <= 2000;
+    let nperseg = slow ? nearestPower(2 * fs) : 4096;
+    let segments = slow && nperseg < 4096 ? 8 : 4;
+    const needs = () => nperseg + (segments - 1) * (nperseg / 2);
+    while (needs() > longest && segments > 2) segments /= 2;
+    while (needs() > longest && nperseg > 64) nperseg /= 2;
+    if (needs() > longest) segments = 1;
+    byId("nperseg").value = nperseg;
+    byId("segments").value = segments;
+    const [from, to] = isEeg ? [1, 60] : slow ? [0, 60] : [20, 8000];
+    byId("to").value = Math.min(to, fs / 2);
+    byId("from").value = from < fs / 4 ? from : 0;
+    byId("band-set").value = isEeg ? "eeg" : fs >= 8000 ? "octaves" : fs <= 10 ? "hrv" : "";
   }
 
   // A slider for each rhythm and the noise.

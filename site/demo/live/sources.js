@@ -3,7 +3,8 @@
 import { printable } from "../printable.js";
 import { make } from "../shell.js";
 import { openMicrophone } from "./microphone.js";
-import { inBytes, openRecording } from "./recording.js";
+import { Notes } from "./notes.js";
+import { clockOf, inBytes, openRecording } from "./recording.js";
 import { Synthetic } from "./synthetic.js";
 
 const MOST_PICKED = 64; // channels of a recording that are taken unasked
@@ -12,13 +13,22 @@ const MOST_LISTED = 256; // groups, and channels that were left out
 const byId = (id) => document.getElementById(id);
 
 export class Sources {
-  constructor({ page, rlx, loop, settings, changed }) {
-    Object.assign(this, { page, rlx, loop, settings, changed });
+  // changed()  another signal is shown;  moved()  another moment of it;  noted()  its
+  // annotations are known
+  constructor({ page, rlx, loop, settings, changed, moved, noted }) {
+    Object.assign(this, { page, rlx, loop, settings, changed, moved, noted });
     this.current = null;
     this.recording = null; // stays open while another signal is shown
     this.file = null; // the one of the recording
     this.unrated = null; // one whose rate was asked for
     this.asked = 0; // the newest wish; what an older one brings is let go
+    this.notes = new Notes({
+      jump: (seconds) => this.jump(seconds),
+      stretch: (from, to) => {
+        this.recording.stretch(from, to);
+        this.moved();
+      },
+    });
     if (rlx) this.listen();
   }
 
@@ -102,7 +112,39 @@ export class Sources {
     this.describe();
     if (wish === this.asked || (before && this.current === before)) this.take(opened, true);
     if (before) await this.rlx.unmount(before.path);
+    this.read(opened);
     return opened;
+  }
+
+  // What was noted, which takes a walk through the file: told when it is known.
+  async read(recording) {
+    recording.notes = [];
+    this.notes.clear();
+    try {
+      const { result } = await this.loop.alone(() => (this.recording === recording ? this.rlx.call("annotations", {}) : { result: null }));
+      if (!result || this.recording !== recording) return;
+      recording.notes = result.notes.map(([onset, duration, text]) => ({ onset, duration, text, shown: printable(text, 80) }));
+      this.notes.show({ count: result.count, notes: recording.notes }, recording.seconds);
+      this.noted();
+    } catch (error) {
+      this.page.failure(error, { title: "The annotations cannot be read", mild: true, key: "file" });
+    }
+  }
+
+  // To another moment of the recording, which is then played from there.
+  jump(seconds) {
+    const { recording } = this;
+    recording.at = Math.min(Math.max(0, seconds), recording.seconds);
+    if (recording.at < recording.from || recording.at >= recording.to) this.unbound();
+    this.moved();
+    this.saw(true);
+  }
+
+  // All of it is played again.
+  unbound() {
+    Object.assign(this.recording, { from: 0, to: this.recording.seconds });
+    byId("since").value = "0";
+    byId("until").value = "";
   }
 
   askRate(file, why) {
@@ -133,9 +175,13 @@ export class Sources {
   }
 
   facts() {
-    const { format, fs, channels, seconds } = this.recording;
+    const { format, fs, channels, seconds, units } = this.recording;
+    const unit = new Set(units).size === 1 && units[0] ? ` in ${units[0]}` : "";
+    const begun = this.recording.timeAt(0);
+    const gaps = this.recording.gaps.length;
     byId("file-facts").textContent =
-      `${format}, ${inBytes(this.file.size)}: ${counted(channels)} at ${Number(fs.toPrecision(6))} Hz, ${clock(seconds)}`;
+      `${format}, ${inBytes(this.file.size)}: ${counted(channels)}${unit} at ${Number(fs.toPrecision(6))} Hz, ${clockOf(seconds)}` +
+      `${gaps ? ` with ${gaps === 1 ? "a gap" : `${gaps} gaps`}` : ""}${begun && `, begun at ${begun}`}`;
   }
 
   // --- the change -----------------------------------------------------------------------
@@ -148,7 +194,7 @@ export class Sources {
     }
     if (next) {
       if (suit) this.settings.suit(next);
-      this.settings.offer(next.channels, next === this.recording ? MOST_PICKED : Infinity);
+      this.settings.offer(next.channels, next === this.recording ? MOST_PICKED : Infinity, next.units);
     }
     byId("picture-title").textContent = next?.title ?? "Recording";
     this.changed();
@@ -159,12 +205,13 @@ export class Sources {
   }
 
   // A picture was drawn: where in the recording are we?
-  saw() {
+  saw(jumped = false) {
     const { current } = this;
     if (!current || current !== this.recording) return;
     const slider = byId("position");
-    if (!slider.matches(":active")) slider.value = String((1000 * current.at) / current.seconds);
-    const said = `${clock(current.at)} of ${clock(current.seconds)}`;
+    if (jumped || !slider.matches(":active")) slider.value = String((1000 * current.at) / current.seconds);
+    const time = current.timeAt(current.at);
+    const said = `${clockOf(current.at)} of ${clockOf(current.seconds)}${time && ` · ${time}`}`;
     if (byId("position-said").textContent !== said) {
       byId("position-said").textContent = said;
       slider.setAttribute("aria-valuetext", said);
@@ -189,11 +236,15 @@ export class Sources {
     byId("layout").addEventListener("change", () => this.open(this.file, { fs: this.recording.fs, layout: byId("layout").value }));
     byId("group").addEventListener("change", () => {
       this.recording.choose(Number(byId("group").value));
+      this.notes.offer();
       this.facts();
       this.take(this.recording, true);
     });
     byId("position").addEventListener("input", () => {
-      this.recording.at = (byId("position").valueAsNumber / 1000) * this.recording.seconds;
+      const { recording } = this;
+      recording.at = (byId("position").valueAsNumber / 1000) * recording.seconds;
+      if (recording.at < recording.from || recording.at >= recording.to) this.unbound();
+      this.moved();
     });
     this.listenToDrops();
   }
@@ -228,12 +279,4 @@ export class Sources {
 
 function counted(channels) {
   return channels.length === 1 ? "1 channel" : `${channels.length} channels`;
-}
-
-function clock(seconds) {
-  const whole = Math.floor(seconds);
-  const two = (n) => String(n).padStart(2, "0");
-  const hours = Math.floor(whole / 3600);
-  const rest = `${hours ? two(Math.floor(whole / 60) % 60) : Math.floor(whole / 60)}:${two(whole % 60)}`;
-  return hours ? `${hours}:${rest}` : rest;
 }

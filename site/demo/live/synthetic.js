@@ -9,13 +9,6 @@ export const RHYTHMS = [
   { name: "beta", hz: 20, sign: "β", amplitude: 6, front: 1, back: 0.6 },
   { name: "gamma", hz: 40, sign: "γ", amplitude: 3, front: 0.8, back: 1 },
 ];
-export const EEG_BANDS = [
-  { name: "delta", sign: "δ", from: 0.5, to: 4 },
-  { name: "theta", sign: "θ", from: 4, to: 8 },
-  { name: "alpha", sign: "α", from: 8, to: 13 },
-  { name: "beta", sign: "β", from: 13, to: 30 },
-  { name: "gamma", sign: "γ", from: 30, to: 80 },
-];
 export const NOISE = 6;
 
 const FS = 256;
@@ -32,7 +25,7 @@ export class Synthetic {
     this.title = "Synthetic EEG";
     this.fs = FS;
     this.unit = "µV";
-    this.bands = EEG_BANDS;
+    this.isEeg = true;
     this.amplitudes = amplitudes;
     this.channels = namesOf(channels);
     this.voices = this.channels.map((_, at) => new Voice(channels > 1 ? at / (channels - 1) : 1));

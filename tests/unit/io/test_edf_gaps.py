@@ -270,6 +270,8 @@ def test_a_gap_of_years_costs_no_memory(tmp_path: Path) -> None:
         (group,) = recording.groups
         with pytest.raises(UsageError, match=f"{bounds.GAP_NBYTES} are made at once"):
             group.read()
+        with pytest.raises(UsageError, match="are made at once"):
+            group.blocks(1000)
         (result,) = analyse(recording, Settings(nperseg=32)).groups
         assert result.n_segments == 7 + 3  # a hop is 16 samples
         found = group_spectrogram(group, SpectrogramSettings(segment_s=0.5, columns=9))
