@@ -86,7 +86,9 @@ def _read(group: Group) -> str:
         return f"! samples {low} to {high} differ from those of the whole"
     if not (np.isfinite(group.fs) and group.fs > 0):
         return f"! a rate of {group.fs} Hz"
-    hz, power = rlx.welch(x, group.fs, nperseg=min(64, most), device="cpu")
+    # What has gaps is no signal; the first of its pieces is one.
+    x = x[:, slice(*group.spans[0])]
+    hz, power = rlx.welch(x, group.fs, nperseg=min(64, x.shape[1]), device="cpu")
     if power.shape != (len(group.channels), len(hz)):
         return f"! welch gave {power.shape}"
     return ""
