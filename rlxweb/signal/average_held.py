@@ -19,6 +19,7 @@ from rlxweb.choose.again import LOST
 from rlxweb.choose.chooser import Asked, a_device_is_named
 from rlxweb.device import Device
 from rlxweb.errors import DeviceLost
+from rlxweb.gpu.drive import drive
 from rlxweb.host.spec import WelchSpec
 from rlxweb.host.spectrum import frames
 from rlxweb.signal.average_there import AverageThere
@@ -147,6 +148,11 @@ class HeldAverage:
             with self._losing():
                 await self._there.home(self._here)
             self._at_home = self.segments
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy of it, by pickle or `copy`, begins in the host's memory."""
+        drive(self.copied())
+        return {**self.__dict__, "_there": None}
 
     def state(self) -> dict[str, Array]:
         """What the host's average holds, by name: that of the last `copied`."""

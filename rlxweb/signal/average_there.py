@@ -9,6 +9,7 @@ segments and is added up in float64, so that hours lose nothing.
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -31,6 +32,8 @@ Array = NDArray[Any]
 
 MOST_ADDED: Final = 64
 """Spectra that a plain sum of float32 takes before it comes home."""
+MOST_BYTES: Final = 64 << 20
+"""Of the spectra that lie on a device."""
 _LEAST, _MOST = 1e-30, 1e30
 """Sums between these, and 0, keep their digits in float32."""
 
@@ -71,31 +74,36 @@ class AverageThere:
         channels: int,
         way: Candidate,
     ) -> AverageThere | None:
-        """What `average` holds, there; None where float32 would not hold it.
+        """What `average` holds, there; None where that would not do.
+
+        Where float32 would not hold it, or where it is so much that it costs more to
+        move within the device than to compute.
 
         blank   another average like it, of nothing
         """
-        backend = await pool.backend_async(way.device.label, way.adapter)
-        made = cls(way, backend, spec, blank)
+        last = average.count if isinstance(average, LastAverage) else 0
+        shape = (channels, last) if last else (channels,)
+        if 4 * prod(shape) * spec.n_freqs > MOST_BYTES:
+            return None
+        name = "power" if last else "sum"
         state = dict(average.state())
-        name = "power" if isinstance(average, LastAverage) else "sum"
-        held = state[name]
-        if not held.size:
-            count = (average.count,) if isinstance(average, LastAverage) else ()
-            held = np.zeros((channels, *count, spec.n_freqs))
+        held = state[name] if state[name].size else np.zeros((*shape, spec.n_freqs))
         lost = np.isnan(held).any(axis=-1, keepdims=True)
-        size = np.abs(np.where(lost, 0.0, held))
+        held = np.where(lost, 0.0, held)
+        size = np.abs(held)
         if ((size > _MOST) | ((size > 0) & (size < _LEAST))).any():
             return None
+        backend = await pool.backend_async(way.device.label, way.adapter)
+        made = cls(way, backend, spec, blank)
         if state["energy"].size:
             blank.restore({**state, name: np.where(lost, np.nan, 0.0)})
-        if isinstance(average, LastAverage):
-            held = turned(held, state["seen"], average.count, -1)
-        if isinstance(average, FadingAverage) and average.keep == 1.0:
-            made._base = np.where(lost, 0.0, held)
-            await made._put("base", made._base)
-            held = np.zeros_like(made._base)
-        await made._put(name, np.where(lost, 0.0, held))
+        if last:
+            held = turned(held, state["seen"], last, -1)
+        elif isinstance(average, FadingAverage) and average.keep == 1.0:
+            made._base = held
+            await made._put("base", held)
+            held = np.zeros_like(held)
+        await made._put(name, held)
         return made
 
     async def home(self, average: SpectraAverage) -> None:

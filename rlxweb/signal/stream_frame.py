@@ -39,6 +39,9 @@ class Mean:
         self._array, self._there, self._known = array, there, known
         self._lock = Lock()
 
+    def __reduce__(self) -> tuple[type[Mean], tuple[Array]]:
+        return Mean, (self.array(),)
+
     def array(self) -> Array:
         """In the host's memory, read once."""
         with self._lock:

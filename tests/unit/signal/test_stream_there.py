@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import pickle
 import threading
 from pathlib import Path
 from typing import Any
@@ -112,7 +114,6 @@ def test_kept_and_restored_on_another_device(
     named: dict[str, Any] = {"nperseg": 64, "n_channels": 3, "nan": "propagate"}
     named |= AVERAGES[average]
     whole = rlx.WelchStream(FS, **named)
-    whole.push(GAPPY[:, :1200].astype(np.float64))
     stream = rlx.WelchStream(FS, **named)
     places: list[dict[str, Any]] = [
         by_name(adapter),
@@ -125,11 +126,13 @@ def test_kept_and_restored_on_another_device(
         before = stream.power
         stream = rlx.WelchStream.load(tmp_path / "stream.npz", **place)
         np.testing.assert_allclose(stream.power, before, rtol=1e-6)
-        pushed(stream, GAPPY[:, 300 * at : 300 * (at + 1)], (90,))
+        x = GAPPY[:, 300 * at : 300 * (at + 1)]
+        got, want = pushed(stream, x, (90,)), pushed(whole, x.astype(float), (90,))
+        for one, other in zip(got, want, strict=True):
+            lost = np.isnan(other.power)
+            np.testing.assert_array_equal(np.isnan(one.power), lost)
+            close(np.nan_to_num(one.power), np.nan_to_num(other.power), 5e-6)
         assert bool(stream.lies_on) == bool(place)
-    lost = np.isnan(whole.power)
-    np.testing.assert_array_equal(np.isnan(stream.power), lost)
-    close(np.nan_to_num(stream.power), np.nan_to_num(whole.power), 5e-6)
     assert (stream.seconds, stream.n_segments) == (whole.seconds, whole.n_segments)
     stream.reset()
     assert not stream.lies_on
@@ -154,6 +157,28 @@ def test_what_float32_does_not_hold_comes_home(adapter: Want) -> None:
         want.push(x.astype(float))
     assert there.lies_on
     close(there.power, want.power, 5e-6)
+
+
+def test_copies_begin_in_the_hosts_memory(adapter: Want) -> None:
+    """Of the stream and of its frames; the stream itself stays where it is."""
+    stream = rlx.WelchStream(FS, 64, n_channels=3, **by_name(adapter))
+    (*_, frame) = stream.push(X[:, :400])
+    for copied in (copy.deepcopy(stream), pickle.loads(pickle.dumps(stream))):
+        assert (copied.lies_on, copied.n_segments) == ("", stream.n_segments)
+        np.testing.assert_allclose(copied.power, stream.power, rtol=1e-6)
+        copied.push(X[:, 400:500])
+        assert copied.lies_on == stream.lies_on
+    again = pickle.loads(pickle.dumps(frame))
+    np.testing.assert_array_equal(again.power, frame.power)
+    np.testing.assert_array_equal(again.peaks.hz, frame.peaks.hz)
+
+
+def test_what_is_too_much_to_move_stays_home(adapter: Want) -> None:
+    named: dict[str, Any] = {"nperseg": 64, "average": "last", "last": 600_000}
+    stream = rlx.WelchStream(FS, **named, **by_name(adapter))
+    stream.push(X[0, :100])
+    assert not stream.lies_on
+    close(stream.power, rlx.welch(X[:1, :96].astype(float), FS, nperseg=64)[1], 5e-6)
 
 
 def test_only_a_named_device_holds_it(adapter: Want) -> None:
