@@ -57,7 +57,7 @@ def _scatter(axis: Any, found: Sequence[Measured]) -> None:
         xscale="log", yscale="log", xlabel="measured (ms)", ylabel="predicted (ms)"
     )
     axis.set_title("predicted against measured; dotted: off by 1.5", loc="left")
-    axis.grid(alpha=0.25)
+    axis.grid(visible=True)
     if points:
         axis.legend(fontsize=7)
 
@@ -77,6 +77,6 @@ def _regrets(axis: Any, found: Sequence[Measured]) -> None:
         axis.annotate(f"{limit}", (1.0, limit), fontsize=8, ha="right", va="bottom")
     axis.set(xlabel="share of cells", ylabel="time of the pick / time of the best")
     axis.set_title(f"regret of {len(found)} cells, best to worst", loc="left")
-    axis.grid(alpha=0.25)
+    axis.grid(visible=True)
     if overall:
         axis.legend(fontsize=8, loc="upper left")

@@ -11,7 +11,9 @@ from typing import IO, Any
 from rlxweb.cli.plot import new_figure, put_figure
 from rlxweb.cost.roofline import Roofline, Spent
 from rlxweb.decision.terms import human_ns
+from rlxweb.plot.frequencies import log_ticks
 from rlxweb.printable import abridged
+from rlxweb.results.svg import COLOURS
 
 _MOST_NAME = 32
 _NAMED = 12
@@ -36,7 +38,7 @@ def put_roofline(
 def _bars(axis: Any, title: str, parts: Sequence[Spent]) -> None:
     most = sorted(parts, key=lambda one: one.ns)[-2 * _NAMED :]
     names = [abridged(one.label, _MOST_NAME) for one in most]
-    bars = axis.barh(range(len(most)), [one.ns / 1e6 for one in most], color="#4c78a8")
+    bars = axis.barh(range(len(most)), [one.ns / 1e6 for one in most], color=COLOURS[0])
     axis.set_yticks(range(len(most)), names, fontsize=8)
     axis.bar_label(bars, [human_ns(one.ns) for one in most], padding=3, fontsize=8)
     axis.margins(x=0.18)
@@ -48,7 +50,7 @@ def _roof(axis: Any, parts: Sequence[Spent], roof: Roofline | None) -> None:
     shown = [one for one in parts if one.flops and one.nbytes and one.ns]
     axis.set(xscale="log", yscale="log")
     axis.set(xlabel="operations a byte", ylabel="GFLOP/s")
-    axis.grid(alpha=0.25, which="both")
+    axis.grid(visible=True)
     xs = [one.intensity for one in shown]
     if roof is not None:
         low = min([roof.ridge, *xs]) / 4
@@ -62,8 +64,10 @@ def _roof(axis: Any, parts: Sequence[Spent], roof: Roofline | None) -> None:
     whole = sum(one.ns for one in parts) or 1.0
     sizes = [30 + 600 * one.ns / whole for one in shown]
     ys = [one.gflops for one in shown]
-    axis.scatter(xs, ys, s=sizes, color="#4c78a8", alpha=0.6)
+    axis.scatter(xs, ys, s=sizes, color=COLOURS[0], alpha=0.6)
     for one in sorted(shown, key=lambda one: -one.ns)[:_NAMED]:
         at = one.intensity, one.gflops
         name = abridged(one.label, _MOST_NAME)
         axis.annotate(name, at, (6, 4), textcoords="offset points", fontsize=8)
+    for own, ends in ((axis.xaxis, axis.get_xlim()), (axis.yaxis, axis.get_ylim())):
+        log_ticks(own, *ends)
