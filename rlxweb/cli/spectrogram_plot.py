@@ -115,7 +115,7 @@ def _page(path: str, groups: Sequence[GroupSpectrogram], look: Look) -> str:
                 limits,
                 label_of(groups, named),
                 "",
-                is_around=own.baseline is not None,
+                scale="values" if own.baseline is None else "around",
                 since="" if own.epochs is None else "from the annotation",
                 steps=(own.column_s, own.fs / own.nperseg),
             )

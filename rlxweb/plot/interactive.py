@@ -93,7 +93,8 @@ def _time_frequency(result: TimeFrequency) -> Panel:
     more = f"{_SURFACES} of {len(names)} rows" if len(names) > _SURFACES else ""
     f, t = np.asarray(result.f, np.float64), np.asarray(result.t, np.float64)
     shown_names = _names(names[:_SURFACES])
-    return surface(shown_names, f, t, levels, limits, label, more, is_around=is_angle)
+    scale = "cycle" if is_angle else "values"
+    return surface(shown_names, f, t, levels, limits, label, more, scale=scale)
 
 
 def _bands(result: BandPower) -> Panel:

@@ -44,6 +44,23 @@ SCRIPTS: Final = (
 )
 """Each after those that it imports from."""
 AROUND: Final = ((33, 102, 172), (247, 247, 247), (178, 24, 43))
+"""Of values above and below zero."""
+CYCLE: Final = (
+    (226, 217, 226),
+    (179, 198, 206),
+    (123, 161, 194),
+    (98, 118, 186),
+    (94, 67, 165),
+    (78, 24, 111),
+    (47, 20, 54),
+    (88, 22, 71),
+    (142, 44, 80),
+    (178, 86, 82),
+    (198, 138, 109),
+    (212, 188, 172),
+    (226, 217, 226),
+)
+"""Twilight at thirteen places: of angles, the same at both ends."""
 MOST_CELLS: Final = 1 << 21
 """Of colours in a page; more columns are averaged."""
 MOST_NAME: Final = 80
@@ -65,8 +82,11 @@ def picture_page(
         "facts": printable(facts),
         "log": log,
         "panels": list(panels),
-        "colours": VIRIDIS.astype(int).tolist(),
-        "around": AROUND,
+        "colours": {
+            "values": VIRIDIS.astype(int).tolist(),
+            "around": AROUND,
+            "cycle": CYCLE,
+        },
     }
     shown = escape(abridged(title, MOST_NAME))
     frame = _part("page.html")
@@ -126,20 +146,21 @@ def surface(
     label: str,
     facts: str,
     *,
-    is_around: bool = False,
+    scale: str = "values",
     since: str = "",
     steps: tuple[float, float] = (1.0, 1.0),
 ) -> Panel:
     """Levels (F, S) of each name as colours.
 
-    is_around  zero is in the middle of the scale
-    since      what time counts from
-    steps      width of a cell over time and frequency, where there is one alone
+    scale  of colours: "values"; "around" zero; a "cycle" of angles
+    since  what time counts from
+    steps  width of a cell over time and frequency, where there is one alone
     """
     cells = max(1, sum(one.size for one in levels))
     merged = -(-cells // MOST_CELLS)
     low, high = limits
-    stored = [_shares(_fewer(one, merged), low, high) for one in levels]
+    of_angles = scale == "cycle"
+    stored = [_shares(_fewer(one, merged, of_angles), low, high) for one in levels]
     begins = np.arange(0, len(t), merged)
     moments = edges_of(t, steps[0])[np.append(begins, len(t))]
     return {
@@ -147,7 +168,7 @@ def surface(
         "facts": printable(facts),
         "label": label,
         "limits": [round(low, 3), round(high, 3)],
-        "around": is_around,
+        "scale": scale,
         "since": since,
         "merged": merged,
         "f": [float(f"{one:.7g}") for one in edges_of(f, steps[1])],
@@ -157,10 +178,12 @@ def surface(
     }
 
 
-def _fewer(level: Floats, merged: int) -> Floats:
-    """The strongest of each so many neighbours in time, so that no event is lost."""
-    if merged == 1:
-        return level
+def _fewer(level: Floats, merged: int, of_angles: bool) -> Floats:
+    """The strongest of each so many neighbours in time, so that no event is lost; of
+    angles the first.
+    """
+    if merged == 1 or of_angles:
+        return level[:, ::merged]
     begins = np.arange(0, level.shape[1], merged)
     found: Floats = np.fmax.reduceat(level, begins, axis=1)
     return found

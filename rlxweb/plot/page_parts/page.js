@@ -4,11 +4,11 @@ import { spectra } from "./spectra.js";
 import { surface } from "./surface.js";
 import { themeButton } from "./demo/theme-button.js";
 
-const { facts, log, panels, colours, around } = JSON.parse(document.getElementById("document").textContent);
+const { facts, log, panels, colours } = JSON.parse(document.getElementById("document").textContent);
 const KINDS = {
-  spectra: (panel) => spectra(panel, colours, log),
-  surface: (panel) => surface(panel, panel.around ? around : colours, log),
-  bands: (panel) => bands(panel, colours),
+  spectra: (panel) => spectra(panel, colours.values, log),
+  surface: (panel) => surface(panel, colours[panel.scale], log),
+  bands: (panel) => bands(panel, colours.values),
 };
 document.getElementById("facts").textContent = facts;
 document.getElementById("keys").hidden = panels.every((panel) => panel.kind === "bands");

@@ -1,5 +1,5 @@
 // Spectra as lines or as colours, with their peaks.
-import { hzTicks, paints, plain, sharpen, stroke, ticks } from "./demo/live/axis.js";
+import { hzTicks, paints, plain, sayOn, sharpen, stroke, ticks } from "./demo/live/axis.js";
 import { lookOf, scaleOf } from "./colours.js";
 import { make } from "./demo/make.js";
 import { Tip } from "./tip.js";
@@ -109,6 +109,7 @@ class Spectra {
     if (!width || !height) return;
     this.ink = paints();
     this.pen.clearRect(0, 0, width, height);
+    if (this.rows.every((row) => row.state)) return sayOn(this.pen, this.ink, "No channel has a level.", width, height);
     const box = this.box();
     this.x = (hz) => box.left + this.view.share("x", hz) * (box.right - box.left);
     this.y = (level) => box.bottom - this.view.share("y", level) * (box.bottom - box.top);
