@@ -72,5 +72,5 @@ def command(
     wanted = Wanted(json=json_path, plot=picture, explain=True, look=look)
     run_job([file], settings, wanted)
     for name, rhythms in truth.rhythms.items() if truth is not None else ():
-        put = ", ".join(f"{r.hz:g} Hz ({r.amplitude_uv:g} uV)" for r in rhythms)
+        put = ", ".join(f"{r.hz:g} Hz ({r.amplitude_uv:g} µV)" for r in rhythms)
         say(console, f"put into {name}: {put}", style="dim")

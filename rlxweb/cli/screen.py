@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from rich.box import SIMPLE_HEAD, Box
 from rich.cells import cell_len
 from rich.console import Console
+from rich.measure import Measurement
 from rich.progress import (
     BarColumn,
     Progress,
@@ -86,15 +87,40 @@ def show_table(
     right: Sequence[str] = (),
     whole: Sequence[str] = (),
     frame: Box | None = SIMPLE_HEAD,
+    split: bool = False,
 ) -> None:
     """A table with nothing cut off.
 
     right   heads of the columns that end on the right
     whole   heads of the columns that are not wrapped, on however narrow a terminal
+    split   a narrow terminal gets several tables, each with the first column
     """
-    table = Table(box=frame, pad_edge=False)
     cells = [[*map(_text, row)] for row in rows]
-    for at, head in enumerate(heads):
+    columns = [*range(len(heads))]
+    while columns:
+        count = len(columns)
+        while True:
+            table = _table(heads, cells, columns[:count], right, whole, frame)
+            need = _need(console, table)
+            fits = not console.is_terminal or need.minimum <= console.width
+            if fits or not split or count <= 2:
+                break
+            count -= 1
+        _print_table(console, table, need)
+        columns = columns[:1] + columns[count:] if count < len(columns) else []
+
+
+def _table(
+    heads: Sequence[str],
+    cells: Sequence[Sequence[Text]],
+    columns: Sequence[int],
+    right: Sequence[str],
+    whole: Sequence[str],
+    frame: Box | None,
+) -> Table:
+    table = Table(box=frame, pad_edge=False)
+    for at in columns:
+        head = heads[at]
         # rich cuts a column that may not wrap, unless it is told the width it needs.
         widest = max([cell_len(head), *(row[at].cell_len for row in cells)])
         table.add_column(
@@ -105,9 +131,17 @@ def show_table(
             overflow="fold",
         )
     for row in cells:
-        table.add_row(*row)
-    roomy = console.options.update(width=_WIDEST, max_width=_WIDEST)
-    need = console.measure(table, options=roomy)
+        table.add_row(*(row[at] for at in columns))
+    return table
+
+
+def _need(console: Console, table: Table) -> Measurement:
+    return console.measure(
+        table, options=console.options.update(width=_WIDEST, max_width=_WIDEST)
+    )
+
+
+def _print_table(console: Console, table: Table, need: Measurement) -> None:
     width = console.width
     try:
         if console.is_terminal:

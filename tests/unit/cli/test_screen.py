@@ -7,6 +7,7 @@ from collections import Counter
 
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 from rich.console import Console
 
 from rlxweb.cli.screen import show_table
@@ -44,3 +45,27 @@ def test_no_table_loses_a_letter(
     for at, column in enumerate(columns):
         if at in whole or not width:
             assert all(cell in shown for cell in column)
+
+
+@given(columns=COLUMNS, width=st.sampled_from([0, 10, 70, 110]))
+def test_a_table_in_parts_keeps_to_the_terminal(
+    columns: list[list[str]], width: int
+) -> None:
+    """Each part has the first column; all others are there once, none is wrapped."""
+    heads = [f"head {n}" for n in range(len(columns))]
+    rows = list(zip(*columns, strict=True))
+    text = io.StringIO()
+    console = Console(
+        file=text, width=width or 80, force_terminal=width > 0, color_system=None
+    )
+    show_table(console, heads, rows, whole=heads, split=True)
+    lines = text.getvalue().splitlines()
+    parts = [line.split("head")[1:] for line in lines if "head" in line]
+    assert [part[0].strip() for part in parts] == ["0"] * len(parts)
+    others = [int(number) for part in parts for number in part[1:]]
+    assert others == [*range(1, len(columns))]
+    assert all(cell in text.getvalue() for column in columns for cell in column)
+    if not width:
+        assert len(parts) == 1
+    if width >= 110:  # the widest two of these beside each other
+        assert max(cell_len(line) for line in lines) <= width
