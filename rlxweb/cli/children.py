@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 START_S: Final = 1.0
 """What processes take until they are at work, about: what must be won by them."""
-LITTLE_NBYTES: Final = 1 << 28
+LITTLE_NBYTES: Final = 1 << 30
 """Files of so few bytes together are begun here; more are worth processes at once."""
 _END_S: Final = 5.0
 # Of libraries that would start a thread per core in every process.
@@ -77,7 +77,7 @@ class Children(Generic[T]):
             yield from each(self._job, [waiting.popleft()], progress)
             spent = monotonic() - begun
             rest = spent / (count - len(waiting)) * len(waiting)
-            if spent > START_S and rest * (1 - 1 / self._most) > START_S:
+            if spent > START_S and rest * (1 - 1 / self._most) > 2 * START_S:
                 return
 
     def _spread(

@@ -107,8 +107,8 @@ def command(
 
     def begin(meant: Sequence[str]) -> Keeping:
         targets = _targets(meant, kind, output_path, json_path, overwrite)
-        is_named = overwrite or _is_file(output_path)
-        made.append(Conversion(kind, targets, is_named, reading, bits, full_scale))
+        named = _is_file(output_path), overwrite
+        made.append(Conversion(kind, targets, *named, reading, bits, full_scale))
         return Keeping()
 
     def how(to_do: Sequence[str], tell: Any) -> Any:

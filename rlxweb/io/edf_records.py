@@ -7,6 +7,7 @@ over where there is one, else the file ends with samples that were none.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -58,7 +59,9 @@ def cut_of(groups: Sequence[Group], width: int, doing: str) -> Cut:
     """
     first = groups[0]
     per_s = width * sum(group.fs * len(group.channels) for group in groups)
-    longest = max(1, min(first.n_samples, int(_MOST_NBYTES / per_s * first.fs)))
+    # A second at least: a recording of a few samples fills a part of it.
+    wanted = max(first.n_samples, math.ceil(min(first.fs, _MOST_NBYTES)))
+    longest = max(1, min(wanted, int(_MOST_NBYTES / per_s * first.fs)))
     samples = np.arange(1, longest + 1)
     record_s = _told(samples / first.fs)
     off, others = np.zeros(longest), []
@@ -74,7 +77,8 @@ def cut_of(groups: Sequence[Group], width: int, doing: str) -> Cut:
         raise UsageError(
             doing,
             f"no length of a data record holds whole samples at {rates} Hz",
-            f"of those up to {record_s[-1]:.6g} s; the nearest is off by {off[at]:.2g}",
+            f"in eight characters and {_MOST_NBYTES} bytes; the nearest is off by "
+            f"{off[at]:.2g}, and {_NEAR:g} is allowed",
             "bring all to one rate (resample), or write the rates apart",
         )
     own_samples = tuple(int(own[at]) for own in others)

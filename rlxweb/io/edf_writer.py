@@ -17,7 +17,9 @@ from typing import IO, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rlxweb.advice import Advice, Blank
 from rlxweb.digital import Digital
+from rlxweb.errors import UsageError
 from rlxweb.io.edf_header import ANNOTATIONS, BDF_MAGIC
 from rlxweb.io.edf_notes import PlacedNotes, placed
 from rlxweb.io.edf_records import Cut, cut_of
@@ -43,6 +45,7 @@ _LETTERS: Final = {
 }
 _UNSEEN: Final = re.compile(r"[^ -~]")
 _NAME: Final = 16
+_MOST_CHANNELS: Final = 9998
 _UNIT: Final = 8
 _DAY_S: Final = 86_400
 
@@ -112,6 +115,14 @@ def write_edf(file: IO[bytes], going: Outgoing, kind: str) -> tuple[WrittenGroup
 
     Errors   NotFinite; UsageError for rates, ranges and lengths that do not fit
     """
+    n_channels = sum(len(group.channels) for group in going.groups)
+    if n_channels > _MOST_CHANNELS:
+        raise UsageError(
+            going.doing,
+            f"{n_channels} channels",
+            f"beside its annotations an {kind} file has at most {_MOST_CHANNELS}",
+            Advice("take fewer: {}", channels=Blank("NAMES")),
+        )
     cut = cut_of(going.groups, _WIDTHS[kind], going.doing)
     rows = _rows(going, kind)
     begun = going.begun or 0.0

@@ -15,16 +15,14 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, Final, Literal, get_args
 
-import numpy as np
-
 from rlxweb.advice import Advice, Blank
 from rlxweb.arguments import number, one_of
-from rlxweb.errors import DTypeError, ShapeError, UsageError, shown
-from rlxweb.given import array_of
+from rlxweb.errors import UsageError, shown
+from rlxweb.given import named
 from rlxweb.io.annotations import Annotation
-from rlxweb.io.contents import Samples
+from rlxweb.io.array_group import group_of
 from rlxweb.io.outgoing import Outgoing, WrittenGroup
-from rlxweb.io.recording import Channel, Group, Recording
+from rlxweb.io.recording import Group, Recording
 from rlxweb.whole_file import WholeFiles
 
 Format = Literal["edf", "bdf", "npz", "wav", "parquet"]
@@ -125,7 +123,10 @@ def write_recording(
     Example     with rlxweb.read("night.edf", highpass=0.5) as night:
                     rlxweb.io.write_recording("clean.edf", night)
     """
-    is_open = not isinstance(path, str | os.PathLike)
+    is_open = hasattr(path, "write")
+    if not is_open and not isinstance(path, str | os.PathLike):
+        said = f"{named(path)} is no path"
+        raise UsageError("writing a recording", said, "a file's name, or an open file")
     name = "" if is_open else os.fspath(path)  # type: ignore[arg-type]
     doing = f"writing {name!r}" if name else "writing a recording"
     kind = format_of(name, format, doing)
@@ -318,55 +319,9 @@ def _groups_of(
     ):
         found = tuple(recording)
     else:
-        return (_of_array(recording, fs, channels, units, doing),)
+        return (group_of(recording, fs, channels, units, doing),)
     for name, given in (("fs", fs), ("channels", channels), ("units", units)):
         if given is not None:
             said = f"{name} is given for a recording"
             raise UsageError(doing, said, "it has its own", "leave it out")
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """An array as a reader."""
-
-    data: Samples
-
-    def read(self, channels: tuple[int, ...], start: int, stop: int) -> Samples:
-        """See SampleReader."""
-        return self.data[list(channels), start:stop]
-
-
-def _of_array(
-    given: Any,
-    fs: float | None,
-    names: Sequence[str] | None,
-    units: str | Sequence[str] | None,
-    doing: str,
-) -> Group:
-    data = np.atleast_2d(array_of(given, doing))
-    if data.ndim != 2 or 0 in data.shape:
-        raise ShapeError(doing, f"the array is {data.shape}", "wanted (C, T) or (T,)")
-    if data.dtype.kind not in "iuf":
-        raise DTypeError(doing, f"the array holds {data.dtype}", "wanted real numbers")
-    if data.dtype.kind == "f" and data.dtype.itemsize not in (4, 8):
-        data = data.astype(np.float32 if data.dtype.itemsize < 4 else np.float64)
-    data = data.astype(data.dtype.newbyteorder("="), copy=False)
-    if fs is None:
-        said = "an array has no rate"
-        raise UsageError(doing, said, hint=Advice("give it: {}", fs=Blank("HZ")))
-    rate = number("fs", fs, doing)
-    if not 0 < rate < math.inf:
-        raise UsageError(doing, f"fs is {rate:g}", "above 0, and finite")
-    count = len(data)
-    told = [f"ch{at + 1}" for at in range(count)] if names is None else list(names)
-    every = [units or ""] * count if units is None or isinstance(units, str) else units
-    for what, own in (("channels", told), ("units", list(every))):
-        if len(own) != count:
-            said = f"{len(own)} {what} are given"
-            raise UsageError(doing, said, f"the array has {count} channels")
-    if len(set(told)) != count:
-        raise UsageError(doing, "two channels have one name", "each has its own")
-    rows = zip(told, every, strict=True)
-    taken = tuple(Channel(str(a), str(a), str(b), at) for at, (a, b) in enumerate(rows))
-    return Group("an array", rate, taken, data.shape[1], data.dtype, _Rows(data))

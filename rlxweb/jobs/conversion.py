@@ -48,6 +48,7 @@ class Conversion:
 
     targets     the file that each recording goes into, by its name
     is_named    the user has named the file, so one that is there is replaced
+    overwrites  so is any other that is there, but for a recording
     reading     what `open_recording` takes besides the path
     bits, full_scale
                 as `write_recording` has them
@@ -56,6 +57,7 @@ class Conversion:
     format: Format
     targets: Mapping[str, str]
     is_named: bool = False
+    overwrites: bool = False
     reading: Mapping[str, Any] = field(default_factory=dict)
     bits: int | None = None
     full_scale: float | None = None
@@ -137,7 +139,7 @@ class Conversion:
             return
         doing = f"converting {recording.path!r}"
         if self.is_named and place == self.targets[recording.path]:
-            return  # looked at before the work began
+            return  # that it is no recording was seen before the work began
         if any(
             os.path.exists(other) and os.path.samefile(place, other)
             for other in self.targets
@@ -148,7 +150,7 @@ class Conversion:
                 f"{place!r} is a recording of this run",
                 hint="choose another folder with -o",
             )
-        if os.path.lexists(place) and not self.is_named:
+        if os.path.lexists(place) and not self.overwrites:
             raise there_already(doing, place)
 
 

@@ -16,8 +16,6 @@ from rlxweb.io import open_recording, prepared, write_recording
 from tests.command_line import Call, check_refused, environment, spawn
 from tests.recordings import written
 
-KINDS = ("edf", "bdf", "npz", "wav", "parquet")
-
 
 @pytest.fixture(autouse=True)
 def night(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -33,7 +31,7 @@ def samples(path: str | Path) -> np.ndarray:
         return np.concatenate([np.asarray(g.read()) for g in recording.groups])
 
 
-@pytest.mark.parametrize("kind", ["bdf", "npz", "wav"])
+@pytest.mark.parametrize("kind", ["bdf", "npz", "wav", "parquet"])
 def test_a_recording_comes_back(call: Call, kind: str) -> None:
     """To what the format holds, which is said in one line."""
     said = call("convert", "night.edf", "--to", kind)
@@ -91,6 +89,11 @@ def test_a_file_per_rate_where_a_format_holds_one(call: Call, tmp_path: Path) ->
     said = call("convert", "psg.edf", "--to", "wav")
     check_refused(said, 2, "'psg-128Hz.wav' is there already", "--overwrite")
     assert call("convert", "psg.edf", "--to", "wav", "--overwrite").code == 0
+    said = call("convert", "psg.edf", "-o", "psg.wav")
+    check_refused(said, 2, "'psg-128Hz.wav' is there already")
+    os.link("psg.edf", "x-2Hz.wav")
+    said = call("convert", "psg.edf", "-o", "x.wav", "--overwrite")
+    check_refused(said, 2, "'x-2Hz.wav' is a recording of this run")
 
 
 def test_many_go_into_a_folder(call: Call, tmp_path: Path) -> None:

@@ -132,9 +132,9 @@ def test_what_takes_long_here_goes_on_elsewhere(
 
     monkeypatch.setattr(Children, "_spread", elsewhere)
     done = Children(lambda path, progress=None: path, 2)
-    # A second each: after two there are three to do, which two processes do in half.
-    assert len([*done.each([*"abcde"], lambda *told: None)]) == 2
-    assert spread == [[*"cde"]]
+    # A second each: after two there are six to do, which two processes do in three.
+    assert len([*done.each([*"abcdefgh"], lambda *told: None)]) == 2
+    assert spread == [[*"cdefgh"]]
 
 
 def test_the_bar_adds_up_files_that_are_done_together() -> None:

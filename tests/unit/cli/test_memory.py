@@ -14,14 +14,17 @@ from tests.command_line import python
 NBYTES = 400 << 20
 MOST_MB = 150
 # The high-water mark of this process alone; ru_maxrss would begin with the parent's.
-RUN = """
-import re, sys
-from rlxweb.jobs.settings import Settings
-from rlxweb.cli.wanted import Wanted
-from rlxweb.cli.welch_command import run_job
+MARK = """
+import re
 def mark():
     with open("/proc/self/status") as file:
         return int(re.search(r"VmHWM:\\s+(\\d+)", file.read())[1]) // 1024
+"""
+RUN = """
+import sys
+from rlxweb.jobs.settings import Settings
+from rlxweb.cli.wanted import Wanted
+from rlxweb.cli.welch_command import run_job
 before = mark()
 fs = float(sys.argv[2]) or None
 wanted, settings = Wanted(quiet=True), Settings(fs=fs, device="cpu")
@@ -56,8 +59,32 @@ def test_a_file_of_400_mb_is_walked_in_blocks(
     """At most 150 MB more than the imports took, and every sample was seen."""
     path = tmp_path / f"long.{kind}"
     samples = {"npy": sparse_npy, "wav": sparse_wav}[kind](path)
-    said = python("-c", RUN, path, fs, timeout=600)
+    said = python("-c", MARK + RUN, path, fs, timeout=600)
     assert said.code == 0, said.err
     grown, seen = map(int, said.out.split())
     assert seen == samples
+    assert grown <= MOST_MB
+
+
+WRITE = """
+import sys
+from rlxweb.io import open_recording, write_recording
+before = mark()
+with open_recording(sys.argv[1], fs=1000) as recording:
+    (own,) = write_recording(sys.argv[2], recording).groups
+print(mark() - before, own.n_samples * len(own.channels))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the mark from /proc")
+@pytest.mark.parametrize("kind", ["edf", "npz"])
+def test_a_file_of_400_mb_is_written_in_blocks(tmp_path: Path, kind: str) -> None:
+    """Whatever it is read from, no more than the blocks is held."""
+    path = tmp_path / "long.npy"
+    samples = sparse_npy(path)
+    said = python("-c", MARK + WRITE, path, tmp_path / f"x.{kind}", timeout=600)
+    assert said.code == 0, said.err
+    grown, written = map(int, said.out.split())
+    assert written == samples
     assert grown <= MOST_MB

@@ -14,8 +14,6 @@ import pytest
 
 from rlxweb.errors import DTypeError, NotFinite, RecordingError, ShapeError, UsageError
 from rlxweb.io import Annotation, Recording, open_recording, write_recording
-from rlxweb.io.edf_scale import copied_scale, scale_of
-from rlxweb.io.recording import Channel
 from tests.recordings import KINDS, by_edfio, written
 
 RNG = np.random.default_rng(11)
@@ -26,7 +24,6 @@ NOTES = (
     Annotation(1.25, 2.0, "sleep"),
     Annotation(9.0, 0.0, "last"),
 )
-LOW, HIGH = -32768, 32767
 
 
 def written_to(path: Path, x: Any = X, **more: Any) -> Any:
@@ -102,51 +99,6 @@ def test_integers_of_a_file_are_written_as_they_are(tmp_path: Path, kind: str) -
 
 
 @pytest.mark.parametrize(
-    ("bottom", "top", "low", "high"),
-    [(-500, 500, LOW, HIGH), (-187.5, 187.5, -2048, 2047), (500, -500, -2048, 2047)],
-)
-def test_the_limits_of_a_scale_are_told_again(
-    bottom: float, top: float, low: int, high: int
-) -> None:
-    """From gain and offset alone; never narrower than the counts there are."""
-    gain = (top - bottom) / (high - low)
-    channel = Channel("a", "a", "uV", 0, gain, top / gain - high)
-    own = copied_scale(channel, (low, high), LOW, HIGH)
-    assert own is not None
-    assert (own.gain, own.offset) == pytest.approx((channel.gain, channel.offset))
-    assert own.low <= low < high <= own.high
-    assert max(len(own.bottom), len(own.top)) <= 8
-    assert copied_scale(channel, (LOW - 1, 0), LOW, HIGH) is None
-    odd = Channel("a", "a", "uV", 0, 1 / 3, 0.123456789)
-    assert copied_scale(odd, (low, high), LOW, HIGH) is None
-
-
-@pytest.mark.parametrize(
-    "span",
-    [
-        *[(-203.1234567, 187.2), (0, 0), (5.5, 5.5), (-2e-4, 1e-4), (1e-9, 2e-9)],
-        *[(-1e12, 3e11), (123456.789, 123457.1), (-1e300, 1e300), (12345678.9, 2e7)],
-    ],
-)
-def test_limits_lie_outside_of_the_data_and_take_eight_characters(
-    span: tuple[float, float],
-) -> None:
-    """Nearly as narrow as it: no step is much coarser than it need be."""
-    own = scale_of(*span, LOW, HIGH, "writing")
-    assert max(len(own.bottom), len(own.top)) <= 8
-    assert float(own.bottom) <= span[0] <= span[1] <= float(own.top)
-    if span[0] < span[1]:
-        assert own.gain <= 2.5 * (span[1] - span[0]) / (HIGH - LOW)
-
-
-def test_a_range_that_eight_characters_do_not_tell_is_refused() -> None:
-    with pytest.raises(UsageError, match="do not tell these apart"):
-        scale_of(-5e-324, 1e-323, LOW, HIGH, "writing")
-    with pytest.raises(UsageError, match="do not tell these apart"):
-        scale_of(-1.7e308, 1.7e308, LOW, HIGH, "writing")
-
-
-@pytest.mark.parametrize(
     ("fs", "n_samples"),
     [(256, 2560), (100, 2557), (300, 900), (44100, 44100), (0.5, 7), (1000 / 3, 1000)],
 )
@@ -183,6 +135,15 @@ def test_a_last_record_that_is_not_full_is_told(
             f"the last data record is filled up: {more} samples at {fs:g} Hz repeat "
             "the last one",
         )
+
+
+def test_a_few_samples_fill_a_part_of_a_record(tmp_path: Path) -> None:
+    told = write_recording(tmp_path / "a.edf", [[1.0, 2.0, 3.0]], fs=256, begun=0)
+    assert "samples at 256 Hz repeat the last one" in told.lost[0]
+    with open_recording(tmp_path / "a.edf") as recording:
+        found = samples(recording)
+    assert found[0, :3].tolist() == pytest.approx([1, 2, 3], abs=1e-4)
+    assert set(found[0, 2:]) == {found[0, 2]}
 
 
 def test_a_rate_that_no_record_holds_is_told(tmp_path: Path) -> None:
@@ -279,9 +240,13 @@ def test_npz_holds_every_type_bit_by_bit(tmp_path: Path, dtype: str) -> None:
         assert [*found["channels"]] == NAMES
         assert [*found["units"]] == ["uV"] * 3
         assert [tuple(row) for row in found["annotations"]] == [*NOTES]
-    with open_recording(tmp_path / "a.npz", array="samples") as recording:
+    with open_recording(tmp_path / "a.npz") as recording:
         np.testing.assert_array_equal(samples(recording), x)
-        assert recording.groups[0].names == tuple(NAMES)
+        (group,) = recording.groups
+        assert group.names == tuple(NAMES)
+        assert {channel.unit for channel in group.channels} == {"uV"}
+        assert recording.begun == 3661.5
+        assert recording.annotations == NOTES
 
 
 def test_wav_of_floats_and_of_integers(tmp_path: Path) -> None:
@@ -361,10 +326,15 @@ def test_bad_arguments_say_what_is_wanted(tmp_path: Path) -> None:
         (UsageError, "times are finite", X, {"annotations": [(np.inf, 0, "x")]}),
         (UsageError, "bits is 24; edf has 16; bdf has 24", X, {"bits": 24}),
         (UsageError, "full_scale is 0", X, {"full_scale": 0}),
+        (UsageError, "whole letters", X, {"channels": ["a", "b", "\ud800"]}),
+        (UsageError, "no length of a data record holds", X, {"fs": 1e-9}),
+        (UsageError, "at most 9998", np.zeros((10_000, 2)), {}),
     ]
     for kind, match, x, more in bad:
         with pytest.raises(kind, match=match):
             written_to(path, x, **more)
+    with pytest.raises(UsageError, match="an int is no path"):
+        written_to(3)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=r"ends in '\.flac'; written are \.edf, \.bdf"):
         written_to(tmp_path / "a.flac")
     with pytest.raises(RecordingError, match="no such folder"):

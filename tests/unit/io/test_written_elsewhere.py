@@ -14,7 +14,7 @@ import pytest
 import scipy.io.wavfile
 import soundfile
 
-from rlxweb.io import Annotation, wav_writer, write_recording
+from rlxweb.io import Annotation, open_recording, wav_writer, write_recording
 
 X = np.random.default_rng(5).normal(0, 50, (3, 1280))
 NAMES = ["Fp1", "Fp2", "Cz"]
@@ -93,6 +93,13 @@ def test_pandas_and_pyarrow_read_parquet(tmp_path: Path, dtype: str) -> None:
         "annotations": [[*note] for note in NOTES],
     }
     assert schema.field("Cz").metadata[b"unit"] == b"uV"
+    with open_recording(tmp_path / "a.parquet") as recording:
+        (group,) = recording.groups
+        np.testing.assert_array_equal(group.read(), x)
+        assert (group.fs, group.names) == (256.0, tuple(NAMES))
+        assert {channel.unit for channel in group.channels} == {"uV"}
+        assert recording.begun == 7.5
+        assert recording.annotations == NOTES
 
 
 def test_rows_of_parquet_come_in_groups(tmp_path: Path) -> None:
