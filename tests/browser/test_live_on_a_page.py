@@ -75,6 +75,14 @@ def test_a_signal_is_shown_stalls_is_looked_at_and_ends(
     page.keyboard.press(" ")
     expect(page.locator("#state")).to_have_text(re.compile("no samples"))
 
+    # The waterfall is read out by its own arrows, which mark no channel.
+    page.focus("#waterfall")
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("ArrowRight")
+    said = re.compile(r"^[\d.]+ Hz · (now|[\d.]+ s ago) · −?-?[\d.]+ dB$")
+    expect(page.locator("#waterfall-said")).to_have_text(said)
+    expect(page.locator("#peaks tr[data-shown] th").first).to_have_text("ch3")
+
     # Channels of one's choice only; none is no error.
     page.click("#none")
     expect(page.locator("#state")).to_have_text("resting")

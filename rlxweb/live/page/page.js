@@ -22,6 +22,7 @@ const feed = new Feed({ about, update, end, lost });
 const now = { signal: null, spectrum: null, paused: false, over: false, tables: -Infinity, timer: 0, frame: 0 };
 
 byId("header").append(themeButton());
+waterfall.read(byId("waterfall-said"));
 chart.empty("Waiting for the first whole segment …");
 listen();
 feed.open();
@@ -195,7 +196,7 @@ function listen() {
 }
 
 function key(event) {
-  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
   if (event.target.closest("input, select, textarea, button, summary, .scroll")) return;
   const acts = {
     " ": pause, f: () => other("hz"), p: () => other("axis"),
