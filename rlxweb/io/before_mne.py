@@ -91,6 +91,7 @@ def gdf_units(source: ByteSource) -> dict[int, str]:
             f"{many} channels take {256 * (1 + many)} bytes, {source.nbytes} are there",
             _CUT,
         )
+    _check_gdf(source, head, many, is_first=is_first)
     raw = source.read(256 + 96 * many, 8 * many)
     if is_first:
         texts = [raw[8 * at : 8 * at + 8] for at in range(many)]
@@ -99,10 +100,52 @@ def gdf_units(source: ByteSource) -> dict[int, str]:
     return {at: _CODES.get(code, f"unit {code}") for at, code in enumerate(codes)}
 
 
+def _check_gdf(source: ByteSource, head: bytes, many: int, *, is_first: bool) -> None:
+    """One rate, and no more events than there are.
+
+    MNE makes room for as many as the table behind the samples claims.
+    """
+    fields = struct.unpack(f"<{2 * many}I", source.read(256 + 216 * many, 8 * many))
+    rates = sorted({*fields[:many]})
+    if len(rates) > 1:
+        raise source.error(
+            f"its channels have {len(rates)} rates, {rates[0]} to {rates[-1]} samples "
+            "a record",
+            "MNE would make samples up to bring them to one",
+            "save it as EDF, of which each rate is read as it is",
+        )
+    sizes = [_NBYTES.get(kind, 0) for kind in fields[many:]]
+    record = sum(n * size for n, size in zip(fields[:many], sizes, strict=True))
+    (n_records,) = struct.unpack_from("<q", head, 236)
+    nbytes = int.from_bytes(head[184:192], "little") if is_first else 256 * (1 + many)
+    place = nbytes + n_records * record
+    if n_records < 0 or not all(sizes) or not 0 <= place <= source.nbytes - 8:
+        return
+    raw = source.read(place, 8)
+    # Versions up to 1.93 count in 32 bits, behind the rate of the events.
+    is_old = float(_version(head) or 0) < 1.94
+    count = int.from_bytes(raw[4:8] if is_old else raw[1:4], "little")
+    each = 12 if raw[0] == 3 else 6
+    if count * each > source.nbytes - place:
+        raise source.error(
+            "its table of events is cut short or damaged",
+            f"{count} events take {count * each} bytes, {source.nbytes - place} are "
+            "there",
+            _CUT,
+        )
+
+
+def _version(head: bytes) -> str:
+    found = re.match(rb"GDF (\d\.\d+)", head)
+    return found[1].decode("ascii") if found else ""
+
+
 def _ascii(raw: bytes) -> str:
     return raw.split(b"\0")[0].decode("latin-1").strip()
 
 
+# Of GDF's types of samples.
+_NBYTES: Final = {1: 1, 2: 1, 3: 2, 4: 2, 5: 4, 6: 4, 7: 8, 8: 8, 16: 4, 17: 8, 279: 3}
 # Of ISO 11073-10101, as GDF has them.
 _CODES: Final = {
     0: "",

@@ -325,7 +325,9 @@ class _MneReader:
         """Samples [start, stop) of the channels, (C, T)."""
         if self._source.file.closed:
             raise self._source.error("the recording is closed", hint="open it again")
-        with self._lock, _faults(self._source, self._kind):
+        # Damaged numbers may be infinite, or none: the finite check is for those.
+        quietly = np.errstate(all="ignore")
+        with self._lock, _faults(self._source, self._kind), quietly:
             samples = self._raw[list(channels), start:stop][0]
         if samples.shape != (len(channels), stop - start):
             raise self._source.error(

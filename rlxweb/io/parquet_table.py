@@ -203,7 +203,7 @@ class _Columns:
 
     def _column(self, column: Any, at: int) -> npt.NDArray[Any]:
         """One column of a batch as numbers; what is null is NaN."""
-        with self._table.faults():
+        with self._table.faults(), np.errstate(all="ignore"):
             if self._ticks[at]:
                 return self._seconds(column, at)
             if str(self._types[at]) not in _PLAIN:

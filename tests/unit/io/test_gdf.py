@@ -135,3 +135,27 @@ def test_a_header_that_claims_too_much_costs_nothing(tmp_path: Path) -> None:
     struct.pack_into("<I", raw, 252, 4_000_000_000)
     path.write_bytes(raw)
     check_unreadable(path, "4000000000 channels; at most 65536")
+
+
+@pytest.mark.parametrize("version", ["1.25", "2.20"])
+def test_a_table_of_events_that_claims_too_much_is_refused(
+    tmp_path: Path, version: str
+) -> None:
+    """MNE would make room for all of them."""
+    path = gdf(tmp_path / "c.gdf", version=version)
+    raw = bytearray(path.read_bytes())
+    at = len(raw) - 12 - 8
+    assert raw[at] == 1
+    claimed = slice(at + 4, at + 8) if version == "1.25" else slice(at + 1, at + 4)
+    raw[claimed] = (9_000_000).to_bytes(claimed.stop - claimed.start, "little")
+    path.write_bytes(raw)
+    check_unreadable(path, "9000000 events take 54000000 bytes, 20 are there")
+
+
+def test_channels_of_several_rates_are_not_brought_to_one(tmp_path: Path) -> None:
+    """Samples that nobody recorded would be in it."""
+    path = gdf(tmp_path / "d.gdf")
+    raw = bytearray(path.read_bytes())
+    struct.pack_into("<2I", raw, 256 + 216 * 2, 256, 128)
+    path.write_bytes(raw)
+    check_unreadable(path, "2 rates, 128 to 256 samples a record.*save it as EDF")
