@@ -142,7 +142,7 @@ def write_recording(
     if own:
         going.lost.append(own)
     if n_gaps:
-        going.lost.append(f"{n_gaps} gaps are NaN")
+        going.lost.append("1 gap is NaN" if n_gaps == 1 else f"{n_gaps} gaps are NaN")
     if progress is not None:
         work = sum(group.n_samples * len(group.channels) for group in groups)
         twice = 2 if kind in HOLD_RATES and full_scale is None else 1

@@ -12,9 +12,16 @@ import edfio
 import numpy as np
 import pytest
 
-from rlxweb.errors import DTypeError, NotFinite, RecordingError, ShapeError, UsageError
+from rlxweb.errors import (
+    DTypeError,
+    NotFinite,
+    RecordingError,
+    RecordingWarning,
+    ShapeError,
+    UsageError,
+)
 from rlxweb.io import Annotation, Recording, open_recording, write_recording
-from tests.recordings import KINDS, by_edfio, written
+from tests.recordings import KINDS, by_edfio, discontinuous, written
 
 RNG = np.random.default_rng(11)
 X = RNG.normal(0, 50, (3, 2560)) * [[1.0], [0.3], [1e-3]]
@@ -168,6 +175,29 @@ def test_channels_of_several_rates_lie_in_one_edf_file(tmp_path: Path) -> None:
             write_recording(tmp_path / "b.npz", recording)
         write_recording(tmp_path / "b.npz", recording.groups[1])
     assert sorted(os.listdir(tmp_path)) == ["a.edf", "b.edf", "b.npz"]
+
+
+def test_gaps_are_nan_where_there_is_nan(tmp_path: Path) -> None:
+    """And told; integers are written without any, and each piece goes into a file."""
+    path = discontinuous(tmp_path / "a.edf", ["0", "1", "5", "6"], ("Fz", 64))
+    with pytest.warns(RecordingWarning, match="gap"):
+        recording = open_recording(path)
+    with recording:
+        (group,) = recording.groups
+        told = write_recording(tmp_path / "a.npz", recording)
+        assert told.lost == ("1 gap is NaN",)
+        for name, more in (("b.edf", {}), ("b.bdf", {}), ("b.wav", {"bits": 16})):
+            with pytest.raises(
+                UsageError, match=r"has 1 gap; .* take what lies between"
+            ):
+                write_recording(tmp_path / name, recording, **more)
+        for at, piece in enumerate(group.pieces):
+            write_recording(tmp_path / f"piece{at}.edf", piece)
+            with open_recording(tmp_path / f"piece{at}.edf") as again:
+                np.testing.assert_allclose(samples(again), piece.read(), rtol=1e-12)
+        with np.load(tmp_path / "a.npz") as found:
+            np.testing.assert_array_equal(found["samples"], group.read())
+    assert not (tmp_path / "b.edf").exists()
 
 
 def test_many_annotations_find_room(tmp_path: Path) -> None:
