@@ -44,10 +44,14 @@ class Line(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """The axes of a picture: values from end to end of each."""
+    """The axes of a picture: values from end to end of each.
+
+    log   the xs are powers of ten, and the numbers at the axis are not
+    """
 
     xs: tuple[float, float]
     ys: tuple[float, float]
+    log: bool = False
 
     @property
     def box(self) -> tuple[int, int, int, int]:
@@ -73,9 +77,10 @@ class Frame(NamedTuple):
         bottom, right = top + tall, left + wide
         ink = 'stroke="currentColor" stroke-opacity'
         parts = [f'<path d="M{left} {top}V{bottom}H{right}" fill="none" {ink}=".5"/>']
-        for value in ticks(*self.xs, 6):
+        for value in log_ticks(*self.xs) if self.log else ticks(*self.xs, 6):
             at = float(self.across(value))
-            parts.append(_text(f"{value:g}", at, bottom + 12, "middle"))
+            number = f"{10.0**value if self.log else value:.6g}"
+            parts.append(_text(number, at, bottom + 12, "middle"))
         for value in ticks(*self.ys, 4):
             at = float(self.down(value))
             if grid:
@@ -87,14 +92,19 @@ class Frame(NamedTuple):
         return parts
 
 
-def chart(lines: Sequence[Line], x_label: str, y_label: str) -> str:
-    """Up to eight lines, their names as tooltips; "" where there is nothing to see."""
+def chart(
+    lines: Sequence[Line], x_label: str, y_label: str, *, log: bool = False
+) -> str:
+    """Up to eight lines, their names as tooltips; "" where there is nothing to see.
+
+    log   the xs are log10 of what the axis tells
+    """
     lines = [one for one in lines if np.isfinite(one.y).any()][: len(COLOURS)]
     if not lines:
         return ""
     ends = [(float(one.x.min()), float(one.x.max())) for one in lines]
     xs = min(low for low, _ in ends), max(high for _, high in ends)
-    frame = Frame(xs, _range([one.y for one in lines]))
+    frame = Frame(xs, _range([one.y for one in lines]), log)
     parts = [opening(), *frame.axes(x_label, y_label)]
     for colour, one in zip(COLOURS, lines, strict=False):
         parts.append(_curve(one, colour, frame))
@@ -188,3 +198,12 @@ def ticks(low: float, high: float, most: int) -> list[float]:
     first = int(np.ceil(low / step - 1e-9))
     last = int(np.floor(high / step + 1e-9))
     return [float(round(at * step, 12)) for at in range(first, last + 1)]
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """log10 of 1, 2 and 5 times powers of ten, those from low to high."""
+    if not high > low:
+        return [low]
+    decades = range(int(np.floor(low)), int(np.ceil(high)) + 1)
+    every = [step * 10.0**n for n in decades for step in (1, 2, 5)]
+    return [at for at in map(float, np.log10(every)) if low - 1e-9 <= at <= high + 1e-9]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 import rlxweb as rlx
 from rlxweb.errors import NotFinite, RlxError
+from rlxweb.results.svg import log_ticks
 
 F = np.arange(1.0, 45.01, 0.25)
 
@@ -104,3 +106,18 @@ def test_power_that_has_no_logarithm() -> None:
         rlx.aperiodic(F[:-1], power)
     with pytest.raises(RlxError, match="the frequencies do not rise"):
         rlx.aperiodic(F[::-1], power)
+
+
+def test_the_picture_of_a_fit_has_hertz_at_its_axis() -> None:
+    """1, 2 and 5 times powers of ten, in their logarithmic places."""
+    f = np.linspace(1.0, 60.0, 119)
+    fit = rlx.aperiodic(f, 100 / f**1.5, fmin=2, fmax=45)
+    picture = fit._repr_html_()
+    shown = re.findall(r'<text x="([\d.]+)" y="130.0" [^>]*>([\d.]+)</text>', picture)
+    assert [number for _, number in shown] == ["2", "5", "10", "20"]
+    at = [float(x) for x, _ in shown]
+    assert at[3] - at[2] == pytest.approx(at[2] - at[1], abs=0.2)
+    assert log_ticks(-0.1, 2.0) == pytest.approx(
+        np.log10([1, 2, 5, 10, 20, 50, 100]).tolist()
+    )
+    assert log_ticks(0.5, 0.5) == [0.5]
