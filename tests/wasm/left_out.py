@@ -39,6 +39,7 @@ FILES = {
     "tests/unit/cost/test_kinds.py": "click",
     "tests/unit/io/test_annotations.py": "mne",
     "tests/unit/io/test_audio.py": "soundfile",
+    "tests/unit/io/test_eeglab.py": "mne",
     "tests/unit/io/test_gdf.py": "mne",
     "tests/unit/io/test_hdf5.py": "pynwb",
     "tests/unit/io/test_mne_files.py": "mne",

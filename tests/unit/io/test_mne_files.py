@@ -6,6 +6,7 @@ import gzip
 import os
 import struct
 import sys
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -374,3 +375,28 @@ def test_they_are_played_like_others(tmp_path: Path) -> None:
         replay.close()
     assert chunk is not None
     np.testing.assert_allclose(chunk.samples[0], X[0, : chunk.samples.shape[1]], 1e-9)
+
+
+def test_a_long_fif_file_goes_on_in_others(tmp_path: Path) -> None:
+    """As one recording, in bounded memory; of a folder it is taken once."""
+    noise = np.random.default_rng(1).normal(0, 5e-5, (2, 256 * 2500))
+    raw = mne.io.RawArray(noise, mne.create_info(["a", "b"], FS, "eeg"))
+    path = tmp_path / "long_raw.fif"
+    raw.save(path, split_size="2MB", buffer_size_sec=1)
+    assert (tmp_path / "long_raw-1.fif").exists()
+    with open_recording(path) as recording:
+        (group,) = recording.groups
+        tracemalloc.start()
+        at = 0
+        for block in group.blocks(20_000):
+            found = block.data[:, ::97]
+            wanted = noise[:, block.start : block.stop : 97] * 1e6
+            np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-4)
+            at = block.stop
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert at == noise.shape[1]
+    assert peak < noise.nbytes / 4
+    before = identity(str(path))
+    os.utime(tmp_path / "long_raw-1.fif", (1, 1))
+    assert identity(str(path)) != before
