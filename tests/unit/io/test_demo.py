@@ -68,3 +68,53 @@ def test_without_edfio_the_way_to_get_it_is_told(
     monkeypatch.setitem(sys.modules, "edfio", None)
     with pytest.raises(RecordingError, match=r"pip install rlxweb\[eeg\]"):
         write_demo_recording(tmp_path / "demo.edf")
+
+
+def amplitude(x: np.ndarray, hz: float, fs: float) -> float:
+    """Of a sine of that frequency in samples."""
+    t = np.arange(len(x)) / fs
+    return float(2 * abs(np.mean(x * np.exp(-2j * np.pi * hz * t))))
+
+
+def test_what_happens_in_the_demo_is_annotated(tmp_path: Path) -> None:
+    """Alpha rises when the eyes close, beta falters opposite the hand, eyes blink."""
+    truth = write_demo_recording(tmp_path / "demo.edf", seconds=80, events=True)
+    with open_recording(tmp_path / "demo.edf") as recording:
+        (group,) = recording.groups
+        assert group.names == (*truth.rhythms, "EOG")
+        assert recording.begun == 22 * 3600
+        notes = recording.annotations
+        x = dict(zip(group.names, group.read(), strict=True))
+    fs, half = truth.fs, 40 * truth.fs
+    first, last = (note for note in notes if note.text.startswith("Eyes"))
+    assert first == (0.0, 40.0, "Eyes open")
+    assert last == (40.0, 40.0, "Eyes closed")
+    told = truth.rhythms["EEG O1"][0].amplitude_uv
+    assert amplitude(x["EEG O1"][:half], 10, fs) == pytest.approx(0.3 * told, abs=1)
+    assert amplitude(x["EEG O1"][half:], 10, fs) == pytest.approx(told, abs=1)
+    sides = ("left", "EEG C4", "EEG C3"), ("right", "EEG C3", "EEG C4")
+    for side, away, near in sides:
+        at = [round(n.onset * fs) for n in notes if n.text == f"Stim/{side}"]
+        assert len(at) == 10
+        stretch = slice(round(0.3 * fs), round(1.3 * fs))
+        low, high = (
+            np.mean([amplitude(x[name][i:][stretch], 21, fs) for i in at])
+            for name in (away, near)
+        )
+        assert low < 0.4 * high
+    assert x["EOG"][:half].max() > 150
+    assert abs(x["EOG"][half:]).max() < 50
+
+
+def test_hum_has_one_phase_in_a_demo_with_events(tmp_path: Path) -> None:
+    """So that the average reference takes it out, as it does in a real recording."""
+    write_demo_recording(tmp_path / "demo.edf", seconds=20, events=True)
+    left = {}
+    for reference in (None, "average"):
+        ready = open_recording(
+            tmp_path / "demo.edf", channels="EEG*", reference=reference
+        )
+        with ready as recording:
+            x = recording.groups[0].read()
+        left[reference] = max(amplitude(row, 50, 256) for row in x)
+    assert left["average"] < 0.25 * left[None]
