@@ -135,8 +135,10 @@ def _put_csv(
 
 
 def _show(out: Console, entry: Entry) -> None:
-    begun = entry["begun_s"]
-    since = "" if begun is None else f", begins at {_clock(begun % _DAY_S)}"
+    begun, day = entry["begun_s"], entry["date"]
+    said = [f"on {day}"] if day else []
+    said += [] if begun is None else [f"at {_clock(begun % _DAY_S)}"]
+    since = f", begins {' '.join(said)}" if said else ""
     lasts = f"lasts {_clock(entry['seconds'])} ({entry['seconds']:.10g} s)"
     lines = [f"{printable(entry['path'])}: {entry['format']}{since}, {lasts}"]
     for group in entry["groups"]:

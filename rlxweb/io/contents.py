@@ -7,6 +7,7 @@ what rate holds is decided above, in `channels` and `dispatch`.
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -88,6 +89,7 @@ class Contents:
     format    "EDF", "BDF+C", "WAV", "NPY", "CSV" …
     rate_note why the rate is unknown, where the file came close to telling it
     begun     the time of day at the first sample, in seconds; None: it does not tell
+    date      the day of it
     notes     reads what was noted beside the signal
     """
 
@@ -97,6 +99,7 @@ class Contents:
     rate_note: str = ""
     begun: float | None = None
     notes: Callable[[], tuple[Annotation, ...]] = tuple
+    date: datetime.date | None = None
 
 
 def spans_between(gaps: Sequence[Span], n_samples: int) -> tuple[Span, ...]:

@@ -198,6 +198,7 @@ def _assemble(source: Source, contents: Contents, asked: _Wanted) -> Recording:
         source,
         contents.begun,
         contents.notes,
+        contents.date,
     )
 
 

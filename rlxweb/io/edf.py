@@ -69,6 +69,7 @@ def read_edf(source: ByteSource) -> Contents:
         tuple(streams),
         begun=_begun(source, header),
         notes=partial(_notes, source, header),
+        date=header.date,
     )
 
 

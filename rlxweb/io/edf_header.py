@@ -6,6 +6,7 @@ nothing of how samples are read, nor which channels are taken.
 
 from __future__ import annotations
 
+import datetime
 import math
 import re
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rlxweb.errors import RecordingError
+from rlxweb.io.days import day_of_edf
 from rlxweb.io.source import ByteSource
 
 BDF_MAGIC = b"\xffBIOSEMI"
@@ -63,6 +65,7 @@ class Header:
     n_records   those that are there, whole
     is_guess    True when the header gave no length of a record
     begun       seconds of the day at the beginning; None where it tells no time
+    date        the day of it
     """
 
     version: str
@@ -73,6 +76,7 @@ class Header:
     width: int
     signals: tuple[Signal, ...]
     begun: float | None = None
+    date: datetime.date | None = None
 
     @property
     def digital(self) -> np.dtype[np.signedinteger]:
@@ -110,7 +114,9 @@ def parse_header(source: ByteSource) -> Header:
     record_nbytes = width * sum(signal.samples for signal in signals)
     n_records = _count_records(source, said, nbytes, record_nbytes, record_s)
     begun = _time_of_day(head[176:184])
-    return Header(version, nbytes, n_records, record_s, guessed, width, signals, begun)
+    day = day_of_edf(head[168:176], head[88:168])
+    own = version, nbytes, n_records, record_s, guessed, width, signals
+    return Header(*own, begun, day)
 
 
 def _time_of_day(field: bytes) -> float | None:

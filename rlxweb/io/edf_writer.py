@@ -8,6 +8,7 @@ in memory.
 
 from __future__ import annotations
 
+import datetime
 import math
 import re
 import unicodedata
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 from rlxweb.advice import Advice, Blank
 from rlxweb.digital import Digital
 from rlxweb.errors import UsageError
+from rlxweb.io.days import for_edf
 from rlxweb.io.edf_header import ANNOTATIONS, BDF_MAGIC
 from rlxweb.io.edf_notes import PlacedNotes, placed
 from rlxweb.io.edf_records import Cut, cut_of
@@ -129,7 +131,8 @@ def write_edf(file: IO[bytes], going: Outgoing, kind: str) -> tuple[WrittenGroup
     since = begun - math.floor(begun)
     notes = placed(going.notes, cut.n_records, cut.record_s, since)
     _tell(going, cut, kind)
-    file.write(_header(rows, cut, notes, math.floor(begun) % _DAY_S, kind))
+    seconds = math.floor(begun) % _DAY_S
+    file.write(_header(rows, cut, notes, seconds, going.date, kind))
     for piece in _records(rows, cut, notes, going, _WIDTHS[kind]):
         file.write(piece)
     return tuple(
@@ -285,7 +288,12 @@ def _ascii(text: str) -> str:
 
 
 def _header(
-    rows: Sequence[_Rows], cut: Cut, notes: PlacedNotes, begun: int, kind: str
+    rows: Sequence[_Rows],
+    cut: Cut,
+    notes: PlacedNotes,
+    begun: int,
+    day: datetime.date | None,
+    kind: str,
 ) -> bytes:
     low, high = -(1 << 8 * _WIDTHS[kind] - 1), (1 << 8 * _WIDTHS[kind] - 1) - 1
     columns: list[tuple[object, ...]] = [
@@ -297,11 +305,11 @@ def _header(
     columns.append((f"{kind} Annotations", "", -1, 1, low, high, keeper))
     hours, minutes, seconds = begun // 3600, begun // 60 % 60, begun % 60
     magic = "0".ljust(8).encode() if kind == "EDF" else BDF_MAGIC
+    short, long = for_edf(day)
     told: list[tuple[object, int]] = [
-        # Who it is of, and on which day, a recording of ours does not know.
-        ("X X X X", 80),
-        ("Startdate X X X X", 80),
-        ("01.01.85", 8),
+        ("X X X X", 80),  # who it is of, a recording of ours does not know
+        (long, 80),
+        (short, 8),
         (f"{hours:02}.{minutes:02}.{seconds:02}", 8),
         (256 * (len(columns) + 1), 8),
         (f"{kind}+C", 44),

@@ -28,6 +28,7 @@ from rlxweb.io.annotations import MOST, Annotation
 from rlxweb.io.before_mne import check_brainvision, check_fif, gdf_units
 from rlxweb.io.channels import TRIGGER_REASON, is_trigger
 from rlxweb.io.contents import Contents, Found, Samples, Span, Stream
+from rlxweb.io.days import DAY_S, moved
 from rlxweb.io.mat_tags import check_matlab
 from rlxweb.io.si_units import usual
 from rlxweb.io.source import ByteSource
@@ -204,10 +205,11 @@ def _contents(
         fs, n_samples = float(raw.info["sfreq"]), int(raw.n_times)
         notes, gaps = _notes(source, raw)
         date = raw.info["meas_date"]
-    begun = None
+    begun = day = None
     if date is not None:
         of_day = 3600 * date.hour + 60 * date.minute + date.second
-        begun = (of_day + date.microsecond * 1e-6 + raw.first_time) % 86_400.0
+        since = of_day + date.microsecond * 1e-6 + raw.first_time
+        begun, day = since % DAY_S, moved(date.date(), since)
     scales = np.array([scale for scale, _ in meanings])
     stream = Stream(
         tuple(range(len(found))),
@@ -217,7 +219,7 @@ def _contents(
         _MneReader(source, kind, raw, scales),
         gaps=gaps,
     )
-    return Contents(kind, found, (stream,), begun=begun, notes=lambda: notes)
+    return Contents(kind, found, (stream,), begun=begun, notes=lambda: notes, date=day)
 
 
 def _meaning(channel: Any, own: str) -> tuple[float, str]:

@@ -7,6 +7,7 @@ layout says so. The shape is never guessed from its numbers.
 
 from __future__ import annotations
 
+import datetime
 import io
 import math
 import warnings
@@ -60,6 +61,7 @@ class Notes:
 
     units   one per channel, or a single one for all
     begun   time of day at the first sample, in seconds
+    date    the day of it
     """
 
     fs: float | None = None
@@ -67,6 +69,7 @@ class Notes:
     units: tuple[str, ...] = ()
     begun: float | None = None
     annotations: tuple[Annotation, ...] = ()
+    date: datetime.date | None = None
 
 
 def parse_header(head: bytes, source: ByteSource) -> NpyHeader:
@@ -130,6 +133,7 @@ def read_npy(
         (stream,),
         begun=notes.begun,
         notes=lambda: notes.annotations,
+        date=notes.date,
     )
 
 

@@ -9,6 +9,7 @@ members.
 
 from __future__ import annotations
 
+import datetime
 import io
 import math
 import struct
@@ -29,6 +30,7 @@ from rlxweb.io import bounds
 from rlxweb.io.annotations import MOST, Annotation
 from rlxweb.io.as_file import SourceFile
 from rlxweb.io.contents import Contents, Layout, Samples, listed
+from rlxweb.io.days import DAY_S, day_of_iso
 from rlxweb.io.npy import (
     HEAD_NBYTES,
     Notes,
@@ -44,9 +46,8 @@ from rlxweb.whole_file import reason
 
 _IN_MEMORY_NBYTES = 8 << 20
 _PIECE_NBYTES = 1 << 16
-_BESIDE = ("fs", "channels", "units", "begun", "annotations")
+_BESIDE = ("fs", "channels", "units", "begun", "date", "annotations")
 _NOTED = ("onset", "duration", "text")
-_DAY_S = 86_400.0
 _READABLE = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _LOCAL_HEADER = struct.Struct("<4s22x2H")
 _REPAIR = "write it again with numpy.savez"
@@ -157,6 +158,7 @@ class _Archive:
             self._texts(self._beside(name, "units")),
             self._begun(self._beside(name, "begun")),
             self._annotations(self._beside(name, "annotations")),
+            self._date(self._beside(name, "date")),
         )
 
     def rate_note(self, name: str) -> str:
@@ -249,10 +251,19 @@ class _Archive:
             return None
         if value.size == 1 and value.dtype.kind in "iuf":
             begun = float(value.item())
-            if 0 <= begun < 2 * _DAY_S:
+            if 0 <= begun < 2 * DAY_S:
                 return begun
         self.source.warn(f"its {name!r} is no time of day and is passed over")
         return None
+
+    def _date(self, name: str) -> datetime.date | None:
+        value = self._small(name)
+        if value is None:
+            return None
+        day = day_of_iso(value.item()) if value.size == 1 else None
+        if day is None:
+            self.source.warn(f"its {name!r} is no date and is passed over")
+        return day
 
     def _annotations(self, name: str) -> tuple[Annotation, ...]:
         """Those of a structured array of onset, duration and text."""

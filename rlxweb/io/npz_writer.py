@@ -21,7 +21,7 @@ _MOST_NOTES: Final = 64 << 20
 
 def write_samples(file: IO[bytes], going: Outgoing) -> tuple[WrittenGroup, ...]:
     """The group as `samples` (C, T), `fs`, `channels`, `units`, and what is known of
-    `begun` and `annotations`.
+    `begun`, `date` and `annotations`.
     """
     group = going.group
     beside: dict[str, Any] = {
@@ -31,6 +31,8 @@ def write_samples(file: IO[bytes], going: Outgoing) -> tuple[WrittenGroup, ...]:
     }
     if going.begun is not None:
         beside["begun"] = np.float64(going.begun)
+    if going.date is not None:
+        beside["date"] = np.array(going.date.isoformat())
     if going.notes:
         beside["annotations"] = _table(going)
     with zipfile.ZipFile(file, "w") as archive:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 from functools import partial
 from typing import Any, Final
 
@@ -23,6 +23,7 @@ from rlxweb.io.annotations import MOST, Annotation
 from rlxweb.io.channels import TRIGGER_REASON, is_trigger
 from rlxweb.io.clock import Clock, find_rate
 from rlxweb.io.contents import Contents, Found, SampleReader, Samples, Stream
+from rlxweb.io.days import DAY_S, moved
 from rlxweb.io.hdf5 import ArrayReader, Times, all_arrays, faults, is_numbers, oriented
 from rlxweb.io.hdf5 import picked as picked_of
 from rlxweb.io.npy import native
@@ -63,7 +64,7 @@ def read_nwb(source: ByteSource, file: Any, array: str | None) -> Contents:
         clock, first = _clock(source, series, n_samples)
         labels = _labels(source, file, series, n_channels)
         scale = _scale(source, series, data, n_channels)
-        begun = _time_of_day(file, first)
+        begun, day = _moment(file, first)
     own = native(data.dtype)
     digital = own if is_digital(own) else None
     reader: SampleReader = ArrayReader(source, data, is_turned, n_samples)
@@ -98,6 +99,7 @@ def read_nwb(source: ByteSource, file: Any, array: str | None) -> Contents:
         f"its timestamps: {clock.problem}" if clock.problem else "",
         begun,
         partial(_notes, source, file, arrays, first),
+        day,
     )
 
 
@@ -184,8 +186,8 @@ class _Scaled:
         return np.asarray(own * gains + self.scale.offset)
 
 
-def _time_of_day(file: Any, first: float) -> float | None:
-    """Of the first sample, in the zone that the file tells."""
+def _moment(file: Any, first: float) -> tuple[float | None, date | None]:
+    """Time of day and day of the first sample, in the zone that the file tells."""
     for name in ("timestamps_reference_time", "session_start_time"):
         if name not in file:
             continue
@@ -194,8 +196,9 @@ def _time_of_day(file: Any, first: float) -> float | None:
         except ValueError:
             continue
         of_day = 3600 * began.hour + 60 * began.minute + began.second
-        return (of_day + began.microsecond * 1e-6 + first) % 86_400.0
-    return None
+        since = of_day + began.microsecond * 1e-6 + first
+        return since % DAY_S, moved(began.date(), since)
+    return None, None
 
 
 def _notes(

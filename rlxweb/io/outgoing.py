@@ -6,6 +6,7 @@ formats. Owns the walk in blocks; a writer hands its bytes to an open file in or
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -55,6 +56,7 @@ class Outgoing:
 
     notes       onsets count from the first sample that is written
     begun       the time of day of that sample, in seconds; None: unknown
+    date        the day of it
     bits        of an integer, where the format leaves that open; None: its usual way
     full_scale  the value that the largest integer stands for; None: the data decides
     step        is told after each block how many samples it had
@@ -69,6 +71,7 @@ class Outgoing:
     full_scale: float | None = None
     step: Callable[[int], object] = bool
     lost: list[str] = field(default_factory=list)
+    date: datetime.date | None = None
 
     @property
     def group(self) -> Group:
@@ -89,6 +92,7 @@ class Outgoing:
             "names": any(c.label for g in self.groups for c in g.channels),
             "units": any(c.unit for g in self.groups for c in g.channels),
             "begun": self.begun is not None,
+            "date": self.date is not None,
             "annotations": bool(self.notes),
         }
         gone = [_LOSSES[one] for one in what if there[one]]
@@ -100,6 +104,7 @@ _LOSSES: Final = {
     "names": "the channels' names",
     "units": "their units",
     "begun": "the time of day",
+    "date": "the date",
     "annotations": "the annotations",
 }
 

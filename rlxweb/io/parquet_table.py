@@ -7,6 +7,7 @@ length of their groups.
 
 from __future__ import annotations
 
+import datetime
 import json
 import math
 from bisect import bisect_right
@@ -26,12 +27,15 @@ from rlxweb.io.attributes import RATES, rate_of
 from rlxweb.io.channels import TRIGGER_REASON, is_trigger
 from rlxweb.io.clock import Clock, clock_of, clock_scale
 from rlxweb.io.contents import Contents, Found, Samples, Stream
+from rlxweb.io.days import day_of_iso
 from rlxweb.io.parquet import OpenTable, open_table
 from rlxweb.io.pieces import PieceReader
 from rlxweb.io.source import ByteSource
 
 NOTE: Final = "rlxweb"
-"""Of the schema: JSON of `recording` (1), `fs`, `units`, `begun`, `annotations`."""
+"""Of the schema: JSON of `recording` (1), `fs`, `units`, `begun`, `date` and
+`annotations`.
+"""
 VERSION: Final = 1
 _RESULT: Final = "rlxweb_result"  # what saved results have there
 _PIECE_NBYTES: Final = 4 << 20
@@ -50,6 +54,7 @@ class _Notes:
     units: Mapping[str, str]
     begun: float | None
     annotations: tuple[Annotation, ...]
+    date: datetime.date | None
 
 
 def read_parquet(source: ByteSource) -> Contents:
@@ -90,7 +95,15 @@ def read_parquet(source: ByteSource) -> Contents:
     begun = (
         notes.begun if at < 0 or notes.begun is not None else columns.time_of_day(at)
     )
-    return Contents("Parquet", found, (stream,), why, begun, lambda: notes.annotations)
+    return Contents(
+        "Parquet",
+        found,
+        (stream,),
+        why,
+        begun,
+        lambda: notes.annotations,
+        notes.date,
+    )
 
 
 def _found(columns: _Columns, at: int, notes: _Notes, is_clock: bool) -> Found:
@@ -282,6 +295,7 @@ def _notes_in(source: ByteSource, said: Mapping[str, bytes]) -> _Notes:
         {str(name): str(unit) for name, unit in units.items()},
         float(begun) if is_time and begun is not None else None,
         _annotations(source, own.get("annotations") or []),
+        None if own.get("date") is None else day_of_iso(own["date"]),
     )
 
 

@@ -34,6 +34,7 @@ def write_columns(file: IO[bytes], going: Outgoing) -> tuple[WrittenGroup, ...]:
         "fs": float(group.fs),
         "units": {channel.name: channel.unit for channel in group.channels},
         "begun": going.begun,
+        "date": None if going.date is None else going.date.isoformat(),
         "annotations": [list(note) for note in going.notes],
     }
     write_parquet(file, columns, _groups(going), {"rlxweb": json.dumps(about)})

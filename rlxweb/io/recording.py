@@ -6,6 +6,7 @@ group asks its reader for a range of samples. Memory stays bounded by the block 
 
 from __future__ import annotations
 
+import datetime
 import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -271,6 +272,7 @@ class Recording:
     groups    one per rate, in the order the rates appear in the file
     left_out  (name, reason) of every channel that was not taken
     begun     time of day at the file's first sample, in seconds; None: it does not tell
+    date      the day of it, likewise
     """
 
     path: str
@@ -282,6 +284,7 @@ class Recording:
     _notes: Callable[[], tuple[Annotation, ...]] = field(
         default=tuple, repr=False, compare=False
     )
+    date: datetime.date | None = None
 
     def __repr__(self) -> str:
         told = "; ".join(group._told for group in self.groups[:4])

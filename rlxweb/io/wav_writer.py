@@ -41,7 +41,7 @@ def write_wav(file: IO[bytes], going: Outgoing) -> tuple[WrittenGroup, ...]:
     _check(going)
     n_channels = len(group.channels)
     file.write(_header(n_channels, round(group.fs), group.n_samples, bits))
-    going.loses("names", "units", "begun", "annotations")
+    going.loses("names", "units", "begun", "date", "annotations")
     off, scale = Exactness(n_channels), going.full_scale or 1.0
     for start, data in going.blocks(group):
         if bits in FLOAT_BITS:

@@ -7,6 +7,7 @@ is asked for.
 
 from __future__ import annotations
 
+import datetime
 import math
 import os
 from collections.abc import Callable, Sequence
@@ -21,6 +22,7 @@ from rlxweb.errors import UsageError, shown
 from rlxweb.given import named
 from rlxweb.io.annotations import Annotation
 from rlxweb.io.array_group import group_of
+from rlxweb.io.days import DAY_S, moved
 from rlxweb.io.outgoing import Outgoing, WrittenGroup
 from rlxweb.io.recording import Group, Recording
 from rlxweb.whole_file import WholeFiles
@@ -35,7 +37,6 @@ _BITS: Final[dict[str, tuple[int, ...]]] = {
     "wav": (16, 24, 32, 64),
 }
 _INTEGERS: Final = (16, 24)
-_DAY_S: Final = 86_400.0
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -89,6 +90,7 @@ def write_recording(
     units: str | Sequence[str] | None = None,
     annotations: Sequence[Annotation] | None = None,
     begun: float | None = None,
+    date: datetime.date | None = None,
     bits: int | None = None,
     full_scale: float | None = None,
     progress: Callable[[int, int], object] | None = None,
@@ -101,10 +103,10 @@ def write_recording(
     format      "edf", "bdf", "npz", "wav", "parquet"; by default the name's suffix
     fs, channels, units
                 of an array: Hz; a name per channel; one unit, or one per channel
-    annotations, begun
+    annotations, begun, date
                 (onset, duration, text) in seconds from the first sample that is
-                written, and the time of day of that sample in seconds; of a Recording
-                they are its own by default, moved to where a stretch begins
+                written, the time of day of that sample in seconds, and its day; of a
+                Recording they are its own by default, moved to where a stretch begins
     bits        of a sample in WAV: 32 or 64 (floats; 32 is the default), 16 or 24
     full_scale  the value that the largest integer stands for. WAV: 1 by default. EDF
                 and BDF: by default each channel's own range, for which the samples are
@@ -137,7 +139,8 @@ def write_recording(
     if n_gaps:
         _check_gaps(kind, n_gaps, bits, doing)
     notes, since = _beside(recording, groups, annotations, begun, doing)
-    going = Outgoing(doing, groups, notes, since, bits, full_scale)
+    day = _day_of(recording, groups) if date is None else _checked_day(date, doing)
+    going = Outgoing(doing, groups, notes, since, bits, full_scale, date=day)
     own = _dropped(recording, annotations, going)
     if own:
         going.lost.append(own)
@@ -250,14 +253,30 @@ def _beside(
     """Annotations and time of day, counted from the first sample that is written."""
     since = groups[0].first / groups[0].fs
     if begun is not None:
-        begun = number("begun", begun, doing) % _DAY_S
+        begun = number("begun", begun, doing) % DAY_S
     elif isinstance(recording, Recording) and recording.begun is not None:
-        begun = (recording.begun + since) % _DAY_S
+        begun = (recording.begun + since) % DAY_S
     if annotations is not None:
         return tuple(_note(one, doing) for one in annotations), begun
     if not isinstance(recording, Recording):
         return (), begun
     return _inside(recording.annotations, since, groups), begun
+
+
+def _day_of(recording: Any, groups: Sequence[Group]) -> datetime.date | None:
+    """Of the first sample that is written."""
+    if not isinstance(recording, Recording):
+        return None
+    since = groups[0].first / groups[0].fs
+    return moved(recording.date, (recording.begun or 0.0) % DAY_S + since)
+
+
+def _checked_day(date: Any, doing: str) -> datetime.date:
+    if isinstance(date, datetime.datetime):
+        return date.date()
+    if isinstance(date, datetime.date):
+        return date
+    raise UsageError(doing, f"date is {shown(date)}", "a datetime.date")
 
 
 def _inside(

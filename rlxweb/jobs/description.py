@@ -19,6 +19,7 @@ def file_description(recording: Recording) -> Entry:
     return {
         "path": text_of(recording.path),
         "format": recording.format,
+        "date": None if recording.date is None else recording.date.isoformat(),
         "begun_s": recording.begun,
         "seconds": max(group["seconds"] for group in groups),
         "groups": groups,

@@ -26,6 +26,7 @@ def path(tmp_path: Path) -> Path:
         seconds=90,
         annotations=[edfio.EdfAnnotation(*note) for note in NOTES],
         starttime=datetime.time(23, 59, 30),
+        recording=edfio.Recording(startdate=datetime.date(2002, 3, 2)),
     )
 
 
@@ -34,7 +35,10 @@ def test_people_read_it(path: Path, call: Call) -> None:
     assert said.code == 0
     assert not said.err
     lines = [line.rstrip() for line in said.out.splitlines()]
-    assert lines[0] == f"{path}: EDF+C, begins at 23:59:30, lasts 0:01:30 (90 s)"
+    assert (
+        lines[0]
+        == f"{path}: EDF+C, begins on 2002-03-02 at 23:59:30, lasts 0:01:30 (90 s)"
+    )
     assert "  2 channels at 128 Hz, 11,520 samples each, read as int16" in lines
     assert "  1 channel at 2 Hz, 180 samples each, read as int16" in lines
     assert "    in µV: Cz, Pz" in lines
@@ -50,6 +54,7 @@ def test_machines_read_it(path: Path, call: Call) -> None:
     assert record["schema"] == "rlxweb.info/1"
     (file,) = record["files"]
     assert (file["begun_s"], file["seconds"]) == (86_370.0, 90.0)
+    assert file["date"] == "2002-03-02"
     assert [group["fs"] for group in file["groups"]] == [128.0, 2.0]
     assert file["groups"][0]["channels"][1] == {
         "name": "Pz",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -214,7 +214,7 @@ def test_a_series_of_nwb_is_in_microvolts(tmp_path: Path, labels: bool) -> None:
         assert {channel.unit for channel in group.channels} == {"uV"}
         wanted = counts.T * np.array(own)[:, None] * 1e-2 + 1
         np.testing.assert_allclose(group.read(), wanted, rtol=0, atol=1e-9)
-        assert recording.begun == 80_132.0
+        assert (recording.begun, recording.date) == (80_132.0, date(2024, 1, 1))
         assert [tuple(one) for one in recording.annotations] == [(2.0, 0.5, "trials")]
     with open_recording(path, start="trials", stop="@22:15:36") as recording:
         assert recording.groups[0].n_samples == 2 * FS

@@ -8,6 +8,7 @@ import struct
 import sys
 import tracemalloc
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +120,8 @@ def test_they_are_the_microvolts_that_were_written(tmp_path: Path, kind: str) ->
         assert recording.format == kind.removeprefix("packed ")
         first = recording.annotations[0]
         assert (first.onset, first.duration, first.text) == (4.0, 0.5, "Lights off")
-        assert recording.begun == (None if kind == "EEGLAB" else 80_000.0)
+        moment = (None, None) if kind == "EEGLAB" else (80_000.0, date(2023, 11, 14))
+        assert (recording.begun, recording.date) == moment
     with pytest.raises(RecordingError, match="closed"):
         group.read()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import io
 import json
 import os
@@ -26,6 +27,7 @@ from tests.recordings import KINDS, by_edfio, discontinuous, written
 RNG = np.random.default_rng(11)
 X = RNG.normal(0, 50, (3, 2560)) * [[1.0], [0.3], [1e-3]]
 NAMES = ["Fp1", "Fp2", "Cz"]
+DAY = datetime.date(2002, 2, 28)
 NOTES = (
     Annotation(0.5, 0.0, "Beginn, größer"),
     Annotation(1.25, 2.0, "sleep"),
@@ -35,7 +37,7 @@ NOTES = (
 
 def written_to(path: Path, x: Any = X, **more: Any) -> Any:
     """256 Hz, in microvolts."""
-    how = {"fs": 256, "units": "uV", "annotations": NOTES, "begun": 3661.5}
+    how = {"fs": 256, "units": "uV", "annotations": NOTES, "begun": 3661.5, "date": DAY}
     return write_recording(path, x, **{**how, **more})
 
 
@@ -59,7 +61,7 @@ def test_edf_and_bdf_hold_samples_to_half_a_step(
         assert group.names == tuple(NAMES)
         assert {channel.unit for channel in group.channels} == {"uV"}
         assert group.fs == 256.0
-        assert recording.begun == 3661.5
+        assert (recording.begun, recording.date) == (3661.5, DAY)
         assert recording.annotations == NOTES
     steps = np.array([channel.step for channel in own.channels])
     spans = np.ptp(X, axis=1)
@@ -251,7 +253,7 @@ def test_a_stretch_takes_its_annotations_and_its_time_with_it(tmp_path: Path) ->
         told = write_recording(tmp_path / "b.edf", recording)
     assert told.lost == ("2 annotations lie outside of it",)
     with open_recording(tmp_path / "b.edf") as recording:
-        assert recording.begun == 3663.5
+        assert (recording.begun, recording.date) == (3663.5, DAY)
         assert recording.annotations == ((0.0, 1.25, "sleep"),)
         off = np.abs(samples(recording) - X[:, 512:1536]).max()
     assert off < 0.01
@@ -267,6 +269,7 @@ def test_npz_holds_every_type_bit_by_bit(tmp_path: Path, dtype: str) -> None:
         np.testing.assert_array_equal(found["samples"], x)
         assert found["samples"].dtype == x.dtype
         assert (float(found["fs"]), float(found["begun"])) == (256.0, 3661.5)
+        assert str(found["date"]) == "2002-02-28"
         assert [*found["channels"]] == NAMES
         assert [*found["units"]] == ["uV"] * 3
         assert [tuple(row) for row in found["annotations"]] == [*NOTES]
@@ -275,7 +278,7 @@ def test_npz_holds_every_type_bit_by_bit(tmp_path: Path, dtype: str) -> None:
         (group,) = recording.groups
         assert group.names == tuple(NAMES)
         assert {channel.unit for channel in group.channels} == {"uV"}
-        assert recording.begun == 3661.5
+        assert (recording.begun, recording.date) == (3661.5, DAY)
         assert recording.annotations == NOTES
 
 
@@ -290,7 +293,7 @@ def test_wav_of_floats_and_of_integers(tmp_path: Path) -> None:
         np.testing.assert_array_equal([c.error for c in own.channels], off)
         assert {c.step for c in own.channels} == {step}
         assert off.max() <= max(step / 2, 1e-7 if bits == 32 else 0)
-        assert "the time of day, the annotations" in told.lost[0]
+        assert "the time of day, the date, the annotations" in told.lost[0]
     told = written_to(path, X[:1, :-1], bits=24, full_scale=256)
     with open_recording(path) as recording:
         np.testing.assert_allclose(samples(recording) * 256, X[:1, :-1], atol=1.6e-5)
