@@ -91,7 +91,8 @@ class Group:
     @property
     def _told(self) -> str:
         many = _channels(len(self.channels))
-        gaps = f", {len(self.gaps)} gaps" if self.gaps else ""
+        n = len(self.gaps)
+        gaps = f", {n} gap{'s' * (n != 1)}" if n else ""
         return f"{many} at {self.fs:g} Hz, {self.n_samples} samples{gaps}"
 
     @property

@@ -187,7 +187,8 @@ def _bands_of(result: FileResult, group: GroupResult, asked: BandsAsked) -> Grou
         fit = None if asked.fit is None else _fit(group, own, asked)
     except RlxError as error:
         if isinstance(error.hint, Advice):
-            error.hint = "give --fit within it" if asked.fit_hz else ""
+            within = Advice("give {} within it", fit=Blank("LOW:HIGH"))
+            error.hint = within if asked.fit_hz else ""
         error.doing = f"the 1/f part of {doing}"
         raise
     return GroupBands(group, own, asked, ratios, fit)
@@ -234,10 +235,10 @@ def usual_fit(edges: NDArray[np.float64]) -> tuple[float, float]:
     low, high = float(edges.min()), float(edges.max())
     if high <= SLOWEST_HZ:
         raise UsageError(
-            "--aperiodic",
+            "the 1/f part of bands",
             f"the bands end at {high:g} Hz",
             f"it is fitted from {SLOWEST_HZ:g} Hz on",
-            "give faster bands, or the stretch: --fit LOW:HIGH",
+            Advice("give faster bands, or the stretch: {}", fit=Blank("LOW:HIGH")),
         )
     return max(SLOWEST_HZ, low), high
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Final, NamedTuple
 
+from rlxweb.advice import Advice, Blank
 from rlxweb.errors import RlxError, WorkerFailed
 from rlxweb.host.row_blocks import share_cpus
 from rlxweb.jobs.spreading import Job
@@ -75,7 +76,9 @@ def _done(file: str, job: Job[Any], tell: _Teller) -> Outcome:
                 repr(file),
                 f"the process that did it stumbled: {type(error).__name__}: "
                 f"{reason(error)}",
-                hint="without --jobs the same recording shows where",
+                hint=Advice(
+                    "without {} the same recording shows where", jobs=Blank("N")
+                ),
             )
     said = (one.message for one in noted)
     return Outcome(what, tuple(one for one in said if isinstance(one, Warning)))

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rlxweb.advice import Advice, Blank
 from rlxweb.errors import OutOfMemory, UsageError
 from rlxweb.io import Group, Recording, open_recording
 from rlxweb.io.edf import ANNOTATIONS_REASON
@@ -84,7 +85,9 @@ class Conversion:
             raise OutOfMemory(
                 f"converting {path!r}",
                 "out of memory",
-                hint="take fewer channels, or fewer --jobs",
+                hint=Advice(
+                    "take fewer channels, or fewer at once: {}", jobs=Blank("N")
+                ),
             ) from error
 
     def _written(
@@ -164,7 +167,11 @@ def there_already(doing: str, place: str) -> UsageError:
     return UsageError(
         doing,
         f"{place!r} is there already",
-        hint="--overwrite replaces it; -o names another file or folder",
+        hint=Advice(
+            "{} replaces it; {} names another file or folder",
+            overwrite=True,
+            output=Blank("F"),
+        ),
     )
 
 

@@ -96,7 +96,7 @@ def _over(found: GroupSpectrogram, baseline: tuple[float, float]) -> GroupSpectr
     inside = (found.t >= low) & (found.t <= high)
     if not inside.any():
         raise UsageError(
-            "--baseline",
+            "the baseline of epochs",
             f"no segment has its middle between {low:g} and {high:g} s",
             f"they lie from {found.t[0]:.3g} to {found.t[-1]:.3g} s",
             Advice("widen it, or give a shorter {}", segment_s=Blank("S")),

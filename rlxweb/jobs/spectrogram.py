@@ -232,7 +232,8 @@ class _Columns:
             n_freqs = power.shape[1]
             check_size(self.channels, n_freqs, self.count, group)
             self._sums = np.zeros((self.channels, n_freqs, self.count))
-        at = (first + np.arange(power.shape[2])) // self.merged
+        # Of a gap of years there are more segments than 32 bits count.
+        at = (first + np.arange(power.shape[2], dtype=np.int64)) // self.merged
         begins = np.flatnonzero(np.diff(at, prepend=-1))
         self._sums[:, :, at[begins]] += np.add.reduceat(power, begins, axis=2)
         np.add.at(self.held, at, 1.0)

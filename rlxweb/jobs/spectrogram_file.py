@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from rlxweb.advice import Advice, Blank
 from rlxweb.errors import OutOfMemory
 from rlxweb.io import Group, Recording, open_recording
 from rlxweb.jobs.analysis import FileProgress
@@ -93,7 +94,10 @@ class SpectrogramOfFile:
             raise OutOfMemory(
                 f"spectrogram of {path!r}",
                 "out of memory",
-                hint="take fewer channels or columns, or fewer --jobs",
+                hint=Advice(
+                    "take fewer channels or columns, or fewer at once: {}",
+                    jobs=Blank("N"),
+                ),
             ) from error
 
     def _groups(

@@ -130,13 +130,14 @@ class DeviceArray(OnDevice):
 
         Errors   SessionClosed after `close`; DeviceLost, GpuTimeout.
         """
-        return drive(self._own())
+        return drive(self.read_back())
 
     async def numpy_async(self) -> Array:
         """`numpy` beside the caller's event loop."""
-        return await awaited_here(self._own)
+        return await awaited_here(self.read_back)
 
-    async def _own(self) -> Array:
+    async def read_back(self) -> Array:
+        """`numpy` where the core awaits it, whoever drives that."""
         array = await self._read("read back")
         return array if array.flags.writeable else array.copy()
 

@@ -63,7 +63,7 @@ class Profiles:
         given = check_feeds(self._job.graph, self._inputs, inputs)
         self._placed.check_set(doing)
         feeds = {
-            name: await one.numpy_async() if isinstance(one, DeviceArray) else one
+            name: await one.read_back() if isinstance(one, DeviceArray) else one
             for name, one in given.items()
         }
         ready = self._placed.ready

@@ -113,7 +113,7 @@ class AverageThere:
             return
         name = "power" if isinstance(average, LastAverage) else "sum"
         lost = np.isnan(state[name])
-        held = (await self._held[name].numpy_async()).astype(np.float64)
+        held = (await self._held[name].read_back()).astype(np.float64)
         if self._base is not None:
             held += self._base
         if isinstance(average, LastAverage):

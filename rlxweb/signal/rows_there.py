@@ -205,4 +205,4 @@ async def row_of(rows: RowsThere, row: int) -> Array:
     """One row (T,), read back."""
     engine = await pool.backend_async(rows.whole.device.label, rows.whole.adapter)
     one = await rows.some(engine, row, row + 1)
-    return (await one.whole.numpy_async()).reshape(-1)
+    return (await one.whole.read_back()).reshape(-1)

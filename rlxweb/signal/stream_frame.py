@@ -55,7 +55,7 @@ class Mean:
         if self._array is not None or self._there is None:
             return
         try:
-            array = await self._there.numpy_async()
+            array = await self._there.read_back()
         except DeviceLost as error:
             raise DeviceLost(
                 "reading a frame of a stream",

@@ -26,12 +26,14 @@ NAME = "process: bands of two recordings"
 LIMIT = 0.4
 _PATIENCE_S = 120
 _WITHIN = 1e-9
+_BANDS = "delta=1:4,theta=4:8,alpha=8:13,beta=13:30,gamma=30:45"
+"""Their edges are bins of both recordings: the script interpolates none."""
 _MNE = """
 import csv, sys
 import mne, numpy as np
 
 mne.set_log_level("ERROR")
-BANDS = {"delta": (0.5, 4), "theta": (4, 8), "alpha": (8, 13), "beta": (13, 30),
+BANDS = {"delta": (1, 4), "theta": (4, 8), "alpha": (8, 13), "beta": (13, 30),
          "gamma": (30, 45)}
 target, *files = sys.argv[1:]
 with open(target, "w", newline="") as out:
@@ -43,8 +45,7 @@ with open(target, "w", newline="") as out:
         spectrum = raw.compute_psd(method="welch", n_fft=n, n_overlap=n // 2,
                                    window="hann", fmin=0, fmax=46, picks="eeg")
         psd, f = spectrum.get_data(return_freqs=True)
-        total = np.trapezoid(psd[:, (f >= 0.5) & (f <= 45)],
-                             f[(f >= 0.5) & (f <= 45)])
+        total = np.trapezoid(psd[:, (f >= 1) & (f <= 45)], f[(f >= 1) & (f <= 45)])
         for band, (low, high) in BANDS.items():
             inside = (f >= low) & (f <= high)
             power = np.trapezoid(psd[:, inside], f[inside])
@@ -86,8 +87,9 @@ def _work() -> Work:
         Path(folder.name, name) for name in ("ours.csv", "theirs.csv", "bands.py")
     )
     script.write_text(_MNE, "utf-8")
-    command = ("-m", "rlxweb", "bands", *_files(), "--csv", ours, "--device", "cpu")
-    entries = [Entry("rlxweb bands", "NumPy", partial(_run, *command, "-q"), True)]
+    command = ("-m", "rlxweb", "bands", *_files(), "--bands", _BANDS, "--csv", ours)
+    own = partial(_run, *command, "--device", "cpu", "-q")
+    entries = [Entry("rlxweb bands", "NumPy", own, True)]
     has_peer = not isinstance(library("mne"), str)
     if has_peer:
         other = partial(_run, script, theirs, *_files())

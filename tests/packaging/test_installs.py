@@ -46,8 +46,9 @@ def test_the_wheel_holds_the_package_and_nothing_else(built: Built) -> None:
     """No tests, no caches, no second package; pages only where they are made."""
     name = f"rlxweb-{PROJECT['version']}.dist-info"
     kinds = (".py", ".js", ".wgsl", "py.typed")
-    of_pages = (".css", ".html", ".mjs", ".d.ts", "known-failures.toml")
-    with_pages = ("rlxweb/export/", "rlxweb/smoke/")
+    of_pages = (".css", ".html", ".mjs", ".d.ts", ".svg", "known-failures.toml")
+    rooms = ("export", "live/page", "pages/site", "plot/page_parts", "smoke")
+    with_pages = tuple(f"rlxweb/{room}/" for room in rooms)
     strays = [
         path
         for path in contents(built.wheel)

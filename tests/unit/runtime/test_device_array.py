@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import pickle
 import weakref
@@ -29,7 +28,7 @@ from rlxweb.limits import shrunk
 from rlxweb.signal.presets import from_preset
 from rlxweb.signal.stream import WelchAverage
 from tests.command_line import python
-from tests.threads import at_once
+from tests.threads import at_once, in_a_loop
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3)
 DEVICES = ["cpu", pytest.param("vulkan", marks=pytest.mark.requires_wgpu)]
@@ -314,7 +313,7 @@ def test_they_are_awaited_too(device: str) -> None:
         mean, _ = await compiled.run_async({"x": x}, keep=True)
         return await mean.numpy_async()
 
-    np.testing.assert_array_equal(asyncio.run(work()), X)
+    np.testing.assert_array_equal(in_a_loop(work()), X)
 
 
 def test_threads_share_arrays(compiled: Any, device: str) -> None:

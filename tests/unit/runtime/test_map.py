@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +15,7 @@ from rlxweb.errors import InputError, SessionClosed, ShapeError
 from rlxweb.gpu.drive import drive
 from rlxweb.gpu.port import Want
 from tests.ports import native
+from tests.threads import in_a_loop
 
 SHAPE = (5, 7)
 
@@ -49,7 +49,7 @@ def check(outs: list[list[Any]], count: int) -> None:
 @pytest.mark.parametrize("count", [0, 1, 2, 9])
 def test_every_batch_in_order(compiled: rlx.CompiledGraph, count: int) -> None:
     check(compiled.map(batches(count)), count)
-    check(asyncio.run(compiled.map_async(batches(count))), count)
+    check(in_a_loop(compiled.map_async(batches(count))), count)
 
 
 def test_take_keeps_nothing(compiled: rlx.CompiledGraph) -> None:

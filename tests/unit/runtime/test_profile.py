@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,7 @@ from rlxweb.runtime.profile import Profile, profiled
 from tests.fake_port import Failure
 from tests.made_engine import MadeEngine
 from tests.ports import compute, fake, native, scaled, source_of
+from tests.threads import in_a_loop
 
 X = np.linspace(-2, 2, 64 * 32, dtype=np.float32).reshape(64, 32)
 W = np.linspace(-1, 1, 32 * 16, dtype=np.float32).reshape(32, 16)
@@ -103,7 +103,7 @@ def test_beside_an_event_loop(compiled: rlx.CompiledGraph) -> None:
         one = await compiled.run_async({"x": X}, profile=True)
         return one, await compiled.profile_async({"x": X}, 2)
 
-    one, many = asyncio.run(both())
+    one, many = in_a_loop(both())
     assert (one.repeats, many.repeats) == (1, 2)
     np.testing.assert_array_equal(one.outputs[0], many.outputs[0])
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any, get_args
 
 import numpy as np
@@ -18,6 +17,7 @@ from rlxweb.signal import engine
 from rlxweb.signal.band_peaks import Band
 from rlxweb.signal.engine import NUMPY, How, device_engine
 from rlxweb.signal.presets import from_preset
+from tests.threads import in_a_loop
 from tests.unit.signal.near import by_name
 from tests.unit.signal.pretend_gpu import PretendGpu
 
@@ -123,9 +123,7 @@ def test_a_maximum_is_told_by_its_neighbours_beyond_the_ends() -> None:
 
 
 def test_beside_an_event_loop() -> None:
-    found = asyncio.run(
-        rlx.welch_peaks_async(X, **NAMED, mode="peaks", fmin=5, fmax=40)
-    )
+    found = in_a_loop(rlx.welch_peaks_async(X, **NAMED, mode="peaks", fmin=5, fmax=40))
     check(found, "peaks")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -27,6 +26,7 @@ from rlxweb.errors import (
 )
 from rlxweb.gpu.port import Copy
 from rlxweb.signal import engine
+from tests.threads import in_a_loop
 from tests.unit.signal.pretend_gpu import PLACE, QUICK, PretendGpu, by_name, job_of
 
 X = np.random.default_rng(4).standard_normal((3, 2, 600)).astype(np.float32)
@@ -56,7 +56,7 @@ def test_the_job_goes_where_the_samples_lie(place: str) -> None:
     want = rlx.welch_peaks(X, fs=100, nperseg=128, k=3, mode="peaks", device="cpu")
     np.testing.assert_array_equal(maxima.count, want.count)
     np.testing.assert_allclose(maxima.hz, want.hz, rtol=1e-4)
-    hz, power = asyncio.run(rlx.welch_async(x, 100, fmax=20, device=place))
+    hz, power = in_a_loop(rlx.welch_async(x, 100, fmax=20, device=place))
     right = rlx.welch(X, 100, fmax=20, device="cpu")
     np.testing.assert_array_equal(hz, right[0])
     np.testing.assert_allclose(power, right[1], rtol=1e-4, atol=1e-9)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +14,7 @@ from hypothesis import strategies as st
 import rlxweb as rlx
 from rlxweb.errors import NotFinite, RlxError, ShapeError, Unsupported, UsageError
 from rlxweb.gpu.port import Want
+from tests.threads import in_a_loop
 from tests.unit.signal.near import by_name, close
 
 RNG = np.random.default_rng(8)
@@ -158,4 +158,4 @@ def test_beside_an_event_loop() -> None:
         z = (await rlx.stft_async(x, 10.0, nperseg=64)).values
         return (await rlx.istft_async(z, 10.0, nperseg=64, n=600)).x
 
-    close(asyncio.run(there_and_back()), x)
+    close(in_a_loop(there_and_back()), x)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -27,6 +26,7 @@ from rlxweb.errors import (
 from rlxweb.gpu.port import Want
 from rlxweb.host import cross_matrix as matrix
 from rlxweb.signal import row_calls
+from tests.threads import in_a_loop
 from tests.unit.signal.near import by_name, close
 
 THEIRS = {"TestSpectrogram": "spectrogram", "TestCSD": "csd"}
@@ -272,7 +272,7 @@ def test_beside_an_event_loop() -> None:
         rlx.csd(x, x[::-1], 10.0, nperseg=64)[1],
         rlx.coherence(x, x[::-1], 10.0, nperseg=64)[1],
     ]
-    for got, one in zip(asyncio.run(all_of_them()), want, strict=True):
+    for got, one in zip(in_a_loop(all_of_them()), want, strict=True):
         np.testing.assert_array_equal(got, one)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import pickle
 import threading
@@ -17,6 +16,7 @@ from rlxweb.errors import DTypeError
 from rlxweb.gpu.port import Want
 from rlxweb.signal.average_held import MOST_STEPS
 from rlxweb.signal.average_there import MOST_ADDED
+from tests.threads import in_a_loop
 from tests.unit.signal.near import by_name, close
 
 FS = 100.0
@@ -201,7 +201,7 @@ def test_frames_beside_a_loop_and_on_other_threads(adapter: Want) -> None:
         parts = [X[:, at : at + 100] for at in range(0, 4000, 100)]
         return [frame async for frame in stream.over(parts)]
 
-    for one, other in zip(asyncio.run(watched()), want, strict=True):
+    for one, other in zip(in_a_loop(watched()), want, strict=True):
         close(one.power, other.power, 5e-6)
     stream = rlx.WelchStream(FS, **named)
     made: list[rlx.StreamFrame] = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +18,7 @@ from rlxweb.errors import NotFinite, RlxError, UsageError
 from rlxweb.gpu.port import Want
 from rlxweb.signal import tapers
 from rlxweb.signal.tapers import dpss
+from tests.threads import in_a_loop
 from tests.unit.signal.near import by_name, close
 
 RNG = np.random.default_rng(11)
@@ -192,6 +192,6 @@ def test_beside_an_event_loop() -> None:
             (await rlx.tfr_morlet_async(x, 100.0, [20.0])).values,
         )
 
-    power, waves = asyncio.run(both())
+    power, waves = in_a_loop(both())
     np.testing.assert_array_equal(power, rlx.multitaper(x, 100.0)[1])
     np.testing.assert_array_equal(waves, rlx.tfr_morlet(x, 100.0, [20.0]).values)

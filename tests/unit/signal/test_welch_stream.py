@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from hypothesis import strategies as st
 import rlxweb as rlx
 from rlxweb.errors import NotFinite, RlxError, UsageError
 from rlxweb.gpu.port import Want
+from tests.threads import in_a_loop
 from tests.unit.signal.near import by_name, close
 
 RNG = np.random.default_rng(12)
@@ -216,7 +216,7 @@ def test_frames_while_chunks_come() -> None:
         stream = rlx.WelchStream(FS, 100, n_channels=3)
         return [(f.n_segments, len(asked)) async for f in stream.over(source())]
 
-    seen = asyncio.run(watched())
+    seen = in_a_loop(watched())
     assert [n for n, _ in seen] == list(range(1, 30))
     assert seen[0] == (1, 1)
     assert seen[-1][1] == len(asked)
@@ -225,7 +225,7 @@ def test_frames_while_chunks_come() -> None:
         stream = rlx.WelchStream(FS, 100, n_channels=3)
         return len([f async for f in stream.over(cut_at(X, [130]))])
 
-    assert asyncio.run(of_a_list()) == 29
+    assert in_a_loop(of_a_list()) == 29
 
 
 def test_threads_take_turns() -> None:
