@@ -130,7 +130,7 @@ def group_spectrogram(
         if progress is not None:
             progress(math.prod(block.data.shape))
     starts = np.arange(sums.count, dtype=np.float64) * merged * hop
-    own = np.minimum(merged, count - merged * np.arange(sums.count))
+    own = np.minimum(merged, count - merged * np.arange(sums.count, dtype=np.int64))
     times = (starts + (own - 1) * hop / 2 + nperseg / 2) / group.fs
     return GroupSpectrogram(
         names=group.names,
@@ -233,7 +233,8 @@ class _Columns:
             check_size(self.channels, n_freqs, self.count, group)
             self._sums = np.zeros((self.channels, n_freqs, self.count))
         # Of a gap of years there are more segments than 32 bits count.
-        at = (first + np.arange(power.shape[2], dtype=np.int64)) // self.merged
+        segments = first + np.arange(power.shape[2], dtype=np.int64)
+        at = (segments // self.merged).astype(np.intp)
         begins = np.flatnonzero(np.diff(at, prepend=-1))
         self._sums[:, :, at[begins]] += np.add.reduceat(power, begins, axis=2)
         np.add.at(self.held, at, 1.0)

@@ -163,7 +163,7 @@ def columns(level: Floats, f: Floats, step: float, log: bool) -> tuple[Floats, F
         wanted = (ideal - f[0]) / step
     else:
         wanted = np.linspace(0, count, min(count, COLUMNS) + 1)
-    starts = np.unique(np.round(wanted).astype(np.int64))
+    starts = np.unique(np.round(wanted).astype(np.intp))
     cells: Floats = np.fmax.reduceat(level, starts[:-1], axis=1)
     return cells, np.asarray(f[0] + (starts - 0.5) * step, np.float64)
 

@@ -72,7 +72,8 @@ REASONS = {
     "command line": Reason("it runs the command line", "fixture 'call' not found"),
     "modules": Reason(
         "it compares with a library that WebAssembly has not",
-        "No module named '(mne|soundfile|torch|jax|mlx|cupy|build|wgpu|click)",
+        "No module named '"
+        "(mne|matplotlib|soundfile|torch|jax|mlx|cupy|build|wgpu|click)",
         by_rlxweb=True,
     ),
     "files": Reason(
