@@ -16,6 +16,7 @@ import sys
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import IO, Any
 
 import numpy as np
@@ -64,9 +65,15 @@ def write_csv(
 
 def _csv_cell(cell: Cell) -> Cell:
     if isinstance(cell, str):
-        return printable(_FORMULA.sub(r"\1'", cell))
+        return _csv_text(cell)
     # Shortest form that reads back to the same float32 or float64.
     return cell.item() if isinstance(cell, np.float64) else cell
+
+
+@lru_cache(1 << 10)
+def _csv_text(text: str) -> str:
+    # A table says the same names row after row.
+    return printable(_FORMULA.sub(r"\1'", text))
 
 
 def write_npz(target: Target, /, **arrays: npt.ArrayLike) -> None:

@@ -76,15 +76,20 @@ class Engine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NumpyEngine:
-    """Rows in cache-sized blocks on a few threads."""
+    """Rows in cache-sized blocks on a few threads.
+
+    is_kept   what it took counts towards a kernel for the next time
+    """
 
     device: Device = Device.CPU
     name: str = CPU_ENGINE[0]
+    is_kept: bool = True
 
     async def power(self, x: Rows, spec: WelchSpec, band: Band | None = None) -> Power:
         begun = perf_counter()
         power = self._power(x, spec)
-        _compile_if_worth_it(spec, 0, perf_counter() - begun)
+        if self.is_kept:
+            _compile_if_worth_it(spec, 0, perf_counter() - begun)
         return power if band is None else power[:, band.bins]
 
     def _power(self, x: Rows, spec: WelchSpec) -> Power:
@@ -103,7 +108,9 @@ class NumpyEngine:
     ) -> Found:
         begun = perf_counter()
         found = strongest_of(self._power(x, spec), k, band)
-        _compile_if_worth_it(spec, k if band is None else 0, perf_counter() - begun)
+        took = perf_counter() - begun
+        if self.is_kept:
+            _compile_if_worth_it(spec, k if band is None else 0, took)
         return found
 
     def is_ready(
@@ -113,6 +120,8 @@ class NumpyEngine:
 
 
 NUMPY = NumpyEngine()
+NUMPY_ALONE = NumpyEngine(is_kept=False)
+"""For estimates that no kernel computes, now or the next time."""
 
 
 def strongest_of(power: Power, k: int, band: Band | None) -> Found:

@@ -18,7 +18,7 @@ from rlxweb.host.spec import WelchSpec
 from rlxweb.host.strongest import Found
 from rlxweb.kept import SMALL, lru_of_small
 from rlxweb.signal.band_peaks import Band
-from rlxweb.signal.engine import Engine, Power, Rows
+from rlxweb.signal.engine import NUMPY, NUMPY_ALONE, Engine, Power, Rows
 from rlxweb.signal.offers import WelchJob, engine_for
 
 T = TypeVar("T")
@@ -28,7 +28,13 @@ Work = Callable[[WelchJob, Engine], Awaitable[T]]
 @lru_of_small(128, lambda pick: pick.job.spec.nperseg <= SMALL)
 def ready(pick: Pick[WelchJob]) -> tuple[WelchJob, Engine]:
     """The job as the way that was picked computes it, and what runs it."""
-    return pick.job.by(pick.candidate), engine_for(pick.candidate)
+    return pick.job.by(pick.candidate), _engine(pick.job, pick.candidate)
+
+
+def _engine(job: WelchJob, way: Candidate) -> Engine:
+    """What runs a way of the job; of one that is never compiled nothing is learned."""
+    engine = engine_for(way)
+    return NUMPY_ALONE if engine is NUMPY and job.compiled is False else engine
 
 
 async def run_pick(
@@ -46,7 +52,7 @@ async def run_pick(
             raise
 
         async def again(way: Candidate) -> T:
-            return await work(pick.job.by(way), engine_for(way))
+            return await work(pick.job.by(way), _engine(pick.job, way))
 
         ways = pick.decision.candidates
         answer, way, tries = await done_again(error, pick.candidate, ways, again)

@@ -12,6 +12,7 @@ from rlxweb.jobs import analysis
 from rlxweb.jobs.analysis import analyse_file
 from rlxweb.jobs.settings import Settings
 from rlxweb.jobs.spreading import one_by_one
+from rlxweb.signal import engine
 
 SETTINGS = Settings(fs=100, device="cpu")
 
@@ -32,6 +33,19 @@ def test_progress_tells_every_sample_once(
     assert len(told) > 5
     assert {whole for whole, _ in told} == {10_000}
     assert sum(done for _, done in told) == 10_000
+
+
+@pytest.mark.parametrize("is_long", [False, True])
+def test_short_recordings_have_nothing_compiled(
+    npy: str, monkeypatch: pytest.MonkeyPatch, is_long: bool
+) -> None:
+    """No kernel will ever compute them, so none is begun beside them."""
+    least = 1 if is_long else 1 << 40
+    monkeypatch.setattr(analysis, "COMPILED_SAMPLES", least)
+    told: list[float] = []
+    monkeypatch.setattr(engine, "_compile_if_worth_it", lambda *all_: told.append(1))
+    analyse_file(npy, SETTINGS)
+    assert bool(told) == is_long
 
 
 def test_no_memory_is_an_error_of_the_file(
