@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +20,11 @@ from rlxweb.io.writers import finite
 from rlxweb.jobs.entries import Entry, text_of
 from rlxweb.jobs.epoching import COLUMNS as OF_EPOCHS
 from rlxweb.jobs.results import FileResult, GroupResult
-from rlxweb.signal.aperiodic import Mode, aperiodic
-from rlxweb.signal.aperiodic_fit import AperiodicFit
 from rlxweb.signal.bands import BandPower, Bands, band_power_of
+
+if TYPE_CHECKING:
+    from rlxweb.signal.aperiodic import Mode
+    from rlxweb.signal.aperiodic_fit import AperiodicFit
 
 SLOWEST_HZ: Final = 1.0
 """Where the fit of the 1/f part begins, unless it is said: below, EEG drifts."""
@@ -215,6 +217,8 @@ def _fit(group: GroupResult, own: BandPower, asked: BandsAsked) -> AperiodicFit:
     # A line takes the place of what has none, so that all are fitted in one call.
     line = 1.0 / np.maximum(group.hz, 1e-300)
     filled = np.where(known[:, None], group.power, line)
+    from rlxweb.signal.aperiodic import aperiodic  # which most runs do not ask for
+
     found = aperiodic(group.hz, filled, fmin=low, fmax=high, mode=asked.fit)
     lost = ~known
     blank: dict[str, Any] = {}
