@@ -14,14 +14,14 @@ from rlxweb.cli.batch import Done
 from rlxweb.cli.look import PLAIN, Look
 from rlxweb.cli.peaks_table import OF_EPOCHS
 from rlxweb.cli.plot import PAGES, check_plot, picture_format
-from rlxweb.cli.record import document, rlxweb_version, versions
+from rlxweb.cli.record import rlxweb_version, run_document, versions
 from rlxweb.cli.targets import Put, check_targets
 from rlxweb.cli.wanted import pictures_of
 from rlxweb.errors import UsageError
 from rlxweb.io import write_csv, write_json
 from rlxweb.io.parquet import SUFFIX, Column, Rows, check_parquet, write_parquet
 from rlxweb.jobs.bands import Banded, BandsAsked
-from rlxweb.jobs.entries import epochs_entry, failures_entry, ran_entry, text_of
+from rlxweb.jobs.entries import epochs_entry, ran_entry, text_of
 
 SCHEMA = "rlxweb.bands/1"
 COLUMNS = (
@@ -195,12 +195,6 @@ def put_json(
         }
         for one in found
     ]
-    record = document(
-        SCHEMA,
-        versions=versions(),
-        settings=done.settings.as_json() | asked.as_json(),
-        files=files,
-        failed=failures_entry(done.failed),
-        wall_s=done.wall_s,
-    )
+    settings = done.settings.as_json() | asked.as_json()
+    record = run_document(SCHEMA, settings, files, done.failed, done.wall_s)
     write_json(file, record)

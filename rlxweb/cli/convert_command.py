@@ -17,7 +17,7 @@ from rich.console import Console
 from rlxweb.cli import options
 from rlxweb.cli.batch import Came, how_of, run_files
 from rlxweb.cli.keeping import Keeping, listed
-from rlxweb.cli.record import document, versions
+from rlxweb.cli.record import run_document
 from rlxweb.cli.screen import counted, say, screen
 from rlxweb.cli.storage import STORAGE
 from rlxweb.cli.targets import check_targets, goes_to_stdout, write_all
@@ -28,7 +28,7 @@ from rlxweb.io.parquet import check_parquet
 from rlxweb.io.urls import file_name, is_url
 from rlxweb.io.writing import FORMATS, Format, Written, check_asked, format_of
 from rlxweb.jobs.conversion import Conversion, Converted, there_already
-from rlxweb.jobs.entries import failures_entry, ran_entry, text_of
+from rlxweb.jobs.entries import ran_entry, text_of
 from rlxweb.jobs.settings import reading_of
 from rlxweb.printable import printable
 from rlxweb.streams import is_stream
@@ -227,14 +227,7 @@ def _put_json(file: IO[bytes], came: Came[Converted], settings: dict[str, Any]) 
         }
         for one in came.results
     ]
-    record = document(
-        SCHEMA,
-        versions=versions(),
-        settings=settings,
-        files=files,
-        failed=failures_entry(came.failed),
-        wall_s=came.wall_s,
-    )
+    record = run_document(SCHEMA, settings, files, came.failed, came.wall_s)
     write_json(file, record)
 
 

@@ -12,9 +12,9 @@ from typing import IO, Any
 import numpy as np
 
 from rlxweb.cli.batch import Done
-from rlxweb.cli.record import document, versions
+from rlxweb.cli.record import run_document
 from rlxweb.io import write_csv, write_json, write_npz
-from rlxweb.jobs.entries import epochs_cells, failures_entry, text_of
+from rlxweb.jobs.entries import epochs_cells, text_of
 from rlxweb.jobs.epoching import COLUMNS as OF_EPOCHS
 from rlxweb.jobs.results import FileResult, GroupResult
 
@@ -26,16 +26,10 @@ COLUMNS = ("file", "channel", "unit", "fs", "rank", *_OF_PEAK, "device")
 def put_json(file: IO[bytes], done: Done) -> None:
     """The run record: settings, versions, decisions, every peak, and what failed."""
     cluster = {"decided": [one.as_json() for one in done.shares]}
-    record = document(
-        SCHEMA,
-        versions=versions(),
-        settings=done.settings.as_json(),
-        files=[entry for _, entry in done.entries() if entry is not None],
-        failed=failures_entry(done.failed),
-        wall_s=done.wall_s,
-        **({"cluster": cluster} if done.shares else {}),
-    )
-    write_json(file, record)
+    files = [entry for _, entry in done.entries() if entry is not None]
+    settings = done.settings.as_json()
+    record = run_document(SCHEMA, settings, files, done.failed, done.wall_s)
+    write_json(file, record | ({"cluster": cluster} if done.shares else {}))
 
 
 def put_csv(file: IO[bytes], done: Done) -> None:

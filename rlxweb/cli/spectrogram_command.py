@@ -20,7 +20,7 @@ from rlxweb.cli.epochs_options import EPOCHS, epochs_asked
 from rlxweb.cli.keeping import Keeping
 from rlxweb.cli.look import AXIS, DARK, Look, look_of
 from rlxweb.cli.plot import PAGES, check_plot, picture_format
-from rlxweb.cli.record import document, versions
+from rlxweb.cli.record import run_document
 from rlxweb.cli.screen import counted, say, screen, show_table
 from rlxweb.cli.spectrogram_plot import PANELS, put_picture
 from rlxweb.cli.storage import STORAGE
@@ -28,7 +28,7 @@ from rlxweb.cli.targets import Put, check_targets, goes_to_stdout, whole_files
 from rlxweb.cli.wanted import pictures_of
 from rlxweb.errors import RlxError, UsageError
 from rlxweb.io import write_csv, write_json, write_npz
-from rlxweb.jobs.entries import epochs_entry, failures_entry, ran_entry, text_of
+from rlxweb.jobs.entries import epochs_entry, ran_entry, text_of
 from rlxweb.jobs.epoch_spectrogram import QUARTER
 from rlxweb.jobs.epoching import COLUMNS as OF_EPOCHS
 from rlxweb.jobs.settings import OF_FILES, reading_of
@@ -277,14 +277,7 @@ def _put_json(
         }
         for one in came.results
     ]
-    record = document(
-        SCHEMA,
-        versions=versions(),
-        settings=settings,
-        files=files,
-        failed=failures_entry(came.failed),
-        wall_s=came.wall_s,
-    )
+    record = run_document(SCHEMA, settings, files, came.failed, came.wall_s)
     write_json(file, record)
 
 
