@@ -19,6 +19,7 @@ from rlxweb.ir.dtype import DType, DTypeLike
 from rlxweb.ir.shape import short
 from rlxweb.ir.spectral_builder import SpectralBuilder
 from rlxweb.ir.tensor import Operand, Tensor, listed
+from rlxweb.ir.window_builder import WindowBuilder
 
 Axes = int | Sequence[int] | None
 P = ParamSpec("P")
@@ -40,7 +41,7 @@ def adding(
     return method
 
 
-class Builder(SpectralBuilder):
+class Builder(SpectralBuilder, WindowBuilder):
     """Builder methods over `apply`; mixed into Graph."""
 
     def _pair(self, x: Tensor | Operand, y: Tensor | Operand) -> tuple[Tensor, Tensor]:

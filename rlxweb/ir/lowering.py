@@ -125,13 +125,16 @@ class Side:
     """An operand of a Finish: which of its elements goes with one of the output.
 
     kind   "same": the one at its place · "row": one for each position on the last axis
-           · "column": one for each row · "one": the same for all
+           · "column": one for each row · "channel": one for each place on some axis
+           · "one": the same for all
     numel  how many it has
+    inner  elements from one place on a channel's axis to the next
     """
 
-    kind: Literal["same", "row", "column", "one"]
+    kind: Literal["same", "row", "column", "channel", "one"]
     dtype: DType
     numel: int
+    inner: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,17 @@ def _side(dtype: DType, layout: Layout) -> Side | None:
     rows = Layout(layout.shape[:-1], layout.strides[:-1])
     if layout.strides[-1] == 0 and rows.is_dense:
         return Side("column", dtype, numel(rows.shape))
-    return None
+    return _channel(dtype, layout)
+
+
+def _channel(dtype: DType, layout: Layout) -> Side | None:
+    """An operand of one axis of the output: the same wherever else an element is."""
+    merged = layout.coalesced(Layout.dense(layout.shape))[0]
+    moves = [at for at, stride in enumerate(merged.strides) if stride]
+    if len(moves) != 1 or merged.strides[moves[0]] != 1:
+        return None
+    inner = numel(merged.shape[moves[0] + 1 :])
+    return Side("channel", dtype, merged.shape[moves[0]], inner)
 
 
 def finished(recipe: Recipe, finish: Finish, inputs: int, most: int) -> Recipe | None:
@@ -91,7 +101,8 @@ def finished(recipe: Recipe, finish: Finish, inputs: int, most: int) -> Recipe |
 def _finished(call: Call, at: int, finish: Finish, inputs: int) -> Call | None:
     out = call.accesses[at]
     wide = any(access.wide for access in call.accesses)
-    if not call.finishes or wide != out.wide or (wide and finish.line % 4):
+    parts = [finish.line, *(s.inner for s in finish.sides if s.kind == "channel")]
+    if not call.finishes or wide != out.wide or (wide and any(p % 4 for p in parts)):
         return None
     still = (0,) * len(call.axes)
     accesses = list(call.accesses)
@@ -110,9 +121,13 @@ def _finished(call: Call, at: int, finish: Finish, inputs: int) -> Call | None:
     }
     values = {**call.values, **dict(finish.values), **steps}
     values |= {"finish_line": finish.line, "finish_from": out.offset}
+    for n, side in enumerate(finish.sides):
+        if side.kind == "channel":
+            inner = side.inner // 4 if wide else side.inner
+            values |= {f"finish_inner{n}": inner, f"finish_count{n}": side.numel}
     # Whoever carries on from what a piece of the sum has left must find it as it was.
-    uses = [use for use in call.uses if use != "finish_none"]
-    uses += ["finish_tile"] * (call.finishes == "tile")
+    swapped = {"finish_none": "finish_tile", "conv_finish_none": "conv_finish_tile"}
+    uses = [swapped.get(use, use) for use in call.uses]
     return replace(
         call,
         axes=tuple(axis.uncut() for axis in call.axes),

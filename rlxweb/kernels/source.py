@@ -127,7 +127,7 @@ def _finish(call: Call, bindings: Sequence[Binding]) -> list[str]:
     first = len(call.accesses) - len(finish.sides)
     kind = ALIAS[bindings[at].dtype]
     lines = [f"fn finish(i: u32, v: {kind}) -> {kind} {{"]
-    if any(side.kind in ("row", "column") for side in finish.sides):
+    if any(side.kind in ("row", "column", "channel") for side in finish.sides):
         # Pieces begin anywhere; the sides lie whole.
         begin = [f"u.at_{a.name} * u.finish_{a.name}" for a in call.axes]
         start = " + ".join(["u.finish_from", *begin])
@@ -135,6 +135,7 @@ def _finish(call: Call, bindings: Sequence[Binding]) -> list[str]:
         lines.append(f"  let line = u.finish_line{' / 4u' if fours else ''};")
     places = {"same": "i", "row": "at % line", "column": "at / line", "one": "0u"}
     for n, side in enumerate(finish.sides):
+        places["channel"] = f"at / u.finish_inner{n} % u.finish_count{n}"
         load = f"ld{first + n}({places[side.kind]})"
         if fours and not bindings[first + n].wide:
             load = f"{ALIAS[side.dtype]}({load})"

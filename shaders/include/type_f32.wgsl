@@ -7,3 +7,6 @@ alias E = F;
 fn larger_of(a: E, b: E) -> E { return larger(a, b); }
 fn smaller_of(a: E, b: E) -> E { return smaller(a, b); }
 fn beats(a: E, b: E) -> B { return !is_nan(a) & (is_nan(b) | (a > b)); }
+
+// a stands before b among the largest, where NaN is above every number.
+fn overtakes(a: E, b: E) -> B { return !is_nan(b) & (is_nan(a) | (a > b)); }

@@ -5,3 +5,4 @@ alias E = I;
 fn larger_of(a: E, b: E) -> E { return max(a, b); }
 fn smaller_of(a: E, b: E) -> E { return min(a, b); }
 fn beats(a: E, b: E) -> B { return a > b; }
+fn overtakes(a: E, b: E) -> B { return a > b; }

@@ -1,0 +1,131 @@
+"""Convolutions and pools against PyTorch's, through the methods that bear its names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlxweb as rlx
+from rlxweb.errors import RlxError
+from rlxweb.ir.tensor import Tensor
+from tests.agreement import Array
+
+torch = pytest.importorskip("torch")
+F = torch.nn.functional
+
+SHAPES = {1: (2, 6, 19), 2: (2, 6, 9, 11), 3: (1, 4, 6, 5, 7)}
+CONVOLUTIONS: list[dict[str, Any]] = [
+    {},
+    {"stride": 2, "padding": 1},
+    {"dilation": 2, "padding": 2},
+    {"groups": 2},
+    {"padding": "same"},
+    {"padding": "valid", "stride": 3},
+]
+TRANSPOSED: list[dict[str, Any]] = [
+    {},
+    {"stride": 2, "padding": 1},
+    {"stride": 3, "output_padding": 2, "groups": 2},
+    {"dilation": 2, "padding": 3},
+    {"stride": 3, "dilation": 2, "output_padding": 1},
+]
+POOLS: list[dict[str, Any]] = [
+    {},
+    {"stride": 2, "padding": 1},
+    {"stride": 2, "ceil_mode": True},
+    {"stride": 3, "padding": 1, "ceil_mode": True},
+]
+
+
+def drawn(shape: tuple[int, ...], seed: int = 0) -> Array:
+    return np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
+
+
+def ours(build: Callable[..., Tensor], *arrays: Array) -> Array:
+    """What a graph of the arrays as inputs gives on the CPU."""
+    g = rlx.Graph("one")
+    given = [g.input(f"x{i}", a.shape, str(a.dtype)) for i, a in enumerate(arrays)]
+    g.set_outputs([build(g, *given)])
+    compiled = rlx.Session("cpu").compile(g)
+    return compiled.run({f"x{i}": a for i, a in enumerate(arrays)})[0]
+
+
+def same(got: Array, want: Any) -> None:
+    assert got.shape == tuple(want.shape)
+    np.testing.assert_allclose(got, want.numpy(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("rank", SHAPES)
+@pytest.mark.parametrize("how", CONVOLUTIONS, ids=str)
+def test_convolution(rank: int, how: dict[str, Any]) -> None:
+    x, groups = drawn(SHAPES[rank]), how.get("groups", 1)
+    w, b = drawn((4, x.shape[1] // groups, *(3, 5, 3)[:rank]), 1), drawn((4,), 2)
+    name = f"conv{rank}d"
+    got = ours(lambda g, *t: getattr(g, name)(*t, **how), x, w, b)
+    same(got, getattr(F, name)(*map(torch.from_numpy, (x, w, b)), **how))
+
+
+@pytest.mark.parametrize("rank", SHAPES)
+@pytest.mark.parametrize("how", TRANSPOSED, ids=str)
+def test_transposed_convolution(rank: int, how: dict[str, Any]) -> None:
+    x, groups = drawn(SHAPES[rank]), how.get("groups", 1)
+    w, b = drawn((x.shape[1], 2, *(3, 4, 2)[:rank]), 1), drawn((2 * groups,), 2)
+    name = f"conv_transpose{rank}d"
+    got = ours(lambda g, *t: getattr(g, name)(*t, **how), x, w, b)
+    same(got, getattr(F, name)(*map(torch.from_numpy, (x, w, b)), **how))
+
+
+@pytest.mark.parametrize("rank", SHAPES)
+@pytest.mark.parametrize("how", POOLS, ids=str)
+def test_pools(rank: int, how: dict[str, Any]) -> None:
+    x = drawn(SHAPES[rank])
+    of_torch = torch.from_numpy(x)
+    for kind in ("max", "avg"):
+        name = f"{kind}_pool{rank}d"
+        got = ours(lambda g, t, name=name: getattr(g, name)(t, 3, **how), x)
+        same(got, getattr(F, name)(of_torch, 3, **how))
+    found = ours(lambda g, t: g.max_pool_indices(t, 3, **how), x)
+    named = getattr(F, f"max_pool{rank}d")
+    assert (found == named(of_torch, 3, **how, return_indices=True)[1].numpy()).all()
+    if "padding" not in how:  # PyTorch's takes no absolute values
+        name = f"lp_pool{rank}d"
+        got = ours(lambda g, t: getattr(g, name)(t, 3.0, 2, how.get("stride")), x)
+        same(got, getattr(F, name)(of_torch.abs(), 3.0, 2, how.get("stride")))
+
+
+def test_averages_may_leave_the_padding_out() -> None:
+    x, how = drawn(SHAPES[2]), {"stride": 2, "padding": 1, "count_include_pad": False}
+    want = F.avg_pool2d(torch.from_numpy(x), 3, **how)
+    same(ours(lambda g, t: g.avg_pool2d(t, 3, **how), x), want)
+
+
+REFUSED: dict[str, Callable[[Any, Any, Any], Any]] = {
+    r"conv1d of \[1, 4, 6, 6\]: an array of rank 4": lambda g, x, w: g.conv1d(x, w),
+    "the array has 4 channels": lambda g, x, w: g.conv(x, g.narrow(w, 1, 0, 3)),
+    "groups=3 beside weights": lambda g, x, w: g.conv(x, w, groups=3),
+    "a window of 11 over spatial axis 0": lambda g, x, w: g.conv(x, w, dilation=5),
+    "strides=.0.": lambda g, x, w: g.conv(x, w, stride=0),
+    "strides=.1, 1, 1.": lambda g, x, w: g.conv(x, w, stride=(1, 1, 1)),
+    "pads=.-1.": lambda g, x, w: g.conv(x, w, padding=-1),
+    "padding='smae'": lambda g, x, w: g.conv(x, w, padding="smae"),
+    "there would be fewer": lambda g, x, w: g.conv(x, w, padding="same", stride=2),
+    r"bias \[4\] of 2 channels": lambda g, x, w: g.conv(
+        x, w, g.constant(np.zeros(4, np.float32))
+    ),
+    "operands are f32 and f16": lambda g, x, w: g.conv(x, g.cast(w, "f16")),
+    r"a kernel of \[0, 0\]": lambda g, x, w: g.max_pool(x, 0),
+    "each window holds an element": lambda g, x, w: g.max_pool(x, 2, padding=2),
+    "p=0.0": lambda g, x, w: g.lp_pool(x, 0.0, 2),
+    "leave 0 results": lambda g, x, w: g.conv_transpose(x, w[:, :2], padding=4),
+}
+
+
+@pytest.mark.parametrize("said", REFUSED)
+def test_what_makes_no_sense_is_refused_with_both_numbers(said: str) -> None:
+    g = rlx.Graph("bad")
+    x, w = g.input("x", (1, 4, 6, 6)), g.input("w", (2, 4, 3, 3))
+    with pytest.raises(RlxError, match=said):
+        REFUSED[said](g, x, w)
