@@ -16,6 +16,7 @@ import numpy as np
 from rlxweb.errors import DTypeError, GraphError
 from rlxweb.given import array_of
 from rlxweb.ir.dtype import DType, DTypeLike
+from rlxweb.ir.norm_builder import NormBuilder
 from rlxweb.ir.shape import short
 from rlxweb.ir.spectral_builder import SpectralBuilder
 from rlxweb.ir.tensor import Operand, Tensor, listed
@@ -41,7 +42,7 @@ def adding(
     return method
 
 
-class Builder(SpectralBuilder, WindowBuilder):
+class Builder(SpectralBuilder, WindowBuilder, NormBuilder):
     """Builder methods over `apply`; mixed into Graph."""
 
     def _pair(self, x: Tensor | Operand, y: Tensor | Operand) -> tuple[Tensor, Tensor]:
@@ -205,16 +206,6 @@ class Builder(SpectralBuilder, WindowBuilder):
             score_scale=score_scale,
             softcap=softcap,
         )
-
-    def layer_norm(
-        self, x: Tensor, gamma: Tensor, beta: Tensor, axis: int = -1, eps: float = 1e-5
-    ) -> Tensor:
-        return self.apply("layer_norm", x, gamma, beta, axis=axis, eps=eps)
-
-    def rms_norm(
-        self, x: Tensor, gamma: Tensor, beta: Tensor, axis: int = -1, eps: float = 1e-5
-    ) -> Tensor:
-        return self.apply("rms_norm", x, gamma, beta, axis=axis, eps=eps)
 
     def custom_op(self, name: str, *inputs: Tensor, **attrs: Any) -> Tensor:
         """An op the user registered."""

@@ -78,6 +78,12 @@ class RlxNames(Builder):
         """`layer_norm` over the last axis (the logarithm is `log`)."""
         return self.layer_norm(x, gamma, beta, -1, eps)
 
+    def layer_norm2d(
+        self, x: Tensor, gamma: Tensor, beta: Tensor, eps: float = 1e-5
+    ) -> Tensor:
+        """`layer_norm` over the channels at each place of [N, C, H, W]."""
+        return self.layer_norm(x, gamma, beta, 1, eps)
+
     def binary(self, op: str, x: Tensor | Number, y: Tensor | Number) -> Tensor:
         """`add`, `sub`, `mul`, `div`, `max`, `min`, `pow` or `+ - * /`, by its name."""
         return self._binary(_named("binary op", op, _BINARY), x, y)

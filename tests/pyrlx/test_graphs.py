@@ -26,8 +26,7 @@ HEADS = [RNG.standard_normal((1, 2, 5, 4)).astype(np.float32) for _ in range(3)]
 
 ELSEWHERE = {
     *("lora_matmul", "dense_solve", "batched_dense_solve", "custom_fn"),
-    *("stop_gradient", "resize_nearest_2x", "conv2d", "conv_transpose2d", "sample"),
-    *("layer_norm2d", "group_norm", "rope", "rope_n"),
+    *("stop_gradient", "resize_nearest_2x", "sample", "rope", "rope_n"),
 }
 """Pyrlx's methods for which there is no op here."""
 HERE = {
@@ -38,7 +37,7 @@ HERE = {
     *("cumsum", "reshape", "transpose", "narrow", "concat", "gather", "cast", "fft"),
     *("fft_norm", "fft_real", "rfft", "irfft", "fftfreq", "rfftfreq", "psd"),
     *("psd_real", "layer_norm", "rms_norm", "attention", "attention_kind"),
-    *("input", "param"),
+    *("input", "param", "conv2d", "conv_transpose2d", "layer_norm2d", "group_norm"),
 }
 
 
@@ -75,6 +74,18 @@ def norm(x: Any, gamma: Any, beta: Any, centred: bool, eps: float) -> Any:
     middle = x.mean(-1, keepdims=True) if centred else 0.0
     spread = np.sqrt(((x - middle) ** 2).mean(-1, keepdims=True) + eps)
     return (x - middle) / spread * gamma + beta
+
+
+def correlated(x: Any, w: Any) -> Any:
+    """[N, C, H, W] by [M, C, kernel], nothing in front of it or behind."""
+    cut = np.lib.stride_tricks.sliding_window_view(x, w.shape[2:], (2, 3))
+    return np.einsum("nchwij,mcij->nmhw", cut, w)
+
+
+def spread_out(x: Any, w: Any) -> Any:
+    """[N, C, H, W] by [C, M, kernel]: each element adds its kernel."""
+    around = np.pad(x, [(0, 0), (0, 0), (1, 1), (1, 1)])
+    return correlated(around, np.swapaxes(w, 0, 1)[:, :, ::-1, ::-1])
 
 
 def attended(keep: Any) -> Any:
@@ -125,6 +136,8 @@ NAMED = ("gelu", "gelu_approx", "silu", "relu", "exp", "sqrt", "neg", "tanh")
 OF_A = ("relu", "abs")
 INDEX = np.array([2, 0], np.int64)
 GAMMA, BETA = B[0], A[1]
+IMAGES = RNG.standard_normal((2, 2, 4, 5)).astype(np.float32)
+KERNEL = RNG.standard_normal((3, 2, 2, 2)).astype(np.float32)
 SPECTRUM = np.fft.fft(ROWS)
 HALF = np.fft.rfft(ROWS)
 CAUSAL = np.tril(np.ones((5, 5), bool))
@@ -217,6 +230,28 @@ CASES = {
         lambda g, x, c, b: g.rms_norm(x, c, b, 1e-3),
         (A, GAMMA, BETA),
         norm(A, GAMMA, BETA, False, 1e-3),
+    ),
+    "conv2d": Case(
+        lambda g, x, w: g.conv2d(x, w), (IMAGES, KERNEL), correlated(IMAGES, KERNEL)
+    ),
+    "conv_transpose2d": Case(
+        lambda g, x, w: g.conv_transpose2d(x, w),
+        (IMAGES, KERNEL[:2]),
+        spread_out(IMAGES, KERNEL[:2]),
+    ),
+    "layer_norm2d": Case(
+        lambda g, x, c, b: g.layer_norm2d(x, c, b, 1e-3),
+        (IMAGES, GAMMA[:2], BETA[:2]),
+        np.moveaxis(
+            norm(np.moveaxis(IMAGES, 1, -1), GAMMA[:2], BETA[:2], True, 1e-3), -1, 1
+        ),
+    ),
+    "group_norm": Case(
+        lambda g, x, c, b: g.group_norm(x, 1, c, b),
+        (IMAGES, GAMMA[:2], BETA[:2]),
+        norm(IMAGES.reshape(2, -1), 1, 0, True, 1e-5).reshape(IMAGES.shape)
+        * GAMMA[:2, None, None]
+        + BETA[:2, None, None],
     ),
     "attention": Case(
         lambda g, q, k, v, m: g.attention(q, k, v, m, 2, 4),
