@@ -12,6 +12,8 @@ from rlxweb.backends.array_residents import OwnArray
 from rlxweb.backends.cpu_attention import COMPILED as ATTENTION
 from rlxweb.backends.cpu_attention import attention_kernels
 from rlxweb.backends.cpu_blocks import RegionByNumPy
+from rlxweb.backends.cpu_convolution import COMPILED as CONVOLUTIONS
+from rlxweb.backends.cpu_convolution import conv_kernels
 from rlxweb.backends.cpu_lines import COMPILED as LINES
 from rlxweb.backends.cpu_lines import line_kernels
 from rlxweb.backends.cpu_reductions import COMPILED as REDUCTIONS
@@ -24,9 +26,15 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
 
-ROWS: Final = (*LINES, *ATTENTION, *REDUCTIONS, *VARIANTS)
+ROWS: Final = (*LINES, *ATTENTION, *CONVOLUTIONS, *REDUCTIONS, *VARIANTS)
 """Ways to run an op: by compiled code, by NumPy used well."""
-WORKSHOPS: Final = (region_kernels, line_kernels, attention_kernels, reduction_kernels)
+WORKSHOPS: Final = (
+    region_kernels,
+    line_kernels,
+    attention_kernels,
+    conv_kernels,
+    reduction_kernels,
+)
 """What this engine has compiled."""
 
 

@@ -16,6 +16,7 @@ import pytest
 
 import rlxweb
 from tests.pyrlx import shim as rlx
+from tests.pyrlx.image_cases import IMAGES
 
 RNG = np.random.default_rng(7)
 A = RNG.standard_normal((2, 3)).astype(np.float32)
@@ -76,18 +77,6 @@ def norm(x: Any, gamma: Any, beta: Any, centred: bool, eps: float) -> Any:
     return (x - middle) / spread * gamma + beta
 
 
-def correlated(x: Any, w: Any) -> Any:
-    """[N, C, H, W] by [M, C, kernel], nothing in front of it or behind."""
-    cut = np.lib.stride_tricks.sliding_window_view(x, w.shape[2:], (2, 3))
-    return np.einsum("nchwij,mcij->nmhw", cut, w)
-
-
-def spread_out(x: Any, w: Any) -> Any:
-    """[N, C, H, W] by [C, M, kernel]: each element adds its kernel."""
-    around = np.pad(x, [(0, 0), (0, 0), (1, 1), (1, 1)])
-    return correlated(around, np.swapaxes(w, 0, 1)[:, :, ::-1, ::-1])
-
-
 def attended(keep: Any) -> Any:
     """Scaled scores of HEADS, where `keep` holds."""
     q, k, v = (x.astype(float) for x in HEADS)
@@ -136,8 +125,6 @@ NAMED = ("gelu", "gelu_approx", "silu", "relu", "exp", "sqrt", "neg", "tanh")
 OF_A = ("relu", "abs")
 INDEX = np.array([2, 0], np.int64)
 GAMMA, BETA = B[0], A[1]
-IMAGES = RNG.standard_normal((2, 2, 4, 5)).astype(np.float32)
-KERNEL = RNG.standard_normal((3, 2, 2, 2)).astype(np.float32)
 SPECTRUM = np.fft.fft(ROWS)
 HALF = np.fft.rfft(ROWS)
 CAUSAL = np.tril(np.ones((5, 5), bool))
@@ -231,28 +218,7 @@ CASES = {
         (A, GAMMA, BETA),
         norm(A, GAMMA, BETA, False, 1e-3),
     ),
-    "conv2d": Case(
-        lambda g, x, w: g.conv2d(x, w), (IMAGES, KERNEL), correlated(IMAGES, KERNEL)
-    ),
-    "conv_transpose2d": Case(
-        lambda g, x, w: g.conv_transpose2d(x, w),
-        (IMAGES, KERNEL[:2]),
-        spread_out(IMAGES, KERNEL[:2]),
-    ),
-    "layer_norm2d": Case(
-        lambda g, x, c, b: g.layer_norm2d(x, c, b, 1e-3),
-        (IMAGES, GAMMA[:2], BETA[:2]),
-        np.moveaxis(
-            norm(np.moveaxis(IMAGES, 1, -1), GAMMA[:2], BETA[:2], True, 1e-3), -1, 1
-        ),
-    ),
-    "group_norm": Case(
-        lambda g, x, c, b: g.group_norm(x, 1, c, b),
-        (IMAGES, GAMMA[:2], BETA[:2]),
-        norm(IMAGES.reshape(2, -1), 1, 0, True, 1e-5).reshape(IMAGES.shape)
-        * GAMMA[:2, None, None]
-        + BETA[:2, None, None],
-    ),
+    **{name: Case(*case) for name, case in IMAGES.items()},
     "attention": Case(
         lambda g, q, k, v, m: g.attention(q, k, v, m, 2, 4),
         (*HEADS, KEPT),

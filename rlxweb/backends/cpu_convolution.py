@@ -1,0 +1,207 @@
+"""Convolution of floats on the CPU: machine code, or windows times weights by BLAS.
+
+Rows of the table of variants. The code wants lines of a vector's length; where an image
+has shorter ones its lines are taken as one, and what stands between them is left out
+after. Many channels on small images are BLAS's.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from time import perf_counter
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlxweb.backends.cpu_together import Shared
+from rlxweb.host.arrays import pool
+from rlxweb.host.compiled import address
+from rlxweb.host.convolution import by_products
+from rlxweb.host.phases import Phases, phases_of
+from rlxweb.host.row_blocks import usable_cpus
+from rlxweb.host.variants import Variant
+from rlxweb.ir.dtype import DType
+from rlxweb.ir.op import Attrs, TensorType, Types
+from rlxweb.machine import library
+from rlxweb.machine.jobs import packed
+from rlxweb.machine.making import code_of, fast_mode
+from rlxweb.machine.workshop import Workshop
+from rlxweb.ops.conv import convolution
+from rlxweb.recipes.conv_calls import Convolution
+
+LEAST: Final = 1 << 12
+"""Multiplications from which a call of ours is faster than several of NumPy's."""
+_MANY: Final = 16
+_LEAST_OF_MANY: Final = 1 << 23
+"""The same for so many channels, at which BLAS is good."""
+_THREADED: Final = 1 << 19
+_TASKS: Final = 8
+"""For each thread, so that none waits long for the last."""
+_MOST_WEIGHTS: Final = 1 << 19
+"""Weights of a group that stay in a core's cache while its lines are gone through."""
+_MOST_PHASES: Final = 16
+_WASTE: Final = 1.25
+"""Of vectors, from which on the lines of an image are taken as one."""
+
+
+def _made(about: object) -> Shared:
+    from rlxweb.machine.convolution import Tile, convolution_text
+
+    assert isinstance(about, Tile)
+    return function_of(code_of(convolution_text(about, library.processor().nbytes)))
+
+
+def function_of(code: library.Code) -> Shared:
+    """What a module of convolution exports, as `machine/convolution.py` says."""
+    return Shared.of(code, "convolution")
+
+
+conv_kernels: Workshop[Shared] = Workshop(_made, fast_mode)
+"""The compiled convolutions of this process, by their tiles."""
+
+
+class Lines(NamedTuple):
+    """Lines that the code goes through: how many, how long, and where they lie.
+
+    image    lines of an image, and of its inner axis
+    apart    elements of the result from one line to the next, outer and inner axis
+    flat     the inner lines of an image are one, `between` elements from each other
+    """
+
+    image: tuple[int, int]
+    length: int
+    apart: tuple[int, int]
+    flat: bool
+    between: int
+
+
+def _open(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
+    """Floats, and something to sum."""
+    wide = inputs[0].dtype in (DType.F32, DType.F64)
+    return wide and inputs[1].numel > 0
+
+
+def _compiled_open(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
+    x, w = inputs
+    fits = x.dtype is DType.F32 and _open(inputs, out, attrs)
+    if not fits or not conv_kernels.is_open:
+        return False
+    one = convolution(x.shape, w.shape, attrs)
+    windows, m = one.windows, one.channels[1]
+    work = out.numel * prod(w.shape[1:])
+    small = w.numel // one.groups <= _MOST_WEIGHTS
+    few = prod(windows.strides) <= _MOST_PHASES
+    is_product = prod(windows.kernel) == 1 and windows.out == windows.size
+    least = LEAST if m < _MANY else _LEAST_OF_MANY
+    return work >= least and small and few and (m < _MANY or not is_product)
+
+
+def _shaped(one: Convolution, x: NDArray[Any]) -> NDArray[Any]:
+    return x.reshape(*x.shape[:2], *one.windows.size)
+
+
+def _by_numpy(attrs: Attrs, x: NDArray[Any], w: NDArray[Any]) -> NDArray[Any]:
+    one = convolution(x.shape, w.shape, attrs)
+    made = by_products(one, _shaped(one, x), np.ascontiguousarray(w))
+    return made.reshape(_result(x, w, one))
+
+
+def _result(x: NDArray[Any], w: NDArray[Any], one: Convolution) -> tuple[int, ...]:
+    return (x.shape[0], w.shape[0], *one.windows.out[5 - x.ndim :])
+
+
+def _conv(attrs: Attrs, x: NDArray[Any], w: NDArray[Any]) -> NDArray[Any]:
+    from rlxweb.machine.convolution import tiles
+
+    one = convolution(x.shape, w.shape, attrs)
+    nbytes = library.processor().nbytes
+    phases = phases_of(_shaped(one, x), one.windows)
+    found = lines_of(one, phases.values.shape[-3:], nbytes // 4)
+    if found is None:
+        return _by_numpy(attrs, x, w)
+    tile = min(
+        (t for t in tiles(nbytes) if t.rows <= one.channels[1]),
+        key=lambda t: _cycles(one.channels[1], found, t, nbytes // 4),
+    )
+    kernel = conv_kernels.ready(tile)
+    if kernel is None:
+        begun = perf_counter()
+        made = _by_numpy(attrs, x, w)
+        conv_kernels.spent(tile, perf_counter() - begun)
+        return made
+    out = computed(kernel, one, tile, found, phases, np.asarray(w))
+    return out.reshape(_result(x, w, one))
+
+
+def lines_of(one: Convolution, q: tuple[int, ...], lanes: int) -> Lines | None:
+    """The lines of a result whose phases have these lengths; None: they are too short.
+
+    As they are, or those of the inner axis as one where that wastes less.
+    """
+    o0, o1, o2 = one.windows.out
+    whole = (o1 - 1) * q[2] + o2
+    if whole < lanes:
+        return None
+    vectors = o1 * -(-o2 // lanes)
+    if o2 >= lanes and vectors <= _WASTE * -(-whole // lanes):
+        return Lines((o0 * o1, o1), o2, (o1 * o2, o2), False, o2)
+    return Lines((o0, 1), whole, (o1 * q[2], 0), True, q[2])
+
+
+def _cycles(m: int, lines: Lines, tile: tuple[int, int], lanes: int) -> float:
+    """About how long a tap takes: products, loads, and the chain of one sum."""
+    rows, vectors = tile
+    turns = -(-lines.length // (vectors * lanes))
+    each = max(rows * vectors / 2, (rows + vectors) / 2, 4.0)
+    return -(-m // rows) * turns * each
+
+
+def computed(
+    kernel: Shared,
+    one: Convolution,
+    tile: tuple[int, int],
+    lines: Lines,
+    phases: Phases,
+    w: NDArray[Any],
+) -> NDArray[Any]:
+    """The result [N, M, three axes] by a kernel."""
+    (c, m), windows = one.channels, one.windows
+    batch, groups, (rows, vectors) = one.batch, one.groups, tile
+    lanes = library.processor().nbytes // 4
+    o0, o1, o2 = windows.out
+    q1, q2 = phases.values.shape[-2:]
+    blocks, last = -(-m // rows), m - rows
+    weights = np.ascontiguousarray(w)
+    taps = (np.arange(c)[:, None] * phases.channel + phases.taps[None, :]).reshape(-1)
+    out = pool.empty((batch, groups * m, o0, o1, lines.between), np.float32)
+    channel = o0 * o1 * lines.between
+    count = batch * groups * lines.image[0]
+    threaded = out.size * taps.size >= _THREADED
+    wanted = _TASKS * usable_cpus() if threaded else 1
+    # Few lines are shared out by their channels.
+    share = -(-blocks // min(blocks, -(-wanted // count)))
+    shares = -(-blocks // share)
+    tasks = count * shares
+    each = max(1, tasks // wanted)
+    job = np.array(
+        [
+            *map(address, (phases.values, weights, out, taps)),
+            *(taps.size, tasks, each, groups, m, blocks, last, shares, share),
+            *lines.image,
+            *(lines.length, -(-lines.length // (vectors * lanes))),
+            *(groups * c * phases.channel, c * phases.channel, q1 * q2, q2),
+            *(groups * m * channel, m * channel, channel, *lines.apart),
+        ],
+        np.int64,
+    )
+    taken = np.zeros(1, np.int64)
+    kernel(packed(address(job), address(taken)), threaded=threaded)
+    return np.ascontiguousarray(out[..., :o2]) if lines.flat else out
+
+
+COMPILED: Final = (
+    Variant("conv, compiled", "conv", _compiled_open, _conv),
+    Variant("conv, windows in cache", "conv", _open, _by_numpy),
+)
+"""The rows, before NumPy's."""
