@@ -21,12 +21,13 @@ from rlxweb.backends.cpu_reductions import reduction_kernels
 from rlxweb.backends.cpu_regions import RegionCall, region_kernels, region_of
 from rlxweb.backends.protocol import CPU_ENGINE
 from rlxweb.compile.plan import Step
+from rlxweb.host.pooling import ROWS as POOLS
 from rlxweb.host.variants import VARIANTS, Variant
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
 
-ROWS: Final = (*LINES, *ATTENTION, *CONVOLUTIONS, *REDUCTIONS, *VARIANTS)
+ROWS: Final = (*LINES, *ATTENTION, *CONVOLUTIONS, *POOLS, *REDUCTIONS, *VARIANTS)
 """Ways to run an op: by compiled code, by NumPy used well."""
 WORKSHOPS: Final = (
     region_kernels,

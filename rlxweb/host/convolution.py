@@ -44,13 +44,13 @@ def by_products(one: Convolution, x: NDArray[Any], w: NDArray[Any]) -> NDArray[A
     return out
 
 
-def with_padding(x: NDArray[Any], w: Windows) -> NDArray[Any]:
-    """What the windows read of [N, C, three axes], zeros around it."""
+def with_padding(x: NDArray[Any], w: Windows, fill: float = 0) -> NDArray[Any]:
+    """What the windows read of [N, C, three axes], `fill` around it."""
     if w.is_inside:
         read: tuple[Any, ...] = (..., *(slice(0, n) for n in w.reach))
         return np.ascontiguousarray(x[read])
     made = pool.empty((*x.shape[:2], *w.reach), x.dtype)
-    made[...] = 0
+    made[...] = fill
     inside: list[Any] = [...]
     given: list[Any] = [...]
     for before, n, reach in zip(w.before, w.size, w.reach, strict=True):

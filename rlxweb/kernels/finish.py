@@ -19,6 +19,8 @@ from rlxweb.kernels.expression import body_of
 
 # A longer text costs the driver's compiler more than a dispatch costs the run.
 MAX_NODES = 24
+# The includes of calls that end with their sums, and those that do more.
+_ENDS = {f"{at}finish_none": f"{at}finish_tile" for at in ("", "conv_", "line_")}
 
 
 def finish_of(
@@ -126,8 +128,7 @@ def _finished(call: Call, at: int, finish: Finish, inputs: int) -> Call | None:
             inner = side.inner // 4 if wide else side.inner
             values |= {f"finish_inner{n}": inner, f"finish_count{n}": side.numel}
     # Whoever carries on from what a piece of the sum has left must find it as it was.
-    swapped = {"finish_none": "finish_tile", "conv_finish_none": "conv_finish_tile"}
-    uses = [swapped.get(use, use) for use in call.uses]
+    uses = [_ENDS.get(use, use) for use in call.uses]
     return replace(
         call,
         axes=tuple(axis.uncut() for axis in call.axes),

@@ -46,25 +46,12 @@ from rlxweb.recipes.windows import (
     lowest_bits,
     padded,
     pads_of,
+    pool_windows,
     volume,
-    windows_of,
 )
 
 KERNEL = Attr("kernel", "ints")
 _GEOMETRY = (KERNEL, STRIDES, DILATIONS, PADS, CEIL)
-
-
-def pool_windows(shape: Shape, attrs: Attrs) -> Windows:
-    """The windows of a pool over [N, C, …]. Errors  ShapeError, AttributeRefused."""
-    if len(shape) < 3:
-        raise bad_shape(
-            f"an array of rank {len(shape)}",
-            "[N, C, spatial axes…]",
-            "reshape one image to [1, C, …]",
-        )
-    kernel, rank = attrs["kernel"], len(shape) - 2
-    kernel = kernel * rank if len(kernel) == 1 else kernel
-    return windows_of(shape[2:], kernel, attrs)
 
 
 def _infer(
@@ -304,9 +291,11 @@ _pool = partial(
     attrs=_GEOMETRY,
     traits=frozenset({"reduction"}),
     flops=_flops,
+    telling=(_case((1, 4, 32), 3), _case((1, 64, 64, 64), 3)),
 )
 _floats: Callable[..., Op] = partial(
     _pool,
+    telling=(),
     infer=partial(_infer, allowed=FLOATS),
     traits=frozenset({"reduction", "floats_only"}),
     tolerance=SUMMED,

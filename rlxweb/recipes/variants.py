@@ -20,12 +20,14 @@ from rlxweb.recipes import fft_variants as fft
 from rlxweb.recipes import line_variants as line
 from rlxweb.recipes import welch_variants as welch
 from rlxweb.recipes.attention_blocks import attention_blocks
+from rlxweb.recipes.conv_variants import as_product, neighbours
 from rlxweb.recipes.fft_team_rows import team_recipe
 from rlxweb.recipes.fft_variants import RecipeFor
 from rlxweb.recipes.line_blocks import line_blocks
 from rlxweb.recipes.matmul_blocks import SIDES, matmul_blocks
 from rlxweb.recipes.matmul_variants import matmul_rows, matmul_tiled
 from rlxweb.recipes.movement_variants import fours_copy, gather_rows, tiled_copy
+from rlxweb.recipes.padding_variants import own, padded_at_once
 from rlxweb.recipes.psd_variants import as_estimate
 from rlxweb.recipes.reduce_calls import KINDS
 from rlxweb.recipes.reduce_variants import line_reduction
@@ -127,6 +129,25 @@ _MATMULS = (
     ),
     Variant("matmul, shared tiles", "matmul", on_hardware, matmul_tiled),
 )
+_CONVOLUTIONS = (
+    Variant("conv, 16 by 16 a lane", "conv", on_software, as_product(matmul_rows)),
+    *(
+        Variant(
+            f"conv, blocks of {side}",
+            "conv",
+            on_hardware,
+            as_product(matmul_blocks(side)),
+        )
+        for side in SIDES
+    ),
+    Variant("conv, shared tiles", "conv", on_hardware, as_product(matmul_tiled)),
+    Variant("conv, neighbours a lane", "conv", on_software, padded_at_once(neighbours)),
+)
+WINDOWS = ("conv", "max_pool", "max_pool_indices", "sum_pool")
+_PADDED = tuple(
+    Variant(f"{op}, padded at once", op, always, padded_at_once(own(op)))
+    for op in WINDOWS
+)
 _SELECTIONS = (
     Variant("topk, workgroup a row", "topk", on_hardware, topk_group),
     Variant("attention, one kernel", "attention", on_hardware, attention_blocks),
@@ -199,6 +220,8 @@ _TRIALS = (
 )
 VARIANTS = (
     _MATMULS
+    + _CONVOLUTIONS
+    + _PADDED
     + _SELECTIONS
     + _REDUCTIONS
     + _TRIALS

@@ -110,6 +110,19 @@ def windows_of(size: Shape, kernel: Shape, attrs: Attrs) -> Windows:
     return Windows(size, kernel, strides, dilations, before, tuple(out))
 
 
+def pool_windows(shape: Shape, attrs: Attrs) -> Windows:
+    """The windows of a pool over [N, C, …]. Errors  ShapeError, AttributeRefused."""
+    if len(shape) < 3:
+        raise bad_shape(
+            f"an array of rank {len(shape)}",
+            "[N, C, spatial axes…]",
+            "reshape one image to [1, C, …]",
+        )
+    kernel, rank = attrs["kernel"], len(shape) - 2
+    kernel = kernel * rank if len(kernel) == 1 else kernel
+    return windows_of(shape[2:], kernel, attrs)
+
+
 def _check_kernel(kernel: Sequence[int], rank: int) -> None:
     if len(kernel) != rank or any(k < 1 for k in kernel):
         raise bad_shape(

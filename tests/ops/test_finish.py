@@ -42,6 +42,11 @@ def gated(g: Graph, x: Any, w: Any, b: Any) -> Any:
     return g.where(made > 0.25, made * b, g.relu(made) * 0.5 - b)
 
 
+def images(g: Graph, x: Any, w: Any, b: Any) -> Any:
+    """A convolution with a number for each channel."""
+    return g.tanh(g.conv(x, w) + b)
+
+
 def turned(g: Graph, x: Any) -> Any:
     """The last two axes exchanged: a view, of which nobody makes a copy."""
     rank = len(x.shape)
@@ -78,6 +83,10 @@ CASES: dict[str, tuple[Build, Shape, Shape, Shape]] = {
         (40, 68),
         (68,),
     ),
+    "channels": (images, (2, 3, 9, 11), (18, 3, 3, 3), (18, 1, 1)),
+    "few channels": (images, (2, 3, 9, 11), (3, 3, 3, 3), (3, 1, 1)),
+    "channels, one tap": (images, (2, 16, 6, 6), (20, 16, 1, 1), (20, 1, 1)),
+    "channels of lines": (images, (1, 3, 40), (5, 3, 4), (5, 1)),
     "sums": (lambda g, x, w, b: g.sum(x, (1,)) * 0.5 + b, (70, 90), (1, 1), (70,)),
     "columns": (lambda g, x, w, b: g.exp(g.max(x, (0,)) + b), (70, 90), (1, 1), (90,)),
 }
@@ -140,7 +149,7 @@ def test_a_device_that_cuts_everything(name: str, adapter: Want) -> None:
 
 @pytest.mark.parametrize(
     "row",
-    [r for op in ("matmul", "sum") for r in variants_of(op) if r.gate(A_GPU)],
+    [r for op in ("matmul", "sum", "conv") for r in variants_of(op) if r.gate(A_GPU)],
     ids=lambda row: row.name,
 )
 def test_kernels_for_gpus(row: Any, adapter: Want) -> None:

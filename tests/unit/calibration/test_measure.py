@@ -244,7 +244,7 @@ MEASURED = {"run", *KERNELS}
 
 def timed(*kinds: type) -> set[str]:
     """Ops lowered so that no kind tells the price of."""
-    told = {"matmul", "fft", "rfft", "irfft"}
+    told = {"matmul", "conv", "fft", "rfft", "irfft"}
     return {o.name for o in registry if isinstance(o.lower, kinds)} - told
 
 
