@@ -17,6 +17,7 @@ from rlxweb.errors import DTypeError, GraphError
 from rlxweb.given import array_of
 from rlxweb.ir.dtype import DType, DTypeLike
 from rlxweb.ir.norm_builder import NormBuilder
+from rlxweb.ir.resize_builder import ResizeBuilder
 from rlxweb.ir.shape import short
 from rlxweb.ir.spectral_builder import SpectralBuilder
 from rlxweb.ir.tensor import Operand, Tensor, listed
@@ -42,7 +43,7 @@ def adding(
     return method
 
 
-class Builder(SpectralBuilder, WindowBuilder, NormBuilder):
+class Builder(SpectralBuilder, WindowBuilder, NormBuilder, ResizeBuilder):
     """Builder methods over `apply`; mixed into Graph."""
 
     def _pair(self, x: Tensor | Operand, y: Tensor | Operand) -> tuple[Tensor, Tensor]:

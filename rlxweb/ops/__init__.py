@@ -15,6 +15,7 @@ FAMILIES = (
     "conv",
     "conv_transpose",
     "pool",
+    "resize",
     "norm",
     "nn",
     "spectral",

@@ -1,0 +1,69 @@
+"""Interpolation against PyTorch's, through the method that bears its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import rlxweb as rlx
+from rlxweb.errors import RlxError
+from tests.ops.test_windows_by_torch import drawn, ours, same
+
+torch = pytest.importorskip("torch")
+F = torch.nn.functional
+
+SHAPES = {1: (2, 3, 17), 2: (2, 3, 11, 16), 3: (1, 2, 5, 7, 6)}
+LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}
+HOW: list[dict[str, Any]] = [
+    {"size": 23},
+    {"size": 4},
+    {"scale_factor": 2.0},
+    {"scale_factor": 1.7},
+    {"scale_factor": 0.45},
+]
+
+
+@pytest.mark.parametrize("rank", SHAPES)
+@pytest.mark.parametrize("how", HOW, ids=str)
+def test_any_number_of_axes(rank: int, how: dict[str, Any]) -> None:
+    """Larger and smaller, by a size and by a factor that fits no size."""
+    x = drawn(SHAPES[rank])
+    given = torch.from_numpy(x)
+    ways: list[dict[str, Any]] = [{"mode": "nearest"}, {"mode": "nearest-exact"}]
+    ways += [{"mode": LINEAR[rank], "align_corners": flag} for flag in (False, True)]
+    for way in ways:
+        got = ours(lambda g, t, way=way: g.interpolate(t, **how, **way), x)
+        same(got, F.interpolate(given, **how, **way))
+
+
+@pytest.mark.parametrize("how", HOW, ids=str)
+@pytest.mark.parametrize("antialias", [False, True])
+def test_cubic_and_smoothed(how: dict[str, Any], antialias: bool) -> None:
+    x = drawn(SHAPES[2])
+    for mode in ("bilinear", "bicubic"):
+        way = {"mode": mode, "antialias": antialias, **how}
+        got = ours(lambda g, t, way=way: g.interpolate(t, **way), x)
+        same(got, F.interpolate(torch.from_numpy(x), **way))
+
+
+REFUSED: dict[str, Callable[[Any, Any], Any]] = {
+    "mode='cubic'": lambda g, x: g.interpolate(x, 3, mode="cubic"),
+    "size=None, scale_factor=None": lambda g, x: g.interpolate(x),
+    "size=3, scale_factor=2.0": lambda g, x: g.interpolate(x, 3, 2.0),
+    "beside a nearest mode": lambda g, x: g.interpolate(x, 3, antialias=True),
+    "one number, or one for each of 2": lambda g, x: g.interpolate(x, (3, 3, 3)),
+    "size=-2, scale=None": lambda g, x: g.interpolate(x, -2),
+    "axis 4 is outside rank 4": lambda g, x: g.apply("resize", x, axis=4, size=2),
+    "attribute place='corner'": lambda g, x: g.apply(
+        "resize", x, axis=2, size=2, place="corner"
+    ),
+}
+
+
+@pytest.mark.parametrize("said", REFUSED)
+def test_what_makes_no_sense_is_refused(said: str) -> None:
+    g = rlx.Graph("bad")
+    with pytest.raises(RlxError, match=said):
+        REFUSED[said](g, g.input("x", (1, 2, 5, 6)))
