@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from rlxweb.backends.array import array_target, quiet
+from rlxweb.backends.array_convolutions import xla_convolution
 from rlxweb.backends.array_faults import around_library
 from rlxweb.backends.array_forks import LibraryThreads
 from rlxweb.backends.array_library import first_named, library, tried
@@ -75,6 +76,7 @@ def _engine(jax: Any, kind: str, device: Any, traced: bool) -> TracedArrayBacken
         to_device=lambda array: jax.device_put(_native(array), device),
         to_host=_here,
         from_dlpack=jax.numpy.from_dlpack,
+        variants=(xla_convolution(jax.lax),),
         why_lost=lambda: threads.why_not,
         around=partial(around_library, name, threads, quiet, *settings),
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rlxweb.backends.array_convolutions import torch_convolution
 from rlxweb.backends.array_variants import along_last, framed
 from rlxweb.host.variants import Variant
 from rlxweb.ir.op import Attrs
@@ -30,5 +31,6 @@ def torch_variants(torch: Any, xp: Any) -> tuple[Variant, ...]:
         *framed(xp, cut),
         Variant("softmax, PyTorch's", "softmax", along_last, softmax),
         Variant("layer_norm, PyTorch's", "layer_norm", along_last, layer_norm),
+        torch_convolution(torch),
         # Not its attention, which makes 0 of a query that is NaN.
     )

@@ -12,6 +12,7 @@ import rlxweb as rlx
 from rlxweb.errors import RlxError
 from tests.ops.test_windows_by_torch import drawn, ours, same
 
+pytestmark = pytest.mark.requires_torch
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
 

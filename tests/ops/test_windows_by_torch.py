@@ -13,6 +13,7 @@ from rlxweb.errors import RlxError
 from rlxweb.ir.tensor import Tensor
 from tests.agreement import Array
 
+pytestmark = pytest.mark.requires_torch
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
 
