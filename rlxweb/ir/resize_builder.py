@@ -1,4 +1,4 @@
-"""The builder method that makes images larger or smaller, with PyTorch's arguments.
+"""Builder methods that resize, warp and sample images, with PyTorch's arguments.
 
 Other places and roundings, ONNX's say, are attributes of the op: `apply("resize", …)`,
 once for each axis. Nothing is computed here.
@@ -10,7 +10,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from rlxweb.errors import AttributeRefused
+import numpy as np
+
+from rlxweb.errors import AttributeRefused, ShapeError
 from rlxweb.ir.shape import many, short, show
 from rlxweb.ir.tensor import Tensor
 
@@ -67,6 +69,61 @@ class ResizeBuilder(ABC):
             scale = None if align_corners else scale
             x = self.apply("resize", x, axis=axis, size=out, scale=scale, **how)
         return x
+
+    @abstractmethod
+    def constant(self, value: Any, dtype: Any = None) -> Tensor:
+        """See Graph.constant."""
+
+    def grid_sample(
+        self,
+        x: Tensor,
+        grid: Tensor,
+        mode: str = "bilinear",
+        padding_mode: str = "zeros",
+        align_corners: bool = False,
+    ) -> Tensor:
+        """[N, C, …] at the places of a grid [N, places…, axes]: [N, C, places…].
+
+        grid           coordinates from -1 to 1, the last axis first
+        mode           "bilinear" (also "linear", "trilinear"), "nearest", "bicubic"
+        padding_mode   "zeros", "border" or "reflection"
+        align_corners  -1 and 1 are the middles of the outer elements, not their edges
+        Errors   AttributeRefused, ShapeError, DTypeError.
+        """
+        own = {"bilinear": "linear", "trilinear": "linear", "bicubic": "cubic"}
+        return self.apply(
+            "grid_sample",
+            x,
+            grid,
+            mode=own.get(mode, mode),
+            padding=padding_mode,
+            align_corners=align_corners,
+        )
+
+    def affine_grid(
+        self, theta: Tensor, size: Sequence[int], align_corners: bool = False
+    ) -> Tensor:
+        """The grid [N, places…, axes] of affine maps [N, axes, axes + 1], for a result
+        of `size` [N, C, places…]. Errors  ShapeError.
+        """
+        places = tuple(size[2:])
+        rank, n = len(places), size[0] if size else 0
+        if rank not in (2, 3) or theta.shape != (n, rank, rank + 1):
+            raise ShapeError(
+                f"affine_grid of {show(theta.shape)}",
+                f"a result of size {tuple(size)}",
+                "[N, C, 2 or 3 axes] and maps [N, axes, axes + 1]",
+            )
+        ends = [1.0 if align_corners else 1.0 - 1.0 / max(1, one) for one in places]
+        lines = [
+            np.linspace(-end, end, one) if one > 1 else np.zeros(one)
+            for end, one in zip(ends, places, strict=True)
+        ]
+        mesh = np.meshgrid(*lines, indexing="ij")[::-1]
+        base = np.stack([*mesh, np.ones(places)], axis=-1).reshape(-1, rank + 1)
+        maps = self.apply("transpose", theta, perm=(0, 2, 1))
+        made = self.constant(base.astype(theta.dtype.numpy)) @ maps
+        return self.apply("reshape", made, shape=(n, *places, rank))
 
 
 def _sizes(

@@ -16,6 +16,7 @@ FAMILIES = (
     "conv_transpose",
     "pool",
     "resize",
+    "grid_sample",
     "norm",
     "nn",
     "spectral",

@@ -151,7 +151,8 @@ def _avg_pool(xp: Any, attrs: Attrs, x: Any) -> Any:
 
 def _lp_pool(xp: Any, attrs: Attrs, x: Any) -> Any:
     p, wide = attrs["p"], widened(xp, x)
-    made = _sum_pool(xp, attrs, xp.abs(wide) ** p) ** (1.0 / p)
+    sums = _sum_pool(xp, attrs, xp.pow(xp.abs(wide), xp.full_like(wide, p)))
+    made = xp.pow(sums, xp.full_like(sums, 1.0 / p))
     return xp.asarray(made, dtype=x.dtype)
 
 

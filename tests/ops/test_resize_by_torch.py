@@ -49,6 +49,32 @@ def test_cubic_and_smoothed(how: dict[str, Any], antialias: bool) -> None:
         same(got, F.interpolate(torch.from_numpy(x), **way))
 
 
+@pytest.mark.parametrize("align_corners", [False, True])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+def test_places_of_a_grid(mode: str, padding: str, align_corners: bool) -> None:
+    """Inside and far out."""
+    x, grid = drawn((2, 3, 7, 6)), drawn((2, 5, 8, 2), 1) * 1.5
+    way = {"mode": mode, "padding_mode": padding, "align_corners": align_corners}
+    got = ours(lambda g, *t: g.grid_sample(*t, **way), x, grid)
+    same(got, F.grid_sample(torch.from_numpy(x), torch.from_numpy(grid), **way))
+    if mode != "bicubic":
+        x, grid = drawn((1, 2, 4, 5, 6)), drawn((1, 3, 2, 4, 3), 1) * 1.5
+        got = ours(lambda g, *t: g.grid_sample(*t, **way), x, grid)
+        same(got, F.grid_sample(torch.from_numpy(x), torch.from_numpy(grid), **way))
+
+
+@pytest.mark.parametrize("align_corners", [False, True])
+@pytest.mark.parametrize("size", [(2, 3, 5, 4), (2, 1, 3, 1, 4)], ids=str)
+def test_grids_of_affine_maps(size: tuple[int, ...], align_corners: bool) -> None:
+    if align_corners:  # PyTorch warns of axes of one element
+        size = tuple(max(2, n) for n in size)
+    rank = len(size) - 2
+    theta = drawn((2, rank, rank + 1))
+    got = ours(lambda g, t: g.affine_grid(t, size, align_corners), theta)
+    same(got, F.affine_grid(torch.from_numpy(theta), size, align_corners))
+
+
 REFUSED: dict[str, Callable[[Any, Any], Any]] = {
     "mode='cubic'": lambda g, x: g.interpolate(x, 3, mode="cubic"),
     "size=None, scale_factor=None": lambda g, x: g.interpolate(x),
@@ -57,6 +83,12 @@ REFUSED: dict[str, Callable[[Any, Any], Any]] = {
     "one number, or one for each of 2": lambda g, x: g.interpolate(x, (3, 3, 3)),
     "size=-2, scale=None": lambda g, x: g.interpolate(x, -2),
     "axis 4 is outside rank 4": lambda g, x: g.apply("resize", x, axis=4, size=2),
+    "a grid each": lambda g, x: g.grid_sample(x, g.input("g", (2, 3, 3, 2))),
+    "one number for each axis": lambda g, x: g.grid_sample(x, x),
+    "attribute padding='mirror'": lambda g, x: g.grid_sample(
+        x, g.input("g", (1, 3, 3, 2)), padding_mode="mirror"
+    ),
+    "affine_grid of": lambda g, x: g.affine_grid(x, (1, 2, 3, 3)),
     "attribute place='corner'": lambda g, x: g.apply(
         "resize", x, axis=2, size=2, place="corner"
     ),
