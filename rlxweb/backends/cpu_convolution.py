@@ -27,8 +27,7 @@ from rlxweb.machine import library
 from rlxweb.machine.jobs import packed
 from rlxweb.machine.making import code_of, fast_mode
 from rlxweb.machine.workshop import Workshop
-from rlxweb.ops.conv import convolution
-from rlxweb.recipes.conv_calls import Convolution
+from rlxweb.recipes.conv_calls import Convolution, convolution
 
 LEAST: Final = 1 << 12
 """Multiplications from which a call of ours is faster than several of NumPy's."""

@@ -19,7 +19,7 @@ from rlxweb.ir.shape import Shape, bad_attribute, bad_shape, numel, show
 from rlxweb.ops.elementwise import NUMBERS, need, same_dtype
 from rlxweb.ops.linalg import SUMMED, widened
 from rlxweb.ops.windows import windows_in
-from rlxweb.recipes.conv_calls import Convolution, conv_recipe
+from rlxweb.recipes.conv_calls import conv_recipe, convolution
 from rlxweb.recipes.windows import DILATIONS, PADS, STRIDES, Windows, windows_of
 
 GROUPS = Attr("groups", "int", 1)
@@ -49,13 +49,6 @@ def _infer(types: Types, attrs: Attrs) -> TensorType:
         )
     windows = windows_of(x.shape[2:], w.shape[2:], attrs)
     return TensorType((x.shape[0], w.shape[0], *windows.out), dtype)
-
-
-def convolution(x: Shape, w: Shape, attrs: Attrs) -> Convolution:
-    """The sizes of a convolution whose shapes have been checked."""
-    groups = attrs["groups"]
-    windows = windows_of(x[2:], w[2:], attrs).in_three()
-    return Convolution(x[0], groups, (w[1], w[0] // groups), windows)
 
 
 def _recipe(inputs: Types, out: TensorType, attrs: Attrs) -> Recipe:

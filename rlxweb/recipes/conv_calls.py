@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.layout import row_major
 from rlxweb.ir.lowering import Access, Axis, Call, Recipe, Ref
+from rlxweb.ir.op import Attrs
 from rlxweb.ir.shape import Shape, numel
 from rlxweb.recipes.lane_cells import MAIN
 from rlxweb.recipes.reduce_calls import scalar_of
-from rlxweb.recipes.windows import Padded, Windows, padded
+from rlxweb.recipes.windows import Padded, Windows, padded, windows_of
 
 MOST_ROWS, FOURS = 16, 4
 """The largest tile: 16 channels by 16 positions, as products have on such adapters."""
@@ -54,6 +55,13 @@ class Convolution(NamedTuple):
         while fours > 1 and lines * -(-positions // (4 * fours)) < ENOUGH:
             fours //= 2
         return rows, fours
+
+
+def convolution(x: Shape, w: Shape, attrs: Attrs) -> Convolution:
+    """The sizes of a convolution whose shapes have been checked."""
+    groups = attrs["groups"]
+    windows = windows_of(x[2:], w[2:], attrs).in_three()
+    return Convolution(x[0], groups, (w[1], w[0] // groups), windows)
 
 
 def conv_recipe(one: Convolution, dtype: DType) -> Recipe:

@@ -19,6 +19,7 @@ from rlxweb.ir.op import TensorType, Types, registry
 from rlxweb.ir.shape import numel
 from rlxweb.limits import Limits
 from rlxweb.recipes.conv_calls import LANES, SUMMED
+from rlxweb.recipes.conv_calls import text_of as tile_text
 from rlxweb.recipes.fft_variants import RecipeFor
 from rlxweb.recipes.lane_cells import MAIN
 from rlxweb.recipes.windows import windows_of
@@ -27,6 +28,8 @@ MOST_SUMS = 64
 """Of a lane that takes neighbours."""
 MOST_TAPS = 8
 """Of a line of a window: the text has each."""
+SMALL = 8
+"""Channels of a small tile, at four positions each."""
 MANY_ROWS = 12
 """Channels from which the lane of the op's own kernel, of 16 by 16, loads less."""
 
@@ -80,6 +83,26 @@ def neighbours(
         return None
     *before, last = made.calls
     return replace(made, calls=(*before, _by_lines(last, rows, width, taps, stride)))
+
+
+def small_tiles(
+    inputs: Types, out: TensorType, attrs: Mapping[str, Any], limits: Limits
+) -> Recipe | None:
+    """The op's own kernel in tiles that a GPU's lane has registers for."""
+    made = registry.get("conv").recipe(inputs, out, attrs)
+    rows = inputs[1].shape[0] // attrs["groups"]
+    if made is None or rows == 0:
+        return None
+    rows = -(-rows // -(-rows // SMALL))
+    *before, last = made.calls
+    tiles = {"m": rows, "o2": 4}
+    call = replace(
+        last,
+        grid=tuple((name, tiles.get(name, 1)) for name, _ in last.grid),
+        workgroup=64,
+        source=tile_text(rows, 1),
+    )
+    return replace(made, calls=(*before, call))
 
 
 def _by_lines(call: Call, rows: int, width: int, taps: int, stride: int) -> Call:

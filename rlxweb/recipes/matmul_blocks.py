@@ -189,7 +189,7 @@ def matmul_blocks(side: int) -> RecipeFor:
         m, n, k = size["m"], size["n"], size["k"]
         one = Blocks(side, n % 4 == 0 and call.values["y_n"] == 1)
         warps = batch * -(-m // side) * -(-n // side) * (one.lanes // WARP)
-        if not _suits(one, (m, n, k), warps, limits):
+        if not suits(one, (m, n, k), warps, limits):
             return None
         largest = max(t.nbytes for t in (*inputs, out))
         most = limits.max_storage_buffer_binding_size
@@ -202,9 +202,8 @@ def matmul_blocks(side: int) -> RecipeFor:
     return recipe
 
 
-def _suits(
-    one: Blocks, sizes: tuple[int, int, int], warps: int, limits: Limits
-) -> bool:
+def suits(one: Blocks, sizes: tuple[int, int, int], warps: int, limits: Limits) -> bool:
+    """Whether blocks of that size are the right ones for a product of m, n, k."""
     m, n, k = sizes
     room = limits.workgroup_lanes
     # Small blocks are for what large ones, their sums cut in two, would not fill.
@@ -213,7 +212,8 @@ def _suits(
     return large and full and one.lanes <= room
 
 
-def _turns(k: int) -> float:
+def turns_of(k: int) -> float:
+    """Loop turns of a lane for a sum of k terms."""
     return (1 + 1 / DEPTH) * (k + DEPTH)
 
 
@@ -262,6 +262,6 @@ def _block_call(
         uses=(types, "block", "rows_wide" if one.wide else "rows_single"),
         source=one.text(),
         shared_bytes=one.shared_bytes,
-        turns=_turns(length) / max(1, k),
+        turns=turns_of(length) / max(1, k),
         finishes="stores",
     )

@@ -20,7 +20,8 @@ from rlxweb.recipes import fft_variants as fft
 from rlxweb.recipes import line_variants as line
 from rlxweb.recipes import welch_variants as welch
 from rlxweb.recipes.attention_blocks import attention_blocks
-from rlxweb.recipes.conv_variants import as_product, neighbours
+from rlxweb.recipes.conv_blocks import conv_blocks
+from rlxweb.recipes.conv_variants import as_product, neighbours, small_tiles
 from rlxweb.recipes.fft_team_rows import team_recipe
 from rlxweb.recipes.fft_variants import RecipeFor
 from rlxweb.recipes.line_blocks import line_blocks
@@ -141,6 +142,16 @@ _CONVOLUTIONS = (
         for side in SIDES
     ),
     Variant("conv, shared tiles", "conv", on_hardware, as_product(matmul_tiled)),
+    *(
+        Variant(
+            f"conv, blocks of {side} windows",
+            "conv",
+            on_hardware,
+            padded_at_once(conv_blocks(side)),
+        )
+        for side in SIDES
+    ),
+    Variant("conv, small tiles", "conv", on_hardware, padded_at_once(small_tiles)),
     Variant("conv, neighbours a lane", "conv", on_software, padded_at_once(neighbours)),
 )
 WINDOWS = ("conv", "max_pool", "max_pool_indices", "sum_pool")

@@ -1,0 +1,144 @@
+"""Convolutions by large blocks, for GPUs: the kernel of products, fed by windows.
+
+The weights of a group are the left operand. The right one, whose columns are windows,
+is nowhere: its elements are fetched from the array, where a table says each tap lies.
+All else (slices through workgroup memory, 8 by 8 sums a lane, the sum in parts where
+blocks are few) is as in `matmul_blocks.py`. Images of a group fit one binding here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rlxweb.ir.lowering import Access, Axis, Call, Recipe, Ref, Scratch
+from rlxweb.ir.op import TensorType, Types
+from rlxweb.ir.shape import numel
+from rlxweb.limits import Limits
+from rlxweb.recipes.conv_calls import Convolution, convolution, walks_of
+from rlxweb.recipes.fft_variants import RecipeFor
+from rlxweb.recipes.matmul_blocks import (
+    DEPTH,
+    WARP,
+    Blocks,
+    parts_of,
+    suits,
+    turns_of,
+)
+from rlxweb.recipes.reduce_calls import (
+    Kept,
+    Pass,
+    Reduced,
+    pass_call,
+    scalar_of,
+    type_include,
+)
+from rlxweb.recipes.windows import Padded, padded
+
+
+def conv_blocks(side: int) -> RecipeFor:
+    """The recipe of a convolution by blocks of `side` channels by `side` windows.
+
+    None where blocks would be few or mostly empty.
+    """
+
+    def recipe(
+        inputs: Types, out: TensorType, attrs: Mapping[str, Any], limits: Limits
+    ) -> Recipe | None:
+        x, w = inputs
+        one = convolution(x.shape, w.shape, attrs)
+        (c, m), n = one.channels, numel(one.windows.out)
+        k, blocks = c * numel(one.windows.kernel), Blocks(side, False)
+        lines = one.batch * one.groups * -(-m // side) * -(-n // side)
+        warps = lines * (blocks.lanes // WARP)
+        if not suits(blocks, (m, n, k), warps, limits):
+            return None
+        source = padded(one.windows, one.batch * x.shape[1], x.dtype, 0)
+        length = -(-k // (parts_of(warps, k) * DEPTH)) * DEPTH
+        parts = -(-k // length)
+        first = len(source.scratch)
+        target = Ref("out") if parts == 1 else Ref("scratch", first)
+        call = _call(one, blocks, source, (parts, length, out), target)
+        taps = _taps(one, source)
+        if parts == 1:
+            return Recipe((*source.calls, call), source.scratch, (taps,))
+        total = out.numel
+        walk = Pass(target, Ref("out"), (Kept(total, 1, 1),), (Reduced(parts, total),))
+        summed = pass_call("sum", walk, type_include(out.dtype))
+        scratch = (*source.scratch, Scratch(parts * total, scalar_of(out.dtype)))
+        return Recipe((*source.calls, call, summed), scratch, (taps,))
+
+    return recipe
+
+
+def _taps(one: Convolution, source: Padded) -> np.ndarray[Any, Any]:
+    """Where each term of the sum lies from its window's first element on."""
+    steps = walks_of(one, source.extents)[0][6:]
+    made = np.zeros((), np.int64)
+    for size, step in zip((one.channels[0], *one.windows.kernel), steps, strict=True):
+        made = made[..., None] + np.arange(size) * step
+    return made.reshape(-1).astype(np.int32)
+
+
+def _call(
+    one: Convolution,
+    blocks: Blocks,
+    source: Padded,
+    split: tuple[int, int, TensorType],
+    target: Ref,
+) -> Call:
+    """`split`: parts of the sum, terms of one, the result."""
+    parts, length, out = split
+    (c, m), w = one.channels, one.windows
+    n, k = numel(w.out), c * numel(w.kernel)
+    x, _, z = walks_of(one, source.extents)
+    image = c * numel(source.extents)
+    still = (0, 0, 0)
+    walks = (
+        (0, 0, 0, m * k, k, 0, 1),
+        (0, 0, x[0], x[1], *still),
+        (out.numel, 0, z[0], z[1], z[2], 1, 0),
+        (0,) * 7,
+    )
+    values = {
+        f"{letter}_b{i}": walk[1 + i]
+        for letter, walk in zip("xyz", walks, strict=False)
+        for i in range(3)
+    }
+    values |= {"x_row": k, "x_k": 1, "z_row": n, "length": length}
+    values |= {"z_part": out.numel, "o1": w.out[1], "o2": w.out[2]}
+    values |= {f"s{i}": step for i, step in enumerate(x[3:6])}
+    return Call(
+        "conv_blocks",
+        axes=(
+            Axis("part", parts, "whole"),
+            Axis("b0", 1),
+            Axis("b1", one.batch),
+            Axis("b2", one.groups),
+            Axis("m", m),
+            Axis("n", n, "whole"),
+            Axis("k", k, "whole"),
+        ),
+        accesses=(
+            Access(Ref("in", 1), walks[0]),
+            Access(source.ref, walks[1], span=image),
+            Access(target, walks[2], "write"),
+            Access(Ref("table"), walks[3], span=k),
+        ),
+        grid=(
+            ("part", 1),
+            *((name, 1) for name in ("b0", "b1", "b2")),
+            ("m", blocks.side),
+            ("n", blocks.side),
+        ),
+        per="workgroup",
+        workgroup=blocks.lanes,
+        values=values,
+        uses=(f"matmul_{scalar_of(out.dtype)}", "block", "conv_blocks"),
+        source=blocks.text(),
+        shared_bytes=blocks.shared_bytes,
+        turns=turns_of(length) / max(1, k),
+        finishes="stores" if parts == 1 else "",
+    )
