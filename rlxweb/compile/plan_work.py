@@ -97,7 +97,7 @@ def _across(layout: Layout, kind: TensorType) -> int:
     """Bytes of an operand whose neighbours in memory are not neighbours in its rows."""
     (merged,) = layout.coalesced()
     inner = merged.strides[-1] if merged.strides else 1
-    return kind.nbytes if inner > 1 else 0
+    return kind.nbytes if abs(inner) > 1 else 0
 
 
 def profile_plan(plan: Plan, target: Target) -> GraphIoProfile:

@@ -17,6 +17,7 @@ from rlxweb.errors import DTypeError, GraphError
 from rlxweb.given import array_of
 from rlxweb.ir.dtype import DType, DTypeLike
 from rlxweb.ir.norm_builder import NormBuilder
+from rlxweb.ir.picks_builder import PicksBuilder
 from rlxweb.ir.resize_builder import ResizeBuilder
 from rlxweb.ir.shape import short
 from rlxweb.ir.spectral_builder import SpectralBuilder
@@ -43,7 +44,7 @@ def adding(
     return method
 
 
-class Builder(SpectralBuilder, WindowBuilder, NormBuilder, ResizeBuilder):
+class Builder(SpectralBuilder, WindowBuilder, NormBuilder, ResizeBuilder, PicksBuilder):
     """Builder methods over `apply`; mixed into Graph."""
 
     def _pair(self, x: Tensor | Operand, y: Tensor | Operand) -> tuple[Tensor, Tensor]:
@@ -152,6 +153,7 @@ class Builder(SpectralBuilder, WindowBuilder, NormBuilder, ResizeBuilder):
         return self.apply("concat", *listed(xs, "concat", "concat([a, b])"), axis=axis)
 
     def expand(self, x: Tensor, shape: Sequence[int]) -> Tensor:
+        """`x` broadcast with a shape; -1 leaves an axis as it is, and so does a 1."""
         return self.apply("expand", x, shape=shape)
 
     def gather(self, table: Tensor, indices: Tensor, axis: int = 0) -> Tensor:

@@ -1,6 +1,6 @@
 """How a tensor lies in its buffer: shape, strides and offset, all in elements.
 
-View ops (transpose, narrow, expand, reshape, frame) are arithmetic on a Layout and move
+View ops (transpose, slice, expand, reshape, frame) are arithmetic on a Layout and move
 no data; a kernel that reads through a Layout gets the view for nothing. Pure data.
 """
 
@@ -23,7 +23,10 @@ def row_major(shape: Sequence[int]) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Element (i, j, …) lives at `offset + i*strides[0] + j*strides[1] + …`."""
+    """Element (i, j, …) lives at `offset + i*strides[0] + j*strides[1] + …`.
+
+    A stride may be negative: `offset` is where the first element is, not the lowest.
+    """
 
     shape: Shape
     strides: tuple[int, ...]
@@ -60,9 +63,12 @@ class Layout:
             self.offset,
         )
 
-    def narrow(self, axis: int, start: int, length: int) -> Layout:
+    def narrow(self, axis: int, start: int, length: int, step: int = 1) -> Layout:
+        """`length` positions of an axis from `start` on, every `step`-th of them."""
         shape = (*self.shape[:axis], length, *self.shape[axis + 1 :])
-        return Layout(shape, self.strides, self.offset + start * self.strides[axis])
+        stride = self.strides[axis]
+        strides = (*self.strides[:axis], stride * step, *self.strides[axis + 1 :])
+        return Layout(shape, strides, self.offset + start * stride)
 
     def expand(self, target: Shape) -> Layout:
         """Broadcast to `target`: new and stretched axes get stride 0."""

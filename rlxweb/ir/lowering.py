@@ -107,9 +107,10 @@ class Access:
     """How one operand is walked: element = offset + sum(index[axis] * stride[axis]).
 
     `strides` are in box-axis order, in elements; an axis the operand does not depend on
-    has 0. `span` is how many elements beyond the walked ones a piece touches (≥ 1: the
-    element itself), for operands read in runs the axes do not describe. A `wide` access
-    moves four neighbours at once, as a vec4.
+    has 0, and one that is walked backwards a negative stride. `span` is how many
+    elements beyond the walked ones a piece touches (≥ 1: the element itself), for
+    operands read in runs the axes do not describe. A `wide` access moves four
+    neighbours at once, as a vec4.
     """
 
     ref: Ref

@@ -92,6 +92,16 @@ def normal_axis(axis: int, rank: int) -> int:
     return axis % rank if rank else 0
 
 
+def distinct_axes(axes: Sequence[int], rank: int) -> tuple[int, ...]:
+    """Axes counted from the front, in their order; ShapeError for one named twice."""
+    found = tuple(normal_axis(as_integer(a, "an axis"), rank) for a in axes)
+    if found and not rank:
+        raise bad_shape(f"axis {axes[0]} of rank 0", "it has no axes")
+    if len(set(found)) != len(found):
+        raise bad_shape(f"axes {tuple(axes)} name the same axis twice")
+    return found
+
+
 def normal_axes(axes: Sequence[int], rank: int) -> tuple[int, ...]:
     """Sorted, distinct axes counted from the front."""
     found = tuple(normal_axis(a, rank) for a in axes)
@@ -118,6 +128,27 @@ def broadcast(*shapes: Sequence[int]) -> Shape:
                 )
             out[at] = dim
     return tuple(out)
+
+
+def solve_expand(shape: Sequence[int], target: Sequence[int]) -> Shape:
+    """The broadcast of both; a -1 of `target` leaves that dimension as it is."""
+    if any(d < -1 for d in target):
+        raise bad_shape(f"a dimension must be >= -1, got {tuple(target)}")
+    lead = len(target) - len(shape)
+    if -1 in target[: max(lead, 0)]:
+        raise bad_shape(
+            f"cannot expand {show(shape)} to {show(target)}",
+            f"-1 keeps a dimension, and the first {lead} are new",
+            "give new dimensions their sizes",
+        )
+    kept = [shape[at - lead] if d == -1 else d for at, d in enumerate(target)]
+    try:
+        return broadcast(shape, as_shape(kept))
+    except ShapeError as error:
+        error.problem = f"cannot expand {show(shape)} to {show(target)}"
+        error.rule = "right-aligned, each dimension must be 1 or the target's"
+        error.hint = "reshape it first so that the axes line up"
+        raise
 
 
 def solve_reshape(shape: Sequence[int], target: Sequence[int]) -> Shape:

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.errors import GraphError, ShapeError, UsageError
+from rlxweb.errors import GraphError, UsageError
 from rlxweb.given import named
 from rlxweb.ir.dtype import DType, DTypeLike
-from rlxweb.ir.shape import Shape, as_integer, normal_axis
+from rlxweb.ir.indexing import indexed
+from rlxweb.ir.shape import Shape
 
 if TYPE_CHECKING:
     from rlxweb.ir.graph import Graph
@@ -171,6 +172,10 @@ class Tensor:
     sin, cos, tan, atan = map(_method, ("sin", "cos", "tan", "atan"))
     tanh, sigmoid, relu = map(_method, ("tanh", "sigmoid", "relu"))
     gelu, silu = map(_method, ("gelu", "silu"))
+    expand, broadcast_to, flip = map(_method, ("expand", "broadcast_to", "flip"))
+    squeeze, unsqueeze, flatten = map(_method, ("squeeze", "unsqueeze", "flatten"))
+    pad, tile, repeat, roll = map(_method, ("pad", "tile", "repeat", "roll"))
+    moveaxis, swapaxes, take = map(_method, ("moveaxis", "swapaxes", "take"))
     abs, round, softmax = map(_method, ("abs", "round", "softmax"))
     max, min, prod, cumsum = map(_method, ("max", "min", "prod", "cumsum"))
 
@@ -183,44 +188,14 @@ class Tensor:
     def mean(self, axes: Any = None, keep_dim: bool = False) -> Tensor:
         return self.graph.mean(self, axes, keep_dim)
 
-    def __getitem__(self, key: int | slice | tuple[int | slice, ...]) -> Tensor:
-        """Basic slicing with step 1: `t[2]`, `t[1:5]`, `t[:, 3:]`.
+    def __getitem__(self, key: Any) -> Tensor:
+        """NumPy's indexing: `t[2]`, `t[:, ::-2]`, `t[..., None]`, `t[[0, 3]]`.
 
-        Errors   ShapeError for a step, an index out of range or too many axes.
+        One axis may be indexed by a list, an array or an integer tensor, or one or more
+        by a mask of constants. All else is a view.
+        Errors   ShapeError, IndexRefused, UsageError for a mask that is computed.
         """
-        keys = key if isinstance(key, tuple) else (key,)
-        if len(keys) > self.rank:
-            raise ShapeError(repr(self), f"{len(keys)} indices", f"rank is {self.rank}")
-        out, dropped = self, []
-        for axis, one in enumerate(keys):
-            size = self.shape[axis]
-            try:
-                start, length = _part(one, size)
-            except ShapeError as error:
-                error.doing = repr(self)
-                raise
-            if not isinstance(one, slice):
-                dropped.append(axis)
-            if (start, length) != (0, size):
-                out = self.graph.narrow(out, axis, start, length)
-        if dropped:
-            keep = tuple(d for a, d in enumerate(out.shape) if a not in dropped)
-            out = self.graph.reshape(out, keep)
-        return out
-
-
-def _part(one: int | slice, size: int) -> tuple[int, int]:
-    """(start, length) of an index or a slice of one axis. Errors  ShapeError."""
-    if not isinstance(one, slice):
-        return normal_axis(as_integer(one, "an index"), size), 1
-    for bound in (one.start, one.stop, one.step):
-        if bound is not None:
-            as_integer(bound, "a bound of a slice")
-    if one.step not in (None, 1):
-        problem = f"slice step {one.step}"
-        raise ShapeError("", problem, "only step 1 is a view", "gather the wanted rows")
-    start, stop, _ = one.indices(size)
-    return start, max(0, stop - start)
+        return indexed(self, key)
 
 
 def listed(given: object, doing: str, so: str) -> tuple[Any, ...]:
@@ -235,14 +210,11 @@ def listed(given: object, doing: str, so: str) -> tuple[Any, ...]:
 
 # NumPy's names of what a graph calls otherwise.
 _GRAPH_NAMES = {
-    "stack": "concat",
     "concatenate": "concat",
     "vstack": "concat",
     "hstack": "concat",
-    "take": "gather",
-    "broadcast_to": "expand",
+    "sliding_window_view": "windows",
     "amax": "max",
     "amin": "min",
-    "swapaxes": "transpose",
     "dot": "matmul",
 }

@@ -185,7 +185,7 @@ def _walk(
     lanes = 4 if any(wide) else 1
     axes = tuple(Axis(f"d{a}", size) for a, size in enumerate(shape))
     values = body.values | {
-        f"s{k}_{a}": stride // (4 if wide[k] else 1)
+        f"s{k}_{a}": wrapped(stride // (4 if wide[k] else 1))
         for k, layout in enumerate(every)
         for a, stride in enumerate(layout.strides)
         if not _implied(layout, a)
@@ -228,6 +228,13 @@ def _walk(
         source="\n".join(lines),
         whole_tiles=lanes > 1,
     )
+
+
+def wrapped(stride: int) -> int:
+    """A stride as the uniform that it is: u32 arithmetic wraps, so that a sum with a
+    negative one is right.
+    """
+    return stride % (1 << 32)
 
 
 def _wide(every: Sequence[Layout], dtypes: Sequence[DType]) -> tuple[bool, ...]:

@@ -71,10 +71,21 @@ class Geometry:
             s * t for s, t in zip(piece.start, access.strides, strict=True)
         )
 
+    def lowest(self, access: Access, piece: Piece) -> int:
+        """The element that lies lowest of those touched: where strides are negative
+        the first one does not.
+        """
+        return self.origin(access, piece) + sum(
+            (max(n, 1) - 1) * t
+            for n, t in zip(piece.size, access.strides, strict=True)
+            if t < 0
+        )
+
     def extent(self, access: Access, piece: Piece) -> int:
-        """Elements from the first to the last one touched, both included."""
+        """Elements from the lowest to the highest one touched, both included."""
         reach = sum(
-            (max(n, 1) - 1) * t for n, t in zip(piece.size, access.strides, strict=True)
+            (max(n, 1) - 1) * abs(t)
+            for n, t in zip(piece.size, access.strides, strict=True)
         )
         return reach + access.span
 
@@ -85,7 +96,7 @@ class Geometry:
         slack = 0
         if k not in self.merged:
             align = self.limits.min_storage_buffer_offset_alignment
-            slack = self.origin(access, piece) * width % align
+            slack = self.lowest(access, piece) * width % align
         return -(-(self.extent(access, piece) * width + slack) // 4) * 4
 
     @property

@@ -113,18 +113,19 @@ def _launch(shader: Shader, geometry: Geometry, piece: Piece) -> Launch:
     filled = 0
     for k, access in enumerate(call.accesses):
         width = geometry.widths[k]
-        first = geometry.origin(access, piece) * width
+        first = geometry.lowest(access, piece) * width
+        ahead = geometry.origin(access, piece) - geometry.lowest(access, piece)
         nbytes = geometry.extent(access, piece) * width
         if k in geometry.merged:
             # Copies move whole words, so a half may stand in front of the first one.
             start = first // 4 * 4
             nbytes = -(-(first + nbytes - start) // 4) * 4
             parts.append((Bound(access.ref, start, nbytes), filled))
-            bases.append((filled + first - start) // width)
+            bases.append((filled + first - start) // width + ahead)
             filled += nbytes
             continue
         start = first // align * align
-        bases.append((first - start) // width)
+        bases.append((first - start) // width + ahead)
         bound.append(Bound(access.ref, start, -(-(first + nbytes - start) // 4) * 4))
     if parts:
         bound.insert(0, Gathered(tuple(parts), filled))

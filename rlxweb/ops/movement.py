@@ -18,11 +18,11 @@ from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, no_flops, registry
 from rlxweb.ir.sample import Drawn, Sample, spelled
 from rlxweb.ir.shape import (
     Shape,
-    as_shape,
     bad_attribute,
     bad_shape,
     normal_axis,
     show,
+    solve_expand,
     solve_reshape,
 )
 from rlxweb.ops.elementwise import same_dtype
@@ -68,17 +68,7 @@ def _narrowed(types: Types, attrs: Attrs) -> TensorType:
 
 
 def _expanded(types: Types, attrs: Attrs) -> TensorType:
-    shape, target = types[0].shape, as_shape(attrs["shape"])
-    tail = target[len(target) - len(shape) :] if len(target) >= len(shape) else ()
-    if len(target) < len(shape) or any(
-        have not in (1, want) for have, want in zip(shape, tail, strict=True)
-    ):
-        raise bad_shape(
-            f"cannot expand {show(shape)} to {show(target)}",
-            "right-aligned, each dimension must be 1 or the target's",
-            "reshape it first so that the axes line up",
-        )
-    return TensorType(target, types[0].dtype)
+    return TensorType(solve_expand(types[0].shape, attrs["shape"]), types[0].dtype)
 
 
 def _joined(types: Types, attrs: Attrs) -> TensorType:
@@ -211,13 +201,16 @@ registry.register_all(
     _movement(
         name="expand",
         infer=_expanded,
-        reference=lambda xp, attrs, x: xp.broadcast_to(x, attrs["shape"]),
+        reference=lambda xp, attrs, x: xp.broadcast_to(
+            x, solve_expand(x.shape, attrs["shape"])
+        ),
         lower=View(lambda layout, out, attrs: layout.expand(out)),
         attrs=(Attr("shape", "ints"),),
         samples=_cases(
-            "()@() ()@3 1@0 0x1@0x3 4x1@4x6 2@65537x2 3x1x5@2x3x4x5", "shape"
+            "()@() ()@3 1@0 0x1@0x3 4x1@4x6 2@65537x2 2x3x1@3x-1 3x1x5@2x3x4x5", "shape"
         ),
-        doc="Broadcast to a shape: axes of size 1 are repeated, new ones lead.",
+        doc="Broadcast with a shape: axes of size 1 are repeated, on either side; new "
+        "ones lead, and -1 leaves an axis as it is.",
     ),
     _movement(
         name="concat",

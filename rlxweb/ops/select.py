@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from rlxweb.advice import Advice
-from rlxweb.errors import IndexRefused, Unsupported
+from rlxweb.errors import Unsupported
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Compose, Kernel, Recipe
 from rlxweb.ir.op import (
@@ -30,13 +28,13 @@ from rlxweb.ir.sample import Drawn, Sample, spelled
 from rlxweb.ir.shape import (
     Shape,
     bad_attribute,
-    bad_dtype,
     bad_shape,
     normal_axis,
     numel,
     show,
 )
-from rlxweb.ops.elementwise import INTEGERS, NUMBERS, is_float, need
+from rlxweb.ops.elementwise import NUMBERS, is_float, need
+from rlxweb.ops.outside import as_places, first_outside, need_indices, refused
 from rlxweb.ops.reduce import SUMMED, accumulator
 from rlxweb.recipes.select_calls import gather_recipe, scan_recipe, topk_recipe
 
@@ -48,12 +46,7 @@ def around(shape: Shape, axis: int) -> tuple[int, int, int]:
 
 def _gathered(types: Types, attrs: Attrs) -> TensorType:
     table, indices = types
-    if indices.dtype not in INTEGERS:
-        raise bad_dtype(
-            f"the indices are {indices.dtype}",
-            "indices are i32, u32 or i64",
-            "cast them",
-        )
+    need_indices(indices)
     if not table.shape:
         raise bad_shape("the table has rank 0", "it needs an axis to index")
     axis = normal_axis(attrs["axis"], table.rank)
@@ -79,35 +72,18 @@ def _outside(attrs: Attrs, table: Any, indices: Any) -> Any:
 
 
 def _first_outside(xp: Any, attrs: Attrs, table: Any, indices: Any) -> Any:
-    """The place of the first index outside, or -1, and that index."""
-    count = numel(indices.shape)
-    if not count:
-        return xp.asarray([-1, 0], dtype=xp.int64)
-    outside = xp.reshape(_outside(attrs, table, indices), (count,))
-    first = xp.argmax(xp.asarray(outside, dtype=xp.int32))
-    # taken by the type that `argmax` gives: NumPy in a tab takes no int64
-    found = xp.take(xp.reshape(indices, (count,)), xp.reshape(first, (1,)), axis=0)
-    first = xp.asarray(first, dtype=xp.int64)
-    place = xp.where(xp.any(outside), first, xp.full_like(first, -1))
-    parts = [xp.asarray(one, dtype=xp.int64) for one in (place, found)]
-    return xp.concat([xp.reshape(one, (1,)) for one in parts], axis=0)
+    return first_outside(xp, _outside(attrs, table, indices), indices)
 
 
 def _refuse_outside(
     shapes: Sequence[Shape], attrs: Attrs, found: Sequence[int]
 ) -> None:
-    place, index = found
-    if place < 0:
+    if found[0] < 0:
         return
     table, indices = shapes
     axis = normal_axis(attrs["axis"], len(table))
-    position = show([int(i) for i in np.unravel_index(place, indices)])
-    raise IndexRefused(
-        "gather",
-        f"index {index} at position {position}",
-        f"0 <= index < {table[axis]} on axis {axis} of {show(table)}",
-        "check the index array",
-    )
+    of = f"axis {axis} of {show(table)}"
+    raise refused("gather", indices, (found[0], found[1]), 0, table[axis], of)
 
 
 def _rows(xp: Any, attrs: Attrs, table: Any, indices: Any) -> Any:
@@ -115,9 +91,7 @@ def _rows(xp: Any, attrs: Attrs, table: Any, indices: Any) -> Any:
     rows = table.shape[axis]
     flat = xp.reshape(indices, (numel(indices.shape),))
     shape = (*table.shape[:axis], *indices.shape, *table.shape[axis + 1 :])
-    # A tab's pointers have 32 bits, and NumPy there takes no wider index.
-    flat = xp.asarray(flat, dtype=xp.int32 if rows < 1 << 31 else xp.int64)
-    return xp.reshape(xp.take(table, flat, axis=axis), shape)
+    return xp.reshape(xp.take(table, as_places(xp, flat, rows), axis=axis), shape)
 
 
 def _gather_calls(types: Types, out: TensorType, attrs: Attrs) -> Recipe:

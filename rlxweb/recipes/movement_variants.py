@@ -99,8 +99,9 @@ class _Across(NamedTuple):
     def call(self, shader: str, tile: int, width: int) -> Call:
         """The call by tiles, whose accesses move `width` neighbours."""
         names = [name for name, _ in self.axes]
-        x = {f"x_{name}": self.x[at] // width for at, name in enumerate(names)}
-        y = {f"y_{name}": self.y[at] // width for at, name in enumerate(names)}
+        # Negative strides wrap, as u32 arithmetic does.
+        x = {f"x_{n}": self.x[k] // width % (1 << 32) for k, n in enumerate(names)}
+        y = {f"y_{n}": self.y[k] // width % (1 << 32) for k, n in enumerate(names)}
         del x["x_m"], y["y_n"]
         wide = width > 1
         return Call(

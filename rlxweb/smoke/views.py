@@ -1,4 +1,4 @@
-"""Samples whose inputs are views: transposed, cut out of a larger array, or repeated.
+"""Samples whose inputs are views: transposed, cut out, repeated, or backwards.
 
 What an engine makes of strides and offsets shows here, and only here.
 """
@@ -44,10 +44,21 @@ def _expanded(graph: Graph, name: str, array: Array) -> tuple[Tensor, Array]:
     return graph.expand(x, array.shape), fed
 
 
+def _reversed(graph: Graph, name: str, array: Array) -> tuple[Tensor, Array]:
+    # Backwards along all axes, and along the last one every second of what is fed.
+    fed = np.full((*array.shape[:-1], 2 * array.shape[-1]), 77, array.dtype)
+    fed[..., 1::2] = np.flip(array)
+    x = graph.input(name, fed.shape, fed.dtype)
+    steps = (*(-1,) * (array.ndim - 1), -2)
+    ends = (None,) * array.ndim
+    return graph.slice(x, ends, ends, steps=steps), fed
+
+
 WAYS: dict[str, Way] = {
     "transposed": _transposed,
     "narrowed": _narrowed,
     "expanded": _expanded,
+    "reversed": _reversed,
 }
 
 

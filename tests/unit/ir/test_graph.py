@@ -216,11 +216,11 @@ def test_a_tensor_has_no_truth_value() -> None:
         bool(x < 1)
 
 
-def test_slices_that_are_no_views_are_refused() -> None:
-    """A step, too many indices and an index out of range."""
+def test_indices_that_do_not_fit_are_refused() -> None:
+    """A step of 0, too many indices and an index out of range."""
     x = Graph().input("x", (4, 3))
-    with pytest.raises(ShapeError, match="slice step 2"):
-        x[::2]
+    with pytest.raises(ShapeError, match="slice step 0"):
+        x[::0]
     with pytest.raises(ShapeError, match="3 indices; rank is 2"):
         x[0, 0, 0]
     with pytest.raises(ShapeError, match="axis 4 is outside"):

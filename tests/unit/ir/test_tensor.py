@@ -85,7 +85,7 @@ NO_VALUES: dict[str, tuple[Callable[[Any], object], str]] = {
     "array ==": (lambda t: ARRAY == t, "ndarray"),
     "asarray": (np.asarray, "the array that run"),
     "array of a list": (lambda t: np.array([t, t]), "the array that run"),
-    "stack": (lambda t: np.stack([t]), r"np\.stack .*graph\.concat"),
+    "stack": (lambda t: np.stack([t]), r"np\.stack .*graph\.stack"),
     "np.mean": (np.mean, r"np\.mean .*graph\.mean"),
     "np.dot": (lambda t: np.dot(ARRAY, t), r"graph\.matmul"),
     "np.median": (np.median, "methods of the graph"),
@@ -117,9 +117,7 @@ def test_a_tensor_is_itself() -> None:
     assert {x: "x"}[x] == "x"
 
 
-@pytest.mark.parametrize(
-    "key", [0.5, None, ..., "a", True, np.array([0, 1]), slice(0.5, 2), slice(0, 2, 0)]
-)
+@pytest.mark.parametrize("key", [0.5, "a", True, {0}, slice(0.5, 2), slice(0, 2, 0)])
 def test_an_index_is_an_integer_or_a_slice(key: Any) -> None:
     """Anything else is named, with the tensor it was asked of."""
     x = Graph().input("x", (3,))

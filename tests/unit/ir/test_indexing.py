@@ -1,0 +1,57 @@
+"""`tensor[…]` is NumPy's, key by key; what cannot be is refused with what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlxweb.backends.evaluate import evaluate
+from rlxweb.errors import IndexRefused, ShapeError, UsageError
+from rlxweb.ir.graph import Graph
+
+X = np.arange(4 * 5 * 6, dtype=np.float32).reshape(4, 5, 6)
+KEYS: list[Any] = [
+    *(np.s_[::-1], np.s_[1], np.s_[-1, ..., None], np.s_[...], np.s_[()]),
+    *(np.s_[None, ::2, 1:4:2, ::-2], np.s_[3:0:-2, 4::-1, 10:2:-3]),
+    *(np.s_[2:2:-1], np.s_[0:0], np.s_[5:1:-1], np.s_[-2:-10:-1], np.s_[::7]),
+    *(np.s_[[0, -1]], np.s_[:, [1, 2, -1]], np.s_[0, :, [1, 2]], np.s_[[]]),
+    *(np.s_[..., np.array([[1, 2], [0, -3]])], np.s_[0, None, [0, 1]]),
+    *(np.s_[[0, 1], :, 2], np.s_[0, [0, 1], 0], np.s_[:, None, [0, 1]]),
+    *(X[:, :, 0] > 50, X > 50, np.s_[:, X[0, :, 0] > 7]),
+    np.s_[[True, False, True, False], 0],
+]
+
+
+@pytest.mark.parametrize("key", KEYS, ids=range(len(KEYS)))
+def test_a_key_means_what_it_means_to_numpy(key: Any) -> None:
+    g = Graph()
+    g.set_outputs([g.input("x", X.shape)[key]])
+    (got,) = evaluate(g, {"x": X})
+    np.testing.assert_array_equal(got, X[key], strict=True)
+
+
+def test_an_integer_tensor_picks_rows() -> None:
+    """Negative ones count from the end."""
+    g = Graph()
+    at = g.input("at", (3,), "i32")
+    g.set_outputs([g.input("x", X.shape)[:, at]])
+    rows = np.array([4, -5, -1], np.int32)
+    (got,) = evaluate(g, {"x": X, "at": rows})
+    np.testing.assert_array_equal(got, X[:, rows])
+
+
+def test_keys_that_do_not_fit_are_refused() -> None:
+    g = Graph()
+    x = g.input("x", (4, 5))
+    with pytest.raises(IndexRefused, match=r"index 5 at position \[1\]"):
+        x[:, [0, 5]]
+    with pytest.raises(ShapeError, match="a mask of"):
+        x[np.ones(3, bool)]
+    with pytest.raises(UsageError, match="2 axes are indexed by arrays"):
+        x[[0, 1], [0, 1]]
+    with pytest.raises(UsageError, match=r"graph\.where"):
+        x[g.gt(x, 0)]
+    with pytest.raises(ShapeError, match="2 ellipses"):
+        x[..., ...]

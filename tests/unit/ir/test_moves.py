@@ -1,0 +1,161 @@
+"""Methods that move values are those of NumPy and ONNX whose names they have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlxweb.backends.evaluate import evaluate
+from rlxweb.errors import DTypeError, IndexRefused, RlxError, ShapeError
+from rlxweb.ir.graph import Graph
+
+X = np.arange(2 * 3 * 4, dtype=np.float32).reshape(2, 3, 4)
+AT = np.array([[[0, -1, 3], [2, 2, -4], [1, 0, 0]]] * 2, np.int64)
+
+
+def same(make: Callable[[Any, Any], Any], want: Any) -> None:
+    g = Graph()
+    g.set_outputs([make(g, g.input("x", X.shape))])
+    (got,) = evaluate(g, {"x": X})
+    np.testing.assert_array_equal(got, want, strict=True)
+
+
+MOVES: list[tuple[Callable[[Any, Any], Any], Any]] = [
+    (lambda g, x: g.slice(x, 2, None, 2, -1), X[:, :, 2::-1]),
+    (lambda g, x: g.slice(x, (1, 0), (9, 1)), X[1:9, 0:1]),
+    (lambda g, x: g.flip(x), X[::-1, ::-1, ::-1]),
+    (lambda g, x: x.flip(-1), X[..., ::-1]),
+    (lambda g, x: g.windows(x, 2), np.lib.stride_tricks.sliding_window_view(X, 2, -1)),
+    (
+        lambda g, x: g.windows(x, (2, 2), (1, 2), (1, 2)),
+        np.stack(
+            [np.stack([X[:, i : i + 2, j : j + 2] for j in (0, 2)], 1) for i in (0, 1)],
+            1,
+        ),
+    ),
+    (lambda g, x: g.broadcast_to(x, (5, 2, 3, 4)), np.broadcast_to(X, (5, 2, 3, 4))),
+    (lambda g, x: g.expand(x, (1, -1, 1)), X),
+    (lambda g, x: g.squeeze(g.unsqueeze(x, (0, -1))), X),
+    (lambda g, x: g.unsqueeze(x, (0, 2)), X[None, :, None]),
+    (lambda g, x: g.flatten(x, 1), X.reshape(2, 12)),
+    (lambda g, x: g.moveaxis(x, 0, -1), np.moveaxis(X, 0, -1)),
+    (lambda g, x: g.swapaxes(x, 0, 2), np.swapaxes(X, 0, 2)),
+    (lambda g, x: g.concat(g.split(x, (1, 3), 2)[::-1], 2), np.roll(X, -1, 2)),
+    (lambda g, x: g.split(x, 3, 1)[2], X[:, 2:]),
+    (lambda g, x: g.stack([x, x], 1), np.stack([X, X], 1)),
+    (lambda g, x: g.take(x, [[0, -1]], 1), np.take(X, [[0, -1]], 1)),
+    (lambda g, x: g.take(x, -1), X[1, 2, 3]),
+    (
+        lambda g, x: g.pad(x, ((0, 1), (2, 0), (1, 1)), value=7),
+        np.pad(X, ((0, 1), (2, 0), (1, 1)), constant_values=7),
+    ),
+    *(
+        ((lambda g, x, m=mode: g.pad(x, 5, m)), np.pad(X, 5, mode))
+        for mode in ("reflect", "symmetric", "edge", "wrap")
+    ),
+    (
+        lambda g, x: g.pad(x, ((0, 0), (-1, 0), (1, -2))),
+        np.pad(X[:, 1:, :2], ((0, 0), (0, 0), (1, 0))),
+    ),
+    (lambda g, x: g.center_crop_pad(x, (1, 4), (1, 2)), X[:, 1:2]),
+    (lambda g, x: g.tile(x, (2, 1, 1, 2)), np.tile(X, (2, 1, 1, 2))),
+    (lambda g, x: g.repeat(x, (1, 0, 2), 1), np.repeat(X, (1, 0, 2), 1)),
+    (lambda g, x: g.repeat(x, 2), np.repeat(X, 2)),
+    (lambda g, x: g.roll(x, (1, -5), (0, 2)), np.roll(X, (1, -5), (0, 2))),
+    (lambda g, x: g.roll(x, 5), np.roll(X, 5)),
+    (
+        lambda g, x: g.gather_elements(x, g.constant(AT), 2),
+        np.take_along_axis(X, AT, 2),
+    ),
+    (
+        lambda g, x: g.gather_elements(x, g.constant(AT[:1, :2]), 2),
+        np.take_along_axis(X[:1, :2], AT[:1, :2], 2),
+    ),
+    (
+        lambda g, x: g.take_along_axis(x, g.constant(AT[:1]), 2),
+        np.take_along_axis(X, AT[:1], 2),
+    ),
+    (lambda g, x: g.gather_nd(x, g.constant([[1, -1], [0, 0]])), X[[1, 0], [-1, 0]]),
+]
+
+
+@pytest.mark.parametrize(("make", "want"), MOVES, ids=range(len(MOVES)))
+def test_a_move_is_numpys(make: Callable[[Any, Any], Any], want: Any) -> None:
+    same(make, want)
+
+
+@pytest.mark.parametrize("how", ["none", "add", "mul", "max", "min"])
+def test_scatters_are_numpys(how: str) -> None:
+    """Values of several indices of one place are put in one after the other."""
+    at = np.array([1, 0, 1, -1, 1], np.int64)
+    values = np.arange(1, 6, dtype=np.float32)
+    want = np.ones(4, np.float32)
+    if how == "none":
+        want[at] = values
+    else:
+        name = {"mul": "multiply", "max": "maximum", "min": "minimum"}.get(how, how)
+        getattr(np, name).at(want, at, values)
+    g = Graph()
+    x, v = g.input("x", (4,)), g.constant(values)
+    one = g.scatter_elements(x, g.constant(at), v, reduction=how)
+    two = g.scatter_nd(x, g.constant(at[:, None]), v, how)
+    g.set_outputs([one, two])
+    for got in evaluate(g, {"x": np.ones(4, np.float32)}):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_a_scatter_into_a_corner_leaves_the_rest() -> None:
+    """Indices may be shorter along the other axes."""
+    g = Graph()
+    at, values = g.constant([[2], [0]]), g.constant([[9.0], [8.0]])
+    g.set_outputs([g.scatter_elements(g.input("x", (3, 4)), at, values, 1)])
+    want = X[0].copy()
+    want[[0, 1], [2, 0]] = 9, 8
+    np.testing.assert_array_equal(evaluate(g, {"x": X[0]})[0], want)
+
+
+def test_depth_goes_to_space_and_back() -> None:
+    x = np.arange(2 * 8 * 2 * 3, dtype=np.float32).reshape(2, 8, 2, 3)
+    g = Graph()
+    t = g.input("x", x.shape)
+    back = g.space_to_depth(g.depth_to_space(t, 2), 2)
+    crd = g.depth_to_space(t, 2, "CRD")
+    g.set_outputs([back, crd])
+    got, turned = evaluate(g, {"x": x})
+    np.testing.assert_array_equal(got, x)
+    want = x.reshape(2, 2, 2, 2, 2, 3).transpose(0, 1, 4, 2, 5, 3).reshape(2, 2, 4, 6)
+    np.testing.assert_array_equal(turned, want)
+
+
+def test_moves_that_do_not_fit_are_refused() -> None:
+    g = Graph()
+    x = g.input("x", X.shape)
+    whole = g.input("i", (3,), "i32")
+    refused: list[tuple[Callable[[], Any], type[RlxError], str]] = [
+        (lambda: g.squeeze(x, 1), ShapeError, "has 3 elements"),
+        (lambda: g.split(x, 2, 1), ShapeError, "cannot be split into 2"),
+        (lambda: g.split(x, (1, 1), 1), ShapeError, "3 together, not 2"),
+        (lambda: g.broadcast_to(x, (2, 3, 1)), ShapeError, "cannot broadcast"),
+        (lambda: g.expand(x, (-1, 2, 3, 4)), ShapeError, "-1 keeps a dimension"),
+        (lambda: g.slice(x, 0, 1, (0, 1)), ShapeError, "one of each"),
+        (lambda: g.windows(x, 5), ShapeError, "reaches over 5"),
+        (lambda: g.pad(x, (-2, -2)), ShapeError, "take away more than the 2"),
+        (lambda: g.pad(whole, 1, value=0.5), DTypeError, "whole numbers"),
+        (lambda: g.take(x, [9], 0), IndexRefused, r"index 9 at position \[0\]"),
+        (lambda: g.gather_elements(x, whole), ShapeError, "same rank"),
+    ]
+    for make, error, said in refused:
+        with pytest.raises(error, match=said):
+            make()
+
+
+def test_an_index_outside_is_refused_with_its_place() -> None:
+    g = Graph()
+    at = g.input("at", (2, 2), "i32")
+    g.set_outputs([g.gather_nd(g.input("x", X.shape), at)])
+    feeds = {"x": X, "at": np.array([[0, 0], [1, 3]], np.int32)}
+    with pytest.raises(IndexRefused, match=r"index 3 at position \[1, 1\]; -3 <= ind"):
+        evaluate(g, feeds)
