@@ -3,8 +3,8 @@
 Results `strides` apart are sums over the same taps of the kernel. So each such phase
 becomes channels of its own of one convolution with stride 1 and a kernel that much
 shorter, and the phases are laid between each other: nothing is multiplied by zeros but
-at the ends of the kernel. The reference is written apart: it puts zeros between the
-elements of the array. Owns no shader.
+at the ends of the kernel, where what is no number reaches up to a stride further. Owns
+no shader.
 """
 
 from __future__ import annotations
@@ -136,37 +136,49 @@ def _infer(types: Types, attrs: Attrs) -> TensorType:
 
 def _reference(xp: Any, attrs: Attrs, x: Any, w: Any) -> Any:
     axes = spreads(tuple(x.shape), tuple(w.shape), attrs)
-    groups, kind = attrs["groups"], x.dtype
+    groups, kind, rank = attrs["groups"], x.dtype, len(axes)
     x, w = widened(xp, x), widened(xp, w)
-    for at, one in enumerate(axes, 2):
-        x = _with_zeros(xp, x, at, one.stride)
-        w = xp.flip(w, axis=at)
-    c, m = w.shape[:2]
-    w = xp.reshape(w, (groups, c // groups, m, *w.shape[2:]))
-    w = xp.permute_dims(w, (0, 2, 1, *range(3, w.ndim)))
-    w = xp.reshape(w, (groups * m, c // groups, *w.shape[3:]))
-    ones = (1,) * len(axes)
+    n, c, m = x.shape[0], w.shape[0], w.shape[1] * groups
+    for at, one in enumerate(axes):
+        w = _phased(xp, w, 2 + 2 * at, one)
+    w = xp.reshape(w, (groups, c // groups, *w.shape[1:]))
+    phases, taps = range(3, 3 + 2 * rank, 2), range(4, 4 + 2 * rank, 2)
+    w = xp.permute_dims(w, (0, 2, *phases, 1, *taps))
+    w = xp.reshape(w, (-1, c // groups, *(one.taps for one in axes)))
+    starts = [one.first - (one.taps - 1) for one in axes]
+    ones = (1,) * rank
     windows = Windows(
         tuple(x.shape[2:]),
-        tuple(one.kernel for one in axes),
+        tuple(one.taps for one in axes),
         ones,
-        tuple(one.dilation for one in axes),
-        tuple(one.extent - 1 for one in axes),
-        tuple(one.before + one.out for one in axes),
+        ones,
+        tuple(max(0, -start) for start in starts),
+        tuple(
+            max(0, start) + one.kept for one, start in zip(axes, starts, strict=True)
+        ),
     )
     made = products(xp, groups, windows, x, w)
-    kept = tuple(slice(one.before, one.before + one.out) for one in axes)
-    return xp.asarray(made[(slice(None), slice(None), *kept)], dtype=kind)
+    kept = (
+        slice(max(0, s), max(0, s) + a.kept) for a, s in zip(axes, starts, strict=True)
+    )
+    made = made[(slice(None), slice(None), *kept)]
+    strides = tuple(one.stride for one in axes)
+    made = xp.reshape(made, (n, m, *strides, *(one.kept for one in axes)))
+    pairs = (at for i in range(rank) for at in (2 + rank + i, 2 + i))
+    made = xp.permute_dims(made, (0, 1, *pairs))
+    made = xp.reshape(made, (n, m, *(one.kept * one.stride for one in axes)))
+    begins = [one.before - one.first * one.stride for one in axes]
+    ends = (slice(b, b + one.out) for b, one in zip(begins, axes, strict=True))
+    return xp.asarray(made[(slice(None), slice(None), *ends)], dtype=kind)
 
 
-def _with_zeros(xp: Any, x: Any, axis: int, stride: int) -> Any:
-    """Between the elements of an axis stride - 1 zeros."""
-    shape = (*x.shape[: axis + 1], stride - 1, *x.shape[axis + 1 :])
-    apart = xp.reshape(x, (*x.shape[: axis + 1], 1, *x.shape[axis + 1 :]))
-    apart = xp.concat([apart, xp.zeros(shape, dtype=x.dtype)], axis=axis + 1)
-    n = x.shape[axis]
-    apart = xp.reshape(apart, (*x.shape[:axis], n * stride, *x.shape[axis + 1 :]))
-    return apart[(*(slice(None),) * axis, slice(0, (n - 1) * stride + 1))]
+def _phased(xp: Any, w: Any, axis: int, one: Spread) -> Any:
+    """An axis of the kernel as two: phases, and the taps of each, last tap first."""
+    shape = (*w.shape[:axis], 1, *w.shape[axis + 1 :])
+    w = xp.concat([w, xp.zeros(shape, dtype=w.dtype)], axis=axis)
+    table = xp.asarray(np.array(one.table(), np.int32))
+    made = (*w.shape[:axis], one.stride, one.taps, *w.shape[axis + 1 :])
+    return xp.reshape(xp.take(w, table, axis=axis), made)
 
 
 def _build(g: Graph, attrs: Attrs, x: Tensor, w: Tensor) -> Tensor:
