@@ -157,12 +157,16 @@ class Finish:
     line: int
 
 
+ALL = 1 << 30
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """One shader over one iteration box; the splitter may cut it into many dispatches.
 
     shader     file name in `shaders/` without suffix, or `source` holds the text
-    grid       (axis, tile): one item per tile; items are numbered last axis fastest
+    grid       (axis, tile): one item per tile; items are numbered last axis fastest.
+               A tile of ALL: one item goes through all of the axis
     per        an item is one invocation or one workgroup
     workgroup  invocations per workgroup
     values     extra uniforms (u32 or f32), constant over all pieces

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from rlxweb.advice import Advice
 from rlxweb.errors import LimitExceeded
-from rlxweb.ir.lowering import Access, Call
+from rlxweb.ir.lowering import ALL, Access, Call
 from rlxweb.limits import MAX_TURNS, Limits
 
 # A plan with more dispatches than this for one step is a bug, not a split.
@@ -168,7 +168,8 @@ class Geometry:
 
     def _tile(self, axis: int) -> int:
         name = self.call.axes[axis].name
-        return dict(self.call.grid).get(name, 1)
+        tile = dict(self.call.grid).get(name, 1)
+        return 1 if tile == ALL else tile
 
     def _halves(self, piece: Piece, axis: int) -> tuple[Piece, Piece]:
         tile, size = self._tile(axis), piece.size[axis]

@@ -14,13 +14,11 @@ from dataclasses import dataclass
 
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.layout import row_major
-from rlxweb.ir.lowering import Access, Axis, Call, Recipe, Ref
+from rlxweb.ir.lowering import ALL, Access, Axis, Call, Recipe, Ref
 from rlxweb.recipes.reduce_calls import type_include
 from rlxweb.recipes.remap_calls import MAIN
 
 _X, _AT, _OUT = Ref("in"), Ref("in", 1), Ref("out")
-# One invocation goes through all rows of a piece.
-_ALL = 1 << 30
 COMBINED = {
     "none": "v",
     "add": "ld2(place) + v",
@@ -173,7 +171,7 @@ class Picks:
                 ),
                 Access(_OUT, (self.rows * self.inner, 1, self.inner, 0), "update"),
             ),
-            grid=(("outer", 1), ("inner", 1), ("t", _ALL)),
+            grid=(("outer", 1), ("inner", 1), ("t", ALL)),
             values=self.values
             | {
                 "y_outer": self.rows * self.inner,
