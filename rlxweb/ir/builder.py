@@ -169,12 +169,40 @@ class Builder(SpectralBuilder, WindowBuilder, NormBuilder, ResizeBuilder, PicksB
     def softmax(self, x: Tensor, axis: int = -1) -> Tensor:
         return self.apply("softmax", x, axis=axis)
 
-    def cumsum(self, x: Tensor, axis: int = -1, exclusive: bool = False) -> Tensor:
-        return self.apply("cumsum", x, axis=axis, exclusive=exclusive)
+    def cumsum(
+        self,
+        x: Tensor,
+        axis: int = -1,
+        exclusive: bool = False,
+        reverse: bool = False,
+    ) -> Tensor:
+        """Running sums; `exclusive` without each one's own value, `reverse` from the
+        end of the axis on.
+        """
+        if not reverse:
+            return self.apply("cumsum", x, axis=axis, exclusive=exclusive)
+        back = self.flip(x, axis) if x.rank else x
+        sums = self.apply("cumsum", back, axis=axis, exclusive=exclusive)
+        return self.flip(sums, axis)
 
-    def topk(self, x: Tensor, k: int) -> Tensor:
-        """Indices (i32) of the k largest along the last axis, ties to the smaller."""
-        return self.apply("topk", x, k=k)
+    def topk(self, x: Tensor, k: int, axis: int = -1, largest: bool = True) -> Tensor:
+        """Indices (i32) of the k largest, or smallest, along an axis, in their order.
+
+        Of equal values the smaller index comes first, and NaN after every number.
+        """
+        if not largest:  # -1 - x turns the order of integers round and overflows none
+            least = (1 << 32) - 1 if x.dtype is DType.U32 else -1
+            x = self.neg(x) if x.dtype.is_float else self.sub(least, x)
+        if axis in (-1, x.rank - 1):
+            return self.apply("topk", x, k=k)
+        found = self.apply("topk", self.moveaxis(x, axis, -1), k=k)
+        return self.moveaxis(found, -1, axis)
+
+    def topk_values(
+        self, x: Tensor, k: int, axis: int = -1, largest: bool = True
+    ) -> Tensor:
+        """The values at the indices that `topk` gives, in the same order."""
+        return self.gather_elements(x, self.topk(x, k, axis, largest), axis)
 
     matmul = adding("matmul", _binary)
 

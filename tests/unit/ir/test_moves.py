@@ -87,6 +87,33 @@ def test_a_move_is_numpys(make: Callable[[Any, Any], Any], want: Any) -> None:
     same(make, want)
 
 
+def test_sums_run_from_the_end_too() -> None:
+    """As ONNX's CumSum with reverse, its own value left out where exclusive."""
+    want = np.cumsum(X[..., ::-1], -1)[..., ::-1]
+    same(lambda g, x: g.cumsum(x, reverse=True), want)
+    same(lambda g, x: g.cumsum(x, exclusive=True, reverse=True), want - X)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32", "uint32", "int64"])
+@pytest.mark.parametrize("largest", [True, False])
+def test_the_top_of_an_axis_has_indices_and_values(dtype: str, largest: bool) -> None:
+    """Of equal values the smaller index comes first, at both ends of a type."""
+    least, most = (0, 1) if dtype == "float32" else _ends(dtype)
+    x = np.array([[3, least, 7], [most, 3, 7], [3, most, least]]).astype(dtype)
+    order = np.argsort(x if not largest else -x.astype(object), 0, kind="stable")[:2]
+    g = Graph()
+    t = g.input("x", x.shape, dtype)
+    g.set_outputs([g.topk(t, 2, 0, largest), g.topk_values(t, 2, 0, largest)])
+    at, values = evaluate(g, {"x": x})
+    np.testing.assert_array_equal(at, order)
+    np.testing.assert_array_equal(values, np.take_along_axis(x, order, 0), strict=True)
+
+
+def _ends(dtype: str) -> tuple[int, int]:
+    info = np.iinfo(dtype)
+    return int(info.min), int(info.max)
+
+
 @pytest.mark.parametrize("how", ["none", "add", "mul", "max", "min"])
 def test_scatters_are_numpys(how: str) -> None:
     """Values of several indices of one place are put in one after the other."""
