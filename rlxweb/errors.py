@@ -9,7 +9,7 @@ message are foreign text, so every message is shown through `printable`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
 from rlxweb.advice import Advice
@@ -17,6 +17,7 @@ from rlxweb.printable import printable
 
 _COMPARED_CHARS = 100
 _COMPARED_NAMES = 2000
+_SHOWN_PLACES = 3
 
 
 class RlxError(Exception):
@@ -135,6 +136,38 @@ class DTypeError(GraphError, TypeError):
 
 class VerifyError(GraphError):
     """A graph whose structure breaks a rule (order, arity, declared type)."""
+
+
+class ModelError(RlxError, ValueError):
+    """A model file that is missing, broken, or contradicts itself."""
+
+    exit_code = 2
+
+
+class MissingOps(ModelError):
+    """A model with ops that rlxweb has not: all of them at once, in `missing`.
+
+    missing  for each op how it is called ("ai.onnx.ml.Scaler (opset 3)") and where it
+             stands, each place
+    """
+
+    exit_code = 4
+
+    def __init__(self, doing: str, missing: Mapping[str, Sequence[str]]) -> None:
+        self.missing = {name: tuple(places) for name, places in missing.items()}
+        lines = [
+            f"  {name}, {len(places)} time{'s' * (len(places) != 1)}: "
+            + ", ".join(places[:_SHOWN_PLACES])
+            + (", …" if len(places) > _SHOWN_PLACES else "")
+            for name, places in self.missing.items()
+        ]
+        many = f"{len(lines)} of its ops are missing"
+        super().__init__(doing, "\n".join([f"{many} in rlxweb:", *lines]))
+
+    _lines = "\n"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.doing, self.missing), self.__dict__
 
 
 class InputError(RlxError, ValueError):

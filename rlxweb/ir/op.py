@@ -233,6 +233,8 @@ class Op:
     samples    cases that every backend must get right
     telling    sizes, small to large, that a calibration times; left out for ops whose
                price follows from `work` or a composition
+    onnx       names of the ONNX ops that are exactly this one: the same operands in the
+               same order, attributes of the same names; written under the first
     """
 
     name: str
@@ -251,6 +253,7 @@ class Op:
     telling: tuple[Sample, ...] = ()
     doc: str = ""
     aliases: tuple[str, ...] = ()
+    onnx: tuple[str, ...] = ()
 
     def has(self, trait: Trait) -> bool:
         return trait in self.traits

@@ -39,6 +39,13 @@ _ERFC = [
 ]
 _ERFC_SINGLE = 12
 
+# ONNX has these under the same name, capitalised.
+_IN_ONNX = frozenset("relu sigmoid tanh exp log sqrt sin cos tan atan neg abs".split())
+
+
+def _onnx(name: str) -> tuple[str, ...]:
+    return (name.title(),) if name in _IN_ONNX else ()
+
 
 def erfc(xp: Any, x: Any) -> Any:
     """The complementary error function, to the precision of x."""
@@ -126,6 +133,7 @@ def _smooth(
         traits=frozenset({"elementwise", "floats_only"}),
         tolerance=tolerance,
         samples=samples,
+        onnx=_onnx(name),
         doc=doc,
     )
 
@@ -158,6 +166,7 @@ def _exact(
             *_drawn(-3, 3, (-1e9, 1e9)),
             *(Sample((Drawn((9, 5), d, -1000, 1000),)) for d in DType if d in whole),
         ),
+        onnx=_onnx(name),
         doc=doc,
     )
 
@@ -290,6 +299,7 @@ registry.register_all(
             Sample((Drawn((), DType.F32, 0.5, 0.5),)),
             *(Sample((Drawn((3,), DType.F32, x, x),)) for x in (-0.5, 2.5, -3.5)),
         ),
+        onnx=("Round",),
         doc="The nearest whole number; halves go to the even one.",
     ),
 )

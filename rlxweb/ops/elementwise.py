@@ -295,6 +295,13 @@ _SATURATING = (
 _GPU_TYPES = (DType.F32, DType.I32, DType.U32, DType.BOOL)
 # Python's name of an operator that NumPy and WGSL write alike.
 _COMPUTED = {"add": "+", "sub": "-", "mul": "*"}
+_ONNX_COMPARED = {
+    "eq": ("Equal",),
+    "lt": ("Less",),
+    "le": ("LessOrEqual",),
+    "gt": ("Greater",),
+    "ge": ("GreaterOrEqual",),
+}
 _COMPARED = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 
 
@@ -316,6 +323,7 @@ registry.register_all(
             reference=_operator(name),
             lower=_sign(sign),
             telling=_telling(DType.F16) if name == "mul" else (),
+            onnx=(name.title(),),
             doc=f"x {sign} y; integers wrap.",
         )
         for name, sign in _COMPUTED.items()
@@ -327,6 +335,7 @@ registry.register_all(
         tolerance=DIVIDED,
         samples=_DIVISIONS,
         telling=_telling(DType.I32),
+        onnx=("Div",),
         doc="x / y. Integers truncate toward zero; an integer divided by 0 is 0.",
     ),
     _arithmetic(
@@ -363,6 +372,7 @@ registry.register_all(
             lower=_comparison(name),
             traits=frozenset({"elementwise"}),
             samples=_COMPARISONS + (_TRUTHS if name in ("eq", "ne") else ()),
+            onnx=_ONNX_COMPARED.get(name, ()),
             doc=f"Whether x {sign} y, as bool; {name == 'ne'} beside a NaN.",
         )
         for name, sign in _COMPARED.items()
@@ -374,6 +384,7 @@ registry.register_all(
         reference=lambda xp, a, c, x, y: xp.where(c, x, y),
         lower=Expr("select(z, y, x)"),
         traits=frozenset({"elementwise"}),
+        onnx=("Where",),
         samples=(
             *(_choice(c, x, y) for c, x, y in _CHOICES),
             *(_choice((3, 5), (5,), (3, 1), dtype) for dtype in _CHOSEN_TYPES),

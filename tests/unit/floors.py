@@ -32,7 +32,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("choose",),
     ("runtime",),
     ("runners", "signal"),
-    ("jobs", "live"),
+    ("jobs", "live", "onnx"),
     ("smoke", "dask", "plot"),
     ("",),
     ("cli",),

@@ -42,6 +42,7 @@ ENTERS_AT: dict[str, str | tuple[str, ...]] = {
     "matplotlib": ("plot/", "cli/"),
     "pyarrow": "io/parquet.py",
     "mne": "io/mne_raw.py",
+    "onnx": "onnx/library.py",
     "soundfile": "io/audio.py",
     "h5py": "io/hdf5.py",
     "scipy": "io/preparing.py",
@@ -70,6 +71,7 @@ NOT_AT_IMPORT = (
     "soundfile",
     "h5py",
     "llvmlite",
+    "onnx",
 )
 
 MODULES = sorted(PACKAGE.rglob("*.py"))

@@ -1,0 +1,32 @@
+"""Models of ONNX: read, run, looked into and written.
+
+`load` reads a model from a file or from bytes; what it gives runs like any graph. The
+`onnx` package does what is its own to do (the format, its checker, its shape inference)
+and is imported in `library.py` alone, when a model is read or written.
+
+How an op of ONNX becomes ours is said once: on the op's own record where the two are
+the same (`Op.onnx`), else by a converter (`converters.py` tells how one is written) in
+the file of its family. A model is walked node by node (`walk.py`) into a draft of a
+graph in which whatever is known is computed at once (`draft.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlxweb.names import found, publish, published
+
+publish(
+    __name__,
+    {"rlxweb.onnx.load": "load", "rlxweb.onnx.model": "Model"},
+)
+
+__all__ = published(__name__)
+
+
+def __getattr__(name: str) -> Any:
+    return found(__name__, name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

@@ -1,0 +1,75 @@
+"""Constant, Shape, Size, Range and their like: values that are known without inputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlxweb.ir.tensor import Tensor
+from rlxweb.onnx.converters import Call, Value, converts
+from rlxweb.onnx.draft import checked_size
+from rlxweb.onnx.records import Weight
+
+_GIVEN = {
+    "value_float": np.float32,
+    "value_floats": np.float32,
+    "value_int": np.int64,
+    "value_ints": np.int64,
+    "value_string": object,
+    "value_strings": object,
+}
+
+
+@converts("Constant")
+def _constant(call: Call, **attrs: Any) -> Value:
+    if len(attrs) != 1:
+        call.contradict(f"{len(attrs)} attributes", "a constant has one value")
+    ((name, value),) = attrs.items()
+    if name in ("value", "sparse_value"):
+        return call.hold(value.array)
+    if name not in _GIVEN:
+        call.refuse(f"attribute {name}", "known: value, " + ", ".join(_GIVEN))
+    return call.hold(np.array(value, _GIVEN[name]))
+
+
+@converts("Identity")
+def _identity(call: Call, x: Value) -> Value:
+    return x
+
+
+@converts("Shape")
+def _shape(call: Call, x: Value, *, start: int = 0, end: int | None = None) -> Tensor:
+    return call.g.hold(np.array(x.shape[slice(start, end)], np.int64))
+
+
+@converts("Size")
+def _size(call: Call, x: Value) -> Tensor:
+    return call.g.hold(np.array(np.prod(x.shape, dtype=np.int64)))
+
+
+@converts("ConstantOfShape")
+def _constant_of_shape(
+    call: Call, shape: Tensor, *, value: Weight | None = None
+) -> Value:
+    dims = call.ints(shape, "the shape")
+    one = np.zeros(1, np.float32) if value is None else value.array
+    if one.size != 1:
+        call.contradict(f"its value has {one.size} elements", "one is wanted")
+    first = call.hold(one.reshape(()))
+    if not isinstance(first, Tensor):
+        return np.full(dims, one.reshape(()), one.dtype)
+    return call.g.expand(first, dims)
+
+
+@converts("Range")
+def _range(call: Call, start: Tensor, limit: Tensor, delta: Tensor) -> Tensor:
+    first = call.known(start, "the start")
+    bounds = (start, limit, delta)
+    begin, end, step = (call.number(v, "a bound of the range") for v in bounds)
+    if step == 0:
+        call.contradict("its step is 0", "it would never end")
+    count = max(int(np.ceil((end - begin) / step)), 0)
+    checked_size((count,), start.dtype, f"a range of {count:,} numbers")
+    steps = np.arange(count, dtype=np.float64 if first.dtype.kind == "f" else np.int64)
+    return call.g.hold((begin + steps * step).astype(first.dtype))

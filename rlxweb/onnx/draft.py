@@ -1,0 +1,172 @@
+"""A graph in the making, in which whatever is known is computed at once.
+
+It takes every call that a graph takes. An op whose operands are all known (constants,
+weights of the model) becomes the constant that the op's own reference computes, so the
+arithmetic of shapes folds by itself. What comes out is a plain graph of the nodes that
+its outputs need, with the weights in use as params.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rlxweb.errors import DTypeError, ModelError
+from rlxweb.ir.dtype import DType, as_dtype
+from rlxweb.ir.graph import Graph, Node
+from rlxweb.ir.op import TensorType, registry
+from rlxweb.ir.shape import as_shape
+from rlxweb.ir.tensor import Tensor
+from rlxweb.onnx.records import Weight
+
+Array = npt.NDArray[Any]
+
+FOLDED_BYTES = 1 << 20
+"""An op whose operands or result are larger is left to the device."""
+_MOST_BYTES = 1 << 32
+"""No single constant of a model is larger."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Held:
+    """A known array in a draft: `Constant` without a digest, which costs to make."""
+
+    array: Array
+
+
+class Draft(Graph):
+    """A graph that folds. Its values are tensors, known or not."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._weights: dict[int, Weight] = {}
+
+    def hold(self, array: Any) -> Tensor:
+        """A known value. Errors  DTypeError where rlxweb has no such type."""
+        array = np.asarray(array)
+        array = np.asarray(array, array.dtype.newbyteorder("="), order="C")
+        kind = TensorType(as_shape(array.shape), as_dtype(array.dtype))
+        return self._append("constant", (), {"value": Held(array)}, kind, "")
+
+    def weight(self, weight: Weight) -> Tensor:
+        """A tensor of the model, read only where its numbers are wanted."""
+        kind = TensorType(as_shape(weight.shape), as_dtype(weight.dtype))
+        made = self._append("param", (), {"name": weight.name}, kind, weight.name)
+        self._weights[made.id] = weight
+        return made
+
+    def known(self, tensor: Tensor) -> Array | None:
+        """The numbers of a tensor that does not depend on an input; else None."""
+        weight = self._weights.get(tensor.id)
+        if weight is not None:
+            return weight.array
+        node = self.node(tensor.id)
+        return node.attrs["value"].array if node.op == "constant" else None
+
+    def apply(
+        self, op_name: str, *inputs: Tensor, name: str = "", **attrs: Any
+    ) -> Tensor:
+        """`Graph.apply`; the result is known where all operands are."""
+        made = super().apply(op_name, *inputs, name=name, **attrs)
+        node = self.node(made.id)
+        small = all(
+            self.node(i).type.nbytes <= FOLDED_BYTES for i in (*node.inputs, made.id)
+        )
+        if not small or not all(self._is_known(i) for i in node.inputs):
+            return made
+        return self._computed(node)
+
+    def _is_known(self, at: int) -> bool:
+        return at in self._weights or self.node(at).op == "constant"
+
+    def _computed(self, node: Node) -> Tensor:
+        arrays = [self.known(self.tensor(i)) for i in node.inputs]
+        op = registry.get(node.op)
+        with np.errstate(all="ignore"):
+            array = op.reference(np, dict(node.attrs), *arrays)
+        array = np.ascontiguousarray(array, node.type.dtype.numpy)
+        return self.hold(array.reshape(node.type.shape))
+
+    def inputs_behind(self, tensor: Tensor) -> set[str]:
+        """The names of the graph's inputs that a tensor depends on."""
+        found, seen, stack = set(), set(), [tensor.id]
+        while stack:
+            node = self.node(stack.pop())
+            if node.op == "input":
+                found.add(node.name)
+            new = [i for i in node.inputs if i not in seen]
+            seen.update(new)
+            stack += new
+        return found
+
+    def finished(self, outputs: Sequence[Tensor]) -> tuple[Graph, dict[str, Weight]]:
+        """The plain graph of what the outputs need, and its params.
+
+        A weight of one number is part of the graph, and so is one of integers or bools
+        that is small: they are indices and switches, and kernels are made for them.
+        """
+        graph, params = Graph(self.name), dict[str, Weight]()
+        made: dict[int, Tensor] = {}
+        for at in sorted(self._needed(outputs)):
+            node, weight = self.node(at), self._weights.get(at)
+            if node.op == "constant" or (weight is not None and _is_literal(weight)):
+                made[at] = graph.constant(self._array(at))
+            elif weight is not None:
+                name = _free(weight.name, params)
+                params[name] = weight
+                made[at] = graph.param(name, node.type.shape, node.type.dtype)
+            else:
+                made[at] = graph.copied(node, [made[i] for i in node.inputs])
+        graph.set_outputs([made[t.id] for t in outputs])
+        return graph, params
+
+    def _array(self, at: int) -> Array:
+        array = self.known(self.tensor(at))
+        assert array is not None
+        return array
+
+    def _needed(self, outputs: Iterable[Tensor]) -> set[int]:
+        """What the outputs need, and every input: its array is given at each run."""
+        needed = {t.id for t in outputs}
+        for node in reversed(self.nodes()):
+            if node.id in needed:
+                needed.update(node.inputs)
+        return needed
+
+
+def ours(dtype: np.dtype[Any]) -> DType | None:
+    """The type of rlxweb that is NumPy's `dtype`; None where it has none."""
+    try:
+        return as_dtype(dtype)
+    except DTypeError:
+        return None
+
+
+def _is_literal(weight: Weight) -> bool:
+    size = int(np.prod(weight.shape, dtype=np.int64))
+    small = size * weight.dtype.itemsize <= FOLDED_BYTES
+    return size <= 1 or (small and weight.dtype.kind in "biu")
+
+
+def _free(name: str, taken: Iterable[str]) -> str:
+    """The name, or with a number behind it where an inner graph has the same."""
+    free, at = name, 1
+    while free in taken:
+        at += 1
+        free = f"{name}#{at}"
+    return free
+
+
+def checked_size(shape: Sequence[int], dtype: DType, what: str) -> None:
+    """Errors  ModelError for a constant that nobody would keep in memory."""
+    nbytes = TensorType(as_shape(shape), dtype).nbytes
+    if nbytes > _MOST_BYTES:
+        raise ModelError(
+            "",
+            f"{what} would take {nbytes:,} bytes",
+            f"a constant of a model takes at most {_MOST_BYTES:,}",
+        )

@@ -1,0 +1,115 @@
+"""Arithmetic, comparison, casts: what is not exactly one of our ops."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from rlxweb.ir.tensor import Tensor
+from rlxweb.onnx import library
+from rlxweb.onnx.converters import Call, Value, converts
+from rlxweb.onnx.draft import ours
+
+_BINARY = {
+    "Add": "add",
+    "Sub": "sub",
+    "Mul": "mul",
+    "Div": "div",
+    "Pow": "pow",
+    "Equal": "eq",
+    "Less": "lt",
+    "Greater": "gt",
+}
+
+
+@converts(*_BINARY, until=6)
+def _old_binary(
+    call: Call,
+    x: Tensor,
+    y: Tensor,
+    *,
+    axis: int | None = None,
+    broadcast: int = 0,
+    consumed_inputs: tuple[int, ...] = (),
+) -> Tensor:
+    """Before opset 7: y stands at `axis` of x, and only where `broadcast` says so."""
+    if broadcast and axis is not None and y.rank:
+        after = x.rank - (axis % x.rank) - y.rank
+        y = y.reshape((*y.shape, *(1,) * max(after, 0)))
+    elif not broadcast and x.shape != y.shape:
+        call.contradict(f"operands of {x.shape} and {y.shape}", "broadcast is 0")
+    return call.g.apply(_BINARY[call.node.op], x, y)
+
+
+@converts("Pow", since=7)
+def _pow(call: Call, x: Tensor, y: Tensor) -> Tensor:
+    if x.dtype.is_float:
+        return call.g.pow(x, y.cast(x.dtype))
+    return call.g.pow(x.cast("f32"), y.cast("f32")).cast(x.dtype)
+
+
+@converts("Max")
+def _max(call: Call, *xs: Tensor) -> Tensor:
+    return reduce(call.g.maximum, xs)
+
+
+@converts("Min")
+def _min(call: Call, *xs: Tensor) -> Tensor:
+    return reduce(call.g.minimum, xs)
+
+
+@converts("Sum")
+def _sum(call: Call, *xs: Tensor) -> Tensor:
+    return reduce(call.g.add, xs)
+
+
+@converts("Mean")
+def _mean(call: Call, *xs: Tensor) -> Tensor:
+    return reduce(call.g.add, xs) / float(len(xs))
+
+
+@converts("Reciprocal")
+def _reciprocal(call: Call, x: Tensor) -> Tensor:
+    return 1.0 / x
+
+
+@converts("Gelu")
+def _gelu(call: Call, x: Tensor, *, approximate: str = "none") -> Tensor:
+    kinds = {"none": "gelu", "tanh": "gelu_approx"}
+    if approximate not in kinds:
+        call.contradict(f"approximate={approximate!r}", "it is none or tanh")
+    return call.g.apply(kinds[approximate], x)
+
+
+@converts("Cast")
+def _cast(
+    call: Call, x: Value, *, to: int, saturate: int = 1, round_mode: str = "up"
+) -> Value:
+    return cast_to(call, x, library.dtype_of(to), saturate, round_mode)
+
+
+@converts("CastLike")
+def _cast_like(
+    call: Call, x: Value, like: Value, *, saturate: int = 1, round_mode: str = "up"
+) -> Value:
+    dtype = like.dtype.numpy if isinstance(like, Tensor) else like.dtype
+    return cast_to(call, x, dtype, saturate, round_mode)
+
+
+def cast_to(
+    call: Call,
+    x: Value,
+    dtype: np.dtype[Any],
+    saturate: int = 1,
+    round_mode: str = "up",
+) -> Value:
+    """A value in another type; known values also from and to those we have not."""
+    to = ours(dtype)
+    if isinstance(x, Tensor) and to is not None:
+        return call.g.cast(x, to)
+    known = call.known(x, f"what is cast to {dtype}")
+    if "O" in (known.dtype.kind, dtype.kind):
+        call.refuse(f"from {known.dtype} to {dtype}", "text is not read or written")
+    return call.hold(library.cast_small(known, dtype, bool(saturate), round_mode))

@@ -1,0 +1,166 @@
+"""One conversion of a model for given types of its inputs: the graph, and the rest."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rlxweb.device import Device
+from rlxweb.errors import Unsupported
+from rlxweb.ir.dtype import as_dtype
+from rlxweb.ir.graph import Graph
+from rlxweb.ir.shape import show
+from rlxweb.ir.tensor import Tensor
+from rlxweb.onnx.converters import NeedsValues, Value
+from rlxweb.onnx.draft import Draft
+from rlxweb.onnx.records import ModelRecord, Weight
+from rlxweb.onnx.signature import leaves
+from rlxweb.onnx.walk import Walk
+from rlxweb.runtime.compiled import CompiledGraph
+
+Array = npt.NDArray[Any]
+
+MOST_DECIDING = 4096
+"""Elements of an input whose values decide shapes or branches, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """The place of an output among those that the graph computes."""
+
+    at: int
+
+
+@dataclass
+class Imported:
+    """A model as a graph.
+
+    graph    computes what is not known; its inputs are those of the model that matter
+    params   the weights in use
+    outputs  for each output of the model: Computed, an array, a list of them, or None
+    decided  inputs whose values were used, with a digest of them
+    compiled by device (None: rlxweb chose) and adapter
+    """
+
+    graph: Graph
+    params: dict[str, Weight]
+    outputs: dict[str, Any]
+    decided: dict[str, bytes] = field(default_factory=dict)
+    compiled: dict[tuple[Device | None, str], CompiledGraph] = field(
+        default_factory=dict
+    )
+
+    def close(self) -> None:
+        """Free what was compiled."""
+        for one in self.compiled.values():
+            one.close()
+
+    def fits(self, arrays: Mapping[str, Any]) -> bool:
+        """Have the deciding inputs the values for which this was made?"""
+        given = dict(every_leaf(arrays))
+        return all(digest(given[n]) == was for n, was in self.decided.items())
+
+    @property
+    def deciding(self) -> frozenset[str]:
+        return frozenset(self.decided)
+
+    def results(self, computed: list[Array]) -> dict[str, Any]:
+        """The model's outputs by name, of what the graph computed."""
+        return {name: _filled(one, computed) for name, one in self.outputs.items()}
+
+
+def _filled(one: Any, computed: list[Array]) -> Any:
+    if isinstance(one, list):
+        return [_filled(each, computed) for each in one]
+    if isinstance(one, Computed):
+        return computed[one.at]
+    return one.copy() if isinstance(one, np.ndarray) else one
+
+
+def every_leaf(arrays: Mapping[str, Any]) -> Any:
+    """(name, array) of every array that a run is given."""
+    for name, given in arrays.items():
+        yield from leaves(name, given)
+
+
+def digest(array: Array) -> bytes:
+    """Equal for arrays of equal values and types."""
+    head = f"{array.dtype.str}{array.shape}".encode()
+    return hashlib.sha256(head + np.ascontiguousarray(array).tobytes()).digest()
+
+
+def converted(model: ModelRecord, arrays: Mapping[str, Any], doing: str) -> Imported:
+    """The model for inputs of these types, and of these values where they decide.
+
+    Errors   MissingOps, ModelError, Unsupported, and those of shape rules.
+    """
+    decided: set[str] = set()
+    while True:
+        try:
+            return _once(model, arrays, decided, doing)
+        except NeedsValues as wanted:
+            decided |= _allowed(wanted, arrays, decided, doing)
+
+
+def _allowed(
+    wanted: NeedsValues, arrays: Mapping[str, Any], decided: set[str], doing: str
+) -> set[str]:
+    """The inputs whose values are used from now on. Errors  Unsupported."""
+    given = dict(every_leaf(arrays))
+    new = wanted.names - decided
+    large = [n for n in sorted(new) if given[n].size > MOST_DECIDING]
+    if large or not new:
+        name = large[0] if large else "?"
+        shape = show(given[name].shape) if large else ""
+        raise Unsupported(
+            doing,
+            f"{wanted.what} depends on the values of input '{name}' {shape}",
+            f"inputs that decide shapes have at most {MOST_DECIDING:,} elements",
+            "make it a constant of the model, or give it as an input of its own",
+        )
+    return new
+
+
+def _once(
+    model: ModelRecord, arrays: Mapping[str, Any], decided: set[str], doing: str
+) -> Imported:
+    g = Draft(model.graph.name or "model")
+
+    def leaf(name: str, array: Array) -> Value:
+        if name in decided:
+            return g.hold(array)
+        return g.input(name, array.shape, as_dtype(array.dtype))
+
+    def value(name: str, given: Any) -> Value:
+        if isinstance(given, list):
+            return [leaf(n, a) for n, a in leaves(name, given)]
+        return None if given is None else leaf(name, given)
+
+    values = {name: value(name, given) for name, given in arrays.items()}
+    outs = Walk(model, g, doing).outputs(values)
+    computed: list[Tensor] = []
+
+    def place(one: Value) -> Any:
+        if isinstance(one, list):
+            return [place(each) for each in one]
+        if not isinstance(one, Tensor):
+            return one
+        array = g.known(one)
+        if array is not None:
+            return array
+        if one.id not in [t.id for t in computed]:
+            computed.append(one)
+        return Computed([t.id for t in computed].index(one.id))
+
+    names = [d.name for d in model.graph.outputs]
+    outputs = {n: place(v) for n, v in zip(names, outs, strict=True)}
+    graph, params = g.finished(computed)
+    leaves_given = dict(every_leaf(arrays))
+    return Imported(
+        graph, params, outputs, {n: digest(leaves_given[n]) for n in sorted(decided)}
+    )

@@ -1,0 +1,211 @@
+"""The `onnx` package: the format itself, its checker, its shape inference, its ops.
+
+The one file that imports it, and only when a model is read or written. What it raises
+becomes ours here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rlxweb.errors import ModelError, not_installed
+
+OLDEST_TESTED_OPSET = 6
+_PROTO_LIMIT = 2**31 - 1
+"""Bytes of one message of protobuf."""
+
+
+@cache
+def package(doing: str = "read a model of ONNX") -> Any:
+    """The package with its parts loaded. Errors  Unsupported where it is missing."""
+    try:
+        import onnx
+        from onnx import checker, defs, helper, numpy_helper, shape_inference
+    except ImportError as error:
+        raise not_installed(doing, "onnx", "pip install 'rlxweb[onnx]'") from error
+    return SimpleNamespace(
+        top=onnx,
+        checker=checker,
+        defs=defs,
+        helper=helper,
+        numpy_helper=numpy_helper,
+        shape_inference=shape_inference,
+    )
+
+
+def newest_opset() -> int:
+    """The newest version of ONNX's own ops that the package knows."""
+    return int(package().defs.onnx_opset_version())
+
+
+def parsed(data: bytes, doing: str) -> Any:
+    """The model's message. Errors  ModelError for bytes that are none."""
+    onnx = package(doing).top
+    if len(data) > _PROTO_LIMIT:
+        raise ModelError(
+            doing,
+            f"it has {len(data):,} bytes",
+            f"a model's own file has at most {_PROTO_LIMIT:,}",
+            "save it with its weights as external data",
+        )
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(data)
+    except Exception as error:  # protobuf's own, of several names
+        why = " ".join(str(error).split())
+        raise ModelError(
+            doing, "it is no model of ONNX, or is cut short or damaged", why
+        ) from None
+    if not model.HasField("graph") or not model.ir_version:
+        raise ModelError(
+            doing,
+            "it is no model of ONNX",
+            "a model has a version and a graph, and this has "
+            + ("no graph" if model.ir_version else "no version"),
+        )
+    return model
+
+
+def check(model: Any, path: str, doing: str) -> None:
+    """ONNX's own checker over a model. Errors  ModelError with what it says.
+
+    path  where the model lies, for its external data; "" for one in memory
+    """
+    tools = package(doing)
+    try:
+        if path:
+            tools.checker.check_model(path)
+        else:
+            tools.checker.check_model(model)
+    except Exception as error:  # several kinds, none of which share a root
+        raise ModelError(doing, "ONNX's checker refuses it", _said(error)) from None
+
+
+def with_types(model: Any) -> Any:
+    """The model with what ONNX's shape inference finds out. Errors  ModelError."""
+    tools = package()
+    try:
+        return tools.shape_inference.infer_shapes(model, strict_mode=True)
+    except Exception as error:
+        raise ModelError("infer shapes", _said(error)) from None
+
+
+def _said(error: Exception) -> str:
+    """The first words of a message of the package, on one line."""
+    text = " ".join(str(error).split())
+    return text if len(text) <= 300 else f"{text[:300]}…"
+
+
+@cache
+def dtype_of(number: int) -> np.dtype[Any]:
+    """NumPy's type of an element type of ONNX; object for text. Errors  ModelError."""
+    try:
+        found: np.dtype[Any] = np.dtype(
+            package().helper.tensor_dtype_to_np_dtype(number)
+        )
+        return found
+    except (KeyError, TypeError, ValueError):
+        problem = f"element type {number}"
+        raise ModelError("", problem, "ONNX has no type of that number") from None
+
+
+def number_of(dtype: np.dtype[Any]) -> int:
+    """The element type of ONNX that is NumPy's `dtype`. Errors  ModelError."""
+    try:
+        return int(package().helper.np_dtype_to_tensor_dtype(dtype))
+    except (KeyError, ValueError):
+        raise ModelError("", f"ONNX has no element type for {dtype}") from None
+
+
+def array_of_message(tensor: Any) -> npt.NDArray[Any]:
+    """The array of a tensor whose numbers are in the message."""
+    return np.asarray(package().numpy_helper.to_array(tensor))
+
+
+def cast_small(
+    array: npt.NDArray[Any], dtype: np.dtype[Any], saturate: bool, round_mode: str
+) -> npt.NDArray[Any]:
+    """A known array in one of the small types that the package knows, by its rules."""
+    tools = package().numpy_helper
+    with np.errstate(all="ignore"):
+        if dtype.name == "float8_e8m0fnu":
+            wide = array.astype(np.float32)
+            return np.asarray(tools.to_float8e8m0(wide, saturate, round_mode))
+        if saturate and dtype.name.startswith("float8"):
+            return np.asarray(tools.saturate_cast(array, dtype))
+        return array.astype(dtype)
+
+
+def has_op(op: str, domain: str, version: int) -> bool:
+    """Is it an op of ONNX at all, at that version?"""
+    return _schema(op, domain, version) is not None
+
+
+def is_function(op: str, domain: str, version: int) -> bool:
+    """Does ONNX say by other ops what this one does?"""
+    schema = _schema(op, domain, version)
+    return schema is not None and (
+        schema.has_function or schema.has_context_dependent_function
+    )
+
+
+@cache
+def _schema(op: str, domain: str, version: int) -> Any:
+    defs = package().defs
+    try:
+        return defs.get_schema(op, version, domain)
+    except defs.SchemaError:
+        return None
+
+
+def body_of(node: Any, version: int, types: Sequence[Any]) -> Any:
+    """The function that ONNX defines a node by; None where none fits.
+
+    types  of the node's inputs, as messages
+    """
+    schema = _schema(node.op_type, node.domain, version)
+    found = package().top.FunctionProto()
+    try:
+        if schema.has_function:
+            at = _newest(schema.function_opset_versions, version)
+            data = schema.get_function_with_opset_version(at)
+        else:
+            at = _newest(schema.context_dependent_function_opset_versions, version)
+            data = schema.get_context_dependent_function_with_opset_version(
+                at, node.SerializeToString(), [t.SerializeToString() for t in types]
+            )
+    except Exception:  # a body that was never written for these types
+        return None
+    if not data:
+        return None
+    found.ParseFromString(data)
+    for attr in schema.attributes.values():  # the body itself has no defaults
+        if attr.default_value.type:
+            found.attribute_proto.append(attr.default_value)
+    return found
+
+
+def _newest(versions: Sequence[int], most: int) -> int:
+    return max([v for v in versions if v <= most], default=min(versions))
+
+
+def tensor_type(dtype: np.dtype[Any], shape: Sequence[int]) -> Any:
+    """The message of a tensor's type."""
+    helper = package().helper
+    return helper.make_tensor_type_proto(number_of(dtype), list(shape))
+
+
+def sequence_type(element: Any) -> Any:
+    """The message of a sequence's type."""
+    return package().helper.make_sequence_type_proto(element)
+
+
+def no_type() -> Any:
+    """The message of the type of an input that is left out."""
+    return package().top.TypeProto()
