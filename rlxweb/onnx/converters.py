@@ -87,12 +87,20 @@ class Registered:
     least  how many inputs must be given
     most   how many it takes; None: any number
     attrs  the attributes it knows; None: any, it looks itself
+    anything  the places of inputs that may be more than tensors of ours; from `more` on
+              all of them
     """
 
     convert: Converter
     least: int
     most: int | None
     attrs: frozenset[str] | None
+    anything: frozenset[int] = frozenset()
+    more: int | None = None
+
+    def takes_anything(self, place: int) -> bool:
+        """May that input be a sequence, or an array of a type that rlxweb has not?"""
+        return place in self.anything or (self.more is not None and place >= self.more)
 
 
 def converts(
@@ -117,14 +125,21 @@ def _registered(convert: Converter) -> Registered:
     places = [p for p in rest if p.kind is Parameter.POSITIONAL_OR_KEYWORD]
     any_number = any(p.kind is Parameter.VAR_POSITIONAL for p in rest)
     any_attrs = any(p.kind is Parameter.VAR_KEYWORD for p in rest)
+    known = frozenset(p.name for p in rest if p.kind is Parameter.KEYWORD_ONLY)
+    last = next((p for p in rest if p.kind is Parameter.VAR_POSITIONAL), None)
     return Registered(
         convert,
         sum(p.default is Parameter.empty for p in places),
         None if any_number else len(places),
-        None
-        if any_attrs
-        else frozenset(p.name for p in rest if p.kind is Parameter.KEYWORD_ONLY),
+        None if any_attrs else known,
+        frozenset(at for at, p in enumerate(places) if _is_open(p)),
+        len(places) if last is not None and _is_open(last) else None,
     )
+
+
+def _is_open(parameter: Parameter) -> bool:
+    """Does its annotation say more than Tensor?"""
+    return "Value" in str(parameter.annotation)
 
 
 @cache

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from rlxweb.device import Device
-from rlxweb.errors import Unsupported
+from rlxweb.errors import DTypeError, Unsupported
 from rlxweb.ir.dtype import as_dtype
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.shape import show
 from rlxweb.ir.tensor import Tensor
-from rlxweb.onnx.converters import NeedsValues, Value
-from rlxweb.onnx.draft import Draft
+from rlxweb.onnx.converters import NeedsValues, Value, held
+from rlxweb.onnx.draft import Draft, ours
 from rlxweb.onnx.records import ModelRecord, Weight
 from rlxweb.onnx.signature import leaves
 from rlxweb.onnx.walk import Walk
@@ -82,7 +82,7 @@ def _filled(one: Any, computed: list[Array]) -> Any:
     return one.copy() if isinstance(one, np.ndarray) else one
 
 
-def every_leaf(arrays: Mapping[str, Any]) -> Any:
+def every_leaf(arrays: Mapping[str, Any]) -> Iterator[tuple[str, Array]]:
     """(name, array) of every array that a run is given."""
     for name, given in arrays.items():
         yield from leaves(name, given)
@@ -99,12 +99,25 @@ def converted(model: ModelRecord, arrays: Mapping[str, Any], doing: str) -> Impo
 
     Errors   MissingOps, ModelError, Unsupported, and those of shape rules.
     """
-    decided: set[str] = set()
+    decided = set(_foreign(arrays, doing))
     while True:
         try:
             return _once(model, arrays, decided, doing)
         except NeedsValues as wanted:
             decided |= _allowed(wanted, arrays, decided, doing)
+
+
+def _foreign(arrays: Mapping[str, Any], doing: str) -> Iterator[str]:
+    """The inputs whose types rlxweb has not: what is done with them is done here."""
+    for name, array in every_leaf(arrays):
+        if ours(array.dtype) is None:
+            if array.size > MOST_DECIDING:
+                raise DTypeError(
+                    doing,
+                    f"input '{name}' is {show(array.shape)} {array.dtype}",
+                    f"of a type it has not rlxweb takes {MOST_DECIDING:,} elements",
+                )
+            yield name
 
 
 def _allowed(
@@ -133,7 +146,7 @@ def _once(
 
     def leaf(name: str, array: Array) -> Value:
         if name in decided:
-            return g.hold(array)
+            return held(g, array)
         return g.input(name, array.shape, as_dtype(array.dtype))
 
     def value(name: str, given: Any) -> Value:

@@ -155,11 +155,7 @@ def _is_list(given: Any) -> bool:
 
 def _array(port: Port, given: Any, doing: str) -> Array:
     if not isinstance(port.dtype, DType):
-        raise DTypeError(
-            doing,
-            f"the model wants {port.dtype}",
-            "rlxweb's types are " + ", ".join(d.value for d in DType),
-        )
+        return _foreign(port, given, doing)
     try:
         array = array_of(given)
         if isinstance(given, bool | int | float | list | tuple):
@@ -175,6 +171,22 @@ def _array(port: Port, given: Any, doing: str) -> Array:
             f"cast it: array.astype('{port.dtype.numpy}')",
         )
     return array.astype(port.dtype.numpy, copy=False)
+
+
+def _foreign(port: Port, given: Any, doing: str) -> Array:
+    """An array of a type that rlxweb has none for: its values are used, not its bytes.
+
+    Whatever a model does with them is done while it is converted.
+    """
+    array = np.asarray(given)
+    if array.dtype.name != port.dtype:
+        raise DTypeError(
+            doing,
+            f"the array is {array.dtype}",
+            f"the model declares {port.dtype}",
+            "rlxweb's own types are " + ", ".join(d.value for d in DType),
+        )
+    return array
 
 
 def _bind_dims(

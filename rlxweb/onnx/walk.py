@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from rlxweb.errors import MissingOps, ModelError, RlxError, shown
+from rlxweb.ir.dtype import DType
 from rlxweb.ir.tensor import Tensor
 from rlxweb.onnx import library
 from rlxweb.onnx.converters import Call, Registered, Value, converter_of
@@ -31,6 +32,9 @@ from rlxweb.onnx.records import (
 
 DEEPEST_CALLS = 64
 """Functions that call each other, at most."""
+
+
+_WRONG = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 class _Gone:
@@ -158,6 +162,9 @@ class Walk:
             if not error.doing.startswith(self.doing):
                 error.doing = f"{doing}: {error.doing}" if error.doing else doing
             raise
+        except _WRONG as error:  # what no converter looked for
+            said = " ".join(f"{type(error).__name__}: {error}".split())
+            raise ModelError(doing, "it cannot be converted", said) from error
         return made if isinstance(made, tuple) else (made,)
 
     def _check(
@@ -171,6 +178,9 @@ class Walk:
         given = sum(v is not None for v in values[: how.least])
         if given < how.least:
             call.contradict(f"{given} inputs are given", f"it needs {how.least}")
+        for at, value in enumerate(values):
+            if value is not None and not how.takes_anything(at):
+                _check_tensor(call, at, value)
         if how.attrs is not None and (more := node.attrs.keys() - how.attrs):
             name = min(more)
             call.refuse(
@@ -208,7 +218,9 @@ class Walk:
         given: dict[str, Value] = dict.fromkeys(function.inputs)
         given.update(zip(function.inputs, values, strict=False))
         attrs = {**function.attrs, **node.attrs}
-        inner = Scope(given, function.opsets, attrs, within, scope.deep + 1)
+        # A function of ONNX's own may leave out the domain that all models have.
+        opsets = {**scope.opsets, **function.opsets}
+        inner = Scope(given, opsets, attrs, within, scope.deep + 1)
         outs = [o for o, n in zip(function.outputs, node.outputs, strict=False) if n]
         self._nodes(function.nodes, outs, inner)
         return [
@@ -275,6 +287,16 @@ class Walk:
             or converter_of(node.op, node.domain, version) is not None
             or library.is_function(node.op, node.domain, version)
         )
+
+
+def _check_tensor(call: Call, at: int, value: Value) -> None:
+    """An input that has to be a tensor of a type of ours."""
+    if isinstance(value, list):
+        call.contradict(f"input {at} is a sequence", "a tensor is wanted")
+    if not isinstance(value, Tensor):
+        kind = "text" if value.dtype.kind in "OUS" else value.dtype
+        types = ", ".join(d.value for d in DType)
+        call.refuse(f"input {at} is {kind}", f"rlxweb's types are {types}")
 
 
 def _is_gone(value: Value) -> bool:

@@ -19,14 +19,14 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.errors import RlxError
+from rlxweb.errors import MissingOps, RlxError
 from rlxweb.onnx.load import load
 
 KINDS = ("node", "pytorch-operator", "pytorch-converted", "simple")
 DEVICES = {  # a word → (device, part of the adapter's name)
     "cpu": ("cpu", ""),
     "lavapipe": ("vulkan", "llvmpipe"),
-    "gl": ("opengl", "llvmpipe"),
+    "opengl": ("opengl", "llvmpipe"),
     "swiftshader": ("vulkan", "SwiftShader"),
 }
 
@@ -50,10 +50,14 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """`right`, `refused` or `wrong`, and why it is not right."""
+    """`right`, `refused` or `wrong`, and why it is not right.
+
+    reason  of a refusal, without its place: cases with one reason stand together
+    """
 
     what: str
     why: str = ""
+    reason: str = ""
 
 
 @cache
@@ -96,22 +100,31 @@ def _plain(value: Any) -> Any:
 
 
 def _arrays(folder: Path, what: str, values: Any) -> list[Any]:
-    from onnx import SequenceProto, TensorProto, numpy_helper
+    from onnx import OptionalProto, SequenceProto, TensorProto, numpy_helper
 
+    kinds = {
+        "sequence_type": (SequenceProto, numpy_helper.to_list),
+        "optional_type": (OptionalProto, numpy_helper.to_optional),
+        "tensor_type": (TensorProto, numpy_helper.to_array),
+    }
     out = []
     for at, value in enumerate(values):
         file = folder / f"{what}_{at}.pb"
         if not file.exists():
             break
-        if value.type.WhichOneof("value") == "sequence_type":
-            message = SequenceProto()
-            message.ParseFromString(file.read_bytes())
-            out.append(numpy_helper.to_list(message))
-        else:
-            tensor = TensorProto()
-            tensor.ParseFromString(file.read_bytes())
-            out.append(numpy_helper.to_array(tensor))
+        kind, plain = kinds[value.type.WhichOneof("value")]
+        message = kind()
+        message.ParseFromString(file.read_bytes())
+        out.append(plain(message))
     return out
+
+
+def reason(error: RlxError) -> str:
+    """Why a case is refused, the same words for all that share it."""
+    if isinstance(error, MissingOps):
+        ops = sorted({name.split(" ")[0] for name in error.missing})
+        return f"missing: {', '.join(ops)}".replace("ai.onnx.preview", "preview")
+    return " ".join(str(error.problem).split())[:100]
 
 
 def outcome(case: Case, device: str = "cpu") -> Outcome:
@@ -129,7 +142,8 @@ def outcome(case: Case, device: str = "cpu") -> Outcome:
                 if why:
                     return Outcome("wrong", why)
     except RlxError as error:
-        return Outcome("refused", f"{type(error).__name__}: {error}")
+        why = f"{type(error).__name__}: {error}"
+        return Outcome("refused", why, reason(error))
     except Exception as error:
         return Outcome("wrong", f"{type(error).__name__}: {error}")
     return Outcome("right")

@@ -1,0 +1,45 @@
+"""ONNX's own cases: each is right, or is listed with the reason why it is refused.
+
+A case that starts to pass, one that is refused for another reason, and one that comes
+out wrong all fail; `python -m tests.onnx.left_out` writes the lists anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+pytest.importorskip("onnx", reason="the extra onnx is not installed")
+
+from tests.conftest import ADAPTERS, demand
+from tests.onnx.cases import Case, cases
+from tests.onnx.left_out import complaint, expected
+
+CHUNKS = 12
+ENGINES = ("cpu", *ADAPTERS)
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+
+
+def chunk(at: int) -> Iterator[Case]:
+    """Every twelfth case: one op's cases stand together, and chunks take alike long."""
+    yield from cases()[at::CHUNKS]
+
+
+@pytest.mark.parametrize("at", range(CHUNKS))
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_case_is_right_or_refused_for_the_listed_reason(
+    engine: str, at: int, request: pytest.FixtureRequest
+) -> None:
+    if engine != "cpu":
+        demand(engine, request.config)
+    reasons = expected(engine)
+    said = [complaint(case, engine, reasons) for case in chunk(at)]
+    assert [one for one in said if one] == []
+
+
+def test_the_lists_name_cases_that_there_are() -> None:
+    """A case that a newer onnx no longer has is not listed."""
+    names = {case.name for case in cases()}
+    assert set(expected("lavapipe")) <= names
