@@ -7,15 +7,16 @@ what an op computes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from inspect import Signature, signature
-from typing import Any, Concatenate, ParamSpec
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from rlxweb.errors import DTypeError, GraphError
 from rlxweb.given import array_of
-from rlxweb.ir.dtype import DType, DTypeLike
+from rlxweb.ir.adding import adding
+from rlxweb.ir.dtype import DType, DTypeLike, as_dtype
+from rlxweb.ir.math_builder import MathBuilder
 from rlxweb.ir.norm_builder import NormBuilder
 from rlxweb.ir.picks_builder import PicksBuilder
 from rlxweb.ir.resize_builder import ResizeBuilder
@@ -25,26 +26,18 @@ from rlxweb.ir.tensor import Operand, Tensor, listed
 from rlxweb.ir.window_builder import WindowBuilder
 
 Axes = int | Sequence[int] | None
-P = ParamSpec("P")
+# The dtypes of np.ones(3) and np.arange(3).
+_UNASKED = (np.dtype(np.float64), np.dtype(np.int64))
 
 
-def adding(
-    op: str, how: Callable[Concatenate[Any, str, P], Tensor], doc: str | None = None
-) -> Callable[Concatenate[Any, P], Tensor]:
-    """The method that adds `op` in the way of `how`, under its name and parameters."""
-
-    def method(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> Tensor:
-        return how(self, op, *args, **kwargs)
-
-    own, _, *rest = signature(how).parameters.values()
-    method.__dict__["__signature__"] = Signature(
-        [own, *rest], return_annotation="Tensor"
-    )
-    method.__name__, method.__qualname__, method.__doc__ = op, f"Builder.{op}", doc
-    return method
-
-
-class Builder(SpectralBuilder, WindowBuilder, NormBuilder, ResizeBuilder, PicksBuilder):
+class Builder(
+    MathBuilder,
+    SpectralBuilder,
+    WindowBuilder,
+    NormBuilder,
+    ResizeBuilder,
+    PicksBuilder,
+):
     """Builder methods over `apply`; mixed into Graph."""
 
     def _pair(self, x: Tensor | Operand, y: Tensor | Operand) -> tuple[Tensor, Tensor]:
@@ -62,12 +55,13 @@ class Builder(SpectralBuilder, WindowBuilder, NormBuilder, ResizeBuilder, PicksB
         """A constant to stand beside a tensor of `dtype`.
 
         A number and a list have no type of their own: they take the tensor's, if it
-        holds their values. An array keeps its dtype, as `constant` does.
+        holds their values. So does an array of float64 or int64, which NumPy makes
+        where nothing was asked for; any other keeps its dtype, as `constant` does.
         Errors   DTypeError.
         """
         doing = f"operand {short(value)} beside a {dtype} tensor"
         array = array_of(value, doing)
-        if array.ndim and hasattr(value, "dtype"):
+        if array.ndim and hasattr(value, "dtype") and array.dtype not in _UNASKED:
             return self.constant(array)
         # A whole number is exact in every type; a fraction in an int tensor is not.
         kinds = "biuf" if dtype.is_float else "biu" if dtype.is_integer else "b"
@@ -112,8 +106,25 @@ class Builder(SpectralBuilder, WindowBuilder, NormBuilder, ResizeBuilder, PicksB
     def where(
         self, condition: Tensor, x: Tensor | Operand, y: Tensor | Operand
     ) -> Tensor:
-        """`x` where `condition` (bool) holds, else `y`; all three broadcast."""
+        """`x` where `condition` (bool) holds, else `y`; all three broadcast.
+
+        Two numbers or lists become what a constant of both of them would be.
+        """
+        if not isinstance(x, Tensor) and not isinstance(y, Tensor):
+            x, y = self._alike(x, y)
         return self.apply("where", condition, *self._pair(x, y))
+
+    def _alike(self, x: Operand, y: Operand) -> tuple[Tensor, Tensor]:
+        """Two constants of one dtype: an array's own, else what both values need."""
+        given = [array_of(one, "where of two constants") for one in (x, y)]
+        typed = [a for a, v in zip(given, (x, y), strict=True) if hasattr(v, "dtype")]
+        if typed:
+            dtype = as_dtype(typed[0].dtype)
+        else:
+            kind = np.result_type(*given).kind
+            dtype = {"f": DType.F32, "b": DType.BOOL}.get(kind, DType.I32)
+        first, second = (self.operand(one, dtype) for one in (x, y))
+        return first, second
 
     def cast(self, x: Tensor, dtype: DTypeLike) -> Tensor:
         return self.apply("cast", x, to=dtype)

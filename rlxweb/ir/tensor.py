@@ -136,6 +136,21 @@ class Tensor:
     __pow__ = _operator("pow")
     __rpow__ = _operator("pow", turned=True)
 
+    __floordiv__ = _operator("floor_divide")
+    __rfloordiv__ = _operator("floor_divide", turned=True)
+    __mod__ = _operator("mod")
+    __rmod__ = _operator("mod", turned=True)
+    __and__ = _operator("bitwise_and")
+    __rand__ = _operator("bitwise_and", turned=True)
+    __or__ = _operator("bitwise_or")
+    __ror__ = _operator("bitwise_or", turned=True)
+    __xor__ = _operator("bitwise_xor")
+    __rxor__ = _operator("bitwise_xor", turned=True)
+    __lshift__ = _operator("shift_left")
+    __rlshift__ = _operator("shift_left", turned=True)
+    __rshift__ = _operator("shift_right")
+    __rrshift__ = _operator("shift_right", turned=True)
+
     __matmul__ = _operator("matmul")
     __rmatmul__ = _operator("matmul", turned=True)
 
@@ -144,6 +159,9 @@ class Tensor:
 
     def __abs__(self) -> Tensor:
         return self.graph.abs(self)
+
+    def __invert__(self) -> Tensor:
+        return self.graph.bitwise_not(self)
 
     __lt__ = _operator("lt")
     __le__ = _operator("le")
@@ -170,6 +188,8 @@ class Tensor:
 
     exp, log, sqrt, rsqrt = map(_method, ("exp", "log", "sqrt", "rsqrt"))
     sin, cos, tan, atan = map(_method, ("sin", "cos", "tan", "atan"))
+    floor, ceil, trunc, sign = map(_method, ("floor", "ceil", "trunc", "sign"))
+    clip, clamp, square = map(_method, ("clip", "clamp", "square"))
     tanh, sigmoid, relu = map(_method, ("tanh", "sigmoid", "relu"))
     gelu, silu = map(_method, ("gelu", "silu"))
     expand, broadcast_to, flip = map(_method, ("expand", "broadcast_to", "flip"))
@@ -217,4 +237,10 @@ _GRAPH_NAMES = {
     "amax": "max",
     "amin": "min",
     "dot": "matmul",
+    "remainder": "mod",
+    "arctan2": "atan2",
+    "bitwise_invert": "bitwise_not",
+    "left_shift": "shift_left",
+    "right_shift": "shift_right",
+    **{f"arc{n}": f"a{n}" for n in ("sin", "cos", "tan", "sinh", "cosh", "tanh")},
 }

@@ -70,9 +70,53 @@ def _mean(call: Call, *xs: Tensor) -> Tensor:
     return reduce(call.g.add, xs) / float(len(xs))
 
 
-@converts("Reciprocal")
-def _reciprocal(call: Call, x: Tensor) -> Tensor:
-    return 1.0 / x
+@converts("Mod")
+def _mod(call: Call, x: Tensor, y: Tensor, *, fmod: int = 0) -> Tensor:
+    return call.g.fmod(x, y) if fmod else call.g.mod(x, y)
+
+
+@converts("Clip", until=10)
+def _old_clip(
+    call: Call,
+    x: Tensor,
+    *,
+    min: float | None = None,
+    max: float | None = None,
+    consumed_inputs: tuple[int, ...] = (),
+) -> Tensor:
+    return call.g.clip(x, min, max)
+
+
+@converts("Clip", since=11)
+def _clip(
+    call: Call, x: Tensor, min: Tensor | None = None, max: Tensor | None = None
+) -> Tensor:
+    return call.g.clip(x, min, max)
+
+
+@converts("IsInf")
+def _isinf(
+    call: Call, x: Tensor, *, detect_positive: int = 1, detect_negative: int = 1
+) -> Tensor:
+    return call.g.isinf(x, bool(detect_positive), bool(detect_negative))
+
+
+@converts("BitShift")
+def _bit_shift(call: Call, x: Tensor, y: Tensor, *, direction: str) -> Tensor:
+    kinds = {"LEFT": "shift_left", "RIGHT": "shift_right"}
+    if direction not in kinds:
+        call.contradict(f"direction={direction!r}", "it is LEFT or RIGHT")
+    return call.g.apply(kinds[direction], x, y)
+
+
+@converts("PRelu", until=6)
+def _old_prelu(
+    call: Call, x: Tensor, slope: Tensor, *, consumed_inputs: tuple[int, ...] = ()
+) -> Tensor:
+    """Before opset 7: a slope for each channel stands at axis 1."""
+    if slope.shape != x.shape and slope.rank == 1 and x.rank > 1:
+        slope = slope.reshape((*slope.shape, *(1,) * (x.rank - 2)))
+    return call.g.prelu(x, slope)
 
 
 @converts("Gelu")

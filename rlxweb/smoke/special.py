@@ -17,10 +17,11 @@ import numpy as np
 from rlxweb.backends.agreement import Agreement, oracle
 from rlxweb.backends.evaluate import evaluate
 from rlxweb.backends.protocol import Array
+from rlxweb.errors import DTypeError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Expr
-from rlxweb.ir.op import Op, registry
+from rlxweb.ir.op import Op, TensorType, registry
 from rlxweb.ir.sample import Sample
 from rlxweb.smoke.case import Case, Judge, Trial, types_of
 
@@ -75,7 +76,9 @@ def alike(got: Any, want: Array, dtype: DType, peak: float = 0.0) -> Agreement:
 # --- one op, every special value --------------------------------------------------
 
 # These are near 0 at a value that is not: an absolute error beside 1.
-PEAK = dict.fromkeys(["sin", "cos", "log", "gelu", "gelu_approx", "silu"], 0.02)
+PEAK = dict.fromkeys(
+    ["sin", "cos", "log", "gelu", "gelu_approx", "silu", "swish", "mish"], 0.02
+)
 
 
 def elementwise() -> list[str]:
@@ -86,7 +89,17 @@ def elementwise() -> list[str]:
         if isinstance(op.lower, Expr)
         and not op.has("custom")
         and op.name not in ("where", "cast", "psd")
+        and _of_floats(op)
     )
+
+
+def _of_floats(op: Op) -> bool:
+    operands = (TensorType((4,), DType.F32),) * int(str(op.arity))
+    try:
+        op.output_type(operands, op.check_attrs({}))
+    except DTypeError:
+        return False
+    return True
 
 
 def of_op(name: str, width: int) -> Trial:

@@ -1,13 +1,9 @@
-// needs: nan
+// needs: nan, two_to, near_log
 // x to the power y, for F of any width, with the edges of C's pow.
 //
 // |x|^y = 2^(y * (e + log2 m)) with x = m * 2^e and m in [sqrt(1/2), sqrt(2)). The product
 // y * e is formed in two exact halves, so the error grows with |y| only: about
 // (1 + |y|) * 1e-7 relative, where WGSL's own pow grows with |y * log2 x|.
-fn two_to(n: I) -> F {
-  return bitcast<F>(U(n + I(127)) << U(23u));
-}
-
 // Of a positive, finite a that is not denormal.
 fn magnitude_pow(a: F, power: F) -> F {
   // Beyond this a power of any a but 1 is 0 or infinity, and no product overflows.
@@ -15,15 +11,7 @@ fn magnitude_pow(a: F, power: F) -> F {
   let bits = bitcast<U>(a);
   let e = I(bits - U(0x3f3504f3u)) >> U(23u);
   let f = bitcast<F>(bits - (U(e) << U(23u))) - F(1.0);
-  var p = F(0.055464257) * f + F(-0.12071056);
-  p = p * f + F(0.12473327);
-  p = p * f + F(-0.12374803);
-  p = p * f + F(0.14162485);
-  p = p * f + F(-0.16668414);
-  p = p * f + F(0.2000341);
-  p = p * f + F(-0.25);
-  p = p * f + F(0.3333332);
-  let l = (f - f * f * (F(0.5) - f * p)) * F(1.44269504);
+  let l = near_log(f) * F(1.44269504);
   // The upper 16 bits of y times an exponent of at most 8 bits is exact in 24.
   let y_high = bitcast<F>(bitcast<U>(y) & U(0xffff0000u));
   let whole = y_high * F(e);

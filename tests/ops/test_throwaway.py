@@ -31,7 +31,7 @@ SAMPLES = tuple(
 )
 
 
-def softsign(xp: object, attrs: dict[str, float], x: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+def squash(xp: object, attrs: dict[str, float], x: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
     return x / (1 + attrs["slope"] * abs(x))
 
 
@@ -41,10 +41,10 @@ TRAITS = frozenset({"elementwise", "floats_only"})
 def said_as(lower: Expr | Compose | Kernel) -> Op:
     return registry.register(
         Op(
-            name="softsign",
+            name="squash",
             arity=1,
             infer=lambda types, attrs: types[0],
-            reference=softsign,
+            reference=squash,
             lower=lower,
             attrs=(Attr("slope", "float", 1.0),),
             traits=TRAITS if isinstance(lower, Expr) else TRAITS - {"elementwise"},
@@ -74,7 +74,7 @@ def call_of(
     return Recipe(
         (
             Call(
-                shader="softsign",
+                shader="squash",
                 axes=(Axis("n", out.numel),),
                 accesses=(Access(Ref("in"), walk), Access(Ref("out"), walk, "write")),
                 grid=(("n", 1),),
@@ -107,21 +107,21 @@ def test_shapes_dtypes_and_attributes_are_checked(op: Op) -> None:
     """By the record, with the words every op uses."""
     graph = Graph()
     x = graph.input("x", (3, 4))
-    assert graph.apply("softsign", x).shape == (3, 4)
-    with pytest.raises(DTypeError, match=r"softsign of \[3\] i32: takes floats only"):
-        graph.apply("softsign", graph.input("i", (3,), "i32"))
+    assert graph.apply("squash", x).shape == (3, 4)
+    with pytest.raises(DTypeError, match=r"squash of \[3\] i32: takes floats only"):
+        graph.apply("squash", graph.input("i", (3,), "i32"))
     with pytest.raises(GraphError, match="takes 1 inputs, got 2"):
-        graph.apply("softsign", x, x)
+        graph.apply("squash", x, x)
     with pytest.raises(AttributeRefused, match="unknown attribute 'slop'"):
-        graph.apply("softsign", x, slop=2.0)
+        graph.apply("squash", x, slop=2.0)
     with pytest.raises(AttributeRefused, match="slope='x' is not of kind float"):
-        graph.apply("softsign", x, slope="x")
+        graph.apply("squash", x, slope="x")
 
 
 def test_numpy_runs_it(op: Op) -> None:
     """Every sample, plain and through views."""
-    assert wrong(engine(None), ways.plain("softsign")) == []
-    assert wrong(engine(None), ways.through_views("softsign")) == []
+    assert wrong(engine(None), ways.plain("squash")) == []
+    assert wrong(engine(None), ways.through_views("squash")) == []
 
 
 @pytest.mark.requires_wgpu
@@ -132,22 +132,22 @@ def test_every_adapter_runs_it(op: Op, adapter: Want) -> None:
         engine(adapter, optimise=False),
         engine(adapter, limits=shrunk()),
     ):
-        assert wrong(one, ways.plain("softsign")) == []
-        assert wrong(one, ways.through_views("softsign")) == []
+        assert wrong(one, ways.plain("squash")) == []
+        assert wrong(one, ways.through_views("squash")) == []
 
 
 def test_it_fuses_and_folds_like_any_other(op: Op) -> None:
     """An expression joins its neighbours; over constants it is computed once."""
     graph = Graph()
     x = graph.input("x", (8,))
-    graph.set_outputs([graph.apply("softsign", graph.neg(x), slope=2.0) * 3.0])
+    graph.set_outputs([graph.apply("squash", graph.neg(x), slope=2.0) * 3.0])
     made = Session("cpu").compile(graph)
     (out,) = made.run({"x": np.arange(8, dtype=np.float32)})
     np.testing.assert_allclose(out, -3 * np.arange(8) / (1 + 2 * np.arange(8)), 1e-6)
     if isinstance(op.lower, Expr):
         assert made.plan.decisions[0].numbers["regions"] == 1
     still = Graph()
-    still.set_outputs([still.apply("softsign", still.constant([1.0, -1.0]))])
+    still.set_outputs([still.apply("squash", still.constant([1.0, -1.0]))])
     assert len(Session("cpu").compile(still).plan.steps) == 0
 
 

@@ -31,7 +31,11 @@ EDGES = np.array(
     88.7 -87.4 -103.9 100 1e4 1e6 7.5e8 -1e9 16777216""".split(),
     np.float32,
 )
-BY_NUMPY = {("div", "i32"), ("div", "u32"), ("pow", "f32")}
+BY_NUMPY = {("div", "i32"), ("div", "u32"), ("pow", "f32")} | {
+    (name, kind)
+    for name in ("mod", "fmod", "floor_divide")
+    for kind in ("f32", "i32", "u32")
+}
 
 
 def cases() -> list[Any]:

@@ -243,9 +243,11 @@ MEASURED = {"run", *KERNELS}
 
 
 def timed(*kinds: type) -> set[str]:
-    """Ops lowered so that no kind tells the price of."""
+    """Ops lowered so that no kind tells the price of; of bits, of whole numbers."""
     told = {"matmul", "conv", "fft", "rfft", "irfft"}
-    return {o.name for o in registry if isinstance(o.lower, kinds)} - told
+    found = {o.name for o in registry if isinstance(o.lower, kinds)} - told
+    of_bits = ("bitwise_", "shift_")
+    return {f"{n} whole" if n.startswith(of_bits) else n for n in found}
 
 
 def in_brief() -> Stopwatch:

@@ -205,7 +205,8 @@ def test_every_step_without_a_kind_is_measured(is_cpu: bool) -> None:
     """On NumPy at a small size and a large one, lines at short ones too, by a graph
     of that op alone; some also with numbers that NumPy is slow with.
     """
-    slow = [name for name, _ in op_probes(is_cpu) if " " in name]
+    of_bits = ("bitwise_", "shift_")  # which have no other numbers
+    slow = [n for n, _ in op_probes(is_cpu) if " " in n and not n.startswith(of_bits)]
     assert sorted(slow) == (["div whole", "mul half", "topk whole"] if is_cpu else [])
     found = [(name, probe) for name, probe in op_probes(is_cpu) if name not in slow]
     assert {"softmax", "topk", "gather"} <= {name for name, _ in found}
@@ -219,7 +220,7 @@ def test_every_step_without_a_kind_is_measured(is_cpu: bool) -> None:
         ]
         graph.set_outputs([probe.build(graph, *given)])
         (item,) = work_of_graph(graph).items
-        assert item.kind == name
+        assert item.kind == name.removesuffix(" whole")
         size = {"cells": item.size["cells"], "bytes": item.nbytes}
         assert size | {"rows": item.size.get("rows", 1)} == probe.size
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from rlxweb import Graph, Session, Tensor
+from rlxweb.backends.evaluate import evaluate
 from rlxweb.errors import (
     AttributeRefused,
     DTypeError,
@@ -66,12 +67,37 @@ def test_a_matrix_stands_on_either_side_of_matmul() -> None:
 
 
 def test_an_array_of_another_type_is_not_narrowed() -> None:
-    """float64 beside f32 is refused as two tensors would be; a list takes the type."""
+    """An array of a dtype that was asked for is refused as a tensor of it would be;
+    a list, and what NumPy makes where nothing was asked for, take the tensor's.
+    """
     x = Graph().input("x", (3,))
-    with pytest.raises(DTypeError, match="f64 and f32"):
-        np.ones(3) + x
+    with pytest.raises(DTypeError, match="f16 and f32"):
+        np.ones(3, np.float16) + x
     row = [1, 2, 3]
-    np.testing.assert_array_equal(answer(lambda t: t + row), X + np.array(row))
+    for given in (row, np.array(row, np.int64), np.array(row, np.float64)):
+        np.testing.assert_array_equal(answer(lambda t, y=given: t + y), X + row)
+    with pytest.raises(DTypeError, match="not a i32 number"):
+        Graph().input("i", (3,), "i32") + np.array([0.5, 1, 2])
+
+
+def test_operators_of_integers_and_truths() -> None:
+    """As NumPy's, with a tensor on either side."""
+    i = np.array([-7, 3, 12], np.int32)
+    graph = Graph()
+    t = graph.input("i", 3, "i32")
+    ways: list[Callable[[Any], Any]] = [
+        *(lambda v: v // 2, lambda v: 100 // v, lambda v: v % 5, lambda v: 7 % v),
+        *(lambda v: v & 6, lambda v: 6 | v, lambda v: v ^ 5, lambda v: ~v),
+        *(lambda v: v << 2, lambda v: v >> 1, lambda v: (v > 0) & ~(v > 3)),
+    ]
+    more = [graph.where(t > 0, 1.0, 0.0), graph.where(t > 0, 1, 0), graph.clip(t, 0, 9)]
+    graph.set_outputs([*(way(t) for way in ways), *more])
+    got = evaluate(graph, {"i": i})
+    want = [way(i) for way in ways]
+    want += [np.where(i > 0, 1.0, 0.0), np.where(i > 0, 1, 0), np.clip(i, 0, 9)]
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert [str(m.dtype) for m in more] == ["f32", "i32", "i32"]
 
 
 NO_VALUES: dict[str, tuple[Callable[[Any], object], str]] = {

@@ -1,0 +1,135 @@
+"""Floored division, its rest, C's rest, and the angle of a point: functions of two.
+
+As NumPy's: a rest by 0 is NaN of floats and 0 of integers, and so is a floored quotient
+of integers; of floats it is what x / 0 is.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from rlxweb.ir.dtype import DType
+from rlxweb.ir.lowering import Expr
+from rlxweb.ir.op import Attrs, Op, TensorType, Tolerance, Types, registry
+from rlxweb.ir.sample import Drawn, Sample
+from rlxweb.ops.elementwise import FLOATS, NUMBERS, divide, is_float, need, same_shape
+from rlxweb.ops.unary import SMOOTH, in_single, pairs
+
+
+def _numbers(allowed: frozenset[DType], types: Types, attrs: Attrs) -> TensorType:
+    need(types, allowed)
+    return same_shape(types, attrs)
+
+
+def _turned(rest: Any, y: Any) -> Any:
+    return (rest != 0) & ((rest < 0) != (y < 0))
+
+
+def fmod(xp: Any, x: Any, y: Any) -> Any:
+    """The rest of the truncated quotient, of the sign of x."""
+    if not is_float(xp, x):
+        rest = x - y * divide(xp, {}, x, y)
+        return xp.where(y == 0, xp.zeros_like(x), rest)
+    left = xp.remainder(xp.abs(x), xp.abs(y))
+    left = xp.where(xp.isinf(y) & xp.isfinite(x), xp.abs(x), left)
+    return xp.where(x < 0, -left, left)
+
+
+def mod(xp: Any, x: Any, y: Any) -> Any:
+    """The rest of the floored quotient, of the sign of y."""
+    rest = fmod(xp, x, y)
+    return xp.where(_turned(rest, y), rest + y, rest)
+
+
+def floor_divide(xp: Any, x: Any, y: Any) -> Any:
+    """The quotient downward."""
+    rest = fmod(xp, x, y)
+    turned = _turned(rest, y)
+    if not is_float(xp, x):
+        return divide(xp, {}, x, y) - xp.asarray(turned & (y != 0), dtype=x.dtype)
+    whole = xp.round((x - rest) / y) - xp.asarray(turned, dtype=x.dtype)
+    return xp.where(y == 0, x / y, whole)
+
+
+def _expression(name: str) -> Expr:
+    """Of integers the divisor 0 is told apart; WGSL leaves that of floats open."""
+    of_floats = {"fmod": "exact_fmod", "mod": "floored_mod"}.get(name, "floored_div")
+    none = "y == X(0)"
+    safe = f"select(y, X(1), {none})"
+    rest = f"(x - x / {safe} * {safe})"
+    turned = f"({rest} != X(0)) & (({rest} < X(0)) != (y < X(0)))"
+    of_whole = {
+        "fmod": rest,
+        "mod": f"select({rest}, {rest} + y, {turned})",
+        "floor_divide": f"(x / {safe} - select(X(0), X(1), {turned}))",
+    }[name]
+
+    def text(types: Types, out: TensorType, attrs: Attrs) -> str:
+        if out.dtype.is_float:
+            return f"{of_floats}(x, y)"
+        return f"select({of_whole}, X(0), {none})"
+
+    return Expr(text, ("fmod",))
+
+
+def _pair(
+    dtype: DType, low: float, high: float, *over: float, note: str = ""
+) -> Sample:
+    least, most = over or (low, high)
+    return Sample(
+        (Drawn((11, 5), dtype, low, high), Drawn((5,), dtype, least, most)), note=note
+    )
+
+
+_WHOLE = (
+    _pair(DType.I32, -100, 100, -4, 4, note="zeros below"),
+    _pair(DType.U32, 0, (1 << 32) - 1, 0, 3, note="zeros below"),
+    _pair(DType.I64, -100, 100, -4, 4),
+)
+_LONG = _pair(DType.F32, -1e9, 1e9, 0.01, 7, note="a long division")
+_divided = partial(
+    Op,
+    arity=2,
+    infer=partial(_numbers, NUMBERS),
+    traits=frozenset({"elementwise"}),
+    tolerance=Tolerance(rtol=4e-7, atol=1e-37),
+    samples=(*pairs(-9, 9, 1, 3), _LONG, *_WHOLE),
+)
+
+registry.register_all(
+    _divided(
+        name="mod",
+        reference=in_single(mod),
+        lower=_expression("mod"),
+        doc="What x // y leaves, of the sign of y, as Python's %; by 0 it is 0 of "
+        "integers and NaN of floats.",
+        aliases=("remainder",),
+    ),
+    _divided(
+        name="fmod",
+        reference=in_single(fmod),
+        lower=_expression("fmod"),
+        doc="What the division truncated toward 0 leaves, of the sign of x, as C's "
+        "fmod; by 0 it is 0 of integers and NaN of floats.",
+    ),
+    _divided(
+        name="floor_divide",
+        reference=in_single(floor_divide),
+        lower=_expression("floor_divide"),
+        doc="The whole number not above x / y; an integer divided by 0 is 0, a float "
+        "what x / 0 is.",
+    ),
+    Op(
+        name="atan2",
+        arity=2,
+        infer=partial(_numbers, FLOATS),
+        reference=in_single(lambda xp, y, x: xp.atan2(y, x)),
+        flops=lambda inputs, out, attrs: 20.0 * out.numel,
+        lower=Expr("keeps_nan(y, keeps_nan(x, precise_atan2(x, y)))", ("nan", "arcs")),
+        traits=frozenset({"elementwise", "floats_only"}),
+        tolerance=SMOOTH,
+        samples=(*pairs(-9, 9, -3, 3), _LONG),
+        doc="The angle of the point (second operand, first operand), from -pi to pi.",
+    ),
+)
