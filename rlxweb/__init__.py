@@ -38,6 +38,8 @@ if TYPE_CHECKING:  # for people's editors and type checkers; a test holds it to 
     from rlxweb.runtime.device_array import DeviceArray as DeviceArray
     from rlxweb.runtime.device_array import put as put
     from rlxweb.runtime.device_array import put_async as put_async
+    from rlxweb.runtime.loaded import LoadedGraph as LoadedGraph
+    from rlxweb.runtime.loaded import load as load
     from rlxweb.runtime.profile import Profile as Profile
     from rlxweb.runtime.session import Session as Session
     from rlxweb.signal.aperiodic import aperiodic as aperiodic
@@ -91,6 +93,7 @@ _OWN = {
     "rlxweb.runners.router": "DeviceRouter",
     "rlxweb.runtime.compiled": "CompiledGraph",
     "rlxweb.runtime.device_array": "DeviceArray put put_async",
+    "rlxweb.runtime.loaded": "LoadedGraph load",
     "rlxweb.runtime.profile": "Profile",
     "rlxweb.runtime.session": "Session",
     "rlxweb.signal.aperiodic": "aperiodic",
@@ -144,6 +147,7 @@ hand_down(
         "plot_result": "rlxweb.plot.results",
         "further_labels": "rlxweb.backends.registry",
         "record_for": "rlxweb.calibration.known",
+        "save_graph": "rlxweb.graphfile.write",
         "row_of": "rlxweb.backends.registry",
     }
 )

@@ -144,6 +144,28 @@ class ModelError(RlxError, ValueError):
     exit_code = 2
 
 
+class GraphFileError(ModelError):
+    """A file of a graph or of weights that breaks a rule of its format.
+
+    offset  the byte of the file at which it does; None where it is no one place
+    """
+
+    def __init__(
+        self,
+        doing: str,
+        problem: str,
+        rule: str = "",
+        hint: str = "",
+        offset: int | None = None,
+    ) -> None:
+        super().__init__(doing, problem, rule, hint)
+        self.offset = offset
+
+    def __str__(self) -> str:
+        at = "" if self.offset is None else f" (byte {self.offset:,})"
+        return self._message(self.doing, f"{self.problem}{at}", self.rule, self.hint)
+
+
 class MissingOps(ModelError):
     """A model with ops that rlxweb has not: all of them at once, in `missing`.
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from rlxweb.errors import UsageError, shown
 from rlxweb.ir.graph import Graph
+from rlxweb.ir.output_names import output_names as named_outputs
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _TAKEN = {"page"}
@@ -30,23 +31,8 @@ def output_names(
     graph: Graph, given: Sequence[str] | None, doing: str
 ) -> tuple[str, ...]:
     """A name for each output. Errors  UsageError for a wrong number, twice the same."""
-    nodes = [graph.node(i) for i in graph.outputs]
-    if not nodes:
-        raise UsageError(doing, "the graph has no outputs", hint="call set_outputs")
-    if given is None:
-        own = [n.name for n in nodes if n.op not in ("input", "param")]
-        return tuple(
-            node.name if own.count(node.name) == 1 and node.name else f"out{at}"
-            for at, node in enumerate(nodes)
-        )
-    names = (given,) if isinstance(given, str) else tuple(given)
-    if len(names) != len(nodes) or len(set(names)) != len(names):
-        raise UsageError(
-            doing,
-            f"outputs are {shown(names)}",
-            f"{len(nodes)} different names are wanted, {len(set(names))} were given",
-        )
-    for name in names:
+    names = named_outputs(graph, given, doing)
+    for name in names if given is not None else ():
         _check_key(name, "output", doing)
     return names
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from os import PathLike
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,7 @@ from rlxweb.ir.op import Op, TensorType, registry
 from rlxweb.ir.rlx_names import RlxNames
 from rlxweb.ir.shape import as_shape, bad_dtype, short, show
 from rlxweb.ir.tensor import Tensor, listed
+from rlxweb.names import from_above
 
 
 class Constant:
@@ -235,6 +237,28 @@ class Graph(RlxNames):
         out, now = Graph(self.name), self._all
         out._all = replace(now, nodes=list(now.nodes), names=dict(now.names))
         return out
+
+    def save(
+        self,
+        file: str | PathLike[str] | IO[bytes],
+        params: Mapping[str, Any] | None = None,
+        *,
+        outputs: Sequence[str] | None = None,
+    ) -> None:
+        """Write the graph with its params into one file, for `rlxweb.load`.
+
+        The file is a safetensors file, with the graph in its metadata: other programs
+        read the weights of it. The same graph and values give the same bytes.
+
+        file     a path (usually NAME.rlxg), where the file appears whole or not at all,
+                 or an open binary file
+        params   arrays by name; a param left out has no value in the file
+        outputs  names of the outputs; None: those of their nodes, or out0, out1 …
+        Errors   VerifyError for no outputs; UnknownName, DTypeError, ShapeError for
+        params that do not fit; GraphFileError for what no file holds; RecordingError
+        where nothing can be written.
+        """
+        from_above("save_graph")(self, file, params, outputs)
 
     @property
     def key(self) -> Hashable:

@@ -1,10 +1,11 @@
-"""The half of a CompiledGraph that writes it for pages without Python."""
+"""The half of a CompiledGraph that writes it: a file, or pages without Python."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from rlxweb.choose.graphs import GraphJob
 from rlxweb.gpu.drive import drive
@@ -21,6 +22,20 @@ class Exports:
 
     _job: GraphJob
     _placed: Placed
+
+    def save(
+        self,
+        file: str | PathLike[str] | IO[bytes],
+        *,
+        outputs: Sequence[str] | None = None,
+    ) -> None:
+        """`Graph.save` with every param that has a value here.
+
+        Errors   those of `Graph.save`, and those of the device.
+        """
+        graph = self._job.graph
+        self._placed.check_open(f"save '{graph.name}'")
+        graph.save(file, drive(self._placed.values()), outputs=outputs)
 
     def export_web(
         self,

@@ -14,17 +14,14 @@ import numpy.typing as npt
 
 from rlxweb.device import Device
 from rlxweb.errors import (
-    DTypeError,
     InputError,
     RlxError,
-    ShapeError,
     UnknownName,
     did_you_mean,
 )
-from rlxweb.given import array_of, named
-from rlxweb.ir.dtype import DType, cast_whole
+from rlxweb.given import named
+from rlxweb.ir.fitting import array_for, check_fits
 from rlxweb.ir.graph import Graph, Node
-from rlxweb.ir.shape import show
 from rlxweb.runtime.device_array import DeviceArray
 
 Array = npt.NDArray[Any]
@@ -95,24 +92,11 @@ def as_input(doing: str, node: Node, value: Any) -> Array | DeviceArray:
         array = value
     else:
         try:
-            array = _as_array(value, want.dtype)
+            array = array_for(value, want.dtype)
         except RlxError as error:
             error.doing = doing
             raise
-    if array.dtype.newbyteorder("=") != want.dtype.numpy:
-        raise DTypeError(
-            doing,
-            f"the array is {array.dtype}",
-            f"the graph declares {want.dtype}",
-            f"cast it: array.astype('{want.dtype.numpy}')",
-        )
-    if array.shape != want.shape:
-        raise ShapeError(
-            doing,
-            f"the array is {show(array.shape)}",
-            f"the graph declares {show(want.shape)}",
-            "reshape it, or build the graph for this shape",
-        )
+    check_fits(doing, array, want)
     if isinstance(array, DeviceArray):
         return array
     return array.astype(want.dtype.numpy, copy=False)
@@ -128,21 +112,6 @@ def lying_on(inputs: object, device: Device) -> frozenset[str]:
     """The names of those that lie on one device."""
     found = lying(inputs).items()
     return frozenset(name for name, one in found if one.device is device)
-
-
-def _as_array(value: Any, dtype: DType) -> Array:
-    array = array_of(value)
-    if isinstance(value, bool | int | float | list | tuple):
-        # A list has no dtype of its own; a change of kind or of value is refused.
-        fits = not array.size or _kind_fits(array.dtype, dtype.numpy)
-        return cast_whole(array, dtype) if fits else array
-    return array
-
-
-def _kind_fits(have: np.dtype[Any], want: np.dtype[Any]) -> bool:
-    if have.kind not in "biuf":
-        return False
-    return have.kind == want.kind or (have.kind in "iu" and want.kind in "iuf")
 
 
 def may_change(array: Any) -> bool:

@@ -22,7 +22,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("arguments", "device", "given", "pages", "whole_file"),
     ("digital",),
     ("ir", "decision", "io"),
-    ("recipes", "results"),
+    ("graphfile", "recipes", "results"),
     ("machine",),
     ("ops", "cost", "kernels", "host"),
     ("compile", "gpu"),

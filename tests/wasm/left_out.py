@@ -37,6 +37,7 @@ FILES = {
     "tests/unit/export": "wgpu",
     "tests/unit/site": "markdown",
     "tests/unit/cost/test_kinds.py": "click",
+    "tests/unit/graphfile/test_safetensors.py": "safetensors",
     "tests/unit/io/test_annotations.py": "mne",
     "tests/unit/io/test_audio.py": "soundfile",
     "tests/unit/io/test_eeglab.py": "h5py",

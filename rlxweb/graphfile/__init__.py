@@ -1,0 +1,1 @@
+"""One file for a graph and its weights, and the weights of others: safetensors."""

@@ -1,0 +1,193 @@
+"""Write a graph with its params into one file: safetensors, the graph in its header.
+
+The same graph and values give the same bytes. A file appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from os import PathLike
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rlxweb.errors import (
+    GraphFileError,
+    RlxError,
+    UnknownName,
+    did_you_mean,
+    shown,
+)
+from rlxweb.graphfile.attributes import attribute_out
+from rlxweb.graphfile.layout import METADATA, check_name
+from rlxweb.graphfile.rules import FORMAT, KEY, MOST_HEADER, MOST_INLINE, MOST_NODES
+from rlxweb.graphfile.strict_json import Refused
+from rlxweb.ir.fitting import array_for, check_fits
+from rlxweb.ir.graph import Graph, Node
+from rlxweb.ir.op import registry
+from rlxweb.ir.output_names import output_names
+from rlxweb.ir.verify import verify
+from rlxweb.whole_file import WholeFiles
+
+Array = npt.NDArray[Any]
+_ALIGN = 64
+_STEP = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Tensor:
+    """An array on its way into a file, under a name of its own."""
+
+    name: str
+    node: Node
+    array: Array
+
+
+def save_graph(
+    graph: Graph,
+    file: str | PathLike[str] | IO[bytes],
+    params: Mapping[str, Any] | None = None,
+    outputs: Sequence[str] | None = None,
+) -> None:
+    """`Graph.save`, which says what it takes."""
+    doing = f"save graph {shown(graph.name)}"
+    verify(graph)
+    if len(graph) > MOST_NODES:
+        problem = f"it has {len(graph):,} nodes"
+        raise GraphFileError(doing, problem, f"a file holds at most {MOST_NODES:,}")
+    names = output_names(graph, outputs, doing)
+    try:
+        tensors = _tensors(graph, _checked(graph, params, doing))
+        header = _header(graph, tensors, names)
+    except Refused as error:
+        raise GraphFileError(doing, error.problem, error.rule) from None
+    if len(header) > MOST_HEADER:
+        problem = f"its graph takes {len(header):,} bytes"
+        raise GraphFileError(doing, problem, f"a file has {MOST_HEADER:,} for it")
+    if not isinstance(file, str | PathLike):
+        _write(file, header, tensors)
+        return
+    with WholeFiles() as files:
+        _write(files.open(file), header, tensors)
+
+
+def _write(file: IO[bytes], header: bytes, tensors: Sequence[_Tensor]) -> None:
+    file.write(len(header).to_bytes(8, "little") + header)
+    for tensor in tensors:
+        flat = np.ascontiguousarray(tensor.array).reshape(-1).view(np.uint8)
+        for at in range(0, flat.size, _STEP):
+            file.write(flat[at : at + _STEP].data)
+
+
+def _checked(
+    graph: Graph, params: Mapping[str, Any] | None, doing: str
+) -> dict[str, Array]:
+    """Arrays by param. Errors  UnknownName, DTypeError, ShapeError."""
+    known = graph.named("param")
+    out = {}
+    for name, value in (params or {}).items():
+        if name not in known:
+            raise UnknownName(
+                doing,
+                f"the graph has no param {shown(name)}",
+                "it has " + (", ".join(map(shown, list(known)[:20])) or "no params"),
+                did_you_mean(str(name), known),
+            )
+        at, want = f"{doing}, param {shown(name)}", known[name].type
+        try:
+            array = array_for(value, want.dtype)
+        except RlxError as error:
+            error.doing = at
+            raise
+        check_fits(at, array, want)
+        out[name] = array
+    return out
+
+
+def _tensors(graph: Graph, params: Mapping[str, Array]) -> list[_Tensor]:
+    """Values and large constants; wide elements first, so that all lie aligned."""
+    taken = {*graph.named("param"), METADATA}
+    found = []
+    for node in graph.nodes():
+        if node.op == "param" and node.name in params:
+            name = check_name(node.name, "the name of a param", 0)
+            if name == METADATA:
+                raise Refused(f"a param is called {name}", "the layout's own name")
+            array = params[node.name]
+        elif node.op == "constant" and node.type.nbytes > MOST_INLINE:
+            name = f"constant %{node.id}"
+            while name in taken:
+                name += "'"
+            taken.add(name)
+            array = node.attrs["value"].array
+        else:
+            continue
+        little = array.astype(array.dtype.newbyteorder("<"), copy=False)
+        found.append(_Tensor(name, node, little))
+    return sorted(found, key=lambda t: (-t.array.itemsize, t.node.id))
+
+
+def _header(graph: Graph, tensors: Sequence[_Tensor], names: Sequence[str]) -> bytes:
+    """With spaces after it, so that the data begins at a multiple of 64."""
+    stored = {t.node.id: t.name for t in tensors}
+    text = {
+        "format": FORMAT,
+        "rlxweb": version("rlxweb"),
+        "name": check_name(graph.name, "the name of the graph", 0),
+        "nodes": [_node(graph, node, stored) for node in graph.nodes()],
+        "outputs": [
+            {"name": check_name(name, "the name of an output", 0), "node": at}
+            for name, at in zip(names, graph.outputs, strict=True)
+        ],
+    }
+    header: dict[str, Any] = {METADATA: {KEY: _json(text)}}
+    at = 0
+    for tensor in tensors:
+        end = at + tensor.array.nbytes
+        header[tensor.name] = {
+            "dtype": tensor.node.type.dtype.label.upper(),
+            "shape": list(tensor.array.shape),
+            "data_offsets": [at, end],
+        }
+        at = end
+    raw = _json(header).encode()
+    return raw + b" " * (-(8 + len(raw)) % _ALIGN)
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _node(graph: Graph, node: Node, stored: Mapping[int, str]) -> dict[str, Any]:
+    """One node. What it has not is left out."""
+    try:
+        attrs = _attributes(node)
+    except Refused as error:
+        raise Refused(f"{node.op} %{node.id}: {error.problem}", error.rule) from None
+    said: dict[str, Any] = {"op": node.op}
+    if node.name:
+        said["name"] = check_name(node.name, f"the name of {node.op} %{node.id}", 0)
+    if node.inputs:
+        said["in"] = list(node.inputs)
+    if attrs:
+        said["attrs"] = attrs
+    said["dtype"] = node.type.dtype.label
+    said["shape"] = list(node.type.shape)
+    if node.id in stored:
+        said["tensor"] = stored[node.id]
+    elif node.op == "constant":
+        array = node.attrs["value"].array
+        little = array.astype(array.dtype.newbyteorder("<"), copy=False)
+        said["data"] = little.tobytes().hex()
+    return said
+
+
+def _attributes(node: Node) -> dict[str, Any]:
+    op = registry.get(node.op)
+    if op.has("leaf"):
+        return {}
+    return {a.name: attribute_out(a, node.attrs[a.name]) for a in op.attrs}

@@ -1,0 +1,54 @@
+"""Is an array what a graph declares? Asked of inputs, of params, of what is saved.
+
+An array's dtype is never changed and its shape never guessed; a Python list, which has
+no dtype of its own, takes the declared one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rlxweb.errors import DTypeError, ShapeError
+from rlxweb.given import array_of
+from rlxweb.ir.dtype import DType, cast_whole
+from rlxweb.ir.op import TensorType
+from rlxweb.ir.shape import show
+
+Array = npt.NDArray[Any]
+
+
+def array_for(value: Any, dtype: DType) -> Array:
+    """What was given, as an array. Errors  those of `array_of`, DTypeError."""
+    array = array_of(value)
+    if isinstance(value, bool | int | float | list | tuple):
+        # A list has no dtype of its own; a change of kind or of value is refused.
+        fits = not array.size or _kind_fits(array.dtype, dtype.numpy)
+        return cast_whole(array, dtype) if fits else array
+    return array
+
+
+def _kind_fits(have: np.dtype[Any], want: np.dtype[Any]) -> bool:
+    if have.kind not in "biuf":
+        return False
+    return have.kind == want.kind or (have.kind in "iu" and want.kind in "iuf")
+
+
+def check_fits(doing: str, array: Any, want: TensorType) -> None:
+    """Errors  DTypeError, ShapeError. `array` may lie on a device."""
+    if array.dtype.newbyteorder("=") != want.dtype.numpy:
+        raise DTypeError(
+            doing,
+            f"the array is {array.dtype}",
+            f"the graph declares {want.dtype}",
+            f"cast it: array.astype('{want.dtype.numpy}')",
+        )
+    if array.shape != want.shape:
+        raise ShapeError(
+            doing,
+            f"the array is {show(array.shape)}",
+            f"the graph declares {show(want.shape)}",
+            "reshape it, or build the graph for this shape",
+        )
