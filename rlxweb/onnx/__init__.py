@@ -18,7 +18,7 @@ from rlxweb.names import found, publish, published
 
 publish(
     __name__,
-    {"rlxweb.onnx.load": "load", "rlxweb.onnx.model": "Model"},
+    {"rlxweb.onnx.loading": "load", "rlxweb.onnx.model": "Model"},
 )
 
 __all__ = published(__name__)

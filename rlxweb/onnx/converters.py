@@ -208,9 +208,11 @@ class Call:
         if not isinstance(value, Tensor):
             self.refuse(f"{what} is {shown(value)}", "a tensor is wanted")
         array = self.g.known(value)
-        if array is None:
-            raise NeedsValues(self.g.inputs_behind(value), f"{what} of {self.doing}")
-        return array
+        if array is not None:
+            return array
+        if names := self.g.inputs_behind(value):
+            raise NeedsValues(names, f"{what} of {self.doing}")
+        return self.g.evaluated(value)
 
     def ints(self, value: Value, what: str) -> tuple[int, ...]:
         """The integers of a value that must be known; a single number is one."""

@@ -30,6 +30,9 @@ FOLDED_BYTES = 1 << 20
 _MOST_BYTES = 1 << 32
 """No single constant of a model is larger."""
 
+_NO_MACHINE_HAS = 1 << 46
+_MEMORY = f"no machine has more than {_NO_MACHINE_HAS:,} for one array"
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Held:
@@ -73,6 +76,10 @@ class Draft(Graph):
         """`Graph.apply`; the result is known where all operands are."""
         made = super().apply(op_name, *inputs, name=name, **attrs)
         node = self.node(made.id)
+        if node.type.nbytes > _NO_MACHINE_HAS:
+            raise ModelError(
+                "", f"its result takes {node.type.nbytes:,} bytes", _MEMORY
+            )
         small = all(
             self.node(i).type.nbytes <= FOLDED_BYTES for i in (*node.inputs, made.id)
         )
@@ -84,12 +91,23 @@ class Draft(Graph):
         return at in self._weights or self.node(at).op == "constant"
 
     def _computed(self, node: Node) -> Tensor:
-        arrays = [self.known(self.tensor(i)) for i in node.inputs]
-        op = registry.get(node.op)
-        with np.errstate(all="ignore"):
-            array = op.reference(np, dict(node.attrs), *arrays)
-        array = np.ascontiguousarray(array, node.type.dtype.numpy)
-        return self.hold(array.reshape(node.type.shape))
+        arrays = [self._array(i) for i in node.inputs]
+        return self.hold(_by_reference(node, arrays))
+
+    def evaluated(self, tensor: Tensor) -> Array:
+        """The numbers of a tensor that depends on no input, however large.
+
+        Errors  ModelError where they are more than anybody would keep.
+        """
+        values: dict[int, Array] = {}
+        for at in sorted(self._needed([tensor])):
+            node = self.node(at)
+            checked_size(node.type.shape, node.type.dtype, f"the values of {node.op}")
+            known = self.known(self.tensor(at))
+            if known is None:
+                known = _by_reference(node, [values[i] for i in node.inputs])
+            values[at] = known
+        return values[tensor.id]
 
     def inputs_behind(self, tensor: Tensor) -> set[str]:
         """The names of the graph's inputs that a tensor depends on."""
@@ -136,6 +154,14 @@ class Draft(Graph):
             if node.id in needed:
                 needed.update(node.inputs)
         return needed
+
+
+def _by_reference(node: Node, arrays: Sequence[Array]) -> Array:
+    op = registry.get(node.op)
+    with np.errstate(all="ignore"):
+        array = op.reference(np, dict(node.attrs), *arrays)
+    array = np.ascontiguousarray(array, node.type.dtype.numpy)
+    return array.reshape(node.type.shape)
 
 
 def ours(dtype: np.dtype[Any]) -> DType | None:

@@ -51,23 +51,23 @@ def _pow(call: Call, x: Tensor, y: Tensor) -> Tensor:
 
 
 @converts("Max")
-def _max(call: Call, *xs: Tensor) -> Tensor:
-    return reduce(call.g.maximum, xs)
+def _max(call: Call, x: Tensor, *more: Tensor) -> Tensor:
+    return reduce(call.g.maximum, more, x)
 
 
 @converts("Min")
-def _min(call: Call, *xs: Tensor) -> Tensor:
-    return reduce(call.g.minimum, xs)
+def _min(call: Call, x: Tensor, *more: Tensor) -> Tensor:
+    return reduce(call.g.minimum, more, x)
 
 
 @converts("Sum")
-def _sum(call: Call, *xs: Tensor) -> Tensor:
-    return reduce(call.g.add, xs)
+def _sum(call: Call, x: Tensor, *more: Tensor) -> Tensor:
+    return reduce(call.g.add, more, x)
 
 
 @converts("Mean")
-def _mean(call: Call, *xs: Tensor) -> Tensor:
-    return reduce(call.g.add, xs) / float(len(xs))
+def _mean(call: Call, x: Tensor, *more: Tensor) -> Tensor:
+    return reduce(call.g.add, more, x) / float(1 + len(more))
 
 
 @converts("Mod")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,9 +19,10 @@ from rlxweb.ir.tensor import Tensor
 from rlxweb.onnx.converters import NeedsValues, Value, held
 from rlxweb.onnx.draft import Draft, ours
 from rlxweb.onnx.records import ModelRecord, Weight
-from rlxweb.onnx.signature import leaves
+from rlxweb.onnx.signature import check_output, leaves, port_of
 from rlxweb.onnx.walk import Walk
 from rlxweb.runtime.compiled import CompiledGraph
+from rlxweb.runtime.device_array import DeviceArray
 
 Array = npt.NDArray[Any]
 
@@ -65,9 +66,12 @@ class Imported:
         given = dict(every_leaf(arrays))
         return all(digest(given[n]) == was for n, was in self.decided.items())
 
-    @property
-    def deciding(self) -> frozenset[str]:
-        return frozenset(self.decided)
+    def staying(self, keep: bool | Collection[str]) -> bool | tuple[int, ...]:
+        """The positions, in the graph, of the outputs that stay on the device."""
+        if isinstance(keep, bool):
+            return keep
+        kept = [one for name, one in self.outputs.items() if name in keep]
+        return tuple(sorted({one.at for one in kept if isinstance(one, Computed)}))
 
     def results(self, computed: list[Array]) -> dict[str, Any]:
         """The model's outputs by name, of what the graph computed."""
@@ -90,8 +94,14 @@ def every_leaf(arrays: Mapping[str, Any]) -> Iterator[tuple[str, Array]]:
 
 def digest(array: Array) -> bytes:
     """Equal for arrays of equal values and types."""
+    array = fetched(array)
     head = f"{array.dtype.str}{array.shape}".encode()
     return hashlib.sha256(head + np.ascontiguousarray(array).tobytes()).digest()
+
+
+def fetched(array: Any) -> Array:
+    """An array whose values decide, brought home from where it lies."""
+    return array.numpy() if isinstance(array, DeviceArray) else array
 
 
 def converted(model: ModelRecord, arrays: Mapping[str, Any], doing: str) -> Imported:
@@ -127,16 +137,34 @@ def _allowed(
     given = dict(every_leaf(arrays))
     new = wanted.names - decided
     large = [n for n in sorted(new) if given[n].size > MOST_DECIDING]
-    if large or not new:
-        name = large[0] if large else "?"
-        shape = show(given[name].shape) if large else ""
+    if large:
         raise Unsupported(
             doing,
-            f"{wanted.what} depends on the values of input '{name}' {shape}",
+            f"{wanted.what} depends on the values of input '{large[0]}' "
+            + show(given[large[0]].shape),
             f"inputs that decide shapes have at most {MOST_DECIDING:,} elements",
             "make it a constant of the model, or give it as an input of its own",
         )
     return new
+
+
+def _check(model: ModelRecord, outs: Sequence[Value], doing: str) -> None:
+    """The outputs of a model of fixed shapes are what it declares.
+
+    Where dims are free, numbers among the declared ones are often those of whatever
+    size it was exported with, and say nothing.
+    """
+    ports = [
+        port_of(d) for d in model.graph.inputs if d.name not in model.graph.weights
+    ]
+    if not all(p.is_fixed for p in ports):
+        return
+    for declared, value in zip(model.graph.outputs, outs, strict=True):
+        if isinstance(value, Tensor):
+            dtype = value.dtype.numpy.name
+            check_output(declared, dtype, value.shape, doing)
+        elif isinstance(value, np.ndarray):
+            check_output(declared, value.dtype.name, value.shape, doing)
 
 
 def _once(
@@ -146,7 +174,7 @@ def _once(
 
     def leaf(name: str, array: Array) -> Value:
         if name in decided:
-            return held(g, array)
+            return held(g, fetched(array))
         return g.input(name, array.shape, as_dtype(array.dtype))
 
     def value(name: str, given: Any) -> Value:
@@ -156,6 +184,7 @@ def _once(
 
     values = {name: value(name, given) for name, given in arrays.items()}
     outs = Walk(model, g, doing).outputs(values)
+    _check(model, outs, doing)
     computed: list[Tensor] = []
 
     def place(one: Value) -> Any:

@@ -7,19 +7,30 @@ The weights are read once and shared by all.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from rlxweb.device import DeviceLike, is_open, parse_device
-from rlxweb.errors import ModelError, SessionClosed, Unsupported
+from rlxweb.errors import (
+    ModelError,
+    NotFinite,
+    OutOfMemory,
+    SessionClosed,
+    Unsupported,
+    UsageError,
+    did_you_mean,
+    shown,
+)
 from rlxweb.forked import ForkLock
 from rlxweb.gpu.beside import awaited_here
 from rlxweb.gpu.drive import drive
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
+from rlxweb.ir.shape import show
 from rlxweb.onnx.imported import Imported, converted, every_leaf
 from rlxweb.onnx.records import ModelRecord
 from rlxweb.onnx.signature import Binding, Port, bind, port_of
@@ -31,6 +42,20 @@ Array = npt.NDArray[Any]
 
 MOST_KEPT = 8
 """Conversions that a model keeps, each with what was compiled of it."""
+
+
+Keep = bool | Sequence[str]
+"""Which outputs stay on the device: all, none, or those of these names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a run was asked for; see `Model.run`."""
+
+    device: DeviceLike | None
+    adapter: str
+    strict: bool | None
+    keep: Keep
 
 
 class Model:
@@ -109,6 +134,7 @@ class Model:
         device: DeviceLike | None = None,
         adapter: str = "",
         strict: bool | None = None,
+        keep: Keep = False,
     ) -> dict[str, Any]:
         """The model's outputs by name.
 
@@ -117,12 +143,14 @@ class Model:
         device   where; None: rlxweb chooses
         adapter  part of an adapter's name, where a device has several
         strict   True: a run that is lost with its device raises
+        keep     True: outputs stay on the device, as DeviceArrays that a later run
+                 takes; names of outputs, ("state",): those stay
         returns  NumPy arrays; a list of them for a sequence
         Errors   InputError, UnknownName, DTypeError, ShapeError for what is given;
         MissingOps, Unsupported, ModelError for what cannot be converted; those of
         `Session.compile` and of `CompiledGraph.run`.
         """
-        return drive(self._run(inputs, device, adapter, strict))
+        return drive(self._run(inputs, Asked(device, adapter, strict, keep)))
 
     async def run_async(
         self,
@@ -131,25 +159,50 @@ class Model:
         device: DeviceLike | None = None,
         adapter: str = "",
         strict: bool | None = None,
+        keep: Keep = False,
     ) -> dict[str, Any]:
         """`run` beside the caller's event loop."""
-        return await awaited_here(lambda: self._run(inputs, device, adapter, strict))
+        asked = Asked(device, adapter, strict, keep)
+        return await awaited_here(lambda: self._run(inputs, asked))
 
     async def _run(
-        self,
-        inputs: Mapping[str, Any] | None,
-        device: DeviceLike | None,
-        adapter: str,
-        strict: bool | None,
+        self, inputs: Mapping[str, Any] | None, asked: Asked
     ) -> dict[str, Any]:
+        self._check_kept(asked.keep)
         binding = self._bound("run", {} if inputs is None else inputs)
         made = self._import(binding)
         if not made.graph.outputs:
             return made.results([])
-        compiled = await self._compile(made, device, adapter)
+        try:
+            return await self._computed(made, binding, asked)
+        except MemoryError as error:
+            raise OutOfMemory(
+                self._doing("run"),
+                f"the host's memory is not enough: {error}",
+                hint="run it with fewer items at once",
+            ) from None
+
+    async def _computed(
+        self, made: Imported, binding: Binding, asked: Asked
+    ) -> dict[str, Any]:
+        compiled = await self._compile(made, asked.device, asked.adapter)
         given = dict(every_leaf(binding.arrays))
         wanted = {name: given[name] for name in made.graph.named("input")}
-        return made.results(await compiled.computed(wanted, strict))
+        keep = made.staying(asked.keep)
+        return made.results(await compiled.computed(wanted, asked.strict, keep))
+
+    def _check_kept(self, keep: Keep) -> None:
+        """Errors  UsageError for a name that is no output."""
+        if isinstance(keep, bool):
+            return
+        for name in keep:
+            if name not in self.outputs:
+                raise UsageError(
+                    self._doing("run"),
+                    f"keep names {shown(name)}",
+                    "its outputs are " + ", ".join(map(repr, self.outputs)),
+                    did_you_mean(str(name), self.outputs),
+                )
 
     def compiled(
         self,
@@ -221,8 +274,19 @@ class Model:
         session = Session("auto" if label is None else label, adapter=adapter)
         compiled = await session.compiled(made.graph)
         for name, weight in made.params.items():
+            self._check_finite(name, weight.array)
             await compiled.set_param_async(name, weight.array)
         return made.compiled.setdefault((label, adapter), compiled)
+
+    def _check_finite(self, name: str, array: Array) -> None:
+        """Errors  NotFinite: a weight that is NaN makes every result NaN."""
+        if array.dtype.kind == "f" and np.isnan(array).any():
+            raise NotFinite(
+                self._doing("the weights"),
+                f"'{name}' {show(array.shape)} holds NaN",
+                f"{int(np.isnan(array).sum()):,} of {array.size:,} numbers",
+                "fetch the model again, or train it anew",
+            )
 
     def __enter__(self) -> Self:
         return self

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from rlxweb.errors import (
     DTypeError,
     InputError,
+    ModelError,
     RlxError,
     ShapeError,
     UnknownName,
@@ -19,9 +20,10 @@ from rlxweb.errors import (
 )
 from rlxweb.given import array_of, named
 from rlxweb.ir.dtype import DType, cast_whole
-from rlxweb.ir.shape import show
+from rlxweb.ir.shape import Shape, show
 from rlxweb.onnx.draft import ours
 from rlxweb.onnx.records import Declared, ValueType
+from rlxweb.runtime.device_array import DeviceArray
 
 Array = npt.NDArray[Any]
 
@@ -157,7 +159,7 @@ def _array(port: Port, given: Any, doing: str) -> Array:
     if not isinstance(port.dtype, DType):
         return _foreign(port, given, doing)
     try:
-        array = array_of(given)
+        array: Any = given if isinstance(given, DeviceArray) else array_of(given)
         if isinstance(given, bool | int | float | list | tuple):
             return cast_whole(array, port.dtype)
     except RlxError as error:
@@ -170,7 +172,35 @@ def _array(port: Port, given: Any, doing: str) -> Array:
             f"the model declares {port.dtype}",
             f"cast it: array.astype('{port.dtype.numpy}')",
         )
-    return array.astype(port.dtype.numpy, copy=False)
+    same: Array = (
+        array if array is given else array.astype(port.dtype.numpy, copy=False)
+    )
+    return same
+
+
+def check_output(declared: Declared, dtype: str, shape: Shape, doing: str) -> None:
+    """An output as the model declares it. Errors  ModelError.
+
+    A dimension's number is held against only where `declared` has one.
+    """
+    kind = declared.type
+    if kind is None or kind.kind != "tensor" or kind.dtype is None:
+        return
+    same = kind.dtype.name == dtype or kind.dtype.kind == "O"
+    dims = kind.dims
+    fits = dims is None or (
+        len(dims) == len(shape)
+        and all(
+            d == n or not isinstance(d, int) for d, n in zip(dims, shape, strict=True)
+        )
+    )
+    if not same or not fits:
+        raise ModelError(
+            f"{doing}, output '{declared.name}'",
+            f"it is declared as {kind}",
+            f"its nodes give {show(shape)} {dtype}",
+            "the model contradicts itself: export it again",
+        )
 
 
 def _foreign(port: Port, given: Any, doing: str) -> Array:
@@ -223,6 +253,6 @@ def leaves(name: str, given: Any) -> Iterator[tuple[str, Array]]:
     """The arrays of an input by name; those of a sequence are numbered."""
     if isinstance(given, list):
         for at, one in enumerate(given):
-            yield f"{name}[{at}]", np.asarray(one)
+            yield f"{name}[{at}]", one
     elif given is not None:
         yield name, given

@@ -37,6 +37,10 @@ DEEPEST_CALLS = 64
 _WRONG = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
+class _Lacks(Exception):  # not an error by itself: the walk goes on and counts
+    """A body gives what a missing op would have given."""
+
+
 class _Gone:
     """The value of what a missing op would have given."""
 
@@ -136,7 +140,10 @@ class Walk:
             if own is None:
                 return self._note(node, version, scope)
             return self._called(own, node, values, scope)
-        outs = self._converted(convert, node, version, values, scope, doing)
+        try:
+            outs = self._converted(convert, node, version, values, scope, doing)
+        except _Lacks:
+            return [GONE] * len(node.outputs)
         if len(outs) < sum(map(bool, node.outputs)):
             wanted = f"{len(node.outputs)} outputs are wanted, {len(outs)} are there"
             raise ModelError(doing, wanted)
@@ -198,7 +205,10 @@ class Walk:
                 f"it declares {len(body.inputs)} inputs, {len(given)} are given",
             )
         names = dict(zip((d.name for d in body.inputs), given, strict=True))
-        return self._graph(body, replace(scope, values={**scope.values, **names}))
+        outs = self._graph(body, replace(scope, values={**scope.values, **names}))
+        if any(_is_gone(one) for one in outs):
+            raise _Lacks
+        return outs
 
     def _called(
         self,

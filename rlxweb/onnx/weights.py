@@ -22,7 +22,6 @@ from rlxweb.onnx import library
 from rlxweb.onnx.records import Weight
 
 Array = npt.NDArray[Any]
-_EXTERNAL = 1
 _PACKED_BITS = {"int4": 4, "uint4": 4, "int2": 2, "uint2": 2, "float4_e2m1fn": 4}
 """Types of which several elements share a byte, by ml_dtypes' names."""
 
@@ -45,7 +44,7 @@ def weight_of(tensor: Any, folder: Path | None, doing: str) -> Weight:
         raise
     bits = _PACKED_BITS.get(dtype.name, dtype.itemsize * 8)
     nbytes = -(-math.prod(shape) * bits // 8)
-    if tensor.data_location == _EXTERNAL:
+    if tensor.data_location == library.EXTERNAL:
         where, read = _external(tensor, folder, (shape, dtype, nbytes), doing)
         return Weight(tensor.name, shape, dtype, read, where)
     return Weight(tensor.name, shape, dtype, _inside(tensor, shape, nbytes, doing))

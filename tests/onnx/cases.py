@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from rlxweb.errors import MissingOps, RlxError
-from rlxweb.onnx.load import load
+from rlxweb.onnx.loading import load
 
 KINDS = ("node", "pytorch-operator", "pytorch-converted", "simple")
 DEVICES = {  # a word → (device, part of the adapter's name)

@@ -30,7 +30,7 @@ def load(source: str | PathLike[str] | bytes | BinaryIO) -> Model:
     _check_opsets(message, doing)
     folder = None if path is None else path.parent
     record = read_model(message, folder, doing)
-    library.check(message, "" if path is None else str(path), doing)
+    library.check(message, doing)
     return Model(record, name)
 
 

@@ -1,0 +1,133 @@
+"""Weights that are not what they say, and data beside a model that lies elsewhere."""
+
+from __future__ import annotations
+
+import os
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx", reason="the extra onnx is not installed")
+
+from onnx import StringStringEntryProto, TensorProto
+
+from rlxweb.errors import ModelError, NotFinite, ShapeError
+from rlxweb.onnx.loading import load
+from tests.onnx.made import FLOAT, INT64, model, node, value, weights
+
+
+def held(tensor: Any) -> bytes:
+    """A model with one weight as it is given."""
+    made = model(
+        [node("Add", ["x", "w"], ["y"])], [value("x", (2,))], [value("y", None)]
+    )
+    made.graph.initializer.append(tensor)
+    return made.SerializeToString()
+
+
+def raw(dims: Any, content: bytes, kind: int = FLOAT) -> Any:
+    return TensorProto(name="w", data_type=kind, dims=dims, raw_data=content)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "says"),
+    [
+        (raw((2,), b"\0" * 4), "the model holds 4 bytes"),
+        (raw((2,), b"\0" * 12), "the model holds 12 bytes"),
+        (raw((1 << 31,), b"\0" * 4), "8,589,934,592 bytes"),
+        (raw((1 << 40, 1 << 40), b""), "the model holds 0 bytes"),
+        (raw((-2,), b"\0" * 8), "no dimension is < 0"),
+        (raw((2,), b"\0" * 8, 77), "element type 77"),
+        (raw((2,), b"\0" * 8, 0), "element type 0"),
+        (TensorProto(name="w", data_type=FLOAT, dims=[3], float_data=[1.0]), "holds 1"),
+        (TensorProto(name="w", data_type=INT64, dims=[1 << 50]), "holds 0"),
+        (TensorProto(name="w", data_type=FLOAT, dims=[2]), "holds 0"),
+        (raw([1] * 9, b"\0" * 4), "rank 9"),
+    ],
+)
+def test_a_weight_that_is_not_what_it_says_is_refused(tensor: Any, says: str) -> None:
+    """Nothing is reserved for what a shape merely claims."""
+    tracemalloc.start()
+    try:
+        with pytest.raises((ModelError, ShapeError), match=says):
+            load(held(tensor)).run({"x": np.ones(2, np.float32)}, device="cpu")
+        assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def beside(folder: Path, **said: str) -> Path:
+    """A model in a folder whose weight lies in a file."""
+    tensor = TensorProto(name="w", data_type=FLOAT, dims=[2])
+    tensor.data_location = TensorProto.EXTERNAL
+    del tensor.external_data[:]
+    for key, text in said.items():
+        tensor.external_data.append(StringStringEntryProto(key=key, value=text))
+    path = folder / "model.onnx"
+    path.write_bytes(held(tensor))
+    return path
+
+
+def put_right_data(folder: Path) -> None:
+    (folder / "w.bin").write_bytes(np.array([1, 2, 3, 4], np.float32).tobytes())
+
+
+def test_external_data_is_read_where_it_lies(tmp_path: Path) -> None:
+    put_right_data(tmp_path)
+    path = beside(tmp_path, location="w.bin", offset="4", length="8")
+    with load(path) as made:
+        got = made.run({"x": np.ones(2, np.float32)}, device="cpu")["y"]
+        assert got.tolist() == [3.0, 4.0]
+        assert isinstance(made.params["w"].base, np.memmap | memoryview | np.ndarray)
+
+
+@pytest.mark.parametrize(
+    ("said", "says"),
+    [
+        ({"location": "/etc/passwd"}, "own folder"),
+        ({"location": "../w.bin"}, "own folder"),
+        ({"location": "inner/../../w.bin"}, "own folder"),
+        ({"location": ""}, "own folder"),
+        ({"location": "link.bin"}, "own folder"),
+        ({"location": "\0"}, "null|own folder"),
+        ({"location": "gone.bin"}, "not there"),
+        ({"location": "."}, "own folder|not there"),
+        ({"location": "w.bin", "offset": "12"}, "the file has 16"),
+        ({"location": "w.bin", "offset": "-4"}, "offset"),
+        ({"location": "w.bin", "offset": "0x10"}, "offset"),
+        ({"location": "w.bin", "offset": "9" * 30}, "offset"),
+        ({"location": "w.bin", "length": "4"}, "said to have 4"),
+        ({"location": "w.bin", "length": "4000000000"}, "said to have 4,000,000,000"),
+    ],
+)
+def test_hostile_external_data_is_refused(
+    tmp_path: Path, said: dict[str, str], says: str
+) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (tmp_path / "w.bin").write_bytes(b"\0" * 16)
+    put_right_data(folder)
+    os.symlink(tmp_path / "w.bin", folder / "link.bin")
+    with pytest.raises(ModelError, match=says):
+        load(beside(folder, **said))
+
+
+def test_external_data_of_bytes_has_no_folder(tmp_path: Path) -> None:
+    path = beside(tmp_path, location="w.bin")
+    with pytest.raises(ModelError, match="load it by its path"):
+        load(path.read_bytes())
+
+
+def test_weights_that_are_nan_are_refused() -> None:
+    bad = np.array([1.0, np.nan], np.float32)
+    made = model(
+        [node("Add", ["x", "w"], ["y"])],
+        [value("x", (2,))],
+        [value("y", (2,))],
+        weights(w=bad),
+    )
+    with pytest.raises(NotFinite, match="'w' \\[2\\] holds NaN; 1 of 2 numbers"):
+        load(made.SerializeToString()).run({"x": np.ones(2, "f4")}, device="cpu")
