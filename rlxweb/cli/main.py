@@ -39,6 +39,8 @@ COMMANDS = {
     "calibrate": "Measure how fast each engine is: trips, transfers, our own kernels.",
     "smoke": "Try every engine of this machine: is it right, and how fast?",
     "bench": "Benchmarks of rlxweb's decisions.",
+    "run": "Run a model, a file of ONNX, on arrays of files.",
+    "inspect": "Look into a model, a file of ONNX: ops, what is missing, memory, time.",
     "export": "Write a graph or a Welch estimate for pages without Python.",
     "demo": "Peaks of a made recording with known rhythms, or of yours.",
 }

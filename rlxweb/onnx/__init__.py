@@ -12,9 +12,13 @@ graph in which whatever is known is computed at once (`draft.py`).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlxweb.names import found, publish, published
+
+if TYPE_CHECKING:
+    from rlxweb.onnx.loading import load as load
+    from rlxweb.onnx.model import Model as Model
 
 publish(
     __name__,

@@ -67,12 +67,13 @@ class Model:
     inputs    by name: dtype and dims
     outputs   by name
     producer  what wrote the file, in its own words
+    record    what the file says, as plain records
     """
 
     def __init__(self, record: ModelRecord, name: str) -> None:
         self.name = name
         self.producer = record.producer
-        self._record = record
+        self.record = record
         weights = record.graph.weights
         self.inputs: dict[str, Port] = {
             d.name: port_of(d) for d in record.graph.inputs if d.name not in weights
@@ -85,18 +86,18 @@ class Model:
     @property
     def opsets(self) -> dict[str, int]:
         """Versions by domain; ONNX's own domain is ""."""
-        return dict(self._record.opsets)
+        return dict(self.record.opsets)
 
     @property
     def params(self) -> dict[str, Array]:
         """The weights by name: read-only, in memory or mapped from their file."""
         self._check_open("params")
-        return {n: w.array for n, w in self._record.graph.weights.items()}
+        return {n: w.array for n, w in self.record.graph.weights.items()}
 
     @property
     def missing(self) -> dict[str, tuple[str, ...]]:
         """The ops that rlxweb has not, each with the places where they stand."""
-        return missing_in(self._record)
+        return missing_in(self.record)
 
     @property
     def graph(self) -> Graph:
@@ -125,7 +126,7 @@ class Model:
         for name, port in self.inputs.items():
             if name not in given and port.is_fixed and not isinstance(port.dtype, str):
                 given[name] = _zeros(port)
-        return self._import(self._bound("the graph", given)).graph.copy()
+        return self.imported(given).graph.copy()
 
     def run(
         self,
@@ -220,7 +221,7 @@ class Model:
 
     def explain(self) -> str:
         """What it takes and gives; what was compiled so far, where it runs and why."""
-        lines = [f"{self.name}: {len(self._record.graph.nodes)} nodes"]
+        lines = [f"{self.name}: {len(self.record.graph.nodes)} nodes"]
         lines += [f"  in   {p}" for p in self.inputs.values()]
         lines += [f"  out  {p}" for p in self.outputs.values()]
         compiled = [c for _, made in self._made for c in made.compiled.values()]
@@ -228,6 +229,13 @@ class Model:
             lines.append("  nothing was compiled yet: a run does that")
         lines += [c.explain() for c in compiled]
         return "\n".join(lines)
+
+    def imported(self, inputs: Mapping[str, Any]) -> Imported:
+        """The model converted for these arrays, and not compiled.
+
+        Errors   those of `run`.
+        """
+        return self._import(self._bound("convert", inputs))
 
     def _doing(self, what: str) -> str:
         return f"{what} of '{self.name}'"
@@ -258,7 +266,7 @@ class Model:
     def _convert(self, binding: Binding) -> Imported:
         doing = f"'{self.name}'"
         try:
-            return converted(self._record, binding.arrays, doing)
+            return converted(self.record, binding.arrays, doing)
         except RecursionError:
             problem = "its graphs lie too deep within each other"
             raise ModelError(doing, problem) from None
