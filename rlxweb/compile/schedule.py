@@ -98,9 +98,11 @@ class Schedule:
     def _for_kernel(self, node: Node) -> list[Operand]:
         """The operands of a kernel, copied where it cannot read them as they lie."""
         lower = registry.get(node.op).lower
-        turns = isinstance(lower, Kernel) and lower.turns
-        given = self._read(node.inputs)
-        return [o if turns and _is_turned(o.layout) else self.dense(o) for o in given]
+        turns = lower.turns if isinstance(lower, Kernel) else ()
+        return [
+            o if at in turns and _is_turned(o.layout) else self.dense(o)
+            for at, o in enumerate(self._read(node.inputs))
+        ]
 
     def _read(self, ids: Iterable[int]) -> list[Operand]:
         return [self.at[i] for i in ids]

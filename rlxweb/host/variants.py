@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.host import short_sums
+from rlxweb.host import recurrent, short_sums
 from rlxweb.host.in_parts import LINES, in_parts, is_large
 from rlxweb.host.segment_spectra import cross_power, segment_power, segment_spectra
 from rlxweb.host.spec import WelchSpec
@@ -153,5 +153,9 @@ VARIANTS: tuple[Variant, ...] = (
     Variant("frame, a view", "frame", lambda inputs, out, attrs: True, _frame),
     Variant("sum, short runs", "sum", short_sums.is_open, short_sums.in_runs("sum")),
     Variant("mean, short runs", "mean", short_sums.is_open, short_sums.in_runs("mean")),
+    *(
+        Variant(f"{op}, in arrays made once", op, recurrent.is_open, run)
+        for op, run in recurrent.ROWS
+    ),
     *(Variant(f"{op}, in parts", op, is_large, in_parts(op)) for op in LINES),
 )

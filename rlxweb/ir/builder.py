@@ -20,6 +20,7 @@ from rlxweb.ir.math_builder import MathBuilder
 from rlxweb.ir.norm_builder import NormBuilder
 from rlxweb.ir.picks_builder import PicksBuilder
 from rlxweb.ir.resize_builder import ResizeBuilder
+from rlxweb.ir.sequence_builder import SequenceBuilder
 from rlxweb.ir.shape import short
 from rlxweb.ir.spectral_builder import SpectralBuilder
 from rlxweb.ir.tensor import Operand, Tensor, listed
@@ -37,6 +38,7 @@ class Builder(
     NormBuilder,
     ResizeBuilder,
     PicksBuilder,
+    SequenceBuilder,
 ):
     """Builder methods over `apply`; mixed into Graph."""
 

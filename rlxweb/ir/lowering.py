@@ -230,13 +230,13 @@ class Kernel:
     """A hand-written shader. Inputs arrive dense (row-major, offset 0).
 
     otherwise  what to do on a device whose limits the recipe's whole axes break
-    turns      inputs may lie with their last two axes exchanged; the recipe is told by
-               attrs[TURNED], a flag for each
+    turns      inputs that may lie with their last two axes exchanged, by position; the
+               recipe is told by attrs[TURNED], a flag for each operand
     """
 
     recipe: RecipeRule
     otherwise: Compose | None = None
-    turns: bool = False
+    turns: tuple[int, ...] = ()
 
 
 Lowering = Expr | View | Compose | Kernel | Leaf | Join | HostOnly

@@ -59,6 +59,7 @@ FAMILIES = (
     "selection",
     "lists",
     "control",
+    "recurrent",
 )
 """The files of converters: `rlxweb/onnx/NAME.py` each. A new family adds its line."""
 

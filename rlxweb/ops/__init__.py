@@ -26,6 +26,7 @@ FAMILIES = (
     "grid_sample",
     "norm",
     "nn",
+    "recurrent",
     "spectral",
     "mel",
     "welch",

@@ -264,7 +264,7 @@ registry.register_all(
         arity=2,
         infer=_infer,
         reference=_matmul,
-        lower=Kernel(matmul_recipe, turns=True),
+        lower=Kernel(matmul_recipe, turns=(0, 1)),
         traits=frozenset({"blas"}),
         flops=_flops,
         work=_work,

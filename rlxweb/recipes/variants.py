@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from zlib import crc32
 
 from rlxweb.ir.dtype import DType
@@ -30,6 +31,8 @@ from rlxweb.recipes.matmul_variants import matmul_rows, matmul_tiled
 from rlxweb.recipes.movement_variants import fours_copy, gather_rows, tiled_copy
 from rlxweb.recipes.padding_variants import own, padded_at_once
 from rlxweb.recipes.psd_variants import as_estimate
+from rlxweb.recipes.recurrent_calls import row_recipe
+from rlxweb.recipes.recurrent_cells import GATES
 from rlxweb.recipes.reduce_calls import KINDS
 from rlxweb.recipes.reduce_variants import line_reduction
 from rlxweb.recipes.topk_variants import topk_group
@@ -168,6 +171,10 @@ _REDUCTIONS = tuple(
     Variant(f"{kind}, many lanes a line", kind, on_hardware, line_reduction(kind))
     for kind in KINDS
 )
+_NETWORKS = tuple(
+    Variant(f"{kind}, workgroup a row", kind, always, partial(row_recipe, kind))
+    for kind in GATES
+)
 _FAMILIES: tuple[tuple[tuple[str, ...], str, Gate, Callable[[str], RecipeFor]], ...] = (
     (
         LINES,
@@ -235,6 +242,7 @@ VARIANTS = (
     + _PADDED
     + _SELECTIONS
     + _REDUCTIONS
+    + _NETWORKS
     + _TRIALS
     + tuple(
         Variant(f"{op}, {name}", op, gate, recipe(op))

@@ -1,0 +1,160 @@
+"""Recurrent networks by NumPy used well: one product a step, into arrays made once.
+
+The three gates of an LSTM that are sigmoids lie side by side, and so do the two of a
+GRU: each is one pass over all of them.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlxweb.ir.dtype import DType
+from rlxweb.ir.op import Attrs, TensorType, Types
+from rlxweb.recipes.cell_functions import CellFunction
+from rlxweb.recipes.recurrent_cells import GATES, Kind, Network, network
+
+Array = NDArray[Any]
+
+
+def is_open(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
+    """In float32 or float64."""
+    return out.dtype is not DType.F16
+
+
+def _by(function: CellFunction, x: Array) -> None:
+    """The function in place; the usual two without a temporary."""
+    if function.name == "tanh":
+        np.tanh(x, out=x)
+    elif function.name == "sigmoid":
+        # exp may overflow: 1 / infinity is the 0 that is wanted.
+        np.negative(x, out=x)
+        np.exp(x, out=x)
+        x += 1.0
+        np.reciprocal(x, out=x)
+    else:
+        x[...] = function.over(np, x)
+
+
+class _Walk:
+    """One direction: its weights, its state, and room for a step."""
+
+    def __init__(self, net: Network, d: int, operands: tuple[Array, ...]) -> None:
+        self.net, self.d = net, d
+        gates, weights = operands[:2]
+        H, G, B = net.H, net.gates, net.B
+        self.functions = net.of(d)
+        self.w = np.ascontiguousarray(weights[d])
+        self.wide = np.empty((B, G * H), gates.dtype)
+        self.room = np.empty((B, H), gates.dtype)
+        self.gates = [self.wide[:, k * H : (k + 1) * H] for k in range(G)]
+        given = [np.zeros((B, H), gates.dtype)] * net.parts
+        if net.state is not None:
+            given = [one[d] for one in operands[net.state : net.state + net.parts]]
+        self.state = [np.array(one, gates.dtype) for one in given]
+        self.extra: list[Array] = []
+        if net.extra is not None:
+            self.extra = np.split(operands[net.extra][d], net.extras)
+
+    def _clipped(self, x: Array) -> Array:
+        if self.net.clip is not None:
+            np.clip(x, -self.net.clip, self.net.clip, out=x)
+        return x
+
+    def _function(self, at: int, x: Array) -> None:
+        _by(self.functions[at], self._clipped(x))
+
+    def rnn(self, x: Array, h: Array) -> None:
+        """The state after a step whose gates are x; h before it, written over."""
+        np.matmul(h, self.w, out=self.wide)
+        np.add(self.wide, x, out=h)
+        self._function(0, h)
+
+    def gru(self, x: Array, h: Array) -> None:
+        """As `rnn`."""
+        H = self.net.H
+        both, new, room = self.wide[:, : 2 * H], self.gates[2], self.room
+        if self.net.late:
+            np.matmul(h, self.w, out=self.wide)
+            if self.extra:
+                new += self.extra[0]
+        else:
+            np.matmul(h, self.w[:, : 2 * H], out=both)
+        both += x[:, : 2 * H]
+        self._function(0, both)
+        z, r = self.gates[:2]
+        if self.net.late:
+            new *= r
+        else:
+            np.multiply(r, h, out=room)
+            np.matmul(room, self.w[:, 2 * H :], out=new)
+        new += x[:, 2 * H :]
+        self._function(1, new)
+        h -= new
+        h *= z
+        h += new
+
+    def lstm(self, x: Array, h: Array, c: Array) -> None:
+        """As `rnn`, of both parts of the state."""
+        H, room = self.net.H, self.room
+        np.matmul(h, self.w, out=self.wide)
+        self.wide += x
+        i, o, forget, new = self.gates
+        if self.extra:
+            i += np.multiply(self.extra[0], c, out=room)
+            forget += np.multiply(self.extra[2], c, out=room)
+            self._function(0, i)
+            self._function(0, forget)
+        else:
+            self._function(0, self.wide[:, : 3 * H])
+        if self.net.coupled:
+            np.subtract(1.0, i, out=forget)
+        self._function(1, new)
+        c *= forget
+        new *= i
+        c += new
+        if self.extra:
+            o += np.multiply(self.extra[1], c, out=room)
+            self._function(0, o)
+        h[...] = c
+        self._function(2, h)
+        h *= o
+
+    def run(self, gates: Array, out: Array, lengths: Array | None) -> None:
+        """All steps; gates [T, B, G·H] and out [T + parts, B, H] of this direction."""
+        net, step = self.net, getattr(self, self.net.kind)
+        times = range(net.T)[:: -1 if net.is_reversed(self.d) else 1]
+        for t in times:
+            before = [] if lengths is None else [one.copy() for one in self.state]
+            step(gates[t], *self.state)
+            if lengths is not None:
+                over = (lengths <= t)[:, None]
+                for one, old in zip(self.state, before, strict=True):
+                    np.copyto(one, old, where=over)
+                out[t] = np.where(over, 0.0, self.state[0])
+            else:
+                out[t] = self.state[0]
+        for part, one in enumerate(self.state):
+            out[net.T + part] = one
+
+
+def _run(kind: Kind, attrs: Attrs, *operands: Array) -> Array:
+    types = tuple(TensorType(x.shape, DType(_KINDS[x.dtype.kind])) for x in operands)
+    net = network(kind, types, attrs)
+    gates = operands[0]
+    out = np.empty(net.output, gates.dtype)
+    lengths = None if net.lengths is None else operands[net.lengths]
+    wide = net.gates * net.H
+    for d in range(net.D):
+        own = gates[:, :, d * wide : (d + 1) * wide]
+        _Walk(net, d, operands).run(own, out[:, d], lengths)
+    return out
+
+
+_KINDS: Final = {"f": "f32", "i": "i32", "u": "i32"}
+
+ROWS: Final = tuple((kind, partial(_run, kind)) for kind in GATES)
+"""(op, how it is run)"""

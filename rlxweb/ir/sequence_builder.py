@@ -1,0 +1,207 @@
+"""Builder methods for sequences: recurrent networks.
+
+Weights stand as in ONNX: [directions, gates · H, …], gates in the order i o f c of an
+LSTM and z r h of a GRU, a bias [directions, 2 · gates · H] of the inputs' part and the
+state's. Results lie as in ONNX too: steps [T, directions, B, H]. Nothing is computed
+here.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from rlxweb.errors import ShapeError
+from rlxweb.ir.shape import show
+from rlxweb.ir.tensor import Tensor
+
+
+class SequenceBuilder(ABC):
+    """Builder methods over `apply`; mixed into Graph."""
+
+    @abstractmethod
+    def apply(
+        self, op_name: str, *inputs: Tensor, name: str = "", **attrs: Any
+    ) -> Tensor:
+        """Add a node; see Graph.apply."""
+
+    def lstm(
+        self,
+        x: Tensor,
+        w: Tensor,
+        r: Tensor,
+        b: Tensor | None = None,
+        state: tuple[Tensor, Tensor] | None = None,
+        peepholes: Tensor | None = None,
+        lengths: Tensor | None = None,
+        *,
+        direction: str = "forward",
+        activations: str = "sigmoid tanh tanh",
+        clip: float | None = None,
+        input_forget: bool = False,
+        batch_first: bool = False,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Long short-term memory over a sequence: (steps, last h, last c).
+
+        Shapes   x [T, B, I], w [D, 4·H, I], r [D, 4·H, H], b [D, 8·H], state (h0, c0)
+                 each [D, B, H], peepholes [D, 3·H], lengths [B] of integers → steps
+                 [T, D, B, H], h and c [D, B, H]. batch_first, as ONNX's layout 1:
+                 x [B, T, I], state [B, D, H] → [B, T, D, H], [B, D, H]
+        Errors   ShapeError, DTypeError, AttributeRefused
+        Source   ONNX's LSTM
+        """
+        given = _Given(self, "lstm", 4, x, w, r, b, batch_first)
+        operands = given.operands(state or (), peepholes, lengths)
+        named: dict[str, Any] = {
+            "direction": direction,
+            "activations": activations,
+            "clip": clip,
+        }
+        made = self.apply("lstm", *operands, input_forget=input_forget, **named)
+        steps, h, c = given.results(made, 2)
+        return steps, h, c
+
+    def gru(
+        self,
+        x: Tensor,
+        w: Tensor,
+        r: Tensor,
+        b: Tensor | None = None,
+        state: Tensor | None = None,
+        lengths: Tensor | None = None,
+        *,
+        direction: str = "forward",
+        activations: str = "sigmoid tanh",
+        clip: float | None = None,
+        linear_before_reset: bool = False,
+        batch_first: bool = False,
+    ) -> tuple[Tensor, Tensor]:
+        """Gated recurrent units over a sequence: (steps, last h). As `lstm`.
+
+        linear_before_reset   the reset gate multiplies h · r, as in PyTorch, not h
+        Shapes   w [D, 3·H, I], r [D, 3·H, H], b [D, 6·H], state [D, B, H]
+        Source   ONNX's GRU
+        """
+        given = _Given(self, "gru", 3, x, w, r, b, batch_first, linear_before_reset)
+        operands = given.operands(() if state is None else (state,), None, lengths)
+        named: dict[str, Any] = {
+            "direction": direction,
+            "activations": activations,
+            "clip": clip,
+        }
+        late = linear_before_reset
+        made = self.apply("gru", *operands, linear_before_reset=late, **named)
+        steps, h = given.results(made, 1)
+        return steps, h
+
+    def rnn(
+        self,
+        x: Tensor,
+        w: Tensor,
+        r: Tensor,
+        b: Tensor | None = None,
+        state: Tensor | None = None,
+        lengths: Tensor | None = None,
+        *,
+        direction: str = "forward",
+        activations: str = "tanh",
+        clip: float | None = None,
+        batch_first: bool = False,
+    ) -> tuple[Tensor, Tensor]:
+        """A plain recurrent network over a sequence: (steps, last h). As `lstm`.
+
+        Shapes   w [D, H, I], r [D, H, H], b [D, 2·H], state [D, B, H]
+        Source   ONNX's RNN
+        """
+        given = _Given(self, "rnn", 1, x, w, r, b, batch_first)
+        operands = given.operands(() if state is None else (state,), None, lengths)
+        named: dict[str, Any] = {
+            "direction": direction,
+            "activations": activations,
+            "clip": clip,
+        }
+        steps, h = given.results(self.apply("rnn", *operands, **named), 1)
+        return steps, h
+
+
+class _Given:
+    """Operands of a network as a caller has them, for an op that has its own."""
+
+    def __init__(
+        self,
+        g: Any,
+        kind: str,
+        gates: int,
+        x: Tensor,
+        w: Tensor,
+        r: Tensor,
+        b: Tensor | None,
+        batch_first: bool,
+        late: bool = False,
+    ) -> None:
+        self.g, self.batch_first, self.late = g, batch_first, late
+        if x.rank != 3 or w.rank != 3 or r.rank != 3:
+            raise ShapeError(
+                kind,
+                f"x {show(x.shape)}, w {show(w.shape)}, r {show(r.shape)}",
+                "x is [T, B, I], w [D, G·H, I] and r [D, G·H, H]",
+            )
+        D, wide, H = r.shape
+        sizes = (D, gates * H, x.shape[2])
+        if w.shape != sizes or wide != gates * H:
+            raise ShapeError(
+                kind,
+                f"w {show(w.shape)} and r {show(r.shape)} beside x {show(x.shape)}",
+                f"w is {show(sizes)} and r [{D}, {gates * H}, {H}] here",
+            )
+        if b is not None and b.shape != (D, 2 * gates * H):
+            raise ShapeError(
+                kind, f"b {show(b.shape)}", f"it is [{D}, {2 * gates * H}] here"
+            )
+        self.D, self.H, self.wide = D, H, wide
+        self.x, self.w, self.r, self.b = x, w, r, b
+
+    def operands(
+        self, state: Sequence[Tensor], extra: Tensor | None, lengths: Tensor | None
+    ) -> list[Tensor]:
+        """Gates, weights, and what else there is, in the op's order."""
+        g, (outer, inner, size) = self.g, self.x.shape
+        w = g.reshape(self.w, (self.D * self.wide, size))
+        # One matrix of all steps: batched, a product is one after the other.
+        x = g.reshape(self.x, (outer * inner, size))
+        gates = g.matmul(x, g.transpose(w, (1, 0)))
+        if self.b is not None:
+            bias, extra = self._biases(extra)
+            gates = g.add(gates, bias)
+        gates = g.reshape(gates, (outer, inner, self.D * self.wide))
+        if self.batch_first:
+            gates = g.transpose(gates, (1, 0, 2))
+        made = [gates, g.transpose(self.r, (0, 2, 1))]
+        made += [g.transpose(s, (1, 0, 2)) if self.batch_first else s for s in state]
+        return made + [one for one in (extra, lengths) if one is not None]
+
+    def _biases(self, extra: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """The bias of the gates; of a late GRU's h, the state's part by itself."""
+        g, b, wide = self.g, self.b, self.wide
+        of_x, of_h = g.narrow(b, 1, 0, wide), g.narrow(b, 1, wide, wide)
+        if self.late:
+            extra = g.narrow(of_h, 1, 2 * self.H, self.H)
+            rest = g.narrow(of_x, 1, 2 * self.H, self.H)
+            both = (g.narrow(one, 1, 0, 2 * self.H) for one in (of_x, of_h))
+            bias = g.concat([g.add(*both), rest], axis=1)
+        else:
+            bias = g.add(of_x, of_h)
+        return g.reshape(bias, (self.D * wide,)), extra
+
+    def results(self, made: Tensor, parts: int) -> list[Tensor]:
+        """The steps and the last state, all views of the op's one value."""
+        g, T = self.g, made.shape[0] - parts
+        found = [g.narrow(made, 0, 0, T)]
+        for part in range(parts):
+            found.append(g.reshape(g.narrow(made, 0, T + part, 1), made.shape[1:]))
+        if not self.batch_first:
+            return found
+        steps, *state = found
+        state = [g.transpose(one, (1, 0, 2)) for one in state]
+        return [g.transpose(steps, (2, 0, 1, 3)), *state]

@@ -1,0 +1,359 @@
+"""LSTM, GRU and plain recurrent networks over a sequence, one op each.
+
+The product of the inputs with their weights is made before, for all steps at once; an
+op is what is serial. Its result is [T + parts, D, B, H]: h of every step, then the last
+h, then, of an LSTM, the last c, so that all three are views of one value. Gates stand
+in ONNX's order (i o f c, z r h). Behind a row's own length steps are 0 and the state
+stays. The recipes are laid out in `recurrent_calls.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from rlxweb.errors import Unsupported
+from rlxweb.ir.dtype import DType
+from rlxweb.ir.graph import Graph
+from rlxweb.ir.lowering import Compose, Kernel
+from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Types, registry
+from rlxweb.ir.sample import Drawn, Sample
+from rlxweb.ir.tensor import Tensor
+from rlxweb.ops.elementwise import FLOATS, need
+from rlxweb.ops.linalg import widened
+from rlxweb.ops.norm import in_f32
+from rlxweb.recipes.cell_functions import CellFunction
+from rlxweb.recipes.recurrent_calls import step_recipe
+from rlxweb.recipes.recurrent_cells import DIRECTIONS, Kind, Network, network
+
+MOST_UNROLLED = 4096
+"""Steps that are written out one by one where a device runs the op no other way."""
+
+
+def _infer(kind: Kind, types: Types, attrs: Attrs) -> TensorType:
+    need(types[:2], FLOATS)
+    net = network(kind, types, attrs)
+    if types[1].dtype is not types[0].dtype:
+        need(types[1:2], frozenset({types[0].dtype}))
+    return TensorType(net.output, types[0].dtype)
+
+
+def _net(kind: Kind, attrs: Attrs, operands: tuple[Any, ...]) -> Network:
+    """The network of arrays, or of tensors; only an operand of lengths is whole."""
+    types = [TensorType(tuple(x.shape), DType.F32) for x in operands]
+    if len(types) > 2 and len(types[-1].shape) == 1:
+        types[-1] = TensorType(types[-1].shape, DType.I32)
+    return network(kind, tuple(types), attrs)
+
+
+class _Cell:
+    """One step of a direction, over arrays of a namespace or over tensors.
+
+    n      the namespace, or the graph
+    """
+
+    def __init__(self, n: Any, net: Network, d: int, extra: Any) -> None:
+        self.n, self.net, self.extra = n, net, extra
+        self.functions = net.of(d)
+
+    def apply(self, function: CellFunction, x: Any) -> Any:
+        """What the function makes of an array."""
+        return function.over(self.n, x)
+
+    def fill(self, x: Any, value: float) -> Any:
+        """The number, to stand beside x."""
+        return self.n.full_like(x, value)
+
+    def _at(self, function: CellFunction, x: Any) -> Any:
+        clip = self.net.clip
+        if clip is not None:
+            x = self.n.where(x < -clip, self.fill(x, -clip), x)
+            x = self.n.where(x > clip, self.fill(x, clip), x)
+        return self.apply(function, x)
+
+    def rnn(self, x: list[Any], state: list[Any], w: list[Any]) -> list[Any]:
+        return [self._at(self.functions[0], x[0] + state[0] @ w[0])]
+
+    def gru(self, x: list[Any], state: list[Any], w: list[Any]) -> list[Any]:
+        (h,), (f, g) = state, self.functions
+        z, r = (self._at(f, x[k] + h @ w[k]) for k in (0, 1))
+        if self.net.late:
+            product = h @ w[2]
+            product = product if self.extra is None else product + self.extra[0]
+            new = self._at(g, x[2] + r * product)
+        else:
+            new = self._at(g, x[2] + (r * h) @ w[2])
+        return [(1.0 - z) * new + z * h]
+
+    def lstm(self, x: list[Any], state: list[Any], w: list[Any]) -> list[Any]:
+        (h, c), (f, g, last) = state, self.functions
+        i, o, forget, new = (x[k] + h @ w[k] for k in range(4))
+        if self.extra is not None:
+            i, forget = i + self.extra[0] * c, forget + self.extra[2] * c
+        i = self._at(f, i)
+        forget = 1.0 - i if self.net.coupled else self._at(f, forget)
+        c = forget * c + i * self._at(g, new)
+        if self.extra is not None:
+            o = o + self.extra[1] * c
+        return [self._at(f, o) * self._at(last, c), c]
+
+
+class _CellOfTensors(_Cell):
+    """The same as nodes of a graph."""
+
+    def apply(self, function: CellFunction, x: Any) -> Any:
+        return function.into(self.n, x)
+
+    def fill(self, x: Any, value: float) -> Any:
+        return value
+
+
+def _meaning(kind: Kind) -> Callable[..., Any]:
+    """Step by step, in f32 where it is f16."""
+
+    def reference(xp: Any, attrs: Attrs, *operands: Any) -> Any:
+        net = _net(kind, attrs, operands)
+        gates, weights = (widened(xp, x) for x in operands[:2])
+        made = [_direction(xp, net, d, gates, weights, operands) for d in range(net.D)]
+        whole = [xp.reshape(one, (-1, 1, net.B, net.H)) for one in made]
+        found = xp.concat(whole, axis=1) if net.D > 1 else whole[0]
+        return xp.asarray(found, dtype=operands[0].dtype)
+
+    return reference
+
+
+def _direction(
+    xp: Any, net: Network, d: int, gates: Any, weights: Any, operands: tuple[Any, ...]
+) -> Any:
+    """[(T + parts) · B, H] of one direction."""
+    H, G = net.H, net.gates
+    columns = [slice(k * H, (k + 1) * H) for k in range(G)]
+    w = [weights[d, :, one] for one in columns]
+    if net.state is None:
+        state = [xp.zeros((net.B, H), dtype=gates.dtype)] * net.parts
+    else:
+        given = operands[net.state : net.state + net.parts]
+        state = [widened(xp, one)[d] for one in given]
+    extra = None
+    if net.extra is not None:
+        row = widened(xp, operands[net.extra])[d]
+        extra = [row[k * H : (k + 1) * H] for k in range(net.extras)]
+    cell = _Cell(xp, net, d, extra)
+    step: Callable[..., list[Any]] = getattr(cell, net.kind)
+    made: list[Any] = [None] * net.T
+    for t in range(net.T)[:: -1 if net.is_reversed(d) else 1]:
+        at = d * G * H
+        x = [gates[t, :, at + one.start : at + one.stop] for one in columns]
+        new = step(x, state, w)
+        shown = new[0]
+        if net.lengths is not None:
+            live = xp.reshape(operands[net.lengths], (net.B, 1)) > t
+            new = [xp.where(live, a, b) for a, b in zip(new, state, strict=True)]
+            shown = xp.where(live, shown, xp.zeros_like(shown))
+        state, made[t] = new, shown
+    return xp.concat([*made, *state], axis=0)
+
+
+def _build(kind: Kind, g: Graph, attrs: Attrs, *operands: Tensor) -> Tensor:
+    """In f32 where it is f16, else step by step."""
+    if operands[0].dtype is DType.F16:
+        wide = in_f32(g, *operands)
+        return g.cast(g.apply(kind, *wide, **attrs), DType.F16)
+    net = _net(kind, attrs, operands)
+    if net.T * net.D > MOST_UNROLLED:
+        raise Unsupported(
+            f"{kind} of {net.T} steps and {net.H} hidden units",
+            "its state does not fit this device's workgroup memory or bindings",
+            f"up to {MOST_UNROLLED} steps are written out one by one",
+            "cut the sequence and hand the state on",
+        )
+    every = [_unrolled(g, net, d, operands) for d in range(net.D)]
+    return g.concat(every, axis=1) if net.D > 1 else every[0]
+
+
+def _unrolled(g: Graph, net: Network, d: int, operands: tuple[Tensor, ...]) -> Tensor:
+    """[T + parts, 1, B, H] of one direction, a product a gate and step."""
+    B, H, G = net.B, net.H, net.gates
+    gates, weights = operands[:2]
+
+    def part(x: Tensor, count: int) -> list[Tensor]:
+        """Row d of an operand, its last axis cut into parts of H."""
+        row = g.narrow(x, 0, d, 1)
+        pieces = [g.narrow(row, row.rank - 1, k * H, H) for k in range(count)]
+        return [g.reshape(one, one.shape[1:]) for one in pieces]
+
+    w = part(weights, G)
+    if net.state is None:
+        zero = g.expand(g.constant(0.0, gates.dtype), (B, H))
+        state = [zero] * net.parts
+    else:
+        given = operands[net.state : net.state + net.parts]
+        state = [part(one, 1)[0] for one in given]
+    extra = part(operands[net.extra], net.extras) if net.extra is not None else None
+    cell = _CellOfTensors(g, net, d, extra)
+    step: Callable[..., list[Any]] = getattr(cell, net.kind)
+    made: list[Any] = [None] * net.T
+    for t in range(net.T)[:: -1 if net.is_reversed(d) else 1]:
+        row = g.reshape(g.narrow(gates, 0, t, 1), gates.shape[1:])
+        x = [g.narrow(row, 1, (d * G + k) * H, H) for k in range(G)]
+        new = step(x, state, w)
+        shown = new[0]
+        if net.lengths is not None:
+            live = g.gt(g.reshape(operands[net.lengths], (B, 1)), t)
+            new = [g.where(live, a, b) for a, b in zip(new, state, strict=True)]
+            shown = g.where(live, shown, 0.0)
+        state, made[t] = new, shown
+    rows = [g.reshape(one, (1, 1, B, H)) for one in (*made, *state)]
+    return g.concat(rows, axis=0)
+
+
+def _flops(kind: Kind, inputs: Types, out: TensorType, attrs: Attrs) -> float:
+    net = network(kind, inputs, attrs)
+    each = 2.0 * net.gates * net.H * net.H + 12.0 * net.gates * net.H
+    return net.T * net.D * net.B * each
+
+
+def _work(
+    kind: Kind, inputs: Types, out: TensorType, attrs: Attrs
+) -> tuple[str, dict[str, int]]:
+    """As so many products of a step's size."""
+    net = network(kind, inputs, attrs)
+    size = {"m": net.B, "k": net.H, "n": net.gates * net.H}
+    return "matmul", {"batch": net.T * net.D, **size}
+
+
+# Sums of up to 40 products, carried on over up to 9 steps.
+CARRIED = Tolerance(rtol=2e-5, atol=1e-5, relative_to_peak=True)
+
+
+def _sample(
+    kind: Kind,
+    sizes: tuple[int, int, int],
+    *,
+    state: bool = False,
+    extra: bool = False,
+    lengths: int | None = None,
+    dtype: DType = DType.F32,
+    note: str = "",
+    **attrs: Any,
+) -> Sample:
+    """Over (T, B, H); `lengths` reach up to that many steps."""
+    (T, B, H), G = sizes, {"lstm": 4, "gru": 3, "rnn": 1}[kind]
+    D = 1 + (attrs.get("direction") == "bidirectional")
+    parts = [Drawn((T, B, D * G * H), dtype), Drawn((D, H, G * H), dtype, -0.5, 0.5)]
+    if state:
+        parts += [Drawn((D, B, H), dtype)] * (1 + (kind == "lstm"))
+    if extra:
+        parts.append(Drawn((D, 3 * H if kind == "lstm" else H), dtype))
+    if lengths is not None:
+        parts.append(Drawn((B,), DType.I32, 0, lengths))
+    return Sample(tuple(parts), attrs, note)
+
+
+def _samples(kind: Kind, usual: str) -> tuple[Sample, ...]:
+    odd = {
+        "lstm": ("hard_sigmoid softsign scaled_tanh(1.5,0.7)", "softplus elu relu"),
+        "gru": ("hard_sigmoid leaky_relu", "softsign thresholded_relu(0.5)"),
+        "rnn": ("affine(0.5,0.25)", "softplus"),
+    }[kind]
+    both = " ".join(odd)
+    many = {"lstm": 4099, "gru": 5471, "rnn": 16_411}[kind]
+    made = partial(_sample, kind)
+    return (
+        made((1, 1, 1), state=True, note="one step"),
+        made((7, 3, 5), state=True),
+        made((5, 2, 40), state=True, note="more state than a small device shares"),
+        made((4, 3, 5), direction="reverse", state=True, lengths=4),
+        made((4, 3, 5), direction="bidirectional", lengths=4, activations=usual),
+        made((3, 2, 3), direction="bidirectional", activations=both, clip=1.25),
+        made((0, 2, 3), state=True, note="no steps: the state alone"),
+        made((1, many, 4), note="many rows"),
+        made((3, 2, 3), dtype=DType.F16),
+        made((3, 2, 3), dtype=DType.F64, state=True),
+    )
+
+
+_ACTIVATIONS = (
+    "names of ONNX's list with their constants in brackets, repeated for "
+    "both directions"
+)
+
+
+def _op(kind: Kind, most: int, usual: str, doc: str, *own: Attr, **more: Any) -> Op:
+    return Op(
+        name=kind,
+        arity=(2, most),
+        infer=partial(_infer, kind),
+        reference=_meaning(kind),
+        lower=Kernel(
+            partial(step_recipe, kind), Compose(partial(_build, kind)), turns=(1,)
+        ),
+        attrs=(
+            Attr("direction", "str", "forward", allowed=DIRECTIONS),
+            Attr("activations", "str", usual),
+            Attr("clip", "float", None, optional=True),
+            *own,
+        ),
+        flops=partial(_flops, kind),
+        work=partial(_work, kind),
+        tolerance=CARRIED,
+        doc=doc,
+        **more,
+    )
+
+
+_RESULT = (
+    "Gates [T, B, D·{g}·H] hold the inputs' part of every step, biases included, "
+    "weights are [D, H, {g}·H]; then, each if wanted, {more} and the rows' lengths "
+    "[B]. The result [T + {parts}, D, B, H] is h of every step and then {last}."
+)
+
+registry.register_all(
+    _op(
+        "lstm",
+        6,
+        "sigmoid tanh tanh",
+        "Long short-term memory, gates i o f c. "
+        + _RESULT.format(
+            g=4,
+            more="h0 and c0 [D, B, H], peepholes [D, 3·H] (i o f)",
+            parts=2,
+            last="the last h and c",
+        ),
+        Attr("input_forget", "bool", False),
+        samples=(
+            *_samples("lstm", "sigmoid tanh tanh"),
+            _sample("lstm", (4, 3, 5), extra=True, state=True, lengths=4),
+            _sample("lstm", (4, 3, 5), input_forget=True),
+        ),
+    ),
+    _op(
+        "gru",
+        5,
+        "sigmoid tanh",
+        "Gated recurrent units, gates z r h. "
+        + _RESULT.format(
+            g=3,
+            more="h0 [D, B, H], a bias [D, H] of the late product",
+            parts=1,
+            last="the last h",
+        )
+        + " linear_before_reset: the reset gate multiplies the product of the state "
+        "(PyTorch's GRU), not the state.",
+        Attr("linear_before_reset", "bool", False),
+        samples=(
+            *_samples("gru", "sigmoid tanh"),
+            _sample("gru", (4, 3, 5), linear_before_reset=True, lengths=4),
+            _sample("gru", (4, 3, 5), linear_before_reset=True, extra=True, state=True),
+        ),
+    ),
+    _op(
+        "rnn",
+        4,
+        "tanh",
+        "f(gates + h · weights), step by step. "
+        + _RESULT.format(g=1, more="h0 [D, B, H]", parts=1, last="the last h"),
+        samples=_samples("rnn", "tanh"),
+    ),
+)
