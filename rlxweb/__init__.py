@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # for people's editors and type checkers; a test holds it to 
     from rlxweb.devices.policy import DevicePolicy as DevicePolicy
     from rlxweb.digital import Digital as Digital
     from rlxweb.errors import RlxError as RlxError
+    from rlxweb.graphfile.weights import load_weights as load_weights
     from rlxweb.io.dispatch import read as read
     from rlxweb.ir.dtype import DType as DType
     from rlxweb.ir.graph import Graph as Graph
@@ -81,6 +82,7 @@ _OWN = {
     "rlxweb.devices.policy": "DevicePolicy",
     "rlxweb.digital": "Digital",
     "rlxweb.errors": "RlxError",
+    "rlxweb.graphfile.weights": "load_weights",
     "rlxweb.io.dispatch": "read",
     "rlxweb.ir.dtype": "DType",
     "rlxweb.ir.graph": "Graph",

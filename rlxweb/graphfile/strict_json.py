@@ -140,6 +140,15 @@ class Cursor:
         self._skip()
         return made
 
+    def skip_value(self) -> None:
+        """Past a value that says nothing to us, which may have any numbers."""
+        begin = self.at
+        try:
+            _, self.at = json.JSONDecoder().raw_decode(self.text, begin)
+        except (json.JSONDecodeError, RecursionError, ValueError):
+            raise Refused("it is no JSON", "JSON", begin) from None
+        self._skip()
+
     def end(self) -> None:
         """Errors  Refused for anything that comes after."""
         if self.at != len(self.text):

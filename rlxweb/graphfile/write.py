@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from os import PathLike
 from typing import IO, Any
 
@@ -136,7 +136,7 @@ def _header(graph: Graph, tensors: Sequence[_Tensor], names: Sequence[str]) -> b
     stored = {t.node.id: t.name for t in tensors}
     text = {
         "format": FORMAT,
-        "rlxweb": version("rlxweb"),
+        "rlxweb": _version(),
         "name": check_name(graph.name, "the name of the graph", 0),
         "nodes": [_node(graph, node, stored) for node in graph.nodes()],
         "outputs": [
@@ -156,6 +156,13 @@ def _header(graph: Graph, tensors: Sequence[_Tensor], names: Sequence[str]) -> b
         at = end
     raw = _json(header).encode()
     return raw + b" " * (-(8 + len(raw)) % _ALIGN)
+
+
+def _version() -> str:
+    try:
+        return version("rlxweb")
+    except PackageNotFoundError:  # run from its source, with nothing installed
+        return ""
 
 
 def _json(value: object) -> str:
