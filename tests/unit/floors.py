@@ -32,7 +32,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("choose",),
     ("runtime",),
     ("runners", "signal"),
-    ("jobs", "live", "onnx"),
+    ("jobs", "live", "models", "onnx"),
     ("smoke", "dask", "plot"),
     ("",),
     ("cli",),

