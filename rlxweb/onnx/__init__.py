@@ -19,10 +19,15 @@ from rlxweb.names import found, publish, published
 if TYPE_CHECKING:
     from rlxweb.onnx.loading import load as load
     from rlxweb.onnx.model import Model as Model
+    from rlxweb.onnx.saving import save as save
 
 publish(
     __name__,
-    {"rlxweb.onnx.loading": "load", "rlxweb.onnx.model": "Model"},
+    {
+        "rlxweb.onnx.loading": "load",
+        "rlxweb.onnx.model": "Model",
+        "rlxweb.onnx.saving": "save",
+    },
 )
 
 __all__ = published(__name__)

@@ -6,7 +6,7 @@ becomes ours here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
@@ -14,10 +14,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.errors import ModelError, not_installed
+from rlxweb.errors import ModelError, Unsupported, not_installed
 
 EXTERNAL = 1
 """ONNX's number for numbers in a file beside the model."""
+_IR_VERSION = 10
+"""Of the files that are written: what programs of 2024 and later read."""
 _CHECKED_BYTES = 1 << 16
 _PROTO_LIMIT = 2**31 - 1
 """Bytes of one message of protobuf."""
@@ -216,6 +218,67 @@ def tensor_type(dtype: np.dtype[Any], shape: Sequence[int]) -> Any:
     """The message of a tensor's type."""
     helper = package().helper
     return helper.make_tensor_type_proto(number_of(dtype), list(shape))
+
+
+def made_node(
+    op: str, inputs: Sequence[str], outputs: Sequence[str], attrs: Mapping[str, Any]
+) -> Any:
+    """The message of a node."""
+    return package().helper.make_node(op, list(inputs), list(outputs), **attrs)
+
+
+Kind = tuple[str, np.dtype[Any], Sequence[int]]
+"""A value's name, NumPy's type and shape."""
+
+
+def made_model(
+    name: str,
+    nodes: Sequence[Any],
+    ends: tuple[Sequence[Kind], Sequence[Kind]],
+    weights: Mapping[str, npt.NDArray[Any]],
+    opset: int,
+    doing: str,
+) -> bytes:
+    """A model's bytes, once ONNX's checker and its shape inference took it.
+
+    ends     its inputs and its outputs
+    Errors   Unsupported for more than a message may hold, and for types that ONNX's
+             op has not
+    """
+    tools = package(doing)
+    size = sum(array.nbytes for array in weights.values())
+    if size > _PROTO_LIMIT - (1 << 20):
+        raise Unsupported(
+            doing,
+            f"its weights have {size:,} bytes",
+            f"a file of ONNX holds {_PROTO_LIMIT:,}",
+            "save it with graph.save",
+        )
+    make, of_array = tools.helper, tools.numpy_helper.from_array
+
+    def declared(kinds: Sequence[Kind]) -> list[Any]:
+        return [
+            make.make_tensor_value_info(n, number_of(dtype), list(shape))
+            for n, dtype, shape in kinds
+        ]
+
+    graph = make.make_graph(
+        list(nodes),
+        name,
+        *map(declared, ends),
+        [of_array(array, held) for held, array in weights.items()],
+    )
+    model = make.make_model(
+        graph,
+        producer_name="rlxweb",
+        opset_imports=[make.make_opsetid("", opset)],
+        ir_version=_IR_VERSION,
+    )
+    try:
+        tools.checker.check_model(model, full_check=True)
+    except Exception as error:
+        raise Unsupported(doing, "ONNX has no form for it", _said(error)) from None
+    return bytes(model.SerializeToString())
 
 
 def sequence_type(element: Any) -> Any:

@@ -52,7 +52,7 @@ def _flatten(call: Call, x: Tensor, *, axis: int = 1) -> Tensor:
 
 @converts("Transpose")
 def _transpose(call: Call, x: Tensor, *, perm: Ints | None = None) -> Tensor:
-    return x.transpose(perm or ())
+    return x.transpose(*(perm or ()))
 
 
 @converts("Squeeze", until=12)
