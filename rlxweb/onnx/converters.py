@@ -56,8 +56,11 @@ FAMILIES = (
     "movement",
     "reduction",
     "linalg",
+    "norms",
+    "resize",
     "selection",
     "lists",
+    "windows",
     "control",
     "recurrent",
 )
