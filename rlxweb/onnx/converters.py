@@ -57,6 +57,7 @@ FAMILIES = (
     "reduction",
     "linalg",
     "norms",
+    "picking",
     "resize",
     "selection",
     "lists",

@@ -245,7 +245,8 @@ class Walk:
         if not library.is_function(node.op, node.domain, version):
             return None
         types = [_type_message(v) for v in values]
-        body = library.body_of(node.written, version, types)
+        message = library.with_attributes(node.written, node.attrs)
+        body = library.body_of(message, version, types)
         if body is None:
             return None
         return read_function(body, None, f"{self.doing}, {node.label}")
