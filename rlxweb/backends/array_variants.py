@@ -38,6 +38,7 @@ def plain_attention(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
     heads = q.rank == 4 and q.shape[1] == attrs["num_heads"]
     alike = q.dtype is DType.F32 and k.shape[:2] == q.shape[:2] and q.shape == v.shape
     mask = attrs["mask_kind"] in ("none", "causal") and attrs["softcap"] is None
+    mask = mask and len(inputs) == 3 and attrs["offset"] in (None, 0)
     return heads and alike and mask and k.shape == q.shape
 
 

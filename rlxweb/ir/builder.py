@@ -15,6 +15,7 @@ import numpy as np
 from rlxweb.errors import DTypeError, GraphError
 from rlxweb.given import array_of
 from rlxweb.ir.adding import adding
+from rlxweb.ir.attention_builder import AttentionBuilder
 from rlxweb.ir.dtype import DType, DTypeLike, as_dtype
 from rlxweb.ir.math_builder import MathBuilder
 from rlxweb.ir.norm_builder import NormBuilder
@@ -39,6 +40,7 @@ class Builder(
     ResizeBuilder,
     PicksBuilder,
     SequenceBuilder,
+    AttentionBuilder,
 ):
     """Builder methods over `apply`; mixed into Graph."""
 
@@ -235,10 +237,15 @@ class Builder(
         head_dim: int,
         mask_kind: str = "none",
         window: int = 0,
+        offset: int | None = None,
         score_scale: float | None = None,
         softcap: float | None = None,
     ) -> Tensor:
-        """Scaled dot-product attention; `mask` for mask_kind "custom" and "bias"."""
+        """Scaled dot-product attention; `mask` for mask_kind "custom" and "bias".
+
+        offset   the key at which the first query stands, for masks by position; left
+                 out, the last query stands at the last key
+        """
         operands = (q, k, v) if mask is None else (q, k, v, mask)
         return self.apply(
             "attention",
@@ -247,6 +254,7 @@ class Builder(
             head_dim=head_dim,
             mask_kind=mask_kind,
             window=window,
+            offset=offset,
             score_scale=score_scale,
             softcap=softcap,
         )

@@ -56,14 +56,11 @@ FAMILIES = (
     "movement",
     "reduction",
     "linalg",
-    "norms",
-    "picking",
-    "resize",
     "selection",
     "lists",
-    "windows",
     "control",
     "recurrent",
+    "attention",
 )
 """The files of converters: `rlxweb/onnx/NAME.py` each. A new family adds its line."""
 

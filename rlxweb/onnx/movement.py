@@ -165,8 +165,8 @@ def _cut(call: Call, x: Tensor, axis: int, taken: range) -> Tensor:
     if taken.step == 1 or len(taken) <= 1:
         start = taken.start if len(taken) else 0
         return call.g.narrow(x, axis, start, len(taken))
-    stop = None if taken.stop < 0 else taken.stop
-    return call.g.slice(x, (taken.start,), (stop,), (axis,), (taken.step,))
+    indices = call.g.hold(np.array(taken, np.int32))
+    return call.g.gather(x, indices, axis)
 
 
 @converts("Split", until=12)

@@ -245,8 +245,7 @@ class Walk:
         if not library.is_function(node.op, node.domain, version):
             return None
         types = [_type_message(v) for v in values]
-        message = library.with_attributes(node.written, node.attrs)
-        body = library.body_of(message, version, types)
+        body = library.body_of(node.written, version, types)
         if body is None:
             return None
         return read_function(body, None, f"{self.doing}, {node.label}")

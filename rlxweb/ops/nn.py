@@ -1,10 +1,10 @@
 """Scaled dot-product attention, built from products, softmax and elementwise ops.
 
-Order of the scores: q · k, scale, softcap, then additive bias or mask (a masked score
-is -1e9, so a row with every key masked averages all values). Query positions are
-absolute: the last query stands at the last key. Fewer key heads than query heads share
-keys in equal groups. Owns no shader; the reference is written apart from the
-composition.
+Order of the scores: q · k, scale, softcap, bias, then the mask (a masked score is -1e9,
+so a row with every key masked averages all values). Query positions are absolute: the
+last query stands at the last key, unless an offset says at which key the first one
+stands. Fewer key heads than query heads share keys in equal groups. Owns no shader; the
+reference is written apart from the composition.
 """
 
 from __future__ import annotations
@@ -28,6 +28,12 @@ from rlxweb.recipes.attention_sizes import Sizes, sizes_of
 
 MASKED = -1e9
 MASK_KINDS = ("none", "causal", "sliding_window", "custom", "bias")
+POSITIONED = ("causal", "sliding_window")
+"""Masks by where queries and keys stand."""
+_MASKS = {"none": (0, 0), "custom": (1, 1), "bias": (1, 1)} | {
+    kind: (0, 1) for kind in POSITIONED
+}
+"""Mask operands of each kind: the fewest and the most."""
 
 
 def _infer(types: Types, attrs: Attrs) -> TensorType:
@@ -51,6 +57,11 @@ def _check_attrs(attrs: Attrs) -> None:
             f"window={window} with mask_kind={kind!r}",
             "window is >= 0, and belongs to mask_kind='sliding_window'",
         )
+    if attrs["offset"] is not None and kind not in POSITIONED:
+        raise bad_attribute(
+            f"offset={attrs['offset']} with mask_kind={kind!r}",
+            "offset belongs to mask_kind='causal' and 'sliding_window'",
+        )
     scale, cap = attrs["score_scale"], attrs["softcap"]
     if scale is not None and not np.isfinite(scale):
         raise bad_attribute(f"score_scale={scale}", "the scale is finite")
@@ -59,15 +70,16 @@ def _check_attrs(attrs: Attrs) -> None:
 
 
 def _check_mask(masks: Types, dtype: DType, s: Sizes, kind: str) -> None:
-    wanted = int(kind in ("custom", "bias"))
-    if len(masks) != wanted:
+    least, most = _MASKS[kind]
+    if not least <= len(masks) <= most:
         raise GraphError(
             "",
             f"mask_kind={kind!r} beside {len(masks)} mask operands",
-            f"it takes {wanted}",
-            "'custom' and 'bias' take a mask, the others none",
+            f"it takes {least}" + (f" or {most}" if most > least else ""),
+            "'custom' and 'bias' take a mask, 'causal' and 'sliding_window' may have "
+            "a bias",
         )
-    if not wanted:
+    if not masks:
         return
     mask = masks[0]
     full = (s.B, s.SK) if kind == "custom" else (s.B, s.H, s.SQ, s.SK)
@@ -78,7 +90,7 @@ def _check_mask(masks: Types, dtype: DType, s: Sizes, kind: str) -> None:
         fits = False
     if not fits or (kind == "custom" and mask.rank != 2):
         raise bad_shape(f"mask {show(mask.shape)}", f"{letters} is {show(full)} here")
-    if kind == "bias" and mask.dtype is not dtype:
+    if kind != "custom" and mask.dtype is not dtype:
         raise bad_dtype(f"bias is {mask.dtype}", f"q is {dtype}", "cast the bias")
 
 
@@ -118,19 +130,26 @@ def in_heads(s: Sizes, x: Any, heads: int, size: int) -> Any:
 def masked(xp: Any, attrs: Attrs, s: Sizes, scores: Any, mask: Any) -> Any:
     """Scores [B, H, SQ, SK] with the mask or bias of the op's attributes."""
     kind = attrs["mask_kind"]
-    if kind == "bias":
-        return scores + widened(xp, mask)
-    if kind == "none":
+    if mask is not None and kind != "custom":
+        scores = scores + widened(xp, mask)
+    if kind in ("none", "bias"):
         return scores
     if kind == "custom":
         keep = mask if mask.dtype == xp.bool_ else mask >= 0.5
         keep = keep[:, None, None, :]
     else:
-        behind = (xp.arange(s.SQ) + (s.SK - s.SQ))[:, None] - xp.arange(s.SK)[None, :]
+        first = first_key(attrs, s)
+        behind = (xp.arange(s.SQ) + first)[:, None] - xp.arange(s.SK)[None, :]
         keep = behind >= 0
         if kind == "sliding_window":
             keep = keep & (behind <= attrs["window"])
     return xp.where(keep, scores, xp.full_like(scores, MASKED))
+
+
+def first_key(attrs: Attrs, s: Sizes) -> int:
+    """The key at which the first query stands."""
+    offset = attrs["offset"]
+    return s.SK - s.SQ if offset is None else int(offset)
 
 
 def _build(
@@ -175,15 +194,15 @@ def _with_mask(
     g: Graph, attrs: Attrs, s: Sizes, scores: Tensor, mask: Tensor | None
 ) -> Tensor:
     kind = attrs["mask_kind"]
-    if kind == "none":
-        return scores
-    if mask is None:
-        return g.where(_positions(g, attrs, s), scores, MASKED)
-    if kind == "bias":
+    if mask is not None and kind != "custom":
         (wide,) = in_f32(g, mask)
         shape = (1,) * (4 - mask.rank) + mask.shape
         heads = (1, 1) if shape[1] == 1 else (s.HK, s.H // s.HK)
-        return scores + g.reshape(wide, (shape[0], *heads, *shape[2:]))
+        scores = scores + g.reshape(wide, (shape[0], *heads, *shape[2:]))
+    if kind in POSITIONED:
+        return g.where(_positions(g, attrs, s), scores, MASKED)
+    if mask is None or kind == "bias":
+        return scores
     keep = mask
     if mask.dtype is not DType.BOOL:
         keep = g.ge(mask, 0.5 if mask.dtype.is_float else 1)
@@ -193,7 +212,8 @@ def _with_mask(
 
 def _positions(g: Graph, attrs: Attrs, s: Sizes) -> Tensor:
     """Which keys a query sees, from two position vectors: no [Sq, Sk] constant."""
-    query = g.constant(np.arange(s.SQ, dtype=np.int32)[:, None] + (s.SK - s.SQ))
+    first = np.int32(first_key(attrs, s))
+    query = g.constant(np.arange(s.SQ, dtype=np.int32)[:, None] + first)
     key = g.constant(np.arange(s.SK, dtype=np.int32)[None, :])
     keep = g.le(key, query)
     if attrs["mask_kind"] == "causal":
@@ -217,6 +237,7 @@ registry.register_all(
             Attr("head_dim", "int"),
             Attr("mask_kind", "str", "none", allowed=MASK_KINDS),
             Attr("window", "int", 0),
+            Attr("offset", "int", None, optional=True),
             Attr("score_scale", "float", None, optional=True),
             Attr("softcap", "float", None, optional=True),
         ),
@@ -227,6 +248,7 @@ registry.register_all(
         "dimension 1 is num_heads, else [B, S, H, D], or [B, S, H·D]. mask_kind: "
         "none; causal; sliding_window (keys from `window` before the query to the "
         "query); custom ([B, Sk], below 0.5 or false is masked); bias (added to "
-        "the scores).",
+        "the scores, as one beside causal and sliding_window is). The last query "
+        "stands at the last key, or the first one at key `offset`.",
     )
 )

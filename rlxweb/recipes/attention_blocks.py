@@ -61,6 +61,7 @@ def _job(inputs: Types, attrs: Mapping[str, Any]) -> Job:
         share=s.H // s.HK,
         queries=s.SQ,
         keys=s.SK,
+        first=s.SK - s.SQ if attrs["offset"] is None else attrs["offset"],
         size=(s.D, s.DV),
         lines=(
             _lines(s, s.H, s.SQ, s.D),
@@ -117,7 +118,9 @@ def _call(job: Job, turns: float) -> Call:
             wide=True,
         ),
     ]
-    values: dict[str, int | float] = {"scale": job.scale, "queries": job.queries}
+    # How far the first query stands before the end of the keys.
+    behind = job.keys - min(max(job.first, -job.queries), job.keys)
+    values: dict[str, int | float] = {"scale": job.scale, "behind": behind}
     for letter, lines in zip("qkvo", job.lines, strict=True):
         values |= {
             f"{letter}_b": lines.batch // 4,

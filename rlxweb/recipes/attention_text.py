@@ -28,6 +28,7 @@ class Job:
     """One attention: sizes, how the operands lie, what happens to the scores.
 
     heads    key heads; `share` query heads use each
+    first    the key at which the first query stands
     size     of a head of q and k, and of v
     mask     "none", "causal", "sliding_window", "custom" or "bias"
     steps    of the mask over batch, head, query and key
@@ -38,6 +39,7 @@ class Job:
     share: int
     queries: int
     keys: int
+    first: int
     size: tuple[int, int]
     lines: tuple[Lines, Lines, Lines, Lines]
     scale: float
@@ -152,9 +154,9 @@ def _places(job: Job) -> list[str]:
 
 
 _NEWEST = (
-    "// The last key that a query sees; the last query sees the last.",
+    "// The last key that a query sees.",
     "fn newest(query: u32) -> i32 {",
-    "  return i32(u.at_query + query + u.key) - i32(u.queries);",
+    "  return i32(u.at_query + query + u.key) - i32(u.behind);",
     "}",
 )
 LOW = "-9e8"
@@ -304,13 +306,13 @@ def _scores(job: Job) -> list[str]:
             "  let cell = vec4<u32>(from_mask) + key * u.m_n;",
         ]
         cells = [f"ld4(cell.{c})" for c in "xyzw"]
-    if job.mask == "bias":
+    if job.mask_dtype is not None and job.mask != "custom":
         lines.append(f"  s += F({', '.join(cells)});")
-    elif job.mask == "custom" and job.mask_dtype is not None:
+    if job.mask == "custom" and job.mask_dtype is not None:
         least = _LEAST_KEPT.get(job.mask_dtype, "")
         keep = ", ".join(f"{cell}{least}" for cell in cells)
         lines.append(f"  s = select(F(-1e9), s, vec4<bool>({keep}));")
-    elif job.mask in ("causal", "sliding_window"):
+    if job.seen:
         lines += [
             "  let mine = newest(query);",
             "  let behind = vec4<i32>(mine) - vec4<i32>(at);",

@@ -22,7 +22,7 @@ B, H, SQ, SK, D = 2, 4, 3, 5, 6
 def keeps(attrs: dict[str, Any], mask: Array | None, b: int, i: int, j: int) -> bool:
     """Whether query i sees key j, in words of semantics §A.6."""
     kind = attrs.get("mask_kind", "none")
-    position = i + SK - SQ
+    position = i + attrs.get("offset", SK - SQ)
     if kind == "causal":
         return j <= position
     if kind == "sliding_window":
@@ -46,8 +46,7 @@ def by_loops(
             s *= attrs.get("score_scale") or D**-0.5
             if attrs.get("softcap"):
                 s = attrs["softcap"] * np.tanh(s / attrs["softcap"])
-            if attrs.get("mask_kind") == "bias":
-                assert mask is not None
+            if mask is not None and attrs["mask_kind"] != "custom":
                 s += np.broadcast_to(mask, (B, H, SQ, SK))[b, h, i, j]
             scores[j] = s if keeps(attrs, mask, b, i, j) else -1e9
         weights = np.exp(scores - scores.max())
@@ -83,6 +82,12 @@ MASKS: dict[str, tuple[dict[str, Any], Array | None]] = {
     "bias": ({"mask_kind": "bias"}, drawn((B, H, SQ, SK))[0]),
     "bias per key": ({"mask_kind": "bias"}, drawn((SK,))[0]),
     "bias per head": ({"mask_kind": "bias"}, drawn((H, 1, SK))[0]),
+    "causal and bias": ({"mask_kind": "causal"}, drawn((B, 1, SQ, SK))[0]),
+    "from the first key": ({"mask_kind": "causal", "offset": 0}, None),
+    "window and bias": (
+        {"mask_kind": "sliding_window", "window": 1, "offset": 1},
+        drawn((H, SQ, 1))[0],
+    ),
 }
 SCORES: list[dict[str, Any]] = [{}, {"score_scale": 0.3}, {"softcap": 1.2}]
 
@@ -212,7 +217,9 @@ def test_the_output_has_the_queries_rows_and_the_values_size() -> None:
         ((Q, K, K), {"mask_kind": "diagonal"}, AttributeRefused, "sliding_window"),
         ((Q, K, K), {"softcap": 0.0}, AttributeRefused, "finite and > 0"),
         ((Q, K, K), {"score_scale": math.nan}, AttributeRefused, "finite"),
-        ((Q, K, K, (3, 7)), {"mask_kind": "causal"}, GraphError, "it takes 0"),
+        ((Q, K, K, (3, 7)), {}, GraphError, "it takes 0"),
+        ((Q, K, K, (3, 8)), {"mask_kind": "causal"}, ShapeError, r"\[B, H, Sq, Sk\]"),
+        ((Q, K, K), {"offset": 2}, AttributeRefused, "belongs to mask_kind='causal'"),
         ((Q, K, K), {"mask_kind": "custom"}, GraphError, "it takes 1"),
         *(
             ((Q, K, K, mask), {"mask_kind": kind}, ShapeError, rf"is \[{wanted}\] here")

@@ -1,0 +1,139 @@
+"""Attention under PyTorch's name, against PyTorch: masks, shared heads, causal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import rlxweb as rlx
+from rlxweb.errors import AttributeRefused, RlxError, ShapeError
+from tests.agreement import Array, engine
+from tests.conftest import ADAPTERS
+
+RNG = np.random.default_rng(8)
+
+
+def drawn(*shape: int) -> Array:
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+def bools(*shape: int) -> Array:
+    """Half of them true, and none in the first row."""
+    made = RNG.random(shape) < 0.5
+    made[..., 0, :] = False
+    return made
+
+
+def open_to_some(*shape: int) -> Array:
+    """A mask to add, of which a half is -infinity, and all of the last row."""
+    made = np.where(RNG.random(shape) < 0.5, -np.inf, RNG.normal(size=shape))
+    made[..., -1, :] = -np.inf
+    return made.astype(np.float32)
+
+
+HEADS = ((2, 6, 19, 8), (2, 6, 23, 8), (2, 6, 23, 12))
+SHARED = ((2, 6, 19, 8), (2, 2, 23, 8), (2, 2, 23, 12))
+CASES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+    "plain": (HEADS, None, {}),
+    "scaled": (HEADS, None, {"scale": 0.2}),
+    "top-left": (HEADS, None, {"is_causal": True}),
+    "shared": (SHARED, None, {"is_causal": True}),
+    "bools": (HEADS, bools(19, 23), {}),
+    "bools of batches": (SHARED, bools(2, 1, 19, 23), {}),
+    "bools of keys": (HEADS, RNG.random((2, 1, 1, 23)) < 0.5, {}),
+    "added": (HEADS, open_to_some(2, 6, 19, 23), {}),
+    "added to heads": (SHARED, open_to_some(6, 19, 23), {}),
+    "without heads": (((3, 7, 8), (3, 5, 8), (3, 5, 8)), open_to_some(3, 7, 5), {}),
+    "a matrix": (((7, 8), (5, 8), (5, 4)), bools(7, 5), {}),
+}
+CASES["top-left, more queries"] = (
+    ((2, 6, 23, 8), (2, 6, 19, 8), (2, 6, 19, 8)),
+    None,
+    {"is_causal": True},
+)
+
+
+@pytest.mark.requires_wgpu
+@pytest.mark.parametrize("name", CASES)
+def test_pytorch_agrees(name: str) -> None:
+    """Rows without an open key are 0 there, and here."""
+    shapes, mask, how = CASES[name]
+    arrays = [drawn(*shape) for shape in shapes]
+    g = rlx.Graph(name)
+    tensors = [g.input(n, a.shape) for n, a in zip("qkv", arrays, strict=True)]
+    feeds = dict(zip("qkv", arrays, strict=True))
+    if mask is not None:
+        tensors.append(g.input("m", mask.shape, mask.dtype))
+        feeds["m"] = mask
+    out = g.scaled_dot_product_attention(*tensors, **how)
+    g.set_outputs([out])
+    q, k, v = map(torch.tensor, arrays)
+    given = None if mask is None else torch.tensor(mask)
+    gqa = len(shapes[0]) > 3 and shapes[0][1] != shapes[1][1]
+    want = torch.nn.functional.scaled_dot_product_attention(
+        q, k, v, given, enable_gqa=gqa, **how
+    ).numpy()
+    for one in (engine(None), engine(None, variants=False), *on_gpus()):
+        got = one.run(g, feeds)[0]
+        np.testing.assert_allclose(got, want, atol=3e-6, err_msg=one.name)
+
+
+def on_gpus() -> list[Any]:
+    """The kernel that GPUs take, and the composition."""
+    from rlxweb.recipes.variants import VARIANTS
+
+    one = engine(ADAPTERS["lavapipe"])
+    row = next(row.name for row in VARIANTS if row.op == "attention")
+    forced = type(one)("in one kernel", one.backend.forced(row))
+    return [one, forced]
+
+
+@pytest.mark.parametrize("mask", [None, "added", "bools"])
+def test_causal_windows_and_masks_hold_together(mask: str | None) -> None:
+    """As one mask of bools says it."""
+    L, S, offset, window = 9, 14, 3, 4
+    arrays = [drawn(1, 2, L, 4), drawn(1, 2, S, 4), drawn(1, 2, S, 4)]
+    behind = np.arange(L)[:, None] + offset - np.arange(S)
+    keep = (behind >= 0) & (behind <= window)
+    own = {"added": open_to_some(L, S), "bools": bools(L, S)}.get(mask or "")
+    g = rlx.Graph("window")
+    q, k, v = (g.input(n, a.shape) for n, a in zip("qkv", arrays, strict=True))
+    given = None if own is None else g.constant(own)
+    g.set_outputs(
+        [
+            g.scaled_dot_product_attention(
+                *(q, k, v, given), is_causal=True, offset=offset, window=window
+            )
+        ]
+    )
+    got = engine(None).run(g, dict(zip("qkv", arrays, strict=True)))[0]
+    bias = np.where(keep, 0.0, -np.inf)
+    if own is not None:
+        bias = bias + (np.where(own, 0, -np.inf) if own.dtype == bool else own)
+    q2, k2, v2 = (torch.tensor(a, dtype=torch.float64) for a in arrays)
+    want = torch.nn.functional.scaled_dot_product_attention(
+        q2, k2, v2, torch.tensor(bias)
+    )
+    np.testing.assert_allclose(got, want, atol=3e-6)
+
+
+def refused(*shapes: Any, **how: Any) -> None:
+    g = rlx.Graph("refused")
+    g.scaled_dot_product_attention(
+        *(g.input(f"x{at}", shape) for at, shape in enumerate(shapes)), **how
+    )
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    """With what was wanted in its place."""
+    with pytest.raises(ShapeError, match=r"all are .*heads, length, size"):
+        refused((2, 3, 4, 5), (3, 4, 5), (3, 4, 5))
+    with pytest.raises(AttributeRefused, match="belongs to is_causal"):
+        refused((3, 4, 5), (3, 4, 5), (3, 4, 5), window=3)
+    with pytest.raises(ShapeError, match="divide the query heads"):
+        refused((2, 3, 4, 5), (2, 2, 4, 5), (2, 2, 4, 5))
+    with pytest.raises(RlxError, match=r"mask \[4, 9\]"):
+        refused((2, 3, 4, 5), (2, 3, 4, 5), (2, 3, 4, 5), (4, 9))
