@@ -212,7 +212,7 @@ def _put(how: How, xp: Any, attrs: Attrs, x: Any, indices: Any, values: Any) -> 
 
 def _last_wins(xp: Any, flat: Any, places: Any, values: Any) -> Any:
     if xp is np:
-        out = flat.copy()
+        out = xp.asarray(flat, copy=True)
         out[places] = values
         return out
     # Which one is put in last is not said of any other library; a largest number is.
@@ -246,7 +246,7 @@ def _combined(xp: Any, flat: Any, places: Any, values: Any, how: str) -> Any:
             made = made.at[places].add(xp.where(xp.isnan(values), values, nothing))
             made = xp.where(xp.isnan(flat), flat, made)
         return made
-    out = flat.copy()
+    out = xp.asarray(flat, copy=True)
     getattr(xp, _OF_UPDATES[how][0]).at(out, places, values)
     return out
 
@@ -351,6 +351,7 @@ registry.register_all(
             _tuples((3, 65_537), (1, 1)),
             _tuples((3, 5), (4, 2), dtype=DType.BOOL, index=DType.U32),
         ),
+        telling=(_tuples((8, 8), (16, 2)), _tuples((64, 64, 32), (4096, 2))),
         doc="Rows by indices of several axes at once, which the last axis of the "
         f"indices holds; `batch_dims` axes of both go together. {_AGREED}",
     ),
@@ -373,6 +374,7 @@ registry.register_all(
             _elements((7, 3), 4, 0, DType.BOOL, DType.U32, put="none"),
             _elements((1500,), 2100, put="add"),
         ),
+        telling=tuple(_elements(s, s[0], put="add") for s in ((16, 4), (256, 512))),
         doc=f"{_ORDER}Each value has an index of one axis, as PyTorch's scatter; the "
         f"other axes agree. {_AGREED}",
     ),
@@ -391,6 +393,10 @@ registry.register_all(
             _tuples((3, 5), (4, 1), put="min", dtype=DType.U32, index=DType.U32),
             _tuples((3, 0), (2, 1), put="none"),
             _tuples((3, 65_537), (1, 1), put="none"),
+        ),
+        telling=(
+            _tuples((8, 8), (16, 1), put="add"),
+            _tuples((512, 256), (512, 1), put="add"),
         ),
         doc=f"{_ORDER}The last axis of the indices names rows of several axes. "
         f"{_AGREED}",

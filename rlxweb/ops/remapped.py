@@ -276,6 +276,7 @@ def _padding(
 
 
 _VALUE = Attr("value", "float", 0.0)
+_SIZES = ((8, 8), (256, 256))
 
 registry.register_all(
     remapped(
@@ -301,7 +302,7 @@ registry.register_all(
             _padding((3, 4), (0, 1, 0), (1, 1, 1), value=0.5, dtype=DType.F16),
             _padding((3, 4), (0, 1, 1), value=9, dtype=DType.I64),
         ),
-        telling=tuple(_padding(s, (0, 1, 1), (1, 1, 1)) for s in ((8, 8), (256, 256))),
+        telling=tuple(_padding(s, (0, 1, 1), (1, 1, 1)) for s in _SIZES),
         doc="More elements before and after some axes, as numpy.pad: of a `value`, or "
         "of what is there. Negative counts take elements away.",
     ),
@@ -317,6 +318,7 @@ registry.register_all(
             _case((2, 3, 5), DType.I32, repeats=(3, 1, 2)),
             _case((2, 3), DType.BOOL, repeats=(1, 2)),
         ),
+        telling=tuple(_case(s, repeats=(2, 1)) for s in _SIZES),
         doc="The operand again and again along each axis, as numpy.tile.",
     ),
     remapped(
@@ -330,6 +332,7 @@ registry.register_all(
             _case((2, 3), DType.I32, repeats=(2, 0, 5), axis=1),
             _case((3, 2, 2), DType.F16, repeats=(2,), axis=1),
         ),
+        telling=tuple(_case(s, repeats=(2,), axis=1) for s in _SIZES),
         doc="Each element of an axis so many times, as numpy.repeat: one count for "
         "all or one for each.",
     ),
@@ -344,6 +347,7 @@ registry.register_all(
             _case((2, 3, 5), DType.I32, shifts=(1, -7), axes=(-1, 1)),
             _case((2, 3), DType.BOOL, shifts=(-1,), axes=(1,)),
         ),
+        telling=tuple(_case(s, shifts=(3,), axes=(1,)) for s in _SIZES),
         doc="The elements moved along some axes; what leaves at an end comes back at "
         "the other, as numpy.roll.",
     ),
@@ -359,6 +363,7 @@ registry.register_all(
             _case((2, 3, 5), axes=(1, -1), steps=(2, 3), value=-1.5),
             _case((2, 3), DType.I32, axes=(1,), steps=(3,), value=7),
         ),
+        telling=tuple(_case(s, axes=(0, 1), steps=(2, 2)) for s in _SIZES),
         doc="`step` - 1 times a value between neighbours of some axes, for transposed "
         "convolutions.",
     ),
@@ -373,6 +378,10 @@ registry.register_all(
             _case((32_769, 2), axes=(1,), sizes=(3,), places=(1, -1, 0), value=2.5),
             _case((3, 2, 5), axes=(-1, 0), sizes=(2, 3), places=(4, -1, 2, 2, 0)),
             _case((3, 2), DType.U32, axes=(0,), sizes=(2,), places=(-1, 1), value=3),
+        ),
+        telling=tuple(
+            _case(s, axes=(1,), sizes=s[1:], places=tuple(reversed(range(s[1]))))
+            for s in _SIZES
         ),
         doc="Elements by tables of places along some axes: `sizes` of them, one behind "
         "the other in `places`; -1 is the value.",

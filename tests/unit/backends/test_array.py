@@ -135,8 +135,9 @@ class Library:
     def __init__(self, room: Any = np) -> None:
         self._room = room
 
-    def asarray(self, value: Any, dtype: Any = None) -> Glass:
+    def asarray(self, value: Any, dtype: Any = None, copy: bool | None = None) -> Glass:
         inside = value if isinstance(value, np.ndarray) else opened(value)
+        inside = np.array(inside) if copy else inside
         return Glass(np.asarray(inside, dtype=opened(dtype)))
 
     def __getattr__(self, name: str) -> Any:
@@ -145,7 +146,10 @@ class Library:
             return Library(found)
         if isinstance(found, type) and issubclass(found, np.generic):
             return GlassDType(np.dtype(found).name)
-        return behind_glass(found)
+        call: Any = behind_glass(found)
+        if isinstance(found, np.ufunc):
+            call.at = behind_glass(found.at)  # combines at places, in the array itself
+        return call
 
 
 class Traffic:
