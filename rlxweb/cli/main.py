@@ -42,6 +42,8 @@ COMMANDS = {
     "run": "Run a model, a file of ONNX, on arrays of files.",
     "inspect": "Look into a model, a file of ONNX: ops, what is missing, memory, time.",
     "export": "Write a graph or a Welch estimate for pages without Python.",
+    "search": "Passages of text files that are near a question in meaning.",
+    "embed": "Passages of text files as points, near where they mean the same.",
     "demo": "Peaks of a made recording with known rhythms, or of yours.",
 }
 STOPPED = 130

@@ -11,11 +11,19 @@ from typing import TYPE_CHECKING, Any
 from rlxweb.names import found, publish, published
 
 if TYPE_CHECKING:
+    from rlxweb.models.documents import Passage as Passage
+    from rlxweb.models.documents import passages_of as passages_of
     from rlxweb.models.minilm import MiniLM as MiniLM
+    from rlxweb.models.search import Hit as Hit
+    from rlxweb.models.search import SearchIndex as SearchIndex
 
 publish(
     __name__,
-    {"rlxweb.models.minilm": "MiniLM"},
+    {
+        "rlxweb.models.documents": "Passage passages_of",
+        "rlxweb.models.minilm": "MiniLM",
+        "rlxweb.models.search": "Hit SearchIndex",
+    },
 )
 
 __all__ = published(__name__)

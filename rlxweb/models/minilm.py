@@ -7,8 +7,10 @@ to one of a few lengths, so that few graphs are compiled whatever is asked.
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from hashlib import sha256
 from typing import Any, Self
 
 import numpy as np
@@ -67,6 +69,7 @@ class MiniLM:
         self._kept: dict[tuple[Device | None, str, int, int], CompiledGraph] = {}
         self._there: dict[tuple[Device, str], dict[str, DeviceArray]] = {}
         self._closed = False
+        self._fingerprint = b""
 
     @classmethod
     def load(cls, folder: Files | None = None) -> Self:
@@ -93,6 +96,17 @@ class MiniLM:
             convert=True,
         )
         return cls(sizes, words, weights, files.name, _most_tokens(files, sizes))
+
+    @property
+    def fingerprint(self) -> bytes:
+        """The same for models of the same weights and vocabulary."""
+        if not self._fingerprint:
+            digest = sha256(repr((self._sizes, self._words.rules)).encode())
+            digest.update(json.dumps(dict(self._words.vocabulary)).encode())
+            for name, array in self._weights.items():
+                digest.update(name.encode() + np.ascontiguousarray(array).data)
+            self._fingerprint = digest.digest()
+        return self._fingerprint
 
     def tokens(self, text: str) -> list[int]:
         """The numbers that a text is read as, those that frame it included."""

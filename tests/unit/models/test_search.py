@@ -1,0 +1,142 @@
+"""Passages of text files, their points kept, and what a question is near."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rlxweb.errors import RecordingError, UsageError
+from rlxweb.models import search
+from rlxweb.models.documents import Passage, files_of, passages_of
+from rlxweb.models.minilm import MiniLM
+from rlxweb.models.search import SearchIndex
+from tests.unit.models import tiny
+
+TEXT = "\ufeffthe cat sat\non a mat.\n\n\n  unable, the mat\n\t\ncats!\n"
+
+
+@pytest.fixture
+def model() -> MiniLM:
+    return MiniLM.load(tiny.files())
+
+
+@pytest.fixture
+def note(tmp_path: Path) -> Path:
+    path = tmp_path / "notes" / "a.txt"
+    path.parent.mkdir()
+    path.write_text(TEXT, "utf-8")
+    return path
+
+
+@pytest.fixture(autouse=True)
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "cache"
+    monkeypatch.setattr(search, "cache_folder", lambda: folder)
+    return folder / "embeddings"
+
+
+def test_passages_know_their_lines(note: Path) -> None:
+    def found(unit: str) -> list[tuple[int, str]]:
+        return [(p.line, p.text) for p in passages_of(note, unit)]  # type: ignore[arg-type]
+
+    assert found("paragraph") == [
+        (1, "the cat sat\non a mat."),
+        (5, "unable, the mat"),
+        (7, "cats!"),
+    ]
+    assert [line for line, _ in found("line")] == [1, 2, 5, 7]
+    assert found("file")[0][1].startswith("the cat sat\non a mat.\n\n")
+    note.write_text(" \n\n")
+    assert [found(unit) for unit in ("paragraph", "line", "file")] == [[], [], []]
+
+
+def test_folders_stand_for_their_text_files(note: Path) -> None:
+    below = note.parent / "more"
+    for name in ("b.MD", ".hidden.txt", "c.png"):
+        below.mkdir(exist_ok=True)
+        (below / name).write_text("cat")
+    assert files_of([note.parent, note]) == [str(note), str(below / "b.MD")]
+    (below / "b.MD").unlink()
+    with pytest.raises(UsageError, match="no text file"):
+        files_of([below])
+    with pytest.raises(UsageError, match="one at least"):
+        files_of([])
+
+
+def test_what_is_no_text_is_told(note: Path) -> None:
+    for raw, words in ((b"a\0b", "byte 1 is 0"), (b"ab\xff", "byte 2 is 0xff")):
+        note.write_bytes(raw)
+        with pytest.raises(RecordingError, match=words):
+            passages_of(note)
+    with pytest.raises(RecordingError, match="no such file"):
+        passages_of(note.with_name("none"))
+    with pytest.raises(UsageError, match="unit is 'word'"):
+        passages_of(note, "word")  # type: ignore[arg-type]
+
+
+def test_the_nearest_come_first(model: MiniLM, note: Path) -> None:
+    index = SearchIndex.build(model, [note], device="cpu")
+    hits = index.search("unable, the mat", 2, device="cpu")
+    assert hits[0].passage.line == 5
+    assert hits[0].score == pytest.approx(1, abs=1e-5)
+    assert hits[0].score >= hits[1].score
+    points = model.embed(["unable, the mat", hits[1].passage.text], "cpu")
+    assert hits[1].score == pytest.approx(float(points[0] @ points[1]), abs=1e-5)
+    assert len(index.search("cat", 99, device="cpu")) == 3
+    for question, k, words in (("", 1, "empty"), ("a", 0, "1 at least")):
+        with pytest.raises(UsageError, match=words):
+            index.search(question, k)
+
+
+def test_a_long_passage_is_read_whole(model: MiniLM, note: Path) -> None:
+    """In pieces that the model reads to their end: nothing is left out."""
+    note.write_text("the cat sat on a mat , " * 20 + "\nunable " * 9)
+    index = SearchIndex.build(model, [note], device="cpu")
+    assert len(index.passages) > 4
+    words = " ".join(one.text for one in index.passages).split()
+    assert words == note.read_text().split()
+    longest = max(len(model.tokens(one.text)) for one in index.passages)
+    assert longest <= model.max_tokens
+    assert index.passages[-1].line > 1
+
+
+def test_points_are_kept_and_made_anew_where_a_file_changed(
+    model: MiniLM, note: Path, kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = note.with_name("b.txt")
+    other.write_text("cats\n\nmat")
+    first = SearchIndex.build(model, [note, other], device="cpu")
+    assert (first.cached, len(list(kept.iterdir()))) == (0, 2)
+    again = SearchIndex.build(model, [note, other], device="cpu")
+    assert again.cached == 2
+    np.testing.assert_array_equal(again.points, first.points)
+    other.write_text("cats\n\nmatter")
+    assert SearchIndex.build(model, [note, other], device="cpu").cached == 1
+    # Another model's points are others.
+    weights = {n: a * np.float32(1.5) for n, a in tiny.weights().items()}
+    changed = MiniLM.load(tiny.files(weights=weights))
+    assert SearchIndex.build(changed, [note], device="cpu").cached == 0
+    # What was damaged is not used, and what cannot be kept is no fault.
+    for path in kept.iterdir():
+        path.write_bytes(b"\x93NUMPY garbage")
+    anew = SearchIndex.build(model, [note], device="cpu")
+    assert anew.cached == 0
+    np.testing.assert_array_equal(anew.points, first.points[: len(anew.points)])
+    monkeypatch.setattr(search, "cache_folder", lambda: note)
+    assert SearchIndex.build(model, [note], device="cpu").cached == 0
+    before = {path: path.read_bytes() for path in kept.iterdir()}
+    assert SearchIndex.build(model, [other], device="cpu", cache=False).cached == 0
+    assert before == {path: path.read_bytes() for path in kept.iterdir()}
+
+
+def test_files_without_a_passage_are_no_fault(model: MiniLM, note: Path) -> None:
+    note.write_text("\n \n")
+    index = SearchIndex.build(model, [note], device="cpu")
+    assert index.points.shape == (0, 12)
+    assert index.search("cat", device="cpu") == []
+
+
+def test_a_passage_is_plain_data() -> None:
+    assert Passage("a", 1, "b") == Passage("a", 1, "b")
