@@ -14,9 +14,9 @@ from pathlib import Path
 
 from tests.fuzz.damage import DAMAGE
 from tests.fuzz.mutate import ANY, MOST_NBYTES, splice
-from tests.fuzz.seeds import rate_of
+from tests.fuzz.seeds import GRAPHS, rate_of
 
-KINDS = ("edf", "bdf", "wav", "npy", "npz", "csv")
+KINDS = ("edf", "bdf", "wav", "npy", "npz", "csv", "rlxg")
 # Of so many cases one also goes through the command line; a picture takes longest.
 _CLI_EVERY, _PLOT_EVERY = 8, 150
 _EXTRA = (
@@ -88,7 +88,7 @@ def make_case(seed: int, at: int, seeds: Mapping[str, Sequence[Path]]) -> Case:
         rate_of(origin.name) if chance.random() < 0.9 else chance.choice(_RATES),
         chance.choice(_CHANNELS) if chance.random() < 0.15 else None,
         layout if kind in ("npy", "npz") else None,
-        _cli(at // len(KINDS)),
+        "" if kind in GRAPHS else _cli(at // len(KINDS)),
         tuple(chance.choice(_EXTRA).split()),
         chance.choice(_STEMS) if os.name == "posix" else "case",
     )

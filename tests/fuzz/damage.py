@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.fuzz.damage_graphs import damage_rlxg
 from tests.fuzz.mutate import ANY, Mutation, number, set_number
 
 # (offset, width) of the fields of an EDF header, and of a signal's, each per signal.
@@ -272,4 +273,5 @@ DAMAGE: Mapping[str, Mutation] = {
     "npy": damage_npy,
     "npz": damage_npz,
     "csv": damage_csv,
+    "rlxg": damage_rlxg,
 }

@@ -22,6 +22,7 @@ from rlxweb.cli.main import main
 from rlxweb.errors import RecordingWarning, RlxError
 from rlxweb.io import Group, open_recording
 from tests.fuzz.cases import Case
+from tests.fuzz.seeds import GRAPHS
 
 _SAMPLES, _CHANNELS = 20_000, 64
 OUTPUTS = ("out", "plot")
@@ -45,7 +46,10 @@ def judge(path: Path, case: Case) -> Verdict:
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         try:
-            outcome = _through_python(path, case)
+            if case.kind in GRAPHS:
+                outcome = _as_graph(path)
+            else:
+                outcome = _through_python(path, case)
             outcome = outcome if case.cli == "" else _through_cli(path, case) or outcome
         except RlxError as error:
             outcome = "refused" if _is_plain(error, path) else f"! message {error!r}"
@@ -64,6 +68,16 @@ def judge(path: Path, case: Case) -> Verdict:
 def _is_plain(error: RlxError, path: Path) -> bool:
     """True for a message that says something, in a few lines, to a user."""
     return bool(error.problem) and len(str(error)) < 4000 and error.exit_code in _CODES
+
+
+def _as_graph(path: Path) -> str:
+    """A file is read to a graph that, saved again, comes back; nothing is run."""
+    model = rlx.load(path)
+    again = io.BytesIO()
+    model.graph.save(again, model.params, outputs=list(model.outputs))
+    other = rlx.load(again.getvalue())
+    same = other.graph.key == model.graph.key and [*other.outputs] == [*model.outputs]
+    return "read" if same else "! saved again it is another graph"
 
 
 def _through_python(path: Path, case: Case) -> str:

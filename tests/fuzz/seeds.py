@@ -17,11 +17,16 @@ import numpy.typing as npt
 import soundfile
 from scipy.io import wavfile
 
+import rlxweb as rlx
+from rlxweb.ir.op import registry
 from tests.recordings import restarted
 
 FS = 64.0
 _WITHOUT_RATE = ("bare", "many", "remark", "commas", "mark")
 LABELS = ("EEG Fp1", "EEG Fp2", "EEG Fp1", "Status")
+
+GRAPHS = ("rlxg",)
+"""Kinds of files that hold no recording."""
 
 Maker = Callable[[Path], None]
 
@@ -35,6 +40,7 @@ def write_seeds(folder: Path) -> dict[str, list[Path]]:
         "npy": _npy(),
         "npz": _npz(),
         "csv": _csv(),
+        "rlxg": _rlxg(),
     }
     seeds: dict[str, list[Path]] = {}
     for kind, named in makers.items():
@@ -191,3 +197,49 @@ def _with_commas(path: Path) -> None:
     text = io.StringIO()
     np.savetxt(text, _noise(2, 200).T, "%.5f", ";", header="a;b", comments="")
     path.write_text(text.getvalue().replace(".", ","))
+
+
+# --- graphs ---------------------------------------------------------------------------
+
+
+def _rlxg() -> Iterator[tuple[str, Maker]]:
+    yield "dense", _dense
+    yield "types", _types
+    yield "ops", _every_op
+
+
+def _dense(path: Path) -> None:
+    g = rlx.Graph("dense")
+    x = g.input("x", (2, 4))
+    for at in range(3):
+        x = g.gelu(x @ g.param(f"w{at}", (4, 4)) + np.arange(4, dtype=np.float32))
+    g.set_outputs([g.softmax(x), x])
+    weights = {f"w{at}": _noise(4, 4).astype(np.float32) for at in range(3)}
+    g.save(path, weights)
+
+
+def _types(path: Path) -> None:
+    g = rlx.Graph("types")
+    for at, dtype in enumerate(rlx.DType):
+        g.param(dtype.label, (at, 2), dtype)
+    g.set_outputs([g.tensor(at) for at in range(len(g))])
+    params = g.named("param").items()
+    g.save(
+        path, {n: np.zeros(one.type.shape, one.type.dtype.numpy) for n, one in params}
+    )
+
+
+def _every_op(path: Path) -> None:
+    """Each op of the vocabulary once, as its first sample has it."""
+    g = rlx.Graph("ops")
+    outs = []
+    for op in registry:
+        if op.samples:
+            sample = op.samples[0]
+            operands = [
+                g.input(f"{op.name} {at}", one.shape, one.dtype)
+                for at, one in enumerate(sample.inputs)
+            ]
+            outs.append(g.apply(op.name, *operands, **sample.attrs))
+    g.set_outputs(outs)
+    g.save(path)
