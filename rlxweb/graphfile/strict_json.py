@@ -18,8 +18,9 @@ MOST_DEEP = 32
 _MOST_DIGITS = 20
 _LEAST, _MOST = -(2**63), 2**64 - 1
 _SPACE = re.compile(r"[ \t\n\r]*")
-# A string whole, so that what is within it counts for nothing, or one bracket.
-_BRACKETS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|$)|[\[{]|[\]}]', re.S)
+# A string whole, so that what is within it counts for nothing, or one bracket. Gives
+# nothing back (`*+`) and fits whatever follows a quote: any text is gone through once.
+_BRACKETS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[\[{]|[\]}]', re.S)
 
 
 class Refused(Exception):

@@ -110,6 +110,10 @@ BAD: dict[str, tuple[Callable[[], bytes], str]] = {
     "not UTF-8": (lambda: packed(b'{"\xff": 1}'), "UTF-8"),
     "broken JSON": (lambda: packed('{"a":}'), "JSON"),
     "half a string": (lambda: packed('{"a'), "JSON"),
+    "a string of a million escapes without an end": (
+        lambda: packed('{"a":' + '"' + '\\"' * 10**6 + "\\"),
+        "JSON",
+    ),
     "a comma too many": (lambda: packed('{"__metadata__":{"a":"b",}}'), "JSON"),
     "something after the header": (lambda: packed('{} "x"'), "after its end"),
     "a key of numbers": (lambda: packed("{1: 2}"), "key"),
