@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from rlxweb.ir.tensor import Tensor
+from rlxweb.onnx import library
 from rlxweb.onnx.converters import Call, Value, converts
 from rlxweb.onnx.draft import checked_size
 from rlxweb.onnx.records import Weight
@@ -73,3 +74,56 @@ def _range(call: Call, start: Tensor, limit: Tensor, delta: Tensor) -> Tensor:
     checked_size((count,), start.dtype, f"a range of {count:,} numbers")
     steps = np.arange(count, dtype=np.float64 if first.dtype.kind == "f" else np.int64)
     return call.g.hold((begin + steps * step).astype(first.dtype))
+
+
+@converts("Dropout", until=11)
+def _old_dropout(
+    call: Call,
+    x: Tensor,
+    *,
+    ratio: float = 0.5,
+    is_test: int = 1,
+    consumed_inputs: tuple[int, ...] = (),
+) -> tuple[Tensor, ...]:
+    """Nothing is dropped where nobody trains."""
+    kept = np.broadcast_to(np.ones((), np.bool_), x.shape)
+    if not call.wants(1):
+        return (x,)
+    return x, call.g.hold(kept if call.version >= 10 else kept.astype(x.dtype.numpy))
+
+
+@converts("Dropout", since=12)
+def _dropout(
+    call: Call,
+    x: Tensor,
+    ratio: Tensor | None = None,
+    training: Tensor | None = None,
+    *,
+    seed: int | None = None,
+) -> tuple[Tensor, ...]:
+    trains = training is not None and call.number(training, "whether it trains")
+    share = 0.5 if ratio is None else call.number(ratio, "the ratio")
+    if trains and share:
+        call.refuse("it drops at random, as in training", "training_mode is False")
+    if not call.wants(1):
+        return (x,)
+    return x, call.g.hold(np.broadcast_to(np.ones((), np.bool_), x.shape))
+
+
+@converts("BitCast")
+def _bit_cast(call: Call, x: Value, *, to: int) -> Value:
+    known = call.known(x, "what is read as another type")
+    dtype = library.dtype_of(to)
+    if dtype.itemsize != known.dtype.itemsize:
+        call.contradict(f"{known.dtype} read as {dtype}", "both have the same size")
+    return call.hold(known.view(dtype))
+
+
+@converts("Binarizer", domain="ai.onnx.ml")
+def _binarizer(call: Call, x: Tensor, *, threshold: float = 0.0) -> Tensor:
+    return (x > threshold).cast(x.dtype)
+
+
+@converts("ArrayFeatureExtractor", domain="ai.onnx.ml")
+def _features(call: Call, x: Tensor, places: Tensor) -> Tensor:
+    return call.g.gather(x, places.reshape((-1,)), -1)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from rlxweb.errors import RlxError
 from rlxweb.ir.shape import normal_axis
 from rlxweb.ir.tensor import Tensor
 from rlxweb.onnx.converters import Call, Value, converts
@@ -22,6 +23,9 @@ MOST_TURNS = 10_000
 MOST_NODES = 500_000
 """A loop is unrolled to as many turns, and a model to as many nodes."""
 
+MOST_SWITCHES = 16
+"""Integers of an input that chooses between branches, at most."""
+
 Ints = tuple[int, ...]
 
 
@@ -29,20 +33,38 @@ Ints = tuple[int, ...]
 def _if(
     call: Call, condition: Tensor, *, then_branch: GraphRecord, else_branch: GraphRecord
 ) -> tuple[Value, ...]:
-    known = call.g.known(condition)
-    if known is not None:
-        branch = then_branch if call.number(condition, "the condition") else else_branch
-        return tuple(call.inner(branch, ()))
-    yes, no = call.inner(then_branch, ()), call.inner(else_branch, ())
-    if all(_alike(a, b) for a, b in zip(yes, no, strict=True)):
-        choice = call.g.reshape(condition, ())
-        return tuple(
-            a if a is b else call.g.where(choice, a, b)
-            for a, b in zip(yes, no, strict=True)
-        )
-    # Not alike: which branch it is has to be known.
+    if call.g.known(condition) is None and not _by_switches(call, condition):
+        both = _both(call, then_branch, else_branch)
+        if both is not None:
+            choice = call.g.reshape(condition, ())
+            return tuple(a if a is b else call.g.where(choice, a, b) for a, b in both)
+    # Which branch it is has to be known.
     branch = then_branch if call.number(condition, "the condition") else else_branch
     return tuple(call.inner(branch, ()))
+
+
+def _by_switches(call: Call, condition: Tensor) -> bool:
+    """Does it depend on nothing but a few integers or bools that a run gives?
+
+    Then the model is converted for their values, and one branch is computed.
+    """
+    inputs = call.g.named("input")
+    behind = [inputs[name].type for name in call.g.inputs_behind(condition)]
+    return all(t.numel <= MOST_SWITCHES and not t.dtype.is_float for t in behind)
+
+
+def _both(
+    call: Call, then_branch: GraphRecord, else_branch: GraphRecord
+) -> list[tuple[Value, Value]] | None:
+    """The values of both branches; None where they differ in type, or one of them
+    cannot be: it may be there for inputs of another shape.
+    """
+    try:
+        branches = (call.inner(one, ()) for one in (then_branch, else_branch))
+        pairs = list(zip(*branches, strict=True))
+    except RlxError:
+        return None
+    return pairs if all(_alike(a, b) for a, b in pairs) else None
 
 
 def _alike(a: Value, b: Value) -> bool:

@@ -210,6 +210,27 @@ def body_of(node: Any, version: int, types: Sequence[Any]) -> Any:
     return found
 
 
+def with_attributes(node: Any, attrs: Mapping[str, Any]) -> Any:
+    """The message of a node of a function, with what its call gives for its attributes.
+
+    attrs  by name; one that is not among them is left out
+    """
+    if not any(a.ref_attr_name for a in node.attribute):
+        return node
+    tools, made = package(), package().top.NodeProto()
+    made.CopyFrom(node)
+    del made.attribute[:]
+    for attr in node.attribute:
+        if not attr.ref_attr_name:
+            made.attribute.append(attr)
+        elif attr.name in attrs:
+            value = getattr(attrs[attr.name], "array", attrs[attr.name])
+            if isinstance(value, np.ndarray):
+                value = tools.numpy_helper.from_array(value)
+            made.attribute.append(tools.helper.make_attribute(attr.name, value))
+    return made
+
+
 def _newest(versions: Sequence[int], most: int) -> int:
     return max([v for v in versions if v <= most], default=min(versions))
 

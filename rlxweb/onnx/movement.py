@@ -165,8 +165,8 @@ def _cut(call: Call, x: Tensor, axis: int, taken: range) -> Tensor:
     if taken.step == 1 or len(taken) <= 1:
         start = taken.start if len(taken) else 0
         return call.g.narrow(x, axis, start, len(taken))
-    indices = call.g.hold(np.array(taken, np.int32))
-    return call.g.gather(x, indices, axis)
+    stop = None if taken.stop < 0 else taken.stop
+    return call.g.slice(x, (taken.start,), (stop,), (axis,), (taken.step,))
 
 
 @converts("Split", until=12)
@@ -186,7 +186,10 @@ def _split(
     num_outputs: int | None = None,
 ) -> tuple[Tensor, ...]:
     sizes = None if split is None else call.ints(split, "the sizes")
-    return _parts(call, x, axis, sizes, num_outputs or len(call.node.outputs))
+    count = len(call.node.outputs)
+    if num_outputs not in (None, count):
+        call.contradict(f"num_outputs is {num_outputs}", f"it has {count}")
+    return _parts(call, x, axis, sizes, count)
 
 
 def _parts(

@@ -25,6 +25,5 @@ def from_the_front(call: Call, indices: Tensor, size: int) -> Tensor:
 def _cumsum(
     call: Call, x: Tensor, axis: Tensor, *, exclusive: int = 0, reverse: int = 0
 ) -> Tensor:
-    if reverse:
-        call.refuse("a running sum from the end", "only from the start")
-    return call.g.cumsum(x, call.number(axis, "the axis"), bool(exclusive))
+    along = int(call.number(axis, "the axis"))
+    return call.g.cumsum(x, along, bool(exclusive), bool(reverse))

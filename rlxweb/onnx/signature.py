@@ -208,6 +208,8 @@ def _foreign(port: Port, given: Any, doing: str) -> Array:
 
     Whatever a model does with them is done while it is converted.
     """
+    if port.dtype == "text":
+        raise DTypeError(doing, "the model wants text", "rlxweb computes with numbers")
     array = np.asarray(given)
     if array.dtype.name != port.dtype:
         raise DTypeError(

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.errors import MissingOps, ModelError, RlxError, shown
+from rlxweb.errors import MissingOps, ModelError, OutOfMemory, RlxError, shown
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.tensor import Tensor
 from rlxweb.onnx import library
@@ -169,6 +169,9 @@ class Walk:
             if not error.doing.startswith(self.doing):
                 error.doing = f"{doing}: {error.doing}" if error.doing else doing
             raise
+        except MemoryError as error:
+            problem = f"the host's memory is not enough for it: {error}"
+            raise OutOfMemory(doing, problem) from None
         except _WRONG as error:  # what no converter looked for
             said = " ".join(f"{type(error).__name__}: {error}".split())
             raise ModelError(doing, "it cannot be converted", said) from error
@@ -245,7 +248,8 @@ class Walk:
         if not library.is_function(node.op, node.domain, version):
             return None
         types = [_type_message(v) for v in values]
-        body = library.body_of(node.written, version, types)
+        message = library.with_attributes(node.written, node.attrs)
+        body = library.body_of(message, version, types)
         if body is None:
             return None
         return read_function(body, None, f"{self.doing}, {node.label}")

@@ -335,3 +335,52 @@ def test_old_broadcasting_by_an_axis() -> None:
 
 def test_one_op_models_of_these_tests_are_models() -> None:
     assert rlx.onnx.load(one("Relu", (2,), out=(2,)).SerializeToString()).missing == {}
+
+
+def test_a_switch_given_at_a_run_leaves_one_branch() -> None:
+    """The other one, for another rate, would not even fit these shapes."""
+    fits = helper.make_graph(
+        [node("Reshape", ["x", "two"], ["o"])],
+        *("fits", [], [value("o", (2, 2))]),
+        weights(two=np.array([2, 2])),
+    )
+    other = helper.make_graph(
+        [node("Reshape", ["x", "three"], ["o"])],
+        *("other", [], [value("o", (3, 3))]),
+        weights(three=np.array([3, 3])),
+    )
+    made = model(
+        [
+            node("Equal", ["rate", "first"], ["c"]),
+            node("If", ["c"], ["y"], then_branch=fits, else_branch=other),
+        ],
+        [value("x", ("n",)), value("rate", (), INT64)],
+        [value("y", None)],
+        weights(first=np.array(16000)),
+    )
+    net = rlx.onnx.load(made.SerializeToString())
+    for rate, side in ((16000, 2), (8000, 3), (16000, 2)):
+        x = np.arange(side**2, dtype=np.float32)
+        got = net.run({"x": x, "rate": rate}, device="cpu")["y"]
+        np.testing.assert_array_equal(got, x.reshape(side, side))
+    assert "where" not in str(net._made[-1][1].graph)
+
+
+def test_attributes_reach_functions_within_functions() -> None:
+    """Softmax cross entropy is defined by a loss that has the reduction too."""
+    scores = RNG.normal(size=(3, 5)).astype(np.float32)
+    labels = np.array([1, 0, 4])
+    found = {}
+    for reduction in ("sum", "mean", "none"):
+        made = model(
+            [node("SoftmaxCrossEntropyLoss", ["x", "t"], ["y"], reduction=reduction)],
+            [value("x", (3, 5)), value("t", (3,), INT64)],
+            [value("y", None)],
+        )
+        net = rlx.onnx.load(made.SerializeToString())
+        found[reduction] = net.run({"x": scores, "t": labels}, device="cpu")["y"]
+    wide = scores.astype(np.float64)
+    each = np.log(np.exp(wide).sum(1)) - wide[np.arange(3), labels]
+    np.testing.assert_allclose(found["none"], each, rtol=1e-5)
+    np.testing.assert_allclose(found["sum"], each.sum(), rtol=1e-5)
+    np.testing.assert_allclose(found["mean"], each.mean(), rtol=1e-5)
