@@ -47,6 +47,15 @@ class TorchArrays:
             return value if dtype is None else value.to(dtype)
         return self._torch.as_tensor(value, dtype=dtype, device=self._device)
 
+    def remainder(self, x: Any, y: Any) -> Any:
+        """Of floats on the CPU in float64: PyTorch's own of float32 is NaN or inexact
+        where the quotient has more digits than a float32.
+        """
+        torch = self._torch
+        if self._device.type != "cpu" or not x.dtype.is_floating_point:
+            return self._compat.remainder(x, y)
+        return torch.remainder(x.to(torch.float64), y.to(torch.float64)).to(x.dtype)
+
     def arange(self, stop: int) -> Any:
         return self._torch.arange(stop, device=self._device)
 

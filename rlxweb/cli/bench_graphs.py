@@ -14,6 +14,7 @@ import numpy as np
 
 from rlxweb.backends.pool import pool
 from rlxweb.choose.graphs import GraphJob
+from rlxweb.cli.bench_networks import NETWORKS
 from rlxweb.cli.bench_picker import Sweep, Way
 from rlxweb.devices.place import Place
 from rlxweb.gpu.drive import drive
@@ -151,9 +152,14 @@ def _chain(g: Graph, s: Shape) -> Tensor:
 
 UNARY = (
     "gelu gelu_approx silu relu sigmoid tanh exp log sqrt rsqrt sin cos tan atan neg "
-    "abs round"
+    "abs round erf floor ceil trunc sign reciprocal exp2 expm1 log2 log1p sinh cosh "
+    "asinh acosh atanh asin acos isnan isinf isfinite softplus mish elu selu celu "
+    "hard_sigmoid hard_swish softsign leaky_relu thresholded_relu shrink swish"
 ).split()
-BINARY = "add sub mul div maximum minimum pow eq ne lt le gt ge psd".split()
+BINARY = (
+    "add sub mul div maximum minimum pow eq ne lt le gt ge psd mod fmod floor_divide "
+    "atan2 prelu"
+).split()
 FAMILIES: Mapping[str, tuple[Build, tuple[Shape, ...]]] = {
     **{name: (_unary(name), FLAT) for name in UNARY},
     **{name: (_binary(name), FLAT) for name in BINARY},
@@ -195,6 +201,7 @@ FAMILIES: Mapping[str, tuple[Build, tuple[Shape, ...]]] = {
     "dense": (_fused_dense, LAYERS),
     "dense pair": (_dense, LAYERS),
     "transformer layer": (_block, LAYERS),
+    **NETWORKS,
 }
 
 

@@ -15,7 +15,7 @@ from rlxweb.ir.lowering import Expr
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ops.activation import erfc
-from rlxweb.ops.elementwise import FLOATS, NUMBERS, need
+from rlxweb.ops.elementwise import FLOATS, NUMBERS, is_float, need
 from rlxweb.ops.unary import exact, few, smooth
 
 # Relative to what may be near 0 (the atol is the smallest float32 of full precision).
@@ -43,6 +43,12 @@ def erf(xp: Any, x: Any) -> Any:
 def exp2(xp: Any, x: Any) -> Any:
     """2 to the power x; not every library has its own."""
     return xp.exp2(x) if hasattr(xp, "exp2") else xp.pow(2.0 * xp.ones_like(x), x)
+
+
+def _sign_of(xp: Any, x: Any) -> Any:
+    """NaN stays one, which not every library's sign takes care of."""
+    found = xp.sign(x)
+    return xp.where(xp.isnan(x), x, found) if is_float(xp, x) else found
 
 
 def _sign(types: Types, out: TensorType, attrs: Attrs) -> str:
@@ -126,7 +132,7 @@ registry.register_all(
     exact(
         "sign",
         _sign,
-        lambda xp, x: xp.sign(x),
+        _sign_of,
         "-1, 0 or 1 as x is below 0, 0 or above; NaN of NaN.",
         NUMBERS,
         few(-3, 3),

@@ -188,7 +188,6 @@ def test_every_extra_that_is_named_exists() -> None:
     named = set(re.findall(r"rlxweb\[(\w+)\]", said))
     assert named
     assert named <= set(project["optional-dependencies"])
-    assert "onnx" not in project["optional-dependencies"]
 
 
 def test_what_was_missing_is_looked_for_once_until_a_report(

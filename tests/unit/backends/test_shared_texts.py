@@ -20,7 +20,12 @@ TRANSFORMS = {"fft", "rfft", "irfft", "rfft, prime", "psd_real"}
 """Another length has other butterflies."""
 OF_ONE_ROW = {"psd"}
 """Its rows are a whole recording, and their length is that of the transform."""
+OF_ONE_WIDTH = {"grid_sample"}
+"""The width of an image is a whole number of its expressions, and these are text."""
 IN_REGISTERS = {
+    "lstm",
+    "gru",
+    "rnn",
     "softmax",
     "layer_norm",
     "rms_norm",
@@ -28,7 +33,9 @@ IN_REGISTERS = {
     "causal attention",
     "transformer layer",
 }
-"""On a GPU as many registers as a line takes; on a CPU they are loops."""
+"""On a GPU as many registers as a line takes; on a CPU they are loops. A recurrence
+keeps its state in workgroup memory, whose size is text.
+"""
 
 
 def texts(family: str, shape: tuple[int, ...], software: bool) -> set[str]:
@@ -50,7 +57,7 @@ def test_sizes_share_their_shaders(family: str, software: bool) -> None:
     if family not in OF_ONE_ROW:
         more_rows = (shape[0] + 8, *shape[1:])
         assert texts(family, more_rows, software) <= first
-    own = TRANSFORMS | OF_ONE_ROW | (set() if software else IN_REGISTERS)
+    own = TRANSFORMS | OF_ONE_ROW | OF_ONE_WIDTH | (set() if software else IN_REGISTERS)
     if family not in own:
         # Whole fours in each of eight heads too: what is none has its own text.
         longer = (*shape[:-1], shape[-1] + 32)

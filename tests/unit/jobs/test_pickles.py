@@ -46,6 +46,8 @@ def test_every_error_comes_through_whole(kind: type[RlxError]) -> None:
     """Also what was put into it later, and what only some of them have."""
     if kind is errors.DeviceFallbackError:
         error: RlxError = kind("run", [(Device.CPU, "no"), (Device.GPU, "gone")])
+    elif kind is errors.MissingOps:
+        error = kind("loading 'x.onnx'", {"Bernoulli": ["node 3", "node 7"]})
     else:
         error = kind(*PARTS, **OWN.get(kind, {}))
     error.doing = f"'night/x.edf': {error.doing}"
@@ -54,7 +56,7 @@ def test_every_error_comes_through_whole(kind: type[RlxError]) -> None:
     assert vars(again) == vars(error)
     assert (str(again), again.with_flags) == (str(error), error.with_flags)
     assert again.exit_code == error.exit_code
-    if kind is not errors.DeviceFallbackError:
+    if kind not in (errors.DeviceFallbackError, errors.MissingOps):
         assert "--nperseg N" in again.with_flags
 
 
