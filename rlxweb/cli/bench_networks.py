@@ -23,10 +23,6 @@ BITS = "bitwise_and bitwise_or bitwise_xor shift_left shift_right".split()
 TRUTHS = "logical_and logical_or logical_xor".split()
 
 
-def _of(name: str, **attrs: Any) -> Build:
-    return lambda g, s: g.apply(name, g.input("x", s), **attrs)
-
-
 def _bits(name: str) -> Build:
     def build(g: Graph, s: Shape) -> Tensor:
         x, y = (g.cast(g.input(n, s), "i32") for n in "xy")
@@ -64,8 +60,8 @@ def _moved(g: Graph, s: Shape) -> Tensor:
 
 def _remapped(g: Graph, s: Shape) -> Tensor:
     turned = tuple(reversed(range(s[1])))
-    attrs = {"axes": (1,), "sizes": (s[1],), "places": turned}
-    return g.apply("remap", g.input("x", s), **attrs)
+    x = g.input("x", s)
+    return g.apply("remap", x, axes=(1,), sizes=s[1:], places=turned)
 
 
 def _indices(g: Graph, s: Shape, high: int) -> Tensor:
@@ -115,8 +111,8 @@ def _pool(name: str, *more: Any) -> Build:
 
 
 def _sum_pool(g: Graph, s: Shape) -> Tensor:
-    how = {"kernel": (3, 3), "strides": (1, 1), "pads": (1, 1, 1, 1)}
-    return g.apply("sum_pool", g.input("x", s), **how)
+    x = g.input("x", s)
+    return g.apply("sum_pool", x, kernel=3, strides=1, pads=1)
 
 
 def _resized(g: Graph, s: Shape) -> Tensor:
