@@ -184,6 +184,28 @@ def _narrowed(node: Node, operands: Sequence[Node], axes: Sequence[Axis]) -> int
     return axis
 
 
+def _moved(node: Node, operands: Sequence[Node], axes: Sequence[Axis]) -> int:
+    """Along some axes elements go elsewhere, or more come."""
+    axis = _the_one(axes)
+    if axis in normal_axes(node.attrs["axes"], operands[0].type.rank):
+        raise _Mixed("it moves them")
+    return axis
+
+
+def _tiled(node: Node, operands: Sequence[Node], axes: Sequence[Axis]) -> int:
+    axis = _the_one(axes)
+    if node.attrs["repeats"][axis] != 1:
+        raise _Mixed("it repeats them")
+    return axis
+
+
+def _each_image(node: Node, operands: Sequence[Node], axes: Sequence[Axis]) -> int:
+    """Windows over the spatial axes of each image of a batch."""
+    if _the_one(axes) != 0:
+        raise _Mixed("only images of a batch, on axis 0, are apart")
+    return 0
+
+
 def _joined(node: Node, operands: Sequence[Node], axes: Sequence[Axis]) -> int:
     axis = _broadcast(node, operands, axes)
     if normal_axis(node.attrs["axis"], node.type.rank) == axis:
@@ -226,4 +248,11 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys(("frame", "stft", "welch_power", "welch_row_peaks"), _along),
     **dict.fromkeys(("segment_power", "segment_spectra"), _along),
     "cross_power": _paired,
+    **dict.fromkeys(("slice", "windows", "pad", "roll", "dilate", "remap"), _moved),
+    **dict.fromkeys(("repeat", "resize"), _along),
+    "tile": _tiled,
+    **dict.fromkeys(
+        ("conv", "conv_transpose", "max_pool", "max_pool_indices"), _each_image
+    ),
+    **dict.fromkeys(("sum_pool", "avg_pool", "lp_pool"), _each_image),
 }

@@ -73,6 +73,15 @@ APART: dict[str, Build] = {
     ),
     "transform": lambda g, x: g.rfft(x)[0],
     "largest": lambda g, x: g.topk(x, 2),
+    "every second, backwards": lambda g, x: g.pad(x[:, ::-2], ((0, 0), (1, 2))),
+    "again and again": lambda g, x: g.repeat(g.tile(x, (1, 2)), 2, axis=1),
+    "windows of a row": lambda g, x: g.sum(g.windows(g.roll(x, 1, 1), 3), [2]),
+    "a convolution": lambda g, x: g.max_pool(
+        g.conv(
+            g.reshape(x, (-1, 1, 6)), g.constant(W[None, None, :, 0].copy()), padding=3
+        ),
+        2,
+    ),
 }
 MIXED: dict[str, tuple[Build, str]] = {
     "sum of rows": (lambda g, x: g.sum(x, [0], keep_dim=True) + x, "op 'sum'"),
@@ -90,6 +99,12 @@ MIXED: dict[str, tuple[Build, str]] = {
     ),
     "laid out anew": (lambda g, x: g.reshape(x, (6, ROWS)), "lays them out anew"),
     "two rows in one": (lambda g, x: g.reshape(x, (2, 12)), "lays them out anew"),
+    "moved": (lambda g, x: g.roll(x, 1, 0), "it moves them"),
+    "repeated": (lambda g, x: g.tile(x, (2, 1)), "it repeats them"),
+    "as channels": (
+        lambda g, x: g.max_pool(g.reshape(x, (1, ROWS, 6)), 2),
+        "only images of a batch",
+    ),
     "cut": (lambda g, x: g.narrow(x, 0, 0, 2), "it cuts them"),
     "joined": (lambda g, x: g.concat([x, x], axis=0), "it joins them"),
     "a value for each row": (
@@ -130,11 +145,10 @@ def test_an_op_without_a_rule_is_refused() -> None:
         if op.name not in _RULES and not op.has("elementwise") and not op.has("leaf")
     }
     assert unknown == {
-        "attention",
-        "gather",
-        "log_mel",
-        "log_mel_backward",
-        "welch_peaks",
+        *("attention", "log_mel", "log_mel_backward", "welch_peaks"),
+        *("gather", "gather_elements", "gather_nd", "grid_sample"),
+        *("scatter_elements", "scatter_nd"),
+        *("lstm", "gru", "rnn"),
     }
 
 

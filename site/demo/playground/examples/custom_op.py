@@ -6,7 +6,7 @@ from playground import plot
 import rlxweb as rlx
 
 rlx.register_custom(
-    "softsign",
+    "squash",
     arity=1,
     reference=lambda xp, attrs, x: x / (1 + xp.abs(x)),
     wgsl="x / (F(1) + abs(x))",
@@ -15,7 +15,7 @@ rlx.register_custom(
 
 g = rlx.Graph("custom")
 x = g.input("x", (301,))
-y = g.custom_op("softsign", x)
+y = g.custom_op("squash", x)
 g.set_outputs([y, g.tanh(x), y * 2.0 + 1.0])  # it fuses with its neighbours
 
 values = np.linspace(-6, 6, 301, dtype=np.float32)
@@ -32,12 +32,12 @@ if len(results) == 2:
     apart = np.stack(results["cpu"]) - np.stack(results["webgpu"])
     print("largest difference between the two:", np.abs(apart).max())
 
-softsign, tanh, shifted = results["cpu"]
+squash, tanh, shifted = results["cpu"]
 plot(
     values,
-    softsign,
+    squash,
     tanh,
     shifted,
     title="An op of one's own",
-    labels=["softsign", "tanh", "2y + 1"],
+    labels=["squash", "tanh", "2y + 1"],
 )
