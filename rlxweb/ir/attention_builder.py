@@ -169,8 +169,9 @@ def as_bias(g: Any, mask: Tensor, dtype: DType) -> Tensor:
 
 def seen(queries: int, keys: int, offset: int, window: int | None) -> Any:
     """Which keys each query sees by its place, [queries, keys] of bools."""
-    behind = np.arange(queries)[:, None] + offset - np.arange(keys)[None, :]
-    return (behind >= 0) & (behind <= (queries + keys if window is None else window))
+    behind = np.arange(queries)[:, None] - np.arange(keys)
+    keep = behind >= -offset
+    return keep if window is None else keep & (behind <= window - offset)
 
 
 def rows_with_keys(g: Any, bias: Tensor | None, keep: Any = None) -> Tensor | None:

@@ -24,7 +24,7 @@ from rlxweb.ops.elementwise import same_dtype
 from rlxweb.ops.linalg import widened
 from rlxweb.ops.nn_samples import SAMPLES
 from rlxweb.ops.norm import in_f32
-from rlxweb.recipes.attention_sizes import Sizes, sizes_of
+from rlxweb.recipes.attention_sizes import Sizes, sizes_of, standing
 
 MASKED = -1e9
 MASK_KINDS = ("none", "causal", "sliding_window", "custom", "bias")
@@ -138,18 +138,12 @@ def masked(xp: Any, attrs: Attrs, s: Sizes, scores: Any, mask: Any) -> Any:
         keep = mask if mask.dtype == xp.bool_ else mask >= 0.5
         keep = keep[:, None, None, :]
     else:
-        first = first_key(attrs, s)
+        first, window = standing(s, attrs)
         behind = (xp.arange(s.SQ) + first)[:, None] - xp.arange(s.SK)[None, :]
         keep = behind >= 0
         if kind == "sliding_window":
-            keep = keep & (behind <= attrs["window"])
+            keep = keep & (behind <= window)
     return xp.where(keep, scores, xp.full_like(scores, MASKED))
-
-
-def first_key(attrs: Attrs, s: Sizes) -> int:
-    """The key at which the first query stands."""
-    offset = attrs["offset"]
-    return s.SK - s.SQ if offset is None else int(offset)
 
 
 def _build(
@@ -212,13 +206,13 @@ def _with_mask(
 
 def _positions(g: Graph, attrs: Attrs, s: Sizes) -> Tensor:
     """Which keys a query sees, from two position vectors: no [Sq, Sk] constant."""
-    first = np.int32(first_key(attrs, s))
-    query = g.constant(np.arange(s.SQ, dtype=np.int32)[:, None] + first)
+    first, window = standing(s, attrs)
+    query = g.constant(np.arange(first, first + s.SQ, dtype=np.int32)[:, None])
     key = g.constant(np.arange(s.SK, dtype=np.int32)[None, :])
     keep = g.le(key, query)
     if attrs["mask_kind"] == "causal":
         return keep
-    recent = g.ge(key, query - int(attrs["window"]))
+    recent = g.ge(key, query - window)
     return g.where(keep, recent, False)
 
 

@@ -83,6 +83,13 @@ _MASKS = (
         offset=21,
         note="beside a bias",
     ),
+    _sample(
+        _heads_first(2, 2, 19, 23),
+        mask_kind="sliding_window",
+        window=9,
+        offset=27,
+        note="the later queries stand where no window reaches a key",
+    ),
     _sample(_LONGER, Drawn(_MASK, DType.BOOL), mask_kind="custom"),
     _sample(_LONGER, Drawn(_MASK, low=0.0, high=1.0), mask_kind="custom"),
     _sample(_LONGER, Drawn((1, 7), DType.I32, 0, 1), mask_kind="custom"),

@@ -23,7 +23,7 @@ from rlxweb.ir.lowering import Access, Axis, Call, Recipe, Ref
 from rlxweb.ir.op import TensorType, Types
 from rlxweb.ir.shape import Shape
 from rlxweb.limits import MAX_TURNS, Limits
-from rlxweb.recipes.attention_sizes import Sizes, sizes_of
+from rlxweb.recipes.attention_sizes import Sizes, sizes_of, standing
 from rlxweb.recipes.attention_text import QUERIES, Job, Lines, text
 
 LEAST = 16
@@ -55,13 +55,14 @@ def _job(inputs: Types, attrs: Mapping[str, Any]) -> Job:
     s = sizes_of(q, k, v, attrs)
     scale = s.D**-0.5 if attrs["score_scale"] is None else attrs["score_scale"]
     mask = inputs[3] if len(inputs) > 3 else None
+    first, window = standing(s, attrs)
     return Job(
         batch=s.B,
         heads=s.HK,
         share=s.H // s.HK,
         queries=s.SQ,
         keys=s.SK,
-        first=s.SK - s.SQ if attrs["offset"] is None else attrs["offset"],
+        first=first,
         size=(s.D, s.DV),
         lines=(
             _lines(s, s.H, s.SQ, s.D),
@@ -74,7 +75,7 @@ def _job(inputs: Types, attrs: Mapping[str, Any]) -> Job:
         mask=attrs["mask_kind"],
         mask_dtype=mask.dtype if mask else None,
         steps=_steps(attrs["mask_kind"], mask.shape) if mask else (0, 0, 0, 0),
-        window=attrs["window"],
+        window=window,
     )
 
 
@@ -119,7 +120,7 @@ def _call(job: Job, turns: float) -> Call:
         ),
     ]
     # How far the first query stands before the end of the keys.
-    behind = job.keys - min(max(job.first, -job.queries), job.keys)
+    behind = job.keys - job.first
     values: dict[str, int | float] = {"scale": job.scale, "behind": behind}
     for letter, lines in zip("qkvo", job.lines, strict=True):
         values |= {
@@ -130,7 +131,7 @@ def _call(job: Job, turns: float) -> Call:
     if job.softcap is not None:
         values["cap"] = job.softcap
     if job.mask == "sliding_window":
-        values["window"] = min(job.window, job.keys + job.queries)
+        values["window"] = job.window
     if job.mask_dtype is not None:
         b, h, s, n = job.steps
         accesses.append(Access(Ref("in", 3), (b, h * share, h, s, n, 0)))

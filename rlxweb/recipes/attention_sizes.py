@@ -89,3 +89,14 @@ def _check(s: Sizes, q: Shape, k: Shape, v: Shape) -> None:
             f"{s.HK} key heads beside {s.H} query heads",
             "the key heads divide the query heads",
         )
+
+
+def standing(s: Sizes, attrs: Attrs) -> tuple[int, int]:
+    """(the key at which the first query stands, window) of a mask by positions.
+
+    Both within SQ + SK of 0, so that 32 bits hold all positions: where a query stands
+    beyond every key, or a window ends there, is as good as just beyond.
+    """
+    first = s.SK - s.SQ if attrs["offset"] is None else attrs["offset"]
+    near = max(-s.SQ, min(first, s.SK))
+    return near, near + max(-s.SK, min(attrs["window"] - first, s.SQ))

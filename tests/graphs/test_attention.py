@@ -91,12 +91,15 @@ def on_gpus() -> list[Any]:
     return [one, forced]
 
 
+@pytest.mark.parametrize(("offset", "window"), [(3, 4), (15, 4), (2**70, 2**70 - 3)])
 @pytest.mark.parametrize("mask", [None, "added", "bools"])
-def test_causal_windows_and_masks_hold_together(mask: str | None) -> None:
-    """As one mask of bools says it."""
-    L, S, offset, window = 9, 14, 3, 4
+def test_causal_windows_and_masks_hold_together(
+    mask: str | None, offset: int, window: int
+) -> None:
+    """As one mask of bools says it, wherever the first query stands."""
+    L, S = 9, 14
     arrays = [drawn(1, 2, L, 4), drawn(1, 2, S, 4), drawn(1, 2, S, 4)]
-    behind = np.arange(L)[:, None] + offset - np.arange(S)
+    behind = np.array([[i + offset - j for j in range(S)] for i in range(L)])
     keep = (behind >= 0) & (behind <= window)
     own = {"added": open_to_some(L, S), "bools": bools(L, S)}.get(mask or "")
     g = rlx.Graph("window")

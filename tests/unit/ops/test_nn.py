@@ -88,6 +88,16 @@ MASKS: dict[str, tuple[dict[str, Any], Array | None]] = {
         {"mask_kind": "sliding_window", "window": 1, "offset": 1},
         drawn((H, SQ, 1))[0],
     ),
+    "beyond every key": ({"mask_kind": "causal", "offset": 2**40}, None),
+    "before every key": ({"mask_kind": "causal", "offset": -(2**31)}, None),
+    "window beyond 32 bits": (
+        {"mask_kind": "sliding_window", "window": 2**31 + 1, "offset": 2**31 + 3},
+        None,
+    ),
+    "window without keys": (
+        {"mask_kind": "sliding_window", "window": 2, "offset": 2**31 - 1},
+        None,
+    ),
 }
 SCORES: list[dict[str, Any]] = [{}, {"score_scale": 0.3}, {"softcap": 1.2}]
 
