@@ -217,7 +217,7 @@ class ArrayBackend(KeepsArrays):
         types = tuple(graph.node(i).type for i in node.inputs)
         for row in self.variants if node.type.numel else ():
             if row.op == node.op and row.gate(types, node.type, node.attrs):
-                return row.run
+                return row.of(types, node.type, node.attrs)
         op = registry.get(node.op)
         if op.has("custom"):
             return partial(_by_strangers, op.reference, self._xp)

@@ -35,14 +35,22 @@ Array = NDArray[Any]
 class Variant:
     """One alternative to an op's reference.
 
-    gate   (input types, output type, attrs) → may it be taken
-    run    (attrs, *arrays) → array, what the reference gives within the op's tolerance
+    gate     (input types, output type, attrs) → may it be taken
+    run      (attrs, *arrays) → array, what the reference gives within the op's
+             tolerance
+    planned  `run` is (input types, output type, attrs) → such a function: types tell
+             what is worked out once for a node, not on every run
     """
 
     name: str
     op: str
     gate: Callable[[Types, TensorType, Attrs], bool]
     run: Callable[..., Any]
+    planned: bool = False
+
+    def of(self, inputs: Types, out: TensorType, attrs: Attrs) -> Callable[..., Any]:
+        """(attrs, *arrays) → array, of one node."""
+        return self.run(inputs, out, attrs) if self.planned else self.run
 
 
 def _many(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
@@ -139,7 +147,13 @@ def _frame(attrs: Attrs, x: Array) -> Array:
     return frames(x, size, hop, count)
 
 
+def _reshape(inputs: Types, out: TensorType, attrs: Attrs) -> Callable[..., Array]:
+    """The shape is the node's own; the reference works it out."""
+    return lambda attrs, x: x.reshape(out.shape)
+
+
 VARIANTS: tuple[Variant, ...] = (
+    Variant("reshape, its shape known", "reshape", lambda *node: True, _reshape, True),
     Variant("welch_power, blocks in cache", "welch_power", _many, _power),
     Variant("welch_row_peaks, blocks in cache", "welch_row_peaks", _many, _row_peaks),
     Variant("segment_power, blocks in cache", "segment_power", _many, _segment_power),
@@ -154,8 +168,8 @@ VARIANTS: tuple[Variant, ...] = (
     Variant("sum, short runs", "sum", short_sums.is_open, short_sums.in_runs("sum")),
     Variant("mean, short runs", "mean", short_sums.is_open, short_sums.in_runs("mean")),
     *(
-        Variant(f"{op}, in arrays made once", op, recurrent.is_open, run)
-        for op, run in recurrent.ROWS
+        Variant(f"{op}, in arrays made once", op, recurrent.is_open, made, planned=True)
+        for op, made in recurrent.ROWS
     ),
     *(Variant(f"{op}, in parts", op, is_large, in_parts(op)) for op in LINES),
 )

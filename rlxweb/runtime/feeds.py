@@ -86,6 +86,10 @@ def unknown(doing: str, what: str, name: str, known: Mapping[str, Any]) -> Unkno
 def as_input(doing: str, node: Node, value: Any) -> Array | DeviceArray:
     """One array as the input or param `node` wants it."""
     want = node.type
+    # Most are right as they are, and spared the words of errors.
+    plain = type(value) is np.ndarray and value.dtype == want.dtype.numpy
+    if plain and value.shape == want.shape:
+        return value  # type: ignore[no-any-return]
     doing = f"{doing}, {node.op} '{node.name}'"
     array: Array | DeviceArray
     if isinstance(value, DeviceArray):
