@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -59,19 +59,22 @@ class AttentionBuilder(ABC):
             raise AttributeRefused(
                 doing, f"window={window}", "it is >= 0 and belongs to is_causal"
             )
+        if offset and not is_causal:
+            raise AttributeRefused(doing, f"offset={offset}", "it belongs to is_causal")
         g: Any = self
         q, k, v = _in_heads(g, doing, query, key, value)
         if attn_mask is not None:
             attn_mask = _four(g, attn_mask, query.rank)
-        how = Attending(q.shape[1], q.shape[3], is_causal, scale, softcap)
-        how = replace(how, offset=offset, window=window)
+        how = Attending(
+            q.shape[1], q.shape[3], is_causal, scale, softcap, offset, window
+        )
         out = how.over(g, (q, k, v), attn_mask)
         return g.reshape(out, (*query.shape[:-1], value.shape[-1]))  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, slots=True)
 class Attending:
-    """How queries attend, in any layout of the op; see the builder's method."""
+    """How queries attend over [B, H, S, D] or [B, S, H·D]; see the builder's method."""
 
     heads: int
     size: int

@@ -52,14 +52,13 @@ class SequenceBuilder(ABC):
         Source   ONNX's LSTM
         """
         given = _Given(self, "lstm", 4, x, w, r, b, batch_first)
-        operands = given.operands(state or (), peepholes, lengths)
-        named: dict[str, Any] = {
-            "direction": direction,
-            "activations": activations,
-            "clip": clip,
-        }
-        made = self.apply("lstm", *operands, input_forget=input_forget, **named)
-        steps, h, c = given.results(made, 2)
+        steps, h, c = given.run(
+            *(state or (), peepholes, lengths),
+            direction=direction,
+            activations=activations,
+            clip=clip,
+            input_forget=input_forget,
+        )
         return steps, h, c
 
     def gru(
@@ -84,15 +83,13 @@ class SequenceBuilder(ABC):
         Source   ONNX's GRU
         """
         given = _Given(self, "gru", 3, x, w, r, b, batch_first, linear_before_reset)
-        operands = given.operands(() if state is None else (state,), None, lengths)
-        named: dict[str, Any] = {
-            "direction": direction,
-            "activations": activations,
-            "clip": clip,
-        }
-        late = linear_before_reset
-        made = self.apply("gru", *operands, linear_before_reset=late, **named)
-        steps, h = given.results(made, 1)
+        steps, h = given.run(
+            *(() if state is None else (state,), None, lengths),
+            direction=direction,
+            activations=activations,
+            clip=clip,
+            linear_before_reset=linear_before_reset,
+        )
         return steps, h
 
     def rnn(
@@ -115,13 +112,12 @@ class SequenceBuilder(ABC):
         Source   ONNX's RNN
         """
         given = _Given(self, "rnn", 1, x, w, r, b, batch_first)
-        operands = given.operands(() if state is None else (state,), None, lengths)
-        named: dict[str, Any] = {
-            "direction": direction,
-            "activations": activations,
-            "clip": clip,
-        }
-        steps, h = given.results(self.apply("rnn", *operands, **named), 1)
+        steps, h = given.run(
+            *(() if state is None else (state,), None, lengths),
+            direction=direction,
+            activations=activations,
+            clip=clip,
+        )
         return steps, h
 
 
@@ -140,7 +136,7 @@ class _Given:
         batch_first: bool,
         late: bool = False,
     ) -> None:
-        self.g, self.batch_first, self.late = g, batch_first, late
+        self.g, self.kind, self.batch_first, self.late = g, kind, batch_first, late
         if x.rank != 3 or w.rank != 3 or r.rank != 3:
             raise ShapeError(
                 kind,
@@ -162,7 +158,18 @@ class _Given:
         self.D, self.H, self.wide = D, H, wide
         self.x, self.w, self.r, self.b = x, w, r, b
 
-    def operands(
+    def run(
+        self,
+        state: Sequence[Tensor],
+        extra: Tensor | None,
+        lengths: Tensor | None,
+        **attrs: Any,
+    ) -> list[Tensor]:
+        """The steps and the last state."""
+        operands = self._operands(state, extra, lengths)
+        return self._results(self.g.apply(self.kind, *operands, **attrs))
+
+    def _operands(
         self, state: Sequence[Tensor], extra: Tensor | None, lengths: Tensor | None
     ) -> list[Tensor]:
         """Gates, weights, and what else there is, in the op's order."""
@@ -194,12 +201,12 @@ class _Given:
             bias = g.add(of_x, of_h)
         return g.reshape(bias, (self.D * wide,)), extra
 
-    def results(self, made: Tensor, parts: int) -> list[Tensor]:
-        """The steps and the last state, all views of the op's one value."""
-        g, T = self.g, made.shape[0] - parts
+    def _results(self, made: Tensor) -> list[Tensor]:
+        """All are views of the op's one value."""
+        g, T = self.g, self.x.shape[1 if self.batch_first else 0]
         found = [g.narrow(made, 0, 0, T)]
-        for part in range(parts):
-            found.append(g.reshape(g.narrow(made, 0, T + part, 1), made.shape[1:]))
+        for at in range(T, made.shape[0]):
+            found.append(g.reshape(g.narrow(made, 0, at, 1), made.shape[1:]))
         if not self.batch_first:
             return found
         steps, *state = found

@@ -134,8 +134,9 @@ def test_what_does_not_fit_is_refused() -> None:
     """With what was wanted in its place."""
     with pytest.raises(ShapeError, match=r"all are .*heads, length, size"):
         refused((2, 3, 4, 5), (3, 4, 5), (3, 4, 5))
-    with pytest.raises(AttributeRefused, match="belongs to is_causal"):
-        refused((3, 4, 5), (3, 4, 5), (3, 4, 5), window=3)
+    for own in ({"window": 3}, {"offset": 3}, {"window": -1, "is_causal": True}):
+        with pytest.raises(AttributeRefused, match="belongs to is_causal"):
+            refused((3, 4, 5), (3, 4, 5), (3, 4, 5), **own)
     with pytest.raises(ShapeError, match="divide the query heads"):
         refused((2, 3, 4, 5), (2, 2, 4, 5), (2, 2, 4, 5))
     with pytest.raises(RlxError, match=r"mask \[4, 9\]"):
