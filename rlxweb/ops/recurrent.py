@@ -28,7 +28,7 @@ from rlxweb.recipes.recurrent_calls import step_recipe
 from rlxweb.recipes.recurrent_cells import DIRECTIONS, Kind, Network, network
 
 MOST_UNROLLED = 4096
-"""Steps that are written out one by one where a device runs the op no other way."""
+"""Steps of all directions that are written out where a device has no other way."""
 
 
 def _infer(kind: Kind, types: Types, attrs: Attrs) -> TensorType:
@@ -274,12 +274,6 @@ def _samples(kind: Kind, usual: str) -> tuple[Sample, ...]:
     )
 
 
-_ACTIVATIONS = (
-    "names of ONNX's list with their constants in brackets, repeated for "
-    "both directions"
-)
-
-
 def _op(kind: Kind, most: int, usual: str, doc: str, *own: Attr, **more: Any) -> Op:
     return Op(
         name=kind,
@@ -306,7 +300,9 @@ def _op(kind: Kind, most: int, usual: str, doc: str, *own: Attr, **more: Any) ->
 _RESULT = (
     "Gates [T, B, D·{g}·H] hold the inputs' part of every step, biases included, "
     "weights are [D, H, {g}·H]; then, each if wanted, {more} and the rows' lengths "
-    "[B]. The result [T + {parts}, D, B, H] is h of every step and then {last}."
+    "[B]. The result [T + {parts}, D, B, H] is h of every step and then {last}. "
+    "activations: names with constants in brackets, 'elu(0.5)', in ONNX's order, for "
+    "one direction or for both."
 )
 
 registry.register_all(

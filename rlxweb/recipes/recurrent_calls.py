@@ -65,15 +65,23 @@ def _last_state(net: Network, state: Ref) -> Call:
     return _moved(state, Ref("out"), net.parts * each, net.T * each)
 
 
+def _weight_steps(net: Network, turned: bool) -> tuple[int, int, int]:
+    """Elements from one weight to the next over (unit, k, gate)."""
+    H = net.H
+    return (H, 1, H * H) if turned else (1, net.gates * H, H)
+
+
 def _operands(net: Network, d: int, turned: bool) -> tuple[Access, list[Access]]:
     """The weights, and what else a row reads: the extra operand, its length.
 
     Over (row, time, unit, k, gate, part, extra).
     """
-    G, H = net.gates, net.H
-    unit, k, gate = (H, 1, H * H) if turned else (1, G * H, H)
-    at = d * G * H * H
-    weights = Access(Ref("in", 1), (0, 0, unit, k, gate, 0, 0), offset=at)
+    H = net.H
+    weights = Access(
+        Ref("in", 1),
+        (0, 0, *_weight_steps(net, turned), 0, 0),
+        offset=d * net.gates * H * H,
+    )
     others = []
     if net.extra is not None:
         walk = (0, 0, 1, 0, 0, 0, H)
@@ -96,13 +104,12 @@ def _axes(net: Network, steps: int, parallel: bool) -> tuple[Axis, ...]:
 
 
 def _values(net: Network, turned: bool) -> dict[str, int | float]:
-    H, G = net.H, net.gates
-    unit, k, gate = (H, 1, H * H) if turned else (1, G * H, H)
-    each = net.D * net.B * H
+    unit, k, gate = _weight_steps(net, turned)
+    each, wide = net.D * net.B * net.H, net.D * net.gates * net.H
     return {
-        "size": H,
-        "x_row": net.D * G * H,
-        "x_time": net.B * net.D * G * H,
+        "size": net.H,
+        "x_row": wide,
+        "x_time": net.B * wide,
         "w_unit": unit,
         "w_k": k,
         "w_gate": gate,
@@ -116,7 +123,7 @@ def _is_live(net: Network, time: str) -> list[str]:
     if net.lengths is None:
         return []
     at = 4 + (net.extra is not None)
-    return [f"let live = i32({time}) < i32(ld{at}(row));"]
+    return [f"let live = {time} < u32(max(ld{at}(row), 0));"]
 
 
 def _kept(net: Network, name: str, old: str) -> str:

@@ -114,6 +114,30 @@ def test_long_sequences_go_in_parts(direction: str) -> None:
 
 
 @pytest.mark.requires_wgpu
+@pytest.mark.parametrize(
+    ("dtype", "lengths"), [("i32", (-(2**31), 2, 2**31 - 1)), ("u32", (2**32 - 1, 0))]
+)
+@pytest.mark.parametrize("kind", MODULES)
+def test_lengths_may_be_any(kind: str, dtype: str, lengths: tuple[int, ...]) -> None:
+    """Below none and beyond all steps: the row has none, or all of them."""
+    T, B, H = 3, len(lengths), 2
+    wide = H * len(ORDER[kind])
+    g = rlx.Graph("lengths")
+    x, r = g.input("x", (T, B, wide)), g.input("r", (1, H, wide))
+    given = g.input("lengths", (B,), dtype)
+    g.set_outputs([g.apply(kind, x, r), g.apply(kind, x, r, given)])
+    feeds = {"x": drawn(T, B, wide), "r": drawn(1, H, wide)}
+    feeds["lengths"] = np.array(lengths, given.dtype.numpy)
+    for variants in (True, False):
+        for adapter in (None, ADAPTERS["lavapipe"]):
+            whole, cut = engine(adapter, variants=variants).run(g, feeds)
+            for row, length in enumerate(lengths):
+                live = min(max(length, 0), T)
+                want = whole[:T, 0, row] * (np.arange(T) < live)[:, None]
+                np.testing.assert_allclose(cut[:T, 0, row], want, atol=2e-6)
+
+
+@pytest.mark.requires_wgpu
 @pytest.mark.parametrize("device", ["cpu", "gpu"])
 def test_a_stream_keeps_its_state_on_the_device(device: str) -> None:
     """Chunk by chunk, with the state as it lies there, it gives what one run gives."""
