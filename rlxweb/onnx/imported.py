@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.device import Device
 from rlxweb.errors import DTypeError, Unsupported
 from rlxweb.ir.dtype import as_dtype
 from rlxweb.ir.graph import Graph
@@ -21,8 +20,8 @@ from rlxweb.onnx.draft import Draft, ours
 from rlxweb.onnx.records import ModelRecord, Weight
 from rlxweb.onnx.signature import check_output, leaves, port_of
 from rlxweb.onnx.walk import Walk
-from rlxweb.runtime.compiled import CompiledGraph
 from rlxweb.runtime.device_array import DeviceArray
+from rlxweb.runtime.on_devices import OnDevices
 
 Array = npt.NDArray[Any]
 
@@ -45,24 +44,25 @@ class Imported:
     params   the weights in use
     outputs  for each output of the model: Computed, an array, a list of them, or None
     decided  inputs whose values were used, with a digest of them
-    compiled by device (None: rlxweb chose) and adapter
+    inputs   names of those that the graph has
+    places   where it was compiled
     """
 
     graph: Graph
     params: dict[str, Weight]
     outputs: dict[str, Any]
     decided: dict[str, bytes] = field(default_factory=dict)
-    compiled: dict[tuple[Device | None, str], CompiledGraph] = field(
-        default_factory=dict
-    )
+    inputs: tuple[str, ...] = field(init=False)
+    places: OnDevices = field(init=False)
 
-    def close(self) -> None:
-        """Free what was compiled."""
-        for one in self.compiled.values():
-            one.close()
+    def __post_init__(self) -> None:
+        self.inputs = tuple(self.graph.named("input"))
+        self.places = OnDevices(self.graph)
 
     def fits(self, arrays: Mapping[str, Any]) -> bool:
         """Have the deciding inputs the values for which this was made?"""
+        if not self.decided:
+            return True
         given = dict(every_leaf(arrays))
         return all(digest(given[n]) == was for n, was in self.decided.items())
 

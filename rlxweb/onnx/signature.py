@@ -57,6 +57,17 @@ class Port:
             and all(isinstance(d, int) for d in self.dims)
         )
 
+    def zeros(self, sizes: Mapping[str, int] | None = None) -> Array:
+        """An array for a tensor of a type of ours, which takes no memory.
+
+        sizes    of named dims; of those that are free and not among them 1
+        """
+        assert isinstance(self.dtype, DType)
+        named = sizes or {}
+        dims = self.dims or ()
+        shape = [d if isinstance(d, int) else named.get(d or "", 1) for d in dims]
+        return np.broadcast_to(np.zeros((), self.dtype.numpy), shape)
+
 
 def show_dims(dims: tuple[int | str | None, ...]) -> str:
     """`[batch, 3, ?]`."""
@@ -139,9 +150,9 @@ def bind(ports: Mapping[str, Port], given: Any, doing: str) -> Binding:
 
 
 def _value(port: Port, given: Any, binding: Binding, doing: str) -> Any:
-    if port.kind == "sequence" or (port.kind == "optional" and _is_list(given)):
-        if not _is_list(given):
-            raise InputError(doing, f"{named(given)} was given", "a list is wanted")
+    if port.kind == "sequence" and not isinstance(given, list | tuple):
+        raise InputError(doing, f"{named(given)} was given", "a list is wanted")
+    if port.kind == "sequence" or (port.kind == "optional" and _is_arrays(given)):
         return [_array(port, one, doing) for one in given]
     if given is None and port.kind == "optional":
         return None
@@ -150,9 +161,9 @@ def _value(port: Port, given: Any, binding: Binding, doing: str) -> Any:
     return array
 
 
-def _is_list(given: Any) -> bool:
-    arrays = isinstance(given, list | tuple) and all(hasattr(g, "shape") for g in given)
-    return arrays and isinstance(given, list | tuple)
+def _is_arrays(given: Any) -> bool:
+    """A list of arrays, where one of numbers would be an array itself."""
+    return isinstance(given, list | tuple) and all(hasattr(g, "shape") for g in given)
 
 
 def _array(port: Port, given: Any, doing: str) -> Array:

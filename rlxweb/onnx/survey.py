@@ -10,8 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
-
 from rlxweb.backends.pool import pool
 from rlxweb.choose.graphs import GraphJob
 from rlxweb.cost.graph_work import flops_of
@@ -149,16 +147,15 @@ def example(model: Model, dims: Mapping[str, int]) -> dict[str, Any]:
 
     Errors   DTypeError for an input that is no tensor of a type of ours.
     """
-    return {name: _zeros(port, dims) for name, port in model.inputs.items()}
+    return {name: _example(port, dims) for name, port in model.inputs.items()}
 
 
-def _zeros(port: Port, dims: Mapping[str, int]) -> Any:
+def _example(port: Port, dims: Mapping[str, int]) -> Any:
     if port.kind == "optional":
         return None
     if port.kind != "tensor" or not isinstance(port.dtype, DType):
         raise DTypeError(f"input '{port.name}'", f"it is {port}", "no example is known")
-    shape = [d if isinstance(d, int) else dims.get(d or "", 1) for d in port.dims or ()]
-    return np.broadcast_to(np.zeros((), port.dtype.numpy), shape)
+    return port.zeros(dims)
 
 
 def _sized(model: Model, dims: Mapping[str, int], places: Sequence[Place]) -> Sized:

@@ -6,14 +6,12 @@ before a run wants it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Self
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from rlxweb.backends.protocol import Array
-from rlxweb.device import Device, DeviceLike, is_open, parse_device
-from rlxweb.errors import SessionClosed, Unsupported, shown
-from rlxweb.forked import ForkLock
-from rlxweb.gpu.beside import awaited_here
+from rlxweb.device import DeviceLike
+from rlxweb.errors import shown
 from rlxweb.gpu.drive import drive
 from rlxweb.graphfile.budget import budget_of
 from rlxweb.graphfile.opened import Source, opened
@@ -21,7 +19,9 @@ from rlxweb.graphfile.read import Stored, read_graph
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import TensorType
 from rlxweb.runtime.compiled import CompiledGraph
-from rlxweb.runtime.session import Session
+from rlxweb.runtime.device_array import Keep
+from rlxweb.runtime.from_file import Asked, FromFile
+from rlxweb.runtime.on_devices import OnDevices
 
 
 def load(source: Source, *, budget: Mapping[str, float] | None = None) -> LoadedGraph:
@@ -43,7 +43,7 @@ def load(source: Source, *, budget: Mapping[str, float] | None = None) -> Loaded
     return LoadedGraph(read_graph(data, doing, allowed), name)
 
 
-class LoadedGraph:
+class LoadedGraph(FromFile):
     """A graph of a file. Made by `load`; a context manager that closes it.
 
     Threads may share it: they take turns where it is compiled.
@@ -54,65 +54,36 @@ class LoadedGraph:
     params   the weights that the file has, by name: read-only, mapped from it
     """
 
+    inputs: dict[str, TensorType]
+    outputs: dict[str, TensorType]
+
     def __init__(self, stored: Stored, name: str = "") -> None:
         graph = stored.graph
-        self.name = name or graph.name
+        ends = zip(stored.outputs, graph.outputs, strict=True)
+        super().__init__(
+            name or graph.name,
+            {n: node.type for n, node in graph.named("input").items()},
+            {n: graph.node(at).type for n, at in ends},
+        )
         self.params: Mapping[str, Array] = stored.params
-        self.inputs: dict[str, TensorType] = {
-            n: node.type for n, node in graph.named("input").items()
-        }
-        self.outputs: dict[str, TensorType] = {
-            n: graph.node(at).type
-            for n, at in zip(stored.outputs, graph.outputs, strict=True)
-        }
-        self._graph = graph
-        self._made: dict[tuple[Device | None, str], CompiledGraph] = {}
-        self._turn = ForkLock()
-        self._closed = False
+        self._places = OnDevices(graph)
 
     @property
     def graph(self) -> Graph:
         """A copy of the graph."""
-        return self._graph.copy()
-
-    def run(
-        self,
-        inputs: Mapping[str, Any] | None = None,
-        *,
-        device: DeviceLike | None = None,
-        adapter: str = "",
-        strict: bool | None = None,
-    ) -> dict[str, Any]:
-        """The outputs by name.
-
-        inputs   arrays by name, as `CompiledGraph.run` takes them
-        device   where; None: rlxweb chooses. It is compiled there once
-        adapter  part of an adapter's name, where a device has several
-        strict   True: a run that is lost with its device raises
-        Errors   those of `Session.compile` and of `CompiledGraph.run`
-        """
-        return drive(self._run(inputs, device, adapter, strict))
-
-    async def run_async(
-        self,
-        inputs: Mapping[str, Any] | None = None,
-        *,
-        device: DeviceLike | None = None,
-        adapter: str = "",
-        strict: bool | None = None,
-    ) -> dict[str, Any]:
-        """`run` beside the caller's event loop."""
-        return await awaited_here(lambda: self._run(inputs, device, adapter, strict))
+        return self._places.graph.copy()
 
     async def _run(
-        self,
-        inputs: Mapping[str, Any] | None,
-        device: DeviceLike | None,
-        adapter: str,
-        strict: bool | None,
+        self, inputs: Mapping[str, Any] | None, asked: Asked
     ) -> dict[str, Any]:
-        compiled = await self._compiled(device, adapter)
-        outs = await compiled.computed(inputs, strict)
+        self._check_kept(asked.keep)
+        keep: Keep = (
+            asked.keep
+            if isinstance(asked.keep, bool)
+            else tuple(at for at, name in enumerate(self.outputs) if name in asked.keep)
+        )
+        compiled = await self._on(asked.device, asked.adapter)
+        outs = await compiled.computed(inputs, asked.strict, keep)
         return dict(zip(self.outputs, outs, strict=True))
 
     def compiled(
@@ -122,59 +93,20 @@ class LoadedGraph:
 
         Errors   those of `Session.compile`.
         """
-        return drive(self._compiled(device, adapter))
+        return drive(self._on(device, adapter))
 
-    async def _compiled(self, device: DeviceLike | None, adapter: str) -> CompiledGraph:
-        self._check_open()
-        label = None if device is None or is_open(device) else parse_device(device)
-        found = self._made.get((label, adapter))
-        if found is not None:
-            return found
-        session = Session("auto" if label is None else label, adapter=adapter)
-        compiled = await session.compiled(self._graph)
-        for name, array in self.params.items():
-            await compiled.set_param_async(name, array)
-        with self._turn:
-            first = self._made.setdefault((label, adapter), compiled)
-        if first is not compiled:  # another thread was as quick
-            compiled.close()
-        return first
+    async def _on(self, device: DeviceLike | None, adapter: str) -> CompiledGraph:
+        self._check_open("run")
+        params = self.params.items()
+        return await self._places.on(device, adapter, params, self._doing("run"))
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise SessionClosed(f"run '{self.name}'", "this graph was closed")
+    def _compiled(self) -> Iterable[CompiledGraph]:
+        return self._places.made.values()
 
-    def explain(self) -> str:
-        """What it takes and gives; what was compiled, where it runs and why."""
-        lines = [f"{self.name}: {len(self._graph)} nodes"]
-        lines += [f"  in   {name} {kind}" for name, kind in self.inputs.items()]
-        lines += [f"  out  {name} {kind}" for name, kind in self.outputs.items()]
-        if not self._made:
-            lines.append("  nothing was compiled yet: a run does that")
-        return "\n".join([*lines, *(c.explain() for c in self._made.values())])
+    def _let_go(self) -> None:
+        self._places.close()
+        self.params = {}
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        ins, outs = len(self.inputs), len(self.outputs)
-        return f"LoadedGraph('{self.name}': {ins} inputs, {outs} outputs)"
-
-    def close(self) -> None:
-        """Free what was compiled, and let go of the file. Idempotent."""
-        with self._turn:
-            self._closed = True
-            gone, self._made = list(self._made.values()), {}
-            self.params = {}
-        for one in gone:
-            one.close()
-
-    def __reduce__(self) -> Any:
-        raise Unsupported(
-            f"pickle of '{self.name}'",
-            "it may hold device memory and an open file",
-            hint="load it where it is needed",
-        )
+    @property
+    def _size(self) -> int:
+        return len(self._places.graph)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,8 @@ def test_a_graph_where_all_dims_are_numbers() -> None:
         _ = net.graph
     bound = net.graph_for({"x": np.zeros((7, 3), np.float32)})
     assert bound.tensor(bound.outputs[0]).shape == (7, 4)
+    with pytest.raises(InputError, match="a list was given"):
+        net.graph_for([1])  # type: ignore[arg-type]
 
 
 def test_bindings_are_kept_and_the_oldest_goes() -> None:
@@ -104,6 +107,18 @@ def test_bindings_are_kept_and_the_oldest_goes() -> None:
     before = [made for _, made in net._made]
     net.run({"x": np.ones((MOST_KEPT, 3), np.float32)}, device="cpu")
     assert {id(made) for _, made in net._made} == set(map(id, before))
+
+
+def test_what_is_let_go_of_stays_usable_and_is_freed_where_nobody_has_it() -> None:
+    """A compiled graph that somebody holds outlives the conversion that it is of."""
+    net = rlx.onnx.load(dense())
+    x = np.ones((1, 3), np.float32)
+    held = net.compiled({"x": x}, device="cpu")
+    freed = weakref.ref(net.compiled({"x": np.ones((2, 3), "f4")}, device="cpu"))
+    for batch in range(3, MOST_KEPT + 3):
+        net.run({"x": np.ones((batch, 3), np.float32)}, device="cpu")
+    np.testing.assert_allclose(held.run({"x": x})[0], right(x), rtol=1e-5, atol=1e-6)
+    assert freed() is None
 
 
 @pytest.mark.parametrize(
@@ -314,6 +329,10 @@ def test_sequences_and_optionals_go_in_and_out() -> None:
     xs = [np.ones(3, np.float32), np.zeros(1, np.float32)]
     got = net.run({"xs": xs, "x": [1.0, 2.0]}, device="cpu")["ys"]
     assert [one.tolist() for one in got] == [[1.0] * 3, [0.0], [1.0, 2.0]]
+    got = net.run({"xs": [[3.0]], "x": [1.0, 2.0]}, device="cpu")["ys"]
+    assert [one.tolist() for one in got] == [[3.0], [1.0, 2.0]]
+    with pytest.raises(InputError, match="a list is wanted"):
+        net.run({"xs": xs[0], "x": [1.0, 2.0]}, device="cpu")
 
 
 def test_import_of_the_package_does_not_load_onnx() -> None:

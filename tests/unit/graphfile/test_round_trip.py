@@ -16,12 +16,15 @@ from rlxweb.errors import (
     DTypeError,
     GraphFileError,
     RecordingError,
+    SessionClosed,
     ShapeError,
     UnknownName,
     UsageError,
     VerifyError,
 )
+from rlxweb.gpu.drive import drive
 from rlxweb.ir.op import Op, registry
+from rlxweb.runtime.on_devices import OnDevices
 from tests.unit.graphfile.files import mlp, saved, weights
 
 X = np.linspace(-2, 2, 8, dtype=np.float32).reshape(2, 4)
@@ -82,6 +85,29 @@ def test_a_run_gives_what_the_graph_gives(tmp_path: Path) -> None:
         assert other["p"].tolist() == got["p"].tolist()
     with pytest.raises(rlx.RlxError, match="closed"):
         model.run({"x": X})
+
+
+def test_outputs_stay_on_the_device_by_name() -> None:
+    with rlx.load(SMALL["tiny"]) as model:
+        (name,) = model.outputs
+        there = model.run({"x": [1.0, 2.0]}, device="cpu", keep=[name])[name]
+        assert isinstance(there, rlx.DeviceArray)
+        assert model.run({"x": there}, device="cpu")[name].tolist() == [4.0, 8.0]
+        with pytest.raises(UsageError, match="keep names 'no'"):
+            model.run({"x": [1.0, 2.0]}, device="cpu", keep=["no"])
+
+
+def test_what_is_closed_while_it_is_compiled_keeps_nothing() -> None:
+    """As when another thread closes it: what was just compiled is freed too."""
+    places = OnDevices(mlp())
+
+    def params() -> Iterator[tuple[str, Any]]:
+        places.close()
+        yield from weights().items()
+
+    with pytest.raises(SessionClosed, match="closed meanwhile"):
+        drive(places.on("cpu", "", params(), "run"))
+    assert not places.made
 
 
 def test_a_compiled_graph_is_saved_with_the_params_it_holds(tmp_path: Path) -> None:
