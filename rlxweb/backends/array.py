@@ -70,12 +70,14 @@ Compute = Callable[[dict[int, OwnArray]], list[OwnArray]]
 class ArrayProgram(Program):
     """A plan as one function; constants and params lie on the device.
 
+    named    the nodes of inputs and params, by name
     compute  leaves by node, which are used up → outputs
     calls    the same one by one, in order
     """
 
     plan: Plan
     engine: Backend
+    named: Mapping[str, int]
     compute: Compute
     calls: Sequence[Call]
     constants: dict[int, OwnArray]
@@ -183,7 +185,9 @@ class ArrayBackend(KeepsArrays):
             )
         ]
         compute = self._computation(graph, calls)
-        return ArrayProgram(plan, self, compute, calls, constants)
+        nodes = graph.named("input") | graph.named("param")
+        named = {name: node.id for name, node in nodes.items()}
+        return ArrayProgram(plan, self, named, compute, calls, constants)
 
     def _check_room(self, graph: Graph) -> None:
         for node in graph.nodes():
@@ -292,13 +296,13 @@ class ArrayBackend(KeepsArrays):
         self, program: ArrayProgram, feeds: Feeds
     ) -> tuple[Compute, dict[int, OwnArray]]:
         """What a run computes, and the values it starts from."""
-        graph, compute = program.plan.graph, program.compute
+        compute = program.compute
         # Taken before it is asked whether they are still there: runs need no turns.
         held, values = dict(program.params), dict(program.constants)
         if program.released:
-            raise released(f"run '{graph.name}' on {self.name}")
-        for name, node in (graph.named("input") | graph.named("param")).items():
-            values[node.id] = held[name] if name in held else self._fed(feeds[name])
+            raise released(f"run '{program.plan.graph.name}' on {self.name}")
+        for name, at in program.named.items():
+            values[at] = held[name] if name in held else self._fed(feeds[name])
         return compute, values
 
     async def run_resident(

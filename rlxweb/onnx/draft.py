@@ -30,6 +30,8 @@ FOLDED_BYTES = 1 << 20
 _MOST_BYTES = 1 << 32
 """No single constant of a model is larger."""
 
+_SAME_BY_TYPE = frozenset(("cast", "expand", "narrow", "reshape"))
+"""Ops that change nothing where the result is of the operand's type."""
 _NO_MACHINE_HAS = 1 << 46
 _MEMORY = f"no machine has more than {_NO_MACHINE_HAS:,} for one array"
 
@@ -73,9 +75,18 @@ class Draft(Graph):
     def apply(
         self, op_name: str, *inputs: Tensor, name: str = "", **attrs: Any
     ) -> Tensor:
-        """`Graph.apply`; the result is known where all operands are."""
+        """`Graph.apply`; the result is known where all operands are.
+
+        Exporters write much that changes nothing: of that it is the operand, and a
+        shape of a shape is the last one.
+        """
         made = super().apply(op_name, *inputs, name=name, **attrs)
         node = self.node(made.id)
+        if op_name in _SAME_BY_TYPE and node.type == self.node(inputs[0].id).type:
+            return inputs[0]
+        if op_name == "reshape" and self.node(inputs[0].id).op == "reshape":
+            source = self.tensor(self.node(inputs[0].id).inputs[0])
+            return self.apply("reshape", source, name=name, shape=node.type.shape)
         if node.type.nbytes > _NO_MACHINE_HAS:
             raise ModelError(
                 "", f"its result takes {node.type.nbytes:,} bytes", _MEMORY
