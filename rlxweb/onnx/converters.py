@@ -15,7 +15,8 @@ Any other has a converter in the file of its family, registered under its ONNX n
 - The node's inputs come by position, None for one that is left out; a parameter without
   a default must be given. Its attributes come by keyword, with ONNX's defaults in the
   signature: strings, floats, ints, tuples of them, `Weight` for a tensor, `GraphRecord`
-  for a body. An attribute that the signature does not name is refused.
+  for a body. An attribute that the signature does not name is refused. What several ops
+  have is one TypedDict: `**where: Unpack[Where]`.
 - Values are tensors of `call.g`, the draft, which takes every call of a `Graph` and
   folds: an op of known operands is computed at once. `call.known(x, "what")` gives the
   array of a value that must be known, `call.ints(x, "what")` its integers. Where it
@@ -39,7 +40,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from inspect import Parameter, signature
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
@@ -131,14 +132,17 @@ def _registered(convert: Converter) -> Registered:
     _, *rest = signature(convert).parameters.values()
     places = [p for p in rest if p.kind is Parameter.POSITIONAL_OR_KEYWORD]
     any_number = any(p.kind is Parameter.VAR_POSITIONAL for p in rest)
-    any_attrs = any(p.kind is Parameter.VAR_KEYWORD for p in rest)
-    known = frozenset(p.name for p in rest if p.kind is Parameter.KEYWORD_ONLY)
+    known = {p.name for p in rest if p.kind is Parameter.KEYWORD_ONLY}
+    more = [p.name for p in rest if p.kind is Parameter.VAR_KEYWORD]
+    shared = [get_args(get_type_hints(convert)[name]) for name in more]
+    for (kind,) in filter(None, shared):
+        known |= get_type_hints(kind).keys()
     last = next((p for p in rest if p.kind is Parameter.VAR_POSITIONAL), None)
     return Registered(
         convert,
         sum(p.default is Parameter.empty for p in places),
         None if any_number else len(places),
-        None if any_attrs else known,
+        frozenset(known) if all(shared) else None,
         frozenset(at for at, p in enumerate(places) if _is_open(p)),
         len(places) if last is not None and _is_open(last) else None,
     )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from rlxweb.ir.tensor import Tensor
 from rlxweb.onnx.converters import Call, converts
@@ -21,12 +20,11 @@ def _snake(name: str) -> str:
 _OURS = {_snake(name): name for name in USUAL}
 
 
-def _activations(
-    call: Call, names: Sequence[str], alphas: Floats, betas: Floats
-) -> dict[str, Any]:
+def _activations(call: Call, cell: Cell) -> dict[str, Any]:
     """The functions as ours, with the constants that stand for them in order."""
-    alpha, beta, said = list(alphas), list(betas), []
-    for name in names:
+    alpha = list(cell.get("activation_alpha", ()))
+    beta, said = list(cell.get("activation_beta", ())), []
+    for name in cell.get("activations", ()):
         ours = _OURS.get(_snake(name))
         if ours is None:
             known = ", ".join(sorted(_OURS.values()))
@@ -39,27 +37,30 @@ def _activations(
     return {"activations": " ".join(said)} if said else {}
 
 
-def _named(
-    call: Call,
-    activations: Texts,
-    alphas: Floats,
-    betas: Floats,
-    clip: float,
-    direction: str,
-    layout: int,
-) -> dict[str, Any]:
-    """What all three have in common, as our methods take it."""
-    return {
-        "direction": direction,
-        "clip": clip or None,
-        "batch_first": bool(layout),
-        **_activations(call, activations, alphas, betas),
-    }
+class Cell(TypedDict, total=False):
+    """The attributes that all three have. Of `output_sequence` nothing is left."""
+
+    activation_alpha: Floats
+    activation_beta: Floats
+    activations: Texts
+    clip: float
+    direction: str
+    hidden_size: int
+    layout: int
+    output_sequence: int
 
 
-def _check(call: Call, r: Tensor, hidden: int | None) -> None:
+def _named(call: Call, r: Tensor, cell: Cell) -> dict[str, Any]:
+    """These attributes as our methods take them, held against the weights."""
+    hidden = cell.get("hidden_size")
     if hidden is not None and r.shape[-1:] != (hidden,):
         call.contradict(f"hidden_size {hidden} beside weights {r.shape}")
+    return {
+        "direction": cell.get("direction", "forward"),
+        "clip": cell.get("clip") or None,
+        "batch_first": bool(cell.get("layout")),
+        **_activations(call, cell),
+    }
 
 
 @converts("LSTM")
@@ -74,21 +75,9 @@ def _lstm(
     c0: Tensor | None = None,
     peepholes: Tensor | None = None,
     *,
-    activation_alpha: Floats = (),
-    activation_beta: Floats = (),
-    activations: Texts = (),
-    clip: float = 0.0,
-    direction: str = "forward",
-    hidden_size: int | None = None,
     input_forget: int = 0,
-    layout: int = 0,
-    output_sequence: int = 0,
+    **cell: Unpack[Cell],
 ) -> tuple[Tensor, ...]:
-    _check(call, r, hidden_size)
-    named = _named(
-        *(call, activations, activation_alpha, activation_beta),
-        *(clip, direction, layout),
-    )
     state = None
     given = h0 if c0 is None else c0
     if given is not None:  # one without the other: that is 0
@@ -97,7 +86,7 @@ def _lstm(
     return call.g.lstm(
         *(x, w, r, b, state, peepholes, lengths),
         input_forget=bool(input_forget),
-        **named,
+        **_named(call, r, cell),
     )
 
 
@@ -111,22 +100,10 @@ def _gru(
     lengths: Tensor | None = None,
     h0: Tensor | None = None,
     *,
-    activation_alpha: Floats = (),
-    activation_beta: Floats = (),
-    activations: Texts = (),
-    clip: float = 0.0,
-    direction: str = "forward",
-    hidden_size: int | None = None,
-    layout: int = 0,
     linear_before_reset: int = 0,
-    output_sequence: int = 0,
+    **cell: Unpack[Cell],
 ) -> tuple[Tensor, ...]:
-    _check(call, r, hidden_size)
-    named = _named(
-        *(call, activations, activation_alpha, activation_beta),
-        *(clip, direction, layout),
-    )
-    late = bool(linear_before_reset)
+    late, named = bool(linear_before_reset), _named(call, r, cell)
     return call.g.gru(x, w, r, b, h0, lengths, linear_before_reset=late, **named)
 
 
@@ -139,19 +116,6 @@ def _rnn(
     b: Tensor | None = None,
     lengths: Tensor | None = None,
     h0: Tensor | None = None,
-    *,
-    activation_alpha: Floats = (),
-    activation_beta: Floats = (),
-    activations: Texts = (),
-    clip: float = 0.0,
-    direction: str = "forward",
-    hidden_size: int | None = None,
-    layout: int = 0,
-    output_sequence: int = 0,
+    **cell: Unpack[Cell],
 ) -> tuple[Tensor, ...]:
-    _check(call, r, hidden_size)
-    named = _named(
-        *(call, activations, activation_alpha, activation_beta),
-        *(clip, direction, layout),
-    )
-    return call.g.rnn(x, w, r, b, h0, lengths, **named)
+    return call.g.rnn(x, w, r, b, h0, lengths, **_named(call, r, cell))

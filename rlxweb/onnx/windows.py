@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import Any, Required, TypedDict, Unpack
 
 import numpy as np
 
@@ -14,38 +14,68 @@ from rlxweb.onnx.converters import Call, converts
 from rlxweb.recipes.windows import same_pads
 
 Ints = tuple[int, ...]
+_PADDED = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 
 
-def _checked(call: Call, kernel: Sequence[int], said: Ints | None) -> None:
-    if said is not None and tuple(said) != tuple(kernel):
-        call.contradict(f"kernel_shape is {said}", f"the weights have {tuple(kernel)}")
+class Where(TypedDict, total=False):
+    """The attributes of windows that all have, as given."""
+
+    auto_pad: str
+    dilations: Ints
+    pads: Ints
+    strides: Ints
 
 
-def _geometry(
-    call: Call,
-    x: Tensor,
-    kernel: Ints,
-    given: tuple[Ints | None, Ints | None, Ints | None, str],
-) -> dict[str, Any]:
-    """Strides, dilations and pads in numbers, of these and `auto_pad` as given."""
-    strides, dilations, pads, auto_pad = given
-    size = x.shape[2:]
-    strides = strides or (1,) * len(size)
-    dilations = dilations or (1,) * len(size)
+class Weighted(Where, total=False):
+    """Those of a convolution."""
+
+    group: int
+    kernel_shape: Ints
+
+
+def _geometry(call: Call, x: Tensor, kernel: Ints, where: Where) -> dict[str, Any]:
+    """Strides, dilations and pads in numbers."""
+    size, auto_pad = x.shape[2:], where.get("auto_pad") or "NOTSET"
+    strides = where.get("strides") or (1,) * len(size)
+    dilations = where.get("dilations") or (1,) * len(size)
+    pads = where.get("pads")
     if len(kernel) != len(size) or {len(strides), len(dilations)} != {len(size)}:
         call.contradict(
             f"a kernel of {kernel}, strides {strides}, dilations {dilations}",
             f"x has {len(size)} spatial axes",
         )
-    if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+    if auto_pad not in _PADDED:
+        call.contradict(f"auto_pad is {auto_pad!r}", "no version of the op knows that")
+    if auto_pad.startswith("SAME"):
         is_upper = auto_pad == "SAME_UPPER"
         pads = same_pads(size, kernel, strides, dilations, is_upper)
     elif auto_pad == "VALID":
         pads = None
-    elif auto_pad not in ("NOTSET", ""):
-        call.contradict(f"auto_pad is {auto_pad!r}", "no version of the op knows that")
     pads = pads or (0,) * (2 * len(size))
     return {"strides": strides, "dilations": dilations, "pads": pads}
+
+
+def _of_weights(call: Call, x: Tensor, w: Tensor, given: Weighted) -> dict[str, Any]:
+    """The attributes of a convolution of ours."""
+    kernel, said = w.shape[2:], given.get("kernel_shape")
+    if said is not None and said != kernel:
+        call.contradict(f"kernel_shape is {said}", f"the weights have {kernel}")
+    where = _geometry(call, x, kernel, given)
+    return {"groups": given.get("group", 1), **where}
+
+
+class Pooled(Where, total=False):
+    """Those of a pool."""
+
+    kernel_shape: Required[Ints]
+    ceil_mode: int
+
+
+def _of_pool(call: Call, x: Tensor, given: Pooled) -> dict[str, Any]:
+    """The attributes of a pool of ours."""
+    kernel = given["kernel_shape"]
+    where = _geometry(call, x, kernel, given)
+    return {"kernel": kernel, "ceil_mode": bool(given.get("ceil_mode")), **where}
 
 
 def _with_bias(made: Tensor, bias: Tensor | None) -> Tensor:
@@ -60,18 +90,10 @@ def _conv(
     x: Tensor,
     w: Tensor,
     bias: Tensor | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: Ints | None = None,
-    group: int = 1,
-    kernel_shape: Ints | None = None,
-    pads: Ints | None = None,
-    strides: Ints | None = None,
+    **given: Unpack[Weighted],
 ) -> Tensor:
-    kernel = w.shape[2:]
-    _checked(call, kernel, kernel_shape)
-    where = _geometry(call, x, kernel, (strides, dilations, pads, auto_pad))
-    return _with_bias(call.g.apply("conv", x, w, groups=group, **where), bias)
+    made = call.g.apply("conv", x, w, **_of_weights(call, x, w, given))
+    return _with_bias(made, bias)
 
 
 @converts("ConvInteger")
@@ -81,22 +103,14 @@ def _conv_integer(
     w: Tensor,
     x_zero_point: Tensor | None = None,
     w_zero_point: Tensor | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: Ints | None = None,
-    group: int = 1,
-    kernel_shape: Ints | None = None,
-    pads: Ints | None = None,
-    strides: Ints | None = None,
+    **given: Unpack[Weighted],
 ) -> Tensor:
-    g, kernel = call.g, w.shape[2:]
-    _checked(call, kernel, kernel_shape)
-    where = _geometry(call, x, kernel, (strides, dilations, pads, auto_pad))
+    where = _of_weights(call, x, w, given)
     x, w = (
         _from_zero(call, one, zero)
         for one, zero in ((x, x_zero_point), (w, w_zero_point))
     )
-    return g.apply("conv", x, w, groups=group, **where)
+    return call.g.apply("conv", x, w, **where)
 
 
 def _from_zero(call: Call, x: Tensor, zero: Tensor | None) -> Tensor:
@@ -115,19 +129,13 @@ def _conv_transpose(
     w: Tensor,
     bias: Tensor | None = None,
     *,
-    auto_pad: str = "NOTSET",
-    dilations: Ints | None = None,
-    group: int = 1,
-    kernel_shape: Ints | None = None,
     output_padding: Ints | None = None,
     output_shape: Ints | None = None,
-    pads: Ints | None = None,
-    strides: Ints | None = None,
+    **given: Unpack[Weighted],
 ) -> Tensor:
     kernel, rank = w.shape[2:], x.rank - 2
-    _checked(call, kernel, kernel_shape)
-    given = (strides, dilations, pads, "NOTSET")
-    where = _geometry(call, x, kernel, given)
+    auto_pad = given.get("auto_pad", "NOTSET")
+    where = _of_weights(call, x, w, given)
     more = list(output_padding or (0,) * rank)
     wanted: Sequence[int] | None = output_shape and output_shape[-rank:]
     if wanted is None and auto_pad.startswith("SAME"):
@@ -135,11 +143,7 @@ def _conv_transpose(
         wanted = [n * s for n, s in pairs]
     if wanted is not None:
         where["pads"] = _cut_to(x, kernel, where, wanted, more, auto_pad)
-    elif auto_pad == "VALID":
-        where["pads"] = (0,) * (2 * rank)
-    made = call.g.apply(
-        "conv_transpose", x, w, groups=group, output_padding=more, **where
-    )
+    made = call.g.apply("conv_transpose", x, w, output_padding=more, **where)
     return _with_bias(made, bias)
 
 
@@ -169,16 +173,10 @@ def _max_pool(
     call: Call,
     x: Tensor,
     *,
-    kernel_shape: Ints,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    dilations: Ints | None = None,
-    pads: Ints | None = None,
     storage_order: int = 0,
-    strides: Ints | None = None,
+    **given: Unpack[Pooled],
 ) -> Tensor | tuple[Tensor, Tensor]:
-    where = _geometry(call, x, kernel_shape, (strides, dilations, pads, auto_pad))
-    where |= {"kernel": kernel_shape, "ceil_mode": bool(ceil_mode)}
+    where = _of_pool(call, x, given)
     made = call.g.apply("max_pool", x, **where)
     if not call.wants(1):
         return made
@@ -238,23 +236,12 @@ def _average_pool(
     call: Call,
     x: Tensor,
     *,
-    kernel_shape: Ints,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
     count_include_pad: int = 0,
-    dilations: Ints | None = None,
-    pads: Ints | None = None,
-    strides: Ints | None = None,
+    **given: Unpack[Pooled],
 ) -> Tensor:
-    where = _geometry(call, x, kernel_shape, (strides, dilations, pads, auto_pad))
-    return call.g.apply(
-        "avg_pool",
-        x,
-        kernel=kernel_shape,
-        ceil_mode=bool(ceil_mode),
-        count_include_pad=bool(count_include_pad),
-        **where,
-    )
+    padding = bool(count_include_pad)
+    where = _of_pool(call, x, given)
+    return call.g.apply("avg_pool", x, count_include_pad=padding, **where)
 
 
 @converts("LpPool", since=2)
@@ -262,17 +249,10 @@ def _lp_pool(
     call: Call,
     x: Tensor,
     *,
-    kernel_shape: Ints,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    dilations: Ints | None = None,
     p: int = 2,
-    pads: Ints | None = None,
-    strides: Ints | None = None,
+    **given: Unpack[Pooled],
 ) -> Tensor:
-    where = _geometry(call, x, kernel_shape, (strides, dilations, pads, auto_pad))
-    where |= {"kernel": kernel_shape, "ceil_mode": bool(ceil_mode)}
-    return call.g.apply("lp_pool", x, p=float(p), **where)
+    return call.g.apply("lp_pool", x, p=float(p), **_of_pool(call, x, given))
 
 
 @converts("GlobalAveragePool")
