@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -95,7 +96,8 @@ def _array(name: str, text: str) -> Any:
         return _of_npz(doing, path, inner)
     if Path(text).suffix.lower() == ".npz":
         return _of_npz(doing, text, None)
-    if not Path(text).exists() and (numbers := _numbers(text)) is not None:
+    there = os.path.exists(text)  # and no error for numbers longer than any path
+    if not there and (numbers := _numbers(text)) is not None:
         return numbers
     try:
         found = np.load(text, mmap_mode="r", allow_pickle=False)

@@ -35,6 +35,8 @@ def _attention(
     left_window_size: int = -1,
     right_window_size: int = -1,
 ) -> tuple[Tensor | None, ...]:
+    if (past_k is None) != (past_v is None):
+        call.contradict("one of past_key and past_value is given", "both, or none")
     flat = (q, k, v) if q.rank == 3 else None
     if flat:
         q = _in_heads(call, q, q_num_heads, "q_num_heads")

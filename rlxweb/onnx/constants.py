@@ -64,7 +64,10 @@ def _constant_of_shape(
 
 
 @converts("Range")
-def _range(call: Call, start: Tensor, limit: Tensor, delta: Tensor) -> Tensor:
+def _range(
+    call: Call, start: Tensor, limit: Tensor, delta: Tensor, *, stash_type: int = 1
+) -> Tensor:
+    """In float64 whatever `stash_type` says, which is no less exact."""
     first = call.known(start, "the start")
     bounds = (start, limit, delta)
     begin, end, step = (call.number(v, "a bound of the range") for v in bounds)

@@ -10,7 +10,7 @@ import numpy as np
 from rlxweb.ir.tensor import Tensor
 from rlxweb.onnx import library
 from rlxweb.onnx.converters import Call, Value, converts
-from rlxweb.onnx.draft import ours
+from rlxweb.onnx.draft import Draft, ours
 
 _BINARY = {
     "Add": "add",
@@ -21,6 +21,9 @@ _BINARY = {
     "Equal": "eq",
     "Less": "lt",
     "Greater": "gt",
+    "And": "logical_and",
+    "Or": "logical_or",
+    "Xor": "logical_xor",
 }
 
 
@@ -47,7 +50,30 @@ def _old_binary(
 def _pow(call: Call, x: Tensor, y: Tensor) -> Tensor:
     if x.dtype.is_float:
         return call.g.pow(x, y.cast(x.dtype))
-    return call.g.pow(x.cast("f32"), y.cast("f32")).cast(x.dtype)
+    known = call.g.known(y)
+    if y.dtype.is_float and (known is None or (known != np.trunc(known)).any()):
+        return call.g.pow(x.cast("f32"), y.cast("f32")).cast(x.dtype)
+    return _whole_power(call.g, x, y.cast(x.dtype))
+
+
+def _whole_power(g: Draft, x: Tensor, y: Tensor) -> Tensor:
+    """Of integers, with no rounding, by the bits of y; below 0 it is 1 / x cut off.
+
+    What overflows is undefined: only 0, 1 and -1 have powers beyond those bits.
+    """
+    known = g.known(y)
+    most = 63 if known is None else int(known.max(initial=0))
+    one = g.constant(1, x.dtype)
+    made, square = one, x
+    for at in range(min(most, 63).bit_length()):
+        odd = g.bitwise_and(g.shift_right(y, g.constant(at, y.dtype)), one)
+        made = g.where(g.eq(odd, 0), made, made * square)
+        square = square * square
+    made = g.where(g.eq(x, 0), g.eq(y, 0).cast(x.dtype), made)
+    if x.dtype.numpy.kind == "u" or (known is not None and (known >= 0).all()):
+        return made
+    sign = g.where(g.eq(g.bitwise_and(y, one), 0), x * x, x)
+    return g.where(y < 0, g.where(g.le(g.abs(x), 1), sign, 0), made)
 
 
 @converts("Max")

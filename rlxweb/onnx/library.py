@@ -30,7 +30,7 @@ def package(doing: str = "read a model of ONNX") -> Any:
     """The package with its parts loaded. Errors  Unsupported where it is missing."""
     try:
         import onnx
-        from onnx import checker, defs, helper, numpy_helper, shape_inference
+        from onnx import checker, defs, helper, numpy_helper
     except ImportError as error:
         raise not_installed(doing, "onnx", "pip install 'rlxweb[onnx]'") from error
     return SimpleNamespace(
@@ -39,7 +39,6 @@ def package(doing: str = "read a model of ONNX") -> Any:
         defs=defs,
         helper=helper,
         numpy_helper=numpy_helper,
-        shape_inference=shape_inference,
     )
 
 
@@ -104,15 +103,6 @@ def check(model: Any, doing: str) -> None:
         tools.checker.check_model(model)
     except Exception as error:  # several kinds, none of which share a root
         raise ModelError(doing, "ONNX's checker refuses it", _said(error)) from None
-
-
-def with_types(model: Any) -> Any:
-    """The model with what ONNX's shape inference finds out. Errors  ModelError."""
-    tools = package()
-    try:
-        return tools.shape_inference.infer_shapes(model, strict_mode=True)
-    except Exception as error:
-        raise ModelError("infer shapes", _said(error)) from None
 
 
 def _said(error: Exception) -> str:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from rlxweb.ir.shape import normal_axis
 from rlxweb.ir.tensor import Tensor
 from rlxweb.onnx.converters import Call, Value, converts
-from rlxweb.onnx.movement import squeezed, stacked
+from rlxweb.onnx.movement import parts, squeezed, stacked
 from rlxweb.onnx.records import GraphRecord
 
 
@@ -79,25 +77,16 @@ def _split(
 ) -> list[Value]:
     axis = normal_axis(axis, x.rank)
     size = x.shape[axis]
-    sizes = (1,) * size
-    if split is not None:
-        known = call.known(split, "the sizes")
-        sizes = tuple(int(v) for v in known.reshape(-1))
-        if not known.ndim:
-            each = sizes[0]
-            if each <= 0:
-                call.contradict(f"parts of {each} elements", "1 or more are wanted")
-            sizes = tuple(min(each, size - at) for at in range(0, size, each))
-    if sum(sizes) != size:
-        call.contradict(f"parts of {sizes}", f"the axis has {size} elements")
-    starts = np.cumsum((0, *sizes)).tolist()
-    parts: list[Any] = [
-        call.g.narrow(x, axis, start, length)
-        for start, length in zip(starts, sizes, strict=False)
-    ]
+    sizes = (1,) * size if split is None else call.ints(split, "the sizes")
+    if split is not None and not split.rank:
+        (each,) = sizes
+        if each <= 0:
+            call.contradict(f"parts of {each} elements", "1 or more are wanted")
+        sizes = tuple(min(each, size - at) for at in range(0, size, each))
+    found = parts(call, x, axis, sizes)
     if split is None and not keepdims:
-        parts = [squeezed(call, part, (axis,)) for part in parts]
-    return parts
+        return [squeezed(call, part, (axis,)) for part in found]
+    return list(found)
 
 
 @converts("Optional")

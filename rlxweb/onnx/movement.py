@@ -196,10 +196,16 @@ def _parts(
     call: Call, x: Tensor, axis: int, sizes: Ints | None, count: int
 ) -> tuple[Tensor, ...]:
     axis = normal_axis(axis, x.rank)
-    size = x.shape[axis]
     if sizes is None:
+        size = x.shape[axis]
         each = -(-size // count)
         sizes = (*(each,) * (count - 1), size - each * (count - 1))
+    return parts(call, x, axis, sizes)
+
+
+def parts(call: Call, x: Tensor, axis: int, sizes: Ints) -> tuple[Tensor, ...]:
+    """Parts of these sizes, which are together all of the axis."""
+    size = x.shape[axis]
     if sum(sizes) != size or min(sizes, default=0) < 0:
         call.contradict(f"parts of {sizes}", f"the axis has {size} elements")
     starts = np.cumsum((0, *sizes)).tolist()

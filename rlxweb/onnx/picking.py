@@ -66,11 +66,6 @@ def _gather_elements(call: Call, x: Tensor, at: Tensor, *, axis: int = 0) -> Ten
     return call.g.gather_elements(x, at, axis)
 
 
-@converts("GatherND", since=11)
-def _gather_nd(call: Call, x: Tensor, at: Tensor, *, batch_dims: int = 0) -> Tensor:
-    return call.g.gather_nd(x, at, batch_dims)
-
-
 @converts("Scatter", "ScatterElements")
 def _scatter_elements(
     call: Call,

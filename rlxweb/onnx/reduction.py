@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
+from rlxweb.ir.shape import normal_axis
 from rlxweb.ir.tensor import Tensor
 from rlxweb.onnx.converters import Call, converts
 
@@ -51,21 +51,9 @@ converts(*_OTHERS, until=17)(_old_reduction)
 converts(*_OTHERS, since=18)(_reduction)
 
 
-@converts("Softmax", since=13)
-def _softmax(call: Call, x: Tensor, *, axis: int = -1) -> Tensor:
-    return call.g.softmax(x, axis)
-
-
 @converts("Softmax", until=12)
 def _old_softmax(call: Call, x: Tensor, *, axis: int = 1) -> Tensor:
     """Before opset 13: over all axes from `axis` on, as one."""
-    return over_the_rest(call, x, axis, call.g.softmax)
-
-
-def over_the_rest(
-    call: Call, x: Tensor, axis: int, how: Callable[[Tensor], Tensor]
-) -> Tensor:
-    """A function of the last axis, of x as a matrix cut before `axis`."""
-    axis = axis + x.rank if axis < 0 else axis
+    axis = normal_axis(axis, x.rank)
     flat = call.g.reshape(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
-    return call.g.reshape(how(flat), x.shape)
+    return call.g.reshape(call.g.softmax(flat), x.shape)

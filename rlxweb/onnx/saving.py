@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import IO, Any
@@ -115,7 +116,7 @@ def _in_forms(graph: Graph, opset: int, doing: str) -> Graph:
             break
         graph = rebuild(graph, rewrite)
     if foreign:
-        counts = {op: list(foreign.values()).count(op) for op in foreign.values()}
+        counts = Counter(foreign.values())
         raise Unsupported(
             doing,
             "ONNX has no form for "

@@ -146,18 +146,6 @@ def plain(attrs: Mapping[str, Any]) -> dict[str, Any]:
     return {n: int(v) if isinstance(v, bool) else v for n, v in attrs.items()}
 
 
-def by_places_or_value(w: Writer, node: Node, x: str) -> str:
-    """The same for an op that puts its `value` where no element goes."""
-    kind = w.type_of(node)
-    places = np.arange(kind.numel, dtype=np.int64).reshape(kind.shape)
-    attrs = {**node.attrs, "value": -1.0}
-    table = np.asarray(registry.get(node.op).reference(np, attrs, places))
-    value = w.shape(w.like(node.attrs["value"], kind), (1,))
-    flat = w.add("Concat", w.shape(x, (kind.numel,)), value, axis=0)
-    at = w.hold(np.where(table < 0, kind.numel, table), np.int64)
-    return w.add("Gather", flat, at, axis=0)
-
-
 def is_small(node: Node) -> bool:
     """Is a table of places for it worth a file?"""
     return node.type.numel <= MOST_PLACES
@@ -169,3 +157,15 @@ def by_places(w: Writer, node: Node, x: str) -> str:
     places = np.arange(kind.numel, dtype=np.int64).reshape(kind.shape)
     table = registry.get(node.op).reference(np, dict(node.attrs), places)
     return w.add("Gather", w.shape(x, (-1,)), w.hold(table, np.int64), axis=0)
+
+
+def by_places_or_value(w: Writer, node: Node, x: str) -> str:
+    """The same for an op that puts its `value` where no element goes."""
+    kind = w.type_of(node)
+    places = np.arange(kind.numel, dtype=np.int64).reshape(kind.shape)
+    attrs = {**node.attrs, "value": -1.0}
+    table = np.asarray(registry.get(node.op).reference(np, attrs, places))
+    value = w.shape(w.like(node.attrs["value"], kind), (1,))
+    flat = w.add("Concat", w.shape(x, (kind.numel,)), value, axis=0)
+    at = w.hold(np.where(table < 0, kind.numel, table), np.int64)
+    return w.add("Gather", flat, at, axis=0)

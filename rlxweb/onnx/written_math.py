@@ -204,11 +204,6 @@ def _reduced(w: Writer, node: Node, x: str) -> str:
     return w.add(_REDUCED[node.op], x, axes, keepdims=keep, noop_with_empty_axes=1)
 
 
-@writes("softmax")
-def _softmax(w: Writer, node: Node, x: str) -> str:
-    return w.add("Softmax", x, axis=node.attrs["axis"])
-
-
 @writes("cumsum")
 def _cumsum(w: Writer, node: Node, x: str) -> str:
     axis = normal_axis(node.attrs["axis"], node.type.rank)

@@ -228,6 +228,7 @@ registry.register_all(
         tolerance=EXPONENTIAL,
         samples=_SOFTMAX_SAMPLES,
         telling=tuple(Sample((Drawn(s),)) for s in ((4, 16), (1 << 15, 4), (256, 512))),
+        onnx=("Softmax",),
         doc="exp(x - max) / sum of exp(x - max) along an axis.",
     ),
     _norm(

@@ -352,6 +352,7 @@ registry.register_all(
             _tuples((3, 5), (4, 2), dtype=DType.BOOL, index=DType.U32),
         ),
         telling=(_tuples((8, 8), (16, 2)), _tuples((64, 64, 32), (4096, 2))),
+        onnx=("GatherND",),
         doc="Rows by indices of several axes at once, which the last axis of the "
         f"indices holds; `batch_dims` axes of both go together. {_AGREED}",
     ),

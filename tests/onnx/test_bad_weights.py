@@ -81,7 +81,7 @@ def test_external_data_is_read_where_it_lies(tmp_path: Path) -> None:
     with load(path) as made:
         got = made.run({"x": np.ones(2, np.float32)}, device="cpu")["y"]
         assert got.tolist() == [3.0, 4.0]
-        assert isinstance(made.params["w"].base, np.memmap | memoryview | np.ndarray)
+        assert isinstance(made.params["w"], np.memmap)
 
 
 @pytest.mark.parametrize(

@@ -74,6 +74,12 @@ def test_json_tells_values_and_engine(path: Path, x: np.ndarray, call: Call) -> 
     assert (one.code, one.out) == (0, "")
 
 
+def test_numbers_may_be_longer_than_a_path(path: Path, call: Call) -> None:
+    x = json.dumps([[1.0, 2.0, 3.0]] * 500)
+    said = call("run", path, "-i", f"x={x}", "-i", "a=b=[0, 0, 0, 0]", "--json", "-")
+    assert said.record["outputs"][0]["shape"] == [500, 4]
+
+
 def test_a_saved_graph_runs_too(tmp_path: Path, call: Call) -> None:
     graph = rlx.Graph("double")
     graph.set_outputs([graph.input("x", (2,)) * 2.0])
