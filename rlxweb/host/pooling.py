@@ -18,7 +18,7 @@ from rlxweb.host.boxes import SHARE, for_each
 from rlxweb.host.convolution import with_padding
 from rlxweb.host.variants import Variant
 from rlxweb.ir.op import Attrs, TensorType, Types
-from rlxweb.recipes.windows import Windows, counts, pads_of, pool_windows
+from rlxweb.recipes.windows import Windows, divisors, lowest, pool_windows
 
 Array = NDArray[Any]
 
@@ -65,40 +65,40 @@ def _windows(attrs: Attrs, x: Array) -> tuple[Windows, tuple[int, ...]]:
 
 def _max(attrs: Attrs, x: Array) -> Array:
     w, shape = _windows(attrs, x)
-    kind = x.dtype
-    lowest = -np.inf if kind.kind == "f" else np.iinfo(kind).min
-    return pooled(np.maximum, w, x, lowest).reshape(shape)
+    return pooled(np.maximum, w, x, lowest(x.dtype)).reshape(shape)
+
+
+def _wide(x: Array) -> Array:
+    """f16 as what it is summed in."""
+    return x.astype(np.float32) if x.dtype == np.float16 else x
 
 
 def _sum(attrs: Attrs, x: Array) -> Array:
     w, shape = _windows(attrs, x)
-    wide = x.astype(np.float32) if x.dtype == np.float16 else x
-    return pooled(np.add, w, wide, 0).reshape(shape).astype(x.dtype, copy=False)
+    return pooled(np.add, w, _wide(x), 0).reshape(shape).astype(x.dtype, copy=False)
 
 
 def _average(attrs: Attrs, x: Array) -> Array:
-    wide = x.astype(np.float32) if x.dtype == np.float16 else x
-    made = _sum(attrs, wide)
-    _, after = pads_of(attrs["pads"], x.ndim - 2)
-    w = pool_windows(x.shape, attrs)
-    made /= counts(w, attrs["count_include_pad"], after).astype(wide.dtype)
+    made = _sum(attrs, _wide(x))
+    made /= divisors(x.shape, attrs).astype(made.dtype)
     return made.astype(x.dtype, copy=False)
 
 
 def _norm(attrs: Attrs, x: Array) -> Array:
-    p = attrs["p"]
-    wide = x.astype(np.float32) if x.dtype == np.float16 else x
+    p, wide = attrs["p"], _wide(x)
     made = _sum(attrs, wide * wide if p == 2 else np.abs(wide) ** p)
     made = np.sqrt(made) if p == 2 else made ** (1.0 / p)
     return made.astype(x.dtype, copy=False)
 
 
 def _few(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
-    """Windows of so many elements that passes over a line are not the point."""
-    return prod(attrs["kernel"]) <= _MOST and out.numel > 0
+    """No more passes than are quicker than windows laid side by side."""
+    kernel = pool_windows(inputs[0].shape, attrs).kernel
+    return sum(kernel) <= _MOST and out.numel > 0
 
 
 _MOST: Final = 1 << 10
+"""Passes over an array."""
 _POOLS: Final[dict[str, Callable[[Attrs, Array], Array]]] = {
     "max_pool": _max,
     "sum_pool": _sum,

@@ -26,6 +26,7 @@ from rlxweb.ops.elementwise import FLOATS, NUMBERS, is_float, need
 from rlxweb.ops.linalg import widened
 from rlxweb.ops.norm import in_f32
 from rlxweb.ops.reduce import SUMMED
+from rlxweb.ops.remapped import numpy_dtype
 from rlxweb.ops.windows import windows_in
 from rlxweb.recipes.reduce_calls import (
     Kept,
@@ -41,11 +42,11 @@ from rlxweb.recipes.windows import (
     PADS,
     STRIDES,
     Windows,
-    counts,
+    any_is_empty,
+    divisors,
     is_even,
-    lowest_bits,
+    lowest,
     padded,
-    pads_of,
     pool_windows,
     volume,
 )
@@ -60,8 +61,7 @@ def _infer(
     (x,) = types
     need(types, allowed)
     w = pool_windows(x.shape, attrs)
-    nothing = (0,) * len(w.size)
-    if numel(w.out) and not counts(w, False, nothing).all():
+    if any_is_empty(w):
         raise bad_attribute(
             f"pads={attrs['pads']} around windows of {w.kernel}",
             "each window holds an element of the array",
@@ -81,14 +81,6 @@ def _infer_norm(types: Types, attrs: Attrs) -> TensorType:
     if not 0.0 < attrs["p"] < np.inf:
         raise bad_attribute(f"p={attrs['p']}", "p is finite and > 0")
     return _infer(types, attrs, FLOATS)
-
-
-_LEAST = {"int32": -(1 << 31), "int64": -(1 << 63)}
-
-
-def _lowest(xp: Any, x: Any) -> float:
-    """What no element of the array's type is below."""
-    return -np.inf if is_float(xp, x) else _LEAST.get(str(x.dtype).split(".")[-1], 0)
 
 
 def _of_window(xp: Any, w: Windows, x: Any, fill: float) -> Any:
@@ -111,14 +103,14 @@ def _largest(xp: Any, cut: Any) -> Any:
 
 
 def _max_pool(xp: Any, attrs: Attrs, x: Any) -> Any:
-    cut = _of_window(xp, _windows_of(attrs, x), x, _lowest(xp, x))
+    cut = _of_window(xp, _windows_of(attrs, x), x, lowest(numpy_dtype(xp, x)))
     return (_largest(xp, cut) if 0 not in cut.shape else cut)[..., 0]
 
 
 def _places(xp: Any, attrs: Attrs, x: Any) -> Any:
     w = _windows_of(attrs, x)
     size = tuple(x.shape[2:])
-    cut = _of_window(xp, w, x, _lowest(xp, x))
+    cut = _of_window(xp, w, x, lowest(numpy_dtype(xp, x)))
     at = xp.asarray(xp.arange(numel(size)), dtype=xp.int32)
     at = _of_window(xp, w, xp.reshape(at, (1, 1, *size)), -1)
     if 0 in cut.shape:
@@ -136,16 +128,10 @@ def _sum_pool(xp: Any, attrs: Attrs, x: Any) -> Any:
     return xp.asarray(xp.sum(cut, axis=-1), dtype=x.dtype)
 
 
-def _divisors(shape: Shape, attrs: Attrs) -> np.ndarray[Any, Any]:
-    """What the sums of an average are divided by, over the spatial axes."""
-    _, after = pads_of(attrs["pads"], len(shape) - 2)
-    return counts(pool_windows(shape, attrs), attrs["count_include_pad"], after)
-
-
 def _avg_pool(xp: Any, attrs: Attrs, x: Any) -> Any:
     wide = widened(xp, x)
-    divisors = _divisors(tuple(x.shape), attrs)
-    made = _sum_pool(xp, attrs, wide) / xp.asarray(divisors, dtype=wide.dtype)
+    counts = xp.asarray(divisors(tuple(x.shape), attrs), dtype=wide.dtype)
+    made = _sum_pool(xp, attrs, wide) / counts
     return xp.asarray(made, dtype=x.dtype)
 
 
@@ -161,8 +147,8 @@ def _reduction(kind: Literal["sum", "max"]) -> Kernel:
         (x,) = inputs
         w = pool_windows(x.shape, attrs).in_three()
         lead, made = numel(x.shape[:2]), row_major((numel(x.shape[:2]), *w.out))
-        bits = lowest_bits(x.dtype) if kind == "max" else 0
-        source = padded(w, lead, x.dtype, bits)
+        fill = lowest(x.dtype.numpy) if kind == "max" else 0
+        source = padded(w, lead, x.dtype, fill)
         at = row_major((lead, *source.extents))
         kept = [Kept(lead, at[0], made[0])]
         for axis in range(3):
@@ -174,7 +160,7 @@ def _reduction(kind: Literal["sum", "max"]) -> Kernel:
         ]
         walk = Pass(source.ref, Ref("out"), tuple(kept), tuple(gone))
         call = pass_call(kind, walk, type_include(x.dtype))
-        return Recipe((*source.calls, call), source.scratch)
+        return Recipe((*source.calls, call), source.scratch, source.tables)
 
     return Kernel(recipe)
 
@@ -186,7 +172,7 @@ def _places_recipe(inputs: Types, out: TensorType, attrs: Attrs) -> Recipe:
     (x,) = inputs
     w = pool_windows(x.shape, attrs).in_three()
     lead = numel(x.shape[:2])
-    source = padded(w, lead, x.dtype, lowest_bits(x.dtype))
+    source = padded(w, lead, x.dtype, lowest(x.dtype.numpy))
     at, made = row_major((lead, *source.extents)), row_major((lead, *w.out))
     steps = tuple(s * t for s, t in zip(w.strides, at[1:], strict=True))
     taps = tuple(d * t for d, t in zip(w.dilations, at[1:], strict=True))
@@ -218,7 +204,8 @@ def _places_recipe(inputs: Types, out: TensorType, attrs: Attrs) -> Recipe:
         uses=(type_include(x.dtype),),
     )
     scratch = Scratch(out.numel, scalar_of(x.dtype))
-    return Recipe((*source.calls, call), (*source.scratch, scratch))
+    calls, temporaries = (*source.calls, call), (*source.scratch, scratch)
+    return Recipe(calls, temporaries, source.tables)
 
 
 def _geometry(attrs: Attrs) -> dict[str, Any]:
@@ -227,13 +214,13 @@ def _geometry(attrs: Attrs) -> dict[str, Any]:
 
 def _build_avg(g: Graph, attrs: Attrs, x: Tensor) -> Tensor:
     """Sum, then divide; in f32 for f16, whose sum may overflow."""
-    divisors = _divisors(x.shape, attrs)
+    counts = divisors(x.shape, attrs)
     (wide,) = in_f32(g, x)
     sums = g.apply("sum_pool", wide, **_geometry(attrs))
-    if is_even(divisors):
-        made = sums / float(divisors.flat[0])
+    if is_even(counts):
+        made = sums / float(counts.flat[0])
     else:
-        made = sums / g.constant(divisors.astype(sums.dtype.numpy))
+        made = sums / g.constant(counts.astype(sums.dtype.numpy))
     return made if made.dtype is x.dtype else g.cast(made, x.dtype)
 
 

@@ -26,7 +26,7 @@ from rlxweb.ir.shape import (
     show,
 )
 from rlxweb.ops.slices import as_many
-from rlxweb.recipes.remap_calls import Table, remap_recipe
+from rlxweb.recipes.remap_calls import Table, remap_recipe, run_of, shifted
 
 Tables = Callable[[Shape, Attrs], Sequence[Table | None]]
 """(operand's shape, attributes) → a table for each axis, None for one as it is."""
@@ -47,7 +47,7 @@ def remapped(
 
     def infer(types: Types, attrs: Attrs) -> TensorType:
         shape, dtype = types[0].shape, types[0].dtype
-        _must_hold(dtype, value(attrs))
+        must_hold(dtype, value(attrs))
         found = zip(shape, tables(shape, attrs), strict=True)
         return TensorType(
             as_shape([n if t is None else len(t) for n, t in found]), dtype
@@ -57,7 +57,7 @@ def remapped(
         every = tables(tuple(x.shape), attrs)
         for axis, table in enumerate(every):
             if table is not None:
-                x = _along(xp, x, axis, table, value(attrs))
+                x = along(xp, x, axis, table, value(attrs))
         return x
 
     def recipe(types: Types, out: TensorType, attrs: Attrs) -> Recipe:
@@ -74,7 +74,7 @@ def remapped(
     )
 
 
-def _must_hold(dtype: DType, value: float) -> None:
+def must_hold(dtype: DType, value: float) -> None:
     """Errors  DTypeError for a value that the type has not."""
     if dtype.is_float:
         return
@@ -92,38 +92,36 @@ def _bounds(dtype: DType) -> tuple[int, int]:
     return int(info.min), int(info.max)
 
 
-def _along(xp: Any, x: Any, axis: int, table: Table, value: float) -> Any:
+def along(xp: Any, x: Any, axis: int, table: Table, value: float) -> Any:
     """One axis by its table: a slice between two blocks of the value, where it is no
     more than that.
     """
     shape = (*x.shape[:axis], len(table), *x.shape[axis + 1 :])
-    places = np.flatnonzero(table >= 0)
-    if not len(places):
+    is_there = table >= 0
+    if not is_there.any():
         return _filled(xp, shape, value, x)
-    first, last = int(places[0]), int(places[-1])
-    begin = int(table[first])
-    inside = table[first : last + 1]
-    if np.array_equal(inside, np.arange(begin, begin + len(inside))):
-        cut = (slice(None),) * axis
-        parts = [x[(*cut, slice(begin, begin + len(inside)))]]
-        for width, at in ((first, 0), (len(table) - 1 - last, len(parts))):
-            if width:
-                block = (*shape[:axis], width, *shape[axis + 1 :])
-                parts.insert(at and len(parts), _filled(xp, block, value, x))
+    if run := run_of(table):
+        first, start, kept = run
+        made = x[(*(slice(None),) * axis, slice(start, start + kept))]
+        blocks = [
+            _filled(xp, (*shape[:axis], width, *shape[axis + 1 :]), value, x)
+            for width in (first, len(table) - first - kept)
+        ]
+        parts = [one for one in (blocks[0], made, blocks[1]) if one.shape[axis]]
         return xp.concat(parts, axis=axis) if len(parts) > 1 else parts[0]
     x = xp.take(x, xp.asarray(np.maximum(table, 0)), axis=axis)
-    if len(places) == len(table):
+    if is_there.all():
         return x
-    inside = np.reshape(table >= 0, (-1, *(1,) * (len(shape) - axis - 1)))
+    inside = np.reshape(is_there, (-1, *(1,) * (len(shape) - axis - 1)))
     return xp.where(xp.asarray(inside), x, _filled(xp, (1,) * len(shape), value, x))
 
 
 def _filled(xp: Any, shape: Shape, value: float, like: Any) -> Any:
-    one = np.full((1,) * len(shape), value).astype(_numpys(xp, like))
+    one = np.full((1,) * len(shape), value).astype(numpy_dtype(xp, like))
     return xp.broadcast_to(xp.asarray(one), shape)
 
 
-def _numpys(xp: Any, x: Any) -> Any:
+def numpy_dtype(xp: Any, x: Any) -> Any:
     """NumPy's dtype of an array of `xp`."""
     return next(d.numpy for d in DType if _is(xp, x, d))
 
@@ -134,7 +132,7 @@ def _is(xp: Any, x: Any, dtype: DType) -> bool:
 
 
 def on_axes(
-    shape: Shape, axes: Sequence[int], tables: Sequence[Table]
+    shape: Shape, axes: Sequence[int], tables: Sequence[Table | None]
 ) -> list[Table | None]:
     """Tables of some axes as those of all."""
     every: list[Table | None] = [None] * len(shape)
@@ -148,11 +146,11 @@ def on_axes(
 MODES = ("constant", "reflect", "edge", "wrap", "symmetric")
 
 
-def padded(size: int, before: int, after: int, mode: str) -> Table:
+def padded(size: int, before: int, after: int, mode: str) -> Table | None:
     """Where the elements of a padded axis come from, as numpy.pad has it."""
-    at = np.arange(-before, size + after)
     if mode == "constant":
-        return np.where((at >= 0) & (at < size), at, -1).astype(np.int32)
+        return shifted(size, before, size + before + after)
+    at = np.arange(-before, size + after)
     if size == 0 and len(at):
         raise bad_shape(
             f"an axis of 0 elements is to be padded by {mode}",
@@ -174,7 +172,7 @@ def padded(size: int, before: int, after: int, mode: str) -> Table:
 def _pad(shape: Shape, attrs: Attrs) -> list[Table | None]:
     as_many(attrs, "axes", "before", "after")
     axes = distinct_axes(attrs["axes"], len(shape))
-    tables = []
+    tables: list[Table | None] = []
     for axis, before, after in zip(axes, attrs["before"], attrs["after"], strict=True):
         if shape[axis] + before + after < 0:
             raise bad_shape(

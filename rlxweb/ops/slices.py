@@ -6,7 +6,7 @@ it, so that a slice means the same for every size. No device is known here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -114,7 +114,16 @@ def _windowed(types: Types, attrs: Attrs) -> TensorType:
 def _window(xp: Any, attrs: Attrs, x: Any) -> Any:
     counts = window_counts(tuple(x.shape), attrs)
     every = _windows(tuple(x.shape), attrs)
-    for count, (axis, size, step, dilation) in zip(counts, every, strict=True):
+    found = zip(counts, every, strict=True)
+    return windowed(xp, x, ((axis, n, *how) for n, (axis, *how) in found))
+
+
+def windowed(xp: Any, x: Any, every: Iterable[tuple[int, ...]]) -> Any:
+    """Windows along some axes, their elements new last axes.
+
+    every   (axis, how many windows, size, step, dilation) of each
+    """
+    for axis, count, size, step, dilation in every:
         starts = xp.reshape(xp.arange(count) * step, (count, 1))
         places = starts + xp.reshape(xp.arange(size) * dilation, (1, size))
         taken = xp.take(x, xp.reshape(places, (count * size,)), axis=axis)

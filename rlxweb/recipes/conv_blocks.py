@@ -55,20 +55,20 @@ def conv_blocks(side: int) -> RecipeFor:
         warps = lines * (blocks.lanes // WARP)
         if not suits(blocks, (m, n, k), warps, limits):
             return None
-        source = padded(one.windows, one.batch * x.shape[1], x.dtype, 0)
+        source = padded(one.windows, one.batch * x.shape[1], x.dtype, first=1)
         length = -(-k // (parts_of(warps, k) * DEPTH)) * DEPTH
         parts = -(-k // length)
         first = len(source.scratch)
         target = Ref("out") if parts == 1 else Ref("scratch", first)
         call = _call(one, blocks, source, (parts, length, out), target)
-        taps = _taps(one, source)
+        tables = (_taps(one, source), *source.tables)
         if parts == 1:
-            return Recipe((*source.calls, call), source.scratch, (taps,))
+            return Recipe((*source.calls, call), source.scratch, tables)
         total = out.numel
         walk = Pass(target, Ref("out"), (Kept(total, 1, 1),), (Reduced(parts, total),))
         summed = pass_call("sum", walk, type_include(out.dtype))
         scratch = (*source.scratch, Scratch(parts * total, scalar_of(out.dtype)))
-        return Recipe((*source.calls, call, summed), scratch, (taps,))
+        return Recipe((*source.calls, call, summed), scratch, tables)
 
     return recipe
 

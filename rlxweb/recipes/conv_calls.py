@@ -67,8 +67,9 @@ def convolution(x: Shape, w: Shape, attrs: Attrs) -> Convolution:
 def conv_recipe(one: Convolution, dtype: DType) -> Recipe:
     """The array in its padding, where there is any, and the sums over it."""
     c, _ = one.channels
-    source = padded(one.windows, one.batch * one.groups * c, dtype, 0)
-    return Recipe((*source.calls, _sums(one, source, dtype)), source.scratch)
+    source = padded(one.windows, one.batch * one.groups * c, dtype)
+    calls = (*source.calls, _sums(one, source, dtype))
+    return Recipe(calls, source.scratch, source.tables)
 
 
 def _sums(one: Convolution, source: Padded, dtype: DType) -> Call:

@@ -40,15 +40,48 @@ class _Line(NamedTuple):
     table: Table | None
 
 
+def shifted(size: int, before: int, length: int) -> Table | None:
+    """The table of an axis with so many fills in front of its elements, `length` in
+    all; below 0 as many are left out. None: it is as it was.
+    """
+    if not before and length == size:
+        return None
+    at = np.arange(-before, length - before)
+    return np.where((at >= 0) & (at < size), at, -1).astype(np.int32)
+
+
+def run_of(table: Table) -> tuple[int, int, int] | None:
+    """Fills in front of a run of neighbours, the first of these and how many they are,
+    for a table that is a run between fills and no more than that.
+    """
+    there = np.flatnonzero(table >= 0)
+    if not len(there):
+        return None
+    first, start = int(there[0]), int(table[there[0]])
+    inside = table[first : int(there[-1]) + 1]
+    is_run = np.array_equal(inside, np.arange(start, start + len(inside)))
+    return (first, start, len(inside)) if is_run else None
+
+
 def remap_recipe(
-    shape: Shape, tables: Sequence[Table | None], dtype: DType, fill: float = 0.0
+    shape: Shape,
+    tables: Sequence[Table | None],
+    dtype: DType,
+    fill: float = 0.0,
+    *,
+    target: Ref = _OUT,
+    first: int = 0,
 ) -> Recipe:
-    """The pass from `shape` to the lengths of its tables; None is an axis as it is."""
+    """The pass from `shape` to the lengths of its tables; None is an axis as it is.
+
+    target   where the result lies
+    first    the number of the first table, among those of a recipe that has others
+    """
     lines = _lines(shape, tables)
     out = [line.out for line in lines]
     value, filled = _fill(dtype, fill)
     if not numel(shape):
-        return Recipe((_nothing(numel(out), value, filled),))
+        return Recipe((_nothing(target, numel(out), value, filled),))
     mapped = [a for a, line in enumerate(lines) if line.table is not None]
     axes = [Axis(f"o{a}", line.out) for a, line in enumerate(lines)]
     axes += [Axis(f"t{a}", lines[a].source, "serial") for a in mapped]
@@ -57,11 +90,11 @@ def remap_recipe(
     x = tuple(0 if a in mapped else stride for a, stride in enumerate(reads))
     accesses = [
         Access(_IN, (*x, *(reads[a] for a in mapped))),
-        Access(_OUT, (*writes, *still), "update"),
+        Access(target, (*writes, *still), "update"),
     ]
     for at, a in enumerate(mapped):
         strides = tuple(int(b == a) for b in range(len(axes)))
-        accesses.append(Access(Ref("table", at), strides))
+        accesses.append(Access(Ref("table", first + at), strides))
     steps = {f"x{a}": stride for a, stride in enumerate(reads)}
     steps |= {f"y{a}": stride for a, stride in enumerate(writes)}
     found = (lines[a].table for a in mapped)
@@ -101,12 +134,12 @@ def _fill(dtype: DType, value: float) -> tuple[int | float, str]:
     return float(value), "u.fill"
 
 
-def _nothing(count: int, value: int | float, filled: str) -> Call:
+def _nothing(target: Ref, count: int, value: int | float, filled: str) -> Call:
     """The fill everywhere: nothing of the operand is there."""
     return Call(
         shader="remap",
         axes=(Axis("o0", count),),
-        accesses=(Access(_OUT, (1,), "write"),),
+        accesses=(Access(target, (1,), "write"),),
         grid=(("o0", 1),),
         values={"fill": value},
         source="\n".join([*MAIN, f"  st0(item, {filled});", "}"]),

@@ -157,10 +157,10 @@ _CONVOLUTIONS = (
     Variant("conv, small tiles", "conv", on_hardware, padded_at_once(small_tiles)),
     Variant("conv, neighbours a lane", "conv", on_software, padded_at_once(neighbours)),
 )
-WINDOWS = ("conv", "max_pool", "max_pool_indices", "sum_pool")
+PADDING = ("pad", "conv", "max_pool", "max_pool_indices", "sum_pool")
 _PADDED = tuple(
     Variant(f"{op}, padded at once", op, always, padded_at_once(own(op)))
-    for op in WINDOWS
+    for op in PADDING
 )
 _SELECTIONS = (
     Variant("topk, workgroup a row", "topk", on_hardware, topk_group),

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlxweb.ir.dtype import DType
-from rlxweb.ir.layout import row_major
-from rlxweb.ir.lowering import Access, Axis, Call, Ref, Scratch
+from rlxweb.ir.lowering import Call, Ref, Scratch
 from rlxweb.ir.op import Attr, Attrs
 from rlxweb.ir.shape import Shape, bad_attribute, bad_shape, numel, show
-from rlxweb.recipes.reduce_calls import scalar_of, type_include
+from rlxweb.recipes.reduce_calls import scalar_of
+from rlxweb.recipes.remap_calls import Table, remap_recipe, shifted
 
 MOST_AXES = 3
 """Spatial axes of a window."""
@@ -107,6 +107,9 @@ def windows_of(size: Shape, kernel: Shape, attrs: Attrs) -> Windows:
         if attrs.get("ceil_mode") and room % strides[at]:
             count += count * strides[at] < before[at] + size[at]
         out.append(count)
+    # Steps to where there is nothing more are none, however long they are.
+    strides = tuple(s if o > 1 else 1 for s, o in zip(strides, out, strict=True))
+    dilations = tuple(d if k > 1 else 1 for d, k in zip(dilations, kernel, strict=True))
     return Windows(size, kernel, strides, dilations, before, tuple(out))
 
 
@@ -172,11 +175,9 @@ def same_pads(
     return (*less, *more) if upper else (*more, *less)
 
 
-def lowest_bits(dtype: DType) -> int:
-    """What no element is below, as the word a device keeps of it."""
-    if scalar_of(dtype) == "f32":
-        return 0xFF800000
-    return 0x80000000 if scalar_of(dtype) == "i32" else 0
+def lowest(dtype: np.dtype[Any]) -> float:
+    """What no element of a type is below."""
+    return -math.inf if dtype.kind == "f" else int(np.iinfo(dtype).min)
 
 
 class Padded(NamedTuple):
@@ -184,69 +185,75 @@ class Padded(NamedTuple):
 
     extents   of the three spatial axes there
     scratch   the temporary that it lies in, number 0 of the recipe, if any
+    tables    what its calls read besides
     """
 
     ref: Ref
     extents: Shape
-    calls: tuple[Call, ...]
-    scratch: tuple[Scratch, ...]
+    calls: tuple[Call, ...] = ()
+    scratch: tuple[Scratch, ...] = ()
+    tables: tuple[Table, ...] = ()
 
 
-def padded(windows: Windows, lead: int, dtype: DType, bits: int) -> Padded:
-    """Operand 0 [lead, three spatial axes] as windows read it, `bits` around it."""
-    if windows.is_inside:
-        return Padded(Ref("in"), windows.size, (), ())
-    extents = windows.reach
-    target, total = Ref("scratch"), lead * numel(extents)
-    uses = (type_include(dtype),)
-    filled = Call(
-        "fill_bits",
-        axes=(Axis("element", total),),
-        accesses=(Access(target, (1,), "write"),),
-        grid=(("element", 1),),
-        values={"bits": bits},
-        uses=uses,
-    )
-    calls = [filled]
-    fits = zip(windows.size, windows.before, extents, strict=True)
-    kept = tuple(max(0, min(n, e - b)) for n, b, e in fits)
-    if all(kept):
-        calls.append(_placed(windows, lead, kept, extents, uses))
-    return Padded(target, extents, tuple(calls), (Scratch(total, scalar_of(dtype)),))
+def padded(
+    windows: Windows, lead: int, dtype: DType, fill: float = 0.0, *, first: int = 0
+) -> Padded:
+    """Operand 0 [lead, three spatial axes] as windows read it, `fill` around it.
 
-
-def _placed(
-    windows: Windows, lead: int, kept: Shape, extents: Shape, uses: tuple[str, ...]
-) -> Call:
-    """The copy of operand 0 into the middle of its padding."""
-    x, y = row_major((lead, *windows.size)), row_major((lead, *extents))
-    names = ("lead", "i0", "i1", "i2")
-    first = sum(b * s for b, s in zip(windows.before, y[1:], strict=True))
-    values: dict[str, Any] = {f"x_{n}": s for n, s in zip(names, x, strict=True)}
-    values |= {f"y_{n}": s for n, s in zip(names, y, strict=True)}
-    return Call(
-        "place",
-        axes=tuple(Axis(n, size) for n, size in zip(names, (lead, *kept), strict=True)),
-        accesses=(Access(Ref("in"), x), Access(Ref("scratch"), y, "write", first)),
-        grid=tuple((n, 1) for n in names),
-        values=values,
-        uses=uses,
-    )
-
-
-def counts(windows: Windows, include_pad: bool, after: Shape) -> np.ndarray[Any, Any]:
-    """How many elements an average of each window divides by, over the spatial axes.
-
-    include_pad   padding counts, but not what ceil_mode reaches beyond it
+    first   the number of its first table in the recipe
     """
+    if windows.is_inside:
+        return Padded(Ref("in"), windows.size)
+    target, extents = Ref("scratch"), windows.reach
+    tables = map(shifted, windows.size, windows.before, extents)
+    made = remap_recipe(
+        (lead, *windows.size),
+        (None, *tables),
+        dtype,
+        fill,
+        target=target,
+        first=first,
+    )
+    scratch = Scratch(lead * numel(extents), scalar_of(dtype))
+    return Padded(target, extents, made.calls, (scratch,), made.tables)
+
+
+def any_is_empty(windows: Windows) -> bool:
+    """Some window holds no element of the array."""
+    for at, n in enumerate(windows.size):
+        step = windows.dilations[at]
+        extent = (windows.kernel[at] - 1) * step + 1
+        last = (windows.out[at] - 1) * windows.strides[at] - windows.before[at]
+        if windows.before[at] >= extent or last >= n:
+            return True
+        # A short array may lie between two elements of a window.
+        if step > n and not _held(windows, at, 0, n).all():
+            return True
+    return False
+
+
+def divisors(shape: Shape, attrs: Attrs) -> np.ndarray[Any, Any]:
+    """What the sums of an average over [N, C, …] are divided by, over the spatial axes.
+
+    With count_include_pad padding counts, but not what ceil_mode reaches beyond it.
+    """
+    windows = pool_windows(shape, attrs)
+    ends = pads_of(attrs["pads"], len(windows.size))
+    before, after = ends if attrs["count_include_pad"] else ((0,) * len(shape),) * 2
     made = np.ones((), np.int64)
     for at, n in enumerate(windows.size):
-        start = np.arange(windows.out[at]) * windows.strides[at] - windows.before[at]
-        place = start[:, None] + np.arange(windows.kernel[at]) * windows.dilations[at]
-        low, high = (-windows.before[at], n + after[at]) if include_pad else (0, n)
-        inside = ((place >= low) & (place < high)).sum(axis=1)
-        made = made[..., None] * inside
+        held = _held(windows, at, -before[at], n + after[at])
+        made = made[..., None] * held
     return made
+
+
+def _held(windows: Windows, at: int, low: int, high: int) -> np.ndarray[Any, Any]:
+    """How many elements of each window along an axis lie at low … high - 1."""
+    start = np.arange(windows.out[at]) * windows.strides[at] - windows.before[at]
+    step = windows.dilations[at]
+    first = np.maximum(0, -((start - low) // step))
+    last = np.minimum(windows.kernel[at] - 1, (high - 1 - start) // step)
+    return np.asarray(np.maximum(0, last - first + 1))
 
 
 def is_even(found: np.ndarray[Any, Any]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,16 @@ import pytest
 
 import rlxweb as rlx
 from rlxweb.errors import RlxError
+from rlxweb.ir.dtype import DType
+from rlxweb.ir.op import TensorType, registry
 from rlxweb.ir.tensor import Tensor
+from rlxweb.recipes.windows import pool_windows
 from tests.agreement import Array
 
 pytestmark = pytest.mark.requires_torch
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
+MAX_POOL = registry.get("max_pool")
 
 SHAPES = {1: (2, 6, 19), 2: (2, 6, 9, 11), 3: (1, 4, 6, 5, 7)}
 CONVOLUTIONS: list[dict[str, Any]] = [
@@ -103,6 +108,37 @@ def test_averages_may_leave_the_padding_out() -> None:
     same(ours(lambda g, t: g.avg_pool2d(t, 3, **how), x), want)
 
 
+def test_windows_of_many_elements() -> None:
+    """As many as the array has, and more than are laid side by side."""
+    x = drawn((1, 2, 130, 140))
+    of_torch = torch.from_numpy(x)
+    same(ours(lambda g, t: g.max_pool2d(t, 90, 3), x), F.max_pool2d(of_torch, 90, 3))
+    same(ours(lambda g, t: g.avg_pool2d(t, 90, 3), x), F.avg_pool2d(of_torch, 90, 3))
+    whole = (130, 140)
+    same(ours(lambda g, t: g.avg_pool2d(t, whole), x), F.avg_pool2d(of_torch, whole))
+
+
+@pytest.mark.parametrize("dilation", [1, 4, 9])
+@pytest.mark.parametrize("ceil_mode", [False, True])
+def test_windows_that_hold_nothing_are_refused(dilation: int, ceil_mode: bool) -> None:
+    """Whichever they are: told by looking at each."""
+    for size, pad, step in product((1, 2, 5), (0, 1, 4, 8), (1, 3)):
+        how = {"kernel": 3, "strides": step, "dilations": dilation, "pads": pad}
+        full = MAX_POOL.check_attrs({**how, "ceil_mode": ceil_mode})
+        x = TensorType((1, 1, size), DType.F32)
+        if size + 2 * pad <= 2 * dilation:
+            continue  # no window fits at all
+        count = pool_windows(x.shape, full).out[0]
+        places = [
+            {i * step - pad + k * dilation for k in range(3)} for i in range(count)
+        ]
+        if all(place & set(range(size)) for place in places):
+            assert MAX_POOL.infer((x,), full).shape == (1, 1, count)
+            continue
+        with pytest.raises(RlxError, match="holds an element"):
+            MAX_POOL.infer((x,), full)
+
+
 REFUSED: dict[str, Callable[[Any, Any, Any], Any]] = {
     r"conv1d of \[1, 4, 6, 6\]: an array of rank 4": lambda g, x, w: g.conv1d(x, w),
     "the array has 4 channels": lambda g, x, w: g.conv(x, g.narrow(w, 1, 0, 3)),
@@ -119,6 +155,7 @@ REFUSED: dict[str, Callable[[Any, Any, Any], Any]] = {
     "operands are f32 and f16": lambda g, x, w: g.conv(x, g.cast(w, "f16")),
     r"a kernel of \[0, 0\]": lambda g, x, w: g.max_pool(x, 0),
     "each window holds an element": lambda g, x, w: g.max_pool(x, 2, padding=2),
+    "pad less than a window": lambda g, x, w: g.max_pool(x, 3, 1, 1 << 40),
     "p=0.0": lambda g, x, w: g.lp_pool(x, 0.0, 2),
     "leave 0 results": lambda g, x, w: g.conv_transpose(x, w[:, :2], padding=4),
 }
