@@ -64,6 +64,22 @@ class Spread(NamedTuple):
         return self.before // self.stride
 
     @property
+    def pads(self) -> tuple[int, int]:
+        """Around the array, so that a phase has at least what is kept of it."""
+        front = max(0, self.taps - 1 - self.first)
+        return front, max(0, self.first + self.kept - self.size)
+
+    @property
+    def start(self) -> int:
+        """The first kept one among the results of that convolution."""
+        return max(0, self.first - self.taps + 1)
+
+    @property
+    def begin(self) -> int:
+        """The first result among those of the phases that are kept."""
+        return self.before - self.first * self.stride
+
+    @property
     def kept(self) -> int:
         """How many results of a phase are kept."""
         return -(-(self.before + self.out) // self.stride) - self.first
@@ -144,32 +160,26 @@ def _reference(xp: Any, attrs: Attrs, x: Any, w: Any) -> Any:
     w = xp.reshape(w, (groups, c // groups, *w.shape[1:]))
     phases, taps = range(3, 3 + 2 * rank, 2), range(4, 4 + 2 * rank, 2)
     w = xp.permute_dims(w, (0, 2, *phases, 1, *taps))
-    w = xp.reshape(w, (-1, c // groups, *(one.taps for one in axes)))
-    starts = [one.first - (one.taps - 1) for one in axes]
-    ones = (1,) * rank
+    rows = m * math.prod(one.stride for one in axes)
+    w = xp.reshape(w, (rows, c // groups, *(one.taps for one in axes)))
     windows = Windows(
-        tuple(x.shape[2:]),
-        tuple(one.taps for one in axes),
-        ones,
-        ones,
-        tuple(max(0, -start) for start in starts),
-        tuple(
-            max(0, start) + one.kept for one, start in zip(axes, starts, strict=True)
-        ),
+        size=tuple(x.shape[2:]),
+        kernel=tuple(one.taps for one in axes),
+        strides=(1,) * rank,
+        dilations=(1,) * rank,
+        before=tuple(one.pads[0] for one in axes),
+        out=tuple(one.start + one.kept for one in axes),
     )
     made = products(xp, groups, windows, x, w)
-    kept = (
-        slice(max(0, s), max(0, s) + a.kept) for a, s in zip(axes, starts, strict=True)
-    )
+    kept = (slice(one.start, one.start + one.kept) for one in axes)
     made = made[(slice(None), slice(None), *kept)]
     strides = tuple(one.stride for one in axes)
     made = xp.reshape(made, (n, m, *strides, *(one.kept for one in axes)))
     pairs = (at for i in range(rank) for at in (2 + rank + i, 2 + i))
     made = xp.permute_dims(made, (0, 1, *pairs))
     made = xp.reshape(made, (n, m, *(one.kept * one.stride for one in axes)))
-    begins = [one.before - one.first * one.stride for one in axes]
-    ends = (slice(b, b + one.out) for b, one in zip(begins, axes, strict=True))
-    return xp.asarray(made[(slice(None), slice(None), *ends)], dtype=kind)
+    asked = (slice(one.begin, one.begin + one.out) for one in axes)
+    return xp.asarray(made[(slice(None), slice(None), *asked)], dtype=kind)
 
 
 def _phased(xp: Any, w: Any, axis: int, one: Spread) -> Any:
@@ -185,17 +195,10 @@ def _build(g: Graph, attrs: Attrs, x: Tensor, w: Tensor) -> Tensor:
     axes = spreads(x.shape, w.shape, attrs)
     groups = attrs["groups"]
     phased = _phases(g, w, axes, groups)
-    before = [max(0, one.taps - 1 - one.first) for one in axes]
-    starts = [
-        one.first - (one.taps - 1) + pad for one, pad in zip(axes, before, strict=True)
-    ]
-    after = [
-        max(0, start + one.kept + one.taps - 1 - one.size - pad)
-        for one, start, pad in zip(axes, starts, before, strict=True)
-    ]
+    before, after = zip(*(one.pads for one in axes), strict=True)
     made = g.apply("conv", x, phased, pads=(*before, *after), groups=groups)
-    for at, (one, start) in enumerate(zip(axes, starts, strict=True), 2):
-        made = _kept(g, made, at, start, one.kept)
+    for at, one in enumerate(axes, 2):
+        made = _kept(g, made, at, one.start, one.kept)
     return _interleaved(g, made, axes, w.shape[1] * groups)
 
 
@@ -238,7 +241,7 @@ def _interleaved(g: Graph, x: Tensor, axes: list[Spread], m: int) -> Tensor:
         x = g.transpose(x, (0, 1, *pairs))
         x = g.reshape(x, (n, m, *(one.kept * one.stride for one in axes)))
     for at, one in enumerate(axes, 2):
-        x = _kept(g, x, at, one.before - one.first * one.stride, one.out)
+        x = _kept(g, x, at, one.begin, one.out)
     return x
 
 
@@ -258,6 +261,7 @@ _SAMPLES = (
     _case((1, 4, 3, 2, 4), (4, 2, 2, 3, 2), strides=2, pads=1, groups=2),
     _case((1, 2, 6), (2, 3, 2), strides=4, output_padding=3),
     _case((0, 2, 6), (2, 3, 2), strides=2),
+    _case((2, 0, 3), (0, 3, 2), strides=2),
     _case((1, 1, 1), (1, 1, 1)),
     _case((32_769, 1, 1), (1, 1, 2), strides=2),
     _case((1, 2, 5), (2, 3, 3), DType.F16, strides=2),
