@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from math import prod
+from math import inf, prod
 from typing import Any
 
 from rlxweb.errors import AttributeRefused, ShapeError
@@ -116,12 +116,23 @@ class NormBuilder(ABC):
 
     def inv_std(self, x: Tensor, axis: Axis = -1, eps: float = 1e-5) -> Tensor:
         """1 / sqrt(variance + eps) along axes, which stay with one element each."""
-        axes = tuple(many(axis) or ())
-        wide = self.apply("cast", x, to=DType.F32) if x.dtype is DType.F16 else x
-        far = wide - self.apply("mean", wide, axes=axes, keep_dim=True)
-        variance = self.apply("mean", far * far, axes=axes, keep_dim=True)
-        made = self.apply("rsqrt", variance + eps)
-        return made if wide is x else self.apply("cast", made, to=x.dtype)
+        _, variance = self._moments(self._wide(x), tuple(many(axis) or ()))
+        return self._narrow(self.apply("rsqrt", variance + eps), x)
+
+    def _moments(self, x: Tensor, axes: Shape) -> tuple[Tensor, Tensor]:
+        """Mean and variance along axes, which stay with one element each."""
+        mean = self.apply("mean", x, axes=axes, keep_dim=True)
+        far = x - mean
+        return mean, self.apply("mean", far * far, axes=axes, keep_dim=True)
+
+    def _wide(self, x: Tensor) -> Tensor:
+        """f16 as f32: squares of it may be beyond what it holds."""
+        return self.apply("cast", x, to=DType.F32) if x.dtype is DType.F16 else x
+
+    def _narrow(self, made: Tensor, like: Tensor) -> Tensor:
+        if made.dtype is like.dtype:
+            return made
+        return self.apply("cast", made, to=like.dtype)
 
     def batch_norm(
         self,
@@ -148,10 +159,11 @@ class NormBuilder(ABC):
         what `batch_norm` takes while a model is trained.
         """
         axes = tuple(a for a in range(x.rank) if a != 1)
-        mean = self.apply("mean", x, axes=axes, keep_dim=True)
-        far = x - mean
-        variance = self.apply("mean", far * far, axes=axes, keep_dim=False)
-        return self._reshaped(mean, x.shape[1:2]), variance
+        mean, variance = (
+            self._narrow(self._reshaped(one, x.shape[1:2]), x)
+            for one in self._moments(self._wide(x), axes)
+        )
+        return mean, variance
 
     def _scaled(self, x: Tensor, scale: Tensor | None, shift: Tensor | None) -> Tensor:
         """The array · scale + shift, one number for each channel of [N, C, …]."""
@@ -225,28 +237,42 @@ class NormBuilder(ABC):
                 "size is at least 1, before smaller, and the array [N, C, …]",
             )
         n, c = x.shape[:2]
-        square = self._reshaped(x * x, (n, 1, c, prod(x.shape[2:])))
+        wide = self._wide(x)
+        square = self._reshaped(wide * wide, (n, 1, c, prod(x.shape[2:])))
         pads = (front, 0, size - 1 - front, 0)
         sums = self.apply("sum_pool", square, kernel=(size, 1), pads=pads)
-        return x / self.apply(
+        made = wide / self.apply(
             "pow",
             self._reshaped(sums, x.shape) * (alpha / size) + k,
-            self.constant(beta, x.dtype),
+            self.constant(beta, wide.dtype),
         )
+        return self._narrow(made, x)
 
     def normalize(
         self, x: Tensor, p: float = 2.0, axis: int = 1, eps: float = 1e-12
     ) -> Tensor:
-        """The array / max(p-norm, eps), lines along an axis."""
+        """The array / max(p-norm, eps), lines along an axis.
+
+        p   > 0; of infinity the norm is the largest |x|
+        Errors   AttributeRefused, ShapeError, DTypeError.
+        """
+        if not p > 0:
+            doing = f"normalize {show(x.shape)}"
+            raise AttributeRefused(doing, f"p={p}", "p is > 0, or infinity")
+        wide = self._wide(x)
+        norm = self._norm(wide, float(p), axis)
+        made = wide / self.apply("maximum", norm, self.constant(eps, wide.dtype))
+        return self._narrow(made, x)
+
+    def _norm(self, x: Tensor, p: float, axis: int) -> Tensor:
+        how: dict[str, Any] = {"axes": axis, "keep_dim": True}
+        if p == 2:
+            return self.apply("sqrt", self.apply("sum", x * x, **how))
+        size = self.apply("abs", x)
+        if p == inf:
+            return self.apply("max", size, **how)
         if p == 1:
-            norm = self.apply("sum", self.apply("abs", x), axes=axis, keep_dim=True)
-        elif p == 2:
-            norm = self.apply(
-                "sqrt", self.apply("sum", x * x, axes=axis, keep_dim=True)
-            )
-        else:
-            power, root = (self.constant(one, x.dtype) for one in (p, 1.0 / p))
-            terms = self.apply("pow", self.apply("abs", x), power)
-            sums = self.apply("sum", terms, axes=axis, keep_dim=True)
-            norm = self.apply("pow", sums, root)
-        return x / self.apply("maximum", norm, self.constant(eps, x.dtype))
+            return self.apply("sum", size, **how)
+        power, root = (self.constant(one, x.dtype) for one in (p, 1.0 / p))
+        sums = self.apply("sum", self.apply("pow", size, power), **how)
+        return self.apply("pow", sums, root)

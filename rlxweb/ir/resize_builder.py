@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from math import inf
+from numbers import Real
 from typing import Any
 
 import numpy as np
 
-from rlxweb.errors import AttributeRefused, ShapeError
-from rlxweb.ir.shape import many, short, show
+from rlxweb.errors import AttributeRefused, DTypeError, ShapeError
+from rlxweb.ir.shape import as_integer, as_shape, many, short, show
 from rlxweb.ir.tensor import Tensor
 
 _MODES: dict[str, dict[str, Any]] = {
@@ -104,15 +106,22 @@ class ResizeBuilder(ABC):
         self, theta: Tensor, size: Sequence[int], align_corners: bool = False
     ) -> Tensor:
         """The grid [N, places…, axes] of affine maps [N, axes, axes + 1], for a result
-        of `size` [N, C, places…]. Errors  ShapeError.
+        of `size` [N, C, places…]. Errors  ShapeError, DTypeError.
         """
-        places = tuple(size[2:])
-        rank, n = len(places), size[0] if size else 0
-        if rank not in (2, 3) or theta.shape != (n, rank, rank + 1):
+        whole = as_shape(size)
+        places, rank = whole[2:], len(whole) - 2
+        if rank not in (2, 3) or theta.shape != (whole[0], rank, rank + 1):
             raise ShapeError(
                 f"affine_grid of {show(theta.shape)}",
-                f"a result of size {tuple(size)}",
+                f"a result of size {show(whole)}",
                 "[N, C, 2 or 3 axes] and maps [N, axes, axes + 1]",
+            )
+        if not theta.dtype.is_float:
+            raise DTypeError(
+                f"affine_grid of {theta.dtype} maps",
+                "coordinates lie between whole numbers",
+                "f16, f32 or f64",
+                "cast the maps",
             )
         ends = [1.0 if align_corners else 1.0 - 1.0 / max(1, one) for one in places]
         lines = [
@@ -123,7 +132,7 @@ class ResizeBuilder(ABC):
         base = np.stack([*mesh, np.ones(places)], axis=-1).reshape(-1, rank + 1)
         maps = self.apply("transpose", theta, perm=(0, 2, 1))
         made = self.constant(base.astype(theta.dtype.numpy)) @ maps
-        return self.apply("reshape", made, shape=(n, *places, rank))
+        return self.apply("reshape", made, shape=(whole[0], *places, rank))
 
 
 def _sizes(
@@ -134,24 +143,18 @@ def _sizes(
 ) -> tuple[list[int], list[float | None]]:
     """Results along each spatial axis, and for an element where that is said."""
     rank = x.rank - 2
+    said = f"size={short(size)}, scale_factor={short(scale_factor)}"
     if rank < 1 or (size is None) == (scale_factor is None):
-        raise AttributeRefused(
-            doing,
-            f"size={short(size)}, scale_factor={short(scale_factor)}",
-            "one of them, for the spatial axes of [N, C, …]",
-        )
-    scales: list[float | None] = [None] * rank
+        rule = "one of them, for the spatial axes of [N, C, …]"
+        raise AttributeRefused(doing, said, rule)
+    given: Any = size if scale_factor is None else scale_factor
+    every = (given,) if isinstance(given, Real) else many(given) or ()
+    every = every * rank if len(every) == 1 else every
+    if len(every) != rank:
+        raise AttributeRefused(doing, said, f"one number, or one for each of {rank}")
     if scale_factor is None:
-        sizes = [int(one) for one in many(size) or ()]
-        sizes = sizes * rank if len(sizes) == 1 else sizes
-    else:
-        one = isinstance(scale_factor, int | float)
-        factors: list[Any] = (
-            [scale_factor] * rank if one else [*(many(scale_factor) or ())]
-        )
-        scales = [float(f) for f in factors]
-        sizes = [int(n * float(f)) for n, f in zip(x.shape[2:], factors, strict=False)]
-    if len(sizes) != rank or len(scales) != rank:
-        given = f"size={short(size)}, scale_factor={short(scale_factor)}"
-        raise AttributeRefused(doing, given, f"one number, or one for each of {rank}")
-    return sizes, scales
+        return [as_integer(one, "a size") for one in every], [None] * rank
+    if not all(isinstance(f, Real) and 0 < float(f) < inf for f in every):
+        raise AttributeRefused(doing, said, "factors are numbers, > 0 and finite")
+    scales = [float(f) for f in every]
+    return [int(n * f) for n, f in zip(x.shape[2:], scales, strict=True)], [*scales]

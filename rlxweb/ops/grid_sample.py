@@ -23,6 +23,7 @@ from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.elementwise import FLOATS, need, same_dtype
 from rlxweb.ops.linalg import widened
 from rlxweb.ops.norm import in_f32
+from rlxweb.recipes.resize_tables import far, near
 
 MODES = ("linear", "nearest", "cubic")
 PADDINGS = ("zeros", "border", "reflection")
@@ -46,6 +47,9 @@ def _infer(types: Types, attrs: Attrs) -> TensorType:
         )
     if 0 in x.shape[2:]:
         raise bad_shape(f"an array {show(x.shape)}", "its axes have elements")
+    rows = x.shape[0] * prod(x.shape[2:])
+    if rows >= 1 << 31:
+        raise bad_shape(f"{rows} places in {show(x.shape)}", "i32 holds 2**31 - 1")
     return TensorType((*x.shape[:2], *grid.shape[1:-1]), dtype)
 
 
@@ -153,19 +157,11 @@ def _taps(s: Any, at: Any, mode: str) -> list[tuple[Any, Any]]:
     if mode == "linear":
         return [(first, r), (first + 1.0, f)]
     return [
-        (first - 1.0, _far(f + 1.0)),
-        (first, _near(f)),
-        (first + 1.0, _near(r)),
-        (first + 2.0, _far(r + 1.0)),
+        (first - 1.0, far(f + 1.0, _A)),
+        (first, near(f, _A)),
+        (first + 1.0, near(r, _A)),
+        (first + 2.0, far(r + 1.0, _A)),
     ]
-
-
-def _near(t: Any) -> Any:
-    return (t * (_A + 2) - (_A + 3)) * t * t + 1.0
-
-
-def _far(t: Any) -> Any:
-    return ((t * _A - 5 * _A) * t + 8 * _A) * t - 4 * _A
 
 
 def _inside(s: Any, at: Any, weight: Any, n: int, attrs: Attrs) -> tuple[Any, Any]:

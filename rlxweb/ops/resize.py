@@ -21,6 +21,7 @@ from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.elementwise import FLOATS, NUMBERS, need
 from rlxweb.ops.linalg import widened
 from rlxweb.ops.norm import in_f32
+from rlxweb.ops.remapped import must_hold
 from rlxweb.recipes.resize_tables import (
     MODES,
     PLACES,
@@ -37,17 +38,19 @@ _GATHERED = 6
 def _infer(types: Types, attrs: Attrs) -> TensorType:
     (x,) = types
     need(types, NUMBERS if attrs["mode"] == "nearest" else FLOATS)
-    axis, size, scale = (
-        normal_axis(attrs["axis"], x.rank),
-        attrs["size"],
-        attrs["scale"],
-    )
-    if not x.rank:
-        raise bad_shape("rank 0 has no axis", hint="reshape it to [1]")
+    axis = normal_axis(attrs["axis"], x.rank)
+    size, scale = attrs["size"], attrs["scale"]
     if size < 0 or (scale is not None and not 0 < scale < np.inf):
         raise bad_attribute(
             f"size={size}, scale={scale}", "size >= 0, scale > 0 and finite"
         )
+    numbers = [attrs[name] for name in ("roi_start", "roi_end", "cubic")]
+    if not np.isfinite(numbers).all():
+        raise bad_attribute(
+            "roi_start={}, roi_end={}, cubic={}".format(*numbers), "they are finite"
+        )
+    if attrs["place"] == "tf_crop_and_resize":
+        must_hold(x.dtype, attrs["extrapolation"])
     if x.shape[axis] == 0 and size:
         raise bad_shape(
             f"axis {axis} of {show(x.shape)} has no elements",
@@ -130,14 +133,31 @@ def _build(g: Graph, attrs: Attrs, x: Tensor) -> Tensor:
         return g.expand(g.constant(np.zeros((), x.dtype.numpy)), made)
     axis, table = _table(x.shape, attrs)
     if attrs["mode"] == "nearest":
-        mixed = g.gather(x, g.constant(table.elements[:, 0]), axis)
-    else:
-        (wide,) = in_f32(g, x)
-        mixed = _mixed_in(g, wide, axis, table)
+        return _nearest(g, attrs, x, axis, table)
+    (wide,) = in_f32(g, x)
+    mixed = _mixed_in(g, wide, axis, table)
     if table.outside.any():
         outside = g.constant(_along(axis, x.rank, table.outside))
         mixed = g.where(outside, attrs["extrapolation"], mixed)
     return mixed if mixed.dtype is x.dtype else g.cast(mixed, x.dtype)
+
+
+def _nearest(g: Graph, attrs: Attrs, x: Tensor, axis: int, table: Table) -> Tensor:
+    """Each element so many times, as a view, where all are; else by the table."""
+    places = np.where(table.outside, -1, table.elements[:, 0])
+    n, size = x.shape[axis], len(places)
+    before, behind = x.shape[:axis], x.shape[axis + 1 :]
+    each = size // n
+    if size % n == 0 and np.array_equal(places, np.repeat(np.arange(n), each)):
+        apart = g.reshape(x, (*before, n, 1, *behind))
+        apart = g.expand(apart, (*before, n, each, *behind))
+        return g.reshape(apart, (*before, size, *behind))
+    how: dict[str, Any] = {
+        "axes": (axis,),
+        "sizes": (size,),
+        "places": tuple(places.tolist()),
+    }
+    return g.apply("remap", x, value=attrs["extrapolation"], **how)
 
 
 def _mixed_in(g: Graph, x: Tensor, axis: int, table: Table) -> Tensor:

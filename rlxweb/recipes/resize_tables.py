@@ -101,11 +101,19 @@ def places_of(
     return made
 
 
+def near(t: Any, a: float) -> Any:
+    """The cubic kernel of coefficient a at 0 <= t <= 1, for arrays of any kind."""
+    return (t * (a + 2) - (a + 3)) * t * t + 1.0
+
+
+def far(t: Any, a: float) -> Any:
+    """The same at 1 <= t <= 2; beyond it is 0."""
+    return ((t * a - 5 * a) * t + 8 * a) * t - 4 * a
+
+
 def _cubic(t: Floats, a: float) -> Floats:
     t = np.abs(t)
-    near = ((a + 2) * t - (a + 3)) * t * t + 1
-    far = ((a * t - 5 * a) * t + 8 * a) * t - 4 * a
-    return np.where(t <= 1, near, np.where(t < 2, far, 0.0))
+    return np.where(t <= 1, near(t, a), np.where(t < 2, far(t, a), 0.0))
 
 
 def table_of(

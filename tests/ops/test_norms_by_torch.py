@@ -77,11 +77,26 @@ def test_local_response(size: int) -> None:
     same(got, F.local_response_norm(*of_torch(x), size, 0.2, 0.6, 1.5))
 
 
-@pytest.mark.parametrize("p", [1.0, 2.0, 3.0])
+@pytest.mark.parametrize("p", [1.0, 2.0, 3.0, np.inf])
 def test_normalize(p: float) -> None:
     x = drawn((4, 5, 3))
     x[1] = 0
     same(ours(lambda g, t: g.normalize(t, p), x), F.normalize(*of_torch(x), p))
+
+
+HALVES: dict[str, Callable[[Any, Any], Any]] = {
+    "batch_statistics": lambda g, x: g.batch_statistics(x)[1],
+    "inv_std": lambda g, x: g.inv_std(x, axis=2),
+    "local_response_norm": lambda g, x: g.local_response_norm(x, 3),
+    "normalize": lambda g, x: g.normalize(x),
+}
+
+
+@pytest.mark.parametrize("name", HALVES)
+def test_squares_of_halves_may_be_beyond_halves(name: str) -> None:
+    x = (drawn((2, 3, 40)) * 150 + 400).astype(np.float16)
+    wide = ours(HALVES[name], x.astype(np.float32))
+    np.testing.assert_allclose(ours(HALVES[name], x), wide, rtol=2e-3)
 
 
 REFUSED: dict[str, Callable[[Any, Any], Any]] = {
@@ -89,6 +104,8 @@ REFUSED: dict[str, Callable[[Any, Any], Any]] = {
     "axis 4 is outside rank 3": lambda g, x: g.rms_norm(x, axis=4),
     "num_groups=4": lambda g, x: g.group_norm(x, 4),
     "size=0": lambda g, x: g.local_response_norm(x, 0),
+    "p=0": lambda g, x: g.normalize(x, 0),
+    "p=nan": lambda g, x: g.normalize(x, np.nan),
     r"one number for each channel, \[6\]": lambda g, x: g.instance_norm(x, x[0, 0]),
     r"what broadcasts to its axes, \[6, 5\]|cannot broadcast": lambda g, x: (
         g.layer_norm(x, x[0, 0, :4], axis=(1, 2))

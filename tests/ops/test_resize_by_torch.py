@@ -21,6 +21,7 @@ HOW: list[dict[str, Any]] = [
     {"size": 23},
     {"size": 4},
     {"scale_factor": 2.0},
+    {"scale_factor": 3},
     {"scale_factor": 1.7},
     {"scale_factor": 0.45},
 ]
@@ -81,6 +82,10 @@ REFUSED: dict[str, Callable[[Any, Any], Any]] = {
     "size=3, scale_factor=2.0": lambda g, x: g.interpolate(x, 3, 2.0),
     "beside a nearest mode": lambda g, x: g.interpolate(x, 3, antialias=True),
     "one number, or one for each of 2": lambda g, x: g.interpolate(x, (3, 3, 3)),
+    "factors are numbers, > 0 and finite": lambda g, x: g.interpolate(
+        x, scale_factor=float("nan")
+    ),
+    "a size must be an integer": lambda g, x: g.interpolate(x, (2, 2.5)),
     "size=-2, scale=None": lambda g, x: g.interpolate(x, -2),
     "axis 4 is outside rank 4": lambda g, x: g.apply("resize", x, axis=4, size=2),
     "a grid each": lambda g, x: g.grid_sample(x, g.input("g", (2, 3, 3, 2))),
@@ -88,7 +93,25 @@ REFUSED: dict[str, Callable[[Any, Any], Any]] = {
     "attribute padding='mirror'": lambda g, x: g.grid_sample(
         x, g.input("g", (1, 3, 3, 2)), padding_mode="mirror"
     ),
-    "affine_grid of": lambda g, x: g.affine_grid(x, (1, 2, 3, 3)),
+    "places in": lambda g, x: g.grid_sample(
+        g.input("y", (1, 1, 1 << 16, 1 << 15)), g.input("g", (1, 3, 3, 2))
+    ),
+    r"affine_grid of \[": lambda g, x: g.affine_grid(x, (1, 2, 3, 3)),
+    "got -3": lambda g, x: g.affine_grid(x[:, :, :2, :3], (1, 2, -3, 3)),
+    "cast the maps": lambda g, x: g.affine_grid(
+        g.input("maps", (1, 2, 3), "i32"), (1, 2, 3, 3)
+    ),
+    "the value 3.5 among i32 elements": lambda g, x: g.apply(
+        "resize",
+        g.cast(x, "i32"),
+        axis=2,
+        size=2,
+        place="tf_crop_and_resize",
+        extrapolation=3.5,
+    ),
+    "roi_end=nan": lambda g, x: g.apply(
+        "resize", x, axis=2, size=2, roi_end=float("nan")
+    ),
     "attribute place='corner'": lambda g, x: g.apply(
         "resize", x, axis=2, size=2, place="corner"
     ),
