@@ -47,7 +47,8 @@ def budget_of(given: object, doing: str) -> Budget:
                 "it may have " + ", ".join(_KINDS),
                 did_you_mean(str(name), _KINDS),
             )
-        if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not value >= 0:  # NaN is neither
             raise UsageError(doing, f"the budget's {name} is {shown(value)}", ">= 0")
     return Budget(
         nodes=int(min(given.get("nodes", MOST_NODES), MOST_NODES)),

@@ -112,10 +112,10 @@ def read_layout(data: Bytes, doing: str, most_header: int = FOREIGN_HEADER) -> L
     """
     header = _header(data, doing, most_header)
     data_at = 8 + len(header.encode())
-    made = Layout(data, header, data_at, {}, {}, {}, doing)
     entries: dict[str, Entry] = {}
     metadata: dict[str, str] = {}
     text_at: dict[str, int] = {}
+    made = Layout(data, header, data_at, entries, metadata, text_at, doing)
     try:
         check_depth(header)
         cursor = Cursor(header)
@@ -130,7 +130,7 @@ def read_layout(data: Bytes, doing: str, most_header: int = FOREIGN_HEADER) -> L
         _check_places(entries, len(data) - data_at)
     except Refused as error:
         raise made.refused(error.problem, error.rule, error.at) from None
-    return Layout(data, header, data_at, entries, metadata, text_at, doing)
+    return made
 
 
 def _header(data: Bytes, doing: str, most: int) -> str:

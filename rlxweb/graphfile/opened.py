@@ -51,7 +51,7 @@ def _name(given: object) -> str:
 def _read(file: Any, doing: str) -> Bytes:
     try:
         data = file.read()
-    except OSError as error:
+    except (OSError, ValueError) as error:  # the latter where it was closed
         problem = f"the system cannot read it ({reason(error)})"
         raise GraphFileError(doing, problem) from error
     if not isinstance(data, bytes | bytearray | memoryview):

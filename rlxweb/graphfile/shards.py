@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rlxweb.errors import GraphFileError, shown
-from rlxweb.graphfile.layout import Entry, Layout, check_name, read_layout
+from rlxweb.graphfile.layout import (
+    FOREIGN_HEADER,
+    Entry,
+    Layout,
+    check_name,
+    read_layout,
+)
 from rlxweb.graphfile.opened import Source, opened
 from rlxweb.graphfile.strict_json import Cursor, Refused, check_depth
 
@@ -37,13 +42,12 @@ def tensors_of(source: Source, doing: str) -> dict[str, Held]:
     name, data = opened(source, doing)
     doing = f"{doing} from {shown(name)}" if name else doing
     if path is not None and path.suffix == ".json":
+        if len(data) > FOREIGN_HEADER:
+            rule = f"an index has at most {FOREIGN_HEADER:,}"
+            raise GraphFileError(doing, f"it has {len(data):,} bytes", rule)
         return _of_index(path, data.tobytes(), doing)
-    return dict(_of_file(read_layout(data, doing)))
-
-
-def _of_file(layout: Layout) -> Iterator[tuple[str, Held]]:
-    for name, entry in layout.entries.items():
-        yield name, Held(layout, entry)
+    layout = read_layout(data, doing)
+    return {name: Held(layout, entry) for name, entry in layout.entries.items()}
 
 
 def _in_folder(folder: Path, doing: str) -> Path:

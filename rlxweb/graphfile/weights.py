@@ -8,7 +8,7 @@ no transpose, no cast that was not asked for or that changes a value.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -98,7 +98,7 @@ def load_weights(
     convert, strict = switch("convert", convert, doing), switch("strict", strict, doing)
     held = tensors_of(source, doing)
     params = {name: node.type for name, node in graph.named("param").items()}
-    placed, extra, faults = _placed(held, _renaming(rename, doing), params)
+    placed, extra, faults = _placed(held, _renaming(rename, doing), params, doing)
     missing = [name for name in params if name not in placed]
     faults = [*_missing(missing, extra, held, placed), *faults]
     if strict and extra:
@@ -106,10 +106,13 @@ def load_weights(
     for name, one in placed.items():
         faults += _misfit(name, one, params[name], convert)
     if faults:
+        more = len(faults) - _MOST_TOLD
+        told = faults[:_MOST_TOLD] + [f"and {more} more"] * (more > 0)
         raise InputError(
             doing,
-            "; ".join(faults[:_MOST_TOLD]),
-            f"{len(params)} params of the graph, {len(held)} weights of the file",
+            "; ".join(told),
+            f"{_count(params, 'param')} of the graph, "
+            f"{_count(held, 'weight')} of the file",
             "name them with `rename`" if missing or extra else "",
         )
     made = Weights({name: (placed[name], params[name].dtype) for name in params})
@@ -134,9 +137,14 @@ def _renaming(rename: Rename | None, doing: str) -> Callable[[str], str | None]:
 
     def by_pattern(name: str) -> str | None:
         for pattern, text in pairs:
-            found = pattern.fullmatch(name)
-            if found is not None:
-                return None if text is None else found.expand(text)
+            try:
+                found = pattern.fullmatch(name)
+                if found is not None:
+                    return None if text is None else found.expand(text)
+            except (TypeError, IndexError, re.error) as error:
+                pair = shown((pattern.pattern, text))
+                rule = "a regular expression and a replacement, as text"
+                raise UsageError(doing, f"rename has {pair} ({error})", rule) from error
         return name
 
     return by_pattern
@@ -146,14 +154,21 @@ def _placed(
     held: Mapping[str, Held],
     rename: Callable[[str], str | None],
     params: Mapping[str, TensorType],
+    doing: str,
 ) -> tuple[dict[str, Held], list[str], list[str]]:
-    """(weights by param, names of the file that are no param's, what is wrong)."""
+    """(weights by param, names of the file that are no param's, what is wrong).
+
+    Errors   UsageError for a name that is none.
+    """
     placed: dict[str, Held] = {}
     extra, faults = [], []
     for name, one in held.items():
         param = rename(name)
         if param is None:
             continue
+        if not isinstance(param, str):
+            problem = f"rename makes {shown(param)} of {shown(name)}"
+            raise UsageError(doing, problem, "the name of a param, or None")
         if param not in params:
             extra.append(name)
         elif param in placed:
@@ -175,22 +190,21 @@ def _missing(
     if not missing:
         return []
     free = extra or [n for n in held if n not in placed]
-    told = []
-    for name in missing[:_MOST_TOLD]:
+
+    def asked(name: str) -> str:
         meant = near(name, free, 1)
-        told.append(shown(name) + (f" (is it {shown(meant[0])}?)" if meant else ""))
-    more = len(missing) - len(told)
-    left = f" and {more} more" if more else ""
-    return [f"{_count(missing, 'param')} without a weight: {', '.join(told)}{left}"]
+        return shown(name) + (f" (is it {shown(meant[0])}?)" if meant else "")
+
+    return [f"{_count(missing, 'param')} without a weight: {_listed(missing, asked)}"]
 
 
-def _count(names: Sequence[str], what: str) -> str:
+def _count(names: Collection[str], what: str) -> str:
     return f"{len(names)} {what}{'s' * (len(names) != 1)}"
 
 
-def _listed(names: Sequence[str]) -> str:
+def _listed(names: Sequence[str], told: Callable[[str], str] = shown) -> str:
     more = len(names) - _MOST_TOLD
-    first = ", ".join(map(shown, names[:_MOST_TOLD]))
+    first = ", ".join(map(told, names[:_MOST_TOLD]))
     return f"{first} and {more} more" if more > 0 else first
 
 
@@ -217,7 +231,9 @@ def _widens(have: str, want: DType) -> bool:
     """Does every value of the one type exist in the other?"""
     if have == "BF16":
         return want in (DType.F32, DType.F64)
-    return want.label.upper() in NUMPY and np.can_cast(NUMPY[have], want.numpy)
+    if have in ("I64", "U64") and want.is_float:  # NumPy calls that safe
+        return False
+    return np.can_cast(NUMPY[have], want.numpy)
 
 
 def _changed(one: Held, dtype: DType) -> int:
@@ -227,7 +243,13 @@ def _changed(one: Held, dtype: DType) -> int:
         after = before.astype(dtype.numpy)
         differs = after.astype(before.dtype) != before
     both_nan = (before != before) & (after != after)
-    return int(np.count_nonzero(differs & ~both_nan))
+    changed = differs & ~both_nan
+    # A float beyond all integers becomes the largest on some machines, which then
+    # becomes that float again.
+    for floats, whole in ((before, after), (after, before)):
+        if floats.dtype.kind == "f" and whole.dtype.kind in "iu":
+            changed |= floats >= float(np.iinfo(whole.dtype).max) + 1
+    return int(np.count_nonzero(changed))
 
 
 def _values(one: Held) -> Array:

@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from io import TextIOBase
 from os import PathLike
 from typing import IO, Any
 
@@ -19,9 +20,11 @@ from rlxweb.errors import (
     GraphFileError,
     RlxError,
     UnknownName,
+    UsageError,
     did_you_mean,
     shown,
 )
+from rlxweb.given import named
 from rlxweb.graphfile.attributes import attribute_out
 from rlxweb.graphfile.layout import METADATA, check_name
 from rlxweb.graphfile.rules import FORMAT, KEY, MOST_HEADER, MOST_INLINE, MOST_NODES
@@ -55,6 +58,7 @@ def save_graph(
 ) -> None:
     """`Graph.save`, which says what it takes."""
     doing = f"save graph {shown(graph.name)}"
+    _check_given(file, params, doing)
     verify(graph)
     if len(graph) > MOST_NODES:
         problem = f"it has {len(graph):,} nodes"
@@ -73,6 +77,18 @@ def save_graph(
         return
     with WholeFiles() as files:
         _write(files.open(file), header, tensors)
+
+
+def _check_given(file: object, params: object, doing: str) -> None:
+    """Errors  UsageError."""
+    if isinstance(file, TextIOBase):
+        rule, hint = "bytes are written", "open it with mode 'wb'"
+        raise UsageError(doing, f"the open file is {named(file)}", rule, hint)
+    if not isinstance(file, str | PathLike) and not hasattr(file, "write"):
+        wanted = "a path or an open file is wanted"
+        raise UsageError(doing, f"{named(file)} was given", wanted)
+    if not isinstance(params, Mapping | None):
+        raise UsageError(doing, f"params are {named(params)}", "arrays by name")
 
 
 def _write(file: IO[bytes], header: bytes, tensors: Sequence[_Tensor]) -> None:
@@ -126,8 +142,7 @@ def _tensors(graph: Graph, params: Mapping[str, Array]) -> list[_Tensor]:
             array = node.attrs["value"].array
         else:
             continue
-        little = array.astype(array.dtype.newbyteorder("<"), copy=False)
-        found.append(_Tensor(name, node, little))
+        found.append(_Tensor(name, node, _little(array)))
     return sorted(found, key=lambda t: (-t.array.itemsize, t.node.id))
 
 
@@ -187,10 +202,13 @@ def _node(graph: Graph, node: Node, stored: Mapping[int, str]) -> dict[str, Any]
     if node.id in stored:
         said["tensor"] = stored[node.id]
     elif node.op == "constant":
-        array = node.attrs["value"].array
-        little = array.astype(array.dtype.newbyteorder("<"), copy=False)
-        said["data"] = little.tobytes().hex()
+        said["data"] = _little(node.attrs["value"].array).tobytes().hex()
     return said
+
+
+def _little(array: Array) -> Array:
+    """In the byte order of files."""
+    return array.astype(array.dtype.newbyteorder("<"), copy=False)
 
 
 def _attributes(node: Node) -> dict[str, Any]:

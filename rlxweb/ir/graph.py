@@ -255,8 +255,8 @@ class Graph(RlxNames):
         params   arrays by name; a param left out has no value in the file
         outputs  names of the outputs; None: those of their nodes, or out0, out1 …
         Errors   VerifyError for no outputs; UnknownName, DTypeError, ShapeError for
-        params that do not fit; GraphFileError for what no file holds; RecordingError
-        where nothing can be written.
+        params that do not fit; GraphFileError for what no file holds; UsageError for
+        what is no file; RecordingError where nothing can be written.
         """
         from_above("save_graph")(self, file, params, outputs)
 

@@ -380,12 +380,20 @@ def test_a_claim_costs_no_memory() -> None:
     assert peak < 4 << 20
 
 
+def test_a_key_that_stands_twice_is_found_among_many() -> None:
+    keys = ",".join(f'"{at}":0' for at in range(10**5))
+    raw = packed(f'{{"a":{{{keys},"x":0,"x":0}}}}')
+    with pytest.raises(GraphFileError, match="'x' stands twice"):
+        rlx.load_weights(mlp(), raw)
+
+
 def test_a_budget_is_kept() -> None:
+    nan = {"nbytes": math.nan}
     needs = {"nodes": len(mlp()), "nbytes": 10_000, "flops": 10_000}
     rlx.load(GOOD, budget=needs)
     for name in needs:
         with pytest.raises(GraphFileError, match=r"budget|at most"):
             rlx.load(GOOD, budget={name: 7})
-    for wrong in ({"node": 1}, {"nodes": -1}, {"nodes": "1"}, [1]):
+    for wrong in ({"node": 1}, {"nodes": -1}, {"nodes": "1"}, nan, [1]):
         with pytest.raises(rlx.RlxError, match="budget"):
             rlx.load(GOOD, budget=wrong)  # type: ignore[arg-type]

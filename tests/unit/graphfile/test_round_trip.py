@@ -216,6 +216,13 @@ def test_what_cannot_be_saved_is_told_and_leaves_nothing(tmp_path: Path) -> None
         mlp().save(path, outputs=["p", "p"])
     with pytest.raises(VerifyError, match="no outputs"):
         rlx.Graph().save(path)
+    for file, params, words in (
+        (3, {}, "a path or an open file"),
+        (io.StringIO(), {}, "mode 'wb'"),
+        (path, [1], "params are a list"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            mlp().save(file, params)  # type: ignore[arg-type]
     g = rlx.Graph("a\nb")
     g.set_outputs([g.input("x", 1)])
     with pytest.raises(GraphFileError, match="can be printed"):
@@ -235,5 +242,9 @@ def test_what_is_no_file_is_told(tmp_path: Path) -> None:
         with pytest.raises(GraphFileError, match=words):
             rlx.load(given)  # type: ignore[arg-type]
     (tmp_path / "empty.rlxg").touch()
+    with (tmp_path / "empty.rlxg").open("rb") as closed:
+        pass
+    with pytest.raises(GraphFileError, match="closed file"):
+        rlx.load(closed)
     with pytest.raises(GraphFileError, match="0 bytes"):
         rlx.load(tmp_path / "empty.rlxg")

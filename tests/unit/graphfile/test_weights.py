@@ -96,6 +96,14 @@ def test_all_that_does_not_fit_is_one_error() -> None:
     assert "'scale' is [1, 3], not [3]" in said
 
 
+def test_of_very_much_that_does_not_fit_the_first_is_told_and_how_much() -> None:
+    g = rlx.Graph("many")
+    g.set_outputs([g.param(f"w{at}", (2,)) for at in range(15)])
+    raw = written(**{f"w{at}": np.ones(3, np.float32) for at in range(15)})
+    with pytest.raises(InputError, match=r"'w11' is .* and 3 more; 15 params"):
+        rlx.load_weights(g, raw)
+
+
 def test_a_transpose_is_told_and_not_guessed() -> None:
     raw = written(layer_weight=KERNEL.T.copy(), layer_bias=BIAS)
     with pytest.raises(InputError, match="is it transposed"):
@@ -128,6 +136,40 @@ def test_dtypes_are_converted_where_asked_and_exact() -> None:
     lossy = written(layer_weight=KERNEL + np.float32(1e-5), layer_bias=BIAS)
     with pytest.raises(InputError, match="of its values would change"):
         rlx.load_weights(linear("f16"), lossy, convert=True)
+
+
+@pytest.mark.parametrize(
+    ("value", "have", "want", "is_kept"),
+    [
+        (2**53, np.int64, "f64", True),
+        (2**53 + 1, np.int64, "f64", False),
+        (2**63 - 1, np.int64, "f64", False),
+        (2**64 - 1, np.uint64, "f64", False),
+        (2**24, np.int32, "f32", True),
+        (2**31 - 1, np.int32, "f32", False),
+        (2.0**31, np.float32, "i32", False),
+        (2.0**32, np.float64, "u32", False),
+        (-(2.0**31), np.float32, "i32", True),
+        (2.0**63, np.float64, "i64", False),
+        (-1.0, np.float32, "u32", False),
+        (np.nan, np.float32, "i32", False),
+        (np.nan, np.float64, "f32", True),
+        (1e39, np.float64, "f32", False),
+        (np.inf, np.float64, "f32", True),
+    ],
+)
+def test_no_value_changes_where_kinds_do(
+    value: float, have: Any, want: str, is_kept: bool
+) -> None:
+    g = rlx.Graph("one")
+    g.set_outputs([g.param("w", (1,), want)])
+    raw = written(w=np.array([value], have))
+    if is_kept:
+        found = rlx.load_weights(g, raw, convert=True)["w"]
+        np.testing.assert_array_equal(found, np.array([value], have))
+    else:
+        with pytest.raises(InputError, match="1 of its values would change"):
+            rlx.load_weights(g, raw, convert=True)
 
 
 def test_bfloat16_is_widened_exactly() -> None:
@@ -197,6 +239,15 @@ def test_what_is_asked_wrongly_is_told(tmp_path: Path) -> None:
         rlx.load_weights(linear(), GOOD, rename=[("(", "a")])
     with pytest.raises(UsageError, match="regular expression"):
         rlx.load_weights(linear(), GOOD, rename=3)  # type: ignore[arg-type]
+    for rename, words in (
+        ([(r"layer.*", r"\3")], "invalid group reference"),
+        ([(r"layer.*", 3)], "a replacement"),
+        ([(b"layer", "a")], "as text"),
+        (lambda name: 3, "rename makes 3 of 'layer.weight'"),
+        ({"layer.bias": ["a"]}, "rename makes"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            rlx.load_weights(linear(), GOOD, rename=rename)  # type: ignore[arg-type]
     with pytest.raises(GraphFileError, match=r"has no model\.safetensors"):
         rlx.load_weights(linear(), tmp_path)
     with pytest.raises(rlx.RlxError, match="a Graph is wanted"):
