@@ -10,9 +10,9 @@ import numpy as np
 
 from rlxweb.cli import options
 from rlxweb.cli.record import document, versions
-from rlxweb.cli.screen import counted, say, screen
+from rlxweb.cli.screen import say, screen
 from rlxweb.cli.targets import Put, check_targets, goes_to_stdout, write_all
-from rlxweb.cli.text_files import FILES, OPTIONS, indexed
+from rlxweb.cli.text_files import FILES, OPTIONS, as_json, indexed, said_of
 from rlxweb.errors import UsageError
 from rlxweb.io import write_json, write_npz
 from rlxweb.jobs.entries import text_of
@@ -54,9 +54,7 @@ def command(
     write_all(_puts(index, npz_path, json_path, took))
     if not quiet:
         out = screen(stderr=goes_to_stdout((npz_path, json_path)))
-        kept = f", {index.cached} from the cache" if index.cached else ""
-        said = f"{counted(len(index.passages), 'passage')} of "
-        say(out, f"{said}{counted(len(meant), 'file')}{kept}: {took:.2f} s")
+        say(out, said_of(index, len(meant), took))
 
 
 def _puts(
@@ -91,7 +89,7 @@ def _put_npz(file: IO[bytes], index: SearchIndex) -> None:
 
 def _put_json(file: IO[bytes], index: SearchIndex, took: float) -> None:
     passages = [
-        {"path": text_of(one.path), "line": one.line, "text": one.text, "point": row}
+        {**as_json(one), "point": row}
         for one, row in zip(index.passages, index.points.tolist(), strict=True)
     ]
     facts = {"model": index.model.name, "passages": passages, "wall_s": took}

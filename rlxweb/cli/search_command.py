@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from time import perf_counter
-from typing import IO, Any
+from typing import Any
 
 import click
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 
 from rlxweb.cli import options
 from rlxweb.cli.record import document, versions
-from rlxweb.cli.screen import counted, say, screen
+from rlxweb.cli.screen import say, screen
 from rlxweb.cli.targets import check_targets, goes_to_stdout, write_all
-from rlxweb.cli.text_files import FILES, OPTIONS, indexed, place_of, where
+from rlxweb.cli.text_files import (
+    FILES,
+    OPTIONS,
+    as_json,
+    indexed,
+    place_of,
+    said_of,
+    where,
+)
 from rlxweb.io import write_json
-from rlxweb.jobs.entries import text_of
 from rlxweb.models.documents import files_of
-from rlxweb.models.search import Hit, SearchIndex
+from rlxweb.models.search import Hit, SearchIndex, check_question
+from rlxweb.printable import ELLIPSIS, printable
 
 SCHEMA = "rlxweb.search/1"
 _LEAST_WIDTH = 40
+_INDENT = " " * 7
 
 
 @click.command(name="search")
@@ -49,6 +58,7 @@ def command(
 
     Example  rlxweb search "when is the garden watered" notes/ --k 3
     """
+    check_question(question)
     meant = files_of(files)
     check_targets(meant, [("--json", json_path)])
     begun = perf_counter()
@@ -58,29 +68,17 @@ def command(
     took = perf_counter() - begun
     if json_path is not None:
         record = _record(question, index, hits, len(meant), took)
-        write_all([(json_path, lambda f: _put(f, record))])
+        write_all([(json_path, lambda file: write_json(file, record))])
     if not quiet:
         out = screen(stderr=goes_to_stdout((json_path,)))
         _show(out, hits, full)
-        _tell(screen(stderr=True), index, len(meant), took)
-
-
-def _put(file: IO[bytes], record: dict[str, Any]) -> None:
-    write_json(file, record)
+        say(screen(stderr=True), said_of(index, len(meant), took), style="dim")
 
 
 def _record(
     question: str, index: SearchIndex, hits: Sequence[Hit], files: int, took: float
 ) -> dict[str, Any]:
-    found = [
-        {
-            "score": hit.score,
-            "path": text_of(hit.passage.path),
-            "line": hit.passage.line,
-            "text": hit.passage.text,
-        }
-        for hit in hits
-    ]
+    found = [{"score": hit.score, **as_json(hit.passage)} for hit in hits]
     return document(
         SCHEMA,
         versions=versions(),
@@ -95,18 +93,14 @@ def _record(
 
 def _show(out: Console, hits: Sequence[Hit], full: bool) -> None:
     """Score and place, then the passage: its beginning, or all of it."""
-    width = max(_LEAST_WIDTH, shutil.get_terminal_size().columns) - 6
+    width = max(_LEAST_WIDTH, out.width) - len(_INDENT)
     for hit in hits:
         say(out, f"{hit.score:5.2f}  {place_of(hit.passage)}", style="bold")
         if full:
-            lines = hit.passage.text.split("\n")
+            lines = [line.expandtabs() for line in hit.passage.text.split("\n")]
         else:
-            text = " ".join(hit.passage.text.split())
-            lines = [text if len(text) <= width else f"{text[: width - 1]}…"]
-        say(out, *(f"       {line}" for line in lines))
-
-
-def _tell(err: Console, index: SearchIndex, files: int, took: float) -> None:
-    kept = f", {index.cached} from the cache" if index.cached else ""
-    said = f"{counted(len(index.passages), 'passage')} of {counted(files, 'file')}"
-    say(err, f"{said}{kept}: {took:.2f} s", style="dim")
+            text = printable(" ".join(hit.passage.text.split()))
+            if cell_len(text) > width:
+                text = set_cell_size(text, width - 1).rstrip() + ELLIPSIS
+            lines = [text]
+        say(out, *(f"{_INDENT}{line}" for line in lines))

@@ -8,9 +8,10 @@ from typing import Any
 import click
 
 from rlxweb.cli import options
-from rlxweb.cli.screen import progress_on, screen
+from rlxweb.cli.screen import counted, progress_on, screen
+from rlxweb.jobs.entries import text_of
 from rlxweb.jobs.settings import Settings
-from rlxweb.models.documents import UNITS, Passage, files_of
+from rlxweb.models.documents import UNITS, Passage
 from rlxweb.models.minilm import MiniLM
 from rlxweb.models.search import SearchIndex
 
@@ -48,13 +49,26 @@ def indexed(files: Sequence[str], asked: dict[str, Any], quiet: bool) -> SearchI
 
         return SearchIndex.build(
             model,
-            files_of(files),
+            files,
             asked["by"],
             device=device,
             adapter=adapter,
             cache=not asked["no_cache"],
             tell=tell,
         )
+
+
+def said_of(index: SearchIndex, files: int, took: float) -> str:
+    """How much was read, how much of it was known, and how long that took."""
+    kept = f", {index.cached} from the cache" if index.cached else ""
+    said = f"{counted(len(index.passages), 'passage')} of {counted(files, 'file')}"
+    return f"{said}{kept}: {took:.2f} s"
+
+
+def as_json(passage: Passage) -> dict[str, Any]:
+    """A passage in a record."""
+    path = text_of(passage.path)
+    return {"path": path, "line": passage.line, "text": passage.text}
 
 
 def place_of(passage: Passage) -> str:

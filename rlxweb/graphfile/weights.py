@@ -163,7 +163,7 @@ def _placed(
     placed: dict[str, Held] = {}
     extra, faults = [], []
     for name, one in held.items():
-        param = rename(name)
+        param: object = rename(name)  # a function may give anything
         if param is None:
             continue
         if not isinstance(param, str):

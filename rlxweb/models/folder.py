@@ -14,6 +14,7 @@ from typing import Any
 
 from rlxweb.errors import ModelError, UsageError, not_installed, shown
 from rlxweb.given import named
+from rlxweb.graphfile.strict_json import Refused, check_depth
 from rlxweb.whole_file import reason
 
 MOST_TEXT = 64 << 20
@@ -36,7 +37,7 @@ class ModelFiles:
         self.name = name or own or "model"
 
     def source(self, name: str) -> Path | bytes:
-        """A file as `load_weights` takes it. Errors  ModelError."""
+        """A file as `load_weights` takes it. Errors  ModelError, UsageError."""
         if isinstance(self._files, Path):
             path = self._files / name
             if not path.is_file():
@@ -47,7 +48,10 @@ class ModelFiles:
             given = ", ".join(map(shown, self._files)) or "none"
             rule = f"files were given: {given}"
             raise ModelError(self.doing, f"there is no {name}", rule)
-        return bytes(self._files[name])
+        raw = self._files[name]
+        if not isinstance(raw, bytes | bytearray | memoryview):
+            raise UsageError(self.doing, f"{name} is {named(raw)}", "bytes are wanted")
+        return bytes(raw)
 
     def has(self, name: str) -> bool:
         if isinstance(self._files, Path):
@@ -57,25 +61,32 @@ class ModelFiles:
     def read(self, name: str) -> bytes:
         """The bytes of a small file. Errors  ModelError."""
         source = self.source(name)
-        if isinstance(source, bytes):
-            return source
         try:
-            nbytes = source.stat().st_size
+            nbytes = len(source) if isinstance(source, bytes) else source.stat().st_size
             if nbytes > MOST_TEXT:
                 rule = f"at most {MOST_TEXT:,}"
                 raise ModelError(self.doing, f"{name} has {nbytes:,} bytes", rule)
-            return source.read_bytes()
+            return source if isinstance(source, bytes) else source.read_bytes()
         except OSError as error:
             problem = f"the system cannot read {name} ({reason(error)})"
             raise ModelError(self.doing, problem) from error
 
-    def json(self, name: str) -> dict[str, Any]:
-        """A file that holds one JSON object. Errors  ModelError."""
+    def json(self, name: str) -> Any:
+        """What a file of JSON holds. Errors  ModelError."""
         raw = self.read(name)
         try:
-            said = json.loads(raw)
+            text = raw.decode()
+            check_depth(text)
+            return json.loads(text)
+        except Refused as error:
+            problem = f"{name} has {error.problem}"
+            raise ModelError(self.doing, problem, error.rule) from None
         except (ValueError, RecursionError):
             raise ModelError(self.doing, f"{name} is no JSON") from None
+
+    def object(self, name: str) -> dict[str, Any]:
+        """A file that holds one JSON object. Errors  ModelError."""
+        said = self.json(name)
         if not isinstance(said, dict):
             raise ModelError(self.doing, f"{name} is {shown(said)}", "an object")
         return said

@@ -16,6 +16,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from rlxweb.callers import outside
 from rlxweb.choose.again import LOST
 from rlxweb.device import Device, DeviceLike, is_open, parse_device
 from rlxweb.errors import (
@@ -29,6 +30,7 @@ from rlxweb.errors import (
 from rlxweb.given import named
 from rlxweb.gpu.beside import awaited_here
 from rlxweb.gpu.drive import drive
+from rlxweb.gpu.turns import Turn
 from rlxweb.graphfile.weights import Weights, load_weights
 from rlxweb.models.bert_graph import NOT_NEEDED, Sizes, bert_graph
 from rlxweb.models.folder import Files, ModelFiles, model_files
@@ -49,10 +51,13 @@ MOST_CELLS = 4096
 MOST_KEPT = 16
 """Graphs that stay compiled."""
 _MOST = 1 << 20
+_STEPS = ("Transformer", "Pooling", "Normalize")
 
 
 class MiniLM:
     """A model of sentence embeddings. Made by `MiniLM.load`; closes what it compiled.
+
+    Threads and tasks may share it: they take turns.
 
     name        the folder it came from
     width       numbers of an embedding: 384
@@ -68,6 +73,7 @@ class MiniLM:
         self._sizes, self._words, self._weights = sizes, words, weights
         self._kept: dict[tuple[Device | None, str, int, int], CompiledGraph] = {}
         self._there: dict[tuple[Device, str], dict[str, DeviceArray]] = {}
+        self._turn = Turn()
         self._closed = False
         self._fingerprint = b""
 
@@ -84,9 +90,9 @@ class MiniLM:
         doing = "load MiniLM"
         files = model_files(folder, PACKAGE, INSIDE, doing)
         sizes = _sizes_of(files)
-        _check_pooling(files)
-        words = wordpiece_of(files.read("tokenizer.json"), doing)
-        if max(words.vocabulary.values(), default=0) >= sizes.vocabulary:
+        _check_steps(files)
+        words = wordpiece_of(files.json("tokenizer.json"), doing)
+        if words.largest >= sizes.vocabulary:
             problem = f"tokenizer.json has numbers beyond {sizes.vocabulary:,}"
             raise ModelError(doing, problem, "config.json has so many tokens")
         weights = load_weights(
@@ -101,8 +107,9 @@ class MiniLM:
     def fingerprint(self) -> bytes:
         """The same for models of the same weights and vocabulary."""
         if not self._fingerprint:
-            digest = sha256(repr((self._sizes, self._words.rules)).encode())
-            digest.update(json.dumps(dict(self._words.vocabulary)).encode())
+            words = self._words
+            digest = sha256(repr((self._sizes, words.rules)).encode())
+            digest.update(json.dumps([words.vocabulary, words.special]).encode())
             for name, array in self._weights.items():
                 digest.update(name.encode() + np.ascontiguousarray(array).data)
             self._fingerprint = digest.digest()
@@ -151,18 +158,14 @@ class MiniLM:
         adapter: str,
         tell: Tell | None,
     ) -> Array:
-        if self._closed:
-            raise SessionClosed("embed", "this model was closed")
+        self._check_open()
         label = None if device is None or is_open(device) else parse_device(device)
         ids = self._encoded(_texts(texts, "embed"))
         made = np.zeros((len(ids), self.width), np.float32)
         done = 0
         for rows, length in batches([len(one) for one in ids], self.max_tokens):
             feeds = _padded([ids[row] for row in rows], length, self._words.pad)
-            try:
-                made[rows] = await self._run(feeds, label, adapter)
-            except LOST:  # its weights went with it; on the device opened anew, once
-                self._forget()
+            async with self._turn:
                 made[rows] = await self._run(feeds, label, adapter)
             done += len(rows)
             if tell is not None:
@@ -176,9 +179,8 @@ class MiniLM:
         if long:
             said = f"embed: {long} of {len(found)} texts have more than "
             why = "what comes after is not read; cut them into passages"
-            warnings.warn(
-                ModelWarning(f"{said}{self.max_tokens} tokens", why), stacklevel=5
-            )
+            told = ModelWarning(f"{said}{self.max_tokens} tokens", why)
+            warnings.warn(told, stacklevel=outside())
         keep = self.max_tokens - 1
         return [
             ids if len(ids) <= self.max_tokens else [*ids[:keep], self._words.end]
@@ -188,10 +190,21 @@ class MiniLM:
     async def _run(
         self, feeds: dict[str, Array], label: Device | None, adapter: str
     ) -> Array:
+        self._check_open()
         batch, length = feeds["ids"].shape
-        compiled = await self._compiled(label, adapter, batch, length)
-        made: Array = (await compiled.computed(feeds))[0]
+        try:
+            compiled = await self._compiled(label, adapter, batch, length)
+            outs = await compiled.computed(feeds)
+        except LOST:  # its weights went with it; on the device opened anew, once
+            self._forget()
+            compiled = await self._compiled(label, adapter, batch, length)
+            outs = await compiled.computed(feeds)
+        made: Array = outs[0]
         return made
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise SessionClosed("embed", "this model was closed")
 
     async def _compiled(
         self, label: Device | None, adapter: str, batch: int, length: int
@@ -209,11 +222,7 @@ class MiniLM:
         return found
 
     async def _set(self, compiled: CompiledGraph, adapter: str) -> None:
-        """The weights, which all graphs of a device share there."""
-        if compiled.device is Device.CPU:
-            for name, array in self._weights.items():
-                await compiled.set_param_async(name, array)
-            return
+        """The weights, brought to a device once for all of its graphs."""
         there = self._there.setdefault((compiled.device, adapter), {})
         for name in self._weights:
             if name not in there:
@@ -294,7 +303,7 @@ def _texts(given: Any, doing: str) -> list[str]:
 
 
 def _sizes_of(files: ModelFiles) -> Sizes:
-    said = files.json("config.json")
+    said = files.object("config.json")
     kind = said.get("model_type")
     if kind != "bert":
         rule = "models of type 'bert' are run"
@@ -338,12 +347,21 @@ def _sizes_of(files: ModelFiles) -> Sizes:
     return made
 
 
-def _check_pooling(files: ModelFiles) -> None:
-    """Errors  ModelError for a model that makes one of its tokens another way."""
+def _check_steps(files: ModelFiles) -> None:
+    """Errors  ModelError for a model that makes one point of its tokens otherwise."""
+    name = "modules.json"
+    steps = files.json(name) if files.has(name) else []
+    if not isinstance(steps, list) or not all(isinstance(s, dict) for s in steps):
+        raise ModelError(files.doing, f"{name} is {shown(steps)}", "a list of objects")
+    for step in steps:
+        kind = str(step.get("type")).rpartition(".")[2]
+        if kind not in _STEPS:
+            known = f"known: {', '.join(_STEPS)}"
+            raise ModelError(files.doing, f"{name} has a {shown(kind)}", known)
     name = "1_Pooling/config.json"
     if not files.has(name):
         return
-    said = files.json(name)
+    said = files.object(name)
     ways = [key for key, value in said.items() if value is True and "pooling" in key]
     if ways != ["pooling_mode_mean_tokens"]:
         problem = f"{name} says {', '.join(ways) or 'nothing'}"
@@ -354,7 +372,7 @@ def _check_pooling(files: ModelFiles) -> None:
 
 def _most_tokens(files: ModelFiles, sizes: Sizes) -> int:
     name = "sentence_bert_config.json"
-    said = files.json(name).get("max_seq_length") if files.has(name) else None
+    said = files.object(name).get("max_seq_length") if files.has(name) else None
     if said is None:
         return sizes.positions
     if type(said) is not int or not 3 <= said <= sizes.positions:

@@ -2,18 +2,18 @@
 
 Points of files that were embedded before, by the same model, are kept in the cache
 folder and taken from there; a file that changed is embedded anew. Passages longer than
-the model reads are cut between words, so that nothing of a file is passed over.
+the model reads are cut into several, so that nothing of a file is passed over.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
@@ -22,16 +22,16 @@ from rlxweb.arguments import whole
 from rlxweb.calibration.cache_folder import cache_folder
 from rlxweb.device import DeviceLike
 from rlxweb.errors import UsageError
-from rlxweb.models.documents import Passage, Unit, passages_of, shortened, words_of
-from rlxweb.models.minilm import MiniLM
+from rlxweb.given import named
+from rlxweb.models.documents import Passage, Unit, names_of, passages_of, shortened
+from rlxweb.models.minilm import MiniLM, Tell
 from rlxweb.whole_file import atomic_path
 
 Array = npt.NDArray[Any]
-Tell = Callable[[int, int], object]
+_DOING = "search"
 FRAME = 2
 """Tokens that begin and end every text."""
-_VERSION = "1"
-_LARGEST = 1 << 30
+_VERSION = "2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Hit:
     passage: Passage
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class SearchIndex:
     """Passages and their points.
 
@@ -74,25 +74,30 @@ class SearchIndex:
         tell    hears (passages embedded, passages to embed)
         Errors  those of `passages_of` and of `MiniLM.embed`
         """
-        found = [_cut(model, passages_of(file, unit)) for file in files]
+        found = [_cut(model, passages_of(file, unit)) for file in names_of(files)]
         folder = _folder() if cache else None
-        keys = [_key(model, one) for one in found]
-        kept = [None if folder is None else _kept(folder / k, model) for k in keys]
-        new = [at for at, points in enumerate(kept) if not _fits(points, found[at])]
+        paths = [None if folder is None else folder / _key(model, p) for p in found]
+        kept = [
+            None if path is None else _kept(path, (len(passages), model.width))
+            for path, passages in zip(paths, found, strict=True)
+        ]
+        new = [at for at, points in enumerate(kept) if points is None]
         texts = [one.text for at in new for one in found[at]]
         made = model.embed(texts, device, adapter=adapter, tell=tell)
         parts: list[Array] = [np.empty((0, model.width), np.float32)]
         begin = 0
-        for at, passages in enumerate(found):
-            points = kept[at]
-            if at in new or points is None:
+        for path, passages, points in zip(paths, found, kept, strict=True):
+            if points is None:
                 points = made[begin : begin + len(passages)]
                 begin += len(passages)
-                if folder is not None and passages:
-                    _keep(folder / keys[at], points)
+                if path is not None and passages:
+                    _keep(path, points)
             parts.append(points)
         every = tuple(one for passages in found for one in passages)
         return cls(model, every, np.concatenate(parts), len(found) - len(new))
+
+    def __repr__(self) -> str:
+        return f"SearchIndex({len(self.passages):,} passages, {self.model!r})"
 
     def search(
         self,
@@ -106,30 +111,36 @@ class SearchIndex:
 
         Errors   UsageError for an empty question and k < 1; those of `MiniLM.embed`
         """
-        doing = "search"
-        count = whole("k", k, doing)
+        count = whole("k", k, _DOING)
         if count < 1:
-            raise UsageError(doing, f"k is {count}", "1 at least")
-        if not isinstance(question, str) or not question.strip():
-            raise UsageError(doing, "the question is empty", hint="ask something")
+            raise UsageError(_DOING, f"k is {count}", "1 at least")
+        check_question(question)
         point = self.model.embed([question], device, adapter=adapter)[0]
         scores = self.points @ point
         order = np.argsort(-scores, kind="stable")[:count]
         return [Hit(float(scores[at]), self.passages[at]) for at in order]
 
 
+def check_question(question: object) -> None:
+    """Errors  UsageError for an empty one, and for what is no text."""
+    if not isinstance(question, str):
+        problem = f"the question is {named(question)}"
+        raise UsageError(_DOING, problem, "a text is wanted")
+    if not question.strip():
+        raise UsageError(_DOING, "the question is empty", hint="ask something")
+
+
 def _cut(model: MiniLM, passages: Sequence[Passage]) -> list[Passage]:
     """Passages that the model reads whole."""
     most = model.max_tokens - FRAME
+
+    def size_of(text: str) -> int:
+        return len(model.tokens(text)) - FRAME
+
     made: list[Passage] = []
     for one in passages:
-        if len(model.tokens(one.text)) - FRAME <= most:
-            made.append(one)
-            continue
-        lengths = [
-            min(len(model.tokens(word)) - FRAME, most) for _, word in words_of(one.text)
-        ]
-        made += shortened(one, most, lengths)
+        fits = size_of(one.text) <= most
+        made += [one] if fits else shortened(one, most, size_of)
     return made
 
 
@@ -148,25 +159,20 @@ def _key(model: MiniLM, passages: Sequence[Passage]) -> str:
     for one in passages:
         text = one.text.encode("utf-8", "surrogatepass")
         digest.update(len(text).to_bytes(8, "little") + text)
-    return f"{digest.hexdigest()}.npy"
+    return f"{digest.hexdigest()}.f32"
 
 
-def _kept(path: Path, model: MiniLM) -> Array | None:
+def _kept(path: Path, shape: tuple[int, int]) -> Array | None:
     """The points that were kept; None where there are none that can be used."""
     try:
-        if path.stat().st_size > _LARGEST:
+        if path.stat().st_size != 4 * math.prod(shape):
             return None
-        points: Array = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError, BadZipFile):
+        raw = path.read_bytes()
+        points = np.frombuffer(raw, "<f4").reshape(shape).astype(np.float32)
+    except (OSError, ValueError):  # the latter where it changed meanwhile
         return None
-    is_right = isinstance(points, np.ndarray) and points.dtype == np.float32
-    if not is_right or points.ndim != 2 or points.shape[1] != model.width:
-        return None
-    return points if bool(np.isfinite(points).all()) else None
-
-
-def _fits(points: Array | None, passages: Sequence[Passage]) -> bool:
-    return points is not None and len(points) == len(passages)
+    lengths = np.linalg.norm(points, axis=1)
+    return points if bool((abs(lengths - 1) < 1e-3).all()) else None
 
 
 def _keep(path: Path, points: Array) -> None:
@@ -174,6 +180,6 @@ def _keep(path: Path, points: Array) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_path(path) as temporary:
-            np.save(temporary, points, allow_pickle=False)
+            temporary.write_bytes(points.astype("<f4").tobytes())
     except OSError:  # a RecordingError is one
         return

@@ -7,9 +7,8 @@ accents and case; each word is then the longest pieces that the vocabulary has.
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from unicodedata import normalize
@@ -17,7 +16,6 @@ from unicodedata import normalize
 from rlxweb.errors import ModelError, shown
 from rlxweb.models.unicode_of_bert import kind_of
 
-MOST_BYTES = 64 << 20
 _KEPT_WORDS = 1 << 16
 # What is an ideograph to BERT: blocks of CJK, but no kana and no hangul.
 _CJK = re.compile(
@@ -25,6 +23,7 @@ _CJK = re.compile(
     "\U0002b740-\U0002b81f\U0002b920-\U0002ceaf\uf900-\ufaff\U0002f800-\U0002fa1f])"
 )
 _ASCII_PUNCTUATION = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
+_ASCII_WORD = re.compile(r"[^\s!-/:-@\[-`{-~]+|[!-/:-@\[-`{-~]")
 _NO_CONTROL = frozenset("\t\n\r")
 
 
@@ -43,7 +42,10 @@ class Rules:
 
 @dataclass(slots=True)
 class WordPiece:
-    """A tokenizer. Made by `wordpiece_of`."""
+    """A tokenizer. Made by `wordpiece_of`.
+
+    special  tokens that stand for themselves wherever their names are
+    """
 
     vocabulary: Mapping[str, int]
     rules: Rules
@@ -51,25 +53,29 @@ class WordPiece:
     end: int
     pad: int
     special: Mapping[str, int]
+    _names: re.Pattern[str] | None = field(init=False)
     _words: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        longest_first = sorted(self.special, key=len, reverse=True)
+        names = "|".join(map(re.escape, longest_first))
+        self._names = re.compile(f"({names})") if names else None
+
+    @property
+    def largest(self) -> int:
+        """The largest number that a text is read as."""
+        return max([*self.vocabulary.values(), *self.special.values()])
 
     def encode(self, text: str) -> list[int]:
         """The numbers of a text, with those that begin and end it; of any length."""
         ids = [self.begin]
-        for part in self._apart(text):
+        for part in (text,) if self._names is None else self._names.split(text):
             if part in self.special:
                 ids.append(self.special[part])
                 continue
             for word in self._split(part):
                 ids += self._pieces(word)
         return [*ids, self.end]
-
-    def _apart(self, text: str) -> Iterable[str]:
-        """Names of special tokens stand for themselves wherever they are."""
-        if "[" not in text or not self.special:
-            return (text,)
-        names = sorted(self.special, key=len, reverse=True)
-        return re.split("(" + "|".join(map(re.escape, names)) + ")", text)
 
     def _split(self, text: str) -> list[str]:
         """Words and single punctuation marks."""
@@ -126,9 +132,6 @@ class WordPiece:
         return ids
 
 
-_ASCII_WORD = re.compile(r"[^\s!-/:-@\[-`{-~]+|[!-/:-@\[-`{-~]")
-
-
 def _cleaned(text: str) -> str:
     if text.isprintable() and "\ufffd" not in text:
         return text
@@ -148,20 +151,13 @@ def _is_punctuation(character: str) -> bool:
     return character in _ASCII_PUNCTUATION or kind_of(character).startswith("P")
 
 
-def wordpiece_of(raw: bytes, doing: str) -> WordPiece:
-    """The tokenizer that a `tokenizer.json` describes.
+def wordpiece_of(said: Any, doing: str) -> WordPiece:
+    """The tokenizer that a `tokenizer.json` describes, which was read to `said`.
 
     Errors   ModelError for another kind of tokenizer and for what is none.
     """
-    if len(raw) > MOST_BYTES:
-        problem = f"tokenizer.json has {len(raw):,} bytes"
-        raise ModelError(doing, problem, f"at most {MOST_BYTES:,}")
     try:
-        said = json.loads(raw)
         return _made(said)
-    except (ValueError, RecursionError) as error:
-        problem = "tokenizer.json is no JSON"
-        raise ModelError(doing, f"{problem} ({type(error).__name__})") from None
     except _Other as error:
         hint = "models of BERT's family have one that fits"
         raise ModelError(doing, str(error), "WordPiece is read here", hint) from None
@@ -180,12 +176,13 @@ def _made(said: Any) -> WordPiece:
     _kind(said["pre_tokenizer"], "pre_tokenizer", "BertPreTokenizer")
     model, normal = said["model"], said["normalizer"]
     vocabulary = model["vocab"]
-    if not isinstance(vocabulary, dict) or not all(
-        type(number) is int and number >= 0 for number in vocabulary.values()
-    ):
+    if not isinstance(vocabulary, dict) or not all(map(_is_id, vocabulary.values())):
         raise _Other("tokenizer.json has no vocabulary of numbers by token")
     accents = normal["strip_accents"]
     lowercase = bool(normal["lowercase"])
+    longest = model["max_input_chars_per_word"]
+    if not _is_id(longest):
+        raise _Other(f"words of tokenizer.json have {shown(longest)} characters")
     rules = Rules(
         clean=bool(normal["clean_text"]),
         split_cjk=bool(normal["handle_chinese_chars"]),
@@ -193,15 +190,30 @@ def _made(said: Any) -> WordPiece:
         lowercase=lowercase,
         prefix=str(model["continuing_subword_prefix"]),
         unknown=str(model["unk_token"]),
-        longest=int(model["max_input_chars_per_word"]),
+        longest=longest,
     )
-    special = {str(t["content"]): int(t["id"]) for t in said["added_tokens"]}
+    special = dict(map(_special, said["added_tokens"]))
     for name in ("[CLS]", "[SEP]", "[PAD]", rules.unknown):
         if name not in vocabulary:
             raise _Other(f"the vocabulary of tokenizer.json has no {shown(name)}")
-    marks = (vocabulary[name] for name in ("[CLS]", "[SEP]", "[PAD]"))
-    begin, end, pad = marks
+    begin, end, pad = (vocabulary[name] for name in ("[CLS]", "[SEP]", "[PAD]"))
     return WordPiece(vocabulary, rules, begin, end, pad, special)
+
+
+def _special(said: Any) -> tuple[str, int]:
+    """(name, number) of a token that stands for itself. Errors  _Other."""
+    name, number = said["content"], said["id"]
+    if not isinstance(name, str) or not name or not _is_id(number):
+        told = f"{shown(name)}, {shown(number)}"
+        raise _Other(f"tokenizer.json adds no token with a name and a number: {told}")
+    for way in ("single_word", "normalized"):
+        if said.get(way):
+            raise _Other(f"the token {shown(name)} of tokenizer.json is {way}")
+    return name, number
+
+
+def _is_id(value: object) -> bool:
+    return type(value) is int and value >= 0
 
 
 def _kind(said: Any, what: str, wanted: str) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.cells import cell_len
 
 from tests.command_line import Call, check_refused
 from tests.unit.models import tiny
@@ -39,12 +40,29 @@ def test_the_nearest_passage_is_shown_with_its_place(call: Call) -> None:
     assert first.split() == ["1.00", "notes/b.md:1"]
     assert text.strip() == "unable!"
     assert "notes/a.txt:" in second
-    assert len(cut) <= 90
+    assert cell_len(cut) <= 80
+    assert cut.endswith("…")
     assert "passages of 2 files" in said.err
     again = call("search", "unable!", "notes", "--k", "2", *MODEL)
     assert again.out == said.out
     assert "2 from the cache" in again.err
     assert "cache" not in call("search", "a", "notes", "--no-cache", *MODEL).err
+
+
+def test_a_line_is_as_wide_as_the_terminal_whatever_its_letters(
+    call: Call, notes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Letters twice as wide, and what is written out because it cannot be shown."""
+    monkeypatch.setenv("COLUMNS", "80")
+    for text in ("ｗ" * 70, "\a" * 60 + "a", "mat " * 18 + "a", "mat " * 18 + "ab"):
+        (notes / "a.txt").write_text(text, "utf-8")
+        said = call("search", "a", "notes/a.txt", "--k", "1", *MODEL)
+        _, line = said.out.splitlines()
+        assert cell_len(line) <= 80
+        assert cell_len(line) >= 78
+    assert line.endswith("…")
+    said = call("search", "a", "notes/a.txt", "--full", *MODEL)
+    assert said.out.splitlines()[1].split() == text.split()
 
 
 def test_what_is_found_is_json_as_well(call: Call) -> None:
@@ -74,7 +92,7 @@ def test_points_are_written_for_other_programs(call: Call, notes: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (("search", "", "notes"), "the question is empty"),
+        (("search", "", "notes", "--model", "none"), "the question is empty"),
         (("search", "a", "none.txt"), "no such file"),
         (("search", "a", "model", "--k", "0"), "--k"),
         (("embed", "notes"), "no output is asked for"),

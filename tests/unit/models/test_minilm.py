@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import json
+import math
+import sys
 import warnings
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -72,8 +74,11 @@ def test_no_texts_give_no_points(model: MiniLM) -> None:
 
 
 def test_what_is_too_long_is_cut_and_told(model: MiniLM) -> None:
-    with pytest.warns(ModelWarning, match="1 of 2 texts have more than 32 tokens"):
+    with pytest.warns(
+        ModelWarning, match="1 of 2 texts have more than 32 tokens"
+    ) as told:
         made = model.embed(["cat " * 100, "cat"], "cpu")
+    assert told[0].filename == __file__, "it is about the caller's line"
     ids = [2, *[tiny.VOCABULARY["cat"]] * 30, 3]
     np.testing.assert_allclose(made[0], tiny.embedded(ids), atol=1e-5)
     with warnings.catch_warnings():
@@ -107,6 +112,34 @@ def test_graphs_that_are_not_used_go(monkeypatch: pytest.MonkeyPatch) -> None:
         model.embed(TEXTS)
 
 
+def test_graphs_of_all_lengths_share_the_weights(model: MiniLM) -> None:
+    with MiniLM.load(tiny.files()) as model:
+        model.embed(["cat", "cat " * 25], "cpu")
+        first, *others = (
+            one._placed.ready.program.params for one in model._kept.values()
+        )
+        assert others
+        for params in others:
+            assert all(params[name] is first[name] for name in first)
+
+
+def test_threads_may_share_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None closes a graph that another is running."""
+    monkeypatch.setattr(minilm, "MOST_KEPT", 1)
+    texts = ["cat " * count for count in (2, 14, 25)]
+    usual = sys.getswitchinterval()
+    with MiniLM.load(tiny.files()) as model, ThreadPoolExecutor(8) as threads:
+        want = model.embed(texts, "cpu")
+        sys.setswitchinterval(1e-6)
+        try:
+            made = [threads.submit(model.embed, texts, "cpu") for _ in range(60)]
+            found = [one.result() for one in made]
+        finally:
+            sys.setswitchinterval(usual)
+    for one in found:
+        np.testing.assert_allclose(one, want, atol=1e-6)
+
+
 def test_half_precision_weights_are_widened() -> None:
     half = {n: a.astype(np.float16) for n, a in tiny.weights().items()}
     made = MiniLM.load(tiny.files(weights=half)).embed(["the cat"], "cpu")
@@ -128,6 +161,21 @@ def test_a_folder_is_read(tmp_path: Path) -> None:
         MiniLM.load(tmp_path / "none")
 
 
+def added(**changes: Any) -> dict[str, Any]:
+    """A tokenizer with another token that stands for itself."""
+    return {"added_tokens": [{"id": 4, "content": "<x>", **changes}]}
+
+
+def longest(count: float) -> dict[str, Any]:
+    model = tiny.TOKENIZER["model"]
+    return {"model": {**model, "max_input_chars_per_word": count}}  # type: ignore[dict-item]
+
+
+def test_a_token_that_was_added_is_found_whatever_its_letters() -> None:
+    model = MiniLM.load(tiny.files(tokenizer=added()))
+    assert model.tokens("the<x>") == [2, tiny.VOCABULARY["the"], 4, 3]
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -143,6 +191,12 @@ def test_a_folder_is_read(tmp_path: Path) -> None:
         ({"tokenizer": {"model": []}}, "not WordPiece"),
         ({"tokenizer": {"normalizer": None}}, "normalizer of tokenizer.json is None"),
         ({"tokenizer": {"added_tokens": 1}}, "does not say"),
+        ({"tokenizer": added(id=99)}, "numbers beyond 22"),
+        ({"tokenizer": added(id=-1)}, "a name and a number"),
+        ({"tokenizer": added(content="")}, "a name and a number"),
+        ({"tokenizer": added(normalized=True)}, "'<x>' of tokenizer.json is normal"),
+        ({"tokenizer": longest(-1)}, "words of tokenizer.json have -1 characters"),
+        ({"tokenizer": longest(math.inf)}, "words of tokenizer.json have inf"),
     ],
 )
 def test_another_kind_of_model_is_refused(changes: dict[str, Any], words: str) -> None:
@@ -152,17 +206,23 @@ def test_another_kind_of_model_is_refused(changes: dict[str, Any], words: str) -
 
 def test_files_that_are_broken_are_refused() -> None:
     for name in ("config.json", "tokenizer.json", "model.safetensors"):
-        for raw in (b"", b"{", b"[1]", b"\xff\xfe"):
+        for raw in (b"", b"{", b"[1]", b"\xff\xfe", b"[" * 10**5):
             with pytest.raises(ModelError):
                 MiniLM.load({**tiny.files(), name: raw})
         without = {n: r for n, r in tiny.files().items() if n != name}
         with pytest.raises(ModelError, match="there is no"):
             MiniLM.load(without)
+        with pytest.raises(UsageError, match="bytes are wanted"):
+            MiniLM.load({**tiny.files(), name: "text"})  # type: ignore[dict-item]
     with pytest.raises(InputError, match="of no param"):
         MiniLM.load(tiny.files(weights={"more": np.zeros(3, np.float32)}))
     pooling = {"1_Pooling/config.json": b'{"pooling_mode_cls_token": true}'}
     with pytest.raises(ModelError, match="pooling_mode_cls_token"):
         MiniLM.load({**tiny.files(), **pooling})
+    dense = b'[{"type": "sentence_transformers.models.Dense", "path": "2_Dense"}]'
+    for raw, words in ((dense, "has a 'Dense'"), (b"{}", "a list of objects")):
+        with pytest.raises(ModelError, match=words):
+            MiniLM.load({**tiny.files(), "modules.json": raw})
 
 
 def test_what_is_no_list_of_texts_is_told(model: MiniLM) -> None:
@@ -185,7 +245,7 @@ def test_a_package_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_tokenizer_reads_thousands_of_words_of_one_letter() -> None:
     """A word of a hundred thousand letters costs no time."""
-    words = wordpiece_of(json.dumps(tiny.TOKENIZER).encode(), "test")
+    words = wordpiece_of(tiny.TOKENIZER, "test")
     assert words.encode("a" * 10**5) == [2, 1, 3]
     assert len(words.encode("a " * 10**5)) == 10**5 + 2
 

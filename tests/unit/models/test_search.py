@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -48,8 +49,17 @@ def test_passages_know_their_lines(note: Path) -> None:
     ]
     assert [line for line, _ in found("line")] == [1, 2, 5, 7]
     assert found("file")[0][1].startswith("the cat sat\non a mat.\n\n")
-    note.write_text(" \n\n")
-    assert [found(unit) for unit in ("paragraph", "line", "file")] == [[], [], []]
+    for blank in (" \n\n", ""):
+        note.write_text(blank)
+        assert [found(unit) for unit in ("paragraph", "line", "file")] == [[], [], []]
+
+
+def test_lines_are_those_that_editors_count(note: Path) -> None:
+    """A form feed and the separators of Unicode end none; all three line ends do."""
+    note.write_bytes("a\fb\u2028c\x85d\r\ne\rf\n\ng\x1ch".encode())
+    found = [(one.line, one.text) for one in passages_of(note, "line")]
+    want = [(1, "a\fb\u2028c\x85d"), (2, "e"), (3, "f"), (5, "g\x1ch")]
+    assert found == want
 
 
 def test_folders_stand_for_their_text_files(note: Path) -> None:
@@ -63,6 +73,27 @@ def test_folders_stand_for_their_text_files(note: Path) -> None:
         files_of([below])
     with pytest.raises(UsageError, match="one at least"):
         files_of([])
+
+
+def test_a_folder_that_cannot_be_read_is_told(
+    note: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is in it would be missing, and nobody would know."""
+
+    def refuse(path: str) -> None:
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr("os.scandir", refuse)
+    with pytest.raises(RecordingError, match="Permission denied"):
+        files_of([note.parent])
+
+
+def test_what_is_no_list_of_paths_is_told(model: MiniLM) -> None:
+    for given, words in (("notes", "put it in"), ([3], "an int was given")):
+        with pytest.raises(UsageError, match=words):
+            SearchIndex.build(model, given)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="a path is wanted"):
+        passages_of(3)  # type: ignore[arg-type]
 
 
 def test_what_is_no_text_is_told(note: Path) -> None:
@@ -85,9 +116,14 @@ def test_the_nearest_come_first(model: MiniLM, note: Path) -> None:
     points = model.embed(["unable, the mat", hits[1].passage.text], "cpu")
     assert hits[1].score == pytest.approx(float(points[0] @ points[1]), abs=1e-5)
     assert len(index.search("cat", 99, device="cpu")) == 3
-    for question, k, words in (("", 1, "empty"), ("a", 0, "1 at least")):
+    for question, k, words in (
+        ("", 1, "empty"),
+        ("a", 0, "1 at least"),
+        (3, 1, "an int"),
+    ):
         with pytest.raises(UsageError, match=words):
-            index.search(question, k)
+            index.search(question, k)  # type: ignore[arg-type]
+    assert repr(index).startswith("SearchIndex(3 passages")
 
 
 def test_a_long_passage_is_read_whole(model: MiniLM, note: Path) -> None:
@@ -100,6 +136,17 @@ def test_a_long_passage_is_read_whole(model: MiniLM, note: Path) -> None:
     longest = max(len(model.tokens(one.text)) for one in index.passages)
     assert longest <= model.max_tokens
     assert index.passages[-1].line > 1
+
+
+def test_a_script_without_spaces_is_read_whole(model: MiniLM, note: Path) -> None:
+    note.write_text("the " + "東" * 200 + " mat", "utf-8")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        index = SearchIndex.build(model, [note], device="cpu")
+    assert len(index.passages) > 6
+    words = "".join(one.text for one in index.passages).replace(" ", "")
+    assert words == note.read_text("utf-8").replace(" ", "")
+    assert max(len(model.tokens(one.text)) for one in index.passages) <= 32
 
 
 def test_points_are_kept_and_made_anew_where_a_file_changed(
@@ -119,11 +166,12 @@ def test_points_are_kept_and_made_anew_where_a_file_changed(
     changed = MiniLM.load(tiny.files(weights=weights))
     assert SearchIndex.build(changed, [note], device="cpu").cached == 0
     # What was damaged is not used, and what cannot be kept is no fault.
-    for path in kept.iterdir():
-        path.write_bytes(b"\x93NUMPY garbage")
-    anew = SearchIndex.build(model, [note], device="cpu")
-    assert anew.cached == 0
-    np.testing.assert_array_equal(anew.points, first.points[: len(anew.points)])
+    for fill, less in ((b"\xff", 0), (b"\0", 0), (b"\0", 1)):
+        for path in kept.iterdir():
+            path.write_bytes(fill * (path.stat().st_size - less))
+        anew = SearchIndex.build(model, [note, other], device="cpu")
+        assert anew.cached == 0
+        np.testing.assert_array_equal(anew.points[:3], first.points[:3])
     monkeypatch.setattr(search, "cache_folder", lambda: note)
     assert SearchIndex.build(model, [note], device="cpu").cached == 0
     before = {path: path.read_bytes() for path in kept.iterdir()}
