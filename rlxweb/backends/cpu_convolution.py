@@ -7,6 +7,8 @@ after. Many channels on small images are BLAS's.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from math import prod
 from time import perf_counter
 from typing import Any, Final, NamedTuple
@@ -23,6 +25,7 @@ from rlxweb.host.row_blocks import usable_cpus
 from rlxweb.host.variants import Variant
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, Types
+from rlxweb.ir.shape import Shape
 from rlxweb.machine import library
 from rlxweb.machine.jobs import packed
 from rlxweb.machine.making import code_of, fast_mode
@@ -100,25 +103,31 @@ def _shaped(one: Convolution, x: NDArray[Any]) -> NDArray[Any]:
     return x.reshape(*x.shape[:2], *one.windows.size)
 
 
-def _by_numpy(attrs: Attrs, x: NDArray[Any], w: NDArray[Any]) -> NDArray[Any]:
-    one = convolution(x.shape, w.shape, attrs)
+def _planned(
+    run: Callable[..., NDArray[Any]], inputs: Types, out: TensorType, attrs: Attrs
+) -> Callable[..., NDArray[Any]]:
+    """How a node is run, its windows worked out."""
+    x, w = inputs
+    return partial(run, convolution(x.shape, w.shape, attrs), out.shape)
+
+
+def _by_numpy(
+    one: Convolution, shape: Shape, attrs: Attrs, x: NDArray[Any], w: NDArray[Any]
+) -> NDArray[Any]:
     made = by_products(one, _shaped(one, x), np.ascontiguousarray(w))
-    return made.reshape(_result(x, w, one))
+    return made.reshape(shape)
 
 
-def _result(x: NDArray[Any], w: NDArray[Any], one: Convolution) -> tuple[int, ...]:
-    return (x.shape[0], w.shape[0], *one.windows.out[5 - x.ndim :])
-
-
-def _conv(attrs: Attrs, x: NDArray[Any], w: NDArray[Any]) -> NDArray[Any]:
+def _conv(
+    one: Convolution, shape: Shape, attrs: Attrs, x: NDArray[Any], w: NDArray[Any]
+) -> NDArray[Any]:
     from rlxweb.machine.convolution import tiles
 
-    one = convolution(x.shape, w.shape, attrs)
     nbytes = library.processor().nbytes
     phases = phases_of(_shaped(one, x), one.windows)
     found = lines_of(one, phases.values.shape[-3:], nbytes // 4)
     if found is None:
-        return _by_numpy(attrs, x, w)
+        return _by_numpy(one, shape, attrs, x, w)
     tile = min(
         (t for t in tiles(nbytes) if t.rows <= one.channels[1]),
         key=lambda t: _cycles(one.channels[1], found, t, nbytes // 4),
@@ -126,11 +135,11 @@ def _conv(attrs: Attrs, x: NDArray[Any], w: NDArray[Any]) -> NDArray[Any]:
     kernel = conv_kernels.ready(tile)
     if kernel is None:
         begun = perf_counter()
-        made = _by_numpy(attrs, x, w)
+        made = _by_numpy(one, shape, attrs, x, w)
         conv_kernels.spent(tile, perf_counter() - begun)
         return made
     out = computed(kernel, one, tile, found, phases, np.asarray(w))
-    return out.reshape(_result(x, w, one))
+    return out.reshape(shape)
 
 
 def lines_of(one: Convolution, q: tuple[int, ...], lanes: int) -> Lines | None:
@@ -200,7 +209,9 @@ def computed(
 
 
 COMPILED: Final = (
-    Variant("conv, compiled", "conv", _compiled_open, _conv),
-    Variant("conv, windows in cache", "conv", _open, _by_numpy),
+    Variant("conv, compiled", "conv", _compiled_open, partial(_planned, _conv), True),
+    Variant(
+        "conv, windows in cache", "conv", _open, partial(_planned, _by_numpy), True
+    ),
 )
 """The rows, before NumPy's."""
