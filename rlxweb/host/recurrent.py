@@ -135,8 +135,7 @@ class _Walk:
     def run(self, gates: Array, out: Array, lengths: Array | None) -> None:
         """All steps; gates [T, B, G·H] and out [T + parts, B, H] of this direction."""
         net, step = self.net, getattr(self, self.net.kind)
-        times = range(net.T)[:: -1 if net.is_reversed(self.d) else 1]
-        for t in times:
+        for t in net.times(self.d):
             before = [] if lengths is None else [one.copy() for one in self.state]
             step(gates[t], *self.state)
             if lengths is not None:

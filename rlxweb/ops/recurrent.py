@@ -48,14 +48,16 @@ def _net(kind: Kind, attrs: Attrs, operands: tuple[Any, ...]) -> Network:
 
 
 class _Cell:
-    """One step of a direction, over arrays of a namespace or over tensors.
+    """The steps of a direction, over arrays of a namespace or over tensors.
 
     n      the namespace, or the graph
+    w      weights of each gate
+    extra  parts of the extra operand, or None
     """
 
-    def __init__(self, n: Any, net: Network, d: int, extra: Any) -> None:
-        self.n, self.net, self.extra = n, net, extra
-        self.functions = net.of(d)
+    def __init__(self, n: Any, net: Network, d: int, w: list[Any], extra: Any) -> None:
+        self.n, self.net, self.w, self.extra = n, net, w, extra
+        self.functions, self.times = net.of(d), net.times(d)
 
     def apply(self, function: CellFunction, x: Any) -> Any:
         """What the function makes of an array."""
@@ -65,6 +67,29 @@ class _Cell:
         """The number, to stand beside x."""
         return self.n.full_like(x, value)
 
+    def walk(
+        self,
+        state: list[Any],
+        inputs: Callable[[int], list[Any]],
+        lengths: Any,
+    ) -> list[Any]:
+        """What is shown of every step, h, and the last state.
+
+        inputs   of a step: the gates' part of it
+        lengths  of the rows, [B, 1]; None: all have every step
+        """
+        step: Callable[..., list[Any]] = getattr(self, self.net.kind)
+        made: list[Any] = [None] * self.net.T
+        for t in self.times:
+            new = step(inputs(t), state)
+            shown = new[0]
+            if lengths is not None:
+                on = lengths > t
+                new = [self.n.where(on, a, b) for a, b in zip(new, state, strict=True)]
+                shown = self.n.where(on, shown, self.fill(shown, 0.0))
+            state, made[t] = new, shown
+        return [*made, *state]
+
     def _at(self, function: CellFunction, x: Any) -> Any:
         clip = self.net.clip
         if clip is not None:
@@ -72,11 +97,11 @@ class _Cell:
             x = self.n.where(x > clip, self.fill(x, clip), x)
         return self.apply(function, x)
 
-    def rnn(self, x: list[Any], state: list[Any], w: list[Any]) -> list[Any]:
-        return [self._at(self.functions[0], x[0] + state[0] @ w[0])]
+    def rnn(self, x: list[Any], state: list[Any]) -> list[Any]:
+        return [self._at(self.functions[0], x[0] + state[0] @ self.w[0])]
 
-    def gru(self, x: list[Any], state: list[Any], w: list[Any]) -> list[Any]:
-        (h,), (f, g) = state, self.functions
+    def gru(self, x: list[Any], state: list[Any]) -> list[Any]:
+        (h,), (f, g), w = state, self.functions, self.w
         z, r = (self._at(f, x[k] + h @ w[k]) for k in (0, 1))
         if self.net.late:
             product = h @ w[2]
@@ -86,9 +111,9 @@ class _Cell:
             new = self._at(g, x[2] + (r * h) @ w[2])
         return [(1.0 - z) * new + z * h]
 
-    def lstm(self, x: list[Any], state: list[Any], w: list[Any]) -> list[Any]:
+    def lstm(self, x: list[Any], state: list[Any]) -> list[Any]:
         (h, c), (f, g, last) = state, self.functions
-        i, o, forget, new = (x[k] + h @ w[k] for k in range(4))
+        i, o, forget, new = (x[k] + h @ self.w[k] for k in range(4))
         if self.extra is not None:
             i, forget = i + self.extra[0] * c, forget + self.extra[2] * c
         i = self._at(f, i)
@@ -128,8 +153,7 @@ def _direction(
 ) -> Any:
     """[(T + parts) · B, H] of one direction."""
     H, G = net.H, net.gates
-    columns = [slice(k * H, (k + 1) * H) for k in range(G)]
-    w = [weights[d, :, one] for one in columns]
+    w = [weights[d, :, k * H : (k + 1) * H] for k in range(G)]
     if net.state is None:
         state = [xp.zeros((net.B, H), dtype=gates.dtype)] * net.parts
     else:
@@ -139,20 +163,15 @@ def _direction(
     if net.extra is not None:
         row = widened(xp, operands[net.extra])[d]
         extra = [row[k * H : (k + 1) * H] for k in range(net.extras)]
-    cell = _Cell(xp, net, d, extra)
-    step: Callable[..., list[Any]] = getattr(cell, net.kind)
-    made: list[Any] = [None] * net.T
-    for t in range(net.T)[:: -1 if net.is_reversed(d) else 1]:
-        at = d * G * H
-        x = [gates[t, :, at + one.start : at + one.stop] for one in columns]
-        new = step(x, state, w)
-        shown = new[0]
-        if net.lengths is not None:
-            live = xp.reshape(operands[net.lengths], (net.B, 1)) > t
-            new = [xp.where(live, a, b) for a, b in zip(new, state, strict=True)]
-            shown = xp.where(live, shown, xp.zeros_like(shown))
-        state, made[t] = new, shown
-    return xp.concat([*made, *state], axis=0)
+
+    def inputs(t: int) -> list[Any]:
+        return [gates[t, :, (d * G + k) * H : (d * G + k + 1) * H] for k in range(G)]
+
+    lengths = None
+    if net.lengths is not None:
+        lengths = xp.reshape(operands[net.lengths], (net.B, 1))
+    made = _Cell(xp, net, d, w, extra).walk(state, inputs, lengths)
+    return xp.concat(made, axis=0)
 
 
 def _build(kind: Kind, g: Graph, attrs: Attrs, *operands: Tensor) -> Tensor:
@@ -163,7 +182,7 @@ def _build(kind: Kind, g: Graph, attrs: Attrs, *operands: Tensor) -> Tensor:
     net = _net(kind, attrs, operands)
     if net.T * net.D > MOST_UNROLLED:
         raise Unsupported(
-            f"{kind} of {net.T} steps and {net.H} hidden units",
+            f"{kind} of {net.T * net.D} steps in all and {net.H} hidden units",
             "its state does not fit this device's workgroup memory or bindings",
             f"up to {MOST_UNROLLED} steps are written out one by one",
             "cut the sequence and hand the state on",
@@ -191,21 +210,16 @@ def _unrolled(g: Graph, net: Network, d: int, operands: tuple[Tensor, ...]) -> T
         given = operands[net.state : net.state + net.parts]
         state = [part(one, 1)[0] for one in given]
     extra = part(operands[net.extra], net.extras) if net.extra is not None else None
-    cell = _CellOfTensors(g, net, d, extra)
-    step: Callable[..., list[Any]] = getattr(cell, net.kind)
-    made: list[Any] = [None] * net.T
-    for t in range(net.T)[:: -1 if net.is_reversed(d) else 1]:
+
+    def inputs(t: int) -> list[Tensor]:
         row = g.reshape(g.narrow(gates, 0, t, 1), gates.shape[1:])
-        x = [g.narrow(row, 1, (d * G + k) * H, H) for k in range(G)]
-        new = step(x, state, w)
-        shown = new[0]
-        if net.lengths is not None:
-            live = g.gt(g.reshape(operands[net.lengths], (B, 1)), t)
-            new = [g.where(live, a, b) for a, b in zip(new, state, strict=True)]
-            shown = g.where(live, shown, 0.0)
-        state, made[t] = new, shown
-    rows = [g.reshape(one, (1, 1, B, H)) for one in (*made, *state)]
-    return g.concat(rows, axis=0)
+        return [g.narrow(row, 1, (d * G + k) * H, H) for k in range(G)]
+
+    lengths = None
+    if net.lengths is not None:
+        lengths = g.reshape(operands[net.lengths], (B, 1))
+    made = _CellOfTensors(g, net, d, w, extra).walk(state, inputs, lengths)
+    return g.concat([g.reshape(one, (1, 1, B, H)) for one in made], axis=0)
 
 
 def _flops(kind: Kind, inputs: Types, out: TensorType, attrs: Attrs) -> float:

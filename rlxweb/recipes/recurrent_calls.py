@@ -167,16 +167,16 @@ def step_recipe(
     both = (Ref("scratch", 0), Ref("scratch", 1))
     calls = _first_state(net, both[0])
     for s in range(net.T):
+        old, new = both[s % 2], both[(s + 1) % 2]
         for d in range(net.D):
-            old, new = both[s % 2], both[(s + 1) % 2]
-            calls.append(_step(net, d, s, turned, old, new))
+            calls.append(_step(net, d, net.times(d)[s], turned, old, new))
     calls.append(_last_state(net, both[net.T % 2]))
     each = net.D * net.B * net.H
     return Recipe(tuple(calls), (Scratch(net.parts * each),) * 2)
 
 
-def _step(net: Network, d: int, s: int, turned: bool, old: Ref, new: Ref) -> Call:
-    t = net.T - 1 - s if net.is_reversed(d) else s
+def _step(net: Network, d: int, t: int, turned: bool, old: Ref, new: Ref) -> Call:
+    """Step t of direction d, from the old state to the new."""
     each, N = net.D * net.B * net.H, net.D * net.gates * net.H
     at = d * net.B * net.H
     weights, others = _operands(net, d, turned)

@@ -74,6 +74,10 @@ class Network:
     def is_reversed(self, d: int) -> bool:
         return self.directions == "reverse" or d == 1
 
+    def times(self, d: int) -> range:
+        """The steps in the order in which direction d takes them."""
+        return range(self.T)[:: -1 if self.is_reversed(d) else 1]
+
 
 def network(kind: Kind, types: Types, attrs: Mapping[str, Any]) -> Network:
     """The network that operands and attributes say. Errors  as a shape rule's.

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 import rlxweb as rlx
-from rlxweb.errors import AttributeRefused, DTypeError, ShapeError
+from rlxweb.errors import AttributeRefused, DTypeError, ShapeError, Unsupported
+from rlxweb.limits import shrunk
 from tests.agreement import Array, engine
 from tests.conftest import ADAPTERS
 
@@ -135,6 +136,17 @@ def test_lengths_may_be_any(kind: str, dtype: str, lengths: tuple[int, ...]) -> 
                 live = min(max(length, 0), T)
                 want = whole[:T, 0, row] * (np.arange(T) < live)[:, None]
                 np.testing.assert_allclose(cut[:T, 0, row], want, atol=2e-6)
+
+
+@pytest.mark.requires_wgpu
+def test_steps_that_would_be_written_out_without_end_are_refused() -> None:
+    """Where a device keeps no row's state; both directions count."""
+    g = rlx.Graph("long")
+    x, r = g.input("x", (2049, 1, 2 * 99)), g.input("r", (2, 33, 99))
+    g.set_outputs([g.apply("gru", x, r, direction="bidirectional")])
+    small = engine(ADAPTERS["lavapipe"], limits=shrunk())
+    with pytest.raises(Unsupported, match=r"4098 steps in all .* up to 4096"):
+        small.run(g, {"x": drawn(*x.shape), "r": drawn(*r.shape)})
 
 
 @pytest.mark.requires_wgpu
