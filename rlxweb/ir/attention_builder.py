@@ -15,7 +15,7 @@ import numpy as np
 
 from rlxweb.errors import AttributeRefused, ShapeError
 from rlxweb.ir.dtype import DType
-from rlxweb.ir.shape import numel, show
+from rlxweb.ir.shape import Shape, numel, show
 from rlxweb.ir.tensor import Tensor
 
 
@@ -64,7 +64,7 @@ class AttentionBuilder(ABC):
         g: Any = self
         q, k, v = _in_heads(g, doing, query, key, value)
         if attn_mask is not None:
-            attn_mask = _four(g, attn_mask, query.rank)
+            attn_mask = _four(g, doing, attn_mask, query.shape)
         how = Attending(
             q.shape[1], q.shape[3], is_causal, scale, softcap, offset, window
         )
@@ -142,24 +142,25 @@ def _in_heads(
     return four(query), four(key), four(value)
 
 
-def _four(g: Any, mask: Tensor, rank: int) -> Tensor:
-    """A mask over [..., L, S] of operands of that rank, over [B, H, L, S]."""
-    if rank == 4 or mask.rank <= 2:
+def _four(g: Any, doing: str, mask: Tensor, queries: Shape) -> Tensor:
+    """A mask that broadcasts to [..., L, S], to [B, H, L, S] of such queries."""
+    rank = len(queries)
+    if mask.rank > rank:
+        raise ShapeError(
+            doing,
+            f"a mask {show(mask.shape)} beside queries {show(queries)}",
+            f"it broadcasts to [..., L, S], of rank {rank}",
+        )
+    if rank == 4 and mask.rank:
         return mask
-    if rank < 4:
-        shape = (numel(mask.shape[:-2]), 1, *mask.shape[-2:])
-        return g.reshape(mask, shape)  # type: ignore[no-any-return]
-    # Batches of several axes are one; of a mask only as a whole.
-    lead = mask.shape[:-3]
-    if mask.rank == rank or numel(lead) == 1:
-        shape = (numel(lead), *mask.shape[-3:])
-        return g.reshape(mask, shape)  # type: ignore[no-any-return]
-    raise ShapeError(
-        "scaled_dot_product_attention",
-        f"a mask {show(mask.shape)} beside queries of rank {rank}",
-        "its batches are those of the queries, or none",
-        "expand the mask first",
-    )
+    batches = queries[: -3 if rank > 3 else -2]
+    full = (1,) * (rank - mask.rank) + mask.shape
+    own, rest = full[: len(batches)], full[len(batches) :]
+    if numel(own) != 1 and own != batches:
+        # Batches of several axes are one axis of the op's.
+        mask, own = g.expand(g.reshape(mask, full), (*batches, *rest)), batches
+    heads = rest if rank > 3 else (1, *rest)
+    return g.reshape(mask, (numel(own), *heads))  # type: ignore[no-any-return]
 
 
 def as_bias(g: Any, mask: Tensor, dtype: DType) -> Tensor:

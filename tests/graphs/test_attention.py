@@ -47,6 +47,12 @@ CASES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "added": (HEADS, open_to_some(2, 6, 19, 23), {}),
     "added to heads": (SHARED, open_to_some(6, 19, 23), {}),
     "without heads": (((3, 7, 8), (3, 5, 8), (3, 5, 8)), open_to_some(3, 7, 5), {}),
+    "batches of two axes": (
+        ((2, 4, 3, 7, 8), (2, 4, 3, 5, 8), (2, 4, 3, 5, 8)),
+        bools(4, 1, 7, 5),
+        {},
+    ),
+    "one for all": (((3, 7, 8), (3, 5, 8), (3, 5, 8)), np.array(True), {}),
     "a matrix": (((7, 8), (5, 8), (5, 4)), bools(7, 5), {}),
 }
 CASES["top-left, more queries"] = (
@@ -139,5 +145,7 @@ def test_what_does_not_fit_is_refused() -> None:
             refused((3, 4, 5), (3, 4, 5), (3, 4, 5), **own)
     with pytest.raises(ShapeError, match="divide the query heads"):
         refused((2, 3, 4, 5), (2, 2, 4, 5), (2, 2, 4, 5))
+    with pytest.raises(ShapeError, match=r"mask \[1, 4, 4\] beside queries \[4, 5\]"):
+        refused((4, 5), (4, 5), (4, 5), (1, 4, 4))
     with pytest.raises(RlxError, match=r"mask \[4, 9\]"):
         refused((2, 3, 4, 5), (2, 3, 4, 5), (2, 3, 4, 5), (4, 9))
