@@ -7,8 +7,6 @@ after. Many channels on small images are BLAS's.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from math import prod
 from time import perf_counter
 from typing import Any, Final, NamedTuple
@@ -25,7 +23,6 @@ from rlxweb.host.row_blocks import usable_cpus
 from rlxweb.host.variants import Variant
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, Types
-from rlxweb.ir.shape import Shape
 from rlxweb.machine import library
 from rlxweb.machine.jobs import packed
 from rlxweb.machine.making import code_of, fast_mode
@@ -103,31 +100,25 @@ def _shaped(one: Convolution, x: NDArray[Any]) -> NDArray[Any]:
     return x.reshape(*x.shape[:2], *one.windows.size)
 
 
-def _planned(
-    run: Callable[..., NDArray[Any]], inputs: Types, out: TensorType, attrs: Attrs
-) -> Callable[..., NDArray[Any]]:
-    """How a node is run, its windows worked out."""
-    x, w = inputs
-    return partial(run, convolution(x.shape, w.shape, attrs), out.shape)
-
-
-def _by_numpy(
-    one: Convolution, shape: Shape, attrs: Attrs, x: NDArray[Any], w: NDArray[Any]
-) -> NDArray[Any]:
+def _by_numpy(attrs: Attrs, x: NDArray[Any], w: NDArray[Any]) -> NDArray[Any]:
+    one = convolution(x.shape, w.shape, attrs)
     made = by_products(one, _shaped(one, x), np.ascontiguousarray(w))
-    return made.reshape(shape)
+    return made.reshape(_result(x, w, one))
 
 
-def _conv(
-    one: Convolution, shape: Shape, attrs: Attrs, x: NDArray[Any], w: NDArray[Any]
-) -> NDArray[Any]:
+def _result(x: NDArray[Any], w: NDArray[Any], one: Convolution) -> tuple[int, ...]:
+    return (x.shape[0], w.shape[0], *one.windows.out[5 - x.ndim :])
+
+
+def _conv(attrs: Attrs, x: NDArray[Any], w: NDArray[Any]) -> NDArray[Any]:
     from rlxweb.machine.convolution import tiles
 
+    one = convolution(x.shape, w.shape, attrs)
     nbytes = library.processor().nbytes
     phases = phases_of(_shaped(one, x), one.windows)
     found = lines_of(one, phases.values.shape[-3:], nbytes // 4)
     if found is None:
-        return _by_numpy(one, shape, attrs, x, w)
+        return _by_numpy(attrs, x, w)
     tile = min(
         (t for t in tiles(nbytes) if t.rows <= one.channels[1]),
         key=lambda t: _cycles(one.channels[1], found, t, nbytes // 4),
@@ -135,11 +126,11 @@ def _conv(
     kernel = conv_kernels.ready(tile)
     if kernel is None:
         begun = perf_counter()
-        made = _by_numpy(one, shape, attrs, x, w)
+        made = _by_numpy(attrs, x, w)
         conv_kernels.spent(tile, perf_counter() - begun)
         return made
     out = computed(kernel, one, tile, found, phases, np.asarray(w))
-    return out.reshape(shape)
+    return out.reshape(_result(x, w, one))
 
 
 def lines_of(one: Convolution, q: tuple[int, ...], lanes: int) -> Lines | None:
@@ -209,9 +200,7 @@ def computed(
 
 
 COMPILED: Final = (
-    Variant("conv, compiled", "conv", _compiled_open, partial(_planned, _conv), True),
-    Variant(
-        "conv, windows in cache", "conv", _open, partial(_planned, _by_numpy), True
-    ),
+    Variant("conv, compiled", "conv", _compiled_open, _conv),
+    Variant("conv, windows in cache", "conv", _open, _by_numpy),
 )
 """The rows, before NumPy's."""

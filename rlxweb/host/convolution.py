@@ -36,8 +36,7 @@ def by_products(one: Convolution, x: NDArray[Any], w: NDArray[Any]) -> NDArray[A
         flat = x.reshape(batch, groups, c, -1)
         np.matmul(weights, flat, out=out.reshape(batch, groups, m, -1))
         return out
-    padded = with_padding(x, windows)
-    padded = padded.reshape(batch, groups, c, *padded.shape[2:])
+    padded = with_padding(x, windows).reshape(batch, groups, c, *windows.reach)
     if c == 1 and m * 8 <= groups:
         _by_taps(windows, padded[:, :, 0], weights, out)
     else:
@@ -47,15 +46,14 @@ def by_products(one: Convolution, x: NDArray[Any], w: NDArray[Any]) -> NDArray[A
 
 def with_padding(x: NDArray[Any], w: Windows, fill: float = 0) -> NDArray[Any]:
     """What the windows read of [N, C, three axes], `fill` around it."""
-    reaches = w.reach
     if w.is_inside:
-        read: tuple[Any, ...] = (..., *(slice(0, n) for n in reaches))
+        read: tuple[Any, ...] = (..., *(slice(0, n) for n in w.reach))
         return np.ascontiguousarray(x[read])
-    made = pool.empty((*x.shape[:2], *reaches), x.dtype)
+    made = pool.empty((*x.shape[:2], *w.reach), x.dtype)
     made[...] = fill
     inside: list[Any] = [...]
     given: list[Any] = [...]
-    for before, n, reach in zip(w.before, w.size, reaches, strict=True):
+    for before, n, reach in zip(w.before, w.size, w.reach, strict=True):
         kept = max(0, min(n, reach - before))
         inside.append(slice(before, before + kept))
         given.append(slice(0, kept))

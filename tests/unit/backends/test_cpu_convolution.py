@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from rlxweb.backends import cpu_convolution
 from rlxweb.backends.cpu_convolution import COMPILED, conv_kernels, function_of
-from rlxweb.host.variants import Variant
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import TensorType, registry
 from rlxweb.ir.shape import Shape
@@ -29,12 +28,6 @@ def _wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLX_FAST", "wait")
 
 
-def by(row: Variant, attrs: dict[str, Any], *arrays: Any) -> Any:
-    """What a row makes of float32 arrays."""
-    types = tuple(TensorType(one.shape, DType.F32) for one in arrays)
-    return row.of(types, CONV.infer(types, attrs), attrs)(attrs, *arrays)
-
-
 def check(x: Shape, w: Shape, attrs: dict[str, Any], *names: str) -> None:
     """Rows against the reference in float64."""
     rng = np.random.default_rng(sum(x) + sum(w))
@@ -42,7 +35,7 @@ def check(x: Shape, w: Shape, attrs: dict[str, Any], *names: str) -> None:
     full = CONV.check_attrs(attrs)
     want = CONV.reference(np, full, *(one.astype(np.float64) for one in arrays))
     for name in names or ROWS:
-        found = by(ROWS[name], full, *arrays)
+        found = ROWS[name].run(full, *arrays)
         assert found.shape == want.shape
         assert found.dtype == np.float32
         peak = max(1.0, float(np.abs(want).max()))
@@ -158,5 +151,5 @@ def test_what_is_no_number_stays_in_its_windows(odd: float) -> None:
     full = CONV.check_attrs({"pads": 1})
     want = CONV.reference(np, full, x.astype(np.float64), w.astype(np.float64))
     for row in COMPILED:
-        found = by(row, full, x, w)
+        found = row.run(full, x, w)
         np.testing.assert_array_equal(np.isfinite(found), np.isfinite(want))
