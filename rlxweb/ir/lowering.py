@@ -201,6 +201,25 @@ class Call:
     finish: Finish | None = None
 
 
+def wrapped(number: int) -> int:
+    """An integer as the u32 uniform that it is: u32 arithmetic wraps, so that a sum
+    with a negative one is right.
+    """
+    return number % (1 << 32)
+
+
+def as_uniform(value: Any, dtype: DType, name: str) -> tuple[int | float, str]:
+    """A finite number of a type as what goes into `values` under a name, and the WGSL
+    that has it back from there.
+    """
+    if dtype is DType.BOOL:
+        return int(bool(value)), f"u.{name} != 0u"
+    if dtype.is_integer:
+        text = f"bitcast<i32>(u.{name})" if dtype is DType.I32 else f"u.{name}"
+        return wrapped(int(value)), text
+    return float(value), f"u.{name}"
+
+
 class Scratch(NamedTuple):
     """A temporary of a recipe: `numel` elements of a WGSL scalar type."""
 

@@ -17,26 +17,13 @@ from rlxweb.errors import GraphError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.layout import Layout
-from rlxweb.ir.lowering import Access, Axis, Call, Expr, Ref
+from rlxweb.ir.lowering import Access, Axis, Call, Expr, Ref, as_uniform, wrapped
 from rlxweb.ir.op import registry
 from rlxweb.kernels.source import ALIAS
 
 _OPERANDS = "xyz"
 _NOT_FINITE = ("inf", "-inf", "nan")
 _WORD = re.compile(r"\{(\w+)\}|\b([xyzXYZ])\b")
-
-
-def literal(value: Any, dtype: DType) -> str:
-    """A finite number as WGSL text of the dtype's alias: `F(0.5)`, `I(-3)`."""
-    alias = ALIAS[dtype]
-    if dtype is DType.BOOL:
-        return f"{alias}({'true' if value else 'false'})"
-    if dtype.is_integer:
-        number = int(value)
-        if number == -(1 << 31):  # the literal would be a negated overflow
-            return f"{alias}(-2147483647 - 1)"
-        return f"{alias}({number}{'u' if dtype is DType.U32 else ''})"
-    return f"{alias}({decimal(value)})"
 
 
 def decimal(value: Any) -> str:
@@ -104,7 +91,7 @@ def body_of(graph: Graph, ids: Sequence[int], loads: Mapping[int, str]) -> Body:
     """
     lines: list[str] = []
     values: dict[str, int | float] = {}
-    named, halves, literals = dict(loads), _halves(graph, ids), 0
+    named, halves = dict(loads), _halves(graph, ids)
     for place, at in enumerate(ids):
         node = graph.node(at)
         expr = registry.get(node.op).lower
@@ -113,17 +100,7 @@ def body_of(graph: Graph, ids: Sequence[int], loads: Mapping[int, str]) -> Body:
         for i in node.inputs:
             one = graph.node(i)
             if i not in named and one.is_literal:
-                value = one.attrs["value"].array.reshape(-1)[0]
-                name, literals = f"c{literals}", literals + 1
-                if one.type.dtype.is_float:
-                    # A driver that sees the number takes x * 0.0 for 0 and x / 0.0 too.
-                    values[name] = float(value)
-                    named[i] = f"F(u.{name})"
-                    continue
-                # A variable, because a module is refused when an expression of
-                # literals alone overflows or divides by zero (naga sees through let).
-                lines.append(f"  var {name} = {literal(value, one.type.dtype)};")
-                named[i] = name
+                named[i] = _given(one, values)
         kinds = tuple(graph.node(i).type for i in node.inputs)
         text = expression(
             expr,
@@ -140,6 +117,19 @@ def body_of(graph: Graph, ids: Sequence[int], loads: Mapping[int, str]) -> Body:
     if halves:
         uses["half"] = None
     return Body(lines, named[ids[-1]], tuple(uses), values)
+
+
+def _given(one: Node, values: dict[str, int | float]) -> str:
+    """A literal constant as an operand: a uniform, so that another number is no other
+    text. A driver that sees it takes x * 0.0 for 0 too, and a module is refused when
+    an expression of literals alone overflows or divides by zero.
+    """
+    value, dtype = one.attrs["value"].array.item(), one.type.dtype
+    if dtype is DType.BOOL:  # two texts at most
+        return f"B({'true' if value else 'false'})"
+    name = f"c{len(values)}"
+    values[name], text = as_uniform(value, dtype, name)
+    return f"{ALIAS[dtype]}({text})"
 
 
 def _halves(graph: Graph, ids: Sequence[int]) -> set[int]:
@@ -228,13 +218,6 @@ def _walk(
         source="\n".join(lines),
         whole_tiles=lanes > 1,
     )
-
-
-def wrapped(stride: int) -> int:
-    """A stride as the uniform that it is: u32 arithmetic wraps, so that a sum with a
-    negative one is right.
-    """
-    return stride % (1 << 32)
 
 
 def _wide(every: Sequence[Layout], dtypes: Sequence[DType]) -> tuple[bool, ...]:

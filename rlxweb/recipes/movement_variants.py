@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.layout import Layout
-from rlxweb.ir.lowering import Access, Axis, Call, Recipe, Ref
+from rlxweb.ir.lowering import Access, Axis, Call, Recipe, Ref, wrapped
 from rlxweb.ir.op import TensorType, Types, registry
 from rlxweb.limits import Limits
 
@@ -99,9 +99,8 @@ class _Across(NamedTuple):
     def call(self, shader: str, tile: int, width: int) -> Call:
         """The call by tiles, whose accesses move `width` neighbours."""
         names = [name for name, _ in self.axes]
-        # Negative strides wrap, as u32 arithmetic does.
-        x = {f"x_{n}": self.x[k] // width % (1 << 32) for k, n in enumerate(names)}
-        y = {f"y_{n}": self.y[k] // width % (1 << 32) for k, n in enumerate(names)}
+        x = {f"x_{n}": wrapped(self.x[k] // width) for k, n in enumerate(names)}
+        y = {f"y_{n}": wrapped(self.y[k] // width) for k, n in enumerate(names)}
         del x["x_m"], y["y_n"]
         wide = width > 1
         return Call(

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.layout import row_major
-from rlxweb.ir.lowering import Access, Axis, Call, Recipe, Ref
+from rlxweb.ir.lowering import Access, Axis, Call, Recipe, Ref, as_uniform
 from rlxweb.ir.shape import Shape, numel
 
 Table = npt.NDArray[np.int32]
@@ -79,7 +79,7 @@ def remap_recipe(
     """
     lines = _lines(shape, tables)
     out = [line.out for line in lines]
-    value, filled = _fill(dtype, fill)
+    value, filled = as_uniform(fill, dtype, "fill")
     if not numel(shape):
         return Recipe((_nothing(target, numel(out), value, filled),))
     mapped = [a for a, line in enumerate(lines) if line.table is not None]
@@ -121,17 +121,6 @@ def _lines(shape: Shape, tables: Sequence[Table | None]) -> list[_Line]:
         elif size != 1:
             lines.append(_Line(size, size, None))
     return lines or [_Line(1, 1, None)]
-
-
-def _fill(dtype: DType, value: float) -> tuple[int | float, str]:
-    """The uniform of the value, and the value from it, as it is stored."""
-    if dtype is DType.BOOL:
-        return int(bool(value)), "u.fill != 0u"
-    if dtype.is_integer:
-        return int(value) % (
-            1 << 32
-        ), "bitcast<i32>(u.fill)" if dtype is DType.I32 else "u.fill"
-    return float(value), "u.fill"
 
 
 def _nothing(target: Ref, count: int, value: int | float, filled: str) -> Call:

@@ -20,8 +20,6 @@ TRANSFORMS = {"fft", "rfft", "irfft", "rfft, prime", "psd_real"}
 """Another length has other butterflies."""
 OF_ONE_ROW = {"psd"}
 """Its rows are a whole recording, and their length is that of the transform."""
-OF_ONE_WIDTH = {"grid_sample"}
-"""The width of an image is a whole number of its expressions, and these are text."""
 IN_REGISTERS = {
     "lstm",
     "gru",
@@ -57,7 +55,7 @@ def test_sizes_share_their_shaders(family: str, software: bool) -> None:
     if family not in OF_ONE_ROW:
         more_rows = (shape[0] + 8, *shape[1:])
         assert texts(family, more_rows, software) <= first
-    own = TRANSFORMS | OF_ONE_ROW | OF_ONE_WIDTH | (set() if software else IN_REGISTERS)
+    own = TRANSFORMS | OF_ONE_ROW | (set() if software else IN_REGISTERS)
     if family not in own:
         # Whole fours in each of eight heads too: what is none has its own text.
         longer = (*shape[:-1], shape[-1] + 32)

@@ -1,4 +1,4 @@
-"""Generated shaders: literals to the bit, operands in place, no text of the user's."""
+"""Generated shaders: constants to the bit, operands in place, no text of the user's."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlxweb.backends.evaluate import evaluate
+from rlxweb.backends.protocol import Array
 from rlxweb.errors import GraphError
 from rlxweb.gpu.port import Want
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.layout import Layout
-from rlxweb.ir.lowering import Expr
+from rlxweb.ir.lowering import Expr, as_uniform
 from rlxweb.ir.op import Attr, registry
-from rlxweb.kernels.expression import copy_call, decimal, literal, region_call
+from rlxweb.kernels.expression import copy_call, decimal, region_call
 from tests.agreement import engine
 from tests.made_op import made_op
 
@@ -39,32 +41,43 @@ def test_float_literals_read_back_to_the_same_bits(value: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "dtype", "text"),
+    ("value", "dtype", "given", "text"),
     [
-        (0.5, DType.F32, "F(0.5)"),
-        (3, DType.F32, "F(3.0)"),
-        (1e30, DType.F16, "F(1.0000000150474662e+30)"),
-        (-3, DType.I32, "I(-3)"),
-        (-(2**31), DType.I32, "I(-2147483647 - 1)"),
-        (2**32 - 1, DType.U32, "U(4294967295u)"),
-        (True, DType.BOOL, "B(true)"),
-        (np.bool_(False), DType.BOOL, "B(false)"),
+        (0.5, DType.F32, 0.5, "u.c0"),
+        (3, DType.F16, 3.0, "u.c0"),
+        (-3, DType.I32, 2**32 - 3, "bitcast<i32>(u.c0)"),
+        (-(2**31), DType.I32, 2**31, "bitcast<i32>(u.c0)"),
+        (2**32 - 1, DType.U32, 2**32 - 1, "u.c0"),
+        (np.bool_(True), DType.BOOL, 1, "u.c0 != 0u"),
     ],
 )
-def test_literals_have_the_alias_of_their_type(
-    value: object, dtype: DType, text: str
+def test_numbers_of_every_type_go_in_as_uniforms(
+    value: object, dtype: DType, given: float, text: str
 ) -> None:
-    """One spelling for scalar and vec4, valid at the ends of each range."""
-    assert literal(value, dtype) == text
+    """A float or the bits of an integer, at the ends of each range too."""
+    found = as_uniform(value, dtype, "c0")
+    assert found == (given, text)
+    assert isinstance(found[0], float) == dtype.is_float
+
+
+def test_truths_are_text() -> None:
+    """There are two, and no vec4 of bool in a uniform."""
+    graph = Graph()
+    x = graph.input("x", (8,), "bool")
+    out = graph.logical_and(x, graph.constant(True))
+    made = region_call(graph, [out.id], [(0, Layout.dense((8,)))])
+    assert "B(true)" in (made.source or "")
+    assert "c0" not in made.values
 
 
 @pytest.mark.requires_wgpu
-def test_literals_arrive_on_the_adapter_unchanged(adapter: Want) -> None:
-    """Constants printed into a shader come back to the bit (subnormals may flush)."""
+def test_constants_arrive_on_the_adapter_unchanged(adapter: Want) -> None:
+    """They come back to the bit (subnormals may flush)."""
     for dtype, values in (
         (DType.F32, [0.1, -1 / 3, 3.4028235e38, 1.1754944e-38, 16777217.0, 1e-5]),
         (DType.I32, [-(2**31), 2**31 - 1, -1]),
         (DType.U32, [2**32 - 1, 2**31]),
+        (DType.BOOL, [True, False]),
     ):
         graph = Graph("literals")
         where = graph.input("where", (4,), "bool")
@@ -77,6 +90,32 @@ def test_literals_arrive_on_the_adapter_unchanged(adapter: Want) -> None:
         outs = engine(adapter).run(graph, {"where": np.array([1, 0, 0, 1], bool)})
         for value, out in zip(values, outs, strict=True):
             np.testing.assert_array_equal(out, np.full(4, value, dtype.numpy))
+
+
+WHOLE = """add sub mul div mod fmod floor_divide bitwise_and bitwise_xor shift_left
+shift_right lt eq minimum maximum""".split()
+
+
+@pytest.mark.requires_wgpu
+@pytest.mark.parametrize("width", [12, 13], ids=["by-fours", "one-by-one"])
+def test_whole_constants_count_as_numpy_counts(adapter: Want, width: int) -> None:
+    """On either side of each op, with the ends of a type, 0 and -1 among them."""
+    feeds: dict[str, Array] = {}
+    graph, outs = Graph("whole"), []
+    for dtype, ends in ((np.int32, [-(2**31), -1, 0, 7]), (np.uint32, [0, 33, 2**31])):
+        least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
+        values = [least, least + 1, 0, 1, 2, 5, 31, 32, 33, 100, most - 1, most, 3]
+        name = np.dtype(dtype).name
+        feeds[name] = np.array(values[:width], dtype)
+        x = graph.input(name, (width,), dtype)
+        constants = [graph.constant(dtype(end)) for end in ends]
+        for op in WHOLE:
+            outs += [graph.apply(op, x, c) for c in constants]
+            outs += [graph.apply(op, c, x) for c in constants]
+    graph.set_outputs(outs)
+    got = engine(adapter).run(graph, feeds)
+    for out, have, want in zip(outs, got, evaluate(graph, feeds), strict=True):
+        np.testing.assert_array_equal(have, want, err_msg=str(graph.node(out.id)))
 
 
 @pytest.mark.requires_wgpu
@@ -111,14 +150,18 @@ def test_operands_take_the_place_of_their_letters() -> None:
     assert source.count("ld0(") == 1
 
 
-def test_scalars_are_uniforms_not_bound() -> None:
+@pytest.mark.parametrize(
+    ("dtype", "number", "text"),
+    [("f32", 0.25, "F(u.c0)"), ("i32", 7, "I(bitcast<i32>(u.c0))")],
+)
+def test_scalars_are_uniforms_not_bound(dtype: str, number: float, text: str) -> None:
     """A one-element constant costs no buffer, and no driver folds it."""
     graph = Graph()
-    out = graph.input("x", (8,)) * 0.25
+    out = graph.input("x", (8,), dtype) * number
     made = region_call(graph, [out.id], [(0, Layout.dense((8,)))])
     assert len(made.accesses) == 2
-    assert "F(u.c0)" in (made.source or "")
-    assert made.values["c0"] == 0.25
+    assert text in (made.source or "")
+    assert made.values["c0"] == number
 
 
 def test_dense_regions_use_vec4_and_strided_ones_do_not() -> None:
