@@ -14,6 +14,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Expr
 from rlxweb.ir.op import EXACT, Attr, Attrs, Op, TensorType, Tolerance, Types, registry
@@ -38,6 +40,16 @@ def is_float(xp: Any, x: Any) -> bool:
 def is_double(xp: Any, x: Any) -> bool:
     """Whether an array holds float64, which not every library has."""
     return hasattr(xp, "float64") and bool(x.dtype == xp.float64)
+
+
+def numpy_dtype(xp: Any, x: Any) -> np.dtype[Any]:
+    """NumPy's dtype of an array of namespace `xp`."""
+    return next(d.numpy for d in DType if _is(xp, x, d))
+
+
+def _is(xp: Any, x: Any, dtype: DType) -> bool:
+    name = "bool_" if dtype is DType.BOOL else dtype.numpy.name
+    return hasattr(xp, name) and bool(x.dtype == getattr(xp, name))
 
 
 def need(types: Types, allowed: frozenset[DType]) -> None:

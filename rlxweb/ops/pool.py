@@ -22,11 +22,10 @@ from rlxweb.ir.op import EXACT, Attr, Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.shape import Shape, bad_attribute, bad_shape, numel
 from rlxweb.ir.tensor import Tensor
-from rlxweb.ops.elementwise import FLOATS, NUMBERS, is_float, need
+from rlxweb.ops.elementwise import FLOATS, NUMBERS, is_float, need, numpy_dtype
 from rlxweb.ops.linalg import widened
 from rlxweb.ops.norm import in_f32
 from rlxweb.ops.reduce import SUMMED
-from rlxweb.ops.remapped import numpy_dtype
 from rlxweb.ops.windows import windows_in
 from rlxweb.recipes.reduce_calls import (
     Kept,

@@ -1,162 +1,51 @@
 """Ops that a table for each axis says all about: pad, tile, repeat, roll, dilate.
 
-An op here is a rule from shape and attributes to tables of places in the operand, -1
-where a value that is given stands. `remapped` makes the record of one; the pass that a
-GPU makes is in `recipes/remap_calls.py`. No device is known here.
+The rules of what becomes of each axis, and the records made of them. No device is known
+here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from rlxweb.ir.dtype import DType
-from rlxweb.ir.lowering import Kernel, Recipe
-from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, no_flops, registry
+from rlxweb.ir.op import Attr, Attrs, registry
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.shape import (
     Shape,
     as_shape,
     bad_attribute,
-    bad_dtype,
     bad_shape,
     distinct_axes,
     show,
 )
+from rlxweb.ops.mapped import Mapped, in_runs, remapped, within
 from rlxweb.ops.slices import as_many
-from rlxweb.recipes.remap_calls import Table, remap_recipe, run_of, shifted
+from rlxweb.recipes.remap_calls import Table
 
-Tables = Callable[[Shape, Attrs], Sequence[Table | None]]
-"""(operand's shape, attributes) → a table for each axis, None for one as it is."""
-Value = Callable[[Attrs], float]
-
-
-def _no_value(attrs: Attrs) -> float:
-    return 0.0
-
-
-def remapped(
-    name: str, tables: Tables, *, value: Value = _no_value, **record: Any
-) -> Op:
-    """The record of an op whose tables are made by that rule.
-
-    value   what stands where a table says -1
-    """
-
-    def infer(types: Types, attrs: Attrs) -> TensorType:
-        shape, dtype = types[0].shape, types[0].dtype
-        must_hold(dtype, value(attrs))
-        found = zip(shape, tables(shape, attrs), strict=True)
-        return TensorType(
-            as_shape([n if t is None else len(t) for n, t in found]), dtype
-        )
-
-    def reference(xp: Any, attrs: Attrs, x: Any) -> Any:
-        every = tables(tuple(x.shape), attrs)
-        for axis, table in enumerate(every):
-            if table is not None:
-                x = along(xp, x, axis, table, value(attrs))
-        return x
-
-    def recipe(types: Types, out: TensorType, attrs: Attrs) -> Recipe:
-        shape = types[0].shape
-        return remap_recipe(shape, tables(shape, attrs), out.dtype, value(attrs))
-
-    return Op(
-        name=name,
-        infer=infer,
-        reference=reference,
-        lower=Kernel(recipe),
-        flops=no_flops,
-        **record,
-    )
-
-
-def must_hold(dtype: DType, value: float) -> None:
-    """Errors  DTypeError for a value that the type has not."""
-    if dtype.is_float:
-        return
-    least, most = (0, 1) if dtype is DType.BOOL else _bounds(dtype)
-    if not (least <= value <= most and value == int(value)):
-        raise bad_dtype(
-            f"the value {value:g} among {dtype} elements",
-            f"they are whole numbers from {least} to {most}",
-            "cast the operand, or give a value its type can hold",
-        )
-
-
-def _bounds(dtype: DType) -> tuple[int, int]:
-    info = np.iinfo(dtype.numpy)
-    return int(info.min), int(info.max)
-
-
-def along(xp: Any, x: Any, axis: int, table: Table, value: float) -> Any:
-    """One axis by its table: a slice between two blocks of the value, where it is no
-    more than that.
-    """
-    shape = (*x.shape[:axis], len(table), *x.shape[axis + 1 :])
-    is_there = table >= 0
-    if not is_there.any():
-        return _filled(xp, shape, value, x)
-    if run := run_of(table):
-        first, start, kept = run
-        made = x[(*(slice(None),) * axis, slice(start, start + kept))]
-        blocks = [
-            _filled(xp, (*shape[:axis], width, *shape[axis + 1 :]), value, x)
-            for width in (first, len(table) - first - kept)
-        ]
-        parts = [one for one in (blocks[0], made, blocks[1]) if one.shape[axis]]
-        return xp.concat(parts, axis=axis) if len(parts) > 1 else parts[0]
-    x = xp.take(x, xp.asarray(np.maximum(table, 0)), axis=axis)
-    if is_there.all():
-        return x
-    inside = np.reshape(is_there, (-1, *(1,) * (len(shape) - axis - 1)))
-    return xp.where(xp.asarray(inside), x, _filled(xp, (1,) * len(shape), value, x))
-
-
-def _filled(xp: Any, shape: Shape, value: float, like: Any) -> Any:
-    one = np.full((1,) * len(shape), value).astype(numpy_dtype(xp, like))
-    return xp.broadcast_to(xp.asarray(one), shape)
-
-
-def numpy_dtype(xp: Any, x: Any) -> Any:
-    """NumPy's dtype of an array of `xp`."""
-    return next(d.numpy for d in DType if _is(xp, x, d))
-
-
-def _is(xp: Any, x: Any, dtype: DType) -> bool:
-    name = "bool_" if dtype is DType.BOOL else dtype.numpy.name
-    return hasattr(xp, name) and bool(x.dtype == getattr(xp, name))
-
-
-def on_axes(
-    shape: Shape, axes: Sequence[int], tables: Sequence[Table | None]
-) -> list[Table | None]:
-    """Tables of some axes as those of all."""
-    every: list[Table | None] = [None] * len(shape)
-    for axis, table in zip(distinct_axes(axes, len(shape)), tables, strict=True):
-        every[axis] = table
-    return every
-
-
-# --- the rules --------------------------------------------------------------------
+_FEW = 16
+"""Times of a tile that are put together one by one."""
 
 MODES = ("constant", "reflect", "edge", "wrap", "symmetric")
 
 
-def padded(size: int, before: int, after: int, mode: str) -> Table | None:
-    """Where the elements of a padded axis come from, as numpy.pad has it."""
-    if mode == "constant":
-        return shifted(size, before, size + before + after)
+def _on_axes(
+    shape: Shape, axes: Sequence[int], found: Sequence[Mapped | None]
+) -> list[Mapped | None]:
+    """What becomes of some distinct axes, beside those that stay."""
+    every: list[Mapped | None] = [None] * len(shape)
+    for axis, one in zip(axes, found, strict=True):
+        every[axis] = one
+    return every
+
+
+def padded(size: int, before: int, after: int, mode: str) -> Table:
+    """Where the elements of an axis padded by itself come from, as numpy.pad has it."""
     at = np.arange(-before, size + after)
-    if size == 0 and len(at):
-        raise bad_shape(
-            f"an axis of 0 elements is to be padded by {mode}",
-            "there is nothing to repeat",
-            'pad it with mode="constant"',
-        )
     if mode == "edge":
         at = np.clip(at, 0, max(size - 1, 0))
     elif mode == "wrap":
@@ -169,89 +58,114 @@ def padded(size: int, before: int, after: int, mode: str) -> Table | None:
     return at.astype(np.int32)
 
 
-def _pad(shape: Shape, attrs: Attrs) -> list[Table | None]:
+def _pad(shape: Shape, attrs: Attrs) -> list[Mapped | None]:
     as_many(attrs, "axes", "before", "after")
-    axes = distinct_axes(attrs["axes"], len(shape))
-    tables: list[Table | None] = []
+    axes, mode = distinct_axes(attrs["axes"], len(shape)), attrs["mode"]
+    found: list[Mapped | None] = []
     for axis, before, after in zip(axes, attrs["before"], attrs["after"], strict=True):
-        if shape[axis] + before + after < 0:
+        size = shape[axis]
+        length = size + before + after
+        if length < 0:
             raise bad_shape(
                 f"{before} before and {after} after axis {axis} of {show(shape)}",
-                f"they take away more than the {shape[axis]} that are there",
+                f"they take away more than the {size} that are there",
             )
-        tables.append(padded(shape[axis], before, after, attrs["mode"]))
-    return on_axes(shape, axes, tables)
+        if mode == "constant":
+            found.append(within(size, before, length))
+            continue
+        if size == 0 and length:
+            raise bad_shape(
+                f"an axis of 0 elements is to be padded by {mode}",
+                "there is nothing to repeat",
+                'pad it with mode="constant"',
+            )
+        found.append(Mapped(length, partial(padded, size, before, after, mode)))
+    return _on_axes(shape, axes, found)
 
 
-def _tile(shape: Shape, attrs: Attrs) -> list[Table | None]:
+def _tile(shape: Shape, attrs: Attrs) -> list[Mapped | None]:
     repeats = as_shape(attrs["repeats"])
     if len(repeats) != len(shape):
         raise bad_attribute(
             f"{len(repeats)} repeats for {show(shape)}", "there is one for each axis"
         )
     return [
-        None if r == 1 else np.tile(np.arange(n, dtype=np.int32), r)
-        for n, r in zip(shape, repeats, strict=True)
+        None if r == 1 else _again(n, r) for n, r in zip(shape, repeats, strict=True)
     ]
 
 
-def _repeat(shape: Shape, attrs: Attrs) -> list[Table | None]:
+def _again(size: int, times: int) -> Mapped:
+    def table() -> Table:
+        return np.tile(np.arange(size, dtype=np.int32), times)
+
+    few = times if times <= _FEW and size else 0
+    return Mapped(size * times, table, ((0, size),) * few)
+
+
+def _repeat(shape: Shape, attrs: Attrs) -> list[Mapped | None]:
     (axis,) = distinct_axes((attrs["axis"],), len(shape))
-    repeats = (
-        as_shape(attrs["repeats"]) if len(attrs["repeats"]) < 9 else attrs["repeats"]
-    )
-    if len(repeats) not in (1, shape[axis]) or min(repeats, default=0) < 0:
+    size, repeats = shape[axis], attrs["repeats"]
+    if len(repeats) not in (1, size):
         raise bad_attribute(
-            f"{len(repeats)} repeats for {shape[axis]} elements of axis {axis}",
-            "one for all or one for each, at least 0",
+            f"{len(repeats)} repeats for {size} elements of axis {axis}",
+            "one for all or one for each",
         )
-    each = repeats[0] if len(repeats) == 1 else repeats
-    return on_axes(
-        shape, (axis,), [np.repeat(np.arange(shape[axis], dtype=np.int32), each)]
-    )
+    if min(repeats, default=0) < 0:
+        raise bad_attribute(f"{min(repeats)} repeats", "at least 0")
+    length = size * repeats[0] if len(repeats) == 1 else sum(repeats)
+
+    def table() -> Table:
+        return np.repeat(np.arange(size, dtype=np.int32), repeats)
+
+    return _on_axes(shape, (axis,), [Mapped(length, table)])
 
 
-def _roll(shape: Shape, attrs: Attrs) -> list[Table | None]:
+def _roll(shape: Shape, attrs: Attrs) -> list[Mapped | None]:
     as_many(attrs, "shifts", "axes")
-    axes = distinct_axes(attrs["axes"], len(shape))
-    sizes = [shape[axis] for axis in axes]
-    tables = [
-        np.roll(np.arange(n, dtype=np.int32), shift % max(n, 1))
-        for n, shift in zip(sizes, attrs["shifts"], strict=True)
-    ]
-    return on_axes(shape, axes, tables)
+    axes, found = distinct_axes(attrs["axes"], len(shape)), []
+    for axis, shift in zip(axes, attrs["shifts"], strict=True):
+        size = shape[axis]
+        by = shift % max(size, 1)
+        found.append(in_runs((size - by, by), (0, size - by)))
+    return _on_axes(shape, axes, found)
 
 
-def _dilate(shape: Shape, attrs: Attrs) -> list[Table | None]:
+def _dilate(shape: Shape, attrs: Attrs) -> list[Mapped | None]:
     as_many(attrs, "axes", "steps")
-    axes, tables = distinct_axes(attrs["axes"], len(shape)), []
+    axes, found = distinct_axes(attrs["axes"], len(shape)), []
     for axis, step in zip(axes, attrs["steps"], strict=True):
         if step < 1:
             raise bad_attribute(f"step {step} on axis {axis}", "it is at least 1")
-        at = np.arange(max((shape[axis] - 1) * step + 1, 0))
-        tables.append(np.where(at % step == 0, at // step, -1).astype(np.int32))
-    return on_axes(shape, axes, tables)
+        length = max((shape[axis] - 1) * step + 1, 0)
+        found.append(Mapped(length, partial(_apart, length, step)))
+    return _on_axes(shape, axes, found)
 
 
-def _remap(shape: Shape, attrs: Attrs) -> list[Table | None]:
+def _apart(length: int, step: int) -> Table:
+    at = np.arange(length)
+    return np.where(at % step == 0, at // step, -1).astype(np.int32)
+
+
+def _remap(shape: Shape, attrs: Attrs) -> list[Mapped | None]:
     axes, sizes = distinct_axes(attrs["axes"], len(shape)), as_shape(attrs["sizes"])
-    places = np.asarray(attrs["places"], np.int64)
+    places = attrs["places"]
     if len(axes) != len(sizes) or sum(sizes) != len(places):
         raise bad_attribute(
             f"{len(axes)} axes, {len(sizes)} sizes that are {sum(sizes)} together, and "
             f"{len(places)} places",
             "a size for each axis, and a place for each position",
         )
-    tables = np.split(places, np.cumsum(sizes)[:-1]) if axes else []
-    for axis, table in zip(axes, tables, strict=True):
-        outside = (table < -1) | (table >= shape[axis])
-        if outside.any():
-            at = int(np.argmax(outside))
+    found, begin = [], 0
+    for axis, size in zip(axes, sizes, strict=True):
+        own, begin = places[begin : begin + size], begin + size
+        if own and not (-1 <= min(own) and max(own) < shape[axis]):
+            at = next(n for n, p in enumerate(own) if not -1 <= p < shape[axis])
             raise bad_attribute(
-                f"place {table[at]} at position {at} of axis {axis}",
+                f"place {own[at]} at position {at} of axis {axis}",
                 f"-1 (the value) or 0 <= place < {shape[axis]}",
             )
-    return on_axes(shape, axes, [t.astype(np.int32) for t in tables])
+        found.append(Mapped(size, partial(np.array, own, np.int32)))
+    return _on_axes(shape, axes, found)
 
 
 # --- the records ------------------------------------------------------------------
@@ -280,7 +194,6 @@ registry.register_all(
     remapped(
         "pad",
         _pad,
-        value=lambda attrs: float(attrs["value"]),
         attrs=(
             *(Attr(name, "ints") for name in ("axes", "before", "after")),
             Attr("mode", "str", "constant", allowed=MODES),
@@ -352,7 +265,6 @@ registry.register_all(
     remapped(
         "dilate",
         _dilate,
-        value=lambda attrs: float(attrs["value"]),
         attrs=(Attr("axes", "ints"), Attr("steps", "ints"), _VALUE),
         samples=(
             _case((1,), axes=(0,), steps=(4,)),
@@ -368,7 +280,6 @@ registry.register_all(
     remapped(
         "remap",
         _remap,
-        value=lambda attrs: float(attrs["value"]),
         attrs=(*(Attr(n, "ints") for n in ("axes", "sizes", "places")), _VALUE),
         samples=(
             _case((1,), axes=(0,), sizes=(3,), places=(0, -1, 0)),

@@ -20,8 +20,8 @@ from rlxweb.ir.shape import Shape, bad_attribute, bad_shape, normal_axis, show
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.elementwise import FLOATS, NUMBERS, need
 from rlxweb.ops.linalg import widened
+from rlxweb.ops.mapped import must_hold
 from rlxweb.ops.norm import in_f32
-from rlxweb.ops.remapped import must_hold
 from rlxweb.recipes.resize_tables import (
     MODES,
     PLACES,
