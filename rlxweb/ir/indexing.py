@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from rlxweb.errors import IndexRefused, RlxError, ShapeError, UsageError
+from rlxweb.errors import IndexRefused, ShapeError, UsageError
+from rlxweb.given import array_of
 from rlxweb.ir.dtype import DType
-from rlxweb.ir.shape import as_integer, bad_shape, normal_axis, short, show
+from rlxweb.ir.shape import as_integer, bad_shape, doing, numel, short, show
 
 if TYPE_CHECKING:
     from rlxweb.ir.tensor import Tensor
@@ -24,8 +25,9 @@ if TYPE_CHECKING:
 class Part(NamedTuple):
     """What a key says of one axis, or of several that are seen as one.
 
-    kind   "cut": `length` of it from `start` on, every `step`-th · "drop": the element
-           at `start` · "new": an axis of 1 · "take": the elements at `index`
+    kind   "cut": `length` of it from `start` on · "step": the slice `index` · "drop":
+           the element at `start` · "new": an axis of 1 · "take": the elements at
+           `index`
     axes   of the operand; none for a new one
     """
 
@@ -33,23 +35,24 @@ class Part(NamedTuple):
     axes: int = 1
     start: int = 0
     length: int = 1
-    step: int = 1
     index: Any = None
 
 
 def indexed(x: Tensor, key: object) -> Tensor:
     """The part of a tensor that a key names. Errors  ShapeError, IndexRefused,
-    UsageError.
+    UsageError, DTypeError.
     """
-    keys = _whole(x, key if isinstance(key, tuple) else (key,))
-    try:
+    with doing(repr(x)):
+        every = key if isinstance(key, tuple) else (key,)
+        keys = _whole(x, [array_of(k) if isinstance(k, list) else k for k in every])
         parts, at = [], 0
         for one in keys:
             parts.append(_part(x, one, at))
             at += parts[-1].axes
-    except RlxError as error:
-        error.doing = error.doing or repr(x)
-        raise
+        return _made(x, parts)
+
+
+def _made(x: Tensor, parts: Sequence[Part]) -> Tensor:
     chosen = [n for n, part in enumerate(parts) if part.kind == "take"]
     if len(chosen) > 1:
         raise UsageError(
@@ -72,7 +75,7 @@ def indexed(x: Tensor, key: object) -> Tensor:
     return out
 
 
-def _whole(x: Tensor, keys: tuple[object, ...]) -> list[object]:
+def _whole(x: Tensor, keys: list[object]) -> list[object]:
     """The key with its ellipsis, or what it leaves out at the end, spelled."""
     used = sum(_axes_of(one) for one in keys)
     if used > x.rank:
@@ -91,8 +94,6 @@ def _axes_of(one: object) -> int:
         return 0
     if isinstance(one, np.ndarray) and one.dtype == np.bool_:
         return one.ndim
-    if isinstance(one, list) and one and np.asarray(one).dtype == np.bool_:
-        return np.asarray(one).ndim
     return 1
 
 
@@ -102,9 +103,15 @@ def _part(x: Tensor, one: Any, axis: int) -> Part:
     size = x.shape[axis] if axis < x.rank else 1
     if isinstance(one, slice):
         return _sliced(one, size)
-    if isinstance(one, list | np.ndarray) or hasattr(one, "graph"):
+    if isinstance(one, np.ndarray) or hasattr(one, "graph"):
         return _by_array(x, one, axis)
-    return Part("drop", start=normal_axis(as_integer(one, "an index"), size))
+    index = as_integer(one, "an index")
+    if not -size <= index < size:
+        raise bad_shape(
+            f"index {index} on axis {axis} of {show(x.shape)}",
+            f"{-size} <= index < {size}",
+        )
+    return Part("drop", start=index % size)
 
 
 def _sliced(one: slice, size: int) -> Part:
@@ -114,7 +121,9 @@ def _sliced(one: slice, size: int) -> Part:
     if one.step == 0:
         raise bad_shape("slice step 0", "a step is not 0")
     start, stop, step = one.indices(size)
-    return Part("cut", start=start, length=len(range(start, stop, step)), step=step)
+    if step != 1:
+        return Part("step", index=one)
+    return Part("cut", start=start, length=max(stop - start, 0))
 
 
 def _by_array(x: Tensor, one: Any, axis: int) -> Part:
@@ -124,47 +133,34 @@ def _by_array(x: Tensor, one: Any, axis: int) -> Part:
                 repr(x),
                 "it is indexed by a mask that is computed",
                 "how many elements that is shows when the graph is run",
-                "graph.where keeps the shape; graph.nonzero has a bound of its own",
+                "graph.where keeps the shape",
             )
         return Part("take", index=one)
-    array = np.asarray(one)
-    if array.dtype != np.bool_:
-        if array.size == 0:
-            array = array.astype(np.int32)
-        return Part("take", index=array)
-    there = x.shape[axis : axis + array.ndim]
-    if array.shape != there or not array.ndim:
+    if one.dtype != np.bool_:
+        return Part("take", index=one if one.size else one.astype(np.int32))
+    there = x.shape[axis : axis + one.ndim]
+    if one.shape != there or not one.ndim:
         raise bad_shape(
-            f"a mask of {show(array.shape)} over axes of {show(there)}",
+            f"a mask of {show(one.shape)} over axes of {show(there)}",
             "a mask has the shape of the axes it stands for",
         )
-    return Part("take", array.ndim, index=np.flatnonzero(array))
+    return Part("take", one.ndim, index=np.flatnonzero(one))
 
 
 def _cut(x: Tensor, parts: Sequence[Part]) -> Tensor:
     """The views along single axes."""
     axis, stepped = 0, []
     for part in parts:
-        if part.kind in ("cut", "drop"):
-            whole = (part.start, part.length) == (0, x.shape[axis])
-            if part.step != 1 and not (whole and part.length < 2 <= part.step):
-                stepped.append((axis, part))
-            elif not whole:
+        if part.kind == "step":
+            stepped.append((axis, part.index))
+        elif part.kind in ("cut", "drop"):
+            if (part.start, part.length) != (0, x.shape[axis]):
                 x = x.graph.narrow(x, axis, part.start, part.length)
         axis += part.axes
     if not stepped:
         return x
-    # An end before the first element is not to count from the last one.
-    stops = (p.start + p.length * p.step for _, p in stepped)
-    sizes = (x.shape[a] for a, _ in stepped)
-    ends = [s if s >= 0 else -n - 1 for s, n in zip(stops, sizes, strict=True)]
-    return x.graph.slice(
-        x,
-        [p.start for _, p in stepped],
-        ends,
-        [a for a, _ in stepped],
-        [p.step for _, p in stepped],
-    )
+    rows = [(one.start, one.stop, axis, one.step) for axis, one in stepped]
+    return x.graph.slice(x, *map(list, zip(*rows, strict=True)))
 
 
 def _reshaped(x: Tensor, parts: Sequence[Part]) -> Tensor:
@@ -172,10 +168,7 @@ def _reshaped(x: Tensor, parts: Sequence[Part]) -> Tensor:
     shape, axis = [], 0
     for part in parts:
         if part.kind != "drop":
-            size = 1
-            for dim in x.shape[axis : axis + part.axes]:
-                size *= dim
-            shape.append(size)
+            shape.append(numel(x.shape[axis : axis + part.axes]))
         axis += part.axes
     return x if tuple(shape) == x.shape else x.graph.reshape(x, shape)
 

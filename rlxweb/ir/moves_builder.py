@@ -8,25 +8,27 @@ here.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
-from rlxweb.errors import RlxError, ShapeError
+import numpy as np
+
 from rlxweb.ir.indexing import taken
 from rlxweb.ir.shape import (
     as_integer,
     bad_shape,
     distinct_axes,
+    doing,
     many,
     normal_axis,
+    numel,
     short,
     show,
     solve_expand,
 )
 from rlxweb.ir.tensor import Tensor, listed
 
-FAR = 1 << 62
+_FAR = 1 << 62
 """A bound of a slice beyond every axis."""
 Axes = int | Sequence[int]
 Bounds = int | None | Sequence[int | None]
@@ -40,10 +42,6 @@ class MovesBuilder(ABC):
         self, op_name: str, *inputs: Tensor, name: str = "", **attrs: Any
     ) -> Tensor:
         """Add a node; see Graph.apply."""
-
-    @abstractmethod
-    def constant(self, value: Any, dtype: Any = None) -> Tensor:
-        """Add an array; see Graph.constant."""
 
     def slice(
         self,
@@ -68,7 +66,7 @@ class MovesBuilder(ABC):
                 raise bad_shape(
                     f"{counts} starts, stops, steps and axes", "one of each for an axis"
                 )
-        ends = [(FAR, -FAR) if step < 0 else (0, FAR) for step in by]
+        ends = [(_FAR, -_FAR) if step < 0 else (0, _FAR) for step in by]
         return self.apply(
             "slice",
             x,
@@ -105,27 +103,29 @@ class MovesBuilder(ABC):
         [..., n, ...] → [..., places, ..., *sizes]: the axes become the windows' places,
         and their elements the new last axes. Errors  ShapeError, AttributeRefused.
         """
-        wide = many(sizes) or ()
+        with doing(f"windows of {x!r}"):
+            wide = integers(sizes, "a size")
+            by, apart = integers(steps, "a step"), integers(dilations, "a dilation")
         on = tuple(range(-len(wide), 0)) if axes is None else axes
-        steps = (steps,) * len(wide) if isinstance(steps, int) else steps
-        apart = dilations
-        apart = (apart,) * len(wide) if isinstance(apart, int) else apart
-        how: dict[str, Any] = {"sizes": wide, "steps": steps, "dilations": apart}
-        return self.apply("windows", x, axes=on, **how)
+        how = {
+            name: given * len(wide) if len(given) == 1 else given
+            for name, given in (("steps", by), ("dilations", apart))
+        }
+        return self.apply("windows", x, axes=on, sizes=wide, **how)
 
     def broadcast_to(self, x: Tensor, shape: Sequence[int]) -> Tensor:
         """`x` repeated to exactly this shape, as NumPy's. Errors  ShapeError.
 
         `expand` broadcasts both ways, so that a 1 in its shape leaves an axis alone.
         """
-        target = many(shape) or ()
-        if solve_expand(x.shape, target) != tuple(target):
-            raise ShapeError(
-                f"broadcast_to of {x!r}",
-                f"cannot broadcast {show(x.shape)} to {show(target)}",
-                "right-aligned, each dimension must be 1 or the target's",
-                "`expand` broadcasts both ways",
-            )
+        with doing(f"broadcast_to of {x!r}"):
+            target = integers(shape, "a dimension")
+            if solve_expand(x.shape, target) != target:
+                raise bad_shape(
+                    f"cannot broadcast {show(x.shape)} to {show(target)}",
+                    "right-aligned, each dimension must be 1 or the target's",
+                    "`expand` broadcasts both ways",
+                )
         return self.apply("expand", x, shape=target)
 
     def squeeze(self, x: Tensor, axes: Axes | None = None) -> Tensor:
@@ -175,9 +175,7 @@ class MovesBuilder(ABC):
                 raise bad_shape(
                     f"axis {first} stands behind axis {last}", "start_axis <= end_axis"
                 )
-        count = 1
-        for dim in x.shape[first : last + 1]:
-            count *= dim
+        count = numel(x.shape[first : last + 1])
         shape = (*x.shape[:first], count, *x.shape[last + 1 :])
         return self.apply("reshape", x, shape=shape)
 
@@ -245,16 +243,6 @@ class MovesBuilder(ABC):
             return taken(x, indices, normal_axis(axis, x.rank))
 
 
-@contextmanager
-def doing(what: str) -> Iterator[None]:
-    """Errors of shapes from within get this as what was being done."""
-    try:
-        yield
-    except RlxError as error:
-        error.doing = error.doing or what
-        raise
-
-
 def _bounds(given: Bounds) -> tuple[int | None, ...]:
     every = (None,) if given is None else many(given)
     if every is None:
@@ -271,15 +259,16 @@ def integers(given: object, what: str) -> tuple[int, ...]:
 
 
 def _sizes(whole: int, parts: Axes) -> tuple[int, ...]:
-    if isinstance(parts, int):
-        if parts < 1 or whole % parts:
+    if not isinstance(parts, Sequence | np.ndarray):
+        count = as_integer(parts, "the number of parts")
+        if count < 1 or whole % count:
             raise bad_shape(
-                f"an axis of {whole} cannot be split into {parts} equal parts",
+                f"an axis of {whole} cannot be split into {count} equal parts",
                 f"{whole} is to be a multiple of their number",
                 "give the size of each part",
             )
-        return (whole // parts,) * parts
-    sizes = tuple(as_integer(size, "the size of a part") for size in many(parts) or ())
+        return (whole // count,) * count
+    sizes = integers(parts, "the size of a part")
     if sum(sizes) != whole or any(size < 0 for size in sizes):
         raise bad_shape(
             f"parts of {', '.join(map(str, sizes)) or 'nothing'} elements",

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rlxweb.ir.moves_builder import Axes, MovesBuilder, doing, integers
-from rlxweb.ir.shape import bad_shape, distinct_axes, many, normal_axis, show
+import numpy as np
+
+from rlxweb.ir.moves_builder import Axes, MovesBuilder, integers
+from rlxweb.ir.shape import bad_shape, distinct_axes, doing, many, normal_axis, show
 from rlxweb.ir.tensor import Tensor
 
 Widths = int | Sequence[int] | Sequence[Sequence[int]]
@@ -114,7 +116,8 @@ class PicksBuilder(MovesBuilder):
         """`step` - 1 times `value` between neighbours of some axes, the last ones when
         `axes` is None. Errors  ShapeError, AttributeRefused.
         """
-        by = integers(steps, "a step")
+        with doing(f"dilate of {x!r}"):
+            by = integers(steps, "a step")
         on = tuple(range(-len(by), 0)) if axes is None else axes
         return self.apply("dilate", x, axes=on, steps=by, value=value)
 
@@ -255,10 +258,9 @@ def _images(x: Tensor, blocksize: int) -> tuple[int, ...]:
 def _pairs(given: Widths, rank: int) -> list[tuple[int, int]]:
     """(before, after) for each axis. Errors  ShapeError."""
     rows = many(given) or ()
-    if len(rows) == 1 and not isinstance(rows[0], int):
-        rows = (rows[0],) * rank
-    if any(isinstance(row, Sequence) for row in rows):
+    if any(isinstance(row, Sequence | np.ndarray) for row in rows):
         pairs = [integers(row, "a width") for row in rows]
+        pairs = pairs * rank if len(pairs) == 1 else pairs
         if len(pairs) != rank or any(len(pair) != 2 for pair in pairs):
             raise bad_shape(
                 f"{len(pairs)} rows of widths for rank {rank}",

@@ -2,19 +2,21 @@
 
 Pure functions on tuples of ints; strict, so that a rule which forgets a case fails
 here with both numbers in the message rather than later in a kernel. Errors raised here
-carry no `doing`: `Graph.apply` fills in op, node and operand types.
+carry no `doing`: `Graph.apply` fills in op, node and operand types, and what asks by
+itself says so with `doing`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, SupportsIndex
 
 import numpy as np
 
-from rlxweb.errors import AttributeRefused, DTypeError, ShapeError
+from rlxweb.errors import AttributeRefused, DTypeError, RlxError, ShapeError
 
 Shape = tuple[int, ...]
 
@@ -26,6 +28,16 @@ SHOWN = 60
 bad_shape = partial(ShapeError, "")
 bad_dtype = partial(DTypeError, "")
 bad_attribute = partial(AttributeRefused, "")
+
+
+@contextmanager
+def doing(what: str) -> Iterator[None]:
+    """Errors of shapes from within get this as what was being done."""
+    try:
+        yield
+    except RlxError as error:
+        error.doing = error.doing or what
+        raise
 
 
 def numel(shape: Sequence[int]) -> int:
@@ -85,6 +97,7 @@ def many(value: object) -> tuple[Any, ...] | None:
 
 def normal_axis(axis: int, rank: int) -> int:
     """`axis` counted from the front; ShapeError when outside [-rank, rank)."""
+    axis = as_integer(axis, "an axis")
     if not -rank <= axis < rank:
         raise bad_shape(
             f"axis {axis} is outside rank {rank}", f"allowed {-rank} … {rank - 1}"
@@ -94,7 +107,7 @@ def normal_axis(axis: int, rank: int) -> int:
 
 def distinct_axes(axes: Sequence[int], rank: int) -> tuple[int, ...]:
     """Axes counted from the front, in their order; ShapeError for one named twice."""
-    found = tuple(normal_axis(as_integer(a, "an axis"), rank) for a in axes)
+    found = tuple(normal_axis(a, rank) for a in axes)
     if found and not rank:
         raise bad_shape(f"axis {axes[0]} of rank 0", "it has no axes")
     if len(set(found)) != len(found):

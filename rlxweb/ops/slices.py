@@ -41,8 +41,10 @@ def cuts_of(shape: Shape, attrs: Attrs) -> tuple[Cut, ...]:
     ):
         if step == 0:
             raise bad_attribute(f"the step on axis {axis} is 0", "a step is not 0")
-        first, last, _ = slice(start, stop, step).indices(shape[axis])
-        found.append((axis, first, len(range(first, last, step)), step))
+        taken = range(shape[axis])[start:stop:step]
+        # Of none the first may be -1, where no element is.
+        first = taken.start if taken else 0
+        found.append((axis, first, len(taken), step))
     return tuple(found)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rlxweb.backends.evaluate import evaluate
-from rlxweb.errors import IndexRefused, ShapeError, UsageError
+from rlxweb.errors import DTypeError, IndexRefused, ShapeError, UsageError
 from rlxweb.ir.graph import Graph
 
 X = np.arange(4 * 5 * 6, dtype=np.float32).reshape(4, 5, 6)
@@ -30,6 +30,18 @@ def test_a_key_means_what_it_means_to_numpy(key: Any) -> None:
     g.set_outputs([g.input("x", X.shape)[key]])
     (got,) = evaluate(g, {"x": X})
     np.testing.assert_array_equal(got, X[key], strict=True)
+
+
+def test_a_slice_has_the_bounds_of_pythons() -> None:
+    """Beyond either end, backwards, and of nothing, whose start is before the first."""
+    line = np.arange(5, dtype=np.float32)
+    bounds, steps = (None, -7, -6, -5, -1, 0, 2, 5, 8), (None, -7, -2, -1, 1, 2, 7)
+    keys = [slice(a, b, c) for a in bounds for b in bounds for c in steps]
+    g = Graph()
+    x = g.input("x", line.shape)
+    g.set_outputs([x[key] for key in keys])
+    for key, got in zip(keys, evaluate(g, {"x": line}), strict=True):
+        np.testing.assert_array_equal(got, line[key], str(key), strict=True)
 
 
 def test_an_integer_tensor_picks_rows() -> None:
@@ -55,3 +67,7 @@ def test_keys_that_do_not_fit_are_refused() -> None:
         x[g.gt(x, 0)]
     with pytest.raises(ShapeError, match="2 ellipses"):
         x[..., ...]
+    with pytest.raises(DTypeError, match="row 0 has 2 values, row 1 has 1 value"):
+        x[[[0, 1], [1]]]
+    with pytest.raises(ShapeError, match=r"\[4, 5\] f32\): indices are integers"):
+        x[[1.5]]

@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 
 from rlxweb.backends.evaluate import evaluate
-from rlxweb.errors import DTypeError, IndexRefused, RlxError, ShapeError
+from rlxweb.errors import (
+    AttributeRefused,
+    DTypeError,
+    IndexRefused,
+    RlxError,
+    ShapeError,
+)
 from rlxweb.ir.graph import Graph
 
 X = np.arange(2 * 3 * 4, dtype=np.float32).reshape(2, 3, 4)
@@ -60,6 +66,17 @@ MOVES: list[tuple[Callable[[Any, Any], Any], Any]] = [
         lambda g, x: g.pad(x, ((0, 0), (-1, 0), (1, -2))),
         np.pad(X[:, 1:, :2], ((0, 0), (0, 0), (1, 0))),
     ),
+    *(
+        (
+            lambda g, x, w=width: g.pad(x, w, value=7),
+            np.pad(X, width, constant_values=7),
+        )
+        for width in (np.array([[1, 2], [0, 1], [3, 0]]), np.array([1, 2]), ((1, 2),))
+    ),
+    (lambda g, x: g.pad(x, ((9, -7), (-5, 9), (0, 0))), np.zeros((4, 7, 4), X.dtype)),
+    (lambda g, x: g.split(x, np.int64(3), 1)[2], X[:, 2:]),
+    (lambda g, x: g.tile(x, (1, 17, 0)), np.tile(X, (1, 17, 0))),
+    (lambda g, x: g.tile(x, (17, 1, 1)), np.tile(X, (17, 1, 1))),
     (lambda g, x: g.center_crop_pad(x, (1, 4), (1, 2)), X[:, 1:2]),
     (lambda g, x: g.tile(x, (2, 1, 1, 2)), np.tile(X, (2, 1, 1, 2))),
     (lambda g, x: g.repeat(x, (1, 0, 2), 1), np.repeat(X, (1, 0, 2), 1)),
@@ -171,11 +188,33 @@ def test_moves_that_do_not_fit_are_refused() -> None:
         (lambda: g.windows(x, 5), ShapeError, "reaches over 5"),
         (lambda: g.pad(x, (-2, -2)), ShapeError, "take away more than the 2"),
         (lambda: g.pad(whole, 1, value=0.5), DTypeError, "whole numbers"),
+        (lambda: g.pad(x, 1, value=1e300), DTypeError, "at most 3.40282e"),
+        (lambda: g.repeat(x, (1, -2), 0), AttributeRefused, "-2 repeats"),
+        (lambda: g.windows(x, "ab"), ShapeError, "a size is an integer"),
+        (lambda: g.split(x, None), ShapeError, "number of parts must be an integer"),
+        (lambda: g.broadcast_to(x, "ab"), ShapeError, "broadcast_to of .* a dimension"),
+        (lambda: g.flatten(x, "a"), ShapeError, "an axis must be an integer, got 'a'"),
         (lambda: g.take(x, [9], 0), IndexRefused, r"index 9 at position \[0\]"),
         (lambda: g.gather_elements(x, whole), ShapeError, "same rank"),
     ]
     for make, error, said in refused:
         with pytest.raises(error, match=said):
+            make()
+
+
+@pytest.mark.parametrize("count", [1 << 31, 1 << 40])
+def test_an_axis_too_long_for_a_table_is_refused_at_once(count: int) -> None:
+    """Nothing of that length is made to find out."""
+    g = Graph()
+    x = g.input("x", X.shape)
+    for make in (
+        lambda: g.pad(x, count),
+        lambda: g.pad(x, count, "wrap"),
+        lambda: g.tile(x, count),
+        lambda: g.repeat(x, count, 0),
+        lambda: g.dilate(x, count),
+    ):
+        with pytest.raises(ShapeError, match="at most 2,147,483,647"):
             make()
 
 
