@@ -130,9 +130,10 @@ def same_shape(types: Types, attrs: Attrs) -> TensorType:
     return TensorType(broadcast(*(t.shape for t in types)), dtype)
 
 
-def _same_type(types: Types, attrs: Attrs) -> TensorType:
+def same_of(allowed: frozenset[DType], types: Types, attrs: Attrs) -> TensorType:
+    """`same_shape` of some dtypes. Errors  DTypeError for another."""
     same_dtype(types)
-    need(types, NUMBERS)
+    need(types, allowed)
     return same_shape(types, attrs)
 
 
@@ -156,7 +157,7 @@ def power(xp: Any, attrs: Attrs, x: Any, y: Any) -> Any:
 _arithmetic = partial(
     Op,
     arity=2,
-    infer=_same_type,
+    infer=partial(same_of, NUMBERS),
     traits=frozenset({"elementwise"}),
     tolerance=ROUNDED,
     samples=_ARITHMETIC,

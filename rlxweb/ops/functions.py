@@ -16,7 +16,7 @@ from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ops.activation import erfc
 from rlxweb.ops.elementwise import FLOATS, NUMBERS, is_float, need
-from rlxweb.ops.unary import exact, few, smooth
+from rlxweb.ops.unary import ExprText, exact, few, smooth
 
 # Relative to what may be near 0 (the atol is the smallest float32 of full precision).
 RELATIVE = Tolerance(rtol=2e-6, atol=2e-38)
@@ -58,49 +58,47 @@ def _sign(types: Types, out: TensorType, attrs: Attrs) -> str:
     return f"keeps_nan(x, {told})" if out.dtype.is_float else told
 
 
-def _test(name: str, text: str, doc: str, attrs: tuple[Attr, ...] = ()) -> Op:
+def _test(name: str, text: str | ExprText, doc: str, **more: Any) -> Op:
     """A question about a float, told by its bits."""
 
     def infer(types: Types, attrs: Attrs) -> TensorType:
         need(types, FLOATS)
         return TensorType(types[0].shape, DType.BOOL)
 
-    def expression(types: Types, out: TensorType, attrs: Attrs) -> str:
-        return text if not attrs else _SIGNED[attrs["negative"], attrs["positive"]]
-
-    def reference(xp: Any, attrs: Attrs, x: Any) -> Any:
-        found = getattr(xp, name)(x)
-        if not attrs.get("positive", True):
-            found = found & (x < 0)
-        return found if attrs.get("negative", True) else found & (x > 0)
-
+    record: dict[str, Any] = {
+        "reference": lambda xp, attrs, x: getattr(xp, name)(x),
+        "samples": few(-2, 2),
+    }
     return Op(
         name=name,
         infer=infer,
-        reference=reference,
-        lower=Expr(expression, ("nan",)),
-        attrs=attrs,
+        lower=Expr(text, ("nan",)),
         traits=frozenset({"elementwise", "floats_only"}),
-        samples=(
-            *few(-2, 2),
-            *(
-                Sample((Drawn((3,), DType.F32),), dict.fromkeys(chosen, False))
-                for chosen in (("negative",), ("positive",), ("negative", "positive"))
-                if attrs
-            ),
-        ),
-        onnx=("IsNaN",) if name == "isnan" else (),
         doc=doc,
+        **(record | more),
     )
 
 
 _SIZE = "(bitcast<U>(x) & U(0x7fffffffu))"
-_SIGNED = {
+_INFINITE = {
     (True, True): f"{_SIZE} == U(0x7f800000u)",
     (False, True): "bitcast<U>(x) == U(0x7f800000u)",
     (True, False): "bitcast<U>(x) == U(0xff800000u)",
     (False, False): "bitcast<U>(x) != bitcast<U>(x)",
 }
+"""By whether -infinity is asked for, and infinity."""
+
+
+def _infinite(types: Types, out: TensorType, attrs: Attrs) -> str:
+    return _INFINITE[attrs["negative"], attrs["positive"]]
+
+
+def _isinf(xp: Any, attrs: Attrs, x: Any) -> Any:
+    found = xp.isinf(x)
+    if not attrs["positive"]:
+        found = found & (x < 0)
+    return found if attrs["negative"] else found & (x > 0)
+
 
 _ROUNDED = "The nearest whole number {}."
 
@@ -235,12 +233,20 @@ registry.register_all(
         few(-1, 1, (0.999, 1)),
         uses=("arcs",),
     ),
-    _test("isnan", "is_nan(x)", "Whether x is NaN."),
+    _test("isnan", "is_nan(x)", "Whether x is NaN.", onnx=("IsNaN",)),
     _test(
         "isinf",
-        "",
+        _infinite,
         "Whether x is infinity or -infinity; either may be left out.",
-        (Attr("positive", "bool", True), Attr("negative", "bool", True)),
+        reference=_isinf,
+        attrs=tuple(Attr(name, "bool", True) for name in ("positive", "negative")),
+        samples=(
+            *few(-2, 2),
+            *(
+                Sample((Drawn((3,), DType.F32),), dict.fromkeys(left_out, False))
+                for left_out in (("negative",), ("positive",), ("negative", "positive"))
+            ),
+        ),
     ),
     _test("isfinite", "!not_finite(x)", "Whether x is neither infinite nor NaN."),
 )

@@ -14,7 +14,7 @@ from rlxweb.ir.lowering import Expr
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ops.activation import bounded, sigmoid
-from rlxweb.ops.elementwise import NUMBERS, need, same_shape
+from rlxweb.ops.elementwise import NUMBERS, same_of
 from rlxweb.ops.unary import few, pairs, smooth
 
 SELU_ALPHA, SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875
@@ -92,11 +92,6 @@ def swish(xp: Any, x: Any, alpha: float) -> Any:
     if alpha > 0:
         x = bounded(xp, x)
     return x * sigmoid(xp, alpha * x)
-
-
-def _sloped(types: Types, attrs: Attrs) -> TensorType:
-    need(types, NUMBERS)
-    return same_shape(types, attrs)
 
 
 def _slopes(dtype: DType, low: float = -3) -> Sample:
@@ -218,7 +213,7 @@ registry.register_all(
     Op(
         name="prelu",
         arity=2,
-        infer=_sloped,
+        infer=partial(same_of, NUMBERS),
         reference=lambda xp, attrs, x, slope: xp.where(x < 0, slope * x, x),
         lower=Expr(_prelu, ("nan", "opaque")),
         traits=frozenset({"elementwise"}),

@@ -14,15 +14,10 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Expr
 from rlxweb.ir.op import Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ops.elementwise import INTEGERS, need, same_shape
+from rlxweb.ops.elementwise import INTEGERS, same_of
 from rlxweb.ops.unary import SIZES, onnx_of
 
 _TRUTH = frozenset({DType.BOOL})
-
-
-def _of(allowed: frozenset[DType], types: Types, attrs: Attrs) -> TensorType:
-    need(types, allowed)
-    return same_shape(types, attrs)
 
 
 def _sizes(arity: int, dtype: DType, low: float, high: float) -> tuple[Sample, ...]:
@@ -108,7 +103,7 @@ registry.register_all(
         _logic(
             name=f"logical_{word}",
             arity=2,
-            infer=partial(_of, _TRUTH),
+            infer=partial(same_of, _TRUTH),
             reference=lambda xp, a, x, y, n=f"logical_{word}": getattr(xp, n)(x, y),
             lower=_expression(sign),
             samples=_sizes(2, DType.BOOL, 0, 1),
@@ -119,7 +114,7 @@ registry.register_all(
     ),
     _logic(
         name="logical_not",
-        infer=partial(_of, _TRUTH),
+        infer=partial(same_of, _TRUTH),
         reference=lambda xp, attrs, x: xp.logical_not(x),
         lower=_expression("~"),
         samples=_sizes(1, DType.BOOL, 0, 1),
@@ -130,7 +125,7 @@ registry.register_all(
         _logic(
             name=f"bitwise_{word}",
             arity=2,
-            infer=partial(_of, _TRUTH | INTEGERS),
+            infer=partial(same_of, _TRUTH | INTEGERS),
             reference=lambda xp, a, x, y, n=f"bitwise_{word}": getattr(xp, n)(x, y),
             lower=_expression(sign),
             samples=_bits(2),
@@ -141,7 +136,7 @@ registry.register_all(
     ),
     _logic(
         name="bitwise_not",
-        infer=partial(_of, _TRUTH | INTEGERS),
+        infer=partial(same_of, _TRUTH | INTEGERS),
         reference=lambda xp, attrs, x: xp.bitwise_invert(x),
         lower=_expression("~"),
         samples=_bits(1),
@@ -152,7 +147,7 @@ registry.register_all(
     _logic(
         name="shift_left",
         arity=2,
-        infer=partial(_of, INTEGERS),
+        infer=partial(same_of, INTEGERS),
         reference=shift_left,
         lower=Expr(partial(_shifted, left=True)),
         samples=_SHIFTS,
@@ -162,7 +157,7 @@ registry.register_all(
     _logic(
         name="shift_right",
         arity=2,
-        infer=partial(_of, INTEGERS),
+        infer=partial(same_of, INTEGERS),
         reference=shift_right,
         lower=Expr(partial(_shifted, left=False)),
         samples=_SHIFTS,

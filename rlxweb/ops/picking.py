@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from rlxweb.ir.dtype import DType
+from rlxweb.ir.layout import row_major
 from rlxweb.ir.lowering import Kernel, Recipe
 from rlxweb.ir.op import Attr, Attrs, Guard, Op, TensorType, Types, no_flops, registry
 from rlxweb.ir.sample import Drawn, Sample
@@ -86,36 +87,37 @@ def _filled(picks: Picks, at: Shape, shape: Shape) -> Picks:
     return picks
 
 
-def _rows_of(xp: Any, picks: Picks, indices: Any) -> tuple[Any, Any]:
-    """Indices as (outer, count, K, inner or 1), and which are outside."""
+def _wide(xp: Any, picks: Picks, indices: Any) -> tuple[Any, Any]:
+    """Indices as (outer, count, K, inner or 1), and the sizes of the K axes beside."""
     last = picks.inner if picks.apart else 1
     shape = (picks.outer, picks.count, len(picks.dims), last)
-    wide = xp.reshape(xp.asarray(indices, dtype=xp.int64), shape)
     sizes = xp.reshape(xp.asarray(np.asarray(picks.dims, np.int64)), (1, 1, -1, 1))
-    outside = (wide < -sizes) | (wide >= sizes)
-    return xp.where(wide < 0, wide + sizes, wide), outside
+    return xp.reshape(xp.asarray(indices, dtype=xp.int64), shape), sizes
+
+
+def _rows(xp: Any, picks: Picks, indices: Any) -> Any:
+    """The rows that the indices name, counted through: (outer, count, inner or 1)."""
+    wide, sizes = _wide(xp, picks, indices)
+    found = xp.where(wide < 0, wide + sizes, wide)
+    rows = xp.reshape(xp.arange(picks.outer), (picks.outer, 1, 1)) * picks.rows
+    for k, step in enumerate(row_major(picks.dims)):
+        rows = rows + found[:, :, k, :] * step
+    return rows
 
 
 def _places(xp: Any, picks: Picks, indices: Any) -> Any:
     """The places in the operand of all that the indices name, one behind the other."""
-    found, _ = _rows_of(xp, picks, indices)
-    step, rows = 1, None
-    for k in reversed(range(len(picks.dims))):
-        part = found[:, :, k, :] * step
-        rows = part if rows is None else rows + part
-        step *= picks.dims[k]
-    outer = xp.reshape(xp.arange(picks.outer), (picks.outer, 1, 1)) * picks.rows
     inner = xp.reshape(xp.arange(picks.inner), (1, 1, picks.inner))
+    places = _rows(xp, picks, indices) * picks.inner + inner
     count = picks.outer * picks.count * picks.inner
-    places = (rows + outer) * picks.inner + inner
     most = picks.outer * picks.rows * picks.inner
     return as_places(xp, xp.reshape(places, (count,)), most)
 
 
 def _look(how: How, xp: Any, attrs: Attrs, x: Any, indices: Any, *rest: Any) -> Any:
     picks = how(tuple(x.shape), tuple(indices.shape), DType.I64, attrs)
-    _, outside = _rows_of(xp, picks, indices)
-    return first_outside(xp, outside, indices)
+    wide, sizes = _wide(xp, picks, indices)
+    return first_outside(xp, (wide < -sizes) | (wide >= sizes), indices)
 
 
 def _judge(
@@ -125,10 +127,8 @@ def _judge(
         return
     shape, at = shapes[:2]
     picks = how(shape, at, DType.I64, attrs)
-    k = 0 if picks.apart else found[0] % len(picks.dims)
-    first = attrs.get("batch_dims", 0)
-    if picks.apart:
-        first = normal_axis(attrs["axis"], len(shape))
+    k = found[0] % len(picks.dims) if not picks.apart else 0
+    first = attrs["axis"] % len(shape) if picks.apart else attrs["batch_dims"]
     size, of = picks.dims[k], f"axis {first + k} of {show(shape)}"
     raise refused(name, at, (found[0], found[1]), -size, size, of)
 
@@ -149,9 +149,15 @@ def _picking(name: str, how: How, then: Callable[..., Any], **record: Any) -> Op
 def _taken(how: How, xp: Any, attrs: Attrs, x: Any, indices: Any) -> Any:
     shape, at = tuple(x.shape), tuple(indices.shape)
     picks = how(shape, at, DType.I64, attrs)
-    out = _taken_shape(shape, at, picks, attrs)
-    flat = xp.reshape(x, (numel(shape),))
-    return xp.reshape(xp.take(flat, _places(xp, picks, indices), axis=0), out)
+    if picks.apart:
+        flat = xp.reshape(x, (numel(shape),))
+        found = xp.take(flat, _places(xp, picks, indices), axis=0)
+    else:
+        every = picks.outer * picks.rows
+        rows = xp.reshape(_rows(xp, picks, indices), (picks.outer * picks.count,))
+        table = xp.reshape(x, (every, picks.inner))
+        found = xp.take(table, as_places(xp, rows, every), axis=0)
+    return xp.reshape(found, _taken_shape(shape, at, picks, attrs))
 
 
 def _taken_shape(shape: Shape, at: Shape, picks: Picks, attrs: Attrs) -> Shape:
@@ -254,8 +260,28 @@ def _combined(xp: Any, flat: Any, places: Any, values: Any, how: str) -> Any:
 # --- the records ------------------------------------------------------------------
 
 
-def _drawn(shape: Shape, dtype: DType, low: float = -9, high: float = 9) -> Drawn:
-    return Drawn(shape, dtype, low, high, whole=True)
+def _case(
+    shape: Shape,
+    at: tuple[Shape, int],
+    dtype: DType,
+    index: DType,
+    put: tuple[str, Shape, float],
+    **attrs: Any,
+) -> Sample:
+    """Indices of axes of one size, negative ones too, and what is put in there.
+
+    at    the shape of the indices and the size
+    put   how, "" for nothing; the shape of the values and the largest of them
+    """
+    (places, size), (reduction, values, high) = at, put
+    drawn = [
+        Drawn(shape, dtype, -9, 9, whole=True),
+        Drawn(places, index, -size, size - 1, whole=True),
+    ]
+    if reduction:
+        drawn.append(Drawn(values, dtype, -high, high, whole=True))
+        attrs["reduction"] = reduction
+    return Sample(tuple(drawn), attrs)
 
 
 def _elements(
@@ -265,22 +291,13 @@ def _elements(
     dtype: DType = DType.F32,
     index: DType = DType.I32,
     put: str = "",
-    **attrs: Any,
 ) -> Sample:
-    """Indices of an axis, negative ones too; `put`: and what is put in there."""
-    axis_ = axis % len(shape)
-    at = (*shape[:axis_], count, *shape[axis_ + 1 :])
-    size = shape[axis_]
+    """So many indices of an axis for each line along it."""
+    on = axis % len(shape)
+    at = (*shape[:on], count, *shape[on + 1 :])
     # A place is often named several times; a product of many would not stay small.
-    drawn: tuple[Drawn, ...] = (
-        _drawn(shape, dtype),
-        _drawn(at, index, -size, size - 1),
-    )
-    if put:
-        high = 2 if put == "mul" else 9
-        drawn = (*drawn, _drawn(at, dtype, -high, high))
-        attrs["reduction"] = put
-    return Sample(drawn, {"axis": axis, **attrs})
+    high = 2 if put == "mul" else 9
+    return _case(shape, (at, shape[on]), dtype, index, (put, at, high), axis=axis)
 
 
 def _tuples(
@@ -291,16 +308,10 @@ def _tuples(
     index: DType = DType.I32,
     put: str = "",
 ) -> Sample:
-    size = min(shape[batch : batch + at[-1]])
-    drawn: tuple[Drawn, ...] = (
-        _drawn(shape, dtype),
-        _drawn(at, index, -size, size - 1),
-    )
-    attrs: dict[str, Any] = {"batch_dims": batch}
-    if put:
-        drawn = (*drawn, _drawn((*at[:-1], *shape[batch + at[-1] :]), dtype, -2, 2))
-        attrs["reduction"] = put
-    return Sample(drawn, attrs)
+    named, rest = shape[batch : batch + at[-1]], shape[batch + at[-1] :]
+    values = (*at[:-1], *rest)
+    how = (put, values, 2)
+    return _case(shape, (at, min(named)), dtype, index, how, batch_dims=batch)
 
 
 _AXIS, _BATCH = Attr("axis", "int", 0), Attr("batch_dims", "int", 0)

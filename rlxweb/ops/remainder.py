@@ -13,13 +13,8 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Expr
 from rlxweb.ir.op import Attrs, Op, TensorType, Tolerance, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ops.elementwise import FLOATS, NUMBERS, divide, is_float, need, same_shape
-from rlxweb.ops.unary import SMOOTH, in_single, pairs
-
-
-def _numbers(allowed: frozenset[DType], types: Types, attrs: Attrs) -> TensorType:
-    need(types, allowed)
-    return same_shape(types, attrs)
+from rlxweb.ops.elementwise import FLOATS, NUMBERS, divide, is_float, same_of
+from rlxweb.ops.unary import SMOOTH, Function, in_single, pairs
 
 
 def _turned(rest: Any, y: Any) -> Any:
@@ -88,42 +83,46 @@ _WHOLE = (
     _pair(DType.I64, -100, 100, -4, 4),
 )
 _LONG = _pair(DType.F32, -1e9, 1e9, 0.01, 7, note="a long division")
-_divided = partial(
-    Op,
-    arity=2,
-    infer=partial(_numbers, NUMBERS),
-    traits=frozenset({"elementwise"}),
-    tolerance=Tolerance(rtol=4e-7, atol=1e-37),
-    samples=(*pairs(-9, 9, 1, 3), _LONG, *_WHOLE),
-)
+
+
+def _divided(function: Function, doc: str, **more: Any) -> Op:
+    """The record of a function of two numbers, under its own name."""
+    name = function.__name__
+    return Op(
+        name=name,
+        arity=2,
+        infer=partial(same_of, NUMBERS),
+        reference=in_single(function),
+        lower=_expression(name),
+        traits=frozenset({"elementwise"}),
+        tolerance=Tolerance(rtol=4e-7, atol=1e-37),
+        samples=(*pairs(-9, 9, 1, 3), _LONG, *_WHOLE),
+        doc=doc,
+        **more,
+    )
+
 
 registry.register_all(
     _divided(
-        name="mod",
-        reference=in_single(mod),
-        lower=_expression("mod"),
-        doc="What x // y leaves, of the sign of y, as Python's %; by 0 it is 0 of "
+        mod,
+        "What x // y leaves, of the sign of y, as Python's %; by 0 it is 0 of "
         "integers and NaN of floats.",
         aliases=("remainder",),
     ),
     _divided(
-        name="fmod",
-        reference=in_single(fmod),
-        lower=_expression("fmod"),
-        doc="What the division truncated toward 0 leaves, of the sign of x, as C's "
+        fmod,
+        "What the division truncated toward 0 leaves, of the sign of x, as C's "
         "fmod; by 0 it is 0 of integers and NaN of floats.",
     ),
     _divided(
-        name="floor_divide",
-        reference=in_single(floor_divide),
-        lower=_expression("floor_divide"),
-        doc="The whole number not above x / y; an integer divided by 0 is 0, a float "
+        floor_divide,
+        "The whole number not above x / y; an integer divided by 0 is 0, a float "
         "what x / 0 is.",
     ),
     Op(
         name="atan2",
         arity=2,
-        infer=partial(_numbers, FLOATS),
+        infer=partial(same_of, FLOATS),
         reference=in_single(lambda xp, y, x: xp.atan2(y, x)),
         flops=lambda inputs, out, attrs: 20.0 * out.numel,
         lower=Expr("keeps_nan(y, keeps_nan(x, precise_atan2(x, y)))", ("nan", "arcs")),

@@ -89,7 +89,10 @@ def pairs(low: float, high: float, least: float, most: float) -> tuple[Sample, .
     )
 
 
-def finite(attrs: Attrs) -> None:
+_MOST = 3.4028234e38
+
+
+def _check_finite(attrs: Attrs) -> None:
     """Every number among the attributes is one. Errors  AttributeRefused."""
     for name, value in attrs.items():
         if isinstance(value, float) and not abs(value) <= _MOST:
@@ -98,11 +101,8 @@ def finite(attrs: Attrs) -> None:
             )
 
 
-_MOST = 3.4028234e38
-
-
 def _same(types: Types, attrs: Attrs) -> TensorType:
-    finite(attrs)
+    _check_finite(attrs)
     return types[0]
 
 
