@@ -22,9 +22,9 @@ from rlxweb.ir.norm_builder import NormBuilder
 from rlxweb.ir.picks_builder import PicksBuilder
 from rlxweb.ir.resize_builder import ResizeBuilder
 from rlxweb.ir.sequence_builder import SequenceBuilder
-from rlxweb.ir.shape import short
+from rlxweb.ir.shape import normal_axis, short
 from rlxweb.ir.spectral_builder import SpectralBuilder
-from rlxweb.ir.tensor import Operand, Tensor, listed
+from rlxweb.ir.tensor import Operand, Tensor, listed, working
 from rlxweb.ir.window_builder import WindowBuilder
 
 Axes = int | Sequence[int] | None
@@ -196,7 +196,8 @@ class Builder(
         """
         if not reverse:
             return self.apply("cumsum", x, axis=axis, exclusive=exclusive)
-        back = self.flip(x, axis) if x.rank else x
+        with working("cumsum", x):
+            back = self.flip(x, axis) if x.rank else x
         sums = self.apply("cumsum", back, axis=axis, exclusive=exclusive)
         return self.flip(sums, axis)
 
@@ -205,10 +206,12 @@ class Builder(
 
         Of equal values the smaller index comes first, and NaN after every number.
         """
+        with working("topk", x):
+            is_last = not x.rank or normal_axis(axis, x.rank) == x.rank - 1
         if not largest:  # -1 - x turns the order of integers round and overflows none
             least = (1 << 32) - 1 if x.dtype is DType.U32 else -1
             x = self.neg(x) if x.dtype.is_float else self.sub(least, x)
-        if axis in (-1, x.rank - 1):
+        if is_last:
             return self.apply("topk", x, k=k)
         found = self.apply("topk", self.moveaxis(x, axis, -1), k=k)
         return self.moveaxis(found, -1, axis)

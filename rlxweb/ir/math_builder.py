@@ -9,10 +9,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
-from rlxweb.errors import GraphError
 from rlxweb.ir.adding import adding
 from rlxweb.ir.dtype import DType
-from rlxweb.ir.tensor import Operand, Tensor
+from rlxweb.ir.tensor import Operand, Tensor, working
 
 Given = Tensor | Operand
 
@@ -101,7 +100,8 @@ class MathBuilder(ABC):
 
     def logical_not(self, x: Tensor) -> Tensor:
         """Whether x does not hold; of numbers, whether it is 0."""
-        return self.apply("logical_not", self._truth(x))
+        with working("logical_not", x):
+            return self.apply("logical_not", self._truth(x))
 
     def isinf(self, x: Tensor, positive: bool = True, negative: bool = True) -> Tensor:
         """Whether x is infinite, of one sign or of either."""
@@ -126,13 +126,10 @@ class MathBuilder(ABC):
         Errors   GraphError where x is no tensor, DTypeError for a bound of another
         type.
         """
-        if not isinstance(x, Tensor):
-            raise GraphError(
-                "clip", f"{x!r} is no tensor", hint="clip(tensor, 0.0, 1.0)"
-            )
-        if min is not None:
-            x = _binary(self, "maximum", x, min)
-        return x if max is None else _binary(self, "minimum", x, max)
+        with working("clip", x):
+            if min is not None:
+                x = _binary(self, "maximum", x, min)
+            return x if max is None else _binary(self, "minimum", x, max)
 
     clamp = clip
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,6 @@ from rlxweb.ir.shape import (
     as_integer,
     bad_shape,
     distinct_axes,
-    doing,
     many,
     normal_axis,
     numel,
@@ -26,7 +26,7 @@ from rlxweb.ir.shape import (
     show,
     solve_expand,
 )
-from rlxweb.ir.tensor import Tensor, listed
+from rlxweb.ir.tensor import Tensor, listed, working
 
 _FAR = 1 << 62
 """A bound of a slice beyond every axis."""
@@ -57,7 +57,7 @@ class MovesBuilder(ABC):
         slice begins or ends at. A view, backwards too.
         Errors   ShapeError, AttributeRefused.
         """
-        with doing(f"slice of {x!r}"):
+        with working("slice", x):
             first, last = _bounds(starts), _bounds(stops)
             by = (1,) * len(first) if steps is None else integers(steps, "a step")
             on = range(len(first)) if axes is None else integers(axes, "an axis")
@@ -82,7 +82,8 @@ class MovesBuilder(ABC):
 
     def flip(self, x: Tensor, axes: Axes | None = None) -> Tensor:
         """The axes backwards, all of them when it is None; a view."""
-        on = tuple(range(x.rank)) if axes is None else integers(axes, "an axis")
+        with working("flip", x):
+            on = tuple(range(x.rank)) if axes is None else integers(axes, "an axis")
         ends = (None,) * len(on)
         return self.slice(x, ends, ends, on, (-1,) * len(on)) if on else x
 
@@ -103,11 +104,11 @@ class MovesBuilder(ABC):
         [..., n, ...] → [..., places, ..., *sizes]: the axes become the windows' places,
         and their elements the new last axes. Errors  ShapeError, AttributeRefused.
         """
-        with doing(f"windows of {x!r}"):
+        with working("windows", x):
             wide = integers(sizes, "a size")
             by, apart = integers(steps, "a step"), integers(dilations, "a dilation")
         on = tuple(range(-len(wide), 0)) if axes is None else axes
-        how = {
+        how: dict[str, Any] = {
             name: given * len(wide) if len(given) == 1 else given
             for name, given in (("steps", by), ("dilations", apart))
         }
@@ -118,7 +119,7 @@ class MovesBuilder(ABC):
 
         `expand` broadcasts both ways, so that a 1 in its shape leaves an axis alone.
         """
-        with doing(f"broadcast_to of {x!r}"):
+        with working("broadcast_to", x):
             target = integers(shape, "a dimension")
             if solve_expand(x.shape, target) != target:
                 raise bad_shape(
@@ -133,7 +134,7 @@ class MovesBuilder(ABC):
 
         Errors   ShapeError for an axis of another size.
         """
-        with doing(f"squeeze of {x!r}"):
+        with working("squeeze", x):
             ones = tuple(a for a, d in enumerate(x.shape) if d == 1)
             gone = (
                 ones
@@ -155,7 +156,7 @@ class MovesBuilder(ABC):
 
         Errors   ShapeError.
         """
-        with doing(f"unsqueeze of {x!r}"):
+        with working("unsqueeze", x):
             given = integers(axes, "an axis")
             rank = x.rank + len(given)
             new = distinct_axes(given, rank)
@@ -167,9 +168,9 @@ class MovesBuilder(ABC):
 
     def flatten(self, x: Tensor, start_axis: int = 0, end_axis: int = -1) -> Tensor:
         """The axes from `start_axis` to `end_axis` as one, as PyTorch's; a view."""
-        if not x.rank:
-            return self.apply("reshape", x, shape=(1,))
-        with doing(f"flatten of {x!r}"):
+        with working("flatten", x):
+            if not x.rank:
+                return self.apply("reshape", x, shape=(1,))
             first, last = (normal_axis(a, x.rank) for a in (start_axis, end_axis))
             if first > last:
                 raise bad_shape(
@@ -181,7 +182,7 @@ class MovesBuilder(ABC):
 
     def moveaxis(self, x: Tensor, source: Axes, destination: Axes) -> Tensor:
         """Axes at other places, the rest in their order, as NumPy's; a view."""
-        with doing(f"moveaxis of {x!r}"):
+        with working("moveaxis", x):
             old = distinct_axes(integers(source, "an axis"), x.rank)
             new = distinct_axes(integers(destination, "an axis"), x.rank)
             if len(old) != len(new):
@@ -196,11 +197,10 @@ class MovesBuilder(ABC):
 
     def swapaxes(self, x: Tensor, first: int, second: int) -> Tensor:
         """Two axes exchanged, as NumPy's; a view."""
-        with doing(f"swapaxes of {x!r}"):
+        with working("swapaxes", x):
             a, b = (normal_axis(axis, x.rank) for axis in (first, second))
         perm = list(range(x.rank))
-        if perm:
-            perm[a], perm[b] = b, a
+        perm[a], perm[b] = b, a
         return self.apply("transpose", x, perm=perm)
 
     def split(self, x: Tensor, parts: Axes, axis: int = 0) -> list[Tensor]:
@@ -211,15 +211,14 @@ class MovesBuilder(ABC):
 
         Errors   ShapeError when they are not the whole axis.
         """
-        with doing(f"split of {x!r}"):
+        with working("split", x):
             axis = normal_axis(axis, x.rank)
-            sizes = _sizes(x.shape[axis] if x.rank else 0, parts)
-        found, at = [], 0
-        for size in sizes:
-            part = self.apply("narrow", x, axis=axis, start=at, length=size)
-            found.append(part)
-            at += size
-        return found
+            sizes = _sizes(x.shape[axis], parts)
+        starts = accumulate(sizes, initial=0)
+        return [
+            self.apply("narrow", x, axis=axis, start=start, length=size)
+            for start, size in zip(starts, sizes, strict=False)
+        ]
 
     def stack(self, xs: Sequence[Tensor], axis: int = 0) -> Tensor:
         """Tensors of one shape along a new axis. Errors  ShapeError."""
@@ -239,7 +238,7 @@ class MovesBuilder(ABC):
         """
         if axis is None:
             x, axis = self.apply("reshape", x, shape=(-1,)), 0
-        with doing(f"take of {x!r}"):
+        with working("take", x):
             return taken(x, indices, normal_axis(axis, x.rank))
 
 

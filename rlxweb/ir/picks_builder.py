@@ -12,8 +12,15 @@ from typing import Any
 import numpy as np
 
 from rlxweb.ir.moves_builder import Axes, MovesBuilder, integers
-from rlxweb.ir.shape import bad_shape, distinct_axes, doing, many, normal_axis, show
-from rlxweb.ir.tensor import Tensor
+from rlxweb.ir.shape import (
+    as_integer,
+    bad_shape,
+    distinct_axes,
+    many,
+    normal_axis,
+    show,
+)
+from rlxweb.ir.tensor import Tensor, working
 
 Widths = int | Sequence[int] | Sequence[Sequence[int]]
 
@@ -32,7 +39,7 @@ class PicksBuilder(MovesBuilder):
 
         Errors   ShapeError, AttributeRefused; DTypeError for a value the type has not.
         """
-        with doing(f"pad of {x!r}"):
+        with working("pad", x):
             pairs = _pairs(pad_width, x.rank)
         wide = [(a, b, e) for a, (b, e) in enumerate(pairs) if (b, e) != (0, 0)]
         axes, before, after = zip(*wide, strict=True) if wide else ((), (), ())
@@ -47,7 +54,7 @@ class PicksBuilder(MovesBuilder):
         Where what is added or taken is odd the larger half is at the end, as ONNX has
         it. axes  None: all. Errors  ShapeError.
         """
-        with doing(f"center_crop_pad of {x!r}"):
+        with working("center_crop_pad", x):
             sizes = integers(shape, "a size")
             given = range(x.rank) if axes is None else integers(axes, "an axis")
             on = distinct_axes(tuple(given), x.rank)
@@ -65,7 +72,7 @@ class PicksBuilder(MovesBuilder):
 
     def tile(self, x: Tensor, repeats: Axes) -> Tensor:
         """`x` again and again along its axes, as numpy.tile. Errors  ShapeError."""
-        with doing(f"tile of {x!r}"):
+        with working("tile", x):
             counts = integers(repeats, "a count")
         rank = max(x.rank, len(counts))
         if rank > x.rank:
@@ -82,7 +89,7 @@ class PicksBuilder(MovesBuilder):
         """
         if axis is None:
             x, axis = self.apply("reshape", x, shape=(-1,)), 0
-        with doing(f"repeat of {x!r}"):
+        with working("repeat", x):
             counts = integers(repeats, "a count")
         return self.apply("repeat", x, repeats=counts, axis=axis)
 
@@ -91,23 +98,21 @@ class PicksBuilder(MovesBuilder):
 
         axis     None: along the elements in their order. Errors  ShapeError.
         """
-        with doing(f"roll of {x!r}"):
+        with working("roll", x):
             shifts = integers(shift, "a shift")
             axes = (0,) if axis is None else integers(axis, "an axis")
+            if len(shifts) == 1:
+                shifts *= len(axes)
+            elif len(axes) == 1:  # NumPy adds up what is said of one axis
+                shifts = (sum(shifts),)
             if len(shifts) != len(axes):
-                if 1 not in (len(shifts), len(axes)):
-                    raise bad_shape(
-                        f"{len(shifts)} shifts for {len(axes)} axes", "one for each"
-                    )
-                most = max(len(shifts), len(axes))
-                shifts, axes = (
-                    shifts * (most // len(shifts)),
-                    axes * (most // len(axes)),
+                raise bad_shape(
+                    f"{len(shifts)} shifts for {len(axes)} axes", "one for each"
                 )
         if axis is not None:
             return self.apply("roll", x, shifts=shifts, axes=axes)
         flat = self.apply("reshape", x, shape=(-1,))
-        rolled = self.apply("roll", flat, shifts=(sum(shifts),), axes=(0,))
+        rolled = self.apply("roll", flat, shifts=shifts, axes=axes)
         return self.apply("reshape", rolled, shape=x.shape)
 
     def dilate(
@@ -116,7 +121,7 @@ class PicksBuilder(MovesBuilder):
         """`step` - 1 times `value` between neighbours of some axes, the last ones when
         `axes` is None. Errors  ShapeError, AttributeRefused.
         """
-        with doing(f"dilate of {x!r}"):
+        with working("dilate", x):
             by = integers(steps, "a step")
         on = tuple(range(-len(by), 0)) if axes is None else axes
         return self.apply("dilate", x, axes=on, steps=by, value=value)
@@ -128,7 +133,7 @@ class PicksBuilder(MovesBuilder):
         first elements are used. Negative indices count from the end.
         Errors   IndexRefused when it is run; ShapeError, DTypeError.
         """
-        with doing(f"gather_elements of {x!r}"):
+        with working("gather_elements", x, indices):
             at = normal_axis(axis, x.rank)
         for a, size in enumerate(indices.shape[: x.rank]):
             if a != at and size < x.shape[a]:
@@ -137,7 +142,7 @@ class PicksBuilder(MovesBuilder):
 
     def take_along_axis(self, x: Tensor, indices: Tensor, axis: int = -1) -> Tensor:
         """`gather_elements` whose other axes broadcast, as numpy.take_along_axis."""
-        with doing(f"take_along_axis of {x!r}"):
+        with working("take_along_axis", x, indices):
             at = normal_axis(axis, x.rank)
             if indices.rank != x.rank:
                 raise bad_shape(
@@ -173,7 +178,7 @@ class PicksBuilder(MovesBuilder):
         The other axes of the indices may be shorter than those of `x`.
         Errors   IndexRefused when it is run; ShapeError, DTypeError.
         """
-        with doing(f"scatter_elements into {x!r}"):
+        with working("scatter_elements", x, indices, values):
             at = normal_axis(axis, x.rank)
         short = [
             (a, n)
@@ -211,7 +216,7 @@ class PicksBuilder(MovesBuilder):
 
         Errors   ShapeError unless both sides are multiples of the block.
         """
-        with doing(f"space_to_depth of {x!r}"):
+        with working("space_to_depth", x):
             n, c, h, w = _images(x, blocksize)
             if h % blocksize or w % blocksize:
                 raise bad_shape(
@@ -231,7 +236,7 @@ class PicksBuilder(MovesBuilder):
 
         Errors   ShapeError.
         """
-        with doing(f"depth_to_space of {x!r}"):
+        with working("depth_to_space", x):
             n, c, h, w = _images(x, blocksize)
             if c % (blocksize * blocksize) or mode not in ("DCR", "CRD"):
                 raise bad_shape(
@@ -247,6 +252,7 @@ class PicksBuilder(MovesBuilder):
 
 
 def _images(x: Tensor, blocksize: int) -> tuple[int, ...]:
+    blocksize = as_integer(blocksize, "a block")
     if x.rank != 4 or blocksize < 1:
         raise bad_shape(
             f"rank {x.rank}, blocksize {blocksize}",

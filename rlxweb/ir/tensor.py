@@ -6,7 +6,8 @@ shape and dtype errors appear at the line that wrote the expression.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
@@ -17,7 +18,7 @@ from rlxweb.errors import GraphError, UsageError
 from rlxweb.given import named
 from rlxweb.ir.dtype import DType, DTypeLike
 from rlxweb.ir.indexing import indexed
-from rlxweb.ir.shape import Shape
+from rlxweb.ir.shape import Shape, doing
 
 if TYPE_CHECKING:
     from rlxweb.ir.graph import Graph
@@ -226,6 +227,24 @@ def listed(given: object, doing: str, so: str) -> tuple[Any, ...]:
     except TypeError:  # nothing to go through, or an array of no dimensions
         pass
     raise GraphError(doing, f"{named(given)} was given", "a list is wanted", so)
+
+
+@contextmanager
+def working(what: str, x: object, *others: object) -> Iterator[None]:
+    """Errors from within say what is done to x; it and the others are tensors.
+
+    Errors   GraphError for what is none.
+    """
+    for one in (x, *others):
+        if not isinstance(one, Tensor):
+            raise GraphError(
+                what,
+                f"{named(one)} was given",
+                "a tensor is wanted",
+                "make it one: graph.input, graph.param or graph.constant",
+            )
+    with doing(f"{what} of {x!r}"):
+        yield
 
 
 # NumPy's names of what a graph calls otherwise.

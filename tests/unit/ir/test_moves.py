@@ -12,6 +12,7 @@ from rlxweb.backends.evaluate import evaluate
 from rlxweb.errors import (
     AttributeRefused,
     DTypeError,
+    GraphError,
     IndexRefused,
     RlxError,
     ShapeError,
@@ -83,6 +84,8 @@ MOVES: list[tuple[Callable[[Any, Any], Any], Any]] = [
     (lambda g, x: g.repeat(x, 2), np.repeat(X, 2)),
     (lambda g, x: g.roll(x, (1, -5), (0, 2)), np.roll(X, (1, -5), (0, 2))),
     (lambda g, x: g.roll(x, 5), np.roll(X, 5)),
+    (lambda g, x: g.roll(x, (1, 2), 1), np.roll(X, (1, 2), 1)),
+    (lambda g, x: g.roll(x, (3,), ()), X),
     (
         lambda g, x: g.gather_elements(x, g.constant(AT), 2),
         np.take_along_axis(X, AT, 2),
@@ -194,6 +197,12 @@ def test_moves_that_do_not_fit_are_refused() -> None:
         (lambda: g.split(x, None), ShapeError, "number of parts must be an integer"),
         (lambda: g.broadcast_to(x, "ab"), ShapeError, "broadcast_to of .* a dimension"),
         (lambda: g.flatten(x, "a"), ShapeError, "an axis must be an integer, got 'a'"),
+        (lambda: g.roll(x, (1, 2), (0, 1, 2)), ShapeError, "2 shifts for 3 axes"),
+        (lambda: g.flip([1, 2]), GraphError, "a list was given; a tensor is wanted"),
+        (lambda: g.gather_elements(x, [[0]]), GraphError, "a list was given"),
+        (lambda: g.topk([1, 2], 1), GraphError, "a list was given"),
+        (lambda: g.cumsum([1, 2], reverse=True), GraphError, "a list was given"),
+        (lambda: g.space_to_depth(x, "a"), ShapeError, "a block must be an integer"),
         (lambda: g.take(x, [9], 0), IndexRefused, r"index 9 at position \[0\]"),
         (lambda: g.gather_elements(x, whole), ShapeError, "same rank"),
     ]
