@@ -14,7 +14,8 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Expr
 from rlxweb.ir.op import Attrs, Op, TensorType, Tolerance, Types, one_type, registry
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ops.elementwise import NUMBERS, is_double
+from rlxweb.ops.elementwise import NUMBERS
+from rlxweb.ops.kinds import is_double
 from rlxweb.ops.unary import drawn, exact, smooth
 
 # Chebyshev coefficients (ours) of (1 + 2z) exp(z^2) erfc(z) in (z - 3) / (z + 3) over

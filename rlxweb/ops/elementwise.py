@@ -14,13 +14,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Expr
 from rlxweb.ir.op import EXACT, Attr, Attrs, Op, TensorType, Tolerance, Types, registry
 from rlxweb.ir.sample import Drawn, Sample, spelled
 from rlxweb.ir.shape import Shape, bad_dtype, broadcast
+from rlxweb.ops.kinds import is_float
 
 FLOATS = frozenset({DType.F16, DType.F32, DType.F64})
 INTEGERS = frozenset({DType.I32, DType.U32, DType.I64})
@@ -30,26 +29,6 @@ NUMBERS = FLOATS | INTEGERS
 ROUNDED = Tolerance(rtol=2.0**-23, atol=1e-38)
 DIVIDED = Tolerance(rtol=4e-7, atol=1e-37)
 POWER = Tolerance(rtol=4e-6, atol=1e-30)
-
-
-def is_float(xp: Any, x: Any) -> bool:
-    """Whether an array of namespace `xp` holds floats."""
-    return any(x.dtype == t for t in (xp.float32, xp.float16)) or is_double(xp, x)
-
-
-def is_double(xp: Any, x: Any) -> bool:
-    """Whether an array holds float64, which not every library has."""
-    return hasattr(xp, "float64") and bool(x.dtype == xp.float64)
-
-
-def numpy_dtype(xp: Any, x: Any) -> np.dtype[Any]:
-    """NumPy's dtype of an array of namespace `xp`."""
-    return next(d.numpy for d in DType if _is(xp, x, d))
-
-
-def _is(xp: Any, x: Any, dtype: DType) -> bool:
-    name = "bool_" if dtype is DType.BOOL else dtype.numpy.name
-    return hasattr(xp, name) and bool(x.dtype == getattr(xp, name))
 
 
 def need(types: Types, allowed: frozenset[DType]) -> None:

@@ -15,7 +15,8 @@ from rlxweb.ir.lowering import Expr
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ops.activation import erfc
-from rlxweb.ops.elementwise import FLOATS, NUMBERS, is_float, need
+from rlxweb.ops.elementwise import FLOATS, NUMBERS, need
+from rlxweb.ops.kinds import is_float
 from rlxweb.ops.unary import ExprText, exact, few, smooth
 
 # Relative to what may be near 0 (the atol is the smallest float32 of full precision).

@@ -15,6 +15,7 @@ from rlxweb.ir.lowering import Expr
 from rlxweb.ir.op import Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ops.elementwise import INTEGERS, same_of
+from rlxweb.ops.kinds import numpy_dtype
 from rlxweb.ops.unary import SIZES, onnx_of
 
 _TRUTH = frozenset({DType.BOOL})
@@ -52,16 +53,9 @@ def _expression(sign: str) -> Expr:
     return Expr(text)
 
 
-_NARROW = {"int8": 8, "uint8": 8, "int16": 16, "uint16": 16, "int32": 32, "uint32": 32}
-
-
 def _far(xp: Any, x: Any, y: Any) -> Any:
     """Where all bits are shifted out."""
-    bits = 64
-    for name, width in _NARROW.items():
-        if hasattr(xp, name) and x.dtype == getattr(xp, name):
-            bits = width
-    return (y < 0) | (y >= bits)
+    return (y < 0) | (y >= 8 * numpy_dtype(xp, x).itemsize)
 
 
 def shift_left(xp: Any, attrs: Attrs, x: Any, y: Any) -> Any:

@@ -20,7 +20,8 @@ from rlxweb.ir.lowering import Kernel, Recipe
 from rlxweb.ir.op import Attr, Attrs, Guard, Op, TensorType, Types, no_flops, registry
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.shape import Shape, bad_attribute, bad_shape, normal_axis, numel, show
-from rlxweb.ops.elementwise import NUMBERS, is_float, need, same_dtype
+from rlxweb.ops.elementwise import NUMBERS, need, same_dtype
+from rlxweb.ops.kinds import is_float
 from rlxweb.ops.outside import as_places, first_outside, need_indices, refused
 from rlxweb.ops.reduce import SUMMED
 from rlxweb.recipes.pick_calls import COMBINED, Picks

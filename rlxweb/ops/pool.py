@@ -22,7 +22,8 @@ from rlxweb.ir.op import EXACT, Attr, Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.shape import Shape, bad_attribute, bad_shape, numel
 from rlxweb.ir.tensor import Tensor
-from rlxweb.ops.elementwise import FLOATS, NUMBERS, is_float, need, numpy_dtype
+from rlxweb.ops.elementwise import FLOATS, NUMBERS, need
+from rlxweb.ops.kinds import is_float, numpy_dtype
 from rlxweb.ops.linalg import widened
 from rlxweb.ops.norm import in_f32
 from rlxweb.ops.reduce import SUMMED

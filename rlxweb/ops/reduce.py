@@ -17,7 +17,8 @@ from rlxweb.ir.lowering import Compose, Kernel, Recipe
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Types, registry
 from rlxweb.ir.sample import Drawn, Sample, spelled
 from rlxweb.ir.shape import Shape, bad_shape, normal_axes, show
-from rlxweb.ops.elementwise import FLOATS, NUMBERS, is_float, need
+from rlxweb.ops.elementwise import FLOATS, NUMBERS, need
+from rlxweb.ops.kinds import is_float
 from rlxweb.recipes.reduce_calls import Kind, reduction
 
 # In units of the largest result, since terms of either sign may cancel.

@@ -13,7 +13,8 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Expr
 from rlxweb.ir.op import Attrs, Op, TensorType, Tolerance, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ops.elementwise import FLOATS, NUMBERS, divide, is_float, same_of
+from rlxweb.ops.elementwise import FLOATS, NUMBERS, divide, same_of
+from rlxweb.ops.kinds import is_float
 from rlxweb.ops.unary import SMOOTH, Function, in_single, pairs
 
 

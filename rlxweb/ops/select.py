@@ -33,7 +33,8 @@ from rlxweb.ir.shape import (
     numel,
     show,
 )
-from rlxweb.ops.elementwise import NUMBERS, is_float, need
+from rlxweb.ops.elementwise import NUMBERS, need
+from rlxweb.ops.kinds import is_float
 from rlxweb.ops.outside import as_places, first_outside, need_indices, refused
 from rlxweb.ops.reduce import SUMMED, accumulator
 from rlxweb.recipes.select_calls import gather_recipe, scan_recipe, topk_recipe

@@ -1,0 +1,29 @@
+"""What kind of numbers an array holds, of whatever library: none has all our types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlxweb.ir.dtype import DType
+
+
+def is_float(xp: Any, x: Any) -> bool:
+    """Whether an array of namespace `xp` holds floats."""
+    return any(x.dtype == t for t in (xp.float32, xp.float16)) or is_double(xp, x)
+
+
+def is_double(xp: Any, x: Any) -> bool:
+    """Whether an array holds float64, which not every library has."""
+    return hasattr(xp, "float64") and bool(x.dtype == xp.float64)
+
+
+def numpy_dtype(xp: Any, x: Any) -> np.dtype[Any]:
+    """NumPy's dtype of an array of namespace `xp`."""
+    return next(d.numpy for d in DType if _is(xp, x, d))
+
+
+def _is(xp: Any, x: Any, dtype: DType) -> bool:
+    name = "bool_" if dtype is DType.BOOL else dtype.numpy.name
+    return hasattr(xp, name) and bool(x.dtype == getattr(xp, name))
