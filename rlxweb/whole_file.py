@@ -15,10 +15,11 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from io import TextIOBase
 from pathlib import Path
 from typing import IO
 
-from rlxweb.errors import NotWritten, RecordingError, RlxError
+from rlxweb.errors import NotWritten, RecordingError, RlxError, UsageError, shown
 from rlxweb.streams import is_stream, send, spool
 
 _unfinished: set[Path] = set()
@@ -41,6 +42,29 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     """
     with WholeFiles() as files:
         yield files.temporary(path)
+
+
+@contextmanager
+def written_to(
+    file: str | os.PathLike[str] | IO[bytes], doing: str
+) -> Iterator[IO[bytes]]:
+    """Where bytes go: into a path that appears when the block ends well, or a file that
+    is open already.
+
+    Errors   UsageError for what is neither; those of `atomic_path`.
+    """
+    if isinstance(file, str | os.PathLike):
+        with WholeFiles() as files:
+            yield files.open(file)
+        return
+    given: object = file
+    if isinstance(given, TextIOBase):
+        rule, hint = "bytes are written", "open it with mode 'wb'"
+        raise UsageError(doing, "the open file takes text", rule, hint)
+    if not hasattr(given, "write"):
+        wanted = "a path or an open file is wanted"
+        raise UsageError(doing, f"{shown(file)} was given", wanted)
+    yield file
 
 
 @dataclass(slots=True)

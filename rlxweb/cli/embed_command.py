@@ -47,7 +47,7 @@ def command(
         hint = "give --npz or --json"
         raise UsageError("rlxweb embed", "no output is asked for", hint=hint)
     meant = files_of(files)
-    check_targets(meant, [("--npz", npz_path), ("--json", json_path)])
+    check_targets(meant, [("--npz", npz_path), ("--json", json_path)], "text file")
     begun = perf_counter()
     index = indexed(meant, asked, quiet)
     took = perf_counter() - begun

@@ -58,7 +58,7 @@ def command(
     and where it stands, how much memory it takes and how long a run is expected to
     take, device by device.
     """
-    check_targets([model], [("--json", json_path)])
+    check_targets([model], [("--json", json_path)], "model")
     places = options.places_of(devices)
     with progress_on(screen(stderr=True)) as bar:
         bar.add_task(f"inspect {model}", total=None)

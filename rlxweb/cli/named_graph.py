@@ -21,10 +21,10 @@ import numpy as np
 from rlxweb.advice import Advice, Blank
 from rlxweb.device import Device
 from rlxweb.errors import InputError, RlxError, UsageError, did_you_mean
+from rlxweb.ir.fitting import unknown
 from rlxweb.ir.graph import Graph
 from rlxweb.runners.graph_devices import GraphDevices
 from rlxweb.runtime.compiled import CompiledGraph
-from rlxweb.runtime.feeds import unknown
 from rlxweb.runtime.session import Session
 from rlxweb.whole_file import reason
 

@@ -64,7 +64,7 @@ def command(
     Example  rlxweb run model.onnx --input x=x.npy --device gpu --npz out.npz
     """
     targets = ("--npz", npz_path), ("--json", json_path)
-    check_targets([model], targets)
+    check_targets([model], targets, "model")
     with progress_on(screen(stderr=True), shown=not quiet) as bar:
         task = bar.add_task(f"load {model}", total=None)
         loaded = opened(model)

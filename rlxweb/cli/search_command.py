@@ -60,7 +60,7 @@ def command(
     """
     check_question(question)
     meant = files_of(files)
-    check_targets(meant, [("--json", json_path)])
+    check_targets(meant, [("--json", json_path)], "text file")
     begun = perf_counter()
     index = indexed(meant, asked, quiet)
     device, adapter = where(asked)

@@ -32,18 +32,19 @@ class _OnlyLooking(Exception):
 
 
 def check_targets(
-    inputs: Sequence[str], outputs: Iterable[tuple[str, str | None]]
+    inputs: Sequence[str],
+    outputs: Iterable[tuple[str, str | None]],
+    kind: str = "recording",
 ) -> None:
     """Refuse outputs that cannot be written, or that would overwrite something asked.
 
     outputs   (option, path), None where not asked for; "-" is standard output
+    kind      what the inputs are
     Errors    UsageError for two outputs in one file or an output over an input, by
               whatever names; RecordingError where nothing can be written.
     """
     seen = {
-        _identity(path): f"the recording {path!r}"
-        for path in inputs
-        if not is_url(path)
+        _identity(path): f"the {kind} {path!r}" for path in inputs if not is_url(path)
     }
     asked = [(option, path) for option, path in outputs if path is not None]
     if not goes_to_stdout(path for _, path in asked):

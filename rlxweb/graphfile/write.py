@@ -9,32 +9,24 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from io import TextIOBase
 from os import PathLike
 from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.errors import (
-    GraphFileError,
-    RlxError,
-    UnknownName,
-    UsageError,
-    did_you_mean,
-    shown,
-)
+from rlxweb.errors import GraphFileError, UsageError, shown
 from rlxweb.given import named
 from rlxweb.graphfile.attributes import attribute_out
 from rlxweb.graphfile.layout import METADATA, check_name
 from rlxweb.graphfile.rules import FORMAT, KEY, MOST_HEADER, MOST_INLINE, MOST_NODES
 from rlxweb.graphfile.strict_json import Refused
-from rlxweb.ir.fitting import array_for, check_fits
+from rlxweb.ir.fitting import fitted, unknown
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.op import registry
 from rlxweb.ir.output_names import output_names
 from rlxweb.ir.verify import verify
-from rlxweb.whole_file import WholeFiles
+from rlxweb.whole_file import written_to
 
 Array = npt.NDArray[Any]
 _ALIGN = 64
@@ -58,7 +50,8 @@ def save_graph(
 ) -> None:
     """`Graph.save`, which says what it takes."""
     doing = f"save graph {shown(graph.name)}"
-    _check_given(file, params, doing)
+    if not isinstance(params, Mapping | None):
+        raise UsageError(doing, f"params are {named(params)}", "arrays by name")
     verify(graph)
     if len(graph) > MOST_NODES:
         problem = f"it has {len(graph):,} nodes"
@@ -72,23 +65,8 @@ def save_graph(
     if len(header) > MOST_HEADER:
         problem = f"its graph takes {len(header):,} bytes"
         raise GraphFileError(doing, problem, f"a file has {MOST_HEADER:,} for it")
-    if not isinstance(file, str | PathLike):
-        _write(file, header, tensors)
-        return
-    with WholeFiles() as files:
-        _write(files.open(file), header, tensors)
-
-
-def _check_given(file: object, params: object, doing: str) -> None:
-    """Errors  UsageError."""
-    if isinstance(file, TextIOBase):
-        rule, hint = "bytes are written", "open it with mode 'wb'"
-        raise UsageError(doing, f"the open file is {named(file)}", rule, hint)
-    if not isinstance(file, str | PathLike) and not hasattr(file, "write"):
-        wanted = "a path or an open file is wanted"
-        raise UsageError(doing, f"{named(file)} was given", wanted)
-    if not isinstance(params, Mapping | None):
-        raise UsageError(doing, f"params are {named(params)}", "arrays by name")
+    with written_to(file, doing) as out:
+        _write(out, header, tensors)
 
 
 def _write(file: IO[bytes], header: bytes, tensors: Sequence[_Tensor]) -> None:
@@ -107,20 +85,9 @@ def _checked(
     out = {}
     for name, value in (params or {}).items():
         if name not in known:
-            raise UnknownName(
-                doing,
-                f"the graph has no param {shown(name)}",
-                "it has " + (", ".join(map(shown, list(known)[:20])) or "no params"),
-                did_you_mean(str(name), known),
-            )
-        at, want = f"{doing}, param {shown(name)}", known[name].type
-        try:
-            array = array_for(value, want.dtype)
-        except RlxError as error:
-            error.doing = at
-            raise
-        check_fits(at, array, want)
-        out[name] = array
+            raise unknown(doing, "param", str(name), known)
+        at = f"{doing}, param {shown(name)}"
+        out[name] = fitted(at, value, known[name].type)
     return out
 
 

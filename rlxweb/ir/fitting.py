@@ -6,18 +6,27 @@ no dtype of its own, takes the declared one.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.errors import DTypeError, ShapeError
+from rlxweb.errors import (
+    DTypeError,
+    RlxError,
+    ShapeError,
+    UnknownName,
+    did_you_mean,
+    shown,
+)
 from rlxweb.given import array_of
 from rlxweb.ir.dtype import DType, cast_whole
 from rlxweb.ir.op import TensorType
 from rlxweb.ir.shape import show
 
 Array = npt.NDArray[Any]
+_TOLD = 20
 
 
 def array_for(value: Any, dtype: DType) -> Array:
@@ -34,6 +43,32 @@ def _kind_fits(have: np.dtype[Any], want: np.dtype[Any]) -> bool:
     if have.kind not in "biuf":
         return False
     return have.kind == want.kind or (have.kind in "iu" and want.kind in "iuf")
+
+
+def fitted(doing: str, value: Any, want: TensorType) -> Array:
+    """What was given, as the array that a graph declares.
+
+    Errors   those of `array_of`, DTypeError, ShapeError.
+    """
+    try:
+        array = array_for(value, want.dtype)
+    except RlxError as error:
+        error.doing = doing
+        raise
+    check_fits(doing, array, want)
+    return array.astype(want.dtype.numpy, copy=False)
+
+
+def unknown(doing: str, what: str, name: str, known: Mapping[str, Any]) -> UnknownName:
+    """The error for a name that does not exist, with near matches."""
+    told = ", ".join(map(shown, list(known)[:_TOLD]))
+    more = ", …" * (len(known) > _TOLD)
+    return UnknownName(
+        doing,
+        f"the graph has no {what} '{name}'",
+        f"it has {told}{more}" if known else f"it has no {what}s",
+        did_you_mean(str(name), known),
+    )
 
 
 def check_fits(doing: str, array: Any, want: TensorType) -> None:

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rlxweb.compile.rewrites import composition, rebuild
-from rlxweb.errors import InputError, RlxError, Unsupported, shown
-from rlxweb.ir.fitting import array_for, check_fits
+from rlxweb.errors import InputError, Unsupported, shown
+from rlxweb.ir.fitting import fitted, unknown
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.op import registry
 from rlxweb.ir.output_names import output_names
@@ -21,8 +21,7 @@ from rlxweb.ir.verify import verify
 from rlxweb.onnx import library
 from rlxweb.onnx.writer import Writer, form_of
 from rlxweb.runtime.compiled import CompiledGraph
-from rlxweb.runtime.feeds import unknown
-from rlxweb.whole_file import WholeFiles
+from rlxweb.whole_file import written_to
 
 Array = npt.NDArray[Any]
 
@@ -70,11 +69,8 @@ def save(
     names = output_names(graph, outputs, doing)
     arrays = _checked(graph, params or {}, doing)
     data = _written(_in_forms(graph, opset, doing), names, arrays, opset, doing)
-    if not isinstance(file, str | PathLike):
-        file.write(data)
-        return
-    with WholeFiles() as files:
-        files.open(file).write(data)
+    with written_to(file, doing) as out:
+        out.write(data)
 
 
 def _checked(graph: Graph, params: Mapping[str, Any], doing: str) -> dict[str, Array]:
@@ -87,12 +83,7 @@ def _checked(graph: Graph, params: Mapping[str, Any], doing: str) -> dict[str, A
         at = f"{doing}, param '{name}'"
         if name not in params:
             raise InputError(at, "it has no value", "a model holds its weights")
-        try:
-            found[name] = array_for(params[name], node.type.dtype)
-        except RlxError as error:
-            error.doing = at
-            raise
-        check_fits(at, found[name], node.type)
+        found[name] = fitted(at, params[name], node.type)
     return found
 
 

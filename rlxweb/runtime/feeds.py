@@ -13,14 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rlxweb.device import Device
-from rlxweb.errors import (
-    InputError,
-    RlxError,
-    UnknownName,
-    did_you_mean,
-)
+from rlxweb.errors import InputError
 from rlxweb.given import named
-from rlxweb.ir.fitting import array_for, check_fits
+from rlxweb.ir.fitting import check_fits, fitted, unknown
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.runtime.device_array import DeviceArray
 
@@ -73,16 +68,6 @@ def param_named(doing: str, params: Mapping[str, Node], name: str) -> Node:
     return found
 
 
-def unknown(doing: str, what: str, name: str, known: Mapping[str, Any]) -> UnknownName:
-    """The error for a name that does not exist, with near matches."""
-    return UnknownName(
-        doing,
-        f"the graph has no {what} '{name}'",
-        "it has " + (", ".join(f"'{k}'" for k in known) or f"no {what}s"),
-        did_you_mean(str(name), known),
-    )
-
-
 def as_input(doing: str, node: Node, value: Any) -> Array | DeviceArray:
     """One array as the input or param `node` wants it."""
     want = node.type
@@ -91,19 +76,10 @@ def as_input(doing: str, node: Node, value: Any) -> Array | DeviceArray:
     if plain and value.shape == want.shape:
         return value  # type: ignore[no-any-return]
     doing = f"{doing}, {node.op} '{node.name}'"
-    array: Array | DeviceArray
     if isinstance(value, DeviceArray):
-        array = value
-    else:
-        try:
-            array = array_for(value, want.dtype)
-        except RlxError as error:
-            error.doing = doing
-            raise
-    check_fits(doing, array, want)
-    if isinstance(array, DeviceArray):
-        return array
-    return array.astype(want.dtype.numpy, copy=False)
+        check_fits(doing, value, want)
+        return value
+    return fitted(doing, value, want)
 
 
 def lying(inputs: object) -> dict[str, DeviceArray]:

@@ -21,7 +21,7 @@ import onnxruntime
 from onnx.reference import ReferenceEvaluator
 
 import rlxweb as rlx
-from rlxweb.errors import DTypeError, InputError, UnknownName, Unsupported
+from rlxweb.errors import DTypeError, InputError, UnknownName, Unsupported, UsageError
 from rlxweb.ir.op import registry
 from rlxweb.onnx import library
 from tests.agreement import judge, oracle
@@ -177,6 +177,8 @@ def test_what_cannot_be_saved_is_refused(tmp_path: Path) -> None:
         rlx.onnx.save(g, path, {**params, "w": params["w"].astype(np.float64)})
     with pytest.raises(Unsupported, match="20 to 25 can be written"):
         rlx.onnx.save(g, path, params, opset=7)
+    with pytest.raises(UsageError, match="a path or an open file"):
+        rlx.onnx.save(g, 3, params)  # type: ignore[arg-type]
     assert not path.exists()
 
 

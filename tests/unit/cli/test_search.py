@@ -96,7 +96,7 @@ def test_points_are_written_for_other_programs(call: Call, notes: Path) -> None:
         (("search", "a", "none.txt"), "no such file"),
         (("search", "a", "model", "--k", "0"), "--k"),
         (("embed", "notes"), "no output is asked for"),
-        (("embed", "notes", "--npz", "notes/a.txt"), "notes/a.txt"),
+        (("embed", "notes", "--npz", "notes/a.txt"), "the text file 'notes/a.txt'"),
         (("search", "a", "notes", "--model", "notes"), "no config.json"),
     ],
 )

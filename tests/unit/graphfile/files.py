@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,23 @@ def packed(header: str | bytes, data: bytes = b"", nbytes: int | None = None) ->
     raw = header.encode() if isinstance(header, str) else header
     raw += b" " * (-len(raw) % 8)
     return (len(raw) if nbytes is None else nbytes).to_bytes(8, "little") + raw + data
+
+
+def safetensors_of(tensors: Mapping[str, Any]) -> bytes:
+    """A safetensors file of arrays, or of (type, shape, bytes)."""
+    header: dict[str, Any] = {}
+    data = b""
+    for name, given in tensors.items():
+        if isinstance(given, tuple):
+            dtype, shape, raw = given
+        else:
+            bits = given.dtype.itemsize * 8
+            dtype = {"f": "F", "i": "I", "u": "U"}[given.dtype.kind] + str(bits)
+            shape, raw = given.shape, given.tobytes()
+        at = [len(data), len(data) + len(raw)]
+        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": at}
+        data += raw
+    return packed(json.dumps(header), data)
 
 
 def spoiled(

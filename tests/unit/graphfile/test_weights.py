@@ -11,7 +11,7 @@ import pytest
 
 import rlxweb as rlx
 from rlxweb.errors import GraphFileError, InputError, NotFinite, UsageError
-from tests.unit.graphfile.files import packed
+from tests.unit.graphfile.files import safetensors_of
 
 KERNEL = np.arange(6, dtype=np.float32).reshape(2, 3)
 BIAS = np.array([1, 2, 3], np.float32)
@@ -25,21 +25,8 @@ def linear(dtype: str = "f32") -> rlx.Graph:
 
 
 def written(**tensors: Any) -> bytes:
-    """A safetensors file of arrays, or of (type, shape, bytes); _ stands for a dot."""
-    header: dict[str, Any] = {}
-    data = b""
-    for name, given in tensors.items():
-        if isinstance(given, tuple):
-            dtype, shape, raw = given
-        else:
-            bits = given.dtype.itemsize * 8
-            dtype = {"f": "F", "i": "I", "u": "U"}[given.dtype.kind] + str(bits)
-            shape, raw = given.shape, given.tobytes()
-        at = [len(data), len(data) + len(raw)]
-        key = name.replace("_", ".")
-        header[key] = {"dtype": dtype, "shape": list(shape), "data_offsets": at}
-        data += raw
-    return packed(json.dumps(header), data)
+    """A file of them; _ stands for a dot."""
+    return safetensors_of({n.replace("_", "."): one for n, one in tensors.items()})
 
 
 GOOD = written(layer_weight=KERNEL, layer_bias=BIAS)

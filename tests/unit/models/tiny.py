@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tests.unit.graphfile.files import packed
+from tests.unit.graphfile.files import safetensors_of
 
 WORDS = (
     "[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat ##s on a mat ##ter , . ! un ##able caf"
@@ -86,16 +86,6 @@ def weights() -> dict[str, npt.NDArray[np.float32]]:
         name: rng.standard_normal(shape).astype(np.float32)
         for name, shape in shapes.items()
     }
-
-
-def safetensors_of(tensors: dict[str, npt.NDArray[Any]]) -> bytes:
-    header, data = {}, b""
-    for name, array in tensors.items():
-        at = [len(data), len(data) + array.nbytes]
-        kind = {"f": "F", "i": "I"}[array.dtype.kind] + str(array.dtype.itemsize * 8)
-        header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": at}
-        data += array.tobytes()
-    return packed(json.dumps(header), data)
 
 
 def files(**changes: Any) -> dict[str, bytes]:
