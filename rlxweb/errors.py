@@ -174,6 +174,7 @@ class MissingOps(ModelError):
     """
 
     exit_code = 4
+    _lines = "\n"
 
     def __init__(self, doing: str, missing: Mapping[str, Sequence[str]]) -> None:
         self.missing = {name: tuple(places) for name, places in missing.items()}
@@ -183,10 +184,10 @@ class MissingOps(ModelError):
             + (", …" if len(places) > _SHOWN_PLACES else "")
             for name, places in self.missing.items()
         ]
-        many = f"{len(lines)} of its ops are missing"
-        super().__init__(doing, "\n".join([f"{many} in rlxweb:", *lines]))
-
-    _lines = "\n"
+        many = f"{len(lines)} of its ops {'is' if len(lines) == 1 else 'are'} missing"
+        # Line breaks are ours; those of a name in a file would forge lines.
+        told = [f"{many} in rlxweb:", *map(printable, lines)]
+        super().__init__(doing, "\n".join(told))
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.doing, self.missing), self.__dict__

@@ -29,7 +29,11 @@ def output_names(
         raise UsageError(doing, "the graph has no outputs", hint="call set_outputs")
     if given is None:
         return own_names(graph)
-    names = (given,) if isinstance(given, str) else tuple(given)
+    try:
+        names = (given,) if isinstance(given, str) else tuple(given)
+    except TypeError:
+        problem = f"outputs are {shown(given)}"
+        raise UsageError(doing, problem, "a list of names is wanted") from None
     wanted = len(graph.outputs)
     if len(names) != wanted or len(set(names)) != wanted:
         raise UsageError(

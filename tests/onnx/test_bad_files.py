@@ -278,6 +278,19 @@ def test_all_that_is_missing_is_told_at_once() -> None:
     assert error.value.exit_code == 4
 
 
+def test_the_name_of_an_op_that_is_missing_forges_no_line() -> None:
+    op = node(
+        "Own\nrlxweb: all is well", ["x"], ["y"], domain="some.where", name="a\nb"
+    )
+    made = model(
+        [op], [value("x", (2,))], [value("y", (2,))], opsets={"": 21, "some.where": 1}
+    )
+    with pytest.raises(MissingOps, match="1 of its ops is missing") as error:
+        load(made.SerializeToString()).run({"x": [1.0, 2.0]}, device="cpu")
+    (line,) = str(error.value).splitlines()[1:]
+    assert r"Own\nrlxweb" in line
+
+
 def test_an_op_that_no_output_needs_is_not_missed() -> None:
     made = model(
         [

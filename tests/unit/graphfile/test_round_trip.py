@@ -214,6 +214,8 @@ def test_what_cannot_be_saved_is_told_and_leaves_nothing(tmp_path: Path) -> None
         mlp().save(path, {"w": weights()["w"].T})
     with pytest.raises(UsageError, match="2 different names"):
         mlp().save(path, outputs=["p", "p"])
+    with pytest.raises(UsageError, match="a list of names"):
+        mlp().save(path, outputs=3)  # type: ignore[arg-type]
     with pytest.raises(VerifyError, match="no outputs"):
         rlx.Graph().save(path)
     for file, params, words in (
