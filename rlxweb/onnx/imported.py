@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +17,7 @@ from rlxweb.ir.tensor import Tensor
 from rlxweb.onnx.converters import NeedsValues, Value, held
 from rlxweb.onnx.draft import Draft, ours
 from rlxweb.onnx.records import ModelRecord, Weight
-from rlxweb.onnx.signature import check_output, leaves, port_of
+from rlxweb.onnx.signature import check_output, every_leaf, leaves, port_of
 from rlxweb.onnx.walk import Walk
 from rlxweb.runtime.device_array import DeviceArray
 from rlxweb.runtime.on_devices import OnDevices
@@ -43,7 +42,7 @@ class Imported:
     graph    computes what is not known; its inputs are those of the model that matter
     params   the weights in use
     outputs  for each output of the model: Computed, an array, a list of them, or None
-    decided  inputs whose values were used, with a digest of them
+    decided  inputs whose values were used, with these values
     inputs   names of those that the graph has
     places   where it was compiled
     """
@@ -59,12 +58,12 @@ class Imported:
         self.inputs = tuple(self.graph.named("input"))
         self.places = OnDevices(self.graph)
 
-    def fits(self, arrays: Mapping[str, Any]) -> bool:
-        """Have the deciding inputs the values for which this was made?"""
-        if not self.decided:
-            return True
-        given = dict(every_leaf(arrays))
-        return all(digest(given[n]) == was for n, was in self.decided.items())
+    def fits(self, given: Mapping[str, Array]) -> bool:
+        """Have the deciding inputs the values for which this was made?
+
+        given    arrays of the same types, by name
+        """
+        return all(values_of(given[n]) == was for n, was in self.decided.items())
 
     def staying(self, keep: bool | Collection[str]) -> bool | tuple[int, ...]:
         """The positions, in the graph, of the outputs that stay on the device."""
@@ -86,17 +85,9 @@ def _filled(one: Any, computed: list[Array]) -> Any:
     return one.copy() if isinstance(one, np.ndarray) else one
 
 
-def every_leaf(arrays: Mapping[str, Any]) -> Iterator[tuple[str, Array]]:
-    """(name, array) of every array that a run is given."""
-    for name, given in arrays.items():
-        yield from leaves(name, given)
-
-
-def digest(array: Array) -> bytes:
-    """Equal for arrays of equal values and types."""
-    array = fetched(array)
-    head = f"{array.dtype.str}{array.shape}".encode()
-    return hashlib.sha256(head + np.ascontiguousarray(array).tobytes()).digest()
+def values_of(array: Array) -> bytes:
+    """Equal for arrays of one type that have equal values."""
+    return fetched(array).tobytes()
 
 
 def fetched(array: Any) -> Array:
@@ -119,7 +110,7 @@ def converted(model: ModelRecord, arrays: Mapping[str, Any], doing: str) -> Impo
 
 def _foreign(arrays: Mapping[str, Any], doing: str) -> Iterator[str]:
     """The inputs whose types rlxweb has not: what is done with them is done here."""
-    for name, array in every_leaf(arrays):
+    for name, array in every_leaf(arrays).items():
         if ours(array.dtype) is None:
             if array.size > MOST_DECIDING:
                 raise DTypeError(
@@ -134,7 +125,7 @@ def _allowed(
     wanted: NeedsValues, arrays: Mapping[str, Any], decided: set[str], doing: str
 ) -> set[str]:
     """The inputs whose values are used from now on. Errors  Unsupported."""
-    given = dict(every_leaf(arrays))
+    given = every_leaf(arrays)
     new = wanted.names - decided
     large = [n for n in sorted(new) if given[n].size > MOST_DECIDING]
     if large:
@@ -202,7 +193,6 @@ def _once(
     names = [d.name for d in model.graph.outputs]
     outputs = {n: place(v) for n, v in zip(names, outs, strict=True)}
     graph, params = g.finished(computed)
-    leaves_given = dict(every_leaf(arrays))
-    return Imported(
-        graph, params, outputs, {n: digest(leaves_given[n]) for n in sorted(decided)}
-    )
+    given = every_leaf(arrays)
+    decisive = {n: values_of(given[n]) for n in sorted(decided)}
+    return Imported(graph, params, outputs, decisive)

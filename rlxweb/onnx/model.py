@@ -19,7 +19,7 @@ from rlxweb.gpu.drive import drive
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.shape import show
-from rlxweb.onnx.imported import Imported, converted, every_leaf
+from rlxweb.onnx.imported import Imported, converted
 from rlxweb.onnx.records import ModelRecord
 from rlxweb.onnx.signature import Binding, Port, bind, port_of
 from rlxweb.onnx.walk import missing_in
@@ -127,8 +127,7 @@ class Model(FromFile):
         self, made: Imported, binding: Binding, asked: Asked
     ) -> dict[str, Any]:
         compiled = await self._on(made, asked.device, asked.adapter)
-        given = dict(every_leaf(binding.arrays))
-        wanted = {name: given[name] for name in made.inputs}
+        wanted = {name: binding.leaves[name] for name in made.inputs}
         keep = made.staying(asked.keep)
         return made.results(await compiled.computed(wanted, asked.strict, keep))
 
@@ -162,7 +161,7 @@ class Model(FromFile):
         with self._turn:
             self._check_open("run")
             for at, (key, made) in enumerate(self._made):
-                if key == binding.key and made.fits(binding.arrays):
+                if key == binding.key and made.fits(binding.leaves):
                     self._made.append(self._made.pop(at))
                     return made
             made = self._convert(binding)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -100,17 +101,22 @@ class Binding:
     arrays: dict[str, Any] = field(default_factory=dict)
     dims: dict[str, tuple[int, str]] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def key(self) -> Hashable:
-        """Equal for runs that one conversion serves."""
+        """Equal for runs that one conversion serves, once all inputs are bound."""
         return tuple((name, shape_key(a)) for name, a in self.arrays.items())
+
+    @cached_property
+    def leaves(self) -> dict[str, Array]:
+        """Every array by name, once all inputs are bound; see `leaves`."""
+        return every_leaf(self.arrays)
 
 
 def shape_key(given: Any) -> Hashable:
     """The type of what is given for an input: of an array its shape and dtype."""
     if isinstance(given, list):
         return tuple(map(shape_key, given))
-    return None if given is None else (given.shape, given.dtype.str)
+    return None if given is None else (given.shape, given.dtype)
 
 
 def bind(ports: Mapping[str, Port], given: Any, doing: str) -> Binding:
@@ -169,23 +175,25 @@ def _is_arrays(given: Any) -> bool:
 def _array(port: Port, given: Any, doing: str) -> Array:
     if not isinstance(port.dtype, DType):
         return _foreign(port, given, doing)
+    wanted = port.dtype.numpy
+    if type(given) is np.ndarray and given.dtype == wanted:
+        return given
+    is_there = isinstance(given, DeviceArray)
     try:
-        array: Any = given if isinstance(given, DeviceArray) else array_of(given)
+        array: Any = given if is_there else array_of(given)
         if isinstance(given, bool | int | float | list | tuple):
             return cast_whole(array, port.dtype)
     except RlxError as error:
         error.doing = doing
         raise
-    if array.dtype.newbyteorder("=") != port.dtype.numpy:
+    if array.dtype.newbyteorder("=") != wanted:
         raise DTypeError(
             doing,
             f"the array is {array.dtype}",
             f"the model declares {port.dtype}",
-            f"cast it: array.astype('{port.dtype.numpy}')",
+            f"cast it: array.astype('{wanted}')",
         )
-    same: Array = (
-        array if array is given else array.astype(port.dtype.numpy, copy=False)
-    )
+    same: Array = array if is_there else array.astype(wanted, copy=False)
     return same
 
 
@@ -269,3 +277,8 @@ def leaves(name: str, given: Any) -> Iterator[tuple[str, Array]]:
             yield f"{name}[{at}]", one
     elif given is not None:
         yield name, given
+
+
+def every_leaf(arrays: Mapping[str, Any]) -> dict[str, Array]:
+    """The arrays of all inputs by name."""
+    return {n: a for name, given in arrays.items() for n, a in leaves(name, given)}

@@ -62,6 +62,14 @@ def test_a_model_runs_for_any_batch() -> None:
             np.testing.assert_allclose(got["y"], right(x), rtol=1e-5, atol=1e-6)
 
 
+def test_bytes_may_stand_in_either_order() -> None:
+    net = rlx.onnx.load(dense())
+    x = RNG.normal(size=(2, 3)).astype(np.float32)
+    got = net.run({"x": x.astype(">f4")}, device="cpu")["y"]
+    np.testing.assert_array_equal(got, net.run({"x": x}, device="cpu")["y"])
+    assert len(net._made) == 1
+
+
 def test_what_it_takes_and_gives_is_told() -> None:
     net = rlx.onnx.load(dense())
     assert str(net.inputs["x"]) == "x: [batch, 3] f32"
