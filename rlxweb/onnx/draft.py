@@ -49,6 +49,7 @@ class Draft(Graph):
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self._weights: dict[int, Weight] = {}
+        self._nodes_of: dict[int, Tensor] = {}
 
     def hold(self, array: Any) -> Tensor:
         """A known value. Errors  DTypeError where rlxweb has no such type."""
@@ -58,10 +59,16 @@ class Draft(Graph):
         return self._append("constant", (), {"value": Held(array)}, kind, "")
 
     def weight(self, weight: Weight) -> Tensor:
-        """A tensor of the model, read only where its numbers are wanted."""
+        """A tensor of the model, read only where its numbers are wanted.
+
+        One node, however often the body that holds it is gone through.
+        """
+        if id(weight) in self._nodes_of:
+            return self._nodes_of[id(weight)]
         kind = TensorType(as_shape(weight.shape), as_dtype(weight.dtype))
         made = self._append("param", (), {"name": weight.name}, kind, weight.name)
         self._weights[made.id] = weight
+        self._nodes_of[id(weight)] = made
         return made
 
     def known(self, tensor: Tensor) -> Array | None:

@@ -2,7 +2,7 @@
 
 Nothing is converted before it is wanted. Free dims are bound by the arrays of a run;
 for each binding the model is converted and compiled once, and the latest few are kept.
-The weights are read once and shared by all.
+The weights are read once; each compiled graph has a copy of them on its device.
 """
 
 from __future__ import annotations

@@ -247,6 +247,25 @@ def test_a_loop_stops_where_only_the_device_knows() -> None:
         np.testing.assert_array_equal(net.run({"x": x}, device="cpu")["y"], want)
 
 
+def test_a_weight_of_a_body_is_one_param_however_often_it_turns() -> None:
+    body = helper.make_graph(
+        [node("MatMul", ["v", "w"], ["next"]), node("Identity", ["c"], ["go"])],
+        "body",
+        [value("i", (), INT64), value("c", (), BOOL), value("v", (2,))],
+        [value("go", (), BOOL), value("next", (2,))],
+        weights(w=np.array([[0, 2], [1, 0]], np.float32)),
+    )
+    made = model(
+        [node("Loop", ["turns", "", "x"], ["y"], body=body)],
+        [value("x", (2,))],
+        [value("y", (2,))],
+        weights(turns=np.array(4)),
+    )
+    net = rlx.onnx.load(made.SerializeToString())
+    assert list(net.graph.named("param")) == ["w"]
+    assert net.run({"x": [1.0, 3.0]}, device="cpu")["y"].tolist() == [4.0, 12.0]
+
+
 def test_functions_of_a_model_are_inlined() -> None:
     opset = helper.make_opsetid("", 21)
     function = helper.make_function(
