@@ -20,8 +20,7 @@ from rlxweb.onnx.movement import squeezed, stacked
 from rlxweb.onnx.records import Declared, GraphRecord
 
 MOST_TURNS = 10_000
-MOST_NODES = 500_000
-"""A loop is unrolled to as many turns, and a model to as many nodes."""
+"""A loop is unrolled to as many turns."""
 
 MOST_SWITCHES = 16
 """Integers of an input that chooses between branches, at most."""
@@ -137,11 +136,6 @@ def _kept_after(
 def _check_turns(call: Call, turn: int) -> None:
     if turn >= MOST_TURNS:
         call.refuse(f"it takes more than {turn:,} turns", f"at most {MOST_TURNS:,}")
-    if len(call.g) > MOST_NODES:
-        call.refuse(
-            f"after {turn:,} turns the model has {len(call.g):,} nodes",
-            f"at most {MOST_NODES:,}",
-        )
 
 
 def _gathered(call: Call, xs: list[Value], declared: Declared) -> Tensor:

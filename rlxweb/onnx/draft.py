@@ -27,7 +27,7 @@ Array = npt.NDArray[Any]
 
 FOLDED_BYTES = 1 << 20
 """An op whose operands or result are larger is left to the device."""
-_MOST_BYTES = 1 << 32
+MOST_BYTES = 1 << 32
 """No single constant of a model is larger."""
 
 _SAME_BY_TYPE = frozenset(("cast", "expand", "narrow", "reshape"))
@@ -208,9 +208,9 @@ def _free(name: str, taken: Iterable[str]) -> str:
 def checked_size(shape: Sequence[int], dtype: DType, what: str) -> None:
     """Errors  ModelError for a constant that nobody would keep in memory."""
     nbytes = TensorType(as_shape(shape), dtype).nbytes
-    if nbytes > _MOST_BYTES:
+    if nbytes > MOST_BYTES:
         raise ModelError(
             "",
             f"{what} would take {nbytes:,} bytes",
-            f"a constant of a model takes at most {_MOST_BYTES:,}",
+            f"a constant of a model takes at most {MOST_BYTES:,}",
         )

@@ -73,7 +73,10 @@ class Model(FromFile):
 
     @property
     def missing(self) -> dict[str, tuple[str, ...]]:
-        """The ops that rlxweb has not, each with the places where they stand."""
+        """The ops that rlxweb has not, each with the places where they stand.
+
+        Errors   Unsupported where functions call each other without end.
+        """
         return missing_in(self.record)
 
     @property

@@ -6,6 +6,7 @@ refused with its place, before anything is made of it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,9 @@ from typing import Any
 import numpy as np
 
 from rlxweb.errors import ModelError, shown
+from rlxweb.ir.shape import show
 from rlxweb.onnx import library
+from rlxweb.onnx.draft import MOST_BYTES
 from rlxweb.onnx.records import (
     Declared,
     FunctionRecord,
@@ -173,6 +176,13 @@ class Reader:
         values = weight_of(sparse.values, self.folder, doing)
         indices = weight_of(sparse.indices, self.folder, doing)
         shape = tuple(int(d) for d in sparse.dims)
+        nbytes = math.prod(shape) * values.dtype.itemsize
+        if nbytes > MOST_BYTES or any(d < 0 for d in shape):
+            raise ModelError(
+                f"{doing}, sparse tensor {shown(values.name)}",
+                f"it is {show(shape)} {values.dtype}",
+                f"a constant of a model takes 0 to {MOST_BYTES:,} bytes",
+            )
         return Weight(
             values.name, shape, values.dtype, lambda: _dense(values, indices, shape)
         )

@@ -14,7 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.errors import MissingOps, ModelError, OutOfMemory, RlxError, shown
+from rlxweb.errors import (
+    MissingOps,
+    ModelError,
+    OutOfMemory,
+    RlxError,
+    Unsupported,
+    shown,
+)
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.tensor import Tensor
 from rlxweb.onnx import library
@@ -32,7 +39,8 @@ from rlxweb.onnx.records import (
 
 DEEPEST_CALLS = 64
 """Functions that call each other, at most."""
-
+MOST_NODES = 500_000
+"""What a model is laid out to: bodies at each turn, functions at each call."""
 
 _WRONG = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
@@ -84,12 +92,16 @@ class Walk:
     """One conversion of a model into a draft.
 
     missing  for each op that nothing converts, the places where it stands
+    count    of the nodes gone through
+    whole    the functions, by domain and name, in which nothing is missing
     """
 
     model: ModelRecord
     g: Draft
     doing: str
     missing: dict[str, list[str]] = field(default_factory=dict)
+    count: int = 0
+    whole: set[tuple[str, str]] = field(default_factory=set)
 
     def outputs(self, given: Mapping[str, Value]) -> list[Value]:
         """The values of the model's outputs.
@@ -122,7 +134,18 @@ class Walk:
                 if name:
                     scope.values[name] = value
 
+    def _step(self) -> None:
+        """One more node. Errors  Unsupported where there is no end of them."""
+        self.count += 1
+        if self.count > MOST_NODES:
+            raise Unsupported(
+                self.doing,
+                f"laid out it has more than {MOST_NODES:,} nodes",
+                "bodies are laid out at each turn, functions at each call",
+            )
+
     def _node(self, node: NodeRecord, scope: Scope) -> Sequence[Value]:
+        self._step()
         if scope.attrs is not None:
             node = replace(node, attrs=bound(node.attrs, scope.attrs))
         doing = f"{self.doing}, {scope.within}{node.place}, {node.label}"
@@ -276,17 +299,30 @@ class Walk:
         return self.missing
 
     def _look_at(self, node: NodeRecord, scope: Scope) -> None:
+        self._step()
         version = scope.opsets.get(node.domain, 0)
         own = self.model.functions.get((node.domain, node.op))
         if not self._is_there(node, version):
             self._note(node, version, scope)
         elif own is not None and scope.deep < DEEPEST_CALLS:
-            within = f"{scope.within}{node.place} ({node.label}), "
-            inner = Scope({}, own.opsets, {}, within, scope.deep + 1)
-            for one in own.nodes:
-                self._look_at(one, inner)
+            self._look_into(own, node, scope)
         else:
             self._look_within(node, scope)
+
+    def _look_into(
+        self, function: FunctionRecord, node: NodeRecord, scope: Scope
+    ) -> None:
+        """Note what is missing in a function, which is looked at once if nothing is."""
+        key = function.domain, function.name
+        if key in self.whole:
+            return
+        within = f"{scope.within}{node.place} ({node.label}), "
+        inner = Scope({}, function.opsets, {}, within, scope.deep + 1)
+        before = sum(map(len, self.missing.values()))
+        for one in function.nodes:
+            self._look_at(one, inner)
+        if sum(map(len, self.missing.values())) == before:
+            self.whole.add(key)
 
     def _look_within(self, node: NodeRecord, scope: Scope) -> None:
         """Note what is missing in the bodies of a node that is not converted."""
@@ -368,5 +404,5 @@ def captured(node: NodeRecord) -> Iterator[str]:
 
 def missing_in(model: ModelRecord) -> dict[str, tuple[str, ...]]:
     """The ops of a model that nothing converts, each with its places."""
-    found = Walk(model, Draft("missing"), "").look()
+    found = Walk(model, Draft("missing"), "look for missing ops").look()
     return {name: tuple(places) for name, places in found.items()}

@@ -21,6 +21,7 @@ from rlxweb.errors import (
     ShapeError,
     Unsupported,
 )
+from rlxweb.onnx import walk
 from rlxweb.onnx.loading import load
 from tests.onnx.made import BOOL, INT64, model, node, one, value, weights
 
@@ -145,6 +146,45 @@ def test_functions_that_call_themselves_are_refused() -> None:
     )
     with pytest.raises(RlxError, match=r"call|recurs|cycl"):
         load(made.SerializeToString()).run({"x": np.ones(2, np.float32)}, device="cpu")
+
+
+def doubling(levels: int, last: str, domain: str = "") -> Any:
+    """Functions that each call the next one twice: 2 ** levels nodes, laid out."""
+    functions = []
+    for level in range(levels):
+        is_last = level == levels - 1
+        called = last if is_last else f"F{level + 1}"
+        within = domain if is_last else "own"
+        functions.append(
+            helper.make_function(
+                "own",
+                f"F{level}",
+                ["x"],
+                ["y"],
+                [
+                    node(called, ["x"], ["a"], domain=within),
+                    node(called, ["a"], ["y"], domain=within),
+                ],
+                [helper.make_opsetid(one, 21) for one in ("", "own", "no.where")],
+            )
+        )
+    return model(
+        [node("F0", ["x"], ["y"], domain="own")],
+        [value("x", (2,))],
+        [value("y", (2,))],
+        opsets={"": 21, "own": 21},
+        functions=functions,
+    )
+
+
+def test_functions_without_end_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(walk, "MOST_NODES", 2000)
+    loaded = load(doubling(40, "Identity").SerializeToString())
+    assert loaded.missing == {}
+    with pytest.raises(Unsupported, match="laid out it has more than 2,000 nodes"):
+        loaded.run({"x": np.ones(2, np.float32)}, device="cpu")
+    with pytest.raises(Unsupported, match="laid out it has more than 2,000 nodes"):
+        _ = load(doubling(40, "Own", "no.where").SerializeToString()).missing
 
 
 def field(number: int, content: bytes | int) -> bytes:

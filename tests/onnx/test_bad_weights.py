@@ -12,7 +12,13 @@ import pytest
 
 pytest.importorskip("onnx", reason="the extra onnx is not installed")
 
-from onnx import StringStringEntryProto, TensorProto
+from onnx import (
+    AttributeProto,
+    SparseTensorProto,
+    StringStringEntryProto,
+    TensorProto,
+    numpy_helper,
+)
 
 from rlxweb.errors import ModelError, NotFinite, ShapeError
 from rlxweb.onnx.loading import load
@@ -57,6 +63,24 @@ def test_a_weight_that_is_not_what_it_says_is_refused(tensor: Any, says: str) ->
         assert tracemalloc.get_traced_memory()[1] < 64 << 20
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("dims", [(1 << 31,), (1 << 40, 1 << 40), (-4,)])
+def test_a_sparse_constant_claims_no_more_than_a_constant_has(dims: Any) -> None:
+    one = numpy_helper.from_array(np.ones(1, np.float32), "one")
+    at = numpy_helper.from_array(np.array([3]), "at")
+    constant = node("Constant", [], ["c"])
+    sparse = SparseTensorProto(values=one, indices=at, dims=dims)
+    constant.attribute.append(
+        AttributeProto(name="sparse_value", type=11, sparse_tensor=sparse)
+    )
+    made = model(
+        [constant, node("Add", ["x", "c"], ["y"])],
+        [value("x", (1,))],
+        [value("y", None)],
+    )
+    with pytest.raises(ModelError, match="sparse tensor 'one'"):
+        load(made.SerializeToString())
 
 
 def beside(folder: Path, **said: str) -> Path:
