@@ -67,6 +67,12 @@ def _check_opsets(message: Any, doing: str) -> None:
     """The versions that a model was written for. Errors  ModelError."""
     newest = library.newest_opset()
     for one in message.opset_import:
+        if not 0 <= one.version < 1 << 31:
+            raise ModelError(
+                doing,
+                f"it is written for opset {one.version} of {shown(one.domain)}",
+                "a version is a whole number of 31 bits",
+            )
         if one.domain in ("", "ai.onnx") and not 1 <= one.version <= newest:
             raise ModelError(
                 doing,

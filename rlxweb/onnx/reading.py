@@ -143,6 +143,10 @@ class Reader:
     def _node(self, node: Any, at: int, within: str, deep: int) -> NodeRecord:
         name = f" '{node.name}'" if node.name else ""
         place = f"{within}node {at}{name}"
+        for word in (node.op_type, node.domain):
+            if isinstance(word, bytes):  # protobuf's answer to what is not UTF-8
+                problem = f"{shown(word)} is the name of an op or a domain"
+                raise ModelError(f"{self.doing}, {place}", problem, "it is no UTF-8")
         return NodeRecord(
             op=node.op_type,
             domain=plain_domain(node.domain),

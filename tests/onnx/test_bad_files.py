@@ -89,6 +89,10 @@ def changed(how: Callable[[Any], object], made: Any = None) -> bytes:
         (lambda m: m.ClearField("opset_import"), "opset"),
         (lambda m: setattr(m.opset_import[0], "version", 0), "opset 0"),
         (lambda m: setattr(m.opset_import[0], "version", 9999), "opset 9999"),
+        (
+            lambda m: m.opset_import.append(helper.make_opsetid("other", 1 << 40)),
+            "opset 1099511627776 of 'other'",
+        ),
         (lambda m: setattr(m.graph.node[0], "domain", "no.where"), "no.where"),
         (lambda m: setattr(m.graph.node[0], "op_type", "Relux"), "Relux"),
         (lambda m: setattr(m.graph.node[0], "op_type", ""), "Relu|No Op|op_type"),
@@ -115,6 +119,11 @@ def changed(how: Callable[[Any], object], made: Any = None) -> bytes:
 def test_a_broken_structure_is_refused(how: Callable[[Any], object], says: str) -> None:
     with pytest.raises((ModelError, MissingOps), match=says):
         load(changed(how)).run({"a": np.ones((2, 3), np.float32)}, device="cpu")
+
+
+def test_an_op_whose_name_is_no_text_is_refused() -> None:
+    with pytest.raises(ModelError, match=r"node 0: .* it is no UTF-8"):
+        load(data().replace(b"Relu", b"Re\xff\xfe"))
 
 
 def test_a_circle_is_refused() -> None:
