@@ -255,6 +255,8 @@ class ArrayBackend(KeepsArrays):
 
     async def set_param(self, program: Program, name: str, value: Array) -> None:
         program = own(self, ArrayProgram, program)
+        if name not in program.named:  # it is of no type of ours and never read
+            return
         with self._around():
             program.params[name] = self._to_device(np.array(value))
 

@@ -20,6 +20,7 @@ from rlxweb.backends.agreement import Agreement, compare, feeds_of, one_op, orac
 from rlxweb.backends.array import ArrayBackend
 from rlxweb.backends.protocol import Array, Backend
 from rlxweb.compile.pipeline import compile_graph
+from rlxweb.compile.rewrites import drop_dead
 from rlxweb.errors import Disagrees, RlxError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph, Node
@@ -51,18 +52,19 @@ ROUNDING = 8.0
 async def try_custom_ops(graph: Graph, backend: Backend) -> None:
     """Run every registered op of a graph that was not yet tried on this engine.
 
+    Of nodes that no output needs nothing is asked.
     Errors   Disagrees with the worst error and the first wrong element; GraphError for
     a reference that breaks its own shape rule; those of compiling and running.
     """
-    ops = {name: registry.get(name) for name in {n.op for n in graph.nodes()}}
     if isinstance(backend, ArrayBackend):
         return
+    ops = {name: registry.get(name) for name in {n.op for n in graph.nodes()}}
     own = {
         name
         for name, op in ops.items()
         if op.has("custom") and not isinstance(op.lower, HostOnly)
     }
-    for node in graph.nodes() if own else ():
+    for node in drop_dead(graph).nodes() if own else ():
         if node.op not in own:
             continue
         op, types = ops[node.op], tuple(graph.node(i).type for i in node.inputs)

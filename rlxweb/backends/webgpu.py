@@ -171,7 +171,8 @@ class WebGpuBackend(Backend):
         doing = f"set param '{name}'"
         async with program.turn:
             self._check_usable(doing, program)
-            write(self.port, program.params[name], value)
+            if name in program.params:  # else it is of no type of ours and never read
+                write(self.port, program.params[name], value)
 
     async def get_param(self, program: Program, name: str) -> Array:
         program = own(self, WebGpuProgram, program)

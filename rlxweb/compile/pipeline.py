@@ -12,8 +12,9 @@ from rlxweb.compile.plan_work import profile_plan
 from rlxweb.compile.rewrites import (
     decompose,
     drop_dead,
+    is_refused,
     share_common,
-    without_needless_types,
+    without_needless,
 )
 from rlxweb.compile.schedule import schedule
 from rlxweb.compile.target import Target
@@ -27,7 +28,8 @@ def compile_graph(graph: Graph, target: Target, *, optimise: bool = True) -> Pla
     """The plan of a graph on a target.
 
     `optimise=False` keeps every node a step of its own with a slot of its own: the same
-    answer, slower, for finding out whether a rewrite is at fault.
+    answer, slower, for finding out whether a rewrite is at fault. Nodes that no output
+    needs go either way, and what the device need not see is no reason to refuse.
 
     Errors   VerifyError and the shape and dtype errors of the ops; DTypeError for a
     type the device has not; Unsupported for an op it cannot run.
@@ -35,8 +37,7 @@ def compile_graph(graph: Graph, target: Target, *, optimise: bool = True) -> Pla
     verify(graph)
     before = len(graph)
     chosen: tuple[Decision, ...] = ()
-    if optimise or not target.holds(graph):
-        graph = without_needless_types(graph, target)
+    graph = _pruned(graph, target, optimise)
     check_dtypes(graph, target)
     if optimise:
         graph, chosen = choose_fusions(
@@ -60,15 +61,22 @@ def compile_graph(graph: Graph, target: Target, *, optimise: bool = True) -> Pla
 
 def _placed(graph: Graph, target: Target, optimise: bool) -> Plan:
     """The steps of a graph, without a place in memory yet."""
-    graph = decompose(drop_dead(graph) if optimise else graph, target)
+    graph = decompose(drop_dead(graph, target), target)
     if optimise:
         graph = share_common(graph)
-    if optimise or not target.holds(graph):
-        graph = without_needless_types(graph, target)
+    graph = _pruned(graph, target, optimise)
     check_dtypes(graph, target)
     placed = schedule(graph, target, fuse=optimise)
     outputs = tuple(placed.at[i] for i in graph.outputs)
     return Plan(graph, tuple(placed.steps), placed.types, {}, (), outputs)
+
+
+def _pruned(graph: Graph, target: Target, optimise: bool) -> Graph:
+    """Without dead nodes and, where they are in the way, constants to be computed."""
+    graph = drop_dead(graph, target)
+    if optimise or is_refused(graph, target):
+        graph = without_needless(graph, target)
+    return graph
 
 
 def check_dtypes(graph: Graph, target: Target) -> None:

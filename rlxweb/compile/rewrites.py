@@ -3,8 +3,8 @@
 A rewrite is a function that is shown each node with its already rewritten operands and
 answers with the tensor that takes its place: dead nodes go, equal ones become one,
 small constants are computed, and what the target cannot run as one step is taken apart
-by the op's own Compose. Inputs and params are always kept, so the names a caller may
-set never depend on optimisation.
+by the op's own Compose. Inputs and params are kept, so the names a caller may set never
+depend on optimisation; only those that nobody reads, of a type the target has not, go.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from rlxweb.errors import RlxError, Unsupported, VerifyError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph, Node, told_apart
 from rlxweb.ir.lowering import Compose, HostOnly, Kernel
-from rlxweb.ir.op import Op, TensorType, registry
+from rlxweb.ir.op import Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ir.verify import check_result
 
 # Folding trades device work for buffer space; beyond this it stops being a bargain,
 # unless the result is smaller than what it is made of.
 FOLD_ELEMENTS = 1 << 14
-# What the device has no type for is folded up to here: the other choice is a refusal.
+# What the device would refuse is folded up to here.
 FOLD_UNHELD = 1 << 22
 # Arithmetic that is not done while compiling, some tenths of a second.
 FOLD_FLOPS = 1 << 28
@@ -61,11 +61,16 @@ def rebuild(graph: Graph, rewrite: Rewrite, keep: set[int] | None = None) -> Gra
     return out
 
 
-def drop_dead(graph: Graph) -> Graph:
-    """Without the nodes no output depends on; inputs and params stay."""
+def drop_dead(graph: Graph, target: Target | None = None) -> Graph:
+    """Without the nodes no output depends on.
+
+    Inputs and params stay, but for those of a type that a given target has not.
+    """
     alive = set(graph.outputs)
     for node in reversed(graph.nodes()):
-        if node.id in alive or node.op in ("input", "param"):
+        is_named = node.op in ("input", "param")
+        is_kept = is_named and (target is None or node.type.dtype in target.dtypes)
+        if node.id in alive or is_kept:
             alive.update((node.id, *node.inputs))
     return graph if len(alive) == len(graph) else rebuild(graph, Graph.copied, alive)
 
@@ -90,16 +95,16 @@ def share_common(graph: Graph) -> Graph:
 def fold_constants(graph: Graph, target: Target | None = None) -> Graph:
     """Nodes over constants alone become constants, by the ops' references.
 
-    Small ones, those smaller than what they are made of, and those of a type that the
-    target has not. Errors  GraphError for a reference that breaks its shape rule.
+    Small ones, those smaller than what they are made of, and those that the target
+    would be refused for. Errors  GraphError for a reference that breaks its shape rule.
     """
 
     def rewrite(out: Graph, node: Node, operands: tuple[Tensor, ...]) -> Tensor:
         given = [out.node(t.id) for t in operands]
-        known = bool(given) and all(n.op == "constant" for n in given)
+        op = registry.get(node.op)
+        known = not op.has("leaf") and all(n.op == "constant" for n in given)
         if not known or not _worth_folding(node, given, target):
             return out.copied(node, operands)
-        op = registry.get(node.op)
         values = (n.attrs["value"].array for n in given)
         try:
             with np.errstate(all="ignore"):
@@ -116,11 +121,17 @@ def fold_constants(graph: Graph, target: Target | None = None) -> Graph:
 
 def _worth_folding(node: Node, given: list[Node], target: Target | None) -> bool:
     types = tuple(n.type for n in given)
-    if registry.get(node.op).flops(types, node.type, node.attrs) > FOLD_FLOPS:
+    op = registry.get(node.op)
+    if op.flops(types, node.type, node.attrs) > FOLD_FLOPS:
         return False
-    smaller = node.type.nbytes <= sum(t.nbytes for t in types)
-    unheld = target is not None and node.type.dtype not in target.dtypes
-    return smaller or node.type.numel <= (FOLD_UNHELD if unheld else FOLD_ELEMENTS)
+    if node.type.numel <= FOLD_ELEMENTS:
+        return True
+    if node.type.nbytes <= sum(t.nbytes for t in types):
+        return True
+    if target is None or node.type.numel > FOLD_UNHELD:
+        return False
+    unheld = any(t.dtype not in target.dtypes for t in (*types, node.type))
+    return unheld or _cannot_be_run(target, (op, types, node.type, node.attrs))
 
 
 def narrow_constants(graph: Graph, target: Target) -> Graph:
@@ -166,12 +177,24 @@ def _is_wide(node: Node, target: Target) -> bool:
     return bool(((array >= bounds.min) & (array <= bounds.max)).all())
 
 
-def without_needless_types(graph: Graph, target: Target) -> Graph:
+def _cannot_be_run(target: Target, asked: tuple[Op, Types, TensorType, Attrs]) -> bool:
+    """Has the device no kernel for a node, and is there no other way to do it?"""
+    return not target.native(*asked) and composition(asked[0]) is None
+
+
+def is_refused(graph: Graph, target: Target) -> bool:
+    """Would the device be refused for a type or for an op, as the graph stands?"""
+    return not target.holds(graph) or any(
+        _cannot_be_run(target, asked_of(graph, node)) for node in graph.nodes()
+    )
+
+
+def without_needless(graph: Graph, target: Target) -> Graph:
     """Without what a device would be refused for, though it need never see it."""
-    graph = drop_dead(fold_constants(drop_dead(graph), target))
+    graph = drop_dead(fold_constants(drop_dead(graph, target), target), target)
     if target.holds(graph):
         return graph
-    return drop_dead(narrow_constants(graph, target))
+    return drop_dead(narrow_constants(graph, target), target)
 
 
 def composition(op: Op) -> Compose | None:

@@ -10,8 +10,8 @@ package.json  README.md  LICENSE          where it is for npm
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -119,7 +119,7 @@ def write_export(job: Job, tell: Tell | None = None) -> Exported:
     names = output_names(job.graph, job.outputs, job.doing)
     check_inputs(job.graph, job.doing)
     made = _Plans(job, name, names)
-    data, cases = Weights(), _cases(job, names)
+    data, cases = Weights(), _cases(job, names, made.plan["inputs"])
     made.plan["vectors"] = of_vectors.as_json(cases, data)
     files = made.files() | runtime_files(made.plan)
     if job.to == "npm":
@@ -195,11 +195,15 @@ class _Plans:
         }
 
 
-def _cases(job: Job, names: Sequence[str]) -> list[Vector]:
-    if isinstance(job.cases, int):
-        count, doing = job.cases, job.doing
-        return of_vectors.drawn_cases(job.graph, job.params, names, count, doing)
-    return list(job.cases)
+def _cases(job: Job, names: Sequence[str], read: Container[str]) -> list[Vector]:
+    """Of the inputs those that a page reads: others are of no type that it has."""
+    cases = job.cases
+    if isinstance(cases, int):
+        cases = of_vectors.drawn_cases(job.graph, job.params, names, cases, job.doing)
+    return [
+        replace(one, inputs={n: a for n, a in one.inputs.items() if n in read})
+        for one in cases
+    ]
 
 
 def _stream(data: Weights, what: str, tell: Tell | None, file: Any) -> None:

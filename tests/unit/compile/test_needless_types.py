@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from rlxweb import Device, DevicePolicy, Graph, GraphDevices, Session, Tensor
+from rlxweb.backends.custom_ops import try_custom_ops
 from rlxweb.choose.graphs import GraphJob
 from rlxweb.choose.resolve import unsupported_node
-from rlxweb.compile.rewrites import FOLD_UNHELD
+from rlxweb.compile.pipeline import compile_graph
+from rlxweb.compile.rewrites import FOLD_ELEMENTS, FOLD_UNHELD
 from rlxweb.devices import devices_for, supports_graph
 from rlxweb.devices.place import Place
-from rlxweb.errors import DTypeError
+from rlxweb.errors import Disagrees, DTypeError
+from rlxweb.gpu.drive import drive
 from rlxweb.gpu.port import Want
+from rlxweb.ir.dtype import DType
+from rlxweb.ir.lowering import Expr, HostOnly
+from rlxweb.ir.op import Op, TensorType, registry
 from tests.agreement import engine
+from tests.made_op import made_op
 
 X = np.linspace(-2, 2, 24, dtype=np.float32).reshape(4, 6)
 LONG = np.arange(100_000)
@@ -81,6 +89,73 @@ def test_every_door_judges_the_same(what: str) -> None:
     assert "has no" not in way.blocker
     want, got = (Session(d).compile(graph).run({"x": X}) for d in ("cpu", "vulkan"))
     np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
+@pytest.mark.parametrize("optimise", [True, False])
+def test_inputs_and_params_that_nobody_reads_are_no_reason_to_refuse(
+    optimise: bool, adapter: Want, tmp_path: Path
+) -> None:
+    """Of a type that the device has not: they are given by name as ever."""
+    graph = Graph()
+    x, _, _ = (
+        graph.input("x", X.shape),
+        graph.input("y", (3,), "f64"),
+        graph.param("w", (2,), "f64"),
+    )
+    graph.set_outputs([x * 2.0])
+    backend = engine(adapter, optimise=optimise).backend
+    plan = compile_graph(graph, backend.target, optimise=optimise)
+    program = drive(backend.prepare(plan))
+    drive(backend.set_param(program, "w", np.ones(2)))
+    feeds = {"x": X, "y": np.ones(3)}
+    np.testing.assert_array_equal(drive(backend.run(program, feeds))[0], X * 2)
+    compiled = Session("cpu").compile(graph)
+    compiled.set_param("w", np.ones(2))
+    assert compiled.export_web(tmp_path / "page", vectors=[feeds]).files
+
+
+LONE = (
+    made_op("lone_for_test", lower=HostOnly("of the host")),
+    Op(
+        name="table_for_test",
+        arity=0,
+        infer=lambda types, attrs: TensorType((6,), DType.F32),
+        reference=lambda xp, attrs: xp.arange(6, dtype=xp.float32),
+        lower=HostOnly("of the host"),
+    ),
+)
+
+
+@pytest.mark.parametrize("optimise", [True, False])
+def test_ops_of_constants_alone_need_no_kernel(optimise: bool, adapter: Want) -> None:
+    """Also large ones, those without operands, and none that is dead."""
+    for op in LONE:
+        registry.register(op)
+    graph = Graph()
+    x = graph.input("x", X.shape)
+    many = graph.constant(np.ones(FOLD_ELEMENTS + 1, np.float32))
+    graph.apply("lone_for_test", x)
+    table = graph.apply("table_for_test")
+    graph.set_outputs([x + table, graph.apply("lone_for_test", many) * x[0, 0]])
+    want = engine(None).run(graph, {"x": X})
+    got = engine(adapter, optimise=optimise).run(graph, {"x": X})
+    for one, other in zip(got, want, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6)
+
+
+def test_a_custom_op_that_no_output_needs_is_not_tried(adapter: Want) -> None:
+    """Its WGSL is wrong, and nobody asks."""
+    registry.register(
+        made_op("wrong_for_test", lower=Expr("x + X(1)"), traits={"custom"})
+    )
+    graph = Graph()
+    x = graph.input("x", (3,))
+    graph.apply("wrong_for_test", x)
+    graph.set_outputs([x])
+    drive(try_custom_ops(graph, engine(adapter).backend))
+    graph.set_outputs([graph.apply("wrong_for_test", x)])
+    with pytest.raises(Disagrees):
+        drive(try_custom_ops(graph, engine(adapter).backend))
 
 
 def wide(g: Graph, x: Tensor) -> Tensor:
