@@ -14,6 +14,7 @@ import numpy as np
 
 from rlxweb.backends.pool import pool
 from rlxweb.choose.graphs import GraphJob
+from rlxweb.cli.bench_language import LANGUAGE
 from rlxweb.cli.bench_networks import NETWORKS
 from rlxweb.cli.bench_picker import Sweep, Way
 from rlxweb.devices.place import Place
@@ -202,6 +203,7 @@ FAMILIES: Mapping[str, tuple[Build, tuple[Shape, ...]]] = {
     "dense pair": (_dense, LAYERS),
     "transformer layer": (_block, LAYERS),
     **NETWORKS,
+    **LANGUAGE,
 }
 
 

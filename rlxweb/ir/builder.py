@@ -25,6 +25,7 @@ from rlxweb.ir.sequence_builder import SequenceBuilder
 from rlxweb.ir.shape import normal_axis, short
 from rlxweb.ir.spectral_builder import SpectralBuilder
 from rlxweb.ir.tensor import Operand, Tensor, listed, working
+from rlxweb.ir.transformer_builder import TransformerBuilder
 from rlxweb.ir.window_builder import WindowBuilder
 
 Axes = int | Sequence[int] | None
@@ -41,6 +42,7 @@ class Builder(
     PicksBuilder,
     SequenceBuilder,
     AttentionBuilder,
+    TransformerBuilder,
 ):
     """Builder methods over `apply`; mixed into Graph."""
 

@@ -1,0 +1,156 @@
+"""Builder methods for what language models are made of: rotary, gated units, LoRA.
+
+Positions, heads and tables are brought into the form that the ops take. Nothing is
+computed here but tables of angles.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rlxweb.errors import AttributeRefused, ShapeError
+from rlxweb.ir.dtype import DType, DTypeLike, as_dtype
+from rlxweb.ir.shape import show
+from rlxweb.ir.tensor import Tensor
+
+
+class TransformerBuilder(ABC):
+    """Builder methods over `apply`; mixed into Graph."""
+
+    @abstractmethod
+    def apply(
+        self, op_name: str, *inputs: Tensor, name: str = "", **attrs: Any
+    ) -> Tensor:
+        """Add a node; see Graph.apply."""
+
+    @abstractmethod
+    def constant(self, value: Any, dtype: Any = None) -> Tensor:
+        """See Graph.constant."""
+
+    def rope(
+        self,
+        x: Tensor,
+        cos: Tensor,
+        sin: Tensor,
+        positions: Tensor | None = None,
+        *,
+        interleaved: bool = False,
+        num_heads: int | None = None,
+    ) -> Tensor:
+        """Rotary position embedding: pairs of elements turned by their place's angle.
+
+        cos, sin     a table [P, R/2], whose row p is position p's; or [B, S, R/2], a
+                     row for each place. R <= D elements are turned, the rest stays
+        positions    of the places, [S] or [B, S] of integers: rows of the table. None:
+                     its first S
+        interleaved  pairs are neighbours (GPT-J), not halves (Llama, GPT-NeoX)
+        num_heads    of x [B, S, H·D]
+        Shapes   x [..., S, D], [B, H, S, D] or, with num_heads, [B, S, H·D]
+        Errors   ShapeError, DTypeError, AttributeRefused; IndexRefused when it runs,
+                 for a position outside the table
+        Source   Su et al. 2021; ONNX's RotaryEmbedding
+        """
+        g: Any = self
+        doing, given = f"rope of {show(x.shape)}", x
+        if num_heads is not None:
+            x = _heads_apart(g, doing, x, num_heads)
+        if x.rank < 2:
+            raise ShapeError(doing, "it has no axis of places", "[..., S, D]")
+        length = x.shape[-3 if num_heads else -2]
+        cos, sin = (_angles(g, doing, one, positions, length) for one in (cos, sin))
+        if num_heads:  # [B, S, H, D]
+            cos, sin = (
+                g.reshape(c, (*c.shape[:-1], 1, c.shape[-1])) for c in (cos, sin)
+            )
+        elif cos.rank == 3 and x.rank == 4:
+            cos, sin = (g.reshape(c, (c.shape[0], 1, *c.shape[1:])) for c in (cos, sin))
+        made = self.apply("rope", x, cos, sin, interleaved=interleaved)
+        return self.apply("reshape", made, shape=given.shape) if num_heads else made
+
+    def rope_table(
+        self, length: int, size: int, base: float = 10000.0, dtype: DTypeLike = "f32"
+    ) -> tuple[Tensor, Tensor]:
+        """Cosines and sines [length, size/2] of positions 0 … for heads of `size`.
+
+        Angle i of position p is p · base^(-2i / size), computed in float64.
+        Errors   AttributeRefused.
+        """
+        if length < 1 or size < 2 or size % 2 or not base > 0:
+            raise AttributeRefused(
+                "rope_table",
+                f"length={length}, size={size}, base={base}",
+                "length >= 1, size even and >= 2, base > 0",
+            )
+        turns = float(base) ** (-np.arange(0, size, 2) / size)
+        angles = np.arange(length)[:, None] * turns
+        kind = as_dtype(dtype)
+        return self.constant(np.cos(angles), kind), self.constant(np.sin(angles), kind)
+
+    def glu(
+        self,
+        x: Tensor,
+        axis: int = -1,
+        activation: str = "sigmoid",
+        gate_first: bool = False,
+    ) -> Tensor:
+        """The first half of an axis times activation(the second half).
+
+        activation   "sigmoid", "silu", "gelu", "gelu_approx", "relu", "tanh" or
+                     "identity"
+        gate_first   the first half is the one that goes through it
+        Errors   ShapeError for an odd axis, DTypeError, AttributeRefused
+        Source   torch.nn.functional.glu; Shazeer 2020
+        """
+        return self.apply(
+            "glu", x, axis=axis, activation=activation, gate_first=gate_first
+        )
+
+    def swiglu(self, x: Tensor, axis: int = -1, gate_first: bool = False) -> Tensor:
+        """`glu` with SiLU: the first half of an axis times silu(the second)."""
+        return self.glu(x, axis, "silu", gate_first)
+
+    def lora_matmul(
+        self, x: Tensor, w: Tensor, a: Tensor, b: Tensor, scale: float = 1.0
+    ) -> Tensor:
+        """By weights with a change of low rank: x · w + scale · (x · a) · b.
+
+        Shapes   x [..., K], w [K, N], a [K, R], b [R, N] → [..., N]
+        Errors   ShapeError, DTypeError, AttributeRefused
+        Source   Hu et al. 2021
+        """
+        return self.apply("lora_matmul", x, w, a, b, scale=scale)
+
+
+def _heads_apart(g: Any, doing: str, x: Tensor, heads: int) -> Tensor:
+    """[B, S, H·D] as [B, S, H, D]."""
+    if x.rank != 3 or heads < 1 or x.shape[2] % heads:
+        raise ShapeError(
+            doing,
+            f"num_heads={heads} of {show(x.shape)}",
+            "[B, S, H·D], whose last axis is a multiple of the heads",
+        )
+    shape: Sequence[int] = (*x.shape[:2], heads, x.shape[2] // heads)
+    return g.reshape(x, shape)  # type: ignore[no-any-return]
+
+
+def _angles(
+    g: Any, doing: str, table: Tensor, positions: Tensor | None, length: int
+) -> Tensor:
+    """[S, R/2] or [B, S, R/2]: the rows of a table for so many places."""
+    if positions is None:
+        if table.rank == 2 and table.shape[0] > length:
+            return g.narrow(table, 0, 0, length)  # type: ignore[no-any-return]
+        return table
+    if table.rank != 2 or positions.rank not in (1, 2):
+        raise ShapeError(
+            doing,
+            f"positions {show(positions.shape)} of angles {show(table.shape)}",
+            "positions [S] or [B, S] of a table [P, R/2]",
+        )
+    if positions.dtype is DType.I64:
+        positions = g.cast(positions, DType.I32)
+    return g.gather(table, positions)  # type: ignore[no-any-return]
