@@ -22,7 +22,6 @@ from rlxweb.backends.protocol import Array, Backend
 from rlxweb.compile.pipeline import compile_graph
 from rlxweb.compile.rewrites import drop_dead
 from rlxweb.errors import Disagrees, RlxError
-from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.lowering import Expr, HostOnly
 from rlxweb.ir.op import Op, TensorType, Tolerance, Types, registry
@@ -216,7 +215,7 @@ def _mark(sample: Sample, arrays: Sequence[Array]) -> None:
 
 
 def _marks_of(drawn: Drawn) -> list[float]:
-    least = max(drawn.low, 0.0) if drawn.dtype is DType.U32 else drawn.low
+    least = max(drawn.low, 0.0) if drawn.dtype.is_unsigned else drawn.low
     within = [mark for mark in MARKS if least <= mark <= drawn.high]
     if not drawn.dtype.is_float:
         within = [mark for mark in within if mark.is_integer()]

@@ -22,7 +22,7 @@ from rlxweb.ir.dtype import DType
 
 INSTALL = "pip install 'rlxweb[torch]'; a build for your GPU: pytorch.org/get-started"
 # Its unsigned integers can be stored, not added, compared or sorted.
-DTYPES = frozenset(DType) - {DType.U32}
+DTYPES = frozenset(DType) - {DType.U32, DType.U64}
 # Kinds of which there is one, and its name.
 ALONE = {"cpu": "PyTorch on the CPU", "mps": "Apple GPU (PyTorch)"}
 threads = LibraryThreads("PyTorch")

@@ -211,7 +211,8 @@ class Builder(
         with working("topk", x):
             is_last = not x.rank or normal_axis(axis, x.rank) == x.rank - 1
         if not largest:  # -1 - x turns the order of integers round and overflows none
-            least = (1 << 32) - 1 if x.dtype is DType.U32 else -1
+            unsigned = x.dtype.is_unsigned
+            least = (1 << 8 * x.dtype.nbytes) - 1 if unsigned else -1
             x = self.neg(x) if x.dtype.is_float else self.sub(least, x)
         if is_last:
             return self.apply("topk", x, k=k)

@@ -24,6 +24,7 @@ class DType(Enum):
     I32 = "i32"
     U32 = "u32"
     I64 = "i64"
+    U64 = "u64"
     F32 = "f32"
     F64 = "f64"
 
@@ -46,7 +47,12 @@ class DType(Enum):
 
     @property
     def is_integer(self) -> bool:
-        return self in (DType.I32, DType.U32, DType.I64)
+        return self in (DType.I32, DType.U32, DType.I64, DType.U64)
+
+    @property
+    def is_unsigned(self) -> bool:
+        """Integers from 0 on."""
+        return self in (DType.U32, DType.U64)
 
     def __str__(self) -> str:
         return self.value
@@ -58,6 +64,7 @@ _NUMPY: dict[DType, np.dtype[Any]] = {
     DType.I32: np.dtype(np.int32),
     DType.U32: np.dtype(np.uint32),
     DType.I64: np.dtype(np.int64),
+    DType.U64: np.dtype(np.uint64),
     DType.F32: np.dtype(np.float32),
     DType.F64: np.dtype(np.float64),
 }

@@ -34,7 +34,7 @@ class Drawn:
         if self.dtype is DType.BOOL:
             return rng.random(self.shape) < 0.5
         if self.dtype.is_integer:
-            low = max(self.low, 0) if self.dtype is DType.U32 else self.low
+            low = max(self.low, 0) if self.dtype.is_unsigned else self.low
             drawn = rng.integers(int(low), int(self.high) + 1, self.shape)
             return np.asarray(drawn).astype(self.dtype.numpy)
         values = rng.uniform(self.low, self.high, self.shape)

@@ -190,7 +190,7 @@ registry.register_all(
         lambda xp, x: xp.atan(x),
         uses=("atan",),
     ),
-    exact("neg", "-x", lambda xp, x: -x, "-x.", NUMBERS - {DType.U32}),
+    exact("neg", "-x", lambda xp, x: -x, "-x.", NUMBERS - {DType.U32, DType.U64}),
     exact("abs", "abs(x)", lambda xp, x: xp.abs(x), "The magnitude of x.", NUMBERS),
     Op(
         name="round",

@@ -14,6 +14,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Expr
 from rlxweb.ir.op import EXACT, Attr, Attrs, Op, TensorType, Tolerance, Types, registry
@@ -22,7 +24,7 @@ from rlxweb.ir.shape import Shape, bad_dtype, broadcast
 from rlxweb.ops.kinds import is_float
 
 FLOATS = frozenset({DType.F16, DType.F32, DType.F64})
-INTEGERS = frozenset({DType.I32, DType.U32, DType.I64})
+INTEGERS = frozenset(d for d in DType if d.is_integer)
 NUMBERS = FLOATS | INTEGERS
 
 # One correctly rounded operation; and WGSL's 2.5 ULP division.
@@ -88,7 +90,7 @@ def _on_cpu_too(low: float, high: float) -> tuple[Sample, ...]:
     """Types that only the CPU has."""
     return tuple(
         s
-        for dtype in (DType.F64, DType.I64)
+        for dtype in (DType.F64, DType.I64, DType.U64)
         for s in _one(_of(dtype, low, high), _of(dtype, low, high))
     )
 
@@ -236,7 +238,8 @@ def _choice(c: Shape, x: Shape, y: Shape, dtype: DType = DType.F32) -> Sample:
 
 
 _CHOICES = spelled("()@()@() 1@1@1 8x4@8x4@8x4 5x1@7@() 0x2@2@1x1 2@65537x2@1x2")
-_CHOSEN_TYPES = (DType.I32, DType.U32, DType.BOOL, DType.F16, DType.F64, DType.I64)
+_WIDE_TYPES = (DType.F64, DType.I64, DType.U64)
+_CHOSEN_TYPES = (DType.I32, DType.U32, DType.BOOL, DType.F16, *_WIDE_TYPES)
 
 
 def convert(xp: Any, attrs: Attrs, x: Any) -> Any:
@@ -249,14 +252,15 @@ def convert(xp: Any, attrs: Attrs, x: Any) -> Any:
         return xp.asarray(x, dtype=target)
     if x.dtype == xp.float16:
         x = xp.asarray(x, dtype=xp.float32)
-    bits = {DType.I32: 31, DType.U32: 32, DType.I64: 63}[to]
-    lowest, highest = (0 if to is DType.U32 else -(1 << bits)), (1 << bits) - 1
+    bits = 8 * to.nbytes - (not to.is_unsigned)
+    lowest, highest = (0 if to.is_unsigned else -(1 << bits)), (1 << bits) - 1
     whole = xp.trunc(xp.where(xp.isnan(x), xp.zeros_like(x), x))
     above, below = whole >= 2.0**bits, whole < float(lowest)
     inside = xp.where(above | below, xp.zeros_like(x), whole)
     inside = xp.asarray(inside, dtype=target)
-    capped = xp.where(above, xp.asarray(highest, dtype=target), inside)
-    return xp.where(below, xp.asarray(lowest, dtype=target), capped)
+    # by way of NumPy: not every library takes Python's integers beyond 63 bits
+    most, least = (xp.asarray(np.asarray(n, to.numpy)) for n in (highest, lowest))
+    return xp.where(below, least, xp.where(above, most, inside))
 
 
 def _conversion(types: Types, out: TensorType, attrs: Attrs) -> str:
@@ -272,7 +276,7 @@ def _conversion(types: Types, out: TensorType, attrs: Attrs) -> str:
 
 
 def _cast(shape: Shape, source: DType, to: DType, top: float = 100) -> Sample:
-    low = -top if source is not DType.U32 else 0
+    low = 0 if source.is_unsigned else -top
     return Sample((Drawn(shape, source, low, top),), {"to": to})
 
 
@@ -393,8 +397,8 @@ registry.register_all(
         tolerance=ROUNDED,
         samples=(
             *(_cast((3, 7), a, b) for a in _GPU_TYPES for b in _GPU_TYPES),
-            *(_cast((3, 7), a, b) for a in _GPU_TYPES for b in (DType.F64, DType.I64)),
-            *(_cast((3, 7), a, b) for b in _GPU_TYPES for a in (DType.F64, DType.I64)),
+            *(_cast((3, 7), a, b) for a in _GPU_TYPES for b in _WIDE_TYPES),
+            *(_cast((3, 7), a, b) for b in _GPU_TYPES for a in _WIDE_TYPES),
             *(_cast((16,), DType.F16, b) for b in _GPU_TYPES),
             *(_cast((16,), a, DType.F16) for a in (DType.I32, DType.U32, DType.BOOL)),
             *(_cast((9, 9), a, b, top) for a, b, top in _SATURATING),

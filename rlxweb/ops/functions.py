@@ -53,7 +53,7 @@ def _sign_of(xp: Any, x: Any) -> Any:
 
 
 def _sign(types: Types, out: TensorType, attrs: Attrs) -> str:
-    if out.dtype is DType.U32:
+    if out.dtype.is_unsigned:
         return "min(x, X(1))"
     told = "select(select(X(0), X(1), x > X(0)), X(-1), x < X(0))"
     return f"keeps_nan(x, {told})" if out.dtype.is_float else told

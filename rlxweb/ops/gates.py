@@ -101,7 +101,7 @@ def _slopes(dtype: DType, low: float = -3) -> Sample:
 def _prelu(types: Types, out: TensorType, attrs: Attrs) -> str:
     if out.dtype.is_float:
         return "keeps_nan(x, select(x, opaque(x * y), x < F(0)))"
-    return "x" if out.dtype is DType.U32 else "select(x, x * y, x < X(0))"
+    return "x" if out.dtype.is_unsigned else "select(x, x * y, x < X(0))"
 
 
 _gate = partial(smooth, tolerance=GATED, each=12.0)

@@ -195,7 +195,7 @@ def _build_fused(g: Graph, attrs: Attrs, x: Tensor, w: Tensor, bias: Tensor) -> 
 def _pair(
     x: Shape, y: Shape, dtype: DType = DType.F32, high: float = 2.0, note: str = ""
 ) -> Sample:
-    low = 0.0 if dtype is DType.U32 else -high
+    low = 0.0 if dtype.is_unsigned else -high
     drawn = (Drawn(s, dtype, low, high, whole=dtype is DType.F16) for s in (x, y))
     return Sample(tuple(drawn), note=note)
 
@@ -226,6 +226,7 @@ _SAMPLES = (
     _pair((9, 11), (11, 6), DType.F16, 4),
     _pair((9, 11), (11, 6), DType.F64),
     _pair((9, 11), (11, 6), DType.I64, 1000),
+    _pair((9, 11), (11, 6), DType.U64, 1000),
 )
 
 

@@ -39,6 +39,7 @@ def _bits(arity: int) -> tuple[Sample, ...]:
         _one(arity, DType.BOOL, 0, 1),
         _one(arity, DType.U32, 0, (1 << 32) - 1),
         _one(arity, DType.I64, -(1 << 40), 1 << 40),
+        _one(arity, DType.U64, 0, 1 << 40),
     )
 
 
@@ -75,7 +76,7 @@ def shift_right(xp: Any, attrs: Attrs, x: Any, y: Any) -> Any:
 
 def _shifted(types: Types, out: TensorType, attrs: Attrs, left: bool) -> str:
     by = "(U(y) & U(31u))"
-    far = "X(0)" if left or out.dtype is DType.U32 else "x >> U(31u)"
+    far = "X(0)" if left or out.dtype.is_unsigned else "x >> U(31u)"
     return f"select(x {'<<' if left else '>>'} {by}, {far}, U(y) > U(31u))"
 
 
@@ -85,6 +86,7 @@ _SHIFTS = tuple(
         (DType.I32, -(1 << 30), 1 << 30, SIZES),
         (DType.U32, 0, (1 << 32) - 1, SIZES[:1]),
         (DType.I64, -(1 << 40), 1 << 40, SIZES[:1]),
+        (DType.U64, 0, 1 << 40, SIZES[:1]),
     )
     for shape, by in sizes
 )

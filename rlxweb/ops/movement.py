@@ -114,7 +114,8 @@ def place_side_by_side(
     return tuple(parts)
 
 
-_TYPES = (DType.I32, DType.U32, DType.BOOL, DType.F16, DType.F64, DType.I64)
+_WIDE = (DType.F64, DType.I64, DType.U64)
+_TYPES = (DType.I32, DType.U32, DType.BOOL, DType.F16, *_WIDE)
 _AXIS = Attr("axis", "int", 0)
 
 

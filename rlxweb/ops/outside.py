@@ -14,6 +14,7 @@ from rlxweb.errors import IndexRefused
 from rlxweb.ir.op import TensorType
 from rlxweb.ir.shape import Shape, bad_dtype, numel, show
 from rlxweb.ops.elementwise import INTEGERS
+from rlxweb.ops.kinds import numpy_dtype
 
 
 def need_indices(indices: TensorType) -> None:
@@ -21,7 +22,7 @@ def need_indices(indices: TensorType) -> None:
     if indices.dtype not in INTEGERS:
         raise bad_dtype(
             f"the indices are {indices.dtype}",
-            "indices are i32, u32 or i64",
+            "indices are integers",
             "cast them",
         )
 
@@ -37,8 +38,16 @@ def first_outside(xp: Any, outside: Any, indices: Any) -> Any:
     found = xp.take(xp.reshape(indices, (count,)), xp.reshape(first, (1,)), axis=0)
     first = xp.asarray(first, dtype=xp.int64)
     place = xp.where(xp.any(outside), first, xp.full_like(first, -1))
-    parts = [xp.asarray(one, dtype=xp.int64) for one in (place, found)]
+    parts = [signed(xp, one) for one in (place, found)]
     return xp.concat([xp.reshape(one, (1,)) for one in parts], axis=0)
+
+
+def signed(xp: Any, index: Any) -> Any:
+    """Indices as int64; unsigned ones beyond it become its largest, none negative."""
+    most = (1 << 63) - 1
+    if numpy_dtype(xp, index) == np.uint64:
+        index = xp.minimum(index, xp.asarray(most, dtype=xp.uint64))
+    return xp.asarray(index, dtype=xp.int64)
 
 
 def refused(

@@ -22,7 +22,7 @@ from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.shape import Shape, bad_attribute, bad_shape, normal_axis, numel, show
 from rlxweb.ops.elementwise import NUMBERS, need, same_dtype
 from rlxweb.ops.kinds import is_float
-from rlxweb.ops.outside import as_places, first_outside, need_indices, refused
+from rlxweb.ops.outside import as_places, first_outside, need_indices, refused, signed
 from rlxweb.ops.reduce import SUMMED
 from rlxweb.recipes.pick_calls import COMBINED, Picks
 
@@ -93,7 +93,7 @@ def _wide(xp: Any, picks: Picks, indices: Any) -> tuple[Any, Any]:
     last = picks.inner if picks.apart else 1
     shape = (picks.outer, picks.count, len(picks.dims), last)
     sizes = xp.reshape(xp.asarray(np.asarray(picks.dims, np.int64)), (1, 1, -1, 1))
-    return xp.reshape(xp.asarray(indices, dtype=xp.int64), shape), sizes
+    return xp.reshape(signed(xp, indices), shape), sizes
 
 
 def _rows(xp: Any, picks: Picks, indices: Any) -> Any:
@@ -341,6 +341,7 @@ registry.register_all(
             _elements((2, 65_537), 1),
             _elements((7, 3), 4, index=DType.U32),
             _elements((7, 3), 4, index=DType.I64),
+            _elements((7, 3), 4, index=DType.U64),
             _elements((4, 6), 5, 1, DType.BOOL),
             _elements((4, 6), 5, 1, DType.F16),
         ),

@@ -121,7 +121,7 @@ _EMPTY = spelled("0@0 0x3@0 2x0x4@1")
 _INTS = tuple(
     _case(shape, (1,), dtype=dtype, low=low, high=9)
     for shape in ((6, 5), (3, 1031))
-    for dtype, low in ((DType.I32, -9), (DType.U32, 0), (DType.I64, -9))
+    for dtype, low in ((DType.I32, -9), (DType.U32, 0), (DType.I64, -9), (DType.U64, 0))
 )
 _HALF = (_case((6, 40), (1,), dtype=DType.F16), _case((6, 4), (0, 1), False, DType.F16))
 _DOUBLE = (_case((6, 40), (1,), dtype=DType.F64), _case((3, 700), (1,), True))

@@ -82,6 +82,7 @@ _WHOLE = (
     _pair(DType.I32, -100, 100, -4, 4, note="zeros below"),
     _pair(DType.U32, 0, (1 << 32) - 1, 0, 3, note="zeros below"),
     _pair(DType.I64, -100, 100, -4, 4),
+    _pair(DType.U64, 0, 1 << 40, 0, 4),
 )
 _LONG = _pair(DType.F32, -1e9, 1e9, 0.01, 7, note="a long division")
 

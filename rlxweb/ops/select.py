@@ -150,6 +150,7 @@ _GATHER = Op(
         *(_gathering(table, indices, axis) for table, indices, (axis,) in _GATHERED),
         _gathering((7, 3), (4,), 0, index=DType.U32),
         _gathering((7, 3), (4,), 0, index=DType.I64),
+        _gathering((7, 3), (4,), 0, index=DType.U64),
         *(_gathering((4, 6), (5,), 1, d) for d in DType if d is not DType.F32),
     ),
     work=_taken,
@@ -195,7 +196,7 @@ def _topk_calls(types: Types, out: TensorType, attrs: Attrs) -> Recipe:
 def _ranking(
     shape: Shape, k: int, dtype: DType = DType.F32, top: float = 9, whole: bool = True
 ) -> Sample:
-    low = 0 if dtype is DType.U32 else -top
+    low = 0 if dtype.is_unsigned else -top
     return Sample((Drawn(shape, dtype, low, top, whole),), {"k": k})
 
 
@@ -225,6 +226,7 @@ _TOPK = Op(
         _ranking((4, 33), 5, DType.F16),
         _ranking((4, 33), 5, DType.F64),
         _ranking((4, 33), 5, DType.I64),
+        _ranking((4, 33), 5, DType.U64),
     ),
     telling=(
         _ranking((128, 1024), 8, DType.I32),
@@ -296,6 +298,7 @@ _CUMSUM = Op(
         _scanning((4, 33), 1, True, DType.F16),
         _scanning((4, 33), 1, False, DType.F64),
         _scanning((4, 33), 1, False, DType.I64, -9, 9),
+        _scanning((4, 33), 1, False, DType.U64, 0, 9),
     ),
     telling=tuple(_scanning(s) for s in ((4, 16), (1 << 15, 4), (256, 512))),
     doc="Running sums along an axis; `exclusive` leaves each element's own value out.",

@@ -74,7 +74,7 @@ class Picks:
         for k in range(count):
             lines.append(f"  let c{k} = ld1(at + {k}u);")
             behind = f" + select(0u, u.n{k}, c{k} < 0)"
-            behind = "" if self.index is DType.U32 else behind
+            behind = "" if self.index.is_unsigned else behind
             lines.append(f"  let w{k} = u32(c{k}){behind};")
         outside = " || ".join(f"w{k} >= u.n{k}" for k in range(count))
         row = " + ".join(f"w{k} * u.r{k}" for k in range(count))

@@ -93,7 +93,7 @@ def arithmetic(grown: Grown, x: Value) -> Value | None:
         carried = x.size * y.error + y.size * x.error
     else:
         low, high = corners[name]
-    if x.dtype is DType.U32 and low < 0:  # it would wrap, which intervals cannot say
+    if x.dtype.is_unsigned and low < 0:  # it would wrap, which intervals cannot say
         return None
     return grown.add(name, (x, y), low, high, carried)
 

@@ -136,7 +136,7 @@ def reduced(grown: Grown, value: Value) -> Value | None:
     }.get(name, (value.low, value.high, 1))
     if name == "sum" and not value.is_float and n * value.size > WHOLE:
         return None
-    if value.dtype is DType.U32:
+    if value.dtype.is_unsigned:
         low = max(low, 0)
     keep = bool(grown.integer(0, 1))
     return grown.add(

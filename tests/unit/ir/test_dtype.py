@@ -25,7 +25,7 @@ def test_every_spelling_of_a_type_is_read(dtype: DType) -> None:
 )
 def test_anything_else_is_refused(bad: object) -> None:
     """With the list of types that do exist; NumPy's byte counts are not bit counts."""
-    with pytest.raises(DTypeError, match="bool, f16, i32, u32, i64, f32, f64"):
+    with pytest.raises(DTypeError, match="bool, f16, i32, u32, i64, u64, f32, f64"):
         as_dtype(bad)  # type: ignore[arg-type]
 
 
@@ -105,6 +105,8 @@ def doubled(value: rlxweb.Tensor) -> Graph:
 
 def test_sizes_and_kinds() -> None:
     """Bytes are NumPy's; floats and integers are told apart."""
-    assert [d.nbytes for d in DType] == [1, 2, 4, 4, 8, 4, 8]
+    assert [d.nbytes for d in DType] == [1, 2, 4, 4, 8, 8, 4, 8]
     assert {d for d in DType if d.is_float} == {DType.F16, DType.F32, DType.F64}
-    assert {d for d in DType if d.is_integer} == {DType.I32, DType.U32, DType.I64}
+    unsigned = {DType.U32, DType.U64}
+    assert {d for d in DType if d.is_unsigned} == unsigned
+    assert {d for d in DType if d.is_integer} == {DType.I32, DType.I64} | unsigned
