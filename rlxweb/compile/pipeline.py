@@ -12,6 +12,7 @@ from rlxweb.compile.plan_work import profile_plan
 from rlxweb.compile.rewrites import (
     decompose,
     drop_dead,
+    drop_needless,
     is_refused,
     share_common,
     without_needless,
@@ -63,7 +64,7 @@ def _placed(graph: Graph, target: Target, optimise: bool) -> Plan:
     """The steps of a graph, without a place in memory yet."""
     graph = decompose(drop_dead(graph, target), target)
     if optimise:
-        graph = share_common(graph)
+        graph = share_common(drop_needless(graph))
     graph = _pruned(graph, target, optimise)
     check_dtypes(graph, target)
     placed = schedule(graph, target, fuse=optimise)
@@ -72,8 +73,12 @@ def _placed(graph: Graph, target: Target, optimise: bool) -> Plan:
 
 
 def _pruned(graph: Graph, target: Target, optimise: bool) -> Graph:
-    """Without dead nodes and, where they are in the way, constants to be computed."""
+    """Without dead nodes, needless ones and, where they are in the way, constants to
+    be computed.
+    """
     graph = drop_dead(graph, target)
+    if optimise:
+        graph = drop_needless(graph)
     if optimise or is_refused(graph, target):
         graph = without_needless(graph, target)
     return graph

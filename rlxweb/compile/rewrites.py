@@ -1,10 +1,11 @@
-"""Graph → graph, one mechanism and five rewrites; the answer stays the same.
+"""Graph → graph, one mechanism and six rewrites; the answer stays the same.
 
 A rewrite is a function that is shown each node with its already rewritten operands and
-answers with the tensor that takes its place: dead nodes go, equal ones become one,
-small constants are computed, and what the target cannot run as one step is taken apart
-by the op's own Compose. Inputs and params are kept, so the names a caller may set never
-depend on optimisation; only those that nobody reads, of a type the target has not, go.
+answers with the tensor that takes its place: dead nodes go, and so do those that change
+nothing; equal ones become one, small constants are computed, and what the target cannot
+run as one step is taken apart by the op's own Compose. Inputs and params are kept, so
+the names a caller may set never depend on optimisation; only those that nobody reads,
+of a type the target has not, go.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from rlxweb.errors import RlxError, Unsupported, VerifyError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph, Node, told_apart
 from rlxweb.ir.lowering import Compose, HostOnly, Kernel
+from rlxweb.ir.needless import is_needless, simpler
 from rlxweb.ir.op import Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ir.verify import check_result
@@ -73,6 +75,18 @@ def drop_dead(graph: Graph, target: Target | None = None) -> Graph:
         if node.id in alive or is_kept:
             alive.update((node.id, *node.inputs))
     return graph if len(alive) == len(graph) else rebuild(graph, Graph.copied, alive)
+
+
+def drop_needless(graph: Graph) -> Graph:
+    """Without nodes that change nothing, and with one for a chain that is one."""
+
+    def rewrite(out: Graph, node: Node, operands: tuple[Tensor, ...]) -> Tensor:
+        made = simpler(out, node, operands)
+        return out.copied(node, operands) if made is None else made
+
+    if not any(is_needless(graph, node) for node in graph.nodes()):
+        return graph
+    return drop_dead(rebuild(graph, rewrite))
 
 
 def share_common(graph: Graph) -> Graph:

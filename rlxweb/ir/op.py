@@ -9,18 +9,18 @@ records themselves live in `rlxweb.ops`; this file must not know any of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from inspect import currentframe
 from typing import Any, Literal
 
-import numpy as np
-
-from rlxweb.errors import DTypeError, GraphError, UnknownOp, did_you_mean
+from rlxweb.errors import GraphError, UnknownOp, did_you_mean
 from rlxweb.forked import ForkLock
+from rlxweb.ir.attribute import REQUIRED
+from rlxweb.ir.attribute import Attr as Attr
 from rlxweb.ir.dtype import DType, as_dtype
 from rlxweb.ir.lowering import Kernel, Lowering, Recipe
 from rlxweb.ir.sample import Sample
-from rlxweb.ir.shape import Shape, bad_attribute, many, numel, short, show
+from rlxweb.ir.shape import Shape, bad_attribute, numel, short, show
 from rlxweb.names import from_above
 
 Attrs = Mapping[str, Any]
@@ -79,113 +79,6 @@ class Tolerance:
 
 EXACT = Tolerance()
 
-
-class _Required:
-    def __repr__(self) -> str:
-        return "required"
-
-
-REQUIRED = _Required()
-
-AttrKind = Literal["int", "float", "bool", "str", "ints", "dtype", "any"]
-
-
-@dataclass(frozen=True, slots=True)
-class Attr:
-    """One declared attribute. `allowed` lists the values of a closed set."""
-
-    name: str
-    kind: AttrKind
-    default: Any = REQUIRED
-    allowed: tuple[Any, ...] = ()
-    optional: bool = False
-
-    def check(self, value: Any) -> Any:
-        """The value in its canonical type. Errors  AttributeRefused, DTypeError."""
-        if value is None and self.optional:
-            return None
-        try:
-            value = _CANONICAL[self.kind](value)
-        except DTypeError as error:
-            error.doing = ""
-            error.problem = f"attribute {self.name}={value!r}: {error.problem}"
-            raise
-        except (TypeError, ValueError, OverflowError, GraphError):
-            raise bad_attribute(
-                f"attribute {self.name}={short(value)} is not of kind {self.kind}",
-                f"{_KINDS[self.kind]} wanted",
-            ) from None
-        if self.allowed and value not in self.allowed:
-            raise bad_attribute(
-                f"attribute {self.name}={value!r}",
-                "allowed: " + ", ".join(str(a) for a in self.allowed),
-            )
-        return value
-
-
-def _integer(value: Any) -> int:
-    if isinstance(value, bool | np.bool_) or not hasattr(value, "__index__"):
-        raise TypeError
-    return int(value.__index__())
-
-
-def _number(value: Any) -> float:
-    # Text would do for float(), and so would True.
-    if isinstance(
-        value, str | bytes | bool | np.bool_ | np.ndarray | np.complexfloating
-    ):
-        raise TypeError
-    return float(value)
-
-
-def _boolean(value: Any) -> bool:
-    if not isinstance(value, bool | np.bool_):
-        raise TypeError
-    return bool(value)
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError
-    return value
-
-
-def _integers(value: Any) -> tuple[int, ...]:
-    every = many(value)
-    if every is None:
-        raise TypeError
-    return tuple(_integer(v) for v in every)
-
-
-def _as_it_is_now(value: Any) -> Any:
-    """A copy of what its owner may change later; nobody writes into arrays."""
-    if isinstance(value, np.ndarray | list | dict | set | bytearray):
-        value = deepcopy(value)
-    if isinstance(value, np.ndarray):
-        value.setflags(write=False)
-    return value
-
-
-_CANONICAL: dict[str, Callable[[Any], Any]] = {
-    "int": _integer,
-    "float": _number,
-    "bool": _boolean,
-    "str": _text,
-    "ints": _integers,
-    "dtype": as_dtype,
-    "any": _as_it_is_now,
-}
-
-_KINDS: dict[str, str] = {
-    "int": "an integer is",
-    "float": "a number is",
-    "bool": "True or False is",
-    "str": "text is",
-    "ints": "an integer or a sequence of integers is",
-    "dtype": "an element type such as 'f32' is",
-    "any": "anything is",
-}
-
 InferRule = Callable[[Types, Attrs], TensorType]
 FlopsRule = Callable[[Types, TensorType, Attrs], float]
 WorkRule = Callable[[Types, TensorType, Attrs], tuple[str, Mapping[str, int]]]
@@ -195,6 +88,11 @@ WorkRule = Callable[[Types, TensorType, Attrs], tuple[str, Mapping[str, int]]]
 def one_type(types: Types, attrs: Attrs) -> TensorType:
     """The shape rule of an op that keeps its operand's shape and dtype."""
     return types[0]
+
+
+def same_type(types: Types, out: TensorType, attrs: Attrs) -> bool:
+    """Of an op that is its operand wherever it keeps shape and dtype."""
+    return types[0] == out
 
 
 def no_flops(inputs: Types, out: TensorType, attrs: Attrs) -> float:
@@ -235,6 +133,10 @@ class Op:
                price follows from `work` or a composition
     onnx       names of the ONNX ops that are exactly this one: the same operands in the
                same order, attributes of the same names; written under the first
+    unchanged  (input types, output type, attrs) → is it its first operand then?
+    joined     (attrs of one, attrs of one that follows it, its output type) → those of
+               the op that does both
+    family     where it belongs, "" for one of the caller's own; the registry notes it
     """
 
     name: str
@@ -254,6 +156,9 @@ class Op:
     doc: str = ""
     aliases: tuple[str, ...] = ()
     onnx: tuple[str, ...] = ()
+    unchanged: Callable[[Types, TensorType, Attrs], bool] | None = None
+    joined: Callable[[Attrs, Attrs, TensorType], Attrs] | None = None
+    family: str = ""
 
     def has(self, trait: Trait) -> bool:
         return trait in self.traits
@@ -345,10 +250,18 @@ class Registry:
         self._aliases.update({alias: op.name for alias in op.aliases})
         return op
 
-    def register_all(self, *ops: Op) -> None:
-        """Add the records of a family of the vocabulary; waits for nobody's lock."""
+    def register_all(self, *ops: Op, family: str = "") -> None:
+        """Add the records of a family of the vocabulary; waits for nobody's lock.
+
+        family   "": named as the module that calls
+        """
+        if not family:
+            frame = currentframe()
+            caller = frame.f_back if frame else None
+            family = caller.f_globals["__name__"] if caller else ""
         for op in ops:
-            self._ours[op.name] = self._added(op)
+            record = replace(op, family=family.rpartition(".")[2])
+            self._ours[op.name] = self._added(record)
 
     def unregister(self, name: str) -> None:
         op = self.get(name)

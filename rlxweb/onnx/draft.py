@@ -18,6 +18,7 @@ import numpy.typing as npt
 from rlxweb.errors import DTypeError, ModelError
 from rlxweb.ir.dtype import DType, as_dtype
 from rlxweb.ir.graph import Graph, Node
+from rlxweb.ir.needless import is_needless, shortened
 from rlxweb.ir.op import TensorType, registry
 from rlxweb.ir.shape import as_shape
 from rlxweb.ir.tensor import Tensor
@@ -30,8 +31,6 @@ FOLDED_BYTES = 1 << 20
 MOST_BYTES = 1 << 32
 """No single constant of a model is larger."""
 
-_SAME_BY_TYPE = frozenset(("cast", "expand", "narrow", "reshape"))
-"""Ops that change nothing where the result is of the operand's type."""
 _NO_MACHINE_HAS = 1 << 46
 _MEMORY = f"no machine has more than {_NO_MACHINE_HAS:,} for one array"
 
@@ -84,16 +83,14 @@ class Draft(Graph):
     ) -> Tensor:
         """`Graph.apply`; the result is known where all operands are.
 
-        Exporters write much that changes nothing: of that it is the operand, and a
-        shape of a shape is the last one.
+        Exporters write much that changes nothing; see `rlxweb.ir.needless`.
         """
         made = super().apply(op_name, *inputs, name=name, **attrs)
         node = self.node(made.id)
-        if op_name in _SAME_BY_TYPE and node.type == self.node(inputs[0].id).type:
-            return inputs[0]
-        if op_name == "reshape" and self.node(inputs[0].id).op == "reshape":
-            source = self.tensor(self.node(inputs[0].id).inputs[0])
-            return self.apply("reshape", source, name=name, shape=node.type.shape)
+        if is_needless(self, node):
+            at, how = shortened(self, node, inputs[0].id)
+            source = self.tensor(at)
+            return source if how is None else self.apply(op_name, source, **how)
         if node.type.nbytes > _NO_MACHINE_HAS:
             raise ModelError(
                 "", f"its result takes {node.type.nbytes:,} bytes", _MEMORY

@@ -393,6 +393,7 @@ registry.register_all(
         reference=convert,
         lower=Expr(_conversion, ("saturate",)),
         attrs=(Attr("to", "dtype"),),
+        unchanged=lambda types, out, attrs: types[0] == out,
         traits=frozenset({"elementwise"}),
         tolerance=ROUNDED,
         samples=(

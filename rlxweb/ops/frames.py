@@ -104,4 +104,5 @@ registry.register_all(
         samples=_STFT_SAMPLES,
         doc="Short-time spectra [frames, ..., 2F]: no window, no padding.",
     ),
+    family="spectral",  # which uses them
 )

@@ -104,6 +104,8 @@ def _prelu(types: Types, out: TensorType, attrs: Attrs) -> str:
     return "x" if out.dtype.is_unsigned else "select(x, x * y, x < X(0))"
 
 
+# Of the large one a driver may make infinity, if it sees what it is multiplied by.
+_ALPHAS = tuple(few(-1, 1, alpha=alpha)[0] for alpha in (0.5, 3e38))
 _gate = partial(smooth, tolerance=GATED, each=12.0)
 _line = partial(smooth, tolerance=_PLAIN, each=3.0)
 
@@ -126,29 +128,31 @@ registry.register_all(
     ),
     _gate(
         "elu",
-        "select(x, F({alpha}) * precise_expm1(min(x, F(0))), x < F(0))",
+        "select(x, F({alpha}) * opaque(precise_expm1(min(x, F(0)))), x < F(0))",
         "x above 0, alpha (exp(x) - 1) below.",
-        (*few(-4, 4, (-60, 60)), *few(-1, 1, alpha=0.5)[:1]),
+        (*few(-4, 4, (-60, 60)), *_ALPHAS),
         elu,
-        uses=("exponential",),
+        uses=("exponential", "opaque"),
         attrs=(_number("alpha", 1.0),),
     ),
     _gate(
         "selu",
-        "F({gamma}) * select(x, F({alpha}) * precise_expm1(min(x, F(0))), x < F(0))",
+        "F({gamma}) * select(x, F({alpha}) * opaque(precise_expm1(min(x, F(0)))), "
+        "x < F(0))",
         "gamma times elu(x, alpha), which keeps a network's values of size 1.",
-        few(-4, 4, (-60, 60)),
+        (*few(-4, 4, (-60, 60)), *_ALPHAS),
         selu,
-        uses=("exponential",),
+        uses=("exponential", "opaque"),
         attrs=(_number("alpha", SELU_ALPHA), _number("gamma", SELU_GAMMA)),
     ),
     _gate(
         "celu",
-        "select(x, F({alpha}) * precise_expm1(min(x / F({alpha}), F(0))), x < F(0))",
+        "select(x, F({alpha}) * opaque(precise_expm1(min(x / F({alpha}), F(0)))), "
+        "x < F(0))",
         "x above 0, alpha (exp(x / alpha) - 1) below.",
         (*few(-4, 4, (-60, 60)), *few(-1, 1, alpha=0.5)[:1]),
         celu,
-        uses=("exponential",),
+        uses=("exponential", "opaque"),
         attrs=(_number("alpha", 1.0),),
     ),
     _line(

@@ -14,7 +14,16 @@ from typing import Any
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.layout import Layout
 from rlxweb.ir.lowering import Join, View
-from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, no_flops, registry
+from rlxweb.ir.op import (
+    Attr,
+    Attrs,
+    Op,
+    TensorType,
+    Types,
+    no_flops,
+    registry,
+    same_type,
+)
 from rlxweb.ir.sample import Drawn, Sample, spelled
 from rlxweb.ir.shape import (
     Shape,
@@ -147,6 +156,21 @@ _CONCATS = spelled(
     "0@3 0@1@1 0@5@0@8 -1@2x3@2x4@2x1 1@3x2x5@3x7x5 0@65537x2@3x2 1@65537x1@65537x1 "
     "1@0x2@0x3"
 )
+
+
+def _reordered(first: Attrs, then: Attrs, out: TensorType) -> Attrs:
+    before, after = (permutation(one["perm"], out.rank) for one in (first, then))
+    return {"perm": tuple(before[a] for a in after)}
+
+
+def _in_order(types: Types, out: TensorType, attrs: Attrs) -> bool:
+    return permutation(attrs["perm"], out.rank) == tuple(range(out.rank))
+
+
+def _last_shape(first: Attrs, then: Attrs, out: TensorType) -> Attrs:
+    return {"shape": out.shape}
+
+
 _movement = partial(Op, traits=frozenset({"view"}), flops=no_flops)
 
 registry.register_all(
@@ -158,6 +182,8 @@ registry.register_all(
         ),
         lower=View(lambda layout, out, attrs: layout.reshape(out)),
         attrs=(Attr("shape", "ints"),),
+        unchanged=same_type,
+        joined=_last_shape,
         samples=_cases(
             "()@1x1 1x1@() 6@2x3 0x3@3x0x5 65537x2@2x65537 4x6@-1x8 2x3x4@6x-1", "shape"
         ),
@@ -175,6 +201,8 @@ registry.register_all(
             )
         ),
         attrs=(Attr("perm", "ints"),),
+        unchanged=_in_order,
+        joined=_reordered,
         samples=_cases(
             "()@() 5@0 0x3@1x0 65537x2@1x0 2x3x4x5@3x1x0x2 3x4@-1x0 2x3x5@2x0x1 "
             "33x40@1x0",
@@ -192,6 +220,7 @@ registry.register_all(
             )
         ),
         attrs=(_AXIS, Attr("start", "int"), Attr("length", "int")),
+        unchanged=same_type,
         samples=_cases(
             "1@0x0x1 5@0x0x5 5@0x2x2 5@-1x5x0 4x7x3@-1x1x1 0x4@1x1x2 "
             "65539x2@0x1x65537 4x7x3@1x3x4",
@@ -207,6 +236,8 @@ registry.register_all(
         ),
         lower=View(lambda layout, out, attrs: layout.expand(out)),
         attrs=(Attr("shape", "ints"),),
+        unchanged=same_type,
+        joined=_last_shape,
         samples=_cases(
             "()@() ()@3 1@0 0x1@0x3 4x1@4x6 2@65537x2 2x3x1@3x-1 3x1x5@2x3x4x5", "shape"
         ),
@@ -220,6 +251,7 @@ registry.register_all(
         reference=lambda xp, attrs, *xs: xp.concat(xs, axis=attrs["axis"]),
         lower=Join(place_side_by_side),
         attrs=(_AXIS,),
+        unchanged=same_type,  # of a single one
         traits=frozenset(),
         samples=(
             *(_side_by_side(axis[0], *shapes) for axis, *shapes in _CONCATS),

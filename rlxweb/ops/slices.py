@@ -13,7 +13,16 @@ from typing import Any
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.layout import Layout
 from rlxweb.ir.lowering import View
-from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, no_flops, registry
+from rlxweb.ir.op import (
+    Attr,
+    Attrs,
+    Op,
+    TensorType,
+    Types,
+    no_flops,
+    registry,
+    same_type,
+)
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.shape import Shape, bad_attribute, bad_shape, distinct_axes, show
 
@@ -53,6 +62,10 @@ def _sliced(types: Types, attrs: Attrs) -> TensorType:
     for axis, _, length, _ in cuts_of(types[0].shape, attrs):
         shape[axis] = length
     return TensorType(tuple(shape), types[0].dtype)
+
+
+def _is_whole(types: Types, out: TensorType, attrs: Attrs) -> bool:
+    return same_type(types, out, attrs) and min(attrs["steps"], default=1) > 0
 
 
 def _slice(xp: Any, attrs: Attrs, x: Any) -> Any:
@@ -167,6 +180,7 @@ registry.register_all(
         reference=_slice,
         lower=View(_slice_layout),
         attrs=tuple(Attr(name, "ints") for name in _SLICED),
+        unchanged=_is_whole,
         samples=(
             _slicing((1,), (0, *_BACK)),
             _slicing((5, 0), (0, 1, 4, 2), (1, *_BACK)),

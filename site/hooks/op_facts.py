@@ -51,14 +51,6 @@ def cases(op: Op) -> Iterator[Case]:
         yield Case(op, sample, inputs, attrs, out)
 
 
-def family(op: Op) -> str:
-    """The module of `rlxweb.ops` that declares it: "elementwise", "norm" …"""
-    module = inspect.getmodule(op.reference)
-    name = module.__name__ if module else ""
-    # frame and stft are declared beside the spectral ops that use them
-    return {"frames": "spectral"}.get(name.rsplit(".", 1)[-1], name.rsplit(".", 1)[-1])
-
-
 def first_sentence(text: str) -> str:
     """The first sentence of a doc; a point after a number ends none (1e-5, §4.2)."""
     whole = " ".join(text.split("\n\n")[0].split())

@@ -38,7 +38,7 @@ def groups() -> dict[str, list[Op]]:
     """The ops by family, in the order the families are declared."""
     found: dict[str, list[Op]] = {name: [] for name in FAMILIES}
     for op in sorted(registry, key=lambda one: one.name):
-        found.setdefault(op_facts.family(op), []).append(op)
+        found.setdefault(op.family, []).append(op)
     return {name: ops for name, ops in found.items() if ops}
 
 

@@ -54,7 +54,7 @@ def methods() -> str:
     lines = ["| method | op | what it gives |", "|---|---|---|"]
     order = {op.name: at for at, op in enumerate(registry)}
     for name, ops in sorted(adds.items(), key=lambda one: order[one[1][0]]):
-        if op_facts.family(registry.get(ops[0])) == "leaf":
+        if registry.get(ops[0]).family == "leaf":
             continue
         linked = ", ".join(f"[`{op}`](ops/{op}.md)" for op in ops)
         doc = inspect.getdoc(getattr(Graph, name)) or registry.get(ops[0]).doc

@@ -12,6 +12,7 @@ from rlxweb.compile.rewrites import (
     MAX_ROUNDS,
     decompose,
     drop_dead,
+    drop_needless,
     fold_constants,
     share_common,
 )
@@ -20,6 +21,7 @@ from rlxweb.errors import LimitExceeded, Unsupported
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose, HostOnly
 from rlxweb.ir.op import Attr, Op, registry
+from rlxweb.ir.tensor import Tensor
 from rlxweb.ir.verify import verify
 from tests.made_op import made_op
 from tests.unit.compile.made import made
@@ -56,6 +58,33 @@ def test_a_long_chain_needs_no_recursion() -> None:
     graph.set_outputs([x])
     graph.exp(x)
     assert len(drop_dead(graph)) == 3001
+
+
+def test_what_changes_nothing_goes_and_chains_are_one() -> None:
+    """Casts, shapes, orders and parts of what is there; its values are the same."""
+
+    def build(g: Graph, x: Tensor) -> list[Tensor]:
+        turned = g.transpose(
+            g.transpose(g.transpose(x, (1, 2, 0)), (2, 0, 1)), (2, 1, 0)
+        )
+        same = g.narrow(g.slice(g.cast(g.exp(x), "f32"), 0, None, 0), 1, 0, 3)
+        flat = g.reshape(g.reshape(g.concat([same]), (6, 4)), (-1,))
+        wide = g.expand(g.expand(g.reshape(flat, (24, 1)), (24, 5)), (2, 24, 5))
+        # Not these: each changes something.
+        rest = g.cast(g.cast(g.flip(x, 1), "i32"), "f32")
+        return [turned, flat, wide, g.reshape(rest, x.shape), g.reshape(x, x.shape)]
+
+    graph = made(build, (2, 3, 4))
+    after = drop_needless(graph)
+    assert sorted(ops(after)) == sorted(
+        "input transpose exp reshape reshape expand slice cast cast".split()
+    )
+    assert after.outputs[-1] == 0
+    verify(after)
+    x = {"x0": np.arange(24, dtype=np.float32).reshape(2, 3, 4) / 7}
+    for got, want in zip(evaluate(after, x), evaluate(graph, x), strict=True):
+        np.testing.assert_array_equal(got, want)
+    assert drop_needless(after) is after
 
 
 def test_equal_nodes_become_one() -> None:
