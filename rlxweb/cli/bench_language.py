@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import numpy as np
+
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.shape import Shape
 from rlxweb.ir.tensor import Tensor
@@ -29,8 +31,26 @@ def _lora(g: Graph, s: Shape) -> Tensor:
     return g.lora_matmul(g.input("x", s), w, a, b)
 
 
+def _grouped(g: Graph, s: Shape) -> Tensor:
+    n = s[1]
+    ends = np.arange(1, 5, dtype=np.int32) * (s[0] // 4)
+    w = g.input("w", (4, n, n))
+    return g.grouped_matmul(g.input("x", s), w, offsets=g.constant(ends))
+
+
+def _scan(g: Graph, s: Shape) -> Tensor:
+    """Of 16 numbers a channel, as Mamba has them."""
+    places, width = s
+    x, delta = g.input("x", (1, *s)), g.input("delta", (1, *s)) * 0.1
+    a = -g.input("a", (width, 16))
+    b, c = g.input("b", (1, places, 16)), g.input("c", (1, places, 16))
+    return g.selective_scan(x, delta, a, b, c)[0]
+
+
 LANGUAGE: Mapping[str, tuple[Build, tuple[Shape, ...]]] = {
     "rope": (_rope, ROWS),
     "swiglu": (_swiglu, ROWS),
     "lora_matmul": (_lora, ROWS),
+    "grouped_matmul": (_grouped, ROWS),
+    "selective_scan": (_scan, ROWS),
 }

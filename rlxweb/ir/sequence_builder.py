@@ -120,6 +120,84 @@ class SequenceBuilder(ABC):
         )
         return steps, h
 
+    def selective_scan(
+        self,
+        x: Tensor,
+        delta: Tensor,
+        a: Tensor,
+        b: Tensor,
+        c: Tensor,
+        d: Tensor | None = None,
+        z: Tensor | None = None,
+        delta_bias: Tensor | None = None,
+        *,
+        delta_softplus: bool = False,
+        state: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Mamba's recurrence with rates of its own at every step: (y, last state).
+
+        h = exp(delta a) h + delta b x, then y = (c · h + d x) · silu(z); delta is
+        softplus(delta + delta_bias), as far as either is wanted.
+        Shapes   x, delta, z [B, L, D], a [D, N], b, c [B, L, N], d and delta_bias [D],
+                 state [B, N, D] (zeros where it is left out) → [B, L, D] and [B, N, D]
+        Errors   ShapeError, DTypeError
+        Source   Gu and Dao 2023
+        """
+        g: Any = self
+        if delta_bias is not None:
+            delta = g.add(delta, delta_bias)
+        if delta_softplus:
+            delta = g.softplus(delta)
+        states = () if state is None else (state,)
+        made = self.apply("selective_scan", x, delta, a, b, c, *states)
+        length, size = x.shape[1], a.shape[1]
+        y = g.narrow(made, 1, 0, length)
+        if d is not None:
+            y = g.add(y, g.mul(d, x))
+        if z is not None:
+            y = g.mul(y, g.silu(z))
+        return y, g.narrow(made, 1, length, size)
+
+    def causal_conv1d(
+        self,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        state: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Each channel's weights over its last K values: (y, what comes before next).
+
+        Shapes   x [B, L, D], weight [D, K], bias [D], state [B, K - 1, D] (what came
+                 before x; zeros where it is left out) → [B, L, D] and [B, K - 1, D]
+        Errors   ShapeError, DTypeError
+        Source   the convolution of Mamba's blocks; ONNX's CausalConvWithState
+        """
+        g: Any = self
+        doing = f"causal_conv1d of {show(x.shape)}"
+        if x.rank != 3 or weight.rank != 2 or weight.shape[0] != x.shape[2]:
+            raise ShapeError(
+                doing, f"weight {show(weight.shape)}", "x is [B, L, D], weight [D, K]"
+            )
+        (B, L, D), K = x.shape, weight.shape[1]
+        before = (B, K - 1, D)
+        if not K or (state is not None and state.shape != before):
+            given = None if state is None else show(state.shape)
+            raise ShapeError(
+                doing,
+                f"state {given} beside weight {show(weight.shape)}",
+                f"a state is {show(before)} here, and K at least 1",
+            )
+        if state is None:
+            state = g.expand(g.constant(0.0, x.dtype), before)
+        whole = g.concat([state, x], axis=1) if K > 1 else x
+        terms = [
+            g.narrow(whole, 1, k, L) * g.reshape(g.narrow(weight, 1, k, 1), (D,))
+            for k in range(K)
+        ]
+        made = sum(terms[1:], terms[0])
+        made = made if bias is None else made + bias
+        return made, g.narrow(whole, 1, L, K - 1)
+
 
 class _Given:
     """Operands of a network as a caller has them, for an op that has its own."""

@@ -124,6 +124,47 @@ class TransformerBuilder(ABC):
         """
         return self.apply("lora_matmul", x, w, a, b, scale=scale)
 
+    def grouped_matmul(
+        self,
+        x: Tensor,
+        w: Tensor,
+        groups: Tensor | None = None,
+        *,
+        offsets: Tensor | None = None,
+        sizes: Tensor | None = None,
+    ) -> Tensor:
+        """Every row times the matrix of its group, as experts have it. Give one of
+
+        groups    a group for each row, [M] of integers, in any order
+        offsets   where each group of rows ends, [G], as torch.nn.functional.grouped_mm
+        sizes     how many rows each group has, [G], as jax.lax.ragged_dot
+        A row of no group (outside 0 … G - 1, or behind the last one's end) is zeros.
+        Shapes   x [M, K], w [G, K, N] → [M, N]
+        Errors   ShapeError, DTypeError, AttributeRefused
+        """
+        doing = f"grouped_matmul of {show(x.shape)} and {show(w.shape)}"
+        given = [one for one in (groups, offsets, sizes) if one is not None]
+        if len(given) != 1:
+            raise AttributeRefused(
+                doing,
+                f"{len(given)} of groups, offsets and sizes are given",
+                "one of them says which row belongs where",
+            )
+        if groups is None:
+            if given[0].shape != w.shape[:1] or not given[0].dtype.is_integer:
+                raise ShapeError(
+                    doing,
+                    f"{show(given[0].shape)} {given[0].dtype} of groups",
+                    f"an integer for each, {show(w.shape[:1])}",
+                )
+            ends = self.apply("cast", given[0], to=DType.I32)
+            if sizes is not None:
+                ends = self.apply("cumsum", ends, axis=0)
+            rows = self.constant(np.arange(x.shape[0], dtype=np.int32)[:, None])
+            behind = self.apply("cast", self.apply("ge", rows, ends), to=DType.I32)
+            groups = self.apply("sum", behind, axes=(1,), keep_dim=False)
+        return self.apply("grouped_matmul", x, w, groups)
+
 
 def _heads_apart(g: Any, doing: str, x: Tensor, heads: int) -> Tensor:
     """[B, S, H·D] as [B, S, H, D]."""

@@ -149,7 +149,7 @@ def test_an_op_without_a_rule_is_refused() -> None:
         *("gather", "gather_elements", "gather_nd", "grid_sample"),
         *("scatter_elements", "scatter_nd"),
         *("lstm", "gru", "rnn"),
-        *("rope", "glu", "lora_matmul"),
+        *("rope", "glu", "lora_matmul", "grouped_matmul", "selective_scan"),
     }
 
 
