@@ -102,7 +102,7 @@ def model_files(
     """
     if given is None:
         name = package.replace("_", "-")
-        return ModelFiles(_installed(package, doing) / inside, doing, name)
+        return ModelFiles(installed(package, doing) / inside, doing, name)
     if isinstance(given, Mapping):
         return ModelFiles(given, doing)
     try:
@@ -116,8 +116,14 @@ def model_files(
     return ModelFiles(folder, doing)
 
 
-def _installed(package: str, doing: str) -> Path:
-    """Where a package lies."""
+def installed(
+    package: str, doing: str, wanted: str = "a folder with the model's files"
+) -> Path:
+    """Where a package lies; it is not imported.
+
+    wanted   what may be named instead
+    Errors   Unsupported where it is not installed
+    """
     try:
         spec = find_spec(package)
     except (ImportError, ValueError):
@@ -125,6 +131,6 @@ def _installed(package: str, doing: str) -> Path:
     places = list(spec.submodule_search_locations or ()) if spec else []
     if not places:
         name = package.replace("_", "-")
-        hint = f"pip install {name}, or name a folder with the model's files"
+        hint = f"pip install {name}, or name {wanted}"
         raise not_installed(doing, name, hint)
     return Path(places[0])

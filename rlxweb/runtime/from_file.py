@@ -53,6 +53,12 @@ class FromFile(ABC):
     ) -> dict[str, Any]:
         """The outputs by name."""
 
+    async def computed(
+        self, inputs: Mapping[str, Any] | None, asked: Asked
+    ) -> dict[str, Any]:
+        """What `run` gives, for a coroutine that is itself driven or awaited."""
+        return await self._run(inputs, asked)
+
     @abstractmethod
     def _compiled(self) -> Iterable[CompiledGraph]:
         """All that was compiled so far."""

@@ -50,6 +50,7 @@ FILES = {
     "tests/unit/io/test_written_elsewhere.py": "mne",
     "tests/unit/live/test_sources.py": "pylsl",
     "tests/unit/live/test_watch.py": "rich",
+    "tests/unit/models/test_basic_pitch.py": "onnxruntime",
     "tests/unit/models/test_minilm_itself.py": "tokenizers",
     "tests/unit/plot/test_above.py": "matplotlib",
     "tests/unit/plot/test_plot.py": "matplotlib",

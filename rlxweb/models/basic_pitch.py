@@ -1,0 +1,342 @@
+"""Basic Pitch: notes out of sound, whatever instrument plays and however many at once.
+
+Runs Spotify's `nmp.onnx` over windows of two seconds that overlap, several at once, and
+makes notes of what it finds. A sound is read and run in stretches; of an hour only what
+notes are made of is kept, in files where it is much.
+
+Source   Bittner et al. 2022, A Lightweight Instrument-Agnostic Model for Polyphonic
+Note Transcription and Multipitch Estimation
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from rlxweb.arguments import number, switch
+from rlxweb.device import DeviceLike
+from rlxweb.errors import UsageError
+from rlxweb.gpu.beside import awaited_here
+from rlxweb.gpu.drive import drive
+from rlxweb.models.midi import midi_of
+from rlxweb.models.notes import (
+    LOWEST,
+    PITCHES,
+    Note,
+    NoteSettings,
+    bends_of,
+    events_of,
+)
+from rlxweb.models.onnx_file import File, onnx_model
+from rlxweb.models.sound import Sound, sound_of
+from rlxweb.onnx.model import Model
+from rlxweb.runtime.from_file import Asked
+from rlxweb.whole_file import written_to
+
+Array = npt.NDArray[Any]
+Tell = Callable[[float, float], object]
+
+PACKAGE, INSIDE = "basic_pitch", "saved_models/icassp_2022/nmp.onnx"
+RATE = 22050
+HOP = 256
+WINDOW = 43844
+FRAMES = 172
+"""Of a window."""
+OVERLAP = 30
+"""Frames that a window shares with the next."""
+STEP = WINDOW - OVERLAP * HOP
+KEPT = FRAMES - OVERLAP
+"""Frames of a window that are taken, from its middle."""
+FRAME_RATE = RATE // HOP
+"""By which Basic Pitch counts how many frames a sound has."""
+BATCHES = (1, 2, 4, 8)
+_DRIFT = HOP / RATE * (FRAMES - WINDOW / HOP) + 0.0018
+"""s that frames run ahead in each window, as Basic Pitch measured it."""
+_INPUT = "serving_default_input_2:0"
+_CONTOUR, _NOTE, _ONSET = (f"StatefulPartitionedCall:{at}" for at in range(3))
+_IN_MEMORY = 64 << 20
+_DOING = "transcribe"
+
+
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """Notes of a sound, by when they begin; a sequence of them.
+
+    seconds  of the sound
+    name     of its file, or ""
+    """
+
+    notes: tuple[Note, ...]
+    seconds: float
+    name: str = ""
+
+    def __len__(self) -> int:
+        return len(self.notes)
+
+    def __iter__(self) -> Iterator[Note]:
+        return iter(self.notes)
+
+    def __getitem__(self, at: int) -> Note:
+        return self.notes[at]
+
+    def __repr__(self) -> str:
+        return f"Notes({len(self.notes):,} in {self.seconds:.1f} s)"
+
+    def arrays(self) -> dict[str, Array]:
+        """start, end (s), pitch, amplitude, each (n,); bends of all notes one after the
+        other, and how many each has.
+        """
+        own = self.notes
+        bends = [bend for one in own for bend in one.bends]
+        return {
+            "start": np.array([one.start for one in own], np.float64),
+            "end": np.array([one.end for one in own], np.float64),
+            "pitch": np.array([one.pitch for one in own], np.int64),
+            "amplitude": np.array([one.amplitude for one in own], np.float64),
+            "bends": np.array(bends, np.int8),
+            "bend_count": np.array([len(one.bends) for one in own], np.int64),
+        }
+
+    def midi(
+        self, tempo: float = 120.0, *, multiple_pitch_bends: bool = False
+    ) -> bytes:
+        """A MIDI file of them.
+
+        tempo    quarter notes a minute that it is written in; no time hangs on it
+        multiple_pitch_bends
+                 notes that overlap are bent too, each on a channel of its own
+        Errors   UsageError for a tempo outside 4 to 1000
+        """
+        own = number("tempo", tempo, "write MIDI")
+        if not 4 <= own <= 1000:
+            raise UsageError("write MIDI", f"tempo is {own:g}", "4 to 1000 a minute")
+        apart = switch("multiple_pitch_bends", multiple_pitch_bends, "write MIDI")
+        return midi_of(self.notes, own, apart)
+
+    def write_midi(
+        self,
+        path: str | os.PathLike[str],
+        tempo: float = 120.0,
+        *,
+        multiple_pitch_bends: bool = False,
+    ) -> None:
+        """`midi` as a file, whole or not at all. Errors  those of `midi`, and
+        RecordingError where it cannot be written.
+        """
+        made = self.midi(tempo, multiple_pitch_bends=multiple_pitch_bends)
+        with written_to(path, "write MIDI") as file:
+            file.write(made)
+
+
+@dataclass(frozen=True, slots=True)
+class Activations:
+    """What the model finds, frame by frame.
+
+    times    (n,) s
+    note     (n, 88), how much each key of the piano sounds, from A0
+    onset    (n, 88), how much it begins to
+    contour  (n, 264), the same in thirds of semitones
+    """
+
+    times: Array
+    note: Array
+    onset: Array
+    contour: Array
+
+
+class BasicPitch:
+    """A model that hears notes. Made by `BasicPitch.load`; a context manager.
+
+    Threads may share it: they take turns where something is compiled.
+
+    model   the model of ONNX that it runs
+    """
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+
+    @classmethod
+    def load(cls, file: File | None = None) -> Self:
+        """The model of the package basic-pitch, or of a file.
+
+        file     path of `nmp.onnx`, or its bytes; None: the installed package, of which
+                 no code is run
+        Errors   Unsupported where the package is not installed, or `onnx`; ModelError
+        for a file that is missing, broken, or another model
+        """
+        wanted = {_INPUT: (None, WINDOW, 1)}
+        return cls(onnx_model(file, PACKAGE, INSIDE, "load Basic Pitch", wanted))
+
+    def transcribe(
+        self,
+        sound: Any,
+        fs: float | None = None,
+        *,
+        settings: NoteSettings | None = None,
+        device: DeviceLike | None = None,
+        adapter: str = "",
+        tell: Tell | None = None,
+    ) -> Notes:
+        """The notes of a sound.
+
+        sound    path of a sound file of any rate and length; a Recording or Group;
+                 samples (n,) or (channels, n), float in [-1, 1] or integers. Channels
+                 are averaged
+        fs       Hz of an array
+        settings what counts as a note
+        device   where; None: rlxweb chooses
+        adapter  part of an adapter's name, where a device has several
+        tell     hears (seconds done, seconds in all)
+        Errors   UsageError, NotFinite for what is given; RecordingError for a file;
+        those of `Model.run`
+        """
+        return drive(self._transcribed(sound, fs, settings, device, adapter, tell))
+
+    async def transcribe_async(
+        self,
+        sound: Any,
+        fs: float | None = None,
+        *,
+        settings: NoteSettings | None = None,
+        device: DeviceLike | None = None,
+        adapter: str = "",
+        tell: Tell | None = None,
+    ) -> Notes:
+        """`transcribe` beside the caller's event loop."""
+        return await awaited_here(
+            lambda: self._transcribed(sound, fs, settings, device, adapter, tell)
+        )
+
+    async def _transcribed(
+        self,
+        given: Any,
+        fs: float | None,
+        settings: NoteSettings | None,
+        device: DeviceLike | None,
+        adapter: str,
+        tell: Tell | None,
+    ) -> Notes:
+        own = (settings or NoteSettings()).checked(_DOING)
+        name = os.fspath(given) if isinstance(given, str | os.PathLike) else ""
+        with sound_of(given, fs, RATE, _DOING) as sound:
+            count = frames_of(sound.n_samples)
+            note, onset = (_room((count, PITCHES), np.float32) for _ in range(2))
+            bends = _room((count if own.pitch_bends else 0, PITCHES), np.int8)
+            async for at, found in self._stretches(sound, device, adapter, tell):
+                rows = slice(at, at + len(found[_NOTE]))
+                note[rows], onset[rows] = found[_NOTE], found[_ONSET]
+                if own.pitch_bends:
+                    bends[rows] = bends_of(found[_CONTOUR])
+            seconds = sound.seconds
+        return Notes(_notes(note, onset, bends, own), seconds, name)
+
+    def activations(
+        self,
+        sound: Any,
+        fs: float | None = None,
+        *,
+        device: DeviceLike | None = None,
+        adapter: str = "",
+    ) -> Activations:
+        """What the model finds frame by frame, all in memory: 150 kB a second.
+
+        Arguments and errors are those of `transcribe`.
+        """
+        return drive(self._activations(sound, fs, device, adapter))
+
+    async def _activations(
+        self, given: Any, fs: float | None, device: DeviceLike | None, adapter: str
+    ) -> Activations:
+        parts: dict[str, list[Array]] = {_NOTE: [], _ONSET: [], _CONTOUR: []}
+        with sound_of(given, fs, RATE, "find notes") as sound:
+            async for _, found in self._stretches(sound, device, adapter, None):
+                for name, rows in found.items():
+                    parts[name].append(rows)
+        note, onset, contour = (np.concatenate(one) for one in parts.values())
+        return Activations(times_of(len(note)), note, onset, contour)
+
+    async def _stretches(
+        self, sound: Sound, device: DeviceLike | None, adapter: str, tell: Tell | None
+    ) -> AsyncIterator[tuple[int, dict[str, Array]]]:
+        """(first frame, the frames of each output), one stretch after the other."""
+        before = OVERLAP // 2 * HOP
+        windows = -(-(sound.n_samples + before) // STEP)
+        batch = next((b for b in BATCHES if b >= windows), BATCHES[-1])
+        count = frames_of(sound.n_samples)
+        asked = Asked(device, adapter, None, keep=False)
+        for first in range(0, windows, batch):
+            begin = first * STEP - before
+            x = sound.read(begin, begin + (batch - 1) * STEP + WINDOW)
+            rows = np.lib.stride_tricks.sliding_window_view(x, WINDOW)[::STEP]
+            outs = await self.model.computed({_INPUT: rows[:, :, None]}, asked)
+            at = first * KEPT
+            found = {n: _middle(outs[n], count - at) for n in (_NOTE, _ONSET, _CONTOUR)}
+            yield at, found
+            if tell is not None:
+                done = min(sound.seconds, (first + batch) * STEP / RATE)
+                tell(done, sound.seconds)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"BasicPitch({self.model!r})"
+
+    def close(self) -> None:
+        """Free what was compiled. Idempotent."""
+        self.model.close()
+
+
+def frames_of(n_samples: int) -> int:
+    """Frames of so many samples at 22,050 Hz."""
+    return int(np.floor(n_samples * (FRAME_RATE / RATE)))
+
+
+def times_of(count: int) -> Array:
+    """When frames begin, in s; each window's drift is taken off."""
+    frame = np.arange(count)
+    return frame * HOP / float(RATE) - _DRIFT * np.floor(frame / FRAMES)
+
+
+def _middle(rows: Array, most: int) -> Array:
+    """What is kept of windows (batch, 172, n), one after the other."""
+    half = OVERLAP // 2
+    kept = rows[:, half:-half]
+    return kept.reshape(-1, kept.shape[-1])[: max(0, most)]
+
+
+def _room(shape: tuple[int, ...], dtype: Any) -> Array:
+    """Room for numbers: of many in a file that goes with the array."""
+    if int(np.prod(shape)) * np.dtype(dtype).itemsize <= _IN_MEMORY:
+        return np.zeros(shape, dtype)
+    with tempfile.TemporaryFile(prefix="rlxweb-") as file:
+        return np.memmap(file, dtype, "w+", shape=shape)
+
+
+def _notes(
+    note: Array, onset: Array, bends: Array, settings: NoteSettings
+) -> tuple[Note, ...]:
+    least = round(settings.minimum_note_length / 1000 * (RATE / HOP))
+    times = times_of(len(note))
+    made = []
+    for one in events_of(note, onset, least, settings):
+        own = bends[one.start : one.end, one.key]  # empty where none are kept
+        made.append(
+            Note(
+                float(times[one.start]),
+                float(times[one.end]),
+                one.key + LOWEST,
+                one.amplitude,
+                tuple(own.tolist()),
+            )
+        )
+    return tuple(sorted(made))

@@ -1,0 +1,55 @@
+"""A model of ONNX in one file: of a package that is installed, of a path, or bytes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from rlxweb.errors import ModelError, shown
+from rlxweb.models.folder import installed
+from rlxweb.onnx.loading import load
+from rlxweb.onnx.model import Model
+
+File = str | os.PathLike[str] | bytes
+Ports = Mapping[str, tuple[int | None, ...]]
+"""Names of inputs or outputs with their dims; None: any."""
+
+
+def onnx_model(
+    given: File | None, package: str, inside: str, doing: str, wanted: Ports
+) -> Model:
+    """The model that was named, or that of an installed package, of which no code runs.
+
+    given    a path, or the file's bytes
+    package  as Python calls it; its file lies at `inside` it
+    wanted   what the inputs must be
+    Errors   Unsupported where the package is not installed; ModelError for a file that
+    is missing, broken, or another model
+    """
+    source = given
+    if source is None:
+        source = installed(package, doing, "a model's file").joinpath(
+            *inside.split("/")
+        )
+        if not source.is_file():
+            hint = "another version of the package keeps it elsewhere: name the file"
+            raise ModelError(doing, f"{package} has no {inside}", hint=hint)
+    model = load(source)
+    for name, dims in wanted.items():
+        port = model.inputs.get(name)
+        if port is None or not _fits(port.dims, dims):
+            found = ", ".join(map(str, model.inputs.values())) or "none"
+            said = " × ".join("any" if dim is None else str(dim) for dim in dims)
+            raise ModelError(
+                doing,
+                f"{shown(model.name)} is another model: its inputs are {found}",
+                f"an input {name!r} of {said} is wanted",
+            )
+    return model
+
+
+def _fits(dims: tuple[object, ...] | None, wanted: tuple[int | None, ...]) -> bool:
+    if dims is None or len(dims) != len(wanted):
+        return False
+    pairs = zip(dims, wanted, strict=True)
+    return all(w is None or not isinstance(d, int) or d == w for d, w in pairs)
