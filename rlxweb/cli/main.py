@@ -44,6 +44,8 @@ COMMANDS = {
     "export": "Write a graph or a Welch estimate for pages without Python.",
     "search": "Passages of text files that are near a question in meaning.",
     "embed": "Passages of text files as points, near where they mean the same.",
+    "notes": "The notes that are played in a sound file, and as MIDI.",
+    "speech": "Where somebody talks in a sound file.",
     "demo": "Peaks of a made recording with known rhythms, or of yours.",
 }
 STOPPED = 130

@@ -13,23 +13,34 @@ from rlxweb.names import found, publish, published
 if TYPE_CHECKING:
     from rlxweb.models.basic_pitch import Activations as Activations
     from rlxweb.models.basic_pitch import BasicPitch as BasicPitch
-    from rlxweb.models.basic_pitch import Notes as Notes
     from rlxweb.models.documents import Passage as Passage
     from rlxweb.models.documents import passages_of as passages_of
     from rlxweb.models.minilm import MiniLM as MiniLM
-    from rlxweb.models.notes import Note as Note
-    from rlxweb.models.notes import NoteSettings as NoteSettings
+    from rlxweb.models.note import Note as Note
+    from rlxweb.models.note_events import NoteSettings as NoteSettings
+    from rlxweb.models.notes import Notes as Notes
     from rlxweb.models.search import Hit as Hit
     from rlxweb.models.search import SearchIndex as SearchIndex
+    from rlxweb.models.silero import VoiceActivity as VoiceActivity
+    from rlxweb.models.speech import Segment as Segment
+    from rlxweb.models.speech import Speech as Speech
+    from rlxweb.models.speech import SpeechSettings as SpeechSettings
+    from rlxweb.models.speech import VoiceFrame as VoiceFrame
+    from rlxweb.models.voice_stream import VoiceStream as VoiceStream
 
 publish(
     __name__,
     {
-        "rlxweb.models.basic_pitch": "Activations BasicPitch Notes",
+        "rlxweb.models.basic_pitch": "Activations BasicPitch",
         "rlxweb.models.documents": "Passage passages_of",
         "rlxweb.models.minilm": "MiniLM",
-        "rlxweb.models.notes": "Note NoteSettings",
+        "rlxweb.models.note": "Note",
+        "rlxweb.models.note_events": "NoteSettings",
+        "rlxweb.models.notes": "Notes",
         "rlxweb.models.search": "Hit SearchIndex",
+        "rlxweb.models.silero": "VoiceActivity",
+        "rlxweb.models.speech": "Segment Speech SpeechSettings VoiceFrame",
+        "rlxweb.models.voice_stream": "VoiceStream",
     },
 )
 

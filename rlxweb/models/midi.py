@@ -12,7 +12,7 @@ import heapq
 import struct
 from collections.abc import Iterable, Sequence
 
-from rlxweb.models.notes import BINS, Note
+from rlxweb.models.note import BINS, Note
 
 TICKS = 480
 """Of a quarter note."""

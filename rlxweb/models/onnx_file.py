@@ -16,13 +16,13 @@ Ports = Mapping[str, tuple[int | None, ...]]
 
 
 def onnx_model(
-    given: File | None, package: str, inside: str, doing: str, wanted: Ports
+    given: File | None, package: str, inside: str, doing: str, *wanted: Ports
 ) -> Model:
     """The model that was named, or that of an installed package, of which no code runs.
 
     given    a path, or the file's bytes
     package  as Python calls it; its file lies at `inside` it
-    wanted   what the inputs must be
+    wanted   what the inputs must be, one or the other
     Errors   Unsupported where the package is not installed; ModelError for a file that
     is missing, broken, or another model
     """
@@ -35,17 +35,26 @@ def onnx_model(
             hint = "another version of the package keeps it elsewhere: name the file"
             raise ModelError(doing, f"{package} has no {inside}", hint=hint)
     model = load(source)
-    for name, dims in wanted.items():
-        port = model.inputs.get(name)
-        if port is None or not _fits(port.dims, dims):
-            found = ", ".join(map(str, model.inputs.values())) or "none"
-            said = " × ".join("any" if dim is None else str(dim) for dim in dims)
-            raise ModelError(
-                doing,
-                f"{shown(model.name)} is another model: its inputs are {found}",
-                f"an input {name!r} of {said} is wanted",
-            )
+    if not any(_has(model, ports) for ports in wanted):
+        found = ", ".join(map(str, model.inputs.values())) or "none"
+        raise ModelError(
+            doing,
+            f"{shown(model.name)} is another model: its inputs are {found}",
+            " or ".join(map(_told, wanted)) + " are wanted",
+        )
     return model
+
+
+def _has(model: Model, wanted: Ports) -> bool:
+    ports = model.inputs
+    return all(n in ports and _fits(ports[n].dims, dims) for n, dims in wanted.items())
+
+
+def _told(wanted: Ports) -> str:
+    def dims(own: tuple[int | None, ...]) -> str:
+        return ", ".join("any" if dim is None else str(dim) for dim in own)
+
+    return ", ".join(f"{name} [{dims(own)}]" for name, own in wanted.items())
 
 
 def _fits(dims: tuple[object, ...] | None, wanted: tuple[int | None, ...]) -> bool:

@@ -135,3 +135,28 @@ class Resampler:
         rows = (place // self.up)[:, None] + np.arange(self.taps)
         matrix[rows, np.arange(outputs)[:, None]] = self._phases[place % self.up]
         return matrix, step
+
+
+class Running:
+    """A sound that still runs, at another rate; what comes out lags 50 samples."""
+
+    def __init__(self, fs: float, rate: float) -> None:
+        self._own = Resampler(fs, rate)
+        self._first = self._own.needs(0, 1)[0]
+        self._x = np.zeros(-self._first, np.float32)
+        self._made = 0
+
+    def push(self, x: Array) -> Array:
+        """The samples that can be made now, float32."""
+        own = self._own
+        self._x = np.concatenate([self._x, x.astype(np.float32)])
+        latest = self._first + len(self._x) + own.back - own.taps
+        start, stop = self._made, ((latest + 1) * own.up - 1) // own.down + 1
+        if stop <= start:
+            return np.empty(0, np.float32)
+        first, last = own.needs(start, stop)
+        made = own.made(self._x[first - self._first : last - self._first], start, stop)
+        self._made = stop
+        keep = max(0, own.needs(stop, stop + 1)[0] - self._first)
+        self._x, self._first = self._x[keep:], self._first + keep
+        return made

@@ -7,7 +7,7 @@ asked for is held.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,6 +23,8 @@ from rlxweb.io.recording import Group, Recording, check_finite
 from rlxweb.models.resampling import Resampler
 
 Array = npt.NDArray[Any]
+Rate = float | Callable[[float], float]
+"""Hz that is wanted, or what says it of the Hz that are given."""
 
 LEAST_HZ, MOST_HZ = 1000.0, 1e6
 
@@ -75,7 +77,7 @@ class Sound:
             check_finite(x, given, start)
         else:
             x = given[:, start:stop]
-            x = _scaled(x)
+            x = scaled(x)
             if not np.isfinite(x).all():
                 at = start + int(np.argmin(np.isfinite(x).all(axis=0)))
                 problem = f"the sound is not finite at sample {at}"
@@ -85,7 +87,7 @@ class Sound:
 
 
 @contextmanager
-def sound_of(given: Any, fs: float | None, rate: float, doing: str) -> Iterator[Sound]:
+def sound_of(given: Any, fs: float | None, rate: Rate, doing: str) -> Iterator[Sound]:
     """A sound, open within the block.
 
     given    path of a sound file; a Recording or a Group; samples (n,) or (channels, n)
@@ -118,16 +120,16 @@ def _one_group(recording: Recording, doing: str) -> Group:
     return recording.groups[0]
 
 
-def _of_group(group: Group, rate: float, doing: str) -> Sound:
+def _of_group(group: Group, rate: Rate, doing: str) -> Sound:
     if group.gaps:
         problem = f"{len(group.gaps)} gaps lie in the recording"
         hint = "give one of the group's `pieces`"
         raise UsageError(doing, problem, "a sound has none", hint)
-    _check_rate(group.fs, doing)
-    return Sound(group, group.fs, rate)
+    check_rate(group.fs, doing)
+    return Sound(group, group.fs, _rate(rate, group.fs))
 
 
-def _of_array(given: Any, fs: float | None, rate: float, doing: str) -> Sound:
+def _of_array(given: Any, fs: float | None, rate: Rate, doing: str) -> Sound:
     x = array_of(given, doing)
     if x.ndim not in (1, 2) or not x.size:
         rule = "(n,) or (channels, n)"
@@ -138,17 +140,22 @@ def _of_array(given: Any, fs: float | None, rate: float, doing: str) -> Sound:
         hint = Advice("give {}", fs=Blank("HZ"))
         raise UsageError(doing, "an array has no rate of its own", hint=hint)
     own = number("fs", fs, doing)
-    _check_rate(own, doing)
-    return Sound(np.atleast_2d(x), own, rate)
+    check_rate(own, doing)
+    return Sound(np.atleast_2d(x), own, _rate(rate, own))
 
 
-def _check_rate(fs: float, doing: str) -> None:
+def _rate(rate: Rate, fs: float) -> float:
+    return rate(fs) if callable(rate) else rate
+
+
+def check_rate(fs: float, doing: str) -> None:
+    """Errors  UsageError for what is no rate of sound."""
     if not LEAST_HZ <= fs <= MOST_HZ:
         rule = f"sound has {LEAST_HZ:g} to {MOST_HZ:g}"
         raise UsageError(doing, f"the rate is {fs:g} Hz", rule)
 
 
-def _scaled(x: Array) -> Array:
+def scaled(x: Array) -> Array:
     """Integers so that their full scale is 1, as in a sound file."""
     if x.dtype.kind == "f":
         return x

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from rlxweb.plot.lines import aperiodic as aperiodic
     from rlxweb.plot.lines import peaks as peaks
     from rlxweb.plot.lines import spectrum as spectrum
+    from rlxweb.plot.notes import piano_roll as piano_roll
     from rlxweb.plot.scalp import topomap as topomap
+    from rlxweb.plot.speech import speech as speech
     from rlxweb.plot.surface import spectrogram as spectrogram
     from rlxweb.plot.theme import style as style
 
@@ -25,7 +27,9 @@ publish(
         "rlxweb.plot.bars": "bands",
         "rlxweb.plot.interactive": "html",
         "rlxweb.plot.lines": "aperiodic peaks spectrum",
+        "rlxweb.plot.notes": "piano_roll",
         "rlxweb.plot.scalp": "topomap",
+        "rlxweb.plot.speech": "speech",
         "rlxweb.plot.surface": "spectrogram",
         "rlxweb.plot.theme": "style",
     },

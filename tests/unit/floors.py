@@ -31,7 +31,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("calibration", "rlx"),
     ("choose",),
     ("runtime",),
-    ("runners", "signal", "tracing"),
+    ("runners", "signal"),
     ("jobs", "live", "onnx"),
     ("models",),
     ("smoke", "dask", "plot"),

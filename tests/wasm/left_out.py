@@ -52,6 +52,7 @@ FILES = {
     "tests/unit/live/test_watch.py": "rich",
     "tests/unit/models/test_basic_pitch.py": "onnxruntime",
     "tests/unit/models/test_minilm_itself.py": "tokenizers",
+    "tests/unit/models/test_silero.py": "onnxruntime",
     "tests/unit/plot/test_above.py": "matplotlib",
     "tests/unit/plot/test_plot.py": "matplotlib",
     "tests/unit/results/test_results.py": "pyarrow",

@@ -28,3 +28,19 @@ def song(
                 made[at] += loud * np.sin(2 * np.pi * hz * part * own[at]) / part**2
             notes.append((float(start), float(start + length), int(pitch)))
     return (made / abs(made).max() * 0.8).astype(np.float32), notes
+
+
+def voice(seconds: float, fs: int = 16000) -> Any:
+    """A buzz through changing resonances, now and then: enough of a voice."""
+    rng = np.random.default_rng(4)
+    time = np.arange(int(seconds * fs)) / fs
+    pitch = 110 * (1 + 0.15 * np.sin(2 * np.pi * 2.3 * time))
+    phase = 2 * np.pi * np.cumsum(pitch) / fs
+    made = np.zeros_like(time)
+    for part in range(1, 30):
+        near = 500 + 300 * np.sin(2 * np.pi * 3 * time), 1500 + 500 * np.cos(9 * time)
+        loud = sum(np.exp(-(((part * pitch - f) / 180) ** 2)) for f in near)
+        made += loud * np.sin(part * phase)
+    made *= np.clip(np.sin(2 * np.pi * 0.9 * time) * 3, 0, 1)
+    made += 0.003 * rng.standard_normal(len(time))
+    return (0.5 * made / abs(made).max()).astype(np.float32)

@@ -15,6 +15,7 @@ from matplotlib.colors import to_rgba
 
 import rlxweb as rlx
 from rlxweb.errors import ShapeError, Unsupported, UsageError
+from rlxweb.models import Note, Notes
 from rlxweb.plot.electrodes import flat, positions
 from rlxweb.results.labels import Labels
 
@@ -169,3 +170,17 @@ def test_a_cap_that_counts_its_electrodes_is_no_10_20_system() -> None:
     assert not positions(biosemi)[1]
     sleep = ["EEG F3", "EEG C3", "EEG O1", "E1", "E2", "A1"]
     assert positions(sleep)[1] == [0, 1, 2, 5]
+
+
+def test_notes_are_bars_on_a_piano_roll() -> None:
+    """Two octaves at least, however few there are; bends are lines."""
+    one = Note(0.5, 1.0, 60, 0.5, (0, 1, 2)), Note(1.5, 1.9, 64, 0.9, (0, 0))
+    for notes, bars, bent in ((Notes(one, 3.0), 2, 1), (Notes((), 0.0), 0, 0)):
+        ax = drawn(rlx.plot.piano_roll(notes))
+        boxes, lines = ax.collections[-2:]
+        assert len(boxes.get_paths()) == bars
+        assert len(lines.get_segments()) == bent
+        low, high = ax.get_ylim()
+        assert low < 52
+        assert high - low >= 24
+    assert "no notes" in [text.get_text() for text in ax.texts]
