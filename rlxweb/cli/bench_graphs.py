@@ -15,6 +15,7 @@ import numpy as np
 from rlxweb.backends.pool import pool
 from rlxweb.choose.graphs import GraphJob
 from rlxweb.cli.bench_language import LANGUAGE
+from rlxweb.cli.bench_linear import LINEAR
 from rlxweb.cli.bench_networks import NETWORKS
 from rlxweb.cli.bench_picker import Sweep, Way
 from rlxweb.devices.place import Place
@@ -204,6 +205,7 @@ FAMILIES: Mapping[str, tuple[Build, tuple[Shape, ...]]] = {
     "transformer layer": (_block, LAYERS),
     **NETWORKS,
     **LANGUAGE,
+    **LINEAR,
 }
 
 

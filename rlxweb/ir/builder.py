@@ -17,6 +17,7 @@ from rlxweb.given import array_of
 from rlxweb.ir.adding import adding
 from rlxweb.ir.attention_builder import AttentionBuilder
 from rlxweb.ir.dtype import DType, DTypeLike, as_dtype
+from rlxweb.ir.linalg_builder import LinalgBuilder
 from rlxweb.ir.math_builder import MathBuilder
 from rlxweb.ir.norm_builder import NormBuilder
 from rlxweb.ir.picks_builder import PicksBuilder
@@ -43,6 +44,7 @@ class Builder(
     SequenceBuilder,
     AttentionBuilder,
     TransformerBuilder,
+    LinalgBuilder,
 ):
     """Builder methods over `apply`; mixed into Graph."""
 

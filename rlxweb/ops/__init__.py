@@ -19,6 +19,7 @@ FAMILIES = (
     "select",
     "picking",
     "linalg",
+    "solve",
     "conv",
     "conv_transpose",
     "pool",
