@@ -72,6 +72,8 @@ if TYPE_CHECKING:  # for people's editors and type checkers; a test holds it to 
     from rlxweb.signal.welch_peaks import welch_peaks as welch_peaks
     from rlxweb.signal.welch_peaks import welch_peaks_async as welch_peaks_async
     from rlxweb.signal.welch_stream import WelchStream as WelchStream
+    from rlxweb.tracing.function import Function as Function
+    from rlxweb.tracing.function import function as function
 
 _OWN = {
     "rlxweb.choose.resolve": "fastest_device_for",
@@ -115,6 +117,7 @@ _OWN = {
     "rlxweb.signal.welch_peaks": "welch_peaks welch_peaks_async",
     "rlxweb.signal.stream_frame": "StreamFrame",
     "rlxweb.signal.welch_stream": "WelchStream",
+    "rlxweb.tracing.function": "Function function",
 }
 _OF_DEVICES = {
     "rlxweb.choose.resolve": (

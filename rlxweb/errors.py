@@ -15,9 +15,7 @@ from itertools import islice
 from rlxweb.advice import Advice
 from rlxweb.printable import printable
 
-_COMPARED_CHARS = 100
-_COMPARED_NAMES = 2000
-_SHOWN_PLACES = 3
+_COMPARED_CHARS, _COMPARED_NAMES, _SHOWN_PLACES = 100, 2000, 3
 
 
 class RlxError(Exception):
@@ -134,6 +132,10 @@ class DTypeError(GraphError, TypeError):
     """A dtype the op or the device does not take."""
 
 
+class TraceError(GraphError):
+    """Python that a graph cannot say, in a function that is traced; names its line."""
+
+
 class VerifyError(GraphError):
     """A graph whose structure breaks a rule (order, arity, declared type)."""
 
@@ -186,8 +188,8 @@ class MissingOps(ModelError):
         ]
         many = f"{len(lines)} of its ops {'is' if len(lines) == 1 else 'are'} missing"
         # Line breaks are ours; those of a name in a file would forge lines.
-        told = [f"{many} in rlxweb:", *map(printable, lines)]
-        super().__init__(doing, "\n".join(told))
+        every = (f"{many} in rlxweb:", *map(printable, lines))
+        super().__init__(doing, "\n".join(every))
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.doing, self.missing), self.__dict__

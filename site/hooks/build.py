@@ -58,6 +58,7 @@ PARTS: dict[str, Callable[[str], str]] = {
     "error-tree": lambda arguments: reference_parts.error_tree(),
     "house": lambda arguments: house.house(),
     "methods": lambda arguments: reference_parts.methods(),
+    "numpy-functions": lambda arguments: reference_parts.numpy_functions(),
     "picture": _picture,
     "poster": lambda arguments: poster.poster(),
     "shown": shown.picture,

@@ -18,7 +18,7 @@ from rlxweb.ir.op import Op
 from rlxweb.ir.sample import Drawn
 from rlxweb.ir.tensor import Tensor
 
-_NAMES = "xyzw"
+_NAMES = "xyzwabcd"
 # Elements, inputs and result together, that show something and fit a few lines.
 _WANTED = 20
 # Results with more elements are printed as shape and dtype.

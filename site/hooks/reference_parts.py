@@ -14,6 +14,7 @@ from docstrings import prose
 from rlxweb import errors
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
+from rlxweb.tracing import vocabulary
 
 
 def error_tree() -> str:
@@ -61,3 +62,14 @@ def methods() -> str:
         said = prose(op_facts.first_sentence(doc))
         lines.append(f"| `{op_facts.signature(name)}` | {linked} | {said} |")
     return "\n".join(lines)
+
+
+def numpy_functions() -> str:
+    """The functions of NumPy that a traced function may call, room by room."""
+    rooms: dict[str, list[str]] = {}
+    for name in vocabulary.names():
+        room, _, function = name.rpartition(".")
+        rooms.setdefault(room, []).append(f"`{function}`")
+    return "\n\n".join(
+        f"**`{room}`**: {' '.join(every)}" for room, every in rooms.items()
+    )

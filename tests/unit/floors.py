@@ -31,7 +31,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("calibration", "rlx"),
     ("choose",),
     ("runtime",),
-    ("runners", "signal"),
+    ("runners", "signal", "tracing"),
     ("jobs", "live", "onnx"),
     ("models",),
     ("smoke", "dask", "plot"),

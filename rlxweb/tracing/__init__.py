@@ -1,0 +1,1 @@
+"""Python functions on arrays, traced into graphs: what NumPy calls do to a graph."""

@@ -1,0 +1,179 @@
+"""NumPy's differences, means without NaN and quantiles over traced arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlxweb.tracing.place import refused
+from rlxweb.tracing.reductions import Axis, axes_of, kept, mean, real_of
+from rlxweb.tracing.table import numpys
+from rlxweb.tracing.trace import Trace
+from rlxweb.tracing.traced import Traced
+
+
+@numpys(np.diff)
+def _diff(
+    t: Trace,
+    a: Any,
+    n: int = 1,
+    axis: int = -1,
+    prepend: Any = None,
+    append: Any = None,
+) -> Any:
+    x = t.lifted(a)
+    (at,) = axes_of(axis, x.ndim)
+    more = [p for p in (prepend, append) if p is not None and p is not np._NoValue]
+    if more:
+        raise refused(
+            "np.diff", "prepend= and append= are not taken", hint="use np.concatenate"
+        )
+    for _ in range(n):
+        lead = (slice(None),) * at
+        later, before = x[(*lead, slice(1, None))], x[(*lead, slice(None, -1))]
+        x = later != before if x.dtype == np.bool_ else later - before
+    return x
+
+
+@numpys(np.trapezoid)
+def _trapezoid(t: Trace, y: Any, x: Any = None, dx: float = 1.0, axis: int = -1) -> Any:
+    of = t.lifted(y)
+    (at,) = axes_of(axis, of.ndim)
+    lead = (slice(None),) * at
+    pairs: Any = of[(*lead, slice(1, None))] + of[(*lead, slice(None, -1))]
+    if x is None:
+        return (pairs * (dx / 2)).sum(at)
+    steps: Any = np.diff(t.lifted(x), axis=-1 if np.ndim(x) == 1 else axis)
+    if steps.ndim == 1:
+        steps = steps.reshape((-1, *(1,) * (of.ndim - at - 1)))
+    return (pairs * steps / 2).sum(at)
+
+
+@numpys(np.average)
+def _average(
+    t: Trace, a: Any, axis: Axis = None, weights: Any = None, returned: bool = False
+) -> Any:
+    return mean(t, a, axis)
+
+
+def _without_nan(op: Any, fill: float) -> Any:
+    def how(
+        t: Trace,
+        a: Any,
+        axis: Axis = None,
+        dtype: Any = None,
+        out: Any = None,
+        keepdims: Any = False,
+    ) -> Any:
+        x = t.lifted(a)
+        there: Any = x if x.dtype.kind in "biu" else np.where(np.isnan(x), fill, x)
+        return op(there, axis, dtype, keepdims=kept(keepdims))
+
+    return how
+
+
+numpys(np.nansum)(_without_nan(np.sum, 0.0))
+numpys(np.nanprod)(_without_nan(np.prod, 1.0))
+
+
+@numpys(np.nanmean)
+def _nanmean(
+    t: Trace,
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: Any = False,
+    where: Any = None,
+) -> Any:
+    x = t.lifted(a)
+    if x.dtype.kind in "biu":
+        return mean(t, x, axis, dtype, None, keepdims)
+    keep = kept(keepdims)
+    there: Any = ~np.isnan(x)
+    count = there.sum(axis, keepdims=keep).astype(x.dtype)
+    return np.where(there, x, 0).sum(axis, dtype, keepdims=keep) / count
+
+
+def _median_like(t: Trace, a: Any, q: float, axis: Axis, keepdims: Any) -> Any:
+    """The value at a fraction of the sorted ones, on the line between two."""
+    x = real_of(t, a, "np.quantile")
+    axes = axes_of(axis, x.ndim)
+    rest = [n for n in range(x.ndim) if n not in axes]
+    moved = x.transpose((*rest, *axes)).reshape((*(x.shape[n] for n in rest), -1))
+    if moved.dtype.kind not in "f":
+        moved = t.cast(moved, np.float64)
+    count = moved.shape[-1]
+    at = q * (count - 1)
+    low = min(int(at), count - 1)
+    high = min(low + 1, count - 1)
+    rows: Any = np.sort(moved, axis=-1)
+    made: Any = rows[..., low] + (rows[..., high] - rows[..., low]) * (at - low)
+    if low == high or at == low:
+        made = rows[..., low]
+    made = np.where(np.isnan(rows[..., -1]), np.nan, made)
+    if kept(keepdims):
+        made = made.reshape([1 if n in axes else d for n, d in enumerate(x.shape)])
+    return made
+
+
+@numpys(np.median)
+def _median(
+    t: Trace,
+    a: Any,
+    axis: Axis = None,
+    out: Any = None,
+    overwrite_input: bool = False,
+    keepdims: Any = False,
+) -> Any:
+    return _median_like(t, a, 0.5, axis, keepdims)
+
+
+def _quantiles(
+    t: Trace, name: str, a: Any, q: Any, axis: Axis, method: str, keep: Any
+) -> Any:
+    if isinstance(q, Traced):
+        raise refused(name, "q is computed", hint="pass it as a Python number")
+    if method != "linear":
+        raise refused(name, f"method={method!r} has no graph form", hint="use 'linear'")
+    every = np.asarray(q, np.float64)
+    if type(q) not in (int, float):  # an array of q has a dtype of its own
+        a = t.cast(t.lifted(a), t.common([a, every]))
+    if ((every < 0) | (every > 1)).any():
+        raise refused(
+            name, f"q is {q}", "it lies between 0 and 1 (100 for percentiles)"
+        )
+    if not every.ndim:
+        return _median_like(t, a, float(every), axis, keep)
+    return np.stack([_median_like(t, a, float(one), axis, keep) for one in every.flat])
+
+
+@numpys(np.quantile)
+def _quantile(
+    t: Trace,
+    a: Any,
+    q: Any,
+    axis: Axis = None,
+    out: Any = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: Any = False,
+) -> Any:
+    return _quantiles(t, "np.quantile", a, q, axis, method, keepdims)
+
+
+@numpys(np.percentile)
+def _percentile(
+    t: Trace,
+    a: Any,
+    q: Any,
+    axis: Axis = None,
+    out: Any = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: Any = False,
+) -> Any:
+    if not isinstance(q, Traced):
+        q = q / 100 if type(q) in (int, float) else np.asarray(q, np.float64) / 100
+    return _quantiles(t, "np.percentile", a, q, axis, method, keepdims)

@@ -1,0 +1,341 @@
+"""rlxweb.function: signatures, structures, what is around a function, threads."""
+
+from __future__ import annotations
+
+import inspect
+from collections import namedtuple
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import rlxweb as rlx
+from tests.threads import at_once
+
+X = np.random.default_rng(3).normal(size=(6, 4)).astype("f4")
+Point = namedtuple("Point", "left right")
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Weights of a layer; its kind is static."""
+
+    weight: Any
+    bias: Any
+    kind: str = "relu"
+
+
+def traced(function: Any, **how: Any) -> Any:
+    return rlx.function(function, device="cpu", **how)
+
+
+def test_a_decorated_function_is_the_function_it_was() -> None:
+    """Name, words, signature and the plain function are there."""
+
+    @rlx.function(device="cpu")
+    def scaled(x: Any, by: float = 2.0) -> Any:
+        """By a number."""
+        return x * by
+
+    assert (scaled.__name__, scaled.__doc__) == ("scaled", "By a number.")
+    assert list(inspect.signature(scaled).parameters) == ["x", "by"]
+    np.testing.assert_array_equal(scaled(X, by=3.0), scaled.__wrapped__(X, 3.0))
+    np.testing.assert_array_equal(scaled(X), X * 2)
+    assert "scaled(x" in repr(scaled)
+    with pytest.raises(TypeError, match="missing a required argument: 'x'"):
+        scaled()  # type: ignore[call-arg]
+
+
+def test_signatures_are_kept_and_counted() -> None:
+    """dtypes, shapes and static numbers are told apart; the oldest goes first."""
+    f = traced(lambda x, by=1: x * by, maxsize=3)
+    for x, by in ((X, 1), (X, 1), (X, 1.0), (X[:2], 1), (X.astype(float), 1)):
+        assert f(x, by).dtype == (x * by).dtype
+    assert f.cache_info() == (1, 4, 3, 3)
+    f(X, 1)
+    assert f.cache_info().misses == 5
+    assert f(X, -0.0).tobytes() == (X * -0.0).tobytes()
+    assert f(X, 0.0).tobytes() == (X * 0.0).tobytes()
+    f.cache_clear()
+    assert f.cache_info() == (0, 0, 3, 0)
+
+
+def test_arrays_lie_in_structures_of_arguments_and_results() -> None:
+    """Tuples, lists, dicts, named tuples, dataclasses; the rest comes back as it is."""
+
+    def whole(tree: Any, layer: Layer) -> Any:
+        h = tree["x"][0] @ layer.weight + layer.bias
+        both = Point(h, [np.maximum(h, 0)])
+        kept = Layer(h.sum(), layer.bias, layer.kind)
+        return {"both": both, "kept": kept, "n": len(h), "none": None}
+
+    layer = Layer(np.ones((4, 2), "f4"), np.zeros(2, "f4"))
+    tree = {"x": (X, 3), "names": ["a", "b"]}
+    got, want = traced(whole)(tree, layer), whole(tree, layer)
+    assert type(got["both"]) is Point
+    np.testing.assert_allclose(got["both"].left, want["both"].left, 1e-6)
+    np.testing.assert_allclose(got["both"].right[0], want["both"].right[0], 1e-6)
+    np.testing.assert_allclose(got["kept"].weight, want["kept"].weight, 1e-5)
+    assert (got["kept"].kind, got["n"], got["none"]) == ("relu", 6, None)
+    assert isinstance(got["kept"].weight, np.float32)
+
+
+def test_other_libraries_arrays_and_numpy_numbers_are_inputs() -> None:
+    """What gives an array is one; a NumPy number too, so that it may vary."""
+
+    class Given:
+        def __array__(self, dtype: object = None, copy: object = None) -> Any:
+            return X
+
+    f = traced(lambda x, by: x * by)
+    for by in (1.5, 2.5):
+        np.testing.assert_array_equal(f(Given(), np.float32(by)), X * np.float32(by))
+    assert f.cache_info().currsize == 1
+    big = X.astype(">f4")
+    np.testing.assert_array_equal(f(big, np.float32(2)), X * 2)
+    z = X + 1j * X
+    np.testing.assert_allclose(f(z, np.complex64(2j)), z * np.complex64(2j), 1e-6)
+    on_device = rlx.put(X, "cpu")
+    np.testing.assert_array_equal(f(on_device, np.float32(2)), X * 2)
+
+
+def test_results_stay_on_the_device() -> None:
+    """keep=True gives DeviceArrays, which the next call takes."""
+    f = traced(lambda x: x + 1, keep=True)
+    twice = f(f(X))
+    assert isinstance(twice, rlx.DeviceArray)
+    np.testing.assert_array_equal(twice.numpy(), X + 2)
+
+
+def test_static_argnames_are_told_apart_by_content() -> None:
+    """An array of a static argument is the array itself, within the function."""
+    f = traced(lambda x, axes: x.transpose(axes), static_argnames="axes")
+    assert f(X, np.array([1, 0])).shape == (4, 6)
+    assert f(X, np.array([0, 1])).shape == (6, 4)
+    assert f(X, [1, 0]).shape == (4, 6)
+    assert f.cache_info().misses == 3
+    with pytest.raises(rlx.RlxError, match="static_argnames names 'axis'"):
+        traced(lambda x, axes: x, static_argnames=["axis"])
+
+
+def test_what_is_around_a_function_is_as_it_is_now() -> None:
+    """Closures, attributes and arrays that change are seen at the next call."""
+    weight, state = X.copy(), {"by": 1.0}
+
+    class Model:
+        def __init__(self) -> None:
+            self.bias = np.ones(4, "f4")
+
+        @rlx.function(device="cpu")
+        def run(self, x: Any) -> Any:
+            """Scaled."""
+            return x * weight * state["by"] + self.bias
+
+    model = Model()
+
+    def agrees() -> None:
+        want = X * weight * state["by"] + model.bias
+        np.testing.assert_allclose(model.run(X), want, 1e-6)
+
+    agrees()
+    weight *= 3  # in its place: a param takes the new numbers
+    agrees()
+    assert Model.run.cache_info().misses == 1
+    state["by"] = 2.0
+    agrees()
+    model.bias = np.zeros(4, "f4")
+    agrees()
+    model.bias[2] = 7
+    agrees()
+    assert Model.run.cache_info().misses == 3
+    assert model.run.__doc__ == "Scaled."
+    assert "w0" in model.run.explain(X)
+    assert list(model.run.graph(X).named("param")) == ["w0", "w1"]
+
+
+def test_constants_around_a_function_are_traced_anew_when_they_change() -> None:
+    """Indices and masks are built in, and their change is seen."""
+    index = np.array([0, 2])
+    f = traced(lambda x: (x[index], np.take(x, index, 1), x[:, index]))
+    for value in (2, 1):
+        index[0] = value
+        for mine, theirs in zip(f(X), f.__wrapped__(X), strict=True):
+            np.testing.assert_array_equal(mine, theirs)
+
+
+def test_a_function_that_changes_what_is_around_it_does_so_at_each_call() -> None:
+    """It is traced anew, since what it reads is not what it was."""
+    seen: list[int] = []
+
+    def counting(x: Any) -> Any:
+        seen.append(len(x))
+        return x * len(seen)
+
+    f = traced(counting)
+    for turn in (1, 2, 3):
+        np.testing.assert_array_equal(f(X), X * turn)
+
+
+def test_arrays_change_in_place_where_nobody_else_sees_them() -> None:
+    """`+=` on a result of the function's own; arguments and views are refused."""
+
+    def centred(x: Any) -> Any:
+        y = x * 2
+        z = y
+        y -= y.mean(axis=0)
+        return y, z
+
+    for mine, theirs in zip(traced(centred)(X), centred(X), strict=True):
+        np.testing.assert_allclose(mine, theirs, atol=1e-6)
+
+    def argument(x: Any) -> Any:
+        x += 1
+        return x
+
+    def view(x: Any) -> Any:
+        y = x * 2
+        row = y[0]
+        y += 1
+        return row
+
+    def part(x: Any) -> Any:
+        y = x * 2
+        y[0] = 1
+        return y
+
+    def narrower(x: Any) -> Any:
+        y = x > 0
+        y += x
+        return y
+
+    for wrong, said in (
+        (argument, "x = x"),
+        (view, "x = x"),
+        (part, "np.where"),
+        (narrower, "not stored as bool"),
+    ):
+        with pytest.raises(rlx.RlxError, match=said) as caught:
+            traced(wrong)(X)
+        assert f"in {wrong.__name__}" in str(caught.value)
+
+
+def test_functions_call_each_other() -> None:
+    """A traced function within another is part of its graph."""
+    inner = traced(lambda x: np.exp(x))
+    outer = traced(lambda x: inner(x).sum() + inner(x * 2).sum())
+    want = np.exp(X).sum() + np.exp(X * 2).sum()
+    np.testing.assert_allclose(outer(X), want, 1e-5)
+    assert inner.cache_info().misses == 0
+
+
+def test_what_a_function_kept_is_refused_later() -> None:
+    """An array that outlives its call stands for nothing."""
+    kept: list[Any] = []
+
+    def keeping(x: Any) -> Any:
+        kept.append(x)
+        return x + (kept[0] if len(kept) > 1 else 0)
+
+    f = traced(keeping)
+    f(X)
+    with pytest.raises(rlx.RlxError, match="has ended"):
+        f(X[:3])
+    with pytest.raises(rlx.RlxError, match="has ended"):
+        kept[0] + 1
+
+
+def test_results_without_arrays_and_whole_arguments() -> None:
+    """A function may return what it was given, nothing, numbers, arrays of its own."""
+    f = traced(lambda x, n: (x, n, None, np.arange(n), x.shape, "text"))
+    got = f(X, 3)
+    np.testing.assert_array_equal(got[0], X)
+    np.testing.assert_array_equal(got[3], np.arange(3))
+    assert (got[1], got[2], got[4], got[5]) == (3, None, (6, 4), "text")
+    nothing = traced(lambda x: len(x))
+    assert nothing(X) == 6
+    assert "nothing is computed" in nothing.explain(X)
+    with pytest.raises(rlx.RlxError, match="none of its results"):
+        nothing.graph(X)
+
+
+def test_arguments_that_cannot_be_told_apart_are_refused() -> None:
+    """What can change and is no array says so by its name."""
+    f = traced(lambda x, how: x)
+    with pytest.raises(rlx.RlxError, match=r"how\['a'\]: a set"):
+        f(X, {"a": {1, 2}})
+    deep: Any = X
+    for _ in range(60):
+        deep = [deep]
+    with pytest.raises(rlx.RlxError, match="containers deep"):
+        f(deep, 1)
+    with pytest.raises(rlx.RlxError, match="precision"):
+        rlx.function(lambda x: x, precision="f64")
+    with pytest.raises(rlx.RlxError, match="maxsize"):
+        rlx.function(lambda x: x, maxsize=0)
+    with pytest.raises(rlx.RlxError, match="a function is wanted"):
+        rlx.function(3)  # type: ignore[call-overload]
+
+
+def test_narrow_precision_counts_float64_as_float32() -> None:
+    """For devices without float64: arguments, constants and results."""
+    window = np.hanning(4)
+    f = traced(lambda x: (x * window).mean(1), precision="f32")
+    assert f(X.astype(float)).dtype == np.float32
+    assert {n.type.dtype.label for n in f.graph(X.astype(float)).nodes()} == {"f32"}
+    np.testing.assert_allclose(f(X.astype(float)), (X * window).mean(1), 1e-5)
+
+
+def test_threads_share_a_function() -> None:
+    """Sixteen at once get their own results, and each signature is traced once."""
+    f = traced(lambda x: x * 2 + len(x))
+    wrong: list[int] = []
+
+    def work(n: int) -> None:
+        x = np.full((n % 3 + 1, 4), n, "f4")
+        for _ in range(5):
+            if not (f(x) == x * 2 + len(x)).all():
+                wrong.append(n)
+
+    at_once([partial(work, n) for n in range(16)])
+    assert not wrong
+    assert f.cache_info().misses == 3
+
+
+def test_a_call_can_be_awaited() -> None:
+    """run_async gives what the call gives."""
+    import asyncio
+
+    f = traced(lambda x: x - x.mean())
+    np.testing.assert_allclose(asyncio.run(f.run_async(X)), X - X.mean(), atol=1e-6)
+
+
+SHAPES = st.lists(st.integers(1, 4), max_size=3).map(tuple)
+DTYPES = st.sampled_from(["f2", "f4", "f8", "i4", "i8", "u4", "?", "c8"])
+
+
+@settings(max_examples=40)
+@given(SHAPES, SHAPES, DTYPES, DTYPES, st.integers(0, 99))
+def test_operators_promote_and_broadcast_as_numpys(
+    one: Any, other: Any, first: str, second: str, seed: int
+) -> None:
+    """Any two dtypes and shapes: the same dtype and numbers, or NumPy refuses too."""
+    rng = np.random.default_rng(seed)
+    x = rng.integers(1, 5, one).astype(first)
+    y = rng.integers(1, 5, other).astype(second)
+
+    def all_of(x: Any, y: Any) -> Any:
+        return x + y, x * y, x * 2, y + 0.5, x == y, np.where(x, y, 1), x / y
+
+    try:
+        want = all_of(x, y)
+    except ValueError:
+        with pytest.raises(ValueError, match="broadcast"):
+            traced(all_of)(x, y)
+        return
+    for mine, theirs in zip(traced(all_of)(x, y), want, strict=True):
+        assert (mine.dtype, mine.shape) == (theirs.dtype, theirs.shape)
+        np.testing.assert_allclose(mine, theirs, 2e-3 if mine.dtype == "f2" else 1e-6)
