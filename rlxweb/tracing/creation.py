@@ -9,7 +9,7 @@ import numpy as np
 from rlxweb.ir.shape import normal_axis
 from rlxweb.tracing.moves import moved
 from rlxweb.tracing.picks import take, where
-from rlxweb.tracing.table import numpys
+from rlxweb.tracing.table import numpys, there
 from rlxweb.tracing.trace import Trace
 from rlxweb.tracing.traced import Traced
 
@@ -132,7 +132,7 @@ def _copy(t: Trace, a: Any, order: str = "K", subok: bool = False) -> Any:
     return t.lifted(a).copy()
 
 
-@numpys(np.astype if hasattr(np, "astype") else np.copy)
+@numpys(*there("astype"))
 def _astype(
     t: Trace, x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None
 ) -> Any:

@@ -17,7 +17,7 @@ from rlxweb.ir.shape import distinct_axes, normal_axis
 from rlxweb.ir.tensor import Tensor
 from rlxweb.tracing.place import refused
 from rlxweb.tracing.reductions import axes_of
-from rlxweb.tracing.table import numpys
+from rlxweb.tracing.table import numpys, there
 from rlxweb.tracing.trace import Trace
 from rlxweb.tracing.traced import Traced
 
@@ -69,7 +69,7 @@ def _ravel(t: Trace, a: Any, order: str = "C") -> Any:
     return moved(t, a, lambda x: x.graph.reshape(x, (-1,) if all(x.shape) else (0,)))
 
 
-@numpys(np.transpose, np.permute_dims if hasattr(np, "permute_dims") else np.transpose)
+@numpys(np.transpose, np.permute_dims)
 def _transpose(t: Trace, a: Any, axes: Any = None) -> Any:
     x = t.lifted(a)
     order = range(x.ndim)[::-1] if axes is None else distinct_axes(axes, x.ndim)
@@ -240,7 +240,7 @@ def _pad(
 # --- several arrays -------------------------------------------------------------------
 
 
-@numpys(np.concatenate, np.concat if hasattr(np, "concat") else np.concatenate)
+@numpys(np.concatenate, np.concat)
 def concatenate(
     t: Trace,
     arrays: Any,
@@ -362,7 +362,7 @@ for _part, _axis in ((np.vsplit, 0), (np.hsplit, 1), (np.dsplit, 2)):
     _register_split(_part, _axis)
 
 
-@numpys(np.unstack if hasattr(np, "unstack") else np.split)
+@numpys(*there("unstack"))
 def _unstack(t: Trace, x: Any, /, *, axis: int = 0) -> Any:
     of = t.lifted(x)
     at = normal_axis(axis, of.ndim)

@@ -210,7 +210,7 @@ def _digitize(t: Trace, x: Any, bins: Any, right: bool = False) -> Any:
     return _searchsorted(t, bins, x, "left" if right else "right")
 
 
-@numpys(np.round, np.around if hasattr(np, "around") else np.round)
+@numpys(np.round, np.around)
 def _round(t: Trace, a: Any, decimals: int = 0, out: Any = None) -> Any:
     x: Any = t.lifted(a)
     if x.dtype.kind in "biu":

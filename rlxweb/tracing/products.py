@@ -18,7 +18,7 @@ from rlxweb.tracing.creation import diagonal
 from rlxweb.tracing.moves import alike, moveaxis
 from rlxweb.tracing.place import refused
 from rlxweb.tracing.reductions import axes_of, total
-from rlxweb.tracing.table import numpys
+from rlxweb.tracing.table import numpys, there
 from rlxweb.tracing.trace import Trace
 from rlxweb.tracing.traced import Traced
 
@@ -89,11 +89,9 @@ def _vecdot(t: Trace, x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
     return _summed(t, np.conjugate(x) * y, axis)
 
 
-if hasattr(np, "vecdot"):
-    numpys(np.vecdot)(_vecdot)
-if hasattr(np.linalg, "vecdot"):
-    numpys(np.linalg.vecdot)(_vecdot)
-    numpys(np.linalg.matmul)(matmul)
+numpys(*there("vecdot"))(_vecdot)
+numpys(np.linalg.vecdot)(_vecdot)
+numpys(np.linalg.matmul)(matmul)
 
 
 def _summed(t: Trace, x: Any, axis: Any) -> Any:

@@ -119,6 +119,11 @@ def numpys(*functions: Callable[..., Any], means: str = "") -> Callable[[How], H
     return register
 
 
+def there(*names: str) -> list[Callable[..., Any]]:
+    """NumPy's functions of these names, without those that it has not yet."""
+    return [getattr(np, name) for name in names if hasattr(np, name)]
+
+
 def name_of(function: Any) -> str:
     """`np.linalg.norm`, as people write it."""
     home = getattr(function, "__module__", "numpy") or "numpy"
