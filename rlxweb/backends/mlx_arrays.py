@@ -91,6 +91,9 @@ class MlxArrays:
         shape = (*x.shape[:at], -1, *x.shape[at + 1 :])
         return mx.reshape(within + before, shape)[(*lead, slice(0, n))]
 
+    def cumprod(self, x: Any, axis: int, dtype: Any) -> Any:
+        return self._mx.cumprod(x.astype(dtype), axis=axis)
+
     def matmul(self, x: Any, y: Any) -> Any:
         """A product; of integers, which MLX does not multiply so, term by term."""
         mx = self._mx

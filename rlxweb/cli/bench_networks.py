@@ -87,6 +87,24 @@ def _put_nd(g: Graph, s: Shape) -> Tensor:
     return g.scatter_nd(x, _indices(g, (s[0], 1), s[0]), y, reduction="add")
 
 
+def _ordered(name: str) -> Build:
+    return lambda g, s: g.apply(name, g.input("x", s), axis=-1)
+
+
+def _searched(g: Graph, s: Shape) -> Tensor:
+    rows = np.sort(np.random.default_rng(0).random(s, np.float32), -1)
+    return g.searchsorted(g.constant(rows), g.input("x", s))
+
+
+def _found(g: Graph, s: Shape) -> Tensor:
+    return g.nonzero(g.gt(g.input("x", s), 1.0))[0]
+
+
+def _suppressed(g: Graph, s: Shape) -> Tensor:
+    boxes, scores = g.input("boxes", (1, s[0], 4)), g.input("scores", (1, 4, s[0]))
+    return g.apply("non_max_suppression", boxes * 9.0, scores, max_output=32)
+
+
 def _conv(g: Graph, s: Shape) -> Tensor:
     weight = g.input("w", (s[1], s[1], 3, 3))
     return g.conv(g.input("x", s), weight, padding=1)
@@ -145,6 +163,12 @@ NETWORKS: Mapping[str, tuple[Build, tuple[Shape, ...]]] = {
     "gather_nd": (_picked_nd, TABLES),
     "scatter_elements": (_put, TABLES),
     "scatter_nd": (_put_nd, TABLES),
+    "argsort": (_ordered("argsort"), TABLES),
+    "sort": (_ordered("sort"), TABLES),
+    "cumprod": (_ordered("cumprod"), TABLES),
+    "searchsorted": (_searched, TABLES),
+    "nonzero": (_found, TABLES),
+    "non_max_suppression": (_suppressed, TABLES),
     "conv": (_conv, IMAGES),
     "conv, depthwise": (_depthwise, IMAGES),
     "conv_transpose": (_conv_transpose, IMAGES),

@@ -242,6 +242,7 @@ _RULES: dict[str, Rule] = {
     "fused_matmul_bias_act": _multiplied,
     **dict.fromkeys(("sum", "mean", "max", "min", "prod"), _reduced),
     **dict.fromkeys(("softmax", "cumsum", "layer_norm", "rms_norm"), _along),
+    **dict.fromkeys(("argsort", "sort", "cumprod"), _along),
     **dict.fromkeys(
         ("fft", "rfft", "irfft", "psd_real", "topk", "power_peaks"), _along
     ),

@@ -20,6 +20,7 @@ from rlxweb.ir.dtype import DType, DTypeLike, as_dtype
 from rlxweb.ir.linalg_builder import LinalgBuilder
 from rlxweb.ir.math_builder import MathBuilder
 from rlxweb.ir.norm_builder import NormBuilder
+from rlxweb.ir.order_builder import OrderBuilder
 from rlxweb.ir.picks_builder import PicksBuilder
 from rlxweb.ir.resize_builder import ResizeBuilder
 from rlxweb.ir.sequence_builder import SequenceBuilder
@@ -41,6 +42,7 @@ class Builder(
     NormBuilder,
     ResizeBuilder,
     PicksBuilder,
+    OrderBuilder,
     SequenceBuilder,
     AttentionBuilder,
     TransformerBuilder,

@@ -199,6 +199,7 @@ class Tensor:
     moveaxis, swapaxes, take = map(_method, ("moveaxis", "swapaxes", "take"))
     abs, round, softmax = map(_method, ("abs", "round", "softmax"))
     max, min, prod, cumsum = map(_method, ("max", "min", "prod", "cumsum"))
+    cumprod, sort, argsort = map(_method, ("cumprod", "sort", "argsort"))
 
     def cast(self, dtype: DTypeLike) -> Tensor:
         return self.graph.cast(self, dtype)

@@ -1,4 +1,4 @@
-"""Gather and running sums: what depends on where values stand."""
+"""Gather, running sums and products: what depends on where values stand."""
 
 from __future__ import annotations
 
@@ -27,3 +27,11 @@ def _cumsum(
 ) -> Tensor:
     along = int(call.number(axis, "the axis"))
     return call.g.cumsum(x, along, bool(exclusive), bool(reverse))
+
+
+@converts("CumProd", since=26)
+def _cumprod(
+    call: Call, x: Tensor, axis: Tensor, *, exclusive: int = 0, reverse: int = 0
+) -> Tensor:
+    along = int(call.number(axis, "the axis"))
+    return call.g.cumprod(x, along, bool(exclusive), bool(reverse))

@@ -213,6 +213,25 @@ def _cumsum(w: Writer, node: Node, x: str) -> str:
     return w.add("CumSum", x, at, exclusive=exclusive, reverse=reverse)
 
 
+@writes("cumprod")
+def _cumprod(w: Writer, node: Node, x: str) -> str:
+    """Each times the one half as far back again and again, where there is one."""
+    kind = node.type
+    axis = normal_axis(node.attrs["axis"], kind.rank)
+    n, one = kind.shape[axis], w.like(1, kind)
+    made = x
+
+    def moved(steps: int) -> str:
+        pads = w.ints(steps, -steps)
+        return w.add("Pad", made, pads, one, w.ints(axis), mode="constant")
+
+    steps = 1
+    while steps < n:
+        made = w.add("Mul", made, moved(steps))
+        steps *= 2
+    return moved(min(1, n)) if node.attrs["exclusive"] else made
+
+
 @writes("topk")
 def _topk(w: Writer, node: Node, x: str) -> str:
     k = w.ints(node.attrs["k"])

@@ -111,3 +111,29 @@ def _scatter_elements(w: Writer, node: Node, x: str, indices: str, new: str) -> 
 def _scatter_nd(w: Writer, node: Node, x: str, indices: str, new: str) -> str:
     at = w.cast(indices, DType.I64)
     return w.add("ScatterND", x, at, new, reduction=node.attrs["reduction"])
+
+
+@writes("argsort")
+def _argsort(w: Writer, node: Node, x: str) -> str:
+    """The first of as many as there are: of equal ones the smaller place, too."""
+    kind = w.type_of(node)
+    axis = normal_axis(node.attrs["axis"], kind.rank)
+    how = {"axis": axis, "largest": int(node.attrs["descending"])}
+    wide = {DType.U32: DType.I64, DType.F16: DType.F32}.get(kind.dtype)
+    x = x if wide is None else w.cast(x, wide)  # what others have kernels for
+    places = w.several("TopK", 2, x, w.ints(kind.shape[axis]), **how)[1]
+    return w.cast(places, DType.I32)
+
+
+@writes("searchsorted")
+def _searchsorted(w: Writer, node: Node, line: str, values: str) -> str:
+    """How many of a row stand before each value."""
+    rows, wide = w.type_of(node), w.type_of(node, 1)
+    left = w.shape(line, (*rows.shape[:-1], 1, rows.shape[-1]))
+    right = w.shape(values, (*wide.shape, 1))
+    if node.attrs["side"] == "left":
+        before = w.add("Less", left, right)
+    else:
+        before = w.add("LessOrEqual", left, right)
+    last = w.ints(wide.rank)
+    return w.add("ReduceSum", w.cast(before, DType.I32), last, keepdims=0)

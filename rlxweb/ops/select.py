@@ -1,13 +1,14 @@
-"""Gather, topk and cumsum: results that depend on where values stand.
+"""Gather, topk, cumsum and cumprod: results that depend on where values stand.
 
 Gather refuses an index outside its table on every device; topk gives indices, ties to
-the smaller one; cumsum runs along one axis. The passes a GPU makes are laid out in
-`select_calls.py`. No device is known here.
+the smaller one; sums and products run along one axis. The passes a GPU makes are laid
+out in `select_calls.py`. No device is known here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from rlxweb.advice import Advice
@@ -20,6 +21,7 @@ from rlxweb.ir.op import (
     Guard,
     Op,
     TensorType,
+    Tolerance,
     Types,
     no_flops,
     registry,
@@ -37,6 +39,7 @@ from rlxweb.ops.elementwise import NUMBERS, need
 from rlxweb.ops.kinds import is_float
 from rlxweb.ops.outside import as_places, first_outside, need_indices, refused
 from rlxweb.ops.reduce import SUMMED, accumulator
+from rlxweb.recipes.reduce_calls import Kind
 from rlxweb.recipes.select_calls import gather_recipe, scan_recipe, topk_recipe
 
 
@@ -248,19 +251,31 @@ def _running(types: Types, attrs: Attrs) -> TensorType:
 def _cumsum(xp: Any, attrs: Attrs, x: Any) -> Any:
     axis = normal_axis(attrs["axis"], x.ndim)
     wide = accumulator(xp, x, x.shape[axis])
-    total = xp.asarray(xp.cumsum(x, axis=axis, dtype=wide), dtype=x.dtype)
+    return _ran(xp, attrs, x, xp.cumsum(x, axis=axis, dtype=wide), 0)
+
+
+def _cumprod(xp: Any, attrs: Attrs, x: Any) -> Any:
+    axis = normal_axis(attrs["axis"], x.ndim)
+    wide = accumulator(xp, x, x.shape[axis])
+    return _ran(xp, attrs, x, xp.cumprod(x, axis=axis, dtype=wide), 1)
+
+
+def _ran(xp: Any, attrs: Attrs, x: Any, total: Any, start: int) -> Any:
+    """What has run along the axis, in the type of x."""
+    total = xp.asarray(total, dtype=x.dtype)
     if not attrs["exclusive"]:
         return total
     # Moved on by one: to take x away again would lose what is small beside it.
-    lead = (slice(None),) * axis
-    first = xp.zeros_like(total[(*lead, slice(0, 1))])
-    return xp.concat([first, total[(*lead, slice(0, -1))]], axis=axis)
+    lead = (slice(None),) * normal_axis(attrs["axis"], x.ndim)
+    first = xp.full_like(total[(*lead, slice(0, 1))], start)
+    rest = total[(*lead, slice(0, -1))]
+    return xp.concat([first, rest], axis=normal_axis(attrs["axis"], x.ndim))
 
 
-def _cumsum_calls(types: Types, out: TensorType, attrs: Attrs) -> Recipe:
+def _scan_calls(kind: Kind, types: Types, out: TensorType, attrs: Attrs) -> Recipe:
     x = types[0]
     sizes = around(x.shape, normal_axis(attrs["axis"], x.rank))
-    return scan_recipe(sizes, x.dtype, attrs["exclusive"])
+    return scan_recipe(sizes, x.dtype, attrs["exclusive"], kind)
 
 
 def _scanning(
@@ -279,12 +294,14 @@ _SCANNED = spelled(
     "1@0 13@-1 3x8@1 4x5x6@1 4x5x6@0 0x4@1 4x0@1 65537x2@1 65537x2@0 3x5003@-1 "
     "2x1000x3@1"
 )
+_RUN = (Attr("axis", "int", -1), Attr("exclusive", "bool", False))
+_EXCLUSIVE = "`exclusive` leaves each element's own value out."
 _CUMSUM = Op(
     name="cumsum",
     infer=_running,
     reference=_cumsum,
-    lower=Kernel(_cumsum_calls),
-    attrs=(Attr("axis", "int", -1), Attr("exclusive", "bool", False)),
+    lower=Kernel(partial(_scan_calls, "sum")),
+    attrs=_RUN,
     tolerance=SUMMED,
     samples=(
         *(
@@ -301,7 +318,31 @@ _CUMSUM = Op(
         _scanning((4, 33), 1, False, DType.U64, 0, 9),
     ),
     telling=tuple(_scanning(s) for s in ((4, 16), (1 << 15, 4), (256, 512))),
-    doc="Running sums along an axis; `exclusive` leaves each element's own value out.",
+    doc=f"Running sums along an axis; {_EXCLUSIVE}",
+)
+_CUMPROD = Op(
+    name="cumprod",
+    infer=_running,
+    reference=_cumprod,
+    lower=Kernel(partial(_scan_calls, "prod")),
+    attrs=_RUN,
+    tolerance=Tolerance(rtol=1e-4, atol=1e-6, relative_to_peak=True),
+    samples=(
+        *(
+            # Near 1, so that a product of thousands is a number yet.
+            _scanning(shape, axis, axis == 1, DType.F32, 0.99, 1.01)
+            for shape, (axis,) in _SCANNED
+        ),
+        _scanning((4, 13), 1, low=-2.0),
+        _scanning((4, 33), 1, True, DType.I32, -9, 9),
+        _scanning((4, 2000), 1, False, DType.I32, -2e9, 2e9),
+        _scanning((4, 33), 0, False, DType.U32, 0, 4e9),
+        _scanning((4, 10), 1, True, DType.F16),
+        _scanning((4, 33), 1, False, DType.F64),
+        _scanning((4, 33), 1, False, DType.I64, -9, 9),
+    ),
+    telling=tuple(_scanning(s) for s in ((4, 16), (1 << 15, 4), (256, 512))),
+    doc=f"Running products along an axis; {_EXCLUSIVE} Integers wrap in their dtype.",
 )
 
-registry.register_all(_GATHER, _TOPK, _CUMSUM)
+registry.register_all(_GATHER, _TOPK, _CUMSUM, _CUMPROD)

@@ -1,4 +1,4 @@
-"""Geometry of gather, topk and cumsum on a device.
+"""Geometry of gather, topk, cumsum and cumprod on a device.
 
 All three walk lines of a dense tensor. A few long lines are cut into chunks that are
 worked on side by side and then put together, so that no single invocation walks
@@ -13,7 +13,9 @@ from dataclasses import dataclass, replace
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Access, Axis, Call, Recipe, Ref, Scratch
 from rlxweb.recipes.reduce_calls import (
+    KINDS,
     Kept,
+    Kind,
     Pass,
     Reduced,
     pass_call,
@@ -169,11 +171,13 @@ class Running:
     """Running sums of (outer, chunk, n, inner) lines; input and output lie alike.
 
     whole    elements of a whole line, and its chunks, each of which has a carry
-    fresh    whether a line starts at zero; else at its carry
+    kind     "sum", or "prod" for running products
+    fresh    whether a line starts at nothing; else at its carry
     """
 
     sizes: tuple[int, int, int, int]
     whole: tuple[int, int]
+    kind: Kind
     dtype: DType
     source: Ref
     target: Ref
@@ -210,12 +214,15 @@ class Running:
                 "exclusive": int(self.exclusive),
                 "fresh": int(self.fresh),
             },
-            uses=(type_include(self.dtype),),
+            constants={"KIND": KINDS.index(self.kind)},
+            uses=(type_include(self.dtype), "combine"),
         )
 
 
-def scan_recipe(sizes: tuple[int, int, int], dtype: DType, exclusive: bool) -> Recipe:
-    """Running sums along the middle of (outer, n, inner).
+def scan_recipe(
+    sizes: tuple[int, int, int], dtype: DType, exclusive: bool, kind: Kind = "sum"
+) -> Recipe:
+    """Running sums, or products, along the middle of (outer, n, inner).
 
     A few long lines are cut into chunks: sums of the chunks, running sums of those, and
     then every chunk from the sum of all before it.
@@ -223,7 +230,8 @@ def scan_recipe(sizes: tuple[int, int, int], dtype: DType, exclusive: bool) -> R
     outer, n, inner = sizes
     carry = Scratch(outer * inner, scalar_of(dtype))
     only = Ref("scratch", 0)
-    row = Running((outer, 1, n, inner), (n, 1), dtype, _IN, _OUT, only, exclusive)
+    lines, walked = (outer, 1, n, inner), (_IN, _OUT, only, exclusive)
+    row = Running(lines, (n, 1), kind, dtype, *walked)
     if n <= _LONG or outer * inner >= _FEW:
         return Recipe((row.call(),), (carry,))
     length = _power_of_two(math.sqrt(n))
@@ -253,6 +261,6 @@ def scan_recipe(sizes: tuple[int, int, int], dtype: DType, exclusive: bool) -> R
         size, at = (outer, 1, left, inner), (chunks - 1) * inner
         tail = replace(inside, sizes=size, offset=chunks * step, carry_offset=at)
         walks.append(tail)
-    calls = (pass_call("sum", whole, type_include(dtype)), *(w.call() for w in walks))
+    calls = (pass_call(kind, whole, type_include(dtype)), *(w.call() for w in walks))
     part = Scratch(outer * width, scalar_of(dtype))
     return Recipe(calls, (carry, part, part))

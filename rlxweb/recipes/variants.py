@@ -35,6 +35,8 @@ from rlxweb.recipes.recurrent_calls import row_recipe
 from rlxweb.recipes.recurrent_cells import GATES
 from rlxweb.recipes.reduce_calls import KINDS
 from rlxweb.recipes.reduce_variants import line_reduction
+from rlxweb.recipes.sort_variants import longest_first, merged
+from rlxweb.recipes.suppress_calls import suppress_merged
 from rlxweb.recipes.topk_variants import topk_group
 
 Gate = Callable[["Hardware"], bool]
@@ -164,6 +166,14 @@ _PADDED = tuple(
 )
 _SELECTIONS = (
     Variant("topk, workgroup a row", "topk", on_hardware, topk_group),
+    Variant("topk, sorted rows", "topk", always, longest_first),
+    Variant("argsort, runs merged", "argsort", always, merged),
+    Variant(
+        "non_max_suppression, runs merged",
+        "non_max_suppression",
+        always,
+        suppress_merged,
+    ),
     Variant("attention, one kernel", "attention", on_hardware, attention_blocks),
     Variant("gather, rows by fours", "gather", on_hardware, gather_rows),
 )

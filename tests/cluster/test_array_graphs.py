@@ -73,6 +73,7 @@ APART: dict[str, Build] = {
     ),
     "transform": lambda g, x: g.rfft(x)[0],
     "largest": lambda g, x: g.topk(x, 2),
+    "sorted": lambda g, x: g.sort(x, descending=True),
     "every second, backwards": lambda g, x: g.pad(x[:, ::-2], ((0, 0), (1, 2))),
     "again and again": lambda g, x: g.repeat(g.tile(x, (1, 2)), 2, axis=1),
     "windows of a row": lambda g, x: g.sum(g.windows(g.roll(x, 1, 1), 3), [2]),
@@ -151,6 +152,7 @@ def test_an_op_without_a_rule_is_refused() -> None:
         *("lstm", "gru", "rnn"),
         *("rope", "glu", "lora_matmul", "grouped_matmul", "selective_scan"),
         *("solve", "det"),
+        *("nonzero", "non_max_suppression", "searchsorted"),
     }
 
 

@@ -1,0 +1,171 @@
+"""Non-max suppression: of boxes that overlap, the one with the highest score.
+
+How many are left only the run knows; the result has room for as many as are asked for
+and -1 behind them. The calls a GPU makes are laid out in `suppress_calls.py`. No device
+is known here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlxweb.ir.dtype import DType
+from rlxweb.ir.lowering import Kernel, Recipe
+from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, registry
+from rlxweb.ir.sample import Drawn, Sample
+from rlxweb.ir.shape import bad_attribute, bad_shape, show
+from rlxweb.ops.elementwise import FLOATS, need, same_dtype
+from rlxweb.ops.linalg import widened
+from rlxweb.recipes.suppress_calls import suppress_recipe, suppressing
+
+
+def _infer(types: Types, attrs: Attrs) -> TensorType:
+    boxes, scores = types
+    same_dtype(types)
+    need(types, FLOATS)
+    if (
+        boxes.rank != 3
+        or scores.rank != 3
+        or boxes.shape[2] != 4
+        or boxes.shape[:2] != (scores.shape[0], scores.shape[2])
+    ):
+        raise bad_shape(
+            f"boxes {show(boxes.shape)} and scores {show(scores.shape)}",
+            "[batch, boxes, 4] and [batch, classes, boxes]",
+        )
+    if attrs["max_output"] < 0 or not 0.0 <= attrs["iou_threshold"] <= 1.0:
+        raise bad_attribute(
+            f"max_output={attrs['max_output']}, iou_threshold={attrs['iou_threshold']}",
+            "max_output >= 0 and 0 <= iou_threshold <= 1",
+        )
+    keep = min(attrs["max_output"], boxes.shape[1])
+    return TensorType((*scores.shape[:2], keep), DType.I32)
+
+
+def _corners(xp: Any, boxes: Any, centered: bool) -> tuple[Any, Any]:
+    """The lower and the upper corner of each box."""
+    first, second = boxes[..., :2], boxes[..., 2:]
+    if centered:
+        half = second * 0.5
+        return first - half, first + half
+    return xp.minimum(first, second), xp.maximum(first, second)
+
+
+def _overlap(xp: Any, low: Any, high: Any, other: tuple[Any, Any], most: float) -> Any:
+    """Which boxes share more than `most` with another, of what both cover."""
+    sides = xp.minimum(high, other[1]) - xp.maximum(low, other[0])
+    shared = sides[..., 0] * sides[..., 1]
+    is_some = (sides[..., 0] > 0) & (sides[..., 1] > 0) & (shared > 0)
+    own, its = high - low, other[1] - other[0]
+    every = own[..., 0] * own[..., 1] + its[..., 0] * its[..., 1] - shared
+    every = xp.where(is_some, every, xp.ones_like(every))
+    return is_some & (shared / every > most)
+
+
+def _reference(xp: Any, attrs: Attrs, boxes: Any, scores: Any) -> Any:
+    boxes, scores = widened(xp, boxes), widened(xp, scores)
+    keep = min(attrs["max_output"], boxes.shape[1])
+    low, high = _corners(xp, boxes, attrs["center_point_box"])
+    if xp is np:
+        return _one_by_one(attrs, keep, low, high, scores)
+    if not keep:
+        return xp.zeros((*scores.shape[:2], 0), dtype=xp.int32)
+    order = xp.asarray(xp.argsort(-scores, axis=-1, stable=True), dtype=xp.int64)
+    ranked = xp.take_along_axis(scores, order, axis=-1)
+    alive = ranked == ranked
+    if attrs["score_threshold"] is not None:
+        alive = alive & (ranked > attrs["score_threshold"])
+    each = order[..., None]
+    low, high = (
+        xp.take_along_axis(
+            xp.broadcast_to(one[:, None], (*scores.shape, 2)),
+            xp.broadcast_to(each, (*scores.shape, 2)),
+            axis=2,
+        )
+        for one in (low, high)
+    )
+    found = []
+    steps = xp.asarray(xp.arange(scores.shape[2]), dtype=xp.int32)
+    for _ in range(keep):
+        first = xp.argmax(xp.asarray(alive, dtype=xp.int32), axis=-1)[..., None]
+        is_first = steps == first
+        best = xp.take_along_axis(order, xp.asarray(first, dtype=xp.int64), axis=-1)
+        some = xp.any(alive, axis=-1)[..., None]
+        best = xp.asarray(best, dtype=xp.int32)
+        found.append(xp.where(some, best, xp.full_like(best, -1)))
+        zero = xp.zeros_like(low)
+        mine = tuple(
+            xp.sum(xp.where(is_first[..., None], one, zero), axis=2)[:, :, None]
+            for one in (low, high)
+        )
+        gone = _overlap(xp, low, high, mine, attrs["iou_threshold"]) | is_first
+        alive = alive & ~gone
+    return xp.concat(found, axis=-1)
+
+
+def _one_by_one(attrs: Attrs, keep: int, low: Any, high: Any, scores: Any) -> Any:
+    out = np.full((*scores.shape[:2], keep), -1, np.int32)
+    least = attrs["score_threshold"]
+    for b, c in np.ndindex(scores.shape[:2]):
+        line = scores[b, c]
+        there = np.flatnonzero(line > least if least is not None else line == line)
+        rest = there[np.argsort(-line[there], stable=True)]
+        for k in range(keep):
+            if not len(rest):
+                break
+            first, rest = rest[0], rest[1:]
+            out[b, c, k] = first
+            mine = low[b, first], high[b, first]
+            others = low[b, rest], high[b, rest]
+            gone = _overlap(np, *others, mine, attrs["iou_threshold"])
+            rest = rest[~gone]
+    return out
+
+
+def _calls(types: Types, out: TensorType, attrs: Attrs) -> Recipe:
+    return suppress_recipe(suppressing(types, out, attrs))
+
+
+def _case(
+    batch: int, classes: int, boxes: int, dtype: DType = DType.F32, **attrs: Any
+) -> Sample:
+    drawn = (
+        Drawn((batch, boxes, 4), dtype, 0, 9),
+        Drawn((batch, classes, boxes), dtype, -1, 1),
+    )
+    return Sample(drawn, {"max_output": 5, **attrs})
+
+
+registry.register_all(
+    Op(
+        name="non_max_suppression",
+        arity=2,
+        infer=_infer,
+        reference=_reference,
+        lower=Kernel(_calls),
+        attrs=(
+            Attr("max_output", "int"),
+            Attr("iou_threshold", "float", 0.5),
+            Attr("score_threshold", "float", None, optional=True),
+            Attr("center_point_box", "bool", False),
+        ),
+        traits=frozenset({"floats_only"}),
+        flops=lambda inputs, out, attrs: 16.0 * inputs[1].numel * out.shape[2],
+        samples=(
+            _case(1, 1, 1),
+            _case(2, 3, 41, iou_threshold=0.2),
+            _case(1, 2, 33, score_threshold=0.3, center_point_box=True),
+            _case(1, 2, 9, max_output=12, iou_threshold=0.1),
+            _case(2, 1, 0),
+            _case(1, 2, 5, max_output=0),
+            _case(1, 2, 9, DType.F64, iou_threshold=0.3),
+            _case(16_400, 1, 1),
+        ),
+        telling=(_case(1, 4, 16), _case(1, 16, 512, max_output=32)),
+        doc="Boxes [B, n, 4] by their scores [B, C, n], highest first and each class "
+        "apart, without those that share more than `iou_threshold` of what they cover "
+        "with one of them: places [B, C, max_output or n] (i32), -1 behind the last.",
+    )
+)
