@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # for people's editors and type checkers; a test holds it to 
     from rlxweb.errors import RlxError as RlxError
     from rlxweb.graphfile.weights import load_weights as load_weights
     from rlxweb.io.dispatch import read as read
+    from rlxweb.ir.dim import Dim as Dim
     from rlxweb.ir.dtype import DType as DType
     from rlxweb.ir.graph import Graph as Graph
     from rlxweb.ir.tensor import Tensor as Tensor
@@ -86,6 +87,7 @@ _OWN = {
     "rlxweb.errors": "RlxError",
     "rlxweb.graphfile.weights": "load_weights",
     "rlxweb.io.dispatch": "read",
+    "rlxweb.ir.dim": "Dim",
     "rlxweb.ir.dtype": "DType",
     "rlxweb.ir.graph": "Graph",
     "rlxweb.ir.tensor": "Tensor",

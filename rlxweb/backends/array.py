@@ -253,6 +253,11 @@ class ArrayBackend(KeepsArrays):
         other.variants = rows
         return other
 
+    async def prepare_beside(self, plan: Plan, other: Program) -> ArrayProgram:
+        program = await self.prepare(plan)
+        program.params = own(self, ArrayProgram, other).params
+        return program
+
     async def set_param(self, program: Program, name: str, value: Array) -> None:
         program = own(self, ArrayProgram, program)
         if name not in program.named:  # it is of no type of ours and never read

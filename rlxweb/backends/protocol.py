@@ -53,12 +53,16 @@ class Program:
 
     engine   the one that prepared it; `own` asks
     nbytes   of the device's memory that it holds
+    params   where its params lie: one object for programs that share them
+    params_nbytes  what these take of its memory
     """
 
     __slots__ = ()
     plan: Plan
     engine: Backend
     nbytes: int = 0
+    params_nbytes: int = 0
+    params: object = None
 
 
 class Resident:
@@ -168,6 +172,15 @@ class Backend(ABC):
     @abstractmethod
     async def prepare(self, plan: Plan) -> Program:
         """Make everything a run needs. Errors  LimitExceeded, ShaderRejected …"""
+
+    async def prepare_beside(self, plan: Plan, other: Program) -> Program:
+        """`prepare`, with the params of another program here where they can be shared.
+
+        Then `params` of both are one object, and what is set in one is set in both; a
+        graph whose sizes vary has one copy of its weights on the device.
+        other    of a plan with the same params
+        """
+        return await self.prepare(plan)
 
     @abstractmethod
     async def set_param(self, program: Program, name: str, value: Array) -> None:

@@ -25,6 +25,7 @@ from rlxweb.backends.protocol import (
 from rlxweb.backends.timed import Timed
 from rlxweb.backends.webgpu_batches import Batches
 from rlxweb.backends.webgpu_bindings import BoundWork
+from rlxweb.backends.webgpu_buffers import Params, free, freed_with, stored_bytes, write
 from rlxweb.backends.webgpu_pipelines import Pipelines
 from rlxweb.backends.webgpu_program import (
     Packed,
@@ -32,10 +33,7 @@ from rlxweb.backends.webgpu_program import (
     Spot,
     WebGpuProgram,
     check_fault,
-    free,
     param_type,
-    stored_bytes,
-    write,
 )
 from rlxweb.backends.webgpu_recipes import Recipes, assumed_gate, hardware_of
 from rlxweb.backends.webgpu_residents import BufferResident, Residents
@@ -138,12 +136,16 @@ class WebGpuBackend(Backend):
             features=self.facts.features,
         )
 
-    async def prepare(self, plan: Plan) -> WebGpuProgram:
+    async def prepare(self, plan: Plan, params: Params | None = None) -> WebGpuProgram:
         self._check_open("prepare a plan")
         self._free_dropped()
         self.pipelines.trim(self._pipelines_in_use)
+        get = self.pipelines.get
+        if params is None:
+            params = Params()
+            freed_with(params, params.owned, self._dropped)
         builder = ProgramBuilder(
-            self, self.port, self.limits, self.recipes, plan, self.pipelines.get
+            self, self.port, self.limits, self.recipes, plan, get, params
         )
         self._builders.append(builder)
         try:
@@ -154,9 +156,12 @@ class WebGpuBackend(Backend):
             raise
         finally:
             self._builders.remove(builder)
-        finalizer = weakref.finalize(program, self._dropped.append, program.owned)
-        finalizer.atexit = False
+        freed_with(program, program.owned, self._dropped)
+        params.users += 1
         return program
+
+    async def prepare_beside(self, plan: Plan, other: Program) -> WebGpuProgram:
+        return await self.prepare(plan, own(self, WebGpuProgram, other).params)
 
     def _pipelines_in_use(self) -> set[int]:
         in_use = {h for p in list(self._programs) for h in p.pipelines}
@@ -171,15 +176,18 @@ class WebGpuBackend(Backend):
         doing = f"set param '{name}'"
         async with program.turn:
             self._check_usable(doing, program)
-            if name in program.params:  # else it is of no type of ours and never read
-                write(self.port, program.params[name], value)
+            if (
+                name in program.params.handles
+            ):  # else it is of no type of ours and never read
+                write(self.port, program.params.handles[name], value)
 
     async def get_param(self, program: Program, name: str) -> Array:
         program = own(self, WebGpuProgram, program)
         doing, kind = f"get param '{name}'", param_type(program, name)
         async with program.turn:
             self._check_usable(doing, program)
-            raw = await self.port.read(program.params[name], 0, stored_bytes(kind))
+            handle = program.params.handles[name]
+            raw = await self.port.read(handle, 0, stored_bytes(kind))
         return Spot(0, kind).take(raw)
 
     async def run(self, program: Program, feeds: Mapping[str, Array]) -> list[Array]:
@@ -320,7 +328,7 @@ class WebGpuBackend(Backend):
         async with program.turn:
             self._check_usable(doing, program)
             with self._residents.steady:
-                handle = program.params[name]
+                handle = program.params.handles[name]
                 self.port.submit(self._residents.copied(doing, value, handle))
 
     def holds(self, resident: Resident) -> bool:
@@ -353,9 +361,12 @@ class WebGpuBackend(Backend):
     async def release(self, program: Program) -> None:
         mine = own(self, WebGpuProgram, program)
         async with mine.turn:
+            mine.params.users -= not mine.released
             mine.released = True
             if not self.closed:
                 free(self.port, mine.owned)
+                if not mine.params.users:
+                    free(self.port, mine.params.owned)
                 self._programs.discard(mine)
                 self._free_dropped()
 

@@ -12,11 +12,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from rlxweb.backends.protocol import Array
+from rlxweb.backends.webgpu_buffers import buffer_bytes, stored_bytes, write
 from rlxweb.backends.webgpu_program import (
     WebGpuProgram,
-    buffer_bytes,
-    stored_bytes,
-    write,
 )
 from rlxweb.errors import LimitExceeded, OutOfMemory
 from rlxweb.gpu.port import Clear, Command, Copy, Port, Range

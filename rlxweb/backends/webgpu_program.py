@@ -14,55 +14,29 @@ from itertools import zip_longest
 import numpy as np
 
 from rlxweb.advice import Advice
-from rlxweb.backends.protocol import Array, Backend, Program, as_bytes
+from rlxweb.backends.protocol import Array, Backend, Program
 from rlxweb.backends.webgpu_bindings import Bindings, BoundWork
+from rlxweb.backends.webgpu_buffers import (
+    Params,
+    as_stored,
+    buffer_bytes,
+    free,
+    stored_bytes,
+    write,
+)
 from rlxweb.backends.webgpu_recipes import Recipes
 from rlxweb.compile.plan import Operand, Plan, Step
-from rlxweb.errors import IndexRefused, LimitExceeded, RlxError, Unsupported
+from rlxweb.errors import IndexRefused, RlxError, Unsupported
 from rlxweb.gpu.port import Clear, Command, Copy, Dispatch, Port, Range, Usage
 from rlxweb.gpu.turns import Turn
 from rlxweb.ir.dtype import DType
+from rlxweb.ir.graph import Node
 from rlxweb.ir.layout import Layout
 from rlxweb.ir.lowering import Call, Join, Ref
 from rlxweb.ir.op import TensorType, registry
 from rlxweb.kernels.expression import region_call
 from rlxweb.kernels.launch import Bound, Gathered, Launch, Shader, launches, width_of
 from rlxweb.limits import Limits
-
-
-def as_stored(array: Array) -> Array:
-    """The array as it lies in a buffer: bools take a word each."""
-    return array.astype(np.uint32) if array.dtype == np.bool_ else array
-
-
-def write(port: Port, handle: int, array: Array) -> None:
-    """Fill a buffer from its beginning."""
-    if array.size:
-        port.write(handle, 0, as_bytes(as_stored(array)))
-
-
-def free(port: Port, owned: list[int]) -> None:
-    """Free what is listed and empty the list."""
-    while owned:
-        port.destroy(owned.pop())
-
-
-def buffer_bytes(nbytes: int, limits: Limits, what: str) -> int:
-    """The size of a buffer for so many bytes. Errors  LimitExceeded."""
-    nbytes = max(16, -(-nbytes // 4) * 4)
-    if nbytes > limits.max_buffer_size:
-        raise LimitExceeded(
-            f"buffer for {what}",
-            f"it needs {nbytes:,} bytes",
-            f"this device allows {limits.max_buffer_size:,} per buffer",
-            Advice("split the batch, or use {}", device="cpu"),
-        )
-    return nbytes
-
-
-def stored_bytes(kind: TensorType) -> int:
-    """What an array of that type takes in a buffer."""
-    return kind.numel * width_of(kind.dtype)
 
 
 def check_fault(doing: str, raw: memoryview, at: int | None) -> None:
@@ -139,7 +113,6 @@ class WebGpuProgram(Program):
     bindings: Bindings
     steps: tuple[tuple[Command, ...], ...]
     inputs: dict[str, int]
-    params: dict[str, int]
     pipelines: frozenset[int]
     owned: list[int]
     readback: int
@@ -148,6 +121,8 @@ class WebGpuProgram(Program):
     fault: int | None
     fault_at: int | None
     nbytes: int = 0
+    params_nbytes: int = 0
+    params: Params = field(default_factory=Params)
     turn: Turn = field(default_factory=Turn)
     released: bool = False
 
@@ -169,7 +144,10 @@ class _Pending:
 
 @dataclass(slots=True, eq=False)
 class ProgramBuilder:
-    """One use: `build` (or `abandon` when that broke)."""
+    """One use: `build` (or `abandon` when that broke).
+
+    params  where they lie; those of another program that they are shared with
+    """
 
     engine: Backend
     port: Port
@@ -177,9 +155,9 @@ class ProgramBuilder:
     recipes: Recipes
     plan: Plan
     pipeline: Callable[[Shader, set[int], bool], Awaitable[int]]
+    params: Params = field(default_factory=Params)
     claimed: set[int] = field(default_factory=set)
     inputs: dict[str, int] = field(default_factory=dict)
-    params: dict[str, int] = field(default_factory=dict)
     values: dict[int, int] = field(default_factory=dict)
     sizes: dict[int, int] = field(default_factory=dict)
     scratch: list[int] = field(default_factory=list)
@@ -206,16 +184,27 @@ class ProgramBuilder:
     def _leaves(self) -> None:
         read = {o.value for s in self.plan.steps for o in s.inputs}
         read |= {o.value for o in self.plan.outputs}
-        by_name = {"input": self.inputs, "param": self.params}
         for node in self.plan.graph.nodes():
-            if node.op in by_name:
+            if node.op == "input":
                 size = stored_bytes(node.type)
-                is_fed = node.op == "input"
-                handle = self._buffer(size, "storage", str(node), is_fed=is_fed)
-                by_name[node.op][node.name] = self.values[node.id] = handle
+                handle = self._buffer(size, "storage", str(node), is_fed=True)
+                self.inputs[node.name] = self.values[node.id] = handle
+            elif node.op == "param":
+                self.values[node.id] = self._param(node)
             elif node.op == "constant" and node.id in read:
                 array = node.attrs["value"].array
                 self.values[node.id] = self._upload(array, str(node))
+
+    def _param(self, node: Node) -> int:
+        params = self.params
+        handle = params.handles.get(node.name)
+        if handle is None:
+            handle = self._buffer(stored_bytes(node.type), "storage", str(node))
+            params.handles[node.name] = handle
+            params.sizes[handle] = self.sizes[handle]
+            params.owned.append(handle)
+        self.sizes[handle] = params.sizes[handle]
+        return handle
 
     async def build(self) -> WebGpuProgram:
         """Everything made and in order. Errors  those of buffers and pipelines."""
@@ -381,8 +370,9 @@ class ProgramBuilder:
             inputs=self.inputs,
             params=self.params,
             pipelines=frozenset(self.claimed),
-            owned=list(self.sizes),
+            owned=self._own(),
             nbytes=sum(self.sizes.values()),
+            params_nbytes=sum(self.params.sizes.values()),
             readback=readback,
             readback_bytes=packed.nbytes,
             outputs=packed.spots,
@@ -403,4 +393,10 @@ class ProgramBuilder:
 
     def abandon(self) -> None:
         """Free what was made before building broke."""
-        free(self.port, list(self.sizes))
+        free(self.port, self._own())
+        if not self.params.users:
+            free(self.port, self.params.owned)
+
+    def _own(self) -> list[int]:
+        """The buffers that are this program's alone."""
+        return [handle for handle in self.sizes if handle not in self.params.sizes]

@@ -16,7 +16,8 @@ import numpy as np
 
 from rlxweb.backends.protocol import Array, Backend, Resident, as_bytes, own_resident
 from rlxweb.backends.webgpu_bindings import Lying
-from rlxweb.backends.webgpu_program import Spot, as_stored, buffer_bytes
+from rlxweb.backends.webgpu_buffers import as_stored, buffer_bytes
+from rlxweb.backends.webgpu_program import Spot
 from rlxweb.errors import DeviceLost, GraphError, SessionClosed
 from rlxweb.forked import ForkLock
 from rlxweb.gpu.port import Copy, Port, Range

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from rlxweb.backends.protocol import Trip, Trips
-from rlxweb.backends.webgpu_program import free
+from rlxweb.backends.webgpu_buffers import free
 from rlxweb.errors import DeviceError
 from rlxweb.gpu.port import Copy, Dispatch, Port, Range, Usage
 

@@ -20,7 +20,7 @@ from rlxweb.compile.rewrites import (
 from rlxweb.compile.schedule import schedule
 from rlxweb.compile.target import Target
 from rlxweb.decision.decision import Decision
-from rlxweb.errors import DTypeError
+from rlxweb.errors import DTypeError, LimitExceeded
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.verify import verify
 
@@ -40,6 +40,7 @@ def compile_graph(graph: Graph, target: Target, *, optimise: bool = True) -> Pla
     chosen: tuple[Decision, ...] = ()
     graph = _pruned(graph, target, optimise)
     check_dtypes(graph, target)
+    check_room(graph, target)
     if optimise:
         graph, chosen = choose_fusions(
             graph, target, lambda one: profile_plan(_placed(one, target, True), target)
@@ -93,4 +94,23 @@ def check_dtypes(graph: Graph, target: Target) -> None:
                 f"the device has no {node.type.dtype}",
                 "it has " + ", ".join(sorted(d.value for d in target.dtypes)),
                 Advice("cast to f32 or i32, or run with {}", device="cpu"),
+            )
+
+
+def check_room(graph: Graph, target: Target) -> None:
+    """LimitExceeded for what must lie in one buffer and is larger than any may be.
+
+    Said before kernels are looked for: those of a thousand million rows are many.
+    """
+    if target.limits is None:
+        return
+    ends = [graph.node(i) for i in graph.outputs]
+    for node in (*(n for n in graph.nodes() if n.op in ("input", "param")), *ends):
+        nbytes, most = target.nbytes(node.type), target.limits.max_buffer_size
+        if nbytes > most:
+            raise LimitExceeded(
+                f"buffer for {node} on {target.name}",
+                f"it needs {nbytes:,} bytes",
+                f"this device allows {most:,} per buffer",
+                Advice("split the batch, or use {}", device="cpu"),
             )

@@ -35,7 +35,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlxweb.backends.webgpu_program import stored_bytes
+from rlxweb.backends.webgpu_buffers import stored_bytes
 from rlxweb.export.needs import least_limits
 from rlxweb.export.recorded import Recorded
 from rlxweb.export.weights import Weights

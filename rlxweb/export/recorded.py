@@ -82,7 +82,7 @@ async def _recorded(
     with _saying(doing):
         plan = compile_graph(graph, backend.target)
         program = await backend.prepare(plan)
-    for name in program.params:
+    for name in program.params.handles:
         await backend.set_param(program, name, params[name])
     for command in program.commands:
         port.check(command)

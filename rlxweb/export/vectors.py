@@ -21,7 +21,7 @@ import numpy as np
 
 from rlxweb.arguments import whole
 from rlxweb.backends.protocol import Array
-from rlxweb.backends.webgpu_program import as_stored
+from rlxweb.backends.webgpu_buffers import as_stored
 from rlxweb.errors import InputError, RlxError, UsageError
 from rlxweb.export.reference import Expected, expected
 from rlxweb.export.weights import Weights

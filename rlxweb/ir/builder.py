@@ -17,6 +17,7 @@ from rlxweb.given import array_of
 from rlxweb.ir.adding import adding
 from rlxweb.ir.attention_builder import AttentionBuilder
 from rlxweb.ir.dtype import DType, DTypeLike, as_dtype
+from rlxweb.ir.indexing import indexed
 from rlxweb.ir.linalg_builder import LinalgBuilder
 from rlxweb.ir.math_builder import MathBuilder
 from rlxweb.ir.norm_builder import NormBuilder
@@ -169,6 +170,11 @@ class Builder(
 
     def narrow(self, x: Tensor, axis: int, start: int, length: int) -> Tensor:
         return self.apply("narrow", x, axis=axis, start=start, length=length)
+
+    def getitem(self, x: Tensor, key: Any) -> Tensor:
+        """`x[key]`, as operator.getitem; see `Tensor.__getitem__`."""
+        with working("getitem", x):
+            return indexed(x, key)
 
     def concat(self, xs: Sequence[Tensor], axis: int = 0) -> Tensor:
         return self.apply("concat", *listed(xs, "concat", "concat([a, b])"), axis=axis)

@@ -16,12 +16,22 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.errors import GraphError, RlxError, shown
+from rlxweb.errors import GraphError, RlxError, ShapeError, shown
 from rlxweb.given import array_of
+from rlxweb.ir.binding import bound
+from rlxweb.ir.dim import Declared, Dim, dims_of
 from rlxweb.ir.dtype import DType, DTypeLike, as_dtype, cast_whole
 from rlxweb.ir.op import Op, TensorType, registry
+from rlxweb.ir.recording import (
+    PLAIN,
+    Call,
+    Recording,
+    attributes,
+    recording,
+)
 from rlxweb.ir.rlx_names import RlxNames
-from rlxweb.ir.shape import as_shape, bad_dtype, short, show
+from rlxweb.ir.shape import as_shape, bad_dtype, many, short, show
+from rlxweb.ir.size import Size
 from rlxweb.ir.tensor import Tensor, listed
 from rlxweb.names import from_above
 
@@ -85,8 +95,10 @@ class _Contents:
     checked: int = 0
     outputs: tuple[int, ...] = ()
     names: dict[str, int] = field(default_factory=dict)
+    log: Recording | None = None
 
 
+@recording(PLAIN)
 class Graph(RlxNames):
     """A computation to be compiled: named inputs and params, nodes, outputs.
 
@@ -101,21 +113,70 @@ class Graph(RlxNames):
         self.name = name
         self._all = _Contents()
 
-    def input(
-        self, name: str, shape: Sequence[int] | int, dtype: DTypeLike = "f32"
-    ) -> Tensor:
-        """A value given at every run."""
-        return self._leaf("input", name, shape, dtype)
+    def input(self, name: str, shape: Declared, dtype: DTypeLike = "f32") -> Tensor:
+        """A value given at every run.
+
+        shape  a size may vary from run to run: `Dim("batch")` or its name, the same for
+               every axis that is as long; None or -1 for one of its own. Arithmetic on
+               dims is a size too
+        Errors   GraphError for a name that is taken or a dim that is declared
+        otherwise; ShapeError, DTypeError.
+        """
+        sizes = dims_of(shape, name)
+        if self._all.log is None and sizes is None:
+            return self._leaf("input", name, shape, dtype)
+        log = self._all.log or Recording.of(self)
+        made: Tensor = log.call(self, "input", (name, sizes or shape, dtype), {})
+        self._all.log = log
+        return made
 
     def param(
         self, name: str, shape: Sequence[int] | int, dtype: DTypeLike = "f32"
     ) -> Tensor:
         """A value set once with `set_param` and kept on the device."""
-        return self._leaf("param", name, shape, dtype)
+        log = self._all.log
+        if log is None:
+            return self._leaf("param", name, shape, dtype)
+        if any(isinstance(d, Size) for d in many(shape) or ()):
+            raise ShapeError(
+                f"param {shown(name)} of graph '{self.name}'",
+                f"its shape is {show(many(shape) or ())}",
+                "a param has one shape, whatever a run binds",
+                "make it an input, or cut a param of the largest size",
+            )
+        made: Tensor = log.call(self, "param", (name, shape, dtype), {})
+        return made
 
-    def _leaf(
-        self, op: str, name: str, shape: Sequence[int] | int, dtype: DTypeLike
-    ) -> Tensor:
+    @property
+    def recording(self) -> Recording | None:
+        """What was asked of the graph since it has dims; None where it has none."""
+        return self._all.log
+
+    @property
+    def dims(self) -> dict[str, Dim]:
+        """The dims whose sizes a run binds, by name."""
+        return {} if self._all.log is None else dict(self._all.log.dims)
+
+    def bind(self, sizes: Mapping[str, int] | None = None, /, **named: int) -> Graph:
+        """The graph for these sizes of its dims: built again, by the same rules.
+
+        Dims that are left out stay: `graph.bind(batch=4)`.
+        Errors   UnknownName; ShapeError for a size that a dim may not be, or with which
+        the graph is wrong; those of the ops; OutOfMemory.
+        """
+        return bound(self, {**(sizes or {}), **named})
+
+    def recorded(self, call: Call, kind: TensorType) -> Tensor:
+        """The node that stands for a call; made by the recording of it."""
+        inputs, attrs = tuple(ref.id for ref in call.operands), attributes(self, call)
+        is_leaf = call.method in ("input", "param")
+        name = str(call.args[0]) if is_leaf else str(call.named.get("name", ""))
+        node = Node(len(self._all.nodes), call.method, inputs, attrs, kind, name)
+        self._all.nodes.append(node)
+        self._all.checked += 1
+        return Tensor(self, node.id)
+
+    def _leaf(self, op: str, name: str, shape: Any, dtype: DTypeLike) -> Tensor:
         doing = f"{op} {shown(name)} of graph '{self.name}'"
         is_name = isinstance(name, str) and bool(name)
         if not is_name or name in self._all.names:
@@ -235,7 +296,9 @@ class Graph(RlxNames):
     def copy(self) -> Graph:
         """The same nodes and outputs; what is added to one is not in the other."""
         out, now = Graph(self.name), self._all
-        out._all = replace(now, nodes=list(now.nodes), names=dict(now.names))
+        log = None if now.log is None else now.log.copy()
+        nodes, names = list(now.nodes), dict(now.names)
+        out._all = replace(now, nodes=nodes, names=names, log=log)
         return out
 
     def save(

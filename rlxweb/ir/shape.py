@@ -45,7 +45,7 @@ def numel(shape: Sequence[int]) -> int:
     return math.prod(shape)
 
 
-def show(shape: Sequence[int]) -> str:
+def show(shape: Sequence[object]) -> str:
     """`[4, 15, 384]`, as RLX prints it."""
     return "[" + ", ".join(str(d) for d in shape) + "]"
 

@@ -17,7 +17,6 @@ import numpy.typing as npt
 from rlxweb.errors import GraphError, UsageError
 from rlxweb.given import named
 from rlxweb.ir.dtype import DType, DTypeLike
-from rlxweb.ir.indexing import indexed
 from rlxweb.ir.shape import Shape, doing
 
 if TYPE_CHECKING:
@@ -70,7 +69,10 @@ class Tensor:
 
     @property
     def shape(self) -> Shape:
-        return self.graph.node(self.id).type.shape
+        """Its dimensions; where they vary, a `Size` stands for each that does."""
+        shape = self.graph.node(self.id).type.shape
+        log = self.graph.recording
+        return shape if log is None else log.told_shape(self.id, shape)
 
     @property
     def dtype(self) -> DType:
@@ -78,7 +80,7 @@ class Tensor:
 
     @property
     def rank(self) -> int:
-        return len(self.shape)
+        return len(self.graph.node(self.id).type.shape)
 
     def __repr__(self) -> str:
         return f"Tensor(%{self.id} {self.graph.node(self.id).type})"
@@ -217,7 +219,7 @@ class Tensor:
         by a mask of constants. All else is a view.
         Errors   ShapeError, IndexRefused, UsageError for a mask that is computed.
         """
-        return indexed(self, key)
+        return self.graph.getitem(self, key)
 
 
 def listed(given: object, doing: str, so: str) -> tuple[Any, ...]:

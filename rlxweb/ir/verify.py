@@ -21,6 +21,7 @@ from rlxweb.ir.tensor import Tensor
 def verify(graph: Graph) -> None:
     """Raise VerifyError (or the op's own error) for the first rule a graph breaks."""
     must_be_graph(graph)
+    must_be_bound(graph)
     nodes = graph.nodes()
     where = f"graph '{graph.name}'"
     if not graph.outputs:
@@ -84,3 +85,15 @@ def must_be_graph(given: object, doing: str = "compile") -> None:
     elif isinstance(getattr(given, "graph", None), Graph):
         hint = "it was compiled from its .graph"
     raise VerifyError(doing, f"{named(given)} was given", "a Graph is wanted", hint)
+
+
+def must_be_bound(graph: Graph, doing: str = "") -> None:
+    """Errors  VerifyError for a graph whose sizes vary."""
+    if graph.dims:
+        these = ", ".join(f"{name}=…" for name in graph.dims)
+        raise VerifyError(
+            doing or f"graph '{graph.name}'",
+            f"its sizes vary: {', '.join(graph.dims)}",
+            "numbers are wanted here",
+            f"graph.bind({these}) gives them; Session.compile takes it as it is",
+        )

@@ -32,6 +32,12 @@ def check_feeds(graph: Graph, inputs: Mapping[str, Node], feeds: Any) -> Given:
     doing = f"run '{graph.name}'"
     if feeds is None:
         feeds = {}
+    check_given(doing, inputs, feeds)
+    return {name: as_input(doing, node, feeds[name]) for name, node in inputs.items()}
+
+
+def check_given(doing: str, inputs: Mapping[str, Node], feeds: Any) -> None:
+    """Every input, and no other? Errors  InputError, UnknownName."""
     if type(feeds) is not dict or not feeds.keys() <= inputs.keys():
         check_names(doing, inputs, feeds)
     missing = [name for name in inputs if name not in feeds]
@@ -42,7 +48,6 @@ def check_feeds(graph: Graph, inputs: Mapping[str, Node], feeds: Any) -> Given:
             f"{len(feeds)} of {len(inputs)} inputs given",
             f"pass {', '.join(repr(m) for m in missing)}",
         )
-    return {name: as_input(doing, node, feeds[name]) for name, node in inputs.items()}
 
 
 def check_names(doing: str, inputs: Mapping[str, Node], feeds: object) -> None:

@@ -68,7 +68,7 @@ class Maps:
                 try:
                     given = check_feeds(self._job.graph, self._inputs, one)
                     for name, array in given.items():
-                        _check_here(doing, name, array)
+                        check_here(doing, name, array)
                 except RlxError as error:
                     error.doing = f"batch {at}: {error.doing}"
                     raise
@@ -79,7 +79,7 @@ class Maps:
         placed.is_warm = True
 
 
-def _check_here(doing: str, name: str, array: object) -> None:
+def check_here(doing: str, name: str, array: object) -> None:
     """Errors  InputError for an array that lies on a device."""
     if isinstance(array, DeviceArray):
         raise InputError(

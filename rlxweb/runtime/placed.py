@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from rlxweb.runtime.session import Session
 
 
+Beside = Callable[[Backend], Program | None]
+"""The program on an engine whose params another is to share, if there is one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ready:
     """A graph prepared on an engine, and the way that led there."""
@@ -50,12 +54,13 @@ class Placed:
         ready: Ready,
         params: Iterable[str],
         session: Session,
+        beside: Beside | None = None,
     ) -> None:
         self.ready, self.decision = ready, pick.decision
         self.unset = set(params)
         self.mending = Turn()
         self.is_warm = self.closed = False
-        self._pick, self._session = pick, session
+        self._pick, self._session, self._beside = pick, session, beside
         self._values: dict[str, Array] = {}
         # Params whose values lie on the device alone.
         self._there: set[str] = set()
@@ -105,6 +110,16 @@ class Placed:
             if self._session.strict:
                 raise
 
+    def knows(self, name: str, array: Array | None) -> None:
+        """Another program set a param that is this one's too; None: one of there."""
+        self.unset.discard(name)
+        self._values.pop(name, None)
+        self._there.discard(name)
+        if array is None:
+            self._there.add(name)
+        elif self.ready.way.device is not Device.CPU:
+            self._values[name] = array
+
     async def values(self) -> dict[str, Array]:
         """Every param that has a value. Errors  those of `Backend.get_param`."""
         every = self._pick.job.graph.named("param")
@@ -144,7 +159,8 @@ class Placed:
 
     async def _moved(self, way: Candidate) -> Ready:
         """The graph on the engine of a way, with the params that are known here."""
-        now = await self._session._prepared(self._pick.job, way)
+        job, beside = self._pick.job, self._beside
+        now = await self._session._prepared(job, way, beside)
         self.unset |= self._there
         self._there.clear()
         for name, value in self._values.items():

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.errors import DTypeError, RlxError, ShapeError
+from rlxweb.errors import DTypeError, RlxError, ShapeError, UsageError
 from rlxweb.given import array_of
 from rlxweb.ir.dtype import DType, DTypeLike, as_dtype, cast_whole
 from rlxweb.ir.graph import Node
 from rlxweb.ir.shape import show
+from rlxweb.ir.size import Size
 
 Array = npt.NDArray[Any]
 Raw = bytes | bytearray | memoryview
@@ -48,6 +49,13 @@ def as_typed(doing: str, node: Node, value: Any, dtype: DTypeLike | None) -> Arr
 
 def _from_bytes(node: Node, value: memoryview, dtype: DType, order: str) -> Array:
     declared = node.type
+    if any(isinstance(size, Size) for size in declared.shape):
+        raise UsageError(
+            "",
+            f"bytes were given for {declared}",
+            "bytes do not say which sizes they are of",
+            "give an array, or bind the sizes first: compiled.bind(…).run_typed(…)",
+        )
     if dtype is not declared.dtype:
         raise DTypeError(
             "", f"the bytes are of {dtype}", f"the graph declares {declared.dtype}"

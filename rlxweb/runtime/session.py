@@ -31,7 +31,8 @@ from rlxweb.ir.graph import Graph
 from rlxweb.limits import Limits
 from rlxweb.runtime.compiled import CompiledGraph
 from rlxweb.runtime.feeds import check_names, lying, lying_on
-from rlxweb.runtime.placed import Ready
+from rlxweb.runtime.placed import Beside, Ready
+from rlxweb.runtime.varying import CompiledVarying
 
 
 class Session:
@@ -85,6 +86,9 @@ class Session:
     ) -> CompiledGraph:
         """Prepare a graph: rewrites, shaders, buffers.
 
+        A graph whose sizes vary is prepared for each that runs bring, and the latest
+        are kept: see `CompiledGraph.bind`.
+
         inputs   arrays by name that it will run on. Where rlxweb chooses the device, it
                  is the one on which DeviceArrays among them lie, and no upload of them
                  is priced; others say nothing
@@ -106,16 +110,27 @@ class Session:
         if self._closed:
             raise SessionClosed("compile", "this session was closed")
         job = GraphJob(graph, self.optimise, self.cost_mode)
+        if job.graph.dims:
+            varying = CompiledVarying(job, self)
+            await varying.begun(inputs)
+            return varying
+        return await self._compiled_job(job, inputs)
+
+    async def _compiled_job(
+        self,
+        job: GraphJob,
+        inputs: Mapping[str, Any] | None,
+        beside: Beside | None = None,
+    ) -> CompiledGraph:
+        """A graph of numbers. Where `beside` finds a program, its params are shared."""
         asked = Asked(adapter=self.adapter)
         if inputs:
             asked = self._asked(job, inputs)
         if self.device is not None:
-            way = Candidate(self.device, self.device.label, adapter=self.adapter)
-            named = Decision(f"device {self.device.label}", "it was asked for")
-            return await self._compiled(Pick(job, way, named))
+            return await self._compiled(Pick(job, *self._named(self.device)), beside)
         pick = await choose_async(job, asked)
         try:
-            return await self._compiled(pick)
+            return await self._compiled(pick, beside)
         except (Unsupported, DTypeError, LimitExceeded, ShaderRejected) as error:
             if pick.device is Device.CPU or self.adapter or self.strict or job.there:
                 raise
@@ -123,8 +138,20 @@ class Session:
             cpu = Candidate(Device.CPU, Device.CPU.label)
             decision = replace(pick.decision, what="device CPU", why=why)
             pick = replace(pick, decision=decision)
-            ready = await self._prepared(pick.job, cpu)
-        return CompiledGraph(pick, ready, self)
+            ready = await self._prepared(pick.job, cpu, beside)
+        return CompiledGraph(pick, ready, self, beside)
+
+    def _named(self, device: Device) -> tuple[Candidate, Decision]:
+        """The way to a device that was asked for, and the decision to take it."""
+        way = Candidate(device, device.label, adapter=self.adapter)
+        return way, Decision(f"device {device.label}", "it was asked for")
+
+    async def _check_runs(self, job: GraphJob) -> None:
+        """Would the device that was asked for run a graph? Errors  of the compiler."""
+        if self.device is not None:
+            way, _ = self._named(self.device)
+            backend = await self._backend(way)
+            job.plan_on(backend, Place(way.device, way.adapter))
 
     def _asked(self, job: GraphJob, inputs: Mapping[str, Any]) -> Asked:
         """Where an open session compiles; the job is told what lies there.
@@ -137,11 +164,13 @@ class Session:
             return Asked(one.device, one.adapter, why=f"input '{name}' lies there")
         return Asked(adapter=self.adapter)
 
-    async def _compiled(self, pick: Pick[GraphJob]) -> CompiledGraph:
+    async def _compiled(
+        self, pick: Pick[GraphJob], beside: Beside | None
+    ) -> CompiledGraph:
         """The graph where it was picked, or done again where a loss is noticed here."""
 
         async def prepared(way: Candidate) -> Ready:
-            return await self._prepared(pick.job, way)
+            return await self._prepared(pick.job, way, beside)
 
         try:
             ready = await prepared(pick.candidate)
@@ -151,14 +180,19 @@ class Session:
             ways = pick.decision.candidates
             ready, _, tries = await done_again(error, pick.candidate, ways, prepared)
             pick = replace(pick, decision=told(pick.decision, tries))
-        return CompiledGraph(pick, ready, self)
+        return CompiledGraph(pick, ready, self, beside)
 
-    async def _prepared(self, job: GraphJob, way: Candidate) -> Ready:
+    async def _prepared(
+        self, job: GraphJob, way: Candidate, beside: Beside | None = None
+    ) -> Ready:
         """The graph on the engine of a way, opened anew if it was lost."""
         backend = await self._backend(way)
         await try_custom_ops(job.graph, backend)
         plan = job.plan_on(backend, Place(way.device, way.adapter))
-        return Ready(way, backend, await backend.prepare(plan))
+        other = None if beside is None else beside(backend)
+        if other is None:
+            return Ready(way, backend, await backend.prepare(plan))
+        return Ready(way, backend, await backend.prepare_beside(plan, other))
 
     async def _backend(self, way: Candidate) -> Backend:
         if self.limits is None:

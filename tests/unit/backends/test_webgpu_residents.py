@@ -96,7 +96,8 @@ def test_a_large_array_is_bound_at_once(monkeypatch: pytest.MonkeyPatch) -> None
     np.testing.assert_array_equal(drive(engine.get(x)), want)
     gc.collect()
     drive(engine.run(program, {"x": X}))
-    assert len(port_of(engine).live) == len(program.owned) + len(program.pipelines) + 1
+    owned = len(program.owned) + len(program.params.owned)
+    assert len(port_of(engine).live) == owned + len(program.pipelines) + 1
 
 
 def test_an_array_that_cannot_be_bound_is_copied(

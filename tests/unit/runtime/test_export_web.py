@@ -158,3 +158,23 @@ def test_large_arrays_are_compared_in_part(
     assert wanted["out0"]["want"].size == 100
     page.check()
     assert made.notes == ("of 'out0' 100 of 693 are compared",)
+
+
+def test_inputs_of_no_type_of_a_page_that_nobody_reads_are_no_part_of_it(
+    tmp_path: Path,
+) -> None:
+    g = rlx.Graph("unread")
+    x, _ = g.input("x", (4,)), g.input("y", (3,), "f64")
+    g.set_outputs([x * 2.0])
+    feeds = {"x": np.ones(4, "f4"), "y": np.ones(3)}
+    compiled = rlx.Session("cpu").compile(g)
+    Replay(compiled.export_web(tmp_path / "out", vectors=[feeds]).folder).check()
+
+
+def test_sizes_that_vary_are_bound_first(tmp_path: Path) -> None:
+    g = rlx.Graph("varying")
+    g.set_outputs([g.input("x", (rlx.Dim("n"), 2)) * 2.0])
+    compiled = rlx.Session("cpu").compile(g)
+    with pytest.raises(UsageError, match=r"vary: n; .*compiled.bind\(n=…\).export_web"):
+        compiled.export_web(tmp_path / "out")
+    Replay(compiled.bind(n=3).export_web(tmp_path / "out").folder).check()
