@@ -1,7 +1,7 @@
 """Build the static site: the manual, the demos, and a runtime with our own wheel.
 
     python site/assemble.py [--out FOLDER] [--cache FOLDER] [--pyodide FOLDER]
-                            [--serve [PORT]]
+                            [--models] [--serve [PORT]]
 
 The result works from any static host at any path, without a network. What comes from
 package registries is fetched once into the cache and proved by hash every time.
@@ -22,6 +22,7 @@ from assembly.elsewhere import refuse_elsewhere
 from assembly.exported import add_export
 from assembly.host_files import write_host_files
 from assembly.inside import add_policy, refuse_inline
+from assembly.models import MODELS, add_models
 from assembly.pages import add_folder, build_manual
 from assembly.pins import PYODIDE, ROOT
 from assembly.progress import say, shown, size
@@ -36,7 +37,7 @@ from rlxweb.errors import RlxError
 STOPPED = 130
 
 
-def assemble(root: Path, out: Path, places: Places) -> None:
+def assemble(root: Path, out: Path, places: Places, models: bool = False) -> None:
     """Build the site of the checkout at `root` into `out`; all of it or nothing."""
     began = time.monotonic()
     refuse_foreign(out)
@@ -46,6 +47,9 @@ def assemble(root: Path, out: Path, places: Places) -> None:
         site = scratch / "site"
         site.mkdir()
         facts = fill(root, site, scratch, places)
+        wanted = list(MODELS) if models else []
+        say(f"models: {', '.join(wanted) or 'none'}")
+        add_models(site / "models", wanted)
         refuse_elsewhere(site)
         refuse_inline(site)
         add_policy(site)
@@ -111,6 +115,11 @@ def arguments(words: Sequence[str] | None) -> argparse.Namespace:
         f"too, instead of fetching {PYODIDE}",
     )
     parser.add_argument(
+        "--models",
+        action="store_true",
+        help="put in the trained models of the demos, from their installed packages",
+    )
+    parser.add_argument(
         "--serve",
         type=port,
         nargs="?",
@@ -127,7 +136,7 @@ def main(words: Sequence[str] | None = None) -> int:
     given = asked.pyodide.resolve() if asked.pyodide else None
     places = Places(asked.cache.resolve(), given)
     try:
-        assemble(ROOT, asked.out.resolve(), places)
+        assemble(ROOT, asked.out.resolve(), places, asked.models)
         if asked.serve is not None:
             serve(asked.out.resolve(), None if asked.serve < 0 else asked.serve)
     except RlxError as error:  # also one of a file that cannot be written

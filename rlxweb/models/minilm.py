@@ -89,7 +89,7 @@ class MiniLM:
         """
         doing = "load MiniLM"
         files = model_files(folder, PACKAGE, INSIDE, doing)
-        sizes = _sizes_of(files)
+        sizes = sizes_of(files)
         _check_steps(files)
         words = wordpiece_of(files.json("tokenizer.json"), doing)
         if words.largest >= sizes.vocabulary:
@@ -138,7 +138,7 @@ class MiniLM:
         Errors   UsageError for what is no list of texts; those of `Session.compile` and
         `CompiledGraph.run`
         """
-        return drive(self._embedded(texts, device, adapter, tell))
+        return drive(self.embedded(texts, device, adapter, tell))
 
     async def embed_async(
         self,
@@ -149,15 +149,16 @@ class MiniLM:
         tell: Tell | None = None,
     ) -> Array:
         """`embed` beside the caller's event loop."""
-        return await awaited_here(lambda: self._embedded(texts, device, adapter, tell))
+        return await awaited_here(lambda: self.embedded(texts, device, adapter, tell))
 
-    async def _embedded(
+    async def embedded(
         self,
         texts: Sequence[str],
         device: DeviceLike | None,
         adapter: str,
-        tell: Tell | None,
+        tell: Tell | None = None,
     ) -> Array:
+        """What `embed` and `embed_async` drive."""
         self._check_open()
         label = None if device is None or is_open(device) else parse_device(device)
         ids = self._encoded(_texts(texts, "embed"))
@@ -302,7 +303,8 @@ def _texts(given: Any, doing: str) -> list[str]:
 # --- what the files say ---------------------------------------------------------------
 
 
-def _sizes_of(files: ModelFiles) -> Sizes:
+def sizes_of(files: ModelFiles) -> Sizes:
+    """What config.json says. Errors  ModelError for another kind of model."""
     said = files.object("config.json")
     kind = said.get("model_type")
     if kind != "bert":

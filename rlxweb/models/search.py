@@ -23,6 +23,8 @@ from rlxweb.calibration.cache_folder import cache_folder
 from rlxweb.device import DeviceLike
 from rlxweb.errors import UsageError
 from rlxweb.given import named
+from rlxweb.gpu.beside import awaited_here
+from rlxweb.gpu.drive import drive
 from rlxweb.models.documents import Passage, Unit, names_of, passages_of, shortened
 from rlxweb.models.minilm import MiniLM, Tell
 from rlxweb.whole_file import atomic_path
@@ -74,6 +76,37 @@ class SearchIndex:
         tell    hears (passages embedded, passages to embed)
         Errors  those of `passages_of` and of `MiniLM.embed`
         """
+        there = device, adapter
+        return drive(cls._built(model, files, unit, there, cache, tell))
+
+    @classmethod
+    async def build_async(
+        cls,
+        model: MiniLM,
+        files: Sequence[str | os.PathLike[str]],
+        unit: Unit = "paragraph",
+        *,
+        device: DeviceLike | None = None,
+        adapter: str = "",
+        cache: bool = True,
+        tell: Tell | None = None,
+    ) -> SearchIndex:
+        """`build` beside the caller's event loop."""
+        there = device, adapter
+        return await awaited_here(
+            lambda: cls._built(model, files, unit, there, cache, tell)
+        )
+
+    @classmethod
+    async def _built(
+        cls,
+        model: MiniLM,
+        files: Sequence[str | os.PathLike[str]],
+        unit: Unit,
+        there: tuple[DeviceLike | None, str],
+        cache: bool,
+        tell: Tell | None,
+    ) -> SearchIndex:
         found = [_cut(model, passages_of(file, unit)) for file in names_of(files)]
         folder = _folder() if cache else None
         paths = [None if folder is None else folder / _key(model, p) for p in found]
@@ -83,7 +116,8 @@ class SearchIndex:
         ]
         new = [at for at, points in enumerate(kept) if points is None]
         texts = [one.text for at in new for one in found[at]]
-        made = model.embed(texts, device, adapter=adapter, tell=tell)
+        device, adapter = there
+        made = await model.embedded(texts, device, adapter, tell)
         parts: list[Array] = [np.empty((0, model.width), np.float32)]
         begin = 0
         for path, passages, points in zip(paths, found, kept, strict=True):
@@ -111,12 +145,29 @@ class SearchIndex:
 
         Errors   UsageError for an empty question and k < 1; those of `MiniLM.embed`
         """
+        return drive(self._found(question, k, (device, adapter)))
+
+    async def search_async(
+        self,
+        question: str,
+        k: int = 10,
+        *,
+        device: DeviceLike | None = None,
+        adapter: str = "",
+    ) -> list[Hit]:
+        """`search` beside the caller's event loop."""
+        return await awaited_here(lambda: self._found(question, k, (device, adapter)))
+
+    async def _found(
+        self, question: str, k: int, there: tuple[DeviceLike | None, str]
+    ) -> list[Hit]:
         count = whole("k", k, _DOING)
         if count < 1:
             raise UsageError(_DOING, f"k is {count}", "1 at least")
         check_question(question)
-        point = self.model.embed([question], device, adapter=adapter)[0]
-        scores = self.points @ point
+        device, adapter = there
+        points = await self.model.embedded([question], device, adapter)
+        scores = self.points @ points[0]
         order = np.argsort(-scores, kind="stable")[:count]
         return [Hit(float(scores[at]), self.passages[at]) for at in order]
 

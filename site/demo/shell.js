@@ -33,6 +33,7 @@ export { make };
 const DEMOS = [
   ["live", "Live spectrum"],
   ["check", "Is this GPU right?"],
+  ["search", "Search your notes"],
   ["playground", "Playground"],
   ["export", "Without Python"],
 ];

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import warnings
 from pathlib import Path
 
@@ -124,6 +125,19 @@ def test_the_nearest_come_first(model: MiniLM, note: Path) -> None:
         with pytest.raises(UsageError, match=words):
             index.search(question, k)  # type: ignore[arg-type]
     assert repr(index).startswith("SearchIndex(3 passages")
+
+
+def test_it_is_built_and_asked_beside_a_loop(model: MiniLM, note: Path) -> None:
+    """As pages do, with the same numbers; who waits in a loop may call either."""
+
+    async def both() -> None:
+        index = await SearchIndex.build_async(model, [note], device="cpu", cache=False)
+        hits = await index.search_async("unable", 2, device="cpu")
+        assert hits == index.search("unable", 2, device="cpu")
+        blocking = SearchIndex.build(model, [note], device="cpu", cache=False)
+        np.testing.assert_array_equal(index.points, blocking.points)
+
+    asyncio.run(both())
 
 
 def test_a_long_passage_is_read_whole(model: MiniLM, note: Path) -> None:
