@@ -287,7 +287,7 @@ class Graph(RlxNames):
         return Tensor(self, at)
 
     def shape_of(self, tensor: Tensor) -> tuple[int, ...]:
-        return self.node(tensor.id).type.shape
+        return tensor.shape
 
     def named(self, op: str) -> dict[str, Node]:
         """Inputs (`named("input")`) or params (`named("param")`) by name."""

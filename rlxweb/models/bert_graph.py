@@ -1,4 +1,4 @@
-"""The encoder of BERT's family as a graph, one for each batch and length.
+"""The encoder of BERT's family as a graph, for any batch and length.
 
 Token, position and kind of sentence are looked up and added; every layer lets each
 token attend to all that are no padding, then passes it through two dense layers. What
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rlxweb.ir.dim import Dim
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.tensor import Tensor
 
@@ -38,11 +39,12 @@ class Sizes:
     activation: str
 
 
-def bert_graph(sizes: Sizes, batch: int, length: int) -> Graph:
+def bert_graph(sizes: Sizes) -> Graph:
     """Inputs  ids [batch, length] i32, mask [batch, length] f32, 1 where a token is.
     Output  embeddings [batch, width] f32.
     """
-    g = Graph(f"sentences {batch}x{length}")
+    g = Graph("sentences")
+    batch, length = Dim("batch"), Dim("length", max=sizes.positions)
     ids = g.input("ids", (batch, length), "i32")
     mask = g.input("mask", (batch, length))
     x = _embedded(g, sizes, ids)

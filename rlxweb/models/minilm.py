@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 
 from rlxweb.callers import outside
-from rlxweb.choose.again import LOST
 from rlxweb.device import Device, DeviceLike, is_open, parse_device
 from rlxweb.errors import (
     ModelError,
@@ -36,7 +35,6 @@ from rlxweb.models.bert_graph import NOT_NEEDED, Sizes, bert_graph
 from rlxweb.models.folder import Files, ModelFiles, model_files
 from rlxweb.models.wordpiece import WordPiece, wordpiece_of
 from rlxweb.runtime.compiled import CompiledGraph
-from rlxweb.runtime.device_array import DeviceArray, put_async
 from rlxweb.runtime.session import Session
 
 Array = npt.NDArray[Any]
@@ -48,8 +46,6 @@ LENGTHS = (16, 32, 64, 96, 128, 192, 256, 384, 512)
 BATCHES = (32, 8, 1)
 MOST_CELLS = 4096
 """Tokens of one run: more are no faster and take memory."""
-MOST_KEPT = 16
-"""Graphs that stay compiled."""
 _MOST = 1 << 20
 _STEPS = ("Transformer", "Pooling", "Normalize")
 
@@ -71,8 +67,7 @@ class MiniLM:
         self.width = sizes.width
         self.max_tokens = most
         self._sizes, self._words, self._weights = sizes, words, weights
-        self._kept: dict[tuple[Device | None, str, int, int], CompiledGraph] = {}
-        self._there: dict[tuple[Device, str], dict[str, DeviceArray]] = {}
+        self._kept: dict[tuple[Device | None, str], CompiledGraph] = {}
         self._turn = Turn()
         self._closed = False
         self._fingerprint = b""
@@ -96,7 +91,7 @@ class MiniLM:
             problem = f"tokenizer.json has numbers beyond {sizes.vocabulary:,}"
             raise ModelError(doing, problem, "config.json has so many tokens")
         weights = load_weights(
-            bert_graph(sizes, 1, 1),
+            bert_graph(sizes),
             files.source(WEIGHTS),
             rename=[(NOT_NEEDED, None)],
             convert=True,
@@ -192,51 +187,30 @@ class MiniLM:
         self, feeds: dict[str, Array], label: Device | None, adapter: str
     ) -> Array:
         self._check_open()
-        batch, length = feeds["ids"].shape
-        try:
-            compiled = await self._compiled(label, adapter, batch, length)
-            outs = await compiled.computed(feeds)
-        except LOST:  # its weights went with it; on the device opened anew, once
-            self._forget()
-            compiled = await self._compiled(label, adapter, batch, length)
-            outs = await compiled.computed(feeds)
-        made: Array = outs[0]
+        compiled = await self._compiled(label, adapter)
+        made: Array = (await compiled.computed(feeds))[0]
         return made
 
     def _check_open(self) -> None:
         if self._closed:
             raise SessionClosed("embed", "this model was closed")
 
-    async def _compiled(
-        self, label: Device | None, adapter: str, batch: int, length: int
-    ) -> CompiledGraph:
-        key = label, adapter, batch, length
-        found = self._kept.pop(key, None)
+    async def _compiled(self, label: Device | None, adapter: str) -> CompiledGraph:
+        """The graph for a device, its weights set, whatever the batch and length."""
+        found = self._kept.get((label, adapter))
         if found is None:
-            graph = bert_graph(self._sizes, batch, length)
             session = Session("auto" if label is None else label, adapter=adapter)
-            found = await session.compiled(graph)
-            await self._set(found, adapter)
-        self._kept[key] = found
-        while len(self._kept) > MOST_KEPT:
-            self._kept.pop(next(iter(self._kept))).close()
+            found = await session.compiled(bert_graph(self._sizes))
+            for name in self._weights:
+                await found.set_param_async(name, self._weights[name])
+            self._kept[label, adapter] = found
         return found
-
-    async def _set(self, compiled: CompiledGraph, adapter: str) -> None:
-        """The weights, brought to a device once for all of its graphs."""
-        there = self._there.setdefault((compiled.device, adapter), {})
-        for name in self._weights:
-            if name not in there:
-                array = self._weights[name]
-                there[name] = await put_async(array, compiled.device, adapter)
-            await compiled.set_param_async(name, there[name])
 
     def _forget(self) -> None:
         """Nothing is compiled any more, and nothing lies on a device."""
         for one in self._kept.values():
             one.close()
         self._kept.clear()
-        self._there.clear()
 
     def __enter__(self) -> Self:
         return self

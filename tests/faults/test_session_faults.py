@@ -7,14 +7,14 @@ exception is the kind's own; the next session's answer is right; no handle stays
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
-from rlxweb import Graph, Session
+from rlxweb import Dim, Graph, Session
 from rlxweb.backends.pool import Pool
 from rlxweb.backends.registry import ROWS, Row
 from rlxweb.backends.webgpu import WebGpuBackend
@@ -34,7 +34,23 @@ def layer(size: int) -> Graph:
     return graph
 
 
+def varying() -> Graph:
+    """The same for any number of rows, and one param for all."""
+    graph = Graph("layer")
+    x, w = graph.input("x", (Dim("n"), 4)), graph.param("w", (4,))
+    graph.set_outputs([x * 2.0 + w, x])
+    return graph
+
+
+def compute_rows(views: Sequence[memoryview], *_: object) -> None:
+    """What the region of `varying` computes."""
+    first, second, out = (np.frombuffer(v, np.float32) for v in views[:3])
+    w, x = sorted((first, second), key=len)
+    out[:] = (x.reshape(-1, 4) * 2 + w[:4]).reshape(-1)
+
+
 SOURCE = source_of(layer(3))
+KERNELS = {SOURCE: compute, source_of(varying().bind(n=3)): compute_rows}
 
 
 class Workplace:
@@ -46,7 +62,7 @@ class Workplace:
         self.pool = Pool()
 
     async def open(self, adapter: str) -> WebGpuBackend:
-        port = FakePort(self.fail if not self.ports else (), kernels={SOURCE: compute})
+        port = FakePort(self.fail if not self.ports else (), kernels=KERNELS)
         self.ports.append(port)
         await port.open(Want())
         return WebGpuBackend(port)
@@ -94,8 +110,29 @@ def workload() -> str:
     return told
 
 
-def calls_of_workload(place: Workplace) -> list[str]:
-    workload()
+def varying_workload() -> str:
+    """The same with one compiled graph, whose bindings share what they can."""
+    session, told = Session("vulkan"), ""
+    compiled = session.compile(varying())
+    try:
+        compiled.set_param("w", np.ones(4, np.float32))
+        for seed, size in enumerate((3, 5, 3, 8)):
+            answer(size, seed, compiled)
+            told += " ".join(map(str, compiled.attempts))
+        compiled.set_param("w", np.ones(4, np.float32))
+        for size in (5, 3):
+            answer(size, 1, compiled)
+            told += " ".join(map(str, compiled.attempts))
+    finally:
+        compiled.close()
+    session.close()
+    return told
+
+
+def calls_of_workload(
+    place: Workplace, work: Callable[[], str] = workload
+) -> list[str]:
+    work()
     return list(place.ports[0].calls)
 
 
@@ -109,12 +146,13 @@ def test_the_workload_works(workplace: Callable[..., Workplace]) -> None:
     assert not place.ports[0].live
 
 
+@pytest.mark.parametrize("work", [workload, varying_workload])
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_failure_at_every_call(
-    kind: Kind, workplace: Callable[..., Workplace]
+    kind: Kind, work: Callable[[], str], workplace: Callable[..., Workplace]
 ) -> None:
     """Right, or the kind's own exception; then right again; and nothing left."""
-    verbs = calls_of_workload(workplace())
+    verbs = calls_of_workload(workplace(), work)
     struck = 0
     for at, verb in enumerate(verbs, 1):
         if verb not in STRIKES[kind]:
@@ -123,14 +161,14 @@ def test_every_failure_at_every_call(
         place = workplace(Failure(at, kind))
         told = ""
         try:
-            told = workload()
+            told = work()
         except TELLS[kind] as error:
             told = str(error)
         # A loss nobody has read since is no harm done; all else must be told.
         assert told or kind == "lost-unseen", f"{kind} at call {at} ({verb}) was silent"
         if verb == "open":  # a failed opening is remembered until the pool is closed
             place.pool.close_all()
-        workload()
+        work()
         place.pool.close_all()
         assert all(not port.live for port in place.ports), f"{kind} at call {at}"
     assert struck > 0

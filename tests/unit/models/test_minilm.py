@@ -19,6 +19,8 @@ from rlxweb.models import minilm
 from rlxweb.models.minilm import MiniLM, batches
 from rlxweb.models.unicode_of_bert import kind_of
 from rlxweb.models.wordpiece import wordpiece_of
+from rlxweb.runtime import bindings
+from rlxweb.runtime.varying import CompiledVarying
 from tests.unit.models import tiny
 
 TEXTS = [
@@ -103,11 +105,12 @@ def test_batches_are_of_few_kinds_and_hold_every_text_once() -> None:
 
 
 def test_graphs_that_are_not_used_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(minilm, "MOST_KEPT", 1)
+    monkeypatch.setattr(bindings, "MOST_BOUND", 1)
     with MiniLM.load(tiny.files()) as model:
         for _ in range(2):
             assert model.embed(TEXTS, "cpu").shape == (7, 12)
-            assert len(model._kept) == 1
+            (graph,) = model._kept.values()
+            assert graph.cache_info().currsize == 1
     with pytest.raises(rlx.RlxError, match="closed"):
         model.embed(TEXTS)
 
@@ -115,17 +118,16 @@ def test_graphs_that_are_not_used_go(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_graphs_of_all_lengths_share_the_weights(model: MiniLM) -> None:
     with MiniLM.load(tiny.files()) as model:
         model.embed(["cat", "cat " * 25], "cpu")
-        first, *others = (
-            one._placed.ready.program.params for one in model._kept.values()
-        )
+        (graph,) = model._kept.values()
+        assert isinstance(graph, CompiledVarying)
+        first, *others = (one._placed.ready.program for one in graph._bindings)
         assert others
-        for params in others:
-            assert all(params[name] is first[name] for name in first)
+        assert all(one.params is first.params for one in others)
 
 
 def test_threads_may_share_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """None closes a graph that another is running."""
-    monkeypatch.setattr(minilm, "MOST_KEPT", 1)
+    monkeypatch.setattr(bindings, "MOST_BOUND", 1)
     texts = ["cat " * count for count in (2, 14, 25)]
     usual = sys.getswitchinterval()
     with MiniLM.load(tiny.files()) as model, ThreadPoolExecutor(8) as threads:
