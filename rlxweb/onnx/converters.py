@@ -80,12 +80,16 @@ _table: dict[tuple[str, str], list[tuple[int, int, Registered]]] = {}
 
 
 class NeedsValues(Exception):  # not an error: it asks
-    """What has to be known depends on these inputs of the model."""
+    """What has to be known depends on these inputs of the model.
 
-    def __init__(self, names: set[str], what: str) -> None:
+    tensor   of the draft, whose values are asked for
+    """
+
+    def __init__(self, names: set[str], what: str, tensor: Tensor) -> None:
         super().__init__(names, what)
         self.names = names
         self.what = what
+        self.tensor = tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +216,8 @@ class Call:
         """The array of a value that must be known to go on.
 
         what     it is, for messages: "axes"
-        Errors   NeedsValues, which the import answers by giving the inputs' values
+        Errors   NeedsValues, which the import answers by giving the inputs' values, or
+        by computing these
         """
         if isinstance(value, np.ndarray):
             return value
@@ -222,7 +227,7 @@ class Call:
         if array is not None:
             return array
         if names := self.g.inputs_behind(value):
-            raise NeedsValues(names, f"{what} of {self.doing}")
+            raise NeedsValues(names, f"{what} of {self.doing}", value)
         return self.g.evaluated(value)
 
     def ints(self, value: Value, what: str) -> tuple[int, ...]:
@@ -238,6 +243,11 @@ class Call:
         if array.size != 1:
             self.refuse(f"{what} has {array.size} elements", "one is wanted")
         return array.reshape(-1)[0].item()
+
+    def found(self, x: Tensor, what: str) -> Tensor:
+        """The places [rank, count] (i32) of what is not zero; the count gets known."""
+        count = int(self.number(self.g.count_nonzero(x), what))
+        return self.g.nonzero(x, count)[0]
 
     def hold(self, array: Any) -> Value:
         """A known value: a tensor, or the array itself where we have no such type."""

@@ -8,7 +8,7 @@ its outputs need, with the weights in use as params.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,10 +43,14 @@ class Held:
 
 
 class Draft(Graph):
-    """A graph that folds. Its values are tensors, known or not."""
+    """A graph that folds. Its values are tensors, known or not.
 
-    def __init__(self, name: str) -> None:
+    answers  numbers of nodes that were computed on the way, by place
+    """
+
+    def __init__(self, name: str, answers: Mapping[int, Array] | None = None) -> None:
         super().__init__(name)
+        self.answers = dict(answers or {})
         self._weights: dict[int, Weight] = {}
         self._nodes_of: dict[int, Tensor] = {}
 
@@ -71,7 +75,11 @@ class Draft(Graph):
         return made
 
     def known(self, tensor: Tensor) -> Array | None:
-        """The numbers of a tensor that does not depend on an input; else None."""
+        """The numbers of a tensor that depends on no input, or that were computed on
+        the way; else None.
+        """
+        if tensor.id in self.answers:
+            return self.answers[tensor.id]
         weight = self._weights.get(tensor.id)
         if weight is not None:
             return weight.array
@@ -103,7 +111,8 @@ class Draft(Graph):
         return self._computed(node)
 
     def _is_known(self, at: int) -> bool:
-        return at in self._weights or self.node(at).op == "constant"
+        is_held = at in self._weights or at in self.answers
+        return is_held or self.node(at).op == "constant"
 
     def _computed(self, node: Node) -> Tensor:
         arrays = [self._array(i) for i in node.inputs]
@@ -137,25 +146,62 @@ class Draft(Graph):
         return found
 
     def finished(self, outputs: Sequence[Tensor]) -> tuple[Graph, dict[str, Weight]]:
-        """The plain graph of what the outputs need, and its params.
-
-        A weight of one number is part of the graph, and so is one of integers or bools
-        that is small: they are indices and switches, and kernels are made for them.
-        """
+        """The plain graph of what the outputs need, and its params."""
         graph, params = Graph(self.name), dict[str, Weight]()
         made: dict[int, Tensor] = {}
         for at in sorted(self._needed(outputs)):
-            node, weight = self.node(at), self._weights.get(at)
-            if node.op == "constant" or (weight is not None and _is_literal(weight)):
-                made[at] = graph.constant(self._array(at))
-            elif weight is not None:
-                name = _free(weight.name, params)
-                params[name] = weight
-                made[at] = graph.param(name, node.type.shape, node.type.dtype)
-            else:
-                made[at] = graph.copied(node, [made[i] for i in node.inputs])
+            made[at] = self._copied(graph, params, made, self.node(at))
         graph.set_outputs([made[t.id] for t in outputs])
         return graph, params
+
+    def part(
+        self, outputs: Iterable[int], there: Collection[int]
+    ) -> tuple[Graph, dict[str, Weight], set[int]]:
+        """The plain graph of some nodes, its params, and the nodes it computes.
+
+        there   nodes whose values are given: inputs, called by `given_as`
+        """
+        wanted = list(outputs)
+        needed = set(wanted)
+        for at in range(max(needed, default=-1), -1, -1):
+            if at in needed and at not in there:
+                needed.update(self.node(at).inputs)
+        graph, params = Graph(self.name), dict[str, Weight]()
+        made: dict[int, Tensor] = {}
+        for at in sorted(needed):
+            node, kind = self.node(at), self.node(at).type
+            if at in there:
+                made[at] = graph.input(given_as(at), kind.shape, kind.dtype)
+            else:
+                made[at] = self._copied(graph, params, made, node)
+        graph.set_outputs([made[at] for at in wanted])
+        own = {at for at in needed if at not in there and self.is_computed(at)}
+        return graph, params, own
+
+    def is_computed(self, at: int) -> bool:
+        """Is a node neither given nor known from the start?"""
+        ops = ("input", "constant")
+        return at not in self._weights and self.node(at).op not in ops
+
+    def _copied(
+        self,
+        graph: Graph,
+        params: dict[str, Weight],
+        made: Mapping[int, Tensor],
+        node: Node,
+    ) -> Tensor:
+        """A node in a plain graph. A weight of one number is part of the graph, and so
+        is one of integers or bools that is small: they are indices and switches, and
+        kernels are made for them.
+        """
+        weight = self._weights.get(node.id)
+        if node.op == "constant" or (weight is not None and _is_literal(weight)):
+            return graph.constant(self._array(node.id))
+        if weight is not None:
+            name = _free(weight.name, params)
+            params[name] = weight
+            return graph.param(name, node.type.shape, node.type.dtype)
+        return graph.copied(node, [made[i] for i in node.inputs])
 
     def _array(self, at: int) -> Array:
         array = self.known(self.tensor(at))
@@ -169,6 +215,11 @@ class Draft(Graph):
             if node.id in needed:
                 needed.update(node.inputs)
         return needed
+
+
+def given_as(at: int) -> str:
+    """The name of the input that stands for a node's values in a part."""
+    return f"value {at}"
 
 
 def _by_reference(node: Node, arrays: Sequence[Array]) -> Array:

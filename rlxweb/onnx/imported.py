@@ -12,7 +12,7 @@ import numpy.typing as npt
 from rlxweb.errors import DTypeError, Unsupported
 from rlxweb.ir.dtype import as_dtype
 from rlxweb.ir.graph import Graph
-from rlxweb.ir.shape import show
+from rlxweb.ir.shape import numel, show
 from rlxweb.ir.tensor import Tensor
 from rlxweb.onnx.converters import NeedsValues, Value, held
 from rlxweb.onnx.draft import Draft, ours
@@ -95,20 +95,46 @@ def fetched(array: Any) -> Array:
     return array.numpy() if isinstance(array, DeviceArray) else array
 
 
+class Undecided(Unsupported):
+    """A shape depends on what the model computes of an input that is large.
+
+    `run` computes it first and goes on from there; there is no single graph.
+    """
+
+
 def converted(model: ModelRecord, arrays: Mapping[str, Any], doing: str) -> Imported:
     """The model for inputs of these types, and of these values where they decide.
 
-    Errors   MissingOps, ModelError, Unsupported, and those of shape rules.
+    Errors   MissingOps, ModelError, Unsupported, and those of shape rules; Undecided.
     """
-    decided = set(_foreign(arrays, doing))
+    decided = set(foreign_inputs(arrays, doing))
     while True:
         try:
             return _once(model, arrays, decided, doing)
         except NeedsValues as wanted:
-            decided |= _allowed(wanted, arrays, decided, doing)
+            if large_ones(wanted, arrays, decided):
+                raise undecided(wanted, arrays, decided, doing) from None
+            decided |= wanted.names
 
 
-def _foreign(arrays: Mapping[str, Any], doing: str) -> Iterator[str]:
+def undecided(
+    wanted: NeedsValues, arrays: Mapping[str, Any], decided: set[str], doing: str
+) -> Unsupported:
+    """What is raised where a large input decides; Undecided if it is by few values."""
+    name, *_ = large_ones(wanted, arrays, decided)
+    given = every_leaf(arrays)[name]
+    problem = f"{wanted.what} depends on the values of input '{name}' "
+    problem += show(given.shape)
+    if numel(wanted.tensor.shape) <= MOST_DECIDING:
+        rule = f"at most {MOST_DECIDING:,} elements of an input decide a graph"
+        hint = "`run` computes it on the way, and goes on from there"
+        return Undecided(doing, problem, rule, hint)
+    rule = f"inputs that decide shapes have at most {MOST_DECIDING:,} elements"
+    hint = "make it a constant of the model, or give it as an input of its own"
+    return Unsupported(doing, problem, rule, hint)
+
+
+def foreign_inputs(arrays: Mapping[str, Any], doing: str) -> Iterator[str]:
     """The inputs whose types rlxweb has not: what is done with them is done here."""
     for name, array in every_leaf(arrays).items():
         if ours(array.dtype) is None:
@@ -121,22 +147,13 @@ def _foreign(arrays: Mapping[str, Any], doing: str) -> Iterator[str]:
             yield name
 
 
-def _allowed(
-    wanted: NeedsValues, arrays: Mapping[str, Any], decided: set[str], doing: str
-) -> set[str]:
-    """The inputs whose values are used from now on. Errors  Unsupported."""
+def large_ones(
+    wanted: NeedsValues, arrays: Mapping[str, Any], decided: set[str]
+) -> list[str]:
+    """The inputs whose values are too many to be looked at for each run."""
     given = every_leaf(arrays)
-    new = wanted.names - decided
-    large = [n for n in sorted(new) if given[n].size > MOST_DECIDING]
-    if large:
-        raise Unsupported(
-            doing,
-            f"{wanted.what} depends on the values of input '{large[0]}' "
-            + show(given[large[0]].shape),
-            f"inputs that decide shapes have at most {MOST_DECIDING:,} elements",
-            "make it a constant of the model, or give it as an input of its own",
-        )
-    return new
+    new = sorted(wanted.names - decided)
+    return [n for n in new if given[n].size > MOST_DECIDING]
 
 
 def _check(model: ModelRecord, outs: Sequence[Value], doing: str) -> None:
@@ -158,10 +175,14 @@ def _check(model: ModelRecord, outs: Sequence[Value], doing: str) -> None:
             check_output(declared, value.dtype.name, value.shape, doing)
 
 
-def _once(
-    model: ModelRecord, arrays: Mapping[str, Any], decided: set[str], doing: str
-) -> Imported:
-    g = Draft(model.graph.name or "model")
+def walked(
+    model: ModelRecord,
+    arrays: Mapping[str, Any],
+    decided: set[str],
+    doing: str,
+    g: Draft,
+) -> list[Value]:
+    """The model's outputs in a draft. Errors  as `converted`; NeedsValues."""
 
     def leaf(name: str, array: Array) -> Value:
         if name in decided:
@@ -176,6 +197,13 @@ def _once(
     values = {name: value(name, given) for name, given in arrays.items()}
     outs = Walk(model, g, doing).outputs(values)
     _check(model, outs, doing)
+    return outs
+
+
+def placed(
+    model: ModelRecord, g: Draft, outs: Sequence[Value]
+) -> tuple[list[Tensor], dict[str, Any]]:
+    """What is computed, and each output by name: known, or where it is among those."""
     computed: list[Tensor] = []
 
     def place(one: Value) -> Any:
@@ -191,7 +219,15 @@ def _once(
         return Computed([t.id for t in computed].index(one.id))
 
     names = [d.name for d in model.graph.outputs]
-    outputs = {n: place(v) for n, v in zip(names, outs, strict=True)}
+    return computed, {n: place(v) for n, v in zip(names, outs, strict=True)}
+
+
+def _once(
+    model: ModelRecord, arrays: Mapping[str, Any], decided: set[str], doing: str
+) -> Imported:
+    g = Draft(model.graph.name or "model")
+    outs = walked(model, arrays, decided, doing, g)
+    computed, outputs = placed(model, g, outs)
     graph, params = g.finished(computed)
     given = every_leaf(arrays)
     decisive = {n: values_of(given[n]) for n in sorted(decided)}

@@ -19,9 +19,10 @@ from rlxweb.gpu.drive import drive
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.shape import show
-from rlxweb.onnx.imported import Imported, converted
+from rlxweb.onnx.imported import Imported, Undecided, converted
 from rlxweb.onnx.records import ModelRecord
 from rlxweb.onnx.signature import Binding, Port, bind, port_of
+from rlxweb.onnx.staged import Stages
 from rlxweb.onnx.walk import missing_in
 from rlxweb.runtime.compiled import CompiledGraph
 from rlxweb.runtime.from_file import Asked, FromFile
@@ -59,6 +60,7 @@ class Model(FromFile):
         self.producer = record.producer
         self.record = record
         self._made: list[tuple[Hashable, Imported]] = []
+        self._staged_ones: dict[Hashable, Stages] = {}
 
     @property
     def opsets(self) -> dict[str, int]:
@@ -114,10 +116,12 @@ class Model(FromFile):
     ) -> dict[str, Any]:
         self._check_kept(asked.keep)
         binding = self._bound("run", {} if inputs is None else inputs)
-        made = self._import(binding)
-        if not made.graph.outputs:
-            return made.results([])
+        made = self._import_or_stages(binding)
         try:
+            if isinstance(made, Stages):
+                return await self._staged(made, binding, asked)
+            if not made.graph.outputs:
+                return made.results([])
             return await self._computed(made, binding, asked)
         except MemoryError as error:
             raise OutOfMemory(
@@ -125,6 +129,31 @@ class Model(FromFile):
                 f"the host's memory is not enough: {error}",
                 hint="run it with fewer items at once",
             ) from None
+
+    def _import_or_stages(self, binding: Binding) -> Imported | Stages:
+        """The conversion; where what it computes decides its shapes, its stages."""
+        with self._turn:
+            if binding.key in self._staged_ones:
+                stages = self._staged_ones[binding.key]
+                self._check_open("run")
+                return stages
+        try:
+            return self._import(binding)
+        except Undecided:
+            doing = f"'{self.name}'"
+            with self._turn:
+                stages = Stages(self.record, binding, doing)
+                kept = [*self._staged_ones.items(), (binding.key, stages)]
+                self._staged_ones = dict(kept[-MOST_KEPT:])
+                return stages
+
+    async def _staged(
+        self, stages: Stages, binding: Binding, asked: Asked
+    ) -> dict[str, Any]:
+        async def on(made: Imported) -> CompiledGraph:
+            return await self._on(made, asked.device, asked.adapter)
+
+        return await stages.run(binding, asked.keep, on)
 
     async def _computed(
         self, made: Imported, binding: Binding, asked: Asked
@@ -203,11 +232,19 @@ class Model(FromFile):
             )
 
     def _compiled(self) -> Iterable[CompiledGraph]:
-        return (c for _, made in self._made for c in made.places.made.values())
+        return (c for made in self._every for c in made.places.made.values())
+
+    @property
+    def _every(self) -> Iterator[Imported]:
+        """All conversions that are kept, those of stages too."""
+        yield from (made for _, made in self._made)
+        for stages in self._staged_ones.values():
+            yield from stages.parts
 
     def _let_go(self) -> None:
-        gone, self._made = self._made, []
-        for _, made in gone:
+        gone = list(self._every)
+        self._made, self._staged_ones = [], {}
+        for made in gone:
             made.places.close()
 
     @property
