@@ -26,6 +26,7 @@ from tests.benchmarks import (
     file_cells,
     libraries,
     machine,
+    model_cells,
     op_cells,
     peer_cells,
     report,
@@ -46,7 +47,7 @@ def main(args: Sequence[str] | None = None) -> int:
     where = machine.facts()
     works = [*welch_cells.works(), *op_cells.works(), *cpu_cells.works()]
     works += [*cpu_op_cells.works(), *peer_cells.works(), *file_cells.works()]
-    works += [*spectral_cells.works(), *script_cells.works()]
+    works += [*spectral_cells.works(), *script_cells.works(), *model_cells.works()]
     chosen = [make for name, make in works if all(part in name for part in asked.only)]
     if asked.list:
         print("\n".join(name for name, _ in works))
@@ -59,7 +60,7 @@ def main(args: Sequence[str] | None = None) -> int:
     )
     if machine.lavapipe() is None:
         console.print("no lavapipe here: only the CPU is measured", style="yellow")
-    missing = {**libraries.missing(), **peer_cells.missing()}
+    missing = {**libraries.missing(), **peer_cells.missing(), **model_cells.missing()}
     for name, why in missing.items():
         console.print(f"no row of {name}: {why}", style="yellow")
     cells = []

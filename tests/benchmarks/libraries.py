@@ -79,9 +79,9 @@ def onnx_on_cpu(
 
     Errors   ImportError where one of both is not installed.
     """
-    onnx, ort = library("onnx"), library("onnxruntime")
-    if isinstance(onnx, str) or isinstance(ort, str):
-        raise ImportError(onnx if isinstance(onnx, str) else ort)
+    onnx = library("onnx")
+    if isinstance(onnx, str):
+        raise ImportError(onnx)
     f32, made = onnx.TensorProto.FLOAT, onnx.helper
     graph = made.make_graph(
         nodes,
@@ -93,11 +93,20 @@ def onnx_on_cpu(
     model = made.make_model(
         graph, opset_imports=[made.make_opsetid("", 20)], ir_version=10
     )
+    run = session(model.SerializeToString()).run
+    return lambda: run(None, inputs)[0]
+
+
+def session(file: bytes) -> Any:
+    """ONNX Runtime's session of a model on the CPU.
+
+    Errors   ImportError where it is not installed.
+    """
+    ort = library("onnxruntime")
+    if isinstance(ort, str):
+        raise ImportError(ort)
     how = ort.SessionOptions()
     how.intra_op_num_threads = THREADS
     # Threads that spin would take the next peer's processor.
     how.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    session = ort.InferenceSession(
-        model.SerializeToString(), how, providers=["CPUExecutionProvider"]
-    )
-    return lambda: session.run(None, inputs)[0]
+    return ort.InferenceSession(file, how, providers=["CPUExecutionProvider"])

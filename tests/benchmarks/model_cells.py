@@ -1,0 +1,130 @@
+"""Whole networks against runtimes of ONNX that others wrote, on the same file.
+
+On the CPU against ONNX Runtime with two threads; on lavapipe against tinygrad's runner
+of ONNX, compiled once (TinyJit). A call: arrays of the host in, arrays of the host out.
+The first call of ours converts, compiles and uploads; theirs does what it does then.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+import rlxweb as rlx
+from tests.benchmarks import model_files
+from tests.benchmarks.cells import Entry, Goal, Work
+from tests.benchmarks.libraries import BASE, COMPILED, engines, in_mode, library
+from tests.benchmarks.libraries import session as onnx_session
+from tests.benchmarks.machine import lavapipe
+from tests.benchmarks.model_files import Arrays, Known
+from tests.benchmarks.peer_cells import tinygrad
+
+WORST = 2e-4
+"""Of the largest number of an output: the networks are six to fifty layers deep."""
+
+Run = Callable[[], Mapping[str, np.ndarray]]
+
+
+def works() -> Iterator[tuple[str, Callable[[], Work]]]:
+    """Every cell's name and how to make it."""
+    for name, one in model_files.known().items():
+        yield f"model cpu {name}", partial(_on_cpu, f"model cpu {name}", one)
+        if lavapipe() is not None:
+            yield (
+                f"model lavapipe {name}",
+                partial(_on_lavapipe, f"model lavapipe {name}", one),
+            )
+
+
+def missing() -> dict[str, str]:
+    """Models that are not installed, with the reasons."""
+    return model_files.missing()
+
+
+def _on_cpu(name: str, one: Known) -> Work:
+    file = one.file()
+    entries, closing = [], []
+    for own, engine, mode in engines():
+        os.environ["RLX_FAST"] = mode
+        model = rlx.onnx.load(file)
+        closing.append(model.close)
+        run = partial(model.run, one.inputs, device="cpu")
+        entries.append(Entry(own, engine, in_mode(mode, run), True))
+    peer = "ONNX Runtime"
+    if not isinstance(library("onnxruntime"), str):
+        entries.append(Entry(peer, peer, by_onnx_runtime(file, one.inputs)))
+    goals = (Goal(COMPILED, (peer,), 1.2), Goal(BASE, (peer,), 2.0))
+    return _work(name, entries, goals, closing)
+
+
+def _on_lavapipe(name: str, one: Known) -> Work:
+    facts = lavapipe()
+    assert facts is not None
+    file, ours, peer = one.file(), "rlxweb, call", "tinygrad, call"
+    model = rlx.onnx.load(file)
+    run = partial(model.run, one.inputs, device="vulkan", adapter="llvmpipe")
+    entries = [Entry(ours, facts.name, run, True)]
+    theirs = by_tinygrad(file, one.inputs)
+    if not isinstance(theirs, str):
+        entries.append(Entry(peer, "tinygrad on Dawn", theirs))
+    return _work(name, entries, (Goal(ours, (peer,), 0.5),), [model.close])
+
+
+def _work(
+    name: str,
+    entries: list[Entry],
+    goals: tuple[Goal, ...],
+    closing: list[Callable[[], None]],
+) -> Work:
+    def check() -> None:
+        right: Any = entries[0].peer()
+        for entry in entries[1:]:
+            found: Any = entry.peer()
+            for key, array in right.items():
+                wanted = np.asarray(array, np.float64)
+                far = np.max(np.abs(np.asarray(found[key], np.float64) - wanted))
+                worst = float(far / max(1e-3, np.max(np.abs(wanted))))
+                assert worst < WORST, f"{entry.name}, {key}: relative error {worst:.2g}"
+
+    def close() -> None:
+        for one in closing:
+            one()
+
+    return Work(name, tuple(entries), goals, check, close=close)
+
+
+def by_onnx_runtime(file: bytes, inputs: Arrays) -> Run:
+    """A run of ONNX Runtime on the CPU."""
+    made = onnx_session(file)
+    names = [one.name for one in made.get_outputs()]
+    return lambda: dict(zip(names, made.run(names, dict(inputs)), strict=True))
+
+
+def by_tinygrad(file: bytes, inputs: Arrays) -> Run | str:
+    """A run of tinygrad, or why it has none."""
+    tiny = tinygrad()
+    if isinstance(tiny, str):
+        return tiny
+    try:
+        from tinygrad.nn.onnx import OnnxRunner
+
+        runner = OnnxRunner(tiny.Tensor(file))
+        names = list(runner.graph_inputs)
+
+        @tiny.TinyJit
+        def jitted(*given: Any) -> dict[str, Any]:
+            made = runner(dict(zip(names, given, strict=True)))
+            return {key: one.realize() for key, one in made.items()}
+
+        def run() -> dict[str, np.ndarray]:
+            given = [tiny.Tensor(inputs[name]).realize() for name in names]
+            return {key: one.numpy() for key, one in jitted(*given).items()}
+
+        run()
+    except Exception as error:  # it lacks ops, and breaks in ways of its own
+        return f"{type(error).__name__}: {error}"[:200]
+    return run
