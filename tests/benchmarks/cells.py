@@ -6,7 +6,7 @@ other: a fast wrong answer is no row but a failure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -77,6 +77,7 @@ class Work:
     check    raises AssertionError when the peers' answers differ
     steady   what a later run of our prepared graph compiled and allocated
     close    frees what the peers hold
+    absent   peers that have no row here, each with the reason
     """
 
     name: str
@@ -85,6 +86,7 @@ class Work:
     check: Callable[[], None]
     steady: Callable[[], dict[str, Any]] | None = None
     close: Callable[[], None] = lambda: None
+    absent: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,7 @@ class Cell:
     verdicts: tuple[Verdict, ...] = ()
     steady: dict[str, Any] = field(default_factory=dict)
     wrong: str = ""
+    absent: Mapping[str, str] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         ours = {v.ours for v in self.verdicts}
@@ -123,6 +126,7 @@ class Cell:
             ],
             "goals": [asdict(v) | {"met": v.met} for v in self.verdicts],
             "steady": self.steady,
+            "absent": dict(self.absent),
         }
 
 
@@ -148,7 +152,8 @@ def run(work: Work, watch: Stopwatch) -> Cell:
             for e, timing in zip(work.entries, timings, strict=True)
         )
         steady = work.steady() if work.steady is not None else {}
-        return Cell(work.name, rows, tuple(_verdicts(work.goals, rows)), steady)
+        verdicts = tuple(_verdicts(work.goals, rows))
+        return Cell(work.name, rows, verdicts, steady, absent=work.absent)
     finally:
         work.close()
 

@@ -67,6 +67,8 @@ def show(console: Console, cell: Cell) -> None:
     for row in sorted(cell.rows, key=lambda one: one.ms):
         table.add_row(*_cells(row, ours), style="bold" if row.ours else None)
     console.print(table)
+    for name, why in cell.absent.items():
+        console.print(f"  no row of {name}: {why}", style="yellow")
     for verdict in cell.verdicts:
         console.print("  " + sentence(verdict), style="green" if verdict.met else "red")
     if cell.steady:

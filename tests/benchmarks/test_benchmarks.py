@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
+from threading import Event
 from unittest.mock import Mock
 
 import numpy as np
@@ -14,6 +16,8 @@ from tests.benchmarks import (
     cpu_op_cells,
     hand_welch,
     libraries,
+    model_cells,
+    model_files,
     script_cells,
     spectral_cells,
     welch_cells,
@@ -131,3 +135,22 @@ def test_every_cell_of_the_cpu_has_right_answers(
         made.close()
     assert len(names) == 2 + len(cpu_op_cells.OPS)
     assert all(libraries.missing().values())
+
+
+def test_networks_answer_alike() -> None:
+    """Ours and ONNX Runtime's on a file of the cell, and on MiniLM written op by op."""
+    known = model_files.known()
+    for name in ("Silero, 1 s", "MiniLM 1x32"):
+        work = model_cells._on_cpu(name, known[name])
+        assert len(work.entries) == 3
+        try:
+            work.check()
+        finally:
+            work.close()
+
+
+def test_a_peer_without_end_is_left_out() -> None:
+    with model_cells.within(60):  # of others, which stays
+        with pytest.raises(TimeoutError, match=r"in 0\.05 s"), model_cells.within(0.05):
+            Event().wait(30)
+        assert 0 < signal.getitimer(signal.ITIMER_REAL)[0] <= 60
