@@ -172,6 +172,7 @@ class Grown:
         low: float,
         high: float,
         carried: float,
+        /,
         **attrs: Any,
     ) -> Value:
         """A node over values; `carried` is what its inputs' errors have become.
@@ -193,7 +194,7 @@ class Grown:
         tensor = self.graph.constant(number, like.dtype)
         return Value(tensor, number, number, 0.0, number == round(number))
 
-    def moved(self, op: str, value: Value, **attrs: Any) -> Value:
+    def moved(self, op: str, value: Value, /, **attrs: Any) -> Value:
         """A node that only moves elements."""
         tensor = self.graph.apply(op, value.tensor, **attrs)
         return Value(tensor, value.low, value.high, value.error, value.whole)
@@ -253,4 +254,6 @@ def of(*wanted: Any) -> Callable[[Callable[[Grown, Value], Value | None]], Move]
 KEEPS_WHOLE = frozenset(
     {"add", "sub", "mul", "maximum", "minimum", "neg", "abs", "relu", "round", "where"}
     | {"cast", "sum", "max", "min", "cumsum", "concat", "gather", "matmul"}
+    | {"floor", "ceil", "trunc", "mod", "fmod", "floor_divide", "sum_pool"}
+    | {"gather_elements", "gather_nd", "scatter_elements"}
 )

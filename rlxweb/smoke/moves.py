@@ -14,17 +14,23 @@ import numpy as np
 
 from rlxweb.ir.dtype import DType
 from rlxweb.smoke.elementwise_moves import (
+    angled,
     arithmetic,
     chosen,
     compared,
     converted,
     divided,
     is_float,
+    logical,
+    of_bits,
     powered,
+    remaining,
     rounded,
     unary,
 )
 from rlxweb.smoke.grown import ROUNDING, WHOLE, Grown, Move, Value, of
+from rlxweb.smoke.network_moves import NETWORKS
+from rlxweb.smoke.place_moves import PLACES
 
 
 def _filled(v: Value) -> bool:
@@ -248,9 +254,11 @@ def framed(grown: Grown, value: Value) -> Value | None:
 
 
 MOVES: tuple[Move, ...] = (
-    *(unary, arithmetic, arithmetic, divided, powered, rounded),
-    *(compared, chosen, converted),
+    *(unary, unary, arithmetic, arithmetic, divided, powered, rounded),
+    *(compared, chosen, converted, logical, of_bits, remaining, angled),
     *(reshaped, transposed, narrowed, expanded, joined, gathered, framed),
     *(reduced, accumulated, softmaxed, normed, top),
     *(multiplied, attended, transformed),
+    *PLACES,
+    *NETWORKS,
 )
