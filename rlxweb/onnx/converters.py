@@ -67,6 +67,9 @@ FAMILIES = (
     "control",
     "recurrent",
     "attention",
+    "rotary",
+    "microsoft",
+    "microsoft_attention",
 )
 """The files of converters: `rlxweb/onnx/NAME.py` each. A new family adds its line."""
 

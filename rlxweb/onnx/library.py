@@ -42,6 +42,10 @@ def package(doing: str = "read a model of ONNX") -> Any:
     )
 
 
+OF_RUNTIME = frozenset({"SimplifiedLayerNormalization"})
+"""Ops that ONNX Runtime adds to ONNX's own domain."""
+
+
 def newest_opset() -> int:
     """The newest version of ONNX's own ops that the package knows."""
     return int(package().defs.onnx_opset_version())
@@ -96,6 +100,7 @@ def check(model: Any, doing: str) -> None:
                     )
                 )
             del graph.initializer[at]
+    _as_their_own(model)
     for value in (*graph.input, *graph.output):
         if value.type.HasField("tensor_type"):
             value.type.tensor_type.shape.SetInParent()
@@ -103,6 +108,20 @@ def check(model: Any, doing: str) -> None:
         tools.checker.check_model(model)
     except Exception as error:  # several kinds, none of which share a root
         raise ModelError(doing, "ONNX's checker refuses it", _said(error)) from None
+
+
+def _as_their_own(model: Any) -> None:
+    """Ops that ONNX Runtime writes as ONNX's own, which has them not, put into a domain
+    that the checker does not look at.
+    """
+    todo, found = [model.graph], False
+    while todo:
+        for node in todo.pop().node:
+            if node.op_type in OF_RUNTIME and not node.domain:
+                node.domain, found = "com.microsoft", True
+            todo += [a.g for a in node.attribute if a.HasField("g")]
+    if found and "com.microsoft" not in {one.domain for one in model.opset_import}:
+        model.opset_import.append(package().helper.make_opsetid("com.microsoft", 1))
 
 
 def _said(error: Exception) -> str:

@@ -1,0 +1,255 @@
+"""Ops of com.microsoft that ONNX Runtime's optimiser puts in place of several others.
+
+A file of a transformer that went through it holds these: norms with the sum before
+them, products with what goes around them, GELU in its forms. Attention is in
+`microsoft_attention.py`. What only a GPU's kernels or training have is refused.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlxweb.ir.dtype import DType
+from rlxweb.ir.shape import normal_axis
+from rlxweb.ir.tensor import Tensor
+from rlxweb.onnx.converters import Call, Registered, converter_of, converts
+
+DOMAIN = "com.microsoft"
+_ACTIVATIONS = {
+    "Relu": "relu",
+    "Tanh": "tanh",
+    "Sigmoid": "sigmoid",
+    "LeakyRelu": "leaky_relu",
+    "HardSigmoid": "hard_sigmoid",
+}
+
+
+@converts("Gelu", domain=DOMAIN)
+def _gelu(call: Call, x: Tensor) -> Tensor:
+    return call.g.gelu(x)
+
+
+@converts("QuickGelu", domain=DOMAIN)
+def _quick_gelu(call: Call, x: Tensor, *, alpha: float = 1.702) -> Tensor:
+    return call.g.apply("swish", x, alpha=alpha)
+
+
+@converts("FastGelu", domain=DOMAIN)
+def _fast_gelu(call: Call, x: Tensor, bias: Tensor | None = None) -> Tensor:
+    return call.g.apply("gelu_approx", x if bias is None else x + bias)
+
+
+@converts("BiasGelu", domain=DOMAIN)
+def _bias_gelu(call: Call, x: Tensor, bias: Tensor) -> Tensor:
+    return call.g.gelu(x + bias)
+
+
+# --- norms --------------------------------------------------------------------------
+
+
+def _only(call: Call, first: int, last: int) -> None:
+    """Refuse outputs that are of training alone."""
+    for at in range(first, last + 1):
+        if call.wants(at):
+            call.refuse(f"output {at} is wanted", "it is of training alone")
+
+
+@converts("SimplifiedLayerNormalization")
+@converts("SimplifiedLayerNormalization", domain=DOMAIN)
+def _simplified(
+    call: Call,
+    x: Tensor,
+    scale: Tensor,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    stash_type: int = 1,
+) -> Tensor:
+    _only(call, 1, 1)
+    axes = tuple(range(normal_axis(axis, x.rank), x.rank))
+    return call.g.rms_norm(x, scale, None, axes, epsilon)
+
+
+@converts("SkipLayerNormalization", domain=DOMAIN)
+def _skip_layer_norm(
+    call: Call,
+    x: Tensor,
+    skip: Tensor,
+    gamma: Tensor,
+    beta: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    epsilon: float = 1e-5,
+) -> tuple[Tensor | None, ...]:
+    _only(call, 1, 2)
+    total = x + skip if bias is None else x + bias + skip
+    return call.g.layer_norm(total, gamma, beta, -1, epsilon), None, None, total
+
+
+@converts("SkipSimplifiedLayerNormalization", domain=DOMAIN)
+def _skip_simplified(
+    call: Call,
+    x: Tensor,
+    skip: Tensor,
+    gamma: Tensor,
+    bias: Tensor | None = None,
+    *,
+    epsilon: float = 1e-5,
+) -> tuple[Tensor | None, ...]:
+    _only(call, 1, 2)
+    total = x + skip if bias is None else x + bias + skip
+    return call.g.rms_norm(total, gamma, None, -1, epsilon), None, None, total
+
+
+@converts("EmbedLayerNormalization", domain=DOMAIN)
+def _embed_layer_norm(
+    call: Call,
+    ids: Tensor,
+    segments: Tensor | None,
+    words: Tensor,
+    places: Tensor,
+    kinds: Tensor | None,
+    gamma: Tensor,
+    beta: Tensor,
+    mask: Tensor | None = None,
+    position_ids: Tensor | None = None,
+    *,
+    epsilon: float = 1e-12,
+    mask_index_type: int = 0,
+) -> tuple[Tensor, ...]:
+    g, (rows, length) = call.g, ids.shape
+    total = g.gather(words, ids)
+    if position_ids is None:
+        total = total + g.narrow(places, 0, 0, length)
+    else:
+        total = total + g.gather(places, position_ids)
+    if kinds is not None and segments is not None:
+        total = total + g.gather(kinds, segments)
+    made = g.layer_norm(total, gamma, beta, -1, epsilon)
+    if mask is None:
+        counts = g.constant(np.zeros(rows, np.int32))
+    else:
+        counts = g.sum(g.cast(g.ne(mask, 0), DType.I32), 1)
+    return made, counts, total
+
+
+# --- products -----------------------------------------------------------------------
+
+
+@converts("FusedMatMul", "TransposeMatMul", domain=DOMAIN)
+def _fused_matmul(
+    call: Call,
+    a: Tensor,
+    b: Tensor,
+    *,
+    alpha: float = 1.0,
+    transA: int = 0,  # its names
+    transB: int = 0,
+    transBatchA: int = 0,
+    transBatchB: int = 0,
+) -> Tensor:
+    if transBatchA or transBatchB:
+        call.refuse("a batch axis is exchanged with a row's", "transBatchA and B are 0")
+    a = call.g.swapaxes(a, -1, -2) if transA and a.rank > 1 else a
+    b = call.g.swapaxes(b, -1, -2) if transB and b.rank > 1 else b
+    made: Tensor = _own("MatMul").convert(call, a, b)
+    return made * alpha if alpha != 1.0 else made
+
+
+def _own(op: str) -> Registered:
+    """The converter of an op of ONNX's own."""
+    found = converter_of(op, "", 13)
+    if found is None:
+        raise AssertionError(op)
+    return found
+
+
+def _activated(
+    call: Call, x: Tensor, name: str, constants: tuple[float, ...]
+) -> Tensor:
+    if not name:
+        return x
+    g = call.g
+    if name == "Clip":
+        low, high = constants
+        return g.minimum(g.maximum(x, low), high)
+    if name not in _ACTIVATIONS:
+        call.refuse(f"activation {name!r}", "known: Clip, " + ", ".join(_ACTIVATIONS))
+    named = dict(zip(("alpha", "beta"), constants, strict=False))
+    known = {"leaky_relu": ("alpha",), "hard_sigmoid": ("alpha", "beta")}
+    own = known.get(_ACTIVATIONS[name], ())
+    how: dict[str, Any] = {n: named[n] for n in own if n in named}
+    return g.apply(_ACTIVATIONS[name], x, **how)
+
+
+@converts("FusedGemm", domain=DOMAIN)
+def _fused_gemm(
+    call: Call,
+    a: Tensor,
+    b: Tensor,
+    c: Tensor | None = None,
+    *,
+    activation: str = "",
+    activation_alpha: float | None = None,
+    activation_beta: float | None = None,
+    activation_gamma: float | None = None,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,
+) -> Tensor:
+    how = {"alpha": alpha, "beta": beta, "transA": transA, "transB": transB}
+    made = _own("Gemm").convert(call, a, b, c, **how)
+    given = [v for v in (activation_alpha, activation_beta) if v is not None]
+    return _activated(call, made, activation, tuple(given))
+
+
+@converts("FusedConv", domain=DOMAIN)
+def _fused_conv(
+    call: Call,
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None = None,
+    more: Tensor | None = None,
+    *,
+    activation: str = "",
+    activation_params: tuple[float, ...] = (),
+    auto_pad: str = "NOTSET",
+    dilations: tuple[int, ...] = (),
+    group: int = 1,
+    kernel_shape: tuple[int, ...] = (),
+    pads: tuple[int, ...] = (),
+    strides: tuple[int, ...] = (),
+) -> Tensor:
+    where: dict[str, Any] = {
+        "dilations": dilations,
+        "kernel_shape": kernel_shape,
+        "pads": pads,
+        "strides": strides,
+    }
+    where = {name: value for name, value in where.items() if value}
+    made = _own("Conv").convert(
+        call, x, w, bias, auto_pad=auto_pad, group=group, **where
+    )
+    made = made if more is None else made + more
+    return _activated(call, made, activation, activation_params)
+
+
+@converts("BiasSoftmax", domain=DOMAIN)
+def _bias_softmax(
+    call: Call, x: Tensor, bias: Tensor, *, axis: int = 1, is_inner_broadcast: int
+) -> Tensor:
+    """Over all axes from one on, as one line."""
+    g, at = call.g, normal_axis(axis, x.rank)
+    if not is_inner_broadcast and bias.rank < x.rank:
+        call.refuse(f"a bias of rank {bias.rank}", f"rank {x.rank} here")
+    total = x + bias
+    rows = g.reshape(total, (*x.shape[:at], int(np.prod(x.shape[at:]))))
+    return g.reshape(g.softmax(rows), x.shape)
+
+
+@converts("Inverse", domain=DOMAIN)
+def _inverse(call: Call, x: Tensor) -> Tensor:
+    return call.g.inv(x)
