@@ -33,6 +33,8 @@ _SHARES: Final = 16
 THREADED: Final = 1 << 17
 _WIDEST: Final = 16
 """Elements that a row has at least: the lanes of the widest vectors."""
+_LEAST_BLOCK: Final = 1 << 10
+"""Elements of a block from which its own call is worth it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +57,29 @@ class Rows(NamedTuple):
 
     steps    for each read, elements from one row to the next
     spread   whether it is one number for all of a row
+    blocks   how often there are so many rows, as axes of (times, elements of each read
+             from one time to the next): a bias of channels begins anew with every item
     """
 
     outer: int
     inner: int
     steps: tuple[int, ...]
     spread: tuple[bool, ...]
+    blocks: tuple[tuple[int, tuple[int, ...]], ...] = ()
+
+    def starts(self) -> list[tuple[int, ...]]:
+        """The first element of every block, of the output and of each read."""
+        made = np.zeros((1, 1 + len(self.steps)), np.int64)
+        each = self.outer * self.inner
+        for times, steps in self.blocks[::-1]:
+            moves = np.arange(times)[:, None] * np.array([each, *steps])
+            made = (moves[:, None] + made[None]).reshape(-1, made.shape[1])
+            each *= times
+        return [tuple(one) for one in made.tolist()]
 
 
 def rows_of(out: Shape, reads: Sequence[Shape]) -> Rows | None:
-    """The axes as two, or None where the reads are spread in more ways than that."""
+    """The axes as rows, or None where rows are short or make small blocks."""
     aligned = [(1,) * (len(out) - len(one)) + tuple(one) for one in reads]
     groups: list[tuple[int, tuple[bool, ...]]] = []
     for at, size in enumerate(out):
@@ -75,14 +90,21 @@ def rows_of(out: Shape, reads: Sequence[Shape]) -> Rows | None:
             groups[-1] = groups[-1][0] * size, varies
         else:
             groups.append((size, varies))
-    if len(groups) > 2 or not groups:
+    if not groups:
         return None
+    # from the innermost outwards, elements from one step of an axis to the next
+    strides: list[tuple[int, ...]] = []
+    sizes = [1] * len(reads)
+    for size, varies in groups[::-1]:
+        strides.append(tuple(n * v for n, v in zip(sizes, varies, strict=True)))
+        sizes = [n * size if v else n for n, v in zip(sizes, varies, strict=True)]
     (inner, dense), *rest = groups[::-1]
-    if inner < _WIDEST:
+    outer = rest[0][0] if rest else 1
+    if inner < _WIDEST or (len(rest) > 1 and outer * inner < _LEAST_BLOCK):
         return None
-    outer, moves = rest[0] if rest else (1, (False,) * len(reads))
-    steps = [m * (inner if d else 1) for m, d in zip(moves, dense, strict=True)]
-    return Rows(outer, inner, tuple(steps), tuple(not d for d in dense))
+    steps = strides[1] if rest else (0,) * len(reads)
+    blocks = [(g[0], n) for g, n in zip(rest[1:], strides[2:], strict=True)]
+    return Rows(outer, inner, steps, tuple(not d for d in dense), tuple(blocks[::-1]))
 
 
 def region_of(graph: Graph, ids: Sequence[int], reads: Sequence[int]) -> Region | None:
@@ -145,7 +167,7 @@ class RegionCall:
         shapes = [node(i).type.shape for i in region.reads]
         rows = rows_of(self.shape, shapes)
         assert rows is not None  # `region_of` asked
-        self.rows = rows
+        self.rows, self.blocks = rows, rows.starts()
         sizes = [node(i).type.dtype.numpy.itemsize for i in region.reads]
         self.sizes = (self.dtype.itemsize, *sizes)
 
@@ -175,20 +197,26 @@ class RegionCall:
         total = rows.inner if one_row else rows.outer
         share = max(TASK, out.size // _SHARES)
         each = share if one_row else max(1, share // rows.inner)
+        parts = max(1, total // each)
+        begins = [
+            [a + n * size for a, n, size in zip(starts, block, sizes, strict=True)]
+            for block in self.blocks
+        ]
 
         def make_worker() -> Task:
             def task(at: int) -> None:
-                first = at * each
+                block, part = divmod(at, parts)
+                first = part * each
                 # The last part of a row has no fewer elements than a vector.
-                count = total - first if at == tasks - 1 else each
-                job = [a + first * m for a, m in zip(starts, moves, strict=True)]
+                count = total - first if part == parts - 1 else each
+                begin = begins[block]
+                job = [a + first * m for a, m in zip(begin, moves, strict=True)]
                 told = np.array(job + strides, np.int64)
                 shape = (1, count) if one_row else (count, rows.inner)
                 kernel(address(told), *shape)
 
             return task
 
-        tasks = max(1, total // each)
         threads = 1 if out.size < THREADED else None
-        run_tasks(tasks, make_worker, threads=threads)
+        run_tasks(parts * len(begins), make_worker, threads=threads)
         return out

@@ -121,6 +121,19 @@ def test_every_op_is_what_it_declares(op: Op, sample: Sample) -> None:
         ((2, 3, 64), [(3, 64), (2, 3, 64)], (2, 192, (0, 192), (False, False))),
         ((2, 1, 64), [(), (2, 1, 64)], (1, 128, (0, 0), (True, False))),
         ((2, 3, 64), [(2, 1, 64), (1, 3, 1)], None),
+        (
+            (2, 3, 400),
+            [(2, 3, 400), (3, 1)],
+            (3, 400, (400, 1), (False, True), ((2, (1200, 0)),)),
+        ),
+        (
+            (5, 2, 3, 400),
+            [(2, 1, 400), (5, 1, 3, 1), ()],
+            (
+                *(3, 400, (0, 1, 0), (False, True, True)),
+                ((5, (0, 3, 0)), (2, (400, 0, 0))),
+            ),
+        ),
         ((64, 4), [(64, 4), (4,)], None),
         ((), [()], None),
     ],
@@ -128,7 +141,40 @@ def test_every_op_is_what_it_declares(op: Op, sample: Sample) -> None:
 def test_axes_become_rows(out: Any, reads: Any, rows: Any) -> None:
     """With reads that are spread in more ways, or short rows, NumPy computes."""
     found = rows_of(out, reads)
+    if rows is not None and len(rows) == 4:
+        rows = (*rows, ())
     assert (None if found is None else tuple(found)) == rows
+
+
+@pytest.mark.requires_fast
+@given(
+    axes=st.lists(st.sampled_from([1, 2, 3, 7]), min_size=1, max_size=3),
+    inner=st.integers(360, 700),
+    data=st.data(),
+)
+@settings(max_examples=25)
+def test_what_is_spread_in_any_way_is_numpys(
+    axes: list[int], inner: int, data: st.DataObject
+) -> None:
+    """Biases of channels among them, whatever axes an operand has."""
+    shape = (*axes, 5, inner)
+    masks = st.lists(st.booleans(), min_size=len(shape), max_size=len(shape))
+    graph, arrays = Graph("spread"), {}
+    x = graph.input("x", shape)
+    arrays["x"] = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+    for name in "ab":
+        kept = data.draw(masks)
+        sizes = tuple(n if k else 1 for n, k in zip(shape, kept, strict=True))
+        arrays[name] = arrays["x"][tuple(slice(n) for n in sizes)].copy() + 1
+        x = x * graph.input(name, sizes) + 0.5
+    graph.set_outputs([x])
+    rows = rows_of(shape, [one.shape for one in arrays.values()])
+    assert rows is not None
+    want = (arrays["x"] * arrays["a"] + np.float32(0.5)) * arrays["b"] + np.float32(0.5)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RLX_FAST", "wait")
+        (found,) = rlx.Session("cpu").compile(graph).run(arrays)
+    np.testing.assert_allclose(found, want, 1e-5, 1e-5)
 
 
 SHAPES = [(300, 67), (67,), (300, 1), (1, 67), ()]
