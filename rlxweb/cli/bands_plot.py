@@ -21,7 +21,6 @@ from rlxweb.cli.screen import counted
 from rlxweb.jobs.bands import Banded, GroupBands
 from rlxweb.plot.above import exponents, peaks_above
 from rlxweb.plot.bars import height_of, spans_of, stacked
-from rlxweb.plot.electrodes import flat, positions
 from rlxweb.plot.lettering import Lettering
 from rlxweb.plot.naming import MOST
 from rlxweb.plot.page import named, picture_page
@@ -29,6 +28,7 @@ from rlxweb.plot.page_bands import bands, has_heads
 from rlxweb.plot.scalp import head_map
 from rlxweb.plot.theme import quiet_text
 from rlxweb.results.units import power_unit
+from rlxweb.signal.electrodes import flat, positions
 
 _MOST_ROWS: Final = 64
 _MAP_INCHES: Final = 2.2

@@ -46,6 +46,7 @@ COMMANDS = {
     "embed": "Passages of text files as points, near where they mean the same.",
     "notes": "The notes that are played in a sound file, and as MIDI.",
     "speech": "Where somebody talks in a sound file.",
+    "iclabel": "Components of an EEG: brain, muscle, eye, heart, mains or a channel.",
     "demo": "Peaks of a made recording with known rhythms, or of yours.",
 }
 STOPPED = 130

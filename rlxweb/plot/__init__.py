@@ -11,6 +11,7 @@ from rlxweb.names import found, publish, published
 
 if TYPE_CHECKING:
     from rlxweb.plot.bars import bands as bands
+    from rlxweb.plot.components import component as component
     from rlxweb.plot.interactive import html as html
     from rlxweb.plot.lines import aperiodic as aperiodic
     from rlxweb.plot.lines import peaks as peaks
@@ -25,6 +26,7 @@ publish(
     __name__,
     {
         "rlxweb.plot.bars": "bands",
+        "rlxweb.plot.components": "component",
         "rlxweb.plot.interactive": "html",
         "rlxweb.plot.lines": "aperiodic peaks spectrum",
         "rlxweb.plot.notes": "piano_roll",

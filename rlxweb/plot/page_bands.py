@@ -8,11 +8,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.plot.electrodes import flat, positions
 from rlxweb.plot.page import Panel, named, packed
 from rlxweb.plot.scalp import head_grid
 from rlxweb.printable import printable
 from rlxweb.signal.bands import BandPower
+from rlxweb.signal.electrodes import flat, positions
 
 ELECTRODES: Final = 8
 """So many of the 10-20 system make a map."""

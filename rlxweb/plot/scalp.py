@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from rlxweb.errors import ShapeError, UsageError
 from rlxweb.given import array_of
-from rlxweb.plot.electrodes import flat, positions
 from rlxweb.plot.theme import MAP, axes_of, in_our_look
 from rlxweb.results.svg import ticks
+from rlxweb.signal.electrodes import flat, positions
 
 Floats = NDArray[np.float64]
 

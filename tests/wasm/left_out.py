@@ -51,6 +51,7 @@ FILES = {
     "tests/unit/live/test_sources.py": "pylsl",
     "tests/unit/live/test_watch.py": "rich",
     "tests/unit/models/test_basic_pitch.py": "onnxruntime",
+    "tests/unit/models/test_iclabel.py": "mne",
     "tests/unit/models/test_minilm_itself.py": "tokenizers",
     "tests/unit/models/test_silero.py": "onnxruntime",
     "tests/unit/plot/test_above.py": "matplotlib",

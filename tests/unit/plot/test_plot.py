@@ -16,8 +16,8 @@ from matplotlib.colors import to_rgba
 import rlxweb as rlx
 from rlxweb.errors import ShapeError, Unsupported, UsageError
 from rlxweb.models import Note, Notes
-from rlxweb.plot.electrodes import flat, positions
 from rlxweb.results.labels import Labels
+from rlxweb.signal.electrodes import flat, positions
 
 FS = 200.0
 X = np.random.default_rng(5).standard_normal((8, 3000))
