@@ -110,6 +110,10 @@ def _show_sized(out: Console, sized: Sized) -> None:
         f"{of}{counted(sized.nodes, 'node')}, {_count(sized.flops)} operations, "
         f"{_size(sized.params)} of weights in use, {_size(sized.values)} of values",
     )
+    ones = [name for name, size in sized.dims.items() if size == 1]
+    if ones:
+        flags = " ".join(f"--dim {name}=8" for name in ones)
+        say(out, f"other sizes are asked for: {flags}")
     rows = [
         (
             way.device.label,

@@ -7,8 +7,8 @@ what an op computes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from rlxweb.ir.transformer_builder import TransformerBuilder
 from rlxweb.ir.window_builder import WindowBuilder
 
 Axes = int | Sequence[int] | None
+T = TypeVar("T")
 # The dtypes of np.ones(3) and np.arange(3).
 _UNASKED = (np.dtype(np.float64), np.dtype(np.int64))
 
@@ -274,6 +275,15 @@ class Builder(
             score_scale=score_scale,
             softcap=softcap,
         )
+
+    def build(self, how: Callable[..., T], *given: Any) -> T:
+        """`how(graph, *given)`, for what needs numbers where sizes vary.
+
+        A loop over `range(n)`, or a table that NumPy makes: `how` is called for each
+        binding, with a graph of numbers, its tensors and integers, and must build the
+        same for the same. Lists and dicts in `given` and its result are gone through.
+        """
+        return how(self, *given)
 
     def custom_op(self, name: str, *inputs: Tensor, **attrs: Any) -> Tensor:
         """An op the user registered."""

@@ -2,27 +2,32 @@
 
 Nothing is converted before it is wanted. Free dims are bound by the arrays of a run;
 for each binding the model is converted and compiled once, and the latest few are kept.
-The weights are read once; each compiled graph has a copy of them on its device.
+The weights are read once, and bindings that have the same share them on a device.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import numpy.typing as npt
 
+from rlxweb.backends.protocol import Backend, Program
 from rlxweb.device import DeviceLike
 from rlxweb.errors import ModelError, NotFinite, OutOfMemory
 from rlxweb.gpu.drive import drive
+from rlxweb.ir.dim import Dim
 from rlxweb.ir.dtype import DType
+from rlxweb.ir.fitting import unknown
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.shape import show
 from rlxweb.onnx.imported import Imported, Undecided, converted
 from rlxweb.onnx.records import ModelRecord
 from rlxweb.onnx.signature import Binding, Port, bind, port_of
 from rlxweb.onnx.staged import Stages
+from rlxweb.onnx.varying import varying_graph
 from rlxweb.onnx.walk import missing_in
 from rlxweb.runtime.compiled import CompiledGraph
 from rlxweb.runtime.from_file import Asked, FromFile
@@ -83,20 +88,36 @@ class Model(FromFile):
 
     @property
     def graph(self) -> Graph:
-        """The model as a graph, where all its dims are numbers.
+        """The model as a graph, whose dims are those that are free.
 
-        Errors   ModelError where some are free: a run binds them, or `graph_for`;
-        MissingOps, Unsupported.
+        Errors   as `graph_over`.
         """
-        free = [p for p in self.inputs.values() if not p.is_fixed]
-        if free:
-            raise ModelError(
-                self._doing("the graph"),
-                f"input {free[0]} has dims that are free",
-                "a graph has numbers",
-                "graph_for({...}) gives it for arrays, and run binds them",
-            )
-        return self.graph_for({})
+        return self.graph_over()
+
+    def graph_over(self, *dims: Dim) -> Graph:
+        """The model as a graph; what is said of free dims here, by their names, holds.
+
+        It is tried with some sizes of them: a model that needs more samples, or a
+        multiple of 32 of pixels, needs to be told so, as Dim("height", multiple_of=32).
+        Errors   UnknownName; Unsupported where values of inputs decide shapes, and for
+        inputs that are no tensors; ModelError, MissingOps; those of a shape that does
+        not fit.
+        """
+        self._check_open("the graph")
+        doing = self._doing("the graph")
+        if all(port.is_fixed for port in self.inputs.values()) and not dims:
+            return self.graph_for({})
+        named = {d for p in self.inputs.values() for d in p.dims or ()}
+        free = [d for d in named if isinstance(d, str)]
+        for one in dims:
+            if one.name not in free:
+                raise unknown(doing, "free dim", one.name, dict.fromkeys(sorted(free)))
+        said = {one.name: one for one in dims}
+        name = self.record.graph.name or self.name
+        return varying_graph(name, self.inputs, said, self._converted, doing)
+
+    def _converted(self, arrays: dict[str, Any]) -> Imported:
+        return self._convert(Binding(arrays))
 
     def graph_for(self, inputs: Mapping[str, Any] | None = None) -> Graph:
         """The graph that runs of these arrays use; of inputs left out all zeros.
@@ -213,8 +234,28 @@ class Model(FromFile):
         self, made: Imported, device: DeviceLike | None, adapter: str
     ) -> CompiledGraph:
         """The conversion on a device, its params there."""
-        params = self._params_of(made)
-        return await made.places.on(device, adapter, params, self._doing("run"))
+        params, doing = self._params_of(made), self._doing("run")
+        weights = _identities(made)
+        me = ref(self)  # what is let go of is freed at once, without a cycle
+
+        def beside(backend: Backend) -> Program | None:
+            model = me()
+            return None if model is None else model._program_on(backend, weights)
+
+        return await made.places.on(device, adapter, params, doing, beside)
+
+    def _program_on(
+        self, backend: Backend, weights: Mapping[str, int]
+    ) -> Program | None:
+        """The program of a binding that has these very weights on an engine."""
+        for _, made in list(self._made):
+            if weights == _identities(made):
+                for one in list(made.places.made.values()):
+                    placed, ready = one._placed, one._placed.ready
+                    is_there = ready.backend is backend and not backend.lost
+                    if is_there and not placed.unset and not placed.closed:
+                        return ready.program
+        return None
 
     def _params_of(self, made: Imported) -> Iterator[tuple[str, Array]]:
         for name, weight in made.params.items():
@@ -253,3 +294,8 @@ class Model(FromFile):
 
     def _told(self, name: str, kind: Any) -> str:
         return str(kind)
+
+
+def _identities(made: Imported) -> dict[str, int]:
+    """Its params: equal for conversions that have the very same weights."""
+    return {name: id(weight) for name, weight in made.params.items()}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 from rlxweb.backends.protocol import Array, Backend, Program
 from rlxweb.choose.graphs import GraphJob
@@ -81,13 +82,19 @@ class Bindings:
         job = self._job
         one = GraphJob(job.graph.bind(sizes), job.optimise, job.cost_mode)
         there = {n: x for n, x in (inputs or {}).items() if isinstance(x, DeviceArray)}
-        made = await self._session._compiled_job(one, there, self._beside)
-        shared = any(_params_of(made) is _params_of(other) for other in self)
+        me = ref(self)  # what is dropped is freed at once, without a cycle
+
+        def beside(backend: Backend) -> Program | None:
+            found = me()
+            return None if found is None else found._program_on(backend)
+
+        made = await self._session._compiled_job(one, there, beside)
+        shared = made._placed.ready.shares
         for name, value in self.values.items():
-            await _set(made, name, value, is_there=shared)
+            await set_on(made, name, value, is_there=shared)
         return made
 
-    def _beside(self, backend: Backend) -> Program | None:
+    def _program_on(self, backend: Backend) -> Program | None:
         """One of the kept programs on an engine."""
         for one in self:
             ready = one._placed.ready
@@ -103,9 +110,9 @@ class Bindings:
         async with self._turn:
             done: list[object] = []
             for one in self:
-                params = _params_of(one)
+                params = params_of(one)
                 is_there = any(params is other for other in done)
-                await _set(one, name, given, is_there)
+                await set_on(one, name, given, is_there)
                 done.append(params)
             self.values[name] = given
 
@@ -119,16 +126,17 @@ class Bindings:
             await one._placed.release()
 
 
-def _params_of(one: CompiledGraph) -> object:
+def params_of(one: CompiledGraph) -> object:
     """Where its params lie; itself where the engine does not say."""
     program = one._placed.ready.program
     params: object = getattr(program, "params", None)
     return program if params is None else params
 
 
-async def _set(
+async def set_on(
     one: CompiledGraph, name: str, given: Array | DeviceArray, is_there: bool
 ) -> None:
+    """A param's value; `is_there`: another that shares its params has it already."""
     placed = one._placed
     async with placed.mending:
         if is_there:

@@ -9,7 +9,9 @@ from rlxweb.device import Device, DeviceLike, is_open, parse_device
 from rlxweb.errors import SessionClosed
 from rlxweb.forked import ForkLock
 from rlxweb.ir.graph import Graph
+from rlxweb.runtime.bindings import set_on
 from rlxweb.runtime.compiled import CompiledGraph
+from rlxweb.runtime.placed import Beside
 from rlxweb.runtime.session import Session
 
 
@@ -31,10 +33,12 @@ class OnDevices:
         adapter: str,
         params: Iterable[tuple[str, Array]],
         doing: str,
+        beside: Beside | None = None,
     ) -> CompiledGraph:
         """The graph on a device, compiled now or before.
 
         params   by name, gone through only where it is compiled now
+        beside   a program that has the same params with the same values
         Errors   those of `Session.compile`; SessionClosed if it is closed meanwhile.
         """
         label = None if device is None or is_open(device) else parse_device(device)
@@ -42,9 +46,13 @@ class OnDevices:
         if found is not None:
             return found
         session = Session("auto" if label is None else label, adapter=adapter)
-        compiled = await session.compiled(self.graph)
+        compiled = await session.compiled(self.graph, beside=beside)
+        is_there = beside is not None and compiled._placed.ready.shares
         for name, array in params:
-            await compiled.set_param_async(name, array)
+            if is_there:
+                await set_on(compiled, name, array, is_there)
+            else:
+                await compiled.set_param_async(name, array)
         with self._turn:
             closed, first = self._closed, compiled
             if not closed:

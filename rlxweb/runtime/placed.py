@@ -31,11 +31,15 @@ Beside = Callable[[Backend], Program | None]
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A graph prepared on an engine, and the way that led there."""
+    """A graph prepared on an engine, and the way that led there.
+
+    shares   another program's params are its own: what they hold is there already
+    """
 
     way: Candidate
     backend: Backend
     program: Program
+    shares: bool = False
 
 
 class Placed:

@@ -104,9 +104,15 @@ class Session:
         return await awaited_here(lambda: self.compiled(graph, inputs))
 
     async def compiled(
-        self, graph: Graph, inputs: Mapping[str, Any] | None = None
+        self,
+        graph: Graph,
+        inputs: Mapping[str, Any] | None = None,
+        beside: Beside | None = None,
     ) -> CompiledGraph:
-        """The core of both: never suspends on a desktop."""
+        """The core of both: never suspends on a desktop.
+
+        beside   the program, if there is one, that has the params of the graph already
+        """
         if self._closed:
             raise SessionClosed("compile", "this session was closed")
         job = GraphJob(graph, self.optimise, self.cost_mode)
@@ -114,7 +120,7 @@ class Session:
             varying = CompiledVarying(job, self)
             await varying.begun(inputs)
             return varying
-        return await self._compiled_job(job, inputs)
+        return await self._compiled_job(job, inputs, beside)
 
     async def _compiled_job(
         self,
@@ -192,7 +198,10 @@ class Session:
         other = None if beside is None else beside(backend)
         if other is None:
             return Ready(way, backend, await backend.prepare(plan))
-        return Ready(way, backend, await backend.prepare_beside(plan, other))
+        made = await backend.prepare_beside(plan, other)
+        params: object = getattr(made, "params", None)
+        shares = params is not None and params is getattr(other, "params", None)
+        return Ready(way, backend, made, shares)
 
     async def _backend(self, way: Candidate) -> Backend:
         if self.limits is None:

@@ -128,6 +128,8 @@ def test_a_model_is_looked_into(path: Path, call: Call) -> None:
     rows = [line.split() for line in said.out.splitlines()]
     assert ["MatMul", "1", "rlxweb"] in rows
     assert "with batch 1000:" in said.out
+    assert "--dim" not in said.out
+    assert "--dim batch=8" in call("inspect", path, "--device", "cpu").out
     record = call("inspect", path, "--json", "-", "--device", "cpu").record
     assert record["schema"] == "rlxweb.inspect/1"
     assert record["weights_bytes"] == 48

@@ -211,3 +211,29 @@ def test_who_wants_numbers_says_so() -> None:
         verify(g)
     assert Graph().dims == {}
     assert head()[0].copy().dims.keys() == {"n"}
+
+
+def test_what_needs_numbers_is_built_with_numbers() -> None:
+    """A loop, a table: for each binding anew."""
+
+    def summed(g: Graph, parts: dict[str, Any], n: int) -> list[Tensor]:
+        x = parts["x"]
+        table = g.constant(np.arange(n, dtype=np.float32)[:, None])
+        rows = [x[i] * (i + 1) for i in range(n)]
+        total = rows[0]
+        for row in rows[1:]:
+            total = total + row
+        return [total, x * table]
+
+    g, x = head()
+    total, scaled = g.build(summed, {"x": x}, x.shape[0])
+    assert str(g.node(scaled.id).type) == "[n, 4] f32"
+    g.set_outputs([total, scaled])
+    for n in (1, 3):
+        given = np.ones((n, 4), np.float32)
+        first, second = evaluate(g.bind(n=n), {"x": given})
+        np.testing.assert_array_equal(first, np.full(4, n * (n + 1) / 2))
+        np.testing.assert_array_equal(second[:, 0], np.arange(n))
+    fixed = Graph()
+    made = fixed.build(summed, {"x": fixed.input("x", (2, 4))}, 2)
+    assert [t.shape for t in made] == [(4,), (2, 4)]

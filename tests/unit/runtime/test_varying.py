@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -262,3 +263,13 @@ def test_rlxweb_chooses_for_each_binding() -> None:
     right(compiled, 2, 3)
     right(compiled, 4, 3)
     assert "device" in str(compiled.decisions[0])
+
+
+def test_what_is_dropped_is_freed() -> None:
+    """At once: a device's memory waits for no collector of cycles."""
+    made = Session("cpu").compile(layer())
+    made.set_param("w", W)
+    right(made, 2, 3)
+    freed = weakref.ref(made.bind(n=2, m=3))
+    del made
+    assert freed() is None
