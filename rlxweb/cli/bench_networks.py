@@ -105,6 +105,13 @@ def _suppressed(g: Graph, s: Shape) -> Tensor:
     return g.apply("non_max_suppression", boxes * 9.0, scores, max_output=32)
 
 
+def _regions(g: Graph, s: Shape) -> Tensor:
+    low = np.random.default_rng(0).uniform(0, s[3] / 2, (64, 2))
+    corners = np.concatenate([low, low + s[3] / 3], -1).astype(np.float32)
+    images = g.constant(np.arange(64, dtype=np.int32) % s[0])
+    return g.roi_align(g.input("x", s), g.constant(corners), images, 7, 2)
+
+
 def _conv(g: Graph, s: Shape) -> Tensor:
     weight = g.input("w", (s[1], s[1], 3, 3))
     return g.conv(g.input("x", s), weight, padding=1)
@@ -179,6 +186,7 @@ NETWORKS: Mapping[str, tuple[Build, tuple[Shape, ...]]] = {
     "sum_pool": (_sum_pool, IMAGES),
     "resize": (_resized, IMAGES),
     "grid_sample": (_sampled, IMAGES),
+    "roi_align": (_regions, IMAGES),
     "lstm": (_recurrent("lstm", 4), SEQUENCES),
     "gru": (_recurrent("gru", 3), SEQUENCES),
     "rnn": (_recurrent("rnn", 1), SEQUENCES),

@@ -23,6 +23,7 @@ from rlxweb.ir.math_builder import MathBuilder
 from rlxweb.ir.norm_builder import NormBuilder
 from rlxweb.ir.order_builder import OrderBuilder
 from rlxweb.ir.picks_builder import PicksBuilder
+from rlxweb.ir.region_builder import RegionBuilder
 from rlxweb.ir.resize_builder import ResizeBuilder
 from rlxweb.ir.sequence_builder import SequenceBuilder
 from rlxweb.ir.shape import normal_axis, short
@@ -45,6 +46,7 @@ class Builder(
     ResizeBuilder,
     PicksBuilder,
     OrderBuilder,
+    RegionBuilder,
     SequenceBuilder,
     AttentionBuilder,
     TransformerBuilder,

@@ -59,6 +59,7 @@ FAMILIES = (
     "linalg",
     "norms",
     "picking",
+    "regions",
     "resize",
     "selection",
     "lists",

@@ -193,39 +193,6 @@ def _compress(
     return call.g.gather(x, places.reshape((-1,)), axis or 0)
 
 
-@converts("NonMaxSuppression", since=10)
-def _non_max_suppression(
-    call: Call,
-    boxes: Tensor,
-    scores: Tensor,
-    most: Tensor | None = None,
-    overlap: Tensor | None = None,
-    least: Tensor | None = None,
-    *,
-    center_point_box: int = 0,
-) -> Value:
-    """[kept, 3]: batch, class and box; how many are kept has to be known."""
-    g = call.g
-    keep = 0 if most is None else int(call.number(most, "the most boxes of a class"))
-    if not keep:
-        return call.hold(np.zeros((0, 3), np.int64))
-    places = g.apply(
-        "non_max_suppression",
-        boxes,
-        scores,
-        max_output=min(keep, boxes.shape[1]),
-        iou_threshold=0.0 if overlap is None else call.number(overlap, "the overlap"),
-        score_threshold=None
-        if least is None
-        else call.number(least, "the least score"),
-        center_point_box=bool(center_point_box),
-    )
-    found = call.found(g.ge(places, 0), "how many boxes are kept")
-    which = g.gather_nd(places, g.transpose(found, (1, 0)))
-    rows = [found[0], found[1], which]
-    return g.stack(rows, 1).cast(DType.I64)
-
-
 @converts("Unique")
 def _unique(
     call: Call, x: Tensor, *, axis: int | None = None, sorted: int = 1

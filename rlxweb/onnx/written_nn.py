@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Node
 from rlxweb.ir.shape import normal_axis
 from rlxweb.onnx.writer import Writer, writes
@@ -98,3 +99,21 @@ def _rms_norm(w: Writer, node: Node, x: str, gamma: str, beta: str) -> str:
 def _psd(w: Writer, node: Node, re: str, im: str) -> str:
     power = w.add("Add", w.add("Mul", re, re), w.add("Mul", im, im))
     return w.add("Div", power, w.like(max(node.type.shape[-1], 1), node.type))
+
+
+@writes("roi_align")
+def _roi_align(w: Writer, node: Node, x: str, rois: str, images: str) -> str:
+    attrs = node.attrs
+    modes = ("output_half_pixel", "half_pixel")
+    return w.add(
+        "RoiAlign",
+        x,
+        rois,
+        w.cast(images, DType.I64),
+        coordinate_transformation_mode=modes[attrs["aligned"]],
+        mode=attrs["mode"],
+        output_height=attrs["size"][0],
+        output_width=attrs["size"][1],
+        sampling_ratio=attrs["sampling"],
+        spatial_scale=attrs["scale"],
+    )

@@ -20,6 +20,7 @@ FAMILIES = (
     "sorting",
     "nonzero",
     "suppression",
+    "roi",
     "picking",
     "linalg",
     "solve",

@@ -152,7 +152,7 @@ def test_an_op_without_a_rule_is_refused() -> None:
         *("lstm", "gru", "rnn"),
         *("rope", "glu", "lora_matmul", "grouped_matmul", "selective_scan"),
         *("solve", "det"),
-        *("nonzero", "non_max_suppression", "searchsorted"),
+        *("nonzero", "non_max_suppression", "searchsorted", "roi_align"),
     }
 
 
