@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from inspect import Parameter, Signature
+from typing import Any
 
 from rlxweb.arguments import switch, whole
 from rlxweb.device import Device, DeviceLike, adapter_name, is_open, parse_device
@@ -20,6 +21,7 @@ class Asked:
         adapter: str,
         precision: str | None,
         static_argnames: str | Iterable[str],
+        dims: Mapping[str, Sequence[Any]] | None,
         maxsize: int,
         keep: bool,
         strict: bool,
@@ -35,6 +37,7 @@ class Asked:
         self.is_narrow = precision is not None
         one = isinstance(static_argnames, str)
         self.static_argnames = (static_argnames,) if one else tuple(static_argnames)
+        self.dims = {path: tuple(shape) for path, shape in (dims or {}).items()}
         self.maxsize = whole("maxsize", maxsize, doing)
         if self.maxsize < 1:
             raise UsageError(doing, f"maxsize is {maxsize}", "at least 1 is kept")
@@ -43,6 +46,15 @@ class Asked:
 
     def check_names(self, doing: str, of: Signature) -> None:
         """Errors  UsageError for a static argument that the function has not."""
+        for path in self.dims:
+            first = path.partition("[")[0].partition(".")[0]
+            if first not in of.parameters:
+                raise UsageError(
+                    doing,
+                    f"dims names {shown(path)}",
+                    f"its arguments are {', '.join(of.parameters) or 'none'}",
+                    did_you_mean(first, of.parameters),
+                )
         takes_any = any(p.kind is Parameter.VAR_KEYWORD for p in of.parameters.values())
         for name in self.static_argnames:
             if name not in of.parameters and not takes_any:

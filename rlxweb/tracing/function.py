@@ -7,7 +7,7 @@ what it did; later ones run that. Owns the cache, and what a call sees of a sign
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import update_wrapper
 from inspect import BoundArguments, signature
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, overload
@@ -24,6 +24,7 @@ from rlxweb.gpu.beside import awaited_here
 from rlxweb.gpu.drive import drive
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
+from rlxweb.runtime.cache_info import CacheInfo
 from rlxweb.runtime.compiled import CompiledGraph
 from rlxweb.runtime.device_array import DeviceArray
 from rlxweb.runtime.session import Session
@@ -34,15 +35,6 @@ from rlxweb.tracing.trees import Tree, by_content, by_value, flattened
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-class CacheInfo(NamedTuple):
-    """What a function has kept, as functools.lru_cache tells it."""
-
-    hits: int
-    misses: int
-    maxsize: int
-    currsize: int
 
 
 class Given(NamedTuple):
@@ -169,7 +161,8 @@ class Function(Generic[P, R]):
         tree = Tree("dict", (dict, tuple(bound.arguments)), tuple(parts))
         if any(isinstance(one, Traced) for _, one in found):
             return Given(tree, (), [one for _, one in found])
-        both = [leaf_of(path, one) for path, one in found]
+        dims = self._asked.dims
+        both = [leaf_of(path, one, dims.get(path)) for path, one in found]
         return Given(tree, tuple(leaf for leaf, _ in both), [one for _, one in both])
 
     def _made(self, given: Given) -> Made:
@@ -290,6 +283,7 @@ def function(
     adapter: str = "",
     precision: str | None = None,
     static_argnames: str | Iterable[str] = (),
+    dims: Mapping[str, Sequence[Any]] | None = None,
     maxsize: int = 32,
     keep: bool = False,
     strict: bool = False,
@@ -303,6 +297,7 @@ def function(
     adapter: str = "",
     precision: str | None = None,
     static_argnames: str | Iterable[str] = (),
+    dims: Mapping[str, Sequence[Any]] | None = None,
     maxsize: int = 32,
     keep: bool = False,
     strict: bool = False,
@@ -317,6 +312,7 @@ def function(
     adapter: str = "",
     precision: str | None = None,
     static_argnames: str | Iterable[str] = (),
+    dims: Mapping[str, Sequence[Any]] | None = None,
     maxsize: int = 32,
     keep: bool = False,
     strict: bool = False,
@@ -336,13 +332,17 @@ def function(
                      as complex64, for devices that have no float64
     static_argnames  arguments whose arrays and NumPy numbers are part of the signature
                      too, told apart by content
+    dims             shapes of arguments whose sizes vary, by name or place ("x",
+                     "tree['x'][0]"), as `Graph.input` takes them: {"x": ("batch", 64)}
+                     is traced once for all sizes of a batch
     maxsize          signatures kept, the least recently used goes first
     keep             True: results stay on the device, as DeviceArrays; a complex one as
                      its two parts
     strict           True: nothing is done on another device or a second time
     Errors           UsageError; UnknownDevice
     """
-    asked = Asked(device, adapter, precision, static_argnames, maxsize, keep, strict)
+    where = device, adapter, precision
+    asked = Asked(*where, static_argnames, dims, maxsize, keep, strict)
 
     def wrapped(fn: Callable[..., Any]) -> Function[..., Any]:
         if isinstance(fn, staticmethod | classmethod):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from rlxweb.ir.dtype import DType
-from rlxweb.ir.shape import distinct_axes, normal_axis
+from rlxweb.ir.shape import broadcast, distinct_axes, normal_axis
 from rlxweb.ir.tensor import Tensor
 from rlxweb.tracing.place import refused
 from rlxweb.tracing.reductions import axes_of
@@ -119,7 +119,7 @@ def _broadcast_to(t: Trace, array: Any, shape: Any, subok: bool = False) -> Any:
 @numpys(np.broadcast_arrays)
 def _broadcast_arrays(t: Trace, *args: Any, subok: bool = False) -> Any:
     every = [t.lifted(a) for a in args]
-    shape = np.broadcast_shapes(*(x.shape for x in every))
+    shape = broadcast(*(x.shape for x in every))
     return tuple(_broadcast_to(t, x, shape) for x in every)
 
 

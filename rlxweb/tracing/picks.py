@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from rlxweb.ir.dtype import DType
-from rlxweb.ir.indexing import taken
 from rlxweb.ir.shape import normal_axis
 from rlxweb.ir.tensor import Tensor
 from rlxweb.tracing.moves import alike, moved
@@ -138,7 +137,7 @@ def take(
     if axis is None:
         x, axis = x.reshape(-1), 0
     on = normal_axis(axis, x.ndim)
-    made = moved(t, x, lambda part: taken(part, at, on))
+    made = moved(t, x, lambda part: part.graph.take(part, at, on))
     made.viewed = False
     return made
 

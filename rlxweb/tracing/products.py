@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.ir.shape import normal_axis
+from rlxweb.ir.shape import normal_axis, numel
 from rlxweb.tracing.complex_ufuncs import joined, parts
 from rlxweb.tracing.creation import diagonal
 from rlxweb.tracing.moves import alike, moveaxis
@@ -141,7 +141,7 @@ def _contracted(t: Trace, x: Traced, of_x: str, y: Traced, of_y: str, out: str) 
         return whole.reshape(shape)
 
     lead = [size[c] for c in batch]
-    n, m, k = (int(np.prod([size[c] for c in of])) for of in (rows, columns, over))
+    n, m, k = (numel([size[c] for c in of]) for of in (rows, columns, over))
     left = arranged(x, of_x, batch + rows + over, [*lead, n, k])
     right = arranged(y, of_y, batch + over + columns, [*lead, k, m])
     made = product(t, left, right) if over else left * right

@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rlxweb.errors import ShapeError
 from rlxweb.given import OnDevice, array_of
 from rlxweb.ir.graph import Graph
+from rlxweb.ir.shape import show
 from rlxweb.ir.tensor import Tensor
 from rlxweb.tracing import vocabulary as vocabulary  # fills the tables
 from rlxweb.tracing.around import Place, places_around
@@ -28,21 +30,30 @@ class Leaf(NamedTuple):
 
     path: str
     dtype: DT
-    shape: tuple[int, ...]
+    shape: tuple[Any, ...]
     device: str = ""
 
     def __str__(self) -> str:
         where = f" on {self.device}" if self.device else ""
-        return f"{self.path}: {self.dtype.name} {list(self.shape)}{where}"
+        return f"{self.path}: {self.dtype.name} {show(self.shape)}{where}"
 
 
-def leaf_of(path: str, value: Any) -> tuple[Leaf, Any]:
-    """What tells an argument's array apart, and it as a run takes it."""
+def leaf_of(path: str, value: Any, dims: tuple[Any, ...] | None) -> tuple[Leaf, Any]:
+    """What tells an argument's array apart, and it as a run takes it.
+
+    dims   its shape where sizes vary. Errors  ShapeError for one of another rank.
+    """
+    device, array = "", value
     if isinstance(value, OnDevice):
-        kind: Any = value
-        return Leaf(path, kind.dtype, tuple(kind.shape), str(kind.device)), value
-    array = array_of(value, f"argument {path}")
-    return Leaf(path, array.dtype.newbyteorder("="), array.shape), array
+        device = str(array.device)
+    else:
+        array = array_of(value, f"argument {path}")
+    shape = tuple(array.shape)
+    if dims is not None and len(dims) != len(shape):
+        problem, rule = f"its shape is {show(shape)}", f"dims has {show(dims)} for it"
+        raise ShapeError(f"argument {path}", problem, rule)
+    dtype = array.dtype.newbyteorder("=")
+    return Leaf(path, dtype, shape if dims is None else dims, device), array
 
 
 class Out(NamedTuple):

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from rlxweb.ir.dtype import DType
-from rlxweb.ir.shape import distinct_axes
+from rlxweb.ir.shape import distinct_axes, numel
+from rlxweb.ir.size import Size
 from rlxweb.ir.tensor import Tensor
 from rlxweb.tracing.complex_ufuncs import joined, parts
 from rlxweb.tracing.place import refused
@@ -159,11 +160,12 @@ def var(
     x = t.cast(x, wide)
     centre = np.mean(x, axes, keepdims=True) if mean in (None, np._NoValue) else mean
     apart: Any = np.abs(x - centre)
-    count = int(np.prod([x.shape[a] for a in axes], dtype=np.int64)) - ddof
+    count = numel([x.shape[a] for a in axes]) - ddof
     if count <= 0:
         problem = f"{count + ddof} values with ddof {ddof}"
         raise refused("np.var", problem, "more values than ddof are needed")
-    made = np.sum(apart * apart, axes, keepdims=keep) / float(count)
+    by: Any = count if isinstance(count, Size) else float(count)
+    made = np.sum(apart * apart, axes, keepdims=keep) / by
     return t.cast(made, made.dtype if kind.kind == "c" else kind)
 
 
@@ -290,14 +292,25 @@ def _place(t: Trace, op: str, a: Any, axis: Axis, keepdims: Any) -> Any:
         there = g.logical_or(there, g.isnan(of))
     line = [1] * of.rank
     line[at] = count
-    places = g.constant(np.arange(count, dtype=np.int32).reshape(line))
-    made = g.min(g.where(there, places, np.int32(count)), at, False)
+    places = g.reshape(_line(g, count), line)
+    made = g.min(g.where(there, places, g.constant(count, DType.I32)), at, False)
     if kept(keepdims):
         rest = [1] * len(shape) if axis is None else list(shape)
         if axis is not None:
             rest[at] = 1
         made = g.reshape(made, rest)
     return Traced(t, made, None, _INT64)
+
+
+def _line(g: Any, count: Any) -> Tensor:
+    """0, 1, … up to a count that may vary."""
+    made: Tensor
+    if isinstance(count, Size):
+        ones = g.expand(g.constant(1, DType.I32), (count,))
+        made = g.cumsum(ones, 0, exclusive=True)
+    else:
+        made = g.constant(np.arange(count, dtype=np.int32))
+    return made
 
 
 @numpys(np.argmax)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from sys import getrefcount
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ from rlxweb.errors import DTypeError, RlxError
 from rlxweb.given import array_of
 from rlxweb.ir.dtype import DType, as_dtype
 from rlxweb.ir.graph import Graph
-from rlxweb.ir.indexing import indexed
+from rlxweb.ir.size import Size
 from rlxweb.ir.tensor import Tensor
 from rlxweb.runtime.feeds import may_change
 from rlxweb.tracing.place import placed, refused
@@ -136,6 +136,8 @@ class Trace:
             every = [self.lifted(one) for one in value]
             stacked: Any = call_function(self, np.stack, (every,), {})
             return stacked if dtype is None else self.cast(stacked, dtype)
+        if isinstance(value, Size):
+            return self._size(value, np.dtype(np.int64) if dtype is None else dtype)
         if dtype is not None and type(value) in WEAK:
             return self.number(value, dtype)
         array = array_of(value, "an array in a traced function")
@@ -143,6 +145,13 @@ class Trace:
         wanted = kind if dtype is None else self.settled(dtype)
         made = self._of_array(array, kind, value)
         return made if wanted == kind else self.cast(made, wanted)
+
+    def _size(self, size: Size, dtype: DT) -> Traced:
+        """A size that a run binds, as a number."""
+        made = as_kind(self.graph.constant(cast(Any, size)), DType.I32)
+        whole = Traced(self, made, None, np.dtype(np.int64))
+        found: Traced = self.cast(whole, dtype)
+        return found
 
     def number(self, value: complex, dtype: DT) -> Traced:
         """A number of Python's in a dtype; it takes that of what it stands beside."""
@@ -243,8 +252,8 @@ class Trace:
             if isinstance(one, np.ndarray):
                 self.seen(one, one)
         try:
-            re = indexed(x.re, plain)
-            im = None if x.im is None else indexed(x.im, plain)
+            re = self.graph.getitem(x.re, plain)
+            im = None if x.im is None else self.graph.getitem(x.im, plain)
         except RlxError as error:
             raise placed(error, "x[...]") from None
         x.viewed = True

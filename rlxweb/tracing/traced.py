@@ -12,6 +12,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from rlxweb.ir.shape import numel, show
+from rlxweb.ir.size import Size
 from rlxweb.ir.tensor import Tensor
 from rlxweb.tracing.place import refused
 from rlxweb.tracing.table import call_function
@@ -50,6 +52,20 @@ def changed(what: str, hint: str) -> Any:
     return refused(what, "arrays of a traced function are not changed", hint=hint)
 
 
+def _operator(name: str, ufunc: np.ufunc, turned: bool = False) -> Any:
+    """NumPy's operator, which takes a size that varies as it takes a number."""
+    plain = getattr(np.lib.mixins.NDArrayOperatorsMixin, name)
+
+    def operator(self: Traced, other: Any) -> Any:
+        if not isinstance(other, Size):
+            return plain(self, other)
+        both = (other, self) if turned else (self, other)
+        return self.trace.ufunc(ufunc, "__call__", both, {})
+
+    operator.__name__ = name
+    return operator
+
+
 class Traced(np.lib.mixins.NDArrayOperatorsMixin):
     """An array within a function that is traced; see `rlxweb.function`.
 
@@ -84,7 +100,8 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
     # --- what is known ------------------------------------------------------------
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> tuple[Any, ...]:
+        """Its dimensions; where they vary, a size stands for each that does."""
         return self.re.shape
 
     @property
@@ -93,7 +110,7 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
 
     @property
     def size(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64))
+        return numel(self.shape)
 
     @property
     def itemsize(self) -> int:
@@ -106,7 +123,9 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
     def __len__(self) -> int:
         if not self.shape:
             raise TypeError("len() of unsized object")
-        return self.shape[0]
+        if isinstance(self.shape[0], Size):
+            self._varies("len()")
+        return int(self.shape[0])
 
     def __repr__(self) -> str:
         return f"Traced({self.re!r}, {self.dtype})"
@@ -115,9 +134,16 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
 
     def _needs_values(self, what: str, hint: str = _WAY_OUT) -> NoReturn:
         raise refused(
-            f"{what} of an array {list(self.shape)} {self.dtype}",
+            f"{what} of an array {show(self.shape)} {self.dtype}",
             "its values are not known while the function is traced",
             hint=hint,
+        )
+
+    def _varies(self, what: str) -> NoReturn:
+        raise refused(
+            f"{what} of an array {show(self.shape)} {self.dtype}",
+            "its length varies and is bound when the function runs",
+            hint="x.shape[0] is a size that can be computed with",
         )
 
     def __bool__(self) -> bool:
@@ -182,6 +208,8 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
     def __iter__(self) -> Iterator[Any]:
         if not self.shape:
             raise TypeError("iteration over a 0-d array")
+        if isinstance(self.shape[0], Size):
+            self._varies("a loop over the rows")
         if self.shape[0] > MOST_ROWS:
             raise refused(
                 f"a loop over an array {list(self.shape)}",
@@ -202,6 +230,23 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
 
     def __delitem__(self, key: Any) -> None:
         raise changed("del x[...]", "use np.delete(x, index, axis)")
+
+    # --- operators beside sizes ---------------------------------------------------
+
+    __add__ = _operator("__add__", np.add)
+    __radd__ = _operator("__radd__", np.add, True)
+    __sub__ = _operator("__sub__", np.subtract)
+    __rsub__ = _operator("__rsub__", np.subtract, True)
+    __mul__ = _operator("__mul__", np.multiply)
+    __rmul__ = _operator("__rmul__", np.multiply, True)
+    __truediv__ = _operator("__truediv__", np.true_divide)
+    __rtruediv__ = _operator("__rtruediv__", np.true_divide, True)
+    __floordiv__ = _operator("__floordiv__", np.floor_divide)
+    __mod__ = _operator("__mod__", np.remainder)
+    __pow__ = _operator("__pow__", np.power)
+    __lt__, __le__ = _operator("__lt__", np.less), _operator("__le__", np.less_equal)
+    __gt__ = _operator("__gt__", np.greater)
+    __ge__ = _operator("__ge__", np.greater_equal)
 
     # --- methods ------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from rlxweb.errors import DTypeError, RlxError
 from rlxweb.ir.dtype import DType
+from rlxweb.ir.size import Size
 from rlxweb.ir.tensor import Tensor
 from rlxweb.tracing.place import placed, refused
 from rlxweb.tracing.table import COMPLEX, FUNCTIONS, REAL, call_function, no_form
@@ -107,7 +108,9 @@ def _applied(trace: Any, ufunc: np.ufunc, name: str, given: Any, dtype: Any) -> 
 
 def _in_loop(trace: Any, ufunc: np.ufunc, name: str, given: Any, dtype: Any) -> Any:
     """The ufunc in the dtypes of the loop that NumPy would take."""
-    inputs = [one if type(one) in _WEAK else trace.lifted(one) for one in given]
+    inputs = [
+        one if type(one) in (*_WEAK, Size) else trace.lifted(one) for one in given
+    ]
     loop = loop_of(trace, ufunc, inputs, dtype)
     of_complex = any(kind.kind == "c" for kind in loop[: ufunc.nin])
     how = (COMPLEX if of_complex else REAL).get(ufunc)
@@ -124,11 +127,18 @@ def _in_loop(trace: Any, ufunc: np.ufunc, name: str, given: Any, dtype: Any) -> 
     return Traced(trace, made, None, kinds[0])
 
 
+def _kind(x: Any) -> Any:
+    """What NumPy is told of an operand: a size that a run binds is an int."""
+    if isinstance(x, Size):
+        return int
+    return type(x) if type(x) in _WEAK else x.dtype
+
+
 def loop_of(
     trace: Any, ufunc: np.ufunc, inputs: Sequence[Any], dtype: Any = None
 ) -> tuple[DT, ...]:
     """The dtypes of NumPy's loop for these operands, as they are counted here."""
-    kinds = [type(x) if type(x) in _WEAK else x.dtype for x in inputs]
+    kinds = [_kind(x) for x in inputs]
     outs = (None,) * ufunc.nout
     how: dict[str, Any] = {}
     if dtype is not None:
@@ -150,7 +160,7 @@ def _are_narrow(inputs: Sequence[Any], loop: Sequence[DT]) -> bool:
     return all(
         x.re.dtype in (DType.I32, DType.BOOL)
         if isinstance(x, Traced)
-        else type(x) is int and small.min <= x <= small.max
+        else isinstance(x, Size) or (type(x) is int and small.min <= x <= small.max)
         for x in inputs
     )
 

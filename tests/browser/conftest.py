@@ -105,11 +105,12 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         return None
 
 
-def snippet() -> bytes:
-    """The page that the manual tells people to copy, as it stands there."""
-    text = (SITE_PAGES / "howto" / "your-page.md").read_text("utf-8")
-    found = re.search(r"^```html[^\n]*\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-    assert found, "your-page.md has no html block"
+def snippet(page: str = "your-page.md", kind: str = "html") -> bytes:
+    """What a page of the manual tells people to copy, as it stands there."""
+    text = (SITE_PAGES / "howto" / page).read_text("utf-8")
+    block = rf"^```{kind}[^\n]*\n(.*?)^```"
+    found = re.search(block, text, re.DOTALL | re.MULTILINE)
+    assert found, f"{page} has no {kind} block"
     return found[1].encode()
 
 

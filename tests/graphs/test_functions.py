@@ -113,3 +113,64 @@ def test_functions_compute_what_numpy_computes(
     for mine, theirs in both:
         assert mine.dtype == theirs.dtype
         np.testing.assert_allclose(mine, theirs, 2e-4, 2e-5)
+
+
+VARY: dict[str, tuple[dict[str, Any], list[tuple[Any, ...]]]] = {
+    "softmax": ({"x": (rlx.Dim("b"), "n")}, [(drawn(5, 33),), (drawn(2, 7),)]),
+    "mlp": (
+        {"x": ("b", 16)},
+        [(drawn(n, 16), CASES["mlp"][1][1]) for n in (5, 1)],
+    ),
+    "welch": (
+        {"x": (None, rlx.Dim("t", min=64))},
+        [(drawn(2, 300), 100.0, 64), (drawn(3, 500), 100.0, 64)],
+    ),
+    "k-means": (
+        {"points": ("n", 3)},
+        [(drawn(50, 3), drawn(4, 3)), (drawn(20, 3), drawn(4, 3))],
+    ),
+    "moments": (
+        {"x": ("n", "m")},
+        [(drawn(5, 3),), (drawn(4, 6),)],
+    ),
+}
+
+
+def moments(x: Any) -> Any:
+    """What asks for the sizes: means by hand, spreads, places, and a window of ones."""
+    n = x.shape[0]
+    return (
+        x.sum(0) / n,
+        x.var(0, ddof=1),
+        np.argmax(x, 1) * 2 + x.size - n,
+        np.sort(x, -1)[:, ::2],
+        np.concatenate([x, np.zeros_like(x[:1])]).reshape(-1),
+        np.roll(x, 1, 0) + np.flip(x, 1),
+    )
+
+
+@pytest.mark.parametrize("name", VARY)
+def test_functions_are_traced_once_for_sizes_that_vary(name: str) -> None:
+    """Two sizes, one signature, NumPy's numbers and dtypes."""
+    dims, every = VARY[name]
+    function = moments if name == "moments" else CASES[name][0]
+    varying = rlx.function(function, device="cpu", dims=dims)
+    for args in every:
+        got, want = varying(*args), function(*args)
+        several = isinstance(want, tuple)
+        for mine, theirs in zip(got, want, strict=True) if several else [(got, want)]:
+            assert (mine.dtype, mine.shape) == (theirs.dtype, theirs.shape)
+            np.testing.assert_allclose(mine, theirs, 2e-4, 2e-5)
+    assert varying.cache_info() == (1, 1, 32, 1)
+
+
+def test_sizes_that_vary_are_no_numbers() -> None:
+    """A loop, len() and a rank that is not declared say so."""
+    with pytest.raises(rlx.RlxError, match="its length varies"):
+        rlx.function(lambda x: [r for r in x], dims={"x": ("n", 2)})(drawn(3, 2))
+    with pytest.raises(rlx.RlxError, match="its length varies"):
+        rlx.function(lambda x: x / len(x), dims={"x": ("n", 2)})(drawn(3, 2))
+    with pytest.raises(rlx.RlxError, match=r"\[n, 2\] for it"):
+        rlx.function(lambda x: x, dims={"x": ("n", 2)})(drawn(3))
+    with pytest.raises(rlx.RlxError, match="dims names 'y'"):
+        rlx.function(lambda x: x, dims={"y": ("n", 2)})

@@ -1,0 +1,53 @@
+"""From an .onnx file to a page that runs it: the steps of the manual."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from playwright.sync_api import Browser, expect
+
+from rlxweb.io import write_recording
+from tests.browser.conftest import START_MS, snippet
+from tests.browser.other_hosts import plain_host
+from tests.command_line import python
+from tests.site_build import BuiltSite
+
+pytestmark = pytest.mark.requires_browser
+PAGE = "onnx-to-page.md"
+FS = 22050
+
+
+def chord(path: Path) -> Path:
+    """A second and a half of C, E and G, each with a few overtones."""
+    t = np.arange(int(1.5 * FS)) / FS
+    tones = [
+        np.sin(2 * np.pi * f * k * t) / k**2
+        for f in (261.63, 329.63, 392.0)
+        for k in (1, 2, 3)
+    ]
+    sound = (0.2 * np.sum(tones, axis=0) * np.minimum(t / 0.01, 1)).astype(np.float32)
+    write_recording(path, sound[None], fs=FS, channels=["sound"])
+    return path
+
+
+def test_a_model_of_onnx_is_a_page_in_thirty_lines(
+    browser: Browser, built_site: BuiltSite, tmp_path: Path
+) -> None:
+    """Converted by the program of the manual, run by its page: the notes of a chord."""
+    html = snippet(PAGE)
+    assert len(html.decode().strip().splitlines()) <= 30
+    said = python("-c", snippet(PAGE, "python").decode(), cwd=tmp_path)
+    assert said.code == 0, said
+    (tmp_path / "index.html").write_bytes(html)
+    os.symlink(built_site.folder / "runtime", tmp_path / "runtime")
+    with plain_host(replace(built_site, folder=tmp_path)) as url:
+        page = browser.new_page()
+        page.goto(url)
+        expect(page.locator("#out")).to_have_text("Choose a sound.", timeout=START_MS)
+        page.set_input_files("input", chord(tmp_path / "chord.wav"))
+        expect(page.locator("#out")).to_contain_text("C4 E4 G4", timeout=START_MS)
+        page.context.close()
