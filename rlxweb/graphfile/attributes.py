@@ -56,17 +56,19 @@ def attribute_in(attr: Attr, given: Any) -> Any:
         return tuple(given)
     if attr.kind == "dtype" and isinstance(given, str) and given in DTYPES:
         return DTYPES[given]
-    if attr.kind == "float" and isinstance(given, str) and _FLOAT.fullmatch(given):
-        return _float(attr, given)
+    if attr.kind == "float":
+        return float_in(given, f"attribute {attr.name}")
     raise Refused(f"attribute {attr.name} is {shown(given)}", f"it is of {attr.kind}")
 
 
-def _float(attr: Attr, given: str) -> float:
+def float_in(given: Any, what: str) -> float:
+    """A float of its text in hexadecimal. Errors  Refused."""
+    if not isinstance(given, str) or not _FLOAT.fullmatch(given):
+        raise Refused(f"{what} is {shown(given)}", "it is of float")
     try:
         return float.fromhex(given)
     except OverflowError:
-        problem = f"attribute {attr.name} is {shown(given)}"
-        raise Refused(problem, "a float of 64 bits") from None
+        raise Refused(f"{what} is {shown(given)}", "a float of 64 bits") from None
 
 
 def _is_number(given: object) -> bool:

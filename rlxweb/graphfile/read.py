@@ -18,6 +18,7 @@ import numpy.typing as npt
 from rlxweb.errors import RlxError, UnknownOp, shown
 from rlxweb.graphfile.attributes import DTYPES, attribute_in
 from rlxweb.graphfile.budget import Budget
+from rlxweb.graphfile.calls import CallReader, dim_in
 from rlxweb.graphfile.layout import (
     NUMPY,
     Entry,
@@ -34,21 +35,27 @@ from rlxweb.graphfile.rules import (
     MOST_INLINE,
     MOST_NODES,
     MOST_OPERANDS,
+    VARYING,
 )
 from rlxweb.graphfile.strict_json import Cursor, Refused, check_depth
+from rlxweb.ir.dim import Dim
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import Op, TensorType, registry
+from rlxweb.ir.size import SIGNS, Size
 from rlxweb.ir.tensor import Tensor
 
 Array = npt.NDArray[Any]
 
 _KEYS = ("format", "rlxweb", "name", "nodes", "outputs")
+_VARYING_KEYS = (*_KEYS[:4], "dims", "calls", "held", "shapes", "outputs")
 _LEAF = {
     "input": {"op", "name", "dtype", "shape"},
     "param": {"op", "name", "dtype", "shape", "tensor"},
     "constant": {"op", "dtype", "shape", "tensor", "data"},
 }
 _OTHER = {"op", "name", "in", "attrs", "dtype", "shape"}
+MOST_TRIED = 1 << 26
+"""Elements of a tensor of the sizes that are tried, where the file is not as large."""
 _HEX = re.compile(r"([0-9a-f]{2})*")
 # What a shape rule may stumble over that its author did not think of.
 _STUMBLES = (ArithmeticError, LookupError, TypeError, ValueError, MemoryError)
@@ -72,6 +79,8 @@ class _Reading:
     graph: Graph = field(default_factory=Graph)
     params: dict[str, Array] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
+    format: int = FORMAT
+    dims: dict[str, Dim] = field(default_factory=dict)
 
 
 def read_graph(data: Bytes, doing: str, budget: Budget) -> Stored:
@@ -116,31 +125,39 @@ def _check_all_used(reading: _Reading) -> None:
 def _read_text(reading: _Reading, cursor: Cursor) -> tuple[str, ...]:
     """All of it, in the order in which it is written; the names of the outputs."""
     outputs: tuple[str, ...] = ()
-    wanted = iter(_KEYS)
-    for key, at in cursor.members():
-        want = next(wanted, None)
-        if key != want:
-            rule = f"in this order: {', '.join(_KEYS)}"
+    count = 0
+    for count, (key, at) in enumerate(cursor.members(), 1):
+        keys = _keys(reading)
+        if count > len(keys) or key != keys[count - 1]:
+            rule = f"in this order: {', '.join(keys)}"
             raise Refused(f"the graph's text has {shown(key)}", rule, at)
         if key == "nodes":
             _read_nodes(reading, cursor)
         elif key == "outputs":
             outputs = _read_outputs(reading, cursor)
+        elif key in ("dims", "calls", "held", "shapes"):
+            _read_varying(reading, key, cursor)
         else:
             _read_head(reading, key, cursor)
-    left = next(wanted, None)
-    if left is not None:
-        raise Refused(f"the graph's text has no {left!r}", ", ".join(_KEYS), cursor.at)
+    keys = _keys(reading)
+    if count < len(keys):
+        problem = f"the graph's text has no {keys[count]!r}"
+        raise Refused(problem, ", ".join(keys), cursor.at)
     cursor.end()
     return outputs
+
+
+def _keys(reading: _Reading) -> tuple[str, ...]:
+    return _VARYING_KEYS if reading.format == VARYING else _KEYS
 
 
 def _read_head(reading: _Reading, key: str, cursor: Cursor) -> None:
     at, value = cursor.at, cursor.value()
     if key == "format":
-        if type(value) is not int or value != FORMAT:
-            rule = f"this rlxweb reads format {FORMAT}"
+        if type(value) is not int or value not in (FORMAT, VARYING):
+            rule = f"this rlxweb reads formats {FORMAT} and {VARYING}"
             raise Refused(f"it is of format {shown(value)}", rule, at)
+        reading.format = value
         return
     check_name(value, f"the graph's {key!r}", at)
     if key == "name":
@@ -157,6 +174,87 @@ def _read_nodes(reading: _Reading, cursor: Cursor) -> None:
             _read_node(reading, given, f"node %{count}")
         except Refused as error:
             raise Refused(error.problem, error.rule, at) from None
+
+
+def _read_varying(reading: _Reading, key: str, cursor: Cursor) -> None:
+    """Dims, calls, or what was held, one by one."""
+    how = {"dims": _read_dim, "calls": _read_call, "held": _held, "shapes": _shape}[key]
+    for count, at in enumerate(cursor.items()):
+        if count == min(MOST_NODES, reading.budget.nodes):
+            raise Refused(f"one more of its {key}", f"at most {count:,}", at)
+        given = cursor.value()
+        try:
+            how(reading, given, f"{key}, number {count}")
+        except Refused as error:
+            raise Refused(error.problem, error.rule, at) from None
+        except RlxError as error:
+            rule = f"{error.problem}; {error.rule}" if error.rule else error.problem
+            raise Refused(f"{key}, number {count}, is refused", rule, at) from None
+        except _STUMBLES as error:
+            problem = f"{key}, number {count}, is refused"
+            raise Refused(problem, type(error).__name__, at) from None
+
+
+def _read_dim(reading: _Reading, given: Any, what: str) -> None:
+    dim = dim_in(given)
+    if dim.name in reading.dims:
+        raise Refused(f"{what} is called {shown(dim.name)}", "one name each")
+    reading.dims[dim.name] = dim
+
+
+def _read_call(reading: _Reading, given: Any, what: str) -> None:
+    graph = reading.graph
+
+    def take(said: Mapping[str, Any]) -> Array:
+        if not said.keys() <= {"dtype", "shape", "tensor", "data"}:
+            raise Refused(f"{what} has {shown(said)}", "dtype, shape, tensor or data")
+        return _value(reading, said, _type_of(said, what), what)
+
+    before = len(graph)
+    call = CallReader(graph, reading.dims, take).asked(given, what)
+    if len(graph) > min(MOST_NODES, reading.budget.nodes):
+        raise Refused(f"{what} makes too many nodes", f"at most {MOST_NODES:,}")
+    if "tensor" in given:
+        node = graph.node(before)
+        if call.method != "param":
+            raise Refused(f"{what} has a tensor", "that of a param")
+        name = node.name
+        reading.params[name] = _taken(reading, given["tensor"], node.type, what)
+    log = graph.recording
+    assert log is not None
+    room = max(MOST_TRIED, 4 * reading.layout.data.nbytes)
+    for tried in log.tries:
+        for at in range(before, len(graph)):
+            kind = tried.graph.node(tried.ids[at]).type
+            if kind.numel > room:
+                problem = f"{what} makes {kind} of the sizes that are tried"
+                raise Refused(problem, f"at most {room:,} elements")
+            if tried is log.tries[0]:
+                reading.budget.take(kind.nbytes, 0, what)
+
+
+def _held(reading: _Reading, given: Any, what: str) -> None:
+    reader = CallReader(reading.graph, reading.dims, lambda said: np.zeros(0))
+    log = reading.graph.recording
+    match given:
+        case [str() as sign, x, y, bool() as answer] if log and sign in SIGNS:
+            size = reader.size(x)
+            if isinstance(size, Size):
+                log.hold(sign, size, reader.size(y), answer)
+                return
+    raise Refused(f"{what} is {shown(given)}", "a sign, two sizes and an answer")
+
+
+def _shape(reading: _Reading, given: Any, what: str) -> None:
+    log, graph = reading.graph.recording, reading.graph
+    match given:
+        case [int() as at, list() as sizes] if log and 0 <= at < len(graph):
+            shape: tuple[Any, ...] = graph.node(at).type.shape
+            said = [None if isinstance(size, Size) else size for size in shape]
+            if said == sizes:
+                log.told_shape(at, shape)
+                return
+    raise Refused(f"{what} is {shown(given)}", "a node and its shape")
 
 
 def _read_node(reading: _Reading, given: Any, what: str) -> None:

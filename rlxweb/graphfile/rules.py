@@ -1,6 +1,8 @@
 """The figures of the format that `Graph.save` writes and `rlxweb.load` reads."""
 
 FORMAT = 1
+VARYING = 2
+"""The format of a graph whose sizes vary, which holds calls beside nodes."""
 KEY = "rlxweb.graph"
 """Where in the metadata of a safetensors file the graph is."""
 

@@ -15,12 +15,21 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.errors import GraphFileError, UsageError, shown
+from rlxweb.errors import GraphFileError, UsageError, VerifyError, shown
 from rlxweb.given import named
 from rlxweb.graphfile.attributes import attribute_out
+from rlxweb.graphfile.calls import call_out, dim_out, size_out
 from rlxweb.graphfile.layout import METADATA, check_name
-from rlxweb.graphfile.rules import FORMAT, KEY, MOST_HEADER, MOST_INLINE, MOST_NODES
+from rlxweb.graphfile.rules import (
+    FORMAT,
+    KEY,
+    MOST_HEADER,
+    MOST_INLINE,
+    MOST_NODES,
+    VARYING,
+)
 from rlxweb.graphfile.strict_json import Refused
+from rlxweb.ir.dtype import as_dtype
 from rlxweb.ir.fitting import fitted, unknown
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.op import registry
@@ -35,10 +44,13 @@ _STEP = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class _Tensor:
-    """An array on its way into a file, under a name of its own."""
+    """An array on its way into a file, under a name of its own.
+
+    of   the node that it is of; more than there are for arrays that calls were given
+    """
 
     name: str
-    node: Node
+    of: int
     array: Array
 
 
@@ -52,14 +64,19 @@ def save_graph(
     doing = f"save graph {shown(graph.name)}"
     if not isinstance(params, Mapping | None):
         raise UsageError(doing, f"params are {named(params)}", "arrays by name")
-    verify(graph)
+    if not graph.dims:
+        verify(graph)
+    elif not graph.outputs:
+        hint = "call set_outputs([...]) first"
+        raise VerifyError(doing, "it has no outputs", hint=hint)
     if len(graph) > MOST_NODES:
         problem = f"it has {len(graph):,} nodes"
         raise GraphFileError(doing, problem, f"a file holds at most {MOST_NODES:,}")
     names = output_names(graph, outputs, doing)
     try:
         tensors = _tensors(graph, _checked(graph, params, doing))
-        header = _header(graph, tensors, names)
+        said = _calls(graph, tensors)
+        header = _header(graph, tensors, names, said)
     except Refused as error:
         raise GraphFileError(doing, error.problem, error.rule) from None
     if len(header) > MOST_HEADER:
@@ -91,17 +108,23 @@ def _checked(
     return out
 
 
+def _nodes_of(graph: Graph) -> tuple[Node, ...]:
+    """Its nodes; where sizes vary those from before, without the calls since."""
+    return graph.nodes() if graph.recording is None else graph.recording.first.nodes()
+
+
 def _tensors(graph: Graph, params: Mapping[str, Array]) -> list[_Tensor]:
     """Values and large constants; wide elements first, so that all lie aligned."""
     taken = {*graph.named("param"), METADATA}
     found = []
+    constants = {node.id for node in _nodes_of(graph) if node.op == "constant"}
     for node in graph.nodes():
         if node.op == "param" and node.name in params:
             name = check_name(node.name, "the name of a param", 0)
             if name == METADATA:
                 raise Refused(f"a param is called {name}", "the layout's own name")
             array = params[node.name]
-        elif node.op == "constant" and node.type.nbytes > MOST_INLINE:
+        elif node.id in constants and node.type.nbytes > MOST_INLINE:
             name = f"constant %{node.id}"
             while name in taken:
                 name += "'"
@@ -109,18 +132,67 @@ def _tensors(graph: Graph, params: Mapping[str, Array]) -> list[_Tensor]:
             array = node.attrs["value"].array
         else:
             continue
-        found.append(_Tensor(name, node, _little(array)))
-    return sorted(found, key=lambda t: (-t.array.itemsize, t.node.id))
+        found.append(_Tensor(name, node.id, _little(array)))
+    return sorted(found, key=_order)
 
 
-def _header(graph: Graph, tensors: Sequence[_Tensor], names: Sequence[str]) -> bytes:
+def _order(tensor: _Tensor) -> tuple[int, int]:
+    return -tensor.array.itemsize, tensor.of
+
+
+def _calls(graph: Graph, tensors: list[_Tensor]) -> dict[str, Any]:
+    """What a file says of dims; arrays of calls are put among the tensors."""
+    log = graph.recording
+    if log is None:
+        return {}
+    taken = {one.name for one in tensors} | {*graph.named("param"), METADATA}
+    stored = {one.name for one in tensors}
+
+    def store(array: Array) -> dict[str, Any]:
+        said = {"dtype": as_dtype(array.dtype).label, "shape": list(array.shape)}
+        if array.nbytes <= MOST_INLINE:
+            return {**said, "data": _little(array).tobytes().hex()}
+        name = f"array {len(tensors)}"
+        while name in taken:
+            name += "'"
+        taken.add(name)
+        tensors.append(_Tensor(name, len(graph) + len(tensors), _little(array)))
+        return {**said, "tensor": name}
+
+    calls = []
+    for call in log.calls:
+        said = call_out(call, store)
+        if call.method == "param" and call.args[0] in stored:
+            said["tensor"] = call.args[0]
+        calls.append(said)
+    tensors.sort(key=_order)
+    return {
+        "dims": [dim_out(dim) for dim in log.dims.values()],
+        "calls": calls,
+        "held": [
+            [sign, size_out(x), size_out(y), answer] for sign, x, y, answer in log.held
+        ],
+        "shapes": [
+            [at, [size if isinstance(size, int) else None for size in shape]]
+            for at, shape in sorted(log.shapes.items())
+        ],
+    }
+
+
+def _header(
+    graph: Graph,
+    tensors: Sequence[_Tensor],
+    names: Sequence[str],
+    said: Mapping[str, Any],
+) -> bytes:
     """With spaces after it, so that the data begins at a multiple of 64."""
-    stored = {t.node.id: t.name for t in tensors}
+    stored = {t.of: t.name for t in tensors}
     text = {
-        "format": FORMAT,
+        "format": VARYING if said else FORMAT,
         "rlxweb": _version(),
         "name": check_name(graph.name, "the name of the graph", 0),
-        "nodes": [_node(graph, node, stored) for node in graph.nodes()],
+        "nodes": [_node(graph, node, stored) for node in _nodes_of(graph)],
+        **said,
         "outputs": [
             {"name": check_name(name, "the name of an output", 0), "node": at}
             for name, at in zip(names, graph.outputs, strict=True)
@@ -131,7 +203,7 @@ def _header(graph: Graph, tensors: Sequence[_Tensor], names: Sequence[str]) -> b
     for tensor in tensors:
         end = at + tensor.array.nbytes
         header[tensor.name] = {
-            "dtype": tensor.node.type.dtype.label.upper(),
+            "dtype": as_dtype(tensor.array.dtype).label.upper(),
             "shape": list(tensor.array.shape),
             "data_offsets": [at, end],
         }

@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
-from typing import IO, Any
+from typing import IO, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -106,6 +106,9 @@ class Graph(RlxNames):
     >>> x, w = g.input("x", (4, 8)), g.param("w", (8, 2))
     >>> g.set_outputs([g.relu(x @ w)])
     """
+
+    BUILDS: ClassVar[frozenset[str]]
+    """Names of the methods that add to it: those that a recording writes down."""
 
     def __init__(self, name: str = "graph") -> None:
         if not isinstance(name, str):

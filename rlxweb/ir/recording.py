@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from rlxweb.ir.graph import Graph
 
 
+LEAVES = ("input", "param")
 PLAIN = (
-    *("input", "param", "bind", "recorded", "copied", "copy", "save", "set_outputs"),
+    *(*LEAVES, "bind", "recorded", "copied", "copy", "save", "set_outputs"),
     *("node", "nodes", "tensor", "shape_of", "named", "users", "use_count"),
     *("topo_order", "reverse_topo"),
 )
@@ -365,13 +366,20 @@ def recording(plain: Sequence[str]) -> Callable[[type[Any]], type[Any]]:
     """
 
     def made(kind: type[Any]) -> type[Any]:
+        found = {name: getattr(kind, name) for name in dir(kind) if name[0] != "_"}
+        methods = {
+            name: method
+            for name, method in found.items()
+            if isfunction(method) and name not in plain
+        }
         known: dict[Any, Any] = {}
-        for name in dir(kind):
-            method = getattr(kind, name)
-            if isfunction(method) and name[0] != "_" and name not in plain:
-                if method not in known:  # else it is one of two names
-                    known[method] = _written_down(name, method)
-                setattr(kind, name, known[method])
+        for name, method in methods.items():
+            if method not in known:  # else it is one of two names
+                own = method.__name__
+                called = own if methods.get(own) is method else name
+                known[method] = _written_down(called, method)
+            setattr(kind, name, known[method])
+        kind.BUILDS = frozenset((*methods, *LEAVES))
         return kind
 
     return made

@@ -30,7 +30,8 @@ def load(source: Source, *, budget: Mapping[str, float] | None = None) -> Loaded
     source   a path, whose weights are mapped into memory and read as they are used; the
              file's bytes, as a page has them; or an open binary file
     budget   what the graph may take: {"nodes": …, "nbytes": … of all its values,
-             "flops": …}; one that takes more is refused
+             "flops": …}; one that takes more is refused. Of a graph whose sizes vary
+             nodes are counted, and bytes of the first sizes that it is tried with
     returns  the graph with its params. Nothing in a file is ever executed
     Errors   GraphFileError: the rule that the file breaks, and at which byte
 

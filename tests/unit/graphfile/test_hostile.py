@@ -190,9 +190,9 @@ BAD: dict[str, tuple[Callable[[], bytes], str]] = {
     "a name with NUL": (lambda: relaid(lambda h: h.update({"a\0b": 1})), "printed"),
     # the graph's text
     "no graph": (lambda: packed('{"__metadata__":{"format":"pt"}}'), "holds no graph"),
-    "format 0": (lambda: top(format=0), "reads format 1"),
-    "format 2": (lambda: top(format=2), "reads format 1"),
-    "format true": (lambda: top(format=True), "reads format 1"),
+    "format 0": (lambda: top(format=0), "reads formats 1 and 2"),
+    "format 3": (lambda: top(format=3), "reads formats 1 and 2"),
+    "format true": (lambda: top(format=True), "reads formats 1 and 2"),
     "no format": (lambda: spoiled(lambda g: g.pop("format")), "in this order"),
     "a key more": (lambda: top(code="import os"), "in this order"),
     "no outputs key": (lambda: spoiled(lambda g: g.pop("outputs")), "no 'outputs'"),
