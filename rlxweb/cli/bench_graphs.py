@@ -167,13 +167,17 @@ FAMILIES: Mapping[str, tuple[Build, tuple[Shape, ...]]] = {
     **{name: (_binary(name), FLAT) for name in BINARY},
     "where": (_where, FLAT),
     "cast": (lambda g, s: g.cast(g.input("x", s), DType.I32), FLAT),
+    "bitcast": (lambda g, s: g.apply("bitcast", g.input("x", s), to=DType.I32), FLAT),
     "gelu chain": (_chain, FLAT),
     **{
         f"{name}, {where}": (_reduction(name, axis), ROWS)
         for name in ("sum", "mean", "max", "min", "prod")
         for where, axis in (("rows", 1), ("columns", 0))
     },
-    "softmax": (_unary("softmax"), ROWS),
+    **{
+        name: (_unary(name), ROWS)
+        for name in ("softmax", "log_softmax", "argmax", "argmin")
+    },
     "layer_norm": (_norm("layer_norm"), ROWS),
     "rms_norm": (_norm("rms_norm"), ROWS),
     "cumsum": (_unary("cumsum"), ROWS),

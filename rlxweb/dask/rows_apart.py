@@ -164,6 +164,12 @@ def _reduced(node: Node, operands: Sequence[Node], axes: Sequence[Axis]) -> int:
     return axis if node.attrs["keep_dim"] else axis - sum(a < axis for a in gone)
 
 
+def _found_along(node: Node, operands: Sequence[Node], axes: Sequence[Axis]) -> int:
+    axis = _along(node, operands, axes)
+    gone = normal_axis(node.attrs["axis"], operands[0].type.rank)
+    return axis if node.attrs["keep_dim"] else axis - (gone < axis)
+
+
 def _reshaped(node: Node, operands: Sequence[Node], axes: Sequence[Axis]) -> int:
     axis, old, new = _the_one(axes), operands[0].type.shape, node.type.shape
     for place, n in enumerate(new):
@@ -243,6 +249,8 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys(("sum", "mean", "max", "min", "prod"), _reduced),
     **dict.fromkeys(("softmax", "cumsum", "layer_norm", "rms_norm"), _along),
     **dict.fromkeys(("argsort", "sort", "cumprod"), _along),
+    "log_softmax": _along,
+    **dict.fromkeys(("argmax", "argmin"), _found_along),
     **dict.fromkeys(
         ("fft", "rfft", "irfft", "psd_real", "topk", "power_peaks"), _along
     ),

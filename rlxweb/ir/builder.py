@@ -19,10 +19,11 @@ from rlxweb.ir.attention_builder import AttentionBuilder
 from rlxweb.ir.dtype import DType, DTypeLike, as_dtype
 from rlxweb.ir.indexing import indexed
 from rlxweb.ir.linalg_builder import LinalgBuilder
-from rlxweb.ir.math_builder import MathBuilder
 from rlxweb.ir.norm_builder import NormBuilder
 from rlxweb.ir.order_builder import OrderBuilder
 from rlxweb.ir.picks_builder import PicksBuilder
+from rlxweb.ir.product_builder import ProductBuilder
+from rlxweb.ir.reduce_builder import ReduceBuilder
 from rlxweb.ir.region_builder import RegionBuilder
 from rlxweb.ir.resize_builder import ResizeBuilder
 from rlxweb.ir.sequence_builder import SequenceBuilder
@@ -32,14 +33,14 @@ from rlxweb.ir.tensor import Operand, Tensor, listed, working
 from rlxweb.ir.transformer_builder import TransformerBuilder
 from rlxweb.ir.window_builder import WindowBuilder
 
-Axes = int | Sequence[int] | None
 T = TypeVar("T")
 # The dtypes of np.ones(3) and np.arange(3).
 _UNASKED = (np.dtype(np.float64), np.dtype(np.int64))
 
 
 class Builder(
-    MathBuilder,
+    ProductBuilder,
+    ReduceBuilder,
     SpectralBuilder,
     WindowBuilder,
     NormBuilder,
@@ -96,12 +97,6 @@ class Builder(
 
     def _binary(self, op: str, x: Tensor | Operand, y: Tensor | Operand) -> Tensor:
         return self.apply(op, *self._pair(x, y))
-
-    def _reduction(
-        self, op: str, x: Tensor, axes: Axes = None, keep_dim: bool = False
-    ) -> Tensor:
-        every = tuple(range(x.rank)) if axes is None else axes
-        return self.apply(op, x, axes=every, keep_dim=keep_dim)
 
     add = adding("add", _binary)
     sub = adding("sub", _binary)
@@ -190,15 +185,6 @@ class Builder(
         """`table.dims[:axis] ++ indices.dims ++ table.dims[axis+1:]`, as np.take."""
         return self.apply("gather", table, indices, axis=axis)
 
-    sum = adding("sum", _reduction)
-    mean = adding("mean", _reduction)
-    max = adding("max", _reduction)
-    min = adding("min", _reduction)
-    prod = adding("prod", _reduction)
-
-    def softmax(self, x: Tensor, axis: int = -1) -> Tensor:
-        return self.apply("softmax", x, axis=axis)
-
     def cumsum(
         self,
         x: Tensor,
@@ -237,8 +223,6 @@ class Builder(
     ) -> Tensor:
         """The values at the indices that `topk` gives, in the same order."""
         return self.gather_elements(x, self.topk(x, k, axis, largest), axis)
-
-    matmul = adding("matmul", _binary)
 
     def fused_matmul_bias_act(
         self, x: Tensor, w: Tensor, bias: Tensor, activation: str | None = None

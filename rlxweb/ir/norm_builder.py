@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from math import inf, prod
+from math import prod
 from typing import Any
 
 from rlxweb.errors import AttributeRefused, ShapeError
@@ -32,6 +32,12 @@ class NormBuilder(ABC):
     @abstractmethod
     def constant(self, value: Any, dtype: Any = None) -> Tensor:
         """See Graph.constant."""
+
+    @abstractmethod
+    def norm(
+        self, x: Tensor, p: float = 2.0, axes: Any = None, keep_dim: bool = False
+    ) -> Tensor:
+        """See ReduceBuilder.norm."""
 
     def layer_norm(
         self,
@@ -260,19 +266,6 @@ class NormBuilder(ABC):
             doing = f"normalize {show(x.shape)}"
             raise AttributeRefused(doing, f"p={p}", "p is > 0, or infinity")
         wide = self._wide(x)
-        norm = self._norm(wide, float(p), axis)
+        norm = self.norm(wide, p, axis, keep_dim=True)
         made = wide / self.apply("maximum", norm, self.constant(eps, wide.dtype))
         return self._narrow(made, x)
-
-    def _norm(self, x: Tensor, p: float, axis: int) -> Tensor:
-        how: dict[str, Any] = {"axes": axis, "keep_dim": True}
-        if p == 2:
-            return self.apply("sqrt", self.apply("sum", x * x, **how))
-        size = self.apply("abs", x)
-        if p == inf:
-            return self.apply("max", size, **how)
-        if p == 1:
-            return self.apply("sum", size, **how)
-        power, root = (self.constant(one, x.dtype) for one in (p, 1.0 / p))
-        sums = self.apply("sum", self.apply("pow", size, power), **how)
-        return self.apply("pow", sums, root)

@@ -11,8 +11,9 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 
 from rlxweb.errors import AttributeRefused, ShapeError, did_you_mean
-from rlxweb.ir.builder import Axes, Builder
+from rlxweb.ir.builder import Builder
 from rlxweb.ir.dtype import DTypeLike, as_dtype
+from rlxweb.ir.reduce_builder import Axes
 from rlxweb.ir.shape import show
 from rlxweb.ir.tensor import Number, Tensor
 
@@ -96,7 +97,9 @@ class RlxNames(Builder):
         self, x: Tensor, op: str, axes: Axes = None, keep_dim: bool = False
     ) -> Tensor:
         """`sum`, `mean`, `max`, `min` or `prod`, by its name."""
-        return self._reduction(_named("reduction", op, _REDUCE), x, axes, keep_dim)
+        name = _named("reduction", op, _REDUCE)
+        every = tuple(range(x.rank)) if axes is None else axes
+        return self.apply(name, x, axes=every, keep_dim=keep_dim)
 
     def attention_kind(
         self,

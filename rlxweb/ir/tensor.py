@@ -202,6 +202,10 @@ class Tensor:
     abs, round, softmax = map(_method, ("abs", "round", "softmax"))
     max, min, prod, cumsum = map(_method, ("max", "min", "prod", "cumsum"))
     cumprod, sort, argsort = map(_method, ("cumprod", "sort", "argsort"))
+    any, all, var, std = map(_method, ("any", "all", "var", "std"))
+    argmax, argmin, logsumexp = map(_method, ("argmax", "argmin", "logsumexp"))
+    log_softmax, norm, dot = map(_method, ("log_softmax", "norm", "dot"))
+    diagonal, trace = map(_method, ("diagonal", "trace"))
 
     def cast(self, dtype: DTypeLike) -> Tensor:
         return self.graph.cast(self, dtype)
@@ -258,7 +262,6 @@ _GRAPH_NAMES = {
     "sliding_window_view": "windows",
     "amax": "max",
     "amin": "min",
-    "dot": "matmul",
     "remainder": "mod",
     "arctan2": "atan2",
     "bitwise_invert": "bitwise_not",

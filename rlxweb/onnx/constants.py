@@ -9,7 +9,8 @@ import numpy as np
 from rlxweb.ir.tensor import Tensor
 from rlxweb.onnx import library
 from rlxweb.onnx.converters import Call, Value, converts
-from rlxweb.onnx.draft import checked_size
+from rlxweb.onnx.draft import checked_size, ours
+from rlxweb.onnx.elementwise import cast_to
 from rlxweb.onnx.records import Weight
 
 _GIVEN = {
@@ -115,11 +116,47 @@ def _dropout(
 
 @converts("BitCast")
 def _bit_cast(call: Call, x: Value, *, to: int) -> Value:
-    known = call.known(x, "what is read as another type")
+    """On the device where both types are there, else of known values alone."""
     dtype = library.dtype_of(to)
+    if isinstance(x, Tensor) and (kind := ours(dtype)) is not None:
+        if call.g.known(x) is None and kind.nbytes == x.dtype.nbytes in (4, 8):
+            return call.g.apply("bitcast", x, to=kind)
+    known = call.known(x, "what is read as another type")
     if dtype.itemsize != known.dtype.itemsize:
         call.contradict(f"{known.dtype} read as {dtype}", "both have the same size")
     return call.hold(known.view(dtype))
+
+
+@converts("Trilu")
+def _trilu(call: Call, x: Tensor, k: Tensor | None = None, *, upper: int = 1) -> Tensor:
+    off = 0 if k is None else k
+    return call.g.triu(x, off) if upper else call.g.tril(x, off)
+
+
+@converts("EyeLike")
+def _eye_like(call: Call, x: Value, *, dtype: int | None = None, k: int = 0) -> Value:
+    if len(x.shape) != 2:
+        call.contradict(f"an operand of shape {x.shape}", "a matrix has two axes")
+    kind = x.dtype if dtype is None else library.dtype_of(dtype)
+    return cast_to(
+        call, call.g.eye(x.shape[0], x.shape[1], k), getattr(kind, "numpy", kind)
+    )
+
+
+@converts("OneHot")
+def _one_hot(
+    call: Call, indices: Tensor, depth: Tensor, values: Value, *, axis: int = -1
+) -> Value:
+    """The values are off and on; a depth or an index that is a float is whole."""
+    if indices.dtype.is_float:
+        indices = indices.cast("i32")
+    size = int(call.number(depth, "the depth"))
+    if tuple(values.shape) != (2,):
+        call.contradict(f"values of shape {values.shape}", "two: off and on")
+    if isinstance(values, Tensor):
+        return call.g.one_hot(indices, size, values[1], values[0], axis)
+    hot = call.g.one_hot(indices, size, True, False, axis, "bool")
+    return call.hold(np.where(call.known(hot, "what is hot"), values[1], values[0]))
 
 
 @converts("Binarizer", domain="ai.onnx.ml")

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from rlxweb.ir.tensor import Tensor
 from rlxweb.onnx.converters import Call, converts
-from rlxweb.onnx.movement import squeezed, unsqueezed
 
 
 @converts("MatMul")
 def _matmul(call: Call, x: Tensor, y: Tensor) -> Tensor:
-    """A vector on the left is a row, one on the right a column; neither is left."""
-    gone: list[int] = []
-    if x.rank == 1:
-        x = unsqueezed(call, x, (0,))
-        gone.append(-2)
-    if y.rank == 1:
-        y = unsqueezed(call, y, (1,))
-        gone.append(-1)
-    made = call.g.matmul(x, y)
-    return squeezed(call, made, tuple(gone)) if gone else made
+    return call.g.matmul(x, y)
+
+
+@converts("Einsum")
+def _einsum(call: Call, *operands: Tensor, equation: str) -> Tensor:
+    return call.g.einsum(equation, *operands)
 
 
 @converts("Gemm")

@@ -199,9 +199,30 @@ _REDUCED = {
 
 @writes(*_REDUCED)
 def _reduced(w: Writer, node: Node, x: str) -> str:
+    """Of bools as numbers, which more engines have."""
+    if node.type.dtype is DType.BOOL:
+        return w.cast(_over_axes(w, node, w.cast(x, DType.I32)), DType.BOOL)
+    return _over_axes(w, node, x)
+
+
+def _over_axes(w: Writer, node: Node, x: str) -> str:
     axes = w.ints(*node.attrs["axes"])
     keep = int(node.attrs["keep_dim"])
     return w.add(_REDUCED[node.op], x, axes, keepdims=keep, noop_with_empty_axes=1)
+
+
+@writes("argmax", "argmin")
+def _placed(w: Writer, node: Node, x: str) -> str:
+    """Of bools as numbers. Where a NaN stands ONNX leaves to the engine."""
+    have = w.type_of(node)
+    x = w.cast(x, DType.I32) if have.dtype is DType.BOOL else x
+    op = "ArgMax" if node.op == "argmax" else "ArgMin"
+    how = {
+        "axis": normal_axis(node.attrs["axis"], have.rank),
+        "keepdims": int(node.attrs["keep_dim"]),
+        "select_last_index": int(node.attrs["last"]),
+    }
+    return w.cast(w.add(op, x, **how), DType.I32)
 
 
 @writes("cumsum")

@@ -7,6 +7,7 @@ done here: a thread that imports one of them while another loads all would wait 
 FAMILIES = (
     "leaf",
     "elementwise",
+    "bitcast",
     "activation",
     "functions",
     "gates",
@@ -16,6 +17,7 @@ FAMILIES = (
     "slices",
     "remapped",
     "reduce",
+    "extremes",
     "select",
     "sorting",
     "nonzero",

@@ -96,6 +96,15 @@ def _softmax(xp: Any, attrs: Attrs, x: Any) -> Any:
     return xp.asarray(made, dtype=x.dtype)
 
 
+def _log_softmax(xp: Any, attrs: Attrs, x: Any) -> Any:
+    axis, wide = attrs["axis"], widened(xp, x)
+    if 0 in x.shape:
+        return x
+    far = wide - xp.max(wide, axis=axis, keepdims=True)
+    made = far - xp.log(xp.sum(xp.exp(far), axis=axis, keepdims=True))
+    return xp.asarray(made, dtype=x.dtype)
+
+
 def _along(rank: int, axis: int, n: int) -> list[int]:
     """The shape in which n values broadcast along an axis."""
     shape = [1] * rank
@@ -131,6 +140,16 @@ def _compose_softmax(g: Graph, attrs: Attrs, x: Tensor) -> Tensor:
     (wide,) = in_f32(g, x)
     e = g.exp(wide - g.max(wide, axis, keep_dim=True))
     made = e / g.sum(e, axis, keep_dim=True)
+    return made if wide is x else g.cast(made, x.dtype)
+
+
+def _compose_log_softmax(g: Graph, attrs: Attrs, x: Tensor) -> Tensor:
+    axis = attrs["axis"]
+    if 0 in x.shape:
+        return x
+    (wide,) = in_f32(g, x)
+    far = wide - g.max(wide, axis, keep_dim=True)
+    made = far - g.log(g.sum(g.exp(far), axis, keep_dim=True))
     return made if wide is x else g.cast(made, x.dtype)
 
 
@@ -196,6 +215,9 @@ EXPONENTIAL = Tolerance(rtol=4e-5, atol=1e-7)
 # that by sqrt(eps), 1/316. The sample "far from zero" is the same at 200 and 1.
 NORMED = Tolerance(rtol=1e-5, atol=4e-5, relative_to_peak=True)
 
+# Beside that the logarithm of a sum, which is near 0 where one term is nearly all.
+LOGARITHMIC = Tolerance(rtol=2e-6, atol=6e-6)
+
 _AXIS = Attr("axis", "int", -1)
 
 
@@ -230,6 +252,20 @@ registry.register_all(
         telling=tuple(Sample((Drawn(s),)) for s in ((4, 16), (1 << 15, 4), (256, 512))),
         onnx=("Softmax",),
         doc="exp(x - max) / sum of exp(x - max) along an axis.",
+    ),
+    Op(
+        name="log_softmax",
+        infer=_infer_softmax,
+        reference=_log_softmax,
+        lower=Compose(_compose_log_softmax),
+        attrs=(_AXIS,),
+        traits=frozenset({"reduction", "floats_only"}),
+        flops=lambda inputs, out, attrs: 5.0 * out.numel,
+        tolerance=LOGARITHMIC,
+        samples=_SOFTMAX_SAMPLES,
+        onnx=("LogSoftmax",),
+        doc="x - max - log(sum of exp(x - max)) along an axis: the logarithm of "
+        "softmax, where that is 0 too.",
     ),
     _norm(
         name="layer_norm",

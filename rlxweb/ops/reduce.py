@@ -83,11 +83,18 @@ def _reducer(name: str, wider: bool = False) -> Callable[..., Any]:
 
 
 def _recipe(kind: Kind) -> Kernel:
-    def recipe(types: Types, out: TensorType, attrs: Attrs) -> Recipe:
+    def recipe(types: Types, out: TensorType, attrs: Attrs) -> Recipe | None:
+        if out.dtype is DType.BOOL:
+            return None
         axes = normal_axes(attrs["axes"], types[0].rank)
         return reduction(kind, types[0].dtype, types[0].shape, axes)
 
-    return Kernel(recipe)
+    return Kernel(recipe, Compose(partial(_build_truth, kind)))
+
+
+def _build_truth(kind: Kind, g: Any, attrs: Attrs, x: Any) -> Any:
+    """Bools as whole numbers and back."""
+    return g.ne(g.apply(kind, g.cast(x, DType.I32), **attrs), 0)
 
 
 def _build_mean(g: Any, attrs: Attrs, x: Any) -> Any:
@@ -140,6 +147,11 @@ _WRAPPING = tuple(
     _case((3, 41), (1,), dtype=dtype, low=low, high=2e9, note="wraps")
     for dtype, low in ((DType.I32, -2e9), (DType.U32, 0))
 )
+_TRUTHS = tuple(
+    _case(shape, axes, dtype=DType.BOOL, low=0, high=1)
+    for shape, axes in (((6, 5), (1,)), ((3, 1031), (1,)), ((4, 3, 2), (0, 2)))
+)
+_ORDERED = NUMBERS | {DType.BOOL}
 _FLOAT_SAMPLES = (*_of(_SHORT), *_of(_LONG), *_HALF, *_DOUBLE)
 
 
@@ -175,15 +187,19 @@ registry.register_all(
     ),
     _reduce(
         name="max",
+        infer=partial(_infer, allowed=_ORDERED),
         reference=_reducer("max"),
         lower=_recipe("max"),
-        doc="The largest element over axes of at least one.",
+        samples=(*_FLOAT_SAMPLES, *_INTS, *_WRAPPING, *_TRUTHS),
+        doc="The largest element over axes of at least one; of bools if any holds.",
     ),
     _reduce(
         name="min",
+        infer=partial(_infer, allowed=_ORDERED),
         reference=_reducer("min"),
         lower=_recipe("min"),
-        doc="The smallest element over axes of at least one.",
+        samples=(*_FLOAT_SAMPLES, *_INTS, *_WRAPPING, *_TRUTHS),
+        doc="The smallest element over axes of at least one; of bools if all hold.",
     ),
     _reduce(
         name="prod",

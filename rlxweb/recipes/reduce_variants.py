@@ -108,6 +108,7 @@ def line_reduction(kind: Kind) -> RecipeFor:
         kept, reduced = grouped(x.shape, normal_axes(attrs["axes"], x.rank))
         room = limits.workgroup_lanes
         along = len(reduced) == 1 and reduced[0].x == 1 and len(kept) <= 1
+        along = along and x.dtype is not DType.BOOL
         if not along or reduced[0].size < LEAST or room < GROUP:
             return None
         lines = kept[0].size if kept else 1

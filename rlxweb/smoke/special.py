@@ -88,7 +88,7 @@ def elementwise() -> list[str]:
         for op in registry
         if isinstance(op.lower, Expr)
         and not op.has("custom")
-        and op.name not in ("where", "cast", "psd")
+        and op.name not in ("where", "cast", "bitcast", "psd")
         and _of_floats(op)
     )
 

@@ -56,6 +56,8 @@ APART: dict[str, Build] = {
     "elementwise": lambda g, x: g.exp(x) * 2.0 + g.abs(x),
     "a row for all": lambda g, x: x + g.constant(np.arange(6, dtype=np.float32)),
     "softmax of a row": lambda g, x: g.softmax(x, axis=-1),
+    "where its largest is": lambda g, x: g.argmax(x, 1) + g.argmin(x.T, 0),
+    "its logarithms": lambda g, x: g.log_softmax(x, 1),
     "sums and means": lambda g, x: x - g.mean(x, [1], keep_dim=True),
     "running sum": lambda g, x: g.cumsum(x, axis=1),
     "layer norm": lambda g, x: g.layer_norm(
@@ -88,6 +90,7 @@ MIXED: dict[str, tuple[Build, str]] = {
     "sum of rows": (lambda g, x: g.sum(x, [0], keep_dim=True) + x, "op 'sum'"),
     "mean of all": (lambda g, x: x - g.mean(x, [0, 1], keep_dim=True), "it reduces"),
     "softmax of rows": (lambda g, x: g.softmax(x, axis=0), "op 'softmax'"),
+    "the largest row": (lambda g, x: g.argmax(x, 0), "goes along them"),
     "running sum of rows": (lambda g, x: g.cumsum(x, axis=0), "goes along them"),
     "products of rows": (lambda g, x: x @ g.transpose(x, (1, 0)), "op 'matmul'"),
     "rows summed up by a product": (

@@ -56,15 +56,15 @@ def test_the_smallest_of_each_family_runs_at_its_price(family: str) -> None:
 
 def test_the_command(call: Call, tmp_path: Path) -> None:
     record = tmp_path / "graphs.json"
-    args = ["bench", "graphs", "-k", "softmax", "--device", "cpu", "--quick"]
+    args = ["bench", "graphs", "-k", "layer_norm", "--device", "cpu", "--quick"]
     said = call(*args, "--json", record)
     assert said.code == 0, said.err
-    assert re.search(r"softmax +16×64 +graph cpu", said.out)
+    assert re.search("layer_norm +16×64 +graph cpu", said.out)
     assert "regret over 3 cells: median 1.000" in said.out
     found = json.loads(record.read_text())
     assert [c["shape"] for c in found["cells"]] == [[16, 64], [64, 1024], [1024, 256]]
     assert found["schema"] == "rlxweb.bench.graphs/1"
-    assert {c["family"] for c in found["cells"]} == {"softmax"}
+    assert {c["family"] for c in found["cells"]} == {"layer_norm"}
     assert all(c["rows"][0]["measured_ms"] > 0 for c in found["cells"])
 
 

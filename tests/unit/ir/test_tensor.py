@@ -113,7 +113,7 @@ NO_VALUES: dict[str, tuple[Callable[[Any], object], str]] = {
     "array of a list": (lambda t: np.array([t, t]), "the array that run"),
     "stack": (lambda t: np.stack([t]), r"np\.stack .*graph\.stack"),
     "np.mean": (np.mean, r"np\.mean .*graph\.mean"),
-    "np.dot": (lambda t: np.dot(ARRAY, t), r"graph\.matmul"),
+    "np.dot": (lambda t: np.dot(ARRAY, t), r"graph\.dot"),
     "np.median": (np.median, "methods of the graph"),
 }
 
