@@ -26,6 +26,7 @@ from rlxweb.backends.timed import Timed
 from rlxweb.backends.webgpu_batches import Batches
 from rlxweb.backends.webgpu_bindings import BoundWork
 from rlxweb.backends.webgpu_buffers import Params, free, freed_with, stored_bytes, write
+from rlxweb.backends.webgpu_narrow import NARROWER, fed
 from rlxweb.backends.webgpu_pipelines import Pipelines
 from rlxweb.backends.webgpu_program import (
     Packed,
@@ -36,7 +37,7 @@ from rlxweb.backends.webgpu_program import (
     param_type,
 )
 from rlxweb.backends.webgpu_recipes import Recipes, assumed_gate, hardware_of
-from rlxweb.backends.webgpu_residents import BufferResident, Residents
+from rlxweb.backends.webgpu_residents import BufferResident, Residents, copies_into
 from rlxweb.backends.webgpu_timed import timed_run
 from rlxweb.backends.webgpu_trips import WebGpuTrips
 from rlxweb.compile.plan import Plan
@@ -134,6 +135,7 @@ class WebGpuBackend(Backend):
             max_operands=self.limits.max_storage_buffers_per_shader_stage,
             limits=self.limits,
             features=self.facts.features,
+            narrower=NARROWER,
         )
 
     async def prepare(self, plan: Plan, params: Params | None = None) -> WebGpuProgram:
@@ -161,7 +163,10 @@ class WebGpuBackend(Backend):
         return program
 
     async def prepare_beside(self, plan: Plan, other: Program) -> WebGpuProgram:
-        return await self.prepare(plan, own(self, WebGpuProgram, other).params)
+        beside = own(self, WebGpuProgram, other)
+        # What is looked through when it is given is looked through for each plan.
+        is_checked = plan.given.keys() & plan.graph.named("param").keys()
+        return await self.prepare(plan, None if is_checked else beside.params)
 
     def _pipelines_in_use(self) -> set[int]:
         in_use = {h for p in list(self._programs) for h in p.pipelines}
@@ -176,10 +181,9 @@ class WebGpuBackend(Backend):
         doing = f"set param '{name}'"
         async with program.turn:
             self._check_usable(doing, program)
-            if (
-                name in program.params.handles
-            ):  # else it is of no type of ours and never read
-                write(self.port, program.params.handles[name], value)
+            handle = program.params.handles.get(name)
+            if handle is not None:  # else it is of no type of ours and never read
+                write(self.port, handle, fed(program.plan, name, value))
 
     async def get_param(self, program: Program, name: str) -> Array:
         program = own(self, WebGpuProgram, program)
@@ -196,8 +200,7 @@ class WebGpuBackend(Backend):
         async with program.turn:
             self._check_usable(doing, program)
             self._free_dropped()
-            for name, handle in program.inputs.items():
-                write(self.port, handle, feeds[name])
+            self._write(program, feeds)
             self.port.submit(program.commands)
             return await self._outputs(doing, program, program.readback)
 
@@ -205,15 +208,17 @@ class WebGpuBackend(Backend):
         program = own(self, WebGpuProgram, program)
         doing = f"profile '{program.plan.graph.name}' on {self.name}"
 
-        def fed() -> None:
-            for name, handle in program.inputs.items():
-                write(self.port, handle, feeds[name])
-
         async with program.turn:
             self._check_usable(doing, program)
             self._free_dropped()
             outputs = partial(self._outputs, doing, program, program.readback)
-            return await timed_run(self.port, program, fed, outputs)
+            return await timed_run(
+                self.port, program, partial(self._write, program, feeds), outputs
+            )
+
+    def _write(self, program: WebGpuProgram, feeds: Mapping[str, Array]) -> None:
+        for name, handle in program.inputs.items():
+            write(self.port, handle, fed(program.plan, name, feeds[name]))
 
     async def _outputs(
         self, doing: str, program: WebGpuProgram, readback: int
@@ -259,20 +264,17 @@ class WebGpuBackend(Backend):
             self._check_usable(doing, program)
             self._free_dropped()
             kinds = [spot.type for spot in program.outputs]
+            returned = program.plan.returned or (None,) * len(kinds)
             with self._residents.steady:
                 fed, bound = self._feed(doing, program, feeds)
                 every = list(zip(kinds, bound.sources, keep, strict=True))
                 back = [(kind, source) for kind, source, stays in every if not stays]
                 packed = Packed.of(back, program.fault)
                 stay = [
-                    self._residents.made(k.shape, k.dtype.numpy) if stays else None
-                    for k, _, stays in every
+                    self._residents.made(k, held) if stays else None
+                    for (k, _, stays), held in zip(every, returned, strict=True)
                 ]
-                out = [
-                    Copy(source, one.lying.span.handle)
-                    for source, one in zip(bound.sources, stay, strict=True)
-                    if one is not None and source is not None
-                ]
+                out = copies_into(stay, bound.sources)
                 lists = fed, bound.work, out + packed.copies(program.readback)
                 self.port.submit(*filter(None, lists))
             raw = await self._answer(program, packed)
@@ -288,9 +290,9 @@ class WebGpuBackend(Backend):
         for name, handle in program.inputs.items():
             one = feeds[name]
             if isinstance(one, Resident):
-                lying[handle] = self._residents.mine(doing, one).lying
+                lying[handle] = self._residents.fed(doing, program.plan, name, one)
             else:
-                write(self.port, handle, one)
+                write(self.port, handle, fed(program.plan, name, one))
         return program.bindings.over(lying)
 
     async def _answer(self, program: WebGpuProgram, packed: Packed) -> memoryview:
@@ -329,7 +331,8 @@ class WebGpuBackend(Backend):
             self._check_usable(doing, program)
             with self._residents.steady:
                 handle = program.params.handles[name]
-                self.port.submit(self._residents.copied(doing, value, handle))
+                span = self._residents.fed(doing, program.plan, name, value).span
+                self.port.submit([Copy(span, handle)] if span.nbytes else [])
 
     def holds(self, resident: Resident) -> bool:
         return isinstance(resident, BufferResident) and resident.port is self.port

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from rlxweb.backends.protocol import Array
 from rlxweb.backends.webgpu_buffers import buffer_bytes, stored_bytes, write
+from rlxweb.backends.webgpu_narrow import fed
 from rlxweb.backends.webgpu_program import (
     WebGpuProgram,
 )
@@ -60,7 +61,7 @@ class Batches:
                 take(await self.outputs(going.popleft()))
             now = sets[at % len(sets)]
             for name, handle in now.inputs.items():
-                write(self.port, handle, one[name])
+                write(self.port, handle, fed(self.program.plan, name, one[name]))
             self.port.submit(now.commands)
             going.append(now.readback)
         while going:

@@ -10,6 +10,7 @@ import numpy as np
 
 from rlxweb.advice import Advice
 from rlxweb.backends.protocol import Array, as_bytes
+from rlxweb.backends.webgpu_narrow import held_as
 from rlxweb.errors import LimitExceeded
 from rlxweb.gpu.port import Port
 from rlxweb.ir.op import TensorType
@@ -49,7 +50,7 @@ def buffer_bytes(nbytes: int, limits: Limits, what: str) -> int:
 
 def stored_bytes(kind: TensorType) -> int:
     """What an array of that type takes in a buffer."""
-    return kind.numel * width_of(kind.dtype)
+    return kind.numel * width_of(held_as(kind.dtype))
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False)

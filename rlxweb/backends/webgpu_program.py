@@ -24,6 +24,7 @@ from rlxweb.backends.webgpu_buffers import (
     stored_bytes,
     write,
 )
+from rlxweb.backends.webgpu_narrow import held_as, widened
 from rlxweb.backends.webgpu_recipes import Recipes
 from rlxweb.compile.plan import Operand, Plan, Step
 from rlxweb.errors import IndexRefused, RlxError, Unsupported
@@ -60,9 +61,10 @@ class Spot:
     def take(self, raw: memoryview) -> Array:
         """The output as an array over the bytes just read (they are ours)."""
         kind = self.type
-        stored = np.uint32 if kind.dtype is DType.BOOL else kind.dtype.numpy
+        is_truth, held = kind.dtype is DType.BOOL, held_as(kind.dtype).numpy
+        stored = np.uint32 if is_truth else held
         flat = np.frombuffer(raw, stored, kind.numel, self.offset)
-        flat = flat != 0 if kind.dtype is DType.BOOL else flat
+        flat = flat != 0 if is_truth else widened(flat, kind.dtype.numpy)
         return flat.reshape(kind.shape)
 
 
@@ -351,8 +353,10 @@ class ProgramBuilder:
     def _program(self) -> WebGpuProgram:
         """The finished program, with the read-back copies at the end."""
         kinds = [
-            TensorType(o.layout.shape, self.plan.types[o.value].dtype)
-            for o in self.plan.outputs
+            TensorType(
+                o.layout.shape, wide.dtype if wide else self.plan.types[o.value].dtype
+            )
+            for o, wide in zip_longest(self.plan.outputs, self.plan.returned)
         ]
         sources = [
             self._source(o, kind)
@@ -388,7 +392,7 @@ class ProgramBuilder:
     def _source(self, operand: Operand, kind: TensorType) -> Range | None:
         """Where an output lies after the work, in whole words."""
         nbytes = -(-stored_bytes(kind) // 4) * 4
-        start = operand.layout.offset * width_of(kind.dtype)
+        start = operand.layout.offset * width_of(held_as(kind.dtype))
         return Range(self.values[operand.value], start, nbytes) if nbytes else None
 
     def abandon(self) -> None:

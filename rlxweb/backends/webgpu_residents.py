@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from math import prod
 from typing import Any
@@ -16,8 +17,16 @@ import numpy as np
 
 from rlxweb.backends.protocol import Array, Backend, Resident, as_bytes, own_resident
 from rlxweb.backends.webgpu_bindings import Lying
-from rlxweb.backends.webgpu_buffers import as_stored, buffer_bytes
+from rlxweb.backends.webgpu_buffers import as_stored, buffer_bytes, stored_bytes
+from rlxweb.backends.webgpu_narrow import (
+    NARROWER,
+    check_held,
+    free_of,
+    held_as,
+    narrow,
+)
 from rlxweb.backends.webgpu_program import Spot
+from rlxweb.compile.plan import Held, Plan
 from rlxweb.errors import DeviceLost, GraphError, SessionClosed
 from rlxweb.forked import ForkLock
 from rlxweb.gpu.port import Copy, Port, Range
@@ -32,10 +41,11 @@ class BufferResident(Resident):
 
     lying   where they lie
     owned   the buffer, until it is freed
+    held    between which values it lies, where shaders have not its type
     whole   what this is a part of, if it is one
     """
 
-    __slots__ = ("lying", "owned", "port", "whole")
+    __slots__ = ("held", "lying", "owned", "port", "whole")
 
     def __init__(
         self,
@@ -46,9 +56,22 @@ class BufferResident(Resident):
         lying: Lying,
         owned: list[int],
         whole: BufferResident | None = None,
+        held: Held | None = None,
     ) -> None:
         super().__init__(engine, shape, dtype)
+        self.held = held
         self.port, self.lying, self.owned, self.whole = port, lying, owned, whole
+
+
+def copies_into(
+    stay: Sequence[BufferResident | None], sources: Sequence[Range | None]
+) -> list[Copy]:
+    """What fills arrays that stay, from where outputs lie."""
+    return [
+        Copy(source, one.lying.span.handle)
+        for source, one in zip(sources, stay, strict=True)
+        if one is not None and source is not None
+    ]
 
 
 class Residents:
@@ -74,22 +97,28 @@ class Residents:
         """While it is held, nobody frees one."""
         return self._lock
 
-    def made(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> BufferResident:
+    def made(self, kind: TensorType, held: Held | None = None) -> BufferResident:
         """Room for an array, its numbers not yet there.
 
+        held     between which they will lie, of a type that shaders have not
         Errors   OutOfMemory, LimitExceeded.
         """
-        size = prod(shape) * width_of(as_dtype(dtype))
-        room = buffer_bytes(size, self._limits, f"an array of shape {[*shape]}")
+        size = stored_bytes(kind)
+        room = buffer_bytes(size, self._limits, f"an array of shape {[*kind.shape]}")
         handle = self._port.buffer(room, "storage")
         owned, lying = [handle], Lying(Range(handle, 0, -(-size // 4) * 4), room)
-        one = BufferResident(self._engine, shape, dtype, self._port, lying, owned)
+        args = self._engine, kind.shape, kind.dtype.numpy, self._port, lying, owned
+        one = BufferResident(*args, held=held)
         weakref.finalize(one, self._dropped.append, owned).atexit = False
         return one
 
     def put(self, array: Array) -> BufferResident:
-        """An array of the host, written."""
-        one = self.made(array.shape, array.dtype)
+        """An array of the host, written. Errors  DTypeError for what does not fit."""
+        kind, held = TensorType(array.shape, as_dtype(array.dtype)), None
+        if kind.dtype in NARROWER:
+            doing = f"put an array on {self._engine.name}"
+            array, held = narrow(doing, array, free_of(kind.dtype))
+        one = self.made(kind, held)
         if array.size:
             self._port.write(one.lying.span.handle, 0, as_bytes(as_stored(array)))
         return one
@@ -111,10 +140,11 @@ class Residents:
             raise SessionClosed(doing, "the array was closed")
         return mine
 
-    def copied(self, doing: str, one: Resident, handle: int) -> list[Copy]:
-        """What brings it into a buffer of a program."""
-        span = self.mine(doing, one).lying.span
-        return [Copy(span, handle)] if span.nbytes else []
+    def fed(self, doing: str, plan: Plan, name: str, one: Resident) -> Lying:
+        """Where it lies, for an input or param. Errors  those of `mine`, DTypeError."""
+        mine = self.mine(doing, one)
+        check_held(plan, name, mine.held)
+        return mine.lying
 
     async def get(self, doing: str, one: Resident) -> Array:
         """Its numbers, read back."""
@@ -122,7 +152,7 @@ class Residents:
         kind = TensorType(mine.shape, as_dtype(mine.dtype))
         if not kind.numel:
             return np.empty(mine.shape, mine.dtype)
-        size = kind.numel * width_of(kind.dtype)
+        size = stored_bytes(kind)
         span = mine.lying.span
         raw = await self._port.read(span.handle, span.offset, size)
         return Spot(0, kind).take(raw)
@@ -139,11 +169,11 @@ class Residents:
     ) -> BufferResident:
         """Some of its numbers, where they lie. Errors  GraphError off a whole word."""
         mine = self.mine(doing, one)
-        width = width_of(as_dtype(mine.dtype))
+        width = width_of(held_as(as_dtype(mine.dtype)))
         if first * width % 4:
             raise GraphError(doing, f"number {first} lies within a word")
         size, (span, room) = -(-prod(shape) * width // 4) * 4, mine.lying
         span = Range(span.handle, span.offset + first * width, size)
         lying = Lying(span, room - first * width)
         args = shape, mine.dtype, self._port, lying, mine.owned
-        return BufferResident(mine.engine, *args, mine.whole or mine)
+        return BufferResident(mine.engine, *args, mine.whole or mine, mine.held)

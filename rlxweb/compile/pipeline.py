@@ -7,6 +7,7 @@ from dataclasses import replace
 from rlxweb.advice import Advice
 from rlxweb.compile.fused_ops import choose_fusions
 from rlxweb.compile.memory import assign
+from rlxweb.compile.narrowing import narrowed
 from rlxweb.compile.plan import Plan
 from rlxweb.compile.plan_work import profile_plan
 from rlxweb.compile.rewrites import (
@@ -39,6 +40,8 @@ def compile_graph(graph: Graph, target: Target, *, optimise: bool = True) -> Pla
     before = len(graph)
     chosen: tuple[Decision, ...] = ()
     graph = _pruned(graph, target, optimise)
+    narrow = narrowed(graph, target)
+    graph = narrow.graph
     check_dtypes(graph, target)
     check_room(graph, target)
     if optimise:
@@ -58,7 +61,14 @@ def compile_graph(graph: Graph, target: Target, *, optimise: bool = True) -> Pla
             "optimise": optimise,
         },
     )
-    return replace(plan, slots=slots, slot_bytes=sizes, decisions=(decision, *chosen))
+    return replace(
+        plan,
+        slots=slots,
+        slot_bytes=sizes,
+        decisions=(decision, *narrow.decisions, *chosen),
+        given=narrow.given,
+        returned=narrow.outputs,
+    )
 
 
 def _placed(graph: Graph, target: Target, optimise: bool) -> Plan:

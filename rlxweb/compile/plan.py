@@ -8,10 +8,11 @@ nothing. Slots are buffers shared by values whose lives do not overlap.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from rlxweb.decision.decision import Decision
+from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.layout import Layout
 from rlxweb.ir.op import TensorType
@@ -23,6 +24,29 @@ class Operand:
 
     value: int
     layout: Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A value whose type the device has not, in a narrower one.
+
+    dtype      what it is declared as
+    low, high  between which it lies: of what is given, checked; of a result, proven
+    floats     given doubles are exact in f32, are rounded to it, or, by the last bit,
+               so that they can be rounded once more
+    because    the node that would not fit if they went further
+    """
+
+    dtype: DType
+    low: float
+    high: float
+    floats: Literal["exact", "rounded", "odd"] = "exact"
+    because: str = ""
+
+    def __str__(self) -> str:
+        if self.dtype.is_float:
+            return {"exact": "f32 numbers"}.get(self.floats, "rounded")
+        return f"{self.low} to {self.high}"
 
 
 StepKind = Literal["view", "region", "kernel", "join", "copy"]
@@ -58,6 +82,8 @@ class Plan:
     types    value → its type (values beyond the graph's nodes are copies)
     slots    value → index into `slot_bytes`, for values that steps produce
     outputs  what `run` returns, in order
+    given    inputs and params that the device holds in a narrower type, by name
+    returned for each output the type that it is declared as, where it is another
     """
 
     graph: Graph
@@ -67,6 +93,8 @@ class Plan:
     slot_bytes: tuple[int, ...]
     outputs: tuple[Operand, ...]
     decisions: tuple[Decision, ...] = ()
+    given: Mapping[str, Held] = field(default_factory=dict)
+    returned: tuple[Held | None, ...] = ()
 
     def __repr__(self) -> str:
         return f"Plan({self.graph.name!r}: {len(self.steps)} steps)"

@@ -20,6 +20,9 @@ from rlxweb.ir.lowering import View
 from rlxweb.ir.op import TensorType, registry
 from rlxweb.ir.shape import numel
 
+_WIDE = 8
+"""Bytes of a number that a device holds in fewer."""
+
 
 def work_of(plan: Plan, target: Target, there: Collection[str] = frozenset()) -> Work:
     """One item per step, what goes up before them and what comes back after them.
@@ -28,11 +31,17 @@ def work_of(plan: Plan, target: Target, there: Collection[str] = frozenset()) ->
     """
     graph = plan.graph
     fed = (node for name, node in graph.named("input").items() if name not in there)
-    given = sum(target.nbytes(node.type) for node in fed)
+    given = 0
+    for node in fed:
+        given += target.nbytes(node.type)
+        # What is looked through on its way goes through memory once more.
+        given += node.type.numel * _WIDE if node.name in plan.given else 0
     back = 0
     for operand in plan.outputs:
         dtype = plan.types[operand.value].dtype
         back += target.nbytes(TensorType(operand.layout.shape, dtype))
+    for operand, held in zip(plan.outputs, plan.returned, strict=False):
+        back += numel(operand.layout.shape) * _WIDE if held else 0
     if target.keeps_views:
         return Work(_calls(plan), given, back)
     steps = (step for step in plan.steps if step.kind != "view")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from rlxweb.cost.fusion_gate import IoFusionGate
@@ -42,6 +42,7 @@ class Target:
     gate          what a fusion must gain there; None fuses whatever has a kernel
     limits        what the device granted; None where there is nothing to stay under
     features      optional abilities of the device, by their WebGPU names
+    narrower      types that it has not → the one that values which fit are held in
     """
 
     name: str
@@ -56,6 +57,7 @@ class Target:
     gate: IoFusionGate | None = None
     limits: Limits | None = None
     features: frozenset[str] = frozenset()
+    narrower: Mapping[DType, DType] = field(default_factory=dict)
 
     def holds(self, graph: Graph) -> bool:
         """Has the device the element types of all nodes?"""

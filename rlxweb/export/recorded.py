@@ -15,6 +15,7 @@ from rlxweb.backends.protocol import Array
 from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.backends.webgpu_program import WebGpuProgram
 from rlxweb.compile.pipeline import compile_graph
+from rlxweb.compile.plan import Held, Plan
 from rlxweb.errors import (
     DTypeError,
     InputError,
@@ -81,12 +82,27 @@ async def _recorded(
     backend = WebGpuBackend(port)
     with _saying(doing):
         plan = compile_graph(graph, backend.target)
+        _check_types(graph, plan)
         program = await backend.prepare(plan)
     for name in program.params.handles:
         await backend.set_param(program, name, params[name])
     for command in program.commands:
         port.check(command)
     return Recorded(graph, program, port)
+
+
+def _check_types(graph: Graph, plan: Plan) -> None:
+    """Errors  DTypeError for arrays that only Python looks through."""
+    for name, held in plan.given.items():
+        op = "input" if name in graph.named("input") else "param"
+        raise _no_array_of(f"{op} '{name}'", held)
+    for at, back in enumerate(plan.returned):
+        if back is not None:
+            raise _no_array_of(f"output {at}", back)
+
+
+def _no_array_of(what: str, held: Held) -> DTypeError:
+    return DTypeError(what, f"a page has no {held.dtype}")
 
 
 def _known(features: Sequence[str]) -> tuple[str, ...]:

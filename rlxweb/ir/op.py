@@ -17,6 +17,7 @@ from rlxweb.errors import GraphError, UnknownOp, did_you_mean
 from rlxweb.forked import ForkLock
 from rlxweb.ir.attribute import REQUIRED
 from rlxweb.ir.attribute import Attr as Attr
+from rlxweb.ir.bounds import Bounds
 from rlxweb.ir.dtype import DType, as_dtype
 from rlxweb.ir.lowering import Kernel, Lowering, Recipe
 from rlxweb.ir.sample import Sample
@@ -126,6 +127,8 @@ class Op:
     flops      (input types, output type, attrs) → arithmetic operations
     work       which measured kind of work it is and how much, or its own name and the
                cells and bytes it touches; None: its operands and its result say
+    bounds     how far its values can lie; None: as its operands' where it moves them or
+               lays them side by side, as a composition's, or anything
     fused_from (outer, inner): this op is outer(inner(…)) with the attributes of both
     tolerance  against NumPy in float64, for float results; integers are exact
     samples    cases that every backend must get right
@@ -149,6 +152,7 @@ class Op:
     traits: frozenset[Trait] = frozenset()
     flops: FlopsRule = lambda inputs, out, attrs: float(out.numel)
     work: WorkRule | None = None
+    bounds: Bounds | None = None
     fused_from: tuple[str, str] | None = None
     tolerance: Tolerance = EXACT
     samples: tuple[Sample, ...] = ()

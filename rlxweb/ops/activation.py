@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from rlxweb.ir import bounds
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Expr
 from rlxweb.ir.op import Attrs, Op, TensorType, Tolerance, Types, one_type, registry
@@ -116,6 +117,7 @@ registry.register_all(
         lambda xp, x: xp.maximum(x, xp.zeros_like(x)),
         "The larger of x and 0.",
         NUMBERS,
+        bounds=bounds.POSITIVE,
     ),
     smooth(
         "sigmoid",
@@ -190,13 +192,28 @@ registry.register_all(
         lambda xp, x: xp.atan(x),
         uses=("atan",),
     ),
-    exact("neg", "-x", lambda xp, x: -x, "-x.", NUMBERS - {DType.U32, DType.U64}),
-    exact("abs", "abs(x)", lambda xp, x: xp.abs(x), "The magnitude of x.", NUMBERS),
+    exact(
+        "neg",
+        "-x",
+        lambda xp, x: -x,
+        "-x.",
+        NUMBERS - {DType.U32, DType.U64},
+        bounds=bounds.NEGATED,
+    ),
+    exact(
+        "abs",
+        "abs(x)",
+        lambda xp, x: xp.abs(x),
+        "The magnitude of x.",
+        NUMBERS,
+        bounds=bounds.MAGNITUDE,
+    ),
     Op(
         name="round",
         infer=one_type,
         reference=lambda xp, attrs, x: xp.round(x),
         lower=Expr("round(x)"),
+        bounds=bounds.WHOLE_NUMBERS,
         traits=frozenset({"elementwise", "floats_only"}),
         samples=(
             *drawn(-3, 3, (-1e6, 1e6)),

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from rlxweb.ir import bounds
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Expr
 from rlxweb.ir.op import EXACT, Attr, Attrs, Op, TensorType, Tolerance, Types, registry
@@ -229,8 +230,7 @@ def _chosen(types: Types, attrs: Attrs) -> TensorType:
             "a condition is bool",
             "compare it with something: g.ne(condition, 0)",
         )
-    dtype = same_dtype(types[1:])
-    return TensorType(broadcast(*(t.shape for t in types)), dtype)
+    return TensorType(broadcast(*(t.shape for t in types)), same_dtype(types[1:]))
 
 
 def _choice(c: Shape, x: Shape, y: Shape, dtype: DType = DType.F32) -> Sample:
@@ -291,6 +291,7 @@ _SATURATING = (
 _GPU_TYPES = (DType.F32, DType.I32, DType.U32, DType.BOOL)
 # Python's name of an operator that NumPy and WGSL write alike.
 _COMPUTED = {"add": "+", "sub": "-", "mul": "*"}
+_FAR = {"+": bounds.ADDED, "-": bounds.SUBTRACTED, "*": bounds.MULTIPLIED}
 _ONNX_COMPARED = {
     "eq": ("Equal",),
     "lt": ("Less",),
@@ -318,6 +319,7 @@ registry.register_all(
             name=name,
             reference=_operator(name),
             lower=_sign(sign),
+            bounds=_FAR[sign],
             telling=_telling(DType.F16) if name == "mul" else (),
             onnx=(name.title(),),
             doc=f"x {sign} y; integers wrap.",
@@ -328,6 +330,7 @@ registry.register_all(
         name="div",
         reference=divide,
         lower=Expr(_quotient, ("opaque",)),
+        bounds=bounds.QUOTIENT,
         tolerance=DIVIDED,
         samples=_DIVISIONS,
         telling=_telling(DType.I32),
@@ -338,6 +341,7 @@ registry.register_all(
         name="maximum",
         reference=lambda xp, a, x, y: xp.maximum(x, y),
         lower=_extreme("max"),
+        bounds=bounds.LARGER,
         tolerance=EXACT,
         doc="The larger of x and y; NaN where either is.",
     ),
@@ -345,6 +349,7 @@ registry.register_all(
         name="minimum",
         reference=lambda xp, a, x, y: xp.minimum(x, y),
         lower=_extreme("min"),
+        bounds=bounds.SMALLER,
         tolerance=EXACT,
         doc="The smaller of x and y; NaN where either is.",
     ),
@@ -379,6 +384,7 @@ registry.register_all(
         infer=_chosen,
         reference=lambda xp, a, c, x, y: xp.where(c, x, y),
         lower=Expr("select(z, y, x)"),
+        bounds=bounds.kept(1, 2),
         traits=frozenset({"elementwise"}),
         onnx=("Where",),
         samples=(
@@ -392,6 +398,7 @@ registry.register_all(
         infer=lambda types, attrs: TensorType(types[0].shape, attrs["to"]),
         reference=convert,
         lower=Expr(_conversion, ("saturate",)),
+        bounds=bounds.CONVERTED,
         attrs=(Attr("to", "dtype"),),
         unchanged=lambda types, out, attrs: types[0] == out,
         traits=frozenset({"elementwise"}),

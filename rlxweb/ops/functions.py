@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from rlxweb.ir import bounds
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Expr
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Types, registry
@@ -121,6 +122,7 @@ registry.register_all(
             _ROUNDED.format(which),
             FLOATS,
             few(-3, 3, (-1e6, 1e6)),
+            bounds.WHOLE_NUMBERS,
         )
         for name, which in (
             ("floor", "not above x"),
@@ -135,6 +137,7 @@ registry.register_all(
         "-1, 0 or 1 as x is below 0, 0 or above; NaN of NaN.",
         NUMBERS,
         few(-3, 3),
+        bounds.SIGN,
     ),
     smooth(
         "reciprocal",

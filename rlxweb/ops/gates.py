@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from rlxweb.ir import bounds
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Expr
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Types, registry
@@ -220,6 +221,7 @@ registry.register_all(
         infer=partial(same_of, NUMBERS),
         reference=lambda xp, attrs, x, slope: xp.where(x < 0, slope * x, x),
         lower=Expr(_prelu, ("nan", "opaque")),
+        bounds=bounds.SLOPE,
         traits=frozenset({"elementwise"}),
         tolerance=_PLAIN,
         samples=(

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from rlxweb.ir import bounds
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Access, Axis, Call, Compose, Kernel, Recipe, Ref
@@ -119,6 +120,7 @@ registry.register_all(
         infer=_infer,
         reference=_reference,
         lower=Kernel(_recipe, Compose(_build)),
+        bounds=bounds.INDEXED,
         traits=frozenset({"blas"}),
         flops=_flops,
         tolerance=SUMMED,

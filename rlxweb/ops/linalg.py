@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from typing import Any, NamedTuple
 
+from rlxweb.ir import bounds
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.layout import Layout, row_major
@@ -266,6 +267,7 @@ registry.register_all(
         infer=_infer,
         reference=_matmul,
         lower=Kernel(matmul_recipe, turns=(0, 1)),
+        bounds=bounds.terms(lambda types: types[0].shape[-1]),
         traits=frozenset({"blas"}),
         flops=_flops,
         work=_work,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from rlxweb.ir import bounds
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Expr
 from rlxweb.ir.op import Attrs, Op, TensorType, Types, registry
@@ -124,6 +125,7 @@ registry.register_all(
             infer=partial(same_of, _TRUTH | INTEGERS),
             reference=lambda xp, a, x, y, n=f"bitwise_{word}": getattr(xp, n)(x, y),
             lower=_expression(sign),
+            bounds=bounds.BITS,
             samples=_bits(2),
             onnx=onnx_of(f"bitwise_{word}"),
             doc=f"x {sign} y, bit by bit; of integers and of bool.",
@@ -135,6 +137,7 @@ registry.register_all(
         infer=partial(same_of, _TRUTH | INTEGERS),
         reference=lambda xp, attrs, x: xp.bitwise_invert(x),
         lower=_expression("~"),
+        bounds=bounds.TURNED_BITS,
         samples=_bits(1),
         onnx=onnx_of("bitwise_not"),
         doc="~x: every bit turned; of integers and of bool.",
@@ -146,6 +149,7 @@ registry.register_all(
         infer=partial(same_of, INTEGERS),
         reference=shift_left,
         lower=Expr(partial(_shifted, left=True)),
+        bounds=bounds.SHIFTED_UP,
         samples=_SHIFTS,
         doc="x << y; 0 where y is no smaller than the bits there are, or negative.",
         aliases=("bitwise_left_shift",),
@@ -156,6 +160,7 @@ registry.register_all(
         infer=partial(same_of, INTEGERS),
         reference=shift_right,
         lower=Expr(partial(_shifted, left=False)),
+        bounds=bounds.SHIFTED_DOWN,
         samples=_SHIFTS,
         doc="x >> y, keeping the sign; 0, or -1 of a negative x, where y is no smaller "
         "than the bits there are, or negative.",

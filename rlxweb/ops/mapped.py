@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rlxweb.ir.bounds import Bounds, Interval, hull
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Kernel, Recipe
 from rlxweb.ir.op import Attrs, Op, TensorType, Types, no_flops
@@ -64,6 +65,13 @@ def within(size: int, before: int, length: int) -> Mapped | None:
     return in_runs((-1, lead), (first, inside), (-1, length - lead - inside))
 
 
+def _reached(
+    given: Sequence[Interval], types: Types, out: TensorType, attrs: Attrs
+) -> Interval:
+    value = _value(attrs)
+    return hull(given[0], (value, value))
+
+
 def remapped(name: str, rule: Rule, **record: Any) -> Op:
     """The record of an op whose axes are made by that rule.
 
@@ -93,6 +101,7 @@ def remapped(name: str, rule: Rule, **record: Any) -> Op:
         infer=infer,
         reference=reference,
         lower=Kernel(recipe),
+        bounds=Bounds(_reached, "monotone"),
         flops=no_flops,
         **record,
     )

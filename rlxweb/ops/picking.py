@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from rlxweb.ir import bounds
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.layout import row_major
 from rlxweb.ir.lowering import Kernel, Recipe
@@ -48,9 +49,8 @@ def _along_axis(shape: Shape, at: Shape, index: DType, attrs: Attrs) -> Picks:
                 "expand or narrow one of them, or use the graph's method",
             )
     outer, inner = numel(shape[:axis]), numel(shape[axis + 1 :])
-    return _filled(
-        Picks(outer, (shape[axis],), inner, at[axis], True, index), at, shape
-    )
+    picks = Picks(outer, (shape[axis],), inner, at[axis], True, index)
+    return _filled(picks, at, shape)
 
 
 def _by_tuples(shape: Shape, at: Shape, index: DType, attrs: Attrs) -> Picks:
@@ -322,8 +322,10 @@ _ORDER = (
     "A copy of the operand with values put in: `none` (of several the last), or "
     "combined with what is there by add, mul, max or min, one after the other. "
 )
-_gather = partial(_picking, then=_taken, arity=2)
-_scatter = partial(_picking, then=_put, arity=3, tolerance=SUMMED)
+
+
+_gather = partial(_picking, then=_taken, arity=2, bounds=bounds.kept(0))
+_scatter = partial(_picking, then=_put, arity=3, tolerance=SUMMED, bounds=bounds.PUT_IN)
 
 registry.register_all(
     _gather(

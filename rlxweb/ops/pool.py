@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from rlxweb.ir import bounds
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.layout import row_major
@@ -273,6 +274,10 @@ def _flops(inputs: Types, out: TensorType, attrs: Attrs) -> float:
     return float(out.numel * volume(pool_windows(inputs[0].shape, attrs)))
 
 
+def _in_a_window(types: Types, out: TensorType, attrs: Attrs) -> int:
+    return volume(pool_windows(types[0].shape, attrs))
+
+
 _pool = partial(
     Op,
     infer=_infer,
@@ -295,6 +300,7 @@ registry.register_all(
         name="max_pool",
         reference=_max_pool,
         lower=_reduction("max"),
+        bounds=bounds.kept(0),
         tolerance=EXACT,
         samples=(*_SAMPLES, *_WHOLE),
         doc="The largest element of each window of [N, C, …]; padding is never taken, "
@@ -305,6 +311,7 @@ registry.register_all(
         infer=_infer_places,
         reference=_places,
         lower=Kernel(_places_recipe),
+        bounds=bounds.between(0, lambda types, _: numel(types[0].shape[2:]) - 1),
         samples=(*_SAMPLES, *_WHOLE, _TIES),
         doc="Where in its image (flat over the spatial axes, i32) the largest element "
         "of each window stands; the first of equal ones, of NaN if there is one.",
@@ -313,6 +320,7 @@ registry.register_all(
         name="sum_pool",
         reference=_sum_pool,
         lower=_reduction("sum"),
+        bounds=bounds.counted(_in_a_window, partly=True),
         tolerance=SUMMED,
         samples=(*_SAMPLES, *_WHOLE),
         doc="The sum of each window of [N, C, …]. Integers wrap in their dtype.",

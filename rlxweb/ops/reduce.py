@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from rlxweb.ir import bounds
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Compose, Kernel, Recipe
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Types, registry
@@ -57,6 +58,10 @@ def _infer(
             "leave the empty case out, or use sum or prod",
         )
     return TensorType(shape, types[0].dtype)
+
+
+def _together(types: Types, out: TensorType, attrs: Attrs) -> int:
+    return count_of(types[0].shape, attrs["axes"])
 
 
 def accumulator(xp: Any, x: Any, count: int) -> Any:
@@ -171,6 +176,7 @@ registry.register_all(
         infer=partial(_infer, may_be_empty=True),
         reference=_reducer("sum", wider=True),
         lower=_recipe("sum"),
+        bounds=bounds.counted(_together),
         tolerance=SUMMED,
         samples=(*_FLOAT_SAMPLES, *_of(_EMPTY), *_INTS, *_WRAPPING),
         doc="The sum over axes; 0 over none. Integers wrap in their dtype.",
@@ -190,6 +196,7 @@ registry.register_all(
         infer=partial(_infer, allowed=_ORDERED),
         reference=_reducer("max"),
         lower=_recipe("max"),
+        bounds=bounds.kept(0),
         samples=(*_FLOAT_SAMPLES, *_INTS, *_WRAPPING, *_TRUTHS),
         doc="The largest element over axes of at least one; of bools if any holds.",
     ),
@@ -198,6 +205,7 @@ registry.register_all(
         infer=partial(_infer, allowed=_ORDERED),
         reference=_reducer("min"),
         lower=_recipe("min"),
+        bounds=bounds.kept(0),
         samples=(*_FLOAT_SAMPLES, *_INTS, *_WRAPPING, *_TRUTHS),
         doc="The smallest element over axes of at least one; of bools if all hold.",
     ),
@@ -206,6 +214,7 @@ registry.register_all(
         infer=partial(_infer, may_be_empty=True),
         reference=_reducer("prod", wider=True),
         lower=_recipe("prod"),
+        bounds=bounds.products(_together),
         tolerance=MULTIPLIED,
         samples=(
             *_of(_SHORT, 0.5, 1.5),

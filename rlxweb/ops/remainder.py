@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from rlxweb.ir import bounds
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Expr
 from rlxweb.ir.op import Attrs, Op, TensorType, Tolerance, Types, registry
@@ -109,17 +110,20 @@ registry.register_all(
         mod,
         "What x // y leaves, of the sign of y, as Python's %; by 0 it is 0 of "
         "integers and NaN of floats.",
+        bounds=bounds.REST,
         aliases=("remainder",),
     ),
     _divided(
         fmod,
         "What the division truncated toward 0 leaves, of the sign of x, as C's "
         "fmod; by 0 it is 0 of integers and NaN of floats.",
+        bounds=bounds.C_REST,
     ),
     _divided(
         floor_divide,
         "The whole number not above x / y; an integer divided by 0 is 0, a float "
         "what x / 0 is.",
+        bounds=bounds.QUOTIENT,
     ),
     Op(
         name="atan2",

@@ -13,6 +13,7 @@ from typing import Any
 
 from rlxweb.advice import Advice
 from rlxweb.errors import Unsupported
+from rlxweb.ir import bounds
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Compose, Kernel, Recipe
 from rlxweb.ir.op import (
@@ -147,6 +148,7 @@ _GATHER = Op(
     reference=_gather,
     guard=Guard(_first_outside, _refuse_outside, _rows),
     lower=Kernel(_gather_calls, otherwise=Compose(_gather_wider)),
+    bounds=bounds.kept(0),
     attrs=(Attr("axis", "int", 0),),
     flops=no_flops,
     samples=(
@@ -208,6 +210,7 @@ _TOPK = Op(
     infer=_top,
     reference=_topk,
     lower=Kernel(_topk_calls),
+    bounds=bounds.between(0, lambda types, attrs: types[0].shape[-1] - 1),
     attrs=(Attr("k", "int"),),
     traits=frozenset({"reduction"}),
     flops=lambda inputs, out, attrs: float(inputs[0].numel),
@@ -252,6 +255,10 @@ def _cumsum(xp: Any, attrs: Attrs, x: Any) -> Any:
     axis = normal_axis(attrs["axis"], x.ndim)
     wide = accumulator(xp, x, x.shape[axis])
     return _ran(xp, attrs, x, xp.cumsum(x, axis=axis, dtype=wide), 0)
+
+
+def _along(types: Types, out: TensorType, attrs: Attrs) -> int:
+    return types[0].shape[attrs["axis"]]
 
 
 def _cumprod(xp: Any, attrs: Attrs, x: Any) -> Any:
@@ -301,6 +308,7 @@ _CUMSUM = Op(
     infer=_running,
     reference=_cumsum,
     lower=Kernel(partial(_scan_calls, "sum")),
+    bounds=bounds.counted(_along, partly=True),
     attrs=_RUN,
     tolerance=SUMMED,
     samples=(
@@ -325,6 +333,7 @@ _CUMPROD = Op(
     infer=_running,
     reference=_cumprod,
     lower=Kernel(partial(_scan_calls, "prod")),
+    bounds=bounds.products(_along, partly=True),
     attrs=_RUN,
     tolerance=Tolerance(rtol=1e-4, atol=1e-6, relative_to_peak=True),
     samples=(

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from rlxweb.ir import bounds
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose, Kernel, Recipe
@@ -191,6 +192,7 @@ registry.register_all(
         infer=_places,
         reference=_argsort,
         lower=Kernel(_sort_calls),
+        bounds=bounds.between(0, lambda types, attrs: max((0, *types[0].shape)) - 1),
         attrs=_WAYS,
         flops=_flops,
         samples=(*_SAMPLES, *_MORE),
@@ -203,6 +205,7 @@ registry.register_all(
         infer=_sorted,
         reference=_sort,
         lower=Compose(_build_sort),
+        bounds=bounds.kept(0),
         attrs=_WAYS,
         flops=_flops,
         samples=_SAMPLES,
@@ -214,6 +217,7 @@ registry.register_all(
         infer=_searched,
         reference=_search,
         lower=Kernel(_search_calls),
+        bounds=bounds.between(0, lambda types, attrs: types[0].shape[-1]),
         attrs=(Attr("side", "str", "left", allowed=("left", "right")),),
         samples=(
             _searching((1,), 1),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from rlxweb.ir.bounds import Bounds
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Expr
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Types
@@ -145,6 +146,7 @@ def exact(
     doc: str,
     allowed: frozenset[DType],
     samples: tuple[Sample, ...] | None = None,
+    bounds: Bounds | None = None,
 ) -> Op:
     """A function of numbers that rounds nothing."""
     whole = allowed & INTEGERS
@@ -158,6 +160,7 @@ def exact(
         infer=infer,
         reference=lambda xp, attrs, x: function(xp, x),
         lower=Expr(text, ("nan",)),
+        bounds=bounds,
         traits=frozenset({"elementwise"}),
         samples=(
             *(drawn(-3, 3, (-1e9, 1e9)) if samples is None else samples),

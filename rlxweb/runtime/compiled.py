@@ -20,7 +20,7 @@ from rlxweb.decision.attempt import Attempt
 from rlxweb.decision.decision import Decision
 from rlxweb.decision.explain import explain_decision
 from rlxweb.device import Device
-from rlxweb.errors import RlxError, Unsupported
+from rlxweb.errors import DTypeError, RlxError, Unsupported
 from rlxweb.given import from_there
 from rlxweb.gpu.beside import awaited_here
 from rlxweb.gpu.drive import drive
@@ -248,7 +248,8 @@ class CompiledGraph(Maps, Profiles, Exports):
         strict   True: a run that is lost with its device raises. Else it is done again,
                  and `explain` says where: on the device opened anew, then, where
                  rlxweb chose the device, on the next that it would have taken. What
-                 lay on a lost device is gone, and a run that needs it raises.
+                 lay on a lost device is gone, and a run that needs it raises. Values of
+                 64 bits that a device rlxweb chose cannot hold go to the CPU likewise.
         keep     True: outputs stay on the device, as DeviceArrays, and nothing is read
                  back; positions, (0, 2): those stay
         profile  True: where the time went, step by step; `outputs` of it are the run's
@@ -347,10 +348,10 @@ class CompiledGraph(Maps, Profiles, Exports):
         ready, begun = placed.ready, perf_counter_ns()
         try:
             outs = await ready.backend.run(ready.program, arrays)
-        except LOST as error:
+        except (*LOST, DTypeError) as error:
             if self._session.strict if strict is None else strict:
                 raise
-            return await placed.again(
+            return await placed.otherwise(
                 ready, error, lambda now: now.backend.run(now.program, arrays)
             )
         if placed.is_warm:

@@ -300,7 +300,7 @@ def _fitting(engine: Backend, x: Any, doing: str) -> Array:
     """The array, of a type that the engine has. Errors  DTypeError."""
     array = array_of(x, doing)
     dtype, known = as_dtype(array.dtype), engine.target.dtypes
-    if dtype not in known:
+    if dtype not in known and dtype not in engine.target.narrower:
         raise DTypeError(
             doing,
             f"the array is {array.dtype}",

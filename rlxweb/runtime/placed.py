@@ -7,7 +7,7 @@ gone, and a run that needs it says so.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rlxweb.backends.protocol import Array, Backend, Program, Resident, released
@@ -17,7 +17,7 @@ from rlxweb.choose.graphs import GraphJob
 from rlxweb.decision.attempt import Attempt
 from rlxweb.decision.candidate import Candidate
 from rlxweb.device import Device
-from rlxweb.errors import DeviceLost, GpuTimeout, InputError
+from rlxweb.errors import DeviceLost, DTypeError, GpuTimeout, InputError
 from rlxweb.gpu.turns import Turn
 from rlxweb.runtime.feeds import may_change
 
@@ -96,23 +96,64 @@ class Placed:
         self.unset.discard(name)
 
     async def set_array(self, name: str, array: Array) -> None:
-        """A param from the host."""
-        ready = self.ready
+        """A param from the host.
+
+        Errors   DTypeError for values that the device cannot hold; where rlxweb chose
+        it, the graph goes to the CPU instead.
+        """
+        ready, before = self.ready, self._values.get(name)
         if ready.way.device is not Device.CPU:
             # For the day its device is lost. What nobody can write need not be copied
             # to stay what it is.
             array = array.copy() if may_change(array) else array
             self._values[name] = array
-        self.unset.discard(name)
-        self._there.discard(name)
-        if ready.backend.lost:
-            return
         try:
-            await ready.backend.set_param(ready.program, name, array)
+            if not ready.backend.lost:
+                await ready.backend.set_param(ready.program, name, array)
         except LOST:
             # The value is kept, and the next run has it where it is done again.
             if self._session.strict:
                 raise
+        except DTypeError as error:
+            try:
+                await self._leave(error)
+            except DTypeError:
+                self._values.pop(name)
+                self._values |= {} if before is None else {name: before}
+                raise
+        self.unset.discard(name)
+        self._there.discard(name)
+
+    async def otherwise(
+        self,
+        gone: Ready,
+        error: DeviceLost | GpuTimeout | DTypeError,
+        work: Callable[[Ready], Awaitable[list[Any]]],
+    ) -> list[Any]:
+        """A run that was lost, or of values that the device cannot hold, done again."""
+        if not isinstance(error, DTypeError):
+            return await self.again(gone, error, work)
+        async with self.mending:
+            if self.ready is gone:
+                await self._leave(error)
+        return await work(self.ready)
+
+    async def _leave(self, error: DTypeError) -> None:
+        """From now on the CPU has the graph, if it might have been chosen.
+
+        Errors   the same, where a device was named or something lies there alone.
+        """
+        session, gone = self._session, self.ready.way.device
+        ways = (one for one in self._pick.decision.candidates if not one.blocker)
+        is_open = session.device is None and not (session.strict or session.adapter)
+        is_there = all(one.device is not Device.CPU for one in ways)
+        if gone is Device.CPU or is_there or self._there or not is_open:
+            raise error
+        self.ready = await self._moved(Candidate(Device.CPU, Device.CPU.label))
+        tries = Attempt(gone, str(error), error), Attempt(Device.CPU, "")
+        before = self._pick.decision
+        why = f"{before.why}; {gone.display} cannot hold values that were given"
+        self.decision = replace(before, what="device CPU", why=why, attempts=tries)
 
     def knows(self, name: str, array: Array | None) -> None:
         """Another program set a param that is this one's too; None: one of there."""

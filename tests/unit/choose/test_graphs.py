@@ -272,7 +272,7 @@ def test_the_report_tells_blockers_in_order() -> None:
 def test_an_op_that_cannot_be_lowered_is_named() -> None:
     graph = exponential(4, "f64")
     rows = {row.label: row for row in device_report(graph)}
-    assert rows["vulkan"].blocker.startswith("unsupported op at node 0: input (")
+    assert rows["vulkan"].blocker.startswith("unsupported op at node 1: exp (")
     assert not rows["vulkan"].supports_graph
     assert not supports_graph("vulkan", graph)
     assert Device.VULKAN not in devices_for(graph)

@@ -250,7 +250,15 @@ def test_what_wgsl_has_not_is_refused_with_its_node(export: Export) -> None:
     g = Graph("wide")
     x = g.input("x", (3,), "f64")
     g.set_outputs([x * x])
-    with pytest.raises(DTypeError, match=r"export 'wide'.*'x'.*has no f64.*cast"):
+    with pytest.raises(DTypeError, match=r"export 'wide'.* mul\(.*has no f64.*cast"):
+        export(g)
+    g = Graph("long")
+    i = g.input("i", (3,), "i64")
+    g.set_outputs([g.gather(g.input("x", (9,)), i)])
+    with pytest.raises(DTypeError, match=r"export 'long': input 'i'.*has no i64.*cast"):
+        export(g)
+    g.set_outputs([g.cast(g.input("n", (3,), "bool"), "i64")])
+    with pytest.raises(DTypeError, match="output 0: a page has no i64; cast"):
         export(g)
     g = Graph("half")
     h = g.input("h", (3,), "f16")
