@@ -17,6 +17,7 @@ from rlxweb.errors import InputError
 from rlxweb.given import named
 from rlxweb.ir.fitting import check_fits, fitted, unknown
 from rlxweb.ir.graph import Graph, Node
+from rlxweb.ir.verify import must_be_bound
 from rlxweb.runtime.device_array import DeviceArray
 
 Array = npt.NDArray[Any]
@@ -27,12 +28,14 @@ def check_feeds(graph: Graph, inputs: Mapping[str, Node], feeds: Any) -> Given:
     """Arrays by input name, dtype and shape right; None stands for none.
 
     Errors   InputError for a missing input, UnknownName for one the graph has not,
-    DTypeError and ShapeError for arrays that do not fit.
+    DTypeError and ShapeError for arrays that do not fit; VerifyError where sizes vary.
     """
     doing = f"run '{graph.name}'"
     if feeds is None:
         feeds = {}
     check_given(doing, inputs, feeds)
+    if graph.recording is not None:  # its shapes could not even be compared
+        must_be_bound(graph, doing)
     return {name: as_input(doing, node, feeds[name]) for name, node in inputs.items()}
 
 

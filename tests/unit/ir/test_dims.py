@@ -19,6 +19,7 @@ from rlxweb.errors import (
     VerifyError,
 )
 from rlxweb.ir.verify import verify
+from rlxweb.runtime.feeds import check_feeds
 
 
 def head(minimum: int = 1) -> tuple[Graph, Tensor]:
@@ -209,6 +210,10 @@ def test_who_wants_numbers_says_so() -> None:
     g.set_outputs([x])
     with pytest.raises(VerifyError, match=r"its sizes vary: n; .* graph.bind\(n=…\)"):
         verify(g)
+    with pytest.raises(VerifyError, match="its sizes vary: n"):
+        check_feeds(g, g.named("input"), {"x": np.ones((2, 4), np.float32)})
+    assert g.key == g.copy().key
+    assert hash(g.key) != hash(head(2)[0].key)
     assert Graph().dims == {}
     assert head()[0].copy().dims.keys() == {"n"}
 
