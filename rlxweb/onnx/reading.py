@@ -92,11 +92,16 @@ def value_type(message: Any) -> ValueType | None:
     return ValueType("other")
 
 
+_NO_NAMES = ("", "?", "-1", "None")
+"""What exporters write of a dim they know nothing of: two such are not the same."""
+
+
 def _dim(dim: Any) -> int | str | None:
     kind = dim.WhichOneof("value")
     if kind == "dim_value":
         return int(dim.dim_value) if dim.dim_value >= 0 else None
-    return dim.dim_param or None if kind == "dim_param" else None
+    named = kind == "dim_param" and dim.dim_param not in _NO_NAMES
+    return str(dim.dim_param) if named else None
 
 
 @dataclass(frozen=True)
