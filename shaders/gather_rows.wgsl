@@ -9,7 +9,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>,
   let inner = item % across;
   let index = (item / across) % u.index;
   let outer = item / across / u.index;
-  let row = u32(ld1(index));
+  let given = ld1(index);
+  let row = u32(given) + select(0u, u.rows, given < 0);
   let line = outer * u.x_outer / 4u + inner;
   let place = (outer * u.y_outer + index * u.y_index) / 4u + inner;
   if (row >= u.rows) {

@@ -46,7 +46,7 @@ def check_fault(doing: str, raw: memoryview, at: int | None) -> None:
         raise IndexRefused(
             doing,
             "an index lies outside its table",
-            "0 <= index < rows of the table",
+            "an index is below the number of rows, and no further back than the first",
             Advice("check the index array; {} names the position", device="cpu"),
         )
 

@@ -15,6 +15,7 @@ import numpy as np
 from rlxweb.cli.named_graph import arrays_of
 from rlxweb.device import DeviceLike
 from rlxweb.errors import InputError, UsageError, shown
+from rlxweb.onnx.imported import Undecided
 from rlxweb.onnx.loading import load as load_onnx
 from rlxweb.onnx.model import Model
 from rlxweb.runtime.loaded import LoadedGraph
@@ -44,8 +45,11 @@ def engine_of(
     """The engine on which it ran for these arrays; "" where none was needed."""
     if isinstance(loaded, LoadedGraph):
         return loaded.compiled(device=device, adapter=adapter).engine
-    if not loaded.imported(feeds).graph.outputs:
-        return ""
+    try:
+        if not loaded.imported(feeds).graph.outputs:
+            return ""
+    except Undecided:  # it ran in stages
+        return ", ".join(loaded.engines)
     return loaded.compiled(feeds, device=device, adapter=adapter).engine
 
 

@@ -182,7 +182,10 @@ class Builder(
         return self.apply("expand", x, shape=shape)
 
     def gather(self, table: Tensor, indices: Tensor, axis: int = 0) -> Tensor:
-        """`table.dims[:axis] ++ indices.dims ++ table.dims[axis+1:]`, as np.take."""
+        """`table.dims[:axis] ++ indices.dims ++ table.dims[axis+1:]`, as np.take.
+
+        Negative indices count from the end. Errors  IndexRefused when it is run.
+        """
         return self.apply("gather", table, indices, axis=axis)
 
     def cumsum(

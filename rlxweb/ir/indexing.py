@@ -181,9 +181,6 @@ def taken(x: Tensor, indices: Any, axis: int) -> Tensor:
     g, size = x.graph, x.shape[axis] if x.rank else 1
     if not hasattr(indices, "graph"):
         return g.gather(x, g.constant(counted(indices, size, axis)), axis)
-    if indices.dtype.is_integer and not indices.dtype.is_unsigned:
-        behind = g.lt(indices, 0)
-        indices = g.where(behind, g.add(indices, size), indices)
     return g.gather(x, indices, axis)
 
 

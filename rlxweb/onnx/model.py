@@ -272,6 +272,11 @@ class Model(FromFile):
                 "fetch the model again, or train it anew",
             )
 
+    @property
+    def engines(self) -> tuple[str, ...]:
+        """The engines that computed anything of it so far."""
+        return tuple(sorted({one.engine for one in self._compiled()}))
+
     def _compiled(self) -> Iterable[CompiledGraph]:
         return (c for made in self._every for c in made.places.made.values())
 

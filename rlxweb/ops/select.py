@@ -38,7 +38,7 @@ from rlxweb.ir.shape import (
 )
 from rlxweb.ops.elementwise import NUMBERS, need
 from rlxweb.ops.kinds import is_float
-from rlxweb.ops.outside import as_places, first_outside, need_indices, refused
+from rlxweb.ops.outside import as_places, first_outside, need_indices, refused, signed
 from rlxweb.ops.reduce import SUMMED, accumulator
 from rlxweb.recipes.reduce_calls import Kind
 from rlxweb.recipes.select_calls import gather_recipe, scan_recipe, topk_recipe
@@ -65,19 +65,20 @@ def _gathered(types: Types, attrs: Attrs) -> TensorType:
 
 
 def _gather(xp: Any, attrs: Attrs, table: Any, indices: Any) -> Any:
-    if bool(xp.any(_outside(attrs, table, indices))):
+    if bool(xp.any(_outside(xp, attrs, table, indices))):
         found = _first_outside(xp, attrs, table, indices)
         shapes = (tuple(table.shape), tuple(indices.shape))
         _refuse_outside(shapes, attrs, (int(found[0]), int(found[1])))
     return _rows(xp, attrs, table, indices)
 
 
-def _outside(attrs: Attrs, table: Any, indices: Any) -> Any:
-    return (indices < 0) | (indices >= table.shape[attrs["axis"]])
+def _outside(xp: Any, attrs: Attrs, table: Any, indices: Any) -> Any:
+    rows, wide = table.shape[attrs["axis"]], signed(xp, indices)
+    return (wide < -rows) | (wide >= rows)
 
 
 def _first_outside(xp: Any, attrs: Attrs, table: Any, indices: Any) -> Any:
-    return first_outside(xp, _outside(attrs, table, indices), indices)
+    return first_outside(xp, _outside(xp, attrs, table, indices), indices)
 
 
 def _refuse_outside(
@@ -88,15 +89,17 @@ def _refuse_outside(
     table, indices = shapes
     axis = normal_axis(attrs["axis"], len(table))
     of = f"axis {axis} of {show(table)}"
-    raise refused("gather", indices, (found[0], found[1]), 0, table[axis], of)
+    rows = table[axis]
+    raise refused("gather", indices, (found[0], found[1]), -rows, rows, of)
 
 
 def _rows(xp: Any, attrs: Attrs, table: Any, indices: Any) -> Any:
     axis = normal_axis(attrs["axis"], table.ndim)
     rows = table.shape[axis]
-    flat = xp.reshape(indices, (numel(indices.shape),))
+    flat = as_places(xp, xp.reshape(indices, (numel(indices.shape),)), rows)
+    flat = xp.where(flat < 0, flat + rows, flat)
     shape = (*table.shape[:axis], *indices.shape, *table.shape[axis + 1 :])
-    return xp.reshape(xp.take(table, as_places(xp, flat, rows), axis=axis), shape)
+    return xp.reshape(xp.take(table, flat, axis=axis), shape)
 
 
 def _gather_calls(types: Types, out: TensorType, attrs: Attrs) -> Recipe:
@@ -124,9 +127,12 @@ def _gathering(
     dtype: DType = DType.F32,
     index: DType = DType.I32,
 ) -> Sample:
-    top = table[axis] - 1
+    rows = table[axis]
     return Sample(
-        (Drawn(table, dtype, -9, 9, whole=True), Drawn(indices, index, 0, top)),
+        (
+            Drawn(table, dtype, -9, 9, whole=True),
+            Drawn(indices, index, -rows, rows - 1),
+        ),
         {"axis": axis},
     )
 
@@ -161,7 +167,7 @@ _GATHER = Op(
     work=_taken,
     telling=(_gathering((16, 4), (16,), 0), _gathering((1024, 128), (1024,), 0)),
     doc="Rows of a table by index along one axis, in the order the indices give. "
-    "An index outside the table is refused.",
+    "A negative index counts from the end; one outside the table is refused.",
 )
 
 

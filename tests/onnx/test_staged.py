@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,15 @@ pytest.importorskip("onnx", reason="the extra onnx is not installed")
 pytest.importorskip("onnxruntime", reason="it is not installed")
 
 import onnxruntime
+from onnx import helper
 
 from rlxweb.errors import SessionClosed, Unsupported
 from rlxweb.onnx.loading import load
+from tests.command_line import Call
 from tests.onnx.made import BOOL, INT64, model, node, value, weights
 
 RNG = np.random.default_rng(7)
+NONE = helper.make_tensor("none", INT64, [1], [0])
 SIDE = 48
 """Images of more elements than an input that decides may have."""
 
@@ -100,6 +104,20 @@ def proposals() -> Any:
         node("Gather", ["kept", "two"], ["which"], axis=1),
         node("Gather", ["first", "which"], ["found"], axis=0),
         node("Compress", ["line", "is_some"], ["same"], axis=0),
+        # the second half: what the network made of each region, judged
+        node("Shape", ["which"], ["regions"]),
+        node("ConstantOfShape", ["regions"], ["images"], value=NONE),
+        node(
+            "RoiAlign",
+            ["h2", "found", "images"],
+            ["pooled"],
+            output_height=2,
+            output_width=2,
+            sampling_ratio=2,
+            spatial_scale=0.5,
+        ),
+        node("Flatten", ["pooled"], ["lines"]),
+        node("MatMul", ["lines", "w3"], ["judged"]),
     ]
     held += weights(
         one=np.int64([1]),
@@ -108,11 +126,13 @@ def proposals() -> Any:
         two=np.int64(2),
         half=np.float32(0.52),
         nine=np.int64([9]),
+        w3=drawn(32, 3),
     )
     outputs = [
         value("found", [None, 4]),
         value("places", [1, None], INT64),
         value("same", [None]),
+        value("judged", [None, 3]),
     ]
     return model(nodes, [value("x", [1, 3, SIDE, SIDE])], outputs, held)
 
@@ -137,7 +157,7 @@ def test_detectors_find_what_others_find(build: Any) -> None:
             for one, right in zip(got.values(), want, strict=True):
                 assert (one.dtype, one.shape) == (right.dtype, right.shape)
                 np.testing.assert_allclose(one, right, rtol=1e-4, atol=1e-4)
-            sizes.add(got["found"].shape)
+            sizes.add(tuple(one.shape for one in got.values()))
         assert len(sizes) > 1  # the images differ in what is found
         with pytest.raises(Unsupported, match="`run` computes it on the way"):
             ours.graph_for(feeds)
@@ -166,8 +186,6 @@ def test_nothing_found_is_a_result() -> None:
 
 def test_a_branch_is_taken_by_what_was_computed() -> None:
     """An `If` on a number that the model computes of a large input."""
-    from onnx import helper
-
     branches = {}
     for name, op in (("then_branch", "Neg"), ("else_branch", "Abs")):
         body = [node(op, ["x"], [name])]
@@ -185,3 +203,14 @@ def test_a_branch_is_taken_by_what_was_computed() -> None:
         got = ours.run({"x": x}, device="cpu")
         np.testing.assert_array_equal(got["y"], np.full(5000, -1 if sign > 0 else 1))
         assert got["is_more"] == (sign > 0)
+
+
+def test_the_command_runs_it_and_tells_its_engine(tmp_path: Path, call: Call) -> None:
+    file = tmp_path / "detector.onnx"
+    file.write_bytes(detector().SerializeToString())
+    np.save(tmp_path / "x.npy", drawn(1, 3, SIDE, SIDE))
+    given = f"x={tmp_path}/x.npy"
+    said = call("run", file, "--input", given, "--device", "cpu", "--json", "-")
+    assert said.record["engine"].startswith("NumPy")
+    names = [out["name"] for out in said.record["outputs"]]
+    assert names == ["kept", "found", "values", "size"]

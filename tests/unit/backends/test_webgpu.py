@@ -235,7 +235,7 @@ def test_bad_data_seen_by_a_shader_is_an_error() -> None:
     backend = WebGpuBackend(fake(kernels={source_of(graph): flagged}))
     program = prepared(backend, graph)
     feeds = {"table": np.zeros(5, np.float32), "at": np.zeros(3, np.int32)}
-    with pytest.raises(IndexRefused, match="0 <= index < rows"):
+    with pytest.raises(IndexRefused, match="below the number of rows"):
         run(backend, program, **feeds)
     assert run(backend, program, **feeds)[0].shape == (3,)
 
