@@ -152,6 +152,26 @@ def scattered(grown: Grown, value: Value) -> Value | None:
     return grown.add("scatter_elements", inputs, low, high, value.error, **how)
 
 
+@of(_ranked, lambda v: v.whole and v.dtype is not DType.BOOL)
+def ordered(grown: Grown, value: Value) -> Value | None:
+    """Whole numbers of an axis sorted, their places, or where others go in."""
+    axis = _axis(grown, value)
+    down = bool(grown.integer(0, 1))
+    name = grown.one_of("sort", "argsort", "searchsorted")
+    if name == "sort":
+        return grown.moved("sort", value, axis=axis, descending=down)
+    if name == "argsort":
+        n = value.shape[axis]
+        how = {"axis": axis, "descending": down}
+        return grown.add("argsort", (value,), 0, n - 1, 0.0, **how)
+    rows = grown.moved("sort", value, axis=len(value.shape) - 1, descending=False)
+    kind = {DType.I32: "i32", DType.U32: "u32"}.get(value.dtype, "whole")
+    among = grown.leaf((*value.shape[:-1], grown.integer(1, 4)), kind, keep=False)
+    side = grown.one_of("left", "right")
+    most = value.shape[-1]
+    return grown.add("searchsorted", (rows, among), 0, most, 0.0, side=side)
+
+
 PLACES: tuple[Move, ...] = (
-    *(sliced, windowed, padded, again, rolled, picked, scattered),
+    *(sliced, windowed, padded, again, rolled, picked, scattered, ordered),
 )

@@ -10,14 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.ir.dtype import DType
 from rlxweb.ir.shape import normal_axis
 from rlxweb.ir.tensor import Tensor
 from rlxweb.tracing.moves import alike, moved
 from rlxweb.tracing.place import refused
 from rlxweb.tracing.reductions import axes_of, real_of
 from rlxweb.tracing.table import no_form, numpys
-from rlxweb.tracing.trace import Trace, as_kind
+from rlxweb.tracing.trace import Trace
 from rlxweb.tracing.traced import Traced
 
 _INT64, _BOOL = np.dtype(np.int64), np.dtype(np.bool_)
@@ -151,12 +150,6 @@ def _take_along_axis(t: Trace, arr: Any, indices: Any, axis: Any = -1) -> Any:
     return moved(t, x, lambda part: part.graph.take_along_axis(part, places, axis))
 
 
-def _order(t: Trace, x: Traced, axis: int) -> Tensor:
-    """Indices that sort an axis; equal values keep their order."""
-    of = as_kind(x.re, DType.I32) if x.dtype == _BOOL else x.re
-    return t.graph.topk(of, x.shape[axis], axis, largest=False)
-
-
 @numpys(np.argsort)
 def _argsort(
     t: Trace,
@@ -171,7 +164,7 @@ def _argsort(
     if axis is None:
         x, axis = x.reshape(-1), 0
     (at,) = axes_of(axis, x.ndim)
-    return Traced(t, _order(t, x, at), None, _INT64)
+    return Traced(t, t.graph.argsort(x.re, at), None, _INT64)
 
 
 @numpys(np.sort)
@@ -188,8 +181,7 @@ def _sort(
     if axis is None:
         x, axis = x.reshape(-1), 0
     (at,) = axes_of(axis, x.ndim)
-    made = t.graph.gather_elements(x.re, _order(t, x, at), at)
-    return Traced(t, made, None, x.dtype)
+    return Traced(t, t.graph.sort(x.re, at), None, x.dtype)
 
 
 @numpys(np.searchsorted)
@@ -198,10 +190,12 @@ def _searchsorted(
 ) -> Any:
     if sorter is not None:
         raise refused("np.searchsorted", "sorter= is not taken", hint="sort first")
-    table, values = t.lifted(a), t.lifted(v)
-    beside = values.reshape((*values.shape, 1))
-    before: Any = table < beside if side == "left" else table <= beside
-    return before.sum(-1)
+    table, values = alike(t, (a, v))
+    kind = table.dtype
+    if table.ndim != 1:
+        raise refused("np.searchsorted", f"a has {table.ndim} axes", "it has 1")
+    made = t.graph.searchsorted(t.real(table, kind), t.real(values, kind), side)
+    return Traced(t, made, None, _INT64)
 
 
 @numpys(np.digitize)

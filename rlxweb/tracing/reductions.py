@@ -327,6 +327,18 @@ def _argmin(
     return _place(t, "min", a, axis, keepdims)
 
 
+@numpys(np.cumprod)
+def _cumprod(
+    t: Trace, a: Any, axis: Axis = None, dtype: Any = None, out: Any = None
+) -> Any:
+    x = real_of(t, a, "np.cumprod")
+    if axis is None:
+        x, axis = x.reshape(-1), 0
+    kind = _sum_kind(t, x, dtype)
+    made = t.graph.cumprod(t.real(x, kind), axes_of(axis, x.ndim)[0])
+    return Traced(t, made, None, kind)
+
+
 @numpys(np.cumsum)
 def cumsum(
     t: Trace, a: Any, axis: Axis = None, dtype: Any = None, out: Any = None

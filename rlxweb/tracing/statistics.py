@@ -96,6 +96,158 @@ def _nanmean(
     return np.where(there, x, 0).sum(axis, dtype, keepdims=keep) / count
 
 
+def _extreme_without_nan(function: Any, fill: float) -> Any:
+    def how(
+        t: Trace,
+        a: Any,
+        axis: Axis = None,
+        out: Any = None,
+        keepdims: Any = False,
+    ) -> Any:
+        x = t.lifted(a)
+        if x.dtype.kind in "biu":
+            return function(x, axis, keepdims=kept(keepdims))
+        none: Any = np.isnan(x)
+        made = function(np.where(none, fill, x), axis, keepdims=kept(keepdims))
+        return np.where(none.all(axis, keepdims=kept(keepdims)), np.nan, made)
+
+    return how
+
+
+numpys(np.nanmax)(_extreme_without_nan(np.max, -np.inf))
+numpys(np.nanmin)(_extreme_without_nan(np.min, np.inf))
+
+
+@numpys(np.nanvar)
+def nanvar(
+    t: Trace,
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    out: Any = None,
+    ddof: float = 0,
+    keepdims: Any = False,
+) -> Any:
+    """`numpy.nanvar`."""
+    x = t.lifted(a)
+    if x.dtype.kind in "biu":
+        return np.var(x, axis, dtype, ddof=ddof, keepdims=kept(keepdims))
+    there: Any = ~np.isnan(x)
+    centre = _nanmean(t, x, axis, keepdims=True)
+    apart: Any = np.where(there, x - centre, 0)
+    count = there.sum(axis, keepdims=kept(keepdims)).astype(x.dtype) - ddof
+    made = (apart * apart).sum(axis, keepdims=kept(keepdims)) / count
+    return np.where(count <= 0, np.nan, made)
+
+
+@numpys(np.nanstd)
+def _nanstd(
+    t: Trace,
+    a: Any,
+    axis: Axis = None,
+    dtype: Any = None,
+    out: Any = None,
+    ddof: float = 0,
+    keepdims: Any = False,
+) -> Any:
+    return np.sqrt(nanvar(t, a, axis, dtype, None, ddof, keepdims))
+
+
+@numpys(np.cov)
+def cov(
+    t: Trace,
+    m: Any,
+    y: Any = None,
+    rowvar: bool = True,
+    bias: bool = False,
+    ddof: Any = None,
+    fweights: Any = None,
+    aweights: Any = None,
+) -> Any:
+    """`numpy.cov`."""
+    if fweights is not None or aweights is not None:
+        raise refused("np.cov", "weights are not taken")
+    x = real_of(t, m, "np.cov")
+    x = t.cast(x, t.common([x, np.zeros(0)]))  # at least float64, as NumPy
+    rows = x.reshape((1, -1)) if x.ndim == 1 else x
+    rows = rows if rowvar or x.ndim == 1 else rows.T
+    if y is not None:
+        other = t.cast(t.lifted(y), x.dtype)
+        turned = other.ndim > 1 and not rowvar
+        other = other.reshape((1, -1)) if other.ndim == 1 else other
+        rows = np.concatenate([rows, other.T if turned else other])
+    less = (0 if bias else 1) if ddof is None else ddof
+    centred: Any = rows - rows.mean(axis=1, keepdims=True)
+    made: Any = centred @ centred.T / (rows.shape[1] - less)
+    return np.squeeze(made) if made.shape == (1, 1) else made
+
+
+@numpys(np.corrcoef)
+def _corrcoef(t: Trace, x: Any, y: Any = None, rowvar: bool = True) -> Any:
+    made = cov(t, x, y, rowvar)
+    if not made.ndim:
+        return made / made
+    spread: Any = np.sqrt(np.diagonal(made))
+    return np.clip(made / spread[:, None] / spread[None, :], -1, 1)
+
+
+@numpys(np.gradient)
+def _gradient(
+    t: Trace, f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1
+) -> Any:
+    x = t.lifted(f)
+    if x.dtype.kind in "biu":
+        x = t.cast(x, np.float64)
+    axes = axes_of(axis, x.ndim)
+    steps = list(varargs) * len(axes) if len(varargs) == 1 else list(varargs)
+    steps = steps or [1.0] * len(axes)
+    plain = all(isinstance(one, int | float) for one in steps)
+    if edge_order != 1 or not plain or len(steps) != len(axes):
+        problem = "it takes one number for the distance along each axis here"
+        raise refused("np.gradient", problem, hint="edge_order=1")
+    made = [_slopes(x, at, step) for at, step in zip(axes, steps, strict=True)]
+    return made[0] if len(made) == 1 else tuple(made)
+
+
+def _slopes(x: Any, at: int, step: float) -> Any:
+    lead = (slice(None),) * at
+
+    def part(first: int | None, last: int | None) -> Any:
+        return x[(*lead, slice(first, last))]
+
+    middle = (part(2, None) - part(None, -2)) / (2.0 * step)
+    begin = (part(1, 2) - part(0, 1)) / step
+    end = (part(-1, None) - part(-2, -1)) / step
+    return np.concatenate([begin, middle, end], axis=at)
+
+
+@numpys(np.unwrap)
+def _unwrap(
+    t: Trace, p: Any, discont: Any = None, axis: int = -1, *, period: float = 2 * np.pi
+) -> Any:
+    x = t.lifted(p)
+    if x.dtype.kind in "biu" and isinstance(period, float):
+        x = t.cast(x, np.float64)
+    (at,) = axes_of(axis, x.ndim)
+    most = period / 2 if discont is None else discont
+    lead = (slice(None),) * at
+    steps: Any = np.diff(x, axis=at)
+    turned: Any = np.mod(steps + period / 2, period) - period / 2
+    turned = np.where((turned == -period / 2) & (steps > 0), period / 2, turned)
+    more = np.where(np.abs(steps) < most, 0, turned - steps).cumsum(at)
+    rest = x[(*lead, slice(1, None))] + more
+    return np.concatenate([x[(*lead, slice(0, 1))], rest], axis=at)
+
+
+@numpys(np.polyval)
+def _polyval(t: Trace, p: Any, x: Any) -> Any:
+    factors, at = t.lifted(p), t.lifted(x)
+    made: Any = np.zeros_like(at)
+    for n in range(factors.shape[0]):
+        made = made * at + factors[n]
+    return made
+
+
 def _median_like(t: Trace, a: Any, q: float, axis: Axis, keepdims: Any) -> Any:
     """The value at a fraction of the sorted ones, on the line between two."""
     x = real_of(t, a, "np.quantile")

@@ -24,6 +24,9 @@ from rlxweb.tracing import (
     statistics as statistics,
 )
 from rlxweb.tracing import (
+    systems as systems,
+)
+from rlxweb.tracing import (
     transforms as transforms,
 )
 from rlxweb.tracing import (

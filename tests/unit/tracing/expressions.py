@@ -61,6 +61,8 @@ h + h; h * 2; h + x; np.exp(h); h.sum(0); h.mean(1); h.var(); np.sqrt(b); h @ h.
 np.average(i, 0); np.interp(x, v0, v); np.digitize(x, v0) * 1; np.power(j, 2)
 np.float64(0.5) * x; np.hanning(4) * x; x + np.arange(4); np.arange(4) * i
 np.linspace(0, 1, 4) + x; x.astype(float); x.astype(int); d.astype(np.float32)
+np.cov(x); np.cov(d, bias=True); np.corrcoef(x); np.cov(v, v); np.linalg.inv(i[:, :3])
+np.linalg.det(i[:, :3]); np.gradient(i, 2.0); np.polyval(d[0], x); np.cumprod(k, 1)
 np.isclose(i, k); np.einsum("ij,kj->ik", i, k); np.dot(i, k.T)
 np.add(i, k, dtype=float)
 np.round(d, 2); np.full_like(x, 1.5, dtype=np.float64); np.float_power(k, 2)
@@ -80,7 +82,11 @@ np.cumsum(x); np.cumsum(x, axis=1); x.cumsum(0); np.diff(x); np.diff(x, n=2, axi
 np.diff(b, axis=1); np.trapezoid(x); np.trapezoid(x, dx=0.5, axis=0)
 np.trapezoid(x, np.array([0.0, 1, 3, 4], "f4")); np.average(x, axis=0)
 np.nansum(x, axis=0); np.nansum(n[:, :1], axis=0); np.nanmean(n[:, :1])
-np.nanprod(p, axis=1); np.median(x); np.median(x, axis=1, keepdims=True)
+np.nanprod(p, axis=1); np.cumprod(p); np.cumprod(x, axis=0); np.nanmax(n[:, :1])
+np.nanmin(n, 1); np.nanmax(x, 0); np.nanvar(n[:, 2:3]); np.nanstd(x, axis=1, ddof=1)
+np.multiply.accumulate(x, axis=1); np.gradient(x); np.gradient(v, 0.5)
+np.gradient(x, axis=1); np.unwrap(x * 5); np.unwrap(x * 5, axis=0); np.polyval(v, x)
+ np.median(x); np.median(x, axis=1, keepdims=True)
 np.quantile(x, 0.25, axis=0); np.percentile(x, 90); np.percentile(x, [10, 50], axis=1)
 np.max(n); np.min(n, 1); np.median(n); np.sum(x, dtype=np.float32); x.max(); x.min(0)
 """
@@ -151,7 +157,9 @@ np.convolve(v, v[:2]); np.convolve(v, v[:3], "same"); np.convolve(v, v[:2], "sam
 np.convolve(v, v[:3], mode="valid"); np.convolve(v[:2], v); np.correlate(v, v[:3])
 np.correlate(v, v[:2], "same"); np.correlate(v, v[:3], "full")
 np.correlate(v, v, "same")
-b @ c.T
+b @ c.T; np.linalg.solve(m, v); np.linalg.solve(m, x.T); np.linalg.inv(m)
+np.linalg.det(m); np.linalg.matrix_power(m, 3); np.linalg.matrix_power(m, -1)
+np.linalg.matrix_power(m, 0); np.linalg.multi_dot([x, m, v])
 """
 
 COMPLEX = """
