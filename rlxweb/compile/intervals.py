@@ -7,7 +7,7 @@ and all that lies in there must fit too. Names no op.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -31,6 +31,7 @@ class Intervals:
 
     given   what inputs and params hold, by name; others may be anything of their type
     fits    type → what its values must lie in
+    asked   the nodes that are asked for; None: all
     of      the interval of each node
     beyond  the first node that reaches further, or of whose inside nothing is known
     """
@@ -38,12 +39,16 @@ class Intervals:
     graph: Graph
     given: Mapping[str, Interval]
     fits: Mapping[DType, Interval]
+    asked: Collection[int] | None = None
     of: list[Interval] = field(default_factory=list)
     beyond: tuple[Node, Interval] | None = None
     depth: int = 0
 
     def __post_init__(self) -> None:
         for node in self.graph.nodes():
+            if self.asked is not None and node.id not in self.asked:
+                self.of.append(whole(node.type.dtype))
+                continue
             found = self._interval(node)
             self.of.append(found)
             limit = self.fits.get(node.type.dtype)
@@ -111,6 +116,19 @@ class Intervals:
     def _unknown(self, node: Node) -> None:
         if self.beyond is None:
             self.beyond = node, whole(node.type.dtype)
+
+
+def concerned(graph: Graph, types: Collection[DType]) -> set[int]:
+    """The nodes of such types, what they are made of, and who reads them."""
+    nodes = graph.nodes()
+    found = {n.id for n in nodes if n.type.dtype in types}
+    for node in reversed(nodes):
+        if node.id in found:
+            found.update(node.inputs)
+    readers = (
+        n.id for n in nodes if any(nodes[i].type.dtype in types for i in n.inputs)
+    )
+    return found | set(readers)
 
 
 def _held(node: Node) -> Interval:

@@ -2,21 +2,21 @@
 
 Integers are held as i32 or u32 where every node is proven to fit, given what inputs and
 params may hold: that is checked when they are given. Where more would be too much they
-are held to less, the same power of two for all that matter. Doubles are held as f32
-where nothing is computed with them that f32 would round: they are moved, compared,
-chosen from, or cast. Anything else is refused, with the node. Names no op.
+are held to fewer bits. Doubles are held as f32 where nothing is computed with them that
+f32 would round: they are moved, compared, chosen from, or cast. Anything else is
+refused, with the node. Names no op.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NoReturn
 
 import numpy as np
 
 from rlxweb.advice import Advice
-from rlxweb.compile.intervals import Intervals
+from rlxweb.compile.intervals import Intervals, concerned
 from rlxweb.compile.plan import Held
 from rlxweb.compile.target import Target
 from rlxweb.decision.decision import Decision
@@ -30,7 +30,7 @@ from rlxweb.ir.op import TensorType, registry
 LEAST = 8
 """Bits of magnitude that inputs may have at least; a device that takes less is none."""
 RELAXED = 16
-"""Inputs and params up to which each is asked for the full range by itself."""
+"""Inputs and params up to which each has a limit of its own."""
 _SINGLE_DIGITS = 24
 Users = Mapping[int, list[Node]]
 
@@ -104,33 +104,48 @@ def _limited(
 
     Errors   DTypeError.
     """
-    given = list(_given(graph, fits))
+    given, asked = list(_given(graph, fits)), concerned(graph, target.narrower)
 
     def under(bits: Mapping[str, int]) -> Intervals:
         told = {n.name: _limit(fits[n.type.dtype], bits[n.name]) for n in given}
-        return Intervals(graph, told, fits)
+        return Intervals(graph, told, fits, asked)
 
     most = {n.name: _bits_of(fits[n.type.dtype]) for n in given}
     found = under(most)
     if found.beyond is None:
         return found, {}
-    least = dict.fromkeys(most, LEAST)
-    best, low, high = under(least), LEAST, max(most.values(), default=LEAST)
-    if best.beyond is not None:
-        _refuse(*best.beyond, target)
+    least = under(dict.fromkeys(most, LEAST))
+    if least.beyond is not None:
+        _refuse(*least.beyond, target)
+
+    def together(count: int) -> Intervals:
+        return under({name: min(full, count) for name, full in most.items()})
+
+    all_of, why = _widest(together, LEAST, max(most.values()))
+    bits = {name: min(full, all_of) for name, full in most.items()}
+    because = dict.fromkeys(bits, why)
+    for name in bits if len(bits) <= RELAXED else ():
+
+        def alone(count: int, name: str = name) -> Intervals:
+            return under({**bits, name: count})
+
+        bits[name], because[name] = _widest(alone, bits[name], most[name])
+    return under(bits), because
+
+
+def _widest(under: Callable[[int], Intervals], low: int, high: int) -> tuple[int, str]:
+    """How many bits fit, of which `low` do; the node that goes further with more."""
+    beyond = under(high).beyond
+    if beyond is None:
+        return high, ""
     while high - low > 1:
         middle = (low + high) // 2
-        tried = under({name: min(bits, middle) for name, bits in most.items()})
-        low, high = (middle, high) if tried.beyond is None else (low, middle)
-    bits = {name: min(full, low) for name, full in most.items()}
-    because = {}
-    for name in bits:
-        more = under({**bits, name: most[name] if len(bits) <= RELAXED else high})
-        if more.beyond is None and len(bits) <= RELAXED:
-            bits[name] = most[name]
-        elif more.beyond is not None:
-            because[name] = str(more.beyond[0])
-    return under(bits), because
+        found = under(middle).beyond
+        if found is None:
+            low = middle
+        else:
+            high, beyond = middle, found
+    return low, str(beyond[0])
 
 
 def _bits_of(limit: Interval) -> int:
@@ -153,12 +168,23 @@ def _refuse(node: Node, reach: Interval, target: Target) -> NoReturn:
             Advice("cast to i32 before it, or run with {}", device="cpu"),
         )
     to = target.narrower[dtype]
+    if dtype.is_float:
+        _refuse_double(node, target)
     low, high = whole(to)
     raise DTypeError(
         f"{node} on {target.name}",
         f"the device has no {dtype}, and its values are not known to fit {to}",
         f"they may lie from {reach[0]} to {reach[1]}; {to} holds {low} to {high}",
         Advice(f"clip them or cast to {to} before it, or run with {{}}", device="cpu"),
+    )
+
+
+def _refuse_double(node: Node, target: Target) -> NoReturn:
+    raise DTypeError(
+        f"{node} on {target.name}",
+        "the device has no f64",
+        "f32 would round what is computed here",
+        Advice("cast to f32 before it, or run with {}", device="cpu"),
     )
 
 
@@ -185,12 +211,7 @@ class _Doubles:
         for node in graph.nodes():
             kinds = {node.type.dtype, *(graph.node(i).type.dtype for i in node.inputs)}
             if DType.F64 in kinds and not self._is_same(node):
-                raise DTypeError(
-                    f"{node} on {target.name}",
-                    "the device has no f64",
-                    "f32 would round what is computed here",
-                    Advice("cast to f32 before it, or run with {}", device="cpu"),
-                )
+                _refuse_double(node, target)
 
     def _asks(self, user: Node) -> frozenset[str]:
         """What a node wants of its operands of f64."""

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlxweb.errors import IndexRefused
+from rlxweb.ir import bounds
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Kernel
 from rlxweb.ir.op import Attr, Attrs, Guard, Op, TensorType, Types, registry
@@ -261,6 +262,7 @@ registry.register_all(
         reference=_reference,
         guard=Guard(_outside, _judge, _pooled),
         lower=Kernel(roi_recipe),
+        bounds=bounds.INDEXED,
         attrs=(
             Attr("size", "ints"),
             Attr("sampling", "int", 0),

@@ -74,3 +74,45 @@ def test_values_that_decide_shapes_are_told() -> None:
     model = made.model(nodes, inputs, [made.value("y", None)])
     with pytest.raises(Unsupported, match="values of input 'to' decide shapes"):
         _ = rlx.onnx.load(model.SerializeToString()).graph
+
+
+@pytest.mark.parametrize(
+    "device", ["cpu", pytest.param("vulkan", marks=pytest.mark.requires_wgpu)]
+)
+def test_tokens_are_int64_as_exporters_have_them(device: str) -> None:
+    """Ids that index, places that a shape tells, a mask that is cast and counted."""
+    nodes = [
+        made.node("Shape", ["ids"], ["shape"]),
+        made.node("Gather", ["shape", "one"], ["length"]),
+        made.node("Range", ["zero", "length", "one"], ["at"]),
+        made.node("Gather", ["w", "ids"], ["words"]),
+        made.node("Gather", ["w", "at"], ["places"]),
+        made.node("Add", ["words", "places"], ["x"]),
+        made.node("Unsqueeze", ["mask", "minus"], ["wide"]),
+        made.node("Cast", ["wide"], ["on"], to=1),
+        made.node("Mul", ["x", "on"], ["y"]),
+        made.node("ReduceSum", ["mask", "minus"], ["count"], keepdims=0),
+        made.node("Add", ["ids", "offset"], ["moved"]),
+    ]
+    held = made.weights(
+        w=W,
+        zero=np.array(0),
+        one=np.array(1),
+        minus=np.array([-1]),
+        offset=np.arange(1 << 5).reshape(2, 16)[:, :1],
+    )
+    ends = [made.value("y", ["batch", "length", 4])]
+    ends += [made.value("count", ["batch"], 7), made.value("moved", [2, "length"], 7)]
+    inputs = [made.value(name, ["batch", "length"], 7) for name in ("ids", "mask")]
+    with rlx.onnx.load(
+        made.model(nodes, inputs, ends, held).SerializeToString()
+    ) as net:
+        for length in (2, 3):
+            ids = np.arange(2 * length).reshape(2, length) % 3 - 1
+            mask = np.array([[1] * length, [1, *[0] * (length - 1)]])
+            got = net.run({"ids": ids, "mask": mask}, device=device)
+            want = (W[ids] + W[:length]) * mask[..., None]
+            np.testing.assert_allclose(got["y"], want, rtol=1e-6)
+            np.testing.assert_array_equal(got["count"], mask.sum(1))
+            np.testing.assert_array_equal(got["moved"], ids + [[0], [16]])
+            assert {got["count"].dtype, got["moved"].dtype} == {np.dtype("int64")}
