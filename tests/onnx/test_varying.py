@@ -114,5 +114,5 @@ def test_tokens_are_int64_as_exporters_have_them(device: str) -> None:
             want = (W[ids] + W[:length]) * mask[..., None]
             np.testing.assert_allclose(got["y"], want, rtol=1e-6)
             np.testing.assert_array_equal(got["count"], mask.sum(1))
-            np.testing.assert_array_equal(got["moved"], ids + [[0], [16]])
+            np.testing.assert_array_equal(got["moved"], ids + np.array([[0], [16]]))
             assert {got["count"].dtype, got["moved"].dtype} == {np.dtype("int64")}
