@@ -25,10 +25,9 @@ from rlxweb.given import from_there
 from rlxweb.gpu.beside import awaited_here
 from rlxweb.gpu.drive import drive
 from rlxweb.ir.dtype import DTypeLike
-from rlxweb.ir.fitting import unknown
 from rlxweb.ir.graph import Graph
 from rlxweb.names import also
-from rlxweb.runtime.cache_info import CacheInfo
+from rlxweb.runtime.binds import Binds
 from rlxweb.runtime.device_array import DeviceArray, Keep, put_on, staying
 from rlxweb.runtime.exporting import Exports
 from rlxweb.runtime.feeds import Given, as_input, check_feeds, lying, param_named
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     from rlxweb.runtime.session import Session
 
 
-class CompiledGraph(Maps, Profiles, Exports):
+class CompiledGraph(Binds, Maps, Profiles, Exports):
     """A graph ready to run on one device. Made by `Session.compile`.
 
     Threads and tasks may share it: they take turns where the device needs that.
@@ -97,25 +96,6 @@ class CompiledGraph(Maps, Profiles, Exports):
     def attempts(self) -> tuple[Attempt, ...]:
         """Where a run was tried, if one was lost with its device; else nothing."""
         return self._placed.decision.attempts
-
-    def bind(
-        self, sizes: Mapping[str, int] | None = None, /, **named: int
-    ) -> CompiledGraph:
-        """The compiled graph for these sizes of all dims, as a run of them uses it.
-
-        It shares its params with all others. A graph without dims is its own.
-        Errors   UnknownName for a dim that the graph has not, UsageError for one that
-        is left out; those of `Graph.bind` and `Session.compile`.
-        """
-        for name in {**(sizes or {}), **named}:
-            raise unknown(f"bind '{self._job.graph.name}'", "dim", str(name), {})
-        return self
-
-    def cache_info(self) -> CacheInfo:
-        """Bindings of a graph whose sizes vary: runs that found theirs prepared, those
-        that did not, the most that are kept, and how many are.
-        """
-        return CacheInfo(0, 0, 1, 1)
 
     @also(data="value")
     def set_param(self, name: str, value: Any) -> None:

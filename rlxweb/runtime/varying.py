@@ -7,6 +7,8 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import numpy as np
+
 from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import Array
 from rlxweb.choose.graphs import GraphJob
@@ -18,9 +20,10 @@ from rlxweb.errors import OutOfMemory, RlxError, SessionClosed, UsageError
 from rlxweb.gpu.drive import drive
 from rlxweb.ir.binding import sizes_of
 from rlxweb.ir.fitting import array_for, check_fits, unknown
+from rlxweb.ir.graph import Node
 from rlxweb.ir.op import TensorType
 from rlxweb.runtime.bindings import Bindings
-from rlxweb.runtime.cache_info import CacheInfo
+from rlxweb.runtime.binds import CacheInfo
 from rlxweb.runtime.compiled import CompiledGraph
 from rlxweb.runtime.device_array import DeviceArray, Keep, put_on
 from rlxweb.runtime.feeds import as_input, check_given, param_named
@@ -29,6 +32,9 @@ from rlxweb.runtime.mapped import check_here
 if TYPE_CHECKING:
     from rlxweb.runtime.profile import Profile
     from rlxweb.runtime.session import Session
+
+
+MOST_TOLD = 1024
 
 
 class CompiledVarying(CompiledGraph):
@@ -42,6 +48,8 @@ class CompiledVarying(CompiledGraph):
         self._inputs = job.graph.named("input")
         self._params = job.graph.named("param")
         self._bindings = Bindings(job, session)
+        # What the dims were for shapes that were given; it costs more to work out.
+        self._told: dict[tuple[Any, ...], dict[str, int]] = {}
         self._is_closed = False
 
     async def begun(self, inputs: Mapping[str, Any] | None) -> None:
@@ -57,10 +65,7 @@ class CompiledVarying(CompiledGraph):
         if inputs and self._inputs.keys() <= inputs.keys():
             await self._for(inputs, doing)
 
-    def bind(
-        self, sizes: Mapping[str, int] | None = None, /, **named: int
-    ) -> CompiledGraph:
-        given = {**(sizes or {}), **named}
+    async def _for_sizes(self, given: dict[str, Any]) -> CompiledGraph:
         doing, dims = f"bind '{self._job.graph.name}'", self._job.graph.dims
         self._check_open(doing)
         for name in given:
@@ -75,7 +80,7 @@ class CompiledVarying(CompiledGraph):
                 f"pass {', '.join(f'{name}=…' for name in missing)}",
             )
         every = {name: dim.check(given[name], doing) for name, dim in dims.items()}
-        return drive(self._bindings.at(every))
+        return await self._bindings.at(every)
 
     def cache_info(self) -> CacheInfo:
         return self._bindings.info
@@ -84,19 +89,19 @@ class CompiledVarying(CompiledGraph):
         """What the dims are for what a run is given, and that as arrays."""
         given = {} if inputs is None else inputs
         check_given(doing, self._inputs, given)
-        feeds: dict[str, Any] = {}
-        for name, node in self._inputs.items():
-            one, what = given[name], f"{doing}, input '{name}'"
-            try:
-                is_there = isinstance(one, DeviceArray)
-                feeds[name] = one if is_there else array_for(one, node.type.dtype)
-            except RlxError as error:
-                error.doing = what
-                raise
-            kind = TensorType(feeds[name].shape, node.type.dtype)
-            check_fits(what, feeds[name], kind)
-        shapes = {name: one.shape for name, one in feeds.items()}
-        return sizes_of(self._job.graph, shapes, doing), feeds
+        feeds = {
+            name: _as_array(f"{doing}, input '{name}'", node, given[name])
+            for name, node in self._inputs.items()
+        }
+        shapes = tuple(one.shape for one in feeds.values())
+        sizes = self._told.get(shapes)
+        if sizes is None:
+            by_name = dict(zip(feeds, shapes, strict=True))
+            sizes = sizes_of(self._job.graph, by_name, doing)
+            if len(self._told) >= MOST_TOLD:
+                self._told.clear()
+            self._told[shapes] = sizes
+        return sizes, feeds
 
     async def _for(
         self, inputs: Any, doing: str
@@ -271,3 +276,17 @@ class CompiledVarying(CompiledGraph):
         if not self._is_closed:
             self._is_closed = True
             drive(self._bindings.close())
+
+
+def _as_array(doing: str, node: Node, value: Any) -> Any:
+    """An input of the declared dtype and any shape. Errors  DTypeError, InputError."""
+    dtype = node.type.dtype
+    if type(value) is np.ndarray and value.dtype == dtype.numpy:
+        return value
+    try:
+        array = value if isinstance(value, DeviceArray) else array_for(value, dtype)
+    except RlxError as error:
+        error.doing = doing
+        raise
+    check_fits(doing, array, TensorType(array.shape, dtype))
+    return array

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -245,6 +246,7 @@ def test_a_binding_is_a_compiled_graph() -> None:
     assert one.graph.named("input")["x"].type.shape == (2, 3, 4)
     assert (compiled.device, compiled.engine) == (Device.CPU, one.engine)
     assert compiled.plan is one.plan
+    assert asyncio.run(compiled.bind_async(n=2, m=3)) is one
     assert compiled.profile(arrays(2, 3)).total_ns > 0
     assert Session("cpu").compile(one.graph).bind().graph.key == one.graph.key
 
