@@ -31,6 +31,10 @@ class OrderBuilder(MovesBuilder):
     def node(self, at: int) -> Any:
         """See Graph.node."""
 
+    @abstractmethod
+    def count_nonzero(self, x: Tensor) -> Tensor:
+        """See ReduceBuilder.count_nonzero."""
+
     def argsort(
         self, x: Tensor, axis: int = -1, descending: bool = False, stable: bool = True
     ) -> Tensor:
@@ -100,15 +104,6 @@ class OrderBuilder(MovesBuilder):
             back = self.flip(x, axis) if x.rank else x
         made = self.apply("cumprod", back, axis=axis, exclusive=exclusive)
         return self.flip(made, axis)
-
-    def count_nonzero(self, x: Tensor) -> Tensor:
-        """How many elements are not zero, a single i32."""
-        with working("count_nonzero", x):
-            flat = self.apply("reshape", x, shape=(-1,))
-        if x.dtype is not DType.BOOL:
-            zero = self.constant(np.zeros((), x.dtype.numpy))
-            flat = self.apply("ne", flat, zero)
-        return self.apply("sum", self.apply("cast", flat, to=DType.I32), axes=(0,))
 
     def nonzero(
         self, x: Tensor, size: int | None = None, fill_value: int = -1

@@ -4,6 +4,15 @@ The families register themselves when they are loaded; `vocabulary.py` loads all
 done here: a thread that imports one of them while another loads all would wait for it.
 """
 
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rlxweb.ops.listing import Vocabulary
+
 FAMILIES = (
     "leaf",
     "elementwise",
@@ -44,3 +53,16 @@ FAMILIES = (
     "welch",
     "segments",
 )
+
+
+class _Callable(ModuleType):
+    """A module that is also the function of its name: `rlxweb.ops()`."""
+
+    def __call__(self, word: str = "") -> Vocabulary:
+        """See `rlxweb.ops.listing.ops`."""
+        from rlxweb.ops.listing import ops
+
+        return ops(word)
+
+
+sys.modules[__name__].__class__ = _Callable

@@ -7,86 +7,28 @@ from __future__ import annotations
 
 import ast
 import inspect
-import re
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 from rlxweb.backends.agreement import one_op
 from rlxweb.backends.webgpu_recipes import Recipes
 from rlxweb.compile.rewrites import composition
 from rlxweb.errors import RlxError
 from rlxweb.gpu.port import Want
-from rlxweb.ir.dtype import DType
-from rlxweb.ir.graph import Graph, typed
+from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose, Expr, Kernel
 from rlxweb.ir.op import Op, TensorType, registry
-from rlxweb.ir.sample import Sample
 from rlxweb.ir.tensor import Tensor
 from rlxweb.kernels.expression import expression
 from rlxweb.kernels.source import STORED
+from rlxweb.ops.listing import Case, cases
+from rlxweb.ops.listing import dtypes as dtypes
+from rlxweb.ops.listing import first_sentence as first_sentence
 from rlxweb.recipes.variants import Hardware
 
 Types = tuple[TensorType, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """A sample that the shape rule takes: input types, attributes, output type."""
-
-    op: Op
-    sample: Sample
-    inputs: Types
-    attrs: Mapping[str, Any]
-    out: TensorType
-
-
-def cases(op: Op) -> Iterator[Case]:
-    """Every sample with its types."""
-    for sample in op.samples:
-        inputs = tuple(TensorType(d.shape, d.dtype) for d in sample.inputs)
-        attrs, out = typed(op, inputs, sample.attrs)
-        yield Case(op, sample, inputs, attrs, out)
-
-
-def first_sentence(text: str) -> str:
-    """The first sentence of a doc; a point after a number ends none (1e-5, §4.2)."""
-    whole = " ".join(text.split("\n\n")[0].split())
-    return re.split(r"(?<=[a-z)\]²v])\. ", whole, maxsplit=1)[0].rstrip(".") + "."
-
-
-# --- dtypes -------------------------------------------------------------------------
-
-
-def dtypes(op: Op) -> dict[DType, DType]:
-    """Each dtype its main operand may have, and the dtype that comes out."""
-    found: dict[DType, DType] = {}
-    for case in cases(op):
-        if not case.inputs:
-            continue
-        main = _main(case.inputs)
-        for dtype in DType:
-            out = _out_dtype(op, case, main, dtype)
-            if out is not None:
-                found.setdefault(dtype, out)
-    return {d: found[d] for d in DType if d in found}
-
-
-def _main(inputs: Types) -> DType:
-    """The dtype that varies: that of the last operand, or a float one (gather)."""
-    return next((t.dtype for t in inputs if t.dtype.is_float), inputs[-1].dtype)
-
-
-def _out_dtype(op: Op, case: Case, main: DType, dtype: DType) -> DType | None:
-    inputs = tuple(
-        TensorType(t.shape, dtype if t.dtype is main else t.dtype) for t in case.inputs
-    )
-    try:
-        return typed(op, inputs, case.attrs)[1].dtype
-    except RlxError:
-        return None
 
 
 # --- how it is called ---------------------------------------------------------------

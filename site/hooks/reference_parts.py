@@ -14,6 +14,7 @@ from docstrings import prose
 from rlxweb import errors
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
+from rlxweb.ops.listing import composed
 from rlxweb.tracing import vocabulary
 
 
@@ -61,6 +62,11 @@ def methods() -> str:
         doc = inspect.getdoc(getattr(Graph, name)) or registry.get(ops[0]).doc
         said = prose(op_facts.first_sentence(doc))
         lines.append(f"| `{op_facts.signature(name)}` | {linked} | {said} |")
+    lines += [
+        f"| `{op_facts.signature(one.name)}` | | {prose(one.summary)} |"
+        for one in composed()
+        if one.name not in adds
+    ]
     return "\n".join(lines)
 
 
