@@ -13,7 +13,7 @@ from weakref import ref
 from rlxweb.backends.protocol import Array, Backend, Program
 from rlxweb.choose.graphs import GraphJob
 from rlxweb.gpu.turns import Turn
-from rlxweb.runtime.binds import CacheInfo
+from rlxweb.runtime.cache_info import CacheInfo
 from rlxweb.runtime.compiled import CompiledGraph
 from rlxweb.runtime.device_array import DeviceArray
 from rlxweb.runtime.feeds import may_change

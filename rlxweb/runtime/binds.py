@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from rlxweb.choose.graphs import GraphJob
 from rlxweb.gpu.beside import awaited_here
 from rlxweb.gpu.drive import drive
 from rlxweb.ir.fitting import unknown
+from rlxweb.runtime.cache_info import CacheInfo
 
 if TYPE_CHECKING:
     from rlxweb.runtime.compiled import CompiledGraph
-
-
-class CacheInfo(NamedTuple):
-    """How often a run found its sizes prepared, as functools.lru_cache tells it."""
-
-    hits: int
-    misses: int
-    maxsize: int
-    currsize: int
 
 
 class Binds:

@@ -23,7 +23,7 @@ from rlxweb.ir.fitting import array_for, check_fits, unknown
 from rlxweb.ir.graph import Node
 from rlxweb.ir.op import TensorType
 from rlxweb.runtime.bindings import Bindings
-from rlxweb.runtime.binds import CacheInfo
+from rlxweb.runtime.cache_info import CacheInfo
 from rlxweb.runtime.compiled import CompiledGraph
 from rlxweb.runtime.device_array import DeviceArray, Keep, put_on
 from rlxweb.runtime.feeds import as_input, check_given, param_named
