@@ -112,6 +112,12 @@ def _regions(g: Graph, s: Shape) -> Tensor:
     return g.roi_align(g.input("x", s), g.constant(corners), images, 7, 2)
 
 
+def _deformed(g: Graph, s: Shape) -> Tensor:
+    offset = g.input("offset", (s[0], 18, s[2] - 2, s[3] - 2))
+    weight = g.input("w", (s[1], s[1], 3, 3))
+    return g.deform_conv2d(g.input("x", s), offset, weight)
+
+
 def _conv(g: Graph, s: Shape) -> Tensor:
     weight = g.input("w", (s[1], s[1], 3, 3))
     return g.conv(g.input("x", s), weight, padding=1)
@@ -178,6 +184,7 @@ NETWORKS: Mapping[str, tuple[Build, tuple[Shape, ...]]] = {
     "non_max_suppression": (_suppressed, TABLES),
     "conv": (_conv, IMAGES),
     "conv, depthwise": (_depthwise, IMAGES),
+    "deform_conv": (_deformed, IMAGES),
     "conv_transpose": (_conv_transpose, IMAGES),
     "max_pool": (_pool("max_pool"), IMAGES),
     "max_pool_indices": (_pool("max_pool_indices"), IMAGES),

@@ -1,4 +1,4 @@
-"""Builder methods of detectors: boxes suppressed, regions pooled.
+"""Builder methods of detectors: boxes suppressed, regions pooled, windows deformed.
 
 They have torchvision's names. Nothing is computed here.
 """
@@ -99,3 +99,50 @@ class RegionBuilder(ABC):
         how: dict[str, Any] = {"aligned": aligned, "mode": mode}
         how |= {"sampling": samples, "scale": spatial_scale}
         return self.apply("roi_align", x, rois, images, size=size, **how)
+
+    def deform_conv2d(
+        self,
+        x: Tensor,
+        offset: Tensor,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: int | Sequence[int] = 1,
+        padding: int | Sequence[int] = 0,
+        dilation: int | Sequence[int] = 1,
+        mask: Tensor | None = None,
+    ) -> Tensor:
+        """A convolution whose taps are moved by offsets, as torchvision's.
+
+        x        [N, C, H, W]
+        offset   [N, 2·offset_groups·h·w, …]: how far down and across each tap is moved
+        weight   [O, C/groups, h, w]
+        bias     [O]
+        mask     [N, offset_groups·h·w, …]: what each tap counts
+
+        The groups follow from the shapes. Errors  ShapeError, AttributeRefused.
+        """
+        with working("deform_conv2d", x, offset, weight):
+            if {x.rank, offset.rank, weight.rank} != {4}:
+                raise bad_shape(
+                    f"ranks {x.rank}, {offset.rank} and {weight.rank}",
+                    "images, offsets and weight have 4 axes",
+                )
+            taps = 2 * weight.shape[2] * weight.shape[3]
+            stride, padding, dilation = (
+                (one,) * 2 if isinstance(one, int) else tuple(one)
+                for one in (stride, padding, dilation)
+            )
+        given = (x, weight, offset) if mask is None else (x, weight, offset, mask)
+        made = self.apply(
+            "deform_conv",
+            *given,
+            strides=stride,
+            dilations=dilation,
+            pads=(*padding, *padding),
+            groups=max(x.shape[1] // max(weight.shape[1], 1), 1),
+            offset_groups=max(offset.shape[1] // max(taps, 1), 1),
+        )
+        if bias is None:
+            return made
+        each = self.apply("reshape", bias, shape=(-1, 1, 1))
+        return self.apply("add", made, each)

@@ -1,4 +1,4 @@
-"""What detectors do: boxes suppressed, regions pooled."""
+"""What detectors do: boxes suppressed, regions pooled, windows deformed."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import numpy as np
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.tensor import Tensor
 from rlxweb.onnx.converters import Call, Value, converts
+
+Ints = tuple[int, ...]
 
 
 @converts("NonMaxSuppression", since=10)
@@ -81,3 +83,38 @@ def _roi_align(
     size = (output_height, output_width)
     how = (sampling_ratio, spatial_scale, given == "half_pixel", mode)
     return call.g.roi_align(x, rois, images, size, *how)
+
+
+@converts("DeformConv", since=19)
+def _deform_conv(
+    call: Call,
+    x: Tensor,
+    weight: Tensor,
+    offset: Tensor,
+    bias: Tensor | None = None,
+    mask: Tensor | None = None,
+    *,
+    dilations: Ints | None = None,
+    group: int = 1,
+    kernel_shape: Ints | None = None,
+    offset_group: int = 1,
+    pads: Ints | None = None,
+    strides: Ints | None = None,
+) -> Tensor:
+    if kernel_shape is not None and kernel_shape != weight.shape[2:]:
+        call.contradict(
+            f"kernel_shape is {kernel_shape}", f"the weight has {weight.shape[2:]}"
+        )
+    if x.rank != 4:
+        call.refuse(f"x has rank {x.rank}", "images have 2 spatial axes")
+    given = (x, weight, offset) if mask is None else (x, weight, offset, mask)
+    made = call.g.apply(
+        "deform_conv",
+        *given,
+        strides=strides or (1, 1),
+        dilations=dilations or (1, 1),
+        pads=pads or (0, 0, 0, 0),
+        groups=group,
+        offset_groups=offset_group,
+    )
+    return made if bias is None else made + bias.reshape((-1, 1, 1))

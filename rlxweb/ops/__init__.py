@@ -32,6 +32,7 @@ FAMILIES = (
     "nonzero",
     "suppression",
     "roi",
+    "deform",
     "picking",
     "linalg",
     "solve",

@@ -53,7 +53,7 @@ def _infer(types: Types, attrs: Attrs) -> TensorType:
     return TensorType((*x.shape[:2], *grid.shape[1:-1]), dtype)
 
 
-class _Arrays:
+class Arrays:
     """The steps in a namespace of arrays."""
 
     def __init__(self, xp: Any) -> None:
@@ -84,7 +84,7 @@ class _Arrays:
         return self.xp.reshape(x, (*x.shape, 1))
 
 
-class _Tensors:
+class Tensors:
     """The same in a graph."""
 
     def __init__(self, g: Graph) -> None:
@@ -113,7 +113,8 @@ class _Tensors:
         return self.g.reshape(x, (*x.shape, 1))
 
 
-def _floor(s: Any, x: Any) -> Any:
+def floored(s: Any, x: Any) -> Any:
+    """The whole numbers at or below floats that an i32 holds."""
     toward_zero = s.real(s.whole(x), x)
     return toward_zero - s.real(toward_zero > x, x)
 
@@ -143,7 +144,7 @@ def _mirrored(s: Any, x: Any, low: float, span: float) -> Any:
     if span == 0.0:
         return x * 0.0
     x = s.abs(x - low)
-    rest = x - _floor(s, x * (0.5 / span)) * (2.0 * span)
+    rest = x - floored(s, x * (0.5 / span)) * (2.0 * span)
     return s.least(rest, 2.0 * span - rest) + low
 
 
@@ -151,7 +152,7 @@ def _taps(s: Any, at: Any, mode: str) -> list[tuple[Any, Any]]:
     """The elements around a place, and their weights."""
     if mode == "nearest":
         return [(at, None)]
-    first = _floor(s, at)
+    first = floored(s, at)
     f = at - first
     r = 1.0 - f
     if mode == "linear":
@@ -212,7 +213,7 @@ def _grid_sample(xp: Any, attrs: Attrs, x: Any, grid: Any) -> Any:
     first = xp.asarray(xp.arange(n), dtype=xp.int32) * prod(size)
     first = xp.reshape(first, (n, *(1,) * rank))
     given = [places[..., rank - 1 - at] for at in range(rank)]
-    made = _sampled(_Arrays(xp), attrs, table, size, given, first)
+    made = _sampled(Arrays(xp), attrs, table, size, given, first)
     made = xp.permute_dims(made, (0, rank + 1, *range(1, rank + 1)))
     return xp.asarray(made, dtype=x.dtype)
 
@@ -230,7 +231,7 @@ def _build(g: Graph, attrs: Attrs, x: Tensor, grid: Tensor) -> Tensor:
         g.reshape(g.narrow(places, rank + 1, rank - 1 - at, 1), grid.shape[:-1])
         for at in range(rank)
     ]
-    made = _sampled(_Tensors(g), attrs, table, size, given, g.constant(first))
+    made = _sampled(Tensors(g), attrs, table, size, given, g.constant(first))
     made = g.transpose(made, (0, rank + 1, *range(1, rank + 1)))
     return made if made.dtype is x.dtype else g.cast(made, x.dtype)
 

@@ -156,6 +156,7 @@ def test_an_op_without_a_rule_is_refused() -> None:
         *("rope", "glu", "lora_matmul", "grouped_matmul", "selective_scan"),
         *("solve", "det"),
         *("nonzero", "non_max_suppression", "searchsorted", "roi_align"),
+        "deform_conv",
     }
 
 
