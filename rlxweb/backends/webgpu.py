@@ -40,6 +40,7 @@ from rlxweb.backends.webgpu_recipes import Recipes, assumed_gate, hardware_of
 from rlxweb.backends.webgpu_residents import BufferResident, Residents, copies_into
 from rlxweb.backends.webgpu_timed import timed_run
 from rlxweb.backends.webgpu_trips import WebGpuTrips
+from rlxweb.backends.webgpu_warm import Warm
 from rlxweb.compile.plan import Plan
 from rlxweb.compile.target import Target
 from rlxweb.cost.race import Race
@@ -95,17 +96,15 @@ class WebGpuBackend(Backend):
         self.api, self.driver, self.vendor = facts.backend, facts.driver, facts.vendor
         self.software, self.compiler = facts.software, port.compiler
         self.limits = facts.limits.lowest(limits) if limits else facts.limits
-        self.recipes = Recipes(hardware_of(facts, self.limits), variants, copies)
-        trusts = (
-            own_shaders_trusted(self.recipes.hardware) if trusts is None else trusts
-        )
+        hardware = hardware_of(facts, self.limits)
+        self.recipes = Recipes(hardware, variants, copies)
+        trusts = own_shaders_trusted(hardware) if trusts is None else trusts
         self.pipelines = Pipelines(port, trusts=trusts)
+        self._warm = Warm(port)
         # In a tab every wait is a turn of its event loop, and none was measured yet.
-        self.overlaps = (
-            runs_overlap(self.recipes.hardware) and facts.backend != "webgpu"
-            if overlaps is None
-            else overlaps
-        )
+        if overlaps is None:
+            overlaps = runs_overlap(hardware) and facts.backend != "webgpu"
+        self.overlaps = overlaps
         self._programs: weakref.WeakSet[WebGpuProgram] = weakref.WeakSet()
         self._builders: list[ProgramBuilder] = []
         self.closed = False
@@ -152,6 +151,7 @@ class WebGpuBackend(Backend):
         self._builders.append(builder)
         try:
             program = await builder.build()
+            await self._warm.up(program)
             self._programs.add(program)
         except BaseException:
             builder.abandon()
