@@ -19,16 +19,20 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from rlxweb.arguments import whole
 from rlxweb.device import DeviceLike
+from rlxweb.errors import UsageError
 from rlxweb.gpu.beside import awaited_here
 from rlxweb.gpu.drive import drive
 from rlxweb.models.note import LOWEST, PITCHES, Note
 from rlxweb.models.note_events import NoteSettings, bends_of, events_of
 from rlxweb.models.notes import Notes
-from rlxweb.models.onnx_file import File, onnx_model
+from rlxweb.models.onnx_file import File, onnx_model, saved_graph
 from rlxweb.models.sound import Sound, sound_of
+from rlxweb.onnx.imported import Computed
 from rlxweb.onnx.model import Model
 from rlxweb.runtime.from_file import Asked
+from rlxweb.runtime.loaded import LoadedGraph
 
 Array = npt.NDArray[Any]
 Tell = Callable[[float, float], object]
@@ -63,12 +67,23 @@ class Activations:
     note     (n, 88), how much each key of the piano sounds, from A0
     onset    (n, 88), how much it begins to
     contour  (n, 264), the same in thirds of semitones
+    seconds  of the sound
     """
 
     times: Array
     note: Array
     onset: Array
     contour: Array
+    seconds: float
+
+    def notes(self, settings: NoteSettings | None = None) -> Notes:
+        """The notes, by other settings without running the model again.
+
+        Errors   UsageError for settings that cannot be meant.
+        """
+        own = (settings or NoteSettings()).checked(_DOING)
+        bends = bends_of(self.contour) if own.pitch_bends else self.contour[:0]
+        return Notes(_notes(self.note, self.onset, bends, own), self.seconds)
 
 
 class BasicPitch:
@@ -76,23 +91,52 @@ class BasicPitch:
 
     Threads may share it: they take turns where something is compiled.
 
-    model   the model of ONNX that it runs
+    model   the model of ONNX, or the saved graph, that it runs
     """
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model | LoadedGraph) -> None:
         self.model = model
 
     @classmethod
     def load(cls, file: File | None = None) -> Self:
         """The model of the package basic-pitch, or of a file.
 
-        file     path of `nmp.onnx`, or its bytes; None: the installed package, of which
-                 no code is run
+        file     path of `nmp.onnx` or of what `save` wrote (.rlxg), or the bytes of
+                 one; None: the installed package, of which no code is run
         Errors   Unsupported where the package is not installed, or `onnx`; ModelError
         for a file that is missing, broken, or another model
         """
         wanted = {_INPUT: (None, WINDOW, 1)}
-        return cls(onnx_model(file, PACKAGE, INSIDE, "load Basic Pitch", wanted))
+        doing = "load Basic Pitch"
+        saved = None if file is None else saved_graph(file, doing, wanted)
+        return cls(saved or onnx_model(file, PACKAGE, INSIDE, doing, wanted))
+
+    def save(self, path: str | os.PathLike[str], windows: int = 1) -> None:
+        """The model as a graph of rlxweb, which a page runs without the package `onnx`.
+
+        path     usually NAME.rlxg; it appears whole or not at all
+        windows  of two seconds that are run at once
+        Errors   UsageError for less than one, and where it is such a graph already;
+        RecordingError where it cannot be written
+        """
+        doing = "save Basic Pitch"
+        count = whole("windows", windows, doing)
+        if count < 1 or not isinstance(self.model, Model):
+            problem = f"windows is {count}" if count < 1 else "it is a saved graph"
+            raise UsageError(doing, problem, "one window at least, of a model of ONNX")
+        zeros = np.zeros((count, WINDOW, 1), np.float32)
+        made = self.model.imported({_INPUT: zeros})
+        places = {n: one.at for n, one in made.outputs.items() if type(one) is Computed}
+        names = sorted(places, key=places.__getitem__)
+        params = {name: weight.array for name, weight in made.params.items()}
+        made.graph.save(path, params, outputs=names)
+
+    @property
+    def _batches(self) -> tuple[int, ...]:
+        """How many windows may be run at once."""
+        if isinstance(self.model, LoadedGraph):
+            return (self.model.inputs[_INPUT].shape[0],)
+        return BATCHES
 
     def transcribe(
         self,
@@ -164,23 +208,44 @@ class BasicPitch:
         *,
         device: DeviceLike | None = None,
         adapter: str = "",
+        tell: Tell | None = None,
     ) -> Activations:
         """What the model finds frame by frame, all in memory: 150 kB a second.
 
         Arguments and errors are those of `transcribe`.
         """
-        return drive(self._activations(sound, fs, device, adapter))
+        return drive(self._activations(sound, fs, device, adapter, tell))
+
+    async def activations_async(
+        self,
+        sound: Any,
+        fs: float | None = None,
+        *,
+        device: DeviceLike | None = None,
+        adapter: str = "",
+        tell: Tell | None = None,
+    ) -> Activations:
+        """`activations` beside the caller's event loop."""
+        return await awaited_here(
+            lambda: self._activations(sound, fs, device, adapter, tell)
+        )
 
     async def _activations(
-        self, given: Any, fs: float | None, device: DeviceLike | None, adapter: str
+        self,
+        given: Any,
+        fs: float | None,
+        device: DeviceLike | None,
+        adapter: str,
+        tell: Tell | None,
     ) -> Activations:
         parts: dict[str, list[Array]] = {_NOTE: [], _ONSET: [], _CONTOUR: []}
         with sound_of(given, fs, RATE, "find notes") as sound:
-            async for _, found in self._stretches(sound, device, adapter, None):
+            async for _, found in self._stretches(sound, device, adapter, tell):
                 for name, rows in found.items():
                     parts[name].append(rows)
+            seconds = sound.seconds
         note, onset, contour = (np.concatenate(one) for one in parts.values())
-        return Activations(times_of(len(note)), note, onset, contour)
+        return Activations(times_of(len(note)), note, onset, contour, seconds)
 
     async def _stretches(
         self, sound: Sound, device: DeviceLike | None, adapter: str, tell: Tell | None
@@ -188,7 +253,8 @@ class BasicPitch:
         """(first frame, the frames of each output), one stretch after the other."""
         before = OVERLAP // 2 * HOP
         windows = -(-(sound.n_samples + before) // STEP)
-        batch = next((b for b in BATCHES if b >= windows), BATCHES[-1])
+        sizes = self._batches
+        batch = next((b for b in sizes if b >= windows), sizes[-1])
         count = frames_of(sound.n_samples)
         asked = Asked(device, adapter, None, keep=False)
         for first in range(0, windows, batch):

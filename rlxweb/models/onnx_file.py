@@ -1,4 +1,4 @@
-"""A model of ONNX in one file: of a package that is installed, of a path, or bytes."""
+"""A model in one file: of a package that is installed, of a path, or bytes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from rlxweb.errors import ModelError, shown
 from rlxweb.models.folder import installed
 from rlxweb.onnx.loading import load
 from rlxweb.onnx.model import Model
+from rlxweb.runtime.loaded import LoadedGraph
+from rlxweb.runtime.loaded import load as load_graph
 
 File = str | os.PathLike[str] | bytes
 Ports = Mapping[str, tuple[int | None, ...]]
@@ -35,19 +37,46 @@ def onnx_model(
             hint = "another version of the package keeps it elsewhere: name the file"
             raise ModelError(doing, f"{package} has no {inside}", hint=hint)
     model = load(source)
-    if not any(_has(model, ports) for ports in wanted):
-        found = ", ".join(map(str, model.inputs.values())) or "none"
-        raise ModelError(
-            doing,
-            f"{shown(model.name)} is another model: its inputs are {found}",
-            " or ".join(map(_told, wanted)) + " are wanted",
-        )
+    dims = {name: port.dims for name, port in model.inputs.items()}
+    found = ", ".join(map(str, model.inputs.values())) or "none"
+    _check(model.name, dims, found, doing, wanted)
     return model
 
 
-def _has(model: Model, wanted: Ports) -> bool:
-    ports = model.inputs
-    return all(n in ports and _fits(ports[n].dims, dims) for n, dims in wanted.items())
+def saved_graph(given: File, doing: str, wanted: Ports) -> LoadedGraph | None:
+    """The same as a graph that rlxweb saved; None for what is another file.
+
+    Errors   GraphFileError for a broken file; ModelError for another model
+    """
+    if isinstance(given, bytes):
+        is_ours = given[8:9] == b"{"
+    else:
+        is_ours = os.fsdecode(given).lower().endswith(".rlxg")
+    if not is_ours:
+        return None
+    model = load_graph(given)
+    dims = {name: one.shape for name, one in model.inputs.items()}
+    found = ", ".join(f"{name}: {one}" for name, one in model.inputs.items())
+    _check(model.name, dims, found or "none", doing, (wanted,))
+    return model
+
+
+def _check(
+    name: str,
+    dims: Mapping[str, tuple[object, ...] | None],
+    found: str,
+    doing: str,
+    wanted: tuple[Ports, ...],
+) -> None:
+    def has(ports: Ports) -> bool:
+        return all(n in dims and _fits(dims[n], own) for n, own in ports.items())
+
+    if not any(map(has, wanted)):
+        raise ModelError(
+            doing,
+            f"{shown(name)} is another model: its inputs are {found}",
+            " or ".join(map(_told, wanted)) + " are wanted",
+        )
 
 
 def _told(wanted: Ports) -> str:

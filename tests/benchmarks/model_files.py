@@ -118,7 +118,7 @@ def _folder(package: str) -> Path:
 def _weights() -> dict[str, np.ndarray]:
     path = _folder(MINI) / "model" / "model.safetensors"
     made = load_weights(
-        bert_graph(MINILM, 1, 1), path, rename=[(NOT_NEEDED, None)], convert=True
+        bert_graph(MINILM), path, rename=[(NOT_NEEDED, None)], convert=True
     )
     return {name: np.asarray(array) for name, array in made.items()}
 

@@ -15,6 +15,7 @@ import pytest
 
 from rlxweb.errors import ModelError, NotFinite, ShapeError, Unsupported, UsageError
 from rlxweb.io import write_recording
+from rlxweb.ir.graph import Graph
 from rlxweb.models import basic_pitch
 from rlxweb.models.basic_pitch import (
     INSIDE,
@@ -186,6 +187,31 @@ def test_what_is_long_lies_in_files(
     found = model.transcribe(samples, RATE, device="cpu")
     assert [n[:3] for n in found] == [n[:3] for n in want]
     assert PACKAGE not in sys.modules, "no code of the package is run"
+
+
+def test_a_saved_graph_gives_the_same_notes(
+    model: BasicPitch, samples: Any, tmp_path: Path
+) -> None:
+    """By a path and by bytes; without the package `onnx`; by other settings too."""
+    path = tmp_path / "notes.rlxg"
+    model.save(path)
+    for file in (path, path.read_bytes()):
+        with BasicPitch.load(file) as saved:
+            found = saved.activations(samples, RATE, device="cpu")
+            notes = found.notes()
+            assert [n[:3] for n in notes] == [
+                n[:3] for n in model.transcribe(samples, RATE, device="cpu")
+            ]
+            assert len(found.notes(NoteSettings(onset_threshold=0.9))) < len(notes)
+            with pytest.raises(UsageError, match="it is a saved graph"):
+                saved.save(path)
+    with pytest.raises(UsageError, match="windows is 0"):
+        model.save(path, 0)
+    graph = Graph("other")
+    graph.set_outputs([graph.input("x", (2, 3)) + 1.0])
+    graph.save(tmp_path / "other.rlxg")
+    with pytest.raises(ModelError, match="another model: its inputs are x"):
+        BasicPitch.load(tmp_path / "other.rlxg")
 
 
 def test_silence_and_short_sounds_have_no_notes(model: BasicPitch) -> None:

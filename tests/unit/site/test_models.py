@@ -10,7 +10,7 @@ import pytest
 from assembly.errors import SiteError
 from assembly.models import LISTED, add_models, safetensors
 
-from rlxweb.models import MiniLM, folder
+from rlxweb.models import BasicPitch, MiniLM, folder
 
 TEXTS = ["That is a happy person", "four eggs and a kilo of apples", "", "word " * 80]
 
@@ -29,6 +29,19 @@ def test_weights_of_half_the_size_mean_the_same(tmp_path: Path) -> None:
     # between two points of length 1, so near that the angle is their distance
     far = np.linalg.norm(wanted.astype(np.float64) - found, axis=1)
     assert np.degrees(far).max() < 0.2
+
+
+def test_basic_pitch_is_a_graph_that_needs_no_onnx(tmp_path: Path) -> None:
+    add_models(tmp_path / "models", ["basic-pitch"])
+    inside = tmp_path / "models" / "basic-pitch"
+    listed = json.loads((inside.parent / LISTED).read_text("utf-8"))
+    assert list(listed["basic-pitch"]) == ["basic_pitch.rlxg"]
+    assert list(inside.glob("LICENSE*"))
+    time = np.arange(12000) / 8000
+    tone = 0.5 * np.sin(2 * np.pi * 440 * time) * (time > 0.2)
+    with BasicPitch.load(inside / "basic_pitch.rlxg") as model:
+        (note,) = model.transcribe(tone, 8000, device="cpu")
+    assert note.name == "A4"
 
 
 def test_a_missing_package_is_told(
