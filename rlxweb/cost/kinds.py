@@ -125,6 +125,26 @@ def _product_price(record: Calibration, kind: WorkKind) -> Price | None:
     return None if by_size is None else price
 
 
+def _recurrence_price(record: Calibration, kind: WorkKind) -> Price | None:
+    """One step after the other: a product each, and on a host calls to go with it.
+
+    No step is faster than what it reads anew, its weights, takes. A device's launches
+    are counted beside this.
+    """
+    product = _product_price(record, KINDS["matmul"])
+    call_ns = record.ns_of("call") if record.of("call") else 0.0
+
+    def price(item: Item) -> float:
+        size = item.size
+        each = {name: size[name] for name in ("m", "k", "n")}
+        flops = 2.0 * size["m"] * size["k"] * size["n"]
+        step = replace(item, size=each, flops=flops, nbytes=size["read"])
+        ns = 0.0 if product is None else product(step)
+        return size["steps"] * (ns + size["calls"] * call_ns)
+
+    return None if product is None else price
+
+
 def measured_step(points: Sequence[Point], moving: Callable[[float], float]) -> Price:
     """The price of an op that a calibration timed at these sizes, smallest first.
 
@@ -236,6 +256,12 @@ _TABLE = (
             "tab": {(128, 128, 128): 8_000 * US},
             "gpu": {(256, 256, 256): 60 * US},
         },
+    ),
+    # Products that wait for each other.
+    WorkKind(
+        "recurrence",
+        {"steps": 0, "m": 0, "k": 0, "n": 0, "calls": 0, "read": 0},
+        price=_recurrence_price,
     ),
     WorkKind(
         "fft",

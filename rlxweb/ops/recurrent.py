@@ -231,10 +231,13 @@ def _flops(kind: Kind, inputs: Types, out: TensorType, attrs: Attrs) -> float:
 def _work(
     kind: Kind, inputs: Types, out: TensorType, attrs: Attrs
 ) -> tuple[str, dict[str, int]]:
-    """As so many products of a step's size."""
+    """A product at every step, and the calls of the cell's arithmetic."""
     net = network(kind, inputs, attrs)
     size = {"m": net.B, "k": net.H, "n": net.gates * net.H}
-    return "matmul", {"batch": net.T * net.D, **size}
+    read = size["k"] * size["n"] * inputs[1].dtype.nbytes
+    calls = 8 + 4 * net.gates
+    steps = net.T * net.D
+    return "recurrence", {"steps": steps, "calls": calls, "read": read, **size}
 
 
 # Sums of up to 40 products, carried on over up to 9 steps.

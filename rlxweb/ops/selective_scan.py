@@ -87,6 +87,13 @@ def _flops(inputs: Types, out: TensorType, attrs: Attrs) -> float:
     return 16.0 * inputs[0].numel * inputs[2].shape[1]
 
 
+def _work(inputs: Types, out: TensorType, attrs: Attrs) -> tuple[str, dict[str, int]]:
+    """Each number of the state costs at every step what some products do."""
+    (B, L, D), N = inputs[0].shape, inputs[2].shape[1]
+    size = {"steps": L, "m": B, "k": 8 * N, "n": D}
+    return "recurrence", {**size, "calls": 12, "read": 0}
+
+
 def _case(
     sizes: tuple[int, int, int, int],
     state: bool = False,
@@ -127,11 +134,7 @@ registry.register_all(
             _case((2, 3, 4, 2), True, DType.F16),
             _case((2, 3, 4, 2), True, DType.F64),
         ),
-        telling=(
-            _case((1, 16, 16, 8)),
-            _case((1, 64, 256, 16)),
-            _case((2, 128, 512, 16)),
-        ),
+        work=_work,
         doc="The selective scan of Mamba: h = exp(delta a) h + delta x b, y = c · h, "
         "step by step for every channel. x and delta [B, L, D], a [D, N], b and c "
         "[B, L, N], and, if wanted, a first state [B, N, D]. The result [B, L + N, D] "

@@ -245,6 +245,7 @@ MEASURED = {"run", *KERNELS}
 def timed(*kinds: type) -> set[str]:
     """Ops lowered so that no kind tells the price of; of bits, of whole numbers."""
     told = {"matmul", "conv", "fft", "rfft", "irfft", "lstm", "gru", "rnn"}
+    told |= {"selective_scan"}
     found = {o.name for o in registry if isinstance(o.lower, kinds)} - told
     of_bits = ("bitwise_", "shift_")
     return {f"{n} whole" if n.startswith(of_bits) else n for n in found}
