@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Self
 
@@ -153,11 +154,15 @@ class Session:
         return way, Decision(f"device {device.label}", "it was asked for")
 
     async def _check_runs(self, job: GraphJob) -> None:
-        """Would the device that was asked for run a graph? Errors  of the compiler."""
+        """Would the device that was asked for run a graph, of whatever sizes?
+
+        Errors   DTypeError, Unsupported. A limit may be kept by other sizes.
+        """
         if self.device is not None:
             way, _ = self._named(self.device)
             backend = await self._backend(way)
-            job.plan_on(backend, Place(way.device, way.adapter))
+            with suppress(LimitExceeded):
+                job.plan_on(backend, Place(way.device, way.adapter))
 
     def _asked(self, job: GraphJob, inputs: Mapping[str, Any]) -> Asked:
         """Where an open session compiles; the job is told what lies there.
