@@ -27,7 +27,7 @@ from rlxweb.onnx.imported import Imported, Undecided, converted
 from rlxweb.onnx.records import ModelRecord
 from rlxweb.onnx.signature import Binding, Port, bind, port_of
 from rlxweb.onnx.staged import Stages
-from rlxweb.onnx.varying import varying_graph
+from rlxweb.onnx.varying import free_dims, varying_graph
 from rlxweb.onnx.walk import missing_in
 from rlxweb.runtime.compiled import CompiledGraph
 from rlxweb.runtime.from_file import Asked, FromFile
@@ -94,25 +94,27 @@ class Model(FromFile):
         """
         return self.graph_over()
 
-    def graph_over(self, *dims: Dim) -> Graph:
-        """The model as a graph; what is said of free dims here, by their names, holds.
+    def graph_over(
+        self, dims: Mapping[str, Dim | int] | None = None, /, **named: Dim | int
+    ) -> Graph:
+        """The model as a graph, with what its free dims are to be, by their names.
 
         It is tried with some sizes of them: a model that needs more samples, or a
-        multiple of 32 of pixels, needs to be told so, as Dim("height", multiple_of=32).
+        multiple of 32 of pixels, needs to be told so, height=Dim("h", multiple_of=32).
+        One Dim for several makes them the same; a number binds. What has no name in the
+        model is called by its input and axis, "x_0".
         Errors   UnknownName; Unsupported where values of inputs decide shapes, and for
         inputs that are no tensors; ModelError, MissingOps; those of a shape that does
         not fit.
         """
         self._check_open("the graph")
-        doing = self._doing("the graph")
-        if all(port.is_fixed for port in self.inputs.values()) and not dims:
+        doing, said = self._doing("the graph"), {**(dims or {}), **named}
+        if all(port.is_fixed for port in self.inputs.values()) and not said:
             return self.graph_for({})
-        named = {d for p in self.inputs.values() for d in p.dims or ()}
-        free = [d for d in named if isinstance(d, str)]
-        for one in dims:
-            if one.name not in free:
-                raise unknown(doing, "free dim", one.name, dict.fromkeys(sorted(free)))
-        said = {one.name: one for one in dims}
+        free = free_dims(self.inputs)
+        for one in said:
+            if one not in free:
+                raise unknown(doing, "free dim", one, dict.fromkeys(free))
         name = self.record.graph.name or self.name
         return varying_graph(name, self.inputs, said, self._converted, doing)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.errors import ModelError, Unsupported
+from rlxweb.errors import ModelError, RlxError, Unsupported
 from rlxweb.ir.dim import Dim
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
@@ -26,7 +26,7 @@ Convert = Callable[[dict[str, Any]], Imported]
 def varying_graph(
     name: str,
     ports: Mapping[str, Port],
-    dims: Mapping[str, Dim],
+    dims: Mapping[str, Dim | int],
     convert: Convert,
     doing: str,
 ) -> Graph:
@@ -35,7 +35,13 @@ def varying_graph(
     inputs = {n: _input(graph, port, dims, doing) for n, port in ports.items()}
     log = graph.recording
     first = inputs if log is None else _of(log.tries[0].graph, inputs)
-    made = _converted(convert, first, doing)
+    try:
+        made = _converted(convert, first, doing)
+    except RlxError as error:
+        if log is not None:
+            error.doing = f"{error.doing} (tried with {log.tries[0].said})"
+            error.hint = "graph_over(…) says what its dims may be, and which are one"
+        raise
     params = {
         n: graph.param(n, weight.shape, weight.dtype)
         for n, weight in made.params.items()
@@ -54,7 +60,24 @@ def _of(graph: Graph, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: graph.tensor(found[name].id) for name in inputs}
 
 
-def _input(graph: Graph, port: Port, dims: Mapping[str, Dim], doing: str) -> Tensor:
+def free_dims(ports: Mapping[str, Port]) -> list[str]:
+    """The names of all free dims; of those without one their input and axis."""
+    every = (
+        _called(d, port, at)
+        for port in ports.values()
+        for at, d in enumerate(port.dims or ())
+        if not isinstance(d, int)
+    )
+    return list(dict.fromkeys(every))
+
+
+def _called(dim: str | None, port: Port, axis: int) -> str:
+    return dim or f"{port.name}_{axis}"
+
+
+def _input(
+    graph: Graph, port: Port, dims: Mapping[str, Dim | int], doing: str
+) -> Tensor:
     if port.kind != "tensor" or port.dims is None or not isinstance(port.dtype, DType):
         raise Unsupported(
             doing,
@@ -62,7 +85,10 @@ def _input(graph: Graph, port: Port, dims: Mapping[str, Dim], doing: str) -> Ten
             "an input of a graph is one",
             "graph_for({...}) gives the graph for arrays",
         )
-    shape = [dims.get(d, d) if isinstance(d, str) else d for d in port.dims]
+    shape: list[Any] = []
+    for at, one in enumerate(port.dims):
+        name = None if isinstance(one, int) else _called(one, port, at)
+        shape.append(one if name is None else dims.get(name, name))
     return graph.input(port.name, shape, port.dtype)
 
 

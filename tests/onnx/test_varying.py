@@ -61,11 +61,24 @@ def test_a_model_is_one_graph_for_all_its_sizes(device: str) -> None:
 
 def test_dims_may_be_told_of() -> None:
     net = rlx.onnx.load(flat())
-    graph = net.graph_over(rlx.Dim("rows", min=2, max=8))
+    graph = net.graph_over(rows=rlx.Dim("rows", min=2, max=8))
     with pytest.raises(ShapeError, match="'rows' is 9; it is at most 8"):
         graph.bind(batch=1, rows=9)
     with pytest.raises(UnknownName, match=r"no free dim 'row'.*did you mean 'rows'"):
-        net.graph_over(rlx.Dim("row"))
+        net.graph_over(row=2)
+
+
+def test_dims_of_two_names_may_be_one() -> None:
+    """As exporters write them who do not know."""
+    nodes = [made.node("Concat", ["a", "b"], ["y"], axis=1)]
+    inputs = [made.value("a", ["n", 2]), made.value("b", [None, 3])]
+    model = made.model(nodes, inputs, [made.value("y", ["n", 5])])
+    net = rlx.onnx.load(model.SerializeToString())
+    with pytest.raises(ShapeError, match=r"tried with n=\d+, b_0=\d+.*graph_over\(…\)"):
+        _ = net.graph
+    graph = net.graph_over(n=(n := rlx.Dim("n")), b_0=n)
+    assert str(graph.node(graph.outputs[0]).type) == "[n, 5] f32"
+    assert net.graph_over({"n": 4, "b_0": 4}).dims == {}
 
 
 def test_values_that_decide_shapes_are_told() -> None:
