@@ -164,9 +164,12 @@ def accumulated(grown: Grown, value: Value) -> Value | None:
 
 @of(_ranked, is_float)
 def softmaxed(grown: Grown, value: Value) -> Value | None:
-    """A softmax over any axis."""
+    """A softmax over any axis, or its logarithm."""
     axis = grown.integer(-1, len(value.shape) - 1)
-    return grown.add("softmax", (value,), 0, 1, 2 * value.error, axis=axis)
+    name = grown.one_of("softmax", "log_softmax")
+    least = value.low - value.high - math.log(value.shape[axis])
+    low, high = (0.0, 1.0) if name == "softmax" else (least, 0.0)
+    return grown.add(name, (value,), low, high, 2 * value.error, axis=axis)
 
 
 @of(_ranked, is_float)
@@ -186,8 +189,13 @@ def normed(grown: Grown, value: Value) -> Value | None:
 
 @of(_ranked, is_float, lambda v: v.whole)
 def top(grown: Grown, value: Value) -> Value | None:
-    """The places of the k largest whole numbers."""
+    """The places of the k largest whole numbers, or of one extreme along any axis."""
     n = value.shape[-1]
+    if grown.integer(0, 1):
+        axis = grown.integer(0, len(value.shape) - 1)
+        name, last = grown.one_of("argmax", "argmin"), bool(grown.integer(0, 1))
+        most = value.shape[axis] - 1
+        return grown.add(name, (value,), 0, most, 0.0, axis=axis, last=last)
     # The list of the k best is never cut, and a tiny binding holds 1,024 elements.
     k = grown.integer(1, min(n, 700))
     return grown.add("topk", (value,), 0, n - 1, 0.0, k=k)
