@@ -269,6 +269,9 @@ class Recording:
             rest = every[0] - times * a
             if times and tuple(times * n + rest for n in size.samples) == every:
                 return str(size * times + rest)
+            part = a // every[0] if every[0] else 0
+            if part > 1 and tuple(n // part for n in size.samples) == every:
+                return str(size // part)
         return "?"
 
     def told_shape(self, at: int, shape: Sequence[int | Size]) -> Any:

@@ -67,6 +67,8 @@ def test_shapes_are_said_in_dims() -> None:
     assert made.shape[1] == 4
     assert type(made.shape[1]) is int
     assert made.rank == 2
+    y = g.input("y", (Dim("k", multiple_of=4), 3))
+    assert str(g.getitem(y, slice(None, None, 4)).shape) == "(k//4, 3)"
 
 
 def test_nodes_before_the_first_dim_stay_what_they_are() -> None:
