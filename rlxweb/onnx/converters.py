@@ -250,7 +250,9 @@ class Call:
 
     def found(self, x: Tensor, what: str) -> Tensor:
         """The places [rank, count] (i32) of what is not zero; the count gets known."""
-        count = int(self.number(self.g.count_nonzero(x), what))
+        if x.id not in self.g.counts:
+            self.g.counts[x.id] = self.g.count_nonzero(x)
+        count = int(self.number(self.g.counts[x.id], what))
         return self.g.nonzero(x, count)[0]
 
     def hold(self, array: Any) -> Value:

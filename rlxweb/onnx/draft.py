@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlxweb.errors import DTypeError, ModelError
+from rlxweb.ir.bounds import Interval
 from rlxweb.ir.dtype import DType, as_dtype
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.needless import is_needless, shortened
@@ -46,11 +47,13 @@ class Draft(Graph):
     """A graph that folds. Its values are tensors, known or not.
 
     answers  numbers of nodes that were computed on the way, by place
+    counts   how many elements are not zero, by the place of what they are of
     """
 
     def __init__(self, name: str, answers: Mapping[int, Array] | None = None) -> None:
         super().__init__(name)
         self.answers = dict(answers or {})
+        self.counts: dict[int, Tensor] = {}
         self._weights: dict[int, Weight] = {}
         self._nodes_of: dict[int, Tensor] = {}
 
@@ -155,11 +158,15 @@ class Draft(Graph):
         return graph, params
 
     def part(
-        self, outputs: Iterable[int], there: Collection[int]
+        self,
+        outputs: Iterable[int],
+        there: Collection[int],
+        reach: Mapping[int, Interval],
     ) -> tuple[Graph, dict[str, Weight], set[int]]:
         """The plain graph of some nodes, its params, and the nodes it computes.
 
         there   nodes whose values are given: inputs, called by `given_as`
+        reach   how far those of some of them lie: a device that has 32 bits asks
         """
         wanted = list(outputs)
         needed = set(wanted)
@@ -172,6 +179,9 @@ class Draft(Graph):
             node, kind = self.node(at), self.node(at).type
             if at in there:
                 made[at] = graph.input(given_as(at), kind.shape, kind.dtype)
+                if at in reach:
+                    low, high = (int(end) for end in reach[at])
+                    made[at] = graph.clip(made[at], low, high)
             else:
                 made[at] = self._copied(graph, params, made, node)
         graph.set_outputs([made[at] for at in wanted])

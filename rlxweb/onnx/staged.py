@@ -16,8 +16,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rlxweb.compile.intervals import Intervals
 from rlxweb.errors import Unsupported
 from rlxweb.forked import ForkLock
+from rlxweb.ir.bounds import Interval, whole
+from rlxweb.ir.dtype import DType
 from rlxweb.onnx.converters import NeedsValues
 from rlxweb.onnx.draft import Draft, given_as
 from rlxweb.onnx.imported import (
@@ -44,6 +47,9 @@ MOST_STAGES = 256
 MOST_KEPT = 32
 """Conversions that are kept, each up to where it asks or to its end."""
 
+_ASKED = {dtype: whole(dtype) for dtype in (DType.I32, DType.U32, DType.I64)}
+"""The types of which it is asked how far values lie."""
+
 
 @dataclass
 class Walked:
@@ -61,18 +67,29 @@ class Walked:
     targets: tuple[int, ...]
     parts: dict[Any, tuple[Imported, set[int]]] = field(default_factory=dict)
 
-    def part(self, more: frozenset[int], there: dict[int, Any]) -> Any:
-        """The graph of the targets, and the nodes that it computes."""
+    def part(
+        self, more: frozenset[int], there: dict[int, Any], reach: dict[int, Interval]
+    ) -> tuple[Imported, set[int], tuple[int, ...]]:
+        """The graph of the targets, the nodes that it computes, and those it gives.
+
+        reach   how far integers that are there lie; it learns of those that are given
+        """
         rest = sorted(more - {*self.targets, *there})
-        key = tuple(rest), tuple(sorted(there))
+        key = tuple(rest), tuple(sorted(there)), tuple(sorted(reach.items()))
+        asked = (*self.targets, *rest)
         if key not in self.parts:
-            asked = (*self.targets, *rest)
-            graph, params, own = self.draft.part(asked, there)
+            graph, params, own = self.draft.part(asked, there, reach)
             outputs = self.outputs or {
                 given_as(at): Computed(k) for k, at in enumerate(asked)
             }
             self.parts[key] = Imported(graph, params, outputs), own
-        return *self.parts[key], (*self.targets, *rest)
+        made, own = self.parts[key]
+        every = Intervals(made.graph, {}, _ASKED).of
+        for at, out in zip(asked, made.graph.outputs, strict=True):
+            dtype = made.graph.node(out).type.dtype
+            if dtype.is_integer and every[out] != whole(dtype):
+                reach[at] = every[out]
+        return made, own, asked
 
 
 class Stages:
@@ -94,16 +111,17 @@ class Stages:
         answers: dict[int, Array] = {}
         there: dict[int, Any] = {}
         ran: dict[int, int] = {}
+        reach: dict[int, Interval] = {}
         for _ in range(MOST_STAGES):
             with self._turn:
                 now = self._walked(binding, answers)
                 if now is None:  # an input decides, too: all begins anew
-                    answers, there, ran = {}, {}, {}
+                    answers, there, ran, reach = {}, {}, {}, {}
                     now = self._walked(binding, answers)
                 assert now is not None
                 more = self._later.get(len(answers), frozenset())
                 more = frozenset() if now.asks is None else more
-                made, own, given = now.part(self._known(now, more), there)
+                made, own, given = now.part(self._known(now, more), there, reach)
                 self._learn(now, own, ran)
             found: list[Any] = []
             if made.graph.outputs:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from rlxweb.ir import bounds
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose
@@ -121,6 +122,7 @@ _extreme = partial(
         Attr("last", "bool", False),
     ),
     traits=frozenset({"reduction"}),
+    bounds=bounds.between(0, lambda types, _: max((1, *types[0].shape)) - 1),
     flops=lambda inputs, out, attrs: 3.0 * inputs[0].numel,
     samples=_SAMPLES,
 )

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from rlxweb.ir.bounds import Bounds, Interval
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.layout import row_major
@@ -76,6 +77,11 @@ def _build(g: Graph, attrs: Attrs, x: Tensor) -> Tensor:
     return g.stack(rows, 0)
 
 
+def _reach(given: Any, types: Types, out: TensorType, attrs: Attrs) -> Interval:
+    fill = attrs["fill"]
+    return min(fill, 0), max(fill, *types[0].shape)
+
+
 def _case(shape: Shape, size: int, dtype: DType = DType.BOOL, fill: int = -1) -> Sample:
     drawn = Drawn(shape, dtype, -1, 1, whole=True)
     return Sample((drawn,), {"size": size, "fill": fill})
@@ -87,6 +93,7 @@ registry.register_all(
         infer=_infer,
         reference=_reference,
         lower=Compose(_build),
+        bounds=Bounds(_reach, "exact"),
         attrs=(Attr("size", "int"), Attr("fill", "int", -1)),
         samples=(
             _case((1,), 1),

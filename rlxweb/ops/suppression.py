@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from rlxweb.ir import bounds
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Kernel, Recipe
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, registry
@@ -145,6 +146,7 @@ registry.register_all(
         infer=_infer,
         reference=_reference,
         lower=Kernel(_calls),
+        bounds=bounds.between(-1, lambda types, attrs: types[0].shape[1] - 1),
         attrs=(
             Attr("max_output", "int"),
             Attr("iou_threshold", "float", 0.5),

@@ -165,6 +165,19 @@ def test_detectors_find_what_others_find(build: Any) -> None:
         ours.run(feeds, device="cpu")
 
 
+@pytest.mark.requires_wgpu
+@pytest.mark.parametrize("build", [detector, proposals])
+def test_adapters_find_the_same(build: Any) -> None:
+    """Places and counts of 64 bits are held in 32: a stage tells how far they lie."""
+    ours, x = load(build().SerializeToString()), drawn(1, 3, SIDE, SIDE)
+    want = ours.run({"x": x}, device="cpu")
+    for _ in range(2):
+        got = ours.run({"x": x}, device="vulkan", strict=True)
+        for name, right in want.items():
+            assert got[name].dtype == right.dtype
+            np.testing.assert_allclose(got[name], right, rtol=1e-4, atol=1e-4)
+
+
 def test_nothing_is_computed_twice_once_it_is_known() -> None:
     """The second run's last stage gets the boxes from its first: it convolves none."""
     ours, x = load(detector().SerializeToString()), drawn(1, 3, SIDE, SIDE)

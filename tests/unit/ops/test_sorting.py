@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from rlxweb.compile.intervals import Intervals
 from rlxweb.errors import AttributeRefused, DTypeError, ShapeError, Unsupported
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
@@ -187,3 +188,23 @@ def test_a_condition_that_is_computed_is_refused() -> None:
         g.compress(x > 0.0, x)
     assert "the condition is computed" in str(raised.value)
     assert "g.nonzero(condition, size=…)" in str(raised.value)
+
+
+def test_places_are_known_to_be_within_what_they_are_of() -> None:
+    """So that devices of 32 bits may count on with them as int64."""
+    g = Graph("places")
+    x = g.input("x", (4, 9))
+    flat = g.reshape(x, (36,))
+    made = {
+        "argsort": (g.argsort(x), 8),
+        "nonzero": (g.nonzero(x, 3)[0], 9),
+        "argmax": (g.argmax(x, 1), 8),
+        "search": (g.searchsorted(flat, flat), 36),
+        "nms": (g.nms(g.reshape(x, (9, 4)), g.reshape(x[0], (9,)))[0], 8),
+    }
+    g.set_outputs([one for one, _ in made.values()])
+    found = Intervals(g, {}, {}).of
+    for name, (one, most) in made.items():
+        low, high = found[one.id]
+        assert -1 <= low <= 0, name
+        assert high == most, name
