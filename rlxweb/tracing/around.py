@@ -10,7 +10,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from types import CellType, CodeType, FunctionType, MethodType, ModuleType
+from functools import partial
+from itertools import islice
+from types import (
+    CellType,
+    CodeType,
+    FunctionType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+)
 from typing import Any
 
 import numpy as np
@@ -44,8 +53,10 @@ def _at(holder: Any, at: Any) -> Any:
             return holder.cell_contents
         if at is len:
             return len(holder)
-        return holder[at]
-    except (ValueError, KeyError, IndexError, TypeError):
+        if isinstance(holder, dict | list | tuple):
+            return holder[at]
+        return getattr(holder, at)
+    except (ValueError, KeyError, IndexError, AttributeError):
         return _GONE
 
 
@@ -76,18 +87,36 @@ def _held_by(value: Any) -> Iterator[tuple[Any, Any]]:
         yield from _held_by(value.__self__)
     elif isinstance(value, FunctionType):
         yield from _read_by(value)
-    elif isinstance(value, dict):
+    elif isinstance(value, partial):
+        yield from _held_by(value.func)
+        yield from _held_by(value.args)
+        yield from _held_by(value.keywords)
+    elif isinstance(value, dict | list | tuple):
         yield value, len
-        yield from ((value, key) for key in value)
-    elif isinstance(value, list | tuple):
-        yield value, len
-        yield from ((value, at) for at in range(min(len(value), MOST)))
-    elif isinstance(value, type | ModuleType) or _is_foreign(type(value)):
-        return
-    elif hasattr(value, "__wrapped__"):
+        places = value if isinstance(value, dict) else range(len(value))
+        yield from ((value, at) for at in islice(places, MOST))
+    elif isinstance(value, type):
+        yield from _of_class(value)
+    elif hasattr(value, "__wrapped__"):  # a function that is traced, or decorated
         yield from _held_by(value.__wrapped__)
-    elif isinstance(getattr(value, "__dict__", None), dict):
-        yield from ((value.__dict__, name) for name in value.__dict__)
+    elif not isinstance(value, ModuleType) and not _is_foreign(type(value)):
+        if isinstance(getattr(value, "__dict__", None), dict):
+            yield from ((value.__dict__, name) for name in value.__dict__)
+        yield from _of_class(type(value), value)
+
+
+def _of_class(kind: type, instance: Any = None) -> Iterator[tuple[Any, Any]]:
+    """A class's own values and methods; of an instance what it has in slots."""
+    for one in kind.__mro__:
+        if _is_foreign(one):
+            continue
+        for name, held in vars(one).items():
+            if isinstance(held, MemberDescriptorType) and instance is not None:
+                yield instance, name
+            elif isinstance(held, FunctionType) or not (
+                name.startswith("__") or hasattr(held, "__get__")
+            ):
+                yield one, name
 
 
 def _read_by(function: FunctionType) -> Iterator[tuple[Any, Any]]:

@@ -114,7 +114,7 @@ COMPLEX.update(
         np.add: _each(np.add),
         np.subtract: _each(np.subtract),
         np.negative: _each(np.negative),
-        np.positive: lambda t, x: x,
+        np.positive: lambda t, x: x.copy(),
         np.rint: _each(np.rint),
         np.multiply: _multiply,
         np.true_divide: _divide,

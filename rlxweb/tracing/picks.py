@@ -65,7 +65,7 @@ def _clip(
 ) -> Any:
     low = min if a_min is None or a_min is np._NoValue else a_min
     high = max if a_max is None or a_max is np._NoValue else a_max
-    made: Any = t.lifted(a)
+    made: Any = t.lifted(a).copy()
     if low is not None and low is not np._NoValue:
         made = np.maximum(made, low)
     if high is not None and high is not np._NoValue:

@@ -14,15 +14,22 @@ _NOT_THEIRS = ("rlxweb", "numpy", "functools", "contextlib")
 
 
 def place() -> str:
-    """`model.py:12 in step`; "" where there is none."""
+    """`model.py:12 in step`; "" where there is none.
+
+    A line of an installed package is taken where there is no other.
+    """
+    found = ""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         name = frame.f_globals.get("__name__", "")
         if name.partition(".")[0] not in _NOT_THEIRS:
             code = frame.f_code
-            return f"{code.co_filename}:{frame.f_lineno} in {code.co_name}"
+            said = f"{code.co_filename}:{frame.f_lineno} in {code.co_name}"
+            if "site-packages" not in code.co_filename:
+                return said
+            found = found or said
         frame = frame.f_back
-    return ""
+    return found
 
 
 def refused(what: str, problem: str, rule: str = "", hint: str = "") -> TraceError:

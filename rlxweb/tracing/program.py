@@ -112,16 +112,12 @@ class Program:
                 feeds[f"{leaf.path}.imag"] = array.imag
             else:
                 feeds[leaf.path] = array
-        declared = self.graph.named("input")
-        return {
-            name: one
-            if isinstance(one, OnDevice)
-            else self._as_declared(declared[name], one)
-            for name, one in feeds.items()
-        }
-
-    def _as_declared(self, node: Any, array: Any) -> Any:
-        return np.asarray(array, node.type.dtype.numpy) if self.narrow else array
+        if not self.narrow:
+            return feeds
+        for name, node in self.graph.named("input").items():
+            if not isinstance(feeds[name], OnDevice):
+                feeds[name] = np.asarray(feeds[name], node.type.dtype.numpy)
+        return feeds
 
     def built(self, outs: Sequence[Any]) -> Any:
         """The function's result, of the outputs of a run."""

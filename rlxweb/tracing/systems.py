@@ -60,7 +60,7 @@ def _matrix_power(t: Trace, a: Any, n: Any) -> Any:
     found, square = None, x
     while n:
         if n % 2:
-            found = square if found is None else matmul(t, found, square)
+            found = square.copy() if found is None else matmul(t, found, square)
         n //= 2
         square = matmul(t, square, square) if n else square
     return found

@@ -190,6 +190,12 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
             "called outside of the function",
         )
 
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("_") and hasattr(np.ndarray, name):
+            problem = "this attribute of arrays has no graph form"
+            raise AttributeError(str(refused(f"x.{name}", problem)))
+        raise AttributeError(f"an array has no attribute {name!r}")
+
     def nonzero(self) -> Any:
         return call_function(self.trace, np.nonzero, (self,), {})
 

@@ -187,3 +187,39 @@ def test_a_run_is_profiled(tab: Tab) -> None:
     assert sum(ns for _, ns in found["steps"]) > 0
     assert found["left"] == 0
     assert "chain on" in found["text"]
+
+
+def test_a_function_is_traced_and_runs_on_the_gpu(tab: Tab) -> None:
+    """With NumPy's numbers; what needs values is told with its line."""
+    found = tab.run(
+        """
+        @rlx.function(device="webgpu")
+        def density(x, window):
+            frames = np.lib.stride_tricks.sliding_window_view(x, 64, axis=-1)
+            frames = frames[..., ::32, :]
+            frames = (frames - frames.mean(-1, keepdims=True)) * window
+            power = np.abs(np.fft.rfft(frames))
+            return {"power": (power ** 2).mean(-2), "at": np.argmax(power, -1)}
+
+        @rlx.function(device="webgpu")
+        def asking(x):
+            return x if x.sum() > 0 else -x
+
+        x = np.random.default_rng(5).normal(size=(3, 512)).astype("f4")
+        window = np.hanning(64).astype("f4")
+        got = await density.run_async(x, window)
+        want = density.__wrapped__(x, window)
+        off = np.abs(got["power"] - want["power"]).max() / want["power"].max()
+        try:
+            said = str(await asking.run_async(x))
+        except rlx.RlxError as error:
+            said = str(error)
+        same = bool((got["at"] == want["at"]).all()) and got["at"].dtype == np.int64
+        json.dumps([float(off), same, said, str(got["power"].dtype)])
+        """
+    )
+    assert found[0] < 1e-5
+    assert found[1]
+    assert "the truth value" in found[2]
+    assert "in asking" in found[2]
+    assert found[3] == "float32"

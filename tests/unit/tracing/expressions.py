@@ -48,7 +48,8 @@ np.right_shift(i, 2); np.maximum(i, k); np.minimum(b, c); np.fmax(i, k); np.sign
 np.square(i); np.abs(b); np.isnan(i); np.isfinite(i); np.floor(i); np.signbit(i)
 np.maximum(b, c); np.fmin(b, c); np.logical_and(i, k); np.copysign(x, y); i != 0
 i > x; np.clip(i, 0, 3); np.where(b, i, k); np.where(b, i, 0); np.where(b, x, i)
-u + u; u * 3; u == u; np.abs(u); np.max(u); u.astype(np.int32); i.astype(np.uint32)
+u + u; u * 3; u == u; np.abs(u); np.max(u); np.sum(u)
+np.cumsum(u, 1); u.astype(np.int32); i.astype(np.uint32)
 """
 
 WIDE = """

@@ -157,6 +157,57 @@ def test_what_is_around_a_function_is_as_it_is_now() -> None:
     assert list(model.run.graph(X).named("param")) == ["w0", "w1"]
 
 
+class Settings:
+    """Read by its class, and by an object with slots."""
+
+    scale = 2.0
+    __slots__ = ("shift",)
+
+    def __init__(self) -> None:
+        self.shift = 1.0
+
+    def moved(self, x: Any) -> Any:
+        return x + self.shift * OFFSET[0]
+
+
+OFFSET = [1.0]
+
+
+def test_settings_wherever_they_lie_are_as_they_are_now() -> None:
+    """Of classes, in slots, in a method's globals, in a partial, in another traced
+    function.
+    """
+    settings, given = Settings(), {"power": 2}
+    inner = traced(lambda x: x * Settings.scale)
+
+    def whole(x: Any, how: Any, given: Any) -> Any:
+        return inner(how.moved(x)) ** given["power"]
+
+    bound = partial(whole, how=settings, given=given)
+    f = traced(bound)
+
+    def agrees() -> None:
+        want = ((X + settings.shift * OFFSET[0]) * Settings.scale) ** given["power"]
+        np.testing.assert_allclose(f(X), want, 1e-5)
+
+    before = Settings.scale
+    try:
+        agrees()
+        Settings.scale = 3.0
+        agrees()
+        settings.shift = 5.0
+        agrees()
+        OFFSET[0] = 2.0
+        agrees()
+        given["power"] = 3
+        agrees()
+        misses = f.cache_info().misses
+        agrees()
+        assert f.cache_info().misses == misses
+    finally:
+        Settings.scale, OFFSET[0] = before, 1.0
+
+
 def test_constants_around_a_function_are_traced_anew_when_they_change() -> None:
     """Indices and masks are built in, and their change is seen."""
     index = np.array([0, 2])
