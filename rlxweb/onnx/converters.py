@@ -60,6 +60,7 @@ FAMILIES = (
     "norms",
     "picking",
     "regions",
+    "grams",
     "resize",
     "selection",
     "lists",
