@@ -23,7 +23,10 @@ _ARRAYS = {
     "u32": "Uint32Array",
     "f16": "Uint16Array",
     "bool": "Uint8Array",
+    "i64": "BigInt64Array",
+    "u64": "BigUint64Array",
 }
+_TAKEN = {"i64": "BigInt64Array | Int32Array", "u64": "BigUint64Array | Uint32Array"}
 _SAID = {
     "Inputs": "What `run` takes: flat arrays, the last axis fastest.",
     "Outputs": "What comes back, flat likewise, in arrays that belong to the caller.",
@@ -62,16 +65,17 @@ def page_files(plan: Mapping[str, Any]) -> dict[str, Content]:
 def typed(text: str, plan: Mapping[str, Any]) -> str:
     """The runtime's types with what this plan takes and gives."""
     inputs, outputs = inputs_of(plan), outputs_of(plan)
-    both = _interface("Inputs", inputs) + _interface("Outputs", outputs)
+    both = _interface("Inputs", inputs, _TAKEN) + _interface("Outputs", outputs, {})
     found, count = _TYPES.subn(lambda m: m[1] + both + m[2], text)
     if count != 1:
         raise RlxError("export", "the runtime's types have no place for a plan's own")
     return found
 
 
-def _interface(name: str, of: Signature) -> str:
+def _interface(name: str, of: Signature, instead: Mapping[str, str]) -> str:
     lines = [f"/** {_SAID[name]} */", f"export interface {name} {{"]
     for key, (kind, shape) in of.items():
         shown = key if is_identifier(key) else json.dumps(key)
-        lines += [f"  /** {kind} {shape} */", f"  {shown}: {_ARRAYS[kind]};"]
+        array = instead.get(kind, _ARRAYS[kind])
+        lines += [f"  /** {kind} {shape} */", f"  {shown}: {array};"]
     return "\n".join([*lines, "}", ""])

@@ -4,7 +4,7 @@ import { RlxError, load } from "./{name}.js";
 const SHOWN = 6; // values of each output
 const TIMES = 20;
 const at = (id) => document.getElementById(id);
-const number = (value) => (Number.isInteger(value) ? value.toLocaleString("en-US") : value.toPrecision(6));
+const number = (value) => (typeof value === "bigint" || Number.isInteger(value) ? value.toLocaleString("en-US") : value.toPrecision(6));
 const ms = (value) => `${value < 10 ? value.toPrecision(2) : Math.round(value)} ms`;
 const shape = ({ dtype, shape: of }) => (of.length ? `${dtype} [${of.join(", ")}]` : `single ${dtype}`);
 const counted = (n, what) => `${number(n)} ${what}${n === 1 ? "" : "s"}`;
@@ -28,7 +28,7 @@ function failed(error) {
 
 // Two tones in every row of floats, so that spectra have something to show; 0 is right for every index.
 function made({ dtype, shape: of }) {
-  const arrays = { f32: Float32Array, i32: Int32Array, u32: Uint32Array, f16: Uint16Array, bool: Uint8Array };
+  const arrays = { f32: Float32Array, i32: Int32Array, u32: Uint32Array, f16: Uint16Array, bool: Uint8Array, i64: BigInt64Array, u64: BigUint64Array };
   const x = new arrays[dtype](of.reduce((product, n) => product * n, 1));
   const wide = of.at(-1) ?? 1;
   const tones = Float32Array.from({ length: wide }, (_, i) => Math.sin(i * 0.25) + 0.5 * Math.sin(i * 0.8));
@@ -49,7 +49,7 @@ function showNumbers(found) {
   at("input").textContent = "For two tones in every row of floats, 0 in every other.";
   at("heads").replaceChildren(row(["output", ...Array.from({ length: SHOWN }, (_, i) => `[${i}]`)], "th"));
   at("rows").replaceChildren(...Object.entries(found).map(([name, values]) =>
-    row([run.outputs[name].dtype === "f16" ? `${name} (bits)` : name, ...Array.from(values.slice(0, SHOWN), number)])));
+    row([run.outputs[name].dtype === "f16" ? `${name} (bits)` : name, ...Array.from(values.slice(0, SHOWN), (value) => number(value))])));
 }
 
 function showFacts(first) {

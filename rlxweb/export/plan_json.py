@@ -118,13 +118,19 @@ class PlanText:
 
     def _inputs(self) -> dict[str, Any]:
         program = self._recorded.program
-        nodes = self._recorded.graph.named("input")
+        nodes, given = self._recorded.graph.named("input"), program.plan.given
         return {
             name: {
                 **_type(nodes[name].type),
                 "buffer": self._buffer[handle],
                 "offset": 0,
                 "nbytes": stored_bytes(nodes[name].type),
+                # what the page looks through before it narrows it
+                **(
+                    {"between": [given[name].low, given[name].high]}
+                    if name in given
+                    else {}
+                ),
             }
             for name, handle in program.inputs.items()
         }

@@ -92,12 +92,13 @@ async def _recorded(
 
 
 def _check_types(graph: Graph, plan: Plan) -> None:
-    """Errors  DTypeError for arrays that only Python looks through."""
-    for name, held in plan.given.items():
-        op = "input" if name in graph.named("input") else "param"
-        raise _no_array_of(f"{op} '{name}'", held)
+    """Errors  DTypeError for doubles that a page would have to look through."""
+    for name in graph.named("input"):
+        held = plan.given.get(name)
+        if held is not None and held.dtype.is_float:
+            raise _no_array_of(f"input '{name}'", held)
     for at, back in enumerate(plan.returned):
-        if back is not None:
+        if back is not None and back.dtype.is_float:
             raise _no_array_of(f"output {at}", back)
 
 

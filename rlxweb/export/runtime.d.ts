@@ -11,10 +11,11 @@ export interface Outputs {
 }
 // --- end ---
 
-/** f32, i32, u32, f16 as its bits, bool as 0 and not 0. */
-export type Samples = Float32Array | Int32Array | Uint32Array | Uint16Array | Uint8Array;
+/** f32, i32, u32, f16 as its bits, bool as 0 and not 0, i64 and u64 as BigInts. */
+export type Samples = Float32Array | Int32Array | Uint32Array | Uint16Array | Uint8Array
+  | BigInt64Array | BigUint64Array;
 export type Results = Samples | Float64Array;
-export type DType = "f32" | "i32" | "u32" | "f16" | "bool" | "f64";
+export type DType = "f32" | "i32" | "u32" | "f16" | "bool" | "f64" | "i64" | "u64";
 
 /** Type and shape of one input or output; `[]` is a single value. */
 export interface ArrayType {
@@ -35,7 +36,8 @@ export interface ArrayType {
  *  "dtype"          an input is another type of array
  *  "shape"          an input has another number of values
  *  "not-finite"     a sample of Welch's method is NaN or infinite
- *  "range"          float32 cannot hold a power; the samples have to be scaled
+ *  "range"          float32 cannot hold a power, and the samples have to be scaled; or a
+ *                   number of 64 bits lies outside what the plan takes
  *  "index"          an index lies outside its table
  *  "device"         the browser or the driver failed; another run may be right
  *  "device-lost"    the GPU is gone; `load` again

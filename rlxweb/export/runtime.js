@@ -19,6 +19,7 @@ const SCOPES = [
 ];
 const ARRAYS = {
   f32: Float32Array, i32: Int32Array, u32: Uint32Array, f64: Float64Array, f16: Uint16Array, bool: Uint8Array,
+  i64: BigInt64Array, u64: BigUint64Array,
 };
 const PIECE = 8 << 20; // bytes one write takes to the device
 const PATIENCE_MS = 1000; // a loss is told a little after what it broke

@@ -1,23 +1,37 @@
 // --- arrays ---
 
+// What numbers of 64 bits are on a GPU, which has none.
+const NARROW = { i64: Int32Array, u64: Uint32Array };
+
 // An input as its buffer holds it, in whole words: a bool takes one.
-function checked(name, { dtype, shape }, x) {
+function checked(name, { dtype, shape, between }, x) {
   const wanted = `${shape.map(said).join(" × ") || "1"} = ${said(sizeOf(shape))} values, the last axis fastest`;
   // By its tag: an array of another frame is no instance of ours.
   const kind = x?.[Symbol.toStringTag] ?? x?.constructor?.name ?? `${x}`;
-  if (kind !== ARRAYS[dtype].name) {
+  if (kind !== ARRAYS[dtype].name && kind !== NARROW[dtype]?.name) {
     throw new RlxError("dtype", `${name} is ${kind}; it must be a ${ARRAYS[dtype].name} (${dtype}) of ${wanted}`);
   }
   if (x.length !== sizeOf(shape)) {
     throw new RlxError("shape", `${name} has ${said(x.length)} values; it must have ${wanted}`);
   }
   if (dtype === "bool") return Uint32Array.from(x, Boolean);
+  if (between) return narrowed(name, dtype, between, x);
   return x.byteLength % 4 ? Uint16Array.from({ length: x.length + 1 }, (_, i) => x[i]) : x;
+}
+
+// Of these bounds the plan was made sure that all it computes fits 32 bits.
+function narrowed(name, dtype, [low, high], x) {
+  const wrong = x.findIndex((value) => value < low || value > high);
+  if (wrong >= 0) {
+    throw new RlxError("range", `${name} is ${said(x[wrong])} at ${said(wrong)}; a GPU has no ${dtype}, and this plan takes ${said(low)} to ${said(high)}`);
+  }
+  return NARROW[dtype].from(x, Number);
 }
 
 // A part of some bytes as an array of its own.
 function arrayOf(dtype, bytes, from, nbytes) {
   const { buffer } = bytes.slice(from, from + nbytes);
+  if (NARROW[dtype]) return ARRAYS[dtype].from(new NARROW[dtype](buffer), BigInt);
   return dtype === "bool" ? Uint8Array.from(new Uint32Array(buffer), Boolean) : new ARRAYS[dtype](buffer);
 }
 

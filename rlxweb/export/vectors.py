@@ -22,10 +22,11 @@ import numpy as np
 from rlxweb.arguments import whole
 from rlxweb.backends.protocol import Array
 from rlxweb.backends.webgpu_buffers import as_stored
+from rlxweb.backends.webgpu_narrow import held_as
 from rlxweb.errors import InputError, RlxError, UsageError
 from rlxweb.export.reference import Expected, expected
 from rlxweb.export.weights import Weights
-from rlxweb.ir.dtype import DType
+from rlxweb.ir.dtype import DType, as_dtype
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.sample import Drawn
 
@@ -165,7 +166,7 @@ def as_json(cases: Sequence[Vector], data: Weights) -> dict[str, Any] | None:
     made = [
         {
             "inputs": {
-                name: list(data.add_array(as_stored(array)))
+                name: list(data.add_array(_as_page(array)))
                 for name, array in case.inputs.items()
             },
             "outputs": {
@@ -177,8 +178,16 @@ def as_json(cases: Sequence[Vector], data: Weights) -> dict[str, Any] | None:
     return {"file": "vectors.bin", "nbytes": data.nbytes, "cases": made}
 
 
+def _as_page(array: Array) -> Array:
+    """As buffers hold it, so that a page reads either alike; doubles stay doubles."""
+    dtype = as_dtype(array.dtype)
+    if dtype.is_integer:
+        array = array.astype(held_as(dtype).numpy, copy=False)
+    return as_stored(array)
+
+
 def _as_output(one: Stored, data: Weights) -> dict[str, Any]:
-    start, nbytes = data.add_array(as_stored(one.array))
+    start, nbytes = data.add_array(_as_page(one.array))
     kind = one.array.dtype
     return {
         "from": start,

@@ -143,6 +143,16 @@ def table_graph() -> rlx.Graph:
     return graph
 
 
+def tokens_graph() -> rlx.Graph:
+    """Rows by numbers of 64 bits, what is made of these, and which are large."""
+    graph = rlx.Graph("tokens")
+    table = graph.param("table", (6, 3), "f32")
+    ids = graph.input("ids", (4,), "i64")
+    far = graph.gt(graph.input("sizes", (4,), "u64"), 3_000_000_000)
+    graph.set_outputs([graph.gather(table, ids), ids * 1000, graph.cast(far, "u64")])
+    return graph
+
+
 def layer_graph() -> rlx.Graph:
     """A product with weights, and what follows it."""
     graph = rlx.Graph("layer")
@@ -160,7 +170,7 @@ WEIGHTS: dict[str, Array] = {
 
 
 def write_exports(folder: Path) -> None:
-    """What the tests load: peaks and both of Welch's, three graphs."""
+    """What the tests load: peaks and both of Welch's, four graphs."""
     for output in ("peaks", "both"):
         rlx.export_welch(
             folder / output, ROWS, SAMPLES, FS, NPERSEG, K, output=output, name=output
@@ -168,6 +178,7 @@ def write_exports(folder: Path) -> None:
     for graph, names in (
         (kinds_graph(), KINDS),
         (table_graph(), ("found",)),
+        (tokens_graph(), ("found", "scaled", "far")),
         (layer_graph(), ("y", "total")),
     ):
         params = {n: WEIGHTS[n] for n in graph.named("param")}

@@ -35,7 +35,7 @@ from tests.browser.watch import Watch
 __all__ = ["exports", "page", "watch", "written"]
 pytestmark = pytest.mark.requires_browser
 
-MOST_BYTES = 25 << 10
+MOST_BYTES = 26 << 10
 ARRAYS = {
     "Float32Array": np.float32,
     "Float64Array": np.float64,

@@ -48,7 +48,24 @@ WRONG: dict[str, list[tuple[str, str, tuple[str, ...]]]] = {
     ],
     "table": [
         ("{ rows: Int32Array.of(0, 5, 6, 1) }", "index", ("table", "0 or more")),
-        ("{ rows: Int32Array.of(0, -1, 2, 1) }", "index", ("outside",)),
+        ("{ rows: Int32Array.of(0, -7, 2, 1) }", "index", ("outside",)),
+    ],
+    "tokens": [
+        (
+            "{ ids: BigInt64Array.of(0n, 1n, 4194304n, 2n), sizes }",
+            "range",
+            ("ids is 4,194,304 at 2", "no i64", "-2,097,151 to 2,097,151"),
+        ),
+        (
+            "{ ids: Int32Array.of(0, 1, 1, 1), sizes: sizes.map(() => 2n ** 32n) }",
+            "range",
+            ("sizes is 4,294,967,296 at 0", "no u64", "0 to 4,294,967,295"),
+        ),
+        (
+            "{ ids: new Float64Array(4), sizes }",
+            "dtype",
+            ("ids is Float64Array", "BigInt64Array (i64)"),
+        ),
     ],
     "peaks": [
         (
@@ -77,6 +94,7 @@ def test_a_wrong_input_is_refused_with_what_is_right(page: Page, plan: str) -> N
         f"""async () => {{
         globalThis.run = await load("/{plan}/plan.json");
         globalThis.detached = new Float32Array(192);
+        globalThis.sizes = BigUint64Array.of(0n, 4294967295n, 3000000000n, 1n);
         structuredClone(detached.buffer, {{ transfer: [detached.buffer] }});
         }}"""
     )
@@ -94,6 +112,23 @@ def test_an_array_of_a_frame_is_taken(page: Page) -> None:
         const run = await load("/layer/plan.json");
         return !(x instanceof Float32Array) && (await run({ x })).total[0] === 96;
         }"""
+    )
+
+
+def test_numbers_of_64_bits_are_taken_and_given(page: Page) -> None:
+    """As BigInts; those of the narrower arrays are taken too."""
+    assert (
+        page.evaluate(
+            """async () => {
+        const run = await load("/tokens/plan.json");
+        const sizes = BigUint64Array.of(0n, 4294967295n, 3000000000n, 3000000001n);
+        const both = [BigInt64Array.of(5n, 0n, 1n, 2n), Int32Array.of(5, 0, 1, 2)];
+        const made = await Promise.all(both.map((ids) => run({ ids, sizes })));
+        return made.map(({ found, scaled, far }) =>
+            [found[0], scaled instanceof BigInt64Array, `${scaled}`, `${far}`]);
+        }"""
+        )
+        == [[15, True, "5000,0,1000,2000", "0,1,0,1"]] * 2
     )
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -252,19 +254,33 @@ def test_what_wgsl_has_not_is_refused_with_its_node(export: Export) -> None:
     g.set_outputs([x * x])
     with pytest.raises(DTypeError, match=r"export 'wide'.* mul\(.*has no f64.*cast"):
         export(g)
-    g = Graph("long")
-    i = g.input("i", (3,), "i64")
-    g.set_outputs([g.gather(g.input("x", (9,)), i)])
-    with pytest.raises(DTypeError, match=r"export 'long': input 'i'.*has no i64.*cast"):
+    g = Graph("doubles")
+    g.set_outputs([g.cast(g.input("x", (3,), "f64"), "f32")])
+    with pytest.raises(DTypeError, match=r"export 'doubles': input 'x'.* no f64; cast"):
         export(g)
-    g.set_outputs([g.cast(g.input("n", (3,), "bool"), "i64")])
-    with pytest.raises(DTypeError, match="output 0: a page has no i64; cast"):
+    g.set_outputs([g.cast(g.input("n", (3,), "bool"), "f64")])
+    with pytest.raises(DTypeError, match="output 0: a page has no f64; cast"):
         export(g)
     g = Graph("half")
     h = g.input("h", (3,), "f16")
     g.set_outputs([h + h])
     with pytest.raises(DTypeError, match=r"features=\('shader-f16',\)"):
         export(g)
+
+
+def test_numbers_of_64_bits_have_bounds_and_arrays_of_bigints(tmp_path: Path) -> None:
+    """What goes in may be narrower; vectors lie as buffers hold them."""
+    g = Graph("long")
+    g.set_outputs([g.input("i", (3,), "i64") * 1000])
+    write_export(Job(g, {}, tmp_path, name="long"))
+    plan = json.loads((tmp_path / "plan.json").read_text("utf-8"))
+    (taken,), (given,) = plan["inputs"].values(), plan["outputs"].values()
+    assert (taken["dtype"], taken["nbytes"], given["nbytes"]) == ("i64", 12, 12)
+    assert taken["between"] == [-(2**21) + 1, 2**21 - 1]
+    types = (tmp_path / "long.d.ts").read_text("utf-8")
+    assert "  i: BigInt64Array | Int32Array;" in types
+    assert "  out0: BigInt64Array;" in types
+    assert plan["vectors"]["nbytes"] <= 2 * 16
 
 
 def test_half_floats_are_a_stated_feature(export: Export) -> None:
