@@ -27,6 +27,8 @@ _WAY_OUT = (
     "passed as a Python number or named in static_argnames"
 )
 
+_AS_INDEX = "an array that is indexed by it is passed as an argument, x[i] then works"
+
 
 def _by_function(name: str, of: Any = np) -> Any:
     """The method that NumPy has as a function too."""
@@ -161,8 +163,8 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
     def __index__(self) -> int:
         self._needs_values(
             "an integer (of an index, a shape, range())",
-            "np.take(x, i, axis) takes computed indices; shapes are Python numbers: "
-            "pass them so, or name them in static_argnames",
+            f"{_AS_INDEX}; shapes are Python numbers: pass them so, or name them in "
+            "static_argnames",
         )
 
     def item(self, *args: Any) -> NoReturn:
@@ -183,12 +185,15 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         self._needs_values("`in`", "use (x == value).any()")
 
     def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
-        self._needs_values(
-            "a NumPy array (np.asarray, np.array, a library that wants one)",
+        hint = (
             "leave np.asarray out, x is an array already, and x.astype(dtype) casts; "
             "a list of arrays is np.stack([a, b]); other libraries' functions are "
-            "called outside of the function",
+            "called outside of the function"
         )
+        if self.dtype.kind in "iub":
+            hint = f"{_AS_INDEX}; {hint}"
+        what = "a NumPy array (np.asarray, np.array, a library that wants one)"
+        self._needs_values(what, hint)
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("_") and hasattr(np.ndarray, name):
