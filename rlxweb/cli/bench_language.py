@@ -21,6 +21,12 @@ def _rope(g: Graph, s: Shape) -> Tensor:
     return g.rope(g.input("x", s), *g.rope_table(length, size))
 
 
+def _add_norm(g: Graph, s: Shape) -> Tensor:
+    x, y = g.input("x", s), g.input("y", s)
+    normed, total = g.add_rms_norm(x, y, g.input("gamma", s[1:]))
+    return normed * total
+
+
 def _swiglu(g: Graph, s: Shape) -> Tensor:
     return g.swiglu(g.input("x", s))
 
@@ -49,6 +55,7 @@ def _scan(g: Graph, s: Shape) -> Tensor:
 
 LANGUAGE: Mapping[str, tuple[Build, tuple[Shape, ...]]] = {
     "rope": (_rope, ROWS),
+    "add_norm": (_add_norm, ROWS),
     "swiglu": (_swiglu, ROWS),
     "lora_matmul": (_lora, ROWS),
     "grouped_matmul": (_grouped, ROWS),

@@ -90,6 +90,55 @@ class TransformerBuilder(ABC):
         kind = as_dtype(dtype)
         return self.constant(np.cos(angles), kind), self.constant(np.sin(angles), kind)
 
+    def add_layer_norm(
+        self,
+        x: Tensor,
+        residual: Tensor,
+        gamma: Tensor | None = None,
+        beta: Tensor | None = None,
+        eps: float = 1e-5,
+    ) -> tuple[Tensor, Tensor]:
+        """(layer norm of x + residual along the last axis, the sum): one kernel.
+
+        Shapes   x and residual alike, [..., n], gamma and beta [n], or None: 1 and 0
+        Errors   ShapeError, DTypeError, AttributeRefused
+        """
+        return self._add_norm(x, residual, (gamma, beta), eps, True)
+
+    def add_rms_norm(
+        self,
+        x: Tensor,
+        residual: Tensor,
+        gamma: Tensor | None = None,
+        beta: Tensor | None = None,
+        eps: float = 1e-5,
+    ) -> tuple[Tensor, Tensor]:
+        """`add_layer_norm` with the rms norm, which does not take the mean away."""
+        return self._add_norm(x, residual, (gamma, beta), eps, False)
+
+    def _add_norm(
+        self,
+        x: Tensor,
+        residual: Tensor,
+        ends: tuple[Tensor | None, Tensor | None],
+        eps: float,
+        centred: bool,
+    ) -> tuple[Tensor, Tensor]:
+        gamma, beta = (
+            self.constant(np.full(x.shape[-1:], value), x.dtype) if one is None else one
+            for one, value in zip(ends, (1.0, 0.0), strict=True)
+        )
+        made = self.apply(
+            "add_norm", x, residual, gamma, beta, centred=centred, eps=eps
+        )
+        normed, total = (
+            self.apply("narrow", made, axis=0, start=at, length=1) for at in (0, 1)
+        )
+        return (
+            self.apply("reshape", normed, shape=x.shape),
+            self.apply("reshape", total, shape=x.shape),
+        )
+
     def glu(
         self,
         x: Tensor,

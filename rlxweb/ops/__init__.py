@@ -43,6 +43,7 @@ FAMILIES = (
     "grid_sample",
     "norm",
     "nn",
+    "add_norm",
     "rotary",
     "glu",
     "lora",

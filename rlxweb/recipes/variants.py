@@ -20,6 +20,7 @@ from rlxweb.recipes import fft_fours, welch_fours, welch_team
 from rlxweb.recipes import fft_variants as fft
 from rlxweb.recipes import line_variants as line
 from rlxweb.recipes import welch_variants as welch
+from rlxweb.recipes.add_norm_calls import add_norm_recipe
 from rlxweb.recipes.attention_blocks import attention_blocks
 from rlxweb.recipes.conv_blocks import conv_blocks
 from rlxweb.recipes.conv_variants import as_product, neighbours, small_tiles
@@ -175,6 +176,7 @@ _SELECTIONS = (
         suppress_merged,
     ),
     Variant("attention, one kernel", "attention", on_hardware, attention_blocks),
+    Variant("add_norm, workgroup a row", "add_norm", on_hardware, add_norm_recipe),
     Variant("gather, rows by fours", "gather", on_hardware, gather_rows),
 )
 _REDUCTIONS = tuple(

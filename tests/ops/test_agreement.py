@@ -17,7 +17,7 @@ from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.backends.webgpu_bindings import Lying
 from rlxweb.backends.webgpu_residents import BufferResident
 from rlxweb.compile.pipeline import compile_graph
-from rlxweb.errors import DTypeError, LimitExceeded, RlxError
+from rlxweb.errors import LimitExceeded, RlxError
 from rlxweb.gpu.drive import drive
 from rlxweb.gpu.port import Want
 from rlxweb.host.variants import VARIANTS
@@ -36,10 +36,7 @@ def wrong(one: Engine, cases: Iterable[Case]) -> list[str]:
     """What the engine gets wrong, a line per case."""
     said = []
     for case in cases:
-        if case.dtypes - one.backend.target.dtypes:
-            with pytest.raises(DTypeError, match="cast to f32 or i32"):
-                one.run(case.graph, case.feeds)
-            continue
+        lacking = case.dtypes - one.backend.target.dtypes
         try:
             said += told(one, case, one.run(case.graph, case.feeds)[0])
         except LimitExceeded as error:
@@ -47,6 +44,9 @@ def wrong(one: Engine, cases: Iterable[Case]) -> list[str]:
             if DType.F16 not in case.dtypes or "this device binds 3" not in error.rule:
                 said.append(f"{case.label} on {one.name}: {error}")
         except RlxError as error:  # one line, so that the other samples are seen too
+            # What runs all the same, because its values fit, was judged like any other.
+            if lacking and "the device has no" in str(error):
+                continue
             said.append(f"{case.label} on {one.name}: {type(error).__name__}: {error}")
     return said
 

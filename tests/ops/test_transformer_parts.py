@@ -78,6 +78,18 @@ def test_gated_units(axis: int) -> None:
     same(ours(lambda g, x: g.glu(x, axis, "gelu"), x), up * F.gelu(gate))
 
 
+@pytest.mark.parametrize("centred", [True, False])
+def test_residual_sums_and_their_norms(centred: bool) -> None:
+    x, y, w, b = drawn((3, 4, 9)), drawn((3, 4, 9), 1), drawn((9,), 2), drawn((9,), 3)
+    total = torch.from_numpy(x + y)
+    want = F.layer_norm(total, (9,), torch.from_numpy(w), torch.from_numpy(b))
+    if not centred:
+        want = F.rms_norm(total, (9,), torch.from_numpy(w), 1e-5) + torch.from_numpy(b)
+    name = "add_layer_norm" if centred else "add_rms_norm"
+    same(ours(lambda g, *t: getattr(g, name)(*t)[0], x, y, w, b), want)
+    same(ours(lambda g, *t: getattr(g, name)(*t)[1], x, y), total)
+
+
 def test_lora() -> None:
     x, w, a, b = (drawn(s) for s in ((2, 3, 7), (7, 5), (7, 2), (2, 5)))
     merged = x.astype(float) @ (w.astype(float) + 0.25 * (a @ b))
@@ -86,6 +98,7 @@ def test_lora() -> None:
 
 
 REFUSED: dict[str, Callable[[Any, Any], Any]] = {
+    "two alike, [..., n]": lambda g, x: g.add_rms_norm(x, g.narrow(x, 0, 0, 2)),
     "one angle for two": lambda g, x: g.rope(x, *g.rope_table(6, 10)),
     "broadcast to": lambda g, x: g.rope(x, *g.rope_table(4, 8)),
     "a multiple of the heads": lambda g, x: g.rope(
