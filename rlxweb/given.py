@@ -6,7 +6,8 @@ is refused is the same everywhere. Taken: real and complex numbers and bools in 
 ndarray or a subclass of it (a matrix is its 2-D array), in anything with `__array__`,
 `__dlpack__` or the buffer protocol, in lists, tuples and other sequences. A masked
 array is taken when nothing in it is masked. What dtype and shape must be is the door's
-own business. Imports nothing of ours but the errors.
+own business; graphs take bfloat16 beside the rest. Imports nothing of ours but the
+errors and what bfloat16 is.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlxweb.advice import Advice
+from rlxweb.bfloat16 import is_bfloat16, native, of_tensor
 from rlxweb.errors import DTypeError, RlxError
 
 Array = npt.NDArray[Any]
@@ -68,11 +70,13 @@ def from_there(error: RlxError, array: str) -> RlxError:
     return error
 
 
-def array_of(given: Any, doing: str = "") -> Array:
+def array_of(given: Any, doing: str = "", bfloat16: bool = False) -> Array:
     """The numbers of `given` as an ndarray; a view where NumPy can make one.
 
     doing    what the array is wanted for ("welch", "run 'net', input 'x'")
-    returns  any shape, dtype kind b, i, u, f or c, any byte order and strides
+    bfloat16 whether arrays of it are taken, as they are in a graph
+    returns  any shape, dtype kind b, i, u, f or c, any byte order and strides; of
+             bfloat16 one of dtype `bfloat16.BFLOAT16`
 
     Errors   DTypeError for a masked array, ragged rows, text, dates, objects, None, a
     dict, a file's name and everything else that is no array, with what to do.
@@ -81,6 +85,8 @@ def array_of(given: Any, doing: str = "") -> Array:
         return given
     try:
         array = _read(given)
+        if bfloat16 and is_bfloat16(array.dtype):
+            return native(array)
         if array.dtype.kind not in NUMBERS:
             raise _not_numbers(given, array)
     except RlxError as error:
@@ -108,6 +114,8 @@ def _read(given: Any) -> Array:
     refused = _no_array(given) or _masked_within(given)
     if refused is not None:
         raise refused
+    if (tensor := of_tensor(given)) is not None:
+        return tensor
     if hasattr(given, "__dlpack__") and not hasattr(given, "__array__"):
         return np.from_dlpack(given)
     # What gives an array may give a masked one.
@@ -220,6 +228,11 @@ def _not_numbers(given: Any, array: Array) -> DTypeError:
     kind = array.dtype.kind
     if kind in _HOLDS:
         return _refused(f"{named(given)} of {_HOLDS[kind]} was given", _INSTEAD[kind])
+    if is_bfloat16(array.dtype):
+        hint = "widen it: rlxweb.bfloat16.to_float32(rlxweb.bfloat16.native(x))"
+        if array is given:
+            hint = "widen it: rlxweb.bfloat16.to_float32(x)"
+        return _refused("it is of bfloat16", hint)
     if array.dtype.names:
         first = array.dtype.names[0]
         problem = f"it has {len(array.dtype.names)} fields"

@@ -15,13 +15,15 @@ import numpy.typing as npt
 
 from rlxweb.backends.evaluate import evaluate
 from rlxweb.backends.protocol import Array
-from rlxweb.ir.dtype import DType
+from rlxweb.ir.dtype import DType, cast_to
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import Op, Tolerance
 from rlxweb.ir.sample import Sample
 
 # A float16 holds 11 bits; NumPy also sums in it, a GPU sums in float32.
 HALF = Tolerance(rtol=4e-3, atol=4e-3, relative_to_peak=True)
+# And a bfloat16 eight.
+BRAIN = Tolerance(rtol=3e-2, atol=3e-2, relative_to_peak=True)
 
 
 def one_op(op: Op, sample: Sample, arrays: Sequence[Array]) -> Graph:
@@ -52,9 +54,20 @@ def rounding(graph: Graph, feeds: Mapping[str, Any]) -> list[Array]:
     """How far NumPy in the graph's own types is from float64, per element."""
     plain = evaluate(graph, feeds)
     return [
-        np.abs(np.asarray(a, np.float64) - np.asarray(b, np.float64))
+        np.abs(in_double(a) - np.asarray(b, np.float64))
         for a, b in zip(plain, oracle(graph, feeds), strict=True)
     ]
+
+
+def in_double(array: Any) -> Array:
+    """Numbers of any of our types in float64."""
+    array = np.asarray(array)
+    return cast_to(array, DType.F64)
+
+
+def allowed_of(dtype: DType, own: Tolerance) -> Tolerance:
+    """The tolerance of an op whose result is of a type: a short float's is its own."""
+    return {DType.F16: HALF, DType.BF16: BRAIN}.get(dtype, own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +107,9 @@ def compare(
         return Agreement(f"{got.shape} {got.dtype} instead of {want.shape} {dtype}")
     if got.size == 0:
         return Agreement()
-    have, right = got.astype(np.float64), want.astype(np.float64)
+    have, right = in_double(got), in_double(want)
     if dtype.is_float:
-        tolerance = HALF if dtype is DType.F16 else tolerance
+        tolerance = allowed_of(dtype, tolerance)
         allowed = np.broadcast_to(_allowed(right, tolerance, extra), right.shape)
         right_here = _agrees(have, right, allowed)
     else:

@@ -17,7 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.backends.array_residents import ArrayResident, KeepsArrays, OwnArray
+from rlxweb.backends.array_residents import (
+    ArrayResident,
+    KeepsArrays,
+    OwnArray,
+    laid,
+    of_type,
+    unshared,
+)
 from rlxweb.backends.array_timed import StepClock
 from rlxweb.backends.array_trips import ArrayTrips
 from rlxweb.backends.protocol import (
@@ -37,7 +44,7 @@ from rlxweb.compile.target import Target
 from rlxweb.errors import OutOfMemory
 from rlxweb.given import array_of
 from rlxweb.host.variants import Variant
-from rlxweb.ir.dtype import DType
+from rlxweb.ir.dtype import NARROW, DType
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.lowering import Leaf
 from rlxweb.ir.op import Attrs, Op, TensorType, Types, registry
@@ -89,7 +96,8 @@ def array_target(name: str, dtypes: frozenset[DType]) -> Target:
     """The target of a library that has every op, makes its own views and no kernels."""
     return Target(
         name=name,
-        dtypes=dtypes,
+        dtypes=dtypes - NARROW,
+        stores=dtypes & NARROW,
         native=lambda op, inputs, out, attrs: True,
         max_operands=1 << 30,
         keeps_views=True,
@@ -144,7 +152,7 @@ class ArrayBackend(KeepsArrays):
         self.api, self.driver = api, driver
         self.software = software
         self._xp = xp
-        self._to_device, self._to_host = to_device, to_host
+        self._to_device, self._to_host = partial(laid, to_device), to_host
         self._copied = copied or partial(xp.asarray, copy=True)
         self._from_dlpack = from_dlpack
         self.variants = tuple(variants)
@@ -268,7 +276,8 @@ class ArrayBackend(KeepsArrays):
     async def get_param(self, program: Program, name: str) -> Array:
         program = own(self, ArrayProgram, program)
         with self._around():
-            return np.array(self._to_host(program.params[name]))
+            held = np.array(self._to_host(program.params[name]))
+        return of_type(held, program.plan.graph.named("param")[name].type.dtype)
 
     async def run(self, program: Program, feeds: Mapping[str, Array]) -> list[Array]:
         program = own(self, ArrayProgram, program)
@@ -276,16 +285,17 @@ class ArrayBackend(KeepsArrays):
             compute, values = self._leaves(program, feeds)
             leaves = list(values.values())
             made = compute(values)
-            return self._handed_out(made, leaves)
+            return self._handed_out(program.plan.graph, made, leaves)
 
     def _handed_out(
-        self, made: Sequence[OwnArray], leaves: Sequence[OwnArray]
+        self, graph: Graph, made: Sequence[OwnArray], leaves: Sequence[OwnArray]
     ) -> list[Array]:
         """The outputs as the caller's own: none lies where a leaf does."""
         others = [self._to_host(leaf) for leaf in leaves] if self._lends else []
         outs: list[Array] = []
-        for one in made:
-            outs.append(_own(self._to_host(one), [*others, *outs]))
+        for at, one in zip(graph.outputs, made, strict=True):
+            mine = unshared(self._to_host(one), [*others, *outs])
+            outs.append(of_type(mine, graph.node(at).type.dtype))
         return outs
 
     async def timed(self, program: Program, feeds: Mapping[str, Array]) -> Timed:
@@ -297,7 +307,8 @@ class ArrayBackend(KeepsArrays):
             clock.uploaded()
             made = self._computed(program.plan.graph, program.calls, values, clock)
             clock.worked()
-            return clock.timed(self._handed_out(made, leaves))
+            outs = self._handed_out(program.plan.graph, made, leaves)
+            return clock.timed(outs)
 
     def _leaves(
         self, program: ArrayProgram, feeds: Feeds
@@ -327,9 +338,10 @@ class ArrayBackend(KeepsArrays):
             compute, values = self._leaves(program, private)
             leaves = list(values.values())
             made = compute(values)
+            kinds = [graph.node(i).type for i in graph.outputs]
             stay = {
-                at: self._resident(graph.node(i).type, self._dense(made[at]))
-                for at, i in enumerate(graph.outputs)
+                at: self._resident(kind, self._dense(made[at]))
+                for at, kind in enumerate(kinds)
                 if keep[at]
             }
             mine = [*leaves, *(one.value for one in stay.values())]
@@ -337,7 +349,8 @@ class ArrayBackend(KeepsArrays):
             outs: list[Array | Resident] = []
             for at, one in enumerate(made):
                 if at not in stay:
-                    others.append(_own(self._to_host(one), others))
+                    fresh = unshared(self._to_host(one), others)
+                    others.append(of_type(fresh, kinds[at].dtype))
                 outs.append(stay[at] if at in stay else others[-1])
         return outs
 
@@ -378,11 +391,7 @@ class ArrayBackend(KeepsArrays):
         program.released = True
         # New ones, as a run on another thread may be going through the old.
         program.constants, program.params = {}, {}
-        program.calls, program.compute = (), _nothing
-
-
-def _nothing(values: dict[int, OwnArray]) -> list[OwnArray]:
-    return []
+        program.calls, program.compute = (), lambda values: []
 
 
 def _by_strangers(reference: Callable[..., Any], *given: Any) -> Any:
@@ -397,14 +406,6 @@ def _by_strangers(reference: Callable[..., Any], *given: Any) -> Any:
 
 def _sealed(one: Any) -> Any:
     return sealed(one) if isinstance(one, np.ndarray) else one
-
-
-def _own(array: Array, others: Sequence[Array]) -> Array:
-    """The array itself, or a copy when its memory is not the caller's to write."""
-    plain = array.flags.c_contiguous and array.flags.writeable
-    if not plain or any(np.may_share_memory(array, o) for o in others):
-        return array.copy(order="C")
-    return array
 
 
 def order_of_release(steps: Sequence[Sequence[int]], keep: set[int]) -> list[list[int]]:

@@ -5,7 +5,7 @@ Half of `array.ArrayBackend`, which says what the attributes are; the runs are t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from math import prod
 from typing import Any, Protocol
@@ -13,7 +13,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from rlxweb.backends.protocol import Array, Backend, Resident, own_resident, sealed
+from rlxweb.bfloat16 import from_float32, held, is_bfloat16
 from rlxweb.errors import DTypeError
+from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import TensorType
 
 
@@ -47,6 +49,24 @@ def _place_of(array: Any) -> tuple[int, int]:
     """DLPack's kind of device and which one; two of a kind share no memory."""
     kind, which = array.__dlpack_device__()
     return int(kind), int(which)
+
+
+def laid(to_device: Callable[[Array], OwnArray], array: Array) -> OwnArray:
+    """An array on the device, where numbers of bfloat16 are float32."""
+    return to_device(held(array))
+
+
+def of_type(array: Array, dtype: DType) -> Array:
+    """An array from the device as one of its own type: bfloat16 is float32 there."""
+    return from_float32(array) if dtype is DType.BF16 else array
+
+
+def unshared(array: Array, others: Sequence[Array]) -> Array:
+    """The array itself, or a copy when its memory is not the caller's to write."""
+    plain = array.flags.c_contiguous and array.flags.writeable
+    if not plain or any(np.may_share_memory(array, o) for o in others):
+        return array.copy(order="C")
+    return array
 
 
 class KeepsArrays(Backend):
@@ -92,19 +112,22 @@ class KeepsArrays(Backend):
         return ArrayResident(self, shape, dtype, value)
 
     def _numpy_dtype(self, value: OwnArray) -> np.dtype[Any]:
-        for dtype in self.target.dtypes:
+        known = self.target.accepts
+        for dtype in known - {DType.BF16}:
             if self._to_device(np.zeros(1, dtype.numpy)).dtype == value.dtype:
                 return dtype.numpy
         raise DTypeError(
             f"put an array on {self.name}",
             f"it is of {value.dtype}",
-            f"it takes {', '.join(sorted(d.label for d in self.target.dtypes))}",
+            f"it takes {', '.join(sorted(d.label for d in known))}",
         )
 
     async def get(self, resident: Resident) -> Array:
         value = own_resident(self, ArrayResident, resident).value
         with self._around():
             array = self._to_host(value)
+        if is_bfloat16(resident.dtype):
+            return from_float32(array)
         return sealed(array) if self._lends else array
 
     async def part(
@@ -118,5 +141,7 @@ class KeepsArrays(Backend):
 
     def lend(self, resident: Resident, copy: bool = False) -> object | None:
         value = own_resident(self, ArrayResident, resident).value
+        if is_bfloat16(resident.dtype):
+            return None  # who borrows it would take it for what it is here, float32
         with self._around():
             return self._copied(value) if copy else value

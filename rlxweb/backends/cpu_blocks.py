@@ -80,7 +80,7 @@ class RegionByNumPy:
             if i not in own and i not in self._reads
         }
         out = nodes[-1].type
-        self._shape, self._dtype = out.shape, out.dtype.numpy
+        self._shape, self._dtype = out.shape, out.dtype.held
         passes = sum(_passes(graph, node) for node in nodes)
         most = block_size(out.numel, passes)
         self._blocks = boxes_of(out.shape, most) if most else []
@@ -116,7 +116,7 @@ class RegionByNumPy:
         values = dict(self._literals) | dict(zip(self._reads, arrays, strict=True))
         for node, function, drop in self._calls:
             made = np.asarray(function(node.attrs, *(values[i] for i in node.inputs)))
-            if made.dtype != node.type.dtype.numpy:
+            if made.dtype != node.type.dtype.held:
                 raise wrong_result(node, made.shape, made.dtype)
             for i in drop:
                 del values[i]

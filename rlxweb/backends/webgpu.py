@@ -47,7 +47,7 @@ from rlxweb.cost.race import Race
 from rlxweb.errors import DeviceLost, SessionClosed
 from rlxweb.gpu.drive import can_wait
 from rlxweb.gpu.port import Copy, Port, Range
-from rlxweb.ir.dtype import DType
+from rlxweb.ir.dtype import NARROW, DType
 from rlxweb.ir.op import Attrs, Op, TensorType, Types
 from rlxweb.limits import Limits
 from rlxweb.recipes.variants import (
@@ -120,12 +120,11 @@ class WebGpuBackend(Backend):
 
     @property
     def target(self) -> Target:
-        dtypes = {DType.F32, DType.I32, DType.U32, DType.BOOL}
-        if "shader-f16" in self.facts.features:
-            dtypes.add(DType.F16)
+        half = {DType.F16} if "shader-f16" in self.facts.features else set()
         return Target(
             name=self.name,
-            dtypes=frozenset(dtypes),
+            dtypes=frozenset({DType.F32, DType.I32, DType.U32, DType.BOOL} | half),
+            stores=NARROW,
             native=self.recipes.native,
             refusal=self.recipes.refusal,
             launches=self.recipes.launch_count,

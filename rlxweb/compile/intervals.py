@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from rlxweb.bfloat16 import held
 from rlxweb.compile.rewrites import composition
 from rlxweb.errors import RlxError
 from rlxweb.ir.bounds import Interval, hull, whole, within
@@ -133,7 +134,7 @@ def concerned(graph: Graph, types: Collection[DType]) -> set[int]:
 
 def _held(node: Node) -> Interval:
     """What a constant holds; NaN says nothing."""
-    array = node.attrs["value"].array
+    array = held(node.attrs["value"].array)
     if not array.size:
         return NOTHING
     if not node.type.dtype.is_float:

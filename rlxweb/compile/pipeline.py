@@ -7,6 +7,7 @@ from dataclasses import replace
 from rlxweb.advice import Advice
 from rlxweb.compile.fused_ops import choose_fusions
 from rlxweb.compile.memory import assign
+from rlxweb.compile.narrow_types import in_wider_types
 from rlxweb.compile.narrowing import narrowed
 from rlxweb.compile.plan import Plan
 from rlxweb.compile.plan_work import profile_plan
@@ -39,6 +40,7 @@ def compile_graph(graph: Graph, target: Target, *, optimise: bool = True) -> Pla
     verify(graph)
     before = len(graph)
     chosen: tuple[Decision, ...] = ()
+    graph = in_wider_types(drop_dead(graph, target), target)
     graph = _pruned(graph, target, optimise)
     narrow = narrowed(graph, target)
     graph = narrow.graph
@@ -74,6 +76,7 @@ def compile_graph(graph: Graph, target: Target, *, optimise: bool = True) -> Pla
 def _placed(graph: Graph, target: Target, optimise: bool) -> Plan:
     """The steps of a graph, without a place in memory yet."""
     graph = decompose(drop_dead(graph, target), target)
+    graph = in_wider_types(graph, target)
     if optimise:
         graph = share_common(drop_needless(graph))
     graph = _pruned(graph, target, optimise)
@@ -98,7 +101,7 @@ def _pruned(graph: Graph, target: Target, optimise: bool) -> Graph:
 def check_dtypes(graph: Graph, target: Target) -> None:
     """DTypeError for the first node of a type the target cannot hold."""
     for node in graph.nodes():
-        if node.type.dtype not in target.dtypes:
+        if not target.has(graph, node):
             raise DTypeError(
                 f"{node} on {target.name}",
                 f"the device has no {node.type.dtype}",

@@ -19,6 +19,7 @@ from rlxweb.advice import Advice
 from rlxweb.compile.target import Target
 from rlxweb.cost.graph_work import asked_of
 from rlxweb.errors import RlxError, Unsupported, VerifyError
+from rlxweb.ir.by_reference import by_reference
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph, Node, told_apart
 from rlxweb.ir.lowering import Compose, HostOnly, Kernel
@@ -71,7 +72,7 @@ def drop_dead(graph: Graph, target: Target | None = None) -> Graph:
     alive = set(graph.outputs)
     for node in reversed(graph.nodes()):
         is_named = node.op in ("input", "param")
-        is_kept = is_named and (target is None or node.type.dtype in target.dtypes)
+        is_kept = is_named and (target is None or node.type.dtype in target.accepts)
         if node.id in alive or is_kept:
             alive.update((node.id, *node.inputs))
     return graph if len(alive) == len(graph) else rebuild(graph, Graph.copied, alive)
@@ -122,7 +123,7 @@ def fold_constants(graph: Graph, target: Target | None = None) -> Graph:
         values = (n.attrs["value"].array for n in given)
         try:
             with np.errstate(all="ignore"):
-                made = np.asarray(op.reference(np, node.attrs, *values))
+                made = by_reference(node, values)
         except RlxError:
             raise
         except Exception:  # a custom op's own: the run will say it
@@ -144,7 +145,7 @@ def _worth_folding(node: Node, given: list[Node], target: Target | None) -> bool
         return True
     if target is None or node.type.numel > FOLD_UNHELD:
         return False
-    unheld = any(t.dtype not in target.dtypes for t in (*types, node.type))
+    unheld = any(t.dtype not in target.accepts for t in (*types, node.type))
     return unheld or _cannot_be_run(target, (op, types, node.type, node.attrs))
 
 
@@ -185,7 +186,7 @@ def narrow_constants(graph: Graph, target: Target) -> Graph:
 def _is_wide(node: Node, target: Target) -> bool:
     """An integer constant of a type the device has not, whose values i32 holds."""
     dtype = node.type.dtype
-    if node.op != "constant" or dtype in target.dtypes or not dtype.is_integer:
+    if node.op != "constant" or dtype in target.accepts or not dtype.is_integer:
         return False
     array, bounds = node.attrs["value"].array, np.iinfo(np.int32)
     return bool(((array >= bounds.min) & (array <= bounds.max)).all())

@@ -9,7 +9,7 @@ from typing import TypeVar
 from rlxweb.cost.fusion_gate import IoFusionGate
 from rlxweb.errors import RlxError
 from rlxweb.ir.dtype import DType
-from rlxweb.ir.graph import Graph
+from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.layout import Layout
 from rlxweb.ir.op import Attrs, Op, TensorType, Types
 from rlxweb.limits import Limits
@@ -27,7 +27,9 @@ class Target:
     """The device as the compiler sees it.
 
     name          for messages and decisions ("NumPy", "llvmpipe on vulkan")
-    dtypes        element types it can hold
+    dtypes        element types it can hold and compute in
+    stores        element types that leaves and outputs may have beside these, and cast
+                  nodes; all else of them is computed in wider ones
     native        (op, input types, output type, attrs) → may stay one step as it is;
                   ops for which it says no are taken apart by their Compose
     max_operands  distinct buffers a fused region may touch, its output included
@@ -58,10 +60,24 @@ class Target:
     limits: Limits | None = None
     features: frozenset[str] = frozenset()
     narrower: Mapping[DType, DType] = field(default_factory=dict)
+    stores: frozenset[DType] = frozenset()
 
     def holds(self, graph: Graph) -> bool:
         """Has the device the element types of all nodes?"""
-        return all(node.type.dtype in self.dtypes for node in graph.nodes())
+        return all(self.has(graph, node) for node in graph.nodes())
+
+    def has(self, graph: Graph, node: Node) -> bool:
+        """Has the device the element types of a node, for what the node is?"""
+        if node.op in ("input", "param", "constant", "cast"):
+            return node.type.dtype in self.accepts
+        computed = (graph.node(i).type.dtype for i in node.inputs)
+        stored = any(one in self.stores and one not in self.dtypes for one in computed)
+        return node.type.dtype in self.dtypes and not stored
+
+    @property
+    def accepts(self) -> frozenset[DType]:
+        """The element types that arrays on it may have."""
+        return self.dtypes | self.stores
 
     def nbytes(self, kind: TensorType) -> int:
         """Bytes a value takes in this device's memory."""

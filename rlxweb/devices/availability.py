@@ -157,7 +157,7 @@ def _facts(device: Device, backend: Backend) -> dict[str, Any]:
     if limits is not None:
         facts["features"] = sorted(target.features)
         facts["limits"] = {name: getattr(limits, name) for name in limits.__slots__}
-    facts["dtypes"] = sorted(d.value for d in target.dtypes)
+    facts["dtypes"] = sorted(d.value for d in target.accepts)
     package = package_of(device.label)
     if package:
         facts["package"] = package

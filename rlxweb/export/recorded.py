@@ -27,6 +27,7 @@ from rlxweb.errors import (
 from rlxweb.gpu.drive import drive
 from rlxweb.gpu.port import Want
 from rlxweb.gpu.recording import RecordingPort
+from rlxweb.ir.dtype import NARROW
 from rlxweb.ir.graph import Graph
 from rlxweb.limits import Limits
 
@@ -80,6 +81,14 @@ async def _recorded(
     graph: Graph, params: Mapping[str, Array], port: RecordingPort, doing: str
 ) -> Recorded:
     backend = WebGpuBackend(port)
+    for node in graph.nodes():
+        if node.type.dtype in NARROW:
+            raise DTypeError(
+                f"{doing}: {node}",
+                f"it is {node.type.dtype}, which the module of a page does not know",
+                "arrays there are f32, i32, u32, f16 and bool",
+                "cast it to i32 or f32 in Python, before the export",
+            )
     with _saying(doing):
         plan = compile_graph(graph, backend.target)
         _check_types(graph, plan)

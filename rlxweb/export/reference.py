@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.backends.agreement import HALF, oracle, rounding
+from rlxweb.backends.agreement import allowed_of, in_double, oracle, rounding
 from rlxweb.backends.protocol import Array
-from rlxweb.ir.dtype import DType
+from rlxweb.ir.dtype import DType, cast_to
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.op import Tolerance, registry
 
@@ -68,11 +68,11 @@ def _one(
 ) -> Expected:
     kind = node.type.dtype
     with np.errstate(all="ignore"):
-        want = np.ascontiguousarray(exact.astype(kind.numpy))
+        want = np.ascontiguousarray(cast_to(exact, kind))
     if not kind.is_float:
         is_stable = all(np.array_equal(one, exact) for one in shaken)
         return Expected(want, 0.0, 0.0, is_stable)
-    own = HALF if kind is DType.F16 else registry.get(node.op).tolerance
+    own = allowed_of(kind, registry.get(node.op).tolerance)
     right = exact.astype(np.float64)
     peak = _most(np.abs(right)) if own.relative_to_peak else 1.0
     rtol = max(own.rtol, _LEAST.rtol)
@@ -109,16 +109,16 @@ def _value(
     is_float = node.type.dtype.is_float
     if node.op in ("input", "param"):
         value = np.asarray(feeds[node.name])
-        return value.astype(np.float64) if is_float else value
+        return in_double(value) if is_float else value
     attrs = dict(node.attrs)
-    if attrs.get("to") in (DType.F16, DType.F32):
+    if attrs.get("to") in (DType.BF16, DType.F16, DType.F32):
         attrs["to"] = DType.F64
     op = registry.get(node.op)
     value = np.asarray(op.reference(np, attrs, *(values[i] for i in node.inputs)))
     if not is_float:
         return value
     value = value.astype(np.float64)
-    own = HALF if node.type.dtype is DType.F16 else op.tolerance
+    own = allowed_of(node.type.dtype, op.tolerance)
     if not (own.rtol or own.atol):
         return value
     peak = _most(np.abs(value)) if own.relative_to_peak else 1.0

@@ -15,12 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from rlxweb.arguments import switch
+from rlxweb.bfloat16 import BFLOAT16, held, to_float32
 from rlxweb.errors import InputError, NotFinite, UsageError, near, shown
 from rlxweb.given import named
 from rlxweb.graphfile.layout import NUMPY
 from rlxweb.graphfile.opened import Source
 from rlxweb.graphfile.shards import Held, tensors_of
-from rlxweb.ir.dtype import DType
+from rlxweb.ir.dtype import DType, cast_to
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import TensorType
 from rlxweb.ir.shape import show
@@ -231,6 +232,8 @@ def _widens(have: str, want: DType) -> bool:
     """Does every value of the one type exist in the other?"""
     if have == "BF16":
         return want in (DType.F32, DType.F64)
+    if want is DType.BF16:
+        return have in ("BOOL", "I8", "U8")
     if have in ("I64", "U64") and want.is_float:  # NumPy calls that safe
         return False
     return np.can_cast(NUMPY[have], want.numpy)
@@ -240,7 +243,7 @@ def _changed(one: Held, dtype: DType) -> int:
     """How many values a cast would change; NaN stays what it is."""
     before = _values(one)
     with np.errstate(all="ignore"):
-        after = before.astype(dtype.numpy)
+        after = held(cast_to(before, dtype))
         differs = after.astype(before.dtype) != before
     both_nan = (before != before) & (after != after)
     changed = differs & ~both_nan
@@ -255,9 +258,7 @@ def _changed(one: Held, dtype: DType) -> int:
 def _values(one: Held) -> Array:
     """As NumPy has them: bf16 as f32."""
     array = one.layout.array(one.entry)
-    if one.entry.dtype == "BF16":
-        return (array.astype(np.uint32) << 16).view(np.float32)
-    return array
+    return to_float32(array.view(BFLOAT16)) if one.entry.dtype == "BF16" else array
 
 
 def _as_dtype(one: Held, dtype: DType) -> Array:
@@ -265,7 +266,7 @@ def _as_dtype(one: Held, dtype: DType) -> Array:
     if one.entry.dtype == dtype.label.upper():
         return array.view(dtype.numpy.newbyteorder("<"))
     with np.errstate(all="ignore"):
-        return _values(one).astype(dtype.numpy)
+        return cast_to(_values(one), dtype)
 
 
 def _check_finite(made: Weights, doing: str) -> None:

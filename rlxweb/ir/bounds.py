@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from rlxweb.ir.dtype import DType
+from rlxweb.bfloat16 import held
+from rlxweb.ir.dtype import DType, cast_to
 
 if TYPE_CHECKING:  # `op` has a Bounds in its record
     from rlxweb.ir.op import TensorType, Types
@@ -170,7 +171,7 @@ def _converted(
         return 0, 1
     if to.is_float:
         with np.errstate(all="ignore"):
-            low, high = (float(to.numpy.type(end)) for end in (low, high))
+            low, high = map(float, held(cast_to(np.array([low, high], float), to)))
         return low, high
     every = whole(to)
     if not source.is_float:

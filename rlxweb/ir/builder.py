@@ -75,15 +75,14 @@ class Builder(
         Errors   DTypeError.
         """
         doing = f"operand {short(value)} beside a {dtype} tensor"
-        array = array_of(value, doing)
+        array = array_of(value, doing, bfloat16=True)
         if array.ndim and hasattr(value, "dtype") and array.dtype not in _UNASKED:
             return self.constant(array)
         # A whole number is exact in every type; a fraction in an int tensor is not.
-        kinds = "biuf" if dtype.is_float else "biu" if dtype.is_integer else "b"
+        kinds = "biufV" if dtype.is_float else "biu" if dtype.is_integer else "b"
         fits = not array.size or array.dtype.kind in kinds
         if fits and dtype.is_integer and array.size:
-            bounds = np.iinfo(dtype.numpy)
-            fits = bounds.min <= int(array.min()) and int(array.max()) <= bounds.max
+            fits = dtype.least <= int(array.min()) and int(array.max()) <= dtype.most
         if not fits:
             raise DTypeError(
                 doing,
@@ -125,7 +124,8 @@ class Builder(
 
     def _alike(self, x: Operand, y: Operand) -> tuple[Tensor, Tensor]:
         """Two constants of one dtype: an array's own, else what both values need."""
-        given = [array_of(one, "where of two constants") for one in (x, y)]
+        doing = "where of two constants"
+        given = [array_of(one, doing, bfloat16=True) for one in (x, y)]
         typed = [a for a, v in zip(given, (x, y), strict=True) if hasattr(v, "dtype")]
         if typed:
             dtype = as_dtype(typed[0].dtype)
@@ -213,8 +213,7 @@ class Builder(
         with working("topk", x):
             is_last = not x.rank or normal_axis(axis, x.rank) == x.rank - 1
         if not largest:  # -1 - x turns the order of integers round and overflows none
-            unsigned = x.dtype.is_unsigned
-            least = (1 << 8 * x.dtype.nbytes) - 1 if unsigned else -1
+            least = x.dtype.most if x.dtype.is_unsigned else -1
             x = self.neg(x) if x.dtype.is_float else self.sub(least, x)
         if is_last:
             return self.apply("topk", x, k=k)

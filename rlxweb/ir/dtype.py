@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rlxweb.bfloat16 import BFLOAT16, from_float32, is_bfloat16, to_float32
 from rlxweb.errors import DTypeError
 
 
@@ -27,6 +28,11 @@ class DType(Enum):
     U64 = "u64"
     F32 = "f32"
     F64 = "f64"
+    I8 = "i8"
+    U8 = "u8"
+    I16 = "i16"
+    U16 = "u16"
+    BF16 = "bf16"
 
     @property
     def label(self) -> str:
@@ -37,22 +43,45 @@ class DType(Enum):
         return _NUMPY[self]
 
     @property
+    def held(self) -> np.dtype[Any]:
+        """The NumPy dtype that references compute in: of bfloat16 it is float32."""
+        return _NUMPY[DType.F32 if self is DType.BF16 else self]
+
+    @property
     def nbytes(self) -> int:
         """Bytes of one element in a NumPy array (a device may store bool wider)."""
         return _NUMPY[self].itemsize
 
     @property
     def is_float(self) -> bool:
-        return self in (DType.F16, DType.F32, DType.F64)
+        return self in (DType.BF16, DType.F16, DType.F32, DType.F64)
 
     @property
     def is_integer(self) -> bool:
-        return self in (DType.I32, DType.U32, DType.I64, DType.U64)
+        return not self.is_float and self is not DType.BOOL
 
     @property
     def is_unsigned(self) -> bool:
         """Integers from 0 on."""
-        return self in (DType.U32, DType.U64)
+        return self.numpy.kind == "u"
+
+    @property
+    def most(self) -> float:
+        """The largest finite number of the type; its least is that of `least`."""
+        if self is DType.BOOL:
+            return 1
+        if self is DType.BF16:
+            return float(np.float32(3.3895314e38))
+        if self.is_float:
+            return float(np.finfo(self.numpy).max)
+        return int(np.iinfo(self.numpy).max)
+
+    @property
+    def least(self) -> float:
+        """The smallest finite number of the type."""
+        if self.is_integer:
+            return int(np.iinfo(self.numpy).min)
+        return -self.most if self.is_float else 0
 
     def __str__(self) -> str:
         return self.value
@@ -60,6 +89,11 @@ class DType(Enum):
 
 _NUMPY: dict[DType, np.dtype[Any]] = {
     DType.BOOL: np.dtype(np.bool_),
+    DType.I8: np.dtype(np.int8),
+    DType.U8: np.dtype(np.uint8),
+    DType.I16: np.dtype(np.int16),
+    DType.U16: np.dtype(np.uint16),
+    DType.BF16: BFLOAT16,
     DType.F16: np.dtype(np.float16),
     DType.I32: np.dtype(np.int32),
     DType.U32: np.dtype(np.uint32),
@@ -68,20 +102,17 @@ _NUMPY: dict[DType, np.dtype[Any]] = {
     DType.F32: np.dtype(np.float32),
     DType.F64: np.dtype(np.float64),
 }
+NARROW = frozenset({DType.I8, DType.U8, DType.I16, DType.U16, DType.BF16})
+"""Types that engines store and compute in wider ones (`compile/narrow_types.py`)."""
 _BY_NUMPY = {v: k for k, v in _NUMPY.items()}
 _BY_NAME = (
     {d.value: d for d in DType}
     | {d.numpy.name: d for d in DType}
     | {"half": DType.F16, "single": DType.F32, "double": DType.F64}
+    | {"bfloat16": DType.BF16}
 )
 # RLX's types that rlxweb has none for, and what is said of each.
-_RLX_ONLY = {
-    "i8": "an integer of 8 bits",
-    "u8": "an unsigned integer of 8 bits",
-    "i16": "an integer of 16 bits",
-    "bf16": "the bfloat16 of 16 bits",
-    "c64": "a pair of f32",
-}
+_RLX_ONLY = {"c64": "a pair of f32"}
 
 DTypeLike = DType | str | np.dtype[Any] | type
 
@@ -91,7 +122,8 @@ def as_dtype(value: DTypeLike) -> DType:
 
     A name is RLX's label ("f32", where 32 counts bits), NumPy's full name ("float32"),
     or half, single, double; case and outer space do not matter. NumPy's short codes
-    count bytes where RLX counts bits ("f8" and "f16", "i8") and are refused.
+    count bytes where RLX counts bits: "i8" is an integer of 8 bits here, and codes that
+    mean nothing in bits ("f8", "u4") are refused.
 
     Errors   DTypeError for anything rlxweb has no type for.
     """
@@ -115,7 +147,8 @@ def _of_numpy(value: Any) -> DType | None:
     """The type NumPy reads; in any byte order."""
     if value is not None:  # NumPy reads None as float64
         with suppress(TypeError, ValueError, SyntaxError):
-            return _BY_NUMPY.get(np.dtype(value).newbyteorder("="))
+            dtype = np.dtype(value).newbyteorder("=")
+            return DType.BF16 if is_bfloat16(dtype) else _BY_NUMPY.get(dtype)
     return None
 
 
@@ -144,28 +177,47 @@ def cast_whole(array: npt.NDArray[Any], dtype: DType) -> npt.NDArray[Any]:
     Into floats values are rounded, and none becomes infinite by it.
     Errors   DTypeError with the first value the type cannot hold.
     """
+    if is_bfloat16(array.dtype):
+        array = to_float32(array)
     if array.dtype.kind not in "biuf":
         raise DTypeError("", f"{array.dtype} values are not {dtype} numbers")
     with np.errstate(all="ignore"):
-        made = array.astype(dtype.numpy)
-    if np.can_cast(array.dtype, made.dtype):
+        made = cast_to(array, dtype)
+    if dtype is not DType.BF16 and np.can_cast(array.dtype, made.dtype):
         return made
-    over = np.isinf(made) & np.isfinite(array) if dtype.is_float else made != array
+    wide = to_float32(made) if dtype is DType.BF16 else made
+    over = np.isinf(wide) & np.isfinite(array) if dtype.is_float else made != array
     lost = np.asarray(over)
     if lost.any():
         raise not_a_number_of(array[lost].reshape(-1)[0].item(), dtype)
     return made
 
 
+def shown_dtype(dtype: Any) -> str:
+    """A dtype of an array, in words."""
+    is_numpy = isinstance(dtype, np.dtype)
+    return "bfloat16" if is_numpy and is_bfloat16(dtype) else str(dtype)
+
+
+def how_to_cast(dtype: DType) -> str:
+    """What turns an array into one of the type, as a hint."""
+    if dtype is DType.BF16:
+        return "cast it: rlxweb.bfloat16.from_float32(array)"
+    return f"cast it: array.astype('{dtype.numpy}')"
+
+
+def cast_to(array: npt.NDArray[Any], dtype: DType) -> npt.NDArray[Any]:
+    """NumPy's `astype` between any two of our types, bfloat16 among them."""
+    if is_bfloat16(array.dtype):
+        array = to_float32(array)
+    return from_float32(array) if dtype is DType.BF16 else array.astype(dtype.numpy)
+
+
 def not_a_number_of(value: float, dtype: DType) -> DTypeError:
     """The error for one value that a type does not hold, with why."""
-    least: float = 0
-    most: float = 1
-    if dtype.is_integer:
-        bounds = np.iinfo(dtype.numpy)
-        least, most = int(bounds.min), int(bounds.max)
-    elif dtype.is_float:
-        most = float(f"{np.finfo(dtype.numpy).max:.6g}")
+    least, most = dtype.least, dtype.most
+    if dtype.is_float:
+        most = float(f"{most:.6g}")
         least = -most
     why = "it is not integral"
     if value < least or value > most:

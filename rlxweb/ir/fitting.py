@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from rlxweb.errors import (
@@ -21,7 +20,7 @@ from rlxweb.errors import (
     shown,
 )
 from rlxweb.given import array_of
-from rlxweb.ir.dtype import DType, cast_whole
+from rlxweb.ir.dtype import DType, cast_whole, how_to_cast, shown_dtype
 from rlxweb.ir.op import TensorType
 from rlxweb.ir.shape import show
 
@@ -31,18 +30,19 @@ _TOLD = 20
 
 def array_for(value: Any, dtype: DType) -> Array:
     """What was given, as an array. Errors  those of `array_of`, DTypeError."""
-    array = array_of(value)
+    array = array_of(value, bfloat16=True)
     if isinstance(value, bool | int | float | list | tuple):
         # A list has no dtype of its own; a change of kind or of value is refused.
-        fits = not array.size or _kind_fits(array.dtype, dtype.numpy)
+        fits = not array.size or _kind_fits(array.dtype.kind, dtype)
         return cast_whole(array, dtype) if fits else array
     return array
 
 
-def _kind_fits(have: np.dtype[Any], want: np.dtype[Any]) -> bool:
-    if have.kind not in "biuf":
+def _kind_fits(have: str, want: DType) -> bool:
+    if have not in "biuf":
         return False
-    return have.kind == want.kind or (have.kind in "iu" and want.kind in "iuf")
+    kind = "f" if want.is_float else want.numpy.kind
+    return have == kind or (have in "iu" and kind in "iuf")
 
 
 def fitted(doing: str, value: Any, want: TensorType) -> Array:
@@ -76,9 +76,9 @@ def check_fits(doing: str, array: Any, want: TensorType) -> None:
     if array.dtype.newbyteorder("=") != want.dtype.numpy:
         raise DTypeError(
             doing,
-            f"the array is {array.dtype}",
+            f"the array is {shown_dtype(array.dtype)}",
             f"the graph declares {want.dtype}",
-            f"cast it: array.astype('{want.dtype.numpy}')",
+            how_to_cast(want.dtype),
         )
     if array.shape != want.shape:
         raise ShapeError(

@@ -76,6 +76,7 @@ class Node:
         return (
             self.op == "constant"
             and self.type.numel == 1
+            and self.type.dtype is not DType.BF16  # whose bits are no number of NumPy's
             and bool(np.isfinite(self.attrs["value"].array).all())
         )
 
@@ -204,7 +205,7 @@ class Graph(RlxNames):
         arrays keep their dtype. Errors  DTypeError for a value the dtype cannot hold.
         """
         doing = f"constant of graph '{self.name}'"
-        array = array_of(value, doing)
+        array = array_of(value, doing, bfloat16=True)
         try:
             want = None if dtype is None else as_dtype(dtype)
             if want is None and not hasattr(value, "dtype"):
@@ -370,7 +371,7 @@ def typed(
         checked = op.check_attrs(attrs)
         if op.has("floats_only") and not all(t.dtype.is_float for t in types):
             raise bad_dtype(
-                "takes floats only", "f16, f32 or f64", "cast the operand first"
+                "takes floats only", "bf16, f16, f32 or f64", "cast the operand first"
             )
         kind = op.output_type(types, checked)
         as_shape(kind.shape)

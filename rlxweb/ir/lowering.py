@@ -215,7 +215,7 @@ def as_uniform(value: Any, dtype: DType, name: str) -> tuple[int | float, str]:
     if dtype is DType.BOOL:
         return int(bool(value)), f"u.{name} != 0u"
     if dtype.is_integer:
-        text = f"bitcast<i32>(u.{name})" if dtype is DType.I32 else f"u.{name}"
+        text = f"u.{name}" if dtype is DType.U32 else f"bitcast<i32>(u.{name})"
         return wrapped(int(value)), text
     return float(value), f"u.{name}"
 

@@ -120,7 +120,7 @@ class ResizeBuilder(ABC):
             raise DTypeError(
                 f"affine_grid of {theta.dtype} maps",
                 "coordinates lie between whole numbers",
-                "f16, f32 or f64",
+                "bf16, f16, f32 or f64",
                 "cast the maps",
             )
         ends = [1.0 if align_corners else 1.0 - 1.0 / max(1, one) for one in places]
@@ -131,7 +131,7 @@ class ResizeBuilder(ABC):
         mesh = np.meshgrid(*lines, indexing="ij")[::-1]
         base = np.stack([*mesh, np.ones(places)], axis=-1).reshape(-1, rank + 1)
         maps = self.apply("transpose", theta, perm=(0, 2, 1))
-        made = self.constant(base.astype(theta.dtype.numpy)) @ maps
+        made = self.constant(base, theta.dtype) @ maps
         return self.apply("reshape", made, shape=(whole[0], *places, rank))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.ir.dtype import DType, as_dtype
+from rlxweb.ir.dtype import DType, as_dtype, cast_to
 from rlxweb.ir.shape import Shape
 
 
@@ -34,12 +34,13 @@ class Drawn:
         if self.dtype is DType.BOOL:
             return rng.random(self.shape) < 0.5
         if self.dtype.is_integer:
-            low = max(self.low, 0) if self.dtype.is_unsigned else self.low
-            drawn = rng.integers(int(low), int(self.high) + 1, self.shape)
+            low = max(self.low, self.dtype.least)
+            high = min(self.high, self.dtype.most)
+            drawn = rng.integers(int(low), int(high) + 1, self.shape)
             return np.asarray(drawn).astype(self.dtype.numpy)
         values = rng.uniform(self.low, self.high, self.shape)
         values = np.round(values) if self.whole else values
-        return np.asarray(values, dtype=self.dtype.numpy)
+        return cast_to(np.asarray(values), self.dtype)
 
 
 @dataclass(frozen=True, slots=True)

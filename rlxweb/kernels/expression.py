@@ -7,6 +7,7 @@ whatever their shapes. When everything lies dense the vec4 form of the text is u
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -14,14 +15,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlxweb.errors import GraphError
-from rlxweb.ir.dtype import DType
+from rlxweb.ir.dtype import NARROW, DType
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.layout import Layout
 from rlxweb.ir.lowering import Access, Axis, Call, Expr, Ref, as_uniform, wrapped
 from rlxweb.ir.op import registry
-from rlxweb.kernels.source import ALIAS
+from rlxweb.kernels.source import ALIAS, in_a_word
 
 _OPERANDS = "xyz"
+_SHORT = NARROW | {DType.F16}
 _NOT_FINITE = ("inf", "-inf", "nan")
 _WORD = re.compile(r"\{(\w+)\}|\b([xyzXYZ])\b")
 
@@ -169,6 +171,8 @@ def _walk(
     allow_wide: bool = True,
 ) -> Call:
     """Loads, body and store around the index arithmetic of a strided walk."""
+    if dtypes[-1] in NARROW:
+        return _walk_words(out, reads, dtypes, body)
     shape, k_out = out.shape, len(reads)
     every = [*reads, out]
     wide = _wide(every, dtypes) if allow_wide else (False,) * len(every)
@@ -220,12 +224,99 @@ def _walk(
     )
 
 
+def _walk_words(
+    out: Layout, reads: Sequence[Layout], dtypes: Sequence[DType], body: Body
+) -> Call:
+    """The pass whose results share words: each item makes a whole one, element by
+    element, so that no two write to the same.
+    """
+    if not Layout(out.shape, out.strides).is_dense or out.offset:
+        raise GraphError("region", f"{dtypes[-1]} elements are stored in whole words")
+    shape, k_out, numel = out.shape, len(reads), math.prod(out.shape)
+    count = in_a_word(dtypes[-1])
+    values = body.values | {"elements": numel}
+    values |= {f"n{a}": size for a, size in enumerate(shape) if a}
+    values |= {
+        f"s{k}_{a}": wrapped(stride)
+        for k, layout in enumerate(reads)
+        for a, stride in enumerate(layout.strides)
+        if not _implied(layout, a)
+    }
+    # In one run of elements a piece is told by its own words alone.
+    is_run = len(shape) == 1 and all(read.strides[0] >= 0 for read in reads)
+    ahead = [0 if is_run else _reach(layout)[0] for layout in reads]
+    values |= {f"ahead{k}": n for k, n in enumerate(ahead) if n}
+    accesses = [
+        _words_of(k, layout, count) if is_run else _all_of(k, layout)
+        for k, layout in enumerate(reads)
+    ]
+    accesses.append(Access(Ref("out"), (count,), "write", span=count))
+    lines = [
+        "@compute @workgroup_size(WG)",
+        "fn main(@builtin(workgroup_id) wid: vec3<u32>,",
+        "        @builtin(num_workgroups) nwg: vec3<u32>,",
+        "        @builtin(local_invocation_index) lid: u32) {",
+        "  let item = item_of(wid, nwg, lid);",
+        "  if (item >= u.items) { return; }",
+        f"  let first = (item + u.at_words) * {count}u;",
+        f"  let many = min({count}u, u.elements - first);",
+        "  var word = 0u;",
+        "  for (var n = 0u; n < many; n++) {",
+        f"  var rest = {f'item * {count}u' if is_run else 'first'} + n;",
+    ]
+    for a in range(len(shape) - 1, 0, -1):
+        lines.append(f"  let i{a} = rest % u.n{a}; rest = rest / u.n{a};")
+    lines.append("  let i0 = rest;")
+    for k, layout in enumerate(reads):
+        first = f"u.ahead{k} + " if ahead[k] else ""
+        lines.append(f"  let r{k} = ld{k}({first}{_address(k, layout)});")
+    lines += [
+        *body.lines,
+        f"  word |= part{k_out}(n, {body.result});",
+        "  }",
+        f"  st{k_out}(item * {count}u, word);",
+        "}",
+    ]
+    return Call(
+        shader="generated",
+        axes=(Axis("words", -(-numel // count)),),
+        accesses=tuple(accesses),
+        grid=(("words", 1),),
+        values=values,
+        uses=body.uses,
+        source="\n".join(lines),
+        turns=float(count),
+    )
+
+
+def _words_of(k: int, layout: Layout, count: int) -> Access:
+    """A read of as many elements as share a word, one after the other."""
+    (step,) = layout.strides
+    span = (count - 1) * step + 1
+    return Access(Ref("in", k), (count * step,), "read", layout.offset, span=span)
+
+
+def _all_of(k: int, layout: Layout) -> Access:
+    """A read whose elements are found by the number of a result, not of an axis."""
+    ahead, behind = _reach(layout)
+    span = ahead + behind + 1
+    return Access(Ref("in", k), (0,), "read", layout.offset - ahead, span=span)
+
+
+def _reach(layout: Layout) -> tuple[int, int]:
+    """Elements that lie before the first one of a layout, and behind it."""
+    steps = [
+        (d - 1) * s for d, s in zip(layout.shape, layout.strides, strict=True) if d
+    ]
+    return -sum(s for s in steps if s < 0), sum(s for s in steps if s > 0)
+
+
 def _wide(every: Sequence[Layout], dtypes: Sequence[DType]) -> tuple[bool, ...]:
     """Which accesses can move vec4s: where all rows lie in whole fours or are one
     element each.
     """
     shape = every[-1].shape
-    can = bool(shape) and shape[-1] % 4 == 0 and DType.F16 not in dtypes
+    can = bool(shape) and shape[-1] % 4 == 0 and not _SHORT.intersection(dtypes)
     can = can and every[-1].strides[-1] == 1 and all(map(_in_fours, every))
     return tuple(can and lay.strides[-1] == 1 for lay in every)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from rlxweb.ir.dtype import DType
+from rlxweb.ir.dtype import NARROW, DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.layout import Layout
 from rlxweb.ir.lowering import Access, Call, Finish, Recipe, Ref, Side
@@ -33,7 +33,7 @@ def finish_of(
     kernel, last = graph.node(ids[0]), graph.node(ids[-1])
     shape, dtype = kernel.type.shape, kernel.type.dtype
     fits = len(ids) - 1 <= MAX_NODES and 0 not in shape and bool(shape)
-    if not fits or last.type != kernel.type:
+    if not fits or last.type != kernel.type or dtype in NARROW:
         return None
     sides = [_side(graph.node(i).type.dtype, layout) for i, layout in reads]
     known = [side for side in sides if side is not None]

@@ -13,11 +13,10 @@ import numpy as np
 
 from rlxweb.advice import Advice
 from rlxweb.errors import LimitExceeded
-from rlxweb.ir.dtype import DType
+from rlxweb.ir.dtype import NARROW, DType
 from rlxweb.ir.lowering import Call, Ref
 from rlxweb.kernels.geometry import Geometry, Piece, fold, merged_reads
 from rlxweb.kernels.source import (
-    STORED,
     Binding,
     declared_overrides,
     module,
@@ -65,7 +64,7 @@ class Launch:
 
 def width_of(dtype: DType) -> int:
     """Bytes of one element in a storage buffer."""
-    return 2 if STORED[dtype] == "f16" else 4
+    return dtype.nbytes if dtype in NARROW or dtype is DType.F16 else 4
 
 
 def launches(call: Call, dtypes: Sequence[DType], limits: Limits) -> list[Launch]:

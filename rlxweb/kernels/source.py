@@ -15,7 +15,7 @@ from importlib import resources
 from pathlib import Path
 
 from rlxweb.errors import GraphError
-from rlxweb.ir.dtype import DType
+from rlxweb.ir.dtype import NARROW, DType
 from rlxweb.ir.lowering import Call
 
 STORED = {
@@ -24,8 +24,15 @@ STORED = {
     DType.I32: "i32",
     DType.U32: "u32",
     DType.BOOL: "u32",
+    **dict.fromkeys(NARROW, "u32"),
 }
-COMPUTED = {**STORED, DType.F16: "f32", DType.BOOL: "bool"}
+COMPUTED = {
+    **STORED,
+    **dict.fromkeys(NARROW, "i32"),
+    DType.BF16: "f32",
+    DType.F16: "f32",
+    DType.BOOL: "bool",
+}
 SCALARS = {"F": "f32", "I": "i32", "U": "u32", "B": "bool"}
 ALIAS = {dtype: computed[0].upper() for dtype, computed in COMPUTED.items()}
 
@@ -82,7 +89,47 @@ def _binding_lines(bindings: Sequence[Binding], faults: bool) -> list[str]:
     return lines
 
 
+def in_a_word(dtype: DType) -> int:
+    """Elements that share a word of a buffer, where a word is what is moved."""
+    return 4 // dtype.nbytes if dtype in NARROW else 1
+
+
+def _unpacked(k: int, one: Binding) -> str:
+    """`ldN` of an element that shares its word with others."""
+    count, bits = in_a_word(one.dtype), 8 * one.dtype.nbytes
+    words = "merged" if one.merged else f"a{k}"
+    at = f"let at = u.base{k} + i;"
+    word = f"let word = {words}[at >> {count.bit_length() - 1}u];"
+    # The element's bits at the top of a word.
+    top = f"let top = word << ({32 - bits}u - (at & {count - 1}u) * {bits}u);"
+    value = f"i32(top >> {32 - bits}u)"
+    if one.dtype is DType.BF16:
+        value = "bitcast<f32>(top & 0xffff0000u)"
+    elif not one.dtype.is_unsigned:
+        value = f"bitcast<i32>(top) >> {32 - bits}u"
+    kind = COMPUTED[one.dtype]
+    return f"fn ld{k}(i: u32) -> {kind} {{ {at} {word} {top} return {value}; }}"
+
+
+def _packed(k: int, one: Binding) -> str:
+    """`stN` of the word in which element i is the first, and `partN` of an element as
+    what it puts there.
+    """
+    count, bits = in_a_word(one.dtype), 8 * one.dtype.nbytes
+    low = f"bitcast<u32>(v) & {(1 << bits) - 1}u"
+    if one.dtype is DType.BF16:
+        low = "bitcast<u32>(v) >> 16u"
+    kind = COMPUTED[one.dtype]
+    part = (
+        f"fn part{k}(n: u32, v: {kind}) -> u32 {{ return ({low}) << (n * {bits}u); }}"
+    )
+    at = f"(u.base{k} + i) >> {count.bit_length() - 1}u"
+    return f"{part}\nfn st{k}(i: u32, word: u32) {{ a{k}[{at}] = word; }}"
+
+
 def _load(k: int, one: Binding) -> str:
+    if one.dtype in NARROW:
+        return _unpacked(k, one)
     computed, stored = COMPUTED[one.dtype], STORED[one.dtype]
     if one.merged and one.dtype is DType.F16:
         word = f"merged[(u.base{k} + i) >> 1u]"
@@ -105,6 +152,8 @@ def _load(k: int, one: Binding) -> str:
 
 def _store(k: int, one: Binding, value: str = "v") -> str:
     """`value` is what becomes of v before it is stored."""
+    if one.dtype in NARROW:
+        return _packed(k, one)
     computed, stored = COMPUTED[one.dtype], STORED[one.dtype]
     at = f"u.base{k} + i"
     if one.wide:

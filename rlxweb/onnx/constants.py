@@ -76,7 +76,7 @@ def _range(
         call.contradict("its step is 0", "it would never end")
     count = max(int(np.ceil((end - begin) / step)), 0)
     checked_size((count,), start.dtype, f"a range of {count:,} numbers")
-    steps = np.arange(count, dtype=np.float64 if first.dtype.kind == "f" else np.int64)
+    steps = np.arange(count, dtype=np.float64 if first.dtype.kind in "fV" else np.int64)
     return call.g.hold((begin + steps * step).astype(first.dtype))
 
 
@@ -93,7 +93,9 @@ def _old_dropout(
     kept = np.broadcast_to(np.ones((), np.bool_), x.shape)
     if not call.wants(1):
         return (x,)
-    return x, call.g.hold(kept if call.version >= 10 else kept.astype(x.dtype.numpy))
+    return x, call.g.hold(
+        kept if call.version >= 10 else kept.astype(library.numpy_of(x.dtype))
+    )
 
 
 @converts("Dropout", since=12)

@@ -48,6 +48,7 @@ import numpy.typing as npt
 from rlxweb.errors import ModelError, Unsupported, shown
 from rlxweb.ir.op import Op, registry
 from rlxweb.ir.tensor import Tensor
+from rlxweb.onnx import library
 from rlxweb.onnx.draft import Draft, ours
 from rlxweb.onnx.records import GraphRecord, NodeRecord
 
@@ -230,10 +231,10 @@ class Call:
             self.refuse(f"{what} is {shown(value)}", "a tensor is wanted")
         array = self.g.known(value)
         if array is not None:
-            return array
+            return library.numbers(array)
         if names := self.g.inputs_behind(value):
             raise NeedsValues(names, f"{what} of {self.doing}", value)
-        return self.g.evaluated(value)
+        return library.numbers(self.g.evaluated(value))
 
     def ints(self, value: Value, what: str) -> tuple[int, ...]:
         """The integers of a value that must be known; a single number is one."""

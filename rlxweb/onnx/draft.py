@@ -15,12 +15,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rlxweb.bfloat16 import is_bfloat16, native
 from rlxweb.errors import DTypeError, ModelError
 from rlxweb.ir.bounds import Interval
+from rlxweb.ir.by_reference import by_reference
 from rlxweb.ir.dtype import DType, as_dtype
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.needless import is_needless, shortened
-from rlxweb.ir.op import TensorType, registry
+from rlxweb.ir.op import TensorType
 from rlxweb.ir.shape import as_shape
 from rlxweb.ir.tensor import Tensor
 from rlxweb.onnx.records import Weight
@@ -60,6 +62,8 @@ class Draft(Graph):
     def hold(self, array: Any) -> Tensor:
         """A known value. Errors  DTypeError where rlxweb has no such type."""
         array = np.asarray(array)
+        if is_bfloat16(array.dtype):
+            array = native(array)
         array = np.asarray(array, array.dtype.newbyteorder("="), order="C")
         kind = TensorType(as_shape(array.shape), as_dtype(array.dtype))
         return self._append("constant", (), {"value": Held(array)}, kind, "")
@@ -233,9 +237,8 @@ def given_as(at: int) -> str:
 
 
 def _by_reference(node: Node, arrays: Sequence[Array]) -> Array:
-    op = registry.get(node.op)
     with np.errstate(all="ignore"):
-        array = op.reference(np, dict(node.attrs), *arrays)
+        array = by_reference(node, arrays)
     array = np.ascontiguousarray(array, node.type.dtype.numpy)
     return array.reshape(node.type.shape)
 

@@ -70,7 +70,7 @@ def _whole_power(g: Draft, x: Tensor, y: Tensor) -> Tensor:
         made = g.where(g.eq(odd, 0), made, made * square)
         square = square * square
     made = g.where(g.eq(x, 0), g.eq(y, 0).cast(x.dtype), made)
-    if x.dtype.numpy.kind == "u" or (known is not None and (known >= 0).all()):
+    if x.dtype.is_unsigned or (known is not None and (known >= 0).all()):
         return made
     sign = g.where(g.eq(g.bitwise_and(y, one), 0), x * x, x)
     return g.where(y < 0, g.where(g.le(g.abs(x), 1), sign, 0), made)

@@ -14,6 +14,7 @@ from rlxweb.ir.dtype import as_dtype
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.shape import numel, show
 from rlxweb.ir.tensor import Tensor
+from rlxweb.onnx import library
 from rlxweb.onnx.converters import NeedsValues, Value, held
 from rlxweb.onnx.draft import Draft, ours
 from rlxweb.onnx.records import ModelRecord, Weight
@@ -81,8 +82,9 @@ def _filled(one: Any, computed: list[Array]) -> Any:
     if isinstance(one, list):
         return [_filled(each, computed) for each in one]
     if isinstance(one, Computed):
-        return computed[one.at]
-    return one.copy() if isinstance(one, np.ndarray) else one
+        made = computed[one.at]
+        return library.numbers(made) if isinstance(made, np.ndarray) else made
+    return library.numbers(one).copy() if isinstance(one, np.ndarray) else one
 
 
 def values_of(array: Array) -> bytes:
@@ -169,7 +171,7 @@ def _check(model: ModelRecord, outs: Sequence[Value], doing: str) -> None:
         return
     for declared, value in zip(model.graph.outputs, outs, strict=True):
         if isinstance(value, Tensor):
-            dtype = value.dtype.numpy.name
+            dtype = library.numpy_of(value.dtype).name
             check_output(declared, dtype, value.shape, doing)
         elif isinstance(value, np.ndarray):
             check_output(declared, value.dtype.name, value.shape, doing)

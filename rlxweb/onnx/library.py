@@ -14,7 +14,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rlxweb.bfloat16 import is_bfloat16
 from rlxweb.errors import ModelError, Unsupported, not_installed
+from rlxweb.ir.dtype import DType
+
+_BFLOAT16_NUMBER = 16
+"""ONNX's number of bfloat16 among its element types."""
 
 EXTERNAL = 1
 """ONNX's number for numbers in a file beside the model."""
@@ -143,8 +148,24 @@ def dtype_of(number: int) -> np.dtype[Any]:
         raise ModelError("", problem, "ONNX has no type of that number") from None
 
 
+def numpy_of(dtype: DType) -> np.dtype[Any]:
+    """The NumPy dtype that the package has for a type of ours."""
+    return _bfloat16() if dtype is DType.BF16 else dtype.numpy
+
+
+def numbers(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """An array as one that NumPy computes with: bfloat16 in the package's own dtype."""
+    return array.view(_bfloat16()) if is_bfloat16(array.dtype) else array
+
+
+def _bfloat16() -> np.dtype[Any]:
+    return dtype_of(_BFLOAT16_NUMBER)
+
+
 def number_of(dtype: np.dtype[Any]) -> int:
     """The element type of ONNX that is NumPy's `dtype`. Errors  ModelError."""
+    if is_bfloat16(dtype):
+        return _BFLOAT16_NUMBER
     try:
         return int(package().helper.np_dtype_to_tensor_dtype(dtype))
     except (KeyError, ValueError):

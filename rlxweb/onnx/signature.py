@@ -20,7 +20,7 @@ from rlxweb.errors import (
     did_you_mean,
 )
 from rlxweb.given import array_of, named
-from rlxweb.ir.dtype import DType, cast_whole
+from rlxweb.ir.dtype import DType, cast_whole, how_to_cast, shown_dtype
 from rlxweb.ir.shape import Shape, show
 from rlxweb.onnx.draft import ours
 from rlxweb.onnx.records import Declared, ValueType
@@ -180,7 +180,7 @@ def _array(port: Port, given: Any, doing: str) -> Array:
         return given
     is_there = isinstance(given, DeviceArray)
     try:
-        array: Any = given if is_there else array_of(given)
+        array: Any = given if is_there else array_of(given, bfloat16=True)
         if isinstance(given, bool | int | float | list | tuple):
             return cast_whole(array, port.dtype)
     except RlxError as error:
@@ -189,9 +189,9 @@ def _array(port: Port, given: Any, doing: str) -> Array:
     if array.dtype.newbyteorder("=") != wanted:
         raise DTypeError(
             doing,
-            f"the array is {array.dtype}",
+            f"the array is {shown_dtype(array.dtype)}",
             f"the model declares {port.dtype}",
-            f"cast it: array.astype('{wanted}')",
+            how_to_cast(port.dtype),
         )
     same: Array = array if is_there else array.astype(wanted, copy=False)
     return same

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 FAMILIES = (
     "leaf",
     "elementwise",
+    "cast",
     "bitcast",
     "activation",
     "functions",

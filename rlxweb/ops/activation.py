@@ -15,7 +15,7 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Expr
 from rlxweb.ir.op import Attrs, Op, TensorType, Tolerance, Types, one_type, registry
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ops.elementwise import NUMBERS
+from rlxweb.ops.elementwise import NUMBERS, UNSIGNED
 from rlxweb.ops.kinds import is_double
 from rlxweb.ops.unary import drawn, exact, smooth
 
@@ -197,7 +197,7 @@ registry.register_all(
         "-x",
         lambda xp, x: -x,
         "-x.",
-        NUMBERS - {DType.U32, DType.U64},
+        NUMBERS - UNSIGNED,
         bounds=bounds.NEGATED,
     ),
     exact(

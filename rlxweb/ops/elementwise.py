@@ -14,18 +14,17 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from rlxweb.ir import bounds
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Expr
-from rlxweb.ir.op import EXACT, Attr, Attrs, Op, TensorType, Tolerance, Types, registry
+from rlxweb.ir.op import EXACT, Attrs, Op, TensorType, Tolerance, Types, registry
 from rlxweb.ir.sample import Drawn, Sample, spelled
 from rlxweb.ir.shape import Shape, bad_dtype, broadcast
 from rlxweb.ops.kinds import is_float
 
-FLOATS = frozenset({DType.F16, DType.F32, DType.F64})
+FLOATS = frozenset(d for d in DType if d.is_float)
 INTEGERS = frozenset(d for d in DType if d.is_integer)
+UNSIGNED = frozenset(d for d in DType if d.is_unsigned)
 NUMBERS = FLOATS | INTEGERS
 
 # One correctly rounded operation; and WGSL's 2.5 ULP division.
@@ -238,57 +237,10 @@ def _choice(c: Shape, x: Shape, y: Shape, dtype: DType = DType.F32) -> Sample:
 
 
 _CHOICES = spelled("()@()@() 1@1@1 8x4@8x4@8x4 5x1@7@() 0x2@2@1x1 2@65537x2@1x2")
-_WIDE_TYPES = (DType.F64, DType.I64, DType.U64)
-_CHOSEN_TYPES = (DType.I32, DType.U32, DType.BOOL, DType.F16, *_WIDE_TYPES)
+WIDE_TYPES = (DType.F64, DType.I64, DType.U64)
+_CHOSEN_TYPES = (DType.I32, DType.U32, DType.BOOL, DType.F16, *WIDE_TYPES)
 
 
-def convert(xp: Any, attrs: Attrs, x: Any) -> Any:
-    """Another dtype; float to integer truncates and saturates, NaN gives 0."""
-    to: DType = attrs["to"]
-    if to is DType.BOOL:
-        return x != 0
-    target = getattr(xp, to.numpy.name)
-    if not (to.is_integer and is_float(xp, x)):
-        return xp.asarray(x, dtype=target)
-    if x.dtype == xp.float16:
-        x = xp.asarray(x, dtype=xp.float32)
-    bits = 8 * to.nbytes - (not to.is_unsigned)
-    lowest, highest = (0 if to.is_unsigned else -(1 << bits)), (1 << bits) - 1
-    whole = xp.trunc(xp.where(xp.isnan(x), xp.zeros_like(x), x))
-    above, below = whole >= 2.0**bits, whole < float(lowest)
-    inside = xp.where(above | below, xp.zeros_like(x), whole)
-    inside = xp.asarray(inside, dtype=target)
-    # by way of NumPy: not every library takes Python's integers beyond 63 bits
-    most, least = (xp.asarray(np.asarray(n, to.numpy)) for n in (highest, lowest))
-    return xp.where(below, least, xp.where(above, most, inside))
-
-
-def _conversion(types: Types, out: TensorType, attrs: Attrs) -> str:
-    source, to = types[0].dtype, out.dtype
-    if source is to:
-        return "x"
-    if to is DType.BOOL:
-        return "(x != X(0)) | is_nan(x)" if source.is_float else "x != X(0)"
-    if to.is_float:  # a half is rounded where it is stored
-        return "F(x)"
-    name, alias = ("to_i32", "I") if to is DType.I32 else ("to_u32", "U")
-    return f"{name}(x)" if source.is_float else f"{alias}(x)"
-
-
-def _cast(shape: Shape, source: DType, to: DType, top: float = 100) -> Sample:
-    low = 0 if source.is_unsigned else -top
-    return Sample((Drawn(shape, source, low, top),), {"to": to})
-
-
-_SATURATING = (
-    (DType.F32, DType.I32, 1e10),
-    (DType.F32, DType.U32, 1e10),
-    (DType.I32, DType.F32, 2e9),
-    (DType.I32, DType.U32, 2e9),
-    (DType.U32, DType.I32, 4e9),
-    (DType.U32, DType.F32, 4e9),
-)
-_GPU_TYPES = (DType.F32, DType.I32, DType.U32, DType.BOOL)
 # Python's name of an operator that NumPy and WGSL write alike.
 _COMPUTED = {"add": "+", "sub": "-", "mul": "*"}
 _FAR = {"+": bounds.ADDED, "-": bounds.SUBTRACTED, "*": bounds.MULTIPLIED}
@@ -392,29 +344,5 @@ registry.register_all(
             *(_choice((3, 5), (5,), (3, 1), dtype) for dtype in _CHOSEN_TYPES),
         ),
         doc="x where the bool condition holds, else y; all three broadcast.",
-    ),
-    Op(
-        name="cast",
-        infer=lambda types, attrs: TensorType(types[0].shape, attrs["to"]),
-        reference=convert,
-        lower=Expr(_conversion, ("saturate",)),
-        bounds=bounds.CONVERTED,
-        attrs=(Attr("to", "dtype"),),
-        unchanged=lambda types, out, attrs: types[0] == out,
-        traits=frozenset({"elementwise"}),
-        tolerance=ROUNDED,
-        samples=(
-            *(_cast((3, 7), a, b) for a in _GPU_TYPES for b in _GPU_TYPES),
-            *(_cast((3, 7), a, b) for a in _GPU_TYPES for b in _WIDE_TYPES),
-            *(_cast((3, 7), a, b) for b in _GPU_TYPES for a in _WIDE_TYPES),
-            *(_cast((16,), DType.F16, b) for b in _GPU_TYPES),
-            *(_cast((16,), a, DType.F16) for a in (DType.I32, DType.U32, DType.BOOL)),
-            *(_cast((9, 9), a, b, top) for a, b, top in _SATURATING),
-            _cast((), DType.F32, DType.I32),
-            _cast((0, 5), DType.F32, DType.BOOL),
-            _cast((65_537, 2), DType.I32, DType.F32),
-        ),
-        doc="The values in another dtype. Float to integer truncates toward zero and "
-        "saturates, NaN becomes 0; integer to integer wraps; to bool is != 0.",
     ),
 )

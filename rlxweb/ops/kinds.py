@@ -21,7 +21,7 @@ def is_double(xp: Any, x: Any) -> bool:
 
 def numpy_dtype(xp: Any, x: Any) -> np.dtype[Any]:
     """NumPy's dtype of an array of namespace `xp`."""
-    return next(d.numpy for d in DType if _is(xp, x, d))
+    return next(d.numpy for d in DType if d is not DType.BF16 and _is(xp, x, d))
 
 
 def _is(xp: Any, x: Any, dtype: DType) -> bool:

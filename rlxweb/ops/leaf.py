@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from rlxweb.bfloat16 import held
 from rlxweb.errors import GraphError
 from rlxweb.ir.lowering import Leaf
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, no_flops, registry
@@ -47,7 +48,7 @@ registry.register_all(
     _leaf(name="param", doc="A value set once and kept."),
     _leaf(
         name="constant",
-        reference=lambda xp, attrs: xp.asarray(attrs["value"].array),
+        reference=lambda xp, attrs: xp.asarray(held(attrs["value"].array)),
         attrs=(Attr("value", "any"),),
         doc="An array of the graph.",
     ),

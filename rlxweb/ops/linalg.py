@@ -11,7 +11,7 @@ import itertools
 from typing import Any, NamedTuple
 
 from rlxweb.ir import bounds
-from rlxweb.ir.dtype import DType
+from rlxweb.ir.dtype import NARROW, DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.layout import Layout, row_major
 from rlxweb.ir.lowering import (
@@ -228,6 +228,12 @@ _SAMPLES = (
     _pair((9, 11), (11, 6), DType.F64),
     _pair((9, 11), (11, 6), DType.I64, 1000),
     _pair((9, 11), (11, 6), DType.U64, 1000),
+    _pair((9, 11), (11, 6), DType.BF16, 2),
+    *(
+        _pair((9, 11), (11, 6), d, 300, "wraps")
+        for d in DType
+        if d in NARROW - {DType.BF16}
+    ),
 )
 
 

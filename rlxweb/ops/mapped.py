@@ -125,15 +125,14 @@ def _length(size: int, mapped: Mapped) -> int:
 def must_hold(dtype: DType, value: float) -> None:
     """Errors  DTypeError for a value that the type has not."""
     if dtype.is_float:
-        most = float(np.finfo(dtype.numpy).max)
+        most = dtype.most
         if np.isfinite(value) and abs(value) > most:
             raise bad_dtype(
                 f"the value {value:g} among {dtype} elements",
                 f"they are at most {most:g} either way, or infinite",
             )
         return
-    info = None if dtype is DType.BOOL else np.iinfo(dtype.numpy)
-    least, most = (0, 1) if info is None else (int(info.min), int(info.max))
+    least, most = dtype.least, dtype.most
     if not (least <= value <= most and value == int(value)):
         raise bad_dtype(
             f"the value {value:g} among {dtype} elements",

@@ -40,7 +40,7 @@ def _infer(types: Types, attrs: Attrs) -> TensorType:
     q, k, v = types[:3]
     dtype = same_dtype((q, k, v))
     if not dtype.is_float:
-        raise bad_dtype(f"operands are {dtype}", "f16, f32 or f64", "cast them")
+        raise bad_dtype(f"operands are {dtype}", "bf16, f16, f32 or f64", "cast them")
     _check_attrs(attrs)
     s = sizes_of(q.shape, k.shape, v.shape, attrs)
     _check_mask(types[3:], dtype, s, attrs["mask_kind"])

@@ -28,7 +28,7 @@ from rlxweb.errors import (
 from rlxweb.given import OnDevice, array_of
 from rlxweb.gpu.beside import awaited_here
 from rlxweb.gpu.drive import drive
-from rlxweb.ir.dtype import as_dtype
+from rlxweb.ir.dtype import as_dtype, shown_dtype
 from rlxweb.ir.shape import show
 
 Keep = bool | Sequence[int]
@@ -298,12 +298,13 @@ def _lies_on_a_device(x: Any) -> bool:
 
 def _fitting(engine: Backend, x: Any, doing: str) -> Array:
     """The array, of a type that the engine has. Errors  DTypeError."""
-    array = array_of(x, doing)
-    dtype, known = as_dtype(array.dtype), engine.target.dtypes
+    array = array_of(x, doing, bfloat16=True)
+    dtype = as_dtype(array.dtype)
+    known = engine.target.accepts
     if dtype not in known and dtype not in engine.target.narrower:
         raise DTypeError(
             doing,
-            f"the array is {array.dtype}",
+            f"the array is {shown_dtype(array.dtype)}",
             f"this device has {', '.join(sorted(d.label for d in known))}",
             "cast it: np.asarray(x, 'float32')",
         )

@@ -41,7 +41,7 @@ def as_typed(doing: str, node: Node, value: Any, dtype: DTypeLike | None) -> Arr
             raw = memoryview(value)
             if raw.format in _BYTES:
                 return _from_bytes(node, raw, want, _order(dtype))
-        return cast_whole(array_of(value), want)
+        return cast_whole(array_of(value, bfloat16=True), want)
     except RlxError as error:
         error.doing = doing
         raise

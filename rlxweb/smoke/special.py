@@ -18,7 +18,7 @@ from rlxweb.backends.agreement import Agreement, oracle
 from rlxweb.backends.evaluate import evaluate
 from rlxweb.backends.protocol import Array
 from rlxweb.errors import DTypeError
-from rlxweb.ir.dtype import DType
+from rlxweb.ir.dtype import DType, cast_to
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Expr
 from rlxweb.ir.op import Op, TensorType, registry
@@ -57,6 +57,8 @@ def alike(got: Any, want: Array, dtype: DType, peak: float = 0.0) -> Agreement:
         return Agreement(f"a {type(got).__name__}, not an array")
     if got.dtype != dtype.numpy or got.shape != want.shape:
         return Agreement(f"{got.shape} {got.dtype} instead of {want.shape} {dtype}")
+    if dtype is DType.BF16:
+        got, want = cast_to(got, DType.F32), cast_to(want, DType.F32)
     right = same(got, want, peak) if dtype.is_float else got == want
     with np.errstate(all="ignore"):
         error = np.abs(got.astype(np.float64) - want.astype(np.float64))

@@ -80,7 +80,7 @@ async def check_case(
     warm    runs after the first, for its time; they must give the same
     """
     trial = case.make()
-    missing = trial.dtypes - backend.target.dtypes
+    missing = trial.dtypes - backend.target.accepts
     try:
         way = _way_of(case, backend)
         found = await _ran(trial, way, case.optimise, warm)
@@ -88,7 +88,7 @@ async def check_case(
         refused = _may_refuse(case, trial, missing, error)
         said = str(error) if refused else f"{type(error).__name__}: {error}"
         return Verdict("refused" if refused else "wrong", said, error)
-    missing = found.dtypes - backend.target.dtypes
+    missing = found.dtypes - backend.target.accepts
     if missing:
         names = ", ".join(sorted(d.value for d in missing))
         return Verdict("wrong", f"it computed in {names}, which it has not")

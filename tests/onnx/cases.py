@@ -69,6 +69,18 @@ COARSE = {
         "test_attention_4d_causal_fp16_expanded",
     )
 }
+# And to bfloat16: theirs is 9.5e-3 of a number off float64's, ours 3.7e-3.
+COARSE |= {
+    f"test_attention_{name}_bf16{expanded}": 2.0**-6
+    for name in (
+        "3d_causal",
+        "4d_attn_mask_causal",
+        "4d_causal",
+        "4d_causal_padded_kv",
+        "4d_padded_kv",
+    )
+    for expanded in ("", "_expanded")
+}
 
 
 @cache

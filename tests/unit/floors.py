@@ -10,6 +10,7 @@ from __future__ import annotations
 FLOORS: tuple[tuple[str, ...], ...] = (
     (
         "advice",
+        "bfloat16",
         "callers",
         "forked",
         "limits",

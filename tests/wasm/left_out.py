@@ -36,6 +36,7 @@ FILES = {
     "tests/unit/cli": "click",
     "tests/unit/export": "wgpu",
     "tests/unit/site": "markdown",
+    "tests/unit/compile/test_narrow_types.py": "ml_dtypes",
     "tests/unit/cost/test_kinds.py": "click",
     "tests/unit/graphfile/test_safetensors.py": "safetensors",
     "tests/unit/io/test_annotations.py": "mne",

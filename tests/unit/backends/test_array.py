@@ -85,7 +85,7 @@ class Glass:
     def __getattr__(self, name: str) -> Any:
         if name in ("real", "imag", "T"):
             return Glass(getattr(self._inside, name))
-        if name in ("astype", "reshape", "swapaxes"):
+        if name in ("astype", "reshape", "swapaxes", "view"):
             return behind_glass(getattr(self._inside, name))
         raise AttributeError(name)
 
@@ -100,7 +100,8 @@ def _operator(name: str) -> Callable[..., Glass]:
 
 
 for _name in (
-    "add radd sub rsub mul rmul truediv rtruediv matmul eq ne lt le gt ge and or neg"
+    "add radd sub rsub mul rmul truediv rtruediv matmul eq ne lt le gt ge and or neg "
+    "lshift rshift"
 ).split():
     setattr(Glass, f"__{_name}__", _operator(f"__{_name}__"))
 

@@ -321,3 +321,11 @@ def test_too_large_an_input_says_both_numbers(export: Export) -> None:
         LimitExceeded, match=r"536,870,912.*268,435,456.*raise the limits"
     ):
         export(g, cases=0)
+
+
+def test_types_a_page_does_not_know_are_refused(export: Export) -> None:
+    """With the node, also where only an output is of one."""
+    g = Graph("small")
+    g.set_outputs([g.cast(g.input("x", (3,)), "u8")])
+    with pytest.raises(DTypeError, match=r"cast.*: \[3\] u8: it is u8, which"):
+        export(g)

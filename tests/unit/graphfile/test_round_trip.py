@@ -23,6 +23,7 @@ from rlxweb.errors import (
     VerifyError,
 )
 from rlxweb.gpu.drive import drive
+from rlxweb.ir.dtype import cast_to
 from rlxweb.ir.op import Op, registry
 from rlxweb.runtime.on_devices import OnDevices
 from tests.unit.graphfile.files import mlp, saved, weights
@@ -50,7 +51,7 @@ def values(graph: rlx.Graph) -> dict[str, Any]:
     rng = np.random.default_rng(3)
     params = graph.named("param").items()
     return {
-        name: (rng.random(node.type.shape) * 2).astype(node.type.dtype.numpy)
+        name: cast_to(rng.random(node.type.shape) * 2, node.type.dtype)
         for name, node in params
     }
 

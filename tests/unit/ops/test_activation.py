@@ -107,7 +107,7 @@ def test_integers_pass_where_nothing_is_rounded() -> None:
     assert run("abs", x).dtype == np.int32
 
 
-FLOATS = "takes floats only; f16, f32 or f64; cast the operand first$"
+FLOATS = "takes floats only; bf16, f16, f32 or f64; cast the operand first$"
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def test_an_entry_says_what_the_op_takes() -> None:
     every = rlx.ops()
     assert every["logical_not"].dtypes == ("bool",)
     assert {"bool", "i32", "f16", "f32"} <= set(every["argmax"].dtypes)
-    assert set(every["exp"].dtypes) == {"f16", "f32", "f64"}
+    assert set(every["exp"].dtypes) == {"f16", "f32", "f64", "bf16"}
     assert every["softmax"].attributes == ("axis",)
     assert every["einsum"].attributes == ("subscripts", "operands")
     assert every["einsum"].family == COMPOSED
@@ -44,7 +44,7 @@ def test_it_is_a_sequence_that_prints() -> None:
     found = rlx.ops("SOFTMAX")
     assert {"softmax", "log_softmax"} <= {one.name for one in found}
     assert str(found).splitlines()[0] in every.families
-    assert "f16 f32 f64  exp(x - max) / sum of exp(x - max) along" in str(found)
+    assert "f16 f32 f64 bf16  exp(x - max) / sum of exp(x - max) along" in str(found)
     assert isinstance(every[:3], Vocabulary)
     assert (len(every[:3]), every[0].name) == (3, every[:3][0].name)
     assert repr(every[:2]) == "Vocabulary(2 of 1 families)"

@@ -255,7 +255,7 @@ def test_what_does_not_fit_is_refused(
 
 def test_types_must_be_floats_and_alike() -> None:
     """Integers are refused, and a bias of another type than q."""
-    with pytest.raises(DTypeError, match="f16, f32 or f64"):
+    with pytest.raises(DTypeError, match="bf16, f16, f32 or f64"):
         attend((Q, "i32"), (K, "i32"), (K, "i32"))
     with pytest.raises(DTypeError, match="bias is f64"):
         attend(Q, K, K, ((3, 2, 5, 7), "f64"), mask_kind="bias")
