@@ -33,11 +33,11 @@ class Warm:
 
         Errors   those of the port.
         """
-        if not self._is_late or not program.readback_bytes:
+        if not self._is_late:
             return
         self._done &= self._port.live
         for one in program.commands:
             if isinstance(one, Dispatch) and one.pipeline not in self._done:
                 self._port.submit([replace(one, grid=NOTHING)])
-                await self._port.read(program.readback, 0, 4)  # the end of it
+                await self._port.read(program.readback, 0, 0)  # the end of all work
                 self._done.add(one.pipeline)
