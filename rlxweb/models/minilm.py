@@ -202,7 +202,7 @@ class MiniLM:
             session = Session("auto" if label is None else label, adapter=adapter)
             found = await session.compiled(bert_graph(self._sizes))
             for name in self._weights:
-                await found.set_param_async(name, self._weights[name])
+                await found.param_set(name, self._weights[name])
             self._kept[label, adapter] = found
         return found
 

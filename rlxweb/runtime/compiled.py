@@ -106,7 +106,7 @@ class CompiledGraph(Binds, Maps, Profiles, Exports):
 
         Errors   UnknownName, DTypeError, ShapeError; InputError if it lies elsewhere.
         """
-        drive(self._set_param(name, value))
+        drive(self.param_set(name, value))
 
     @also(data="value")
     def set_param_typed(
@@ -126,9 +126,10 @@ class CompiledGraph(Binds, Maps, Profiles, Exports):
     @also(data="value")
     async def set_param_async(self, name: str, value: Any) -> None:
         """`set_param` beside the caller's event loop."""
-        await awaited_here(lambda: self._set_param(name, value))
+        await awaited_here(lambda: self.param_set(name, value))
 
-    async def _set_param(self, name: str, value: Any) -> None:
+    async def param_set(self, name: str, value: Any) -> None:
+        """The core of both: never suspends on a desktop."""
         doing = f"set_param of '{self._job.graph.name}'"
         self._placed.check_open(doing)
         given = as_input(doing, param_named(doing, self._params, name), value)

@@ -52,7 +52,7 @@ class OnDevices:
             if is_there:
                 await set_on(compiled, name, array, is_there)
             else:
-                await compiled.set_param_async(name, array)
+                await compiled.param_set(name, array)
         with self._turn:
             closed, first = self._closed, compiled
             if not closed:

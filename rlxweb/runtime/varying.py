@@ -161,7 +161,7 @@ class CompiledVarying(CompiledGraph):
         one, feeds = await self._for(inputs, doing)
         return await one._profiled(feeds, repeats, keep, warm)
 
-    async def _set_param(self, name: str, value: Any) -> None:
+    async def param_set(self, name: str, value: Any) -> None:
         doing = f"set_param of '{self._job.graph.name}'"
         self._check_open(doing)
         node = param_named(doing, self._params, name)

@@ -216,7 +216,7 @@ class Function(Generic[P, R]):
         changed = [one for one in program.captured if one.param and one.changed]
         for one in changed:
             one.seen = one.array.copy(order="C")
-            await compiled.set_param_async(one.param, program.params()[one.param])
+            await compiled.param_set(one.param, program.params()[one.param])
         return compiled
 
     async def _compiled(self, program: Program, given: Given) -> CompiledGraph:
@@ -234,7 +234,7 @@ class Function(Generic[P, R]):
         except (DTypeError, Unsupported) as error:
             raise _with_way_out(error, program, asked) from error.__cause__
         for name, array in program.params().items():
-            await compiled.set_param_async(name, array)
+            await compiled.param_set(name, array)
         return compiled
 
 
