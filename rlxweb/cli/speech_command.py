@@ -22,7 +22,7 @@ from rlxweb.jobs.entries import text_of
 from rlxweb.models.silero import VoiceActivity
 from rlxweb.models.speech import Speech, SpeechSettings
 from rlxweb.plot.lettering import Lettering
-from rlxweb.plot.speech import draw_speech
+from rlxweb.plot.speech_segments import draw_speech
 
 SCHEMA = "rlxweb.speech/1"
 HEADS = ("from", "to", "lasts")

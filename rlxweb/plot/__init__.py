@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rlxweb.plot.lines import spectrum as spectrum
     from rlxweb.plot.notes import piano_roll as piano_roll
     from rlxweb.plot.scalp import topomap as topomap
-    from rlxweb.plot.speech import speech as speech
+    from rlxweb.plot.speech_segments import speech as speech
     from rlxweb.plot.surface import spectrogram as spectrogram
     from rlxweb.plot.theme import style as style
 
@@ -31,7 +31,7 @@ publish(
         "rlxweb.plot.lines": "aperiodic peaks spectrum",
         "rlxweb.plot.notes": "piano_roll",
         "rlxweb.plot.scalp": "topomap",
-        "rlxweb.plot.speech": "speech",
+        "rlxweb.plot.speech_segments": "speech",
         "rlxweb.plot.surface": "spectrogram",
         "rlxweb.plot.theme": "style",
     },

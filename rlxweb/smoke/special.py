@@ -33,6 +33,8 @@ SPECIAL = np.array(_TEXT.split(), np.float32)
 # Relative, and below this a GPU may write 0: what is denormal in a step is flushed.
 CLOSE, TINY = 3e-5, 1.2e-38
 ODD = {"nan": NAN, "inf": INF, "-inf": -INF}
+_ELIMINATED = ("solve", "det")
+"""Where a value that is not finite goes is up to the order of elimination."""
 _MOST_ODD = 4096
 """Elements of a sample that one odd value is put into."""
 
@@ -172,7 +174,8 @@ def _trial(
 def gathering() -> Iterator[tuple[Op, int]]:
     """Up to five small float samples of every op that brings values together."""
     for op in registry:
-        if {"leaf", "elementwise", "spectral", "custom"} & set(op.traits):
+        apart = {"leaf", "elementwise", "spectral", "custom"} & set(op.traits)
+        if apart or op.name in _ELIMINATED:
             continue
         fit = [at for at, sample in enumerate(op.samples) if _takes_odd(sample)]
         yield from ((op, at) for at in fit[:: max(1, len(fit) // 5)])

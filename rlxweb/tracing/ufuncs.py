@@ -6,6 +6,7 @@ them and the op of the ufunc does the rest. Ops are named here by the graph's me
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -273,7 +274,7 @@ def hypot(g: Any, x: Tensor, y: Tensor) -> Any:
     return g.where(endless, np.inf, made)
 
 
-def _logaddexp(g: Any, x: Tensor, y: Tensor, base: float = np.e) -> Any:
+def _logaddexp(g: Any, x: Tensor, y: Tensor, base: float = math.e) -> Any:
     most, apart = g.maximum(x, y), g.neg(g.abs(g.sub(x, y)))
     if base == 2:
         more = g.mul(g.log1p(g.exp2(apart)), 1 / np.log(2))

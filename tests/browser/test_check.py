@@ -131,7 +131,9 @@ def test_every_case_is_right_on_the_adapter_and_the_report_says_so(
     for case in document["cases"]:
         types = {one["dtype"] for one in case["inputs"]}
         types.add(case["attrs"].get("to", "f32"))
-        assert (case["word"] == "refused") == bool(types & wide), case
+        # 64 bits run where 32 are enough
+        assert case["word"] != "refused" or types & wide, case
+        assert case["word"] == "refused" or "f16" not in types, case
         if case["word"] == "right":
             assert case["share"] <= 1
             assert case["ms"] >= case["run_ms"] >= 0

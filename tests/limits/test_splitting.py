@@ -42,7 +42,8 @@ class RecordingPort:
 
     @property
     def grids(self) -> list[tuple[int, int, int]]:
-        return [c.grid for c in self.commands if isinstance(c, Dispatch)]
+        every = [c.grid for c in self.commands if isinstance(c, Dispatch)]
+        return [grid for grid in every if 0 not in grid]  # those only compile
 
 
 def recorded(adapter: Want, limits: Limits) -> tuple[Engine, RecordingPort]:

@@ -76,7 +76,7 @@ class Graph:
                     value = _NORMS[value]
                 elif hint.startswith("Sequence[Tensor"):
                     value = [self.tensor(v) for v in value]
-                elif hint.startswith("Tensor") and value is not None:
+                elif hint.startswith(("Tensor", "Given")) and value is not None:
                     value = self.tensor(value)
                 bound.arguments[key] = value
             return _numbers(method(*bound.args, **bound.kwargs))

@@ -16,8 +16,7 @@ def test_every_spelling_of_a_type_is_read(dtype: DType) -> None:
     """The enum, its label, NumPy's dtype, its scalar type and its name."""
     spellings = [dtype, dtype.label, dtype.numpy]
     if dtype is DType.BF16:  # NumPy has no such type; ml_dtypes has
-        import ml_dtypes
-
+        ml_dtypes = pytest.importorskip("ml_dtypes")
         spellings += ["bfloat16", np.dtype(ml_dtypes.bfloat16), ml_dtypes.bfloat16]
     else:
         spellings += [dtype.numpy.type, dtype.numpy.name]

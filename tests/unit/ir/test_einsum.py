@@ -85,7 +85,7 @@ def test_sizes_types_and_what_is_no_tensor() -> None:
     with pytest.raises(ShapeError, match="stands for 3 and for 4"):
         made(lambda g, x, y: g.einsum("i,i", x, y), np.ones(3), np.ones(4))
     with pytest.raises(DTypeError, match="f64 and i64"):
-        made(lambda g, x, y: g.einsum("i,i", x, y), np.ones(3), np.ones(3, int))
+        made(lambda g, x, y: g.einsum("i,i", x, y), np.ones(3), np.ones(3, np.int64))
     with pytest.raises(AttributeRefused, match="a tensor or more"):
         made(lambda g, x: g.einsum("i", np.ones(3)), np.ones(3))
 
