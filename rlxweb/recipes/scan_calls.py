@@ -89,7 +89,7 @@ def _scan(B: int, L: int, D: int, N: int) -> Call:
             "h_row": N * D,
             "y_row": (L + N) * D,
         },
-        uses=("exponential",),
+        uses=("exponential", "nan"),
         source=_text(N),
         turns=1.0 + 3.0 / N,
     )
@@ -113,7 +113,8 @@ def _text(N: int) -> str:
         f"    let line = row * u.b_row + t * {N}u;",
         "    var y = 0.0;",
         f"    for (var n = 0u; n < {N}u; n++) {{",
-        "      h[n] = precise_exp(delta * rate[n]) * h[n] + v * ld3(line + n);",
+        "      let turn = delta * rate[n];",
+        "      h[n] = keeps_nan(turn, precise_exp(turn)) * h[n] + v * ld3(line + n);",
         "      y += h[n] * ld4(line + n);",
         "    }",
         "    st6(row * u.y_row + at, y);",
