@@ -317,7 +317,7 @@ def made_model(
         list(nodes),
         name,
         *map(declared, ends),
-        [of_array(array, held) for held, array in weights.items()],
+        [of_array(numbers(array), held) for held, array in weights.items()],
     )
     model = make.make_model(
         graph,

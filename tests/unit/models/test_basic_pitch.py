@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import onnxruntime  # noqa: F401  # by the inference of the package, which is run here
 import pytest
 
 from rlxweb.errors import ModelError, NotFinite, ShapeError, Unsupported, UsageError
