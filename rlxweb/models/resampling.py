@@ -100,7 +100,9 @@ class Resampler:
         origin = start * self.down // self.up
         most = len(self._phases) - 1
         for begin in range(start, stop, _PIECE):
-            place = np.arange(begin, min(begin + _PIECE, stop)) * self.down
+            end = min(begin + _PIECE, stop)
+            # of 64 bits in a tab too, whose own integers have 32
+            place = np.arange(begin, end, dtype=np.int64) * self.down
             phase, rest = np.divmod(place % self.up * most, self.up)
             below, above = self._phases[phase], self._phases[phase + 1]
             share = (rest / self.up).astype(np.float32)[:, None]
@@ -130,7 +132,7 @@ class Resampler:
         """(samples, outputs) of one block, and by how many samples blocks differ."""
         turns = max(1, -(-_LEAST_ROWS // self.up))
         outputs, step = self.up * turns, self.down * turns
-        place = np.arange(outputs) * self.down
+        place = np.arange(outputs, dtype=np.int64) * self.down
         matrix = np.zeros((place[-1] // self.up + self.taps, outputs), np.float32)
         rows = (place // self.up)[:, None] + np.arange(self.taps)
         matrix[rows, np.arange(outputs)[:, None]] = self._phases[place % self.up]
