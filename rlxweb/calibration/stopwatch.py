@@ -85,7 +85,7 @@ class Stopwatch:
                 if seen > calls:  # the warm call was slow by chance
                     ready[at] = first, self._enough(took, seen), slow
         return [
-            _timing(own, first, calls)
+            timing_of(own, first, calls)
             for own, (first, calls, _) in zip(taken, ready, strict=True)
         ]
 
@@ -120,7 +120,8 @@ class Stopwatch:
         return (self.clock() - begun) / calls
 
 
-def _timing(taken: Sequence[float], first: float, calls: int) -> Timing:
+def timing_of(taken: Sequence[float], first: float, calls: int) -> Timing:
+    """Of samples and a first call in ns, each per call, of so many calls a sample."""
     low, middle, high = np.percentile(taken, [25, 50, 75])
     ns = max(float(middle), 1.0)
     spread, first, least = float(high - low) / ns, max(first, 1.0), max(min(taken), 1.0)

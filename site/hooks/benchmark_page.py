@@ -123,6 +123,11 @@ def _cell(cell: Record) -> str:
         ratios = [plain(row["ratio"][name]) for name in ours]
         engine = prose(row["engine"].split(" (")[0])
         lines.append(f"| {' | '.join([label, engine, *numbers, *ratios])} |")
+    once = [prose(row["name"]) for row in rows if row["samples"] == 1]
+    if once:
+        lines += ["", f"Timed once, as its calls are long: {', '.join(once)}"]
+    for name, why in cell.get("absent", {}).items():
+        lines += ["", f"No row of {prose(name)}: {prose(why)}"]
     inside = "\n".join(f"    {line_}" for line_ in lines)
     return f'??? abstract "{cell["cell"]}"\n\n{inside}'
 

@@ -6,7 +6,7 @@ other: a fast wrong answer is no row but a failure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -152,13 +152,14 @@ def run(work: Work, watch: Stopwatch) -> Cell:
             for e, timing in zip(work.entries, timings, strict=True)
         )
         steady = work.steady() if work.steady is not None else {}
-        verdicts = tuple(_verdicts(work.goals, rows))
-        return Cell(work.name, rows, verdicts, steady, absent=work.absent)
+        judged = tuple(verdicts(work.goals, rows))
+        return Cell(work.name, rows, judged, steady, absent=work.absent)
     finally:
         work.close()
 
 
-def _verdicts(goals: tuple[Goal, ...], rows: tuple[Row, ...]) -> Iterator[Verdict]:
+def verdicts(goals: Sequence[Goal], rows: Sequence[Row]) -> Iterator[Verdict]:
+    """What came of each goal whose rows are there."""
     ms = {row.name: row.ms for row in rows}
     for goal in goals:
         there = [name for name in goal.against if name in ms]

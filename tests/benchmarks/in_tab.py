@@ -10,19 +10,10 @@ interleaved in one page, medians with their ratio.
 from __future__ import annotations
 
 import argparse
-import base64
-import hashlib
-import http.server
 import json
-import shutil
 import statistics
-import subprocess
 import sys
-import tarfile
 import tempfile
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,20 +25,10 @@ from rich.table import Table
 
 import rlxweb
 from tests.benchmarks.machine import facts
+from tests.benchmarks.npm_packages import JAX_JS, unpacked
+from tests.benchmarks.tab_server import FLAGS, START_MS, chromium_there, served
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = Path(__file__).parent / "tab"
-JAX = "@jax-js/jax@0.1.25"
-JAX_SHA512 = (  # as npm itself publishes it for this version
-    "g6PxWa6ZLjeQdDAM0ImBSqpdYnC6InCUTCCbMLxhMHMsMNu+JbHRjIQZ/anjBcP69of6hiqfGmTl"
-    "+3gBn1qu/A=="
-)
-FLAGS = (
-    "--no-sandbox",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--enable-unsafe-webgpu",
-)
 CELLS = [
     *(("welch", n) for n in (256, 1024)),
     *(("matmul", n) for n in (256, 512, 1024)),
@@ -56,7 +37,6 @@ CELLS = [
 ]
 DEMOS = ("live", "check", "playground")
 SCHEMA = "rlxweb.bench.tab/2"
-START_MS = 90_000
 
 
 def main(args: list[str] | None = None) -> int:
@@ -68,13 +48,13 @@ def main(args: list[str] | None = None) -> int:
         sys.exit(f"{site} holds no built site; run ./dev site first")
     with (
         tempfile.TemporaryDirectory() as work,
-        served(site, jax_js(Path(work)), exported(Path(work))) as url,
+        served(site, beside(Path(work))) as url,
         sync_playwright() as playwright,
     ):
         made = {
             "schema": SCHEMA,
             "machine": facts(),
-            "peer": JAX,
+            "peer": str(JAX_JS),
             **measured(playwright.chromium, url, asked),
         }
     show(console, made)
@@ -96,22 +76,9 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def jax_js(work: Path) -> Path:
-    """The folder of jax-js's modules, fetched by npm."""
-    packed = subprocess.run(
-        ["npm", "pack", "--silent", "--ignore-scripts", JAX],
-        cwd=work,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=300,
-    ).stdout.split()[-1]
-    digest = hashlib.sha512((work / packed).read_bytes()).digest()
-    if base64.b64encode(digest).decode() != JAX_SHA512:
-        sys.exit(f"{packed} is not the {JAX} that npm published")
-    with tarfile.open(work / packed) as archive:
-        archive.extractall(work, filter="data")
-    return work / "package" / "dist"
+def beside(work: Path) -> dict[str, Path]:
+    """What the pages read beside the site: jax-js's modules and an export."""
+    return {"jax": unpacked(JAX_JS, work), "plan": exported(work)}
 
 
 def exported(work: Path) -> Path:
@@ -119,45 +86,11 @@ def exported(work: Path) -> Path:
     return rlxweb.export_welch(work / "exported", 256, 384, 256.0, 256, 16).folder
 
 
-@contextmanager
-def served(site: Path, jax: Path, plan: Path) -> Iterator[str]:
-    """The site, with the benchmark's pages under /_bench/, and jax-js and an exported
-    plan under those.
-    """
-    own = (("/_bench/jax/", jax), ("/_bench/plan/", plan), ("/_bench/", PAGES))
-
-    class Served(http.server.SimpleHTTPRequestHandler):
-        extensions_map = {  # noqa: RUF012  the base class has it so
-            **http.server.SimpleHTTPRequestHandler.extensions_map,
-            ".mjs": "text/javascript",
-            ".js": "text/javascript",
-            ".wasm": "application/wasm",
-        }
-
-        def __init__(self, *args: Any) -> None:
-            super().__init__(*args, directory=str(site))
-
-        def log_message(self, *args: Any) -> None:
-            """Nothing."""
-
-        def translate_path(self, path: str) -> str:
-            where = path.split("?")[0]
-            for prefix, folder in own:
-                if where.startswith(prefix):
-                    return str(folder / (where.removeprefix(prefix) or "index.html"))
-            return super().translate_path(path)
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Served) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/"
-        server.shutdown()
-
-
 def measured(
     chromium: BrowserType, url: str, asked: argparse.Namespace
 ) -> dict[str, Any]:
     """Starts first, while nothing else has warmed the machine, then the cells."""
-    path = shutil.which("chromium") or "chromium"
+    path = chromium_there()
     starts = [_start(chromium, path, url) for _ in range(asked.starts)]
     browser = chromium.launch(executable_path=path, args=[*FLAGS])
     try:

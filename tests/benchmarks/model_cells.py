@@ -95,17 +95,22 @@ def _work(
         right: Any = entries[0].peer()
         for entry in entries[1:]:
             found: Any = entry.peer()
-            for key, array in right.items():
-                wanted = np.asarray(array, np.float64)
-                far = np.max(np.abs(np.asarray(found[key], np.float64) - wanted))
-                worst = float(far / max(1e-3, np.max(np.abs(wanted))))
-                assert worst < WORST, f"{entry.name}, {key}: relative error {worst:.2g}"
+            agree(entry.name, found, right)
 
     def close() -> None:
         for one in closing:
             one()
 
     return Work(name, tuple(entries), goals, check, close=close)
+
+
+def agree(name: str, found: Arrays, right: Arrays) -> None:
+    """Errors  AssertionError where an answer of a peer is another one."""
+    for key, array in right.items():
+        wanted = np.asarray(array, np.float64)
+        far = np.max(np.abs(np.asarray(found[key], np.float64) - wanted))
+        worst = float(far / max(1e-3, np.max(np.abs(wanted))))
+        assert worst < WORST, f"{name}, {key}: relative error {worst:.2g}"
 
 
 def by_onnx_runtime(file: bytes, inputs: Arrays) -> Run:

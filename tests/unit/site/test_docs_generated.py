@@ -100,6 +100,8 @@ def test_every_measured_row_is_shown() -> None:
                 for row in cell["rows"]:
                     assert f"{row['name']} {row['engine'].split(' (')[0]}" in page
                     assert plain(row["ms"]) in page
+                for name in cell.get("absent", {}):
+                    assert f"No row of {name}: " in page
                 missed += sum(not goal["met"] for goal in cell["goals"])
     assert page.count("missed") >= missed
 
