@@ -234,7 +234,8 @@ class ICLabel:
         Errors   UsageError for fewer than 4 channels with a place; NotFinite;
         Unsupported without SciPy, by which it is filtered; those of `decompose`,
         `component_features` and `probabilities`
-        Warns    ModelWarning where the components did not converge
+        Warns    ModelWarning where the components did not converge; RecordingWarning
+        where the recording is shorter than its filter goes on
         """
         heard = tell or (lambda what, share: None)
         is_path = isinstance(recording, str | os.PathLike)

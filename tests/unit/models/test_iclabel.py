@@ -16,6 +16,7 @@ from rlxweb.errors import (
     ModelError,
     ModelWarning,
     NotFinite,
+    RecordingWarning,
     ShapeError,
     UsageError,
 )
@@ -170,7 +171,8 @@ def test_a_recording_is_taken_apart_and_labelled(
 def test_a_strangers_recording_is_labelled(model: ICLabel) -> None:
     """72 channels of a second: eight of them are on no head, and more were asked of."""
     path = RECORDINGS / "test.bdf"
-    found = model.label_recording(path, 8, device="cpu")
+    with pytest.warns(RecordingWarning, match=r"1\.94 s, and the recording for 1 s"):
+        found = model.label_recording(path, 8, device="cpu")
     assert len(found.left_out) == 6
     np.testing.assert_allclose(found.probabilities.sum(axis=1), 1, atol=1e-5)
     with pytest.raises(UsageError, match=r"0 of 138 channels .* have a place"):
