@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import numpy as np
+
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.shape import Shape
 from rlxweb.ir.tensor import Tensor
@@ -27,7 +29,22 @@ def _det(g: Graph, s: Shape) -> Tensor:
     return g.det(_matrices(g, s))
 
 
+def _slogdet(g: Graph, s: Shape) -> Tensor:
+    return g.slogdet(_matrices(g, s))[1]
+
+
+def _solve_triangular(g: Graph, s: Shape) -> Tensor:
+    return g.solve_triangular(_matrices(g, s), g.input("b", (*s, 2)))
+
+
+def _cholesky(g: Graph, s: Shape) -> Tensor:
+    return g.cholesky(_matrices(g, s) + np.eye(s[-1], dtype=np.float32) * s[-1])
+
+
 LINEAR: Mapping[str, tuple[Build, tuple[Shape, ...]]] = {
     "solve": (_solve, SYSTEMS),
     "det": (_det, SYSTEMS),
+    "slogdet": (_slogdet, SYSTEMS),
+    "solve_triangular": (_solve_triangular, SYSTEMS),
+    "cholesky": (_cholesky, SYSTEMS),
 }

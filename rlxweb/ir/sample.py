@@ -19,13 +19,17 @@ from rlxweb.ir.shape import Shape
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """One input of a sample: uniform over [low, high]; whole numbers when `whole`."""
+    """One input of a sample: uniform over [low, high]; whole numbers when `whole`.
+
+    diagonal   what is added on the diagonals of its matrices
+    """
 
     shape: Shape
     dtype: DType = DType.F32
     low: float = -2.0
     high: float = 2.0
     whole: bool = False
+    diagonal: float = 0.0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dtype", as_dtype(self.dtype))
@@ -40,6 +44,8 @@ class Drawn:
             return np.asarray(drawn).astype(self.dtype.numpy)
         values = rng.uniform(self.low, self.high, self.shape)
         values = np.round(values) if self.whole else values
+        if self.diagonal:
+            values += self.diagonal * np.eye(self.shape[-2], self.shape[-1])
         return cast_to(np.asarray(values), self.dtype)
 
 

@@ -37,6 +37,7 @@ FAMILIES = (
     "picking",
     "linalg",
     "solve",
+    "triangular",
     "conv",
     "conv_transpose",
     "pool",

@@ -26,22 +26,28 @@ from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.elementwise import FLOATS, need, same_dtype
 from rlxweb.ops.linalg import widened
 from rlxweb.ops.norm import in_f32
-from rlxweb.recipes.lu_calls import det_recipe, solve_recipe
+from rlxweb.recipes.lu_calls import det_recipe, slogdet_recipe, solve_recipe
 
 MOST_UNROLLED = 96
 """Columns that are written out one by one."""
 
 
-def _square(a: TensorType) -> None:
+def square(a: TensorType) -> None:
+    """Errors  ShapeError."""
     if a.rank < 2 or a.shape[-1] != a.shape[-2]:
         raise bad_shape(f"a is {show(a.shape)}", "matrices are square: [..., n, n]")
 
 
 def _infer_solve(types: Types, attrs: Attrs) -> TensorType:
+    return system_type(types)
+
+
+def system_type(types: Types) -> TensorType:
+    """That of the unknowns. Errors  ShapeError, DTypeError."""
     a, b = types
     dtype = same_dtype(types)
     need(types, FLOATS)
-    _square(a)
+    square(a)
     if b.rank != a.rank or b.shape[:-1] != a.shape[:-1]:
         raise bad_shape(
             f"a {show(a.shape)} and b {show(b.shape)}",
@@ -53,8 +59,13 @@ def _infer_solve(types: Types, attrs: Attrs) -> TensorType:
 
 def _infer_det(types: Types, attrs: Attrs) -> TensorType:
     need(types, FLOATS)
-    _square(types[0])
+    square(types[0])
     return TensorType(types[0].shape[:-2], types[0].dtype)
+
+
+def _infer_slogdet(types: Types, attrs: Attrs) -> TensorType:
+    one = _infer_det(types, attrs)
+    return TensorType((2, *one.shape), one.dtype)
 
 
 def _solve(xp: Any, attrs: Attrs, a: Any, b: Any) -> Any:
@@ -148,6 +159,26 @@ def _det(xp: Any, attrs: Attrs, a: Any) -> Any:
     return xp.asarray(xp.reshape(made, lead), dtype=a.dtype)
 
 
+def _slogdet(xp: Any, attrs: Attrs, a: Any) -> Any:
+    lead, n = a.shape[:-2], a.shape[-1]
+    wide = widened(xp, a)
+    if not n or not numel(lead):
+        ones = xp.ones(lead, dtype=a.dtype)
+        return xp.stack([ones, xp.zeros_like(ones)])
+    own = getattr(getattr(xp, "linalg", None), "slogdet", None)
+    if own is not None:
+        return xp.asarray(xp.stack(list(own(wide))), dtype=a.dtype)
+    m, sign = _eliminated(xp, xp.reshape(wide, (-1, n, n)), n)
+    none, logs = sign == 0, xp.zeros_like(sign)
+    for c in range(n):
+        pivot = m[:, c, c]
+        sign = sign * xp.sign(pivot)
+        logs = logs + xp.log(xp.abs(pivot))
+    logs = xp.where(none, xp.full_like(logs, -np.inf), logs)
+    made = xp.stack([xp.reshape(one, lead) for one in (sign, logs)])
+    return xp.asarray(made, dtype=a.dtype)
+
+
 # --- as other ops, where a device does not bind a whole matrix -----------------------
 
 
@@ -208,13 +239,30 @@ def _build_det(g: Graph, attrs: Attrs, a: Tensor) -> Tensor:
     return made if wide is a else g.cast(made, a.dtype)
 
 
+def _build_slogdet(g: Graph, attrs: Attrs, a: Tensor) -> Tensor:
+    lead, n = a.shape[:-2], a.shape[-1]
+    if not n:
+        ends = np.array([1.0, 0.0]).reshape(2, *(1 for _ in lead))
+        return g.expand(g.constant(ends, a.dtype), (2, *lead))
+    (wide,) = in_f32(g, a)
+    m, sign = _swept(g, "slogdet", g.reshape(wide, (numel(lead), n, n)), n)
+    none, logs = g.eq(sign, 0.0), g.constant(0.0, wide.dtype)
+    for c in range(n):
+        pivot = g.reshape(g.narrow(g.narrow(m, 1, c, 1), 2, c, 1), sign.shape)
+        sign = sign * g.sign(pivot)
+        logs = logs + g.log(abs(pivot))
+    logs = g.where(none, -np.inf, logs)
+    made = g.stack([g.reshape(one, lead) for one in (sign, logs)])
+    return made if wide is a else g.cast(made, a.dtype)
+
+
 def _solve_flops(inputs: Types, out: TensorType, attrs: Attrs) -> float:
     n, k = out.shape[-2:]
     return numel(out.shape[:-2]) * (2 * n**3 / 3 + 2.0 * n * n * k)
 
 
 def _det_flops(inputs: Types, out: TensorType, attrs: Attrs) -> float:
-    return out.numel * 2.0 * inputs[0].shape[-1] ** 3 / 3
+    return numel(inputs[0].shape[:-2]) * 2.0 * inputs[0].shape[-1] ** 3 / 3
 
 
 def _system(
@@ -291,5 +339,27 @@ registry.register_all(
         telling=(_matrix((4,), 8), _matrix((4,), 32), _matrix((8,), 64)),
         onnx=("Det",),
         doc="The determinants of matrices [..., n, n], one for each.",
+    ),
+    Op(
+        name="slogdet",
+        infer=_infer_slogdet,
+        reference=_slogdet,
+        lower=Kernel(slogdet_recipe, Compose(_build_slogdet)),
+        flops=_det_flops,
+        tolerance=SOLVED,
+        samples=(
+            _matrix((), 1),
+            _matrix((2, 3), 4),
+            _matrix((3,), 13),
+            _matrix((70_001,), 1, note="many matrices"),
+            _matrix((2,), 0, note="of nothing: 1 and 0"),
+            _matrix((0,), 3),
+            Sample((Drawn((2, 3, 3), low=1.0, high=1.0),), note="singular: 0 and -inf"),
+            _matrix((2,), 3, DType.F16),
+            _matrix((2,), 4, DType.F64),
+        ),
+        telling=(_matrix((4,), 8), _matrix((4,), 32), _matrix((8,), 64)),
+        doc="The signs of the determinants of matrices [..., n, n], and the logarithms "
+        "of their absolute values: [2, ...]. Of a singular one 0 and -infinity.",
     ),
 )

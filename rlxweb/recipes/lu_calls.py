@@ -9,7 +9,7 @@ and the temporary is all there is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rlxweb.ir.lowering import Access, Axis, Call, Recipe, Ref, Scratch
@@ -20,7 +20,7 @@ from rlxweb.recipes.remap_calls import MAIN
 LANES = 64
 FEW = 8
 """Rows of a matrix up to which one invocation has it to itself."""
-_WORK, _SIGN = Ref("scratch", 0), Ref("scratch", 1)
+WORK, SIGN = Ref("scratch", 0), Ref("scratch", 1)
 
 
 def solve_recipe(inputs: Types, out: TensorType, attrs: Mapping[str, Any]) -> Recipe:
@@ -32,7 +32,7 @@ def solve_recipe(inputs: Types, out: TensorType, attrs: Mapping[str, Any]) -> Re
         _laid(0, (count, n, n), width, 0),
         _laid(1, (count, n, k), width, n),
         _eliminate(count, n, width),
-        _substitute(count, n, k),
+        substitute(count, n, k),
         _solved(count, n, k),
     )
     return Recipe(calls, (Scratch(count * n * width), Scratch(count)))
@@ -45,13 +45,24 @@ def det_recipe(
 
     None for matrices of nothing: there is nothing to walk over.
     """
-    count, n = out.numel, inputs[0].shape[-1]
+    return _of_diagonals(inputs[0], _product)
+
+
+def slogdet_recipe(
+    inputs: Types, out: TensorType, attrs: Mapping[str, Any]
+) -> Recipe | None:
+    """The signs of all such products, then the logarithms of all. None as above."""
+    return _of_diagonals(inputs[0], _signs, _logarithms)
+
+
+def _of_diagonals(a: TensorType, *last: Callable[[int, int], Call]) -> Recipe | None:
+    count, n = numel(a.shape[:-2]), a.shape[-1]
     if not n:
         return None
     calls = (
         _laid(0, (count, n, n), n, 0),
         _eliminate(count, n, n),
-        _product(count, n),
+        *(call(count, n) for call in last),
     )
     return Recipe(calls, (Scratch(count * n * n), Scratch(count)))
 
@@ -69,7 +80,7 @@ def _laid(at: int, size: tuple[int, int, int], width: int, offset: int) -> Call:
         axes=(Axis("line", count * n), Axis("j", columns)),
         accesses=(
             Access(Ref("in", at), (columns, 1)),
-            Access(_WORK, (width, 1), "write", offset),
+            Access(WORK, (width, 1), "write", offset),
         ),
         grid=(("line", 1), ("j", 1)),
         values={"width": width, "columns": columns},
@@ -91,8 +102,8 @@ def _eliminate(count: int, n: int, width: int) -> Call:
             Axis("width", width, "whole"),
         ),
         accesses=(
-            Access(_WORK, (n * width, 0, width, 1), "update"),
-            Access(_SIGN, (1, 0, 0, 0), "update"),
+            Access(WORK, (n * width, 0, width, 1), "update"),
+            Access(SIGN, (1, 0, 0, 0), "update"),
         ),
         grid=(("matrix", 1),),
         per="invocation" if few else "workgroup",
@@ -101,7 +112,8 @@ def _eliminate(count: int, n: int, width: int) -> Call:
     )
 
 
-def _substitute(count: int, n: int, k: int) -> Call:
+def substitute(count: int, n: int, k: int) -> Call:
+    """The unknowns of upper triangles, in place of the columns on their right."""
     width = n + k
     return Call(
         "lu_substitute",
@@ -112,7 +124,7 @@ def _substitute(count: int, n: int, k: int) -> Call:
             Axis("n", n, "whole"),
         ),
         # The columns of the matrix itself are read too: what is behind the last one.
-        accesses=(Access(_WORK, (n * width, 1, 0, width), "update", span=n + 1),),
+        accesses=(Access(WORK, (n * width, 1, 0, width), "update", span=n + 1),),
         grid=(("matrix", 1), ("j", 1)),
         values={"width": width, "each": n * width},
         turns=1.0 + 2.0 / max(1, n),
@@ -133,8 +145,8 @@ def _solved(count: int, n: int, k: int) -> Call:
         "lu_solved",
         axes=(Axis("matrix", count), Axis("row", n), Axis("j", k)),
         accesses=(
-            Access(_WORK, (n * (n + k), n + k, 1), offset=n),
-            Access(_SIGN, (1, 0, 0)),
+            Access(WORK, (n * (n + k), n + k, 1), offset=n),
+            Access(SIGN, (1, 0, 0)),
             Access(Ref("out"), (n * k, k, 1), "write"),
         ),
         grid=(("matrix", 1), ("row", 1), ("j", 1)),
@@ -155,16 +167,56 @@ def _product(count: int, n: int) -> Call:
         "  for (var i = 0u; i < u.n; i++) { v *= ld0(item * u.each + i * u.step); }",
         "  st2(item, v);",
     )
+    return _along_diagonals("lu_product", count, n, body)
+
+
+def _signs(count: int, n: int) -> Call:
+    """-1, 0, 1, or NaN where there is one on the diagonal."""
+    body = (
+        "  var v = ld1(item);",
+        "  var odd = false;",
+        "  for (var i = 0u; i < u.n; i++) {",
+        "    let one = ld0(item * u.each + i * u.step);",
+        "    odd = odd || is_nan(one);",
+        "    v = select(v, -v, one < 0.0);",
+        "  }",
+        "  st2(item, nan_where(odd, v));",
+    )
+    return _along_diagonals("lu_sign", count, n, body, uses=("nan",))
+
+
+def _logarithms(count: int, n: int) -> Call:
+    body = (
+        "  var v = 0.0;",
+        "  for (var i = 0u; i < u.n; i++) {",
+        "    v += whole_log(abs(ld0(item * u.each + i * u.step)));",
+        "  }",
+        "  let none = ld1(item) == 0.0;",
+        "  st2(item, select(v, -inf_where(none, 0.0), none));",
+    )
+    return _along_diagonals("lu_logarithm", count, n, body, uses=("log",), first=count)
+
+
+def _along_diagonals(
+    name: str,
+    count: int,
+    n: int,
+    body: tuple[str, ...],
+    uses: tuple[str, ...] = (),
+    first: int = 0,
+) -> Call:
+    """One number of every diagonal, at the result's elements from `first` on."""
     return Call(
-        "lu_product",
+        name,
         axes=(Axis("matrix", count), Axis("n", n, "whole")),
         accesses=(
-            Access(_WORK, (n * n, n + 1)),
-            Access(_SIGN, (1, 0)),
-            Access(Ref("out"), (1, 0), "write"),
+            Access(WORK, (n * n, n + 1)),
+            Access(SIGN, (1, 0)),
+            Access(Ref("out"), (1, 0), "write", first),
         ),
         grid=(("matrix", 1),),
         values={"each": n * n, "step": n + 1},
+        uses=uses,
         source="\n".join((*MAIN, *body, "}")),
         turns=1.0,
     )

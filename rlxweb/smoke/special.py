@@ -33,7 +33,7 @@ SPECIAL = np.array(_TEXT.split(), np.float32)
 # Relative, and below this a GPU may write 0: what is denormal in a step is flushed.
 CLOSE, TINY = 3e-5, 1.2e-38
 ODD = {"nan": NAN, "inf": INF, "-inf": -INF}
-_ELIMINATED = ("solve", "det")
+_ELIMINATED = ("solve", "det", "slogdet", "solve_triangular", "cholesky")
 """Where a value that is not finite goes is up to the order of elimination."""
 _MOST_ODD = 4096
 """Elements of a sample that one odd value is put into."""

@@ -6,7 +6,7 @@ A singular matrix gives NaN where NumPy raises LinAlgError: that shows in the va
 from __future__ import annotations
 
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,13 @@ from rlxweb.tracing.reductions import real_of
 from rlxweb.tracing.table import numpys
 from rlxweb.tracing.trace import Trace
 from rlxweb.tracing.traced import Traced
+
+
+class Signed(NamedTuple):
+    """As numpy.linalg.slogdet names them."""
+
+    sign: Traced
+    logabsdet: Traced
 
 
 def _operands(t: Trace, name: str, *values: Any) -> list[Traced]:
@@ -45,6 +52,19 @@ def inv(t: Trace, a: Any) -> Any:
 def _det(t: Trace, a: Any) -> Any:
     (x,) = _operands(t, "np.linalg.det", a)
     return Traced(t, t.graph.det(x.re), None, x.dtype)
+
+
+@numpys(np.linalg.slogdet)
+def _slogdet(t: Trace, a: Any) -> Any:
+    (x,) = _operands(t, "np.linalg.slogdet", a)
+    sign, logs = t.graph.slogdet(x.re)
+    return Signed(Traced(t, sign, None, x.dtype), Traced(t, logs, None, x.dtype))
+
+
+@numpys(np.linalg.cholesky)
+def _cholesky(t: Trace, a: Any, /, *, upper: bool = False) -> Any:
+    (x,) = _operands(t, "np.linalg.cholesky", a)
+    return Traced(t, t.graph.cholesky(x.re, upper=upper), None, x.dtype)
 
 
 @numpys(np.linalg.matrix_power)

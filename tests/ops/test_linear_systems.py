@@ -63,6 +63,76 @@ def test_many_rows_and_one_that_is_singular(on: str | None) -> None:
     assert det[1] == 0
 
 
+@pytest.mark.parametrize("on", [None, *ADAPTERS])
+def test_factors_triangles_and_logarithms(on: str | None) -> None:
+    """Of more rows than lanes, in place; a matrix among them has no answer."""
+    a, b = drawn((3, 130, 130)) / 8, drawn((130, 3), 1)
+    wide = a.astype(float)
+    definite = wide @ wide.swapaxes(1, 2) + np.eye(130)
+    factors = np.linalg.cholesky(definite)
+    definite[1, 100, 100] = -3.0
+    triangles = factors.copy()
+    triangles[1, 129, 129] = 0.0
+    scaled = (wide * 100).astype(np.float32)
+    scaled[1, 7] = 0.0
+    g = rlx.Graph("factors")
+    x, t, s = (g.input(name, a.shape) for name in ("a", "t", "s"))
+    y = g.constant(b)
+    lower = g.solve_triangular(t, y, lower=True)
+    upper = g.solve_triangular(t, y, lower=True, trans=True)
+    ones = g.solve_triangular(t, y, lower=True, unit_diagonal=True)
+    g.set_outputs([g.cholesky(x), lower, upper, ones, *g.slogdet(s)])
+    one = engine(ADAPTERS[on] if on else None)
+    feeds = {"a": definite.astype(np.float32), "t": triangles.astype(np.float32)}
+    found = one.run(g, {**feeds, "s": scaled})
+    for made in found[:3]:
+        assert np.isnan(made[1]).all()
+    assert (found[4][1], found[5][1]) == (0, -np.inf)
+    flat = triangles - np.eye(130) * triangles + np.eye(130)
+    for n in (0, 2):
+        transposed = factors[n].T
+        wants = (
+            factors[n],
+            np.linalg.solve(factors[n], b),
+            np.linalg.solve(transposed, b),
+            np.linalg.solve(flat[n], b),
+            *np.linalg.slogdet(scaled[n].astype(float)),
+        )
+        for made, want in zip(found, wants, strict=True):
+            most = np.abs(want).max()
+            np.testing.assert_allclose(made[n], want, rtol=2e-5, atol=2e-5 * most)
+
+
+def test_the_other_half_is_not_read() -> None:
+    """By SciPy's and NumPy's arguments; the other half here is NaN."""
+    a = np.tril(drawn((4, 4)) + 3 * np.eye(4, dtype=np.float32))
+    b = drawn((4,), 1)
+    odd = a + np.triu(np.full((4, 4), np.nan, np.float32), 1)
+    spoilt = {"lower": odd, "upper": odd.T.copy()}
+    want = {"lower": np.linalg.solve(a, b), "upper": np.linalg.solve(a.T, b)}
+    for half, one in spoilt.items():
+        for trans in (False, True):
+            made = ours(
+                lambda g, x, y, half=half, trans=trans: g.solve_triangular(
+                    x, y, lower=half == "lower", trans=trans
+                ),
+                one,
+                b,
+            )
+            is_turned = (half == "upper") != trans
+            np.testing.assert_allclose(
+                made, want["upper" if is_turned else "lower"], rtol=1e-5
+            )
+        made = ours(
+            lambda g, x, half=half: g.cholesky(x, upper=half == "upper"),
+            one,
+        )
+        factor = np.linalg.cholesky(np.tril(a) + np.tril(a, -1).T)
+        np.testing.assert_allclose(
+            made, factor if half == "lower" else factor.T, rtol=1e-5
+        )
+
+
 REFUSED: dict[str, Callable[[Any, Any], Any]] = {
     "matrices are square": lambda g, x: g.det(x),
     "a is [..., n, n] and b": lambda g, x: g.solve(g.reshape(x, (12,)), x),

@@ -159,7 +159,9 @@ np.convolve(v, v[:3], mode="valid"); np.convolve(v[:2], v); np.correlate(v, v[:3
 np.correlate(v, v[:2], "same"); np.correlate(v, v[:3], "full")
 np.correlate(v, v, "same")
 b @ c.T; np.linalg.solve(m, v); np.linalg.solve(m, x.T); np.linalg.inv(m)
-np.linalg.det(m); np.linalg.matrix_power(m, 3); np.linalg.matrix_power(m, -1)
+np.linalg.det(m); np.linalg.slogdet(m)[0] * np.linalg.slogdet(m).logabsdet
+np.linalg.cholesky(m @ m.T + np.eye(4))
+np.linalg.matrix_power(m, 3); np.linalg.matrix_power(m, -1)
 np.linalg.matrix_power(m, 0); np.linalg.multi_dot([x, m, v])
 """
 
