@@ -7,10 +7,11 @@ What the order is for is in `backends/webgpu_recipes.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain, zip_longest
 from math import prod
 
 import numpy as np
@@ -27,13 +28,19 @@ from rlxweb.ir.op import registry
 from rlxweb.ir.tensor import Tensor
 from rlxweb.recipes.variants import VARIANTS, table_of
 
-RACE_S = 4.0
+RACE_S = 8.0
 """Seconds after which no further race is begun."""
 CELLS, SOFTWARE_CELLS = 1 << 22, 1 << 16
 """Numbers of an input: enough to fill a GPU; what is there to see on a CPU."""
 _LOOK = 8
 """Rows that are compared with NumPy."""
 _ROUNDS = 5
+SAMPLE_S, MOST_TIMES = 5e-3, 256
+"""Runs of a sample are handed over together: the way to a GPU and back takes as long as
+many of them, and says nothing about the ways.
+"""
+NEAR = 1.05
+"""Times that are no further apart are those of equals, which the table tells apart."""
 Build = Callable[[Graph, Tensor], Tensor]
 
 
@@ -73,16 +80,17 @@ class Heat:
         return graph
 
 
-HEATS = (
-    *(Heat(2 * n, lambda g, x: g.fft(x)) for n in (256, 1024, 4096)),
-    *(Heat(4 * n, partial(_welch, n)) for n in (256, 1024, 4096)),
-    *(Heat(n, lambda g, x: x @ x, of_rows=False) for n in (256, 1024)),
-    *(Heat(n, lambda g, x: g.softmax(x)) for n in (128, 1024)),
-    *(Heat(n, _normed) for n in (128, 1024)),
-    *(Heat(n, lambda g, x: g.topk(x, 8)) for n in (128, 4096)),
-    *(Heat(n, lambda g, x: g.sum(x, 1)) for n in (128, 4096)),
+_SIZES: tuple[tuple[Heat, ...], ...] = (
+    tuple(Heat(2 * n, lambda g, x: g.fft(x)) for n in (1024, 256, 4096)),
+    tuple(Heat(4 * n, partial(_welch, n)) for n in (1024, 256, 4096)),
+    tuple(Heat(n, lambda g, x: x @ x, of_rows=False) for n in (1024, 256)),
+    tuple(Heat(n, lambda g, x: g.softmax(x)) for n in (128, 1024)),
+    tuple(Heat(n, _normed) for n in (128, 1024)),
+    tuple(Heat(n, lambda g, x: g.topk(x, 8)) for n in (128, 4096)),
+    tuple(Heat(n, lambda g, x: g.sum(x, 1)) for n in (128, 4096)),
 )
-"""What is raced; of every op the first sizes say most."""
+HEATS = tuple(filter(None, chain.from_iterable(zip_longest(*_SIZES))))
+"""What is raced: every op at the size that says most before any at another."""
 
 
 def races(
@@ -134,19 +142,23 @@ class _Race:
         there = drive(self.backend.put(x))
         self.stack.callback(lambda: drive(self.backend.free(there)))
         ends = [self._right(x, is_last) for is_last in (False, True)]
-        runs = {}
+        runs, times = {}, {}
         for way in ways:
             try:
-                runs[way] = self._ready(way, there, ends)
+                run = self._ready(way, there, ends)
+                times[way] = _enough(run, watch)
+                runs[way] = partial(run, times[way])
             except (RlxError, MemoryError) as error:
                 self.wrong.append((way, str(error) or type(error).__name__))
                 self.is_over = isinstance(error, DeviceLost | GpuTimeout)
                 if self.is_over:
                     return Race(self.op, size, (), tuple(self.wrong), table)
         timings = replace(watch, samples=_ROUNDS).interleaved(list(runs.values()))
-        took = [(way, t.ns) for way, t in zip(runs, timings, strict=True)]
-        order = tuple(sorted(took, key=lambda pair: pair[1]))
-        return Race(self.op, size, order, tuple(self.wrong), table)
+        took = {
+            way: timing.ns / times[way]
+            for way, timing in zip(runs, timings, strict=True)
+        }
+        return Race(self.op, size, ranked(took), tuple(self.wrong), table)
 
     def _right(self, x: Array, is_last: bool) -> Array:
         """What NumPy gives for the rows of one end."""
@@ -157,8 +169,8 @@ class _Race:
 
     def _ready(
         self, way: str, there: Resident, ends: Sequence[Array]
-    ) -> Callable[[], object]:
-        """One run of a way, ready. Errors  DeviceError for a wrong one."""
+    ) -> Callable[[int], object]:
+        """So many runs of a way, ready. Errors  DeviceError for a wrong one."""
         engine = self.backend.forced("" if way == self.op else way)
         program = drive(engine.prepare(compile_graph(self.graph, engine.target)))
         self.stack.callback(lambda: drive(engine.release(program)))
@@ -172,4 +184,25 @@ class _Race:
             if why:
                 raise DeviceError(f"race {way}", why)
         drive(engine.free(out))
-        return lambda: drive(engine.repeat(program, {"x": there}, 1))
+        return lambda times: drive(engine.repeat(program, {"x": there}, times))
+
+
+def _enough(run: Callable[[int], object], watch: Stopwatch) -> int:
+    """Runs that make a sample, of one that is warm."""
+    times = 1
+    for _ in range(2):
+        begun = watch.clock()
+        run(times)
+        took = (watch.clock() - begun) / times
+        times = max(1, min(MOST_TIMES, int(SAMPLE_S * 1e9 / max(took, 1.0))))
+    return times
+
+
+def ranked(took: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
+    """Ways with their ns, the fastest first; of equals the one that was named first."""
+    left, found = dict(took), []
+    while left:
+        least = min(left.values())
+        first = next(way for way, ns in left.items() if ns <= NEAR * least)
+        found.append((first, left.pop(first)))
+    return tuple(found)

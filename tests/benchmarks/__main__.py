@@ -24,6 +24,7 @@ from tests.benchmarks import (
     cpu_cells,
     cpu_op_cells,
     file_cells,
+    gpu_model_cells,
     libraries,
     machine,
     model_cells,
@@ -48,6 +49,7 @@ def main(args: Sequence[str] | None = None) -> int:
     works = [*welch_cells.works(), *op_cells.works(), *cpu_cells.works()]
     works += [*cpu_op_cells.works(), *peer_cells.works(), *file_cells.works()]
     works += [*spectral_cells.works(), *script_cells.works(), *model_cells.works()]
+    works += [*gpu_model_cells.works()]
     chosen = [make for name, make in works if all(part in name for part in asked.only)]
     if asked.list:
         print("\n".join(name for name, _ in works))

@@ -7,7 +7,7 @@ leaves no row; `pip install 'rlxweb[bench]'` brings them.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -97,8 +97,13 @@ def onnx_on_cpu(
     return lambda: run(None, inputs)[0]
 
 
-def session(file: bytes) -> Any:
-    """ONNX Runtime's session of a model on the CPU.
+def session(
+    file: bytes,
+    *,
+    threads: int = THREADS,
+    providers: Sequence[str] = ("CPUExecutionProvider",),
+) -> Any:
+    """ONNX Runtime's session of a model, on the CPU where nothing else is said.
 
     Errors   ImportError where it is not installed.
     """
@@ -106,7 +111,7 @@ def session(file: bytes) -> Any:
     if isinstance(ort, str):
         raise ImportError(ort)
     how = ort.SessionOptions()
-    how.intra_op_num_threads = THREADS
+    how.intra_op_num_threads = threads
     # Threads that spin would take the next peer's processor.
     how.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    return ort.InferenceSession(file, how, providers=["CPUExecutionProvider"])
+    return ort.InferenceSession(file, how, providers=list(providers))

@@ -44,6 +44,12 @@ def lavapipe() -> DeviceFacts | None:
     return found[0] if found else None
 
 
+def gpu() -> DeviceFacts | None:
+    """The first adapter of Vulkan that is no software, if there is one."""
+    found = [o for o in _adapters() if o.backend == "vulkan" and not o.software]
+    return found[0] if found else None
+
+
 def _adapters() -> tuple[DeviceFacts, ...]:
     try:
         return adapters()

@@ -66,7 +66,7 @@ def _on_cpu(name: str, one: Known) -> Work:
     if not isinstance(library("onnxruntime"), str):
         entries.append(Entry(peer, peer, by_onnx_runtime(file, one.inputs)))
     goals = (Goal(COMPILED, (peer,), 1.2), Goal(BASE, (peer,), 2.0))
-    return _work(name, entries, goals, closing)
+    return work(name, entries, goals, closing)
 
 
 def _on_lavapipe(name: str, one: Known) -> Work:
@@ -81,16 +81,18 @@ def _on_lavapipe(name: str, one: Known) -> Work:
         absent[peer] = theirs
     else:
         entries.append(Entry(peer, "tinygrad on Dawn", theirs))
-    work = _work(name, entries, (Goal(ours, (peer,), 0.5),), [model.close])
-    return replace(work, absent=absent)
+    made = work(name, entries, (Goal(ours, (peer,), 0.5),), [model.close])
+    return replace(made, absent=absent)
 
 
-def _work(
+def work(
     name: str,
     entries: list[Entry],
     goals: tuple[Goal, ...],
     closing: list[Callable[[], None]],
 ) -> Work:
+    """A cell whose peers agree with the first of them."""
+
     def check() -> None:
         right: Any = entries[0].peer()
         for entry in entries[1:]:
@@ -113,15 +115,17 @@ def agree(name: str, found: Arrays, right: Arrays) -> None:
         assert worst < WORST, f"{name}, {key}: relative error {worst:.2g}"
 
 
-def by_onnx_runtime(file: bytes, inputs: Arrays) -> Run:
-    """A run of ONNX Runtime on the CPU."""
-    made = onnx_session(file)
+def by_onnx_runtime(file: bytes, inputs: Arrays, **how: Any) -> Run:
+    """A run of ONNX Runtime; `how` are arguments of `libraries.session`."""
+    made = onnx_session(file, **how)
     names = [one.name for one in made.get_outputs()]
     return lambda: dict(zip(names, made.run(names, dict(inputs)), strict=True))
 
 
-def by_tinygrad(file: bytes, inputs: Arrays) -> Run | str:
-    """A run of tinygrad, or why it has none."""
+def by_tinygrad(
+    file: bytes, inputs: Arrays, patience_s: float = PATIENCE_S
+) -> Run | str:
+    """A run of tinygrad, or why it has none: not compiled in that time, say."""
     tiny = tinygrad()
     if isinstance(tiny, str):
         return tiny
@@ -140,7 +144,7 @@ def by_tinygrad(file: bytes, inputs: Arrays) -> Run | str:
             given = [tiny.Tensor(inputs[name]).realize() for name in names]
             return {key: one.numpy() for key, one in jitted(*given).items()}
 
-        with within(PATIENCE_S):
+        with within(patience_s):
             for _ in range(COMPILES):
                 run()
     except Exception as error:  # it lacks ops, and breaks in ways of its own

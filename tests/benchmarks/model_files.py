@@ -51,6 +51,14 @@ def known() -> dict[str, Known]:
     return {n: one for n, one in _all().items() if one.package not in lacking}
 
 
+def on_gpus() -> dict[str, Known]:
+    """The same with a batch that keeps a GPU busy."""
+    if MINI in missing():
+        return known()
+    name, large = "MiniLM 64x128", partial(_minilm, 64, 128)
+    return {name: Known(MINI, large, _ids(64, 128)), **known()}
+
+
 def _all() -> dict[str, Known]:
     silero = {"state": np.zeros((2, 1, 128), np.float32), "sr": np.array(16000)}
     sequence = {name: np.zeros((1, 1, 128), np.float32) for name in "hc"}
@@ -115,7 +123,8 @@ def _folder(package: str) -> Path:
 
 
 @cache
-def _weights() -> dict[str, np.ndarray]:
+def minilm_weights() -> dict[str, np.ndarray]:
+    """MiniLM's, float32, by the names of BERT's own file."""
     path = _folder(MINI) / "model" / "model.safetensors"
     made = load_weights(
         bert_graph(MINILM), path, rename=[(NOT_NEEDED, None)], convert=True
@@ -146,7 +155,7 @@ class _Writer:
         return name
 
     def weight(self, name: str, turned: bool = False) -> str:
-        array = _weights()[name]
+        array = minilm_weights()[name]
         self.constants[name] = np.ascontiguousarray(array.T) if turned else array
         return name
 
@@ -189,8 +198,8 @@ def _embeddings(w: _Writer, length: int) -> str:
     base = "embeddings"
     words = w("Gather", w.weight(f"{base}.word_embeddings.weight"), "ids")
     w.constants["places"] = (
-        _weights()[f"{base}.position_embeddings.weight"][:length]
-        + _weights()[f"{base}.token_type_embeddings.weight"][0]
+        minilm_weights()[f"{base}.position_embeddings.weight"][:length]
+        + minilm_weights()[f"{base}.token_type_embeddings.weight"][0]
     )
     return w.normed(f"{base}.LayerNorm", w("Add", words, "places"))
 

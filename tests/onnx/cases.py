@@ -28,6 +28,8 @@ DEVICES = {  # a word → (device, part of the adapter's name)
     "lavapipe": ("vulkan", "llvmpipe"),
     "opengl": ("opengl", "llvmpipe"),
     "swiftshader": ("vulkan", "SwiftShader"),
+    "gpu": ("vulkan", ""),
+    "cuda": ("cuda", ""),
 }
 
 
