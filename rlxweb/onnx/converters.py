@@ -73,6 +73,8 @@ FAMILIES = (
     "rotary",
     "microsoft",
     "microsoft_attention",
+    "trees",
+    "classical",
 )
 """The files of converters: `rlxweb/onnx/NAME.py` each. A new family adds its line."""
 
