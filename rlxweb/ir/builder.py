@@ -31,6 +31,7 @@ from rlxweb.ir.shape import normal_axis, short
 from rlxweb.ir.spectral_builder import SpectralBuilder
 from rlxweb.ir.tensor import Operand, Tensor, listed, working
 from rlxweb.ir.transformer_builder import TransformerBuilder
+from rlxweb.ir.unpool_builder import UnpoolBuilder
 from rlxweb.ir.window_builder import WindowBuilder
 
 T = TypeVar("T")
@@ -43,6 +44,7 @@ class Builder(
     ReduceBuilder,
     SpectralBuilder,
     WindowBuilder,
+    UnpoolBuilder,
     NormBuilder,
     ResizeBuilder,
     PicksBuilder,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import log10, prod
+from math import log10
 
 import numpy as np
 
@@ -171,36 +170,13 @@ def _columns_to_image(
     strides: Ints | None = None,
 ) -> Tensor:
     """Every element of a block added where it lies in the image."""
-    g = call.g
     size, kernel = call.ints(image, "the image"), call.ints(block, "the block")
     rank = len(size)
-    dilations, strides = dilations or (1,) * rank, strides or (1,) * rank
-    pads = pads or (0,) * (2 * rank)
-    padded = [n + pads[a] + pads[a + rank] for a, n in enumerate(size)]
-    at = _places(padded, kernel, dilations, strides)
-    n, channels = x.shape[0], x.shape[1] // max(1, prod(kernel))
-    if prod(kernel) * channels != x.shape[1] or at.shape != (prod(kernel), x.shape[2]):
-        call.contradict(f"columns of {x.shape}", f"blocks are {at.shape}")
-    rows = g.reshape(x, (n * channels, at.size))
-    places = g.expand(g.constant(at.reshape(1, -1)), (n * channels, at.size))
-    zeros = g.expand(
-        g.constant(np.zeros((), x.dtype.numpy)), (n * channels, prod(padded))
+    return call.g.fold(
+        x,
+        size,
+        kernel,
+        dilations or (1,) * rank,
+        pads or (0,) * (2 * rank),
+        strides or (1,) * rank,
     )
-    made = g.scatter_elements(zeros, places, rows, 1, "add")
-    made = made.reshape((n, channels, *padded))
-    for axis, (front, wide) in enumerate(zip(pads[:rank], size, strict=True), 2):
-        made = g.narrow(made, axis, front, wide)
-    return made
-
-
-def _places(
-    size: Sequence[int], kernel: Ints, dilations: Ints, strides: Ints
-) -> np.ndarray:
-    """[elements of a block, blocks]: where each lies in the flat padded image."""
-    total = np.zeros((1, 1), np.int64)
-    for n, k, d, s in zip(size, kernel, dilations, strides, strict=True):
-        count = (n - d * (k - 1) - 1) // s + 1
-        along = np.arange(k)[:, None] * d + np.arange(max(count, 0))[None, :] * s
-        total = total[:, None, :, None] * n + along[None, :, None, :]
-        total = total.reshape(total.shape[0] * k, -1)
-    return total

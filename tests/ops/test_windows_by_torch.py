@@ -167,3 +167,54 @@ def test_what_makes_no_sense_is_refused_with_both_numbers(said: str) -> None:
     x, w = g.input("x", (1, 4, 6, 6)), g.input("w", (2, 4, 3, 3))
     with pytest.raises(RlxError, match=said):
         REFUSED[said](g, x, w)
+
+
+FOLDS: list[dict[str, Any]] = [
+    {"kernel_size": 2, "stride": 2},
+    {"kernel_size": (3, 2), "padding": 1},
+    {"kernel_size": 3, "dilation": 2, "padding": (2, 0), "stride": (1, 3)},
+]
+
+
+@pytest.mark.parametrize("at", range(len(FOLDS)))
+def test_folds(at: int) -> None:
+    how = FOLDS[at]
+    image = torch.from_numpy(drawn((2, 3, 8, 10)))
+    x = F.unfold(image, **how)
+    want = F.fold(x, (8, 10), **how)
+    got = ours(lambda g, x: g.fold(x, (8, 10), **how), x.numpy())
+    np.testing.assert_allclose(got, want.numpy(), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("told", [False, True])
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_max_pools_are_undone(rank: int, told: bool) -> None:
+    """Windows that do not meet: of those that do PyTorch takes any."""
+    image = (9, 10, 10) if told else (8, 11, 5)
+    x = torch.from_numpy(drawn((2, 3, *image[:rank])))
+    how: dict[str, Any] = {"kernel_size": 2, "stride": 3}
+    pooled, at = getattr(F, f"max_pool{rank}d")(x, **how, return_indices=True)
+    size = tuple(x.shape[2:]) if told else None
+    want = getattr(F, f"max_unpool{rank}d")(pooled, at, 2, 3, output_size=size)
+    got = ours(
+        lambda g, x, at: g.max_unpool(x, at, 2, 3, output_size=size),
+        pooled.numpy(),
+        at.numpy().astype(np.int32),
+    )
+    np.testing.assert_array_equal(got, want.numpy())
+
+
+UNDONE: dict[str, Callable[[Any, Tensor], Any]] = {
+    "have 35 windows of 4 each": lambda g, x: g.fold(x, (6, 8), 2),
+    "stride=0": lambda g, x: g.fold(x, (6, 8), 2, stride=0),
+    "each of 2 spatial axes": lambda g, x: g.fold(x, (6, 8), (2, 2, 2)),
+    "both are [N, C, …]": lambda g, x: g.max_unpool(x, g.narrow(x, 0, 0, 1), 2),
+}
+
+
+@pytest.mark.parametrize("says", UNDONE)
+def test_what_is_no_window_is_refused(says: str) -> None:
+    g = rlx.Graph("no")
+    with pytest.raises(RlxError) as caught:
+        UNDONE[says](g, g.input("x", (2, 4, 36)))
+    assert says in str(caught.value)
