@@ -19,6 +19,12 @@ from rlxweb.ir.graph import Graph, Node
 # Not below where a function of it is 0 anyway; a NaN stays one.
 _BOUNDED = "select(x < T(-1000), T(-1000), x)"
 _SIGMOID = "select(x < T(0), exp(-abs(x)), T(1)) / (T(1) + exp(-abs(x)))"
+_TURNED = "(fmod(x, y) != T(0)) & ((fmod(x, y) < T(0)) != (y < T(0)))"
+_UNIT = "select({0} < T(0), T(0), select({0} > T(1), T(1), {0}))"
+_FUNCTIONS = (
+    "tanh exp log sqrt sin cos tan atan erf floor ceil trunc exp2 expm1 log2 log1p "
+    "sinh cosh asinh acosh atanh asin acos"
+)
 
 TEXT: dict[str, str] = {
     "add": "x + y",
@@ -45,15 +51,37 @@ TEXT: dict[str, str] = {
     "neg": "-x",
     "abs": "abs(x)",
     "round": "rint(x)",
-    **{name: f"{name}(x)" for name in "tanh exp log sqrt sin cos tan atan".split()},
+    "sign": "select(x != x, x, select(x > T(0), T(1), select(x < T(0), T(-1), T(0))))",
+    "reciprocal": "T(1) / x",
+    "fmod": "fmod(x, y)",
+    "mod": f"fmod(x, y) + select({_TURNED}, y, T(0))",
+    "floor_divide": f"select(y == T(0), x / y, rint((x - fmod(x, y)) / y) "
+    f"- select({_TURNED}, T(1), T(0)))",
+    "softplus": "select(x > T(0), x, select(x != x, x, T(0))) + log1p(exp(-abs(x)))",
+    "elu": "select(x < T(0), {alpha} * expm1(x), x)",
+    "selu": "{gamma} * select(x < T(0), {alpha} * expm1(x), x)",
+    "leaky_relu": "select(x < T(0), {alpha} * x, x)",
+    "prelu": "select(x < T(0), x * y, x)",
+    "hard_sigmoid": f"select(x != x, x, {_UNIT.format('({alpha} * x + {beta})')})",
+    "thresholded_relu": "select(x <= {alpha}, T(0), x)",
+    "isnan": "x != x",
+    "isfinite": "(x - x) == T(0)",
+    "logical_and": "x & y",
+    "logical_or": "x | y",
+    "logical_xor": "x != y",
+    "logical_not": "x == bool(0)",
+    **{name: f"{name}(x)" for name in _FUNCTIONS.split()},
 }
-"""Op → its expression in CUDA C; each is a Python expression as well."""
+"""Op → its expression in CUDA C, with its attributes in braces; each is a Python
+expression as well.
+"""
 
 PREAMBLE = """
 template <typename T> __device__ T select(bool c, T a, T b) { return c ? a : b; }
 """
 _NAMES = {DType.F32: "float", DType.F64: "double", DType.BOOL: "bool"}
 _OPERAND = re.compile(r"\b([xyzT])\b")
+_ATTRIBUTE = re.compile(r"\{(\w+)\}")
 
 
 def region_kernel(
@@ -69,7 +97,7 @@ def region_kernel(
     literals = {i: text for i in reads if (text := _literal(graph.node(i)))}
     loads = tuple(i for i in reads if i not in literals)
     types = {graph.node(i).type.dtype for i in (*inside, *reads)}
-    if not loads or not types <= set(_NAMES) or any(n.op not in TEXT for n in nodes):
+    if not loads or not types <= set(_NAMES) or not all(map(_has_text, nodes)):
         return None
     known = literals | {i: f"i{i}" for i in loads}
     lines = []
@@ -85,6 +113,12 @@ def region_kernel(
         preamble=PREAMBLE,
     )
     return (lambda attrs, *arrays: kernel(*arrays)), loads
+
+
+def _has_text(node: Node) -> bool:
+    """Is there a row, with attributes that C can write?"""
+    numbers = [v for v in node.attrs.values() if isinstance(v, float)]
+    return node.op in TEXT and all(map(math.isfinite, numbers))
 
 
 def _kind(node: Node) -> str:
@@ -114,5 +148,8 @@ def _line(graph: Graph, node: Node, known: dict[int, str]) -> str:
         word = match[1]
         return of_operands if word == "T" else operands["xyz".index(word)]
 
-    text = _OPERAND.sub(put, TEXT[node.op])
+    def number(match: re.Match[str]) -> str:
+        return f"T({node.attrs[match[1]]!r})"
+
+    text = _OPERAND.sub(put, _ATTRIBUTE.sub(number, TEXT[node.op]))
     return f"{_NAMES[node.type.dtype]} v{node.id} = {text};"

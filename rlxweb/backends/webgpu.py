@@ -27,7 +27,7 @@ from rlxweb.backends.webgpu_batches import Batches
 from rlxweb.backends.webgpu_bindings import BoundWork
 from rlxweb.backends.webgpu_buffers import Params, free, freed_with, stored_bytes, write
 from rlxweb.backends.webgpu_narrow import NARROWER, fed
-from rlxweb.backends.webgpu_pipelines import Pipelines
+from rlxweb.backends.webgpu_pipelines import Pipelines, Trusts
 from rlxweb.backends.webgpu_program import (
     Packed,
     ProgramBuilder,
@@ -36,7 +36,7 @@ from rlxweb.backends.webgpu_program import (
     check_fault,
     param_type,
 )
-from rlxweb.backends.webgpu_recipes import Recipes, assumed_gate, hardware_of
+from rlxweb.backends.webgpu_recipes import JOINS, Recipes, assumed_gate, hardware_of
 from rlxweb.backends.webgpu_residents import BufferResident, Residents, copies_into
 from rlxweb.backends.webgpu_timed import timed_run
 from rlxweb.backends.webgpu_trips import WebGpuTrips
@@ -56,8 +56,8 @@ from rlxweb.recipes.variants import (
     CopyVariant,
     Variant,
     always,
-    own_shaders_trusted,
     runs_overlap,
+    shaders_trusted,
 )
 
 UNWAITED = 64
@@ -70,8 +70,8 @@ TOGETHER = 16
 class WebGpuBackend(Backend):
     """WGSL on one port. Owns the port: `close` closes it.
 
-    trusts   compile the shaders of this package without checks at run time; None: as
-             the table of variants says for this device. WGSL of callers is checked.
+    trusts   which shaders of this package are compiled without checks at run time;
+             None: as the table of variants says. WGSL of callers is checked.
     overlaps whether the next run of a job is handed over before the last is read; None:
              as for `trusts`
     """
@@ -87,7 +87,7 @@ class WebGpuBackend(Backend):
         limits: Limits | None = None,
         variants: Sequence[Variant] = VARIANTS,
         copies: Sequence[CopyVariant] = COPIES,
-        trusts: bool | None = None,
+        trusts: Trusts | None = None,
         overlaps: bool | None = None,
     ) -> None:
         self.port = port
@@ -98,8 +98,7 @@ class WebGpuBackend(Backend):
         self.limits = facts.limits.lowest(limits) if limits else facts.limits
         hardware = hardware_of(facts, self.limits)
         self.recipes = Recipes(hardware, variants, copies)
-        trusts = own_shaders_trusted(hardware) if trusts is None else trusts
-        self.pipelines = Pipelines(port, trusts=trusts)
+        self.pipelines = Pipelines(port, trusts=trusts or shaders_trusted(hardware))
         self._warm = Warm(port)
         # In a tab every wait is a turn of its event loop, and none was measured yet.
         if overlaps is None:
@@ -125,6 +124,7 @@ class WebGpuBackend(Backend):
             name=self.name,
             dtypes=frozenset({DType.F32, DType.I32, DType.U32, DType.BOOL} | half),
             stores=NARROW,
+            joins=JOINS,
             native=self.recipes.native,
             refusal=self.recipes.refusal,
             launches=self.recipes.launch_count,

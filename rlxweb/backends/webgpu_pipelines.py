@@ -7,13 +7,14 @@ take more memory, but never one that a program dispatches.
 from __future__ import annotations
 
 from collections.abc import Callable, Set
-from typing import cast
+from typing import Literal, cast
 
 from rlxweb.forked import ForkLock
 from rlxweb.gpu.port import Access, Port
 from rlxweb.kept import Kept
 from rlxweb.kernels.launch import Shader
 
+Trusts = Literal["none", "proven", "all"]
 CAPACITY = 256
 CAPACITY_BYTES = 128 << 20
 # What drivers keep cannot be asked for. On lavapipe, the hungriest that was measured, a
@@ -24,7 +25,8 @@ _EACH, _PER_CHARACTER = 200_000, 130
 class Pipelines:
     """Shader → pipeline handle of a port.
 
-    trusts   whether shaders that this package wrote are compiled without checks
+    trusts   which of the shaders that this package wrote are compiled without checks:
+             those that say they stay inside, all, or none
     """
 
     def __init__(
@@ -33,7 +35,7 @@ class Pipelines:
         capacity: int = CAPACITY,
         most_bytes: int = CAPACITY_BYTES,
         *,
-        trusts: bool = False,
+        trusts: Trusts = "none",
     ) -> None:
         self.port = port
         self.trusts = trusts
@@ -58,7 +60,8 @@ class Pipelines:
         ours      whether this package wrote all of the shader
         Errors    ShaderRejected.
         """
-        checked = not (ours and self.trusts)
+        trusted = self.trusts == "all" or (self.trusts == "proven" and shader.in_bounds)
+        checked = not (ours and trusted)
         key = (shader, checked)
         while (found := self._claim(key, claimed)) is None:
             layout = cast("tuple[Access, ...]", shader.layout)

@@ -53,6 +53,8 @@ from rlxweb.recipes.variants import (
 )
 
 CAPACITY, CAPACITY_BYTES = 1024, 64 << 20
+JOINS = frozenset({"attention"})
+"""One kernel of ours for what files spell out in several."""
 
 
 @cache

@@ -20,6 +20,7 @@ from rlxweb.compile.rewrites import (
     without_needless,
 )
 from rlxweb.compile.schedule import schedule
+from rlxweb.compile.spellings import joined
 from rlxweb.compile.target import Target
 from rlxweb.decision.decision import Decision
 from rlxweb.errors import DTypeError, LimitExceeded
@@ -42,6 +43,7 @@ def compile_graph(graph: Graph, target: Target, *, optimise: bool = True) -> Pla
     chosen: tuple[Decision, ...] = ()
     graph = in_wider_types(drop_dead(graph, target), target)
     graph = _pruned(graph, target, optimise)
+    graph, joins = joined(graph, target) if optimise else (graph, 0)
     narrow = narrowed(graph, target)
     graph = narrow.graph
     check_dtypes(graph, target)
@@ -58,6 +60,7 @@ def compile_graph(graph: Graph, target: Target, *, optimise: bool = True) -> Pla
         {
             "regions": sum(s.kind == "region" for s in plan.steps),
             "copies": sum(s.kind == "copy" for s in plan.steps),
+            "joined": joins,
             "slots": len(sizes),
             "slot_bytes": sum(sizes),
             "optimise": optimise,

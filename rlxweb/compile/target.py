@@ -44,6 +44,8 @@ class Target:
     gate          what a fusion must gain there; None fuses whatever has a kernel
     limits        what the device granted; None where there is nothing to stay under
     features      optional abilities of the device, by their WebGPU names
+    joins         ops that are put in the place of several that spell them out, where
+                  `native` says yes
     narrower      types that it has not → the one that values which fit are held in
     """
 
@@ -61,6 +63,7 @@ class Target:
     features: frozenset[str] = frozenset()
     narrower: Mapping[DType, DType] = field(default_factory=dict)
     stores: frozenset[DType] = frozenset()
+    joins: frozenset[str] = frozenset()
 
     def holds(self, graph: Graph) -> bool:
         """Has the device the element types of all nodes?"""

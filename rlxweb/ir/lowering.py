@@ -181,6 +181,8 @@ class Call:
                stored once, at its dense number ("stores"), or the shader calls
                `finish_tile` when it has stored its own ("tile")
     finish     what is put there
+    in_bounds  its loops end and every index, of workgroup memory too, stays inside,
+               whatever the data is: GPUs may compile it without checks
     """
 
     shader: str
@@ -199,6 +201,7 @@ class Call:
     whole_tiles: bool = False
     finishes: Literal["", "stores", "tile"] = ""
     finish: Finish | None = None
+    in_bounds: bool = False
 
 
 def wrapped(number: int) -> int:

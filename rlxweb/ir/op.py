@@ -139,6 +139,7 @@ class Op:
     unchanged  (input types, output type, attrs) → is it its first operand then?
     joined     (attrs of one, attrs of one that follows it, its output type) → those of
                the op that does both
+    spelled    what of a graph is this op written out in others (`ir/spelled.py`)
     family     where it belongs, "" for one of the caller's own; the registry notes it
     """
 
@@ -162,6 +163,7 @@ class Op:
     onnx: tuple[str, ...] = ()
     unchanged: Callable[[Types, TensorType, Attrs], bool] | None = None
     joined: Callable[[Attrs, Attrs, TensorType], Attrs] | None = None
+    spelled: Callable[..., Any] | None = None
     family: str = ""
 
     def has(self, trait: Trait) -> bool:

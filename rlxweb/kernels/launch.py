@@ -27,11 +27,15 @@ from rlxweb.limits import Limits
 
 @dataclass(frozen=True, slots=True)
 class Shader:
-    """A pipeline to make: text, `read`/`write` per storage binding, overrides."""
+    """A pipeline to make: text, `read`/`write` per storage binding, overrides.
+
+    in_bounds   as of its call
+    """
 
     source: str
     layout: tuple[str, ...]
     constants: tuple[tuple[str, int], ...]
+    in_bounds: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +97,8 @@ def launches(call: Call, dtypes: Sequence[DType], limits: Limits) -> list[Launch
     text = module(call, bindings)
     constants = {**call.constants, "WG": geometry.workgroup}
     overrides = tuple(sorted(declared_overrides(text, constants).items()))
-    shader = Shader(text, _layout(bindings, call.faults), overrides)
+    layout = _layout(bindings, call.faults)
+    shader = Shader(text, layout, overrides, call.in_bounds)
     return [_launch(shader, geometry, piece) for piece in geometry.pieces()]
 
 

@@ -148,7 +148,7 @@ _arithmetic = partial(
 def _quotient(types: Types, out: TensorType, attrs: Attrs) -> str:
     # WGSL gives x for an integer x / 0.
     if out.dtype.is_float:
-        return "opaque(x / y)"
+        return "quotient(x, y)"
     return "select(x / select(y, X(1), y == X(0)), X(0), y == X(0))"
 
 
@@ -281,7 +281,7 @@ registry.register_all(
     _arithmetic(
         name="div",
         reference=divide,
-        lower=Expr(_quotient, ("opaque",)),
+        lower=Expr(_quotient, ("opaque", "quotient")),
         bounds=bounds.QUOTIENT,
         tolerance=DIVIDED,
         samples=_DIVISIONS,

@@ -20,6 +20,7 @@ from rlxweb.ir.lowering import Compose
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Types, registry
 from rlxweb.ir.shape import bad_attribute, bad_dtype, bad_shape, broadcast, show
 from rlxweb.ir.tensor import Tensor
+from rlxweb.ops.attention_spelled import spelled
 from rlxweb.ops.elementwise import same_dtype
 from rlxweb.ops.linalg import widened
 from rlxweb.ops.nn_samples import SAMPLES
@@ -238,6 +239,7 @@ registry.register_all(
         flops=_flops,
         tolerance=ATTENDED,
         samples=SAMPLES,
+        spelled=spelled,
         doc="softmax(mask(cap(scale · q · kᵀ))) · v. Layout [B, H, S, D] when "
         "dimension 1 is num_heads, else [B, S, H, D], or [B, S, H·D]. mask_kind: "
         "none; causal; sliding_window (keys from `window` before the query to the "

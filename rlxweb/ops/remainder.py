@@ -67,7 +67,7 @@ def _expression(name: str) -> Expr:
             return f"{of_floats}(x, y)"
         return f"select({of_whole}, X(0), {none})"
 
-    return Expr(text, ("fmod",))
+    return Expr(text, ("opaque", "quotient", "fmod"))
 
 
 def _pair(

@@ -37,6 +37,7 @@ def team_rows(teams: Callable[[int], Team]) -> Smooth:
             workgroup=team.workgroup,
             source=_text(team, source, writer(target, "st2", keep, n)),
             shared_bytes=team.shared_bytes,
+            in_bounds=True,
         )
 
     return smooth

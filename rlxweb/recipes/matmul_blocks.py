@@ -264,4 +264,5 @@ def _block_call(
         shared_bytes=one.shared_bytes,
         turns=turns_of(length) / max(1, k),
         finishes="stores",
+        in_bounds=True,
     )

@@ -39,6 +39,6 @@ fn floored_mod(x: F, y: F) -> F {
 fn floored_div(x: F, y: F) -> F {
   let r = exact_fmod(x, y);
   let turned = (r != F(0.0)) & ((r < F(0.0)) != (y < F(0.0)));
-  let whole = round((x - r) / y) - select(F(0.0), F(1.0), turned);
+  let whole = round(quotient(x - r, y)) - select(F(0.0), F(1.0), turned);
   return select(keeps_nan(r, whole), x / y, y == F(0.0));
 }

@@ -34,5 +34,6 @@ fn signed_pow(x: F, y: F) -> F {
   let signed = select(w, -w, negative & odd);
   let rootless = negative & !none & !endless & !not_finite(y) & (y != round(y));
   let all = keeps_nan(y, keeps_nan(x, nan_where(rootless, signed)));
-  return select(all, F(1.0), (y == F(0.0)) | (x == F(1.0)));
+  let told = select(all, x, y == F(1.0));
+  return select(told, F(1.0), (y == F(0.0)) | (x == F(1.0)));
 }

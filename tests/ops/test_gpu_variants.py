@@ -113,7 +113,7 @@ def test_own_shaders_need_no_checks(
 
     monkeypatch.setattr(native, "unchecked_module", kept)
     one = as_hardware(adapter)
-    one.backend.pipelines.trusts = True
+    one.backend.pipelines.trusts = "all"
     said = []
     for case in singles(name):
         said += told(one, case, one.run(case.graph, case.feeds)[0])

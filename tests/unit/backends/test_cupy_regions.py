@@ -25,6 +25,7 @@ from rlxweb.gpu.drive import drive
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
 from rlxweb.ops.activation import erfc
+from rlxweb.ops.functions import erf
 from rlxweb.smoke.case import plain
 from rlxweb.smoke.special import elementwise_cases
 from tests.agreement import Engine
@@ -42,7 +43,11 @@ def cast(kind: type) -> Any:
 WORDS: dict[str, Any] = {
     **{k: cast(v) for k, v in KINDS.items()},
     **{n: getattr(np, n) for n in "abs exp tanh log sqrt sin cos tan rint pow".split()},
+    **{n: getattr(np, n) for n in "floor ceil trunc exp2 expm1 log2 log1p".split()},
+    **{n: getattr(np, n) for n in "sinh cosh asinh acosh atanh asin acos".split()},
+    "fmod": np.fmod,
     "atan": np.arctan,
+    "erf": lambda x: erf(np, x),
     "erfc": lambda x: erfc(np, x),
     "select": lambda c, a, b: np.where(c, a, b),
 }

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from rlxweb.backends.webgpu import WebGpuBackend
-from rlxweb.backends.webgpu_pipelines import Pipelines
+from rlxweb.backends.webgpu_pipelines import Pipelines, Trusts
 from rlxweb.backends.webgpu_recipes import Recipes
 from rlxweb.compile.pipeline import compile_graph
 from rlxweb.cost.graph_work import asked_of
@@ -45,15 +46,20 @@ def test_a_shader_is_compiled_once(port: FakePort) -> None:
     assert port.created["pipelines"] == 2
 
 
-@pytest.mark.parametrize("trusts", [False, True])
-def test_only_our_own_shaders_are_ever_trusted(port: FakePort, trusts: bool) -> None:
+@pytest.mark.parametrize("in_bounds", [False, True])
+@pytest.mark.parametrize("trusts", ["none", "proven", "all"])
+def test_only_our_own_shaders_are_ever_trusted(
+    port: FakePort, trusts: Trusts, in_bounds: bool
+) -> None:
     """A shader that a caller had a hand in keeps its checks, at any time."""
     table = Pipelines(port, trusts=trusts)
-    theirs = drive(table.get(shader(1), set()))
-    ours = drive(table.get(shader(1), set(), True))
+    one = replace(shader(1), in_bounds=in_bounds)
+    theirs = drive(table.get(one, set()))
+    ours = drive(table.get(one, set(), True))
+    trusted = trusts == "all" or (trusts == "proven" and in_bounds)
     assert port.pipelines[theirs].checked
-    assert port.pipelines[ours].checked is not trusts
-    assert (ours == theirs) is not trusts
+    assert port.pipelines[ours].checked is not trusted
+    assert (ours == theirs) is not trusted
 
 
 @pytest.mark.parametrize("fused", [False, True])
@@ -64,7 +70,7 @@ def test_a_region_with_an_op_of_a_caller_is_checked(
     op = made_op("theirs_for_test")
     registry.register(op)
     try:
-        backend = WebGpuBackend(port, trusts=True)
+        backend = WebGpuBackend(port, trusts="all")
         graph = Graph("a region")
         x = graph.input("x", 4)
         made = graph.neg(x)
