@@ -121,11 +121,18 @@ def opened(value: Any) -> Any:
     return value
 
 
+def glazed(value: Any) -> Any:
+    """An array as one of the device; anything else as it is."""
+    return Glass(value) if isinstance(value, np.ndarray | np.generic) else value
+
+
 def behind_glass(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         kwargs = {name: opened(value) for name, value in kwargs.items()}
         made = function(*map(opened, args), **kwargs)
-        return Glass(made) if isinstance(made, np.ndarray | np.generic) else made
+        if isinstance(made, tuple):  # of several arrays, with names in most libraries
+            return tuple(map(glazed, made))
+        return glazed(made)
 
     return call
 
