@@ -98,7 +98,7 @@ def array_target(name: str, dtypes: frozenset[DType]) -> Target:
         name=name,
         dtypes=dtypes - NARROW,
         stores=dtypes & NARROW,
-        native=lambda op, inputs, out, attrs: True,
+        native=lambda op, *about: not getattr(op.lower, "apart", False),
         max_operands=1 << 30,
         keeps_views=True,
         bool_bytes=1,

@@ -165,6 +165,29 @@ def _recurrent(name: str, gates: int) -> Build:
     return build
 
 
+def _bytes(g: Graph, s: Shape) -> Tensor:
+    return g.quantize_linear(g.input("x", s) - 1.0, 0.02, 128)
+
+
+def _quantized(g: Graph, s: Shape) -> Tensor:
+    """To 8 bits and back."""
+    return g.dequantize_linear(_bytes(g, s), 0.02, 128)
+
+
+def _whole_product(g: Graph, s: Shape) -> Tensor:
+    w = g.cast(g.input("w", (s[1], 64)) * 60.0, "i8")
+    return g.cast(g.matmul_integer(_bytes(g, s), w, 128), "f32")
+
+
+def _whole_conv(g: Graph, s: Shape) -> Tensor:
+    w = g.cast(g.input("w", (s[1], s[1], 3, 3)) * 60.0, "i8")
+    return g.cast(g.conv_integer(_bytes(g, s), w, 128, padding=1), "f32")
+
+
+def _rounded(g: Graph, s: Shape) -> Tensor:
+    return g.round_divide(g.input("x", s) * 50.0, g.input("y", s) + 0.1)
+
+
 NETWORKS: Mapping[str, tuple[Build, tuple[Shape, ...]]] = {
     **{name: (_bits(name), TABLES) for name in BITS},
     **{name: (_truths(name), TABLES) for name in TRUTHS},
@@ -185,6 +208,10 @@ NETWORKS: Mapping[str, tuple[Build, tuple[Shape, ...]]] = {
     "conv": (_conv, IMAGES),
     "conv, depthwise": (_depthwise, IMAGES),
     "deform_conv": (_deformed, IMAGES),
+    "quantize_linear": (_quantized, TABLES),
+    "round_divide": (_rounded, TABLES),
+    "matmul_integer": (_whole_product, ((16, 64), (64, 256), (512, 256))),
+    "conv_integer": (_whole_conv, ((1, 8, 16, 16), (2, 16, 32, 32), (8, 32, 64, 64))),
     "conv_transpose": (_conv_transpose, IMAGES),
     "max_pool": (_pool("max_pool"), IMAGES),
     "max_pool_indices": (_pool("max_pool_indices"), IMAGES),

@@ -84,7 +84,7 @@ def _show(out: Console, found: Survey) -> None:
     by = f" by {model.producer}" if model.producer else ""
     say(
         out,
-        f"{model.name}{by}, opset {opsets}, {_size(found.weights)} of weights",
+        f"{model.name}{by}, opset {opsets}, {_weights(found)}",
         *(f"  in   {port}" for port in model.inputs.values()),
         *(f"  out  {port}" for port in model.outputs.values()),
     )
@@ -100,6 +100,15 @@ def _show(out: Console, found: Survey) -> None:
         _show_sized(out, found.sized)
     elif not found.missing:
         say(out, *("not converted: " + found.why_not).split("\n"))
+
+
+def _weights(found: Survey) -> str:
+    """The bytes of the weights, of quantised ones by type."""
+    whole = f"{_size(found.weights)} of weights"
+    if len(found.kinds) < 2:
+        return whole
+    each = ", ".join(f"{_size(n)} {name}" for name, n in found.kinds.items() if n)
+    return f"{whole} ({each})"
 
 
 def _show_sized(out: Console, sized: Sized) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 from rlxweb.compile.rewrites import MAX_ROUNDS, composition
 from rlxweb.compile.target import Target
 from rlxweb.errors import DTypeError, RlxError
+from rlxweb.ir.bounds import whole, within
 from rlxweb.ir.dtype import DType, cast_to
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.lowering import Join, Leaf, View
@@ -150,7 +151,10 @@ class _Widening:
         if node.op == "cast":
             return self._cast(operands[0], dtype)
         made = self.out.apply(node.op, *operands, name=node.name, **node.attrs)
-        if dtype not in self.small or _keeps_values(registry.get(node.op), node.attrs):
+        op = registry.get(node.op)
+        if dtype not in self.small or _keeps_values(op, node.attrs):
+            return made
+        if _stays_within(op, graph, node):
             return made
         return self._put_right(made, dtype)
 
@@ -180,6 +184,17 @@ class _Widening:
         if x.dtype is DType.BOOL:
             return made
         return self._put_right(made, to)
+
+
+def _stays_within(op: Op, graph: Graph, node: Node) -> bool:
+    """Gives an op of integers nothing that its small type does not hold?"""
+    if op.bounds is None or not node.type.dtype.is_integer:
+        return False
+    types = tuple(graph.node(i).type for i in node.inputs)
+    reach = op.bounds.rule(
+        [whole(t.dtype) for t in types], types, node.type, node.attrs
+    )
+    return within(reach, whole(node.type.dtype))
 
 
 def _keeps_values(op: Op, attrs: Mapping[str, Any]) -> bool:

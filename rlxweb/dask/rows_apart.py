@@ -212,6 +212,24 @@ def _each_image(node: Node, operands: Sequence[Node], axes: Sequence[Axis]) -> i
     return 0
 
 
+def _with_scales(node: Node, operands: Sequence[Node], axes: Sequence[Axis]) -> int:
+    """Scales and zero points of quantised numbers are for all, or of another axis."""
+    axis, (x, *scales) = _the_one(axes), operands
+    for one in scales if not node.attrs["block_size"] else ():
+        if one.type.numel > 1 and normal_axis(node.attrs["axis"], x.type.rank) == axis:
+            raise _Mixed(f"%{one.id}, {one.type}, has another value for each of them")
+    if node.attrs["block_size"]:
+        _check_alike(x.type.rank, axis, scales)
+    return axis
+
+
+def _less_zeros(node: Node, operands: Sequence[Node], axes: Sequence[Axis]) -> int:
+    """Images of integers less a zero point."""
+    axis = _each_image(node, operands, axes)
+    _check_alike(node.type.rank, axis, operands[2:3])
+    return axis
+
+
 def _joined(node: Node, operands: Sequence[Node], axes: Sequence[Axis]) -> int:
     axis = _broadcast(node, operands, axes)
     if normal_axis(node.attrs["axis"], node.type.rank) == axis:
@@ -246,6 +264,10 @@ _RULES: dict[str, Rule] = {
     "concat": _joined,
     "matmul": _multiplied,
     "fused_matmul_bias_act": _multiplied,
+    "matmul_integer": _multiplied,
+    "conv_integer": _less_zeros,
+    "quantize_linear": _with_scales,
+    "dequantize_linear": _with_scales,
     **dict.fromkeys(("sum", "mean", "max", "min", "prod"), _reduced),
     **dict.fromkeys(("softmax", "cumsum", "layer_norm", "rms_norm"), _along),
     **dict.fromkeys(("argsort", "sort", "cumprod"), _along),

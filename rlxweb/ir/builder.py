@@ -23,6 +23,7 @@ from rlxweb.ir.norm_builder import NormBuilder
 from rlxweb.ir.order_builder import OrderBuilder
 from rlxweb.ir.picks_builder import PicksBuilder
 from rlxweb.ir.product_builder import ProductBuilder
+from rlxweb.ir.quantize_builder import QuantizeBuilder
 from rlxweb.ir.reduce_builder import ReduceBuilder
 from rlxweb.ir.region_builder import RegionBuilder
 from rlxweb.ir.resize_builder import ResizeBuilder
@@ -54,6 +55,7 @@ class Builder(
     AttentionBuilder,
     TransformerBuilder,
     LinalgBuilder,
+    QuantizeBuilder,
 ):
     """Builder methods over `apply`; mixed into Graph."""
 

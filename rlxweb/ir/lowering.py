@@ -42,9 +42,14 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Compose:
-    """`build(graph, attrs, *tensors)` adds other ops and returns the result tensor."""
+    """`build(graph, attrs, *tensors)` adds other ops and returns the result tensor.
+
+    apart   nobody is faster with the op as one: what it is built of is taken together
+            with what stands around it
+    """
 
     build: Callable[..., Any]
+    apart: bool = False
 
 
 @dataclass(frozen=True, slots=True)

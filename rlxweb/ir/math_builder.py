@@ -78,6 +78,7 @@ class MathBuilder(ABC):
     mod = adding("mod", _binary, "The rest of the sign of y, as Python's %.")
     fmod = adding("fmod", _binary, "The rest of the sign of x, as C's fmod.")
     floor_divide = adding("floor_divide", _binary)
+    round_divide = adding("round_divide", _binary)
     logical_and = adding("logical_and", _logical)
     logical_or = adding("logical_or", _logical)
     logical_xor = adding("logical_xor", _logical)

@@ -22,8 +22,9 @@ Any other has a converter in the file of its family, registered under its ONNX n
   array of a value that must be known, `call.ints(x, "what")` its integers. Where it
   depends on an input of the model, the model is converted again for that input's value;
   so nothing is guessed and no shape is unknown. `call.g.known(x)` is None instead.
-- A value whose type rlxweb has none for (text, 4-bit integers …) is a bare NumPy array,
-  a sequence is a list, an optional without a value is None.
+- A value whose type rlxweb has none for (text, small floats …) is a bare NumPy array;
+  one of 4 or 2 bits may be a `Narrow`; a sequence is a list, an optional without a
+  value is None.
 - One output: a tensor. Several: a tuple in ONNX's order; `call.wants(1)` tells whether
   the second is used, None stands for one that is not.
 - `since` is the op's version from which on the converter is right, until the next one
@@ -50,6 +51,7 @@ from rlxweb.ir.op import Op, registry
 from rlxweb.ir.tensor import Tensor
 from rlxweb.onnx import library
 from rlxweb.onnx.draft import Draft, ours
+from rlxweb.onnx.narrow import Narrow
 from rlxweb.onnx.records import GraphRecord, NodeRecord
 
 FAMILIES = (
@@ -67,6 +69,7 @@ FAMILIES = (
     "lists",
     "transforms",
     "windows",
+    "quantized",
     "control",
     "recurrent",
     "attention",
@@ -75,11 +78,13 @@ FAMILIES = (
     "microsoft_attention",
     "trees",
     "classical",
+    "microsoft_quantized",
 )
 """The files of converters: `rlxweb/onnx/NAME.py` each. A new family adds its line."""
 
 Value = Any
-"""A Tensor, a list of them (a sequence), a NumPy array of a type we have not, None."""
+"""A Tensor, a list of them (a sequence), a NumPy array of a type we have not, a Narrow,
+None."""
 Converter = Callable[..., Any]
 
 _NEWEST = 1 << 31
@@ -229,6 +234,8 @@ class Call:
         """
         if isinstance(value, np.ndarray):
             return value
+        if isinstance(value, Narrow):
+            return self.known(value.tensor, what).astype(value.dtype)
         if not isinstance(value, Tensor):
             self.refuse(f"{what} is {shown(value)}", "a tensor is wanted")
         array = self.g.known(value)

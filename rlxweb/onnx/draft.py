@@ -8,7 +8,7 @@ its outputs need, with the weights in use as params.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,7 @@ from rlxweb.ir.needless import is_needless, shortened
 from rlxweb.ir.op import TensorType
 from rlxweb.ir.shape import as_shape
 from rlxweb.ir.tensor import Tensor
-from rlxweb.onnx.records import Weight
+from rlxweb.onnx.records import Weight, made_of
 
 Array = npt.NDArray[Any]
 
@@ -33,6 +33,9 @@ FOLDED_BYTES = 1 << 20
 """An op whose operands or result are larger is left to the device."""
 MOST_BYTES = 1 << 32
 """No single constant of a model is larger."""
+
+DERIVED_BYTES = 1 << 28
+"""A weight that is made of another has at most so many."""
 
 _NO_MACHINE_HAS = 1 << 46
 _MEMORY = f"no machine has more than {_NO_MACHINE_HAS:,} for one array"
@@ -58,6 +61,7 @@ class Draft(Graph):
         self.counts: dict[int, Tensor] = {}
         self._weights: dict[int, Weight] = {}
         self._nodes_of: dict[int, Tensor] = {}
+        self._derived: dict[tuple[int, Hashable], Tensor] = {}
 
     def hold(self, array: Any) -> Tensor:
         """A known value. Errors  DTypeError where rlxweb has no such type."""
@@ -68,18 +72,46 @@ class Draft(Graph):
         kind = TensorType(as_shape(array.shape), as_dtype(array.dtype))
         return self._append("constant", (), {"value": Held(array)}, kind, "")
 
-    def weight(self, weight: Weight) -> Tensor:
+    def weight(
+        self, weight: Weight, how: Callable[[Weight], Weight] = lambda one: one
+    ) -> Tensor:
         """A tensor of the model, read only where its numbers are wanted.
+
+        how  it is held, where that is not as it lies in the file
 
         One node, however often the body that holds it is gone through.
         """
         if id(weight) in self._nodes_of:
             return self._nodes_of[id(weight)]
+        key, weight = id(weight), how(weight)
         kind = TensorType(as_shape(weight.shape), as_dtype(weight.dtype))
         made = self._append("param", (), {"name": weight.name}, kind, weight.name)
         self._weights[made.id] = weight
-        self._nodes_of[id(weight)] = made
+        self._nodes_of[key] = made
         return made
+
+    def derived(
+        self,
+        tensor: Tensor,
+        key: Hashable,
+        dtype: DType,
+        function: Callable[[Array], Array],
+    ) -> Tensor | None:
+        """A weight that `function` makes of another's numbers when it is read.
+
+        key      what tells the function from others
+        dtype    of its result, which has the weight's shape
+        None where `tensor` is no weight, or the result too large to be kept beside it.
+        """
+        weight = self._weights.get(tensor.id)
+        size = TensorType(tensor.shape, dtype).nbytes
+        if weight is None or size > DERIVED_BYTES:
+            return None
+        known = self._derived.get((tensor.id, key))
+        if known is None:
+            made = made_of(weight, dtype.numpy, function)
+            known = self._derived[tensor.id, key] = self.weight(made)
+        return known
 
     def known(self, tensor: Tensor) -> Array | None:
         """The numbers of a tensor that depends on no input, or that were computed on

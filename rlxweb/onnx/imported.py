@@ -17,6 +17,7 @@ from rlxweb.ir.tensor import Tensor
 from rlxweb.onnx import library
 from rlxweb.onnx.converters import NeedsValues, Value, held
 from rlxweb.onnx.draft import Draft, ours
+from rlxweb.onnx.narrow import Narrow
 from rlxweb.onnx.records import ModelRecord, Weight
 from rlxweb.onnx.signature import check_output, every_leaf, leaves, port_of
 from rlxweb.onnx.walk import Walk
@@ -31,9 +32,13 @@ MOST_DECIDING = 4096
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """The place of an output among those that the graph computes."""
+    """The place of an output among those that the graph computes.
+
+    dtype  that it has at home, where rlxweb has none for it
+    """
 
     at: int
+    dtype: np.dtype[Any] | None = None
 
 
 @dataclass
@@ -83,6 +88,8 @@ def _filled(one: Any, computed: list[Array]) -> Any:
         return [_filled(each, computed) for each in one]
     if isinstance(one, Computed):
         made = computed[one.at]
+        if one.dtype is not None and isinstance(made, np.ndarray):
+            return made.astype(one.dtype)
         return library.numbers(made) if isinstance(made, np.ndarray) else made
     return library.numbers(one).copy() if isinstance(one, np.ndarray) else one
 
@@ -173,7 +180,7 @@ def _check(model: ModelRecord, outs: Sequence[Value], doing: str) -> None:
         if isinstance(value, Tensor):
             dtype = library.numpy_of(value.dtype).name
             check_output(declared, dtype, value.shape, doing)
-        elif isinstance(value, np.ndarray):
+        elif isinstance(value, np.ndarray | Narrow):
             check_output(declared, value.dtype.name, value.shape, doing)
 
 
@@ -211,6 +218,11 @@ def placed(
     def place(one: Value) -> Any:
         if isinstance(one, list):
             return [place(each) for each in one]
+        if isinstance(one, Narrow):
+            held = place(one.tensor)
+            if isinstance(held, Computed):
+                return Computed(held.at, one.dtype)
+            return held.astype(one.dtype)
         if not isinstance(one, Tensor):
             return one
         array = g.known(one)

@@ -124,12 +124,38 @@ def _attention(
     scale: float | None = None,
     unidirectional: int = 0,
 ) -> tuple[Tensor | None, ...]:
-    g = call.g
     if do_rotary or past_present_share_buffer:
         call.refuse("rotary embedding or a shared buffer within it", "both are 0")
     made = x @ weights
     made = made if bias is None else made + bias
-    sizes = qkv_hidden_sizes or (weights.shape[1] // 3,) * 3
+    return attended(
+        call,
+        made,
+        qkv_hidden_sizes or (weights.shape[1] // 3,) * 3,
+        (mask, past, attention_bias),
+        num_heads=num_heads,
+        scale=scale,
+        causal=bool(unidirectional),
+        closed=mask_filter_value,
+    )
+
+
+def attended(
+    call: Call,
+    made: Tensor,
+    sizes: tuple[int, ...],
+    beside: tuple[Tensor | None, Tensor | None, Tensor | None],
+    *,
+    num_heads: int,
+    scale: float | None,
+    causal: bool,
+    closed: float,
+) -> tuple[Tensor | None, ...]:
+    """Attention over queries, keys and values [B, S, their sizes], and the present.
+
+    beside  a mask, the past, what is added to the scores
+    """
+    g, (mask, past, attention_bias) = call.g, beside
     if len(sizes) != 3 or sum(sizes) != made.shape[2]:
         call.contradict(f"sizes {sizes} of {made.shape[2]}", "their sum")
     starts = (0, sizes[0], sizes[0] + sizes[1])
@@ -142,9 +168,9 @@ def _attention(
         old = [g.reshape(g.narrow(past, 0, i, 1), past.shape[1:]) for i in (0, 1)]
         k, v = (_past_of(call, o, n) for o, n in zip(old, (k, v), strict=True))
         before = past.shape[3]
-    how = _Attending(call, bool(unidirectional), scale, before)
+    how = _Attending(call, causal, scale, before)
     lengths = (q.shape[0], q.shape[2], k.shape[2])
-    added = _bias(call, mask, attention_bias, lengths, mask_filter_value, q.dtype)
+    added = _bias(call, mask, attention_bias, lengths, closed, q.dtype)
     present = g.stack([k, v]) if call.wants(1) else None
     return how.over(q, k, v, added), present
 

@@ -82,6 +82,21 @@ class Weight:
         return f"{show(self.shape)} {self.dtype}"
 
 
+def made_of(
+    weight: Weight,
+    dtype: np.dtype[Any],
+    function: Callable[[npt.NDArray[Any]], npt.NDArray[Any]],
+) -> Weight:
+    """A weight of the same shape, computed of another's numbers when it is read."""
+    return Weight(
+        weight.name,
+        weight.shape,
+        dtype,
+        lambda: np.asarray(function(weight.read()), dtype),
+        weight.lies,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
     """One call of an op.

@@ -64,7 +64,7 @@ def _named(call: Call, r: Tensor, cell: Cell) -> dict[str, Any]:
 
 
 @converts("LSTM")
-def _lstm(
+def lstm_of(
     call: Call,
     x: Tensor,
     w: Tensor,
@@ -78,6 +78,7 @@ def _lstm(
     input_forget: int = 0,
     **cell: Unpack[Cell],
 ) -> tuple[Tensor, ...]:
+    """An LSTM of ONNX's operands and attributes."""
     state = None
     given = h0 if c0 is None else c0
     if given is not None:  # one without the other: that is 0

@@ -101,7 +101,8 @@ def _in_forms(graph: Graph, opset: int, doing: str) -> Graph:
         return made
 
     for _ in range(_ROUNDS):
-        foreign = {n.id: n.op for n in graph.nodes() if not _has_form(n, opset)}
+        w = Writer(graph, opset)
+        foreign = {n.id: n.op for n in graph.nodes() if not _has_form(w, n)}
         open_ = {op for op in foreign.values() if composition(registry.get(op))}
         if not open_:
             break
@@ -118,8 +119,8 @@ def _in_forms(graph: Graph, opset: int, doing: str) -> Graph:
     return graph
 
 
-def _has_form(node: Node, opset: int) -> bool:
-    return registry.get(node.op).has("leaf") or form_of(node, opset) is not None
+def _has_form(w: Writer, node: Node) -> bool:
+    return registry.get(node.op).has("leaf") or form_of(w, node) is not None
 
 
 def _written(
@@ -139,7 +140,7 @@ def _written(
         elif node.op == "constant":
             values[node.id] = w.hold(node.attrs["value"].array)
         else:
-            form = form_of(node, opset)
+            form = form_of(w, node)
             assert form is not None
             values[node.id] = form(w, node, *operands)
     for name, at in zip(names, graph.outputs, strict=True):

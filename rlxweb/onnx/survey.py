@@ -23,6 +23,7 @@ from rlxweb.onnx.converters import converter_of
 from rlxweb.onnx.model import Model
 from rlxweb.onnx.records import GraphRecord, ModelRecord, NodeRecord, Weight
 from rlxweb.onnx.signature import Port
+from rlxweb.onnx.weights import bytes_in_file
 
 OURS = "rlxweb"
 BY_DEFINITION = "by other ops, as ONNX defines it"
@@ -69,16 +70,21 @@ class Sized:
 class Survey:
     """What is known of a model.
 
-    weights  bytes of all tensors in its files
+    kinds    bytes that its tensors have in its files, by type, the most first
     sized    None where it could not be converted, and `why_not` says why
     """
 
     model: Model
     ops: tuple[OpUse, ...]
     missing: Mapping[str, tuple[str, ...]]
-    weights: int
+    kinds: Mapping[str, int]
     sized: Sized | None
     why_not: str = ""
+
+    @property
+    def weights(self) -> int:
+        """Bytes of all tensors in its files."""
+        return sum(self.kinds.values())
 
     def as_json(self) -> dict[str, Any]:
         """Plain data for a record."""
@@ -90,6 +96,7 @@ class Survey:
             "inputs": [_port_json(p) for p in model.inputs.values()],
             "outputs": [_port_json(p) for p in model.outputs.values()],
             "weights_bytes": self.weights,
+            "weights_by_type": dict(self.kinds),
             "ops": [asdict(one) for one in self.ops],
             "missing": {name: list(places) for name, places in self.missing.items()},
             "sized": None if self.sized is None else self.sized.as_json(),
@@ -115,13 +122,17 @@ def survey(
     _check_dims(model, dims)
     record = model.record
     weights = record.graph.weights.values()
-    nbytes = sum(map(nbytes_of, weights))
+    kinds: Counter[str] = Counter()
+    for one in weights:
+        name = "text" if one.dtype.kind == "O" else one.dtype.name
+        kinds[name] += bytes_in_file(one.shape, one.dtype)
     sized, why_not = None, ""
     try:
         sized = _sized(model, dims, tuple(devices) or available_places())
     except RlxError as error:
         why_not = str(error)
-    return Survey(model, _uses(record), model.missing, nbytes, sized, why_not)
+    kinds_of = dict(kinds.most_common())
+    return Survey(model, _uses(record), model.missing, kinds_of, sized, why_not)
 
 
 def named_dims(model: Model) -> list[str]:

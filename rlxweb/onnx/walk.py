@@ -27,6 +27,7 @@ from rlxweb.ir.tensor import Tensor
 from rlxweb.onnx import library
 from rlxweb.onnx.converters import Call, Registered, Value, converter_of
 from rlxweb.onnx.draft import Draft, ours
+from rlxweb.onnx.narrow import IN_BYTES, Narrow, in_bytes
 from rlxweb.onnx.reading import read_function
 from rlxweb.onnx.records import (
     FunctionRecord,
@@ -123,6 +124,8 @@ class Walk:
         return [scope.value(name, f"{self.doing}, its outputs") for name in wanted]
 
     def _weight(self, weight: Weight) -> Value:
+        if weight.dtype.name in IN_BYTES:
+            return Narrow(self.g.weight(weight, in_bytes), weight.dtype)
         return weight.array if ours(weight.dtype) is None else self.g.weight(weight)
 
     def _nodes(
@@ -359,7 +362,7 @@ def _type_message(value: Value) -> Any:
     """The type of a value as a message, for the choice of a function."""
     if isinstance(value, Tensor):
         return library.tensor_type(value.dtype.numpy, value.shape)
-    if isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray | Narrow):
         return library.tensor_type(value.dtype, value.shape)
     if isinstance(value, list) and value:
         return library.sequence_type(_type_message(value[0]))

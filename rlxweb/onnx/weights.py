@@ -42,12 +42,17 @@ def weight_of(tensor: Any, folder: Path | None, doing: str) -> Weight:
     except ModelError as error:
         error.doing = doing
         raise
-    bits = _PACKED_BITS.get(dtype.name, dtype.itemsize * 8)
-    nbytes = -(-math.prod(shape) * bits // 8)
+    nbytes = bytes_in_file(shape, dtype)
     if tensor.data_location == library.EXTERNAL:
         where, read = _external(tensor, folder, (shape, dtype, nbytes), doing)
         return Weight(tensor.name, shape, dtype, read, where)
     return Weight(tensor.name, shape, dtype, _inside(tensor, shape, nbytes, doing))
+
+
+def bytes_in_file(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
+    """What a tensor takes in a file, where several small elements share a byte."""
+    bits = _PACKED_BITS.get(dtype.name, dtype.itemsize * 8)
+    return -(-math.prod(shape) * bits // 8)
 
 
 def _inside(

@@ -55,7 +55,7 @@ def _geometry(call: Call, x: Tensor, kernel: Ints, where: Where) -> dict[str, An
     return {"strides": strides, "dilations": dilations, "pads": pads}
 
 
-def _of_weights(call: Call, x: Tensor, w: Tensor, given: Weighted) -> dict[str, Any]:
+def of_weights(call: Call, x: Tensor, w: Tensor, given: Weighted) -> dict[str, Any]:
     """The attributes of a convolution of ours."""
     kernel, said = w.shape[2:], given.get("kernel_shape")
     if said is not None and said != kernel:
@@ -92,34 +92,8 @@ def _conv(
     bias: Tensor | None = None,
     **given: Unpack[Weighted],
 ) -> Tensor:
-    made = call.g.apply("conv", x, w, **_of_weights(call, x, w, given))
+    made = call.g.apply("conv", x, w, **of_weights(call, x, w, given))
     return _with_bias(made, bias)
-
-
-@converts("ConvInteger")
-def _conv_integer(
-    call: Call,
-    x: Tensor,
-    w: Tensor,
-    x_zero_point: Tensor | None = None,
-    w_zero_point: Tensor | None = None,
-    **given: Unpack[Weighted],
-) -> Tensor:
-    where = _of_weights(call, x, w, given)
-    x, w = (
-        _from_zero(call, one, zero)
-        for one, zero in ((x, x_zero_point), (w, w_zero_point))
-    )
-    return call.g.apply("conv", x, w, **where)
-
-
-def _from_zero(call: Call, x: Tensor, zero: Tensor | None) -> Tensor:
-    """Integers less their zero point, which may be one for each row of weights."""
-    wide = call.g.cast(x, DType.I32)
-    if zero is None:
-        return wide
-    shape = (*zero.shape, *(1,) * (x.rank - 1)) if prod(zero.shape) > 1 else ()
-    return wide - call.g.cast(zero, DType.I32).reshape(shape)
 
 
 @converts("ConvTranspose")
@@ -135,7 +109,7 @@ def _conv_transpose(
 ) -> Tensor:
     kernel, rank = w.shape[2:], x.rank - 2
     auto_pad = given.get("auto_pad", "NOTSET")
-    where = _of_weights(call, x, w, given)
+    where = of_weights(call, x, w, given)
     more = list(output_padding or (0,) * rank)
     wanted: Sequence[int] | None = output_shape and output_shape[-rank:]
     if wanted is None and auto_pad.startswith("SAME"):
@@ -239,7 +213,11 @@ def _average_pool(
     count_include_pad: int = 0,
     **given: Unpack[Pooled],
 ) -> Tensor:
-    padding = bool(count_include_pad)
+    return pooled_mean(call, x, bool(count_include_pad), given)
+
+
+def pooled_mean(call: Call, x: Tensor, padding: bool, given: Pooled) -> Tensor:
+    """An average pool; `padding`: what is padded counts."""
     where = _of_pool(call, x, given)
     return call.g.apply("avg_pool", x, count_include_pad=padding, **where)
 

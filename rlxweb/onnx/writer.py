@@ -32,23 +32,29 @@ from rlxweb.onnx import library
 Array = npt.NDArray[Any]
 Form = Callable[..., str]
 
-FORMS = ("written_math", "written_moves", "written_nn")
+FORMS = ("written_math", "written_moves", "written_nn", "written_quantized")
 MOST_PLACES = 1 << 20
 """Elements of a table of places; a larger one is not worth a file."""
 
-_forms: dict[str, tuple[Form, Callable[[Node], bool]]] = {}
+_forms: dict[str, tuple[Form, Callable[[Writer, Node], bool]]] = {}
 
 
 def writes(
-    *ops: str, only: Callable[[Node], bool] = lambda node: True
+    *ops: str,
+    only: Callable[[Node], bool] = lambda node: True,
+    where: Callable[[Writer, Node], bool] = lambda w, node: True,
 ) -> Callable[[Form], Form]:
     """Register a form for ops of ours by name.
 
-    only  says of which nodes it is one
+    only   says of which nodes it is one
+    where  the same, by the types of their operands and the version that is written
     """
 
     def register(form: Form) -> Form:
-        _forms.update(dict.fromkeys(ops, (form, only)))
+        def fits(w: Writer, node: Node) -> bool:
+            return only(node) and where(w, node)
+
+        _forms.update(dict.fromkeys(ops, (form, fits)))
         return form
 
     return register
@@ -122,14 +128,14 @@ class Writer:
         return self.add("Reshape", x, self.ints(*dims), allowzero=1)
 
 
-def form_of(node: Node, opset: int) -> Form | None:
+def form_of(w: Writer, node: Node) -> Form | None:
     """How a node is written; None: not as it stands."""
     _loaded()
     found = _forms.get(node.op)
-    if found is not None and found[1](node):
+    if found is not None and found[1](w, node):
         return found[0]
     op = registry.get(node.op)
-    if op.onnx and library.has_op(op.onnx[0], "", opset):
+    if op.onnx and library.has_op(op.onnx[0], "", w.opset):
         return _exactly
     if isinstance(op.lower, View) and is_small(node):
         return by_places

@@ -18,7 +18,7 @@ def _each(value: tuple[int, ...], count: int, default: int) -> list[int]:
     return list(value) * count if len(value) == 1 else list(value)
 
 
-def _windows(node: Node, spatial: int) -> dict[str, Any]:
+def windows(node: Node, spatial: int) -> dict[str, Any]:
     """Strides, dilations and pads of a node as ONNX has them."""
     attrs = node.attrs
     pads = _each(attrs["pads"], spatial, 0)
@@ -31,14 +31,14 @@ def _windows(node: Node, spatial: int) -> dict[str, Any]:
 
 @writes("conv")
 def _conv(w: Writer, node: Node, x: str, weights: str) -> str:
-    attrs = _windows(node, node.type.rank - 2)
+    attrs = windows(node, node.type.rank - 2)
     return w.add("Conv", x, weights, group=node.attrs["groups"], **attrs)
 
 
 @writes("conv_transpose")
 def _conv_transpose(w: Writer, node: Node, x: str, weights: str) -> str:
     spatial = node.type.rank - 2
-    attrs = _windows(node, spatial)
+    attrs = windows(node, spatial)
     more = _each(node.attrs["output_padding"], spatial, 0)
     attrs |= {"group": node.attrs["groups"], "output_padding": more}
     return w.add("ConvTranspose", x, weights, **attrs)
@@ -47,7 +47,7 @@ def _conv_transpose(w: Writer, node: Node, x: str, weights: str) -> str:
 @writes("max_pool")
 def _max_pool(w: Writer, node: Node, x: str) -> str:
     spatial = node.type.rank - 2
-    attrs = _windows(node, spatial)
+    attrs = windows(node, spatial)
     attrs["kernel_shape"] = _each(node.attrs["kernel"], spatial, 1)
     return w.add("MaxPool", x, ceil_mode=int(node.attrs["ceil_mode"]), **attrs)
 
@@ -65,7 +65,7 @@ def _sum_pool(w: Writer, node: Node, x: str) -> str:
 
 def _averages(w: Writer, node: Node, x: str, padding: bool) -> str:
     spatial = node.type.rank - 2
-    attrs = _windows(node, spatial)
+    attrs = windows(node, spatial)
     attrs["kernel_shape"] = _each(node.attrs["kernel"], spatial, 1)
     return w.add("AveragePool", x, count_include_pad=int(padding), **attrs)
 

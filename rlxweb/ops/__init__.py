@@ -50,6 +50,8 @@ FAMILIES = (
     "glu",
     "lora",
     "grouped",
+    "quantize",
+    "integer_products",
     "recurrent",
     "selective_scan",
     "spectral",

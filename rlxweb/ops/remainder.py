@@ -49,6 +49,11 @@ def floor_divide(xp: Any, x: Any, y: Any) -> Any:
     return xp.where(y == 0, x / y, whole)
 
 
+def round_divide(xp: Any, x: Any, y: Any) -> Any:
+    """The whole number nearest to the quotient."""
+    return xp.round(x / y)
+
+
 def _expression(name: str) -> Expr:
     """Of integers the divisor 0 is told apart; WGSL leaves that of floats open."""
     of_floats = {"fmod": "exact_fmod", "mod": "floored_mod"}.get(name, "floored_div")
@@ -124,6 +129,20 @@ registry.register_all(
         "The whole number not above x / y; an integer divided by 0 is 0, a float "
         "what x / 0 is.",
         bounds=bounds.QUOTIENT,
+    ),
+    Op(
+        name="round_divide",
+        arity=2,
+        infer=partial(same_of, FLOATS),
+        reference=in_single(round_divide),
+        flops=lambda inputs, out, attrs: 2.0 * out.numel,
+        lower=Expr("rounded_quotient(x, y)", ("rounded_quotient",)),
+        bounds=bounds.QUOTIENT,
+        traits=frozenset({"elementwise", "floats_only"}),
+        tolerance=Tolerance(rtol=4e-7),
+        samples=(*pairs(-90, 90, 0.1, 3), _LONG),
+        doc="x / y, rounded as its type is, then to the nearest whole number, halves "
+        "to the even one: NumPy's round(x / y) to the last bit on every device.",
     ),
     Op(
         name="atan2",

@@ -1,0 +1,250 @@
+"""Quantised ops as ONNX Runtime computes them on its CPU, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx", reason="the extra onnx is not installed")
+pytest.importorskip("onnxruntime", reason="it is not installed")
+
+import onnx
+
+import rlxweb as rlx
+from tests.onnx.made import model, node, value
+from tests.onnx.test_saving import runtime
+
+RNG = np.random.default_rng(11)
+MS = "com.microsoft"
+GPU = pytest.mark.requires_wgpu
+
+
+def real(*shape: int) -> Any:
+    return RNG.standard_normal(shape, dtype=np.float32)
+
+
+def u8(*shape: int) -> Any:
+    return RNG.integers(0, 256, shape).astype(np.uint8)
+
+
+def i8(*shape: int) -> Any:
+    return RNG.integers(-127, 128, shape).astype(np.int8)
+
+
+def one(number: float, dtype: Any = np.float32) -> Any:
+    return np.array(number, dtype)
+
+
+def steps(*shape: int) -> Any:
+    return RNG.uniform(0.005, 0.02, shape).astype(np.float32)
+
+
+def named(*arrays: Any) -> dict[str, Any]:
+    return {f"x{i}": a for i, a in enumerate(arrays)}
+
+
+def made(
+    op: str, fed: Mapping[str, Any], weights: tuple[int, ...], domain: str, **how: Any
+) -> Any:
+    """A model of one node whose inputs at these places are weights of the model."""
+    of = onnx.helper.np_dtype_to_tensor_dtype
+    given = {n: a for n, a in fed.items() if a is not None}
+    held = {list(fed)[at] for at in weights}
+    inputs = [value(n, a.shape, of(a.dtype)) for n, a in given.items() if n not in held]
+    names = [n if n in given else "" for n in fed]
+    outputs, kind = how.pop("outputs", 1), how.pop("kind", 1)
+    out = [f"y{i}" for i in range(outputs)]
+    kinds = kind if isinstance(kind, tuple) else (kind,) * outputs
+    results = [value(n, None, k) for n, k in zip(out, kinds, strict=True)]
+    message = model(
+        [node(op, names, out, domain=domain, **how)],
+        inputs,
+        results,
+        opsets={"": 21, MS: 1},
+    )
+    for name in held & given.keys():
+        message.graph.initializer.append(
+            onnx.numpy_helper.from_array(given[name], name)
+        )
+    return message, {n: a for n, a in given.items() if n not in held}
+
+
+X, Z = u8(2, 5, 12), one(121, np.uint8)
+SCALE, OUT = one(0.013), one(0.021)
+NEAR = (SCALE, Z)
+LSTM = (
+    real(4, 2, 6),
+    *(i8(2, 6, 32), i8(2, 8, 32), real(2, 64), None, None, None, None),
+    *(steps(2), np.zeros(2, np.int8), steps(2), np.zeros(2, np.int8)),
+)
+
+CASES: dict[str, Any] = {
+    "dynamic": (
+        "DynamicQuantizeLinear",
+        named(real(3, 40)),
+        (),
+        {"outputs": 3, "kind": (2, 1, 2)},
+    ),
+    "to steps": ("QuantizeLinear", named(3 * real(4, 30), SCALE, Z), (), {"kind": 2}),
+    "to steps of channels": (
+        "QuantizeLinear",
+        named(3 * real(4, 6, 5), steps(6), i8(6)),
+        (),
+        {"kind": 3},
+    ),
+    "from blocks": (
+        "DequantizeLinear",
+        named(i8(4, 12), steps(4, 3), i8(4, 3)),
+        (),
+        {"axis": 1, "block_size": 4},
+    ),
+    "weights in blocks": (
+        "DequantizeLinear",
+        named(i8(4, 12), steps(4, 3), i8(4, 3)),
+        (0, 1, 2),
+        {"axis": 1, "block_size": 4},
+    ),
+    "product": ("MatMulInteger", named(X, i8(12, 7), Z, i8(7)), (), {"kind": 6}),
+    "product of weights": (
+        "MatMulInteger",
+        named(u8(3, 700), u8(700, 5), Z, one(3, np.uint8)),
+        (1, 3),
+        {"kind": 6},
+    ),
+    "convolution": (
+        "ConvInteger",
+        named(u8(1, 70, 9, 8), u8(6, 70, 3, 3), Z, one(128, np.uint8)),
+        (1, 3),
+        {"kind": 6, "pads": [1, 1, 1, 1], "strides": [2, 1]},
+    ),
+    "quantised convolution": (
+        "QLinearConv",
+        named(
+            *(u8(2, 6, 9, 8), *NEAR, i8(8, 3, 3, 3), steps(8), np.zeros(8, np.int8)),
+            *(one(0.4), Z, RNG.integers(-900, 900, 8).astype(np.int32)),
+        ),
+        (3, 4, 5, 8),
+        {"kind": 2, "group": 2, "pads": [1, 0, 1, 0]},
+    ),
+    "quantised product": (
+        "QLinearMatMul",
+        named(X, *NEAR, i8(12, 7), SCALE, one(-3, np.int8), one(0.3), Z),
+        (3,),
+        {"kind": 2},
+    ),
+    "sum": ("QLinearAdd", named(X, *NEAR, u8(12), OUT, Z, OUT, Z), (), {"kind": 2}),
+    "elementwise product": (
+        "QLinearMul",
+        named(X, *NEAR, u8(12), OUT, Z, one(0.03), Z),
+        (),
+        {"kind": 2},
+    ),
+    "sigmoid": ("QLinearSigmoid", named(X, *NEAR, one(1 / 256), None), (), {"kind": 2}),
+    "leaky": ("QLinearLeakyRelu", named(X, *NEAR, OUT, Z), (), {"kind": 2}),
+    "softmax": (
+        "QLinearSoftmax",
+        named(X, *NEAR, one(1 / 256), one(0, np.uint8)),
+        (),
+        {"kind": 2, "opset": 13},
+    ),
+    "global pool": (
+        "QLinearGlobalAveragePool",
+        named(u8(2, 4, 5, 5), *NEAR, SCALE, Z),
+        (),
+        {"kind": 2},
+    ),
+    "pool": (
+        "QLinearAveragePool",
+        named(u8(2, 4, 6, 5), *NEAR, one(0.0071), Z),
+        (),
+        {"kind": 2, "kernel_shape": [3, 2], "pads": [1, 0, 1, 1]},
+    ),
+    "side by side": (
+        "QLinearConcat",
+        named(OUT, Z, X, *NEAR, u8(2, 5, 3), OUT, Z),
+        (),
+        {"kind": 2, "axis": 2},
+    ),
+    "chosen": (
+        "QLinearWhere",
+        named(real(5, 12) > 0, X, *NEAR, u8(12), OUT, Z, OUT, Z),
+        (),
+        {"kind": 2},
+    ),
+    "gemm": (
+        "QGemm",
+        named(
+            *(u8(5, 12), *NEAR, i8(7, 12), steps(7), np.zeros(7, np.int8)),
+            *(RNG.integers(-900, 900, 7).astype(np.int32), one(0.3), Z),
+        ),
+        (3, 4, 5, 6),
+        {"kind": 2, "transB": 1},
+    ),
+    "gemm to floats": (
+        "QGemm",
+        named(u8(5, 12), *NEAR, u8(12, 7), OUT, Z, None, None, None),
+        (3,),
+        {"alpha": 0.5},
+    ),
+    "to floats": (
+        "MatMulIntegerToFloat",
+        named(X, i8(12, 7), SCALE, steps(7), Z, np.zeros(7, np.int8), real(7)),
+        (1, 3),
+        {},
+    ),
+    "dynamic product": (
+        "DynamicQuantizeMatMul",
+        named(real(2, 5, 12), i8(12, 7), SCALE, one(0, np.int8), real(7)),
+        (1,),
+        {},
+    ),
+    "attention": (
+        "QAttention",
+        named(
+            *(u8(2, 5, 16), i8(16, 48), real(48), SCALE, SCALE),
+            *(np.array([5, 3], np.int32), Z, one(0, np.int8)),
+        ),
+        (1,),
+        {"num_heads": 4},
+    ),
+    "lstm": (
+        "DynamicQuantizeLSTM",
+        named(*LSTM),
+        (1, 2, 3, 8, 9, 10, 11),
+        {"hidden_size": 8, "direction": "bidirectional", "outputs": 3},
+    ),
+}
+OWN = """DynamicQuantizeLinear QuantizeLinear DequantizeLinear MatMulInteger ConvInteger
+    QLinearMatMul QLinearConv""".split()
+ON_ADAPTERS = ("dynamic", "product of weights", "quantised convolution", "attention")
+
+
+@pytest.mark.parametrize(
+    ("name", "device"),
+    [(name, "cpu") for name in CASES]
+    + [pytest.param(name, "vulkan", marks=GPU) for name in ON_ADAPTERS],
+)
+def test_as_onnx_runtime_does(name: str, device: str) -> None:
+    """Whole numbers are the same; of those that were floats on the way one in fifty
+    may be a step off, where a half was rounded.
+    """
+    op, fed, weights, how = CASES[name]
+    message, given = made(op, fed, weights, "" if op in OWN else MS, **how)
+    data = message.SerializeToString()
+    want = runtime(data, given)
+    got = rlx.onnx.load(data).run(given, device=device)
+    # It rounds the inputs of an LSTM to 8 bits.
+    far = 0.02 if op == "DynamicQuantizeLSTM" else 2e-5
+    for at, right in enumerate(want):
+        have = got[f"y{at}"]
+        assert (have.shape, have.dtype) == (right.shape, right.dtype)
+        if right.dtype.kind == "f":
+            np.testing.assert_allclose(have, right, rtol=2e-5, atol=far)
+            continue
+        off = np.abs(have.astype(np.int64) - right)
+        most = 0 if right.dtype == np.int32 else 1
+        assert off.max(initial=0) <= most
+        assert (off > 0).mean() <= 0.02

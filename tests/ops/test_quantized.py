@@ -1,0 +1,126 @@
+"""Quantised numbers by the methods, against formulas in NumPy, to the last bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlxweb as rlx
+from rlxweb.errors import RlxError
+from rlxweb.gpu.port import Want
+from tests.agreement import Engine, engine
+
+RNG = np.random.default_rng(4)
+
+
+def check(on: Engine) -> None:
+    """Halves of steps, which a division that is not rounded as IEEE says moves."""
+    scale = RNG.uniform(1e-4, 3.0, 600).astype(np.float32)
+    scale[:5] = 3e-30, 5e-21, 2.0**-64, 1e30, 1.1e36
+    steps = RNG.integers(-140, 140, (11, 600)) + RNG.choice([0.0, 0.5], (11, 600))
+    x = (steps * scale).astype(np.float32)
+    x[0, :3], scale[7] = (np.inf, -np.inf, np.nan), 2e-3
+    zero = RNG.integers(-9, 10, 600).astype(np.int8)
+    g = rlx.Graph("halves")
+    given = g.input("x", x.shape)
+    q = g.quantize_linear(given, g.constant(scale), g.constant(zero), axis=1, bits=7)
+    g.set_outputs([q, g.round_divide(given, g.constant(scale))])
+    got, whole = on.run(g, {"x": x})
+    with np.errstate(invalid="ignore"):
+        want = np.rint(x / scale)
+    np.testing.assert_array_equal(whole, want)
+    right = np.clip(np.nan_to_num(want, nan=-zero[2]) + zero, -64, 63)
+    np.testing.assert_array_equal(got, right.astype(np.int8))
+
+
+def test_numpy_rounds_halves_of_steps() -> None:
+    check(engine(None))
+
+
+@pytest.mark.requires_wgpu
+def test_adapters_round_halves_of_steps(adapter: Want) -> None:
+    check(engine(adapter))
+
+
+def ours(build: Callable[..., Any], *arrays: Any) -> Any:
+    g = rlx.Graph("one")
+    tensors = [g.input(f"x{n}", a.shape, a.dtype) for n, a in enumerate(arrays)]
+    g.set_outputs([build(g, *tensors)])
+    feeds = {f"x{n}": a for n, a in enumerate(arrays)}
+    return rlx.Session("cpu").compile(g).run(feeds)[0]
+
+
+def test_there_and_back_in_blocks() -> None:
+    """A last block that is shorter; 4 bits within u8."""
+    x = RNG.normal(0, 2, (5, 10)).astype(np.float32)
+    scale = RNG.uniform(0.1, 0.4, (5, 3)).astype(np.float32)
+    every = np.repeat(scale, 4, 1)[:, :10]
+    want = np.clip(np.rint(x / every) + 8, 0, 15)
+    how = {"axis": -1, "block_size": 4}
+    got = ours(
+        lambda g, x: g.quantize_linear(x, scale, 8, dtype="u8", bits=4, **how), x
+    )
+    np.testing.assert_array_equal(got, want.astype(np.uint8))
+    back = ours(lambda g, q: g.dequantize_linear(q, scale, 8, **how), got)
+    np.testing.assert_array_equal(back, (want.astype(np.float32) - 8) * every)
+
+
+def test_products_are_exact_however_long_they_are() -> None:
+    """700 products of up to 65,025 are more than f32 holds at once."""
+    x, y = RNG.integers(0, 256, (2, 3, 700)), RNG.integers(-128, 128, (2, 700, 4))
+    x[0, 0], y[0, :, 0] = 255, -128
+    rows, columns = np.array([0, 3, 255]), RNG.integers(-128, 128, 4)
+    rows[0], columns[0] = 0, 127
+    want = (x - rows[:, None]) @ (y - columns)
+
+    def build(g: Any, x: Any, y: Any) -> Any:
+        zeros = (g.constant(rows.astype(np.uint8)), g.constant(columns.astype(np.int8)))
+        return g.matmul_integer(x, y, *zeros)
+
+    got = ours(build, x.astype(np.uint8), y.astype(np.int8))
+    np.testing.assert_array_equal(got, want)
+
+
+def test_a_dynamic_range_holds_zero() -> None:
+    x = RNG.uniform(1, 3, (4, 5)).astype(np.float32)
+    for one in (x, -x, 0 * x):
+        q, scale, zero = (
+            ours(lambda g, x, at=at: g.dynamic_quantize_linear(x)[at], one)
+            for at in range(3)
+        )
+        wide = max(one.max(), 0) - min(one.min(), 0)
+        assert scale == np.float32(wide / np.float32(255) or 1)
+        assert int(zero) == (255 if (one < 0).any() else 0)
+        np.testing.assert_allclose((q - float(zero)) * scale, one, atol=scale / 2)
+
+
+REFUSED: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "it takes f16, f32": lambda g, x, q: g.quantize_linear(q, 0.1),
+    "scale [3]": lambda g, x, q: g.quantize_linear(x, [0.1] * 3),
+    "one number, or [6, 2] for axis 1 in blocks of 4": lambda g, x, q: (
+        g.dequantize_linear(q, np.ones((6, 3)), block_size=4)
+    ),
+    "bits=9 of i8": lambda g, x, q: g.quantize_linear(x, 0.1, dtype="i8", bits=9),
+    "quant_min=3": lambda g, x, q: g.apply(
+        "quantize_linear",
+        *(x, g.constant(np.float32(1)), g.constant(np.int8(0))),
+        quant_min=3,
+        quant_max=3,
+    ),
+    "K mismatch": lambda g, x, q: g.matmul_integer(q, q),
+    "operand 0 is f32": lambda g, x, q: g.matmul_integer(x, x),
+    "dimension -2 is 6": lambda g, x, q: g.matmul_integer(
+        q, g.transpose(q, (1, 0)), [1, 2]
+    ),
+}
+
+
+@pytest.mark.parametrize("says", REFUSED)
+def test_what_does_not_fit_is_refused(says: str) -> None:
+    g = rlx.Graph("no")
+    with pytest.raises(RlxError) as caught:
+        REFUSED[says](g, g.input("x", (6, 8)), g.input("q", (6, 8), "u8"))
+    assert says in str(caught.value)
