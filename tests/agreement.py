@@ -28,6 +28,7 @@ from rlxweb.backends.jax_arrays import open_jax
 from rlxweb.backends.mlx_arrays import open_mlx
 from rlxweb.backends.torch_arrays import open_torch
 from rlxweb.backends.webgpu import WebGpuBackend
+from rlxweb.backends.webgpu_pipelines import Pipelines
 from rlxweb.compile.pipeline import compile_graph
 from rlxweb.gpu.drive import drive
 from rlxweb.gpu.native import NativePort
@@ -71,6 +72,9 @@ class PoisonedPort:
     def __init__(self, port: Any) -> None:
         self.port = port
         self.fresh: dict[int, int] = {}
+        # SwiftShader takes long to compile a shader, and little to keep it.
+        bounds = (2048, 1 << 30) if "SwiftShader" in port.facts.name else ()
+        self.pipelines = Pipelines(port, *bounds)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.port, name)
@@ -93,6 +97,14 @@ class PoisonedPort:
     def destroy(self, handle: int) -> None:
         self.fresh.pop(handle, None)
         self.port.destroy(handle)
+
+
+def on_adapter(want: Want, limits: Limits | None = None, **how: Any) -> WebGpuBackend:
+    """A backend on the tests' port of an adapter, which itself enforces `limits`."""
+    if limits is not None:
+        want = Want(want.backends, want.name, want.features, limits)
+    port = _port(want)
+    return WebGpuBackend(port, pipelines=port.pipelines, **how)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,10 +150,7 @@ def engine(
     optimise: bool = True,
     variants: bool = True,
 ) -> Engine:
-    """NumPy for None, a library of ARRAYS by name, else the adapter.
-
-    The port itself enforces `limits`.
-    """
+    """NumPy for None, a library of ARRAYS by name, else the adapter."""
     ways = [] if optimise else ["unoptimised"]
     if not variants:
         ways.append("without variants")
@@ -154,12 +163,9 @@ def engine(
             made.variants = ()
         return Engine(" ".join([made.name, *ways]), made, optimise)
     if limits is not None:
-        want = Want(want.backends, want.name, want.features, limits)
         ways.append("shrunk")
-    port = _port(want)
-    made = (
-        WebGpuBackend(port) if variants else WebGpuBackend(port, variants=(), copies=())
-    )
+    how: dict[str, Any] = {} if variants else {"variants": (), "copies": ()}
+    made = on_adapter(want, limits, **how)
     return Engine(" ".join([made.name, *ways]), made, optimise)
 
 

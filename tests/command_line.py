@@ -24,6 +24,18 @@ RECORDINGS = ROOT.parent / "shared" / "recordings"
 recordings_there = pytest.mark.skipif(
     not RECORDINGS.is_dir(), reason="the recordings do not lie beside this checkout"
 )
+XLA_IN_TESTS = (
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+)
+"""JAX's compiler optimises little in the tests' own processes: thousands of graphs take
+half the time. What it makes of our ops for its users, `rlxweb smoke` asks of a process
+that does without.
+"""
+
+
+def pytest_configure() -> None:
+    """Before anybody loads JAX."""
+    os.environ.setdefault("XLA_FLAGS", XLA_IN_TESTS)
 
 
 @dataclass(frozen=True)
@@ -94,7 +106,10 @@ def untimed(record: Any, *without: str) -> Any:
 def environment(**more: str) -> dict[str, str]:
     """The environment of this process, for another one that finds this checkout."""
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    return {**os.environ, "PYTHONPATH": path, **more}
+    ours = {**os.environ, "PYTHONPATH": path}
+    if ours.get("XLA_FLAGS") == XLA_IN_TESTS:
+        del ours["XLA_FLAGS"]
+    return {**ours, **more}
 
 
 def python(

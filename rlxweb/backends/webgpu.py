@@ -7,11 +7,11 @@ knows neither wgpu-py nor a browser: only the nine verbs of the port.
 
 from __future__ import annotations
 
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from rlxweb.backends.protocol import (
     Array,
@@ -72,6 +72,7 @@ class WebGpuBackend(Backend):
 
     trusts   which shaders of this package are compiled without checks at run time;
              None: as the table of variants says. WGSL of callers is checked.
+    pipelines   those of another engine on the port; what either makes serves both
     overlaps whether the next run of a job is handed over before the last is read; None:
              as for `trusts`
     """
@@ -89,6 +90,7 @@ class WebGpuBackend(Backend):
         copies: Sequence[CopyVariant] = COPIES,
         trusts: Trusts | None = None,
         overlaps: bool | None = None,
+        pipelines: Pipelines | None = None,
     ) -> None:
         self.port = port
         self.facts = facts = port.facts
@@ -98,14 +100,15 @@ class WebGpuBackend(Backend):
         self.limits = facts.limits.lowest(limits) if limits else facts.limits
         hardware = hardware_of(facts, self.limits)
         self.recipes = Recipes(hardware, variants, copies)
-        self.pipelines = Pipelines(port, trusts=trusts or shaders_trusted(hardware))
-        self._warm = Warm(port)
+        if pipelines is None:
+            pipelines = Pipelines(port, trusts=trusts or shaders_trusted(hardware))
+        self.pipelines = shared = pipelines
+        self._warm = Warm(port, shared.warmed)
         # In a tab every wait is a turn of its event loop, and none was measured yet.
         if overlaps is None:
             overlaps = runs_overlap(hardware) and facts.backend != "webgpu"
         self.overlaps = overlaps
-        self._programs: weakref.WeakSet[WebGpuProgram] = weakref.WeakSet()
-        self._builders: list[ProgramBuilder] = []
+        self._programs, self._builders = shared.programs, shared.builders
         self.closed = False
         # Buffers of programs that were dropped without `release`. The collector may
         # run at any moment, so it only notes them; they are freed at the next call.
@@ -139,7 +142,7 @@ class WebGpuBackend(Backend):
     async def prepare(self, plan: Plan, params: Params | None = None) -> WebGpuProgram:
         self._check_open("prepare a plan")
         self._free_dropped()
-        self.pipelines.trim(self._pipelines_in_use)
+        self.pipelines.trim()
         get = self.pipelines.get
         if params is None:
             params = Params()
@@ -166,10 +169,6 @@ class WebGpuBackend(Backend):
         # What is looked through when it is given is looked through for each plan.
         is_checked = plan.given.keys() & plan.graph.named("param").keys()
         return await self.prepare(plan, None if is_checked else beside.params)
-
-    def _pipelines_in_use(self) -> set[int]:
-        in_use = {h for p in list(self._programs) for h in p.pipelines}
-        return in_use | {h for b in list(self._builders) for h in b.claimed}
 
     def _free_dropped(self) -> None:
         while self._dropped:
@@ -400,12 +399,13 @@ class WebGpuBackend(Backend):
         copies = [replace(v, gate=always) for v in of.copies if v.name == variant]
         if variant and not rows and not copies:
             return super().forced(variant)
-        return WebGpuBackend(
-            self.port, limits=self.limits, variants=rows, copies=copies
-        )
+        return self._beside(limits=self.limits, variants=rows, copies=copies)
 
     def limited(self, limits: Limits) -> WebGpuBackend:
-        return WebGpuBackend(self.port, limits=limits)
+        return self._beside(limits=limits)
+
+    def _beside(self, **how: Any) -> WebGpuBackend:
+        return WebGpuBackend(self.port, pipelines=self.pipelines, **how)
 
     def _check_open(self, doing: str) -> None:
         if self.closed and self.lost:

@@ -1,18 +1,24 @@
 """Pipelines of one device: made once per shader, forgotten when nobody needs them.
 
 The least recently asked-for go first once there are more than a bound, or once they
-take more memory, but never one that a program dispatches.
+take more memory, but never one that a program dispatches. Engines on the same port
+share them: what one made is there for the next, and goes when the bound says so, not
+never, though the engine be dropped.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Set
-from typing import Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
+from weakref import WeakSet
 
 from rlxweb.forked import ForkLock
 from rlxweb.gpu.port import Access, Port
 from rlxweb.kept import Kept
 from rlxweb.kernels.launch import Shader
+
+if TYPE_CHECKING:
+    from rlxweb.backends.webgpu_program import ProgramBuilder, WebGpuProgram
 
 Trusts = Literal["none", "proven", "all"]
 CAPACITY = 256
@@ -25,8 +31,11 @@ _EACH, _PER_CHARACTER = 200_000, 130
 class Pipelines:
     """Shader → pipeline handle of a port.
 
-    trusts   which of the shaders that this package wrote are compiled without checks:
-             those that say they stay inside, all, or none
+    trusts    which of the shaders that this package wrote are compiled without checks:
+              those that say they stay inside, all, or none
+    programs  those that dispatch them, of every engine on the port
+    builders  those that make such programs now
+    warmed    handles that were dispatched before
     """
 
     def __init__(
@@ -39,6 +48,9 @@ class Pipelines:
     ) -> None:
         self.port = port
         self.trusts = trusts
+        self.programs: WeakSet[WebGpuProgram] = WeakSet()
+        self.builders: list[ProgramBuilder] = []
+        self.warmed: set[int] = set()
         self._made: Kept[tuple[Shader, bool], int] = Kept(capacity, most_bytes)
         self._lock = ForkLock()
 
@@ -85,10 +97,16 @@ class Pipelines:
                 claimed.add(found)
             return found
 
-    def trim(self, in_use: Callable[[], Set[int]]) -> None:
+    def in_use(self) -> set[int]:
+        """What is dispatched by a program, or will be by one that is being made."""
+        in_use = {h for p in list(self.programs) for h in p.pipelines}
+        return in_use | {h for b in list(self.builders) for h in b.claimed}
+
+    def trim(self, in_use: Callable[[], Set[int]] | None = None) -> None:
         """Free the oldest beyond the bounds, sparing handles that are in use."""
         with self._lock:
-            for handle in self._made.trim(in_use().__contains__):
+            for handle in self._made.trim((in_use or self.in_use)().__contains__):
+                self.warmed.discard(handle)
                 self.port.destroy(handle)
 
     def forget(self) -> None:

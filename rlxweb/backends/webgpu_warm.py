@@ -19,14 +19,14 @@ NOTHING: Final = (0, 1, 1)
 
 
 class Warm:
-    """The pipelines of a port that were dispatched before."""
+    """The pipelines of a port that were dispatched before, in `done`."""
 
-    def __init__(self, port: Port) -> None:
+    def __init__(self, port: Port, done: set[int]) -> None:
         self._port = port
         # Software drivers compile late; a browser's implementation before that.
         facts = port.facts
         self._is_late = facts.software and facts.backend in ("vulkan", "opengl")
-        self._done: set[int] = set()
+        self._done = done
 
     async def up(self, program: WebGpuProgram) -> None:
         """Compile what a program dispatches and no other before it did.
@@ -35,7 +35,6 @@ class Warm:
         """
         if not self._is_late:
             return
-        self._done &= self._port.live
         for one in program.commands:
             if isinstance(one, Dispatch) and one.pipeline not in self._done:
                 self._port.submit([replace(one, grid=NOTHING)])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -198,6 +199,23 @@ def test_dropped_programs_leave_nothing(
         gc.collect()
     drive(backend.release(network_on(backend)))
     assert port.live == set(backend.pipelines.values())
+
+
+@pytest.mark.parametrize("device", ["cpu", "vulkan"])
+def test_graphs_that_are_run_and_dropped_are_gone(device: str) -> None:
+    """Fifty of many sizes: no cache holds a graph, a param or a result."""
+    session, made = rlxweb.Session(device), []
+    for k in range(50):
+        graph = Graph("one")
+        x, w = graph.input("x", (4, 8 + k)), graph.param("w", (8 + k, 8))
+        graph.set_outputs([graph.gelu(x @ w + 1.0), graph.sum(x, (1,))])
+        compiled, value = session.compile(graph), np.ones((8 + k, 8), np.float32)
+        compiled.set_param("w", value)
+        found = compiled.run({"x": np.ones((4, 8 + k), np.float32)})
+        made += [weakref.ref(one) for one in (graph, compiled, value, *found)]
+    del graph, x, w, compiled, value, found
+    gc.collect()
+    assert [one for one in made if one() is not None] == []
 
 
 def grown(work: Callable[[], object]) -> int:

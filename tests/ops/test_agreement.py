@@ -25,11 +25,18 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import registry
 from rlxweb.limits import shrunk
 from rlxweb.recipes.variants import variants_of
+from rlxweb.smoke import case as smoke
+from rlxweb.smoke.special import odd_cases
 from tests.agreement import Engine, engine, judge, oracle, strided
 from tests.conftest import ADAPTERS
 from tests.ops.ways import Case, names, plain, through_views
 
 NAMES = names()
+ODD: dict[str, list[smoke.Case]] = {}
+for _case in odd_cases():
+    ODD.setdefault(_case.op, []).append(_case)
+# By op and not by test, so that what one test compiled is still there for the next.
+EACH_OP = pytest.mark.parametrize("name", NAMES, scope="module")
 
 
 def wrong(one: Engine, cases: Iterable[Case]) -> list[str]:
@@ -59,6 +66,16 @@ def told(one: Engine, case: Case, got: object) -> list[str]:
     return [f"{case.label} on {one.name}: {why}"] if why else []
 
 
+def odd_ones_wrong(one: Engine, name: str) -> list[str]:
+    """NaN and infinities in each input in turn: the lines of what is not NumPy's."""
+    said = []
+    for odd in ODD.get(name, ()):
+        trial = odd.make()
+        why = trial.judge(one.run(trial.graph, trial.feeds)).why
+        said += [f"{odd.name} on {one.name}: {why}"] if why else []
+    return said
+
+
 def small(cases: Iterable[Case]) -> list[Case]:
     return [case for case in cases if case.is_small]
 
@@ -67,6 +84,7 @@ def small(cases: Iterable[Case]) -> list[Case]:
 def test_numpy_agrees(name: str) -> None:
     """NumPy in float32 stays within the op's tolerance, plain and through views."""
     assert wrong(engine(None), plain(name)) == []
+    assert odd_ones_wrong(engine(None), name) == []
     assert wrong(engine(None), through_views(name)) == []
     assert wrong(engine(None, optimise=False), small(plain(name))) == []
     if name in {row.op for row in VARIANTS}:
@@ -87,16 +105,20 @@ def test_arrays_may_lie_anyhow(name: str) -> None:
 
 
 @pytest.mark.requires_wgpu
-@pytest.mark.parametrize("name", NAMES)
+@EACH_OP
 def test_adapter_agrees(name: str, adapter: Want) -> None:
-    """The adapter stays within the op's tolerance, or refuses the type."""
+    """The adapter stays within the op's tolerance, or refuses the type.
+
+    Of sums, products, norms, softmax, rankings also with one odd value in each input.
+    """
     one = engine(adapter)
     assert wrong(one, plain(name)) == []
+    assert odd_ones_wrong(one, name) == []
     assert wrong(one, through_views(name)) == []
 
 
 @pytest.mark.requires_wgpu
-@pytest.mark.parametrize("name", NAMES)
+@EACH_OP
 def test_adapter_agrees_without_rewrites(name: str, adapter: Want) -> None:
     """Neither the optimiser nor a faster variant is what makes the answer right."""
     assert wrong(engine(adapter, optimise=False), small(through_views(name))) == []
@@ -105,7 +127,7 @@ def test_adapter_agrees_without_rewrites(name: str, adapter: Want) -> None:
 
 
 @pytest.mark.requires_wgpu
-@pytest.mark.parametrize("name", NAMES)
+@EACH_OP
 def test_shrunk_adapter_agrees(name: str, adapter: Want) -> None:
     """Splitting, folding and merging under tiny limits change no answer.
 
@@ -177,3 +199,7 @@ def test_float16_runs_where_the_adapter_has_it(adapter: Want) -> None:
     has = "shader-f16" in backend.facts.features
     assert (DType.F16 in backend.target.accepts) is has
     assert any(DType.F16 in case.dtypes for name in NAMES for case in plain(name))
+
+
+def test_some_ops_bring_values_together() -> None:
+    assert {*ODD} > {"max", "softmax", "topk", "attention"}

@@ -21,11 +21,11 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
 from rlxweb.smoke.case import Case, Trial, plain
-from rlxweb.smoke.special import elementwise_cases, odd_cases
+from rlxweb.smoke.special import elementwise_cases
 from rlxweb.smoke.views import through_views
 from tests.agreement import ARRAYS, Array, Engine, engine
 from tests.ops.special import INF, NAN, SPECIAL
-from tests.ops.test_agreement import wrong
+from tests.ops.test_agreement import ODD, wrong
 from tests.ops.ways import names
 
 
@@ -87,17 +87,36 @@ def held(one: Engine, cases: Sequence[Case]) -> dict[str, Trial]:
     return {k: trial for k, trial in trials.items() if trial.dtypes <= has}
 
 
+def turns(name: str) -> list[dict[str, Case]]:
+    """Odd values for samples of an op, by sample: one of each at a time."""
+    odd: dict[str, list[Case]] = {}
+    for case in ODD.get(name, ()):
+        odd.setdefault(f"samples/{name}/{case.name.split('/')[2]}", []).append(case)
+    every = zip_longest(*odd.values())
+    return [{k: c for k, c in zip(odd, turn, strict=True) if c} for turn in every]
+
+
 @pytest.mark.parametrize("name", names())
 def test_every_op_agrees(name: str, library: str) -> None:
-    """Plain and through views, with the engine's variants and without."""
+    """Plain and through views, with the engine's variants and without.
+
+    Of sums, products, norms, softmax, rankings also with one odd value in each input
+    in turn: fed to the same graphs.
+    """
     one, op = engine(library), registry.get(name)
-    trials = held(one, [*plain(op), *through_views(op)])
+    trials, odd = held(one, [*plain(op), *through_views(op)]), turns(name)
     ways = [one]
     if name in {row.op for row in one.backend.variants}:
         ways.append(engine(library, variants=False))
+    fed = {k: t for k, t in trials.items() if odd and k in odd[0]}
+    others = {k: t for k, t in trials.items() if k not in fed}
     for way in ways:
-        with Together(trials).on(way) as said:
-            assert said(trials) == []
+        for part in filter(None, (fed, others)):
+            with Together(part).on(way) as said:
+                assert said(part) == []
+                for turn in odd if part is fed else ():
+                    given = {k: c.make() for k, c in turn.items() if k in fed}
+                    assert said(given) == []
 
 
 def test_special_values_of_elementwise_ops(library: str) -> None:
@@ -106,29 +125,6 @@ def test_special_values_of_elementwise_ops(library: str) -> None:
     trials = held(one, [*elementwise_cases((1,))])
     with Together(trials).on(one) as said:
         assert said(trials) == []
-
-
-ODD: dict[str, dict[str, list[Case]]] = {}
-for _case in odd_cases():
-    _samples = ODD.setdefault(_case.op, {})
-    _samples.setdefault(_case.name.split("/")[2], []).append(_case)
-
-
-@pytest.mark.parametrize("name", ODD)
-def test_special_values_of_ops_that_bring_values_together(
-    name: str, library: str
-) -> None:
-    """Sums, products, norms, softmax, rankings: one odd value in each input in turn."""
-    one, every = engine(library), ODD[name]
-    has = held(one, [cases[0] for cases in every.values()])
-    with Together(has).on(one) as said:
-        for turn in zip_longest(*every.values()):
-            cases = [
-                c for c in turn if c and every[c.name.split("/")[2]][0].name in has
-            ]
-            firsts = [every[case.name.split("/")[2]][0].name for case in cases]
-            trials = [case.make() for case in cases]
-            assert said(dict(zip(firsts, trials, strict=True))) == []
 
 
 @pytest.mark.parametrize("to", ["i32", "i64", "u32", "bool", "f32", "f16", "f64"])

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlxweb import Graph
-from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.compile.pipeline import compile_graph
 from rlxweb.cost.graph_work import asked_of
 from rlxweb.gpu.drive import drive
@@ -18,7 +17,7 @@ from rlxweb.gpu.port import Want
 from rlxweb.ir.op import registry
 from rlxweb.recipes.chirp_fours import reversed_digits
 from rlxweb.recipes.fft_fours import LEAST, MOST, radices_of
-from tests.agreement import _port
+from tests.agreement import on_adapter
 
 JOBS: list[tuple[str, int, dict[str, Any]]] = [
     ("fft", 32, {}),
@@ -58,7 +57,7 @@ def _far(
     name: str, op: str, n: int, how: dict[str, Any], adapter: Want
 ) -> tuple[float, bool]:
     """How far a transform of 21 rows is from NumPy's, and whether the row served it."""
-    engine = WebGpuBackend(_port(adapter)).forced(name)
+    engine = on_adapter(adapter).forced(name)
     width = {"fft": 2 * n, "rfft": n, "irfft": 2 * (n // 2 + 1)}[op]
     x = np.random.default_rng(n).standard_normal((21, width)).astype(np.float32)
     graph = Graph("fours")

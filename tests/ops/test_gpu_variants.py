@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.gpu import native
 from rlxweb.gpu.port import Want
 from rlxweb.ir.dtype import DType
@@ -27,7 +26,7 @@ from rlxweb.recipes.variants import (
     never,
     on_slow_compilers,
 )
-from tests.agreement import Engine, _port
+from tests.agreement import Engine, on_adapter
 from tests.ops.test_agreement import told
 from tests.ops.ways import Case, plain
 
@@ -39,11 +38,13 @@ ROWS = [
     for row in VARIANTS
     if row.gate is never or row.gate(A_GPU)
 ]
+# By op and not by test, so that what one test compiled is still there for the next.
+EACH_OP = pytest.mark.parametrize("name", OPS, scope="module")
 
 
 def as_hardware(want: Want, rows: Sequence[Variant] = VARIANTS) -> Engine:
     """The adapter as if it were a GPU, with some rows of the table alone."""
-    backend = WebGpuBackend(_port(want), variants=rows)
+    backend = on_adapter(want, variants=rows)
     backend.recipes.hardware = replace(backend.recipes.hardware, software=False)
     return Engine(f"{backend.name} taken for a GPU", backend)
 
@@ -54,7 +55,7 @@ def singles(name: str) -> list[Case]:
 
 
 @pytest.mark.requires_wgpu
-@pytest.mark.parametrize("name", OPS)
+@EACH_OP
 def test_gpu_kernels_agree(name: str, adapter: Want) -> None:
     """Every sample of every op that has a variant, by the variant for GPUs."""
     one, said = as_hardware(adapter), []
@@ -65,15 +66,17 @@ def test_gpu_kernels_agree(name: str, adapter: Want) -> None:
 
 @pytest.mark.slow
 @pytest.mark.requires_wgpu
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_each_row_agrees_alone(row: Variant, adapter: Want) -> None:
+@EACH_OP
+def test_each_row_agrees_alone(name: str, adapter: Want) -> None:
     """A row that others go before is right too, wherever its gate opens."""
-    one = as_hardware(adapter, [row])
-    if row.gate(one.backend.recipes.hardware):
-        said = []
-        for case in singles(row.op):
-            said += told(one, case, one.run(case.graph, case.feeds)[0])
-        assert said == []
+    said = []
+    for row in ROWS:
+        one = as_hardware(adapter, [row])
+        if row.op == name and row.gate(one.backend.recipes.hardware):
+            for case in singles(name):
+                found = told(one, case, one.run(case.graph, case.feeds)[0])
+                said += [f"{row.name}: {line}" for line in found]
+    assert said == []
 
 
 @pytest.mark.requires_wgpu
@@ -81,7 +84,7 @@ def test_each_row_agrees_alone(row: Variant, adapter: Want) -> None:
 def test_texts_for_slow_compilers_agree(name: str, adapter: Want) -> None:
     """What browsers without a GPU run, on the adapter as if it were theirs."""
     rows = [row for row in VARIANTS if row.gate is on_slow_compilers]
-    backend = WebGpuBackend(_port(adapter), variants=rows)
+    backend = on_adapter(adapter, variants=rows)
     hardware = backend.recipes.hardware
     assert rows
     assert not rows[0].gate(hardware)
@@ -100,7 +103,7 @@ def test_texts_for_slow_compilers_agree(name: str, adapter: Want) -> None:
 
 @pytest.mark.slow
 @pytest.mark.requires_wgpu
-@pytest.mark.parametrize("name", OPS)
+@EACH_OP
 def test_own_shaders_need_no_checks(
     name: str, adapter: Want, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,7 +116,7 @@ def test_own_shaders_need_no_checks(
 
     monkeypatch.setattr(native, "unchecked_module", kept)
     one = as_hardware(adapter)
-    one.backend.pipelines.trusts = "all"
+    monkeypatch.setattr(one.backend.pipelines, "trusts", "all")
     said = []
     for case in singles(name):
         said += told(one, case, one.run(case.graph, case.feeds)[0])

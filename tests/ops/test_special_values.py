@@ -1,12 +1,12 @@
 """NaN, infinity, zeros and the largest numbers: every engine gives what NumPy gives.
 
-Transforms are apart: a value that is not finite spreads over its row there, and which
-bins become NaN and which infinite is the algorithm's own affair.
+Ops that bring values together are asked where the same shaders run anyway, in
+test_agreement. Transforms are apart: a value that is not finite spreads over its row
+there, and which bins become NaN and which infinite is the algorithm's own affair.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,7 @@ import pytest
 from rlxweb.gpu.port import Want
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
-from rlxweb.ir.op import Op
-from rlxweb.ir.sample import Sample
-from rlxweb.smoke.special import gathering, with_odd
-from tests.agreement import Array, Engine, engine
+from tests.agreement import Array, engine
 from tests.ops.special import (
     FOLDED,
     INF,
@@ -29,8 +26,6 @@ from tests.ops.special import (
     of_op,
     of_way,
 )
-
-FLOATS = (DType.F32, DType.F16)
 
 
 @pytest.mark.parametrize("width", [0, 1], ids=["by fours", "one by one"])
@@ -111,34 +106,6 @@ def test_no_driver_simplifies_what_was_written(way: str, adapter: Want) -> None:
     """A shader compiler may take x - x for 0 and (x + a) - a for x; NumPy does not."""
     graph, feeds = of_way(way)
     assert missed(graph, feeds, engine(adapter).run(graph, feeds)[0]) == ""
-
-
-def moving() -> Iterator[tuple[Op, Sample]]:
-    """Up to five small float samples of every op that is no transform of a row."""
-    return ((op, op.samples[at]) for op, at in gathering())
-
-
-def wrong(one: Engine, cpu: Engine, op: Op, sample: Sample, value: float) -> list[str]:
-    """The lines of one sample, `value` in each input in turn."""
-    said = []
-    for at, drawn in enumerate(sample.inputs):
-        if drawn.dtype not in FLOATS:
-            continue
-        trial = with_odd(op, sample, at, value)
-        for ran in (cpu, one):
-            why = trial.judge(ran.run(trial.graph, trial.feeds)).why
-            said += [f"{op.name} {sample} x{at} on {ran.name}: {why}"] if why else []
-    return said
-
-
-@pytest.mark.parametrize("value", [NAN, INF, -INF])
-def test_ops_that_bring_values_together(value: float, adapter: Want) -> None:
-    """Sums, products, norms, softmax, rankings: one odd value in each input in turn."""
-    one, cpu = engine(adapter), engine(None)
-    cases = [*moving()]
-    assert {op.name for op, _ in cases} > {"max", "softmax", "topk", "attention"}
-    said = [w for op, sample in cases for w in wrong(one, cpu, op, sample, value)]
-    assert said == []
 
 
 @pytest.mark.parametrize("n", [1, 2, 15, 16, 37, 64, 1009, 2048])

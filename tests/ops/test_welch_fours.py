@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from rlxweb import Graph
 from rlxweb.backends.protocol import Backend
-from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.compile.pipeline import compile_graph
 from rlxweb.cost.graph_work import asked_of
 from rlxweb.gpu.drive import drive
@@ -27,7 +26,7 @@ from rlxweb.host.strongest import strongest_bins
 from rlxweb.host.welch_graph import welch_graph
 from rlxweb.recipes.welch_fours_finish import _merging, _sorting
 from rlxweb.recipes.welch_select import MOST_INSERTED
-from tests.agreement import _port
+from tests.agreement import on_adapter
 
 NAME = "lane a row, in fours"
 
@@ -107,7 +106,7 @@ def outputs(
 
 @pytest.mark.parametrize("job", JOBS, ids=str)
 def test_powers_and_peaks(job: Job, adapter: Want) -> None:
-    engine = WebGpuBackend(_port(adapter))
+    engine = on_adapter(adapter)
     x, spec = job.rows_of_noise(), job.spec
     shape = x.shape
     of_power = engine.forced(f"welch_power, {NAME}")
@@ -141,7 +140,7 @@ ODD = [Job(256, 130, 2, 4), Job(1000, 500, 2, 4), Job(32, 16, 2, 4)]
 
 @pytest.mark.parametrize("job", ODD, ids=str)
 def test_what_is_no_multiple_of_four_goes_another_way(job: Job, adapter: Want) -> None:
-    engine = WebGpuBackend(_port(adapter)).forced(f"welch_row_peaks, {NAME}")
+    engine = on_adapter(adapter).forced(f"welch_row_peaks, {NAME}")
     graph = welch_graph((4, job.samples), job.spec, job.k)
     assert engine.variants_for(*asked_of(graph, graph.node(graph.outputs[0]))) == ()
 

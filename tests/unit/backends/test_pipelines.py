@@ -19,12 +19,12 @@ from rlxweb.host.welch_graph import welch_graph
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
 from rlxweb.kernels.launch import Shader
-from rlxweb.limits import Limits
+from rlxweb.limits import Limits, shrunk
 from rlxweb.recipes.variants import Hardware
 from rlxweb.signal.presets import from_preset
 from tests.fake_port import Failure, FakePort
 from tests.made_op import made_op
-from tests.ports import fake
+from tests.ports import fake, prepared, scaled
 
 
 def shader(number: int) -> Shader:
@@ -157,6 +157,30 @@ def test_what_was_asked_for_is_claimed_before_it_can_go(port: FakePort) -> None:
         drive(table.get(shader(k), set()))
     table.trim(lambda: claimed)
     assert first in table.values()
+
+
+def test_engines_of_one_port_share_what_they_compile(port: FakePort) -> None:
+    """However many are forced or limited and dropped, a shader is compiled once."""
+    backend, graph = WebGpuBackend(port), scaled()
+    for _ in range(20):
+        for other in (backend.forced(""), backend.limited(shrunk())):
+            drive(other.release(prepared(other, graph)))
+    assert port.created["pipelines"] == len(port.pipelines)
+    assert len(port.pipelines) <= 2
+
+
+def test_no_engine_frees_what_another_dispatches(port: FakePort) -> None:
+    """The bound is for what all of them made, and spares what one of them needs."""
+    table = Pipelines(port, capacity=1)
+    one, other = (WebGpuBackend(port, pipelines=table) for _ in range(2))
+    kept = prepared(one, scaled())
+    for k in range(3):
+        graph = Graph("another")
+        graph.set_outputs([graph.input("x", 4) * 2.0 ** (k + 2)])
+        drive(other.release(prepared(other, graph)))
+    drive(other.release(prepared(other, scaled((3, 5)))))
+    assert kept.pipelines <= port.live
+    assert len(table) <= 2 + len(kept.pipelines)
 
 
 @pytest.mark.parametrize("lengths", [range(1001, 1021, 2), range(1028, 1068, 4)])
