@@ -85,6 +85,11 @@ APART: dict[str, Build] = {
         ),
         2,
     ),
+    "in whole numbers": lambda g, x: g.matmul_integer(
+        g.quantize_linear(x, np.full(6, 0.02, np.float32), np.full(6, 9, np.uint8)),
+        g.constant((W * 50).astype(np.int8)),
+        9,
+    ),
 }
 MIXED: dict[str, tuple[Build, str]] = {
     "sum of rows": (lambda g, x: g.sum(x, [0], keep_dim=True) + x, "op 'sum'"),
@@ -114,6 +119,10 @@ MIXED: dict[str, tuple[Build, str]] = {
     "a value for each row": (
         lambda g, x: x * g.constant(np.ones((ROWS, 1), np.float32)),
         "has other values for each of them",
+    ),
+    "a scale for each row": (
+        lambda g, x: g.quantize_linear(x, np.ones(ROWS, np.float32), axis=0),
+        "has another value for each of them",
     ),
     "crossed": (
         lambda g, x: g.expand(g.reshape(x, (ROWS, 1, 6)), (ROWS, ROWS, 6)) + x,

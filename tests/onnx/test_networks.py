@@ -6,12 +6,16 @@ convolutions, a classifier of few channels, and a recogniser with attention.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime
 import pytest
+from onnxruntime import quantization
 
 import rlxweb as rlx
 
@@ -61,3 +65,48 @@ def test_it_answers_so_on_a_gpu() -> None:
         (want,) = model.run({"x": x}, device="cpu").values()
         (found,) = model.run({"x": x}, device="vulkan", adapter="llvmpipe").values()
     np.testing.assert_allclose(found, want, 1e-3, 1e-5)
+
+
+class Samples(quantization.CalibrationDataReader):
+    """What ranges are taken from."""
+
+    def __init__(self, *images: np.ndarray) -> None:
+        self.left: Iterator[Any] = iter({"x": one} for one in images)
+
+    def get_next(self) -> Any:
+        return next(self.left, None)
+
+
+FAR = {"dynamic": 0.05, "QDQ": 0.02, "QOperator": 0.02}
+"""What a number may be off that fell on the other side of a half, once or twice."""
+
+
+def quantized(how: str, made: Path, x: np.ndarray) -> None:
+    """The classifier as ONNX Runtime's quantiser makes it."""
+    path = network("ch_ppocr_mobile_v2.0_cls_infer.onnx")
+    logging.disable(logging.WARNING)  # it advises what was not asked for
+    try:
+        if how == "dynamic":
+            quantization.quantize_dynamic(path, made)
+        else:
+            form = quantization.QuantFormat[how]
+            quantization.quantize_static(path, made, Samples(x), quant_format=form)
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("how", FAR)
+def test_quantised_it_answers_as_onnx_runtime(how: str, tmp_path: Path) -> None:
+    """Without its optimisations, which put other ops in place of QDQ pairs."""
+    x, path = image((2, 3, 48, 96)), tmp_path / "quantised.onnx"
+    quantized(how, path, x)
+    options = onnxruntime.SessionOptions()
+    level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.graph_optimization_level, options.log_severity_level = level, 4
+    session = onnxruntime.InferenceSession(
+        path, options, providers=["CPUExecutionProvider"]
+    )
+    (want,) = session.run(None, {"x": x})
+    with rlx.onnx.load(path) as model:
+        (found,) = model.run({"x": x}, device="cpu").values()
+    np.testing.assert_allclose(found, want, 0, FAR[how])

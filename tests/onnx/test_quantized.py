@@ -14,6 +14,7 @@ pytest.importorskip("onnxruntime", reason="it is not installed")
 import onnx
 
 import rlxweb as rlx
+from rlxweb.errors import ShapeError, Unsupported
 from tests.onnx.made import model, node, value
 from tests.onnx.test_saving import runtime
 
@@ -248,3 +249,65 @@ def test_as_onnx_runtime_does(name: str, device: str) -> None:
         most = 0 if right.dtype == np.int32 else 1
         assert off.max(initial=0) <= most
         assert (off > 0).mean() <= 0.02
+
+
+def test_four_bits_are_read_and_kept_to() -> None:
+    """Weights in blocks, activations there and back, and an output of that type."""
+    x, scale = real(3, 8), steps(2, 6)
+    w = RNG.integers(-8, 8, (8, 6)).astype(np.int8)
+    int4 = onnx.TensorProto.INT4
+    nodes = [
+        node("DequantizeLinear", ["w", "s"], ["f"], axis=0, block_size=4),
+        node("QuantizeLinear", ["x", "t"], ["q"], output_dtype=int4),
+        node("DequantizeLinear", ["q", "t"], ["a"]),
+        node("MatMul", ["a", "f"], ["y"]),
+        node("Shape", ["q"], ["n"]),
+    ]
+    outputs = [value("y", (3, 6)), value("n", (2,), 7), value("q", (3, 8), int4)]
+    message = model(nodes, [value("x", (3, 8))], outputs[:2])
+    message.graph.initializer.extend(
+        [
+            onnx.helper.make_tensor("w", int4, (8, 6), w.reshape(-1)),
+            onnx.numpy_helper.from_array(scale, "s"),
+            onnx.numpy_helper.from_array(one(0.3), "t"),
+        ]
+    )
+    want = runtime(message.SerializeToString(), {"x": x})
+    message.graph.output.append(outputs[2])
+    loaded = rlx.onnx.load(message.SerializeToString())
+    got = loaded.run({"x": x}, device="cpu")
+    np.testing.assert_allclose(got["y"], want[0], rtol=2e-6, atol=1e-6)
+    assert got["n"].tolist() == [3, 8]
+    assert got["q"].dtype.name == "int4"
+    right = np.clip(np.rint(x / np.float32(0.3)), -8, 7)
+    np.testing.assert_array_equal(got["q"].astype(np.int8), right)
+
+
+def test_rows_of_a_quantised_table_are_floats_before_they_are_picked() -> None:
+    """So no run turns the whole table into wider integers."""
+    table, at = i8(50, 4), np.array([3, 49, 3])
+    nodes = [
+        node("Gather", ["w", "at"], ["q"]),
+        node("DequantizeLinear", ["q", "s", "z"], ["y"]),
+    ]
+    message = model(nodes, [value("at", (3,), 7)], [value("y", (3, 4))])
+    for name, array in {"w": table, "s": SCALE, "z": one(5, np.int8)}.items():
+        message.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    loaded = rlx.onnx.load(message.SerializeToString())
+    got = loaded.run({"at": at}, device="cpu")["y"]
+    np.testing.assert_array_equal(got, (table[at] - np.float32(5)) * SCALE)
+    graph = loaded.graph_for({"at": at})
+    assert [str(n.type) for n in graph.named("param").values()] == ["[50, 4] f32"]
+
+
+@pytest.mark.parametrize("says", ["scale [3]", "both are 0"])
+def test_what_is_not_done_is_refused(says: str) -> None:
+    if says == "scale [3]":
+        fed, op, how = named(u8(2, 4), steps(3)), "DequantizeLinear", {}
+    else:
+        op, fed, _, how = CASES["attention"]
+        how = {**how, "do_rotary": 1}
+    message, given = made(op, fed, (), "" if op in OWN else MS, **how)
+    with pytest.raises((Unsupported, ShapeError)) as caught:
+        rlx.onnx.load(message.SerializeToString()).run(given, device="cpu")
+    assert says in str(caught.value)
