@@ -13,16 +13,16 @@ from rlxweb.names import found, publish, published
 if TYPE_CHECKING:
     from rlxweb.models.basic_pitch import Activations as Activations
     from rlxweb.models.basic_pitch import BasicPitch as BasicPitch
-    from rlxweb.models.component_features import ComponentFeatures as ComponentFeatures
-    from rlxweb.models.component_features import (
-        component_features as component_features,
-    )
     from rlxweb.models.documents import Passage as Passage
     from rlxweb.models.documents import passages_of as passages_of
     from rlxweb.models.ica import Decomposition as Decomposition
     from rlxweb.models.ica import decompose as decompose
     from rlxweb.models.iclabel import Components as Components
     from rlxweb.models.iclabel import ICLabel as ICLabel
+    from rlxweb.models.iclabel_features import ComponentFeatures as ComponentFeatures
+    from rlxweb.models.iclabel_features import (
+        component_features as component_features,
+    )
     from rlxweb.models.minilm import MiniLM as MiniLM
     from rlxweb.models.note import Note as Note
     from rlxweb.models.note_events import NoteSettings as NoteSettings
@@ -40,7 +40,7 @@ publish(
     __name__,
     {
         "rlxweb.models.basic_pitch": "Activations BasicPitch",
-        "rlxweb.models.component_features": "ComponentFeatures component_features",
+        "rlxweb.models.iclabel_features": "ComponentFeatures component_features",
         "rlxweb.models.documents": "Passage passages_of",
         "rlxweb.models.ica": "Decomposition decompose",
         "rlxweb.models.iclabel": "Components ICLabel",

@@ -26,13 +26,13 @@ from rlxweb.gpu.drive import drive
 from rlxweb.io.dispatch import open_recording
 from rlxweb.io.preparing import prepared
 from rlxweb.io.recording import Group, Recording, check_finite
-from rlxweb.models.component_features import (
+from rlxweb.models.ica import decompose
+from rlxweb.models.iclabel_features import (
     BINS,
     SIDE,
     ComponentFeatures,
     component_features,
 )
-from rlxweb.models.ica import decompose
 from rlxweb.models.onnx_file import File, onnx_model
 from rlxweb.onnx.model import Model
 from rlxweb.runtime.from_file import Asked

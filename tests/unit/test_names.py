@@ -8,6 +8,7 @@ import sys
 import types
 from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 
 import pytest
 
@@ -18,6 +19,11 @@ from tests.command_line import python
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = [import_module(m) for m in ("rlxweb", "rlxweb.devices", "rlxweb.cost")]
+LAZY = [
+    ".".join(path.parent.relative_to(ROOT).parts)
+    for path in sorted(ROOT.glob("rlxweb/**/__init__.py"))
+    if "__all__ = published(__name__)" in path.read_text("utf-8")
+]
 PUBLISHED = [(m.__name__, name) for m in MODULES for name in m.__all__]
 
 
@@ -65,6 +71,14 @@ def test_every_public_name_is_defined_where_it_is_said_to_live(
     """Not passed on by a module that only imports it."""
     value = getattr(import_module(of), name)
     assert value.__module__ == names._published[of][name]
+
+
+@pytest.mark.parametrize("of", LAZY)
+def test_no_published_name_is_that_of_a_module_beside_it(of: str) -> None:
+    """Whoever imports such a module puts it where the name is looked up."""
+    package = import_module(of)
+    beside = {module.name for module in iter_modules(package.__path__)}
+    assert set(package.__all__) & beside == set()
 
 
 @pytest.mark.parametrize("of", ["rlxweb", "rlxweb.cost"])

@@ -21,9 +21,9 @@ from rlxweb.errors import (
     UsageError,
 )
 from rlxweb.io import open_recording, write_recording
-from rlxweb.models.component_features import component_features
 from rlxweb.models.ica import decompose
 from rlxweb.models.iclabel import CLASSES, INSIDE, PACKAGE, ICLabel
+from rlxweb.models.iclabel_features import component_features
 from rlxweb.signal.electrodes import positions
 from tests.command_line import RECORDINGS, recordings_there
 from tests.unit.models.made_head import NAMES, head
