@@ -25,6 +25,8 @@ from rlxweb.machine.wgsl import Function, Library, library_of, tree_of
 KINDS: Final = {DType.F32: "F", DType.I32: "I", DType.U32: "U", DType.BOOL: "B"}
 # What an expression that is right on any GPU may leave out, and NumPy does not.
 _BY_NUMPY: Final = {"pow": "its expression takes denormal numbers for 0"}
+# What an expression takes pains with on a GPU, and a processor does by itself.
+_BY_PROCESSOR: Final = {"round_divide": Expr("round(x / y)")}
 _STORED: Final = {"F": "float", "I": "i32", "U": "i32", "B": "i8"}
 _SIZE: Final = {"float": 4, "i32": 4, "i8": 1}
 
@@ -101,7 +103,7 @@ def _declared(node: Node) -> Expr:
         raise Unsupported(f"compile {node}", "it is no expression of ours")
     if node.op in _BY_NUMPY:
         raise Unsupported(f"compile {node}", _BY_NUMPY[node.op])
-    return lower
+    return _BY_PROCESSOR.get(node.op, lower)
 
 
 def _kind(node: Node) -> str:

@@ -212,3 +212,16 @@ def test_values_out_of_range_are_refused_where_they_stand() -> None:
     found, less = rlx.Session("cpu").compile(g).run({"x": np.array([9, 0], np.uint8)})
     assert (found.tolist(), less.tolist()) == ([1, 0], [8, 255])
     assert cast_to(np.array([300]), DType.U8).tolist() == [44]
+
+
+def test_what_stays_in_range_is_not_put_right() -> None:
+    """By its attributes a quantised number is of the small type already."""
+    g = rlx.Graph("bytes")
+    q = g.quantize_linear(g.input("x", (3,)), 0.1, 128)
+    g.set_outputs([g.dequantize_linear(q, 0.1, 128)])
+    nodes = in_wider_types(g, CpuBackend.target).nodes()
+    assert not [n for n in nodes if n.op == "cast"]
+    h = g.maximum(q, q) + g.constant(np.uint8(1))  # which may be 256
+    g.set_outputs([g.cast(h, "f32")])
+    nodes = in_wider_types(g, CpuBackend.target).nodes()
+    assert len([n for n in nodes if n.op == "cast" and n.type.dtype is DType.U8]) == 1
