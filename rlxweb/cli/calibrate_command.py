@@ -22,7 +22,7 @@ from rlxweb.cost.kinds import rate_of
 from rlxweb.cost.record import Calibration, Point
 from rlxweb.decision.terms import human_ns
 from rlxweb.devices.place import Place, available_places, parse_place
-from rlxweb.errors import UsageError
+from rlxweb.errors import RlxError, UsageError
 from rlxweb.io import write_json
 
 SCHEMA = "rlxweb.calibrate/1"
@@ -71,10 +71,25 @@ def command(
     decides which is taken; what computes wrong is left out, and said.
     """
     err = screen(stderr=True)
+    failed: list[RlxError] = []
     if show:
         found = _known(_places(devices, adapter) if devices or adapter else None)
     else:
-        found = [_measure(p, budget_s, race, err) for p in _places(devices, adapter)]
+        found = []
+        for place in _places(devices, adapter):
+            try:
+                found.append(_measure(place, budget_s, race, err))
+            except RlxError as error:  # what the others took seconds for is shown first
+                failed.append(error)
+    if found or not failed:
+        _tell(found, as_json)
+    for other in failed[1:]:
+        say(err, str(other))
+    if failed:
+        raise failed[0]
+
+
+def _tell(found: Sequence[Measured], as_json: bool) -> None:
     if as_json:
         records = [
             record.as_json() | {"file": None if path is None else str(path)}

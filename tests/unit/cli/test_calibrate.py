@@ -244,10 +244,10 @@ def test_races_are_shown(
     store.forget()
     only = ("--device", "vulkan:llvmpipe", "--budget-s", "0.5")
     assert "raced: " not in call("calibrate", *only).out
-    assert "raced: fft 128 × 512: " in call("calibrate", *only, "--race").out
+    assert "raced: fft 32 × 2,048: " in call("calibrate", *only, "--race").out
     told = call("devices", "vulkan", "--json").record["devices"]
-    assert told[0]["raced"][0].startswith("fft 128 × 512: ")
-    assert "raced: fft 128 × 512: " in call("devices", "vulkan", "-v").out
+    assert told[0]["raced"][0].startswith("fft 32 × 2,048: ")
+    assert "raced: fft 32 × 2,048: " in call("devices", "vulkan", "-v").out
     ways = (("welch_row_peaks", 1.0), ("welch_row_peaks, lane a row", 2.0))
     place = parse_place("vulkan:llvmpipe")
     known = known_record(place)

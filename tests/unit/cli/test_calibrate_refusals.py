@@ -98,6 +98,28 @@ def add_failing_job(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     monkeypatch.setattr(calibrate_command, "measure_now", with_it)
 
 
+@pytest.mark.requires_wgpu
+def test_a_device_that_is_missing_does_not_take_the_others_along(
+    call: Call, cache: Path
+) -> None:
+    """What was measured is shown and kept; then why the other one was not."""
+    done = call(
+        "calibrate",
+        "--budget-s",
+        "0.01",
+        "--json",
+        "--device",
+        "cuda",
+        "--device",
+        "cpu",
+    )
+    assert done.code == 3
+    (record,) = json.loads(done.out)["records"]
+    assert record["device"] == "cpu"
+    assert "open device 'cuda'" in done.err
+    assert list(cache.rglob("*.json"))
+
+
 def test_a_job_that_fails_is_left_out_by_name(
     call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
