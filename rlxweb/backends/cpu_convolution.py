@@ -7,6 +7,8 @@ after. Many channels on small images are BLAS's.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from math import prod
 from time import perf_counter
 from typing import Any, Final, NamedTuple
@@ -17,17 +19,21 @@ from numpy.typing import NDArray
 from rlxweb.backends.cpu_together import Shared
 from rlxweb.host.arrays import pool
 from rlxweb.host.compiled import address
-from rlxweb.host.convolution import by_products
-from rlxweb.host.phases import Phases, phases_of
+from rlxweb.host.convolution import Products
+from rlxweb.host.phases import Phases, lengths_of, phases_of
 from rlxweb.host.row_blocks import usable_cpus
 from rlxweb.host.variants import Variant
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, Types
+from rlxweb.ir.shape import Shape
 from rlxweb.machine import library
 from rlxweb.machine.jobs import packed
 from rlxweb.machine.making import code_of, fast_mode
 from rlxweb.machine.workshop import Workshop
 from rlxweb.recipes.conv_calls import Convolution, convolution
+
+Array = NDArray[Any]
+Run = Callable[..., Array]
 
 LEAST: Final = 1 << 12
 """Multiplications from which a call of ours is faster than several of NumPy's."""
@@ -96,41 +102,49 @@ def _compiled_open(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
     return work >= least and small and few and (m < _MANY or not is_product)
 
 
-def _shaped(one: Convolution, x: NDArray[Any]) -> NDArray[Any]:
+def _by_numpy(inputs: Types, out: TensorType, attrs: Attrs) -> Run:
+    """How a node is run by BLAS."""
+    one = convolution(inputs[0].shape, inputs[1].shape, attrs)
+    return partial(_multiplied, Products(one), out.shape)
+
+
+def _multiplied(
+    products: Products, shape: Shape, attrs: Attrs, x: Array, w: Array
+) -> Array:
+    made = products(_shaped(products.one, x), np.ascontiguousarray(w))
+    return made.reshape(shape)
+
+
+def _shaped(one: Convolution, x: Array) -> Array:
     return x.reshape(*x.shape[:2], *one.windows.size)
 
 
-def _by_numpy(attrs: Attrs, x: NDArray[Any], w: NDArray[Any]) -> NDArray[Any]:
-    one = convolution(x.shape, w.shape, attrs)
-    made = by_products(one, _shaped(one, x), np.ascontiguousarray(w))
-    return made.reshape(_result(x, w, one))
-
-
-def _result(x: NDArray[Any], w: NDArray[Any], one: Convolution) -> tuple[int, ...]:
-    return (x.shape[0], w.shape[0], *one.windows.out[5 - x.ndim :])
-
-
-def _conv(attrs: Attrs, x: NDArray[Any], w: NDArray[Any]) -> NDArray[Any]:
+def _compiled(inputs: Types, out: TensorType, attrs: Attrs) -> Run:
+    """How a node is run by machine code; by BLAS where its lines are too short."""
     from rlxweb.machine.convolution import tiles
 
-    one = convolution(x.shape, w.shape, attrs)
+    one = convolution(inputs[0].shape, inputs[1].shape, attrs)
+    by_numpy = _by_numpy(inputs, out, attrs)
     nbytes = library.processor().nbytes
-    phases = phases_of(_shaped(one, x), one.windows)
-    found = lines_of(one, phases.values.shape[-3:], nbytes // 4)
+    found = lines_of(one, lengths_of(one.windows), nbytes // 4)
     if found is None:
-        return _by_numpy(attrs, x, w)
+        return by_numpy
     tile = min(
         (t for t in tiles(nbytes) if t.rows <= one.channels[1]),
         key=lambda t: _cycles(one.channels[1], found, t, nbytes // 4),
     )
-    kernel = conv_kernels.ready(tile)
-    if kernel is None:
-        begun = perf_counter()
-        made = _by_numpy(attrs, x, w)
-        conv_kernels.spent(tile, perf_counter() - begun)
-        return made
-    out = computed(kernel, one, tile, found, phases, np.asarray(w))
-    return out.reshape(_result(x, w, one))
+
+    def run(attrs: Attrs, x: Array, w: Array) -> Array:
+        kernel = conv_kernels.ready(tile)
+        if kernel is None:
+            begun = perf_counter()
+            made = by_numpy(attrs, x, w)
+            conv_kernels.spent(tile, perf_counter() - begun)
+            return made
+        phases = phases_of(_shaped(one, x), one.windows)
+        return computed(kernel, one, tile, found, phases, w).reshape(out.shape)
+
+    return run
 
 
 def lines_of(one: Convolution, q: tuple[int, ...], lanes: int) -> Lines | None:
@@ -200,7 +214,7 @@ def computed(
 
 
 COMPILED: Final = (
-    Variant("conv, compiled", "conv", _compiled_open, _conv),
-    Variant("conv, windows in cache", "conv", _open, _by_numpy),
+    Variant("conv, compiled", "conv", _compiled_open, _compiled, planned=True),
+    Variant("conv, windows in cache", "conv", _open, _by_numpy, planned=True),
 )
 """The rows, before NumPy's."""

@@ -1,85 +1,169 @@
 """Convolutions by NumPy: windows side by side in blocks, times the weights by BLAS.
 
-A block of windows stays in a core's cache until it is multiplied; windows of one
-element are the array itself. Where a group has one channel there is nothing for BLAS:
-the array, shifted by each tap, is added up times its weight.
+A block of windows stays in a core's cache until it is multiplied, and has enough of
+them to be worth going through the weights once more; small images come several at a
+time. Windows of one element are the array itself. Where a group has one channel there
+is nothing for BLAS: the array, shifted by each tap, is added up times its weight.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import product
+from math import prod
 from typing import Any, Final
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from rlxweb.host.arrays import pool
 from rlxweb.host.boxes import SHARE, for_each
+from rlxweb.host.row_blocks import usable_cpus
+from rlxweb.ir.layout import row_major
 from rlxweb.recipes.conv_calls import Convolution
 from rlxweb.recipes.windows import Windows
 
 _BLOCK: Final = 1 << 17
 """Elements of the windows that are laid side by side at once."""
+_WINDOWS: Final = 256
+"""Windows of a block at least, however large: fewer leave BLAS waiting for weights."""
+_UPRIGHT = (1, 2, 3, 4, 0, 5, 6, 7)
+_LYING = (0, 5, 6, 7, 1, 2, 3, 4)
+"""Axes of windows [images, C, kernel, some positions] with terms or windows as rows."""
 
 
-def by_products(one: Convolution, x: NDArray[Any], w: NDArray[Any]) -> NDArray[Any]:
-    """[N, groups, M / groups, three axes] of [N, C, three axes] and the weights.
+class Products:
+    """A convolution by products, with all that its sizes tell worked out."""
 
-    Floats of 32 or 64 bits; C / groups is at least 1.
-    """
-    windows, (c, m) = one.windows, one.channels
-    batch, groups = one.batch, one.groups
-    out = pool.empty((batch, groups, m, *windows.out), x.dtype)
-    weights = w.reshape(groups, m, -1)
-    if windows.is_inside and windows.reach == windows.size == windows.out:
-        flat = x.reshape(batch, groups, c, -1)
-        np.matmul(weights, flat, out=out.reshape(batch, groups, m, -1))
+    def __init__(self, one: Convolution) -> None:
+        self.one = one
+        w, (c, m) = one.windows, one.channels
+        self.result = (one.batch, one.groups, m, *w.out)
+        self.is_plain = w.is_inside and w.reach == w.size == w.out
+        self.by_taps = c == 1 and m * 8 <= one.groups
+        self.held = (one.batch, one.groups, c, *w.reach)
+        steps = row_major(self.held)
+        self._shape = (*self.held[:3], *w.kernel, *w.out)
+        taps = (d * s for d, s in zip(w.dilations, steps[3:], strict=True))
+        moves = (n * s for n, s in zip(w.strides, steps[3:], strict=True))
+        self._steps = (*steps[:3], *taps, *moves)
+        self._terms = terms = c * prod(w.kernel)
+        self._each = _cut(one, terms)
+        self._room = terms * prod(self._each) * w.out[2]
+        self._order = _UPRIGHT if w.kernel[2] <= w.out[2] else _LYING
+        self._is_upright = self._order is _UPRIGHT
+
+    def __call__(self, x: NDArray[Any], w: NDArray[Any]) -> NDArray[Any]:
+        """[N, groups, M / groups, three axes] of [N, C, three axes] and the weights.
+
+        Floats of 32 or 64 bits; C / groups is at least 1.
+        """
+        one, out = self.one, pool.empty(self.result, x.dtype)
+        batch, groups, c, *_ = self.held
+        weights = w.reshape(groups, one.channels[1], -1)
+        if self.is_plain:
+            flat = x.reshape(batch, groups, c, -1)
+            np.matmul(weights, flat, out=out.reshape(*self.result[:3], -1))
+            return out
+        padded = with_padding(x, one.windows).reshape(self.held)
+        if self.by_taps:
+            _by_taps(one.windows, padded[:, :, 0], weights, out)
+        else:
+            self._in_blocks(padded, weights, out)
         return out
-    padded = with_padding(x, windows).reshape(batch, groups, c, *windows.reach)
-    if c == 1 and m * 8 <= groups:
-        _by_taps(windows, padded[:, :, 0], weights, out)
-    else:
-        _in_blocks(windows, padded, weights, out)
-    return out
+
+    def _in_blocks(
+        self, x: NDArray[Any], weights: NDArray[Any], out: NDArray[Any]
+    ) -> None:
+        """Some images, or some lines of one, at a time, of each group."""
+        steps = tuple(x.itemsize * one for one in self._steps)
+        cut = np.ndarray(self._shape, x.dtype, x, strides=steps)
+        room = np.empty(self._room, x.dtype)
+        images, planes, lines = self._each
+        batch, groups, _, o0, o1, _ = self.result
+        ranges = (range(0, batch, images), range(groups))
+        for n, g in product(*ranges):
+            own, there = cut[n : n + images, g], out[n : n + images, g]
+            for i, j in product(range(0, o0, planes), range(0, o1, lines)):
+                some = (..., slice(i, i + planes), slice(j, j + lines), slice(None))
+                self._block(own[some], room, weights[g], there[some])
+
+    def _block(
+        self,
+        windows: NDArray[Any],
+        room: NDArray[Any],
+        weights: NDArray[Any],
+        out: NDArray[Any],
+    ) -> None:
+        """Of windows [images, C, kernel, positions] into [images, M, positions]."""
+        ordered = windows.transpose(self._order)
+        side = room[: ordered.size].reshape(ordered.shape)
+        _put(side, ordered)
+        images, m, *positions = out.shape
+        if not self._is_upright:
+            made = np.matmul(side.reshape(-1, self._terms), weights.T)
+            out[...] = np.moveaxis(made.reshape(images, *positions, m), -1, 1)
+        elif images == 1 and out.flags.c_contiguous:
+            flat = side.reshape(self._terms, -1)
+            np.matmul(weights, flat, out=out.reshape(m, -1))
+        else:
+            made = np.matmul(weights, side.reshape(self._terms, -1))
+            out[...] = made.reshape(m, images, *positions).swapaxes(0, 1)
+
+
+def _cut(one: Convolution, terms: int) -> tuple[int, int, int]:
+    """Images, planes and lines of a block; only all of one make room for more."""
+    most = max(_BLOCK, terms * _WINDOWS)
+    o0, o1, o2 = one.windows.out
+    lines = max(1, min(o1, most // max(1, terms * o2)))
+    if lines < o1:
+        return 1, 1, lines
+    planes = max(1, min(o0, most // max(1, terms * o1 * o2)))
+    if planes < o0 or o0 * o1 * o2 >= _WINDOWS:  # enough of one, in its own place
+        return 1, planes, lines
+    images = max(1, min(one.batch, most // max(1, terms * o0 * o1 * o2)))
+    return images, planes, lines
+
+
+def _put(side: NDArray[Any], windows: NDArray[Any]) -> None:
+    """A copy, by all threads where it is large."""
+    width = usable_cpus()
+    if side.size < 2 * SHARE or width == 1 or side.shape[0] < width:
+        side[...] = windows
+        return
+    share = -(-side.shape[0] // width)
+
+    def body(at: int) -> None:
+        some = slice(at * share, (at + 1) * share)
+        side[some] = windows[some]
+
+    for_each(width, body, threaded=True)
 
 
 def with_padding(x: NDArray[Any], w: Windows, fill: float = 0) -> NDArray[Any]:
-    """What the windows read of [N, C, three axes], `fill` around it."""
-    if w.is_inside:
-        read: tuple[Any, ...] = (..., *(slice(0, n) for n in w.reach))
-        return np.ascontiguousarray(x[read])
-    made = pool.empty((*x.shape[:2], *w.reach), x.dtype)
+    """What the windows read of [N, C, three spatial axes], `fill` around it."""
+    is_inside, reach, inside, given = _places(w)
+    if is_inside:
+        return np.ascontiguousarray(x[given])
+    made = pool.empty((*x.shape[:2], *reach), x.dtype)
     made[...] = fill
+    made[inside] = x[given]
+    return made
+
+
+Places = tuple[Any, ...]
+
+
+@lru_cache(maxsize=256)
+def _places(w: Windows) -> tuple[bool, tuple[int, ...], Places, Places]:
+    """Whether there is no padding, the sizes with it; what is written, and read."""
     inside: list[Any] = [...]
     given: list[Any] = [...]
     for before, n, reach in zip(w.before, w.size, w.reach, strict=True):
         kept = max(0, min(n, reach - before))
         inside.append(slice(before, before + kept))
         given.append(slice(0, kept))
-    made[tuple(inside)] = x[tuple(given)]
-    return made
-
-
-def _in_blocks(
-    w: Windows, x: NDArray[Any], weights: NDArray[Any], out: NDArray[Any]
-) -> None:
-    """Some lines of windows at a time, of each group of each image."""
-    steps = x.strides[3:]
-    taps = tuple(d * s for d, s in zip(w.dilations, steps, strict=True))
-    moves = tuple(n * s for n, s in zip(w.strides, steps, strict=True))
-    shape = (*x.shape[:3], *w.kernel, *w.out)
-    cut = as_strided(x, shape, (*x.strides[:3], *taps, *moves), writeable=False)
-    terms, line = weights.shape[-1], max(1, w.out[2])
-    each = max(1, min(w.out[1], _BLOCK // (terms * line)))
-    room = np.empty(terms * each * line, x.dtype)
-    for n, g, i in product(range(x.shape[0]), range(x.shape[1]), range(w.out[0])):
-        for j in range(0, w.out[1], each):
-            some = cut[n, g, ..., i, j : j + each, :]
-            side = room[: some.size].reshape(some.shape)
-            side[...] = some
-            made = np.matmul(weights[g], side.reshape(terms, -1))
-            out[n, g, :, i, j : j + each] = made.reshape(out.shape[2], -1, w.out[2])
+    return w.is_inside, w.reach, tuple(inside), tuple(given)
 
 
 def _by_taps(

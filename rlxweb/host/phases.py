@@ -33,14 +33,19 @@ class Phases(NamedTuple):
         return int(np.prod(self.values.shape[2:]))
 
 
-def phases_of(x: NDArray[Any], w: Windows) -> Phases:
-    """Of an array [N, C, three spatial axes], for windows over these."""
-    lengths = tuple(
+def lengths_of(w: Windows) -> tuple[int, ...]:
+    """Elements of a phase along each axis."""
+    return tuple(
         max(o + (k - 1) * d // s, -(-n // s) if s == 1 and not b else 0)
         for o, k, d, s, b, n in zip(
             w.out, w.kernel, w.dilations, w.strides, w.before, w.size, strict=True
         )
     )
+
+
+def phases_of(x: NDArray[Any], w: Windows) -> Phases:
+    """Of an array [N, C, three spatial axes], for windows over these."""
+    lengths = lengths_of(w)
     if w.strides == (1, 1, 1) and lengths == w.size and not any(w.before):
         flat = np.ascontiguousarray(x)
         values = flat.reshape(*x.shape[:2], 1, 1, 1, *w.size)

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from rlxweb.backends import cpu_convolution
 from rlxweb.backends.cpu_convolution import COMPILED, conv_kernels, function_of
+from rlxweb.host.variants import Variant
 from rlxweb.ir.dtype import DType
-from rlxweb.ir.op import TensorType, registry
+from rlxweb.ir.op import Attrs, TensorType, registry
 from rlxweb.ir.shape import Shape
 from rlxweb.machine.convolution import Tile, convolution_text, tiles
 from rlxweb.machine.library import Code, object_code, processor
@@ -28,6 +29,15 @@ def _wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLX_FAST", "wait")
 
 
+def run(row: Variant, attrs: Attrs, *arrays: np.ndarray) -> np.ndarray:
+    """A row on a node of its own."""
+    types = tuple(TensorType(one.shape, DType.F32) for one in arrays)
+    made: np.ndarray = row.of(types, CONV.output_type(types, attrs), attrs)(
+        attrs, *arrays
+    )
+    return made
+
+
 def check(x: Shape, w: Shape, attrs: dict[str, Any], *names: str) -> None:
     """Rows against the reference in float64."""
     rng = np.random.default_rng(sum(x) + sum(w))
@@ -35,7 +45,7 @@ def check(x: Shape, w: Shape, attrs: dict[str, Any], *names: str) -> None:
     full = CONV.check_attrs(attrs)
     want = CONV.reference(np, full, *(one.astype(np.float64) for one in arrays))
     for name in names or ROWS:
-        found = ROWS[name].run(full, *arrays)
+        found = run(ROWS[name], full, *arrays)
         assert found.shape == want.shape
         assert found.dtype == np.float32
         peak = max(1.0, float(np.abs(want).max()))
@@ -151,5 +161,5 @@ def test_what_is_no_number_stays_in_its_windows(odd: float) -> None:
     full = CONV.check_attrs({"pads": 1})
     want = CONV.reference(np, full, x.astype(np.float64), w.astype(np.float64))
     for row in COMPILED:
-        found = row.run(full, x, w)
+        found = run(row, full, x, w)
         np.testing.assert_array_equal(np.isfinite(found), np.isfinite(want))
