@@ -79,6 +79,7 @@ FAMILIES = (
     "trees",
     "classical",
     "microsoft_quantized",
+    "microsoft_tables",
 )
 """The files of converters: `rlxweb/onnx/NAME.py` each. A new family adds its line."""
 

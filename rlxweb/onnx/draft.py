@@ -23,7 +23,7 @@ from rlxweb.ir.dtype import DType, as_dtype
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.needless import is_needless, shortened
 from rlxweb.ir.op import TensorType
-from rlxweb.ir.shape import as_shape
+from rlxweb.ir.shape import Shape, as_shape
 from rlxweb.ir.tensor import Tensor
 from rlxweb.onnx.records import Weight, made_of
 
@@ -96,20 +96,22 @@ class Draft(Graph):
         key: Hashable,
         dtype: DType,
         function: Callable[[Array], Array],
+        shape: Shape | None = None,
     ) -> Tensor | None:
         """A weight that `function` makes of another's numbers when it is read.
 
         key      what tells the function from others
-        dtype    of its result, which has the weight's shape
+        dtype    of its result
+        shape    of its result; None: the weight's
         None where `tensor` is no weight, or the result too large to be kept beside it.
         """
         weight = self._weights.get(tensor.id)
-        size = TensorType(tensor.shape, dtype).nbytes
+        size = TensorType(shape or tensor.shape, dtype).nbytes
         if weight is None or size > DERIVED_BYTES:
             return None
         known = self._derived.get((tensor.id, key))
         if known is None:
-            made = made_of(weight, dtype.numpy, function)
+            made = made_of(weight, dtype.numpy, function, shape)
             known = self._derived[tensor.id, key] = self.weight(made)
         return known
 

@@ -86,11 +86,15 @@ def made_of(
     weight: Weight,
     dtype: np.dtype[Any],
     function: Callable[[npt.NDArray[Any]], npt.NDArray[Any]],
+    shape: Shape | None = None,
 ) -> Weight:
-    """A weight of the same shape, computed of another's numbers when it is read."""
+    """A weight that is computed of another's numbers when it is read.
+
+    shape  None: of the same shape
+    """
     return Weight(
         weight.name,
-        weight.shape,
+        weight.shape if shape is None else shape,
         dtype,
         lambda: np.asarray(function(weight.read()), dtype),
         weight.lies,

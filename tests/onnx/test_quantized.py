@@ -311,3 +311,44 @@ def test_what_is_not_done_is_refused(says: str) -> None:
     with pytest.raises((Unsupported, ShapeError)) as caught:
         rlx.onnx.load(message.SerializeToString()).run(given, device="cpu")
     assert says in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["int4", "uint4", "2 bits", "4 bits", "8 bits"])
+@pytest.mark.parametrize(
+    ("has_zeros", "device"),
+    [(False, "cpu"), (True, "cpu"), pytest.param(True, "vulkan", marks=GPU)],
+)
+def test_rows_of_a_table_in_blocks(kind: str, has_zeros: bool, device: str) -> None:
+    """Blocks of 16, of which the last is short."""
+    columns, bits = 40, 4 if "int4" in kind else int(kind[0])
+    numbers, blocks = onnx.TensorProto.UINT8, 3
+    if "int4" in kind:
+        numbers = getattr(onnx.TensorProto, kind.upper())
+    low, high = (-8, 8) if kind == "int4" else (0, 1 << bits)
+
+    def held(name: str, count: int) -> Any:
+        if "int4" in kind:
+            drawn = RNG.integers(low, high, (9, count))
+            return onnx.helper.make_tensor(name, numbers, (9, count), drawn.reshape(-1))
+        return onnx.numpy_helper.from_array(u8(9, -(-count * bits // 8)), name)
+
+    names = ["w", "at", "s", "z"][: 4 if has_zeros else 3]
+    how = {} if "int4" in kind else {"bits": bits}
+    one_node = node(
+        "GatherBlockQuantized", names, ["y"], domain=MS, block_size=16, **how
+    )
+    message = model(
+        [one_node],
+        [value("at", (2, 2), 7)],
+        [value("y", (2, 2, columns))],
+        opsets={"": 21, MS: 1},
+    )
+    message.graph.initializer.extend(
+        [held("w", columns), onnx.numpy_helper.from_array(steps(9, blocks), "s")]
+    )
+    if has_zeros:
+        message.graph.initializer.append(held("z", blocks))
+    data, at = message.SerializeToString(), np.array([[0, 8], [3, 3]])
+    (want,) = runtime(data, {"at": at})
+    got = rlx.onnx.load(data).run({"at": at}, device=device)["y"]
+    np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-7)
