@@ -77,6 +77,30 @@ def walk_by_keys(page: Page) -> None:
     assert stop.count() == 1
 
 
+def look_around(page: Page) -> None:
+    """The matrix by keyboard, filters, details by mouse, colours."""
+    walk_by_keys(page)
+
+    page.check('input[name="filter"][value="wrong"]', force=True)
+    expect(page.locator("#nothing")).to_have_text("No case is wrong.")
+    expect(page.locator("#matrix tbody tr:visible")).to_have_count(0)
+    page.check('input[name="filter"][value="all"]', force=True)
+    expect(page.locator("#matrix tbody tr:visible")).to_have_count(
+        len(checked_ops()) + OTHER_ROWS
+    )
+
+    page.click('.cell[aria-label^="matmul "]')
+    expect(page.locator("#details-title")).to_contain_text("matmul right")
+    details = page.inner_text("#details")
+    for word in ("Inputs", "Tolerance", "Largest error", "Time", "x1:"):
+        assert word in details
+    page.keyboard.press("Escape")
+    expect(page.locator("#details-title")).to_have_text("No case is picked")
+
+    page.check('input[name="colour"][value="time"]', force=True)
+    expect(page.locator("#legend")).to_contain_text("0.1 ms")
+
+
 def words(page: Page) -> dict[str, int]:
     """How many cells of the matrix show each word."""
     counted: dict[str, int] = page.evaluate(
@@ -137,44 +161,25 @@ def test_every_case_is_right_on_the_adapter_and_the_report_says_so(
         if case["word"] == "right":
             assert case["share"] <= 1
             assert case["ms"] >= case["run_ms"] >= 0
+    look_around(page)
 
 
 def test_cancelling_keeps_what_was_found_and_numpy_can_be_checked_instead(
     open_page: OpenPage,
 ) -> None:
-    """Also: filters, details by mouse, the matrix by keyboard, colours."""
     page = open_page("demo/check/")
     assert cancelled(page).startswith("Cancelled: ")
     assert 0 < words(page)["waiting"] < CASES
     assert "not run" in page.inner_text("#aside")
     assert report_of(page)["complete"] is False
 
-    said = picked_numpy(page)
-    assert re.fullmatch(
-        rf"{CASES:,} of {CASES:,} cases right on NumPy [\d.]+, float32 against float64",
-        said,
+    page.check('input[name="device"][value="cpu"]', force=True)
+    page.wait_for_selector("#cancel:not([disabled])")
+    said = cancelled(page)
+    assert re.match(r"Cancelled: ([\d,]+) of \1 cases right on NumPy [\d.]+", said), (
+        said
     )
     assert report_of(page)["compared"] == "NumPy float32 against float64"
-    walk_by_keys(page)
-
-    page.check('input[name="filter"][value="wrong"]', force=True)
-    expect(page.locator("#nothing")).to_have_text("No case is wrong.")
-    expect(page.locator("#matrix tbody tr:visible")).to_have_count(0)
-    page.check('input[name="filter"][value="all"]', force=True)
-    expect(page.locator("#matrix tbody tr:visible")).to_have_count(
-        len(checked_ops()) + OTHER_ROWS
-    )
-
-    page.click('.cell[aria-label^="matmul "]')
-    expect(page.locator("#details-title")).to_contain_text("matmul right")
-    details = page.inner_text("#details")
-    for word in ("Inputs", "Tolerance", "Largest error", "Time", "x1:"):
-        assert word in details
-    page.keyboard.press("Escape")
-    expect(page.locator("#details-title")).to_have_text("No case is picked")
-
-    page.check('input[name="colour"][value="time"]', force=True)
-    expect(page.locator("#legend")).to_contain_text("0.1 ms")
 
 
 def test_a_broken_result_is_shown_as_wrong(open_page: OpenPage) -> None:
@@ -202,16 +207,28 @@ def test_a_broken_result_is_shown_as_wrong(open_page: OpenPage) -> None:
 
 
 def test_without_webgpu_it_says_so_and_checks_numpy(open_page: OpenPage) -> None:
-    """In the sentence, in a message, and in what can be chosen."""
-    page = changed(open_page, "check/", "worker.js", lambda text: text + NO_GPU)
+    """In the sentence, in a message, and in what can be chosen; on a phone, which it
+    fits: no sideways scrolling, and a sheet of details that leaves the square visible.
+    """
+    phone = {"viewport": {"width": 390, "height": 844}, "has_touch": True}
+    page = changed(
+        lambda to: open_page(to, **phone),
+        *("check/", "worker.js", lambda text: text + NO_GPU),
+    )
     expect(page.locator(".problem")).to_contain_text(
         "This browser offers no WebGPU", timeout=START_MS
     )
     expect(page.locator(".sentence-note")).to_contain_text("No WebGPU here")
     expect(page.locator('input[name="device"][value="webgpu"]')).to_be_disabled()
-    assert "on NumPy" in finished(page)
+    assert re.fullmatch(
+        rf"{CASES:,} of {CASES:,} cases right on NumPy [\d.]+, float32 against float64",
+        finished(page),
+    )
     expect(page.locator('input[name="device"][value="webgpu"]')).to_be_disabled()
     assert words(page) == {"right": CASES}
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        fits_a_phone(page)
 
 
 LOSE_ONCE = """
@@ -264,18 +281,6 @@ def test_a_gpu_that_keeps_going_away_ends_the_run(open_page: OpenPage) -> None:
     said = cancelled(page)
     assert re.match(r"Cancelled: ([\d,]+) of \1 cases right on NumPy", said), said
     expect(page.locator(".problem")).to_have_count(0)
-
-
-def test_it_fits_a_phone(open_page: OpenPage) -> None:
-    """No sideways scrolling; the details are a sheet that leaves the square visible."""
-    page = open_page(
-        "demo/check/", viewport={"width": 390, "height": 844}, has_touch=True
-    )
-    cancelled(page)
-    picked_numpy(page)
-    for scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=scheme)
-        fits_a_phone(page)
 
 
 def fits_a_phone(page: Page) -> None:
