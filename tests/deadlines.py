@@ -78,10 +78,20 @@ def _suspended() -> Iterator[str]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The time of the folder, unless the test has its own."""
+    """The time of the folder, unless the test has its own; who has longest goes first.
+
+    So of several workers none ends long before the last.
+    """
     for item in items:
         if item.get_closest_marker("timeout") is None:
             item.add_marker(_mark(item.path))
+    items.sort(key=_seconds, reverse=True)
+
+
+def _seconds(item: pytest.Item) -> float:
+    mark = item.get_closest_marker("timeout")
+    assert mark is not None
+    return float(mark.args[0])
 
 
 def _mark(path: Path) -> pytest.MarkDecorator:
