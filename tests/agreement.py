@@ -58,6 +58,7 @@ def judge(*arguments: Any) -> str:
     return compare(*arguments).why
 
 
+SENTINEL = np.full(64, 0x2A2A_2A2A, np.uint32).tobytes()
 # As float32 a NaN, as float16 two of them, as an integer far from any answer.
 POISON = np.uint32(0x7FE0_7FE1).tobytes()
 
@@ -107,6 +108,39 @@ def on_adapter(want: Want, limits: Limits | None = None, **how: Any) -> WebGpuBa
     return WebGpuBackend(port, pipelines=port.pipelines, **how)
 
 
+class GuardedPort:
+    """A port whose storage buffers end in sentinels, checked when they are freed.
+
+    Guards (reliability.md L5): every storage buffer is made longer than asked for, the
+    end is filled with sentinels, and in the end every sentinel must still be there.
+    """
+
+    def __init__(self, port: Any) -> None:
+        self.port = port
+        self.ends: dict[int, int] = {}
+        self.checked = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.port, name)
+
+    def buffer(self, nbytes: int, usage: Usage, *, is_fed: bool = False) -> int:
+        if usage != "storage":
+            return int(self.port.buffer(nbytes, usage, is_fed=is_fed))
+        end = -(-nbytes // 4) * 4
+        handle: int = self.port.buffer(end + len(SENTINEL), usage)
+        self.port.write(handle, end, memoryview(SENTINEL))
+        self.ends[handle] = end
+        return handle
+
+    def destroy(self, handle: int) -> None:
+        end = self.ends.pop(handle, None)
+        if end is not None:
+            found = drive(self.port.read(handle, end, len(SENTINEL)))
+            assert bytes(found) == SENTINEL, f"buffer {handle} was written past its end"
+            self.checked += 1
+        self.port.destroy(handle)
+
+
 @dataclass(frozen=True, slots=True)
 class Engine:
     """A backend and how plans are made for it."""
@@ -136,6 +170,13 @@ def _port(want: Want) -> PoisonedPort:
     port = NativePort()
     drive(port.open(want))
     return PoisonedPort(port)
+
+
+def guarded(want: Want) -> Engine:
+    """The adapter with sentinels behind every buffer."""
+    port = _port(want)
+    watched: Any = GuardedPort(port)
+    return Engine("guarded", WebGpuBackend(watched, pipelines=port.pipelines))
 
 
 ARRAYS = {"torch-cpu": open_torch, "jax-cpu": open_jax, "mlx": open_mlx}

@@ -1,73 +1,24 @@
-"""No kernel writes beside its output, and a thread count changes no answer.
+"""The guard against kernels that write beside their output, and threads at once.
 
-Guards (reliability.md L5): every storage buffer is made longer than asked for, the end
-is filled with sentinels, and after the runs every sentinel must still be there.
+What the guard watches is every op, in tests/ops/test_agreement.py. A thread count
+changes no answer.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
 
 from rlxweb import Graph, Session
-from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.gpu.drive import drive
 from rlxweb.gpu.native import NativePort
-from rlxweb.gpu.port import Usage, Want
-from tests.agreement import Engine, dtypes_of
-from tests.ops.ways import names, plain, through_views
+from rlxweb.gpu.port import Want
+from tests.agreement import GuardedPort
 from tests.threads import at_once
 
 pytestmark = pytest.mark.requires_wgpu
-
-SENTINEL = np.full(64, 0x2A2A_2A2A, np.uint32).tobytes()
-
-
-class GuardedPort:
-    """A port whose storage buffers end in sentinels, checked when they are freed."""
-
-    def __init__(self, port: Any) -> None:
-        self.port = port
-        self.ends: dict[int, int] = {}
-        self.checked = 0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.port, name)
-
-    def buffer(self, nbytes: int, usage: Usage, *, is_fed: bool = False) -> int:
-        if usage != "storage":
-            return int(self.port.buffer(nbytes, usage, is_fed=is_fed))
-        end = -(-nbytes // 4) * 4
-        handle: int = self.port.buffer(end + len(SENTINEL), usage)
-        self.port.write(handle, end, memoryview(SENTINEL))
-        self.ends[handle] = end
-        return handle
-
-    def destroy(self, handle: int) -> None:
-        end = self.ends.pop(handle, None)
-        if end is not None:
-            found = drive(self.port.read(handle, end, len(SENTINEL)))
-            assert bytes(found) == SENTINEL, f"buffer {handle} was written past its end"
-            self.checked += 1
-        self.port.destroy(handle)
-
-
-def test_no_kernel_writes_past_its_buffers(adapter: Want) -> None:
-    """Every op, the smaller samples, plain and through views."""
-    port = NativePort()
-    drive(port.open(adapter))
-    guarded = GuardedPort(port)
-    one = Engine("guarded", WebGpuBackend(guarded))  # type: ignore[arg-type]
-    for name in names():
-        cases = [*plain(name)[:6], *through_views(name)[:2]]
-        for case in cases:
-            if case.is_small and dtypes_of(case.graph) <= one.backend.target.accepts:
-                one.run(case.graph, case.feeds)
-    assert guarded.checked > 500
-    drive(one.backend.close())
 
 
 def test_the_guard_itself_is_sharp(adapter: Want) -> None:

@@ -27,7 +27,7 @@ from rlxweb.limits import shrunk
 from rlxweb.recipes.variants import variants_of
 from rlxweb.smoke import case as smoke
 from rlxweb.smoke.special import odd_cases
-from tests.agreement import Engine, engine, judge, oracle, strided
+from tests.agreement import Engine, engine, guarded, judge, oracle, strided
 from tests.conftest import ADAPTERS
 from tests.ops.ways import Case, names, plain, through_views
 
@@ -124,6 +124,18 @@ def test_adapter_agrees_without_rewrites(name: str, adapter: Want) -> None:
     assert wrong(engine(adapter, optimise=False), small(through_views(name))) == []
     if variants_of(name):
         assert wrong(engine(adapter, variants=False), plain(name)) == []
+
+
+@pytest.mark.requires_wgpu
+@EACH_OP
+def test_no_kernel_writes_past_its_buffers(name: str, adapter: Want) -> None:
+    """The smaller samples, plain and through views."""
+    one = guarded(adapter)
+    cases = small([*plain(name)[:6], *through_views(name)[:2]])
+    ran = [case for case in cases if case.dtypes <= one.backend.target.accepts]
+    for case in ran:
+        one.run(case.graph, case.feeds)
+    assert one.backend.port.checked >= len(ran) > 0
 
 
 @pytest.mark.requires_wgpu
