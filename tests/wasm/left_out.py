@@ -121,6 +121,7 @@ REASONS = {
         by_rlxweb=True,
     ),
     "long": Reason("it measures for minutes", "", by_name=True),
+    "sources": Reason("it reads our sources, the same anywhere", "", by_name=True),
 }
 
 _BY_NAME = {
@@ -131,6 +132,7 @@ _BY_NAME = {
     "calibration/test_store.py::test_the_folder_is_the_environments_or_the_platforms": (
         "desktop"
     ),
+    "calibration/test_measure.py::test_the_real_cpu": "long",
     "cost/test_prices.py::test_a_record_is_used_when_there_is_one": "desktop",
     "cost/test_prices.py::test_only_hardware_is_guessed_at[True]": "desktop",
     "gpu/test_beside.py::"
@@ -155,6 +157,9 @@ _BY_NAME = {
     "smoke/test_run.py": "children",
     "live/test_page.py": "servers",
     "smoke/test_tab.py": "servers",
+    "test_advice.py::test_no_room_below_the_command_line_knows_a_flag": "sources",
+    "test_layers.py": "sources",
+    "test_manners.py": "sources",
     "test_rlx_names.py::test_the_manifest_names_what_can_be_tried": "desktop",
 }
 TESTS = {f"tests/unit/{name}": reason for name, reason in _BY_NAME.items()}

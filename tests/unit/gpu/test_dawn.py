@@ -103,7 +103,7 @@ def test_many_bytes_go_through_staging_buffers(
     """Whose maps end only while somebody waits."""
     monkeypatch.setattr(staging, "STAGE_BYTES", 1 << 20)
     (way,) = (path for path in PATHS if path.name == "staged, by threads")
-    sent = np.random.default_rng(1).integers(0, 256, (2, 6 << 20), np.uint8)
+    sent = np.random.default_rng(1).integers(0, 256, (2, 3 << 20), np.uint8)
     with native(Want(), library="wgpudawn", path=way) as port:
         handle = port.buffer(sent.shape[1], "storage")
         for one in sent:

@@ -26,7 +26,7 @@ mne.set_log_level("ERROR")
 
 
 @given(st.integers(2, 700), st.floats(0.5, 60.0), st.integers(1, 130), st.booleans())
-@settings(max_examples=100)
+@settings(max_examples=40)
 def test_tapers_are_scipys(n: int, nw: float, k: int, periodic: bool) -> None:
     """To the digits that the eigenvectors of a matrix of n² / 4 leave to both."""
     nw = min(nw, n / 2 * 0.98)
