@@ -102,7 +102,7 @@ class Products:
         images, m, *positions = out.shape
         if not self._is_upright:
             made = np.matmul(side.reshape(-1, self._terms), weights.T)
-            out[...] = np.moveaxis(made.reshape(images, *positions, m), -1, 1)
+            out[...] = made.reshape(images, *positions, m).transpose(0, 4, 1, 2, 3)
         elif images == 1 and out.flags.c_contiguous:
             flat = side.reshape(self._terms, -1)
             np.matmul(weights, flat, out=out.reshape(m, -1))

@@ -21,6 +21,9 @@ def is_double(xp: Any, x: Any) -> bool:
 
 def numpy_dtype(xp: Any, x: Any) -> np.dtype[Any]:
     """NumPy's dtype of an array of namespace `xp`."""
+    if xp is np:
+        own: np.dtype[Any] = x.dtype
+        return own
     return next(d.numpy for d in DType if d is not DType.BF16 and _is(xp, x, d))
 
 
