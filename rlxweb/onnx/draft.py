@@ -25,7 +25,7 @@ from rlxweb.ir.needless import is_needless, shortened
 from rlxweb.ir.op import TensorType
 from rlxweb.ir.shape import Shape, as_shape
 from rlxweb.ir.tensor import Tensor
-from rlxweb.onnx.records import Weight, made_of
+from rlxweb.onnx.records import Weight
 
 Array = npt.NDArray[Any]
 
@@ -61,7 +61,6 @@ class Draft(Graph):
         self.counts: dict[int, Tensor] = {}
         self._weights: dict[int, Weight] = {}
         self._nodes_of: dict[int, Tensor] = {}
-        self._derived: dict[tuple[int, Hashable], Tensor] = {}
 
     def hold(self, array: Any) -> Tensor:
         """A known value. Errors  DTypeError where rlxweb has no such type."""
@@ -81,13 +80,13 @@ class Draft(Graph):
 
         One node, however often the body that holds it is gone through.
         """
+        weight = how(weight)
         if id(weight) in self._nodes_of:
             return self._nodes_of[id(weight)]
-        key, weight = id(weight), how(weight)
         kind = TensorType(as_shape(weight.shape), as_dtype(weight.dtype))
         made = self._append("param", (), {"name": weight.name}, kind, weight.name)
         self._weights[made.id] = weight
-        self._nodes_of[key] = made
+        self._nodes_of[id(weight)] = made
         return made
 
     def derived(
@@ -100,7 +99,7 @@ class Draft(Graph):
     ) -> Tensor | None:
         """A weight that `function` makes of another's numbers when it is read.
 
-        key      what tells the function from others
+        key      what tells the function from others, in any draft
         dtype    of its result
         shape    of its result; None: the weight's
         None where `tensor` is no weight, or the result too large to be kept beside it.
@@ -109,11 +108,7 @@ class Draft(Graph):
         size = TensorType(shape or tensor.shape, dtype).nbytes
         if weight is None or size > DERIVED_BYTES:
             return None
-        known = self._derived.get((tensor.id, key))
-        if known is None:
-            made = made_of(weight, dtype.numpy, function, shape)
-            known = self._derived[tensor.id, key] = self.weight(made)
-        return known
+        return self.weight(weight.made(key, dtype.numpy, function, shape))
 
     def known(self, tensor: Tensor) -> Array | None:
         """The numbers of a tensor that depends on no input, or that were computed on

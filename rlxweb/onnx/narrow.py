@@ -14,7 +14,7 @@ import numpy as np
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.shape import Shape
 from rlxweb.ir.tensor import Tensor
-from rlxweb.onnx.records import Weight, made_of
+from rlxweb.onnx.records import Weight
 
 IN_BYTES = {"int4": DType.I8, "uint4": DType.U8, "int2": DType.I8, "uint2": DType.U8}
 """What each of them is held in, by ml_dtypes' names."""
@@ -44,4 +44,4 @@ def bits_of(dtype: np.dtype[Any]) -> int:
 def in_bytes(weight: Weight) -> Weight:
     """A weight of a type of IN_BYTES as one of 8 bits, unpacked when it is read."""
     held = IN_BYTES[weight.dtype.name].numpy
-    return made_of(weight, held, lambda array: array.astype(held))
+    return weight.made("in bytes", held, lambda array: array.astype(held))

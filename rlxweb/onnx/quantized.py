@@ -8,6 +8,7 @@ them what it does with any weight. Integers of 4 and 2 bits lie in those of 8 (s
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from math import prod
 from typing import Any, NamedTuple, Unpack
 
@@ -23,7 +24,7 @@ from rlxweb.onnx.converters import Call, Value, converts
 from rlxweb.onnx.draft import ours
 from rlxweb.onnx.narrow import IN_BYTES, Narrow, bits_of
 from rlxweb.onnx.windows import Weighted, of_weights
-from rlxweb.ops.integer_products import convolved, summed
+from rlxweb.ops.integer_products import EXACT_IN_F32, convolved, summed
 from rlxweb.ops.quantize import placed
 
 Array = npt.NDArray[Any]
@@ -169,7 +170,7 @@ def dequantized(
     by, at = g.known(scale), g.known(zero)
     if by is None or at is None:
         return g.apply("dequantize_linear", x, scale, zero, **attrs)
-    key = ("dequantized", scale.id, zero.id, *attrs.values())
+    key = ("dequantized", _told(by), _told(at), *attrs.values())
 
     def numbers(array: Array) -> Array:
         with np.errstate(all="ignore"):
@@ -195,13 +196,30 @@ def _dynamic(call: Call, x: Tensor) -> tuple[Tensor, ...]:
     return call.g.dynamic_quantize_linear(x)
 
 
+def _told(array: Array) -> tuple[str, bytes]:
+    """Equal for arrays of one shape, type and content."""
+    content = np.ascontiguousarray(array).tobytes()
+    return f"{array.shape} {array.dtype}", blake2b(content, digest_size=16).digest()
+
+
 # --- products -----------------------------------------------------------------------
 
 
-def whole_number(
+class _Whole(NamedTuple):
+    """Integers less their zero point, and how far from 0 they are at most.
+
+    is_weight   they are numbers of the model's, f32
+    """
+
+    tensor: Tensor
+    reach: int
+    is_weight: bool = False
+
+
+def _whole_number(
     call: Call, x: Value, zero: Value, rows: tuple[int, ...] = ()
-) -> tuple[Tensor, int]:
-    """(Integers less their zero point, how far from 0 they are at most).
+) -> _Whole:
+    """What products are made of.
 
     rows   the shape in which a zero point of one axis stands beside x
     """
@@ -214,7 +232,7 @@ def whole_number(
         at = None
     reach = reach_of(whole.dtype, np.zeros(1, np.int32) if at is None else known)
     if at is None or known is not None:
-        key = ("whole", None if at is None else at.id)
+        key = ("whole", None if known is None else _told(known))
         held = 0 if at is None or known is None else known.astype(np.int32)
 
         def numbers(array: Array) -> Array:
@@ -222,9 +240,25 @@ def whole_number(
 
         made = g.derived(whole, key, DType.F32, numbers)
         if made is not None:
-            return made, reach
+            return _Whole(made, reach, True)
     wide = whole.cast(DType.I32)
-    return (wide if at is None else wide - at.cast(DType.I32)), reach
+    return _Whole(wide if at is None else wide - at.cast(DType.I32), reach)
+
+
+def _largest(call: Call, x: _Whole, y: _Whole, summed_over: tuple[int, ...]) -> int:
+    """What no product of two is larger than; of weights on average, where all of a sum
+    of f32 is exact: what they add up to is known.
+
+    summed_over   axes of y
+    """
+    largest = x.reach * y.reach
+    terms = prod(y.tensor.shape[axis] for axis in summed_over)
+    if not y.is_weight or terms * largest <= EXACT_IN_F32:
+        return largest
+    array = call.known(y.tensor, "the weights")
+    sums = np.abs(array).sum(axis=summed_over, dtype=np.float64)
+    fits = x.reach * sums.max(initial=0) <= EXACT_IN_F32
+    return EXACT_IN_F32 // terms if fits and x.reach else largest
 
 
 def _zero_beside(
@@ -241,12 +275,13 @@ def _zero_beside(
 def multiplied(call: Call, x: Value, y: Value, zeros: tuple[Value, Value]) -> Tensor:
     """The product of matrices of integers less their zero points, i32."""
     x_zero, y_zero = zeros
-    first, far = whole_number(call, x, x_zero, (-1, 1))
-    second, wide = whole_number(call, y, y_zero)
+    one, other = _whole_number(call, x, x_zero, (-1, 1)), _whole_number(call, y, y_zero)
+    largest = _largest(call, one, other, (max(0, other.tensor.rank - 2),))
+    first, second = one.tensor, other.tensor
     row, column = first.rank == 1, second.rank == 1
     first = first.reshape((1, *first.shape)) if row else first
     second = second.reshape((*second.shape, 1)) if column else second
-    made = summed(call.g, first, second, (-1, -2), far * wide, call.g.matmul)
+    made = summed(call.g, first, second, (-1, -2), largest, call.g.matmul)
     shape = made.shape[:-2] + (() if row else made.shape[-2:-1])
     return made.reshape(shape if column else (*shape, made.shape[-1]))
 
@@ -279,9 +314,10 @@ def _conv_integer(
 def _convolved(
     call: Call, x: Tensor, w: Tensor, zeros: tuple[Value, Value], how: dict[str, Any]
 ) -> Tensor:
-    first, far = whole_number(call, x, zeros[0])
-    second, wide = whole_number(call, w, zeros[1], (-1, *(1,) * (w.rank - 1)))
-    return convolved(call.g, first, second, far * wide, how)
+    first = _whole_number(call, x, zeros[0])
+    second = _whole_number(call, w, zeros[1], (-1, *(1,) * (w.rank - 1)))
+    largest = _largest(call, first, second, tuple(range(1, w.rank)))
+    return convolved(call.g, first.tensor, second.tensor, largest, how)
 
 
 def requantized(

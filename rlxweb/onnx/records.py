@@ -5,7 +5,7 @@ Made by `reading.py`; nothing that comes after it looks at the file's own messag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -70,6 +70,33 @@ class Weight:
     dtype: np.dtype[Any]
     read: Callable[[], npt.NDArray[Any]] = field(repr=False)
     lies: str = "the model"
+    _made: dict[Hashable, Weight] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    def made(
+        self,
+        key: Hashable,
+        dtype: np.dtype[Any],
+        function: Callable[[npt.NDArray[Any]], npt.NDArray[Any]],
+        shape: Shape | None = None,
+    ) -> Weight:
+        """A weight that is computed of this one's numbers when it is read.
+
+        key    what tells the function from others: there is one for each, which all
+               conversions of a model share
+        shape  None: the same
+        """
+        found = self._made.get(key)
+        if found is None:
+            found = Weight(
+                self.name,
+                self.shape if shape is None else shape,
+                dtype,
+                lambda: np.asarray(function(self.read()), dtype),
+                self.lies,
+            )
+        return self._made.setdefault(key, found)
 
     @cached_property
     def array(self) -> npt.NDArray[Any]:
@@ -80,25 +107,6 @@ class Weight:
 
     def __str__(self) -> str:
         return f"{show(self.shape)} {self.dtype}"
-
-
-def made_of(
-    weight: Weight,
-    dtype: np.dtype[Any],
-    function: Callable[[npt.NDArray[Any]], npt.NDArray[Any]],
-    shape: Shape | None = None,
-) -> Weight:
-    """A weight that is computed of another's numbers when it is read.
-
-    shape  None: of the same shape
-    """
-    return Weight(
-        weight.name,
-        weight.shape if shape is None else shape,
-        dtype,
-        lambda: np.asarray(function(weight.read()), dtype),
-        weight.lies,
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -352,3 +352,26 @@ def test_rows_of_a_table_in_blocks(kind: str, has_zeros: bool, device: str) -> N
     (want,) = runtime(data, {"at": at})
     got = rlx.onnx.load(data).run({"at": at}, device=device)["y"]
     np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-7)
+
+
+def test_every_binding_has_the_same_weights() -> None:
+    """What is made of them is made once, so that they lie on a device once."""
+    int4 = onnx.TensorProto.INT4
+    nodes = [
+        node("DequantizeLinear", ["w", "s"], ["f"], axis=1),
+        node("MatMul", ["x", "f"], ["a"]),
+        node("DynamicQuantizeLinear", ["a"], ["q", "t", "z"]),
+        node("MatMulInteger", ["q", "v", "z"], ["y"]),
+    ]
+    message = model(nodes, [value("x", ("rows", 8))], [value("y", ("rows", 5), 6)])
+    held = onnx.helper.make_tensor("w", int4, (8, 600), RNG.integers(-8, 8, 4800))
+    message.graph.initializer.append(held)
+    for name, array in {"s": steps(600), "v": i8(600, 5)}.items():
+        message.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    with rlx.onnx.load(message.SerializeToString()) as loaded:
+        first, second = (
+            loaded.imported({"x": real(rows, 8)}).params for rows in (1, 3)
+        )
+        assert list(first) == ["w", "v"]
+        assert all(first[name] is second[name] for name in first)
+        assert {w.dtype.name for w in first.values()} == {"float32"}
