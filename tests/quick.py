@@ -1,7 +1,8 @@
 """`--quick`: the tests that catch most, in minutes, on one adapter.
 
-Left out are the site, the browser, what is packaged and what is measured, the other two
-adapters, and what is marked slow.
+Left out are the site, the browser, what is packaged and what is measured, trained
+models, the engines of other libraries, the other two adapters, processes that are
+killed, forked or broken on purpose, and what is marked slow.
 """
 
 from __future__ import annotations
@@ -13,6 +14,16 @@ import pytest
 HERE = Path(__file__).parent
 ROOMS = ("unit", "ops", "graphs", "pyrlx", "faults", "limits")
 ADAPTER = "lavapipe"
+LEFT_OUT = (
+    *("unit/site/", "unit/models/", "unit/calibration/", "unit/cli/test_bench"),
+    *("unit/cli/test_calibrate", "unit/cli/test_smoke", "unit/smoke/"),
+    *("unit/cli/test_killed_runs", "unit/cli/test_memory", "unit/cli/test_signals"),
+    *("unit/backends/test_entry_points", "unit/backends/test_howto_engine"),
+    *("faults/test_broken_libraries", "faults/test_forks", "faults/test_jobs_faults"),
+)
+"""How the paths of files begin of which the time is not worth what they catch."""
+LIBRARIES = frozenset(("torch-cpu", "jax-cpu", "mlx"))
+MARKS = ("slow", "requires_torch", "requires_jax", "requires_mlx", "requires_dawn")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -31,12 +42,13 @@ def pytest_collection_modifyitems(
 
 
 def _is_quick(item: pytest.Item) -> bool:
-    room, inner = item.path.relative_to(HERE).parts[:2]
-    params = getattr(item, "callspec", None)
-    adapter = ADAPTER if params is None else params.params.get("adapter", ADAPTER)
+    path = item.path.relative_to(HERE)
+    spec = getattr(item, "callspec", None)
+    params = {} if spec is None else spec.params
     return (
-        room in ROOMS
-        and inner != "site"
-        and adapter == ADAPTER
-        and item.get_closest_marker("slow") is None
+        path.parts[0] in ROOMS
+        and not path.as_posix().startswith(LEFT_OUT)
+        and params.get("adapter", ADAPTER) == ADAPTER
+        and LIBRARIES.isdisjoint(p for p in params.values() if isinstance(p, str))
+        and not any(item.get_closest_marker(mark) for mark in MARKS)
     )
