@@ -133,7 +133,11 @@ def test_other_types(dtype: str, adapter: Want) -> None:
         assert differs(one, *made(case, dtype)) == ""
 
 
-@pytest.mark.parametrize("name", CASES)
+# Half as many rows are pieces enough.
+CUT = {**CASES, "a sum in parts": (layer, (17, 700), (700, 68), (68,))}
+
+
+@pytest.mark.parametrize("name", CUT)
 def test_a_device_that_cuts_everything(name: str, adapter: Want) -> None:
     """Pieces begin anywhere in the output; the other operands lie whole.
 
@@ -141,7 +145,7 @@ def test_a_device_that_cuts_everything(name: str, adapter: Want) -> None:
     """
     small = replace(shrunk(), max_storage_buffers_per_shader_stage=6)
     one = engine(adapter, limits=small)
-    graph, feeds = made(CASES[name])
+    graph, feeds = made(CUT[name])
     steps = len(compile_graph(graph, one.backend.target).steps)
     assert steps <= 2
     assert differs(one, graph, feeds, steps) == ""
