@@ -380,12 +380,12 @@ def _q_conv(
     channels_last: int = 0,
     **given: Unpack[Weighted],
 ) -> Value:
-    if channels_last:
-        call.refuse("channels_last", "channels stand at axis 1")
+    x = call.g.moveaxis(x, -1, 1) if channels_last else x
     how = of_weights(call, x, w, given)
     total = _convolved(call, x, w, (x_zero, w_zero), how)
     channels = (-1, *(1,) * (w.rank - 2))
     if bias is not None:
         total = total + bias.reshape(channels)
     by = _single(call, x_scale) * _rows(w_scale, channels) / _single(call, y_scale)
-    return requantized(call, total, by, y_zero)
+    made = requantized(call, total, by, y_zero)
+    return call.g.moveaxis(made, 1, -1) if channels_last else made

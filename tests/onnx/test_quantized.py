@@ -130,6 +130,15 @@ CASES: dict[str, Any] = {
         (3, 4, 5, 8),
         {"kind": 2, "group": 2, "pads": [1, 0, 1, 0]},
     ),
+    "channels last": (
+        "QLinearConv",
+        named(
+            *(u8(2, 9, 8, 6), *NEAR, i8(8, 6, 3, 3), steps(8), np.zeros(8, np.int8)),
+            *(one(0.4), Z, RNG.integers(-900, 900, 8).astype(np.int32)),
+        ),
+        (3, 4, 5, 8),
+        {"kind": 2, "channels_last": 1, "pads": [1, 0, 1, 0], "domain": MS},
+    ),
     "quantised product": (
         "QLinearMatMul",
         named(X, *NEAR, i8(12, 7), SCALE, one(-3, np.int8), one(0.3), Z),
@@ -233,7 +242,8 @@ def test_as_onnx_runtime_does(name: str, device: str) -> None:
     may be a step off, where a half was rounded.
     """
     op, fed, weights, how = CASES[name]
-    message, given = made(op, fed, weights, "" if op in OWN else MS, **how)
+    domain = "" if op in OWN else MS
+    message, given = made(op, fed, weights, **{"domain": domain, **how})
     data = message.SerializeToString()
     want = runtime(data, given)
     got = rlx.onnx.load(data).run(given, device=device)
