@@ -152,7 +152,11 @@ def _label(nodes: Sequence[Node]) -> str:
 
 
 def regions(graph: Graph, target: Target, fuse: bool) -> dict[int, Region]:
-    """Last node → its region, for every elementwise node that is not inside another."""
+    """Last node → its region, for every elementwise node that is not inside another.
+
+    What all who read it are in one region for is computed there, once: the sum whose
+    two readers are a function of it and their product.
+    """
     uses = Counter(i for node in graph.nodes() for i in node.inputs)
     uses.update(graph.outputs)
     found: dict[int, Region] = {}
@@ -161,22 +165,41 @@ def regions(graph: Graph, target: Target, fuse: bool) -> dict[int, Region]:
             continue
         outside = [i for i in node.inputs if not graph.node(i).is_literal]
         region = Region([node.id], list(dict.fromkeys(outside)))
-        for i in node.inputs:
-            inner = found.get(i)
-            if inner is None or not fuse:
-                continue
-            reads = [r for r in region.reads if r != i]
-            reads += [r for r in inner.reads if r not in reads]
-            if (
-                node.inputs.count(i) == uses[i]
-                and graph.node(i).type.shape == node.type.shape
-                and len(region.nodes) + len(inner.nodes) <= MAX_NODES
-                and len(reads) + 1 <= target.max_operands
-            ):
-                region = Region(sorted({*inner.nodes, *region.nodes}), reads)
-                del found[i]
+        asked = list(region.reads) if fuse else []
+        while asked:
+            i = asked.pop(0)
+            joined = _joined(graph, target, region, i, found, uses[i])
+            if joined is not None:
+                # What it reads may have had readers in both.
+                asked = [*found.pop(i).reads, *asked]
+                region = joined
         found[node.id] = region
     return found
+
+
+def _joined(
+    graph: Graph,
+    target: Target,
+    region: Region,
+    at: int,
+    found: Mapping[int, Region],
+    uses: int,
+) -> Region | None:
+    """A region and that of a value it reads, where nobody else does and it fits."""
+    inner = found.get(at)
+    if inner is None or at not in region.reads:
+        return None
+    shape = graph.node(region.nodes[-1]).type.shape
+    inside = sum(graph.node(i).inputs.count(at) for i in region.nodes)
+    reads = [r for r in region.reads if r != at]
+    reads += [r for r in inner.reads if r not in reads]
+    fits = (
+        inside == uses
+        and graph.node(at).type.shape == shape
+        and len(region.nodes) + len(inner.nodes) <= MAX_NODES
+        and len(reads) + 1 <= target.max_operands
+    )
+    return Region(sorted({*inner.nodes, *region.nodes}), reads) if fits else None
 
 
 def _kernels_before(graph: Graph, found: Mapping[int, Region]) -> dict[int, Node]:

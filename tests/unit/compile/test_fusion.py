@@ -35,6 +35,18 @@ def test_a_value_used_twice_is_computed_once() -> None:
     assert nodes_of(graph) == [[1], [2], [3]]
 
 
+def test_a_value_all_of_whose_readers_are_together_joins_them() -> None:
+    """A bias joins the function of its sum and their product; not for a reader more."""
+    graph = made(lambda g, x, b: (y := x + b) * (g.tanh(y) + 1.0), (4,), (4,))
+    (region,) = regions(graph, target(), True).values()
+    assert region.nodes == [n.id for n in graph.nodes() if n.type.rank and n.inputs]
+    assert region.reads == [0, 1]
+    more = made(
+        lambda g, x, b: [(y := x + b) * (g.tanh(y) + 1.0), g.sum(y)], (4,), (4,)
+    )
+    assert sorted(map(len, nodes_of(more))) == [1, 3]
+
+
 def test_an_output_is_never_swallowed() -> None:
     graph = made(lambda g, x: [y := g.exp(x), g.neg(y)], (4,))
     assert nodes_of(graph) == [[1], [2]]
