@@ -217,6 +217,10 @@ class RegionCall:
 
             return task
 
+        tasks = parts * len(begins)
+        if tasks == 1:
+            make_worker()(0)
+            return out
         threads = 1 if out.size < THREADED else None
-        run_tasks(parts * len(begins), make_worker, threads=threads)
+        run_tasks(tasks, make_worker, threads=threads)
         return out
