@@ -39,7 +39,11 @@ LEAST: Final = 1 << 12
 """Multiplications from which a call of ours is faster than several of NumPy's."""
 _MANY: Final = 16
 _LEAST_OF_MANY: Final = 1 << 23
-"""The same for so many channels, at which BLAS is good."""
+"""The same for so many channels, at which BLAS is good: better where windows step over
+elements, which the code has to sort first.
+"""
+_LEAST_OF_PRODUCTS: Final = 1 << 16
+"""The same for windows of one element, which are one call of NumPy's."""
 _THREADED: Final = 1 << 19
 _TASKS: Final = 8
 """For each thread, so that none waits long for the last."""
@@ -98,8 +102,11 @@ def _compiled_open(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
     small = w.numel // one.groups <= _MOST_WEIGHTS
     few = prod(windows.strides) <= _MOST_PHASES
     is_product = prod(windows.kernel) == 1 and windows.out == windows.size
-    least = LEAST if m < _MANY else _LEAST_OF_MANY
-    return work >= least and small and few and (m < _MANY or not is_product)
+    if m >= _MANY:
+        least, suits = _LEAST_OF_MANY, not is_product and prod(windows.strides) == 1
+    else:
+        least, suits = _LEAST_OF_PRODUCTS if is_product else LEAST, True
+    return work >= least and small and few and suits
 
 
 def _by_numpy(inputs: Types, out: TensorType, attrs: Attrs) -> Run:
