@@ -77,7 +77,7 @@ class Samples(quantization.CalibrationDataReader):
         return next(self.left, None)
 
 
-FAR = {"dynamic": 0.05, "QDQ": 0.02, "QOperator": 0.02}
+FAR = {"dynamic": 0.05, "QDQ": 0.02}
 """What a number may be off that fell on the other side of a half, once or twice."""
 
 
@@ -89,8 +89,7 @@ def quantized(how: str, made: Path, x: np.ndarray) -> None:
         if how == "dynamic":
             quantization.quantize_dynamic(path, made)
         else:
-            form = quantization.QuantFormat[how]
-            quantization.quantize_static(path, made, Samples(x), quant_format=form)
+            quantization.quantize_static(path, made, Samples(x))
     finally:
         logging.disable(logging.NOTSET)
 
