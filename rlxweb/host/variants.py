@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.host import error_function, one_row, recurrent, short_sums
+from rlxweb.host import error_function, one_row, padding, recurrent, short_sums
 from rlxweb.host.in_parts import LINES, in_parts, is_large
 from rlxweb.host.segment_spectra import cross_power, segment_power, segment_spectra
 from rlxweb.host.spec import WelchSpec
@@ -167,6 +167,7 @@ VARIANTS: tuple[Variant, ...] = (
     Variant("frame, a view", "frame", lambda inputs, out, attrs: True, _frame),
     Variant("erf, one quotient", "erf", error_function.is_open, error_function.erf),
     Variant("gather, one row", "gather", one_row.is_open, one_row.gather, planned=True),
+    Variant("pad, places known", "pad", padding.is_open, padding.pad, planned=True),
     Variant("sum, short runs", "sum", short_sums.is_open, short_sums.in_runs("sum")),
     Variant("mean, short runs", "mean", short_sums.is_open, short_sums.in_runs("mean")),
     *(
