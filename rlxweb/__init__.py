@@ -29,8 +29,12 @@ if TYPE_CHECKING:  # for people's editors and type checkers; a test holds it to 
     from rlxweb.ir.dim import Dim as Dim
     from rlxweb.ir.dtype import DType as DType
     from rlxweb.ir.graph import Graph as Graph
+    from rlxweb.ir.packing import quantize_weights as quantize_weights
     from rlxweb.ir.tensor import Tensor as Tensor
     from rlxweb.ops.custom import register_custom as register_custom
+    from rlxweb.packed_weights import Quantized as Quantized
+    from rlxweb.packed_weights import dequantize as dequantize
+    from rlxweb.packed_weights import quantize as quantize
     from rlxweb.runners.benchmark import DeviceBenchResult as DeviceBenchResult
     from rlxweb.runners.flexible_session import FlexibleSession as FlexibleSession
     from rlxweb.runners.graph_devices import GraphDevices as GraphDevices
@@ -90,8 +94,10 @@ _OWN = {
     "rlxweb.ir.dim": "Dim",
     "rlxweb.ir.dtype": "DType",
     "rlxweb.ir.graph": "Graph",
+    "rlxweb.ir.packing": "quantize_weights",
     "rlxweb.ir.tensor": "Tensor",
     "rlxweb.ops.custom": "register_custom",
+    "rlxweb.packed_weights": "Quantized dequantize quantize",
     "rlxweb.runners.benchmark": "DeviceBenchResult",
     "rlxweb.runners.flexible_session": "FlexibleSession",
     "rlxweb.runners.graph_devices": "GraphDevices",

@@ -44,6 +44,14 @@ def _grouped(g: Graph, s: Shape) -> Tensor:
     return g.grouped_matmul(g.input("x", s), w, offsets=g.constant(ends))
 
 
+def _quantized(g: Graph, s: Shape) -> Tensor:
+    """Weights of four bits, groups of 32."""
+    n = s[1]
+    words = g.input("words", (n, n // 8), "i32")
+    scales = g.input("scales", (n, n // 32))
+    return g.quantized_matmul(g.input("x", s), words, scales, bits=4, group_size=32)
+
+
 def _scan(g: Graph, s: Shape) -> Tensor:
     """Of 16 numbers a channel, as Mamba has them."""
     places, width = s
@@ -59,5 +67,6 @@ LANGUAGE: Mapping[str, tuple[Build, tuple[Shape, ...]]] = {
     "swiglu": (_swiglu, ROWS),
     "lora_matmul": (_lora, ROWS),
     "grouped_matmul": (_grouped, ROWS),
+    "quantized_matmul": (_quantized, ROWS),
     "selective_scan": (_scan, ROWS),
 }

@@ -6,7 +6,7 @@ that attention costs what its products and its softmax cost.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -56,11 +56,14 @@ def item_of(graph: Graph, node: Node, launches: int = 1) -> Item:
         size = dict(given)
     label = f"{node.op} '{node.name}'" if node.name else node.op
     nbytes = size.get("bytes", bytes_of(graph, node))
-    flops, numbers = flops_of(graph, node), _numbers((*inputs, out))
+    # A product that gives floats computes floats, whatever its weights are packed in.
+    floats = op.has("blas") and out.dtype.is_float
+    told = [t for t in (*inputs, out) if t.dtype.is_float or not floats]
+    flops, numbers = flops_of(graph, node), _numbers(told)
     return Item(kind, label, launches, flops, nbytes, size, numbers=numbers)
 
 
-def _numbers(types: Types) -> str:
+def _numbers(types: Sequence[TensorType]) -> str:
     """Of the largest operand or result: "whole", "half", or "" for other floats."""
     dtype = max(types, key=lambda t: t.numel).dtype
     return "whole" if dtype.is_integer else "half" if dtype is DType.F16 else ""

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from rlxweb.host import error_function, one_row, padding, recurrent, short_sums
 from rlxweb.host.in_parts import LINES, in_parts, is_large
+from rlxweb.host.packed_weights import quantized_matmul
 from rlxweb.host.segment_spectra import cross_power, segment_power, segment_spectra
 from rlxweb.host.spec import WelchSpec
 from rlxweb.host.spectrum import frames, welch_power
@@ -173,6 +174,12 @@ VARIANTS: tuple[Variant, ...] = (
     *(
         Variant(f"{op}, in arrays made once", op, recurrent.is_open, made, planned=True)
         for op, made in recurrent.ROWS
+    ),
+    Variant(
+        "quantized_matmul, unpacked in cache",
+        "quantized_matmul",
+        lambda *node: True,
+        quantized_matmul,
     ),
     *(Variant(f"{op}, in parts", op, is_large, in_parts(op)) for op in LINES),
 )

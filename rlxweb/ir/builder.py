@@ -21,6 +21,7 @@ from rlxweb.ir.indexing import indexed
 from rlxweb.ir.linalg_builder import LinalgBuilder
 from rlxweb.ir.norm_builder import NormBuilder
 from rlxweb.ir.order_builder import OrderBuilder
+from rlxweb.ir.packed_builder import PackedBuilder
 from rlxweb.ir.picks_builder import PicksBuilder
 from rlxweb.ir.product_builder import ProductBuilder
 from rlxweb.ir.quantize_builder import QuantizeBuilder
@@ -48,6 +49,7 @@ class Builder(
     UnpoolBuilder,
     NormBuilder,
     ResizeBuilder,
+    PackedBuilder,
     PicksBuilder,
     OrderBuilder,
     RegionBuilder,

@@ -301,10 +301,14 @@ class Recording:
                     f"{len(_tensors(call.made))} were built upon",
                 )
             now.learned(made, call.made)
-        self._check_held(now)
+        self.check_held(now)
         return now
 
-    def _check_held(self, now: Replay) -> None:
+    def check_held(self, now: Replay) -> None:
+        """What Python code was told holds there too, of what is there.
+
+        Errors  ShapeError.
+        """
         hint = "build the graph for these sizes, or say with Dim(…) what they may be"
         for sign, x, y, answer in self.held:
             left, right = told(x, now), told(y, now)
@@ -316,6 +320,8 @@ class Recording:
                     hint,
                 )
         for at, shape in self.shapes.items():
+            if at not in now.ids:
+                continue  # it has no such tensor any more
             here = now.tensor(at).shape
             both = zip(shape, here, strict=True)
             if any(isinstance(d, int) and d != n for d, n in both):

@@ -101,12 +101,13 @@ class Draft(Graph):
 
         key      what tells the function from others, in any draft
         dtype    of its result
-        shape    of its result; None: the weight's
+        shape    of it; None: the weight's
         None where `tensor` is no weight, or the result too large to be kept beside it.
         """
         weight = self._weights.get(tensor.id)
-        size = TensorType(shape or tensor.shape, dtype).nbytes
-        if weight is None or size > DERIVED_BYTES:
+        size = TensorType(tensor.shape if shape is None else shape, dtype).nbytes
+        larger = DERIVED_BYTES < size > TensorType(tensor.shape, tensor.dtype).nbytes
+        if weight is None or larger:
             return None
         return self.weight(weight.made(key, dtype.numpy, function, shape))
 

@@ -52,6 +52,7 @@ FAMILIES = (
     "grouped",
     "quantize",
     "integer_products",
+    "packed_weights",
     "recurrent",
     "selective_scan",
     "spectral",

@@ -208,7 +208,7 @@ def matmul_blocks(side: int) -> RecipeFor:
         if rows > most - limits.min_storage_buffer_offset_alignment:
             return None
         uncut = largest <= most
-        return _split(one, call, out, parts_of(warps, k) if uncut else 1)
+        return split(one, call, out, parts_of(warps, k) if uncut else 1)
 
     return recipe
 
@@ -235,8 +235,8 @@ def turns_of(k: int) -> float:
     return (1 + 1 / DEPTH) * (k + DEPTH)
 
 
-def _split(one: Blocks, call: Call, out: TensorType, parts: int) -> Recipe:
-    """The product in `parts` of its sum, and the sum of the parts."""
+def split(one: Blocks, call: Call, out: TensorType, parts: int) -> Recipe:
+    """A product's own call by blocks, in `parts` of its sum, and the sum of them."""
     k = next(axis.size for axis in call.axes if axis.name == "k")
     total = out.numel
     length = -(-k // (parts * DEPTH)) * DEPTH

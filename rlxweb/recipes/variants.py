@@ -31,6 +31,7 @@ from rlxweb.recipes.line_blocks import line_blocks
 from rlxweb.recipes.matmul_blocks import SIDES, matmul_blocks
 from rlxweb.recipes.matmul_variants import matmul_rows, matmul_tiled
 from rlxweb.recipes.movement_variants import fours_copy, gather_rows, tiled_copy
+from rlxweb.recipes.packed_calls import blocks_of_packed, few_rows, large_tiles
 from rlxweb.recipes.padding_variants import own, padded_at_once
 from rlxweb.recipes.psd_variants import as_estimate
 from rlxweb.recipes.recurrent_calls import row_recipe
@@ -137,6 +138,27 @@ _MATMULS = (
         for side in SIDES
     ),
     Variant("matmul, shared tiles", "matmul", on_hardware, matmul_tiled),
+    Variant(
+        "quantized_matmul, 16 by 8 a lane",
+        "quantized_matmul",
+        on_software,
+        large_tiles,
+    ),
+    Variant(
+        "quantized_matmul, workgroup four columns",
+        "quantized_matmul",
+        on_hardware,
+        few_rows,
+    ),
+    *(
+        Variant(
+            f"quantized_matmul, blocks of {side}",
+            "quantized_matmul",
+            on_hardware,
+            blocks_of_packed(side),
+        )
+        for side in SIDES
+    ),
 )
 _CONVOLUTIONS = (
     Variant("conv, 16 by 16 a lane", "conv", on_software, as_product(matmul_rows)),

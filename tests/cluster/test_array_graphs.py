@@ -163,6 +163,7 @@ def test_an_op_without_a_rule_is_refused() -> None:
         *("scatter_elements", "scatter_nd"),
         *("lstm", "gru", "rnn"),
         *("rope", "glu", "lora_matmul", "grouped_matmul", "selective_scan"),
+        "quantized_matmul",
         *("solve", "det", "slogdet", "solve_triangular", "cholesky", "add_norm"),
         *("nonzero", "non_max_suppression", "searchsorted", "roi_align"),
         "deform_conv",

@@ -20,7 +20,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "streams",
     ),
     ("errors", "kept"),
-    ("arguments", "device", "given", "pages", "whole_file"),
+    ("arguments", "device", "given", "packed_weights", "pages", "whole_file"),
     ("digital",),
     ("ir", "decision", "io"),
     ("graphfile", "recipes", "results"),
