@@ -48,9 +48,12 @@ def _old_binary(
 
 @converts("Pow", since=7)
 def _pow(call: Call, x: Tensor, y: Tensor) -> Tensor:
-    if x.dtype.is_float:
-        return call.g.pow(x, y.cast(x.dtype))
     known = call.g.known(y)
+    if x.dtype.is_float:
+        is_square = known is not None and known.size == 1 and (known == 2).all()
+        if is_square and y.rank <= x.rank:
+            return x * x  # exactly that, for a tenth of the work
+        return call.g.pow(x, y.cast(x.dtype))
     if y.dtype.is_float and (known is None or (known != np.trunc(known)).any()):
         return call.g.pow(x.cast("f32"), y.cast("f32")).cast(x.dtype)
     return _whole_power(call.g, x, y.cast(x.dtype))

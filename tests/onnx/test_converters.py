@@ -66,6 +66,25 @@ def test_powers_of_integers_are_exact(kind: int, is_known: bool) -> None:
     assert (got.dtype, got.tolist()) == (dtype, want)
 
 
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1, 1)])
+def test_a_square_is_a_product_unless_its_shape_is_another(
+    shape: tuple[int, ...],
+) -> None:
+    x = np.array([[-3.1, 0.0, 1e30, np.inf, np.nan, 7.7]], np.float32)
+    with np.errstate(over="ignore"):
+        want = (x * x).reshape(np.broadcast_shapes(x.shape, shape))
+    kind = TensorProto.FLOAT
+    made = model(
+        [node("Pow", ["x", "e"], ["y"])],
+        [value("x", x.shape, kind)],
+        [value("y", want.shape, kind)],
+        weights(e=np.full(shape, 2, np.float32)),
+    )
+    np.testing.assert_array_equal(ran(made, x=x), want)
+    ops = {node.op for node in load(made.SerializeToString()).graph.nodes()}
+    assert ("mul" in ops, "pow" in ops) == (len(shape) < 3, len(shape) == 3)
+
+
 @pytest.mark.requires_wgpu
 def test_powers_of_integers_are_exact_on_an_adapter() -> None:
     x, e = np.array([-3, 3, 46_341, -1], np.int32), np.array([3, 19, 1, -1], np.int32)
