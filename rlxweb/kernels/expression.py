@@ -242,14 +242,9 @@ def _walk_words(
         for a, stride in enumerate(layout.strides)
         if not _implied(layout, a)
     }
-    # In one run of elements a piece is told by its own words alone.
-    is_run = len(shape) == 1 and all(read.strides[0] >= 0 for read in reads)
-    ahead = [0 if is_run else _reach(layout)[0] for layout in reads]
-    values |= {f"ahead{k}": n for k, n in enumerate(ahead) if n}
-    accesses = [
-        _words_of(k, layout, count) if is_run else _all_of(k, layout)
-        for k, layout in enumerate(reads)
-    ]
+    is_run = _is_run(shape, reads)
+    accesses, loads, more = _word_reads(shape, reads, count)
+    values |= more
     accesses.append(Access(Ref("out"), (count,), "write", span=count))
     lines = [
         "@compute @workgroup_size(WG)",
@@ -267,9 +262,7 @@ def _walk_words(
     for a in range(len(shape) - 1, 0, -1):
         lines.append(f"  let i{a} = rest % u.n{a}; rest = rest / u.n{a};")
     lines.append("  let i0 = rest;")
-    for k, layout in enumerate(reads):
-        first = f"u.ahead{k} + " if ahead[k] else ""
-        lines.append(f"  let r{k} = ld{k}({first}{_address(k, layout)});")
+    lines += loads
     lines += [
         *body.lines,
         f"  word |= part{k_out}(n, {body.result});",
@@ -289,9 +282,38 @@ def _walk_words(
     )
 
 
+def _is_run(shape: Sequence[int], reads: Sequence[Layout]) -> bool:
+    return len(shape) == 1 and all(read.strides[0] >= 0 for read in reads)
+
+
+def _word_reads(
+    shape: Sequence[int], reads: Sequence[Layout], count: int
+) -> tuple[list[Access], list[str], dict[str, int | float]]:
+    """How the operands of results that share words are read: accesses, lines, values.
+
+    In one run of elements a piece is told by its own words alone; so is what lies as
+    the results do.
+    """
+    is_run = _is_run(shape, reads)
+    accesses, lines = [], []
+    values: dict[str, int | float] = {}
+    for k, layout in enumerate(reads):
+        at = _address(k, layout)
+        if is_run or Layout(tuple(shape), layout.strides).is_dense:
+            accesses.append(_words_of(k, layout, count))
+            at = at if is_run else f"item * {count}u + n"
+        else:
+            accesses.append(_all_of(k, layout))
+            if ahead := _reach(layout)[0]:
+                values[f"ahead{k}"] = ahead
+                at = f"u.ahead{k} + {at}"
+        lines.append(f"  let r{k} = ld{k}({at});")
+    return accesses, lines, values
+
+
 def _words_of(k: int, layout: Layout, count: int) -> Access:
     """A read of as many elements as share a word, one after the other."""
-    (step,) = layout.strides
+    step = layout.strides[0] if len(layout.strides) == 1 else 1
     span = (count - 1) * step + 1
     return Access(Ref("in", k), (count * step,), "read", layout.offset, span=span)
 
