@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from rlxweb.backends.array import ArrayBackend, array_target
 from rlxweb.backends.array_residents import OwnArray
 from rlxweb.backends.cpu_attention import COMPILED as ATTENTION
-from rlxweb.backends.cpu_attention import attention_kernels
+from rlxweb.backends.cpu_attention import attention_kernels, joins
 from rlxweb.backends.cpu_blocks import RegionByNumPy
 from rlxweb.backends.cpu_convolution import COMPILED as CONVOLUTIONS
 from rlxweb.backends.cpu_convolution import conv_kernels
@@ -48,7 +49,7 @@ class CpuBackend(ArrayBackend):
         adapter, api, driver = CPU_ENGINE
         super().__init__(
             np,
-            self.target,
+            replace(self.target, joins=joins) if variants else self.target,
             name=adapter,
             api=api,
             driver=driver,

@@ -1,7 +1,7 @@
 """Attention of float32 on the CPU: machine code, or products of BLAS and our softmax.
 
-Machine code takes it whole where there is no mask and no cap: scores never leave a
-core's cache. The rest has its scores from NumPy's BLAS.
+Machine code takes it whole where there is no cap, and no mask but one that is added:
+scores never leave a core's cache. The rest has its scores from NumPy's BLAS.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rlxweb.host.compiled import address
 from rlxweb.host.row_blocks import usable_cpus
 from rlxweb.host.variants import Variant
 from rlxweb.ir.dtype import DType
-from rlxweb.ir.op import Attrs, TensorType, Types, registry
+from rlxweb.ir.op import Attrs, Op, TensorType, Types, registry
 from rlxweb.machine import library
 from rlxweb.machine.jobs import packed
 from rlxweb.machine.making import code_of, fast_mode
@@ -56,7 +56,7 @@ attention_kernels: Workshop[Shared] = Workshop(_made, fast_mode)
 
 def is_whole(s: Sizes, attrs: Attrs) -> bool:
     """Whether the machine code can say it."""
-    plain = attrs["mask_kind"] == "none" and attrs["softcap"] is None
+    plain = attrs["mask_kind"] in ("none", "bias") and attrs["softcap"] is None
     fours = s.D % 16 == 0 and s.DV % 16 == 0 and s.DV > 0
     fits = s.SK >= 16 and s.SQ >= 6 and s.SK * s.D <= _MOST_KEYS
     return plain and fours and fits
@@ -80,9 +80,9 @@ def _attention(
         return _by_products(s, attrs, q, k, v, mask)
     kernel = attention_kernels.ready(_NAME)
     if kernel is not None:
-        return _computed(kernel, s, attrs, q, k, v)
+        return _computed(kernel, s, attrs, (q, k, v), mask)
     begun = perf_counter()
-    made = _by_products(s, attrs, q, k, v, None)
+    made = _by_products(s, attrs, q, k, v, mask)
     attention_kernels.spent(_NAME, perf_counter() - begun)
     return made
 
@@ -132,18 +132,40 @@ def _steps(layout: str, heads: int, length: int, size: int) -> tuple[int, int, i
     return heads * length * size, size, heads * size
 
 
+def _added(s: Sizes, mask: NDArray[Any] | None) -> tuple[NDArray[Any], tuple[int, ...]]:
+    """What is added to the scores, key by key, and the elements from one batch, head
+    and row to the next.
+    """
+    if mask is None:
+        return np.zeros(s.SK, np.float32), (0, 0, 0)
+    dense = np.ascontiguousarray(mask, np.float32)
+    if dense.shape[-1] != s.SK:  # one number for all keys
+        dense = np.repeat(dense, s.SK, axis=-1)
+    whole = np.broadcast_to(dense, (s.B, s.H, s.SQ, s.SK))
+    return dense, tuple(step // whole.itemsize for step in whole.strides[:3])
+
+
+def joins(op: Op, inputs: Types, out: TensorType, attrs: Attrs) -> bool:
+    """Where what spells attention out is better done by the machine code."""
+    if op.name != _NAME or not attention_kernels.is_open:
+        return False
+    q, k, v = (one.shape for one in inputs[:3])
+    in_f32 = all(one.dtype is DType.F32 for one in inputs)
+    return in_f32 and out.numel >= LEAST and is_whole(sizes_of(q, k, v, attrs), attrs)
+
+
 def _computed(
     kernel: Shared,
     s: Sizes,
     attrs: Attrs,
-    q: NDArray[Any],
-    k: NDArray[Any],
-    v: NDArray[Any],
+    given: tuple[NDArray[Any], NDArray[Any], NDArray[Any]],
+    mask: NDArray[Any] | None,
 ) -> NDArray[Any]:
     from rlxweb.machine.attention import room_for
 
     out = pool.empty(s.output, np.float32)
-    dense = [np.ascontiguousarray(one) for one in (q, k, v)]
+    dense = [np.ascontiguousarray(one) for one in given]
+    bias, bias_steps = _added(s, mask)
     each = s.SQ if s.B * s.H >= _MANY_HEADS else _QUERIES
     blocks = -(-s.SQ // each)
     steps = [
@@ -151,10 +173,11 @@ def _computed(
         _steps(s.layout, s.HK, s.SK, s.D),
         _steps(s.layout, s.HK, s.SK, s.DV),
         _steps(s.layout, s.H, s.SQ, s.DV),
+        bias_steps,
     ]
     job = np.array(
         [
-            *map(address, (*dense, out)),
+            *map(address, (*dense, out, bias)),
             *(step for one in steps for step in one),
             *(s.H, s.H // s.HK, s.B * s.H * blocks, blocks, each),
             *(s.SQ, s.SK, s.D, s.DV),

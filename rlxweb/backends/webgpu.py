@@ -36,7 +36,7 @@ from rlxweb.backends.webgpu_program import (
     check_fault,
     param_type,
 )
-from rlxweb.backends.webgpu_recipes import JOINS, Recipes, assumed_gate, hardware_of
+from rlxweb.backends.webgpu_recipes import Recipes, assumed_gate, hardware_of
 from rlxweb.backends.webgpu_residents import BufferResident, Residents, copies_into
 from rlxweb.backends.webgpu_timed import timed_run
 from rlxweb.backends.webgpu_trips import WebGpuTrips
@@ -127,7 +127,7 @@ class WebGpuBackend(Backend):
             name=self.name,
             dtypes=frozenset({DType.F32, DType.I32, DType.U32, DType.BOOL} | half),
             stores=NARROW,
-            joins=JOINS,
+            joins=self.recipes.joins,
             native=self.recipes.native,
             refusal=self.recipes.refusal,
             launches=self.recipes.launch_count,

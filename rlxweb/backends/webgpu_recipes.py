@@ -53,8 +53,6 @@ from rlxweb.recipes.variants import (
 )
 
 CAPACITY, CAPACITY_BYTES = 1024, 64 << 20
-JOINS = frozenset({"attention"})
-"""One kernel of ours for what files spell out in several."""
 
 
 @cache
@@ -121,6 +119,10 @@ class Recipes:
         if out.numel == 0 and isinstance(op.lower, Kernel):
             return True
         return self.choose(op, inputs, out, attrs) is not None
+
+    def joins(self, op: Op, inputs: Types, out: TensorType, attrs: Attrs) -> bool:
+        """Where one kernel of ours does what several nodes spell out."""
+        return self.native(op, inputs, out, attrs)
 
     def choose(
         self,

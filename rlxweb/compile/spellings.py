@@ -17,12 +17,8 @@ from rlxweb.ir.tensor import Tensor
 
 
 def joined(graph: Graph, target: Target) -> tuple[Graph, int]:
-    """The graph with every such op of `target.joins` that the target has a kernel for,
-    and how many were found.
-    """
-    ops = [op for op in registry if op.spelled and op.name in target.joins]
-    if not ops:
-        return graph, 0
+    """The graph with every such op that the target wants (`joins`), and how many."""
+    ops = [op for op in registry if op.spelled]
     uses = Counter(i for node in graph.nodes() for i in node.inputs)
     out, made, count = Graph(graph.name), dict[int, Tensor](), 0
     for node in graph.nodes():
@@ -58,6 +54,6 @@ def _of(
             out = op.output_type(found.types, found.attrs)
         except RlxError:  # it only looked like it
             continue
-        if target.native(op, found.types, out, found.attrs):
+        if target.joins(op, found.types, out, found.attrs):
             return found
     return None

@@ -44,8 +44,7 @@ class Target:
     gate          what a fusion must gain there; None fuses whatever has a kernel
     limits        what the device granted; None where there is nothing to stay under
     features      optional abilities of the device, by their WebGPU names
-    joins         ops that are put in the place of several that spell them out, where
-                  `native` says yes
+    joins         whether an op is put in the place of several that spell it out
     narrower      types that it has not → the one that values which fit are held in
     """
 
@@ -63,7 +62,7 @@ class Target:
     features: frozenset[str] = frozenset()
     narrower: Mapping[DType, DType] = field(default_factory=dict)
     stores: frozenset[DType] = frozenset()
-    joins: frozenset[str] = frozenset()
+    joins: Rule[bool] = lambda op, inputs, out, attrs: False
 
     def holds(self, graph: Graph) -> bool:
         """Has the device the element types of all nodes?"""

@@ -22,14 +22,15 @@ room    `floats` for each thread, `room_for` at least
 taken   where the threads that call it together count the tasks they took, and behind
         it how many they are
 """
-_OPERANDS: Final = ("q", "k", "v", "out")
+_OPERANDS: Final = ("q", "k", "v", "out", "bias")
 FIELDS: Final = (
     *_OPERANDS,
     *(f"{one}_{step}" for one in _OPERANDS for step in ("batch", "head", "row")),
     *("heads", "group", "tasks", "blocks", "each", "SQ", "SK", "D", "DV"),
 )
-"""Addresses; elements from one batch, head and row to the next; query heads, those that
-share a key head, tasks in all, tasks of a head, queries of a task, and the lengths.
+"""Addresses; elements from one batch, head and row to the next, 0 where all have the
+same; query heads, those that share a key head, tasks in all, tasks of a head, queries
+of a task, and the lengths. What is added to the scores lies key by key.
 """
 QUERIES: Final = 6
 """Side by side: as many as leave registers for what they meet."""
@@ -47,6 +48,7 @@ class _Head(NamedTuple):
     k: Value
     v: Value
     out: Value
+    bias: Value
     turned: Value
     scores: Value
     factors: Value
@@ -98,6 +100,7 @@ class _Attention:
             base("k", shared),
             base("v", shared),
             base("out", own),
+            base("bias", own),
             self.room,
             scores,
             w.at(scores, w.multiple(QUERIES, of["SK"])),
@@ -184,9 +187,10 @@ class _Attention:
         return [w.at(base, w.multiple(w.sum(first, r), step)) for r in range(QUERIES)]
 
     def _score(self, here: _Head, first: Whole) -> None:
-        """Scores of the queries from `first` on, times the scale."""
+        """Scores of the queries from `first` on, times the scale, and the bias."""
         w, of = self.w, self.of
         queries = self._rows(here.q, first, of["q_row"])
+        biases = self._rows(here.bias, first, of["bias_row"])
         scale = w.spread("%scale")
 
         def body(at: Whole, how_many: int) -> None:
@@ -196,7 +200,8 @@ class _Attention:
             for r, values in enumerate(made):
                 row = w.at(here.scores, w.multiple(r, of["SK"]))
                 for key, value in zip(keys, values, strict=True):
-                    w.store(w.times(value, scale), w.at(row, key))
+                    bias = w.load(w.at(biases[r], key))
+                    w.store(w.plus(w.times(value, scale), bias), w.at(row, key))
 
         self._in_groups(self._key_vectors(), body)
 

@@ -1,6 +1,7 @@
 """Attention that a graph spells out in products and a softmax becomes one kernel.
 
-On the software adapters taken for GPUs, whose kernels for it they then run.
+On the software adapters taken for GPUs, whose kernels for it they then run, and by
+machine code on the CPU.
 """
 
 from __future__ import annotations
@@ -12,13 +13,15 @@ import numpy as np
 import pytest
 
 from rlxweb.backends.agreement import oracle
+from rlxweb.backends.cpu import CpuBackend
 from rlxweb.compile.pipeline import compile_graph
 from rlxweb.gpu.port import Want
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.tensor import Tensor
+from tests.agreement import Engine
 from tests.ops.test_gpu_variants import as_hardware
 
-B, H, S, D, K = 2, 3, 16, 8, 20
+B, H, S, D, K = 2, 3, 16, 32, 20
 RNG = np.random.default_rng(7)
 
 
@@ -138,6 +141,44 @@ def test_what_only_looks_like_it_stays(build: Any, adapter: Want) -> None:
     feeds = fed()
     for got, want in zip(one.run(g, feeds), oracle(g, feeds), strict=True):
         np.testing.assert_allclose(got, want, rtol=2e-5, atol=4e-6)
+
+
+@pytest.mark.parametrize("build", SPELLED, ids=lambda one: one.__name__)
+def test_machine_code_takes_it_on_the_cpu(
+    build: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mask too, whatever it is the same for; without the code nothing joins."""
+    for mode, joined in (("wait", 1), ("off", 0)):
+        monkeypatch.setenv("RLX_FAST", mode)
+        engine = Engine("CPU", CpuBackend())
+        graph = graph_of(build)
+        plan = compile_graph(graph, engine.backend.target)
+        ops = [plan.graph.node(i).op for step in plan.steps for i in step.nodes]
+        assert ops.count("attention") == joined
+        for odd in (False, True):
+            feeds = fed(odd)
+            (got,), (want,) = engine.run(graph, feeds), oracle(graph, feeds)
+            np.testing.assert_allclose(got, want, rtol=2e-5, atol=4e-6)
+
+
+@pytest.mark.parametrize(
+    "shape", [(B, H, S, K), (1, H, S, K), (B, 1, 1, K), (S, K), (S, 1), (K,), (1,)]
+)
+def test_masks_of_machine_code_broadcast(
+    shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RLX_FAST", "wait")
+    g = Graph("masked")
+    q, k, v = (g.input(n, (B, H, s, D)) for n, s in (("q", S), ("k", K), ("v", K)))
+    mask = g.input("mask", shape)
+    how = {"num_heads": H, "head_dim": D, "mask_kind": "bias"}
+    g.set_outputs([g.apply("attention", q, k, v, mask, **how)])
+    feeds = {
+        n: RNG.standard_normal(node.type.shape).astype(np.float32)
+        for n, node in g.named("input").items()
+    }
+    (got,), (want,) = Engine("CPU", CpuBackend()).run(g, feeds), oracle(g, feeds)
+    np.testing.assert_allclose(got, want, rtol=2e-5, atol=4e-6)
 
 
 @pytest.mark.requires_wgpu
