@@ -46,7 +46,7 @@ from rlxweb.given import array_of
 from rlxweb.host.variants import Variant
 from rlxweb.ir.dtype import NARROW, DType
 from rlxweb.ir.graph import Graph, Node
-from rlxweb.ir.lowering import Leaf
+from rlxweb.ir.lowering import Compose, Leaf
 from rlxweb.ir.op import Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.verify import wrong_result
 from rlxweb.stopping import check_stopped
@@ -98,7 +98,9 @@ def array_target(name: str, dtypes: frozenset[DType]) -> Target:
         name=name,
         dtypes=dtypes - NARROW,
         stores=dtypes & NARROW,
-        native=lambda op, *about: not getattr(op.lower, "apart", False),
+        native=lambda op, *about: (
+            not (isinstance(op.lower, Compose) and op.lower.apart)
+        ),
         max_operands=1 << 30,
         keeps_views=True,
         bool_bytes=1,

@@ -127,7 +127,7 @@ class WebGpuBackend(Backend):
             name=self.name,
             dtypes=frozenset({DType.F32, DType.I32, DType.U32, DType.BOOL} | half),
             stores=NARROW,
-            joins=self.recipes.joins,
+            joins=self.recipes.native,
             native=self.recipes.native,
             refusal=self.recipes.refusal,
             launches=self.recipes.launch_count,

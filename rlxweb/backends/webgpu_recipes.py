@@ -120,10 +120,6 @@ class Recipes:
             return True
         return self.choose(op, inputs, out, attrs) is not None
 
-    def joins(self, op: Op, inputs: Types, out: TensorType, attrs: Attrs) -> bool:
-        """Where one kernel of ours does what several nodes spell out."""
-        return self.native(op, inputs, out, attrs)
-
     def choose(
         self,
         op: Op,

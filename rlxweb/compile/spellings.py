@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from rlxweb.compile.rewrites import drop_dead
+from rlxweb.compile.rewrites import drop_dead, rebuild
 from rlxweb.compile.target import Target
-from rlxweb.errors import RlxError, VerifyError
+from rlxweb.errors import RlxError
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.op import Op, registry
 from rlxweb.ir.spelled import Found
@@ -17,43 +17,45 @@ from rlxweb.ir.tensor import Tensor
 
 
 def joined(graph: Graph, target: Target) -> tuple[Graph, int]:
-    """The graph with every such op that the target wants (`joins`), and how many."""
-    ops = [op for op in registry if op.spelled]
+    """The graph with every such op that the target wants (`joins`), and how many.
+
+    Errors   VerifyError for a spelling that changes a node's type.
+    """
+    ops = [op for op in registry if op.spelled is not None]
     uses = Counter(i for node in graph.nodes() for i in node.inputs)
-    out, made, count = Graph(graph.name), dict[int, Tensor](), 0
-    for node in graph.nodes():
-        found = _of(graph, node, uses, ops, target)
-        if found is None:
-            operands = tuple(made[i] for i in node.inputs)
-            made[node.id] = out.copied(node, operands)
-            continue
-        made[node.id] = new = found.build(out, tuple(made[i] for i in found.reads))
-        if out.node(new.id).type != node.type:
-            raise VerifyError(
-                f"joining what ends in {node}",
-                f"it became {out.node(new.id).type}",
-                f"its type is {node.type}",
-                "mend how the op is spelled",
-            )
-        count += 1
-    if not count:
+    found = {
+        node.id: one
+        for node in graph.nodes()
+        if (one := _of(graph, node, uses, ops, target)) is not None
+    }
+    if not found:
         return graph, 0
-    out.set_outputs([made[i] for i in graph.outputs])
-    return drop_dead(out, target), count
+    made: dict[int, Tensor] = {}
+
+    def rewrite(out: Graph, node: Node, operands: tuple[Tensor, ...]) -> Tensor:
+        one = found.get(node.id)
+        if one is None:
+            new = out.copied(node, operands)
+        else:
+            new = one.build(out, tuple(made[i] for i in one.reads))
+        made[node.id] = new
+        return new
+
+    return drop_dead(rebuild(graph, rewrite), target), len(found)
 
 
 def _of(
     graph: Graph, node: Node, uses: Counter[int], ops: list[Op], target: Target
 ) -> Found | None:
     for op in ops:
-        assert op.spelled is not None
-        found: Found | None = op.spelled(graph, node, uses)
+        found = op.spelled(graph, node, uses) if op.spelled is not None else None
         if found is None:
             continue
         try:
-            out = op.output_type(found.types, found.attrs)
+            attrs = op.check_attrs(found.attrs)
+            out = op.output_type(found.types, attrs)
         except RlxError:  # it only looked like it
             continue
-        if target.joins(op, found.types, out, found.attrs):
+        if target.joins(op, found.types, out, attrs):
             return found
     return None

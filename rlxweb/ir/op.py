@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from inspect import currentframe
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rlxweb.errors import GraphError, UnknownOp, did_you_mean
 from rlxweb.forked import ForkLock
@@ -23,6 +23,9 @@ from rlxweb.ir.lowering import Kernel, Lowering, Recipe
 from rlxweb.ir.sample import Sample
 from rlxweb.ir.shape import Shape, bad_attribute, numel, short, show
 from rlxweb.names import from_above
+
+if TYPE_CHECKING:
+    from rlxweb.ir.spelled import Spelled
 
 Attrs = Mapping[str, Any]
 
@@ -163,7 +166,7 @@ class Op:
     onnx: tuple[str, ...] = ()
     unchanged: Callable[[Types, TensorType, Attrs], bool] | None = None
     joined: Callable[[Attrs, Attrs, TensorType], Attrs] | None = None
-    spelled: Callable[..., Any] | None = None
+    spelled: Spelled | None = None
     family: str = ""
 
     def has(self, trait: Trait) -> bool:

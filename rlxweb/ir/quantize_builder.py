@@ -64,8 +64,9 @@ class QuantizeBuilder(ABC):
             raise GraphError(doing, "x is no tensor")
         with working(doing, x):
             own = getattr(zero_point, "dtype", None)
-            to = as_dtype(dtype or own or DType.U8)
-            to = to if dtype or to not in (DType.I64, DType.F64) else DType.U8
+            # NumPy's own types of numbers say nothing: of 128, or of an array of such.
+            said = None if own in (np.int64, np.float64) else own
+            to = as_dtype(dtype or said or DType.U8)
             low, high = quantized_range(to, bits)
             by = self._number(scale, x.dtype if x.dtype.is_float else DType.F32)
             at = self._zero(zero_point, by.shape, to)

@@ -20,7 +20,8 @@ class Found:
     """A node whose value one op gives of earlier ones.
 
     reads         ids of the values that it takes
-    types, attrs  the op's own, by which a device tells whether it has it
+    types, attrs  the op's own, by which a device tells whether it has it; attributes
+                  that are left out have their defaults
     build         (graph, those values) → the node's value, in shape and dtype
     """
 

@@ -17,8 +17,7 @@ import numpy.typing as npt
 from rlxweb.errors import AttributeRefused, ShapeError
 from rlxweb.ir.shape import many, short, show
 from rlxweb.ir.tensor import Tensor
-
-Sizes = int | Sequence[int]
+from rlxweb.ir.window_builder import Sizes
 
 
 class UnpoolBuilder(ABC):
@@ -57,9 +56,9 @@ class UnpoolBuilder(ABC):
         kernel = _each(doing, "kernel_size", kernel_size, rank, least=1)
         dilations = _each(doing, "dilation", dilation, rank, least=1)
         strides = _each(doing, "stride", stride, rank, least=1)
-        pads = many(padding) or ()
-        pads = pads if len(pads) == 2 * rank else _each(doing, "padding", padding, rank)
-        pads = pads if len(pads) == 2 * rank else (*pads, *pads)
+        both = len(many(padding) or ()) == 2 * rank
+        pads = _each(doing, "padding", padding, 2 * rank if both else rank)
+        pads = pads if both else (*pads, *pads)
         padded = [n + a + b for n, a, b in zip(size, pads, pads[rank:], strict=False)]
         at = _places(padded, kernel, dilations, strides)
         if x.rank != 3 or x.shape[1] % len(at) or x.shape[2] != at.shape[1]:

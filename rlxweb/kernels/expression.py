@@ -242,8 +242,8 @@ def _walk_words(
         for a, stride in enumerate(layout.strides)
         if not _implied(layout, a)
     }
-    is_run = _is_run(shape, reads)
-    accesses, loads, more = _word_reads(shape, reads, count)
+    is_run = len(shape) == 1 and all(read.strides[0] >= 0 for read in reads)
+    accesses, loads, more = _word_reads(out, reads, count, is_run)
     values |= more
     accesses.append(Access(Ref("out"), (count,), "write", span=count))
     lines = [
@@ -282,26 +282,23 @@ def _walk_words(
     )
 
 
-def _is_run(shape: Sequence[int], reads: Sequence[Layout]) -> bool:
-    return len(shape) == 1 and all(read.strides[0] >= 0 for read in reads)
-
-
 def _word_reads(
-    shape: Sequence[int], reads: Sequence[Layout], count: int
+    out: Layout, reads: Sequence[Layout], count: int, is_run: bool
 ) -> tuple[list[Access], list[str], dict[str, int | float]]:
     """How the operands of results that share words are read: accesses, lines, values.
 
     In one run of elements a piece is told by its own words alone; so is what lies as
     the results do.
     """
-    is_run = _is_run(shape, reads)
     accesses, lines = [], []
     values: dict[str, int | float] = {}
     for k, layout in enumerate(reads):
         at = _address(k, layout)
-        if is_run or Layout(tuple(shape), layout.strides).is_dense:
-            accesses.append(_words_of(k, layout, count))
-            at = at if is_run else f"item * {count}u + n"
+        if is_run:
+            accesses.append(_words_of(k, layout.strides[0], layout.offset, count))
+        elif layout.strides == out.strides:
+            accesses.append(_words_of(k, 1, layout.offset, count))
+            at = f"item * {count}u + n"
         else:
             accesses.append(_all_of(k, layout))
             if ahead := _reach(layout)[0]:
@@ -311,11 +308,10 @@ def _word_reads(
     return accesses, lines, values
 
 
-def _words_of(k: int, layout: Layout, count: int) -> Access:
-    """A read of as many elements as share a word, one after the other."""
-    step = layout.strides[0] if len(layout.strides) == 1 else 1
+def _words_of(k: int, step: int, offset: int, count: int) -> Access:
+    """A read of as many elements as share a word, `step` from one to the next."""
     span = (count - 1) * step + 1
-    return Access(Ref("in", k), (count * step,), "read", layout.offset, span=span)
+    return Access(Ref("in", k), (count * step,), "read", offset, span=span)
 
 
 def _all_of(k: int, layout: Layout) -> Access:

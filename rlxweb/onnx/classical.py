@@ -15,11 +15,15 @@ from rlxweb.ir.shape import numel
 from rlxweb.ir.tensor import Tensor
 from rlxweb.onnx.converters import Call, Value, converts
 from rlxweb.onnx.records import Weight
-from rlxweb.onnx.scores import as_real, labelled, of_two, transformed
-
-DOMAIN = "ai.onnx.ml"
-Floats = tuple[float, ...]
-Ints = tuple[int, ...]
+from rlxweb.onnx.scores import (
+    DOMAIN,
+    Floats,
+    Ints,
+    as_real,
+    labelled,
+    of_two,
+    transformed,
+)
 
 
 @converts("Scaler", domain=DOMAIN)

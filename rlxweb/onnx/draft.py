@@ -71,16 +71,11 @@ class Draft(Graph):
         kind = TensorType(as_shape(array.shape), as_dtype(array.dtype))
         return self._append("constant", (), {"value": Held(array)}, kind, "")
 
-    def weight(
-        self, weight: Weight, how: Callable[[Weight], Weight] = lambda one: one
-    ) -> Tensor:
+    def weight(self, weight: Weight) -> Tensor:
         """A tensor of the model, read only where its numbers are wanted.
-
-        how  it is held, where that is not as it lies in the file
 
         One node, however often the body that holds it is gone through.
         """
-        weight = how(weight)
         if id(weight) in self._nodes_of:
             return self._nodes_of[id(weight)]
         kind = TensorType(as_shape(weight.shape), as_dtype(weight.dtype))

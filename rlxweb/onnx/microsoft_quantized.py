@@ -10,8 +10,6 @@ from __future__ import annotations
 from math import prod
 from typing import Any, Unpack
 
-import numpy as np
-
 from rlxweb.ir.shape import normal_axis
 from rlxweb.ir.tensor import Tensor
 from rlxweb.onnx.converters import Call, Value, converter_of, converts
@@ -23,6 +21,9 @@ from rlxweb.onnx.quantized import (
     multiplied,
     quantized,
     requantized,
+    scales_of,
+    single,
+    zero_of,
 )
 from rlxweb.onnx.recurrent import Cell, lstm_of
 from rlxweb.onnx.windows import Pooled, pooled_mean
@@ -30,26 +31,14 @@ from rlxweb.onnx.windows import Pooled, pooled_mean
 
 def _floats(call: Call, x: Tensor, scale: Tensor, zero: Value, axis: int = 0) -> Tensor:
     """The numbers that integers stand for, f32."""
-    at = None if zero is None else integers(call, zero)
-    if at is None:
-        at = call.g.constant(np.zeros((), x.dtype.numpy))
-    wide = scale.cast("f32")
-    if prod(wide.shape) == 1:
-        wide = wide.reshape(())
-    if at.shape != wide.shape:
-        if prod(at.shape) != 1:
-            call.contradict(f"zero points {at.shape}, scales {scale.shape}", "alike")
-        at = call.g.expand(at.reshape(()), wide.shape)
-    return dequantized(call, x, wide, at, axis=axis)
+    by = scales_of(scale, scale.shape)
+    return dequantized(call, x, by, zero_of(call, zero, by, x.dtype), axis=axis)
 
 
 def _again(call: Call, x: Tensor, scale: Tensor, zero: Value, like: Tensor) -> Value:
     """Numbers quantised with one scale; without a zero point to the type of `like`."""
-    if prod(scale.shape) != 1:
-        call.refuse(f"scales {scale.shape} of its result", "one number")
-    at = None if zero is None else call.g.reshape(zero, ())
-    wide = scale.reshape(()).cast("f32")
-    return quantized(call, x, wide, at, like.dtype.numpy)
+    by = single(call, scale)
+    return quantized(call, x, by, zero, like.dtype.numpy)
 
 
 _OF_TWO = {"QLinearAdd": "add", "QLinearMul": "mul"}
@@ -213,12 +202,6 @@ def _where(
 # --- products -----------------------------------------------------------------------
 
 
-def _scales(x: Tensor) -> Tensor:
-    """One scale, or one for each column, f32."""
-    wide = x.cast("f32")
-    return wide.reshape(()) if prod(x.shape) == 1 else wide
-
-
 @converts("MatMulIntegerToFloat", domain=DOMAIN)
 def _to_float(
     call: Call,
@@ -231,7 +214,7 @@ def _to_float(
     bias: Tensor | None = None,
 ) -> Tensor:
     total = multiplied(call, a, b, (a_zero, b_zero)).cast("f32")
-    made = (total * (_scales(a_scale) * _scales(b_scale))).cast(a_scale.dtype)
+    made = (total * (scales_of(a_scale) * scales_of(b_scale))).cast(a_scale.dtype)
     return made if bias is None else made + bias
 
 
@@ -246,7 +229,7 @@ def _dynamic(
 ) -> Tensor:
     small, scale, zero = call.g.dynamic_quantize_linear(a)
     total = multiplied(call, small, b, (zero, b_zero)).cast("f32")
-    made = total * (scale * _scales(b_scale))
+    made = total * (scale * scales_of(b_scale))
     return made if bias is None else made + bias
 
 
@@ -270,14 +253,14 @@ def _gemm(
     g = call.g
     a, b = (g.swapaxes(x, 0, 1) if t else x for x, t in ((a, transA), (b, transB)))
     total = multiplied(call, a, b, (a_zero, b_zero))
-    by = _scales(a_scale) * _scales(b_scale)
+    by = scales_of(a_scale) * scales_of(b_scale)
     by = by * alpha if alpha != 1.0 else by
     if c is not None:
         total = total + c
     if y_scale is None:
         made: Tensor = total.cast("f32") * by
         return made
-    return requantized(call, total, by / _scales(y_scale), y_zero, a.dtype.numpy)
+    return requantized(call, total, by / scales_of(y_scale), y_zero, a.dtype.numpy)
 
 
 @converts("QAttention", domain=DOMAIN)
@@ -303,7 +286,7 @@ def _attention(
     if do_rotary or past_present_share_buffer:
         call.refuse("rotary embedding or a shared buffer within it", "both are 0")
     total = multiplied(call, x, weights, (x_zero, w_zero)).cast("f32")
-    made = total * (_scales(x_scale) * _scales(w_scale)) + bias
+    made = total * (scales_of(x_scale) * scales_of(w_scale)) + bias
     size = made.shape[2] // 3
     how: dict[str, Any] = {
         "num_heads": num_heads,

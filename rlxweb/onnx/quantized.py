@@ -63,7 +63,7 @@ class _Kind(NamedTuple):
         return Narrow(x, self.dtype) if self.dtype.name in IN_BYTES else x
 
 
-def _zero(call: Call, zero: Value, scale: Tensor, dtype: DType) -> Tensor:
+def zero_of(call: Call, zero: Value, scale: Tensor, dtype: DType) -> Tensor:
     """A zero point in the shape of its scale."""
     found = None if zero is None else integers(call, zero)
     if found is None:
@@ -93,7 +93,7 @@ def quantized(
     if held is None or not held.is_integer:
         call.refuse(f"it is quantised to {to}", "integers of up to 16 bits here")
     kind = _Kind(to, held)
-    at, (low, high) = _zero(call, zero, scale, held), kind.range
+    at, (low, high) = zero_of(call, zero, scale, held), kind.range
     made = call.g.apply(
         "quantize_linear", x, scale, at, quant_min=low, quant_max=high, **where
     )
@@ -157,7 +157,7 @@ def _dequantize(
     if whole is None:
         numbers = call.g.hold(call.known(x, "what is dequantised").astype(np.float32))
         return (numbers * placed(call.g, where, numbers, wide)).cast(to)
-    at = _zero(call, zero, scale, whole.dtype)
+    at = zero_of(call, zero, scale, whole.dtype)
     return dequantized(call, whole, wide, at, **where).cast(to)
 
 
@@ -331,14 +331,14 @@ def requantized(
     return quantized(call, total.cast("f32") * by, one, at, dtype)
 
 
-def _single(call: Call, scale: Tensor) -> Tensor:
+def single(call: Call, scale: Tensor) -> Tensor:
     """One scale, f32."""
     if prod(scale.shape) != 1:
         call.refuse(f"scales {scale.shape} of its result", "one number")
     return scale.reshape(()).cast("f32")
 
 
-def _rows(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+def scales_of(x: Tensor, shape: tuple[int, ...] = (-1,)) -> Tensor:
     """Scales, f32: one for all, or those of an axis in this shape."""
     wide = x.cast("f32")
     if prod(x.shape) == 1:
@@ -359,7 +359,7 @@ def _q_matmul(
     y_zero: Tensor,
 ) -> Value:
     total = multiplied(call, a, b, (a_zero, b_zero))
-    by = _rows(a_scale, (-1, 1)) * _rows(b_scale, (-1,)) / _single(call, y_scale)
+    by = scales_of(a_scale, (-1, 1)) * scales_of(b_scale) / single(call, y_scale)
     return requantized(call, total, by, y_zero)
 
 
@@ -386,6 +386,6 @@ def _q_conv(
     channels = (-1, *(1,) * (w.rank - 2))
     if bias is not None:
         total = total + bias.reshape(channels)
-    by = _single(call, x_scale) * _rows(w_scale, channels) / _single(call, y_scale)
+    by = single(call, x_scale) * scales_of(w_scale, channels) / single(call, y_scale)
     made = requantized(call, total, by, y_zero)
     return call.g.moveaxis(made, 1, -1) if channels_last else made

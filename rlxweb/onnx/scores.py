@@ -8,6 +8,9 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.tensor import Tensor
 from rlxweb.onnx.converters import Call
 
+DOMAIN = "ai.onnx.ml"
+Floats = tuple[float, ...]
+Ints = tuple[int, ...]
 POST = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 _NOTHING = 1e-7
 """What SOFTMAX_ZERO takes for 0."""

@@ -26,11 +26,17 @@ from rlxweb.onnx.forest import (
     numbers,
 )
 from rlxweb.onnx.records import Weight
-from rlxweb.onnx.scores import POST, as_real, labelled, of_two, transformed
+from rlxweb.onnx.scores import (
+    DOMAIN,
+    POST,
+    Floats,
+    Ints,
+    as_real,
+    labelled,
+    of_two,
+    transformed,
+)
 
-DOMAIN = "ai.onnx.ml"
-Floats = tuple[float, ...]
-Ints = tuple[int, ...]
 Table = Callable[[Array], Tensor]
 _AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
 
@@ -99,19 +105,18 @@ def _scored(
     g, leaves = call.g, _leaves(call, x, forest)
     if aggregate not in _AGGREGATES:
         call.contradict(f"aggregate_function is {aggregate!r}")
-    at_leaves = forest.is_leaf
-    is_sparse = base is None and not forest.given[at_leaves].all()
+    is_extreme = aggregate in ("MIN", "MAX")
+    is_sparse = not forest.given[forest.is_leaf].all()
     weights = forest.weights.astype(x.dtype.numpy)
-    if aggregate in ("MIN", "MAX"):
-        is_sparse = not forest.given[at_leaves].all()
+    if is_extreme:
         far = np.inf if aggregate == "MIN" else -np.inf
         weights = np.where(forest.given, weights, far).astype(weights.dtype)
     found = g.gather(call.hold(weights), leaves)  # [N, T, targets]
     there = None
-    if is_sparse:
+    if is_sparse and (is_extreme or base is None):
         given = g.gather(call.hold(forest.given.astype(np.int32)), leaves)
         there = g.gt(g.sum(given, 1), 0)
-    if aggregate in ("MIN", "MAX"):
+    if is_extreme:
         made = g.min(found, 1) if aggregate == "MIN" else g.max(found, 1)
         made = made if there is None else g.where(there, made, 0.0)
     else:

@@ -125,7 +125,7 @@ class Walk:
 
     def _weight(self, weight: Weight) -> Value:
         if weight.dtype.name in IN_BYTES:
-            return Narrow(self.g.weight(weight, in_bytes), weight.dtype)
+            return Narrow(self.g.weight(in_bytes(weight)), weight.dtype)
         return weight.array if ours(weight.dtype) is None else self.g.weight(weight)
 
     def _nodes(

@@ -41,20 +41,16 @@ _forms: dict[str, tuple[Form, Callable[[Writer, Node], bool]]] = {}
 
 def writes(
     *ops: str,
-    only: Callable[[Node], bool] = lambda node: True,
-    where: Callable[[Writer, Node], bool] = lambda w, node: True,
+    only: Callable[[Writer, Node], bool] = lambda w, node: True,
 ) -> Callable[[Form], Form]:
     """Register a form for ops of ours by name.
 
-    only   says of which nodes it is one
-    where  the same, by the types of their operands and the version that is written
+    only  says of which nodes it is one, by the types of their operands and the version
+          that is written
     """
 
     def register(form: Form) -> Form:
-        def fits(w: Writer, node: Node) -> bool:
-            return only(node) and where(w, node)
-
-        _forms.update(dict.fromkeys(ops, (form, fits)))
+        _forms.update(dict.fromkeys(ops, (form, only)))
         return form
 
     return register
@@ -137,7 +133,7 @@ def form_of(w: Writer, node: Node) -> Form | None:
     op = registry.get(node.op)
     if op.onnx and library.has_op(op.onnx[0], "", w.opset):
         return _exactly
-    if isinstance(op.lower, View) and is_small(node):
+    if isinstance(op.lower, View) and is_small(w, node):
         return by_places
     return None
 
@@ -152,7 +148,7 @@ def plain(attrs: Mapping[str, Any]) -> dict[str, Any]:
     return {n: int(v) if isinstance(v, bool) else v for n, v in attrs.items()}
 
 
-def is_small(node: Node) -> bool:
+def is_small(w: Writer, node: Node) -> bool:
     """Is a table of places for it worth a file?"""
     return node.type.numel <= MOST_PLACES
 

@@ -60,8 +60,8 @@ def _tile(w: Writer, node: Node, x: str) -> str:
     return w.add("Tile", x, w.ints(*repeats))
 
 
-def _is_padded(node: Node) -> bool:
-    return node.attrs["mode"] == "constant" or is_small(node)
+def _is_padded(w: Writer, node: Node) -> bool:
+    return node.attrs["mode"] == "constant" or is_small(w, node)
 
 
 @writes("pad", only=_is_padded)
@@ -107,7 +107,7 @@ def _scatter_elements(w: Writer, node: Node, x: str, indices: str, new: str) -> 
     return w.add("ScatterElements", x, _index(w, node, 1, indices), new, **attrs)
 
 
-@writes("scatter_nd", only=lambda node: not node.attrs["batch_dims"])
+@writes("scatter_nd", only=lambda w, node: not node.attrs["batch_dims"])
 def _scatter_nd(w: Writer, node: Node, x: str, indices: str, new: str) -> str:
     at = w.cast(indices, DType.I64)
     return w.add("ScatterND", x, at, new, reduction=node.attrs["reduction"])

@@ -52,12 +52,12 @@ def _max_pool(w: Writer, node: Node, x: str) -> str:
     return w.add("MaxPool", x, ceil_mode=int(node.attrs["ceil_mode"]), **attrs)
 
 
-@writes("avg_pool", only=lambda node: not node.attrs["ceil_mode"])
+@writes("avg_pool", only=lambda w, node: not node.attrs["ceil_mode"])
 def _avg_pool(w: Writer, node: Node, x: str) -> str:
     return _averages(w, node, x, node.attrs["count_include_pad"])
 
 
-@writes("sum_pool", only=lambda node: not node.attrs["ceil_mode"])
+@writes("sum_pool", only=lambda w, node: not node.attrs["ceil_mode"])
 def _sum_pool(w: Writer, node: Node, x: str) -> str:
     kernel = _each(node.attrs["kernel"], node.type.rank - 2, 1)
     return w.add("Mul", _averages(w, node, x, True), w.like(prod(kernel), node.type))

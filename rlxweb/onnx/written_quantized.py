@@ -50,7 +50,7 @@ def _place(w: Writer, node: Node, *operands: str) -> tuple[list[str], dict[str, 
     return list(operands), {"axis": attrs["axis"], **block}
 
 
-@writes("quantize_linear", where=_is_quantized)
+@writes("quantize_linear", only=_is_quantized)
 def _quantize(w: Writer, node: Node, x: str, scale: str, zero: str) -> str:
     """A range of fewer bits is cut out of that of the type."""
     operands, how = _place(w, node, scale, zero)
@@ -62,7 +62,7 @@ def _quantize(w: Writer, node: Node, x: str, scale: str, zero: str) -> str:
     return w.add("Clip", made, w.like(low, node.type), w.like(high, node.type))
 
 
-@writes("dequantize_linear", where=_is_number)
+@writes("dequantize_linear", only=_is_number)
 def _dequantize(w: Writer, node: Node, x: str, scale: str, zero: str) -> str:
     operands, how = _place(w, node, scale, zero)
     return w.add("DequantizeLinear", x, *operands, **how)
@@ -83,7 +83,7 @@ def _is_product(w: Writer, node: Node) -> bool:
     return _of_bytes(w, node) and (_is_one(zero) or len(zero) == 1)
 
 
-@writes("matmul_integer", where=_is_product)
+@writes("matmul_integer", only=_is_product)
 def _product(w: Writer, node: Node, x: str, y: str, x_zero: str, y_zero: str) -> str:
     shape = w.type_of(node, 3).shape
     zeros = w.shape(x_zero, ()), w.shape(y_zero, () if _is_one(shape) else shape)
@@ -94,7 +94,7 @@ def _is_convolution(w: Writer, node: Node) -> bool:
     return _of_bytes(w, node) and _is_one(w.type_of(node, 3).shape)
 
 
-@writes("conv_integer", where=_is_convolution)
+@writes("conv_integer", only=_is_convolution)
 def _convolution(
     w: Writer, node: Node, x: str, weights: str, x_zero: str, w_zero: str
 ) -> str:

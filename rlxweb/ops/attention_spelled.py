@@ -101,10 +101,7 @@ def _found(graph: Graph, node: Node, scores: _Scores) -> Found | None:
         "num_heads": heads,
         "head_dim": q[-1],
         "mask_kind": "none" if scores.bias is None else "bias",
-        "window": 0,
-        "offset": None,
         "score_scale": scores.scale,
-        "softcap": None,
     }
     dtype, reads = node.type.dtype, list(made.ids)
     shapes = list(made.shapes)

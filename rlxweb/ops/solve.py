@@ -184,8 +184,8 @@ def _slogdet(xp: Any, attrs: Attrs, a: Any) -> Any:
 # --- as other ops, where a device does not bind a whole matrix -----------------------
 
 
-def _swept(g: Graph, doing: str, m: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """As `_eliminated`, of [B, n, width], in a graph."""
+def few_enough(doing: str, n: int) -> None:
+    """Errors  Unsupported for more columns than are written out one by one."""
     if n > MOST_UNROLLED:
         raise Unsupported(
             f"{doing} of {n} rows",
@@ -193,6 +193,11 @@ def _swept(g: Graph, doing: str, m: Tensor, n: int) -> tuple[Tensor, Tensor]:
             f"up to {MOST_UNROLLED} columns are written out one by one",
             Advice("use {}", device="cpu"),
         )
+
+
+def _swept(g: Graph, doing: str, m: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """As `_eliminated`, of [B, n, width], in a graph."""
+    few_enough(doing, n)
     B, _, width = m.shape
     at = g.constant(np.arange(n, dtype=np.int32)[None, :])
     sign = g.expand(g.constant(1.0, m.dtype), (B, 1))

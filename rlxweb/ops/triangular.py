@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.advice import Advice
-from rlxweb.errors import Unsupported
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose, Kernel
@@ -23,7 +21,7 @@ from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.elementwise import FLOATS, need
 from rlxweb.ops.linalg import widened
 from rlxweb.ops.norm import in_f32
-from rlxweb.ops.solve import MOST_UNROLLED, square, system_type
+from rlxweb.ops.solve import few_enough, square, system_type
 from rlxweb.recipes.triangle_calls import cholesky_recipe, solve_triangular_recipe
 
 FEW_ROWS = 16
@@ -134,19 +132,9 @@ def _turned(xp: Any, x: Any, axes: tuple[int, ...]) -> Any:
 # --- as other ops, where a device does not bind a whole matrix -----------------------
 
 
-def _few_enough(doing: str, n: int) -> None:
-    if n > MOST_UNROLLED:
-        raise Unsupported(
-            f"{doing} of {n} rows",
-            "one matrix is larger than what this device binds at once",
-            f"up to {MOST_UNROLLED} columns are written out one by one",
-            Advice("use {}", device="cpu"),
-        )
-
-
 def _build_solve(g: Graph, attrs: Attrs, a: Tensor, b: Tensor) -> Tensor:
     (n, k), lead = b.shape[-2:], numel(b.shape[:-2])
-    _few_enough("solve_triangular", n)
+    few_enough("solve_triangular", n)
     wide = in_f32(g, a, b)
     m, found = (g.reshape(x, (lead, n, w)) for x, w in zip(wide, (n, k), strict=True))
     at = g.constant(np.arange(n, dtype=np.int32)[:, None])
@@ -167,7 +155,7 @@ def _build_solve(g: Graph, attrs: Attrs, a: Tensor, b: Tensor) -> Tensor:
 
 def _build_cholesky(g: Graph, attrs: Attrs, a: Tensor) -> Tensor:
     lead, n = numel(a.shape[:-2]), a.shape[-1]
-    _few_enough("cholesky", n)
+    few_enough("cholesky", n)
     (wide,) = in_f32(g, a)
     m = g.reshape(wide, (lead, n, n))
     at = g.constant(np.arange(n, dtype=np.int32)[:, None])

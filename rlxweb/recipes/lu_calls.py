@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rlxweb.ir.lowering import Access, Axis, Call, Recipe, Ref, Scratch
+from rlxweb.ir.lowering import Access, Axis, Call, Recipe, Ref, Scratch, wrapped
 from rlxweb.ir.op import TensorType, Types
 from rlxweb.ir.shape import numel
 from rlxweb.recipes.remap_calls import MAIN
@@ -133,26 +133,38 @@ def substitute(count: int, n: int, k: int) -> Call:
 
 def _solved(count: int, n: int, k: int) -> Call:
     """The unknowns; NaN in place of what a singular matrix gave."""
+    value = "nan_where(ld1(matrix) == 0.0, v)"
+    return answered("lu_solved", (count, n, k), (n * (n + k), n + k), n, value)
+
+
+def answered(
+    name: str,
+    size: tuple[int, int, int],
+    step: tuple[int, int],
+    offset: int,
+    value: str,
+) -> Call:
+    """Columns of the temporary into the result; `step` from matrix and row to next."""
+    count, n, k = size
     body = (
         "  let j = item % u.j;",
         "  let row = item / u.j % u.row;",
         "  let matrix = item / u.j / u.row;",
         "  let v = ld0(matrix * u.w_matrix + row * u.w_row + j);",
-        "  let bad = ld1(matrix) == 0.0;",
-        "  st2(matrix * u.y_matrix + row * u.y_row + j, nan_where(bad, v));",
+        f"  st2(matrix * u.y_matrix + row * u.y_row + j, {value});",
     )
     return Call(
-        "lu_solved",
+        name,
         axes=(Axis("matrix", count), Axis("row", n), Axis("j", k)),
         accesses=(
-            Access(WORK, (n * (n + k), n + k, 1), offset=n),
+            Access(WORK, (*step, 1), offset=offset),
             Access(SIGN, (1, 0, 0)),
             Access(Ref("out"), (n * k, k, 1), "write"),
         ),
         grid=(("matrix", 1), ("row", 1), ("j", 1)),
         values={
-            "w_matrix": n * (n + k),
-            "w_row": n + k,
+            "w_matrix": step[0],
+            "w_row": wrapped(step[1]),
             "y_matrix": n * k,
             "y_row": k,
         },

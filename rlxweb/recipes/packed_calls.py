@@ -27,7 +27,9 @@ LARGE = (16, 2)
 """Rows and fours of columns of an invocation on an adapter on the CPU."""
 LANES = 64
 FEW = 32
-"""Rows up to which a GPU is faster reading weights again than sharing them."""
+"""Rows up to which a GPU is taken to be faster reading weights again than sharing them:
+no GPU was asked.
+"""
 
 
 @dataclass(frozen=True, slots=True)

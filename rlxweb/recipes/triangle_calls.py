@@ -13,7 +13,7 @@ from typing import Any
 from rlxweb.ir.lowering import Access, Axis, Call, Recipe, Ref, Scratch, wrapped
 from rlxweb.ir.op import TensorType, Types
 from rlxweb.ir.shape import numel
-from rlxweb.recipes.lu_calls import FEW, LANES, SIGN, WORK, substitute
+from rlxweb.recipes.lu_calls import FEW, LANES, SIGN, WORK, answered, substitute
 from rlxweb.recipes.remap_calls import MAIN
 
 
@@ -110,7 +110,7 @@ def _found(count: int, n: int, k: int, turned: bool) -> Call:
     step = -(n + k) if turned else n + k
     offset = n + (n + k) * (n - 1) * turned
     value = "nan_where(ld1(matrix) == 0.0, v)"
-    return _out(
+    return answered(
         "triangle_found", (count, n, k), (n * (n + k), step), max(0, offset), value
     )
 
@@ -118,43 +118,7 @@ def _found(count: int, n: int, k: int, turned: bool) -> Call:
 def _factor(count: int, n: int) -> Call:
     """0 above the diagonal; NaN for a matrix that is not positive definite."""
     value = "nan_where(ld1(matrix) == 0.0, select(v, 0.0, u.at_j + j > u.at_row + row))"
-    return _out("cholesky_factor", (count, n, n), (n * n, n), 0, value)
-
-
-def _out(
-    name: str,
-    size: tuple[int, int, int],
-    step: tuple[int, int],
-    offset: int,
-    value: str,
-) -> Call:
-    """Columns of the temporary into the result; `step` from matrix and row to next."""
-    count, n, k = size
-    body = (
-        "  let j = item % u.j;",
-        "  let row = item / u.j % u.row;",
-        "  let matrix = item / u.j / u.row;",
-        "  let v = ld0(matrix * u.w_matrix + row * u.w_row + j);",
-        f"  st2(matrix * u.y_matrix + row * u.y_row + j, {value});",
-    )
-    return Call(
-        name,
-        axes=(Axis("matrix", count), Axis("row", n), Axis("j", k)),
-        accesses=(
-            Access(WORK, (*step, 1), offset=offset),
-            Access(SIGN, (1, 0, 0)),
-            Access(Ref("out"), (n * k, k, 1), "write"),
-        ),
-        grid=(("matrix", 1), ("row", 1), ("j", 1)),
-        values={
-            "w_matrix": step[0],
-            "w_row": wrapped(step[1]),
-            "y_matrix": n * k,
-            "y_row": k,
-        },
-        uses=("nan",),
-        source="\n".join((*MAIN, *body, "}")),
-    )
+    return answered("cholesky_factor", (count, n, n), (n * n, n), 0, value)
 
 
 def _factored(count: int, n: int) -> Call:
