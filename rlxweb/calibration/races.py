@@ -146,7 +146,7 @@ class _Race:
         for way in ways:
             try:
                 run = self._ready(way, there, ends)
-                times[way] = _enough(run, watch)
+                times[way] = enough(run, watch)
                 runs[way] = partial(run, times[way])
             except (RlxError, MemoryError) as error:
                 self.wrong.append((way, str(error) or type(error).__name__))
@@ -187,7 +187,7 @@ class _Race:
         return lambda times: drive(engine.repeat(program, {"x": there}, times))
 
 
-def _enough(run: Callable[[int], object], watch: Stopwatch) -> int:
+def enough(run: Callable[[int], object], watch: Stopwatch) -> int:
     """Runs that make a sample, of one that is warm."""
     times = 1
     for _ in range(2):

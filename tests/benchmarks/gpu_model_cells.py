@@ -1,8 +1,8 @@
 """Whole networks on a real GPU, by Vulkan and by CUDA, against what others run there.
 
-A call: arrays of the host in and out; weights lie on the device. PyTorch
-has MiniLM alone, written as its users write it (SDPA, float32 without TF32), once as
-calls and once as one replay of a CUDA graph; ONNX Runtime and tinygrad take the file.
+A call: arrays of the host in and out; weights lie on the device. PyTorch has MiniLM
+alone, written as its users write it (SDPA, float32 without TF32), once as calls and
+once as one replay of a CUDA graph; ONNX Runtime and tinygrad take the file.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ def _cell(name: str, one: Known) -> Work:
             continue
         entries.append(Entry(row, facts.name, run, True))
         goals.append(Goal(row, PEERS, 1.0))
-    for row, made in _peers(name, file, one.inputs):
-        if isinstance(made, str):
-            absent[row] = made
+    for row, peer in _peers(name, file, one.inputs):
+        if isinstance(peer, str):
+            absent[row] = peer
         else:
-            entries.append(Entry(row, row, made))
-    made_work = work(name, entries, tuple(goals), [model.close])
-    return replace(made_work, absent=absent)
+            entries.append(Entry(row, row, peer))
+    made = work(name, entries, tuple(goals), [model.close])
+    return replace(made, absent=absent)
 
 
 def _peers(
@@ -101,7 +101,6 @@ def _by_torch(inputs: Mapping[str, np.ndarray], graphed: bool) -> Run | str:
         key: torch.from_numpy(np.array(array)).cuda()
         for key, array in model_files.minilm_weights().items()
     }
-    given = {key: torch.from_numpy(array).cuda() for key, array in inputs.items()}
     forward = torch.inference_mode()(partial(_minilm, torch, w))
     if not graphed:
 
@@ -111,7 +110,7 @@ def _by_torch(inputs: Mapping[str, np.ndarray], graphed: bool) -> Run | str:
 
         return run
 
-    ids, mask = given["ids"], given["mask"]
+    ids, mask = (torch.from_numpy(inputs[key]).cuda() for key in ("ids", "mask"))
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):
         for _ in range(3):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from rlxweb.backends.pool import pool
 from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.calibration import races as module
 from rlxweb.calibration.known import known_record
-from rlxweb.calibration.races import HEATS, Heat, races, ranked
+from rlxweb.calibration.races import HEATS, Heat, enough, races, ranked
 from rlxweb.calibration.stopwatch import Stopwatch
 from rlxweb.calibration.store import store
 from rlxweb.compile.pipeline import compile_graph
@@ -79,6 +80,19 @@ def test_the_faster_way_is_first_and_of_equals_the_earlier() -> None:
     want = ("d", 9.0), ("e", 9.1), ("c", 10.0), ("a", 104.0), ("b", 100.0)
     assert ranked(took) == want
     assert ranked({}) == ()
+
+
+def test_the_way_there_and_back_is_a_small_part_of_a_sample() -> None:
+    """A run of 10 µs behind a trip of 150 µs; one of a second is done once."""
+    now = 0
+
+    def run(times: int, each: int = 10_000) -> None:
+        nonlocal now
+        now += 150_000 + times * each
+
+    watch = Stopwatch(clock=lambda: now)
+    assert 150_000 < 0.1 * enough(run, watch) * 10_000
+    assert enough(partial(run, each=10**9), watch) == 1
 
 
 def test_every_op_is_raced_once_before_any_is_again() -> None:
