@@ -24,10 +24,15 @@ from rlxweb.calibration.store import store
 from rlxweb.calibration.worth import worth
 from rlxweb.choose.recent_picks import recent
 from rlxweb.ir.op import Op, registry
+from tests.fake_port import FakePort
 
 _folders: Iterator[Path]
 _fast = "off"
 _vocabulary: tuple[dict[str, Op], dict[str, str]]
+
+
+def is_fake(engine: object) -> bool:
+    return isinstance(getattr(engine, "port", None), FakePort)
 
 
 def forget() -> None:
@@ -84,4 +89,6 @@ def cache() -> Iterator[Path]:
     folder = _reset_environment()
     forget()
     yield folder
+    fakes = [key for key, one in pool._open.items() if is_fake(one)]
+    assert not fakes, f"the test left fakes open, for others to find: {fakes}"
     shutil.rmtree(folder, ignore_errors=True)

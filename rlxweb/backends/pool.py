@@ -59,9 +59,8 @@ class Pool:
             if key in self._failed:
                 raise self._failed[key]
             backend = self._open.get(key)
-            if backend is not None and _is_gone(backend):
-                # Its device went away, or another engine closed the port: it is closed,
-                # and opened anew.
+            if backend is not None and backend.lost:
+                # Its device went away: it is closed, and opened anew.
                 del self._open[key]
                 for known in [k for k in self._limited if k[:2] == key]:
                     drive(self._limited.pop(known).close())
@@ -115,12 +114,6 @@ class Pool:
             self._failed.clear()
         for backend in backends:
             drive(backend.close())
-
-
-def _is_gone(backend: Backend) -> bool:
-    port = getattr(backend, "port", None)
-    is_closed = getattr(backend, "closed", False) or getattr(port, "closed", False)
-    return bool(backend.lost or is_closed)
 
 
 def _key(label: str, adapter: str) -> Key:

@@ -64,11 +64,6 @@ class Books:
         return ""
 
     @property
-    def closed(self) -> bool:
-        """Whether somebody closed it, as one engine of several on it may."""
-        return self._closed
-
-    @property
     def live(self) -> Set[int]:
         return self._tables.sizes.keys() | self._tables.layouts.keys()
 

@@ -142,11 +142,6 @@ class Port(Protocol):
         ...
 
     @property
-    def closed(self) -> bool:
-        """Whether somebody closed it, as one engine of several on it may."""
-        ...
-
-    @property
     def live(self) -> Set[int]: ...
 
     async def open(self, want: Want) -> DeviceFacts:

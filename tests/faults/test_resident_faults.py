@@ -10,7 +10,6 @@ import pytest
 
 import rlxweb as rlx
 from rlxweb.backends.pool import pool
-from rlxweb.backends.registry import ROWS, Row
 from rlxweb.errors import DeviceLost, GpuTimeout, InputError, OutOfMemory
 from rlxweb.gpu.drive import drive
 from tests.fake_port import KINDS, STRIKES, Failure, Kind
@@ -59,9 +58,9 @@ def test_every_failure_at_every_call(
             told = str(error)
         assert told or kind == "lost-unseen", f"{kind} at call {at} ({verb}) was silent"
         if verb == "open":
-            place.pool.close_all()
+            pool.close_all()
         workload()
-        place.pool.close_all()
+        pool.close_all()
         assert all(not port.live for port in place.ports), f"{kind} at call {at}"
 
 
@@ -167,12 +166,10 @@ def test_no_memory_for_put_is_said(workplace: Callable[..., Workplace]) -> None:
 
 
 def test_devices_that_share_a_graph_name_what_is_gone(
-    monkeypatch: pytest.MonkeyPatch,
+    workplace: Callable[..., Workplace],
 ) -> None:
     """No other device is tried: what the run needs lies on none."""
-    place = Workplace()
-    monkeypatch.setitem(ROWS, "vulkan", Row(place.open))
-    monkeypatch.setattr(pool, "_open", {})  # every room asks this one
+    place = workplace()
     runner = rlx.GraphDevices(layer(3), rlx.DevicePolicy.only(["cpu", "vulkan"]))
     runner.set_param("w", np.ones((3, 4), np.float32))
     x = rlx.put(X, "vulkan")
@@ -186,12 +183,10 @@ def test_devices_that_share_a_graph_name_what_is_gone(
 
 @pytest.mark.parametrize("call", [rlx.welch, rlx.welch_peaks])
 def test_samples_that_are_gone_are_named(
-    call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    call: Callable[..., Any], workplace: Callable[..., Workplace]
 ) -> None:
     """No other way is tried: there is nothing left to estimate."""
-    place = Workplace()
-    monkeypatch.setitem(ROWS, "vulkan", Row(place.open))
-    monkeypatch.setattr(pool, "_open", {})
+    place = workplace()
     x = rlx.put(np.zeros((3, 256), np.float32), "vulkan")
     call(x)
     for verb in ("submit", "read"):

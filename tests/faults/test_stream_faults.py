@@ -26,12 +26,10 @@ X = (RNG.standard_normal((3, 1000)) + 2.0).astype(np.float32)
 
 @pytest.fixture
 def at_work(
-    workplace: Callable[..., Workplace], monkeypatch: pytest.MonkeyPatch
+    workplace: Callable[..., Workplace],
 ) -> tuple[Workplace, rlx.WelchStream]:
     """A stream whose average lies on a device that is about to fail."""
     place = workplace()
-    for asks in ("average_there", "row_calls"):
-        monkeypatch.setattr(f"rlxweb.signal.{asks}.pool", place.pool)
     stream = rlx.WelchStream(FS, 64, n_channels=3, device="vulkan")
     stream.push(X[:, :200])
     assert stream.lies_on

@@ -11,7 +11,6 @@ from rlxweb.backends.pool import Pool
 from rlxweb.backends.registry import ROWS, Row, blocker
 from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.errors import AdapterMissing, Unsupported
-from rlxweb.gpu.drive import drive
 from rlxweb.gpu.port import Want
 from rlxweb.limits import shrunk
 from tests.fake_port import Failure, FakePort
@@ -53,18 +52,6 @@ def test_a_failure_is_told_again_without_another_try(opened: list[str]) -> None:
     with pytest.raises(AdapterMissing):
         pool.backend("vulkan", "absent")
     assert opened == ["absent", "absent"]
-
-
-def test_what_another_closed_is_opened_anew(opened: list[str]) -> None:
-    """The backend itself, or an engine on the same port."""
-    pool = Pool()
-    first: Any = pool.backend("vulkan")
-    drive(first.close())
-    second: Any = pool.backend("vulkan")
-    assert second is not first
-    drive(second.limited(shrunk()).close())
-    assert pool.backend("vulkan") is not second
-    assert opened == ["", "", ""]
 
 
 def test_limits_share_the_port(opened: list[str]) -> None:
