@@ -240,7 +240,10 @@ def grown(work: Callable[[], object]) -> int:
 
 
 def test_python_memory_does_not_grow(backend: WebGpuBackend) -> None:
-    """After warming up, hundreds of runs keep less than 64 KiB more."""
+    """After warming up, hundreds of runs keep less than 64 KiB more.
+
+    What leaks does so every time; what other threads keep meanwhile they keep once.
+    """
     program = network_on(backend)
     given = feeds()
 
@@ -249,7 +252,7 @@ def test_python_memory_does_not_grow(backend: WebGpuBackend) -> None:
             drive(backend.run(program, given))
 
     run(50)
-    assert grown(lambda: run(300)) < 64 << 10
+    assert min(grown(lambda: run(300)) for _ in range(2)) < 64 << 10
     drive(backend.release(program))
 
 
