@@ -370,6 +370,16 @@ class ArrayBackend(KeepsArrays):
         clock: StepClock | None = None,
     ) -> list[OwnArray]:
         """The outputs, call by call, under a clock where they are timed."""
+        self.call_all(calls, values, clock)
+        return [values[i] for i in graph.outputs]
+
+    def call_all(
+        self,
+        calls: Sequence[Call],
+        values: dict[int, OwnArray],
+        clock: StepClock | None = None,
+    ) -> None:
+        """What calls make of values, among which it is put."""
         for call in calls:
             check_stopped()
             arrays = [values[i] for i in call.inputs]
@@ -379,7 +389,6 @@ class ArrayBackend(KeepsArrays):
                 clock.did(call.step, values[call.node.id])
             for at in call.drop:
                 values.pop(at, None)
-        return [values[i] for i in graph.outputs]
 
     def _checked(self, call: Call, made: object) -> OwnArray:
         """The array, or GraphError when a reference breaks its own shape rule."""

@@ -63,10 +63,13 @@ def of_type(array: Array, dtype: DType) -> Array:
 
 def unshared(array: Array, others: Sequence[Array]) -> Array:
     """The array itself, or a copy when its memory is not the caller's to write."""
-    plain = array.flags.c_contiguous and array.flags.writeable
-    if not plain or any(np.may_share_memory(array, o) for o in others):
-        return array.copy(order="C")
-    return array
+    flags = array.flags
+    plain = flags.c_contiguous and flags.writeable
+    if plain and flags.owndata:  # whose only other holders are views of it
+        shared = any(o is array or o.base is array for o in others)
+    else:
+        shared = plain and any(np.may_share_memory(array, o) for o in others)
+    return array.copy(order="C") if shared or not plain else array
 
 
 class KeepsArrays(Backend):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import groupby
+from operator import attrgetter
 from typing import Final
 
 import numpy as np
 
-from rlxweb.backends.array import ArrayBackend, array_target
+from rlxweb.backends.array import ArrayBackend, ArrayProgram, array_target
 from rlxweb.backends.array_residents import OwnArray
 from rlxweb.backends.cpu_attention import COMPILED as ATTENTION
 from rlxweb.backends.cpu_attention import attention_kernels, joins
@@ -20,13 +23,15 @@ from rlxweb.backends.cpu_lines import line_kernels
 from rlxweb.backends.cpu_reductions import COMPILED as REDUCTIONS
 from rlxweb.backends.cpu_reductions import reduction_kernels
 from rlxweb.backends.cpu_regions import RegionCall, region_kernels, region_of
+from rlxweb.backends.cpu_tape import Way, segments_of, tape_kernels, units_of
 from rlxweb.backends.protocol import CPU_ENGINE
-from rlxweb.compile.plan import Step
+from rlxweb.compile.plan import Plan, Step
 from rlxweb.host.pooling import ROWS as POOLS
 from rlxweb.host.variants import VARIANTS, Variant
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
+from rlxweb.stopping import check_stopped
 
 ROWS: Final = (*LINES, *ATTENTION, *CONVOLUTIONS, *POOLS, *REDUCTIONS, *VARIANTS)
 """Ways to run an op: by compiled code, by NumPy used well."""
@@ -36,8 +41,20 @@ WORKSHOPS: Final = (
     attention_kernels,
     conv_kernels,
     reduction_kernels,
+    tape_kernels,
 )
 """What this engine has compiled."""
+
+
+def _in_parts(
+    graph: Graph,
+    parts: Sequence[Callable[[dict[int, OwnArray]], None]],
+    values: dict[int, OwnArray],
+) -> list[OwnArray]:
+    for part in parts:
+        check_stopped()
+        part(values)
+    return [values[i] for i in graph.outputs]
 
 
 class CpuBackend(ArrayBackend):
@@ -57,6 +74,21 @@ class CpuBackend(ArrayBackend):
             to_host=np.asarray,
             variants=variants,
         )
+
+    async def prepare(self, plan: Plan) -> ArrayProgram:
+        """Small steps that follow each other are one call, where code is compiled."""
+        program = await super().prepare(plan)
+        if self.variants and tape_kernels.is_open and not tape_kernels.why_not:
+            ways: list[Way] = []
+            for at, group in groupby(program.calls, attrgetter("step")):
+                step, calls = plan.steps[at], list(group)
+                whole = step.kind == "region"
+                own = [calls] if whole else [[call] for call in calls]
+                ways += zip(units_of(plan.graph, step), own, strict=True)
+            parts = segments_of(plan, ways, self.call_all)
+            if parts is not None:
+                program.compute = partial(_in_parts, plan.graph, parts)
+        return program
 
     def _region(
         self, graph: Graph, step: Step

@@ -18,6 +18,7 @@ from rlxweb.ir.lowering import Expr
 from rlxweb.ir.op import registry
 from rlxweb.kernels.expression import expression
 from rlxweb.kernels.source import shader_text, with_needs
+from rlxweb.machine.jobs import job_text
 from rlxweb.machine.lowering import Lowering, Of, Result
 from rlxweb.machine.text import Shape, Value, Whole, Writer
 from rlxweb.machine.wgsl import Function, Library, library_of, tree_of
@@ -29,6 +30,7 @@ _BY_NUMPY: Final = {"pow": "its expression takes denormal numbers for 0"}
 _BY_PROCESSOR: Final = {"round_divide": Expr("round(x / y)")}
 _STORED: Final = {"F": "float", "I": "i32", "U": "i32", "B": "i8"}
 _SIZE: Final = {"float": 4, "i32": 4, "i8": 1}
+_SIGNATURE: Final = "void @region(ptr noalias %job, i64 %outer, i64 %inner)"
 
 
 @lru_cache(maxsize=64)
@@ -50,7 +52,8 @@ def region_text(
     spread: Sequence[bool],
     nbytes: int,
 ) -> str:
-    """@region(job, outer, inner): so many rows of so many elements, lanes at least.
+    """@region(job, outer, inner): so many rows of so many elements, lanes at least; and
+    @region_job, as `machine/jobs.py` says.
 
     job      addresses of the output and of each read, then their bytes from row to row
     reads    the nodes that are read
@@ -63,7 +66,7 @@ def region_text(
     for node in nodes:
         uses |= dict.fromkeys(_declared(node).uses)
     shape = Shape("float", nbytes // 4)
-    w = Writer("void @region(ptr noalias %job, i64 %outer, i64 %inner)", shape)
+    w = Writer(_SIGNATURE, shape)
     to = Lowering(w, library_for(tuple(uses)))
     kinds = [_kind(graph.node(i)) for i in (ids[-1], *reads)]
     bases = [w.one("%job", k, "ptr") for k in range(len(kinds))]
@@ -94,7 +97,18 @@ def region_text(
 
     w.loop("%outer", row)
     w.say("ret void")
-    return w.text
+    return w.text + job_text(_SIGNATURE)
+
+
+def why_not(nodes: Sequence[Node]) -> str:
+    """Why elementwise nodes cannot be said in vectors of 32 bits; "" where they can."""
+    try:
+        for node in nodes:
+            _declared(node)
+            _kind(node)
+    except Unsupported as error:
+        return str(error)
+    return ""
 
 
 def _declared(node: Node) -> Expr:

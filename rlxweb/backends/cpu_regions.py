@@ -22,6 +22,7 @@ from rlxweb.host.row_blocks import Task, run_tasks
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.shape import Shape
 from rlxweb.machine import library
+from rlxweb.machine.jobs import address_of
 from rlxweb.machine.making import code_of, fast_mode
 from rlxweb.machine.workshop import Workshop
 
@@ -116,11 +117,12 @@ def region_of(graph: Graph, ids: Sequence[int], reads: Sequence[int]) -> Region 
     if rows is None:
         return None
     return Region(
-        _about(graph, ids, reads), rows.spread, graph, tuple(ids), tuple(reads)
+        about_region(graph, ids, reads), rows.spread, graph, tuple(ids), tuple(reads)
     )
 
 
-def _about(graph: Graph, ids: Sequence[int], reads: Sequence[int]) -> str:
+def about_region(graph: Graph, ids: Sequence[int], reads: Sequence[int]) -> str:
+    """Equal for regions that do the same with what they read."""
     names = {node: f"r{at}" for at, node in enumerate(reads)}
     names |= {node: f"v{at}" for at, node in enumerate(ids)}
 
@@ -137,7 +139,14 @@ def _about(graph: Graph, ids: Sequence[int], reads: Sequence[int]) -> str:
     return "; ".join(line(graph.node(i)) for i in ids)
 
 
-def _made(about: object) -> Callable[..., None]:
+class RegionCode(NamedTuple):
+    """A region's function, and the address of the same as a job."""
+
+    call: Callable[..., None]
+    job: int
+
+
+def _made(about: object) -> RegionCode:
     """The code of a region. Errors  Unsupported; those of the library."""
     # What reads and writes expressions is loaded where there is something to compile.
     from rlxweb.backends.cpu_region_text import region_text
@@ -145,10 +154,12 @@ def _made(about: object) -> Callable[..., None]:
     assert isinstance(about, Region)
     here = library.processor()
     text = region_text(about.graph, about.ids, about.reads, about.spread, here.nbytes)
-    return code_of(text).function("region", None, c_void_p, c_int64, c_int64)
+    code = code_of(text)
+    call = code.function("region", None, c_void_p, c_int64, c_int64)
+    return RegionCode(call, address_of(code.function("region_job", None, c_void_p)))
 
 
-region_kernels: Workshop[Callable[..., None]] = Workshop(_made, fast_mode)
+region_kernels: Workshop[RegionCode] = Workshop(_made, fast_mode)
 """The compiled regions of this process."""
 
 
@@ -174,7 +185,7 @@ class RegionCall:
     def __call__(self, attrs: object, *arrays: NDArray[Any]) -> NDArray[Any]:
         kernel = region_kernels.ready(self.region)
         if kernel is not None:
-            return self._run(kernel, arrays)
+            return self._run(kernel.call, arrays)
         begun = perf_counter()
         made = self.by_numpy(*arrays)
         region_kernels.spent(self.region, perf_counter() - begun)

@@ -7,7 +7,7 @@ elsewhere threads of Python's call the same function.
 from __future__ import annotations
 
 from collections.abc import Callable
-from ctypes import c_void_p, cast
+from ctypes import c_void_p
 from functools import cache
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from rlxweb.host.compiled import address
 from rlxweb.host.row_blocks import together, usable_cpus
 from rlxweb.machine.crew import Crew
+from rlxweb.machine.jobs import address_of
 from rlxweb.machine.library import Code
 
 
@@ -30,7 +31,7 @@ class Shared(NamedTuple):
     def of(cls, code: Code, name: str) -> Shared:
         """The function of that name for jobs; `machine/jobs.py` makes it."""
         function = code.function(f"{name}_job", None, c_void_p)
-        return cls(function, cast(function, c_void_p).value or 0)  # type: ignore[arg-type]
+        return cls(function, address_of(function))
 
     def __call__(self, job: NDArray[np.int64], *, threaded: bool) -> None:
         """On the caller's thread, or on all."""

@@ -3,7 +3,8 @@
 A block of windows stays in a core's cache until it is multiplied, and has enough of
 them to be worth going through the weights once more; small images come several at a
 time. Windows of one element are the array itself. Where a group has one channel there
-is nothing for BLAS: the array, shifted by each tap, is added up times its weight.
+is nothing for BLAS: the array, shifted by each tap, is added up times its weight. Of
+few windows it is known where each of their elements lies.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ _BLOCK: Final = 1 << 17
 """Elements of the windows that are laid side by side at once."""
 _WINDOWS: Final = 256
 """Windows of a block at least, however large: fewer leave BLAS waiting for weights."""
+_FEW: Final = 1 << 14
+"""Elements of all windows whose places are kept with the node."""
 _UPRIGHT = (1, 2, 3, 4, 0, 5, 6, 7)
 _LYING = (0, 5, 6, 7, 1, 2, 3, 4)
 """Axes of windows [images, C, kernel, some positions] with terms or windows as rows."""
@@ -52,6 +55,13 @@ class Products:
         self._room = terms * prod(self._each) * w.out[2]
         self._order = _UPRIGHT if w.kernel[2] <= w.out[2] else _LYING
         self._is_upright = self._order is _UPRIGHT
+        alone = one.batch == one.groups == 1 and not (self.is_plain or self.by_taps)
+        few = alone and terms * prod(w.out) <= _FEW
+        self._places = None
+        if few:
+            count = c * prod(w.size)
+            numbers = np.arange(count, dtype=np.intp).reshape(c, *w.size)
+            self._places = side_by_side(w, numbers, count)
 
     def __call__(self, x: NDArray[Any], w: NDArray[Any]) -> NDArray[Any]:
         """[N, groups, M / groups, three axes] of [N, C, three axes] and the weights.
@@ -64,6 +74,12 @@ class Products:
         if self.is_plain:
             flat = x.reshape(batch, groups, c, -1)
             np.matmul(weights, flat, out=out.reshape(*self.result[:3], -1))
+            return out
+        if self._places is not None:
+            whole = np.empty(x.size + 1, x.dtype)
+            whole[:-1], whole[-1] = x.reshape(-1), 0
+            side = whole.take(self._places)
+            np.matmul(weights[0], side, out=out.reshape(one.channels[1], -1))
             return out
         padded = with_padding(x, one.windows).reshape(self.held)
         if self.by_taps:
@@ -149,6 +165,20 @@ def with_padding(x: NDArray[Any], w: Windows, fill: float = 0) -> NDArray[Any]:
     made[...] = fill
     made[inside] = x[given]
     return made
+
+
+def side_by_side(w: Windows, numbers: NDArray[Any], fill: int) -> NDArray[Any]:
+    """What the windows read of [C, three spatial axes], `fill` in the padding.
+
+    returns  [C · kernel, windows]
+    """
+    padded = with_padding(numbers[None], w, fill).reshape(-1, *w.reach)
+    steps = padded.strides
+    taps = (d * s for d, s in zip(w.dilations, steps[1:], strict=True))
+    moves = (n * s for n, s in zip(w.strides, steps[1:], strict=True))
+    shape = (padded.shape[0], *w.kernel, *w.out)
+    cut = np.ndarray(shape, padded.dtype, padded, strides=(steps[0], *taps, *moves))
+    return cut.reshape(shape[0] * prod(w.kernel), -1)
 
 
 Places = tuple[Any, ...]

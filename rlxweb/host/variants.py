@@ -21,6 +21,7 @@ from rlxweb.host.segment_spectra import cross_power, segment_power, segment_spec
 from rlxweb.host.spec import WelchSpec
 from rlxweb.host.spectrum import frames, welch_power
 from rlxweb.host.strongest import strongest_bins
+from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, Types
 from rlxweb.recipes.welch_plan import (
     doubled_bins,
@@ -153,8 +154,37 @@ def _reshape(inputs: Types, out: TensorType, attrs: Attrs) -> Callable[..., Arra
     return lambda attrs, x: x.reshape(out.shape)
 
 
+def _of_one(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
+    """Every element of the result is one of the operand's."""
+    x = inputs[0]
+    return x.numel == out.numel > 0 and x.dtype is out.dtype
+
+
+def _floats(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
+    return out.dtype in (DType.F32, DType.F64)
+
+
+def _sigmoid(attrs: Attrs, x: Array) -> Array:
+    """1 / (1 + exp(-x)) in one array; infinity is the exponential of what gives 0."""
+    made = np.negative(x)
+    np.exp(made, out=made)
+    made += 1
+    return np.reciprocal(made, out=made)
+
+
+def _relu(inputs: Types, out: TensorType, attrs: Attrs) -> Callable[..., Array]:
+    nothing = out.dtype.numpy.type(0)
+    return lambda attrs, x: np.maximum(x, nothing)
+
+
 VARIANTS: tuple[Variant, ...] = (
     Variant("reshape, its shape known", "reshape", lambda *node: True, _reshape, True),
+    *(
+        Variant(f"{op}, of one element", op, _of_one, _reshape, planned=True)
+        for op in ("sum", "mean", "max", "min", "prod")
+    ),
+    Variant("sigmoid, in one array", "sigmoid", _floats, _sigmoid),
+    Variant("relu, a number", "relu", _floats, _relu, planned=True),
     Variant("welch_power, blocks in cache", "welch_power", _many, _power),
     Variant("welch_row_peaks, blocks in cache", "welch_row_peaks", _many, _row_peaks),
     Variant("segment_power, blocks in cache", "segment_power", _many, _segment_power),

@@ -7,6 +7,7 @@ reads the arguments, and the array that holds them.
 from __future__ import annotations
 
 import re
+from ctypes import c_void_p, cast
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,11 @@ def job_text(signature: str) -> str:
     lines.append(f"  call void @{name}({', '.join(arguments)})")
     body = "\n".join(lines)
     return f"define void @{name}_job(ptr %job) {{\nentry:\n{body}\n  ret void\n}}\n"
+
+
+def address_of(function: Any) -> int:
+    """Where a function lies that Python calls by ctypes, as machine code calls it."""
+    return cast(function, c_void_p).value or 0
 
 
 def packed(*values: float) -> NDArray[np.int64]:
