@@ -172,8 +172,11 @@ class ArrayBackend(KeepsArrays):
         graph = plan.graph
         self._check_room(graph)
         parts = [self._work(graph, step) for step in plan.steps]
-        todo = [one for part in parts for one in part]
-        steps = [at for at, part in enumerate(parts) for _ in part]
+        todo, steps = self._together(
+            graph,
+            [one for part in parts for one in part],
+            [at for at, part in enumerate(parts) for _ in part],
+        )
         keep = set(graph.outputs) | {
             n.id for n in graph.nodes() if isinstance(registry.get(n.op).lower, Leaf)
         }
@@ -216,6 +219,12 @@ class ArrayBackend(KeepsArrays):
             return [(graph.node(step.nodes[-1]), *region)]
         nodes = [graph.node(i) for i in step.nodes]
         return [(node, self._function(graph, node), node.inputs) for node in nodes]
+
+    def _together(
+        self, graph: Graph, todo: list[Work], steps: list[int]
+    ) -> tuple[list[Work], list[int]]:
+        """Calls of several steps as one, where there is such a one."""
+        return todo, steps
 
     def _region(
         self, graph: Graph, step: Step

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -11,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from rlxweb.backends.array import ArrayBackend, ArrayProgram, array_target
+from rlxweb.backends.array import ArrayBackend, ArrayProgram, Work, array_target
 from rlxweb.backends.array_residents import OwnArray
 from rlxweb.backends.cpu_attention import COMPILED as ATTENTION
 from rlxweb.backends.cpu_attention import attention_kernels, joins
@@ -20,6 +21,13 @@ from rlxweb.backends.cpu_convolution import COMPILED as CONVOLUTIONS
 from rlxweb.backends.cpu_convolution import conv_kernels
 from rlxweb.backends.cpu_lines import COMPILED as LINES
 from rlxweb.backends.cpu_lines import line_kernels
+from rlxweb.backends.cpu_products import COMPILED as PRODUCTS
+from rlxweb.backends.cpu_products import (
+    ProductCall,
+    is_joined,
+    joined,
+    product_kernels,
+)
 from rlxweb.backends.cpu_reductions import COMPILED as REDUCTIONS
 from rlxweb.backends.cpu_reductions import reduction_kernels
 from rlxweb.backends.cpu_regions import RegionCall, region_kernels, region_of
@@ -33,7 +41,15 @@ from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
 from rlxweb.stopping import check_stopped
 
-ROWS: Final = (*LINES, *ATTENTION, *CONVOLUTIONS, *POOLS, *REDUCTIONS, *VARIANTS)
+ROWS: Final = (
+    *LINES,
+    *ATTENTION,
+    *PRODUCTS,
+    *CONVOLUTIONS,
+    *POOLS,
+    *REDUCTIONS,
+    *VARIANTS,
+)
 """Ways to run an op: by compiled code, by NumPy used well."""
 WORKSHOPS: Final = (
     region_kernels,
@@ -42,6 +58,7 @@ WORKSHOPS: Final = (
     conv_kernels,
     reduction_kernels,
     tape_kernels,
+    product_kernels,
 )
 """What this engine has compiled."""
 
@@ -82,6 +99,9 @@ class CpuBackend(ArrayBackend):
             ways: list[Way] = []
             for at, group in groupby(program.calls, attrgetter("step")):
                 step, calls = plan.steps[at], list(group)
+                if any(is_joined(call.function) for call in calls):
+                    ways.append((None, calls))
+                    continue
                 whole = step.kind == "region"
                 own = [calls] if whole else [[call] for call in calls]
                 ways += zip(units_of(plan.graph, step), own, strict=True)
@@ -89,6 +109,32 @@ class CpuBackend(ArrayBackend):
             if parts is not None:
                 program.compute = partial(_in_parts, plan.graph, parts)
         return program
+
+    def _together(
+        self, graph: Graph, todo: list[Work], steps: list[int]
+    ) -> tuple[list[Work], list[int]]:
+        """Products and what is done with them, where that is one region's alone."""
+        made = {node.id: at for at, (node, _, _) in enumerate(todo)}
+        uses = Counter(i for _, _, inputs in todo for i in inputs)
+        uses.update(graph.outputs)
+        todo, gone = list(todo), set()
+        for at, (_, function, inputs) in enumerate(todo):
+            if not isinstance(function, RegionCall):
+                continue
+            for i in inputs:
+                before = made.get(i)
+                if before is None or before in gone or uses[i] > 1:
+                    continue
+                if not isinstance(todo[before][1], ProductCall):
+                    continue
+                one = joined(graph, todo[before], todo[at], function)
+                if one is not None:
+                    todo[at] = one
+                    steps[at] = steps[before]
+                    gone.add(before)
+                    break
+        left = [at for at in range(len(todo)) if at not in gone]
+        return [todo[at] for at in left], [steps[at] for at in left]
 
     def _region(
         self, graph: Graph, step: Step

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rlxweb.backends.cpu_products import multiply
 from rlxweb.backends.cpu_together import Shared
 from rlxweb.host.arrays import pool
 from rlxweb.host.compiled import address
@@ -112,7 +113,7 @@ def _compiled_open(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
 def _by_numpy(inputs: Types, out: TensorType, attrs: Attrs) -> Run:
     """How a node is run by BLAS."""
     one = convolution(inputs[0].shape, inputs[1].shape, attrs)
-    return partial(_multiplied, Products(one), out.shape)
+    return partial(_multiplied, Products(one, multiply), out.shape)
 
 
 def _multiplied(

@@ -264,8 +264,8 @@ class Tape:
             self.spare.append(held)
 
 
-Way = tuple[Unit, Sequence[Any]]
-"""A unit, and the calls that are the same."""
+Way = tuple[Unit | None, Sequence[Any]]
+"""A unit, if it is one step's own, and the calls that are the same."""
 
 
 def segments_of(
@@ -280,7 +280,7 @@ def segments_of(
     graph, lanes = plan.graph, library.processor().nbytes // 4
     runs: list[tuple[bool, list[Way]]] = []
     for unit, calls in ways:
-        taped = may_be_taped(graph, unit, lanes)
+        taped = unit is not None and may_be_taped(graph, unit, lanes)
         if not runs or runs[-1][0] is not taped:
             runs.append((taped, []))
         runs[-1][1].append((unit, calls))
@@ -294,18 +294,22 @@ def segments_of(
         slowly = partial(call_all, [call for _, calls in run for call in calls])
         part: Callable[[Arrays], None] = slowly
         if taped:
-            units = [unit for unit, _ in run]
+            units = _units(run)
             made = [unit.nodes[-1].id for unit in units]
             outputs = [i for i in made if i in wanted]
             part = Segment(graph, units, leaves, outputs, slowly)
         parts.append(part)
-        wanted |= {i for unit, _ in run for i in unit.needs}
+        wanted |= {i for _, calls in run for call in calls for i in call.inputs}
     return parts[::-1]
+
+
+def _units(run: Sequence[Way]) -> list[Unit]:
+    return [unit for unit, _ in run if unit is not None]
 
 
 def _is_worth_it(graph: Graph, run: Sequence[Way]) -> bool:
     """Does it compute enough, with not too many weights?"""
-    units = [unit for unit, _ in run]
+    units = _units(run)
     products = [u for u in units if u.nodes[0].op in RECORDERS and not u.reads]
     weights = {i for u in products for i in u.needs if graph.node(i).op in LEAVES}
     elements = sum(graph.node(i).type.numel for i in weights)

@@ -9,6 +9,7 @@ few windows it is known where each of their elements lies.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from itertools import product
 from math import prod
@@ -35,11 +36,21 @@ _LYING = (0, 5, 6, 7, 1, 2, 3, 4)
 """Axes of windows [images, C, kernel, some positions] with terms or windows as rows."""
 
 
-class Products:
-    """A convolution by products, with all that its sizes tell worked out."""
+Multiply = Callable[[NDArray[Any], NDArray[Any], NDArray[Any]], None]
 
-    def __init__(self, one: Convolution) -> None:
-        self.one = one
+
+def _matmul(x: NDArray[Any], y: NDArray[Any], out: NDArray[Any]) -> None:
+    np.matmul(x, y, out=out)
+
+
+class Products:
+    """A convolution by products, with all that its sizes tell worked out.
+
+    multiply   two matrices into a third
+    """
+
+    def __init__(self, one: Convolution, multiply: Multiply = _matmul) -> None:
+        self.one, self._multiply = one, multiply
         w, (c, m) = one.windows, one.channels
         self.result = (one.batch, one.groups, m, *w.out)
         self.is_plain = w.is_inside and w.reach == w.size == w.out
@@ -73,13 +84,15 @@ class Products:
         weights = w.reshape(groups, one.channels[1], -1)
         if self.is_plain:
             flat = x.reshape(batch, groups, c, -1)
-            np.matmul(weights, flat, out=out.reshape(*self.result[:3], -1))
+            there = out.reshape(*self.result[:3], -1)
+            for n, g in product(range(batch), range(groups)):
+                self._multiply(weights[g], flat[n, g], there[n, g])
             return out
         if self._places is not None:
             whole = np.empty(x.size + 1, x.dtype)
             whole[:-1], whole[-1] = x.reshape(-1), 0
             side = whole.take(self._places)
-            np.matmul(weights[0], side, out=out.reshape(one.channels[1], -1))
+            self._multiply(weights[0], side, out.reshape(one.channels[1], -1))
             return out
         padded = with_padding(x, one.windows).reshape(self.held)
         if self.by_taps:
@@ -121,9 +134,11 @@ class Products:
             out[...] = made.reshape(images, *positions, m).transpose(0, 4, 1, 2, 3)
         elif images == 1 and out.flags.c_contiguous:
             flat = side.reshape(self._terms, -1)
-            np.matmul(weights, flat, out=out.reshape(m, -1))
+            self._multiply(weights, flat, out.reshape(m, -1))
         else:
-            made = np.matmul(weights, side.reshape(self._terms, -1))
+            flat = side.reshape(self._terms, -1)
+            made = np.empty((m, flat.shape[1]), out.dtype)
+            self._multiply(weights, flat, made)
             out[...] = made.reshape(m, images, *positions).swapaxes(0, 1)
 
 

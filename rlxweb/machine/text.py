@@ -189,6 +189,10 @@ class Writer(Butterflies):
         align = SIZE[self.shape.real]
         self.say(f"store {self.shape.vector} {value}, ptr {where}, align {align}")
 
+    def prefetch(self, where: Value) -> None:
+        """It will be read soon; beyond the end of what there is it is not."""
+        self.say(f"call void @llvm.prefetch.p0(ptr {where}, i32 0, i32 3, i32 1)")
+
     def one(self, base: Value, index: Whole, kind: str = "") -> Value:
         """One element."""
         kind = kind or self.shape.real

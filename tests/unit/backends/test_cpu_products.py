@@ -1,0 +1,225 @@
+"""Products as machine code, alone and with what is done after: NumPy's numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlxweb.backends import cpu_products
+from rlxweb.backends.cpu import CpuBackend
+from rlxweb.backends.cpu_products import (
+    ProductCall,
+    Sizes,
+    computed,
+    is_joined,
+    multiply,
+    product_kernels,
+    shares_of,
+)
+from rlxweb.backends.cpu_regions import region_kernels
+from rlxweb.backends.cpu_together import Shared
+from rlxweb.backends.evaluate import evaluate
+from rlxweb.compile.pipeline import compile_graph
+from rlxweb.gpu.drive import drive
+from rlxweb.ir.graph import Graph
+from rlxweb.machine import workshop
+from rlxweb.machine.library import Code, object_code, processor
+from rlxweb.machine.products import product_text, tiles
+from tests.agreement import Array
+
+pytestmark = pytest.mark.requires_fast
+RNG = np.random.default_rng(15)
+
+
+@pytest.fixture(autouse=True)
+def made_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RLX_FAST", "wait")
+
+
+def floats(*shape: int) -> Array:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def near(found: Array, right: Array, terms: int) -> None:
+    assert float(np.abs(found - right).max()) < 1e-5 * max(1, terms) ** 0.5
+
+
+@pytest.mark.parametrize("nbytes", [16, 32, 64])
+def test_it_can_be_compiled_for_any_vectors(nbytes: int) -> None:
+    """And computes with as many as this processor has, or fewer."""
+    for tile in tiles(nbytes):
+        code = Code(object_code(product_text(tile, nbytes)))
+        if nbytes > processor().nbytes:
+            continue
+        x, y = floats(tile.rows + 3, 9), floats(9, tile.vectors * nbytes // 4 + 1)
+        out = np.full((x.shape[0], y.shape[1]), np.nan, np.float32)
+        sizes = Sizes(1, *x.shape, y.shape[1], True)
+        shares = cpu_products.Shares(tile, 2, 1, x.shape[0])
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(library_of(), "processor", lambda: Vectors(nbytes))
+            computed(Shared.of(code, "product"), sizes, shares, x, y, out)
+        near(out, x.astype(float) @ y, 9)
+
+
+def library_of() -> Any:
+    return cpu_products.library
+
+
+class Vectors:
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
+
+
+@given(
+    rows=st.integers(4, 70),
+    terms=st.sampled_from([1, 2, 63, 511, 512, 513, 1024, 1300]),
+    columns=st.integers(16, 150),
+    threads=st.integers(1, 8),
+    spare=st.integers(0, 3),
+)
+@settings(max_examples=120, deadline=None)
+def test_products_of_any_sizes(
+    rows: int, terms: int, columns: int, threads: int, spare: int
+) -> None:
+    """However they are shared out; rows of the right matrix may lie apart."""
+    lanes = processor().nbytes // 4
+    sizes = Sizes(1, rows, terms, columns, True)
+    shares = shares_of(sizes, lanes, threads)
+    if shares is None:
+        assert columns < lanes or rows < 8
+        return
+    x, y = floats(rows, terms), floats(terms, columns + spare)[:, :columns]
+    out = np.full((rows, columns), np.nan, np.float32)
+    kernel = product_kernels.ready(shares.tile)
+    assert kernel is not None
+    computed(kernel, sizes, shares, x, y, out)
+    near(out, x.astype(float) @ y, terms)
+
+
+@pytest.mark.parametrize("way", ["rows", "columns", "float64", "turned", "small"])
+def test_what_is_blas_s(way: str) -> None:
+    """It is computed all the same."""
+    rows, columns = (2 if way == "rows" else 200), (8 if way == "columns" else 300)
+    terms = 3 if way == "small" else 900
+    x, y = floats(rows, terms), floats(terms, columns)
+    if way == "float64":
+        x, y = x.astype(np.float64), y.astype(np.float64)
+    if way == "turned":
+        y = np.asfortranarray(y)
+    out = np.empty((rows, columns), x.dtype)
+    multiply(x, y, out)
+    near(out, x.astype(float) @ y, terms)
+
+
+class Run:
+    """A graph on the CPU."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.backend, self.graph = CpuBackend(), graph
+        plan = compile_graph(graph, self.backend.target)
+        self.program = drive(self.backend.prepare(plan))
+
+    @property
+    def joined(self) -> list[ProductCall]:
+        calls = [call.function for call in self.program.calls]
+        return [one for one in calls if isinstance(one, ProductCall) and is_joined(one)]
+
+    def check(self, **feeds: Array) -> None:
+        wanted = evaluate(self.graph, feeds, promote=True)
+        found = drive(self.backend.run(self.program, feeds))
+        timed = drive(self.backend.timed(self.program, feeds)).outputs
+        for some in (found, timed):
+            for made, right in zip(some, wanted, strict=True):
+                top = max(1.0, float(np.abs(right).max()))
+                np.testing.assert_allclose(made, right, 2e-5, 5e-6 * top)
+
+
+TAILS = {
+    "bias": ((90,),),
+    "bias and residual": ((90,), (3, 40, 90)),
+    "one for each row": ((3, 40, 1),),
+    "one for all": ((1,),),
+    "residual": ((3, 40, 90),),
+    "nothing": (),
+}
+
+
+@pytest.mark.parametrize("tail", TAILS)
+@pytest.mark.parametrize("many", [False, True], ids=["one matrix", "a batch"])
+def test_what_is_done_with_a_product(tail: str, many: bool) -> None:
+    """With operands that lie along rows, columns, both, or are one number."""
+    graph = Graph(tail)
+    x = graph.input("x", (3, 40, 70))
+    y = graph.input("y", (3, 70, 90) if many else (70, 90))
+    made, feeds = x @ y, {"x": floats(3, 40, 70), "y": floats(*y.shape)}
+    for at, shape in enumerate(TAILS[tail]):
+        made = made * 0.5 + graph.input(f"z{at}", shape)
+        feeds[f"z{at}"] = floats(*shape)
+    graph.set_outputs([graph.gelu(made)])
+    run = Run(graph)
+    assert len(run.joined) == 1
+    run.check(**feeds)
+
+
+def test_a_choice_by_truth_values() -> None:
+    graph = Graph("choice")
+    x, y = graph.input("x", (80, 70)), graph.input("y", (70, 120))
+    truth = graph.input("truth", (80, 120), "bool")
+    graph.set_outputs([graph.where(truth, x @ y, -1.0)])
+    run = Run(graph)
+    assert len(run.joined) == 1
+    run.check(x=floats(80, 70), y=floats(70, 120), truth=floats(80, 120) > 0)
+
+
+@pytest.mark.parametrize(
+    "what", ["is an output", "is read twice", "meets another", "a power", "a product"]
+)
+def test_a_product_that_others_need_is_made(what: str) -> None:
+    graph = Graph(what)
+    x, y = graph.input("x", (40, 70)), graph.input("y", (70, 90))
+    made = x @ y
+    after = graph.tanh(made) * 2.0
+    outputs = [after]
+    if what == "is an output":
+        outputs.append(made)
+    elif what == "is read twice":
+        outputs.append(graph.sum(made, (0,)))
+    elif what == "meets another":
+        outputs = [graph.tanh(graph.reshape(made, (40, 1, 90))) * graph.exp(x @ y)]
+    elif what == "a power":
+        outputs = [graph.pow(graph.abs(made) + 1.0, 1.5)]
+    else:
+        outputs = [after @ graph.transpose(after, (1, 0))]
+    graph.set_outputs(outputs)
+    Run(graph).check(x=0.1 * floats(40, 70), y=floats(70, 90))
+
+
+def test_blas_serves_until_the_code_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RLX_FAST", "background")
+    monkeypatch.setattr(workshop, "WORTH_S", 0.0)
+    for shop in (product_kernels, region_kernels):
+        monkeypatch.setattr(shop, "_made", {})
+        monkeypatch.setattr(shop, "_known", set())
+    graph = Graph("later")
+    x, y = graph.input("x", (64, 70)), graph.input("y", (70, 90))
+    graph.set_outputs([graph.gelu(x @ y + graph.input("b", (90,)))])
+    run, feeds = Run(graph), {"x": floats(64, 70), "y": floats(70, 90), "b": floats(90)}
+    run.check(**feeds)
+    for shop in (product_kernels, region_kernels):
+        shop.finish(60)
+    assert product_kernels._made
+    run.check(**feeds)
+
+
+def test_numbers_that_are_none_stay_so() -> None:
+    x, y = floats(50, 600), floats(600, 100)
+    x[3, 4], x[9, 599], y[7, 8] = np.nan, np.inf, -np.inf
+    out = np.empty((50, 100), np.float32)
+    multiply(x, y, out)
+    with np.errstate(invalid="ignore"):
+        right = x @ y
+    np.testing.assert_allclose(out, right, 1e-4, 1e-4)
