@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -60,18 +60,10 @@ def test_it_can_be_compiled_for_any_vectors(nbytes: int) -> None:
         sizes = Sizes(1, *x.shape, y.shape[1], True)
         shares = cpu_products.Shares(tile, 2, 1, x.shape[0])
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(library_of(), "processor", lambda: Vectors(nbytes))
+            own = SimpleNamespace(nbytes=nbytes)
+            patch.setattr(cpu_products.library, "processor", lambda own=own: own)
             computed(Shared.of(code, "product"), sizes, shares, x, y, out)
         near(out, x.astype(float) @ y, 9)
-
-
-def library_of() -> Any:
-    return cpu_products.library
-
-
-class Vectors:
-    def __init__(self, nbytes: int) -> None:
-        self.nbytes = nbytes
 
 
 @given(
