@@ -23,7 +23,7 @@ from rlxweb.backends.cpu_lines import COMPILED as LINES
 from rlxweb.backends.cpu_lines import line_kernels
 from rlxweb.backends.cpu_products import COMPILED as PRODUCTS
 from rlxweb.backends.cpu_products import (
-    ProductCall,
+    Tailed,
     is_joined,
     joined,
     product_kernels,
@@ -125,7 +125,7 @@ class CpuBackend(ArrayBackend):
                 before = made.get(i)
                 if before is None or before in gone or uses[i] > 1:
                     continue
-                if not isinstance(todo[before][1], ProductCall):
+                if not isinstance(todo[before][1], Tailed):
                     continue
                 one = joined(graph, todo[before], todo[at], function)
                 if one is not None:

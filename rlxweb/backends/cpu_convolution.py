@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from rlxweb.backends.cpu_products import multiply
 from rlxweb.backends.cpu_together import Shared
+from rlxweb.backends.cpu_windows import ConvCall, shares_of, sizes_of
 from rlxweb.host.arrays import pool
 from rlxweb.host.compiled import address
 from rlxweb.host.convolution import Products
@@ -103,6 +104,8 @@ def _compiled_open(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
     small = w.numel // one.groups <= _MOST_WEIGHTS
     few = prod(windows.strides) <= _MOST_PHASES
     is_product = prod(windows.kernel) == 1 and windows.out == windows.size
+    if m >= _MANY and shares_of(one) is not None:
+        return False  # a product with its windows
     if m >= _MANY:
         least, suits = _LEAST_OF_MANY, not is_product and prod(windows.strides) == 1
     else:
@@ -110,10 +113,21 @@ def _compiled_open(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
     return work >= least and small and few and suits
 
 
-def _by_numpy(inputs: Types, out: TensorType, attrs: Attrs) -> Run:
-    """How a node is run by BLAS."""
+def _by_products(inputs: Types, out: TensorType, attrs: Attrs) -> Run:
+    """How a node is run by products: with windows that code gathers, or that NumPy
+    laid side by side.
+    """
     one = convolution(inputs[0].shape, inputs[1].shape, attrs)
-    return partial(_multiplied, Products(one, multiply), out.shape)
+    made = Products(one, multiply)
+    slowly = partial(_multiplied, made, out.shape)
+    if inputs[0].dtype is not DType.F32 or made.by_taps or made.is_plain:
+        return slowly
+    shares = shares_of(one)
+    if shares is None:
+        return slowly
+    call = ConvCall(sizes_of(one), shares, out.shape, slowly, gathered=True)
+    call.one = one
+    return call
 
 
 def _multiplied(
@@ -132,7 +146,7 @@ def _compiled(inputs: Types, out: TensorType, attrs: Attrs) -> Run:
     from rlxweb.machine.convolution import tiles
 
     one = convolution(inputs[0].shape, inputs[1].shape, attrs)
-    by_numpy = _by_numpy(inputs, out, attrs)
+    by_numpy = _by_products(inputs, out, attrs)
     nbytes = library.processor().nbytes
     found = lines_of(one, lengths_of(one.windows), nbytes // 4)
     if found is None:
@@ -223,6 +237,6 @@ def computed(
 
 COMPILED: Final = (
     Variant("conv, compiled", "conv", _compiled_open, _compiled, planned=True),
-    Variant("conv, windows in cache", "conv", _open, _by_numpy, planned=True),
+    Variant("conv, windows in cache", "conv", _open, _by_products, planned=True),
 )
 """The rows, before NumPy's."""

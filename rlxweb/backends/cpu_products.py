@@ -8,6 +8,7 @@ caches. BLAS computes until the code is there, and what the code is not better a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from functools import lru_cache
 from math import prod
 from time import perf_counter
@@ -61,9 +62,21 @@ _TASKS: Final = 4
 """For each thread at least, so that none waits long for the last."""
 
 
+class Kind(NamedTuple):
+    """What a product is compiled for.
+
+    gathered  its right matrix is the windows of a convolution
+    """
+
+    tile: Tile
+    gathered: bool = False
+
+
 def _made(about: object) -> Shared:
-    assert isinstance(about, Tile)
-    return function_of(code_of(product_text(about, library.processor().nbytes)))
+    assert isinstance(about, Kind)
+    tile, gathered = about
+    nbytes = library.processor().nbytes
+    return function_of(code_of(product_text(tile, nbytes, gathered=gathered)))
 
 
 def function_of(code: library.Code) -> Shared:
@@ -72,7 +85,7 @@ def function_of(code: library.Code) -> Shared:
 
 
 product_kernels: Workshop[Shared] = Workshop(_made, fast_mode)
-"""The compiled products of this process, by their tiles."""
+"""The compiled products of this process, by their kinds."""
 
 
 class Sizes(NamedTuple):
@@ -158,7 +171,17 @@ class Tail(NamedTuple):
     region: Region
     reads: tuple[int, ...]
     steps: tuple[tuple[int, int, int], ...]
-    out: Node
+
+
+def may_follow(
+    graph: Graph, product: Node, ids: Sequence[int], reads: Sequence[int]
+) -> bool:
+    """Is a region of the product's shape, float32, and can it be said?"""
+    out = graph.node(ids[-1]).type
+    kinds = {graph.node(i).type.dtype for i in reads}
+    known = kinds <= set(KINDS) and not why_not([graph.node(i) for i in ids])
+    same = out.shape == product.type.shape and out.dtype is DType.F32
+    return known and same and len(reads) < MOST_OPERANDS
 
 
 def tail_of(
@@ -167,11 +190,7 @@ def tail_of(
     """The region as what is done with a product; None where it does not fit."""
     out = graph.node(ids[-1])
     sizes = sizes_of(*(graph.node(i).type.shape for i in product.inputs))
-    if sizes is None or out.type.shape != product.type.shape:
-        return None
-    kinds = {graph.node(i).type.dtype for i in reads}
-    known = kinds <= set(KINDS) and not why_not([graph.node(i) for i in ids])
-    if out.type.dtype is not DType.F32 or len(reads) + 1 > MOST_OPERANDS or not known:
+    if sizes is None or not may_follow(graph, product, ids, reads):
         return None
     ordered = (product.id, *(i for i in reads if i != product.id))
     shapes = [graph.node(i).type.shape for i in ordered]
@@ -192,49 +211,78 @@ def tail_of(
     ]
     about = about_region(graph, ids, ordered)
     region = Region(about, rows.spread, graph, tuple(ids), ordered)
-    return Tail(region, ordered, tuple(told), out)
+    return Tail(region, ordered, tuple(told))
+
+
+class Done(NamedTuple):
+    """What is done with a product: the region, its code, what it reads beside it."""
+
+    tail: Tail
+    code: RegionCode
+    given: Sequence[Array]
+
+
+class Gathered(NamedTuple):
+    """Tables of places (i32), of terms and columns of b and of columns of the result,
+    and elements from one matrix to the next: of b, and of both rows of the result.
+    """
+
+    terms: NDArray[np.int32]
+    columns: NDArray[np.int32]
+    out: NDArray[np.int32]
+    b_batch: int
+    out_row: int
+    out_batch: int
 
 
 def computed(
     kernel: Shared,
     sizes: Sizes,
     shares: Shares,
-    x: Array,
-    y: Array,
+    given: tuple[Array, Array],
     out: Array,
-    tail: tuple[Tail, RegionCode, Sequence[Array]] | None = None,
+    tail: Done | None = None,
+    gathered: Gathered | None = None,
 ) -> None:
     """The product, or what is done with it, into an array.
 
-    x, out  lie element by element
-    y       so do rows of it
-    tail    the region, its code, and what it reads beside the product
+    given     left and right matrices; those and the result lie element by element, but
+              rows of the right one may lie apart
+    gathered  how the right matrix and the result lie where they are no matrices
     """
     lanes = library.processor().nbytes // 4
-    own, operands = (0, 0, 0), np.zeros(1, np.int64)
+    (x, y), own, operands = given, (0, 0, 0), np.zeros(1, np.int64)
     if tail is not None:
-        region, code, given = tail
         words = [
             (address(one) if one is not None else 0, *steps)
-            for one, steps in zip((out, None, *given), region.steps, strict=True)
+            for one, steps in zip(
+                (out, None, *tail.given), tail.tail.steps, strict=True
+            )
         ]
         operands = np.array(words, np.int64).reshape(-1)
-        own = address_of(code.call), address(operands), len(words)
+        own = address_of(tail.code.call), address(operands), len(words)
     threaded = sizes.batch * sizes.rows * sizes.terms * sizes.columns >= _THREADED
     count = shares.panels * shares.blocks * sizes.batch
     last = sizes.rows - (shares.blocks - 1) * shares.each
-    floats = room_for(shares.tile, lanes, max(shares.each, last))
+    most = max(shares.each, last)
+    floats = room_for(shares.tile, lanes, most, gathered=gathered is not None)
     room = pool.empty((floats * (usable_cpus() if threaded else 1),), np.float32)
     taken = np.zeros(2, np.int64)
+    tables: tuple[int, ...]
+    if gathered is None:
+        tables, b_row, out_row = (0, 0, 0), y.strides[-2] // 4, sizes.columns
+        b_batch = 0 if sizes.shared else sizes.terms * sizes.columns
+        out_batch = sizes.rows * sizes.columns
+    else:
+        tables = tuple(map(address, gathered[:3]))
+        b_row, b_batch, out_row, out_batch = 0, *gathered[3:]
     job = np.array(
         [
-            *(address(x), address(y), address(out), *own),
+            *(address(x), address(y), address(out), *own[:2], *tables, own[2]),
             *(count, shares.panels, shares.blocks),
             *(shares.each, sizes.rows, sizes.columns, sizes.terms),
-            *(sizes.terms, y.strides[-2] // 4, sizes.columns),
-            sizes.rows * sizes.terms,
-            0 if sizes.shared else sizes.terms * sizes.columns,
-            sizes.rows * sizes.columns,
+            *(sizes.terms, b_row, out_row),
+            *(sizes.rows * sizes.terms, b_batch, out_batch),
         ],
         np.int64,
     )
@@ -250,13 +298,13 @@ def multiply(x: Array, y: Array, out: Array) -> None:
     if shares is None or not plain or not _lies_well(sizes, y):
         np.matmul(x, y, out=out)
         return
-    kernel = product_kernels.ready(shares.tile)
+    kernel = product_kernels.ready(Kind(shares.tile))
     if kernel is not None:
-        computed(kernel, sizes, shares, x, y, out)
+        computed(kernel, sizes, shares, (x, y), out)
         return
     begun = perf_counter()
     np.matmul(x, y, out=out)
-    product_kernels.spent(shares.tile, perf_counter() - begun)
+    product_kernels.spent(Kind(shares.tile), perf_counter() - begun)
 
 
 def shares_for(sizes: Sizes) -> Shares | None:
@@ -282,50 +330,92 @@ def _lies_well(sizes: Sizes, y: Array) -> bool:
     return column == 4 and row >= 4 * sizes.columns and row % 4 == 0
 
 
-class ProductCall:
+class Tailed:
     """A product as a function of its operands, and of what a tail reads beside it.
 
-    slowly   the same by NumPy: (operands, what else is read) → the result
+    slowly  the same by NumPy: (operands, what else is read) → the result
     """
 
     def __init__(
         self,
-        inputs: Types,
+        sizes: Sizes,
+        shares: Shares,
         shape: Shape,
         slowly: Callable[..., Array],
         tail: Tail | None = None,
+        *,
+        gathered: bool = False,
     ) -> None:
-        sizes = sizes_of(inputs[0].shape, inputs[1].shape)
-        assert sizes is not None  # `is_open` asked
-        shares = shares_for(sizes)
-        assert shares is not None
         self.sizes, self.shares, self.shape = sizes, shares, shape
         self.slowly, self.tail = slowly, tail
+        self.kind = Kind(shares.tile, gathered)
 
     def __call__(self, attrs: object, x: Array, y: Array, *rest: Array) -> Array:
-        kernel = product_kernels.ready(self.shares.tile)
+        kernel = product_kernels.ready(self.kind)
         code = None if self.tail is None else region_kernels.ready(self.tail.region)
         there = kernel is not None and (self.tail is None or code is not None)
-        if kernel is not None and there and _lies_well(self.sizes, y):
-            tail = None
+        if kernel is not None and there and self.suits(x, y):
+            done = None
             if self.tail is not None and code is not None:
-                tail = self.tail, code, [np.ascontiguousarray(one) for one in rest]
+                given = [np.ascontiguousarray(one) for one in rest]
+                done = Done(self.tail, code, given)
             out = pool.empty(self.shape, np.float32)
-            x = np.ascontiguousarray(x)
-            computed(kernel, self.sizes, self.shares, x, y, out, tail)
+            self.make(kernel, x, y, out, done)
             return out
         begun = perf_counter()
         made = self.slowly(attrs, x, y, *rest)
         spent = perf_counter() - begun
-        product_kernels.spent(self.shares.tile, spent)
+        product_kernels.spent(self.kind, spent)
         if self.tail is not None:
             region_kernels.spent(self.tail.region, spent)
         return made
 
+    def suits(self, x: Array, y: Array) -> bool:
+        """Do the operands lie so that the code can take them?"""
+        return True
+
+    def make(
+        self, kernel: Shared, x: Array, y: Array, out: Array, done: Done | None
+    ) -> None:
+        """By the kernel, into an array."""
+        raise NotImplementedError
+
+    def tail_of(
+        self, graph: Graph, node: Node, ids: Sequence[int], reads: Sequence[int]
+    ) -> Tail | None:
+        """A region as what is done with it; None where it does not fit."""
+        raise NotImplementedError
+
+    def with_tail(
+        self, tail: Tail, shape: Shape, slowly: Callable[..., Array]
+    ) -> Tailed:
+        """The same with what is done after it."""
+        made = copy(self)
+        made.tail, made.shape, made.slowly = tail, shape, slowly
+        return made
+
+
+class ProductCall(Tailed):
+    """A product of matrices."""
+
+    def suits(self, x: Array, y: Array) -> bool:
+        return _lies_well(self.sizes, y)
+
+    def make(
+        self, kernel: Shared, x: Array, y: Array, out: Array, done: Done | None
+    ) -> None:
+        given = np.ascontiguousarray(x), y
+        computed(kernel, self.sizes, self.shares, given, out, done)
+
+    def tail_of(
+        self, graph: Graph, node: Node, ids: Sequence[int], reads: Sequence[int]
+    ) -> Tail | None:
+        return tail_of(graph, node, ids, reads)
+
 
 def is_joined(function: object) -> bool:
     """Is it a product with what is done after it?"""
-    return isinstance(function, ProductCall) and function.tail is not None
+    return isinstance(function, Tailed) and function.tail is not None
 
 
 def _planned(inputs: Types, out: TensorType, attrs: Attrs) -> Callable[..., Array]:
@@ -335,7 +425,11 @@ def _planned(inputs: Types, out: TensorType, attrs: Attrs) -> Callable[..., Arra
         made: Array = reference(np, attrs, x, y)
         return made
 
-    return ProductCall(inputs, out.shape, slowly)
+    sizes = sizes_of(inputs[0].shape, inputs[1].shape)
+    shares = None if sizes is None else shares_for(sizes)
+    assert sizes is not None  # `is_open` asked
+    assert shares is not None
+    return ProductCall(sizes, shares, out.shape, slowly)
 
 
 def joined(
@@ -345,20 +439,18 @@ def joined(
     cannot be.
     """
     node, function, inputs = product
-    assert isinstance(function, ProductCall)
+    assert isinstance(function, Tailed)
     reads = region[2]
-    tail = tail_of(graph, node, by_region.region.ids, reads)
+    tail = function.tail_of(graph, node, by_region.region.ids, reads)
     if tail is None:
         return None
 
     def slowly(attrs: Attrs, x: Array, y: Array, *rest: Array) -> Array:
-        known = dict(
-            zip(tail.reads, (function.slowly(attrs, x, y), *rest), strict=True)
-        )
+        made = function.slowly(node.attrs, x, y)
+        known = dict(zip(tail.reads, (made, *rest), strict=True))
         return by_region(attrs, *(known[i] for i in reads))
 
-    types = tuple(graph.node(i).type for i in inputs)
-    call = ProductCall(types, region[0].type.shape, slowly, tail)
+    call = function.with_tail(tail, region[0].type.shape, slowly)
     return region[0], call, (*inputs, *tail.reads[1:])
 
 

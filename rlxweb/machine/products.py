@@ -6,11 +6,13 @@ is done while the panel's part of it lies in the nearest caches. What is left of
 columns is done with some of what was done before: the same numbers again.
 
 Nothing is laid out anew: with tiles this large, b is read from the second cache as fast
-as it is needed, however far apart its rows lie.
+as it is needed, however far apart its rows lie. Only the windows of a convolution are
+no matrix: those of a panel are gathered by tables of places, some terms at a time.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from rlxweb.machine import functions
@@ -23,7 +25,8 @@ room    `floats` for each thread, `room_for` at least
 taken   where the threads that call it together count the tasks they took, and behind
         it how many they are
 """
-_ADDRESSES: Final = ("a", "b", "out", "tail", "operands")
+_TABLES: Final = ("terms_at", "columns_at", "out_at")
+_ADDRESSES: Final = ("a", "b", "out", "tail", "operands", *_TABLES)
 FIELDS: Final = (
     *_ADDRESSES,
     *("count", "tasks", "panels", "blocks", "each"),
@@ -31,13 +34,14 @@ FIELDS: Final = (
     *("a_batch", "b_batch", "out_batch"),
 )
 """Addresses of floats, of the function that does the rest with them (0: there is none;
-it takes a job, rows and columns) and of its operands; how many those are; tasks,
-panels, blocks of rows and rows of a block; sizes; elements from one row and one matrix
-to the next.
+it takes a job, rows and columns) and of its operands, and of tables (i32) where b is
+gathered: element (t, c) lies terms_at[t] + columns_at[c] behind b, and column c of the
+result begins out_at[c] behind it; how many operands there are; tasks, panels, blocks of
+rows and rows of a block; sizes; elements from one row and one matrix to the next.
 
 An operand of the rest: its address, and bytes from one row, one column and one matrix
-to the next. The first is its result. The product itself is the second, and lies in the
-thread's own room.
+to the next. The first is its result, which lies where the product does where b is
+gathered. The product itself is the second, and lies in the thread's own room.
 """
 AHEAD: Final = 24
 """Rows of b that are asked for before they are met: rows lie in pages of their own, and
@@ -61,40 +65,47 @@ class Tile(NamedTuple):
 
 def tiles(nbytes: int) -> tuple[Tile, ...]:
     """Those that leave registers for what they meet, for vectors of so many bytes; the
-    last one for few columns.
+    last ones for few rows or columns.
     """
+    few = Tile(4, 2), Tile(8, 1), Tile(4, 1)
     if nbytes == 64:  # which come with twice as many registers
-        return Tile(8, 3), Tile(6, 4), Tile(4, 4), Tile(8, 1)
-    return Tile(6, 2), Tile(4, 3), Tile(4, 2), Tile(8, 1)
+        return Tile(8, 3), Tile(6, 4), Tile(4, 4), *few
+    return Tile(6, 2), Tile(4, 3), *few
 
 
-def room_for(tile: Tile, lanes: int, each: int) -> int:
-    """Floats for a panel's part of the result, and the operands of the rest."""
-    return tile.vectors * lanes * each + 4 * MOST_OPERANDS
+def room_for(tile: Tile, lanes: int, each: int, *, gathered: bool = False) -> int:
+    """Floats for a panel's part of the result and of b, and the rest's operands."""
+    rows = each + (PART if gathered else 0)
+    return tile.vectors * lanes * rows + 4 * MOST_OPERANDS
 
 
-def product_text(tile: Tile, nbytes: int) -> str:
+def product_text(tile: Tile, nbytes: int, *, gathered: bool = False) -> str:
     """The function for a tile and vectors of so many bytes: rows and columns are no
     fewer than the tile's, nor are those of a block.
+
+    gathered  b by tables of places
     """
-    return _Product(tile, Shape("float", nbytes // 4)).text()
+    return _Product(tile, Shape("float", nbytes // 4), gathered).text()
 
 
 class _Product:
-    def __init__(self, tile: Tile, shape: Shape) -> None:
+    def __init__(self, tile: Tile, shape: Shape, gathered: bool) -> None:
         w = self.w = Writer(SIGNATURE, shape)
         self.tile, self.width = tile, tile.vectors * shape.lanes
+        self.gathered = gathered
         self.of = {
             name: w.one("%job", at, "ptr" if name in _ADDRESSES else "i64")
             for at, name in enumerate(FIELDS)
         }
-        self.own = self.operands = ""
+        self.own = self.operands = self.panel = ""
 
     def text(self) -> str:
         w, of = self.w, self.of
         mine = w.let(f"atomicrmw add ptr {w.at('%taken', 1, 'i64')}, i64 1 monotonic")
         self.operands = w.at("%room", w.multiple(mine, "%floats"))
-        self.own = w.at(self.operands, 4 * MOST_OPERANDS)
+        self.panel = w.at(self.operands, 4 * MOST_OPERANDS)
+        gone = PART * self.width if self.gathered else 0
+        self.own = w.at(self.panel, gone)
         w.claimed("%taken", 1, of["tasks"], self._task)
         w.say("ret void")
         return w.text + job_text(SIGNATURE)
@@ -115,28 +126,109 @@ class _Product:
 
         a = w.at(of["a"], w.multiple(batch, of["a_batch"]))
         a = w.at(a, w.multiple(row, of["a_row"]))
-        b = w.at(w.at(of["b"], w.multiple(batch, of["b_batch"])), column)
-
+        b = w.at(of["b"], w.multiple(batch, of["b_batch"]))
         out = w.at(of["out"], w.multiple(batch, of["out_batch"]))
-        out = w.at(w.at(out, w.multiple(row, of["out_row"])), column)
+        out = w.at(out, w.multiple(row, of["out_row"]))
         no_tail = w.let(f"icmp eq ptr {of['tail']}, null")
+        if self.gathered:
+            self._parts(a, (b, column), (self.own, str(self.width)), count)
+            has_tail = w.let(f"xor i1 {no_tail}, true")
+            w.when(has_tail, lambda: self._rest(batch, row, column, count))
+            self._scatter(out, column, count)
+            return
+
+        out = w.at(out, column)
         one_part = w.let(f"icmp ule i64 {of['terms']}, {PART}")
         plain = w.let(f"and i1 {no_tail}, {one_part}")
         to = w.let(f"select i1 {plain}, ptr {out}, ptr {self.own}")
         to_row = w.let(f"select i1 {plain}, i64 {of['out_row']}, i64 {self.width}")
-
-        def part(i: Whole) -> None:
-            """Some terms of all the sums."""
-            term = w.multiple(i, PART)
-            terms = w.least(w.difference(of["terms"], term), PART)
-            line = w.at(b, w.multiple(term, of["b_row"]))
-            self._rows(w.at(a, term), line, (to, to_row), count, (i, terms))
-
-        w.loop(w.let(f"udiv i64 {w.sum(of['terms'], PART - 1)}, {PART}"), part)
+        self._parts(a, (b, column), (to, to_row), count)
         has_tail = w.let(f"xor i1 {no_tail}, true")
         w.when(has_tail, lambda: self._rest(batch, row, column, count))
         is_apart = w.let(f"icmp ult i1 {plain}, {no_tail}")
         w.when(is_apart, lambda: self._out(out, count))
+
+    def _parts(
+        self, a: Value, b: tuple[Value, Whole], to: tuple[Value, Value], count: Value
+    ) -> None:
+        """All sums, some terms at a time."""
+        w, of = self.w, self.of
+
+        def part(i: Whole) -> None:
+            term = w.multiple(i, PART)
+            terms = w.least(w.difference(of["terms"], term), PART)
+            if self.gathered:
+                self._gather(b, term, terms)
+                panel = self.panel, str(self.width)
+            else:
+                line = w.at(w.at(b[0], b[1]), w.multiple(term, of["b_row"]))
+                panel = line, of["b_row"]
+            self._rows(w.at(a, term), panel, to, count, (i, terms))
+
+        w.loop(w.let(f"udiv i64 {w.sum(of['terms'], PART - 1)}, {PART}"), part)
+
+    def _gather(self, b: tuple[Value, Whole], term: Whole, terms: Whole) -> None:
+        """Some terms of a panel into the thread's own room, vector by vector."""
+        w, lanes = self.w, self.w.shape.lanes
+        wide = f"<{lanes} x i32>"
+        first = w.at(self.of["terms_at"], term, "i32")
+        for v in range(self.tile.vectors):
+            where = w.at(self.of["columns_at"], w.sum(b[1], v * lanes), "i32")
+            places = w.let(f"load {wide}, ptr {where}, align 4")
+            begin = w.at(b[0], w.count(where, 0))
+            there = w.at(self.panel, v * lanes)
+
+            def near(k: Whole, begin: Value = begin, there: Value = there) -> None:
+                line = w.at(begin, w.count(first, k))
+                w.store(w.load(line), w.at(there, w.multiple(k, self.width)))
+
+            def far(k: Whole, places: Value = places, there: Value = there) -> None:
+                line = w.at(b[0], w.count(first, k))
+                w.store(
+                    w.gathered(line, places), w.at(there, w.multiple(k, self.width))
+                )
+
+            self._by_way(where, terms, near, far)
+
+    def _by_way(
+        self,
+        where: Value,
+        turns: Whole,
+        near: Callable[[Whole], None],
+        far: Callable[[Whole], None],
+    ) -> None:
+        """So many turns of `near` where a vector of places follow each other, else of
+        `far`.
+        """
+        w, lanes = self.w, self.w.shape.lanes
+        last = w.difference(w.count(where, lanes - 1), w.count(where, 0))
+        together = w.let(f"icmp eq i64 {last}, {lanes - 1}")
+        w.when(together, lambda: w.loop(turns, near))
+        w.when(w.let(f"xor i1 {together}, true"), lambda: w.loop(turns, far))
+
+    def _scatter(self, out: Value, column: Whole, count: Value) -> None:
+        """What lies in the thread's own room, to where its columns begin."""
+        w, lanes = self.w, self.w.shape.lanes
+        for v in range(self.tile.vectors):
+            where = w.at(self.of["out_at"], w.sum(column, v * lanes), "i32")
+            there = w.at(self.own, v * lanes)
+            begin = w.at(out, w.count(where, 0))
+
+            def near(i: Whole, there: Value = there, begin: Value = begin) -> None:
+                made = w.load(w.at(there, w.multiple(i, self.width)))
+                w.store(made, w.at(begin, w.multiple(i, self.of["out_row"])))
+
+            def far(i: Whole, there: Value = there, where: Value = where) -> None:
+                line = w.at(there, w.multiple(i, self.width))
+                row = w.at(out, w.multiple(i, self.of["out_row"]))
+
+                def one(c: Whole) -> None:
+                    place = w.at(row, w.count(where, c))
+                    w.say(f"store float {w.one(line, c)}, ptr {place}, align 4")
+
+                w.loop(lanes, one)
+
+            self._by_way(where, count, near, far)
 
     def _out(self, out: Value, count: Value) -> None:
         """What lies in the thread's own room, to where it belongs."""
@@ -153,7 +245,7 @@ class _Product:
     def _rows(
         self,
         a: Value,
-        b: Value,
+        b: tuple[Value, Value],
         to: tuple[Value, Value],
         count: Value,
         part: tuple[Whole, Whole],
@@ -178,7 +270,7 @@ class _Product:
     def _some(
         self,
         a: Value,
-        b: Value,
+        b: tuple[Value, Value],
         to: tuple[Value, Value],
         part: tuple[Whole, Whole],
         done: Whole,
@@ -192,10 +284,11 @@ class _Product:
         vector = w.shape.vector
 
         def turn(k: Whole, *so_far: Value) -> list[Value]:
-            line = w.at(b, w.multiple(k, self.of["b_row"]))
-            ahead = w.at(line, w.multiple(AHEAD, self.of["b_row"]))
-            for v in range(vectors):
-                w.prefetch(w.at(ahead, v * lanes))
+            line = w.at(b[0], w.multiple(k, b[1]))
+            if not self.gathered:
+                ahead = w.at(line, w.multiple(AHEAD, b[1]))
+                for v in range(vectors):
+                    w.prefetch(w.at(ahead, v * lanes))
             given = [w.load(w.at(line, v * lanes)) for v in range(vectors)]
             made = []
             for r, own in enumerate(ours):
@@ -240,7 +333,8 @@ class _Product:
 
         w.loop(of["count"], operand)
         own = w.let(f"ptrtoint ptr {self.own} to i64")
-        self._tell(1, own, str(4 * self.width))
+        for at in (0, 1) if self.gathered else (1,):
+            self._tell(at, own, str(4 * self.width))
         given = f"ptr {self.operands}, i64 {count}, i64 {self.width}"
         w.say(f"call void {of['tail']}({given})")
 

@@ -189,6 +189,19 @@ class Writer(Butterflies):
         align = SIZE[self.shape.real]
         self.say(f"store {self.shape.vector} {value}, ptr {where}, align {align}")
 
+    def gathered(self, base: Value, places: Value) -> Value:
+        """A vector of the elements so many places (i32) behind a base."""
+        lanes, vector, mask = self.shape.lanes, self.shape.vector, self.shape.mask
+        where = self.let(
+            f"getelementptr {self.shape.real}, ptr {base}, <{lanes} x i32> {places}"
+        )
+        kind = f"v{lanes}f{8 * SIZE[self.shape.real]}.v{lanes}p0"
+        every = f"<{', '.join(['i1 true'] * lanes)}>"
+        return self.let(
+            f"call {vector} @llvm.masked.gather.{kind}(<{lanes} x ptr> {where}, "
+            f"i32 {SIZE[self.shape.real]}, {mask} {every}, {vector} poison)"
+        )
+
     def prefetch(self, where: Value) -> None:
         """It will be read soon; beyond the end of what there is it is not."""
         self.say(f"call void @llvm.prefetch.p0(ptr {where}, i32 0, i32 3, i32 1)")
