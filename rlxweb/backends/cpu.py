@@ -23,6 +23,7 @@ from rlxweb.backends.cpu_lines import COMPILED as LINES
 from rlxweb.backends.cpu_lines import line_kernels
 from rlxweb.backends.cpu_products import COMPILED as PRODUCTS
 from rlxweb.backends.cpu_products import (
+    ProductCall,
     Tailed,
     is_joined,
     joined,
@@ -31,7 +32,7 @@ from rlxweb.backends.cpu_products import (
 from rlxweb.backends.cpu_reductions import COMPILED as REDUCTIONS
 from rlxweb.backends.cpu_reductions import reduction_kernels
 from rlxweb.backends.cpu_regions import RegionCall, region_kernels, region_of
-from rlxweb.backends.cpu_tape import Way, segments_of, tape_kernels, units_of
+from rlxweb.backends.cpu_tape import LEAVES, Way, segments_of, tape_kernels, units_of
 from rlxweb.backends.protocol import CPU_ENGINE
 from rlxweb.compile.plan import Plan, Step
 from rlxweb.host.pooling import ROWS as POOLS
@@ -95,6 +96,9 @@ class CpuBackend(ArrayBackend):
     async def prepare(self, plan: Plan) -> ArrayProgram:
         """Small steps that follow each other are one call, where code is compiled."""
         program = await super().prepare(plan)
+        for call in program.calls:
+            if isinstance(call.function, ProductCall):
+                call.function.is_weight = plan.graph.node(call.inputs[1]).op in LEAVES
         if self.variants and tape_kernels.is_open and not tape_kernels.why_not:
             ways: list[Way] = []
             for at, group in groupby(program.calls, attrgetter("step")):

@@ -1,8 +1,8 @@
-"""Convolution of floats on the CPU: machine code, or windows times weights by BLAS.
+"""Convolution of floats on the CPU: machine code, or products with the windows.
 
-Rows of the table of variants. The code wants lines of a vector's length; where an image
-has shorter ones its lines are taken as one, and what stands between them is left out
-after. Many channels on small images are BLAS's.
+Rows of the table of variants. The code for few channels wants lines of a vector's
+length; where an image has shorter ones its lines are taken as one, and what stands
+between them is left out after. Many channels are products, see `cpu_windows.py`.
 """
 
 from __future__ import annotations
@@ -40,10 +40,7 @@ Run = Callable[..., Array]
 LEAST: Final = 1 << 12
 """Multiplications from which a call of ours is faster than several of NumPy's."""
 _MANY: Final = 16
-_LEAST_OF_MANY: Final = 1 << 23
-"""The same for so many channels, at which BLAS is good: better where windows step over
-elements, which the code has to sort first.
-"""
+"""Channels from which a product with the windows is faster."""
 _LEAST_OF_PRODUCTS: Final = 1 << 16
 """The same for windows of one element, which are one call of NumPy's."""
 _THREADED: Final = 1 << 19
@@ -104,13 +101,8 @@ def _compiled_open(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
     small = w.numel // one.groups <= _MOST_WEIGHTS
     few = prod(windows.strides) <= _MOST_PHASES
     is_product = prod(windows.kernel) == 1 and windows.out == windows.size
-    if m >= _MANY and shares_of(one) is not None:
-        return False  # a product with its windows
-    if m >= _MANY:
-        least, suits = _LEAST_OF_MANY, not is_product and prod(windows.strides) == 1
-    else:
-        least, suits = _LEAST_OF_PRODUCTS if is_product else LEAST, True
-    return work >= least and small and few and suits
+    least = _LEAST_OF_PRODUCTS if is_product else LEAST
+    return m < _MANY and work >= least and small and few
 
 
 def _by_products(inputs: Types, out: TensorType, attrs: Attrs) -> Run:
@@ -120,7 +112,7 @@ def _by_products(inputs: Types, out: TensorType, attrs: Attrs) -> Run:
     one = convolution(inputs[0].shape, inputs[1].shape, attrs)
     made = Products(one, multiply)
     slowly = partial(_multiplied, made, out.shape)
-    if inputs[0].dtype is not DType.F32 or made.by_taps or made.is_plain:
+    if inputs[0].dtype is not DType.F32 or made.by_taps:
         return slowly
     shares = shares_of(one)
     if shares is None:

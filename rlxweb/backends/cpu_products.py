@@ -7,12 +7,14 @@ caches. BLAS computes until the code is there, and what the code is not better a
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from copy import copy
 from functools import lru_cache
 from math import prod
 from time import perf_counter
 from typing import Any, Final, NamedTuple
+from weakref import finalize
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +41,7 @@ from rlxweb.machine import library
 from rlxweb.machine.jobs import address_of, packed
 from rlxweb.machine.making import code_of, fast_mode
 from rlxweb.machine.products import (
+    FIELDS,
     MOST_OPERANDS,
     PART,
     Tile,
@@ -58,6 +61,10 @@ for a while after each call and keep the processors from ours.
 _THREADED: Final = 1 << 19
 _IN_CACHE: Final = 1 << 17
 """Elements of a block of rows, which lies there beside a panel."""
+_FEW_ROWS: Final = 96
+"""Up to which weights are read about as often as they come from memory: they are kept
+in panels as well.
+"""
 _TASKS: Final = 4
 """For each thread at least, so that none waits long for the last."""
 
@@ -247,47 +254,115 @@ def computed(
     """The product, or what is done with it, into an array.
 
     given     left and right matrices; those and the result lie element by element, but
-              rows of the right one may lie apart
+              rows of the right one may lie apart, or come as `in_panels`, of rank 3
     gathered  how the right matrix and the result lie where they are no matrices
     """
-    lanes = library.processor().nbytes // 4
-    (x, y), own, operands = given, (0, 0, 0), np.zeros(1, np.int64)
+    (x, y), how = given, _how(sizes, shares, gathered is not None, usable_cpus())
+    job = how.job.copy()
+    job[:3] = address(x), address(y), address(out)
     if tail is not None:
-        words = [
-            (address(one) if one is not None else 0, *steps)
-            for one, steps in zip(
-                (out, None, *tail.given), tail.tail.steps, strict=True
-            )
-        ]
-        operands = np.array(words, np.int64).reshape(-1)
-        own = address_of(tail.code.call), address(operands), len(words)
-    threaded = sizes.batch * sizes.rows * sizes.terms * sizes.columns >= _THREADED
-    count = shares.panels * shares.blocks * sizes.batch
-    last = sizes.rows - (shares.blocks - 1) * shares.each
-    most = max(shares.each, last)
-    floats = room_for(shares.tile, lanes, most, gathered=gathered is not None)
-    room = pool.empty((floats * (usable_cpus() if threaded else 1),), np.float32)
-    taken = np.zeros(2, np.int64)
-    tables: tuple[int, ...]
-    if gathered is None:
-        tables, b_row, out_row = (0, 0, 0), y.strides[-2] // 4, sizes.columns
-        b_batch = 0 if sizes.shared else sizes.terms * sizes.columns
-        out_batch = sizes.rows * sizes.columns
+        operands = _operands(tail.tail.steps).copy()
+        operands[0, 0] = address(out)
+        for at, one in enumerate(tail.given):
+            operands[2 + at, 0] = address(one)
+        job[_TAIL] = address_of(tail.code.call)
+        job[_OPERANDS], job[_COUNT] = address(operands), len(operands)
+    if gathered is not None:
+        job[_TABLES] = tuple(map(address, gathered[:3]))
+        job[_STEPS] = 0, gathered.out_row, job[_A_BATCH], *gathered[3:4], gathered[5], 0
     else:
-        tables = tuple(map(address, gathered[:3]))
-        b_row, b_batch, out_row, out_batch = 0, *gathered[3:]
-    job = np.array(
-        [
-            *(address(x), address(y), address(out), *own[:2], *tables, own[2]),
-            *(count, shares.panels, shares.blocks),
-            *(shares.each, sizes.rows, sizes.columns, sizes.terms),
-            *(sizes.terms, b_row, out_row),
-            *(sizes.rows * sizes.terms, b_batch, out_batch),
-        ],
-        np.int64,
-    )
-    told = packed(address(job), address(room), floats, address(taken))
-    kernel(told, threaded=threaded and count > 1)
+        job[_B_ROW] = y.strides[-2] // 4
+        if sizes.shared and y.ndim == 3:
+            job[_B_PANEL] = y.strides[0] // 4
+    room, taken = pool.empty((how.room,), np.float32), np.zeros(2, np.int64)
+    told = packed(address(job), address(room), how.floats, address(taken))
+    kernel(told, threaded=how.threaded)
+
+
+_AT: Final = {name: at for at, name in enumerate(FIELDS)}
+_TAIL, _OPERANDS, _COUNT = _AT["tail"], _AT["operands"], _AT["count"]
+_B_ROW, _A_BATCH, _B_PANEL = _AT["b_row"], _AT["a_batch"], _AT["b_panel"]
+_TABLES: Final = slice(_AT["terms_at"], _AT["out_at"] + 1)
+_STEPS: Final = slice(_B_ROW, _B_PANEL + 1)
+
+
+class _How(NamedTuple):
+    """What is the same for every product of some sizes.
+
+    job     without addresses
+    floats  of a thread's room; `room` of all
+    """
+
+    job: NDArray[np.int64]
+    floats: int
+    room: int
+    threaded: bool
+
+
+@lru_cache(maxsize=512)
+def _how(sizes: Sizes, shares: Shares, gathered: bool, threads: int) -> _How:
+    batch, rows, terms, columns, shared = sizes
+    lanes = library.processor().nbytes // 4
+    count = shares.panels * shares.blocks * batch
+    known = {
+        "tasks": count,
+        "panels": shares.panels,
+        "blocks": shares.blocks,
+        "each": shares.each,
+        "rows": rows,
+        "columns": columns,
+        "terms": terms,
+        "a_row": terms,
+        "out_row": columns,
+        "a_batch": rows * terms,
+        "b_batch": 0 if shared else terms * columns,
+        "out_batch": rows * columns,
+    }
+    job = np.array([known.get(name, 0) for name in FIELDS], np.int64)
+    most = max(shares.each, rows - (shares.blocks - 1) * shares.each)
+    floats = room_for(shares.tile, lanes, most, gathered=gathered)
+    threaded = batch * rows * terms * columns >= _THREADED and count > 1
+    return _How(job, floats, floats * (threads if threaded else 1), threaded)
+
+
+@lru_cache(maxsize=512)
+def _operands(steps: tuple[tuple[int, int, int], ...]) -> NDArray[np.int64]:
+    return np.array([(0, *one) for one in steps], np.int64)
+
+
+def in_panels(y: Array, shares: Shares, lanes: int) -> Array:
+    """A matrix as panels [panels, terms, columns of one], each in memory of its own."""
+    width = shares.tile.vectors * lanes
+    made = np.empty((shares.panels, y.shape[0], width), np.float32)
+    for at, panel in enumerate(made):
+        begin = min(at * width, y.shape[1] - width)
+        panel[...] = y[:, begin : begin + width]
+    return made
+
+
+class _Panels:
+    """Weights in panels, as long as the weights are there: programs share them."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[int, Tile], Array] = {}
+        self._lock = threading.Lock()
+
+    def of(self, y: Array, shares: Shares) -> Array:
+        """Those of an array that nobody writes into."""
+        key = id(y), shares.tile
+        found = self._made.get(key)
+        if found is None:
+            with self._lock:
+                found = self._made.get(key)
+                if found is None:
+                    found = in_panels(y, shares, library.processor().nbytes // 4)
+                    finalize(y, self._made.pop, key, None)
+                    self._made[key] = found
+        return found
+
+
+PANELS: Final = _Panels()
+"""The process's."""
 
 
 def multiply(x: Array, y: Array, out: Array) -> None:
@@ -396,7 +471,13 @@ class Tailed:
 
 
 class ProductCall(Tailed):
-    """A product of matrices."""
+    """A product of matrices.
+
+    is_weight  the right one is the same from run to run, until a param is set
+    """
+
+    is_weight = False
+    _before: Array | None = None
 
     def suits(self, x: Array, y: Array) -> bool:
         return _lies_well(self.sizes, y)
@@ -404,6 +485,10 @@ class ProductCall(Tailed):
     def make(
         self, kernel: Shared, x: Array, y: Array, out: Array, done: Done | None
     ) -> None:
+        if self.is_weight and self.sizes.shared and self.sizes.rows <= _FEW_ROWS:
+            # What is set anew for every run is not worth laying out.
+            before, self._before = self._before, y
+            y = PANELS.of(y, self.shares) if before is y else y
         given = np.ascontiguousarray(x), y
         computed(kernel, self.sizes, self.shares, given, out, done)
 

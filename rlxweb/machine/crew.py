@@ -32,8 +32,10 @@ _FUTEX: Final = {
 """The system call's number, and LLVM's word for a pause."""
 _WAIT, _WAKE = 128, 129  # of this process alone
 _ALL: Final = (1 << 31) - 1
-SPINS: Final = 1500
-"""Times that a thread looks before it sleeps: some tens of microseconds."""
+SPINS: Final = 6000
+"""Times that a thread looks before it sleeps: about a tenth of a millisecond, as long
+as a small network may be about something else. To be woken takes half as long.
+"""
 # Words of 64 bits in the memory that all share.
 ROUND, TICKETS, FUNCTION, JOB, DONE, STOP = range(6)
 _CLOSED: Final = 1 << 20

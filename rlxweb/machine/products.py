@@ -5,9 +5,11 @@ panel's vectors in registers, term by term. What is done with each element of th
 is done while the panel's part of it lies in the nearest caches. What is left of rows or
 columns is done with some of what was done before: the same numbers again.
 
-Nothing is laid out anew: with tiles this large, b is read from the second cache as fast
-as it is needed, however far apart its rows lie. Only the windows of a convolution are
-no matrix: those of a panel are gathered by tables of places, some terms at a time.
+Nothing is laid out anew here: with tiles this large, b is read from the second cache as
+fast as it is needed, however far apart its rows lie. Where few rows meet it, it comes
+from memory, which likes panels that lie side by side: so it may come as such. Only the
+windows of a convolution are no matrix: those of a panel are gathered by tables of
+places, some terms at a time.
 """
 
 from __future__ import annotations
@@ -31,13 +33,14 @@ FIELDS: Final = (
     *_ADDRESSES,
     *("count", "tasks", "panels", "blocks", "each"),
     *("rows", "columns", "terms", "a_row", "b_row", "out_row"),
-    *("a_batch", "b_batch", "out_batch"),
+    *("a_batch", "b_batch", "out_batch", "b_panel"),
 )
 """Addresses of floats, of the function that does the rest with them (0: there is none;
 it takes a job, rows and columns) and of its operands, and of tables (i32) where b is
 gathered: element (t, c) lies terms_at[t] + columns_at[c] behind b, and column c of the
 result begins out_at[c] behind it; how many operands there are; tasks, panels, blocks of
-rows and rows of a block; sizes; elements from one row and one matrix to the next.
+rows and rows of a block; sizes; elements from one row and one matrix to the next, and
+from one panel of b to the next (0: its panels are no memory of their own).
 
 An operand of the rest: its address, and bytes from one row, one column and one matrix
 to the next. The first is its result, which lies where the product does where b is
@@ -138,11 +141,14 @@ class _Product:
             return
 
         out = w.at(out, column)
+        is_laid = w.let(f"icmp ne i64 {of['b_panel']}, 0")
+        there = w.multiple(panel, of["b_panel"])
+        begin = w.let(f"select i1 {is_laid}, i64 {there}, i64 {column}")
         one_part = w.let(f"icmp ule i64 {of['terms']}, {PART}")
         plain = w.let(f"and i1 {no_tail}, {one_part}")
         to = w.let(f"select i1 {plain}, ptr {out}, ptr {self.own}")
         to_row = w.let(f"select i1 {plain}, i64 {of['out_row']}, i64 {self.width}")
-        self._parts(a, (b, column), (to, to_row), count)
+        self._parts(a, (b, begin), (to, to_row), count)
         has_tail = w.let(f"xor i1 {no_tail}, true")
         w.when(has_tail, lambda: self._rest(batch, row, column, count))
         is_apart = w.let(f"icmp ult i1 {plain}, {no_tail}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from rlxweb.backends import cpu_products
 from rlxweb.backends.cpu import CpuBackend
 from rlxweb.backends.cpu_products import (
+    Kind,
     ProductCall,
     Sizes,
     computed,
@@ -62,7 +64,7 @@ def test_it_can_be_compiled_for_any_vectors(nbytes: int) -> None:
         with pytest.MonkeyPatch.context() as patch:
             own = SimpleNamespace(nbytes=nbytes)
             patch.setattr(cpu_products.library, "processor", lambda own=own: own)
-            computed(Shared.of(code, "product"), sizes, shares, x, y, out)
+            computed(Shared.of(code, "product"), sizes, shares, (x, y), out)
         near(out, x.astype(float) @ y, 9)
 
 
@@ -86,9 +88,9 @@ def test_products_of_any_sizes(
         return
     x, y = floats(rows, terms), floats(terms, columns + spare)[:, :columns]
     out = np.full((rows, columns), np.nan, np.float32)
-    kernel = product_kernels.ready(shares.tile)
+    kernel = product_kernels.ready(Kind(shares.tile))
     assert kernel is not None
-    computed(kernel, sizes, shares, x, y, out)
+    computed(kernel, sizes, shares, (x, y), out)
     near(out, x.astype(float) @ y, terms)
 
 
@@ -215,3 +217,27 @@ def test_numbers_that_are_none_stay_so() -> None:
     with np.errstate(invalid="ignore"):
         right = x @ y
     np.testing.assert_allclose(out, right, 1e-4, 1e-4)
+
+
+def test_weights_of_few_rows_are_kept_in_panels() -> None:
+    """From the second run on; those that are set anew are used, and let go of."""
+    graph = Graph("weights")
+    x, y = graph.input("x", (32, 200)), graph.param("y", (200, 250))
+    graph.set_outputs([x @ y])
+    run, feeds = Run(graph), {"x": floats(32, 200)}
+    (call,) = (call.function for call in run.program.calls)
+    assert isinstance(call, ProductCall)
+    assert call.is_weight
+    kept = cpu_products.PANELS._made
+    before = len(kept)
+    for _ in range(3):
+        value = floats(200, 250)
+        drive(run.backend.set_param(run.program, "y", value))
+        for count in (before, before + 1, before + 1):
+            (found,) = drive(run.backend.run(run.program, feeds))
+            near(found, feeds["x"].astype(float) @ value, 200)
+            assert len(kept) <= count + 1
+    drive(run.backend.release(run.program))
+    call._before = None
+    gc.collect()
+    assert len(kept) == before
