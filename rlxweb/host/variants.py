@@ -166,10 +166,11 @@ def _floats(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
 
 def _sigmoid(attrs: Attrs, x: Array) -> Array:
     """1 / (1 + exp(-x)) in one array; infinity is the exponential of what gives 0."""
-    made = np.asarray(np.negative(x))
+    made: Array = np.asarray(np.negative(x))
     np.exp(made, out=made)
     made += 1
-    return np.reciprocal(made, out=made)
+    np.reciprocal(made, out=made)
+    return made
 
 
 def _relu(inputs: Types, out: TensorType, attrs: Attrs) -> Callable[..., Array]:
