@@ -17,7 +17,7 @@ import platform
 import sys
 import threading
 from collections.abc import Callable
-from ctypes import c_int64, c_void_p
+from ctypes import CDLL, c_int64, c_void_p
 from typing import Any, Final
 
 import numpy as np
@@ -36,6 +36,8 @@ SPINS: Final = 6000
 """Times that a thread looks before it sleeps: about a tenth of a millisecond, as long
 as a small network may be about something else. To be woken takes half as long.
 """
+_FEW: Final = 4
+"""Threads up to which they are told where to run; more find a free processor."""
 # Words of 64 bits in the memory that all share.
 ROUND, TICKETS, FUNCTION, JOB, DONE, STOP = range(6)
 _CLOSED: Final = 1 << 20
@@ -194,6 +196,8 @@ class Crew:
         self._shared = np.zeros(8, np.int64)
         self._threads: list[threading.Thread] = []
         self._lead: Callable[..., None] | None = None
+        self._where: Callable[[], int] | None = None
+        self._away = -1
 
     def run(self, function: int, job: int) -> bool:
         """The function of that address on the job of that address, by all at once.
@@ -205,10 +209,32 @@ class Crew:
         try:
             lead = self._lead or self._hired()
             if lead is not None:
+                self._keep_apart()
                 lead(self._shared.ctypes.data, function, job)
             return lead is not None
         finally:
             self._lock.release()
+
+    def _keep_apart(self) -> None:
+        """No thread on the caller's processor: woken there it would wait for the end of
+        what it is to help with.
+
+        That is where the kernel wakes it while others turn round and round on the rest,
+        as OpenBLAS's do for a while after each call. They give way, the caller does
+        not.
+        """
+        if self._where is None or len(self._threads) > _FEW:
+            return
+        here = self._where()
+        if here == self._away:
+            return
+        self._away = here
+        others = os.sched_getaffinity(0) - {here}
+        try:
+            for thread in self._threads if others else ():
+                os.sched_setaffinity(thread.native_id or 0, others)
+        except OSError:  # it is not ours to say
+            self._where = None
 
     def _hired(self) -> Callable[..., None] | None:
         """The threads begin; None where there can be none."""
@@ -237,6 +263,7 @@ class Crew:
             self.size = 0
             return None
         atexit.register(self._end, dismiss, shared, os.getpid())
+        self._where = getattr(CDLL(None), "sched_getcpu", None)
         self._lead = lead
         return self._lead
 

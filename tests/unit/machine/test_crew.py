@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 
@@ -124,3 +125,32 @@ def test_a_process_ends_as_it_should(more: str, request: pytest.FixtureRequest) 
     root = str(request.config.rootpath)
     said = python("-c", USED.format(root=root) + more)
     assert (said.code, said.err) == (0, "")
+
+
+def test_nobody_waits_on_the_callers_processor() -> None:
+    """A few threads are kept off it; a refusal is taken."""
+    allowed = os.sched_getaffinity(0)
+    crew, count, one = Crew(1), counting(), Counted(5)
+    for here in sorted(allowed)[:2] * 2:
+        os.sched_setaffinity(0, {here})
+        try:
+            one.taken[0] = 0
+            assert crew.run(count.address, address(one.job))
+        finally:
+            os.sched_setaffinity(0, allowed)
+    (thread,) = crew._threads
+    assert thread.native_id is not None
+    one.taken[0] = 0
+    crew._away, crew._where = -1, lambda: min(allowed)
+    assert crew.run(count.address, address(one.job))
+    if len(allowed) > 1:
+        assert os.sched_getaffinity(thread.native_id) == allowed - {min(allowed)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "sched_setaffinity", refused)
+        one.taken[0], crew._away = 0, -1
+        assert crew.run(count.address, address(one.job))
+    assert crew._where is None or len(allowed) == 1
+
+
+def refused(*given: object) -> None:
+    raise PermissionError(1, "not permitted")
