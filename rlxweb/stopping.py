@@ -32,6 +32,11 @@ def may_stop(given_up: Callable[[], bool]) -> Iterator[None]:
         _given_up.reset(before)
 
 
+def stop_check() -> Callable[[], None] | None:
+    """`check_stopped` for a loop of small steps; None where nobody can give up."""
+    return None if _given_up.get() is _never else check_stopped
+
+
 def check_stopped() -> None:
     """Raise Stopped if the work on this thread was given up."""
     if _given_up.get()():

@@ -13,7 +13,7 @@ from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -49,13 +49,13 @@ from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.lowering import Compose, Leaf
 from rlxweb.ir.op import Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.verify import wrong_result
-from rlxweb.stopping import check_stopped
+from rlxweb.stopping import stop_check
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """One node as a function call: what to call, on which values, to which.
 
+    drop   values that nobody needs any more and that are worth letting go of
     dtype  the node's element type in the library's own words
     step   of the plan that it is in
     """
@@ -68,6 +68,8 @@ class Call:
     step: int
 
 
+_SMALL: Final = 1 << 12
+"""Bytes that a run may as well keep to its end."""
 Work = tuple[Node, Callable[..., OwnArray], tuple[int, ...]]
 """What is computed, how, and of which nodes."""
 Compute = Callable[[dict[int, OwnArray]], list[OwnArray]]
@@ -180,6 +182,7 @@ class ArrayBackend(KeepsArrays):
         keep = set(graph.outputs) | {
             n.id for n in graph.nodes() if isinstance(registry.get(n.op).lower, Leaf)
         }
+        keep |= {n.id for n in graph.nodes() if n.type.nbytes < _SMALL}
         drops = order_of_release([inputs for _, _, inputs in todo], keep)
         with self._around():
             dtypes = {
@@ -305,7 +308,7 @@ class ArrayBackend(KeepsArrays):
         others = [self._to_host(leaf) for leaf in leaves] if self._lends else []
         outs: list[Array] = []
         for at, one in zip(graph.outputs, made, strict=True):
-            mine = unshared(self._to_host(one), [*others, *outs])
+            mine = unshared(self._to_host(one), others + outs)
             outs.append(of_type(mine, graph.node(at).type.dtype))
         return outs
 
@@ -389,14 +392,25 @@ class ArrayBackend(KeepsArrays):
         clock: StepClock | None = None,
     ) -> None:
         """What calls make of values, among which it is put."""
+        check, plain = stop_check(), np.ndarray if self._xp is np else None
+        # A small network would feel every question that is asked twice.
         for call in calls:
-            check_stopped()
-            arrays = [values[i] for i in call.inputs]
-            made = call.function(call.node.attrs, *arrays)
-            values[call.node.id] = self._checked(call, made)
+            node, function, inputs, drop, dtype, step = call
+            if check is not None:
+                check()
+            if len(inputs) == 1:
+                made: Any = function(node.attrs, values[inputs[0]])
+            elif len(inputs) == 2:
+                made = function(node.attrs, values[inputs[0]], values[inputs[1]])
+            else:
+                made = function(node.attrs, *[values[i] for i in inputs])
+            right = type(made) is plain and made.dtype is dtype
+            if not right or made.shape != node.type.shape:
+                made = self._checked(call, made)
+            values[node.id] = made
             if clock is not None:
-                clock.did(call.step, values[call.node.id])
-            for at in call.drop:
+                clock.did(step, made)
+            for at in drop:
                 values.pop(at, None)
 
     def _checked(self, call: Call, made: object) -> OwnArray:

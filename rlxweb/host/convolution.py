@@ -31,6 +31,8 @@ _WINDOWS: Final = 256
 """Windows of a block at least, however large: fewer leave BLAS waiting for weights."""
 _FEW: Final = 1 << 14
 """Elements of all windows whose places are kept with the node."""
+_FEW_CHANNELS: Final = 512
+"""Of the result: their products are small enough for one thread."""
 _UPRIGHT = (1, 2, 3, 4, 0, 5, 6, 7)
 _LYING = (0, 5, 6, 7, 1, 2, 3, 4)
 """Axes of windows [images, C, kernel, some positions] with terms or windows as rows."""
@@ -67,7 +69,7 @@ class Products:
         self._order = _UPRIGHT if w.kernel[2] <= w.out[2] else _LYING
         self._is_upright = self._order is _UPRIGHT
         alone = one.batch == one.groups == 1 and not (self.is_plain or self.by_taps)
-        few = alone and terms * prod(w.out) <= _FEW
+        few = alone and terms * prod(w.out) <= _FEW and one.channels[1] <= _FEW_CHANNELS
         self._places = None
         if few:
             count = c * prod(w.size)
@@ -79,6 +81,8 @@ class Products:
 
         Floats of 32 or 64 bits; C / groups is at least 1.
         """
+        if self._places is not None:
+            return self._of_few(self._places, x, w)
         one, out = self.one, pool.empty(self.result, x.dtype)
         batch, groups, c, *_ = self.held
         weights = w.reshape(groups, one.channels[1], -1)
@@ -88,18 +92,22 @@ class Products:
             for n, g in product(range(batch), range(groups)):
                 self._multiply(weights[g], flat[n, g], there[n, g])
             return out
-        if self._places is not None:
-            whole = np.empty(x.size + 1, x.dtype)
-            whole[:-1], whole[-1] = x.reshape(-1), 0
-            side = whole.take(self._places)
-            self._multiply(weights[0], side, out.reshape(one.channels[1], -1))
-            return out
         padded = with_padding(x, one.windows).reshape(self.held)
         if self.by_taps:
             _by_taps(one.windows, padded[:, :, 0], weights, out)
         else:
             self._in_blocks(padded, weights, out)
         return out
+
+    def _of_few(
+        self, places: NDArray[np.intp], x: NDArray[Any], w: NDArray[Any]
+    ) -> NDArray[Any]:
+        whole = x.reshape(-1)
+        if not self.one.windows.is_inside:
+            whole = np.empty(x.size + 1, x.dtype)
+            whole[:-1], whole[-1] = x.reshape(-1), 0
+        made: NDArray[Any] = np.matmul(w.reshape(-1, self._terms), whole.take(places))
+        return made.reshape(self.result)
 
     def _in_blocks(
         self, x: NDArray[Any], weights: NDArray[Any], out: NDArray[Any]
