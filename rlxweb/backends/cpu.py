@@ -64,6 +64,14 @@ WORKSHOPS: Final = (
 """What this engine has compiled."""
 
 
+def _is_weight(graph: Graph, i: int) -> bool:
+    """Is it a param or a constant, or such a one turned?"""
+    node = graph.node(i)
+    while node.op in ("transpose", "reshape"):
+        node = graph.node(node.inputs[0])
+    return node.op in LEAVES
+
+
 def _in_parts(
     graph: Graph,
     parts: Sequence[Callable[[dict[int, OwnArray]], None]],
@@ -98,7 +106,7 @@ class CpuBackend(ArrayBackend):
         program = await super().prepare(plan)
         for call in program.calls:
             if isinstance(call.function, ProductCall):
-                call.function.is_weight = plan.graph.node(call.inputs[1]).op in LEAVES
+                call.function.is_weight = _is_weight(plan.graph, call.inputs[1])
         if self.variants and tape_kernels.is_open and not tape_kernels.why_not:
             ways: list[Way] = []
             for at, group in groupby(program.calls, attrgetter("step")):

@@ -344,19 +344,26 @@ class _Panels:
     """Weights in panels, as long as the weights are there: programs share them."""
 
     def __init__(self) -> None:
-        self._made: dict[tuple[int, Tile], Array] = {}
+        self._made: dict[object, Array] = {}
         self._lock = threading.Lock()
 
-    def of(self, y: Array, shares: Shares) -> Array:
-        """Those of an array that nobody writes into."""
-        key = id(y), shares.tile
+    def of(self, root: Array, y: Array, shares: Shares) -> Array | None:
+        """Those of an array that nobody writes into; None where nobody tells when it
+        is gone.
+
+        root  whose memory it is: itself, or what it is a view of
+        """
+        key = id(root), address(y), y.shape, y.strides, shares.tile
         found = self._made.get(key)
         if found is None:
             with self._lock:
                 found = self._made.get(key)
                 if found is None:
+                    try:
+                        finalize(root, self._made.pop, key, None)
+                    except TypeError:  # bytes, say
+                        return None
                     found = in_panels(y, shares, library.processor().nbytes // 4)
-                    finalize(y, self._made.pop, key, None)
                     self._made[key] = found
         return found
 
@@ -429,13 +436,14 @@ class Tailed:
         kernel = product_kernels.ready(self.kind)
         code = None if self.tail is None else region_kernels.ready(self.tail.region)
         there = kernel is not None and (self.tail is None or code is not None)
-        if kernel is not None and there and self.suits(x, y):
+        given = self.given(x, y) if there else None
+        if kernel is not None and given is not None:
             done = None
             if self.tail is not None and code is not None:
-                given = [np.ascontiguousarray(one) for one in rest]
-                done = Done(self.tail, code, given)
+                others = [np.ascontiguousarray(one) for one in rest]
+                done = Done(self.tail, code, others)
             out = pool.empty(self.shape, np.float32)
-            self.make(kernel, x, y, out, done)
+            self.make(kernel, given, out, done)
             return out
         begun = perf_counter()
         made = self.slowly(attrs, x, y, *rest)
@@ -445,15 +453,19 @@ class Tailed:
             region_kernels.spent(self.tail.region, spent)
         return made
 
-    def suits(self, x: Array, y: Array) -> bool:
-        """Do the operands lie so that the code can take them?"""
-        return True
+    def given(self, x: Array, y: Array) -> tuple[Array, Array] | None:
+        """The operands as the code takes them; None where they do not lie so."""
+        raise NotImplementedError
 
     def make(
-        self, kernel: Shared, x: Array, y: Array, out: Array, done: Done | None
+        self,
+        kernel: Shared,
+        given: tuple[Array, Array],
+        out: Array,
+        done: Done | None,
     ) -> None:
         """By the kernel, into an array."""
-        raise NotImplementedError
+        computed(kernel, self.sizes, self.shares, given, out, done)
 
     def tail_of(
         self, graph: Graph, node: Node, ids: Sequence[int], reads: Sequence[int]
@@ -477,20 +489,19 @@ class ProductCall(Tailed):
     """
 
     is_weight = False
-    _before: Array | None = None
+    _before: object = None
 
-    def suits(self, x: Array, y: Array) -> bool:
-        return _lies_well(self.sizes, y)
-
-    def make(
-        self, kernel: Shared, x: Array, y: Array, out: Array, done: Done | None
-    ) -> None:
-        if self.is_weight and self.sizes.shared and self.sizes.rows <= _FEW_ROWS:
+    def given(self, x: Array, y: Array) -> tuple[Array, Array] | None:
+        lies_well = _lies_well(self.sizes, y)
+        few = self.sizes.rows <= _FEW_ROWS
+        if self.is_weight and self.sizes.shared and (few or not lies_well):
+            root = y if y.base is None else y.base
             # What is set anew for every run is not worth laying out.
-            before, self._before = self._before, y
-            y = PANELS.of(y, self.shares) if before is y else y
-        given = np.ascontiguousarray(x), y
-        computed(kernel, self.sizes, self.shares, given, out, done)
+            before, self._before = self._before, root
+            laid = PANELS.of(root, y, self.shares) if before is root else None
+            if laid is not None:
+                return np.ascontiguousarray(x), laid
+        return (np.ascontiguousarray(x), y) if lies_well else None
 
     def tail_of(
         self, graph: Graph, node: Node, ids: Sequence[int], reads: Sequence[int]

@@ -87,14 +87,20 @@ class ConvCall(Tailed):
 
     one: Convolution
 
+    def given(self, x: Array, y: Array) -> tuple[Array, Array]:
+        """The weights, and the array in its padding."""
+        x = x.reshape(*x.shape[:2], *self.one.windows.size)
+        return np.ascontiguousarray(y), with_padding(x, self.one.windows)
+
     def make(
-        self, kernel: Shared, x: Array, y: Array, out: Array, done: Done | None
+        self,
+        kernel: Shared,
+        given: tuple[Array, Array],
+        out: Array,
+        done: Done | None,
     ) -> None:
-        """`y` are the weights."""
-        one = self.one
-        x = x.reshape(*x.shape[:2], *one.windows.size)
-        given = np.ascontiguousarray(y), with_padding(x, one.windows)
-        computed(kernel, self.sizes, self.shares, given, out, done, _places(one))
+        places = _places(self.one)
+        computed(kernel, self.sizes, self.shares, given, out, done, places)
 
     def tail_of(
         self, graph: Graph, node: Node, ids: Sequence[int], reads: Sequence[int]

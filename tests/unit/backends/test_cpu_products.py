@@ -241,3 +241,33 @@ def test_weights_of_few_rows_are_kept_in_panels() -> None:
     call._before = None
     gc.collect()
     assert len(kept) == before
+
+
+@pytest.mark.parametrize("how", ["turned by the graph", "turned before"])
+def test_weights_that_lie_turned_are_laid_out(how: str) -> None:
+    """As PyTorch keeps them: [columns, terms]."""
+    graph = Graph("turned")
+    x = graph.input("x", (200, 150))
+    value = floats(250, 150)
+    if how == "turned by the graph":
+        y = graph.transpose(graph.param("y", (250, 150)), (1, 0))
+    else:
+        y, value = graph.param("y", (150, 250)), value.T
+    graph.set_outputs([x @ y])
+    run, feeds = Run(graph), {"x": floats(200, 150)}
+    drive(run.backend.set_param(run.program, "y", value))
+    before = len(cpu_products.PANELS._made)
+    right = evaluate(graph, {"y": value, **feeds}, promote=True)[0]
+    for _ in range(3):
+        (found,) = drive(run.backend.run(run.program, feeds))
+        near(found, right, 150)
+    assert len(cpu_products.PANELS._made) == before + 1
+
+
+def test_a_matrix_that_is_turned_and_no_weight_is_blas_s() -> None:
+    graph = Graph("turned")
+    x, y = graph.input("x", (200, 150)), graph.input("y", (250, 150))
+    graph.set_outputs([graph.tanh(x @ graph.transpose(y, (1, 0)) * 0.1)])
+    run = Run(graph)
+    run.check(x=floats(200, 150), y=floats(250, 150))
+    run.check(x=floats(200, 150), y=floats(250, 150))
