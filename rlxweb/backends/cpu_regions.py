@@ -20,6 +20,8 @@ from rlxweb.host.arrays import pool
 from rlxweb.host.compiled import address
 from rlxweb.host.row_blocks import Task, run_tasks
 from rlxweb.ir.graph import Graph, Node
+from rlxweb.ir.lowering import Expr
+from rlxweb.ir.op import registry
 from rlxweb.ir.shape import Shape
 from rlxweb.machine import library
 from rlxweb.machine.jobs import address_of
@@ -134,7 +136,13 @@ def about_region(graph: Graph, ids: Sequence[int], reads: Sequence[int]) -> str:
     def line(node: Node) -> str:
         attrs = sorted(node.attrs.items())
         given = ", ".join(map(operand, node.inputs))
-        return f"{node.op}({given}) {attrs} -> {node.type.dtype.label}"
+        made = f"{node.op}({given}) {attrs} -> {node.type.dtype.label}"
+        lower = registry.get(node.op).lower
+        if not isinstance(lower, Expr) or not callable(lower.text):
+            return made
+        # What it says may rest on shapes: an average is over so many.
+        types = tuple(graph.node(i).type for i in node.inputs)
+        return f"{made}: {lower.text(types, node.type, node.attrs)}"
 
     return "; ".join(line(graph.node(i)) for i in ids)
 
