@@ -353,7 +353,8 @@ class _Panels:
 
         root  whose memory it is: itself, or what it is a view of
         """
-        key = id(root), address(y), y.shape, y.strides, shares.tile
+        # Tiles of one width share them: another number of rows takes no more memory.
+        key = id(root), address(y), y.shape, y.strides, shares.tile.vectors
         found = self._made.get(key)
         if found is None:
             with self._lock:
