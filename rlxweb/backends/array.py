@@ -13,10 +13,11 @@ from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
+from rlxweb.backends.array_calls import Call, by_strangers, order_of_release
 from rlxweb.backends.array_residents import (
     ArrayResident,
     KeepsArrays,
@@ -36,13 +37,11 @@ from rlxweb.backends.protocol import (
     own,
     own_resident,
     released,
-    sealed,
 )
 from rlxweb.backends.timed import Timed
 from rlxweb.compile.plan import Plan, Step
 from rlxweb.compile.target import Target
 from rlxweb.errors import OutOfMemory
-from rlxweb.given import array_of
 from rlxweb.host.variants import Variant
 from rlxweb.ir.dtype import NARROW, DType
 from rlxweb.ir.graph import Graph, Node
@@ -50,23 +49,6 @@ from rlxweb.ir.lowering import Compose, Leaf
 from rlxweb.ir.op import Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.verify import wrong_result
 from rlxweb.stopping import stop_check
-
-
-class Call(NamedTuple):
-    """One node as a function call: what to call, on which values, to which.
-
-    drop   values that nobody needs any more and that are worth letting go of
-    dtype  the node's element type in the library's own words
-    step   of the plan that it is in
-    """
-
-    node: Node
-    function: Callable[..., OwnArray]
-    inputs: tuple[int, ...]
-    drop: tuple[int, ...]
-    dtype: object
-    step: int
-
 
 _SMALL: Final = 1 << 12
 """Bytes that a run may as well keep to its end."""
@@ -246,7 +228,7 @@ class ArrayBackend(KeepsArrays):
                 return row.of(types, node.type, node.attrs)
         op = registry.get(node.op)
         if op.has("custom"):
-            return partial(_by_strangers, op.reference, self._xp)
+            return partial(by_strangers, op.reference, self._xp)
         if not node.type.numel and op.guard is None:
             # There libraries raise, or read what is not theirs.
             return partial(self._no_elements, node.type)
@@ -426,26 +408,3 @@ class ArrayBackend(KeepsArrays):
         # New ones, as a run on another thread may be going through the old.
         program.constants, program.params = {}, {}
         program.calls, program.compute = (), lambda values: []
-
-
-def _by_strangers(reference: Callable[..., Any], *given: Any) -> Any:
-    """A custom op's result; its operands, which others read too, cannot be written.
-
-    Errors   ValueError by NumPy, where it tries; DTypeError for masked results.
-    """
-    made = reference(*map(_sealed, given))
-    is_subclass = isinstance(made, np.ndarray) and type(made) is not np.ndarray
-    return array_of(made, "the reference of a custom op") if is_subclass else made
-
-
-def _sealed(one: Any) -> Any:
-    return sealed(one) if isinstance(one, np.ndarray) else one
-
-
-def order_of_release(steps: Sequence[Sequence[int]], keep: set[int]) -> list[list[int]]:
-    """For each step (ids it reads), the values no later step needs."""
-    last = {value: at for at, reads in enumerate(steps) for value in reads}
-    return [
-        [i for i in dict.fromkeys(reads) if last[i] == at and i not in keep]
-        for at, reads in enumerate(steps)
-    ]

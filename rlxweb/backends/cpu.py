@@ -21,17 +21,12 @@ from rlxweb.backends.cpu_convolution import COMPILED as CONVOLUTIONS
 from rlxweb.backends.cpu_convolution import conv_kernels
 from rlxweb.backends.cpu_lines import COMPILED as LINES
 from rlxweb.backends.cpu_lines import line_kernels
-from rlxweb.backends.cpu_products import COMPILED as PRODUCTS
-from rlxweb.backends.cpu_products import (
-    ProductCall,
-    Tailed,
-    is_joined,
-    joined,
-    product_kernels,
-)
+from rlxweb.backends.cpu_products import product_kernels
 from rlxweb.backends.cpu_reductions import COMPILED as REDUCTIONS
 from rlxweb.backends.cpu_reductions import reduction_kernels
 from rlxweb.backends.cpu_regions import RegionCall, region_kernels, region_of
+from rlxweb.backends.cpu_tails import COMPILED as PRODUCTS
+from rlxweb.backends.cpu_tails import ProductCall, Tailed, is_joined, joined
 from rlxweb.backends.cpu_tape import LEAVES, Way, segments_of, tape_kernels, units_of
 from rlxweb.backends.protocol import CPU_ENGINE
 from rlxweb.compile.plan import Plan, Step

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.backends.array import order_of_release
+from rlxweb.backends.array_calls import order_of_release
 from rlxweb.host.arrays import pool
 from rlxweb.host.boxes import SHARE, Box, boxes_of, for_each
 from rlxweb.ir.graph import Graph, Node

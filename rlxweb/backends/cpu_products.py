@@ -1,48 +1,34 @@
-"""Products of float32 on the CPU as machine code, and what is done with them after.
+"""Products of float32 on the CPU as machine code: which, and how they are shared out.
 
-Owns which products are taken and how they are shared out. A product that only an
-elementwise region reads is made together with it: the product itself never leaves the
-caches. BLAS computes until the code is there, and what the code is not better at.
+OpenBLAS is as fast alone; its threads turn round and round for a while after each call
+and keep the processors from ours and from everybody else.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
-from copy import copy
+from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
 from time import perf_counter
 from typing import Any, Final, NamedTuple
-from weakref import finalize
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.backends.cpu_region_text import KINDS, why_not
 from rlxweb.backends.cpu_regions import (
     Region,
-    RegionCall,
     RegionCode,
-    about_region,
-    region_kernels,
-    rows_of,
 )
 from rlxweb.backends.cpu_together import Shared
 from rlxweb.host.arrays import pool
 from rlxweb.host.compiled import address
 from rlxweb.host.row_blocks import usable_cpus
-from rlxweb.host.variants import Variant
-from rlxweb.ir.dtype import DType
-from rlxweb.ir.graph import Graph, Node
-from rlxweb.ir.op import Attrs, TensorType, Types, registry
 from rlxweb.ir.shape import Shape
 from rlxweb.machine import library
 from rlxweb.machine.jobs import address_of, packed
 from rlxweb.machine.making import code_of, fast_mode
 from rlxweb.machine.products import (
     FIELDS,
-    MOST_OPERANDS,
     PART,
     Tile,
     product_text,
@@ -52,7 +38,6 @@ from rlxweb.machine.products import (
 from rlxweb.machine.workshop import Workshop
 
 Array = NDArray[Any]
-Work = tuple[Node, Callable[..., Any], tuple[int, ...]]
 
 LEAST: Final = 1 << 18
 """Multiplications from which BLAS would start its threads, which turn round and round
@@ -61,10 +46,6 @@ for a while after each call and keep the processors from ours.
 _THREADED: Final = 1 << 19
 _IN_CACHE: Final = 1 << 17
 """Elements of a block of rows, which lies there beside a panel."""
-_FEW_ROWS: Final = 96
-"""Up to which weights are read about as often as they come from memory: they are kept
-in panels as well.
-"""
 _TASKS: Final = 4
 """For each thread at least, so that none waits long for the last."""
 
@@ -159,14 +140,6 @@ def _cycles(sizes: Sizes, tile: Tile, lanes: int) -> float:
     return turns * (rows * vectors + 0.1 * (rows + vectors) + 0.5 * vectors)
 
 
-def is_open(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
-    """Of float32, and large enough."""
-    if any(one.dtype is not DType.F32 for one in inputs):
-        return False
-    sizes = sizes_of(inputs[0].shape, inputs[1].shape)
-    return sizes is not None and shares_for(sizes) is not None
-
-
 class Tail(NamedTuple):
     """A region that is done with a product.
 
@@ -178,47 +151,6 @@ class Tail(NamedTuple):
     region: Region
     reads: tuple[int, ...]
     steps: tuple[tuple[int, int, int], ...]
-
-
-def may_follow(
-    graph: Graph, product: Node, ids: Sequence[int], reads: Sequence[int]
-) -> bool:
-    """Is a region of the product's shape, float32, and can it be said?"""
-    out = graph.node(ids[-1]).type
-    kinds = {graph.node(i).type.dtype for i in reads}
-    known = kinds <= set(KINDS) and not why_not([graph.node(i) for i in ids])
-    same = out.shape == product.type.shape and out.dtype is DType.F32
-    return known and same and len(reads) < MOST_OPERANDS
-
-
-def tail_of(
-    graph: Graph, product: Node, ids: Sequence[int], reads: Sequence[int]
-) -> Tail | None:
-    """The region as what is done with a product; None where it does not fit."""
-    out = graph.node(ids[-1])
-    sizes = sizes_of(*(graph.node(i).type.shape for i in product.inputs))
-    if sizes is None or not may_follow(graph, product, ids, reads):
-        return None
-    ordered = (product.id, *(i for i in reads if i != product.id))
-    shapes = [graph.node(i).type.shape for i in ordered]
-    rows = rows_of(out.type.shape, shapes)
-    if rows is None or rows.blocks:
-        return None
-    columns, count = sizes.columns, sizes.batch * sizes.rows
-    if (rows.outer, rows.inner) == (count, columns):
-        steps = rows.steps
-    elif (rows.outer, rows.inner) == (1, count * columns):
-        steps = tuple(0 if one else columns for one in rows.spread)
-    else:
-        return None
-    widths = [graph.node(i).type.dtype.numpy.itemsize for i in ordered]
-    told = [(4 * columns, 4, 4 * columns * sizes.rows)] + [
-        (step * width, 0 if one else width, step * width * sizes.rows)
-        for step, one, width in zip(steps, rows.spread, widths, strict=True)
-    ]
-    about = about_region(graph, ids, ordered)
-    region = Region(about, rows.spread, graph, tuple(ids), ordered)
-    return Tail(region, ordered, tuple(told))
 
 
 class Done(NamedTuple):
@@ -330,47 +262,12 @@ def _operands(steps: tuple[tuple[int, int, int], ...]) -> NDArray[np.int64]:
     return np.array([(0, *one) for one in steps], np.int64)
 
 
-def in_panels(y: Array, shares: Shares, lanes: int) -> Array:
-    """A matrix as panels [panels, terms, columns of one], each in memory of its own."""
-    width = shares.tile.vectors * lanes
-    made = np.empty((shares.panels, y.shape[0], width), np.float32)
-    for at, panel in enumerate(made):
-        begin = min(at * width, y.shape[1] - width)
-        panel[...] = y[:, begin : begin + width]
-    return made
-
-
-class _Panels:
-    """Weights in panels, as long as the weights are there: programs share them."""
-
-    def __init__(self) -> None:
-        self._made: dict[object, Array] = {}
-        self._lock = threading.Lock()
-
-    def of(self, root: Array, y: Array, shares: Shares) -> Array | None:
-        """Those of an array that nobody writes into; None where nobody tells when it
-        is gone.
-
-        root  whose memory it is: itself, or what it is a view of
-        """
-        # Tiles of one width share them: another number of rows takes no more memory.
-        key = id(root), address(y), y.shape, y.strides, shares.tile.vectors
-        found = self._made.get(key)
-        if found is None:
-            with self._lock:
-                found = self._made.get(key)
-                if found is None:
-                    try:
-                        finalize(root, self._made.pop, key, None)
-                    except TypeError:  # bytes, say
-                        return None
-                    found = in_panels(y, shares, library.processor().nbytes // 4)
-                    self._made[key] = found
-        return found
-
-
-PANELS: Final = _Panels()
-"""The process's."""
+def lies_well(sizes: Sizes, y: Array) -> bool:
+    """Do rows of the right matrix lie element by element, and matrices in a row?"""
+    if not sizes.shared:
+        return y.flags.c_contiguous
+    row, column = y.strides
+    return column == 4 and row >= 4 * sizes.columns and row % 4 == 0
 
 
 def multiply(x: Array, y: Array, out: Array) -> None:
@@ -378,7 +275,7 @@ def multiply(x: Array, y: Array, out: Array) -> None:
     sizes = Sizes(1, x.shape[0], x.shape[1], y.shape[1], True)
     shares = shares_for(sizes)
     plain = x.dtype == np.float32 and x.flags.c_contiguous and out.flags.c_contiguous
-    if shares is None or not plain or not _lies_well(sizes, y):
+    if shares is None or not plain or not lies_well(sizes, y):
         np.matmul(x, y, out=out)
         return
     kernel = product_kernels.ready(Kind(shares.tile))
@@ -403,155 +300,3 @@ def _shares(sizes: Sizes, lanes: int, threads: int) -> Shares | None:
     if sizes.batch * sizes.rows * sizes.terms * sizes.columns < LEAST:
         return None
     return shares_of(sizes, lanes, threads)
-
-
-def _lies_well(sizes: Sizes, y: Array) -> bool:
-    """Do rows of the right matrix lie element by element, and matrices in a row?"""
-    if not sizes.shared:
-        return y.flags.c_contiguous
-    row, column = y.strides
-    return column == 4 and row >= 4 * sizes.columns and row % 4 == 0
-
-
-class Tailed:
-    """A product as a function of its operands, and of what a tail reads beside it.
-
-    slowly  the same by NumPy: (operands, what else is read) → the result
-    """
-
-    def __init__(
-        self,
-        sizes: Sizes,
-        shares: Shares,
-        shape: Shape,
-        slowly: Callable[..., Array],
-        tail: Tail | None = None,
-        *,
-        gathered: bool = False,
-    ) -> None:
-        self.sizes, self.shares, self.shape = sizes, shares, shape
-        self.slowly, self.tail = slowly, tail
-        self.kind = Kind(shares.tile, gathered)
-
-    def __call__(self, attrs: object, x: Array, y: Array, *rest: Array) -> Array:
-        kernel = product_kernels.ready(self.kind)
-        code = None if self.tail is None else region_kernels.ready(self.tail.region)
-        there = kernel is not None and (self.tail is None or code is not None)
-        given = self.given(x, y) if there else None
-        if kernel is not None and given is not None:
-            done = None
-            if self.tail is not None and code is not None:
-                others = [np.ascontiguousarray(one) for one in rest]
-                done = Done(self.tail, code, others)
-            out = pool.empty(self.shape, np.float32)
-            self.make(kernel, given, out, done)
-            return out
-        begun = perf_counter()
-        made = self.slowly(attrs, x, y, *rest)
-        spent = perf_counter() - begun
-        product_kernels.spent(self.kind, spent)
-        if self.tail is not None:
-            region_kernels.spent(self.tail.region, spent)
-        return made
-
-    def given(self, x: Array, y: Array) -> tuple[Array, Array] | None:
-        """The operands as the code takes them; None where they do not lie so."""
-        raise NotImplementedError
-
-    def make(
-        self,
-        kernel: Shared,
-        given: tuple[Array, Array],
-        out: Array,
-        done: Done | None,
-    ) -> None:
-        """By the kernel, into an array."""
-        computed(kernel, self.sizes, self.shares, given, out, done)
-
-    def tail_of(
-        self, graph: Graph, node: Node, ids: Sequence[int], reads: Sequence[int]
-    ) -> Tail | None:
-        """A region as what is done with it; None where it does not fit."""
-        raise NotImplementedError
-
-    def with_tail(
-        self, tail: Tail, shape: Shape, slowly: Callable[..., Array]
-    ) -> Tailed:
-        """The same with what is done after it."""
-        made = copy(self)
-        made.tail, made.shape, made.slowly = tail, shape, slowly
-        return made
-
-
-class ProductCall(Tailed):
-    """A product of matrices.
-
-    is_weight  the right one is the same from run to run, until a param is set
-    """
-
-    is_weight = False
-    _before: object = None
-
-    def given(self, x: Array, y: Array) -> tuple[Array, Array] | None:
-        lies_well = _lies_well(self.sizes, y)
-        few = self.sizes.rows <= _FEW_ROWS
-        if self.is_weight and self.sizes.shared and (few or not lies_well):
-            root = y if y.base is None else y.base
-            # What is set anew for every run is not worth laying out.
-            before, self._before = self._before, root
-            laid = PANELS.of(root, y, self.shares) if before is root else None
-            if laid is not None:
-                return np.ascontiguousarray(x), laid
-        return (np.ascontiguousarray(x), y) if lies_well else None
-
-    def tail_of(
-        self, graph: Graph, node: Node, ids: Sequence[int], reads: Sequence[int]
-    ) -> Tail | None:
-        return tail_of(graph, node, ids, reads)
-
-
-def is_joined(function: object) -> bool:
-    """Is it a product with what is done after it?"""
-    return isinstance(function, Tailed) and function.tail is not None
-
-
-def _planned(inputs: Types, out: TensorType, attrs: Attrs) -> Callable[..., Array]:
-    reference = registry.get("matmul").reference
-
-    def slowly(attrs: Attrs, x: Array, y: Array) -> Array:
-        made: Array = reference(np, attrs, x, y)
-        return made
-
-    sizes = sizes_of(inputs[0].shape, inputs[1].shape)
-    shares = None if sizes is None else shares_for(sizes)
-    assert sizes is not None  # `is_open` asked
-    assert shares is not None
-    return ProductCall(sizes, shares, out.shape, slowly)
-
-
-def joined(
-    graph: Graph, product: Work, region: Work, by_region: RegionCall
-) -> Work | None:
-    """A product and the region that alone reads it as one call; None where they
-    cannot be.
-    """
-    node, function, inputs = product
-    assert isinstance(function, Tailed)
-    reads = region[2]
-    tail = function.tail_of(graph, node, by_region.region.ids, reads)
-    if tail is None:
-        return None
-
-    def slowly(attrs: Attrs, x: Array, y: Array, *rest: Array) -> Array:
-        made = function.slowly(node.attrs, x, y)
-        known = dict(zip(tail.reads, (made, *rest), strict=True))
-        return by_region(attrs, *(known[i] for i in reads))
-
-    call = function.with_tail(tail, region[0].type.shape, slowly)
-    return region[0], call, (*inputs, *tail.reads[1:])
-
-
-COMPILED: Final = (
-    Variant("matmul, compiled", "matmul", is_open, _planned, planned=True),
-)
-"""The row, before NumPy's."""

@@ -21,12 +21,11 @@ from rlxweb.backends.cpu_products import (
     Shares,
     Sizes,
     Tail,
-    Tailed,
     computed,
-    may_follow,
     shares_for,
 )
 from rlxweb.backends.cpu_regions import Region, about_region
+from rlxweb.backends.cpu_tails import Tailed, may_follow
 from rlxweb.backends.cpu_together import Shared
 from rlxweb.host.convolution import with_padding
 from rlxweb.ir.graph import Graph, Node

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.backends.array import ArrayBackend, Call, Compute
+from rlxweb.backends.array import ArrayBackend, Compute
+from rlxweb.backends.array_calls import Call
 from rlxweb.backends.array_residents import OwnArray
 from rlxweb.backends.protocol import Array, Backend, Program
 from rlxweb.backends.timed import Timed

@@ -2,7 +2,7 @@
 
 NumPy adds up float32 in float64 by converting element for element, which takes five
 times as long as adding. A run of so few elements loses no more than the ops' own
-references allow theirs.
+references allow theirs. What is added up of one element each is that element.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ _LEAST: Final = 1 << 16
 
 
 def is_open(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
-    """Many elements of float32, whole runs of them along one axis or all."""
+    """Many elements of float32, whole runs of them along one axis or all; or one."""
     x = inputs[0]
     axes = normal_axes(attrs["axes"], x.rank)
-    long_enough = prod(x.shape[at] for at in axes) >= 4 * RUN
-    return x.dtype is DType.F32 and x.numel >= _LEAST and long_enough
+    count = prod(x.shape[at] for at in axes)
+    many = x.numel >= _LEAST and count >= 4 * RUN
+    return x.dtype is DType.F32 and (many or count == 1)
 
 
 def in_runs(op: str) -> Callable[..., NDArray[Any]]:
@@ -37,6 +38,9 @@ def in_runs(op: str) -> Callable[..., NDArray[Any]]:
 
     def run(attrs: Attrs, x: NDArray[Any]) -> NDArray[Any]:
         axes = normal_axes(attrs["axes"], x.ndim)
+        if axes and x.dtype.kind == "f" and all(x.shape[at] == 1 for at in axes):
+            rest = (n for at, n in enumerate(x.shape) if at not in axes)
+            return x if attrs["keep_dim"] else x.reshape(tuple(rest))
         if axes and x.dtype == np.float32:
             made = _sums(axes, attrs["keep_dim"], x)
             if op == "mean":

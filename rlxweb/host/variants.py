@@ -154,12 +154,6 @@ def _reshape(inputs: Types, out: TensorType, attrs: Attrs) -> Callable[..., Arra
     return lambda attrs, x: x.reshape(out.shape)
 
 
-def _of_one(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
-    """Every element of the result is one of the operand's."""
-    x = inputs[0]
-    return x.numel == out.numel > 0 and x.dtype is out.dtype
-
-
 def _floats(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
     return out.dtype in (DType.F32, DType.F64)
 
@@ -180,10 +174,6 @@ def _relu(inputs: Types, out: TensorType, attrs: Attrs) -> Callable[..., Array]:
 
 VARIANTS: tuple[Variant, ...] = (
     Variant("reshape, its shape known", "reshape", lambda *node: True, _reshape, True),
-    *(
-        Variant(f"{op}, of one element", op, _of_one, _reshape, planned=True)
-        for op in ("sum", "mean", "max", "min", "prod")
-    ),
     Variant("sigmoid, in one array", "sigmoid", _floats, _sigmoid),
     Variant("relu, a number", "relu", _floats, _relu, planned=True),
     Variant("welch_power, blocks in cache", "welch_power", _many, _power),

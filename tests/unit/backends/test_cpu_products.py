@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 
 from rlxweb.backends import cpu_products
 from rlxweb.backends.cpu import CpuBackend
+from rlxweb.backends.cpu_panels import PANELS
 from rlxweb.backends.cpu_products import (
     Kind,
-    ProductCall,
     Sizes,
     computed,
-    is_joined,
     multiply,
     product_kernels,
     shares_of,
 )
 from rlxweb.backends.cpu_regions import region_kernels
+from rlxweb.backends.cpu_tails import ProductCall, is_joined
 from rlxweb.backends.cpu_together import Shared
 from rlxweb.backends.evaluate import evaluate
 from rlxweb.compile.pipeline import compile_graph
@@ -228,7 +228,7 @@ def test_weights_of_few_rows_are_kept_in_panels() -> None:
     (call,) = (call.function for call in run.program.calls)
     assert isinstance(call, ProductCall)
     assert call.is_weight
-    kept = cpu_products.PANELS._made
+    kept = PANELS._made
     before = len(kept)
     for _ in range(3):
         value = floats(200, 250)
@@ -256,12 +256,12 @@ def test_weights_that_lie_turned_are_laid_out(how: str) -> None:
     graph.set_outputs([x @ y])
     run, feeds = Run(graph), {"x": floats(200, 150)}
     drive(run.backend.set_param(run.program, "y", value))
-    before = len(cpu_products.PANELS._made)
+    before = len(PANELS._made)
     right = evaluate(graph, {"y": value, **feeds}, promote=True)[0]
     for _ in range(3):
         (found,) = drive(run.backend.run(run.program, feeds))
         near(found, right, 150)
-    assert len(cpu_products.PANELS._made) == before + 1
+    assert len(PANELS._made) == before + 1
 
 
 def test_a_matrix_that_is_turned_and_no_weight_is_blas_s() -> None:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from rlxweb.backends import cpu_products
 from rlxweb.backends.cpu import CpuBackend
-from rlxweb.backends.cpu_products import is_joined, product_kernels
+from rlxweb.backends.cpu_products import product_kernels
+from rlxweb.backends.cpu_tails import is_joined
 from rlxweb.backends.cpu_windows import ConvCall
 from rlxweb.backends.evaluate import evaluate
 from rlxweb.compile.pipeline import compile_graph
