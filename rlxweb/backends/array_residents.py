@@ -66,9 +66,7 @@ def unshared(array: Array, others: Sequence[Array]) -> Array:
     flags = array.flags
     plain = flags.c_contiguous and flags.writeable
     if plain and flags.owndata:  # whose only other holders are views of it
-        there = {id(array)}
-        shared = not there.isdisjoint(map(id, others))
-        shared = shared or not there.isdisjoint(id(o.base) for o in others)
+        shared = any(o is array or o.base is array for o in others)
     else:
         shared = plain and any(np.may_share_memory(array, o) for o in others)
     return array.copy(order="C") if shared or not plain else array

@@ -16,9 +16,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.backends.cpu_products import multiply
+from rlxweb.backends.cpu_products import multiply, product_kernels
 from rlxweb.backends.cpu_together import Shared
-from rlxweb.backends.cpu_windows import ConvCall, shares_of, sizes_of
+from rlxweb.backends.cpu_windows import ConvCall, shares_of
 from rlxweb.host.arrays import pool
 from rlxweb.host.compiled import address
 from rlxweb.host.convolution import Products
@@ -110,16 +110,14 @@ def _by_products(inputs: Types, out: TensorType, attrs: Attrs) -> Run:
     laid side by side.
     """
     one = convolution(inputs[0].shape, inputs[1].shape, attrs)
-    made = Products(one, multiply)
+    made = Products(one, multiply) if product_kernels.is_open else Products(one)
     slowly = partial(_multiplied, made, out.shape)
     if inputs[0].dtype is not DType.F32 or made.by_taps:
         return slowly
     shares = shares_of(one)
     if shares is None:
         return slowly
-    call = ConvCall(sizes_of(one), shares, out.shape, slowly, gathered=True)
-    call.one = one
-    return call
+    return ConvCall(one, shares, out.shape, slowly)
 
 
 def _multiplied(

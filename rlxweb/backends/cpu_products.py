@@ -162,8 +162,9 @@ class Done(NamedTuple):
 
 
 class Gathered(NamedTuple):
-    """Tables of places (i32), of terms and columns of b and of columns of the result,
-    and elements from one matrix to the next: of b, and of both rows of the result.
+    """Where b and the result lie, in elements: places of terms and columns of b and of
+    columns of the result, as tables; then from one matrix of b, one row and one matrix
+    of the result to the next.
     """
 
     terms: NDArray[np.int32]
@@ -180,28 +181,30 @@ def computed(
     shares: Shares,
     given: tuple[Array, Array],
     out: Array,
-    tail: Done | None = None,
+    done: Done | None = None,
     gathered: Gathered | None = None,
 ) -> None:
     """The product, or what is done with it, into an array.
 
-    given     left and right matrices; those and the result lie element by element, but
-              rows of the right one may lie apart, or come as `in_panels`, of rank 3
+    given     [batch, rows, terms] and [batch or 1, terms, columns] of float32; they and
+              the result lie element by element, but rows of the right one may lie
+              apart, or come as `in_panels`, of rank 3
+    done      what is done with the product
     gathered  how the right matrix and the result lie where they are no matrices
     """
     (x, y), how = given, _how(sizes, shares, gathered is not None, usable_cpus())
     job = how.job.copy()
     job[:3] = address(x), address(y), address(out)
-    if tail is not None:
-        operands = _operands(tail.tail.steps).copy()
+    if done is not None:
+        operands = _operands(done.tail.steps).copy()
         operands[0, 0] = address(out)
-        for at, one in enumerate(tail.given):
+        for at, one in enumerate(done.given):
             operands[2 + at, 0] = address(one)
-        job[_TAIL] = address_of(tail.code.call)
+        job[_TAIL] = address_of(done.code.call)
         job[_OPERANDS], job[_COUNT] = address(operands), len(operands)
     if gathered is not None:
         job[_TABLES] = tuple(map(address, gathered[:3]))
-        job[_STEPS] = 0, gathered.out_row, job[_A_BATCH], *gathered[3:4], gathered[5], 0
+        job[_B_BATCH], job[_OUT_ROW], job[_OUT_BATCH] = gathered[3:]
     else:
         job[_B_ROW] = y.strides[-2] // 4
         if sizes.shared and y.ndim == 3:
@@ -213,9 +216,9 @@ def computed(
 
 _AT: Final = {name: at for at, name in enumerate(FIELDS)}
 _TAIL, _OPERANDS, _COUNT = _AT["tail"], _AT["operands"], _AT["count"]
-_B_ROW, _A_BATCH, _B_PANEL = _AT["b_row"], _AT["a_batch"], _AT["b_panel"]
+_B_ROW, _B_BATCH, _B_PANEL = _AT["b_row"], _AT["b_batch"], _AT["b_panel"]
+_OUT_ROW, _OUT_BATCH = _AT["out_row"], _AT["out_batch"]
 _TABLES: Final = slice(_AT["terms_at"], _AT["out_at"] + 1)
-_STEPS: Final = slice(_B_ROW, _B_PANEL + 1)
 
 
 class _How(NamedTuple):

@@ -54,6 +54,18 @@ class Region:
     ids: tuple[int, ...] = field(compare=False)
     reads: tuple[int, ...] = field(compare=False)
 
+    @classmethod
+    def of(
+        cls,
+        graph: Graph,
+        ids: Sequence[int],
+        reads: Sequence[int],
+        spread: tuple[bool, ...],
+    ) -> Region:
+        """What the elementwise nodes are compiled for, with these reads in order."""
+        about = _about(graph, ids, reads)
+        return cls(about, spread, graph, tuple(ids), tuple(reads))
+
 
 class Rows(NamedTuple):
     """The axes of a region as rows of elements.
@@ -118,12 +130,10 @@ def region_of(graph: Graph, ids: Sequence[int], reads: Sequence[int]) -> Region 
     rows = rows_of(out.shape, [graph.node(i).type.shape for i in reads])
     if rows is None:
         return None
-    return Region(
-        about_region(graph, ids, reads), rows.spread, graph, tuple(ids), tuple(reads)
-    )
+    return Region.of(graph, ids, reads, rows.spread)
 
 
-def about_region(graph: Graph, ids: Sequence[int], reads: Sequence[int]) -> str:
+def _about(graph: Graph, ids: Sequence[int], reads: Sequence[int]) -> str:
     """Equal for regions that do the same with what they read."""
     names = {node: f"r{at}" for at, node in enumerate(reads)}
     names |= {node: f"v{at}" for at, node in enumerate(ids)}

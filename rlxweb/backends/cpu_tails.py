@@ -7,6 +7,7 @@ is not better at.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from copy import copy
 from time import perf_counter
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from rlxweb.backends.cpu_panels import PANELS
 from rlxweb.backends.cpu_products import (
     Done,
+    Gathered,
     Kind,
     Shares,
     Sizes,
@@ -32,11 +34,9 @@ from rlxweb.backends.cpu_region_text import KINDS, why_not
 from rlxweb.backends.cpu_regions import (
     Region,
     RegionCall,
-    about_region,
     region_kernels,
     rows_of,
 )
-from rlxweb.backends.cpu_together import Shared
 from rlxweb.host.arrays import pool
 from rlxweb.host.variants import Variant
 from rlxweb.ir.dtype import DType
@@ -98,15 +98,15 @@ def tail_of(
         (step * width, 0 if one else width, step * width * sizes.rows)
         for step, one, width in zip(steps, rows.spread, widths, strict=True)
     ]
-    about = about_region(graph, ids, ordered)
-    region = Region(about, rows.spread, graph, tuple(ids), ordered)
+    region = Region.of(graph, ids, ordered, rows.spread)
     return Tail(region, ordered, tuple(told))
 
 
-class Tailed:
+class Tailed(ABC):
     """A product as a function of its operands, and of what a tail reads beside it.
 
     slowly  the same by NumPy: (operands, what else is read) → the result
+    places  where the right matrix and the result lie if they are no matrices
     """
 
     def __init__(
@@ -115,13 +115,12 @@ class Tailed:
         shares: Shares,
         shape: Shape,
         slowly: Callable[..., Array],
-        tail: Tail | None = None,
-        *,
-        gathered: bool = False,
+        places: Gathered | None = None,
     ) -> None:
         self.sizes, self.shares, self.shape = sizes, shares, shape
-        self.slowly, self.tail = slowly, tail
-        self.kind = Kind(shares.tile, gathered)
+        self.slowly, self.places = slowly, places
+        self.tail: Tail | None = None
+        self.kind = Kind(shares.tile, places is not None)
 
     def __call__(self, attrs: object, x: Array, y: Array, *rest: Array) -> Array:
         kernel = product_kernels.ready(self.kind)
@@ -134,7 +133,8 @@ class Tailed:
                 others = [np.ascontiguousarray(one) for one in rest]
                 done = Done(self.tail, code, others)
             out = pool.empty(self.shape, np.float32)
-            self.make(kernel, given, out, done)
+            how = self.sizes, self.shares, given, out, done, self.places
+            computed(kernel, *how)
             return out
         begun = perf_counter()
         made = self.slowly(attrs, x, y, *rest)
@@ -144,25 +144,15 @@ class Tailed:
             region_kernels.spent(self.tail.region, spent)
         return made
 
+    @abstractmethod
     def given(self, x: Array, y: Array) -> tuple[Array, Array] | None:
         """The operands as the code takes them; None where they do not lie so."""
-        raise NotImplementedError
 
-    def make(
-        self,
-        kernel: Shared,
-        given: tuple[Array, Array],
-        out: Array,
-        done: Done | None,
-    ) -> None:
-        """By the kernel, into an array."""
-        computed(kernel, self.sizes, self.shares, given, out, done)
-
+    @abstractmethod
     def tail_of(
         self, graph: Graph, node: Node, ids: Sequence[int], reads: Sequence[int]
     ) -> Tail | None:
         """A region as what is done with it; None where it does not fit."""
-        raise NotImplementedError
 
     def with_tail(
         self, tail: Tail, shape: Shape, slowly: Callable[..., Array]

@@ -24,7 +24,6 @@ from rlxweb.backends.cpu_region_text import why_not
 from rlxweb.backends.cpu_regions import (
     Region,
     RegionCode,
-    about_region,
     region_kernels,
 )
 from rlxweb.backends.tape_record import (
@@ -34,7 +33,7 @@ from rlxweb.backends.tape_record import (
     Record,
 )
 from rlxweb.backends.tape_views import (
-    KINDS,
+    IN_32_BITS,
     Memory,
     joins,
     only_moves,
@@ -118,8 +117,7 @@ def region_of_unit(graph: Graph, unit: Unit) -> Region:
     """What elementwise work is compiled for: one row of elements."""
     spread = tuple(graph.node(i).type.numel == 1 for i in unit.reads)
     ids = tuple(node.id for node in unit.nodes)
-    about = about_region(graph, ids, unit.reads)
-    return Region(about, spread, graph, ids, unit.reads)
+    return Region.of(graph, ids, unit.reads, spread)
 
 
 def units_of(graph: Graph, step: Step) -> list[Unit]:
@@ -147,7 +145,7 @@ def may_be_taped(graph: Graph, unit: Unit, lanes: int) -> bool:
     first, out = unit.nodes[0], unit.nodes[-1].type
     given = [graph.node(i) for i in unit.needs]
     types = [*(node.type for node in given), out]
-    if not given or any(one.dtype not in KINDS or not one.numel for one in types):
+    if not given or any(one.dtype not in IN_32_BITS or not one.numel for one in types):
         return False
     is_recorded = first.op in RECORDERS and not unit.reads
     weights = LEAVES if is_recorded else ()

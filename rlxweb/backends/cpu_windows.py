@@ -7,7 +7,7 @@ channel and an activation are done with it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from math import prod
 from typing import Any, Final
@@ -16,20 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.backends.cpu_products import (
-    Done,
     Gathered,
     Shares,
     Sizes,
     Tail,
-    computed,
     shares_for,
 )
-from rlxweb.backends.cpu_regions import Region, about_region
+from rlxweb.backends.cpu_regions import Region
 from rlxweb.backends.cpu_tails import Tailed, may_follow
-from rlxweb.backends.cpu_together import Shared
 from rlxweb.host.convolution import with_padding
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.layout import row_major
+from rlxweb.ir.shape import Shape
 from rlxweb.recipes.conv_calls import Convolution
 
 Array = NDArray[Any]
@@ -84,22 +82,20 @@ def _places(one: Convolution) -> Gathered:
 class ConvCall(Tailed):
     """A convolution of an array [N, C, …] and weights."""
 
-    one: Convolution
+    def __init__(
+        self,
+        one: Convolution,
+        shares: Shares,
+        shape: Shape,
+        slowly: Callable[..., Array],
+    ) -> None:
+        super().__init__(sizes_of(one), shares, shape, slowly, _places(one))
+        self.one = one
 
     def given(self, x: Array, y: Array) -> tuple[Array, Array]:
         """The weights, and the array in its padding."""
         x = x.reshape(*x.shape[:2], *self.one.windows.size)
         return np.ascontiguousarray(y), with_padding(x, self.one.windows)
-
-    def make(
-        self,
-        kernel: Shared,
-        given: tuple[Array, Array],
-        out: Array,
-        done: Done | None,
-    ) -> None:
-        places = _places(self.one)
-        computed(kernel, self.sizes, self.shares, given, out, done, places)
 
     def tail_of(
         self, graph: Graph, node: Node, ids: Sequence[int], reads: Sequence[int]
@@ -119,6 +115,5 @@ class ConvCall(Tailed):
             width = kind.dtype.numpy.itemsize if prod(shape) > 1 else 0
             steps.append((width, 0, width * m))
         spread = (False, *(True for _ in ordered[1:]))
-        about = about_region(graph, ids, ordered)
-        region = Region(about, spread, graph, tuple(ids), ordered)
+        region = Region.of(graph, ids, ordered, spread)
         return Tail(region, ordered, tuple(steps))

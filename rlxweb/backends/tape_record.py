@@ -34,6 +34,7 @@ from rlxweb.recipes.conv_calls import convolution
 
 WORD: Final = 8
 ELEMENT: Final = 4
+"""Bytes of a job's word, and of a number in the arena."""
 
 
 class There(NamedTuple):

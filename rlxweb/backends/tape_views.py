@@ -23,7 +23,7 @@ from rlxweb.ir.shape import Shape, normal_axis
 Places = NDArray[np.intp]
 PADDING: Final = 16
 """Elements behind whatever lies in memory: lanes of the widest vector."""
-KINDS: Final = frozenset({DType.F32, DType.I32, DType.U32})
+IN_32_BITS: Final = frozenset({DType.F32, DType.I32, DType.U32})
 _MOVES: Final = frozenset({"pad", "tile", "repeat", "roll", "dilate", "remap"})
 """Besides views: places along axes, and a value where there is none."""
 
@@ -91,7 +91,7 @@ def joins(node: Node) -> bool:
 
 def _is_ours(node: Node) -> bool:
     """Of our op, and of numbers of 32 bits."""
-    return registry.is_ours(node.op) and node.type.dtype in KINDS
+    return registry.is_ours(node.op) and node.type.dtype in IN_32_BITS
 
 
 def _is_inside(table: Node, indices: Node, node: Node) -> bool:

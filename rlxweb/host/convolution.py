@@ -31,8 +31,6 @@ _WINDOWS: Final = 256
 """Windows of a block at least, however large: fewer leave BLAS waiting for weights."""
 _FEW: Final = 1 << 14
 """Elements of all windows whose places are kept with the node."""
-_FEW_CHANNELS: Final = 512
-"""Of the result: their products are small enough for one thread."""
 _UPRIGHT = (1, 2, 3, 4, 0, 5, 6, 7)
 _LYING = (0, 5, 6, 7, 1, 2, 3, 4)
 """Axes of windows [images, C, kernel, some positions] with terms or windows as rows."""
@@ -69,7 +67,7 @@ class Products:
         self._order = _UPRIGHT if w.kernel[2] <= w.out[2] else _LYING
         self._is_upright = self._order is _UPRIGHT
         alone = one.batch == one.groups == 1 and not (self.is_plain or self.by_taps)
-        few = alone and terms * prod(w.out) <= _FEW and one.channels[1] <= _FEW_CHANNELS
+        few = alone and terms * prod(w.out) <= _FEW
         self._places = None
         if few:
             count = c * prod(w.size)
@@ -106,7 +104,8 @@ class Products:
         if not self.one.windows.is_inside:
             whole = np.empty(x.size + 1, x.dtype)
             whole[:-1], whole[-1] = x.reshape(-1), 0
-        made: NDArray[Any] = np.matmul(w.reshape(-1, self._terms), whole.take(places))
+        made = np.empty((w.shape[0], places.shape[1]), x.dtype)
+        self._multiply(w.reshape(-1, self._terms), whole.take(places), made)
         return made.reshape(self.result)
 
     def _in_blocks(
